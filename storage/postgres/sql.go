@@ -67,6 +67,11 @@ const whole = `(SELECT s.seq, s.place, b.id, s.queue, s.type, s.state, s.priorit
 	b.args, b.job, s.outcome, s.checkpoint, b.depends, s.kept, s.released, s.other_place, s.awaited, s.own_place
 	FROM {schema}.{of} s JOIN {schema}.job b ON b.seq = s.seq) j`
 
+// seqsOfIDs are the numbers of the jobs with the ids $1. A statement that has them sorts
+// by number along an index of numbers. With the ids, and without sorts, that index would
+// lead it through all jobs.
+const seqsOfIDs = `ARRAY(SELECT i.seq FROM {schema}.job i WHERE i.id = ANY ($1::text[]))`
+
 // counted says whether a limit counts a job j at $1.
 const (
 	counted = `(j.bounds IS NOT NULL
@@ -582,7 +587,7 @@ func newStatements(schema string) *statements {
 		"{counted}", counted, "{whole_ready}", strings.ReplaceAll(whole, "{of}", "ready"),
 		"{waits}", waits, "{standing}", standing, "{limited}", limited, "{alike}", alike,
 		"{whole}", strings.ReplaceAll(whole, "{of}", "stage"),
-		"{until_started}", untilStarted,
+		"{until_started}", untilStarted, "{seqs}", seqsOfIDs,
 		"{attempt1}", attempt1, "{version1}", version1, "{until}", until)
 	outer := strings.NewReplacer("{most}", strconv.Itoa(rows.MaxCount), "{columns}", columns, "{none}",
 		"-9223372036854775808")
@@ -665,10 +670,12 @@ func newStatements(schema string) *statements {
 		// Both rows of a job are locked: what they say then belongs together. A job that
 		// another transaction takes to another partition meanwhile is not among them.
 		locked:    q(`SELECT {columns} FROM {whole} WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE`),
-		lockedIDs: q(`SELECT {columns} FROM {whole} WHERE id = ANY ($1::text[]) ORDER BY seq FOR UPDATE`),
-		oldest: q(`SELECT {columns} FROM {whole}
-			WHERE state = 3 AND queue = $1 AND (deadline IS NULL OR deadline > $2) AND id <> ALL ($4::text[])
-			ORDER BY coalesce(own_place, place) LIMIT $3 FOR UPDATE SKIP LOCKED`),
+		lockedIDs: q(`SELECT {columns} FROM {whole} WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`),
+		oldest: q(`SELECT {columns} FROM {whole_ready} WHERE seq = ANY (ARRAY(SELECT seq FROM {schema}.ready
+				WHERE queue = $1 AND (deadline IS NULL OR deadline > $2)
+				AND seq <> ALL (ARRAY(SELECT b.seq FROM {schema}.job b WHERE b.id = ANY ($4::text[])))
+				ORDER BY coalesce(own_place, place) LIMIT $3 FOR UPDATE SKIP LOCKED))
+			ORDER BY coalesce(own_place, place)`),
 		draining: q(`SELECT u.queue FROM unnest($1::text[]) WITH ORDINALITY u (queue, ord) JOIN {schema}.queue_state s USING (queue)
 			WHERE s.state = 'draining' ORDER BY u.ord LIMIT 1`),
 		depth: q(`SELECT coalesce(sum(n), 0)::bigint FROM {schema}.tally WHERE queue = $1 AND state < 6`),
@@ -731,8 +738,9 @@ func newStatements(schema string) *statements {
 		// With 1 if other jobs may wait for the job.
 		waitingJobs: q(`SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
 			WHERE seq = ANY ($1::bigint[]) AND state = 1 ORDER BY seq FOR UPDATE`),
+		// The transaction has stored or locked these jobs.
 		waitingIDs: q(`SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
-			WHERE id = ANY ($1::text[]) AND state = 1 ORDER BY seq FOR UPDATE`),
+			WHERE seq = ANY ({seqs}) AND state = 1`),
 		stillWaiting: q(`SELECT s.seq FROM {schema}.stage s JOIN {schema}.job b ON b.seq = s.seq
 			WHERE s.seq = ANY ($1::bigint[]) AND s.state = 1`),
 		// These change jobs that the transaction has locked or stored, so that a join
@@ -771,9 +779,9 @@ func newStatements(schema string) *statements {
 		setAwaited: q(`UPDATE {schema}.stage SET awaited = true
 			WHERE seq = ANY ($1::bigint[]) AND awaited IS NULL`),
 		lockChanged: q(`SELECT id, seq, version, state, coalesce(awaited, false) FROM {whole}
-			WHERE id = ANY ($1::text[]) ORDER BY seq FOR UPDATE`),
+			WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`),
 		lockKnown: q(`SELECT id FROM (SELECT s.seq, b.id FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq) j
-			WHERE id = ANY ($1::text[]) ORDER BY seq FOR UPDATE`),
+			WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`),
 		heads: q(
 			`SELECT b.id, b.seq, s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`),
 
@@ -826,7 +834,8 @@ func newStatements(schema string) *statements {
 				FROM moved ORDER BY place)
 			SELECT j.place AS ord, {columns} FROM moved j
 			UNION ALL
-			SELECT -d.ord, {columns} FROM (SELECT row_number() OVER () AS ord, seq FROM due WHERE expired) d JOIN {whole} ON j.seq = d.seq`),
+			SELECT -d.ord, e.* FROM (SELECT row_number() OVER () AS ord, seq FROM due WHERE expired) d
+				CROSS JOIN LATERAL (SELECT {columns} FROM {whole} WHERE j.seq = d.seq OFFSET 0) e`),
 		// And whether there are impossible jobs, in the words of their index.
 		nextWake: q(`SELECT (SELECT wake FROM {schema}.stage WHERE wake IS NOT NULL ORDER BY wake LIMIT 1),
 			EXISTS (SELECT FROM {schema}.stage WHERE {impossible})`),
@@ -884,12 +893,12 @@ func newStatements(schema string) *statements {
 			SELECT d.seq, coalesce(d.finished, {none}), (SELECT CASE WHEN position('"workflow_id"'::bytea IN job) > 0 THEN job END FROM {schema}.job WHERE seq = d.seq)
 			FROM {schema}.done d WHERE d.kept <= $1 ORDER BY d.kept LIMIT $2`),
 		// $1 is the time, $2 are jobs, $3 their workflows, $4 until when.
-		keepOn: q(`UPDATE {schema}.done d SET kept = u.until FROM unnest($2::bigint[], $4::bigint[]) u (seq, until)
-			WHERE d.seq = u.seq AND d.kept <= $1 AND d.seq = ANY (ARRAY(
-				SELECT d.seq FROM unnest($2::bigint[], $3::text[]) u (seq, keeper) JOIN {schema}.done d ON d.seq = u.seq
-				WHERE EXISTS (SELECT FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq
-					WHERE b.id = u.keeper AND (s.state < 6 OR s.kept > $1))
-				ORDER BY d.seq FOR UPDATE OF d SKIP LOCKED)) RETURNING d.seq`),
+		keepOn: q(`UPDATE {schema}.done d SET kept = ($4::bigint[])[array_position($2::bigint[], d.seq)]
+			WHERE d.kept <= $1 AND d.seq = ANY (ARRAY(
+				SELECT d.seq FROM {schema}.done d WHERE d.seq = ANY ($2::bigint[])
+				AND EXISTS (SELECT FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq
+					WHERE b.id = ($3::text[])[array_position($2::bigint[], d.seq)] AND (s.state < 6 OR s.kept > $1))
+				ORDER BY d.seq FOR UPDATE SKIP LOCKED)) RETURNING d.seq`),
 		// $2 are jobs.
 		release: q(`UPDATE {schema}.stage SET released = kept, kept = NULL WHERE seq = ANY (ARRAY(
 			SELECT seq FROM {schema}.done WHERE seq = ANY ($2::bigint[]) AND kept <= $1 ORDER BY seq FOR UPDATE SKIP LOCKED))`),
@@ -934,10 +943,8 @@ func newStatements(schema string) *statements {
 		addLogs: q(`INSERT INTO {schema}.log SELECT b.seq, u.version, u.data
 			FROM unnest($1::text[], $2::bigint[], $3::bytea[]) u (id, version, data) JOIN {schema}.job b ON b.id = u.id`),
 		// $2 is how many logs of a job are kept.
-		trimLogs: q(`DELETE FROM {schema}.log WHERE (seq, version) IN (
-			SELECT seq, version FROM (SELECT l.seq, l.version, row_number() OVER (PARTITION BY l.seq ORDER BY l.version DESC) AS nth
-				FROM {schema}.job b JOIN {schema}.log l ON l.seq = b.seq WHERE b.id = ANY ($1::text[])) l
-			WHERE nth > $2)`),
+		trimLogs: q(`DELETE FROM {schema}.log l WHERE l.seq = ANY ({seqs}) AND l.version <= (
+			SELECT n.version FROM {schema}.log n WHERE n.seq = l.seq ORDER BY n.version DESC OFFSET $2 LIMIT 1)`),
 		// $1 and $2 are the kinds and names of limits.
 		counters: q(`SELECT u.ord, l.kind IS NOT NULL, coalesce(l.setting, ''), coalesce(l.until, {none}), coalesce(l.blocked, {none}),
 				coalesce(l.last, ''), coalesce(l.period, 0), coalesce(l.most, 0),
