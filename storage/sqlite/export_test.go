@@ -159,3 +159,16 @@ func (s *Storage) Rows(table string) (n int, err error) {
 	})
 	return n, err
 }
+
+// Explain returns how SQLite makes a statement.
+func (s *Storage) Explain(sql string) (plan string, err error) {
+	err = s.writer.do(context.Background(), func(t *tx) error {
+		q := t.query("EXPLAIN QUERY PLAN " + sql)
+		for q.next() {
+			q.col = 3
+			plan += q.text() + "\n"
+		}
+		return q.close()
+	})
+	return plan, err
+}

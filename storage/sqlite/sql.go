@@ -276,7 +276,7 @@ const (
 	upsertServed = `INSERT INTO served VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET place = excluded.place`
 	deleteServed = `DELETE FROM served WHERE queue = ? AND priority = ?`
 
-	idleLimits = `SELECT name, changed, idle FROM job_limit WHERE look <= ? AND kind = 'key'
+	idleLimits = `SELECT name, changed, idle FROM job_limit INDEXED BY job_limit_look WHERE look <= ? AND kind = 'key'
 		ORDER BY look LIMIT 4`
 	lookLater    = `UPDATE job_limit SET look = ?2, idle = ?3 WHERE kind = 'key' AND name = ?1`
 	deleteLimit  = `DELETE FROM job_limit WHERE kind = 'key' AND name = ?`
