@@ -47,23 +47,12 @@ func (o *overlap) want(ok bool, format string, args ...any) {
 // begin begins a call of b, and returns when it has ended or waits for a lock.
 func (o *overlap) begin(f func() error) {
 	o.result = make(chan error, 1)
-	done := make(chan struct{})
-	go func() {
-		o.result <- f()
-		close(done)
-	}()
-	for !o.waited {
-		select {
-		case <-done:
-			return
-		default:
-		}
-		var err error
-		if o.waited, err = o.sb.waits(context.Background(), o.pool); err != nil {
-			o.t.Error(err)
-			return
-		}
+	go func() { o.result <- f() }()
+	waits, err := o.sb.awaitWait(o.pool, func() bool { return len(o.result) > 0 })
+	if err != nil {
+		o.t.Error(err)
 	}
+	o.waited = o.waited || waits
 }
 
 // end waits for the call of b.
@@ -802,10 +791,8 @@ func lockCases() []lockCase {
 				must(o.t, err)
 				first := make(chan error, 1)
 				go func() { first <- o.prunes(o.a, o.now)() }()
-				for waits := false; !waits; {
-					waits, err = o.sa.waits(o.t.Context(), o.pool)
-					must(o.t, err)
-				}
+				_, err = o.sa.awaitWait(o.pool, func() bool { return len(first) > 0 })
+				must(o.t, err)
 				o.begin(o.prunes(o.b, o.now))
 				must(o.t, tx.Rollback(context.Background()))
 				o.check(errors.Join(<-first, o.end()))
@@ -877,10 +864,8 @@ func TestMigrationsDoNotOverlap(t *testing.T) {
 	ended := make(chan error, 1)
 	a.once("first step", func() {
 		go func() { ended <- postgres.Migrate(t.Context(), b.pool, postgres.WithSchema(name)) }()
-		for waits := false; !waits && len(ended) == 0; {
-			waits, err = b.waits(t.Context(), pool)
-			must(t, err)
-		}
+		_, err := b.awaitWait(pool, func() bool { return len(ended) > 0 })
+		must(t, err)
 	})
 	must(t, postgres.Migrate(t.Context(), a.pool, postgres.WithSchema(name)))
 	must(t, <-ended)

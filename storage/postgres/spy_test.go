@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -77,10 +78,16 @@ func (y *spy) after(first, statement string, f func()) {
 	y.once(first, func() { y.once(statement, f) })
 }
 
-// waits reports whether a connection of the storage waits for a lock.
-func (y *spy) waits(ctx context.Context, admin *pgxpool.Pool) (waits bool, err error) {
-	err = admin.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity
-		WHERE application_name = $1 AND cardinality(pg_blocking_pids(pid)) > 0)`, fmt.Sprintf("spied %p", y)).Scan(&waits)
+// awaitWait waits, up to a minute, until a connection of the storage waits for a lock, or
+// until a call has ended. It reports which.
+func (y *spy) awaitWait(admin *pgxpool.Pool, ended func() bool) (waits bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for !waits && !ended() && err == nil {
+		err = admin.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE application_name = $1 AND cardinality(pg_blocking_pids(pid)) > 0)`,
+			fmt.Sprintf("spied %p", y)).Scan(&waits)
+	}
 	return waits, err
 }
 
