@@ -58,8 +58,8 @@ func WithFairnessKey(key string, weight int) Option {
 }
 
 // WithFairnessBy is WithFairnessKey with the value of a member of the job's args or meta
-// as the key. Members are named as for WithRateLimitBy: "args.tenant", "meta.tenant.id".
-// Write it once, as an option of the job type:
+// as the key. A weight of 0 is 1. Members are named as for WithRateLimitBy:
+// "args.tenant", "meta.tenant.id". Write it once, as an option of the job type:
 //
 //	var SendMail = ojs.Define[Mail]("mail.send", ojs.WithFairnessBy("args.tenant", 1))
 //

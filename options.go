@@ -85,6 +85,7 @@ const (
 	NoResult    time.Duration = -2
 
 	minLease    = 100 * time.Millisecond // shorter leases would expire in a busy process
+	minPeriod   = time.Millisecond       // a shorter one is a number without its unit
 	maxTypeLen  = 255
 	maxQueueLen = 128
 )
@@ -160,17 +161,21 @@ func (o *Options) Validate() error {
 	switch {
 	case o.Priority < math.MinInt32 || o.Priority > math.MaxInt32:
 		return optionError("priority", fmt.Sprintf("%d is not between -2^31 and 2^31-1", o.Priority))
-	case o.Timeout <= 0:
-		return optionError("timeout", fmt.Sprintf("%v is not positive", o.Timeout))
+	case o.Timeout < minPeriod:
+		return optionError("timeout", tooShort(o.Timeout))
 	case o.EnqueueTTL < 0:
-		return optionError("enqueue_ttl", fmt.Sprintf("%v is not positive", o.EnqueueTTL))
+		return optionError("enqueue_ttl", tooShort(o.EnqueueTTL))
 	case o.TotalTimeout < 0:
 		return optionError("total_timeout", fmt.Sprintf("%v is negative", o.TotalTimeout))
+	case o.TotalTimeout > 0 && o.TotalTimeout < minPeriod:
+		return optionError("total_timeout", tooShort(o.TotalTimeout))
 	case o.TotalTimeout > 0 && o.TotalTimeout < o.Timeout && (o.timeoutGiven || o.Timeout != DefaultTimeout):
 		return optionError("total_timeout", fmt.Sprintf("total_timeout %v is less than timeout %v",
 			o.TotalTimeout, o.Timeout))
 	case o.Lease < minLease:
 		return optionError("visibility_timeout", fmt.Sprintf("%v is less than %v", o.Lease, minLease))
+	case o.ResultTTL > 0 && o.ResultTTL < minPeriod:
+		return optionError("result_ttl", tooShort(o.ResultTTL))
 	case o.ResultTTL < 0 && o.ResultTTL != KeepForever && o.ResultTTL != NoResult:
 		return optionError("result_ttl",
 			fmt.Sprintf("%v is negative; use ojs.KeepForever to keep the job forever", o.ResultTTL))
@@ -191,6 +196,14 @@ func (o *Options) Validate() error {
 		return optionError("expires_at", "is not in the years 1 to 9999")
 	}
 	return validateKey("ordering_key", o.OrderingKey)
+}
+
+// tooShort says what is wrong with a duration below minPeriod.
+func tooShort(d time.Duration) string {
+	if d <= 0 {
+		return fmt.Sprintf("%v is not positive", d)
+	}
+	return fmt.Sprintf("%v is less than %v: write the unit, such as %d*time.Second", d, minPeriod, int64(d))
 }
 
 const maxKey = 255 // bytes, of an ordering key and of a fairness key
@@ -234,7 +247,8 @@ func WithDelay(d time.Duration) Option {
 	}
 }
 
-// WithScheduledAt runs the job no earlier than t; at once if t has passed.
+// WithScheduledAt runs the job no earlier than t; at once if t has passed. The zero time
+// is no time: it removes a delay or time that a default has set.
 func WithScheduledAt(t time.Time) Option {
 	return func(o *Options) {
 		o.give(givenScheduledAt, givenDelay, "scheduled_at",
@@ -253,13 +267,13 @@ func WithExpiresAt(t time.Time) Option {
 	}
 }
 
-// WithTTL is WithExpiresAt for d after the enqueue; d must be positive. With
+// WithTTL is WithExpiresAt for d after the enqueue; d must be at least 1 ms. With
 // WithDependsOn, and so for a step of a workflow, d counts from when the jobs that it
 // waits for have ended.
 func WithTTL(d time.Duration) Option {
 	return func(o *Options) {
-		if d <= 0 {
-			o.fail(optionError("ttl", fmt.Sprintf("%v is not positive", d)))
+		if d < minPeriod {
+			o.fail(optionError("ttl", tooShort(d)))
 		}
 		o.give(givenTTL, givenExpiresAt, "expires_at",
 			"a time to live and a time are given: use WithTTL or WithExpiresAt")
@@ -271,12 +285,12 @@ func WithTTL(d time.Duration) Option {
 // was created, whether it is scheduled, pending or available then. The error type is
 // enqueue_ttl_expired. The first attempt ends the limit, also one that fails, snoozes or
 // is given back; WithTTL limits the waits for retries too. An attempt starts when it is
-// claimed. d must be positive and longer than the job's delay. By default there is no
-// limit.
+// claimed. d must be at least 1 ms and longer than the job's delay. By default there is
+// no limit.
 func WithEnqueueTTL(d time.Duration) Option {
 	return func(o *Options) {
-		if d <= 0 {
-			o.fail(optionError("enqueue_ttl", fmt.Sprintf("%v is not positive", d)))
+		if d < minPeriod {
+			o.fail(optionError("enqueue_ttl", tooShort(d)))
 		}
 		o.EnqueueTTL = d
 	}
@@ -284,15 +298,15 @@ func WithEnqueueTTL(d time.Duration) Option {
 
 // WithTimeout ends the context of an attempt that has run for d. The attempt then fails,
 // unless its handler completes the job within the engine's grace period. The default is
-// 30 minutes; d must be positive.
+// 30 minutes; d must be at least 1 ms.
 func WithTimeout(d time.Duration) Option {
 	return func(o *Options) { o.Timeout, o.timeoutGiven = d, true }
 }
 
 // WithTotalTimeout ends the job d after it was created, even if attempts are left. It
 // ends a running attempt as its timeout would. A retry that could not start in time is
-// not scheduled. 0, the default, means none. If WithTimeout is set, d must not be less
-// than that timeout.
+// not scheduled. 0, the default, means none; otherwise d must be at least 1 ms. If
+// WithTimeout is set, d must not be less than that timeout.
 func WithTotalTimeout(d time.Duration) Option { return func(o *Options) { o.TotalTimeout = d } }
 
 // WithLease sets how long an attempt holds its job without renewing, at least 100 ms: the
@@ -308,7 +322,7 @@ func WithLease(d time.Duration) Option { return func(o *Options) { o.Lease = d }
 //
 // KeepForever keeps the job until a call deletes it. 0 stores no result, and leaves the
 // rest to retention. These are the standard's result_ttl -1 and 0 (OJS results). Other
-// negative durations are refused.
+// negative durations, and those below 1 ms, are refused.
 func WithResultTTL(d time.Duration) Option {
 	if d == 0 {
 		d = NoResult
@@ -327,13 +341,14 @@ func WithRetry(p RetryPolicy) Option {
 	}
 }
 
-// WithMaxAttempts sets the number of attempts, the first included. 0 is the standard's
-// max_attempts 0: the job runs once and is never retried.
+// WithMaxAttempts sets the number of attempts, the first included. NoRetry, 0 and 1 all
+// run the job once: 0 is the standard's max_attempts 0, which is stored as NoRetry. In a
+// RetryPolicy 0 is different: there it inherits.
 func WithMaxAttempts(n int) Option {
 	if n == 0 {
 		n = NoRetry
-	} else if n < 0 {
-		reason := fmt.Sprintf("%d is negative", n)
+	} else if n < 0 && n != NoRetry {
+		reason := attemptsReason(n)
 		return func(o *Options) { o.fail(retryError("max_attempts", reason)) }
 	}
 	return WithRetry(RetryPolicy{MaxAttempts: n})

@@ -17,7 +17,7 @@ import (
 // Its JSON is the standard's object, without the inherited fields. Two things are not of
 // the standard: the member "backoff_strategy", and "full" as a "jitter".
 type RetryPolicy struct {
-	MaxAttempts        int           // all runs, the first included; NoRetry for the standard's 0
+	MaxAttempts        int           // all runs, the first included; NoRetry: one; 0 inherits
 	InitialInterval    time.Duration // before the second attempt; > 0
 	BackoffCoefficient float64       // >= 1
 	MaxInterval        time.Duration // between two attempts, jitter included; >= InitialInterval
@@ -27,8 +27,8 @@ type RetryPolicy struct {
 	OnExhaustion       Exhaustion
 }
 
-// NoRetry as MaxAttempts is the standard's "max_attempts": 0. The job runs once and is
-// never retried.
+// NoRetry as MaxAttempts, or in WithMaxAttempts, is the standard's "max_attempts": 0. The
+// job runs once and is never retried. A policy cannot say so by 0, which inherits.
 const NoRetry = -1
 
 // Jitter spreads the attempts of jobs that failed together (OJS retry, section 5).
@@ -127,7 +127,7 @@ func (p RetryPolicy) Equal(q RetryPolicy) bool {
 func (p RetryPolicy) Validate() error {
 	switch {
 	case p.MaxAttempts < 0 && p.MaxAttempts != NoRetry:
-		return retryError("max_attempts", fmt.Sprintf("%d is negative", p.MaxAttempts))
+		return retryError("max_attempts", attemptsReason(p.MaxAttempts))
 	case p.InitialInterval < 0:
 		return retryError("initial_interval", fmt.Sprintf("%v is not positive", p.InitialInterval))
 	case p.BackoffCoefficient != 0 && !(p.BackoffCoefficient >= 1) || math.IsInf(p.BackoffCoefficient, 0):
@@ -190,6 +190,11 @@ func (p RetryPolicy) known() error {
 		return retryError("backoff_strategy", why)
 	}
 	return nil
+}
+
+// attemptsReason says what is wrong with a negative number of attempts.
+func attemptsReason(n int) string {
+	return fmt.Sprintf("%d is negative: use ojs.NoRetry for a job that is never retried", n)
 }
 
 func retryError(field, reason string) error {

@@ -103,7 +103,7 @@ func TestEnqueueRefuses(t *testing.T) {
 		{"ttl 0", ojs.NewDraft("x", nil, ojs.WithTTL(0)), ojs.InvalidCodeOption},
 		{"id", ojs.NewDraft("x", nil, ojs.WithID("1")), ojs.InvalidCodeOption},
 		{"nil option", ojs.NewDraft("x", nil, nil), ojs.InvalidCodeOption},
-		{"negative attempts", ojs.NewDraft("x", nil, ojs.WithMaxAttempts(-1)), ojs.InvalidCodeRetry},
+		{"negative attempts", ojs.NewDraft("x", nil, ojs.WithMaxAttempts(-2)), ojs.InvalidCodeRetry},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
