@@ -111,7 +111,7 @@ func (h *Handler) actOnJob(p *page) error {
 // actOnQueue does what a form of a queue's page asks for.
 func (h *Handler) actOnQueue(p *page) error {
 	name, do := p.r.PathValue("name"), Verb(p.r.PostFormValue("do"))
-	steps := map[Verb]func(context.Context, string) error{
+	steps := map[Verb]func(context.Context, string) (known bool, err error){
 		Pause: h.eng.Queues().Pause, Resume: h.eng.Queues().Resume, Drain: h.eng.Queues().Drain}
 	step, ok := steps[do]
 	if !ok {
@@ -120,8 +120,9 @@ func (h *Handler) actOnQueue(p *page) error {
 	if err := h.allowed(p, Action{Do: do, On: "queue", Name: name, Queue: name}); err != nil {
 		return err
 	}
-	if err := step(p.r.Context(), name); err != nil {
+	known, err := step(p.r.Context(), name)
+	if err != nil {
 		return refusal(err)
 	}
-	return p.moved("./?did=" + string(do))
+	return p.moved("./?did=" + did(do, known, "queue"))
 }

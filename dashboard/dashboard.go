@@ -2,7 +2,9 @@ package dashboard
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,10 +65,21 @@ type Handler struct {
 }
 
 // New makes a handler for an engine. It starts no goroutine, and the engine stays the
-// caller's to run. Options that make no sense are refused with an *ojs.InvalidError.
+// caller's to run. A nil engine, and options that make no sense, are refused with an
+// *ojs.InvalidError.
 func New(eng Engine, opts ...Option) (*Handler, error) {
+	const remedy = ": give New what engine.New returned"
+	switch {
+	case eng == nil:
+		return nil, invalid("engine", "is nil"+remedy)
+	case isNil(eng):
+		return nil, invalid("engine", fmt.Sprintf("is a nil %T"+remedy, eng))
+	}
 	conf := defaults()
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, invalid("option", "is nil")
+		}
 		if err := opt(&conf); err != nil {
 			return nil, err
 		}
@@ -77,6 +90,12 @@ func New(eng Engine, opts ...Option) (*Handler, error) {
 	h.mux = h.routes()
 	h.serv = h.guard(h.mux)
 	return h, nil
+}
+
+// isNil reports whether there is no engine, or a nil pointer to one.
+func isNil(eng Engine) bool {
+	v := reflect.ValueOf(eng)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // Close ends what the handler does beside requests, and waits for that. Requests that

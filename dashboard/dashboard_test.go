@@ -172,7 +172,7 @@ func full(t testing.TB, opts ...Option) (s *site, ids map[string]string) {
 		"pending":   s.enqueue("works", args, append(with, ojs.WithPending())...),
 		"available": s.enqueue("no.handler", args, append(with, ojs.WithQueue("paused"))...),
 	}
-	if err := s.eng.Queues().Pause(context.Background(), "paused"); err != nil {
+	if _, err := s.eng.Queues().Pause(context.Background(), "paused"); err != nil {
 		t.Fatal(err)
 	}
 	entry := engine.CronEntry{Name: "nightly", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin",

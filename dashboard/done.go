@@ -24,12 +24,25 @@ var dones = map[string]string{
 
 	string(Configure): "The queue is configured in this engine.",
 
-	string(Set):   "The bounds are set.",
-	string(Clear): "The bounds are cleared.",
-	string(Block): "Blocked.",
-	"entry":       "The entry is saved.",
-	"unblock":     "The block has ended.",
-	"ordered":     "The engine is told, and obeys with its next report.",
+	string(Set):            "The bounds are set.",
+	string(Clear):          "The bounds are cleared.",
+	string(Block):          "Blocked.",
+	"entry":                "The entry is saved.",
+	"unblock":              "The block has ended.",
+	"pause-unknown-queue":  "Paused. No job is in this queue, and no engine names it: check the name.",
+	"drain-unknown-queue":  "The queue drains. No job is in this queue, and no engine names it: check the name.",
+	"resume-unknown-queue": "Resumed. No job is in this queue, and no engine names it: check the name.",
+	"pause-unknown-type":   "Paused. No engine has a handler of this type, and no recent job is of it: check the name.",
+	"resume-unknown-type":  "Resumed. No engine has a handler of this type, and no recent job is of it: check the name.",
+	"ordered":              "The engine is told, and obeys with its next report.",
+}
+
+// did is the verb in the address after an action on a queue or type.
+func did(do Verb, known bool, on string) string {
+	if known {
+		return string(do)
+	}
+	return string(do) + "-unknown-" + on
 }
 
 func done(verb string) string { return dones[verb] }

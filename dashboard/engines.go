@@ -39,7 +39,7 @@ func NewMany(engines []Named, opts ...Option) (*Handler, error) {
 				"digits, \"-\", \"_\" and \".\", the first a letter or digit", e.Name))
 		case slices.ContainsFunc(engines[:i], func(o Named) bool { return o.Name == e.Name }):
 			return nil, invalid("engines", fmt.Sprintf("the name %q is given to two engines", e.Name))
-		case e.Engine == nil:
+		case isNil(e.Engine):
 			return nil, invalid("engines", fmt.Sprintf("the engine %q must not be nil", e.Name))
 		}
 		h, err := New(e.Engine, opts...)

@@ -62,24 +62,25 @@ func (h *Handler) actOnHold(p *page, jobType string) error {
 	if len(reason) > maxReason {
 		return badField("reason", "use at most 300 bytes")
 	}
-	var step func() error
+	var step func() (known bool, err error)
 	switch {
 	case do == Pause && jobType == "":
-		step = func() error { return queues.PauseAll(ctx, reason) }
+		step = func() (bool, error) { return true, queues.PauseAll(ctx, reason) }
 	case do == Pause:
-		step = func() error { return queues.PauseType(ctx, jobType, reason) }
+		step = func() (bool, error) { return queues.PauseType(ctx, jobType, reason) }
 	case do == Resume && jobType == "":
-		step = func() error { return queues.ResumeAll(ctx) }
+		step = func() (bool, error) { return true, queues.ResumeAll(ctx) }
 	case do == Resume:
-		step = func() error { return queues.ResumeType(ctx, jobType) }
+		step = func() (bool, error) { return queues.ResumeType(ctx, jobType) }
 	default:
 		return ojs.ErrNotFound
 	}
 	if err := h.allowed(p, pauseAction(do, jobType), "reason", reason); err != nil {
 		return err
 	}
-	if err := step(); err != nil {
+	known, err := step()
+	if err != nil {
 		return refusal(err)
 	}
-	return p.moved("./?did=" + string(do))
+	return p.moved("./?did=" + did(do, known, "type"))
 }

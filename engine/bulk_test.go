@@ -359,11 +359,11 @@ func TestEditEncoded(t *testing.T) {
 func TestMoveAndDrain(t *testing.T) {
 	inBubbleOn(t, memory.New(), func(b *rig) {
 		id := b.enqueue("a").ID
-		must(t, b.Queues().Drain(b.ctx, "closing"))
+		must1(b.Queues().Drain(b.ctx, "closing"))
 		if err := b.Jobs().Move(b.ctx, id, "closing"); !errors.Is(err, ojs.ErrQueueDraining) {
 			t.Errorf("to a draining queue: %v", err)
 		}
-		must(t, b.Queues().Drain(b.ctx, "default"))
+		must1(b.Queues().Drain(b.ctx, "default"))
 		must(t, b.Jobs().Move(b.ctx, id, "other")) // out of it
 		if job, _ := b.Get(b.ctx, id); job.Queue != "other" || job.State != ojs.StateAvailable {
 			t.Errorf("%+v", job)

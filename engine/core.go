@@ -81,8 +81,12 @@ type core struct {
 }
 
 func newCore(s storage.Storage, opts []Option) (*core, error) {
-	if v := reflect.ValueOf(s); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, invalid("storage", "is a nil %T: make one, with memory.New() for example", s)
+	const remedy = "make one, with memory.New() for example"
+	if s == nil {
+		return nil, invalid("storage", "is nil: "+remedy)
+	}
+	if v := reflect.ValueOf(s); v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, invalid("storage", "is a nil %T: "+remedy, s)
 	}
 	cfg, err := newConfig(opts)
 	if err != nil {

@@ -586,8 +586,7 @@ func (c *core) hook(
 // normalMeta returns what a job stores of its options' meta.
 func normalMeta(m map[string]any) (map[string]any, error) {
 	if jsonvalue.LargerThan(m, ojs.MaxMeta) {
-		return nil, invalidAs(ojs.InvalidCodeMetaTooLarge, "meta",
-			"has more than %d bytes of JSON", ojs.MaxMeta)
+		return nil, tooLarge(ojs.InvalidCodeMetaTooLarge, "meta", m, ojs.MaxMeta)
 	}
 	meta, err := jsonvalue.Normalize(m)
 	if err != nil {

@@ -122,11 +122,11 @@ func TestExplain(t *testing.T) {
 		},
 		"paused": func(b *rig) {
 			b.run()
-			must(b.t, b.Queues().Pause(b.ctx, "default"))
+			must1(b.Queues().Pause(b.ctx, "default"))
 			ticket := b.enqueue("x")
 			b.advance(time.Second)
 			b.explained(ticket.ID, engine.ReasonPaused)
-			must(b.t, b.Queues().Resume(b.ctx, "default"))
+			must1(b.Queues().Resume(b.ctx, "default"))
 			b.advance(time.Second)
 			b.want(ticket.ID, ojs.StateCompleted, 1)
 		},
@@ -174,7 +174,7 @@ func TestExplain(t *testing.T) {
 			for _, name := range []string{"l", "mai", "mail-1", "mail.a", "maim"} {
 				set(engine.LimitOfQueue(name))
 			}
-			if err := b.Queues().Pause(b.ctx, "mail"); err != nil {
+			if _, err := b.Queues().Pause(b.ctx, "mail"); err != nil {
 				b.t.Fatal(err)
 			}
 			ticket := b.enqueue("x", ojs.WithQueue("mail"))

@@ -44,19 +44,37 @@ func (c *core) values() (storage.ValueStore, error) {
 // it: at once in memory and PostgreSQL, after the storage's poll with SQLite. Workers
 // that fetch jobs of any type are not bound by it. A storage that keeps no values
 // (storage.ValueStore) gives ojs.ErrUnsupported.
-func (q *Queues) PauseType(ctx context.Context, jobType, reason string) error {
+//
+// PauseType and ResumeType succeed for an unknown type, too. Its name may be a typing
+// error, so that they return false for known and the engine logs a warning. A type is
+// known if it is paused, if this engine or one that reports (WithReports) has a handler
+// of it, or if one of the latest jobs is of it. They look at some thousand jobs at most.
+func (q *Queues) PauseType(ctx context.Context, jobType, reason string) (known bool, err error) {
 	if err := ojs.ValidateType(jobType); err != nil {
-		return err
+		return false, err
 	}
-	return q.core.setPause(ctx, pauseType+jobType, &Pause{Type: jobType, Reason: reason})
+	return q.core.pauseOfType(ctx, jobType, &Pause{Type: jobType, Reason: reason})
 }
 
 // ResumeType ends a pause of a type. A type that is not paused is no error.
-func (q *Queues) ResumeType(ctx context.Context, jobType string) error {
+func (q *Queues) ResumeType(ctx context.Context, jobType string) (known bool, err error) {
 	if err := ojs.ValidateType(jobType); err != nil {
-		return err
+		return false, err
 	}
-	return q.core.setPause(ctx, pauseType+jobType, nil)
+	return q.core.pauseOfType(ctx, jobType, nil)
+}
+
+// pauseOfType pauses or resumes a type, and reports whether it is known.
+func (c *core) pauseOfType(ctx context.Context, jobType string, p *Pause) (known bool, err error) {
+	before, err := c.pauses(ctx)
+	if err != nil {
+		return false, err
+	}
+	if err := c.setPause(ctx, pauseType+jobType, p); err != nil {
+		return false, err
+	}
+	paused := slices.ContainsFunc(before, func(p Pause) bool { return p.Type == jobType })
+	return paused || c.knowsType(ctx, jobType), nil
 }
 
 // PauseAll stops all deliveries of a storage, for maintenance: no engine and no worker

@@ -21,7 +21,7 @@ func TestPauseType(t *testing.T) {
 		b.handle("b", nothing)
 		b.run()
 		by := ojs.WithActor(b.ctx, "ann")
-		must(t, b.Queues().PauseType(by, "a", "bad release"))
+		must1(b.Queues().PauseType(by, "a", "bad release"))
 		a, other := b.enqueue("a").ID, b.enqueue("b").ID
 		b.advance(time.Hour)
 		b.want(a, ojs.StateAvailable, 0)
@@ -33,11 +33,11 @@ func TestPauseType(t *testing.T) {
 			!list[0].At.Equal(b.start) {
 			t.Errorf("%+v", list)
 		}
-		must(t, b.Queues().ResumeType(b.ctx, "a"))
-		must(t, b.Queues().ResumeType(b.ctx, "a"))
+		must1(b.Queues().ResumeType(b.ctx, "a"))
+		must1(b.Queues().ResumeType(b.ctx, "a"))
 		b.advance(0)
 		b.want(a, ojs.StateCompleted, 1)
-		if err := b.Queues().PauseType(b.ctx, "No Type", ""); !errors.Is(err, ojs.ErrInvalid) {
+		if _, err := b.Queues().PauseType(b.ctx, "No Type", ""); !errors.Is(err, ojs.ErrInvalid) {
 			t.Errorf("no type: %v", err)
 		}
 	})
@@ -51,7 +51,7 @@ func TestPauseAll(t *testing.T) {
 		b.run()
 		other, err := engine.New[any](b.store, quiet)
 		must(t, err)
-		must(t, b.Queues().Pause(b.ctx, "q"))
+		must1(b.Queues().Pause(b.ctx, "q"))
 		must(t, other.Queues().PauseAll(b.ctx, "upgrade"))
 		synctest.Wait()
 		held, queued := b.enqueue("a").ID, b.enqueue("a", ojs.WithQueue("q")).ID
@@ -76,13 +76,13 @@ func TestPauseTypeWithLimits(t *testing.T) {
 		b.Register(handler.For(ojs.Define[any]("a"), done,
 			handler.WithConcurrency(1), handler.WithVersions(">=1.0")))
 		b.handle("b", nothing)
-		must(t, b.Queues().PauseType(b.ctx, "a", ""))
+		must1(b.Queues().PauseType(b.ctx, "a", ""))
 		b.run()
 		a, other := b.enqueue("a", ojs.WithVersion("1.2")).ID, b.enqueue("b").ID
 		b.advance(0)
 		b.want(a, ojs.StateAvailable, 0)
 		b.want(other, ojs.StateCompleted, 1)
-		must(t, b.Queues().ResumeType(b.ctx, "a"))
+		must1(b.Queues().ResumeType(b.ctx, "a"))
 		b.advance(0)
 		b.want(a, ojs.StateCompleted, 1)
 	})
@@ -97,7 +97,7 @@ func TestPausesReadLater(t *testing.T) {
 		b.handle("a", nothing)
 		b.run()
 		b.advance(time.Second)
-		if err := b.Queues().PauseType(b.ctx, "a", ""); !errors.Is(err, errStorage) {
+		if _, err := b.Queues().PauseType(b.ctx, "a", ""); !errors.Is(err, errStorage) {
 			t.Errorf("stored, and not read: %v", err)
 		}
 		down.Store(false)
@@ -132,9 +132,9 @@ func TestPauseDuringALook(t *testing.T) {
 		b.advance(0)
 		armed.Store(true)
 		ends := make(chan error, 2)
-		go func() { ends <- b.Queues().ResumeType(b.ctx, "b") }()
+		go func() { ends <- second(b.Queues().ResumeType(b.ctx, "b")) }()
 		<-read
-		go func() { ends <- b.Queues().PauseType(b.ctx, "a", "") }()
+		go func() { ends <- second(b.Queues().PauseType(b.ctx, "a", "")) }()
 		synctest.Wait()
 		close(release)
 		must(t, <-ends)

@@ -97,7 +97,8 @@ func (l Limits) Get(ctx context.Context, name LimitName) (Limit, error) {
 // Set gives a limit bounds, with effect at once on every engine. Running jobs go on. The
 // bounds of a key replace those of its jobs, up or down: each that is set, of
 // Concurrency, Rate and Throttle. They end at until; the zero time is never. The key,
-// queue or type need not have any jobs yet.
+// queue or type need not have any jobs yet. Set and Block log a warning about a queue or
+// type that is unknown, as Queues.Pause and Queues.PauseType do.
 func (l Limits) Set(ctx context.Context, name LimitName, bounds ojs.RateLimit, until time.Time) error {
 	s, err := l.store()
 	if err != nil {
@@ -107,7 +108,21 @@ func (l Limits) Set(ctx context.Context, name LimitName, bounds ojs.RateLimit, u
 	if !bounds.Bounds() {
 		reason = "cleared"
 	}
-	return l.changed(name, until, reason, s.SetLimit(ctx, l.core.now(), name, bounds, until))
+	err = l.changed(name, until, reason, s.SetLimit(ctx, l.core.now(), name, bounds, until))
+	l.warnUnknown(ctx, name, err)
+	return err
+}
+
+// warnUnknown logs that a limit was changed of a queue or type that nothing knows. A key
+// may get its jobs later.
+func (l Limits) warnUnknown(ctx context.Context, name LimitName, err error) {
+	switch {
+	case err != nil:
+	case name.Kind == storage.LimitQueue:
+		l.core.knowsQueue(ctx, name.Name)
+	case name.Kind == storage.LimitType:
+		l.core.knowsType(ctx, name.Name)
+	}
 }
 
 // Clear removes the bounds that Set has given.
@@ -129,7 +144,9 @@ func (l Limits) block(ctx context.Context, name LimitName, until time.Time, reas
 	if err != nil {
 		return err
 	}
-	return l.changed(name, until, reason, s.BlockLimit(ctx, l.core.now(), name, until))
+	err = l.changed(name, until, reason, s.BlockLimit(ctx, l.core.now(), name, until))
+	l.warnUnknown(ctx, name, err)
+	return err
 }
 
 // blocksUntil returns until when the error of a failed attempt blocks the key of its job

@@ -313,13 +313,13 @@ func TestLimitRules(t *testing.T) {
 			}
 			b.enqueue("x", ojs.WithRateLimit(drop))
 			b.advance(s)
-			if err := b.Queues().Pause(b.ctx, "q"); err != nil {
+			if _, err := b.Queues().Pause(b.ctx, "q"); err != nil {
 				b.t.Fatal(err)
 			}
 			held := b.enqueue("x", ojs.WithRateLimit(drop), ojs.WithQueue("q"))
 			b.advance(s)
 			b.want(held.ID, ojs.StateAvailable, 0)
-			if err := b.Queues().Resume(b.ctx, "q"); err != nil {
+			if _, err := b.Queues().Resume(b.ctx, "q"); err != nil {
 				b.t.Fatal(err)
 			}
 			b.advance(s)

@@ -132,7 +132,7 @@ func ExampleJobs_Explain() {
 	eng.Handle("email.send", func(context.Context, *ojs.Job[any]) error { return nil })
 	enqueue(ctx, eng, "email.send", "a@example.com")
 	ticket := enqueue(ctx, eng, "email.send", "b@example.com")
-	if err := eng.Queues().Pause(ctx, "default"); err != nil {
+	if _, err := eng.Queues().Pause(ctx, "default"); err != nil {
 		log.Fatal(err)
 	}
 	why, err := eng.Jobs().Explain(ctx, ticket.ID)
@@ -254,7 +254,7 @@ func ExampleJobs_EnqueueEach() {
 // Keep a queue from delivering, and see what it has.
 func ExampleQueues_Pause() {
 	ctx, eng := begin()
-	if err := eng.Queues().Pause(ctx, "email"); err != nil {
+	if _, err := eng.Queues().Pause(ctx, "email"); err != nil {
 		log.Fatal(err)
 	}
 	enqueue(ctx, eng, "email.send", "a@example.com", ojs.WithQueue("email"))
@@ -848,7 +848,7 @@ func ExampleQueues_Add() {
 func ExampleQueues_PauseType() {
 	ctx, eng := begin()
 	eng.Handle("email.send", func(context.Context, *ojs.Job[any]) error { return nil })
-	if err := eng.Queues().PauseType(ojs.WithActor(ctx, "ann"), "email.send", "bad release"); err != nil {
+	if _, err := eng.Queues().PauseType(ojs.WithActor(ctx, "ann"), "email.send", "bad release"); err != nil {
 		log.Fatal(err)
 	}
 	ticket := enqueue(ctx, eng, "email.send", "a@example.com")

@@ -21,6 +21,9 @@ const (
 	DefaultGracePeriod = 25 * time.Second
 )
 
+// maxConcurrency bounds WithConcurrency. Each running attempt has a goroutine.
+const maxConcurrency = 1_000_000
+
 // Option configures an engine. New refuses what makes no sense.
 type Option func(*config) error
 
@@ -78,13 +81,13 @@ func invalidAs(code ojs.InvalidCode, field, reason string, args ...any) error {
 	return &ojs.InvalidError{Code: code, Field: field, Reason: fmt.Sprintf(reason, args...)}
 }
 
-// WithConcurrency sets how many attempts run at once in this engine: at least 1, 10 by
-// default. A slot that has nothing to do costs nothing. With one slot jobs begin exactly
-// in the order in which the storage hands them out.
+// WithConcurrency sets how many attempts run at once in this engine: 1 to 1,000,000, 10
+// by default. A slot that has nothing to do costs nothing. With one slot jobs begin
+// exactly in the order in which the storage hands them out.
 func WithConcurrency(n int) Option {
 	return func(c *config) error {
-		if n < 1 {
-			return invalid("concurrency", "%d is less than 1", n)
+		if n < 1 || n > maxConcurrency {
+			return invalid("concurrency", "%d is not from 1 to %d", n, maxConcurrency)
 		}
 		c.concurrency = n
 		return nil

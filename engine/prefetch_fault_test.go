@@ -67,8 +67,8 @@ func prefetchOnMoodyStorage(t *testing.T, lasts bool) {
 	stop := started(t, eng)
 	late := time.Now().Add(2 * time.Minute)
 	for {
-		must(t, eng.Queues().Pause(t.Context(), ojs.DefaultQueue)) // jobs claimed ahead go back
-		must(t, eng.Queues().Resume(t.Context(), ojs.DefaultQueue))
+		must1(eng.Queues().Pause(t.Context(), ojs.DefaultQueue)) // jobs claimed ahead go back
+		must1(eng.Queues().Resume(t.Context(), ojs.DefaultQueue))
 		stats, err := eng.Stats(t.Context())
 		must(t, err)
 		if stats.Total[ojs.StateCompleted] == jobs {

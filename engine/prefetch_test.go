@@ -297,14 +297,14 @@ func TestPrefetch(t *testing.T) {
 		for begun.Load() == 0 {
 			time.Sleep(100 * time.Microsecond)
 		}
-		must(t, p.Queues().Pause(t.Context(), "default"))
+		must1(p.Queues().Pause(t.Context(), "default"))
 		paused.Store(true)
 		must(t, p.WaitIdle(t.Context()))
 		if n := after.Load(); n > workers { // which were between their claim and their handler
 			t.Errorf("%d jobs have begun since the queue was paused", n)
 		}
 		paused.Store(false)
-		must(t, p.Queues().Resume(t.Context(), "default"))
+		must1(p.Queues().Resume(t.Context(), "default"))
 		p.until(map[ojs.State]int{ojs.StateCompleted: jobs})
 		p.once()
 	})

@@ -13,37 +13,45 @@ import (
 // Queues is what operators do with queues (OJS queue configuration). The state of a queue
 // is the storage's: it holds for every engine on it, and for a queue that no job has been
 // in yet. A storage that cannot keep it gives ojs.ErrUnsupported.
+//
+// Pause, Drain and Resume succeed for an unknown queue, too. Its name may be a typing
+// error, so that they return false for known and the engine logs a warning. A queue is
+// known if it has jobs or a state, or if this engine or one that reports (WithReports)
+// names it: as a queue that it works or, in this engine, as that of a handler's type.
 type Queues struct{ core *core }
 
 // Pause stops deliveries from a queue. It still accepts jobs, and running ones go on.
-func (q *Queues) Pause(ctx context.Context, name string) error {
+func (q *Queues) Pause(ctx context.Context, name string) (known bool, err error) {
 	return q.set(ctx, name, ojs.QueuePaused, ojs.EventQueuePaused)
 }
 
 // Drain makes a queue refuse jobs: an enqueue fails with an *ojs.QueueError of
 // ojs.ErrQueueDraining. The jobs that it has are delivered, retries included.
-func (q *Queues) Drain(ctx context.Context, name string) error {
+func (q *Queues) Drain(ctx context.Context, name string) (known bool, err error) {
 	return q.set(ctx, name, ojs.QueueDraining, ojs.EventQueueDraining)
 }
 
 // Resume ends a pause or a drain.
-func (q *Queues) Resume(ctx context.Context, name string) error {
+func (q *Queues) Resume(ctx context.Context, name string) (known bool, err error) {
 	return q.set(ctx, name, ojs.QueueActive, ojs.EventQueueResumed)
 }
 
-func (q *Queues) set(ctx context.Context, name string, to ojs.QueueState, event ojs.EventType) error {
+func (q *Queues) set(
+	ctx context.Context, name string, to ojs.QueueState, event ojs.EventType,
+) (known bool, err error) {
 	if err := ojs.ValidateQueue(name); err != nil {
-		return err
+		return false, err
 	}
 	c := q.core
 	s, err := ability[storage.QueueStore](c, "keeps no states of queues")
 	if err != nil {
-		return err
+		return false, err
 	}
 	was, err := s.SetQueueState(ctx, name, to)
 	if err != nil {
-		return err
+		return false, err
 	}
+	known = was != ojs.QueueActive || c.knowsQueue(ctx, name)
 	if to == ojs.QueuePaused {
 		c.mu.Lock()
 		if c.run != nil {
@@ -52,7 +60,7 @@ func (q *Queues) set(ctx context.Context, name string, to ojs.QueueState, event 
 		c.mu.Unlock()
 	}
 	if was == to {
-		return nil
+		return known, nil
 	}
 	c.log.Info("queue is "+string(to), "component", "worker", "category", "lifecycle",
 		slog.Group("ojs", "queue", name))
@@ -65,7 +73,7 @@ func (q *Queues) set(ctx context.Context, name string, to ojs.QueueState, event 
 	if was == ojs.QueueDraining {
 		c.room.made(name)
 	}
-	return nil
+	return known, nil
 }
 
 // queueStates returns the states of queues that are not active, none if the storage keeps

@@ -291,7 +291,7 @@ func TestWeights(t *testing.T) {
 			}
 			b.advance(time.Second)
 			order = nil
-			if err := b.Queues().Pause(b.ctx, "a"); err != nil {
+			if _, err := b.Queues().Pause(b.ctx, "a"); err != nil {
 				t.Fatal(err)
 			}
 			for range 18 {
@@ -309,7 +309,7 @@ func TestWeights(t *testing.T) {
 				b.enqueue("x", ojs.WithQueue("c"), ojs.WithDelay(time.Second))
 			}
 			b.advance(time.Second / 2)
-			if err := b.Queues().Resume(b.ctx, "a"); err != nil {
+			if _, err := b.Queues().Resume(b.ctx, "a"); err != nil {
 				t.Fatal(err)
 			}
 			b.advance(time.Second)

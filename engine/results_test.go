@@ -342,4 +342,4 @@ func must1[V any](v V, err error) V {
 	return v
 }
 
-func second(_ *ojs.JobInfo, err error) error { return err }
+func second[V any](_ V, err error) error { return err }

@@ -337,7 +337,7 @@ func TestRetryTracking(t *testing.T) {
 		for state, leave := range map[ojs.State]func(b *rig, id string){
 			ojs.StateAvailable: func(b *rig,
 				_ string) {
-				must(t, b.Queues().Pause(b.ctx, "default"))
+				must1(b.Queues().Pause(b.ctx, "default"))
 				b.advance(time.Minute)
 			},
 			ojs.StateCancelled: func(b *rig, id string) { must(t, b.Cancel(b.ctx, id)) },
@@ -364,7 +364,7 @@ func TestRetryTracking(t *testing.T) {
 			b.run()
 			id := b.enqueue("fail", noJitter).ID
 			b.advance(0)
-			must(t, b.Queues().Pause(b.ctx, "default"))
+			must1(b.Queues().Pause(b.ctx, "default"))
 			must(t, b.Jobs().Retry(b.ctx, id))
 			if job := b.want(id, ojs.StateAvailable, 1); !job.NextRetryAt.IsZero() {
 				t.Errorf("next_retry_at %v", job.NextRetryAt)

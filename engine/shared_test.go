@@ -115,14 +115,14 @@ func TestSharedStorage(t *testing.T) {
 	})
 	t.Run("a queue that another resumes", func(t *testing.T) {
 		two(t, func(t *testing.T, works, other *engine.Engine[any], ran chan string) {
-			must(t, other.Queues().Pause(t.Context(), "default"))
+			must1(other.Queues().Pause(t.Context(), "default"))
 			_, err := other.Enqueue(t.Context(), "x", nil)
 			must(t, err)
 			idle(t, works)
 			if len(ran) != 0 {
 				t.Error("ran though its queue is paused")
 			}
-			must(t, other.Queues().Resume(t.Context(), "default"))
+			must1(other.Queues().Resume(t.Context(), "default"))
 			idle(t, works)
 			if len(ran) != 1 {
 				t.Error("did not run")

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 
 	"github.com/ojsengine/ojs"
@@ -28,7 +29,17 @@ func checkArgs(args any, most int) error {
 	if !larger {
 		return nil
 	}
-	return invalidAs(ojs.InvalidCodeTooLarge, "envelope", "has more than %d bytes of JSON", most)
+	return tooLarge(ojs.InvalidCodeTooLarge, "envelope", args, most)
+}
+
+// tooLarge refuses a value that encodes to more bytes than most. It gives the size, which
+// takes encoding the value, unless that is much larger still.
+func tooLarge(code ojs.InvalidCode, field string, v any, most int) error {
+	size := "more bytes of JSON than " // and the bound
+	if args, err := ojs.NewArgs(v); !jsonvalue.LargerThan(v, 16<<20) && err == nil {
+		size = fmt.Sprintf("%d bytes of JSON, more than ", args.Len())
+	}
+	return invalidAs(code, field, "has %s%d: store the data elsewhere, and enqueue its name", size, most)
 }
 
 // maxArgs is how large args may be before a codec makes them smaller.
@@ -70,7 +81,8 @@ func checkJSON(v any, most int, field string, bad, large ojs.InvalidCode) error 
 	case err != nil:
 		return invalidAs(bad, field, "%v", err)
 	case len(raw) > most:
-		return invalidAs(large, field, "has %d bytes of JSON, more than %d", len(raw), most)
+		return invalidAs(large, field, "has %d bytes of JSON, more than %d: store the data elsewhere, and "+
+			"enqueue its name", len(raw), most)
 	}
 	return nil
 }

@@ -207,11 +207,14 @@ func (s *soak) operate(ctx context.Context, seed uint64) {
 		var errs []error
 		switch queue := []string{"a", "b", "c"}[r.IntN(3)]; r.IntN(9) {
 		case 0:
-			errs = append(errs, queues.Pause(ctx, queue))
+			_, err := queues.Pause(ctx, queue)
+			errs = append(errs, err)
 		case 1:
-			errs = append(errs, queues.Drain(ctx, queue))
+			_, err := queues.Drain(ctx, queue)
+			errs = append(errs, err)
 		case 2, 3:
-			errs = append(errs, queues.Resume(ctx, queue))
+			_, err := queues.Resume(ctx, queue)
+			errs = append(errs, err)
 		case 4:
 			for _, id := range pick(ojs.StateActive, ojs.StateRetryable) {
 				errs = append(errs, s.eng.Cancel(ctx, id))
@@ -295,7 +298,7 @@ func TestSoak(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- eng.Run(run) }()
 	for _, q := range []string{"a", "b", "c"} {
-		must(t, eng.Queues().Resume(t.Context(), q))
+		must1(eng.Queues().Resume(t.Context(), q))
 	}
 	for job, err := range eng.Jobs().List(t.Context(), engine.Filter{States: []ojs.State{ojs.StatePending}}) {
 		must(t, err)

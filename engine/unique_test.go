@@ -89,7 +89,7 @@ func TestUniqueTellsTheState(t *testing.T) {
 					}
 					return nil
 				})
-				must(t, b.Queues().Pause(b.ctx, "paused"))
+				must1(b.Queues().Pause(b.ctx, "paused"))
 				b.run()
 				p := ojs.UniquePolicy{States: ojs.AllStates()}
 				first := b.enqueue("x", append(bring, ojs.WithUnique(p))...)
@@ -591,7 +591,7 @@ func TestUnique(t *testing.T) {
 		first := b.expect("", "new", "", "x", 1, unique(all))
 		b.advance(0)
 		wantInvalid(t, b.DeadLetters().Retry(b.ctx, first, unique(all)), "unique")
-		must(t, b.Queues().Pause(b.ctx, "default"))
+		must1(b.Queues().Pause(b.ctx, "default"))
 		must(t, b.DeadLetters().Retry(b.ctx, first))
 		b.expect("", "rejected", first, "x", 1, unique(all))
 	})

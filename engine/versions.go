@@ -28,8 +28,10 @@ func (h *handlers) add(c *core, added *jobType) error {
 	}
 	for _, t := range h.of(name) {
 		if t.takes.Overlaps(added.takes) {
-			return invalid("handler",
-				"job type %s has one already for versions %s, and this is for %s", name,
+			if t.given.Versions() == given.Versions() {
+				return invalid("handler", "job type %s has a handler already", name)
+			}
+			return invalid("handler", "job type %s has a handler already, for %s, and this is for %s", name,
 				rangeName(t.given), rangeName(given))
 		}
 	}
@@ -40,7 +42,7 @@ func (h *handlers) add(c *core, added *jobType) error {
 
 func rangeName(h handler.Handler) string {
 	if h.Versions() == "" {
-		return "*"
+		return "all versions"
 	}
 	return h.Versions()
 }

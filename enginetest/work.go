@@ -35,7 +35,7 @@ func (e *Engine[T]) Work(d ojs.Draft) Worked {
 	eng = e.make(fresh(e.tb), []engine.Option{seed},
 		func(ctx context.Context, job *ojs.JobHeader, next handler.Next) error {
 			// one attempt, and no second one
-			if err := eng.Queues().Pause(context.Background(), job.Queue); err != nil {
+			if _, err := eng.Queues().Pause(context.Background(), job.Queue); err != nil {
 				return err
 			}
 			err := next(ctx)

@@ -83,6 +83,9 @@ func New(opts ...Option) (*Telemetry, error) {
 			propagation.Baggage{}),
 	}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, errors.New("ojs: otel: an option is nil")
+		}
 		opt(&c)
 	}
 	if c.tracers == nil || c.meters == nil || c.propagator == nil || c.clock == nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/bridge"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/versions"
 )
 
@@ -155,7 +156,7 @@ func projectArgs(p *ojs.UniquePolicy, job *ojs.JobInfo) (jsontext.Value, error) 
 	if err != nil {
 		return nil, fieldError("args", reason(err))
 	}
-	return project(have, p.ArgsKeys, "unique.args_keys")
+	return project(have, p.ArgsKeys, "args")
 }
 
 func projectMeta(p *ojs.UniquePolicy, job *ojs.JobInfo) (jsontext.Value, error) {
@@ -173,11 +174,12 @@ func projectMeta(p *ojs.UniquePolicy, job *ojs.JobInfo) (jsontext.Value, error) 
 		}
 		have = append(have, member{name, jsontext.Value(a.JSON())})
 	}
-	return project(have, p.MetaKeys, "unique.meta_keys")
+	return project(have, p.MetaKeys, "meta")
 }
 
-// project returns an object of the members that keys name.
-func project(have []member, keys []string, field string) (jsontext.Value, error) {
+// project returns an object of the members of args or meta that keys name.
+func project(have []member, keys []string, of string) (jsontext.Value, error) {
+	field := "unique." + of + "_keys"
 	var buf bytes.Buffer
 	c := canonicalizer{enc: jsontext.NewEncoder(&buf), at: field}
 	c.token(jsontext.BeginObject)
@@ -191,9 +193,10 @@ func project(have []member, keys []string, field string) (jsontext.Value, error)
 		}
 		switch {
 		case found == 0:
-			return nil, fieldError(field, fmt.Sprintf("%q is no member of it", key))
+			return nil, fieldError(field,
+				fmt.Sprintf("%q is no member of the %s, whose members are: %s", key, of, names(have)))
 		case found > 1:
-			return nil, fieldError(field, fmt.Sprintf("%q is a member of it twice", key))
+			return nil, fieldError(field, fmt.Sprintf("%q is a member of the %s twice", key, of))
 		}
 	}
 	c.token(jsontext.EndObject)
@@ -201,6 +204,20 @@ func project(have []member, keys []string, field string) (jsontext.Value, error)
 		return nil, fieldError(field, reason(c.err))
 	}
 	return buf.Bytes(), nil
+}
+
+// names lists members for an error.
+func names(of []member) string {
+	const most = 10
+	list := []string{"none"}
+	for i, m := range of {
+		if i == most {
+			list = append(list[:most], "...")
+			break
+		}
+		list = append(list[:i], foreign.Clip(m.name, 64))
+	}
+	return strings.Join(list, ", ")
 }
 
 func elements(raw jsontext.Value) ([]jsontext.Value, error) {

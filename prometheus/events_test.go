@@ -122,10 +122,10 @@ func TestWorkflows(t *testing.T) {
 func TestQueueStates(t *testing.T) {
 	eng, _, reg := begin(t)
 	ctx := context.Background()
-	if err := eng.Queues().Pause(ctx, "mail"); err != nil {
+	if _, err := eng.Queues().Pause(ctx, "mail"); err != nil {
 		t.Fatal(err)
 	}
-	if err := eng.Queues().Drain(ctx, "old"); err != nil {
+	if _, err := eng.Queues().Drain(ctx, "old"); err != nil {
 		t.Fatal(err)
 	}
 	families := scrape(t, reg)

@@ -87,12 +87,12 @@ func historyOfDay(ctx context.Context, eng *engine.Engine[any]) error {
 }
 
 func pause(ctx context.Context, eng *engine.Engine[any]) error {
-	err := eng.Queues().Pause(ctx, "mail")
+	_, err := eng.Queues().Pause(ctx, "mail")
 	return err
 }
 
 func resume(ctx context.Context, eng *engine.Engine[any]) error {
-	err := eng.Queues().Resume(ctx, "mail")
+	_, err := eng.Queues().Resume(ctx, "mail")
 	return err
 }
 

@@ -359,7 +359,8 @@ func TestRun(t *testing.T) {
 	t.Run("W011 a delay and a time to live count from when a step may start", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", func(context.Context, string) error { return nil })
-			must(t, b.Queues().Pause(b.ctx, "paused"))
+			_, err := b.Queues().Pause(b.ctx, "paused")
+			must(t, err)
 			id := b.start(workflow.New("", workflow.Chain(
 				step("a", ojs.WithDelay(2*time.Hour)),
 				step("b", ojs.WithDelay(time.Hour), ojs.WithTTL(2*time.Hour)),
@@ -381,7 +382,8 @@ func TestRun(t *testing.T) {
 			if end := d.ExpiresAt.Sub(s.CreatedAt); end != 6*time.Hour {
 				t.Errorf("after a retry d expires after %v, not 6h", end)
 			}
-			must(t, b.Queues().Resume(b.ctx, "paused"))
+			_, err = b.Queues().Resume(b.ctx, "paused")
+			must(t, err)
 			b.run(0)
 			b.want(id, workflow.StateCompleted, "a:completed b:completed c:completed d:completed")
 		})

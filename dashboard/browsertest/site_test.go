@@ -180,7 +180,8 @@ func (s *site) fill(ctx context.Context) {
 		bound := ojs.RateLimit{Key: "bank", Concurrency: 2, Rate: ojs.Rate{Limit: 100, Per: time.Minute}}
 		s.enqueue("bank.export", nil, ojs.WithQueue("search"), ojs.WithRateLimit(bound))
 	}
-	s.must(s.eng.Queues().Pause(ctx, "search"))
+	_, err := s.eng.Queues().Pause(ctx, "search")
+	s.must(err)
 	s.must(s.eng.Cron().Set(ctx,
 		engine.CronEntry{Name: "nightly-report", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin",
 			Description: "The report of the day before", Job: ojs.NewDraft("report.build", map[string]any{})},

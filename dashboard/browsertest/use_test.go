@@ -141,7 +141,8 @@ func TestWithoutScript(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, dashboard.WithAuthorizer(dashboard.AllowAll))
 	b := newBrowser(t, s)
-	s.must(s.eng.Queues().Pause(context.Background(), "billing"))
+	_, err := s.eng.Queues().Pause(context.Background(), "billing")
+	s.must(err)
 	b.run(emulation.SetScriptExecutionDisabled(true),
 		chromedp.Navigate(s.url+"jobs/"+s.failed+"/"),
 		chromedp.Click(`button[value=retry]`, chromedp.NodeVisible),
@@ -163,7 +164,8 @@ func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, dashboard.WithAuthorizer(dashboard.AllowAll))
 	b := newBrowser(t, s)
-	s.must(s.eng.Queues().Pause(context.Background(), "billing"))
+	_, err := s.eng.Queues().Pause(context.Background(), "billing")
+	s.must(err)
 	b.run(chromedp.Navigate(s.url), chromedp.WaitVisible(`button.live`),
 		// The page keeps the slash from being typed, so no character follows the key.
 		input.DispatchKeyEvent(input.KeyDown).WithKey("/"),
@@ -524,10 +526,11 @@ func TestHostileText(t *testing.T) {
 	}
 	s.enqueue("no.handler", args, ojs.WithRateLimit(ojs.RateLimit{Key: "evil", Concurrency: 5}))
 	s.must(s.eng.Jobs().SetPriority(ctx, id, 3))
-	s.must(s.eng.Queues().PauseType(ctx, "no.handler", evil))
+	_, err := s.eng.Queues().PauseType(ctx, "no.handler", evil)
+	s.must(err)
 	s.must(s.eng.Cron().Set(ctx, engine.CronEntry{Name: "evil", Schedule: "@daily", Description: evil,
 		Job: ojs.NewDraft("no.handler", args)}))
-	_, err := s.eng.Worker(evil, engine.WorkerConfig{}).Fetch(ctx)
+	_, err = s.eng.Worker(evil, engine.WorkerConfig{}).Fetch(ctx)
 	s.must(err)
 	for _, path := range []string{"", "jobs/", "jobs/" + id + "/", "jobs/" + failed + "/", filtered,
 		"failures/",

@@ -261,7 +261,8 @@ func (cfg Config) run(t *testing.T, state ojs.State, closed bool) {
 	eng := r.engine(log)
 	var held []string
 	if closed {
-		r.must(eng.Queues().Pause(r.ctx, "default"))
+		_, err := eng.Queues().Pause(r.ctx, "default")
+		r.must(err)
 		for range 3 {
 			held = append(held, r.job(ojs.StateAvailable, func(rec *storage.Record) {
 				rec.Type, rec.Queue, rec.RateLimit = "hold", "held",
@@ -276,7 +277,8 @@ func (cfg Config) run(t *testing.T, state ojs.State, closed bool) {
 		case <-r.ctx.Done():
 			t.Fatal("the job that closes its key does not begin")
 		}
-		r.must(eng.Queues().Resume(r.ctx, "default"))
+		_, err := eng.Queues().Resume(r.ctx, "default")
+		r.must(err)
 	}
 	r.complete(eng, state, attempts, "is good")
 	for i, id := range held {

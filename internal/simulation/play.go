@@ -118,11 +118,20 @@ func (w *world) exec(o op) {
 			return err
 		})
 	case "pause":
-		call("pause "+queue, func() error { return n.eng.Queues().Pause(w.ctx, queue) })
+		call("pause "+queue, func() error {
+			_, err := n.eng.Queues().Pause(w.ctx, queue)
+			return err
+		})
 	case "drain":
-		call("drain "+queue, func() error { return n.eng.Queues().Drain(w.ctx, queue) })
+		call("drain "+queue, func() error {
+			_, err := n.eng.Queues().Drain(w.ctx, queue)
+			return err
+		})
 	case "resume":
-		call("resume "+queue, func() error { return n.eng.Queues().Resume(w.ctx, queue) })
+		call("resume "+queue, func() error {
+			_, err := n.eng.Queues().Resume(w.ctx, queue)
+			return err
+		})
 	case "stop":
 		n.halt()
 	case "start":
@@ -277,7 +286,8 @@ func (w *world) settleDown() {
 		w.checkError(last, "none", "remove a recurring entry", last.eng.Cron().Remove(w.ctx, e.Name))
 	}
 	for _, q := range queueNames {
-		w.checkError(last, "none", "resume", last.eng.Queues().Resume(w.ctx, q))
+		_, err := last.eng.Queues().Resume(w.ctx, q)
+		w.checkError(last, "none", "resume", err)
 	}
 	for range 2 {
 		w.employ(last, true)

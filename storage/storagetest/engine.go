@@ -140,7 +140,7 @@ func RunEngine(t *testing.T, cfg Config) {
 			run := func(context.Context, *ojs.Job[any]) error { return nil }
 			e.handle("x", run)
 			e.handle("y", run)
-			if err := e.Queues().PauseType(e.ctx, "x", ""); err != nil {
+			if _, err := e.Queues().PauseType(e.ctx, "x", ""); err != nil {
 				t.Fatal(err)
 			}
 			e.run() // after the pause, since a claim under way would not obey it
@@ -151,7 +151,7 @@ func RunEngine(t *testing.T, cfg Config) {
 			if info, err := e.Get(e.ctx, paused.ID); err != nil || info.State != ojs.StateAvailable {
 				t.Errorf("a job of a paused type: %v, %v", info, err)
 			}
-			if err := e.Queues().ResumeType(e.ctx, "x"); err != nil {
+			if _, err := e.Queues().ResumeType(e.ctx, "x"); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := paused.Wait(e.ctx); err != nil {

@@ -218,7 +218,8 @@ func (g *stage) acts() {
 
 	// Order: by priority, and then by when they came.
 	if g.cfg.Queues {
-		g.check(g.Queues().Pause(g.ctx, "default"))
+		_, err := g.Queues().Pause(g.ctx, "default")
+		g.check(err)
 	}
 	for i := range 9 {
 		g.enqueue("ok", fmt.Sprint("in order ", i), ojs.WithPriority(i%3))
@@ -232,7 +233,8 @@ func (g *stage) acts() {
 	g.check(err)
 	g.advance(time.Second)
 	if g.cfg.Queues {
-		g.check(g.Queues().Resume(g.ctx, "default"))
+		_, err := g.Queues().Resume(g.ctx, "default")
+		g.check(err)
 	}
 	g.advance(10 * time.Minute)
 
