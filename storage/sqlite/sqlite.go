@@ -149,8 +149,10 @@ func (c *config) validate() error {
 }
 
 // Open opens the storage in a file, which it makes if there is none, and brings its
-// schema up to date, unless WithoutMigration is given. Its errors are ErrForeign,
-// ErrCorrupt, ErrNewer, ErrOlder, those of options, and those of SQLite.
+// schema up to date, unless WithoutMigration is given. The path is that of a file in a
+// directory that exists. A URI and ":memory:" are refused: storage/memory keeps jobs in
+// memory. The errors are ErrForeign, ErrCorrupt, ErrNewer, ErrOlder, an *ojs.InvalidError
+// of the path or an option, and those of SQLite with the reason that was found.
 func Open(ctx context.Context, path string, opts ...Option) (*Storage, error) {
 	cfg := config{synchronous: Full, busy: 10 * time.Second, readers: 4, poll: 100 * time.Millisecond}
 	for _, opt := range opts {
@@ -162,9 +164,12 @@ func Open(ctx context.Context, path string, opts ...Option) (*Storage, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
 	s := &Storage{path: path, config: cfg}
 	if err := s.open(ctx); err != nil {
-		return nil, fmt.Errorf("ojs: sqlite: opening %s: %w", path, foreign(err))
+		return nil, fmt.Errorf("ojs: sqlite: opening %s: %w", path, s.explain(foreign(err)))
 	}
 	return s, nil
 }

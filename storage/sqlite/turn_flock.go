@@ -8,6 +8,12 @@ import (
 	"syscall"
 )
 
+// writable returns nil if this process may write to a file or a directory.
+func writable(path string) error {
+	const write = 2 // W_OK
+	return syscall.Access(path, write)
+}
+
 // lock takes the lock, and reports false if another one has it. A system that has no such
 // locks is no reason to wait. The end of a process gives it back.
 func (t *turn) lock() bool {
