@@ -288,10 +288,12 @@ func (r *run) resume(a *attempt) bool {
 }
 
 // settleStalled decides and stores the outcome of a job whose lease ran out and that was
-// handed to this engine. If it cannot be stored now, the new lease runs out in turn.
-func (r *run) settleStalled(rec storage.Record) {
+// handed to this engine, or whose process has ended. If it cannot be stored now, the new
+// lease runs out in turn.
+func (r *run) settleStalled(rec storage.Record, ended bool) {
 	now := r.c.now()
-	o := policy.Outcome{Kind: policy.LeaseExpired, Limit: rec.Lease, Elapsed: now.Sub(rec.StartedAt)}
+	o := policy.Outcome{Kind: policy.LeaseExpired, Limit: rec.Lease, Elapsed: now.Sub(rec.StartedAt),
+		Ended: ended}
 	ctx, end := r.c.trace(r.base, OpVisibility, &rec)
 	f := newSettlement(&rec, rec.Worker)
 	f.traced = r.c.traced(ctx)

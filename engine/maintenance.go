@@ -350,7 +350,7 @@ func (k *maintenance) look() {
 		c.endedOtherwise(d.Expired)
 		c.dependentsMoved(d.Moved)
 		for _, rec := range d.Stalled {
-			k.r.settleStalled(rec)
+			k.r.settleStalled(rec, slices.Contains(d.Ended, rec.ID))
 		}
 		if d.Next.IsZero() {
 			return

@@ -153,6 +153,10 @@ func failure(job *ojs.JobInfo, o Outcome, s signals, now time.Time) *ojs.Failure
 	case LeaseExpired:
 		exceeded(f, o, s, ojs.ErrorTypeLeaseExpired, ojs.ReasonLeaseExpired, "stalled",
 			"the attempt was not acknowledged within its lease")
+		if o.Ended {
+			f.Message = fmt.Sprintf("the process that held the job has ended, %v after the attempt began",
+				o.Elapsed.Round(time.Millisecond))
+		}
 	case WorkerDied:
 		exceeded(f, o, s, ojs.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, "stalled",
 			"the worker was silent beyond the limit")

@@ -19,6 +19,7 @@ type Outcome struct {
 	Backtrace []string      // Panicked: innermost frame first
 	Limit     time.Duration // TimedOut, TotalTimedOut, LeaseExpired, WorkerDied: the exceeded limit
 	Elapsed   time.Duration // the same: the time that it took
+	Ended     bool          // LeaseExpired: the process that held the job has ended
 }
 
 // OutcomeKind is the way an attempt ended.

@@ -144,6 +144,14 @@ func TestReasons(t *testing.T) {
 			}
 		})
 	}
+	t.Run("an end of the process is no fault of the lease", func(t *testing.T) {
+		o := policy.Outcome{Kind: policy.LeaseExpired, Limit: time.Hour, Elapsed: 250 * time.Millisecond, Ended: true}
+		f := policy.Decide(job(1, ojs.RetryPolicy{}), o, now, 0, nil).Failure
+		want := "the process that held the job has ended, 250ms after the attempt began"
+		if f.Message != want || f.Type != ojs.ErrorTypeLeaseExpired || f.Reason != ojs.ReasonLeaseExpired {
+			t.Errorf("%+v", f)
+		}
+	})
 	t.Run("reading 48 the marker's reason, wherever in the chain it is", func(t *testing.T) {
 		for _, err := range []error{marked{true}, fmt.Errorf("x: %w", marked{true}),
 			errors.Join(marked{true}, marked{false}), errors.Join(marked{false}, marked{true})} {

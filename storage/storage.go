@@ -513,6 +513,10 @@ type Due struct {
 	Stalled  []Record  // active, under a version that is the caller's [lease-3]
 	Moved    []Record  // that waited for expired ones, in the order of their transitions [depend-5]
 	Next     time.Time // when Due next has something to do [due-5]
+
+	// Ended are the ids of those of Stalled whose lease is not over: the storage knows
+	// that the process that held them has ended [lease-3].
+	Ended []string
 }
 
 // Prune selects finished jobs to delete, by age and by number. Jobs that are kept for

@@ -42,6 +42,9 @@ func (t *tx) due(now time.Time, limit int, buf []storage.Record) (d storage.Due,
 			into = &d.Expired
 		case row.State == ojs.StateActive:
 			t.taken(row.ID, int64(row.Version), ojs.ErrLeaseLost)
+			if row.LeaseUntil.After(now) { // see bury
+				d.Ended = append(d.Ended, row.ID)
+			}
 			row.TakeOver(now)
 			into = &d.Stalled
 		default:

@@ -200,6 +200,12 @@ func TestKilledHolderEngine(t *testing.T) {
 	}
 	stop()
 	must(t, <-ended)
+	got, err := eng.Get(t.Context(), job.ID)
+	must(t, err)
+	if len(got.Errors) != 1 || !strings.Contains(got.Errors[0].Message, "the process that held the job has ended") ||
+		strings.Contains(got.Errors[0].Message, "lease") {
+		t.Errorf("the error blames something else: %+v", got.Errors)
+	}
 }
 
 // A claim whose holder is not known to be dead waits for its lease: a copy of the file

@@ -21,7 +21,8 @@ var parameters = regexp.MustCompile(`\?\w+=`)
 // names or fails without a reason.
 func checkPath(path string) error {
 	bad := func(reason string, args ...any) error {
-		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "path", Reason: fmt.Sprintf(reason, args...)}
+		reason = fmt.Sprintf(reason, args...)
+		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "path", Reason: reason}
 	}
 	const memory = "use storage/memory for jobs in memory, or a file in a temporary directory"
 	switch {
@@ -73,8 +74,9 @@ func (s *Storage) explain(err error) error {
 		return &cause{"there is no such file, and WithoutMigration makes none", errors.Join(why, err)}
 	}
 	if why := writable(dir); why != nil {
-		return &cause{fmt.Sprintf("the directory %s cannot be written to (%v), and SQLite writes files beside "+
-			"the database: use a directory that this process may write to", dir, why), errors.Join(why, err)}
+		text := fmt.Sprintf("the directory %s cannot be written to (%v), and SQLite writes files beside the "+
+			"database: use a directory that this process may write to", dir, why)
+		return &cause{text, errors.Join(why, err)}
 	}
 	if why == nil {
 		if why := writable(s.path); why != nil {

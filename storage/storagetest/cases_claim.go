@@ -642,6 +642,9 @@ var leaseCases = []Case{
 		if len(d.Stalled) != 1 {
 			c.failf("Due returned %d stalled jobs", len(d.Stalled))
 		}
+		if len(d.Ended) != 0 {
+			c.failf("a lease that is over blames the end of a process")
+		}
 		want := r
 		want.TakeOver(c.now)
 		c.same("the stalled job", d.Stalled[0], want)
