@@ -172,6 +172,7 @@ func (f *Filter) narrow(caps storage.Capabilities) {
 	case !caps.Orders || f.DeadLettered:
 	case only(ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded):
 		f.Order = OrderFinished
+	case only(ojs.StateActive): // which storages find by an index
 	case only(ojs.StateScheduled, ojs.StateRetryable, ojs.StateActive):
 		f.Order = OrderDue
 	}

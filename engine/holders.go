@@ -26,7 +26,8 @@ type Holder struct {
 // whose leases are not renewed wait until Last. Engines renew a lease when a third of it
 // has passed.
 //
-// Holders costs a listing of the active jobs.
+// Holders costs a listing of the active jobs, which memory, SQLite and PostgreSQL find
+// without a look at any other job.
 func (j *Jobs) Holders(ctx context.Context) ([]Holder, error) {
 	c := j.core
 	holders := make(map[string]*Holder)

@@ -79,6 +79,14 @@ func (q *Query) MayMatch(state ojs.State, queue, jobType string) bool {
 		(len(q.Types) == 0 || matchesAny(q.Types, jobType))
 }
 
+// OnlyActive reports whether the query selects active jobs alone, in an order of
+// insertion. Pages of an operator ask for these again and again, so that a storage should
+// find them by an index, and look at no other job.
+func (q *Query) OnlyActive() bool {
+	return len(q.States) == 1 && q.States[0] == ojs.StateActive && !q.DeadLetters &&
+		(q.Order == OrderOldest || q.Order == OrderNewest)
+}
+
 func matchesAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {
 		if prefix, ok := strings.CutSuffix(p, "*"); ok {

@@ -238,7 +238,7 @@ func (s *Storage) expiredReady(now time.Time) map[*bucket]int {
 	s.ready.bringBack(now)
 	n := make(map[*bucket]int)
 	for due := range s.due.Due(now) {
-		if level := due.Value.level; level != nil {
+		if level := due.Value.level; level != nil && level.bucket != nil {
 			n[level.bucket]++
 		}
 	}

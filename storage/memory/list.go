@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -78,8 +79,11 @@ func (s *Storage) walk(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Positi
 		return s.ready.byClaim(w)
 	}
 	x, newest := &s.all, q.Order == storage.OrderNewest
-	if q.DeadLetters {
+	switch {
+	case q.DeadLetters:
 		x = &s.dead
+	case q.OnlyActive():
+		x = s.activeByInsertion()
 	}
 	return func(yield func(cursor.Position, *job) bool) {
 		f := func(e entry) bool { return yield(cursor.Position{int64(e.ord)}, e.job) }
@@ -96,6 +100,20 @@ func (s *Storage) walk(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Positi
 			x.from(ord, f)
 		}
 	}
+}
+
+// activeByInsertion makes an index of the active jobs alone. It sorts them: they are few.
+func (s *Storage) activeByInsertion() *index {
+	jobs := make([]*job, 0, s.running.n)
+	for j := s.running.first; j != nil; j = j.next {
+		jobs = append(jobs, j)
+	}
+	slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(a.ord, b.ord) })
+	x := new(index)
+	for _, j := range jobs {
+		x.addAs(j, j.ord)
+	}
+	return x
 }
 
 // byEnd is walk in the order storage.OrderFinished: the lists of finished jobs as one.

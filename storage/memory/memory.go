@@ -43,10 +43,12 @@ type Storage struct {
 	mu     spin.Mutex // guards everything below
 	closed bool
 	jobs   table
-	ready  ready                // available jobs
-	due    scheduler.Heap[*job] // jobs that time will do something to, by storage.Record.WakeAt
-	all    index                // every job, by insertion
-	ended  [classes]endings     // finished jobs that may be pruned
+	ready  ready // available jobs
+	// active jobs by when they became so, in a list of the same kind as available ones
+	running level
+	due     scheduler.Heap[*job] // jobs that time will do something to, by storage.Record.WakeAt
+	all     index                // every job, by insertion
+	ended   [classes]endings     // finished jobs that may be pruned
 	// finished jobs that are not pruned before a time, by storage.Record.KeptUntil
 	kept   scheduler.Heap[*job]
 	held   endings              // those in kept

@@ -26,6 +26,7 @@ func (s *Storage) place(j *job) {
 	}
 	if j.state == active {
 		j.kind.group.active++
+		s.running.append(j)
 		if j.counts() {
 			s.ready.limits.active(j, 1)
 		}
@@ -44,6 +45,9 @@ func (s *Storage) displace(j *job) {
 	}
 	if j.current() == ojs.StateAvailable {
 		s.ready.leaveRound(j)
+	}
+	if j.state == active {
+		s.running.unlink(j)
 	}
 	s.ready.remove(j)
 	if j.state == active {

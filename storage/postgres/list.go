@@ -224,6 +224,10 @@ func (s *Storage) walking(q *storage.Query, w *cursor.Walk) (sql string, from cu
 		way = s.sql.walkDue
 	case q.Order == storage.OrderClaim:
 		way, begin = s.sql.walkReady, cursor.Position{math.MaxInt64, math.MinInt64}
+	case q.OnlyActive() && q.Order == storage.OrderNewest:
+		way, begin = s.sql.walkActiveNewest, greatest
+	case q.OnlyActive():
+		way = s.sql.walkActive
 	case q.Order == storage.OrderNewest && q.DeadLetters:
 		way, begin = s.sql.walkLastDead, greatest
 	case q.Order == storage.OrderNewest:

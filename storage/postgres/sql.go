@@ -32,6 +32,7 @@ type statements struct {
 	due, nextWake                                                        string
 	get, getAll, bySeq, counts, compact                                  string
 	walkOldest, walkNewest, walkDead, walkLastDead                       [2]string // forward, back
+	walkActive, walkActiveNewest                                         [2]string
 	walkFinished, walkDue, walkReady                                     [2]string
 	remove, keptUntil, keepOn, release, prune                            string
 	queueStates, queueState, setQueueState, activateQueue                string
@@ -379,6 +380,8 @@ const walking = `WITH way AS MATERIALIZED (SELECT row_number() OVER () AS ord, w
 // These are the ways along the indexes. A column that has no place in an order is 0.
 const (
 	walkStage = `SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.stage
+		WHERE {behind} LIMIT $3`
+	walkActive = `SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.active
 		WHERE {behind} LIMIT $3`
 	walkDead = `SELECT seq, place AS a, 0::bigint AS b, state, queue, type FROM {schema}.done
 		WHERE dead IS NOT NULL AND {behind} LIMIT $3`
@@ -844,8 +847,12 @@ func newStatements(schema string) *statements {
 		getAll: q(`SELECT {columns} FROM {whole} WHERE id = ANY ($1::text[])`),
 		bySeq:  q(`SELECT {columns} FROM {whole} WHERE seq = ANY ($1::bigint[])`),
 
-		walkOldest:   walk(walkStage, "seq > $1 ORDER BY seq", "seq <= $1 ORDER BY seq DESC"),
-		walkNewest:   walk(walkStage, "seq < $1 ORDER BY seq DESC", "seq >= $1 ORDER BY seq"),
+		walkOldest: walk(walkStage, "seq > $1 ORDER BY seq", "seq <= $1 ORDER BY seq DESC"),
+		walkNewest: walk(walkStage, "seq < $1 ORDER BY seq DESC", "seq >= $1 ORDER BY seq"),
+		walkActive: walk(walkActive, "seq > $1 ORDER BY seq", "seq <= $1 ORDER BY seq DESC"),
+
+		walkActiveNewest: walk(walkActive, "seq < $1 ORDER BY seq DESC", "seq >= $1 ORDER BY seq"),
+
 		walkDead:     walk(walkDead, "place > $1 ORDER BY place", "place <= $1 ORDER BY place DESC"),
 		walkLastDead: walk(walkDead, "place < $1 ORDER BY place DESC", "place >= $1 ORDER BY place"),
 		walkDue: walk(walkDue, "(wake, {waits}) > ($1, $2) ORDER BY wake, {waits}",

@@ -113,7 +113,8 @@ func position(q *storage.Query, r *stored) cursor.Position {
 }
 
 // listing begins to read rows in the order of a query, from where a page begins. Every
-// statement follows an index, and reads no row before it is asked for.
+// statement follows an index, and reads no row before it is asked for. That of the active
+// jobs sorts their numbers first.
 func listing(conn *zombiezen.Conn, q *storage.Query, w *cursor.Walk) *statement {
 	at, back := w.From.After, w.From.Back
 	const most = maxScan + 1
@@ -144,13 +145,17 @@ func listing(conn *zombiezen.Conn, q *storage.Query, w *cursor.Walk) *statement 
 	if newest && w.First {
 		at[0] = math.MaxInt64
 	}
-	sql := [2][4]string{
+	sql := [3][4]string{
 		{listJobs, listJobsBack, listNewest, listNewestBack},
 		{listDead, listDeadBack, listLastDead, listLastDeadBack},
+		{listActive, listActiveBack, listActiveNewest, listActiveNewestBack},
 	}
 	i, k := 0, 0
-	if q.DeadLetters {
+	switch {
+	case q.DeadLetters:
 		i = 1
+	case q.OnlyActive():
+		i = 2
 	}
 	if newest {
 		k = 2

@@ -124,6 +124,16 @@ const (
 	listNewest     = `SELECT ` + columns + ` FROM job WHERE seq < ? ORDER BY seq DESC LIMIT ?`
 	listNewestBack = `SELECT ` + columns + ` FROM job WHERE seq >= ? ORDER BY seq LIMIT ?`
 
+	// The numbers of the active jobs come from an index, and are sorted: they are few.
+	listActive = `SELECT ` + columns + ` FROM job WHERE seq IN (SELECT seq FROM job INDEXED BY job_active_type
+		WHERE state = 4 AND seq > ?1 ORDER BY seq LIMIT ?2) ORDER BY seq`
+	listActiveBack = `SELECT ` + columns + ` FROM job WHERE seq IN (SELECT seq FROM job INDEXED BY job_active_type
+		WHERE state = 4 AND seq <= ?1 ORDER BY seq DESC LIMIT ?2) ORDER BY seq DESC`
+	listActiveNewest = `SELECT ` + columns + ` FROM job WHERE seq IN (SELECT seq FROM job INDEXED BY job_active_type
+		WHERE state = 4 AND seq < ?1 ORDER BY seq DESC LIMIT ?2) ORDER BY seq DESC`
+	listActiveNewestBack = `SELECT ` + columns + ` FROM job WHERE seq IN (SELECT seq FROM job INDEXED BY job_active_type
+		WHERE state = 4 AND seq >= ?1 ORDER BY seq LIMIT ?2) ORDER BY seq`
+
 	listDead = `SELECT ` + columns + ` FROM job WHERE dead IS NOT NULL AND place > ?
 		ORDER BY place LIMIT ?`
 	listDeadBack = `SELECT ` + columns + ` FROM job WHERE dead IS NOT NULL AND place <= ?

@@ -255,13 +255,15 @@ func TestPlans(t *testing.T) {
 	must(t, err)
 	for name, plan := range plans {
 		for line := range strings.Lines(plan) {
-			if strings.Contains(line, "SCAN job") && !strings.Contains(line, "USING") ||
-				strings.Contains(line, "TEMP B-TREE") {
+			sorts := strings.Contains(line, "TEMP B-TREE") &&
+				!strings.HasPrefix(name, "active") // of their numbers alone
+			if strings.Contains(line, "SCAN job") && !strings.Contains(line, "USING") || sorts {
 				t.Errorf("%s: %s", name, plan)
 			}
 		}
 	}
 	for name, index := range map[string]string{
+		"active": "COVERING INDEX job_active_type", "active newest": "COVERING INDEX job_active_type",
 		"by id": "job_id", "ready": "USING COVERING INDEX job_ready ",
 		"ready in all":    "USING COVERING INDEX job_ready_all",
 		"level":           "COVERING INDEX job_ready ",
