@@ -100,10 +100,12 @@ func (h *Handler) failures(p *page) error {
 // breakdown counts jobs by a facet: its 30 most frequent values.
 func (h *Handler) breakdown(ctx context.Context, f engine.Filter, by engine.Facet) (engine.Facets, error) {
 	facets, err := h.eng.Jobs().Facets(ctx, f, by, 0)
-	if len(facets.Values) > 30 {
-		facets.Values = facets.Values[:30]
-	}
-	return facets, err
+	return mostFrequent(facets), err
+}
+
+func mostFrequent(f engine.Facets) engine.Facets {
+	f.Values = f.Values[:min(len(f.Values), 30)]
+	return f
 }
 
 type deadData struct {
@@ -131,16 +133,14 @@ func (h *Handler) dead(p *page) error {
 	ctx := p.r.Context()
 	f := engine.Filter{DeadLettered: true}
 	data := &deadData{}
-	var err error
-	if data.Count, err = h.deadCount(ctx); err != nil {
+	facets, err := h.eng.Jobs().FacetsBy(ctx, f, 0, engine.FacetState, engine.FacetError, engine.FacetType,
+		engine.FacetQueue)
+	if err != nil {
 		return err
 	}
-	for by, to := range map[engine.Facet]*engine.Facets{engine.FacetError: &data.ByError,
-		engine.FacetType: &data.ByType, engine.FacetQueue: &data.ByQueue} {
-		if *to, err = h.breakdown(ctx, f, by); err != nil {
-			return err
-		}
-	}
+	data.Count = facets[0].Count()
+	data.ByError, data.ByType, data.ByQueue = mostFrequent(facets[1]), mostFrequent(facets[2]),
+		mostFrequent(facets[3])
 	list, err := h.eng.Jobs().Page(ctx, f, p.r.FormValue("at"), pageSize)
 	if err != nil {
 		return refusal(err)

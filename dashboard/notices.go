@@ -124,15 +124,14 @@ func (p *page) growing(buckets []engine.HistoryBucket, queues []engine.QueueStat
 	return out
 }
 
-// overdue are the entries whose run should have been made a while ago, the latest first.
+// overdue are the entries whose run should have been made a while ago, the longest
+// overdue first.
 func (h *Handler) overdue(ctx context.Context, now time.Time) ([]engine.CronEntry, error) {
-	entries, err := h.eng.Cron().List(ctx)
+	entries, err := h.eng.Cron().Due(ctx, now.Add(-overdueAfter))
 	if err = optional(err); err != nil {
 		return nil, err
 	}
-	late := slices.DeleteFunc(entries, func(e engine.CronEntry) bool { return !isOverdue(&e, now) })
-	slices.SortStableFunc(late, func(a, b engine.CronEntry) int { return a.NextRun.Compare(b.NextRun) })
-	return late, nil
+	return slices.DeleteFunc(entries, func(e engine.CronEntry) bool { return !isOverdue(&e, now) }), nil
 }
 
 func isOverdue(e *engine.CronEntry, now time.Time) bool {

@@ -26,11 +26,7 @@ type Count struct {
 // Queues costs no look at any job and is exact.
 func (j *Jobs) Count(ctx context.Context, f Filter, look int) (Count, error) {
 	facets, err := j.Facets(ctx, f, FacetState, look)
-	n := Count{Exact: facets.Exact, Looked: facets.Looked}
-	for _, v := range facets.Values {
-		n.N += v.N
-	}
-	return n, err
+	return facets.Count(), err
 }
 
 // Facet is what jobs are counted by.
@@ -58,46 +54,83 @@ type Facets struct {
 	Looked int  // jobs
 }
 
+// Count sums the values. By state, that is how many jobs there are.
+func (f *Facets) Count() Count {
+	n := Count{Exact: f.Exact, Looked: f.Looked}
+	for _, v := range f.Values {
+		n.N += v.N
+	}
+	return n
+}
+
 // Facets counts the jobs that f selects by one of their properties, with a look at some
 // thousand jobs beyond the given number at most; 0 is DefaultLook. Jobs of States that
 // have ended are looked at from the latest end on, if the storage knows OrderFinished. A
 // filter that names nothing but States and Queues costs no look at any job and is exact
 // by state and by queue.
 func (j *Jobs) Facets(ctx context.Context, f Filter, by Facet, look int) (Facets, error) {
-	if !slices.Contains([]Facet{FacetState, FacetQueue, FacetType, FacetError}, by) {
-		return Facets{}, invalid("facet", "%q is none of state, queue, type and error", by)
+	list, err := j.FacetsBy(ctx, f, look, by)
+	if err != nil {
+		return Facets{}, err
+	}
+	return list[0], nil
+}
+
+// FacetsBy is Facets by several properties, in their order, with one look at the jobs.
+func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([]Facets, error) {
+	for _, b := range by {
+		if !slices.Contains([]Facet{FacetState, FacetQueue, FacetType, FacetError}, b) {
+			return nil, invalid("facet", "%q is none of state, queue, type and error", b)
+		}
 	}
 	q, err := j.counted(&f, look)
 	if err != nil {
-		return Facets{}, err
+		return nil, err
 	}
-	out := Facets{Exact: true}
-	n := make(map[string]int)
-	if (by == FacetState || by == FacetQueue) && f.isTallied() {
+	out := make([]Facets, len(by))
+	n := make([]map[string]int, len(by))
+	var looked []int // those of by that need a look
+	for i, b := range by {
+		out[i].Exact, n[i] = true, make(map[string]int)
+		if b != FacetState && b != FacetQueue || !f.isTallied() {
+			looked = append(looked, i)
+		}
+	}
+	if len(looked) < len(by) {
 		counts, err := j.core.store.Counts(ctx)
 		if err != nil {
-			return Facets{}, err
+			return nil, err
 		}
-		for _, c := range counts {
-			if value := string(c.State); q.MayMatch(c.State, c.Queue, "") {
-				if by == FacetQueue {
+		for i, b := range by {
+			for _, c := range counts {
+				value := string(c.State)
+				if b == FacetQueue {
 					value = c.Queue
 				}
-				n[value] += c.N
+				if !slices.Contains(looked, i) && q.MayMatch(c.State, c.Queue, "") {
+					n[i][value] += c.N
+				}
 			}
 		}
-		out.Values = facetValues(n)
-		return out, nil
 	}
-	out.Looked, out.Exact, err = j.look(ctx, &f, q, look, func(job *ojs.JobInfo) {
-		if value, ok := by.of(job); ok {
-			n[value]++
+	if len(looked) > 0 {
+		at, all, err := j.look(ctx, &f, q, look, func(job *ojs.JobInfo) {
+			for _, i := range looked {
+				if value, ok := by[i].of(job); ok {
+					n[i][value]++
+				}
+			}
+		})
+		if err != nil {
+			return nil, err
 		}
-	})
-	if err != nil {
-		return Facets{}, err
+		for _, i := range looked {
+			out[i].Looked, out[i].Exact = at, all
+		}
 	}
-	out.Values = facetValues(n)
+	for i := range by {
+		out[i].Values = facetValues(n[i])
+	}
 	return out, nil
 }
 

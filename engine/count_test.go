@@ -10,6 +10,8 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // Each key of the filter language selects what it says, and counts and facets agree with
@@ -136,6 +138,76 @@ func TestCountIsALowerBound(t *testing.T) {
 		must(t, err)
 		if page.Looked != 3000 || page.Next != "" || len(page.Jobs) != 0 {
 			t.Errorf("%+v", page)
+		}
+	})
+}
+
+// FacetsBy agrees with Facets, and looks at the jobs once.
+func TestFacetsByLooksOnce(t *testing.T) {
+	looked := 0
+	store := hooked(func(c *storagetest.Call) {
+		if c.Method == "List" {
+			c.Do()
+			page, _ := c.Out.(storage.Page)
+			looked += page.Looked
+		}
+	})
+	inBubbleOn(t, store, func(b *rig) {
+		b.Handle("x", func(context.Context, *ojs.Job[any]) error {
+			return ojs.DeadLetter(ojs.Errorf("smtp.refused", "no"))
+		})
+		for i := range 30 {
+			b.enqueue("x", ojs.WithQueue(fmt.Sprint("q", i%3)))
+		}
+		b.run()
+		must(t, b.WaitIdle(b.ctx))
+		b.halt()
+		by := []engine.Facet{engine.FacetState, engine.FacetError, engine.FacetType, engine.FacetQueue}
+		for _, f := range []engine.Filter{{DeadLettered: true}, {}, {Queues: []string{"q1"}}} {
+			looked = 0
+			list, err := b.Jobs().FacetsBy(b.ctx, f, 0, by...)
+			must(t, err)
+			if looked > 30 {
+				t.Errorf("%v: %d jobs looked at, of 30", f, looked)
+			}
+			for i, facet := range by {
+				if want := must1(b.Jobs().Facets(b.ctx, f, facet, 0)); !reflect.DeepEqual(list[i], want) {
+					t.Errorf("%v by %s: %+v, want %+v", f, facet, list[i], want)
+				}
+			}
+			n := must1(b.Jobs().Count(b.ctx, f, 0))
+			if got := list[0].Count(); got != n {
+				t.Errorf("%v: counted %+v, want %+v", f, got, n)
+			}
+		}
+	})
+}
+
+// Due reads the entries that are due, and no other.
+func TestCronDueReadsDueEntries(t *testing.T) {
+	listed := false
+	store := hooked(func(c *storagetest.Call) { listed = listed || c.Method == "Crons" })
+	inBubbleOn(t, store, func(b *rig) {
+		entries := make([]engine.CronEntry, 600)
+		for i := range entries {
+			entries[i] = engine.CronEntry{Name: fmt.Sprintf("e%03d", i), Schedule: "@hourly",
+				Job: ojs.NewDraft("x", nil), Paused: i%2 == 0}
+			if i > 580 {
+				entries[i].Schedule = "@yearly"
+			}
+		}
+		must(t, b.Cron().Set(b.ctx, entries...))
+		listed = false
+		at := b.start.Add(2 * time.Hour)
+		due, err := b.Cron().Due(b.ctx, at)
+		must(t, err)
+		if len(due) != 290 || due[0].Name != "e001" || listed {
+			t.Errorf("%d entries are due; all were listed: %v", len(due), listed)
+		}
+		for _, e := range due {
+			if e.Paused || e.NextRun.IsZero() || e.NextRun.After(at) {
+				t.Errorf("%+v is due", e)
+			}
 		}
 	})
 }

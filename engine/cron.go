@@ -272,6 +272,29 @@ func (c *Cron) List(ctx context.Context) ([]CronEntry, error) {
 	return list, nil
 }
 
+// Due returns the entries whose next run is not after a time, the earliest first. Paused
+// ones have no next run. The storage finds them by an index, so that the others cost
+// nothing.
+func (c *Cron) Due(ctx context.Context, at time.Time) (list []CronEntry, err error) {
+	store, err := c.store()
+	if err != nil {
+		return nil, err
+	}
+	for after := (*storage.Cron)(nil); ; {
+		due, _, err := store.DueCrons(ctx, at, after, cronBatch)
+		if err != nil {
+			return nil, err
+		}
+		for i := range due {
+			list = append(list, cronEntry(&due[i]))
+		}
+		if len(due) < cronBatch {
+			return list, nil
+		}
+		after = &due[len(due)-1]
+	}
+}
+
 // Get returns an entry. An unknown name gives ojs.ErrNotFound.
 func (c *Cron) Get(ctx context.Context, name string) (CronEntry, error) {
 	_, e, err := c.stored(ctx, name)

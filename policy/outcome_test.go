@@ -145,7 +145,8 @@ func TestReasons(t *testing.T) {
 		})
 	}
 	t.Run("an end of the process is no fault of the lease", func(t *testing.T) {
-		o := policy.Outcome{Kind: policy.LeaseExpired, Limit: time.Hour, Elapsed: 250 * time.Millisecond, Ended: true}
+		o := policy.Outcome{Kind: policy.LeaseExpired, Limit: time.Hour, Elapsed: 250 * time.Millisecond,
+			Ended: true}
 		f := policy.Decide(job(1, ojs.RetryPolicy{}), o, now, 0, nil).Failure
 		want := "the process that held the job has ended, 250ms after the attempt began"
 		if f.Message != want || f.Type != ojs.ErrorTypeLeaseExpired || f.Reason != ojs.ReasonLeaseExpired {

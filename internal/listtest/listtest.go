@@ -48,7 +48,7 @@ func ActiveOnly(t *testing.T, s storage.Storage) {
 	}
 	_, err := s.Insert(ctx, now, batch, nil)
 	must(err)
-	ends := storage.Change{Record: claim(1, "waits")[0]} // no longer active
+	ends := storage.Change{Record: claim(1, "waits")[0]} // it has ended
 	ends.Record.State, ends.Record.FinishedAt = ojs.StateCompleted, now
 	settled, err := s.Settle(ctx, now, []storage.Change{ends}, nil)
 	must(err)

@@ -40,10 +40,11 @@ func TestMistakes(t *testing.T) {
 			"such as jobs.db", ojs.ErrInvalid, nil},
 		{"a missing directory", "missing/deep/jobs.db", "ojs: sqlite: opening missing/deep/jobs.db: the directory " +
 			"missing/deep does not exist: make it first", fs.ErrNotExist, nil},
-		{"a missing directory, looked at only", "missing/jobs.db", "ojs: sqlite: opening missing/jobs.db: the " +
-			"directory missing does not exist: make it first", fs.ErrNotExist,
+		{"a missing directory, looked at only", "missing/jobs.db",
+			"ojs: sqlite: opening missing/jobs.db: the directory missing does not exist: make it first", fs.ErrNotExist,
 			[]sqlite.Option{sqlite.WithoutMigration()}},
-		{"a file as a directory", "file/jobs.db", `ojs: invalid path: "file/jobs.db": file is a file, and no directory`, ojs.ErrInvalid, nil},
+		{"a file as a directory", "file/jobs.db",
+			`ojs: invalid path: "file/jobs.db": file is a file, and no directory`, ojs.ErrInvalid, nil},
 		{"no file, looked at only", "none.db", "ojs: sqlite: opening none.db: there is no such file, and " +
 			"WithoutMigration makes none", fs.ErrNotExist, []sqlite.Option{sqlite.WithoutMigration()}},
 		{"a device", os.DevNull, `ojs: invalid path: "` + os.DevNull + `" is no regular file`, ojs.ErrInvalid,
