@@ -15,7 +15,8 @@ import (
 // uses Register and JobType.Enqueue. Handle of an Engine[any] gives args as encoding/json
 // decodes them into an any.
 //
-// Methods are safe for concurrent use. Enqueueing and looking up need no Run.
+// Methods are safe for concurrent use. Enqueueing and looking up need no Run. A nil
+// context panics, as in the standard library.
 type Engine[T any] struct{ core *core }
 
 var _ ojs.Enqueuer = (*Engine[any])(nil)

@@ -202,7 +202,8 @@ func TestKilledHolderEngine(t *testing.T) {
 	must(t, <-ended)
 	got, err := eng.Get(t.Context(), job.ID)
 	must(t, err)
-	if len(got.Errors) != 1 || !strings.Contains(got.Errors[0].Message, "the process that held the job has ended") ||
+	const why = "the process that held the job has ended"
+	if len(got.Errors) != 1 || !strings.Contains(got.Errors[0].Message, why) ||
 		strings.Contains(got.Errors[0].Message, "lease") {
 		t.Errorf("the error blames something else: %+v", got.Errors)
 	}

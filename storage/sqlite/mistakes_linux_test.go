@@ -29,8 +29,8 @@ func TestReadOnlyMount(t *testing.T) {
 		if err == nil {
 			must(t, s.Close())
 		}
-		want := "opening " + path + ": the directory " + dir + " cannot be written to (read-only file system), " +
-			"and SQLite writes files beside the database: use a directory that this process may write to"
+		want := "opening " + path + ": the directory " + dir + " cannot be written to (read-only file " +
+			"system), and SQLite writes files beside the database: use a directory that this process may write to"
 		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, syscall.EROFS) {
 			t.Errorf("error %v\nwant  %s", err, want)
 		}

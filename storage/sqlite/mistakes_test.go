@@ -24,22 +24,24 @@ func TestMistakes(t *testing.T) {
 		is               error
 		opts             []sqlite.Option
 	}{
-		{"in memory", ":memory:", "ojs: invalid path: \":memory:\" is no file: use storage/memory for jobs in " +
-			"memory, or a file in a temporary directory", ojs.ErrInvalid, nil},
+		{"in memory", ":memory:",
+			"ojs: invalid path: \":memory:\" is no file: use storage/memory for jobs in memory, or a file in a temporary directory", ojs.ErrInvalid, nil},
 		{"in memory, as a URI", "file::memory:?cache=shared",
 			`ojs: invalid path: "file::memory:?cache=shared" is no file: use storage/memory for jobs in ` +
 				"memory, or a file in a temporary directory", ojs.ErrInvalid, nil},
-		{"a URI", "file:jobs.db?mode=rwc", `ojs: invalid path: "file:jobs.db?mode=rwc" is a URI: give the path ` +
-			"alone, such as jobs.db", ojs.ErrInvalid, nil},
-		{"parameters of another driver", "jobs.db?_journal=WAL", `ojs: invalid path: "jobs.db?_journal=WAL" has ` +
-			"parameters: give the path alone, such as jobs.db", ojs.ErrInvalid, nil},
+		{"a URI", "file:jobs.db?mode=rwc",
+			`ojs: invalid path: "file:jobs.db?mode=rwc" is a URI: give the path ` +
+				"alone, such as jobs.db", ojs.ErrInvalid, nil},
+		{"parameters of another driver", "jobs.db?_journal=WAL",
+			`ojs: invalid path: "jobs.db?_journal=WAL" has ` +
+				"parameters: give the path alone, such as jobs.db", ojs.ErrInvalid, nil},
 		{"no path", "", "ojs: invalid path: is empty: name a file, such as jobs.db", ojs.ErrInvalid, nil},
 		{"a directory", "directory", `ojs: invalid path: "directory" is a directory: name a file in it, ` +
 			"such as directory/jobs.db", ojs.ErrInvalid, nil},
 		{"the directory of the program", ".", `ojs: invalid path: "." is a directory: name a file in it, ` +
 			"such as jobs.db", ojs.ErrInvalid, nil},
-		{"a missing directory", "missing/deep/jobs.db", "ojs: sqlite: opening missing/deep/jobs.db: the directory " +
-			"missing/deep does not exist: make it first", fs.ErrNotExist, nil},
+		{"a missing directory", "missing/deep/jobs.db",
+			"ojs: sqlite: opening missing/deep/jobs.db: the directory missing/deep does not exist: make it first", fs.ErrNotExist, nil},
 		{"a missing directory, looked at only", "missing/jobs.db",
 			"ojs: sqlite: opening missing/jobs.db: the directory missing does not exist: make it first", fs.ErrNotExist,
 			[]sqlite.Option{sqlite.WithoutMigration()}},
