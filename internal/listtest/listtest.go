@@ -15,7 +15,7 @@ import (
 // 3,000, in both orders of insertion and in both directions.
 func ActiveOnly(t *testing.T, s storage.Storage) {
 	t.Helper()
-	ctx, now := t.Context(), time.Now()
+	ctx, now := t.Context(), time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
