@@ -122,6 +122,9 @@ func TestMistakes(t *testing.T) {
 		{"args that are too large with the rest", enqueue("x", strings.Repeat("x", 1<<20-10)),
 			"ojs: invalid envelope: has 10490* bytes of JSON, more than 1048576: store the data elsewhere, and " +
 				"enqueue its name"},
+		{"args of 32 MiB", enqueue("x", strings.Repeat("x", 32<<20)),
+			"ojs: invalid envelope: has more than 1048576 bytes of JSON: store the data elsewhere, and " +
+				"enqueue its name"},
 		{"meta of 1 MiB", enqueue("x", nil, ojs.WithMeta("file", strings.Repeat("x", 1<<20))),
 			"ojs: invalid meta: has 1048587 bytes of JSON, more than 65536: store the data elsewhere, and " +
 				"enqueue its name"},

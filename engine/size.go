@@ -35,11 +35,18 @@ func checkArgs(args any, most int) error {
 // tooLarge refuses a value that encodes to more bytes than most. It gives the size, which
 // takes encoding the value, unless that is much larger still.
 func tooLarge(code ojs.InvalidCode, field string, v any, most int) error {
-	size := "more bytes of JSON than " // and the bound
-	if args, err := ojs.NewArgs(v); !jsonvalue.LargerThan(v, 16<<20) && err == nil {
-		size = fmt.Sprintf("%d bytes of JSON, more than ", args.Len())
+	const much = 16 << 20 // bytes, from which on the size is not found out
+	size := fmt.Sprintf("more than %d bytes of JSON", most)
+	args, made := v.(ojs.Args)
+	if !made && !jsonvalue.LargerThan(v, much) {
+		var err error
+		args, err = ojs.NewArgs(v)
+		made = err == nil
 	}
-	return invalidAs(code, field, "has %s%d: store the data elsewhere, and enqueue its name", size, most)
+	if made && !insideArgs.LargerThan(args, much) {
+		size = fmt.Sprintf("%d bytes of JSON, more than %d", args.Len(), most)
+	}
+	return invalidAs(code, field, "has %s: store the data elsewhere, and enqueue its name", size)
 }
 
 // maxArgs is how large args may be before a codec makes them smaller.
