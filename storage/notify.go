@@ -20,6 +20,14 @@ type Notifier interface {
 	Notify(self any, f func(Notice)) (stop func())
 }
 
+// NotifyChecker is the ability of a Notifier to say that notices of other processes do not
+// arrive. It is optional; see As. Health and Stats of an engine report it.
+type NotifyChecker interface {
+	// CheckNotify returns why notices of other processes do not arrive, nil if nothing is
+	// known to hold them up. It asks no server.
+	CheckNotify() error
+}
+
 // Notice is what others have done.
 type Notice struct {
 	Everything bool      // look at all there is

@@ -21,6 +21,11 @@ var (
 	// ErrOlder refuses a schema that is older than this program needs, or is not there,
 	// if Open does not migrate it: see WithoutMigration, Migrate and Schema.
 	ErrOlder = errors.New("ojs: postgres: the schema is of an older version")
+	// ErrBehind refuses a schema whose sequences are behind the numbers of its jobs: its
+	// rows have come from another database without them. Run Advance. An open storage
+	// that meets such a schema, after a switch-over, fails its calls with ErrBehind until
+	// Advance has run.
+	ErrBehind = errors.New("ojs: postgres: the sequences are behind the stored jobs")
 	// ErrPrivilege is the error of a call for which the role lacks a privilege: see
 	// Grants.
 	ErrPrivilege = errors.New("ojs: postgres: the role lacks a privilege")
@@ -49,6 +54,10 @@ var (
 	// ErrStatementTimeout says that the server has cancelled a statement, by
 	// statement_timeout, lock_timeout or an administrator.
 	ErrStatementTimeout = errors.New("ojs: postgres: the server has cancelled a statement")
+	// ErrPooler says that a prepared statement is there already or is gone: a pooler has
+	// lent the connection to others in between. Have pgx prepare none: set
+	// default_query_exec_mode=exec in the connection string of the pool.
+	ErrPooler = errors.New("ojs: postgres: a pooler does not keep prepared statements: set default_query_exec_mode=exec in the connection string")
 	// ErrDiskFull says that the server has no room left on its disk.
 	ErrDiskFull = errors.New("ojs: postgres: the disk of the server is full")
 )
@@ -83,6 +92,8 @@ func kindOf(err error) error {
 		return ErrStatementTimeout
 	case c == diskFull:
 		return ErrDiskFull
+	case c == duplicateStatement, c == unknownStatement:
+		return ErrPooler
 	case strings.HasPrefix(c, connectionException), strings.HasPrefix(c, operatorIntervention),
 		c == idleInTransactionTimeout:
 		return ErrUnavailable
@@ -130,6 +141,8 @@ const (
 	idleInTransactionTimeout = "25P03"
 	tooManyConnections       = "53300"
 	diskFull                 = "53100"
+	duplicateStatement       = "42P05"
+	unknownStatement         = "26000"
 	connectionException      = "08" // and what else begins so
 	operatorIntervention     = "57" // likewise
 	dataException            = "22" // likewise

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -105,6 +106,9 @@ func (s *Storage) Insert(
 // tells.
 func duplicate(err error, batch []storage.Insert) error {
 	said := detail(err)
+	if strings.Contains(said, "(seq)=(") { // a number that the sequence has given out again
+		return fmt.Errorf("%w: run postgres.Advance, as the owner of the schema: %w", ErrBehind, err)
+	}
 	at := slices.IndexFunc(batch, func(in storage.Insert) bool {
 		return strings.Contains(said, "=("+in.Record.ID+")")
 	})

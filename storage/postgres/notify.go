@@ -124,7 +124,7 @@ func (s *Storage) send(ctx context.Context) {
 			list = slices.Insert(list, 0, s.id+" b")
 		}
 		err := s.toEnd(ctx, func(ctx context.Context) error {
-			_, err := s.pool.Exec(ctx, s.sql.notify, s.channel(), list)
+			_, err := s.exec(ctx, s.sql.notify, s.channel(), list)
 			return err
 		})
 		if err != nil && ctx.Err() == nil {
@@ -226,23 +226,53 @@ func parse(payload string) (from string, n storage.Notice) {
 	return from, n
 }
 
-// watch hears what others send and looks by itself now and then, until ctx ends.
+const (
+	// listenAgain is the longest pause before the storage tries to listen again.
+	listenAgain = time.Second
+	// listenAtAll is the same for a storage that has not listened yet. It may be on a
+	// standby, which notifies of nothing.
+	listenAtAll = 10 * time.Second
+)
+
+// watch hears what others send and looks by itself now and then, until ctx ends. It logs
+// the first failure, those that follow once a minute, and their end.
 func (s *Storage) watch(ctx context.Context) {
-	failures := 0
-	for ctx.Err() == nil {
-		began := wall.Now()
-		err := s.hear(ctx)
-		if ctx.Err() != nil {
-			return
+	var failures int
+	var began, told time.Time // of the failures
+	longest := listenAtAll
+	hears := func() {
+		longest = listenAgain
+		if s.unheard.Swap(nil) != nil {
+			s.config.log.Info("ojs: postgres: listening again",
+				"after", wall.Since(began).Round(time.Millisecond))
 		}
-		if wall.Since(began) > time.Minute {
+	}
+	for ctx.Err() == nil {
+		tried := wall.Now()
+		listens, deafen := context.WithCancel(ctx)
+		s.deafen.Store(&deafen)
+		err := s.hear(listens, hears)
+		moved := listens.Err() != nil
+		deafen()
+		if moved { // or ctx has ended
+			continue
+		}
+		now := wall.Now()
+		if err = wrap(err); s.unheard.Swap(&err) == nil {
+			began, told = now, now
+			s.config.log.Warn("ojs: postgres: not listening: jobs of other processes start later",
+				"error", err)
+		} else if now.Sub(told) >= time.Minute {
+			told = now
+			s.config.log.Warn("ojs: postgres: still not listening", "error", err,
+				"for", now.Sub(began).Round(time.Second))
+		}
+		if now.Sub(tried) > time.Minute {
 			failures = 0
 		}
 		failures++
-		pause := min(100*time.Millisecond<<min(failures-1, 10), 10*time.Second)
-		s.config.log.Warn("ojs: postgres: not listening", "error", err, "retry_in", pause)
 		select {
-		case <-wall.After(pause):
+		case <-wall.After(min(100*time.Millisecond<<min(failures-1, 10), longest)):
 		case <-ctx.Done():
 		}
 		s.forget.Store(true)
@@ -250,8 +280,19 @@ func (s *Storage) watch(ctx context.Context) {
 	}
 }
 
-// hear listens on its own connection until that fails.
-func (s *Storage) hear(ctx context.Context) error {
+// CheckNotify implements storage.NotifyChecker.
+func (s *Storage) CheckNotify() error {
+	if err := s.unheard.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// hear listens on its own connection until that fails. It calls hears after each look.
+func (s *Storage) hear(ctx context.Context, hears func()) error {
+	if err := s.checkPlaces(ctx); err != nil { // of a server that is another one, perhaps
+		return err
+	}
 	cfg := s.pool.Config()
 	how := cfg.ConnConfig.Copy()
 	how.OnNotification = nil      // with which pgx could not wait for one
@@ -296,6 +337,7 @@ func (s *Storage) hear(ctx context.Context) error {
 				func(ctx context.Context) error { return s.look(ctx, conn, p.probe) }); err != nil {
 				return err
 			}
+			hears()
 			p.next = wall.Now().Add(p.poll)
 		}
 		until := p.next
@@ -386,7 +428,7 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 	}
 	s.forget.Store(true)
 	s.hub.Tell(ctx, storage.Notice{Everything: true})
-	_, err := s.pool.Exec(ctx, s.sql.notify, s.channel(), []string{probe})
+	_, err := s.exec(ctx, s.sql.notify, s.channel(), []string{probe})
 	return err
 }
 

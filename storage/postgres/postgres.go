@@ -49,9 +49,13 @@ type Storage struct {
 	known   int    // the version of the schema that this program is for; Open sets it
 	id      string // in notifications
 	clock   clock.Clock
-	offset  atomic.Int64          // of the database's clock
-	refusal atomic.Pointer[error] // why calls are refused, as of the last poll
-	paused  atomic.Bool           // some queue is, as of the last look: how to claim quickly, not what
+	offset  atomic.Int64              // of the database's clock
+	refusal atomic.Pointer[error]     // why calls are refused, as of the last poll
+	healed  atomic.Pointer[time.Time] // when heal last reset the pool; nil: never
+	unheard atomic.Pointer[error]     // why the listener fails; nil: it does not, as far as is known
+
+	deafen atomic.Pointer[context.CancelFunc] // ends the connection of the listener
+	paused atomic.Bool                             // some queue is, as of the last look: how to claim quickly, not what
 
 	counting atomic.Bool // the last Settle or step has ended jobs that others wait for: a hint
 
@@ -96,6 +100,7 @@ var (
 	_ storage.QueueStore    = (*Storage)(nil)
 	_ storage.CronStore     = (*Storage)(nil)
 	_ storage.Notifier      = (*Storage)(nil)
+	_ storage.NotifyChecker = (*Storage)(nil)
 	_ storage.Clocked       = (*Storage)(nil)
 	_ storage.Quarantiner   = (*Storage)(nil)
 	_ storage.LimitStore    = (*Storage)(nil)
@@ -111,6 +116,7 @@ type config struct {
 	clock  clock.Clock // of this machine
 	deaf   bool        // for tests: hear nothing
 	asIs   bool        // do not migrate
+	keeps  bool        // do not reset the pool
 
 	patience time.Duration // with a statement or a short transaction
 }
@@ -123,6 +129,12 @@ func WithSchema(name string) Option { return func(c *config) { c.schema = name }
 // WithoutMigration has Open refuse a schema that is not up to date, with ErrOlder, where
 // it would migrate it otherwise. So does Open for a role that may not migrate.
 func WithoutMigration() Option { return func(c *config) { c.asIs = true } }
+
+// WithoutPoolReset leaves the pool alone after calls that fail with ErrReadOnly. Without
+// it such a call resets the pool (pgxpool.Pool.Reset), at most once a second: after a
+// switch-over the connections of the pool may still lead to the old primary, which has
+// become a standby. Give the option if the program resets the pool by itself.
+func WithoutPoolReset() Option { return func(c *config) { c.keeps = true } }
 
 // WithPoll sets how often to look for what no notification told of, 1 s by default, and
 // ten times as long while notifications are known to come. The look costs some short
@@ -182,13 +194,17 @@ func newStorage(pool *pgxpool.Pool, opts []Option) (*Storage, error) {
 // most.
 //
 // A schema of a newer version fails it with ErrNewer, one of an older version that it may
-// not migrate with ErrOlder. Other errors are those of options and of the database.
+// not migrate with ErrOlder, one whose sequences are behind its jobs with ErrBehind. Other
+// errors are those of options and of the database.
 func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, error) {
 	s, err := newStorage(pool, opts)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.ready(ctx); err != nil {
+		return nil, wrap(err)
+	}
+	if err := s.checkPlaces(ctx); err != nil {
 		return nil, wrap(err)
 	}
 	err = s.within(ctx, func(ctx context.Context) error {
@@ -347,9 +363,36 @@ func (q tuned) query(ctx context.Context, sql string, args []any, read func(rowS
 	return q.s.within(ctx, func(ctx context.Context) error { return q.ask(ctx, sql, args, read) })
 }
 
-// within runs f, which speaks to the database, with a time limit: a network that swallows
-// everything does not say so.
+// within runs f, which speaks to the database through the pool, with a time limit. It
+// resets the pool if the pool leads to a server that takes no changes.
 func (s *Storage) within(ctx context.Context, f func(ctx context.Context) error) error {
+	err := s.patiently(ctx, f)
+	if txOf(ctx) == nil {
+		s.heal(err)
+	}
+	return err
+}
+
+// heal resets the pool after a call that failed because the server takes no changes, at
+// most once a second, and has the listener connect anew. Their connections may lead to a
+// server that was the primary when they were opened.
+func (s *Storage) heal(err error) {
+	if s.config.keeps || !isCode(err, readOnlyTransaction) {
+		return
+	}
+	now, last := s.clock.Now(), s.healed.Load()
+	if last != nil && now.Sub(*last).Abs() < time.Second || !s.healed.CompareAndSwap(last, &now) {
+		return
+	}
+	s.pool.Reset()
+	if deafen := s.deafen.Load(); deafen != nil {
+		(*deafen)()
+	}
+}
+
+// patiently runs f, which speaks to the database, with a time limit: a network that
+// swallows everything does not say so.
+func (s *Storage) patiently(ctx context.Context, f func(ctx context.Context) error) error {
 	patient, cancel := wall.WithTimeout(ctx, s.config.patience)
 	defer cancel()
 	err := f(patient)
@@ -362,7 +405,7 @@ func (s *Storage) within(ctx context.Context, f func(ctx context.Context) error)
 // farewell is how long Close lets a statement of the storage's own go on.
 const farewell = time.Second
 
-// toEnd is within for statements that the end of ctx, which is Close, shall not break
+// toEnd is patiently for statements that the end of ctx, which is Close, shall not break
 // off: pgx asks the database to cancel what is broken off, which costs a connection more,
 // and PgBouncer 1.18 exits at times when that meets a client that leaves.
 func (s *Storage) toEnd(ctx context.Context, f func(ctx context.Context) error) error {
@@ -370,7 +413,7 @@ func (s *Storage) toEnd(ctx context.Context, f func(ctx context.Context) error) 
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { wall.AfterFunc(farewell, cancel) })
 	defer stop()
-	return s.within(lingering, f)
+	return s.patiently(lingering, f)
 }
 
 func (q tuned) ask(ctx context.Context, sql string, args []any, read func(rowSet) error) (err error) {

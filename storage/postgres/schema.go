@@ -22,7 +22,9 @@ import (
 //
 //  1. A script that has been released never changes.
 //  2. A script runs in a transaction and resolves names in pg_catalog only.
-//  3. Programs run on the version they know. A script that programs of an older version
+//  3. After each step every table may be in a publication of logical replication: it has a
+//     key, or its replica identity is FULL.
+//  4. Programs run on the version they know. A script that programs of an older version
 //     cannot run beside says so in migration.oldest.
 
 //go:embed migrations/*.sql
@@ -72,7 +74,7 @@ func steps(schema string) ([]Migration, error) {
 		list[i] = Migration{Version: i + 1, Name: path.Base(name), SQL: strings.NewReplacer(
 			"{schema}", quoted(schema), "{name}", schema, "{before}", strconv.Itoa(i), "{version}",
 			strconv.Itoa(i+1),
-		).Replace(begin + "\n" + string(body) + endStep)}
+		).Replace(begin + identify + "\n" + string(body) + identify + endStep)}
 	}
 	return list, nil
 }
@@ -101,6 +103,18 @@ DO $check$ BEGIN
 		RAISE EXCEPTION 'ojs: the schema {name} is there';
 	END IF;
 END $check$;
+`
+	identify = `
+DO $identify$ DECLARE
+	bare regclass;
+BEGIN -- PostgreSQL refuses to change rows of a published table without a key, unless it is told this. It costs nothing without logical replication.
+	FOR bare IN SELECT c.oid FROM pg_class c
+		WHERE relnamespace = '{schema}'::regnamespace AND relkind = 'r' AND relpersistence = 'p' AND relreplident = 'd'
+		AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
+	LOOP
+		EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', bare);
+	END LOOP;
+END $identify$;
 `
 	endStep = `
 INSERT INTO {schema}.migration (version) VALUES ({version});
@@ -207,11 +221,16 @@ func (s *Storage) older(version, known int) error {
 }
 
 // checkVersion refuses all calls from now on if the schema has been migrated to a version
-// that this program cannot run beside, and allows them otherwise.
+// that this program cannot run beside, and allows them otherwise. It fails on a server
+// that has become a standby, whose connections hear nothing.
 func (s *Storage) checkVersion(ctx context.Context, q asker) error {
 	var oldest, version int
-	if err := q.QueryRow(ctx, s.sql.beside).Scan(&version, &oldest); err != nil {
+	var standby bool
+	if err := q.QueryRow(ctx, s.sql.beside).Scan(&version, &oldest, &standby); err != nil {
 		return err
+	}
+	if standby {
+		return fmt.Errorf("%w: it has become a standby", ErrReadOnly)
 	}
 	var refusal error
 	if oldest > s.known {

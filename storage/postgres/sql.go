@@ -13,6 +13,8 @@ import (
 // migrations.
 type statements struct {
 	tune, lockName, takeNames, leaveNames, schemaThere, migrated, beside string
+	places                                                               string
+	advance                                                              []string
 	insert, insertFresh, insertClaimIn, insertClaimAll                   string
 	stored, peers, locked, oldest, draining, depth                       string
 	beginPast, behindIn, behindAll, firstOfKeys, claimThese              string
@@ -538,8 +540,8 @@ func quoted(schema string) string { return `"` + schema + `"` }
 
 var (
 	functions = regexp.MustCompile(`\b(array_agg|array_position|bool_or|cardinality|clock_timestamp|convert_to|count|` +
-		`current_setting|generate_series|hashtextextended|max|min|nextval|num_nonnulls|pg_advisory_xact_lock|pg_current_snapshot|pg_notify|pg_try_advisory_xact_lock|` +
-		`pg_snapshot_xmax|pg_snapshot_xmin|row_number|set_config|split_part|starts_with|strpos|substr|sum|width_bucket)\(`)
+		`current_setting|generate_series|hashtextextended|max|min|nextval|num_nonnulls|pg_advisory_xact_lock|pg_current_snapshot|pg_is_in_recovery|pg_notify|pg_sequence_last_value|pg_try_advisory_xact_lock|` +
+		`pg_snapshot_xmax|pg_snapshot_xmin|row_number|set_config|setval|split_part|starts_with|strpos|substr|sum|width_bucket)\(`)
 	unnestOne = regexp.MustCompile(`\bunnest\((\$\d+::[a-z]+\[\]|ARRAY\[[^\]]*\])\)`)
 	types     = regexp.MustCompile(`::(text|bytea|float8|numeric)\b`)
 )
@@ -632,7 +634,9 @@ func newStatements(schema string) *statements {
 		schemaThere: q(`SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 			WHERE n.nspname = $1 AND c.relname = 'migration')`),
 		migrated: q(`SELECT coalesce(max(version), 0) FROM {schema}.migration`),
-		beside:   q(`SELECT max(version), coalesce(max(oldest), 0) FROM {schema}.migration`),
+		beside:   q(`SELECT max(version), coalesce(max(oldest), 0), pg_is_in_recovery() FROM {schema}.migration`),
+		places:   q(places),
+		advance:  advancing(q),
 
 		// Nothing is inserted if one of the queues is draining.
 		insert: q(`WITH locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT u.queue COLLATE "C" AS queue

@@ -1,0 +1,1 @@
+-- Tables without a key get a replica identity, as in every step: see above and below.
