@@ -180,6 +180,8 @@ var problemTexts = map[engine.ProblemCode]string{
 	engine.ProblemChecks:     "Checks for due jobs fail.",
 	engine.ProblemStuck:      "Handlers go on although their contexts have ended.",
 	engine.ProblemStopping:   "The engine is stopping.",
+
+	engine.ProblemNotifications: "Notices of other processes do not arrive.",
 }
 
 // Problem is a problem in the reader's language, with what the engine adds: how many, or

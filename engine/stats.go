@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // Stats is what an engine and its storage have at a moment.
@@ -20,6 +21,10 @@ type Stats struct {
 	Workers []WorkerStats // as Workers.List returns them
 
 	Quarantined int // records of the storage that do not decode (Engine.Quarantine)
+
+	// Notifications is why notices of other processes do not arrive. nil: they arrive, or
+	// the storage does not say (storage.NotifyChecker).
+	Notifications error
 }
 
 // Stats counts jobs per queue and state, and what runs here. Its cost is that of the rows
@@ -35,7 +40,7 @@ func (e *Engine[T]) Stats(ctx context.Context) (Stats, error) {
 		return Stats{}, err
 	}
 	s := Stats{Queues: queues, Quarantined: quarantined, Total: make(map[ojs.State]int), Slots: c.concurrency,
-		Workers: c.workers.list(c.now())}
+		Workers: c.workers.list(c.now()), Notifications: c.checkNotify()}
 	for _, q := range queues {
 		for state, n := range q.Counts {
 			s.Total[state] += n
@@ -86,7 +91,7 @@ type Problem struct {
 	Code ProblemCode
 	Text string // for a person
 	N    int    // of ProblemQuarantine, records; of ProblemStuck, handlers
-	Err  error  // of ProblemStorage, ProblemClaims and ProblemChecks
+	Err  error  // of ProblemStorage, ProblemClaims, ProblemChecks and ProblemNotifications
 }
 
 // String returns the text.
@@ -113,7 +118,20 @@ const (
 	ProblemChecks     ProblemCode = "checks"      // checks for due jobs fail
 	ProblemStuck      ProblemCode = "stuck"       // handlers go on although their contexts have ended
 	ProblemStopping   ProblemCode = "stopping"    // Run is about to return
+
+	// ProblemNotifications: notices of other processes do not arrive. Their jobs start
+	// when the engine next looks at the storage.
+	ProblemNotifications ProblemCode = "notifications"
 )
+
+// checkNotify returns why notices of other processes do not arrive, nil if they do as far
+// as the storage knows.
+func (c *core) checkNotify() error {
+	if s, ok := storage.As[storage.NotifyChecker](c.store); ok {
+		return s.CheckNotify()
+	}
+	return nil
+}
 
 // Health asks the storage and looks at the engine. Its cost is that of Stats.
 func (e *Engine[T]) Health(ctx context.Context) Health {
@@ -143,6 +161,10 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 	if h.Quarantined > 0 {
 		text := fmt.Sprintf("stored records that do not decode are in quarantine: %d", h.Quarantined)
 		is(Degraded, Problem{Code: ProblemQuarantine, Text: text, N: h.Quarantined})
+	}
+	if err := c.checkNotify(); err != nil {
+		is(Degraded, Problem{Code: ProblemNotifications,
+			Text: "notices of other processes do not arrive: " + err.Error(), Err: err})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -41,8 +41,8 @@
 // state after it, ojs.job.queue_time of first attempts and ojs.job.enqueue_duration.
 // Workflows count by name and state in ojs.workflow.created, ended, step.ended and
 // duration. With Watch there are the gauges ojs.queue.depth by queue and state,
-// ojs.workers.active, ojs.workers.busy and ojs.storage.quarantined. No metric has an id,
-// args or a message as an attribute.
+// ojs.workers.active, ojs.workers.busy, ojs.storage.quarantined and
+// ojs.storage.notifications_up. No metric has an id, args or a message as an attribute.
 //
 // # Cost
 //

@@ -31,7 +31,7 @@ type instruments struct {
 
 	duration, queueTime, enqueueDuration, workflowDuration metric.Float64Histogram
 
-	depth, active, busy, quarantined metric.Int64ObservableGauge
+	depth, active, busy, quarantined, notified metric.Int64ObservableGauge
 
 	limitExceeded             metric.Int64Counter
 	limitWait                 metric.Float64Histogram
@@ -78,6 +78,8 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 	gauge(&in.depth, "ojs.queue.depth", "{job}", "Jobs in the storage.")
 	gauge(&in.quarantined, "ojs.storage.quarantined", "{record}",
 		"Records of the storage that do not decode and are in the quarantine.")
+	gauge(&in.notified, "ojs.storage.notifications_up", "1",
+		"0 if notices of other processes do not arrive, so that their jobs start later.")
 	gauge(&in.active, "ojs.workers.active", "{worker}", "How many attempts may run at once.")
 	gauge(&in.busy, "ojs.workers.busy", "{worker}", "Attempts that run.")
 	counter(&in.limitExceeded, "ojs.rate_limit.exceeded_total", "{time}",
@@ -196,4 +198,9 @@ func (t *Telemetry) gauges(o metric.Observer, s *engine.Stats) {
 	o.ObserveInt64(t.active, int64(slots))
 	o.ObserveInt64(t.busy, int64(s.Busy))
 	o.ObserveInt64(t.quarantined, int64(s.Quarantined))
+	notified := int64(1)
+	if s.Notifications != nil {
+		notified = 0
+	}
+	o.ObserveInt64(t.notified, notified)
 }

@@ -150,7 +150,7 @@ func (t *Telemetry) Watch(stats func(context.Context) (engine.Stats, error)) (st
 		}
 		t.gauges(o, &s)
 		return nil
-	}, t.depth, t.active, t.busy, t.quarantined)
+	}, t.depth, t.active, t.busy, t.quarantined, t.notified)
 	if err != nil {
 		return nil, fmt.Errorf("ojs: otel: %w", err)
 	}

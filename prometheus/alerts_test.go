@@ -55,6 +55,7 @@ var healthy = []string{
 	`ojs_workers_fetching{instance="a"} 0x60`,
 	`ojs_storage_up{instance="a"} 1x60`,
 	`ojs_storage_quarantined{instance="a"} 0x60`,
+	`ojs_storage_notifications_up{instance="a"} 1x60`,
 	`ojs_backpressure_warning_total{queue="q"} 0x60`,
 	`ojs_backpressure_rejected_total{queue="q"} 2x60`,
 	`ojs_backpressure_dropped_total{queue="q"} 1x60`,
@@ -119,6 +120,8 @@ var troubles = map[string]struct {
 		`ojs_workers_active 1x60`}},
 	"OJSJobsExpired":    {series: []string{`ojs_job_expired_total{queue="bad",type="t"} 0x55 3x5`}},
 	"OJSStorageFailing": {series: []string{`ojs_storage_up{instance="bad"} 1x55 0x5`}},
+	"OJSNotificationsFailing": {
+		series: []string{`ojs_storage_notifications_up{instance="bad"} 1x50 0x10`}},
 	"OJSRecordsQuarantined": {rule: "P2.1",
 		series: []string{`ojs_storage_quarantined{instance="bad"} 0x50 1x10`}},
 	"OJSBackpressure": {series: []string{

@@ -33,7 +33,7 @@ func (c *Collector) Watch(stats func(context.Context) (engine.Stats, error)) {
 // gauges are what is asked at each scrape.
 type gauges struct {
 	depth, state, active, busy, stuck, fetching, quarantined, up *prometheus.Desc
-	limitActive, limitWaiting                                    *prometheus.Desc
+	notified, limitActive, limitWaiting                          *prometheus.Desc
 
 	most    int
 	timeout time.Duration
@@ -56,7 +56,9 @@ func newGauges(cfg *config) gauges {
 		fetching: gauge("workers_fetching", "Workers that fetch jobs for themselves and may get more."),
 		quarantined: gauge("storage_quarantined",
 			"Records of the storage that do not decode and are in the quarantine."),
-		up:          gauge("storage_up", "1 if the storage answered this scrape."),
+		up: gauge("storage_up", "1 if the storage answered this scrape."),
+		notified: gauge("storage_notifications_up",
+			"0 if notices of other processes do not arrive, so that their jobs start later."),
 		limitActive: gauge("rate_limit_active", "Active jobs of the key of a rate limit.", "key"),
 		limitWaiting: gauge("rate_limit_waiting",
 			"Available jobs of the key of a rate limit, whether the limit holds them back or not.", "key"),
@@ -66,7 +68,7 @@ func newGauges(cfg *config) gauges {
 
 func (g *gauges) describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{g.depth, g.state, g.active, g.busy, g.stuck, g.fetching,
-		g.quarantined, g.up, g.limitActive, g.limitWaiting} {
+		g.quarantined, g.up, g.notified, g.limitActive, g.limitWaiting} {
 		ch <- d
 	}
 }
@@ -84,8 +86,11 @@ func (g *gauges) collect(ch chan<- prometheus.Metric, watched []stats) {
 		return
 	}
 	set(g.up, 1)
-	active, busy, stuck, fetching := 0, 0, 0, 0
+	active, busy, stuck, fetching, notified := 0, 0, 0, 0, 1
 	for _, s := range all {
+		if s.Notifications != nil {
+			notified = 0
+		}
 		if s.Running {
 			active += s.Slots
 		}
@@ -102,6 +107,7 @@ func (g *gauges) collect(ch chan<- prometheus.Metric, watched []stats) {
 	set(g.stuck, stuck)
 	set(g.fetching, fetching)
 	set(g.quarantined, all[0].Quarantined)
+	set(g.notified, notified)
 	g.queues(set, all[0].Queues)
 }
 

@@ -44,7 +44,8 @@ func TestStatsFail(t *testing.T) {
 		}
 	}
 	err = nil
-	same(t, only(samples(scrape(t, reg)), "ojs_storage", "ojs_workers"), "ojs_storage_up 1",
+	same(t, only(samples(scrape(t, reg)), "ojs_storage", "ojs_workers"),
+		"ojs_storage_notifications_up 1", "ojs_storage_up 1",
 		"ojs_workers_active 3")
 }
 
@@ -96,7 +97,7 @@ func TestEnginesOnOneStorage(t *testing.T) {
 		Counts: map[ojs.State]int{ojs.StateActive: 5}}}
 	for _, s := range []engine.Stats{
 		{Running: true, Slots: 4, Busy: 3, Stuck: 1},
-		{Running: true, Slots: 4, Busy: 2},
+		{Running: true, Slots: 4, Busy: 2, Notifications: errors.New("not listening")},
 		{Slots: 4, Workers: []engine.WorkerStats{{State: engine.WorkerRunning}, {State: engine.WorkerQuiet},
 			{State: engine.WorkerTerminate}}},
 	} {

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/benbjohnson/clock"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs"
@@ -163,4 +165,31 @@ func TestPoolReset(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While the listener fails and the pool works, Health says so.
+func TestHealthOfTheListener(t *testing.T) {
+	t.Parallel()
+	var refused atomic.Bool
+	pool := poolAt(t, privateServer(t).DSN(), func(cfg *pgxpool.Config) {
+		cfg.MaxConns, cfg.MaxConnLifetime = 1, time.Hour
+		cfg.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+			if refused.Load() {
+				return errors.New("no password for this hour")
+			}
+			return nil
+		}
+	})
+	e := startShop(t, openAs(t, pool, "ojs", often, postgres.WithLogger(quietLog)))
+	e.well(1)
+	refused.Store(true)
+	execAll(t, pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`)
+	e.sick("notices of other processes do not arrive: ojs: postgres: no password for this hour")
+	await(t, "a job that is found without notices", func() bool {
+		_, err := e.Enqueue(t.Context(), "x", 2)
+		return err == nil && e.has(2)
+	})
+	refused.Store(false)
+	e.well(3)
 }

@@ -55,7 +55,7 @@ type Storage struct {
 	unheard atomic.Pointer[error]     // why the listener fails; nil: it does not, as far as is known
 
 	deafen atomic.Pointer[context.CancelFunc] // ends the connection of the listener
-	paused atomic.Bool                             // some queue is, as of the last look: how to claim quickly, not what
+	paused atomic.Bool                        // some queue is, as of the last look: how to claim quickly, not what
 
 	counting atomic.Bool // the last Settle or step has ended jobs that others wait for: a hint
 
