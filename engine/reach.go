@@ -109,12 +109,15 @@ func (c *core) reported(ctx context.Context, such func(*Node) bool) bool {
 	return slices.ContainsFunc(nodes, func(n Node) bool { return such(&n) })
 }
 
-// checkTx refuses a change in a context that carries a transaction which the storage
-// cannot join.
+// checkTx refuses a change in a context that carries a transaction which is nil or which
+// the storage cannot join.
 func (c *core) checkTx(ctx context.Context) error {
 	tx := storage.Tx(ctx)
 	if tx == nil {
 		return nil
+	}
+	if err := storage.CheckTx(ctx); err != nil {
+		return err
 	}
 	if t, ok := storage.As[storage.Transactor](c.store); ok && t.Joins(tx) {
 		return nil

@@ -132,6 +132,27 @@ func TestRefusesTransactionsThatItCannotJoin(t *testing.T) {
 	}
 }
 
+// A job is not stored outside of a transaction that turns out to be nil.
+func TestRefusesANilTransaction(t *testing.T) {
+	for name, store := range map[string]storage.Storage{
+		"memory": memory.New(), "that joins": joiner{memory.New()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubbleOn(t, store, func(b *rig) {
+				there := b.enqueue("x")
+				ctx := storage.WithTx(b.ctx, nil)
+				_, enqueue := b.Enqueue(ctx, "x", nil)
+				for what, err := range map[string]error{"enqueue": enqueue, "cancel": b.Cancel(ctx, there.ID)} {
+					var invalid *ojs.InvalidError
+					if !errors.As(err, &invalid) || invalid.Field != "tx" {
+						t.Errorf("%s: %v", what, err)
+					}
+				}
+			})
+		})
+	}
+}
+
 func TestRefusesANilStorage(t *testing.T) {
 	var none *memory.Storage
 	for _, s := range []storage.Storage{nil, none} {

@@ -79,6 +79,9 @@ func (c *core) followUps(ctx context.Context, drafts []ojs.Draft) (*followUps, e
 	if !c.store.Capabilities().Then {
 		return nil, c.unsupported("cannot store jobs with an outcome")
 	}
+	if err := storage.CheckTx(ctx); err != nil {
+		return nil, err
+	}
 	if tx := storage.Tx(ctx); tx != nil {
 		return nil, fmt.Errorf("%w: the context carries a transaction (%T), "+
 			"which does not include the end of the job; use a context without it", ojs.ErrUnsupported, tx)

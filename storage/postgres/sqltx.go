@@ -21,12 +21,10 @@ import (
 //	...
 //	err = tx.Commit()
 //
-// The database of the transaction has to be the storage's. Enqueues set savepoints with
+// With a nil transaction calls fail, as with WithTx. The database of the transaction has to
+// be the storage's. Enqueues set savepoints with
 // the name ojs.
 func WithSQLTx(ctx context.Context, tx *sql.Tx) context.Context {
-	if tx == nil {
-		return storage.WithTx(ctx, nil)
-	}
 	return storage.WithTx(ctx, tx)
 }
 

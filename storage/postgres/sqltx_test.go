@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "github.com/lib/pq"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -177,8 +179,47 @@ func TestWithSQLTx(t *testing.T) {
 			}
 		})
 	}
-	if ctx := postgres.WithSQLTx(t.Context(), nil); storage.Tx(ctx) != nil {
-		t.Error("no transaction is one")
+}
+
+// A nil transaction, of whichever type, is refused by every call, which stores nothing.
+func TestNilTx(t *testing.T) {
+	s, _ := open(t, "")
+	eng := newEngine(t, s)
+	with, completes := make(chan context.Context, 1), make(chan error)
+	eng.Handle("complete", func(ctx context.Context, _ *ojs.Job[int]) error {
+		completes <- handler.Complete(storage.WithTx(ctx, storage.Tx(<-with)))
+		return nil
+	})
+	start(t, eng)
+	there, err := eng.Enqueue(t.Context(), "x", 0)
+	must(t, err)
+	for name, ctx := range map[string]context.Context{
+		"WithTx":                  postgres.WithTx(t.Context(), nil),
+		"WithTx, a nil pointer":   postgres.WithTx(t.Context(), (*pgxpool.Tx)(nil)),
+		"WithSQLTx":               postgres.WithSQLTx(t.Context(), nil),
+		"storage.WithTx":          storage.WithTx(t.Context(), nil),
+		"storage.WithTx, *sql.Tx": storage.WithTx(t.Context(), (*sql.Tx)(nil)),
+	} {
+		_, enqueue := eng.Enqueue(ctx, "x", 1)
+		_, many := eng.EnqueueMany(ctx, ojs.NewDraft("x", 1), ojs.NewDraft("x", 2))
+		_, get := eng.Get(ctx, there.ID)
+		with <- ctx
+		_, err := eng.Enqueue(t.Context(), "complete", 0)
+		must(t, err)
+		for call, err := range map[string]error{
+			"Enqueue": enqueue, "EnqueueMany": many, "Get": get, "Cancel": eng.Cancel(ctx, there.ID),
+			"Insert": insert(ctx, s, record(1)), "Complete": <-completes,
+		} {
+			var invalid *ojs.InvalidError
+			if !errors.As(err, &invalid) || invalid.Field != "tx" {
+				t.Errorf("%s: %s returned %v", name, call, err)
+			}
+		}
+	}
+	page, err := s.List(t.Context(), storage.Query{Types: []string{"x"}})
+	must(t, err)
+	if len(page.Records) != 1 {
+		t.Errorf("%d jobs are stored, not 1", len(page.Records))
 	}
 }
 

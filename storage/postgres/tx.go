@@ -42,6 +42,8 @@ import (
 // orders, may wait for each other, and one of them fails with ErrDeadlock then. No number
 // of jobs fills the server's lock table.
 //
+// If tx is nil, calls with the context fail with an *ojs.InvalidError of the field "tx".
+//
 // WithSQLTx is the same for transactions of database/sql.
 //
 // An engine over another storage refuses changes in the context with ojs.ErrUnsupported.

@@ -22,6 +22,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	zombiezen "zombiezen.com/go/sqlite"
@@ -40,6 +41,7 @@ type Storage struct {
 	readers chan *zombiezen.Conn
 	file    os.FileInfo // as which it is noted to be open
 	hub     notify.Hub
+	lent    atomic.Pointer[string] // the goroutine that runs the function of a Within; nil: none
 
 	mu     sync.RWMutex // held for reading by every call, for writing by Close
 	closed bool
@@ -290,6 +292,9 @@ func (s *Storage) Capabilities() storage.Capabilities {
 
 // Close implements storage.Storage. It waits for the calls that are under way.
 func (s *Storage) Close() error {
+	if err := s.refuseWithin(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -305,6 +310,9 @@ func (s *Storage) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := storage.CheckTx(ctx); err != nil {
+		return err
+	}
 	s.mu.RLock()
 	if s.closed {
 		s.mu.RUnlock()
@@ -318,6 +326,9 @@ func (s *Storage) enter(ctx context.Context) error {
 func (s *Storage) write(ctx context.Context, f func(*tx) error) error {
 	if j := s.joins(ctx); j != nil {
 		return j.write(ctx, f)
+	}
+	if err := s.refuseWithin(); err != nil {
+		return err
 	}
 	if err := s.enter(ctx); err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"strings"
 	"sync/atomic"
 
 	zombiezen "zombiezen.com/go/sqlite"
@@ -29,8 +31,10 @@ import (
 // transaction: the handler's writes and the end of its job are one commit.
 //
 // Every other write to the file waits until f returns, in this process and in others. So
-// f must be short. A change of the storage without the context of f would wait for f, and
-// f for it. The context and conn are for one goroutine at a time, and end with f. Get and
+// f must be short. Writes that still wait after the busy timeout (WithBusyTimeout) fail,
+// in this process with ErrWithin. A change of the storage without the context of f would
+// wait for f, and f for it: if f makes it itself, it fails at once with an
+// *ojs.InvalidError of the field "ctx". The context and conn are for one goroutine at a time, and end with f. Get and
 // List with the context see the writes of the transaction. An enqueue or a cancel that is
 // refused leaves the transaction usable.
 //
@@ -43,9 +47,18 @@ import (
 // the transaction has begun, Within returns its error and f is not called. With a context
 // of another transaction it returns ojs.ErrUnsupported.
 func (s *Storage) Within(ctx context.Context, f func(ctx context.Context, conn *zombiezen.Conn) error) error {
+	if err := storage.CheckTx(ctx); err != nil {
+		return err
+	}
 	if tx := storage.Tx(ctx); tx != nil {
 		return fmt.Errorf("%w: sqlite: the context carries a transaction already (%T)",
 			ojs.ErrUnsupported, tx)
+	}
+	if f == nil {
+		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "f", Reason: "is nil"}
+	}
+	if err := s.refuseWithin(); err != nil {
+		return err
 	}
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -57,7 +70,7 @@ func (s *Storage) Within(ctx context.Context, f func(ctx context.Context, conn *
 	handed, back := make(chan *tx), make(chan error)
 	c := newCall(func(t *tx) error {
 		handed <- t
-		err := <-back
+		err := s.writer.lend(back)
 		if err == nil && t.conn.AutocommitEnabled() {
 			err = errEnded
 		}
@@ -95,6 +108,11 @@ func (s *Storage) Within(ctx context.Context, f func(ctx context.Context, conn *
 	return wrap(c.err)
 }
 
+// ErrWithin is the error of a call that has waited for a function of Within longer than
+// the busy timeout. If the function waits for the call, the call needs the context that
+// the function was given.
+var ErrWithin = errors.New("ojs: sqlite: a function of Within runs, and writes wait for it: keep it short, and use its context for what it waits for")
+
 var (
 	errEnded      = errors.New("ojs: sqlite: a statement of Within has ended the transaction, which is the storage's to end")
 	errUnfinished = errors.New("ojs: sqlite: the function of Within did not return")
@@ -115,12 +133,32 @@ func (j *joined) run(
 	ctx context.Context, f func(context.Context, *zombiezen.Conn) error, back chan<- error,
 ) (err error) {
 	err = errUnfinished
+	self := goroutine()
+	j.store.lent.Store(&self)
 	defer func() {
 		j.over.Store(true)
+		j.store.lent.Store(nil)
 		back <- err
 	}()
 	err = f(storage.WithTx(ctx, j), j.t.conn)
 	return err
+}
+
+// refuseWithin refuses a call that a function of Within makes without its context. The
+// call would wait for the function.
+func (s *Storage) refuseWithin() error {
+	if by := s.lent.Load(); by == nil || *by != goroutine() {
+		return nil
+	}
+	return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "ctx",
+		Reason: "is not the one that the function of Within was given: the call would wait for the function that makes it"}
+}
+
+// goroutine names the goroutine that calls it.
+func goroutine() string {
+	var head [64]byte // goroutine 7 [running]:
+	name, _, _ := strings.Cut(string(head[:runtime.Stack(head[:], false)]), " [")
+	return name
 }
 
 // Joins implements storage.Transactor.

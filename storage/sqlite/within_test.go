@@ -412,3 +412,78 @@ func TestLogsOfCompleteWithin(t *testing.T) {
 		t.Errorf("the logs are %v, want %v", got, want)
 	}
 }
+
+// A change without the context of f would wait for f, and f for it. It is refused at once,
+// and the transaction goes on.
+func TestOuterContextWithin(t *testing.T) {
+	p := paying(t)
+	eng, err := engine.New[any](p.Storage, engine.WithLogger(discard))
+	must(t, err)
+	outer, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	must(t, p.Within(outer, func(ctx context.Context, conn *zombiezen.Conn) error {
+		_, enqueue := eng.Enqueue(outer, "x", nil)
+		for call, err := range map[string]error{
+			"Enqueue": enqueue, "Insert": insertIn(outer, p, storage.Record{}),
+			"Within": p.Within(outer, never(t)), "Close": p.Close(),
+		} {
+			var invalid *ojs.InvalidError
+			if !errors.As(err, &invalid) || invalid.Field != "ctx" {
+				t.Errorf("%s returned %v", call, err)
+			}
+		}
+		_, err := eng.Enqueue(ctx, "x", nil)
+		must(t, err)
+		return pay(conn, "a")
+	}))
+	_, err = eng.Enqueue(outer, "x", nil)
+	must(t, err)
+	if n := p.of(t, "a"); n != 1 {
+		t.Errorf("%d payments", n)
+	}
+}
+
+// A change that f waits for, on another goroutine, fails after the busy timeout.
+func TestWithinWaitsForItself(t *testing.T) {
+	s := fresh(t, sqlite.WithSynchronous(sqlite.Normal), sqlite.WithBusyTimeout(time.Millisecond))
+	eng, err := engine.New[any](s, engine.WithLogger(discard))
+	must(t, err)
+	outer, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	must(t, s.Within(outer, func(ctx context.Context, _ *zombiezen.Conn) error {
+		result := make(chan error)
+		for range 2 {
+			go func() {
+				_, err := eng.Enqueue(outer, "x", nil)
+				result <- err
+			}()
+		}
+		for range 2 {
+			if err := <-result; !errors.Is(err, sqlite.ErrWithin) {
+				t.Errorf("an enqueue that f waits for: %v", err)
+			}
+		}
+		_, err := eng.Enqueue(ctx, "x", nil)
+		return err
+	}))
+	_, err = eng.Enqueue(outer, "x", nil)
+	must(t, err)
+}
+
+// Within without a function is refused, as every call with a nil transaction is.
+func TestWithinNothing(t *testing.T) {
+	p := paying(t)
+	if err := p.Within(t.Context(), nil); !errors.Is(err, ojs.ErrInvalid) {
+		t.Error(err)
+	}
+	none := storage.WithTx(t.Context(), (*zombiezen.Conn)(nil))
+	_, err := p.Get(none, "a")
+	for call, err := range map[string]error{
+		"Insert": insertIn(none, p, storage.Record{}), "Get": err, "Within": p.Within(none, never(t)),
+	} {
+		var invalid *ojs.InvalidError
+		if !errors.As(err, &invalid) || invalid.Field != "tx" {
+			t.Errorf("%s returned %v", call, err)
+		}
+	}
+}

@@ -146,6 +146,32 @@ func (w *writer) loop() {
 	}
 }
 
+// lend waits for the end of the function of a Within, which has the transaction meanwhile.
+// Calls that wait for it longer than the busy timeout fail: the function may wait for one
+// of them.
+func (w *writer) lend(back <-chan error) error {
+	late := wall.Ticker(max(w.busy, time.Millisecond))
+	defer late.Stop()
+	for {
+		select {
+		case err := <-back:
+			return err
+		case <-late.C:
+		}
+		for refusing := true; refusing; {
+			select {
+			case c, ok := <-w.calls:
+				if refusing = ok; ok {
+					c.err = ErrWithin
+					close(c.ended)
+				}
+			default:
+				refusing = false
+			}
+		}
+	}
+}
+
 // wall is the wall clock, which other processes go by too.
 var wall = clock.New()
 
