@@ -248,6 +248,9 @@ func (c *Cron) Remove(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	if err := c.core.checkTx(ctx); err != nil {
+		return err
+	}
 	ok, err := store.DeleteCron(ctx, name)
 	if err == nil && !ok {
 		return unknownCron(name)
@@ -327,6 +330,9 @@ func (c *Cron) store() (storage.CronStore, error) {
 // changes in between, f is asked again for it.
 func (c *Cron) edit(ctx context.Context, store storage.CronStore, wanted []storage.Cron,
 	f func(stored, wanted *storage.Cron) ([]cronspec.Missed, error)) error {
+	if err := c.core.checkTx(ctx); err != nil {
+		return err
+	}
 	for len(wanted) > 0 {
 		names := make([]string, len(wanted))
 		for i := range wanted {

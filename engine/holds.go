@@ -126,6 +126,9 @@ func (c *core) eachValue(ctx context.Context, prefix string, f func(storage.Valu
 
 // setPause stores a pause, or deletes it, and has this engine obey at once.
 func (c *core) setPause(ctx context.Context, key string, p *Pause) error {
+	if err := c.checkTx(ctx); err != nil {
+		return err
+	}
 	vs, err := c.values()
 	if err != nil {
 		return err

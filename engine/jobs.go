@@ -396,6 +396,9 @@ func beginAnew(r *storage.Record, now time.Time) {
 
 // delete deletes a job that has ended.
 func (c *core) delete(ctx context.Context, rec *storage.Record) error {
+	if err := c.checkTx(ctx); err != nil {
+		return err
+	}
 	if !rec.State.Terminal() {
 		return cannotBe("deleted", rec, "only a job that has ended can be deleted")
 	}

@@ -100,6 +100,9 @@ func (l Limits) Get(ctx context.Context, name LimitName) (Limit, error) {
 // queue or type need not have any jobs yet. Set and Block log a warning about a queue or
 // type that is unknown, as Queues.Pause and Queues.PauseType do.
 func (l Limits) Set(ctx context.Context, name LimitName, bounds ojs.RateLimit, until time.Time) error {
+	if err := l.core.checkTx(ctx); err != nil {
+		return err
+	}
 	s, err := l.store()
 	if err != nil {
 		return err
@@ -140,6 +143,9 @@ func (l Limits) Block(ctx context.Context, name LimitName, until time.Time) erro
 }
 
 func (l Limits) block(ctx context.Context, name LimitName, until time.Time, reason string) error {
+	if err := l.core.checkTx(ctx); err != nil {
+		return err
+	}
 	s, err := l.store()
 	if err != nil {
 		return err

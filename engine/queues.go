@@ -43,6 +43,9 @@ func (q *Queues) set(
 		return false, err
 	}
 	c := q.core
+	if err := c.checkTx(ctx); err != nil {
+		return err
+	}
 	s, err := ability[storage.QueueStore](c, "keeps no states of queues")
 	if err != nil {
 		return false, err

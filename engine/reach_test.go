@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
@@ -116,6 +117,13 @@ func TestRefusesTransactionsThatItCannotJoin(t *testing.T) {
 				_, many := b.EnqueueMany(ctx, ojs.NewDraft("x", nil), ojs.NewDraft("x", nil))
 				for what, err := range map[string]error{
 					"enqueue": enqueue, "enqueue of many": many, "cancel": b.Cancel(ctx, there.ID),
+					"pause of a queue": b.Queues().Pause(ctx, "q"),
+					"pause of all":     b.Queues().PauseAll(ctx, "why"),
+					"recurring job": b.Cron().Set(ctx, engine.CronEntry{Name: "c", Schedule: "@daily",
+						Job: ojs.NewDraft("x", nil)}),
+					"limit": b.Limits().Set(ctx, engine.LimitOfQueue("q"), ojs.RateLimit{Concurrency: 2},
+						time.Time{}),
+					"block": b.Limits().Block(ctx, engine.LimitOfQueue("q"), time.Now()),
 				} {
 					if tt.ok != (err == nil) || !tt.ok && !errors.Is(err, ojs.ErrUnsupported) {
 						t.Errorf("%s: %v", what, err)

@@ -11,7 +11,7 @@ import (
 
 // SetCrons implements storage.CronStore.
 func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.enterApart(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mu.RUnlock()
@@ -44,7 +44,7 @@ func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint6
 
 // DeleteCron implements storage.CronStore.
 func (s *Storage) DeleteCron(ctx context.Context, name string) (bool, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.enterApart(ctx); err != nil {
 		return false, err
 	}
 	defer s.mu.RUnlock()

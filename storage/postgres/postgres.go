@@ -274,6 +274,15 @@ func (s *Storage) enter(ctx context.Context) error {
 	return nil
 }
 
+// enterApart is enter of a call that does not join a transaction of the caller's.
+func (s *Storage) enterApart(ctx context.Context) error {
+	if txOf(ctx) != nil {
+		return fmt.Errorf("%w: postgres: this call cannot be part of a transaction: use a context without it",
+			ojs.ErrUnsupported)
+	}
+	return s.enter(ctx)
+}
+
 // querier is what statements are made with.
 type querier interface {
 	begin(ctx context.Context) (transaction, error)

@@ -13,7 +13,7 @@ import (
 
 // Delete implements storage.Storage.
 func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.enterApart(ctx); err != nil {
 		return 0, err
 	}
 	defer s.mu.RUnlock()

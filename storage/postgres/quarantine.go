@@ -296,7 +296,7 @@ type entry struct {
 func (s *Storage) withEntry(
 	ctx context.Context, key string, do func(context.Context, pgx.Tx, *entry) error,
 ) error {
-	if err := s.enter(ctx); err != nil {
+	if err := s.enterApart(ctx); err != nil {
 		return err
 	}
 	defer s.mu.RUnlock()

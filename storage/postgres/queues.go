@@ -19,7 +19,7 @@ func (s *Storage) SetQueueState(
 		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state",
 			Reason: fmt.Sprintf("%q is not active, paused or draining", to)}
 	}
-	if err := s.enter(ctx); err != nil {
+	if err := s.enterApart(ctx); err != nil {
 		return "", err
 	}
 	defer s.mu.RUnlock()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "github.com/lib/pq"
@@ -246,5 +247,34 @@ func TestSQLTxDuplicateID(t *testing.T) {
 			must(t, err)
 			must(t, tx.Commit())
 		})
+	}
+}
+
+// A call that would not be part of the transaction of its context is refused, and changes
+// nothing.
+func TestCallsApartFromTx(t *testing.T) {
+	s, _ := open(t, "")
+	ended := addDead(t, s, 1)
+	pool := connect(t)
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		ctx := postgres.WithTx(t.Context(), tx)
+		_, deleted := s.Delete(ctx, []string{ended.ID})
+		_, set := s.SetCrons(ctx, []storage.Cron{{Name: "c"}})
+		_, removed := s.DeleteCron(ctx, "c")
+		_, paused := s.SetQueueState(ctx, "q", ojs.QueuePaused)
+		for call, err := range map[string]error{
+			"Delete": deleted, "SetCrons": set, "DeleteCron": removed, "SetQueueState": paused,
+			"ReleaseQuarantined": s.ReleaseQuarantined(ctx, "1"),
+			"DeleteQuarantined":  s.DeleteQuarantined(ctx, "1"),
+		} {
+			if !errors.Is(err, ojs.ErrUnsupported) {
+				t.Errorf("%s returned %v", call, err)
+			}
+		}
+		return nil
+	})
+	must(t, err)
+	if _, err := s.Get(t.Context(), ended.ID); err != nil {
+		t.Error(err)
 	}
 }
