@@ -279,7 +279,7 @@ func (k *maintenance) startCrons(store storage.CronStore) bool {
 		}
 		return err
 	})
-	if err != nil {
+	if err != nil && !k.r.closedBy(err) {
 		c.log.Error("looking for recurring jobs that run on start failed", "error", err)
 	}
 	return err == nil

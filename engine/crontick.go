@@ -36,7 +36,9 @@ func (k *maintenance) tick() (next time.Time) {
 	for {
 		due, rest, err := store.DueCrons(k.r.base, now, after, cronBatch)
 		if err != nil {
-			c.log.Error("looking for recurring jobs failed", "error", err)
+			if !k.r.closedBy(err) {
+				c.log.Error("looking for recurring jobs failed", "error", err)
+			}
 			return now.Add(storageBackoff(6))
 		}
 		for i := range due {

@@ -56,6 +56,6 @@ func (c *core) missing(id string, err error) error {
 	case c.gone.has(id):
 		return &ojs.PrunedError{ID: id}
 	}
-	return fmt.Errorf("%w: no job has the id %q: it never had, or the job has ended and was deleted some time ago (ojs.WithResultTTL keeps jobs for longer)",
+	return fmt.Errorf("%w: no job has the id %q: it never had, or the job has ended and was deleted some time ago (ojs.WithResultTTL keeps jobs for longer), or its transaction is not committed",
 		ojs.ErrNotFound, id)
 }

@@ -336,7 +336,9 @@ func (k *maintenance) look() {
 			k.wakeAt(now.Add(pause))
 			c.available(unknown) // what it has promoted all the same
 			c.mu.Unlock()
-			c.log.Error("looking for due jobs failed", "error", err, "retry_in", pause)
+			if !k.r.closedBy(err) {
+				c.log.Error("looking for due jobs failed", "error", err, "retry_in", pause)
+			}
 			c.waiters.all()
 			return
 		}

@@ -177,7 +177,9 @@ func (k *maintenance) prune(byAge bool) (next time.Time) {
 			done, err := c.store.Prune(ctx, p.at(now))
 			if err != nil {
 				failed = err
-				c.log.Error("pruning finished jobs failed", "error", err, "retry_in", pruneEvery)
+				if !k.r.closedBy(err) {
+					c.log.Error("pruning finished jobs failed", "error", err, "retry_in", pruneEvery)
+				}
 				return now.Add(pruneEvery)
 			}
 			k.pruned(&p, done.IDs)

@@ -57,8 +57,9 @@ type run struct {
 	over        chan struct{} // closed when the scheduler has stopped
 	maintenance maintenance
 
-	terminated    chan struct{} // closed when another process has ended the run
+	terminated    chan struct{} // closed when another process or a closed storage has ended the run
 	terminateOnce sync.Once
+	closedStore   error // of a call of a closed storage; written before terminated is closed
 }
 
 func (c *core) runUntil(ctx context.Context) error {
@@ -74,6 +75,9 @@ func (c *core) runUntil(ctx context.Context) error {
 	defer c.listen()() // before the first look, or what comes in between would go unnoticed
 	c.hold(func(h *holds) { h.quiet = false })
 	unread := c.loadHolds(ctx)
+	if errors.Is(unread, ojs.ErrClosed) {
+		return unread
+	}
 	limited := c.setLimits(r.base) // before the first claim
 	c.mu.Lock()
 	if c.run != nil {
@@ -103,11 +107,13 @@ func (c *core) runUntil(ctx context.Context) error {
 	c.emit(ojs.Event{Type: ojs.EventWorkerStarted, Subject: c.worker, WorkerID: c.worker})
 
 	reports := r.report()
+	var closed error
 	select {
 	case <-ctx.Done():
 	case <-r.terminated:
+		closed = r.closedStore
 	}
-	err := errors.Join(r.stop(), r.maintenance.stop())
+	err := errors.Join(closed, r.stop(), r.maintenance.stop())
 	reports.stop()
 	r.sched.Stop()
 	close(r.over)
@@ -204,6 +210,19 @@ func unfinished(stuck, unstored []string, claiming bool) error {
 		errs = append(errs, fmt.Errorf("%w: a claim", ErrUnanswered))
 	}
 	return errors.Join(errs...)
+}
+
+// closedBy ends the run if a call of the storage has failed because the storage has been
+// closed, and reports whether it has.
+func (r *run) closedBy(err error) bool {
+	if !errors.Is(err, ojs.ErrClosed) {
+		return false
+	}
+	r.terminateOnce.Do(func() {
+		r.closedStore = err
+		close(r.terminated)
+	})
+	return true
 }
 
 // stops reports whether the run has been told to stop: it claims nothing more.

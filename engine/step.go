@@ -319,6 +319,7 @@ func (r *run) claim(n int, s *scratch) (empty bool) {
 
 // claimFailed keeps the pipeline from the storage for a while.
 func (r *run) claimFailed(err error) {
+	closed := r.closedBy(err)
 	r.c.mu.Lock()
 	r.failures++
 	r.failure = err
@@ -333,7 +334,9 @@ func (r *run) claimFailed(err error) {
 		r.pipe.Unblock()
 	})
 	r.c.mu.Unlock()
-	r.c.log.Error("claim failed", "error", err, "retry_in", d)
+	if !closed {
+		r.c.log.Error("claim failed", "error", err, "retry_in", d)
+	}
 }
 
 // beginClaim says that a claim is under way, which enter ends. core.mu is held.
