@@ -18,8 +18,11 @@ var (
 	// program that is built with that release. A storage that is open when the schema
 	// becomes too new for it fails its calls with ErrNewer from its next poll on.
 	ErrNewer = errors.New("ojs: postgres: the schema is of a newer version")
-	// ErrOlder refuses a schema that is older than this program needs, or is not there,
-	// if Open does not migrate it: see WithoutMigration, Migrate and Schema.
+	// ErrMissing says that there is no schema, if Open does not make it: see
+	// WithoutMigration, Migrate and Schema.
+	ErrMissing = errors.New("ojs: postgres: the schema does not exist")
+	// ErrOlder refuses a schema that is older than this program needs, if Open does not
+	// migrate it: see WithoutMigration, Migrate and Schema.
 	ErrOlder = errors.New("ojs: postgres: the schema is of an older version")
 	// ErrBehind refuses a schema whose sequences are behind the numbers of its jobs: its
 	// rows have come from another database without them. Run Advance. An open storage

@@ -117,3 +117,29 @@ func TestPoolerTwoProcesses(t *testing.T) {
 		})
 	}
 }
+
+// With pgx's own mode, which prepares statements, calls behind a pooler of transactions
+// fail with an error that names the remedy.
+func TestPoolerOfPreparedStatements(t *testing.T) {
+	t.Parallel()
+	connectTo := pooled(t, 3)
+	opens := func() error {
+		s, err := postgres.Open(t.Context(), connectTo(pgx.QueryExecModeCacheStatement),
+			postgres.WithLogger(quietLog))
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		return insert(t.Context(), s, record(time.Now().Nanosecond()))
+	}
+	await(t, "an error of a pooler", func() bool {
+		err := opens()
+		if err == nil {
+			return false
+		}
+		if !errors.Is(err, postgres.ErrPooler) || !strings.Contains(err.Error(), "default_query_exec_mode=exec") {
+			t.Error(err)
+		}
+		return true
+	})
+}

@@ -126,8 +126,9 @@ type config struct {
 // nothing of each other.
 func WithSchema(name string) Option { return func(c *config) { c.schema = name } }
 
-// WithoutMigration has Open refuse a schema that is not up to date, with ErrOlder, where
-// it would migrate it otherwise. So does Open for a role that may not migrate.
+// WithoutMigration has Open refuse a schema that is not up to date, with ErrOlder or
+// ErrMissing, where it would migrate it otherwise. So does Open for a role that may not
+// migrate.
 func WithoutMigration() Option { return func(c *config) { c.asIs = true } }
 
 // WithoutPoolReset leaves the pool alone after calls that fail with ErrReadOnly. Without
@@ -193,9 +194,10 @@ func newStorage(pool *pgxpool.Pool, opts []Option) (*Storage, error) {
 // migrations, until ctx ends; later calls wait 30 s for an answer of the database at
 // most.
 //
-// A schema of a newer version fails it with ErrNewer, one of an older version that it may
-// not migrate with ErrOlder, one whose sequences are behind its jobs with ErrBehind. Other
-// errors are those of options and of the database.
+// A schema of a newer version fails it with ErrNewer. One that it may not migrate fails it
+// with ErrOlder, or with ErrMissing if there is none. If the sequences of the schema are
+// behind its jobs, Open fails with ErrBehind. Other errors are those of options and of the
+// database.
 func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, error) {
 	s, err := newStorage(pool, opts)
 	if err != nil {

@@ -224,7 +224,8 @@ func TestOlderSchema(t *testing.T) {
 	refused := func(pool *pgxpool.Pool, says string, opts ...postgres.Option) {
 		t.Helper()
 		s, err := postgres.Open(t.Context(), pool, append(opts, postgres.WithSchema(name))...)
-		if !errors.Is(err, postgres.ErrOlder) || !strings.HasPrefix(err.Error(), "ojs: ") ||
+		missing := strings.Contains(says, "does not exist")
+		if errors.Is(err, postgres.ErrMissing) != missing || errors.Is(err, postgres.ErrOlder) == missing || !strings.HasPrefix(err.Error(), "ojs: ") ||
 			!strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "postgres.Migrate") {
 			t.Errorf("%v", err)
 		}
@@ -232,8 +233,8 @@ func TestOlderSchema(t *testing.T) {
 			_ = s.Close()
 		}
 	}
-	refused(admin, "there is no schema", postgres.WithoutMigration())
-	refused(stranger, "there is no schema")
+	refused(admin, "the schema does not exist: "+name, postgres.WithoutMigration())
+	refused(stranger, "the schema does not exist: "+name)
 	must(t, postgres.MakeVersion(t.Context(), admin, name, 9))
 	refused(admin, "is of version 9", postgres.WithoutMigration())
 	script, err := postgres.Grants(postgres.Worker, name+"_stranger", postgres.WithSchema(name))

@@ -212,12 +212,12 @@ func (s *Storage) newer(version, known int) error {
 }
 
 func (s *Storage) older(version, known int) error {
-	what := "there is no schema " + s.config.schema
-	if version > 0 {
-		what = fmt.Sprintf("%s is of version %d", s.config.schema, version)
+	if version == 0 {
+		return fmt.Errorf("%w: %s: run postgres.Migrate, or the files of postgres.Schema, as a role that may create it, or name another with postgres.WithSchema",
+			ErrMissing, s.config.schema)
 	}
-	return fmt.Errorf("%w: %s, and this program needs %d: run postgres.Migrate, or the files of postgres.Schema from %04d on, as the owner of the schema, and stop older programs before",
-		ErrOlder, what, known, version+1)
+	return fmt.Errorf("%w: %s is of version %d, and this program needs %d: run postgres.Migrate, or the files of postgres.Schema from %04d on, as the owner of the schema, and stop older programs before",
+		ErrOlder, s.config.schema, version, known, version+1)
 }
 
 // checkVersion refuses all calls from now on if the schema has been migrated to a version

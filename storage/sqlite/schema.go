@@ -90,6 +90,9 @@ func migrate(conn *zombiezen.Conn, asIs bool) (err error) {
 	if version == len(files) {
 		return nil
 	}
+	if asIs && version == 0 {
+		return fmt.Errorf("%w: open it without WithoutMigration, or start the program whose file it is", ErrMissing)
+	}
 	if asIs {
 		return fmt.Errorf("%w: its schema is %d, and this program needs %d: open it with a program of this "+
 			"version that migrates it, after older programs have ended", ErrOlder, version, len(files))

@@ -68,8 +68,11 @@ var (
 	ErrCorrupt = errors.New("ojs: sqlite: the file is damaged")
 	// ErrNewer refuses a file that a later version of this package has migrated.
 	ErrNewer = errors.New("ojs: sqlite: the file is of a newer version; update this program")
-	// ErrOlder refuses a file that an earlier version has made, or one that is new, if
-	// Open does not migrate it: see WithoutMigration.
+	// ErrMissing refuses a file without jobs, such as an empty one, if Open does not
+	// migrate it: see WithoutMigration.
+	ErrMissing = errors.New("ojs: sqlite: the file is empty: no program has made a job database in it")
+	// ErrOlder refuses a file that an earlier version has made, if Open does not migrate
+	// it: see WithoutMigration.
 	ErrOlder = errors.New("ojs: sqlite: the file is of an older version")
 )
 
@@ -124,8 +127,8 @@ func WithFileMode(mode os.FileMode) Option {
 	return func(c *config) { c.mode, c.modeGiven = mode, true }
 }
 
-// WithoutMigration has Open refuse a file whose schema is not up to date, with ErrOlder,
-// where otherwise it brings it up to date, and make no file. Programs that look at the
+// WithoutMigration has Open refuse a file whose schema is not up to date, with ErrOlder
+// or ErrMissing, where otherwise it brings it up to date, and make no file. Programs that look at the
 // file of another program need it.
 func WithoutMigration() Option { return func(c *config) { c.asIs = true } }
 
@@ -153,8 +156,9 @@ func (c *config) validate() error {
 // Open opens the storage in a file, which it makes if there is none, and brings its
 // schema up to date, unless WithoutMigration is given. The path is that of a file in a
 // directory that exists. A URI and ":memory:" are refused: storage/memory keeps jobs in
-// memory. The errors are ErrForeign, ErrCorrupt, ErrNewer, ErrOlder, an *ojs.InvalidError
-// of the path or an option, and those of SQLite with the reason that was found.
+// memory. The errors are ErrForeign, ErrCorrupt, ErrNewer, ErrOlder, ErrMissing, an
+// *ojs.InvalidError of the path or an option, and those of SQLite with the reason that was
+// found.
 func Open(ctx context.Context, path string, opts ...Option) (*Storage, error) {
 	cfg := config{synchronous: Full, busy: 10 * time.Second, readers: 4, poll: 100 * time.Millisecond}
 	for _, opt := range opts {

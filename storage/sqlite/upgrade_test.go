@@ -43,6 +43,12 @@ func TestWithoutMigration(t *testing.T) {
 	s, err = sqlite.Open(t.Context(), path, sqlite.WithoutMigration())
 	must(t, err)
 	must(t, s.Close())
+	empty := filepath.Join(t.TempDir(), "empty.db")
+	must(t, os.WriteFile(empty, nil, 0o600))
+	_, err = sqlite.Open(t.Context(), empty, sqlite.WithoutMigration())
+	if !errors.Is(err, sqlite.ErrMissing) || errors.Is(err, sqlite.ErrOlder) {
+		t.Errorf("an empty file: %v", err)
+	}
 	none := filepath.Join(t.TempDir(), "none.db")
 	if _, err := sqlite.Open(t.Context(), none, sqlite.WithoutMigration()); err == nil {
 		t.Error("a file that is not there was opened")
