@@ -22,7 +22,8 @@ func TestRunOnAClosedStorage(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log bytes.Buffer
 				store := memory.New()
-				eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				eng, err := engine.New[any](store,
+					engine.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 				must(t, err)
 				eng.Handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
 				if before {
@@ -54,7 +55,8 @@ func TestRunOnAClosedStorage(t *testing.T) {
 func TestWaitNamesTheTransaction(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		_, err := b.Get(b.ctx, "01890a5d-ac96-774b-bcce-000000000001")
-		if !errors.Is(err, ojs.ErrNotFound) || !strings.Contains(err.Error(), "its transaction is not committed") {
+		if !errors.Is(err, ojs.ErrNotFound) ||
+			!strings.Contains(err.Error(), "its transaction is not committed") {
 			t.Error(err)
 		}
 	})

@@ -80,10 +80,10 @@ func (e *Engine[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs
 // has failed.
 //
 // It returns nil after a clean stop and may then be called again; ErrRunning while
-// another Run works; an error that is ojs.ErrClosed, without waiting for ctx, if the
-// storage has been closed; one that is ErrStuck if handlers went on after their contexts
+// another Run works; an error that is ErrStuck if handlers went on after their contexts
 // had ended; and one that is ErrUnanswered if calls of the storage were still under way a
-// second after that. It may be several.
+// second after that. It may be both. If the storage has been closed, Run does not wait
+// for ctx, and its error is ojs.ErrClosed.
 //
 // With a storage that is not durable, unfinished jobs are lost when the program ends. Run
 // logs at WARN how many running jobs a stop has given back to such a storage, and the ids

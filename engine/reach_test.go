@@ -150,7 +150,9 @@ func TestRefusesANilTransaction(t *testing.T) {
 				there := b.enqueue("x")
 				ctx := storage.WithTx(b.ctx, nil)
 				_, enqueue := b.Enqueue(ctx, "x", nil)
-				for what, err := range map[string]error{"enqueue": enqueue, "cancel": b.Cancel(ctx, there.ID)} {
+				for what, err := range map[string]error{
+					"enqueue": enqueue, "cancel": b.Cancel(ctx, there.ID),
+				} {
 					var invalid *ojs.InvalidError
 					if !errors.As(err, &invalid) || invalid.Field != "tx" {
 						t.Errorf("%s: %v", what, err)

@@ -20,8 +20,8 @@ type Notifier interface {
 	Notify(self any, f func(Notice)) (stop func())
 }
 
-// NotifyChecker is the ability of a Notifier to say that notices of other processes do not
-// arrive. It is optional; see As. Health and Stats of an engine report it.
+// NotifyChecker is the ability of a Notifier to say that notices of other processes do
+// not arrive. It is optional; see As. Health and Stats of an engine report it.
 type NotifyChecker interface {
 	// CheckNotify returns why notices of other processes do not arrive, nil if nothing is
 	// known to hold them up. It asks no server.

@@ -137,7 +137,8 @@ func TestPoolReset(t *testing.T) {
 			s := openAs(t, pool, name, append(opts, postgres.WithClock(machine),
 				postgres.WithPoll(time.Hour), postgres.WithLogger(quietLog))...)
 			must(t, insert(t.Context(), s, record(1)))
-			execAll(t, admin, "ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()")
+			execAll(t, admin, "ALTER SYSTEM SET default_transaction_read_only = on",
+				"SELECT pg_reload_conf()")
 			fails := func() {
 				t.Helper()
 				await(t, "an error of a read-only server", func() bool {

@@ -41,10 +41,11 @@ func (s *Storage) checkPlaces(ctx context.Context) error {
 }
 
 // Advance moves the sequences of the schema past the numbers of all that is stored. Call
-// it after the rows have come from another database without them: after a switch-over by
-// logical replication, or a partial restore. Open fails with ErrBehind then. Engines have
-// to be stopped, or wait for it. It reads every job once. Sequences that are ahead of the
-// rows by enough already stay as they are. Of the options only WithSchema counts. The role
+// it after a switch-over by logical replication, or a partial restore: the rows have come
+// from another database without the sequences, and Open fails with ErrBehind.
+//
+// Advance reads every job once. Enqueues wait for it meanwhile. A sequence that is far
+// enough ahead already stays as it is. Of the options only WithSchema counts. The role
 // has to own the schema.
 func Advance(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	s, err := newStorage(pool, opts)
@@ -68,9 +69,10 @@ const margin = "16777216"
 // advancing are the statements of Advance. The first one keeps others from the sequence.
 func advancing(q func(string) string) []string {
 	past := func(sequence, highest string) string {
-		return q(strings.NewReplacer("{sequence}", sequence, "{highest}", highest, "{margin}", margin).Replace(
-			`SELECT setval({sequence}::pg_catalog.regclass, highest + {margin}) FROM ({highest}) h (highest)
-				WHERE highest + {margin} > coalesce(pg_sequence_last_value({sequence}::pg_catalog.regclass), 0)`))
+		return q(strings.NewReplacer(
+			"{sequence}", sequence, "{highest}", highest, "{margin}", margin,
+		).Replace(`SELECT setval({sequence}::pg_catalog.regclass, highest + {margin}) FROM ({highest}) h (highest)
+			WHERE highest + {margin} > coalesce(pg_sequence_last_value({sequence}::pg_catalog.regclass), 0)`))
 	}
 	return []string{
 		q(`ALTER SEQUENCE {schema}.place OWNED BY NONE`),

@@ -137,7 +137,8 @@ func TestPoolerOfPreparedStatements(t *testing.T) {
 		if err == nil {
 			return false
 		}
-		if !errors.Is(err, postgres.ErrPooler) || !strings.Contains(err.Error(), "default_query_exec_mode=exec") {
+		if !errors.Is(err, postgres.ErrPooler) ||
+			!strings.Contains(err.Error(), "default_query_exec_mode=exec") {
 			t.Error(err)
 		}
 		return true

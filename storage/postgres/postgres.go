@@ -49,13 +49,13 @@ type Storage struct {
 	known   int    // the version of the schema that this program is for; Open sets it
 	id      string // in notifications
 	clock   clock.Clock
-	offset  atomic.Int64              // of the database's clock
-	refusal atomic.Pointer[error]     // why calls are refused, as of the last poll
-	healed  atomic.Pointer[time.Time] // when heal last reset the pool; nil: never
-	unheard atomic.Pointer[error]     // why the listener fails; nil: it does not, as far as is known
+	offset  atomic.Int64          // of the database's clock
+	refusal atomic.Pointer[error] // why calls are refused, as of the last poll
+	paused  atomic.Bool           // some queue is, as of the last look: how to claim quickly, not what
 
-	deafen atomic.Pointer[context.CancelFunc] // ends the connection of the listener
-	paused atomic.Bool                        // some queue is, as of the last look: how to claim quickly, not what
+	healed  atomic.Pointer[time.Time]          // when heal last reset the pool; nil: never
+	unheard atomic.Pointer[error]              // why the listener fails; nil: no failure is known
+	deafen  atomic.Pointer[context.CancelFunc] // ends the connection of the listener
 
 	counting atomic.Bool // the last Settle or step has ended jobs that others wait for: a hint
 
@@ -194,10 +194,10 @@ func newStorage(pool *pgxpool.Pool, opts []Option) (*Storage, error) {
 // migrations, until ctx ends; later calls wait 30 s for an answer of the database at
 // most.
 //
-// A schema of a newer version fails it with ErrNewer. One that it may not migrate fails it
-// with ErrOlder, or with ErrMissing if there is none. If the sequences of the schema are
-// behind its jobs, Open fails with ErrBehind. Other errors are those of options and of the
-// database.
+// A schema of a newer version fails it with ErrNewer. If Open may not migrate, an older
+// schema fails it with ErrOlder, and a missing one with ErrMissing. If the sequences of
+// the schema are behind its jobs, Open fails with ErrBehind. Other errors are those of
+// options and of the database.
 func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, error) {
 	s, err := newStorage(pool, opts)
 	if err != nil {

@@ -168,7 +168,9 @@ func TestAdvance(t *testing.T) {
 	}
 	for range 2 {
 		must(t, postgres.Advance(t.Context(), pool, postgres.WithSchema(name)))
-		for sequence, past := range map[string]int64{"place": place, "cron_version": version, "quarantine_n_seq": 7} {
+		for sequence, past := range map[string]int64{
+			"place": place, "cron_version": version, "quarantine_n_seq": 7,
+		} {
 			if n := last(sequence); n <= past || n > past+1<<25 {
 				t.Errorf("%s is at %d, and %d was given out", sequence, n, past)
 			}

@@ -225,7 +225,8 @@ func TestOlderSchema(t *testing.T) {
 		t.Helper()
 		s, err := postgres.Open(t.Context(), pool, append(opts, postgres.WithSchema(name))...)
 		missing := strings.Contains(says, "does not exist")
-		if errors.Is(err, postgres.ErrMissing) != missing || errors.Is(err, postgres.ErrOlder) == missing || !strings.HasPrefix(err.Error(), "ojs: ") ||
+		if errors.Is(err, postgres.ErrMissing) != missing ||
+			errors.Is(err, postgres.ErrOlder) == missing || !strings.HasPrefix(err.Error(), "ojs: ") ||
 			!strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "postgres.Migrate") {
 			t.Errorf("%v", err)
 		}

@@ -22,8 +22,8 @@ import (
 //
 //  1. A script that has been released never changes.
 //  2. A script runs in a transaction and resolves names in pg_catalog only.
-//  3. After each step every table may be in a publication of logical replication: it has a
-//     key, or its replica identity is FULL.
+//  3. After each step every table may be in a publication of logical replication: it has
+//     a key, or its replica identity is FULL.
 //  4. Programs run on the version they know. A script that programs of an older version
 //     cannot run beside says so in migration.oldest.
 

@@ -21,9 +21,8 @@ import (
 //	...
 //	err = tx.Commit()
 //
-// With a nil transaction calls fail, as with WithTx. The database of the transaction has to
-// be the storage's. Enqueues set savepoints with
-// the name ojs.
+// With a nil transaction calls fail, as with WithTx. The database of the transaction has
+// to be the storage's. Enqueues set savepoints with the name ojs.
 func WithSQLTx(ctx context.Context, tx *sql.Tx) context.Context {
 	return storage.WithTx(ctx, tx)
 }

@@ -91,7 +91,8 @@ func migrate(conn *zombiezen.Conn, asIs bool) (err error) {
 		return nil
 	}
 	if asIs && version == 0 {
-		return fmt.Errorf("%w: open it without WithoutMigration, or start the program whose file it is", ErrMissing)
+		return fmt.Errorf("%w: open it without WithoutMigration, or start the program whose file it is",
+			ErrMissing)
 	}
 	if asIs {
 		return fmt.Errorf("%w: its schema is %d, and this program needs %d: open it with a program of this "+

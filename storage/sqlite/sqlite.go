@@ -128,8 +128,8 @@ func WithFileMode(mode os.FileMode) Option {
 }
 
 // WithoutMigration has Open refuse a file whose schema is not up to date, with ErrOlder
-// or ErrMissing, where otherwise it brings it up to date, and make no file. Programs that look at the
-// file of another program need it.
+// or ErrMissing, where otherwise it brings the schema up to date. Open then makes no file
+// either. Programs that look at the file of another program need it.
 func WithoutMigration() Option { return func(c *config) { c.asIs = true } }
 
 func (c *config) validate() error {

@@ -31,12 +31,12 @@ import (
 // transaction: the handler's writes and the end of its job are one commit.
 //
 // Every other write to the file waits until f returns, in this process and in others. So
-// f must be short. Writes that still wait after the busy timeout (WithBusyTimeout) fail,
-// in this process with ErrWithin. A change of the storage without the context of f would
-// wait for f, and f for it: if f makes it itself, it fails at once with an
-// *ojs.InvalidError of the field "ctx". The context and conn are for one goroutine at a time, and end with f. Get and
-// List with the context see the writes of the transaction. An enqueue or a cancel that is
-// refused leaves the transaction usable.
+// f must be short. Writes that still wait when f has run for the busy timeout
+// (WithBusyTimeout) fail, in this process with ErrWithin. If f itself makes a change of
+// the storage without its context, the change fails at once with an *ojs.InvalidError of
+// the field "ctx", since it would wait for f. The context and conn are for one goroutine
+// at a time, and end with f. Get and List with the context see the writes of the
+// transaction. An enqueue or a cancel that is refused leaves the transaction usable.
 //
 // Your tables may have any names but those of the storage's own (docs/storages.md).
 // BEGIN, COMMIT, ROLLBACK and pragmas are the storage's: f uses savepoints. Events of an

@@ -413,8 +413,8 @@ func TestLogsOfCompleteWithin(t *testing.T) {
 	}
 }
 
-// A change without the context of f would wait for f, and f for it. It is refused at once,
-// and the transaction goes on.
+// A change without the context of f would wait for f, and f for it. It is refused at
+// once, and the transaction goes on.
 func TestOuterContextWithin(t *testing.T) {
 	p := paying(t)
 	eng, err := engine.New[any](p.Storage, engine.WithLogger(discard))

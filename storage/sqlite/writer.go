@@ -146,9 +146,9 @@ func (w *writer) loop() {
 	}
 }
 
-// lend waits for the end of the function of a Within, which has the transaction meanwhile.
-// Calls that wait for it longer than the busy timeout fail: the function may wait for one
-// of them.
+// lend waits for the end of the function of a Within, which has the transaction
+// meanwhile. When the busy timeout is over, the calls that wait for the function fail,
+// since the function may wait for one of them.
 func (w *writer) lend(back <-chan error) error {
 	late := wall.Ticker(max(w.busy, time.Millisecond))
 	defer late.Stop()
