@@ -250,6 +250,9 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	return plans, nil
 }
 
+// Look is what the listener does now and then, with a connection.
+func (s *Storage) Look(ctx context.Context, conn *pgx.Conn) error { return s.look(ctx, conn, "") }
+
 // Wrap is what each call does to its error.
 func Wrap(err error) error { return wrap(err) }
 

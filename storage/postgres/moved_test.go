@@ -106,7 +106,8 @@ func TestMovedEndpoint(t *testing.T) {
 			e.well(1)
 			waits, err := e.Enqueue(t.Context(), "x", 2, ojs.WithDelay(time.Second))
 			must(t, err)
-			execAll(t, poolAt(t, before.DSN(), nil),
+			admin := poolAt(t, before.DSN(), nil)
+			execAll(t, admin,
 				"ALTER SYSTEM RESET synchronous_standby_names",
 				"ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()")
 			e.refuses(postgres.ErrReadOnly, "read-only transaction")
@@ -118,6 +119,12 @@ func TestMovedEndpoint(t *testing.T) {
 			if _, err := waits.Wait(t.Context()); err != nil {
 				t.Errorf("the job from before: %v", err)
 			}
+			await(t, "the listener has left the old server", func() bool {
+				var n int
+				must(t, admin.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+					WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`).Scan(&n))
+				return n == 0
+			})
 		})
 	}
 }
@@ -165,6 +172,22 @@ func TestPoolReset(t *testing.T) {
 				return insert(t.Context(), s, record(2)) == nil
 			})
 		})
+	}
+}
+
+// A listener does not stay with a server that has become a standby.
+func TestListenerLeavesAStandby(t *testing.T) {
+	t.Parallel()
+	primary := privateServer(t)
+	s := openAs(t, poolAt(t, primary.DSN(), nil), "ojs")
+	standby, err := primary.Standby()
+	must(t, err)
+	t.Cleanup(func() { _ = standby.Close() })
+	conn, err := pgx.Connect(t.Context(), standby.DSN())
+	must(t, err)
+	defer conn.Close(context.Background())
+	if err := s.Look(t.Context(), conn); !errors.Is(err, postgres.ErrReadOnly) {
+		t.Errorf("a look at a standby: %v", err)
 	}
 }
 
