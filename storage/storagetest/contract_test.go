@@ -332,6 +332,13 @@ var explanations = []string{
 		"of one that is",
 	"It is cheap",
 	"ClockOffset is cheap",
+	"It asks no server",
+
+	// Only a storage with a connection to others can fail to hear. The tests of
+	// PostgreSQL and of engines have it.
+	"CheckNotify returns why notices of other processes do not arrive, nil if nothing is known to hold " +
+		"them up",
+	"Health and Stats of an engine report it",
 
 	// Code of package storage.
 	"Record.Copy makes such copies",
