@@ -290,7 +290,7 @@ func (s *Storage) CheckNotify() error {
 
 // hear listens on its own connection until that fails. It calls hears after each look.
 func (s *Storage) hear(ctx context.Context, hears func()) error {
-	if err := s.checkPlaces(ctx); err != nil { // of a server that is another one, perhaps
+	if err := s.toEnd(ctx, s.checkPlaces); err != nil { // of a server that is another one, perhaps
 		return err
 	}
 	cfg := s.pool.Config()

@@ -48,6 +48,7 @@ func TestVersionsAfterUpgrade(t *testing.T) {
 				VALUES (%d, 1, 1, 0, 0, 3, 'q', 'x')`, name, i, i, document, name, i))
 		must(t, err)
 	}
+	execAll(t, pool, fmt.Sprintf("SELECT setval('%s.place', 3)", name))
 	s, _ := open(t, name)
 	for _, want := range []struct{ pattern, id string }{{"x@<2.0", ""}, {"x@2.0", "old1"}, {"x@", "old0"}} {
 		c := storage.Claim{Types: []string{want.pattern}, Max: 9}
