@@ -260,7 +260,7 @@ func (s *Storage) watch(ctx context.Context) {
 		now := wall.Now()
 		if err = wrap(err); s.unheard.Swap(&err) == nil {
 			began, told = now, now
-			s.config.log.Warn("ojs: postgres: not listening: jobs of other processes start later",
+			s.config.log.Warn("ojs: postgres: not listening",
 				"error", err)
 		} else if now.Sub(told) >= time.Minute {
 			told = now
