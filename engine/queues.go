@@ -44,7 +44,7 @@ func (q *Queues) set(
 	}
 	c := q.core
 	if err := c.checkTx(ctx); err != nil {
-		return err
+		return false, err
 	}
 	s, err := ability[storage.QueueStore](c, "keeps no states of queues")
 	if err != nil {

@@ -115,9 +115,10 @@ func TestRefusesTransactionsThatItCannotJoin(t *testing.T) {
 				ctx := storage.WithTx(b.ctx, tt.tx)
 				_, enqueue := b.Enqueue(ctx, "x", nil)
 				_, many := b.EnqueueMany(ctx, ojs.NewDraft("x", nil), ojs.NewDraft("x", nil))
+				_, pause := b.Queues().Pause(ctx, "q")
 				for what, err := range map[string]error{
 					"enqueue": enqueue, "enqueue of many": many, "cancel": b.Cancel(ctx, there.ID),
-					"pause of a queue": b.Queues().Pause(ctx, "q"),
+					"pause of a queue": pause,
 					"pause of all":     b.Queues().PauseAll(ctx, "why"),
 					"recurring job": b.Cron().Set(ctx, engine.CronEntry{Name: "c", Schedule: "@daily",
 						Job: ojs.NewDraft("x", nil)}),
