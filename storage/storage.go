@@ -394,7 +394,10 @@ type Inserted struct {
 	// first, as they are stored now [unique-3, unique-10].
 	Replaced []Record
 
-	Depth int // if MaxDepth is set: how many jobs of the queue have not ended, after the call [insert-7]
+	// Depth is how many jobs of the queue have not ended, after all that the call has
+	// done, if MaxDepth is set [insert-7]. A job that the call stores and then ends, or
+	// ends by a count, is not among them [depend-16].
+	Depth int
 
 	// Dropped are the jobs that were dropped for it and for those of its queue before it,
 	// the longest available first, as they are stored now [insert-8, insert-13].

@@ -409,5 +409,12 @@ func (b *inserting) await() error {
 	}
 	moved, err := tx.Await(b.now, b.batch, func(i int) bool { return b.added[i] != nil })
 	b.results[len(b.results)-1].Moved = moved
+	for _, m := range moved {
+		for i := range b.batch {
+			if b.batch[i].MaxDepth > 0 && m.State.Terminal() && b.batch[i].Record.Queue == m.Queue {
+				b.results[i].Depth--
+			}
+		}
+	}
 	return err
 }

@@ -272,10 +272,11 @@ func (s *Storage) insertPrepared(
 			stored[i] = j
 		}
 	}
-	s.drop(room, now, batch, dst[first:])
+	s.drop(room, now, dst[first:])
 	if depends || len(s.toCount) > 0 {
 		dst[len(dst)-1].Moved = s.await(now, batch, stored)
 	}
+	s.tellDepths(batch, dst[first:])
 	return dst, unused, nil
 }
 

@@ -136,15 +136,18 @@ func (s *Storage) makeRoom(batch []storage.Insert, p *plan, now time.Time) ([]*o
 	return over, nil
 }
 
-// drop ends the jobs that go for the batch, which has been stored, and completes its
-// results.
-func (s *Storage) drop(over []*overflow, now time.Time, batch []storage.Insert, results []storage.Inserted) {
+// drop ends the jobs that go for the batch, which has been stored.
+func (s *Storage) drop(over []*overflow, now time.Time, results []storage.Inserted) {
 	for _, o := range over {
 		for _, j := range o.oldest {
 			results[o.last].Dropped = s.change(j, results[o.last].Dropped,
 				func(r *storage.Record) { r.Drop(now) })
 		}
 	}
+}
+
+// tellDepths completes the results of a call with the depths of bounded queues.
+func (s *Storage) tellDepths(batch []storage.Insert, results []storage.Inserted) {
 	for i := range batch {
 		if batch[i].MaxDepth > 0 {
 			if q := s.queues[batch[i].Record.Queue]; q != nil {

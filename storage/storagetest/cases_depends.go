@@ -416,6 +416,44 @@ var dependsCases = []Case{
 			}
 			c.wantMoved("a chain", c.ends(chain, isCancelled).Moved, want...)
 		}},
+	{"depend-16", "Depend/Depth", "Inserted.Depth",
+		"The depth of a queue is counted after the call, without the jobs that its counts have ended.",
+		needsDependsOn, func(c *C) {
+			failed := c.reach(ojs.StateDiscarded)
+			depth := func(want []int, batch ...storage.Insert) []storage.Inserted {
+				c.tb.Helper()
+				for i := range batch {
+					batch[i].MaxDepth = 9
+				}
+				out, err := c.S.Insert(c.ctx, c.now, batch, nil)
+				c.noErr("Insert", err)
+				for i := range out {
+					if out[i].Depth != want[i] {
+						c.failf("the depth is %d after job %d of the call, not %d", out[i].Depth, i+1, want[i])
+					}
+				}
+				return out
+			}
+			plain := func() storage.Insert { return storage.Insert{Record: c.job()} }
+			depth([]int{1}, plain())
+			// A new job that its own call cancels.
+			depth([]int{1}, c.waiting(ojs.AllSucceeded, []string{failed.ID}))
+			// Among others, and of another queue.
+			depth([]int{2, 2, 0}, plain(), c.waiting(ojs.AllSucceeded, []string{failed.ID}),
+				c.waiting(ojs.AllSucceeded, []string{failed.ID}, queue("r")))
+			// A stored job that the end of a job by the call ends.
+			old := c.insert(c.job(queue("s"), unique("f", ojs.UniquePolicy{})))[0]
+			c.wait(ojs.AllSucceeded, []string{old}, queue("s"))
+			replaces := unique("f", ojs.UniquePolicy{OnConflict: ojs.ConflictReplace})
+			depth([]int{1}, storage.Insert{Record: c.job(queue("s"), replaces)})
+			// Jobs that the call drops, and one that waits for the last of these.
+			first := c.insert(c.job(queue("d")), c.job(queue("d")))
+			c.wait(ojs.AllSucceeded, first[1:], queue("d"))
+			drops := storage.Insert{Record: c.job(queue("d")), MaxDepth: 2, DropOldest: true}
+			if out := c.insertOne(drops); len(out.Dropped) != 2 || out.Depth != 1 {
+				c.failf("%d jobs were dropped, not 2; the depth is %d, not 1", len(out.Dropped), out.Depth)
+			}
+		}},
 	{"depend-7", "Depend/Once", "Insert.DependsOn",
 		"Each end is counted once, and only for jobs that are pending.", needsDependsOn, func(c *C) {
 			r, open := c.active(), c.active()

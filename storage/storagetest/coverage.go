@@ -28,9 +28,10 @@ type met struct {
 type coverage struct {
 	times map[met]int
 	seen  map[met]int // shown records, by operation and state
+	hung  string      // the step in which the storage has hung; "": none
 }
 
-func newCoverage() *coverage { return &coverage{make(map[met]int), make(map[met]int)} }
+func newCoverage() *coverage { return &coverage{times: make(map[met]int), seen: make(map[met]int)} }
 
 // The outcomes.
 const (

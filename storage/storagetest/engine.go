@@ -162,7 +162,7 @@ func RunEngine(t *testing.T, cfg Config) {
 	for name, f := range cases {
 		t.Run("Engine/"+name, func(t *testing.T) {
 			s := cfg.Open(t)
-			defer s.Close()
+			defer closes(t, s)
 			eng, err := engine.New[any](s, engine.WithGracePeriod(0),
 				engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))))
 			if err != nil {

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math"
@@ -126,11 +127,20 @@ func search(cfg Config, seed uint64, b budget) (*violation, stats, error) {
 		if shortest != nil {
 			th = shortest.theme
 		}
-		handles, err := p.handles()
+		var h *history
+		var err error
+		if !within(func() {
+			var handles []*handle
+			if handles, err = p.handles(); err == nil {
+				h = makeHistory(&cfg, handles, th, n, rnd)
+			}
+		}) {
+			p.hangs = true
+			return shortest, st, fmt.Errorf("the storage hangs in history %d, %s", n, th.name)
+		}
 		if err != nil {
 			return shortest, st, err
 		}
-		h := makeHistory(&cfg, handles, th, n, rnd)
 		st.histories++
 		st.calls += len(h.calls)
 		began := wall.Now()
@@ -201,6 +211,8 @@ type place struct {
 	tb   *quiet
 	all  []*handle
 	used int
+
+	hangs bool
 }
 
 // storageHistories is how many histories one storage is used for.
@@ -214,7 +226,9 @@ func (p *place) handles() ([]*handle, error) {
 		}
 		return p.all, nil
 	}
-	p.close()
+	if p.close(); p.hangs {
+		return nil, errors.New("Close hangs")
+	}
 	p.tb, p.used = &quiet{}, 1
 	var opened []storage.Storage
 	done := make(chan struct{})
@@ -239,11 +253,13 @@ func (p *place) handles() ([]*handle, error) {
 func (p *place) renew() { p.used = storageHistories }
 
 func (p *place) close() {
-	for _, h := range slices.Backward(p.all) {
-		_ = h.s.Close()
+	if !p.hangs { // or Close would hang, too
+		for _, h := range slices.Backward(p.all) {
+			p.hangs = p.hangs || !within(func() { _ = h.s.Close() })
+		}
 	}
 	if p.all = nil; p.tb != nil {
-		p.tb.end()
+		within(p.tb.end)
 	}
 	p.tb = nil
 }

@@ -174,14 +174,24 @@ func newWorld(rt *rapid.T, cfg Config) *world {
 
 // play is a run: t draws its length, and w.rt its operations.
 func (w *world) play(t *rapid.T) bool {
-	defer w.tb.end()
+	if w.cov.hung != "" { // each run would take as long
+		w.failf("%s", w.cov.hung)
+	}
+	defer within(w.tb.end)
 	w.s = scribble(w.cfg.Open(w.tb))
-	defer func() { _ = w.s.Close() }()
+	defer func() {
+		if w.cov.hung != "" {
+			return // it would hang, too
+		}
+		w.deafen()
+		if !within(func() { _ = w.s.Close() }) {
+			w.hangs("Close")
+		}
+	}()
 	w.many = dice(t, 12) == 11
 	w.reopens = w.cfg.Reopen != nil && w.s.Capabilities().Durable && dice(t, 2) == 1
 	w.knowStarts()
 	w.listen()
-	defer w.deafen()
 	operations := rapid.Custom(w.draw)
 	step := func(*rapid.T) {
 		o := operations.Draw(w.rt, clockText(w.now))
@@ -263,14 +273,27 @@ func (w *world) make(o turn) {
 	if o.self != "" {
 		w.ctx = storage.WithCaller(context.Background(), o.self)
 	}
-	o.do()
+	if !within(o.do) {
+		text := o.name
+		if o.says != nil {
+			text = o.says()
+		}
+		w.hangs(text)
+	}
 	w.ctx = context.Background()
 	w.note(o.name, before, heard)
 	w.pages.follow(w)
 	if o.looks {
-		w.compare()
-		w.hear()
+		if !within(func() { w.compare(); w.hear() }) {
+			w.hangs("look at everything")
+		}
 	}
+}
+
+// hangs ends the run since the storage hangs in a step, and with it all runs after it.
+func (w *world) hangs(step string) {
+	w.cov.hung = "the storage hangs: " + step
+	w.failf("%s", w.cov.hung)
 }
 
 // weighted are the operations, each as often as it should come among the others.

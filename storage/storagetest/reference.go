@@ -324,11 +324,6 @@ func (s *Reference) insertAll(now time.Time, batch []storage.Insert) ([]storage.
 	if err := s.makeRoom(now, batch, mine, results); err != nil {
 		return nil, err
 	}
-	for i, in := range batch {
-		if in.MaxDepth > 0 {
-			results[i].Depth = s.depth(in.Record.Queue)
-		}
-	}
 	for _, in := range batch {
 		for _, id := range in.DependsOn {
 			if s.find(id) == nil {
@@ -343,6 +338,11 @@ func (s *Reference) insertAll(now time.Time, batch []storage.Insert) ([]storage.
 	}
 	if len(batch) > 0 {
 		results[len(batch)-1].Moved = s.await(now, batch, mine)
+	}
+	for i, in := range batch {
+		if in.MaxDepth > 0 {
+			results[i].Depth = s.depth(in.Record.Queue)
+		}
 	}
 	return results, nil
 }

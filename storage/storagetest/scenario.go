@@ -30,7 +30,7 @@ func SameBehaviour(t *testing.T, cfg Config) {
 	t.Helper()
 	t.Run("SameBehaviour", func(t *testing.T) {
 		s := cfg.Open(t)
-		defer s.Close()
+		defer closes(t, s)
 		if d := difference(play(t, NewReference(), cfg), play(t, s, cfg)); d != "" {
 			t.Error(d)
 		}

@@ -256,14 +256,14 @@ func (cfg *Config) durable(t fataler) bool {
 	tb := &quiet{outer: t}
 	defer tb.end()
 	s := cfg.Open(tb)
-	defer s.Close()
+	defer closes(tb, s)
 	return s.Capabilities().Durable
 }
 
 // checkClaims compares what is claimed with what is there.
 func checkClaims(t *testing.T, cfg Config) {
 	s := cfg.Open(t)
-	defer s.Close()
+	defer closes(t, s)
 	caps := s.Capabilities()
 	if _, has := storage.As[storage.QueueStore](s); has != cfg.Queues {
 		t.Errorf("states of queues: claimed %v, implemented %v", cfg.Queues, has)
@@ -355,15 +355,16 @@ type C struct {
 // epoch is when cases begin.
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// watchdog is how long a case may take.
-const watchdog = time.Minute
-
 func prove(tb testing.TB, cfg Config, c Case) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	w := &C{tb: tb, cfg: cfg, rule: c.Rule, S: scribble(cfg.Open(tb)), ctx: ctx, now: epoch}
-	defer func() { _ = w.S.Close() }()
+	defer func() { // which hangs, too, if the case does
+		if !within(func() { _ = w.S.Close() }) {
+			w.report("%s\nClose hangs", c.Rule)
+		}
+	}()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
