@@ -36,8 +36,8 @@ type GroupStore interface {
 	//
 	// A job that is not stored fails the call with ojs.ErrNotFound, one with another
 	// version with ErrFenced, and one that has not ended with an *ojs.TransitionError
-	// [group-4]. A state or a DependsOn that fails Insert fails it in the same way
-	// [group-4]. An id is in a call once.
+	// [group-4, each-4]. A state or a DependsOn that fails Insert fails it in the same
+	// way [group-4]. An id is in a call once.
 	Revive(ctx context.Context, now time.Time, batch []Insert) (moved []Record, err error)
 }
 

@@ -38,7 +38,7 @@ type LimitName struct {
 // bounds that it names [limit-8].
 //
 //   - Concurrency: fewer jobs of the limit than that are active, by whichever call
-//     [limit-1, limit-2]. ojs.NoneAtOnce allows none [limit-2].
+//     [limit-1, limit-2, limit-18]. ojs.NoneAtOnce allows none [limit-2].
 //   - Rate: fewer jobs of the limit than Rate.Limit have started less than Rate.Per ago
 //     [limit-3].
 //   - Throttle: none has started less than Throttle.Per / Throttle.Limit ago, rounded up

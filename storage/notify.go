@@ -37,7 +37,7 @@ type Notice struct {
 	Crons      bool      // recurring jobs have changed [notify-5]
 	Values     bool      // values have been put (ValueStore) [values-7]
 	Taken      []Taken   // claims that were taken from their holders [notify-2]
-	Ended      []string  // jobs that have ended [notify-1]
+	Ended      []string  // jobs that have ended [notify-1, each-3]
 
 	// Quarantined are records that a call in this process has set aside [quarantine-8].
 	// Its caller is told, too (Quarantiner) [quarantine-8].

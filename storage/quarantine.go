@@ -16,7 +16,7 @@ import (
 // job is spent, and Claim and Due bring what they would bring without it [quarantine-1,
 // quarantine-2]. The first that set it aside tells every listener in its process, itself
 // included (Notice.Quarantined) [quarantine-8]. The quarantine lasts as long as the
-// storage [quarantine-9].
+// storage [quarantine-9, quarantine-11].
 //
 // A record in the quarantine takes part in nothing [quarantine-3]. A job there is in no
 // List, Counts, depth of a queue, and no Prune; it is equal to no other job, so that an

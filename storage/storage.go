@@ -84,11 +84,11 @@
 // # Errors
 //
 // A call that returns an error has changed nothing, unless it documents otherwise or the
-// storage cannot know [insert-2, delete-2, general-1]. A context that has ended before
-// the call fails it with the context's error [general-1, settleclaim-9]. After Close
-// every call fails with ojs.ErrClosed [general-2]. An argument that is invalid may fail
-// the call before these. A call about nothing, such as an empty batch or a Max of 0, does
-// nothing and is no error [general-5].
+// storage cannot know [insert-2, delete-2, general-1, each-2]. A context that has ended
+// before the call fails it with the context's error [general-1, settleclaim-9]. After
+// Close every call fails with ojs.ErrClosed [general-2]. An argument that is invalid may
+// fail the call before these. A call about nothing, such as an empty batch or a Max of 0,
+// does nothing and is no error [general-5].
 package storage
 
 import (
@@ -175,11 +175,11 @@ type Storage interface {
 	// nothing is left in it; within a queue, or among all of them if none is given, the
 	// highest priority first, and at equal priority the one that became available first,
 	// or whose turn it is (Fairness) [claim-2, claim-3, claim-4, claim-5, fair-1]. It
-	// takes only the given types, if any are given [claim-6]. It skips jobs whose
-	// deadline (Record.Deadline) has come [claim-9], jobs whose rate limit has one of the
-	// keys in c.SkipKeys [claim-11, claim-16] or the key of a job that this call has
-	// taken before [claim-12], jobs that limits hold back if c.Limits is set (Limited)
-	// [limit-1], and jobs of paused queues (QueueStore) [queue-1].
+	// takes only the given types, if any are given [claim-6, claim-18]. It skips jobs
+	// whose deadline (Record.Deadline) has come [claim-9], jobs whose rate limit has one
+	// of the keys in c.SkipKeys [claim-11, claim-16] or the key of a job that this call
+	// has taken before [claim-12], jobs that limits hold back if c.Limits is set
+	// (Limited) [limit-1], and jobs of paused queues (QueueStore) [queue-1].
 	Claim(ctx context.Context, now time.Time, c Claim, dst []Record) ([]Record, error)
 
 	// Settle applies each change by itself, atomically, in order, and appends one result
@@ -232,8 +232,8 @@ type Storage interface {
 	Get(ctx context.Context, id string) (Record, error)
 
 	// List returns a page of the jobs that match q [list-1, list-2, list-3, scale-1,
-	// scale-4]. A cursor that is none of the storage's fails the call with an error that
-	// is ojs.ErrInvalid [list-7].
+	// scale-4, scale-5]. A cursor that is none of the storage's fails the call with an
+	// error that is ojs.ErrInvalid [list-7].
 	List(ctx context.Context, q Query) (Page, error)
 
 	// Counts returns how many jobs each queue has in each state, without zeros and in no
@@ -261,7 +261,7 @@ type Storage interface {
 // Capabilities is what a storage says of itself.
 type Capabilities struct {
 	Name      string        // "memory", "postgres"
-	Durable   bool          // what is stored outlives the process [durable-1, durable-2, fields-2, fields-4]
+	Durable   bool          // what is stored outlives the process [durable-1, durable-4, fields-2, fields-4]
 	Unique    Strength      // of the guarantee that equal jobs do not coexist
 	Mechanism string        // of that guarantee, for people: "mutex", "unique index"
 	Precision time.Duration // of stored times; 0: nanoseconds [fields-1]
@@ -325,7 +325,8 @@ type Insert struct {
 	// Dependencies have the condition; Unfinished and Failed are the storage's to count,
 	// and not looked at [depend-1]. Jobs that have ended are counted at once, in the
 	// order given, until the counts decide [depend-3]. The others are counted in the
-	// atomic step of the call that ends them, each once [depend-5, depend-7, depend-11].
+	// atomic step of the call that ends them, each once [depend-5, depend-7, depend-11,
+	// each-1].
 	// A job whose counts decide moves in that step (Record.Resolve)
 	// [depend-1, depend-2]. If it ends by that, it is counted in turn for the jobs that
 	// wait for it [depend-6]. Jobs that end are counted in the order in which they end,

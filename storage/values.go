@@ -14,8 +14,8 @@ import (
 // what they have counted. It is optional; see As. A durable storage keeps the values as
 // it keeps jobs [values-6].
 type ValueStore interface {
-	// PutValues stores the values, all of them or none [values-1, values-5]. Each
-	// replaces the one that its key has; one without Data deletes it [values-1]. It
+	// PutValues stores the values, all of them or none [values-1, values-5, values-8].
+	// Each replaces the one that its key has; one without Data deletes it [values-1]. It
 	// deletes some of the values that have expired, more than it stores, so that these do
 	// not pile up [values-3].
 	PutValues(ctx context.Context, now time.Time, values []Value) error

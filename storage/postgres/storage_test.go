@@ -166,6 +166,19 @@ func configOn(config testing.TB, pool *pgxpool.Pool) storagetest.Config {
 		Plant: change(
 			`UPDATE %s.job SET args = '\x7b'::bytea || coalesce(args, 'null'::bytea) WHERE id = $1`),
 		Mend: change(`UPDATE %s.quarantined_job SET args = substr(args, 2) WHERE id = $1`),
+		PlantNamed: func(tb testing.TB, s storage.Storage, kind storage.Kind, name string) {
+			tb.Helper()
+			sql := `UPDATE %s.cron SET entry = '\x7b'::bytea || entry WHERE name = $1`
+			if kind == storage.KindQueue {
+				sql = `UPDATE %s.queue_state SET state = '{' || state WHERE queue = $1`
+			}
+			change(sql)(tb, s, name)
+		},
+		MendNamed: func(tb testing.TB, s storage.Storage, kind storage.Kind, name string) {
+			tb.Helper()
+			change(`UPDATE %s.quarantine SET body = substr(body, 2) WHERE name = $1 AND kind = '`+
+				string(kind)+`'`)(tb, s, name)
+		},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -53,6 +54,26 @@ var config = storagetest.Config{
 	// The args are no JSON with a brace before them.
 	Plant: change("UPDATE job SET args = CAST(X'7B' || coalesce(args, X'6E756C6C') AS BLOB) WHERE id = '%s'"),
 	Mend:  change("UPDATE quarantined_job SET args = substr(args, 2) WHERE id = '%s'"),
+	PlantNamed: changeNamed("UPDATE cron SET entry = CAST(X'7B' || entry AS BLOB) WHERE name = '%s'",
+		"UPDATE queue_state SET state = '{' || state WHERE queue = '%s'"),
+	MendNamed: changeNamed("UPDATE quarantine SET body = substr(body, 2) WHERE name = '%s'",
+		"UPDATE quarantine SET body = substr(body, 2) WHERE name = '%s'"),
+}
+
+// changeNamed makes a function that runs a statement about a recurring entry, or another
+// about the state of a queue.
+func changeNamed(cron, queue string) func(tb testing.TB, s storage.Storage, k storage.Kind, name string) {
+	return func(tb testing.TB, s storage.Storage, kind storage.Kind, name string) {
+		tb.Helper()
+		sql := cron
+		if kind == storage.KindQueue {
+			sql = queue
+		}
+		if strings.HasPrefix(sql, "UPDATE quarantine ") {
+			sql += " AND kind = '" + string(kind) + "'"
+		}
+		change(sql)(tb, s, name)
+	}
 }
 
 // change makes a function that runs a statement about a job in the file of a storage.

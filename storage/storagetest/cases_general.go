@@ -64,7 +64,7 @@ func (c *C) calls(ctx context.Context) map[string]func() error {
 		calls["PutValues"] = func() error { return vs.PutValues(ctx, c.now, values) }
 		calls["Values"] = func() error { _, err := vs.Values(ctx, c.now, "", "", 1); return err }
 	}
-	if ls, ok := storage.As[storage.LimitStore](c.S); ok {
+	if ls, ok := limitStore(c.S); ok {
 		k := ofKey("k")
 		calls["SetLimit"] = func() error {
 			return ls.SetLimit(ctx, c.now, k, ojs.RateLimit{Concurrency: 1}, time.Time{})
@@ -76,7 +76,7 @@ func (c *C) calls(ctx context.Context) map[string]func() error {
 	if ls, ok := logStore(c.S); ok {
 		calls["Logs"] = func() error { _, err := ls.Logs(ctx, r.ID); return err }
 	}
-	if q, ok := storage.As[storage.Quarantiner](c.S); ok {
+	if q, ok := quarantiner(c.S); ok {
 		calls["Quarantined"] = func() error { _, err := q.Quarantined(ctx, "", 1); return err }
 		calls["CountQuarantined"] = func() error { _, err := q.CountQuarantined(ctx); return err }
 		calls["ReleaseQuarantined"] = func() error { return q.ReleaseQuarantined(ctx, "1") }

@@ -364,7 +364,21 @@ var groupCases = []Case{
 			moved := c.wait(ojs.AllSucceeded, []string{parent.ID})
 			c.ends(parent, isCompleted)
 			c.one()
-			for _, list := range [][]string{{waits}, {"unknown", waits}, {plain}, {a.ID}, {moved}} {
+			// Jobs that have waited, and are in another state since.
+			delayed := c.active()
+			moves := c.wait(ojs.AllSucceeded, []string{delayed.ID}, func(r *storage.Record) {
+				r.ScheduledAt = c.now.Add(time.Hour)
+			})
+			c.ends(delayed, isCompleted)
+			c.wantState(moves, ojs.StateScheduled)
+			again := c.active()
+			retries := c.wait(ojs.AllSucceeded, []string{again.ID}, queue("retries"))
+			c.ends(again, isCompleted)
+			c.ends(c.claimOf(storage.Claim{Queues: []string{"retries"}, Max: 1})[0], ojs.StateRetryable)
+			for _, list := range [][]string{
+				{waits}, {"unknown", waits}, {plain}, {a.ID}, {moved}, {moves}, {retries},
+				{waits, plain, moves},
+			} {
 				in := storage.Insert{Record: c.job(), AwaitedBy: list}
 				_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{{Record: c.job()}, in}, nil)
 				var unknown *ojs.DependencyError

@@ -34,7 +34,7 @@ func ofKey(name string) storage.LimitName {
 
 func (c *C) limits() storage.LimitStore {
 	c.tb.Helper()
-	s, ok := storage.As[storage.LimitStore](c.S)
+	s, ok := limitStore(c.S)
 	if !ok {
 		c.failf("the storage is no LimitStore")
 	}
@@ -161,6 +161,106 @@ func (c *C) limitsInTime() {
 		Bounds: ojs.RateLimit{Concurrency: 4}})
 }
 
+var limitKinds = []storage.LimitKind{storage.LimitKey, storage.LimitQueue, storage.LimitType}
+
+// starting are the ways in which a job becomes active: each takes the one job of a queue.
+func (c *C) starting() map[string]func(q storage.Claim, r storage.Record) {
+	one := func(got []string, r storage.Record) {
+		c.tb.Helper()
+		if !slices.Equal(got, []string{r.ID}) {
+			c.failf("claimed %v, not %v", short(got), short([]string{r.ID}))
+		}
+	}
+	ways := map[string]func(q storage.Claim, r storage.Record){
+		"Claim": func(q storage.Claim, r storage.Record) {
+			c.insert(r)
+			one(ids(c.claimOf(q)), r)
+		},
+		"Claim within limits": func(q storage.Claim, r storage.Record) {
+			q.Limits = new(storage.Limited)
+			c.insert(r)
+			one(ids(c.claimOf(q)), r)
+		},
+		"Settle": func(_ storage.Claim, r storage.Record) {
+			c.insert(r)
+			c.settled(c.get(r.ID), c.to(ojs.StateActive))
+		},
+		"Claim after an edit": func(q storage.Claim, r storage.Record) {
+			plain := r.Copy()
+			plain.Queue, plain.Type, plain.TypeVersion, plain.RateLimit = "plain", "plain", "", nil
+			c.insert(plain)
+			c.settled(c.get(r.ID), func(to *storage.Record) {
+				to.Queue, to.Type, to.TypeVersion, to.RateLimit = r.Queue, r.Type, r.TypeVersion, r.RateLimit
+			})
+			one(ids(c.claimOf(q)), r)
+		},
+		"Due": func(q storage.Claim, r storage.Record) { // a lease that was lost is handed over
+			c.insert(r)
+			one(ids(c.claimOf(q)), r)
+			c.pass(r.Lease)
+			if got := ids(c.due().Stalled); !slices.Contains(got, r.ID) {
+				c.failf("handed over %v, not %v", short(got), short([]string{r.ID}))
+			}
+		},
+		"Insert": func(q storage.Claim, r storage.Record) {
+			q.Limits = new(storage.Limited)
+			if claimed, _ := c.claiming(q, r); !claimed {
+				one(ids(c.claimOf(q)), r)
+			}
+		},
+	}
+	if c.cfg.SettleClaims {
+		ways["SettleAndClaim"] = func(q storage.Claim, r storage.Record) {
+			q.Limits = new(storage.Limited)
+			c.insert(r)
+			_, recs := c.step(q, 1)
+			one(ids(recs), r)
+		}
+	}
+	return ways
+}
+
+// countsStart has a job of a limit become active, and wants it to count until it ends.
+func (c *C) countsStart(way func(storage.Claim, storage.Record), name storage.LimitName,
+	change func(*storage.Record), late bool) {
+	c.tb.Helper()
+	c.ids++
+	name.Name = fmt.Sprint(name.Kind, c.ids)
+	one := ojs.RateLimit{Concurrency: 1}
+	set := func() {
+		if name.Kind != storage.LimitKey {
+			c.setLimit(name, one)
+		}
+	}
+	job := func() storage.Record {
+		r := c.job(queue(name.Name), jobType(name.Name), change)
+		if name.Kind == storage.LimitKey {
+			atOnce(name.Name, 1)(&r)
+		}
+		return r
+	}
+	q := storage.Claim{Queues: []string{name.Name}, Max: 9, Worker: "w"}
+	if !late {
+		set()
+	}
+	first, second := job(), job()
+	way(q, first)
+	if late {
+		set()
+	}
+	c.insert(second)
+	limits := q
+	limits.Limits = new(storage.Limited)
+	c.claims(limits)
+	got, err := c.limits().GetLimit(c.ctx, c.now, name)
+	if c.noErr("GetLimit", err); got.Active != 1 || got.Waiting != 1 {
+		c.failf("of the limit %d jobs are active and %d wait, not 1 and 1", got.Active, got.Waiting)
+	}
+	c.settled(c.get(first.ID), c.to(isCompleted))
+	c.claims(limits, second.ID)
+	c.settled(c.get(second.ID), c.to(isCompleted))
+}
+
 var limitCases = []Case{
 	{
 		"limit-1",
@@ -264,6 +364,25 @@ var limitCases = []Case{
 			none := c.insert(c.job(atOnce("none", ojs.NoneAtOnce)))
 			c.wantOpens(time.Time{})
 			c.wantState(none[0], ojs.StateAvailable)
+		},
+	},
+	{
+		"limit-18",
+		"Limits/EveryJob",
+		"Limited",
+		"A limit of each kind counts every active job of it: with a version or without, from before the " +
+			"setting or after it, however it has become active.",
+		needsLimits,
+		func(c *C) {
+			for _, way := range c.starting() {
+				for _, kind := range limitKinds {
+					for _, of := range []string{"", "2.0"} {
+						for _, late := range []bool{false, true} {
+							c.countsStart(way, storage.LimitName{Kind: kind}, version(of), late)
+						}
+					}
+				}
+			}
 		},
 	},
 	{
@@ -706,6 +825,53 @@ var limitCases = []Case{
 			c.obeying(1, old[0])
 			c.insert(c.job(jobType("t")))
 			c.wantOpens(c.now.Add(time.Minute))
+
+			// The start of each job is its own, in each kind of limit.
+			two := ojs.Rate{Limit: 2, Per: time.Hour}
+			for _, name := range []storage.LimitName{
+				{Kind: storage.LimitKey, Name: "own"}, {Kind: storage.LimitQueue, Name: "own"},
+				{Kind: storage.LimitType, Name: "own"},
+			} {
+				for _, undone := range []int{0, 1} {
+					c.now = c.now.Add(24 * time.Hour)
+					change := []func(*storage.Record){queue(fmt.Sprint("own", undone))}
+					switch name.Kind {
+					case storage.LimitKey:
+						change = append(change, limit(ojs.RateLimit{Key: "own", Rate: two}))
+					case storage.LimitQueue:
+						change = append(change, queue("own"))
+					case storage.LimitType:
+						change = append(change, jobType("own"))
+					}
+					if name.Kind != storage.LimitKey {
+						c.setLimit(name, ojs.RateLimit{Rate: two})
+					}
+					made := []storage.Record{c.job(change...), c.job(change...), c.job(change...)}
+					got := c.insert(made...)
+					q := storage.Claim{Queues: []string{made[0].Queue}, Types: []string{made[0].Type}, Max: 1,
+						Limits: new(storage.Limited)}
+					begin := c.now
+					c.claims(q, got[0])
+					c.now = begin.Add(time.Second)
+					c.claims(q, got[1])
+					c.now = begin.Add(time.Minute)
+					c.unclaim(1, heldOf(c.get(got[undone])))
+					c.claims(q, got[undone])
+					left := begin.Add(time.Second) // the start that was not undone
+					if undone == 1 {
+						left = begin
+					}
+					q.Limits = new(storage.Limited)
+					if c.claims(q); !q.Limits.Opens.Equal(left.Add(time.Hour)) {
+						c.failf("start %d of 2 was undone and made again: the %s opens at %v, not %v",
+							undone+1, name.Kind, q.Limits.Opens, left.Add(time.Hour))
+					}
+					for _, id := range got {
+						c.settled(c.get(id), c.to(isCancelled))
+					}
+				}
+				c.setLimit(name, ojs.RateLimit{})
+			}
 		},
 	},
 	{
@@ -1119,6 +1285,27 @@ var limitCases = []Case{
 			drain()
 			c.setLimit(ofKey("r"), ojs.RateLimit{Rate: ojs.Rate{Limit: 2, Per: time.Minute}})
 			wants("a setting", available)
+
+			// Whichever limit it is, and however the job ceases to be active.
+			for _, kind := range limitKinds {
+				states := []ojs.State{isCompleted, isCancelled, ojs.StateDiscarded, ojs.StateRetryable}
+				for _, s := range states {
+					name := storage.LimitName{Kind: kind, Name: fmt.Sprint(kind, "-", s)}
+					change := []func(*storage.Record){queue(name.Name), jobType(name.Name)}
+					if kind == storage.LimitKey {
+						change = append(change, atOnce(name.Name, 1))
+					} else {
+						c.setLimit(name, ojs.RateLimit{Concurrency: 1})
+					}
+					list := c.insert(c.job(change...), c.job(change...))
+					q := storage.Claim{Queues: []string{name.Name}, Limits: new(storage.Limited), Max: 9}
+					c.claims(q, list[0])
+					c.claims(q)
+					drain()
+					c.settled(c.get(list[0]), c.to(s))
+					wants(fmt.Sprintf("a free slot of the %s, when its job is %s", kind, s), available)
+				}
+			}
 		},
 	},
 	{

@@ -12,7 +12,7 @@ import (
 
 func (c *C) quarantine() storage.Quarantiner {
 	c.tb.Helper()
-	q, ok := storage.As[storage.Quarantiner](c.S)
+	q, ok := quarantiner(c.S)
 	if !ok {
 		c.failf("the storage sets no records aside")
 	}
@@ -420,6 +420,54 @@ var quarantineCases = []Case{
 			c.failf("claimed %v", short([]string{got.ID}))
 		}
 	}},
+	{"quarantine-11", "Quarantine/NamedReopened", "storage.Quarantiner",
+		"A recurring entry and a state of a queue that do not decode are in the quarantine, " +
+			"also after the storage was opened again. They are back after their release.", needsQuarantine | needsReopen | needsCrons | needsQueues, func(c *C) {
+			if c.cfg.PlantNamed == nil || c.cfg.MendNamed == nil {
+				return
+			}
+			qs, _ := queueStore(c.S)
+			_, err := qs.SetQueueState(c.ctx, "damaged", ojs.QueuePaused)
+			c.noErr("SetQueueState", err)
+			c.insert(c.job(queue("damaged")))
+			c.setCrons(storage.Cron{Name: "damaged", Schedule: "@daily", NextRun: c.now.Add(time.Hour)})
+			entry := c.crons(storage.CronQuery{})[0]
+			kinds := []storage.Kind{storage.KindCron, storage.KindQueue}
+			for _, kind := range kinds {
+				c.cfg.PlantNamed(c.tb, unscribbled(c.S), kind, "damaged")
+			}
+			look := func() (list []storage.Quarantined) {
+				c.tb.Helper()
+				if got := c.crons(storage.CronQuery{}); len(got) > 0 {
+					c.failf("the entries are %+v", got)
+				}
+				qs, _ := queueStore(c.S)
+				states, err := qs.QueueStates(c.ctx)
+				if c.noErr("QueueStates", err); len(states) > 0 {
+					c.failf("the states of queues are %v", states)
+				}
+				list, err = c.quarantine().Quarantined(c.ctx, "", 0)
+				c.noErr("Quarantined", err)
+				for i, kind := range kinds {
+					if len(list) != 2 || list[i].Kind != kind || list[i].Name != "damaged" ||
+						list[i].Reason == "" {
+						c.failf("the quarantine holds %+v", list)
+					}
+				}
+				return list
+			}
+			look()
+			c.reopen()
+			list := look()
+			for i, r := range list {
+				c.cfg.MendNamed(c.tb, unscribbled(c.S), kinds[i], "damaged")
+				c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, r.Key))
+			}
+			c.listed()
+			c.reopen()
+			c.sameCrons(0, c.crons(storage.CronQuery{}), []storage.Cron{entry})
+			c.claims(storage.Claim{Queues: []string{"damaged"}, Max: 1})
+		}},
 	{"quarantine-10", "Quarantine/EndsMeanwhile", "storage.Quarantiner", "The end of a job is not counted for a job in the quarantine, nor once that is released.", needsQuarantine | needsDependsOn, func(c *C) {
 		first, second := c.active(), c.active()
 		id := c.wait(ojs.AllEnded, []string{first.ID, second.ID})

@@ -68,6 +68,12 @@ var valueCases = []Case{
 			c.holds("", "", 0, "B=x", "a=x", "a%b=x", "a/1=x", "a/10=x", "a/2=x", "a_b=x", "a~=x", "b=x")
 			c.holds("a/", "", 0, "a/1=x", "a/10=x", "a/2=x")
 			c.holds("a/", "a/1", 0, "a/10=x", "a/2=x")
+			// The prefix is a key, too.
+			c.holds("a", "B", 0, "a=x", "a%b=x", "a/1=x", "a/10=x", "a/2=x", "a_b=x", "a~=x")
+			c.holds("a/1", "a", 0, "a/1=x", "a/10=x")
+			c.holds("a/1", "a/1", 0, "a/10=x")
+			c.holds("B", "", 0, "B=x")
+			c.holds("a", "b", 0)
 			c.holds("a/", "a/11", 0, "a/2=x")
 			c.holds("a/", "B", 2, "a/1=x", "a/10=x")
 			c.holds("a/", "a/2", 0)
@@ -140,7 +146,7 @@ var valueCases = []Case{
 			c.put("a", "1", "b", "2", "b", "")
 			c.noErr("PutValues", c.values().PutValues(c.ctx, c.now,
 				[]storage.Value{{Key: "c", Data: []byte("3"), Expires: c.now.Add(time.Hour)}}))
-			c.S = scribble(c.cfg.Reopen(c.tb, unscribbled(c.S)))
+			c.reopen()
 			c.holds("", "", 0, "a=1", "c=3")
 			c.pass(time.Hour)
 			c.holds("", "", 0, "a=1")

@@ -32,8 +32,8 @@ import (
 //
 // The operations are in random_jobs.go, random_groups.go, random_look.go,
 // random_crons.go, random_limits.go and random_quarantine.go, their parts in
-// random_draw.go, the notices that listeners have to hear in random_notices.go, and the
-// count of occurrences in coverage.go.
+// random_draw.go, those of values in random_values.go, the notices that listeners have to
+// hear in random_notices.go, and the count of occurrences in coverage.go.
 
 // Names of environment variables for Random.
 const (
@@ -107,9 +107,11 @@ type world struct {
 	gone  map[string][]tokenOfBoth // of deleted jobs
 	logAt map[refLog]uint64        // versions of logs in the storage
 
-	crons map[string][]tokenOfBoth // versions of recurring entries, by name, the earliest first
-	pages *listing                 // a listing under way; nil: none
-	aside []*asideJob              // records in the quarantine, the earliest first
+	crons  map[string][]tokenOfBoth   // versions of recurring entries, by name, the earliest first
+	pages  *listing                   // a listing under way; nil: none
+	rated  map[storage.LimitName]bool // queues and types that have had a rate from the start
+	values worldValues
+	aside  []*asideJob // records in the quarantine, the earliest first
 
 	listeners []*listener
 	ended     map[string]bool        // jobs that have ended
@@ -168,7 +170,9 @@ func newWorld(rt *rapid.T, cfg Config) *world {
 		}, ahead: make(map[string]uint64), ever: make(map[string]uint64),
 		gone: make(map[string][]tokenOfBoth), logAt: make(map[refLog]uint64),
 		crons: make(map[string][]tokenOfBoth), cov: cfg.coverage,
-		ended: make(map[string]bool), taken: make(map[storage.Taken]bool),
+		rated:  make(map[storage.LimitName]bool),
+		values: worldValues{make(map[string]storage.Value), make(map[string]bool)},
+		ended:  make(map[string]bool), taken: make(map[storage.Taken]bool),
 	}
 }
 
@@ -190,6 +194,10 @@ func (w *world) play(t *rapid.T) bool {
 	}()
 	w.many = dice(t, 12) == 11
 	w.reopens = w.cfg.Reopen != nil && w.s.Capabilities().Durable && dice(t, 2) == 1
+	if dice(t, 3) == 2 {
+		w.rated[storage.LimitName{Kind: storage.LimitQueue, Name: queueNames[0]}] = true
+		w.rated[storage.LimitName{Kind: storage.LimitType, Name: typeNames[0]}] = true
+	}
 	w.knowStarts()
 	w.listen()
 	operations := rapid.Custom(w.draw)
@@ -349,6 +357,10 @@ func (w *world) weighted() []func(*rapid.T) randomOp {
 		add(3, w.setLimit)
 		add(2, w.lookLimits)
 	}
+	if w.cfg.Values {
+		add(2, w.putValues)
+		add(2, w.lookValues)
+	}
 	if w.reopens {
 		add(6, w.reopen)
 	}
@@ -404,7 +416,12 @@ func (w *world) reopen(*rapid.T) randomOp {
 	return randomOp{"reopen", func() string { return "close the storage and open it again" }, func() {
 		w.hear()
 		w.deafen()
-		w.s = scribble(w.cfg.Reopen(w.tb, unscribbled(w.s)))
+		s, diff := w.cfg.reopenedAs(w.ctx, w.s, w.now, func() storage.Storage {
+			return scribble(w.cfg.Reopen(w.tb, unscribbled(w.s)))
+		})
+		if w.s = s; diff != "" {
+			w.failf("%s", diff)
+		}
 		w.listen()
 		for _, j := range w.ref.jobs {
 			w.cov.shown("reopen", &j.rec)

@@ -186,6 +186,14 @@ func (w *world) fairness(t *rapid.T) ojs.Fairness {
 	return ojs.Fairness{Key: pick(t, "f", "g", "h"), Weight: pick(t, 0, 1, 1, 2, 3)}
 }
 
+// typeVersion draws a version of a type, or none.
+func (w *world) typeVersion(t *rapid.T) string {
+	if !w.cfg.Versions || chance(t, 2) {
+		return ""
+	}
+	return pick(t, "1.0", "2.0", "2.1", "3.0")
+}
+
 func (w *world) priority(t *rapid.T) int {
 	if chance(t, 8) {
 		return pick(t, -100, 100, math.MinInt32, math.MaxInt32)
@@ -248,6 +256,7 @@ func (w *world) record(t *rapid.T, id string, equal bool) storage.Record {
 	}
 	r.ID, r.Version = id, 0
 	r.Queue, r.Type = pick(t, w.queues()...), pick(t, w.types()...)
+	r.TypeVersion = w.typeVersion(t)
 	r.Priority = w.priority(t)
 	r.CreatedAt = w.now.Add(time.Duration(pick(t, 0, 0, -1, -2, 1)) * time.Second)
 	r.Lease = seconds(t, 1, 5)
@@ -375,6 +384,7 @@ func (w *world) change(t *rapid.T, r storage.Record, sameJob bool) storage.Chang
 		r = x
 		r.ID, r.Version, r.Lease = from.ID, from.Version, from.Lease
 		r.Queue, r.Type, r.Priority = from.Queue, from.Type, from.Priority
+		r.TypeVersion = from.TypeVersion
 		r.CreatedAt, r.ScheduledAt, r.Fingerprint = from.CreatedAt, from.ScheduledAt, from.Fingerprint
 		if r.RateLimit != nil {
 			r.RateLimit.Key = pick(t, limitKeys...)
@@ -417,6 +427,9 @@ func (w *world) edit(t *rapid.T, r *storage.Record, to ojs.State) {
 		r.Type = pick(t, w.types()...)
 	}
 	if chance(t, 6) {
+		r.TypeVersion = w.typeVersion(t)
+	}
+	if chance(t, 6) {
 		r.RateLimit = w.rateLimit(t)
 	}
 	if chance(t, 6) {
@@ -453,7 +466,11 @@ func (w *world) edit(t *rapid.T, r *storage.Record, to ojs.State) {
 
 // describe says what a record to store is.
 func describe(r *storage.Record) string {
-	s := fmt.Sprintf("%s, %s in queue %s, type %s", nameOf(r.ID), r.State, r.Queue, r.Type)
+	jobType := r.Type
+	if r.TypeVersion != "" {
+		jobType += "@" + r.TypeVersion
+	}
+	s := fmt.Sprintf("%s, %s in queue %s, type %s", nameOf(r.ID), r.State, r.Queue, jobType)
 	say := func(some bool, format string, args ...any) {
 		if some {
 			s += ", " + fmt.Sprintf(format, args...)

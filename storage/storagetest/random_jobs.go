@@ -90,7 +90,7 @@ func (w *world) dependsOn(t *rapid.T, batch []storage.Insert) {
 		if w.cfg.Ordering && chance(t, 2) {
 			in.OrderingKey = pick(t, "k", "l")
 		}
-		n := 1 + dice(t, 3)
+		n := pick(t, 1, 1, 2, 3, 3, 5)
 		if chance(t, 3) {
 			n = 0
 		}
@@ -294,6 +294,11 @@ func (w *world) ask(t *rapid.T) storage.Claim {
 	}
 	if chance(t, 2) {
 		c.Types = some(t, append(w.types(), "none"), 1, 3)
+		for i := range c.Types {
+			if w.cfg.Versions && chance(t, 2) {
+				c.Types[i] += pick(t, "@", "@2.0", "@>=2.0", "@<2.0", "@>=1.0 <3.0", "@*")
+			}
+		}
 	}
 	if w.cfg.Limits && !w.many && chance(t, 2) {
 		c.Limits = &storage.Limited{Now: dice(t, 4)}

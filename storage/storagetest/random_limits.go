@@ -55,10 +55,11 @@ func (w *world) limitName(t *rapid.T) storage.LimitName {
 	return storage.LimitName{Kind: storage.LimitKey, Name: pick(t, limitKeys...)}
 }
 
-// knowStarts gives each key a rate that has ended, so that the storage knows every start
-// from then on, as the reference does. The clock never goes back as far as its end.
+// knowStarts gives each key, and the queues and types in rated, a rate that has ended, so
+// that the storage knows every start from then on, as the reference does. The clock never
+// goes back as far as its end.
 func (w *world) knowStarts() {
-	s, ok := storage.As[storage.LimitStore](w.s)
+	s, ok := limitStore(w.s)
 	if !ok {
 		return
 	}
@@ -68,12 +69,16 @@ func (w *world) knowStarts() {
 		w.same("the error of set limit", s.SetLimit(w.ctx, w.now, ofKey(key), rate, ended), nil)
 		_ = w.ref.SetLimit(w.ctx, w.now, ofKey(key), rate, ended)
 	}
+	for name := range w.rated {
+		w.same("the error of set limit", s.SetLimit(w.ctx, w.now, name, rate, ended), nil)
+		_ = w.ref.SetLimit(w.ctx, w.now, name, rate, ended)
+	}
 }
 
 // setLimit draws a setting or a block.
 func (w *world) setLimit(t *rapid.T) randomOp {
 	name := w.limitName(t)
-	s, _ := storage.As[storage.LimitStore](w.s)
+	s, _ := limitStore(w.s)
 	var until time.Time
 	if chance(t, 2) {
 		until = w.in(t, -1)
@@ -87,7 +92,7 @@ func (w *world) setLimit(t *rapid.T) randomOp {
 		}}
 	}
 	var bounds ojs.RateLimit
-	if w.bounds(t, &bounds); name.Kind != storage.LimitKey {
+	if w.bounds(t, &bounds); name.Kind != storage.LimitKey && !w.rated[name] {
 		bounds.Rate, bounds.Throttle = ojs.Rate{}, ojs.Rate{} // storages may not know earlier starts
 	}
 	return randomOp{"set limit", func() string {
@@ -111,7 +116,7 @@ func (w *world) limitsEnded() bool {
 // lookLimits compares a limit and a list of them.
 func (w *world) lookLimits(t *rapid.T) randomOp {
 	name, most := w.limitName(t), dice(t, 5)
-	s, _ := storage.As[storage.LimitStore](w.s)
+	s, _ := limitStore(w.s)
 	return randomOp{"look at limits", func() string {
 		return fmt.Sprintf("look at %s %s, and at %d after it", name.Kind, name.Name, most)
 	}, func() {
@@ -119,11 +124,18 @@ func (w *world) lookLimits(t *rapid.T) randomOp {
 		got, err := s.GetLimit(w.ctx, w.now, name)
 		w.same("the error of get limit", err, wantErr)
 		w.same("the limit", w.certain(got), w.certain(want))
-		wants, _ := w.ref.ListLimits(w.ctx, w.now, name.Kind, name.Name, most)
-		list, err := s.ListLimits(w.ctx, w.now, name.Kind, name.Name, most)
-		w.same("the error of list limits", err, nil)
-		w.same("limits", w.certain(list...), w.certain(wants...))
+		w.listLimits(name.Kind, name.Name, most)
 	}}
+}
+
+// listLimits compares a list of limits.
+func (w *world) listLimits(kind storage.LimitKind, after string, most int) {
+	w.rt.Helper()
+	s, _ := limitStore(w.s)
+	wants, _ := w.ref.ListLimits(w.ctx, w.now, kind, after, most)
+	list, err := s.ListLimits(w.ctx, w.now, kind, after, most)
+	w.same("the error of list limits", err, nil)
+	w.same("limits", w.certain(list...), w.certain(wants...))
 }
 
 // certain leaves out of limits what any of the jobs that wait may decide.

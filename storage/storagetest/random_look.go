@@ -46,6 +46,14 @@ func (w *world) compare() {
 	if len(w.aside) > 0 {
 		w.quarantined()
 	}
+	if w.cfg.Values {
+		w.sameValues("", "", 0)
+	}
+	if w.cfg.Limits && !w.many {
+		for _, kind := range limitKinds {
+			w.listLimits(kind, "", 100)
+		}
+	}
 }
 
 // get looks at one job.

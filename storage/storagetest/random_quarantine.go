@@ -95,7 +95,7 @@ func (w *world) quarantine(t *rapid.T) randomOp {
 	}
 	a := pick(t, w.aside...)
 	name := nameOf(a.job.rec.ID)
-	q, _ := storage.As[storage.Quarantiner](unscribbled(w.s))
+	q, _ := quarantiner(w.s)
 	leave := func() { w.aside = slices.DeleteFunc(w.aside, func(other *asideJob) bool { return other == a }) }
 	if chance(t, 3) {
 		return randomOp{
@@ -169,7 +169,7 @@ func (w *world) quarantine(t *rapid.T) randomOp {
 
 // quarantined compares what is in the quarantine.
 func (w *world) quarantined() {
-	q, _ := storage.As[storage.Quarantiner](unscribbled(w.s))
+	q, _ := quarantiner(w.s)
 	var got, want []string
 	for after := ""; ; {
 		page, err := q.Quarantined(w.ctx, after, 2)

@@ -29,47 +29,68 @@ func unscribbled(s storage.Storage) storage.Storage {
 	return s
 }
 
-// queueStore, cronStore, groupStore, valueStore, logStore, notifier and settleClaimer
-// find the abilities of a storage. All but the notifier scribble if s does.
+// ability finds an optional ability of a storage. Of a storage that is opened again
+// between calls it is that of the storage that is open at the call.
+func ability[A any](s storage.Storage) (a A, ok bool) {
+	s = unscribbled(s)
+	if r, again := s.(*reopened); again {
+		if _, ok = storage.As[A](r.s); !ok {
+			return a, false
+		}
+		a, ok = any(r).(A)
+		return a, ok
+	}
+	return storage.As[A](s)
+}
+
+// queueStore, cronStore, groupStore, valueStore, logStore, limitStore, quarantiner,
+// notifier and settleClaimer find the abilities of a storage. All but the limits, the
+// quarantine and the notifier scribble if s does.
 
 func queueStore(s storage.Storage) (storage.QueueStore, bool) {
-	qs, ok := storage.As[storage.QueueStore](unscribbled(s))
+	a, ok := ability[storage.QueueStore](s)
 	if _, scribbles := s.(*scribbler); ok && scribbles {
-		return queueScribbler{qs}, true
+		return queueScribbler{a}, true
 	}
-	return qs, ok
+	return a, ok
 }
 
 func cronStore(s storage.Storage) (storage.CronStore, bool) {
-	cs, ok := storage.As[storage.CronStore](unscribbled(s))
+	a, ok := ability[storage.CronStore](s)
 	if _, scribbles := s.(*scribbler); ok && scribbles {
-		return cronScribbler{cs}, true
+		return cronScribbler{a}, true
 	}
-	return cs, ok
+	return a, ok
 }
 
 func groupStore(s storage.Storage) (storage.GroupStore, bool) {
-	gs, ok := storage.As[storage.GroupStore](unscribbled(s))
+	a, ok := ability[storage.GroupStore](s)
 	if _, scribbles := s.(*scribbler); ok && scribbles {
-		return groupScribbler{gs}, true
+		return groupScribbler{a}, true
 	}
-	return gs, ok
+	return a, ok
 }
 
 func valueStore(s storage.Storage) (storage.ValueStore, bool) {
-	vs, ok := storage.As[storage.ValueStore](unscribbled(s))
+	a, ok := ability[storage.ValueStore](s)
 	if _, scribbles := s.(*scribbler); ok && scribbles {
-		return valueScribbler{vs}, true
+		return valueScribbler{a}, true
 	}
-	return vs, ok
+	return a, ok
 }
 
 func logStore(s storage.Storage) (storage.LogStore, bool) {
-	ls, ok := storage.As[storage.LogStore](unscribbled(s))
+	a, ok := ability[storage.LogStore](s)
 	if _, scribbles := s.(*scribbler); ok && scribbles {
-		return logScribbler{ls}, true
+		return logScribbler{a}, true
 	}
-	return ls, ok
+	return a, ok
+}
+
+func limitStore(s storage.Storage) (storage.LimitStore, bool) { return ability[storage.LimitStore](s) }
+
+func quarantiner(s storage.Storage) (storage.Quarantiner, bool) {
+	return ability[storage.Quarantiner](s)
 }
 
 func notifier(s storage.Storage) (storage.Notifier, bool) {
@@ -78,6 +99,9 @@ func notifier(s storage.Storage) (storage.Notifier, bool) {
 
 func settleClaimer(s storage.Storage) (storage.SettleClaimer, bool) {
 	sc, ok := unscribbled(s).(storage.SettleClaimer)
+	if r, again := unscribbled(s).(*reopened); again {
+		_, ok = r.s.(storage.SettleClaimer)
+	}
 	if _, scribbles := s.(*scribbler); ok && scribbles {
 		return stepScribbler{sc}, true
 	}

@@ -226,7 +226,12 @@ func (c *C) reach(s ojs.State) storage.Record {
 // reopen closes the storage and opens it again.
 func (c *C) reopen() {
 	c.tb.Helper()
-	c.S = scribble(c.cfg.Reopen(c.tb, unscribbled(c.S)))
+	s, diff := c.cfg.reopenedAs(c.ctx, c.S, c.now, func() storage.Storage {
+		return scribble(c.cfg.Reopen(c.tb, unscribbled(c.S)))
+	})
+	if c.S = s; diff != "" {
+		c.failf("%s", diff)
+	}
 }
 
 func (c *C) due() storage.Due {

@@ -105,6 +105,10 @@ type Config struct {
 	// Mend undoes Plant for a job whose record is in the quarantine.
 	Mend func(tb testing.TB, s storage.Storage, id string)
 
+	// PlantNamed and MendNamed are Plant and Mend of the recurring entry, or of the state
+	// of the queue, with a name. Optional, for storages that set these aside, too.
+	PlantNamed, MendNamed func(tb testing.TB, s storage.Storage, kind storage.Kind, name string)
+
 	// Waived are cases that are known to fail.
 	Waived []Waiver
 
@@ -155,7 +159,7 @@ const (
 func Cases() []Case {
 	return slices.Concat(insertCases, insertClaimCases, uniqueCases, batchCases, claimCases, settleCases,
 		thenCases, dependsCases, lineCases, fairCases,
-		groupCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
+		groupCases, eachCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
 		listCases, orderCases, versionCases, limitCases, valueCases, logCases,
 		deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,
 		fieldCases, scaleCases, seldomCases, raceCases, durableCases)
@@ -188,12 +192,43 @@ func conformance(t *testing.T, cfg Config) *report {
 			r.add(c, runCase(t, cfg, c))
 		}
 	})
+	if cfg.Reopen != nil && cfg.durable(t) {
+		t.Run("Reopened", func(t *testing.T) {
+			for _, c := range Cases() {
+				result := r.results[c.ID] // "" if only Reopened was asked for
+				why, _ := cfg.lacks(t, c.needs)
+				if why != "" || cfg.waived(c) != "" || !c.reopens() || result != "" && result != "PASS" {
+					continue
+				}
+				if !runReopened(t, cfg, c) {
+					r.results[c.ID] = "FAIL: opened again between calls"
+				}
+			}
+		})
+	}
 	return r
 }
 
+// reopens reports whether a case runs on a storage that is opened again between the
+// calls. It does not if it opens the storage again itself, is about one handle or calls
+// at once, or needs many jobs.
+func (c Case) reopens() bool {
+	name := strings.ToLower(c.Path)
+	for _, skipped := range []string{"race", "scale", "many", "fields/", "payloads", "limits/closed"} {
+		if strings.Contains(name, skipped) {
+			return false
+		}
+	}
+	return c.needs&(needsNotices|needsReopen) == 0
+}
+
+func runReopened(t *testing.T, cfg Config, c Case) bool {
+	return t.Run(c.Path, func(t *testing.T) { prove(t, cfg.reopening(), c) })
+}
+
 func runCase(t *testing.T, cfg Config, c Case) (result string) {
-	if i := slices.IndexFunc(cfg.Waived, func(w Waiver) bool { return w.ID == c.ID }); i >= 0 {
-		return "WAIVED: " + cfg.Waived[i].Reason
+	if reason := cfg.waived(c); reason != "" {
+		return "WAIVED: " + reason
 	}
 	if why, missing := cfg.lacks(t, c.needs); why != "" {
 		if missing {
@@ -207,6 +242,14 @@ func runCase(t *testing.T, cfg Config, c Case) (result string) {
 		return "PASS"
 	}
 	return "FAIL"
+}
+
+// waived is why a case is known to fail, "" if it is not.
+func (cfg *Config) waived(c Case) string {
+	if i := slices.IndexFunc(cfg.Waived, func(w Waiver) bool { return w.ID == c.ID }); i >= 0 {
+		return cfg.Waived[i].Reason
+	}
+	return ""
 }
 
 // lacks says what a case needs that is not there, and whether it should be.

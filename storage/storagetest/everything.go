@@ -1,0 +1,136 @@
+package storagetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ojsengine/ojs/internal/fields"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// everything is all that can be read of a storage, by what it is: each job with its
+// errors and logs, each list and its order, the counts, the next due time, the states of
+// queues, recurring entries, values, limits and the quarantine. A durable storage that
+// was opened again reads the same: what a call returns or an ability keeps is looked at
+// here, and not by one case for each.
+//
+// now decides which values, settings and blocks have expired.
+func (cfg *Config) everything(ctx context.Context, s storage.Storage, now time.Time) map[string]any {
+	all := make(map[string]any)
+	add := func(v any, err error, format string, args ...any) {
+		what := fmt.Sprintf(format, args...)
+		if err != nil {
+			v = "an error: " + err.Error()
+		}
+		all[what] = v
+	}
+	list := func(q storage.Query) (recs []storage.Record, err error) {
+		for {
+			page, err := s.List(ctx, q)
+			recs = append(recs, page.Records...)
+			if q.Cursor = page.Next; err != nil || q.Cursor == "" {
+				return inOrder(q, recs), err
+			}
+		}
+	}
+	jobs, err := list(storage.Query{})
+	add(ids(jobs), err, "the jobs")
+	for _, r := range jobs {
+		got, err := s.Get(ctx, r.ID)
+		add(cfg.normal(got), err, "%s", nameOf(r.ID))
+		add(cfg.normal(r), nil, "%s in a list", nameOf(r.ID))
+	}
+	orders := []storage.Order{storage.OrderOldest}
+	if cfg.Orders {
+		orders = allOrders
+	}
+	for _, o := range orders {
+		for _, dead := range []bool{false, true} {
+			recs, err := list(storage.Query{Order: o, DeadLetters: dead})
+			add(ids(recs), err, "the jobs in the order %q, of dead letters %v", o, dead)
+		}
+	}
+	counts, err := s.Counts(ctx)
+	slices.SortFunc(counts, func(a, b storage.Count) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.State, b.State))
+	})
+	add(counts, err, "the counts")
+	due, err := s.Due(ctx, now, 0, nil)
+	add(cfg.rounded(due.Next), err, "the next due time")
+	cfg.readAbilities(ctx, s, now, jobs, add)
+	return all
+}
+
+// readAbilities reads what the optional abilities of a storage keep.
+func (cfg *Config) readAbilities(ctx context.Context, s storage.Storage, now time.Time,
+	jobs []storage.Record, add func(v any, err error, format string, args ...any)) {
+	if qs, ok := queueStore(s); ok {
+		states, err := qs.QueueStates(ctx)
+		add(states, err, "the states of queues")
+	}
+	if cs, ok := cronStore(s); ok {
+		entries, err := cs.Crons(ctx, storage.CronQuery{})
+		add(entries, err, "the recurring entries")
+		for _, at := range []time.Time{now, now.AddDate(100, 0, 0)} {
+			due, next, err := cs.DueCrons(ctx, at, nil, storage.MaxCrons)
+			add(due, err, "the entries due at %v", at)
+			add(next, nil, "the next entry after %v", at)
+		}
+	}
+	if vs, ok := valueStore(s); ok {
+		values, err := vs.Values(ctx, now, "", "", 0)
+		add(values, err, "the values")
+	}
+	if ls, ok := logStore(s); ok {
+		for _, r := range jobs {
+			logs, err := ls.Logs(ctx, r.ID)
+			add(logs, err, "the logs of %s", nameOf(r.ID))
+		}
+	}
+	if ls, ok := limitStore(s); ok {
+		names := make(map[storage.LimitName]bool)
+		for i := range jobs {
+			for _, name := range limitsOf(&jobs[i]) {
+				names[name] = true
+			}
+		}
+		for _, kind := range limitKinds {
+			limits, err := ls.ListLimits(ctx, now, kind, "", 1000)
+			add(limits, err, "the limits of kind %s", kind)
+		}
+		for name := range names {
+			limit, err := ls.GetLimit(ctx, now, name)
+			add(limit, err, "the limit of %s %s", name.Kind, name.Name)
+		}
+	}
+	if q, ok := quarantiner(s); ok {
+		aside, err := q.Quarantined(ctx, "", 0)
+		add(aside, err, "the quarantine")
+		n, err := q.CountQuarantined(ctx)
+		add(n, err, "the number of records in the quarantine")
+		for _, r := range aside {
+			if r.Kind == storage.KindJob {
+				got, err := s.Get(ctx, r.Name)
+				add(cfg.normal(got), err, "%s of the quarantine", nameOf(r.Name))
+			}
+		}
+	}
+}
+
+// reopenedAs opens a storage again and says what it reads otherwise than before.
+func (cfg *Config) reopenedAs(
+	ctx context.Context, s storage.Storage, now time.Time, reopen func() storage.Storage,
+) (storage.Storage, string) {
+	before := cfg.everything(ctx, s, now)
+	s = reopen()
+	diff := fields.Diff(cfg.everything(ctx, s, now), before)
+	if len(diff) == 0 {
+		return s, ""
+	}
+	return s, "after the storage was opened again, it does not read the same:\n" +
+		strings.Join(diff[:min(len(diff), 10)], "\n")
+}
