@@ -429,7 +429,7 @@ var dependsCases = []Case{
 				c.noErr("Insert", err)
 				for i := range out {
 					if out[i].Depth != want[i] {
-						c.failf("the depth is %d after job %d of the call, not %d", out[i].Depth, i+1, want[i])
+						c.failf("the depth of job %d is %d, not %d", i+1, out[i].Depth, want[i])
 					}
 				}
 				return out

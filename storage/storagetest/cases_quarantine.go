@@ -422,7 +422,8 @@ var quarantineCases = []Case{
 	}},
 	{"quarantine-11", "Quarantine/NamedReopened", "storage.Quarantiner",
 		"A recurring entry and a state of a queue that do not decode are in the quarantine, " +
-			"also after the storage was opened again. They are back after their release.", needsQuarantine | needsReopen | needsCrons | needsQueues, func(c *C) {
+			"also after the storage was opened again. They are back after their release.",
+		needsQuarantine | needsReopen | needsCrons | needsQueues, func(c *C) {
 			if c.cfg.PlantNamed == nil || c.cfg.MendNamed == nil {
 				return
 			}
