@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -552,29 +554,32 @@ var eachCases = []Case{
 				return vs.PutValues(ctx, c.now, list)
 			}
 			c.noErr("PutValues", put(c.ctx, 0))
-			over := make(chan struct{})
+			var over atomic.Bool
 			race(2, func(i int) {
+				defer over.Store(true)
 				if i == 0 {
-					defer close(over)
-					for n := range 4 * rounds {
-						if err := put(c.ctx, n+1); err != nil {
+					for n := 1; !over.Load(); n++ {
+						if err := put(c.ctx, n); err != nil {
 							c.errorf("PutValues failed: %v", err)
 							return
 						}
+						runtime.Gosched()
 					}
 					return
 				}
-				for {
+				last, changed := "", 0 // a busy machine may run neither for long
+				for n := 0; changed < 2*rounds && n < 200*rounds && !over.Load(); n++ {
 					list, err := vs.Values(c.ctx, c.now, "", "", 0)
 					if err != nil || len(list) != 3 || string(list[0].Data) != string(list[1].Data) ||
 						string(list[1].Data) != string(list[2].Data) {
 						c.errorf("Values returned %q, %v while three values are put in each call", list, err)
 						return
 					}
-					select {
-					case <-over:
-						return
-					default:
+					if data := string(list[0].Data); data != last {
+						last = data
+						changed++
+					} else {
+						runtime.Gosched()
 					}
 				}
 			})

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -127,7 +129,21 @@ func (cfg *Config) reopenedAs(
 ) (storage.Storage, string) {
 	before := cfg.everything(ctx, s, now)
 	s = reopen()
-	diff := fields.Diff(cfg.everything(ctx, s, now), before)
+	after := cfg.everything(ctx, s, now)
+	var diff []string
+	for _, what := range slices.Sorted(maps.Keys(before)) {
+		got, want := after[what], before[what]
+		switch {
+		case got == nil && want != nil:
+			diff = append(diff, what+": is not there")
+		case reflect.TypeOf(got) != reflect.TypeOf(want):
+			diff = append(diff, fmt.Sprintf("%s: %s, want %s", what, fields.Text(got), fields.Text(want)))
+		case want != nil:
+			for _, d := range fields.Diff(got, want) {
+				diff = append(diff, what+": "+d)
+			}
+		}
+	}
 	if len(diff) == 0 {
 		return s, ""
 	}

@@ -30,6 +30,12 @@ func ProveUntil(cfg Config, c Case, wait func()) []string {
 	return tb.failures
 }
 
+// ProveReopened is Prove on a storage that is opened again between the calls.
+func ProveReopened(cfg Config, c Case) []string { return Prove(cfg.reopening(), c) }
+
+// Reopens reports whether a storage of cfg runs the case while it is opened again.
+func Reopens(cfg Config, c Case) bool { return c.reopens() && CanRun(cfg.reopening(), c) }
+
 // CanRun reports whether a storage of cfg can run the case.
 func CanRun(cfg Config, c Case) bool { why, _ := cfg.lacks(nil, c.needs); return why == "" }
 
