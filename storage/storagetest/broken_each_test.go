@@ -139,7 +139,7 @@ func resumeAll(b *broken) storage.Storage {
 func TestReopenedFaultsAreCaught(t *testing.T) {
 	limits := func(f func(s storage.LimitStore, l storage.Limit)) func(b *broken) storage.Storage {
 		return func(b *broken) storage.Storage {
-			for _, kind := range []storage.LimitKind{storage.LimitKey, storage.LimitQueue, storage.LimitType} {
+			for _, kind := range []storage.LimitKind{"key", "queue", "type"} {
 				list, _ := b.Storage.ListLimits(context.Background(), time.Time{}, kind, "", 1000)
 				for _, l := range list {
 					f(b.Storage, l)

@@ -195,7 +195,7 @@ var eachCases = []Case{
 			}
 		}},
 	{"each-2", "Each/Refused", "package storage, Errors",
-		"A batch is refused for any one of its jobs. A call that treats each by itself refuses only that one.",
+		"A batch is refused for any one of its jobs. A call that treats each by itself refuses that one.",
 		needsNothing, func(c *C) {
 			stored := c.insert(c.job(unique("f", ojs.UniquePolicy{})), c.job(queue("one")))[0]
 			list := []spoiling{
