@@ -81,6 +81,13 @@ var valueCases = []Case{
 			c.holds("a%", "", 0, "a%b=x")
 			c.holds("a", "", 1, "a=x")
 			c.holds("c", "", 0)
+
+			// A value that is gone, or has expired, takes no place on a page.
+			c.put("a/10", "")
+			c.holds("a/", "", 2, "a/1=x", "a/2=x")
+			gone := storage.Value{Key: "a/1", Data: []byte("x"), Expires: c.now}
+			c.noErr("PutValues", c.values().PutValues(c.ctx, c.now.Add(-time.Second), []storage.Value{gone}))
+			c.holds("a", "a%b", 2, "a/2=x", "a_b=x")
 		}},
 	{"values-3", "Values/Expiry", "storage.ValueStore",
 		"A value that has expired is not there, and does not stay for ever.", needsValues, func(c *C) {
