@@ -241,9 +241,9 @@ type Storage interface {
 	Counts(ctx context.Context) ([]Count, error)
 
 	// Delete removes jobs that are in a terminal state and returns how many; ids that are
-	// not stored count for nothing [delete-1]. Their ids may be used again [delete-3]. A
-	// job in any other state fails the call with an *ojs.TransitionError, and nothing is
-	// deleted [delete-2].
+	// not stored count for nothing [delete-1, durable-2]. Their ids may be used again
+	// [delete-3]. A job in any other state fails the call with an *ojs.TransitionError,
+	// and nothing is deleted [delete-2].
 	Delete(ctx context.Context, ids []string) (int, error)
 
 	// Prune deletes up to p.Max of the finished jobs that p selects, those that finished

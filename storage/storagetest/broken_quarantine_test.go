@@ -154,7 +154,7 @@ var quarantineFaults = []struct {
 			return s.Shelf.Quarantined(ctx, after, limit)
 		}
 	}},
-	{"no reason", "quarantine-4", func(s *tampered) {
+	{"no reason", "quarantine-4 quarantine-11", func(s *tampered) {
 		s.list = func(ctx context.Context, after string, limit int) ([]storage.Quarantined, error) {
 			list, err := s.Shelf.Quarantined(ctx, after, limit)
 			for i := range list {
@@ -229,7 +229,7 @@ var quarantineFaults = []struct {
 			return s.Shelf.Notify(self, func(n storage.Notice) { f(n); f(n) })
 		}
 	}},
-	{"forgotten when it is opened again", "quarantine-9", func(s *tampered) {
+	{"forgotten when it is opened again", "quarantine-9 quarantine-11", func(s *tampered) {
 		s.reopen = func() storage.Storage { return &tampered{Shelf: storagetest.NewShelf()} }
 	}},
 	{"a released job waits for nothing", "quarantine-10", func(s *tampered) {
@@ -268,6 +268,10 @@ func TestQuarantineFaultsAreCaught(t *testing.T) {
 			},
 			Plant: func(_ testing.TB, s storage.Storage, id string) { of(s).Plant(id) },
 			Mend:  func(_ testing.TB, s storage.Storage, id string) { of(s).Mend(id) },
+			PlantNamed: func(_ testing.TB, s storage.Storage, kind storage.Kind, name string) {
+				of(s).PlantNamed(kind, name)
+			},
+			MendNamed: func(_ testing.TB, s storage.Storage, _ storage.Kind, name string) { of(s).Mend(name) },
 		}
 	}
 	sound := config(func(*tampered) {})

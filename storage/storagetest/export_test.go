@@ -71,6 +71,8 @@ type Shelf struct {
 type shelved struct {
 	storage.Quarantined
 	job    *refJob
+	cron   storage.Cron
+	state  ojs.QueueState
 	mended bool
 }
 
@@ -89,8 +91,25 @@ func (s *Shelf) Plant(id string) {
 	s.keys++
 	q := storage.Quarantined{Key: strconv.Itoa(s.keys), Kind: storage.KindJob, Name: id,
 		Reason: "damaged", At: epoch, Queue: j.rec.Queue, Type: j.rec.Type, State: j.rec.State}
-	s.aside = append(s.aside, &shelved{q, j, false})
+	s.aside = append(s.aside, &shelved{Quarantined: q, job: j})
 	s.hub.Tell(context.Background(), storage.Notice{Quarantined: []storage.Quarantined{q}})
+}
+
+// PlantNamed damages a recurring entry or the state of a queue.
+func (s *Shelf) PlantNamed(kind storage.Kind, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keys++
+	q := storage.Quarantined{Key: strconv.Itoa(s.keys), Kind: kind, Name: name, Reason: "damaged", At: epoch}
+	r := &shelved{Quarantined: q}
+	if kind == storage.KindCron {
+		r.cron = s.crons[name]
+		delete(s.crons, name)
+	} else {
+		r.state = s.states[name]
+		delete(s.states, name)
+	}
+	s.aside = append(s.aside, r)
 }
 
 // Mend undoes Plant for a record in the quarantine.
@@ -172,6 +191,14 @@ func (s *Shelf) ReleaseQuarantined(ctx context.Context, key string) error {
 		return &ojs.DuplicateError{ID: r.Name, State: j.rec.State}
 	}
 	s.aside = slices.Delete(s.aside, i, i+1)
+	switch r.Kind {
+	case storage.KindCron:
+		s.crons[r.Name] = r.cron
+		return nil
+	case storage.KindQueue:
+		s.states[r.Name] = r.state
+		return nil
+	}
 	s.jobs = append(s.jobs, r.job)
 	slices.SortFunc(s.jobs, func(a, b *refJob) int { return cmp.Compare(a.inserted, b.inserted) })
 	return nil
