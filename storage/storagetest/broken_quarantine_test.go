@@ -271,7 +271,9 @@ func TestQuarantineFaultsAreCaught(t *testing.T) {
 			PlantNamed: func(_ testing.TB, s storage.Storage, kind storage.Kind, name string) {
 				of(s).PlantNamed(kind, name)
 			},
-			MendNamed: func(_ testing.TB, s storage.Storage, _ storage.Kind, name string) { of(s).Mend(name) },
+			MendNamed: func(_ testing.TB, s storage.Storage, _ storage.Kind, name string) {
+				of(s).Mend(name)
+			},
 		}
 	}
 	sound := config(func(*tampered) {})
