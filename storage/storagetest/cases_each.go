@@ -650,6 +650,7 @@ var eachCases = []Case{
 					c.wantErr("Insert into a draining queue", err, ojs.ErrQueueDraining)
 				})
 			}
+			c.storeSomeOfAll()
 			// Places: of jobs due at one time, finished at one time, available longest.
 			soon := scheduled(time.Minute)
 			due := c.insert(c.job(queue("due"), soon), c.job(queue("due"), soon), c.job(queue("due"), soon))
@@ -684,6 +685,40 @@ var eachCases = []Case{
 				check()
 			}
 		}},
+}
+
+// storeSomeOfAll stores something of each kind that is only read: reopen compares it.
+func (c *C) storeSomeOfAll() {
+	c.tb.Helper()
+	if c.cfg.Values {
+		for i := range 20 {
+			c.put(fmt.Sprint("key/", i), fmt.Sprint(i))
+		}
+	}
+	if c.cfg.Logs {
+		for _, s := range []ojs.State{isCompleted, ojs.StateDiscarded, ojs.StateRetryable} {
+			r := c.active()
+			c.to(s)(&r)
+			c.change(storage.Change{Record: r, AttemptFieldsOnly: true, Log: []byte(s)})
+		}
+	}
+	if c.cfg.Crons {
+		for i := range 3 {
+			at := c.now.Add(time.Duration(i) * time.Hour)
+			c.setCrons(storage.Cron{Name: fmt.Sprint("entry ", i), NextRun: at})
+		}
+	}
+	if c.cfg.Limits {
+		for _, kind := range limitKinds {
+			for _, until := range []time.Time{{}, c.now.Add(time.Hour)} {
+				name := storage.LimitName{Kind: kind, Name: fmt.Sprint("set until ", until.Unix())}
+				bounds := ojs.RateLimit{Concurrency: 3}
+				c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, name, bounds, until))
+				name.Name = fmt.Sprint("blocked until ", until.Unix())
+				c.noErr("BlockLimit", c.limits().BlockLimit(c.ctx, c.now, name, until))
+			}
+		}
+	}
 }
 
 // startsReopened has limits of each kind count starts that are from before the storage
