@@ -42,14 +42,15 @@ type life struct {
 	deadline time.Time // of its timeout, or of the job's total timeout, when it was claimed
 
 	// Guarded by core.mu.
-	phase   phase
-	cause   error     // why ctx has ended before the handler returned; nil: it has not
-	renewAt time.Time // when the lease wants renewing
-	forceAt time.Time // when the job is settled without the handler; zero until the deadline
-	sleep   *sleep    // what the handler waits for
-	result  json.RawMessage
-	then    *followUps
-	lines   *lines // that it has logged; nil: none are kept
+	phase     phase
+	cause     error     // why ctx has ended before the handler returned; nil: it has not
+	renewAt   time.Time // when the lease wants renewing
+	unrenewed bool      // the storage has failed to renew it
+	forceAt   time.Time // when the job is settled without the handler; zero until the deadline
+	sleep     *sleep    // what the handler waits for
+	result    json.RawMessage
+	then      *followUps
+	lines     *lines // that it has logged; nil: none are kept
 
 	inTx      bool            // a transaction of the handler's may hold the job's row; see Complete
 	completed *settlement     // that it stores; nil: none

@@ -70,6 +70,7 @@ func (c *core) change(
 			c.uncertain(err)
 			return nil, err
 		}
+		c.answered()
 		switch err := settled[0].Err; {
 		case errors.Is(err, storage.ErrFenced):
 			op.End()

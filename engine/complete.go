@@ -118,7 +118,12 @@ func (r *run) lookUp(id string) (storage.Record, error) {
 	for n := 1; ; n++ {
 		rec, err := r.c.store.Get(r.base, id)
 		answered := err == nil || errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrClosed)
-		if answered || !r.pause(storageBackoff(n)) {
+		if answered {
+			r.c.answered()
+			return rec, err
+		}
+		r.c.failed("get", err, "job_id", id)
+		if !r.pause(n) {
 			return rec, err
 		}
 	}

@@ -56,11 +56,12 @@ func (c *core) settle(ctx context.Context, list []*settlement, s *scratch) ([]st
 		*s = scratch{recs: s.recs, claimed: s.claimed}
 		for _, f := range list {
 			f.tried = true
-			c.jobLog(&f.rec.JobHeader).Error("settle failed", "error", err)
 		}
+		c.failed("settle", err, "jobs", len(list), "job_id", list[0].rec.ID)
 		c.uncertain(err)
 		return nil, err
 	}
+	c.answered()
 	s.settled = settled
 	end(settled[0].Err)
 	for i, f := range list {
@@ -233,7 +234,7 @@ func (r *run) again(outcomes []*settlement, err error) {
 // again until the engine stops.
 func (r *run) persist(f *settlement, err error) {
 	list := []*settlement{f}
-	for n := 1; !errors.Is(err, ojs.ErrClosed) && r.pause(storageBackoff(n)); n++ {
+	for n := 1; !errors.Is(err, ojs.ErrClosed) && r.pause(n); n++ {
 		var settled []storage.Settled
 		if settled, err = r.c.settle(r.base, list, new(scratch)); err == nil {
 			r.refused(list, settled)

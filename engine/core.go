@@ -65,6 +65,7 @@ type core struct {
 	meter     *meter
 	history   history // the reporter's
 	jitter    uint64  // the seed of delays
+	outage    outage
 	eventIDs  *random // of its own: who listens does not change what happens
 	source    string  // of the engine's events
 

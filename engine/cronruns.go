@@ -279,8 +279,8 @@ func (k *maintenance) startCrons(store storage.CronStore) bool {
 		}
 		return err
 	})
-	if err != nil && !k.r.closedBy(err) {
-		c.log.Error("looking for recurring jobs that run on start failed", "error", err)
+	if err != nil {
+		k.failed("recurring jobs that run on start", err, looks{cron: true})
 	}
 	return err == nil
 }

@@ -36,11 +36,10 @@ func (k *maintenance) tick() (next time.Time) {
 	for {
 		due, rest, err := store.DueCrons(k.r.base, now, after, cronBatch)
 		if err != nil {
-			if !k.r.closedBy(err) {
-				c.log.Error("looking for recurring jobs failed", "error", err)
-			}
+			k.failed("due recurring jobs", err, looks{cron: true})
 			return now.Add(storageBackoff(6))
 		}
+		c.answered()
 		for i := range due {
 			last := due[i]
 			after = &last
@@ -69,7 +68,7 @@ func (k *maintenance) fireDue(
 	err = c.fire(ctx, store, e, s, now)
 	end(err)
 	if err != nil {
-		c.log.Error("recurring job failed", "cron_name", e.Name, "error", err)
+		k.failed("recurring job", err, looks{cron: true}, "cron_name", e.Name)
 		return now.Add(storageBackoff(1))
 	}
 	return e.NextRun

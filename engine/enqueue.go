@@ -284,6 +284,7 @@ func (c *core) insert(
 		}
 		return nil, err
 	}
+	c.answered()
 	c.replaced(stored)
 	took := c.now().Sub(now)
 	if op != nil {

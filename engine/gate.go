@@ -155,6 +155,7 @@ func (c *core) claim(
 		g.takeBack(order)
 		return nil, time.Time{}, err
 	}
+	c.answered()
 	g.started(w, order, recs, now)
 	if c.counted {
 		c.limitEvents(ask.Limits.Closed, len(recs), func(i int) *storage.Record { return &recs[i] }, now)

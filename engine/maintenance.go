@@ -25,13 +25,13 @@ type maintenance struct {
 	promoted     []storage.Record // memory for the next look at the deadlines
 	cronsStarted bool             // the recurring jobs that run on start are due
 	// recurring jobs that cannot run, and the versions of which the log has told
-	unreadable  map[string]uint64
-	holdsFailed int // looks at the pauses, in a row
+	unreadable map[string]uint64
 
 	// Guarded by core.mu.
 	wanted   looks
 	renewals []*attempt
 	overrun  []*attempt
+	unlooked looks      // that have failed since the storage answered last
 	stuck    []*attempt // to be reported
 	working  bool
 	failures int       // looks at the deadlines that failed in a row
@@ -39,7 +39,7 @@ type maintenance struct {
 	finished int       // jobs since the last look at the finished ones
 	listed   time.Time // when the dead letters were, for replay rules
 
-	dueAlarm, workersAlarm, cronAlarm, pruneAlarm, replayAlarm alarm
+	dueAlarm, workersAlarm, holdsAlarm, cronAlarm, pruneAlarm, replayAlarm alarm
 }
 
 // looks are what maintenance looks at.
@@ -59,6 +59,7 @@ func (k *maintenance) start(r *run) {
 	k.quit, k.done = make(chan struct{}), make(chan struct{})
 	k.dueAlarm.start(r, func(time.Time) { k.want(looks{due: true}) })
 	k.workersAlarm.start(r, func(time.Time) { k.want(looks{workers: true}) })
+	k.holdsAlarm.start(r, func(time.Time) { k.want(looks{holds: true}) })
 	k.cronAlarm.start(r, func(time.Time) { k.want(looks{cron: true}) })
 	k.pruneAlarm.start(r, func(time.Time) { k.want(looks{prune: true}) })
 	k.replayAlarm.start(r, func(time.Time) { k.want(looks{replay: true}) })
@@ -79,17 +80,18 @@ func (k *maintenance) stop() error {
 
 // want asks for looks, as far as the engine's options give them something to do.
 func (k *maintenance) want(l looks) {
-	w, before := &k.wanted, k.wanted
-	w.due = w.due || l.due
-	w.workers = w.workers || l.workers
-	w.holds = w.holds || l.holds
-	w.cron = w.cron || l.cron
-	w.prune = w.prune || l.prune && k.r.c.retention.bounded()
-	w.number = w.number || l.number
-	w.replay = w.replay || l.replay && len(k.r.c.replayRules) > 0
-	if *w != before {
+	l.prune = l.prune && k.r.c.retention.bounded()
+	l.replay = l.replay && len(k.r.c.replayRules) > 0
+	before := k.wanted
+	if k.wanted = before.with(l); k.wanted != before {
 		k.poke()
 	}
+}
+
+// with adds looks.
+func (l looks) with(m looks) looks {
+	return looks{l.due || m.due, l.workers || m.workers, l.holds || m.holds, l.cron || m.cron,
+		l.prune || m.prune, l.number || m.number, l.replay || m.replay}
 }
 
 func (k *maintenance) renew(a *attempt) {
@@ -218,22 +220,34 @@ func (k *maintenance) loop() {
 	}
 }
 
+// failed follows a look whose call of the storage has failed. core.mu is not held.
+func (k *maintenance) failed(call string, err error, l looks, attrs ...any) {
+	c := k.r.c
+	c.mu.Lock()
+	k.unlooked = k.unlooked.with(l)
+	c.mu.Unlock()
+	c.failed(call, err, attrs...)
+}
+
+// retry repeats the looks that have failed. core.mu is held.
+func (k *maintenance) retry() {
+	l := k.unlooked
+	k.unlooked = looks{}
+	k.want(l)
+}
+
 // loadHolds reads the pauses. If that fails, maintenance tries again.
 func (k *maintenance) loadHolds() {
 	c := k.r.c
 	err := c.loadHolds(k.r.base)
 	if err == nil {
-		k.holdsFailed = 0
+		c.answered()
 		return
 	}
-	if k.holdsFailed++; k.holdsFailed == 1 {
-		c.log.Warn("pauses not read", "error", err)
-	}
-	k.r.sched.At(c.clock.Now().Add(storageBackoff(k.holdsFailed)), func(time.Time) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		k.want(looks{holds: true})
-	})
+	k.failed("pauses", err, looks{holds: true})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k.holdsAlarm.by(c.now().Add(probeEvery))
 }
 
 // extend renews the leases of running attempts. Attempts that have lost their jobs end. A
@@ -263,9 +277,15 @@ func (k *maintenance) extend(renewals []*attempt) {
 	lost, err := c.store.Extend(k.r.base, now, held)
 	if err != nil {
 		op.End()
-		c.log.Error("lease renewal failed", "error", err, "jobs", len(held))
+		c.failed("extend", err, "jobs", len(held))
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for _, a := range renewals {
+			a.unrenewed = true
+		}
 		return
 	}
+	c.answered()
 	c.mu.Lock()
 	for i, a := range renewals {
 		if a.inTx {
@@ -332,13 +352,10 @@ func (k *maintenance) look() {
 		if err != nil {
 			k.failures++
 			k.failure = err
-			pause := storageBackoff(k.failures)
-			k.wakeAt(now.Add(pause))
+			k.wakeAt(now.Add(min(storageBackoff(k.failures), probeEvery)))
 			c.available(unknown) // what it has promoted all the same
 			c.mu.Unlock()
-			if !k.r.closedBy(err) {
-				c.log.Error("looking for due jobs failed", "error", err, "retry_in", pause)
-			}
+			k.failed("due", err, looks{due: true})
 			c.waiters.all()
 			return
 		}
@@ -349,6 +366,7 @@ func (k *maintenance) look() {
 		}
 		c.available(len(d.Promoted))
 		c.mu.Unlock()
+		c.answered()
 		c.endedOtherwise(d.Expired)
 		c.dependentsMoved(d.Moved)
 		for _, rec := range d.Stalled {

@@ -153,7 +153,7 @@ func (k *maintenance) replay() (next time.Time) {
 	seen := make(map[string]struct{}) // a job that dies again meanwhile is listed again
 	for rec, err := range c.list(k.r.base, Filter{DeadLettered: true}) {
 		if err != nil {
-			c.log.Error("listing dead letters to replay failed", "error", err, "retry_in", replayEvery)
+			k.failed("list of dead letters", err, looks{replay: true})
 			return next
 		}
 		rule, due, ok := c.replayRuleFor(rec)
@@ -169,8 +169,7 @@ func (k *maintenance) replay() (next time.Time) {
 		err := c.retry(k.r.base, rec.ID, rule.Name,
 			func(r *storage.Record) bool { return r.DeadLettered() && r.DeadLetteredAt.Equal(died) }, "", nil)
 		if err != nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) {
-			c.jobLog(&rec.JobHeader).Error("dead letter not replayed", "rule", rule.Name, "error", err,
-				"retry_in", replayEvery)
+			k.failed("replay", err, looks{replay: true}, "job_id", rec.ID, "rule", rule.Name)
 		}
 		if k.quitting() {
 			return next

@@ -83,6 +83,10 @@ func (p *reporter) loop() {
 		select {
 		case <-tick.C:
 			p.tick(false)
+		case <-p.r.reportNow:
+			if p.failed {
+				p.tick(false)
+			}
 		case <-p.quit:
 			p.tick(true)
 			return
@@ -117,8 +121,9 @@ func (p *reporter) tick(last bool) {
 		stored = p.obey(ctx, vs)
 	}
 	err = cmp.Or(stored, err)
-	if err != nil && !p.failed {
-		c.log.Warn("report not stored", "error", err)
+	if p.failed = err != nil; p.failed {
+		c.failed("report", err)
+	} else {
+		c.answered()
 	}
-	p.failed = err != nil
 }

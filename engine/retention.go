@@ -177,11 +177,10 @@ func (k *maintenance) prune(byAge bool) (next time.Time) {
 			done, err := c.store.Prune(ctx, p.at(now))
 			if err != nil {
 				failed = err
-				if !k.r.closedBy(err) {
-					c.log.Error("pruning finished jobs failed", "error", err, "retry_in", pruneEvery)
-				}
+				k.failed("prune", err, looks{prune: true})
 				return now.Add(pruneEvery)
 			}
+			c.answered()
 			k.pruned(&p, done.IDs)
 			if len(done.IDs) < pruneBatch {
 				left = done.Left

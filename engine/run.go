@@ -53,6 +53,12 @@ type run struct {
 	looking   alarm // for the attempts
 	reopening alarm // for when a limit lets jobs in again
 
+	unblocking alarm               // for claims, after one that failed
+	recovery   alarm               // for all that waits, when the storage answers again
+	retried    time.Time           // when recovery has rung
+	pauses     map[*sleep]struct{} // before calls of the storage are repeated
+	reportNow  chan struct{}       // has the reporter report if its latest report failed
+
 	closing     chan struct{} // closed when the grace period is over too
 	over        chan struct{} // closed when the scheduler has stopped
 	maintenance maintenance
@@ -71,6 +77,8 @@ func (c *core) runUntil(ctx context.Context) error {
 		over:    make(chan struct{}),
 
 		terminated: make(chan struct{}),
+		pauses:     make(map[*sleep]struct{}),
+		reportNow:  make(chan struct{}, 1),
 	}
 	defer c.listen()() // before the first look, or what comes in between would go unnoticed
 	c.hold(func(h *holds) { h.quiet = false })
@@ -89,6 +97,8 @@ func (c *core) runUntil(ctx context.Context) error {
 	r.contexts = internal.NewRun(r.base)
 	r.looking.start(r, r.look)
 	r.reopening.start(r, func(time.Time) { c.available(unknown) })
+	r.unblocking.start(r, r.unblock)
+	r.recovery.start(r, r.retry)
 	r.maintenance.start(r)
 	c.run = r
 	c.started = c.now()
@@ -270,7 +280,7 @@ func (r *run) checkDrained() {
 }
 
 // storageBackoff is the wait after the n-th failure of a storage in a row: 100 ms
-// doubling to 30 s.
+// doubling to 30 s. It ends early when the storage answers again.
 func storageBackoff(n int) time.Duration {
 	return min(100*time.Millisecond<<min(n-1, 16), 30*time.Second)
 }

@@ -144,11 +144,19 @@ func (c *core) traced(ctx context.Context) context.Context {
 	return ctx
 }
 
-// pause waits on the engine's clock. It reports false if the engine's stop ends the wait.
-func (r *run) pause(d time.Duration) bool {
+// pause waits before a call of the storage is repeated that has failed n times. It ends
+// early when the storage answers again. It reports false if the engine's stop ends the
+// wait.
+func (r *run) pause(n int) bool {
 	r.c.mu.Lock()
-	s := r.newSleep(d, true)
+	s := r.newSleep(storageBackoff(n), true)
+	r.pauses[s] = struct{}{}
 	r.c.mu.Unlock()
+	defer func() {
+		r.c.mu.Lock()
+		defer r.c.mu.Unlock()
+		delete(r.pauses, s)
+	}()
 	select {
 	case <-s.over:
 		return true

@@ -100,6 +100,7 @@ func (r *run) lookAtWorkers() (next time.Time) {
 	again := func(err error) {
 		if err != nil {
 			next = earliest(next, now.Add(storageBackoff(1)))
+			r.c.failed("look at workers", err)
 		}
 	}
 	for _, claim := range late {

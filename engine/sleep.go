@@ -42,6 +42,11 @@ func (r *run) newSleep(d time.Duration, stands bool) *sleep {
 func (s *sleep) wake() {
 	s.r.c.mu.Lock()
 	defer s.r.c.mu.Unlock()
+	s.wakeNow()
+}
+
+// wakeNow is wake while core.mu is held.
+func (s *sleep) wakeNow() {
 	s.end()
 	if !s.ended {
 		s.ended = true

@@ -264,11 +264,12 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 	if err != nil {
 		op.End()
 		*s = scratch{} // the storage may still use it
-		r.claimFailed(err)
+		r.claimFailed("settle and claim", err)
 		c.uncertain(err)
 		r.again(t.Outcomes, err)
 		return false
 	}
+	c.answered()
 	s.settled = settled
 	c.stored(r.base, op, t.Outcomes, settled)
 	r.refused(t.Outcomes, settled)
@@ -299,7 +300,7 @@ func (r *run) claim(n int, s *scratch) (empty bool) {
 	}, s.recs[:0])
 	if err != nil {
 		s.recs = nil // a storage that has given up may still write to it
-		r.claimFailed(err)
+		r.claimFailed("claim", err)
 		return false
 	}
 	s.recs = recs
@@ -318,25 +319,23 @@ func (r *run) claim(n int, s *scratch) (empty bool) {
 }
 
 // claimFailed keeps the pipeline from the storage for a while.
-func (r *run) claimFailed(err error) {
-	closed := r.closedBy(err)
+func (r *run) claimFailed(call string, err error) {
+	r.c.failed(call, err)
 	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
 	r.failures++
 	r.failure = err
-	d := storageBackoff(r.failures)
+	at := r.c.now().Add(storageBackoff(r.failures))
 	r.pipe.Block()
 	// if it has claimed a job all the same, that has a lease to run out
-	r.maintenance.wakeAt(r.c.now().Add(d))
-	r.sched.At(r.c.clock.Now().Add(d), func(time.Time) {
-		r.c.mu.Lock()
-		defer r.c.mu.Unlock()
-		r.c.available(pipeline.Unknown)
-		r.pipe.Unblock()
-	})
-	r.c.mu.Unlock()
-	if !closed {
-		r.c.log.Error("claim failed", "error", err, "retry_in", d)
-	}
+	r.maintenance.wakeAt(at)
+	r.unblocking.by(at)
+}
+
+// unblock lets claims go on after one that failed. core.mu is held.
+func (r *run) unblock(time.Time) {
+	r.c.available(unknown)
+	r.pipe.Unblock()
 }
 
 // beginClaim says that a claim is under way, which enter ends. core.mu is held.
@@ -380,12 +379,15 @@ func (r *run) giveBack(list []*attempt) int {
 	}
 	n, err := c.stepper.Unclaim(r.base, c.now(), held)
 	for tries := 1; err != nil && !errors.Is(err, ojs.ErrClosed); tries++ {
-		c.log.Error("giving jobs back failed", "error", err, "jobs", len(list))
+		c.failed("unclaim", err, "jobs", len(list))
 		n = unknown
-		if !r.pause(storageBackoff(tries)) {
+		if !r.pause(tries) {
 			break
 		}
 		_, err = c.stepper.Unclaim(r.base, c.now(), held)
+	}
+	if err == nil {
+		c.answered()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

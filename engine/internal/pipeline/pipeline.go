@@ -15,8 +15,9 @@
 //
 // # Invariants
 //
-//  1. No more handlers run than there are slots. An outcome keeps its slot if the storage
-//     has failed to take it, and if more than allowance outcomes are not stored yet.
+//  1. No more handlers run than there are slots. An outcome keeps its slot if more than
+//     allowance outcomes are not stored yet, and if the storage has failed to take it and
+//     as many others as there are slots.
 //  2. A job in the local queue starts as soon as any slot is free. A job that has waited
 //     for wait goes back to the storage. All of them do when Return or Stop is called.
 //  3. Jobs start in the order in which they were claimed.
@@ -401,7 +402,7 @@ func (p *Pipeline[J, O]) returnAll() {
 
 // taken is how many slots are not free.
 func (p *Pipeline[J, O]) taken() int {
-	return p.running + p.failed + max(len(p.done)+p.storing-p.allowance(), 0)
+	return p.running + max(p.failed-p.Slots, 0) + max(len(p.done)+p.storing-p.allowance(), 0)
 }
 
 // allowance is how many outcomes may be stored without a slot.

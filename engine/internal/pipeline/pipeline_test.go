@@ -336,24 +336,33 @@ func TestSlowStorage(t *testing.T) {
 	}
 }
 
-// An outcome that the storage has failed to take keeps a slot until it is stored.
+// As many outcomes as there are slots may wait for a storage that has failed to take
+// them, and hold no slot. Any other holds a slot until it is stored.
 func TestFailedOutcomes(t *testing.T) {
 	r := newRig(t, 1, 0, true)
+	for i := range 2 {
+		r.Available(1)
+		a := r.is(r.entered(), pipeline.Step, 1)
+		r.runs(r.Stepped(&a, []int{i}, false), i)
+		s := r.is(r.Ended(i, r.now), pipeline.Step, 0)
+		r.Failed(1)
+		r.is(r.Stepped(&s, nil, false), pipeline.Leave, 0)
+		if r.Busy() != i {
+			t.Errorf("%d outcomes wait, %d slots are busy", i+1, r.Busy())
+		}
+	}
 	r.Available(1)
-	a := r.is(r.entered(), pipeline.Step, 1)
-	r.runs(r.Stepped(&a, []int{1}, false), 1)
-	s := r.is(r.Ended(1, r.now), pipeline.Step, 0)
-	r.Failed(1)
-	r.is(r.Stepped(&s, nil, false), pipeline.Leave, 0)
-	r.Available(1)
-	if r.Busy() != 1 || r.starts != 0 || r.Idle(0) || !r.Idle(1) {
-		t.Errorf("%d slots are busy, %d goroutines start, idle %t", r.Busy(), r.starts, r.Idle(0))
+	if r.starts != 0 || r.Idle(1) || !r.Idle(2) {
+		t.Errorf("%d goroutines start, idle %t", r.starts, r.Idle(1))
 	}
 	r.Stop()
-	if r.Drained() {
-		t.Error("drained with an outcome that is not stored")
+	for range 2 {
+		if r.Drained() {
+			t.Error("drained with an outcome that is not stored")
+		}
+		r.Recovered()
 	}
-	if r.Recovered(); !r.Drained() {
+	if !r.Drained() {
 		t.Error("not drained")
 	}
 }
