@@ -63,7 +63,8 @@ func (c *core) failed(call string, err error, attrs ...any) {
 	}
 	if c.logs(level) {
 		c.log.With(attrs...).Log(context.Background(), level,
-			"the storage fails; the engine repeats the call", "call", call, "error", err, "failures", n, "outage_seconds", lasts.Seconds())
+			"the storage fails; the engine repeats the call", "call", call, "error", err,
+			"failures", n, "outage_seconds", lasts.Seconds())
 	}
 }
 
