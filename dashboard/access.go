@@ -16,8 +16,8 @@ type Verb string
 // The verbs. Read is asked for every page.
 const (
 	Read   Verb = "read"
-	Retry  Verb = "retry"  // a job or jobs
-	Cancel Verb = "cancel" // a job or jobs
+	Retry  Verb = "retry"  // a job or jobs, or the failed steps of a workflow
+	Cancel Verb = "cancel" // a job or jobs, or a workflow
 	Delete Verb = "delete" // a job or jobs
 	Run    Verb = "run"    // make pending or waiting jobs available at once
 	Copy   Verb = "copy"   // enqueue copies of a job or jobs

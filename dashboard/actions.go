@@ -51,6 +51,9 @@ func jobActions(job *ojs.JobInfo) []Verb {
 	}
 	switch job.State {
 	case ojs.StateDiscarded:
+		if job.Meta[workflow.MetaWorkflow] != nil { // its workflow is retried, not the step
+			return []Verb{Copy, Delete}
+		}
 		return []Verb{Retry, Copy, Delete}
 	case ojs.StateCompleted, ojs.StateCancelled:
 		return []Verb{Copy, Delete}

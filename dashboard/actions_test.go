@@ -267,6 +267,38 @@ func TestActionsOnAWorkflow(t *testing.T) {
 	}
 }
 
+// A failed step has no button to retry it: the page of its workflow has.
+func TestRetryOfAWorkflow(t *testing.T) {
+	s, ids := full(t, WithAuthorizer(AllowAll))
+	at := "/workflows/" + ids["workflow"] + "/"
+	status, err := s.eng.Workflows().Get(context.Background(), ids["workflow"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := status.Step("left").JobID
+	for _, page := range []string{"/jobs/" + failed + "/", "/jobs/" + failed + "/edit/"} {
+		if strings.Contains(s.ok(page), `name="do" value="retry"`) {
+			t.Errorf("%s has a button for a retry", page)
+		}
+	}
+	w := s.do("POST", "/jobs/"+failed+"/", "do=retry")
+	if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "Workflows().Retry(ctx, ") {
+		t.Errorf("%d\n%s", w.Code, w.Body)
+	}
+	if body := s.ok(at); !strings.Contains(body, `name="do" value="retry"`) {
+		t.Error("the page of the workflow has no button for a retry")
+	}
+	if w := s.do("POST", at, "do=retry"); w.Code != http.StatusSeeOther {
+		t.Errorf("%d\n%s", w.Code, w.Body)
+	}
+	if got := s.state(failed); got != ojs.StateAvailable {
+		t.Errorf("the step is %s", got)
+	}
+	if w := s.do("POST", at, "do=retry"); w.Code != http.StatusConflict {
+		t.Errorf("again: %d\n%s", w.Code, w.Body)
+	}
+}
+
 func TestActionsOnAWorker(t *testing.T) {
 	s := newSite(t, WithAuthorizer(AllowAll))
 	id := `evil "><script>`

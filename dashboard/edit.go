@@ -108,7 +108,7 @@ func changes(job *ojs.JobInfo) []Verb {
 		}
 		out = append(out, Edit)
 	}
-	if job.State == ojs.StateDiscarded {
+	if job.State == ojs.StateDiscarded && job.Meta[workflow.MetaWorkflow] == nil {
 		out = append(out, Retry)
 	}
 	return append(out, Copy)

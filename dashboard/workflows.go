@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"errors"
 
 	"github.com/ojsengine/ojs"
@@ -56,8 +57,15 @@ func (h *Handler) workflow(p *page) error {
 		return err
 	}
 	data := &workflowData{Status: status, Graph: layout(p, status), Done: done(p.r.FormValue("did"))}
-	if !status.State.Final() && p.May(Cancel, "workflow", status.ID, "", "") {
-		data.Actions = []Verb{Cancel}
+	var do Verb
+	switch {
+	case status.State == workflow.StateFailed:
+		do = Retry
+	case !status.State.Final():
+		do = Cancel
+	}
+	if do != "" && p.May(do, "workflow", status.ID, "", "") {
+		data.Actions = []Verb{do}
 	}
 	title := status.Name
 	if title == "" {
@@ -66,16 +74,19 @@ func (h *Handler) workflow(p *page) error {
 	return p.show("workflow", title, data)
 }
 
-// actOnWorkflow cancels a workflow.
+// actOnWorkflow cancels a workflow, or runs its failed steps again.
 func (h *Handler) actOnWorkflow(p *page) error {
-	id := p.r.PathValue("id")
-	if Verb(p.r.PostFormValue("do")) != Cancel {
+	id, do := p.r.PathValue("id"), Verb(p.r.PostFormValue("do"))
+	steps := map[Verb]func(context.Context, string) error{
+		Cancel: h.eng.Workflows().Cancel, Retry: h.eng.Workflows().Retry}
+	step, ok := steps[do]
+	if !ok {
 		return ojs.ErrNotFound
 	}
-	if err := h.allowed(p, Action{Do: Cancel, On: "workflow", Name: id}); err != nil {
+	if err := h.allowed(p, Action{Do: do, On: "workflow", Name: id}); err != nil {
 		return err
 	}
-	if err := h.eng.Workflows().Cancel(p.r.Context(), id); err != nil {
+	if err := step(p.r.Context(), id); err != nil {
 		return refusal(err)
 	}
 	return p.moved("./")

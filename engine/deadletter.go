@@ -56,9 +56,9 @@ func (d *DeadLetters) Stats(ctx context.Context) (DeadLetterStats, error) {
 // Retry makes a dead letter available again: the same id, attempt 0, its error history
 // kept. Options change what they name of the job; its args, id and time cannot be
 // changed. A deadline that has passed is dropped. A job that is no dead letter gives an
-// *ojs.TransitionError, an unknown id ojs.ErrNotFound. The job's meta counts how often it
-// has been replayed (ojs.MetaReplayCount). To replay dead letters without a person, see
-// WithReplayRules.
+// *ojs.TransitionError, an unknown id ojs.ErrNotFound. So does a step of a workflow, as
+// in Jobs.Retry. The job's meta counts how often it has been replayed
+// (ojs.MetaReplayCount). To replay dead letters without a person, see WithReplayRules.
 func (d *DeadLetters) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
 	return d.core.retry(ctx, id, "", func(r *storage.Record) bool { return r.DeadLettered() },
 		"only a dead letter can be replayed", opts)

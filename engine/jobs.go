@@ -308,7 +308,9 @@ func (j *Jobs) Activate(ctx context.Context, id string) error {
 // Retry makes a discarded job available again, a dead letter or not, and a retryable one
 // at once: the same id, the error history kept; a discarded one begins at attempt 0.
 // Options change what they name of a discarded job, as in DeadLetters.Retry. A job in
-// another state gives an *ojs.TransitionError, an unknown id ojs.ErrNotFound.
+// another state gives an *ojs.TransitionError, an unknown id ojs.ErrNotFound. So does a
+// discarded step of a workflow, which Workflows.Retry runs again: its workflow has failed
+// and would stay so.
 func (j *Jobs) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
 	allowed := "only a discarded or retryable job can be retried"
 	if len(opts) > 0 {
@@ -363,6 +365,11 @@ func (c *core) retry(
 	return c.update(ctx, id, then, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
 		if !ok(r) {
 			return "", cannotBe(ojs.StateAvailable, r, allowed)
+		}
+		if id := workflowOf(r); id != "" && r.State == ojs.StateDiscarded {
+			return "", cannotBe(ojs.StateAvailable, r, fmt.Sprintf(
+				"it is a step of a workflow: run the workflow's failed steps again with Workflows().Retry(ctx, %q)",
+				id))
 		}
 		note(ctx, r, now, ojs.NoteRetried, text)
 		if r.State == ojs.StateRetryable {

@@ -42,7 +42,7 @@ type ReplayRule struct {
 // first enabled rule that selects it decides. A replay is DeadLetters.Retry without
 // options, and publishes ojs.EventDeadLetterReplayed. A job that died in another engine
 // on the storage may be replayed up to five minutes after it is due, any other up to a
-// second.
+// second. A step of a workflow is replayed with its workflow only (Workflows.Retry).
 func WithReplayRules(rules ...ReplayRule) Option {
 	return func(c *config) error {
 		for _, rule := range rules {
@@ -88,6 +88,9 @@ type replayRule struct {
 // replayRuleFor returns the rule that decides on a dead letter and when the job is due;
 // false: it stays dead.
 func (c *config) replayRuleFor(r *storage.Record) (rule *replayRule, due time.Time, ok bool) {
+	if workflowOf(r) != "" {
+		return nil, time.Time{}, false
+	}
 	for i := range c.replayRules {
 		rule := &c.replayRules[i]
 		if !rule.Disabled && rule.query.Matches(r) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/bridge"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 var insideTickets = bridge.Take[bridge.Tickets[ojs.Ticket, ojs.JobInfo]]()
@@ -129,6 +130,9 @@ func (c *core) wait(ctx context.Context, id string, stored bool) (*ojs.JobInfo, 
 		}
 		stored = true
 		switch {
+		case job.State.Terminal() && job.Type == workflow.Type:
+			job = c.readable(ctx, job)
+			return job, workflow.EndError(ctx, c.lookupStep, job)
 		case job.State == ojs.StateCompleted:
 			return c.readable(ctx, job), nil
 		case job.State.Terminal():

@@ -118,13 +118,7 @@ func (c *core) recordEvent(
 		!c.wantsWorkflow(rec, ojs.EventWorkflowCompensated) {
 		return ev, false
 	}
-	end, err := workflow.Ended(ctx, func(ctx context.Context, id string) (*ojs.JobInfo, error) {
-		job, err := c.store.Get(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		return c.readable(ctx, &job.JobInfo), nil
-	}, of.ID)
+	end, err := workflow.Ended(ctx, c.lookupStep, of.ID)
 	if err != nil {
 		c.logJob(slog.LevelWarn, "workflow has ended, but how cannot be read: its last event is missing",
 			"lifecycle", rec, "", slog.Any("error", err))
@@ -142,6 +136,15 @@ func (c *core) recordEvent(
 		of.Step, of.StepType, ev.Failure = s.Name, s.Type, s.Job.Error
 	}
 	return ev, true
+}
+
+// lookupStep reads a job of a workflow.
+func (c *core) lookupStep(ctx context.Context, id string) (*ojs.JobInfo, error) {
+	job, err := c.store.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return c.readable(ctx, &job.JobInfo), nil
 }
 
 // wantsWorkflow reports whether a listener wants an event of the workflow of a job.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -40,14 +41,16 @@ func (w *Workflows) lookup(ctx context.Context, id string) (*ojs.JobInfo, error)
 	return w.core.readable(ctx, job), nil
 }
 
-// Wait waits until all steps of a workflow have ended or ctx has. It returns the workflow
-// then. A failed or cancelled workflow is no error: see its State.
+// Wait waits until all steps of a workflow have ended or ctx has. The error is nil only
+// for a completed workflow. For a failed, cancelled or compensated one it is a
+// *workflow.EndedError, and the workflow is returned too.
 func (w *Workflows) Wait(ctx context.Context, id string) (*workflow.Status, error) {
-	var ended *ojs.EndedError
-	if _, err := w.core.Wait(ctx, id); err != nil && !errors.As(err, &ended) {
-		return nil, err
+	job, ended := w.core.Wait(ctx, id)
+	if job == nil {
+		return nil, ended
 	}
-	return w.Get(ctx, id)
+	s, err := w.Get(ctx, id)
+	return s, cmp.Or(err, ended)
 }
 
 // List lists the workflows in a state of their records: pending ones go on, completed

@@ -668,7 +668,8 @@ func TestCancel(t *testing.T) {
 			}
 			must(t, b.Workflows().Cancel(b.ctx, id)) // again
 			ended, err := b.Workflows().Wait(b.ctx, id)
-			if err != nil || ended.State != workflow.StateCancelled {
+			if failed := new(workflow.EndedError); !errors.As(err, &failed) ||
+				ended.State != workflow.StateCancelled {
 				t.Errorf("%+v, %v", ended, err)
 			}
 		}, engine.WithConcurrency(1))

@@ -41,8 +41,8 @@ const DefaultResultTTL = 24 * time.Hour
 // Start starts a workflow under an id, a UUIDv7: it stores all of its jobs in one call,
 // all or none. Steps that wait for none are available when it returns. With an empty id
 // it makes one. The ticket is that of the record: its ID is the workflow's, and its Wait
-// returns when all steps have ended, without an error unless the workflow was cancelled.
-// Workflows.Wait of package engine says how it has ended.
+// returns when all steps have ended, with an *EndedError unless the workflow has
+// completed. Workflows.Wait of package engine returns the steps too.
 //
 // A second Start with an id is refused with an *ojs.DuplicateError while jobs of the
 // first are stored. The error of a workflow that is none is an *InvalidError. Otherwise

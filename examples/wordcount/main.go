@@ -112,12 +112,12 @@ func run(ctx context.Context, dir string, in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	for {
 		w, err := eng.Workflows().Wait(ctx, ticket.ID)
-		if err != nil {
-			return err
-		}
-		if w.State == workflow.StateCompleted {
+		if err == nil {
 			stop()
 			return <-ended
+		}
+		if failed := new(workflow.EndedError); !errors.As(err, &failed) {
+			return err
 		}
 		for i := range w.Steps {
 			if step := &w.Steps[i]; step.State() == ojs.StateDiscarded {
