@@ -185,7 +185,7 @@ func (o *Options) Validate() error {
 		return optionError("pending", "a pending job waits for its activation, not for other jobs")
 	case o.Pending && o.OrderingKey != "":
 		return optionError("pending", "a pending job waits for its activation, not for its turn")
-	case o.Join && len(o.DependsOn) == 0:
+	case o.Join && len(o.DependsOn) == 0 && o.OrderingKey == "":
 		return optionError("join", "a join waits for other jobs: name them by ojs.WithDependsOn")
 	case o.Condition != "" && !o.Condition.Valid():
 		return optionError("condition", fmt.Sprintf("%q is not %s, %s or %s", o.Condition,

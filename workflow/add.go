@@ -35,6 +35,9 @@ func Adder(name string, job ojs.Draft) Part { return step{name, job, true} }
 // part, also one of an earlier attempt. So steps are added exactly once, however often
 // the handler runs. They are not taken back if the step fails after that.
 //
+// A part without steps, such as an empty Group, counts as added. Callbacks of a Batch of
+// nothing run when the step has ended.
+//
 // In a step that is no Adder, Add fails with an *ojs.InvalidError, and with an
 // *InvalidError for a part that is none. In a workflow that was cancelled it fails with
 // an *ojs.TransitionError. In a storage without storage.GroupStore it fails with
@@ -70,7 +73,7 @@ func Add(ctx context.Context, part Part, opts ...ojs.Option) (added bool, err er
 			Reason: fmt.Sprintf("%.50q is no workflow.Adder", name)}
 	}
 	base := additionID(header.ID)
-	w := &Workflow{name: name, root: part, opts: opts, prefix: name + "/"}
+	w := &Workflow{name: name, root: part, opts: opts, prefix: name + "/", adder: header.ID}
 	b, err := w.builder()
 	if err != nil {
 		return false, err

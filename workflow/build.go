@@ -17,7 +17,10 @@ import (
 //   - a callback depends on joins that say that all jobs of its batch have ended, that
 //     its parts have succeeded, or that they have not;
 //   - the last two nodes are the outcome, which completes if the workflow succeeds, and
-//     the record, which completes when all have ended.
+//     the record, which completes when all have ended;
+//   - a shape without parts has no nodes: the next part waits for the part before it. A
+//     join that waits for no node waits for its turn in an ordering key of its own,
+//     which it has at once. In what Add adds it waits for the end of the adding step.
 //
 // Conditions are made of the three that the storage knows. not(a) is a join for AnyFailed
 // of a. a or b is not(not(a) and not(b)): a join for AnyFailed of not(a) and not(b).
@@ -60,9 +63,6 @@ func (w *Workflow) build() ([]node, error) {
 func (w *Workflow) builder() (*builder, error) {
 	b := &builder{prefix: w.prefix, names: make(map[string]bool), at: "$"}
 	last := b.part(w.root, "", nil)
-	if len(b.faults) == 0 && b.steps == 0 {
-		b.fault("has no steps")
-	}
 	if len(b.faults) > 0 {
 		return nil, &InvalidError{b.faults}
 	}
@@ -161,9 +161,6 @@ func (s step) add(b *builder, before []int) []int {
 }
 
 func (c chain) add(b *builder, before []int) []int {
-	if len(c) == 0 {
-		b.fault("is a chain without parts")
-	}
 	for i, p := range c {
 		before = b.part(p, fmt.Sprintf(".steps[%d]", i), before)
 	}
@@ -172,7 +169,7 @@ func (c chain) add(b *builder, before []int) []int {
 
 func (g group) add(b *builder, before []int) (last []int) {
 	if len(g) == 0 {
-		b.fault("is a group without parts")
+		return before
 	}
 	if len(g) > 1 {
 		before = b.one(before)
@@ -245,7 +242,7 @@ func (bt batch) add(b *builder, before []int) []int {
 
 func (g graph) add(b *builder, before []int) (last []int) {
 	if len(g) == 0 {
-		b.fault("is a graph without nodes")
+		return before
 	}
 	places := make(map[string]int, len(g))
 	for i, n := range g {

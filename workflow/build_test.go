@@ -107,7 +107,7 @@ func (g *gen) part(t *rapid.T, depth int) drawn {
 	}
 	var parts []Part
 	var runs []func(*model, bool) bool
-	for range rapid.IntRange(1, 3).Draw(t, "parts") {
+	for range rapid.IntRange(0, 3).Draw(t, "parts") {
 		d := g.part(t, depth-1)
 		parts, runs = append(parts, d.part), append(runs, d.run)
 	}
@@ -168,7 +168,7 @@ func (g *gen) drawSaga(t *rapid.T, depth int) drawn {
 	g.sagas = true
 	var parts []Part
 	var runs []func(*model, bool) bool
-	for range rapid.IntRange(1, 3).Draw(t, "steps") {
+	for range rapid.IntRange(0, 3).Draw(t, "steps") {
 		d := g.part(t, depth-1)
 		parts, runs = append(parts, d.part), append(runs, d.run)
 	}
@@ -214,7 +214,7 @@ func (g *gen) draw(t *rapid.T) (d drawn, m *model, ok bool) {
 }
 
 func (g *gen) graph(t *rapid.T) drawn {
-	n := rapid.IntRange(1, 5).Draw(t, "nodes")
+	n := rapid.IntRange(0, 5).Draw(t, "nodes")
 	nodes := make([]Node, n)
 	for i := range nodes {
 		nodes[i] = Node{Name: g.name(), Job: draft()}
@@ -376,9 +376,10 @@ func TestInvalid(t *testing.T) {
 		wants []string
 	}{
 		"W007 nothing":   {nil, []string{"$ is nil"}},
-		"W007 no steps":  {Chain(), []string{"$ is a chain without parts"}},
-		"W007 no jobs":   {Chain(Group()), []string{"$.steps[0] is a group without parts"}},
+		"W007 no part":   {Chain(nil), []string{"$.steps[0] is nil"}},
 		"W007 callbacks": {Batch(a), []string{"$ is a batch without callbacks; use a group"}},
+		"W007 nor of nothing": {Batch(Group()), []string{
+			"$ is a batch without callbacks; use a group"}},
 		"W007 no callback": {Batch(a, Callback{}), []string{
 			"$ has a callback that is none; use OnComplete, OnSuccess or OnFailure"}},
 		"W007 twice": {Batch(a, OnSuccess(draft()), OnSuccess(draft()).Named("b")), []string{
@@ -387,7 +388,6 @@ func TestInvalid(t *testing.T) {
 			"$ has a compensation, and is in no saga; use Step, or put it into a Saga"}},
 		"W080 policy": {Saga("x", a), []string{
 			`$ has the policy "x"; use Compensate, RetryFirst or Skip`}},
-		"W080 no parts": {Saga(Skip), []string{"$ is a saga without parts"}},
 		"W080 names": {Saga(Compensate, Undoable("a", draft(), draft()), Step("undo-a", draft())), []string{
 			`$.steps[0].compensation has the name "undo-a" of another step; ` +
 				`names are unique within a workflow`}},
@@ -409,8 +409,8 @@ func TestInvalid(t *testing.T) {
 			`$.steps[1] has the condition "x"; use all_succeeded, any_failed or all_ended`}},
 		"condition of none": {Graph(when("b", ojs.AllEnded)), []string{
 			"$.steps[0] has the condition all_ended, and waits for no node"}},
-		"W009 all the faults": {Chain(Group(), Chain()), []string{
-			"$.steps[0] is a group without parts", "$.steps[1] is a chain without parts"}},
+		"W009 all the faults": {Chain(nil, Group(nil)), []string{
+			"$.steps[0] is nil", "$.steps[1].jobs[0] is nil"}},
 		"W008 job": {Step("a", ojs.NewDraft("No Type", nil)), []string{
 			`$ has no valid job: ojs: invalid type: `}},
 	} {

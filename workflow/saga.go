@@ -86,9 +86,6 @@ func (s *saga) once(job ojs.Draft) ojs.Draft {
 }
 
 func (s *saga) add(b *builder, before []int) []int {
-	if len(s.parts) == 0 {
-		b.fault("is a saga without parts")
-	}
 	switch s.policy {
 	case Compensate, RetryFirst, Skip:
 	default:

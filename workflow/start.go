@@ -123,6 +123,13 @@ func (w *Workflow) drafts(b *builder, base uuid.UUID, recordType string, meta ..
 			if shape.Root && recordType == Type && i == shape.Sagas[0].Failed {
 				opts = append(opts, ojs.WithMeta(metaSaga, string(StateCompensating)))
 			}
+			switch {
+			case len(n.after) > 0:
+			case w.adder != "":
+				opts = append(opts, ojs.WithDependsOn(w.adder), ojs.WithCondition(ojs.AllEnded))
+			default:
+				opts = append(opts, ojs.WithOrderingKey(jobID(base, i)))
+			}
 			drafts = append(drafts, ojs.NewDraft(JoinType, nil, slices.Concat(common, opts)...).With(
 				ojs.WithJoin()))
 		}

@@ -19,6 +19,7 @@ type Workflow struct {
 	root   Part
 	opts   []ojs.Option
 	prefix string // of the names of steps
+	adder  string // of what Add adds: the job of the step that adds it
 }
 
 // New makes a workflow. Its name is for people, and may be empty. The options hold for
@@ -47,7 +48,8 @@ type step struct {
 }
 
 // Chain runs parts one after the other. A part that fails ends the chain: the parts after
-// it are cancelled.
+// it are cancelled. A chain, group or graph without parts has succeeded as soon as it
+// begins.
 func Chain(parts ...Part) Part { return chain(parts) }
 
 type chain []Part
@@ -59,7 +61,8 @@ type group []Part
 
 // Batch runs parts side by side, and callbacks when all of their jobs have ended. At
 // least one callback is needed. A batch whose callbacks succeed has succeeded, even if
-// parts have failed. If parts fail and no callback is for that, the batch fails.
+// parts have failed. If parts fail and no callback is for that, the batch fails. A batch
+// of a group without parts has succeeded, and calls OnComplete and OnSuccess.
 func Batch(parts Part, callbacks ...Callback) Part { return batch{parts, callbacks} }
 
 type batch struct {

@@ -43,9 +43,6 @@ func find(ctx context.Context, job *ojs.Job[Path]) error {
 	if err != nil {
 		return err
 	}
-	if len(files) == 0 {
-		return ojs.Discard(fmt.Errorf("%s has no text files", job.Args.Path))
-	}
 	var parts []workflow.Part
 	for _, file := range files {
 		parts = append(parts, workflow.Step(filepath.Base(file), countWords.New(Path{file})))

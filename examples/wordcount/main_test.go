@@ -50,9 +50,20 @@ func TestMended(t *testing.T) {
 }
 
 func TestGivenUp(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "b.txt", "\xff")
+	var out strings.Builder
+	err := run(t.Context(), dir, strings.NewReader(""), &out)
+	if err == nil || !strings.Contains(out.String(), "is no text") {
+		t.Errorf("%v, printed %q", err, out.String())
+	}
+}
+
+// A directory without text files has no words.
+func TestEmptyDirectory(t *testing.T) {
 	var out strings.Builder
 	err := run(t.Context(), t.TempDir(), strings.NewReader(""), &out)
-	if err == nil || !strings.Contains(out.String(), "has no text files") {
+	if err != nil || out.String() != "     0 words\n" {
 		t.Errorf("%v, printed %q", err, out.String())
 	}
 }

@@ -178,6 +178,24 @@ func Groups(t *testing.T, open func(t *testing.T) storage.Storage) {
 				t.Errorf("a retry of what has completed: %v", err)
 			}
 		},
+		"Nothing": func(t *testing.T, r *rig) {
+			nothing := workflow.Batch(workflow.Group(), workflow.OnComplete(ojs.NewDraft("x", nil)))
+			r.handle(func(ctx context.Context, name string) error {
+				if name != "a" {
+					return nil
+				}
+				added, err := workflow.Add(ctx, nothing)
+				if err != nil || !added {
+					t.Errorf("added %v, %v", added, err)
+				}
+				return nil
+			})
+			r.ends(r.start(workflow.Group()), workflow.StateCompleted, "")
+			defer start(t, r.Engine)()
+			id := r.start(workflow.Chain(nothing, workflow.Adder("a", ojs.NewDraft("x", nil)), step("b")))
+			r.ends(id, workflow.StateCompleted,
+				"on_complete:completed a:completed b:completed a/on_complete:completed")
+		},
 		"Cancel": func(t *testing.T, r *rig) {
 			r.handle(func(context.Context, string) error { return nil })
 			id := r.start(workflow.Chain(step("a"), workflow.Group(step("b"), step("c"))))
