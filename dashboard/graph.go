@@ -15,7 +15,7 @@ const (
 )
 
 // graph is a workflow as a picture: its steps in columns, each to the right of all the
-// steps that it waits for. An edge across other columns has a row of its own in each, so
+// steps that it follows. An edge across other columns has a row of its own in each, so
 // that it passes behind no step.
 type graph struct {
 	Width, Height int
@@ -50,7 +50,7 @@ func layout(p *page, s *workflow.Status) (g graph) {
 		}
 		columns[i] = -1
 		at := 0
-		for _, before := range s.Steps[i].After {
+		for _, before := range s.Steps[i].Follows() {
 			if j, ok := index[before]; ok {
 				at = max(at, place(j)+1)
 			}
@@ -76,7 +76,7 @@ func layout(p *page, s *workflow.Status) (g graph) {
 	}
 	lanes := 0
 	for i := range s.Steps {
-		for _, before := range s.Steps[i].After {
+		for _, before := range s.Steps[i].Follows() {
 			j, ok := index[before]
 			if !ok {
 				continue

@@ -218,7 +218,7 @@ func (c *core) endedOtherwise(recs []storage.Record) {
 		c.meter.endedOtherwise(r)
 		switch r.State {
 		case ojs.StateCancelled:
-			c.logJob(slog.LevelInfo, "job cancelled", "lifecycle", r, "")
+			c.logJob(levelOf(r), "job cancelled", "lifecycle", r, "")
 		case ojs.StateDiscarded:
 			c.logJob(slog.LevelError, "job discarded", "error", r, "", failureAttrs(r.Error)...)
 		}

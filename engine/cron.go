@@ -415,6 +415,9 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	if err != nil {
 		return storage.Cron{}, err
 	}
+	if !t.handled {
+		c.warnUnhandled(t, e.Job.Type())
+	}
 	o := p.options.Clone()
 	if o.ID != "" {
 		return storage.Cron{}, invalid("id", "each run has one of its own")

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"reflect"
 	"slices"
 	"sync"
@@ -313,7 +312,7 @@ func (c *core) inserted(batch []storage.Insert, stored []storage.Inserted, took 
 			}
 			continue
 		}
-		c.logJob(slog.LevelInfo, "job enqueued", "lifecycle", r, "")
+		c.logJob(levelOf(r), "job enqueued", "lifecycle", r, "")
 		if r.State == ojs.StateAvailable && !s.Claimed {
 			available++
 		}
@@ -436,6 +435,9 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 		return err
 	}
 	o, retry := &p.options, &p.retry
+	if !t.handled && !o.Join {
+		c.warnUnhandled(t, jobType)
+	}
 	if err := c.checkVersion(o.TypeVersion); err != nil {
 		return err
 	}
@@ -500,7 +502,7 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 	}
 	if queues := c.queues.Load(); len(queues.names) > 0 {
 		qc, served := queues.config[o.Queue]
-		if !served {
+		if !served && !o.Join {
 			c.warnUnserved(o.Queue)
 		}
 		in.MaxDepth, in.DropOldest = qc.MaxDepth, qc.Overflow == OverflowDropOldest

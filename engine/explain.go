@@ -73,7 +73,9 @@ func (j *Jobs) Explain(ctx context.Context, id string) (Explanation, error) {
 	case states[rec.Queue] == ojs.QueuePaused:
 		e.add(ReasonPaused, "queue %s is paused; Queues.Resume ends that", rec.Queue)
 	}
-	e.byEngine(c, &rec, now)
+	if rec.Dependencies == nil || !rec.Dependencies.Join { // which runs nowhere
+		e.byEngine(c, &rec, now)
+	}
 	c.explainLimits(ctx, &e, &rec, now)
 	if rec.State == ojs.StateAvailable && c.store.Capabilities().Orders {
 		n, found, err := c.before(ctx, &rec)

@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // The engine's log lines have the fields of OJS logging: component and category, a group
@@ -129,6 +130,16 @@ func (c *core) logJob(
 		attrs = append(attrs, slog.Group("attributes", attributes...))
 	}
 	c.log.LogAttrs(ctx, level, msg, attrs...)
+}
+
+// levelOf is the level of a line about the life of a job: info, or debug for a job that a
+// workflow makes for itself.
+func levelOf(rec *storage.Record) slog.Level {
+	switch rec.Type {
+	case workflow.Type, workflow.JoinType, workflow.AddType:
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
 }
 
 // logs reports whether lines of the level are written. Callers ask before they compute

@@ -39,6 +39,7 @@ type jobType struct {
 	handled bool            // there is a handler
 	plan    atomic.Pointer[plan]
 	cut     atomic.Bool // it has been logged that a retry delay of the type was cut
+	warned  atomic.Bool // it has been logged that the type has no handler
 
 	takes    versions.Range // the versions that the handler runs
 	patterns []string       // what claims name it by; the first names its limit in the gate
@@ -146,9 +147,18 @@ func (c *core) jobType(name string) (*jobType, error) {
 	if err := ojs.ValidateType(name); err != nil {
 		return nil, err
 	}
-	t, said := r.unknown.LoadOrStore(name, new(jobType))
-	if !said && len(r.handled()) > 0 { // or the engine is there only to enqueue
+	t, _ := r.unknown.LoadOrStore(name, new(jobType))
+	return t.(*jobType), nil
+}
+
+// warnUnhandled logs, once for each type, that jobs are enqueued that no handler of this
+// engine takes. An engine without handlers that does not run is there only to enqueue,
+// and does not warn.
+func (c *core) warnUnhandled(t *jobType, name string) {
+	if t.warned.Load() || len(c.registry.handlers.Load().byType[name]) > 0 {
+		return
+	}
+	if (len(c.registry.handled()) > 0 || c.runs()) && !t.warned.Swap(true) {
 		c.log.Warn("job type enqueued without a handler in this engine", "job_type", name)
 	}
-	return t.(*jobType), nil
 }

@@ -174,6 +174,7 @@ func (r *reading) include(step int, x *reading) {
 		if n.Undoes > 0 {
 			n.Undoes += offset
 		}
+		n.addedBy = step + 1
 		r.shape.Nodes = append(r.shape.Nodes, n)
 		if n.Name != "" || i == x.outcome {
 			last.After = append(last.After, offset+i)

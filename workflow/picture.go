@@ -53,7 +53,7 @@ func (s *Status) draw(step func(i int, label, colour string), edge func(from, to
 		step(i, label, colours[state])
 	}
 	for i := range s.Steps {
-		for _, name := range s.Steps[i].After {
+		for _, name := range s.Steps[i].Follows() {
 			edge(at[name], i)
 		}
 	}

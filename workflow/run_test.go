@@ -769,6 +769,47 @@ func TestPicture(t *testing.T) {
 	})
 }
 
+// The picture has an edge from a step to the first of the steps that it has added.
+func TestPictureOfAddedSteps(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		adder := func(name string) workflow.Part { return workflow.Adder(name, ojs.NewDraft("x", nil)) }
+		b.handle("x", func(ctx context.Context, name string) (err error) {
+			switch name {
+			case "list":
+				_, err = workflow.Add(ctx, workflow.Group(step("a"), workflow.Chain(adder("b"), step("c"))))
+			case "list/b":
+				_, err = workflow.Add(ctx, step("d"))
+			}
+			return err
+		})
+		id := b.start(workflow.New("", workflow.Chain(adder("list"), step("report"))))
+		b.run(time.Minute)
+		s := b.want(id, workflow.StateCompleted, "list:completed report:completed list/a:completed "+
+			"list/b:completed list/c:completed list/b/d:completed")
+		for _, by := range []struct{ step, adder string }{{"list", ""}, {"list/a", "list"}, {"list/b/d", "list/b"}} {
+			if got := s.Step(by.step).AddedBy; got != by.adder {
+				t.Errorf("%s is added by %q", by.step, got)
+			}
+		}
+		_, edges, _ := strings.Cut(s.Mermaid(), `    s5["list/b/d: completed"]`+"\n")
+		want := `    s0 --> s1
+    s2 --> s1
+    s4 --> s1
+    s0 --> s2
+    s0 --> s3
+    s3 --> s4
+    s5 --> s4
+    s3 --> s5
+`
+		if edges != want {
+			t.Errorf("%s", s.Mermaid())
+		}
+		if got := strings.Count(s.DOT(), " -> "); got != 8 {
+			t.Errorf("%d edges in\n%s", got, s.DOT())
+		}
+	})
+}
+
 // W005: the largest workflow that is allowed.
 func TestLargest(t *testing.T) {
 	inBubble(t, func(b *rig) {

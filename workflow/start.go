@@ -165,6 +165,8 @@ type shapedNode struct {
 	Adds     bool          `json:"x,omitempty"` // an Adder
 	After    []int         `json:"a,omitempty"`
 	When     ojs.Condition `json:"w,omitempty"` // "": AllSucceeded
+
+	addedBy int // of a node that is read from the record of Add: the Adder, from 1
 }
 
 func (w *Workflow) shape(b *builder) shape {

@@ -53,8 +53,18 @@ type StepStatus struct {
 	Callback string   // on_complete, on_success or on_failure of a Batch; "": it is none
 	Undoes   string   // of a compensation of a Saga: the step that it undoes; "": it is none
 	After    []string // the names of the steps that it waits for
+	AddedBy  string   // the name of the Adder that has added it; "": it is of the definition
 	// Job is the step's job, nil if it has been deleted.
 	Job *ojs.JobInfo
+}
+
+// Follows returns the names of the steps that are before the step in a picture: those
+// that it waits for, or, if an Adder has added it and it waits for none, the Adder.
+func (s *StepStatus) Follows() []string {
+	if len(s.After) == 0 && s.AddedBy != "" {
+		return []string{s.AddedBy}
+	}
+	return s.After
 }
 
 // State is the state of the step's job, "" if that has been deleted. A step that waits
@@ -148,6 +158,9 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 			Callback: n.Callback, After: r.names(n.After), Job: job}
 		if n.Undoes > 0 {
 			step.Undoes = r.shape.Nodes[n.Undoes-1].Name
+		}
+		if n.addedBy > 0 {
+			step.AddedBy = r.shape.Nodes[n.addedBy-1].Name
 		}
 		s.Steps = append(s.Steps, step)
 		if job == nil {
