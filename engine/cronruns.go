@@ -252,8 +252,8 @@ func (c *core) lookAtRuns(ctx context.Context, e *storage.Cron) (open []storage.
 	return open, nil
 }
 
-// startCrons makes the entries due that are to run when an engine starts. It reports
-// false if the storage failed.
+// startCrons makes the entries due that are to run when an engine starts, and finds those
+// whose time zone is unknown here. It reports false if the storage failed.
 func (k *maintenance) startCrons(store storage.CronStore) bool {
 	c := k.r.c
 	now := c.now()
@@ -261,7 +261,16 @@ func (k *maintenance) startCrons(store storage.CronStore) bool {
 		comes := e.NextRun.After(now) || Missed(e.Missed) == MissedSkip && now.Sub(e.NextRun) >= lateRun
 		return e.RunOnStart && !e.NextRun.IsZero() && comes && now.Sub(e.LastRun) >= startApart
 	}
+	zones := make(map[string]error)
 	err := eachCron(k.r.base, store, func(e *storage.Cron) error {
+		unknown, seen := zones[e.TimeZone]
+		if !seen {
+			_, unknown = cronspec.Parse("@daily", e.TimeZone)
+			zones[e.TimeZone] = unknown
+		}
+		if unknown != nil && !e.NextRun.IsZero() {
+			k.cannotRead(e, unknown)
+		}
 		if !wanted(e) {
 			return nil
 		}

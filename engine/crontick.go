@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -30,8 +32,6 @@ func (k *maintenance) tick() (next time.Time) {
 			next = now.Add(storageBackoff(1))
 		}
 	}
-	told := k.unreadable
-	k.unreadable = nil
 	var after *storage.Cron
 	for {
 		due, rest, err := store.DueCrons(k.r.base, now, after, cronBatch)
@@ -43,7 +43,7 @@ func (k *maintenance) tick() (next time.Time) {
 		for i := range due {
 			last := due[i]
 			after = &last
-			next = earliest(next, k.fireDue(store, &due[i], now, told))
+			next = earliest(next, k.fireDue(store, &due[i], now))
 		}
 		if rest.IsZero() || rest.After(now) {
 			return earliest(next, rest)
@@ -55,13 +55,11 @@ func (k *maintenance) tick() (next time.Time) {
 }
 
 // fireDue fires a recurring job that is due, and says when it wants to be looked at next.
-func (k *maintenance) fireDue(
-	store storage.CronStore, e *storage.Cron, now time.Time, told map[string]uint64,
-) time.Time {
+func (k *maintenance) fireDue(store storage.CronStore, e *storage.Cron, now time.Time) time.Time {
 	c := k.r.c
 	s, err := cronspec.Parse(e.Schedule, e.TimeZone)
 	if err != nil {
-		k.cannotRead(e, told, err)
+		k.cannotRead(e, err)
 		return now.Add(unreadableWait)
 	}
 	ctx, end := c.traceCron(k.r.base, e)
@@ -79,15 +77,49 @@ func (k *maintenance) fireDue(
 // time zone, which can be mended while the engine runs.
 const unreadableWait = time.Minute
 
-// cannotRead logs why, unless the look before has told.
-func (k *maintenance) cannotRead(e *storage.Cron, told map[string]uint64, err error) {
-	if told[e.Name] != e.Version {
-		k.r.c.log.Error("recurring job cannot run", "cron_name", e.Name, "error", err)
-	}
+// cannotRead notes that an entry cannot run here, and logs why, once for each version.
+func (k *maintenance) cannotRead(e *storage.Cron, err error) {
+	c := k.r.c
+	c.mu.Lock()
+	told := k.unreadable[e.Name] == e.Version
 	if k.unreadable == nil {
 		k.unreadable = make(map[string]uint64)
 	}
 	k.unreadable[e.Name] = e.Version
+	c.mu.Unlock()
+	if !told {
+		c.log.Error("recurring job cannot run", "cron_name", e.Name, "error", err)
+	}
+}
+
+// cronProblem returns the problem that recurring entries cannot run here; false: there is
+// none. It looks again at those that could not when they were due, or when Run began.
+func (c *core) cronProblem(ctx context.Context) (p Problem, ok bool) {
+	store, can := storage.As[storage.CronStore](c.store)
+	var names []string
+	c.mu.Lock()
+	if c.run != nil {
+		names = slices.Sorted(maps.Keys(c.run.maintenance.unreadable))
+	}
+	c.mu.Unlock()
+	if !can || len(names) == 0 {
+		return p, false
+	}
+	var why []string
+	for names := range slices.Chunk(names, storage.MaxCrons) {
+		entries, err := store.Crons(ctx, storage.CronQuery{Names: names})
+		if err != nil {
+			return p, false // Health has noticed
+		}
+		for i := range entries {
+			e := &entries[i]
+			if _, err := cronspec.Parse(e.Schedule, e.TimeZone); err != nil && !e.NextRun.IsZero() {
+				why = append(why, e.Name+": "+err.Error())
+			}
+		}
+	}
+	return Problem{Code: ProblemCron, N: len(why), Text: "recurring entries cannot run here: " +
+		strings.Join(why[:min(len(why), maxNamed)], "; ")}, len(why) > 0
 }
 
 // fire makes the job of an entry that is due, or skips the run, and moves the entry on.

@@ -24,14 +24,16 @@ type maintenance struct {
 	warnedYoung  bool             // of jobs that are pruned by number too soon
 	promoted     []storage.Record // memory for the next look at the deadlines
 	cronsStarted bool             // the recurring jobs that run on start are due
-	// recurring jobs that cannot run, and the versions of which the log has told
-	unreadable map[string]uint64
 
 	// Guarded by core.mu.
 	wanted   looks
 	renewals []*attempt
 	overrun  []*attempt
-	unlooked looks      // that have failed since the storage answered last
+	unlooked looks // that have failed since the storage answered last
+
+	// recurring jobs that could not run, with the versions of which the log has told
+	unreadable map[string]uint64
+
 	stuck    []*attempt // to be reported
 	working  bool
 	failures int       // looks at the deadlines that failed in a row

@@ -13,6 +13,9 @@ import (
 // reach: limits above its own concurrency, and handlers of types whose jobs go to queues
 // that it does not serve.
 func (c *core) warnUnreached() {
+	if len(c.registry.handled()) == 0 {
+		c.log.Warn("the engine runs without a handler: it starts no job until one is registered")
+	}
 	queues := c.queues.Load()
 	for _, name := range queues.names {
 		c.warnConcurrency(name, queues.config[name].Concurrency)

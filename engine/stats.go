@@ -90,7 +90,7 @@ type Health struct {
 type Problem struct {
 	Code ProblemCode
 	Text string // for a person
-	N    int    // of ProblemQuarantine, records; of ProblemStuck, handlers
+	N    int    // of ProblemQuarantine, records; of ProblemStuck, handlers; of ProblemCron, entries
 	Err  error  // of ProblemStorage, ProblemClaims, ProblemChecks and ProblemNotifications
 }
 
@@ -118,6 +118,7 @@ const (
 	ProblemChecks     ProblemCode = "checks"      // checks for due jobs fail
 	ProblemStuck      ProblemCode = "stuck"       // handlers go on although their contexts have ended
 	ProblemStopping   ProblemCode = "stopping"    // Run is about to return
+	ProblemCron       ProblemCode = "cron"        // recurring entries cannot run here
 
 	// ProblemNotifications: notices of other processes do not arrive. Their jobs start
 	// when the engine next looks at the storage.
@@ -158,6 +159,9 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 		}
 	}
 	h.Queues, h.Workers = len(queues), len(c.workers.list(c.now()))
+	if p, ok := c.cronProblem(ctx); ok {
+		is(Degraded, p)
+	}
 	if h.Quarantined > 0 {
 		text := fmt.Sprintf("stored records that do not decode are in quarantine: %d", h.Quarantined)
 		is(Degraded, Problem{Code: ProblemQuarantine, Text: text, N: h.Quarantined})

@@ -3,8 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/bridge"
@@ -144,7 +147,51 @@ func (c *core) wait(ctx context.Context, id string, stored bool) (*ojs.JobInfo, 
 		select {
 		case <-w.look:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, c.notEnded(ctx, job)
 		}
 	}
+}
+
+// explainTime bounds how long a Wait whose context has ended looks for the reason why its
+// job has not.
+const explainTime = time.Second
+
+// notEnded is the error of a Wait whose context has ended: the context's, with the words
+// of Jobs.Explain about the job.
+func (c *core) notEnded(ctx context.Context, job *ojs.JobInfo) error {
+	look, cancel := c.clock.WithTimeout(context.WithoutCancel(ctx), explainTime)
+	defer cancel()
+	what, id := "the job", job.ID
+	if job.Type == workflow.Type {
+		what, id = c.openStep(look, job.ID)
+	}
+	e, err := (&Jobs{c}).Explain(look, id)
+	if err != nil {
+		return ctx.Err()
+	}
+	why := make([]string, len(e.Reasons))
+	for i, r := range e.Reasons {
+		why[i] = r.Text
+	}
+	if len(why) == 0 {
+		why = []string{"no slot has asked for it yet"}
+	}
+	return fmt.Errorf("ojs: job %s has not ended: %w: %s is %s: %s", job.ID, ctx.Err(), what, e.State,
+		strings.Join(why, "; "))
+}
+
+// openStep returns a step of a workflow that waits for no other one, with a name for
+// people, and the record of the workflow if there is none.
+func (c *core) openStep(ctx context.Context, id string) (what, job string) {
+	s, err := workflow.Read(ctx, c.lookupStep, id)
+	if err != nil {
+		return "the workflow", id
+	}
+	for i := range s.Steps {
+		j := s.Steps[i].Job
+		if j != nil && !j.State.Terminal() && (j.Dependencies == nil || j.Dependencies.Unfinished == 0) {
+			return fmt.Sprintf("step %q", s.Steps[i].Name), j.ID
+		}
+	}
+	return "the workflow", id
 }
