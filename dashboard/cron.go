@@ -1,6 +1,8 @@
 package dashboard
 
 import (
+	"errors"
+
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 )
@@ -27,6 +29,7 @@ func (h *Handler) crons(p *page) error {
 type cronData struct {
 	engine.CronEntry
 	Next    []engine.CronTime
+	Broken  string // why the entry cannot run in this process; "": it can
 	Latest  []engine.CronRun
 	Actions []Verb
 	Change  bool // the request may change it
@@ -41,7 +44,10 @@ func (h *Handler) cron(p *page) error {
 		return err
 	}
 	data := &cronData{CronEntry: entry, Done: done(p.r.FormValue("did"))}
-	if data.Next, err = h.eng.Cron().Next(ctx, name, 5); err != nil {
+	data.Next, err = h.eng.Cron().Next(ctx, name, 5)
+	if errors.Is(err, ojs.ErrInvalid) {
+		data.Broken = err.Error()
+	} else if err != nil {
 		return err
 	}
 	if data.Latest, err = h.eng.Cron().Runs(ctx, name); err != nil {

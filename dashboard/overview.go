@@ -180,6 +180,7 @@ var problemTexts = map[engine.ProblemCode]string{
 	engine.ProblemChecks:     "Checks for due jobs fail.",
 	engine.ProblemStuck:      "Handlers go on although their contexts have ended.",
 	engine.ProblemStopping:   "The engine is stopping.",
+	engine.ProblemCron:       "Recurring entries cannot run in this process.",
 
 	engine.ProblemNotifications: "Notices of other processes do not arrive.",
 }
