@@ -34,7 +34,10 @@ func TestWaitSaysWhyAJobHasNotEnded(t *testing.T) {
 			return b.enqueue("x").ID
 		}, []string{"queue default is paused"}},
 		"running": {func(b *rig) string {
-			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { time.Sleep(time.Hour); return nil })
+			b.handle("x", func(context.Context, *ojs.Job[any]) error {
+				time.Sleep(time.Hour)
+				return nil
+			})
 			b.run()
 			return b.enqueue("x").ID
 		}, []string{"attempt 1 runs in "}},
@@ -108,6 +111,7 @@ func TestNoHandlerIsLogged(t *testing.T) {
 	for name, runs := range map[string]bool{"runs": true, "enqueues": false} {
 		t.Run(name, func(t *testing.T) {
 			var out lockedBuffer
+			warnings := &slog.HandlerOptions{Level: slog.LevelWarn}
 			inBubble(t, func(b *rig) {
 				if runs {
 					b.run()
@@ -120,7 +124,8 @@ func TestNoHandlerIsLogged(t *testing.T) {
 				if runs {
 					want = 1
 				}
-				for _, line := range []string{"the engine runs without a handler", "job type enqueued without a handler"} {
+				for _, line := range []string{"the engine runs without a handler",
+					"job type enqueued without a handler"} {
 					if n := strings.Count(got, line); n != want {
 						t.Errorf("%d lines of %q in\n%s", n, line, got)
 					}
@@ -128,7 +133,7 @@ func TestNoHandlerIsLogged(t *testing.T) {
 				if n := strings.Count(got, "\n"); n != 2*want {
 					t.Errorf("%d lines:\n%s", n, got)
 				}
-			}, engine.WithLogger(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelWarn}))))
+			}, engine.WithLogger(slog.New(slog.NewTextHandler(&out, warnings))))
 		})
 	}
 }

@@ -75,25 +75,19 @@ func (c *core) workflowEvents(rec *storage.Record, now time.Time, events []ojs.E
 			}
 		case ev.Type == ojs.EventCompleted:
 			add(ojs.Event{Type: ojs.EventWorkflowStepCompleted, Duration: ev.Duration})
-			if sideBySide(of) {
+			if workflow.IsMember(&rec.JobInfo) {
 				add(ojs.Event{Type: ojs.EventWorkflowJobCompleted, Duration: ev.Duration})
 			}
 		case ev.Type == ojs.EventDiscarded,
 			ev.Type == ojs.EventCancelled && ev.Reason != byWorkflow &&
 				(rec.Error == nil || rec.Error.Type != ojs.ErrorTypeDependency):
 			add(ojs.Event{Type: ojs.EventWorkflowStepFailed, Failure: ev.Failure})
-			if sideBySide(of) {
+			if workflow.IsMember(&rec.JobInfo) {
 				add(ojs.Event{Type: ojs.EventWorkflowJobFailed, Failure: ev.Failure})
 			}
 		}
 	}
 	return all
-}
-
-// sideBySide reports whether the outermost part of a workflow is a group or a batch, of
-// which the step is no callback.
-func sideBySide(of *ojs.WorkflowEvent) bool {
-	return (of.Shape == "group" || of.Shape == "batch") && of.Callback == ""
 }
 
 // recordEvent returns the event of a workflow that follows from one of its record.

@@ -73,7 +73,8 @@ func Add(ctx context.Context, part Part, opts ...ojs.Option) (added bool, err er
 			Reason: fmt.Sprintf("%.50q is no workflow.Adder", name)}
 	}
 	base := additionID(header.ID)
-	w := &Workflow{name: name, root: part, opts: opts, prefix: name + "/", adder: header.ID}
+	w := &Workflow{name: name, root: part, opts: opts, prefix: name + "/",
+		adder: header.ID, member: header.Meta[metaMember] != nil}
 	b, err := w.builder()
 	if err != nil {
 		return false, err

@@ -3,6 +3,7 @@ package workflow
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -31,6 +32,8 @@ type node struct {
 	callback string // of a batch: on_complete, on_success, on_failure
 	undoes   int    // of a compensation: the step that it undoes, counted from 1
 	adds     bool   // an Adder
+	member   bool   // of a group or batch, and no callback
+	priority *int   // that it has from the first step of its chain; nil: it has its own
 	job      ojs.Draft
 	after    []int
 	when     ojs.Condition
@@ -45,6 +48,10 @@ type builder struct {
 	prefix string      // of the names of steps
 	sagas  []sagaNodes // in the order of their begins
 	saga   *saga       // the innermost that compensates; nil: none
+	opts   []ojs.Option
+	member bool // within a group or batch
+	begins bool // the innermost chain has no step yet
+	first  *int // the priority of the first step of the innermost chain, for its later steps; nil: none
 	steps  int
 	depth  int
 	at     string
@@ -61,7 +68,7 @@ func (w *Workflow) build() ([]node, error) {
 }
 
 func (w *Workflow) builder() (*builder, error) {
-	b := &builder{prefix: w.prefix, names: make(map[string]bool), at: "$"}
+	b := &builder{prefix: w.prefix, names: make(map[string]bool), at: "$", opts: w.opts, member: w.member}
 	last := b.part(w.root, "", nil)
 	if len(b.faults) > 0 {
 		return nil, &InvalidError{b.faults}
@@ -118,11 +125,60 @@ func (b *builder) step(n node) int {
 		b.fault("has no valid job: %v", err)
 	}
 	n.at, n.after = b.at, distinct(n.after)
+	n.member = b.member && n.callback == ""
+	if b.first != nil && b.priority(&n) == nil {
+		n.priority = b.first
+	}
 	b.nodes = append(b.nodes, n)
 	return len(b.nodes) - 1
 }
 
 const maxName = 128
+
+// priority returns the priority that a step has, nil if no option says one.
+func (b *builder) priority(n *node) *int {
+	if n.priority != nil {
+		return n.priority
+	}
+	const none = math.MinInt
+	o := ojs.Options{Priority: none}
+	for _, opts := range [][]ojs.Option{n.job.Defaults(), b.opts, n.job.Options()} {
+		o.Apply(opts...)
+	}
+	if o.Priority == none {
+		return nil
+	}
+	return &o.Priority
+}
+
+// line adds parts one after the other. Steps of the later parts that have no priority get
+// that of the first step.
+func (b *builder) line(parts []Part, before []int) []int {
+	defer b.inherits()()
+	for i, p := range parts {
+		start := len(b.nodes)
+		before = b.part(p, fmt.Sprintf(".steps[%d]", i), before)
+		b.begun(start)
+	}
+	return before
+}
+
+// inherits begins a chain, of which the steps that come after a call of begun get the
+// priority of the first one. The chain ends when end is called.
+func (b *builder) inherits() (end func()) {
+	outer, begins := b.first, b.begins
+	b.begins = true
+	return func() { b.first, b.begins = outer, begins }
+}
+
+// begun follows a part of a chain, whose nodes are those from start on.
+func (b *builder) begun(start int) {
+	for i := start; b.begins && i < len(b.nodes); i++ {
+		if n := &b.nodes[i]; !n.join() {
+			b.first, b.begins = b.priority(n), false
+		}
+	}
+}
 
 // join adds a join.
 func (b *builder) join(when ojs.Condition, after ...int) int {
@@ -161,16 +217,14 @@ func (s step) add(b *builder, before []int) []int {
 }
 
 func (c chain) add(b *builder, before []int) []int {
-	for i, p := range c {
-		before = b.part(p, fmt.Sprintf(".steps[%d]", i), before)
-	}
-	return before
+	return b.line(c, before)
 }
 
 func (g group) add(b *builder, before []int) (last []int) {
 	if len(g) == 0 {
 		return before
 	}
+	defer b.beside()()
 	if len(g) > 1 {
 		before = b.one(before)
 	}
@@ -180,10 +234,18 @@ func (g group) add(b *builder, before []int) (last []int) {
 	return last
 }
 
+// beside makes the steps to come members of a group or batch until end is called.
+func (b *builder) beside() (end func()) {
+	outer := b.member
+	b.member = true
+	return func() { b.member = outer }
+}
+
 func (bt batch) add(b *builder, before []int) []int {
 	before = b.one(before)
-	first := len(b.nodes)
+	first, end := len(b.nodes), b.beside()
 	parts := b.part(bt.parts, "", before)
+	end()
 	if len(b.faults) > 0 {
 		return nil
 	}

@@ -70,6 +70,9 @@ func IsCallback(job *ojs.JobInfo) bool {
 	return job.Meta[metaCallback] != nil && job.Meta[MetaWorkflow] != nil
 }
 
+// IsMember reports whether a job is a step within a group or batch, and no callback.
+func IsMember(job *ojs.JobInfo) bool { return job.Meta[metaMember] != nil }
+
 // Compensates reports whether a job is the join whose completion says that the
 // compensations of a workflow begin: a Saga's that is its outermost part.
 func Compensates(job *ojs.JobInfo) bool { return job.Meta[metaSaga] != nil }

@@ -72,6 +72,23 @@ func TestEvents(t *testing.T) {
 			workflow.Node{Name: "b", Job: ojs.NewDraft("x", nil), After: []string{"a"}},
 			workflow.Node{Name: "c", Job: ojs.NewDraft("x", nil), After: []string{"b"}, When: ojs.AnyFailed}),
 			"b", "created, started a, step_completed a, step_failed b, step_completed c, failed b"},
+		{"group in a chain", workflow.Chain(step("a"), workflow.Group(step("b"), step("c")), step("d")), "c",
+			"created, started a, step_completed a, step_completed b, job_completed b, " +
+				"step_failed c, job_failed c, failed c"},
+		{"batch in a chain", workflow.Chain(workflow.Batch(workflow.Chain(step("a"), step("b")),
+			workflow.OnComplete(ojs.NewDraft("x", nil))), step("c")), "b",
+			"created, started a, step_completed a, job_completed a, step_failed b, job_failed b, " +
+				"callback_fired on_complete, step_completed on_complete, step_completed c, completed"},
+		{"batch in a group", workflow.Group(workflow.Batch(step("a"),
+			workflow.OnComplete(ojs.NewDraft("x", nil)))), "",
+			"created, started a, step_completed a, job_completed a, callback_fired on_complete, " +
+				"step_completed on_complete, completed"},
+		{"group in a saga", workflow.Saga(workflow.Compensate, workflow.Group(undoable("a")), step("b")), "b",
+			"created, started a, step_completed a, job_completed a, step_failed b, compensating, " +
+				"step_completed undo-a, compensated b"},
+		{"chain in a group", workflow.Group(workflow.Chain(step("a"), step("b"))), "",
+			"created, started a, step_completed a, job_completed a, step_completed b, job_completed b, " +
+				"completed"},
 		{"saga", workflow.Saga(workflow.Compensate, undoable("a"), step("b")), "b",
 			"created, started a, step_completed a, step_failed b, compensating, step_completed undo-a, " +
 				"compensated b"},
@@ -232,18 +249,27 @@ func TestEventData(t *testing.T) {
 func TestEventPlaces(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.handle("x", func(ctx context.Context, step string) error {
-			if step != "add" {
+			x := ojs.NewDraft("x", nil)
+			var part workflow.Part
+			switch step {
+			case "add":
+				part = workflow.Chain(workflow.Step("a", x), workflow.Step("b", x))
+			case "group":
+				part = workflow.Chain(workflow.Group(workflow.Step("c", x), workflow.Step("d", x)),
+					workflow.Step("e", x))
+			default:
 				return nil
 			}
-			_, err := workflow.Add(ctx, workflow.Chain(workflow.Step("a", ojs.NewDraft("x", nil)),
-				workflow.Step("b", ojs.NewDraft("x", nil))))
+			_, err := workflow.Add(ctx, part)
 			return err
 		})
 		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventWorkflowJobCompleted}})
 		defer sub.Close()
 		b.start(workflow.New("", workflow.Group(step("one"), step("two"), adder("add"))))
 		b.run(time.Minute)
-		want := []string{"one 0", "two 1", "add 2", "add/a 0", "add/b 1"}
+		b.start(workflow.New("", workflow.Chain(step("three"), adder("group"), step("four"))))
+		b.run(time.Minute)
+		want := []string{"one 0", "two 1", "add 2", "add/a 0", "add/b 1", "group/c 0", "group/d 1"}
 		var got []string
 		for _, ev := range heard(sub) {
 			data := ev.Data()

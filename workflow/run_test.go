@@ -269,6 +269,38 @@ func TestRun(t *testing.T) {
 			}
 		})
 	})
+	t.Run("W012 a later step without a priority has that of the first", func(t *testing.T) {
+		p := func(name string, n int) workflow.Part { return step(name, ojs.WithPriority(n)) }
+		typed := ojs.Define[any]("typed", ojs.WithPriority(4))
+		none := workflow.Group()
+		for want, w := range map[string]*workflow.Workflow{
+			"a7 b7 c2 d7": workflow.New("", workflow.Chain(p("a", 7), step("b"), p("c", 2), step("d"))),
+			"a0 b5 c0":    workflow.New("", workflow.Chain(step("a"), p("b", 5), step("c"))),
+			"a7 b4 c0": workflow.New("", workflow.Chain(p("a", 7), workflow.Step("b", typed.New(nil)),
+				p("c", 0))),
+			"a4 b4": workflow.New("", workflow.Chain(workflow.Step("a", typed.New(nil)), step("b"))),
+			"a7 b3": workflow.New("", workflow.Chain(p("a", 7), step("b")), ojs.WithPriority(3)),
+			"a7 b0 c7 d7": workflow.New("", workflow.Chain(none, workflow.Group(p("a", 7), step("b")),
+				workflow.Group(step("c"), step("d")))),
+			"a7 b2 c2 d7": workflow.New("", workflow.Chain(p("a", 7), workflow.Chain(p("b", 2), step("c")),
+				step("d"))),
+			"a7 b7 c7 d7": workflow.New("", workflow.Chain(p("a", 7), workflow.Chain(step("b"), step("c")),
+				workflow.Graph(workflow.Node{Name: "d", Job: ojs.NewDraft("x", nil)}))),
+			"a7 b7":   workflow.New("", workflow.Saga(workflow.Compensate, p("a", 7), step("b"))),
+			"a-3 b-3": workflow.New("", workflow.Saga(workflow.Skip, p("a", -3), step("b"))),
+			"a7 b0":   workflow.New("", workflow.Group(p("a", 7), step("b"))),
+		} {
+			inBubble(t, func(b *rig) {
+				var got []string
+				for _, s := range b.status(b.start(w)).Steps {
+					got = append(got, fmt.Sprint(s.Name, s.Job.Priority))
+				}
+				if strings.Join(got, " ") != want {
+					t.Errorf("%v, want %s", got, want)
+				}
+			})
+		}
+	})
 	t.Run("W002 W012 options of the workflow hold under those of its steps", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			id := b.start(workflow.New("", workflow.Chain(step("a"), step("b", ojs.WithPriority(7))),
@@ -786,9 +818,9 @@ func TestPictureOfAddedSteps(t *testing.T) {
 		b.run(time.Minute)
 		s := b.want(id, workflow.StateCompleted, "list:completed report:completed list/a:completed "+
 			"list/b:completed list/c:completed list/b/d:completed")
-		for _, by := range []struct{ step, adder string }{{"list", ""}, {"list/a", "list"}, {"list/b/d", "list/b"}} {
-			if got := s.Step(by.step).AddedBy; got != by.adder {
-				t.Errorf("%s is added by %q", by.step, got)
+		for step, adder := range map[string]string{"list": "", "list/a": "list", "list/b/d": "list/b"} {
+			if got := s.Step(step).AddedBy; got != adder {
+				t.Errorf("%s is added by %q", step, got)
 			}
 		}
 		_, edges, _ := strings.Cut(s.Mermaid(), `    s5["list/b/d: completed"]`+"\n")

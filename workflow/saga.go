@@ -101,9 +101,7 @@ func (s *saga) add(b *builder, before []int) []int {
 	b.sagas = append(b.sagas, sagaNodes{})
 	before = b.one(before)
 	first, last := len(b.nodes), before
-	for i, p := range s.parts {
-		last = b.part(p, fmt.Sprintf(".steps[%d]", i), last)
-	}
+	last = b.line(s.parts, last)
 	if len(b.faults) > 0 {
 		return nil
 	}
@@ -146,9 +144,11 @@ func (u *undoing) add(b *builder, failed, before int) int {
 func (s *saga) skip(b *builder, before []int) []int {
 	before = b.one(before)
 	next := before
+	defer b.inherits()()
 	for i, p := range s.parts {
 		first := len(b.nodes)
 		b.part(p, fmt.Sprintf(".steps[%d]", i), next)
+		b.begun(first)
 		var jobs []int
 		for k := first; k < len(b.nodes); k++ {
 			if !b.nodes[k].join() {

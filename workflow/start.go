@@ -27,6 +27,7 @@ const (
 	metaShape    = "workflow_type"     // the shape of its outermost part
 	metaAddition = "workflow_part"     // the id of the record of Add, of jobs that Add has added
 	metaCallback = "workflow_callback" // of a callback: which one it is
+	metaMember   = "workflow_member"   // of a step of a group or batch
 	metaIndex    = "step_index"        // of a step: its place among all, from 0
 	metaSteps    = "workflow_steps"    // of a step that waits for none: how many steps there are
 	metaAfter    = "steps_remaining"   // of a step of a line: how many follow
@@ -115,10 +116,17 @@ func (w *Workflow) drafts(b *builder, base uuid.UUID, recordType string, meta ..
 			if len(n.after) == 0 && recordType == Type {
 				opts = append(opts, ojs.WithMeta(metaSteps, b.steps))
 			}
+			if n.member {
+				opts = append(opts, ojs.WithMeta(metaMember, true))
+			}
 			if n.callback != "" {
 				opts = append(opts, ojs.WithMeta(metaCallback, n.callback))
 			}
-			drafts = append(drafts, n.job.Under(common...).With(opts...))
+			job := n.job.Under(common...)
+			if n.priority != nil {
+				job = job.Under(ojs.WithPriority(*n.priority))
+			}
+			drafts = append(drafts, job.With(opts...))
 		default:
 			if shape.Root && recordType == Type && i == shape.Sagas[0].Failed {
 				opts = append(opts, ojs.WithMeta(metaSaga, string(StateCompensating)))

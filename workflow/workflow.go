@@ -20,6 +20,7 @@ type Workflow struct {
 	opts   []ojs.Option
 	prefix string // of the names of steps
 	adder  string // of what Add adds: the job of the step that adds it
+	member bool   // of what Add adds: that step is a member of a group or batch
 }
 
 // New makes a workflow. Its name is for people, and may be empty. The options hold for
@@ -48,8 +49,8 @@ type step struct {
 }
 
 // Chain runs parts one after the other. A part that fails ends the chain: the parts after
-// it are cancelled. A chain, group or graph without parts has succeeded as soon as it
-// begins.
+// it are cancelled. Later steps without a priority have that of the first step. A chain,
+// group or graph without parts has succeeded as soon as it begins.
 func Chain(parts ...Part) Part { return chain(parts) }
 
 type chain []Part
