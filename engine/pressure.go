@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -168,7 +169,9 @@ func (c *core) waitForRoom(ctx context.Context, p *place) error {
 	case <-p.ready:
 	case <-t.C:
 	case <-ctx.Done():
-		return ctx.Err()
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("ojs: %w: queue %q is full, and the enqueue waited for room", err, p.queue)
 	}
 	return nil
 }

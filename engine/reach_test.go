@@ -35,7 +35,7 @@ func TestWarnsOfWhatItCannotReach(t *testing.T) {
 		{"a queue's concurrency above the engine's",
 			[]engine.Option{engine.WithConcurrency(2),
 				engine.WithQueue("default", engine.QueueConfig{Concurrency: 3})},
-			func(b *rig) { b.run() },
+			func(b *rig) { b.Handle("x", do); b.run() },
 			[]string{`concurrency of a queue is above the engine's, which holds for its attempts" queue=default queue_concurrency=3 concurrency=2`}},
 		{"a handler's concurrency above the engine's", []engine.Option{
 			engine.WithConcurrency(2),

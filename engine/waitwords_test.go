@@ -190,3 +190,17 @@ func TestHealthOfAnEntryThatCannotRun(t *testing.T) {
 		}
 	})
 }
+
+// An enqueue that waits for room when its context ends says for which queue.
+func TestWaitForRoomSaysWhichQueue(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.enqueue("x")
+		ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+		defer cancel()
+		_, err := b.Enqueue(ctx, "x", nil)
+		if !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), `queue "default" is full`) {
+			t.Errorf("%v", err)
+		}
+	}, engine.WithQueue("default", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
+}
