@@ -90,7 +90,8 @@ func TestOutageEndsEveryWait(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		other, err := engine.New[any](s.inner, quiet)
 		must(t, err)
-		must(t, other.Queues().PauseType(ctx, "other", ""))
+		_, err = other.Queues().PauseType(ctx, "other", "")
+		must(t, err)
 
 		time.Sleep(time.Until(s.till) + 2*time.Second)
 		synctest.Wait()

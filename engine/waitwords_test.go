@@ -30,7 +30,8 @@ func TestWaitSaysWhyAJobHasNotEnded(t *testing.T) {
 		"paused": {func(b *rig) string {
 			b.handle("x", ok)
 			b.run()
-			must(b.t, b.Queues().Pause(b.ctx, "default"))
+			_, err := b.Queues().Pause(b.ctx, "default")
+			must(b.t, err)
 			return b.enqueue("x").ID
 		}, []string{"queue default is paused"}},
 		"running": {func(b *rig) string {
