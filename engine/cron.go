@@ -95,9 +95,11 @@ const (
 	OverlapAllow          Overlap = "allow"           // they run side by side
 	OverlapCancelPrevious Overlap = "cancel_previous" // the job before is cancelled
 
-	// OverlapEnqueue has the job wait until those of the last 10 runs have ended, in any
-	// engine; more than two waiting log a warning. The job depends on them
-	// (ojs.WithDependsOn), so that it is pending meanwhile.
+	// OverlapEnqueue has the job wait until those of earlier runs have ended, in any
+	// engine; more than two waiting log a warning. The job has an ordering key of the
+	// entry (ojs.WithOrderingKey), unless it has one of its own, and depends on the jobs
+	// of the last 10 runs that have not ended (ojs.WithDependsOn). It is pending
+	// meanwhile.
 	//
 	// If the storage knows no dependencies, or the job is pending or has dependencies of
 	// its own, there is a rate limit of one at once instead, under the key of the job's
@@ -463,7 +465,13 @@ func (c *core) chains(e *storage.Cron) bool {
 func (c *core) runOptions(e *storage.Cron, due time.Time) []ojs.Option {
 	opts := append(slices.Clone(cronDraft(e).Options()),
 		ojs.WithMeta("cron_name", e.Name), ojs.WithMeta("cron_triggered_at", due.Format(time.RFC3339Nano)))
-	if Overlap(e.Overlap) == OverlapEnqueue && !c.chains(e) {
+	switch {
+	case Overlap(e.Overlap) != OverlapEnqueue:
+	case c.chains(e):
+		if c.store.Capabilities().Ordering && e.Options.OrderingKey == "" {
+			opts = append(opts, ojs.WithOrderingKey(ojs.RateLimitKey("cron", e.Name)))
+		}
+	default:
 		opts = append(opts, func(o *ojs.Options) {
 			if o.RateLimit == nil {
 				o.RateLimit = &ojs.RateLimit{Key: ojs.RateLimitKey("cron", e.Name)}

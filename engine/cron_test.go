@@ -251,6 +251,22 @@ func TestCron(t *testing.T) {
 			engine.WithLogger(
 				slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))))
 	})
+	t.Run("P1.1 more than two waiting are warned of, among many jobs of their type", func(t *testing.T) {
+		var logged lockedBuffer
+		inBubble(t, func(b *rig) {
+			for range 1100 { // more than a page of a listing
+				must1(b.Enqueue(b.ctx, "x", nil))
+			}
+			b.run()
+			b.cron(engine.CronEntry{Name: "e", Schedule: "* * * * *", Job: job, Overlap: engine.OverlapEnqueue})
+			b.advance(4 * time.Minute)
+			if !strings.Contains(logged.String(), "pile up") {
+				t.Errorf("no warning: %s", logged.String())
+			}
+		},
+			engine.WithLogger(
+				slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))))
+	})
 	t.Run("P1.1 one catch-up after missed runs, and the schedule goes on", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)

@@ -159,11 +159,13 @@ func (c *core) runCron(ctx context.Context, store storage.CronStore, e *storage.
 	if err != nil {
 		return ojs.Ticket{}, err
 	}
+	previous, err := c.previousRun(ctx, e)
+	if err != nil {
+		return ojs.Ticket{}, err
+	}
 	var skipped error
-	previous := slices.IndexFunc(open, func(j storage.Record) bool { return j.ID == e.LastJobID })
-	if previous >= 0 && Overlap(e.Overlap) == OverlapSkip {
-		dup := &ojs.DuplicateError{ID: e.LastJobID, State: open[previous].State}
-		skipped = &skippedRun{"overlap_skip", dup}
+	if previous != nil {
+		skipped = &skippedRun{"overlap_skip", previous}
 		if run.Manual {
 			return ojs.Ticket{}, skipped
 		}
@@ -189,7 +191,7 @@ func (c *core) runCron(ctx context.Context, store storage.CronStore, e *storage.
 	case OverlapCancelPrevious:
 		c.cancelPrevious(ctx, &was)
 	case OverlapEnqueue:
-		c.warnOfBacklog(ctx, e)
+		c.warnOfBacklog(e, open)
 	}
 	ticket, err := c.enqueueRun(ctx, e, run.Due, open)
 	if err == nil {
@@ -200,6 +202,22 @@ func (c *core) runCron(ctx context.Context, store storage.CronStore, e *storage.
 		c.takeBack(ctx, store, e, &was, skipReason(err))
 	}
 	return ojs.Ticket{}, skipped
+}
+
+// previousRun is the refusal of a run of an entry with OverlapSkip whose previous job has
+// not ended. It asks for the job itself, since the history forgets it after ten runs.
+func (c *core) previousRun(ctx context.Context, e *storage.Cron) (*ojs.DuplicateError, error) {
+	if e.LastJobID == "" || Overlap(e.Overlap) != OverlapSkip {
+		return nil, nil
+	}
+	rec, err := c.store.Get(ctx, e.LastJobID)
+	switch {
+	case errors.Is(err, ojs.ErrNotFound) || err == nil && rec.State.Terminal():
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return &ojs.DuplicateError{ID: rec.ID, State: rec.State}, nil
 }
 
 // skippedRun is the error of a run that has no job.

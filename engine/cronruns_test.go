@@ -417,6 +417,60 @@ func TestCronTemplate(t *testing.T) {
 	})
 }
 
+// A run of nearly 25 minutes skips the 24 that come due beside it, though Runs shows ten.
+func TestCronOverlapBeyondTheHistory(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		running, most := 0, 0
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+			running++
+			most = max(most, running)
+			defer func() { running-- }()
+			return handler.Sleep(ctx, 24*time.Minute+30*time.Second)
+		})
+		b.run()
+		b.cron(engine.CronEntry{Name: "e", Schedule: "* * * * *", Job: ojs.NewDraft("x", nil)})
+		b.advance(20*time.Minute + time.Second)
+		var dup *ojs.DuplicateError
+		first := b.entry("e").LastJobID
+		if _, err := b.Cron().Trigger(b.ctx, "e"); !errors.As(err, &dup) || dup.ID != first {
+			t.Errorf("a run by hand beside job %s: %v", first, err)
+		}
+		b.advance(100 * time.Minute)
+		want := []time.Duration{time.Minute, 26 * time.Minute, 51 * time.Minute, 76 * time.Minute,
+			101 * time.Minute}
+		if got := b.times(); !slices.Equal(got, want) || most != 1 {
+			t.Errorf("ran at %v, %d at once; want %v, one at once", got, most, want)
+		}
+	})
+}
+
+// The runs that wait are cancelled, more than Runs shows. The next one waits for the run
+// that is active all the same.
+func TestCronOverlapEnqueueBeyondTheHistory(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		running, most := 0, 0
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+			running++
+			most = max(most, running)
+			defer func() { running-- }()
+			return handler.Sleep(ctx, 25*time.Minute)
+		})
+		b.run()
+		b.cron(engine.CronEntry{Name: "e", Schedule: "* * * * *", Overlap: engine.OverlapEnqueue,
+			Job: ojs.NewDraft("x", nil)})
+		b.advance(15*time.Minute + time.Second)
+		for job, err := range b.Jobs().List(b.ctx, engine.Filter{States: []ojs.State{ojs.StatePending}}) {
+			must(t, err)
+			must(t, b.Cancel(b.ctx, job.ID))
+		}
+		b.advance(15 * time.Minute)
+		want := []time.Duration{time.Minute, 26 * time.Minute}
+		if got := b.times(); !slices.Equal(got, want) || most != 1 {
+			t.Errorf("ran at %v, %d at once; want %v, one at once", got, most, want)
+		}
+	})
+}
+
 // The run of one engine waits for that of another.
 func TestCronOverlapEnqueueAcrossEngines(t *testing.T) {
 	inBubble(t, func(b *rig) {

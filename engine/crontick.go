@@ -313,20 +313,14 @@ func (c *core) cronSkipped(e *storage.Cron, due time.Time, reason string) {
 	c.emit(ojs.Event{Type: ojs.EventCronSkipped, Subject: e.Name, Due: due, Reason: reason})
 }
 
-// maxBacklog is how many jobs of an entry may wait before it is warned of.
+// maxBacklog is how many jobs of the runs that an entry remembers may wait before a run
+// logs a warning.
 const maxBacklog = 2
 
-func (c *core) warnOfBacklog(ctx context.Context, e *storage.Cron) {
-	page, err := c.store.List(ctx, storage.Query{
-		Types: []string{e.Type}, Queues: []string{e.Options.Queue},
-		States: []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StateRetryable, ojs.StatePending},
-	})
-	if err != nil {
-		return // the enqueue will have the same trouble, and tell
-	}
+func (c *core) warnOfBacklog(e *storage.Cron, open []storage.Record) {
 	waiting := 0
-	for i := range page.Records {
-		if page.Records[i].Meta["cron_name"] == e.Name {
+	for i := range open {
+		if open[i].State != ojs.StateActive {
 			waiting++
 		}
 	}
