@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
 )
 
 // Every operation on many does to the jobs that it selects what the one on a job does,
@@ -102,6 +103,31 @@ func TestRunSaysWhatFailsAgain(t *testing.T) {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %q in\n%s", want, body)
 		}
+	}
+}
+
+// A page that has not looked at every job never says that there is none: the operation is
+// offered, and reaches the job.
+func TestPreviewBeyondItsLook(t *testing.T) {
+	s := newSite(t, WithAuthorizer(AllowAll))
+	for range 3 * engine.DefaultLook { // a page of a listing may look at more
+		s.enqueue("t", nil)
+	}
+	last := s.enqueue("t", nil, ojs.WithMeta("last", true))
+	form := url.Values{"do": {"cancel"}, "all": {"1"}, "q": {"meta.last:true"}}
+	body := s.ok("/act/?" + form.Encode())
+	if strings.Contains(body, "There is no job") || !strings.Contains(body, `method="post"`) {
+		t.Errorf("the operation is not offered:\n%s", body)
+	}
+	if w := s.do("POST", "/act/", form.Encode()); w.Code != http.StatusSeeOther {
+		t.Fatalf("%d\n%s", w.Code, w.Body)
+	}
+	s.ok("/runs/1/")
+	if got := s.state(last); got != ojs.StateCancelled {
+		t.Errorf("the job is %s", got)
+	}
+	if body := s.ok("/jobs/?by=error&q=" + url.QueryEscape(form.Get("q"))); strings.Contains(body, "No job has a value") {
+		t.Error("the break-down says none of what it has not looked at")
 	}
 }
 

@@ -15,6 +15,7 @@ const workflowPage = 20
 type workflowsData struct {
 	List       []*workflow.Status
 	Next, Prev string
+	Looked     int
 }
 
 // workflows lists the workflows, the newest first.
@@ -29,7 +30,7 @@ func (h *Handler) workflows(p *page) error {
 	if err != nil {
 		return refusal(err)
 	}
-	data := &workflowsData{Next: list.Next, Prev: list.Prev}
+	data := &workflowsData{Next: list.Next, Prev: list.Prev, Looked: list.Looked}
 	for _, record := range list.Jobs {
 		status, err := h.eng.Workflows().Get(ctx, record.ID)
 		if errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) {
