@@ -165,7 +165,8 @@ func (a Args) Encoded() bool {
 // String returns the args as JSON.
 func (a Args) String() string { return string(a.json()) }
 
-// Decode decodes the args into v, a non-nil pointer, as json.Unmarshal does. A
+// Decode decodes the args into v, a non-nil pointer, as json.Unmarshal does, but for
+// integers beyond 2^53-1 that meet an any: they are a json.Number, with all digits. A
 // one-element array, the wire form of a single value, decodes as its element into a v
 // that is not a list; an empty one leaves v as it is. Encoded args are refused.
 func (a Args) Decode(v any) (err error) {
@@ -193,7 +194,7 @@ func (a Args) Decode(v any) (err error) {
 			raw = elems[0]
 		}
 	}
-	if err := json.Unmarshal(raw, v); err != nil {
+	if err := jsonvalue.Unmarshal(raw, v); err != nil {
 		return argsError(fmt.Sprintf("decoding into %T: %s", v, foreign.ErrorText(err)))
 	}
 	return nil

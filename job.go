@@ -104,8 +104,9 @@ type JobInfo struct {
 // DeadLettered reports whether the job is a dead letter.
 func (j *JobInfo) DeadLettered() bool { return !j.DeadLetteredAt.IsZero() }
 
-// DecodeResult decodes the job's result into v, as json.Unmarshal does. It fails if the
-// job has none, or one that is still encoded by a codec (engine.WithCodec).
+// DecodeResult decodes the job's result into v, as json.Unmarshal does, but for integers
+// beyond 2^53-1 that meet an any: they are a json.Number. It fails if the job has no
+// result, or one that is still encoded by a codec (engine.WithCodec).
 func (j *JobInfo) DecodeResult(v any) error {
 	if j.Result == nil {
 		return errors.New("ojs: job " + j.ID + " has no result")
@@ -114,7 +115,7 @@ func (j *JobInfo) DecodeResult(v any) error {
 		return fmt.Errorf("ojs: result of job %s is encoded by a codec: decode the job first, "+
 			"by Jobs().Decode of an engine with it", j.ID)
 	}
-	if err := json.Unmarshal(j.Result, v); err != nil {
+	if err := jsonvalue.Unmarshal(j.Result, v); err != nil {
 		return fmt.Errorf("ojs: result of job %s: decoding into %T: %w", j.ID, v, err)
 	}
 	return nil

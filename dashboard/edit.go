@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -326,7 +327,7 @@ func (e *editable) metaOf(p *page) (map[string]any, error) {
 			continue
 		}
 		var v any
-		if err := json.Unmarshal(value, &v); err != nil {
+		if err := jsonvalue.Unmarshal(value, &v); err != nil {
 			return nil, err
 		}
 		out[key] = v

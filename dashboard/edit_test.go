@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -226,5 +227,24 @@ func TestAuthorizerDecidesOnChanges(t *testing.T) {
 		"Sec-Fetch-Site", "cross-site")
 	if forged.Code != http.StatusForbidden || s.job(id).Queue != "b" {
 		t.Errorf("%d, in %s", forged.Code, s.job(id).Queue)
+	}
+}
+
+// An integer that no float64 holds keeps its digits on the pages, by a redactor and by a
+// change of the meta.
+func TestPagesKeepDigits(t *testing.T) {
+	const id, other = "3889108265204450030", "3889108265204450031"
+	same := func(_ *ojs.JobInfo, _ Part, b []byte) []byte { return b }
+	s := newSite(t, WithAuthorizer(AllowAll), WithRedact(same))
+	args := json.RawMessage(`{"id":` + id + `}`)
+	job := s.enqueue("t", args, ojs.WithMeta("id", json.Number(id)), ojs.WithMeta("n", 1))
+	if body := s.ok("/jobs/" + job + "/"); strings.Count(body, id) < 2 {
+		t.Errorf("args and meta have lost digits:\n%s", body)
+	}
+	was := field(t, s.ok("/jobs/"+job+"/edit/"), `name="was" value="([^"]*)"`)
+	s.post(job, url.Values{"do": {"edit"}, "was": {was}, "args": {string(args)},
+		"meta": {`{"id":` + id + `,"n":` + other + `}`}})
+	if meta := s.job(job).Meta; fmt.Sprintf("%v %v", meta["id"], meta["n"]) != id+" "+other {
+		t.Errorf("the meta is %v", meta)
 	}
 }

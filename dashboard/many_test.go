@@ -126,7 +126,8 @@ func TestPreviewBeyondItsLook(t *testing.T) {
 	if got := s.state(last); got != ojs.StateCancelled {
 		t.Errorf("the job is %s", got)
 	}
-	if body := s.ok("/jobs/?by=error&q=" + url.QueryEscape(form.Get("q"))); strings.Contains(body, "No job has a value") {
+	body = s.ok("/jobs/?by=error&q=" + url.QueryEscape(form.Get("q")))
+	if strings.Contains(body, "No job has a value") {
 		t.Error("the break-down says none of what it has not looked at")
 	}
 }

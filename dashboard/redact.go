@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
 // Part is a part of a job that may hold secrets.
@@ -44,7 +45,7 @@ func (h *Handler) shown(job *ojs.JobInfo) *ojs.JobInfo {
 		}
 		b, err := json.Marshal(in)
 		var m map[string]any
-		if err != nil || json.Unmarshal(hide(part, b), &m) != nil {
+		if err != nil || jsonvalue.Unmarshal(hide(part, b), &m) != nil {
 			return nil
 		}
 		return m

@@ -258,7 +258,8 @@ func TestCron(t *testing.T) {
 				must1(b.Enqueue(b.ctx, "x", nil))
 			}
 			b.run()
-			b.cron(engine.CronEntry{Name: "e", Schedule: "* * * * *", Job: job, Overlap: engine.OverlapEnqueue})
+			b.cron(engine.CronEntry{Name: "e", Schedule: "* * * * *", Job: job,
+				Overlap: engine.OverlapEnqueue})
 			b.advance(4 * time.Minute)
 			if !strings.Contains(logged.String(), "pile up") {
 				t.Errorf("no warning: %s", logged.String())

@@ -2,7 +2,6 @@ package handler
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
 // ErrNoAttempt says that a context does not come from a running attempt.
@@ -102,8 +102,9 @@ func SaveCheckpoint(ctx context.Context, v any) error {
 	return a.SaveCheckpoint(raw)
 }
 
-// LoadCheckpoint decodes the latest checkpoint of the job into v, as json.Unmarshal does.
-// It reports false if there is none.
+// LoadCheckpoint decodes the latest checkpoint of the job into v, as json.Unmarshal does,
+// but for integers beyond 2^53-1 that meet an any: they are a json.Number. It reports
+// false if there is no checkpoint.
 func LoadCheckpoint(ctx context.Context, v any) (bool, error) {
 	a := attempt.From(ctx)
 	if a == nil {
@@ -113,7 +114,7 @@ func LoadCheckpoint(ctx context.Context, v any) (bool, error) {
 	if err != nil || raw == nil {
 		return false, err
 	}
-	if err := json.Unmarshal(raw, v); err != nil {
+	if err := jsonvalue.Unmarshal(raw, v); err != nil {
 		return false, fmt.Errorf("ojs: checkpoint: decoding into %T: %w", v, err)
 	}
 	return true, nil
