@@ -20,6 +20,14 @@ type Schedule struct {
 	expr  string        // six fields in canonical form, seconds first; "": every
 	every time.Duration // of @every
 	zone  *time.Location
+	gap   bool // a reading that the clock skips counts at the change
+}
+
+// RunInGap returns the schedule for which a reading that the clock of the zone skips
+// counts at the time of the change, once for all readings of one change.
+func (s Schedule) RunInGap() Schedule {
+	s.gap = true
+	return s
 }
 
 var descriptors = map[string]string{
@@ -157,19 +165,28 @@ func (s Schedule) nextTick(after time.Time) (time.Time, []Missed) {
 		}
 		wall = tick
 		at, exists := s.first(tick)
+		change, _ := at.In(s.zone).ZoneBounds()
 		switch {
-		case !exists && len(skipped) < maxMissed:
+		case !exists && s.gap && change.After(after):
+			return change.UTC(), skipped
+		case !exists && !s.gap && len(skipped) < maxMissed:
 			skipped = append(skipped, Missed{At: at})
 		case !exists:
 			// To the end of the gap at once, lest a schedule of seconds that lies in gaps
 			// takes seconds to look through.
-			change, _ := at.In(s.zone).ZoneBounds()
-			if end := reading(change).Add(-time.Second); end.After(wall) {
+			if end := reading(change.In(s.zone)).Add(-time.Second); end.After(wall) {
 				wall = end
 			}
 		case at.After(after):
 			return at.UTC(), skipped
-		} // otherwise its second coming lies ahead, and the first behind
+		default:
+			// Its second coming lies ahead, and the first behind. Go to the last reading
+			// that comes twice.
+			back, _ := after.In(s.zone).ZoneBounds()
+			if end := reading(back.Add(-time.Second).In(s.zone)); end.After(wall) {
+				wall = end
+			}
+		}
 	}
 }
 
@@ -183,14 +200,14 @@ func (s Schedule) repeated(after, before time.Time) (missed []Missed) {
 			_, is := change.In(s.zone).Zone()
 			back := time.Duration(was-is) * time.Second
 			first := reading(change.In(s.zone))
-			for wall := first.Add(-time.Second); back > 0 && len(missed) < maxMissed; {
+			wall := first.Add(max(-time.Second, after.Sub(change))) // the rest lies behind
+			for wall.Sub(first) < back && len(missed) < maxMissed {
 				tick, err := next(s.expr, wall)
-				if err != nil || tick.Sub(first) >= back {
+				at := change.Add(tick.Sub(first))
+				if err != nil || tick.Sub(first) >= back || !at.Before(before) {
 					break
 				}
-				if at := change.Add(tick.Sub(first)); at.After(after) && at.Before(before) {
-					missed = append(missed, Missed{At: at.UTC(), Repeated: true})
-				}
+				missed = append(missed, Missed{At: at.UTC(), Repeated: true})
 				wall = tick
 			}
 		}

@@ -206,6 +206,69 @@ func TestRepeatedHour(t *testing.T) {
 	}
 }
 
+// Next looks at the times that it returns, and not at those of an hour that has come
+// twice before or is coming twice: its allocations are those of some looks.
+func TestNextCostsTheSameInEveryZone(t *testing.T) {
+	for _, spec := range []string{"* * * * * *", "* * * * *", "0 3 * * *"} {
+		for _, after := range []string{"2026-07-01 00:00", "2026-11-01 00:00", "2026-12-24 18:00:30",
+			"2027-03-01 00:00", "2026-10-25 02:00"} {
+			allocs := func(zone string) float64 {
+				s, err := cronspec.Parse(spec, zone)
+				if err != nil {
+					t.Fatal(err)
+				}
+				from := at(t, after)
+				return testing.AllocsPerRun(1, func() { s.Next(from, time.Time{}) })
+			}
+			for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe"} {
+				if got, most := allocs(zone), 2*allocs("UTC")+200; got > most {
+					t.Errorf("%s in %s after %s: %v allocations, more than %v", spec, zone, after, got, most)
+				}
+			}
+		}
+	}
+	s, err := cronspec.Parse("* * * * * *", "Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := at(t, "2026-10-25 01:00") // the second coming of 2:00
+	if n := testing.AllocsPerRun(1, func() { s.Next(second, time.Time{}) }); n > 5000 {
+		t.Errorf("in an hour that comes twice: %v allocations", n)
+	}
+}
+
+// A reading that the clock skips counts at the change if the schedule says so: once for
+// all readings of a change, and not again beside a reading that falls on the change.
+func TestRunInGap(t *testing.T) {
+	for _, tt := range []struct{ spec, zone, after, next, then string }{
+		{"30 2 * * *", "Europe/Berlin", "2026-03-28 02:00", "2026-03-29 01:00", "2026-03-30 00:30"},
+		{"30 2 * * *", "Europe/Berlin", "2026-03-29 01:00", "2026-03-30 00:30", "2026-03-31 00:30"},
+		{"*/15 2 * * *", "Europe/Berlin", "2026-03-29 00:00", "2026-03-29 01:00", "2026-03-30 00:00"},
+		{"*/15 * * * *", "Europe/Berlin", "2026-03-29 00:45", "2026-03-29 01:00", "2026-03-29 01:15"},
+		{"*/7 * * * *", "Europe/Berlin", "2026-03-29 00:56", "2026-03-29 01:00", "2026-03-29 01:07"},
+		{"@daily", "Africa/Cairo", "2026-04-23 00:00", "2026-04-23 22:00", "2026-04-24 21:00"},
+		{"30 2 * * *", "Europe/Berlin", "2026-10-24 02:00", "2026-10-25 00:30", "2026-10-26 01:30"},
+		{"30 2 * * *", "UTC", "2026-03-28 02:00", "2026-03-28 02:30", "2026-03-29 02:30"},
+	} {
+		s, err := cronspec.Parse(tt.spec, tt.zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = s.RunInGap()
+		next, missed := s.Next(at(t, tt.after), time.Time{})
+		then, more := s.Next(next, time.Time{})
+		if !next.Equal(at(t, tt.next)) || !then.Equal(at(t, tt.then)) {
+			t.Errorf("%s in %s after %s: %v and %v, not %s and %s", tt.spec, tt.zone, tt.after, next, then,
+				tt.next, tt.then)
+		}
+		for _, m := range append(missed, more...) {
+			if !m.Repeated {
+				t.Errorf("%s in %s after %s: %v is skipped", tt.spec, tt.zone, tt.after, m.At)
+			}
+		}
+	}
+}
+
 // The next time is after its input, shows a reading that the expression names, and none
 // between them does.
 func TestNextAgainstAModel(t *testing.T) {
