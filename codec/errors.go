@@ -3,6 +3,8 @@ package codec
 import (
 	"errors"
 	"fmt"
+
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // The types of the errors of this package. They are the error types of attempts whose
@@ -29,7 +31,7 @@ type Error struct {
 	Err  error
 }
 
-func (e *Error) Error() string { return "ojs: " + e.Type + ": " + e.Err.Error() }
+func (e *Error) Error() string { return "ojs: " + e.Type + ": " + foreign.ErrorText(e.Err) }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
@@ -47,8 +49,8 @@ func failed(format string, a ...any) error {
 // typed is an error as an *Error: itself if it wraps one.
 func typed(errorType string, err error) error {
 	var e *Error
-	if errors.As(err, &e) {
+	if foreign.As(err, &e) {
 		return e
 	}
-	return &Error{errorType, err}
+	return &Error{errorType, foreign.Ending(err)}
 }

@@ -2,10 +2,10 @@ package dashboard
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -34,8 +34,8 @@ func refusal(err error) error {
 	var state *ojs.TransitionError
 	var queue *ojs.QueueError
 	var double *ojs.DuplicateError
-	if errors.Is(err, ojs.ErrInvalid) || errors.As(err, &state) || errors.As(err, &queue) ||
-		errors.As(err, &double) {
+	if foreign.Is(err, ojs.ErrInvalid) || foreign.As(err, &state) || foreign.As(err, &queue) ||
+		foreign.As(err, &double) {
 		return refused{err}
 	}
 	return err

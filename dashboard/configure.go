@@ -13,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 var overflows = []engine.Overflow{engine.OverflowReject, engine.OverflowBlock, engine.OverflowDropOldest}
@@ -122,7 +123,7 @@ func (h *Handler) actOnConfigure(p *page) error {
 	}
 	err = h.configured(p, f)
 	var not refused
-	if !errors.As(err, &not) {
+	if !foreign.As(err, &not) {
 		return err
 	}
 	f.Error = strings.TrimPrefix(not.Error(), "ojs: ")

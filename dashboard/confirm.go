@@ -1,11 +1,10 @@
 package dashboard
 
 import (
-	"errors"
-
 	"github.com/google/uuid"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // A form that changes values asks twice: the first post shows what would change, and
@@ -62,7 +61,7 @@ func (p *page) makes() []ojs.Option {
 // the id of the job of then.
 func (p *page) made(err error) (id string, again bool) {
 	var double *ojs.DuplicateError
-	if !errors.As(err, &double) || double.ID != p.r.PostFormValue("id") {
+	if !foreign.As(err, &double) || double.ID != p.r.PostFormValue("id") {
 		return "", false
 	}
 	return double.ID, true

@@ -2,13 +2,13 @@ package dashboard
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/cronspec"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 var (
@@ -34,7 +34,7 @@ func (cronForm) Misses() []engine.Missed    { return misses }
 func (h *Handler) entryOf(p *page) (entry engine.CronEntry, job *ojs.JobInfo, form cronForm, err error) {
 	name := p.r.PathValue("name")
 	entry, err = h.eng.Cron().Get(p.r.Context(), name)
-	if errors.Is(err, ojs.ErrNotFound) {
+	if foreign.Is(err, ojs.ErrNotFound) {
 		form = cronForm{Name: name, New: true, Overlap: string(engine.OverlapSkip),
 			Missed: string(engine.MissedOnce)}
 		form.editable.Args = "null"

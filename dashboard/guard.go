@@ -2,6 +2,8 @@ package dashboard
 
 import (
 	"net/http"
+
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // contentPolicy is the Content-Security-Policy of every answer: nothing but the
@@ -56,5 +58,6 @@ func (h *Handler) forged(w http.ResponseWriter, r *http.Request) {
 
 // refuse answers a request for which there is no permission.
 func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	h.problem(w, r, problem{Status: http.StatusForbidden, Title: "Not permitted", Text: err.Error()})
+	h.problem(w, r, problem{Status: http.StatusForbidden, Title: "Not permitted",
+		Text: foreign.ErrorText(err)})
 }

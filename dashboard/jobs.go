@@ -1,12 +1,12 @@
 package dashboard
 
 import (
-	"errors"
 	"slices"
 	"strings"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 const pageSize = 50
@@ -90,12 +90,12 @@ func (h *Handler) jobs(p *page) error {
 		f.Order = natural(f)
 	}
 	list, err := h.eng.Jobs().Page(p.r.Context(), f, p.r.FormValue("at"), pageSize)
-	if errors.Is(err, ojs.ErrUnsupported) && asked == engine.OrderOldest {
+	if foreign.Is(err, ojs.ErrUnsupported) && asked == engine.OrderOldest {
 		f.Order = engine.OrderOldest
 		data.Plain = true
 		list, err = h.eng.Jobs().Page(p.r.Context(), f, p.r.FormValue("at"), pageSize)
 	}
-	if errors.Is(err, ojs.ErrInvalid) { // a cursor of another filter
+	if foreign.Is(err, ojs.ErrInvalid) { // a cursor of another filter
 		return p.moved("./?q=" + escape(line))
 	}
 	if err != nil {

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -79,7 +79,7 @@ func (h *Handler) limitOf(p *page) (engine.Limit, error) {
 
 func (h *Handler) limitNamed(p *page, name engine.LimitName) (engine.Limit, error) {
 	l, err := h.eng.Limits().Get(p.r.Context(), name)
-	if errors.Is(err, ojs.ErrNotFound) {
+	if foreign.Is(err, ojs.ErrNotFound) {
 		return engine.Limit{LimitName: name}, nil
 	}
 	return l, refusal(err)

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // attemptLog is what an attempt has logged, with its lines as text.
@@ -31,7 +31,7 @@ func (h *Handler) logs(p *page, job *ojs.JobInfo) (logs []attemptLog, unread boo
 		}
 		logs = append(logs, attemptLog{log, text.String()})
 	}
-	return logs, err != nil && !errors.Is(err, ojs.ErrUnsupported)
+	return logs, err != nil && !foreign.Is(err, ojs.ErrUnsupported)
 }
 
 // logLine is a line of a log as text: time, level, message, and the attributes in the

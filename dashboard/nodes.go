@@ -2,12 +2,12 @@ package dashboard
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // stackWait is how long a page waits for the stacks of another process, which answers
@@ -59,7 +59,7 @@ func (h *Handler) node(p *page) error {
 		data.Asked = true
 		data.Stacks, err = h.eng.Nodes().Stacks(ctx, node.ID)
 		switch {
-		case errors.Is(err, context.Canceled):
+		case foreign.Is(err, context.Canceled):
 			data.Silent = true
 		case err != nil:
 			return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 type overviewData struct {
@@ -193,7 +194,7 @@ func (p *page) Problem(of engine.Problem) string {
 	case !ok || p.Lang == languages[0]:
 		return of.Text
 	case of.Err != nil:
-		return p.T(text) + " (" + of.Err.Error() + ")"
+		return p.T(text) + " (" + foreign.ErrorText(of.Err) + ")"
 	case of.N > 0:
 		return p.T(text) + " (" + p.Num(of.N) + ")"
 	}

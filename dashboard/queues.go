@@ -2,14 +2,14 @@ package dashboard
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
-func unsupported(err error) bool { return errors.Is(err, ojs.ErrUnsupported) }
+func unsupported(err error) bool { return foreign.Is(err, ojs.ErrUnsupported) }
 
 type queuesData struct {
 	Queues []queueRow

@@ -1,10 +1,10 @@
 package dashboard
 
 import (
-	"errors"
 	"net/http"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // entry is a page of the navigation.
@@ -103,22 +103,22 @@ func (h *Handler) serve(f func(*page) error) http.Handler {
 			if !p.answered {
 				h.write(p, http.StatusOK)
 			}
-		case errors.As(err, &no):
+		case foreign.As(err, &no):
 			h.refuse(w, r, no.error)
-		case errors.As(err, &not):
+		case foreign.As(err, &not):
 			h.problem(w, r, problem{Status: http.StatusConflict, Title: "That was not done",
 				Text: not.Error()})
-		case errors.Is(err, ojs.ErrNotFound), errors.Is(err, ojs.ErrPruned):
+		case foreign.Is(err, ojs.ErrNotFound), foreign.Is(err, ojs.ErrPruned):
 			h.problem(w, r, problem{Status: http.StatusNotFound, Title: "There is no such page",
 				Text: "What the address names does not exist, or has been deleted."})
-		case errors.Is(err, ojs.ErrUnsupported):
+		case foreign.Is(err, ojs.ErrUnsupported):
 			h.problem(w, r, problem{Status: http.StatusNotImplemented,
-				Title: "The storage has not this ability", Text: err.Error()})
+				Title: "The storage has not this ability", Text: foreign.ErrorText(err)})
 		case r.Context().Err() != nil: // the client has left
 		default:
 			h.conf.log.Error("ojs: dashboard: page failed", "path", r.URL.Path, "error", err)
 			h.problem(w, r, problem{Status: http.StatusInternalServerError, Title: "The page failed",
-				Text: err.Error()})
+				Text: foreign.ErrorText(err)})
 		}
 	})
 }

@@ -2,10 +2,10 @@ package dashboard
 
 import (
 	"context"
-	"errors"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -33,7 +33,7 @@ func (h *Handler) workflows(p *page) error {
 	data := &workflowsData{Next: list.Next, Prev: list.Prev, Looked: list.Looked}
 	for _, record := range list.Jobs {
 		status, err := h.eng.Workflows().Get(ctx, record.ID)
-		if errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) {
+		if foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) {
 			continue
 		}
 		if err != nil {

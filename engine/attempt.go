@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/pipeline"
 	"github.com/ojsengine/ojs/handler"
 	internal "github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -346,33 +347,29 @@ func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
 	if err == nil {
 		return policy.Outcome{Kind: policy.Returned}
 	}
-	// Middlewares may have wrapped what the engine has to know. errors.As would follow a
-	// cycle forever.
-	inner := err
-	for range 100 {
-		switch e := inner.(type) {
+	return a.outcome(err, decoded)
+}
+
+// outcome is what an error of the handler says. Middlewares may have wrapped what the
+// engine has to know. decoded reports whether the engine has decoded the args.
+func (a *attempt) outcome(err error, decoded bool) policy.Outcome {
+	o := policy.Outcome{Kind: policy.Returned, Err: err}
+	foreign.Walk(err, func(e error) bool {
+		switch e := e.(type) {
 		case *handler.UndecodableError:
-			if e != nil && decoded {
-				return a.unfit()
-			}
-			if e != nil {
-				return policy.Outcome{Kind: policy.Undecodable, Err: e.Err}
+			if o = (policy.Outcome{Kind: policy.Undecodable, Err: e.Err}); decoded {
+				o = a.unfit()
 			}
 		case *handler.PanicError:
-			if e != nil {
-				return panicked(e)
-			}
+			o = panicked(e)
 		case *handler.TimeoutError:
-			if e != nil {
-				return policy.Outcome{Kind: policy.TimedOut, Err: e.Err, Limit: e.Limit}
-			}
-		case interface{ Unwrap() error }:
-			inner = e.Unwrap()
-			continue
+			o = policy.Outcome{Kind: policy.TimedOut, Err: e.Err, Limit: e.Limit}
+		default:
+			return true
 		}
-		break
-	}
-	return policy.Outcome{Kind: policy.Returned, Err: err}
+		return false
+	})
+	return o
 }
 
 // panicError is what a handler panicked with, as an error.

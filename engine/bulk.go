@@ -2,13 +2,13 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -353,10 +353,10 @@ func (op *bulk) report(id string, job *ojs.JobInfo, copied string, err error) bo
 // aboutJob reports whether an error is about one job, so that an operation on many goes
 // on with the next.
 func aboutJob(err error) bool {
-	return errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) ||
-		errors.Is(err, ojs.ErrTransition) || errors.Is(err, ojs.ErrInvalid) ||
-		errors.Is(err, ojs.ErrDuplicate) || errors.Is(err, ojs.ErrQueueFull) ||
-		errors.Is(err, ojs.ErrQueueDraining)
+	return foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) ||
+		foreign.Is(err, ojs.ErrTransition) || foreign.Is(err, ojs.ErrInvalid) ||
+		foreign.Is(err, ojs.ErrDuplicate) || foreign.Is(err, ojs.ErrQueueFull) ||
+		foreign.Is(err, ojs.ErrQueueDraining)
 }
 
 // rest waits for d on the engine's clock, or until ctx ends.

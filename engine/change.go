@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -72,7 +73,7 @@ func (c *core) change(
 		}
 		c.answered()
 		switch err := settled[0].Err; {
-		case errors.Is(err, storage.ErrFenced):
+		case foreign.Is(err, storage.ErrFenced):
 			op.End()
 			ch.forget()
 		case err != nil:

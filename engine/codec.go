@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/internal/cronspec"
 	"github.com/ojsengine/ojs/internal/encoded"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -122,7 +122,7 @@ func (a *attempt) plainArgs(ctx context.Context) (args ojs.Args, decoded bool, e
 		return args, true, nil
 	}
 	var e *codec.Error
-	if errors.As(err, &e) && !e.DoNotRetry() && rec.Attempt >= rec.Retry.Runs() {
+	if foreign.As(err, &e) && !e.DoNotRetry() && rec.Attempt >= rec.Retry.Runs() {
 		err = ojs.DeadLetter(err) // the policy might drop a job that lacks nothing but a key
 	}
 	return args, true, err
@@ -185,7 +185,7 @@ func (c *core) encodeDetails(d *policy.Decision) {
 		"timeout_kind", "limit_seconds", "elapsed_seconds")
 	refused := ""
 	if err != nil {
-		refused = err.Error()
+		refused = foreign.ErrorText(err)
 	} else if raw, err := json.Marshal(details); err != nil || len(raw) > ojs.MaxDetails {
 		refused = fmt.Sprintf("encoded, %d bytes of JSON, more than %d", len(raw), ojs.MaxDetails)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/insert"
@@ -91,7 +92,7 @@ func (r *run) settleCompleted(a *attempt, o policy.Outcome, cause error, said sa
 	f, c := a.completed, r.c
 	there, err := r.lookUp(a.rec.ID)
 	switch {
-	case err != nil && !errors.Is(err, ojs.ErrNotFound): // the engine stops
+	case err != nil && !foreign.Is(err, ojs.ErrNotFound): // the engine stops
 		r.dropped(f, err)
 	case err == nil && there.Version == a.rec.Version:
 		if o.Kind == policy.Returned && o.Err == nil {
@@ -117,7 +118,7 @@ func (r *run) settleCompleted(a *attempt, o policy.Outcome, cause error, said sa
 func (r *run) lookUp(id string) (storage.Record, error) {
 	for n := 1; ; n++ {
 		rec, err := r.c.store.Get(r.base, id)
-		answered := err == nil || errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrClosed)
+		answered := err == nil || foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrClosed)
 		if answered {
 			r.c.answered()
 			return rec, err

@@ -2,12 +2,12 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -85,7 +85,7 @@ func (c *core) settleOne(ctx context.Context, f *settlement) (refused, err error
 // storedBefore reports whether a Settle that failed had stored rec all the same: the next
 // try then finds the job one version on, and as rec would have it.
 func (c *core) storedBefore(ctx context.Context, rec *storage.Record, s storage.Settled) bool {
-	if !errors.Is(s.Err, storage.ErrFenced) || s.Version != rec.Version+1 {
+	if !foreign.Is(s.Err, storage.ErrFenced) || s.Version != rec.Version+1 {
 		return false
 	}
 	there, err := c.store.Get(ctx, rec.ID)
@@ -199,7 +199,7 @@ func (r *run) refused(list []*settlement, settled []storage.Settled) {
 func (r *run) dropped(f *settlement, err error) {
 	c := r.c
 	switch {
-	case !errors.Is(err, storage.ErrFenced):
+	case !foreign.Is(err, storage.ErrFenced):
 		c.jobLog(&f.rec.JobHeader).Error("outcome not stored; the job runs again when its lease has run out",
 			"error", err)
 	case c.logs(slog.LevelDebug):
@@ -234,7 +234,7 @@ func (r *run) again(outcomes []*settlement, err error) {
 // again until the engine stops.
 func (r *run) persist(f *settlement, err error) {
 	list := []*settlement{f}
-	for n := 1; !errors.Is(err, ojs.ErrClosed) && r.pause(n); n++ {
+	for n := 1; !foreign.Is(err, ojs.ErrClosed) && r.pause(n); n++ {
 		var settled []storage.Settled
 		if settled, err = r.c.settle(r.base, list, new(scratch)); err == nil {
 			r.refused(list, settled)
@@ -311,6 +311,6 @@ func (r *run) settleStalled(rec storage.Record, ended bool) {
 
 // lostClaim reports whether a change was refused since its claim is not the job's latest.
 func lostClaim(err error) bool {
-	return errors.Is(err, storage.ErrFenced) || errors.Is(err, ojs.ErrNotFound) ||
-		errors.Is(err, ojs.ErrTransition)
+	return foreign.Is(err, storage.ErrFenced) || foreign.Is(err, ojs.ErrNotFound) ||
+		foreign.Is(err, ojs.ErrTransition)
 }

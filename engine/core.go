@@ -15,6 +15,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/spin"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -179,7 +180,7 @@ func (c *core) lookup(ctx context.Context, id string) (job *ojs.JobInfo, err err
 // uncertain follows a failed call that should have changed the storage. It may have
 // changed it all the same: look.
 func (c *core) uncertain(err error) {
-	if errors.Is(err, ojs.ErrDuplicate) || errors.Is(err, ojs.ErrInvalid) || errors.Is(err, ojs.ErrClosed) {
+	if foreign.Is(err, ojs.ErrDuplicate) || foreign.Is(err, ojs.ErrInvalid) || foreign.Is(err, ojs.ErrClosed) {
 		return // these it answers for
 	}
 	c.waiters.all()

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/internal/cronspec"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -209,7 +209,7 @@ func (c *Cron) Sync(ctx context.Context, prefix string, entries ...CronEntry) (r
 			continue
 		}
 		switch err := c.Remove(ctx, e.Name); {
-		case errors.Is(err, ojs.ErrNotFound): // another program's Sync has removed it
+		case foreign.Is(err, ojs.ErrNotFound): // another program's Sync has removed it
 		case err != nil:
 			return removed, err
 		default:

@@ -2,12 +2,12 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/cronspec"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -124,9 +124,9 @@ func (c *Cron) Trigger(ctx context.Context, name string) (ojs.Ticket, error) {
 		case err == nil:
 			c.core.emit(ojs.Event{Type: ojs.EventCronTriggered, Subject: name, Due: now})
 			return ticket, nil
-		case errors.As(err, &skipped):
+		case foreign.As(err, &skipped):
 			return ojs.Ticket{}, skipped.error
-		case !errors.Is(err, storage.ErrFenced):
+		case !foreign.Is(err, storage.ErrFenced):
 			return ojs.Ticket{}, err
 		}
 	}
@@ -178,7 +178,7 @@ func (c *core) runCron(ctx context.Context, store storage.CronStore, e *storage.
 	remember(&to, run)
 	// The entry moves on first: the engine that moves it makes the job.
 	if err = setCron(ctx, store, &to); err != nil {
-		if errors.Is(err, storage.ErrFenced) || skipped != nil || !cronStored(ctx, store, &to) {
+		if foreign.Is(err, storage.ErrFenced) || skipped != nil || !cronStored(ctx, store, &to) {
 			return ojs.Ticket{}, err
 		}
 	}
@@ -212,7 +212,7 @@ func (c *core) previousRun(ctx context.Context, e *storage.Cron) (*ojs.Duplicate
 	}
 	rec, err := c.store.Get(ctx, e.LastJobID)
 	switch {
-	case errors.Is(err, ojs.ErrNotFound) || err == nil && rec.State.Terminal():
+	case foreign.Is(err, ojs.ErrNotFound) || err == nil && rec.State.Terminal():
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -230,9 +230,9 @@ func (s *skippedRun) Unwrap() error { return s.error }
 
 func skipReason(err error) string {
 	switch {
-	case errors.Is(err, ojs.ErrDuplicate):
+	case foreign.Is(err, ojs.ErrDuplicate):
 		return "duplicate"
-	case errors.Is(err, ojs.ErrDropped):
+	case foreign.Is(err, ojs.ErrDropped):
 		return "dropped"
 	}
 	return "enqueue_failed"
@@ -257,7 +257,7 @@ func (c *core) lookAtRuns(ctx context.Context, e *storage.Cron) (open []storage.
 		}
 		rec, err := c.store.Get(ctx, r.JobID)
 		switch {
-		case errors.Is(err, ojs.ErrNotFound):
+		case foreign.Is(err, ojs.ErrNotFound):
 			r.Outcome = deletedRun
 		case err != nil:
 			return nil, err
@@ -301,7 +301,7 @@ func (k *maintenance) startCrons(store storage.CronStore) bool {
 			return nil, nil
 		}
 		err := cron.edit(k.r.base, store, []storage.Cron{{Name: e.Name}}, start)
-		if errors.Is(err, errUnchanged) { // another engine has started too
+		if foreign.Is(err, errUnchanged) { // another engine has started too
 			return nil
 		}
 		return err

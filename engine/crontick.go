@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -141,10 +140,10 @@ func (c *core) fire(
 	}
 	var skipped *skippedRun
 	switch {
-	case errors.Is(err, storage.ErrFenced):
+	case foreign.Is(err, storage.ErrFenced):
 		e.NextRun = now.Add(time.Millisecond)
 		return nil
-	case err != nil && !errors.As(err, &skipped):
+	case err != nil && !foreign.As(err, &skipped):
 		return err
 	}
 	if next.IsZero() {
@@ -177,8 +176,8 @@ func (c *core) cancelPrevious(ctx context.Context, e *storage.Cron) {
 		return
 	}
 	err := c.cancel(ctx, e.LastJobID)
-	gone := errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned)
-	if err != nil && !gone && !errors.Is(err, ojs.ErrTransition) {
+	gone := foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned)
+	if err != nil && !gone && !foreign.Is(err, ojs.ErrTransition) {
 		c.log.Error("previous run not cancelled", "cron_name", e.Name, "error", err)
 	}
 }
@@ -226,7 +225,7 @@ func (c *core) takeBack(ctx context.Context, store storage.CronStore, e, was *st
 			*e = to
 			return
 		}
-		if !errors.Is(err, storage.ErrFenced) {
+		if !foreign.Is(err, storage.ErrFenced) {
 			c.log.Error("run of a recurring entry not taken back", "cron_name", e.Name, "error", err)
 			return
 		}
@@ -254,7 +253,7 @@ func (c *core) enqueueRun(ctx context.Context, e *storage.Cron, due time.Time, o
 	for {
 		ticket, err := c.enqueueCron(ctx, e.Type, args, append(slices.Clone(opts), after(waits)))
 		var gone *ojs.DependencyError
-		if !errors.As(err, &gone) || !slices.Contains(waits, gone.Dependency) {
+		if !foreign.As(err, &gone) || !slices.Contains(waits, gone.Dependency) {
 			return ticket, err
 		}
 		// It has ended and was pruned.

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/internal/bridge"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -249,7 +249,7 @@ func (s *shelf) noteMoved(tickets []ojs.Ticket) {
 // The job of that draft cannot be looked up, since the batch is not stored.
 func (s *shelf) named(err error) error {
 	var dup *ojs.DuplicateError
-	if len(s.batch) > 1 && errors.As(err, &dup) {
+	if len(s.batch) > 1 && foreign.As(err, &dup) {
 		for n, i := range s.places {
 			if s.batch[n].Record.ID == dup.ID {
 				return fmt.Errorf("ojs: two drafts are equal, draft %d is one: %w", i+1, err)
@@ -381,7 +381,7 @@ func replaces(c ojs.Conflict) bool {
 // with.
 func (c *core) explained(err error, batch []storage.Insert) error {
 	var dup *ojs.DuplicateError
-	if !errors.As(err, &dup) || dup.State != ojs.StateActive {
+	if !foreign.As(err, &dup) || dup.State != ojs.StateActive {
 		return err
 	}
 	for i := range batch {

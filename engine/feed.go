@@ -2,11 +2,11 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -147,7 +147,7 @@ func (f *changeFeed) publish(ctx context.Context) {
 			case err == nil:
 				c.events.Tell(ojs.Event{Type: ojs.EventChanged, Source: c.source, Time: c.now(),
 					Subject: rec.ID, Queue: rec.Queue, Job: &rec.JobInfo})
-			case !errors.Is(err, ojs.ErrNotFound) && !errors.Is(err, ojs.ErrPruned):
+			case !foreign.Is(err, ojs.ErrNotFound) && !foreign.Is(err, ojs.ErrPruned):
 				all = true
 			}
 		}

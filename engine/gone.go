@@ -1,13 +1,13 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"slices"
 	"sync"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // maxGone bounds the jobs that are known to be gone: half a megabyte.
@@ -51,7 +51,7 @@ func (g *gone) has(id string) bool {
 // whether there was one, as far as it is known.
 func (c *core) missing(id string, err error) error {
 	switch {
-	case !errors.Is(err, ojs.ErrNotFound), errors.Is(err, ojs.ErrQuarantined):
+	case !foreign.Is(err, ojs.ErrNotFound), foreign.Is(err, ojs.ErrQuarantined):
 		return err
 	case c.gone.has(id):
 		return &ojs.PrunedError{ID: id}

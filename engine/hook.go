@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/foreign"
@@ -36,29 +35,16 @@ func runHook(ctx context.Context, h EnqueueHook, job *ojs.Job[any]) (err error) 
 	stop := foreign.Call(func() {
 		switch err = h(ctx, job); {
 		case err == nil:
-		case errors.Is(withEnd(err), ojs.ErrDropped):
+		case foreign.Is(err, ojs.ErrDropped):
 			err = ojs.ErrDropped
 		default:
-			err = &hookError{withEnd(err)}
+			err = &hookError{foreign.Ending(err)}
 		}
 	})
 	if stop != nil {
 		return &hookError{stop}
 	}
 	return err
-}
-
-// withEnd is an error whose chain comes to an end: errors.Is would follow a cycle
-// forever.
-func withEnd(err error) error {
-	const most = 100
-	e := err
-	for range most {
-		if e = errors.Unwrap(e); e == nil {
-			return err
-		}
-	}
-	return errors.New(foreign.ErrorText(err))
 }
 
 // hookError is the refusal of a hook.

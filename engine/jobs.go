@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -132,7 +132,7 @@ func (c *core) page(ctx context.Context, f *Filter, q storage.Query) (page stora
 		switch rec, err := c.store.Get(ctx, f.IDs[at]); {
 		case err == nil && q.Matches(&rec):
 			page.Records = append(page.Records, rec)
-		case err != nil && !errors.Is(err, ojs.ErrNotFound):
+		case err != nil && !foreign.Is(err, ojs.ErrNotFound):
 			return page, err
 		}
 	}
@@ -205,11 +205,11 @@ func (j *Jobs) EnqueueEach(ctx context.Context, drafts ...ojs.Draft) []EnqueueRe
 func refused(err error) bool {
 	var hook *hookError
 	var encoding *codec.Error
-	return errors.Is(err, ojs.ErrInvalid) || errors.Is(err, ojs.ErrDuplicate) ||
-		errors.Is(err, ojs.ErrDropped) || errors.Is(err, ojs.ErrDependency) ||
-		errors.Is(err, ojs.ErrUnsupported) ||
-		errors.Is(err, ojs.ErrQueueFull) || errors.Is(err, ojs.ErrQueueDraining) ||
-		errors.As(err, &hook) || errors.As(err, &encoding)
+	return foreign.Is(err, ojs.ErrInvalid) || foreign.Is(err, ojs.ErrDuplicate) ||
+		foreign.Is(err, ojs.ErrDropped) || foreign.Is(err, ojs.ErrDependency) ||
+		foreign.Is(err, ojs.ErrUnsupported) ||
+		foreign.Is(err, ojs.ErrQueueFull) || foreign.Is(err, ojs.ErrQueueDraining) ||
+		foreign.As(err, &hook) || foreign.As(err, &encoding)
 }
 
 // SetPriority changes the priority of a job that is available or scheduled (OJS core,

@@ -3,7 +3,6 @@ package engine
 import (
 	"container/list"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -154,7 +154,7 @@ func (c *core) blocks(err error) (queue string, blocks bool) {
 		return "", false
 	}
 	var full *ojs.QueueError
-	if !errors.As(err, &full) || full.Err != ojs.ErrQueueFull {
+	if !foreign.As(err, &full) || full.Err != ojs.ErrQueueFull {
 		return "", false
 	}
 	return full.Queue, c.queues.Load().config[full.Queue].Overflow == OverflowBlock
@@ -179,7 +179,7 @@ func (c *core) waitForRoom(ctx context.Context, p *place) error {
 // rejected publishes what a full queue has refused.
 func (c *core) rejected(err error) {
 	var full *ojs.QueueError
-	if errors.As(err, &full) && full.Err == ojs.ErrQueueFull {
+	if foreign.As(err, &full) && full.Err == ojs.ErrQueueFull {
 		c.emit(ojs.Event{Type: ojs.EventRejected, Subject: full.Queue, Queue: full.Queue,
 			Depth: full.MaxDepth, MaxDepth: full.MaxDepth})
 	}

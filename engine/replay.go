@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -171,7 +171,7 @@ func (k *maintenance) replay() (next time.Time) {
 		died := rec.DeadLetteredAt
 		err := c.retry(k.r.base, rec.ID, rule.Name,
 			func(r *storage.Record) bool { return r.DeadLettered() && r.DeadLetteredAt.Equal(died) }, "", nil)
-		if err != nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) {
+		if err != nil && !foreign.Is(err, ojs.ErrTransition) && !foreign.Is(err, ojs.ErrNotFound) {
 			k.failed("replay", err, looks{replay: true}, "job_id", rec.ID, "rule", rule.Name)
 		}
 		if k.quitting() {

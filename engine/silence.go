@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -80,7 +81,7 @@ func (c *core) heldRecord(
 ) (rec storage.Record, cause, err error) {
 	rec, err = c.store.Get(ctx, held.ID)
 	switch {
-	case errors.Is(err, ojs.ErrNotFound):
+	case foreign.Is(err, ojs.ErrNotFound):
 		return rec, ojs.ErrLeaseLost, nil
 	case err != nil:
 		return rec, nil, err
@@ -169,7 +170,7 @@ func (r *run) failClaim(claim claimOf, o policy.Outcome, cause error) error {
 		return nil
 	}
 	switch err := c.delivery(&rec, nil).end(r.base, o, nil, nil); {
-	case err == nil, errors.Is(err, ojs.ErrLeaseLost):
+	case err == nil, foreign.Is(err, ojs.ErrLeaseLost):
 		c.workers.tell(claim.worker, claim.held, cause)
 		return nil
 	default:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -149,7 +150,7 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 	}
 	if err != nil {
 		is(Unhealthy,
-			Problem{Code: ProblemStorage, Text: "the storage does not answer: " + err.Error(), Err: err})
+			Problem{Code: ProblemStorage, Text: "the storage does not answer: " + foreign.ErrorText(err), Err: err})
 	}
 	queues := make(map[string]struct{})
 	for _, n := range counts {
@@ -182,11 +183,12 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 	h.Seconds = h.Uptime.Seconds()
 	switch {
 	case r.failures > 0:
-		is(Degraded, Problem{Code: ProblemClaims, Text: "claims of jobs fail: " + r.failure.Error(),
-			Err: r.failure})
+		text := "claims of jobs fail: " + foreign.ErrorText(r.failure)
+		is(Degraded, Problem{Code: ProblemClaims, Text: text, Err: r.failure})
 	case r.maintenance.failures > 0:
 		err := r.maintenance.failure
-		is(Degraded, Problem{Code: ProblemChecks, Text: "checks for due jobs fail: " + err.Error(), Err: err})
+		text := "checks for due jobs fail: " + foreign.ErrorText(err)
+		is(Degraded, Problem{Code: ProblemChecks, Text: text, Err: err})
 	}
 	if r.stuck > 0 {
 		is(Degraded, Problem{Code: ProblemStuck, Text: "handlers go on although their contexts have ended",

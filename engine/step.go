@@ -1,17 +1,16 @@
 package engine
 
 import (
-	"errors"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/benbjohnson/clock"
-
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/engine/internal/pipeline"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -378,7 +377,7 @@ func (r *run) giveBack(list []*attempt) int {
 		held[i] = a.held()
 	}
 	n, err := c.stepper.Unclaim(r.base, c.now(), held)
-	for tries := 1; err != nil && !errors.Is(err, ojs.ErrClosed); tries++ {
+	for tries := 1; err != nil && !foreign.Is(err, ojs.ErrClosed); tries++ {
 		c.failed("unclaim", err, "jobs", len(list))
 		n = unknown
 		if !r.pause(tries) {

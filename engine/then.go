@@ -2,11 +2,11 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/insert"
@@ -92,7 +92,7 @@ func (c *core) followUps(ctx context.Context, drafts []ojs.Draft) (*followUps, e
 	for i := range drafts {
 		in, when, err := c.followUp(ctx, &drafts[i], now)
 		switch {
-		case errors.Is(err, ojs.ErrDropped):
+		case foreign.Is(err, ojs.ErrDropped):
 		case err != nil && len(drafts) > 1:
 			return nil, fmt.Errorf("ojs: draft %d of %d: %w", i+1, len(drafts), err)
 		case err != nil:

@@ -200,7 +200,7 @@ func (c *core) begin(ctx context.Context, t Tracer, op *Operation) (inner contex
 }
 
 func (c *core) end(end func(error), op *Operation, err error) {
-	c.tracerStopped(op, foreign.Call(func() { end(err) }))
+	c.tracerStopped(op, foreign.Call(func() { end(foreign.Ending(err)) }))
 }
 
 // tracerStopped tells of a tracer that has not returned.

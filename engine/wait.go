@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/bridge"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -120,11 +120,11 @@ func (c *core) wait(ctx context.Context, id string, stored bool) (*ojs.JobInfo, 
 	defer c.listen()()
 	for {
 		job, err := c.get(ctx, id)
-		if errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) {
+		if foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) {
 			// Retention may be faster than this waiter.
 			if job = c.waiters.outcome(w); job != nil {
 				err = nil
-			} else if stored && !errors.Is(err, ojs.ErrQuarantined) {
+			} else if stored && !foreign.Is(err, ojs.ErrQuarantined) {
 				err = &ojs.PrunedError{ID: id}
 			}
 		}

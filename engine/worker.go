@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -305,9 +306,9 @@ func (w *Worker) Heartbeat(ctx context.Context, tokens ...string) (Beat, error) 
 			err = c.delivery(&rec, w).Heartbeat(ctx)
 		}
 		switch {
-		case errors.Is(err, ojs.ErrTimeout):
+		case foreign.Is(err, ojs.ErrTimeout):
 			cause = ojs.ErrTimeout
-		case errors.Is(err, ojs.ErrLeaseLost):
+		case foreign.Is(err, ojs.ErrLeaseLost):
 			cause = ojs.ErrLeaseLost
 		case err != nil:
 			return b, err

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"iter"
 	"log/slog"
 	"slices"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -64,7 +64,7 @@ func (w *Workflows) List(ctx context.Context, states ...ojs.State) iter.Seq2[*wo
 			if err == nil {
 				s, err = w.Get(ctx, job.ID)
 			}
-			if errors.Is(err, ojs.ErrNotFound) { // it has been deleted meanwhile
+			if foreign.Is(err, ojs.ErrNotFound) { // it has been deleted meanwhile
 				continue
 			}
 			if !yield(s, err) || err != nil {
@@ -104,7 +104,7 @@ func (w *Workflows) Cancel(ctx context.Context, id string) error {
 			continue
 		}
 		err := w.core.cancel(ctx, s.Steps[i].JobID)
-		if err != nil && !errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) {
+		if err != nil && !foreign.Is(err, ojs.ErrTransition) && !foreign.Is(err, ojs.ErrNotFound) {
 			return err
 		}
 	}
@@ -135,7 +135,7 @@ func (w *Workflows) cancelGroup(ctx context.Context, groups storage.GroupStore, 
 			slices.Reverse(ids) // a record waits
 		}
 		err = w.cancelAll(ctx, groups, ids)
-		if err != nil && !(late && errors.Is(err, ojs.ErrTransition)) {
+		if err != nil && !(late && foreign.Is(err, ojs.ErrTransition)) {
 			return err
 		}
 	}
@@ -202,7 +202,7 @@ func (w *Workflows) Retry(ctx context.Context, id string) error {
 	}
 	for {
 		err := w.retry(ctx, groups, id)
-		if !errors.Is(err, storage.ErrFenced) { // another call has changed one of the jobs
+		if !foreign.Is(err, storage.ErrFenced) { // another call has changed one of the jobs
 			return err
 		}
 	}
@@ -320,7 +320,7 @@ func (c *core) cancelWithWorkflow(ctx context.Context, rec *storage.Record) (can
 		cancelled = err == nil
 	}
 	switch {
-	case err == nil, errors.Is(err, ojs.ErrNotFound), errors.Is(err, ojs.ErrTransition):
+	case err == nil, foreign.Is(err, ojs.ErrNotFound), foreign.Is(err, ojs.ErrTransition):
 	case ctx.Err() != nil: // the attempt was taken away: the next one cancels the job
 	default:
 		c.jobLog(&rec.JobHeader).Error("step of a cancelled workflow not cancelled; it runs again",

@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/bridge"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/policy"
 )
@@ -239,7 +240,7 @@ func (h Handler) Run(ctx context.Context, header *ojs.JobHeader, args ojs.Args) 
 // version may.
 type UndecodableError struct{ Err error }
 
-func (e *UndecodableError) Error() string { return e.Err.Error() }
+func (e *UndecodableError) Error() string { return foreign.ErrorText(e.Err) }
 
 // Unwrap returns the decoding error.
 func (e *UndecodableError) Unwrap() error { return e.Err }

@@ -17,41 +17,27 @@ type described struct {
 // chain may lead back to itself.
 func describe(err error) (d described) {
 	d = described{kind: ojs.ErrorTypeError, message: foreign.ErrorText(err)}
-	left := 100
-	foreign.Call(func() { d.walk(err, &left) })
+	foreign.Walk(err, d.read)
 	return d
 }
 
-// walk visits the chain in the order of errors.As. The first type that is found holds.
-func (d *described) walk(err error, left *int) {
-	for err != nil && *left > 0 {
-		*left--
-		kind := ""
-		switch e := err.(type) {
-		case *ojs.Error:
-			kind = e.Type
-		case interface{ ErrorType() string }:
-			kind = e.ErrorType()
-		}
-		switch err {
-		case ojs.ErrCancelled, context.Canceled:
-			d.cancelled = true
-		case ojs.ErrTimeout:
-			kind = ojs.ErrorTypeTimeout
-		}
-		if d.kind == ojs.ErrorTypeError && kind != "" {
-			d.kind = kind
-		}
-		switch e := err.(type) {
-		case interface{ Unwrap() error }:
-			err = e.Unwrap()
-		case interface{ Unwrap() []error }:
-			for _, wrapped := range e.Unwrap() {
-				d.walk(wrapped, left)
-			}
-			return
-		default:
-			return
-		}
+// read reads one error of the chain. The first type that is found holds.
+func (d *described) read(err error) bool {
+	kind := ""
+	switch e := err.(type) {
+	case *ojs.Error:
+		kind = e.Type
+	case interface{ ErrorType() string }:
+		kind = e.ErrorType()
 	}
+	switch err {
+	case ojs.ErrCancelled, context.Canceled:
+		d.cancelled = true
+	case ojs.ErrTimeout:
+		kind = ojs.ErrorTypeTimeout
+	}
+	if d.kind == ojs.ErrorTypeError && kind != "" {
+		d.kind = kind
+	}
+	return true
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -291,7 +290,7 @@ func (c *canonicalizer) member(name string, raw jsontext.Value) {
 	for c.err == nil {
 		tok, err := dec.ReadToken()
 		switch {
-		case errors.Is(err, io.EOF):
+		case foreign.Is(err, io.EOF):
 			return
 		case err != nil:
 			c.err = err

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // Hook lets a program decide on retries: by type of error, or by rules for all jobs (the
@@ -56,10 +57,10 @@ func forHook(o Outcome, f *ojs.Failure) error {
 		if o.Err == nil {
 			return errors.New(f.Message)
 		}
-		return o.Err
+		return foreign.Ending(o.Err)
 	}
 	if o.Err != nil {
-		e.causes = append(e.causes, o.Err)
+		e.causes = append(e.causes, foreign.Ending(o.Err))
 	}
 	return e
 }

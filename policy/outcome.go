@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -69,11 +68,7 @@ func Timed(job *ojs.JobInfo, o Outcome, began, ended time.Time) Outcome {
 
 // Limits of a handler's error in the history (OJS errors, section 6). A message has at
 // most foreign.MaxText bytes.
-const (
-	maxBacktrace = 50 // frames
-	// A longer error chain is taken for a cycle.
-	maxChain = 100
-)
+const maxBacktrace = 50 // frames
 
 // signals are the answers in the chain of a handler's error.
 type signals struct {
@@ -93,71 +88,47 @@ func inspect(err error) (s signals) {
 	if err == nil {
 		return s
 	}
-	if isTypedNil(err) {
+	if foreign.IsNil(err) {
 		s.message = fmt.Sprintf("handler returned a nil %T as its error", err)
 		return s
 	}
 	s.message = foreign.ErrorText(err)
-	left := maxChain
-	foreign.Call(func() { s.walk(err, &left) })
+	foreign.Walk(err, s.read)
 	return s
 }
 
-// walk visits the chain in the order of errors.As: an error before what it wraps, several
-// wrapped ones left to right.
-func (s *signals) walk(err error, left *int) {
-	for err != nil && *left > 0 && !isTypedNil(err) {
-		*left--
-		switch e := err.(type) {
-		case *ojs.Error:
-			if s.code == "" && s.snooze == nil && e.Code.Valid() {
-				s.code = e.Code
-			}
-			if s.errorType == "" {
-				s.errorType = e.Type
-			}
-			if s.details == nil && len(e.Details) > 0 {
-				s.details = storable(e.Details)
-			}
-		case *ojs.RetryAfterError:
-			if s.retryAfter == nil {
-				s.retryAfter = e
-			}
-		case *ojs.SnoozeError:
-			if s.code == "" && s.snooze == nil {
-				s.snooze = e
-			}
+// read reads one error of the chain.
+func (s *signals) read(err error) bool {
+	switch e := err.(type) {
+	case *ojs.Error:
+		if s.code == "" && s.snooze == nil && e.Code.Valid() {
+			s.code = e.Code
 		}
-		if err == context.Canceled || err == context.DeadlineExceeded || err == ojs.ErrTimeout {
-			s.ended = true
+		if s.errorType == "" {
+			s.errorType = e.Type
 		}
-		if e, ok := err.(interface{ ErrorType() string }); ok && s.errorType == "" {
-			s.errorType = e.ErrorType()
+		if s.details == nil && len(e.Details) > 0 {
+			s.details = storable(e.Details)
 		}
-		if e, ok := err.(interface{ DoNotRetry() bool }); ok && !s.marked {
-			s.marked = e.DoNotRetry()
+	case *ojs.RetryAfterError:
+		if s.retryAfter == nil {
+			s.retryAfter = e
 		}
-		switch e := err.(type) {
-		case interface{ Unwrap() error }:
-			err = e.Unwrap()
-		case interface{ Unwrap() []error }:
-			for _, wrapped := range e.Unwrap() {
-				s.walk(wrapped, left)
-			}
-			return
-		default:
-			return
+	case *ojs.SnoozeError:
+		if s.code == "" && s.snooze == nil {
+			s.snooze = e
 		}
 	}
-}
-
-func isTypedNil(err error) bool {
-	v := reflect.ValueOf(err)
-	switch v.Kind() {
-	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan:
-		return v.IsNil()
+	if err == context.Canceled || err == context.DeadlineExceeded || err == ojs.ErrTimeout {
+		s.ended = true
 	}
-	return false
+	if e, ok := err.(interface{ ErrorType() string }); ok && s.errorType == "" {
+		s.errorType = e.ErrorType()
+	}
+	if e, ok := err.(interface{ DoNotRetry() bool }); ok && !s.marked {
+		s.marked = e.DoNotRetry()
+	}
+	return true
 }
 
 // clip makes a message or an error type storable: valid UTF-8 of bounded length.

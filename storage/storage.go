@@ -588,7 +588,8 @@ type Count struct {
 // As finds an optional ability of s: s itself if it is an A, or else what s wraps, as
 // told by a method Unwrap() Storage.
 func As[A any](s Storage) (A, bool) {
-	for s != nil {
+	const most = 100 // storages in each other; one may wrap itself
+	for range most {
 		if a, ok := s.(A); ok {
 			return a, true
 		}

@@ -3,7 +3,6 @@ package workflow
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -11,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // An addition is stored like a workflow: steps, joins, an outcome and a record, under an
@@ -103,9 +103,9 @@ func Add(ctx context.Context, part Part, opts ...ojs.Option) (added bool, err er
 	switch {
 	case err == nil:
 		return true, nil
-	case errors.As(err, &twice) && twice.Fingerprint == "" && twice.ID == jobID(base, 0):
+	case foreign.As(err, &twice) && twice.Fingerprint == "" && twice.ID == jobID(base, 0):
 		return false, nil
-	case errors.Is(err, ojs.ErrDependency):
+	case foreign.Is(err, ojs.ErrDependency):
 		return false, &ojs.TransitionError{ID: root, From: ojs.StateCancelled, To: ojs.StatePending,
 			Allowed: "steps can be added to a workflow that goes on"}
 	}
@@ -138,7 +138,7 @@ func openAll(ctx context.Context, lookup Lookup, id string) (*reading, error) {
 		}
 		x, err := open(ctx, lookup, additionID(r.ids[i]).String())
 		switch {
-		case errors.Is(err, ojs.ErrNotFound):
+		case foreign.Is(err, ojs.ErrNotFound):
 		case err != nil:
 			return nil, err
 		default:

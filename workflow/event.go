@@ -2,9 +2,9 @@ package workflow
 
 import (
 	"context"
-	"errors"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // Describe returns what the metadata of a job say of its workflow, nil if it is of none.
@@ -111,7 +111,7 @@ func Ended(ctx context.Context, lookup Lookup, id string) (*Ending, error) {
 		return nil, err
 	}
 	outcome, err := lookup(ctx, r.ids[r.outcome])
-	if err != nil && !errors.Is(err, ojs.ErrNotFound) {
+	if err != nil && !foreign.Is(err, ojs.ErrNotFound) {
 		return nil, err
 	}
 	e := &Ending{Steps: r.shape.steps()}
@@ -135,7 +135,7 @@ func (r *reading) cause(
 	n := &r.shape.Nodes[i]
 	job, err := lookup(ctx, r.ids[i])
 	switch {
-	case errors.Is(err, ojs.ErrNotFound):
+	case foreign.Is(err, ojs.ErrNotFound):
 		return nil, nil
 	case err != nil:
 		return nil, err

@@ -2,12 +2,12 @@ package workflow
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // Result decodes the result of another step of the workflow whose step runs in ctx. It is
@@ -105,7 +105,7 @@ func stepJob(ctx context.Context, name string) (*ojs.JobInfo, error) {
 			continue
 		}
 		job, err := lookup(ctx, r.ids[i])
-		if errors.Is(err, ojs.ErrNotFound) {
+		if foreign.Is(err, ojs.ErrNotFound) {
 			return nil, &StepError{name, nil}
 		}
 		return job, err

@@ -2,10 +2,10 @@ package workflow
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // A retry of a workflow runs the steps again whose failures have made it fail, as if they
@@ -55,7 +55,7 @@ func Revivals(ctx context.Context, lookup Lookup, id string) ([]Revival, error) 
 	}
 	for i := range p.jobs {
 		p.jobs[i], err = lookup(ctx, r.ids[i])
-		if errors.Is(err, ojs.ErrNotFound) {
+		if foreign.Is(err, ojs.ErrNotFound) {
 			return nil, fmt.Errorf("ojs: workflow %s cannot be retried: its job %s has been deleted: %w", id,
 				r.ids[i], err)
 		}

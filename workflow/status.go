@@ -2,13 +2,13 @@ package workflow
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // State is the state of a workflow.
@@ -151,7 +151,7 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 			continue
 		}
 		job, err := lookup(ctx, r.ids[i])
-		if err != nil && !errors.Is(err, ojs.ErrNotFound) {
+		if err != nil && !foreign.Is(err, ojs.ErrNotFound) {
 			return nil, err
 		}
 		step := StepStatus{Name: n.Name, JobID: r.ids[i], Type: n.Type,
@@ -175,7 +175,7 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 		}
 	}
 	outcome, err := lookup(ctx, r.ids[r.outcome])
-	if err != nil && !errors.Is(err, ojs.ErrNotFound) {
+	if err != nil && !foreign.Is(err, ojs.ErrNotFound) {
 		return nil, err
 	}
 	if s.State, err = r.state(ctx, lookup, outcome, waits); err != nil {
@@ -193,7 +193,7 @@ func (r *reading) state(
 ) (State, error) {
 	completed := func(node int) (bool, error) {
 		job, err := lookup(ctx, r.ids[node])
-		if errors.Is(err, ojs.ErrNotFound) {
+		if foreign.Is(err, ojs.ErrNotFound) {
 			return false, nil
 		}
 		return err == nil && job.State == ojs.StateCompleted, err

@@ -536,7 +536,8 @@ func (l *ledger) moved(n *node, told bool, moved []storage.Record) {
 		if j == nil {
 			continue
 		}
-		if j.rec.State != ojs.StatePending {
+		// An insert moves new jobs at the head of their ordering key before it returns.
+		if j.rec.State != ojs.StatePending && j.rec.Version < moved[i].Version {
 			l.broken(3, j, "it was %s and waited for nothing, but was moved to %s",
 				j.rec.State, moved[i].State)
 		}

@@ -1,11 +1,11 @@
 package insert
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -52,6 +52,6 @@ func Check(batch []storage.Insert, stored map[string]ojs.State) error {
 func Refused(err error) bool {
 	var duplicate *ojs.DuplicateError
 	var queue *ojs.QueueError
-	return errors.Is(err, ojs.ErrInvalid) || errors.As(err, &duplicate) || errors.As(err, &queue) ||
-		errors.Is(err, ojs.ErrDependency)
+	return foreign.Is(err, ojs.ErrInvalid) || foreign.As(err, &duplicate) || foreign.As(err, &queue) ||
+		foreign.Is(err, ojs.ErrDependency)
 }
