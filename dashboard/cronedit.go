@@ -127,6 +127,9 @@ func (h *Handler) actOnCronEdit(p *page) error {
 	if err != nil {
 		return refusal(err)
 	}
+	if entry.Gap == engine.GapRun {
+		schedule = schedule.RunInGap()
+	}
 	if words := p.Schedule(entry.Schedule); words != "" {
 		c.Notes = append(c.Notes, p.T("Schedule")+": "+words)
 	}

@@ -180,7 +180,8 @@ func (c *core) lookup(ctx context.Context, id string) (job *ojs.JobInfo, err err
 // uncertain follows a failed call that should have changed the storage. It may have
 // changed it all the same: look.
 func (c *core) uncertain(err error) {
-	if foreign.Is(err, ojs.ErrDuplicate) || foreign.Is(err, ojs.ErrInvalid) || foreign.Is(err, ojs.ErrClosed) {
+	if foreign.Is(err, ojs.ErrDuplicate) || foreign.Is(err, ojs.ErrInvalid) ||
+		foreign.Is(err, ojs.ErrClosed) {
 		return // these it answers for
 	}
 	c.waiters.all()

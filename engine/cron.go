@@ -24,10 +24,11 @@ import (
 // queue is full, say, or an equal unique job exists, the run is skipped, as a log line
 // and ojs.EventCronSkipped say.
 //
-// When clocks go forward, runs at the times they skip do not happen. When they go back, a
-// time that comes twice fires the first time only, so that an entry of every 15 minutes
-// pauses for 75. A log line and ojs.EventCronSkipped tell of each such run; "@every 15m"
-// and the time zone UTC have none.
+// When clocks go forward, runs at the times they skip do not happen, unless the entry has
+// GapRun. When they go back, a time that comes twice fires the first time only, so that
+// an entry of every 15 minutes pauses for 75. A log line and ojs.EventCronSkipped tell of
+// each such run, and Runs of the first of each change; "@every 15m" and the time zone UTC
+// have none.
 type Cron struct{ core *core }
 
 // Cron gives access to the recurring jobs.
@@ -64,6 +65,8 @@ type CronEntry struct {
 
 	Missed      Missed // "": MissedOnce
 	MissedLimit int    // the most runs that MissedAll makes up for, up to 100; 0: 100
+
+	Gap Gap // "": GapSkip
 
 	// RunOnStart adds a run when the entry is new, and one each time that the Run of an
 	// engine on the storage begins. Engines that begin within a minute make one such run.
@@ -106,6 +109,19 @@ const (
 	// own ojs.RateLimit if it has one. An engine counts what it starts itself: of several
 	// engines on one storage, each may run one.
 	OverlapEnqueue Overlap = "enqueue"
+)
+
+// Gap is what happens to runs at times that the clock of the time zone skips, as 2:30
+// when it goes from 2:00 to 3:00.
+type Gap string
+
+// The ways to treat runs that the clock skips.
+const (
+	// GapSkip makes none. A daily entry then pauses for two days.
+	GapSkip Gap = "skip"
+
+	// GapRun makes one run at the time of the change, for all times that it skips.
+	GapRun Gap = "run"
 )
 
 // Missed is what happens to runs that came due while no engine ran.
@@ -165,7 +181,8 @@ func (c *Cron) set(ctx context.Context, entries []CronEntry, keepPause bool) err
 				}
 			}
 			var anchor time.Time
-			if to.Schedule == old.Schedule && to.TimeZone == old.TimeZone {
+			if to.Schedule == old.Schedule && to.TimeZone == old.TimeZone &&
+				to.Gap == cmp.Or(old.Gap, string(GapSkip)) {
 				to.NextRun, anchor = old.NextRun, began(old)
 			}
 			*old = to
@@ -317,7 +334,8 @@ func cronEntry(s *storage.Cron) CronEntry {
 	return CronEntry{
 		Name: s.Name, Description: s.Description, Schedule: s.Schedule, TimeZone: s.TimeZone,
 		Job: cronDraft(s), Overlap: Overlap(s.Overlap), Paused: s.Paused,
-		Missed: Missed(s.Missed), MissedLimit: s.MissedLimit, RunOnStart: s.RunOnStart, Template: s.Template,
+		Missed: Missed(s.Missed), MissedLimit: s.MissedLimit, Gap: Gap(cmp.Or(s.Gap, string(GapSkip))),
+		RunOnStart: s.RunOnStart, Template: s.Template,
 		CreatedAt: s.CreatedAt, LastRun: s.LastRun, NextRun: s.NextRun, Runs: s.Runs, LastJobID: s.LastJobID,
 	}
 }
@@ -406,7 +424,14 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 		return storage.Cron{}, invalid("missed_limit",
 			"%d is not from 1 to %d, or 0 for %[2]d", e.MissedLimit, maxMissedLimit)
 	}
-	if _, _, err := firstRun(e.Schedule, e.TimeZone, c.now(), time.Time{}); err != nil {
+	if e.Gap == "" {
+		e.Gap = GapSkip
+	}
+	if e.Gap != GapSkip && e.Gap != GapRun {
+		return storage.Cron{}, invalid("gap", "%q is neither skip nor run", e.Gap)
+	}
+	probed := storage.Cron{Schedule: e.Schedule, TimeZone: e.TimeZone, Gap: string(e.Gap)}
+	if _, _, err := firstRun(&probed, c.now(), time.Time{}); err != nil {
 		return storage.Cron{}, err
 	}
 	t, err := c.jobType(e.Job.Type())
@@ -439,8 +464,9 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 	made := storage.Cron{
 		Name: e.Name, Description: e.Description, Schedule: e.Schedule, TimeZone: e.TimeZone,
 		Overlap: string(e.Overlap), Paused: e.Paused,
-		Missed: string(e.Missed), MissedLimit: e.MissedLimit, RunOnStart: e.RunOnStart, Template: e.Template,
-		Type: e.Job.Type(), Args: args, Options: o,
+		Missed: string(e.Missed), MissedLimit: e.MissedLimit, Gap: string(e.Gap), RunOnStart: e.RunOnStart,
+		Template: e.Template,
+		Type:     e.Job.Type(), Args: args, Options: o,
 	}
 	var probe storage.Insert
 	now := c.now()
@@ -501,16 +527,20 @@ func validCronName(name string) bool {
 func (c *core) plan(e *storage.Cron, anchor time.Time) ([]cronspec.Missed, error) {
 	if e.Paused {
 		e.NextRun = time.Time{}
+	} else if !e.NextRun.IsZero() {
 		return nil, nil
 	}
-	if !e.NextRun.IsZero() {
+	// Runs that were going to be missed by an earlier plan.
+	e.History = slices.DeleteFunc(e.History, func(r storage.CronRun) bool { return r.Due.After(c.now()) })
+	if e.Paused {
 		return nil, nil
 	}
-	next, missed, err := firstRun(e.Schedule, e.TimeZone, c.now(), anchor)
+	next, missed, err := firstRun(e, c.now(), anchor)
 	if err != nil {
 		return nil, err
 	}
 	e.NextRun = next
+	rememberMissed(e, missed)
 	return missed, nil
 }
 
@@ -525,18 +555,26 @@ func began(e *storage.Cron) time.Time {
 // firstRun is the first time of a schedule after now, and the times before it that are
 // missed because of the zone's clock. An @every schedule counts from anchor; zero: from
 // now.
-func firstRun(
-	schedule, zone string, now, anchor time.Time,
-) (next time.Time, missed []cronspec.Missed, err error) {
-	s, err := cronspec.Parse(schedule, zone)
+func firstRun(e *storage.Cron, now, anchor time.Time) (
+	next time.Time, missed []cronspec.Missed, err error) {
+	s, err := scheduleOf(e)
 	if err != nil {
 		return time.Time{}, nil, err
 	}
 	next, missed = s.Next(now, anchor)
 	if next.IsZero() {
-		return next, nil, invalid("schedule", "%q never comes in %s", schedule, cmp.Or(zone, "UTC"))
+		return next, nil, invalid("schedule", "%q never comes in %s", e.Schedule, cmp.Or(e.TimeZone, "UTC"))
 	}
 	return next, missed, nil
+}
+
+// scheduleOf is the schedule of an entry.
+func scheduleOf(e *storage.Cron) (cronspec.Schedule, error) {
+	s, err := cronspec.Parse(e.Schedule, e.TimeZone)
+	if Gap(e.Gap) == GapRun {
+		s = s.RunInGap()
+	}
+	return s, err
 }
 
 // cronDraft is the job of an entry.

@@ -42,7 +42,11 @@ func (c *Cron) Runs(ctx context.Context, name string) ([]CronRun, error) {
 		return nil, err
 	}
 	runs := make([]CronRun, 0, len(e.History))
+	now := c.core.now()
 	for _, r := range slices.Backward(e.History) {
+		if r.Due.After(now) { // it is known to be missed before its time
+			continue
+		}
 		run := CronRun{Due: r.Due, Manual: r.Manual, JobID: r.JobID}
 		at := slices.IndexFunc(jobs, func(j storage.Record) bool { return j.ID == r.JobID })
 		switch {
@@ -55,6 +59,7 @@ func (c *Cron) Runs(ctx context.Context, name string) ([]CronRun, error) {
 		}
 		runs = append(runs, run)
 	}
+	slices.SortStableFunc(runs, func(a, b CronRun) int { return b.Due.Compare(a.Due) })
 	return runs, nil
 }
 
@@ -81,7 +86,7 @@ func (c *Cron) Next(ctx context.Context, name string, n int) ([]CronTime, error)
 	if err != nil || e.NextRun.IsZero() {
 		return nil, err
 	}
-	s, err := cronspec.Parse(e.Schedule, e.TimeZone)
+	s, err := scheduleOf(&e)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +123,7 @@ func (c *Cron) Trigger(ctx context.Context, name string) (ojs.Ticket, error) {
 			return ojs.Ticket{}, err
 		}
 		now := c.core.now()
-		ticket, err := c.core.runCron(ctx, store, &e, e.NextRun, storage.CronRun{Due: now, Manual: true})
+		ticket, err := c.core.runCron(ctx, store, &e, e.NextRun, storage.CronRun{Due: now, Manual: true}, nil)
 		var skipped *skippedRun
 		switch {
 		case err == nil:
@@ -148,11 +153,12 @@ func (c *Cron) stored(ctx context.Context, name string) (storage.CronStore, stor
 	return store, found[0], nil
 }
 
-// runCron moves an entry on to its next run, and makes the job of a run. e becomes the
+// runCron moves an entry on to its next run, before which runs are missed because of the
+// zone's clock, and makes the job of a run. e becomes the
 // stored entry. The error is storage.ErrFenced if e is not of the stored version, a
 // *skippedRun if there is no job, or the storage's.
 func (c *core) runCron(ctx context.Context, store storage.CronStore, e *storage.Cron, next time.Time,
-	run storage.CronRun) (ojs.Ticket, error) {
+	run storage.CronRun, missed []cronspec.Missed) (ojs.Ticket, error) {
 	to := e.Copy()
 	to.NextRun = next
 	open, err := c.lookAtRuns(ctx, &to)
@@ -176,6 +182,7 @@ func (c *core) runCron(ctx context.Context, store storage.CronStore, e *storage.
 		to.Runs++
 	}
 	remember(&to, run)
+	rememberMissed(&to, missed)
 	// The entry moves on first: the engine that moves it makes the job.
 	if err = setCron(ctx, store, &to); err != nil {
 		if foreign.Is(err, storage.ErrFenced) || skipped != nil || !cronStored(ctx, store, &to) {
@@ -242,6 +249,19 @@ func skipReason(err error) string {
 func remember(e *storage.Cron, run storage.CronRun) {
 	e.History = append(e.History, run)
 	e.History = e.History[max(0, len(e.History)-maxHistory):]
+}
+
+// rememberMissed adds the runs that are missed because of the zone's clock to the history
+// of an entry, the first of each change for all of them.
+func rememberMissed(e *storage.Cron, missed []cronspec.Missed) {
+	const apart = 24 * time.Hour // two changes are months apart
+	var last time.Time
+	for _, m := range missed {
+		if last.IsZero() || m.At.Sub(last) > apart {
+			remember(e, storage.CronRun{Due: m.At, Outcome: missedReason(m)})
+		}
+		last = m.At
+	}
 }
 
 // lookAtRuns notes in the history of an entry how the jobs of its runs have ended, and

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -626,5 +627,84 @@ func TestCronNext(t *testing.T) {
 			_, err := b.Cron().Next(b.ctx, "night", n)
 			wantInvalid(t, err, "n")
 		}
+	})
+}
+
+// A run that the clock swallows is among the runs with its reason once its time has come,
+// and takes place at the change if the entry says so.
+func TestCronGap(t *testing.T) {
+	at := func(b *rig, day int, clock time.Duration) time.Duration { // of 2000, in UTC
+		return time.Duration(day-1)*24*time.Hour + clock
+	}
+	const hour, minute = time.Hour, time.Minute
+	for _, tt := range []struct {
+		schedule, zone string
+		gap            engine.Gap
+		day            int // of the year, of the change
+		want           []time.Duration
+		history        string
+	}{
+		{"30 2 * * *", "Europe/Berlin", "", 86,
+			[]time.Duration{-hour * 24, hour * 23}, "dst_skip 0s"},
+		{"30 2 * * *", "Europe/Berlin", engine.GapRun, 86,
+			[]time.Duration{-hour * 24, -30 * minute, hour * 23}, ""},
+		{"@daily", "Africa/Cairo", engine.GapSkip, 119,
+			[]time.Duration{-hour * 24, hour * 23}, "dst_skip 0s"},
+		{"@daily", "Africa/Cairo", engine.GapRun, 119,
+			[]time.Duration{-hour * 24, 0, hour * 23}, ""},
+	} {
+		t.Run(fmt.Sprint(tt.schedule, " ", tt.zone, " ", tt.gap), func(t *testing.T) {
+			inBubble(t, func(b *rig) {
+				swallowed := at(b, tt.day, 90*minute) // 3:30 of summer time, for 2:30
+				if tt.zone == "Africa/Cairo" {
+					swallowed = at(b, tt.day, -2*hour)
+				}
+				b.handle("x", nothing)
+				b.advance(swallowed - 30*hour)
+				b.run()
+				b.cron(engine.CronEntry{Name: "e", Schedule: tt.schedule, TimeZone: tt.zone, Gap: tt.gap,
+					Job: ojs.NewDraft("x", nil)})
+				b.advance(24 * hour)
+				for _, r := range must1(b.Cron().Runs(b.ctx, "e")) {
+					if r.Skipped != "" {
+						t.Errorf("before its time: %+v", r)
+					}
+				}
+				b.advance(30 * hour)
+				var got []time.Duration
+				for _, d := range b.times() {
+					got = append(got, d-swallowed)
+				}
+				if !slices.Equal(got, tt.want) {
+					t.Errorf("ran %v from the swallowed time, want %v", got, tt.want)
+				}
+				var skipped []string
+				for _, r := range must1(b.Cron().Runs(b.ctx, "e")) {
+					if r.Skipped != "" {
+						skipped = append(skipped, fmt.Sprint(r.Skipped, " ", r.Due.Sub(b.start)-swallowed))
+					}
+				}
+				if strings.Join(skipped, ", ") != tt.history {
+					t.Errorf("the runs have %q, want %q", skipped, tt.history)
+				}
+				if e := b.entry("e"); e.Gap != cmp.Or(tt.gap, engine.GapSkip) {
+					t.Errorf("the entry has %q", e.Gap)
+				}
+			})
+		})
+	}
+	t.Run("one of many stands for all, and a changed entry has none", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", nothing)
+			b.advance(at(b, 86, 59*minute))
+			b.run()
+			e := engine.CronEntry{Name: "e", Schedule: "*/10 2-3 * * *", TimeZone: "Europe/Berlin",
+				Job: ojs.NewDraft("x", nil)}
+			b.cron(e)
+			b.advance(2 * minute)
+			b.wantHistory("e", fmt.Sprint(at(b, 86, hour), " completed, ", at(b, 86, hour), " dst_skip"))
+			e.Schedule, e.Gap = "30 2 * * *", "at once"
+			wantInvalid(t, b.Cron().Set(b.ctx, e), "gap")
+		})
 	})
 }

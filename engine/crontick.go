@@ -56,7 +56,7 @@ func (k *maintenance) tick() (next time.Time) {
 // fireDue fires a recurring job that is due, and says when it wants to be looked at next.
 func (k *maintenance) fireDue(store storage.CronStore, e *storage.Cron, now time.Time) time.Time {
 	c := k.r.c
-	s, err := cronspec.Parse(e.Schedule, e.TimeZone)
+	s, err := scheduleOf(e)
 	if err != nil {
 		k.cannotRead(e, err)
 		return now.Add(unreadableWait)
@@ -132,11 +132,12 @@ func (c *core) fire(
 		to := e.Copy()
 		to.NextRun = next
 		remember(&to, storage.CronRun{Due: first, Outcome: missedRun})
+		rememberMissed(&to, missed)
 		if err = setCron(ctx, store, &to); err == nil {
 			*e = to
 		}
 	} else {
-		_, err = c.runCron(ctx, store, e, next, storage.CronRun{Due: due})
+		_, err = c.runCron(ctx, store, e, next, storage.CronRun{Due: due}, missed)
 	}
 	var skipped *skippedRun
 	switch {

@@ -149,8 +149,8 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 		h.Quarantined, err = c.quarantined(ctx)
 	}
 	if err != nil {
-		is(Unhealthy,
-			Problem{Code: ProblemStorage, Text: "the storage does not answer: " + foreign.ErrorText(err), Err: err})
+		text := "the storage does not answer: " + foreign.ErrorText(err)
+		is(Unhealthy, Problem{Code: ProblemStorage, Text: text, Err: err})
 	}
 	queues := make(map[string]struct{})
 	for _, n := range counts {

@@ -57,9 +57,10 @@ type Cron struct {
 	Overlap     string
 	Paused      bool
 
-	// The four are what engine.CronEntry says [fields-5].
+	// The five are what engine.CronEntry says [fields-5].
 	Missed      string
 	MissedLimit int
+	Gap         string
 	RunOnStart  bool
 	Template    bool
 

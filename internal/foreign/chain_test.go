@@ -51,7 +51,7 @@ func (uncomparable) Error() string { return "uncomparable" }
 
 var errWanted = errors.New("wanted")
 
-// Whatever an error does, the walk returns; and it finds what comes before that.
+// The walk returns for every error, and finds those before the one that does harm.
 func TestWalkReturns(t *testing.T) {
 	var null *stopsToCompare
 	for name, err := range map[string]error{
@@ -74,8 +74,8 @@ func TestWalkReturns(t *testing.T) {
 			if e := foreign.Ending(err); e == nil || !foreign.Walk(e, func(error) bool { return true }) {
 				t.Errorf("%s ends in %v", name, e)
 			}
-			if err = errors.Join(errWanted, &fs.PathError{Op: "x", Err: errWanted}, err); !foreign.Is(err, errWanted) ||
-				!foreign.As(err, &as) || as.Op != "x" {
+			err = errors.Join(errWanted, &fs.PathError{Op: "x", Err: errWanted}, err)
+			if !foreign.Is(err, errWanted) || !foreign.As(err, &as) || as.Op != "x" {
 				t.Errorf("%s hides what comes before it", name)
 			}
 		}

@@ -23,6 +23,7 @@ type cronDocument struct {
 	LastJobID                                      string    `json:",omitzero"`
 	Missed                                         string    `json:",omitzero"`
 	MissedLimit                                    int       `json:",omitzero"`
+	Gap                                            string    `json:",omitzero"`
 	RunOnStart, Template                           bool      `json:",omitzero"`
 	History                                        []cronRun `json:",omitzero"`
 }
@@ -90,7 +91,8 @@ func EncodeCron(c *storage.Cron) ([]byte, error) {
 		Overlap: c.Overlap, Paused: c.Paused,
 		Type: c.Type, Args: text(c.Args.String()), CreatedAt: c.CreatedAt, LastRun: c.LastRun,
 		NextRun: c.NextRun.UTC(), Runs: c.Runs, LastJobID: c.LastJobID,
-		Missed: c.Missed, MissedLimit: c.MissedLimit, RunOnStart: c.RunOnStart, Template: c.Template,
+		Missed: c.Missed, MissedLimit: c.MissedLimit, Gap: c.Gap,
+		RunOnStart: c.RunOnStart, Template: c.Template,
 		Options: options{
 			ID: o.ID, TypeVersion: o.TypeVersion,
 			Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt,
@@ -181,7 +183,8 @@ func ReadCron(entry []byte) (storage.Cron, error) {
 		Overlap: d.Overlap, Paused: d.Paused,
 		Type: d.Type, Args: args, CreatedAt: d.CreatedAt, LastRun: d.LastRun, NextRun: d.NextRun,
 		Runs: d.Runs, LastJobID: d.LastJobID,
-		Missed: d.Missed, MissedLimit: d.MissedLimit, RunOnStart: d.RunOnStart, Template: d.Template,
+		Missed: d.Missed, MissedLimit: d.MissedLimit, Gap: d.Gap,
+		RunOnStart: d.RunOnStart, Template: d.Template,
 		Options: ojs.Options{
 			ID: o.ID, TypeVersion: o.TypeVersion,
 			Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt,
