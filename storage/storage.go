@@ -415,7 +415,7 @@ type Inserted struct {
 // Claim asks for jobs to run.
 type Claim struct {
 	Queues   []string // in order of preference; empty: all [claim-4, claim-5]
-	Types    []string // empty: all [claim-6]; see Capabilities.Versions
+	Types    []string // empty: all [claim-6]; see Capabilities.Versions; a storage may keep the slice
 	SkipKeys *KeySet  // keys of rate limits that admit nothing now; nil: none [claim-11, claim-14, claim-17]
 	Max      int      // most jobs, over all queues together [claim-7]
 	Worker   string   // who asks; kept in the record [claim-1, claim-15]

@@ -22,6 +22,8 @@ type ready struct {
 	paused map[string]bool
 	vary   map[string][]string // the names in types of each type that has versions
 	asked  []string            // memory for asks
+	order  heap[*typeIndex]    // those of types with groups
+	wanted claimedTypes        // of the latest claims
 	seq    uint64              // of the latest entry
 	n      int                 // jobs, without those in passed
 	fair   map[levelID]*fairLevel
@@ -30,6 +32,7 @@ type ready struct {
 	obey   bool // limits hold jobs back: the latest claim had storage.Claim.Limits
 	limits limits
 	looked int // keys and buckets that claims have looked at, opened or closed, for tests
+	named  int // types that claims have looked for, for tests
 
 	// passed lists jobs that a claim has found expired, in no order, so that claims do
 	// not walk past them until Due ends them. They come back when they may be claimed
@@ -39,8 +42,44 @@ type ready struct {
 }
 
 type typeIndex struct {
-	groups heap[*group] // those that are not empty and whose queue is not paused
-	queues int          // groups of the type, empty and paused ones too
+	name    string
+	groups  heap[*group] // those that are not empty and whose queue is not paused
+	queues  int          // groups of the type, empty and paused ones too
+	ordered bool         // in ready.order
+	at      int
+}
+
+func (t *typeIndex) before(u *typeIndex) bool {
+	return comesBefore(t.groups.items[0].head(), u.groups.items[0].head())
+}
+func (t *typeIndex) moved(to int) { t.at = to }
+
+// claimedTypes are the types of the latest claim that named many, as a set. Claims of an
+// engine name the same types, in one slice (storage.Claim.Types).
+type claimedTypes struct {
+	list   []string
+	set    map[string]struct{}
+	ranged bool // one names versions
+}
+
+// of returns the set of a claim's types, nil if one of them names versions, or if the
+// claim before named others: making the set costs more than a claim.
+func (c *claimedTypes) of(types []string) map[string]struct{} {
+	switch {
+	case len(types) != len(c.list) || &types[0] != &c.list[0]:
+		c.list, c.set, c.ranged = types, nil, false
+		return nil
+	case c.set == nil:
+		c.set = make(map[string]struct{}, len(types))
+		for _, t := range types {
+			c.set[t] = struct{}{}
+			c.ranged = c.ranged || strings.IndexByte(t, '@') >= 0
+		}
+	}
+	if c.ranged {
+		return nil
+	}
+	return c.set
 }
 
 type group struct {
@@ -335,7 +374,8 @@ func (r *ready) remove(j *job) {
 
 // reindex puts a group whose head has changed into its place among those of its type.
 func (r *ready) reindex(g *group) {
-	groups := &r.types[g.jobType].groups
+	t := r.types[g.jobType]
+	groups := &t.groups
 	wanted := g.buckets.len() > 0 && !r.paused[g.queue] && !(r.obey && g.held())
 	switch {
 	case wanted && g.indexed:
@@ -346,6 +386,15 @@ func (r *ready) reindex(g *group) {
 		groups.remove(g.at)
 	}
 	g.indexed = wanted
+	switch wanted := groups.len() > 0; {
+	case wanted && t.ordered:
+		r.order.fix(t.at)
+	case wanted:
+		r.order.push(t)
+	case t.ordered:
+		r.order.remove(t.at)
+	}
+	t.ordered = groups.len() > 0
 }
 
 func (r *ready) bucket(j *job) *bucket {
@@ -388,7 +437,7 @@ func (r *ready) join(queue, jobType string) *group {
 		types[jobType] = g
 		t := r.types[jobType]
 		if t == nil {
-			t = new(typeIndex)
+			t = &typeIndex{name: jobType}
 			r.types[jobType] = t
 			if name, _, versioned := strings.Cut(jobType, "@"); versioned {
 				if r.vary == nil {
@@ -461,21 +510,42 @@ func (r *ready) asks(claimed []string) []string {
 	return r.asked
 }
 
+// fewer returns the types that a claim names, if a look at n types costs less than one at
+// each name; else nil.
+func (r *ready) fewer(types []string, n int) map[string]struct{} {
+	const many = 8
+	if len(types) <= many || n > len(types) || len(r.vary) > 0 {
+		return nil
+	}
+	return r.wanted.of(types)
+}
+
 // next finds the job to claim among all queues, nil if there is none. It costs one look
-// per type, and one more for each key that this claim has taken a job of.
+// per type that the claim names or that has jobs, whichever are fewer, and one more for
+// each key that this claim has taken a job of.
 func (r *ready) next(types []string, skip *skipped, now time.Time) *job {
 	r.bringBack(now)
 	r.follow(skip.set)
 	for {
 		var best *job
-		if len(types) == 0 {
-			for _, t := range r.types {
-				best = earlier(best, t.first(skip))
-			}
-		}
-		for _, name := range r.asks(types) {
-			if t := r.types[name]; t != nil {
-				best = earlier(best, t.first(skip))
+		set := r.fewer(types, r.order.len()/2) // the first has a claimed job, as a rule
+		switch {
+		case len(types) == 0 || set != nil:
+			r.order.search(0, func(t *typeIndex) (leads bool) {
+				r.named++
+				if _, ok := set[t.name]; set != nil && !ok {
+					return false
+				}
+				j := t.first(skip)
+				best = earlier(best, j)
+				return j == t.groups.items[0].head()
+			})
+		default:
+			for _, name := range r.asks(types) {
+				r.named++
+				if t := r.types[name]; t != nil {
+					best = earlier(best, t.first(skip))
+				}
 			}
 		}
 		if best == nil || !best.expired(now) {
@@ -495,19 +565,21 @@ func (r *ready) nextIn(queue string, types []string, skip *skipped, now time.Tim
 	in := r.queues[queue]
 	for {
 		var best *job
-		if len(types) == 0 {
-			for _, g := range in {
-				if r.obey && g.held() {
-					continue
-				}
+		look := func(g *group) {
+			if r.named++; g != nil && !(r.obey && g.held()) {
 				j, _ := g.first(skip)
 				best = earlier(best, j)
 			}
 		}
-		for _, name := range r.asks(types) {
-			if g := in[name]; g != nil && !(r.obey && g.held()) {
-				j, _ := g.first(skip)
-				best = earlier(best, j)
+		if set := r.fewer(types, len(in)); len(types) == 0 || set != nil {
+			for _, g := range in {
+				if _, ok := set[g.jobType]; set == nil || ok {
+					look(g)
+				}
+			}
+		} else {
+			for _, name := range r.asks(types) {
+				look(in[name])
 			}
 		}
 		if best == nil || !best.expired(now) {
