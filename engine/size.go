@@ -67,8 +67,8 @@ func checkSize(j *ojs.JobInfo) error {
 			return err
 		}
 	}
-	const rest = 4096 // more than the names, times and numbers of an envelope
-	bound := rest + meta + insideArgs.SizeBound(j.Args)
+	const least = 4096 // more than the names, times and numbers of an envelope
+	bound := least + meta + insideArgs.SizeBound(j.Args)
 	for name, value := range j.Extra {
 		bound += 6*len(name) + 6*len(value)
 	}
@@ -78,7 +78,29 @@ func checkSize(j *ojs.JobInfo) error {
 	if bound <= ojs.MaxEnvelope {
 		return nil
 	}
-	return checkJSON(j, ojs.MaxEnvelope, "envelope", ojs.InvalidCodeEnvelope, ojs.InvalidCodeTooLarge)
+	// The args, which may be large, are counted and not encoded once more.
+	rest := *j
+	rest.Args = ojs.Args{}
+	raw, err := json.Marshal(&rest)
+	if err != nil {
+		return invalidAs(ojs.InvalidCodeEnvelope, "envelope", "%v", err)
+	}
+	size := len(raw)
+	if size+insideArgs.SizeBound(j.Args) <= ojs.MaxEnvelope {
+		return nil
+	}
+	switch args := j.Args.JSON(); {
+	case string(args) == "null":
+	case args[0] == '[':
+		size += len(args) - len("[]") // which the rest has
+	default:
+		size += len(args)
+	}
+	if size > ojs.MaxEnvelope {
+		return invalidAs(ojs.InvalidCodeTooLarge, "envelope", "has %d bytes of JSON, more than %d",
+			size, ojs.MaxEnvelope)
+	}
+	return nil
 }
 
 // checkJSON refuses a value that does not encode, or to more bytes than most.

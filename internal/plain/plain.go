@@ -179,10 +179,7 @@ func (p *Type) Fits(v any) (bound int, ok bool) {
 	all := reflect.ValueOf(v)
 	for i := range p.leaves {
 		l := &p.leaves[i]
-		f := all
-		for _, n := range l.path {
-			f = f.Field(n)
-		}
+		f := l.of(all)
 		if !l.float {
 			s := f.String()
 			if !utf8.ValidString(s) {
@@ -199,8 +196,44 @@ func (p *Type) Fits(v any) (bound int, ok bool) {
 	return bound, true
 }
 
-// Bound is that of Fits for a value that fits.
+// of is the leaf of a value of the type.
+func (l *leaf) of(v reflect.Value) reflect.Value {
+	for _, n := range l.path {
+		v = v.Field(n)
+	}
+	return v
+}
+
+// Bound is not less than the bytes of the JSON of a value that fits. Its strings count as
+// they are if they are long.
 func (p *Type) Bound(v any) int {
+	const long = 64 << 10
 	bound, _ := p.Fits(v)
+	if bound < long {
+		return bound
+	}
+	bound = p.bound
+	all := reflect.ValueOf(v)
+	for i := range p.leaves {
+		if l := &p.leaves[i]; !l.float {
+			bound += escaped(l.of(all).String())
+		}
+	}
 	return bound
+}
+
+// escaped is not less than the bytes of a string in JSON, without the quotes.
+func escaped(s string) int {
+	n := len(s)
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t':
+			n++
+		case c < ' ' || c == '<' || c == '>' || c == '&':
+			n += len(`\u0000`) - 1
+		case c == 0xe2: // of U+2028 and U+2029, three bytes
+			n += len(`\u0000`) - 3
+		}
+	}
+	return n
 }
