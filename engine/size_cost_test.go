@@ -49,7 +49,7 @@ func TestLargeArgsAreNotEncodedToBeMeasured(t *testing.T) {
 	}
 }
 
-// The bound is that of the encoded job, whatever the args are kept as.
+// The bound is that of the encoded job, for args of each kind.
 func TestSizeOfAJobIsExact(t *testing.T) {
 	eng := must1(engine.New[any](memory.New(), quiet))
 	for name, of := range map[string]func(n int) any{
