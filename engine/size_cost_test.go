@@ -51,7 +51,12 @@ func TestLargeArgsAreNotEncodedToBeMeasured(t *testing.T) {
 
 // The bound is that of the encoded job, for args of each kind.
 func TestSizeOfAJobIsExact(t *testing.T) {
-	eng := must1(engine.New[any](memory.New(), quiet))
+	inBubble(t, func(b *rig) { // where the times of all jobs take the same bytes
+		sizeIsExact(t, b)
+	})
+}
+
+func sizeIsExact(t *testing.T, b *rig) {
 	for name, of := range map[string]func(n int) any{
 		"string":  func(n int) any { return strings.Repeat("a", n) },
 		"escapes": func(n int) any { return strings.Repeat("\n", n/2) },
@@ -60,12 +65,12 @@ func TestSizeOfAJobIsExact(t *testing.T) {
 	} {
 		most := 0 // that is taken
 		for step := ojs.MaxEnvelope; step > 0; step /= 2 {
-			if _, err := eng.Enqueue(t.Context(), "x", of(most+step)); err == nil {
+			if _, err := b.Enqueue(b.ctx, "x", of(most+step)); err == nil {
 				most += step
 			}
 		}
-		ticket := must1(eng.Enqueue(t.Context(), "x", of(most)))
-		job := must1(eng.Get(t.Context(), ticket.ID))
+		ticket := must1(b.Enqueue(b.ctx, "x", of(most)))
+		job := b.job(ticket.ID)
 		raw := must1(job.MarshalJSON())
 		if len(raw) > ojs.MaxEnvelope+300 || len(raw) < ojs.MaxEnvelope-10 {
 			t.Errorf("the largest %s makes a job of %d bytes", name, len(raw))

@@ -15,7 +15,7 @@ import (
 )
 
 // circle is an error that wraps itself, as one and as several.
-type circle struct{ many bool }
+type circle struct{}
 
 func (c circle) Error() string { return "circle" }
 
