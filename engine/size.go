@@ -97,7 +97,8 @@ func checkSize(j *ojs.JobInfo) error {
 		size += len(args)
 	}
 	if size > ojs.MaxEnvelope {
-		return invalidAs(ojs.InvalidCodeTooLarge, "envelope", "has %d bytes of JSON, more than %d",
+		return invalidAs(ojs.InvalidCodeTooLarge, "envelope",
+			"has %d bytes of JSON, more than %d: store the data elsewhere, and enqueue its name",
 			size, ojs.MaxEnvelope)
 	}
 	return nil
