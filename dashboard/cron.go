@@ -1,10 +1,9 @@
 package dashboard
 
 import (
-	"errors"
-
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 type cronsData struct {
@@ -45,7 +44,7 @@ func (h *Handler) cron(p *page) error {
 	}
 	data := &cronData{CronEntry: entry, Done: done(p.r.FormValue("did"))}
 	data.Next, err = h.eng.Cron().Next(ctx, name, 5)
-	if errors.Is(err, ojs.ErrInvalid) {
+	if foreign.Is(err, ojs.ErrInvalid) {
 		data.Broken = err.Error()
 	} else if err != nil {
 		return err

@@ -10,9 +10,10 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/pipeline"
-	internal "github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
+	internal "github.com/ojsengine/ojs/internal/attempt"
 )
 
 // unknown stands for a number of available jobs that has not been counted.
@@ -83,7 +84,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	defer c.listen()() // before the first look, or what comes in between would go unnoticed
 	c.hold(func(h *holds) { h.quiet = false })
 	unread := c.loadHolds(ctx)
-	if errors.Is(unread, ojs.ErrClosed) {
+	if foreign.Is(unread, ojs.ErrClosed) {
 		return unread
 	}
 	limited := c.setLimits(r.base) // before the first claim
@@ -225,7 +226,7 @@ func unfinished(stuck, unstored []string, claiming bool) error {
 // closedBy ends the run if a call of the storage has failed because the storage has been
 // closed, and reports whether it has.
 func (r *run) closedBy(err error) bool {
-	if !errors.Is(err, ojs.ErrClosed) {
+	if !foreign.Is(err, ojs.ErrClosed) {
 		return false
 	}
 	r.terminateOnce.Do(func() {

@@ -157,8 +157,7 @@ func (c *config) validate() error {
 // schema up to date, unless WithoutMigration is given. The path is that of a file in a
 // directory that exists. A URI and ":memory:" are refused: storage/memory keeps jobs in
 // memory. The errors are ErrForeign, ErrCorrupt, ErrNewer, ErrOlder, ErrMissing, an
-// *ojs.InvalidError of the path or an option, and those of SQLite with the reason that was
-// found.
+// *ojs.InvalidError of the path or an option, and those of SQLite with the reason for them.
 func Open(ctx context.Context, path string, opts ...Option) (*Storage, error) {
 	cfg := config{synchronous: Full, busy: 10 * time.Second, readers: 4, poll: 100 * time.Millisecond}
 	for _, opt := range opts {
