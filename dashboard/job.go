@@ -113,6 +113,7 @@ func (h *Handler) job(p *page) error {
 // engine's own text, which the others see beside it.
 var reasons = map[engine.ReasonCode]string{
 	engine.ReasonRunning:      "It runs.",
+	engine.ReasonSilent:       "The process that held it is silent.",
 	engine.ReasonEnded:        "It has ended.",
 	engine.ReasonExpired:      "Its deadline has come.",
 	engine.ReasonDependencies: "It waits for other jobs.",

@@ -182,6 +182,7 @@ var problemTexts = map[engine.ProblemCode]string{
 	engine.ProblemStuck:      "Handlers go on although their contexts have ended.",
 	engine.ProblemStopping:   "The engine is stopping.",
 	engine.ProblemCron:       "Recurring entries cannot run in this process.",
+	engine.ProblemSilent:     "A process that held active jobs is silent.",
 
 	engine.ProblemNotifications: "Notices of other processes do not arrive.",
 }

@@ -102,7 +102,7 @@ func (a *attempt) prepare(r *run) {
 	}
 	a.owner = internal.Owner{Run: r.contexts, Attempt: a}
 	a.context.Begin(&a.owner, shown)
-	a.renewAt = now.Add(renewalInterval(rec.Lease))
+	a.renewAt = now.Add(a.renewalInterval())
 }
 
 // detached is the header of a job for its handler. It shares nothing with the job.
@@ -145,7 +145,7 @@ func (r *run) find(held storage.Held) *attempt {
 func (a *attempt) held() storage.Held { return storage.Held{ID: a.rec.ID, Version: a.rec.Version} }
 
 // renewalInterval leaves time for another renewal if one fails.
-func renewalInterval(lease time.Duration) time.Duration { return lease / 3 }
+func (a *attempt) renewalInterval() time.Duration { return a.rec.LeaseFor(a.r.c.lease) / 3 }
 
 // next is when tick has something to do, zero if never.
 func (a *attempt) next() time.Time {
@@ -234,7 +234,7 @@ func (a *attempt) tick(now time.Time) {
 
 // renew has the lease renewed and the progress stored. core.mu is held.
 func (a *attempt) renew(now time.Time) {
-	a.renewAt = now.Add(renewalInterval(a.rec.Lease))
+	a.renewAt = now.Add(a.renewalInterval())
 	a.flushAt, a.flushed = time.Time{}, now
 	a.kept = true
 	a.r.maintenance.renew(a)

@@ -174,7 +174,7 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 		defer c.mu.Unlock()
 		return errCompleting
 	}
-	x := storage.Extension{Held: a.held(), Progress: a.progress, Checkpoint: checkpoint}
+	x := storage.Extension{Held: a.held(), Progress: a.progress, Checkpoint: checkpoint, Lease: c.lease}
 	c.mu.Unlock()
 
 	now := c.now()
@@ -189,7 +189,7 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 		return a.gone()
 	}
 	a.stored = x.Progress
-	a.renewAt = now.Add(renewalInterval(a.rec.Lease))
+	a.renewAt = now.Add(a.renewalInterval())
 	if checkpoint != nil {
 		a.checkpoint = checkpoint
 	}
@@ -208,7 +208,7 @@ func (c *core) extend(
 		extended := *rec
 		extended.Progress = x.Progress
 		c.transition(op, &extended, rec.Version, eventlog.None, now,
-			ojs.Event{Type: event, WorkerID: rec.Worker, Until: now.Add(rec.Lease)})
+			ojs.Event{Type: event, WorkerID: rec.Worker, Until: now.Add(rec.LeaseFor(x.Lease))})
 	}
 	return lost, err
 }

@@ -174,6 +174,7 @@ func TestComplete(t *testing.T) {
 					t.Errorf("log: %s", log)
 				}
 			}, engine.WithGracePeriod(time.Second),
+				engine.WithClaimLease(0), // Due of this storage does not skip the row of the transaction
 				engine.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 		})
 	}

@@ -288,13 +288,18 @@ func (r *run) resume(a *attempt) bool {
 	return true
 }
 
-// settleStalled decides and stores the outcome of a job whose lease ran out and that was
-// handed to this engine, or whose process has ended. If it cannot be stored now, the new
-// lease runs out in turn.
+// settleStalled settles a job whose lease ran out and that was handed to this engine, or
+// whose process has ended.
 func (r *run) settleStalled(rec storage.Record, ended bool) {
+	limit := rec.LeaseFor(r.c.lease)
+	r.settleLost(rec, policy.Outcome{Kind: policy.LeaseExpired, Limit: limit, Ended: ended})
+}
+
+// settleLost decides and stores the outcome of a job whose lease is over, or whose holder
+// is dead. If it cannot be stored now, the lease runs out in turn.
+func (r *run) settleLost(rec storage.Record, o policy.Outcome) {
 	now := r.c.now()
-	o := policy.Outcome{Kind: policy.LeaseExpired, Limit: rec.Lease, Elapsed: now.Sub(rec.StartedAt),
-		Ended: ended}
+	o.Elapsed = now.Sub(rec.StartedAt)
 	ctx, end := r.c.trace(r.base, OpVisibility, &rec)
 	f := newSettlement(&rec, rec.Worker)
 	f.traced = r.c.traced(ctx)

@@ -65,7 +65,9 @@ type core struct {
 	events    *eventlog.Log
 	meter     *meter
 	history   history // the reporter's
-	jitter    uint64  // the seed of delays
+	watches   bool    // other processes may report on the storage
+	processes processes
+	jitter    uint64 // the seed of delays
 	outage    outage
 	eventIDs  *random // of its own: who listens does not change what happens
 	source    string  // of the engine's events
@@ -78,8 +80,10 @@ type core struct {
 	fetchers []chan struct{} // of remote workers that wait for a job
 	started  time.Time       // of the latest run
 
-	claiming  int                   // claims under way, of this run and of those before
-	lostEarly map[storage.Held]bool // claims that were lost while others were under way
+	claiming   int                   // claims under way, of this run and of those before
+	asking     []int64               // their times
+	unanswered []unanswered          // claims that have failed, and may have taken jobs
+	lostEarly  map[storage.Held]bool // claims that were lost while others were under way
 }
 
 func newCore(s storage.Storage, opts []Option) (*core, error) {
@@ -96,8 +100,9 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	}
 	c := &core{config: cfg, store: s, meter: new(meter), rnd: newRandom(cfg.rand),
 		lostEarly: make(map[storage.Held]bool)}
-	if _, err := c.values(); cfg.reports != nil && err != nil {
-		return nil, fmt.Errorf("%w, for reports", err)
+	_, noValues := c.values()
+	if cfg.reports != nil && noValues != nil {
+		return nil, fmt.Errorf("%w, for reports", noValues)
 	}
 	if _, err := c.logStore(); cfg.jobLogs != nil && err != nil {
 		return nil, fmt.Errorf("%w: leave out WithJobLogs, or use memory, SQLite or PostgreSQL", err)
@@ -123,6 +128,11 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 		}
 	}
 	_, c.mocked = c.clock.(*clock.Mock)
+	// Under a virtual clock, which jumps, reports are asked for.
+	c.watches = s.Capabilities().Shared && noValues == nil && !c.mocked || c.reports != nil
+	if c.watches && c.reports == nil && !c.noReports {
+		_ = WithReports(Reports{})(&c.config) // which are valid
+	}
 	c.times.start(c.clock)
 	c.jitter = c.rnd.r.Uint64()
 	c.eventIDs = newRandom(rand.New(rand.NewPCG(c.rnd.r.Uint64(), 0)))
@@ -184,6 +194,7 @@ func (c *core) uncertain(err error) {
 		foreign.Is(err, ojs.ErrClosed) {
 		return // these it answers for
 	}
+	c.processes.failed.Store(true)
 	c.waiters.all()
 	c.mu.Lock()
 	defer c.mu.Unlock()

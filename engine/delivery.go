@@ -192,7 +192,6 @@ func (d *Delivery) SaveCheckpoint(ctx context.Context, v any) error {
 func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event ojs.EventType) error {
 	c := d.core
 	d.from.touch()
-	c.watchWorkers(c.workers.beat(d.from.id))
 	now := c.now()
 	if o := policy.Timed(&d.rec.JobInfo, policy.Outcome{Kind: policy.Interrupted}, d.began,
 		now); o.Kind != policy.Interrupted {
@@ -217,6 +216,7 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event
 	if checkpoint != nil {
 		d.saved = checkpoint
 	}
+	c.watchWorkers(c.workers.beat(d.from.id)) // only now: a refused call has renewed nothing
 	until := now.Add(d.rec.Lease)
 	c.gate.renewed(d.held(), until)
 	c.watchWorkers(c.workers.hold(d.rec.Worker, &d.rec, d.began, until))

@@ -268,7 +268,7 @@ func (c *core) insert(
 	}
 	ctx, end := c.traceEnqueue(ctx, batch)
 	op := c.beganInsert(batch)
-	slots := c.reserve(ctx, batch)
+	slots := c.reserve(ctx, now, batch)
 	stored, err := c.store.Insert(ctx, now, batch, dst)
 	end(err)
 	if slots != nil {
@@ -278,6 +278,11 @@ func (c *core) insert(
 		err = c.explained(err, batch)
 		op.End()
 		c.uncertain(err)
+		if slots != nil {
+			c.mu.Lock()
+			c.unanswer(now, err)
+			c.mu.Unlock()
+		}
 		if _, blocks := c.blocks(err); !blocks {
 			c.rejected(err)
 		}

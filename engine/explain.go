@@ -35,6 +35,7 @@ type ReasonCode string
 // may run the job.
 const (
 	ReasonRunning      ReasonCode = "running"      // the job is active; Until is the end of its lease
+	ReasonSilent       ReasonCode = "silent"       // it is active, and its process does not report
 	ReasonEnded        ReasonCode = "ended"        // it has ended
 	ReasonExpired      ReasonCode = "expired"      // its deadline has come, and it ends in a moment
 	ReasonDependencies ReasonCode = "dependencies" // it waits for other jobs
@@ -64,6 +65,17 @@ func (j *Jobs) Explain(ctx context.Context, id string) (Explanation, error) {
 	}
 	now := c.now()
 	e := Explanation{State: rec.State}
+	if rec.State == ojs.StateActive {
+		silence, err := c.silenceOf(ctx, rec.Worker)
+		if err != nil {
+			return Explanation{}, err
+		}
+		if silence > 0 {
+			e.add(ReasonSilent, "attempt %d: the process that held it has been silent for %s: %s",
+				rec.Attempt, seconds(silence), rec.Worker).Until = rec.LeaseUntil
+			return e, nil
+		}
+	}
 	if !e.byState(&rec, now) {
 		return e, nil
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // reasonsShown has the reasons that a test has wanted and got.
@@ -253,6 +254,25 @@ func TestExplain(t *testing.T) {
 			b.want(second.ID, ojs.StateCompleted, 1)
 			b.want(elsewhere.ID, ojs.StateAvailable, 0)
 		}, engine.WithQueue("here", engine.QueueConfig{Concurrency: 1}))
+	})
+	t.Run("a silent process holds it", func(t *testing.T) {
+		inBubbleOn(t, hooked(nil), func(b *rig) {
+			b.handle("x", long)
+			b.run()
+			ticket := b.enqueue("x")
+			b.advance(10 * time.Second)
+			b.explained(ticket.ID, engine.ReasonRunning)
+			b.store.(*storagetest.Faulty).OnCall(breaks("PutValues", false, nil))
+			b.advance(20 * time.Second)
+			e := b.explained(ticket.ID, engine.ReasonSilent)
+			const want = "the process that held it has been silent for 20 s"
+			if text := e.Reasons[0].Text; !strings.Contains(text, want) {
+				t.Error(text)
+			}
+			b.store.(*storagetest.Faulty).OnCall(nil)
+			b.advance(10 * time.Second)
+			b.explained(ticket.ID, engine.ReasonRunning)
+		}, engine.WithReports(engine.Reports{}))
 	})
 	if f := flag.Lookup("test.run"); strings.Contains(f.Value.String(), "/") {
 		return // not all cases have run

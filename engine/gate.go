@@ -107,8 +107,9 @@ type wanted struct {
 	all    bool // every type, though types is empty
 	max    int  // how many jobs at most; 0: one
 	worker string
-	lapses bool // the claimer may vanish: what it holds counts until its lease is over
-	run    *run // that claims; nil: a worker
+	lapses bool   // the claimer may vanish: what it holds counts until its lease is over
+	run    *run   // that claims; nil: a worker
+	asked  *asked // of the run's claim; nil: a worker
 }
 
 // claim claims up to w.max jobs, one if limits ask for a look after each, and appends
@@ -131,6 +132,12 @@ func (c *core) claim(
 	ask, order, reopens, ok := g.ask(w, now)
 	if !ok {
 		return nil, reopens, nil
+	}
+	if w.asked != nil {
+		ask.Lease = c.lease
+		c.mu.Lock()
+		c.ask(w.asked, now)
+		c.mu.Unlock()
 	}
 	ctx, end := c.traceFetch(ctx, w.queues, w.worker)
 	var op *eventlog.Op // the attempts of this engine publish their start when their handlers start

@@ -19,12 +19,16 @@ type Holder struct {
 	// First and Last are when the first and the last of its leases end. A live holder
 	// renews them before. The jobs of a killed one run again then.
 	First, Last time.Time
+
+	// Silent is how long the process of the holder has not reported; 0: it reports, or it
+	// never has (WithReports).
+	Silent time.Duration
 }
 
 // Holders returns what holds the active jobs of the storage, in the order in which their
 // leases end. It shows until when the jobs of a killed process wait: those of a holder
-// whose leases are not renewed wait until Last. Engines renew a lease when a third of it
-// has passed.
+// whose leases are not renewed wait until Last, or until the process has been silent for
+// Reports.DeadAfter. Engines renew a lease when a third of it has passed.
 //
 // Holders costs a listing of the active jobs, which memory, SQLite and PostgreSQL find
 // without a look at any other job.
@@ -44,6 +48,16 @@ func (j *Jobs) Holders(ctx context.Context) ([]Holder, error) {
 		h.First = earliest(h.First, rec.LeaseUntil)
 		if rec.LeaseUntil.After(h.Last) {
 			h.Last = rec.LeaseUntil
+		}
+	}
+	if c.watches {
+		err := c.eachProcess(ctx, func(a *alive) {
+			if h := holders[a.ID]; h != nil {
+				h.Silent = a.silence(c.now())
+			}
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
 	list := make([]Holder, 0, len(holders))

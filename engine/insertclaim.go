@@ -22,13 +22,14 @@ import (
 
 // reserved are slots that are kept for the jobs of an enqueue.
 type reserved struct {
-	r *run
-	t task
+	r     *run
+	t     task
+	asked asked
 }
 
 // reserve keeps slots for the jobs of a batch, and has the storage asked to claim them.
 // It returns nil if the jobs cannot start at once. Otherwise start ends it.
-func (c *core) reserve(ctx context.Context, batch []storage.Insert) *reserved {
+func (c *core) reserve(ctx context.Context, now time.Time, batch []storage.Insert) *reserved {
 	if !c.insertClaims {
 		return nil
 	}
@@ -36,7 +37,7 @@ func (c *core) reserve(ctx context.Context, batch []storage.Insert) *reserved {
 	if len(batch) > c.concurrency || !c.joint() || storage.Tx(ctx) != nil {
 		return nil
 	}
-	claim := &storage.Claim{Types: c.registry.handled(), Worker: c.worker}
+	claim := &storage.Claim{Types: c.registry.handled(), Worker: c.worker, Lease: c.lease}
 	if c.counted {
 		claim.Limits = new(storage.Limited)
 	}
@@ -55,10 +56,11 @@ func (c *core) reserve(ctx context.Context, batch []storage.Insert) *reserved {
 	if !ok {
 		return nil
 	}
-	c.run.beginClaim()
+	v := &reserved{r: c.run, t: t}
+	c.run.beginClaim(&v.asked, now)
 	claim.Queues = c.queues.Load().names // of now: a change has reserved jobs given back
 	batch[0].Claim = claim
-	return &reserved{c.run, t}
+	return v
 }
 
 // start has the jobs started that the storage has claimed. stored is nil if the call has
@@ -76,11 +78,11 @@ func (v *reserved) start(batch []storage.Insert, stored []storage.Inserted, now 
 		a := attempts.Get().(*attempt)
 		*a.rec = batch[i].Record.Copy()
 		a.rec.Version = stored[i].Version
-		a.rec.Claim(now, v.r.c.worker)
+		a.rec.Claim(now, v.r.c.worker, v.r.c.lease)
 		a.prepare(v.r)
 		s.claimed = append(s.claimed, a)
 	}
-	v.r.enter(s, false)
+	v.r.enter(s, false, &v.asked)
 	if next := v.r.pipe.Reserved(&v.t, s.claimed); next.Kind != pipeline.Leave {
 		go v.r.work(&next)
 		return

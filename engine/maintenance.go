@@ -41,7 +41,9 @@ type maintenance struct {
 	finished int       // jobs since the last look at the finished ones
 	listed   time.Time // when the dead letters were, for replay rules
 
-	dueAlarm, workersAlarm, holdsAlarm, cronAlarm, pruneAlarm, replayAlarm alarm
+	claimsFailed int // looks at claims whose answer was lost, in a row
+
+	dueAlarm, workersAlarm, holdsAlarm, cronAlarm, pruneAlarm, replayAlarm, claimsAlarm alarm
 }
 
 // looks are what maintenance looks at.
@@ -49,6 +51,7 @@ type looks struct {
 	due     bool // the deadlines
 	workers bool // that fetch jobs
 	holds   bool // the pauses
+	claims  bool // claims whose answer was lost
 	cron    bool // the recurring jobs
 	prune   bool // the finished jobs
 	number  bool // the number of the finished jobs
@@ -65,6 +68,7 @@ func (k *maintenance) start(r *run) {
 	k.cronAlarm.start(r, func(time.Time) { k.want(looks{cron: true}) })
 	k.pruneAlarm.start(r, func(time.Time) { k.want(looks{prune: true}) })
 	k.replayAlarm.start(r, func(time.Time) { k.want(looks{replay: true}) })
+	k.claimsAlarm.start(r, func(time.Time) { k.want(looks{claims: true}) })
 	go k.loop()
 }
 
@@ -92,8 +96,8 @@ func (k *maintenance) want(l looks) {
 
 // with adds looks.
 func (l looks) with(m looks) looks {
-	return looks{l.due || m.due, l.workers || m.workers, l.holds || m.holds, l.cron || m.cron,
-		l.prune || m.prune, l.number || m.number, l.replay || m.replay}
+	return looks{l.due || m.due, l.workers || m.workers, l.holds || m.holds, l.claims || m.claims,
+		l.cron || m.cron, l.prune || m.prune, l.number || m.number, l.replay || m.replay}
 }
 
 func (k *maintenance) renew(a *attempt) {
@@ -184,6 +188,10 @@ func (k *maintenance) loop() {
 		for _, a := range overrun {
 			k.r.settleOverrun(a)
 		}
+		var lost time.Time
+		if wanted.claims {
+			lost = k.findClaims()
+		}
 		var watch time.Time
 		if wanted.workers {
 			watch = k.r.lookAtWorkers()
@@ -216,6 +224,7 @@ func (k *maintenance) loop() {
 			k.replayBy(replays)
 		}
 		k.workersAlarm.by(watch)
+		k.claimsAlarm.by(lost)
 		k.working = false
 		k.r.c.changed()
 		mu.Unlock()
@@ -265,7 +274,7 @@ func (k *maintenance) extend(renewals []*attempt) {
 	renewals = k.newest(renewals)
 	held := make([]storage.Extension, len(renewals))
 	for i, a := range renewals {
-		held[i] = storage.Extension{Held: a.held(), Progress: a.progress}
+		held[i] = storage.Extension{Held: a.held(), Progress: a.progress, Lease: c.lease}
 	}
 	c.mu.Unlock()
 	var op *eventlog.Op
@@ -338,7 +347,16 @@ func (k *maintenance) look() {
 		if c.events.Wants("", "", "") {
 			op = c.events.Begin(eventlog.Ends)
 		}
-		d, err := c.store.Due(ctx, now, dueBatch, k.promoted)
+		d := storage.Due{Promoted: k.promoted}
+		err := c.spareLeases(ctx)
+		if k.quitting() {
+			end(err)
+			op.End()
+			return
+		}
+		if err == nil {
+			d, err = c.store.Due(ctx, now, dueBatch, k.promoted)
+		}
 		if k.promoted = d.Promoted; err != nil {
 			k.promoted = nil // a storage that has given up may still write to it
 		}

@@ -19,6 +19,7 @@ import (
 const (
 	DefaultConcurrency = 10
 	DefaultGracePeriod = 25 * time.Second
+	DefaultClaimLease  = 90 * time.Second
 )
 
 // maxConcurrency bounds WithConcurrency. Each running attempt has a goroutine.
@@ -32,6 +33,7 @@ type config struct {
 	concurrency  int
 	prefetch     int
 	grace        time.Duration
+	lease        time.Duration // of claims of jobs without one of their own; 0: the jobs' own
 	defaults     []ojs.Option
 	queues       queueSet
 	clock        clock.Clock // nil: the wall clock, as the storage has it
@@ -49,6 +51,7 @@ type config struct {
 	codec        *codec.Chain // nil: none
 	codecs       []string     // the encodings of codec
 	reports      *Reports     // nil: none
+	noReports    bool         // not by default either
 	jobLogs      *slog.Level  // from which on lines of handlers are kept; nil: none are
 }
 
@@ -58,6 +61,7 @@ func newConfig(opts []Option) (config, error) {
 		name:        "ojs",
 		concurrency: DefaultConcurrency,
 		grace:       DefaultGracePeriod,
+		lease:       DefaultClaimLease,
 		log:         slog.New(atLeast{slog.LevelWarn, guard(slog.Default().Handler())}),
 		retention:   defaultRetention,
 		maxStuck:    -1,
@@ -106,7 +110,7 @@ func WithConcurrency(n int) Option {
 // that has waited for 5 ms goes back to its place in the storage, without a spent
 // attempt; with a durable storage after 100 ms, or longer if its calls take longer. So do
 // all of them when a queue is paused or the engine stops. If the process is killed, the
-// jobs in the queue wait for the end of their leases, as running jobs do.
+// jobs in the queue wait as its running jobs do (Reports.DeadAfter).
 //
 // A job of a higher priority that is enqueued later runs after those that are claimed
 // already. With 1 it is next.
@@ -272,6 +276,22 @@ func WithGracePeriod(d time.Duration) Option {
 			return invalid("grace_period", "%v is negative", d)
 		}
 		c.grace = d
+		return nil
+	}
+}
+
+// WithClaimLease sets how long a claim of the engine holds a job, unless the job has a
+// lease of its own (ojs.WithLease other than ojs.DefaultLease): at least 1 s, 90 s by
+// default. The engine renews the lease each time that a third of it is over. If the
+// process dies, the job runs again when the lease is over, or when the process has been
+// silent for Reports.DeadAfter. 0 holds each job for the job's own lease. Workers that
+// fetch for themselves (Engine.Worker) hold jobs for those, too.
+func WithClaimLease(d time.Duration) Option {
+	return func(c *config) error {
+		if d != 0 && d < time.Second {
+			return invalid("claim_lease", "%v is less than 1s, and not 0", d)
+		}
+		c.lease = d
 		return nil
 	}
 }

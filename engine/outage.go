@@ -42,6 +42,7 @@ func (c *core) failed(call string, err error, attrs ...any) {
 		c.mu.Unlock()
 		return
 	}
+	c.processes.failed.Store(true)
 	o := &c.outage
 	if !o.down.Load() {
 		o.began, o.told = now, false

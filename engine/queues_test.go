@@ -319,13 +319,15 @@ func TestStatsAndHealth(t *testing.T) {
 			s.Total[ojs.StateScheduled] != 1 || len(s.Queues) != 4 {
 			t.Errorf("%+v, %v", s, err)
 		}
-		claimed, err := b.store.Claim(b.ctx, time.Now(), storage.Claim{Max: 1, Worker: "killed"}, nil)
+		claimed, err := b.store.Claim(b.ctx, time.Now(), storage.Claim{
+			Max: 1, Worker: "killed", Lease: engine.DefaultClaimLease,
+		}, nil)
 		must(t, err)
 		until := claimed[0].LeaseUntil
-		b.advance(11 * time.Minute) // beyond a third of the default lease
+		b.advance(31 * time.Second) // beyond a third of the default lease
 		_, err = b.Worker("elsewhere", engine.WorkerConfig{}).Heartbeat(b.ctx)
 		must(t, err)
-		if h := b.Health(b.ctx); h.Status != engine.Healthy || h.Uptime != 12*time.Minute || h.Queues != 4 ||
+		if h := b.Health(b.ctx); h.Status != engine.Healthy || h.Uptime != 91*time.Second || h.Queues != 4 ||
 			h.Busy != 2 || h.Active != 3 || h.Workers != 1 {
 			t.Errorf("%+v", h)
 		}

@@ -3,14 +3,24 @@ package engine
 import (
 	"cmp"
 	"runtime/debug"
+	"slices"
+	"sync"
 	"time"
+
+	"github.com/ojsengine/ojs/storage"
 )
 
 // Reports say how an engine reports on itself to the others on its storage.
 type Reports struct {
-	// Every is how often: 1 s to 1 min; 0: 5 s. A node that has not reported for three
+	// Every is how often: 100 ms to 1 min; 0: 5 s. A node that has not reported for three
 	// times as long is taken for gone.
 	Every time.Duration
+
+	// DeadAfter is how long the process may be silent: then the other engines that report
+	// count it as dead, and its attempts as failed, as if their leases had ended. Time in
+	// which the storage does not answer is no silence. At least three times Every; 0: 30
+	// s, or three times Every if that is more.
+	DeadAfter time.Duration
 
 	// Version is that of the program, for Node.Version and Nodes.Deploys; "": that of
 	// its main module, or of its version control, as the Go toolchain has stored it.
@@ -19,21 +29,41 @@ type Reports struct {
 
 // WithReports has the engine report on itself while Run works: as a node (Engine.Nodes),
 // and what it has counted (Engine.History). It takes orders from other processes at the
-// same times (Nodes.Quiet). Each report is one or two calls of the storage, of some
-// kilobytes. A storage that keeps no values (storage.ValueStore) gives ojs.ErrUnsupported
-// from New.
+// same times (Nodes.Quiet), and looks for processes that are dead (Reports.DeadAfter).
+// Each report is some calls of the storage, of some kilobytes. A storage that keeps no
+// values (storage.ValueStore) gives ojs.ErrUnsupported from New.
+//
+// Engines on a storage that several processes may share report by default
+// (storage.Capabilities.Shared: SQLite and PostgreSQL), except under a virtual clock
+// (WithClock). WithoutReports ends that.
 func WithReports(r Reports) Option {
 	return func(c *config) error {
 		if r.Every == 0 {
 			r.Every = 5 * time.Second
 		}
-		if r.Every < time.Second || r.Every > time.Minute {
-			return invalid("reports.every", "%v is not from 1s to 1m", r.Every)
+		if r.Every < 100*time.Millisecond || r.Every > time.Minute {
+			return invalid("reports.every", "%v is not from 100ms to 1m", r.Every)
+		}
+		if r.DeadAfter == 0 {
+			r.DeadAfter = max(30*time.Second, 3*r.Every)
+		}
+		if r.DeadAfter < 3*r.Every {
+			return invalid("reports.dead_after", "%v is less than three times %v", r.DeadAfter, r.Every)
 		}
 		if r.Version == "" {
 			r.Version = builtVersion()
 		}
-		c.reports = &r
+		c.reports, c.noReports = &r, false
+		return nil
+	}
+}
+
+// WithoutReports has the engine not report on itself. If its process dies, its jobs wait
+// until their leases end (WithClaimLease). It does not look for other processes that are
+// dead either.
+func WithoutReports() Option {
+	return func(c *config) error {
+		c.reports, c.noReports = nil, true
 		return nil
 	}
 }
@@ -59,8 +89,13 @@ func builtVersion() string {
 type reporter struct {
 	r          *run
 	quit, done chan struct{}
-	failed     bool      // the last report was not stored
-	deploy     time.Time // when the version was stored last
+	failed     bool            // the last report was not stored
+	deploy     time.Time       // when the version was stored last
+	beat       uint64          // how many reports were made
+	unstored   []storage.Value // counts whose report has failed
+
+	burying sync.Mutex // held while the attempts of dead processes are ended
+	burials sync.WaitGroup
 }
 
 // report starts the reports of a run; nil: there are none.
@@ -88,6 +123,7 @@ func (p *reporter) loop() {
 				p.tick(false)
 			}
 		case <-p.quit:
+			p.burials.Wait()
 			p.tick(true)
 			return
 		}
@@ -112,13 +148,27 @@ func (p *reporter) tick(last bool) {
 	}
 	ctx := p.r.base
 	deployed, err := p.deployed(ctx, vs)
-	values := append(c.history.collect(c, c.now()), c.nodeValue(last))
+	p.beat++
+	counts := c.history.collect(c, c.now())
+	for _, v := range p.unstored { // counts of buckets that have been closed since
+		if !slices.ContainsFunc(counts, func(c storage.Value) bool { return c.Key == v.Key }) {
+			counts = append(counts, v)
+		}
+	}
+	p.unstored = counts
+	values := append(slices.Clone(counts), c.nodeValue(last), c.aliveValue(p.beat, last))
 	stored := vs.PutValues(ctx, c.now(), append(values, deployed...))
+	if stored == nil {
+		p.unstored = nil
+	}
 	if stored == nil && len(deployed) > 0 {
 		p.deploy = c.now()
 	}
 	if stored == nil && !last {
 		stored = p.obey(ctx, vs)
+	}
+	if stored == nil && !last {
+		stored = p.lookAtProcesses(ctx, vs)
 	}
 	err = cmp.Or(stored, err)
 	if p.failed = err != nil; p.failed {

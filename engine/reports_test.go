@@ -204,3 +204,28 @@ func TestHistory(t *testing.T) {
 		}
 	}, reports)
 }
+
+// A refused report loses no counts, though their buckets have been closed meanwhile.
+func TestRefusedReportLosesNoCounts(t *testing.T) {
+	store := hooked(nil)
+	inBubbleOn(t, store, func(b *rig) {
+		b.handle("a", func(context.Context, *ojs.Job[any]) error { return nil })
+		b.run()
+		store.OnCall(breaks("PutValues", false, nil))
+		b.enqueue("a")
+		b.advance(3 * time.Minute)
+		store.OnCall(nil)
+		b.advance(10 * time.Second)
+		buckets, err := b.History(b.ctx, b.start, time.Now(), 10*time.Second)
+		must(t, err)
+		n := uint64(0)
+		for _, bucket := range buckets {
+			for _, m := range bucket.Meters {
+				n += m.Completed
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d completed jobs in %d buckets, want 1", n, len(buckets))
+		}
+	}, reports)
+}

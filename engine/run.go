@@ -10,10 +10,10 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/pipeline"
+	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
-	internal "github.com/ojsengine/ojs/internal/attempt"
 )
 
 // unknown stands for a number of available jobs that has not been counted.
@@ -104,8 +104,10 @@ func (c *core) runUntil(ctx context.Context) error {
 	c.run = r
 	c.started = c.now()
 	c.available(unknown)
+	c.processes.failed.Store(true) // before: other processes may have had no answers
 	r.maintenance.want(looks{
-		due: true, workers: true, holds: unread != nil, cron: true, prune: true, replay: true,
+		claims: len(c.unanswered) > 0,
+		due:    true, workers: true, holds: unread != nil, cron: true, prune: true, replay: true,
 	})
 	c.mu.Unlock()
 	if set := c.registry.handlers.Load(); set != limited { // registered since

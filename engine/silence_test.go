@@ -523,3 +523,42 @@ func TestHeartbeatEventSaysUntilWhen(t *testing.T) {
 		}
 	})
 }
+
+// P0.6: a worker has sent a heartbeat once the storage has taken one. Until then the
+// lease is the bound.
+func TestRefusedHeartbeatDoesNotCount(t *testing.T) {
+	for name, call := range map[string]func(b *rig, w *engine.Worker, d *engine.Delivery) error{
+		"of a delivery": func(b *rig, _ *engine.Worker, d *engine.Delivery) error {
+			return d.Heartbeat(b.ctx)
+		},
+		"progress": func(b *rig, _ *engine.Worker, d *engine.Delivery) error {
+			return d.Progress(b.ctx, 0.5)
+		},
+		"of the worker": func(b *rig, w *engine.Worker, d *engine.Delivery) error {
+			_, err := w.Heartbeat(b.ctx)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := hooked(nil)
+			inBubbleOn(t, store, func(b *rig) {
+				b.run()
+				id := b.enqueue("x").ID
+				w := b.Worker("w1", engine.WorkerConfig{})
+				d := fetch(b, w)
+				store.OnCall(breaks("Extend", false, nil))
+				if err := call(b, w, d); !errors.Is(err, errStorage) {
+					t.Fatal(err)
+				}
+				store.OnCall(nil)
+				b.advance(10 * time.Minute)
+				b.want(id, ojs.StateActive, 1)
+				must(t, call(b, w, d))
+				b.advance(29 * time.Second)
+				b.want(id, ojs.StateActive, 1)
+				b.advance(time.Second)
+				b.want(id, ojs.StateRetryable, 1)
+			})
+		})
+	}
+}

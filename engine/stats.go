@@ -78,8 +78,8 @@ type Health struct {
 	Workers  int           `json:"workers"` // how many Stats.Workers has
 
 	// Active counts the active jobs of the storage: those that run here, in other engines
-	// and in workers, and those of processes that were killed, which wait until their
-	// leases end. Jobs.Holders shows until when.
+	// and in workers, and those of processes that were killed, which wait until the
+	// others count them as dead or their leases end. Jobs.Holders shows until when.
 	Active int `json:"active"`
 
 	// records of the storage that do not decode (Engine.Quarantine)
@@ -91,7 +91,7 @@ type Health struct {
 type Problem struct {
 	Code ProblemCode
 	Text string // for a person
-	N    int    // of ProblemQuarantine, records; of ProblemStuck, handlers; of ProblemCron, entries
+	N    int    // how many records, handlers, entries or jobs the problem has, if it counts any
 	Err  error  // of ProblemStorage, ProblemClaims, ProblemChecks and ProblemNotifications
 }
 
@@ -120,6 +120,7 @@ const (
 	ProblemStuck      ProblemCode = "stuck"       // handlers go on although their contexts have ended
 	ProblemStopping   ProblemCode = "stopping"    // Run is about to return
 	ProblemCron       ProblemCode = "cron"        // recurring entries cannot run here
+	ProblemSilent     ProblemCode = "silent"      // a process that holds jobs does not report
 
 	// ProblemNotifications: notices of other processes do not arrive. Their jobs start
 	// when the engine next looks at the storage.
@@ -147,6 +148,13 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 	counts, err := c.store.Counts(ctx)
 	if err == nil {
 		h.Quarantined, err = c.quarantined(ctx)
+	}
+	var silent []Problem
+	if err == nil {
+		silent, err = c.silentProblems(ctx)
+	}
+	for _, p := range silent {
+		is(Degraded, p)
 	}
 	if err != nil {
 		text := "the storage does not answer: " + foreign.ErrorText(err)

@@ -208,9 +208,12 @@ func (r *run) finish(a *attempt, o policy.Outcome) task {
 
 // step stores outcomes and claims jobs. It returns what the goroutine does next.
 func (r *run) step(t *task, s *scratch) task {
+	var asked asked
+	var now time.Time
 	if t.Claim > 0 {
+		now = r.c.now()
 		r.c.mu.Lock()
-		r.beginClaim()
+		r.beginClaim(&asked, now)
 		n := max(len(r.spare)-t.Claim, 0)
 		s.spare = append(s.spare, r.spare[n:]...)
 		clear(r.spare[n:])
@@ -219,13 +222,13 @@ func (r *run) step(t *task, s *scratch) task {
 	}
 	more := t.Free > 0 // a claim through the gate is wanted
 	if t.Claim > 0 && !anyExtras(t.Outcomes) && r.c.joint() && len(r.c.registry.handled()) > 0 {
-		more = r.exchange(t, s) && more
+		more = r.exchange(t, s, now) && more
 	} else {
 		r.store(t.Outcomes, s)
 	}
-	empty := more && r.claim(t.Free, s)
+	empty := more && r.claim(t.Free, s, &asked)
 	if t.Claim > 0 {
-		r.enter(s, empty)
+		r.enter(s, empty, &asked)
 	}
 	return r.pipe.Stepped(t, s.claimed, empty)
 }
@@ -233,7 +236,7 @@ func (r *run) step(t *task, s *scratch) task {
 // exchange stores outcomes and claims jobs in one call. It reports whether a claim
 // through the gate may find one although it has found none: it leaves out those that it
 // could not give back.
-func (r *run) exchange(t *task, s *scratch) (none bool) {
+func (r *run) exchange(t *task, s *scratch, now time.Time) (none bool) {
 	c := r.c
 	for _, f := range t.Outcomes {
 		s.to = append(s.to, f.rec)
@@ -250,9 +253,9 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 	}
 	c.blockKeys(r.base, t.Outcomes)
 	op := c.beganEnds(t.Outcomes, s)
-	now := c.now()
 	ask := storage.Claim{
 		Queues: c.queues.Load().names, Types: c.registry.handled(), Max: t.Claim, Worker: c.worker,
+		Lease: c.lease,
 	}
 	held := c.held.load()
 	if c.counted {
@@ -263,7 +266,7 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 	if err != nil {
 		op.End()
 		*s = scratch{} // the storage may still use it
-		r.claimFailed("settle and claim", err)
+		r.claimFailed("settle and claim", now, err)
 		c.uncertain(err)
 		r.again(t.Outcomes, err)
 		return false
@@ -292,14 +295,14 @@ func (r *run) exchange(t *task, s *scratch) (none bool) {
 
 // claim claims up to n jobs through the gate. It reports whether there was nothing to
 // claim.
-func (r *run) claim(n int, s *scratch) (empty bool) {
+func (r *run) claim(n int, s *scratch, asked *asked) (empty bool) {
 	c := r.c
 	recs, reopens, err := c.claim(r.base, wanted{
-		types: c.registry.handled(), worker: c.worker, max: n, run: r,
+		types: c.registry.handled(), worker: c.worker, max: n, run: r, asked: asked,
 	}, s.recs[:0])
 	if err != nil {
 		s.recs = nil // a storage that has given up may still write to it
-		r.claimFailed("claim", err)
+		r.claimFailed("claim", asked.last(), err)
 		return false
 	}
 	s.recs = recs
@@ -317,17 +320,17 @@ func (r *run) claim(n int, s *scratch) (empty bool) {
 	return len(recs) == 0
 }
 
-// claimFailed keeps the pipeline from the storage for a while.
-func (r *run) claimFailed(call string, err error) {
+// claimFailed keeps the pipeline from the storage for a while. The claim was made at now.
+func (r *run) claimFailed(call string, now time.Time, err error) {
 	r.c.failed(call, err)
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
 	r.failures++
 	r.failure = err
+	r.c.unanswer(now, err)
 	at := r.c.now().Add(storageBackoff(r.failures))
 	r.pipe.Block()
-	// if it has claimed a job all the same, that has a lease to run out
-	r.maintenance.wakeAt(at)
+	r.maintenance.wakeAt(at) // it may have claimed a job all the same
 	r.unblocking.by(at)
 }
 
@@ -338,14 +341,15 @@ func (r *run) unblock(time.Time) {
 }
 
 // beginClaim says that a claim is under way, which enter ends. core.mu is held.
-func (r *run) beginClaim() {
+func (r *run) beginClaim(asked *asked, now time.Time) {
 	r.claiming++
 	r.c.claiming++
+	r.c.ask(asked, now)
 }
 
 // enter enters the attempts of a claim in r.attempts, and drops those lost meanwhile.
 // empty: it has found that there is nothing to claim.
-func (r *run) enter(s *scratch, empty bool) {
+func (r *run) enter(s *scratch, empty bool, asked *asked) {
 	c := r.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -362,6 +366,7 @@ func (r *run) enter(s *scratch, empty bool) {
 		r.failures = 0
 	}
 	r.claiming--
+	c.endAsk(asked)
 	if c.claiming--; c.claiming == 0 {
 		clear(c.lostEarly)
 	}

@@ -291,7 +291,6 @@ func (w *Worker) Heartbeat(ctx context.Context, tokens ...string) (Beat, error) 
 		}
 	}
 	state, _ := w.touch()
-	c.watchWorkers(c.workers.beat(w.id))
 	b := Beat{State: state}
 	all := c.workers.heldBy(w.id)
 	known := len(all)
@@ -324,6 +323,7 @@ func (w *Worker) Heartbeat(ctx context.Context, tokens ...string) (Beat, error) 
 		}
 		c.workers.tell(w.id, held, cause)
 	}
+	c.watchWorkers(c.workers.beat(w.id))
 	b.Lost = c.workers.takeLost(w.id)
 	c.emit(ojs.Event{
 		Type: ojs.EventWorkerHeartbeat, Subject: w.id, WorkerID: w.id, State: string(state),

@@ -151,8 +151,11 @@ func failure(job *ojs.JobInfo, o Outcome, s signals, now time.Time) *ojs.Failure
 		exceeded(f, o, s, ojs.ErrorTypeTotalTimeout, ojs.ReasonHandlerTimeout, "total",
 			"the job exceeded its total timeout")
 	case LeaseExpired:
-		exceeded(f, o, s, ojs.ErrorTypeLeaseExpired, ojs.ReasonLeaseExpired, "stalled",
-			"the attempt was not acknowledged within its lease")
+		what := "the attempt was not acknowledged within its lease"
+		if o.Silent > 0 {
+			what = "the process that held the job was silent beyond the limit"
+		}
+		exceeded(f, o, s, ojs.ErrorTypeLeaseExpired, ojs.ReasonLeaseExpired, "stalled", what)
 		if o.Ended {
 			f.Message = fmt.Sprintf("the process that held the job has ended, %v after the attempt began",
 				o.Elapsed.Round(time.Millisecond))

@@ -19,6 +19,7 @@ type Outcome struct {
 	Limit     time.Duration // TimedOut, TotalTimedOut, LeaseExpired, WorkerDied: the exceeded limit
 	Elapsed   time.Duration // the same: the time that it took
 	Ended     bool          // LeaseExpired: the process that held the job has ended
+	Silent    time.Duration // LeaseExpired: of the process that held the job; 0: its lease is over
 }
 
 // OutcomeKind is the way an attempt ended.

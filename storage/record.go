@@ -139,15 +139,24 @@ func (r *Record) countedUntil() time.Time {
 	return p.PeriodEnd(r.CreatedAt)
 }
 
-// Claim makes an available job active: one more attempt, held by worker for the job's
-// lease [claim-1]. It begins at no progress, and with the checkpoint of the attempts
-// before [lease-5].
-func (r *Record) Claim(now time.Time, worker string) {
+// LeaseFor is how long a claim or a renewal with this Lease holds the job: its own lease,
+// unless that is ojs.DefaultLease and the Lease is set [claim-18, lease-6].
+func (r *Record) LeaseFor(lease time.Duration) time.Duration {
+	if lease > 0 && r.Lease == ojs.DefaultLease {
+		return lease
+	}
+	return r.Lease
+}
+
+// Claim makes an available job active: one more attempt, held by worker for the lease
+// (LeaseFor) [claim-1, claim-18]. It begins at no progress, and with the checkpoint of
+// the attempts before [lease-5].
+func (r *Record) Claim(now time.Time, worker string, lease time.Duration) {
 	r.State = ojs.StateActive
 	r.Attempt++
 	r.StartedAt = now
 	r.Worker = worker
-	r.LeaseUntil = now.Add(r.Lease)
+	r.LeaseUntil = now.Add(r.LeaseFor(lease))
 	r.Progress = 0
 	r.Version++
 }
@@ -155,7 +164,7 @@ func (r *Record) Claim(now time.Time, worker string) {
 // Extend renews the lease of an active job and keeps what the extension says [lease-1,
 // lease-5].
 func (r *Record) Extend(now time.Time, x Extension) {
-	r.LeaseUntil = now.Add(r.Lease)
+	r.LeaseUntil = now.Add(r.LeaseFor(x.Lease))
 	r.Progress = max(r.Progress, x.Progress)
 	if x.Checkpoint != nil {
 		r.Checkpoint = bytes.Clone(x.Checkpoint)
@@ -186,10 +195,15 @@ func (r *Record) Promote(now time.Time) {
 	r.Version++
 }
 
+// TakeOverLease bounds how long a job is held that Due hands over [lease-7]. Its new
+// holder settles it at once.
+const TakeOverLease = 90 * time.Second
+
 // TakeOver hands an active job whose lease has run out to a new holder, who settles it
-// [lease-3]. The attempt stays the same [lease-3].
+// [lease-3]. The attempt stays the same [lease-3]. The job is held for its own lease, but
+// for TakeOverLease at most [lease-7].
 func (r *Record) TakeOver(now time.Time) {
-	r.LeaseUntil = now.Add(r.Lease)
+	r.LeaseUntil = now.Add(min(r.Lease, TakeOverLease))
 	r.Version++
 }
 

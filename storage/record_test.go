@@ -71,7 +71,7 @@ func TestTransitions(t *testing.T) {
 	t.Run("A116 Claim counts the attempt and begins the lease", func(t *testing.T) {
 		r := storage.Record{Version: 4}
 		r.State, r.Attempt, r.Lease = ojs.StateAvailable, 1, time.Minute
-		r.Claim(epoch, "w")
+		r.Claim(epoch, "w", 0)
 		if r.State != ojs.StateActive || r.Attempt != 2 || r.Worker != "w" || r.Version != 5 ||
 			!r.StartedAt.Equal(epoch) || !r.LeaseUntil.Equal(epoch.Add(time.Minute)) {
 			t.Errorf("%+v", r)

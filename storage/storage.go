@@ -175,7 +175,7 @@ type Storage interface {
 	// nothing is left in it; within a queue, or among all of them if none is given, the
 	// highest priority first, and at equal priority the one that became available first,
 	// or whose turn it is (Fairness) [claim-2, claim-3, claim-4, claim-5, fair-1]. It
-	// takes only the given types, if any are given [claim-6, claim-18]. It skips jobs
+	// takes only the given types, if any are given [claim-6, claim-19]. It skips jobs
 	// whose deadline (Record.Deadline) has come [claim-9], jobs whose rate limit has one
 	// of the keys in c.SkipKeys [claim-11, claim-16] or the key of a job that this call
 	// has taken before [claim-12], jobs that limits hold back if c.Limits is set
@@ -200,10 +200,10 @@ type Storage interface {
 	Settle(ctx context.Context, now time.Time, changes []Change, dst []Settled) ([]Settled, error)
 
 	// Extend renews leases: an active job that has the version named is held until now
-	// plus its Lease, and keeps what the extension says of its attempt (Record.Extend)
-	// [lease-1, lease-5]. It does not raise the version [lease-1]. It returns the ids
-	// that it could not extend, since the claim has been lost, in the order of the call
-	// [lease-2]. An id is in a call once.
+	// plus its lease (Record.LeaseFor), and keeps what the extension says of its attempt
+	// (Record.Extend) [lease-1, lease-5, lease-6]. It does not raise the version
+	// [lease-1]. It returns the ids that it could not extend, since the claim has been
+	// lost, in the order of the call [lease-2]. An id is in a call once.
 	Extend(ctx context.Context, now time.Time, extensions []Extension) (lost []string, err error)
 
 	// Due does what time has brought about until now, for up to max jobs [due-4] in the
@@ -227,6 +227,11 @@ type Storage interface {
 	//
 	// Due.Promoted may use the memory of buf, whose contents are lost [due-1].
 	Due(ctx context.Context, now time.Time, max int, buf []Record) (Due, error)
+
+	// ClaimedBy returns the active jobs that the worker claimed last, in any order
+	// [claimed-1]. A job that Due has handed over keeps its worker, and is among them
+	// [claimed-1]. Its cost is at most that of a look at all active jobs.
+	ClaimedBy(ctx context.Context, worker string) ([]Record, error)
 
 	// Get returns the job with the id, or ojs.ErrNotFound [insert-1, general-3].
 	Get(ctx context.Context, id string) (Record, error)
@@ -285,6 +290,10 @@ type Capabilities struct {
 
 	// InsertClaims says that the storage obeys Insert.Claim [insertclaim-1].
 	InsertClaims bool
+
+	// Shared says that several processes may use the storage at once. Engines on it
+	// report on themselves, if it is a ValueStore.
+	Shared bool
 }
 
 // Strength says how far unique jobs can be relied on (OJS unique jobs, section 8).
@@ -420,6 +429,12 @@ type Claim struct {
 	Max      int      // most jobs, over all queues together [claim-7]
 	Worker   string   // who asks; kept in the record [claim-1, claim-15]
 
+	// Lease is how long the claims hold jobs whose own lease is ojs.DefaultLease; 0: as
+	// long as that [claim-18]. Jobs with another lease are held for their own [claim-18].
+	// It holds for SettleAndClaim and for Insert.Claim, too [settleclaim-17,
+	// insertclaim-5].
+	Lease time.Duration
+
 	// Limits has the claim obey limits; nil: it obeys none [limit-1]. Their effects
 	// replace the contents of Limits but Now [limit-11]. Then Claim takes several jobs of
 	// a key, as its limit allows, and SettleAndClaim takes jobs with a rate limit, too,
@@ -444,6 +459,7 @@ type Extension struct {
 	Held
 	Progress   float64         // kept if it is greater than what is stored [lease-5]
 	Checkpoint json.RawMessage // kept if it is not nil [lease-5]
+	Lease      time.Duration   // as Claim.Lease [lease-6]
 }
 
 // Change replaces a record by another state of itself. Record is the job as it shall be,

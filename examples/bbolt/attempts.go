@@ -40,7 +40,7 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
 		}
 		for _, seq := range seqs {
 			j := t.load(seq)
-			t.change(j, true, func(r *storage.Record) { r.Claim(now, c.Worker) })
+			t.change(j, true, func(r *storage.Record) { r.Claim(now, c.Worker, c.Lease) })
 			claimed = append(claimed, j.Record)
 		}
 		return claimed
@@ -147,6 +147,18 @@ func (t tx) settle(now time.Time, c *storage.Change) storage.Settled {
 	}
 	check(err)
 	return storage.Settled{Version: j.Version, Then: then}
+}
+
+// ClaimedBy implements storage.Storage.
+func (s *Storage) ClaimedBy(ctx context.Context, worker string) ([]storage.Record, error) {
+	return transact(ctx, s.db.View, func(t tx) (list []storage.Record) {
+		for _, seq := range t.scan(wakeBucket, nil, nil) {
+			if j := t.load(number(seq)); j.State == ojs.StateActive && j.Worker == worker {
+				list = append(list, j.Record)
+			}
+		}
+		return list
+	})
 }
 
 // Extend implements storage.Storage.

@@ -176,6 +176,13 @@ func (p *partial) Counts(ctx context.Context) ([]storage.Count, error) {
 	return p.Storage.Counts(ctx)
 }
 
+func (p *partial) ClaimedBy(ctx context.Context, worker string) ([]storage.Record, error) {
+	if err := p.lacks(4); err != nil {
+		return nil, err
+	}
+	return p.Storage.ClaimedBy(ctx, worker)
+}
+
 func (p *partial) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	dst []storage.Record) ([]storage.Record, error) {
 	if err := p.lacks(4); err != nil {

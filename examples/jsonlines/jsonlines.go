@@ -57,8 +57,9 @@ type insert struct {
 // would be read back as the checkpoint null.
 type extension struct {
 	storage.Held
-	Progress   float64 `json:"progress,omitempty"`
-	Checkpoint []byte  `json:"checkpoint,omitempty"`
+	Progress   float64       `json:"progress,omitempty"`
+	Checkpoint []byte        `json:"checkpoint,omitempty"`
+	Lease      time.Duration `json:"lease,omitempty"`
 }
 
 // Open opens the storage in a file, which it makes if there is none.
@@ -127,7 +128,9 @@ func (s *Storage) again(l *line) error {
 	case l.Extend != nil:
 		list := make([]storage.Extension, len(l.Extend))
 		for i, x := range l.Extend {
-			list[i] = storage.Extension{Held: x.Held, Progress: x.Progress, Checkpoint: x.Checkpoint}
+			list[i] = storage.Extension{
+				Held: x.Held, Progress: x.Progress, Checkpoint: x.Checkpoint, Lease: x.Lease,
+			}
 		}
 		_, err = s.jobs.Extend(ctx, l.Now, list)
 	case l.Due > 0:
@@ -245,7 +248,7 @@ func (s *Storage) Extend(ctx context.Context, now time.Time,
 	}
 	list := make([]extension, len(extensions))
 	for i, x := range extensions {
-		list[i] = extension{x.Held, x.Progress, x.Checkpoint}
+		list[i] = extension{x.Held, x.Progress, x.Checkpoint, x.Lease}
 	}
 	return lost, s.write(line{Now: now, Extend: list})
 }
@@ -288,6 +291,11 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 		return out, err
 	}
 	return out, s.write(line{Prune: &p})
+}
+
+// ClaimedBy implements storage.Storage.
+func (s *Storage) ClaimedBy(ctx context.Context, worker string) ([]storage.Record, error) {
+	return s.jobs.ClaimedBy(ctx, worker)
 }
 
 // Get implements storage.Storage.

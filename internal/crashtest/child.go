@@ -64,6 +64,9 @@ func child(role string, open Open, begin func(s storage.Storage) InTx) error {
 	if err != nil {
 		return err
 	}
+	if role == holder {
+		return hold(ctx, s, log)
+	}
 	j, err := openJournal(os.Getenv(envJournal))
 	if err != nil {
 		return err
@@ -82,11 +85,12 @@ func child(role string, open Open, begin func(s storage.Storage) InTx) error {
 	return eng.Run(ctx)
 }
 
-// quiet leaves out the ends of jobs, which are expected.
+// quiet leaves out the ends of jobs and of processes, which are expected.
 type quiet struct{ slog.Handler }
 
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
-	if r.Message == "attempt failed" || strings.HasPrefix(r.Message, "job ") {
+	if r.Message == "attempt failed" || strings.HasPrefix(r.Message, "process is silent") ||
+		strings.HasPrefix(r.Message, "job ") {
 		return nil
 	}
 	return q.Handler.Handle(ctx, r)

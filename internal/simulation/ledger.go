@@ -39,6 +39,7 @@ type job struct {
 	since  time.Time // when it became available
 	hold   *hold     // of the attempt under way; nil: none
 	reaper *node     // who has been handed its lost lease, and settles it
+	asked  *node     // which has not got the answer of the claim, and may give it back; nil: none
 	begun  int       // attempts that have begun
 	gone   bool      // deleted
 	ended  time.Time // when it ended
@@ -330,7 +331,9 @@ func (l *ledger) claim(ctx context.Context, n *node, run int, told bool, now tim
 			l.broken(16, j, "it was claimed from queue %s, which is paused", j.rec.Queue)
 		}
 		l.inOrder(j, c, now)
-		j.reaper = nil
+		if j.reaper, j.asked = nil, nil; !told {
+			j.asked = n
+		}
 		j.hold = &hold{
 			job: j, node: n, version: j.rec.Version + 1, attempt: j.rec.Attempt + 1, worker: c.Worker,
 			now: now, told: told, ordinal: run,
@@ -520,7 +523,7 @@ func (l *ledger) extend(ctx context.Context, n *node, now time.Time,
 		}
 		if mine {
 			l.refresh(j)
-			if want := now.Add(j.rec.Lease); !j.rec.LeaseUntil.Equal(want) {
+			if want := now.Add(j.rec.LeaseFor(x.Lease)); !j.rec.LeaseUntil.Equal(want) {
 				l.broken(6, j, "its lease ends at %s after its renewal, want %s",
 					l.at(j.rec.LeaseUntil), l.at(want))
 			}

@@ -395,6 +395,11 @@ func (k *link) List(ctx context.Context, q storage.Query) (storage.Page, error) 
 		func(bool) (storage.Page, error) { return k.n.w.ledger.inner.List(ctx, q) })
 }
 
+func (k *link) ClaimedBy(ctx context.Context, worker string) ([]storage.Record, error) {
+	return do(k.n, ctx, "ClaimedBy", nil,
+		func(bool) ([]storage.Record, error) { return k.n.w.ledger.inner.ClaimedBy(ctx, worker) })
+}
+
 func (k *link) Counts(ctx context.Context) ([]storage.Count, error) {
 	return do(k.n, ctx, "Counts", nil,
 		func(bool) ([]storage.Count, error) { return k.n.w.ledger.inner.Counts(ctx) })

@@ -76,6 +76,9 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 		l.broken(19, j, "an attempt was given back, and the history has a failure of it: %v", to.Error)
 	}
 
+	if j.asked == n && !spent && (j.hold == nil || j.hold.run == nil) {
+		return // the engine has looked for claims whose answer was lost
+	}
 	if j.reaper != nil {
 		if j.reaper != n {
 			l.broken(6, j, "%s settled it, and %s had been handed its lost lease", n.name, j.reaper.name)

@@ -334,15 +334,17 @@ func (s *Storage) advance(j *job, r *storage.Record) {
 
 // claimed makes an available job active, as storage.Record.Claim does, and r a copy of
 // it.
-func (s *Storage) claimed(j *job, now time.Time, worker string, r *storage.Record) {
+func (s *Storage) claimed(
+	j *job, now time.Time, worker string, lease time.Duration, r *storage.Record,
+) {
 	if whole := j.whole(); whole != nil {
-		whole.Claim(now, worker)
+		whole.Claim(now, worker, lease)
 		j.follow(whole)
 		*r = whole.Copy()
 		return
 	}
 	j.copyTo(r)
-	r.Claim(now.Round(0).UTC(), worker) // the time as every later copy has it
+	r.Claim(now.Round(0).UTC(), worker, lease) // the time as every later copy has it
 	s.advance(j, r)
 }
 

@@ -88,9 +88,9 @@ func TestJobInPlace(t *testing.T) {
 		at := func(name string) time.Time { return rapid.SampledFrom(instants).Draw(t, name) }
 		want, worker, now := j.record(), rapid.SampledFrom([]string{"", "a", "b"}).Draw(t,
 			"worker"), at("now")
-		want.Claim(now, worker)
+		want.Claim(now, worker, 0)
 		var got storage.Record
-		s.claimed(j, now, worker, &got)
+		s.claimed(j, now, worker, 0, &got)
 		if there := j.record(); !reflect.DeepEqual(got, want) || !reflect.DeepEqual(there, want) {
 			t.Fatalf("claimed %+v, stored %+v\nwant %+v", got, there, want)
 		}

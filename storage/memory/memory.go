@@ -18,6 +18,7 @@ package memory
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -439,7 +440,7 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 		}
 		s.ready.serve(j)
 		s.displace(j)
-		s.claimed(j, now, c.Worker, t.room())
+		s.claimed(j, now, c.Worker, c.Lease, t.room())
 		s.place(j)
 		if j.counts() {
 			s.ready.limits.started(j, now)
@@ -704,6 +705,24 @@ func (s personal) Due(
 	}
 	d.Next, _ = s.due.Next()
 	return d, nil
+}
+
+// ClaimedBy implements storage.Storage.
+func (s *Storage) ClaimedBy(ctx context.Context, worker string) (list []storage.Record, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	for it := range s.due.Due(time.Unix(0, math.MaxInt64)) { // every active job is in it
+		j := it.Value
+		if j.current() != ojs.StateActive {
+			continue
+		}
+		if r := j.record(); r.Worker == worker {
+			list = append(list, r)
+		}
+	}
+	return list, nil
 }
 
 // Get implements storage.Storage.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
@@ -39,7 +40,7 @@ func (s *Storage) Claim(
 	skip := []string{} // keys of which this claim has a job
 	types := typesOf(c.Types)
 	for left := most; left > 0; {
-		args := types.arguments([]any{rows.Nanos(now), left, c.Worker, types.names, skip})
+		args := types.claimArguments(rows.Nanos(now), left, &c, skip)
 		sql := s.sql.claimAll
 		if s.paused.Load() {
 			sql = s.sql.claimAround
@@ -121,6 +122,15 @@ type claimTypes struct {
 
 // arguments appends what comes behind the keys to skip.
 func (t *claimTypes) arguments(args []any) []any { return append(args, t.ranged, t.from, t.until) }
+
+// claimArguments are those of each statement that claims up to most jobs.
+func (t *claimTypes) claimArguments(now int64, most int, c *storage.Claim, skip []string) []any {
+	args := t.arguments([]any{now, most, c.Worker, t.names, skip})
+	return append(args, givenLease(c.Lease))
+}
+
+// givenLease is the lease of a claim or a renewal as statements take it (leaseFor).
+func givenLease(lease time.Duration) int64 { return int64(cmp.Or(lease, ojs.DefaultLease)) }
 
 // typesOf reads the Types of a claim (storage.Claim.Takes).
 func typesOf(patterns []string) (t claimTypes) {

@@ -84,6 +84,13 @@ func TestCrash(t *testing.T) {
 		Producers: 2})
 }
 
+// A killed process holds its job no longer than it may be silent.
+func TestKilledProcess(t *testing.T) {
+	t.Parallel()
+	pool := connect(t)
+	crashtest.Killed(t, openForCrash, schema(t, pool)+" "+server)
+}
+
 // privateServer runs a server for one test.
 func privateServer(t *testing.T) *pgtest.Server {
 	t.Helper()

@@ -143,7 +143,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	given := arguments(make([]written, 2))
 	none := []string{}
 	walk := []any{1, 1, 10, []int16{6, 7, 8}, false, []int16(nil), none, none, none, 9, 10, 1}
-	claim := []any{now, 10, "w", []string{"x"}, none, none, none, none}
+	claim := []any{now, 10, "w", []string{"x"}, none, none, none, none, givenLease(0)}
 	claim = claim[:len(claim):len(claim)]
 	claimNew := freshArguments(make([]written, 2))
 	claimNew = append(claimNew, []int64{now, now}, "w")
@@ -160,8 +160,8 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"claim all":        {s.sql.claimAll, claim},
 		"claim around":     {s.sql.claimAround, claim},
 		"claim these":      {s.sql.claimThese, append(claim, []int64{1, 2}, ids, none, ids, ids)},
-		"insert claim":     {s.sql.insertClaimIn, append(claimNew, ids, [][]byte{nil, nil})},
-		"insert claim all": {s.sql.insertClaimAll, append(claimNew, none, [][]byte{nil, nil})},
+		"insert claim":     {s.sql.insertClaimIn, append(claimNew, ids, [][]byte{nil, nil}, givenLease(0))},
+		"insert claim all": {s.sql.insertClaimAll, append(claimNew, none, [][]byte{nil, nil}, givenLease(0))},
 		"logs":             {s.sql.logs, []any{"a"}},
 		"add logs":         {s.sql.addLogs, []any{ids, []int64{1, 1}, [][]byte{nil, nil}}},
 		"trim logs":        {s.sql.trimLogs, []any{ids, 10}},
@@ -214,7 +214,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"heads":            {s.sql.heads, []any{ids}},
 		"versions":         {s.sql.versions, []any{ids}},
 		"extend": {
-			s.sql.extend, []any{ids, []int64{1, 1}, []float64{0, 0}, [][]byte{nil, nil}, now},
+			s.sql.extend, []any{ids, []int64{1, 1}, []float64{0, 0}, [][]byte{nil, nil}, now, []int64{1, 1}},
 		},
 		"due":     {s.sql.due, []any{now, 10, false}},
 		"next":    {s.sql.nextWake, nil},

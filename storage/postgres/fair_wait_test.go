@@ -207,7 +207,7 @@ func TestListBesideRound(t *testing.T) {
 	r, err := s.Get(t.Context(), record(1).ID)
 	must(t, err)
 	r.Fairness = ojs.Fairness{}
-	r.Claim(now, "w")
+	r.Claim(now, "w", 0)
 	r.Version--
 	out, err := s.Settle(t.Context(), now, []storage.Change{{Record: r}}, nil)
 	must(t, err)

@@ -56,7 +56,7 @@ func (s *Storage) Insert(
 				dst = append(dst, storage.Inserted{Version: uint64(v), Claimed: c.claimed})
 				r := batch[i].Record
 				if c.claimed {
-					r.Claim(now, c.claim.Worker)
+					r.Claim(now, c.claim.Worker, c.claim.Lease)
 				}
 				n.Add(r.ID, r.State, r.WakeAt())
 				s.joined(r.State, r.Fairness.Key)
@@ -219,7 +219,7 @@ func (s *Storage) insertAll(c *insertCall, starts []int64) {
 		}
 		queues := append([]string{}, c.claim.Queues...)
 		args = append(freshArguments(c.encoded), starts, c.claim.Worker, queues,
-			documents(c.encoded, func(w *written) []byte { return w.Job }))
+			documents(c.encoded, func(w *written) []byte { return w.Job }), givenLease(c.claim.Lease))
 	case fresh(c.encoded):
 		sql, args = s.sql.insertFresh, freshArguments(c.encoded)
 	default:

@@ -25,9 +25,11 @@ func claimOf(batch []storage.Insert) *storage.Claim {
 	return c
 }
 
-// sameClaim reports whether claims are by one worker and of the same queues.
+// sameClaim reports whether claims are by one worker, with one lease, and of the same
+// queues.
 func sameClaim(a, b *storage.Claim) bool {
-	return a != nil && b != nil && a.Worker == b.Worker && slices.Equal(a.Queues, b.Queues)
+	return a != nil && b != nil && a.Worker == b.Worker && a.Lease == b.Lease &&
+		slices.Equal(a.Queues, b.Queues)
 }
 
 // giveBack undoes the claims of an insert whose caller has not waited for its end.

@@ -246,6 +246,24 @@ func (s *Storage) walking(q *storage.Query, w *cursor.Walk) (sql string, from cu
 	return way[0], from
 }
 
+// ClaimedBy implements storage.Storage. It leaves out rows that do not decode.
+func (s *Storage) ClaimedBy(ctx context.Context, worker string) (recs []storage.Record, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.RUnlock()
+	if !sayable(worker) {
+		return nil, nil
+	}
+	list, err := selectRows(ctx, s.in(ctx), false, s.sql.claimedBy, worker)
+	for i := range list {
+		if rec, err := rows.Decode(&list[i].Columns); err == nil {
+			recs = append(recs, rec)
+		}
+	}
+	return recs, wrap(err)
+}
+
 // Counts implements storage.Storage.
 func (s *Storage) Counts(ctx context.Context) (counts []storage.Count, err error) {
 	if err := s.enter(ctx); err != nil {

@@ -262,7 +262,7 @@ func (p *past) takeThese(
 	for i, j := range these {
 		seqs[i], keys[i], bounds[i], queues[i], types[i] = j.Seq, j.Key, p.bounds[j.Seq], j.Queue, j.Type
 	}
-	args := p.types.arguments([]any{p.now, most, p.c.Worker, p.types.names, []string{}})
+	args := p.types.claimArguments(p.now, most, p.c, []string{})
 	args = append(args, seqs, keys, bounds, queues, types)
 	got, err := selectRows(ctx, q, true, p.s.sql.claimThese, args...)
 	slices.SortFunc(got, func(a, b stored) int { return cmp.Compare(a.ord, b.ord) })

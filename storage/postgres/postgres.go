@@ -242,7 +242,7 @@ func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "postgres", Durable: true, Unique: storage.Strong,
 		Mechanism: "row locks",
 		Then:      true, DependsOn: true, Ordering: true, Orders: true, Versions: true, InsertClaims: true,
-		Limits: true, Fairness: true}
+		Shared: true, Limits: true, Fairness: true}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way, and leaves

@@ -386,16 +386,17 @@ func (s *Storage) extend(
 	ctx context.Context, now int64, extensions []storage.Extension,
 ) (lost []string, err error) {
 	n := len(extensions)
-	ids, versions, progress, checkpoints := make([]string, n), make([]int64, n), make([]float64, n),
-		make([][]byte, n)
+	ids, versions, progress, checkpoints, leases := make([]string, n), make([]int64, n), make([]float64, n),
+		make([][]byte, n), make([]int64, n)
 	for i := range extensions {
 		x := &extensions[i]
 		ids[i], versions[i], progress[i], checkpoints[i] = x.ID, int64(x.Version), x.Progress, x.Checkpoint
+		leases[i] = givenLease(x.Lease)
 	}
 	extended := make(map[string]bool, n)
 	err = again(func() error {
 		var id string
-		args := []any{ids, versions, progress, checkpoints, now}
+		args := []any{ids, versions, progress, checkpoints, now, leases}
 		return tuned{s}.query(ctx, s.sql.extend, args, each([]any{&id}, func() { extended[id] = true }))
 	})
 	for _, id := range ids {

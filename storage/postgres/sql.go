@@ -6,7 +6,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // statements are all that the package says to the database, but for the schema, in
@@ -32,7 +34,7 @@ type statements struct {
 	lockRounds, tryRounds, restRounds, compactServed                     string
 	versions, extend                                                     string
 	due, nextWake                                                        string
-	get, getAll, bySeq, counts, compact                                  string
+	get, getAll, bySeq, counts, compact, claimedBy                       string
 	walkOldest, walkNewest, walkDead, walkLastDead                       [2]string // forward, back
 	walkActive, walkActiveNewest                                         [2]string
 	walkFinished, walkDue, walkReady                                     [2]string
@@ -172,14 +174,15 @@ const (
 		WHERE seq = (SELECT CASE WHEN counted THEN seq END FROM picked WHERE mark OR counted LIMIT 1)`
 )
 
-// take makes jobs active. $1 is the time, $3 the worker.
+// take makes jobs active. $1 is the time, $3 the worker, $9 the lease of a job whose own
+// is the default.
 const take = `by_seq AS MATERIALIZED (SELECT array_agg(seq ORDER BY seq) AS seqs, array_agg(place ORDER BY seq) AS ords
 		FROM numbered),
 	gone AS MATERIALIZED (DELETE FROM {schema}.ready j WHERE j.seq = ANY ((SELECT seqs FROM by_seq)::bigint[])
 		RETURNING ` + ordOf + ` AS ord, j.*),
 	taken AS MATERIALIZED (SELECT j.ord, j.seq, j.ord AS place, j.place AS other_place, b.id, j.queue, j.type,
-			4::smallint AS state, j.priority, {attempt1} AS attempt, {version1} AS version, {until} AS wake, j.deadline,
-			b.created, j.enqueued, $1::bigint AS started, j.next_retry, j.finished, j.dead, {until} AS lease_until, b.lease,
+			4::smallint AS state, j.priority, {attempt1} AS attempt, {version1} AS version, {until_claimed} AS wake, j.deadline,
+			b.created, j.enqueued, $1::bigint AS started, j.next_retry, j.finished, j.dead, {until_claimed} AS lease_until, b.lease,
 			0::float8 AS progress, $3::text AS worker, j.fingerprint, j.rate_key, b.args, b.job, j.outcome, j.checkpoint,
 			b.depends, j.kept, j.released, j.limited, j.created AS peer_created, j.awaited, j.bounds,
 			j.fair_key, j.share, j.own_place
@@ -202,9 +205,9 @@ const (
 	limitEach  = `$2`
 	limitAhead = `CASE WHEN current_setting('ojs.held', true) = 'yes' THEN 0 ELSE $2 END`
 
-	// $9 are the queues in their order.
+	// $10 are the queues in their order.
 	pickIn = `WITH picked AS MATERIALIZED (
-		SELECT c.seq, c.mark, c.counted FROM unnest($9::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
+		SELECT c.seq, c.mark, c.counted FROM unnest($10::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
 			SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
 			ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT $2 FOR UPDATE SKIP LOCKED) c
 		WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
@@ -232,13 +235,13 @@ const (
 		SELECT j.seq, {mark} FROM first JOIN {schema}.ready j USING (seq) WHERE {claimable}
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 		ORDER BY first.priority DESC, first.place, first.own_place NULLS FIRST LIMIT {limit} FOR UPDATE OF j SKIP LOCKED)`
-	// $9 are the jobs, and $10 to $13 their keys, bounds, queues and types as they were.
+	// $10 are the jobs, and $11 to $14 their keys, bounds, queues and types as they were.
 	pickThese = `WITH picked AS MATERIALIZED (
-		SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.seq = ANY ($9::bigint[]) AND {claimable}
-		AND coalesce(j.rate_key, '') = ($10::text[])[array_position($9::bigint[], j.seq)]
-		AND coalesce(j.bounds, '') = ($11::text[])[array_position($9::bigint[], j.seq)]
-		AND j.queue = ($12::text[])[array_position($9::bigint[], j.seq)]
-		AND j.type = ($13::text[])[array_position($9::bigint[], j.seq)]
+		SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.seq = ANY ($10::bigint[]) AND {claimable}
+		AND coalesce(j.rate_key, '') = ($11::text[])[array_position($10::bigint[], j.seq)]
+		AND coalesce(j.bounds, '') = ($12::text[])[array_position($10::bigint[], j.seq)]
+		AND j.queue = ($13::text[])[array_position($10::bigint[], j.seq)]
+		AND j.type = ($14::text[])[array_position($10::bigint[], j.seq)]
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 		ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT $2 FOR UPDATE SKIP LOCKED)`
 )
@@ -453,10 +456,10 @@ const (
 )
 
 // insertClaim is insertFresh of jobs, with the documents $12, whose worker $10 claims
-// them at the times $9, if it would take them: no queue of theirs is paused, no queue or
-// type has a limit, and no other job is available in the queues $11 of the claim. A job
-// that another transaction has stored and not committed yet comes later. It returns
-// whether it has claimed them.
+// them at the times $9 with the lease $13, if it would take them: no queue of theirs is
+// paused, no queue or type has a limit, and no other job is available in the queues $11
+// of the claim. A job that another transaction has stored and not committed yet comes
+// later. It returns whether it has claimed them.
 const insertClaim = `WITH free AS MATERIALIZED (SELECT
 		NOT EXISTS (SELECT FROM {schema}.queue_state s
 			WHERE s.state = 'paused' AND s.queue = ANY ($2::text[]))
@@ -513,6 +516,13 @@ const (
 // until is when a lease of a job b ends that begins at $1: at the latest at the last time
 // that a column holds.
 const until = `$1::bigint + least(b.lease, 9223372036854775807 - greatest($1::bigint, 0))`
+
+// leaseFor is storage.Record.LeaseFor. {lease} is the lease of a claim or a renewal,
+// which is the default if none is set.
+const leaseFor = `CASE b.lease WHEN {default_lease} THEN {lease}::bigint ELSE b.lease END`
+
+// untilOf is until with another lease of a job b.
+func untilOf(lease string) string { return strings.ReplaceAll(until, "b.lease", lease) }
 
 // waits is the order among jobs that wait for the same time.
 const waits = `(CASE WHEN state = 3 THEN coalesce(other_place, place) ELSE place END)`
@@ -584,7 +594,10 @@ func newStatements(schema string) *statements {
 			walked(strings.ReplaceAll(way, "{behind}", back)),
 		}
 	}
-	untilStarted := strings.NewReplacer("$1::bigint", "n.started", "b.lease", "n.lease").Replace(until)
+	until := func(lease, given string) string {
+		return untilOf(strings.NewReplacer("{lease}", given, "b.lease", lease).Replace(leaseFor))
+	}
+	untilStarted := strings.ReplaceAll(until("n.lease", "$13"), "$1::bigint", "n.started")
 	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given,
 		"{first}", first, "{lock_rounds}", lockRounds, "{rounds_key}", roundsKey,
 		"{claimable}", strings.ReplaceAll(claimable, "{of_types}", types("$4", "$6", "$7", "$8")),
@@ -593,8 +606,11 @@ func newStatements(schema string) *statements {
 		"{waits}", waits, "{standing}", standing, "{limited}", limited, "{alike}", alike,
 		"{whole}", strings.ReplaceAll(whole, "{of}", "stage"),
 		"{until_started}", untilStarted, "{seqs}", seqsOfIDs,
-		"{attempt1}", attempt1, "{version1}", version1, "{until}", until)
-	outer := strings.NewReplacer("{most}", strconv.Itoa(rows.MaxCount), "{columns}", columns, "{none}",
+		"{until_claimed}", until("b.lease", "$9"), "{until_handed}", untilOf("least(b.lease, {most_handed})"),
+		"{attempt1}", attempt1, "{version1}", version1)
+	outer := strings.NewReplacer("{default_lease}", strconv.FormatInt(int64(ojs.DefaultLease), 10),
+		"{most_handed}", strconv.FormatInt(int64(storage.TakeOverLease), 10),
+		"{most}", strconv.Itoa(rows.MaxCount), "{columns}", columns, "{none}",
 		"-9223372036854775808")
 	ours := strings.NewReplacer("{schema}", quoted(schema), "{name}", schema)
 	q = func(sql string) string { return ours.Replace(inCatalog(outer.Replace(inner.Replace(sql)))) }
@@ -618,9 +634,9 @@ func newStatements(schema string) *statements {
 	countingAll := func(sql, from, to string) frees {
 		return frees{ending(sql+counting, from, to, "", ""), ending(sql+freed+counting, from, to, "", "")}
 	}
-	lease := `(ARRAY(SELECT lease FROM found))[` + at + `]`
+	lease, given := `(ARRAY(SELECT lease FROM found))[`+at+`]`, `(ARRAY(SELECT given FROM found))[`+at+`]`
 	extending := strings.NewReplacer("{at}", at, "{progress}", "ARRAY(SELECT progress FROM found)",
-		"{until_of}", strings.NewReplacer("$1", "$5", "b.lease", lease).Replace(until))
+		"{until_of}", strings.ReplaceAll(until(lease, given), "$1::", "$5::"))
 	return &statements{
 		tune: q(`SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
 			set_config('enable_sort', 'off', true), set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`),
@@ -797,8 +813,8 @@ func newStatements(schema string) *statements {
 		// Arrays and no join: if another call has extended a lease meanwhile, PostgreSQL
 		// compares the changed row again, which in a join would not find its other half.
 		extend: q(extending.Replace(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
-				SELECT * FROM unnest($1::text[], $2::bigint[], $3::float8[], $4::bytea[]) WITH ORDINALITY
-				u (id, version, progress, checkpoint, ord) ORDER BY u.ord) u),
+				SELECT * FROM unnest($1::text[], $2::bigint[], $3::float8[], $4::bytea[], $6::bigint[]) WITH ORDINALITY
+				u (id, version, progress, checkpoint, given, ord) ORDER BY u.ord) u),
 			found AS MATERIALIZED (SELECT c.*, b.seq, b.lease FROM c JOIN {schema}.job b ON b.id = c.id)
 			UPDATE {schema}.active j SET lease_until = {until_of}, wake = {until_of},
 				progress = greatest(j.progress, nullif(({progress})[{at}], 0)),
@@ -827,10 +843,10 @@ func newStatements(schema string) *statements {
 				SELECT nextval('{schema}.place') AS new_place, d.* FROM (SELECT * FROM gone WHERE (SELECT n FROM locked) >= 0 ORDER BY wake, {waits}) d),
 			moved AS MATERIALIZED (
 				SELECT j.seq, j.new_place AS place, b.id, j.queue, j.type, (CASE j.state WHEN 4 THEN 4 ELSE 3 END)::smallint AS state,
-					j.priority, j.attempt, {version1} AS version, CASE j.state WHEN 4 THEN {until} ELSE j.deadline END AS wake, j.deadline,
+					j.priority, j.attempt, {version1} AS version, CASE j.state WHEN 4 THEN {until_handed} ELSE j.deadline END AS wake, j.deadline,
 					b.created, CASE j.state WHEN 4 THEN j.enqueued ELSE coalesce(j.enqueued, $1) END AS enqueued, j.started,
 					CASE j.state WHEN 4 THEN j.next_retry END AS next_retry, j.finished, j.dead,
-					CASE j.state WHEN 4 THEN {until} ELSE j.lease_until END AS lease_until, b.lease,
+					CASE j.state WHEN 4 THEN {until_handed} ELSE j.lease_until END AS lease_until, b.lease,
 					coalesce(j.progress, 0) AS progress, coalesce(j.worker, '') AS worker, j.fingerprint, j.rate_key,
 					b.args, b.job, j.outcome, j.checkpoint, b.depends, j.kept, j.released, j.other_place, j.limited, j.created AS peer_created, j.awaited, j.bounds,
 					j.fair_key, j.share, CASE j.state WHEN 4 THEN j.own_place END AS own_place
@@ -847,7 +863,9 @@ func newStatements(schema string) *statements {
 		nextWake: q(`SELECT (SELECT wake FROM {schema}.stage WHERE wake IS NOT NULL ORDER BY wake LIMIT 1),
 			EXISTS (SELECT FROM {schema}.stage WHERE {impossible})`),
 
-		get:    q(`SELECT {columns} FROM {whole} WHERE id = $1`),
+		get: q(`SELECT {columns} FROM {whole} WHERE id = $1`),
+		claimedBy: q("SELECT {columns} FROM " + strings.ReplaceAll(whole, "{of}", "active") +
+			" WHERE worker = $1"),
 		getAll: q(`SELECT {columns} FROM {whole} WHERE id = ANY ($1::text[])`),
 		bySeq:  q(`SELECT {columns} FROM {whole} WHERE seq = ANY ($1::bigint[])`),
 

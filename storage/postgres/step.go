@@ -259,7 +259,7 @@ func (s *Storage) claimingAhead(now time.Time, c *storage.Claim, most int) (sql 
 		skip = slices.Collect(c.SkipKeys.All())
 	}
 	types := typesOf(c.Types)
-	args = types.arguments([]any{rows.Nanos(now), most, c.Worker, types.names, skip})
+	args = types.claimArguments(rows.Nanos(now), most, c, skip)
 	switch {
 	case len(c.Queues) > 0:
 		return s.sql.aheadIn, append(args, c.Queues)

@@ -102,12 +102,13 @@ func TestSwallowedCalls(t *testing.T) {
 			_, err := s.Extend(t.Context(), now, []storage.Extension{{Held: storage.Held{ID: id}}})
 			return err
 		},
-		"Due":    func() error { _, err := s.Due(t.Context(), now, 1, nil); return err },
-		"Get":    func() error { _, err := s.Get(t.Context(), id); return err },
-		"List":   func() error { _, err := s.List(t.Context(), storage.Query{}); return err },
-		"Counts": func() error { _, err := s.Counts(t.Context()); return err },
-		"Delete": func() error { _, err := s.Delete(t.Context(), []string{id}); return err },
-		"Prune":  func() error { _, err := s.Prune(t.Context(), storage.Prune{Max: 1}); return err },
+		"Due":       func() error { _, err := s.Due(t.Context(), now, 1, nil); return err },
+		"ClaimedBy": func() error { _, err := s.ClaimedBy(t.Context(), "w"); return err },
+		"Get":       func() error { _, err := s.Get(t.Context(), id); return err },
+		"List":      func() error { _, err := s.List(t.Context(), storage.Query{}); return err },
+		"Counts":    func() error { _, err := s.Counts(t.Context()); return err },
+		"Delete":    func() error { _, err := s.Delete(t.Context(), []string{id}); return err },
+		"Prune":     func() error { _, err := s.Prune(t.Context(), storage.Prune{Max: 1}); return err },
 		"SetQueueState": func() error {
 			_, err := s.SetQueueState(t.Context(), "q", ojs.QueuePaused)
 			return err

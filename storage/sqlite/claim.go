@@ -245,10 +245,10 @@ func (k *claimer) take(seq int64, local bool) (v verdict, taken bool, err error)
 	r.place = k.t.nextPlace()
 	r.State = rows.Active
 	// at the latest the last time that a column holds
-	r.LeaseUntil = k.now + min(r.Lease, math.MaxInt64-max(k.now, 0))
+	r.LeaseUntil = k.now + min(int64(row.LeaseFor(k.c.Lease)), math.MaxInt64-max(k.now, 0))
 	r.Wake = r.LeaseUntil
 	rec := row.Record
-	rec.Claim(rows.Time(k.now), k.c.Worker)
+	rec.Claim(rows.Time(k.now), k.c.Worker, 0)
 	rec.LeaseUntil = rows.Time(r.LeaseUntil)
 	k.t.coversVersion(int64(rec.Version))
 	k.claimed = append(k.claimed, rec)

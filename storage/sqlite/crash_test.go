@@ -38,3 +38,8 @@ func TestCrash(t *testing.T) {
 		})
 	}
 }
+
+// A killed process holds its job no longer than others need to notice.
+func TestKilledProcess(t *testing.T) {
+	crashtest.Killed(t, openForCrash, filepath.Join(t.TempDir(), "jobs.db"))
+}

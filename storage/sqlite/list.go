@@ -190,6 +190,21 @@ func finishedStatement(q *storage.Query, back bool) string {
 	return strings.Join(parts, within+" UNION ALL ") + within + order
 }
 
+// ClaimedBy implements storage.Storage. It leaves out rows that do not decode.
+func (s *Storage) ClaimedBy(ctx context.Context, worker string) (recs []storage.Record, err error) {
+	err = s.read(ctx, func(conn *zombiezen.Conn) error {
+		recs = nil
+		list, err := query(conn, selectClaimedBy, worker).all()
+		for i := range list {
+			if rec, err := rows.Decode(&list[i].Columns); err == nil {
+				recs = append(recs, rec)
+			}
+		}
+		return err
+	})
+	return recs, err
+}
+
 // Counts implements storage.Storage.
 func (s *Storage) Counts(ctx context.Context) (counts []storage.Count, err error) {
 	err = s.read(ctx, func(conn *zombiezen.Conn) error {

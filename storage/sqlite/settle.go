@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -247,7 +248,8 @@ func (s *Storage) Extend(ctx context.Context, now time.Time, extensions []storag
 			x := &extensions[i]
 			t.written = true
 			err := t.exec(extendLease, x.ID, int64(x.Version), rows.Nanos(now),
-				x.Progress, []byte(x.Checkpoint), t.nextPlace())
+				x.Progress, []byte(x.Checkpoint), t.nextPlace(),
+				int64(ojs.DefaultLease), int64(cmp.Or(x.Lease, ojs.DefaultLease)))
 			if err != nil {
 				return err
 			}

@@ -70,9 +70,13 @@ const (
 	selectReadyPlace = `SELECT ready_place FROM job WHERE seq = ?`
 
 	// A lease ends at the latest at the last time that a column holds.
-	extendLease = `UPDATE job SET lease_until = ?3 + min(lease, 9223372036854775807 - max(?3, 0)),
-		wake = ?3 + min(lease, 9223372036854775807 - max(?3, 0)), progress = max(progress, ?4),
+	// A lease of the default, ?7, is one of ?8 (storage.Record.LeaseFor).
+	extendLease = `UPDATE job SET lease_until = ?3 + min(iif(lease = ?7, ?8, lease), 9223372036854775807 - max(?3, 0)),
+		wake = ?3 + min(iif(lease = ?7, ?8, lease), 9223372036854775807 - max(?3, 0)), progress = max(progress, ?4),
 		checkpoint = coalesce(?5, checkpoint), place = ?6 WHERE id = ?1 AND version = ?2 AND state = 4`
+
+	selectClaimedBy = `SELECT ` + columns + ` FROM job INDEXED BY job_active_type
+		WHERE state = 4 AND worker = ?`
 
 	selectDue = `SELECT ` + columns + ` FROM job WHERE wake <= ? ORDER BY wake, max(place, own_place) LIMIT ?`
 	nextWake  = `SELECT wake FROM job WHERE wake IS NOT NULL ORDER BY wake LIMIT 1`

@@ -157,7 +157,7 @@ func (c *config) validate() error {
 // schema up to date, unless WithoutMigration is given. The path is that of a file in a
 // directory that exists. A URI and ":memory:" are refused: storage/memory keeps jobs in
 // memory. The errors are ErrForeign, ErrCorrupt, ErrNewer, ErrOlder, ErrMissing, an
-// *ojs.InvalidError of the path or an option, and those of SQLite with the reason for them.
+// *ojs.InvalidError of the path or an option, and those of SQLite with their reasons.
 func Open(ctx context.Context, path string, opts ...Option) (*Storage, error) {
 	cfg := config{synchronous: Full, busy: 10 * time.Second, readers: 4, poll: 100 * time.Millisecond}
 	for _, opt := range opts {
@@ -290,7 +290,7 @@ func (s *Storage) closeReaders() (err error) {
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "sqlite", Durable: true, Unique: storage.Strong,
 		Mechanism: "one writer", Then: true, DependsOn: true, Ordering: true, Orders: true,
-		Versions: true, Limits: true, Fairness: true}
+		Versions: true, Limits: true, Fairness: true, Shared: true}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way.

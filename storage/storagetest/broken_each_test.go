@@ -83,7 +83,7 @@ var _ = register([]fault{
 			return b.Storage.Claim(ctx, now, c, dst)
 		}
 	}},
-	{"a claim gives up behind 256 jobs", "claim-18 *", func(b *broken) {
+	{"a claim gives up behind 256 jobs", "claim-19 *", func(b *broken) {
 		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
 			if len(b.available(ctx)) > 256 {
 				return dst, nil

@@ -146,7 +146,7 @@ func (d *doctored) Claim(
 				taken.Add(l.Key)
 			}
 			d.serve(best)
-			best.rec.Claim(now, c.Worker)
+			best.rec.Claim(now, c.Worker, c.Lease)
 			d.moved(best, false)
 			d.started(&best.rec, now)
 			dst = append(dst, best.rec.Copy())

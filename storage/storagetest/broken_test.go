@@ -45,13 +45,16 @@ type broken struct {
 	get     func(b *broken, ctx context.Context, id string) (storage.Record, error)
 	list    func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error)
 	counts  func(b *broken, ctx context.Context) ([]storage.Count, error)
-	remove  func(b *broken, ctx context.Context, ids []string) (int, error)
-	prune   func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error)
-	state   func(b *broken, ctx context.Context, queue string, to ojs.QueueState) (ojs.QueueState, error)
-	states  func(b *broken, ctx context.Context) (map[string]ojs.QueueState, error)
-	cron    func(b *broken, ctx context.Context, entries []storage.Cron) ([]uint64, error)
-	crons   func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error)
-	runs    func(b *broken, ctx Context, now Time, after *storage.Cron,
+
+	claimedBy func(b *broken, ctx context.Context, worker string) ([]storage.Record, error)
+
+	remove func(b *broken, ctx context.Context, ids []string) (int, error)
+	prune  func(b *broken, ctx context.Context, p storage.Prune) (storage.Pruned, error)
+	state  func(b *broken, ctx context.Context, queue string, to ojs.QueueState) (ojs.QueueState, error)
+	states func(b *broken, ctx context.Context) (map[string]ojs.QueueState, error)
+	cron   func(b *broken, ctx context.Context, entries []storage.Cron) ([]uint64, error)
+	crons  func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error)
+	runs   func(b *broken, ctx Context, now Time, after *storage.Cron,
 		max int) ([]storage.Cron, Time, error)
 	limit     func(b *broken, ctx Context, now Time, name limitName, bounds ojs.RateLimit, until Time) error
 	block     func(b *broken, ctx Context, now Time, name storage.LimitName, until Time) error
@@ -123,6 +126,12 @@ func (b *broken) List(ctx context.Context, q storage.Query) (storage.Page, error
 		return b.list(b, ctx, q)
 	}
 	return b.Storage.List(ctx, q)
+}
+func (b *broken) ClaimedBy(ctx context.Context, worker string) ([]storage.Record, error) {
+	if b.claimedBy != nil {
+		return b.claimedBy(b, ctx, worker)
+	}
+	return b.Storage.ClaimedBy(ctx, worker)
 }
 func (b *broken) Counts(ctx context.Context) ([]storage.Count, error) {
 	if b.counts != nil {

@@ -18,7 +18,7 @@ var claimCases = []Case{
 		c.insert(r)
 		c.pass(time.Second)
 		want := c.get(r.ID)
-		want.Claim(c.now, "worker-7")
+		want.Claim(c.now, "worker-7", 0)
 		recs := c.claimOf(storage.Claim{Max: 1, Worker: "worker-7"})
 		if len(recs) != 1 {
 			c.failf("Claim returned %d jobs", len(recs))

@@ -434,7 +434,7 @@ var eachCases = []Case{
 				c.failf("%d of %d jobs of a queue that was resumed are claimed", got, len(all))
 			}
 		}},
-	{"claim-18", "Claim/BehindMany", "Storage.Claim",
+	{"claim-19", "Claim/BehindMany", "Storage.Claim",
 		"However many jobs a claim may not take, it takes the first behind them.",
 		needsNothing, func(c *C) {
 			const many = 300

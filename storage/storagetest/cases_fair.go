@@ -181,7 +181,7 @@ var fairCases = []Case{
 			activated := func(id string, change ...func(*storage.Record)) storage.Record {
 				c.tb.Helper()
 				claim := func(r *storage.Record) {
-					r.Claim(c.now, "w")
+					r.Claim(c.now, "w", 0)
 					r.Version--
 				}
 				return c.settled(c.get(id), append(change, claim)...)
@@ -247,7 +247,7 @@ var fairCases = []Case{
 			own := queue("own")
 			first, old := c.tenant(2, fair("f"), own), c.tenant(1, fair("g"), own)[0]
 			r := c.settled(c.get(old), fair("h"), func(r *storage.Record) {
-				r.Claim(c.now, "w")
+				r.Claim(c.now, "w", 0)
 				r.Version--
 			})
 			c.tenant(1, fair("h"), own)

@@ -181,7 +181,7 @@ func (f *filler) claimAll() (n int) {
 	f.tb.Helper()
 	for {
 		recs := f.claimOf(storage.Claim{Max: 7, Worker: "worker \"é"})
-		f.answered("Claim", recs, func(r *storage.Record) { r.Claim(f.now, "worker \"é") })
+		f.answered("Claim", recs, func(r *storage.Record) { r.Claim(f.now, "worker \"é", 0) })
 		if n += len(recs); len(recs) == 0 {
 			return n
 		}

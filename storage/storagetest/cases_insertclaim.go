@@ -51,7 +51,7 @@ var insertClaimCases = []Case{
 			claimed, out := c.claiming(ask, recs...)
 			for i := range recs {
 				if recs[i].Version = out[i].Version; claimed {
-					recs[i].Claim(c.now, "w")
+					recs[i].Claim(c.now, "w", 0)
 				}
 				c.same("the new job", c.get(recs[i].ID), recs[i])
 			}

@@ -226,7 +226,7 @@ var scaleCases = []Case{
 					claims, q, slices.Sorted(closed.All()), short(ids(got)), short(ids(want)))
 			}
 			for i := range got {
-				want[i].Claim(c.now, "w")
+				want[i].Claim(c.now, "w", 0)
 				c.same("a claimed job", got[i], want[i])
 			}
 			recs = slices.DeleteFunc(recs,

@@ -115,7 +115,7 @@ var settleClaimCases = []Case{
 		c.to(ojs.StateCompleted)(&r)
 		done, next := r, c.get(id)
 		done.Version++
-		next.Claim(c.now, "worker-7")
+		next.Claim(c.now, "worker-7", 0)
 		into := used(1)
 		ask, dst := storage.Claim{Worker: "worker-7"}, make([]storage.Settled, 1)
 		out, n, err := c.settleClaimer().SettleAndClaim(c.ctx, c.now, []*storage.Record{&r}, dst, ask, into)

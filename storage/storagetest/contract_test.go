@@ -266,6 +266,8 @@ var explanations = []string{
 	"It may be earlier if several limits hold a job back",
 	"It may be set without such a job",
 	"of the key, queue or type",
+	"Shared says that several processes may use the storage at once",
+	"Engines on it report on themselves, if it is a ValueStore",
 
 	// Duties of callers.
 	"Engines set it if, and only if, Capabilities.Limits is set",
@@ -331,6 +333,7 @@ var explanations = []string{
 	"Engines claim one job in a step, or a few, of a storage that is not durable, and up to some hundreds " +
 		"of one that is",
 	"It is cheap",
+	"Its cost is at most that of a look at all active jobs",
 	"ClockOffset is cheap",
 	"It asks no server",
 

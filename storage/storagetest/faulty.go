@@ -47,11 +47,12 @@ type Call struct {
 
 	// In is the argument beside the context and the time. Insert has a []storage.Insert,
 	// Claim a storage.Claim, Settle a []storage.Change, Extend a []storage.Extension, Due
-	// and CountQuarantined nil, Get and DeleteCron a string, List a storage.Query, Delete
-	// a []string, Prune a storage.Prune, SetCrons a []storage.Cron, Crons a
-	// storage.CronQuery, SettleAndClaim a Step, Unclaim a []storage.Held, CancelAll a
-	// []string, Revive a []storage.Insert, PutValues a []storage.Value. Values has the
-	// prefix. The other methods have the name or key that they are called with.
+	// and CountQuarantined nil, Get, ClaimedBy and DeleteCron a string, List a
+	// storage.Query, Delete a []string, Prune a storage.Prune, SetCrons a []storage.Cron,
+	// Crons a storage.CronQuery, SettleAndClaim a Step, Unclaim a []storage.Held,
+	// CancelAll a []string, Revive a []storage.Insert, PutValues a []storage.Value.
+	// Values has the prefix. The other methods have the name or key that they are called
+	// with.
 	In any
 	// Out is the result once Do has been called: what the storage has added to it, if it
 	// is appended. SettleAndClaim has the number of jobs that were claimed.
@@ -296,6 +297,13 @@ func (f *Faulty) Get(ctx context.Context, id string) (storage.Record, error) {
 func (f *Faulty) List(ctx context.Context, q storage.Query) (storage.Page, error) {
 	return call(f, ctx, "List", q, storage.Page{}, same(func() (storage.Page, error) {
 		return f.Storage.List(ctx, q)
+	}))
+}
+
+// ClaimedBy implements storage.Storage.
+func (f *Faulty) ClaimedBy(ctx context.Context, worker string) ([]storage.Record, error) {
+	return call(f, ctx, "ClaimedBy", worker, nil, same(func() ([]storage.Record, error) {
+		return f.Storage.ClaimedBy(ctx, worker)
 	}))
 }
 

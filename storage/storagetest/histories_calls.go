@@ -353,7 +353,7 @@ func (c *claimCall) step(m *model, got *answer, part int) (seen, want answer) {
 		return seen, want
 	}
 	if m.ref.claimable(j, "", q, q.SkipKeys, c.now) {
-		j.rec.Claim(c.now, q.Worker)
+		j.rec.Claim(c.now, q.Worker, q.Lease)
 		m.ref.moved(j, false)
 		want.Records = []storage.Record{j.rec.Copy()}
 	}

@@ -203,14 +203,14 @@ func TestStepJobByJob(t *testing.T) {
 	other := made() // it has skipped the second
 	r := historyJob(4)
 	r.Version = 1
-	r.Claim(epoch, "w")
+	r.Claim(epoch, "w", 0)
 	other.calls[2].answer.Records = []storage.Record{r}
 	check("a job skipped", other, false, porcupine.Illegal)
 	check("a job skipped", other, true, porcupine.Ok)
 
 	r = limited.Copy()
 	r.Version = 1
-	r.Claim(epoch, "w")
+	r.Claim(epoch, "w", 0)
 	other.calls[2].answer.Records = []storage.Record{r}
 	check("a limited job", other, true, porcupine.Illegal)
 

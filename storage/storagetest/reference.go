@@ -582,7 +582,7 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 				return recs
 			}
 			s.serve(best)
-			best.rec.Claim(now, c.Worker)
+			best.rec.Claim(now, c.Worker, c.Lease)
 			s.moved(best, false)
 			s.started(&best.rec, now)
 			recs = append(recs, best.rec.Copy())
@@ -878,6 +878,20 @@ func (j *refJob) place(q *storage.Query) (at cursor.Position, ok bool) {
 		n = -n
 	}
 	return cursor.Position{n}, !q.DeadLetters || r.DeadLettered()
+}
+
+// ClaimedBy implements storage.Storage.
+func (s *Reference) ClaimedBy(ctx context.Context, worker string) (list []storage.Record, err error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	for _, j := range s.jobs {
+		if j.rec.State == ojs.StateActive && j.rec.Worker == worker {
+			list = append(list, j.rec.Copy())
+		}
+	}
+	return list, nil
 }
 
 // Counts implements storage.Storage.

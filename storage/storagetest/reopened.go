@@ -155,6 +155,13 @@ func (r *reopened) Due(
 	return s.Due(ctx, now, most, buf)
 }
 
+// ClaimedBy implements storage.Storage.
+func (r *reopened) ClaimedBy(ctx context.Context, worker string) ([]storage.Record, error) {
+	s, end := r.before(time.Time{})
+	defer end()
+	return s.ClaimedBy(ctx, worker)
+}
+
 // Get implements storage.Storage.
 func (r *reopened) Get(ctx context.Context, id string) (storage.Record, error) {
 	s, end := r.before(time.Time{})

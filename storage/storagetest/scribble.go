@@ -207,6 +207,11 @@ func (s *scribbler) List(ctx context.Context, q storage.Query) (storage.Page, er
 	return only(p), err
 }
 
+func (s *scribbler) ClaimedBy(ctx context.Context, worker string) ([]storage.Record, error) {
+	list, err := s.Storage.ClaimedBy(ctx, worker)
+	return only(list), err
+}
+
 func (s *scribbler) Counts(ctx context.Context) ([]storage.Count, error) {
 	list, err := s.Storage.Counts(ctx)
 	return only(list), err

@@ -159,7 +159,7 @@ const (
 func Cases() []Case {
 	return slices.Concat(insertCases, insertClaimCases, uniqueCases, batchCases, claimCases, settleCases,
 		thenCases, dependsCases, lineCases, fairCases,
-		groupCases, eachCases, settleClaimCases, unclaimCases, leaseCases, dueCases,
+		groupCases, eachCases, settleClaimCases, unclaimCases, leaseCases, heldCases, dueCases,
 		listCases, orderCases, versionCases, limitCases, valueCases, logCases,
 		deleteCases, queueCases, cronCases, notifyCases, quarantineCases, generalCases,
 		fieldCases, scaleCases, seldomCases, raceCases, durableCases)

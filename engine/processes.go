@@ -1,0 +1,273 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Deaths of processes.
+//
+// An engine that reports on itself (reports.go) stores the value alive/ID with each
+// report. After its report it looks at the values of the other engines:
+//
+//  1. The silence of a process is how long the engine has seen the same value of it, by
+//     the clock of the engine that looks. So the clocks of two machines may differ.
+//  2. Time in which the storage does not answer is no silence. After a look that has
+//     failed or comes late, the silence of each process begins anew.
+//  3. A process whose silence reaches its DeadAfter is dead: its attempts end as if their
+//     leases had ended. Settle is fenced, so one of several engines succeeds.
+//  4. The value of a dead process is deleted when the process has no active jobs. If the
+//     process lives after all, its next report stores the value, and its next renewal
+//     says that the jobs are lost.
+//
+// A lease ends while the storage does not answer, too. So an engine renews the leases of
+// all processes, its own among them, before the first call of Due after the storage has
+// failed, and after its own start (spareLeases).
+
+const alivePrefix = "alive/"
+
+// aliveFor is how long the value of a process outlives its last report.
+const aliveFor = 24 * time.Hour
+
+// alive is the value of a process. Its members are stored: one may be added, none may
+// change its meaning.
+type alive struct {
+	ID        string        `json:"id"`   // of its worker
+	Beat      uint64        `json:"beat"` // rises with each report
+	Seen      time.Time     `json:"seen"` // when it has reported, by its own clock
+	Every     time.Duration `json:"every"`
+	DeadAfter time.Duration `json:"dead_after"`
+	Lease     time.Duration `json:"lease"` // WithClaimLease
+}
+
+// silence is how long the process has not reported, 0 if it reports in time.
+func (a *alive) silence(now time.Time) time.Duration {
+	if d := now.Sub(a.Seen); d > 2*a.Every {
+		return d
+	}
+	return 0
+}
+
+// aliveValue is the engine as a process; gone: without data, which deletes it.
+func (c *core) aliveValue(beat uint64, gone bool) storage.Value {
+	v := storage.Value{Key: alivePrefix + c.worker}
+	if !gone {
+		now := c.now()
+		v.Data, _ = json.Marshal(&alive{ // which always encodes
+			c.worker, beat, now, c.reports.Every, c.reports.DeadAfter, c.lease,
+		})
+		v.Expires = now.Add(aliveFor)
+	}
+	return v
+}
+
+// eachProcess calls f for each process that reports.
+func (c *core) eachProcess(ctx context.Context, f func(a *alive)) error {
+	return c.eachValue(ctx, alivePrefix, func(v storage.Value) {
+		var a alive
+		if json.Unmarshal(v.Data, &a) == nil && a.ID == strings.TrimPrefix(v.Key, alivePrefix) {
+			f(&a)
+		}
+	})
+}
+
+// silenceOf is how long the process of a worker has not reported; 0: it reports in time,
+// or never has.
+func (c *core) silenceOf(ctx context.Context, worker string) (time.Duration, error) {
+	if !c.watches {
+		return 0, nil
+	}
+	vs, err := c.values()
+	if err != nil {
+		return 0, err
+	}
+	key := alivePrefix + worker
+	list, err := vs.Values(ctx, c.now(), key, "", 1)
+	var a alive
+	if err != nil || len(list) == 0 || list[0].Key != key || json.Unmarshal(list[0].Data, &a) != nil {
+		return 0, err
+	}
+	return a.silence(c.now()), nil
+}
+
+// seconds is a silence as people read it.
+func seconds(d time.Duration) string { return fmt.Sprintf("%.0f s", d.Seconds()) }
+
+// process is what an engine has seen of another one.
+type process struct {
+	beat   uint64
+	silent time.Duration
+}
+
+// deadProcess is a process that has been silent for too long.
+type deadProcess struct {
+	alive
+	silent time.Duration
+}
+
+// processes is what an engine knows of the others on its storage.
+type processes struct {
+	seen   map[string]*process // by the ids of their workers; the reporter's
+	looked atomic.Int64        // when the storage answered the last look, in ns
+	failed atomic.Bool         // the storage has failed since the last call of spareLeases
+}
+
+// late reports whether a look that the storage answers now comes late.
+func (c *core) late(now time.Time) bool {
+	return now.Sub(time.Unix(0, c.processes.looked.Load())) > 2*c.reports.Every
+}
+
+// lookAtProcesses ends the attempts of processes that are dead.
+func (p *reporter) lookAtProcesses(ctx context.Context, vs storage.ValueStore) error {
+	c := p.r.c
+	ps := &c.processes
+	now := c.now()
+	late := c.late(now)
+	step := now.Sub(time.Unix(0, ps.looked.Load()))
+	seen := make(map[string]*process)
+	var dead []deadProcess
+	err := c.eachProcess(ctx, func(a *alive) {
+		if a.ID == c.worker {
+			return
+		}
+		s := ps.seen[a.ID]
+		switch {
+		case s == nil || s.beat != a.Beat:
+			s = &process{beat: a.Beat}
+		case p.failed || late:
+			s.silent = 0
+		default:
+			s.silent += step
+		}
+		if seen[a.ID] = s; s.silent >= a.DeadAfter {
+			dead = append(dead, deadProcess{*a, s.silent})
+		}
+	})
+	if err != nil {
+		return err
+	}
+	ps.seen = seen
+	if late {
+		ps.failed.Store(true)
+	}
+	ps.looked.Store(now.UnixNano())
+	if len(dead) == 0 || !p.burying.TryLock() {
+		return nil
+	}
+	// A transaction of a dead process may have a job's row until the server notices. The
+	// reports do not wait for that.
+	p.burials.Go(func() {
+		defer p.burying.Unlock()
+		for i := range dead {
+			p.bury(ctx, vs, &dead[i])
+		}
+	})
+	return nil
+}
+
+// bury ends the attempts of a dead process. The next look repeats a call that has failed.
+func (p *reporter) bury(ctx context.Context, vs storage.ValueStore, d *deadProcess) {
+	c := p.r.c
+	recs, err := c.store.ClaimedBy(ctx, d.ID)
+	if err == nil && len(recs) == 0 {
+		err = vs.PutValues(ctx, c.now(), []storage.Value{{Key: alivePrefix + d.ID}})
+	}
+	if err != nil {
+		c.failed("end of the attempts of a silent process", err, "worker_id", d.ID)
+		return
+	}
+	if len(recs) == 0 {
+		return
+	}
+	c.log.Warn("process is silent: its attempts have failed", "component", "worker", "category", "error",
+		"worker_id", d.ID, "silent_seconds", d.silent.Seconds(), "jobs", len(recs))
+	for _, rec := range recs {
+		p.r.settleLost(rec, policy.Outcome{Kind: policy.LeaseExpired, Silent: d.silent, Limit: d.DeadAfter})
+	}
+}
+
+// spareLeases renews the leases of the processes that report, and of this engine, if the
+// storage has failed since the last call.
+func (c *core) spareLeases(ctx context.Context) (err error) {
+	ps := &c.processes
+	late := c.reports != nil && c.late(c.now())
+	if !c.watches || !ps.failed.Swap(false) && !late {
+		return nil
+	}
+	defer func() {
+		if err != nil {
+			ps.failed.Store(true)
+		}
+	}()
+	own := &alive{ID: c.worker, Lease: c.lease}
+	list := []*alive{own}
+	err = c.eachProcess(ctx, func(a *alive) {
+		if a.ID != own.ID {
+			list = append(list, a)
+		}
+	})
+	for _, a := range list {
+		if err == nil {
+			err = c.spare(ctx, a)
+		}
+	}
+	return err
+}
+
+// spare renews those leases of a process that are half over. A process that lives renews
+// the others itself.
+func (c *core) spare(ctx context.Context, a *alive) error {
+	recs, err := c.store.ClaimedBy(ctx, a.ID)
+	now := c.now()
+	var renewed []storage.Extension
+	for i := range recs {
+		r := &recs[i]
+		if r.LeaseUntil.Sub(now) < r.LeaseFor(a.Lease)/2 {
+			held := storage.Held{ID: r.ID, Version: r.Version}
+			renewed = append(renewed, storage.Extension{Held: held, Lease: a.Lease})
+		}
+	}
+	if err != nil || len(renewed) == 0 {
+		return err
+	}
+	if _, err := c.store.Extend(ctx, now, renewed); err != nil {
+		// A transaction may have the row of one of them: Due skips that, too.
+		c.processes.failed.Store(true)
+		c.log.Warn("leases not renewed after a failure of the storage", "error", err, "worker_id", a.ID)
+	}
+	return nil
+}
+
+// silentProblems are the processes that hold jobs and are silent.
+func (c *core) silentProblems(ctx context.Context) (list []Problem, err error) {
+	if !c.watches {
+		return nil, nil
+	}
+	now := c.now()
+	var silent []alive
+	err = c.eachProcess(ctx, func(a *alive) {
+		if a.silence(now) > 0 {
+			silent = append(silent, *a)
+		}
+	})
+	for i := range silent {
+		a := &silent[i]
+		recs, failed := c.store.ClaimedBy(ctx, a.ID)
+		if err = failed; err != nil {
+			break
+		}
+		if len(recs) > 0 {
+			text := fmt.Sprintf("the process that held %d active jobs has been silent for %s: %s",
+				len(recs), seconds(a.silence(now)), a.ID)
+			list = append(list, Problem{Code: ProblemSilent, Text: text, N: len(recs)})
+		}
+	}
+	return list, err
+}

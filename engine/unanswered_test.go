@@ -1,0 +1,200 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
+)
+
+// A call that claims loses its answer. Its jobs do not wait for their leases: they go
+// back unspent, and run.
+func TestLostClaims(t *testing.T) {
+	for _, method := range []string{"Claim", "SettleAndClaim"} {
+		t.Run(method, func(t *testing.T) {
+			faulty := &storagetest.Faulty{Storage: memory.New()}
+			var store storage.Storage = faulty
+			if method == "SettleAndClaim" {
+				store = faulty.Stepping()
+			}
+			inBubbleOn(t, store, func(b *rig) {
+				b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+				var ids []string
+				for range 5 {
+					ids = append(ids, b.enqueue("x").ID)
+				}
+				lost := 0
+				faulty.OnCall(func(c *storagetest.Call) {
+					if c.Method == method && lost < 2 {
+						lost++
+						c.Do()
+						c.Err = errStorage
+					}
+				})
+				b.run()
+				b.advance(time.Second)
+				for _, id := range ids {
+					b.want(id, ojs.StateCompleted, 1)
+				}
+				if n := len(b.times()); n != 5 || lost != 2 {
+					t.Errorf("%d runs after %d lost claims", n, lost)
+				}
+			}, engine.WithConcurrency(3))
+		})
+	}
+	t.Run("Insert", func(t *testing.T) {
+		s := newClaimsNew()
+		var mu sync.Mutex
+		lost := 0
+		store := &losing{claimsNew: s, lose: func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			lost++
+			return lost%3 == 1
+		}}
+		eng, err := engine.New[int](store, quiet, engine.WithConcurrency(8), keepAll)
+		must(t, err)
+		eng.Handle("quick", func(context.Context, *ojs.Job[int]) error { return nil })
+		started(t, eng)
+		for s.claimed.Load() < 5 {
+			_, err := eng.Enqueue(t.Context(), "quick", 1)
+			if err != nil && !errors.Is(err, errStorage) {
+				t.Fatal(err)
+			}
+			must(t, eng.WaitIdle(t.Context()))
+			stats, err := eng.Stats(t.Context())
+			must(t, err)
+			if n := stats.Total[ojs.StateActive]; n > 0 {
+				t.Fatalf("%d jobs wait for their leases", n)
+			}
+		}
+	})
+}
+
+// losing loses the answers of inserts that have claimed.
+type losing struct {
+	*claimsNew
+	lose func() bool
+}
+
+func (s *losing) Insert(
+	ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted,
+) ([]storage.Inserted, error) {
+	out, err := s.claimsNew.Insert(ctx, now, batch, dst)
+	if err == nil && len(out) > 0 && out[0].Claimed && s.lose() {
+		return dst, errStorage
+	}
+	return out, err
+}
+
+// The server makes a claim that its client has given up, some time later.
+func TestLateClaim(t *testing.T) {
+	for _, late := range []time.Duration{500 * time.Millisecond, 5 * time.Second, 40 * time.Second} {
+		t.Run(late.String(), func(t *testing.T) {
+			inner := memory.New()
+			store := &storagetest.Faulty{Storage: inner}
+			inBubbleOn(t, store, func(b *rig) {
+				b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+				b.run()
+				var ask *storage.Claim
+				store.OnCall(func(c *storagetest.Call) {
+					if q, ok := c.In.(storage.Claim); ok && c.Method == "Claim" {
+						if ask == nil {
+							ask = &q
+							at := time.Now()
+							time.AfterFunc(late, func() {
+								recs, err := inner.Claim(context.Background(), at, q, nil)
+								if err != nil || len(recs) != 1 {
+									t.Errorf("%d jobs, %v", len(recs), err)
+								}
+							})
+						}
+						c.Err = errStorage
+					}
+				})
+				id := b.enqueue("x").ID
+				b.advance(late + time.Millisecond)
+				b.want(id, ojs.StateActive, 1)
+				store.OnCall(nil)
+				b.advance(72*time.Second - late)
+				b.want(id, ojs.StateCompleted, 1)
+			})
+		})
+	}
+}
+
+// Lost answers make no job run twice, and no job waits for its lease.
+func TestLostClaimsAtRandom(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		faulty := &storagetest.Faulty{Storage: memory.New()}
+		var store storage.Storage = faulty
+		if seed%2 == 0 {
+			store = faulty.Stepping()
+		}
+		inBubbleOn(t, store, func(b *rig) {
+			var mu sync.Mutex
+			runs := make(map[string]int)
+			b.Handle("x", func(_ context.Context, job *ojs.Job[any]) error {
+				mu.Lock()
+				runs[job.ID]++
+				n := len(runs)
+				mu.Unlock()
+				time.Sleep(time.Duration(n%3) * time.Millisecond)
+				return nil
+			})
+			faulty.OnCall(func(c *storagetest.Call) {
+				mu.Lock()
+				fails, after, slow := r.IntN(4) == 0, r.IntN(2) == 0, r.IntN(3) == 0
+				mu.Unlock()
+				switch c.Method {
+				case "Claim", "SettleAndClaim", "ClaimedBy", "Unclaim":
+				default:
+					return
+				}
+				if slow {
+					time.Sleep(time.Millisecond)
+				}
+				if !fails {
+					return
+				}
+				if after {
+					c.Do()
+				}
+				c.Err = errStorage
+			})
+			b.run()
+			for range 30 {
+				for range 5 {
+					b.enqueue("x")
+				}
+				mu.Lock()
+				d := time.Duration(r.IntN(3)) * time.Millisecond
+				mu.Unlock()
+				b.advance(d)
+			}
+			b.advance(80 * time.Second)
+			faulty.OnCall(nil)
+			for id, n := range runs {
+				if n != 1 {
+					t.Errorf("seed %d: job %s ran %d times", seed, id, n)
+				}
+				b.want(id, ojs.StateCompleted, 1)
+			}
+			if len(runs) != 150 {
+				t.Errorf("seed %d: %d jobs ran, not 150", seed, len(runs))
+			}
+		}, engine.WithConcurrency(4))
+		if t.Failed() {
+			return
+		}
+	}
+}
