@@ -1,0 +1,191 @@
+package drivertest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/ojsengine/ojs/storage/keyed/driver"
+	"github.com/ojsengine/ojs/storage/keyed/internal/sorted"
+)
+
+// Memory is a driver that keeps everything in memory, for tests.
+type Memory struct {
+	store     *store
+	firstWins bool
+	limits    driver.Limits
+
+	mu     sync.Mutex
+	idle   *sync.Cond
+	open   int // transactions
+	closed bool
+}
+
+// store is what the handles of a Memory share.
+type store struct {
+	writing sync.Mutex // held by the transaction that writes, unless the first wins
+	mu      sync.Mutex // guards the fields below
+	now     *sorted.Map[[]byte]
+	version uint64              // number of commits
+	changed *sorted.Map[uint64] // by key: the version that wrote it last
+}
+
+// NewMemory returns an empty store. If firstWins is set, transactions run at the same
+// time and Commit may return driver.ErrConflict.
+func NewMemory(firstWins bool, limits driver.Limits) *Memory {
+	return (&Memory{firstWins: firstWins, limits: limits}).with(
+		&store{now: new(sorted.Map[[]byte]), changed: new(sorted.Map[uint64])})
+}
+
+func (m *Memory) with(s *store) *Memory {
+	n := &Memory{store: s, firstWins: m.firstWins, limits: m.limits}
+	n.idle = sync.NewCond(&n.mu)
+	return n
+}
+
+// Another opens the store once more, even if it is closed.
+func (m *Memory) Another() *Memory { return m.with(m.store) }
+
+// Limits implements driver.DB.
+func (m *Memory) Limits() driver.Limits { return m.limits }
+
+// Begin implements driver.DB.
+func (m *Memory) Begin(ctx context.Context, write bool) (driver.Tx, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return nil, driver.ErrClosed
+	}
+	m.open++
+	m.mu.Unlock()
+	t := &memoryTx{m: m, locked: write && !m.firstWins}
+	if t.locked {
+		m.store.writing.Lock()
+	}
+	m.store.mu.Lock()
+	defer m.store.mu.Unlock()
+	t.seen, t.version = m.store.now, m.store.version
+	return t, nil
+}
+
+// Close implements driver.DB.
+func (m *Memory) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	for m.open > 0 {
+		m.idle.Wait()
+	}
+	return nil
+}
+
+type memoryTx struct {
+	m       *Memory
+	locked  bool
+	ended   bool
+	seen    *sorted.Map[[]byte]
+	version uint64
+	reads   [][2]string // ranges: the first key, and that behind the last
+}
+
+func (t *memoryTx) Get(keys [][]byte, dst [][]byte) ([][]byte, error) {
+	for _, k := range keys {
+		v, _ := t.seen.Get(string(k))
+		dst = append(dst, v)
+		t.reads = append(t.reads, [2]string{string(k), string(k) + "\x00"})
+	}
+	return dst, nil
+}
+
+func (t *memoryTx) Scan(from, to []byte, max int, reverse bool, dst []driver.Pair) ([]driver.Pair, error) {
+	n := len(dst)
+	dst = t.scan(from, to, max, reverse, dst)
+	seen := [2]string{string(from), string(to)}
+	if len(dst)-n == max && max > 0 && reverse {
+		seen[0] = string(dst[len(dst)-1].Key)
+	} else if len(dst)-n == max && max > 0 {
+		seen[1] = string(dst[len(dst)-1].Key) + "\x00"
+	}
+	t.reads = append(t.reads, seen)
+	return dst, nil
+}
+
+func (t *memoryTx) Peek(from, to []byte, max int, dst []driver.Pair) ([]driver.Pair, error) {
+	return t.scan(from, to, max, false, dst), nil
+}
+
+func (t *memoryTx) scan(from, to []byte, max int, reverse bool, dst []driver.Pair) []driver.Pair {
+	pairs := t.seen.From(string(from))
+	if reverse {
+		pairs = t.seen.Before(string(to))
+	}
+	for k, v := range pairs {
+		if max == 0 || k >= string(to) || k < string(from) {
+			break
+		}
+		max--
+		dst = append(dst, driver.Pair{Key: []byte(k), Value: v})
+	}
+	return dst
+}
+
+func (t *memoryTx) Commit(writes []driver.Pair) error {
+	defer t.Discard()
+	s := t.m.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.conflicts() {
+		return driver.ErrConflict
+	}
+	if len(writes) == 0 {
+		return nil
+	}
+	s.version++
+	now := s.now.Clone()
+	for _, w := range writes {
+		k := string(w.Key)
+		if w.Value == nil {
+			now.Delete(k)
+		} else {
+			now.Set(k, append([]byte{}, w.Value...))
+		}
+		if t.m.firstWins {
+			s.changed.Set(k, s.version)
+		}
+	}
+	s.now = now
+	return nil
+}
+
+func (t *memoryTx) conflicts() bool {
+	if t.version == t.m.store.version {
+		return false
+	}
+	for _, r := range t.reads {
+		for k, version := range t.m.store.changed.From(r[0]) {
+			if k >= r[1] {
+				break
+			}
+			if version > t.version {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (t *memoryTx) Discard() {
+	if t.ended {
+		return
+	}
+	t.ended = true
+	if t.locked {
+		t.m.store.writing.Unlock()
+	}
+	t.m.mu.Lock()
+	defer t.m.mu.Unlock()
+	t.m.open--
+	t.m.idle.Broadcast()
+}
