@@ -1,4 +1,4 @@
-package bbolt
+package keyed
 
 import (
 	"context"
@@ -6,23 +6,30 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/insert"
 )
 
+var _ insert.Tx = (*tx)(nil)
+
 // Insert implements storage.Storage. Package insert has its rules.
 func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
 	dst []storage.Inserted) ([]storage.Inserted, error) {
-	results, err := transact(ctx, s.db.Update,
-		func(t tx) []storage.Inserted { return must(insert.Batch(t, now, batch)) })
+	results, err := change(ctx, s, func(t *tx) []storage.Inserted {
+		return must(insert.Batch(t, now, batch))
+	})
 	return append(dst, results...), err
 }
 
 // States implements insert.Tx.
-func (t tx) States(ids []string) (map[string]ojs.State, []uint64, error) {
+func (t *tx) States(ids []string) (map[string]ojs.State, []uint64, error) {
 	stored := make(map[string]ojs.State)
+	t.fetch(ids)
 	for _, id := range ids {
-		if j := t.find(id); j != nil {
+		if seq := t.get(idKey(id)); seq != nil {
+			var j job
+			j.decodeHead(t.get(jobKey(seq)))
 			stored[id] = j.State
 		}
 	}
@@ -30,17 +37,17 @@ func (t tx) States(ids []string) (map[string]ojs.State, []uint64, error) {
 }
 
 // Peers implements insert.Tx.
-func (t tx) Peers(fingerprints []string) (peers []*insert.Job, err error) {
+func (t *tx) Peers(fingerprints []string) (peers []*insert.Job, err error) {
 	for _, f := range fingerprints {
-		for seq := range t.scan(equalBucket, key{}.string(f), nil) {
-			peers = append(peers, t.load(number(seq)))
+		for seq := range t.scan(newKey(equalTable).name(f), nil) {
+			peers = append(peers, &t.load(seq).Job)
 		}
 	}
 	return peers, nil
 }
 
 // Draining implements insert.Tx.
-func (t tx) Draining(queues []string) (string, error) {
+func (t *tx) Draining(queues []string) (string, error) {
 	for _, q := range queues {
 		if t.queueState(q) == ojs.QueueDraining {
 			return q, nil
@@ -50,39 +57,39 @@ func (t tx) Draining(queues []string) (string, error) {
 }
 
 // Depth implements insert.Tx.
-func (t tx) Depth(queue string) (n int, err error) {
+func (t *tx) Depth(queue string) (n int, err error) {
 	for _, state := range ojs.AllStates() {
 		if !state.Terminal() {
-			n += t.count(countBucket, key{}.string(string(state)).string(queue))
+			n += int(t.number(newKey(countTable).byte(byte(rows.Code(state))).name(queue)))
 		}
 	}
 	return n, nil
 }
 
 // Oldest implements insert.Tx.
-func (t tx) Oldest(queue string, now time.Time, n int, without []string) (oldest []*insert.Job, err error) {
-	for _, seq := range t.scan(oldestBucket, key{}.string(queue), nil) {
+func (t *tx) Oldest(queue string, now time.Time, n int, without []string) (oldest []*insert.Job, err error) {
+	for _, seq := range t.scan(newKey(oldestTable).name(queue), nil) {
 		if len(oldest) == n {
 			break
 		}
-		if j := t.load(number(seq)); !j.Expired(now) && !slices.Contains(without, j.ID) {
-			oldest = append(oldest, j)
+		if j := t.load(seq); !j.Expired(now) && !slices.Contains(without, j.ID) {
+			oldest = append(oldest, &j.Job)
 		}
 	}
 	return oldest, nil
 }
 
 // Add implements insert.Tx.
-func (t tx) Add(records []*storage.Record) error {
+func (t *tx) Add(records []*storage.Record) error {
 	for _, r := range records {
-		seq := t.next()
-		t.store(&insert.Job{Record: *r, Seq: seq, Place: seq})
+		seq := t.next(placeName)
+		t.store(&job{insert.Job{Record: *r, Seq: seq, Place: seq}})
 	}
 	return nil
 }
 
 // Save implements insert.Tx.
-func (t tx) Save(changed []*insert.Job) error {
+func (t *tx) Save(changed []*insert.Job) error {
 	for _, to := range changed {
 		j := t.find(to.ID)
 		t.change(j, j.State != to.State, func(r *storage.Record) { *r = to.Record })

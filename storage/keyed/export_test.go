@@ -1,0 +1,8 @@
+package keyed
+
+// Waiting returns how many calls wait for a transaction.
+func (s *Storage) Waiting() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting)
+}

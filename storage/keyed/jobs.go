@@ -1,0 +1,242 @@
+package keyed
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/codec"
+	"github.com/ojsengine/ojs/storage/insert"
+)
+
+// job is a stored job. Its value in the table of jobs is its place, its state, its queue
+// and type, and then the bytes of package codec: a listing need not decode the jobs that
+// it does not select.
+type job struct{ insert.Job }
+
+// encode returns the value of a job.
+func (j *job) encode() []byte {
+	record := must(codec.EncodeRecord(&j.Record))
+	v := make(key, 0, 24+len(j.Queue)+len(j.Type)+len(record))
+	v = binary.AppendUvarint(v, uint64(j.Place))
+	v = v.byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type)
+	return append(v, record...)
+}
+
+// decodeHead reads what stands before the record, and returns the bytes of that.
+func (j *job) decodeHead(v []byte) (record []byte) {
+	place, n := binary.Uvarint(v)
+	j.Place, j.State = int64(place), rows.State(int(v[n]))
+	j.Queue, v = cut(v[n+1:])
+	j.Type, v = cut(v)
+	return v
+}
+
+// entry is what a job has in an index.
+type entry struct {
+	key   key
+	value []byte
+}
+
+// entries appends the entries that a job has in the indexes, given the state that it is
+// in. There is at most one in each table.
+func (t *tx) entries(j *job, list []entry) []entry {
+	add := func(k key, value []byte) { list = append(list, entry{k, value}) }
+	seq := key{}.number(j.Seq)
+	add(newKey(idTable).name(j.ID), seq)
+	if j.Fingerprint != "" {
+		add(newKey(equalTable).name(j.Fingerprint).number(j.Seq), nil)
+	}
+	if j.State == ojs.StateAvailable {
+		add(append(newKey(readyTable).name(j.Queue), j.rank()...), j.ready())
+		add(newKey(oldestTable).name(j.Queue).number(j.Place), seq)
+	}
+	if at := j.WakeAt(); !at.IsZero() {
+		add(newKey(wakeTable).time(at).number(j.Place), seq)
+	}
+	if j.DeadLettered() {
+		add(newKey(deadTable).number(j.Place), seq)
+	}
+	if j.State.Terminal() {
+		add(append(newKey(endedTable), t.group(j)...).time(j.FinishedAt).number(j.Place), seq)
+		if until := j.KeptUntil(); !until.IsZero() {
+			add(newKey(keptTable).time(until).number(j.Seq), nil)
+		}
+	}
+	return list
+}
+
+// group is the beginning of the keys of the finished jobs that Prune takes in one order.
+type group [3]byte
+
+// groupOf is the group of the jobs that have ended in a state, dead letters or not. kept
+// is the group of those among them that Prune does not look at.
+func groupOf(state ojs.State, dead, kept bool) (g []byte) {
+	g = []byte{byte(rows.Code(state)), 0, 0}
+	if dead {
+		g[1] = 1
+	}
+	if kept {
+		g[2] = 1
+	}
+	return g
+}
+
+// group is that of a finished job, as of the latest Prune.
+func (t *tx) group(j *job) []byte {
+	return groupOf(j.State, j.DeadLettered(), j.KeptUntil().After(timeOf(t.get(meta(prunedName)))))
+}
+
+// tally changes the counters of a job.
+func (t *tx) tally(j *job, by int) {
+	t.add(newKey(countTable).byte(byte(rows.Code(j.State))).name(j.Queue), by)
+	if j.State.Terminal() {
+		t.add(append(newKey(sizeTable), t.group(j)...), by)
+	}
+}
+
+// idKey is where the seq of a job is by its id, and jobKey where the job is by its seq.
+func idKey(id string) key      { return newKey(idTable).name(id) }
+func jobKey(seq []byte) []byte { return append(newKey(jobTable), seq...) }
+
+// find returns the job with an id, nil if there is none.
+func (t *tx) find(id string) *job {
+	if seq := t.get(idKey(id)); seq != nil {
+		return t.load(seq)
+	}
+	return nil
+}
+
+// load returns a job, nil if there is none. It shares no memory with the store.
+func (t *tx) load(seq []byte) *job {
+	v := t.get(jobKey(seq))
+	if v == nil {
+		return nil
+	}
+	j := new(job)
+	record := j.decodeHead(v)
+	j.Record, j.Seq = must(codec.DecodeRecord(record)), number(seq)
+	return j
+}
+
+// fetch reads the jobs of ids at once.
+func (t *tx) fetch(ids []string) {
+	if len(ids) < 2 {
+		return
+	}
+	keys := make([][]byte, len(ids))
+	for i, id := range ids {
+		keys[i] = idKey(id)
+	}
+	t.o.fetch(keys)
+	seqs := make([][]byte, 0, len(ids))
+	for _, k := range keys {
+		if seq := t.o.get(k); seq != nil {
+			seqs = append(seqs, seq)
+		}
+	}
+	t.fetchJobs(seqs)
+}
+
+func (t *tx) fetchJobs(seqs [][]byte) {
+	keys := make([][]byte, len(seqs))
+	for i, seq := range seqs {
+		keys[i] = jobKey(seq)
+	}
+	t.o.fetch(keys)
+}
+
+// store writes a job that has no entries in the indexes, and adds them.
+func (t *tx) store(j *job) {
+	t.o.set(jobKey(key{}.number(j.Seq)), j.encode())
+	for _, e := range t.entries(j, nil) {
+		t.put(e.key, e.value)
+	}
+	t.tally(j, 1)
+}
+
+// change changes a stored job. If it moves, it goes behind all others, wherever it is
+// then.
+func (t *tx) change(j *job, moves bool, transition func(r *storage.Record)) {
+	var buf [16]entry
+	was := t.entries(j, buf[:0])
+	before := *j
+	transition(&j.Record)
+	if moves {
+		j.Place = t.next(placeName)
+	}
+	t.o.set(jobKey(key{}.number(j.Seq)), j.encode())
+	var more [16]entry
+	t.replace(was, t.entries(j, more[:0]))
+	if before.State != j.State || before.Queue != j.Queue || j.State.Terminal() {
+		t.tally(&before, -1)
+		t.tally(j, 1)
+	}
+}
+
+// replace writes the entries of a job in the place of those that it had.
+func (t *tx) replace(was, now []entry) {
+	for _, e := range now {
+		if len(was) > 0 && was[0].key[0] < e.key[0] { // tables are in order
+			for len(was) > 0 && was[0].key[0] < e.key[0] {
+				t.delete(was[0].key)
+				was = was[1:]
+			}
+		}
+		if len(was) > 0 && was[0].key[0] == e.key[0] {
+			same := bytes.Equal(was[0].key, e.key)
+			if !same {
+				t.delete(was[0].key)
+			}
+			if same = same && bytes.Equal(was[0].value, e.value); !same {
+				t.put(e.key, e.value)
+			}
+			was = was[1:]
+			continue
+		}
+		t.put(e.key, e.value)
+	}
+	for _, e := range was {
+		t.delete(e.key)
+	}
+}
+
+// remove deletes a job. The floor of the versions rises to its version, so that no claim
+// token of it fits a later job.
+func (t *tx) remove(j *job) {
+	for _, e := range t.entries(j, nil) {
+		t.delete(e.key)
+	}
+	t.tally(j, -1)
+	t.delete(jobKey(key{}.number(j.Seq)))
+	t.putNumber(meta(floorName), int64(max(t.floor(), j.Version)))
+}
+
+func (t *tx) floor() uint64 { return uint64(t.number(meta(floorName))) }
+
+// Get implements storage.Storage.
+func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
+	return view(ctx, s, func(t *tx) storage.Record {
+		j := t.find(id)
+		if j == nil {
+			refuse(fmt.Errorf("%w: job %q", ojs.ErrNotFound, id))
+		}
+		return j.Record
+	})
+}
+
+// Counts implements storage.Storage.
+func (s *Storage) Counts(ctx context.Context) ([]storage.Count, error) {
+	return view(ctx, s, func(t *tx) (counts []storage.Count) {
+		for k, n := range t.scan(newKey(countTable), nil) {
+			queue, _ := cut(k[1:])
+			state := rows.State(int(k[0]))
+			counts = append(counts, storage.Count{Queue: queue, State: state, N: int(number(n))})
+		}
+		return counts
+	})
+}

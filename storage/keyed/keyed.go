@@ -1,0 +1,139 @@
+// Package keyed is the whole contract of package storage over an ordered key-value store.
+// The store is a [driver.DB], of about a hundred lines: examples/bbolt is one to copy
+// from, and docs/storage.md builds it.
+//
+//	func Open(path string) (storage.Storage, error) {
+//		db, err := bbolt.Open(path, 0o600, nil)
+//		if err != nil {
+//			return nil, err
+//		}
+//		return keyed.Open(mydriver{db}, "bbolt")
+//	}
+//
+// # Transactions
+//
+// A call is made in one transaction. Calls that come while one commits share the next
+// (transact.go). The driver reads a snapshot, and an overlay keeps what the transaction
+// has written (overlay.go). After a conflict all calls of a transaction run again, so a
+// call keeps nothing from one run to the next.
+//
+// # Layout
+//
+// table has the tables with the fields of their keys and values, and layout the version
+// of all of them. job has the value of a job. tx.entries (jobs.go) says which entries a
+// job has in which table. A job changes only through tx.change, which writes the entries
+// that differ, so that an index cannot disagree with a record.
+package keyed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/keyed/driver"
+)
+
+// layout is the version of the tables.
+const layout = 1
+
+// table is the first byte of a key. A job's seq is its number in the order of insertion,
+// which never changes. It is given a new place each time it comes to where it is. The
+// values of the tables are stored: none of them may ever change.
+type table byte
+
+const (
+	metaTable   table = iota + 1 // name: number. The names are below
+	jobTable                     // seq: job
+	idTable                      // id: seq
+	equalTable                   // fingerprint, seq
+	readyTable                   // queue, priority, place: ready, of the available jobs
+	oldestTable                  // queue, place: seq, of the available jobs
+	wakeTable                    // WakeAt, place: seq, of the jobs that have a WakeAt
+	deadTable                    // place: seq, of the dead letters
+	endedTable                   // group, FinishedAt, place: seq, of the finished jobs
+	keptTable                    // until, seq, of the finished jobs that are kept for a time
+	countTable                   // state, queue: number of jobs
+	sizeTable                    // group: number of entries of ended
+	queueTable                   // queue: its state, unless that is active
+	cronTable                    // name: recurring entry
+	runTable                     // NextRun, name, of the recurring entries that have a NextRun
+)
+
+// Names in the meta table.
+const (
+	layoutName = "layout" // the version of the layout
+	placeName  = "place"  // the last seq or place that was given
+	cronName   = "cron"   // the last version of a recurring entry
+	floorName  = "floor"  // highest version that a deleted job had
+	prunedName = "pruned" // Now of the latest Prune: later jobs are in the groups of the kept
+	tokenName  = "token/" // and a handle: the transaction that it has committed last
+)
+
+// Storage implements storage.Storage, storage.QueueStore and storage.CronStore.
+type Storage struct {
+	db     driver.DB
+	limits driver.Limits
+	name   string
+	token  key // of this handle, in the meta table
+
+	mu      sync.Mutex // guards the fields below
+	closed  bool
+	waiting []*call // for the next transaction
+	leading bool    // a goroutine makes transactions
+
+	tokens int64 // of the transactions of this handle; used by the goroutine that leads
+}
+
+var (
+	_ storage.QueueStore = (*Storage)(nil)
+	_ storage.CronStore  = (*Storage)(nil)
+)
+
+// Open makes a storage of a store. Its Close closes the store. name is that of its
+// Capabilities, such as "bbolt". Open refuses a store that holds anything else or that a
+// newer version has written. It does not close the store then.
+func Open(db driver.DB, name string) (*Storage, error) {
+	handle := fmt.Sprintf("%016x", rand.Uint64())
+	s := &Storage{db: db, limits: db.Limits(), name: name, token: newKey(metaTable).text(tokenName + handle)}
+	_, err := change(context.Background(), s, func(t *tx) struct{} {
+		switch version := t.number(meta(layoutName)); {
+		case version == layout:
+		case version != 0:
+			refuse(fmt.Errorf("the layout has version %d, and this program knows %d: update this program",
+				version, layout))
+		case len(must(t.o.tx.Scan([]byte{0}, []byte{255}, 1, false, nil))) > 0:
+			refuse(errors.New("the store holds something else than jobs"))
+		default:
+			t.putNumber(meta(layoutName), layout)
+		}
+		return struct{}{}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ojs: storage %s: %w", name, err)
+	}
+	return s, nil
+}
+
+// Capabilities implements storage.Storage.
+func (s *Storage) Capabilities() storage.Capabilities {
+	return storage.Capabilities{
+		Name: s.name, Durable: s.limits.Durable,
+		Unique: storage.Strong, Mechanism: "transactions of an ordered store",
+		Then: true, Orders: true,
+	}
+}
+
+// Close implements storage.Storage. It waits for the calls that are under way.
+func (s *Storage) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	return s.db.Close()
+}
+
+// errClosed is the error of calls after Close.
+func (s *Storage) errClosed() error { return fmt.Errorf("%w: storage %s", ojs.ErrClosed, s.name) }

@@ -1,0 +1,196 @@
+package keyed
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/cursor"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// maxLooked is how many jobs a page looks at, so that no listing reads for long.
+const maxLooked = 1024
+
+// listing is an order of a listing: the keys of tables, each from behind its prefix on,
+// merged, and what stands there.
+type listing struct {
+	prefixes []key
+	descends bool
+	format   string // of what follows the prefix: t for a time, n for a number
+	seq      bool   // the last number is the seq; or else the value begins with it
+}
+
+func (t *tx) listing(q *storage.Query) listing {
+	switch q.Order {
+	case storage.OrderFinished:
+		l := listing{descends: true, format: "tn"}
+		for _, state := range ojs.AllStates() {
+			if !state.Terminal() || len(q.States) > 0 && !slices.Contains(q.States, state) {
+				continue
+			}
+			for _, kept := range []bool{false, true} {
+				l.prefixes = append(l.prefixes, append(newKey(endedTable), groupOf(state, true, kept)...))
+				if !q.DeadLetters {
+					l.prefixes = append(l.prefixes, append(
+						newKey(endedTable), groupOf(state, false, kept)...))
+				}
+			}
+		}
+		return l
+	case storage.OrderDue:
+		return listing{prefixes: []key{newKey(wakeTable)}, format: "tn"}
+	case storage.OrderClaim:
+		l := listing{format: "nn"}
+		for _, queue := range t.queues() {
+			l.prefixes = append(l.prefixes, newKey(readyTable).name(queue))
+		}
+		return l
+	}
+	l := listing{prefixes: []key{newKey(jobTable)}, format: "n", seq: true,
+		descends: q.Order == storage.OrderNewest}
+	if q.DeadLetters {
+		l.prefixes, l.seq = []key{newKey(deadTable)}, false
+	}
+	return l
+}
+
+// position reads what follows a prefix as the position of a cursor.
+func (l *listing) position(rest []byte) (p cursor.Position) {
+	i := 0
+	for _, field := range l.format {
+		p[i], rest = number(rest), rest[numberLen:]
+		if i++; field == 't' {
+			p[i], rest = int64(binary.BigEndian.Uint32(rest)), rest[timeLen-numberLen:]
+			i++
+		}
+	}
+	return p
+}
+
+// at is what position reads.
+func (l *listing) at(p cursor.Position) (rest key) {
+	i := 0
+	for _, field := range l.format {
+		rest = rest.number(p[i])
+		if i++; field == 't' {
+			rest = binary.BigEndian.AppendUint32(rest, uint32(p[i]))
+			i++
+		}
+	}
+	return rest
+}
+
+// List implements storage.Storage.
+func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, error) {
+	return view(ctx, s, func(t *tx) (page storage.Page) {
+		walk := must(cursor.Begin(q.Cursor))
+		if !q.Order.Valid() {
+			refuse(fmt.Errorf("%w: storage %s has no order %q", ojs.ErrUnsupported, s.name, q.Order))
+		}
+		if q.Limit <= 0 || q.Limit > 1000 {
+			q.Limit = 1000
+		}
+		l := t.listing(&q)
+		for rest, value := range t.from(&l, &walk) {
+			at := l.position(rest)
+			if len(page.Records) == q.Limit || page.Looked == maxLooked {
+				walk.Stop(at)
+				break
+			}
+			page.Looked++
+			walk.Pass(at)
+			seq := value[:min(numberLen, len(value))]
+			if l.seq {
+				seq = rest
+			} else {
+				value = t.get(jobKey(seq))
+			}
+			var head job
+			head.decodeHead(value)
+			if !q.MayMatch(head.State, head.Queue, head.Type) {
+				continue
+			}
+			if j := t.load(seq); q.Matches(&j.Record) {
+				page.Records = append(page.Records, j.Record)
+			}
+		}
+		if walk.From.Back {
+			slices.Reverse(page.Records)
+		}
+		page.Prev, page.Next = walk.Ends()
+		return page
+	})
+}
+
+// from yields the entries of a listing from where a page begins, in its direction.
+func (t *tx) from(l *listing, walk *cursor.Walk) iter.Seq2[[]byte, []byte] {
+	w := forward
+	if l.descends != walk.From.Back {
+		w = backward
+	}
+	if walk.First {
+		return t.merged(l.prefixes, w)
+	}
+	cut := l.at(walk.From.After)
+	if !l.descends { // the cut is right behind the entry
+		cut = append(cut, 0)
+	}
+	return t.mergedFrom(l.prefixes, cut, w)
+}
+
+// merged yields the entries of several prefixes in the order of what follows these.
+func (t *tx) merged(prefixes []key, w way) iter.Seq2[[]byte, []byte] {
+	return t.mergedFrom(prefixes, nil, w)
+}
+
+// mergedFrom is merged from a cut on, unless it is nil: in the order of keys that follow,
+// the first is the cut itself, and backwards the one before it.
+func (t *tx) mergedFrom(prefixes []key, cut key, w way) iter.Seq2[[]byte, []byte] {
+	return func(yield func(rest, value []byte) bool) {
+		type stream struct {
+			next        func() (rest, value []byte, ok bool)
+			rest, value []byte
+		}
+		var streams []*stream
+		advance := func(s *stream) {
+			var ok bool
+			if s.rest, s.value, ok = s.next(); !ok {
+				streams = slices.DeleteFunc(streams, func(other *stream) bool { return other == s })
+			}
+		}
+		for _, prefix := range prefixes {
+			from, to := []byte(prefix), behind(prefix)
+			if at := append(slices.Clone(prefix), cut...); cut != nil && w == backward {
+				to = at
+			} else {
+				from = at
+			}
+			pairs := t.pages(prefix, from, to, 8, w)
+			if len(prefixes) == 1 {
+				pairs(yield)
+				return
+			}
+			next, stop := iter.Pull2(pairs)
+			defer stop()
+			s := &stream{next: next}
+			streams = append(streams, s)
+			advance(s)
+		}
+		for len(streams) > 0 {
+			best := streams[0]
+			for _, s := range streams[1:] {
+				if w.before(s.rest, best.rest) {
+					best = s
+				}
+			}
+			if !yield(best.rest, best.value) {
+				return
+			}
+			advance(best)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package keyed
+
+import (
+	"context"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/insert"
+)
+
+// Settle implements storage.Storage.
+func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.Change,
+	dst []storage.Settled) ([]storage.Settled, error) {
+	if err := storage.CheckThen(changes); err != nil {
+		return dst, err
+	}
+	settled, err := change(ctx, s, func(t *tx) (settled []storage.Settled) {
+		ids := make([]string, len(changes))
+		for i := range changes {
+			ids[i] = changes[i].Record.ID
+		}
+		t.fetch(ids)
+		for i := range changes {
+			settled = append(settled, t.settle(now, &changes[i]))
+		}
+		return settled
+	})
+	return append(dst, settled...), err
+}
+
+func (t *tx) settle(now time.Time, c *storage.Change) storage.Settled {
+	to := &c.Record
+	j := t.find(to.ID)
+	if j == nil {
+		return storage.Settled{Err: ojs.ErrNotFound}
+	}
+	if err := j.CanSettle(to); err != nil {
+		return storage.Settled{Version: j.Version, Err: err}
+	}
+	stays := j.State == ojs.StateAvailable && to.State == ojs.StateAvailable
+	keepsPlace := stays && j.Queue == to.Queue && j.Priority == to.Priority
+	make := func() error {
+		t.change(j, !keepsPlace, func(r *storage.Record) { *r = *to; r.Version++ })
+		return nil
+	}
+	if len(c.Then) == 0 {
+		check(make())
+		return storage.Settled{Version: j.Version}
+	}
+	ended := *to
+	ended.Version++
+	then, err := insert.Then(t, now, &ended, make, c.Then)
+	if insert.Refused(err) { // before anything was written
+		return storage.Settled{Version: j.Version, Err: err}
+	}
+	check(err)
+	return storage.Settled{Version: j.Version, Then: then}
+}
+
+// Extend implements storage.Storage.
+func (s *Storage) Extend(ctx context.Context, now time.Time,
+	extensions []storage.Extension) ([]string, error) {
+	return change(ctx, s, func(t *tx) (lost []string) {
+		for _, x := range extensions {
+			if j := t.find(x.ID); j != nil && j.State == ojs.StateActive && j.Version == x.Version {
+				t.change(j, true, func(r *storage.Record) { r.Extend(now, x) })
+			} else {
+				lost = append(lost, x.ID)
+			}
+		}
+		return lost
+	})
+}
+
+// ClaimedBy implements storage.Storage.
+func (s *Storage) ClaimedBy(ctx context.Context, worker string) ([]storage.Record, error) {
+	return view(ctx, s, func(t *tx) (list []storage.Record) {
+		for _, seq := range t.scan(newKey(wakeTable), nil) {
+			if j := t.load(seq); j.State == ojs.StateActive && j.Worker == worker {
+				list = append(list, j.Record)
+			}
+		}
+		return list
+	})
+}
+
+// Due implements storage.Storage.
+func (s *Storage) Due(ctx context.Context, now time.Time, max int,
+	buf []storage.Record) (storage.Due, error) {
+	return change(ctx, s, func(t *tx) storage.Due {
+		d := storage.Due{Promoted: buf[:0]}
+		n := 0
+		for k, seq := range t.scan(newKey(wakeTable), nil) {
+			if d.Next = timeOf(k); n == max || d.Next.After(now) {
+				return d
+			}
+			switch j := t.load(seq); {
+			case j.Expired(now):
+				t.change(j, true, func(r *storage.Record) { r.Expire(now) })
+				d.Expired = append(d.Expired, j.Record)
+			case j.State == ojs.StateActive:
+				t.change(j, true, func(r *storage.Record) { r.TakeOver(now) })
+				d.Stalled = append(d.Stalled, j.Record)
+			default:
+				t.change(j, true, func(r *storage.Record) { r.Promote(now) })
+				d.Promoted = append(d.Promoted, j.Record)
+			}
+			n++
+		}
+		d.Next = time.Time{}
+		return d
+	})
+}

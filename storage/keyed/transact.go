@@ -1,0 +1,321 @@
+package keyed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync/atomic"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs/storage/keyed/driver"
+)
+
+// How calls become transactions.
+//
+//  1. A call that writes waits in Storage.waiting. One goroutine leads: it takes what
+//     waits, at most maxGroup calls, and runs them one after the other in a transaction
+//     of the driver. A call that fails is rolled back in the overlay, and the others go
+//     on without it. Then it commits, and tells all of them.
+//  2. After driver.ErrConflict and driver.ErrRetry it runs them again, after a pause.
+//  3. With Limits.Unsure, each transaction writes a token under a key of its handle, and
+//     reads that key. After driver.ErrUnknown the next run reads it: if a token of these
+//     calls is there, they are made. If not, they run again, and their new token keeps
+//     the old transaction from being made later: it conflicts with what that has read.
+//     Calls are deterministic, so the results of the last run are those of the one made.
+//  4. A call that only reads has a transaction of its own, beside the others.
+
+// maxGroup is how many calls share a transaction at most.
+const maxGroup = 64
+
+// call is a call that waits for its transaction.
+type call struct {
+	ctx  context.Context
+	f    func(t *tx)
+	err  error
+	done chan struct{}
+}
+
+// tx is the transaction of one call.
+type tx struct {
+	o *overlay
+	s *Storage
+}
+
+// failure is how the functions of tx fail: refuse panics with it, and the call returns
+// it, after what it has written is rolled back.
+type failure struct{ error }
+
+func refuse(err error) { panic(failure{err}) }
+
+// must returns r, the result of a function, unless the function has failed.
+func must[R any](r R, err error) R {
+	check(err)
+	return r
+}
+
+func check(err error) {
+	if err != nil {
+		refuse(err)
+	}
+}
+
+// caught runs f and returns the error with which it has failed.
+func caught(f func()) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case failure:
+			err = p.error
+		default:
+			panic(p)
+		}
+	}()
+	f()
+	return nil
+}
+
+// change makes a call that may write.
+func change[R any](ctx context.Context, s *Storage, f func(t *tx) R) (r R, err error) {
+	if err := ctx.Err(); err != nil {
+		return r, err
+	}
+	c := &call{ctx: ctx, f: func(t *tx) { r = f(t) }, done: make(chan struct{})}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return r, s.errClosed()
+	}
+	s.waiting = append(s.waiting, c)
+	if !s.leading {
+		s.leading = true
+		go s.lead()
+	}
+	s.mu.Unlock()
+	<-c.done
+	if c.err != nil {
+		return *new(R), c.err
+	}
+	return r, nil
+}
+
+// view makes a call that only reads.
+func view[R any](ctx context.Context, s *Storage, f func(t *tx) R) (r R, err error) {
+	for pause := time.Duration(0); ; {
+		if err = ctx.Err(); err != nil {
+			return *new(R), err
+		}
+		err = s.look(ctx, func(t *tx) { r = f(t) })
+		if err == nil {
+			return r, nil
+		}
+		if !errors.Is(err, driver.ErrRetry) {
+			return *new(R), err
+		}
+		pause = wait(ctx, pause)
+	}
+}
+
+func (s *Storage) look(ctx context.Context, f func(t *tx)) error {
+	dtx, err := s.db.Begin(ctx, false)
+	if errors.Is(err, driver.ErrClosed) {
+		return s.errClosed()
+	} else if err != nil {
+		return err
+	}
+	defer dtx.Discard()
+	return caught(func() { f(&tx{o: &overlay{tx: dtx}, s: s}) })
+}
+
+// lead makes transactions until no call waits.
+func (s *Storage) lead() {
+	for {
+		s.mu.Lock()
+		n := min(len(s.waiting), maxGroup)
+		if n == 0 {
+			s.leading = false
+			s.mu.Unlock()
+			return
+		}
+		group := s.waiting[:n:n]
+		s.waiting = s.waiting[n:]
+		s.mu.Unlock()
+		for len(group) > 0 {
+			made := s.run(group)
+			for _, c := range group[:made] {
+				close(c.done)
+			}
+			group = group[made:]
+		}
+	}
+}
+
+// run makes calls in one transaction, again for as long as others come first. It returns
+// how many it has made: what does not fit is left.
+func (s *Storage) run(group []*call) (made int) {
+	ctx, cancel := together(group)
+	defer cancel()
+	before, unknown := s.tokens, 0
+	for pause := time.Duration(0); ; pause = wait(ctx, pause) {
+		made, err := s.try(ctx, group, before, unknown)
+		switch {
+		case err == nil:
+			return made
+		case errors.Is(err, driver.ErrUnknown):
+			unknown = made
+		case errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrRetry):
+		case errors.Is(err, driver.ErrClosed):
+			err = s.errClosed()
+			fallthrough
+		default:
+			for _, c := range group {
+				c.err = err
+			}
+			return len(group)
+		}
+	}
+}
+
+// try makes calls in one transaction. If unknown is not 0, a transaction that has made as
+// many of them may be there, with a token behind before.
+func (s *Storage) try(ctx context.Context, group []*call, before int64, unknown int) (made int, err error) {
+	dtx, err := s.db.Begin(ctx, true)
+	if err != nil {
+		return 0, err
+	}
+	defer dtx.Discard()
+	o := &overlay{tx: dtx}
+	if s.limits.Unsure {
+		var token []byte
+		if err := caught(func() { token = o.get(s.token) }); err != nil {
+			return 0, err
+		}
+		if unknown > 0 && number(token) > before {
+			return unknown, nil
+		}
+	}
+	var errs []error
+	for _, c := range group {
+		mark := len(o.undo)
+		err := c.ctx.Err()
+		if err == nil {
+			err = caught(func() { c.f(&tx{o: o, s: s}) })
+		}
+		if errors.Is(err, driver.ErrRetry) {
+			return 0, err
+		}
+		if err == nil && !o.fits(s.limits) {
+			if mark > 0 { // the next transaction has room for it
+				o.rollback(mark)
+				break
+			}
+			err = fmt.Errorf("ojs: storage %s: the call writes %d keys of %d bytes, and a transaction of the store has room for %d of %d: make it with fewer jobs",
+				s.name, o.dirty.Len(), o.bytes, s.limits.Writes, s.limits.Bytes)
+		}
+		if err != nil {
+			o.rollback(mark)
+		}
+		errs = append(errs, err)
+	}
+	if s.limits.Unsure && (unknown > 0 || o.dirty.Len() > 0) {
+		s.tokens++
+		o.set(s.token, key{}.number(s.tokens))
+	}
+	if err = dtx.Commit(o.writes()); err == nil || errors.Is(err, driver.ErrUnknown) {
+		for i := range errs {
+			group[i].err = errs[i]
+		}
+	}
+	return len(errs), err
+}
+
+// fits reports whether a transaction has room for what is written, and for a token.
+func (o *overlay) fits(l driver.Limits) bool {
+	return (l.Writes == 0 || o.dirty.Len() < l.Writes) && (l.Bytes == 0 || o.bytes+64 < l.Bytes)
+}
+
+// together returns a context that ends when those of all calls have.
+func together(group []*call) (context.Context, context.CancelFunc) {
+	if len(group) == 1 {
+		return group[0].ctx, func() {}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(group[0].ctx))
+	var left atomic.Int64
+	left.Store(int64(len(group)))
+	stops := make([]func() bool, len(group))
+	for i, c := range group {
+		stops[i] = context.AfterFunc(c.ctx, func() {
+			if left.Add(-1) == 0 {
+				cancel()
+			}
+		})
+	}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel()
+	}
+}
+
+// wall measures pauses.
+var wall = clock.New()
+
+// wait waits for a pause or the end of ctx, and returns the next pause.
+func wait(ctx context.Context, pause time.Duration) time.Duration {
+	if pause > 0 {
+		timer := wall.Timer(pause)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	return min(max(2*pause, time.Millisecond), 100*time.Millisecond)
+}
+
+func (t *tx) get(k key) []byte        { return t.o.get(k) }
+func (t *tx) put(k key, value []byte) { t.o.set(k, append([]byte{}, value...)) }
+func (t *tx) delete(k key)            { t.o.set(k, nil) }
+
+func (t *tx) number(k key) int64       { return number(t.get(k)) }
+func (t *tx) putNumber(k key, n int64) { t.put(k, key{}.number(n)) }
+
+// next returns a number above all that it has returned for the name.
+func (t *tx) next(name string) int64 {
+	n := t.number(meta(name)) + 1
+	t.putNumber(meta(name), n)
+	return n
+}
+
+// add changes a counter. Counters of zero are not stored.
+func (t *tx) add(k key, by int) {
+	if n := t.number(k) + int64(by); n != 0 {
+		t.putNumber(k, n)
+	} else {
+		t.delete(k)
+	}
+}
+
+// scan yields the entries whose keys begin with prefix, in the order of their keys, from
+// prefix and from on, each with what follows the prefix in its key.
+func (t *tx) scan(prefix, from key) iter.Seq2[[]byte, []byte] {
+	return t.pages(prefix, append(append(key{}, prefix...), from...), behind(prefix), 8, forward)
+}
+
+// pages is scan of a part of the prefix, in a way, that reads n pairs at first.
+func (t *tx) pages(prefix key, from, to []byte, n int, w way) iter.Seq2[[]byte, []byte] {
+	return func(yield func(rest, value []byte) bool) {
+		t.o.scan(from, to, n, w, func(k, v []byte) bool { return yield(k[len(prefix):], v) })
+	}
+}
+
+// first returns the first entry whose key begins with prefix, nil if there is none.
+func (t *tx) first(prefix key) (rest, value []byte) {
+	for rest, value := range t.pages(prefix, prefix, behind(prefix), 1, forward) {
+		return rest, value
+	}
+	return nil, nil
+}

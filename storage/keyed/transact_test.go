@@ -1,0 +1,165 @@
+package keyed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/keyed"
+	"github.com/ojsengine/ojs/storage/keyed/driver"
+	"github.com/ojsengine/ojs/storage/keyed/drivertest"
+)
+
+var background = context.Background()
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// counting counts the transactions of a store. While it is held, Begin of a transaction
+// that writes waits.
+type counting struct {
+	driver.DB
+	writes atomic.Int64
+	began  chan struct{}
+	hold   chan struct{}
+}
+
+func (c *counting) Begin(ctx context.Context, write bool) (driver.Tx, error) {
+	if write {
+		c.writes.Add(1)
+		select {
+		case c.began <- struct{}{}:
+		default:
+		}
+		<-c.hold
+	}
+	return c.DB.Begin(ctx, write)
+}
+
+func job(id string) storage.Insert {
+	var in storage.Insert
+	in.Record.ID, in.Record.Type, in.Record.Queue, in.Record.State = id, "x", "q", ojs.StateAvailable
+	in.Record.CreatedAt, in.Record.Lease = now, time.Minute
+	return in
+}
+
+// insertAll inserts jobs at the same time, while the transaction of a first call is under
+// way. It returns the errors of the others.
+func insertAll(t *testing.T, c *counting, s *keyed.Storage, calls ...func() error) []error {
+	t.Helper()
+	c.began, c.hold = make(chan struct{}, 1), make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() { _, _ = s.Insert(background, now, []storage.Insert{job("first")}, nil) })
+	<-c.began
+	errs := make([]error, len(calls))
+	for i, call := range calls {
+		wg.Go(func() { errs[i] = call() })
+	}
+	for s.Waiting() < len(calls) {
+		time.Sleep(time.Millisecond)
+	}
+	close(c.hold)
+	wg.Wait()
+	return errs
+}
+
+func openCounting(t *testing.T, l driver.Limits) (*counting, *keyed.Storage) {
+	t.Helper()
+	c := &counting{DB: drivertest.NewMemory(false, l), hold: make(chan struct{})}
+	close(c.hold)
+	s, err := keyed.Open(c, "keyed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, s
+}
+
+func TestCallsShareATransaction(t *testing.T) {
+	c, s := openCounting(t, driver.Limits{})
+	insert := func(ctx context.Context, id string) func() error {
+		return func() error {
+			_, err := s.Insert(ctx, now, []storage.Insert{job(id), job(id + " too")}, nil)
+			return err
+		}
+	}
+	before := c.writes.Load()
+	ended, cancel := context.WithCancel(background)
+	var calls []func() error
+	for i := range 20 {
+		calls = append(calls, insert(background, fmt.Sprint("job", i)))
+	}
+	calls = append(calls, insert(background, "job5"), insert(background, "first"), func() error {
+		defer cancel()
+		return insert(ended, "late")()
+	})
+	errs := insertAll(t, c, s, calls...)
+	failed := 0
+	for _, err := range errs {
+		var duplicate *ojs.DuplicateError
+		if errors.As(err, &duplicate) {
+			failed++
+		} else if err != nil {
+			t.Error(err)
+		}
+	}
+	if failed != 2 {
+		t.Errorf("%d calls failed with a duplicate, want the two with ids that are there", failed)
+	}
+	if n := c.writes.Load() - before; n != 2 {
+		t.Errorf("%d transactions, want one for the first call and one for the others", n)
+	}
+	counts, err := s.Counts(background)
+	if err != nil || len(counts) != 1 || counts[0].N != 1+2*21 {
+		t.Errorf("%v, %v: a call that fails must leave nothing, and the others everything", counts, err)
+	}
+}
+
+func TestCallsThatDoNotFit(t *testing.T) {
+	c, s := openCounting(t, driver.Limits{Writes: 40})
+	insert := func(prefix string, n int) error {
+		batch := make([]storage.Insert, n)
+		for i := range batch {
+			batch[i] = job(fmt.Sprint(prefix, i))
+		}
+		_, err := s.Insert(background, now, batch, nil)
+		return err
+	}
+	var calls []func() error
+	for i := range 6 {
+		calls = append(calls, func() error { return insert(fmt.Sprint("job", i, "."), 5) })
+	}
+	calls = append(calls, func() error { return insert("large", 50) })
+	errs := insertAll(t, c, s, calls...)
+	for _, err := range errs[:6] {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if err := errs[6]; err == nil || !strings.Contains(err.Error(), "fewer jobs") {
+		t.Errorf("a call that is too large for the store returned %v", err)
+	}
+	counts, err := s.Counts(background)
+	if err != nil || len(counts) != 1 || counts[0].N != 31 {
+		t.Errorf("%v, %v: want the first job and 30 others", counts, err)
+	}
+}
+
+func TestOpenRefusesAnotherStore(t *testing.T) {
+	db := drivertest.NewMemory(false, driver.Limits{})
+	tx, err := db.Begin(background, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit([]driver.Pair{{Key: []byte("k"), Value: []byte("v")}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keyed.Open(db, "keyed"); err == nil {
+		t.Error("a store with other keys was opened")
+	}
+}
