@@ -60,7 +60,8 @@ var config = storagetest.Config{
 		path, _ := paths.Load(s)
 		return open(tb, path.(string))
 	},
-	Then: true, Queues: true, Crons: true, Orders: true,
+	Then: true, Queues: true, Crons: true, Orders: true, Versions: true, Values: true, Logs: true,
+	Notices: true,
 }
 
 func TestStorage(t *testing.T) { storagetest.Run(t, config) }

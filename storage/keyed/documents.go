@@ -1,6 +1,7 @@
 package keyed
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -32,6 +33,7 @@ func (s *Storage) SetQueueState(ctx context.Context, queue string,
 		} else {
 			t.put(k, []byte(to))
 		}
+		t.notice.Available = to != ojs.QueuePaused
 		return was
 	})
 }
@@ -76,6 +78,7 @@ func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint6
 				t.put(runKey(&c), nil)
 			}
 			versions[i] = c.Version
+			t.notice.Crons = true
 		}
 		return versions
 	})
@@ -87,6 +90,7 @@ func (s *Storage) DeleteCron(ctx context.Context, name string) (bool, error) {
 		c := t.cron(name)
 		t.delete(cronKey(name))
 		t.delete(runKey(&c))
+		t.notice.Crons = c.Version > 0
 		return c.Version > 0
 	})
 }
@@ -133,4 +137,101 @@ func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cr
 		return due
 	})
 	return due, next, err
+}
+
+func valueKey(name string) key { return newKey(valueTable).text(name) }
+
+func expiryKey(at time.Time, name string) key { return newKey(expiryTable).time(at).text(name) }
+
+// PutValues implements storage.ValueStore.
+func (s *Storage) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
+	if err := storage.CheckValues(values); err != nil {
+		return err
+	}
+	_, err := change(ctx, s, func(t *tx) struct{} {
+		for i := range values {
+			v := &values[i]
+			t.deleteValue(v.Key)
+			if len(v.Data) == 0 {
+				continue
+			}
+			t.put(valueKey(v.Key), append(key{}.time(v.Expires), v.Data...))
+			if !v.Expires.IsZero() {
+				t.put(expiryKey(v.Expires, v.Key), nil)
+			}
+		}
+		expired := 2*len(values) + 10
+		for k := range t.scan(newKey(expiryTable), nil) {
+			if expired--; expired < 0 || timeOf(k).After(now) {
+				break
+			}
+			t.deleteValue(string(k[timeLen:]))
+		}
+		t.notice.Values = len(values) > 0
+		return struct{}{}
+	})
+	return err
+}
+
+func (t *tx) deleteValue(name string) {
+	k := valueKey(name)
+	if v := t.get(k); v != nil {
+		t.delete(expiryKey(timeOf(v), name))
+		t.delete(k)
+	}
+}
+
+// Values implements storage.ValueStore.
+func (s *Storage) Values(
+	ctx context.Context, now time.Time, prefix, after string, limit int,
+) ([]storage.Value, error) {
+	if limit <= 0 || limit > storage.MaxValues {
+		limit = storage.MaxValues
+	}
+	return view(ctx, s, func(t *tx) (list []storage.Value) {
+		p := valueKey(prefix)
+		from := p
+		if behind := append(valueKey(after), 0); after >= prefix {
+			from = behind
+		}
+		for rest, value := range t.pages(p, from, behind(p), 8, forward) {
+			v := storage.Value{Key: prefix + string(rest), Expires: timeOf(value)}
+			if v.Expired(now) {
+				continue
+			}
+			if len(list) == limit {
+				break
+			}
+			v.Data = bytes.Clone(value[timeLen:])
+			list = append(list, v)
+		}
+		return list
+	})
+}
+
+// addLog keeps the log of a change that has given a job a version.
+func (t *tx) addLog(id string, version uint64, log []byte) {
+	prefix := append(newKey(logTable), t.get(idKey(id))...)
+	t.put(append(slices.Clone(prefix), key{}.number(int64(version))...), log)
+	var versions [][]byte
+	for v := range t.scan(prefix, nil) {
+		versions = append(versions, v)
+	}
+	for _, v := range versions[:max(len(versions)-storage.MaxLogs, 0)] {
+		t.delete(append(slices.Clone(prefix), v...))
+	}
+}
+
+// Logs implements storage.LogStore.
+func (s *Storage) Logs(ctx context.Context, id string) ([]storage.Log, error) {
+	return view(ctx, s, func(t *tx) (list []storage.Log) {
+		seq := t.get(idKey(id))
+		if seq == nil {
+			return nil
+		}
+		for version, log := range t.scan(append(newKey(logTable), seq...), nil) {
+			list = append(list, storage.Log{Version: uint64(number(version)), Data: bytes.Clone(log)})
+		}
+		return list
+	})
 }

@@ -157,6 +157,7 @@ func (t *tx) store(j *job) {
 		t.put(e.key, e.value)
 	}
 	t.tally(j, 1)
+	t.notice.Add(j.ID, j.State, j.WakeAt())
 }
 
 // change changes a stored job. If it moves, it goes behind all others, wherever it is
@@ -175,6 +176,15 @@ func (t *tx) change(j *job, moves bool, transition func(r *storage.Record)) {
 	if before.State != j.State || before.Queue != j.Queue || j.State.Terminal() {
 		t.tally(&before, -1)
 		t.tally(j, 1)
+	}
+	t.notice.Add(j.ID, j.State, j.WakeAt())
+}
+
+// taken tells that a claim is taken from its holder.
+func (t *tx) taken(j *job, cause error) {
+	if j.State == ojs.StateActive {
+		held := storage.Held{ID: j.ID, Version: j.Version}
+		t.notice.Taken = append(t.notice.Taken, storage.Taken{Held: held, Cause: cause})
 	}
 }
 
@@ -212,7 +222,11 @@ func (t *tx) remove(j *job) {
 		t.delete(e.key)
 	}
 	t.tally(j, -1)
-	t.delete(jobKey(key{}.number(j.Seq)))
+	seq := key{}.number(j.Seq)
+	t.delete(jobKey(seq))
+	for version := range t.scan(append(newKey(logTable), seq...), nil) {
+		t.delete(append(append(newKey(logTable), seq...), version...))
+	}
 	t.putNumber(meta(floorName), int64(max(t.floor(), j.Version)))
 }
 

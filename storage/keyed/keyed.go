@@ -31,8 +31,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/notify"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/keyed/driver"
 )
@@ -61,6 +63,9 @@ const (
 	queueTable                   // queue: its state, unless that is active
 	cronTable                    // name: recurring entry
 	runTable                     // NextRun, name, of the recurring entries that have a NextRun
+	valueTable                   // key: expiry or the zero time, value
+	expiryTable                  // expiry, key, of the values that expire
+	logTable                     // seq, version: log
 )
 
 // Names in the meta table.
@@ -73,12 +78,17 @@ const (
 	tokenName  = "token/" // and a handle: the transaction that it has committed last
 )
 
-// Storage implements storage.Storage, storage.QueueStore and storage.CronStore.
+// Storage implements storage.Storage and its optional abilities but storage.Transactor,
+// storage.Clocked and what saves time only.
 type Storage struct {
-	db     driver.DB
-	limits driver.Limits
-	name   string
-	token  key // of this handle, in the meta table
+	db        driver.DB
+	limits    driver.Limits
+	name      string
+	token     key // of this handle, in the meta table
+	listeners notify.Hub
+	ended     chan struct{} // closed by Close
+
+	polling sync.Once // of a store that others write, too
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
@@ -91,6 +101,9 @@ type Storage struct {
 var (
 	_ storage.QueueStore = (*Storage)(nil)
 	_ storage.CronStore  = (*Storage)(nil)
+	_ storage.ValueStore = (*Storage)(nil)
+	_ storage.LogStore   = (*Storage)(nil)
+	_ storage.Notifier   = (*Storage)(nil)
 )
 
 // Open makes a storage of a store. Its Close closes the store. name is that of its
@@ -98,7 +111,8 @@ var (
 // newer version has written. It does not close the store then.
 func Open(db driver.DB, name string) (*Storage, error) {
 	handle := fmt.Sprintf("%016x", rand.Uint64())
-	s := &Storage{db: db, limits: db.Limits(), name: name, token: newKey(metaTable).text(tokenName + handle)}
+	s := &Storage{db: db, limits: db.Limits(), name: name, ended: make(chan struct{}),
+		token: newKey(metaTable).text(tokenName + handle)}
 	_, err := change(context.Background(), s, func(t *tx) struct{} {
 		switch version := t.number(meta(layoutName)); {
 		case version == layout:
@@ -123,16 +137,41 @@ func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{
 		Name: s.name, Durable: s.limits.Durable,
 		Unique: storage.Strong, Mechanism: "transactions of an ordered store",
-		Then: true, Orders: true,
+		Then: true, Orders: true, Versions: true,
 	}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way.
 func (s *Storage) Close() error {
 	s.mu.Lock()
+	if !s.closed {
+		close(s.ended)
+	}
 	s.closed = true
 	s.mu.Unlock()
 	return s.db.Close()
+}
+
+// Notify implements storage.Notifier. Of what other handles of the store do it knows
+// nothing, so that each second it says that there may be anything.
+func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
+	if s.limits.Shared {
+		s.polling.Do(func() { go s.poll() })
+	}
+	return s.listeners.Notify(self, f)
+}
+
+func (s *Storage) poll() {
+	ticker := wall.Ticker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			s.listeners.TellFrom(nil, storage.Notice{Everything: true})
+		case <-s.ended:
+			return
+		}
+	}
 }
 
 // errClosed is the error of calls after Close.

@@ -22,7 +22,11 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 		}
 		t.fetch(ids)
 		for i := range changes {
-			settled = append(settled, t.settle(now, &changes[i]))
+			r := t.settle(now, &changes[i])
+			if log := changes[i].Log; log != nil && r.Err == nil {
+				t.addLog(changes[i].Record.ID, r.Version, log)
+			}
+			settled = append(settled, r)
 		}
 		return settled
 	})
@@ -40,6 +44,9 @@ func (t *tx) settle(now time.Time, c *storage.Change) storage.Settled {
 	}
 	stays := j.State == ojs.StateAvailable && to.State == ojs.StateAvailable
 	keepsPlace := stays && j.Queue == to.Queue && j.Priority == to.Priority
+	if to.State == ojs.StateCancelled {
+		t.taken(j, ojs.ErrCancelled)
+	}
 	make := func() error {
 		t.change(j, !keepsPlace, func(r *storage.Record) { *r = *to; r.Version++ })
 		return nil
@@ -100,6 +107,7 @@ func (s *Storage) Due(ctx context.Context, now time.Time, max int,
 				t.change(j, true, func(r *storage.Record) { r.Expire(now) })
 				d.Expired = append(d.Expired, j.Record)
 			case j.State == ojs.StateActive:
+				t.taken(j, ojs.ErrLeaseLost)
 				t.change(j, true, func(r *storage.Record) { r.TakeOver(now) })
 				d.Stalled = append(d.Stalled, j.Record)
 			default:

@@ -25,7 +25,8 @@ func open(tb testing.TB, db driver.DB) storage.Storage {
 
 // abilities are those of every storage of this package.
 var abilities = storagetest.Config{
-	Then: true, Queues: true, Crons: true, Orders: true,
+	Then: true, Queues: true, Crons: true, Orders: true, Versions: true, Values: true, Logs: true,
+	Notices: true,
 }
 
 // config is a storage over a store in memory that outlives its handles. wrap wraps each
@@ -36,7 +37,8 @@ func config(firstWins bool, wrap func(db driver.DB) driver.DB) storagetest.Confi
 	}
 	c := abilities
 	c.Open = func(tb testing.TB) storage.Storage {
-		return open(tb, wrap(drivertest.NewMemory(firstWins, driver.Limits{Durable: true})))
+		limits := driver.Limits{Durable: true, Shared: firstWins}
+		return open(tb, wrap(drivertest.NewMemory(firstWins, limits)))
 	}
 	again := func(tb testing.TB, s storage.Storage) storage.Storage {
 		db, _ := stores.Load(s)

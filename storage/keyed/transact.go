@@ -10,6 +10,7 @@ import (
 
 	"github.com/benbjohnson/clock"
 
+	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/keyed/driver"
 )
 
@@ -32,16 +33,18 @@ const maxGroup = 64
 
 // call is a call that waits for its transaction.
 type call struct {
-	ctx  context.Context
-	f    func(t *tx)
-	err  error
-	done chan struct{}
+	ctx    context.Context
+	f      func(t *tx)
+	notice storage.Notice // of its last run
+	err    error
+	done   chan struct{}
 }
 
 // tx is the transaction of one call.
 type tx struct {
-	o *overlay
-	s *Storage
+	o      *overlay
+	s      *Storage
+	notice *storage.Notice // what the call does; nil: it only reads
 }
 
 // failure is how the functions of tx fail: refuse panics with it, and the call returns
@@ -98,6 +101,7 @@ func change[R any](ctx context.Context, s *Storage, f func(t *tx) R) (r R, err e
 	if c.err != nil {
 		return *new(R), c.err
 	}
+	s.listeners.Tell(ctx, c.notice)
 	return r, nil
 }
 
@@ -201,7 +205,8 @@ func (s *Storage) try(ctx context.Context, group []*call, before int64, unknown 
 		mark := len(o.undo)
 		err := c.ctx.Err()
 		if err == nil {
-			err = caught(func() { c.f(&tx{o: o, s: s}) })
+			c.notice = storage.Notice{}
+			err = caught(func() { c.f(&tx{o: o, s: s, notice: &c.notice}) })
 		}
 		if errors.Is(err, driver.ErrRetry) {
 			return 0, err
