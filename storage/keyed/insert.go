@@ -83,7 +83,7 @@ func (t *tx) Oldest(queue string, now time.Time, n int, without []string) (oldes
 func (t *tx) Add(records []*storage.Record) error {
 	for _, r := range records {
 		seq := t.next(placeName)
-		t.store(&job{insert.Job{Record: *r, Seq: seq, Place: seq}})
+		t.store(&job{Job: insert.Job{Record: *r, Seq: seq, Place: seq}})
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
@@ -14,16 +15,36 @@ import (
 )
 
 // job is a stored job. Its value in the table of jobs is its place, its state, its queue
-// and type, and then the bytes of package codec: a listing need not decode the jobs that
-// it does not select.
-type job struct{ insert.Job }
+// and type, what the storage notes of it, and then the bytes of package codec: a listing
+// need not decode the jobs that it does not select.
+type job struct {
+	insert.Job
+	flags  flags
+	since  int64     // number of the time for which it waits for others; 0: it does not
+	keptOn time.Time // until when its workflow keeps it; zero: no longer than its KeptUntil
+}
+
+// flags are what the storage notes of a job. They are stored.
+type flags byte
+
+const (
+	counted  flags = 1 << iota // its Dependencies are the storage's
+	awaited                    // it has edges
+	lined                      // it is in a line, or has the turn
+	keptOn                     // job.keptOn follows
+	released                   // it has ended, and its time to be kept is over
+)
 
 // encode returns the value of a job.
 func (j *job) encode() []byte {
 	record := must(codec.EncodeRecord(&j.Record))
 	v := make(key, 0, 24+len(j.Queue)+len(j.Type)+len(record))
 	v = binary.AppendUvarint(v, uint64(j.Place))
-	v = v.byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type)
+	v = v.byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type).byte(byte(j.flags))
+	v = binary.AppendUvarint(v, uint64(j.since))
+	if j.flags&keptOn != 0 {
+		v = v.time(j.keptOn)
+	}
 	return append(v, record...)
 }
 
@@ -33,7 +54,48 @@ func (j *job) decodeHead(v []byte) (record []byte) {
 	j.Place, j.State = int64(place), rows.State(int(v[n]))
 	j.Queue, v = cut(v[n+1:])
 	j.Type, v = cut(v)
+	j.flags = flags(v[0])
+	since, n := binary.Uvarint(v[1:])
+	j.since, v = int64(since), v[1+n:]
+	if j.flags&keptOn != 0 {
+		j.keptOn, v = timeOf(v), v[timeLen:]
+	}
 	return v
+}
+
+// become has a job take over a record, under its version raised by one.
+func (j *job) become(to *storage.Record) {
+	kept := j.Dependencies
+	j.Record = *to
+	j.Version++
+	if j.flags&counted != 0 {
+		j.Dependencies = kept
+	}
+}
+
+// noted brings what the storage notes of a job to the state that it has come into.
+func (t *tx) noted(j *job, was ojs.State) {
+	if j.State != ojs.StatePending {
+		j.since = 0
+	}
+	if !j.State.Terminal() || !was.Terminal() {
+		j.flags, j.keptOn = j.flags&^(keptOn|released), time.Time{}
+	}
+	if !j.State.Terminal() {
+		return
+	}
+	if !was.Terminal() && j.flags&(awaited|lined) != 0 {
+		t.ends = append(t.ends, end{j.Seq, j.ID, j.State, j.line()})
+	}
+	j.flags &^= awaited | lined
+}
+
+// keptUntil is until when a finished job is kept.
+func (j *job) keptUntil() time.Time {
+	if until := j.KeptUntil(); until.After(j.keptOn) {
+		return until
+	}
+	return j.keptOn
 }
 
 // entry is what a job has in an index.
@@ -62,19 +124,21 @@ func (t *tx) entries(j *job, list []entry) []entry {
 		add(newKey(deadTable).number(j.Place), seq)
 	}
 	if j.State.Terminal() {
-		add(append(newKey(endedTable), t.group(j)...).time(j.FinishedAt).number(j.Place), seq)
-		if until := j.KeptUntil(); !until.IsZero() {
-			add(newKey(keptTable).time(until).number(j.Seq), nil)
+		add(append(newKey(endedTable), j.group()...).time(j.FinishedAt).number(j.Place), seq)
+		if until := j.keptUntil(); !until.IsZero() {
+			add(newKey(keptTable).byte(byte(j.flags&released/released)).time(until).number(j.Seq), nil)
 		}
+	}
+	if line := j.line(); line != "" && j.InLine() {
+		add(newKey(lineTable).name(line).number(j.Seq), nil)
+	} else if line != "" {
+		add(newKey(turnTable).name(line).number(j.Seq), nil)
 	}
 	return list
 }
 
-// group is the beginning of the keys of the finished jobs that Prune takes in one order.
-type group [3]byte
-
-// groupOf is the group of the jobs that have ended in a state, dead letters or not. kept
-// is the group of those among them that Prune does not look at.
+// groupOf is the beginning of the keys of the jobs that have ended in a state, dead
+// letters or not. Prune looks at those that are not kept.
 func groupOf(state ojs.State, dead, kept bool) (g []byte) {
 	g = []byte{byte(rows.Code(state)), 0, 0}
 	if dead {
@@ -86,16 +150,17 @@ func groupOf(state ojs.State, dead, kept bool) (g []byte) {
 	return g
 }
 
-// group is that of a finished job, as of the latest Prune.
-func (t *tx) group(j *job) []byte {
-	return groupOf(j.State, j.DeadLettered(), j.KeptUntil().After(timeOf(t.get(meta(prunedName)))))
+// group is that of a finished job.
+func (j *job) group() []byte {
+	kept := !j.keptUntil().IsZero() && j.flags&released == 0
+	return groupOf(j.State, j.DeadLettered(), kept)
 }
 
 // tally changes the counters of a job.
 func (t *tx) tally(j *job, by int) {
 	t.add(newKey(countTable).byte(byte(rows.Code(j.State))).name(j.Queue), by)
 	if j.State.Terminal() {
-		t.add(append(newKey(sizeTable), t.group(j)...), by)
+		t.add(append(newKey(sizeTable), j.group()...), by)
 	}
 }
 
@@ -167,6 +232,7 @@ func (t *tx) change(j *job, moves bool, transition func(r *storage.Record)) {
 	was := t.entries(j, buf[:0])
 	before := *j
 	transition(&j.Record)
+	t.noted(j, before.State)
 	if moves {
 		j.Place = t.next(placeName)
 	}
@@ -177,7 +243,9 @@ func (t *tx) change(j *job, moves bool, transition func(r *storage.Record)) {
 		t.tally(&before, -1)
 		t.tally(j, 1)
 	}
-	t.notice.Add(j.ID, j.State, j.WakeAt())
+	if !before.State.Terminal() || !j.State.Terminal() {
+		t.notice.Add(j.ID, j.State, j.WakeAt())
+	}
 }
 
 // taken tells that a claim is taken from its holder.

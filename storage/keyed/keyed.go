@@ -57,12 +57,15 @@ const (
 	wakeTable                    // WakeAt, place: seq, of the jobs that have a WakeAt
 	deadTable                    // place: seq, of the dead letters
 	endedTable                   // group, FinishedAt, place: seq, of the finished jobs
-	keptTable                    // until, seq, of the finished jobs that are kept for a time
+	keptTable                    // released or not, until, seq, of the finished jobs with such a time
 	countTable                   // state, queue: number of jobs
 	sizeTable                    // group: number of entries of ended
 	queueTable                   // queue: its state, unless that is active
 	cronTable                    // name: recurring entry
 	runTable                     // NextRun, name, of the recurring entries that have a NextRun
+	lineTable                    // ordering key, seq, of the jobs that wait for their turn
+	turnTable                    // ordering key, seq, of the jobs of a line that do not
+	edgeTable                    // seq, seq of a job that waits for it: since
 	valueTable                   // key: expiry or the zero time, value
 	expiryTable                  // expiry, key, of the values that expire
 	logTable                     // seq, version: log
@@ -74,7 +77,6 @@ const (
 	placeName  = "place"  // the last seq or place that was given
 	cronName   = "cron"   // the last version of a recurring entry
 	floorName  = "floor"  // highest version that a deleted job had
-	prunedName = "pruned" // Now of the latest Prune: later jobs are in the groups of the kept
 	tokenName  = "token/" // and a handle: the transaction that it has committed last
 )
 
@@ -103,6 +105,7 @@ var (
 	_ storage.CronStore  = (*Storage)(nil)
 	_ storage.ValueStore = (*Storage)(nil)
 	_ storage.LogStore   = (*Storage)(nil)
+	_ storage.GroupStore = (*Storage)(nil)
 	_ storage.Notifier   = (*Storage)(nil)
 )
 
@@ -138,6 +141,7 @@ func (s *Storage) Capabilities() storage.Capabilities {
 		Name: s.name, Durable: s.limits.Durable,
 		Unique: storage.Strong, Mechanism: "transactions of an ordered store",
 		Then: true, Orders: true, Versions: true,
+		DependsOn: true, Ordering: true,
 	}
 }
 

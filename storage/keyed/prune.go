@@ -56,29 +56,36 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 }
 
 // release moves the finished jobs whose time to be kept has passed into the groups that
-// Prune looks at. If the clock has gone back, jobs move out of them again. It looks at
-// the jobs that are kept until a time between this one and that of the Prune before, and
-// no others.
+// Prune looks at, unless their workflow keeps them on. If the clock has gone back, jobs
+// move out of these groups again.
 func (t *tx) release(now time.Time) {
-	from, to := timeOf(t.get(meta(prunedName))), now
-	if to.Before(from) {
-		from, to = to, from
+	var again, over []*job
+	for k := range t.scan(newKey(keptTable).byte(1), key{}.time(now.Add(1))) {
+		again = append(again, t.load(k[timeLen:]))
 	}
-	var jobs []*job
-	for k := range t.scan(newKey(keptTable), key{}.time(from.Add(1))) {
-		if timeOf(k).After(to) {
+	for k := range t.scan(newKey(keptTable).byte(0), nil) {
+		if timeOf(k).After(now) {
 			break
 		}
-		jobs = append(jobs, t.load(k[timeLen:]))
+		over = append(over, t.load(k[timeLen:]))
 	}
-	was := make([][]entry, len(jobs))
-	for i, j := range jobs {
-		was[i] = t.entries(j, nil)
-		t.tally(j, -1)
+	on := make([]bool, len(over)) // before any of them is kept on, since one may keep another
+	for i, j := range over {
+		if id := j.Keeper(); id != "" {
+			keeper := t.find(id)
+			on[i] = keeper != nil && keeper.Keeps(now)
+		}
 	}
-	t.put(meta(prunedName), key{}.time(now))
-	for i, j := range jobs {
-		t.replace(was[i], t.entries(j, nil))
-		t.tally(j, 1)
+	for _, j := range again {
+		t.change(j, false, func(*storage.Record) { j.flags &^= released })
+	}
+	for i, j := range over {
+		t.change(j, false, func(*storage.Record) {
+			if on[i] {
+				j.flags, j.keptOn = j.flags|keptOn, storage.KeptOn(now, j.FinishedAt)
+			} else {
+				j.flags |= released
+			}
+		})
 	}
 }

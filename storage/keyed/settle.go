@@ -48,12 +48,12 @@ func (t *tx) settle(now time.Time, c *storage.Change) storage.Settled {
 		t.taken(j, ojs.ErrCancelled)
 	}
 	make := func() error {
-		t.change(j, !keepsPlace, func(r *storage.Record) { *r = *to; r.Version++ })
+		t.change(j, !keepsPlace, func(*storage.Record) { j.become(to) })
 		return nil
 	}
 	if len(c.Then) == 0 {
 		check(make())
-		return storage.Settled{Version: j.Version}
+		return storage.Settled{Version: j.Version, Moved: t.countEnds(now, nil)}
 	}
 	ended := *to
 	ended.Version++
@@ -62,7 +62,10 @@ func (t *tx) settle(now time.Time, c *storage.Change) storage.Settled {
 		return storage.Settled{Version: j.Version, Err: err}
 	}
 	check(err)
-	return storage.Settled{Version: j.Version, Then: then}
+	last := &then[len(then)-1]
+	settled := storage.Settled{Version: j.Version, Then: then, Moved: last.Moved}
+	last.Moved = nil
+	return settled
 }
 
 // Extend implements storage.Storage.
@@ -97,26 +100,37 @@ func (s *Storage) Due(ctx context.Context, now time.Time, max int,
 	buf []storage.Record) (storage.Due, error) {
 	return change(ctx, s, func(t *tx) storage.Due {
 		d := storage.Due{Promoted: buf[:0]}
-		n := 0
-		for k, seq := range t.scan(newKey(wakeTable), nil) {
-			if d.Next = timeOf(k); n == max || d.Next.After(now) {
-				return d
-			}
-			switch j := t.load(seq); {
-			case j.Expired(now):
-				t.change(j, true, func(r *storage.Record) { r.Expire(now) })
-				d.Expired = append(d.Expired, j.Record)
-			case j.State == ojs.StateActive:
-				t.taken(j, ojs.ErrLeaseLost)
-				t.change(j, true, func(r *storage.Record) { r.TakeOver(now) })
-				d.Stalled = append(d.Stalled, j.Record)
-			default:
-				t.change(j, true, func(r *storage.Record) { r.Promote(now) })
-				d.Promoted = append(d.Promoted, j.Record)
-			}
-			n++
+		for n := 0; t.dueFrom(now, max, &n, &d); {
 		}
-		d.Next = time.Time{}
 		return d
 	})
+}
+
+// dueFrom does what is due, in order. It reports false if that is all: after the end of a
+// job that others wait for, more may be due before what comes next.
+func (t *tx) dueFrom(now time.Time, max int, n *int, d *storage.Due) (again bool) {
+	for k, seq := range t.scan(newKey(wakeTable), nil) {
+		if d.Next = timeOf(k); *n == max || d.Next.After(now) {
+			return false
+		}
+		*n++
+		switch j := t.load(seq); {
+		case j.Expired(now):
+			t.change(j, true, func(r *storage.Record) { r.Expire(now) })
+			d.Expired = append(d.Expired, j.Record)
+			if len(t.ends) > 0 {
+				d.Moved = t.countEnds(now, d.Moved)
+				return true
+			}
+		case j.State == ojs.StateActive:
+			t.taken(j, ojs.ErrLeaseLost)
+			t.change(j, true, func(r *storage.Record) { r.TakeOver(now) })
+			d.Stalled = append(d.Stalled, j.Record)
+		default:
+			t.change(j, true, func(r *storage.Record) { r.Promote(now) })
+			d.Promoted = append(d.Promoted, j.Record)
+		}
+	}
+	d.Next = time.Time{}
+	return false
 }

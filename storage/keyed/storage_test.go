@@ -26,7 +26,8 @@ func open(tb testing.TB, db driver.DB) storage.Storage {
 // abilities are those of every storage of this package.
 var abilities = storagetest.Config{
 	Then: true, Queues: true, Crons: true, Orders: true, Versions: true, Values: true, Logs: true,
-	Notices: true,
+	Notices:   true,
+	DependsOn: true, Ordering: true, Groups: true,
 }
 
 // config is a storage over a store in memory that outlives its handles. wrap wraps each

@@ -45,6 +45,7 @@ type tx struct {
 	o      *overlay
 	s      *Storage
 	notice *storage.Notice // what the call does; nil: it only reads
+	ends   []end           // jobs that it has ended, and that others may wait for
 }
 
 // failure is how the functions of tx fail: refuse panics with it, and the call returns
