@@ -61,7 +61,7 @@ var config = storagetest.Config{
 		return open(tb, path.(string))
 	},
 	Then: true, Queues: true, Crons: true, Orders: true, Versions: true, Values: true, Logs: true,
-	Notices: true, DependsOn: true, Ordering: true, Groups: true,
+	Notices: true, Fairness: true, DependsOn: true, Ordering: true, Groups: true,
 }
 
 func TestStorage(t *testing.T) { storagetest.Run(t, config) }

@@ -12,8 +12,14 @@ import (
 )
 
 // rank is where a job is among the available ones of its queue, in the order of claims:
-// the highest priority first, and then the place.
-func (j *job) rank() key { return key{}.number(^int64(j.Priority)).number(j.Place) }
+// the highest priority first, and then the round and the place.
+func (j *job) rank() key {
+	k := key{}.number(^int64(j.Priority))
+	if j.round != 0 {
+		return k.number(j.round).number(j.Place)
+	}
+	return k.number(j.Place).number(0)
+}
 
 // ready is what a claim asks of an available job, so that it need not decode those that
 // it skips: seq, deadline, type, version, and the key of the rate limit if it has one.
@@ -31,6 +37,7 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	dst []storage.Record) ([]storage.Record, error) {
 	claimed, err := change(ctx, s, func(t *tx) (claimed []storage.Record) {
 		for _, j := range t.pick(now, &c) {
+			t.serve(j)
 			t.change(j, true, func(r *storage.Record) { r.Claim(now, c.Worker, c.Lease) })
 			claimed = append(claimed, j.Record)
 		}

@@ -20,6 +20,7 @@ import (
 type job struct {
 	insert.Job
 	flags  flags
+	round  int64     // its round among jobs that take turns; 0: it is in none
 	since  int64     // number of the time for which it waits for others; 0: it does not
 	keptOn time.Time // until when its workflow keeps it; zero: no longer than its KeptUntil
 }
@@ -41,7 +42,7 @@ func (j *job) encode() []byte {
 	v := make(key, 0, 24+len(j.Queue)+len(j.Type)+len(record))
 	v = binary.AppendUvarint(v, uint64(j.Place))
 	v = v.byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type).byte(byte(j.flags))
-	v = binary.AppendUvarint(v, uint64(j.since))
+	v = binary.AppendUvarint(binary.AppendUvarint(v, uint64(j.round)), uint64(j.since))
 	if j.flags&keptOn != 0 {
 		v = v.time(j.keptOn)
 	}
@@ -55,8 +56,10 @@ func (j *job) decodeHead(v []byte) (record []byte) {
 	j.Queue, v = cut(v[n+1:])
 	j.Type, v = cut(v)
 	j.flags = flags(v[0])
-	since, n := binary.Uvarint(v[1:])
-	j.since, v = int64(since), v[1+n:]
+	round, n := binary.Uvarint(v[1:])
+	v = v[1+n:]
+	since, n := binary.Uvarint(v)
+	j.round, j.since, v = int64(round), int64(since), v[n:]
 	if j.flags&keptOn != 0 {
 		j.keptOn, v = timeOf(v), v[timeLen:]
 	}
@@ -217,6 +220,7 @@ func (t *tx) fetchJobs(seqs [][]byte) {
 
 // store writes a job that has no entries in the indexes, and adds them.
 func (t *tx) store(j *job) {
+	t.enterRound(j)
 	t.o.set(jobKey(key{}.number(j.Seq)), j.encode())
 	for _, e := range t.entries(j, nil) {
 		t.put(e.key, e.value)
@@ -234,7 +238,9 @@ func (t *tx) change(j *job, moves bool, transition func(r *storage.Record)) {
 	transition(&j.Record)
 	t.noted(j, before.State)
 	if moves {
+		t.leaveRound(&before)
 		j.Place = t.next(placeName)
+		t.enterRound(j)
 	}
 	t.o.set(jobKey(key{}.number(j.Seq)), j.encode())
 	var more [16]entry

@@ -52,7 +52,7 @@ const (
 	jobTable                     // seq: job
 	idTable                      // id: seq
 	equalTable                   // fingerprint, seq
-	readyTable                   // queue, priority, place: ready, of the available jobs
+	readyTable                   // queue, priority, round or place, place: readyJob, of the available jobs
 	oldestTable                  // queue, place: seq, of the available jobs
 	wakeTable                    // WakeAt, place: seq, of the jobs that have a WakeAt
 	deadTable                    // place: seq, of the dead letters
@@ -66,6 +66,9 @@ const (
 	lineTable                    // ordering key, seq, of the jobs that wait for their turn
 	turnTable                    // ordering key, seq, of the jobs of a line that do not
 	edgeTable                    // seq, seq of a job that waits for it: since
+	fairTable                    // queue, priority, fairness key, round, seq, of the available jobs
+	roundTable                   // queue, priority, round: number of its jobs
+	servedTable                  // queue, priority: the latest round of which a job was claimed
 	valueTable                   // key: expiry or the zero time, value
 	expiryTable                  // expiry, key, of the values that expire
 	logTable                     // seq, version: log
@@ -141,7 +144,7 @@ func (s *Storage) Capabilities() storage.Capabilities {
 		Name: s.name, Durable: s.limits.Durable,
 		Unique: storage.Strong, Mechanism: "transactions of an ordered store",
 		Then: true, Orders: true, Versions: true,
-		DependsOn: true, Ordering: true,
+		DependsOn: true, Ordering: true, Fairness: true,
 	}
 }
 

@@ -44,7 +44,7 @@ func (t *tx) listing(q *storage.Query) listing {
 	case storage.OrderDue:
 		return listing{prefixes: []key{newKey(wakeTable)}, format: "tn"}
 	case storage.OrderClaim:
-		l := listing{format: "nn"}
+		l := listing{format: "nnn"}
 		for _, queue := range t.queues() {
 			l.prefixes = append(l.prefixes, newKey(readyTable).name(queue))
 		}

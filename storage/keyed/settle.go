@@ -43,11 +43,12 @@ func (t *tx) settle(now time.Time, c *storage.Change) storage.Settled {
 		return storage.Settled{Version: j.Version, Err: err}
 	}
 	stays := j.State == ojs.StateAvailable && to.State == ojs.StateAvailable
-	keepsPlace := stays && j.Queue == to.Queue && j.Priority == to.Priority
-	if to.State == ojs.StateCancelled {
-		t.taken(j, ojs.ErrCancelled)
-	}
+	keepsPlace := stays && j.Queue == to.Queue && j.Priority == to.Priority &&
+		j.Fairness.Key == to.Fairness.Key
 	make := func() error {
+		if to.State == ojs.StateCancelled {
+			t.taken(j, ojs.ErrCancelled)
+		}
 		t.change(j, !keepsPlace, func(*storage.Record) { j.become(to) })
 		return nil
 	}

@@ -1,0 +1,68 @@
+package keyed
+
+import (
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Jobs with a fairness key take turns in rounds (package storage, Fairness).
+//
+//   - job.round is the round of such a job while it is available, and 0 otherwise. Claims
+//     go by priority, round and place; without a key the place stands for the round.
+//   - The table fair has the jobs of a key by their rounds, and round how many jobs a
+//     round has. The table served has the latest round of which a job was claimed. It
+//     means nothing while its level has no job: a job that enters clears it.
+
+// level is the queue and priority within which a job takes turns.
+func (j *job) level(t table) key { return newKey(t).name(j.Queue).number(^int64(j.Priority)) }
+
+// fairKey is the entry of a job in the table fair, and of its key without its round and
+// seq.
+func (j *job) fairKey() key { return j.level(fairTable).name(j.Fairness.Key) }
+
+// enterRound gives a job that has become available in a new place its round.
+func (t *tx) enterRound(j *job) {
+	if j.round = 0; j.State != ojs.StateAvailable || j.Fairness.Key == "" {
+		return
+	}
+	rounds := j.level(roundTable)
+	if some, _ := t.first(rounds); some == nil && t.get(j.level(servedTable)) != nil {
+		t.delete(j.level(servedTable))
+	}
+	served := t.number(j.level(servedTable))
+	last, n := int64(0), 0 // the latest round of the key, and its jobs there
+	mine := j.fairKey()
+	for rest := range t.pages(mine, mine, behind(mine), 2, backward) {
+		if round := number(rest); n > 0 && round != last {
+			break
+		} else {
+			last = round
+		}
+		n++
+	}
+	if j.round = j.Place; last > served && n < storage.Share(j.Fairness) {
+		j.round = last
+	} else {
+		for next := range t.scan(rounds, key{}.number(max(last, served)+1)) {
+			j.round = number(next)
+			break
+		}
+	}
+	t.put(mine.number(j.round).number(j.Seq), nil)
+	t.add(rounds.number(j.round), 1)
+}
+
+// leaveRound takes a job out of its round.
+func (t *tx) leaveRound(j *job) {
+	if j.round != 0 {
+		t.delete(j.fairKey().number(j.round).number(j.Seq))
+		t.add(j.level(roundTable).number(j.round), -1)
+	}
+}
+
+// serve notes that a claim takes a job.
+func (t *tx) serve(j *job) {
+	if k := j.level(servedTable); j.round > t.number(k) {
+		t.putNumber(k, j.round)
+	}
+}
