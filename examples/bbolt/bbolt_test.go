@@ -61,7 +61,8 @@ var config = storagetest.Config{
 		return open(tb, path.(string))
 	},
 	Then: true, Queues: true, Crons: true, Orders: true, Versions: true, Values: true, Logs: true,
-	Notices: true, Fairness: true, DependsOn: true, Ordering: true, Groups: true,
+	Notices:   true,
+	DependsOn: true, Ordering: true, Groups: true, Fairness: true, Limits: true,
 }
 
 func TestStorage(t *testing.T) { storagetest.Run(t, config) }

@@ -2,7 +2,7 @@ package keyed
 
 import (
 	"context"
-	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -21,87 +21,243 @@ func (j *job) rank() key {
 	return k.number(j.Place).number(0)
 }
 
-// ready is what a claim asks of an available job, so that it need not decode those that
-// it skips: seq, deadline, type, version, and the key of the rate limit if it has one.
+// readyJob is what a claim asks of an available job, so that it need not decode those
+// that it skips.
+type readyJob struct {
+	seq                     []byte
+	deadline                time.Time
+	queue, jobType, version string
+	limited                 string // the key of its rate limit; "": it has none
+	counted                 string // that key, if the storage counts it
+	bounds                  string // of its limit, if the storage counts it
+}
+
+// ready is the value of a job in the table ready.
 func (j *job) ready() []byte {
-	v := key{}.number(j.Seq).time(j.Deadline()).name(j.Type).name(j.TypeVersion)
+	v := key{}.number(j.Seq).time(j.Deadline()).name(j.Queue).name(j.Type).name(j.TypeVersion)
 	if j.RateLimit != nil {
-		v = v.name(j.RateLimit.Key)
+		v = v.name(j.RateLimit.Key).text(must(rows.Bounds(j.RateLimit)))
 	}
 	return v
+}
+
+func readReady(v []byte) *readyJob {
+	r := &readyJob{seq: v[:numberLen], deadline: timeOf(v[numberLen:])}
+	v = v[numberLen+timeLen:]
+	r.queue, v = cut(v)
+	r.jobType, v = cut(v)
+	if r.version, v = cut(v); len(v) > 0 {
+		r.limited, v = cut(v)
+	}
+	if r.bounds = string(v); r.bounds != "" {
+		r.counted = r.limited
+	}
+	return r
+}
+
+func (r *readyJob) expired(now time.Time) bool {
+	return !r.deadline.IsZero() && !now.Before(r.deadline)
+}
+
+func (r *readyJob) own() *ojs.RateLimit {
+	b := must(rows.ReadBounds(r.bounds))
+	return &b
 }
 
 // Claim implements storage.Storage. It walks past the available jobs that it may not
 // take. Each costs a step of a scan.
 func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	dst []storage.Record) ([]storage.Record, error) {
-	claimed, err := change(ctx, s, func(t *tx) (claimed []storage.Record) {
-		for _, j := range t.pick(now, &c) {
-			t.serve(j)
-			t.change(j, true, func(r *storage.Record) { r.Claim(now, c.Worker, c.Lease) })
-			claimed = append(claimed, j.Record)
-		}
-		return claimed
+	k, err := change(ctx, s, func(t *tx) *claimer {
+		k := &claimer{t: t, now: now, c: &c, taken: storage.Keys()}
+		k.claim()
+		return k
 	})
-	return append(dst, claimed...), err
+	if err != nil {
+		return dst, err
+	}
+	if c.Limits != nil {
+		k.limits.Now = c.Limits.Now
+		*c.Limits = k.limits
+	}
+	return append(dst, k.claimed...), nil
 }
 
-// pick returns the jobs that a claim takes, in order.
-func (t *tx) pick(now time.Time, c *storage.Claim) (jobs []*job) {
-	var seqs [][]byte
-	taken := storage.Keys() // rate limits of the jobs in seqs
-	take := func(_, v []byte) bool {
-		seq, deadline := v[:numberLen], timeOf(v[numberLen:])
-		jobType, v := cut(v[numberLen+timeLen:])
-		version, v := cut(v)
-		if !deadline.IsZero() && !now.Before(deadline) || !c.Takes(jobType, version) {
-			return true
-		}
-		if len(v) > 0 {
-			limit, _ := cut(v)
-			if c.SkipKeys.Has(limit) || taken.Has(limit) {
-				return true
-			}
-			taken.Add(limit)
-		}
-		seqs = append(seqs, seq)
-		return len(seqs) < c.Max
-	}
-	if c.Max <= 0 {
-		return nil
-	}
-	if len(c.Queues) == 0 {
-		t.walk(t.queues())(take)
-	}
-	for i, q := range c.Queues {
-		if len(seqs) < c.Max && !slices.Contains(c.Queues[:i], q) {
-			t.walk([]string{q})(take)
-		}
-	}
-	t.fetchJobs(seqs)
-	for _, seq := range seqs {
-		jobs = append(jobs, t.load(seq))
-	}
-	return jobs
+// claimer is a claim at work.
+type claimer struct {
+	t   *tx
+	now time.Time
+	c   *storage.Claim
+
+	claimed []storage.Record
+	picked  [][]byte        // seqs of jobs without limits that come next
+	taken   *storage.KeySet // keys of which no more jobs are taken
+	held    []*readyJob     // jobs that limits hold back, one of each queue, type and bounds
+	isHeld  map[heldJob]bool
+	again   bool // a job that was dropped has made others available, perhaps before those that were met
+	over    bool // the claim ends before a job that counts (Limited.Now)
+	limits  storage.Limited
 }
 
-// walk yields the available jobs of queues together in the order of claims, without those
+type heldJob struct{ queue, jobType, bounds string }
+
+// left is how many jobs the claim still wants.
+func (k *claimer) left() int { return k.c.Max - len(k.claimed) - len(k.picked) }
+
+func (k *claimer) claim() {
+	if len(k.c.Queues) == 0 {
+		k.walk(k.t.queues)
+	}
+	for i, q := range k.c.Queues {
+		if !slices.Contains(k.c.Queues[:i], q) {
+			k.walk(func() []string { return []string{q} })
+		}
+	}
+	if k.left() > 0 && !k.over && k.c.Limits != nil {
+		k.tell()
+	}
+}
+
+// walk meets the available jobs of queues together, in the order of claims, without those
 // of paused queues.
-func (t *tx) walk(queues []string) iter.Seq2[[]byte, []byte] {
-	var prefixes []key
-	for _, q := range queues {
-		if t.queueState(q) != ojs.QueuePaused {
-			prefixes = append(prefixes, newKey(readyTable).name(q))
+func (k *claimer) walk(queues func() []string) {
+	for k.again = true; k.again && k.left() > 0 && !k.over; {
+		k.again = false
+		var prefixes []key
+		for _, q := range queues() {
+			if k.t.queueState(q) != ojs.QueuePaused {
+				prefixes = append(prefixes, newKey(readyTable).name(q))
+			}
+		}
+		for _, v := range k.t.merged(prefixes, peeking) {
+			if k.meet(readReady(v)); k.left() <= 0 || k.again || k.over {
+				break
+			}
+		}
+		k.flush()
+	}
+}
+
+// meet takes a job, or leaves it.
+func (k *claimer) meet(r *readyJob) {
+	if r.expired(k.now) || !k.c.Takes(r.jobType, r.version) ||
+		r.limited != "" && (k.c.SkipKeys.Has(r.limited) || k.taken.Has(r.limited)) {
+		return
+	}
+	names := k.t.limitNames(r.queue, r.jobType, r.counted)
+	if len(names) > 0 {
+		k.flush()
+		if k.c.Limits != nil && !k.mayStart(r) {
+			return
 		}
 	}
-	return t.merged(prefixes, peeking)
+	if r.limited != "" && (k.c.Limits == nil || r.counted == "") {
+		k.taken.Add(r.limited)
+	}
+	switch l := k.c.Limits; {
+	case len(names) == 0:
+		k.picked = append(k.picked, r.seq)
+	case l != nil && l.Now > 0 && len(k.claimed) >= l.Now:
+		k.over = true
+	default:
+		k.take(k.t.load(r.seq))
+	}
+}
+
+// mayStart asks the limits of a job, and does what its OnLimit says.
+func (k *claimer) mayStart(r *readyJob) bool {
+	h := heldJob{r.queue, r.jobType, r.bounds}
+	if k.isHeld[h] {
+		return false
+	}
+	v := k.t.judge(k.now, r)
+	switch {
+	case v.open:
+		return true
+	case v.action == "":
+		if k.isHeld == nil {
+			k.isHeld = make(map[heldJob]bool)
+		}
+		k.isHeld[h] = true
+		k.held = append(k.held, r)
+		return false
+	}
+	j := k.t.load(r.seq)
+	if v.action == ojs.OnLimitDrop {
+		k.t.change(j, true, func(r *storage.Record) { r.Limit(k.now) })
+		k.limits.Dropped = append(k.limits.Dropped, j.Record)
+		n := len(k.limits.Moved)
+		k.limits.Moved = k.t.countEnds(k.now, k.limits.Moved)
+		k.again = len(k.limits.Moved) > n
+		return false
+	}
+	var opens time.Time
+	if v.at != math.MaxInt64 {
+		opens = rows.Time(v.at)
+	}
+	k.t.change(j, true, func(r *storage.Record) { r.Postpone(k.now, opens) })
+	k.limits.Postponed = append(k.limits.Postponed, j.Record)
+	return false
+}
+
+// flush takes the jobs that are picked.
+func (k *claimer) flush() {
+	k.t.fetchJobs(k.picked)
+	for _, seq := range k.picked {
+		k.take(k.t.load(seq))
+	}
+	k.picked = k.picked[:0]
+}
+
+func (k *claimer) take(j *job) {
+	k.t.serve(j)
+	k.t.started(k.now, &j.Record)
+	k.t.change(j, true, func(r *storage.Record) { r.Claim(k.now, k.c.Worker, k.c.Lease) })
+	k.claimed = append(k.claimed, j.Record)
+}
+
+// tell says which limits hold jobs back, and until when.
+func (k *claimer) tell() {
+	for _, r := range k.held {
+		if r.limited != "" && k.taken.Has(r.limited) {
+			continue
+		}
+		k.limits.Held = true
+		v := k.t.judge(k.now, r)
+		at := rows.Time(v.at)
+		if v.at != math.MaxInt64 && (k.limits.Opens.IsZero() || at.Before(k.limits.Opens)) {
+			k.limits.Opens = at
+		}
+		if r.counted != "" {
+			k.tellClosed(r)
+		}
+	}
+	k.t.notice.Opens = k.limits.Opens
+}
+
+// tellClosed tells of the key of a job, if that is closed and no claim has told of it
+// since a job with these bounds has started.
+func (k *claimer) tellClosed(r *readyJob) {
+	told := closedKey(r.counted, r.bounds)
+	if k.t.get(told) != nil {
+		return
+	}
+	c := k.t.limit(storage.LimitName{Kind: storage.LimitKey, Name: r.counted})
+	own := r.own()
+	_, open, err := c.Open(own, k.now.UnixNano(), k.t.startOf(c))
+	check(err)
+	if !open {
+		k.t.put(told, nil)
+		k.limits.Closed = append(k.limits.Closed, c.Closes(own, k.now.UnixNano()))
+	}
 }
 
 // queues returns the queues with available jobs.
 func (t *tx) queues() (names []string) {
 	for rest := range t.scan(newKey(countTable).byte(rows.Available), nil) {
-		name, _ := cut(rest)
-		names = append(names, name)
+		if name, _ := cut(rest); len(names) == 0 || names[len(names)-1] != name {
+			names = append(names, name)
+		}
 	}
 	return names
 }

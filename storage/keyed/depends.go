@@ -122,7 +122,7 @@ func (t *tx) Await(
 ) (moved []storage.Record, err error) {
 	for i := range batch {
 		if len(batch[i].AwaitedBy) > 0 && added(i) {
-			moved = t.awaitNew(now, &batch[i], moved)
+			t.awaitNew(&batch[i])
 		}
 	}
 	for i := range batch {
@@ -175,24 +175,26 @@ func (t *tx) awaits(now time.Time, j, other *job, moved []storage.Record) []stor
 	if other.State.Terminal() {
 		return t.count(now, j, end{seq: other.Seq, id: other.ID, state: other.State}, moved)
 	}
-	t.put(newKey(edgeTable).number(other.Seq).number(j.Seq), key{}.number(j.since))
-	if other.flags&awaited == 0 {
-		t.change(other, false, func(*storage.Record) { other.flags |= awaited })
-	}
+	t.edge(j, other)
 	return moved
 }
 
-// awaitNew has stored jobs wait for one that has just been stored.
-func (t *tx) awaitNew(now time.Time, in *storage.Insert, moved []storage.Record) []storage.Record {
-	for _, id := range in.AwaitedBy {
-		j := t.find(id)
-		if j == nil || !j.waiting() {
-			continue
-		}
-		moved = t.waits(j, moved, func(r *storage.Record) bool { r.WaitsMore(); return false })
-		moved = t.awaits(now, j, t.find(in.Record.ID), moved)
+// edge has the end of another job be counted for a job.
+func (t *tx) edge(j, other *job) {
+	t.put(newKey(edgeTable).number(other.Seq).number(j.Seq), key{}.number(j.since))
+	if other.flags&awaited == 0 && !other.State.Terminal() {
+		t.change(other, false, func(*storage.Record) { other.flags |= awaited })
 	}
-	return moved
+}
+
+// awaitNew has stored jobs wait for one that has just been stored.
+func (t *tx) awaitNew(in *storage.Insert) {
+	for _, id := range in.AwaitedBy {
+		if j := t.find(id); j != nil && j.waiting() {
+			t.waits(j, nil, func(r *storage.Record) bool { r.WaitsMore(); return false })
+			t.edge(j, t.find(in.Record.ID))
+		}
+	}
 }
 
 // CancelAll implements storage.GroupStore.

@@ -17,6 +17,14 @@ var _ insert.Tx = (*tx)(nil)
 func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
 	dst []storage.Inserted) ([]storage.Inserted, error) {
 	results, err := change(ctx, s, func(t *tx) []storage.Inserted {
+		for i := range batch {
+			if key := limitOf(&batch[i].Record); key != "" {
+				if t.get(limitKey(storage.LimitName{Kind: storage.LimitKey, Name: key})) == nil {
+					t.forget(now.UnixNano())
+				}
+			}
+		}
+		t.everyEnd = storage.Awaited(batch)
 		return must(insert.Batch(t, now, batch))
 	})
 	return append(dst, results...), err
@@ -60,7 +68,9 @@ func (t *tx) Draining(queues []string) (string, error) {
 func (t *tx) Depth(queue string) (n int, err error) {
 	for _, state := range ojs.AllStates() {
 		if !state.Terminal() {
-			n += int(t.number(newKey(countTable).byte(byte(rows.Code(state))).name(queue)))
+			for _, count := range t.scan(newKey(countTable).byte(byte(rows.Code(state))).name(queue), nil) {
+				n += int(number(count))
+			}
 		}
 	}
 	return n, nil

@@ -87,7 +87,7 @@ func (t *tx) noted(j *job, was ojs.State) {
 	if !j.State.Terminal() {
 		return
 	}
-	if !was.Terminal() && j.flags&(awaited|lined) != 0 {
+	if !was.Terminal() && (t.everyEnd || j.flags&(awaited|lined) != 0) {
 		t.ends = append(t.ends, end{j.Seq, j.ID, j.State, j.line()})
 	}
 	j.flags &^= awaited | lined
@@ -132,6 +132,10 @@ func (t *tx) entries(j *job, list []entry) []entry {
 			add(newKey(keptTable).byte(byte(j.flags&released/released)).time(until).number(j.Seq), nil)
 		}
 	}
+	if name := limitOf(&j.Record); name != "" && j.State == ojs.StateAvailable {
+		add(newKey(keyTable).name(name).number(j.Seq),
+			key{}.time(j.Deadline()).text(must(rows.Bounds(j.RateLimit))))
+	}
 	if line := j.line(); line != "" && j.InLine() {
 		add(newKey(lineTable).name(line).number(j.Seq), nil)
 	} else if line != "" {
@@ -161,7 +165,7 @@ func (j *job) group() []byte {
 
 // tally changes the counters of a job.
 func (t *tx) tally(j *job, by int) {
-	t.add(newKey(countTable).byte(byte(rows.Code(j.State))).name(j.Queue), by)
+	t.add(newKey(countTable).byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type), by)
 	if j.State.Terminal() {
 		t.add(append(newKey(sizeTable), j.group()...), by)
 	}
@@ -226,6 +230,7 @@ func (t *tx) store(j *job) {
 		t.put(e.key, e.value)
 	}
 	t.tally(j, 1)
+	t.countLimits(j, 1)
 	t.notice.Add(j.ID, j.State, j.WakeAt())
 }
 
@@ -245,7 +250,8 @@ func (t *tx) change(j *job, moves bool, transition func(r *storage.Record)) {
 	t.o.set(jobKey(key{}.number(j.Seq)), j.encode())
 	var more [16]entry
 	t.replace(was, t.entries(j, more[:0]))
-	if before.State != j.State || before.Queue != j.Queue || j.State.Terminal() {
+	t.recountLimits(&before, j)
+	if before.State != j.State || before.Queue != j.Queue || before.Type != j.Type || j.State.Terminal() {
 		t.tally(&before, -1)
 		t.tally(j, 1)
 	}
@@ -322,8 +328,12 @@ func (s *Storage) Counts(ctx context.Context) ([]storage.Count, error) {
 	return view(ctx, s, func(t *tx) (counts []storage.Count) {
 		for k, n := range t.scan(newKey(countTable), nil) {
 			queue, _ := cut(k[1:])
-			state := rows.State(int(k[0]))
-			counts = append(counts, storage.Count{Queue: queue, State: state, N: int(number(n))})
+			c := storage.Count{Queue: queue, State: rows.State(int(k[0])), N: int(number(n))}
+			if n := len(counts); n > 0 && counts[n-1].Queue == c.Queue && counts[n-1].State == c.State {
+				counts[n-1].N += c.N // of another type
+				continue
+			}
+			counts = append(counts, c)
 		}
 		return counts
 	})

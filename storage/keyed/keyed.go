@@ -58,17 +58,21 @@ const (
 	deadTable                    // place: seq, of the dead letters
 	endedTable                   // group, FinishedAt, place: seq, of the finished jobs
 	keptTable                    // released or not, until, seq, of the finished jobs with such a time
-	countTable                   // state, queue: number of jobs
+	countTable                   // state, queue, type: number of jobs
 	sizeTable                    // group: number of entries of ended
 	queueTable                   // queue: its state, unless that is active
 	cronTable                    // name: recurring entry
 	runTable                     // NextRun, name, of the recurring entries that have a NextRun
+	keyTable                     // key of a rate limit, seq, of its available jobs: deadline, bounds
 	lineTable                    // ordering key, seq, of the jobs that wait for their turn
 	turnTable                    // ordering key, seq, of the jobs of a line that do not
 	edgeTable                    // seq, seq of a job that waits for it: since
 	fairTable                    // queue, priority, fairness key, round, seq, of the available jobs
 	roundTable                   // queue, priority, round: number of its jobs
 	servedTable                  // queue, priority: the latest round of which a job was claimed
+	limitTable                   // kind, name: counter, see tx.keep
+	startTable                   // kind, name, number: time
+	closedTable                  // key of a rate limit, bounds, of which claims have told
 	valueTable                   // key: expiry or the zero time, value
 	expiryTable                  // expiry, key, of the values that expire
 	logTable                     // seq, version: log
@@ -79,6 +83,7 @@ const (
 	layoutName = "layout" // the version of the layout
 	placeName  = "place"  // the last seq or place that was given
 	cronName   = "cron"   // the last version of a recurring entry
+	sweptName  = "swept"  // the key of a rate limit that was looked at last (tx.forget)
 	floorName  = "floor"  // highest version that a deleted job had
 	tokenName  = "token/" // and a handle: the transaction that it has committed last
 )
@@ -108,6 +113,7 @@ var (
 	_ storage.CronStore  = (*Storage)(nil)
 	_ storage.ValueStore = (*Storage)(nil)
 	_ storage.LogStore   = (*Storage)(nil)
+	_ storage.LimitStore = (*Storage)(nil)
 	_ storage.GroupStore = (*Storage)(nil)
 	_ storage.Notifier   = (*Storage)(nil)
 )
@@ -144,7 +150,7 @@ func (s *Storage) Capabilities() storage.Capabilities {
 		Name: s.name, Durable: s.limits.Durable,
 		Unique: storage.Strong, Mechanism: "transactions of an ordered store",
 		Then: true, Orders: true, Versions: true,
-		DependsOn: true, Ordering: true, Fairness: true,
+		DependsOn: true, Ordering: true, Fairness: true, Limits: true,
 	}
 }
 

@@ -56,6 +56,7 @@ func (t *tx) settle(now time.Time, c *storage.Change) storage.Settled {
 		check(make())
 		return storage.Settled{Version: j.Version, Moved: t.countEnds(now, nil)}
 	}
+	t.everyEnd = storage.Awaited(c.Then)
 	ended := *to
 	ended.Version++
 	then, err := insert.Then(t, now, &ended, make, c.Then)

@@ -27,7 +27,7 @@ func open(tb testing.TB, db driver.DB) storage.Storage {
 var abilities = storagetest.Config{
 	Then: true, Queues: true, Crons: true, Orders: true, Versions: true, Values: true, Logs: true,
 	Notices:   true,
-	DependsOn: true, Ordering: true, Groups: true, Fairness: true,
+	DependsOn: true, Ordering: true, Groups: true, Fairness: true, Limits: true,
 }
 
 // config is a storage over a store in memory that outlives its handles. wrap wraps each

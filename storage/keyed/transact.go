@@ -46,6 +46,8 @@ type tx struct {
 	s      *Storage
 	notice *storage.Notice // what the call does; nil: it only reads
 	ends   []end           // jobs that it has ended, and that others may wait for
+
+	everyEnd bool // jobs that it ends may come to be waited for afterwards
 }
 
 // failure is how the functions of tx fail: refuse panics with it, and the call returns
