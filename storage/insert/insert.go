@@ -3,7 +3,7 @@
 // draining queues and makes room in bounded ones. A storage implements the few
 // lookups of [Tx] and calls [Batch] inside a transaction.
 //
-// storage/sqlite, storage/postgres and examples/bbolt insert this way.
+// storage/sqlite, storage/postgres and storage/keyed insert this way.
 package insert
 
 import (

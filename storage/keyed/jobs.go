@@ -157,6 +157,11 @@ func groupOf(state ojs.State, dead, kept bool) (g []byte) {
 	return g
 }
 
+// endedKey is the beginning of the keys of a group in the table ended.
+func endedKey(state ojs.State, dead, kept bool) key {
+	return append(newKey(endedTable), groupOf(state, dead, kept)...)
+}
+
 // group is that of a finished job.
 func (j *job) group() []byte {
 	kept := !j.keptUntil().IsZero() && j.flags&released == 0

@@ -33,10 +33,9 @@ func (t *tx) listing(q *storage.Query) listing {
 				continue
 			}
 			for _, kept := range []bool{false, true} {
-				l.prefixes = append(l.prefixes, append(newKey(endedTable), groupOf(state, true, kept)...))
+				l.prefixes = append(l.prefixes, endedKey(state, true, kept))
 				if !q.DeadLetters {
-					l.prefixes = append(l.prefixes, append(
-						newKey(endedTable), groupOf(state, false, kept)...))
+					l.prefixes = append(l.prefixes, endedKey(state, false, kept))
 				}
 			}
 		}

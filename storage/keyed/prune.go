@@ -35,9 +35,9 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 		var groups []key
 		for _, state := range ojs.AllStates() {
 			if state.Terminal() && (len(p.States) == 0 || slices.Contains(p.States, state)) {
-				g := groupOf(state, p.DeadLetters, false)
-				groups = append(groups, append(newKey(endedTable), g...))
-				out.Left += int(t.number(append(newKey(sizeTable), g...)))
+				groups = append(groups, endedKey(state, p.DeadLetters, false))
+				size := append(newKey(sizeTable), groupOf(state, p.DeadLetters, false)...)
+				out.Left += int(t.number(size))
 			}
 		}
 		for k, seq := range t.merged(groups, forward) {
