@@ -9,13 +9,14 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/ojsengine/ojs/examples/bbolt"
-	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/keyed"
 	"github.com/ojsengine/ojs/storage/keyed/driver"
 	"github.com/ojsengine/ojs/storage/keyed/drivertest"
+	"github.com/ojsengine/ojs/storage/keyed/keyedtest"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-// paths are the files of the stores and storages that are open, to open them again.
+// paths are the files of the stores that are open, to open them again.
 var paths sync.Map
 
 // The tests do not depend on the wait for the disk, which takes most of their time.
@@ -31,39 +32,17 @@ func openDriver(tb testing.TB, path string) driver.DB {
 	return db
 }
 
-func TestDriver(t *testing.T) {
-	drivertest.Run(t, drivertest.Config{
-		Open: func(tb testing.TB) driver.DB { return openDriver(tb, filepath.Join(tb.TempDir(), "jobs.db")) },
-		Reopen: func(tb testing.TB, db driver.DB) driver.DB {
-			path, _ := paths.Load(db)
-			return openDriver(tb, path.(string))
-		},
-	})
-}
-
-func open(tb testing.TB, path string) storage.Storage {
-	tb.Helper()
-	s, err := bbolt.Open(path, fast)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	paths.Store(s, path)
-	return s
-}
-
-var config = storagetest.Config{
-	Open: func(tb testing.TB) storage.Storage { return open(tb, filepath.Join(tb.TempDir(), "jobs.db")) },
-	Reopen: func(tb testing.TB, s storage.Storage) storage.Storage {
-		if err := s.Close(); err != nil {
-			tb.Fatal(err)
-		}
-		path, _ := paths.Load(s)
-		return open(tb, path.(string))
+var stores = drivertest.Config{
+	Open: func(tb testing.TB) driver.DB { return openDriver(tb, filepath.Join(tb.TempDir(), "jobs.db")) },
+	Reopen: func(tb testing.TB, db driver.DB) driver.DB {
+		path, _ := paths.Load(db)
+		return openDriver(tb, path.(string))
 	},
-	Then: true, Queues: true, Crons: true, Orders: true, Versions: true, Values: true, Logs: true,
-	Notices:   true,
-	DependsOn: true, Ordering: true, Groups: true, Fairness: true, Limits: true,
 }
+
+var config = keyedtest.Config(stores)
+
+func TestDriver(t *testing.T) { drivertest.Run(t, stores) }
 
 func TestStorage(t *testing.T) { storagetest.Run(t, config) }
 
@@ -74,6 +53,14 @@ func TestSameBehaviour(t *testing.T) { storagetest.SameBehaviour(t, config) }
 func BenchmarkStorage(b *testing.B) { storagetest.Benchmark(b, config.Open) }
 
 func TestOpen(t *testing.T) {
+	open := func(t *testing.T, path string) *keyed.Storage {
+		t.Helper()
+		s, err := bbolt.Open(path, fast)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
 	edit := func(t *testing.T, path string, f func(b *bolt.Bucket) error) {
 		t.Helper()
 		db, err := bolt.Open(path, 0o600, nil)

@@ -26,10 +26,17 @@ func (j *job) rank() key {
 type readyJob struct {
 	seq                     []byte
 	deadline                time.Time
-	queue, jobType, version string
-	limited                 string // the key of its rate limit; "": it has none
-	counted                 string // that key, if the storage counts it
-	bounds                  string // of its limit, if the storage counts it
+	queue, jobType, version []byte
+	limited                 []byte // the key of its rate limit; nil: it has none
+	bounds                  []byte // of its limit, if the storage counts it
+}
+
+// counted is the key of the limit that the storage counts, "" if there is none.
+func (r *readyJob) counted() string {
+	if len(r.bounds) == 0 {
+		return ""
+	}
+	return string(r.limited)
 }
 
 // ready is the value of a job in the table ready.
@@ -41,16 +48,13 @@ func (j *job) ready() []byte {
 	return v
 }
 
-func readReady(v []byte) *readyJob {
-	r := &readyJob{seq: v[:numberLen], deadline: timeOf(v[numberLen:])}
+func readReady(v []byte) readyJob {
+	r := readyJob{seq: v[:numberLen], deadline: timeOf(v[numberLen:])}
 	v = v[numberLen+timeLen:]
-	r.queue, v = cut(v)
-	r.jobType, v = cut(v)
-	if r.version, v = cut(v); len(v) > 0 {
-		r.limited, v = cut(v)
-	}
-	if r.bounds = string(v); r.bounds != "" {
-		r.counted = r.limited
+	r.queue, v = cutBytes(v)
+	r.jobType, v = cutBytes(v)
+	if r.version, v = cutBytes(v); len(v) > 0 {
+		r.limited, r.bounds = cutBytes(v)
 	}
 	return r
 }
@@ -60,7 +64,7 @@ func (r *readyJob) expired(now time.Time) bool {
 }
 
 func (r *readyJob) own() *ojs.RateLimit {
-	b := must(rows.ReadBounds(r.bounds))
+	b := must(rows.ReadBounds(string(r.bounds)))
 	return &b
 }
 
@@ -92,7 +96,7 @@ type claimer struct {
 	claimed []storage.Record
 	picked  [][]byte        // seqs of jobs without limits that come next
 	taken   *storage.KeySet // keys of which no more jobs are taken
-	held    []*readyJob     // jobs that limits hold back, one of each queue, type and bounds
+	held    []readyJob      // jobs that limits hold back, one of each queue, type and bounds
 	isHeld  map[heldJob]bool
 	again   bool // a job that was dropped has made others available, perhaps before those that were met
 	over    bool // the claim ends before a job that counts (Limited.Now)
@@ -130,7 +134,8 @@ func (k *claimer) walk(queues func() []string) {
 			}
 		}
 		for _, v := range k.t.merged(prefixes, peeking) {
-			if k.meet(readReady(v)); k.left() <= 0 || k.again || k.over {
+			r := readReady(v)
+			if k.meet(&r); k.left() <= 0 || k.again || k.over {
 				break
 			}
 		}
@@ -140,19 +145,19 @@ func (k *claimer) walk(queues func() []string) {
 
 // meet takes a job, or leaves it.
 func (k *claimer) meet(r *readyJob) {
-	if r.expired(k.now) || !k.c.Takes(r.jobType, r.version) ||
-		r.limited != "" && (k.c.SkipKeys.Has(r.limited) || k.taken.Has(r.limited)) {
+	skipped := r.limited != nil && (k.c.SkipKeys.Has(string(r.limited)) || k.taken.Has(string(r.limited)))
+	if skipped || r.expired(k.now) || len(k.c.Types) > 0 && !k.c.Takes(string(r.jobType), string(r.version)) {
 		return
 	}
-	names := k.t.limitNames(r.queue, r.jobType, r.counted)
+	names := k.t.limitNames(string(r.queue), string(r.jobType), r.counted())
 	if len(names) > 0 {
 		k.flush()
 		if k.c.Limits != nil && !k.mayStart(r) {
 			return
 		}
 	}
-	if r.limited != "" && (k.c.Limits == nil || r.counted == "") {
-		k.taken.Add(r.limited)
+	if r.limited != nil && (k.c.Limits == nil || len(r.bounds) == 0) {
+		k.taken.Add(string(r.limited))
 	}
 	switch l := k.c.Limits; {
 	case len(names) == 0:
@@ -166,7 +171,7 @@ func (k *claimer) meet(r *readyJob) {
 
 // mayStart asks the limits of a job, and does what its OnLimit says.
 func (k *claimer) mayStart(r *readyJob) bool {
-	h := heldJob{r.queue, r.jobType, r.bounds}
+	h := heldJob{string(r.queue), string(r.jobType), string(r.bounds)}
 	if k.isHeld[h] {
 		return false
 	}
@@ -179,7 +184,7 @@ func (k *claimer) mayStart(r *readyJob) bool {
 			k.isHeld = make(map[heldJob]bool)
 		}
 		k.isHeld[h] = true
-		k.held = append(k.held, r)
+		k.held = append(k.held, *r)
 		return false
 	}
 	j := k.t.load(r.seq)
@@ -218,8 +223,9 @@ func (k *claimer) take(j *job) {
 
 // tell says which limits hold jobs back, and until when.
 func (k *claimer) tell() {
-	for _, r := range k.held {
-		if r.limited != "" && k.taken.Has(r.limited) {
+	for i := range k.held {
+		r := &k.held[i]
+		if k.taken.Has(string(r.limited)) {
 			continue
 		}
 		k.limits.Held = true
@@ -228,7 +234,7 @@ func (k *claimer) tell() {
 		if v.at != math.MaxInt64 && (k.limits.Opens.IsZero() || at.Before(k.limits.Opens)) {
 			k.limits.Opens = at
 		}
-		if r.counted != "" {
+		if r.counted() != "" {
 			k.tellClosed(r)
 		}
 	}
@@ -238,11 +244,11 @@ func (k *claimer) tell() {
 // tellClosed tells of the key of a job, if that is closed and no claim has told of it
 // since a job with these bounds has started.
 func (k *claimer) tellClosed(r *readyJob) {
-	told := closedKey(r.counted, r.bounds)
+	told := closedKey(r.counted(), string(r.bounds))
 	if k.t.get(told) != nil {
 		return
 	}
-	c := k.t.limit(storage.LimitName{Kind: storage.LimitKey, Name: r.counted})
+	c := k.t.limit(storage.LimitName{Kind: storage.LimitKey, Name: r.counted()})
 	own := r.own()
 	_, open, err := c.Open(own, k.now.UnixNano(), k.t.startOf(c))
 	check(err)

@@ -8,15 +8,24 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/codec"
 )
 
 func (t *tx) queueState(queue string) ojs.QueueState {
-	if state := t.get(newKey(queueTable).name(queue)); state != nil {
-		return ojs.QueueState(state)
+	k := newKey(queueTable).name(queue)
+	if state := t.get(k); state != nil {
+		return readState(k, queue, state)
 	}
 	return ojs.QueueActive
+}
+
+func readState(k key, queue string, value []byte) ojs.QueueState {
+	if !ojs.QueueState(value).Valid() {
+		refuse(&undecodable{storage.KindQueue, k, queue, rows.NoQueueState(string(value))})
+	}
+	return ojs.QueueState(value)
 }
 
 // SetQueueState implements storage.QueueStore.
@@ -44,7 +53,7 @@ func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 		states := make(map[string]ojs.QueueState)
 		for k, state := range t.scan(newKey(queueTable), nil) {
 			queue, _ := cut(k)
-			states[queue] = ojs.QueueState(state)
+			states[queue] = readState(newKey(queueTable).name(queue), queue, state)
 		}
 		return states
 	})
@@ -56,7 +65,10 @@ func runKey(c *storage.Cron) key { return newKey(runTable).time(c.NextRun).text(
 // cron returns the entry with a name, the zero entry if there is none.
 func (t *tx) cron(name string) (c storage.Cron) {
 	if value := t.get(cronKey(name)); value != nil {
-		c = must(codec.DecodeCron(value))
+		var err error
+		if c, err = codec.DecodeCron(value); err != nil {
+			refuse(&undecodable{storage.KindCron, cronKey(name), name, err})
+		}
 	}
 	return c
 }
@@ -131,7 +143,9 @@ func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cr
 			if next = timeOf(k); next.After(now) || len(due) >= max {
 				return due
 			}
-			due = append(due, t.cron(string(k[timeLen:])))
+			if c := t.cron(string(k[timeLen:])); c.Version > 0 { // or it is in the quarantine
+				due = append(due, c)
+			}
 		}
 		next = time.Time{}
 		return due
@@ -219,6 +233,13 @@ func (t *tx) addLog(id string, version uint64, log []byte) {
 	}
 	for _, v := range versions[:max(len(versions)-storage.MaxLogs, 0)] {
 		t.delete(append(slices.Clone(prefix), v...))
+	}
+}
+
+func (t *tx) deleteLogs(seq []byte) {
+	prefix := append(newKey(logTable), seq...)
+	for version := range t.scan(prefix, nil) {
+		t.delete(append(slices.Clone(prefix), version...))
 	}
 }
 

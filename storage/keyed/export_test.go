@@ -6,3 +6,10 @@ func (s *Storage) Waiting() int {
 	defer s.mu.Unlock()
 	return len(s.waiting)
 }
+
+// Tables whose values the tests damage.
+const (
+	JobTable   = byte(jobTable)
+	CronTable  = byte(cronTable)
+	AsideTable = byte(asideTable)
+)

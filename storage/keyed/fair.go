@@ -48,8 +48,13 @@ func (t *tx) enterRound(j *job) {
 			break
 		}
 	}
-	t.put(mine.number(j.round).number(j.Seq), nil)
-	t.add(rounds.number(j.round), 1)
+	t.join(j)
+}
+
+// join enters a job in its round.
+func (t *tx) join(j *job) {
+	t.put(j.fairKey().number(j.round).number(j.Seq), nil)
+	t.add(j.level(roundTable).number(j.round), 1)
 }
 
 // leaveRound takes a job out of its round.

@@ -36,9 +36,7 @@ func (t *tx) States(ids []string) (map[string]ojs.State, []uint64, error) {
 	t.fetch(ids)
 	for _, id := range ids {
 		if seq := t.get(idKey(id)); seq != nil {
-			var j job
-			j.decodeHead(t.get(jobKey(seq)))
-			stored[id] = j.State
+			stored[id] = t.load(seq).State
 		}
 	}
 	return stored, slices.Repeat([]uint64{t.floor() + 1}, len(ids)), nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 type job struct {
 	insert.Job
 	flags  flags
+	limit  string    // as the value has it: the key of the limit that counts it, "" if there is none
 	round  int64     // its round among jobs that take turns; 0: it is in none
 	since  int64     // number of the time for which it waits for others; 0: it does not
 	keptOn time.Time // until when its workflow keeps it; zero: no longer than its KeptUntil
@@ -46,24 +48,23 @@ func (j *job) encode() []byte {
 	if j.flags&keptOn != 0 {
 		v = v.time(j.keptOn)
 	}
+	v = binary.AppendUvarint(v.name(limitOf(&j.Record)), j.Version)
 	return append(v, record...)
 }
 
-// decodeHead reads what stands before the record, and returns the bytes of that.
-func (j *job) decodeHead(v []byte) (record []byte) {
-	place, n := binary.Uvarint(v)
-	j.Place, j.State = int64(place), rows.State(int(v[n]))
-	j.Queue, v = cut(v[n+1:])
-	j.Type, v = cut(v)
-	j.flags = flags(v[0])
-	round, n := binary.Uvarint(v[1:])
-	v = v[1+n:]
-	since, n := binary.Uvarint(v)
-	j.round, j.since, v = int64(round), int64(since), v[n:]
+// decodeHead reads what stands before the record, and returns the record's bytes. Its
+// error says that the value is damaged.
+func (j *job) decodeHead(v []byte) (record []byte, err error) {
+	r := reader{b: v}
+	j.Place, j.State, j.Queue, j.Type = int64(r.uint()), rows.State(int(r.byte())), r.name(), r.name()
+	j.flags, j.round, j.since = flags(r.byte()), int64(r.uint()), int64(r.uint())
 	if j.flags&keptOn != 0 {
-		j.keptOn, v = timeOf(v), v[timeLen:]
+		j.keptOn = timeOf(r.take(timeLen))
 	}
-	return v
+	if j.limit, j.Version = r.name(), r.uint(); r.short || j.State == "" {
+		return nil, errors.New("the head of the record is damaged")
+	}
+	return r.b, nil
 }
 
 // become has a job take over a record, under its version raised by one.
@@ -168,9 +169,13 @@ func (j *job) group() []byte {
 	return groupOf(j.State, j.DeadLettered(), kept)
 }
 
+func countKey(j *job) key {
+	return newKey(countTable).byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type)
+}
+
 // tally changes the counters of a job.
 func (t *tx) tally(j *job, by int) {
-	t.add(newKey(countTable).byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type), by)
+	t.add(countKey(j), by)
 	if j.State.Terminal() {
 		t.add(append(newKey(sizeTable), j.group()...), by)
 	}
@@ -194,9 +199,21 @@ func (t *tx) load(seq []byte) *job {
 	if v == nil {
 		return nil
 	}
+	return readJob(seq, v)
+}
+
+// readJob returns the job of a value.
+func readJob(seq, v []byte) *job {
 	j := new(job)
-	record := j.decodeHead(v)
-	j.Record, j.Seq = must(codec.DecodeRecord(record)), number(seq)
+	record, err := j.decodeHead(v)
+	var r storage.Record
+	if err == nil {
+		r, err = codec.DecodeRecord(record)
+	}
+	if err != nil {
+		refuse(&undecodable{kind: storage.KindJob, key: jobKey(seq), why: err})
+	}
+	j.Record, j.Seq = r, number(seq)
 	return j
 }
 
@@ -230,6 +247,11 @@ func (t *tx) fetchJobs(seqs [][]byte) {
 // store writes a job that has no entries in the indexes, and adds them.
 func (t *tx) store(j *job) {
 	t.enterRound(j)
+	t.link(j)
+}
+
+// link writes a job with its entries.
+func (t *tx) link(j *job) {
 	t.o.set(jobKey(key{}.number(j.Seq)), j.encode())
 	for _, e := range t.entries(j, nil) {
 		t.put(e.key, e.value)
@@ -309,10 +331,12 @@ func (t *tx) remove(j *job) {
 	t.tally(j, -1)
 	seq := key{}.number(j.Seq)
 	t.delete(jobKey(seq))
-	for version := range t.scan(append(newKey(logTable), seq...), nil) {
-		t.delete(append(append(newKey(logTable), seq...), version...))
-	}
-	t.putNumber(meta(floorName), int64(max(t.floor(), j.Version)))
+	t.deleteLogs(seq)
+	t.raiseFloor(j.Version)
+}
+
+func (t *tx) raiseFloor(version uint64) {
+	t.putNumber(meta(floorName), int64(max(t.floor(), version)))
 }
 
 func (t *tx) floor() uint64 { return uint64(t.number(meta(floorName))) }
@@ -322,6 +346,7 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 	return view(ctx, s, func(t *tx) storage.Record {
 		j := t.find(id)
 		if j == nil {
+			t.quarantined(id)
 			refuse(fmt.Errorf("%w: job %q", ojs.ErrNotFound, id))
 		}
 		return j.Record

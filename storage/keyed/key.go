@@ -63,11 +63,52 @@ func timeOf(b []byte) time.Time {
 
 // cut returns the name at the beginning of b, and what follows it.
 func cut(b []byte) (name string, rest []byte) {
+	bytes, rest := cutBytes(b)
+	return string(bytes), rest
+}
+
+func cutBytes(b []byte) (name, rest []byte) {
 	n, size := binary.Uvarint(b)
 	if n > maxName {
 		n = sha256.Size
 	}
-	return string(b[size : size+int(n)]), b[size+int(n):]
+	return b[size : size+int(n)], b[size+int(n):]
+}
+
+// reader reads fields. If they are cut short, it reads zeros and short is set.
+type reader struct {
+	b     []byte
+	short bool
+}
+
+func (r *reader) take(n int) []byte {
+	if n < 0 || n > len(r.b) {
+		r.short, r.b = true, nil
+		return make([]byte, timeLen)[:max(0, min(n, timeLen))]
+	}
+	b := r.b[:n]
+	r.b = r.b[n:]
+	return b
+}
+
+func (r *reader) byte() byte { return r.take(1)[0] }
+
+func (r *reader) uint() uint64 {
+	n, size := binary.Uvarint(r.b)
+	if size <= 0 {
+		r.short, r.b = true, nil
+		return 0
+	}
+	r.b = r.b[size:]
+	return n
+}
+
+func (r *reader) name() string {
+	n := int(min(r.uint(), maxName+1))
+	if n > maxName {
+		n = sha256.Size
+	}
+	return string(r.take(n))
 }
 
 // behind is the first key behind all that begin with a prefix.

@@ -48,34 +48,36 @@ const layout = 1
 type table byte
 
 const (
-	metaTable   table = iota + 1 // name: number. The names are below
-	jobTable                     // seq: job
-	idTable                      // id: seq
-	equalTable                   // fingerprint, seq
-	readyTable                   // queue, priority, round or place, place: readyJob, of the available jobs
-	oldestTable                  // queue, place: seq, of the available jobs
-	wakeTable                    // WakeAt, place: seq, of the jobs that have a WakeAt
-	deadTable                    // place: seq, of the dead letters
-	endedTable                   // group, FinishedAt, place: seq, of the finished jobs
-	keptTable                    // released or not, until, seq, of the finished jobs with such a time
-	countTable                   // state, queue, type: number of jobs
-	sizeTable                    // group: number of entries of ended
-	queueTable                   // queue: its state, unless that is active
-	cronTable                    // name: recurring entry
-	runTable                     // NextRun, name, of the recurring entries that have a NextRun
-	keyTable                     // key of a rate limit, seq, of its available jobs: deadline, bounds
-	lineTable                    // ordering key, seq, of the jobs that wait for their turn
-	turnTable                    // ordering key, seq, of the jobs of a line that do not
-	edgeTable                    // seq, seq of a job that waits for it: since
-	fairTable                    // queue, priority, fairness key, round, seq, of the available jobs
-	roundTable                   // queue, priority, round: number of its jobs
-	servedTable                  // queue, priority: the latest round of which a job was claimed
-	limitTable                   // kind, name: counter, see tx.keep
-	startTable                   // kind, name, number: time
-	closedTable                  // key of a rate limit, bounds, of which claims have told
-	valueTable                   // key: expiry or the zero time, value
-	expiryTable                  // expiry, key, of the values that expire
-	logTable                     // seq, version: log
+	metaTable    table = iota + 1 // name: number. The names are below
+	jobTable                      // seq: job
+	idTable                       // id: seq
+	equalTable                    // fingerprint, seq
+	readyTable                    // queue, priority, round or place, place: readyJob, of the available jobs
+	oldestTable                   // queue, place: seq, of the available jobs
+	wakeTable                     // WakeAt, place: seq, of the jobs that have a WakeAt
+	deadTable                     // place: seq, of the dead letters
+	endedTable                    // group, FinishedAt, place: seq, of the finished jobs
+	keptTable                     // released or not, until, seq, of the finished jobs with such a time
+	countTable                    // state, queue, type: number of jobs
+	sizeTable                     // group: number of entries of ended
+	queueTable                    // queue: its state, unless that is active
+	cronTable                     // name: recurring entry
+	runTable                      // NextRun, name, of the recurring entries that have a NextRun
+	keyTable                      // key of a rate limit, seq, of its available jobs: deadline, bounds
+	lineTable                     // ordering key, seq, of the jobs that wait for their turn
+	turnTable                     // ordering key, seq, of the jobs of a line that do not
+	edgeTable                     // seq, seq of a job that waits for it: since
+	fairTable                     // queue, priority, fairness key, round, seq, of the available jobs
+	roundTable                    // queue, priority, round: number of its jobs
+	servedTable                   // queue, priority: the latest round of which a job was claimed
+	limitTable                    // kind, name: counter, see tx.keep
+	startTable                    // kind, name, number: time
+	closedTable                   // key of a rate limit, bounds, of which claims have told
+	asideTable                    // number: aside, of the records in the quarantine
+	asideIDTable                  // id or name: number of the record in the quarantine
+	valueTable                    // key: expiry or the zero time, value
+	expiryTable                   // expiry, key, of the values that expire
+	logTable                      // seq, version: log
 )
 
 // Names in the meta table.
@@ -83,7 +85,9 @@ const (
 	layoutName = "layout" // the version of the layout
 	placeName  = "place"  // the last seq or place that was given
 	cronName   = "cron"   // the last version of a recurring entry
+	setName    = "set"    // how many queues and types something was set for (SetLimit, BlockLimit)
 	sweptName  = "swept"  // the key of a rate limit that was looked at last (tx.forget)
+	asideName  = "aside"  // how many records are in the quarantine
 	floorName  = "floor"  // highest version that a deleted job had
 	tokenName  = "token/" // and a handle: the transaction that it has committed last
 )

@@ -153,9 +153,11 @@ func (t *tx) limitNames(queue, jobType, key string) (names []storage.LimitName) 
 	both := [2]storage.LimitName{
 		{Kind: storage.LimitQueue, Name: queue}, {Kind: storage.LimitType, Name: jobType},
 	}
-	for _, name := range both {
-		if t.get(limitKey(name)) != nil {
-			names = append(names, name)
+	if t.number(meta(setName)) > 0 {
+		for _, name := range both {
+			if t.get(limitKey(name)) != nil {
+				names = append(names, name)
+			}
 		}
 	}
 	if key != "" {
@@ -250,6 +252,9 @@ func (s *Storage) changeLimit(ctx context.Context, name storage.LimitName, bound
 	}
 	_, err := change(ctx, s, func(t *tx) struct{} {
 		c := t.limit(name)
+		if !c.Stored && name.Kind != storage.LimitKey {
+			t.add(meta(setName), 1)
+		}
 		f(c)
 		t.keep(c)
 		t.notice.Available = true
@@ -352,7 +357,7 @@ func (t *tx) waitingIn(now time.Time, name storage.LimitName) (n int, bounds str
 	for _, q := range queues {
 		for _, v := range t.scan(newKey(readyTable).name(q), nil) {
 			r := readReady(v)
-			if !r.expired(now) && (name.Kind == storage.LimitQueue || r.jobType == name.Name) {
+			if !r.expired(now) && (name.Kind == storage.LimitQueue || string(r.jobType) == name.Name) {
 				n++
 			}
 		}
@@ -372,7 +377,7 @@ type verdict struct {
 func (t *tx) judge(now time.Time, r *readyJob) verdict {
 	waits := verdict{open: true, at: math.MinInt64}
 	acts := waits
-	for _, name := range t.limitNames(r.queue, r.jobType, r.counted) {
+	for _, name := range t.limitNames(string(r.queue), string(r.jobType), r.counted()) {
 		own, v := new(ojs.RateLimit), &waits
 		if name.Kind == storage.LimitKey {
 			own = r.own()

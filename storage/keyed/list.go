@@ -109,8 +109,8 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 				value = t.get(jobKey(seq))
 			}
 			var head job
-			head.decodeHead(value)
-			if !q.MayMatch(head.State, head.Queue, head.Type) {
+			_, err := head.decodeHead(value)
+			if err == nil && !q.MayMatch(head.State, head.Queue, head.Type) {
 				continue
 			}
 			if j := t.load(seq); q.Matches(&j.Record) {
@@ -161,6 +161,10 @@ func (t *tx) mergedFrom(prefixes []key, cut key, w way) iter.Seq2[[]byte, []byte
 				streams = slices.DeleteFunc(streams, func(other *stream) bool { return other == s })
 			}
 		}
+		n := 8
+		if len(prefixes) > n { // most are not gone far into
+			n = 1
+		}
 		for _, prefix := range prefixes {
 			from, to := []byte(prefix), behind(prefix)
 			if at := append(slices.Clone(prefix), cut...); cut != nil && w == backward {
@@ -168,7 +172,7 @@ func (t *tx) mergedFrom(prefixes []key, cut key, w way) iter.Seq2[[]byte, []byte
 			} else {
 				from = at
 			}
-			pairs := t.pages(prefix, from, to, 8, w)
+			pairs := t.pages(prefix, from, to, n, w)
 			if len(prefixes) == 1 {
 				pairs(yield)
 				return

@@ -9,89 +9,101 @@ import (
 
 // overlay is a transaction that reads its own writes.
 type overlay struct {
-	tx    driver.Tx
-	dirty sorted.Map[[]byte] // what is written; nil: deleted
-	clean map[string][]byte  // what has been read
-	undo  []undone           // what is written, in order
-	bytes int                // of the keys and values of dirty
+	tx      driver.Tx
+	cells   map[string]*cell  // what has been read or written
+	written sorted.Map[*cell] // what is written
+	undo    []undone          // what is written, in order
+	bytes   int               // of the keys and values that are written
 }
 
-// undone is what dirty had before a write.
+// cell is a key that the transaction knows.
+type cell struct {
+	key          string
+	stored       []byte // in the store; nil: it is not there
+	value        []byte // to be written; nil: to be deleted
+	read, writes bool   // whether stored and value are known
+}
+
+// undone is what a cell was before a write.
 type undone struct {
-	key   string
-	value []byte
-	had   bool
+	cell   *cell
+	value  []byte
+	writes bool
 }
 
-// known returns the value of a key that has been read or written.
-func (o *overlay) known(k []byte) (value []byte, ok bool) {
-	if value, ok = o.dirty.Get(string(k)); !ok {
-		value, ok = o.clean[string(k)]
+// cell returns that of a key.
+func (o *overlay) cell(k []byte) *cell {
+	c := o.cells[string(k)]
+	if c == nil {
+		if o.cells == nil {
+			o.cells = make(map[string]*cell)
+		}
+		c = &cell{key: string(k)}
+		o.cells[c.key] = c
 	}
-	return value, ok
+	return c
 }
 
 // get returns the value of a key, nil if there is none.
 func (o *overlay) get(k []byte) []byte {
-	if v, ok := o.known(k); ok {
-		return v
+	c := o.cell(k)
+	if c.writes {
+		return c.value
 	}
-	o.read([][]byte{k})
-	return o.clean[string(k)]
+	if !c.read {
+		c.stored = must(o.tx.Get([][]byte{k}, nil))[0]
+		c.read = true
+	}
+	return c.stored
 }
 
 // fetch reads keys at once that are about to be asked for.
 func (o *overlay) fetch(keys [][]byte) {
 	var unknown [][]byte
 	for _, k := range keys {
-		if _, ok := o.known(k); !ok {
+		if c := o.cell(k); !c.read && !c.writes {
 			unknown = append(unknown, k)
 		}
 	}
-	if len(unknown) > 0 {
-		o.read(unknown)
+	if len(unknown) == 0 {
+		return
 	}
-}
-
-func (o *overlay) read(keys [][]byte) {
-	if o.clean == nil {
-		o.clean = make(map[string][]byte)
-	}
-	for i, v := range must(o.tx.Get(keys, nil)) {
-		o.clean[string(keys[i])] = v
+	for i, v := range must(o.tx.Get(unknown, nil)) {
+		c := o.cell(unknown[i])
+		c.stored, c.read = v, true
 	}
 }
 
 // set writes a value; nil deletes.
 func (o *overlay) set(k, value []byte) {
-	was, had := o.dirty.Set(string(k), value)
-	if o.bytes += len(value) - len(was); !had {
+	c := o.cell(k)
+	o.undo = append(o.undo, undone{c, c.value, c.writes})
+	if o.bytes += len(value) - len(c.value); !c.writes {
 		o.bytes += len(k)
+		o.written.Set(c.key, c)
 	}
-	o.undo = append(o.undo, undone{string(k), was, had})
+	c.value, c.writes = value, true
 }
 
 // rollback undoes what was written since undo had n entries.
 func (o *overlay) rollback(n int) {
 	for i := len(o.undo) - 1; i >= n; i-- {
 		u := o.undo[i]
-		now, _ := o.dirty.Get(u.key)
-		if o.bytes -= len(now) - len(u.value); u.had {
-			o.dirty.Set(u.key, u.value)
-		} else {
-			o.bytes -= len(u.key)
-			o.dirty.Delete(u.key)
+		if o.bytes -= len(u.cell.value) - len(u.value); !u.writes {
+			o.bytes -= len(u.cell.key)
+			o.written.Delete(u.cell.key)
 		}
+		u.cell.value, u.cell.writes = u.value, u.writes
 	}
 	o.undo = o.undo[:n]
 }
 
 // writes returns what the transaction changes.
 func (o *overlay) writes() []driver.Pair {
-	list := make([]driver.Pair, 0, o.dirty.Len())
-	for k, v := range o.dirty.From("") {
-		if was, read := o.clean[k]; !read || (was == nil) != (v == nil) || !bytes.Equal(was, v) {
-			list = append(list, driver.Pair{Key: []byte(k), Value: v})
+	list := make([]driver.Pair, 0, o.written.Len())
+	for k, c := range o.written.From("") {
+		if !c.read || (c.stored == nil) != (c.value == nil) || !bytes.Equal(c.stored, c.value) {
+			list = append(list, driver.Pair{Key: []byte(k), Value: c.value})
 		}
 	}
 	return list
@@ -109,14 +121,16 @@ const (
 // scan yields the pairs with from <= key < to, a few at first and more after that. The
 // transaction may write meanwhile: what it writes ahead of the scan is met.
 func (o *overlay) scan(from, to []byte, first int, w way, yield func(k, v []byte) bool) {
-	pass := func(k []byte) {
-		if w == backward {
-			to = k
-		} else {
-			from = append(bytes.Clone(k), 0)
+	var at []byte // the key that was met last
+	pass := func() {
+		if at != nil && w == backward {
+			to = at
+		} else if at != nil {
+			from = append(bytes.Clone(at), 0)
 		}
 	}
 	for n := first; ; n = min(n*4, 512) {
+		pass()
 		page := o.stored(from, to, n, w)
 		var last []byte // nothing is known of what comes behind the last pair of a full page
 		if len(page) == n {
@@ -125,8 +139,9 @@ func (o *overlay) scan(from, to []byte, first int, w way, yield func(k, v []byte
 		var mine []driver.Pair
 		for seen, more := -1, true; ; {
 			if seen != len(o.undo) || len(mine) == 0 && more {
-				seen, mine = len(o.undo), o.written(from, to, w)
-				more = len(mine) == maxWritten
+				pass()
+				seen, mine = len(o.undo), o.ahead(from, to, w)
+				more = len(mine) == maxAhead
 			}
 			var p driver.Pair
 			switch {
@@ -142,7 +157,7 @@ func (o *overlay) scan(from, to []byte, first int, w way, yield func(k, v []byte
 			if p.Key == nil {
 				break
 			}
-			pass(p.Key)
+			at = p.Key
 			if p.Value != nil && !yield(p.Key, p.Value) {
 				return
 			}
@@ -169,20 +184,20 @@ func (w way) before(a, b []byte) bool {
 	return bytes.Compare(a, b) < 0
 }
 
-// maxWritten is how many pairs written returns at most.
-const maxWritten = 8
+// maxAhead is how many pairs ahead returns at most.
+const maxAhead = 8
 
-// written returns the first few pairs of a range that the transaction has written.
-func (o *overlay) written(from, to []byte, w way) (mine []driver.Pair) {
-	pairs := o.dirty.From(string(from))
+// ahead returns the first few pairs of a range that the transaction has written.
+func (o *overlay) ahead(from, to []byte, w way) (mine []driver.Pair) {
+	cells := o.written.From(string(from))
 	if w == backward {
-		pairs = o.dirty.Before(string(to))
+		cells = o.written.Before(string(to))
 	}
-	for k, v := range pairs {
-		if len(mine) == maxWritten || k >= string(to) || k < string(from) {
+	for k, c := range cells {
+		if len(mine) == maxAhead || k >= string(to) || k < string(from) {
 			break
 		}
-		mine = append(mine, driver.Pair{Key: []byte(k), Value: v})
+		mine = append(mine, driver.Pair{Key: []byte(k), Value: c.value})
 	}
 	return mine
 }

@@ -52,8 +52,8 @@ func TestOverlay(t *testing.T) {
 		}
 		writes := o.writes()
 		size := 0
-		for k, v := range o.dirty.From("") {
-			size += len(k) + len(v)
+		for k, c := range o.written.From("") {
+			size += len(k) + len(c.value)
 		}
 		if o.bytes != size {
 			t.Fatalf("the writes are said to have %d bytes, and have %d", o.bytes, size)

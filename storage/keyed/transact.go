@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -33,11 +34,17 @@ const maxGroup = 64
 
 // call is a call that waits for its transaction.
 type call struct {
-	ctx    context.Context
-	f      func(t *tx)
-	notice storage.Notice // of its last run
+	ctx  context.Context
+	f    func(t *tx)
+	done chan struct{}
+	outcome
+}
+
+// outcome is that of the run of a call that is made.
+type outcome struct {
+	notice storage.Notice
+	aside  []storage.Quarantined // records that the run has moved to the quarantine
 	err    error
-	done   chan struct{}
 }
 
 // tx is the transaction of one call.
@@ -47,7 +54,8 @@ type tx struct {
 	notice *storage.Notice // what the call does; nil: it only reads
 	ends   []end           // jobs that it has ended, and that others may wait for
 
-	everyEnd bool // jobs that it ends may come to be waited for afterwards
+	aside    []storage.Quarantined // records that it has moved to the quarantine
+	everyEnd bool                  // jobs that it ends may come to be waited for afterwards
 }
 
 // failure is how the functions of tx fail: refuse panics with it, and the call returns
@@ -68,6 +76,22 @@ func check(err error) {
 	}
 }
 
+// panicked is a call that has panicked.
+type panicked struct {
+	value any
+	stack []byte
+}
+
+func (p *panicked) Error() string { return fmt.Sprintf("%v\n%s", p.value, p.stack) }
+
+// raise panics if a call has.
+func raise(err error) {
+	var p *panicked
+	if errors.As(err, &p) {
+		panic(p)
+	}
+}
+
 // caught runs f and returns the error with which it has failed.
 func caught(f func()) (err error) {
 	defer func() {
@@ -75,8 +99,8 @@ func caught(f func()) (err error) {
 		case nil:
 		case failure:
 			err = p.error
-		default:
-			panic(p)
+		default: // for the goroutine of the call
+			err = &panicked{p, debug.Stack()}
 		}
 	}()
 	f()
@@ -101,6 +125,8 @@ func change[R any](ctx context.Context, s *Storage, f func(t *tx) R) (r R, err e
 	}
 	s.mu.Unlock()
 	<-c.done
+	raise(c.err)
+	s.listeners.TellFrom(nil, storage.Notice{Quarantined: c.aside}) // whether the call fails or not
 	if c.err != nil {
 		return *new(R), c.err
 	}
@@ -115,13 +141,21 @@ func view[R any](ctx context.Context, s *Storage, f func(t *tx) R) (r R, err err
 			return *new(R), err
 		}
 		err = s.look(ctx, func(t *tx) { r = f(t) })
-		if err == nil {
+		var u *undecodable
+		switch {
+		case err == nil:
 			return r, nil
-		}
-		if !errors.Is(err, driver.ErrRetry) {
+		case errors.As(err, &u):
+			_, err = change(ctx, s, func(t *tx) struct{} { t.setAside(u); return struct{}{} })
+			if err != nil {
+				return *new(R), err
+			}
+		case errors.Is(err, driver.ErrRetry):
+			pause = wait(ctx, pause)
+		default:
+			raise(err)
 			return *new(R), err
 		}
-		pause = wait(ctx, pause)
 	}
 }
 
@@ -203,45 +237,63 @@ func (s *Storage) try(ctx context.Context, group []*call, before int64, unknown 
 			return unknown, nil
 		}
 	}
-	var errs []error
+	var outcomes []outcome
 	for _, c := range group {
 		mark := len(o.undo)
-		err := c.ctx.Err()
-		if err == nil {
-			c.notice = storage.Notice{}
-			err = caught(func() { c.f(&tx{o: o, s: s, notice: &c.notice}) })
+		r := outcome{err: c.ctx.Err()}
+		if r.err == nil {
+			r = c.run(&tx{o: o, s: s}, &mark)
 		}
-		if errors.Is(err, driver.ErrRetry) {
-			return 0, err
+		if errors.Is(r.err, driver.ErrRetry) {
+			return 0, r.err
 		}
-		if err == nil && !o.fits(s.limits) {
+		if r.err == nil && !o.fits(s.limits) {
 			if mark > 0 { // the next transaction has room for it
 				o.rollback(mark)
 				break
 			}
-			err = fmt.Errorf("ojs: storage %s: the call writes %d keys of %d bytes, and a transaction of the store has room for %d of %d: make it with fewer jobs",
-				s.name, o.dirty.Len(), o.bytes, s.limits.Writes, s.limits.Bytes)
+			r.err = fmt.Errorf("ojs: storage %s: the call writes %d keys of %d bytes, and a transaction of the store has room for %d of %d: make it with fewer jobs",
+				s.name, o.written.Len(), o.bytes, s.limits.Writes, s.limits.Bytes)
 		}
-		if err != nil {
+		if r.err != nil {
 			o.rollback(mark)
 		}
-		errs = append(errs, err)
+		outcomes = append(outcomes, r)
 	}
-	if s.limits.Unsure && (unknown > 0 || o.dirty.Len() > 0) {
+	if s.limits.Unsure && (unknown > 0 || o.written.Len() > 0) {
 		s.tokens++
 		o.set(s.token, key{}.number(s.tokens))
 	}
 	if err = dtx.Commit(o.writes()); err == nil || errors.Is(err, driver.ErrUnknown) {
-		for i := range errs {
-			group[i].err = errs[i]
+		for i := range outcomes {
+			group[i].outcome = outcomes[i]
 		}
 	}
-	return len(errs), err
+	return len(outcomes), err
+}
+
+// run makes a call, again without each record that does not decode. Records that it has
+// moved to the quarantine stay there: mark is behind these writes.
+func (c *call) run(t *tx, mark *int) outcome {
+	for {
+		var notice storage.Notice
+		t.notice, t.ends = &notice, nil
+		err := caught(func() { c.f(t) })
+		var u *undecodable
+		if !errors.As(err, &u) {
+			return outcome{notice, t.aside, err}
+		}
+		t.o.rollback(*mark)
+		if err := caught(func() { t.setAside(u) }); err != nil {
+			return outcome{err: err}
+		}
+		*mark = len(t.o.undo)
+	}
 }
 
 // fits reports whether a transaction has room for what is written, and for a token.
 func (o *overlay) fits(l driver.Limits) bool {
-	return (l.Writes == 0 || o.dirty.Len() < l.Writes) && (l.Bytes == 0 || o.bytes+64 < l.Bytes)
+	return (l.Writes == 0 || o.written.Len() < l.Writes) && (l.Bytes == 0 || o.bytes+64 < l.Bytes)
 }
 
 // together returns a context that ends when those of all calls have.

@@ -163,3 +163,21 @@ func TestOpenRefusesAnotherStore(t *testing.T) {
 		t.Error("a store with other keys was opened")
 	}
 }
+
+func TestCallsThatPanic(t *testing.T) {
+	_, s := openCounting(t, driver.Limits{})
+	if _, err := s.Insert(background, now, []storage.Insert{job("a")}, nil); err != nil {
+		t.Fatal(err)
+	}
+	func() {
+		defer func() {
+			if p := recover(); p == nil || !strings.Contains(fmt.Sprint(p), "in Where") {
+				t.Errorf("recovered %v", p)
+			}
+		}()
+		_, _ = s.List(background, storage.Query{Where: func(*storage.Record) bool { panic("in Where") }})
+	}()
+	if page, err := s.List(background, storage.Query{}); err != nil || len(page.Records) != 1 {
+		t.Errorf("after a panic List returned %d jobs, %v", len(page.Records), err)
+	}
+}

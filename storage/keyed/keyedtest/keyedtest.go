@@ -1,0 +1,146 @@
+// Package keyedtest has the suite of storages prove a storage over a driver:
+//
+//	func TestStorage(t *testing.T) {
+//		storagetest.Run(t, keyedtest.Config(drivertest.Config{
+//			Open: func(tb testing.TB) driver.DB { return open(tb) },
+//		}))
+//	}
+package keyedtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/keyed"
+	"github.com/ojsengine/ojs/storage/keyed/driver"
+	"github.com/ojsengine/ojs/storage/keyed/drivertest"
+	"github.com/ojsengine/ojs/storage/storagetest"
+)
+
+// Config returns the configuration of the suite for storages over stores that cfg opens,
+// with all abilities of package keyed.
+func Config(cfg drivertest.Config) storagetest.Config {
+	var stores sync.Map // by storage
+	open := func(tb testing.TB, db driver.DB) storage.Storage {
+		s, err := keyed.Open(db, "keyed")
+		if err != nil {
+			tb.Fatal(err)
+		}
+		stores.Store(s, db)
+		return s
+	}
+	store := func(s storage.Storage) driver.DB {
+		db, _ := stores.Load(s)
+		return db.(driver.DB)
+	}
+	c := storagetest.Config{
+		Open: func(tb testing.TB) storage.Storage { return open(tb, cfg.Open(tb)) },
+		Then: true, Queues: true, Crons: true, Orders: true, Versions: true, Values: true, Logs: true,
+		Notices: true, Quarantine: true, DependsOn: true, Ordering: true, Groups: true, Fairness: true,
+		Limits: true,
+		Plant:  func(tb testing.TB, s storage.Storage, id string) { damage(tb, store(s), id, 1) },
+		Mend:   func(tb testing.TB, s storage.Storage, id string) { damage(tb, store(s), id, newer) },
+	}
+	if cfg.Reopen != nil {
+		c.Reopen = func(tb testing.TB, s storage.Storage) storage.Storage {
+			if err := s.Close(); err != nil {
+				tb.Fatal(err)
+			}
+			return open(tb, cfg.Reopen(tb, store(s)))
+		}
+	}
+	if cfg.Another != nil {
+		c.Another = func(tb testing.TB, s storage.Storage) storage.Storage {
+			return open(tb, cfg.Another(tb, store(s)))
+		}
+	}
+	return c
+}
+
+// newer is a format that no version of package codec knows.
+const newer = 101
+
+// damage changes the format of the record of a job, wherever it is stored, if that is the
+// one given: from 1 to newer, or back. The record does not decode meanwhile.
+func damage(tb testing.TB, db driver.DB, id string, format byte) {
+	tb.Helper()
+	record := append([]byte{format, 1, byte(len(id))}, id...) // how a record begins
+	change(tb, db, func(p driver.Pair) (at int) { return bytes.Index(p.Value, record) }, newer+1-format)
+}
+
+// The tables of package keyed with states of queues, recurring entries and the
+// quarantine.
+const queueTable, cronTable, asideTable = 13, 14, 26
+
+// damageNamed damages a recurring entry or the state of a queue, or mends the one in the
+// quarantine.
+func damageNamed(tb testing.TB, db driver.DB, kind storage.Kind, name string, mend bool) {
+	tb.Helper()
+	k, first := append([]byte{cronTable}, name...), byte(1) // the format of package codec
+	if kind == storage.KindQueue {
+		k, first = append([]byte{queueTable, byte(len(name))}, name...), 'p' // of "paused"
+	}
+	const damaged = 'x'
+	if !mend {
+		change(tb, db, func(p driver.Pair) (at int) {
+			if bytes.Equal(p.Key, k) && p.Value[0] == first {
+				return 0
+			}
+			return -1
+		}, damaged)
+		return
+	}
+	change(tb, db, func(p driver.Pair) (at int) {
+		at = bytes.LastIndex(p.Value, k) + len(k) // the value follows the key
+		if p.Key[0] != asideTable || at < len(k) || p.Value[at] != damaged {
+			return -1
+		}
+		return at
+	}, first)
+}
+
+// change replaces a byte of each value in which find returns its place, not below 0.
+func change(tb testing.TB, db driver.DB, find func(p driver.Pair) (at int), to byte) {
+	tb.Helper()
+	unknown := false
+	for n := 0; ; n++ { // the store may be unsteady
+		err := try(db, find, to)
+		if err == nil || unknown && err == errNone {
+			return
+		}
+		unknown = unknown || errors.Is(err, driver.ErrUnknown)
+		if n == 100 {
+			tb.Fatal(err)
+		}
+	}
+}
+
+var errNone = errors.New("keyedtest: the record is not stored")
+
+func try(db driver.DB, find func(p driver.Pair) (at int), to byte) error {
+	tx, err := db.Begin(context.Background(), true)
+	if err != nil {
+		return err
+	}
+	defer tx.Discard()
+	pairs, err := tx.Scan([]byte{0}, []byte{255}, 1<<30, false, nil)
+	if err != nil {
+		return err
+	}
+	var writes []driver.Pair
+	for _, p := range pairs {
+		if at := find(p); at >= 0 {
+			v := bytes.Clone(p.Value)
+			v[at] = to
+			writes = append(writes, driver.Pair{Key: p.Key, Value: v})
+		}
+	}
+	if len(writes) == 0 {
+		return errNone
+	}
+	return tx.Commit(writes)
+}

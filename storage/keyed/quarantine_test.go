@@ -1,0 +1,96 @@
+package keyed_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/keyed"
+	"github.com/ojsengine/ojs/storage/keyed/driver"
+	"github.com/ojsengine/ojs/storage/keyed/drivertest"
+)
+
+// overwrite replaces the values of a table that f changes.
+func overwrite(t *testing.T, db driver.DB, table byte, f func(value []byte) []byte) {
+	t.Helper()
+	tx, err := db.Begin(background, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs, err := tx.Scan([]byte{table}, []byte{table + 1}, 1000, false, nil)
+	if err != nil || len(pairs) == 0 {
+		t.Fatal(len(pairs), err)
+	}
+	for i, p := range pairs {
+		pairs[i].Value = f(p.Value)
+	}
+	if err := tx.Commit(pairs); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDamagedHeads cuts the values of jobs at each byte.
+func TestDamagedHeads(t *testing.T) {
+	for n := range 40 {
+		db := drivertest.NewMemory(false, driver.Limits{})
+		s, err := keyed.Open(db, "keyed")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Insert(background, now, []storage.Insert{job("bad")}, nil); err != nil {
+			t.Fatal(err)
+		}
+		overwrite(t, db, keyed.JobTable, func(v []byte) []byte { return v[:n] })
+		if _, err := s.Insert(background, now, []storage.Insert{job("good")}, nil); err != nil {
+			t.Fatal(err)
+		}
+		claimed, err := s.Claim(background, now, storage.Claim{Max: 5}, nil)
+		if err != nil || len(claimed) != 1 || claimed[0].ID != "good" {
+			t.Errorf("a value of %d bytes: claimed %d jobs, %v", n, len(claimed), err)
+		}
+		var q *ojs.QuarantinedError
+		if _, err := s.Get(background, "bad"); !errors.As(err, &q) {
+			t.Errorf("a value of %d bytes: Get returned %v", n, err)
+		}
+		counts, err := s.Counts(background)
+		if err != nil || len(counts) != 1 || counts[0].N != 1 || counts[0].State != ojs.StateActive {
+			t.Errorf("a value of %d bytes: counts %v, %v", n, counts, err)
+		}
+	}
+}
+
+func TestDamagedEntries(t *testing.T) {
+	db := drivertest.NewMemory(false, driver.Limits{})
+	s, err := keyed.Open(db, "keyed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := storage.Cron{Name: "hourly", NextRun: now}
+	if _, err := s.SetCrons(background, []storage.Cron{entry}); err != nil {
+		t.Fatal(err)
+	}
+	var was []byte
+	overwrite(t, db, keyed.CronTable, func(v []byte) []byte { was = v; return []byte("damaged") })
+	due, _, err := s.DueCrons(background, now, nil, 5)
+	if err != nil || len(due) != 0 {
+		t.Errorf("of a damaged entry, %d are due, %v", len(due), err)
+	}
+	list, err := s.Quarantined(background, "", 0)
+	if err != nil || len(list) != 1 || list[0].Kind != storage.KindCron || list[0].Name != "hourly" {
+		t.Fatalf("the quarantine has %+v, %v", list, err)
+	}
+	var q *ojs.QuarantinedError
+	if err := s.ReleaseQuarantined(background, list[0].Key); !errors.As(err, &q) {
+		t.Errorf("a release of a damaged entry returned %v", err)
+	}
+	overwrite(t, db, keyed.AsideTable, func(v []byte) []byte {
+		return append(v[:len(v)-len("damaged")], was...)
+	})
+	if err := s.ReleaseQuarantined(background, list[0].Key); err != nil {
+		t.Error(err)
+	}
+	if due, _, err = s.DueCrons(background, now, nil, 5); err != nil || len(due) != 1 {
+		t.Errorf("after its release, %d entries are due, %v", len(due), err)
+	}
+}
