@@ -298,6 +298,11 @@ func (c *counter) awaitNew(
 	for _, w := range c.jobs {
 		byID[w.ID] = w
 	}
+	type replaced struct { // by this call, and a job that waits for it
+		w *waiter
+		ended
+	}
+	var atOnce []replaced
 	for k := range batch {
 		in := &batch[k]
 		if !added(k) {
@@ -315,12 +320,16 @@ func (c *counter) awaitNew(
 				c.edges[h.seq] = append(c.edges[h.seq], w.Seq)
 				continue
 			}
-			if c.resolve(now, w, ended{seq: h.seq, id: in.Record.ID, state: h.state}) {
-				moved = append(moved, w.Record)
-				if w.State.Terminal() && w.awaited {
-					list = append(list, ended{seq: w.Seq, id: w.ID, state: w.State})
-				}
-			}
+			atOnce = append(atOnce, replaced{w, ended{seq: h.seq, id: in.Record.ID, state: h.state}})
+		}
+	}
+	for _, e := range atOnce { // each job waits for all of them before one is counted
+		if e.w.State != ojs.StatePending || !c.resolve(now, e.w, e.ended) {
+			continue
+		}
+		moved = append(moved, e.w.Record)
+		if e.w.State.Terminal() && e.w.awaited {
+			list = append(list, ended{seq: e.w.Seq, id: e.w.ID, state: e.w.State})
 		}
 	}
 	err = c.addEdges()

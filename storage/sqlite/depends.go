@@ -119,11 +119,17 @@ func (i inserter) Await(
 	t := i.t
 	var moved []storage.Record
 	var err error
+	var atOnce []replaced
 	for k := range batch {
 		if len(batch[k].AwaitedBy) > 0 && added(k) {
-			if moved, err = t.awaitNew(now, &batch[k], moved); err != nil {
+			if atOnce, err = t.awaitNew(&batch[k], atOnce); err != nil {
 				return nil, err
 			}
+		}
+	}
+	for _, e := range atOnce { // each job waits for all of them before one is counted
+		if moved, err = t.countReplaced(now, e, moved); err != nil {
+			return nil, err
 		}
 	}
 	for k := range batch {

@@ -187,48 +187,68 @@ func (i inserter) Waiting(ids []string) (map[string]bool, error) {
 	return waiting, nil
 }
 
-// awaitNew has stored jobs wait for a job that has just been stored.
-func (t *tx) awaitNew(now time.Time, in *storage.Insert, moved []storage.Record) ([]storage.Record, error) {
+// replaced is a new job that the call has replaced, and a job that waits for it.
+type replaced struct {
+	waiting string // its id
+	dependency
+}
+
+// awaitNew has stored jobs wait for a job that has just been stored. If the call has
+// replaced that, they are appended to atOnce.
+func (t *tx) awaitNew(in *storage.Insert, atOnce []replaced) ([]replaced, error) {
 	h, _, err := t.head(in.Record.ID)
 	if err != nil {
-		return moved, err
+		return atOnce, err
 	}
 	for _, id := range in.AwaitedBy {
-		list, err := t.query(selectByID, id).all()
+		_, row, err := t.counted(id)
 		if err != nil {
-			return moved, err
+			return atOnce, err
 		}
-		if len(list) == 0 || rows.State(list[0].State) != ojs.StatePending {
-			continue
-		}
-		row, err := t.decode(&list[0])
-		if err != nil {
-			if err := t.setAside(&list[0], err); err != nil {
-				return moved, err
-			}
-			continue
-		}
-		if list[0].Depends == nil {
+		if row == nil {
 			continue
 		}
 		row.WaitsMore()
-		if state := rows.State(h.state); state.Terminal() { // it has been replaced in this call
-			row.Count(state)
-			ended := dependency{h.seq, in.Record.ID, state}
-			if moved, err = t.resolve(now, &list[0], row, ended, moved); err != nil {
-				return moved, err
-			}
+		if err := t.setDepends(row); err != nil {
+			return atOnce, err
+		}
+		if state := rows.State(h.state); state.Terminal() {
+			atOnce = append(atOnce, replaced{id, dependency{h.seq, in.Record.ID, state}})
 			continue
 		}
-		if err := t.setDepends(row); err != nil {
-			return moved, err
-		}
 		if err := t.exec(insertEdge, h.seq, row.Seq); err != nil {
-			return moved, err
+			return atOnce, err
 		}
 		if err := t.exec(setAwaited, h.seq); err != nil {
-			return moved, err
+			return atOnce, err
 		}
 	}
-	return moved, nil
+	return atOnce, nil
+}
+
+// countReplaced counts a new job that the call has replaced.
+func (t *tx) countReplaced(now time.Time, e replaced, moved []storage.Record) ([]storage.Record, error) {
+	was, row, err := t.counted(e.waiting)
+	if err != nil || row == nil {
+		return moved, err
+	}
+	row.Count(e.state)
+	return t.resolve(now, was, row, e.dependency, moved)
+}
+
+// counted returns the job with an id if it is pending and the storage counts for it, nil
+// if not.
+func (t *tx) counted(id string) (*stored, *rows.Row, error) {
+	list, err := t.query(selectByID, id).all()
+	if err != nil || len(list) == 0 || rows.State(list[0].State) != ojs.StatePending {
+		return nil, nil, err
+	}
+	row, err := t.decode(&list[0])
+	if err != nil {
+		return nil, nil, t.setAside(&list[0], err)
+	}
+	if list[0].Depends == nil {
+		return nil, nil, nil
+	}
+	return &list[0], row, nil
 }

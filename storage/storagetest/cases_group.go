@@ -345,6 +345,14 @@ var groupCases = []Case{
 			c.noErr("Insert", err)
 			c.wantMoved("Insert", out[1].Moved, is(one, isCancelled))
 			c.waits(two, 1, 1)
+			three := c.wait(ojs.AllSucceeded, []string{e.ID})
+			out, err = c.S.Insert(c.ctx, c.now,
+				[]storage.Insert{equal(ojs.ConflictReplace, three), equal(ojs.ConflictReplace, three)}, nil)
+			c.noErr("Insert", err)
+			c.wantMoved("Insert", out[1].Moved, is(three, isCancelled))
+			if d := c.get(three).Dependencies; d.Unfinished != 2 || d.Failed != 1 {
+				c.failf("a job that waited for one, and for two of the batch, is cancelled by the end of one of these with %+v", *d)
+			}
 			for _, id := range []string{two, "unknown"} {
 				out := c.insertOne(equal(ojs.ConflictIgnore, id))
 				if out.Existing == nil || len(out.Moved) > 0 {
