@@ -208,6 +208,7 @@ func (k *claimer) mayStart(r *readyJob) bool {
 // flush takes the jobs that are picked.
 func (k *claimer) flush() {
 	k.t.fetchJobs(k.picked)
+	k.claimed = slices.Grow(k.claimed, len(k.picked))
 	for _, seq := range k.picked {
 		k.take(k.t.load(seq))
 	}

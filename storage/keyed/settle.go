@@ -21,6 +21,7 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 			ids[i] = changes[i].Record.ID
 		}
 		t.fetch(ids)
+		settled = make([]storage.Settled, 0, len(changes))
 		for i := range changes {
 			r := t.settle(now, &changes[i])
 			if log := changes[i].Log; log != nil && r.Err == nil {
