@@ -109,7 +109,7 @@ type entry struct {
 }
 
 // entries appends the entries that a job has in the indexes, given the state that it is
-// in. There is at most one in each table.
+// in. There is at most one in each table, in the order of the tables (replace).
 func (t *tx) entries(j *job, list []entry) []entry {
 	add := func(k key, value []byte) { list = append(list, entry{k, value}) }
 	seq := key{}.number(j.Seq)
@@ -141,6 +141,9 @@ func (t *tx) entries(j *job, list []entry) []entry {
 		add(newKey(lineTable).name(line).number(j.Seq), nil)
 	} else if line != "" {
 		add(newKey(turnTable).name(line).number(j.Seq), nil)
+	}
+	if j.State == ojs.StateActive {
+		add(newKey(activeTable).number(j.Seq), key(seq).text(j.Worker))
 	}
 	return list
 }

@@ -78,6 +78,7 @@ const (
 	valueTable                    // key: expiry or the zero time, value
 	expiryTable                   // expiry, key, of the values that expire
 	logTable                      // seq, version: log
+	activeTable                   // seq: seq, worker, of the active jobs
 )
 
 // Names in the meta table.

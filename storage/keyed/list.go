@@ -51,8 +51,11 @@ func (t *tx) listing(q *storage.Query) listing {
 	}
 	l := listing{prefixes: []key{newKey(jobTable)}, format: "n", seq: true,
 		descends: q.Order == storage.OrderNewest}
-	if q.DeadLetters {
+	switch {
+	case q.DeadLetters:
 		l.prefixes, l.seq = []key{newKey(deadTable)}, false
+	case q.OnlyActive():
+		l.prefixes, l.seq = []key{newKey(activeTable)}, false
 	}
 	return l
 }

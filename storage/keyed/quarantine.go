@@ -106,7 +106,7 @@ func (t *tx) unlink(seq []byte, j *job) (id string) {
 		t.ofKey(j.limit, func(c *limit) { c.Active-- })
 	}
 	for _, in := range []table{idTable, equalTable, readyTable, oldestTable, wakeTable, deadTable, endedTable,
-		keptTable, keyTable, lineTable, turnTable, fairTable} {
+		keptTable, keyTable, lineTable, turnTable, fairTable, activeTable} {
 		all := newKey(in)
 		for rest, value := range t.scan(all, nil) {
 			if !bytes.HasPrefix(value, seq) && !bytes.HasSuffix(rest, seq) {

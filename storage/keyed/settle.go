@@ -89,9 +89,9 @@ func (s *Storage) Extend(ctx context.Context, now time.Time,
 // ClaimedBy implements storage.Storage.
 func (s *Storage) ClaimedBy(ctx context.Context, worker string) ([]storage.Record, error) {
 	return view(ctx, s, func(t *tx) (list []storage.Record) {
-		for _, seq := range t.scan(newKey(wakeTable), nil) {
-			if j := t.load(seq); j.State == ojs.StateActive && j.Worker == worker {
-				list = append(list, j.Record)
+		for _, v := range t.scan(newKey(activeTable), nil) {
+			if string(v[numberLen:]) == worker {
+				list = append(list, t.load(v[:numberLen]).Record)
 			}
 		}
 		return list

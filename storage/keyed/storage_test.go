@@ -3,6 +3,7 @@ package keyed_test
 import (
 	"testing"
 
+	"github.com/ojsengine/ojs/internal/listtest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/keyed"
 	"github.com/ojsengine/ojs/storage/keyed/driver"
@@ -28,6 +29,8 @@ var config = keyedtest.Config(drivertest.Config{
 })
 
 func TestStorage(t *testing.T) { storagetest.Run(t, config) }
+
+func TestActiveListingLooksAtActiveJobs(t *testing.T) { listtest.ActiveOnly(t, config.Open(t)) }
 
 func TestEngine(t *testing.T) { storagetest.RunEngine(t, config) }
 
