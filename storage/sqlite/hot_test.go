@@ -34,7 +34,14 @@ var statement = regexp.MustCompile(`^\s*(SELECT|INSERT|UPDATE|DELETE|WITH) `)
 
 // mayScan are the statements that may read a whole table or index, or sort, and why.
 var mayScan = map[string]string{
-	"selectHolders":     "one row for each process",
+	"selectHolders":   "one row for each process",
+	"selectClaimedBy": "as many jobs as run",
+
+	"listActive":           "as many jobs as run",
+	"listActiveBack":       "as many jobs as run",
+	"listActiveNewest":     "as many jobs as run",
+	"listActiveNewestBack": "as many jobs as run",
+
 	"selectTally":       "one row for each queue and state",
 	"sumState":          "one row for each queue and state",
 	"selectQueueStates": "one row for each queue that is not active",

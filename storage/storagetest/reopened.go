@@ -41,7 +41,7 @@ func (cfg *Config) reopening() Config {
 		r.open()
 		return r
 	}
-	inner := func(s storage.Storage) storage.Storage { return s.(*reopened).s }
+	inner := func(s storage.Storage) storage.Storage { return s.(*reopened).current() }
 	if cfg.Plant != nil && cfg.Mend != nil {
 		again.Plant = func(tb testing.TB, s storage.Storage, id string) { cfg.Plant(tb, inner(s), id) }
 		again.Mend = func(tb testing.TB, s storage.Storage, id string) { cfg.Mend(tb, inner(s), id) }
@@ -60,6 +60,13 @@ func (cfg *Config) reopening() Config {
 }
 
 func (r *reopened) open() { r.s = r.cfg.Reopen(r.tb, r.s) }
+
+// current is the storage that is open now.
+func (r *reopened) current() storage.Storage {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.s
+}
 
 // before opens the storage again if the call, which is about to begin, is one before
 // which that happens: every third of the first, or every thirtieth of some more. It
@@ -97,7 +104,7 @@ func (r *reopened) Close() error {
 }
 
 // Capabilities implements storage.Storage.
-func (r *reopened) Capabilities() storage.Capabilities { return r.s.Capabilities() }
+func (r *reopened) Capabilities() storage.Capabilities { return r.current().Capabilities() }
 
 func remote(c *storage.Claim) *storage.Claim {
 	if c == nil {

@@ -34,7 +34,7 @@ func unscribbled(s storage.Storage) storage.Storage {
 func ability[A any](s storage.Storage) (a A, ok bool) {
 	s = unscribbled(s)
 	if r, again := s.(*reopened); again {
-		if _, ok = storage.As[A](r.s); !ok {
+		if _, ok = storage.As[A](r.current()); !ok {
 			return a, false
 		}
 		a, ok = any(r).(A)
@@ -100,7 +100,7 @@ func notifier(s storage.Storage) (storage.Notifier, bool) {
 func settleClaimer(s storage.Storage) (storage.SettleClaimer, bool) {
 	sc, ok := unscribbled(s).(storage.SettleClaimer)
 	if r, again := unscribbled(s).(*reopened); again {
-		_, ok = r.s.(storage.SettleClaimer)
+		_, ok = r.current().(storage.SettleClaimer)
 	}
 	if _, scribbles := s.(*scribbler); ok && scribbles {
 		return stepScribbler{sc}, true
