@@ -120,6 +120,23 @@ func TestAdd(t *testing.T) {
 			b.want(id, workflow.StateCancelled, "c:completed")
 		}, engine.WithConcurrency(1))
 	})
+	t.Run("W013 a part with a duplicate is refused", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			unique := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByType, OnConflict: ojs.ConflictIgnore})
+			_, err := b.Enqueue(b.ctx, "y", nil, unique)
+			must(t, err)
+			b.handle("x", func(ctx context.Context, _ string) error {
+				_, err := workflow.Add(ctx, workflow.Step("b", ojs.NewDraft("y", nil, unique)))
+				if !errors.Is(err, ojs.ErrDuplicate) {
+					t.Errorf("%v", err)
+				}
+				return nil
+			})
+			id := b.start(workflow.New("", adder("a")))
+			b.run(0)
+			b.want(id, workflow.StateCompleted, "a:completed")
+		})
+	})
 	t.Run("only an Adder adds", func(t *testing.T) {
 		if _, err := workflow.Add(t.Context(), step("a")); !errors.Is(err, handler.ErrNoAttempt) {
 			t.Errorf("%v", err)

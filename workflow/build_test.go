@@ -357,6 +357,29 @@ func TestEdgesGrowWithTheSteps(t *testing.T) {
 	}
 }
 
+// W005: each shape nests in each, three levels deep.
+func TestShapesNest(t *testing.T) {
+	n := 0
+	leaf := func() Part { return Step("", draft()) }
+	name := func() string { n++; return fmt.Sprint("n", n) }
+	shapes := map[string]func(Part) Part{
+		"chain": func(p Part) Part { return Chain(leaf(), p) },
+		"group": func(p Part) Part { return Group(leaf(), p) },
+		"batch": func(p Part) Part { return Batch(p, OnComplete(draft()).Named(name())) },
+		"saga":  func(p Part) Part { return Saga(Compensate, Undoable(name(), draft(), draft()), p) },
+	}
+	for outer, a := range shapes {
+		for middle, b := range shapes {
+			for inner, c := range shapes {
+				graph := Graph(Node{Name: name(), Job: draft()})
+				if _, err := New("", a(b(c(graph)))).build(); err != nil {
+					t.Errorf("a graph in a %s in a %s in a %s: %v", inner, middle, outer, err)
+				}
+			}
+		}
+	}
+}
+
 func TestInvalid(t *testing.T) {
 	deep := Step("x", draft())
 	for range MaxDepth + 1 {

@@ -4,13 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -39,7 +43,7 @@ func told(events []ojs.Event) string {
 	return strings.Join(list, ", ")
 }
 
-// W090 W092 W093 W094: a workflow's events, in order and each once, with and without
+// W038 W090 W092 W093 W094: a workflow's events, in order and each once, with and without
 // a listener to the events of jobs.
 func TestEvents(t *testing.T) {
 	tests := []struct {
@@ -92,6 +96,8 @@ func TestEvents(t *testing.T) {
 		{"saga", workflow.Saga(workflow.Compensate, undoable("a"), step("b")), "b",
 			"created, started a, step_completed a, step_failed b, compensating, step_completed undo-a, " +
 				"compensated b"},
+		{"saga without compensations", workflow.Saga(workflow.Compensate, step("a"), step("b")), "a",
+			"created, started a, step_failed a, compensating, compensated a"},
 		{"saga whose compensation fails", workflow.Saga(workflow.Compensate, undoable("a"), step("b")),
 			"b undo-a", "created, started a, step_completed a, step_failed b, compensating, " +
 				"step_failed undo-a, failed b"},
@@ -118,13 +124,17 @@ func TestEvents(t *testing.T) {
 				other := b.Subscribe(engine.EventFilter{JobIDs: []string{anyID}})
 				defer other.Close()
 				b.run(time.Minute)
-				events := heard(sub)
+				events, shape := heard(sub), strings.Fields(tt.name)[0]
+				if _, outer, ok := strings.Cut(tt.name, " in a "); ok {
+					shape = outer
+				}
 				if got := told(events); got != tt.want {
 					t.Errorf("published %s\nwant      %s", got, tt.want)
 				}
 				for _, ev := range events {
-					if w := ev.Workflow; ev.Subject != id || w.ID != id || w.Name != "w" || ev.Job == nil {
-						t.Errorf("%s is of %s, %q", ev.Type, ev.Subject, w.Name)
+					w := ev.Workflow
+					if ev.Subject != id || w.ID != id || w.Name != "w" || w.Shape != shape || ev.Job == nil {
+						t.Errorf("%s is of %s, %q, a %s", ev.Type, ev.Subject, w.Name, w.Shape)
 					}
 				}
 				if got := told(heard(own)); "created, "+got != tt.want {
@@ -145,6 +155,38 @@ func TestEvents(t *testing.T) {
 			}, one)
 		})
 	}
+}
+
+// reversing is a storage that reports the jobs that an end has moved in reverse order.
+type reversing struct{ storage.Storage }
+
+func (s reversing) Settle(
+	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
+) ([]storage.Settled, error) {
+	settled, err := s.Storage.Settle(ctx, now, changes, dst)
+	for i := range settled {
+		slices.Reverse(settled[i].Moved)
+	}
+	return settled, err
+}
+
+// W094: the event of the end is the last, in whichever order a storage moves jobs.
+func TestEventsOfAnyOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		eng, err := engine.New[any](reversing{memory.New()},
+			engine.WithLogger(slog.New(slog.DiscardHandler)), engine.WithConcurrency(1))
+		must(t, err)
+		b := &rig{Engine: eng, t: t, ctx: t.Context()}
+		b.handle("x", func(context.Context, string) error { return ojs.Discard(errBoom) })
+		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"workflow.*"}})
+		defer sub.Close()
+		b.start(workflow.New("", workflow.Saga(workflow.Compensate, step("a"))))
+		b.run(time.Minute)
+		const want = "created, started a, step_failed a, compensating, compensated a"
+		if got := told(heard(sub)); got != want {
+			t.Errorf("published %s\nwant %s", got, want)
+		}
+	})
 }
 
 // W094: the events of workflows that are cancelled or retried, and those of a step that
@@ -240,6 +282,41 @@ func TestEventData(t *testing.T) {
 		}
 		if len(events) != len(want) {
 			t.Errorf("%d events, not %d", len(events), len(want))
+		}
+	}, engine.WithConcurrency(1))
+}
+
+// W090 W091 W093: the data of a callback, of a success and of a cancellation.
+func TestEventDataOfEnds(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("x", func(context.Context, string) error {
+			time.Sleep(time.Second)
+			return nil
+		})
+		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventWorkflowCallbackFired,
+			ojs.EventWorkflowCompleted, ojs.EventWorkflowCancelled}})
+		defer sub.Close()
+		part := workflow.Batch(step("a"), workflow.OnSuccess(ojs.NewDraft("x", nil)).Named("b"))
+		id := b.start(workflow.New("", part))
+		b.run(time.Minute)
+		cancelled := b.start(workflow.New("", part))
+		must(t, b.Workflows().Cancel(b.ctx, cancelled))
+		b.run(0)
+		const of = `"workflow_id":%q,"workflow_name":"","workflow_type":"batch"`
+		want := []string{
+			fmt.Sprintf(`{"callback":"on_success","job_id":%q,"step_id":"b","step_index":1,"step_type":"x",`+of+`}`,
+				b.status(id).Step("b").JobID, id),
+			fmt.Sprintf(`{"duration_ms":2000,"total_steps":2,`+of+`}`, id),
+			fmt.Sprintf(`{`+of+`}`, cancelled),
+		}
+		var got []string
+		for _, ev := range heard(sub) {
+			data, err := json.Marshal(ev.Data())
+			must(t, err)
+			got = append(got, string(data))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s\nwant %s", got, want)
 		}
 	}, engine.WithConcurrency(1))
 }

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"path"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -225,6 +227,192 @@ func TestRun(t *testing.T) {
 			}
 		})
 	})
+	t.Run("W002 a name is kept, and options hold for every member", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			s := b.status(b.start(workflow.New("abc", workflow.Chain(
+				workflow.Batch(step("a"), workflow.OnComplete(ojs.NewDraft("x", nil))),
+				workflow.Saga(workflow.Compensate, undoable("c"))), ojs.WithQueue("q"))))
+			if s.Name != "abc" || len(s.Steps) != 4 {
+				t.Errorf("%+v", s)
+			}
+			for i := range s.Steps {
+				if queue := s.Steps[i].Job.Queue; queue != "q" {
+					t.Errorf("%s is in queue %s", s.Steps[i].Name, queue)
+				}
+			}
+		})
+	})
+	t.Run("W020 W021 W024 a first job can be fetched at once, and its end enqueues the next, once",
+		func(t *testing.T) {
+			inBubble(t, func(b *rig) {
+				w := b.Worker("w", engine.WorkerConfig{Types: []string{"x"}})
+				id := b.start(workflow.New("", workflow.Chain(step("a"), step("b"), step("c"))))
+				for _, want := range []string{"a:completed b:available c:pending",
+					"a:completed b:completed c:available"} {
+					ctx, stop := context.WithTimeout(b.ctx, time.Second)
+					ds, err := w.FetchMany(ctx, 3)
+					stop()
+					if err != nil || len(ds) != 1 {
+						t.Fatalf("%d jobs, %v", len(ds), err)
+					}
+					must(t, ds[0].Ack(b.ctx, nil))
+					b.want(id, workflow.StateRunning, want)
+					_ = ds[0].Ack(b.ctx, nil) // again
+					b.want(id, workflow.StateRunning, want)
+				}
+			})
+		})
+	t.Run("W031 a group with a failed member has not failed until all have ended", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			w := b.Worker("w", engine.WorkerConfig{Types: []string{"x"}})
+			id := b.start(workflow.New("", workflow.Group(step("a"), step("b"))))
+			ds, err := w.FetchMany(b.ctx, 2)
+			must(t, err)
+			must(t, ds[0].Fail(b.ctx, ojs.Discard(errBoom)))
+			if s := b.want(id, workflow.StateRunning, "a:discarded b:active"); !s.FinishedAt.IsZero() {
+				t.Errorf("it ended at %v", s.FinishedAt)
+			}
+			must(t, ds[1].Ack(b.ctx, nil))
+			b.want(id, workflow.StateFailed, "a:discarded b:completed")
+		})
+	})
+	t.Run("W024 W062 a step is enqueued with the last end that it waits for, once", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			w := b.Worker("w", engine.WorkerConfig{Types: []string{"x"}})
+			node := func(name string, after ...string) workflow.Node {
+				return workflow.Node{Name: name, Job: ojs.NewDraft("x", nil), After: after}
+			}
+			id := b.start(workflow.New("", workflow.Graph(
+				node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))))
+			ack := func(d *engine.Delivery, want string) {
+				t.Helper()
+				must(t, d.Ack(b.ctx, nil))
+				b.want(id, workflow.StateRunning, want)
+				_ = d.Ack(b.ctx, nil) // again: it counts once
+				b.want(id, workflow.StateRunning, want)
+			}
+			a, err := w.Fetch(b.ctx)
+			must(t, err)
+			ack(a, "a:completed b:available c:available d:pending")
+			ds, err := w.FetchMany(b.ctx, 3)
+			if err != nil || len(ds) != 2 {
+				t.Fatalf("%d jobs, %v", len(ds), err)
+			}
+			ack(ds[0], "a:completed b:completed c:active d:pending")
+			ack(ds[1], "a:completed b:completed c:completed d:available")
+		})
+	})
+	t.Run("W022 the members of a group and of a batch begin at once", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			parts := workflow.Group(step("a"), step("b"), step("c"))
+			const all = "a:available b:available c:available"
+			b.want(b.start(workflow.New("", parts)), workflow.StateRunning, all)
+			batch := workflow.Batch(parts, workflow.OnComplete(ojs.NewDraft("x", nil)))
+			b.want(b.start(workflow.New("", batch)), workflow.StateRunning, all+" on_complete:pending")
+		})
+	})
+	t.Run("W023 each step has its own retries, and the workflow adds none", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(context.Context, string) error { return errBoom })
+			attempts := map[string]int{"a": 1, "b": 2, "c": 4, "d": 3} // d has the default
+			id := b.start(workflow.New("", workflow.Group(step("a", ojs.WithMaxAttempts(1)),
+				step("b", ojs.WithMaxAttempts(2)), step("c", ojs.WithMaxAttempts(4)), step("d"))))
+			b.run(time.Hour)
+			b.want(id, workflow.StateFailed, "a:discarded b:discarded c:discarded d:discarded")
+			for _, step := range b.ran {
+				attempts[step]--
+			}
+			for step, n := range attempts {
+				if n != 0 {
+					t.Errorf("%s has run %d times less than it should", step, n)
+				}
+			}
+		})
+	})
+	t.Run("W033 a callback has its own options and retries, and the batch runs until it ends", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(context.Context, string) error { return nil })
+			b.handle("call", func(context.Context, string) error { return errBoom })
+			call := ojs.NewDraft("call", nil, ojs.WithMaxAttempts(2), ojs.WithPriority(5))
+			id := b.start(workflow.New("", workflow.Chain(
+				workflow.Batch(step("a"), workflow.OnSuccess(call).Named("tell")), step("z"))))
+			b.run(0)
+			b.want(id, workflow.StateRunning, "a:completed tell:retryable z:pending")
+			b.run(time.Hour)
+			tell := b.want(id, workflow.StateFailed, "a:completed tell:discarded z:cancelled").Step("tell")
+			if tell.Callback != "on_success" || tell.Job.Priority != 5 || tell.Job.Error == nil ||
+				tell.Job.Error.Message != "boom" || tell.Job.Error.Attempt != 2 {
+				t.Errorf("%+v, %+v", tell, tell.Job.Error)
+			}
+		})
+	})
+	t.Run("W036 a pending or running workflow can be cancelled, and no other", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(_ context.Context, step string) error {
+				if step == "bad" {
+					return ojs.Discard(errBoom)
+				}
+				return nil
+			})
+			completed, failed := b.start(workflow.New("", step("a"))), b.start(workflow.New("", step("bad")))
+			b.run(0)
+			for _, id := range []string{completed, failed} {
+				before := b.status(id).State
+				if err := b.Workflows().Cancel(b.ctx, id); !errors.Is(err, ojs.ErrTransition) {
+					t.Errorf("of a workflow that is %s: %v", before, err)
+				}
+				if after := b.status(id).State; after != before || !after.Final() {
+					t.Errorf("%s, and %s before", after, before)
+				}
+			}
+			for state, first := range map[workflow.State]workflow.Part{
+				workflow.StatePending: step("a", ojs.WithDelay(time.Hour)), workflow.StateRunning: step("a"),
+			} {
+				id := b.start(workflow.New("", first))
+				if got := b.status(id).State; got != state {
+					t.Errorf("%s, not %s", got, state)
+				}
+				must(t, b.Workflows().Cancel(b.ctx, id))
+				b.run(time.Hour)
+				b.want(id, workflow.StateCancelled, "a:cancelled")
+			}
+		})
+	})
+	t.Run("W037 a first step that is available makes it run", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			later := ojs.WithDelay(time.Hour)
+			id := b.start(workflow.New("", workflow.Group(step("a"), step("b", later))))
+			b.want(id, workflow.StateRunning, "a:available b:scheduled")
+			id = b.start(workflow.New("", workflow.Group(step("a", ojs.WithPending()), step("b", later))))
+			s := b.want(id, workflow.StatePending, "a:pending b:scheduled")
+			must(t, b.Jobs().Activate(b.ctx, s.Step("a").JobID))
+			b.want(id, workflow.StateRunning, "a:available b:scheduled")
+		})
+	})
+	t.Run("W038 it has started when the first claim was made, not at a retry", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			attempts := 0
+			b.handle("x", func(_ context.Context, step string) error {
+				switch attempts++; {
+				case step != "a", attempts == 3:
+					return nil
+				case attempts == 1:
+					return ojs.Snooze(time.Minute)
+				}
+				return errBoom
+			})
+			id := b.start(workflow.New("", workflow.Chain(step("a"), step("b"))))
+			if s := b.status(id); !s.StartedAt.IsZero() {
+				t.Errorf("it has started at %v", s.StartedAt)
+			}
+			time.Sleep(time.Minute)
+			b.run(time.Hour)
+			s := b.want(id, workflow.StateCompleted, "a:completed b:completed")
+			if after := s.StartedAt.Sub(s.CreatedAt); after != time.Minute {
+				t.Errorf("it has started after %v", after)
+			}
+		})
+	})
 	t.Run("W039 a failed workflow says which steps have failed, and why", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", func(_ context.Context, step string) error {
@@ -420,6 +608,53 @@ func TestRun(t *testing.T) {
 			b.want(id, workflow.StateCompleted, "a:completed b:completed c:completed d:completed")
 		})
 	})
+	t.Run("W011 times that are given stay as they are", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(context.Context, string) error { return nil })
+			at, end := time.Now().Add(3*time.Hour), time.Now().Add(4*time.Hour)
+			id := b.start(workflow.New("", workflow.Chain(step("a", ojs.WithDelay(time.Hour)),
+				step("b", ojs.WithScheduledAt(at), ojs.WithExpiresAt(end)))))
+			b.run(time.Hour)
+			b.want(id, workflow.StateRunning, "a:completed b:scheduled")
+			job := b.status(id).Step("b").Job
+			if !job.ScheduledAt.Equal(at) || !job.ExpiresAt.Equal(end) {
+				t.Errorf("b is scheduled at %v and expires at %v, not %v and %v",
+					job.ScheduledAt, job.ExpiresAt, at, end)
+			}
+			b.run(2 * time.Hour)
+			b.want(id, workflow.StateCompleted, "a:completed b:completed")
+
+			late := b.start(workflow.New("", workflow.Chain(step("a", ojs.WithDelay(time.Hour)),
+				step("b", ojs.WithExpiresAt(time.Now().Add(time.Minute))))))
+			b.run(time.Minute)
+			b.want(late, workflow.StatePending, "a:scheduled b:discarded")
+		})
+	})
+	t.Run("W011 a step that waits again after a retry does not expire meanwhile", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			fail := true
+			b.handle("x", func(_ context.Context, step string) error {
+				if fail {
+					return ojs.Permanent(errBoom)
+				}
+				return nil
+			})
+			id := b.start(workflow.New("", workflow.Graph(
+				workflow.Node{Name: "a", Job: ojs.NewDraft("x", nil)},
+				workflow.Node{Name: "b", Job: ojs.NewDraft("x", nil, ojs.WithTTL(3*time.Hour)),
+					After: []string{"a"}, When: ojs.AllEnded})))
+			b.run(0)
+			b.want(id, workflow.StateFailed, "a:discarded b:discarded")
+			fail = false
+			must(t, b.Workflows().Retry(b.ctx, id))
+			b.want(id, workflow.StateRunning, "a:available b:pending")
+			if at := b.status(id).Step("b").Job.ExpiresAt; !at.IsZero() {
+				t.Errorf("b waits, and expires at %v", at)
+			}
+			b.run(0)
+			b.want(id, workflow.StateCompleted, "a:completed b:completed")
+		})
+	})
 	t.Run("W011 they count anew after a retry", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			fail := true
@@ -466,9 +701,44 @@ func TestRun(t *testing.T) {
 			if !errors.Is(err, ojs.ErrNotFound) {
 				t.Errorf("a step is no workflow: %v", err)
 			}
-			_, err = workflow.Start(b.ctx, b, workflow.New("", step("a")), "x")
-			if !errors.Is(err, ojs.ErrInvalid) {
-				t.Errorf("an id that is none: %v", err)
+			for _, id := range []string{"x", "1b4e28ba-2fa1-41d2-883f-0016d3cca427"} { // a UUIDv4
+				_, err = workflow.Start(b.ctx, b, workflow.New("", step("a")), id)
+				if !errors.Is(err, ojs.ErrInvalid) {
+					t.Errorf("the id %s: %v", id, err)
+				}
+			}
+		})
+	})
+	t.Run("W008 W013 W020 nothing is stored of a workflow that is refused", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			unique := func(c ojs.Conflict) ojs.Option {
+				return ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByType, OnConflict: c})
+			}
+			first, err := b.Enqueue(b.ctx, "x", nil, unique(""))
+			must(t, err)
+			for _, c := range []struct {
+				part workflow.Part
+				want error
+			}{
+				{workflow.Chain(step("a"), step("b", ojs.WithTTL(0))), ojs.ErrInvalid},
+				{workflow.Chain(step("a"), step("b", unique(ojs.ConflictReject))), ojs.ErrDuplicate},
+				{workflow.Chain(step("a"), step("b", unique(ojs.ConflictIgnore))), ojs.ErrDuplicate},
+				{step("a", unique(ojs.ConflictIgnore)), ojs.ErrDuplicate},
+			} {
+				if _, err := b.Workflows().Start(b.ctx, workflow.New("", c.part)); !errors.Is(err, c.want) {
+					t.Errorf("%v, want %v", err, c.want)
+				}
+				for job, err := range b.Jobs().List(b.ctx, engine.Filter{}) {
+					must(t, err)
+					if job.ID != first.ID {
+						t.Errorf("a job %s is stored", job.Type)
+					}
+				}
+			}
+			id := b.start(workflow.New("", workflow.Chain(step("a"), step("b", unique(ojs.ConflictReplace)))))
+			b.want(id, workflow.StateRunning, "a:available b:pending")
+			if job, err := b.Get(b.ctx, first.ID); err != nil || job.State != ojs.StateCancelled {
+				t.Errorf("the replaced job is %+v, %v", job, err)
 			}
 		})
 	})
@@ -562,6 +832,43 @@ func TestResult(t *testing.T) {
 			}, opts...)
 		})
 	}
+	t.Run("W040 a result is any JSON value, of 64 KiB at least", func(t *testing.T) {
+		values := []any{nil, true, 1.5, "text", []any{1.0, "a", nil}, map[string]any{"a": map[string]any{}},
+			strings.Repeat("x", 64<<10-2)} // and two quotes
+		inBubble(t, func(b *rig) {
+			var parts []workflow.Part
+			for i := range values {
+				parts = append(parts, step(fmt.Sprint(i)))
+			}
+			b.handle("x", func(ctx context.Context, step string) error {
+				i, err := strconv.Atoi(step)
+				must(t, err)
+				return handler.SetResult(ctx, values[i])
+			})
+			b.handle("last", func(ctx context.Context, _ string) error {
+				for i, want := range values {
+					if got, err := workflow.Result[any](ctx, fmt.Sprint(i)); !reflect.DeepEqual(got, want) {
+						t.Errorf("%.50v, %v, not %.50v", got, err, want)
+					}
+				}
+				return nil
+			})
+			id := b.start(workflow.New("", workflow.Chain(workflow.Group(parts...),
+				workflow.Step("last", ojs.NewDraft("last", nil)))))
+			b.run(0)
+			if s := b.status(id); s.State != workflow.StateCompleted {
+				t.Errorf("%s", s.State)
+			}
+		})
+	})
+	t.Run("W041 a step of a chain gets the results of all steps before it", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			results(b, map[string][]string{"b": {"a"}, "c": {"b", "a"}, "d": {"c", "b", "a"}})
+			id := b.start(workflow.New("", workflow.Chain(step("a"), step("b"), step("c"), step("d"))))
+			b.run(0)
+			b.want(id, workflow.StateCompleted, "a:completed b:completed c:completed d:completed")
+		})
+	})
 	t.Run("W042 steps within get the results of steps without, and the other way round", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			results(b, map[string][]string{
@@ -678,6 +985,28 @@ func (s *failingLookups) Get(ctx context.Context, id string) (storage.Record, er
 	return s.Storage.Get(ctx, id)
 }
 
+// watched is a storage that counts the cancels of workflows, and calls before ahead of
+// the next one.
+type watched struct {
+	storage.Storage
+	storage.GroupStore
+	before  func()
+	cancels int
+}
+
+func (s *watched) Unwrap() storage.Storage { return s.Storage }
+
+func (s *watched) CancelAll(
+	ctx context.Context, now time.Time, ids []string,
+) (cancelled, moved []storage.Record, err error) {
+	s.cancels++
+	if f := s.before; f != nil {
+		s.before = nil
+		f()
+	}
+	return s.GroupStore.CancelAll(ctx, now, ids)
+}
+
 func TestCancel(t *testing.T) {
 	t.Run("W050 W051 running steps may finish, and nothing follows", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
@@ -752,6 +1081,36 @@ func TestCancel(t *testing.T) {
 			if strings.Contains(log.String(), "not cancelled") {
 				t.Errorf("the log: %s", log.String())
 			}
+		})
+	})
+	t.Run("W052 against the last end one of the two wins", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			mem := memory.New()
+			store := &watched{Storage: mem, GroupStore: mem}
+			eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.DiscardHandler)))
+			must(t, err)
+			b := &rig{Engine: eng, t: t, ctx: t.Context()}
+			w := b.Worker("w", engine.WorkerConfig{Types: []string{"x"}})
+			batch := workflow.Batch(step("a"), workflow.OnSuccess(ojs.NewDraft("x", nil)))
+			id := b.start(workflow.New("", batch))
+			d, err := w.Fetch(b.ctx)
+			must(t, err)
+			must(t, d.Ack(b.ctx, nil))
+			b.want(id, workflow.StateRunning, "a:completed on_success:available")
+			d, err = w.Fetch(b.ctx)
+			must(t, err)
+			store.before = func() { must(t, d.Ack(b.ctx, nil)) } // after the cancel has read it
+			if err := b.Workflows().Cancel(b.ctx, id); !errors.Is(err, ojs.ErrTransition) {
+				t.Errorf("a cancel that comes after the last end: %v", err)
+			}
+			b.want(id, workflow.StateCompleted, "a:completed on_success:completed")
+
+			id = b.start(workflow.New("", batch))
+			d, err = w.Fetch(b.ctx)
+			must(t, err)
+			must(t, b.Workflows().Cancel(b.ctx, id))
+			must(t, d.Ack(b.ctx, nil))
+			b.want(id, workflow.StateCancelled, "a:completed on_success:cancelled")
 		})
 	})
 	t.Run("W053 an ended or unknown one", func(t *testing.T) {

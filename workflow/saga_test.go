@@ -44,8 +44,13 @@ func TestSaga(t *testing.T) {
 				case step == "car":
 					return errBoom // the only attempt
 				case strings.HasPrefix(step, "undo-"):
-					if s := b.status(id); s.State != workflow.StateCompensating {
+					s := b.status(id)
+					if s.State != workflow.StateCompensating {
 						t.Errorf("%s while %s runs", s.State, step)
+					}
+					last := s.Step("undo-flight").State()
+					if step == "undo-hotel" && last != ojs.StatePending {
+						t.Errorf("undo-flight is %s while undo-hotel runs", last)
 					}
 					if err := b.Workflows().Cancel(ctx, id); !errors.Is(err, ojs.ErrTransition) {
 						t.Errorf("W084: a cancel: %v", err)
@@ -65,6 +70,9 @@ func TestSaga(t *testing.T) {
 				"flight:completed check:completed "+
 					"hotel:completed car:discarded "+
 					"undo-car:cancelled undo-hotel:completed undo-flight:completed")
+			if n := strings.Count(strings.Join(b.ran, " "), "car"); n != 1 {
+				t.Errorf("car ran %d times", n)
+			}
 			if undone != "the hotel the flight " || s.Step("undo-hotel").Undoes != "hotel" {
 				t.Errorf("undone: %s", undone)
 			}
@@ -90,6 +98,32 @@ func TestSaga(t *testing.T) {
 				id := b.start(trip(policy))
 				b.run(24 * time.Hour)
 				b.want(id, workflow.StateCompleted, want)
+			})
+		}
+	})
+	t.Run("W081 W083 a step may set its own attempts; what has completed is undone", func(t *testing.T) {
+		for policy, want := range map[workflow.SagaPolicy]string{
+			workflow.Compensate: "a b c c undo-b undo-a", workflow.RetryFirst: "a a b b c c undo-b undo-a",
+		} {
+			inBubble(t, func(b *rig) {
+				b.handle("x", func(_ context.Context, step string) error {
+					ran := strings.Join(b.ran, " ")
+					if step == "c" || policy == workflow.RetryFirst && strings.Count(ran, step) == 1 &&
+						!strings.HasPrefix(step, "undo") {
+						return errBoom
+					}
+					return nil
+				})
+				id := b.start(workflow.New("", workflow.Saga(policy, undoable("a"), undoable("b"),
+					step("c", ojs.WithMaxAttempts(2)))))
+				b.want(id, workflow.StateRunning, "a:available b:pending c:pending "+
+					"undo-b:pending undo-a:pending")
+				b.run(time.Hour)
+				b.want(id, workflow.StateCompensated, "a:completed b:completed c:discarded "+
+					"undo-b:completed undo-a:completed")
+				if got := strings.Join(b.ran, " "); got != want {
+					t.Errorf("%s ran %s, want %s", policy, got, want)
+				}
 			})
 		}
 	})
@@ -183,6 +217,28 @@ func TestRetry(t *testing.T) {
 			b.run(0)
 			must(t, b.Workflows().Retry(b.ctx, id))
 			b.want(id, workflow.StateRunning, "a:discarded on_failure:completed b:available c:pending")
+		})
+	})
+	t.Run("W027 a step is not retried by hand, so that no ended workflow is revived", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(_ context.Context, step string) error {
+				if step == "b" {
+					return ojs.Discard(errBoom)
+				}
+				return nil
+			})
+			id := b.start(workflow.New("", workflow.Chain(step("a"), step("b"), step("c"))))
+			b.run(0)
+			before := b.want(id, workflow.StateFailed, "a:completed b:discarded c:cancelled")
+			time.Sleep(time.Minute)
+			if err := b.Jobs().Retry(b.ctx, before.Step("b").JobID); !errors.Is(err, ojs.ErrTransition) {
+				t.Errorf("%v", err)
+			}
+			b.run(0)
+			after := b.want(id, workflow.StateFailed, "a:completed b:discarded c:cancelled")
+			if !after.FinishedAt.Equal(before.FinishedAt) {
+				t.Errorf("it ended at %v, and then at %v", before.FinishedAt, after.FinishedAt)
+			}
 		})
 	})
 	t.Run("W027 a cancelled, completed or unknown workflow is refused", func(t *testing.T) {
@@ -282,12 +338,20 @@ func TestRetry(t *testing.T) {
 		})
 	})
 	t.Run("W050 W052 a cancel is one call of the storage, and its events come in order", func(t *testing.T) {
-		inBubble(t, func(b *rig) {
+		synctest.Test(t, func(t *testing.T) {
+			mem := memory.New()
+			store := &watched{Storage: mem, GroupStore: mem}
+			eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.DiscardHandler)))
+			must(t, err)
+			b := &rig{Engine: eng, t: t, ctx: t.Context()}
 			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventCancelled}})
 			defer sub.Close()
 			b.handle("x", func(context.Context, string) error { return nil })
 			id := b.start(workflow.New("", workflow.Chain(step("a"), workflow.Group(step("b"), step("c")))))
 			must(t, b.Workflows().Cancel(b.ctx, id))
+			if store.cancels != 1 {
+				t.Errorf("%d calls", store.cancels)
+			}
 			must(t, b.Workflows().Cancel(b.ctx, id))
 			b.run(0)
 			b.want(id, workflow.StateCancelled, "a:cancelled b:cancelled c:cancelled")

@@ -48,8 +48,8 @@ const DefaultResultTTL = 24 * time.Hour
 // A second Start with an id is refused with an *ojs.DuplicateError while jobs of the
 // first are stored. The error of a workflow that is none is an *InvalidError. Otherwise
 // it is that of the enqueue, for the first job that it refuses: for example an
-// *ojs.DuplicateError for a unique step, or ojs.ErrUnsupported for a storage whose jobs
-// cannot wait for others.
+// *ojs.DuplicateError for a unique step, also one with ojs.ConflictIgnore, or
+// ojs.ErrUnsupported for a storage whose jobs cannot wait for others.
 func Start(ctx context.Context, q ojs.Enqueuer, w *Workflow, id string) (ojs.Ticket, error) {
 	if id == "" {
 		u, err := uuid.NewV7()
@@ -126,7 +126,7 @@ func (w *Workflow) drafts(b *builder, base uuid.UUID, recordType string, meta ..
 			if n.priority != nil {
 				job = job.Under(ojs.WithPriority(*n.priority))
 			}
-			drafts = append(drafts, job.With(opts...))
+			drafts = append(drafts, job.With(append(opts, refuseDuplicate)...))
 		default:
 			if shape.Root && recordType == Type && i == shape.Sagas[0].Failed {
 				opts = append(opts, ojs.WithMeta(metaSaga, string(StateCompensating)))
@@ -148,6 +148,16 @@ func (w *Workflow) drafts(b *builder, base uuid.UUID, recordType string, meta ..
 	record := ojs.NewDraft(recordType, shape, common...).With(meta...).With(ojs.WithID(base.String()),
 		ojs.WithDependsOn(all...), ojs.WithCondition(ojs.AllEnded), ojs.WithJoin())
 	return append(drafts, record)
+}
+
+// refuseDuplicate makes a step that would be left out as a duplicate (ojs.ConflictIgnore)
+// one that is refused: other jobs wait for the step.
+func refuseDuplicate(o *ojs.Options) {
+	if o.Unique != nil && o.Unique.OnConflict == ojs.ConflictIgnore {
+		refusing := *o.Unique
+		refusing.OnConflict = ojs.ConflictReject
+		o.Unique = &refusing
+	}
 }
 
 // jobID is the id of a node's job. It differs from the workflow's in the last 32 bits.

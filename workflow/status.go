@@ -170,9 +170,7 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 		if len(n.After) == 0 && job.State != ojs.StateScheduled && job.State != ojs.StatePending {
 			waits = false
 		}
-		if !job.StartedAt.IsZero() && (s.StartedAt.IsZero() || job.StartedAt.Before(s.StartedAt)) {
-			s.StartedAt = job.StartedAt
-		}
+		s.StartedAt = earlier(s.StartedAt, firstClaim(job))
 	}
 	outcome, err := lookup(ctx, r.ids[r.outcome])
 	if err != nil && !foreign.Is(err, ojs.ErrNotFound) {
@@ -185,6 +183,27 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 		s.FinishedAt = r.record.FinishedAt
 	}
 	return s, nil
+}
+
+// firstClaim returns when a job was claimed for the first time, as far back as its
+// history goes. Zero: it was not.
+func firstClaim(job *ojs.JobInfo) time.Time {
+	at := job.StartedAt // of the last attempt
+	for i := range job.Errors {
+		at = earlier(at, job.Errors[i].StartedAt)
+	}
+	for i := range job.History {
+		at = earlier(at, job.History[i].StartedAt)
+	}
+	return at
+}
+
+// earlier returns the earlier one of two times. A zero time is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // state is the state of the workflow, given the job of its outcome.
