@@ -87,6 +87,9 @@ func OutliveTheirEngine(t *testing.T, first storage.Storage, others func() []sto
 			sum := 0
 			for k := range members {
 				n, err := workflow.Result[int](ctx, fmt.Sprint(k))
+				if early := (*workflow.StepError)(nil); errors.As(err, &early) {
+					t.Errorf("a callback runs before its members have ended: %v", err)
+				}
 				if err != nil {
 					return err
 				}
