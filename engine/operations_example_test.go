@@ -130,6 +130,9 @@ func Example_findFailure() {
 	work(ctx, eng)
 	job, err := vip.Wait(ctx)
 	fmt.Println(job.State, err)
+	if err := pauseQueue(ctx, eng); err != nil {
+		log.Fatal(err)
+	}
 	// Output:
 	// [{smtp.refused 7} {disk.full 2}] true
 	// 7 email.send mailbox # is full
@@ -143,4 +146,13 @@ func Example_findFailure() {
 	// this engine does not run, or is stopping
 	// attempt 1 failed
 	// completed <nil>
+	// is the name right?
+}
+
+func pauseQueue(ctx context.Context, eng *engine.Engine[any]) error {
+	known, err := eng.Queues().Pause(ctx, "mail")
+	if err == nil && !known {
+		fmt.Println("is the name right?")
+	}
+	return err
 }
