@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed of TestSimulation")
-	seeds     = flag.Int("seeds", 40, "how many seeds TestSimulation runs")
+	seeds     = flag.Int("seeds", 200, "how many seeds TestSimulation runs")
 )
 
 // TestSimulation runs the programs of some seeds: those that the flags name.
