@@ -148,6 +148,12 @@ func (r *run) conclude(a *attempt) bool {
 func (r *run) retire(a *attempt) {
 	r.forget(a)
 	r.c.letIn(a.held())
+	if a.cause == ojs.ErrLeaseLost && len(r.c.unanswered) > 0 {
+		if r.c.handedOn == nil {
+			r.c.handedOn = make(map[string]int64)
+		}
+		r.c.handedOn[a.rec.ID] = a.claimed.UnixNano()
+	}
 }
 
 // reuse keeps the memory of an attempt for the next one, if that may have it. core.mu is

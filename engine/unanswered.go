@@ -21,8 +21,9 @@ import (
 //  2. Maintenance asks for the active jobs of the engine at once, and again after 1 s, 10
 //     s and 60 s. A look that fails is made again.
 //  3. A job is given back unspent if it was claimed at the time of a failed claim, no
-//     attempt of the run has it, and no claim under way has that time. The books are read
-//     after the storage has answered, so a claim that has returned meanwhile is in them.
+//     attempt of the run has it or has lost its lease, and no claim under way has that
+//     time. The books are read after the storage has answered, so a claim that has
+//     returned meanwhile is in them.
 //
 // Only this engine claims under its worker id. Unclaim and Settle are fenced.
 
@@ -111,6 +112,9 @@ func (k *maintenance) findClaims() (next time.Time) {
 	c.unanswered = slices.DeleteFunc(c.unanswered, func(u unanswered) bool {
 		return !waits && u.looks == len(looksAfter) && !u.next.After(now)
 	})
+	if len(c.unanswered) == 0 {
+		c.handedOn = nil
+	}
 	for i := range c.unanswered {
 		u := &c.unanswered[i]
 		if !u.next.After(now) {
@@ -149,6 +153,9 @@ func (r *run) unknown(recs []storage.Record) (lost []storage.Record, waits bool)
 		if !failed || slices.ContainsFunc(r.attempts, known) {
 			return true
 		}
+		if at, had := c.handedOn[rec.ID]; had && near(&rec, at) {
+			return true
+		}
 		busy := slices.ContainsFunc(c.asking, func(at int64) bool { return near(&rec, at) })
 		waits = waits || busy
 		return busy
@@ -165,12 +172,19 @@ func (r *run) unclaim(recs []storage.Record) error {
 	c.log.Warn("claims whose answer was lost are given back", "jobs", len(recs))
 	now := c.now()
 	if c.stepper != nil {
-		held := make([]storage.Held, len(recs))
-		for i := range recs {
-			held[i] = storage.Held{ID: recs[i].ID, Version: recs[i].Version}
+		var held []storage.Held
+		recs = slices.DeleteFunc(slices.Clone(recs), func(rec storage.Record) bool {
+			undoes := rec.EnqueueTTL == 0 // Unclaim would have it count again
+			if undoes {
+				held = append(held, storage.Held{ID: rec.ID, Version: rec.Version})
+			}
+			return undoes
+		})
+		if len(held) > 0 {
+			if _, err := c.stepper.Unclaim(r.base, now, held); err != nil {
+				return err
+			}
 		}
-		_, err := c.stepper.Unclaim(r.base, now, held)
-		return err
 	}
 	for i := range recs {
 		f := newSettlement(&recs[i], c.worker)

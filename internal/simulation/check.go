@@ -260,7 +260,7 @@ const moment = 50 * time.Millisecond
 // key has it. ledger.mu is held.
 func (l *ledger) checkTurn(j *job, now time.Time) {
 	d := j.rec.Dependencies
-	if j.rec.State != ojs.StatePending || d == nil || d.OrderingKey == "" {
+	if j.rec.State != ojs.StatePending || d == nil || !d.InLine {
 		return
 	}
 	for _, o := range l.order {

@@ -63,9 +63,19 @@ type hold struct {
 	lost    time.Time // when it was taken from its holder; zero: it was not
 	cause   error     // of the loss
 	start   *expectation
-	undone  bool // the claim was taken back
+	undone  bool      // the claim was taken back
+	until   time.Time // its lease, as far as the caller knows
 	place   uint64
 	since   time.Time // of the job before the claim
+}
+
+// lasts reports whether the hold counts in the limits of its engine: that of a worker,
+// which may vanish, until the lease that the engine knows of is over.
+func (h *hold) lasts(now time.Time) bool {
+	if isRemote(h.worker) {
+		return h.until.After(now)
+	}
+	return h.job.rec.LeaseUntil.After(now)
 }
 
 type limitKey struct {
@@ -378,6 +388,7 @@ func (l *ledger) claimed(n *node, run int, told bool, now time.Time, c storage.C
 		}
 		n.claimed(j.hold)
 		l.refresh(j)
+		j.hold.until = j.rec.LeaseUntil
 		if j.rec.Version != j.hold.version || j.rec.Attempt != j.hold.attempt ||
 			j.rec.State != ojs.StateActive {
 			l.broken(5, j, "after its claim it is %s, attempt %d, version %d",
@@ -565,7 +576,7 @@ func (l *ledger) limits(n *node, j *job, now time.Time, worker string) {
 			var running []string
 			for _, o := range l.order {
 				if h := o.hold; h != nil && h.node == n && h.told &&
-					(h.run == nil || h.run.returned.IsZero()) && o.rec.LeaseUntil.After(now) && counts(h) {
+					(h.run == nil || h.run.returned.IsZero()) && h.lasts(now) && counts(h) {
 					running = append(running, o.rec.ID)
 				}
 			}
@@ -686,7 +697,7 @@ func (l *ledger) operated(n *node, told bool, before, to *storage.Record, now ti
 	n.expect(to.ID, !told, ev)
 }
 
-func (l *ledger) extend(ctx context.Context, n *node, now time.Time,
+func (l *ledger) extend(ctx context.Context, n *node, told bool, now time.Time,
 	xs []storage.Extension) ([]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -703,6 +714,9 @@ func (l *ledger) extend(ctx context.Context, n *node, now time.Time,
 		}
 		if mine {
 			l.refresh(j)
+			if told && j.hold != nil && j.hold.node == n {
+				j.hold.until = j.rec.LeaseUntil
+			}
 			if want := now.Add(j.rec.LeaseFor(x.Lease)); !j.rec.LeaseUntil.Equal(want) {
 				l.broken(6, j, "its lease ends at %s after its renewal, want %s",
 					l.at(j.rec.LeaseUntil), l.at(want))

@@ -454,7 +454,7 @@ func (k *link) Settle(ctx context.Context, now time.Time, changes []storage.Chan
 
 func (k *link) Extend(ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error) {
 	return do(k.n, ctx, "Extend", nil,
-		func(bool) ([]string, error) { return k.n.w.ledger.extend(ctx, k.n, now, xs) })
+		func(told bool) ([]string, error) { return k.n.w.ledger.extend(ctx, k.n, told, now, xs) })
 }
 
 func (k *link) Due(ctx context.Context, now time.Time, most int, buf []storage.Record) (storage.Due, error) {
