@@ -44,6 +44,7 @@ type job struct {
 	begun  int       // attempts that have begun
 	gone   bool      // deleted
 	ended  time.Time // when it ended
+	headed bool      // the call that stored it gave it the turn of its ordering key
 	freed  bool      // an operator has taken it out of the order of its ordering key
 	saved  int       // the checkpoint that a call has stored since the job last began anew
 	tried  int       // the largest that a call may have stored
@@ -739,6 +740,7 @@ func (l *ledger) moved(n *node, told bool, moved []storage.Record) {
 			l.broken(3, j, "it was %s and waited for nothing, but was moved to %s",
 				j.rec.State, moved[i].State)
 		}
+		j.headed = j.headed || j.rec.Version == moved[i].Version
 		switch {
 		case j.rec.Version < moved[i].Version:
 			l.update(j, moved[i].Copy())
