@@ -424,7 +424,8 @@ func (w *world) checkMeters() {
 		} {
 			lost := c.event == ojs.EventEnqueued && told[c.event] < c.n // with the answer of an outcome
 			if told[c.event] != c.n && !lost {
-				w.broken(26, "", "%s has told %d times of %s, and counted %d", n.name, told[c.event], c.event, c.n)
+				w.broken(26, "", "%s has told %d times of %s, and counted %d",
+					n.name, told[c.event], c.event, c.n)
 			}
 		}
 	}

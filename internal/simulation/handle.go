@@ -59,11 +59,13 @@ func (n *node) begin(ctx context.Context, id string, number int, remote bool) *a
 	a.hold.run = a
 	if !remote && n.alive() {
 		n.mu.Lock()
-		runs, over, late := n.runs, n.stop == nil, n.stopping && now.After(n.toldAt.Add(n.cfg.grace+time.Second))
+		runs, over := n.runs, n.stop == nil
+		late := n.stopping && now.After(n.toldAt.Add(n.cfg.grace+time.Second))
 		n.mu.Unlock()
 		switch {
 		case over || a.hold.ordinal != runs:
-			n.w.broken(14, id, "attempt %d began in %s after the end of the Run that claimed it", number, n.name)
+			n.w.broken(14, id, "attempt %d began in %s after the end of the Run that claimed it",
+				number, n.name)
 		case late && !n.w.prog.jumps:
 			n.w.broken(14, id, "attempt %d began in %s after the grace period of the stop", number, n.name)
 		}
@@ -139,7 +141,8 @@ var errExits = errors.New("simulation: a batch calls Goexit")
 func (n *node) handleBatch(ctx context.Context, jobs []*ojs.Job[Args]) []error {
 	w, errs := n.w, make([]error, len(jobs))
 	if len(jobs) > n.cfg.batch {
-		w.broken(15, jobs[0].ID, "a call of %s got a batch of %d jobs, and %d is the most", n.name, len(jobs), n.cfg.batch)
+		w.broken(15, jobs[0].ID, "a call of %s got a batch of %d jobs, and %d is the most",
+			n.name, len(jobs), n.cfg.batch)
 	}
 	var list []*attempt
 	for _, job := range jobs {
@@ -414,7 +417,8 @@ func (w *world) deliver(n *node, worker *engine.Worker, d *engine.Delivery, a *a
 				lost = lost && slices.Contains(b.Held, a.id) && !w.ledger.holds(worker.ID(), a)
 			}
 			if lost && err == nil {
-				w.broken(6, a.id, "a worker's heartbeat for attempt %d succeeded after it had lost the job", a.number)
+				w.broken(6, a.id, "a worker's heartbeat for attempt %d succeeded after it had lost the job",
+					a.number)
 			}
 			w.checkError(n, a.id, "a worker's heartbeat", err, ojs.ErrLeaseLost, ojs.ErrTimeout)
 			if err != nil {
@@ -432,7 +436,8 @@ func (w *world) deliver(n *node, worker *engine.Worker, d *engine.Delivery, a *a
 			err := d.Heartbeat(w.ctx)
 			w.checkError(n, a.id, "a worker's late heartbeat", err, ojs.ErrLeaseLost, ojs.ErrTimeout)
 			if lost && err == nil {
-				w.broken(6, a.id, "a worker's heartbeat for attempt %d succeeded after it had lost the job", a.number)
+				w.broken(6, a.id, "a worker's heartbeat for attempt %d succeeded after it had lost the job",
+					a.number)
 			}
 		}
 	default: // it forgets the job

@@ -197,7 +197,8 @@ func (l *ledger) stored(n *node, told bool, now time.Time, batch []storage.Inser
 			j.rec.Queue, j.rec.Type, j.rec.Priority, l.at(j.rec.ScheduledAt), l.at(j.rec.Deadline()),
 			j.rec.Timeout, j.rec.Lease, j.rec.MaxAttempts, j.rec.Fingerprint != "")
 		if want := in.Record.Meta["asked"]; want != nil && want != got(&j.rec).String() {
-			l.broken(22, j, "its version, ordering key and fairness are %s, and its draft asks for %v", got(&j.rec), want)
+			l.broken(22, j, "its version, ordering key and fairness are %s, and its draft asks for %v",
+				got(&j.rec), want)
 		}
 		if l.w.prog.codec && in.Record.Meta["cron_name"] == nil && !codec.IsEncoded(j.rec.Args, j.rec.Meta) {
 			l.broken(22, j, "its args are stored as they are: %s", j.rec.Args)
@@ -456,7 +457,8 @@ func (l *ledger) settleAndClaim(ctx context.Context, n *node, run int, told bool
 	return dst, claimed, nil
 }
 
-func (l *ledger) unclaim(ctx context.Context, n *node, told bool, now time.Time, held []storage.Held) (int, error) {
+func (l *ledger) unclaim(ctx context.Context, n *node, told bool, now time.Time,
+	held []storage.Held) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s, _ := storage.As[storage.SettleClaimer](l.inner)
@@ -849,8 +851,9 @@ func (l *ledger) renewable(j *job, now time.Time) {
 	n.mu.Lock()
 	last := n.hampered
 	n.mu.Unlock()
-	if from := j.rec.LeaseUntil.Add(-j.rec.Lease); last.Before(from) && h.began().Before(from.Add(j.rec.Lease/6)) {
-		l.broken(5, j, "its lease has run out, and %s, which has attempt %d of it, could have renewed it since %s",
+	from := j.rec.LeaseUntil.Add(-j.rec.Lease)
+	if last.Before(from) && h.began().Before(from.Add(j.rec.Lease/6)) {
+		l.broken(5, j, "its lease has run out, and %s, which has attempt %d, could have renewed it since %s",
 			n.name, h.attempt, l.at(last))
 	}
 }

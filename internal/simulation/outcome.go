@@ -115,7 +115,8 @@ func (l *ledger) logged(j *job, a *attempt, c *storage.Change) {
 	case j.rec.State != ojs.StateActive || j.reaper != nil:
 		l.broken(25, j, "a log is stored without an attempt: %s", c.Log)
 	case log.Attempt != j.rec.Attempt || lines[0].N != j.rec.Attempt || lines[0].Job != j.rec.ID:
-		l.broken(25, j, "the log of attempt %d is that of attempt %d of %s", j.rec.Attempt, lines[0].N, lines[0].Job)
+		l.broken(25, j, "the log of attempt %d is that of attempt %d of %s",
+			j.rec.Attempt, lines[0].N, lines[0].Job)
 	}
 }
 
@@ -161,7 +162,8 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 		len(after) == historyLimit && !after[historyLimit-1].At.Equal(before[historyLimit-1].At)
 	what := ""
 	if len(after) > len(before)+1 {
-		l.broken(19, j, "attempt %d has added %d failures to the history", j.rec.Attempt, len(after)-len(before))
+		l.broken(19, j, "attempt %d has added %d failures to the history",
+			j.rec.Attempt, len(after)-len(before))
 	}
 	if failed {
 		what = to.Error.Type

@@ -36,7 +36,8 @@ type patch struct {
 
 var patches = []patch{
 	{"a cancel is not told to the handler", "engine/change.go",
-		"c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)", "_ = storage.Held{}"},
+		"c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)",
+		"_ = storage.Held{}"},
 	{"a replaced job is not told to its handler", "engine/enqueue.go",
 		"c.takenAway(storage.Held{ID: r.ID, Version: r.Version - 1}, ojs.ErrReplaced)", "_ = r"},
 	{"an attempt is told of the loss of an earlier one", "engine/attempt.go",
@@ -83,14 +84,17 @@ var patches = []patch{
 	{"a lease is not renewed while its outcome waits", "engine/attempt.go",
 		"	a.r.maintenance.renew(a)\n", "	if a.phase == running {\n		a.r.maintenance.renew(a)\n	}\n"},
 	{"a panic keeps the slot of its type", "engine/step.go",
-		"	a.returns()\n	if a.replaced {", "	a.returns()\n	if o.Kind == policy.Panicked {\n		c.gate.mu.Lock()\n" +
+		"	a.returns()\n	if a.replaced {",
+		"	a.returns()\n	if o.Kind == policy.Panicked {\n		c.gate.mu.Lock()\n" +
 			"		delete(c.gate.held, a.held())\n		c.gate.mu.Unlock()\n	}\n	if a.replaced {"},
 	{"a worker's failure keeps the slot of its limit", "engine/completer.go",
 		"			c.workerLost(storage.Held{ID: f.rec.ID, Version: f.rec.Version}, nil)\n",
 		"			if f.rec.State == ojs.StateCompleted {\n" +
 			"				c.workerLost(storage.Held{ID: f.rec.ID, Version: f.rec.Version}, nil)\n			}\n"},
 	{"half of a batch is told", "engine/enqueue.go",
-		"	for i := range jobs {\n		r := &jobs[i].Record\n		for k", "	for i := range jobs[:(len(jobs)+1)/2] {\n		r := &jobs[i].Record\n		for k"},
+		"	for i := range jobs {\n		r := &jobs[i].Record\n		for k",
+		"	for i := range jobs[:(len(jobs)+1)/2] {\n		r := &jobs[i].Record\n" +
+			"		for k"},
 	{"an attempt has the log of an earlier one", "engine/attempt.go",
 		"	a.life = life{}\n", "	a.life = life{lines: a.lines}\n"},
 	{"results are not encoded", "engine/attempt_api.go",
@@ -104,7 +108,8 @@ var patches = []patch{
 		"	if r, err := c.store.Get(ctx, d.rec.ID); err == nil {\n		x.Version = r.Version\n	}\n" +
 			"	lost, err := c.extend(ctx, now, &d.rec, x, event)\n"},
 	{"a failure stores what comes with a completion", "engine/then.go",
-		"	if l != nil && f.rec.State == ojs.StateCompleted {", "	if l != nil && f.rec.State.Terminal() {"},
+		"	if l != nil && f.rec.State == ojs.StateCompleted {",
+		"	if l != nil && f.rec.State.Terminal() {"},
 	{"what comes with a completion is lost in a step", "engine/then.go",
 		"		if f.then != nil || f.log != nil {", "		if f.log != nil {"},
 	{"the log is lost in a step", "engine/then.go",
@@ -131,11 +136,14 @@ var patches = []patch{
 	{"a batch gets one job too many", "handler/batch.go",
 		"	if len(b.members) >= min(g.most, slots) ||", "	if len(b.members) > min(g.most, slots-1) ||"},
 	{"args are not encoded", "engine/codec.go",
-		"	if c.codec != nil {\n		r.Args, r.Meta, err =", "	if c.codec != nil && r.Attempt > 0 {\n		r.Args, r.Meta, err ="},
+		"	if c.codec != nil {\n		r.Args, r.Meta, err =",
+		"	if c.codec != nil && r.Attempt > 0 {\n		r.Args, r.Meta, err ="},
 	{"jobs that were claimed ahead are kept", "engine/step.go",
 		"	n, err := c.stepper.Unclaim(r.base, c.now(), held)\n", "	n, err := 0, error(nil)\n"},
 	{"dropped jobs are not told", "engine/limits.go",
-		"		for i := range l.Dropped {\n			r := &l.Dropped[i]\n			c.transition(", "		for i := range l.Dropped[:0] {\n			r := &l.Dropped[i]\n			c.transition("},
+		"		for i := range l.Dropped {\n			r := &l.Dropped[i]\n			c.transition(",
+		"		for i := range l.Dropped[:0] {\n			r := &l.Dropped[i]\n" +
+			"			c.transition("},
 }
 
 // root is the module's directory.
