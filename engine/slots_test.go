@@ -53,7 +53,8 @@ func TestAttemptFreesTheSlotOfItsType(t *testing.T) {
 				}
 				b.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return attempt(ctx) },
 					handler.WithConcurrency(1))
-				opts := []ojs.Option{ojs.WithMaxAttempts(1), ojs.WithTimeout(time.Minute), ojs.WithLease(c.lease)}
+				opts := []ojs.Option{ojs.WithMaxAttempts(1), ojs.WithTimeout(time.Minute),
+					ojs.WithLease(c.lease)}
 				b.enqueue("x", opts...)
 				next := b.enqueue("x", opts...)
 				b.advance(2 * time.Minute)

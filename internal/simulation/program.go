@@ -393,7 +393,8 @@ const quick = 300_000_000
 func burst(r *rand.Rand, n int) (drafts []ojs.Draft) {
 	for i := range 20 + r.IntN(30) {
 		opts := []ojs.Option{ojs.WithMeta("n", n+i), ojs.WithLease(between(r, time.Second, time.Minute)),
-			ojs.WithTimeout(20 * time.Second), ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"fatal.*"}})}
+			ojs.WithTimeout(20 * time.Second),
+			ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"fatal.*"}})}
 		typ := workTypes[r.IntN(len(workTypes))]
 		if v := jobVersions[r.IntN(len(jobVersions))]; typ == versionedType && v != "" {
 			opts = append(opts, ojs.WithVersion(v))
