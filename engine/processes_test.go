@@ -195,7 +195,7 @@ func TestOutageLosesNoAttempt(t *testing.T) {
 							must(t, err)
 							ids = append(ids, ticket.ID)
 						}
-						c.advance(c.start.Add(at).Sub(time.Now()))
+						c.advance(time.Until(c.start.Add(at)))
 						over := make(chan struct{})
 						for _, n := range c.nodes {
 							n.net.OnCall(hook(over))

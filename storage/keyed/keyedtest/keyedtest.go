@@ -44,6 +44,12 @@ func Config(cfg drivertest.Config) storagetest.Config {
 		Limits: true,
 		Plant:  func(tb testing.TB, s storage.Storage, id string) { damage(tb, store(s), id, 1) },
 		Mend:   func(tb testing.TB, s storage.Storage, id string) { damage(tb, store(s), id, newer) },
+		PlantNamed: func(tb testing.TB, s storage.Storage, kind storage.Kind, name string) {
+			damageNamed(tb, store(s), kind, name, false)
+		},
+		MendNamed: func(tb testing.TB, s storage.Storage, kind storage.Kind, name string) {
+			damageNamed(tb, store(s), kind, name, true)
+		},
 	}
 	if cfg.Reopen != nil {
 		c.Reopen = func(tb testing.TB, s storage.Storage) storage.Storage {
