@@ -326,6 +326,26 @@ func TestWorker(t *testing.T) {
 		}, engine.WithQueue("q", engine.QueueConfig{Concurrency: 1}), engine.WithQueue("default",
 			engine.QueueConfig{}))
 	})
+	t.Run("a job counts in the limit of its queue while its worker renews its lease", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.run()
+			w := b.Worker("w1", engine.WorkerConfig{Queues: []string{"q"}})
+			for range 2 {
+				b.enqueue("x", ojs.WithQueue("q"), ojs.WithLease(time.Minute))
+			}
+			d := fetch(b, w)
+			for range 4 {
+				ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
+				if ds, err := w.FetchMany(ctx, 1); err == nil {
+					t.Errorf("fetched %d after %v", len(ds), b.elapsed())
+				}
+				cancel()
+				must(t, d.Heartbeat(b.ctx))
+			}
+			must(t, d.Ack(b.ctx, nil))
+			fetch(b, w)
+		}, engine.WithQueue("q", engine.QueueConfig{Concurrency: 1}))
+	})
 	t.Run("the limit of a handler does not hold for workers, whether they name types or not", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil },

@@ -429,6 +429,16 @@ var limitCases = []Case{
 			c.wantOpens(begin.Add(10 * time.Second))
 			c.now = begin.Add(10 * time.Second)
 			c.obeying(1, got[2])
+			rate = limit(ojs.RateLimit{Key: "three", Rate: ojs.Rate{Limit: 3, Per: 10 * time.Second}})
+			begin = c.now
+			got = c.insert(c.job(rate), c.job(rate), c.job(rate), c.job(rate))
+			for i, after := range []time.Duration{9 * time.Second, 8 * time.Second, 0} {
+				c.now = begin.Add(after)
+				c.obeying(1, got[i])
+			}
+			c.wantOpens(begin.Add(10 * time.Second))
+			c.now = begin.Add(10 * time.Second)
+			c.obeying(1, got[3])
 
 			// A clock that goes back closes what a claim has found open.
 			rate = limit(ojs.RateLimit{Key: "back", Rate: ojs.Rate{Limit: 1, Per: 10 * time.Second}})
@@ -561,6 +571,17 @@ var limitCases = []Case{
 			c.obeying(9)
 			c.setLimit(storage.LimitName{Kind: storage.LimitQueue, Name: "a"}, ojs.RateLimit{})
 			c.obeying(9, more[0])
+
+			// A job counts in its queue and in its type.
+			both := c.insert(c.job(jobType("both"), queue("wide")), c.job(jobType("both"), queue("wide")))
+			for i, most := range []int{2, 1} {
+				kind := []storage.LimitKind{storage.LimitQueue, storage.LimitType}[i]
+				name := storage.LimitName{Kind: kind, Name: []string{"wide", "both"}[i]}
+				c.setLimit(name, ojs.RateLimit{Concurrency: most})
+			}
+			c.obeying(9, both[0])
+			c.endsNow(both[0])
+			c.obeying(9, both[1])
 
 			// A limit goes on, and ends, while it has no jobs, and is that of new ones.
 			leaves := func(id string) {

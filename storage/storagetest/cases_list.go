@@ -22,6 +22,12 @@ var listCases = []Case{
 			if l := c.list(storage.Query{}); !slices.Equal(l, got) {
 				c.failf("listed %v, not %v", short(l), short(got))
 			}
+			active := c.insert(c.job(queue("runs")), c.job(queue("runs"), priority(9)))
+			c.claims(storage.Claim{Queues: []string{"runs"}, Max: 2}, active[1], active[0])
+			l := c.list(storage.Query{States: []ojs.State{ojs.StateActive}})
+			if !slices.Equal(l, active) {
+				c.failf("listed the active jobs as %v, not %v", short(l), short(active))
+			}
 		}},
 	{"list-2", "List/Pages", "Storage.List",
 		"Pages of any size list the same, and none has more than its limit.", needsNothing, func(c *C) {

@@ -470,8 +470,10 @@ var quarantineCases = []Case{
 			c.claims(storage.Claim{Queues: []string{"damaged"}, Max: 1})
 		}},
 	{"quarantine-10", "Quarantine/EndsMeanwhile", "storage.Quarantiner", "The end of a job is not counted for a job in the quarantine, nor once that is released.", needsQuarantine | needsDependsOn, func(c *C) {
-		first, second := c.active(), c.active()
-		id := c.wait(ojs.AllEnded, []string{first.ID, second.ID})
+		first, second, before := c.active(), c.active(), c.active()
+		id := c.wait(ojs.AllEnded, []string{first.ID, second.ID, before.ID})
+		last := c.wait(ojs.AllEnded, []string{id})
+		c.wantMoved("an end before", c.ends(before, ojs.StateCompleted).Moved)
 		c.cfg.Plant(c.tb, unscribbled(c.S), id)
 		key := c.aside(id)
 		c.wantMoved("an end while the other is in the quarantine", c.ends(first, ojs.StateDiscarded).Moved)
@@ -481,6 +483,8 @@ var quarantineCases = []Case{
 		again := c.settled(c.get(first.ID), c.to(ojs.StateAvailable)) // and it ends once more
 		c.wantMoved("its second end", c.ends(again, ojs.StateCancelled).Moved)
 		c.wantMoved("the end of the other", c.ends(second, ojs.StateCompleted).Moved)
-		c.waits(id, 1, 0)
+		r := c.waits(id, 1, 0)
+		c.to(ojs.StateCancelled)(&r)
+		c.wantMoved("the end of a released job", c.change(storage.Change{Record: r})[0].Moved, is(last, isAvailable))
 	}},
 }
