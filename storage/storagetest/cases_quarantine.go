@@ -281,6 +281,19 @@ var quarantineCases = []Case{
 			c.failf("after a release List returned %v, not %v", short(got), short(queued))
 		}
 		c.order(storage.Claim{Queues: []string{"q"}}, queued...)
+		if !c.cfg.Limits {
+			return
+		}
+		limited := c.insert(c.job(atOnce("k", 1), queue("l")), c.job(atOnce("k", 1), queue("l")))
+		within := func(want ...string) {
+			c.tb.Helper()
+			c.claims(storage.Claim{Limits: new(storage.Limited), Queues: []string{"l"}, Max: 2}, want...)
+		}
+		within(limited[0])
+		within()
+		c.cfg.Plant(c.tb, unscribbled(c.S), limited[0])
+		c.aside(limited[0]) // and counts in no limit until its release
+		within(limited[1])
 	}},
 	{"quarantine-6", "Quarantine/Delete", "Quarantiner.DeleteQuarantined", "A record that was deleted from the quarantine is gone.", needsQuarantine, func(c *C) {
 		q := c.quarantine()
@@ -460,11 +473,13 @@ var quarantineCases = []Case{
 			look()
 			c.reopen()
 			list := look()
+			c.claims(storage.Claim{Queues: []string{"none"}, Max: 1}) // which may note the states
 			for i, r := range list {
 				c.cfg.MendNamed(c.tb, unscribbled(c.S), kinds[i], "damaged")
 				c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, r.Key))
 			}
 			c.listed()
+			c.claims(storage.Claim{Queues: []string{"damaged"}, Max: 1})
 			c.reopen()
 			c.sameCrons(0, c.crons(storage.CronQuery{}), []storage.Cron{entry})
 			c.claims(storage.Claim{Queues: []string{"damaged"}, Max: 1})

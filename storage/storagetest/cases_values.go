@@ -56,6 +56,8 @@ var valueCases = []Case{
 			c.put("a", "")
 			c.put("a", "11")
 			c.holds("", "", 0, "a=11", "b=20")
+			c.put("a", "", "b", "", "c", "30")
+			c.holds("", "", 0, "c=30")
 			large := string(bytes.Repeat([]byte{0, 255, '\n', 'x'}, 1<<16))
 			c.put("large", large)
 			c.holds("l", "", 0, "large="+large)
