@@ -79,3 +79,17 @@ func TestRemoteClaims(t *testing.T) {
 		}
 	}
 }
+
+// A claim that fails leaves what weighted queues are owed as it was.
+func TestFailedClaimOwesNothing(t *testing.T) {
+	g := newGate(&config{})
+	g.queues = []*queueGate{{name: "a", weight: 3}, {name: "b", weight: 1}}
+	for range 5 {
+		g.takeBack(g.order(time.Now(), func(time.Time) {}))
+	}
+	for _, q := range g.queues {
+		if q.credit != 0 {
+			t.Errorf("after claims that failed queue %s is owed %d", q.name, q.credit)
+		}
+	}
+}
