@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
+// L011: what a limit may be.
 func TestRateLimitJSON(t *testing.T) {
 	for in, want := range map[string]ojs.RateLimit{
 		`{"key":"api:1","concurrency":5}`: {Key: "api:1",

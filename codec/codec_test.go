@@ -437,7 +437,14 @@ func TestForm(t *testing.T) {
 		}
 	})
 	t.Run("K007 marker in the meta, data as the only arg, short names", func(t *testing.T) {
+		if err := r.Use("k2"); err != nil { // so that the key is that of the meta
+			t.Fatal(err)
+		}
+		defer func() { _ = r.Use("k1") }()
 		for name, meta := range map[string]map[string]any{
+			"id of another name": {
+				"ojs_encoded": true, "encoding": "aes-256-gcm+gzip", "encryption_key_id": "k1",
+			},
 			"encodings": {
 				"ojs_encoded": true, codec.MetaEncodings: []any{"gzip", "aes-256-gcm"}, codec.MetaKeyID: "k1",
 			},

@@ -66,7 +66,7 @@ func wantHidden(t *testing.T, s storage.Storage) {
 func wantNoSecret(t *testing.T, place string, values ...any) {
 	t.Helper()
 	for _, v := range values {
-		if s := fmt.Sprintf("%+v", v); strings.Contains(s, secret) {
+		if s := fmt.Sprintf("%+v %s", v, v); strings.Contains(s, secret) { // %s: JSON as text
 			t.Errorf("%s shows the secret: %s", place, s)
 		}
 	}
@@ -150,7 +150,13 @@ func TestCodec(t *testing.T) {
 				t.Errorf("%d events, log %s", events, logged)
 			}
 			wantNoSecret(t, "log", logged)
-		}, withKeys(testRing("k1")), log)
+		}, withKeys(testRing("k1")), log, engine.WithMiddleware(
+			func(ctx context.Context, job *ojs.JobHeader, next handler.Next) error {
+				if !reflect.DeepEqual(job.Meta, map[string]any{"tenant": "a"}) {
+					t.Errorf("K010 a middleware sees the meta %v", job.Meta)
+				}
+				return next(ctx)
+			}))
 	})
 
 	t.Run("K002 K012 jobs of an old key run, unchanged, through retries and replays", func(t *testing.T) {

@@ -86,6 +86,15 @@ func TestLimitEvents(t *testing.T) {
 			b.enqueue("x")
 			b.advance(time.Minute)
 		}, nil},
+		"one key with two bounds": {func(b *rig) {
+			sleeps(b)
+			two := ojs.RateLimit{Key: "k", Concurrency: 1, Throttle: ojs.Rate{Limit: 1, Per: s}}
+			for _, l := range []ojs.RateLimit{one, one, two} {
+				b.enqueue("x", key(l))
+			}
+			b.run()
+			b.advance(9 * s)
+		}, []string{"0 exceeded k concurrency 1 1"}},
 		"drop": {func(b *rig) {
 			b.handle("x", nothing)
 			b.run()
@@ -126,6 +135,10 @@ func TestLimitEvents(t *testing.T) {
 				sub.Close()
 				var got []string
 				for ev := range sub.C() {
+					l := ev.Limit
+					if ev.Type == ojs.EventLimitReleased && b.job(l.JobID).RateLimit.Key != l.Key {
+						t.Errorf("released %s is job %q", l.Key, l.JobID)
+					}
 					at := ev.Time.Sub(begin).Seconds()
 					got = append(got, fmt.Sprintf("%v %s", at, limitText(&ev, begin)))
 				}

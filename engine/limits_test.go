@@ -13,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -146,6 +147,19 @@ func TestLimitRules(t *testing.T) {
 		})
 		return times
 	}
+	// sleeps has jobs run for 10 s.
+	sleeps := func(b *rig) (times *[]time.Duration) {
+		begin := start(b)
+		times = new([]time.Duration)
+		var mu sync.Mutex
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+			mu.Lock()
+			*times = append(*times, time.Since(begin))
+			mu.Unlock()
+			return handler.Sleep(ctx, 10*time.Second)
+		})
+		return times
+	}
 	want := func(b *rig, got []time.Duration, want ...time.Duration) {
 		b.t.Helper()
 		if !slices.Equal(got, want) {
@@ -154,7 +168,7 @@ func TestLimitRules(t *testing.T) {
 	}
 	const s = time.Second
 	for name, f := range map[string]func(b *rig){
-		"L021 rate": func(b *rig) {
+		"L021 rate, L026 an opened window is used at once": func(b *rig) {
 			times := ran(b)
 			b.run()
 			for range 5 {
@@ -164,15 +178,88 @@ func TestLimitRules(t *testing.T) {
 			b.advance(time.Minute)
 			want(b, *times, 0, 0, 10*s, 10*s, 20*s)
 		},
+		"L021 a rate counts retries, in any stretch of its period": func(b *rig) {
+			var times []time.Duration
+			begin := start(b)
+			b.handle("x", func(context.Context, *ojs.Job[any]) error {
+				if times = append(times, time.Since(begin)); len(times) == 1 {
+					return ojs.RetryAfter(3*s, errBoom)
+				}
+				return nil
+			})
+			limit := ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 2, Per: 10 * s}})
+			b.run()
+			b.advance(6 * s)
+			b.enqueue("x", limit)
+			b.advance(4 * s)
+			b.enqueue("x", limit)
+			b.enqueue("x", limit)
+			b.advance(time.Minute)
+			want(b, times, 6*s, 9*s, 16*s, 19*s)
+		},
 		"L022 throttle": func(b *rig) {
 			times := ran(b)
+			add := func() {
+				for range 3 {
+					b.enqueue("x",
+						ojs.WithRateLimit(ojs.RateLimit{Key: "k", Throttle: ojs.Rate{Limit: 2, Per: 10 * s}}))
+				}
+			}
+			add() // a claim of many takes one
 			b.run()
-			for range 3 {
-				b.enqueue("x",
-					ojs.WithRateLimit(ojs.RateLimit{Key: "k", Throttle: ojs.Rate{Limit: 2, Per: 10 * s}}))
+			b.advance(time.Minute)
+			add() // the time without starts is not saved up
+			b.advance(time.Minute)
+			want(b, *times, 0, 5*s, 10*s, 60*s, 65*s, 70*s)
+		},
+		"L020 at most so many at once, L026 a freed slot is used at once": func(b *rig) {
+			times := sleeps(b)
+			for range 5 {
+				b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 2}))
+			}
+			b.run()
+			b.advance(time.Minute)
+			want(b, *times, 0, 0, 10*s, 10*s, 20*s)
+		},
+		"L027 reschedule of a concurrency, which has no time": func(b *rig) {
+			sleeps(b)
+			b.run()
+			l := ojs.RateLimit{Key: "k", Concurrency: 1, OnLimit: ojs.OnLimitReschedule}
+			b.enqueue("x", ojs.WithRateLimit(l))
+			b.advance(s)
+			second := b.enqueue("x", ojs.WithRateLimit(l))
+			b.advance(s / 2)
+			job := b.want(second.ID, ojs.StateScheduled, 0)
+			if at := job.ScheduledAt.Sub(job.EnqueuedAt); at != s {
+				b.t.Errorf("scheduled %v after the claim, want 1 s", at)
 			}
 			b.advance(time.Minute)
-			want(b, *times, 0, 5*s, 10*s)
+			b.want(second.ID, ojs.StateCompleted, 1)
+		},
+		"L035 a queue's lower bound lets running jobs finish, and holds at once": func(b *rig) {
+			times := sleeps(b)
+			queue := engine.LimitOfQueue("default")
+			set := func(n int) {
+				bounds := ojs.RateLimit{Concurrency: n}
+				if err := b.Limits().Set(b.ctx, queue, bounds, time.Time{}); err != nil {
+					b.t.Fatal(err)
+				}
+			}
+			set(2)
+			b.run()
+			var ids []string
+			for range 4 {
+				ids = append(ids, b.enqueue("x").ID)
+			}
+			b.advance(s)
+			set(1)
+			b.advance(14 * s)
+			set(2) // at 15 s
+			b.advance(time.Minute)
+			for _, id := range ids {
+				b.want(id, ojs.StateCompleted, 1)
+			}
+			want(b, *times, 0, 0, 10*s, 15*s)
 		},
 		"L020 none at once, L043 override": func(b *rig) {
 			times := ran(b)
@@ -224,6 +311,19 @@ func TestLimitRules(t *testing.T) {
 			b.enqueue("other")
 			if err := b.Limits().Block(b.ctx, engine.LimitOfKey("k"), time.Now().Add(30*s)); err != nil {
 				b.t.Fatal(err)
+			}
+			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 5}))
+			b.advance(time.Minute)
+			want(b, *times, 30*s)
+		},
+		"L040 a later block extends, none shortens": func(b *rig) {
+			times := ran(b)
+			b.run()
+			begin := time.Now()
+			for _, until := range []time.Duration{20 * s, 30 * s, 10 * s} {
+				if err := b.Limits().Block(b.ctx, engine.LimitOfKey("k"), begin.Add(until)); err != nil {
+					b.t.Fatal(err)
+				}
 			}
 			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 5}))
 			b.advance(time.Minute)
@@ -304,6 +404,17 @@ func TestLimitRules(t *testing.T) {
 				b.want(id, state, 0)
 			}
 			want(b, *times, 0)
+		},
+		"L030 waiting counts toward neither timeout nor lease": func(b *rig) {
+			sleeps(b)
+			b.run()
+			l := ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: 30 * s}})
+			b.enqueue("x", l)
+			id := b.enqueue("x", l, ojs.WithTimeout(11*s), ojs.WithLease(11*s)).ID
+			b.advance(29 * s)
+			b.want(id, ojs.StateAvailable, 0)
+			b.advance(12 * s) // it starts at 30 s
+			b.want(id, ojs.StateCompleted, 1)
 		},
 		"L037 a paused queue comes before limits": func(b *rig) {
 			times := ran(b)

@@ -191,6 +191,27 @@ func TestLimitsOfHandlers(t *testing.T) {
 	}
 }
 
+// L035: the configuration of a queue sets its limit over all engines.
+func TestLimitsOfQueues(t *testing.T) {
+	rate := ojs.RateLimit{Rate: ojs.Rate{Limit: 1, Per: 10 * time.Second}}
+	inBubble(t, func(b *rig) {
+		b.handle("x", nothing)
+		for range 3 {
+			b.enqueue("x", ojs.WithQueue("q"))
+		}
+		b.run()
+		b.advance(time.Minute)
+		if got, want := b.times(), seconds(0, 10, 20); !slices.Equal(got, want) {
+			t.Errorf("started at %v, want %v", got, want)
+		}
+		l, err := b.Limits().Get(b.ctx, engine.LimitOfQueue("q"))
+		want := ojs.RateLimit{Concurrency: 3, Rate: rate.Rate}
+		if err != nil || l.Bounds != want {
+			t.Errorf("the queue has %+v, %v, want %+v", l.Bounds, err, want)
+		}
+	}, engine.WithQueue("q", engine.QueueConfig{GlobalConcurrency: 3, GlobalRateLimit: rate}))
+}
+
 // setsSlowly is a storage that takes a second to set the first limit.
 type setsSlowly struct {
 	*memory.Storage

@@ -259,6 +259,11 @@ func TestVersions(t *testing.T) {
 			if d.Job.ID != tickets[0].ID {
 				t.Errorf("fetched version %q", d.Job.TypeVersion)
 			}
+			// A worker that names no type takes every version.
+			last := must1(v2.Enqueue(b.ctx, b, two{}))
+			if d = must1(b.Worker("any", engine.WorkerConfig{}).Fetch(b.ctx)); d.Job.ID != last.ID {
+				t.Errorf("fetched version %q", d.Job.TypeVersion)
+			}
 		})
 	})
 	t.Run("a storage that does not tell versions apart refuses them, and runs the rest", func(t *testing.T) {

@@ -2,6 +2,7 @@ package ojsotel_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -59,4 +60,23 @@ func TestLimits(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Rule L051: keys come from clients, so the label has a bound.
+func TestKeysAreBounded(t *testing.T) {
+	r := newRig(t, memory.New())
+	const bound, more = 100, 3
+	for i := range bound + more {
+		r.Observe(&ojs.Event{Type: ojs.EventLimitExceeded, Limit: &ojs.LimitEvent{
+			Key: fmt.Sprint("k", i), Strategy: ojs.LimitedByRate,
+		}})
+	}
+	figures := r.figures()
+	if n := strings.Count(figures, "ojs.rate_limit.exceeded_total{"); n != bound+1 {
+		t.Errorf("%d keys have a counter, want %d and the rest", n, bound)
+	}
+	rest := fmt.Sprintf("ojs.rate_limit.exceeded_total{key=other,strategy=rate} %d {time}", more)
+	if !strings.Contains(figures, rest) {
+		t.Errorf("want %s in\n%s", rest, figures)
+	}
 }

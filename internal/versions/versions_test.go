@@ -41,6 +41,7 @@ func TestRanges(t *testing.T) {
 			{">=1.9 <2.0", []string{"1.9", "1.10"}, []string{"1.8", "2.0"}},
 			{">=1.9,<2.0", []string{"1.10"}, []string{"2.0"}},
 			{"<3.0, >=1.0 >=2.0", []string{"2.0"}, []string{"1.5", "3.0"}},
+			{">=2.0 >=1.0 <3.0 <4.0", []string{"2.0"}, []string{"1.5", "3.0"}},
 		} {
 			for _, v := range c.has {
 				if !versions.Matches(c.within, v) {

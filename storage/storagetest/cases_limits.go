@@ -317,6 +317,7 @@ var limitCases = []Case{
 			}
 		},
 	},
+	// Rule L003, with limit-10.
 	{
 		"limit-2",
 		"Limits/Freed",
@@ -583,6 +584,36 @@ var limitCases = []Case{
 			c.endsNow(both[0])
 			c.obeying(9, both[1])
 
+			// The counts of a queue are apart from those of a key "queue:" and its name.
+			// The bounds of a job do not loosen those of its queue.
+			c.setLimit(storage.LimitName{Kind: storage.LimitQueue, Name: "z"}, ojs.RateLimit{Concurrency: 2})
+			got = c.insert(
+				c.job(queue("z"), atOnce("queue:z", 1)), c.job(queue("z"), atOnce("queue:z", 1)),
+				c.job(queue("z")), c.job(queue("z"), atOnce("loose", 99)),
+			)
+			c.obeying(9, got[0], got[2])
+			c.endsNow(got[2])
+			c.obeying(9, got[3])
+			c.endsNow(got[0])
+			c.obeying(9, got[1])
+
+			// Every bound of a key holds.
+			three := limit(ojs.RateLimit{Key: "three", Concurrency: 1,
+				Rate:     ojs.Rate{Limit: 2, Per: 10 * time.Second},
+				Throttle: ojs.Rate{Limit: 1, Per: 3 * time.Second}})
+			got = c.insert(c.job(three), c.job(three), c.job(three))
+			begin := c.now
+			c.obeying(9, got[0])
+			c.wantOpens(time.Time{})
+			c.endsNow(got[0])
+			c.wantOpens(begin.Add(3 * time.Second))
+			c.now = begin.Add(3 * time.Second)
+			c.obeying(9, got[1])
+			c.endsNow(got[1])
+			c.wantOpens(begin.Add(10 * time.Second))
+			c.now = begin.Add(10 * time.Second)
+			c.obeying(9, got[2])
+
 			// A limit goes on, and ends, while it has no jobs, and is that of new ones.
 			leaves := func(id string) {
 				c.settled(c.get(id), c.to(ojs.StateCancelled))
@@ -650,6 +681,7 @@ var limitCases = []Case{
 			c.obeying(9, c.insert(c.job(atOnce("k", 1)))[0])
 		},
 	},
+	// Rule L043.
 	{
 		"limit-8",
 		"Limits/Override",
@@ -837,6 +869,15 @@ var limitCases = []Case{
 			c.obeying(9, got[0])
 			c.wantOpens(c.now.Add(time.Hour))
 
+			// A job counts from its claim on. An undone claim frees the slot.
+			one := c.insert(c.job(atOnce("one", 1)), c.job(atOnce("one", 1)))
+			c.obeying(1, one[0])
+			c.obeying(1)
+			c.unclaim(1, heldOf(c.get(one[0])))
+			c.obeying(9, one[0])
+			c.endsNow(one[0])
+			c.obeying(9, one[1])
+
 			// Its start may be from before the limit of its type.
 			old := c.insert(c.job(jobType("t")))
 			c.obeying(1, old[0])
@@ -907,6 +948,14 @@ var limitCases = []Case{
 					ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Minute}, OnLimit: on},
 				)
 			}
+			// Priority decides among the jobs that may start, and then the order in which
+			// they came. They pass those that wait.
+			waits := c.insert(c.job(atOnce("none", ojs.NoneAtOnce), priority(9)))
+			order := c.insert(c.job(atOnce("o", 9)), c.job(atOnce("o", 9), priority(5)),
+				c.job(priority(5)), c.job(atOnce("o", 9)))
+			c.obeying(9, order[1], order[2], order[0], order[3])
+			c.settled(c.get(waits[0]), c.to(ojs.StateCancelled))
+
 			conc := limit(ojs.RateLimit{Key: "c", Concurrency: 1, OnLimit: ojs.OnLimitReschedule})
 			got := c.insert(
 				c.job(key("")),
@@ -988,6 +1037,7 @@ var limitCases = []Case{
 			}
 		},
 	},
+	// Rules L042 and L044.
 	{
 		"limit-13",
 		"Limits/Look",
@@ -1125,6 +1175,14 @@ var limitCases = []Case{
 			c.setLimit(ofKey("x"), ojs.RateLimit{Concurrency: 9})
 			c.setLimit(ofKey("x"), ojs.RateLimit{})
 			c.wantLimit(ofKey("x"), want)
+			// A key is listed while it is blocked, without a job.
+			c.noErr("BlockLimit", s.BlockLimit(c.ctx, c.now, ofKey("d"), c.now.Add(time.Second)))
+			blocked, err := s.ListLimits(c.ctx, c.now, storage.LimitKey, "c", 1)
+			c.noErr("ListLimits", err)
+			if len(blocked) != 1 || blocked[0].Name != "d" {
+				c.failf("the limits of keys after c are %+v, not d, which is blocked", blocked)
+			}
+			c.noErr("BlockLimit", s.BlockLimit(c.ctx, c.now, ofKey("d"), time.Time{}))
 			// A queue is listed while it is blocked, and not for its jobs.
 			ofQueues := func(want ...string) {
 				c.tb.Helper()
@@ -1260,6 +1318,7 @@ var limitCases = []Case{
 			c.stepped(storage.Claim{Limits: new(storage.Limited)}, 2, next[2])
 		},
 	},
+	// Rule L026.
 	{
 		"limit-15",
 		"Limits/Notices",
