@@ -500,6 +500,7 @@ var quarantineCases = []Case{
 		c.wantMoved("the end of the other", c.ends(second, ojs.StateCompleted).Moved)
 		r := c.waits(id, 1, 0)
 		c.to(ojs.StateCancelled)(&r)
-		c.wantMoved("the end of a released job", c.change(storage.Change{Record: r})[0].Moved, is(last, isAvailable))
+		moved := c.change(storage.Change{Record: r})[0].Moved
+		c.wantMoved("the end of a released job", moved, is(last, isAvailable))
 	}},
 }
