@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -103,9 +104,14 @@ func TestErrorsThatLeadBackToThemselves(t *testing.T) {
 				b.handle("x", nothing)
 				b.run()
 				ticket := b.enqueue("x", ojs.WithDelay(time.Minute))
+				var mu sync.Mutex
 				failures := make(map[string]int)
 				s.OnCall(func(c *storagetest.Call) {
-					if failures[c.Method]++; failures[c.Method] > 3 {
+					mu.Lock()
+					failures[c.Method]++
+					n := failures[c.Method]
+					mu.Unlock()
+					if n > 3 {
 						c.Do()
 						return
 					}
