@@ -144,11 +144,14 @@ func (r *run) conclude(a *attempt) bool {
 }
 
 // retire removes an attempt from r.attempts, once its handler has returned and its
-// outcome is stored or its job is lost. core.mu is held.
+// outcome is stored or its job is lost, or maintenance has yet to store the outcome.
+// core.mu is held.
 func (r *run) retire(a *attempt) {
 	r.forget(a)
 	r.c.letIn(a.held())
-	if a.cause == ojs.ErrLeaseLost && len(r.c.unanswered) > 0 {
+	if len(r.c.unanswered)+len(r.c.asking) == 0 {
+		r.c.handedOn = nil
+	} else if a.phase == settling || a.cause == ojs.ErrLeaseLost {
 		if r.c.handedOn == nil {
 			r.c.handedOn = make(map[string]int64)
 		}

@@ -21,9 +21,9 @@ import (
 //  2. Maintenance asks for the active jobs of the engine at once, and again after 1 s, 10
 //     s and 60 s. A look that fails is made again.
 //  3. A job is given back unspent if it was claimed at the time of a failed claim, no
-//     attempt of the run has it or has lost its lease, and no claim under way has that
-//     time. The books are read after the storage has answered, so a claim that has
-//     returned meanwhile is in them.
+//     attempt of the run has it, has lost its lease or has left its outcome to
+//     maintenance, and no claim under way has that time. The books are read after the
+//     storage has answered, so a claim that has returned meanwhile is in them.
 //
 // Only this engine claims under its worker id. Unclaim and Settle are fenced.
 

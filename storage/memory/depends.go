@@ -137,7 +137,16 @@ func (s *Storage) await(now time.Time, batch []storage.Insert, stored []*job) []
 	var moved []storage.Record
 	for i, j := range stored {
 		if j != nil {
-			moved = s.awaitNew(now, j, batch[i].AwaitedBy, moved)
+			s.awaitNew(j, batch[i].AwaitedBy)
+		}
+	}
+	for i, j := range stored {
+		if j != nil && j.current().Terminal() { // it has been replaced in this call
+			for _, id := range batch[i].AwaitedBy {
+				if w := s.waiting(id); w != nil {
+					moved = s.countFor(w, j, now, moved)
+				}
+			}
 		}
 	}
 	for i, j := range stored {
@@ -157,7 +166,7 @@ func (s *Storage) await(now time.Time, batch []storage.Insert, stored []*job) []
 }
 
 // awaitNew has stored jobs wait for a new one.
-func (s *Storage) awaitNew(now time.Time, j *job, ids []string, moved []storage.Record) []storage.Record {
+func (s *Storage) awaitNew(j *job, ids []string) {
 	for _, id := range ids {
 		w := s.waiting(id)
 		if w == nil {
@@ -166,11 +175,8 @@ func (s *Storage) awaitNew(now time.Time, j *job, ids []string, moved []storage.
 		w.whole().WaitsMore()
 		if !j.current().Terminal() {
 			s.addEdge(j, w)
-		} else { // it has been replaced in this call
-			moved = s.countFor(w, j, now, moved)
 		}
 	}
-	return moved
 }
 
 // awaitOthers has a job wait for others.
