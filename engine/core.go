@@ -83,7 +83,7 @@ type core struct {
 	claiming   int                   // claims under way, of this run and of those before
 	asking     []int64               // their times
 	unanswered []unanswered          // claims that have failed, and may have taken jobs
-	handedOn   map[string]int64      // jobs of retired attempts that others settle, and when they were claimed
+	handedOn   map[string]int64      // retired jobs that others settle, and when they were claimed
 	lostEarly  map[storage.Held]bool // claims that were lost while others were under way
 }
 
