@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -95,13 +96,16 @@ func TestOutageEndsEveryWait(t *testing.T) {
 
 		time.Sleep(time.Until(s.till) + 2*time.Second)
 		synctest.Wait()
-		first := s.first[""]
+		s.mu.Lock()
+		calls := maps.Clone(s.first)
+		s.mu.Unlock()
+		first := calls[""]
 		if first.IsZero() || first.Sub(s.till) > time.Second {
 			t.Errorf("the first call after the outage is %v late", first.Sub(s.till))
 		}
 		for _, m := range []string{"Settle", "Claim", "Extend", "Due", "DueCrons", "List", "Prune",
 			"PutValues", "Values"} {
-			if at := s.first[m]; at.IsZero() || at.Sub(first) > time.Second {
+			if at := calls[m]; at.IsZero() || at.Sub(first) > time.Second {
 				t.Errorf("%s: %v after the first call, at %v", m, at.Sub(first), at)
 			}
 		}

@@ -127,19 +127,14 @@ func search(cfg Config, seed uint64, b budget) (*violation, stats, error) {
 		if shortest != nil {
 			th = shortest.theme
 		}
-		var h *history
-		var err error
-		if !within(func() {
-			var handles []*handle
-			if handles, err = p.handles(); err == nil {
-				h = makeHistory(&cfg, handles, th, n, rnd)
-			}
-		}) {
-			p.hangs = true
-			return shortest, st, fmt.Errorf("the storage hangs in history %d, %s", n, th.name)
-		}
+		handles, err := p.handles()
 		if err != nil {
 			return shortest, st, err
+		}
+		var h *history
+		if !within(func() { h = makeHistory(&cfg, handles, th, n, rnd) }) {
+			p.hangs = true
+			return shortest, st, fmt.Errorf("the storage hangs in history %d, %s", n, th.name)
 		}
 		st.histories++
 		st.calls += len(h.calls)
@@ -221,10 +216,13 @@ const storageHistories = 100
 // handles returns handles of an empty storage.
 func (p *place) handles() ([]*handle, error) {
 	if p.used++; p.all != nil && p.used <= storageHistories {
-		if err := p.empty(); err != nil {
-			return nil, err
+		cfg, first := p.cfg, p.all[0]
+		var err error
+		if !within(func() { err = empty(cfg, first) }) {
+			p.hangs = true
+			return nil, errors.New("the storage hangs while it is emptied")
 		}
-		return p.all, nil
+		return p.all, err
 	}
 	if p.close(); p.hangs {
 		return nil, errors.New("Close hangs")
@@ -265,8 +263,8 @@ func (p *place) close() {
 }
 
 // empty removes what a history has left.
-func (p *place) empty() error {
-	ctx, h := context.Background(), p.all[0]
+func empty(cfg *Config, h *handle) error {
+	ctx := context.Background()
 	for {
 		page, err := h.s.List(ctx, storage.Query{})
 		if err != nil {
@@ -295,14 +293,14 @@ func (p *place) empty() error {
 			return fmt.Errorf("Delete of %d jobs that have ended deleted %d: %w", len(page.Records), n, err)
 		}
 	}
-	if p.cfg.Queues {
+	if cfg.Queues {
 		for _, q := range []string{"a", "b"} {
 			if _, err := h.queues.SetQueueState(ctx, q, ojs.QueueActive); err != nil {
 				return fmt.Errorf("SetQueueState failed: %w", err)
 			}
 		}
 	}
-	if p.cfg.Crons {
+	if cfg.Crons {
 		for _, name := range []string{"daily", "hourly"} {
 			if _, err := h.crons.DeleteCron(ctx, name); err != nil {
 				return fmt.Errorf("DeleteCron failed: %w", err)

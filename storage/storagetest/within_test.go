@@ -3,6 +3,7 @@ package storagetest
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,21 +17,21 @@ import (
 // until the test lets it go.
 type stuck struct {
 	*Reference
-	stuck chan struct{} // nil: no List has come
+	stuck atomic.Bool // a List has come
 	free  chan struct{}
 	close bool // Close hangs by itself
 }
 
 func (s *stuck) List(ctx context.Context, q storage.Query) (storage.Page, error) {
 	if !s.close {
-		s.stuck = s.free
+		s.stuck.Store(true)
 		<-s.free
 	}
 	return s.Reference.List(ctx, q)
 }
 
 func (s *stuck) Close() error {
-	if s.stuck != nil || s.close {
+	if s.stuck.Load() || s.close {
 		<-s.free
 	}
 	return s.Reference.Close()
