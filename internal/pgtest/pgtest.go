@@ -40,12 +40,13 @@ var wall = clock.New()
 
 // Main gives the tests of a package a server and runs them: the one that
 // OJS_TEST_POSTGRES names, or a private one. Without either the tests run with an empty
-// dsn and skip what needs it, but in CI they fail. dsn is set before they run.
-func Main(m *testing.M, dsn *string) int {
+// dsn and skip what needs it, but in CI they fail. dsn is set before they run. The
+// settings, such as "wal_level=logical", are the private server's.
+func Main(m *testing.M, dsn *string, settings ...string) int {
 	if *dsn = os.Getenv("OJS_TEST_POSTGRES"); *dsn != "" {
 		return m.Run()
 	}
-	s, err := Start()
+	s, err := StartIn(memdir.Dir(), settings...)
 	switch {
 	case errors.Is(err, ErrNotInstalled) && os.Getenv("CI") == "":
 		fmt.Fprintln(os.Stderr, err)

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv("RAPID_CHECKS") == "" { // 100 runs of storagetest.Random take a minute of the server
 		_ = flag.Set("rapid.checks", "25") // the command line comes after
 	}
-	code := pgtest.Main(m, &server)
+	code := pgtest.Main(m, &server, "wal_level=logical")
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
@@ -182,9 +182,10 @@ func configOn(config testing.TB, pool *pgxpool.Pool) storagetest.Config {
 	}
 }
 
+// The storage keeps the contract in a database that publishes all its tables.
 func TestStorage(t *testing.T) {
 	t.Parallel()
-	storagetest.Run(t, config(t))
+	storagetest.Run(t, configOn(t, published(t)))
 }
 
 func TestEngine(t *testing.T) { storagetest.RunEngine(t, config(t)) }
