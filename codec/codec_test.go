@@ -311,6 +311,10 @@ func TestCompression(t *testing.T) {
 				t.Error("it is lost")
 			}
 		}
+		same := chain(codec.Compression("same/plain", unchanged{}))
+		if p := must(same.Encode(ctx, big)); p.Encodings != nil || !bytes.Equal(p.Data, big) {
+			t.Errorf("what stays as large is listed: %v", p.Encodings)
+		}
 		if p := must(chain(codec.Gzip(codec.WithMinSize(100))).Encode(ctx, big[:100])); p.Encodings == nil {
 			t.Error("WithMinSize has no effect")
 		}
@@ -325,6 +329,12 @@ func TestCompression(t *testing.T) {
 		wantType(t, err, codec.ErrorTypeDecodeFailed, false)
 	})
 }
+
+// unchanged is a compression that makes nothing smaller.
+type unchanged struct{}
+
+func (unchanged) Compress(data []byte) ([]byte, error)          { return data, nil }
+func (unchanged) Decompress(data []byte, _ int) ([]byte, error) { return data, nil }
 
 func TestForm(t *testing.T) {
 	r := ring(key("k1", 1), key("k2", 2))
