@@ -79,6 +79,17 @@ func TestLimitEvents(t *testing.T) {
 			"2 exceeded b block 0 0", "3 released t throttle after 2s", "5 released r rate after 5s",
 			"10 released b block after 8s",
 		}},
+		"a retry, which has no wait, and an error that blocks until now": {func(b *rig) {
+			b.handle("x", func(_ context.Context, job *ojs.Job[any]) error {
+				if job.Attempt == 1 {
+					return ojs.RetryAfter(s, ojs.RateLimitedUntil(time.Now(), errBoom))
+				}
+				return nil
+			})
+			b.run()
+			b.enqueue("x", key(ojs.RateLimit{Key: "r", Rate: ojs.Rate{Limit: 1, Per: 5 * s}}))
+			b.advance(time.Minute)
+		}, []string{"1 exceeded r rate 1 1", "5 released r rate after 0s"}},
 		"nobody waits": {func(b *rig) {
 			sleeps(b)
 			b.run()

@@ -221,6 +221,30 @@ func TestLimitRules(t *testing.T) {
 			b.advance(time.Minute)
 			want(b, *times, 0, 0, 10*s, 10*s, 20*s)
 		},
+		"L002 L026 a new engine knows the starts, and an opened window wakes its worker": func(b *rig) {
+			limit := ojs.WithRateLimit(ojs.RateLimit{
+				Key: "k", Concurrency: 2, Rate: ojs.Rate{Limit: 1, Per: 10 * s},
+			})
+			begin := time.Now()
+			ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+			defer cancel()
+			var held []*engine.Delivery
+			for i := range 3 {
+				b.enqueue("x", limit)
+				w := must1(engine.New[any](b.store, quiet)).Worker("w", engine.WorkerConfig{})
+				if i == 2 { // the slots are taken, and the window is open
+					time.AfterFunc(20*s, func() { must(b.t, held[0].Ack(b.ctx, nil)) })
+				}
+				d, err := w.Fetch(ctx)
+				if err != nil {
+					b.t.Fatal(err)
+				}
+				held = append(held, d)
+				if got, want := time.Since(begin), []time.Duration{0, 10 * s, 30 * s}[i]; got != want {
+					b.t.Errorf("fetched after %v, want %v", got, want)
+				}
+			}
+		},
 		"L027 reschedule of a concurrency, which has no time": func(b *rig) {
 			sleeps(b)
 			b.run()
@@ -354,6 +378,39 @@ func TestLimitRules(t *testing.T) {
 			b.advance(time.Minute)
 			want(b, *times, 0, 30*s)
 		},
+		"L040 an error that a worker of another engine hands in": func(b *rig) {
+			times := ran(b)
+			begin := time.Now()
+			key := ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 1})
+			b.enqueue("x", key, ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1}))
+			w := must1(engine.New[any](b.store, quiet)).Worker("w", engine.WorkerConfig{})
+			d := must1(w.Fetch(b.ctx))
+			must(b.t, d.Fail(b.ctx, ojs.RateLimitedUntil(begin.Add(30*s), errBoom)))
+			b.enqueue("x", key)
+			b.run()
+			b.advance(time.Minute)
+			want(b, *times, 30*s)
+		},
+		"L041 the failure follows its retry policy": func(b *rig) {
+			begin := time.Now()
+			b.handle("x", func(_ context.Context, job *ojs.Job[any]) error {
+				if job.Attempt == 1 {
+					return ojs.RateLimitedUntil(begin.Add(30*s), errBoom)
+				}
+				return nil
+			})
+			id := b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 1}), noJitter,
+				ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 2, InitialInterval: 5 * s})).ID
+			b.run()
+			b.advance(s)
+			if job := b.want(id, ojs.StateRetryable, 1); job.NextRetryAt.Sub(begin) != 5*s {
+				b.t.Errorf("retried after %v, want 5 s", job.NextRetryAt.Sub(begin))
+			}
+			b.advance(28 * s)
+			b.want(id, ojs.StateAvailable, 1)
+			b.advance(s)
+			b.want(id, ojs.StateCompleted, 2)
+		},
 		"L040 a time in the past, one that is none, a job without a key": func(b *rig) {
 			var times []time.Duration
 			begin := time.Now()
@@ -416,26 +473,75 @@ func TestLimitRules(t *testing.T) {
 			b.advance(12 * s) // it starts at 30 s
 			b.want(id, ojs.StateCompleted, 1)
 		},
-		"L037 a paused queue comes before limits": func(b *rig) {
+		"L030 waiting counts toward no retry delay": func(b *rig) {
+			var times []time.Duration
+			begin := start(b)
+			b.handle("x", func(context.Context, *ojs.Job[any]) error {
+				if times = append(times, time.Since(begin)); len(times) == 2 {
+					return ojs.RetryAfter(40*s, errBoom)
+				}
+				return nil
+			})
+			b.run()
+			l := ojs.WithRateLimit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: 30 * s}})
+			b.enqueue("x", l)
+			b.enqueue("x", l)
+			b.advance(2 * time.Minute)
+			want(b, times, 0, 30*s, 70*s)
+		},
+		"L037 pauses come before limits": func(b *rig) {
 			times := ran(b)
 			b.run()
-			drop := ojs.RateLimit{
+			drop := ojs.WithRateLimit(ojs.RateLimit{
 				Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Minute}, OnLimit: ojs.OnLimitDrop,
-			}
-			b.enqueue("x", ojs.WithRateLimit(drop))
+			})
+			b.enqueue("x", drop)
 			b.advance(s)
-			if _, err := b.Queues().Pause(b.ctx, "q"); err != nil {
-				b.t.Fatal(err)
+			q := b.Queues()
+			known := func(_ bool, err error) error { return err }
+			for what, way := range map[string]struct{ pause, resume func() error }{
+				"a queue": {
+					func() error { return known(q.Pause(b.ctx, "q")) },
+					func() error { return known(q.Resume(b.ctx, "q")) },
+				},
+				"a type": {
+					func() error { return known(q.PauseType(b.ctx, "x", "")) },
+					func() error { return known(q.ResumeType(b.ctx, "x")) },
+				},
+				"everything": {
+					func() error { return q.PauseAll(b.ctx, "maintenance") },
+					func() error { return q.ResumeAll(b.ctx) },
+				},
+			} {
+				must(b.t, way.pause())
+				held := b.enqueue("x", drop, ojs.WithQueue("q"))
+				b.advance(s)
+				if state := b.state(held.ID); state != ojs.StateAvailable {
+					b.t.Errorf("while %s is paused the job is %s", what, state)
+				}
+				must(b.t, way.resume())
+				b.advance(s)
+				b.want(held.ID, ojs.StateDiscarded, 0)
 			}
-			held := b.enqueue("x", ojs.WithRateLimit(drop), ojs.WithQueue("q"))
-			b.advance(s)
-			b.want(held.ID, ojs.StateAvailable, 0)
-			if _, err := b.Queues().Resume(b.ctx, "q"); err != nil {
-				b.t.Fatal(err)
-			}
-			b.advance(s)
-			b.want(held.ID, ojs.StateDiscarded, 0)
 			want(b, *times, 0)
+		},
+		"L037 a draining queue refuses jobs, whatever their limits, and delivers its own": func(b *rig) {
+			times := ran(b)
+			b.run()
+			limit := ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: 10 * s}}
+			own := []ojs.Option{ojs.WithRateLimit(limit), ojs.WithQueue("q")}
+			b.enqueue("x", own...)
+			b.enqueue("x", own...)
+			must1(b.Queues().Drain(b.ctx, "q"))
+			for _, on := range []ojs.OnLimit{"", ojs.OnLimitDrop, ojs.OnLimitReschedule} {
+				limit.OnLimit = on
+				_, err := b.Enqueue(b.ctx, "x", nil, ojs.WithRateLimit(limit), ojs.WithQueue("q"))
+				if !errors.Is(err, ojs.ErrQueueDraining) {
+					b.t.Errorf("%q: %v", on, err)
+				}
+			}
+			b.advance(time.Minute)
+			want(b, *times, 0, 10*s)
 		},
 		"L044 list": func(b *rig) {
 			for i := range 3 {
