@@ -18,6 +18,7 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // secret is a text that no storage, event or log line may show.
@@ -307,6 +308,13 @@ func TestCodec(t *testing.T) {
 					t.Errorf("%d jobs", n)
 				}
 			}
+			member := engine.Filter{Members: []engine.Member{{Path: "args.0.ojs_encoded", Value: "true"}}}
+			for _, err := range b.Jobs().List(b.ctx, member) {
+				t.Errorf("its marker finds it, %v", err)
+			}
+			b.Register(handler.For(pay, func(context.Context, *ojs.Job[payment]) error { return nil }))
+			_, err := b.Enqueue(b.ctx, "pay", 7) // args are judged before they are encoded
+			wantInvalid(t, err, "args")
 		}, withKeys(testRing("k1")))
 	})
 
@@ -346,7 +354,7 @@ func TestCodec(t *testing.T) {
 		}, engine.WithCodec(codec.AES256GCM(testRing("k1"))))
 	})
 
-	t.Run("hooks see plain args, before the encoding", func(t *testing.T) {
+	t.Run("K014 hooks see plain args, before the encoding", func(t *testing.T) {
 		hook := func(_ context.Context, job *ojs.Job[any]) error {
 			if job.Args != any(given) {
 				t.Errorf("hook got %v", job.Args)
@@ -513,6 +521,38 @@ func TestCodec(t *testing.T) {
 				t.Errorf("result %s", got)
 			}
 		})
+	})
+
+	t.Run("K002 encoded args stay as they came, in batches and workflows", func(t *testing.T) {
+		keys := testRing("k1", "old")
+		old := must1(codec.NewChain(codec.AES256GCM(testRing("old"))))
+		inBubble(t, func(b *rig) {
+			b.Register(handler.For(pay, func(_ context.Context, job *ojs.Job[payment]) error {
+				if b.ran(); job.Args != given {
+					t.Errorf("%+v", job.Args)
+				}
+				return nil
+			}))
+			args, meta, err := old.EncodeArgs(b.ctx, must1(ojs.NewArgs(given)), nil)
+			must(t, err)
+			draft := ojs.NewDraft("pay", args, ojs.WithMeta(codec.MetaKeyID, "old"),
+				ojs.WithMeta(codec.MetaEncodings, meta[codec.MetaEncodings]))
+			must1(b.EnqueueMany(b.ctx, draft, draft))
+			must1(b.Workflows().Start(b.ctx, workflow.New("", workflow.Chain(
+				workflow.Step("a", draft), workflow.Group(workflow.Step("b", draft), workflow.Step("c", draft))))))
+			b.run()
+			b.advance(time.Second)
+			n := 0
+			for job, err := range b.Jobs().List(b.ctx, engine.Filter{Types: []string{"pay"}}) {
+				must(t, err)
+				if n++; job.Args.String() != args.String() || job.Meta[codec.MetaKeyID] != "old" {
+					t.Errorf("%s became %s, meta %v", args, job.Args, job.Meta)
+				}
+			}
+			if n != 5 || len(b.times()) != 5 {
+				t.Errorf("%d jobs, %d runs", n, len(b.times()))
+			}
+		}, withKeys(keys))
 	})
 
 	t.Run("a job that comes encoded is not encoded again", func(t *testing.T) {

@@ -782,7 +782,7 @@ func TestResult(t *testing.T) {
 	for name, opts := range map[string][]engine.Option{
 		"plain": nil, "encrypted": {engine.WithCodec(codec.AES256GCM(ring))},
 	} {
-		t.Run("W040 W041 W043 results by name, "+name, func(t *testing.T) {
+		t.Run("K015 W040 W041 W043 results by name, "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
 				var sum int
 				b.handle("x", func(ctx context.Context, step string) error {
