@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // unversioned is a storage that does not tell versions apart.
@@ -147,6 +148,21 @@ func TestVersions(t *testing.T) {
 			}
 		})
 	})
+	t.Run("V001 V009 the members of a workflow have their own versions", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			var ran []string
+			both(b, &ran)
+			must1(b.Workflows().Start(b.ctx, workflow.New("", workflow.Chain(
+				workflow.Step("a", v1.New(one{"a"})), workflow.Step("b", v2.New(two{First: "b"})),
+				workflow.Step("c", ojs.NewDraft("greet", one{"c"}, ojs.WithVersion("1"))),
+				workflow.Step("d", ojs.NewDraft("greet", one{"d"}))))))
+			b.run()
+			b.advance(time.Second)
+			if want := []string{"1: a 1.0", "2: b 2.3", "1: c 1", "1: d "}; !reflect.DeepEqual(ran, want) {
+				t.Errorf("ran %q, want %q", ran, want)
+			}
+		})
+	})
 	t.Run("V007 overlapping ranges are refused", func(t *testing.T) {
 		eng := must1(engine.New[any](memory.New()))
 		nop := func(context.Context, *ojs.Job[one]) error { return nil }
@@ -259,6 +275,23 @@ func TestVersions(t *testing.T) {
 			if d.Job.ID != tickets[0].ID {
 				t.Errorf("fetched version %q", d.Job.TypeVersion)
 			}
+			// The latest range replaces that of the same worker, and wakes it for its jobs.
+			time.AfterFunc(time.Minute, func() {
+				tickets = must1(b.EnqueueMany(b.ctx, v2.New(two{}), v1.New(one{})))
+			})
+			ranged := b.Worker("w", engine.WorkerConfig{Types: []string{"greet@<2.0"}})
+			ctx, cancel := context.WithTimeout(b.ctx, time.Hour)
+			defer cancel()
+			if d, err := ranged.Fetch(ctx); err != nil || d.Job.ID != tickets[1].ID {
+				t.Errorf("V006 not woken for %s: %v", tickets[1].ID, err)
+			}
+			// A type without a range has every version, beside one that has a range.
+			other := b.enqueue("other", ojs.WithVersion("9.0"))
+			ranged = b.Worker("w", engine.WorkerConfig{Types: []string{"greet@<2.0", "other"}})
+			if ds := must1(ranged.FetchMany(b.ctx, 9)); len(ds) != 1 || ds[0].Job.ID != other.ID {
+				t.Errorf("%d deliveries", len(ds))
+			}
+			must1(b.Worker("all", engine.WorkerConfig{Types: []string{"greet"}}).Fetch(b.ctx))
 			// A worker that names no type takes every version.
 			last := must1(v2.Enqueue(b.ctx, b, two{}))
 			if d = must1(b.Worker("any", engine.WorkerConfig{}).Fetch(b.ctx)); d.Job.ID != last.ID {
