@@ -138,12 +138,13 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON decodes the error object that a handler in another language returns (OJS
 // retry, section 7.3): type and message are required, code is one of the four and RETRY
-// by default, details are any object. It refuses anything else with an *InvalidError and
-// leaves e as it was. Other members are ignored, unless they differ from one of these
+// by default, details are any object. A text rate_limit_until joins the details, unless
+// they have one (DetailRateLimitUntil). It refuses anything else with an *InvalidError
+// and leaves e as it was. Other members are ignored, unless they differ from one of these
 // only in case.
 func (e *Error) UnmarshalJSON(b []byte) error {
 	out := Error{Code: CodeRetry}
-	message := false
+	message, until := false, ""
 	err := decodeError(b, map[string]func(json.RawMessage) error{
 		"type":    func(v json.RawMessage) error { return decodeText(v, &out.Type) },
 		"message": func(v json.RawMessage) error { message = true; return decodeText(v, &out.Message) },
@@ -154,7 +155,17 @@ func (e *Error) UnmarshalJSON(b []byte) error {
 			return fmt.Errorf("%s is not one of RETRY, DISCARD, DEAD_LETTER, FAIL", clip(v))
 		},
 		"details": func(v json.RawMessage) error { return decodeDetails(v, &out.Details) },
+		DetailRateLimitUntil: func(v json.RawMessage) error {
+			_ = json.Unmarshal(v, &until) // what is no text blocks nothing, as in the details
+			return nil
+		},
 	})
+	if _, ok := out.Details[DetailRateLimitUntil]; until != "" && !ok {
+		if out.Details == nil {
+			out.Details = make(map[string]any, 1)
+		}
+		out.Details[DetailRateLimitUntil] = until
+	}
 	switch {
 	case err != nil:
 		return err

@@ -176,6 +176,19 @@ func TestErrorJSON(t *testing.T) {
 			t.Errorf("%+v, %v", e, err)
 		}
 	})
+	t.Run("L040 rate_limit_until beside the details or in them", func(t *testing.T) {
+		const beside, in = `"rate_limit_until":"beside"`, `"details":{"rate_limit_until":"in"}`
+		for members, want := range map[string]any{
+			beside: "beside", in: "in", in + "," + beside: "in", beside + `,"details":{"a":1}`: "beside",
+			`"rate_limit_until":5`: nil, `"rate_limit_until":null`: nil, `"code":"RETRY"`: nil,
+		} {
+			var e ojs.Error
+			err := json.Unmarshal([]byte(`{"type":"t","message":"m",`+members+`}`), &e)
+			if err != nil || e.Details["rate_limit_until"] != want {
+				t.Errorf("%s: %v, %v", members, e.Details, err)
+			}
+		}
+	})
 	t.Run("A096 RETRY by default", func(t *testing.T) {
 		var e ojs.Error
 		if err := json.Unmarshal([]byte(`{"type":"a","message":"","details":null}`), &e); err != nil ||
