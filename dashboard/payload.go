@@ -3,7 +3,10 @@ package dashboard
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"unicode/utf8"
+
+	"github.com/ojsengine/ojs/internal/encoded"
 )
 
 const (
@@ -19,9 +22,27 @@ type payload struct {
 	Cut  bool
 }
 
+// readable is a payload, or what stands for one that a codec has encoded.
+func readable(raw []byte) []byte {
+	if encoded.Value(raw) || encoded.Args(raw) {
+		return []byte(encoded.Redacted)
+	}
+	return raw
+}
+
+// Details are the details of an error as the page shows them.
+func (p *page) Details(details map[string]any) map[string]any {
+	if details[encoded.Member] == true {
+		details = maps.Clone(details)
+		details["data"] = encoded.Redacted
+	}
+	return details
+}
+
 // indented re-indents JSON without decoding it, so that each number stays exact.
 func indented(part Part, raw []byte) payload {
 	p := payload{Part: part, Size: len(raw)}
+	raw = readable(raw)
 	if len(raw) > 4*maxInline { // indenting the whole of it would cost more than the page
 		raw, p.Cut = raw[:4*maxInline], true
 	}
@@ -40,6 +61,7 @@ func indented(part Part, raw []byte) payload {
 
 // snippet is the beginning of a payload in one line.
 func snippet(raw []byte) string {
+	raw = readable(raw)
 	if len(raw) <= maxSnippet {
 		return string(raw)
 	}
