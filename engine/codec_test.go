@@ -539,7 +539,8 @@ func TestCodec(t *testing.T) {
 				ojs.WithMeta(codec.MetaEncodings, meta[codec.MetaEncodings]))
 			must1(b.EnqueueMany(b.ctx, draft, draft))
 			must1(b.Workflows().Start(b.ctx, workflow.New("", workflow.Chain(
-				workflow.Step("a", draft), workflow.Group(workflow.Step("b", draft), workflow.Step("c", draft))))))
+				workflow.Step("a", draft),
+				workflow.Group(workflow.Step("b", draft), workflow.Step("c", draft))))))
 			b.run()
 			b.advance(time.Second)
 			n := 0

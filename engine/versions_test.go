@@ -275,7 +275,7 @@ func TestVersions(t *testing.T) {
 			if d.Job.ID != tickets[0].ID {
 				t.Errorf("fetched version %q", d.Job.TypeVersion)
 			}
-			// The latest range replaces that of the same worker, and wakes it for its jobs.
+			// A worker goes by its latest range, and is woken for jobs of it.
 			time.AfterFunc(time.Minute, func() {
 				tickets = must1(b.EnqueueMany(b.ctx, v2.New(two{}), v1.New(one{})))
 			})

@@ -71,7 +71,26 @@ func TestKeysAreBounded(t *testing.T) {
 			Key: fmt.Sprint("k", i), Strategy: ojs.LimitedByRate,
 		}})
 	}
+	stop, err := r.WatchLimits(func(context.Context, engine.LimitQuery) ([]engine.Limit, error) {
+		return []engine.Limit{
+			{LimitName: engine.LimitOfKey("k1"), Active: 3, Waiting: 4},
+			{LimitName: engine.LimitOfKey("x"), Active: 1}, {LimitName: engine.LimitOfKey("y"), Active: 5},
+		}, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	figures := r.figures()
+	for _, want := range []string{
+		"active{key=k1} 3 {job}", "active{key=other} 6 {job}", "waiting{key=k1} 4 {job}",
+	} {
+		if !strings.Contains(figures, "ojs.rate_limit."+want) {
+			t.Errorf("want %s in\n%s", want, figures)
+		}
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
 	if n := strings.Count(figures, "ojs.rate_limit.exceeded_total{"); n != bound+1 {
 		t.Errorf("%d keys have a counter, want %d and the rest", n, bound)
 	}

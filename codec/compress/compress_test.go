@@ -3,6 +3,7 @@ package compress_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"reflect"
@@ -62,6 +63,12 @@ func TestCodecs(t *testing.T) {
 				}
 				if got, err := c.Decode(ctx, p); err != nil || !bytes.Equal(got, big) {
 					t.Errorf("%d bytes, %v", len(got), err)
+				}
+				noise := make([]byte, 4096)
+				_, _ = rand.Read(noise)
+				if p, err := c.Encode(ctx, noise); err != nil || p.Encodings != nil ||
+					!bytes.Equal(p.Data, noise) {
+					t.Errorf("noise: %v, %v", p.Encodings, err)
 				}
 				if p, err := c.Encode(ctx, big[:1023]); err != nil || p.Encodings != nil {
 					t.Errorf("%v, %v", p.Encodings, err)

@@ -956,6 +956,17 @@ var limitCases = []Case{
 			c.obeying(9, order[1], order[2], order[0], order[3])
 			c.settled(c.get(waits[0]), c.to(ojs.StateCancelled))
 
+			// A retried job is equal to new ones: its place is that of its return.
+			c.settleAll([]storage.Record{c.get(order[0])}, func(_ int, r *storage.Record) {
+				r.State, r.NextRetryAt, r.LeaseUntil = ojs.StateRetryable, c.now.Add(time.Second), time.Time{}
+			})
+			before := c.insert(c.job(atOnce("o", 9)))
+			c.now = c.now.Add(time.Second)
+			_, err := c.S.Due(c.ctx, c.now, 9, nil)
+			c.noErr("Due", err)
+			after := c.insert(c.job(atOnce("o", 9)))
+			c.obeying(9, before[0], order[0], after[0])
+
 			conc := limit(ojs.RateLimit{Key: "c", Concurrency: 1, OnLimit: ojs.OnLimitReschedule})
 			got := c.insert(
 				c.job(key("")),
