@@ -274,6 +274,7 @@ func run(t *testing.T, producer *ojsotel.Producer, then func(r *rig)) {
 	})
 }
 
+// Spans have the size of a payload and nothing else of it (rule K016).
 func TestSpans(t *testing.T) {
 	run(t, nil, func(r *rig) {
 		spans := r.spans.GetSpans()
