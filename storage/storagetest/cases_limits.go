@@ -960,11 +960,11 @@ var limitCases = []Case{
 			c.settleAll([]storage.Record{c.get(order[0])}, func(_ int, r *storage.Record) {
 				r.State, r.NextRetryAt, r.LeaseUntil = ojs.StateRetryable, c.now.Add(time.Second), time.Time{}
 			})
-			before := c.insert(c.job(atOnce("o", 9)))
+			before := c.insert(c.job())
 			c.now = c.now.Add(time.Second)
 			_, err := c.S.Due(c.ctx, c.now, 9, nil)
 			c.noErr("Due", err)
-			after := c.insert(c.job(atOnce("o", 9)))
+			after := c.insert(c.job())
 			c.obeying(9, before[0], order[0], after[0])
 
 			conc := limit(ojs.RateLimit{Key: "c", Concurrency: 1, OnLimit: ojs.OnLimitReschedule})
