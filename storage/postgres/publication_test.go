@@ -48,8 +48,8 @@ func published(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-// Every table may be in a publication, as TestStorage shows: the listener compacts tables,
-// and jobs with a fairness key run.
+// Every table may be in a publication, as TestStorage shows. The listener compacts
+// tables, and jobs with a fairness key run.
 func TestPublicationOfAllTables(t *testing.T) {
 	t.Parallel()
 	e := startShop(t, openAs(t, published(t), schema(t, published(t)), often))
