@@ -16,9 +16,7 @@ import (
 //
 // The storage counts, in the step in which it hands a job out: a bound of 5 is 5 over all
 // engines and processes on the storage. Jobs that name the same key with different bounds
-// share the counts, and each is held to its own. If the storage cannot count
-// (storage.Capabilities.Limits), and with Local, each engine counts its own attempts and
-// the deliveries to its workers, and a key has the bounds of the job that last started.
+// share the counts, and each is held to its own.
 type RateLimit struct {
 	// Key names the jobs that share the limit: letters, digits and ".", "_", ":", "-",
 	// the first a letter or digit, at most 255 (OJS rate limiting). RateLimitKey makes a
@@ -30,7 +28,6 @@ type RateLimit struct {
 	Throttle    Rate // starts at least Throttle.Per / Throttle.Limit apart
 
 	OnLimit OnLimit // what happens to a job that is next and may not start; "": OnLimitWait
-	Local   bool    // each engine counts for itself; such jobs always wait
 }
 
 // NoneAtOnce is a Concurrency that lets no job start. In JSON it is a concurrency of 0.

@@ -28,12 +28,12 @@ func (l RateLimit) MarshalJSON() ([]byte, error) {
 		Rate        Rate    `json:"rate,omitzero"`
 		Throttle    Rate    `json:"throttle,omitzero"`
 		OnLimit     OnLimit `json:"on_limit,omitempty"`
-		Local       bool    `json:"local,omitempty"`
-	}{l.Key, concurrency, l.Rate, l.Throttle, l.OnLimit, l.Local})
+	}{l.Key, concurrency, l.Rate, l.Throttle, l.OnLimit})
 }
 
-// UnmarshalJSON decodes the standard's object, and "local". A concurrency of 0 is
-// NoneAtOnce. It refuses unknown members with an *InvalidError.
+// UnmarshalJSON decodes the standard's object. A concurrency of 0 is NoneAtOnce. It
+// refuses unknown members with an *InvalidError. A member "local", which stored jobs may
+// have, has no effect.
 //
 // It also decodes other forms of a rate: "max_per_second" with a number; "rate" with a
 // number, or "limit", and "period". A period is an ISO 8601 duration, or one of "second",
@@ -88,7 +88,6 @@ func decodeRateLimit(b []byte) (RateLimit, error) {
 			what, err = decodeName(m.value)
 			d.OnLimit = OnLimit(what)
 		case "local":
-			err = json.Unmarshal(m.value, &d.Local)
 		default:
 			err = fmt.Errorf("unknown member")
 		}

@@ -21,7 +21,7 @@ func TestRateLimitJSON(t *testing.T) {
 		`{"key":"k","throttle":{"limit":1,"period":"PT0.5S"},"on_limit":"wait"}`: {Key: "k",
 			Throttle: ojs.Rate{Limit: 1, Per: 500 * time.Millisecond}, OnLimit: ojs.OnLimitWait},
 		`{"key":"k","concurrency":0,"on_limit":"drop","local":true}`: {Key: "k",
-			Concurrency: ojs.NoneAtOnce, OnLimit: ojs.OnLimitDrop, Local: true},
+			Concurrency: ojs.NoneAtOnce, OnLimit: ojs.OnLimitDrop},
 		`{"key":"k","concurrency":null,"rate":null,"throttle":null,"on_limit":null}`: {Key: "k"},
 	} {
 		var l ojs.RateLimit

@@ -76,8 +76,7 @@ func (h *Handler) configureForm(p *page) (*configureForm, error) {
 	if err := h.mayConfigure(p, name, &f.conf); err != nil {
 		return nil, denied{err}
 	}
-	f.Global = h.eng.Manifest().Capabilities.Limits.Scope == engine.LimitsOfStorage &&
-		h.maySetLimit(p, name) == nil
+	f.Global = h.maySetLimit(p, name) == nil
 	here := f.conf.Bounds()
 	f.Fields = fieldsOf("", &here)
 	global := f.conf.GlobalBounds()

@@ -133,15 +133,13 @@ func (h *Handler) queue(p *page) error {
 	if c := list[at].Config; c != nil {
 		data.Here, data.Configure = boundsHere(c), h.mayConfigure(p, name, c) == nil
 	}
-	if h.eng.Manifest().Capabilities.Limits.Scope == engine.LimitsOfStorage {
-		l := engine.Limit{LimitName: engine.LimitOfQueue(name)}
-		if list[at].Counts[ojs.StateAvailable] <= maxCounted {
-			if l, err = h.limitNamed(p, l.LimitName); err != nil {
-				return err
-			}
+	l := engine.Limit{LimitName: engine.LimitOfQueue(name)}
+	if list[at].Counts[ojs.StateAvailable] <= maxCounted {
+		if l, err = h.limitNamed(p, l.LimitName); err != nil {
+			return err
 		}
-		data.Limit = &l
 	}
+	data.Limit = &l
 	rates, err := h.rates(p)
 	if err != nil {
 		return err

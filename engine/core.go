@@ -44,9 +44,7 @@ type core struct {
 	durable bool    // the storage is
 
 	versioned    bool                  // the storage tells versions of jobs apart
-	counted      bool                  // the storage counts limits
 	insertClaims bool                  // the storage claims new jobs if asked to
-	uncounted    atomic.Bool           // the engine has warned that the storage does not count
 	held         heldBack              // whether limits hold jobs back
 	exceeded     exceeded              // the keys whose limits are exceeded
 	stepper      storage.SettleClaimer // the storage, if it stores and claims in one step; nil: it does not
@@ -109,11 +107,8 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 		return nil, fmt.Errorf("%w: leave out WithJobLogs, or use memory, SQLite or PostgreSQL", err)
 	}
 	c.durable, c.versioned = s.Capabilities().Durable, s.Capabilities().Versions
-	c.counted, c.insertClaims = s.Capabilities().Limits, s.Capabilities().InsertClaims
+	c.insertClaims = s.Capabilities().InsertClaims
 	c.queues.Store(&cfg.queues)
-	if err := c.checkLimits(); err != nil {
-		return nil, err
-	}
 	c.store = c.bind(s)
 	c.stepper, _ = c.store.(storage.SettleClaimer)
 	if c.prefetch == 0 {
@@ -146,7 +141,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	c.source = "ojs://" + c.name + "/engine/" + c.worker
 	c.events = eventlog.New(observers, c.log, c.identifyEvent)
 	c.gate = newGate(&c.config)
-	c.gate.limitName, c.gate.counted = c.registry.limitName, c.counted
+	c.gate.limitName = c.registry.limitName
 	if c.maxStuck < 0 {
 		c.maxStuck = c.concurrency
 	}

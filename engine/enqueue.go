@@ -478,9 +478,6 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 	r.Args, r.State, r.Retry, r.RateLimit, r.Extra = encoded, ojs.StateAvailable, *retry, o.RateLimit, o.Extra
 	r.Timeout, r.TotalTimeout, r.EnqueueTTL, r.Lease, r.ResultTTL = o.Timeout, o.TotalTimeout, o.EnqueueTTL,
 		o.Lease, o.ResultTTL
-	if err := c.checkRateLimit(o.RateLimit); err != nil {
-		return err
-	}
 	fromElsewhere := given(args)
 	if o.RateLimitBy != "" {
 		if err := c.limitBy(r, o, fromElsewhere); err != nil {

@@ -195,11 +195,6 @@ func (g *gate) explain(e *Explanation, rec *storage.Record, now time.Time) {
 		}
 	}
 	check(g.types[g.limitName(rec)], "type "+rec.Type)
-	if rec.RateLimit != nil {
-		if k := g.keys[rec.RateLimit.Key]; k != nil {
-			check(&k.limiter, "key "+rec.RateLimit.Key)
-		}
-	}
 }
 
 // before counts the available jobs of a job's queue that are claimed before it. It

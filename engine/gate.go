@@ -9,42 +9,26 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
-	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
 
-// gate decides what a claim asks for: the queues and their order, the types, and the keys
-// to skip. It counts what has started, so that the limits of queues, types and keys hold
+// gate decides what a claim asks for: the queues and their order, and the types. It
+// counts what has started, so that this engine's limits of queues and handlers hold
 // exactly: claims go through it one at a time. While no queue or type has a limit or a
-// weight, a step may claim past the gate. Such a claim takes no job with a rate limit:
-// see storage.SettleClaimer.
+// weight, a step may claim past the gate. The storage counts all other limits.
 type gate struct {
 	turn    chan struct{} // holds a token while a claim is under way
 	holding chan struct{} // holds a token while pauses are read and obeyed
 	plain   atomic.Bool   // no queue or type has a limit of this engine or a weight
 
-	counted bool // the storage counts the limits of keys that are not local; set before any claim
-
 	mu     sync.Mutex // guards the fields below
 	queues []*queueGate
 	past   map[string]*queueGate // that the engine serves no more: what runs of them still counts
 	types  map[string]*limiter   // those with a limit, by their names in claims
-	keys   map[string]*keyGate
-	sweep  int // the number of keys at which to drop idle ones
-
-	// closed has the keys that admit nothing, as far as is known. A claim costs the same
-	// however many there are: it looks at those that time has opened, and at those of
-	// which a job has ended. It changes while gate.turn is held, too, since the storage
-	// reads it.
-	closed  *storage.KeySet
-	opening scheduler.Heap[string] // closed keys, by when time opens them
-	freed   []string               // keys of which a job has ended
 
 	limitName func(*storage.Record) string // of the handler of a job, in types; set before any claim
 
-	// Limits of queues and types, and weights, are checked after each job, those of keys
-	// not: a claim takes one job per key.
-	looksAfterEach bool
+	looksAfterEach bool // a queue or type has a limit of this engine or a weight
 	holds          holds
 	held           map[storage.Held]hold
 	lapses         time.Time // the earliest hold.until; zero: none
@@ -58,30 +42,18 @@ type queueGate struct {
 	limiter
 }
 
-// keyGate counts what has started of a rate limit key.
-type keyGate struct {
-	limiter
-	opens scheduler.Item[string] // in gate.opening while time alone keeps the key closed
-}
-
 // hold is what a started job counts in.
 type hold struct {
 	limiters []*limiter
-	key      string
 	until    time.Time // when it lapses unless renewed, for workers that may vanish; zero: never
 }
-
-const firstSweep = 64
 
 func newGate(cfg *config) *gate {
 	g := &gate{
 		turn:    make(chan struct{}, 1),
 		holding: make(chan struct{}, 1),
 		types:   make(map[string]*limiter),
-		keys:    make(map[string]*keyGate),
-		closed:  storage.Keys(),
 		held:    make(map[storage.Held]hold),
-		sweep:   firstSweep,
 	}
 	g.serve(&cfg.queues)
 	return g
@@ -146,9 +118,7 @@ func (c *core) claim(
 		op = c.events.Begin(eventlog.Starts)
 	}
 	held := c.held.load()
-	if c.counted {
-		ask.Limits = new(storage.Limited)
-	}
+	ask.Limits = new(storage.Limited)
 	recs, err = c.store.Claim(ctx, now, ask, dst)
 	end(recs, err)
 	if w.lapses {
@@ -164,11 +134,8 @@ func (c *core) claim(
 	}
 	c.answered()
 	g.started(w, order, recs, now)
-	if c.counted {
-		c.limitEvents(ask.Limits.Closed, len(recs), func(i int) *storage.Record { return &recs[i] }, now)
-		reopens = earliest(reopens, c.limited(ask.Limits, held, now))
-	}
-	return recs, reopens, nil
+	c.limitEvents(ask.Limits.Closed, len(recs), func(i int) *storage.Record { return &recs[i] }, now)
+	return recs, earliest(reopens, c.limited(ask.Limits, held, now)), nil
 }
 
 // overdue reports whether the deadline of a claimed job, its ExpiresAt or the end of its
@@ -235,42 +202,7 @@ func (g *gate) ask(
 			ask.Queues[i] = q.name
 		}
 	}
-	g.reopen(now)
-	if at, some := g.opening.Next(); some {
-		opensAt(at)
-	}
-	ask.SkipKeys = g.closed
 	return ask, order, reopens, true
-}
-
-// reopen looks again at the closed keys that may have opened. mu is held.
-func (g *gate) reopen(now time.Time) {
-	for _, key := range g.freed {
-		g.shut(key, now)
-	}
-	g.freed = g.freed[:0]
-	for it, due := g.opening.PopDue(now); due; it, due = g.opening.PopDue(now) {
-		g.shut(it.Value, now)
-	}
-}
-
-// shut closes a key if it admits nothing now, or opens it. mu is held.
-func (g *gate) shut(key string, now time.Time) {
-	k := g.keys[key]
-	if k == nil { // dropped, since it was idle
-		return
-	}
-	g.opening.Remove(&k.opens)
-	at, open := k.open(now)
-	if open {
-		g.closed.Remove(key)
-		return
-	}
-	g.closed.Add(key)
-	if !at.IsZero() {
-		k.opens.Value = key
-		g.opening.Push(&k.opens, at)
-	}
 }
 
 func (q *queueGate) admits(now time.Time, opensAt func(time.Time)) bool {
@@ -357,17 +289,6 @@ func (g *gate) started(w wanted, order []*queueGate, recs []storage.Record, now 
 				count(&q.limiter)
 			}
 		}
-		if l := r.RateLimit; l != nil && (l.Local || !g.counted) {
-			h.key = r.RateLimit.Key
-			k := g.keys[h.key]
-			if k == nil {
-				k = new(keyGate)
-				g.keys[h.key] = k
-			}
-			k.rebound(*r.RateLimit)
-			count(&k.limiter)
-			g.shut(h.key, now)
-		}
 		if h.limiters == nil {
 			continue
 		}
@@ -376,16 +297,6 @@ func (g *gate) started(w wanted, order []*queueGate, recs []storage.Record, now 
 			g.lapses = earliest(g.lapses, h.until)
 		}
 		g.held[storage.Held{ID: r.ID, Version: r.Version}] = h
-	}
-	if len(g.keys) >= g.sweep {
-		for key, l := range g.keys {
-			if l.idle(now) {
-				g.opening.Remove(&l.opens)
-				g.closed.Remove(key)
-				delete(g.keys, key)
-			}
-		}
-		g.sweep = max(firstSweep, 2*len(g.keys))
 	}
 }
 
@@ -407,9 +318,6 @@ func (g *gate) end(held storage.Held) (opens bool) {
 	for _, l := range h.limiters {
 		opens = opens || l.bounds.Concurrency > 0 && l.running >= l.bounds.Concurrency
 		l.end()
-	}
-	if h.key != "" && g.closed.Has(h.key) {
-		g.freed = append(g.freed, h.key)
 	}
 	return opens
 }

@@ -38,9 +38,6 @@ func (c *core) reserve(ctx context.Context, now time.Time, batch []storage.Inser
 		return nil
 	}
 	claim := &storage.Claim{Types: c.registry.handled(), Worker: c.worker, Lease: c.lease}
-	if c.counted {
-		claim.Limits = new(storage.Limited)
-	}
 	for i := range batch {
 		r := &batch[i].Record
 		if len(claim.Types) == 0 || r.State != ojs.StateAvailable || !claim.Takes(r.Type, r.TypeVersion) {

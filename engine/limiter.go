@@ -7,8 +7,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// limiter counts starts and running attempts against the bounds of one key, queue or job
-// type, by the rules of storages (storage.Opens). A token bucket would let twice the rate
+// limiter counts starts and running attempts against the bounds of one queue or job type,
+// by the rules of storages (storage.Opens). A token bucket would let twice the rate
 // through where two periods meet; this remembers the starts themselves, so that no
 // period, wherever it begins, has more of them than the rate allows.
 type limiter struct {
@@ -56,13 +56,3 @@ func (l *limiter) start(now time.Time) {
 }
 
 func (l *limiter) end() { l.running-- }
-
-// idle reports whether the limiter remembers nothing that a new one would not know.
-func (l *limiter) idle(now time.Time) bool {
-	window := int64(l.bounds.Rate.Per)
-	if t := l.bounds.Throttle; t.Limit > 0 {
-		window = max(window, storage.Gap(t))
-	}
-	n := len(l.starts)
-	return l.running == 0 && (n == 0 || l.starts[n-1] <= now.UnixNano()-window)
-}

@@ -11,8 +11,7 @@ import (
 // Events of limits. A claim returns the keys that it has found closed
 // (storage.Limited.Closed), for which the engine publishes ojs.EventLimitExceeded. The
 // next job of such a key that a claim of this engine takes makes
-// ojs.EventLimitReleased. Limits that the engine counts for itself have no events, since
-// the gate does not know whether jobs of a closed key wait.
+// ojs.EventLimitReleased.
 
 // exceeded are the keys that the engine has told as exceeded and has not started a job of
 // since. If other engines start their jobs, keys stay: then some key makes room.
@@ -50,7 +49,7 @@ func (c *core) limitEvents(
 	since := make(map[string]time.Time) // of the keys that are released
 	for i := range n {
 		r := rec(i)
-		if r.RateLimit == nil || r.RateLimit.Local {
+		if r.RateLimit == nil {
 			continue
 		}
 		key := r.RateLimit.Key

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -43,9 +42,8 @@ func LimitOfQueue(name string) LimitName { return LimitName{Kind: storage.LimitQ
 // LimitOfType names the limit of a job type over all engines.
 func LimitOfType(name string) LimitName { return LimitName{Kind: storage.LimitType, Name: name} }
 
-// Limits are the limits that the storage counts, for all engines on it. Every call
-// returns ojs.ErrUnsupported if the storage does not count. Methods are safe for
-// concurrent use.
+// Limits are the limits that the storage counts, for all engines on it. Methods
+// are safe for concurrent use.
 type Limits struct{ core *core }
 
 // Limits returns the limits of the engine's storage.
@@ -61,11 +59,7 @@ type LimitQuery struct {
 const defaultLimitPage = 100
 
 func (l Limits) store() (storage.LimitStore, error) {
-	const lacks = "counts no limits"
-	if !l.core.counted {
-		return nil, l.core.unsupported(lacks)
-	}
-	return ability[storage.LimitStore](l.core, lacks)
+	return ability[storage.LimitStore](l.core, "counts no limits")
 }
 
 // List returns limits by name: the keys with jobs that are active or available, with a
@@ -158,7 +152,7 @@ func (l Limits) block(ctx context.Context, name LimitName, until time.Time, reas
 // blocksUntil returns until when the error of a failed attempt blocks the key of its job
 // (ojs.RateLimitedUntil): zero if it does not.
 func (c *core) blocksUntil(rec *storage.Record, failure *ojs.Failure, now time.Time) time.Time {
-	if failure == nil || rec.RateLimit == nil || rec.RateLimit.Local || !c.counted {
+	if failure == nil || rec.RateLimit == nil {
 		return time.Time{}
 	}
 	text, _ := failure.Details[ojs.DetailRateLimitUntil].(string)
@@ -198,25 +192,6 @@ func (l Limits) changed(name LimitName, until time.Time, reason string, err erro
 	return err
 }
 
-// checkLimits refuses what only a storage that counts can do.
-func (c *core) checkLimits() error {
-	queues := c.queues.Load()
-	for _, name := range queues.names {
-		if err := c.checkGlobal(name, queues.config[name]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *core) checkGlobal(queue string, qc QueueConfig) error {
-	if l := qc.GlobalBounds(); l.Bounds() && !c.counted {
-		return fmt.Errorf("%w: queue %s has a limit over all engines, and the storage counts none",
-			ojs.ErrUnsupported, queue)
-	}
-	return nil
-}
-
 // setLimits stores the limits over all engines that this engine configures, while its
 // queues do not change. It returns the handlers whose limits it has stored.
 func (c *core) setLimits(ctx context.Context) *handlers {
@@ -247,23 +222,6 @@ func (c *core) setLimit(ctx context.Context, name LimitName, bounds ojs.RateLimi
 	if err := (Limits{c}).Set(ctx, name, bounds, time.Time{}); err != nil {
 		c.log.Error("setting a limit failed", "kind", name.Kind, "name", name.Name, "error", err)
 	}
-}
-
-// checkRateLimit refuses the limit of a job that the storage cannot obey, and warns once
-// if the engine counts in its place.
-func (c *core) checkRateLimit(l *ojs.RateLimit) error {
-	if l == nil || c.counted || l.Local {
-		return nil
-	}
-	if l.OnLimit != "" && l.OnLimit != ojs.OnLimitWait {
-		return fmt.Errorf("%w: storage %s counts no limits, so that jobs can only wait for them, not %s",
-			ojs.ErrUnsupported, c.store.Capabilities().Name, l.OnLimit)
-	}
-	if c.uncounted.CompareAndSwap(false, true) {
-		c.log.Warn("the storage counts no limits: each engine counts its own attempts",
-			"storage", c.store.Capabilities().Name, "key", l.Key)
-	}
-	return nil
 }
 
 // limitBy gives a job the limit of its value of a member (ojs.WithRateLimitBy).
@@ -352,8 +310,8 @@ func (c *core) explainLimits(ctx context.Context, e *Explanation, rec *storage.R
 			e.byLimit(&l, now)
 		}
 	}
-	if bound := rec.RateLimit; bound != nil && !bound.Local {
-		if l, err := limits.Get(ctx, LimitOfKey(bound.Key)); err == nil { // or the storage does not count
+	if bound := rec.RateLimit; bound != nil {
+		if l, err := limits.Get(ctx, LimitOfKey(bound.Key)); err == nil {
 			e.byLimit(&l, now)
 		}
 	}

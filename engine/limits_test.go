@@ -14,7 +14,6 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
-	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -560,38 +559,5 @@ func TestLimitRules(t *testing.T) {
 				f(b)
 			}, engine.WithConcurrency(3))
 		})
-	}
-}
-
-// A storage that counts nothing leaves it to the engine, which says so.
-func TestLimitsOfAnEngine(t *testing.T) {
-	s := declaring{memory.New(), func(c *storage.Capabilities) { c.Limits = false }}
-	eng, err := engine.New[any](s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if scope := eng.Manifest().Capabilities.Limits.Scope; scope != engine.LimitsOfEngine {
-		t.Errorf("the manifest says %q", scope)
-	}
-	unsupported := func(what string, err error) {
-		t.Helper()
-		if !errors.Is(err, ojs.ErrUnsupported) {
-			t.Errorf("L007 %s: %v, want unsupported", what, err)
-		}
-	}
-	_, err = eng.Limits().Get(t.Context(), engine.LimitOfKey("k"))
-	unsupported("get", err)
-	unsupported(
-		"set",
-		eng.Limits().Set(t.Context(), engine.LimitOfKey("k"), ojs.RateLimit{Concurrency: 1}, time.Time{}),
-	)
-	drop := ojs.RateLimit{Key: "k", Concurrency: 1, OnLimit: ojs.OnLimitDrop}
-	_, err = eng.Enqueue(t.Context(), "x", nil, ojs.WithRateLimit(drop))
-	unsupported("on_limit", err)
-	_, err = engine.New[any](s, engine.WithQueue("q", engine.QueueConfig{GlobalConcurrency: 1}))
-	unsupported("a queue", err)
-	counts, err := engine.New[any](storagetest.NewReference())
-	if err != nil || counts.Manifest().Capabilities.Limits.Scope != engine.LimitsOfStorage {
-		t.Errorf("%v", err)
 	}
 }

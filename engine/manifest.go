@@ -30,19 +30,7 @@ type Implementation struct {
 type Capabilities struct {
 	UniqueJobs UniqueCapability `json:"unique_jobs"`
 	Durable    bool             `json:"durable"`
-	Limits     LimitCapability  `json:"rate_limits"`
 }
-
-// LimitCapability says what counts the limits of jobs.
-type LimitCapability struct {
-	Scope string `json:"scope"` // LimitsOfStorage or LimitsOfEngine
-}
-
-// The scopes of limits.
-const (
-	LimitsOfStorage = "storage" // the storage counts: a limit holds over all engines on it
-	LimitsOfEngine  = "engine"  // each engine counts its own attempts
-)
 
 // UniqueCapability says how far unique jobs can be relied on (OJS unique jobs, section
 // 8.3).
@@ -70,17 +58,9 @@ func (e *Engine[T]) Manifest() Manifest {
 			UniqueJobs: UniqueCapability{Strength: s.Unique, Mechanism: s.Mechanism,
 				Unicode: policy.UnicodeVersion},
 			Durable: s.Durable,
-			Limits:  LimitCapability{Scope: limitScope(s)},
 		},
 		EventDelivery: "best-effort",
 	}
-}
-
-func limitScope(s storage.Capabilities) string {
-	if s.Limits {
-		return LimitsOfStorage
-	}
-	return LimitsOfEngine
 }
 
 // version is that of this module in the program, "devel" where it was built from a work

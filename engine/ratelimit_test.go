@@ -146,26 +146,6 @@ func TestRateLimits(t *testing.T) {
 		}, engine.WithQueue("q",
 			engine.QueueConfig{RateLimit: ojs.RateLimit{Throttle: ojs.Rate{Limit: 1, Per: 3 * time.Second}}}))
 	})
-	t.Run("the local limits of a key are those of the job that started last", func(t *testing.T) {
-		inBubble(t, func(b *rig) {
-			b.handle("x", nothing)
-			b.run()
-			b.enqueue("x",
-				ojs.WithRateLimit(ojs.RateLimit{Key: "k", Local: true,
-					Rate: ojs.Rate{Limit: 1, Per: time.Minute}}))
-			b.advance(0)
-			b.enqueue("x",
-				ojs.WithRateLimit(ojs.RateLimit{Key: "k", Local: true,
-					Rate: ojs.Rate{Limit: 1, Per: time.Second}}))
-			b.enqueue("x",
-				ojs.WithRateLimit(ojs.RateLimit{Key: "k", Local: true,
-					Rate: ojs.Rate{Limit: 1, Per: time.Second}}))
-			b.advance(time.Hour)
-			if got, want := b.times(), seconds(0, 60, 61); !reflect.DeepEqual(got, want) {
-				t.Errorf("ran at %v, want %v", got, want)
-			}
-		})
-	})
 	t.Run("L013 each job of a key is held to its own bounds", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)

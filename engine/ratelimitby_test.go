@@ -254,21 +254,6 @@ func TestLimitsOfLateHandlers(t *testing.T) {
 	})
 }
 
-// L007: an engine refuses a handler's limit that its storage cannot count.
-func TestLimitsOfHandlersUncounted(t *testing.T) {
-	eng, err := engine.New[any](declaring{memory.New(), func(c *storage.Capabilities) { c.Limits = false }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	why := recovered(func() { eng.Handle("x", nothing, handler.WithGlobalConcurrency(1)) })
-	if err, _ := why.(error); !errors.Is(err, ojs.ErrUnsupported) {
-		t.Errorf("registered with %v, want unsupported", why)
-	}
-	if n := len(eng.Handlers()); n != 0 {
-		t.Errorf("%d handlers are registered", n)
-	}
-}
-
 // recovered returns what f panics with.
 func recovered(f func()) (why any) {
 	defer func() { why = recover() }()

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -61,10 +60,6 @@ func (c *core) register(added []handler.Handler) error {
 		t := &jobType{handler: c.wrap(h), frame: insideHandlers.Frames(h), given: h, handled: true}
 		if err := set.add(c, t); err != nil {
 			return err
-		}
-		if l := h.GlobalRateLimit(); l.Bounds() && !c.counted {
-			return fmt.Errorf("%w: handler of %s has a limit over all engines, and storage %s counts none",
-				ojs.ErrUnsupported, h.Type(), c.store.Capabilities().Name)
 		}
 		news = append(news, t)
 	}

@@ -143,9 +143,6 @@ func (c *core) serve(ctx context.Context, name, did string, change func(*queueSe
 		return err
 	}
 	qc := to.config[name]
-	if err := c.checkGlobal(name, qc); err != nil {
-		return err
-	}
 	before := was.config[name]
 	bounds, bounded := qc.GlobalBounds(), before.GlobalBounds()
 	if to.has(name) && (bounds.Bounds() || bounded.Bounds()) {

@@ -173,13 +173,6 @@ func TestServeQueues(t *testing.T) {
 				t.Errorf("%+v, %v", l, err)
 			}
 		}, engine.WithQueue("a", engine.QueueConfig{GlobalConcurrency: 1}))
-		uncounted := declaring{newMemory(t), func(c *storage.Capabilities) { c.Limits = false }}
-		eng, err := engine.New[any](uncounted, quiet, given("a"))
-		must(t, err)
-		err = eng.Queues().Configure(t.Context(), "a", engine.QueueConfig{GlobalConcurrency: 2})
-		if !errors.Is(err, ojs.ErrUnsupported) {
-			t.Errorf("%v", err)
-		}
 	})
 	t.Run("List shows the configuration, and what is refused changes nothing", func(t *testing.T) {
 		three := engine.WithQueue("a", engine.QueueConfig{Concurrency: 3})

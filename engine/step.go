@@ -258,10 +258,8 @@ func (r *run) exchange(t *task, s *scratch, now time.Time) (none bool) {
 		Lease: c.lease,
 	}
 	held := c.held.load()
-	if c.counted {
-		s.limited = storage.Limited{Now: max(t.Free, 1)}
-		ask.Limits = &s.limited
-	}
+	s.limited = storage.Limited{Now: max(t.Free, 1)}
+	ask.Limits = &s.limited
 	settled, n, err := c.stepper.SettleAndClaim(r.base, now, s.to, s.settled[:0], ask, s.into)
 	if err != nil {
 		op.End()
@@ -275,13 +273,11 @@ func (r *run) exchange(t *task, s *scratch, now time.Time) (none bool) {
 	s.settled = settled
 	c.stored(r.base, op, t.Outcomes, settled)
 	r.refused(t.Outcomes, settled)
-	if c.counted {
-		c.limitEvents(s.limited.Closed, n, func(i int) *storage.Record { return s.into[i] }, now)
-		if at := c.limited(&s.limited, held, now); !at.IsZero() {
-			c.mu.Lock()
-			r.reopening.by(at)
-			c.mu.Unlock()
-		}
+	c.limitEvents(s.limited.Closed, n, func(i int) *storage.Record { return s.into[i] }, now)
+	if at := c.limited(&s.limited, held, now); !at.IsZero() {
+		c.mu.Lock()
+		r.reopening.by(at)
+		c.mu.Unlock()
 	}
 	for _, a := range s.claimed[n:] {
 		attempts.Put(a)
@@ -307,9 +303,7 @@ func (r *run) claim(n int, s *scratch, asked *asked) (empty bool) {
 	}
 	s.recs = recs
 	c.mu.Lock()
-	if c.counted || len(recs) == 0 {
-		r.reopening.by(reopens)
-	}
+	r.reopening.by(reopens)
 	c.mu.Unlock()
 	for i := range recs {
 		a := attempts.Get().(*attempt)

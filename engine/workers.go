@@ -79,7 +79,7 @@ func (ws *workers) touch(
 		if ws.byID == nil {
 			ws.byID, ws.held = make(map[string]*worker), make(map[storage.Held]*worker)
 		}
-		if len(ws.byID) >= max(ws.sweep, firstSweep) {
+		if len(ws.byID) >= max(ws.sweep, 64) {
 			ws.forget(now)
 			ws.sweep = 2 * len(ws.byID)
 		}

@@ -6,7 +6,6 @@ package storage
 //   - Insert.IDIsNew: the id need not be looked for.
 //   - Insert.Claim: new jobs and their claim are one call.
 //   - Change.AttemptFieldsOnly: args, meta and options need not be written again.
-//   - KeySet.Changes: closed keys need not be read again with each claim.
 //   - SettleClaimer: an outcome and the next claim are one call.
 //   - Binder: the caller need not be looked for in each context.
 //
@@ -30,10 +29,9 @@ type SettleClaimer interface {
 	// then, even if these were refused, Claim of at most len(into) jobs, for any c.Max
 	// [settleclaim-3, settleclaim-4, settleclaim-5, settleclaim-7, settleclaim-10,
 	// settleclaim-13]. It writes them where into points and returns how many there are
-	// [settleclaim-7]. It claims no job that has an enqueue TTL or a rate limit, unless
-	// c.Limits counts that, which undone claims would not give back as they were, and
-	// none that Claim would have taken after one [settleclaim-6, settleclaim-15,
-	// limit-14].
+	// [settleclaim-7]. It claims no job that has an enqueue TTL, which an undone claim would
+	// not give back as it was, and none that Claim would have taken after one
+	// [settleclaim-15].
 	SettleAndClaim(ctx context.Context, now time.Time, to []*Record, dst []Settled,
 		c Claim, into []*Record) ([]Settled, int, error)
 

@@ -13,7 +13,7 @@ type LimitKind string
 
 // The kinds of limits.
 const (
-	LimitKey   LimitKind = "key"   // the jobs of a RateLimit.Key, without those whose limit is Local
+	LimitKey   LimitKind = "key"   // the jobs of a RateLimit.Key
 	LimitQueue LimitKind = "queue" // the jobs of a queue
 	LimitType  LimitKind = "type"  // the jobs of a type, of every version
 )
@@ -27,13 +27,12 @@ type LimitName struct {
 	Name string // of the key, queue or type
 }
 
-// Limited has a claim obey limits (Claim.Limits) and receives what they have done. A
-// storage with Capabilities.Limits counts for all of its users together, in the step of
-// the claim [limit-1, race-7].
+// Limited receives what limits have done in a claim (Claim.Limits). Every claim obeys
+// them, with or without it. The storage counts for all of its users together, in the step
+// of the claim [limit-1, race-7].
 //
 // A job may start if the limits of its queue, of its type and of its RateLimit.Key allow
-// it, each by itself [limit-6]. A job whose RateLimit is Local has no limit of its key
-// [limit-7]. A queue or type has the bounds that SetLimit gives it [limit-6]. Each job of
+// it, each by itself [limit-6]. A queue or type has the bounds that SetLimit gives it [limit-6]. Each job of
 // a key has the bounds of its own RateLimit [limit-5]. A setting of the key replaces the
 // bounds that it names [limit-8].
 //
@@ -45,7 +44,7 @@ type LimitName struct {
 //     to a nanosecond [limit-4].
 //   - LimitStore.BlockLimit has not blocked the limit until later [limit-9].
 //
-// A claim is a start, with Claim.Limits or without [limit-3]. Unclaim takes the start
+// A claim is a start [limit-3]. Unclaim takes the start
 // back [limit-10]. A start that is later than now, since clocks differ, counts [limit-3].
 // A storage forgets starts that count for no bound, and may not know the starts of a key
 // from before the first one under a rate or throttle, nor those of a queue or type from
@@ -57,9 +56,6 @@ type LimitName struct {
 // another OnLimit [limit-1, limit-11]. The claim meets such a job where it would have
 // taken it, and then the job is dropped (Record.Limit) or rescheduled (Record.Postpone)
 // [limit-11]. A claim that has all that it wants meets no more jobs [limit-11].
-//
-// A Local job that the claim takes keeps it from the other jobs of its key [limit-7].
-// Held, Opens and Closed may then count such jobs or not.
 type Limited struct {
 	// Now is how many of the claim's jobs start at once; 0: all of them [limit-14]. The
 	// rest waits in the caller, and should not count meanwhile: behind that many jobs,
@@ -117,7 +113,7 @@ func Closes(key string, b *ojs.RateLimit, active int, last, blocked, now int64) 
 }
 
 // LimitStore is the ability to keep settings of limits and to look at them, for every
-// engine on the storage. A storage with Capabilities.Limits has it. Invalid names and
+// engine on the storage. Invalid names and
 // bounds fail a call with an error that is ojs.ErrInvalid [limit-13].
 type LimitStore interface {
 	// SetLimit stores the bounds of a limit in the place of those it has, with effect

@@ -176,9 +176,7 @@ type Storage interface {
 	// highest priority first, and at equal priority the one that became available first,
 	// or whose turn it is (Fairness) [claim-2, claim-3, claim-4, claim-5, fair-1]. It
 	// takes only the given types, if any are given [claim-6, claim-19]. It skips jobs
-	// whose deadline (Record.Deadline) has come [claim-9], jobs whose rate limit has one
-	// of the keys in c.SkipKeys [claim-11, claim-16] or the key of a job that this call
-	// has taken before [claim-12], jobs that limits hold back if c.Limits is set
+	// whose deadline (Record.Deadline) has come [claim-9], jobs that limits hold back
 	// (Limited) [limit-1], and jobs of paused queues (QueueStore) [queue-1].
 	Claim(ctx context.Context, now time.Time, c Claim, dst []Record) ([]Record, error)
 
@@ -285,9 +283,6 @@ type Capabilities struct {
 	// whose version is in the range [version-2, version-3].
 	Versions bool
 
-	// Limits says that the storage is a LimitStore and obeys Claim.Limits [limit-1].
-	Limits bool
-
 	// InsertClaims says that the storage obeys Insert.Claim [insertclaim-1].
 	InsertClaims bool
 
@@ -323,7 +318,7 @@ type Insert struct {
 	IDIsNew bool
 
 	// Claim of the first job asks the storage to claim the jobs of the batch in the same
-	// atomic step; its Max and SkipKeys do not count [insertclaim-1]. A storage may do so
+	// atomic step; its Max and Limits do not count [insertclaim-1]. A storage may do so
 	// if such a Claim would take all of them directly after the call: see
 	// Inserted.Claimed [insertclaim-2, insertclaim-3, insertclaim-4]. Engines use it only
 	// if Capabilities.InsertClaims is set.
@@ -423,11 +418,10 @@ type Inserted struct {
 
 // Claim asks for jobs to run.
 type Claim struct {
-	Queues   []string // in order of preference; empty: all [claim-4, claim-5]
-	Types    []string // empty: all [claim-6]; see Capabilities.Versions; a storage may keep the slice
-	SkipKeys *KeySet  // keys of rate limits that admit nothing now; nil: none [claim-11, claim-14, claim-17]
-	Max      int      // most jobs, over all queues together [claim-7]
-	Worker   string   // who asks; kept in the record [claim-1, claim-15]
+	Queues []string // in order of preference; empty: all [claim-4, claim-5]
+	Types  []string // empty: all [claim-6]; see Capabilities.Versions; a storage may keep the slice
+	Max    int      // most jobs, over all queues together [claim-7]
+	Worker string   // who asks; kept in the record [claim-1, claim-15]
 
 	// Lease is how long the claims hold jobs whose own lease is ojs.DefaultLease; 0: as
 	// long as that [claim-18]. Jobs with another lease are held for their own [claim-18].
@@ -435,17 +429,22 @@ type Claim struct {
 	// insertclaim-5].
 	Lease time.Duration
 
-	// Limits has the claim obey limits; nil: it obeys none [limit-1]. Their effects
-	// replace the contents of Limits but Now [limit-11]. Then Claim takes several jobs of
-	// a key, as its limit allows, and SettleAndClaim takes jobs with a rate limit, too,
-	// unless that is Local [limit-1, limit-14]. Engines set it if, and only if,
-	// Capabilities.Limits is set.
+	// Limits receives what limits have done in the claim; nil: the caller does not ask [limit-1]. It
+	// replaces the contents of Limits but Now [limit-11].
 	Limits *Limited
 
 	// Remote says that the attempts may outlive this process: a worker elsewhere makes
 	// them. Other attempts end with this process, and a storage that can prove that it
 	// has ended hands them over at once, as if their leases had run out.
 	Remote bool
+}
+
+// ResetLimits empties Limits but for Now. If it is nil, it becomes an empty one.
+func (c *Claim) ResetLimits() {
+	if c.Limits == nil {
+		c.Limits = new(Limited)
+	}
+	*c.Limits = Limited{Now: c.Limits.Now}
 }
 
 // Held names an active job and the version at which it was claimed.

@@ -170,25 +170,6 @@ func Follows(t *testing.T, a, b storage.Storage) {
 	takes("a job of the queue has ended", b, 1)
 }
 
-// LocalKeys proves that claims find the jobs of a key again that they have skipped, even
-// if the local key looks like the bounds of a limit.
-func LocalKeys(t *testing.T, s storage.Storage) {
-	const key = `{"Key":`
-	insert(t, s, 1, ojs.RateLimit{Key: key, Concurrency: 1, Local: true})
-	skip := storage.Keys(key, "another")
-	for _, want := range []int{0, 0, 0, 1} { // a lane begins behind a job after some claims
-		if want > 0 {
-			skip.Remove(key)
-		}
-		c := storage.Claim{Max: 9, SkipKeys: skip, Limits: new(storage.Limited)}
-		got, err := s.Claim(t.Context(), begin, c, nil)
-		must(t, err)
-		if len(got) != want {
-			t.Errorf("%d jobs of the key are claimed, not %d", len(got), want)
-		}
-	}
-}
-
 // Forgotten proves L052: of keys that come and go few rows are left. rows counts those
 // that the storage has of limits and of starts.
 func Forgotten(t *testing.T, s storage.Storage, rows func() int) {

@@ -53,7 +53,6 @@ type (
 		Rate        ojs.Rate    `json:",omitzero"`
 		Throttle    ojs.Rate    `json:",omitzero"`
 		OnLimit     ojs.OnLimit `json:",omitzero"`
-		Local       bool        `json:",omitzero"`
 	}
 	fairness struct {
 		Key    string

@@ -8,24 +8,23 @@ import (
 	"strings"
 
 	"github.com/ojsengine/ojs/internal/versions"
-	"github.com/ojsengine/ojs/storage"
 )
 
 // A claim skips jobs that it may not take: those whose rate limits admit nothing, above
 // all, of which there may be a hundred thousand at the head of a queue. A Lane remembers
 // the jobs that it has skipped, so that the next claim begins behind them. The cost of a
-// claim then depends neither on their number, nor on that of the closed keys.
+// claim then depends neither on their number, nor on that of the closed lanes.
 //
 // Invariants, for the jobs of the lane's queue and types that are available:
 //
 //  1. A job whose spot is at most behind[its priority] has been skipped: it has expired
-//     by the time expired, or another lane is for it, or its key is in keys.
-//  2. keys[key].bound is not after the first passed job of the key.
-//  3. A key that is in keys and not in the set, as of the moment at, is in the heap open
-//     under its bound.
+//     by the time expired, or another lane is for it, or its bounds are in passed.
+//  2. passed[bounds].first is not after the first passed job of these bounds.
+//  3. Bounds that are in passed and not closed, as of the moment at, are in the heap open
+//     under their first job.
 //
 // They hold as long as jobs become available in places behind all others, and keep their
-// types, keys and deadlines while they are available. Where something else happens, the
+// types, bounds and deadlines while they are available. Where something else happens, the
 // lane is to be forgotten (Lanes.Forget, Lanes.Enter).
 
 // Position is where an available job stands.
@@ -52,16 +51,8 @@ type Waiting struct {
 	Seq int64
 	Position
 	Queue, Type, Key string
-	Limit            string // its bounds, if the claim obeys limits and they count the job
+	Limit            string // its bounds, "" if it has no rate limit
 	Wake             int64  // when it expires, or None
-}
-
-// name is what the job is skipped by: its bounds, or else its key.
-func (w *Waiting) name() string {
-	if w.Limit != "" {
-		return w.Limit
-	}
-	return w.Key
 }
 
 // Looker looks at the available jobs of a lane.
@@ -70,26 +61,21 @@ type Looker interface {
 	// order. A priority that is not given has all of its jobs behind. The map is not to
 	// be kept.
 	Behind(passed map[int]Spot, n int) ([]Waiting, error)
-	// First returns the first of each key that has any of the types, has not expired and
-	// is in no paused queue. Of each of the bounds it may return several, in order.
-	First(keys, bounds []string) ([]Waiting, error)
+	// First returns the first of each of the bounds that have any of the types, have not
+	// expired and are in no paused queue. Of each it may return several, in order.
+	First(bounds []string) ([]Waiting, error)
 }
 
-// Lane is for the claims of one set of keys, from one queue or from all, of the same
-// types. If they obey limits, it has a second set: the bounds whose jobs may not start. A
-// key means the bounds of a job that limits count, below.
+// Lane is for the claims from one queue or from all, of the same types.
 type Lane struct {
-	set      *storage.KeySet
-	at       uint64              // a moment of the set
-	closed   *storage.KeySet     // nil: claims obey no limits
-	closedAt uint64              // a moment of closed
-	bounds   map[string][]string // the bounds in keys, by the key of their jobs
-	behind   map[int]Spot
-	keys     map[string]*passedKey
-	open     openKeys
-	expired  int64  // the latest time of a claim that has skipped expired jobs
-	around   string // the paused queues
-	visited  []visit
+	closed  *ClosedLanes
+	at      uint64 // a moment of closed
+	behind  map[int]Spot
+	passed  map[string]*passedBounds
+	open    openBounds
+	expired int64  // the latest time of a claim that has skipped expired jobs
+	around  string // the paused queues
+	visited []visit
 
 	// For Begin and End.
 	safe map[int]Spot // what behind may begin with
@@ -100,10 +86,9 @@ type Lane struct {
 	oldest  uint64
 }
 
-type passedKey struct {
-	bound  Position
-	key    string // of its jobs
-	queued bool   // in open under its bound
+type passedBounds struct {
+	first  Position
+	queued bool // in open under first
 }
 
 // visit is a job that a claim has looked at after the first that it may have.
@@ -112,20 +97,20 @@ type visit struct {
 	seq int64 // that it may have; 0: skipped
 }
 
-type openKey struct {
+type openEntry struct {
 	Position
-	key string
+	bounds string
 }
 
-// openKeys is a heap. An entry whose bound is not that of its key any more does not
-// count.
-type openKeys []openKey
+// openBounds is a heap. An entry whose position is not that of the first job of its
+// bounds does not count.
+type openBounds []openEntry
 
-func (h openKeys) Len() int           { return len(h) }
-func (h openKeys) Less(i, j int) bool { return h[i].compare(h[j].Position) < 0 }
-func (h openKeys) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *openKeys) Push(k any)        { *h = append(*h, k.(openKey)) }
-func (h *openKeys) Pop() any {
+func (h openBounds) Len() int           { return len(h) }
+func (h openBounds) Less(i, j int) bool { return h[i].compare(h[j].Position) < 0 }
+func (h openBounds) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *openBounds) Push(k any)        { *h = append(*h, k.(openEntry)) }
+func (h *openBounds) Pop() any {
 	old := *h
 	k := old[len(old)-1]
 	*h = old[:len(old)-1]
@@ -133,21 +118,15 @@ func (h *openKeys) Pop() any {
 }
 
 func (l *Lane) forget() {
-	_, now, _ := l.set.Changes(0)
-	_, closedAt, _ := l.closed.Changes(0)
-	*l = Lane{set: l.set, at: now, closed: l.closed, closedAt: closedAt, behind: make(map[int]Spot),
-		keys: make(map[string]*passedKey), expired: None, around: l.around}
+	*l = Lane{closed: l.closed, at: l.closed.now(), behind: make(map[int]Spot),
+		passed: make(map[string]*passedBounds), expired: None, around: l.around}
 }
-
-// shut reports whether jobs are skipped that have a name and a key.
-func (l *Lane) shut(name, key string) bool { return l.set.Has(key) || l.closed.Has(name) }
 
 // Wanted is what a claim wants of a lane.
 type Wanted struct {
 	Now    int64
-	Types  []string        // empty: all; always the same for a lane
-	Paused []string        // queues, sorted, if the lane is for all
-	Taken  map[string]bool // keys of which the claim has a job
+	Types  []string // empty: all; always the same for a lane
+	Paused []string // queues, sorted, if the lane is for all
 	Max    int
 
 	// Leave reports that a limit of its queue or type keeps the job. The lane is for
@@ -174,8 +153,7 @@ func Takes(types []string, column string) bool {
 	})
 }
 
-// Pick returns the first jobs that a claim may have, in order: one of each key, and of
-// bounds as many as there are.
+// Pick returns the first jobs that a claim may have, in order.
 func (l *Lane) Pick(look Looker, w Wanted) ([]Waiting, error) {
 	if around := strings.Join(w.Paused, "\n"); around != l.around || w.Now < l.expired {
 		l.around = around
@@ -187,7 +165,6 @@ func (l *Lane) Pick(look Looker, w Wanted) ([]Waiting, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := make(map[string]bool)
 	n, window := 0, w.Max+8
 	passed := l.behind
 	for n < w.Max {
@@ -203,13 +180,10 @@ func (l *Lane) Pick(look Looker, w Wanted) ([]Waiting, error) {
 			case !w.may(j) || paused:
 			case j.Wake != None && j.Wake <= w.Now:
 				l.expired = max(l.expired, w.Now)
-			case j.Key != "" && (l.shut(j.name(), j.Key) || w.Taken[j.Key] || seen[j.Key]):
+			case l.closed.has(j.Limit):
 				l.pass(j)
 			default:
 				v.seq = j.Seq
-				if j.Key != "" && j.Limit == "" {
-					seen[j.Key] = true
-				}
 				if n == 0 {
 					passed = maps.Clone(l.behind) // the jobs behind it are skipped only if it is taken
 				}
@@ -230,14 +204,7 @@ func (l *Lane) Pick(look Looker, w Wanted) ([]Waiting, error) {
 		window = min(2*window, 2000)
 	}
 	slices.SortFunc(found, func(a, b Waiting) int { return a.compare(b.Position) })
-	clear(seen)
-	last := Waiting{Seq: None}
-	found = slices.DeleteFunc(found, func(j Waiting) bool {
-		twice := j.Key != "" && seen[j.Key] || j.Limit != "" && j.Seq == last.Seq
-		last = j
-		seen[j.Key] = seen[j.Key] || j.Limit == ""
-		return twice
-	})
+	found = slices.CompactFunc(found, func(a, b Waiting) bool { return a.Seq == b.Seq })
 	return found[:min(w.Max, len(found))], nil
 }
 
@@ -290,134 +257,83 @@ func (l *Lane) End() {
 	}
 }
 
-// follow brings the open keys up to date.
+// follow brings open up to date.
 func (l *Lane) follow() {
-	changed, now, ok := l.set.Changes(l.at)
+	changed, ok := l.closed.changes(l.at)
 	if !ok {
 		l.forget()
 		return
 	}
-	l.at = now
-	for _, key := range changed {
-		l.reenter(key)
-		for _, name := range l.bounds[key] {
-			l.reenter(name)
+	l.at = l.closed.now()
+	for _, bounds := range changed {
+		if k := l.passed[bounds]; k != nil && !k.queued && !l.closed.has(bounds) {
+			l.enter(bounds, k)
 		}
 	}
-	if l.closed == nil {
-		return
-	}
-	if changed, now, ok = l.closed.Changes(l.closedAt); !ok {
-		l.forget()
-		return
-	}
-	l.closedAt = now
-	for _, name := range changed {
-		l.reenter(name)
-	}
 }
 
-// reenter enters a skipped key that may be open.
-func (l *Lane) reenter(name string) {
-	if k := l.keys[name]; k != nil && !k.queued && !l.shut(name, k.key) {
-		l.enter(name, k)
-	}
-}
-
-func (l *Lane) enter(key string, k *passedKey) {
+func (l *Lane) enter(bounds string, k *passedBounds) {
 	k.queued = true
-	heap.Push(&l.open, openKey{k.bound, key})
+	heap.Push(&l.open, openEntry{k.first, bounds})
 }
 
-// pass notes a job that is skipped because of its key.
+// pass notes a job that is skipped because of its bounds.
 func (l *Lane) pass(j *Waiting) {
-	name := j.name()
-	k := l.keys[name]
-	switch {
+	switch k := l.passed[j.Limit]; {
 	case k == nil:
-		k = &passedKey{bound: j.Position, key: j.Key}
-		l.keys[name] = k
-		if j.Limit != "" {
-			if l.bounds == nil {
-				l.bounds = make(map[string][]string)
-			}
-			l.bounds[j.Key] = append(l.bounds[j.Key], name)
-		}
-	case j.compare(k.bound) < 0:
-		k.bound, k.queued = j.Position, false
-	}
-	if !k.queued && !l.shut(name, j.Key) {
-		l.enter(name, k)
+		l.passed[j.Limit] = &passedBounds{first: j.Position}
+	case j.compare(k.first) < 0:
+		k.first, k.queued = j.Position, false
 	}
 }
 
-// leave forgets a key whose last skipped job is gone.
-func (l *Lane) leave(name string) {
-	key := l.keys[name].key
-	delete(l.keys, name)
-	if key == name {
-		return
-	}
-	l.bounds[key] = slices.DeleteFunc(l.bounds[key], func(other string) bool { return other == name })
-	if len(l.bounds[key]) == 0 {
-		delete(l.bounds, key)
-	}
-}
-
-// heads returns the first jobs of the skipped keys that are open, at least w.Max of them
+// heads returns the first jobs of the skipped bounds that are open, at least w.Max of them
 // if there are so many.
 func (l *Lane) heads(look Looker, w *Wanted) (found []Waiting, err error) {
 	var again []string // to be entered again
 	defer func() {
-		for _, key := range again {
-			l.enter(key, l.keys[key])
+		for _, bounds := range again {
+			l.enter(bounds, l.passed[bounds])
 		}
 	}()
 	for len(l.open) > 0 && (len(found) < w.Max || l.open[0].compare(found[w.Max-1].Position) < 0) {
-		var keys, bounds []string
-		for len(l.open) > 0 && len(keys)+len(bounds) < w.Max {
-			o := heap.Pop(&l.open).(openKey)
-			k := l.keys[o.key]
-			if k == nil || !k.queued || k.bound != o.Position {
+		var asked []string
+		for len(l.open) > 0 && len(asked) < w.Max {
+			o := heap.Pop(&l.open).(openEntry)
+			k := l.passed[o.bounds]
+			if k == nil || !k.queued || k.first != o.Position {
 				continue
 			}
 			k.queued = false
-			switch {
-			case l.shut(o.key, k.key):
-			case w.Taken[k.key]:
-				again = append(again, o.key)
-			case k.key != o.key: // bounds have the key in their text
-				bounds = append(bounds, o.key)
-			default:
-				keys = append(keys, o.key)
+			if !l.closed.has(o.bounds) {
+				asked = append(asked, o.bounds)
 			}
 		}
-		if len(keys)+len(bounds) == 0 {
+		if len(asked) == 0 {
 			continue
 		}
-		asked := slices.Concat(keys, bounds)
 		again = append(again, asked...)
-		some, err := look.First(keys, bounds)
+		some, err := look.First(asked)
 		if err != nil {
 			return nil, err
 		}
 		there := make(map[string]bool, len(some))
 		for i := range some {
-			name := some[i].name()
-			if there[name] {
+			bounds := some[i].Limit
+			if there[bounds] {
 				continue
 			}
-			there[name] = true
-			if k := l.keys[name]; k.bound != some[i].Position {
-				k.bound = some[i].Position
+			there[bounds] = true
+			if k := l.passed[bounds]; k.first != some[i].Position {
+				k.first = some[i].Position
 				l.expired = max(l.expired, w.Now) // or those before it have
 			}
 		}
 		found = append(found, some...)
-		again = slices.DeleteFunc(again, func(key string) bool {
-			gone := !there[key] && slices.Contains(asked, key)
+		again = slices.DeleteFunc(again, func(bounds string) bool {
+			gone := !there[bounds] && slices.Contains(asked, bounds)
 			if gone {
-				l.leave(key)
+				delete(l.passed, bounds)
 				l.expired = max(l.expired, w.Now) // or its jobs have
 			}
 			return gone
@@ -429,40 +345,17 @@ func (l *Lane) heads(look Looker, w *Wanted) (found []Waiting, err error) {
 
 // Lanes are the lanes of a storage.
 type Lanes struct {
-	sets map[setPair]map[string]*Lane
+	byName map[string]*Lane
 }
 
-// setPair are the two sets of a lane.
-type setPair struct{ keys, closed *storage.KeySet }
+// mostLanes are kept: those of engines that are gone are forgotten with the others.
+const mostLanes = 1024
 
-// Most lanes and sets that are kept: those of engines that are gone are forgotten with
-// the others.
-const (
-	mostSets  = 8
-	mostLanes = 1024
-)
-
-// Of returns the lane of a set, a queue ("": all) and some types.
-func (ls *Lanes) Of(set *storage.KeySet, queue string, types []string) *Lane {
-	return ls.of(setPair{keys: set}, queue, types, nil)
-}
-
-// Limited is Of for claims that obey limits: those of the closed lanes, and of queues and
-// types that the claim leaves, which names tell.
-func (ls *Lanes) Limited(
-	set *storage.KeySet, closed *ClosedLanes, queue string, types, left []string,
-) *Lane {
-	return ls.of(setPair{set, closed.set}, queue, types, left)
-}
-
-func (ls *Lanes) of(sets setPair, queue string, types, left []string) *Lane {
-	lanes := ls.sets[sets]
-	if lanes == nil || len(lanes) >= mostLanes {
-		if ls.sets == nil || len(ls.sets) >= mostSets {
-			ls.sets = make(map[setPair]map[string]*Lane)
-		}
-		lanes = make(map[string]*Lane)
-		ls.sets[sets] = lanes
+// Of returns the lane of a queue ("": all) and some types, for claims that leave some
+// queues and types, which left names. closed is always the same.
+func (ls *Lanes) Of(closed *ClosedLanes, queue string, types, left []string) *Lane {
+	if ls.byName == nil || len(ls.byName) >= mostLanes {
+		ls.byName = make(map[string]*Lane)
 	}
 	name := queue
 	if len(types) > 0 {
@@ -471,25 +364,23 @@ func (ls *Lanes) of(sets setPair, queue string, types, left []string) *Lane {
 	if len(left) > 0 {
 		name += "\n\n" + strings.Join(left, "\n")
 	}
-	l := lanes[name]
+	l := ls.byName[name]
 	if l == nil {
-		l = &Lane{set: sets.keys, closed: sets.closed}
+		l = &Lane{closed: closed}
 		l.forget()
-		lanes[name] = l
+		ls.byName[name] = l
 	}
 	return l
 }
 
 // Enter says that a job has become available in a position that lanes may be behind.
 func (ls *Lanes) Enter(p Position) {
-	for _, lanes := range ls.sets {
-		for _, l := range lanes {
-			if b, ok := l.behind[p.Priority]; ok && p.Spot.Compare(b) <= 0 {
-				l.forget()
-			}
+	for _, l := range ls.byName {
+		if b, ok := l.behind[p.Priority]; ok && p.Spot.Compare(b) <= 0 {
+			l.forget()
 		}
 	}
 }
 
 // Forget forgets the skipped jobs.
-func (ls *Lanes) Forget() { clear(ls.sets) }
+func (ls *Lanes) Forget() { clear(ls.byName) }

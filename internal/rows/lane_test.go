@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
-	"github.com/ojsengine/ojs/storage"
 )
 
 // shelf has available jobs in order, and counts how many are looked at.
@@ -41,16 +41,36 @@ func (s *shelf) Behind(passed map[int]rows.Spot, n int) (found []rows.Waiting, e
 	return found, nil
 }
 
-func (s *shelf) First(keys, _ []string) (found []rows.Waiting, err error) {
-	for _, key := range keys {
+func (s *shelf) First(bounds []string) (found []rows.Waiting, err error) {
+	for _, name := range bounds {
 		s.looks++
-		if i := slices.IndexFunc(s.jobs, func(j rows.Waiting) bool {
-			return j.Key == key && s.may(&j)
-		}); i >= 0 {
-			found = append(found, s.jobs[i])
+		for i := range s.jobs {
+			if j := &s.jobs[i]; j.Limit == name && s.may(j) {
+				found = append(found, *j)
+			}
 		}
 	}
 	return found, nil
+}
+
+// doors are closed lanes whose jobs have these bounds.
+type doors struct {
+	*rows.ClosedLanes
+	shut map[string]bool
+}
+
+func newDoors() doors { return doors{rows.NewClosedLanes(), make(map[string]bool)} }
+
+func (d doors) close(bounds string) {
+	d.Close(bounds, &ojs.RateLimit{Key: bounds}, rows.None)
+	d.shut[bounds] = true
+}
+
+func (d doors) open(bounds string) {
+	for _, l := range d.OfKey(bounds) {
+		d.Open(l)
+	}
+	delete(d.shut, bounds)
 }
 
 func (s *shelf) may(j *rows.Waiting) bool {
@@ -59,16 +79,14 @@ func (s *shelf) may(j *rows.Waiting) bool {
 }
 
 // want is what a claim brings, found the long way.
-func (s *shelf) want(set *storage.KeySet, taken map[string]bool, n int) (seqs []int64) {
-	seen := make(map[string]bool)
+func (s *shelf) want(d doors, n int) (seqs []int64) {
 	for i := range s.jobs {
 		j := &s.jobs[i]
 		if len(seqs) == n {
 			break
 		}
-		if s.may(j) && (j.Key == "" || !set.Has(j.Key) && !taken[j.Key] && !seen[j.Key]) {
+		if s.may(j) && !d.shut[j.Limit] {
 			seqs = append(seqs, j.Seq)
-			seen[j.Key] = true
 		}
 	}
 	return seqs
@@ -80,8 +98,7 @@ func TestLane(t *testing.T) {
 	for seed := range uint64(80) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		var lanes rows.Lanes
-		sets := []*storage.KeySet{nil, storage.Keys(), storage.Keys()}
-		s := &shelf{}
+		closed, s := newDoors(), &shelf{}
 		var place int64
 		for step := range 1500 {
 			switch rng.IntN(6) {
@@ -91,7 +108,7 @@ func TestLane(t *testing.T) {
 					Type: fmt.Sprint("t", rng.IntN(2)), Wake: rows.None}
 				j.Priority, j.Place = rng.IntN(3)-1, place
 				if rng.IntN(5) > 0 {
-					j.Key = fmt.Sprint("k", rng.IntN(12))
+					j.Limit = fmt.Sprint("k", rng.IntN(12))
 				}
 				if rng.IntN(5) == 0 {
 					j.Wake = s.now + int64(rng.IntN(20))
@@ -102,16 +119,16 @@ func TestLane(t *testing.T) {
 				}
 				s.add(j)
 			case 3:
-				set, key := sets[1+rng.IntN(2)], fmt.Sprint("k", rng.IntN(12))
+				bounds := fmt.Sprint("k", rng.IntN(12))
 				if rng.IntN(3) == 0 {
-					set.Remove(key)
+					closed.open(bounds)
 				} else {
-					set.Add(key)
+					closed.close(bounds)
 				}
 				if rng.IntN(50) == 0 {
-					for i := range 3000 { // more than the set remembers
-						set.Add(fmt.Sprint(i))
-						set.Remove(fmt.Sprint(i))
+					for i := range 3000 { // more than is remembered
+						closed.close(fmt.Sprint(i))
+						closed.open(fmt.Sprint(i))
 					}
 				}
 			case 4:
@@ -127,20 +144,14 @@ func TestLane(t *testing.T) {
 					s.jobs = slices.Delete(s.jobs, i, i+1)
 				}
 			case 5:
-				set := sets[rng.IntN(3)]
 				s.types = nil
 				if rng.IntN(3) == 0 {
 					s.types = []string{"t1"}
 				}
 				n := 1 + rng.IntN(4)
-				taken := map[string]bool{}
-				if rng.IntN(4) == 0 {
-					taken["k1"] = true
-				}
-				want := s.want(set, taken, n)
-				lane := lanes.Of(set, "", s.types)
-				picked, err := lane.Pick(s, rows.Wanted{Now: s.now, Types: s.types, Paused: s.paused,
-					Taken: taken, Max: n})
+				want := s.want(closed, n)
+				lane := lanes.Of(closed.ClosedLanes, "", s.types, nil)
+				picked, err := lane.Pick(s, rows.Wanted{Now: s.now, Types: s.types, Paused: s.paused, Max: n})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -163,26 +174,26 @@ func TestLane(t *testing.T) {
 	}
 }
 
-// A claim reads a bounded number of jobs, for any number of skipped jobs and closed keys.
+// A claim reads a bounded number of jobs, for any number of skipped jobs and closed lanes.
 func TestLaneLooks(t *testing.T) {
-	const closed = 20_000
+	const number = 20_000
 	var lanes rows.Lanes
-	set, s := storage.Keys(), &shelf{}
+	closed, s := newDoors(), &shelf{}
 	var place int64
-	add := func(key string) {
+	add := func(bounds string) {
 		place++
-		j := rows.Waiting{Seq: place, Queue: "q", Type: "x", Key: key, Wake: rows.None}
+		j := rows.Waiting{Seq: place, Queue: "q", Type: "x", Limit: bounds, Wake: rows.None}
 		j.Place = place
 		s.jobs = append(s.jobs, j)
 	}
-	for i := range closed {
-		key := fmt.Sprint("k", i)
-		set.Add(key)
-		add(key)
-		add(key)
+	for i := range number {
+		bounds := fmt.Sprint("k", i)
+		closed.close(bounds)
+		add(bounds)
+		add(bounds)
 	}
 	claim := func() int64 {
-		lane := lanes.Of(set, "", nil)
+		lane := lanes.Of(closed.ClosedLanes, "", nil, nil)
 		picked, _ := lane.Pick(s, rows.Wanted{Max: 1})
 		if len(picked) == 0 {
 			lane.Took(nil)
@@ -200,14 +211,14 @@ func TestLaneLooks(t *testing.T) {
 		if claim() != place {
 			t.Fatal("the job that may run is not found")
 		}
-		if key := fmt.Sprint("k", i); claim() != 0 {
-			t.Fatal("a job of a closed key is found")
+		if bounds := fmt.Sprint("k", i); claim() != 0 {
+			t.Fatal("a job of a closed lane is found")
 		} else {
-			set.Remove(key)
+			closed.open(bounds)
 			if claim() != int64(2*i+1) {
-				t.Fatal("the job of a key that has opened is not found")
+				t.Fatal("the job of a lane that has opened is not found")
 			}
-			set.Add(key)
+			closed.close(bounds)
 		}
 	}
 	if s.looks > 1000 {
@@ -221,9 +232,10 @@ func TestLaneLooks(t *testing.T) {
 func TestLaneLate(t *testing.T) {
 	for _, late := range []int64{0, 1, 2, 3} { // claims after which it comes
 		var lanes rows.Lanes
-		set, s := storage.Keys("k"), &shelf{}
-		add := func(place int64, key string) {
-			j := rows.Waiting{Seq: place, Queue: "q", Type: "x", Key: key, Wake: rows.None}
+		closed, s := newDoors(), &shelf{}
+		closed.close("k")
+		add := func(place int64, bounds string) {
+			j := rows.Waiting{Seq: place, Queue: "q", Type: "x", Limit: bounds, Wake: rows.None}
 			j.Place = place
 			s.add(j)
 		}
@@ -239,7 +251,7 @@ func TestLaneLate(t *testing.T) {
 				oldest = next
 			}
 			next++
-			lane := lanes.Of(set, "", nil)
+			lane := lanes.Of(closed.ClosedLanes, "", nil, nil)
 			lane.Begin(oldest, next)
 			s.looks = 0
 			picked, err := lane.Pick(s, rows.Wanted{Max: 1})

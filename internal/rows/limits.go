@@ -20,9 +20,9 @@ import (
 //     Claims skip their jobs (Lane). A lane that may have opened is looked at again:
 //     because of the time, or because the database says that its key has changed.
 
-// Bounds returns the text of a limit that the storage counts, "" if it does not.
+// Bounds returns the text of a limit, "" if there is none.
 func Bounds(l *ojs.RateLimit) (string, error) {
-	if l == nil || l.Local {
+	if l == nil {
 		return "", nil
 	}
 	b, err := json.Marshal((*rateLimit)(l))
@@ -40,10 +40,11 @@ func ReadBounds(text string) (ojs.RateLimit, error) {
 
 // ClosedLanes are the lanes that a handle of a database knows to be closed.
 type ClosedLanes struct {
-	set     *storage.KeySet // their names
 	byName  map[string]*ClosedLane
 	byKey   map[string][]*ClosedLane
 	opening scheduler.Heap[*ClosedLane]
+	log     []string // names of lanes that were closed or opened
+	first   uint64   // the moment of log[0]
 }
 
 // ClosedLane is a lane that lets no job start.
@@ -55,13 +56,34 @@ type ClosedLane struct {
 
 // NewClosedLanes returns an empty set of lanes.
 func NewClosedLanes() *ClosedLanes {
-	return &ClosedLanes{
-		set: storage.Keys(), byName: make(map[string]*ClosedLane), byKey: make(map[string][]*ClosedLane),
-	}
+	return &ClosedLanes{byName: make(map[string]*ClosedLane), byKey: make(map[string][]*ClosedLane)}
 }
 
 // Len returns the number of closed lanes.
 func (c *ClosedLanes) Len() int { return len(c.byName) }
+
+func (c *ClosedLanes) has(name string) bool { return c.byName[name] != nil }
+
+// changed notes a change. Of many it forgets the older half.
+func (c *ClosedLanes) changed(name string) {
+	c.log = append(c.log, name)
+	if n := len(c.log); n > 1024+2*len(c.byName) {
+		c.first += uint64(n / 2)
+		c.log = slices.Clone(c.log[n/2:])
+	}
+}
+
+// now is the moment after the latest change.
+func (c *ClosedLanes) now() uint64 { return c.first + uint64(len(c.log)) }
+
+// changes returns the names of the lanes that were closed or opened since a moment. ok is
+// false if c does not remember as far back.
+func (c *ClosedLanes) changes(since uint64) (names []string, ok bool) {
+	if since < c.first {
+		return nil, false
+	}
+	return c.log[since-c.first:], true
+}
 
 // Close closes a lane. at is when time alone opens it; None: never. It reports whether
 // the lane was open.
@@ -72,7 +94,7 @@ func (c *ClosedLanes) Close(name string, own *ojs.RateLimit, at int64) (news boo
 		l.opens.Value = l
 		c.byName[name] = l
 		c.byKey[own.Key] = append(c.byKey[own.Key], l)
-		c.set.Add(name)
+		c.changed(name)
 	}
 	c.opening.Remove(&l.opens)
 	if at != None {
@@ -84,8 +106,8 @@ func (c *ClosedLanes) Close(name string, own *ojs.RateLimit, at int64) (news boo
 // Open opens a closed lane.
 func (c *ClosedLanes) Open(l *ClosedLane) {
 	c.opening.Remove(&l.opens)
-	c.set.Remove(l.Name)
 	delete(c.byName, l.Name)
+	c.changed(l.Name)
 	others := slices.DeleteFunc(c.byKey[l.Own.Key], func(other *ClosedLane) bool { return other == l })
 	if c.byKey[l.Own.Key] = others; len(others) == 0 {
 		delete(c.byKey, l.Own.Key)
@@ -250,7 +272,7 @@ func (c *Counter) State(own ojs.RateLimit, waiting int, now int64,
 	if c.Blocked != None && c.Blocked > now {
 		state.BlockedUntil = Time(c.Blocked)
 	}
-	own.Key, own.OnLimit, own.Local = "", "", false
+	own.Key, own.OnLimit = "", ""
 	state.Bounds = storage.Override(own, state.Setting)
 	at, waits, err := c.opens(state.Bounds, now, start)
 	if !state.BlockedUntil.IsZero() {

@@ -146,8 +146,12 @@ func Check(t *testing.T, s storage.Storage) {
 	}
 
 	// Waiting jobs are claimed in their order, without paused queues.
-	keys := storage.Keys()
-	keys.Add("k")
+	limits, _ := storage.As[storage.LimitStore](s)
+	bound := func(n int) {
+		t.Helper()
+		key := storage.LimitName{Kind: storage.LimitKey, Name: "k"}
+		must(limits.SetLimit(ctx, now, key, ojs.RateLimit{Concurrency: n}, time.Time{}))
+	}
 	claim := func(c storage.Claim, want ...int) {
 		t.Helper()
 		recs, err := s.Claim(ctx, now, c, nil)
@@ -159,9 +163,11 @@ func Check(t *testing.T, s storage.Storage) {
 	}
 	end(get(3), now, ojs.StateAvailable)
 	end(get(8), now, ojs.StateAvailable)
-	claim(storage.Claim{Queues: []string{"work"}, SkipKeys: keys, Max: 9}, 1, 9, 3, 8)
+	bound(ojs.NoneAtOnce)
+	claim(storage.Claim{Queues: []string{"work"}, Max: 9}, 1, 9, 3, 8)
+	bound(0)
 	claim(storage.Claim{Queues: []string{"work", "paused"}, Max: 9}, 12)
-	claim(storage.Claim{Max: 1, SkipKeys: keys, Types: []string{"x"}, Queues: []string{"new"}}, 20)
+	claim(storage.Claim{Max: 1, Types: []string{"x"}, Queues: []string{"new"}}, 20)
 	queues, _ := storage.As[storage.QueueStore](s)
 	was, err := queues.SetQueueState(ctx, "paused", ojs.QueueActive)
 	must(err)

@@ -28,15 +28,7 @@ type readyJob struct {
 	deadline                time.Time
 	queue, jobType, version []byte
 	limited                 []byte // the key of its rate limit; nil: it has none
-	bounds                  []byte // of its limit, if the storage counts it
-}
-
-// counted is the key of the limit that the storage counts, "" if there is none.
-func (r *readyJob) counted() string {
-	if len(r.bounds) == 0 {
-		return ""
-	}
-	return string(r.limited)
+	bounds                  []byte // of its limit
 }
 
 // ready is the value of a job in the table ready.
@@ -73,7 +65,7 @@ func (r *readyJob) own() *ojs.RateLimit {
 func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	dst []storage.Record) ([]storage.Record, error) {
 	k, err := change(ctx, s, func(t *tx) *claimer {
-		k := &claimer{t: t, now: now, c: &c, taken: storage.Keys()}
+		k := &claimer{t: t, now: now, c: &c}
 		k.claim()
 		return k
 	})
@@ -94,9 +86,8 @@ type claimer struct {
 	c   *storage.Claim
 
 	claimed []storage.Record
-	picked  [][]byte        // seqs of jobs without limits that come next
-	taken   *storage.KeySet // keys of which no more jobs are taken
-	held    []readyJob      // jobs that limits hold back, one of each queue, type and bounds
+	picked  [][]byte   // seqs of jobs without limits that come next
+	held    []readyJob // jobs that limits hold back, one of each queue, type and bounds
 	isHeld  map[heldJob]bool
 	again   bool // a job that was dropped has made others available, perhaps before those that were met
 	over    bool // the claim ends before a job that counts (Limited.Now)
@@ -117,7 +108,7 @@ func (k *claimer) claim() {
 			k.walk(func() []string { return []string{q} })
 		}
 	}
-	if k.left() > 0 && !k.over && k.c.Limits != nil {
+	if k.left() > 0 && !k.over {
 		k.tell()
 	}
 }
@@ -145,19 +136,15 @@ func (k *claimer) walk(queues func() []string) {
 
 // meet takes a job, or leaves it.
 func (k *claimer) meet(r *readyJob) {
-	skipped := r.limited != nil && (k.c.SkipKeys.Has(string(r.limited)) || k.taken.Has(string(r.limited)))
-	if skipped || r.expired(k.now) || len(k.c.Types) > 0 && !k.c.Takes(string(r.jobType), string(r.version)) {
+	if r.expired(k.now) || len(k.c.Types) > 0 && !k.c.Takes(string(r.jobType), string(r.version)) {
 		return
 	}
-	names := k.t.limitNames(string(r.queue), string(r.jobType), r.counted())
+	names := k.t.limitNames(string(r.queue), string(r.jobType), string(r.limited))
 	if len(names) > 0 {
 		k.flush()
-		if k.c.Limits != nil && !k.mayStart(r) {
+		if !k.mayStart(r) {
 			return
 		}
-	}
-	if r.limited != nil && (k.c.Limits == nil || len(r.bounds) == 0) {
-		k.taken.Add(string(r.limited))
 	}
 	switch l := k.c.Limits; {
 	case len(names) == 0:
@@ -226,16 +213,13 @@ func (k *claimer) take(j *job) {
 func (k *claimer) tell() {
 	for i := range k.held {
 		r := &k.held[i]
-		if k.taken.Has(string(r.limited)) {
-			continue
-		}
 		k.limits.Held = true
 		v := k.t.judge(k.now, r)
 		at := rows.Time(v.at)
 		if v.at != math.MaxInt64 && (k.limits.Opens.IsZero() || at.Before(k.limits.Opens)) {
 			k.limits.Opens = at
 		}
-		if r.counted() != "" {
+		if r.limited != nil {
 			k.tellClosed(r)
 		}
 	}
@@ -245,11 +229,11 @@ func (k *claimer) tell() {
 // tellClosed tells of the key of a job, if that is closed and no claim has told of it
 // since a job with these bounds has started.
 func (k *claimer) tellClosed(r *readyJob) {
-	told := closedKey(r.counted(), string(r.bounds))
+	told := closedKey(string(r.limited), string(r.bounds))
 	if k.t.get(told) != nil {
 		return
 	}
-	c := k.t.limit(storage.LimitName{Kind: storage.LimitKey, Name: r.counted()})
+	c := k.t.limit(storage.LimitName{Kind: storage.LimitKey, Name: string(r.limited)})
 	own := r.own()
 	_, open, err := c.Open(own, k.now.UnixNano(), k.t.startOf(c))
 	check(err)

@@ -155,7 +155,7 @@ func (s *Storage) Capabilities() storage.Capabilities {
 		Name: s.name, Durable: s.limits.Durable,
 		Unique: storage.Strong, Mechanism: "transactions of an ordered store",
 		Then: true, Orders: true, Versions: true,
-		DependsOn: true, Ordering: true, Fairness: true, Limits: true,
+		DependsOn: true, Ordering: true, Fairness: true,
 	}
 }
 

@@ -42,9 +42,9 @@ func startKey(c *limit, n int64) key {
 
 func closedKey(name, bounds string) key { return newKey(closedTable).name(name).name(bounds) }
 
-// limitOf is the key whose limit the storage counts for a job, "" if there is none.
+// limitOf is the key of a job's limit, "" if it has none.
 func limitOf(r *storage.Record) string {
-	if r.RateLimit == nil || r.RateLimit.Local {
+	if r.RateLimit == nil {
 		return ""
 	}
 	return r.RateLimit.Key
@@ -377,7 +377,7 @@ type verdict struct {
 func (t *tx) judge(now time.Time, r *readyJob) verdict {
 	waits := verdict{open: true, at: math.MinInt64}
 	acts := waits
-	for _, name := range t.limitNames(string(r.queue), string(r.jobType), r.counted()) {
+	for _, name := range t.limitNames(string(r.queue), string(r.jobType), string(r.limited)) {
 		own, v := new(ojs.RateLimit), &waits
 		if name.Kind == storage.LimitKey {
 			own = r.own()

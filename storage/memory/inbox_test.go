@@ -63,7 +63,7 @@ func TestInbox(t *testing.T) {
 					case 4:
 						r.TotalTimeout = time.Second
 					case 5:
-						r.RateLimit = &ojs.RateLimit{Key: "k"}
+						r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 3}
 					}
 					batch[i].Record = r
 				}
@@ -82,9 +82,6 @@ func TestInbox(t *testing.T) {
 				}
 				if draw("of", 3) == 0 {
 					c.Types = []string{"x"}
-				}
-				if draw("skip", 5) == 0 {
-					c.SkipKeys = storage.Keys("k")
 				}
 				active = append(active, same("claim", func(s storage.Storage) any {
 					got, err := s.Claim(ctx, now, c, nil)

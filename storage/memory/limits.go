@@ -36,7 +36,7 @@ type limits struct {
 	holding int                   // closed lanes
 	told    time.Time             // the latest storage.Notice.Opens
 	sweep   int                   // the number of counters at which to drop idle ones
-	claim   *storage.Limited      // of the claim that is under way; nil: none obeys limits
+	claim   *storage.Limited      // of the claim that is under way; nil: none is
 }
 
 const firstSweep = 64
@@ -69,11 +69,7 @@ type lane struct {
 
 // counts reports whether some limit counts the job.
 func (j *job) counts() bool {
-	if j.kind.group.lanes != nil {
-		return true
-	}
-	l := j.limit
-	return l != nil && !l.Local
+	return j.kind.group.lanes != nil || j.limit != nil
 }
 
 // held reports whether the limit of its queue or type holds the group back.
@@ -194,7 +190,7 @@ func (x *limits) each(j *job, f func(*counter)) {
 	for _, l := range j.kind.group.lanes {
 		f(l.of)
 	}
-	if l := j.limit; l != nil && !l.Local {
+	if l := j.limit; l != nil {
 		f(x.counter(storage.LimitName{Kind: storage.LimitKey, Name: l.Key}))
 	}
 }
@@ -283,26 +279,7 @@ func (l *lane) open(now int64) (at int64, open bool) {
 	return at, false
 }
 
-// obeys has claims obey limits or not. The first claim that does looks at the keys that
-// other claims have closed, to tell of them.
-func (r *ready) obeys(obey bool) {
-	if r.obey == obey {
-		return
-	}
-	r.obey = obey
-	for _, c := range r.limits.byName {
-		for _, l := range c.lanes {
-			if !l.closed {
-				continue
-			}
-			r.refreshLane(l)
-			if !l.said {
-				r.limits.touch(c)
-			}
-		}
-	}
-}
-
+// refreshLane has the buckets or groups of a lane follow it.
 func (r *ready) refreshLane(l *lane) {
 	for _, b := range l.buckets {
 		r.refresh(b)
@@ -310,6 +287,21 @@ func (r *ready) refreshLane(l *lane) {
 	for _, g := range l.groups {
 		r.reindex(g)
 	}
+}
+
+// refresh closes or opens a bucket, if it is not so.
+func (r *ready) refresh(b *bucket) {
+	if b.closed == b.lane.closed {
+		return
+	}
+	r.looked++
+	g := b.group
+	if b.closed = b.lane.closed; b.closed {
+		g.buckets.remove(b.at)
+	} else {
+		g.buckets.push(b)
+	}
+	r.reindex(g)
 }
 
 // settleLimits looks at the lanes that may be other than they were.

@@ -112,7 +112,7 @@ func New() *Storage {
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex", Then: true,
-		Orders: true, DependsOn: true, Ordering: true, Fairness: true, Versions: true, Limits: true}
+		Orders: true, DependsOn: true, Ordering: true, Fairness: true, Versions: true}
 }
 
 // find returns the job with the id, nil if there is none.
@@ -352,7 +352,7 @@ func (s personal) SettleAndClaim(ctx context.Context, now time.Time, to []*stora
 		}
 		dst = append(dst, settled)
 	}
-	t := taker{into: into, left: len(into), unlimited: true}
+	t := taker{into: into, left: len(into), undoable: true}
 	s.claimJobs(now, c, &t)
 	return dst, t.n, nil
 }
@@ -394,8 +394,8 @@ type taker struct {
 	into []*storage.Record // if it is not nil, its records become the jobs instead
 	n    int               // how many jobs there are
 	left int               // how many more there may be
-	// the first job that has an uncounted rate limit or an enqueue TTL ends the claim
-	unlimited bool
+	// the first job that has an enqueue TTL ends the claim: Unclaim would not restore it
+	undoable bool
 }
 
 // room is for one more job, and holds garbage.
@@ -411,19 +411,12 @@ func (t *taker) room() (r *storage.Record) {
 
 // claimJobs hands the jobs of a claim to t.
 func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
-	skip := skipped{set: c.SkipKeys}
-	defer func() { s.ready.looked += skip.looked }()
-	s.ready.obeys(c.Limits != nil)
-	if c.Limits != nil {
-		*c.Limits = storage.Limited{Now: c.Limits.Now}
-		s.ready.limits.claim = c.Limits
-		defer s.limited(now, c.Limits, t)
-	}
+	c.ResetLimits()
+	s.ready.limits.claim = c.Limits
+	defer s.limited(now, c.Limits, t)
 	take := func(j *job) bool {
-		l := j.limit
-		local := l != nil && (c.Limits == nil || l.Local)
-		ends := t.unlimited && (local || j.hasEnqueueTTL())
-		if c.Limits != nil && j.counts() {
+		ends := t.undoable && j.hasEnqueueTTL()
+		if j.counts() {
 			switch {
 			case s.holdsBack(j, now, c.Limits, ends):
 				return true
@@ -434,9 +427,6 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 		}
 		if ends {
 			return false
-		}
-		if local && t.left > 1 {
-			skip.taken = append(skip.taken, l.Key)
 		}
 		s.ready.serve(j)
 		s.displace(j)
@@ -450,10 +440,10 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	if len(c.Queues) == 0 {
 		for t.left > 0 {
 			s.ready.settleLimits(now)
-			j := s.ready.next(c.Types, &skip, now)
+			j := s.ready.next(c.Types, now)
 			if j == nil || j.priority < 0 { // what is in the inbox comes before it
 				s.takeIn()
-				j = s.ready.next(c.Types, &skip, now)
+				j = s.ready.next(c.Types, now)
 			}
 			if j == nil || !take(j) {
 				break
@@ -465,7 +455,7 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	for _, q := range c.Queues {
 		for t.left > 0 {
 			s.ready.settleLimits(now)
-			j := s.ready.nextIn(q, c.Types, &skip, now)
+			j := s.ready.nextIn(q, c.Types, now)
 			if j == nil {
 				break
 			}

@@ -14,8 +14,8 @@ import (
 // ready holds the available jobs. A bucket has those of one queue, type and rate limit
 // key; a group has the buckets of one queue and type; and the groups of a type are
 // ordered by the job each would give next. So a claim for some types looks at no job of
-// another type. A claim from every queue does not look at each queue. A claim that skips
-// a rate limit key skips its buckets, without a look at its jobs.
+// another type. A claim from every queue does not look at each queue. The buckets of a
+// closed key are not among those that claims look at (limits).
 type ready struct {
 	types  map[string]*typeIndex        // the versions of a type apart, by versions.Full
 	queues map[string]map[string]*group // queue, type
@@ -28,10 +28,8 @@ type ready struct {
 	n      int                 // jobs, without those in passed
 	fair   map[levelID]*fairLevel
 
-	shut   closedKeys
-	obey   bool // limits hold jobs back: the latest claim had storage.Claim.Limits
 	limits limits
-	looked int // keys and buckets that claims have looked at, opened or closed, for tests
+	looked int // buckets that claims have opened or closed, for tests
 	named  int // types that claims have looked for, for tests
 
 	// passed lists jobs that a claim has found expired, in no order, so that claims do
@@ -84,27 +82,20 @@ func (c *claimedTypes) of(types []string) map[string]struct{} {
 
 type group struct {
 	queue, jobType string
-	plain          *bucket              // of the jobs without a rate limit
-	keyed          map[bucketID]*bucket // not empty ones
-	lanes          []*lane              // of the limits of its queue and type; nil: none
-	buckets        heap[*bucket]        // not empty ones whose keys are open
-	kinds          int                  // of its jobs, those that are not available too
-	active         int                  // how many of its jobs are
-	indexed        bool                 // in its typeIndex
+	plain          *bucket           // of the jobs without a rate limit
+	keyed          map[*lane]*bucket // not empty ones
+	lanes          []*lane           // of the limits of its queue and type; nil: none
+	buckets        heap[*bucket]     // not empty ones whose keys are open
+	kinds          int               // of its jobs, those that are not available too
+	active         int               // how many of its jobs are
+	indexed        bool              // in its typeIndex
 	at             int
-}
-
-// bucketID tells the buckets of a group apart.
-type bucketID struct {
-	key  string
-	lane *lane
 }
 
 // bucket has a list of jobs for each priority, first in first out, and one for each
 // priority and fairness key.
 type bucket struct {
 	group  *group
-	key    string
 	lane   *lane             // of its jobs, which have the same bounds; nil: no limit of a key
 	laneAt int               // in lane.buckets
 	levels map[int32]*level  // of the jobs without a fairness key
@@ -113,7 +104,6 @@ type bucket struct {
 	spare  *level // an empty one: a lone job that comes and goes allocates nothing
 	at     int    // in group.buckets
 	closed bool   // and not there
-	keyAt  int    // in closedKeys.buckets[key]
 }
 
 // fairID tells the lists of a bucket with fairness keys apart.
@@ -193,7 +183,6 @@ func newReady() ready {
 		queues: make(map[string]map[string]*group),
 		paused: make(map[string]bool),
 		limits: limits{byName: make(map[storage.LimitName]*counter), sweep: firstSweep},
-		shut:   closedKeys{keys: make(map[string]struct{}), buckets: make(map[string][]*bucket)},
 	}
 }
 
@@ -357,11 +346,8 @@ func (r *ready) remove(j *job) {
 			g.buckets.remove(b.at)
 		}
 		if b != g.plain {
-			delete(g.keyed, bucketID{b.key, b.lane})
-			r.shut.forget(b)
-			if b.lane != nil {
-				r.limits.leave(b)
-			}
+			delete(g.keyed, b.lane)
+			r.limits.leave(b)
 		}
 	case b.closed:
 	case wasHead:
@@ -376,7 +362,7 @@ func (r *ready) remove(j *job) {
 func (r *ready) reindex(g *group) {
 	t := r.types[g.jobType]
 	groups := &t.groups
-	wanted := g.buckets.len() > 0 && !r.paused[g.queue] && !(r.obey && g.held())
+	wanted := g.buckets.len() > 0 && !r.paused[g.queue] && !g.held()
 	switch {
 	case wanted && g.indexed:
 		groups.fix(g.at)
@@ -399,26 +385,18 @@ func (r *ready) reindex(g *group) {
 
 func (r *ready) bucket(j *job) *bucket {
 	g := j.kind.group
-	l := j.limit
-	if l == nil {
+	if j.limit == nil {
 		return g.plain
 	}
-	id := bucketID{key: l.Key}
-	if !l.Local {
-		id.lane = r.limits.lane(l)
-	}
-	b := g.keyed[id]
+	l := r.limits.lane(j.limit)
+	b := g.keyed[l]
 	if b == nil {
-		b = &bucket{group: g, key: l.Key, lane: id.lane, levels: make(map[int32]*level)}
+		b = &bucket{group: g, lane: l, closed: l.closed, levels: make(map[int32]*level)}
 		if g.keyed == nil {
-			g.keyed = make(map[bucketID]*bucket)
+			g.keyed = make(map[*lane]*bucket)
 		}
-		g.keyed[id] = b
-		r.shut.know(b)
-		if b.lane != nil {
-			r.limits.join(b)
-			b.closed = b.closed || r.obey && b.lane.closed
-		}
+		g.keyed[l] = b
+		r.limits.join(b)
 	}
 	return b
 }
@@ -521,11 +499,9 @@ func (r *ready) fewer(types []string, n int) map[string]struct{} {
 }
 
 // next finds the job to claim among all queues, nil if there is none. It costs one look
-// per type that the claim names or that has jobs, whichever are fewer, and one more for
-// each key that this claim has taken a job of.
-func (r *ready) next(types []string, skip *skipped, now time.Time) *job {
+// per type that the claim names or that has jobs, whichever are fewer.
+func (r *ready) next(types []string, now time.Time) *job {
 	r.bringBack(now)
-	r.follow(skip.set)
 	for {
 		var best *job
 		set := r.fewer(types, r.order.len()/2) // the first has a claimed job, as a rule
@@ -536,15 +512,14 @@ func (r *ready) next(types []string, skip *skipped, now time.Time) *job {
 				if _, ok := set[t.name]; set != nil && !ok {
 					return false
 				}
-				j := t.first(skip)
-				best = earlier(best, j)
-				return j == t.groups.items[0].head()
+				best = earlier(best, t.first())
+				return true
 			})
 		default:
 			for _, name := range r.asks(types) {
 				r.named++
 				if t := r.types[name]; t != nil {
-					best = earlier(best, t.first(skip))
+					best = earlier(best, t.first())
 				}
 			}
 		}
@@ -556,19 +531,17 @@ func (r *ready) next(types []string, skip *skipped, now time.Time) *job {
 }
 
 // nextIn finds the job to claim in one queue.
-func (r *ready) nextIn(queue string, types []string, skip *skipped, now time.Time) *job {
+func (r *ready) nextIn(queue string, types []string, now time.Time) *job {
 	if r.paused[queue] {
 		return nil
 	}
 	r.bringBack(now)
-	r.follow(skip.set)
 	in := r.queues[queue]
 	for {
 		var best *job
 		look := func(g *group) {
-			if r.named++; g != nil && !(r.obey && g.held()) {
-				j, _ := g.first(skip)
-				best = earlier(best, j)
+			if r.named++; g != nil && g.buckets.len() > 0 && !g.held() {
+				best = earlier(best, g.head())
 			}
 		}
 		if set := r.fewer(types, len(in)); len(types) == 0 || set != nil {
@@ -589,14 +562,6 @@ func (r *ready) nextIn(queue string, types []string, skip *skipped, now time.Tim
 	}
 }
 
-// skipped are the rate limit keys that a claim skips.
-type skipped struct {
-	set   *storage.KeySet
-	taken []string // those of jobs that it has taken
-
-	looked int // buckets that the claim has looked at
-}
-
 // earlier returns the one of two jobs that comes first, of which nil is none.
 func earlier(a, b *job) *job {
 	if a == nil || b != nil && comesBefore(b, a) {
@@ -605,43 +570,12 @@ func earlier(a, b *job) *job {
 	return a
 }
 
-// first finds the first job of the type that is not to be skipped.
-func (t *typeIndex) first(skip *skipped) (best *job) {
-	if len(skip.taken) == 0 {
-		if t.groups.len() == 0 {
-			return nil
-		}
-		skip.looked++
-		return t.groups.items[0].head()
+// first is the first job of the type, nil if it has none that may be claimed.
+func (t *typeIndex) first() *job {
+	if t.groups.len() == 0 {
+		return nil
 	}
-	t.groups.search(0, func(g *group) bool {
-		j, leads := g.first(skip)
-		best = earlier(best, j)
-		return leads
-	})
-	return best
-}
-
-// first finds the first job of the group that is not to be skipped. It reports whether
-// that is the group's head.
-func (g *group) first(skip *skipped) (best *job, leads bool) {
-	if g.buckets.len() == 0 {
-		return nil, false
-	}
-	skip.looked++
-	if len(skip.taken) == 0 {
-		return g.head(), true
-	}
-	g.buckets.search(0, func(b *bucket) bool {
-		skip.looked++
-		if b != g.plain && slices.Contains(skip.taken, b.key) {
-			return false
-		}
-		best = earlier(best, b.head())
-		leads = b.at == 0
-		return true
-	})
-	return best, leads
+	return t.groups.items[0].head()
 }
 
 // longest returns the n jobs of a queue that have been available longest, or fewer if it

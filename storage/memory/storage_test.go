@@ -18,7 +18,7 @@ func TestStorage(t *testing.T) {
 	cfg := storagetest.Config{
 		Open: open, Queues: true, Crons: true, Notices: true, SettleClaims: true, Then: true, Orders: true,
 		DependsOn: true, Ordering: true, Fairness: true,
-		Groups: true, Versions: true, Limits: true, Values: true, Logs: true,
+		Groups: true, Versions: true, Values: true, Logs: true,
 	}
 	storagetest.Run(t, cfg)
 	storagetest.RunEngine(t, cfg)

@@ -25,22 +25,13 @@ func (s *Storage) Claim(
 	if c.Max <= 0 {
 		return dst, nil
 	}
-	if c.Limits != nil {
-		*c.Limits = storage.Limited{Now: c.Limits.Now, Held: s.held.Load()}
-	}
+	c.ResetLimits()
+	c.Limits.Held = s.held.Load()
 	most := min(c.Max, maxRows)
-	if c.SkipKeys.Len() > 0 {
-		claimed, err := s.claimPast(ctx, rows.Nanos(now), &c, most, 0, false, make(map[string]bool))
-		if err != nil && len(claimed) == 0 {
-			return dst, wrap(err)
-		}
-		return append(dst, claimed...), nil
-	}
 	had := len(dst)
-	skip := []string{} // keys of which this claim has a job
 	types := typesOf(c.Types)
 	for left := most; left > 0; {
-		args := types.claimArguments(rows.Nanos(now), left, &c, skip)
+		args := types.claimArguments(rows.Nanos(now), left, &c)
 		sql := s.sql.claimAll
 		if s.paused.Load() {
 			sql = s.sql.claimAround
@@ -65,30 +56,18 @@ func (s *Storage) Claim(
 		dst = s.decodeClaimed(ctx, claimed, dst)
 		got := len(dst) - first
 		left -= got
-		// Of the first jobs in order some may have been left out, since another one had
-		// their key: what is behind them comes next.
-		before := len(skip)
-		for i := range dst[first:] {
-			if limit := dst[first+i].RateLimit; limit != nil && limit.Key != "" {
-				skip = append(skip[:len(skip):len(skip)], limit.Key)
-			}
-		}
 		if counted && left > 0 { // the rest has to look at limits
-			taken := make(map[string]bool, len(skip))
-			for _, key := range skip {
-				taken[key] = true
-			}
-			more, err := s.claimPast(ctx, rows.Nanos(now), &c, left, most-left, false, taken)
+			more, err := s.claimPast(ctx, rows.Nanos(now), &c, left, most-left, false)
 			if err != nil && left == most && len(more) == 0 {
 				return dst, wrap(err)
 			}
 			return append(dst, more...), nil
 		}
-		if len(skip) == before && got == len(claimed) {
+		if got == len(claimed) { // others come in the place of jobs that do not decode
 			break
 		}
 	}
-	if c.Limits != nil && len(dst)-had < most { // it has met no job that a limit counts
+	if len(dst)-had < most { // it has met no job that a limit counts
 		c.Limits.Held = false
 		s.held.Store(false)
 	}
@@ -120,12 +99,12 @@ type claimTypes struct {
 	ranged, from, until []string
 }
 
-// arguments appends what comes behind the keys to skip.
+// arguments appends the types of jobs that have versions.
 func (t *claimTypes) arguments(args []any) []any { return append(args, t.ranged, t.from, t.until) }
 
 // claimArguments are those of each statement that claims up to most jobs.
-func (t *claimTypes) claimArguments(now int64, most int, c *storage.Claim, skip []string) []any {
-	args := t.arguments([]any{now, most, c.Worker, t.names, skip})
+func (t *claimTypes) claimArguments(now int64, most int, c *storage.Claim) []any {
+	args := t.arguments([]any{now, most, c.Worker, t.names})
 	return append(args, givenLease(c.Lease))
 }
 

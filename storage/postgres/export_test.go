@@ -66,7 +66,7 @@ func MakeVersion(ctx context.Context, pool *pgxpool.Pool, schema string, version
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, all[:version]) })
 }
 
-// ClaimFound claims a job as a claim with keys to skip does that has found it like j,
+// ClaimFound claims a job as a claim that looks behind jobs does that has found it like j,
 // with bounds. It returns how many it claims.
 func (s *Storage) ClaimFound(
 	ctx context.Context, now time.Time, j rows.Waiting, bounds string,
@@ -170,7 +170,6 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"begin past":       {s.sql.beginPast, []any{ids}},
 		"behind":           {s.sql.behindIn, []any{[]int32{1}, []int64{1}, []int64{1}, 10, "q"}},
 		"behind in all":    {s.sql.behindAll, []any{[]int32{1}, []int64{1}, []int64{1}, 10}},
-		"first of keys":    {s.sql.firstOfKeys, append(first, true, none)},
 		"first of bounds":  {s.sql.firstOfBounds, append(first, 10, none)},
 		"begin limits":     {s.sql.beginLimits, []any{1}},
 		"counters":         {s.sql.counters, []any{[]string{"key", "queue"}, ids}},

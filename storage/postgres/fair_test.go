@@ -27,7 +27,8 @@ func TestTurnsOverProcesses(t *testing.T) {
 	a, name := open(t, "")
 	b, _ := open(t, name)
 	now := record(0).CreatedAt
-	skip := storage.Claim{Max: 1, Worker: "w", SkipKeys: storage.Keys("closed")}
+	closeKey(t, a, "closed")
+	claim := storage.Claim{Max: 1, Worker: "w"}
 	add := func(s storage.Storage, r storage.Record) string {
 		t.Helper()
 		_, err := s.Insert(t.Context(), now, []storage.Insert{{Record: r}}, nil)
@@ -36,7 +37,7 @@ func TestTurnsOverProcesses(t *testing.T) {
 	}
 	next := func() string {
 		t.Helper()
-		recs, err := a.Claim(t.Context(), now, skip, nil)
+		recs, err := a.Claim(t.Context(), now, claim, nil)
 		must(t, err)
 		if len(recs) == 0 {
 			return ""
@@ -50,7 +51,7 @@ func TestTurnsOverProcesses(t *testing.T) {
 	}
 	for range 3 { // until claims begin behind them
 		if id := next(); id != "" {
-			t.Fatalf("claimed %s, whose key is to be skipped", id)
+			t.Fatalf("claimed %s, whose key is closed", id)
 		}
 	}
 	told := make(chan storage.Notice, 100)

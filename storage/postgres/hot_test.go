@@ -104,10 +104,6 @@ func limited(key string) func(*storage.Record) {
 	}
 }
 
-func local(key string) func(*storage.Record) {
-	return func(r *storage.Record) { r.RateLimit = &ojs.RateLimit{Key: key, Concurrency: 1, Local: true} }
-}
-
 func fair(r *storage.Record)      { r.Fairness = ojs.Fairness{Key: "tenant KK", Weight: 1} }
 func pending(r *storage.Record)   { r.State, r.Dependencies = ojs.StatePending, new(ojs.Dependencies) }
 func versioned(r *storage.Record) { r.TypeVersion = "1.2" }
@@ -141,7 +137,6 @@ func (h *hot) fill(copies int) {
 		h.add("versions", versioned)
 		h.add("fair", fair)
 		h.add("limited", limited("key KK"))
-		h.add("local", local("local KK"))
 		h.add("unique", unique("print KK"+fmt.Sprint(h.n)))
 		h.add("expiring", func(r *storage.Record) { r.ExpiresAt = h.now.Add(time.Hour) })
 		h.add("scheduled", func(r *storage.Record) {
@@ -360,10 +355,6 @@ func (h *hot) calls() []func() {
 			step("limited", ends(got, ojs.StateCompleted), 2)
 			got = step("limited", nil, 1)
 			ok(h.s.Unclaim(ctx, h.now, []storage.Held{held(got[0])}))
-			h.claim(storage.Claim{Queues: []string{"local"}, Max: 2})
-			keys := new(storage.KeySet)
-			keys.Add("local K3")
-			h.claim(storage.Claim{Queues: []string{"local"}, SkipKeys: keys, Max: 2})
 		},
 		func() {
 			bounds := ojs.RateLimit{Concurrency: 1}

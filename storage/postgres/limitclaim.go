@@ -11,7 +11,6 @@ import (
 
 // obedience is what a claim knows of limits.
 type obedience struct {
-	obeys  bool
 	bounds map[int64]string // by the number of a job
 	own    map[string]*ojs.RateLimit
 	left   []storage.LimitName // queues and types whose limits keep their jobs
@@ -139,7 +138,7 @@ func (p *past) takeWithin(picked []rows.Waiting, most int, names []storage.Limit
 		return nil, err
 	}
 	for _, l := range r.closed {
-		if p.s.limits.closed.Close(l.name, l.own, l.at) && p.c.Limits != nil {
+		if p.s.limits.closed.Close(l.name, l.own, l.at) {
 			p.c.Limits.Closed = append(p.c.Limits.Closed, l.key)
 		}
 	}
@@ -147,11 +146,10 @@ func (p *past) takeWithin(picked []rows.Waiting, most int, names []storage.Limit
 		p.left, p.met, p.opens = r.left, true, r.opens
 	}
 	p.over = p.over || r.over
-	if to := p.c.Limits; to != nil {
-		to.Dropped = append(to.Dropped, r.dropped...)
-		to.Postponed = append(to.Postponed, r.postponed...)
-		to.Moved = append(to.Moved, r.moved...)
-	}
+	to := p.c.Limits
+	to.Dropped = append(to.Dropped, r.dropped...)
+	to.Postponed = append(to.Postponed, r.postponed...)
+	to.Moved = append(to.Moved, r.moved...)
 	p.s.joinedAll(r.moved)
 	_ = p.s.setAsideRead(p.ctx, false, r.undecoded)
 	p.s.tell(p.ctx, &r.notice)
@@ -213,10 +211,6 @@ func (r *round) decide(picked []rows.Waiting, most int) error {
 		if len(r.start) == most {
 			return nil
 		}
-		if r.past.taken[j.Key] {
-			r.more = true
-			return nil
-		}
 		if r.leaves(j) {
 			r.more = true
 			continue
@@ -251,14 +245,7 @@ func (r *round) leaves(j *rows.Waiting) bool {
 // judge asks the limits of a job that is next.
 func (r *round) judge(j *rows.Waiting) (verdict, error) {
 	bounds := r.bounds[j.Seq]
-	local := j.Key != "" && (bounds == "" || !r.obeys)
-	ends := r.plain && (local || r.ttl[j.Seq])
-	if !r.obeys {
-		if ends {
-			return endsIt, nil
-		}
-		return mayStart, nil
-	}
+	ends := r.plain && r.ttl[j.Seq]
 	names := limitsOf(r.s.limits.wide, j.Queue, j.Type, bounds, j.Key)
 	for _, name := range names {
 		t, own := r.counters[name], new(ojs.RateLimit)
@@ -287,10 +274,7 @@ func (r *round) judge(j *rows.Waiting) (verdict, error) {
 			return isHeld, nil
 		}
 	}
-	n := 0
-	if r.c.Limits != nil {
-		n = r.c.Limits.Now
-	}
+	n := r.c.Limits.Now
 	if ends || len(names) > 0 && n > 0 && r.before+len(r.start) >= n {
 		return endsIt, nil
 	}
@@ -427,9 +411,6 @@ func (r *round) putAway() error {
 // tell completes what a claim says of limits. It has taken less than it wanted: left.
 func (p *past) tell(left bool) {
 	x, to := &p.s.limits, p.c.Limits
-	if to == nil {
-		return
-	}
 	left = left && !p.over
 	if left {
 		x.met = p.met

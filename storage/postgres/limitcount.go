@@ -182,7 +182,7 @@ func (s *Storage) takeBack(ctx context.Context, tx transaction, undone []storage
 		of[i] = []storage.LimitName{
 			{Kind: storage.LimitQueue, Name: r.Queue}, {Kind: storage.LimitType, Name: r.Type},
 		}
-		if r.RateLimit != nil && !r.RateLimit.Local {
+		if r.RateLimit != nil {
 			of[i] = append(of[i], storage.LimitName{Kind: storage.LimitKey, Name: r.RateLimit.Key})
 		}
 		names = append(names, of[i]...)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/postgres"
 )
 
 // besideLimited stores a job that a limit counts and a job without a limit.
@@ -128,7 +129,12 @@ func (a *asked) Done() <-chan struct{} {
 func TestClaimsPastJobsTakeTurns(t *testing.T) {
 	s, spy, _ := openSpied(t, "")
 	pool := connect(t)
-	c := storage.Claim{Max: 1, Worker: "w", SkipKeys: keySet("other")}
+	for n := range 2 {
+		r := record(n)
+		r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 5}
+		must(t, insert(t.Context(), s, r))
+	}
+	c := storage.Claim{Max: 1, Worker: "w"}
 	ended := make(chan error, 1)
 	spy.once("beginPast", func() {
 		ctx := &asked{Context: t.Context(), met: make(chan struct{})}
@@ -150,10 +156,10 @@ func TestClaimsPastJobsTakeTurns(t *testing.T) {
 	must(t, <-ended)
 }
 
-func keySet(keys ...string) *storage.KeySet {
-	set := new(storage.KeySet)
-	for _, k := range keys {
-		set.Add(k)
-	}
-	return set
+// closeKey has the limit of a key let no job start.
+func closeKey(t *testing.T, s *postgres.Storage, key string) {
+	t.Helper()
+	name := storage.LimitName{Kind: storage.LimitKey, Name: key}
+	none := ojs.RateLimit{Concurrency: ojs.NoneAtOnce}
+	must(t, s.SetLimit(t.Context(), record(0).CreatedAt, name, none, time.Time{}))
 }

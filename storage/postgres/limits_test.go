@@ -41,11 +41,6 @@ func TestLimitsOverEngines(t *testing.T) {
 	limittest.Engines(t, a, b)
 }
 
-func TestLocalKeys(t *testing.T) {
-	s, _ := open(t, "")
-	limittest.LocalKeys(t, s)
-}
-
 func TestLimitsAreForgotten(t *testing.T) {
 	s, name := open(t, "")
 	pool := connect(t)

@@ -738,7 +738,8 @@ func lockCases() []lockCase {
 		) (string, func() error) {
 			o.add("q", dropped)
 			o.take("q", 1)
-			return rowOf(o.add("q", dropped)), o.claims(o.b, storage.Claim{SkipKeys: keySet("other")})
+			o.add("q", limited("other"))
+			return rowOf(o.add("q", dropped)), o.claims(o.b, storage.Claim{Max: 2})
 		}),
 		claimsPast("claim", inQ, nil),
 		claimsPast("claimAll", storage.Claim{}, nil),
@@ -749,7 +750,8 @@ func lockCases() []lockCase {
 		passes("a claim leaves a locked job that a limit counts", []string{"claimThese"}, func(
 			o *overlap,
 		) (string, func() error) {
-			return rowOf(o.add("q", limited("key"))), o.claims(o.b, storage.Claim{SkipKeys: keySet("other")})
+			o.add("q", limited("other"))
+			return rowOf(o.add("q", limited("key"))), o.claims(o.b, storage.Claim{Max: 2})
 		}),
 		passes("Due leaves a locked job", []string{"due"}, func(o *overlap) (string, func() error) {
 			first, second := o.add("q", o.due), o.add("q", o.due)

@@ -9,14 +9,13 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// A claim with keys to skip, and one that meets a job that limits count (limits.go),
-// takes three steps, so that it does not walk past the jobs that earlier claims have
-// skipped:
+// A claim that meets a job that limits count (limits.go) takes three steps, so that it
+// does not walk past the jobs that earlier claims have skipped:
 //
 //  1. Read which queues have jobs and are not paused, and which transactions are under
 //     way.
 //  2. Look without locks at the jobs behind the skipped ones, and at the first job of
-//     each key that has opened (rows.Lane).
+//     each of the bounds that have opened (rows.Lane).
 //  3. Claim the jobs that may be claimed and that no other transaction has locked.
 //
 // A place is drawn before its job is committed, so a job may become available before
@@ -36,9 +35,8 @@ type past struct {
 	had     int
 	queue   string   // ""; all but
 	paused  []string // these
-	plain   bool     // the first job ends it that has an enqueue TTL, or a rate limit that it does not count
+	plain   bool     // the first job ends it that has an enqueue TTL
 	over    bool     // by such a job
-	taken   map[string]bool
 	claimed []storage.Record
 	obedience
 }
@@ -48,11 +46,10 @@ type past struct {
 const spare = 16
 
 // claimPast claims up to most jobs. If plain is set, the first job ends it that has an
-// enqueue TTL, or a rate limit that it does not count. The claim has had jobs already,
-// and taken are their keys that no limit counts. Jobs that it returns with an error are
+// enqueue TTL. The claim has had jobs already. Jobs that it returns with an error are
 // claimed, too.
 func (s *Storage) claimPast(
-	ctx context.Context, now int64, c *storage.Claim, most, had int, plain bool, taken map[string]bool,
+	ctx context.Context, now int64, c *storage.Claim, most, had int, plain bool,
 ) (claimed []storage.Record, err error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -66,8 +63,8 @@ func (s *Storage) claimPast(
 	}
 	p := &past{
 		s: s, ctx: ctx, c: c, now: now, types: typesOf(c.Types),
-		most: most, had: had, plain: plain, taken: taken,
-		obedience: obedience{obeys: c.Limits != nil, bounds: make(map[int64]string), opens: rows.None},
+		most: most, had: had, plain: plain,
+		obedience: obedience{bounds: make(map[int64]string), opens: rows.None},
 	}
 	if err := p.follow(forget); err != nil {
 		return nil, err
@@ -119,13 +116,9 @@ func (p *past) from(oldest, next uint64, most int) (missed, progress bool, err e
 		}
 		left := most - len(p.claimed)
 		wanted := rows.Wanted{
-			Now: p.now, Types: p.c.Types, Paused: p.paused, Taken: p.taken, Max: left + spare + wait,
+			Now: p.now, Types: p.c.Types, Paused: p.paused, Max: left + spare + wait, Leave: p.leaves,
 		}
-		lane := p.s.lanes.Of(p.c.SkipKeys, p.queue, p.c.Types)
-		if p.obeys {
-			lane = p.s.lanes.Limited(p.c.SkipKeys, p.s.limits.closed, p.queue, p.c.Types, p.leftLane())
-			wanted.Leave = p.leaves
-		}
+		lane := p.s.lanes.Of(p.s.limits.closed, p.queue, p.c.Types, p.leftLane())
 		if lane != last {
 			if last != nil {
 				last.End()
@@ -192,12 +185,6 @@ func (p *past) namesOf(picked []rows.Waiting) (names []storage.LimitName) {
 func (p *past) add(got []stored) int {
 	before := len(p.claimed)
 	p.claimed = p.s.decodeClaimed(p.ctx, got, p.claimed)
-	for i := range p.claimed[before:] {
-		r := &p.claimed[before+i]
-		if l := r.RateLimit; l != nil && l.Key != "" && (l.Local || !p.obeys) {
-			p.taken[l.Key] = true
-		}
-	}
 	return len(p.claimed) - before
 }
 
@@ -262,7 +249,7 @@ func (p *past) takeThese(
 	for i, j := range these {
 		seqs[i], keys[i], bounds[i], queues[i], types[i] = j.Seq, j.Key, p.bounds[j.Seq], j.Queue, j.Type
 	}
-	args := p.types.claimArguments(p.now, most, p.c, []string{})
+	args := p.types.claimArguments(p.now, most, p.c)
 	args = append(args, seqs, keys, bounds, queues, types)
 	got, err := selectRows(ctx, q, true, p.s.sql.claimThese, args...)
 	slices.SortFunc(got, func(a, b stored) int { return cmp.Compare(a.ord, b.ord) })
@@ -283,22 +270,11 @@ func (p *past) Behind(passed map[int]rows.Spot, n int) ([]rows.Waiting, error) {
 }
 
 // First implements rows.Looker.
-func (p *past) First(keys, bounds []string) (found []rows.Waiting, err error) {
-	leave := append(p.leftNames(storage.LimitQueue), p.paused...)
-	ask := func(sql string, of []string, how any) error {
-		args := p.types.arguments([]any{of, p.now, p.types.names})
-		some, err := p.look(sql, append(args, p.queue, leave, how, p.leftNames(storage.LimitType))...)
-		found = append(found, some...)
-		return err
-	}
-	if len(keys) > 0 {
-		err = ask(p.s.sql.firstOfKeys, keys, p.obeys)
-	}
-	if len(bounds) > 0 && err == nil {
-		err = ask(p.s.sql.firstOfBounds, bounds, p.most-len(p.claimed))
-	}
-	sortWaiting(found)
-	return found, err
+func (p *past) First(bounds []string) (found []rows.Waiting, err error) {
+	args := p.types.arguments([]any{bounds, p.now, p.types.names})
+	return p.look(p.s.sql.firstOfBounds, append(args, p.queue,
+		append(p.leftNames(storage.LimitQueue), p.paused...), p.most-len(p.claimed),
+		p.leftNames(storage.LimitType))...)
 }
 
 func (p *past) look(sql string, args ...any) (found []rows.Waiting, err error) {
@@ -310,10 +286,7 @@ func (p *past) look(sql string, args ...any) (found []rows.Waiting, err error) {
 	}, func() {
 		j.Priority, j.Limit = int(priority), ""
 		if bounds != "" {
-			p.bounds[j.Seq] = bounds
-			if p.obeys {
-				j.Limit = bounds
-			}
+			p.bounds[j.Seq], j.Limit = bounds, bounds
 		}
 		found = append(found, j)
 	}))

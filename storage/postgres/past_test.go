@@ -8,7 +8,7 @@ import (
 	"github.com/ojsengine/ojs/internal/rows"
 )
 
-// A claim with keys to skip, or with limits, finds jobs before it locks them. A job is
+// A claim that looks behind jobs finds jobs before it locks them. A job is
 // left that another process changes in between, since another limit may count it then.
 func TestClaimOfAJobThatHasChanged(t *testing.T) {
 	s, name := open(t, "")

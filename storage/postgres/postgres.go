@@ -59,7 +59,7 @@ type Storage struct {
 
 	counting atomic.Bool // the last Settle or step has ended jobs that others wait for: a hint
 
-	turn   chan struct{} // holds a token while a claim with keys to skip is under way, which has the lanes
+	turn   chan struct{} // holds a token while a claim that looks behind jobs is under way, which has the lanes
 	lanes  rows.Lanes
 	limits limits
 	forget atomic.Bool // forget the lanes before the next such claim
@@ -242,7 +242,7 @@ func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "postgres", Durable: true, Unique: storage.Strong,
 		Mechanism: "row locks",
 		Then:      true, DependsOn: true, Ordering: true, Orders: true, Versions: true, InsertClaims: true,
-		Shared: true, Limits: true, Fairness: true}
+		Shared: true, Fairness: true}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way, and leaves

@@ -19,7 +19,7 @@ type statements struct {
 	advance                                                              []string
 	insert, insertFresh, insertClaimIn, insertClaimAll                   string
 	stored, peers, locked, oldest, draining, depth                       string
-	beginPast, behindIn, behindAll, firstOfKeys, claimThese              string
+	beginPast, behindIn, behindAll, claimThese                           string
 	claim, claimAll, claimAround, somePaused                             string
 	aheadIn, aheadAll, aheadAround, lockedIDs                            string
 	settleAttempt, settleStep, endAttempt, endStep                       frees
@@ -134,38 +134,29 @@ const ofTypes = `({types}::text[] IS NULL OR j.type = ANY ({types}::text[])
 		WHERE r.name = substr(j.type, 1, strpos(j.type, '@') - 1)
 		AND {version} >= r.low::numeric AND {version} < r.high::numeric))`
 
-// claimable is what every claim asks of a job j: $1 is the time, $4 the types, $5 the
-// keys to skip.
-const claimable = `(j.wake IS NULL OR j.wake > $1) AND {of_types}
-	AND (j.rate_key IS NULL OR j.rate_key <> ALL ($5::text[]))`
+// claimable is what every claim asks of a job j: $1 is the time, $4 the types.
+const claimable = `(j.wake IS NULL OR j.wake > $1) AND {of_types}`
 
-// Claims are in the order of picked, in which each job has a mark. They end at the first
-// job that a limit counts, and return it with number -1: see limits.go.
+// Claims are in the order of picked, which has a mark for a job before which the claim
+// ends. They end at the first job that a limit counts, too, and return it with number -1:
+// see limits.go.
 const (
-	// marksKeys is the mark of a Claim: of the jobs with the same key, which no limit
-	// counts, it takes the first.
-	marksKeys = `CASE WHEN j.bounds IS NULL THEN j.rate_key END AS mark, {counted} AS counted`
-	// marksGiven is marksKeys for jobs of which the limits are known to allow each.
-	marksGiven = `CASE WHEN j.bounds IS NULL THEN j.rate_key END AS mark, false AS counted`
-	takeEach   = `,
-		numbered AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, p.seq FROM (
-			SELECT seq, mark, rn, over, row_number() OVER (PARTITION BY mark ORDER BY rn) AS nth FROM
-			(SELECT seq, mark, row_number() OVER () AS rn, bool_or(counted) OVER (ROWS UNBOUNDED PRECEDING) AS over
-				FROM picked) p ORDER BY rn) p
-			WHERE (p.mark IS NULL OR p.nth = 1) AND NOT p.over),
-		{take}
-		UNION ALL
-		SELECT -1, {columns} FROM {whole_ready} WHERE seq = (SELECT seq FROM picked WHERE counted LIMIT 1)`
-
-	// marksLast is the mark of a step, which takes the jobs before the first one that has
-	// a rate limit or an enqueue TTL. With its jobs a step returns, as number 0, those
-	// whose outcomes settleStep has refused: as they are before the claim.
-	marksLast = `coalesce(j.limited, false) AS mark, {counted} AS counted`
-	takeAhead = `,
+	numbered = `,
 		numbered AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, p.seq FROM (
 			SELECT seq, bool_or(mark OR counted) OVER (ROWS UNBOUNDED PRECEDING) AS last FROM picked) p
 			WHERE NOT p.last),
-		{take}
+		{take}`
+	marksNone  = `false AS mark, {counted} AS counted`
+	marksGiven = `false AS mark, false AS counted` // of jobs that limits let start
+	takeEach   = numbered + `
+		UNION ALL
+		SELECT -1, {columns} FROM {whole_ready} WHERE seq = (SELECT seq FROM picked WHERE counted LIMIT 1)`
+
+	// marksLast are the marks of a step, which takes the jobs before the first one that
+	// has an enqueue TTL. With its jobs a step returns, as number 0, those whose outcomes
+	// settleStep has refused: as they are before the claim.
+	marksLast = `coalesce(j.limited, false) AS mark, {counted} AS counted`
+	takeAhead = numbered + `
 		UNION ALL
 		SELECT 0, {columns} FROM {whole}
 		WHERE id = ANY (nullif(current_setting('ojs.refused', true), '')::text[])
@@ -174,7 +165,7 @@ const (
 		WHERE seq = (SELECT CASE WHEN counted THEN seq END FROM picked WHERE mark OR counted LIMIT 1)`
 )
 
-// take makes jobs active. $1 is the time, $3 the worker, $9 the lease of a job whose own
+// take makes jobs active. $1 is the time, $3 the worker, $8 the lease of a job whose own
 // is the default.
 const take = `by_seq AS MATERIALIZED (SELECT array_agg(seq ORDER BY seq) AS seqs, array_agg(place ORDER BY seq) AS ords
 		FROM numbered),
@@ -205,9 +196,9 @@ const (
 	limitEach  = `$2`
 	limitAhead = `CASE WHEN current_setting('ojs.held', true) = 'yes' THEN 0 ELSE $2 END`
 
-	// $10 are the queues in their order.
+	// $9 are the queues in their order.
 	pickIn = `WITH picked AS MATERIALIZED (
-		SELECT c.seq, c.mark, c.counted FROM unnest($10::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
+		SELECT c.seq, c.mark, c.counted FROM unnest($9::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
 			SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
 			ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT $2 FOR UPDATE SKIP LOCKED) c
 		WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
@@ -235,13 +226,13 @@ const (
 		SELECT j.seq, {mark} FROM first JOIN {schema}.ready j USING (seq) WHERE {claimable}
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 		ORDER BY first.priority DESC, first.place, first.own_place NULLS FIRST LIMIT {limit} FOR UPDATE OF j SKIP LOCKED)`
-	// $10 are the jobs, and $11 to $14 their keys, bounds, queues and types as they were.
+	// $9 are the jobs, and $10 to $13 their keys, bounds, queues and types as they were.
 	pickThese = `WITH picked AS MATERIALIZED (
-		SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.seq = ANY ($10::bigint[]) AND {claimable}
-		AND coalesce(j.rate_key, '') = ($11::text[])[array_position($10::bigint[], j.seq)]
-		AND coalesce(j.bounds, '') = ($12::text[])[array_position($10::bigint[], j.seq)]
-		AND j.queue = ($13::text[])[array_position($10::bigint[], j.seq)]
-		AND j.type = ($14::text[])[array_position($10::bigint[], j.seq)]
+		SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.seq = ANY ($9::bigint[]) AND {claimable}
+		AND coalesce(j.rate_key, '') = ($10::text[])[array_position($9::bigint[], j.seq)]
+		AND coalesce(j.bounds, '') = ($11::text[])[array_position($9::bigint[], j.seq)]
+		AND j.queue = ($12::text[])[array_position($9::bigint[], j.seq)]
+		AND j.type = ($13::text[])[array_position($9::bigint[], j.seq)]
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 		ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT $2 FOR UPDATE SKIP LOCKED)`
 )
@@ -600,13 +591,13 @@ func newStatements(schema string) *statements {
 	untilStarted := strings.ReplaceAll(until("n.lease", "$13"), "$1::bigint", "n.started")
 	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given,
 		"{first}", first, "{lock_rounds}", lockRounds, "{rounds_key}", roundsKey,
-		"{claimable}", strings.ReplaceAll(claimable, "{of_types}", types("$4", "$6", "$7", "$8")),
-		"{of_types_of_keys}", types("$3", "$4", "$5", "$6"),
+		"{claimable}", strings.ReplaceAll(claimable, "{of_types}", types("$4", "$5", "$6", "$7")),
+		"{of_types_of_bounds}", types("$3", "$4", "$5", "$6"),
 		"{counted}", counted, "{whole_ready}", strings.ReplaceAll(whole, "{of}", "ready"),
 		"{waits}", waits, "{standing}", standing, "{limited}", limited, "{alike}", alike,
 		"{whole}", strings.ReplaceAll(whole, "{of}", "stage"),
 		"{until_started}", untilStarted, "{seqs}", seqsOfIDs,
-		"{until_claimed}", until("b.lease", "$9"), "{until_handed}", untilOf("least(b.lease, {most_handed})"),
+		"{until_claimed}", until("b.lease", "$8"), "{until_handed}", untilOf("least(b.lease, {most_handed})"),
 		"{attempt1}", attempt1, "{version1}", version1)
 	outer := strings.NewReplacer("{default_lease}", strconv.FormatInt(int64(ojs.DefaultLease), 10),
 		"{most_handed}", strconv.FormatInt(int64(storage.TakeOverLease), 10),
@@ -703,9 +694,9 @@ func newStatements(schema string) *statements {
 			WHERE s.state = 'draining' ORDER BY u.ord LIMIT 1`),
 		depth: q(`SELECT coalesce(sum(n), 0)::bigint FROM {schema}.tally WHERE queue = $1 AND state < 6`),
 
-		claim:       exactly(pickIn, marksKeys),
-		claimAll:    exactly(pickAll, marksKeys),
-		claimAround: exactly(pickAround, marksKeys),
+		claim:       exactly(pickIn, marksNone),
+		claimAll:    exactly(pickAll, marksNone),
+		claimAround: exactly(pickAround, marksNone),
 		claimThese:  exactly(pickThese, marksGiven),
 		aheadIn:     ahead(pickIn),
 		aheadAll:    ahead(pickAll),
@@ -719,21 +710,12 @@ func newStatements(schema string) *statements {
 		// $1 to $3 are the places passed, by priority, $4 is how many, $5 the queue.
 		behindIn:  q(strings.ReplaceAll(behind, "{in}", "j.queue = $5")),
 		behindAll: q(strings.ReplaceAll(behind, "{in}", "j.attempt >= 0")),
-		// $1 are the keys, $2 is the time, $3 to $6 are the types, $7 is the queue, $8
-		// are the queues to leave, $9 says to leave jobs with bounds, $10 are the types
-		// to leave.
-		firstOfKeys: q(`SELECT c.* FROM unnest($1::text[]) k CROSS JOIN LATERAL (
-				SELECT j.seq, j.priority, j.place, coalesce(j.own_place, 0), j.queue, j.type, j.rate_key, coalesce(j.wake, {none}), coalesce(j.bounds, '')
-				FROM {schema}.ready j
-				WHERE j.rate_key = k AND (j.bounds IS NULL OR NOT $9) AND (j.wake IS NULL OR j.wake > $2) AND {of_types_of_keys}
-				AND ($7 = '' OR j.queue = $7) AND j.queue <> ALL ($8::text[])
-				AND split_part(j.type, '@', 1) <> ALL ($10::text[])
-				ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT 1) c`),
-		// The same for bounds, up to $9 of each.
+		// $1 are the bounds, $2 is the time, $3 to $6 are the types, $7 is the queue, $8
+		// are the queues to leave, $9 is how many of each, $10 are the types to leave.
 		firstOfBounds: q(`SELECT c.* FROM unnest($1::text[]) k CROSS JOIN LATERAL (
 				SELECT j.seq, j.priority, j.place, coalesce(j.own_place, 0), j.queue, j.type, j.rate_key, coalesce(j.wake, {none}), j.bounds
 				FROM {schema}.ready j
-				WHERE j.bounds = k AND (j.wake IS NULL OR j.wake > $2) AND {of_types_of_keys}
+				WHERE j.bounds = k AND (j.wake IS NULL OR j.wake > $2) AND {of_types_of_bounds}
 				AND ($7 = '' OR j.queue = $7) AND j.queue <> ALL ($8::text[])
 				AND split_part(j.type, '@', 1) <> ALL ($10::text[])
 				ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT $9) c`),

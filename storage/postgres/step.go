@@ -47,9 +47,8 @@ func (s *Storage) SettleAndClaim(
 		outcomes.encoded[i].Version++
 		outcomes.froms[i] = int64(rows.From(outcomes.encoded[i].State))
 	}
-	if c.Limits != nil {
-		*c.Limits = storage.Limited{Now: c.Limits.Now, Held: s.held.Load()}
-	}
+	c.ResetLimits()
+	c.Limits.Held = s.held.Load()
 	taken := claims{into: into}
 	results, err := s.step(ctx, now, outcomes, &c, &taken)
 	if err != nil {
@@ -65,7 +64,7 @@ func (s *Storage) SettleAndClaim(
 	n := len(taken.ords)
 	if taken.counted && n < len(into) && txOf(ctx) == nil {
 		n += s.claimCounted(ctx, now, &c, into, n)
-	} else if c.Limits != nil && n < len(into) {
+	} else if n < len(into) {
 		c.Limits.Held = false
 	}
 	var notice storage.Notice
@@ -83,7 +82,7 @@ func (s *Storage) SettleAndClaim(
 func (s *Storage) claimCounted(
 	ctx context.Context, now time.Time, c *storage.Claim, into []*storage.Record, had int,
 ) int {
-	more, err := s.claimPast(ctx, rows.Nanos(now), c, len(into)-had, had, true, make(map[string]bool))
+	more, err := s.claimPast(ctx, rows.Nanos(now), c, len(into)-had, had, true)
 	if err != nil {
 		s.config.log.Warn("ojs: postgres: jobs with limits not claimed: the next claim looks again",
 			"error", err)
@@ -254,12 +253,8 @@ func (s *Storage) stepSlowly(
 // claimingAhead is the statement that claims up to most jobs, up to the first one whose
 // claim Unclaim could not undo.
 func (s *Storage) claimingAhead(now time.Time, c *storage.Claim, most int) (sql string, args []any) {
-	skip := []string{}
-	if c.SkipKeys.Len() > 0 {
-		skip = slices.Collect(c.SkipKeys.All())
-	}
 	types := typesOf(c.Types)
-	args = types.claimArguments(rows.Nanos(now), most, c, skip)
+	args = types.claimArguments(rows.Nanos(now), most, c)
 	switch {
 	case len(c.Queues) > 0:
 		return s.sql.aheadIn, append(args, c.Queues)

@@ -157,7 +157,6 @@ func configOn(config testing.TB, pool *pgxpool.Pool) storagetest.Config {
 		Orders:       true,
 		Versions:     true,
 		InsertClaims: true,
-		Limits:       true,
 		Queues:       true,
 		Crons:        true,
 		Notices:      true,

@@ -25,8 +25,8 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	return append(dst, claimed...), nil
 }
 
-// claim claims jobs. If plain is set, the first job that has an enqueue TTL, or a rate
-// limit that this claim does not count, ends the claim.
+// claim claims jobs. If plain is set, the first job that has an enqueue TTL ends the
+// claim.
 func (t *tx) claim(now int64, c *storage.Claim, plain bool) ([]storage.Record, error) {
 	states, err := t.queueStates()
 	if err != nil {
@@ -36,13 +36,11 @@ func (t *tx) claim(now int64, c *storage.Claim, plain bool) ([]storage.Record, e
 		return nil, err
 	}
 	k := claimer{t: t, c: c, now: now, plain: plain, limited: limited{opens: rows.None}}
-	if c.Limits != nil {
-		*c.Limits = storage.Limited{Now: c.Limits.Now}
-		if err := t.follow(now); err != nil {
-			return nil, err
-		}
-		defer k.tell()
+	c.ResetLimits()
+	if err := t.follow(now); err != nil {
+		return nil, err
 	}
+	defer k.tell()
 	if len(c.Queues) == 0 {
 		for q, state := range states {
 			if state == string(ojs.QueuePaused) {
@@ -73,9 +71,8 @@ type claimer struct {
 	t       *tx
 	c       *storage.Claim
 	now     int64
-	queue   string          // ""; all but
-	paused  []string        // these
-	keys    map[string]bool // of rate limits that this claim has taken a job of
+	queue   string   // ""; all but
+	paused  []string // these
 	claimed []storage.Record
 	plain   bool // see claim
 	over    bool // by a job that the claim does not take
@@ -90,15 +87,10 @@ func (k *claimer) from(queue string) error {
 		if left <= 0 || k.leaves(&rows.Waiting{Queue: queue}) {
 			return nil
 		}
-		wanted := rows.Wanted{Now: k.now, Types: k.c.Types, Paused: k.paused, Taken: k.keys, Max: left}
-		var lane *rows.Lane
-		if k.c.Limits == nil {
-			lane = k.t.lanes.Of(k.c.SkipKeys, queue, k.c.Types)
-		} else {
-			lane = k.t.lanes.Limited(k.c.SkipKeys, k.t.limits.closed, queue, k.c.Types, k.leftNames())
-			wanted.Leave = k.leaves
-		}
-		picked, err := lane.Pick(k, wanted)
+		lane := k.t.lanes.Of(k.t.limits.closed, queue, k.c.Types, k.leftNames())
+		picked, err := lane.Pick(k, rows.Wanted{
+			Now: k.now, Types: k.c.Types, Paused: k.paused, Max: left, Leave: k.leaves,
+		})
 		if err != nil {
 			return err
 		}
@@ -106,12 +98,7 @@ func (k *claimer) from(queue string) error {
 		more := false // another look finds jobs in the places of jobs that were not taken
 		for i := range picked {
 			j := &picked[i]
-			local := j.Key != "" && j.Limit == ""
-			if k.keys[j.Key] {
-				more = true
-				break
-			}
-			verdict, taken, err := k.take(j.Seq, local)
+			verdict, taken, err := k.take(j.Seq)
 			if err != nil {
 				return err
 			}
@@ -123,12 +110,6 @@ func (k *claimer) from(queue string) error {
 				break
 			}
 			gone[j.Seq] = true
-			if taken && local {
-				if k.keys == nil {
-					k.keys = make(map[string]bool)
-				}
-				k.keys[j.Key] = true
-			}
 			more = more || !taken
 		}
 		lane.Took(func(seq int64) bool { return gone[seq] })
@@ -182,18 +163,12 @@ func (k *claimer) look(found []rows.Waiting, n int, q *statement) ([]rows.Waitin
 }
 
 // First implements rows.Looker.
-func (k *claimer) First(keys, bounds []string) (found []rows.Waiting, err error) {
-	for i, key := range slices.Concat(keys, bounds) {
-		sql, most := selectKey, 1
-		if i >= len(keys) { // of bounds it takes several
-			sql, most = selectBounds, k.c.Max-len(k.claimed)
-		}
-		q := k.t.query(sql, key, k.now, k.queue)
+func (k *claimer) First(bounds []string) (found []rows.Waiting, err error) {
+	for _, name := range bounds {
+		most := k.c.Max - len(k.claimed)
+		q := k.t.query(selectBounds, name, k.now, k.queue)
 		for most > 0 && q.next() {
 			j := k.waiting(q)
-			if j.Key == key && j.Limit != "" {
-				continue // it is among those of its bounds
-			}
 			_, paused := slices.BinarySearch(k.paused, j.Queue)
 			if !paused && rows.Takes(k.c.Types, j.Type) && !k.leaves(&j) {
 				found = append(found, j)
@@ -210,15 +185,15 @@ func (k *claimer) First(keys, bounds []string) (found []rows.Waiting, err error)
 func (k *claimer) waiting(s *statement) (j rows.Waiting) {
 	j.Seq, j.Priority, j.Place, j.Own = s.int64(), s.int(), s.int64(), s.int64()
 	j.Queue, j.Type, j.Key, j.Wake = s.text(), s.text(), s.text(), s.time()
-	if k.c.Limits != nil && j.Key != "" {
+	if j.Key != "" {
 		j.Limit = s.text()
 	}
 	return j
 }
 
-// take claims a job, unless limits keep it. local: it has a rate limit that this claim
-// does not count. It reports false if the job is not available any more and not claimed.
-func (k *claimer) take(seq int64, local bool) (v verdict, taken bool, err error) {
+// take claims a job, unless limits keep it. It reports false if the job is not available
+// any more and not claimed.
+func (k *claimer) take(seq int64) (v verdict, taken bool, err error) {
 	list, err := k.t.query(selectBySeq, seq).all() // RETURNING would make a table of its own for it
 	if err != nil || len(list) == 0 {
 		return mayStart, true, err
@@ -228,13 +203,7 @@ func (k *claimer) take(seq int64, local bool) (v verdict, taken bool, err error)
 	if err != nil {
 		return mayStart, false, k.t.setAside(r, err)
 	}
-	ends := k.plain && (local || row.EnqueueTTL > 0)
-	switch {
-	case k.c.Limits != nil:
-		v, err = k.judge(r, row, ends)
-	case ends:
-		v = endsIt
-	}
+	v, err = k.judge(r, row, k.plain && row.EnqueueTTL > 0)
 	if k.over = v == endsIt; err != nil || v != mayStart {
 		return v, false, err
 	}

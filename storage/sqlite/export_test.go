@@ -26,7 +26,7 @@ func (s *Storage) Plans() (map[string]string, error) {
 		"list dead": listDead,
 		"kept":      selectKept, "release": releaseJob, "released": selectReleased, "keep again": keepAgain,
 		"depth": sumDepth, "ready in all": selectReadyAll, "level": levelIn, "level of all": levelAll,
-		"behind": behindIn, "behind in all": behindAll, "first of a key": selectKey,
+		"behind": behindIn, "behind in all": behindAll,
 		"last round": lastRound, "next round": nextRound, "served": selectServed,
 		"first of bounds": selectBounds,
 		"list back":       listJobsBack, "newest": listNewest, "newest back": listNewestBack,

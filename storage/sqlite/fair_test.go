@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
@@ -10,7 +11,9 @@ import (
 // A job joins a round that claims of another process have skipped.
 func TestTurnsOverProcesses(t *testing.T) {
 	a, b := both(t)
-	closed := storage.Keys("closed")
+	key := storage.LimitName{Kind: storage.LimitKey, Name: "closed"}
+	none := ojs.RateLimit{Concurrency: ojs.NoneAtOnce}
+	must(t, a.SetLimit(t.Context(), limitsBegin, key, none, time.Time{}))
 	add := func(s storage.Storage, n int, key string, l ojs.RateLimit) string {
 		t.Helper()
 		r := limited(n, l)
@@ -20,7 +23,7 @@ func TestTurnsOverProcesses(t *testing.T) {
 	}
 	next := func() (id string) {
 		t.Helper()
-		ask := storage.Claim{Max: 1, Worker: "w", SkipKeys: closed}
+		ask := storage.Claim{Max: 1, Worker: "w"}
 		recs, err := a.Claim(t.Context(), limitsBegin, ask, nil)
 		must(t, err)
 		for _, r := range recs {
@@ -32,7 +35,7 @@ func TestTurnsOverProcesses(t *testing.T) {
 		add(a, n, "first", ojs.RateLimit{Key: "closed"})
 	}
 	if id := next(); id != "" {
-		t.Fatalf("claimed %s, whose key is to be skipped", id)
+		t.Fatalf("claimed %s, whose key is closed", id)
 	}
 	plain := add(b, 2, "", ojs.RateLimit{})
 	joins := add(b, 3, "second", ojs.RateLimit{})

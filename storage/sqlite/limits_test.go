@@ -66,11 +66,6 @@ func TestStartsOverProcesses(t *testing.T) {
 	limittest.Starts(t, a, b)
 }
 
-func TestLocalKeys(t *testing.T) {
-	s, _ := both(t)
-	limittest.LocalKeys(t, s)
-}
-
 func TestLimitsFollowOtherProcesses(t *testing.T) {
 	a, b := both(t)
 	limittest.Follows(t, a, b)

@@ -49,8 +49,6 @@ const (
 	behindAll = `SELECT seq, priority, place, own_place, queue, type, rate_key, wake, bounds
 		FROM job INDEXED BY job_ready_all
 		WHERE state = 3 AND priority = ?1 AND (place, own_place) > (?2, ?3) ORDER BY place, own_place`
-	selectKey = `SELECT seq, priority, place, own_place, queue, type, rate_key, wake, bounds FROM job INDEXED BY job_key
-		WHERE state = 3 AND rate_key = ?1 AND (wake IS NULL OR wake > ?2) AND (?3 = '' OR queue = ?3) ORDER BY priority DESC, place, own_place`
 	selectBounds = `SELECT seq, priority, place, own_place, queue, type, rate_key, wake, bounds
 		FROM job INDEXED BY job_bounds
 		WHERE state = 3 AND bounds = ?1 AND (wake IS NULL OR wake > ?2) AND (?3 = '' OR queue = ?3)

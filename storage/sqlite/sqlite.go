@@ -290,7 +290,7 @@ func (s *Storage) closeReaders() (err error) {
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "sqlite", Durable: true, Unique: storage.Strong,
 		Mechanism: "one writer", Then: true, DependsOn: true, Ordering: true, Orders: true,
-		Versions: true, Limits: true, Fairness: true, Shared: true}
+		Versions: true, Fairness: true, Shared: true}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way.

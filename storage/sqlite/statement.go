@@ -210,8 +210,8 @@ func (t *tx) decode(r *stored) (*rows.Row, error) {
 	if err == nil && r.Version > t.place { // it would raise all others with it (coversVersion)
 		err = fmt.Errorf("version: %d is above every one that was given, %d", r.Version, t.place)
 	}
-	if err == nil && r.Bounds != "" && (rec.RateLimit == nil || rec.RateLimit.Local) {
-		err = errors.New("bounds: is set, though the job has no rate limit that is counted")
+	if err == nil && r.Bounds != "" && rec.RateLimit == nil {
+		err = errors.New("bounds: is set, though the job has no rate limit")
 	}
 	return &rows.Row{Record: rec, Seq: r.seq, Was: rec.Version, Place: r.place}, err
 }

@@ -49,7 +49,7 @@ var config = storagetest.Config{
 	SettleClaims: true,
 	Then:         true,
 	DependsOn:    true, Ordering: true, Fairness: true, Groups: true,
-	Orders: true, Versions: true, Values: true, Limits: true, Logs: true,
+	Orders: true, Versions: true, Values: true, Logs: true,
 	Quarantine: true,
 	// The args are no JSON with a brace before them.
 	Plant: change("UPDATE job SET args = CAST(X'7B' || coalesce(args, X'6E756C6C') AS BLOB) WHERE id = '%s'"),

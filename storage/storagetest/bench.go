@@ -151,7 +151,7 @@ func benchmarkClaims(b *testing.B, open func(tb testing.TB) storage.Storage) {
 				r.Type, r.Queue, r.State = "x", queue, ojs.StateAvailable
 				r.CreatedAt, r.Lease, r.Timeout = epoch, time.Hour, time.Hour
 				if key != "" {
-					r.RateLimit = &ojs.RateLimit{Key: key, Concurrency: 1}
+					r.RateLimit = &ojs.RateLimit{Key: key, Concurrency: ojs.NoneAtOnce}
 				}
 				return storage.Insert{Record: r}
 			}
@@ -159,10 +159,6 @@ func benchmarkClaims(b *testing.B, open func(tb testing.TB) storage.Storage) {
 				if _, err := s.Insert(ctx, epoch, batch, nil); err != nil {
 					b.Fatal(err)
 				}
-			}
-			ask.SkipKeys = storage.Keys()
-			for i := range keys {
-				ask.SkipKeys.Add(fmt.Sprint("key", i))
 			}
 			var batch []storage.Insert
 			for i := range waiting {

@@ -89,73 +89,12 @@ var _ = register([]fault{
 				return b.Storage.Claim(ctx, now.Add(-time.Minute), c, dst)
 			}
 		}},
-	{"several jobs of a limited key in one claim", "claim-12 scale-3", func(b *broken) {
-		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
-			for left := c.Max; left > 0; left-- {
-				before := len(dst)
-				c.Max = 1
-				var err error
-				if dst, err = b.Storage.Claim(ctx, now, c, dst); err != nil || len(dst) == before {
-					return dst, err
-				}
-			}
-			return dst, nil
-		}
-	}},
-	{"keys to skip ignored", "claim-11 claim-14 settle-9 claim-16 scale-3 settle-13 claim-17",
-		changeClaim(func(c *storage.Claim) { c.SkipKeys = nil })},
-	{"keys to skip taken as they were at first", "claim-14 claim-16 claim-17", func(b *broken) {
-		first := make(map[*storage.KeySet]*storage.KeySet)
-		changeClaim(func(c *storage.Claim) {
-			if first[c.SkipKeys] == nil {
-				first[c.SkipKeys] = storage.Keys(slices.Collect(c.SkipKeys.All())...)
-			}
-			c.SkipKeys = first[c.SkipKeys]
-		})(b)
-	}},
-	{"a set of keys to skip taken for another", "claim-11 claim-14 settle-9 scale-3 settle-13",
-		func(b *broken) {
-			var first *storage.KeySet
-			changeClaim(func(c *storage.Claim) {
-				if first == nil {
-					first = c.SkipKeys
-				}
-				c.SkipKeys = first
-			})(b)
-		}},
-	{"keys that have opened still skipped", "claim-11 claim-14 settle-9 claim-16 scale-3 settle-13 claim-17",
-		func(b *broken) {
-			all := storage.Keys()
-			changeClaim(func(c *storage.Claim) {
-				for key := range c.SkipKeys.All() {
-					all.Add(key)
-				}
-				c.SkipKeys = storage.Keys(slices.Collect(all.All())...) // read without the lock
-			})(b)
-		}},
 	{"expired jobs claimed if types are given", "claim-9 scale-3", func(b *broken) {
 		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
 			if len(c.Types) > 0 && len(c.Queues) == 0 {
 				now = now.Add(-time.Minute)
 			}
 			return b.Storage.Claim(ctx, now, c, dst)
-		}
-	}},
-	{"one job of a limited key for each queue", "claim-12", func(b *broken) {
-		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
-			if len(c.Queues) < 2 {
-				return b.Storage.Claim(ctx, now, c, dst)
-			}
-			most := len(dst) + c.Max
-			for _, q := range c.Queues {
-				one := c
-				one.Queues, one.Max = []string{q}, most-len(dst)
-				var err error
-				if dst, err = b.Storage.Claim(ctx, now, one, dst); err != nil {
-					return dst, err
-				}
-			}
-			return dst, nil
 		}
 	}},
 })

@@ -695,7 +695,7 @@ func seamConfig(fault func(s *seam)) Config {
 		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true,
 		DependsOn: true, Ordering: true, Fairness: true,
 		Groups:   true,
-		Versions: true, Limits: true,
+		Versions: true,
 	}
 }
 

@@ -83,7 +83,6 @@ var _ = register([]fault{
 		"limit-4 limit-8",
 		changeLimit(func(l *ojs.RateLimit) { l.Throttle = ojs.Rate{} }),
 	},
-	{"local limits counted", "limit-7", changeLimit(func(l *ojs.RateLimit) { l.Local = false })},
 	{
 		"every held job waits",
 		"limit-11",

@@ -20,11 +20,6 @@ var _ = registerRandom([]randomFault{
 			},
 		}
 	}},
-	{
-		"a key once in each queue of a call",
-		"claim-12",
-		func(d *doctored) { d.claim = &choice{forgets: true} },
-	},
 	{"negative priorities are 0", "claim-3", func(d *doctored) {
 		d.claim = &choice{seen: func(_ *doctored, j *refJob) storage.Record {
 			r := j.rec

@@ -39,19 +39,17 @@ type doctored struct {
 type asked struct {
 	queue string
 	c     storage.Claim
-	taken *storage.KeySet
 	now   time.Time
 }
 
 func (a asked) claimable(d *doctored, j *refJob) bool {
-	return d.Reference.claimable(j, a.queue, a.c, a.taken, a.now)
+	return d.Reference.claimable(j, a.queue, a.c, a.now)
 }
 
 // choice is how a storage finds the job to claim. A nil function is the right one.
 type choice struct {
 	seen     func(d *doctored, j *refJob) storage.Record // the job as the claim sees it
 	eligible func(d *doctored, j *refJob, a asked) bool
-	forgets  bool // the keys of the jobs that it has taken, from queue to queue
 }
 
 // waits is what a storage takes for the time that a job waits for, and in which order
@@ -125,38 +123,14 @@ func (d *doctored) Claim(
 	defer d.reindex()
 	now = d.at(now)
 	defer clear(d.fresh)
-	if d.claim == nil || c.Limits != nil { // faults are shown without limits
-		return d.Reference.Claim(ctx, now, c, dst)
+	if d.claim != nil {
+		d.choose = d.best
 	}
-	queues := c.Queues
-	if len(queues) == 0 {
-		queues = []string{""}
-	}
-	left, taken := c.Max, storage.Keys(slices.Collect(c.SkipKeys.All())...)
-	for _, q := range queues {
-		if d.claim.forgets {
-			taken = storage.Keys(slices.Collect(c.SkipKeys.All())...)
-		}
-		for ; left > 0; left-- {
-			best := d.best(q, c, taken, now)
-			if best == nil {
-				break
-			}
-			if l := best.rec.RateLimit; l != nil {
-				taken.Add(l.Key)
-			}
-			d.serve(best)
-			best.rec.Claim(now, c.Worker, c.Lease)
-			d.moved(best, false)
-			d.started(&best.rec, now)
-			dst = append(dst, best.rec.Copy())
-		}
-	}
-	return dst, nil
+	return d.Reference.Claim(ctx, now, c, dst)
 }
 
 // best is the job that a doctored claim takes next from a queue.
-func (d *doctored) best(q string, c storage.Claim, taken *storage.KeySet, now time.Time) (best *refJob) {
+func (d *doctored) best(q string, c storage.Claim, now time.Time) (best *refJob) {
 	var bestSeen storage.Record
 	for _, j := range d.jobs {
 		seen := j.rec
@@ -165,12 +139,12 @@ func (d *doctored) best(q string, c storage.Claim, taken *storage.KeySet, now ti
 		}
 		can := d.claimable
 		if d.claim.eligible != nil {
-			can = func(j *refJob, queue string, c storage.Claim, taken *storage.KeySet, now time.Time) bool {
-				return d.claim.eligible(d, j, asked{queue, c, taken, now})
+			can = func(j *refJob, queue string, c storage.Claim, now time.Time) bool {
+				return d.claim.eligible(d, j, asked{queue, c, now})
 			}
 		}
 		as := *j
-		if as.rec = seen; j.rec.State != ojs.StateAvailable || !can(&as, q, c, taken, now) {
+		if as.rec = seen; j.rec.State != ojs.StateAvailable || !can(&as, q, c, now) {
 			continue
 		}
 		order := -1
@@ -354,7 +328,7 @@ func doctoredConfig(wrong func(d *doctored)) Config {
 		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true,
 		DependsOn: true, Ordering: true, Fairness: true,
 		Groups:   true,
-		Versions: true, Limits: true,
+		Versions: true,
 		Open: func(testing.TB) storage.Storage {
 			d := &doctored{
 				Stepper: Stepper{NewReference()},

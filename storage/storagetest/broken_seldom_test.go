@@ -105,25 +105,6 @@ var _ = register([]fault{
 			}
 		}
 	}},
-	{"changes that a key set has forgotten are missed", "claim-17", func(b *broken) {
-		moments, closed := make(map[*storage.KeySet]uint64), make(map[*storage.KeySet]*storage.KeySet)
-		changeClaim(func(c *storage.Claim) {
-			if c.SkipKeys == nil {
-				return
-			}
-			changed, moment, known := c.SkipKeys.Changes(moments[c.SkipKeys])
-			if closed[c.SkipKeys] == nil {
-				closed[c.SkipKeys], known = storage.Keys(), true
-				changed = slices.Collect(c.SkipKeys.All())
-			}
-			for _, key := range changed {
-				if closed[c.SkipKeys].Remove(key); known && c.SkipKeys.Has(key) {
-					closed[c.SkipKeys].Add(key)
-				}
-			}
-			moments[c.SkipKeys], c.SkipKeys = moment, closed[c.SkipKeys]
-		})(b)
-	}},
 	{"a deadline that is gone still comes", "settle-20", func(b *broken) {
 		had := make(map[string]Time) // deadlines that jobs had
 		changeSettle(func(to *storage.Record, stored storage.Record) {

@@ -133,23 +133,6 @@ var _ = register([]fault{
 			}
 		})(b)
 	}},
-	{"jobs skipped by the keys that inserts have named", "settle-13 settle-9", func(b *broken) {
-		keys := make(map[string]bool)
-		changeInsert(func(r *storage.Record) {
-			if r.RateLimit != nil {
-				keys[r.RateLimit.Key] = true
-			}
-		})(b)
-		changeClaim(func(c *storage.Claim) {
-			known := storage.Keys()
-			for key := range c.SkipKeys.All() {
-				if keys[key] {
-					known.Add(key)
-				}
-			}
-			c.SkipKeys = known
-		})(b)
-	}},
 	{"the next deadline forgets that a job was put off", "settle-13", func(b *broken) {
 		early := make(map[string]time.Time)
 		changeSettle(func(to *storage.Record, stored storage.Record) {

@@ -149,8 +149,6 @@ var _ = register([]fault{
 			return b.Storage.SettleAndClaim(ctx, now.Add(-time.Minute), to, dst, c, into)
 		}
 	}},
-	{"keys to skip ignored by a step", "settleclaim-5",
-		changeStep(func(c *storage.Claim) { c.SkipKeys = nil })},
 	{"jobs with an enqueue TTL claimed in a step", "settleclaim-15", func(b *broken) {
 		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
 			into slots) (outcomes, int, error) {
@@ -167,40 +165,6 @@ var _ = register([]fault{
 				*into[n+i] = recs[i]
 			}
 			return dst, n + len(recs), err
-		}
-	}},
-	{"jobs with a rate limit claimed in a step", "settleclaim-6 settleclaim-15", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
-			into slots) (outcomes, int, error) {
-			dst, _, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, nil)
-			if err != nil {
-				return dst, 0, err
-			}
-			c.Max = len(into)
-			recs, err := b.Storage.Claim(ctx, now, c, nil)
-			for i := range recs {
-				*into[i] = recs[i]
-			}
-			return dst, len(recs), err
-		}
-	}},
-	{"jobs with a rate limit skipped in a step", "settleclaim-6", changeStep(func(c *storage.Claim) {
-		c.SkipKeys = storage.Keys(append(slices.Collect(c.SkipKeys.All()), "k")...)
-	})},
-	{"a rate limit ends the claim of its queue", "settleclaim-6 settleclaim-15", func(b *broken) {
-		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
-			into slots) (outcomes, int, error) {
-			dst, n, err := b.Storage.SettleAndClaim(ctx, now, to, dst, c, into)
-			for _, q := range c.Queues {
-				if err != nil {
-					break
-				}
-				more, one := 0, c
-				one.Queues = []string{q}
-				_, more, err = b.Storage.SettleAndClaim(ctx, now, nil, nil, one, into[n:])
-				n += more
-			}
-			return dst, n, err
 		}
 	}},
 	{"Max bounds a step", "settleclaim-7", func(b *broken) {

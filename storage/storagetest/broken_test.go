@@ -302,7 +302,7 @@ func brokenConfig(fault func(*broken)) storagetest.Config {
 	return storagetest.Config{
 		Queues: true, Crons: true, Values: true, Notices: true, SettleClaims: true,
 		Then: true, Orders: true, DependsOn: true, Ordering: true, Fairness: true,
-		Groups: true, Versions: true, Limits: true,
+		Groups: true, Versions: true,
 		Logs: true,
 		Open: func(testing.TB) storage.Storage {
 			b := &broken{Storage: memory.New(), kept: make(map[string]storage.Record)}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -112,86 +111,6 @@ var claimCases = []Case{
 		c.due()
 		if n := len(c.claim(10)); n != 0 {
 			c.failf("%d jobs were claimed early", n)
-		}
-	}},
-	{"claim-11", "Claim/SkipKeys", "OJS rate limiting", "Jobs whose rate limit has a key to skip are skipped, and the jobs behind them claimed.", needsNothing, func(c *C) {
-		got := c.insert(c.job(limited("full"), priority(9)), c.job(limited("open")), c.job(),
-			c.job(limited("full")))
-		c.order(storage.Claim{SkipKeys: storage.Keys("full", "unknown")}, got[1], got[2])
-		c.order(storage.Claim{Queues: []string{"q"}}, got[0], got[3])
-	}},
-	{"claim-14", "Claim/SkipKeysChange", "OJS rate limiting", "A set of keys to skip that lives on counts as it is at each claim, and each set by itself.", needsNothing, func(c *C) {
-		got := c.insert(c.job(limited("a")), c.job(limited("b")), c.job(limited("a")),
-			c.job(limited("b")), c.job(limited("c")))
-		one, other := storage.Keys("a", "b"), storage.Keys("c")
-		next := func(skip *storage.KeySet, want ...string) {
-			c.tb.Helper()
-			var ids []string
-			for _, r := range c.claimOf(storage.Claim{SkipKeys: skip, Max: 1}) {
-				ids = append(ids, r.ID)
-			}
-			if !slices.Equal(ids, want) {
-				c.failf("claimed %v, not %v", short(ids), short(want))
-			}
-		}
-		next(one, got[4])
-		next(one)
-		one.Remove("b")
-		next(one, got[1])
-		one.Add("b")
-		next(one)
-		next(other, got[0])
-		one.Remove("a")
-		late := c.insert(c.job(limited("c")), c.job(limited("a")))
-		other.Add("a")
-		next(other, got[3])
-		next(one, got[2])
-		next(one, late[0])
-		next(one, late[1])
-	}},
-	{"claim-12", "Claim/OneOfAKey", "OJS rate limiting", "A claim of many takes at most one job of each rate limit, so that it cannot exceed one.", needsNothing, func(c *C) {
-		c.insert(c.job(limited("a")), c.job(limited("a"), queue("p")), c.job(), c.job(limited("b")),
-			c.job(limited("a")), c.job())
-		all := storage.Claim{Max: 10}
-		inQueues := storage.Claim{Max: 10, Queues: []string{"none", "q", "p"}}
-		for i, want := range []string{"- - a b", "a", "a"} {
-			var keys []string
-			for _, r := range c.claimOf([]storage.Claim{all, inQueues, all}[i]) {
-				key := "-"
-				if r.RateLimit != nil {
-					key = r.RateLimit.Key
-				}
-				keys = append(keys, key)
-			}
-			slices.Sort(keys)
-			if got := strings.Join(keys, " "); got != want {
-				c.failf("claim %d: jobs of the keys %q, not %q", i+1, got, want)
-			}
-		}
-		// Of twelve keys with two jobs each, a claim takes the first of each key, in
-		// their order.
-		for _, queues := range []int{1, 12} {
-			var jobs []storage.Record
-			for i := range 24 {
-				key, name := fmt.Sprint("k", i/2), fmt.Sprint("many", i/2%queues)
-				jobs = append(jobs, c.job(limited(key), queue(name)))
-			}
-			got := c.insert(jobs...)
-			for round := range 2 {
-				var want []string
-				for i := round; i < len(got); i += 2 {
-					want = append(want, got[i])
-				}
-				taken := storage.Keys()
-				recs := c.claimOf(all)
-				for _, r := range recs {
-					taken.Add(r.RateLimit.Key)
-				}
-				recs = append(recs, c.claimOf(storage.Claim{Max: 10, SkipKeys: taken})...)
-				if !slices.Equal(ids(recs), want) {
-					c.failf("claimed %v from %d queues, not %v", short(ids(recs)), queues, short(want))
-				}
-			}
 		}
 	}},
 	{"claim-13", "Claim/ClockGoesBack", "package storage, Time", "A job that a claim has skipped as expired is claimed, in its place, if the clock goes back to before its deadline.", needsNothing, func(c *C) {
@@ -372,10 +291,12 @@ var settleCases = []Case{
 		touch(4, expires(time.Hour))
 		touch(5, func(r *storage.Record) { r.CreatedAt = r.CreatedAt.Add(time.Second) })
 		touch(6, func(r *storage.Record) { r.Timeout, r.Lease, r.MaxAttempts = time.Second, time.Hour, 9 })
-		q := storage.Claim{Types: []string{"x"}, SkipKeys: storage.Keys("k"), Queues: []string{"q"}, Max: 1}
+		c.shut("k")
+		q := storage.Claim{Types: []string{"x"}, Queues: []string{"q"}, Max: 1}
 		if recs := c.claimOf(q); !slices.Equal(ids(recs), got[2:3]) {
 			c.failf("claimed %v, not %v", short(ids(recs)), short(got[2:3]))
 		}
+		c.unshut("k")
 		c.order(storage.Claim{}, got[0], got[1], got[3], got[4], got[5], got[6], got[7])
 		// Beside jobs of another limit and of another queue.
 		got = c.insert(c.job(), c.job(queue("other")), c.job(limited("k")), c.job(limited("j")))
@@ -425,8 +346,10 @@ var settleCases = []Case{
 			claims(storage.Claim{Types: []string{"old"}})
 			claims(storage.Claim{Types: []string{"new"}}, got[0])
 			c.settled(c.get(got[1]), limited("new"))
-			claims(storage.Claim{Queues: []string{"q"}, SkipKeys: storage.Keys("new")})
-			claims(storage.Claim{Queues: []string{"q"}, SkipKeys: storage.Keys("old")}, got[1])
+			c.shut("new", "old")
+			claims(storage.Claim{Queues: []string{"q"}})
+			c.unshut("new")
+			claims(storage.Claim{Queues: []string{"q"}}, got[1])
 			c.insert(c.job(queue("p"), priority(1)))
 			c.settled(c.get(got[2]), priority(2))
 			recs := c.claimOf(storage.Claim{Queues: []string{"p"}, Max: 1})

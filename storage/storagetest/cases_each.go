@@ -124,15 +124,13 @@ func (c *C) endings() []ending {
 			return moved
 		}})
 	}
-	if c.cfg.Limits {
-		drop := limit(ojs.RateLimit{Key: "d", Concurrency: ojs.NoneAtOnce, OnLimit: ojs.OnLimitDrop})
-		drops := func([]string) []storage.Record {
-			done := new(storage.Limited)
-			c.claims(storage.Claim{Queues: []string{"d"}, Max: 9, Limits: done})
-			return done.Moved
-		}
-		list = append(list, ending{"a claim that drops", c.each(queue("d"), drop), drops})
+	drop := limit(ojs.RateLimit{Key: "d", Concurrency: ojs.NoneAtOnce, OnLimit: ojs.OnLimitDrop})
+	drops := func([]string) []storage.Record {
+		done := new(storage.Limited)
+		c.claims(storage.Claim{Queues: []string{"d"}, Max: 9, Limits: done})
+		return done.Moved
 	}
+	list = append(list, ending{"a claim that drops", c.each(queue("d"), drop), drops})
 	if c.cfg.Then {
 		list = append(list, ending{"Settle whose Then replaces", c.each(queue("t"), unique("t", none)),
 			func([]string) []storage.Record {
@@ -414,10 +412,8 @@ var eachCases = []Case{
 				{Types: []string{"y"}}, {Queues: []string{"q", "p"}, Types: []string{"x"}}} {
 				q.Max = 99
 				c.claims(q)
-				if c.cfg.Limits {
-					q.Limits = new(storage.Limited)
-					c.claims(q)
-				}
+				q.Limits = new(storage.Limited)
+				c.claims(q)
 				if c.cfg.SettleClaims {
 					c.stepped(q, 9)
 				}
@@ -440,9 +436,8 @@ var eachCases = []Case{
 			const many = 300
 			closed := limit(ojs.RateLimit{Key: "closed", Concurrency: ojs.NoneAtOnce})
 			kinds := map[string][]func(*storage.Record){
-				"of another type":  {jobType("other")},
-				"expired":          {expires(-time.Second)},
-				"of a key to skip": {limited("skipped")},
+				"of another type": {jobType("other")},
+				"expired":         {expires(-time.Second)},
 			}
 			if c.cfg.Versions {
 				kinds["of another version"] = []func(*storage.Record){version("9.0")}
@@ -451,12 +446,10 @@ var eachCases = []Case{
 				keyed := []func(*storage.Record){fairKey("f"), expires(-time.Second)}
 				kinds["expired, with a fairness key"] = keyed
 			}
-			if c.cfg.Limits {
-				kinds["of a closed limit"] = []func(*storage.Record){closed}
-				name := storage.LimitName{Kind: storage.LimitType, Name: "closed"}
-				c.setLimit(name, ojs.RateLimit{Concurrency: ojs.NoneAtOnce})
-				kinds["of a closed type"] = []func(*storage.Record){jobType("closed")}
-			}
+			kinds["of a closed limit"] = []func(*storage.Record){closed}
+			name := storage.LimitName{Kind: storage.LimitType, Name: "closed"}
+			c.setLimit(name, ojs.RateLimit{Concurrency: ojs.NoneAtOnce})
+			kinds["of a closed type"] = []func(*storage.Record){jobType("closed")}
 			for name, kind := range kinds {
 				recs := make([]storage.Record, many)
 				for i := range recs {
@@ -468,14 +461,12 @@ var eachCases = []Case{
 				c.insertAll(recs)
 				for _, q := range []storage.Claim{{}, {Queues: []string{"q", "q0"}}} {
 					id := c.insert(c.job(version("1.0")))
-					q.Max, q.SkipKeys = 9, storage.Keys("skipped")
+					q.Max = 9
 					q.Types = []string{"x", "closed"}
 					if c.cfg.Versions {
 						q.Types[0] = "x@<2.0"
 					}
-					if c.cfg.Limits {
-						q.Limits = new(storage.Limited)
-					}
+					q.Limits = new(storage.Limited)
 					if got := ids(c.claimOf(q)); !slices.Equal(got, id) {
 						c.failf("behind %d jobs that are %s a claim takes %v, not %v",
 							many, name, short(got), short(id))
@@ -634,9 +625,7 @@ var eachCases = []Case{
 					})
 				}
 			}
-			if c.cfg.Limits {
-				c.startsReopened(later)
-			}
+			c.startsReopened(later)
 			if qs, ok := queueStore(c.S); ok {
 				states := map[string]ojs.QueueState{"paused": ojs.QueuePaused, "drains": ojs.QueueDraining}
 				for q, s := range states {
@@ -708,15 +697,13 @@ func (c *C) storeSomeOfAll() {
 			c.setCrons(storage.Cron{Name: fmt.Sprint("entry ", i), NextRun: at})
 		}
 	}
-	if c.cfg.Limits {
-		for _, kind := range limitKinds {
-			for _, until := range []time.Time{{}, c.now.Add(time.Hour)} {
-				name := storage.LimitName{Kind: kind, Name: fmt.Sprint("set until ", until.Unix())}
-				bounds := ojs.RateLimit{Concurrency: 3}
-				c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, name, bounds, until))
-				name.Name = fmt.Sprint("blocked until ", until.Unix())
-				c.noErr("BlockLimit", c.limits().BlockLimit(c.ctx, c.now, name, until))
-			}
+	for _, kind := range limitKinds {
+		for _, until := range []time.Time{{}, c.now.Add(time.Hour)} {
+			name := storage.LimitName{Kind: kind, Name: fmt.Sprint("set until ", until.Unix())}
+			bounds := ojs.RateLimit{Concurrency: 3}
+			c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, name, bounds, until))
+			name.Name = fmt.Sprint("blocked until ", until.Unix())
+			c.noErr("BlockLimit", c.limits().BlockLimit(c.ctx, c.now, name, until))
 		}
 	}
 }

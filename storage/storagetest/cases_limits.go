@@ -72,6 +72,21 @@ func (c *C) setLimit(name storage.LimitName, bounds ojs.RateLimit) {
 	c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, name, bounds, time.Time{}))
 }
 
+// shut has the limits of keys hold back all of their jobs, until unshut.
+func (c *C) shut(keys ...string) {
+	c.tb.Helper()
+	for _, key := range keys {
+		c.setLimit(ofKey(key), ojs.RateLimit{Concurrency: ojs.NoneAtOnce})
+	}
+}
+
+func (c *C) unshut(keys ...string) {
+	c.tb.Helper()
+	for _, key := range keys {
+		c.setLimit(ofKey(key), ojs.RateLimit{})
+	}
+}
+
 // endsNow completes a job.
 func (c *C) endsNow(id string) {
 	c.tb.Helper()
@@ -267,7 +282,7 @@ var limitCases = []Case{
 		"Limits/Concurrency",
 		"Limited",
 		"A claim that obeys limits takes as many jobs of a key as may be active, counts each, and takes the jobs behind those that wait.",
-		needsLimits,
+		needsNothing,
 		func(c *C) {
 			got := c.insert(
 				c.job(atOnce("k", 2)),
@@ -323,7 +338,7 @@ var limitCases = []Case{
 		"Limits/Freed",
 		"Limited",
 		"A slot is free from the call on that ends the activity of a job, whichever it is, and a job counts while it is active, however it became so.",
-		needsLimits,
+		needsNothing,
 		func(c *C) {
 			ways := map[string]func(r storage.Record){
 				"complete": func(r storage.Record) { c.endsNow(r.ID) },
@@ -373,7 +388,7 @@ var limitCases = []Case{
 		"Limited",
 		"A limit of each kind counts every active job of it: with a version or without, from before the " +
 			"setting or after it, however it has become active.",
-		needsLimits,
+		needsNothing,
 		func(c *C) {
 			for _, way := range c.starting() {
 				for _, kind := range limitKinds {
@@ -391,7 +406,7 @@ var limitCases = []Case{
 		"Limits/Rate",
 		"Limited",
 		"No stretch of a rate's period has more starts than its limit, whichever claim makes them, and the claim says when the next may be.",
-		needsLimits,
+		needsNothing,
 		func(c *C) {
 			rate := limit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 2, Per: 10 * time.Second}})
 			got := c.insert(c.job(rate), c.job(rate), c.job(rate), c.job(rate), c.job(rate))
@@ -476,7 +491,7 @@ var limitCases = []Case{
 		"Limits/Throttle",
 		"Limited",
 		"Starts of a throttle are evenly apart, and unused ones are not saved up.",
-		needsLimits,
+		needsNothing,
 		func(c *C) {
 			throttle := limit(ojs.RateLimit{Key: "k", Throttle: ojs.Rate{Limit: 4, Per: 10 * time.Second}})
 			got := c.insert(c.job(throttle), c.job(throttle), c.job(throttle), c.job(throttle))
@@ -497,7 +512,7 @@ var limitCases = []Case{
 		"Limits/OtherBounds",
 		"Limited",
 		"Jobs of a key share its counts, and each is held to bounds of its own, whichever came first.",
-		needsLimits,
+		needsNothing,
 		func(c *C) {
 			loose := limit(
 				ojs.RateLimit{Key: "k", Concurrency: 3, Rate: ojs.Rate{Limit: 9, Per: time.Minute}},
@@ -538,7 +553,7 @@ var limitCases = []Case{
 		"Limits/QueuesAndTypes",
 		"LimitStore.SetLimit",
 		"A queue and a type have the bounds that are set, apart from keys of their names, for jobs of every version, with effect at once and for jobs that are active.",
-		needsLimits,
+		needsNothing,
 		func(c *C) {
 			got := c.insert(
 				c.job(jobType("t"), queue("a")),
@@ -660,34 +675,13 @@ var limitCases = []Case{
 			}
 		},
 	},
-	{
-		"limit-7",
-		"Limits/Local",
-		"Limited",
-		"A local limit is not counted: a claim takes one job of its key, and those whose key is not to be skipped.",
-		needsLimits,
-		func(c *C) {
-			local := limit(ojs.RateLimit{Key: "k", Concurrency: 1, Local: true})
-			got := c.insert(c.job(local), c.job(local), c.job(atOnce("other", 1)), c.job(local))
-			c.obeying(9, got[0], got[2])
-			c.claims(storage.Claim{Limits: new(storage.Limited), SkipKeys: storage.Keys("k"), Max: 9})
-			c.obeying(9, got[1])
-			c.obeying(9, got[3])
-
-			// It counts in a limit of its type.
-			c.setLimit(storage.LimitName{Kind: storage.LimitType, Name: "t"}, ojs.RateLimit{Concurrency: 2})
-			got = c.insert(c.job(local, jobType("t")), c.job(jobType("t")), c.job(jobType("t")))
-			c.obeying(9, got[0], got[1])
-			c.obeying(9, c.insert(c.job(atOnce("k", 1)))[0])
-		},
-	},
 	// Rule L043.
 	{
 		"limit-8",
 		"Limits/Override",
 		"LimitStore.SetLimit",
 		"What a setting of a key names replaces the bounds of its jobs, up or down, until it ends or is removed.",
-		needsLimits,
+		needsNothing,
 		func(c *C) {
 			key := limit(
 				ojs.RateLimit{Key: "k", Concurrency: 1, Throttle: ojs.Rate{Limit: 1, Per: time.Second}},
@@ -790,7 +784,7 @@ var limitCases = []Case{
 				c.failf("%d of %d jobs without a rate have started", n, len(many))
 			}
 			c.claims(q)
-			q.SkipKeys = storage.Keys("many")
+			c.shut("many")
 			c.now = c.now.Add(time.Hour)
 			c.claims(q, last[0])
 		},
@@ -800,7 +794,7 @@ var limitCases = []Case{
 		"Limits/Block",
 		"LimitStore.BlockLimit",
 		"No job of a blocked limit starts before the latest of the times given, unless the block is ended.",
-		needsLimits,
+		needsNothing,
 		func(c *C) {
 			got := c.insert(c.job(atOnce("k", 5)), c.job(atOnce("k", 5)), c.job(atOnce("k", 5)))
 			until := c.now.Add(time.Minute)
@@ -837,14 +831,12 @@ var limitCases = []Case{
 			}
 			c.obeying(1, far[0])
 
-			// Limits open when the first of them does. A local limit is another.
+			// Limits open when the first of them does.
 			later := c.now.Add(time.Hour)
 			block(ofKey("k"), later)
 			block(ofKey("first"), later.Add(-time.Second))
 			c.insert(c.job(atOnce("k", 9)), c.job(atOnce("first", 9)), c.job(atOnce("k", 9)))
 			c.wantOpens(later.Add(-time.Second))
-			local := ojs.RateLimit{Key: "k", Local: true, OnLimit: ojs.OnLimitReschedule}
-			c.obeying(1, c.insert(c.job(limit(local)))[0])
 		},
 	},
 	{
@@ -852,7 +844,7 @@ var limitCases = []Case{
 		"Limits/Unclaim",
 		"SettleClaimer.Unclaim",
 		"Undoing a claim takes its start back.",
-		needsLimits | needsSettleClaims,
+		needsSettleClaims,
 		func(c *C) {
 			rate := limit(ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Hour}})
 			got := c.insert(c.job(rate), c.job(rate))
@@ -941,7 +933,7 @@ var limitCases = []Case{
 		"Limits/OnLimit",
 		"Limited",
 		"A job that would be claimed and may not start is dropped or rescheduled if it says so, and the claim goes on behind it, as far as it wants jobs.",
-		needsLimits,
+		needsNothing,
 		func(c *C) {
 			key := func(on ojs.OnLimit) func(*storage.Record) {
 				return limit(
@@ -1030,7 +1022,7 @@ var limitCases = []Case{
 		"Limits/DroppedIsCounted",
 		"Limited",
 		"A dropped job is counted for those that wait for it.",
-		needsLimits | needsDependsOn,
+		needsDependsOn,
 		func(c *C) {
 			drop := limit(ojs.RateLimit{Key: "k", Concurrency: ojs.NoneAtOnce, OnLimit: ojs.OnLimitDrop})
 			got := c.insert(c.job(drop))
@@ -1054,7 +1046,7 @@ var limitCases = []Case{
 		"Limits/Look",
 		"LimitStore",
 		"Limits are looked up and listed as they are, and invalid ones refused.",
-		needsLimits,
+		needsNothing,
 		func(c *C) {
 			s := c.limits()
 			rate := ojs.RateLimit{Key: "b", Concurrency: 4, Rate: ojs.Rate{Limit: 2, Per: time.Minute}}
@@ -1233,24 +1225,21 @@ var limitCases = []Case{
 		"limit-14",
 		"Limits/SettleAndClaim",
 		"SettleClaimer.SettleAndClaim",
-		"Settling and claiming in one step frees the slots of what ends, takes jobs as limits allow, and ends at a local limit " +
-			"or an enqueue TTL, unless the job has to wait.",
-		needsLimits | needsSettleClaims,
+		"Settling and claiming in one step frees the slots of what ends, takes jobs as limits allow, and ends at an enqueue " +
+			"TTL, unless the job has to wait.",
+		needsSettleClaims,
 		func(c *C) {
-			local := limit(ojs.RateLimit{Key: "l", Concurrency: 1, Local: true})
 			ttl := func(r *storage.Record) { r.EnqueueTTL = time.Hour }
 			name := storage.LimitName{Kind: storage.LimitType, Name: "blocked"}
 			c.noErr("BlockLimit", c.limits().BlockLimit(c.ctx, c.now, name, c.now.Add(time.Hour)))
 			c.obeying(1) // no job is there yet
-			for _, change := range []func(*storage.Record){ttl, local} {
-				blocked := c.insert(c.job(change, jobType("blocked"), priority(-100)))
-				held := new(storage.Limited)
-				c.stepped(storage.Claim{Types: []string{"blocked"}, Limits: held}, 2)
-				if !held.Held {
-					c.failf("no limit holds a job back, and one does")
-				}
-				c.settled(c.get(blocked[0]), c.to(ojs.StateCancelled))
+			blocked := c.insert(c.job(ttl, jobType("blocked"), priority(-100)))
+			held := new(storage.Limited)
+			c.stepped(storage.Claim{Types: []string{"blocked"}, Limits: held}, 2)
+			if !held.Held {
+				c.failf("no limit holds a job back, and one does")
 			}
+			c.settled(c.get(blocked[0]), c.to(ojs.StateCancelled))
 			for _, on := range []ojs.OnLimit{ojs.OnLimitDrop, ojs.OnLimitReschedule} {
 				ends := c.insert(c.job(ttl, limit(ojs.RateLimit{
 					Key: "e", Concurrency: ojs.NoneAtOnce, OnLimit: on})), c.job(priority(-100)))
@@ -1269,7 +1258,7 @@ var limitCases = []Case{
 				c.job(atOnce("k", 1)),
 				c.job(atOnce("k", 1)),
 				c.job(),
-				c.job(local, priority(-1)),
+				c.job(ttl, priority(-1)),
 				c.job(priority(-2)),
 			)
 			c.obeying(1, got[0])
@@ -1323,10 +1312,9 @@ var limitCases = []Case{
 			c.setLimit(name, ojs.RateLimit{Concurrency: ojs.NoneAtOnce})
 			next := c.insert(
 				c.job(ttl, jobType("closed"), priority(3)),
-				c.job(local, jobType("closed"), priority(2)),
 				c.job(priority(1)),
 			)
-			c.stepped(storage.Claim{Limits: new(storage.Limited)}, 2, next[2])
+			c.stepped(storage.Claim{Limits: new(storage.Limited)}, 2, next[1])
 		},
 	},
 	// Rule L026.
@@ -1335,7 +1323,7 @@ var limitCases = []Case{
 		"Limits/Notices",
 		"Notice",
 		"Others are told when a slot is freed for a job that waits, of a setting that changes, and when a limit opens.",
-		needsLimits | needsNotices,
+		needsNotices,
 		func(c *C) {
 			heard := make(chan storage.Notice, 100)
 			n, _ := notifier(c.S)
@@ -1404,7 +1392,7 @@ var limitCases = []Case{
 		"Limits/Closed",
 		"Limited",
 		"A claim that wants more tells which keys hold jobs back, and by which bound: once, and again after a job of the key has started.",
-		needsLimits,
+		needsNothing,
 		func(c *C) {
 			tells := func(want ...storage.ClosedKey) {
 				c.tb.Helper()
@@ -1416,15 +1404,6 @@ var limitCases = []Case{
 					c.failf("the claim tells of %v, not of %v", got, want)
 				}
 			}
-			// If a claim without limits closes a key, the next one with limits tells.
-			c.obeying(9)
-			first := c.insert(c.job(atOnce("first", 1)), c.job(atOnce("first", 1)))
-			c.claims(storage.Claim{Max: 9}, first[0])
-			tells(storage.ClosedKey{Key: "first", Strategy: ojs.LimitedByConcurrency, Bound: 1, Current: 1})
-			c.endsNow(first[0])
-			c.obeying(9, first[1])
-			c.endsNow(first[1])
-
 			rate := limit(ojs.RateLimit{Key: "r", Rate: ojs.Rate{Limit: 2, Per: time.Hour}})
 			throttle := limit(ojs.RateLimit{Key: "t", Throttle: ojs.Rate{Limit: 3, Per: time.Hour}})
 			dropped := limit(ojs.RateLimit{Key: "d", Concurrency: ojs.NoneAtOnce, OnLimit: ojs.OnLimitDrop})
@@ -1455,9 +1434,6 @@ var limitCases = []Case{
 				c.failf("the claim that starts a job tells of %v, not of %v", done.Closed, k)
 			}
 			tells()
-			second := c.insert(c.job(atOnce("s", 1), jobType("s")), c.job(atOnce("s", 1), jobType("s")))
-			c.claims(storage.Claim{Types: []string{"s"}, Max: 9}, second[0])
-			tells(storage.ClosedKey{Key: "s", Strategy: ojs.LimitedByConcurrency, Bound: 1, Current: 1})
 
 			// A job of the key that ends is no start.
 			both := c.insert(c.job(atOnce("two", 9)), c.job(atOnce("two", 9)))
@@ -1475,14 +1451,13 @@ var limitCases = []Case{
 			c.insert(c.job(atOnce("two", 2)))
 			tells(storage.ClosedKey{Key: "two", Strategy: ojs.LimitedByConcurrency, Bound: 2, Current: 2})
 
-			// If another limit holds a job back, its key may be open, or be local.
+			// If another limit holds a job back, its key may be open.
 			stopped := storage.LimitName{Kind: storage.LimitType, Name: "stopped"}
 			c.setLimit(stopped, ojs.RateLimit{Concurrency: ojs.NoneAtOnce})
 			minute := limit(ojs.RateLimit{Key: "m", Rate: ojs.Rate{Limit: 1, Per: time.Minute}})
 			c.obeying(9, c.insert(c.job(minute))[0])
 			c.now = c.now.Add(time.Minute)
-			local := limit(ojs.RateLimit{Key: "l", Concurrency: ojs.NoneAtOnce, Local: true})
-			for _, key := range []func(*storage.Record){atOnce("open", 9), minute, local} {
+			for _, key := range []func(*storage.Record){atOnce("open", 9), minute} {
 				c.insert(c.job(key, jobType("stopped")))
 			}
 			tells()
@@ -1493,7 +1468,7 @@ var limitCases = []Case{
 		"Limits/Many",
 		"Limited",
 		"A limit is kept while it counts a start, has jobs, a setting or a block, however many other limits come and go.",
-		needsLimits,
+		needsNothing,
 		func(c *C) {
 			s := c.limits()
 			until := c.now.Add(time.Hour)
@@ -1549,7 +1524,7 @@ var limitCases = []Case{
 		"Race/Limits",
 		"Limited",
 		"Of claims at the same time, and ends between them, never more are active than a limit allows, and never fewer while jobs wait.",
-		needsLimits,
+		needsNothing,
 		func(c *C) {
 			const most, jobs, claimers = 3, 120, 8
 			for i := range jobs {

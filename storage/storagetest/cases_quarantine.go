@@ -105,10 +105,9 @@ func (c *C) unknown(call string, err error) {
 
 var quarantineCases = []Case{
 	{"quarantine-1", "Quarantine/Claim", "storage.Quarantiner", "A claim that meets records that do not decode returns what it would return without them, and nothing is spent.", needsQuarantine, func(c *C) {
+		c.shut("closed")
 		for name, claim := range map[string]storage.Claim{
 			"all queues": {}, "its queue": {Queues: []string{"q"}}, "its type": {Types: []string{"x"}},
-			"closed keys":              {SkipKeys: storage.Keys("closed", "other")},
-			"closed keys in its queue": {SkipKeys: storage.Keys("closed"), Queues: []string{"q"}},
 		} {
 			closed := c.insert(c.job(limited("closed"), queue("r")))
 			var good, bad []string
@@ -118,9 +117,6 @@ var quarantineCases = []Case{
 			}
 			bad = append(bad, c.plant(priority(1)), c.plant(limited("open")))
 			claim.Max = len(good)
-			if name == "all queues" || name == "its type" {
-				claim.SkipKeys = storage.Keys("closed")
-			}
 			got := c.claimOf(claim)
 			if !slices.Equal(ids(got), good) {
 				c.failf("%s: claimed %v, not %v", name, short(ids(got)), short(good))
@@ -140,7 +136,7 @@ var quarantineCases = []Case{
 					c.failf("%s: the claim that met the record has changed it: %+v", name, r)
 				}
 			}
-			for _, r := range c.claimOf(storage.Claim{Max: len(bad) + 1, SkipKeys: storage.Keys("closed")}) {
+			for _, r := range c.claimOf(storage.Claim{Max: len(bad) + 1}) {
 				if !slices.Contains(bad, r.ID) {
 					c.failf("%s: claimed %v", name, short([]string{r.ID}))
 				}
@@ -151,11 +147,9 @@ var quarantineCases = []Case{
 			}
 			c.settled(c.get(closed[0]), c.to(ojs.StateCancelled))
 		}
-		if c.cfg.Limits { // and no start of a rate
-			once := limit(ojs.RateLimit{Key: "once", Rate: ojs.Rate{Limit: 1, Per: time.Hour}})
-			c.plant(once)
-			c.obeying(2, c.insert(c.job(once))...)
-		}
+		once := limit(ojs.RateLimit{Key: "once", Rate: ojs.Rate{Limit: 1, Per: time.Hour}})
+		c.plant(once)
+		c.obeying(2, c.insert(c.job(once))...)
 	}},
 	{"quarantine-2", "Quarantine/Due", "storage.Quarantiner", "Due does to each job what it would do without the records that do not decode.", needsQuarantine, func(c *C) {
 		for _, s := range []ojs.State{ojs.StateScheduled, ojs.StateRetryable, ojs.StateActive,
@@ -281,9 +275,6 @@ var quarantineCases = []Case{
 			c.failf("after a release List returned %v, not %v", short(got), short(queued))
 		}
 		c.order(storage.Claim{Queues: []string{"q"}}, queued...)
-		if !c.cfg.Limits {
-			return
-		}
 		limited := c.insert(c.job(atOnce("k", 1), queue("l")), c.job(atOnce("k", 1), queue("l")))
 		within := func(want ...string) {
 			c.tb.Helper()

@@ -254,39 +254,23 @@ var seldomCases = []Case{
 			c.settled(c.one(), c.to(ojs.StateCompleted))
 		}
 	}},
-	{"claim-16", "Claim/SkipKeysWhileJobsGo", "OJS rate limiting", "Jobs of a key to skip are cancelled, moved and inserted like others, and those that are there when the key opens are claimed in order.", needsNothing, func(c *C) {
-		keys := storage.Keys("k")
-		skip := storage.Claim{SkipKeys: keys}
+	{"claim-16", "Claim/ClosedKeyWhileJobsGo", "OJS rate limiting", "Jobs of a closed key are cancelled, moved and inserted like others, and those that are there when the key opens are claimed in order.", needsNothing, func(c *C) {
+		c.shut("k")
 		var got []string
 		for range 6 {
 			got = append(got, c.insert(c.job(limited("k")))...)
 		}
-		c.order(skip)
+		c.order(storage.Claim{})
 		c.settled(c.get(got[0]), c.to(ojs.StateCancelled))         // the first of the key
 		c.settled(c.get(got[3]), c.to(ojs.StateCancelled))         // one in the middle
 		c.settled(c.get(got[1]), limited("l"))                     // to a key that is open
 		c.settled(c.get(got[4]), priority(3))                      // to the front
 		last := c.insert(c.job(limited("k")), c.job(limited("m"))) // behind
 		c.settled(c.get(last[1]), limited("k"), jobType("y"))      // from an open key
-		c.order(skip, got[1])
-		keys.Remove("k")
-		c.order(skip, got[4], got[2], got[5], last[0], last[1])
+		c.order(storage.Claim{}, got[1])
+		c.unshut("k")
+		c.order(storage.Claim{}, got[4], got[2], got[5], last[0], last[1])
 	}},
-	{"claim-17", "Claim/SkipKeysChangeOften", "KeySet.Changes",
-		"A set of keys to skip counts as it is at the claim, though it has changed more often since the last one than it remembers.",
-		needsNothing, func(c *C) {
-			keys := storage.Keys("k", "l")
-			got := c.insert(c.job(limited("k")), c.job(limited("l")), c.job(limited("m")))
-			skip := storage.Claim{SkipKeys: keys}
-			c.order(skip, got[2])
-			keys.Remove("k")
-			for i := range 5000 {
-				key := fmt.Sprint("other ", i)
-				keys.Add(key)
-				keys.Remove(key)
-			}
-			c.order(skip, got[0])
-		}},
 	{"settle-20", "Settle/NoDeadline", "Storage.Settle",
 		"An available job that is given no deadline any more is left alone by Due when the one before comes.", needsNothing, func(c *C) {
 			id := c.insert(c.job(expires(time.Minute)))[0]

@@ -195,7 +195,7 @@ var settleClaimCases = []Case{
 		c.stepped(storage.Claim{Types: []string{"none"}}, 1)
 		c.stepped(storage.Claim{}, 5, got[2], got[5], got[7], got[6])
 	}},
-	{"settleclaim-5", "SettleClaim/PassesOver", "SettleClaimer.SettleAndClaim", "The step skips the jobs that Claim skips: jobs that wait for their time, whose deadline has come, or whose rate limit has a key to skip.", needsSettleClaims, func(c *C) {
+	{"settleclaim-5", "SettleClaim/PassesOver", "SettleClaimer.SettleAndClaim", "The step skips the jobs that Claim skips: jobs that wait for their time, whose deadline has come, or that a limit holds back.", needsSettleClaims, func(c *C) {
 		c.insert(c.job(expires(time.Minute), priority(9)),
 			c.job(priority(9), func(r *storage.Record) { r.TotalTimeout = time.Minute }))
 		c.insert(c.job(scheduled(time.Second), priority(9)), c.job(pending, priority(9)))
@@ -203,23 +203,11 @@ var settleClaimCases = []Case{
 		full := c.insert(c.job(limited("full"), priority(9)), c.job(limited("full")))
 		live := c.insert(c.job(expires(time.Hour)), c.job(), c.job())
 		c.pass(time.Minute)
-		skip := storage.Keys("unknown", "full")
-		c.stepped(storage.Claim{SkipKeys: skip}, 2, live[:2]...)
-		c.stepped(storage.Claim{SkipKeys: skip, Queues: []string{"q"}}, 2, live[2])
+		c.shut("full")
+		c.stepped(storage.Claim{}, 2, live[:2]...)
+		c.stepped(storage.Claim{Queues: []string{"q"}}, 2, live[2])
+		c.unshut("full")
 		c.order(storage.Claim{}, full...)
-	}},
-	{"settleclaim-6", "SettleClaim/RateLimits", "SettleClaimer.SettleAndClaim", "The first job that has a rate limit ends the claim, which takes neither it nor a job that Claim would have taken after it, of any queue.", needsSettleClaims, func(c *C) {
-		got := c.insert(c.job(), c.job(limited("k")), c.job(), c.job(priority(-1)),
-			c.job(queue("z"), priority(-2)))
-		was := c.get(got[1])
-		c.stepped(storage.Claim{}, 5, got[0])
-		for _, q := range []storage.Claim{{}, {Queues: []string{"q"}}, {Queues: []string{"q", "z"}},
-			{SkipKeys: storage.Keys("another")}} {
-			c.stepped(q, 5)
-		}
-		c.same("the job with a rate limit", c.get(got[1]), was)
-		c.stepped(storage.Claim{Queues: []string{"z", "q"}}, 5, got[4])
-		c.order(storage.Claim{}, got[1], got[2], got[3])
 	}},
 	{"settleclaim-7", "SettleClaim/Into", "SettleClaimer.SettleAndClaim", "It claims as many jobs as there are records for them, for any Max, says how many there are, and leaves nothing in them of what was there.", needsSettleClaims, func(c *C) {
 		got := c.insert(c.job(), c.job(),

@@ -63,7 +63,7 @@ var versionCases = []Case{
 	{"version-3", "Claim/VersionsAmongOthers", "Capabilities.Versions",
 		"A job whose version a claim does not take holds up none: not of its queue, nor of its key.",
 		needsVersions, func(c *C) {
-			key := func(r *storage.Record) { r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 1} }
+			key := limited("k")
 			var held, taken []string
 			for range 70 {
 				held = append(held, c.insert(c.job(jobType("a"), version("2.0"), priority(5)))...)
@@ -71,13 +71,13 @@ var versionCases = []Case{
 			held = append(held, c.insert(c.job(jobType("a"), version("2.0"), key, priority(9)))...)
 			taken = c.insert(c.job(jobType("a"), version("1.5"), key, priority(1)),
 				c.job(jobType("a"), version("1.0")), c.job(jobType("a"), version("1.0"), key))
-			set := storage.Keys("k")
-			old := storage.Claim{Types: []string{"a@<2.0"}, SkipKeys: set}
+			c.shut("k")
+			old := storage.Claim{Types: []string{"a@<2.0"}}
 			c.order(old, taken[1])
-			set.Remove("k")
+			c.unshut("k")
 			c.order(old, taken[0], taken[2])
 			c.order(old)
-			c.order(storage.Claim{Types: []string{"a@>=2.0"}, SkipKeys: set},
+			c.order(storage.Claim{Types: []string{"a@>=2.0"}},
 				append(held[70:], held[:70]...)...)
 			for i, id := range append(held, taken...) {
 				if rec := c.get(id); rec.Type != "a" || (rec.TypeVersion == "2.0") != (i < len(held)) {

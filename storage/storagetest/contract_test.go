@@ -260,9 +260,7 @@ var explanations = []string{
 
 	"A storage forgets starts that count for no bound, and may not know the starts of a key from before " +
 		"the first one under a rate or throttle, nor those of a queue or type from before it had one",
-	"Held, Opens and Closed may then count such jobs or not",
 	"A queue or type has those of its setting",
-	"A storage with Capabilities.Limits has it",
 	"It may be earlier if several limits hold a job back",
 	"It may be set without such a job",
 	"of the key, queue or type",
@@ -270,7 +268,6 @@ var explanations = []string{
 	"Engines on it report on themselves, if it is a ValueStore",
 
 	// Duties of callers.
-	"Engines set it if, and only if, Capabilities.Limits is set",
 	"Only Concurrency, Rate and Throttle of the bounds count",
 	"Engines do not close it: the program that opened it does",
 	"An id is in a call once",
@@ -350,7 +347,6 @@ var explanations = []string{
 	"CanSettle checks a change that Settle is asked for: r is the stored record and to the one given",
 	"The error is that of [Settled]: ErrFenced if the versions differ, an *ojs.TransitionError if no " +
 		"job may go from the one state to the other, or nil",
-	"A KeySet encodes to JSON as the list of its keys",
 	"The storage itself must have it: one that it wraps is not asked",
 	"The storage itself must have it, not one that it wraps",
 

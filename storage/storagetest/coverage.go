@@ -42,8 +42,7 @@ const (
 	ignoredFor        = "(ignored for an equal job)"
 	skippedJob        = "(skipped)"
 	skippedDeadline   = "(skipped: deadline)"
-	skippedKey        = "(skipped: closed key)"
-	skippedTaken      = "(skipped: key taken before)"
+	skippedLimit      = "(skipped: limit)"
 	skippedPaused     = "(skipped: paused)"
 	skippedType       = "(skipped: type)"
 	deletedJob        = "(deleted)"
@@ -73,7 +72,7 @@ var (
 		outcomes   []string
 	}{
 		{"insert", []string{refusedTaken, refusedDuplicate, ignoredFor}},
-		{"claim", []string{skippedDeadline, skippedKey, skippedTaken, skippedPaused, skippedType}},
+		{"claim", []string{skippedDeadline, skippedLimit, skippedPaused, skippedType}},
 		{settles, []string{refusedFenced, refusedTransition}},
 		{"unclaim", []string{skippedJob}},
 		{"extend", []string{refusedFenced}},
@@ -475,7 +474,6 @@ func (w *world) claimOutcome(name string, c storage.Claim) {
 	if c.Max == 0 {
 		return
 	}
-	keys := make(map[string]bool)
 	for _, j := range w.ref.jobs {
 		r := &j.rec
 		if r.State != ojs.StateAvailable || len(c.Queues) > 0 && !slices.Contains(c.Queues, r.Queue) {
@@ -488,13 +486,8 @@ func (w *world) claimOutcome(name string, c storage.Claim) {
 			w.cov.add(name, r.State, skippedPaused)
 		case len(c.Types) > 0 && !slices.Contains(c.Types, r.Type):
 			w.cov.add(name, r.State, skippedType)
-		case r.RateLimit == nil:
-		case c.SkipKeys.Has(r.RateLimit.Key):
-			w.cov.add(name, r.State, skippedKey)
-		case keys[r.RateLimit.Key]:
-			w.cov.add(name, r.State, skippedTaken)
-		default:
-			keys[r.RateLimit.Key] = true
+		case w.ref.waits(r, w.now):
+			w.cov.add(name, r.State, skippedLimit)
 		}
 	}
 }

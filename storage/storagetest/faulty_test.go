@@ -50,12 +50,12 @@ func TestFaultyConforms(t *testing.T) {
 			return s
 		}, Queues: true, Crons: true, Notices: true, Then: true, Orders: true,
 			DependsOn: true, Ordering: true, Fairness: true, Groups: true,
-			Versions: true, Limits: true, Values: true, Logs: true},
+			Versions: true, Values: true, Logs: true},
 		"stepping": {Open: func(testing.TB) storage.Storage {
 			return (&storagetest.Faulty{Storage: memory.New()}).Stepping()
 		}, Queues: true, Crons: true, Notices: true, Then: true, Orders: true,
 			DependsOn: true, Ordering: true, Fairness: true, Groups: true,
-			Versions: true, Limits: true, Values: true, Logs: true,
+			Versions: true, Values: true, Logs: true,
 			SettleClaims: true},
 	} {
 		t.Run(name, func(t *testing.T) { storagetest.Conformance(t, cfg) })

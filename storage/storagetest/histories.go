@@ -334,7 +334,7 @@ func makeHistory(cfg *Config, handles []*handle, th *theme, number int, rnd *ran
 	for i := range draws {
 		draws[i] = &draw{
 			theme: th, rnd: rand.New(rand.NewPCG(rnd.Uint64(), uint64(i))), cfg: cfg, known: k,
-			client: i, number: number, still: still, skips: storage.Keys(),
+			client: i, number: number, still: still,
 		}
 	}
 	for i := range th.before {

@@ -304,20 +304,6 @@ func insertText(in *storage.Insert) string {
 type claimCall struct {
 	now   time.Time
 	claim storage.Claim
-	skip  *storage.KeySet // the keys of claim.SkipKeys
-}
-
-// setKeys gives the key set of a client, which lives on from claim to claim, its keys.
-func setKeys(set, keys *storage.KeySet) {
-	for _, key := range limitKeys {
-		switch {
-		case set == nil:
-		case keys.Has(key):
-			set.Add(key)
-		default:
-			set.Remove(key)
-		}
-	}
 }
 
 func (c *claimCall) reads() bool { return false }
@@ -330,19 +316,12 @@ func (c *claimCall) parts(got *answer, byJob bool) int {
 }
 
 func (c *claimCall) do(ctx context.Context, h *handle) answer {
-	setKeys(c.claim.SkipKeys, c.skip)
 	recs, err := h.s.Claim(ctx, c.now, c.claim, nil)
 	return answer{Records: recs, Err: outcome(err)}
 }
 
-func (c *claimCall) asked() storage.Claim {
-	q := c.claim
-	q.SkipKeys = c.skip
-	return q
-}
-
 func (c *claimCall) step(m *model, got *answer, part int) (seen, want answer) {
-	q := c.asked()
+	q := c.claim
 	if !m.byJob || got.Err != "" {
 		recs, err := m.ref.Claim(context.Background(), c.now, q, nil)
 		return *got, answer{Records: recs, Err: outcome(err)}
@@ -352,7 +331,7 @@ func (c *claimCall) step(m *model, got *answer, part int) (seen, want answer) {
 	if j == nil || len(q.Queues) > 0 && !slices.Contains(q.Queues, j.rec.Queue) {
 		return seen, want
 	}
-	if m.ref.claimable(j, "", q, q.SkipKeys, c.now) {
+	if m.ref.claimable(j, "", q, c.now) {
 		j.rec.Claim(c.now, q.Worker, q.Lease)
 		m.ref.moved(j, false)
 		want.Records = []storage.Record{j.rec.Copy()}
@@ -360,7 +339,7 @@ func (c *claimCall) step(m *model, got *answer, part int) (seen, want answer) {
 	return seen, want
 }
 
-func (c *claimCall) String() string { return "Claim " + claimText(c.asked()) + " at " + at(c.now) }
+func (c *claimCall) String() string { return "Claim " + claimText(c.claim) + " at " + at(c.now) }
 
 func claimText(q storage.Claim) string {
 	s := fmt.Sprintf("%d", q.Max)
@@ -369,9 +348,6 @@ func claimText(q storage.Claim) string {
 	}
 	if len(q.Types) > 0 {
 		s += fmt.Sprintf(" of types %v", q.Types)
-	}
-	if q.SkipKeys.Len() > 0 {
-		s += fmt.Sprintf(" without keys %v", slices.Sorted(q.SkipKeys.All()))
 	}
 	return s
 }
@@ -856,7 +832,6 @@ type stepCall struct {
 	now   time.Time
 	to    []storage.Record
 	claim storage.Claim
-	skip  *storage.KeySet // the keys of claim.SkipKeys
 	room  int
 }
 
@@ -879,7 +854,6 @@ func (c *stepCall) records() (to []*storage.Record) {
 
 func (c *stepCall) do(ctx context.Context, h *handle) answer {
 	into := used(c.room)
-	setKeys(c.claim.SkipKeys, c.skip)
 	out, n, err := h.steps.SettleAndClaim(ctx, c.now, c.records(), nil, c.claim, into)
 	return stepAnswer(out, n, into, err)
 }
@@ -894,7 +868,7 @@ func stepAnswer(out []storage.Settled, n int, into []*storage.Record, err error)
 
 func (c *stepCall) asked() storage.Claim {
 	q := c.claim
-	q.SkipKeys, q.Max = c.skip, c.room
+	q.Max = c.room
 	return q
 }
 
@@ -918,10 +892,10 @@ func (c *stepCall) stepPart(m *model, got *answer, part int) (seen, want answer)
 		return s.step(m, got, part)
 	}
 	part -= len(c.to)
-	if r := &got.Records[part]; r.RateLimit != nil || r.EnqueueTTL > 0 {
+	if got.Records[part].EnqueueTTL > 0 {
 		return answer{Records: got.Records[part : part+1]}, want
 	}
-	claim := claimCall{now: c.now, claim: c.asked(), skip: c.skip}
+	claim := claimCall{now: c.now, claim: c.asked()}
 	return claim.step(m, got, part)
 }
 

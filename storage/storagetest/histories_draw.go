@@ -242,9 +242,8 @@ type draw struct {
 	cfg    *Config
 	known  *known
 	client int
-	number int             // of the history
-	still  bool            // all calls have the same now
-	skips  *storage.KeySet // as an engine has it
+	number int  // of the history
+	still  bool // all calls have the same now
 }
 
 // next draws a call of the storage's abilities.
@@ -413,8 +412,8 @@ func (d *draw) dependsOn(batch []storage.Insert) {
 	}
 }
 
-// ask draws a claim, and the keys that its SkipKeys shall have when it is made.
-func (d *draw) ask() (storage.Claim, *storage.KeySet) {
+// ask draws a claim.
+func (d *draw) ask() storage.Claim {
 	q := storage.Claim{Max: 1 + d.rnd.IntN(2), Worker: string(rune('A' + d.client))}
 	switch {
 	case d.in(2):
@@ -425,22 +424,11 @@ func (d *draw) ask() (storage.Claim, *storage.KeySet) {
 	if d.in(6) {
 		q.Types = []string{"x"}
 	}
-	if !d.limited || d.in(2) {
-		return q, nil
-	}
-	skip := storage.Keys()
-	for _, key := range limitKeys[:2] {
-		if d.in(3) {
-			skip.Add(key)
-		}
-	}
-	q.SkipKeys = d.skips
-	return q, skip
+	return q
 }
 
 func (d *draw) claim() operation {
-	q, skip := d.ask()
-	return &claimCall{now: d.now(), claim: q, skip: skip}
+	return &claimCall{now: d.now(), claim: d.ask()}
 }
 
 // job draws a job that the clients have seen, most often one in these states.
@@ -673,7 +661,7 @@ func (d *draw) step() operation {
 		return nil
 	}
 	c := &stepCall{now: d.now(), room: 1 + d.rnd.IntN(2)}
-	c.claim, c.skip = d.ask()
+	c.claim = d.ask()
 	c.claim.Max = c.room
 	for range d.few() {
 		r, ok := d.job(ojs.StateActive)

@@ -35,7 +35,7 @@ func (m *model) copy() *model {
 // transition changes in place.
 func (s *Reference) copy() *Reference {
 	c := &Reference{seq: s.seq, floor: s.floor, cronVersion: s.cronVersion,
-		limits: make(map[storage.LimitName]*refLimit)} // no history has claims that obey limits
+		limits: make(map[storage.LimitName]*refLimit)} // histories bound concurrency only, which jobs tell
 	c.states, c.crons, c.served = maps.Clone(s.states), maps.Clone(s.crons), maps.Clone(s.served)
 	jobs := make([]refJob, len(s.jobs))
 	c.jobs = make([]*refJob, len(s.jobs))

@@ -99,8 +99,7 @@ type world struct {
 	ids  int           // of jobs so far
 	many bool          // there are thousands of jobs
 
-	reopens bool               // the storage is closed and opened again now and then
-	skips   [3]*storage.KeySet // as two engines have them, and none
+	reopens bool // the storage is closed and opened again now and then
 
 	ahead map[string]uint64        // by id: versions in the storage less those in the reference
 	ever  map[string]uint64        // by id: the latest version in the storage that a deleted job had
@@ -163,11 +162,7 @@ func newWorld(rt *rapid.T, cfg Config) *world {
 	return &world{
 		cfg: cfg, rt: rt, tb: &quiet{outer: rt}, ref: NewReference(), ctx: context.Background(),
 		now: epoch, unit: max(1, cfg.TimePrecision),
-		skips: [3]*storage.KeySet{
-			nil,
-			storage.Keys(),
-			storage.Keys(),
-		}, ahead: make(map[string]uint64), ever: make(map[string]uint64),
+		ahead: make(map[string]uint64), ever: make(map[string]uint64),
 		gone: make(map[string][]tokenOfBoth), logAt: make(map[refLog]uint64),
 		crons: make(map[string][]tokenOfBoth), cov: cfg.coverage,
 		rated:  make(map[storage.LimitName]bool),
@@ -353,10 +348,8 @@ func (w *world) weighted() []func(*rapid.T) randomOp {
 		add(1, w.cancelAll)
 		add(2, w.revive)
 	}
-	if w.cfg.Limits {
-		add(3, w.setLimit)
-		add(2, w.lookLimits)
-	}
+	add(3, w.setLimit)
+	add(2, w.lookLimits)
 	if w.cfg.Values {
 		add(2, w.putValues)
 		add(2, w.lookValues)

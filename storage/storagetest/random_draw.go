@@ -209,7 +209,6 @@ func (w *world) rateLimit(t *rapid.T) *ojs.RateLimit {
 	if chance(t, 2) {
 		w.bounds(t, l)
 		l.OnLimit = pick(t, "", ojs.OnLimitWait, ojs.OnLimitReschedule, ojs.OnLimitDrop)
-		l.Local = chance(t, 6)
 	}
 	return l
 }

@@ -272,22 +272,10 @@ func (w *world) upTo(t *rapid.T, most int) int {
 
 // ask draws a claim.
 func (w *world) ask(t *rapid.T) storage.Claim {
-	skip := w.skips[dice(t, 3)]
-	if skip != nil && chance(t, 2) {
-		now := some(t, limitKeys, 0, 3)
-		for _, key := range limitKeys {
-			if slices.Contains(now, key) {
-				skip.Add(key)
-			} else {
-				skip.Remove(key)
-			}
-		}
-	}
 	c := storage.Claim{
-		SkipKeys: skip,
-		Max:      w.upTo(t, 6),
-		Worker:   pick(t, "w", "", "v"),
-		Remote:   w.reopens || chance(t, 2),
+		Max:    w.upTo(t, 6),
+		Worker: pick(t, "w", "", "v"),
+		Remote: w.reopens || chance(t, 2),
 	}
 	if chance(t, 2) {
 		c.Queues = some(t, append(w.queues(), "none"), 1, 4)
@@ -300,7 +288,7 @@ func (w *world) ask(t *rapid.T) storage.Claim {
 			}
 		}
 	}
-	if w.cfg.Limits && !w.many && chance(t, 2) {
+	if chance(t, 2) {
 		c.Limits = &storage.Limited{Now: dice(t, 4)}
 		if w.limitsEnded() { // whether they count a job, storages may say either way
 			c.Limits.Now = 0
@@ -317,11 +305,8 @@ func askText(c storage.Claim) string {
 	if len(c.Types) > 0 {
 		s += " of types " + strings.Join(c.Types, ", ")
 	}
-	if c.SkipKeys != nil {
-		s += fmt.Sprintf(" without keys %v", slices.Sorted(c.SkipKeys.All()))
-	}
 	if c.Limits != nil {
-		s += " within limits"
+		s += " and what limits do"
 	}
 	return s
 }

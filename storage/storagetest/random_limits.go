@@ -14,8 +14,9 @@ import (
 // limits returns a claim for the reference and one for the storage.
 func limits(c storage.Claim) (ours, theirs storage.Claim) {
 	ours, theirs = c, c
+	ours.Limits = new(storage.Limited)
 	if c.Limits != nil {
-		ours.Limits, theirs.Limits = &storage.Limited{Now: c.Limits.Now}, &storage.Limited{Now: c.Limits.Now}
+		ours.Limits.Now, theirs.Limits = c.Limits.Now, &storage.Limited{Now: c.Limits.Now}
 	}
 	return ours, theirs
 }
@@ -23,9 +24,6 @@ func limits(c storage.Claim) (ours, theirs storage.Claim) {
 // sameLimited compares what limits have done in a claim.
 func (w *world) sameLimited(call string, got, want *storage.Limited) {
 	w.rt.Helper()
-	if want == nil {
-		return
-	}
 	for _, r := range want.Dropped {
 		w.as[r.ID] = call + ": drop"
 	}
@@ -33,6 +31,9 @@ func (w *world) sameLimited(call string, got, want *storage.Limited) {
 		w.as[r.ID] = call + ": reschedule"
 	}
 	w.movedBy(want.Moved)
+	if got == nil {
+		return
+	}
 	w.sameJobs("dropped by "+call, w.mine(got.Dropped...), want.Dropped)
 	w.sameJobs("rescheduled by "+call, w.mine(got.Postponed...), want.Postponed)
 	w.sameJobs("moved by jobs dropped by "+call, w.mine(got.Moved...), want.Moved)

@@ -49,7 +49,7 @@ func (w *world) compare() {
 	if w.cfg.Values {
 		w.sameValues("", "", 0)
 	}
-	if w.cfg.Limits && !w.many {
+	if !w.many {
 		for _, kind := range limitKinds {
 			w.listLimits(kind, "", 100)
 		}

@@ -39,7 +39,7 @@ func TestRandomReachesEverything(t *testing.T) {
 		Reopen: func(_ testing.TB, s storage.Storage) storage.Storage { return s },
 		Queues: true, Crons: true, Notices: true, SettleClaims: true,
 		Then: true, Orders: true, DependsOn: true, Ordering: true, Fairness: true,
-		Groups: true, Versions: true, Limits: true, Logs: true,
+		Groups: true, Versions: true, Logs: true,
 		coverage: newCoverage(),
 	}
 	missing, wrong := cfg.coverage.missing(cfg)

@@ -29,6 +29,9 @@ type Reference struct {
 	limits      map[storage.LimitName]*refLimit
 	served      map[refLevel]int // the latest round of which a job was claimed
 
+	// choose picks the next job of a claim; nil: first does.
+	choose func(queue string, c storage.Claim, now time.Time) *refJob
+
 	ends []*refJob // that have ended in the call under way, and have yet to be counted for others
 }
 
@@ -77,7 +80,7 @@ func NewReference() *Reference {
 // Capabilities implements storage.Storage.
 func (s *Reference) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "reference", Unique: storage.Strong, Mechanism: "mutex", Then: true,
-		Orders: true, DependsOn: true, Ordering: true, Fairness: true, Versions: true, Limits: true}
+		Orders: true, DependsOn: true, Ordering: true, Fairness: true, Versions: true}
 }
 
 func (s *Reference) enter(ctx context.Context) error {
@@ -542,43 +545,32 @@ func (s *Reference) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	return append(dst, s.claim(now, c, false)...), nil
 }
 
-// claim is Claim. If it is to be unlimited, it ends before the first job that has a rate
-// limit or an enqueue TTL.
-func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs []storage.Record) {
+// claim is Claim. If it is to be undoable, it ends before the first job that has an
+// enqueue TTL.
+func (s *Reference) claim(now time.Time, c storage.Claim, undoable bool) (recs []storage.Record) {
 	queues := c.Queues
 	if len(queues) == 0 {
 		queues = []string{""} // all of them together
 	}
 	left := c.Max
-	skip := storage.Keys(slices.Collect(c.SkipKeys.All())...)
-	if c.Limits != nil {
-		*c.Limits = storage.Limited{Now: c.Limits.Now}
+	first := s.first
+	if s.choose != nil {
+		first = s.choose
 	}
+	c.ResetLimits()
 	for _, q := range queues {
 		for left > 0 {
-			var best *refJob
-			for _, j := range s.jobs {
-				if s.claimable(j, q, c, skip, now) && (best == nil || j.rec.Priority > best.rec.Priority ||
-					j.rec.Priority == best.rec.Priority && j.comesBefore(best)) {
-					best = j
-				}
-			}
+			best := first(q, c, now)
 			if best == nil {
 				break
 			}
-			if unlimited && best.rec.EnqueueTTL > 0 {
+			if undoable && best.rec.EnqueueTTL > 0 {
 				return recs
 			}
-			if l := best.rec.RateLimit; l != nil && (c.Limits == nil || l.Local) {
-				if unlimited {
-					return recs
-				}
-				skip.Add(l.Key)
-			}
-			if c.Limits != nil && s.heldBack(best, now, c.Limits) {
+			if s.heldBack(best, now, c.Limits) {
 				continue
 			}
-			if c.Limits != nil && c.Limits.Now > 0 && len(recs) >= c.Limits.Now && s.counts(&best.rec) {
+			if c.Limits.Now > 0 && len(recs) >= c.Limits.Now && s.counts(&best.rec) {
 				return recs
 			}
 			s.serve(best)
@@ -589,18 +581,32 @@ func (s *Reference) claim(now time.Time, c storage.Claim, unlimited bool) (recs 
 			left--
 		}
 	}
-	if c.Limits != nil {
-		s.told(c, skip, now, left)
+	if left > 0 {
+		s.told(c, now)
 	}
 	return recs
 }
 
-func (s *Reference) claimable(j *refJob, queue string, c storage.Claim, skip *storage.KeySet,
-	now time.Time) bool {
+// first is the job that a claim takes next from a queue, or from all.
+func (s *Reference) first(queue string, c storage.Claim, now time.Time) (best *refJob) {
+	for _, j := range s.jobs {
+		if (best == nil || j.rec.Priority > best.rec.Priority ||
+			j.rec.Priority == best.rec.Priority && j.comesBefore(best)) && s.claimable(j, queue, c, now) {
+			best = j
+		}
+	}
+	return best
+}
+
+func (s *Reference) claimable(j *refJob, queue string, c storage.Claim, now time.Time) bool {
+	return s.asked(j, queue, c, now) && !s.waits(&j.rec, now)
+}
+
+// asked reports whether a claim takes the job if no limit holds it back.
+func (s *Reference) asked(j *refJob, queue string, c storage.Claim, now time.Time) bool {
 	r := &j.rec
 	return r.State == ojs.StateAvailable && !r.Expired(now) && s.states[r.Queue] != ojs.QueuePaused &&
-		(queue == "" || r.Queue == queue) && c.Takes(r.Type, r.TypeVersion) &&
-		(r.RateLimit == nil || !skip.Has(r.RateLimit.Key)) && (c.Limits == nil || !s.waits(r, now))
+		(queue == "" || r.Queue == queue) && c.Takes(r.Type, r.TypeVersion)
 }
 
 // Settle implements storage.Storage.

@@ -38,7 +38,7 @@ func limitsOf(r *storage.Record) []storage.LimitName {
 		{Kind: storage.LimitQueue, Name: r.Queue},
 		{Kind: storage.LimitType, Name: r.Type},
 	}
-	if r.RateLimit != nil && !r.RateLimit.Local {
+	if r.RateLimit != nil {
 		list = append(list, storage.LimitName{Kind: storage.LimitKey, Name: r.RateLimit.Key})
 	}
 	return list
@@ -63,7 +63,11 @@ func (s *Reference) limitOpens(name storage.LimitName, r *storage.Record, now ti
 		own = *r.RateLimit
 	}
 	b := storage.Override(own, l.inForce(now))
-	at, never := storage.Opens(&b, s.inLimit(name, ojs.StateActive, now), l.starts, now.UnixNano())
+	active := 0
+	if b.Concurrency != 0 {
+		active = s.inLimit(name, ojs.StateActive, now)
+	}
+	at, never := storage.Opens(&b, active, l.starts, now.UnixNano())
 	if never {
 		at = math.MaxInt64
 	}
@@ -104,7 +108,7 @@ func (s *Reference) waitsUntil(r *storage.Record, now time.Time) (last int64) {
 // heldBack does what the OnLimit of a job says, if its limit holds it back.
 func (s *Reference) heldBack(j *refJob, now time.Time, to *storage.Limited) bool {
 	r := &j.rec
-	if r.RateLimit == nil || r.RateLimit.Local {
+	if r.RateLimit == nil {
 		return false
 	}
 	at := s.limitOpens(storage.LimitName{Kind: storage.LimitKey, Name: r.RateLimit.Key}, r, now)
@@ -130,7 +134,7 @@ func (s *Reference) heldBack(j *refJob, now time.Time, to *storage.Limited) bool
 
 // counts reports whether a limit with bounds of its own counts the job.
 func (s *Reference) counts(r *storage.Record) bool {
-	if r.RateLimit != nil && !r.RateLimit.Local {
+	if r.RateLimit != nil {
 		return true
 	}
 	for _, name := range limitsOf(r) {
@@ -141,20 +145,14 @@ func (s *Reference) counts(r *storage.Record) bool {
 	return false
 }
 
-// told completes what a claim says of limits, which has wanted so many jobs more. Jobs
-// with keys to skip do not count, those of Local jobs that it has taken among them.
-func (s *Reference) told(c storage.Claim, skip *storage.KeySet, now time.Time, left int) {
+// told completes what a claim says of limits that has wanted more jobs.
+func (s *Reference) told(c storage.Claim, now time.Time) {
 	to := c.Limits
-	if left == 0 {
-		return
-	}
-	c.Limits = nil
 	for _, j := range s.jobs {
-		last := s.waitsUntil(&j.rec, now)
-		asked := len(c.Queues) == 0 || slices.Contains(c.Queues, j.rec.Queue)
-		if !asked || !s.claimable(j, "", c, skip, now) {
+		if len(c.Queues) > 0 && !slices.Contains(c.Queues, j.rec.Queue) || !s.asked(j, "", c, now) {
 			continue
 		}
+		last := s.waitsUntil(&j.rec, now)
 		to.Held = true
 		s.closes(&j.rec, now, to)
 		at := time.Unix(0, last).UTC()
@@ -167,7 +165,7 @@ func (s *Reference) told(c storage.Claim, skip *storage.KeySet, now time.Time, l
 // closes tells of the key of a job that waits, if its limit is closed and no claim has
 // told of its bounds.
 func (s *Reference) closes(r *storage.Record, now time.Time, to *storage.Limited) {
-	if r.RateLimit == nil || r.RateLimit.Local {
+	if r.RateLimit == nil {
 		return
 	}
 	name := storage.LimitName{Kind: storage.LimitKey, Name: r.RateLimit.Key}

@@ -35,12 +35,6 @@ func (s patient) Insert(ctx context.Context, now time.Time, batch []storage.Inse
 // plain has no optional ability.
 type plain struct{ storage.Storage }
 
-func (s plain) Capabilities() storage.Capabilities {
-	c := s.Storage.Capabilities()
-	c.Limits = false // it is no storage.LimitStore
-	return c
-}
-
 // coarse rounds times off.
 type coarse struct {
 	*Reference
@@ -132,7 +126,6 @@ func coarseConfig(to time.Duration) Config {
 		Queues: true, Crons: true, Then: true, Orders: true, DependsOn: true, Ordering: true,
 		Fairness: true, Versions: true,
 		Groups:        true,
-		Limits:        true,
 		TimePrecision: to,
 	}
 }

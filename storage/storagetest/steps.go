@@ -51,7 +51,7 @@ func expires(d time.Duration) func(*storage.Record) {
 }
 
 func limited(key string) func(*storage.Record) {
-	return func(r *storage.Record) { r.RateLimit = &ojs.RateLimit{Key: key, Concurrency: 1} }
+	return func(r *storage.Record) { r.RateLimit = &ojs.RateLimit{Key: key, Concurrency: 1000} }
 }
 
 func unique(fingerprint string, p ojs.UniquePolicy) func(*storage.Record) {

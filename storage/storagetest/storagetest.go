@@ -87,9 +87,6 @@ type Config struct {
 	// Versions declares that claims tell versions apart (Capabilities.Versions).
 	Versions bool
 
-	// Limits declares that claims obey limits (Capabilities.Limits).
-	Limits bool
-
 	// InsertClaims declares that inserts claim new jobs (Capabilities.InsertClaims).
 	InsertClaims bool
 
@@ -147,7 +144,6 @@ const (
 	needsVersions
 	needsGroups
 	needsValues
-	needsLimits
 	needsOrdering
 	needsFairness
 	needsLogs
@@ -271,8 +267,6 @@ func (cfg *Config) lacks(t fataler, n need) (why string, missing bool) {
 		return "the storage keeps no values", false
 	case n&needsLogs != 0 && !cfg.Logs:
 		return "the storage keeps no logs", false
-	case n&needsLimits != 0 && !cfg.Limits:
-		return "the storage counts no limits", false
 	case n&needsOrders != 0 && !cfg.Orders:
 		return "the storage lists in the order of insertion only", false
 	case n&needsDependsOn != 0 && !cfg.DependsOn:
@@ -338,14 +332,8 @@ func checkClaims(t *testing.T, cfg Config) {
 	if caps.Versions != cfg.Versions {
 		t.Errorf("versions: claimed %v, Capabilities say %v", cfg.Versions, caps.Versions)
 	}
-	if caps.Limits != cfg.Limits {
-		t.Errorf("limits: claimed %v, Capabilities say %v", cfg.Limits, caps.Limits)
-	}
 	if caps.InsertClaims != cfg.InsertClaims {
 		t.Errorf("claims of new jobs: claimed %v, Capabilities say %v", cfg.InsertClaims, caps.InsertClaims)
-	}
-	if _, has := storage.As[storage.LimitStore](s); has != cfg.Limits {
-		t.Errorf("settings of limits: claimed %v, implemented %v", cfg.Limits, has)
 	}
 	if caps.Orders != cfg.Orders {
 		t.Errorf("orders of listings: claimed %v, Capabilities say %v", cfg.Orders, caps.Orders)

@@ -15,7 +15,7 @@ func TestReference(t *testing.T) {
 	cfg := storagetest.Config{
 		Open:   func(testing.TB) storage.Storage { return storagetest.NewReference() },
 		Queues: true, Crons: true, Then: true, Orders: true,
-		DependsOn: true, Ordering: true, Fairness: true, Versions: true, Limits: true,
+		DependsOn: true, Ordering: true, Fairness: true, Versions: true,
 		Groups: true,
 	}
 	storagetest.Run(t, cfg)
@@ -31,7 +31,7 @@ func TestReferenceInOneStep(t *testing.T) {
 		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true,
 		DependsOn: true, Ordering: true, Fairness: true,
 		Groups:   true,
-		Versions: true, Limits: true,
+		Versions: true,
 	}
 	storagetest.Run(t, cfg)
 	storagetest.RunEngine(t, cfg)

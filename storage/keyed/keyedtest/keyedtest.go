@@ -41,9 +41,8 @@ func Config(cfg drivertest.Config) storagetest.Config {
 		Open: func(tb testing.TB) storage.Storage { return open(tb, cfg.Open(tb)) },
 		Then: true, Queues: true, Crons: true, Orders: true, Versions: true, Values: true, Logs: true,
 		Notices: true, Quarantine: true, DependsOn: true, Ordering: true, Groups: true, Fairness: true,
-		Limits: true,
-		Plant:  func(tb testing.TB, s storage.Storage, id string) { damage(tb, store(s), id, 1) },
-		Mend:   func(tb testing.TB, s storage.Storage, id string) { damage(tb, store(s), id, newer) },
+		Plant: func(tb testing.TB, s storage.Storage, id string) { damage(tb, store(s), id, 1) },
+		Mend:  func(tb testing.TB, s storage.Storage, id string) { damage(tb, store(s), id, newer) },
 		PlantNamed: func(tb testing.TB, s storage.Storage, kind storage.Kind, name string) {
 			damageNamed(tb, store(s), kind, name, false)
 		},
