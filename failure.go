@@ -182,8 +182,7 @@ const DetailRateLimitUntil = "rate_limit_until"
 // RateLimitedUntil fails the attempt with err and blocks the RateLimit.Key of its job: no
 // job of the key starts before until, on any engine. A block that lasts longer stays. The
 // failure follows the retry policy of its job. It blocks nothing if until is not in the
-// future, if the job has no such key, if the limit is Local, or if the storage counts no
-// limits. A nil err stays nil.
+// future, or if the job has no such key. A nil err stays nil.
 func RateLimitedUntil(until time.Time, err error) error {
 	if err == nil {
 		return nil

@@ -51,7 +51,6 @@ func (p *page) abilities(c storage.Capabilities) []ability {
 		{p.T("Lists in other orders than the oldest first"), c.Orders},
 		{p.T("Jobs that wait for others, workflows"), c.DependsOn},
 		{p.T("Jobs in the order of a key"), c.Ordering},
-		{p.T("Limits over all engines"), c.Limits},
 		{p.T("Keys that take turns"), c.Fairness},
 		{p.T("Versions of types"), c.Versions},
 		{p.T("A new job starts in the step that stores it"), c.InsertClaims},

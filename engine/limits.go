@@ -13,19 +13,17 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Limits that hold over all engines. A storage that counts (storage.Capabilities.Limits)
-// counts keys, queues and types in the step of the claim:
+// Limits that hold over all engines. The storage counts keys, queues and types in the
+// step of the claim:
 //
-//  1. Each claim asks the storage to obey limits, and returns what they did: jobs that
-//     were dropped or rescheduled, when time next opens one, whether they hold jobs back.
+//  1. Each claim returns what limits did: jobs that were dropped or rescheduled, when time next opens one, whether they hold jobs back.
 //  2. The run claims again at that time (run.reopening).
 //  3. While limits hold jobs back, each end of an attempt is followed by a claim, in the
 //     same step if the storage has one.
 //  4. Other engines hear of freed slots and of opening times by storage.Notice.
 //
-// The gate counts what is left to the engine: limits that are Local, those of
-// QueueConfig.Concurrency and handler.WithConcurrency, and every limit if the storage
-// does not count.
+// The gate counts the limits of one engine: those of QueueConfig and
+// handler.WithConcurrency.
 
 // LimitName names a limit: that of a key, a queue or a type.
 type LimitName = storage.LimitName

@@ -15,7 +15,6 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/memory"
-	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // Engines on one storage share a limit: never more attempts at once over all of them, and

@@ -134,8 +134,7 @@ type QueueConfig struct {
 	// GlobalConcurrency is how many attempts of this queue run at once over all engines
 	// on the storage; 0: this engine sets no such limit. GlobalRateLimit bounds the queue
 	// in the same way; its Key must be empty. Run stores both, in the place of bounds
-	// that an earlier Run or Limits.Set has stored. They need a storage that counts
-	// limits (storage.Capabilities.Limits).
+	// that an earlier Run or Limits.Set has stored.
 	GlobalConcurrency int
 	GlobalRateLimit   ojs.RateLimit
 

@@ -110,8 +110,7 @@ func WithGlobalConcurrency(n int) Option {
 // Run stores the limit, in the place of one that an earlier Run or Limits.Set has stored.
 // So does the registration of a handler while the engine runs. Another program that runs
 // the type obeys the limit too. A later Run without the option leaves it: Limits.Clear
-// removes it. The storage must count limits (storage.Capabilities.Limits), otherwise
-// engine.Register panics with ojs.ErrUnsupported.
+// removes it.
 func WithGlobalRateLimit(l ojs.RateLimit) Option {
 	err := l.ValidateBounds()
 	switch {

@@ -177,7 +177,7 @@ var generalCases = []Case{
 				r.TotalTimeout, r.EnqueueTTL, r.ResultTTL = 3*time.Hour, 7*time.Hour, 5*time.Hour
 				r.Priority, r.MaxAttempts = -7, 3
 				r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 2,
-					Rate: ojs.Rate{Limit: 5, Per: time.Second}}
+					Rate: ojs.Rate{Limit: 500, Per: time.Second}}
 				unique("print", ojs.UniquePolicy{
 					Keys: ojs.ByArgs | ojs.ByMeta, ArgsKeys: []string{}, MetaKeys: []string{"s"}, Key: "",
 					Period: time.Hour, PeriodMonths: 2, States: []ojs.State{ojs.StateDiscarded},
