@@ -14,7 +14,7 @@ import (
 // there is a reason here why none does.
 var rules = map[string]string{
 	"L001": "", "L002": "", "L003": "", "L004": "case limit-1",
-	"L005": "case limit-10", "L006": "case limit-3", "L007": "",
+	"L005": "case limit-10", "L006": "case limit-3", "L007": "case limit-1",
 	"L010": "test TestRateLimitJSON", "L011": "",
 	"L012": "", "L013": "",
 	"L020": "", "L021": "", "L022": "", "L023": "case limit-6", "L024": "case limit-1",
