@@ -28,7 +28,7 @@ type LimitName struct {
 }
 
 // Limited receives what limits have done in a claim (Claim.Limits). Every claim obeys
-// them, with or without it. The storage counts for all of its users together, in the step
+// them, with or without it [limit-1]. The storage counts for all of its users together, in the step
 // of the claim [limit-1, race-7].
 //
 // A job may start if the limits of its queue, of its type and of its RateLimit.Key allow

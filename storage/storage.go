@@ -177,7 +177,7 @@ type Storage interface {
 	// or whose turn it is (Fairness) [claim-2, claim-3, claim-4, claim-5, fair-1]. It
 	// takes only the given types, if any are given [claim-6, claim-19]. It skips jobs
 	// whose deadline (Record.Deadline) has come [claim-9], jobs that limits hold back
-	// (Limited) [limit-1], and jobs of paused queues (QueueStore) [queue-1].
+	// (Limited) [limit-1, claim-16], and jobs of paused queues (QueueStore) [queue-1].
 	Claim(ctx context.Context, now time.Time, c Claim, dst []Record) ([]Record, error)
 
 	// Settle applies each change by itself, atomically, in order, and appends one result

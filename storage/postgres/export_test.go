@@ -143,7 +143,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	given := arguments(make([]written, 2))
 	none := []string{}
 	walk := []any{1, 1, 10, []int16{6, 7, 8}, false, []int16(nil), none, none, none, 9, 10, 1}
-	claim := []any{now, 10, "w", []string{"x"}, none, none, none, none, givenLease(0)}
+	claim := []any{now, 10, "w", []string{"x"}, none, none, none, givenLease(0)}
 	claim = claim[:len(claim):len(claim)]
 	claimNew := freshArguments(make([]written, 2))
 	claimNew = append(claimNew, []int64{now, now}, "w")

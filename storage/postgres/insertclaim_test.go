@@ -49,11 +49,11 @@ func TestInsertClaimsWithoutLimits(t *testing.T) {
 	claims := func(what string, want bool) {
 		t.Helper()
 		n++
-		if got := claiming(t, s, record(n), storage.Claim{Worker: "w"}).Claimed; got != want {
-			t.Errorf("%s: an insert claims: %v", what, got)
-		}
 		if _, err := s.Claim(ctx, now, storage.Claim{Max: 9, Worker: "w"}, nil); err != nil {
 			t.Fatal(err)
+		}
+		if got := claiming(t, s, record(n), storage.Claim{Worker: "w"}).Claimed; got != want {
+			t.Errorf("%s: an insert claims: %v", what, got)
 		}
 	}
 	one := ojs.RateLimit{Concurrency: 1}

@@ -483,7 +483,7 @@ func checkPlans(t *testing.T, s *postgres.Storage, when string) {
 		"insert claim": "ready_order", "insert claim all": "ready_all",
 		"claim these": "ready_pkey", "ahead": "ready_order job_pkey", "ahead all": "ready_all job_pkey",
 		"rest rounds": "ready_round served_place", "compact served": "ready_round served_place",
-		"behind": "ready_order", "behind in all": "ready_all", "first of keys": "ready_key",
+		"behind": "ready_order", "behind in all": "ready_all",
 		"settle attempt": "job_id active_pkey", "end attempt": "job_id active_pkey",
 		"end step": "job_id active_pkey",
 		"complete": "job_id active_pkey", "complete step": "job_id active_pkey",

@@ -269,7 +269,6 @@ func TestPlans(t *testing.T) {
 		"level":           "COVERING INDEX job_ready ",
 		"level of all":    "COVERING INDEX job_ready_all (priority<?)",
 		"behind":          "COVERING INDEX job_ready (queue=? AND priority=? AND (place,own_place)>(?,?))",
-		"first of a key":  "COVERING INDEX job_key (rate_key=?)",
 		"first of bounds": "COVERING INDEX job_bounds (bounds=?)",
 		"last round":      "COVERING INDEX job_fair_key (queue=? AND priority=? AND fair_key=?)",
 		"next round":      "COVERING INDEX job_round (queue=? AND priority=? AND place>?)",

@@ -94,8 +94,11 @@ var _ = register([]fault{
 	{"jobs that Settle makes active count in no limit", "limit-18 *", func(b *broken) {
 		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
 			page, _ := b.Storage.List(ctx, storage.Query{States: []ojs.State{ojs.StateActive}})
-			if slices.ContainsFunc(page.Records, func(r storage.Record) bool { return r.Attempt == 0 }) {
-				c.Limits = nil
+			for _, r := range page.Records {
+				if r.Attempt == 0 && r.RateLimit != nil {
+					name := storage.LimitName{Kind: storage.LimitKey, Name: r.RateLimit.Key}
+					_ = b.Storage.SetLimit(ctx, now, name, ojs.RateLimit{Concurrency: 1000}, Time{})
+				}
 			}
 			return b.Storage.Claim(ctx, now, c, dst)
 		}

@@ -33,21 +33,16 @@ func changeLimited(f func(l *storage.Limited)) func(*broken) {
 
 // Storages that count wrongly, or do not tell.
 var _ = register([]fault{
-	{"limits forgotten after many claims", "race-7", func(b *broken) {
+	{"limits forgotten after many jobs", "race-7", func(b *broken) {
 		var n atomic.Int32
-		changeClaim(func(c *storage.Claim) {
+		changeLimit(func(l *ojs.RateLimit) {
 			if n.Add(1) > 50 {
-				c.Limits = nil
+				l.Concurrency = 1000
 			}
 		})(b)
 	}},
-	{"limits that hold nothing back", "limit-1 limit-3 limit-4 limit-5 limit-8 limit-9 limit-11 race-7",
-		changeClaim(func(c *storage.Claim) {
-			if c.Limits != nil {
-				*c.Limits = storage.Limited{}
-			}
-			c.Limits = nil
-		})},
+	{"limits that hold nothing back", "limit-1 limit-3 limit-4 limit-5 limit-11 race-7",
+		changeLimit(func(l *ojs.RateLimit) { *l = ojs.RateLimit{Key: l.Key, Concurrency: 1000} })},
 	{"limits of the latest hundred keys only", "limit-17", func(b *broken) {
 		var mu sync.Mutex
 		first := make(map[string]int)
@@ -179,7 +174,7 @@ var _ = register([]fault{
 			return n, err
 		}
 	}},
-	{"limited jobs not taken by a step", "limit-14", func(b *broken) {
+	{"what limits do not told by a step", "limit-14", func(b *broken) {
 		b.step = func(b *broken, ctx Context, now Time, to slots, dst outcomes, c storage.Claim,
 			into slots) (outcomes, int, error) {
 			c.Limits = nil

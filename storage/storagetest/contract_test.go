@@ -290,7 +290,6 @@ var explanations = []string{
 	"It is optional, for storages with Capabilities.DependsOn; see As",
 	"f must not call the storage, and must be quick",
 	"look at all there is",
-	"Only its owner changes a set, and not during a call that it is given to",
 	"An engine refuses to change a storage that lacks it in such a context, since the change would " +
 		"not be part of the transaction",
 	"Engines on the wall clock follow it, so that machines whose clocks differ agree on what is due",
@@ -311,7 +310,6 @@ var explanations = []string{
 	"It may have fewer records than the limit, or none, though more follow",
 	"Notices are hints: they may come late, twice or, where others are in another process, never",
 	"So a notice of Everything follows now and then",
-	"A storage reads it during that call only, and may keep the pointer",
 	"A storage that keeps its jobs in the order of this time finds in one place everything that comes due",
 	"Close releases what the storage holds",
 

@@ -174,9 +174,9 @@ func TestRefusedJobByJob(t *testing.T) {
 // In a step a storage that works job by job settles in order, and then claims as Claim
 // does there, but none that a step leaves out.
 func TestStepJobByJob(t *testing.T) {
-	limited := historyJob(3)
-	limited.RateLimit = &ojs.RateLimit{Key: "k"}
-	jobs := []storage.Insert{{Record: historyJob(1)}, {Record: historyJob(2)}, {Record: limited},
+	late := historyJob(3)
+	late.EnqueueTTL = time.Hour
+	jobs := []storage.Insert{{Record: historyJob(1)}, {Record: historyJob(2)}, {Record: late},
 		{Record: historyJob(4)}}
 	made := func() *history {
 		ref := Stepper{NewReference()}
@@ -208,11 +208,11 @@ func TestStepJobByJob(t *testing.T) {
 	check("a job skipped", other, false, porcupine.Illegal)
 	check("a job skipped", other, true, porcupine.Ok)
 
-	r = limited.Copy()
+	r = late.Copy()
 	r.Version = 1
 	r.Claim(epoch, "w", 0)
 	other.calls[2].answer.Records = []storage.Record{r}
-	check("a limited job", other, true, porcupine.Illegal)
+	check("a job with an enqueue TTL", other, true, porcupine.Illegal)
 
 	refused := made()
 	refused.calls[2].answer.Settled[0].Err = "fenced"
