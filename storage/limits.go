@@ -28,13 +28,13 @@ type LimitName struct {
 }
 
 // Limited receives what limits have done in a claim (Claim.Limits). Every claim obeys
-// them, with or without it [limit-1]. The storage counts for all of its users together, in the step
-// of the claim [limit-1, race-7].
+// them, with or without it [limit-1]. The storage counts for all of its users together,
+// in the step of the claim [limit-1, race-7].
 //
 // A job may start if the limits of its queue, of its type and of its RateLimit.Key allow
-// it, each by itself [limit-6]. A queue or type has the bounds that SetLimit gives it [limit-6]. Each job of
-// a key has the bounds of its own RateLimit [limit-5]. A setting of the key replaces the
-// bounds that it names [limit-8].
+// it, each by itself [limit-6]. A queue or type has the bounds that SetLimit gives it
+// [limit-6]. Each job of a key has the bounds of its own RateLimit [limit-5]. A setting
+// of the key replaces the bounds that it names [limit-8].
 //
 //   - Concurrency: fewer jobs of the limit than that are active, by whichever call
 //     [limit-1, limit-2, limit-18]. ojs.NoneAtOnce allows none [limit-2].

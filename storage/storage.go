@@ -429,8 +429,8 @@ type Claim struct {
 	// insertclaim-5].
 	Lease time.Duration
 
-	// Limits receives what limits have done in the claim; nil: the caller does not ask [limit-1]. It
-	// replaces the contents of Limits but Now [limit-11].
+	// Limits receives what limits have done in the claim; nil: the caller does not ask
+	// [limit-1]. It replaces the contents of Limits but Now [limit-11].
 	Limits *Limited
 
 	// Remote says that the attempts may outlive this process: a worker elsewhere makes

@@ -4,7 +4,7 @@
 //
 // A field is an exported field of a struct that can be reached from a value through
 // structs, pointers, slices, maps and interfaces. A struct without exported fields is one
-// value: time.Time, ojs.Args, storage.KeySet.
+// value: time.Time, ojs.Args.
 package fields
 
 import (

@@ -287,8 +287,8 @@ func (l *Lane) pass(j *Waiting) {
 	}
 }
 
-// heads returns the first jobs of the skipped bounds that are open, at least w.Max of them
-// if there are so many.
+// heads returns the first jobs of the skipped bounds that are open, at least w.Max of
+// them if there are so many.
 func (l *Lane) heads(look Looker, w *Wanted) (found []Waiting, err error) {
 	var again []string // to be entered again
 	defer func() {

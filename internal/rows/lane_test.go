@@ -174,7 +174,8 @@ func TestLane(t *testing.T) {
 	}
 }
 
-// A claim reads a bounded number of jobs, for any number of skipped jobs and closed lanes.
+// A claim reads a bounded number of jobs, for any number of skipped jobs and closed
+// lanes.
 func TestLaneLooks(t *testing.T) {
 	const number = 20_000
 	var lanes rows.Lanes

@@ -66,8 +66,8 @@ func MakeVersion(ctx context.Context, pool *pgxpool.Pool, schema string, version
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, all[:version]) })
 }
 
-// ClaimFound claims a job as a claim that looks behind jobs does that has found it like j,
-// with bounds. It returns how many it claims.
+// ClaimFound claims a job as a claim that looks behind jobs does that has found it like
+// j, with bounds. It returns how many it claims.
 func (s *Storage) ClaimFound(
 	ctx context.Context, now time.Time, j rows.Waiting, bounds string,
 ) (int, error) {

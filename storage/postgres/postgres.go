@@ -59,7 +59,7 @@ type Storage struct {
 
 	counting atomic.Bool // the last Settle or step has ended jobs that others wait for: a hint
 
-	turn   chan struct{} // holds a token while a claim that looks behind jobs is under way, which has the lanes
+	turn   chan struct{} // holds a token while a claim looks behind jobs and has the lanes
 	lanes  rows.Lanes
 	limits limits
 	forget atomic.Bool // forget the lanes before the next such claim
