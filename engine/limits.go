@@ -16,8 +16,8 @@ import (
 // Limits that hold over all engines. The storage counts keys, queues and types in the
 // step of the claim:
 //
-//  1. Each claim returns what limits did: jobs that were dropped or rescheduled, when time
-//     next opens one, whether they hold jobs back.
+//  1. Each claim returns what limits did: jobs that were dropped or rescheduled, when
+//     time next opens one, whether they hold jobs back.
 //  2. The run claims again at that time (run.reopening).
 //  3. While limits hold jobs back, each end of an attempt is followed by a claim, in the
 //     same step if the storage has one.
