@@ -1,0 +1,112 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
+)
+
+// A call that fails may have stored its outcome. An outcome that another caller has
+// stored meanwhile is not taken for it, however alike the two are.
+func TestOutcomeOfAnotherIsNotItsOwn(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fails  bool
+		change func(*storage.Record)
+	}{
+		"a retry at another time": {true, func(r *storage.Record) { r.NextRetryAt = r.NextRetryAt.Add(time.Hour) }},
+		"another end":             {false, func(r *storage.Record) { r.FinishedAt = r.FinishedAt.Add(time.Second) }},
+		"another state":           {false, func(r *storage.Record) { r.State = ojs.StateCancelled }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onFaulty(t, func(b *rig, s *storagetest.Faulty) {
+				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventRetrying, ojs.EventCompleted}})
+				defer sub.Close()
+				b.handle("x", func(context.Context, *ojs.Job[any]) error {
+					if tt.fails {
+						return errBoom
+					}
+					return nil
+				})
+				var once sync.Once
+				s.OnCall(func(c *storagetest.Call) {
+					changes, _ := c.In.([]storage.Change)
+					if len(changes) == 0 {
+						return
+					}
+					once.Do(func() {
+						theirs := slices.Clone(changes)
+						tt.change(&theirs[0].Record)
+						out, err := s.Storage.Settle(b.ctx, time.Now(), theirs, nil)
+						if err != nil || out[0].Err != nil {
+							t.Error(out, err)
+						}
+						c.Err = errStorage
+					})
+				})
+				b.enqueue("x", noJitter)
+				b.advance(time.Minute)
+				if len(sub.C()) > 0 {
+					t.Errorf("%+v", <-sub.C())
+				}
+			})
+		})
+	}
+}
+
+// Each of the outcomes that one call has stored is followed.
+func TestEachOutcomeOfACallIsFollowed(t *testing.T) {
+	most := 0 // outcomes in a call
+	s := &storagetest.Faulty{Storage: durable{memory.New()}}
+	s.OnCall(func(c *storagetest.Call) {
+		if changes, ok := c.In.([]storage.Change); ok {
+			most = max(most, len(changes))
+			time.Sleep(time.Second)
+		}
+	})
+	var logged bytes.Buffer
+	inBubbleOn(t, s, func(b *rig) {
+		b.handle("x", func(context.Context, *ojs.Job[any]) error {
+			time.Sleep(time.Second)
+			return nil
+		})
+		for range 8 {
+			b.enqueue("x")
+		}
+		b.run()
+		b.advance(time.Minute)
+		if n := strings.Count(logged.String(), "job completed"); n != 8 || most < 2 {
+			t.Errorf("the log has %d of 8 outcomes, at most %d in a call:\n%s", n, most, &logged)
+		}
+	}, engine.WithConcurrency(8), engine.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
+}
+
+// An attempt whose handler goes on after its timeout, and whose failure the storage
+// refuses, has lost its job: its lease is not renewed.
+func TestRefusedTimeoutEndsTheRenewals(t *testing.T) {
+	onFaulty(t, func(b *rig, s *storagetest.Faulty) {
+		b.handle("x", func(context.Context, *ojs.Job[any]) error { time.Sleep(2 * time.Hour); return nil })
+		id := b.enqueue("x", ojs.WithTimeout(time.Minute), ojs.WithLease(time.Hour)).ID
+		b.advance(time.Second)
+		rec := must1(s.Storage.Get(b.ctx, id))
+		rec.State, rec.FinishedAt = ojs.StateCancelled, time.Now() // by another process
+		out := must1(s.Storage.Settle(b.ctx, time.Now(), []storage.Change{{Record: rec}}, nil))
+		must(t, out[0].Err)
+		b.advance(time.Hour)
+		if n := s.Calls("Extend"); n > 0 {
+			t.Errorf("%d renewals", n)
+		}
+		b.advance(2 * time.Hour)
+		b.want(id, ojs.StateCancelled, 1)
+	})
+}
