@@ -695,14 +695,17 @@ var dueCases = []Case{
 	{"due-8", "Due/EnqueueTTL", "Record.Deadline", "A job's enqueue TTL ends its wait for the first attempt, and no wait after that.", needsNothing, func(c *C) {
 		ttl := func(r *storage.Record) { r.EnqueueTTL = time.Minute }
 		got := c.insert(c.job(ttl), c.job(ttl, pending), c.job(ttl, scheduled(30*time.Second)))
-		started := c.insert(c.job(ttl, queue("started")))[0]
-		tried := c.claimOf(storage.Claim{Queues: []string{"started"}, Max: 1})[0]
-		c.to(ojs.StateRetryable)(&tried)
-		tried.NextRetryAt = c.now.Add(2 * time.Minute)
-		out, err := c.S.Settle(c.ctx, c.now, []storage.Change{{Record: tried, AttemptFieldsOnly: true}}, nil)
-		c.noErr("Settle", err)
-		if out[0].Err != nil {
-			c.failf("Settle returned %+v", out[0])
+		var started []string
+		for _, q := range []string{"started", "full"} {
+			started = append(started, c.insert(c.job(ttl, queue(q)))...)
+			tried := c.claimOf(storage.Claim{Queues: []string{q}, Max: 1})[0]
+			c.to(ojs.StateRetryable)(&tried)
+			tried.NextRetryAt = c.now.Add(2 * time.Minute)
+			out, err := c.S.Settle(c.ctx, c.now, []storage.Change{{Record: tried, AttemptFieldsOnly: true}}, nil)
+			c.noErr("Settle", err)
+			if out[0].Err != nil {
+				c.failf("Settle returned %+v", out[0])
+			}
 		}
 		c.pass(time.Minute)
 		d := c.due()
@@ -715,13 +718,15 @@ var dueCases = []Case{
 			}
 		}
 		c.pass(time.Minute)
-		if d := c.due(); len(d.Promoted) != 1 || d.Promoted[0].ID != started || len(d.Expired) != 0 {
-			c.failf("a job that has been started: promoted %v, expired %v",
+		if d := c.due(); !slices.Equal(ids(d.Promoted), started) || len(d.Expired) != 0 {
+			c.failf("jobs that have been started: promoted %v, expired %v",
 				short(ids(d.Promoted)), short(ids(d.Expired)))
 		}
-		if r := c.claimOf(storage.Claim{Max: 5}); len(r) != 1 || r[0].ID != started {
-			c.failf("claimed %v", short(ids(r)))
+		full := c.insertOne(storage.Insert{Record: c.job(queue("full")), MaxDepth: 1, DropOldest: true})
+		if !slices.Equal(ids(full.Dropped), started[1:]) {
+			c.failf("a full queue dropped %v, not %v", short(ids(full.Dropped)), short(started[1:]))
 		}
+		c.claims(storage.Claim{Queues: []string{"started"}, Max: 5}, started[0])
 	}},
 	{"due-4", "Due/Max", "Storage.Due", "Due does at most max jobs, and Next then is a time that has come.", needsNothing, func(c *C) {
 		for range 5 {

@@ -201,6 +201,11 @@ var orderCases = []Case{
 				c.job(pending, func(r *storage.Record) {
 					r.ExpiresAt = time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)
 				}))
+			if c.cfg.Fairness { // of which some join earlier rounds
+				for _, key := range []string{"a", "a", "a", "b", "b", "c"} {
+					recs = append(recs, c.job(fair(key), expires(17*time.Minute), queue("fair")))
+				}
+			}
 			c.insert(recs...)
 			c.insert(c.job(queue("run")), c.job(queue("fail")))
 			c.claimOf(storage.Claim{Queues: []string{"run"}, Max: 1})
