@@ -41,8 +41,8 @@ type Quarantiner interface {
 	// not decode yet stays, and the call fails with an *ojs.QuarantinedError
 	// [quarantine-5]. If there is another job with its id, another entry of its name or
 	// another state of its queue meanwhile, it stays too, and the call fails with an
-	// *ojs.DuplicateError [quarantine-7]. Uniqueness is not checked [quarantine-7]. An
-	// unknown key gives ojs.ErrNotFound [quarantine-6].
+	// *ojs.DuplicateError [quarantine-7, quarantine-12]. Uniqueness is not checked
+	// [quarantine-7]. An unknown key gives ojs.ErrNotFound [quarantine-6].
 	ReleaseQuarantined(ctx context.Context, key string) error
 
 	// DeleteQuarantined deletes a record from the quarantine [quarantine-6]. An unknown

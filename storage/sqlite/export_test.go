@@ -174,3 +174,9 @@ func (s *Storage) Explain(sql string) (plan string, err error) {
 	})
 	return plan, err
 }
+
+// SetAside sets aside a recurring entry or a state of a queue that a reader has met with
+// a version, or as a state.
+func (s *Storage) SetAside(kind storage.Kind, name string, was any) error {
+	return s.setAsideNamed(ctx, []named{{kind, name, was, errors.New("damaged")}})
+}

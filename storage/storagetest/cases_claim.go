@@ -305,6 +305,9 @@ var settleCases = []Case{
 		got = c.insert(c.job(limited("k")), c.job(queue("other")), c.job(limited("j")), c.job())
 		touch(0, func(r *storage.Record) { r.RateLimit = nil })
 		c.order(storage.Claim{}, got...)
+		got = c.insert(c.job(), c.job(queue("other")), c.job()) // in another queue it comes last
+		touch(0, queue("other"))
+		c.order(storage.Claim{}, got[1], got[2], got[0])
 	}},
 	{"settle-10", "Settle/Deadline", "Storage.Settle", "A job that claims have skipped since its deadline had come is claimed in its place when it is given a later one, or none, and expires at the new one.", needsNothing, func(c *C) {
 		got := c.insert(c.job(expires(time.Minute)), c.job(expires(time.Minute)),

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -67,6 +68,18 @@ var fairCases = []Case{
 			c.nextInTurn(above...) // which takes no turn of those below
 			e := c.tenant(1, fair("e"))[0]
 			c.inTurn(storage.Claim{}, low[0], e, low[1])
+			for n, q := range []storage.Claim{{}, {Queues: []string{"long1"}}} {
+				var long []string // two rounds, of which claims of the type skip many jobs
+				for i := range 48 {
+					r := c.job(fair(fmt.Sprint("tenant", i%24)), queue(fmt.Sprint("long", n)))
+					if c.insert(r); i%24 < 15 {
+						continue
+					}
+					long = append(long, c.insert(c.job(fair(r.Fairness.Key), queue(r.Queue), jobType("last")))...)
+				}
+				q.Types = []string{"last"}
+				c.order(q, long...)
+			}
 		}},
 	{"fair-2", "Fairness/WithoutKeys", "Capabilities.Fairness",
 		"A job without a key stands where it became available, between the rounds.",

@@ -166,6 +166,10 @@ var notifyCases = []Case{
 			e := c.listen("other")
 			set(ojs.QueueActive)
 			e.hears("a queue was resumed", available)
+			set(ojs.QueuePaused)
+			e.past = nil
+			set(ojs.QueueDraining)
+			e.hears("a queue that was paused drains", available)
 			crons := func(n storage.Notice) bool { return n.Crons }
 			c.setCrons(storage.Cron{Name: "e"})
 			e.hears("a recurring entry was stored", crons)

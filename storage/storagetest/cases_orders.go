@@ -243,6 +243,11 @@ var orderCases = []Case{
 				}
 				recs = append(recs, r)
 			}
+			if c.cfg.Fairness { // rounds of more jobs than a page has
+				for i := range 9 {
+					recs = append(recs, c.job(fair(fmt.Sprint("tenant", i%3)), queue("fair")))
+				}
+			}
 			recs = append(recs, c.job(pending), c.job(scheduled(time.Minute)))
 			c.insert(recs...)
 			moved := c.get(recs[0].ID)

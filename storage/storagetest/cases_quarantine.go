@@ -252,18 +252,20 @@ var quarantineCases = []Case{
 	{"quarantine-5", "Quarantine/Release", "Quarantiner.ReleaseQuarantined", "A release is refused while the record does not decode; afterwards the job is as it was, in its place.", needsQuarantine, func(c *C) {
 		for _, s := range ojs.AllStates() {
 			was := c.reach(s)
-			c.cfg.Plant(c.tb, unscribbled(c.S), was.ID)
-			key := c.aside(was.ID)
-			c.refusesRelease(key, was.ID)
-			c.listed(was.ID)
-			c.cfg.Mend(c.tb, unscribbled(c.S), was.ID)
-			c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
-			c.listed()
-			c.same("a job that was "+string(s), c.get(was.ID), was)
+			for range 2 {
+				c.cfg.Plant(c.tb, unscribbled(c.S), was.ID)
+				key := c.aside(was.ID)
+				c.refusesRelease(key, was.ID)
+				c.listed(was.ID)
+				c.cfg.Mend(c.tb, unscribbled(c.S), was.ID)
+				c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
+				c.listed()
+				c.same("a job that was "+string(s), c.get(was.ID), was)
+				c.unknown("ReleaseQuarantined once more", c.quarantine().ReleaseQuarantined(c.ctx, key))
+			}
 			if s == ojs.StateActive {
 				c.settled(was, c.to(ojs.StateCompleted)) // its attempt has kept the token
 			}
-			c.unknown("ReleaseQuarantined once more", c.quarantine().ReleaseQuarantined(c.ctx, key))
 		}
 		queued := c.insert(c.job(), c.job(), c.job())
 		c.cfg.Plant(c.tb, unscribbled(c.S), queued[1])
@@ -274,6 +276,36 @@ var quarantineCases = []Case{
 		if got := c.list(storage.Query{Queues: []string{"q"}}); !slices.Equal(got, queued) {
 			c.failf("after a release List returned %v, not %v", short(got), short(queued))
 		}
+		if c.cfg.SettleClaims {
+			claimed := c.claimOf(storage.Claim{Queues: []string{"q"}, Max: 1})[0]
+			c.cfg.Plant(c.tb, unscribbled(c.S), claimed.ID)
+			key := c.aside(claimed.ID)
+			c.cfg.Mend(c.tb, unscribbled(c.S), claimed.ID)
+			c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
+			c.unclaim(1, heldOf(claimed)) // which gives it its place again
+		}
+		if c.cfg.Fairness {
+			a := c.tenant(3, fair("a"), queue("fair"))
+			b := c.tenant(2, fair("b"), queue("fair"))
+			for _, id := range []string{b[0], a[1]} {
+				c.cfg.Plant(c.tb, unscribbled(c.S), id)
+				key := c.aside(id)
+				c.cfg.Mend(c.tb, unscribbled(c.S), id)
+				c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
+			}
+			c.order(storage.Claim{Queues: []string{"fair"}}, a[0], b[0], a[1], b[1], a[2])
+		}
+		c.tenant(20, queue("behind"), jobType("skipped")) // which claims pass
+		behind := c.tenant(3, queue("behind"))
+		next := storage.Claim{Queues: []string{"behind"}, Types: []string{"x"}, Max: 1}
+		c.claims(next, behind[0])
+		c.cfg.Plant(c.tb, unscribbled(c.S), behind[1])
+		released := c.aside(behind[1])
+		c.claims(next, behind[2])
+		c.claims(next)
+		c.cfg.Mend(c.tb, unscribbled(c.S), behind[1])
+		c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, released))
+		c.claims(next, behind[1])
 		c.order(storage.Claim{Queues: []string{"q"}}, queued...)
 		limited := c.insert(c.job(atOnce("k", 1), queue("l")), c.job(atOnce("k", 1), queue("l")))
 		within := func(want ...string) {
@@ -299,6 +331,9 @@ var quarantineCases = []Case{
 		c.unknown("Get", err)
 		c.listed(stays)
 		c.refusesRelease(other, stays)
+		met := c.plant()
+		c.list(storage.Query{}) // which sets it aside
+		c.listed(stays, met)
 	}},
 	{"quarantine-7", "Quarantine/Blocks", "storage.Quarantiner", "A record that does not decode keeps out neither a job with its id nor an equal job nor one for which its queue has room; released it takes the place of none.", needsQuarantine, func(c *C) {
 		q := c.quarantine()
@@ -475,6 +510,52 @@ var quarantineCases = []Case{
 			c.sameCrons(0, c.crons(storage.CronQuery{}), []storage.Cron{entry})
 			c.claims(storage.Claim{Queues: []string{"damaged"}, Max: 1})
 		}},
+	{"quarantine-12", "Quarantine/NamedTaken", "Quarantiner.ReleaseQuarantined",
+		"A recurring entry and a state of a queue are not released beside another entry of the name or another state.",
+		needsQuarantine | needsCrons | needsQueues, func(c *C) {
+			if c.cfg.PlantNamed == nil || c.cfg.MendNamed == nil {
+				return
+			}
+			qs, _ := queueStore(c.S)
+			set := func(s ojs.QueueState) {
+				c.tb.Helper()
+				_, err := qs.SetQueueState(c.ctx, "twice", s)
+				c.noErr("SetQueueState", err)
+			}
+			entry := storage.Cron{Name: "twice", Schedule: "@daily", NextRun: c.now.Add(time.Hour)}
+			set(ojs.QueuePaused)
+			c.setCrons(entry)
+			kinds := []storage.Kind{storage.KindCron, storage.KindQueue}
+			for _, kind := range kinds {
+				c.cfg.PlantNamed(c.tb, unscribbled(c.S), kind, "twice")
+			}
+			c.crons(storage.CronQuery{})
+			_, err := qs.QueueStates(c.ctx)
+			c.noErr("QueueStates", err)
+			list := c.listed("twice", "twice")
+			set(ojs.QueueDraining)
+			entry.Schedule = "@hourly"
+			c.setCrons(entry)
+			now := c.crons(storage.CronQuery{})
+			for i, r := range list {
+				c.cfg.MendNamed(c.tb, unscribbled(c.S), kinds[i], "twice")
+				err := c.quarantine().ReleaseQuarantined(c.ctx, r.Key)
+				c.wantErr("ReleaseQuarantined", err, ojs.ErrDuplicate)
+			}
+			c.listed("twice", "twice")
+			c.sameCrons(0, c.crons(storage.CronQuery{}), now)
+			states, err := qs.QueueStates(c.ctx)
+			c.noErr("QueueStates", err)
+			if states["twice"] != ojs.QueueDraining {
+				c.failf("the queue is %s, not draining", states["twice"])
+			}
+			set(ojs.QueueActive)
+			c.deleteCron("twice")
+			for _, r := range list {
+				c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, r.Key))
+			}
+			c.listed()
+		}},
 	{"quarantine-10", "Quarantine/EndsMeanwhile", "storage.Quarantiner", "The end of a job is not counted for a job in the quarantine, nor once that is released.", needsQuarantine | needsDependsOn, func(c *C) {
 		first, second, before := c.active(), c.active(), c.active()
 		id := c.wait(ojs.AllEnded, []string{first.ID, second.ID, before.ID})
@@ -486,6 +567,14 @@ var quarantineCases = []Case{
 		c.cfg.Mend(c.tb, unscribbled(c.S), id)
 		c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
 		c.waits(id, 2, 0)
+		if c.cfg.Groups {
+			fresh := c.job(queue("fresh"))
+			c.insertOne(storage.Insert{Record: fresh, AwaitedBy: []string{id}})
+			c.waits(id, 3, 0)
+			claimed := c.claimOf(storage.Claim{Queues: []string{"fresh"}, Max: 1})[0]
+			c.wantMoved("the end of a new one", c.ends(claimed, ojs.StateCompleted).Moved)
+			c.waits(id, 2, 0)
+		}
 		again := c.settled(c.get(first.ID), c.to(ojs.StateAvailable)) // and it ends once more
 		c.wantMoved("its second end", c.ends(again, ojs.StateCancelled).Moved)
 		c.wantMoved("the end of the other", c.ends(second, ojs.StateCompleted).Moved)

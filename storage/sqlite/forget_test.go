@@ -1,0 +1,245 @@
+package sqlite_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	zombiezen "zombiezen.com/go/sqlite"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/sqlite"
+)
+
+// A job that is gone leaves no row behind: no log, no edge, no place in a line, no row of
+// the quarantine.
+func TestNothingOfAJobIsLeft(t *testing.T) {
+	s := fresh(t, sqlite.WithSynchronous(sqlite.Normal))
+	ctx, now := t.Context(), time.Now()
+	ended := func(r storage.Record, to ojs.State) storage.Change {
+		r.State, r.FinishedAt = to, now
+		return storage.Change{Record: r, Log: []byte("log")}
+	}
+	line := func(n int) storage.Insert {
+		in := storage.Insert{Record: record(n), OrderingKey: "k"}
+		in.Record.State = ojs.StatePending
+		in.Record.Dependencies = &ojs.Dependencies{Condition: ojs.AllSucceeded}
+		return in
+	}
+	after := line(4)
+	after.OrderingKey, after.DependsOn = "", []string{record(1).ID, record(2).ID}
+	_, err := s.Insert(ctx, now,
+		[]storage.Insert{{Record: record(0)}, line(1), line(2), line(3), after, line(5)}, nil)
+	must(t, err)
+	files.Store(storage.Storage(s), file(t, s))
+	damaged := func(n int) {
+		t.Helper()
+		config.Plant(t, s, record(n).ID)
+		if _, err := s.Get(ctx, record(n).ID); err == nil {
+			t.Fatal("a damaged job decodes")
+		}
+		list, err := s.Quarantined(ctx, "", 0)
+		must(t, err)
+		must(t, s.DeleteQuarantined(ctx, list[0].Key))
+	}
+	damaged(5) // while it waits in its line
+	claimed, err := s.Claim(ctx, now, storage.Claim{Max: 2}, nil)
+	must(t, err)
+	var changes []storage.Change
+	for _, n := range []int{4, 3, 2} {
+		r, err := s.Get(ctx, record(n).ID)
+		must(t, err)
+		changes = append(changes, ended(r, ojs.StateCancelled))
+	}
+	for _, r := range claimed {
+		changes = append(changes, ended(r, ojs.StateCompleted))
+	}
+	out, err := s.Settle(ctx, now, changes, nil)
+	must(t, err)
+	for _, o := range out {
+		must(t, o.Err)
+	}
+	damaged(0) // with a log
+	if n, err := s.Delete(ctx, []string{record(1).ID}); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if _, err := s.Prune(ctx, storage.Prune{Now: now, Before: now.Add(time.Hour), Max: 10}); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"job", "log", "edge", "line", "quarantine", "quarantined_job", "served"} {
+		if n, err := s.Rows(table); n > 0 || err != nil {
+			t.Errorf("%d rows of %s, %v", n, table, err)
+		}
+	}
+}
+
+// A claim obeys the state that its transaction has given a queue, or has released from
+// the quarantine.
+func TestStatesOfQueuesWithin(t *testing.T) {
+	s := fresh(t, sqlite.WithSynchronous(sqlite.Normal))
+	must(t, insert(s, record(0)))
+	files.Store(storage.Storage(s), file(t, s))
+	within := func(states map[string]func(context.Context) error, claims int) {
+		t.Helper()
+		for name, set := range states {
+			must(t, s.Within(t.Context(), func(ctx context.Context, _ *zombiezen.Conn) error {
+				before := storage.Claim{Queues: []string{"none"}, Max: 1}
+				if _, err := s.Claim(ctx, time.Now(), before, nil); err != nil {
+					return err
+				}
+				if err := set(ctx); err != nil {
+					return err
+				}
+				got, err := s.Claim(ctx, time.Now(), storage.Claim{Queues: []string{record(0).Queue}, Max: 1}, nil)
+				if len(got) != claims {
+					t.Errorf("%s: claimed %d jobs, not %d", name, len(got), claims)
+				}
+				return err
+			}))
+		}
+	}
+	set := func(to ojs.QueueState) func(context.Context) error {
+		return func(ctx context.Context) error {
+			_, err := s.SetQueueState(ctx, record(0).Queue, to)
+			return err
+		}
+	}
+	within(map[string]func(context.Context) error{"paused": set(ojs.QueuePaused)}, 0)
+	config.PlantNamed(t, s, storage.KindQueue, record(0).Queue)
+	_, err := s.QueueStates(t.Context())
+	must(t, err)
+	list, err := s.Quarantined(t.Context(), "", 0)
+	must(t, err)
+	config.MendNamed(t, s, storage.KindQueue, record(0).Queue)
+	within(map[string]func(context.Context) error{"released": func(ctx context.Context) error {
+		return s.ReleaseQuarantined(ctx, list[0].Key)
+	}}, 0)
+	within(map[string]func(context.Context) error{"resumed": set(ojs.QueueActive)}, 1)
+}
+
+// A row that has been mended or changed since a reader met it is not set aside.
+func TestChangedRowIsNotSetAside(t *testing.T) {
+	s := fresh(t, sqlite.WithSynchronous(sqlite.Normal))
+	ctx := t.Context()
+	_, err := s.SetQueueState(ctx, "q", ojs.QueuePaused)
+	must(t, err)
+	versions, err := s.SetCrons(ctx, []storage.Cron{{Name: "e", Schedule: "@daily", NextRun: time.Now()}})
+	must(t, err)
+	must(t, s.SetAside(storage.KindCron, "e", int64(versions[0]-1)))
+	must(t, s.SetAside(storage.KindQueue, "q", "damaged"))
+	n, err := s.CountQuarantined(ctx)
+	must(t, err)
+	states, err := s.QueueStates(ctx)
+	must(t, err)
+	entries, err := s.Crons(ctx, storage.CronQuery{})
+	must(t, err)
+	if n > 0 || len(states) != 1 || len(entries) != 1 {
+		t.Errorf("%d set aside; states %v, entries %+v", n, states, entries)
+	}
+}
+
+// Jobs that are kept do not count for the bounds of Prune, though a job of no known state
+// has had all jobs counted anew.
+func TestKeptJobsAfterACount(t *testing.T) {
+	s := fresh(t, sqlite.WithSynchronous(sqlite.Normal))
+	ctx, now := t.Context(), time.Now()
+	kept := record(0)
+	kept.ResultTTL = time.Hour
+	must(t, insert(s, kept, record(1), record(2)))
+	claimed, err := s.Claim(ctx, now, storage.Claim{Max: 2}, nil)
+	must(t, err)
+	for _, r := range claimed {
+		r.State, r.FinishedAt = ojs.StateCompleted, now
+		_, err := s.Settle(ctx, now, []storage.Change{{Record: r}}, nil)
+		must(t, err)
+	}
+	files.Store(storage.Storage(s), file(t, s))
+	change("UPDATE job SET state = 77 WHERE id = '%s'")(t, s, record(2).ID)
+	must(t, s.Within(ctx, func(ctx context.Context, _ *zombiezen.Conn) error {
+		if err := insertIn(ctx, payments{s}, record(3)); err != nil {
+			return err
+		}
+		_, err := s.Due(ctx, now, 10, nil) // which counts
+		return err
+	}))
+	if n, err := s.CountQuarantined(ctx); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	counts, err := s.Counts(ctx)
+	must(t, err)
+	for _, c := range counts {
+		if want := map[ojs.State]int{ojs.StateCompleted: 2, ojs.StateAvailable: 1}[c.State]; c.N != want {
+			t.Errorf("%d jobs are %s, not %d", c.N, c.State, want)
+		}
+	}
+	out, err := s.Prune(ctx, storage.Prune{Now: now, Beyond: 5, Max: 10})
+	if err != nil || out.Left != 1 {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+// A job whose version is above every one that was given is not released.
+func TestImpossibleVersionIsNotReleased(t *testing.T) {
+	s := fresh(t, sqlite.WithSynchronous(sqlite.Normal))
+	must(t, insert(s, record(0)))
+	files.Store(storage.Storage(s), file(t, s))
+	change("UPDATE job SET version = 1000000 WHERE id = '%s'")(t, s, record(0).ID)
+	var q *ojs.QuarantinedError
+	if _, err := s.Get(t.Context(), record(0).ID); !errors.As(err, &q) {
+		if _, err = s.Claim(t.Context(), time.Now(), storage.Claim{Max: 1}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := s.Quarantined(t.Context(), "", 0)
+	if err != nil || len(list) != 1 {
+		t.Fatal(list, err)
+	}
+	if err := s.ReleaseQuarantined(t.Context(), list[0].Key); !errors.As(err, &q) {
+		t.Errorf("released: %v", err)
+	}
+}
+
+// What a transaction has done is not counted twice, and what was undone is as it was: the
+// depth of a queue, and the next job of a claim.
+func TestCountsWithin(t *testing.T) {
+	s := fresh(t, sqlite.WithSynchronous(sqlite.Normal))
+	now := time.Now()
+	for n := range 20 { // which claims pass
+		skipped := record(100 + n)
+		skipped.Type, skipped.Queue = "skipped", "another"
+		must(t, insert(s, skipped))
+	}
+	must(t, insert(s, record(0), record(1), record(2)))
+	next := func(ctx context.Context, n int) storage.Record {
+		t.Helper()
+		got, err := s.Claim(ctx, now, storage.Claim{Max: 1, Types: []string{record(0).Type}}, nil)
+		must(t, err)
+		if len(got) != 1 || got[0].ID != record(n).ID {
+			t.Fatalf("claimed %+v, not job %d", got, n)
+		}
+		return got[0]
+	}
+	r := next(t.Context(), 0)
+	errBack := errors.New("back")
+	err := s.Within(t.Context(), func(ctx context.Context, _ *zombiezen.Conn) error {
+		next(ctx, 1)
+		return errBack
+	})
+	if err != errBack {
+		t.Fatal(err)
+	}
+	must(t, s.Within(t.Context(), func(ctx context.Context, _ *zombiezen.Conn) error {
+		r.State, r.FinishedAt = ojs.StateCompleted, now
+		if _, err := s.Settle(ctx, now, []storage.Change{{Record: r}}, nil); err != nil {
+			return err
+		}
+		out, err := s.Insert(ctx, now, []storage.Insert{{Record: record(3), MaxDepth: 3}}, nil)
+		if err == nil && out[0].Depth != 3 {
+			t.Errorf("%d jobs in the queue, not 3", out[0].Depth)
+		}
+		return err
+	}))
+	next(t.Context(), 1)
+}
