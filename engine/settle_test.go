@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // A call that fails may have stored its outcome. An outcome that another caller has
@@ -108,5 +109,81 @@ func TestRefusedTimeoutEndsTheRenewals(t *testing.T) {
 		}
 		b.advance(2 * time.Hour)
 		b.want(id, ojs.StateCancelled, 1)
+	})
+}
+
+// A step that fails after its workflow was cancelled is cancelled with the storing of its
+// failure, and not when its retry begins.
+func TestFailedStepOfACancelledWorkflow(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("step", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Second); return errBoom })
+		b.run()
+		ticket := must1(b.Workflows().Start(b.ctx,
+			workflow.New("w", workflow.Chain(workflow.Step("", ojs.NewDraft("step", nil)),
+				workflow.Step("", ojs.NewDraft("step", nil))))))
+		b.advance(500 * time.Millisecond)
+		must(t, b.Workflows().Cancel(b.ctx, ticket.ID))
+		b.advance(501 * time.Millisecond)
+		s := must1(b.Workflows().Get(b.ctx, ticket.ID))
+		for _, step := range s.Steps {
+			if step.State() != ojs.StateCancelled {
+				t.Errorf("step %q is %s", step.Name, step.State())
+			}
+		}
+	})
+}
+
+// A failure by a lease that was not renewed says for how long the attempt had run.
+func TestLostLeaseSaysHowLong(t *testing.T) {
+	onFaulty(t, func(b *rig, s *storagetest.Faulty) {
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil })
+		s.OnCall(breaks("Extend", false, nil))
+		id := b.enqueue("x", ojs.WithLease(time.Minute), ojs.WithMaxAttempts(1)).ID
+		b.advance(2 * time.Minute)
+		job := b.want(id, ojs.StateDiscarded, 1)
+		if got := job.Error.Details["elapsed_seconds"]; got != 60.0 {
+			t.Errorf("elapsed %v s: %+v", got, job.Error)
+		}
+	})
+}
+
+// rough is a storage whose times are as precise as a second.
+type rough struct{ storage.Storage }
+
+func (s rough) Capabilities() storage.Capabilities {
+	c := s.Storage.Capabilities()
+	c.Precision = time.Second
+	return c
+}
+
+// The look for the jobs of a lost claim leaves alone an attempt that began at its time
+// and has lost its lease since, while the failure of that cannot be stored.
+func TestLostClaimAndLostLease(t *testing.T) {
+	s := &storagetest.Faulty{Storage: rough{memory.New()}}
+	inBubbleOn(t, s, func(b *rig) {
+		b.handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
+			if job.Attempt == 1 {
+				<-ctx.Done()
+			}
+			return nil
+		})
+		lost := false
+		s.OnCall(func(c *storagetest.Call) {
+			changes, _ := c.In.([]storage.Change)
+			switch {
+			case c.Method == "Claim" && !lost, c.Method == "Extend":
+				lost = true
+				c.Err = errStorage
+			case len(changes) > 0 && changes[0].Record.Error != nil && b.elapsed() < 15*time.Second:
+				c.Err = errStorage
+			}
+		})
+		id := b.enqueue("x", ojs.WithLease(time.Second), noJitter).ID
+		b.run()
+		b.advance(time.Minute)
+		b.want(id, ojs.StateCompleted, 2)
+		if n := len(b.times()); n != 2 || !lost {
+			t.Errorf("%d handlers ran", n)
+		}
 	})
 }

@@ -243,3 +243,26 @@ func TestCountsWithin(t *testing.T) {
 	}))
 	next(t.Context(), 1)
 }
+
+// Listeners hear of a transaction of Within once it is committed, and of one that was
+// undone never.
+func TestNoticesOfWithin(t *testing.T) {
+	s := fresh(t, sqlite.WithSynchronous(sqlite.Normal), sqlite.WithPoll(time.Hour))
+	told := make(chan storage.Notice, 10)
+	defer s.Notify("self", func(n storage.Notice) { told <- n })()
+	for i, result := range []error{errors.New("back"), nil} {
+		err := s.Within(t.Context(), func(ctx context.Context, _ *zombiezen.Conn) error {
+			must(t, insertIn(ctx, payments{s}, record(i)))
+			if len(told) > 0 {
+				t.Errorf("told before the commit: %+v", <-told)
+			}
+			return result
+		})
+		if err != result || len(told) != i {
+			t.Fatalf("%v: told %d times", err, len(told))
+		}
+	}
+	if n := <-told; !n.Available {
+		t.Errorf("told %+v", n)
+	}
+}
