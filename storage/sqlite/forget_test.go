@@ -92,7 +92,8 @@ func TestStatesOfQueuesWithin(t *testing.T) {
 				if err := set(ctx); err != nil {
 					return err
 				}
-				got, err := s.Claim(ctx, time.Now(), storage.Claim{Queues: []string{record(0).Queue}, Max: 1}, nil)
+				after := storage.Claim{Queues: []string{record(0).Queue}, Max: 1}
+				got, err := s.Claim(ctx, time.Now(), after, nil)
 				if len(got) != claims {
 					t.Errorf("%s: claimed %d jobs, not %d", name, len(got), claims)
 				}
@@ -201,8 +202,8 @@ func TestImpossibleVersionIsNotReleased(t *testing.T) {
 	}
 }
 
-// What a transaction has done is not counted twice, and what was undone is as it was: the
-// depth of a queue, and the next job of a claim.
+// The depth of a queue has the changes of the transaction once. A claim that was undone
+// leaves its job to the next one.
 func TestCountsWithin(t *testing.T) {
 	s := fresh(t, sqlite.WithSynchronous(sqlite.Normal))
 	now := time.Now()
