@@ -25,13 +25,18 @@ func TestOutcomeOfAnotherIsNotItsOwn(t *testing.T) {
 		fails  bool
 		change func(*storage.Record)
 	}{
-		"a retry at another time": {true, func(r *storage.Record) { r.NextRetryAt = r.NextRetryAt.Add(time.Hour) }},
-		"another end":             {false, func(r *storage.Record) { r.FinishedAt = r.FinishedAt.Add(time.Second) }},
-		"another state":           {false, func(r *storage.Record) { r.State = ojs.StateCancelled }},
+		"a retry at another time": {true, func(r *storage.Record) {
+			r.NextRetryAt = r.NextRetryAt.Add(time.Hour)
+		}},
+		"another end": {false, func(r *storage.Record) {
+			r.FinishedAt = r.FinishedAt.Add(time.Second)
+		}},
+		"another state": {false, func(r *storage.Record) { r.State = ojs.StateCancelled }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onFaulty(t, func(b *rig, s *storagetest.Faulty) {
-				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventRetrying, ojs.EventCompleted}})
+				ends := []ojs.EventType{ojs.EventRetrying, ojs.EventCompleted}
+				sub := b.Subscribe(engine.EventFilter{Types: ends})
 				defer sub.Close()
 				b.handle("x", func(context.Context, *ojs.Job[any]) error {
 					if tt.fails {
@@ -116,7 +121,10 @@ func TestRefusedTimeoutEndsTheRenewals(t *testing.T) {
 // failure, and not when its retry begins.
 func TestFailedStepOfACancelledWorkflow(t *testing.T) {
 	inBubble(t, func(b *rig) {
-		b.handle("step", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Second); return errBoom })
+		b.handle("step", func(context.Context, *ojs.Job[any]) error {
+			time.Sleep(time.Second)
+			return errBoom
+		})
 		b.run()
 		ticket := must1(b.Workflows().Start(b.ctx,
 			workflow.New("w", workflow.Chain(workflow.Step("", ojs.NewDraft("step", nil)),

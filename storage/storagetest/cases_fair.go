@@ -75,7 +75,8 @@ var fairCases = []Case{
 					if c.insert(r); i%24 < 15 {
 						continue
 					}
-					long = append(long, c.insert(c.job(fair(r.Fairness.Key), queue(r.Queue), jobType("last")))...)
+					last := c.tenant(1, fair(r.Fairness.Key), queue(r.Queue), jobType("last"))
+					long = append(long, last...)
 				}
 				q.Types = []string{"last"}
 				c.order(q, long...)
