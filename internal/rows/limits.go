@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // Limits that a storage counts (storage.Limited), as far as databases have them in
@@ -149,115 +150,27 @@ func (c *ClosedLanes) Opens() time.Time {
 // has been set.
 type Counter struct {
 	storage.LimitName
-	Stored  bool // it has a row
-	Active  int
-	Setting *ojs.RateLimit
-	Until   int64  // when the setting ends; None: never
-	Blocked int64  // None: it is not
-	Last    string // the bounds of the job of the key that started last
-	Window  int64  // how long a start counts at most; 0: starts are not kept
-	Most    int64  // starts that count at most
-	Closed  bool   // a handle has found it closed
-
-	// Starts are numbered in the order of their times, the latest is Started. 0: none.
-	Started, LastStart int64
+	rule.Limit
+	Stored bool   // it has a row
+	Last   string // the bounds of the job of the key that started last
+	Closed bool   // a handle has found it closed
 }
 
-// InForce returns the setting that has an effect.
-func (c *Counter) InForce(now int64) *ojs.RateLimit {
-	if c.Until != None && now >= c.Until {
-		return nil
-	}
-	return c.Setting
+// NewCounter returns the counter of a limit of which nothing is known.
+func NewCounter(name storage.LimitName) Counter {
+	return Counter{LimitName: name, Limit: rule.Limit{Until: None, Blocked: None}}
 }
 
 // Set gives a limit bounds until a time, or takes them away if they bound nothing.
-func (c *Counter) Set(bounds ojs.RateLimit, until time.Time) {
-	c.Setting, c.Until = nil, None
-	if bounds.Bounds() {
-		c.Setting = &ojs.RateLimit{
-			Concurrency: bounds.Concurrency, Rate: bounds.Rate, Throttle: bounds.Throttle,
-		}
-		c.Until = Nanos(until)
-		c.Remember(c.Setting)
-	}
-}
+func (c *Counter) Set(bounds ojs.RateLimit, until time.Time) { c.Limit.Set(bounds, Nanos(until)) }
 
 // Block lets no job of a limit start before a time. A block that lasts longer stays, and
 // the zero time ends a block.
-func (c *Counter) Block(until time.Time) {
-	if end := Nanos(until); end == None || end > c.Blocked {
-		c.Blocked = end
-	}
-}
-
-// Remember has the counter keep the starts that bounds count. It reports whether it kept
-// fewer.
-func (c *Counter) Remember(b *ojs.RateLimit) (more bool) {
-	window, most := c.Window, c.Most
-	if b.Rate.Limit > 0 {
-		window, most = max(window, int64(b.Rate.Per)), max(most, int64(b.Rate.Limit))
-	}
-	if b.Throttle.Limit > 0 {
-		window, most = max(window, storage.Gap(b.Throttle)), max(most, 1)
-	}
-	more = window != c.Window || most != c.Most
-	c.Window, c.Most = window, most
-	return more
-}
-
-// Open reports whether a job with bounds may start. If not, at is when time alone lets
-// it; None: never. start returns the time of a start by its number, and reports false if
-// that is forgotten.
-func (c *Counter) Open(own *ojs.RateLimit, now int64,
-	start func(n int64) (int64, bool, error)) (at int64, open bool, err error) {
-	b := storage.Override(*own, c.InForce(now))
-	at, waits, err := c.opens(b, now, start)
-	if err != nil {
-		return None, false, err
-	}
-	if waits {
-		at = None
-	} else if at = max(at, c.Blocked); at <= now {
-		return at, true, nil
-	}
-	if c.Setting != nil && c.Until != None && c.Until > now && (at == None || c.Until < at) {
-		at = max(c.Until, c.Blocked) // other bounds hold then
-	}
-	return at, false, nil
-}
+func (c *Counter) Block(until time.Time) { c.Limit.Block(Nanos(until)) }
 
 // Closes tells which bound keeps a job with bounds from starting.
 func (c *Counter) Closes(own *ojs.RateLimit, now int64) storage.ClosedKey {
-	b := storage.Override(*own, c.InForce(now))
-	last := int64(None)
-	if c.Started > 0 {
-		last = c.LastStart
-	}
-	return storage.Closes(c.Name, &b, c.Active, last, c.Blocked, now)
-}
-
-// opens is storage.Opens with the two starts that decide.
-func (c *Counter) opens(b ojs.RateLimit, now int64,
-	start func(n int64) (int64, bool, error)) (at int64, waits bool, err error) {
-	starts := make([]int64, 0, 2)
-	if n := int64(b.Rate.Limit); n > 0 {
-		first, there := int64(0), false
-		if c.Started >= n {
-			if first, there, err = start(c.Started - n + 1); err != nil {
-				return None, false, err
-			}
-		}
-		if b.Rate.Limit = 0; there {
-			b.Rate.Limit = 2
-			starts = append(starts, first)
-		}
-	}
-	if c.Started > 0 {
-		starts = append(starts, c.LastStart)
-	}
-	at, waits = storage.Opens(&b, c.Active, starts, now)
-	return at, waits, nil
+	return c.Limit.Closes(c.Name, own, now)
 }
 
 // State is what GetLimit tells of the counter, but for the jobs that wait. own are the
@@ -274,7 +187,7 @@ func (c *Counter) State(own ojs.RateLimit, waiting int, now int64,
 	}
 	own.Key, own.OnLimit = "", ""
 	state.Bounds = storage.Override(own, state.Setting)
-	at, waits, err := c.opens(state.Bounds, now, start)
+	at, waits, err := c.Opens(state.Bounds, now, start)
 	if !state.BlockedUntil.IsZero() {
 		at = max(at, c.Blocked)
 	}

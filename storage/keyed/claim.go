@@ -4,11 +4,13 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // rank is where a job is among the available ones of its queue, in the order of claims:
@@ -21,21 +23,23 @@ func (j *job) rank() key {
 	return k.number(j.Place).number(0)
 }
 
+// rankLen is how long a rank is.
+const rankLen = 3 * numberLen
+
 // readyJob is what a claim asks of an available job, so that it need not decode those
 // that it skips.
 type readyJob struct {
 	seq                     []byte
 	deadline                time.Time
 	queue, jobType, version []byte
-	limited                 []byte // the key of its rate limit; nil: it has none
-	bounds                  []byte // of its limit
+	key, bounds             []byte // of its rate limit; key is nil if it has none
 }
 
-// ready is the value of a job in the table ready.
+// ready is the value of a job in the tables ready and held.
 func (j *job) ready() []byte {
-	v := key{}.number(j.Seq).time(j.Deadline()).name(j.Queue).name(j.Type).name(j.TypeVersion)
-	if j.RateLimit != nil {
-		v = v.name(j.RateLimit.Key).text(must(rows.Bounds(j.RateLimit)))
+	v := key{}.number(j.Seq).time(j.Deadline()).string(j.Queue).string(j.Type).string(j.TypeVersion)
+	if name := limitOf(&j.Record); name != "" {
+		v = v.string(name).appendBounds(j.RateLimit)
 	}
 	return v
 }
@@ -43,10 +47,10 @@ func (j *job) ready() []byte {
 func readReady(v []byte) readyJob {
 	r := readyJob{seq: v[:numberLen], deadline: timeOf(v[numberLen:])}
 	v = v[numberLen+timeLen:]
-	r.queue, v = cutBytes(v)
-	r.jobType, v = cutBytes(v)
-	if r.version, v = cutBytes(v); len(v) > 0 {
-		r.limited, r.bounds = cutBytes(v)
+	r.queue, v = cutString(v)
+	r.jobType, v = cutString(v)
+	if r.version, v = cutString(v); len(v) > 0 {
+		r.key, r.bounds = cutString(v)
 	}
 	return r
 }
@@ -55,16 +59,18 @@ func (r *readyJob) expired(now time.Time) bool {
 	return !r.deadline.IsZero() && !now.Before(r.deadline)
 }
 
-func (r *readyJob) own() *ojs.RateLimit {
-	b := must(rows.ReadBounds(string(r.bounds)))
-	return &b
+// laneOfReady returns the key and the lane of a job that has a rate limit.
+func (t *tx) laneOfReady(r *readyJob) (*limit, *lane) {
+	c := t.key(string(r.key))
+	return c, t.lane(c, string(r.queue), string(r.jobType), string(r.version), string(r.bounds))
 }
 
-// Claim implements storage.Storage. It walks past the available jobs that it may not
-// take. Each costs a step of a scan.
+// Claim implements storage.Storage. It meets jobs that may start only, but for those whose
+// deadline has come and those of other versions of a type. Each costs a step of a scan.
 func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	dst []storage.Record) ([]storage.Record, error) {
 	k, err := change(ctx, s, func(t *tx) *claimer {
+		t.at(now)
 		k := &claimer{t: t, now: now, c: &c}
 		k.claim()
 		return k
@@ -86,47 +92,58 @@ type claimer struct {
 	c   *storage.Claim
 
 	claimed []storage.Record
-	picked  [][]byte   // seqs of jobs without limits that come next
-	held    []readyJob // jobs that limits hold back, one of each queue, type and bounds
-	isHeld  map[heldJob]bool
-	again   bool // a job that was dropped has made others available, perhaps before those that were met
-	over    bool // the claim ends before a job that counts (Limited.Now)
+	picked  []pick          // jobs that come next
+	guests  map[string]bool // keys of jobs in ready that come after heads that have expired
+	again   bool            // what was met does not say what comes next: the walk begins anew
+	over    bool            // the claim ends before a job that counts (Limited.Now)
 	limits  storage.Limited
 }
 
-type heldJob struct{ queue, jobType, bounds string }
+// pick is a job that a claim takes. If it has a lane, it has left that.
+type pick struct {
+	seq    []byte
+	inLane bool
+}
 
 // left is how many jobs the claim still wants.
 func (k *claimer) left() int { return k.c.Max - len(k.claimed) - len(k.picked) }
 
 func (k *claimer) claim() {
+	if k.c.Limits != nil {
+		k.t.lanes.closed = &k.limits.Closed
+	}
+	k.t.open()
 	if len(k.c.Queues) == 0 {
-		k.walk(k.t.queues)
+		k.walk("")
 	}
 	for i, q := range k.c.Queues {
 		if !slices.Contains(k.c.Queues[:i], q) {
-			k.walk(func() []string { return []string{q} })
+			k.walk(q)
 		}
 	}
-	if k.left() > 0 && !k.over {
+	for guest := range k.guests {
+		k.t.delete(key(guest))
+	}
+	k.t.keepLimits()
+	if k.left() > 0 && !k.over && k.c.Limits != nil {
 		k.tell()
 	}
 }
 
-// walk meets the available jobs of queues together, in the order of claims, without those
-// of paused queues.
-func (k *claimer) walk(queues func() []string) {
+// walk meets the available jobs of a queue, or of all of them together, in the order of
+// claims.
+func (k *claimer) walk(queue string) {
 	for k.again = true; k.again && k.left() > 0 && !k.over; {
 		k.again = false
 		var prefixes []key
-		for _, q := range queues() {
-			if k.t.queueState(q) != ojs.QueuePaused {
-				prefixes = append(prefixes, newKey(readyTable).name(q))
+		for _, kind := range k.kinds(queue) {
+			if k.mayTake(&kind) {
+				prefixes = append(prefixes, append(newKey(readyTable), kind.key...))
 			}
 		}
-		for _, v := range k.t.merged(prefixes, peeking) {
+		for rest, v := range k.t.merged(prefixes, peeking) {
 			r := readReady(v)
-			if k.meet(&r); k.left() <= 0 || k.again || k.over {
+			if k.meet(&r, rest); k.left() <= 0 || k.again || k.over {
 				break
 			}
 		}
@@ -134,113 +151,221 @@ func (k *claimer) walk(queues func() []string) {
 	}
 }
 
-// meet takes a job, or leaves it.
-func (k *claimer) meet(r *readyJob) {
-	if r.expired(k.now) || len(k.c.Types) > 0 && !k.c.Takes(string(r.jobType), string(r.version)) {
-		return
+// kinds returns the queues and types that the claim asks for and that have available jobs.
+func (k *claimer) kinds(queue string) []kind {
+	return slices.DeleteFunc(k.t.kinds(queue), func(of kind) bool {
+		asked := len(k.c.Types) == 0 || slices.ContainsFunc(k.c.Types, func(pattern string) bool {
+			name, _, _ := strings.Cut(pattern, "@")
+			return name == of.jobType
+		})
+		return !asked || k.t.queueState(of.queue) == ojs.QueuePaused
+	})
+}
+
+// mayTake asks the limits of a queue and a type.
+func (k *claimer) mayTake(of *kind) bool {
+	at, open := k.t.opensIn(k.t.set(of.queue, of.jobType))
+	if !open {
+		k.holds(at)
 	}
-	names := k.t.limitNames(string(r.queue), string(r.jobType), string(r.limited))
-	if len(names) > 0 {
-		k.flush()
-		if !k.mayStart(r) {
-			return
-		}
-	}
-	switch l := k.c.Limits; {
-	case len(names) == 0:
-		k.picked = append(k.picked, r.seq)
-	case l != nil && l.Now > 0 && len(k.claimed) >= l.Now:
-		k.over = true
-	default:
-		k.take(k.t.load(r.seq))
+	return open
+}
+
+// holds notes that a limit holds jobs back that the claim asks for, until a time.
+func (k *claimer) holds(until int64) {
+	k.limits.Held = true
+	if at := rows.Time(until); until != math.MaxInt64 && until != rule.None &&
+		(k.limits.Opens.IsZero() || at.Before(k.limits.Opens)) {
+		k.limits.Opens = at
 	}
 }
 
-// mayStart asks the limits of a job, and does what its OnLimit says.
-func (k *claimer) mayStart(r *readyJob) bool {
-	h := heldJob{string(r.queue), string(r.jobType), string(r.bounds)}
-	if k.isHeld[h] {
-		return false
-	}
-	v := k.t.judge(k.now, r)
+// meet takes a job, or leaves it.
+func (k *claimer) meet(r *readyJob, rest []byte) {
 	switch {
-	case v.open:
-		return true
-	case v.action == "":
-		if k.isHeld == nil {
-			k.isHeld = make(map[heldJob]bool)
-		}
-		k.isHeld[h] = true
-		k.held = append(k.held, *r)
-		return false
+	case len(k.c.Types) > 0 && !k.c.Takes(string(r.jobType), string(r.version)):
+	case r.key != nil:
+		k.meetLimited(r, string(rest[len(rest)-rankLen:]))
+	case !r.expired(k.now):
+		k.take(r, nil, nil, "")
 	}
+}
+
+// take picks a job.
+func (k *claimer) take(r *readyJob, c *limit, l *lane, rank string) {
+	names := k.t.set(string(r.queue), string(r.jobType))
+	counts := len(names) > 0 || c != nil
+	if lim := k.c.Limits; counts && lim != nil && lim.Now > 0 && len(k.claimed)+len(k.picked) >= lim.Now {
+		k.over = true
+		return
+	}
+	if c != nil {
+		k.t.started(c, l)
+		k.t.leaveLane(c, l, rank)
+	}
+	k.picked = append(k.picked, pick{r.seq, c != nil})
+	if len(names) > 0 {
+		k.flush()
+		k.t.startedIn(names)
+		_, open := k.t.opensIn(names)
+		k.again = !open
+	}
+}
+
+// meetLimited takes a job that has a rate limit, or leaves it.
+func (k *claimer) meetLimited(r *readyJob, rank string) {
+	c, l := k.t.laneOfReady(r)
+	v := k.t.judged(c, l)
+	guest := string(l.readyKey(rank))
+	switch {
+	case !v.Ready && !k.guests[guest]: // a clock has gone back, or the end of a setting has come
+		c.judge = true
+		k.t.show(c, l, v)
+		return
+	case !v.Ready:
+	case r.expired(k.now):
+	case v.Open:
+		if k.take(r, c, l, rank); k.over {
+			return
+		}
+	case rule.Waits(&l.own):
+		k.holds(v.At)
+		return
+	default:
+		k.act(r, l, v)
+	}
+	if k.guests[guest] && rank != l.head {
+		delete(k.guests, guest)
+		k.t.delete(key(guest))
+	}
+	if k.left() > 0 {
+		k.next(c, l, rank)
+	}
+}
+
+// next has the walk meet the job of a lane that comes after one that was met.
+func (k *claimer) next(c *limit, l *lane, rank string) {
+	v := k.t.judged(c, l)
+	if l.head == "" {
+		k.t.show(c, l, v)
+		return
+	}
+	if !v.Ready || l.n < 2 {
+		return
+	}
+	held := l.heldKey(c)
+	for rest, value := range k.t.scan(held, key(rank+"\x00")) {
+		if r := readReady(value); !r.expired(k.now) {
+			guest := l.readyKey(string(rest))
+			k.t.o.add(guest, value)
+			if k.guests == nil {
+				k.guests = make(map[string]bool)
+			}
+			k.guests[string(guest)] = true
+			return
+		}
+	}
+}
+
+// act does what the OnLimit of a job says.
+func (k *claimer) act(r *readyJob, l *lane, v rule.Verdict) {
+	k.flush()
 	j := k.t.load(r.seq)
-	if v.action == ojs.OnLimitDrop {
+	if l.own.OnLimit == ojs.OnLimitDrop {
 		k.t.change(j, true, func(r *storage.Record) { r.Limit(k.now) })
 		k.limits.Dropped = append(k.limits.Dropped, j.Record)
 		n := len(k.limits.Moved)
 		k.limits.Moved = k.t.countEnds(k.now, k.limits.Moved)
-		k.again = len(k.limits.Moved) > n
-		return false
+		k.again = len(k.limits.Moved) > n // others are available, perhaps before those that were met
+		return
 	}
 	var opens time.Time
-	if v.at != math.MaxInt64 {
-		opens = rows.Time(v.at)
+	if v.At != rule.None {
+		opens = rows.Time(v.At)
 	}
 	k.t.change(j, true, func(r *storage.Record) { r.Postpone(k.now, opens) })
 	k.limits.Postponed = append(k.limits.Postponed, j.Record)
-	return false
 }
 
-// flush takes the jobs that are picked.
+// flush claims the jobs that are picked.
 func (k *claimer) flush() {
-	k.t.fetchJobs(k.picked)
+	seqs := make([][]byte, len(k.picked))
+	for i := range k.picked {
+		seqs[i] = k.picked[i].seq
+	}
+	k.t.fetchJobs(seqs)
 	k.claimed = slices.Grow(k.claimed, len(k.picked))
-	for _, seq := range k.picked {
-		k.take(k.t.load(seq))
+	for _, p := range k.picked {
+		j := k.t.load(p.seq)
+		j.begun = p.inLane
+		k.t.serve(j)
+		k.t.change(j, true, func(r *storage.Record) { r.Claim(k.now, k.c.Worker, k.c.Lease) })
+		k.claimed = append(k.claimed, j.Record)
 	}
 	k.picked = k.picked[:0]
 }
 
-func (k *claimer) take(j *job) {
-	k.t.serve(j)
-	k.t.started(k.now, &j.Record)
-	k.t.change(j, true, func(r *storage.Record) { r.Claim(k.now, k.c.Worker, k.c.Lease) })
-	k.claimed = append(k.claimed, j.Record)
-}
+// maxTold is how many keys a claim tells of that have closed outside of a claim.
+const maxTold = 64
 
-// tell says which limits hold jobs back, and until when.
+// tell says whether limits hold jobs back, until when, and which keys have closed.
 func (k *claimer) tell() {
-	for i := range k.held {
-		r := &k.held[i]
+	queues := k.c.Queues
+	if len(queues) == 0 {
+		queues = []string{""}
+	}
+	held := func(queue string) bool {
+		return slices.ContainsFunc(k.kinds(queue), func(of kind) bool {
+			some, _ := k.t.first(append(newKey(heldTable), of.key...))
+			return some != nil
+		})
+	}
+	if slices.ContainsFunc(queues, held) {
 		k.limits.Held = true
-		v := k.t.judge(k.now, r)
-		at := rows.Time(v.at)
-		if v.at != math.MaxInt64 && (k.limits.Opens.IsZero() || at.Before(k.limits.Opens)) {
-			k.limits.Opens = at
-		}
-		if r.limited != nil {
-			k.tellClosed(r)
+		if at, _ := k.t.first(newKey(openTable)); at != nil {
+			k.holds(number(at))
 		}
 	}
 	k.t.notice.Opens = k.limits.Opens
+	n := 0
+	for rest := range k.t.scan(newKey(closedTable), nil) {
+		if n++; n > maxTold {
+			break
+		}
+		name, bounds := cut(rest)
+		untold := closedKey(name, string(bounds))
+		k.t.delete(untold)
+		c := k.t.key(name)
+		for _, l := range k.t.group(c, &lane{bounds: string(bounds)}) {
+			if l.closed && k.t.judged(c, l).Closed(&l.own) {
+				k.t.tell(c, l, untold)
+				break
+			}
+		}
+	}
 }
 
-// tellClosed tells of the key of a job, if that is closed and no claim has told of it
-// since a job with these bounds has started.
-func (k *claimer) tellClosed(r *readyJob) {
-	told := closedKey(string(r.limited), string(r.bounds))
-	if k.t.get(told) != nil {
-		return
+// kind is the available jobs of a queue and a type.
+type kind struct {
+	queue, jobType string
+	n              int
+	key            []byte // the fields of keys that have both
+}
+
+// kinds returns those of a queue, or all of them.
+func (t *tx) kinds(queue string) (list []kind) {
+	all := newKey(countTable).byte(rows.Available)
+	prefix := all
+	if queue != "" {
+		prefix = append(key{}, all...).name(queue)
 	}
-	c := k.t.limit(storage.LimitName{Kind: storage.LimitKey, Name: string(r.limited)})
-	own := r.own()
-	_, open, err := c.Open(own, k.now.UnixNano(), k.t.startOf(c))
-	check(err)
-	if !open {
-		k.t.put(told, nil)
-		k.limits.Closed = append(k.limits.Closed, c.Closes(own, k.now.UnixNano()))
+	for rest, n := range t.scan(prefix, nil) {
+		of := append(append([]byte{}, prefix[len(all):]...), rest...)
+		name, types := cut(of)
+		jobType, _ := cut(types)
+		list = append(list, kind{name, jobType, int(number(n)), of})
 	}
+	return list
 }
 
 // queues returns the queues with available jobs.

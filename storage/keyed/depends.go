@@ -202,6 +202,7 @@ func (s *Storage) CancelAll(
 	ctx context.Context, now time.Time, ids []string,
 ) (cancelled, moved []storage.Record, err error) {
 	moved, err = change(ctx, s, func(t *tx) []storage.Record {
+		t.at(now)
 		cancelled = nil
 		for i, id := range ids {
 			j := t.find(id)
@@ -232,6 +233,7 @@ func (s *Storage) Revive(
 		return nil, err
 	}
 	return change(ctx, s, func(t *tx) (moved []storage.Record) {
+		t.at(now)
 		jobs := make([]*job, len(batch))
 		for i := range batch {
 			to := &batch[i].Record

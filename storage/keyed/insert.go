@@ -1,6 +1,8 @@
 package keyed
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -17,11 +19,10 @@ var _ insert.Tx = (*tx)(nil)
 func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
 	dst []storage.Inserted) ([]storage.Inserted, error) {
 	results, err := change(ctx, s, func(t *tx) []storage.Inserted {
+		t.at(now)
 		for i := range batch {
-			if key := limitOf(&batch[i].Record); key != "" {
-				if t.get(limitKey(storage.LimitName{Kind: storage.LimitKey, Name: key})) == nil {
-					t.forget(now.UnixNano())
-				}
+			if key := limitOf(&batch[i].Record); key != "" && !t.key(key).Stored {
+				t.forget(now.UnixNano())
 			}
 		}
 		t.everyEnd = storage.Awaited(batch)
@@ -74,14 +75,33 @@ func (t *tx) Depth(queue string) (n int, err error) {
 	return n, nil
 }
 
-// Oldest implements insert.Tx.
-func (t *tx) Oldest(queue string, now time.Time, n int, without []string) (oldest []*insert.Job, err error) {
-	for _, seq := range t.scan(newKey(oldestTable).name(queue), nil) {
-		if len(oldest) == n {
-			break
+// Oldest implements insert.Tx. Within a priority the places rise with the rounds: a job's
+// round is never behind its place.
+func (t *tx) Oldest(queue string, now time.Time, n int, without []string) ([]*insert.Job, error) {
+	all := newKey(availableTable).name(queue)
+	var oldest []*insert.Job // by place
+	for from := (key{}); n > 0 && from != nil; {
+		var priority key
+		for rest, seq := range t.scan(all, from) {
+			if priority == nil {
+				priority = append(key{}, rest[:numberLen]...)
+			}
+			full := len(oldest) == n
+			if !bytes.HasPrefix(rest, priority) || full && number(rest[numberLen:]) > oldest[n-1].Place {
+				break
+			}
+			j := t.load(seq)
+			if full && j.Place > oldest[n-1].Place || j.Expired(now) || slices.Contains(without, j.ID) {
+				continue
+			}
+			at, _ := slices.BinarySearchFunc(oldest, j.Place, func(o *insert.Job, place int64) int {
+				return cmp.Compare(o.Place, place)
+			})
+			oldest = slices.Insert(oldest, at, &j.Job)
+			oldest = oldest[:min(n, len(oldest))]
 		}
-		if j := t.load(seq); !j.Expired(now) && !slices.Contains(without, j.ID) {
-			oldest = append(oldest, &j.Job)
+		if from = nil; priority != nil {
+			from = behind(priority)
 		}
 	}
 	return oldest, nil

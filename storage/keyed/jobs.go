@@ -25,6 +25,7 @@ type job struct {
 	round  int64     // its round among jobs that take turns; 0: it is in none
 	since  int64     // number of the time for which it waits for others; 0: it does not
 	keptOn time.Time // until when its workflow keeps it; zero: no longer than its KeptUntil
+	begun  bool      // a claim has counted its start, and has taken it out of its lane
 }
 
 // flags are what the storage notes of a job. They are stored.
@@ -118,8 +119,10 @@ func (t *tx) entries(j *job, list []entry) []entry {
 		add(newKey(equalTable).name(j.Fingerprint).number(j.Seq), nil)
 	}
 	if j.State == ojs.StateAvailable {
-		add(append(newKey(readyTable).name(j.Queue), j.rank()...), j.ready())
-		add(newKey(oldestTable).name(j.Queue).number(j.Place), seq)
+		if !j.inLane() {
+			add(append(newKey(readyTable).name(j.Queue).name(j.Type), j.rank()...), j.ready())
+		}
+		add(append(newKey(availableTable).name(j.Queue), j.rank()...), seq)
 	}
 	if at := j.WakeAt(); !at.IsZero() {
 		add(newKey(wakeTable).time(at).number(j.Place), seq)
@@ -132,10 +135,6 @@ func (t *tx) entries(j *job, list []entry) []entry {
 		if until := j.keptUntil(); !until.IsZero() {
 			add(newKey(keptTable).byte(byte(j.flags&released/released)).time(until).number(j.Seq), nil)
 		}
-	}
-	if name := limitOf(&j.Record); name != "" && j.State == ojs.StateAvailable {
-		add(newKey(keyTable).name(name).number(j.Seq),
-			key{}.time(j.Deadline()).text(must(rows.Bounds(j.RateLimit))))
 	}
 	if line := j.line(); line != "" && j.InLine() {
 		add(newKey(lineTable).name(line).number(j.Seq), nil)
@@ -260,7 +259,7 @@ func (t *tx) link(j *job) {
 		t.put(e.key, e.value)
 	}
 	t.tally(j, 1)
-	t.countLimits(j, 1)
+	t.countLimit(nil, j)
 	t.notice.Add(j.ID, j.State, j.WakeAt())
 }
 
@@ -280,7 +279,7 @@ func (t *tx) change(j *job, moves bool, transition func(r *storage.Record)) {
 	t.o.set(jobKey(key{}.number(j.Seq)), j.encode())
 	var more [16]entry
 	t.replace(was, t.entries(j, more[:0]))
-	t.recountLimits(&before, j)
+	t.countLimit(&before, j)
 	if before.State != j.State || before.Queue != j.Queue || before.Type != j.Type || j.State.Terminal() {
 		t.tally(&before, -1)
 		t.tally(j, 1)

@@ -32,6 +32,9 @@ func (k key) name(s string) key {
 	return append(binary.AppendUvarint(k, uint64(len(s))), s...)
 }
 
+// string appends a text of any length that is read again. It does not sort.
+func (k key) string(s string) key { return append(binary.AppendUvarint(k, uint64(len(s))), s...) }
+
 // text appends a name that ends the key, so that keys sort as their names do.
 func (k key) text(s string) key { return append(k, s...) }
 
@@ -75,6 +78,12 @@ func cutBytes(b []byte) (name, rest []byte) {
 	return b[size : size+int(n)], b[size+int(n):]
 }
 
+// cutString returns the text at the beginning of b, and what follows it.
+func cutString(b []byte) (text, rest []byte) {
+	n, size := binary.Uvarint(b)
+	return b[size : size+int(n)], b[size+int(n):]
+}
+
 // reader reads fields. If they are cut short, it reads zeros and short is set.
 type reader struct {
 	b     []byte
@@ -102,6 +111,13 @@ func (r *reader) uint() uint64 {
 	r.b = r.b[size:]
 	return n
 }
+
+func (r *reader) int() int64 {
+	n := r.uint()
+	return int64(n>>1) ^ -int64(n&1) // as binary.AppendVarint writes it
+}
+
+func (r *reader) string() string { return string(r.take(int(min(r.uint(), uint64(len(r.b)+1))))) }
 
 func (r *reader) name() string {
 	n := int(min(r.uint(), maxName+1))

@@ -40,7 +40,7 @@ import (
 )
 
 // layout is the version of the tables.
-const layout = 1
+const layout = 2
 
 // table is the first byte of a key. A job's seq is its number in the order of insertion,
 // which never changes. It is given a new place each time it comes to where it is. The
@@ -48,37 +48,39 @@ const layout = 1
 type table byte
 
 const (
-	metaTable    table = iota + 1 // name: number. The names are below
-	jobTable                      // seq: job
-	idTable                       // id: seq
-	equalTable                    // fingerprint, seq
-	readyTable                    // queue, priority, round or place, place: readyJob, of the available jobs
-	oldestTable                   // queue, place: seq, of the available jobs
-	wakeTable                     // WakeAt, place: seq, of the jobs that have a WakeAt
-	deadTable                     // place: seq, of the dead letters
-	endedTable                    // group, FinishedAt, place: seq, of the finished jobs
-	keptTable                     // released or not, until, seq, of the finished jobs with such a time
-	countTable                    // state, queue, type: number of jobs
-	sizeTable                     // group: number of entries of ended
-	queueTable                    // queue: its state, unless that is active
-	cronTable                     // name: recurring entry
-	runTable                      // NextRun, name, of the recurring entries that have a NextRun
-	keyTable                      // key of a rate limit, seq, of its available jobs: deadline, bounds
-	lineTable                     // ordering key, seq, of the jobs that wait for their turn
-	turnTable                     // ordering key, seq, of the jobs of a line that do not
-	edgeTable                     // seq, seq of a job that waits for it: since
-	fairTable                     // queue, priority, fairness key, round, seq, of the available jobs
-	roundTable                    // queue, priority, round: number of its jobs
-	servedTable                   // queue, priority: the latest round of which a job was claimed
-	limitTable                    // kind, name: counter, see tx.keep
-	startTable                    // kind, name, number: time
-	closedTable                   // key of a rate limit, bounds, of which claims have told
-	asideTable                    // number: aside, of the records in the quarantine
-	asideIDTable                  // id or name: number of the record in the quarantine
-	valueTable                    // key: expiry or the zero time, value
-	expiryTable                   // expiry, key, of the values that expire
-	logTable                      // seq, version: log
-	activeTable                   // seq: seq, worker, of the active jobs
+	metaTable      table = iota + 1 // name: number. The names are below
+	jobTable                        // seq: job
+	idTable                         // id: seq
+	equalTable                      // fingerprint, seq
+	readyTable                      // queue, type, rank: readyJob, of the available jobs that claims look at
+	availableTable                  // queue, rank: seq, of the available jobs
+	wakeTable                       // WakeAt, place: seq, of the jobs that have a WakeAt
+	deadTable                       // place: seq, of the dead letters
+	endedTable                      // group, FinishedAt, place: seq, of the finished jobs
+	keptTable                       // released or not, until, seq, of the finished jobs with such a time
+	countTable                      // state, queue, type: number of jobs
+	sizeTable                       // group: number of entries of ended
+	queueTable                      // queue: its state, unless that is active
+	cronTable                       // name: recurring entry
+	runTable                        // NextRun, name, of the recurring entries that have a NextRun
+	heldTable                       // queue, type, rest of the lane, rank: readyJob, of the available jobs that wait for a limit
+	lineTable                       // ordering key, seq, of the jobs that wait for their turn
+	turnTable                       // ordering key, seq, of the jobs of a line that do not
+	edgeTable                       // seq, seq of a job that waits for it: since
+	fairTable                       // queue, priority, fairness key, round, seq, of the available jobs
+	roundTable                      // queue, priority, round: number of its jobs
+	servedTable                     // queue, priority: the latest round of which a job was claimed
+	limitTable                      // kind, name: counter, see tx.keep
+	startTable                      // kind, name, number: time
+	closedTable                     // key of a rate limit, bounds, of which a claim has to tell
+	asideTable                      // number: aside, of the records in the quarantine
+	asideIDTable                    // id or name: number of the record in the quarantine
+	valueTable                      // key: expiry or the zero time, value
+	expiryTable                     // expiry, key, of the values that expire
+	logTable                        // seq, version: log
+	activeTable                     // seq: seq, worker, of the active jobs
+	laneTable                       // key of a rate limit, bounds, rest of the lane: lane
+	openTable                       // time, key of a rate limit: time alone may open its lanes then
 )
 
 // Names in the meta table.
@@ -133,6 +135,9 @@ func Open(db driver.DB, name string) (*Storage, error) {
 	_, err := change(context.Background(), s, func(t *tx) struct{} {
 		switch version := t.number(meta(layoutName)); {
 		case version == layout:
+		case version != 0 && version < layout:
+			refuse(fmt.Errorf("the layout has version %d, and this program knows %d only: copy the jobs with the program that wrote them",
+				version, layout))
 		case version != 0:
 			refuse(fmt.Errorf("the layout has version %d, and this program knows %d: update this program",
 				version, layout))

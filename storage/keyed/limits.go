@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"time"
@@ -11,22 +12,29 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
-// Limits (storage.Limited). rows.Counter has the rules.
+// Limits (storage.Limited). Package rule decides. lanes.go has the jobs that wait.
 //
 //   - The table limit has the counter of a key that jobs have, and that of a queue or a
 //     type that something was set for. start has the starts of a counter, by number.
-//   - key has the available jobs of a key. The active ones are counted by their counter,
-//     and those of a queue or a type by the table count.
-//   - closed has the bounds of a key that claims have told of (Limited.Closed).
-//
-// A claim judges each limited job that it meets, and the bounds of a key once.
+//   - The active jobs of a key are counted by its counter, those of a queue or a type by
+//     the table count.
+//   - A claim looks at no job of a queue or type whose limit is closed.
 
 // limit is a counter and how it is stored.
 type limit struct {
 	rows.Counter
-	available int // jobs of the key
+	opens   int64 // when time alone may open lanes of the key; rule.None: never
+	many    bool  // its lanes are in the table lane
+	inTable int   // how many
+	only    *lane // if they are not: the one that has jobs, or nil
+
+	lanes    map[string]*lane // that the call knows
+	complete bool             // these are all
+	judge    bool             // its lanes may be other than they were
+	dirty    bool             // it differs from what is stored
 }
 
 // kinds are the bytes of the kinds of limits in keys.
@@ -40,9 +48,7 @@ func startKey(c *limit, n int64) key {
 	return newKey(startTable).byte(kinds[c.Kind]).name(c.Name).number(n)
 }
 
-func closedKey(name, bounds string) key { return newKey(closedTable).name(name).name(bounds) }
-
-// limitOf is the key of a job's limit, "" if it has none.
+// limitOf is the key whose limit the storage counts for a job, "" if there is none.
 func limitOf(r *storage.Record) string {
 	if r.RateLimit == nil {
 		return ""
@@ -50,26 +56,40 @@ func limitOf(r *storage.Record) string {
 	return r.RateLimit.Key
 }
 
-// limit returns what is known of a limit.
+// key returns the limit of a key. A call changes it in memory (keepLimits).
+func (t *tx) key(name string) *limit {
+	x := &t.lanes
+	if c := x.known[name]; c != nil {
+		return c
+	}
+	if x.known == nil {
+		x.known = make(map[string]*limit)
+	}
+	c := t.limit(storage.LimitName{Kind: storage.LimitKey, Name: name})
+	x.known[name] = c
+	x.order = append(x.order, c)
+	return c
+}
+
+// limit returns what is stored of a limit.
 func (t *tx) limit(name storage.LimitName) *limit {
-	c := &limit{Counter: rows.Counter{LimitName: name, Until: rows.None, Blocked: rows.None}}
+	c := &limit{Counter: rows.NewCounter(name), opens: rule.None}
 	v := t.get(limitKey(name))
 	if v == nil {
 		return c
 	}
 	c.Stored = true
-	next := func() int64 {
-		n, size := binary.Varint(v)
-		v = v[size:]
-		return n
-	}
-	c.Active, c.available = int(next()), int(next())
-	c.Started, c.LastStart, c.Window, c.Most = next(), next(), next(), next()
-	c.Until, c.Blocked = next(), next()
-	c.Last, v = cut(v)
-	if setting, _ := cut(v); setting != "" {
-		b := must(rows.ReadBounds(setting))
+	r := reader{b: v}
+	c.Active, c.Started, c.LastStart, c.Window, c.Most = int(r.int()), r.int(), r.int(), r.int(), r.int()
+	c.Until, c.Blocked, c.opens, c.inTable = r.int(), r.int(), r.int(), int(r.int())
+	c.Last = r.string()
+	if setting := r.string(); setting != "" {
+		b := readBounds(setting)
 		c.Setting = &b
+	}
+	if c.many = c.inTable > 0; len(r.b) > 0 {
+		c.only = readLane(&r)
+		c.know(c.only.id(), c.only)
 	}
 	if c.Kind != storage.LimitKey {
 		c.Active = t.active(name)
@@ -96,90 +116,77 @@ func (t *tx) active(name storage.LimitName) (n int) {
 
 // keep stores a counter.
 func (t *tx) keep(c *limit) {
-	v := make(key, 0, 96)
-	for _, n := range []int64{int64(c.Active), int64(c.available), c.Started, c.LastStart, c.Window, c.Most,
-		c.Until, c.Blocked} {
+	v := make(key, 0, 128)
+	for _, n := range [9]int64{int64(c.Active), c.Started, c.LastStart, c.Window, c.Most, c.Until, c.Blocked,
+		c.opens, int64(c.inTable)} {
 		v = binary.AppendVarint(v, n)
 	}
-	v = v.name(c.Last).name(must(rows.Bounds(c.Setting)))
+	v = v.string(c.Last).string(string(key{}.appendBounds(c.Setting)))
+	if c.only != nil {
+		v = c.only.encode(v)
+	}
 	t.o.set(limitKey(c.LimitName), v)
+	c.Stored = true
 }
 
 // startOf looks up a start of a counter.
-func (t *tx) startOf(c *limit) func(n int64) (int64, bool, error) {
+func (t *tx) startOf(c *limit) rule.Starts {
 	return func(n int64) (int64, bool, error) {
 		v := t.get(startKey(c, n))
 		return number(v), v != nil, nil
 	}
 }
 
-// ofKey changes the counter of a key.
-func (t *tx) ofKey(name string, f func(c *limit)) {
-	if name != "" {
-		c := t.limit(storage.LimitName{Kind: storage.LimitKey, Name: name})
-		f(c)
-		t.keep(c)
+// set returns the limits of a queue and a type that something was set for.
+func (t *tx) set(queue, jobType string) (names []storage.LimitName) {
+	if t.number(meta(setName)) == 0 {
+		return nil
 	}
-}
-
-// countLimits adds a job to the counter of its key, or with -1 takes it away.
-func (t *tx) countLimits(j *job, by int) {
-	switch j.State {
-	case ojs.StateAvailable:
-		t.ofKey(limitOf(&j.Record), func(c *limit) { c.available += by })
-	case ojs.StateActive:
-		t.ofKey(limitOf(&j.Record), func(c *limit) { c.Active += by })
-	}
-}
-
-// recountLimits counts a job that has changed.
-func (t *tx) recountLimits(before, j *job) {
-	if before.State == j.State && limitOf(&before.Record) == limitOf(&j.Record) {
-		return
-	}
-	t.countLimits(before, -1)
-	t.countLimits(j, 1)
-	if before.State == ojs.StateActive && !t.notice.Available {
-		t.notice.Available = limitOf(&before.Record) != "" || len(t.counters(&before.Record)) > 0
-	}
-}
-
-// counters returns the limits that count a job.
-func (t *tx) counters(r *storage.Record) []storage.LimitName {
-	return t.limitNames(r.Queue, r.Type, limitOf(r))
-}
-
-func (t *tx) limitNames(queue, jobType, key string) (names []storage.LimitName) {
-	both := [2]storage.LimitName{
+	for _, name := range [2]storage.LimitName{
 		{Kind: storage.LimitQueue, Name: queue}, {Kind: storage.LimitType, Name: jobType},
-	}
-	if t.number(meta(setName)) > 0 {
-		for _, name := range both {
-			if t.get(limitKey(name)) != nil {
-				names = append(names, name)
-			}
+	} {
+		if t.get(limitKey(name)) != nil {
+			names = append(names, name)
 		}
-	}
-	if key != "" {
-		names = append(names, storage.LimitName{Kind: storage.LimitKey, Name: key})
 	}
 	return names
 }
 
-// started counts the start of a job that a claim takes.
-func (t *tx) started(now time.Time, r *storage.Record) {
-	for _, name := range t.counters(r) {
+// opensIn reports whether the limits of a queue and type let a job start. If not, at is
+// when time alone opens all of them; math.MaxInt64: never.
+func (t *tx) opensIn(names []storage.LimitName) (at int64, open bool) {
+	at, open = math.MinInt64, true
+	for _, name := range names {
 		c := t.limit(name)
-		if name.Kind == storage.LimitKey {
-			c.Remember(r.RateLimit)
-			c.Last = must(rows.Bounds(r.RateLimit))
-			if k := closedKey(name.Name, c.Last); t.get(k) != nil {
-				t.delete(k)
-			}
+		opens, may, err := c.Open(new(ojs.RateLimit), t.lanes.now.UnixNano(), t.startOf(c))
+		check(err)
+		if may {
+			continue
 		}
-		t.start(c, now.UnixNano())
+		if open = false; opens == rule.None {
+			opens = math.MaxInt64
+		}
+		at = max(at, opens)
+	}
+	return at, open
+}
+
+// startedIn counts the start of a job for the limits of its queue and type.
+func (t *tx) startedIn(names []storage.LimitName) {
+	for _, name := range names {
+		c := t.limit(name)
+		t.start(c, t.lanes.now.UnixNano())
 		t.keep(c)
 	}
+}
+
+// started counts the start of a job of a lane.
+func (t *tx) started(c *limit, l *lane) {
+	c.Remember(&l.own)
+	c.Last = l.bounds
+	t.start(c, t.lanes.now.UnixNano())
+	c.Active++
+	c.judge, c.dirty = true, true
 }
 
 // start counts a start. Starts are in the order of their times, though clocks differ.
@@ -226,7 +233,7 @@ func (t *tx) forget(now int64) {
 		last = append(key{}, name...)
 		c := t.limit(storage.LimitName{Kind: storage.LimitKey, Name: string(name)})
 		blocked := c.Blocked != rows.None && c.Blocked > now
-		if c.Active == 0 && c.available == 0 && c.InForce(now) == nil && !blocked &&
+		if c.Active == 0 && c.only == nil && !c.many && c.InForce(now) == nil && !blocked &&
 			c.LastStart < now-maxIdle-c.Window {
 			idle = append(idle, c)
 		}
@@ -234,8 +241,9 @@ func (t *tx) forget(now int64) {
 	t.put(at, last) // at the end it begins anew
 	for _, c := range idle {
 		t.delete(limitKey(c.LimitName))
+		delete(t.lanes.known, c.Name)
 		starts := newKey(startTable).byte(kinds[c.Kind]).name(c.Name)
-		closed := newKey(closedTable).name(c.Name)
+		closed := closedKey(c.Name, "")
 		for _, prefix := range []key{starts, closed} {
 			for rest := range t.scan(prefix, nil) {
 				t.delete(append(slices.Clone(prefix), rest...))
@@ -245,19 +253,26 @@ func (t *tx) forget(now int64) {
 }
 
 // changeLimit changes what was set of a limit.
-func (s *Storage) changeLimit(ctx context.Context, name storage.LimitName, bounds ojs.RateLimit,
-	f func(c *limit)) error {
+func (s *Storage) changeLimit(ctx context.Context, now time.Time, name storage.LimitName,
+	bounds ojs.RateLimit, f func(c *limit)) error {
 	if err := storage.CheckLimit(name, bounds); err != nil {
 		return err
 	}
 	_, err := change(ctx, s, func(t *tx) struct{} {
+		t.at(now)
+		t.notice.Available = true
+		if name.Kind == storage.LimitKey {
+			c := t.key(name.Name)
+			f(c)
+			c.judge, c.dirty = true, true
+			return struct{}{}
+		}
 		c := t.limit(name)
-		if !c.Stored && name.Kind != storage.LimitKey {
+		if !c.Stored {
 			t.add(meta(setName), 1)
 		}
 		f(c)
 		t.keep(c)
-		t.notice.Available = true
 		return struct{}{}
 	})
 	return err
@@ -266,13 +281,13 @@ func (s *Storage) changeLimit(ctx context.Context, name storage.LimitName, bound
 // SetLimit implements storage.LimitStore.
 func (s *Storage) SetLimit(ctx context.Context, now time.Time, name storage.LimitName, bounds ojs.RateLimit,
 	until time.Time) error {
-	return s.changeLimit(ctx, name, bounds, func(c *limit) { c.Set(bounds, until) })
+	return s.changeLimit(ctx, now, name, bounds, func(c *limit) { c.Set(bounds, until) })
 }
 
 // BlockLimit implements storage.LimitStore.
 func (s *Storage) BlockLimit(ctx context.Context, now time.Time, name storage.LimitName,
 	until time.Time) error {
-	return s.changeLimit(ctx, name, ojs.RateLimit{}, func(c *limit) { c.Block(until) })
+	return s.changeLimit(ctx, now, name, ojs.RateLimit{}, func(c *limit) { c.Block(until) })
 }
 
 // GetLimit implements storage.LimitStore.
@@ -313,17 +328,19 @@ func (s *Storage) ListLimits(ctx context.Context, now time.Time, kind storage.Li
 
 // limitState is the state of a limit. It reports false if there is nothing to tell.
 func (t *tx) limitState(now time.Time, name storage.LimitName) (storage.Limit, bool) {
-	c := t.limit(name)
-	if !c.Stored && name.Kind != storage.LimitKey {
+	var c *limit
+	if name.Kind == storage.LimitKey {
+		c = t.key(name.Name)
+	} else if c = t.limit(name); !c.Stored {
 		c.Active = t.active(name)
 	}
-	waiting, bounds := t.waitingIn(now, name)
+	waiting, bounds := t.waitingIn(now, c)
 	if c.Last != "" {
 		bounds = c.Last
 	}
 	var own ojs.RateLimit
 	if bounds != "" {
-		own = must(rows.ReadBounds(bounds))
+		own = readBounds(bounds)
 	}
 	state, there, err := c.State(own, waiting, now.UnixNano(), t.startOf(c))
 	check(err)
@@ -340,64 +357,38 @@ func (t *tx) limitState(now time.Time, name storage.LimitName) (storage.Limit, b
 
 // waitingIn counts the available jobs of a limit whose deadline has not come, and returns
 // the bounds of one of a key.
-func (t *tx) waitingIn(now time.Time, name storage.LimitName) (n int, bounds string) {
-	if name.Kind == storage.LimitKey {
-		for _, v := range t.scan(newKey(keyTable).name(name.Name), nil) {
-			if at := timeOf(v); at.IsZero() || now.Before(at) {
-				n++
-				bounds = string(v[timeLen:])
-			}
+func (t *tx) waitingIn(now time.Time, c *limit) (n int, bounds string) {
+	if c.Kind == storage.LimitKey {
+		return t.waiting(now, c)
+	}
+	queue, jobType := c.Name, ""
+	if c.Kind == storage.LimitType {
+		queue, jobType = "", c.Name
+	}
+	for _, k := range t.kinds(queue) {
+		if jobType == "" || k.jobType == jobType {
+			n += k.n
 		}
-		return n, bounds
 	}
-	queues := []string{name.Name}
-	if name.Kind == storage.LimitType {
-		queues = t.queues()
-	}
-	for _, q := range queues {
-		for _, v := range t.scan(newKey(readyTable).name(q), nil) {
-			r := readReady(v)
-			if !r.expired(now) && (name.Kind == storage.LimitQueue || string(r.jobType) == name.Name) {
-				n++
-			}
+	for j := range t.expired(now) {
+		if queue != "" && j.Queue == queue || jobType != "" && j.Type == jobType {
+			n--
 		}
 	}
 	return n, ""
 }
 
-// verdict is what limits say of a job that a claim meets.
-type verdict struct {
-	open   bool
-	at     int64       // when time alone opens what holds the job back; math.MaxInt64: never
-	action ojs.OnLimit // what happens to the job; "": it waits
-}
-
-// judge asks the limits of an available job. Its OnLimit acts only if no other limit
-// holds it back.
-func (t *tx) judge(now time.Time, r *readyJob) verdict {
-	waits := verdict{open: true, at: math.MinInt64}
-	acts := waits
-	for _, name := range t.limitNames(string(r.queue), string(r.jobType), string(r.limited)) {
-		own, v := new(ojs.RateLimit), &waits
-		if name.Kind == storage.LimitKey {
-			own = r.own()
-			if own.OnLimit == ojs.OnLimitDrop || own.OnLimit == ojs.OnLimitReschedule {
-				v, acts.action = &acts, own.OnLimit
+// expired yields the available jobs whose deadline has come.
+func (t *tx) expired(now time.Time) iter.Seq[*job] {
+	return func(yield func(*job) bool) {
+		for k, seq := range t.scan(newKey(wakeTable), nil) {
+			if timeOf(k).After(now) {
+				return
+			}
+			j := t.load(seq)
+			if j.State == ojs.StateAvailable && j.Expired(now) && !yield(j) {
+				return
 			}
 		}
-		c := t.limit(name)
-		at, open, err := c.Open(own, now.UnixNano(), t.startOf(c))
-		check(err)
-		if open {
-			continue
-		}
-		if at == rows.None {
-			at = math.MaxInt64
-		}
-		v.open, v.at = false, max(v.at, at)
 	}
-	if !waits.open {
-		return waits
-	}
-	return acts
 }

@@ -45,7 +45,7 @@ func (t *tx) listing(q *storage.Query) listing {
 	case storage.OrderClaim:
 		l := listing{format: "nnn"}
 		for _, queue := range t.queues() {
-			l.prefixes = append(l.prefixes, newKey(readyTable).name(queue))
+			l.prefixes = append(l.prefixes, newKey(availableTable).name(queue))
 		}
 		return l
 	}

@@ -85,6 +85,15 @@ func (o *overlay) set(k, value []byte) {
 	c.value, c.writes = value, true
 }
 
+// add writes a value for a key that is not stored. If it is deleted again before the
+// commit, nothing is written.
+func (o *overlay) add(k, value []byte) {
+	if c := o.cell(k); !c.writes {
+		c.read = true
+	}
+	o.set(k, value)
+}
+
 // rollback undoes what was written since undo had n entries.
 func (o *overlay) rollback(n int) {
 	for i := len(o.undo) - 1; i >= n; i-- {

@@ -103,10 +103,10 @@ func cutName(s string) string { return s[:min(len(s), maxName)] }
 // unlink removes the entries of a job whose record does not decode, and returns its id.
 func (t *tx) unlink(seq []byte, j *job) (id string) {
 	if j.State == ojs.StateActive {
-		t.ofKey(j.limit, func(c *limit) { c.Active-- })
+		t.countActive(j.limit, -1)
 	}
-	for _, in := range []table{idTable, equalTable, readyTable, oldestTable, wakeTable, deadTable, endedTable,
-		keptTable, keyTable, lineTable, turnTable, fairTable, activeTable} {
+	for _, in := range []table{idTable, equalTable, readyTable, availableTable, heldTable, wakeTable, deadTable,
+		endedTable, keptTable, lineTable, turnTable, fairTable, activeTable} {
 		all := newKey(in)
 		for rest, value := range t.scan(all, nil) {
 			if !bytes.HasPrefix(value, seq) && !bytes.HasSuffix(rest, seq) {
@@ -117,8 +117,11 @@ func (t *tx) unlink(seq []byte, j *job) (id string) {
 				id, _ = cut(rest)
 			case endedTable:
 				t.add(append(newKey(sizeTable), rest[:3]...), -1)
-			case keyTable:
-				t.ofKey(j.limit, func(c *limit) { c.available-- })
+			case readyTable, heldTable:
+				if r := readReady(value); r.key != nil {
+					c, l := t.laneOfReady(&r)
+					t.leaveLane(c, l, string(rest[len(rest)-rankLen:]))
+				}
 			case fairTable:
 				_, level := cut(rest) // queue; then the priority, and the key, round and seq
 				level = rest[:len(rest)-len(level)+numberLen]

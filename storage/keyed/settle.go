@@ -16,6 +16,7 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 		return dst, err
 	}
 	settled, err := change(ctx, s, func(t *tx) (settled []storage.Settled) {
+		t.at(now)
 		ids := make([]string, len(changes))
 		for i := range changes {
 			ids[i] = changes[i].Record.ID
@@ -102,6 +103,7 @@ func (s *Storage) ClaimedBy(ctx context.Context, worker string) ([]storage.Recor
 func (s *Storage) Due(ctx context.Context, now time.Time, max int,
 	buf []storage.Record) (storage.Due, error) {
 	return change(ctx, s, func(t *tx) storage.Due {
+		t.at(now)
 		d := storage.Due{Promoted: buf[:0]}
 		for n := 0; t.dueFrom(now, max, &n, &d); {
 		}

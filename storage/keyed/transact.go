@@ -53,6 +53,7 @@ type tx struct {
 	s      *Storage
 	notice *storage.Notice // what the call does; nil: it only reads
 	ends   []end           // jobs that it has ended, and that others may wait for
+	lanes  lanes           // what it knows of limits
 
 	aside    []storage.Quarantined // records that it has moved to the quarantine
 	everyEnd bool                  // jobs that it ends may come to be waited for afterwards
@@ -277,14 +278,15 @@ func (s *Storage) try(ctx context.Context, group []*call, before int64, unknown 
 func (c *call) run(t *tx, mark *int) outcome {
 	for {
 		var notice storage.Notice
-		t.notice, t.ends = &notice, nil
-		err := caught(func() { c.f(t) })
+		t.notice, t.ends, t.lanes = &notice, nil, lanes{}
+		err := caught(func() { c.f(t); t.keepLimits() })
 		var u *undecodable
 		if !errors.As(err, &u) {
 			return outcome{notice, t.aside, err}
 		}
 		t.o.rollback(*mark)
-		if err := caught(func() { t.setAside(u) }); err != nil {
+		t.lanes = lanes{}
+		if err := caught(func() { t.setAside(u); t.keepLimits() }); err != nil {
 			return outcome{err: err}
 		}
 		*mark = len(t.o.undo)

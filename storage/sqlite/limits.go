@@ -86,7 +86,8 @@ type asker func(sql string, args ...any) *statement
 
 func readCounter(ask asker, name storage.LimitName) (*rows.Counter, error) {
 	kind := string(name.Kind)
-	c := &rows.Counter{LimitName: name, Until: rows.None, Blocked: rows.None}
+	counter := rows.NewCounter(name)
+	c := &counter
 	q := ask(selectLimit, kind, name.Name)
 	var setting string
 	if c.Stored = q.next(); c.Stored {

@@ -1,0 +1,461 @@
+package keyed
+
+import (
+	"bytes"
+	"encoding/binary"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
+)
+
+// Lanes (package rule, Limits): the available jobs of one key of a rate limit, queue,
+// type, version and bounds.
+//
+//  1. One job of a lane at most, its head, is in the table ready. The others are in held.
+//     The head is the first of the lane.
+//  2. After each call, the lanes of each key that it has touched have a head if, and only
+//     if, they were ready at the time of the call (rule.Limit.Judge).
+//  3. A claim that takes a head gives the lane its next one at once, if it is still ready.
+//     So it meets the jobs of a lane in their order, and writes no more than for others.
+//  4. open has the time at which time alone may open lanes of a key. A claim judges the
+//     keys whose time has come before it looks at jobs.
+//  5. closed has the keys whose lanes have closed with jobs in them outside of a claim
+//     that tells. The next claim that wants more tells of them.
+//
+// A key that has one lane has it in its counter, so that jobs with keys of their own cost
+// no write for it. A second lane moves both to the table lane, until the key has none.
+
+// lane is a lane that the call knows.
+type lane struct {
+	queue, jobType, version, bounds string
+
+	n      int    // its jobs
+	closed bool   // its jobs wait for the limit; claims have told or will
+	head   string // rank of the job in ready; "": none is there
+
+	own    ojs.RateLimit // bounds
+	stored []byte        // as the table has it
+}
+
+// lanes are the limits of keys that a call knows.
+type lanes struct {
+	known  map[string]*limit
+	order  []*limit             // known, in the order in which they came
+	now    time.Time            // of the call
+	timed  bool                 // now is set
+	closed *[]storage.ClosedKey // of the claim that tells; nil: none does
+}
+
+// at sets the time of a call that lanes may depend on.
+func (t *tx) at(now time.Time) { t.lanes.now, t.lanes.timed = now, true }
+
+// laneID is a lane's part of keys. Lanes of the same bounds are together.
+func laneID(bounds, queue, jobType, version string) string {
+	return string(key{}.name(bounds).name(string(key{}.string(queue).string(jobType).string(version))))
+}
+
+func laneKey(c *limit, id string) key { return append(newKey(laneTable).name(c.Name), id...) }
+
+func (l *lane) id() string { return laneID(l.bounds, l.queue, l.jobType, l.version) }
+
+// heldKey is the key of a job in the table held, without its rank.
+func (l *lane) heldKey(c *limit) key {
+	rest := key{}.string(l.version).string(c.Name).string(l.bounds)
+	return newKey(heldTable).name(l.queue).name(l.jobType).name(string(rest))
+}
+
+func (l *lane) readyKey(rank string) key {
+	return newKey(readyTable).name(l.queue).name(l.jobType).text(rank)
+}
+
+func (l *lane) encode(v key) key {
+	flags := byte(0)
+	if l.closed {
+		flags = 1
+	}
+	v = key(binary.AppendUvarint(v, uint64(l.n))).byte(flags).string(l.head)
+	return v.string(l.queue).string(l.jobType).string(l.version).string(l.bounds)
+}
+
+func readLane(r *reader) *lane {
+	l := &lane{n: int(r.uint()), closed: r.byte() != 0, head: r.string()}
+	l.queue, l.jobType, l.version, l.bounds = r.string(), r.string(), r.string(), r.string()
+	l.own = readBounds(l.bounds)
+	return l
+}
+
+// appendBounds appends the bounds of a limit, without its key. No limit has none.
+func (k key) appendBounds(l *ojs.RateLimit) key {
+	if l == nil {
+		return k
+	}
+	for _, n := range [5]int64{int64(l.Concurrency), int64(l.Rate.Limit), int64(l.Rate.Per),
+		int64(l.Throttle.Limit), int64(l.Throttle.Per)} {
+		k = binary.AppendVarint(k, n)
+	}
+	return k.text(string(l.OnLimit))
+}
+
+func readBounds(bounds string) (l ojs.RateLimit) {
+	r := reader{b: []byte(bounds)}
+	l.Concurrency = int(r.int())
+	l.Rate = ojs.Rate{Limit: int(r.int()), Per: time.Duration(r.int())}
+	l.Throttle = ojs.Rate{Limit: int(r.int()), Per: time.Duration(r.int())}
+	l.OnLimit = ojs.OnLimit(r.b)
+	return l
+}
+
+// lane returns a lane of a key. It makes one if there is none.
+func (t *tx) lane(c *limit, queue, jobType, version, bounds string) *lane {
+	id := laneID(bounds, queue, jobType, version)
+	l := c.lanes[id]
+	if l == nil && c.many && !c.complete {
+		if v := t.get(laneKey(c, id)); v != nil {
+			l = readLane(&reader{b: v})
+			l.stored = v
+		}
+	}
+	if l == nil {
+		l = &lane{queue: queue, jobType: jobType, version: version, bounds: bounds, own: readBounds(bounds)}
+	}
+	c.know(id, l)
+	return l
+}
+
+func (c *limit) know(id string, l *lane) {
+	if c.lanes == nil {
+		c.lanes = make(map[string]*lane, 1)
+	}
+	c.lanes[id] = l
+}
+
+// all returns the lanes of a key that have jobs. Those of the same bounds are together.
+func (t *tx) all(c *limit) (list []*lane) {
+	if c.many && !c.complete {
+		t.learn(c, "")
+		c.complete = true
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.lanes)) {
+		if l := c.lanes[id]; l.n > 0 {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// learn reads the lanes of a key whose ids begin with a prefix.
+func (t *tx) learn(c *limit, prefix string) {
+	for rest, v := range t.scan(laneKey(c, prefix), nil) {
+		if id := prefix + string(rest); c.lanes[id] == nil {
+			l := readLane(&reader{b: v})
+			l.stored = v
+			c.know(id, l)
+		}
+	}
+}
+
+// group returns the lanes of a key that have jobs and the bounds of a lane.
+func (t *tx) group(c *limit, of *lane) (list []*lane) {
+	if c.many && !c.complete {
+		t.learn(c, string(key{}.name(of.bounds)))
+	}
+	for _, l := range c.lanes {
+		if l.n > 0 && l.bounds == of.bounds {
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
+// inLane reports whether a job is in a lane.
+func (j *job) inLane() bool { return j.State == ojs.StateAvailable && limitOf(&j.Record) != "" }
+
+// laneOf returns the key and the lane of a job.
+func (t *tx) laneOf(j *job) (*limit, *lane) {
+	c := t.key(limitOf(&j.Record))
+	bounds := string(key{}.appendBounds(j.RateLimit))
+	return c, t.lane(c, j.Queue, j.Type, j.TypeVersion, bounds)
+}
+
+// countLimit counts for the limit of its key what a job has become. before is nil for a
+// job that was not stored.
+func (t *tx) countLimit(before, j *job) {
+	if before != nil {
+		if before.State == j.State && (j.State == ojs.StateActive || !j.inLane()) &&
+			limitOf(&before.Record) == limitOf(&j.Record) {
+			return
+		}
+		if before.inLane() && j.inLane() && t.stays(before, j) {
+			return
+		}
+		if before.inLane() && !j.begun {
+			c, l := t.laneOf(before)
+			t.leaveLane(c, l, string(before.rank()))
+		}
+		if before.State == ojs.StateActive {
+			t.countActive(limitOf(&before.Record), -1)
+			t.notice.Available = t.notice.Available || len(t.set(before.Queue, before.Type)) > 0
+		}
+	}
+	if j.inLane() {
+		t.joinLane(j)
+	}
+	if j.State == ojs.StateActive && !j.begun {
+		t.countActive(limitOf(&j.Record), 1)
+	}
+	j.begun = false
+}
+
+func (t *tx) countActive(name string, by int) {
+	if name != "" {
+		c := t.key(name)
+		c.Active += by
+		c.judge, c.dirty = true, true
+	}
+}
+
+// stays reports whether a job stays in its place in its lane. It brings what claims ask
+// of the job up to date then.
+func (t *tx) stays(before, j *job) bool {
+	c, l := t.laneOf(before)
+	other, to := t.laneOf(j)
+	rank := string(j.rank())
+	if c != other || l != to || string(before.rank()) != rank {
+		return false
+	}
+	if k := l.entry(c, rank); !bytes.Equal(before.ready(), j.ready()) {
+		t.o.set(k, j.ready())
+	}
+	return true
+}
+
+// entry is the key under which the lane has a job.
+func (l *lane) entry(c *limit, rank string) key {
+	if rank == l.head {
+		return l.readyKey(rank)
+	}
+	return l.heldKey(c).text(rank)
+}
+
+// joinLane adds a job to its lane.
+func (t *tx) joinLane(j *job) {
+	c, l := t.laneOf(j)
+	if c.Remember(j.RateLimit) || !c.Stored {
+		c.dirty = true
+	}
+	rank, value := string(j.rank()), j.ready()
+	l.n, c.dirty = l.n+1, true
+	switch {
+	case l.head != "" && rank < l.head: // it is the first
+		head := l.readyKey(l.head)
+		t.o.add(l.heldKey(c).text(l.head), t.get(head))
+		t.delete(head)
+		l.head = rank
+	case l.n == 1 && t.lanes.timed:
+		group := t.group(c, l)
+		v := t.judged(c, l)
+		if v.Ready {
+			l.head = rank
+		}
+		t.closes(c, group, v)
+		if at := v.At; v.Closed(&l.own) && at != rule.None && (c.opens == rule.None || at < c.opens) {
+			t.setOpens(c, at)
+		}
+	case l.n == 1:
+		c.judge = true
+	}
+	t.o.add(l.entry(c, rank), value)
+}
+
+// leaveLane takes a job out of its lane.
+func (t *tx) leaveLane(c *limit, l *lane, rank string) {
+	t.delete(l.entry(c, rank))
+	l.n, c.dirty = l.n-1, true
+	if rank == l.head {
+		l.head, c.judge = "", true
+	}
+	c.judge = c.judge || l.n == 0
+}
+
+// judged asks the limit of a lane's key about it.
+func (t *tx) judged(c *limit, l *lane) rule.Verdict {
+	return must(c.Judge(&l.own, t.lanes.now.UnixNano(), t.startOf(c)))
+}
+
+// show gives a lane a head if it is ready, and takes it away if it is not.
+func (t *tx) show(c *limit, l *lane, v rule.Verdict) {
+	switch held := l.heldKey(c); {
+	case v.Ready && l.head == "" && l.n > 0:
+		rank, value := t.first(held)
+		l.head, c.dirty = string(rank), true
+		t.o.add(l.readyKey(l.head), value)
+		t.delete(append(held, rank...))
+	case !v.Ready && l.head != "":
+		ready := l.readyKey(l.head)
+		t.o.add(held.text(l.head), t.get(ready))
+		t.delete(ready)
+		l.head, c.dirty = "", true
+	}
+}
+
+// judgeAll judges the lanes of a key.
+func (t *tx) judgeAll(c *limit) {
+	c.judge = false
+	if !t.lanes.timed { // a claim does
+		t.setOpens(c, rule.None+1)
+		return
+	}
+	opens := int64(rule.None)
+	for list := t.all(c); len(list) > 0; {
+		n := 1
+		for n < len(list) && list[n].bounds == list[0].bounds {
+			n++
+		}
+		group := list[:n]
+		list = list[n:]
+		v := t.judged(c, group[0])
+		for _, l := range group {
+			t.show(c, l, v)
+		}
+		t.closes(c, group, v)
+		if v.Closed(&group[0].own) && v.At != rule.None && (opens == rule.None || v.At < opens) {
+			opens = v.At
+		}
+	}
+	t.setOpens(c, opens)
+}
+
+// closes notes whether lanes of the same bounds have closed or opened.
+func (t *tx) closes(c *limit, group []*lane, v rule.Verdict) {
+	was := slices.ContainsFunc(group, func(l *lane) bool { return l.closed })
+	closed := v.Closed(&group[0].own)
+	for _, l := range group {
+		if l.closed != closed {
+			l.closed, c.dirty = closed, true
+		}
+	}
+	switch untold := closedKey(c.Name, group[0].bounds); {
+	case was && !closed:
+		t.notice.Available = true
+	case was || !closed:
+	case t.lanes.closed == nil:
+		t.put(untold, nil)
+	default:
+		t.tell(c, group[0], untold)
+	}
+}
+
+// tell has the claim tell that a lane has closed.
+func (t *tx) tell(c *limit, l *lane, untold key) {
+	if t.get(untold) != nil {
+		t.delete(untold)
+	}
+	*t.lanes.closed = append(*t.lanes.closed, c.Closes(&l.own, t.lanes.now.UnixNano()))
+}
+
+// setOpens sets when time alone may open lanes of a key.
+func (t *tx) setOpens(c *limit, at int64) {
+	if at == c.opens {
+		return
+	}
+	if c.opens != rule.None {
+		t.delete(openKey(c))
+	}
+	if c.opens, c.dirty = at, true; at != rule.None {
+		t.put(openKey(c), nil)
+	}
+}
+
+func openKey(c *limit) key { return newKey(openTable).number(c.opens).name(c.Name) }
+
+func closedKey(name, bounds string) key { return newKey(closedTable).name(name).text(bounds) }
+
+// open judges the keys whose lanes time alone may have opened.
+func (t *tx) open() {
+	var due []string
+	all := newKey(openTable)
+	for k := range t.pages(all, all, behind(all), 1, peeking) {
+		if number(k) > t.lanes.now.UnixNano() {
+			break
+		}
+		name, _ := cut(k[numberLen:])
+		due = append(due, name)
+	}
+	for _, name := range due {
+		t.judgeAll(t.key(name))
+	}
+}
+
+// keepLimits judges the keys that need it, and stores what has changed.
+func (t *tx) keepLimits() {
+	for _, c := range t.lanes.order {
+		if c.judge {
+			t.judgeAll(c)
+		}
+		if c.dirty {
+			t.keepLanes(c)
+			t.keep(c)
+			c.dirty = false
+		}
+	}
+}
+
+// keepLanes stores the lanes of a key.
+func (t *tx) keepLanes(c *limit) {
+	live := 0
+	for _, l := range c.lanes {
+		if l.n > 0 {
+			live++
+		}
+	}
+	if c.only = nil; !c.many && live <= 1 {
+		for _, l := range c.lanes {
+			if l.n > 0 {
+				c.only = l
+			}
+		}
+		return
+	}
+	c.many = true
+	for _, id := range slices.Sorted(maps.Keys(c.lanes)) {
+		l := c.lanes[id]
+		var v key
+		if l.n > 0 {
+			v = l.encode(key{})
+		}
+		if bytes.Equal(v, l.stored) && (v == nil) == (l.stored == nil) {
+			continue
+		}
+		if v == nil {
+			c.inTable--
+		} else if l.stored == nil {
+			c.inTable++
+		}
+		t.o.set(laneKey(c, id), v)
+		l.stored = v
+	}
+	c.many = c.inTable > 0
+}
+
+// waiting counts the jobs in the lanes of a key whose deadline has not come, and returns
+// the bounds of one.
+func (t *tx) waiting(now time.Time, c *limit) (n int, bounds string) {
+	expired := make(map[*lane]int)
+	for j := range t.expired(now) {
+		if limitOf(&j.Record) == c.Name {
+			_, l := t.laneOf(j)
+			expired[l]++
+		}
+	}
+	for _, l := range t.all(c) {
+		if waits := l.n - expired[l]; waits > 0 {
+			n += waits
+			bounds = l.bounds
+		}
+	}
+	return n, bounds
+}
