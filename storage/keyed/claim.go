@@ -1,7 +1,9 @@
 package keyed
 
 import (
+	"bytes"
 	"context"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -92,10 +94,12 @@ type claimer struct {
 	c   *storage.Claim
 
 	claimed []storage.Record
-	picked  []pick          // jobs that come next
-	guests  map[string]bool // keys of jobs in ready that come after heads that have expired
-	again   bool            // what was met does not say what comes next: the walk begins anew
-	over    bool            // the claim ends before a job that counts (Limited.Now)
+	picked  []pick                                       // jobs that come next
+	guests  map[string]bool                              // keys of jobs in ready that come after heads that have expired
+	behind  map[*lane]func() (rank, job []byte, ok bool) // what comes next in lanes
+	stops   []func()                                     // of these
+	again   bool                                         // what was met does not say what comes next: the walk begins anew
+	over    bool                                         // the claim ends before a job that counts (Limited.Now)
 	limits  storage.Limited
 }
 
@@ -109,6 +113,7 @@ type pick struct {
 func (k *claimer) left() int { return k.c.Max - len(k.claimed) - len(k.picked) }
 
 func (k *claimer) claim() {
+	defer k.end()
 	if k.c.Limits != nil {
 		k.t.lanes.closed = &k.limits.Closed
 	}
@@ -135,6 +140,7 @@ func (k *claimer) claim() {
 func (k *claimer) walk(queue string) {
 	for k.again = true; k.again && k.left() > 0 && !k.over; {
 		k.again = false
+		k.end()
 		var prefixes []key
 		for _, kind := range k.kinds(queue) {
 			if k.mayTake(&kind) {
@@ -238,23 +244,37 @@ func (k *claimer) meetLimited(r *readyJob, rank string) {
 		delete(k.guests, guest)
 		k.t.delete(key(guest))
 	}
-	if k.left() > 0 {
+	if k.left() > 0 || l.head == "" {
 		k.next(c, l, rank)
 	}
 }
 
-// next has the walk meet the job of a lane that comes after one that was met.
+// next has the walk meet the job of a lane that comes after one that was met: the lane's
+// next head, or a guest if the head stays, since its deadline has come.
 func (k *claimer) next(c *limit, l *lane, rank string) {
-	v := k.t.judged(c, l)
-	if l.head == "" {
-		k.t.show(c, l, v)
+	waits := l.n
+	if l.head != "" {
+		waits--
+	}
+	if waits == 0 || !k.t.judged(c, l).Ready {
 		return
 	}
-	if !v.Ready || l.n < 2 {
-		return
+	held, next := l.heldKey(c), k.behind[l]
+	if next == nil {
+		pairs := k.t.pages(held, append(key(bytes.Clone(held)), rank+"\x00"...), behind(held), 4, forward)
+		var stop func()
+		next, stop = iter.Pull2(pairs)
+		k.stops = append(k.stops, stop)
+		if k.behind == nil {
+			k.behind = make(map[*lane]func() ([]byte, []byte, bool))
+		}
+		k.behind[l] = next
 	}
-	held := l.heldKey(c)
-	for rest, value := range k.t.scan(held, key(rank+"\x00")) {
+	for rest, value, ok := next(); ok; rest, value, ok = next() {
+		if l.head == "" {
+			k.t.promote(c, l, string(rest), value)
+			return
+		}
 		if r := readReady(value); !r.expired(k.now) {
 			guest := l.readyKey(string(rest))
 			k.t.o.add(guest, value)
@@ -265,6 +285,14 @@ func (k *claimer) next(c *limit, l *lane, rank string) {
 			return
 		}
 	}
+}
+
+// end forgets what comes next in lanes: jobs may have come before it.
+func (k *claimer) end() {
+	for _, stop := range k.stops {
+		stop()
+	}
+	k.stops, k.behind = nil, nil
 }
 
 // act does what the OnLimit of a job says.

@@ -1,5 +1,12 @@
 package keyed
 
+import (
+	"testing"
+
+	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/storage"
+)
+
 // Waiting returns how many calls wait for a transaction.
 func (s *Storage) Waiting() int {
 	s.mu.Lock()
@@ -13,3 +20,66 @@ const (
 	CronTable  = byte(cronTable)
 	AsideTable = byte(asideTable)
 )
+
+// CheckLanes holds that each available job is in one of the tables ready and held, that a
+// head is the first of its lane, and that counters and lanes count the jobs.
+func CheckLanes(tb testing.TB, s *Storage) {
+	tb.Helper()
+	_, err := view(tb.Context(), s, func(t *tx) struct{} {
+		active := make(map[string]int)
+		jobs := make(map[*lane]int)
+		first := make(map[*lane]string)
+		entries := 0
+		for seq := range t.scan(newKey(jobTable), nil) {
+			j := t.load(seq)
+			name := limitOf(&j.Record)
+			switch {
+			case name != "" && j.State == rows.State(rows.Active):
+				active[name]++
+			case j.inLane():
+				c, l := t.laneOf(j)
+				rank := string(j.rank())
+				jobs[l]++
+				if at := first[l]; at == "" || rank < at {
+					first[l] = rank
+				}
+				if t.get(l.entry(c, rank)) == nil {
+					tb.Errorf("job %s is not where its lane has it", j.ID)
+				}
+				entries++
+			case j.State == rows.State(rows.Available):
+				entries++
+			}
+		}
+		for range t.scan(newKey(readyTable), nil) {
+			entries--
+		}
+		for range t.scan(newKey(heldTable), nil) {
+			entries--
+		}
+		if entries != 0 {
+			tb.Errorf("%d available jobs more than entries of them", entries)
+		}
+		for name := range t.scan(newKey(limitTable).byte(kinds[storage.LimitKey]), nil) {
+			c := t.key(string(name))
+			if c.Active != active[c.Name] {
+				tb.Errorf("%d jobs of key %s are active, and %d are counted", active[c.Name], c.Name, c.Active)
+			}
+			for _, l := range t.all(c) {
+				if l.n != jobs[l] || l.head != "" && l.head != first[l] {
+					tb.Errorf("lane %+v has %d jobs", l, jobs[l])
+				}
+				delete(jobs, l)
+			}
+		}
+		for l, n := range jobs {
+			if n > 0 {
+				tb.Errorf("lane %+v is not known", l)
+			}
+		}
+		return struct{}{}
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

@@ -20,6 +20,7 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 	dst []storage.Inserted) ([]storage.Inserted, error) {
 	results, err := change(ctx, s, func(t *tx) []storage.Inserted {
 		t.at(now)
+		t.fetchLimits(len(batch), func(i int) string { return limitOf(&batch[i].Record) })
 		for i := range batch {
 			if key := limitOf(&batch[i].Record); key != "" && !t.key(key).Stored {
 				t.forget(now.UnixNano())

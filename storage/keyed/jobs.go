@@ -259,7 +259,7 @@ func (t *tx) link(j *job) {
 		t.put(e.key, e.value)
 	}
 	t.tally(j, 1)
-	t.countLimit(nil, j)
+	t.enterLimit(j)
 	t.notice.Add(j.ID, j.State, j.WakeAt())
 }
 
@@ -278,8 +278,11 @@ func (t *tx) change(j *job, moves bool, transition func(r *storage.Record)) {
 	}
 	t.o.set(jobKey(key{}.number(j.Seq)), j.encode())
 	var more [16]entry
+	enters := t.leaveLimit(&before, j)
 	t.replace(was, t.entries(j, more[:0]))
-	t.countLimit(&before, j)
+	if enters { // the entries of a lane may be where others were
+		t.enterLimit(j)
+	}
 	if before.State != j.State || before.Queue != j.Queue || before.Type != j.Type || j.State.Terminal() {
 		t.tally(&before, -1)
 		t.tally(j, 1)

@@ -181,26 +181,26 @@ func (t *tx) laneOf(j *job) (*limit, *lane) {
 	return c, t.lane(c, j.Queue, j.Type, j.TypeVersion, bounds)
 }
 
-// countLimit counts for the limit of its key what a job has become. before is nil for a
-// job that was not stored.
-func (t *tx) countLimit(before, j *job) {
-	if before != nil {
-		if before.State == j.State && (j.State == ojs.StateActive || !j.inLane()) &&
-			limitOf(&before.Record) == limitOf(&j.Record) {
-			return
-		}
-		if before.inLane() && j.inLane() && t.stays(before, j) {
-			return
-		}
-		if before.inLane() && !j.begun {
-			c, l := t.laneOf(before)
-			t.leaveLane(c, l, string(before.rank()))
-		}
-		if before.State == ojs.StateActive {
-			t.countActive(limitOf(&before.Record), -1)
-			t.notice.Available = t.notice.Available || len(t.set(before.Queue, before.Type)) > 0
-		}
+// leaveLimit takes a job from the limit of its key that is about to be another. It
+// reports whether enterLimit has to count what it has become.
+func (t *tx) leaveLimit(before, j *job) (enters bool) {
+	if before.State == j.State && (j.State == ojs.StateActive || !j.inLane()) &&
+		limitOf(&before.Record) == limitOf(&j.Record) || before.inLane() && j.inLane() && t.stays(before, j) {
+		return false
 	}
+	if before.inLane() && !j.begun {
+		c, l := t.laneOf(before)
+		t.leaveLane(c, l, string(before.rank()))
+	}
+	if before.State == ojs.StateActive {
+		t.countActive(limitOf(&before.Record), -1)
+		t.notice.Available = t.notice.Available || len(t.set(before.Queue, before.Type)) > 0
+	}
+	return true
+}
+
+// enterLimit counts a job for the limit of its key.
+func (t *tx) enterLimit(j *job) {
 	if j.inLane() {
 		t.joinLane(j)
 	}
@@ -291,15 +291,20 @@ func (t *tx) show(c *limit, l *lane, v rule.Verdict) {
 	switch held := l.heldKey(c); {
 	case v.Ready && l.head == "" && l.n > 0:
 		rank, value := t.first(held)
-		l.head, c.dirty = string(rank), true
-		t.o.add(l.readyKey(l.head), value)
-		t.delete(append(held, rank...))
+		t.promote(c, l, string(rank), value)
 	case !v.Ready && l.head != "":
 		ready := l.readyKey(l.head)
 		t.o.add(held.text(l.head), t.get(ready))
 		t.delete(ready)
 		l.head, c.dirty = "", true
 	}
+}
+
+// promote makes a job that waits the head of its lane.
+func (t *tx) promote(c *limit, l *lane, rank string, value []byte) {
+	l.head, c.dirty = rank, true
+	t.o.add(l.readyKey(rank), value)
+	t.delete(l.heldKey(c).text(rank))
 }
 
 // judgeAll judges the lanes of a key.

@@ -71,6 +71,22 @@ func (t *tx) key(name string) *limit {
 	return c
 }
 
+// fetchLimits reads the limits of n jobs at once, given the key of each, "" if it has none.
+func (t *tx) fetchLimits(n int, key func(i int) string) {
+	if n < 2 {
+		return
+	}
+	var keys [][]byte
+	known := map[string]bool{"": true}
+	for i := range n {
+		if name := key(i); !known[name] {
+			known[name] = true
+			keys = append(keys, limitKey(storage.LimitName{Kind: storage.LimitKey, Name: name}))
+		}
+	}
+	t.o.fetch(keys)
+}
+
 // limit returns what is stored of a limit.
 func (t *tx) limit(name storage.LimitName) *limit {
 	c := &limit{Counter: rows.NewCounter(name), opens: rule.None}

@@ -22,6 +22,13 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 			ids[i] = changes[i].Record.ID
 		}
 		t.fetch(ids)
+		t.fetchLimits(len(ids), func(i int) string {
+			var j job
+			if seq := t.get(idKey(ids[i])); seq != nil {
+				_, _ = j.decodeHead(t.get(jobKey(seq)))
+			}
+			return j.limit
+		})
 		settled = make([]storage.Settled, 0, len(changes))
 		for i := range changes {
 			r := t.settle(now, &changes[i])
