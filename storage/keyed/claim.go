@@ -130,7 +130,7 @@ func (k *claimer) claim() {
 		k.t.delete(key(guest))
 	}
 	k.t.keepLimits()
-	if k.left() > 0 && !k.over && k.c.Limits != nil {
+	if k.left() > 0 && !k.over {
 		k.tell()
 	}
 }
@@ -336,7 +336,7 @@ func (k *claimer) flush() {
 // maxTold is how many keys a claim tells of that have closed outside of a claim.
 const maxTold = 64
 
-// tell says whether limits hold jobs back, until when, and which keys have closed.
+// tell says whether limits hold jobs back, and until when.
 func (k *claimer) tell() {
 	queues := k.c.Queues
 	if len(queues) == 0 {
@@ -355,6 +355,13 @@ func (k *claimer) tell() {
 		}
 	}
 	k.t.notice.Opens = k.limits.Opens
+	if k.c.Limits != nil {
+		k.tellClosed()
+	}
+}
+
+// tellClosed tells of keys that have closed outside of a claim.
+func (k *claimer) tellClosed() {
 	n := 0
 	for rest := range k.t.scan(newKey(closedTable), nil) {
 		if n++; n > maxTold {

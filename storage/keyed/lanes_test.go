@@ -202,10 +202,10 @@ func TestClosedKeysCostAClaimNothing(t *testing.T) {
 		}))
 		return costs
 	}
-	few, many, open := ask(10, 1), ask(2000, 1), ask(2000, 3)
+	few, many, open := ask(10, 1), ask(500, 1), ask(500, 3)
 	for i := range few {
 		if many[i] != few[i] {
-			t.Errorf("claim %d behind 2000 full keys costs %+v, and %+v behind 10", i, many[i], few[i])
+			t.Errorf("claim %d behind 500 full keys costs %+v, and %+v behind 10", i, many[i], few[i])
 		}
 	}
 	for i := range 3 {
@@ -362,10 +362,7 @@ func TestBoundsOfEachJob(t *testing.T) {
 // TestLanesClaimWhatMemoryClaims compares random histories with storage/memory, which
 // counts limits in a way of its own.
 func TestLanesClaimWhatMemoryClaims(t *testing.T) {
-	histories := 400
-	if testing.Short() {
-		histories = 40
-	}
+	const histories = 100
 	claims, jobs := 0, 0
 	for seed := range uint64(histories) {
 		h := &laneHistory{TB: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), now: now,
