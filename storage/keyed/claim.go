@@ -367,10 +367,10 @@ func (k *claimer) tellClosed() {
 		if n++; n > maxTold {
 			break
 		}
-		name, bounds := cut(rest)
-		untold := closedKey(name, string(bounds))
+		name, bounds := cutString(rest)
+		untold := closedKey(string(name), string(bounds))
 		k.t.delete(untold)
-		c := k.t.key(name)
+		c := k.t.key(string(name))
 		for _, l := range k.t.group(c, &lane{bounds: string(bounds)}) {
 			if l.closed && k.t.judged(c, l).Closed(&l.own) {
 				k.t.tell(c, l, untold)

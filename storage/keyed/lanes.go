@@ -375,9 +375,9 @@ func (t *tx) setOpens(c *limit, at int64) {
 	}
 }
 
-func openKey(c *limit) key { return newKey(openTable).number(c.opens).name(c.Name) }
+func openKey(c *limit) key { return newKey(openTable).number(c.opens).text(c.Name) }
 
-func closedKey(name, bounds string) key { return newKey(closedTable).name(name).text(bounds) }
+func closedKey(name, bounds string) key { return newKey(closedTable).string(name).text(bounds) }
 
 // open judges the keys whose lanes time alone may have opened.
 func (t *tx) open() {
@@ -387,8 +387,7 @@ func (t *tx) open() {
 		if number(k) > t.lanes.now.UnixNano() {
 			break
 		}
-		name, _ := cut(k[numberLen:])
-		due = append(due, name)
+		due = append(due, string(k[numberLen:]))
 	}
 	for _, name := range due {
 		t.judgeAll(t.key(name))

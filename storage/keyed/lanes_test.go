@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -579,4 +580,20 @@ func (h *laneHistory) set() {
 		}
 		return l.SetLimit(h.Context(), h.now, name, bounds, until)
 	})
+}
+
+// TestOpenRefusesAnOlderLayout: the tables of version 1 had no lanes.
+func TestOpenRefusesAnOlderLayout(t *testing.T) {
+	db := drivertest.NewMemory(false, driver.Limits{})
+	tx, err := db.Begin(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := []byte{128, 0, 0, 0, 0, 0, 0, 1}
+	if err := tx.Commit([]driver.Pair{{Key: []byte("\x01layout"), Value: one}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keyed.Open(db, "keyed"); err == nil || !strings.Contains(err.Error(), "version 1") {
+		t.Errorf("Open returned %v", err)
+	}
 }
