@@ -337,7 +337,7 @@ func (d *draw) record(now time.Time) storage.Record {
 		r.Fairness = ojs.Fairness{Key: prints[d.rnd.IntN(2)], Weight: 1 + d.rnd.IntN(2)}
 	}
 	if d.limited && d.in(2) {
-		r.RateLimit = &ojs.RateLimit{Key: limitKeys[d.rnd.IntN(2)], Concurrency: 1}
+		r.RateLimit = &ojs.RateLimit{Key: limitKeys[d.rnd.IntN(2)], Concurrency: 1 + d.rnd.IntN(2)}
 	}
 	if d.unique && !d.in(5) {
 		r.Fingerprint = "f"
