@@ -157,8 +157,8 @@ type Counter struct {
 }
 
 // NewCounter returns the counter of a limit of which nothing is known.
-func NewCounter(name storage.LimitName) Counter {
-	return Counter{LimitName: name, Limit: rule.Limit{Until: None, Blocked: None}}
+func NewCounter(name storage.LimitName) *Counter {
+	return &Counter{LimitName: name, Limit: rule.Limit{Until: None, Blocked: None}}
 }
 
 // Set gives a limit bounds until a time, or takes them away if they bound nothing.

@@ -67,8 +67,8 @@ func (t *tx) laneOfReady(r *readyJob) (*limit, *lane) {
 	return c, t.lane(c, string(r.queue), string(r.jobType), string(r.version), string(r.bounds))
 }
 
-// Claim implements storage.Storage. It meets jobs that may start only, but for those whose
-// deadline has come and those of other versions of a type. Each costs a step of a scan.
+// Claim implements storage.Storage. It meets the jobs that may start. It steps over jobs
+// whose deadline has come, and over other versions of a type. Each costs a step of a scan.
 func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	dst []storage.Record) ([]storage.Record, error) {
 	k, err := change(ctx, s, func(t *tx) *claimer {
@@ -94,13 +94,19 @@ type claimer struct {
 	c   *storage.Claim
 
 	claimed []storage.Record
-	picked  []pick                                       // jobs that come next
-	guests  map[string]bool                              // keys of jobs in ready that come after heads that have expired
-	behind  map[*lane]func() (rank, job []byte, ok bool) // what comes next in lanes
-	stops   []func()                                     // of these
-	again   bool                                         // what was met does not say what comes next: the walk begins anew
-	over    bool                                         // the claim ends before a job that counts (Limited.Now)
-	limits  storage.Limited
+	picked  []pick // jobs that come next
+
+	// guests are the keys of jobs that are in the table ready during the claim only: they
+	// come after heads whose deadline has come.
+	guests map[string]bool
+
+	// behind returns what comes next in a lane that a job was taken from. stops ends them.
+	behind map[*lane]func() (rank, job []byte, ok bool)
+	stops  []func()
+
+	again  bool // the walk begins anew: other jobs may come next than those ahead of it
+	over   bool // the claim ends before a job that counts (Limited.Now)
+	limits storage.Limited
 }
 
 // pick is a job that a claim takes. If it has a lane, it has left that.
@@ -157,7 +163,7 @@ func (k *claimer) walk(queue string) {
 	}
 }
 
-// kinds returns the queues and types that the claim asks for and that have available jobs.
+// kinds returns the queues and types with available jobs that the claim asks for.
 func (k *claimer) kinds(queue string) []kind {
 	return slices.DeleteFunc(k.t.kinds(queue), func(of kind) bool {
 		asked := len(k.c.Types) == 0 || slices.ContainsFunc(k.c.Types, func(pattern string) bool {

@@ -63,7 +63,7 @@ func CheckLanes(tb testing.TB, s *Storage) {
 		for name := range t.scan(newKey(limitTable).byte(kinds[storage.LimitKey]), nil) {
 			c := t.key(string(name))
 			if c.Active != active[c.Name] {
-				tb.Errorf("%d jobs of key %s are active, and %d are counted", active[c.Name], c.Name, c.Active)
+				tb.Errorf("key %s counts %d active jobs, not %d", c.Name, c.Active, active[c.Name])
 			}
 			for _, l := range t.all(c) {
 				if l.n != jobs[l] || l.head != "" && l.head != first[l] {

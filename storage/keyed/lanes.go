@@ -19,8 +19,8 @@ import (
 //     The head is the first of the lane.
 //  2. After each call, the lanes of each key that it has touched have a head if, and only
 //     if, they were ready at the time of the call (rule.Limit.Judge).
-//  3. A claim that takes a head gives the lane its next one at once, if it is still ready.
-//     So it meets the jobs of a lane in their order, and writes no more than for others.
+//  3. A claim that takes a head gives the lane its next one at once, if it is ready still.
+//     So it meets the jobs of a lane in their order.
 //  4. open has the time at which time alone may open lanes of a key. A claim judges the
 //     keys whose time has come before it looks at jobs.
 //  5. closed has the keys whose lanes have closed with jobs in them outside of a claim
@@ -133,7 +133,7 @@ func (c *limit) know(id string, l *lane) {
 	c.lanes[id] = l
 }
 
-// all returns the lanes of a key that have jobs. Those of the same bounds are together.
+// all returns the lanes of a key that have jobs, in the order of their bounds.
 func (t *tx) all(c *limit) (list []*lane) {
 	if c.many && !c.complete {
 		t.learn(c, "")

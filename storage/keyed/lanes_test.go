@@ -163,8 +163,8 @@ func (w *laneWorld) complete(recs ...storage.Record) {
 
 func once(key string, n int) ojs.RateLimit { return ojs.RateLimit{Key: key, Concurrency: n} }
 
-// TestClosedKeysCostAClaimNothing: however many keys are full, a claim reads as much as it
-// does if they are open, and no more than behind a few.
+// TestClosedKeysCostAClaimNothing: however many keys are full, a claim reads no more than
+// if they are open, and as much as behind a few.
 func TestClosedKeysCostAClaimNothing(t *testing.T) {
 	ask := func(keys, bound int) (costs []cost) {
 		w := openLanes(t)
@@ -256,8 +256,8 @@ func TestWritesOfALimitedJob(t *testing.T) {
 	}
 }
 
-// TestExpiredHeads: the deadline of the first job of a lane holds up none behind it, and a
-// clock that goes back before it finds the job in its place.
+// TestExpiredHeads: the first job of a lane holds up none behind it after its deadline. A
+// clock that goes back to before the deadline finds the job in its place.
 func TestExpiredHeads(t *testing.T) {
 	w := openLanes(t)
 	soon := func(r *storage.Record) { r.ExpiresAt = w.now.Add(time.Second) }

@@ -71,7 +71,8 @@ func (t *tx) key(name string) *limit {
 	return c
 }
 
-// fetchLimits reads the limits of n jobs at once, given the key of each, "" if it has none.
+// fetchLimits reads the limits of n jobs at once. key returns the key of a job's limit, ""
+// if it has none.
 func (t *tx) fetchLimits(n int, key func(i int) string) {
 	if n < 2 {
 		return
@@ -89,7 +90,7 @@ func (t *tx) fetchLimits(n int, key func(i int) string) {
 
 // limit returns what is stored of a limit.
 func (t *tx) limit(name storage.LimitName) *limit {
-	c := &limit{Counter: rows.NewCounter(name), opens: rule.None}
+	c := &limit{Counter: *rows.NewCounter(name), opens: rule.None}
 	v := t.get(limitKey(name))
 	if v == nil {
 		return c

@@ -86,8 +86,7 @@ type asker func(sql string, args ...any) *statement
 
 func readCounter(ask asker, name storage.LimitName) (*rows.Counter, error) {
 	kind := string(name.Kind)
-	counter := rows.NewCounter(name)
-	c := &counter
+	c := rows.NewCounter(name)
 	q := ask(selectLimit, kind, name.Name)
 	var setting string
 	if c.Stored = q.next(); c.Stored {
