@@ -68,7 +68,7 @@ func (t *tx) laneOfReady(r *readyJob) (*limit, *lane) {
 }
 
 // Claim implements storage.Storage. It meets the jobs that may start. It steps over jobs
-// whose deadline has come, and over other versions of a type. Each costs a step of a scan.
+// whose deadline has come and over other versions of a type, each a step of a scan.
 func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	dst []storage.Record) ([]storage.Record, error) {
 	k, err := change(ctx, s, func(t *tx) *claimer {
@@ -100,7 +100,7 @@ type claimer struct {
 	// come after heads whose deadline has come.
 	guests map[string]bool
 
-	// behind returns what comes next in a lane that a job was taken from. stops ends them.
+	// behind returns what comes next in a lane that a job was taken from.
 	behind map[*lane]func() (rank, job []byte, ok bool)
 	stops  []func()
 

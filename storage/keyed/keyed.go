@@ -63,7 +63,7 @@ const (
 	queueTable                      // queue: its state, unless that is active
 	cronTable                       // name: recurring entry
 	runTable                        // NextRun, name, of the recurring entries that have a NextRun
-	heldTable                       // queue, type, rest of the lane, rank: readyJob, of the other available jobs
+	heldTable                       // queue, type, rest of the lane, rank: readyJob, of other available jobs
 	lineTable                       // ordering key, seq, of the jobs that wait for their turn
 	turnTable                       // ordering key, seq, of the jobs of a line that do not
 	edgeTable                       // seq, seq of a job that waits for it: since

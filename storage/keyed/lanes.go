@@ -19,7 +19,7 @@ import (
 //     The head is the first of the lane.
 //  2. After each call, the lanes of each key that it has touched have a head if, and only
 //     if, they were ready at the time of the call (rule.Limit.Judge).
-//  3. A claim that takes a head gives the lane its next one at once, if it is ready still.
+//  3. A claim that takes a head gives the lane its next one at once, while it is ready.
 //     So it meets the jobs of a lane in their order.
 //  4. open has the time at which time alone may open lanes of a key. A claim judges the
 //     keys whose time has come before it looks at jobs.

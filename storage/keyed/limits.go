@@ -71,8 +71,8 @@ func (t *tx) key(name string) *limit {
 	return c
 }
 
-// fetchLimits reads the limits of n jobs at once. key returns the key of a job's limit, ""
-// if it has none.
+// fetchLimits reads the limits of n jobs at once, given the key of each job's limit. It is
+// "" if a job has none.
 func (t *tx) fetchLimits(n int, key func(i int) string) {
 	if n < 2 {
 		return

@@ -15,8 +15,8 @@ import (
 //   - The available jobs of one key, queue, type, version and bounds are a lane.
 //   - Claims look at the first jobs of a lane only, each at its own place, and only while
 //     Limit.Judge says that the lane is ready. The other jobs are set aside.
-//   - Each call that changes what Judge depends on judges the lanes of the key: an insert,
-//     a start, an end, a setting, a block. When Verdict.At comes, a claim does.
+//   - Each call that changes what Judge depends on judges the lanes of the key: an end, a
+//     start, a setting, a block, an insert. When Verdict.At comes, a claim does.
 //   - A claim judges a lane again when it meets a job of it, since clocks differ.
 //
 // Nothing counts while it is ready. So a job that no claim asks for, because its queue is
