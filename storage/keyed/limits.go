@@ -71,7 +71,7 @@ func (t *tx) key(name string) *limit {
 	return c
 }
 
-// fetchLimits reads the limits of n jobs at once, given the key of each job's limit. It is
+// fetchLimits reads the limits of n jobs at once, given the key of each limit. The key is
 // "" if a job has none.
 func (t *tx) fetchLimits(n int, key func(i int) string) {
 	if n < 2 {
