@@ -5,15 +5,14 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // holdsBack reports whether limits keep the job, which is next, from starting. It does
 // what the job's OnLimit says, unless the claim ends before a job that need not wait.
 func (s *Storage) holdsBack(j *job, now time.Time, to *storage.Limited, ends bool) bool {
-	ns := now.UnixNano()
 	for _, l := range j.kind.group.lanes {
-		if _, open := l.open(ns); !open {
-			s.ready.look(l, now)
+		if s.ready.judge(l); l.closed {
 			return true
 		}
 	}
@@ -21,42 +20,45 @@ func (s *Storage) holdsBack(j *job, now time.Time, to *storage.Limited, ends boo
 	if l == nil {
 		return false
 	}
-	opensAt, open := l.open(ns)
-	if open {
+	opensAt, open := s.ready.judge(l)
+	if open || l.closed {
+		return !open
+	}
+	if ends {
 		return false
 	}
-	if ends && !l.waits() {
-		return false
-	}
-	switch l.own.OnLimit {
-	case ojs.OnLimitDrop:
+	if l.own.OnLimit == ojs.OnLimitDrop {
 		to.Dropped = s.change(j, to.Dropped, func(r *storage.Record) { r.Limit(now) })
 		to.Moved = s.count(now, to.Moved)
-	case ojs.OnLimitReschedule:
-		var opens time.Time
-		if opensAt != 0 {
-			opens = instant(opensAt).time()
-		}
-		to.Postponed = s.change(j, to.Postponed, func(r *storage.Record) {
-			r.Postpone(now, opens)
-			j.scheduled, _ = at(r.ScheduledAt) // which no attempt changes
-		})
-	default:
-		s.ready.look(l, now)
+		return true
 	}
+	var opens time.Time
+	if opensAt != rule.None {
+		opens = instant(opensAt).time()
+	}
+	to.Postponed = s.change(j, to.Postponed, func(r *storage.Record) {
+		r.Postpone(now, opens)
+		j.scheduled, _ = at(r.ScheduledAt) // which no attempt changes
+	})
 	return true
 }
+
+// maxTold is how many closed lanes a claim tells of. The next claim tells of the others.
+const maxTold = 100
 
 // limited completes what a claim says of limits.
 func (s *Storage) limited(now time.Time, to *storage.Limited, t *taker) {
 	x := &s.ready.limits
-	if len(x.dirty) == 0 && x.holding == 0 {
-		x.claim = nil
+	if x.closed == 0 {
 		return
 	}
-	s.ready.settleLimits(now)
-	x.claim = nil
-	to.Held = x.holding > 0
+	to.Held = true
+	for range min(x.untold.len(), maxTold) {
+		l := x.untold.items[0]
+		x.untold.remove(0)
+		l.at = -1
+		to.Closed = append(to.Closed, l.of.Closes(l.of.Name, &l.own, now.UnixNano()))
+	}
 	opens, some := x.opening.Next()
 	if !some {
 		return

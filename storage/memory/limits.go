@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // limits counts the active jobs and the starts of keys, queues and types
@@ -22,21 +24,24 @@ import (
 //   - counter.active is the number of active jobs: place adds a job and displace takes it
 //     away.
 //   - A closed lane keeps its buckets, or its groups, out of the order of claims. A lane
-//     that holds back may be open still: claims look at the lanes of each job that they
-//     take. A lane that is closed holds back, unless its counter is in dirty, or the lane
-//     is in opening and its time has come. settleLimits looks at these before each job. A
-//     lane without jobs is open.
-//   - So a claim costs the same however many lanes are closed.
+//     without jobs is open, and so is one whose jobs do not wait (ojs.OnLimitDrop).
+//   - judge closes and opens a lane. It runs when a job of the limit starts or ends, when
+//     the lane gets its first job, after a setting or a block, and when the time in
+//     opening has come. So a claim costs the same however many lanes are closed.
+//   - judge goes by the time of the latest claim or setting. If that is too early, the
+//     lane is in opening, and if it is too late, the lane may be open: so a claim judges
+//     the lanes of each job that it takes.
 //
 // Jobs without a limit meet none of this but two comparisons (job.counts).
 type limits struct {
 	byName  map[storage.LimitName]*counter
 	opening scheduler.Heap[*lane] // closed lanes that open with time
-	dirty   []*counter            // whose lanes may be other than they were
-	holding int                   // closed lanes
+	untold  heap[*lane]           // closed lanes of keys, until a claim tells of them
+	closed  int                   // lanes
+	now     time.Time             // of the latest claim or setting
+	ended   int64                 // no setting of a closed lane had ended later than that
 	told    time.Time             // the latest storage.Notice.Opens
 	sweep   int                   // the number of counters at which to drop idle ones
-	claim   *storage.Limited      // of the claim that is under way; nil: none is
 }
 
 const firstSweep = 64
@@ -44,16 +49,10 @@ const firstSweep = 64
 // counter counts what has started of a limit.
 type counter struct {
 	storage.LimitName
-	active  int
-	starts  []int64        // in order
-	window  int64          // how long a start counts at most
-	most    int            // starts that count at most
-	setting *ojs.RateLimit // nil: none
-	until   instant        // of the setting, if there is one; never: it does not end
-	blocked instant        // never: it is not
-	last    ojs.RateLimit  // of a key: the bounds of the job that started last
-	lanes   []*lane
-	dirty   bool
+	rule.Limit
+	starts []int64       // in order; rule.Limit.Started numbers them from 1
+	last   ojs.RateLimit // of a key: the bounds of the job that started last
+	lanes  []*lane
 }
 
 // lane is a limit with the bounds of some jobs.
@@ -63,14 +62,15 @@ type lane struct {
 	buckets []*bucket     // of a key
 	groups  []*group      // of a queue or type
 	closed  bool
-	said    bool // a claim has said so (storage.Limited.Closed); no more once it opens
 	opens   scheduler.Item[*lane]
+	at      int // in limits.untold; -1: nowhere
 }
 
+func (l *lane) before(*lane) bool { return false } // any order will do
+func (l *lane) moved(to int)      { l.at = to }
+
 // counts reports whether some limit counts the job.
-func (j *job) counts() bool {
-	return j.kind.group.lanes != nil || j.limit != nil
-}
+func (j *job) counts() bool { return j.limit != nil || j.kind.group.lanes != nil }
 
 // held reports whether the limit of its queue or type holds the group back.
 func (g *group) held() bool {
@@ -86,10 +86,19 @@ func (g *group) held() bool {
 func (x *limits) counter(name storage.LimitName) *counter {
 	c := x.byName[name]
 	if c == nil {
-		c = &counter{LimitName: name, blocked: never}
+		if len(x.byName) >= x.sweep {
+			ns := x.now.UnixNano()
+			maps.DeleteFunc(x.byName, func(_ storage.LimitName, c *counter) bool { return c.idle(ns) })
+			x.sweep = max(firstSweep, 2*len(x.byName))
+		}
+		c = newCounter(name)
 		x.byName[name] = c
 	}
 	return c
+}
+
+func newCounter(name storage.LimitName) *counter {
+	return &counter{LimitName: name, Limit: rule.Limit{Until: rule.None, Blocked: rule.None}}
 }
 
 // lane finds the lane of a job's limit, or makes it.
@@ -100,31 +109,32 @@ func (x *limits) lane(own *ojs.RateLimit) *lane {
 			return l
 		}
 	}
-	l := &lane{of: c, own: *own}
+	c.Remember(own)
+	return c.add(*own)
+}
+
+// add gives a counter a lane.
+func (c *counter) add(own ojs.RateLimit) *lane {
+	l := &lane{of: c, own: own, at: -1}
 	l.opens.Value = l
 	c.lanes = append(c.lanes, l)
-	c.remembers(own)
 	return l
 }
 
-// remembers has the counter keep the starts that bounds count.
-func (c *counter) remembers(b *ojs.RateLimit) {
-	c.window, c.most = max(c.window, int64(b.Rate.Per)), max(c.most, b.Rate.Limit)
-	if b.Throttle.Limit > 0 {
-		c.window = max(c.window, storage.Gap(b.Throttle))
-	}
-}
-
-// join enters a new bucket.
-func (x *limits) join(b *bucket) {
+// enter gives a lane a new bucket, which is still empty.
+func (r *ready) enter(b *bucket) {
 	l := b.lane
+	if len(l.buckets) == 0 {
+		r.judge(l)
+	}
 	b.laneAt = len(l.buckets)
 	l.buckets = append(l.buckets, b)
 }
 
 // leave takes out a bucket that has become empty.
-func (x *limits) leave(b *bucket) {
+func (r *ready) leave(b *bucket) {
 	l := b.lane
+	delete(b.group.keyed, l)
 	last := len(l.buckets) - 1
 	l.buckets[b.laneAt] = l.buckets[last]
 	l.buckets[b.laneAt].laneAt = b.laneAt
@@ -132,56 +142,35 @@ func (x *limits) leave(b *bucket) {
 	if l.buckets = l.buckets[:last]; last > 0 {
 		return
 	}
-	x.shut(l, false)
+	r.shut(l, false)
 	if c := l.of; len(c.lanes) > 1 {
 		c.lanes = slices.DeleteFunc(c.lanes, func(other *lane) bool { return other == l })
 	}
 }
 
-// shut sets whether a lane is closed. The caller moves its jobs.
-func (x *limits) shut(l *lane, closed bool) {
-	if closed == l.closed {
-		return
-	}
-	if l.closed = closed; closed {
-		x.holding++
-		return
-	}
-	x.holding--
-	x.opening.Remove(&l.opens)
-	l.said = false
-}
-
-// bind gives a group the lanes of its queue and type.
-func (x *limits) bind(g *group) {
+// bind gives a new group the lanes of its queue and type.
+func (r *ready) bind(g *group) {
 	name, _, _ := strings.Cut(g.jobType, "@")
 	ids := [...]storage.LimitName{
 		{Kind: storage.LimitQueue, Name: g.queue}, {Kind: storage.LimitType, Name: name},
 	}
 	for _, id := range ids {
-		if c := x.byName[id]; c != nil {
+		if c := r.limits.byName[id]; c != nil {
 			l := c.lanes[0]
 			g.lanes = append(g.lanes, l)
 			l.groups = append(l.groups, g)
+			r.judge(l)
 		}
 	}
 }
 
 // unbind takes out a group that is forgotten.
-func (x *limits) unbind(g *group) {
+func (r *ready) unbind(g *group) {
 	for _, l := range g.lanes {
 		l.groups = slices.DeleteFunc(l.groups, func(other *group) bool { return other == g })
 		if len(l.groups) == 0 {
-			x.shut(l, false)
+			r.shut(l, false)
 		}
-	}
-}
-
-// touch has the lanes of a counter looked at before the next job is claimed.
-func (x *limits) touch(c *counter) {
-	if !c.dirty {
-		c.dirty = true
-		x.dirty = append(x.dirty, c)
 	}
 }
 
@@ -196,16 +185,11 @@ func (x *limits) each(j *job, f func(*counter)) {
 }
 
 // active counts a job that has become active, or is so no more. It reports whether other
-// jobs may wait for that.
-func (x *limits) active(j *job, by int) (awaited bool) {
-	x.each(j, func(c *counter) {
-		c.active += by
-		x.touch(c)
-		for _, l := range c.lanes {
-			if l.closed {
-				awaited = true
-			}
-		}
+// jobs may have waited for that.
+func (r *ready) active(j *job, by int) (awaited bool) {
+	r.limits.each(j, func(c *counter) {
+		c.Active += by
+		awaited = r.judgeAll(c) || awaited
 	})
 	return awaited
 }
@@ -217,14 +201,12 @@ func (x *limits) started(j *job, now time.Time) {
 		if c.Kind == storage.LimitKey {
 			c.last = *j.limit
 		}
-		i := len(c.starts)
-		for i > 0 && c.starts[i-1] > at {
-			i--
+		i, _ := slices.BinarySearch(c.starts, at)
+		starts := slices.Insert(c.starts, i, at)
+		if keep := int(min(c.Most, math.MaxInt32)) + spareStarts; len(starts) > 2*keep {
+			starts = append(starts[:0], starts[len(starts)-keep:]...)
 		}
-		c.starts = slices.Insert(c.starts, i, at)
-		if keep := min(c.most, math.MaxInt32) + spareStarts; len(c.starts) > 2*keep {
-			c.starts = append(c.starts[:0], c.starts[len(c.starts)-keep:]...)
-		}
+		c.keep(starts)
 	})
 }
 
@@ -237,130 +219,103 @@ func (x *limits) takeBack(j *job, started time.Time) {
 	at := started.UnixNano()
 	x.each(j, func(c *counter) {
 		if i, found := slices.BinarySearch(c.starts, at); found {
-			c.starts = slices.Delete(c.starts, i, i+1)
+			c.keep(slices.Delete(c.starts, i, i+1))
 		}
 	})
 }
 
-// settingAt is the setting of the counter that has an effect.
-func (c *counter) settingAt(now int64) *ojs.RateLimit {
-	if c.until != never && now >= int64(c.until) {
-		return nil
+// keep has the counter know these starts and no others.
+func (c *counter) keep(starts []int64) {
+	c.starts, c.Started = starts, int64(len(starts))
+	if len(starts) > 0 {
+		c.LastStart = starts[len(starts)-1]
 	}
-	return c.setting
 }
 
-// bounds are those of a lane that are in force.
-func (l *lane) bounds(now int64) ojs.RateLimit { return storage.Override(l.own, l.of.settingAt(now)) }
+// start is a rule.Starts.
+func (c *counter) start(n int64) (at int64, known bool, err error) { return c.starts[n-1], true, nil }
 
-// closes tells which bound closes a lane.
-func (l *lane) closes(now int64) storage.ClosedKey {
-	c, b := l.of, l.bounds(now)
-	last := int64(never)
-	if n := len(c.starts); n > 0 {
-		last = c.starts[n-1]
-	}
-	return storage.Closes(c.Name, &b, c.active, last, int64(c.blocked), now)
-}
-
-// open reports whether the lane lets a job start. If not, at is when time alone does; 0:
-// never.
-func (l *lane) open(now int64) (at int64, open bool) {
-	c, b := l.of, l.bounds(now)
-	at, waits := storage.Opens(&b, c.active, c.starts, now)
-	if !waits {
-		if at = max(at, int64(c.blocked)); at <= now {
-			return 0, true
+// openDue opens the lanes whose time has come.
+func (r *ready) openDue(now time.Time) {
+	x := &r.limits
+	x.now = now
+	if now.UnixNano() < x.ended { // the clock has gone back
+		x.ended = rule.None
+		for _, c := range x.byName {
+			r.judgeAll(c)
 		}
 	}
-	if c.setting != nil && int64(c.until) > now && (at == 0 || int64(c.until) < at) {
-		at = int64(max(c.until, c.blocked)) // the lane has other bounds then
+	for it, due := x.opening.PopDue(now); due; it, due = x.opening.PopDue(now) {
+		r.judge(it.Value)
 	}
-	return at, false
 }
 
-// refreshLane has the buckets or groups of a lane follow it.
-func (r *ready) refreshLane(l *lane) {
+// judgeAll judges the lanes of a counter that have jobs. It reports whether one was
+// closed.
+func (r *ready) judgeAll(c *counter) (closed bool) {
+	for _, l := range c.lanes {
+		if closed = closed || l.closed; len(l.buckets) > 0 || len(l.groups) > 0 {
+			r.judge(l)
+		}
+	}
+	return closed
+}
+
+// judge closes or opens a lane. It returns when time alone opens it (rule.None: never),
+// and whether a job of it may start.
+func (r *ready) judge(l *lane) (at int64, open bool) {
+	r.looked++
+	x, c, now := &r.limits, l.of, r.limits.now.UnixNano()
+	at, open, _ = c.Open(&l.own, now, c.start)
+	closed := !open && rule.Waits(&l.own)
+	if r.shut(l, closed); closed && at != rule.None {
+		x.opening.Push(&l.opens, time.Unix(0, at))
+	} else {
+		x.opening.Remove(&l.opens)
+	}
+	if closed && c.Setting != nil && c.InForce(now) == nil {
+		x.ended = max(x.ended, c.Until)
+	}
+	return at, open
+}
+
+// shut sets whether a lane is closed, and moves its jobs.
+func (r *ready) shut(l *lane, closed bool) {
+	if closed == l.closed {
+		return
+	}
+	x := &r.limits
+	l.closed = closed
+	switch {
+	case !closed:
+		x.closed--
+		x.opening.Remove(&l.opens)
+		if l.at >= 0 {
+			x.untold.remove(l.at)
+			l.at = -1
+		}
+	default:
+		x.closed++
+		if l.of.Kind == storage.LimitKey {
+			x.untold.push(l)
+		}
+	}
 	for _, b := range l.buckets {
-		r.refresh(b)
+		if closed {
+			b.group.buckets.remove(b.at)
+		} else {
+			b.group.buckets.push(b)
+		}
+		r.reindex(b.group)
 	}
 	for _, g := range l.groups {
 		r.reindex(g)
 	}
 }
 
-// refresh closes or opens a bucket, if it is not so.
-func (r *ready) refresh(b *bucket) {
-	if b.closed == b.lane.closed {
-		return
-	}
-	r.looked++
-	g := b.group
-	if b.closed = b.lane.closed; b.closed {
-		g.buckets.remove(b.at)
-	} else {
-		g.buckets.push(b)
-	}
-	r.reindex(g)
-}
-
-// settleLimits looks at the lanes that may be other than they were.
-func (r *ready) settleLimits(now time.Time) {
-	x := &r.limits
-	for it, due := x.opening.PopDue(now); due; it, due = x.opening.PopDue(now) {
-		r.look(it.Value, now)
-	}
-	for _, c := range x.dirty {
-		c.dirty = false
-		for _, l := range c.lanes {
-			r.look(l, now)
-		}
-	}
-	clear(x.dirty)
-	x.dirty = x.dirty[:0]
-	if len(x.byName) >= x.sweep {
-		for name, c := range x.byName {
-			if c.idle(now.UnixNano()) {
-				delete(x.byName, name)
-			}
-		}
-		x.sweep = max(firstSweep, 2*len(x.byName))
-	}
-}
-
-// waits reports whether the lane's jobs wait when they may not start.
-func (l *lane) waits() bool {
-	return l.own.OnLimit != ojs.OnLimitDrop && l.own.OnLimit != ojs.OnLimitReschedule
-}
-
-// look closes or opens a lane.
-func (r *ready) look(l *lane, now time.Time) {
-	if len(l.buckets) == 0 && len(l.groups) == 0 {
-		return
-	}
-	x := &r.limits
-	at, open := l.open(now.UnixNano())
-	if closed := !open && l.waits(); closed != l.closed {
-		x.shut(l, closed)
-		r.refreshLane(l)
-	}
-	if !l.closed {
-		return
-	}
-	if !l.said && x.claim != nil && l.of.Kind == storage.LimitKey {
-		l.said = true
-		x.claim.Closed = append(x.claim.Closed, l.closes(now.UnixNano()))
-	}
-	if at != 0 {
-		x.opening.Push(&l.opens, time.Unix(0, at))
-	} else {
-		x.opening.Remove(&l.opens)
-	}
-}
-
 // idle reports whether the counter has nothing that a new one would not have.
 func (c *counter) idle(now int64) bool {
-	if c.active > 0 || c.settingAt(now) != nil || int64(c.blocked) > now {
+	if c.Active > 0 || c.InForce(now) != nil || c.Blocked > now {
 		return false
 	}
 	for _, l := range c.lanes {
@@ -368,5 +323,5 @@ func (c *counter) idle(now int64) bool {
 			return false
 		}
 	}
-	return len(c.starts) == 0 || c.starts[len(c.starts)-1] <= now-c.window
+	return c.Started == 0 || c.LastStart <= now-c.Window
 }

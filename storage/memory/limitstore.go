@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -15,66 +16,44 @@ import (
 
 // SetLimit implements storage.LimitStore.
 func (s *Storage) SetLimit(
+	ctx context.Context, now time.Time, limit storage.LimitName, bounds ojs.RateLimit, until time.Time,
+) error {
+	return s.setLimit(ctx, now, limit, bounds, until, func(c *counter, end int64) { c.Set(bounds, end) })
+}
+
+// BlockLimit implements storage.LimitStore.
+func (s *Storage) BlockLimit(
+	ctx context.Context, now time.Time, limit storage.LimitName, until time.Time,
+) error {
+	return s.setLimit(ctx, now, limit, ojs.RateLimit{}, until, func(c *counter, end int64) { c.Block(end) })
+}
+
+func (s *Storage) setLimit(
 	ctx context.Context,
 	now time.Time,
 	limit storage.LimitName,
 	bounds ojs.RateLimit,
 	until time.Time,
+	set func(c *counter, until int64),
 ) error {
 	if err := storage.CheckLimit(limit, bounds); err != nil {
 		return err
 	}
-	end, ok := at(until)
-	if !ok {
-		end = math.MaxInt64
-	}
-	return s.setLimit(ctx, limit, func(c *counter) {
-		c.setting = nil
-		if bounds.Bounds() {
-			c.setting = &ojs.RateLimit{
-				Concurrency: bounds.Concurrency,
-				Rate:        bounds.Rate,
-				Throttle:    bounds.Throttle,
-			}
-			c.until = end
-			c.remembers(c.setting)
-		}
-	})
-}
-
-// BlockLimit implements storage.LimitStore.
-func (s *Storage) BlockLimit(
-	ctx context.Context,
-	now time.Time,
-	limit storage.LimitName,
-	until time.Time,
-) error {
-	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
-		return err
-	}
-	end, ok := at(until)
-	if !ok {
-		end = math.MaxInt64
-	}
-	return s.setLimit(ctx, limit, func(c *counter) {
-		if end == never || end > c.blocked {
-			c.blocked = end
-		}
-	})
-}
-
-func (s *Storage) setLimit(ctx context.Context, limit storage.LimitName, set func(*counter)) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.leave()
-	x := &s.ready.limits
-	c := x.counter(limit)
-	set(c)
+	end, ok := at(until)
+	if !ok {
+		end = math.MaxInt64
+	}
+	s.ready.openDue(now)
+	c := s.ready.limits.counter(limit)
+	set(c, int64(end))
 	if limit.Kind != storage.LimitKey && len(c.lanes) == 0 {
 		s.bindAll(c)
 	}
-	x.touch(c)
+	s.ready.judgeAll(c)
 	if s.heard {
 		s.notice.Available = true
 	}
@@ -83,27 +62,28 @@ func (s *Storage) setLimit(ctx context.Context, limit storage.LimitName, set fun
 
 // bindAll gives the counter of a queue or type its lane, its groups and its active jobs.
 func (s *Storage) bindAll(c *counter) {
-	l := &lane{of: c}
-	l.opens.Value = l
-	c.lanes = []*lane{l}
-	for _, types := range s.ready.queues {
-		for _, g := range types {
-			if c.has(g) {
-				g.lanes = append(g.lanes, l)
-				l.groups = append(l.groups, g)
-				c.active += g.active
-			}
-		}
+	l := c.add(ojs.RateLimit{})
+	for g := range s.groupsOf(c) {
+		g.lanes = append(g.lanes, l)
+		l.groups = append(l.groups, g)
+		c.Active += g.active
 	}
 }
 
-// has reports whether the limit of a queue or type is that of a group.
-func (c *counter) has(g *group) bool {
-	if c.Kind == storage.LimitQueue {
-		return g.queue == c.Name
+// groupsOf yields the groups of the limit of a queue or type.
+func (s *Storage) groupsOf(c *counter) iter.Seq[*group] {
+	return func(yield func(*group) bool) {
+		for _, types := range s.ready.queues {
+			for _, g := range types {
+				name, _, _ := strings.Cut(g.jobType, "@")
+				of := c.Kind == storage.LimitQueue && g.queue == c.Name ||
+					c.Kind == storage.LimitType && name == c.Name
+				if of && !yield(g) {
+					return
+				}
+			}
+		}
 	}
-	name, _, _ := strings.Cut(g.jobType, "@")
-	return name == c.Name
 }
 
 // GetLimit implements storage.LimitStore.
@@ -121,13 +101,9 @@ func (s *Storage) GetLimit(
 	defer s.leave()
 	c := s.ready.limits.byName[limit]
 	if c == nil && limit.Kind != storage.LimitKey { // it has no bounds, and may have jobs
-		c = &counter{LimitName: limit, blocked: never}
-		for _, types := range s.ready.queues {
-			for _, g := range types {
-				if c.has(g) {
-					c.active += g.active
-				}
-			}
+		c = newCounter(limit)
+		for g := range s.groupsOf(c) {
+			c.Active += g.active
 		}
 	}
 	if c != nil {
@@ -178,13 +154,13 @@ func (s *Storage) ListLimits(
 // whose deadline has come. It reports false if there is nothing to tell.
 func (s *Storage) limitOf(c *counter, now time.Time, expired map[*bucket]int) (storage.Limit, bool) {
 	ns := now.UnixNano()
-	state := storage.Limit{LimitName: c.LimitName, Active: c.active}
-	if set := c.settingAt(ns); set != nil {
+	state := storage.Limit{LimitName: c.LimitName, Active: c.Active}
+	if set := c.InForce(ns); set != nil {
 		kept := *set
-		state.Setting, state.Until = &kept, c.until.time()
+		state.Setting, state.Until = &kept, instant(c.Until).time()
 	}
-	if int64(c.blocked) > ns {
-		state.BlockedUntil = c.blocked.time()
+	if c.Blocked > ns {
+		state.BlockedUntil = instant(c.Blocked).time()
 	}
 	own := c.last
 	for _, l := range c.lanes {
@@ -196,28 +172,20 @@ func (s *Storage) limitOf(c *counter, now time.Time, expired map[*bucket]int) (s
 			}
 		}
 	}
-	if c.Kind != storage.LimitKey {
-		for _, types := range s.ready.queues {
-			for _, g := range types {
-				if !c.has(g) {
-					continue
-				}
-				state.Waiting += g.plain.count() - expired[g.plain]
-				for _, b := range g.keyed {
-					state.Waiting += b.count() - expired[b]
-				}
-			}
+	for g := range s.groupsOf(c) {
+		state.Waiting += g.plain.count() - expired[g.plain]
+		for _, b := range g.keyed {
+			state.Waiting += b.count() - expired[b]
 		}
 	}
-	own.Key, own.OnLimit = "", "" // it is not Local, or it would not be counted
+	own.Key, own.OnLimit = "", ""
 	state.Bounds = storage.Override(own, state.Setting)
-	for _, at := range c.starts {
-		if per := int64(state.Bounds.Rate.Per); state.Bounds.Rate.Limit > 0 && at > ns-per {
-			state.Starts++
-		}
+	if per := int64(state.Bounds.Rate.Per); state.Bounds.Rate.Limit > 0 {
+		first, _ := slices.BinarySearch(c.starts, ns-per+1)
+		state.Starts = len(c.starts) - first
 	}
-	at, waits := storage.Opens(&state.Bounds, c.active, c.starts, ns)
-	if at = max(at, int64(c.blocked)); !waits && at > ns {
+	at, waits := storage.Opens(&state.Bounds, c.Active, c.starts, ns)
+	if at = max(at, c.Blocked); !waits && at > ns {
 		state.Opens = instant(at).time()
 	}
 	return state, state.Active > 0 || state.Waiting > 0 || state.Setting != nil ||

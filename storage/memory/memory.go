@@ -412,11 +412,12 @@ func (t *taker) room() (r *storage.Record) {
 // claimJobs hands the jobs of a claim to t.
 func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	c.ResetLimits()
-	s.ready.limits.claim = c.Limits
+	s.ready.openDue(now)
 	defer s.limited(now, c.Limits, t)
 	take := func(j *job) bool {
 		ends := t.undoable && j.hasEnqueueTTL()
-		if j.counts() {
+		counts := j.counts()
+		if counts {
 			switch {
 			case s.holdsBack(j, now, c.Limits, ends):
 				return true
@@ -431,15 +432,14 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 		s.ready.serve(j)
 		s.displace(j)
 		s.claimed(j, now, c.Worker, c.Lease, t.room())
-		s.place(j)
-		if j.counts() {
+		if counts {
 			s.ready.limits.started(j, now)
 		}
+		s.place(j)
 		return true
 	}
 	if len(c.Queues) == 0 {
 		for t.left > 0 {
-			s.ready.settleLimits(now)
 			j := s.ready.next(c.Types, now)
 			if j == nil || j.priority < 0 { // what is in the inbox comes before it
 				s.takeIn()
@@ -454,7 +454,6 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	s.takeIn()
 	for _, q := range c.Queues {
 		for t.left > 0 {
-			s.ready.settleLimits(now)
 			j := s.ready.nextIn(q, c.Types, now)
 			if j == nil {
 				break

@@ -28,7 +28,7 @@ func (s *Storage) place(j *job) {
 		j.kind.group.active++
 		s.running.append(j)
 		if j.counts() {
-			s.ready.limits.active(j, 1)
+			s.ready.active(j, 1)
 		}
 	}
 	s.addPeer(j)
@@ -53,7 +53,7 @@ func (s *Storage) displace(j *job) {
 	if j.state == active {
 		j.kind.group.active--
 		if j.counts() {
-			if awaited := s.ready.limits.active(j, -1); awaited && s.heard {
+			if awaited := s.ready.active(j, -1); awaited && s.heard {
 				s.notice.Available = true
 			}
 		}

@@ -9,13 +9,14 @@ import (
 
 	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
-// ready holds the available jobs. A bucket has those of one queue, type and rate limit
-// key; a group has the buckets of one queue and type; and the groups of a type are
-// ordered by the job each would give next. So a claim for some types looks at no job of
-// another type. A claim from every queue does not look at each queue. The buckets of a
-// closed key are not among those that claims look at (limits).
+// ready holds the available jobs. A bucket has those of one queue, type and rate limit; a
+// group has the buckets of one queue and type; and the groups of a type are ordered by
+// the job each would give next. So a claim for some types looks at no job of another
+// type. A claim from every queue does not look at each queue. A bucket whose limit lets
+// no job start is set aside: claims look at none of its jobs.
 type ready struct {
 	types  map[string]*typeIndex        // the versions of a type apart, by versions.Full
 	queues map[string]map[string]*group // queue, type
@@ -29,8 +30,7 @@ type ready struct {
 	fair   map[levelID]*fairLevel
 
 	limits limits
-	looked int // buckets that claims have opened or closed, for tests
-	named  int // types that claims have looked for, for tests
+	looked int // types and queues that claims have looked for, and lanes judged, for tests
 
 	// passed lists jobs that a claim has found expired, in no order, so that claims do
 	// not walk past them until Due ends them. They come back when they may be claimed
@@ -47,10 +47,9 @@ type typeIndex struct {
 	at      int
 }
 
-func (t *typeIndex) before(u *typeIndex) bool {
-	return comesBefore(t.groups.items[0].head(), u.groups.items[0].head())
-}
-func (t *typeIndex) moved(to int) { t.at = to }
+func (t *typeIndex) head() *job               { return t.groups.items[0].head() }
+func (t *typeIndex) before(u *typeIndex) bool { return comesBefore(t.head(), u.head()) }
+func (t *typeIndex) moved(to int)             { t.at = to }
 
 // claimedTypes are the types of the latest claim that named many, as a set. Claims of an
 // engine name the same types, in one slice (storage.Claim.Types).
@@ -85,7 +84,7 @@ type group struct {
 	plain          *bucket           // of the jobs without a rate limit
 	keyed          map[*lane]*bucket // not empty ones
 	lanes          []*lane           // of the limits of its queue and type; nil: none
-	buckets        heap[*bucket]     // not empty ones whose keys are open
+	buckets        heap[*bucket]     // not empty ones whose lanes are open
 	kinds          int               // of its jobs, those that are not available too
 	active         int               // how many of its jobs are
 	indexed        bool              // in its typeIndex
@@ -96,26 +95,23 @@ type group struct {
 // priority and fairness key.
 type bucket struct {
 	group  *group
-	lane   *lane             // of its jobs, which have the same bounds; nil: no limit of a key
+	lane   *lane             // of its jobs; nil: no limit of a key
 	laneAt int               // in lane.buckets
-	levels map[int32]*level  // of the jobs without a fairness key
-	fair   map[fairID]*level // of those with one
-	top    heap[*level]
-	spare  *level // an empty one: a lone job that comes and goes allocates nothing
-	at     int    // in group.buckets
-	closed bool   // and not there
+	levels map[listID]*level // not empty ones, and the spare one
+	top    heap[*level]      // not empty ones
+	spare  *level            // an empty one: a lone job that comes and goes costs no search
+	at     int               // in group.buckets, if its lane is open
 }
 
-// fairID tells the lists of a bucket with fairness keys apart.
-type fairID struct {
+// listID tells the lists of a bucket apart.
+type listID struct {
 	priority int32
 	key      string
 }
 
 type level struct {
+	listID
 	bucket      *bucket
-	priority    int32
-	key         string // the fairness key of its jobs
 	first, last *job
 	n           int // of jobs
 	at          int
@@ -182,7 +178,7 @@ func newReady() ready {
 		types:  make(map[string]*typeIndex),
 		queues: make(map[string]map[string]*group),
 		paused: make(map[string]bool),
-		limits: limits{byName: make(map[storage.LimitName]*counter), sweep: firstSweep},
+		limits: limits{byName: make(map[storage.LimitName]*counter), sweep: firstSweep, ended: rule.None},
 	}
 }
 
@@ -198,10 +194,9 @@ func (r *ready) add(j *job) {
 	}
 	wasEmpty := b.top.len() == 0
 	b.top.push(l)
-	if b.closed {
-		return
-	}
 	switch {
+	case b.closed():
+		return
 	case wasEmpty:
 		b.group.buckets.push(b)
 	case b.head() == j:
@@ -271,7 +266,7 @@ func (r *ready) moveUp(j *job, turn uint64) {
 	}
 	if b := l.bucket; before == nil {
 		b.top.fix(l.at)
-		if !b.closed {
+		if !b.closed() {
 			b.group.buckets.fix(b.at)
 			r.reindex(b.group)
 		}
@@ -280,32 +275,35 @@ func (r *ready) moveUp(j *job, turn uint64) {
 
 // level finds the list for a job, or makes it.
 func (b *bucket) level(j *job) *level {
-	priority, key := j.priority, j.fairness().Key
-	if b.top.len() > 0 && b.top.items[0].priority == priority && b.top.items[0].key == key {
+	id := listID{j.priority, j.fairness().Key}
+	if b.top.len() > 0 && b.top.items[0].listID == id {
 		return b.top.items[0]
 	}
-	l := b.levels[priority]
-	if key != "" {
-		l = b.fair[fairID{priority, key}]
+	l := b.spare
+	if l == nil || l.listID != id {
+		l = b.levels[id]
 	}
-	if l != nil {
-		return l
+	switch {
+	case l == nil:
+		l = &level{listID: id, bucket: b}
+		b.levels[id] = l
+	case l == b.spare:
+		b.spare = nil
 	}
-	if l = b.spare; l == nil {
-		l = &level{bucket: b}
-	}
-	b.spare = nil
-	l.priority, l.key = priority, key
-	if key == "" {
-		b.levels[priority] = l
-		return l
-	}
-	if b.fair == nil {
-		b.fair = make(map[fairID]*level)
-	}
-	b.fair[fairID{priority, key}] = l
 	return l
 }
+
+// retire takes a list that has become empty out of the order.
+func (b *bucket) retire(l *level) {
+	b.top.remove(l.at)
+	if b.spare != nil {
+		delete(b.levels, b.spare.listID)
+	}
+	b.spare = l
+}
+
+// closed reports whether the limit of the bucket's jobs lets none start.
+func (b *bucket) closed() bool { return b.lane != nil && b.lane.closed }
 
 // remove takes a job out, if it is in.
 func (r *ready) remove(j *job) {
@@ -324,32 +322,21 @@ func (r *ready) remove(j *job) {
 		l.unlink(j)
 		return
 	}
-	leads, wasHead := !b.closed && g.head() == j, b.head() == j
-	l.unlink(j)
-	switch {
-	case l.first != nil:
-		if len(b.fair) > 0 {
-			b.top.fix(l.at)
-		}
-	case l.key == "":
-		b.top.remove(l.at)
-		delete(b.levels, l.priority)
-		b.spare = l
-	default:
-		b.top.remove(l.at)
-		delete(b.fair, fairID{l.priority, l.key})
-		b.spare = l
+	leads, wasHead := !b.closed() && g.head() == j, b.head() == j
+	if l.unlink(j); l.first == nil {
+		b.retire(l)
+	} else if b.top.len() > 1 {
+		b.top.fix(l.at)
 	}
 	switch {
 	case b.top.len() == 0:
-		if !b.closed {
+		if !b.closed() {
 			g.buckets.remove(b.at)
 		}
-		if b != g.plain {
-			delete(g.keyed, b.lane)
-			r.limits.leave(b)
+		if b.lane != nil {
+			r.leave(b)
 		}
-	case b.closed:
+	case b.closed():
 	case wasHead:
 		g.buckets.fix(b.at)
 	}
@@ -383,6 +370,7 @@ func (r *ready) reindex(g *group) {
 	t.ordered = groups.len() > 0
 }
 
+// bucket finds the bucket of a job, or makes it.
 func (r *ready) bucket(j *job) *bucket {
 	g := j.kind.group
 	if j.limit == nil {
@@ -391,14 +379,18 @@ func (r *ready) bucket(j *job) *bucket {
 	l := r.limits.lane(j.limit)
 	b := g.keyed[l]
 	if b == nil {
-		b = &bucket{group: g, lane: l, closed: l.closed, levels: make(map[int32]*level)}
+		b = newBucket(g, l)
 		if g.keyed == nil {
 			g.keyed = make(map[*lane]*bucket)
 		}
 		g.keyed[l] = b
-		r.limits.join(b)
+		r.enter(b)
 	}
 	return b
+}
+
+func newBucket(g *group, l *lane) *bucket {
+	return &bucket{group: g, lane: l, levels: make(map[listID]*level)}
 }
 
 // join returns the group of a queue and type, for a new kind of jobs.
@@ -411,7 +403,7 @@ func (r *ready) join(queue, jobType string) *group {
 	g := types[jobType]
 	if g == nil {
 		g = &group{queue: queue, jobType: jobType}
-		g.plain = &bucket{group: g, levels: make(map[int32]*level)}
+		g.plain = newBucket(g, nil)
 		types[jobType] = g
 		t := r.types[jobType]
 		if t == nil {
@@ -425,7 +417,7 @@ func (r *ready) join(queue, jobType string) *group {
 			}
 		}
 		t.queues++
-		r.limits.bind(g)
+		r.bind(g)
 	}
 	g.kinds++
 	return g
@@ -436,7 +428,7 @@ func (r *ready) part(g *group) {
 	if g.kinds--; g.kinds > 0 {
 		return
 	}
-	r.limits.unbind(g)
+	r.unbind(g)
 	types := r.queues[g.queue]
 	if delete(types, g.jobType); len(types) == 0 {
 		delete(r.queues, g.queue)
@@ -505,21 +497,20 @@ func (r *ready) next(types []string, now time.Time) *job {
 	for {
 		var best *job
 		set := r.fewer(types, r.order.len()/2) // the first has a claimed job, as a rule
-		switch {
-		case len(types) == 0 || set != nil:
-			r.order.search(0, func(t *typeIndex) (leads bool) {
-				r.named++
+		if len(types) == 0 || set != nil {
+			r.order.search(0, func(t *typeIndex) bool {
+				r.looked++
 				if _, ok := set[t.name]; set != nil && !ok {
 					return false
 				}
-				best = earlier(best, t.first())
+				best = earlier(best, t.head())
 				return true
 			})
-		default:
+		} else {
 			for _, name := range r.asks(types) {
-				r.named++
-				if t := r.types[name]; t != nil {
-					best = earlier(best, t.first())
+				r.looked++
+				if t := r.types[name]; t != nil && t.ordered {
+					best = earlier(best, t.head())
 				}
 			}
 		}
@@ -540,7 +531,7 @@ func (r *ready) nextIn(queue string, types []string, now time.Time) *job {
 	for {
 		var best *job
 		look := func(g *group) {
-			if r.named++; g != nil && g.buckets.len() > 0 && !g.held() {
+			if r.looked++; g != nil && g.indexed {
 				best = earlier(best, g.head())
 			}
 		}
@@ -568,14 +559,6 @@ func earlier(a, b *job) *job {
 		return b
 	}
 	return a
-}
-
-// first is the first job of the type, nil if it has none that may be claimed.
-func (t *typeIndex) first() *job {
-	if t.groups.len() == 0 {
-		return nil
-	}
-	return t.groups.items[0].head()
 }
 
 // longest returns the n jobs of a queue that have been available longest, or fewer if it

@@ -49,7 +49,7 @@ func TestClaimLooksAtFewTypes(t *testing.T) {
 			jobs, last := 0, -1
 			for i := 0; ; i++ {
 				if i == 2 { // from then on it is known what an engine claims
-					s.ready.named = 0
+					s.ready.looked = 0
 				}
 				list, err := s.Claim(t.Context(), now, claim, nil)
 				if err != nil {
@@ -73,7 +73,7 @@ func TestClaimLooksAtFewTypes(t *testing.T) {
 			if jobs != want {
 				t.Errorf("%d jobs, want %d", jobs, want)
 			}
-			if got := s.ready.named / jobs; got > tt.most {
+			if got := s.ready.looked / jobs; got > tt.most {
 				t.Errorf("%d looks for each job, more than %d", got, tt.most)
 			}
 		})
