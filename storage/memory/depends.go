@@ -90,38 +90,6 @@ func (s *Storage) countFor(j, ended *job, now time.Time, dst []storage.Record) [
 	return s.change(j, dst, func(r *storage.Record) { r.Resolve(now, ended.id, ended.current()) })
 }
 
-// known refuses a batch with a job that is to wait for one that neither is stored nor
-// will be.
-func (s *Storage) known(batch []storage.Insert, p *plan, after *lead) error {
-	var ids map[string]int // places in the batch
-	for i := range batch {
-		for _, id := range batch[i].DependsOn {
-			if s.find(id) != nil {
-				continue
-			}
-			if ids == nil {
-				ids = make(map[string]int, len(batch))
-				for k := range batch {
-					ids[batch[k].Record.ID] = k
-				}
-			}
-			if k, ok := ids[id]; !ok || !p.stores(k) {
-				return &ojs.DependencyError{ID: batch[i].Record.ID, Dependency: id}
-			}
-		}
-	}
-	for i := range batch {
-		ids := batch[i].AwaitedBy
-		if len(ids) > 0 && p.stores(i) && !slices.ContainsFunc(ids, func(id string) bool {
-			j := s.waiting(id)
-			return j != nil && !after.state(j).Terminal()
-		}) {
-			return &ojs.DependencyError{ID: batch[i].Record.ID, Dependency: ids[0]}
-		}
-	}
-	return nil
-}
-
 // waiting returns the job with an id if it waits for others, else nil.
 func (s *Storage) waiting(id string) *job {
 	if j := s.find(id); j != nil && j.current() == ojs.StatePending && j.rest != nil && j.rest.counted {

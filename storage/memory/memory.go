@@ -214,71 +214,35 @@ func (s *Storage) prepareAll(batch []storage.Insert) (first *job, err error) {
 	return first, nil
 }
 
-// insertPrepared stores the jobs of a batch. It returns a list of those that are not
-// stored. If the batch follows a change, it checks the batch as if the change were made,
-// and makes the change before it stores anything.
+// insertPrepared stores the jobs of a batch, after a change if it follows one. It returns
+// a list of the jobs that are not stored.
 func (s *Storage) insertPrepared(
 	now time.Time, batch []storage.Insert, jobs *job, dst []storage.Inserted, after *lead,
 ) (results []storage.Inserted, unused *job, err error) {
+	if !s.plain(batch) {
+		results, err := s.insertByRules(now, batch, after)
+		return append(dst, results...), jobs, err
+	}
 	if err := s.insertable(batch, jobs, after); err != nil {
 		return dst, jobs, err
-	}
-	depends := storage.DependsOn(batch)
-	if depends {
-		if err := storage.CheckDependsOn(batch); err != nil {
-			return dst, jobs, err
-		}
-	}
-	p, err := s.resolve(batch, now, after)
-	if err != nil {
-		return dst, jobs, err
-	}
-	room, err := s.makeRoom(batch, p, now)
-	if err != nil {
-		return dst, jobs, err
-	}
-	if depends {
-		if err := s.known(batch, p, after); err != nil {
-			return dst, jobs, err
-		}
 	}
 	if after != nil {
 		s.applyChange(after.job, after.to, true)
 	}
-	first := len(dst)
-	var stored []*job // only a plan and await ask for them
 	for i := range batch {
 		j := jobs
 		jobs, j.next = j.next, nil
-		dst = append(dst, storage.Inserted{})
-		s.carryOut(p, i, batch, stored, now, &dst[first+i])
-		if p != nil || depends {
-			stored = append(stored, nil)
-		}
-		if !p.stores(i) {
-			j.next, unused = unused, j
-			continue
-		}
 		s.adopt(j, &batch[i].Record)
-		if batch[i].Waits() {
-			j.rest.counted = true
-			j.rest.whole.Wait(&batch[i])
-		}
 		if !batch[i].IDIsNew {
 			j.setVersion(s.floor + 1)
 		}
 		s.enlist(j)
-		dst[first+i].Version = j.version
-		if p != nil || depends {
-			stored[i] = j
-		}
+		dst = append(dst, storage.Inserted{Version: j.version})
 	}
-	s.drop(room, now, dst[first:])
-	if depends || len(s.toCount) > 0 {
-		dst[len(dst)-1].Moved = s.await(now, batch, stored)
+	if len(s.toCount) > 0 {
+		dst[len(dst)-1].Moved = s.count(now, nil)
 	}
-	s.tellDepths(batch, dst[first:])
-	return dst, unused, nil
+	return dst, nil, nil
 }
 
 // enlist enters a job that has its kind into the indexes.
@@ -289,7 +253,7 @@ func (s *Storage) enlist(j *job) {
 	s.place(j)
 }
 
-// insertable looks whether the ids of a batch are free.
+// insertable looks whether the ids of a batch are free and its queues take jobs.
 func (s *Storage) insertable(batch []storage.Insert, jobs *job, after *lead) error {
 	// The ids of an engine come in order, and then none occurs twice.
 	var ids map[string]struct{}
@@ -310,6 +274,13 @@ func (s *Storage) insertable(batch []storage.Insert, jobs *job, after *lead) err
 				return &ojs.DuplicateError{ID: j.id, State: j.current()}
 			}
 			ids[j.id] = struct{}{}
+		}
+	}
+	if s.states > 0 {
+		for i := range batch {
+			if name := batch[i].Record.Queue; s.draining(name) {
+				return &ojs.QueueError{Queue: name, Err: ojs.ErrQueueDraining}
+			}
 		}
 	}
 	return nil

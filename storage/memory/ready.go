@@ -562,15 +562,15 @@ func earlier(a, b *job) *job {
 }
 
 // longest returns the n jobs of a queue that have been available longest, or fewer if it
-// has fewer, in this order. Expired ones and those that a plan cancels do not count.
-func (r *ready) longest(queue string, n int, p *plan, now time.Time) []*job {
+// has fewer, in this order. Expired ones and some ids do not count.
+func (r *ready) longest(queue string, n int, without []string, now time.Time) []*job {
 	r.bringBack(now)
 	var all []*job
 	for _, g := range r.queues[queue] {
 		for _, b := range append(slices.Collect(maps.Values(g.keyed)), g.plain) {
 			for _, l := range b.top.items {
 				for i, j := 0, l.first; i < n && j != nil; j = j.next {
-					if j.expired(now) || p.goes(j) {
+					if j.expired(now) || slices.Contains(without, j.id) {
 						continue
 					}
 					if all = append(all, j); l.key == "" { // those of a key are in the order of rounds
@@ -580,11 +580,6 @@ func (r *ready) longest(queue string, n int, p *plan, now time.Time) []*job {
 			}
 		}
 	}
-	slices.SortFunc(all, func(j, k *job) int {
-		if j.turn < k.turn {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, func(j, k *job) int { return cmp.Compare(j.turn, k.turn) })
 	return all[:min(n, len(all))]
 }
