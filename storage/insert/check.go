@@ -2,7 +2,6 @@ package insert
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/foreign"
@@ -10,13 +9,15 @@ import (
 )
 
 // Plain reports whether no job of a batch is unique, waits for others or goes into a
-// bounded queue. The
-// lookups of such a batch are States and Draining.
+// bounded queue. The lookups of such a batch are States and Draining.
 func Plain(batch []storage.Insert) bool {
-	return !slices.ContainsFunc(batch, func(in storage.Insert) bool {
-		return in.MaxDepth > 0 || in.Waits() || len(in.AwaitedBy) > 0 ||
-			in.Record.Fingerprint != "" && in.Record.Unique != nil
-	})
+	for i := range batch { // a copy of each would cost more than the rest
+		if in := &batch[i]; in.MaxDepth > 0 || in.Waits() || len(in.AwaitedBy) > 0 ||
+			in.Record.Fingerprint != "" && in.Record.Unique != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // Check refuses a batch with a job whose state is not one to begin in, whose id is stored

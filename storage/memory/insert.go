@@ -21,6 +21,7 @@ func (s *Storage) plain(batch []storage.Insert) bool {
 func (s *Storage) insertByRules(
 	now time.Time, batch []storage.Insert, after *lead,
 ) ([]storage.Inserted, error) {
+	batch = slices.Clone(batch) // or no caller could have its batch on the stack
 	x := &inserter{s: s, batch: batch, added: make([]*job, len(batch)), ends: after != nil}
 	if after == nil {
 		return insert.Batch(x, now, batch)

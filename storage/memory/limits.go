@@ -134,7 +134,6 @@ func (r *ready) enter(b *bucket) {
 // leave takes out a bucket that has become empty.
 func (r *ready) leave(b *bucket) {
 	l := b.lane
-	delete(b.group.keyed, l)
 	last := len(l.buckets) - 1
 	l.buckets[b.laneAt] = l.buckets[last]
 	l.buckets[b.laneAt].laneAt = b.laneAt

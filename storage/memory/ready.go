@@ -82,7 +82,8 @@ func (c *claimedTypes) of(types []string) map[string]struct{} {
 type group struct {
 	queue, jobType string
 	plain          *bucket           // of the jobs without a rate limit
-	keyed          map[*lane]*bucket // not empty ones
+	keyed          map[*lane]*bucket // not empty ones, and the spare one
+	spare          *bucket           // an empty one: a lone job that comes and goes allocates none
 	lanes          []*lane           // of the limits of its queue and type; nil: none
 	buckets        heap[*bucket]     // not empty ones whose lanes are open
 	kinds          int               // of its jobs, those that are not available too
@@ -335,6 +336,10 @@ func (r *ready) remove(j *job) {
 		}
 		if b.lane != nil {
 			r.leave(b)
+			if g.spare != nil {
+				delete(g.keyed, g.spare.lane)
+			}
+			g.spare = b
 		}
 	case b.closed():
 	case wasHead:
@@ -378,14 +383,22 @@ func (r *ready) bucket(j *job) *bucket {
 	}
 	l := r.limits.lane(j.limit)
 	b := g.keyed[l]
+	if b != nil && b != g.spare {
+		return b
+	}
 	if b == nil {
-		b = newBucket(g, l)
+		if b = g.spare; b == nil {
+			b = newBucket(g, l)
+		}
+		delete(g.keyed, b.lane)
+		b.lane = l
 		if g.keyed == nil {
 			g.keyed = make(map[*lane]*bucket)
 		}
 		g.keyed[l] = b
-		r.enter(b)
 	}
+	g.spare = nil
+	r.enter(b)
 	return b
 }
 
