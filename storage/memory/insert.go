@@ -21,10 +21,10 @@ func (s *Storage) plain(batch []storage.Insert) bool {
 func (s *Storage) insertByRules(
 	now time.Time, batch []storage.Insert, after *lead,
 ) ([]storage.Inserted, error) {
-	batch = slices.Clone(batch) // or no caller could have its batch on the stack
-	x := &inserter{s: s, batch: batch, added: make([]*job, len(batch)), ends: after != nil}
+	own := slices.Clone(batch) // or no caller could have its batch on the stack
+	x := &inserter{s: s, batch: own, added: make([]*job, len(own)), ends: after != nil}
 	if after == nil {
-		return insert.Batch(x, now, batch)
+		return insert.Batch(x, now, own)
 	}
 	ended := *after.to
 	ended.Version++
@@ -32,7 +32,7 @@ func (s *Storage) insertByRules(
 		s.applyChange(after.job, after.to, true)
 		return nil
 	}
-	return insert.Then(x, now, &ended, change, batch)
+	return insert.Then(x, now, &ended, change, own)
 }
 
 // inserter is the insert.Tx of a batch. Storage.mu is its transaction.
