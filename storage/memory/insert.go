@@ -46,8 +46,8 @@ type inserter struct {
 
 var _ insert.Grouper = (*inserter)(nil)
 
-// Peers implements insert.Tx. Of a state it returns the newest job, which is in the way if
-// any is, and all that have not ended if the batch may end some.
+// Peers implements insert.Tx. Of a state it returns the newest job, which is in the way
+// if any is, and all that have not ended if the batch may end some.
 func (x *inserter) Peers(fingerprints []string) (peers []*insert.Job, err error) {
 	ends := x.ends || slices.ContainsFunc(x.batch, func(in storage.Insert) bool {
 		return in.Record.Unique != nil && in.Record.Unique.Strategy() != ojs.ConflictIgnore &&
@@ -109,7 +109,9 @@ func (x *inserter) Depth(queue string) (int, error) {
 }
 
 // Oldest implements insert.Tx.
-func (x *inserter) Oldest(queue string, now time.Time, n int, without []string) (list []*insert.Job, err error) {
+func (x *inserter) Oldest(
+	queue string, now time.Time, n int, without []string,
+) (list []*insert.Job, err error) {
 	for _, j := range x.s.ready.longest(queue, n, without, now) {
 		list = append(list, j.stored())
 	}

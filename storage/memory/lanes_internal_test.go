@@ -120,7 +120,8 @@ func TestSettingCountsAgainWhenTheClockGoesBack(t *testing.T) {
 		addLimited(t, s, fmt.Sprint(i), "q", "k")
 	}
 	limit, end := storage.LimitName{Kind: storage.LimitKey, Name: "k"}, time.Unix(100, 0)
-	if err := s.SetLimit(t.Context(), time.Unix(1, 0), limit, ojs.RateLimit{Concurrency: 2}, end); err != nil {
+	bounds := ojs.RateLimit{Concurrency: 2}
+	if err := s.SetLimit(t.Context(), time.Unix(1, 0), limit, bounds, end); err != nil {
 		t.Fatal(err)
 	}
 	for _, claim := range []struct {

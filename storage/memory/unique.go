@@ -1,8 +1,8 @@
 package memory
 
-// peers are the jobs of one fingerprint, by state and the newest first. One look per state
-// tells whether any of them is in the way of a new job, however many there are: if the
-// newest is too old, so are the others.
+// peers are the jobs of one fingerprint, by state and the newest first. One look per
+// state tells whether any of them is in the way of a new job, however many there are: if
+// the newest is too old, so are the others.
 type peers struct {
 	byState [len(states)]heap[*job]
 	n       int
