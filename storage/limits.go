@@ -80,8 +80,8 @@ type Limited struct {
 	// [limit-16]. A key and bounds that an earlier claim of this handle has told are told
 	// again after a job with these bounds has started [limit-16]. They are not told again
 	// while these bounds let no job start, unless the handle forgot [limit-16]. A claim
-	// that has all that it wants may leave them to the next one [limit-16]. The order is
-	// open, and a key may have several entries [limit-16].
+	// that has all that it wants, or tells of a hundred, may leave the others to the next
+	// one [limit-16]. The order is open, and a key may have several entries [limit-16].
 	Closed []ClosedKey
 }
 
