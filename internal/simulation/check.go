@@ -3,11 +3,13 @@ package simulation
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -37,6 +39,23 @@ func (l *ledger) anyJob(r *rand.Rand) string {
 	return l.order[int(max(a, b)*float64(len(l.order)))].rec.ID
 }
 
+// anyActive chooses an active job, any job if none is.
+func (l *ledger) anyActive(r *rand.Rand) string {
+	id := l.anyJob(r)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var active []string
+	for _, j := range l.order {
+		if !j.gone && j.rec.State == ojs.StateActive {
+			active = append(active, j.rec.ID)
+		}
+	}
+	if len(active) == 0 {
+		return id
+	}
+	return active[r.IntN(len(active))]
+}
+
 // left are the jobs that have not ended, and of these the ids of the pending ones.
 func (l *ledger) left() (pending []string, left []*job) {
 	l.mu.Lock()
@@ -46,7 +65,7 @@ func (l *ledger) left() (pending []string, left []*job) {
 			continue
 		}
 		left = append(left, j)
-		if j.rec.State == ojs.StatePending {
+		if j.rec.State == ojs.StatePending && j.rec.Dependencies == nil {
 			pending = append(pending, j.rec.ID)
 		}
 	}
@@ -110,16 +129,72 @@ func (n *node) free() int {
 	return free
 }
 
-// serves reports whether nothing but slots keeps a node from a job.
-func (n *node) serves(r *storage.Record) bool {
-	if !slices.Contains(n.cfg.types, r.Type) || n.cfg.typeLimit[r.Type] > 0 || r.RateLimit != nil {
+// takes is what the handlers of a node take.
+func (n *node) takes(r *storage.Record) bool {
+	if !slices.Contains(n.cfg.types, r.Type) {
 		return false
+	}
+	if r.Type != versionedType || n.cfg.versions == nil || r.TypeVersion == "" {
+		return true
+	}
+	var c storage.Claim
+	for _, within := range n.cfg.versions {
+		c.Types = append(c.Types, versionedType+"@"+within)
+	}
+	return c.Takes(r.Type, r.TypeVersion)
+}
+
+// serves reports whether nothing but slots keeps a node from a job. ledger.mu is held.
+func (n *node) serves(r *storage.Record) bool {
+	if !n.takes(r) || n.w.ledger.held(n, r) {
+		return false
+	}
+	l := n.w.ledger
+	if most := n.cfg.typeLimit[r.Type]; most > 0 {
+		if n.cfg.versions != nil && r.Type == versionedType || // a limit for each handler
+			l.running(n, func(o *storage.Record) bool { return o.Type == r.Type }) >= most {
+			return false
+		}
 	}
 	if n.cfg.queues == nil {
 		return true
 	}
 	qc, ok := n.cfg.queues[r.Queue]
-	return ok && qc.Concurrency == 0 && !qc.RateLimit.Bounds()
+	return ok && !qc.RateLimit.Bounds() && (qc.Concurrency == 0 ||
+		l.running(n, func(o *storage.Record) bool { return o.Queue == r.Queue }) < qc.Concurrency)
+}
+
+// held reports whether the limit of its key may keep a node from a job.
+func (l *ledger) held(n *node, r *storage.Record) bool {
+	rl := r.RateLimit
+	switch {
+	case rl == nil:
+		return false
+	case rl.Rate.Limit > 0 || rl.Throttle.Limit > 0 || rl.OnLimit != "":
+		return true
+	case rl.Local:
+		return l.running(n, func(o *storage.Record) bool {
+			return o.RateLimit != nil && o.RateLimit.Key == rl.Key
+		}) >= rl.Concurrency
+	}
+	return l.active(rl.Key) >= rl.Concurrency
+}
+
+// running counts the jobs that a node holds, and those whose handlers go on, of some.
+func (l *ledger) running(n *node, of func(r *storage.Record) bool) (count int) {
+	n.w.mu.Lock()
+	defer n.w.mu.Unlock()
+	for _, a := range n.w.attempts {
+		if j := l.jobs[a.id]; a.node == n && j != nil && of(&j.rec) {
+			count++
+		}
+	}
+	for _, j := range l.order {
+		if h := j.hold; h != nil && h.node == n && (h.run == nil || !h.run.returned.IsZero()) && of(&j.rec) {
+			count++
+		}
+	}
+	return count
 }
 
 // check looks at everything while nothing moves. Everything that is due before now must
@@ -160,16 +235,59 @@ func (w *world) checkTimes(now time.Time, running []*node, free map[*node]int) {
 			l.broken(4, j, "it is %s, and something was due at %s, %v ago",
 				j.rec.State, l.at(at), now.Sub(at))
 		}
+		l.checkTurn(j, now)
+		if j.rec.State == ojs.StateAvailable && j.since.Before(now) && j.rec.Type == remoteType &&
+			l.queues[j.rec.Queue] != ojs.QueuePaused {
+			w.checkFetches(j, now)
+		}
 		if j.rec.State != ojs.StateAvailable || !j.since.Before(now) ||
 			l.queues[j.rec.Queue] == ojs.QueuePaused {
 			continue
 		}
 		for _, n := range running {
-			if free[n] > 0 && n.serves(&j.rec) {
+			if free[n] > 0 && n.serves(&j.rec) && !(w.prog.ahead && now.Sub(j.since) < moment) {
 				l.broken(4, j, "it has been available for %v, and %s has %d free slots",
 					now.Sub(j.since), n.name, free[n])
 			}
 		}
+	}
+}
+
+// moment is how long a job may be available before an engine that claims ahead has it.
+const moment = 50 * time.Millisecond
+
+// checkTurn checks that a job waits for its turn only while another one of its ordering
+// key has it. ledger.mu is held.
+func (l *ledger) checkTurn(j *job, now time.Time) {
+	d := j.rec.Dependencies
+	if j.rec.State != ojs.StatePending || d == nil || !d.InLine {
+		return
+	}
+	for _, o := range l.order {
+		e := o.rec.Dependencies
+		if o != j && !o.gone && !o.rec.State.Terminal() && e != nil && e.OrderingKey == d.OrderingKey &&
+			(o.rec.State != ojs.StatePending || o.number < j.number) {
+			return
+		}
+	}
+	l.broken(4, j, "it waits for its turn, and no other job of ordering key %s has it", d.OrderingKey)
+}
+
+// checkFetches checks that no remote worker waits for a job that is available. ledger.mu
+// is held.
+func (w *world) checkFetches(j *job, now time.Time) {
+	w.mu.Lock()
+	fetching := maps.Clone(w.fetching)
+	w.mu.Unlock()
+	for n, waiting := range fetching {
+		qc, ok := n.cfg.queues[j.rec.Queue]
+		if waiting == 0 || !n.running() || !n.since().Before(now) || w.ledger.held(n, &j.rec) ||
+			n.cfg.queues != nil && (!ok || qc.RateLimit.Bounds() || qc.Concurrency > 0 && w.ledger.running(n,
+				func(o *storage.Record) bool { return o.Queue == j.rec.Queue }) >= qc.Concurrency) {
+			continue
+		}
+		w.ledger.broken(4, j, "it has been available for %v, and %d workers of %s wait for a job",
+			now.Sub(j.since), waiting, n.name)
 	}
 }
 
@@ -279,6 +397,40 @@ func (n *node) since() time.Time {
 	return n.started
 }
 
+// checkMeters checks that the counters of each engine are those of its events.
+func (w *world) checkMeters() {
+	for _, n := range w.nodes {
+		if !n.alive() {
+			continue
+		}
+		told := make(map[ojs.EventType]uint64)
+		n.mu.Lock()
+		for _, list := range n.observed {
+			for _, typ := range list {
+				told[typ]++
+			}
+		}
+		n.mu.Unlock()
+		var m engine.JobMeter
+		for _, one := range n.eng.Meter() {
+			m.Add(&one)
+		}
+		for _, c := range []struct {
+			event ojs.EventType
+			n     uint64
+		}{
+			{ojs.EventEnqueued, m.Enqueued}, {ojs.EventStarted, m.Started}, {ojs.EventCompleted, m.Completed},
+			{ojs.EventFailed, m.Failed}, {ojs.EventRetrying, m.Retried}, {ojs.EventCancelled, m.Cancelled},
+		} {
+			lost := c.event == ojs.EventEnqueued && told[c.event] < c.n // with the answer of an outcome
+			if told[c.event] != c.n && !lost {
+				w.broken(26, "", "%s has told %d times of %s, and counted %d",
+					n.name, told[c.event], c.event, c.n)
+			}
+		}
+	}
+}
+
 // checkEvents checks what each engine has told.
 func (w *world) checkEvents() {
 	for _, n := range w.nodes {
@@ -290,6 +442,12 @@ func (w *world) checkEvents() {
 		n.mu.Unlock()
 		for _, j := range w.ledger.order {
 			id := j.rec.ID
+			if j.headed { // job.available may come late, if the answer of the insert does
+				observed[id] = slices.DeleteFunc(slices.Clone(observed[id]),
+					func(t ojs.EventType) bool { return t == ojs.EventAvailable })
+				expected[id] = slices.DeleteFunc(slices.Clone(expected[id]),
+					func(e *expectation) bool { return slices.Contains(e.types, ojs.EventAvailable) })
+			}
 			if !matches(expected[id], observed[id]) {
 				w.broken(7, id, "%s told %v, want %v", n.name, observed[id], expected[id])
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage"
 )
 
 func isRemote(worker string) bool { return strings.HasPrefix(worker, "remote-") }
@@ -29,7 +30,7 @@ func (n *node) begin(ctx context.Context, id string, number int, remote bool) *a
 	claims := n.claims[id]
 	n.mu.Unlock()
 	for i := len(claims) - 1; i >= 0 && a.hold == nil; i-- {
-		if h := claims[i]; h.attempt == number && h.run == nil {
+		if h := claims[i]; h.attempt == number && h.run == nil && !h.undone {
 			a.hold = h
 		}
 	}
@@ -56,6 +57,19 @@ func (n *node) begin(ctx context.Context, id string, number int, remote bool) *a
 		return a
 	}
 	a.hold.run = a
+	if !remote && n.alive() {
+		n.mu.Lock()
+		runs, over := n.runs, n.stop == nil
+		late := n.stopping && now.After(n.toldAt.Add(n.cfg.grace+time.Second))
+		n.mu.Unlock()
+		switch {
+		case over || a.hold.ordinal != runs:
+			n.w.broken(14, id, "attempt %d began in %s after the end of the Run that claimed it",
+				number, n.name)
+		case late && !n.w.prog.jumps:
+			n.w.broken(14, id, "attempt %d began in %s after the grace period of the stop", number, n.name)
+		}
+	}
 	if e := j.rec.Deadline(); !e.IsZero() && !now.Before(e) && n.alive() && a.hold.lost.IsZero() {
 		n.w.broken(17, id, "attempt %d began %v after its deadline", number, now.Sub(e))
 	}
@@ -83,14 +97,106 @@ func (a *attempt) ends(answer string, after time.Duration) {
 // soon is the longest timeout that a handler waits for.
 const soon = time.Minute
 
+type attemptKey struct{}
+
+// around is the middleware of every engine: it notes the beginning and the end of each
+// attempt, and panics itself at times.
+func (n *node) around(ctx context.Context, header *ojs.JobHeader, next handler.Next) error {
+	handler.Logger(ctx).Debug("not kept")
+	handler.Logger(ctx).Info("begins", "job", header.ID, "n", header.Attempt)
+	a := n.begin(ctx, header.ID, header.Attempt, false)
+	a.says = answerGoexit
+	defer func() { a.ends(a.says, a.wait) }()
+	if a.step.kind == "middleware panic" {
+		a.says = answerPanic
+		panic("a middleware's panic")
+	}
+	err := next(context.WithValue(ctx, attemptKey{}, a))
+	if a.says == answerGoexit { // a batch has ended without the attempt, or for all of them
+		if a.says = answerError; errors.Is(err, errExits) {
+			a.says = answerGoexit
+		}
+	}
+	if a.step.kind == "late middleware panic" {
+		a.says = answerPanic
+		panic("a middleware's panic")
+	}
+	return err
+}
+
+// within is the middleware of a handler for a range of versions.
+func (n *node) within(versions string) handler.Middleware {
+	takes := storage.Claim{Types: []string{versionedType + "@" + versions}}
+	return func(ctx context.Context, header *ojs.JobHeader, next handler.Next) error {
+		if v := header.TypeVersion; v != "" && !takes.Takes(versionedType, v) {
+			n.w.broken(23, header.ID, "the handler for versions %s got one of version %q", versions, v)
+		}
+		return next(ctx)
+	}
+}
+
+var errExits = errors.New("simulation: a batch calls Goexit")
+
+// handleBatch is the handler of batches.
+func (n *node) handleBatch(ctx context.Context, jobs []*ojs.Job[Args]) []error {
+	w, errs := n.w, make([]error, len(jobs))
+	if len(jobs) > n.cfg.batch {
+		w.broken(15, jobs[0].ID, "a call of %s got a batch of %d jobs, and %d is the most",
+			n.name, len(jobs), n.cfg.batch)
+	}
+	var list []*attempt
+	for _, job := range jobs {
+		a, _ := handler.JobContext(ctx, job).Value(attemptKey{}).(*attempt)
+		if a == nil || a.id != job.ID {
+			w.broken(5, job.ID, "a batch of %s got it without its attempt", n.name)
+			return nil
+		}
+		list = append(list, a)
+	}
+	for _, a := range list {
+		_ = w.sleep(ctx, a.step.d/8)
+		if a.step.kind == "panic" {
+			for _, a := range list {
+				a.says = answerPanic
+			}
+			panic("a batch's panic")
+		}
+	}
+	for i, a := range list {
+		err := errors.New("a handler's error")
+		switch a.step.kind {
+		case "fail", "fail slowly", "goexit", "until told":
+			a.says, errs[i] = answerError, err
+		case "discard":
+			a.says, errs[i] = answerDiscard, ojs.Discard(err)
+		case "dead letter":
+			a.says, errs[i] = answerDead, ojs.DeadLetter(err)
+		case "snooze":
+			a.says, a.wait, errs[i] = answerSnooze, a.step.then, ojs.Snooze(a.step.then)
+		default:
+			a.says = answerOK
+			a.set(handler.JobContext(ctx, jobs[i]), jobs[i].Args.N)
+		}
+	}
+	return errs
+}
+
+// set sets the result of the attempt.
+func (a *attempt) set(ctx context.Context, v int) {
+	if handler.SetResult(ctx, v) == nil {
+		l := a.node.w.ledger
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		a.result = fmt.Append(nil, v)
+	}
+}
+
 // handle is the handler of every type.
 func (n *node) handle(ctx context.Context, job *ojs.Job[Args]) error {
-	a := n.begin(ctx, job.ID, job.Attempt, false)
+	a, _ := ctx.Value(attemptKey{}).(*attempt)
 	w, s := n.w, a.step
-	answer, after := answerGoexit, time.Duration(0)
-	defer func() { a.ends(answer, after) }()
 	returns := func(what string, err error) error {
-		answer = what
+		a.says = what
 		return err
 	}
 	err := errors.New("a handler's error")
@@ -103,7 +209,24 @@ func (n *node) handle(ctx context.Context, job *ojs.Job[Args]) error {
 	switch kind {
 	case "succeed":
 		if s.d%2 == 0 {
-			_ = handler.SetResult(ctx, job.Args.N)
+			a.set(ctx, job.Args.N)
+		}
+		return returns(answerOK, nil)
+	case "late middleware panic":
+		return returns(answerOK, nil)
+	case "then":
+		if job.Args.Depth > 0 {
+			return returns(answerOK, nil)
+		}
+		for i := range 1 + int(s.d%2) {
+			if handler.Then(ctx, follower(100_000_000+10*job.Args.N+i)) == nil {
+				w.ledger.mu.Lock()
+				a.then++
+				w.ledger.mu.Unlock()
+			}
+		}
+		if err2 := w.sleep(ctx, s.d/2); err2 != nil || s.d%3 == 0 {
+			return returns(answerError, err)
 		}
 		return returns(answerOK, nil)
 	case "work":
@@ -119,13 +242,16 @@ func (n *node) handle(ctx context.Context, job *ojs.Job[Args]) error {
 		return returns(answerOK, nil)
 	case "checkpoint":
 		var done int
-		_, _ = handler.LoadCheckpoint(ctx, &done)
+		_, err2 := handler.LoadCheckpoint(ctx, &done)
+		w.ledger.loaded(a, done, err2)
 		for range 3 {
 			handler.Progress(ctx, float64(done+1)/20)
+			w.ledger.saves(a, done+1, false)
 			if err := handler.SaveCheckpoint(ctx, done+1); err != nil {
 				return returns(answerError, err)
 			}
 			done++
+			w.ledger.saves(a, done, true)
 			if err := w.sleep(ctx, s.d/4); err != nil {
 				return returns(answerError, err)
 			}
@@ -154,7 +280,7 @@ func (n *node) handle(ctx context.Context, job *ojs.Job[Args]) error {
 	case "fatal":
 		return returns(answerFatal, ojs.Errorf("fatal.test", "a handler's error"))
 	case "retry after":
-		after = s.then
+		a.wait = s.then
 		return returns(answerRetry, ojs.RetryAfter(s.then, err))
 	case "discard":
 		return returns(answerDiscard, ojs.Discard(err))
@@ -164,13 +290,13 @@ func (n *node) handle(ctx context.Context, job *ojs.Job[Args]) error {
 		return returns(answerDead, ojs.DeadLetter(err))
 	case "panic":
 		_ = w.sleep(ctx, s.d)
-		answer = answerPanic
+		a.says = answerPanic
 		panic("a handler's panic")
 	case "goexit":
 		_ = w.sleep(ctx, s.d)
 		runtime.Goexit()
 	case "snooze":
-		after = s.then
+		a.wait = s.then
 		return returns(answerSnooze, ojs.Snooze(s.then))
 	case "until told":
 		select {
@@ -187,7 +313,7 @@ func (n *node) handle(ctx context.Context, job *ojs.Job[Args]) error {
 		return returns(answerError, err)
 	case "late snooze":
 		w.sleepThrough(overtime, n.dead)
-		after = s.then
+		a.wait = s.then
 		return returns(answerSnooze, ojs.Snooze(s.then))
 	case "hang":
 		w.sleepThrough(a.limit+n.cfg.grace+3*time.Second+s.d, n.dead)
@@ -205,7 +331,9 @@ func (w *world) employ(n *node, good bool) {
 	w.note(n.name, "", "remote worker %s comes, good: %v", id, good)
 	w.busy.Go(func() {
 		for jobs := 5 + r.IntN(20); good || jobs > 0; jobs-- {
+			w.fetches(n, 1)
 			ds, err := worker.FetchMany(w.ctx, 1+r.IntN(3))
+			w.fetches(n, -1)
 			switch {
 			case errors.Is(err, errFault):
 				if w.sleep(w.ctx, time.Second) != nil {
@@ -222,13 +350,20 @@ func (w *world) employ(n *node, good bool) {
 			for i, d := range ds {
 				kind := 0
 				if !good {
-					kind = r.IntN(12)
+					kind = r.IntN(14)
 				}
 				w.deliver(n, worker, d, held[i], kind, r)
 			}
 		}
 		worker.Close()
 	})
+}
+
+// fetches counts the workers that wait for a job in a node.
+func (w *world) fetches(n *node, by int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fetching[n] += by
 }
 
 // deliver does what a remote worker does with a delivery.
@@ -246,7 +381,16 @@ func (w *world) deliver(n *node, worker *engine.Worker, d *engine.Delivery, a *a
 			}
 		}
 	}
-	ack := func() { finish(answerOK, 0, func() error { return d.Ack(w.ctx, a.number) }) }
+	ack := func() {
+		var then []ojs.Draft
+		if a.step.d%3 == 0 {
+			then = append(then, follower(200_000_000+w.number()))
+		}
+		w.ledger.mu.Lock()
+		a.then, a.result = len(then), fmt.Append(nil, a.number)
+		w.ledger.mu.Unlock()
+		finish(answerOK, 0, func() error { return d.Ack(w.ctx, a.number, then...) })
+	}
 	switch kind {
 	case 0, 1, 2, 3:
 		if pause(between(r, 0, 500*time.Millisecond)) {
@@ -264,10 +408,17 @@ func (w *world) deliver(n *node, worker *engine.Worker, d *engine.Delivery, a *a
 				return
 			}
 			var err error
+			lost := w.ledger.lost(a)
 			if kind == 8 {
 				err = d.Heartbeat(w.ctx)
 			} else {
-				_, err = worker.Heartbeat(w.ctx, d.Token)
+				var b engine.Beat
+				b, err = worker.Heartbeat(w.ctx, d.Token)
+				lost = lost && slices.Contains(b.Held, a.id) && !w.ledger.holds(worker.ID(), a)
+			}
+			if lost && err == nil {
+				w.broken(6, a.id, "a worker's heartbeat for attempt %d succeeded after it had lost the job",
+					a.number)
 			}
 			w.checkError(n, a.id, "a worker's heartbeat", err, ojs.ErrLeaseLost, ojs.ErrTimeout)
 			if err != nil {
@@ -279,7 +430,66 @@ func (w *world) deliver(n *node, worker *engine.Worker, d *engine.Delivery, a *a
 		if pause(d.Job.Lease + between(r, 0, time.Second)) {
 			ack()
 		}
+	case 11: // a heartbeat after its lease
+		if pause(d.Job.Lease + between(r, 0, 20*time.Second)) {
+			lost := w.ledger.lost(a)
+			err := d.Heartbeat(w.ctx)
+			w.checkError(n, a.id, "a worker's late heartbeat", err, ojs.ErrLeaseLost, ojs.ErrTimeout)
+			if lost && err == nil {
+				w.broken(6, a.id, "a worker's heartbeat for attempt %d succeeded after it had lost the job",
+					a.number)
+			}
+		}
 	default: // it forgets the job
+	}
+}
+
+// number is one that no other call has returned.
+func (w *world) number() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.numbers++
+	return w.numbers
+}
+
+// lost reports whether an attempt has lost its job.
+func (l *ledger) lost(a *attempt) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return a.hold != nil && !a.hold.lost.IsZero()
+}
+
+// holds reports whether a worker holds the job of an attempt by a later claim.
+func (l *ledger) holds(worker string, a *attempt) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	j := l.jobs[a.id]
+	return j != nil && j.hold != nil && j.hold != a.hold && j.hold.worker == worker
+}
+
+// saves notes a checkpoint that an attempt saves, or has saved.
+func (l *ledger) saves(a *attempt, v int, stored bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if j := l.jobs[a.id]; j != nil && a.hold != nil && a.hold.lost.IsZero() && j.hold == a.hold {
+		j.tried = max(j.tried, v)
+		if stored {
+			j.saved = v
+		}
+	}
+}
+
+// loaded checks the checkpoint that an attempt has read.
+func (l *ledger) loaded(a *attempt, v int, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	j := l.jobs[a.id]
+	if err == nil && (j == nil || j.hold != a.hold || a.node.w.prog.jumps) {
+		return
+	}
+	if err != nil || v < j.saved || v > j.tried {
+		l.broken(25, j, "attempt %d has read the checkpoint %d (%v), and %d was saved, %d at most",
+			a.number, v, err, j.saved, j.tried)
 	}
 }
 

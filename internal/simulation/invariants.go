@@ -23,4 +23,9 @@ var invariants = map[int]string{
 	19: "the outcome stored is that of the attempt",
 	20: "each run of a recurring entry is made once",
 	21: "answers are true",
+	22: "what is stored is what was asked for, encoded if there is a codec",
+	23: "handlers get the versions that they take",
+	24: "jobs of an ordering key run in order",
+	25: "what comes with an outcome is that of its attempt",
+	26: "counters equal events",
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -43,6 +44,10 @@ type job struct {
 	begun  int       // attempts that have begun
 	gone   bool      // deleted
 	ended  time.Time // when it ended
+	headed bool      // the call that stored it gave it the turn of its ordering key
+	freed  bool      // an operator has taken it out of the order of its ordering key
+	saved  int       // the checkpoint that a call has stored since the job last began anew
+	tried  int       // the largest that a call may have stored
 }
 
 // hold is a claim.
@@ -59,6 +64,19 @@ type hold struct {
 	lost    time.Time // when it was taken from its holder; zero: it was not
 	cause   error     // of the loss
 	start   *expectation
+	undone  bool      // the claim was taken back
+	until   time.Time // its lease, as far as the caller knows
+	place   uint64
+	since   time.Time // of the job before the claim
+}
+
+// lasts reports whether the hold counts in the limits of its engine: that of a worker,
+// which may vanish, until the lease that the engine knows of is over.
+func (h *hold) lasts(now time.Time) bool {
+	if isRemote(h.worker) {
+		return h.until.After(now)
+	}
+	return h.job.rec.LeaseUntil.After(now)
 }
 
 type limitKey struct {
@@ -98,6 +116,11 @@ func (l *ledger) refresh(j *job) {
 		j.gone = true
 		return
 	}
+	l.update(j, rec)
+}
+
+// update takes a job over as a call has left it.
+func (l *ledger) update(j *job, rec storage.Record) {
 	was := j.rec.State
 	moved := was != rec.State || j.rec.Queue != rec.Queue || j.rec.Priority != rec.Priority
 	j.rec = rec
@@ -107,6 +130,7 @@ func (l *ledger) refresh(j *job) {
 	}
 	if rec.State.Terminal() && !was.Terminal() {
 		j.ended = l.w.now()
+		j.saved, j.tried = 0, 0
 	}
 	if rec.State != ojs.StateActive {
 		j.reaper = nil
@@ -139,7 +163,12 @@ func (l *ledger) insert(ctx context.Context, n *node, told bool, now time.Time, 
 		l.refused(batch, now, err)
 		return dst, err
 	}
-	out := dst[from:]
+	l.stored(n, told, now, batch, dst[from:])
+	return dst, nil
+}
+
+// stored follows an insert.
+func (l *ledger) stored(n *node, told bool, now time.Time, batch []storage.Insert, out []storage.Inserted) {
 	for i := range out {
 		in, s := &batch[i], &out[i]
 		for k := range s.Replaced {
@@ -167,6 +196,13 @@ func (l *ledger) insert(ctx context.Context, n *node, told bool, now time.Time, 
 		l.note(n, j, told, "stored on queue %s, type %s, priority %d, scheduled %v, deadline %v, timeout %v, lease %v, %d attempts, unique %v",
 			j.rec.Queue, j.rec.Type, j.rec.Priority, l.at(j.rec.ScheduledAt), l.at(j.rec.Deadline()),
 			j.rec.Timeout, j.rec.Lease, j.rec.MaxAttempts, j.rec.Fingerprint != "")
+		if want := in.Record.Meta["asked"]; want != nil && want != got(&j.rec).String() {
+			l.broken(22, j, "its version, ordering key and fairness are %s, and its draft asks for %v",
+				got(&j.rec), want)
+		}
+		if l.w.prog.codec && in.Record.Meta["cron_name"] == nil && !codec.IsEncoded(j.rec.Args, j.rec.Meta) {
+			l.broken(22, j, "its args are stored as they are: %s", j.rec.Args)
+		}
 		if l.queues[j.rec.Queue] == ojs.QueueDraining {
 			l.broken(16, j, "it was stored in queue %s, which is draining", j.rec.Queue)
 		}
@@ -197,13 +233,15 @@ func (l *ledger) insert(ctx context.Context, n *node, told bool, now time.Time, 
 			}
 		}
 	}
-	return dst, nil
 }
 
 // at is a time as the history shows it.
 func (l *ledger) at(t time.Time) string {
 	if t.IsZero() {
 		return "-"
+	}
+	if l.w.prog.ahead {
+		t = t.Add(-today)
 	}
 	return "+" + t.Sub(l.w.start).String()
 }
@@ -269,7 +307,8 @@ func (l *ledger) unique(r *storage.Record, now time.Time) {
 		return
 	}
 	for _, j := range l.order {
-		if j.gone || j.rec.Unique == nil || j.rec.Type != r.Type || j.rec.Unique.Key != r.Unique.Key {
+		if j.gone || j.rec.Unique == nil || j.rec.Type != r.Type || j.rec.TypeVersion != r.TypeVersion ||
+			j.rec.Unique.Key != r.Unique.Key {
 			continue
 		}
 		how := r.Unique.Strategy()
@@ -314,13 +353,23 @@ func (l *ledger) claim(ctx context.Context, n *node, run int, told bool, now tim
 		return dst, err
 	}
 	for i := range dst[from:] {
-		r := &dst[from+i]
-		j := l.alive(r.ID)
-		if j == nil {
-			l.w.broken(21, r.ID, "it was claimed and is not stored")
-			continue
-		}
+		l.claimed(n, run, told, now, c, &dst[from+i])
+	}
+	l.limited(n, told, c.Limits)
+	return dst, nil
+}
+
+// claimed follows the claim of a job.
+func (l *ledger) claimed(n *node, run int, told bool, now time.Time, c storage.Claim, r *storage.Record) {
+	j := l.alive(r.ID)
+	switch {
+	case j == nil:
+		l.w.broken(21, r.ID, "it was claimed and is not stored")
+	default:
 		switch {
+		case !c.Takes(j.rec.Type, j.rec.TypeVersion) && len(c.Types) > 0:
+			l.broken(23, j, "%s claimed it for %v, and it is of type %s, version %q",
+				n.name, c.Types, j.rec.Type, j.rec.TypeVersion)
 		case j.rec.State != ojs.StateAvailable:
 			l.broken(5, j, "%s claimed it while it was %s, of worker %s", n.name, j.rec.State, j.rec.Worker)
 		case j.rec.Expired(now):
@@ -331,15 +380,17 @@ func (l *ledger) claim(ctx context.Context, n *node, run int, told bool, now tim
 			l.broken(16, j, "it was claimed from queue %s, which is paused", j.rec.Queue)
 		}
 		l.inOrder(j, c, now)
+		l.inLine(j)
 		if j.reaper, j.asked = nil, nil; !told {
 			j.asked = n
 		}
 		j.hold = &hold{
 			job: j, node: n, version: j.rec.Version + 1, attempt: j.rec.Attempt + 1, worker: c.Worker,
-			now: now, told: told, ordinal: run,
+			now: now, told: told, ordinal: run, place: j.place, since: j.since,
 		}
 		n.claimed(j.hold)
 		l.refresh(j)
+		j.hold.until = j.rec.LeaseUntil
 		if j.rec.Version != j.hold.version || j.rec.Attempt != j.hold.attempt ||
 			j.rec.State != ojs.StateActive {
 			l.broken(5, j, "after its claim it is %s, attempt %d, version %d",
@@ -353,8 +404,136 @@ func (l *ledger) claim(ctx context.Context, n *node, run int, told bool, now tim
 		if told {
 			l.limits(n, j, now, c.Worker)
 		}
+		l.sharedLimits(j, now)
 	}
-	return dst, nil
+}
+
+// limited follows the jobs that a claim has met and that a limit holds back.
+func (l *ledger) limited(n *node, told bool, lim *storage.Limited) {
+	if lim == nil {
+		return
+	}
+	for i := range lim.Dropped {
+		if j := l.alive(lim.Dropped[i].ID); j != nil {
+			l.update(j, lim.Dropped[i].Copy())
+			l.note(n, j, told, "dropped for its limit")
+			n.expect(j.rec.ID, !told, ojs.EventLimitDropped)
+			n.expect(j.rec.ID, !told, ojs.EventDiscarded)
+		}
+	}
+	for i := range lim.Postponed {
+		if j := l.alive(lim.Postponed[i].ID); j != nil {
+			l.update(j, lim.Postponed[i].Copy())
+			l.note(n, j, told, "scheduled again for its limit")
+			n.expect(j.rec.ID, !told, ojs.EventScheduled)
+		}
+	}
+	l.moved(n, told, lim.Moved)
+}
+
+func (l *ledger) settleAndClaim(ctx context.Context, n *node, run int, told bool, now time.Time,
+	to []*storage.Record, dst []storage.Settled, c storage.Claim, into []*storage.Record) (
+	[]storage.Settled, int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	changes := make([]storage.Change, len(to))
+	for i, r := range to {
+		changes[i] = storage.Change{Record: r.Copy(), AttemptFieldsOnly: true}
+	}
+	s, _ := storage.As[storage.SettleClaimer](l.inner)
+	from := len(dst)
+	dst, claimed, err := s.SettleAndClaim(ctx, now, to, dst, c, into)
+	if err != nil {
+		return dst, claimed, err
+	}
+	l.settled(n, told, now, changes, dst[from:])
+	for _, r := range into[:claimed] {
+		l.claimed(n, run, told, now, c, r)
+	}
+	l.limited(n, told, c.Limits)
+	if l.w.failed() { // the engine may have no handler for what it has got
+		claimed = 0
+	}
+	return dst, claimed, nil
+}
+
+func (l *ledger) unclaim(ctx context.Context, n *node, told bool, now time.Time,
+	held []storage.Held) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, _ := storage.As[storage.SettleClaimer](l.inner)
+	count, err := s.Unclaim(ctx, now, held)
+	if err != nil {
+		return count, err
+	}
+	for _, x := range held {
+		j := l.alive(x.ID)
+		if j == nil || j.hold == nil || j.hold.version != x.Version || j.rec.Version != x.Version {
+			continue
+		}
+		h := j.hold
+		if h.run != nil {
+			l.broken(5, j, "%s gave its claim back, and attempt %d has begun", n.name, h.attempt)
+		}
+		h.undone, j.hold = true, nil
+		l.refresh(j)
+		j.place, j.since = h.place, l.w.now()
+		if rl := j.rec.RateLimit; rl != nil {
+			for _, k := range []limitKey{{h.node, "key " + rl.Key}, {nil, rl.Key}} {
+				if i := slices.IndexFunc(l.starts[k], h.now.Equal); i >= 0 {
+					l.starts[k] = slices.Delete(l.starts[k], i, i+1)
+				}
+			}
+		}
+		l.note(n, j, told, "its claim was taken back")
+	}
+	return count, nil
+}
+
+// inLine checks that no earlier job of the same ordering key has yet to end.
+func (l *ledger) inLine(j *job) {
+	d := j.rec.Dependencies
+	if d == nil || d.OrderingKey == "" || j.freed {
+		return
+	}
+	for _, o := range l.order {
+		if e := o.rec.Dependencies; o.number < j.number && !o.gone && !o.freed && !o.rec.State.Terminal() &&
+			e != nil && e.OrderingKey == d.OrderingKey {
+			l.broken(24, j, "it was claimed while %s, which is before it, is %s", o.rec.ID, o.rec.State)
+		}
+	}
+}
+
+// sharedLimits checks the limit of a key that all engines share.
+func (l *ledger) sharedLimits(j *job, now time.Time) {
+	rl := j.rec.RateLimit
+	if rl == nil || rl.Local || l.w.prog.jumps {
+		return
+	}
+	k := limitKey{nil, rl.Key}
+	starts := append(l.starts[k], now)
+	l.starts[k] = starts
+	if r := rl.Rate; r.Limit > 0 && len(starts) > r.Limit {
+		if before := starts[len(starts)-1-r.Limit]; now.Sub(before) < r.Per {
+			l.broken(15, j, "key %s: %d starts in %v over all engines, and %d are allowed in %v",
+				rl.Key, r.Limit+1, now.Sub(before), r.Limit, r.Per)
+		}
+	}
+	if rl.Concurrency > 0 {
+		if active := l.active(rl.Key); active > rl.Concurrency {
+			l.broken(15, j, "key %s: %d jobs are active, and %d may be", rl.Key, active, rl.Concurrency)
+		}
+	}
+}
+
+// active is how many jobs of a key are active.
+func (l *ledger) active(key string) (n int) {
+	for _, o := range l.order {
+		if rl := o.rec.RateLimit; !o.gone && rl != nil && rl.Key == key && o.rec.State == ojs.StateActive {
+			n++
+		}
+	}
+	return n
 }
 
 // inOrder checks that no other job of the queue should have been claimed first. The jobs
@@ -363,7 +542,8 @@ func (l *ledger) inOrder(j *job, c storage.Claim, now time.Time) {
 	for _, o := range l.order {
 		if o.gone || o == j || o.rec.State != ojs.StateAvailable || o.rec.Queue != j.rec.Queue ||
 			o.rec.Expired(now) ||
-			len(c.Types) > 0 && !slices.Contains(c.Types, o.rec.Type) || o.rec.RateLimit != nil {
+			len(c.Types) > 0 && !c.Takes(o.rec.Type, o.rec.TypeVersion) || o.rec.RateLimit != nil ||
+			o.rec.Priority == j.rec.Priority && (o.rec.Fairness.Key != "" || j.rec.Fairness.Key != "") {
 			continue
 		}
 		if o.rec.Priority > j.rec.Priority || o.rec.Priority == j.rec.Priority && o.place < j.place {
@@ -399,7 +579,7 @@ func (l *ledger) limits(n *node, j *job, now time.Time, worker string) {
 			var running []string
 			for _, o := range l.order {
 				if h := o.hold; h != nil && h.node == n && h.told &&
-					(h.run == nil || h.run.returned.IsZero()) && o.rec.LeaseUntil.After(now) && counts(h) {
+					(h.run == nil || h.run.returned.IsZero()) && h.lasts(now) && counts(h) {
 					running = append(running, o.rec.ID)
 				}
 			}
@@ -419,6 +599,9 @@ func (l *ledger) limits(n *node, j *job, now time.Time, worker string) {
 		check("queue "+j.rec.Queue, bounds, func(h *hold) bool { return h.job.rec.Queue == j.rec.Queue })
 	}
 	if most := n.cfg.typeLimit[j.rec.Type]; most > 0 && !strings.HasPrefix(worker, "remote") {
+		if j.rec.Type == versionedType && n.cfg.versions != nil {
+			most *= len(n.cfg.versions) // a limit of each handler
+		}
 		check("type "+j.rec.Type, ojs.RateLimit{Concurrency: most},
 			func(h *hold) bool { return h.job.rec.Type == j.rec.Type })
 	}
@@ -433,8 +616,14 @@ func (l *ledger) settle(ctx context.Context, n *node, told bool, now time.Time,
 	if err != nil {
 		return dst, err
 	}
+	l.settled(n, told, now, changes, dst[from:])
+	return dst, nil
+}
+
+// settled follows changes.
+func (l *ledger) settled(n *node, told bool, now time.Time, changes []storage.Change, out []storage.Settled) {
 	for i := range changes {
-		to, s := &changes[i].Record, &dst[from+i]
+		to, s := &changes[i].Record, &out[i]
 		j := l.alive(to.ID)
 		switch {
 		case j == nil:
@@ -455,6 +644,11 @@ func (l *ledger) settle(ctx context.Context, n *node, told bool, now time.Time,
 			l.broken(6, j, "%s made it %s from %s", n.name, to.State, j.rec.State)
 		}
 		before, held := j.rec, j.hold
+		if before.State == ojs.StatePending && to.State != ojs.StatePending ||
+			before.State.Terminal() && !to.State.Terminal() {
+			j.freed = true
+		}
+		l.extras(j, &changes[i])
 		switch {
 		case before.State != ojs.StateActive:
 			l.operated(n, told, &before, to, now)
@@ -472,6 +666,7 @@ func (l *ledger) settle(ctx context.Context, n *node, told bool, now time.Time,
 			l.broken(21, j, "it was settled as %s, attempt %d, %d failures, and is %s, attempt %d, %d failures, version %d", to.State, to.Attempt,
 				len(to.Errors), got.State, got.Attempt, len(got.Errors), got.Version)
 		}
+		l.stored(n, told, now, changes[i].Then, s.Then)
 		l.moved(n, told, s.Moved)
 		attempt := ""
 		if held != nil {
@@ -480,7 +675,6 @@ func (l *ledger) settle(ctx context.Context, n *node, told bool, now time.Time,
 		l.note(n, j, told, "was %s%s, %d spent, next %s, %s",
 			before.State, attempt, j.rec.Attempt, l.at(j.rec.NextRetryAt), failure(&j.rec))
 	}
-	return dst, nil
 }
 
 func failure(r *storage.Record) string {
@@ -506,7 +700,7 @@ func (l *ledger) operated(n *node, told bool, before, to *storage.Record, now ti
 	n.expect(to.ID, !told, ev)
 }
 
-func (l *ledger) extend(ctx context.Context, n *node, now time.Time,
+func (l *ledger) extend(ctx context.Context, n *node, told bool, now time.Time,
 	xs []storage.Extension) ([]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -523,6 +717,9 @@ func (l *ledger) extend(ctx context.Context, n *node, now time.Time,
 		}
 		if mine {
 			l.refresh(j)
+			if told && j.hold != nil && j.hold.node == n {
+				j.hold.until = j.rec.LeaseUntil
+			}
 			if want := now.Add(j.rec.LeaseFor(x.Lease)); !j.rec.LeaseUntil.Equal(want) {
 				l.broken(6, j, "its lease ends at %s after its renewal, want %s",
 					l.at(j.rec.LeaseUntil), l.at(want))
@@ -540,14 +737,25 @@ func (l *ledger) moved(n *node, told bool, moved []storage.Record) {
 			continue
 		}
 		// An insert moves new jobs at the head of their ordering key before it returns.
+		passed := j.rec.Version > moved[i].Version // its deadline had come, too
 		if j.rec.State != ojs.StatePending && j.rec.Version < moved[i].Version {
 			l.broken(3, j, "it was %s and waited for nothing, but was moved to %s",
 				j.rec.State, moved[i].State)
 		}
-		l.refresh(j)
+		j.headed = j.headed || j.rec.Version == moved[i].Version
+		switch {
+		case j.rec.Version < moved[i].Version:
+			l.update(j, moved[i].Copy())
+		case !passed && j.rec.State == ojs.StateAvailable: // it is new, and was looked at
+			l.places++
+			j.place = l.places
+		}
 		l.note(n, j, told, "waits for no other job")
-		if j.rec.State == ojs.StateAvailable {
-			n.expect(j.rec.ID, !told, ojs.EventAvailable)
+		switch moved[i].State {
+		case ojs.StateAvailable:
+			n.expect(j.rec.ID, !told || passed, ojs.EventAvailable)
+		case ojs.StateScheduled:
+			n.expect(j.rec.ID, !told || passed, ojs.EventScheduled)
 		}
 	}
 }
@@ -611,6 +819,7 @@ func (l *ledger) due(ctx context.Context, n *node, told bool, now time.Time, mos
 			h.node.alive() && l.w.undisturbed() {
 			l.broken(5, j, "its lease has run out, and attempt %d in %s goes on", h.attempt, h.node.name)
 		}
+		l.renewable(j, now)
 		l.take(j, ojs.ErrLeaseLost)
 		l.refresh(j)
 		j.reaper = n
@@ -626,6 +835,27 @@ func (l *ledger) due(ctx context.Context, n *node, told bool, now time.Time, mos
 		l.broken(4, next, "Due says that nothing comes before %s", l.at(d.Next))
 	}
 	return d, nil
+}
+
+// renewable checks that the holder of a job whose lease has run out could not have
+// renewed it.
+func (l *ledger) renewable(j *job, now time.Time) {
+	h := j.hold
+	if h == nil || h.run == nil || h.run.remote || !h.told || l.w.prog.jumps {
+		return
+	}
+	n := h.node
+	if n.stopped() || h.ordinal != n.ordinal() {
+		return
+	}
+	n.mu.Lock()
+	last := n.hampered
+	n.mu.Unlock()
+	from := j.rec.LeaseUntil.Add(-j.rec.Lease)
+	if last.Before(from) && h.began().Before(from.Add(j.rec.Lease/6)) {
+		l.broken(5, j, "its lease has run out, and %s, which has attempt %d, could have renewed it since %s",
+			n.name, h.attempt, l.at(last))
+	}
 }
 
 func (l *ledger) delete(ctx context.Context, n *node, told bool, ids []string) (int, error) {

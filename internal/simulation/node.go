@@ -33,6 +33,8 @@ type node struct {
 	stopping bool               // Run has been told to stop, and has not returned
 	started  time.Time          // when Run was called
 	runs     int                // how often it was
+	toldAt   time.Time          // to stop
+	hampered time.Time          // until when a failed or slow call may keep it from renewing leases
 	claims   map[string][]*hold // by job
 	expected map[string][]*expectation
 	observed map[string][]ojs.EventType
@@ -62,15 +64,28 @@ func (w *world) newNode(cfg nodeConfig) *node {
 		engine.WithName(n.name), engine.WithConcurrency(cfg.concurrency),
 		engine.WithGracePeriod(cfg.grace), engine.WithMaxStuck(cfg.maxStuck),
 		engine.WithRand(stream(w.seed, "engine", number)), engine.WithRetention(w.prog.retain),
-		engine.WithObserver(n),
+		engine.WithObserver(n), engine.WithMiddleware(n.around),
 		engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),
+	}
+	if w.prog.codec {
+		opts = append(opts, engine.WithCodec(mask{}))
+	}
+	if w.prog.logs {
+		opts = append(opts, engine.WithJobLogs(slog.LevelInfo))
 	}
 	for _, name := range cfg.order {
 		opts = append(opts, engine.WithQueue(name, cfg.queues[name]))
 	}
-	var store storage.Storage = &link{n}
-	if w.prog.jumps {
+	var store storage.Storage
+	switch p := w.prog; {
+	case p.steps && (p.jumps || p.ahead):
+		store = &clockedSteps{stepping{link{n}}}
+	case p.steps:
+		store = &stepping{link{n}}
+	case p.jumps:
 		store = &clocked{link{n}}
+	default:
+		store = &link{n}
 	}
 	eng, err := engine.New[Args](store, opts...)
 	if err != nil {
@@ -81,7 +96,18 @@ func (w *world) newNode(cfg nodeConfig) *node {
 		if most := cfg.typeLimit[typ]; most > 0 {
 			opts = append(opts, handler.WithConcurrency(most))
 		}
-		eng.Handle(typ, n.handle, opts...)
+		switch {
+		case typ == versionedType && cfg.versions != nil:
+			for _, within := range cfg.versions {
+				eng.Handle(typ, n.handle, append(slices.Clone(opts), handler.WithVersions(within),
+					handler.WithMiddleware(n.within(within)))...)
+			}
+		case typ == batchType && cfg.batch > 0:
+			eng.Register(handler.ForBatch(ojs.Define[Args](typ), n.handleBatch,
+				append(opts, handler.WithBatch(cfg.batch, cfg.batchWait))...))
+		default:
+			eng.Handle(typ, n.handle, opts...)
+		}
 	}
 	n.eng = eng
 	w.nodes = append(w.nodes, n)
@@ -153,6 +179,9 @@ func (n *node) halt() (ended <-chan struct{}) {
 	}
 	if !n.stopping {
 		n.w.note(n.name, "", "Run is told to stop")
+	}
+	if !n.stopping {
+		n.toldAt = n.w.now()
 	}
 	n.stopping = true
 	n.stop()
@@ -274,7 +303,8 @@ func (n *node) fault(call string) fault {
 	n.w.mu.Lock()
 	calm := n.w.calm
 	n.w.mu.Unlock()
-	if s == nil || calm {
+	outcome := call == "Settle" || call == "SettleAndClaim"
+	if s == nil || calm || s.outcomes && !outcome {
 		return fault{}
 	}
 	n.mu.Lock()
@@ -296,6 +326,13 @@ func (n *node) fault(call string) fault {
 		delay(15 * time.Second)
 	}
 	n.mu.Unlock()
+	if f.slow+f.late > 0 || f != (fault{}) && !outcome && call != "Claim" && call != "Insert" {
+		n.mu.Lock()
+		if until := n.w.now().Add(f.slow + f.late + time.Second); until.After(n.hampered) {
+			n.hampered = until
+		}
+		n.mu.Unlock()
+	}
 	if f != (fault{}) {
 		n.w.disturb(f.slow + f.late + recovery)
 		n.w.note(n.name, "fault", "%s: fails before %v, after %v; takes %v before its work, %v after it",
@@ -349,6 +386,46 @@ type clocked struct{ link }
 // ClockOffset implements storage.Clocked.
 func (k *clocked) ClockOffset() time.Duration { return time.Duration(k.n.w.offset.Load()) }
 
+// stepping is a link whose storage stores outcomes and claims in one call.
+type stepping struct{ link }
+
+// clockedSteps is a stepping that is clocked.
+type clockedSteps struct{ stepping }
+
+// ClockOffset implements storage.Clocked.
+func (k *clockedSteps) ClockOffset() time.Duration { return time.Duration(k.n.w.offset.Load()) }
+
+// answer is that of a SettleAndClaim.
+type answer struct {
+	settled []storage.Settled
+	claimed int
+}
+
+// SettleAndClaim implements storage.SettleClaimer.
+func (k *stepping) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record,
+	dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+	run := k.n.ordinal()
+	a, err := do(k.n, ctx, "SettleAndClaim", answer{settled: dst}, func(told bool) (a answer, err error) {
+		a.settled, a.claimed, err = k.n.w.ledger.settleAndClaim(ctx, k.n, run, told, now, to, dst, c, into)
+		return a, err
+	})
+	return a.settled, a.claimed, err
+}
+
+// Unclaim implements storage.SettleClaimer.
+func (k *stepping) Unclaim(ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+	return do(k.n, ctx, "Unclaim", 0,
+		func(told bool) (int, error) { return k.n.w.ledger.unclaim(ctx, k.n, told, now, held) })
+}
+
+// Logs implements storage.LogStore.
+func (k *link) Logs(ctx context.Context, id string) ([]storage.Log, error) {
+	return do(k.n, ctx, "Logs", nil, func(bool) ([]storage.Log, error) {
+		s, _ := storage.As[storage.LogStore](k.n.w.ledger.inner)
+		return s.Logs(ctx, id)
+	})
+}
+
 func (k *link) Capabilities() storage.Capabilities { return k.n.w.ledger.inner.Capabilities() }
 
 func (k *link) Close() error { return nil }
@@ -377,7 +454,7 @@ func (k *link) Settle(ctx context.Context, now time.Time, changes []storage.Chan
 
 func (k *link) Extend(ctx context.Context, now time.Time, xs []storage.Extension) ([]string, error) {
 	return do(k.n, ctx, "Extend", nil,
-		func(bool) ([]string, error) { return k.n.w.ledger.extend(ctx, k.n, now, xs) })
+		func(told bool) ([]string, error) { return k.n.w.ledger.extend(ctx, k.n, told, now, xs) })
 }
 
 func (k *link) Due(ctx context.Context, now time.Time, most int, buf []storage.Record) (storage.Due, error) {

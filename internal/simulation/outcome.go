@@ -2,11 +2,13 @@ package simulation
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -27,7 +29,11 @@ type attempt struct {
 	returned time.Time // zero: it has not
 	answer   string    // what it returned: see the constants
 	after    time.Duration
-	cause    error // why its context had ended by then
+	cause    error           // why its context had ended by then
+	says     string          // what it is about to return
+	wait     time.Duration   // and to ask for
+	result   json.RawMessage // that it has set, plain
+	then     int             // jobs that it has asked to be stored with its completion
 }
 
 // The answers of an attempt.
@@ -45,6 +51,105 @@ const (
 	answerRelease   = "a release"
 )
 
+// extras checks what comes with a change: the result, the log, and the jobs that are
+// stored with it.
+func (l *ledger) extras(j *job, c *storage.Change) {
+	to, codecs := &c.Record, l.w.prog.codec
+	var a *attempt
+	if h := j.hold; h != nil && j.reaper == nil && j.rec.State == ojs.StateActive {
+		a = h.run
+	}
+	completes := to.State == ojs.StateCompleted && a != nil
+	want := 0
+	if completes {
+		want = a.then
+	}
+	if len(c.Then) != want {
+		l.broken(25, j, "%d jobs are stored with it as %s, want %d", len(c.Then), to.State, want)
+	}
+	if completes {
+		raw := to.Result
+		if codecs && raw != nil && !codec.IsEncodedValue(raw) {
+			l.broken(22, j, "its result is stored as it is: %s", raw)
+		} else if codecs && raw != nil {
+			raw, _ = masks.DecodeValue(context.Background(), raw, "")
+		}
+		if string(raw) != string(a.result) {
+			l.broken(25, j, "its result is %s, and its attempt has set %s", raw, a.result)
+		}
+	}
+	l.logged(j, a, c)
+}
+
+// logged checks the log that comes with a change. An attempt logs one line.
+func (l *ledger) logged(j *job, a *attempt, c *storage.Change) {
+	if c.Log == nil {
+		if l.w.prog.logs && a != nil && !a.remote && c.Record.State != ojs.StateCancelled {
+			l.broken(25, j, "the log of attempt %d is not stored", a.number)
+		}
+		return
+	}
+	var log struct {
+		Attempt int
+		Lines   json.RawMessage
+	}
+	var lines []struct {
+		Msg, Job string
+		N        int
+	}
+	err := json.Unmarshal(c.Log, &log)
+	if raw := log.Lines; err == nil {
+		if l.w.prog.codec {
+			if !codec.IsEncodedValue(raw) {
+				l.broken(22, j, "its log is stored as it is: %s", raw)
+			}
+			raw, err = masks.DecodeValue(context.Background(), raw, "")
+		}
+		if err == nil {
+			err = json.Unmarshal(raw, &lines)
+		}
+	}
+	switch {
+	case err != nil || len(lines) != 1:
+		l.broken(25, j, "its log is %s, %v; want one line", c.Log, err)
+	case j.rec.State != ojs.StateActive || j.reaper != nil:
+		l.broken(25, j, "a log is stored without an attempt: %s", c.Log)
+	case log.Attempt != j.rec.Attempt || lines[0].N != j.rec.Attempt || lines[0].Job != j.rec.ID:
+		l.broken(25, j, "the log of attempt %d is that of attempt %d of %s",
+			j.rec.Attempt, lines[0].N, lines[0].Job)
+	}
+}
+
+// mask is a codec that any reader can undo.
+type mask struct{}
+
+// masks is the chain of an engine with the codec.
+var masks = func() *codec.Chain {
+	c, err := codec.NewChain(mask{})
+	if err != nil {
+		panic(err)
+	}
+	return c
+}()
+
+// Encoding implements codec.Codec.
+func (mask) Encoding() string { return "binary/mask" }
+
+// Encode implements codec.Codec.
+func (mask) Encode(_ context.Context, data []byte) ([]byte, string, error) {
+	masked := slices.Clone(data)
+	for i := range masked {
+		masked[i] ^= 0x55
+	}
+	return masked, "", nil
+}
+
+// Decode implements codec.Codec.
+func (m mask) Decode(ctx context.Context, data []byte, _ string) ([]byte, error) {
+	plain, _, err := m.Encode(ctx, data)
+	return plain, err
+}
+
 // historyLimit is how many failures the history of a job keeps.
 const historyLimit = 10
 
@@ -56,6 +161,10 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 	failed := len(after) > len(before) ||
 		len(after) == historyLimit && !after[historyLimit-1].At.Equal(before[historyLimit-1].At)
 	what := ""
+	if len(after) > len(before)+1 {
+		l.broken(19, j, "attempt %d has added %d failures to the history",
+			j.rec.Attempt, len(after)-len(before))
+	}
 	if failed {
 		what = to.Error.Type
 	}
@@ -66,7 +175,8 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 	if to.State == ojs.StateRetryable && spent && to.Attempt >= to.Retry.Runs() {
 		l.broken(2, j, "it is retried after attempt %d of %d", to.Attempt, to.Retry.Runs())
 	}
-	if to.State == ojs.StateRetryable && to.NextRetryAt.Before(now.Add(-time.Minute)) {
+	if to.State == ojs.StateRetryable && !l.w.prog.jumps &&
+		to.NextRetryAt.Before(now.Add(-2*time.Minute)) {
 		l.broken(19, j, "its next attempt is at %s", l.at(to.NextRetryAt))
 	}
 	if spent && to.State != ojs.StateCompleted && !failed {
@@ -96,8 +206,9 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 	a := h.run
 	stopping := h.node.stopped() || h.ordinal != h.node.ordinal()
 	byClock := spent && (what == ojs.ErrorTypeTimeout || what == ojs.ErrorTypeTotalTimeout)
+	dies := spent && what == ojs.ErrorTypeWorkerDeath // the answer of a worker may not have arrived
 	switch {
-	case a == nil || a.returned.IsZero(),
+	case a == nil || a.returned.IsZero(), a.remote && dies,
 		// the engine may have settled it before it returned
 		byClock && (a.remote || !a.returned.Before(h.began().Add(a.limit+n.cfg.grace))):
 		l.unreturned(n, j, h, to, spent, what, stopping, now)

@@ -45,6 +45,7 @@ func (w *world) stage(acts func()) {
 	w.busy.Wait()
 	if !w.failed() {
 		w.checkEvents()
+		w.checkMeters()
 	}
 	_ = w.ledger.inner.Close()
 }
@@ -86,7 +87,13 @@ func (w *world) exec(o op) {
 		w.enqueue(n, r, 100*o.n, 1)
 	case "batch":
 		w.enqueue(n, r, 100*o.n, 2+r.IntN(9))
+	case "burst":
+		number := quick + 100*o.n
+		w.enqueueAll(n, false, number, burst(r, number))
 	case "cancel":
+		if r.IntN(2) == 0 {
+			id = w.ledger.anyActive(r)
+		}
 		call("cancel", func() error {
 			err := n.eng.Cancel(w.ctx, id)
 			if err == nil {
@@ -142,7 +149,9 @@ func (w *world) exec(o op) {
 		n.crash()
 	case "join":
 		if len(w.living()) < maxNodes {
-			w.newNode(newNodeConfig(r)).run()
+			cfg := newNodeConfig(r)
+			cfg.lossy = cfg.lossy && !w.prog.calm
+			w.newNode(cfg).run()
 		}
 	case "remote":
 		w.employ(n, false)
@@ -210,7 +219,12 @@ func (w *world) enqueue(n *node, r *rand.Rand, number, count int) {
 	for i := range count {
 		drafts = append(drafts, draft(r, number+i, w.now()))
 	}
-	waits := r.IntN(2) == 0
+	w.enqueueAll(n, r.IntN(2) == 0, number, drafts)
+}
+
+// enqueueAll enqueues drafts, which have the numbers from number on.
+func (w *world) enqueueAll(n *node, waits bool, number int, drafts []ojs.Draft) {
+	count := len(drafts)
 	w.busy.Go(func() {
 		tickets, err := n.eng.EnqueueMany(w.ctx, drafts...)
 		w.checkError(n, "none", "enqueue", err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // program is what a seed stands for: engines, what is done to them and when, and when the
@@ -20,7 +21,12 @@ type program struct {
 	ops     []op          // in the order of their times
 	weather []storm
 	retain  engine.Retention // of every engine
+	calm    bool             // nothing fails, and no notice is lost
 	jumps   bool             // the clock of all engines jumps, to and fro
+	steps   bool             // the storage stores outcomes and claims in one call
+	ahead   bool             // engines claim jobs ahead, which they do not under virtual time
+	codec   bool             // every engine encodes what it stores
+	logs    bool             // every engine keeps the logs of attempts
 }
 
 // nodeConfig is how an engine is made.
@@ -30,6 +36,9 @@ type nodeConfig struct {
 	maxStuck    int
 	types       []string // that it has handlers for
 	typeLimit   map[string]int
+	versions    []string // the ranges of its handlers for versionedType; nil: all versions
+	batch       int      // how many jobs of batchType a call gets at most; 0: it runs one at a time
+	batchWait   time.Duration
 	queues      map[string]engine.QueueConfig // nil: it serves every queue
 	order       []string                      // of the queues
 	lossy       bool                          // notices come late, twice or never
@@ -39,6 +48,7 @@ type nodeConfig struct {
 type storm struct {
 	from, to                  time.Duration
 	before, after, slow, hang float64 // the chances of one call
+	outcomes                  bool    // only the calls that store outcomes fail
 }
 
 // op is one thing that happens.
@@ -50,15 +60,24 @@ type op struct {
 
 // The job types, and the queues. Jobs of remoteType are for remote workers.
 var (
-	workTypes  = []string{"work.a", "work.b", "work.c"}
+	workTypes  = []string{"work.a", "work.b", versionedType, batchType}
 	queueNames = []string{"default", "a", "b", "full", "drop", "block"}
 )
 
 const (
-	remoteType = "remote"
-	cronType   = "work.a"
-	maxDepth   = 6 // of the bounded queues
-	maxNodes   = 4
+	remoteType    = "remote"
+	cronType      = "work.a"
+	versionedType = "work.versioned" // whose jobs have versions
+	batchType     = "work.batch"     // which some engines run in batches
+	followQueue   = "follow"         // of jobs that are stored with an outcome; no operator changes it
+	maxDepth      = 6                // of the bounded queues
+	maxNodes      = 4
+)
+
+// jobVersions are those of jobs of versionedType, and versionRanges those of handlers.
+var (
+	jobVersions   = []string{"", "1.0", "1.5", "2.0", "2.1"}
+	versionRanges = []string{">=1.0 <2.0", ">=2.0"}
 )
 
 // rateLimits are those of the keys: constant, so that what an engine may start is known.
@@ -67,7 +86,13 @@ var rateLimits = []ojs.RateLimit{
 	{Key: "k1", Rate: ojs.Rate{Limit: 3, Per: 10 * time.Second}},
 	{Key: "k2", Throttle: ojs.Rate{Limit: 2, Per: time.Second}},
 	{Key: "k3", Concurrency: 2, Rate: ojs.Rate{Limit: 2, Per: 3 * time.Second}},
+	localLimit,
+	{Key: "k5", Concurrency: 1, OnLimit: ojs.OnLimitDrop},
+	{Key: "k6", Concurrency: 1, OnLimit: ojs.OnLimitReschedule},
+	{Key: "k7", Concurrency: 2},
 }
+
+var localLimit = ojs.RateLimit{Key: "local", Concurrency: 1, Local: true}
 
 // kinds are the ops, and how often each is drawn.
 var kinds = []struct {
@@ -77,7 +102,7 @@ var kinds = []struct {
 	{"enqueue", 40}, {"batch", 7}, {"cancel", 9}, {"priority", 4}, {"reschedule", 4}, {"activate", 3},
 	{"retry", 4}, {"replay", 3}, {"delete", 3}, {"bulk", 2}, {"pause", 2}, {"drain", 1}, {"resume", 4},
 	{"stop", 3}, {"start", 4}, {"crash", 2}, {"join", 2},
-	{"remote", 6}, {"cron", 3}, {"look", 4}, {"jump", 1},
+	{"remote", 8}, {"cron", 3}, {"look", 4}, {"jump", 1},
 }
 
 func newProgram(seed uint64) *program {
@@ -128,6 +153,32 @@ func newProgram(seed uint64) *program {
 			p.weather = append(p.weather, s)
 		}
 	}
+	f := stream(seed, "features", 0)
+	p.steps, p.codec, p.logs = f.IntN(2) == 0, f.IntN(3) == 0, f.IntN(2) == 0
+	p.ahead = p.steps && !p.jumps && f.IntN(2) == 0
+	if p.ahead {
+		for i := range 3 + f.IntN(8) {
+			p.ops = append(p.ops, op{between(f, 0, p.horizon), "burst", 1000 + i})
+		}
+		for i := range p.nodes { // limits and weights keep an engine from claiming ahead
+			if f.IntN(4) > 0 {
+				p.nodes[i].queues, p.nodes[i].order, p.nodes[i].typeLimit = nil, nil, nil
+				p.nodes[i].concurrency++
+			}
+		}
+		slices.SortStableFunc(p.ops, func(a, b op) int { return int(a.at - b.at) })
+	}
+	switch f.IntN(6) {
+	case 0, 1: // nothing disturbs, so that everything is exact
+		p.weather, p.jumps, p.calm = nil, false, true
+		for i := range p.nodes {
+			p.nodes[i].lossy = false
+		}
+	case 2, 3:
+		from := between(f, 0, p.horizon)
+		p.weather = append(p.weather, storm{from: from, to: from + between(f, 10*time.Second, time.Minute),
+			before: 0.8 + 0.2*f.Float64(), outcomes: true})
+	}
 	return p
 }
 
@@ -143,6 +194,16 @@ func newNodeConfig(r *rand.Rand) nodeConfig {
 	if r.IntN(4) == 0 {
 		c.types = workTypes[:1+r.IntN(len(workTypes)-1)]
 	}
+	switch r.IntN(4) {
+	case 0:
+		c.versions = versionRanges
+	case 1:
+		i := r.IntN(len(versionRanges))
+		c.versions = versionRanges[i : i+1]
+	}
+	if r.IntN(2) == 0 {
+		c.batch, c.batchWait = 2+r.IntN(4), between(r, time.Millisecond, time.Second)
+	}
 	if r.IntN(3) == 0 {
 		c.typeLimit[c.types[r.IntN(len(c.types))]] = 1 + r.IntN(2)
 	}
@@ -150,7 +211,7 @@ func newNodeConfig(r *rand.Rand) nodeConfig {
 		return c
 	}
 	c.queues = make(map[string]engine.QueueConfig)
-	c.order = slices.Clone(queueNames)
+	c.order = append(slices.Clone(queueNames), followQueue)
 	r.Shuffle(len(c.order), func(i, k int) { c.order[i], c.order[k] = c.order[k], c.order[i] })
 	weights := r.IntN(2) == 0
 	for _, name := range c.order {
@@ -198,6 +259,8 @@ func (p *program) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "the program: %d ops in %v, retention %+v, the clock jumps: %v\n",
 		len(p.ops), p.horizon, p.retain, p.jumps)
+	fmt.Fprintf(&b, "  outcome and claim are one call: %v, ahead: %v, codec: %v, logs: %v\n",
+		p.steps, p.ahead, p.codec, p.logs)
 	for i, n := range p.nodes {
 		fmt.Fprintf(&b, "  engine n%d: concurrency %d, grace %v, stuck %d, types %v, limits %v, queues %v, lossy %v\n",
 			i, n.concurrency, n.grace, n.maxStuck, n.types, n.typeLimit, n.order, n.lossy)
@@ -213,7 +276,7 @@ func (p *program) String() string {
 func draft(r *rand.Rand, n int, now time.Time) ojs.Draft {
 	var opts []ojs.Option
 	typ := workTypes[r.IntN(len(workTypes))]
-	if r.IntN(8) == 0 {
+	if r.IntN(6) == 0 {
 		typ = remoteType
 	}
 	one := func(in int) bool { return r.IntN(in) == 0 }
@@ -267,7 +330,8 @@ func draft(r *rand.Rand, n int, now time.Time) ojs.Draft {
 		retry.OnExhaustion = ojs.ExhaustionDeadLetter
 	}
 	add(ojs.WithRetry(retry))
-	if one(4) {
+	unique := one(4)
+	if unique {
 		u := ojs.UniquePolicy{
 			Key: fmt.Sprint("u", r.IntN(4)),
 			OnConflict: []ojs.Conflict{ojs.ConflictReject, ojs.ConflictIgnore, ojs.ConflictReplace,
@@ -288,12 +352,31 @@ func draft(r *rand.Rand, n int, now time.Time) ojs.Draft {
 		}
 		add(ojs.WithUnique(u))
 	}
-	if one(7) {
+	switch {
+	case typ == remoteType && one(2):
+		add(ojs.WithRateLimit(localLimit))
+	case one(5):
 		add(ojs.WithRateLimit(rateLimits[r.IntN(len(rateLimits))]))
 	}
-	if one(20) {
-		add(ojs.WithPending())
+	var want asked
+	if typ == versionedType {
+		want.Version = jobVersions[r.IntN(len(jobVersions))]
+		if want.Version != "" {
+			add(ojs.WithVersion(want.Version))
+		}
 	}
+	switch {
+	case one(20):
+		add(ojs.WithPending())
+	case !unique && one(7):
+		want.Ordering = fmt.Sprint("o", r.IntN(3))
+		add(ojs.WithOrderingKey(want.Ordering))
+	}
+	if one(6) {
+		want.Fair, want.Weight = fmt.Sprint("f", r.IntN(3)), 1+r.IntN(3)
+		add(ojs.WithFairnessKey(want.Fair, want.Weight))
+	}
+	add(ojs.WithMeta("asked", want.String()))
 	if one(8) {
 		add(ojs.WithResultTTL(between(r, time.Second, 5*time.Minute)))
 	}
@@ -301,6 +384,50 @@ func draft(r *rand.Rand, n int, now time.Time) ojs.Draft {
 		add(ojs.WithEnqueueTTL(delay + time.Duration(1+n%23)*time.Second))
 	}
 	return ojs.NewDraft(typ, Args{N: n}, opts...)
+}
+
+// quick is the first number of the jobs of bursts, most of which end at once.
+const quick = 300_000_000
+
+// burst makes drafts of jobs that are available at once.
+func burst(r *rand.Rand, n int) (drafts []ojs.Draft) {
+	for i := range 20 + r.IntN(30) {
+		opts := []ojs.Option{ojs.WithMeta("n", n+i), ojs.WithLease(between(r, time.Second, time.Minute)),
+			ojs.WithTimeout(20 * time.Second),
+			ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"fatal.*"}})}
+		typ := workTypes[r.IntN(len(workTypes))]
+		if v := jobVersions[r.IntN(len(jobVersions))]; typ == versionedType && v != "" {
+			opts = append(opts, ojs.WithVersion(v))
+		}
+		drafts = append(drafts, ojs.NewDraft(typ, Args{N: n + i, Depth: 1}, opts...))
+	}
+	return drafts
+}
+
+// asked is what a draft asks for that its job has to have.
+type asked struct {
+	Version, Ordering, Fair string
+	Weight                  int
+}
+
+func (a asked) String() string {
+	return fmt.Sprintf("%s|%s|%s|%d", a.Version, a.Ordering, a.Fair, a.Weight)
+}
+
+// got is what a stored job has of what its draft asked for.
+func got(r *storage.Record) asked {
+	a := asked{Version: r.TypeVersion, Fair: r.Fairness.Key, Weight: r.Fairness.Weight}
+	if r.Dependencies != nil {
+		a.Ordering = r.Dependencies.OrderingKey
+	}
+	return a
+}
+
+// follower makes a draft that an attempt has stored with its outcome.
+func follower(n int) ojs.Draft {
+	return ojs.NewDraft("work.a", Args{N: n, Depth: 1}, ojs.WithMeta("n", n), ojs.WithQueue(followQueue),
+		ojs.WithTimeout(10*time.Second), ojs.WithLease(time.Minute),
+		ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"fatal.*"}}))
 }
 
 // Args are those of every job.
@@ -324,7 +451,8 @@ var steps = []struct {
 	{"succeed", 12}, {"work", 22}, {"fail", 10}, {"fatal", 2}, {"retry after", 3}, {"discard", 2},
 	{"dead letter", 3}, {"permanent", 2}, {"panic", 3}, {"goexit", 2}, {"snooze", 3},
 	{"until told", 6}, {"late success", 3}, {"late failure", 3}, {"late snooze", 2},
-	{"hang", 2}, {"checkpoint", 4}, {"enqueue", 3}, {"fail slowly", 5},
+	{"hang", 2}, {"checkpoint", 6}, {"enqueue", 3}, {"fail slowly", 5},
+	{"then", 6}, {"middleware panic", 3}, {"late middleware panic", 3},
 }
 
 // maxSteps is how many attempts of a job do what was drawn. Later attempts succeed, so
@@ -350,7 +478,7 @@ func script(seed uint64, n, k int) step {
 		s.d = between(r, time.Millisecond, 6*time.Second)
 		s.then = between(r, time.Millisecond, 20*time.Second)
 	}
-	if k >= maxSteps {
+	if k >= maxSteps || n >= quick && r.IntN(5) > 0 {
 		s.kind = "succeed"
 	}
 	return s

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed of TestSimulation")
-	seeds     = flag.Int("seeds", 40, "how many seeds TestSimulation runs")
+	seeds     = flag.Int("seeds", 150, "how many seeds TestSimulation runs")
 )
 
 // TestSimulation runs the programs of some seeds: those that the flags name.
@@ -28,10 +28,6 @@ func TestSimulation(t *testing.T) {
 		})
 	}
 }
-
-// A worker that was heard after the clock had jumped back may die sooner after its claim
-// than its silence lasts: in this seed its next heartbeat comes 37 s after the last.
-func TestWorkerDiesAfterAJumpBack(t *testing.T) { Run(t, 2328, Config{}) }
 
 // A timeout begins with the handler: a snooze at once is in time, however long the claim
 // has taken (P0.5).

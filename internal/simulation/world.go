@@ -79,6 +79,8 @@ type world struct {
 	attempts   []*attempt
 	waits      []*wait
 	faults     int
+	numbers    int           // drawn by number
+	fetching   map[*node]int // remote workers that wait for a job
 }
 
 // entry is a line of the history.
@@ -100,8 +102,12 @@ type violation struct {
 const maxViolations = 20
 
 func newWorld(t *testing.T, seed uint64, cfg Config) *world {
-	w := &world{t: t, seed: seed, start: wall.Now(), over: make(chan struct{})}
+	w := &world{t: t, seed: seed, start: wall.Now(), over: make(chan struct{}),
+		fetching: make(map[*node]int)}
 	w.prog = newProgram(seed)
+	if w.prog.ahead {
+		w.offset.Store(int64(today))
+	}
 	var inner storage.Storage
 	if cfg.Open != nil {
 		inner = cfg.Open()
@@ -111,6 +117,10 @@ func newWorld(t *testing.T, seed uint64, cfg Config) *world {
 	w.ledger = newLedger(w, inner)
 	return w
 }
+
+// today is from the year 2000, in which a bubble begins, to after the birth of the
+// program: engines claim nothing ahead before.
+const today = 100 * 365 * 24 * time.Hour
 
 // stream is a source of random numbers that nothing else of the seed shares.
 func stream(seed uint64, name string, n int) *rand.Rand {
