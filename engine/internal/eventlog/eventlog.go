@@ -306,8 +306,14 @@ func (l *Log) end(op *Op) {
 	}
 	out := l.out[:0]
 	l.forget(op)
+	waited := l.waiting.Len()
 	for i := range op.entries {
 		out = l.enter(out, &op.entries[i])
+	}
+	if l.waiting.Len() > waited { // after the last entry: one job may have several
+		for i := range op.entries {
+			out = l.release(out, op.entries[i].Job)
+		}
 	}
 	for _, id := range op.ids {
 		out = l.release(out, id)
@@ -343,7 +349,7 @@ func (l *Log) forget(op *Op) {
 	}
 }
 
-// enter publishes an entry, or has it wait. mu is held.
+// enter publishes an entry, or has it wait until release. mu is held.
 func (l *Log) enter(out []Entry, e *Entry) []Entry {
 	l.steps++
 	ch := l.chains[e.Job]
@@ -363,7 +369,7 @@ func (l *Log) enter(out []Entry, e *Entry) []Entry {
 		l.steps++
 	}
 	ch.entries = slices.Insert(ch.entries, at, w)
-	return l.release(out, e.Job)
+	return out
 }
 
 // release publishes the entries of a job that have nothing to wait for, up to the first

@@ -88,6 +88,9 @@ func TestOrder(t *testing.T) {
 			case "insert":
 				if j.state == "" {
 					move(o, o.job, "waiting", None)
+					if rapid.Bool().Draw(t, "head") { // of its ordering key
+						move(o, o.job, "waiting", Ends)
+					}
 				}
 			case "claim":
 				for i := range jobs {
@@ -182,6 +185,22 @@ func endWith(op *Op, entries ...Entry) {
 		op.Add(e.Job, e.Version, e.After, e.Events...)
 	}
 	op.End()
+}
+
+// An operation that brings two events of a job publishes both before a later one, which
+// has come meanwhile.
+func TestTwoOfOneJob(t *testing.T) {
+	l, out := newLog(t)
+	insert, start := l.Begin(Ends, "job"), l.Begin(None, "job")
+	for _, e := range []Entry{at("job", 1, None), at("job", 1, Ends)} {
+		insert.Add(e.Job, e.Version, e.After, e.Events...)
+	}
+	e := at("job", 2, None)
+	start.Add(e.Job, e.Version, e.After, e.Events...)
+	start.End()
+	out.expect(t)
+	insert.End()
+	out.expect(t, "job/1", "job/1", "job/2")
 }
 
 // A call that hangs delays the events that depend on it, and no others.
