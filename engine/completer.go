@@ -144,14 +144,16 @@ func (r *run) conclude(a *attempt) bool {
 }
 
 // retire removes an attempt from r.attempts, once its handler has returned and its
-// outcome is stored or its job is lost, or maintenance has yet to store the outcome.
-// core.mu is held.
+// outcome is stored or its job is lost. core.mu is held.
 func (r *run) retire(a *attempt) {
 	r.forget(a)
 	r.c.letIn(a.held())
+	if r.stopping { // the pipeline may be empty already
+		r.checkDrained()
+	}
 	if len(r.c.unanswered)+len(r.c.asking) == 0 {
 		r.c.handedOn = nil
-	} else if a.phase == settling || a.cause == ojs.ErrLeaseLost {
+	} else if a.cause == ojs.ErrLeaseLost {
 		if r.c.handedOn == nil {
 			r.c.handedOn = make(map[string]int64)
 		}
@@ -276,10 +278,11 @@ func (r *run) interrupt(a *attempt) {
 
 // settleOverrun settles an attempt whose handler has not returned in the grace period
 // after its timeout. Maintenance calls it, and does not wait for a storage that fails:
-// the attempt's timer calls again.
+// the attempt's timer calls again. If the handler has returned meanwhile, a goroutine of
+// its own does.
 func (r *run) settleOverrun(a *attempt) {
 	if f, err := r.settleRunning(a, policy.TimedOut); err != nil && !r.resume(a) {
-		r.dropped(f, err)
+		r.again([]*settlement{f}, err)
 	}
 }
 
@@ -288,7 +291,7 @@ func (r *run) settleOverrun(a *attempt) {
 func (r *run) resume(a *attempt) bool {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	if !r.knows(a) || a.phase != settling {
+	if a.returned || a.phase != settling {
 		return false
 	}
 	a.phase = running

@@ -342,6 +342,30 @@ func TestStorageFails(t *testing.T) {
 			b.want(long.ID, ojs.StateCompleted, 1)
 		})
 	})
+	t.Run("an overrun attempt whose handler returns while its settle fails keeps its lease", func(t *testing.T) {
+		onFaulty(t, func(b *rig, s *storagetest.Faulty) {
+			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+				<-ctx.Done()
+				time.Sleep(26 * time.Second) // a second longer than the grace period
+				return nil
+			})
+			fails := before(b, 5*time.Minute)
+			s.OnCall(func(c *storagetest.Call) {
+				if c.Method == "Settle" && fails() {
+					time.Sleep(2 * time.Second)
+					c.Err = errStorage
+				}
+			})
+			opts := []ojs.Option{ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1)}
+			id := b.enqueue("x", append(opts, ojs.WithLease(3*time.Second))...).ID
+			b.advance(4 * time.Minute)
+			b.want(id, ojs.StateActive, 1)
+			b.advance(70 * time.Second)
+			if job := b.want(id, ojs.StateDiscarded, 1); job.Error.Type != ojs.ErrorTypeTimeout {
+				t.Errorf("failure %+v", job.Error)
+			}
+		})
+	})
 	t.Run("stop while settling fails gives the job up", func(t *testing.T) {
 		onFaulty(t, func(b *rig, s *storagetest.Faulty) {
 			b.handle("x", ok)

@@ -46,7 +46,7 @@ type run struct {
 	stuck    int           // slots that have been replaced
 	spare    []*attempt    // memory for the next ones
 	attempts []*attempt    // claimed and not stored, or running; two of a job if a lost one goes on
-	drained  chan struct{} // closed when stopping and the pipeline is empty
+	drained  chan struct{} // closed when stopping, and the pipeline and attempts are empty
 	returned []string      // the jobs whose attempts the stop has interrupted
 
 	contexts *internal.Run // what those of the attempts share
@@ -273,7 +273,7 @@ func (r *run) wait(done <-chan struct{}, d time.Duration) bool {
 
 // checkDrained: core.mu is held.
 func (r *run) checkDrained() {
-	if r.pipe.Drained() {
+	if len(r.attempts) == 0 && r.pipe.Drained() {
 		select {
 		case <-r.drained:
 		default:

@@ -184,9 +184,10 @@ func (r *run) finish(a *attempt, o policy.Outcome) task {
 		r.pipe.Replace(-1)
 	}
 	mine := a.phase == running
-	if mine {
+	switch a.phase {
+	case running:
 		a.phase = settling
-	} else {
+	case over:
 		r.retire(a)
 	}
 	cause, said := a.cause, a.said()
