@@ -21,8 +21,8 @@ import (
 //     workers and callers that wait.
 //
 // No operation can name the jobs that it will move. Once this engine has seen a job that
-// waits for others, the operations that end jobs have the effect eventlog.Ends, and every
-// event of such a job waits for them.
+// waits for others, or ends a job of a workflow or an ordering key, the operations that
+// end jobs have the effect eventlog.Ends, and every event of such a job waits for them.
 
 // depend makes a job one that waits for others or for its turn (ojs.WithOrderingKey).
 func (c *core) depend(in *storage.Insert, o *ojs.Options) error {
@@ -108,8 +108,11 @@ func (c *core) nameAwaited(ctx context.Context, batch []storage.Insert) error {
 	return nil
 }
 
-// endsOthers is the effect of an operation that ends jobs on the jobs that wait for them.
-func (c *core) endsOthers() eventlog.Effect {
+// endsOthers is the effect of an operation that ends a job on the jobs that wait for it.
+func (c *core) endsOthers(rec *storage.Record) eventlog.Effect {
+	if !c.depends.Load() && (rec.Dependencies != nil || workflowOf(rec) != "") {
+		c.depends.Store(true) // another engine may have stored the jobs that wait
+	}
 	if c.depends.Load() {
 		return eventlog.Ends
 	}
@@ -118,7 +121,7 @@ func (c *core) endsOthers() eventlog.Effect {
 
 // beganChange is began for a change of one job, which may end it.
 func (c *core) beganChange(rec *storage.Record, event ojs.EventType) *eventlog.Op {
-	effect := c.endsOthers()
+	effect := c.endsOthers(rec)
 	if effect == eventlog.None || !c.events.Listening() {
 		return c.began(rec, event)
 	}

@@ -134,8 +134,9 @@ func (c *core) beganEnds(list []*settlement, s *scratch) *eventlog.Op {
 		return nil
 	}
 	s.ids = s.ids[:0]
-	effect := c.endsOthers()
+	effect := eventlog.None
 	for _, f := range list {
+		effect = max(effect, c.endsOthers(f.rec))
 		if f.then != nil {
 			s.ids, effect = c.insertEffect(f.then.batch, s.ids, effect)
 		}

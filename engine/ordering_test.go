@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -168,4 +169,40 @@ func TestOrderingKeyOverEngines(t *testing.T) {
 		}
 	}
 	<-all
+}
+
+// The head of a key ends in an engine that has stored no job of the key. The next job
+// starts before the storage has answered: its events come in order.
+func TestOrderingKeyStoredElsewhere(t *testing.T) {
+	store := memory.New()
+	faulty := &storagetest.Faulty{Storage: store}
+	inBubbleOn(t, faulty, func(b *rig) {
+		other, err := engine.New[any](store, quiet)
+		must(t, err)
+		b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+		_, err = other.Enqueue(b.ctx, "x", nil, key("k"))
+		must(t, err)
+		next, err := other.Enqueue(b.ctx, "x", nil, key("k"))
+		must(t, err)
+		faulty.OnCall(func(c *storagetest.Call) {
+			if c.Method == "Settle" {
+				c.Do()
+				time.Sleep(time.Second)
+			}
+		})
+		s := b.Subscribe(engine.EventFilter{JobIDs: []string{next.ID}})
+		b.run()
+		_, err = other.Enqueue(b.ctx, "x", nil) // the engine looks for jobs
+		must(t, err)
+		b.advance(5 * time.Second)
+		s.Close()
+		var told []ojs.EventType
+		for ev := range s.C() {
+			told = append(told, ev.Type)
+		}
+		want := []ojs.EventType{ojs.EventAvailable, ojs.EventStarted, ojs.EventCompleted}
+		if !slices.Equal(told, want) {
+			t.Errorf("told %v, want %v", told, want)
+		}
+	}, engine.WithConcurrency(3))
 }

@@ -36,6 +36,7 @@ func (n *node) begin(ctx context.Context, id string, number int, remote bool) *a
 	}
 	if a.hold != nil && !remote {
 		a.hold.start.optional = false
+		a.hold.start.late = !a.hold.lost.IsZero() // the answer of its claim was slow
 	}
 	n.w.mu.Lock()
 	n.w.attempts = append(n.w.attempts, a)

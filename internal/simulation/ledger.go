@@ -39,12 +39,12 @@ type job struct {
 	place  uint64    // in its queue, since it last became available
 	since  time.Time // when it became available
 	hold   *hold     // of the attempt under way; nil: none
+	last   *hold     // the latest claim
 	reaper *node     // who has been handed its lost lease, and settles it
 	asked  *node     // which has not got the answer of the claim, and may give it back; nil: none
 	begun  int       // attempts that have begun
 	gone   bool      // deleted
 	ended  time.Time // when it ended
-	headed bool      // the call that stored it gave it the turn of its ordering key
 	freed  bool      // an operator has taken it out of the order of its ordering key
 	saved  int       // the checkpoint that a call has stored since the job last began anew
 	tried  int       // the largest that a call may have stored
@@ -388,6 +388,7 @@ func (l *ledger) claimed(n *node, run int, told bool, now time.Time, c storage.C
 			job: j, node: n, version: j.rec.Version + 1, attempt: j.rec.Attempt + 1, worker: c.Worker,
 			now: now, told: told, ordinal: run, place: j.place, since: j.since,
 		}
+		j.last = j.hold
 		n.claimed(j.hold)
 		l.refresh(j)
 		j.hold.until = j.rec.LeaseUntil
@@ -468,14 +469,19 @@ func (l *ledger) unclaim(ctx context.Context, n *node, told bool, now time.Time,
 	}
 	for _, x := range held {
 		j := l.alive(x.ID)
-		if j == nil || j.hold == nil || j.hold.version != x.Version || j.rec.Version != x.Version {
+		if j == nil || j.rec.State != ojs.StateActive || j.rec.Version != x.Version {
 			continue
 		}
-		h := j.hold
-		if h.run != nil {
+		h := j.last
+		switch {
+		case h.node != n:
+			l.broken(5, j, "%s gave a claim of %s back", n.name, h.node.name)
+		case h.run != nil:
 			l.broken(5, j, "%s gave its claim back, and attempt %d has begun", n.name, h.attempt)
+		case h.version != x.Version && j.asked != n: // else its lease has run out, too
+			l.broken(5, j, "%s gave a claim back whose lease it had lost", n.name)
 		}
-		h.undone, j.hold = true, nil
+		h.undone, j.hold, j.reaper = true, nil, nil
 		l.refresh(j)
 		j.place, j.since = h.place, l.w.now()
 		if rl := j.rec.RateLimit; rl != nil {
@@ -742,7 +748,6 @@ func (l *ledger) moved(n *node, told bool, moved []storage.Record) {
 			l.broken(3, j, "it was %s and waited for nothing, but was moved to %s",
 				j.rec.State, moved[i].State)
 		}
-		j.headed = j.headed || j.rec.Version == moved[i].Version
 		switch {
 		case j.rec.Version < moved[i].Version:
 			l.update(j, moved[i].Copy())

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -25,8 +26,10 @@ type node struct {
 	eng  *engine.Engine[Args]
 	dead chan struct{} // closed when it crashes
 
-	mu       sync.Mutex // guards the fields below
-	rnd      *rand.Rand // of its faults
+	mu       sync.Mutex     // guards the fields below
+	rnd      *rand.Rand     // of its notices, and of the order of goroutines
+	calls    map[string]int // of the storage by name, since the time at
+	at       time.Duration
 	crashed  bool
 	stop     context.CancelFunc // of Run; nil: it does not run
 	ended    chan struct{}      // closed when Run has returned
@@ -44,6 +47,7 @@ type node struct {
 type expectation struct {
 	types    []ojs.EventType
 	optional bool // the engine need not know of the transition
+	late     bool // it may come after those that follow
 }
 
 var (
@@ -55,7 +59,8 @@ func (w *world) newNode(cfg nodeConfig) *node {
 	number := len(w.nodes)
 	n := &node{
 		w: w, cfg: cfg, name: fmt.Sprint("n", number), dead: make(chan struct{}),
-		rnd:      stream(w.seed, "faults", number),
+		rnd:      stream(w.seed, "notices", number),
+		calls:    make(map[string]int),
 		claims:   make(map[string][]*hold),
 		expected: make(map[string][]*expectation),
 		observed: make(map[string][]ojs.EventType),
@@ -244,7 +249,7 @@ func (n *node) expect(id string, optional bool, t ojs.EventType) *expectation {
 func (n *node) expectOneOf(id string, optional bool, types ...ojs.EventType) *expectation {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	e := &expectation{types, optional}
+	e := &expectation{types: types, optional: optional}
 	n.expected[id] = append(n.expected[id], e)
 	return e
 }
@@ -292,6 +297,31 @@ func (n *node) Observe(ev *ojs.Event) {
 	n.observed[ev.Job.ID] = append(n.observed[ev.Job.ID], ev.Type)
 }
 
+// draws is the source of what happens to a call of the storage. It depends on the time
+// and the calls with the name at that time only, and not on the order of goroutines
+// before.
+func (n *node) draws(call string) *rand.Rand {
+	at := n.w.elapsed()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if at != n.at {
+		n.at = at
+		clear(n.calls)
+	}
+	n.calls[call]++
+	return stream(n.w.seed, n.name+" "+call, int(at)+n.calls[call])
+}
+
+// yield lets other goroutines go first, at random.
+func (n *node) yield() {
+	n.mu.Lock()
+	times := n.rnd.IntN(4)
+	n.mu.Unlock()
+	for range times {
+		runtime.Gosched()
+	}
+}
+
 // fault is what happens to one call of the storage.
 type fault struct {
 	before, after bool
@@ -307,9 +337,8 @@ func (n *node) fault(call string) fault {
 	if s == nil || calm || s.outcomes && !outcome {
 		return fault{}
 	}
-	n.mu.Lock()
 	var f fault
-	r := n.rnd
+	r := n.draws(call)
 	chance := func(p float64) bool { return r.Float64() < p }
 	f.before, f.after = chance(s.before), chance(s.after)
 	delay := func(most time.Duration) {
@@ -325,7 +354,6 @@ func (n *node) fault(call string) fault {
 	if chance(s.hang) {
 		delay(15 * time.Second)
 	}
-	n.mu.Unlock()
 	if f.slow+f.late > 0 || f != (fault{}) && !outcome && call != "Claim" && call != "Insert" {
 		n.mu.Lock()
 		if until := n.w.now().Add(f.slow + f.late + time.Second); until.After(n.hampered) {
@@ -346,6 +374,8 @@ func (n *node) fault(call string) fault {
 func do[R any](n *node, ctx context.Context, name string, none R,
 	call func(told bool) (R, error)) (R, error) {
 	f := n.fault(name)
+	n.yield()
+	defer n.yield()
 	if f.slow > 0 {
 		if err := n.w.sleep(ctx, f.slow); err != nil && err != errOver {
 			return none, err
