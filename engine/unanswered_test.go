@@ -202,3 +202,64 @@ func TestLostClaimsAtRandom(t *testing.T) {
 		}
 	}
 }
+
+// A claim whose answer was lost was in time for its job's enqueue TTL. The job goes back
+// after the TTL, and runs.
+func TestLostClaimIsInTime(t *testing.T) {
+	faulty := &storagetest.Faulty{Storage: memory.New()}
+	inBubbleOn(t, faulty.Stepping(), func(b *rig) {
+		b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+		id := b.enqueue("x", ojs.WithEnqueueTTL(5*time.Second)).ID
+		lost := false
+		faulty.OnCall(func(c *storagetest.Call) {
+			switch {
+			case c.Method == "SettleAndClaim" && !lost:
+				lost = true
+				c.Do()
+				c.Err = errStorage
+			case c.Method == "ClaimedBy" && b.elapsed() < 6*time.Second:
+				c.Err = errStorage
+			}
+		})
+		b.run()
+		b.advance(30 * time.Second)
+		b.want(id, ojs.StateCompleted, 1)
+	}, engine.WithConcurrency(3))
+}
+
+// An attempt loses its lease, and its outcome is not stored. It was claimed at the time of
+// a claim whose answer was lost. Its job does not go back unspent: its handler has run.
+func TestLostLeaseIsNoLostClaim(t *testing.T) {
+	faulty := &storagetest.Faulty{Storage: memory.New()}
+	inBubbleOn(t, faulty, func(b *rig) {
+		b.handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
+			if job.Attempt == 1 {
+				<-ctx.Done()
+			}
+			return nil
+		})
+		id := b.enqueue("x", noJitter, ojs.WithLease(8*time.Second)).ID
+		claims := 0
+		faulty.OnCall(func(c *storagetest.Call) {
+			switch c.Method {
+			case "Claim":
+				if claims++; claims == 2 {
+					c.Err = errStorage
+				}
+			case "Extend":
+				c.Err = errStorage
+			case "Settle":
+				if b.elapsed() < 9*time.Second {
+					c.Err = errStorage
+				}
+			}
+		})
+		b.run()
+		b.advance(15 * time.Second) // a look is at 11 s
+		if b.want(id, ojs.StateActive, 1); len(b.times()) != 1 || claims < 2 {
+			t.Errorf("ran at %v, %d claims", b.times(), claims)
+		}
+		b.advance(time.Minute)
+		b.want(id, ojs.StateCompleted, 2)
+	}, engine.WithConcurrency(2))
+}

@@ -310,7 +310,7 @@ func (w *world) checkTold(now time.Time) {
 		default:
 			continue
 		}
-		if h := a.hold; h != nil && !h.lost.IsZero() && h.lost.Before(now) {
+		if h := a.hold; h != nil && !h.lost.IsZero() && h.lost.Add(a.unheard()).Before(now) {
 			w.broken(11, a.id, "attempt %d in %s goes on with a live context, %v after the job was taken from it (%v)", a.number, a.node.name, now.Sub(h.lost), h.cause)
 		}
 		if end := a.began.Add(a.limit); end.Before(now) {
@@ -327,6 +327,15 @@ func (w *world) checkTold(now time.Time) {
 			l.broken(13, j, "it ended %v ago, and a wait in %s has no answer", now.Sub(j.ended), wt.node.name)
 		}
 	}
+}
+
+// unheard is how long an attempt may not know that it has lost its job: until the next
+// renewal of its lease, if the notice may be lost.
+func (a *attempt) unheard() time.Duration {
+	if !a.node.cfg.lossy {
+		return 0
+	}
+	return a.hold.job.rec.Lease / 3
 }
 
 // checkCause checks that an attempt that was told of a loss has lost its job. ledger.mu

@@ -357,11 +357,12 @@ func (p *Pipeline[J, O]) Drained() bool {
 	return p.stopped && p.goroutines == 0
 }
 
-// Busy returns how many slots are taken.
+// Busy returns how many slots are taken. An outcome that the storage has failed to take
+// takes none if a handler has got the slot before.
 func (p *Pipeline[J, O]) Busy() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.taken()
+	return max(p.running, min(p.taken(), p.Slots+p.replaced))
 }
 
 // mu is held in all that follow.
