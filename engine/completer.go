@@ -148,9 +148,7 @@ func (r *run) conclude(a *attempt) bool {
 func (r *run) retire(a *attempt) {
 	r.forget(a)
 	r.c.letIn(a.held())
-	if r.stopping { // the pipeline may be empty already
-		r.checkDrained()
-	}
+	r.checkDrained() // the pipeline may be empty already
 	if len(r.c.unanswered)+len(r.c.asking) == 0 {
 		r.c.handedOn = nil
 	} else if a.cause == ojs.ErrLeaseLost {

@@ -70,7 +70,7 @@ type core struct {
 	eventIDs  *random // of its own: who listens does not change what happens
 	source    string  // of the engine's events
 
-	depends atomic.Bool // jobs that wait for others may be stored
+	depends atomic.Bool // this engine has seen a job that waits for others
 
 	mu       spin.Mutex // guards everything below, and the fields of run and attempt that say so
 	run      *run       // nil: not running

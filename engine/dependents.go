@@ -21,8 +21,9 @@ import (
 //     workers and callers that wait.
 //
 // No operation can name the jobs that it will move. Once this engine has seen a job that
-// waits for others, or ends a job of a workflow or an ordering key, the operations that
-// end jobs have the effect eventlog.Ends, and every event of such a job waits for them.
+// waits for others, the operations that end jobs have the effect eventlog.Ends, and every
+// event of such a job waits for them. Until then, operations that end jobs of workflows
+// or of ordering keys have it.
 
 // depend makes a job one that waits for others or for its turn (ojs.WithOrderingKey).
 func (c *core) depend(in *storage.Insert, o *ojs.Options) error {
@@ -110,10 +111,7 @@ func (c *core) nameAwaited(ctx context.Context, batch []storage.Insert) error {
 
 // endsOthers is the effect of an operation that ends a job on the jobs that wait for it.
 func (c *core) endsOthers(rec *storage.Record) eventlog.Effect {
-	if !c.depends.Load() && (rec.Dependencies != nil || workflowOf(rec) != "") {
-		c.depends.Store(true) // another engine may have stored the jobs that wait
-	}
-	if c.depends.Load() {
+	if c.depends.Load() || rec.Dependencies != nil || workflowOf(rec) != "" {
 		return eventlog.Ends
 	}
 	return eventlog.None

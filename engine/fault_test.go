@@ -346,13 +346,13 @@ func TestStorageFails(t *testing.T) {
 		onFaulty(t, func(b *rig, s *storagetest.Faulty) {
 			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
 				<-ctx.Done()
-				time.Sleep(26 * time.Second) // a second longer than the grace period
+				<-time.After(26 * time.Second) // a second longer than the grace period
 				return nil
 			})
 			fails := before(b, 5*time.Minute)
 			s.OnCall(func(c *storagetest.Call) {
 				if c.Method == "Settle" && fails() {
-					time.Sleep(2 * time.Second)
+					<-time.After(2 * time.Second)
 					c.Err = errStorage
 				}
 			})

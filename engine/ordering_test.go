@@ -187,7 +187,7 @@ func TestOrderingKeyStoredElsewhere(t *testing.T) {
 		faulty.OnCall(func(c *storagetest.Call) {
 			if c.Method == "Settle" {
 				c.Do()
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 			}
 		})
 		s := b.Subscribe(engine.EventFilter{JobIDs: []string{next.ID}})

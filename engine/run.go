@@ -273,7 +273,7 @@ func (r *run) wait(done <-chan struct{}, d time.Duration) bool {
 
 // checkDrained: core.mu is held.
 func (r *run) checkDrained() {
-	if len(r.attempts) == 0 && r.pipe.Drained() {
+	if r.stopping && len(r.attempts) == 0 && r.pipe.Drained() {
 		select {
 		case <-r.drained:
 		default:

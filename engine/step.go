@@ -184,10 +184,9 @@ func (r *run) finish(a *attempt, o policy.Outcome) task {
 		r.pipe.Replace(-1)
 	}
 	mine := a.phase == running
-	switch a.phase {
-	case running:
+	if mine {
 		a.phase = settling
-	case over:
+	} else if a.phase == over {
 		r.retire(a)
 	}
 	cause, said := a.cause, a.said()

@@ -112,9 +112,6 @@ func (k *maintenance) findClaims() (next time.Time) {
 	c.unanswered = slices.DeleteFunc(c.unanswered, func(u unanswered) bool {
 		return !waits && u.looks == len(looksAfter) && !u.next.After(now)
 	})
-	if len(c.unanswered) == 0 {
-		c.handedOn = nil
-	}
 	for i := range c.unanswered {
 		u := &c.unanswered[i]
 		if !u.next.After(now) {

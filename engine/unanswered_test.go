@@ -203,32 +203,9 @@ func TestLostClaimsAtRandom(t *testing.T) {
 	}
 }
 
-// A claim whose answer was lost was in time for its job's enqueue TTL. The job goes back
-// after the TTL, and runs.
-func TestLostClaimIsInTime(t *testing.T) {
-	faulty := &storagetest.Faulty{Storage: memory.New()}
-	inBubbleOn(t, faulty.Stepping(), func(b *rig) {
-		b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
-		id := b.enqueue("x", ojs.WithEnqueueTTL(5*time.Second)).ID
-		lost := false
-		faulty.OnCall(func(c *storagetest.Call) {
-			switch {
-			case c.Method == "SettleAndClaim" && !lost:
-				lost = true
-				c.Do()
-				c.Err = errStorage
-			case c.Method == "ClaimedBy" && b.elapsed() < 6*time.Second:
-				c.Err = errStorage
-			}
-		})
-		b.run()
-		b.advance(30 * time.Second)
-		b.want(id, ojs.StateCompleted, 1)
-	}, engine.WithConcurrency(3))
-}
-
-// An attempt loses its lease, and its outcome is not stored. It was claimed at the time of
-// a claim whose answer was lost. Its job does not go back unspent: its handler has run.
+// An attempt loses its lease, and its outcome is not stored. It was claimed at the time
+// of a claim whose answer was lost. Its job does not go back unspent: its handler has
+// run.
 func TestLostLeaseIsNoLostClaim(t *testing.T) {
 	faulty := &storagetest.Faulty{Storage: memory.New()}
 	inBubbleOn(t, faulty, func(b *rig) {

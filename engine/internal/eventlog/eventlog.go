@@ -306,14 +306,9 @@ func (l *Log) end(op *Op) {
 	}
 	out := l.out[:0]
 	l.forget(op)
-	waited := l.waiting.Len()
 	for i := range op.entries {
 		out = l.enter(out, &op.entries[i])
-	}
-	if l.waiting.Len() > waited { // after the last entry: one job may have several
-		for i := range op.entries {
-			out = l.release(out, op.entries[i].Job)
-		}
+		op.ids = append(op.ids, op.entries[i].Job) // released after all entries of the job
 	}
 	for _, id := range op.ids {
 		out = l.release(out, id)
