@@ -148,7 +148,9 @@ func Keeper(job []byte) string {
 	return r.Keeper()
 }
 
-func encodeJob(r *storage.Record) ([]byte, error) {
+// EncodeJob returns what no attempt changes and no column has; nil: all of it is as it is
+// by default.
+func EncodeJob(r *storage.Record) ([]byte, error) {
 	standard := isStandard(&r.Retry)
 	if standard && r.TypeVersion == "" &&
 		r.MaxAttempts == standardRetry.MaxAttempts && len(r.Meta) == 0 && r.ScheduledAt.IsZero() &&
@@ -201,7 +203,8 @@ func encodeJob(r *storage.Record) ([]byte, error) {
 	return append(o.b, "}}"...), nil
 }
 
-func decodeJob(r *storage.Record, b []byte) error {
+// DecodeJob gives a record what EncodeJob was given. The columns are there.
+func DecodeJob(r *storage.Record, b []byte) error {
 	d := struct {
 		jobDocument
 		Extra map[string]json.RawMessage `json:"extra"`
@@ -293,7 +296,8 @@ func near(r *storage.Record) bool {
 	return true
 }
 
-func encodeOutcome(r *storage.Record) ([]byte, error) {
+// EncodeOutcome returns what attempts have come to and no column has; nil: nothing.
+func EncodeOutcome(r *storage.Record) ([]byte, error) {
 	if r.Error == nil && len(r.Errors) == 0 && len(r.History) == 0 && r.Result == nil && near(r) {
 		return nil, nil
 	}
@@ -326,7 +330,8 @@ func encodeOutcome(r *storage.Record) ([]byte, error) {
 	return append(o.b, '}'), nil
 }
 
-func decodeOutcome(r *storage.Record, b []byte) error {
+// DecodeOutcome adds to a record what EncodeOutcome was given. The columns are there.
+func DecodeOutcome(r *storage.Record, b []byte) error {
 	if b == nil {
 		return nil
 	}

@@ -172,8 +172,8 @@ func Encode(r *storage.Record) (Columns, error) {
 		c.Args = args
 	}
 	var err error
-	if c.Job, err = encodeJob(r); err == nil {
-		c.Outcome, err = encodeOutcome(r)
+	if c.Job, err = EncodeJob(r); err == nil {
+		c.Outcome, err = EncodeOutcome(r)
 	}
 	if err == nil && r.RateLimit != nil {
 		c.Bounds, err = Bounds(r.RateLimit)
@@ -250,7 +250,7 @@ func Read(c *Columns) (storage.Record, error) {
 			return r, fmt.Errorf("args: %w", err)
 		}
 	}
-	if err := decodeJob(&r, c.Job); err != nil {
+	if err := DecodeJob(&r, c.Job); err != nil {
 		return r, fmt.Errorf("job: %w", err)
 	}
 	if c.Depends != nil {
@@ -261,7 +261,7 @@ func Read(c *Columns) (storage.Record, error) {
 	if r.TypeVersion != "" {
 		r.Type = strings.TrimSuffix(r.Type, "@"+r.TypeVersion)
 	}
-	if err := decodeOutcome(&r, c.Outcome); err != nil {
+	if err := DecodeOutcome(&r, c.Outcome); err != nil {
 		return r, fmt.Errorf("outcome: %w", err)
 	}
 	return r, nil

@@ -15,10 +15,10 @@ import (
 	"github.com/ojsengine/ojs/storage/rule"
 )
 
-// rank is where a job is among the available ones of its queue, in the order of claims:
-// the highest priority first, and then the round and the place.
-func (j *job) rank() key {
-	k := key{}.number(^int64(j.Priority))
+// rank appends where a job is among the available ones of its queue, in the order of
+// claims: the highest priority first, and then the round and the place.
+func (j *job) rank(k key) key {
+	k = k.number(^int64(j.Priority))
 	if j.round != 0 {
 		return k.number(j.round).number(j.Place)
 	}
@@ -37,9 +37,9 @@ type readyJob struct {
 	key, bounds             []byte // of its rate limit; key is nil if it has none
 }
 
-// ready is the value of a job in the tables ready and held.
-func (j *job) ready() []byte {
-	v := key{}.number(j.Seq).time(j.Deadline()).string(j.Queue).string(j.Type).string(j.TypeVersion)
+// ready appends the value of a job in the tables ready and held.
+func (j *job) ready(v key) key {
+	v = v.number(j.Seq).time(j.Deadline()).string(j.Queue).string(j.Type).string(j.TypeVersion)
 	if name := limitOf(&j.Record); name != "" {
 		v = v.string(name).appendBounds(j.RateLimit)
 	}
@@ -323,17 +323,16 @@ func (k *claimer) act(r *readyJob, l *lane, v rule.Verdict) {
 
 // flush claims the jobs that are picked.
 func (k *claimer) flush() {
-	seqs := make([][]byte, len(k.picked))
 	for i := range k.picked {
-		seqs[i] = k.picked[i].seq
+		k.t.o.ask(jobKey(k.picked[i].seq))
 	}
-	k.t.fetchJobs(seqs)
+	k.t.o.fetch()
 	k.claimed = slices.Grow(k.claimed, len(k.picked))
 	for _, p := range k.picked {
 		j := k.t.load(p.seq)
 		j.begun = p.inLane
 		k.t.serve(j)
-		k.t.change(j, true, func(r *storage.Record) { r.Claim(k.now, k.c.Worker, k.c.Lease) })
+		k.t.attempt(j, true, func(r *storage.Record) { r.Claim(k.now, k.c.Worker, k.c.Lease) })
 		k.claimed = append(k.claimed, j.Record)
 	}
 	k.picked = k.picked[:0]

@@ -145,7 +145,7 @@ func (t *tx) enter(in *storage.Insert) {
 		return
 	}
 	j := t.find(in.Record.ID)
-	t.change(j, false, func(*storage.Record) {
+	t.attempt(j, false, func(*storage.Record) {
 		j.flags |= counted
 		j.since = t.next(placeName)
 		if in.OrderingKey != "" && !j.State.Terminal() {
@@ -183,7 +183,7 @@ func (t *tx) awaits(now time.Time, j, other *job, moved []storage.Record) []stor
 func (t *tx) edge(j, other *job) {
 	t.put(newKey(edgeTable).number(other.Seq).number(j.Seq), key{}.number(j.since))
 	if other.flags&awaited == 0 && !other.State.Terminal() {
-		t.change(other, false, func(*storage.Record) { other.flags |= awaited })
+		t.attempt(other, false, func(*storage.Record) { other.flags |= awaited })
 	}
 }
 
@@ -208,7 +208,7 @@ func (s *Storage) CancelAll(
 			j := t.find(id)
 			switch {
 			case j != nil && j.State.Waiting():
-				t.change(j, true, func(r *storage.Record) { r.Cancel(now) })
+				t.attempt(j, true, func(r *storage.Record) { r.Cancel(now) })
 				cancelled = append(cancelled, j.Record)
 			case i > 0:
 			case j == nil:

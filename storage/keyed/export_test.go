@@ -38,7 +38,7 @@ func CheckLanes(tb testing.TB, s *Storage) {
 				active[name]++
 			case j.inLane():
 				c, l := t.laneOf(j)
-				rank := string(j.rank())
+				rank := string(j.rank(nil))
 				jobs[l]++
 				if at := first[l]; at == "" || rank < at {
 					first[l] = rank

@@ -3,21 +3,16 @@ package keyed
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/codec"
 	"github.com/ojsengine/ojs/storage/insert"
 )
 
-// job is a stored job. Its value in the table of jobs is its place, its state, its queue
-// and type, what the storage notes of it, and then the bytes of package codec: a listing
-// need not decode the jobs that it does not select.
+// job is a stored job.
 type job struct {
 	insert.Job
 	flags  flags
@@ -26,6 +21,7 @@ type job struct {
 	since  int64     // number of the time for which it waits for others; 0: it does not
 	keptOn time.Time // until when its workflow keeps it; zero: no longer than its KeptUntil
 	begun  bool      // a claim has counted its start, and has taken it out of its lane
+	body   []byte    // of its value; nil: it has to be encoded
 }
 
 // flags are what the storage notes of a job. They are stored.
@@ -38,35 +34,6 @@ const (
 	keptOn                     // job.keptOn follows
 	released                   // it has ended, and its time to be kept is over
 )
-
-// encode returns the value of a job.
-func (j *job) encode() []byte {
-	record := must(codec.EncodeRecord(&j.Record))
-	v := make(key, 0, 24+len(j.Queue)+len(j.Type)+len(record))
-	v = binary.AppendUvarint(v, uint64(j.Place))
-	v = v.byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type).byte(byte(j.flags))
-	v = binary.AppendUvarint(binary.AppendUvarint(v, uint64(j.round)), uint64(j.since))
-	if j.flags&keptOn != 0 {
-		v = v.time(j.keptOn)
-	}
-	v = binary.AppendUvarint(v.name(limitOf(&j.Record)), j.Version)
-	return append(v, record...)
-}
-
-// decodeHead reads what stands before the record, and returns the record's bytes. Its
-// error says that the value is damaged.
-func (j *job) decodeHead(v []byte) (record []byte, err error) {
-	r := reader{b: v}
-	j.Place, j.State, j.Queue, j.Type = int64(r.uint()), rows.State(int(r.byte())), r.name(), r.name()
-	j.flags, j.round, j.since = flags(r.byte()), int64(r.uint()), int64(r.uint())
-	if j.flags&keptOn != 0 {
-		j.keptOn = timeOf(r.take(timeLen))
-	}
-	if j.limit, j.Version = r.name(), r.uint(); r.short || j.State == "" {
-		return nil, errors.New("the head of the record is damaged")
-	}
-	return r.b, nil
-}
 
 // become has a job take over a record, under its version raised by one.
 func (j *job) become(to *storage.Record) {
@@ -104,71 +71,94 @@ func (j *job) keptUntil() time.Time {
 }
 
 // entry is what a job has in an index.
-type entry struct {
-	key   key
-	value []byte
+type entry struct{ key, value key }
+
+// entries are those of a job in the indexes, at most one in each table, in the order of
+// the tables (replace). The table id has one besides, which never changes.
+type entries struct {
+	list []entry
+	buf  key // with the keys and values
 }
 
-// entries appends the entries that a job has in the indexes, given the state that it is
-// in. There is at most one in each table, in the order of the tables (replace).
-func (t *tx) entries(j *job, list []entry) []entry {
-	add := func(k key, value []byte) { list = append(list, entry{k, value}) }
-	seq := key{}.number(j.Seq)
-	add(newKey(idTable).name(j.ID), seq)
+// room begins a key or a value, which taken ends.
+func (e *entries) room() key { return e.buf[len(e.buf):] }
+
+func (e *entries) taken(k key) key {
+	if len(k) <= cap(e.buf)-len(e.buf) { // or else it has memory of its own
+		e.buf = e.buf[:len(e.buf)+len(k)]
+	}
+	return k
+}
+
+func (e *entries) in(t table) key { return e.room().byte(byte(t)) }
+
+func (e *entries) add(k, value key) {
+	e.list = append(e.list, entry{e.taken(k), value})
+}
+
+// of collects the entries of a job, given the state that it is in.
+func (e *entries) of(j *job) []entry {
+	if e.buf == nil {
+		e.buf = make(key, 0, 1024)
+	}
+	e.list, e.buf = e.list[:0], e.buf[:0]
+	seq := e.taken(e.room().number(j.Seq))
 	if j.Fingerprint != "" {
-		add(newKey(equalTable).name(j.Fingerprint).number(j.Seq), nil)
+		e.add(e.in(equalTable).name(j.Fingerprint).number(j.Seq), nil)
 	}
 	if j.State == ojs.StateAvailable {
 		if !j.inLane() {
-			add(append(newKey(readyTable).name(j.Queue).name(j.Type), j.rank()...), j.ready())
+			e.add(j.rank(e.in(readyTable).name(j.Queue).name(j.Type)), nil)
+			e.list[len(e.list)-1].value = e.taken(j.ready(e.room()))
 		}
-		add(append(newKey(availableTable).name(j.Queue), j.rank()...), seq)
+		e.add(j.rank(e.in(availableTable).name(j.Queue)), seq)
 	}
 	if at := j.WakeAt(); !at.IsZero() {
-		add(newKey(wakeTable).time(at).number(j.Place), seq)
+		e.add(e.in(wakeTable).time(at).number(j.Place), seq)
 	}
 	if j.DeadLettered() {
-		add(newKey(deadTable).number(j.Place), seq)
+		e.add(e.in(deadTable).number(j.Place), seq)
 	}
 	if j.State.Terminal() {
-		add(append(newKey(endedTable), j.group()...).time(j.FinishedAt).number(j.Place), seq)
+		e.add(j.group(e.in(endedTable)).time(j.FinishedAt).number(j.Place), seq)
 		if until := j.keptUntil(); !until.IsZero() {
-			add(newKey(keptTable).byte(byte(j.flags&released/released)).time(until).number(j.Seq), nil)
+			e.add(e.in(keptTable).byte(byte(j.flags&released/released)).time(until).number(j.Seq), nil)
 		}
 	}
 	if line := j.line(); line != "" && j.InLine() {
-		add(newKey(lineTable).name(line).number(j.Seq), nil)
+		e.add(e.in(lineTable).name(line).number(j.Seq), nil)
 	} else if line != "" {
-		add(newKey(turnTable).name(line).number(j.Seq), nil)
+		e.add(e.in(turnTable).name(line).number(j.Seq), nil)
 	}
 	if j.State == ojs.StateActive {
-		add(newKey(activeTable).number(j.Seq), key(seq).text(j.Worker))
+		e.add(e.in(activeTable).number(j.Seq), nil)
+		e.list[len(e.list)-1].value = e.taken(append(e.room(), seq...).text(j.Worker))
 	}
-	return list
+	return e.list
 }
 
-// groupOf is the beginning of the keys of the jobs that have ended in a state, dead
+// group appends the beginning of the keys of the jobs that have ended in a state, dead
 // letters or not. Prune looks at those that are not kept.
-func groupOf(state ojs.State, dead, kept bool) (g []byte) {
-	g = []byte{byte(rows.Code(state)), 0, 0}
+func (k key) group(state ojs.State, dead, kept bool) key {
+	g := [...]byte{byte(rows.Code(state)), 0, 0}
 	if dead {
 		g[1] = 1
 	}
 	if kept {
 		g[2] = 1
 	}
-	return g
+	return append(k, g[:]...)
 }
 
 // endedKey is the beginning of the keys of a group in the table ended.
 func endedKey(state ojs.State, dead, kept bool) key {
-	return append(newKey(endedTable), groupOf(state, dead, kept)...)
+	return newKey(endedTable).group(state, dead, kept)
 }
 
-// group is that of a finished job.
-func (j *job) group() []byte {
+// group appends the group of a finished job.
+func (j *job) group(k key) key {
 	kept := !j.keptUntil().IsZero() && j.flags&released == 0
-	return groupOf(j.State, j.DeadLettered(), kept)
+	return k.group(j.State, j.DeadLettered(), kept)
 }
 
 func countKey(j *job) key {
@@ -179,13 +169,21 @@ func countKey(j *job) key {
 func (t *tx) tally(j *job, by int) {
 	t.add(countKey(j), by)
 	if j.State.Terminal() {
-		t.add(append(newKey(sizeTable), j.group()...), by)
+		t.add(j.group(newKey(sizeTable)), by)
 	}
 }
 
 // idKey is where the seq of a job is by its id, and jobKey where the job is by its seq.
 func idKey(id string) key      { return newKey(idTable).name(id) }
 func jobKey(seq []byte) []byte { return append(newKey(jobTable), seq...) }
+
+func newSeq(seq int64) key { return make(key, 0, numberLen).number(seq) }
+
+// save writes the value of a job.
+func (t *tx) save(j *job) {
+	t.o.value = j.encode(t.o.value[:0])
+	t.put(jobKey(newSeq(j.Seq)), t.o.value)
+}
 
 // find returns the job with an id, nil if there is none.
 func (t *tx) find(id string) *job {
@@ -195,28 +193,23 @@ func (t *tx) find(id string) *job {
 	return nil
 }
 
-// load returns a job, nil if there is none. It shares no memory with the store.
+// load returns a job, nil if there is none. It shares no memory with the store but its
+// body.
 func (t *tx) load(seq []byte) *job {
 	v := t.get(jobKey(seq))
 	if v == nil {
 		return nil
 	}
-	return readJob(seq, v)
+	return readJob(seq, v, nil)
 }
 
-// readJob returns the job of a value.
-func readJob(seq, v []byte) *job {
-	j := new(job)
-	record, err := j.decodeHead(v)
-	var r storage.Record
-	if err == nil {
-		r, err = codec.DecodeRecord(record)
+// findFor returns the job that a change is about, nil if there is none.
+func (t *tx) findFor(c *storage.Change) *job {
+	seq := t.get(idKey(c.Record.ID))
+	if seq == nil || !c.AttemptFieldsOnly {
+		return t.find(c.Record.ID)
 	}
-	if err != nil {
-		refuse(&undecodable{kind: storage.KindJob, key: jobKey(seq), why: err})
-	}
-	j.Record, j.Seq = r, number(seq)
-	return j
+	return readJob(seq, t.get(jobKey(seq)), &c.Record)
 }
 
 // fetch reads the jobs of ids at once.
@@ -224,26 +217,16 @@ func (t *tx) fetch(ids []string) {
 	if len(ids) < 2 {
 		return
 	}
-	keys := make([][]byte, len(ids))
-	for i, id := range ids {
-		keys[i] = idKey(id)
+	for _, id := range ids {
+		t.o.ask(idKey(id))
 	}
-	t.o.fetch(keys)
-	seqs := make([][]byte, 0, len(ids))
-	for _, k := range keys {
-		if seq := t.o.get(k); seq != nil {
-			seqs = append(seqs, seq)
+	t.o.fetch()
+	for _, id := range ids {
+		if seq := t.get(idKey(id)); seq != nil {
+			t.o.ask(jobKey(seq))
 		}
 	}
-	t.fetchJobs(seqs)
-}
-
-func (t *tx) fetchJobs(seqs [][]byte) {
-	keys := make([][]byte, len(seqs))
-	for i, seq := range seqs {
-		keys[i] = jobKey(seq)
-	}
-	t.o.fetch(keys)
+	t.o.fetch()
 }
 
 // store writes a job that has no entries in the indexes, and adds them.
@@ -254,8 +237,9 @@ func (t *tx) store(j *job) {
 
 // link writes a job with its entries.
 func (t *tx) link(j *job) {
-	t.o.set(jobKey(key{}.number(j.Seq)), j.encode())
-	for _, e := range t.entries(j, nil) {
+	t.save(j)
+	t.put(idKey(j.ID), newSeq(j.Seq))
+	for _, e := range t.o.now.of(j) {
 		t.put(e.key, e.value)
 	}
 	t.tally(j, 1)
@@ -266,8 +250,13 @@ func (t *tx) link(j *job) {
 // change changes a stored job. If it moves, it goes behind all others, wherever it is
 // then.
 func (t *tx) change(j *job, moves bool, transition func(r *storage.Record)) {
-	var buf [16]entry
-	was := t.entries(j, buf[:0])
+	t.attempt(j, moves, func(r *storage.Record) { transition(r); j.body = nil })
+}
+
+// attempt is a change of nothing but what attempts change, as
+// storage.Change.AttemptFieldsOnly has it, and of what the storage notes of the job.
+func (t *tx) attempt(j *job, moves bool, transition func(r *storage.Record)) {
+	was := t.o.was.of(j)
 	before := *j
 	transition(&j.Record)
 	t.noted(j, before.State)
@@ -276,10 +265,9 @@ func (t *tx) change(j *job, moves bool, transition func(r *storage.Record)) {
 		j.Place = t.next(placeName)
 		t.enterRound(j)
 	}
-	t.o.set(jobKey(key{}.number(j.Seq)), j.encode())
-	var more [16]entry
 	enters := t.leaveLimit(&before, j)
-	t.replace(was, t.entries(j, more[:0]))
+	t.save(j)
+	t.replace(was, t.o.now.of(j))
 	if enters { // the entries of a lane may be where others were
 		t.enterLimit(j)
 	}
@@ -330,11 +318,12 @@ func (t *tx) replace(was, now []entry) {
 // remove deletes a job. The floor of the versions rises to its version, so that no claim
 // token of it fits a later job.
 func (t *tx) remove(j *job) {
-	for _, e := range t.entries(j, nil) {
+	for _, e := range t.o.now.of(j) {
 		t.delete(e.key)
 	}
+	t.delete(idKey(j.ID))
 	t.tally(j, -1)
-	seq := key{}.number(j.Seq)
+	seq := newSeq(j.Seq)
 	t.delete(jobKey(seq))
 	t.deleteLogs(seq)
 	t.raiseFloor(j.Version)

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"time"
+
+	"github.com/ojsengine/ojs/internal/rows"
 )
 
 // key is a key or a value of several fields. The bytes of each field sort as its values
@@ -32,8 +34,23 @@ func (k key) name(s string) key {
 	return append(binary.AppendUvarint(k, uint64(len(s))), s...)
 }
 
-// string appends a text of any length that is read again. It does not sort.
-func (k key) string(s string) key { return append(binary.AppendUvarint(k, uint64(len(s))), s...) }
+func (k key) uint(n uint64) key { return binary.AppendUvarint(k, n) }
+
+func (k key) int(n int64) key { return binary.AppendVarint(k, n) }
+
+// string appends a text of any length.
+func (k key) string(s string) key { return k.uint(uint64(len(s))).text(s) }
+
+// nanos appends a time as a column has it (package rows), in one byte if it is not set.
+func (k key) nanos(t time.Time) key { return k.uint(uint64(rows.Nanos(t)) - 1<<63) }
+
+// bytes appends bytes, and tells nil from empty.
+func (k key) bytes(b []byte) key {
+	if b == nil {
+		return append(k, 0)
+	}
+	return append(k.uint(uint64(len(b))+1), b...)
+}
 
 // text appends a name that ends the key, so that keys sort as their names do.
 func (k key) text(s string) key { return append(k, s...) }
@@ -114,10 +131,21 @@ func (r *reader) uint() uint64 {
 
 func (r *reader) int() int64 {
 	n := r.uint()
-	return int64(n>>1) ^ -int64(n&1) // as binary.AppendVarint writes it
+	return int64(n>>1) ^ -int64(n&1) // as binary.AppendVarint has it
 }
 
-func (r *reader) string() string { return string(r.take(int(min(r.uint(), uint64(len(r.b)+1))))) }
+func (r *reader) nanos() time.Time { return rows.Time(int64(r.uint() + 1<<63)) }
+
+func (r *reader) string() string { return string(r.all(r.uint())) }
+
+// all reads n bytes, or none of fewer.
+func (r *reader) all(n uint64) []byte {
+	if n > uint64(len(r.b)) {
+		r.short, r.b = true, nil
+		return nil
+	}
+	return r.take(int(n))
+}
 
 func (r *reader) name() string {
 	n := int(min(r.uint(), maxName+1))
@@ -125,6 +153,14 @@ func (r *reader) name() string {
 		n = sha256.Size
 	}
 	return string(r.take(n))
+}
+
+// bytes returns what key.bytes has appended.
+func (r *reader) bytes() []byte {
+	if n := r.uint(); n > 0 {
+		return r.all(n - 1)
+	}
+	return nil
 }
 
 // behind is the first key behind all that begin with a prefix.

@@ -112,7 +112,9 @@ type Storage struct {
 	waiting []*call // for the next transaction
 	leading bool    // a goroutine makes transactions
 
-	tokens int64 // of the transactions of this handle; used by the goroutine that leads
+	// used by the goroutine that leads
+	tokens  int64 // of the transactions of this handle
+	overlay overlay
 }
 
 var (

@@ -190,7 +190,7 @@ func (t *tx) leaveLimit(before, j *job) (enters bool) {
 	}
 	if before.inLane() && !j.begun {
 		c, l := t.laneOf(before)
-		t.leaveLane(c, l, string(before.rank()))
+		t.leaveLane(c, l, string(before.rank(nil)))
 	}
 	if before.State == ojs.StateActive {
 		t.countActive(limitOf(&before.Record), -1)
@@ -223,12 +223,12 @@ func (t *tx) countActive(name string, by int) {
 func (t *tx) stays(before, j *job) bool {
 	c, l := t.laneOf(before)
 	other, to := t.laneOf(j)
-	rank := string(j.rank())
-	if c != other || l != to || string(before.rank()) != rank {
+	rank := string(j.rank(nil))
+	if c != other || l != to || string(before.rank(nil)) != rank {
 		return false
 	}
-	if k := l.entry(c, rank); !bytes.Equal(before.ready(), j.ready()) {
-		t.o.set(k, j.ready())
+	if k := l.entry(c, rank); !bytes.Equal(before.ready(nil), j.ready(nil)) {
+		t.o.set(k, j.ready(nil))
 	}
 	return true
 }
@@ -247,7 +247,7 @@ func (t *tx) joinLane(j *job) {
 	if c.Remember(j.RateLimit) || !c.Stored {
 		c.dirty = true
 	}
-	rank, value := string(j.rank()), j.ready()
+	rank, value := string(j.rank(nil)), j.ready(nil)
 	l.n, c.dirty = l.n+1, true
 	switch {
 	case l.head != "" && rank < l.head: // it is the first

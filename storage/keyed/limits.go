@@ -77,15 +77,14 @@ func (t *tx) fetchLimits(n int, key func(i int) string) {
 	if n < 2 {
 		return
 	}
-	var keys [][]byte
 	known := map[string]bool{"": true}
 	for i := range n {
 		if name := key(i); !known[name] {
 			known[name] = true
-			keys = append(keys, limitKey(storage.LimitName{Kind: storage.LimitKey, Name: name}))
+			t.o.ask(limitKey(storage.LimitName{Kind: storage.LimitKey, Name: name}))
 		}
 	}
-	t.o.fetch(keys)
+	t.o.fetch()
 }
 
 // limit returns what is stored of a limit.

@@ -2,26 +2,41 @@ package keyed
 
 import (
 	"bytes"
+	"hash/maphash"
+	"slices"
+	"sort"
 
 	"github.com/ojsengine/ojs/storage/keyed/driver"
-	"github.com/ojsengine/ojs/storage/keyed/internal/sorted"
 )
 
 // overlay is a transaction that reads its own writes.
 type overlay struct {
 	tx      driver.Tx
-	cells   map[string]*cell  // what has been read or written
-	written sorted.Map[*cell] // what is written
-	undo    []undone          // what is written, in order
-	bytes   int               // of the keys and values that are written
+	cells   map[uint64]*cell // what has been read or written, by the hash of its key
+	written []*cell          // what was written, and perhaps undone
+	sorted  int              // how many of written are in the order of their keys
+	writes  int              // how many of written are not undone
+	undo    []undone         // what is written, in order
+	bytes   int              // of the keys and values that are written
+	was     entries          // room for tx.change
+	now     entries
+	value   key
+
+	room  []byte  // of keys and values
+	slab  []cell  // of cells
+	asked []*cell // see ask
+	keys  [][]byte
+	found [][]byte
 }
 
 // cell is a key that the transaction knows.
 type cell struct {
-	key          string
+	key          []byte
 	stored       []byte // in the store; nil: it is not there
 	value        []byte // to be written; nil: to be deleted
 	read, writes bool   // whether stored and value are known
+	listed       bool   // in written
+	next         *cell  // with the same hash
 }
 
 // undone is what a cell was before a write.
@@ -31,16 +46,53 @@ type undone struct {
 	writes bool
 }
 
+// reset makes an overlay that of another transaction.
+func (o *overlay) reset(tx driver.Tx) {
+	const most = 1 << 14 // or else clearing takes long
+	if len(o.cells) > most {
+		o.cells = nil
+	}
+	clear(o.cells)
+	clear(o.written)
+	clear(o.undo)
+	clear(o.slab)
+	*o = overlay{
+		tx: tx, cells: o.cells, written: o.written[:0], undo: o.undo[:0],
+		was: o.was, now: o.now, value: o.value, room: o.room[:0], slab: o.slab[:0],
+		asked: o.asked[:0], keys: o.keys[:0], found: o.found[:0],
+	}
+}
+
+// keep copies bytes to room that lasts as long as the overlay. The copy is not nil.
+func (o *overlay) keep(b []byte) []byte {
+	if len(b) >= cap(o.room)-len(o.room) {
+		o.room = make([]byte, 0, max(len(b)+1, min(max(2*cap(o.room), 1<<10), 1<<15)))
+	}
+	at := len(o.room)
+	o.room = append(o.room, b...)
+	return o.room[at:len(o.room):len(o.room)]
+}
+
+var seed = maphash.MakeSeed()
+
 // cell returns that of a key.
 func (o *overlay) cell(k []byte) *cell {
-	c := o.cells[string(k)]
-	if c == nil {
-		if o.cells == nil {
-			o.cells = make(map[string]*cell)
+	hash := maphash.Bytes(seed, k)
+	first := o.cells[hash]
+	for c := first; c != nil; c = c.next {
+		if bytes.Equal(c.key, k) {
+			return c
 		}
-		c = &cell{key: string(k)}
-		o.cells[c.key] = c
 	}
+	if o.cells == nil {
+		o.cells = make(map[uint64]*cell)
+	}
+	if len(o.slab) == cap(o.slab) {
+		o.slab = make([]cell, 0, min(max(2*cap(o.slab), 8), 256))
+	}
+	o.slab = append(o.slab, cell{key: o.keep(k), next: first})
+	c := &o.slab[len(o.slab)-1]
+	o.cells[hash] = c
 	return c
 }
 
@@ -51,38 +103,46 @@ func (o *overlay) get(k []byte) []byte {
 		return c.value
 	}
 	if !c.read {
-		c.stored = must(o.tx.Get([][]byte{k}, nil))[0]
-		c.read = true
+		o.ask(k)
+		o.fetch()
 	}
 	return c.stored
 }
 
-// fetch reads keys at once that are about to be asked for.
-func (o *overlay) fetch(keys [][]byte) {
-	var unknown [][]byte
-	for _, k := range keys {
-		if c := o.cell(k); !c.read && !c.writes {
-			unknown = append(unknown, k)
-		}
-	}
-	if len(unknown) == 0 {
-		return
-	}
-	for i, v := range must(o.tx.Get(unknown, nil)) {
-		c := o.cell(unknown[i])
-		c.stored, c.read = v, true
+// ask notes a key that is about to be read, for fetch.
+func (o *overlay) ask(k []byte) {
+	if c := o.cell(k); !c.read && !c.writes {
+		o.asked, o.keys = append(o.asked, c), append(o.keys, c.key)
 	}
 }
 
-// set writes a value; nil deletes.
+// fetch reads the keys that are noted, at once.
+func (o *overlay) fetch() {
+	if len(o.keys) == 0 {
+		return
+	}
+	o.found = must(o.tx.Get(o.keys, o.found[:0]))
+	for i, c := range o.asked {
+		c.stored, c.read = o.found[i], true
+	}
+	o.asked, o.keys = o.asked[:0], o.keys[:0]
+}
+
+// set writes a value, of which it keeps a copy; nil deletes.
 func (o *overlay) set(k, value []byte) {
 	c := o.cell(k)
 	o.undo = append(o.undo, undone{c, c.value, c.writes})
 	if o.bytes += len(value) - len(c.value); !c.writes {
 		o.bytes += len(k)
-		o.written.Set(c.key, c)
+		o.writes++
 	}
-	c.value, c.writes = value, true
+	if !c.listed {
+		c.listed = true
+		o.written = append(o.written, c)
+	}
+	if c.writes, c.value = true, nil; value != nil {
+		c.value = o.keep(value)
+	}
 }
 
 // add writes a value for a key that is not stored. If it is deleted again before the
@@ -100,19 +160,35 @@ func (o *overlay) rollback(n int) {
 		u := o.undo[i]
 		if o.bytes -= len(u.cell.value) - len(u.value); !u.writes {
 			o.bytes -= len(u.cell.key)
-			o.written.Delete(u.cell.key)
+			o.writes--
 		}
 		u.cell.value, u.cell.writes = u.value, u.writes
 	}
 	o.undo = o.undo[:n]
 }
 
-// writes returns what the transaction changes.
-func (o *overlay) writes() []driver.Pair {
-	list := make([]driver.Pair, 0, o.written.Len())
-	for k, c := range o.written.From("") {
-		if !c.read || (c.stored == nil) != (c.value == nil) || !bytes.Equal(c.stored, c.value) {
-			list = append(list, driver.Pair{Key: []byte(k), Value: c.value})
+// sort brings what was written into the order of keys.
+func (o *overlay) sort() []*cell {
+	byKey := func(a, b *cell) int { return bytes.Compare(a.key, b.key) }
+	if len(o.written)-o.sorted > 16 {
+		slices.SortFunc(o.written, byKey)
+		o.sorted = len(o.written)
+	}
+	for ; o.sorted < len(o.written); o.sorted++ { // each to its place
+		c := o.written[o.sorted]
+		at, _ := slices.BinarySearchFunc(o.written[:o.sorted], c, byKey)
+		copy(o.written[at+1:o.sorted+1], o.written[at:o.sorted])
+		o.written[at] = c
+	}
+	return o.written
+}
+
+// changes returns what the transaction changes.
+func (o *overlay) changes() []driver.Pair {
+	list := make([]driver.Pair, 0, o.writes)
+	for _, c := range o.sort() {
+		if c.writes && !(c.read && (c.stored == nil) == (c.value == nil) && bytes.Equal(c.stored, c.value)) {
+			list = append(list, driver.Pair{Key: c.key, Value: c.value})
 		}
 	}
 	return list
@@ -198,15 +274,22 @@ const maxAhead = 8
 
 // ahead returns the first few pairs of a range that the transaction has written.
 func (o *overlay) ahead(from, to []byte, w way) (mine []driver.Pair) {
-	cells := o.written.From(string(from))
-	if w == backward {
-		cells = o.written.Before(string(to))
+	cells := o.sort()
+	place := func(k []byte) int {
+		return sort.Search(len(cells), func(i int) bool { return bytes.Compare(cells[i].key, k) >= 0 })
 	}
-	for k, c := range cells {
-		if len(mine) == maxAhead || k >= string(to) || k < string(from) {
+	first, last := place(from), place(to)
+	for n := range last - first {
+		c := cells[first+n]
+		if w == backward {
+			c = cells[last-1-n]
+		}
+		if len(mine) == maxAhead {
 			break
 		}
-		mine = append(mine, driver.Pair{Key: []byte(k), Value: c.value})
+		if c.writes {
+			mine = append(mine, driver.Pair{Key: c.key, Value: c.value})
+		}
 	}
 	return mine
 }

@@ -19,13 +19,14 @@ func TestOverlay(t *testing.T) {
 	db := drivertest.NewMemory(false, driver.Limits{})
 	rnd := rand.New(rand.NewPCG(3, 4))
 	draw := func() []byte { return fmt.Append(nil, rnd.IntN(150)) }
+	var o overlay
 	state := make(map[string]string)
 	for range 60 {
 		dtx, err := db.Begin(context.Background(), true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := &overlay{tx: dtx}
+		o.reset(dtx)
 		mark, marked := 0, maps.Clone(state)
 		for range 60 {
 			switch k := draw(); rnd.IntN(6) {
@@ -47,13 +48,15 @@ func TestOverlay(t *testing.T) {
 				}
 				mark, marked = len(o.undo), maps.Clone(state)
 			case 5:
-				compare(t, o, state, draw(), draw(), rnd)
+				compare(t, &o, state, draw(), draw(), rnd)
 			}
 		}
-		writes := o.writes()
+		writes := o.changes()
 		size := 0
-		for k, c := range o.written.From("") {
-			size += len(k) + len(c.value)
+		for _, c := range o.written {
+			if c.writes {
+				size += len(c.key) + len(c.value)
+			}
 		}
 		if o.bytes != size {
 			t.Fatalf("the writes are said to have %d bytes, and have %d", o.bytes, size)

@@ -36,7 +36,7 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 		for _, state := range ojs.AllStates() {
 			if state.Terminal() && (len(p.States) == 0 || slices.Contains(p.States, state)) {
 				groups = append(groups, endedKey(state, p.DeadLetters, false))
-				size := append(newKey(sizeTable), groupOf(state, p.DeadLetters, false)...)
+				size := newKey(sizeTable).group(state, p.DeadLetters, false)
 				out.Left += int(t.number(size))
 			}
 		}
@@ -77,10 +77,10 @@ func (t *tx) release(now time.Time) {
 		}
 	}
 	for _, j := range again {
-		t.change(j, false, func(*storage.Record) { j.flags &^= released })
+		t.attempt(j, false, func(*storage.Record) { j.flags &^= released })
 	}
 	for i, j := range over {
-		t.change(j, false, func(*storage.Record) {
+		t.attempt(j, false, func(*storage.Record) {
 			if on[i] {
 				j.flags, j.keptOn = j.flags|keptOn, storage.KeptOn(now, j.FinishedAt)
 			} else {

@@ -230,7 +230,7 @@ func (s *Storage) ReleaseQuarantined(ctx context.Context, name string) error {
 }
 
 func (t *tx) releaseJob(a *aside) {
-	j := readJob(a.key[1:], a.value)
+	j := readJob(a.key[1:], a.value, nil)
 	if other := t.find(j.ID); other != nil {
 		refuse(&ojs.DuplicateError{ID: j.ID, State: other.State})
 	}

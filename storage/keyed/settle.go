@@ -44,7 +44,7 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 
 func (t *tx) settle(now time.Time, c *storage.Change) storage.Settled {
 	to := &c.Record
-	j := t.find(to.ID)
+	j := t.findFor(c)
 	if j == nil {
 		return storage.Settled{Err: ojs.ErrNotFound}
 	}
@@ -58,7 +58,11 @@ func (t *tx) settle(now time.Time, c *storage.Change) storage.Settled {
 		if to.State == ojs.StateCancelled {
 			t.taken(j, ojs.ErrCancelled)
 		}
-		t.change(j, !keepsPlace, func(*storage.Record) { j.become(to) })
+		t.attempt(j, !keepsPlace, func(*storage.Record) {
+			if j.become(to); !c.AttemptFieldsOnly {
+				j.body = nil
+			}
+		})
 		return nil
 	}
 	if len(c.Then) == 0 {
@@ -85,7 +89,7 @@ func (s *Storage) Extend(ctx context.Context, now time.Time,
 	return change(ctx, s, func(t *tx) (lost []string) {
 		for _, x := range extensions {
 			if j := t.find(x.ID); j != nil && j.State == ojs.StateActive && j.Version == x.Version {
-				t.change(j, true, func(r *storage.Record) { r.Extend(now, x) })
+				t.attempt(j, true, func(r *storage.Record) { r.Extend(now, x) })
 			} else {
 				lost = append(lost, x.ID)
 			}
@@ -128,7 +132,7 @@ func (t *tx) dueFrom(now time.Time, max int, n *int, d *storage.Due) (again bool
 		*n++
 		switch j := t.load(seq); {
 		case j.Expired(now):
-			t.change(j, true, func(r *storage.Record) { r.Expire(now) })
+			t.attempt(j, true, func(r *storage.Record) { r.Expire(now) })
 			d.Expired = append(d.Expired, j.Record)
 			if len(t.ends) > 0 {
 				d.Moved = t.countEnds(now, d.Moved)
@@ -136,10 +140,10 @@ func (t *tx) dueFrom(now time.Time, max int, n *int, d *storage.Due) (again bool
 			}
 		case j.State == ojs.StateActive:
 			t.taken(j, ojs.ErrLeaseLost)
-			t.change(j, true, func(r *storage.Record) { r.TakeOver(now) })
+			t.attempt(j, true, func(r *storage.Record) { r.TakeOver(now) })
 			d.Stalled = append(d.Stalled, j.Record)
 		default:
-			t.change(j, true, func(r *storage.Record) { r.Promote(now) })
+			t.attempt(j, true, func(r *storage.Record) { r.Promote(now) })
 			d.Promoted = append(d.Promoted, j.Record)
 		}
 	}

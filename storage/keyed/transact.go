@@ -228,7 +228,9 @@ func (s *Storage) try(ctx context.Context, group []*call, before int64, unknown 
 		return 0, err
 	}
 	defer dtx.Discard()
-	o := &overlay{tx: dtx}
+	o := &s.overlay
+	o.reset(dtx)
+	defer o.reset(nil)
 	if s.limits.Unsure {
 		var token []byte
 		if err := caught(func() { token = o.get(s.token) }); err != nil {
@@ -254,18 +256,18 @@ func (s *Storage) try(ctx context.Context, group []*call, before int64, unknown 
 				break
 			}
 			r.err = fmt.Errorf("ojs: storage %s: the call writes %d keys of %d bytes, and a transaction of the store has room for %d of %d: make it with fewer jobs",
-				s.name, o.written.Len(), o.bytes, s.limits.Writes, s.limits.Bytes)
+				s.name, o.writes, o.bytes, s.limits.Writes, s.limits.Bytes)
 		}
 		if r.err != nil {
 			o.rollback(mark)
 		}
 		outcomes = append(outcomes, r)
 	}
-	if s.limits.Unsure && (unknown > 0 || o.written.Len() > 0) {
+	if s.limits.Unsure && (unknown > 0 || o.writes > 0) {
 		s.tokens++
 		o.set(s.token, key{}.number(s.tokens))
 	}
-	if err = dtx.Commit(o.writes()); err == nil || errors.Is(err, driver.ErrUnknown) {
+	if err = dtx.Commit(o.changes()); err == nil || errors.Is(err, driver.ErrUnknown) {
 		for i := range outcomes {
 			group[i].outcome = outcomes[i]
 		}
@@ -295,7 +297,7 @@ func (c *call) run(t *tx, mark *int) outcome {
 
 // fits reports whether a transaction has room for what is written, and for a token.
 func (o *overlay) fits(l driver.Limits) bool {
-	return (l.Writes == 0 || o.written.Len() < l.Writes) && (l.Bytes == 0 || o.bytes+64 < l.Bytes)
+	return (l.Writes == 0 || o.writes < l.Writes) && (l.Bytes == 0 || o.bytes+64 < l.Bytes)
 }
 
 // together returns a context that ends when those of all calls have.
@@ -338,12 +340,18 @@ func wait(ctx context.Context, pause time.Duration) time.Duration {
 	return min(max(2*pause, time.Millisecond), 100*time.Millisecond)
 }
 
-func (t *tx) get(k key) []byte        { return t.o.get(k) }
-func (t *tx) put(k key, value []byte) { t.o.set(k, append([]byte{}, value...)) }
-func (t *tx) delete(k key)            { t.o.set(k, nil) }
+func (t *tx) get(k key) []byte { return t.o.get(k) }
+func (t *tx) delete(k key)     { t.o.set(k, nil) }
+
+func (t *tx) put(k key, value []byte) {
+	if value == nil {
+		value = []byte{}
+	}
+	t.o.set(k, value)
+}
 
 func (t *tx) number(k key) int64       { return number(t.get(k)) }
-func (t *tx) putNumber(k key, n int64) { t.put(k, key{}.number(n)) }
+func (t *tx) putNumber(k key, n int64) { t.put(k, make(key, 0, numberLen).number(n)) }
 
 // next returns a number above all that it has returned for the name.
 func (t *tx) next(name string) int64 {

@@ -73,7 +73,7 @@ type Limits struct {
 type Tx interface {
 	// Get appends the values of keys to dst, in their order, nil for a key that is not
 	// there. A store far away reads them in one round trip. The values are valid until
-	// the transaction ends, and the caller does not change them.
+	// the transaction ends, and the caller does not change them. So are the keys.
 	Get(keys [][]byte, dst [][]byte) ([][]byte, error)
 
 	// Scan appends up to max pairs with from <= key < to to dst: the first of the range

@@ -66,14 +66,14 @@ func Config(cfg drivertest.Config) storagetest.Config {
 	return c
 }
 
-// newer is a format that no version of package codec knows.
+// newer is a format that no version of package keyed knows.
 const newer = 101
 
 // damage changes the format of the record of a job, wherever it is stored, if that is the
 // one given: from 1 to newer, or back. The record does not decode meanwhile.
 func damage(tb testing.TB, db driver.DB, id string, format byte) {
 	tb.Helper()
-	record := append([]byte{format, 1, byte(len(id))}, id...) // how a record begins
+	record := append([]byte{format, byte(len(id))}, id...) // how the body of a record begins
 	change(tb, db, func(p driver.Pair) (at int) { return bytes.Index(p.Value, record) }, newer+1-format)
 }
 
