@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -113,8 +114,15 @@ func (e *entries) of(j *job) []entry {
 		}
 		e.add(j.rank(e.in(availableTable).name(j.Queue)), seq)
 	}
-	if at := j.WakeAt(); !at.IsZero() {
-		e.add(e.in(wakeTable).time(at).number(j.Place), seq)
+	if at := j.WakeAt(); j.State == ojs.StateActive {
+		kind := leased
+		if at.IsZero() {
+			kind = unleased
+		}
+		e.add(e.in(wakeTable).byte(kind).time(at).number(j.Place), nil)
+		e.list[len(e.list)-1].value = e.taken(append(e.room(), seq...).text(j.Worker))
+	} else if !at.IsZero() {
+		e.add(e.in(wakeTable).byte(waits).time(at).number(j.Place), seq)
 	}
 	if j.DeadLettered() {
 		e.add(e.in(deadTable).number(j.Place), seq)
@@ -130,10 +138,6 @@ func (e *entries) of(j *job) []entry {
 	} else if line != "" {
 		e.add(e.in(turnTable).name(line).number(j.Seq), nil)
 	}
-	if j.State == ojs.StateActive {
-		e.add(e.in(activeTable).number(j.Seq), nil)
-		e.list[len(e.list)-1].value = e.taken(append(e.room(), seq...).text(j.Worker))
-	}
 	return e.list
 }
 
@@ -148,6 +152,21 @@ func (k key) group(state ojs.State, dead, kept bool) key {
 		g[2] = 1
 	}
 	return append(k, g[:]...)
+}
+
+// wakeKey is the beginning of the keys in the table wake of jobs of a kind.
+func wakeKey(kind byte) key { return newKey(wakeTable).byte(kind) }
+
+// claims returns the seqs of the active jobs, each with its worker behind it, in the
+// order of insertion.
+func (t *tx) claims() (list [][]byte) {
+	for _, kind := range []byte{leased, unleased} {
+		for _, seq := range t.scan(wakeKey(kind), nil) {
+			list = append(list, seq)
+		}
+	}
+	slices.SortFunc(list, bytes.Compare)
+	return list
 }
 
 // endedKey is the beginning of the keys of a group in the table ended.

@@ -54,7 +54,7 @@ const (
 	equalTable                      // fingerprint, seq
 	readyTable                      // queue, type, rank: readyJob, of the available jobs that claims look at
 	availableTable                  // queue, rank: seq, of the available jobs
-	wakeTable                       // WakeAt, place: seq, of the jobs that have a WakeAt
+	wakeTable                       // kind (below), WakeAt, place: seq, and the worker of an active job
 	deadTable                       // place: seq, of the dead letters
 	endedTable                      // group, FinishedAt, place: seq, of the finished jobs
 	keptTable                       // released or not, until, seq, of the finished jobs with such a time
@@ -78,9 +78,15 @@ const (
 	valueTable                      // key: expiry or the zero time, value
 	expiryTable                     // expiry, key, of the values that expire
 	logTable                        // seq, version: log
-	activeTable                     // seq: seq, worker, of the active jobs
 	laneTable                       // key of a rate limit, bounds, rest of the lane: lane
 	openTable                       // time, key of a rate limit: time alone may open its lanes then
+)
+
+// Kinds of jobs in the table wake.
+const (
+	waits    byte = iota // it waits, and has a WakeAt
+	leased               // it is active
+	unleased             // it is active, and nothing ends its claim: it has no WakeAt
 )
 
 // Names in the meta table.

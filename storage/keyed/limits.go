@@ -397,7 +397,7 @@ func (t *tx) waitingIn(now time.Time, c *limit) (n int, bounds string) {
 // expired yields the available jobs whose deadline has come.
 func (t *tx) expired(now time.Time) iter.Seq[*job] {
 	return func(yield func(*job) bool) {
-		for k, seq := range t.scan(newKey(wakeTable), nil) {
+		for k, seq := range t.scan(wakeKey(waits), nil) {
 			if timeOf(k).After(now) {
 				return
 			}

@@ -1,11 +1,13 @@
 package keyed
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"iter"
 	"slices"
+	"sort"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/cursor"
@@ -19,6 +21,7 @@ const maxLooked = 1024
 // merged, and what stands there.
 type listing struct {
 	prefixes []key
+	claims   bool // it has the active jobs, and no prefixes
 	descends bool
 	format   string // of what follows the prefix: t for a time, n for a number
 	seq      bool   // the last number is the seq; or else the value begins with it
@@ -41,7 +44,7 @@ func (t *tx) listing(q *storage.Query) listing {
 		}
 		return l
 	case storage.OrderDue:
-		return listing{prefixes: []key{newKey(wakeTable)}, format: "tn"}
+		return listing{prefixes: []key{wakeKey(waits), wakeKey(leased)}, format: "tn"}
 	case storage.OrderClaim:
 		l := listing{format: "nnn"}
 		for _, queue := range t.queues() {
@@ -55,7 +58,7 @@ func (t *tx) listing(q *storage.Query) listing {
 	case q.DeadLetters:
 		l.prefixes, l.seq = []key{newKey(deadTable)}, false
 	case q.OnlyActive():
-		l.prefixes, l.seq = []key{newKey(activeTable)}, false
+		l.claims, l.seq = true, false
 	}
 	return l
 }
@@ -134,14 +137,37 @@ func (t *tx) from(l *listing, walk *cursor.Walk) iter.Seq2[[]byte, []byte] {
 	if l.descends != walk.From.Back {
 		w = backward
 	}
-	if walk.First {
-		return t.merged(l.prefixes, w)
+	var cut key
+	if !walk.First {
+		cut = l.at(walk.From.After)
+		if !l.descends { // the cut is right behind the entry
+			cut = append(cut, 0)
+		}
 	}
-	cut := l.at(walk.From.After)
-	if !l.descends { // the cut is right behind the entry
-		cut = append(cut, 0)
+	if l.claims {
+		return t.claimsFrom(cut, w)
 	}
 	return t.mergedFrom(l.prefixes, cut, w)
+}
+
+// claimsFrom is mergedFrom of the active jobs, by seq.
+func (t *tx) claimsFrom(cut key, w way) iter.Seq2[[]byte, []byte] {
+	return func(yield func(rest, value []byte) bool) {
+		list := t.claims()
+		at := sort.Search(len(list), func(i int) bool { return bytes.Compare(list[i][:numberLen], cut) >= 0 })
+		if w == backward {
+			if cut != nil {
+				list = list[:at]
+			}
+			slices.Reverse(list)
+			at = 0
+		}
+		for _, v := range list[at:] {
+			if !yield(v[:numberLen], v) {
+				return
+			}
+		}
+	}
 }
 
 // merged yields the entries of several prefixes in the order of what follows these.

@@ -106,7 +106,7 @@ func (t *tx) unlink(seq []byte, j *job) (id string) {
 		t.countActive(j.limit, -1)
 	}
 	for _, in := range []table{idTable, equalTable, readyTable, availableTable, heldTable, wakeTable,
-		deadTable, endedTable, keptTable, lineTable, turnTable, fairTable, activeTable} {
+		deadTable, endedTable, keptTable, lineTable, turnTable, fairTable} {
 		all := newKey(in)
 		for rest, value := range t.scan(all, nil) {
 			if !bytes.HasPrefix(value, seq) && !bytes.HasSuffix(rest, seq) {

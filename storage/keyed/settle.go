@@ -101,7 +101,7 @@ func (s *Storage) Extend(ctx context.Context, now time.Time,
 // ClaimedBy implements storage.Storage.
 func (s *Storage) ClaimedBy(ctx context.Context, worker string) ([]storage.Record, error) {
 	return view(ctx, s, func(t *tx) (list []storage.Record) {
-		for _, v := range t.scan(newKey(activeTable), nil) {
+		for _, v := range t.claims() {
 			if string(v[numberLen:]) == worker {
 				list = append(list, t.load(v[:numberLen]).Record)
 			}
@@ -125,12 +125,12 @@ func (s *Storage) Due(ctx context.Context, now time.Time, max int,
 // dueFrom does what is due, in order. It reports false if that is all: after the end of a
 // job that others wait for, more may be due before what comes next.
 func (t *tx) dueFrom(now time.Time, max int, n *int, d *storage.Due) (again bool) {
-	for k, seq := range t.scan(newKey(wakeTable), nil) {
+	for k, seq := range t.merged([]key{wakeKey(waits), wakeKey(leased)}, forward) {
 		if d.Next = timeOf(k); *n == max || d.Next.After(now) {
 			return false
 		}
 		*n++
-		switch j := t.load(seq); {
+		switch j := t.load(seq[:numberLen]); {
 		case j.Expired(now):
 			t.attempt(j, true, func(r *storage.Record) { r.Expire(now) })
 			d.Expired = append(d.Expired, j.Record)

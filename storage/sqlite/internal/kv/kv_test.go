@@ -7,9 +7,7 @@ import (
 
 	"github.com/ojsengine/ojs/storage/keyed/driver"
 	"github.com/ojsengine/ojs/storage/keyed/drivertest"
-	"github.com/ojsengine/ojs/storage/keyed/keyedtest"
 	"github.com/ojsengine/ojs/storage/sqlite/internal/kv"
-	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // paths are the files of the stores that are open, to open them again.
@@ -36,5 +34,3 @@ var stores = drivertest.Config{
 }
 
 func TestDriver(t *testing.T) { drivertest.Run(t, stores) }
-
-func TestStorage(t *testing.T) { storagetest.Run(t, keyedtest.Config(stores)) }
