@@ -3,6 +3,7 @@ package engine_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -77,15 +79,12 @@ func TestEachOutcomeOfACallIsFollowed(t *testing.T) {
 	s.OnCall(func(c *storagetest.Call) {
 		if changes, ok := c.In.([]storage.Change); ok {
 			most = max(most, len(changes))
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 		}
 	})
 	var logged bytes.Buffer
 	inBubbleOn(t, s, func(b *rig) {
-		b.handle("x", func(context.Context, *ojs.Job[any]) error {
-			time.Sleep(time.Second)
-			return nil
-		})
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Second) })
 		for range 8 {
 			b.enqueue("x")
 		}
@@ -101,7 +100,7 @@ func TestEachOutcomeOfACallIsFollowed(t *testing.T) {
 // refuses, has lost its job: its lease is not renewed.
 func TestRefusedTimeoutEndsTheRenewals(t *testing.T) {
 	onFaulty(t, func(b *rig, s *storagetest.Faulty) {
-		b.handle("x", func(context.Context, *ojs.Job[any]) error { time.Sleep(2 * time.Hour); return nil })
+		b.handle("x", func(context.Context, *ojs.Job[any]) error { <-time.After(2 * time.Hour); return nil })
 		id := b.enqueue("x", ojs.WithTimeout(time.Minute), ojs.WithLease(time.Hour)).ID
 		b.advance(time.Second)
 		rec := must1(s.Storage.Get(b.ctx, id))
@@ -121,9 +120,8 @@ func TestRefusedTimeoutEndsTheRenewals(t *testing.T) {
 // failure, and not when its retry begins.
 func TestFailedStepOfACancelledWorkflow(t *testing.T) {
 	inBubble(t, func(b *rig) {
-		b.handle("step", func(context.Context, *ojs.Job[any]) error {
-			time.Sleep(time.Second)
-			return errBoom
+		b.handle("step", func(ctx context.Context, _ *ojs.Job[any]) error {
+			return errors.Join(handler.Sleep(ctx, time.Second), errBoom)
 		})
 		b.run()
 		ticket := must1(b.Workflows().Start(b.ctx,

@@ -172,10 +172,6 @@ func (l *ledger) held(n *node, r *storage.Record) bool {
 		return false
 	case rl.Rate.Limit > 0 || rl.Throttle.Limit > 0 || rl.OnLimit != "":
 		return true
-	case rl.Local:
-		return l.running(n, func(o *storage.Record) bool {
-			return o.RateLimit != nil && o.RateLimit.Key == rl.Key
-		}) >= rl.Concurrency
 	}
 	return l.active(rl.Key) >= rl.Concurrency
 }

@@ -513,7 +513,7 @@ func (l *ledger) inLine(j *job) {
 // sharedLimits checks the limit of a key that all engines share.
 func (l *ledger) sharedLimits(j *job, now time.Time) {
 	rl := j.rec.RateLimit
-	if rl == nil || rl.Local || l.w.prog.jumps {
+	if rl == nil || l.w.prog.jumps {
 		return
 	}
 	k := limitKey{nil, rl.Key}

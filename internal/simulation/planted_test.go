@@ -122,8 +122,6 @@ var patches = []patch{
 	{"a failure loses the checkpoint", "engine/settle.go",
 		"	f.rec.Progress, f.rec.Checkpoint = said.progress, said.checkpoint\n",
 		"	f.rec.Progress = said.progress\n"},
-	{"a local key stays closed", "engine/gate.go",
-		"		g.freed = append(g.freed, h.key)\n", ""},
 	{"claims name no handler after the first of a type", "engine/registry.go",
 		"		set.claims = append(set.claims, t.patterns...)\n",
 		"		set.claims = append(set.claims, t.patterns[:1]...)\n"},

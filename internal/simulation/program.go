@@ -86,13 +86,13 @@ var rateLimits = []ojs.RateLimit{
 	{Key: "k1", Rate: ojs.Rate{Limit: 3, Per: 10 * time.Second}},
 	{Key: "k2", Throttle: ojs.Rate{Limit: 2, Per: time.Second}},
 	{Key: "k3", Concurrency: 2, Rate: ojs.Rate{Limit: 2, Per: 3 * time.Second}},
-	localLimit,
+	remoteLimit,
 	{Key: "k5", Concurrency: 1, OnLimit: ojs.OnLimitDrop},
 	{Key: "k6", Concurrency: 1, OnLimit: ojs.OnLimitReschedule},
 	{Key: "k7", Concurrency: 2},
 }
 
-var localLimit = ojs.RateLimit{Key: "local", Concurrency: 1, Local: true}
+var remoteLimit = ojs.RateLimit{Key: "k4", Concurrency: 1}
 
 // kinds are the ops, and how often each is drawn.
 var kinds = []struct {
@@ -354,7 +354,7 @@ func draft(r *rand.Rand, n int, now time.Time) ojs.Draft {
 	}
 	switch {
 	case typ == remoteType && one(2):
-		add(ojs.WithRateLimit(localLimit))
+		add(ojs.WithRateLimit(remoteLimit))
 	case one(5):
 		add(ojs.WithRateLimit(rateLimits[r.IntN(len(rateLimits))]))
 	}
