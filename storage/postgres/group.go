@@ -49,7 +49,7 @@ func (s *Storage) CancelAll(
 		noteMoved(n, moved)
 		met = append(met, c.met...)
 		return err
-	}, func() { s.joinedAll(moved) })
+	})
 	_ = s.setAsideRead(ctx, false, met)
 	if err != nil {
 		return nil, nil, err
@@ -174,11 +174,6 @@ func (s *Storage) Revive(
 		noteMoved(n, moved)
 		met = c.met
 		return err
-	}, func() {
-		for i := range batch {
-			s.joined(batch[i].Record.State, batch[i].Record.Fairness.Key)
-		}
-		s.joinedAll(moved)
 	})
 	if err != nil {
 		return nil, err
