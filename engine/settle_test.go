@@ -84,7 +84,9 @@ func TestEachOutcomeOfACallIsFollowed(t *testing.T) {
 	})
 	var logged bytes.Buffer
 	inBubbleOn(t, s, func(b *rig) {
-		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Second) })
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+			return handler.Sleep(ctx, time.Second)
+		})
 		for range 8 {
 			b.enqueue("x")
 		}
