@@ -43,9 +43,6 @@ func (f Fairness) validateWeight() error {
 // in the order in which they became available, behind the jobs that were available then,
 // so give each job of a queue a key. Jobs that an engine has prefetched are not
 // overtaken. A retried job takes a new turn.
-//
-// Over a storage without storage.Capabilities.Fairness the enqueue fails with
-// ErrUnsupported.
 func WithFairnessKey(key string, weight int) Option {
 	return func(o *Options) {
 		f := Fairness{Key: key, Weight: weight}

@@ -444,8 +444,7 @@ func WithName(name string) Option {
 //
 // Several of this option add up. A job that is not stored is refused with a
 // *DependencyError: enqueue it before, and keep it with WithResultTTL. Jobs that wait for
-// each other in a circle are refused with an *InvalidError. If the storage has no such
-// ability, the enqueue fails with ErrUnsupported.
+// each other in a circle are refused with an *InvalidError.
 //
 // WithEnqueueTTL, WithTotalTimeout and the time of WithExpiresAt go on while the job
 // waits. Jobs.Activate makes it available without waiting any longer. A job that has
@@ -488,8 +487,7 @@ func WithJoin() Option { return func(o *Options) { o.Join = true } }
 //
 // Jobs.Activate runs a job before its turn. A job that is replayed after its end runs at
 // once, beside the others of its key; only Workflows.Retry has it wait for its turn. A
-// key has at most 255 bytes; jobs with an empty one have no order. If the storage has no
-// such ability, the enqueue fails with ErrUnsupported.
+// key has at most 255 bytes; jobs with an empty one have no order.
 func WithOrderingKey(key string) Option { return func(o *Options) { o.OrderingKey = key } }
 
 func withExtra(extra map[string]json.RawMessage) Option {

@@ -13,9 +13,6 @@ import (
 // versioned job runs only where a handler takes its version (handler.WithVersions), and
 // waits otherwise, until it expires or such an engine comes. "2" is 2.0. A job without a
 // version runs with any handler of its type.
-//
-// A storage that cannot tell versions apart refuses such jobs with ErrUnsupported
-// (storage.Capabilities).
 func WithVersion(version string) Option {
 	if err := ValidateVersion(version); err != nil {
 		return func(o *Options) { o.fail(err) }

@@ -90,7 +90,7 @@ func (h *Handler) failures(p *page) error {
 	}
 	discarded.Order = engine.OrderFinished
 	list, err := h.eng.Jobs().Page(ctx, discarded, "", 20)
-	if err = optional(err); err != nil {
+	if err != nil {
 		return err
 	}
 	data.Latest = h.shownAll(list.Jobs)

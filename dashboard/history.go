@@ -56,8 +56,7 @@ type readHistory struct {
 	deploys []engine.Deploy
 }
 
-// history returns the buckets and the new versions of a span until now; none if the
-// storage keeps no history.
+// history returns the buckets and the new versions of a span until now.
 func (h *Handler) history(ctx context.Context, s span, now time.Time) (readHistory, error) {
 	c := &h.past
 	c.mu.Lock()
@@ -67,11 +66,11 @@ func (h *Handler) history(ctx context.Context, s span, now time.Time) (readHisto
 	}
 	start, end := s.start(now), now.Add(s.Column)
 	buckets, err := h.eng.History(ctx, start, end, s.Tier)
-	if err = optional(err); err != nil {
+	if err != nil {
 		return readHistory{}, err
 	}
 	deploys, err := h.eng.Nodes().Deploys(ctx, start, end)
-	if err = optional(err); err != nil {
+	if err != nil {
 		return readHistory{}, err
 	}
 	if c.spans == nil {

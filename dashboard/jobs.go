@@ -45,8 +45,7 @@ type jobsData struct {
 
 	Prev   string
 	Looked int
-	Stored int  // jobs in all
-	Plain  bool // the storage knows no order but the oldest first
+	Stored int // jobs in all
 
 	By     engine.Facet // the break-down that is shown; "": none
 	Facets engine.Facets
@@ -85,16 +84,10 @@ func (h *Handler) jobs(p *page) error {
 	if err := h.tabs(p, f, data); err != nil {
 		return err
 	}
-	asked := f.Order
 	if f.Order == engine.OrderOldest {
 		f.Order = natural(f)
 	}
 	list, err := h.eng.Jobs().Page(p.r.Context(), f, p.r.FormValue("at"), pageSize)
-	if foreign.Is(err, ojs.ErrUnsupported) && asked == engine.OrderOldest {
-		f.Order = engine.OrderOldest
-		data.Plain = true
-		list, err = h.eng.Jobs().Page(p.r.Context(), f, p.r.FormValue("at"), pageSize)
-	}
 	if foreign.Is(err, ojs.ErrInvalid) { // a cursor of another filter
 		return p.moved("./?q=" + escape(line))
 	}
@@ -110,9 +103,7 @@ func (h *Handler) jobs(p *page) error {
 	for _, n := range stats.Total {
 		data.Stored += n
 	}
-	if !data.Plain {
-		data.Sorts = sorts(f)
-	}
+	data.Sorts = sorts(f)
 	if by := engine.Facet(p.r.FormValue("by")); slices.Contains(data.Bys(), by) {
 		data.By = by
 		if data.Facets, err = h.eng.Jobs().Facets(p.r.Context(), f, by, 0); err != nil {

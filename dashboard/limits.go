@@ -24,7 +24,6 @@ type limitsData struct {
 	Limits []engine.Limit
 	After  string // the last name, if there may be more
 	Set    bool   // the request may set limits
-	Absent bool   // the storage counts no limits
 }
 
 // Kinds are the kinds of limits, and KindName is the name of one.
@@ -47,9 +46,7 @@ func (h *Handler) limits(p *page) error {
 	}
 	q := engine.LimitQuery{Kind: data.Kind, After: p.r.FormValue("after"), Limit: pageSize}
 	list, err := h.eng.Limits().List(p.r.Context(), q)
-	if unsupported(err) {
-		data.Absent = true
-	} else if err != nil {
+	if err != nil {
 		return refusal(err)
 	}
 	data.Limits = list

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // attemptLog is what an attempt has logged, with its lines as text.
@@ -20,7 +19,7 @@ type attemptLog struct {
 }
 
 // logs are the logs of a job, the latest attempt first. unread reports whether some
-// cannot be read. A storage that keeps no logs has none.
+// cannot be read.
 func (h *Handler) logs(p *page, job *ojs.JobInfo) (logs []attemptLog, unread bool) {
 	stored, err := h.eng.Jobs().Logs(p.r.Context(), job.ID)
 	for _, log := range slices.Backward(stored) {
@@ -31,7 +30,7 @@ func (h *Handler) logs(p *page, job *ojs.JobInfo) (logs []attemptLog, unread boo
 		}
 		logs = append(logs, attemptLog{log, text.String()})
 	}
-	return logs, err != nil && !foreign.Is(err, ojs.ErrUnsupported)
+	return logs, err != nil
 }
 
 // logLine is a line of a log as text: time, level, message, and the attributes in the

@@ -128,7 +128,7 @@ func (p *page) growing(buckets []engine.HistoryBucket, queues []engine.QueueStat
 // overdue first.
 func (h *Handler) overdue(ctx context.Context, now time.Time) ([]engine.CronEntry, error) {
 	entries, err := h.eng.Cron().Due(ctx, now.Add(-overdueAfter))
-	if err = optional(err); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(entries, func(e engine.CronEntry) bool { return !isOverdue(&e, now) }), nil

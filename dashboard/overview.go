@@ -43,11 +43,10 @@ func (h *Handler) overview(p *page) error {
 		return err
 	}
 	data := &overviewData{Health: h.health(ctx), Stats: stats, Done: done(p.r.FormValue("did"))}
-	var able bool
-	if data.Pauses, able, err = h.pausesNow(ctx); err != nil {
+	if data.Pauses, err = h.eng.Queues().Pauses(ctx); err != nil {
 		return err
 	}
-	data.All = h.holdOf(p, data.Pauses, able, "")
+	data.All = h.holdOf(p, data.Pauses, "")
 	for _, q := range stats.Queues {
 		if q.State != ojs.QueueActive {
 			data.Paused = append(data.Paused, q)
@@ -60,7 +59,7 @@ func (h *Handler) overview(p *page) error {
 	}
 	first := func(f engine.Filter, n int) ([]*ojs.JobInfo, error) {
 		list, err := h.eng.Jobs().Page(ctx, f, "", n)
-		return h.shownAll(list.Jobs), optional(err)
+		return h.shownAll(list.Jobs), err
 	}
 	next, err := first(engine.Filter{States: []ojs.State{ojs.StateAvailable}, Order: engine.OrderClaim}, 1)
 	if err != nil {
@@ -140,14 +139,6 @@ func (p *page) Health() engine.Health {
 		return seen.health
 	}
 	return p.h.health(p.r.Context())
-}
-
-// optional is nil for an order that the storage does not know: the page goes without it.
-func optional(err error) error {
-	if unsupported(err) {
-		return nil
-	}
-	return err
 }
 
 func (h *Handler) deadCount(ctx context.Context) (engine.Count, error) {

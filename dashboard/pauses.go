@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"context"
 	"slices"
 	"strings"
 
@@ -11,13 +10,6 @@ import (
 
 // maxReason is how long the reason of a pause may be, in bytes.
 const maxReason = 300
-
-// pausesNow are the pauses of everything and of types. able reports whether the storage
-// keeps pauses.
-func (h *Handler) pausesNow(ctx context.Context) (list []engine.Pause, able bool, err error) {
-	list, err = h.eng.Queues().Pauses(ctx)
-	return list, !unsupported(err), optional(err)
-}
 
 // pauseOf is the pause of a type, or that of everything for "".
 func pauseOf(list []engine.Pause, jobType string) *engine.Pause {
@@ -34,13 +26,13 @@ type hold struct {
 	May           bool   // the request may begin or end it
 }
 
-func (h *Handler) holdOf(p *page, list []engine.Pause, able bool, jobType string) hold {
+func (h *Handler) holdOf(p *page, list []engine.Pause, jobType string) hold {
 	pause := pauseOf(list, jobType)
 	do := Pause
 	if pause != nil {
 		do = Resume
 	}
-	return hold{pause, jobType, able && h.may(p.r, pauseAction(do, jobType)) == nil}
+	return hold{pause, jobType, h.may(p.r, pauseAction(do, jobType)) == nil}
 }
 
 func pauseAction(do Verb, jobType string) Action {

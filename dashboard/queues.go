@@ -36,11 +36,11 @@ func (h *Handler) queues(p *page) error {
 		return err
 	}
 	data := &queuesData{Done: done(p.r.FormValue("did"))}
-	pauses, able, err := h.pausesNow(p.r.Context())
+	pauses, err := h.eng.Queues().Pauses(p.r.Context())
 	if err != nil {
 		return err
 	}
-	data.All = h.holdOf(p, pauses, able, "")
+	data.All = h.holdOf(p, pauses, "")
 	data.Types = slices.DeleteFunc(pauses, func(of engine.Pause) bool { return of.Type == "" })
 	rates, err := h.rates(p)
 	if err != nil {
@@ -60,13 +60,12 @@ func (h *Handler) queues(p *page) error {
 	return p.show("queues", p.T("Queues"), data)
 }
 
-// next is the job of a queue that is claimed next; nil if there is none, or if the
-// storage does not know the order.
+// next is the job of a queue that is claimed next; nil if there is none.
 func (h *Handler) next(p *page, queue string) (*ojs.JobInfo, error) {
 	list, err := h.eng.Jobs().Page(p.r.Context(), engine.Filter{Queues: []string{queue},
 		States: []ojs.State{ojs.StateAvailable}, Order: engine.OrderClaim}, "", 1)
 	if err != nil || len(list.Jobs) == 0 {
-		return nil, optional(err)
+		return nil, err
 	}
 	return h.shown(list.Jobs[0]), nil
 }
@@ -145,7 +144,7 @@ func (h *Handler) queue(p *page) error {
 		return err
 	}
 	data.Rate, data.Rates = rates[name], rates != nil
-	pauses, _, err := h.pausesNow(p.r.Context())
+	pauses, err := h.eng.Queues().Pauses(p.r.Context())
 	if err != nil {
 		return err
 	}

@@ -10,17 +10,17 @@ import (
 )
 
 type systemData struct {
-	Name       string
-	Manifest   engine.Manifest
-	Settings   *engine.Settings // nil: the engine never runs
-	Abilities  []ability
-	Health     engine.Health
-	Ahead      time.Duration // of the storage's clock
-	Clocked    bool          // the storage has one
-	Kept       []kept
-	Sizes      []engine.HistorySize  // none: the storage keeps no values
-	Reported   bool                  // some engine has written a history
-	Quarantine []storage.Quarantined // the first of them
+	Name         string
+	Manifest     engine.Manifest
+	Settings     *engine.Settings // nil: the engine never runs
+	InsertClaims bool             // of the storage
+	Health       engine.Health
+	Ahead        time.Duration // of the storage's clock
+	Clocked      bool          // the storage has one
+	Kept         []kept
+	Sizes        []engine.HistorySize
+	Reported     bool                  // some engine has written a history
+	Quarantine   []storage.Quarantined // the first of them
 }
 
 // kept is how long and how many finished jobs of a kind are kept. 0 is no limit.
@@ -40,23 +40,6 @@ func (p *page) keptBy(r engine.Retention) []kept {
 	}
 }
 
-// ability is something that not every storage can do.
-type ability struct {
-	Name string
-	Has  bool
-}
-
-func (p *page) abilities(c storage.Capabilities) []ability {
-	return []ability{
-		{p.T("Lists in other orders than the oldest first"), c.Orders},
-		{p.T("Jobs that wait for others, workflows"), c.DependsOn},
-		{p.T("Jobs in the order of a key"), c.Ordering},
-		{p.T("Keys that take turns"), c.Fairness},
-		{p.T("Versions of types"), c.Versions},
-		{p.T("A new job starts in the step that stores it"), c.InsertClaims},
-	}
-}
-
 // Behind is how far the storage's clock is behind that of this process.
 func (d *systemData) Behind() time.Duration { return -d.Ahead }
 
@@ -67,7 +50,7 @@ func (h *Handler) system(p *page) error {
 	data := &systemData{Name: h.eng.String(), Manifest: h.eng.Manifest(), Health: h.health(ctx),
 		Kept: p.keptBy(h.eng.Retention())}
 	settings := h.eng.Settings()
-	data.Abilities = p.abilities(settings.Storage)
+	data.InsertClaims = settings.Storage.InsertClaims
 	if !h.conf.visitor {
 		data.Settings = &settings
 	}
@@ -95,7 +78,7 @@ func (h *Handler) system(p *page) error {
 // sizesAge is how old the sizes of a page may be. A read costs some hundred values.
 const sizesAge = time.Minute
 
-// sizes are the sizes of the history; none if the storage keeps none.
+// sizes are the sizes of the history.
 func (h *Handler) sizes(ctx context.Context, now time.Time) ([]engine.HistorySize, error) {
 	c := &h.past
 	c.mu.Lock()
@@ -107,5 +90,5 @@ func (h *Handler) sizes(ctx context.Context, now time.Time) ([]engine.HistorySiz
 	if err == nil {
 		c.sizes, c.sized = sizes, now
 	}
-	return sizes, optional(err)
+	return sizes, err
 }

@@ -22,8 +22,8 @@ type clocked struct {
 
 func (c clocked) ClockOffset() time.Duration { return c.ahead }
 
-// valueless hides the optional abilities of a storage.
-type valueless struct{ storage.Storage }
+// bare hides the optional abilities of a storage.
+type bare struct{ storage.Storage }
 
 // onto serves an engine on a storage.
 func onto(t *testing.T, st storage.Storage, opts ...engine.Option) *site {
@@ -53,8 +53,7 @@ func (s *site) has(path string, texts ...string) {
 // The page System tells the clock of the storage, the retention, and how large the
 // history is.
 func TestSystem(t *testing.T) {
-	onto(t, valueless{memory.New()}).has("/system/", "each process goes by its own clock",
-		"This storage keeps no history.")
+	onto(t, bare{memory.New()}).has("/system/", "each process goes by its own clock")
 	onto(t, clocked{memory.New(), 0}).has("/system/", "as far as can be measured")
 	onto(t, clocked{memory.New(), 2 * time.Second}).has("/system/", "2s ahead of the clock")
 	onto(t, clocked{memory.New(), -time.Second}).has("/system/", "1s behind the clock")
@@ -78,10 +77,10 @@ func TestSystemHasTheSettings(t *testing.T) {
 		engine.WithReports(engine.Reports{Every: 7 * time.Second})})
 	s.has("/system/", "<h2>Settings</h2>", "<dd>17, 17 more if handlers are stuck</dd>",
 		`<a href="../queues/mail/">mail</a>`, codec.Gzip().Encoding(), "kept from level WARN on", "every 7s",
-		"<td class=\"text\">Keys that take turns</td><td>yes</td>")
+		"<dt>A new job starts in the step that stores it</dt><dd>no</dd>")
 	visitor := newSite(t, WithoutRunning())
 	body := visitor.ok("/system/")
-	if strings.Contains(body, "<h2>Settings</h2>") || !strings.Contains(body, "What the storage can do") {
+	if strings.Contains(body, "<h2>Settings</h2>") || !strings.Contains(body, "A new job starts") {
 		t.Error(body)
 	}
 }

@@ -39,7 +39,7 @@ func (h *Handler) types(p *page, pauses []engine.Pause) (out []typeRow, reported
 		row(hd.Type()).Handled = true
 	}
 	nodes, err := h.eng.Nodes().List(ctx)
-	if err = optional(err); err != nil {
+	if err != nil {
 		return nil, false, err
 	}
 	for _, n := range nodes {
@@ -80,7 +80,7 @@ type typesData struct {
 
 // typesPage lists the types that an engine has a handler for or has counted.
 func (h *Handler) typesPage(p *page) error {
-	pauses, _, err := h.pausesNow(p.r.Context())
+	pauses, err := h.eng.Queues().Pauses(p.r.Context())
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ type typeData struct {
 // typePage shows what was counted of a type.
 func (h *Handler) typePage(p *page) error {
 	ctx, name := p.r.Context(), p.r.PathValue("name")
-	pauses, able, err := h.pausesNow(ctx)
+	pauses, err := h.eng.Queues().Pauses(ctx)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (h *Handler) typePage(p *page) error {
 		return ojs.ErrNotFound
 	}
 	data.Type = name
-	data.Hold = h.holdOf(p, pauses, able, name)
+	data.Hold = h.holdOf(p, pauses, name)
 	for _, hd := range h.eng.Handlers() {
 		if hd.Type() == name && hd.Versions() != "" {
 			data.Versions = append(data.Versions, hd.Versions())

@@ -31,7 +31,7 @@ func (h *Handler) workers(p *page) error {
 			return err
 		}
 	}
-	if data.Nodes, err = h.eng.Nodes().List(ctx); optional(err) != nil {
+	if data.Nodes, err = h.eng.Nodes().List(ctx); err != nil {
 		return err
 	}
 	list, err := h.eng.Jobs().Page(ctx, engine.Filter{States: []ojs.State{ojs.StateActive}}, "", pageSize)

@@ -23,10 +23,6 @@ func (h *Handler) workflows(p *page) error {
 	ctx := p.r.Context()
 	f := engine.Filter{Types: []string{workflow.Type}, Order: engine.OrderNewest}
 	list, err := h.eng.Jobs().Page(ctx, f, p.r.FormValue("at"), workflowPage)
-	if unsupported(err) {
-		f.Order = engine.OrderOldest
-		list, err = h.eng.Jobs().Page(ctx, f, p.r.FormValue("at"), workflowPage)
-	}
 	if err != nil {
 		return refusal(err)
 	}

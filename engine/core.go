@@ -43,7 +43,6 @@ type core struct {
 	mocked  bool    // the clock is virtual
 	durable bool    // the storage is
 
-	versioned    bool                  // the storage tells versions of jobs apart
 	insertClaims bool                  // the storage claims new jobs if asked to
 	held         heldBack              // whether limits hold jobs back
 	exceeded     exceeded              // the keys whose limits are exceeded
@@ -99,15 +98,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	}
 	c := &core{config: cfg, store: s, meter: new(meter), rnd: newRandom(cfg.rand),
 		lostEarly: make(map[storage.Held]bool)}
-	_, noValues := c.values()
-	if cfg.reports != nil && noValues != nil {
-		return nil, fmt.Errorf("%w, for reports", noValues)
-	}
-	if _, err := c.logStore(); cfg.jobLogs != nil && err != nil {
-		return nil, fmt.Errorf("%w: leave out WithJobLogs, or use memory, SQLite or PostgreSQL", err)
-	}
-	c.durable, c.versioned = s.Capabilities().Durable, s.Capabilities().Versions
-	c.insertClaims = s.Capabilities().InsertClaims
+	c.durable, c.insertClaims = s.Capabilities().Durable, s.Capabilities().InsertClaims
 	c.queues.Store(&cfg.queues)
 	c.store = c.bind(s)
 	c.stepper, _ = c.store.(storage.SettleClaimer)
@@ -125,7 +116,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	}
 	_, c.mocked = c.clock.(*clock.Mock)
 	// Under a virtual clock, which jumps, reports are asked for.
-	c.watches = s.Capabilities().Shared && noValues == nil && !c.mocked || c.reports != nil
+	c.watches = s.Capabilities().Shared && !c.mocked || c.reports != nil
 	if c.watches && c.reports == nil && !c.noReports {
 		_ = WithReports(Reports{})(&c.config) // which are valid
 	}

@@ -139,7 +139,7 @@ func (j *Jobs) counted(f *Filter, look int) (storage.Query, error) {
 	if look < 0 {
 		return storage.Query{}, invalid("look", "%d is negative", look)
 	}
-	f.narrow(j.core.store.Capabilities())
+	f.narrow()
 	return f.query()
 }
 
@@ -195,14 +195,14 @@ func (by Facet) of(job *ojs.JobInfo) (string, bool) {
 
 // narrow chooses the order that looks at the fewest jobs, for a filter whose listing is
 // counted.
-func (f *Filter) narrow(caps storage.Capabilities) {
+func (f *Filter) narrow() {
 	f.Order = OrderOldest
 	only := func(states ...ojs.State) bool {
 		return len(f.States) > 0 && !slices.ContainsFunc(f.States,
 			func(s ojs.State) bool { return !slices.Contains(states, s) })
 	}
 	switch {
-	case !caps.Orders || f.DeadLettered:
+	case f.DeadLettered:
 	case only(ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded):
 		f.Order = OrderFinished
 	case only(ojs.StateActive): // which storages find by an index

@@ -16,8 +16,7 @@ import (
 )
 
 // Cron enqueues recurring jobs, by the clock of a time zone (OJS cron). Entries are in
-// the storage: every running engine on it fires them, each run once. A storage that
-// cannot keep them gives ojs.ErrUnsupported.
+// the storage: every running engine on it fires them, each run once.
 //
 // The job of a run is enqueued when its time comes, with the entry's name and that time
 // in its meta, as cron_name and cron_triggered_at. If it cannot be enqueued, because its
@@ -154,13 +153,11 @@ func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
 
 // set is Set. With keepPause, an entry that is paused stays so.
 func (c *Cron) set(ctx context.Context, entries []CronEntry, keepPause bool) error {
-	store, err := c.store()
-	if err != nil {
-		return err
-	}
+	store := c.core.store
 	made := make([]storage.Cron, len(entries))
 	names := make(map[string]struct{}, len(entries))
 	for i, e := range entries {
+		var err error
 		if made[i], err = c.core.cronOf(ctx, e); err != nil {
 			return fmt.Errorf("ojs: cron entry %q: %w", clipName(e.Name), err)
 		}
@@ -246,10 +243,7 @@ func (c *Cron) Pause(ctx context.Context, name string) error { return c.pause(ct
 func (c *Cron) Resume(ctx context.Context, name string) error { return c.pause(ctx, name, false) }
 
 func (c *Cron) pause(ctx context.Context, name string, paused bool) error {
-	store, err := c.store()
-	if err != nil {
-		return err
-	}
+	store := c.core.store
 	return c.edit(ctx, store, []storage.Cron{{Name: name}},
 		func(e, _ *storage.Cron) ([]cronspec.Missed, error) {
 			if e.Version == 0 {
@@ -263,10 +257,7 @@ func (c *Cron) pause(ctx context.Context, name string, paused bool) error {
 // Remove removes an entry. Jobs that it has made stay. An unknown name gives
 // ojs.ErrNotFound.
 func (c *Cron) Remove(ctx context.Context, name string) error {
-	store, err := c.store()
-	if err != nil {
-		return err
-	}
+	store := c.core.store
 	if err := c.core.checkTx(ctx); err != nil {
 		return err
 	}
@@ -279,12 +270,8 @@ func (c *Cron) Remove(ctx context.Context, name string) error {
 
 // List returns the entries, sorted by name.
 func (c *Cron) List(ctx context.Context) ([]CronEntry, error) {
-	store, err := c.store()
-	if err != nil {
-		return nil, err
-	}
 	var list []CronEntry
-	err = eachCron(ctx, store, func(e *storage.Cron) error {
+	err := eachCron(ctx, c.core.store, func(e *storage.Cron) error {
 		list = append(list, cronEntry(e))
 		return nil
 	})
@@ -298,10 +285,7 @@ func (c *Cron) List(ctx context.Context) ([]CronEntry, error) {
 // ones have no next run. The storage finds them by an index, so that the others cost
 // nothing.
 func (c *Cron) Due(ctx context.Context, at time.Time) (list []CronEntry, err error) {
-	store, err := c.store()
-	if err != nil {
-		return nil, err
-	}
+	store := c.core.store
 	for after := (*storage.Cron)(nil); ; {
 		due, _, err := store.DueCrons(ctx, at, after, cronBatch)
 		if err != nil {
@@ -338,10 +322,6 @@ func cronEntry(s *storage.Cron) CronEntry {
 		RunOnStart: s.RunOnStart, Template: s.Template,
 		CreatedAt: s.CreatedAt, LastRun: s.LastRun, NextRun: s.NextRun, Runs: s.Runs, LastJobID: s.LastJobID,
 	}
-}
-
-func (c *Cron) store() (storage.CronStore, error) {
-	return ability[storage.CronStore](c.core, "keeps no recurring jobs")
 }
 
 // edit changes entries by name, and has the engine look at them. f changes what is stored
@@ -483,8 +463,7 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 // chains reports whether the job of a run waits for those of earlier runs as a job with
 // dependencies does.
 func (c *core) chains(e *storage.Cron) bool {
-	return Overlap(e.Overlap) == OverlapEnqueue && c.store.Capabilities().DependsOn &&
-		!e.Options.Pending && len(e.Options.DependsOn) == 0
+	return Overlap(e.Overlap) == OverlapEnqueue && !e.Options.Pending && len(e.Options.DependsOn) == 0
 }
 
 // runOptions are the options of the job of a run, but for its id and what it waits for.
@@ -494,7 +473,7 @@ func (c *core) runOptions(e *storage.Cron, due time.Time) []ojs.Option {
 	switch {
 	case Overlap(e.Overlap) != OverlapEnqueue:
 	case c.chains(e):
-		if c.store.Capabilities().Ordering && e.Options.OrderingKey == "" {
+		if e.Options.OrderingKey == "" {
 			opts = append(opts, ojs.WithOrderingKey(ojs.RateLimitKey("cron", e.Name)))
 		}
 	default:

@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -201,33 +200,6 @@ func TestCron(t *testing.T) {
 				})
 			})
 		}
-	})
-	t.Run("P1.1 without dependencies, jobs that wait for each other share a good rate limit, however long the name", func(t *testing.T) {
-		inBubbleOn(t, independent{newMemory(t)}, func(b *rig) {
-			b.run()
-			keys := make(map[string]string)
-			for _, name := range []string{strings.Repeat("n", 250), strings.Repeat("n", 251),
-				strings.Repeat("n", 255), strings.Repeat("n", 254) + "m"} {
-				b.cron(engine.CronEntry{Name: name, Schedule: "@every 1m", Job: job,
-					Overlap: engine.OverlapEnqueue})
-				for range 2 {
-					b.advance(time.Minute)
-					wire, err := json.Marshal(b.job(b.entry(name).LastJobID))
-					must(t, err)
-					var back ojs.JobInfo
-					if err := json.Unmarshal(wire, &back); err != nil {
-						t.Fatalf("a name of %d bytes: %v", len(name), err)
-					}
-					if of, ok := keys[back.RateLimit.Key]; ok && of != name {
-						t.Errorf("%s has the key of %s", name, of)
-					}
-					keys[back.RateLimit.Key] = name
-				}
-			}
-			if len(keys) != 4 {
-				t.Errorf("%d keys of four entries", len(keys))
-			}
-		})
 	})
 	t.Run("P1.1 more than two waiting are warned of", func(t *testing.T) {
 		var logged lockedBuffer
@@ -529,7 +501,7 @@ func TestCron(t *testing.T) {
 		var logged lockedBuffer
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
-			crons, _ := storage.As[storage.CronStore](b.store)
+			crons := b.store
 			stored := storage.Cron{Name: "bad", Schedule: "x 3 * * *", Type: "x",
 				Options: ojs.DefaultOptions(), NextRun: b.start}
 			_, err := crons.SetCrons(b.ctx, []storage.Cron{stored})
@@ -570,7 +542,7 @@ func TestCron(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
 			b.advance(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Sub(b.start))
-			crons, _ := storage.As[storage.CronStore](b.store)
+			crons := b.store
 			_, err := crons.SetCrons(b.ctx, []storage.Cron{{Name: "e", Schedule: "30 2 * 3 0#2",
 				TimeZone: "America/New_York", Type: "x",
 				Options: ojs.DefaultOptions(), NextRun: time.Now().Add(time.Minute)}})
@@ -585,24 +557,6 @@ func TestCron(t *testing.T) {
 			engine.WithLogger(
 				slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelWarn}))))
 	})
-	t.Run("a storage without recurring jobs says so", func(t *testing.T) {
-		eng, err := engine.New[any](struct{ storage.Storage }{newMemory(t)}, quiet)
-		must(t, err)
-		if err := eng.Cron().Set(t.Context()); !errors.Is(err, ojs.ErrUnsupported) {
-			t.Errorf("%v", err)
-		}
-	})
-}
-
-// independent is a storage in which no job can wait for others.
-type independent struct{ storage.Storage }
-
-func (s independent) Unwrap() storage.Storage { return s.Storage }
-
-func (s independent) Capabilities() storage.Capabilities {
-	c := s.Storage.Capabilities()
-	c.DependsOn = false
-	return c
 }
 
 func TestCronSync(t *testing.T) {

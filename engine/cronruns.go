@@ -139,10 +139,7 @@ func (c *Cron) Trigger(ctx context.Context, name string) (ojs.Ticket, error) {
 
 // stored returns an entry as it is stored.
 func (c *Cron) stored(ctx context.Context, name string) (storage.CronStore, storage.Cron, error) {
-	store, err := c.store()
-	if err != nil {
-		return nil, storage.Cron{}, err
-	}
+	store := c.core.store
 	found, err := store.Crons(ctx, storage.CronQuery{Names: []string{name}})
 	switch {
 	case err != nil:

@@ -186,7 +186,7 @@ func TestCronHistory(t *testing.T) {
 	t.Run("an entry without a history names its last run", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			job := must1(b.Enqueue(b.ctx, "x", nil))
-			crons, _ := storage.As[storage.CronStore](b.store)
+			crons := b.store
 			old := storage.Cron{Name: "e", Schedule: "@hourly", Type: "x", LastRun: b.start,
 				LastJobID: job.ID}
 			must1(crons.SetCrons(b.ctx, []storage.Cron{old}))

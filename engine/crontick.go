@@ -21,10 +21,7 @@ const cronBatch = 256
 // is to come.
 func (k *maintenance) tick() (next time.Time) {
 	c := k.r.c
-	store, ok := storage.As[storage.CronStore](c.store)
-	if !ok {
-		return time.Time{}
-	}
+	store := c.store
 	now := c.now()
 	if !k.cronsStarted {
 		if k.cronsStarted = k.startCrons(store); !k.cronsStarted {
@@ -94,19 +91,18 @@ func (k *maintenance) cannotRead(e *storage.Cron, err error) {
 // cronProblem returns the problem that recurring entries cannot run here; false: there is
 // none. It looks again at those that could not when they were due, or when Run began.
 func (c *core) cronProblem(ctx context.Context) (p Problem, ok bool) {
-	store, can := storage.As[storage.CronStore](c.store)
 	var names []string
 	c.mu.Lock()
 	if c.run != nil {
 		names = slices.Sorted(maps.Keys(c.run.maintenance.unreadable))
 	}
 	c.mu.Unlock()
-	if !can || len(names) == 0 {
+	if len(names) == 0 {
 		return p, false
 	}
 	var why []string
 	for names := range slices.Chunk(names, storage.MaxCrons) {
-		entries, err := store.Crons(ctx, storage.CronQuery{Names: names})
+		entries, err := c.store.Crons(ctx, storage.CronQuery{Names: names})
 		if err != nil {
 			return p, false // Health has noticed
 		}

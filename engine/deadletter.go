@@ -146,9 +146,6 @@ func (c *core) override(ctx context.Context, r *storage.Record, now time.Time, o
 	if err != nil {
 		return err
 	}
-	if err := c.checkFairness(o.Fairness); err != nil {
-		return err
-	}
 	if err := c.reidentify(ctx, r, identity{o.Queue, o.Meta, meta, r.Args, false}); err != nil {
 		return err
 	}

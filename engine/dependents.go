@@ -27,12 +27,6 @@ import (
 
 // depend makes a job one that waits for others or for its turn (ojs.WithOrderingKey).
 func (c *core) depend(in *storage.Insert, o *ojs.Options) error {
-	switch s := c.store.Capabilities(); {
-	case !s.DependsOn:
-		return c.unsupported("lets no job wait for others")
-	case o.OrderingKey != "" && !s.Ordering:
-		return c.unsupported("keeps no order by keys")
-	}
 	in.DependsOn, in.OrderingKey = o.DependsOn, o.OrderingKey
 	in.Record.State = ojs.StatePending
 	in.Record.Dependencies = &ojs.Dependencies{Condition: o.Condition, Join: o.Join}
@@ -99,9 +93,6 @@ func (c *core) nameAwaited(ctx context.Context, batch []storage.Insert) error {
 	awaited := internal.AwaitedOf(ctx)
 	if awaited == nil {
 		return nil
-	}
-	if _, err := ability[storage.GroupStore](c, "lets no stored job wait for a new one"); err != nil {
-		return err
 	}
 	for i := range batch {
 		batch[i].AwaitedBy = awaited[batch[i].Record.ID]

@@ -11,8 +11,6 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/handler"
-	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/memory"
 )
 
 // steps is an engine under virtual time whose jobs "step" take one second each, and fail
@@ -284,13 +282,6 @@ func TestDependsOnRefused(t *testing.T) {
 	refused("an unknown condition", ojs.ErrInvalid, waitStep("a", after(unknown), ojs.WithCondition("some")))
 	refused("an empty id", ojs.ErrInvalid, waitStep("a", after("")))
 	refused("a name that is an id", ojs.ErrInvalid, waitStep("a", ojs.WithName(unknown)))
-
-	independent := declaring{memory.New(), func(c *storage.Capabilities) { c.DependsOn = false }}
-	eng, err := engine.New[string](independent)
-	must(t, err)
-	if _, err := eng.Enqueue(ctx, "step", "a", after(unknown)); !errors.Is(err, ojs.ErrUnsupported) {
-		t.Errorf("without the ability: %v", err)
-	}
 }
 
 // A fan-out of 300 jobs and a fan-in of 300 meet in one join.

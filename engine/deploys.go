@@ -34,8 +34,7 @@ type Deploy struct {
 // Deploys returns the versions of the program that nodes have reported for the first time
 // from a time on until another, the earliest first. A version that comes back after
 // another keeps the time of its first report. It is forgotten when no node has had it for
-// 90 days. Nodes that know no version count for nothing. A storage that keeps no values
-// gives ojs.ErrUnsupported.
+// 90 days. Nodes that know no version count for nothing.
 func (n *Nodes) Deploys(ctx context.Context, from, to time.Time) (list []Deploy, err error) {
 	err = n.core.eachValue(ctx, deployPrefix, func(v storage.Value) {
 		var d Deploy
@@ -50,7 +49,7 @@ func (n *Nodes) Deploys(ctx context.Context, from, to time.Time) (list []Deploy,
 }
 
 // deployed is the value of the version of an engine, if it is time to store it.
-func (p *reporter) deployed(ctx context.Context, vs storage.ValueStore) (values []storage.Value, err error) {
+func (p *reporter) deployed(ctx context.Context) (values []storage.Value, err error) {
 	c := p.r.c
 	now, version := c.now(), c.reports.Version
 	if version == "" || !p.deploy.IsZero() && now.Sub(p.deploy) < deployRenew {
@@ -58,7 +57,7 @@ func (p *reporter) deployed(ctx context.Context, vs storage.ValueStore) (values 
 	}
 	hash := sha256.Sum256([]byte(version))
 	v := storage.Value{Key: deployPrefix + hex.EncodeToString(hash[:16]), Expires: now.Add(deployKeep)}
-	stored, err := vs.Values(ctx, now, v.Key, "", 1)
+	stored, err := c.store.Values(ctx, now, v.Key, "", 1)
 	if err != nil {
 		return nil, err
 	}

@@ -1,15 +1,12 @@
 package engine_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/memory"
 )
 
 // deploys returns the versions that have ever been reported, and are not forgotten.
@@ -100,20 +97,7 @@ func TestDeployIsRenewed(t *testing.T) {
 
 func (b *rig) storedDeploys() []storage.Value {
 	b.t.Helper()
-	vs, ok := storage.As[storage.ValueStore](b.store)
-	if !ok {
-		b.t.Fatal("no values")
-	}
-	list, err := vs.Values(b.ctx, time.Now(), "deploy/", "", 0)
+	list, err := b.store.Values(b.ctx, time.Now(), "deploy/", "", 0)
 	must(b.t, err)
 	return list
-}
-
-func TestDeploysUnsupported(t *testing.T) {
-	eng, err := engine.New[any](bare{memory.New()}, quiet)
-	must(t, err)
-	_, err = eng.Nodes().Deploys(t.Context(), time.Time{}, time.Now())
-	if !errors.Is(err, ojs.ErrUnsupported) {
-		t.Errorf("without values: %v", err)
-	}
 }

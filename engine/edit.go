@@ -103,7 +103,7 @@ func (j *Jobs) Move(ctx context.Context, id, queue string) error {
 		return err
 	}
 	c := j.core
-	switch states, err := c.queueStates(ctx); {
+	switch states, err := c.store.QueueStates(ctx); {
 	case err != nil:
 		return err
 	case states[queue] == ojs.QueueDraining:

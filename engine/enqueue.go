@@ -443,9 +443,6 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 	if !t.handled && !o.Join {
 		c.warnUnhandled(t, jobType)
 	}
-	if err := c.checkVersion(o.TypeVersion); err != nil {
-		return err
-	}
 	if o.TypeVersion != "" || !t.handled {
 		t = c.registry.lookup(jobType, o.TypeVersion) // whose args may be of another type
 	}
@@ -488,9 +485,6 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 		if err := c.shareBy(r, o, fromElsewhere); err != nil {
 			return err
 		}
-	}
-	if err := c.checkFairness(r.Fairness); err != nil {
-		return err
 	}
 	if o.Unique != nil {
 		if fromElsewhere {

@@ -79,7 +79,7 @@ func (j *Jobs) Explain(ctx context.Context, id string) (Explanation, error) {
 	if !e.byState(&rec, now) {
 		return e, nil
 	}
-	switch states, err := c.queueStates(ctx); {
+	switch states, err := c.store.QueueStates(ctx); {
 	case err != nil:
 		return Explanation{}, err
 	case states[rec.Queue] == ojs.QueuePaused:
@@ -89,7 +89,7 @@ func (j *Jobs) Explain(ctx context.Context, id string) (Explanation, error) {
 		e.byEngine(c, &rec, now)
 	}
 	c.explainLimits(ctx, &e, &rec, now)
-	if rec.State == ojs.StateAvailable && c.store.Capabilities().Orders {
+	if rec.State == ojs.StateAvailable {
 		n, found, err := c.before(ctx, &rec)
 		if err != nil {
 			return Explanation{}, err

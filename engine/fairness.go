@@ -9,14 +9,6 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// checkFairness refuses the fairness key of a job that the storage would not obey.
-func (c *core) checkFairness(f ojs.Fairness) error {
-	if f.Key != "" && !c.store.Capabilities().Fairness {
-		return c.unsupported("lets no jobs take turns by fairness keys")
-	}
-	return nil
-}
-
 // shareBy gives a job the fairness key of its value of a member (ojs.WithFairnessBy).
 func (c *core) shareBy(r *storage.Record, o *ojs.Options, fromElsewhere bool) error {
 	if fromElsewhere && strings.HasPrefix(o.FairnessBy, "args.") && codec.IsEncoded(r.Args, r.Meta) {

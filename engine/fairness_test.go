@@ -11,8 +11,6 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
-	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/memory"
 )
 
 type tenantArgs struct {
@@ -56,21 +54,5 @@ func TestFairness(t *testing.T) {
 	defer mu.Unlock()
 	if !slices.Equal(ran, want) {
 		t.Errorf("ran %v, not %v", ran, want)
-	}
-}
-
-func TestFairnessIsRefused(t *testing.T) {
-	unfair := declaring{memory.New(), func(c *storage.Capabilities) { c.Fairness = false }}
-	eng, err := engine.New[any](unfair, quiet)
-	must(t, err)
-	args := map[string]any{"tenant": "t", "none": nil, "empty": ""}
-	for _, opt := range []ojs.Option{ojs.WithFairnessKey("t", 1), ojs.WithFairnessBy("args.tenant", 1)} {
-		if _, err := eng.Enqueue(t.Context(), "a", args, opt); !errors.Is(err, ojs.ErrUnsupported) {
-			t.Errorf("a storage without the ability: %v", err)
-		}
-	}
-	for _, member := range []string{"args.none", "args.empty", "args.absent", "meta.tenant"} {
-		_, err := eng.Enqueue(t.Context(), "a", args, ojs.WithFairnessBy(member, 2))
-		must(t, err)
 	}
 }

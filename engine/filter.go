@@ -15,8 +15,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Order is the order of a listing. A storage may know no order but OrderOldest; the
-// listing then fails with ojs.ErrUnsupported.
+// Order is the order of a listing.
 type Order = storage.Order
 
 // The orders of listings. Three of them leave out the jobs that have no place in them.

@@ -234,16 +234,3 @@ func (b *lockedBuffer) String() string {
 	defer b.mu.Unlock()
 	return b.b.String()
 }
-
-// declaring is a storage without optional methods that declares other capabilities than
-// the one in it.
-type declaring struct {
-	storage.Storage
-	change func(*storage.Capabilities)
-}
-
-func (s declaring) Capabilities() storage.Capabilities {
-	c := s.Storage.Capabilities()
-	s.change(&c)
-	return c
-}

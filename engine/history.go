@@ -49,8 +49,7 @@ type HistoryBucket struct {
 // as MeterOther. An engine that is killed loses what it has counted since its last
 // report.
 //
-// It costs a read of the buckets of each engine. A storage that keeps no values gives
-// ojs.ErrUnsupported.
+// It costs a read of the buckets of each engine.
 func (e *Engine[T]) History(
 	ctx context.Context, from, to time.Time, width time.Duration,
 ) ([]HistoryBucket, error) {
@@ -64,15 +63,11 @@ func (e *Engine[T]) History(
 		i = len(historyTiers) - 1
 	}
 	tier := historyTiers[i]
-	vs, err := c.values()
-	if err != nil {
-		return nil, err
-	}
 	prefix := historyPrefix + tier.name + "/"
 	after := prefix + bucketKey(from.Truncate(tier.width))
 	var buckets []HistoryBucket
 	for {
-		page, err := vs.Values(ctx, c.now(), prefix, after, 0)
+		page, err := c.store.Values(ctx, c.now(), prefix, after, 0)
 		if err != nil || len(page) == 0 {
 			return buckets, err
 		}

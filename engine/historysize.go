@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/ojsengine/ojs/storage"
 )
 
 const (
@@ -26,28 +24,23 @@ type HistorySize struct {
 
 // HistorySizes returns how large the history of the storage is, the narrowest buckets
 // first. It reads 400 values of each width at most, evenly over its time. If there are
-// more, the sizes are estimates. With more than 50 engines they are too low. A storage
-// that keeps no values gives ojs.ErrUnsupported.
+// more, the sizes are estimates. With more than 50 engines they are too low.
 func (e *Engine[T]) HistorySizes(ctx context.Context) ([]HistorySize, error) {
-	vs, err := e.core.values()
-	if err != nil {
-		return nil, err
-	}
 	sizes := make([]HistorySize, len(historyTiers))
 	for i := range historyTiers {
-		if sizes[i], err = historyTiers[i].size(ctx, vs, e.core.now()); err != nil {
+		var err error
+		if sizes[i], err = historyTiers[i].size(ctx, e.core); err != nil {
 			return nil, err
 		}
 	}
 	return sizes, nil
 }
 
-func (t *historyTier) size(
-	ctx context.Context, vs storage.ValueStore, now time.Time,
-) (HistorySize, error) {
+func (t *historyTier) size(ctx context.Context, c *core) (HistorySize, error) {
+	now := c.now()
 	size := HistorySize{Width: t.width, Keep: t.keep, Exact: true}
 	prefix := historyPrefix + t.name + "/"
-	first, err := vs.Values(ctx, now, prefix, "", 1)
+	first, err := c.store.Values(ctx, now, prefix, "", 1)
 	if err != nil || len(first) == 0 {
 		return size, err
 	}
@@ -56,7 +49,7 @@ func (t *historyTier) size(
 	for part := range time.Duration(sizeParts) {
 		begin := size.Oldest.Add(buckets * part / sizeParts * t.width)
 		end := size.Oldest.Add(buckets * (part + 1) / sizeParts * t.width)
-		page, err := vs.Values(ctx, now, prefix, prefix+bucketKey(begin), sizeReads)
+		page, err := c.store.Values(ctx, now, prefix, prefix+bucketKey(begin), sizeReads)
 		if err != nil {
 			return size, err
 		}

@@ -1,13 +1,10 @@
 package engine_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -39,7 +36,7 @@ func TestHistorySizes(t *testing.T) {
 					values = append(values, storage.Value{Key: key, Data: make([]byte, 100)})
 				}
 			}
-			must(t, b.store.(storage.ValueStore).PutValues(b.ctx, b.start, values))
+			must(t, b.store.PutValues(b.ctx, b.start, values))
 		}
 		put(7)
 		b.advance(7 * time.Minute)
@@ -55,11 +52,6 @@ func TestHistorySizes(t *testing.T) {
 			t.Errorf("4800 values: %+v", got)
 		}
 	})
-	eng, err := engine.New[any](bare{memory.New()})
-	must(t, err)
-	if _, err := eng.HistorySizes(context.Background()); !errors.Is(err, ojs.ErrUnsupported) {
-		t.Errorf("without values: %v", err)
-	}
 }
 
 // If the clock has gone back behind the oldest bucket, the history has one bucket at
@@ -72,7 +64,7 @@ func TestHistorySizesAfterClockWentBack(t *testing.T) {
 			key := fmt.Sprintf("history/1m/%010d/a", at.Unix())
 			values = append(values, storage.Value{Key: key, Data: make([]byte, 100)})
 		}
-		must(t, b.store.(storage.ValueStore).PutValues(b.ctx, b.start, values))
+		must(t, b.store.PutValues(b.ctx, b.start, values))
 		list, err := b.HistorySizes(b.ctx)
 		must(t, err)
 		if got := list[1]; got.Values != 3 || got.Bytes != 300 || !got.Exact || !got.Oldest.After(b.start) {

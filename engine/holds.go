@@ -33,17 +33,11 @@ type Pause struct {
 	At     time.Time
 }
 
-// values returns the storage as one that keeps values.
-func (c *core) values() (storage.ValueStore, error) {
-	return ability[storage.ValueStore](c, "keeps no values")
-}
-
 // PauseType stops deliveries of jobs of a type, in all queues and for every engine on the
 // storage: its handlers get none until ResumeType. Running jobs go on, and jobs of the
 // type may be enqueued. An engine in another process obeys as soon as its storage tells
 // it: at once in memory and PostgreSQL, after the storage's poll with SQLite. Workers
-// that fetch jobs of any type are not bound by it. A storage that keeps no values
-// (storage.ValueStore) gives ojs.ErrUnsupported.
+// that fetch jobs of any type are not bound by it.
 //
 // PauseType and ResumeType succeed for an unknown type, too. Its name may be a typing
 // error, so that they return false for known and the engine logs a warning. A type is
@@ -108,12 +102,8 @@ func (c *core) pauses(ctx context.Context) (list []Pause, err error) {
 
 // eachValue calls f for each value whose key has the prefix, in their order.
 func (c *core) eachValue(ctx context.Context, prefix string, f func(storage.Value)) error {
-	vs, err := c.values()
-	if err != nil {
-		return err
-	}
 	for after := ""; ; {
-		page, err := vs.Values(ctx, c.now(), prefix, after, 0)
+		page, err := c.store.Values(ctx, c.now(), prefix, after, 0)
 		if err != nil || len(page) == 0 {
 			return err
 		}
@@ -129,18 +119,15 @@ func (c *core) setPause(ctx context.Context, key string, p *Pause) error {
 	if err := c.checkTx(ctx); err != nil {
 		return err
 	}
-	vs, err := c.values()
-	if err != nil {
-		return err
-	}
 	v := storage.Value{Key: key}
 	if p != nil {
 		p.By, p.At = ojs.Actor(ctx), c.now()
+		var err error
 		if v.Data, err = json.Marshal(p); err != nil {
 			return err
 		}
 	}
-	if err := vs.PutValues(ctx, c.now(), []storage.Value{v}); err != nil {
+	if err := c.store.PutValues(ctx, c.now(), []storage.Value{v}); err != nil {
 		return err
 	}
 	did, what := "resumed", "all jobs"
@@ -157,9 +144,6 @@ func (c *core) setPause(ctx context.Context, key string, p *Pause) error {
 // loadHolds reads the pauses, and has the gate obey. Calls take turns, so that none puts
 // what it has read before a change in the place of what another has read after it.
 func (c *core) loadHolds(ctx context.Context) error {
-	if _, err := c.values(); err != nil {
-		return nil
-	}
 	select {
 	case c.gate.holding <- struct{}{}:
 		defer func() { <-c.gate.holding }()

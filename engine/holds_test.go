@@ -11,7 +11,6 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
-	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
@@ -105,11 +104,6 @@ func TestPausesReadLater(t *testing.T) {
 		id := b.enqueue("a").ID
 		b.advance(0)
 		b.want(id, ojs.StateAvailable, 0)
-	})
-	inBubbleOn(t, bare{memory.New()}, func(b *rig) {
-		if err := b.Queues().PauseAll(b.ctx, ""); !errors.Is(err, ojs.ErrUnsupported) {
-			t.Errorf("without values: %v", err)
-		}
 	})
 }
 

@@ -37,8 +37,7 @@ const maxJobLog = 64 << 10
 //
 // An attempt that logs nothing costs nothing. An attempt that logs costs the writing of
 // its lines, and its outcome is not stored in one step with the next claim. WithCodec
-// encodes the lines. A storage that keeps no logs (storage.LogStore) gives
-// ojs.ErrUnsupported from New.
+// encodes the lines.
 func WithJobLogs(level slog.Level) Option {
 	return func(c *config) error {
 		c.jobLogs = &level
@@ -64,14 +63,9 @@ type AttemptLog struct {
 
 // Logs returns what the last attempts of a job have logged, the oldest first, of engines
 // with WithJobLogs. It costs one lookup, of at most 10 logs of 64 KiB. An unknown id
-// gives ojs.ErrNotFound, a storage that keeps no logs ojs.ErrUnsupported. If a log cannot
-// be read, Logs returns the others with an error.
+// gives ojs.ErrNotFound. If a log cannot be read, Logs returns the others with an error.
 func (j *Jobs) Logs(ctx context.Context, id string) ([]AttemptLog, error) {
-	ls, err := j.core.logStore()
-	if err != nil {
-		return nil, err
-	}
-	stored, err := ls.Logs(ctx, id)
+	stored, err := j.core.store.Logs(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -108,11 +102,6 @@ func (j *Jobs) DecodeLog(ctx context.Context, job *ojs.JobInfo, log AttemptLog) 
 	}
 	log.Encoded = nil
 	return log, nil
-}
-
-// logStore returns the storage as one that keeps logs.
-func (c *core) logStore() (storage.LogStore, error) {
-	return ability[storage.LogStore](c, "keeps no logs")
 }
 
 // storedLog is a log as the storage has it. Its lines may be encoded.

@@ -236,15 +236,3 @@ func TestJobLogsAreEncoded(t *testing.T) {
 		}
 	}, keepLogs, withKeys(testRing("k1")))
 }
-
-// A storage that keeps no logs says so.
-func TestJobLogsUnsupported(t *testing.T) {
-	store := bare{memory.New()}
-	if _, err := engine.New[any](store, keepLogs); !errors.Is(err, ojs.ErrUnsupported) {
-		t.Errorf("New: %v", err)
-	}
-	eng := must1(engine.New[any](store))
-	if _, err := eng.Jobs().Logs(t.Context(), "x"); !errors.Is(err, ojs.ErrUnsupported) {
-		t.Errorf("Logs: %v", err)
-	}
-}

@@ -57,34 +57,22 @@ type LimitQuery struct {
 
 const defaultLimitPage = 100
 
-func (l Limits) store() (storage.LimitStore, error) {
-	return ability[storage.LimitStore](l.core, "counts no limits")
-}
-
 // List returns limits by name: the keys with jobs that are active or available, with a
 // setting or with a block, or the queues or types with a setting or a block.
 func (l Limits) List(ctx context.Context, q LimitQuery) ([]Limit, error) {
-	s, err := l.store()
-	if err != nil {
-		return nil, err
-	}
 	if q.Kind == "" {
 		q.Kind = storage.LimitKey
 	}
 	if q.Limit == 0 {
 		q.Limit = defaultLimitPage
 	}
-	return s.ListLimits(ctx, l.core.now(), q.Kind, q.After, q.Limit)
+	return l.core.store.ListLimits(ctx, l.core.now(), q.Kind, q.After, q.Limit)
 }
 
 // Get returns the state of a limit, or ojs.ErrNotFound if it has neither jobs that are
 // active or available nor a setting nor a block.
 func (l Limits) Get(ctx context.Context, name LimitName) (Limit, error) {
-	s, err := l.store()
-	if err != nil {
-		return Limit{}, err
-	}
-	return s.GetLimit(ctx, l.core.now(), name)
+	return l.core.store.GetLimit(ctx, l.core.now(), name)
 }
 
 // Set gives a limit bounds, with effect at once on every engine. Running jobs go on. The
@@ -96,15 +84,11 @@ func (l Limits) Set(ctx context.Context, name LimitName, bounds ojs.RateLimit, u
 	if err := l.core.checkTx(ctx); err != nil {
 		return err
 	}
-	s, err := l.store()
-	if err != nil {
-		return err
-	}
 	reason := "set"
 	if !bounds.Bounds() {
 		reason = "cleared"
 	}
-	err = l.changed(name, until, reason, s.SetLimit(ctx, l.core.now(), name, bounds, until))
+	err := l.changed(name, until, reason, l.core.store.SetLimit(ctx, l.core.now(), name, bounds, until))
 	l.warnUnknown(ctx, name, err)
 	return err
 }
@@ -139,11 +123,7 @@ func (l Limits) block(ctx context.Context, name LimitName, until time.Time, reas
 	if err := l.core.checkTx(ctx); err != nil {
 		return err
 	}
-	s, err := l.store()
-	if err != nil {
-		return err
-	}
-	err = l.changed(name, until, reason, s.BlockLimit(ctx, l.core.now(), name, until))
+	err := l.changed(name, until, reason, l.core.store.BlockLimit(ctx, l.core.now(), name, until))
 	l.warnUnknown(ctx, name, err)
 	return err
 }

@@ -55,7 +55,7 @@ type NodeJob struct {
 const maxNodeJobs = 100
 
 // Nodes are the engines on a storage, in this process and others, that report on
-// themselves (WithReports). A storage that keeps no values gives ojs.ErrUnsupported.
+// themselves (WithReports).
 type Nodes struct{ core *core }
 
 // Nodes gives access to the engines on the storage.
@@ -103,12 +103,8 @@ func (n *Nodes) Stacks(ctx context.Context, id string) ([]NodeJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	vs, err := n.core.values()
-	if err != nil {
-		return nil, err
-	}
 	for {
-		list, err := vs.Values(ctx, n.core.now(), answerPrefix+key, "", 1)
+		list, err := n.core.store.Values(ctx, n.core.now(), answerPrefix+key, "", 1)
 		if err != nil {
 			return nil, err
 		}
@@ -137,11 +133,7 @@ type order struct{ Do, By string }
 // order gives an order to a node. It returns the key of its answer.
 func (n *Nodes) order(ctx context.Context, id, do string) (key string, err error) {
 	c := n.core
-	vs, err := c.values()
-	if err != nil {
-		return "", err
-	}
-	there, err := vs.Values(ctx, c.now(), nodePrefix+id, "", 1)
+	there, err := c.store.Values(ctx, c.now(), nodePrefix+id, "", 1)
 	if err != nil {
 		return "", err
 	}
@@ -153,7 +145,7 @@ func (n *Nodes) order(ctx context.Context, id, do string) (key string, err error
 		return "", err
 	}
 	key = c.eventIDs.id(c.now()) // of the source that events have: what happens stays as it is
-	return key, vs.PutValues(ctx, c.now(), []storage.Value{
+	return key, c.store.PutValues(ctx, c.now(), []storage.Value{
 		{Key: orderPrefix + id + "/" + key, Data: data, Expires: c.now().Add(10 * time.Minute)},
 	})
 }
@@ -196,9 +188,9 @@ func (c *core) nodeValue(gone bool) storage.Value {
 }
 
 // obey does what others have ordered.
-func (p *reporter) obey(ctx context.Context, vs storage.ValueStore) error {
+func (p *reporter) obey(ctx context.Context) error {
 	c := p.r.c
-	list, err := vs.Values(ctx, c.now(), orderPrefix+c.worker+"/", "", 0)
+	list, err := c.store.Values(ctx, c.now(), orderPrefix+c.worker+"/", "", 0)
 	if err != nil || len(list) == 0 {
 		return err
 	}
@@ -222,7 +214,7 @@ func (p *reporter) obey(ctx context.Context, vs storage.ValueStore) error {
 				Key: answerPrefix + key, Data: p.stacks(), Expires: c.now().Add(time.Minute)})
 		}
 	}
-	return vs.PutValues(ctx, c.now(), done)
+	return c.store.PutValues(ctx, c.now(), done)
 }
 
 // stacks is what runs, with stacks of 8 KiB at most, as JSON.

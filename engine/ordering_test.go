@@ -14,7 +14,6 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/handler"
-	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 	"github.com/ojsengine/ojs/workflow"
@@ -101,13 +100,7 @@ func TestOrderingKeyInWorkflow(t *testing.T) {
 }
 
 func TestOrderingKeyIsRefused(t *testing.T) {
-	unordered := declaring{memory.New(), func(c *storage.Capabilities) { c.Ordering = false }}
-	eng, err := engine.New[any](unordered, quiet)
-	must(t, err)
-	if _, err := eng.Enqueue(t.Context(), "a", 1, key("k")); !errors.Is(err, ojs.ErrUnsupported) {
-		t.Errorf("a storage without the ability: %v", err)
-	}
-	eng, err = engine.New[any](memory.New(), quiet)
+	eng, err := engine.New[any](memory.New(), quiet)
 	must(t, err)
 	for name, opts := range map[string][]ojs.Option{
 		"too long":   {key(strings.Repeat("k", 256))},

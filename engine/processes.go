@@ -84,12 +84,8 @@ func (c *core) silenceOf(ctx context.Context, worker string) (time.Duration, err
 	if !c.watches {
 		return 0, nil
 	}
-	vs, err := c.values()
-	if err != nil {
-		return 0, err
-	}
 	key := alivePrefix + worker
-	list, err := vs.Values(ctx, c.now(), key, "", 1)
+	list, err := c.store.Values(ctx, c.now(), key, "", 1)
 	var a alive
 	if err != nil || len(list) == 0 || list[0].Key != key || json.Unmarshal(list[0].Data, &a) != nil {
 		return 0, err
@@ -125,7 +121,7 @@ func (c *core) late(now time.Time) bool {
 }
 
 // lookAtProcesses ends the attempts of processes that are dead.
-func (p *reporter) lookAtProcesses(ctx context.Context, vs storage.ValueStore) error {
+func (p *reporter) lookAtProcesses(ctx context.Context) error {
 	c := p.r.c
 	ps := &c.processes
 	now := c.now()
@@ -166,18 +162,18 @@ func (p *reporter) lookAtProcesses(ctx context.Context, vs storage.ValueStore) e
 	p.burials.Go(func() {
 		defer p.burying.Unlock()
 		for i := range dead {
-			p.bury(ctx, vs, &dead[i])
+			p.bury(ctx, &dead[i])
 		}
 	})
 	return nil
 }
 
 // bury ends the attempts of a dead process. The next look repeats a call that has failed.
-func (p *reporter) bury(ctx context.Context, vs storage.ValueStore, d *deadProcess) {
+func (p *reporter) bury(ctx context.Context, d *deadProcess) {
 	c := p.r.c
 	recs, err := c.store.ClaimedBy(ctx, d.ID)
 	if err == nil && len(recs) == 0 {
-		err = vs.PutValues(ctx, c.now(), []storage.Value{{Key: alivePrefix + d.ID}})
+		err = c.store.PutValues(ctx, c.now(), []storage.Value{{Key: alivePrefix + d.ID}})
 	}
 	if err != nil {
 		c.failed("end of the attempts of a silent process", err, "worker_id", d.ID)

@@ -296,7 +296,6 @@ func TestClaimLease(t *testing.T) {
 
 // Engines on a storage that processes share report, unless they are told not to.
 func TestReportsByDefault(t *testing.T) {
-	shared := func(c *storage.Capabilities) { c.Shared = true }
 	off, mocked := engine.WithoutReports(), engine.WithClock(clock.NewMock())
 	for name, tt := range map[string]struct {
 		store   storage.Storage
@@ -305,7 +304,6 @@ func TestReportsByDefault(t *testing.T) {
 	}{
 		"a shared storage":      {sharing{memory.New()}, nil, 5 * time.Second},
 		"one that is not":       {memory.New(), nil, 0},
-		"one without values":    {declaring{memory.New(), shared}, nil, 0},
 		"turned off":            {sharing{memory.New()}, []engine.Option{off}, 0},
 		"turned off, then set":  {sharing{memory.New()}, []engine.Option{off, reports}, 10 * time.Second},
 		"a virtual clock":       {sharing{memory.New()}, []engine.Option{mocked}, 0},

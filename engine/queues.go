@@ -7,12 +7,11 @@ import (
 	"slices"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/storage"
 )
 
 // Queues is what operators do with queues (OJS queue configuration). The state of a queue
 // is the storage's: it holds for every engine on it, and for a queue that no job has been
-// in yet. A storage that cannot keep it gives ojs.ErrUnsupported.
+// in yet.
 //
 // Pause, Drain and Resume succeed for an unknown queue, too. Its name may be a typing
 // error, so that they return false for known and the engine logs a warning. A queue is
@@ -46,11 +45,7 @@ func (q *Queues) set(
 	if err := c.checkTx(ctx); err != nil {
 		return false, err
 	}
-	s, err := ability[storage.QueueStore](c, "keeps no states of queues")
-	if err != nil {
-		return false, err
-	}
-	was, err := s.SetQueueState(ctx, name, to)
+	was, err := c.store.SetQueueState(ctx, name, to)
 	if err != nil {
 		return false, err
 	}
@@ -77,16 +72,6 @@ func (q *Queues) set(
 		c.room.made(name)
 	}
 	return known, nil
-}
-
-// queueStates returns the states of queues that are not active, none if the storage keeps
-// no states.
-func (c *core) queueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
-	s, ok := storage.As[storage.QueueStore](c.store)
-	if !ok {
-		return nil, nil
-	}
-	return s.QueueStates(ctx)
 }
 
 // QueueStats is what a queue has.
@@ -120,7 +105,7 @@ func (q *Queues) List(ctx context.Context) ([]QueueStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	states, err := c.queueStates(ctx)
+	states, err := c.store.QueueStates(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -96,16 +96,6 @@ func TestQueueStates(t *testing.T) {
 			}
 		})
 	})
-	t.Run("a storage without queue states says so", func(t *testing.T) {
-		eng, err := engine.New[any](struct{ storage.Storage }{newMemory(t)}, quiet)
-		must(t, err)
-		if _, err := eng.Queues().Pause(t.Context(), "q"); !errors.Is(err, ojs.ErrUnsupported) {
-			t.Errorf("%v", err)
-		}
-		if _, err := eng.Queues().List(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
 	t.Run("a name that no queue can have is refused", func(t *testing.T) {
 		eng, err := engine.New[any](newMemory(t), quiet)
 		must(t, err)

@@ -90,10 +90,7 @@ func (c *core) knowsType(ctx context.Context, name string) bool {
 	if len(c.registry.handlers.Load().of(name)) > 0 {
 		return true
 	}
-	f := Filter{Types: []string{name}}
-	if c.store.Capabilities().Orders {
-		f.Order = OrderNewest
-	}
+	f := Filter{Types: []string{name}, Order: OrderNewest}
 	page, err := (&Jobs{c}).Page(ctx, f, "", 1)
 	if err != nil || len(page.Jobs) > 0 {
 		return true // or it cannot be told
@@ -108,7 +105,7 @@ func (c *core) knowsType(ctx context.Context, name string) bool {
 
 // reported reports whether an engine that reports on itself is such.
 func (c *core) reported(ctx context.Context, such func(*Node) bool) bool {
-	nodes, _ := (&Nodes{c}).List(ctx) // none, if the storage keeps no values
+	nodes, _ := (&Nodes{c}).List(ctx)
 	return slices.ContainsFunc(nodes, func(n Node) bool { return such(&n) })
 }
 

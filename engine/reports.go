@@ -30,8 +30,7 @@ type Reports struct {
 // WithReports has the engine report on itself while Run works: as a node (Engine.Nodes),
 // and what it has counted (Engine.History). It takes orders from other processes at the
 // same times (Nodes.Quiet), and looks for processes that are dead (Reports.DeadAfter).
-// Each report is some calls of the storage, of some kilobytes. A storage that keeps no
-// values (storage.ValueStore) gives ojs.ErrUnsupported from New.
+// Each report is some calls of the storage, of some kilobytes.
 //
 // Engines on a storage that several processes may share report by default
 // (storage.Capabilities.Shared: SQLite and PostgreSQL), except under a virtual clock
@@ -142,12 +141,8 @@ func (p *reporter) stop() {
 // its node away.
 func (p *reporter) tick(last bool) {
 	c := p.r.c
-	vs, err := c.values()
-	if err != nil {
-		return
-	}
 	ctx := p.r.base
-	deployed, err := p.deployed(ctx, vs)
+	deployed, err := p.deployed(ctx)
 	p.beat++
 	counts := c.history.collect(c, c.now())
 	for _, v := range p.unstored { // counts of buckets that have been closed since
@@ -157,7 +152,7 @@ func (p *reporter) tick(last bool) {
 	}
 	p.unstored = counts
 	values := append(slices.Clone(counts), c.nodeValue(last), c.aliveValue(p.beat, last))
-	stored := vs.PutValues(ctx, c.now(), append(values, deployed...))
+	stored := c.store.PutValues(ctx, c.now(), append(values, deployed...))
 	if stored == nil {
 		p.unstored = nil
 	}
@@ -165,10 +160,10 @@ func (p *reporter) tick(last bool) {
 		p.deploy = c.now()
 	}
 	if stored == nil && !last {
-		stored = p.obey(ctx, vs)
+		stored = p.obey(ctx)
 	}
 	if stored == nil && !last {
-		stored = p.lookAtProcesses(ctx, vs)
+		stored = p.lookAtProcesses(ctx)
 	}
 	err = cmp.Or(stored, err)
 	if p.failed = err != nil; p.failed {

@@ -102,9 +102,6 @@ func TestNodeGone(t *testing.T) {
 }
 
 func TestReportsRefused(t *testing.T) {
-	if _, err := engine.New[any](bare{memory.New()}, reports); !errors.Is(err, ojs.ErrUnsupported) {
-		t.Errorf("without values: %v", err)
-	}
 	_, err := engine.New[any](memory.New(), engine.WithReports(engine.Reports{Every: time.Millisecond}))
 	if !errors.Is(err, ojs.ErrInvalid) {
 		t.Errorf("too often: %v", err)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -174,7 +173,7 @@ func TestRetention(t *testing.T) {
 			for i := range ids {
 				ids[i] = b.enqueue("x", ojs.WithDelay(day)).ID
 			}
-			cancelled, _, err := b.store.(storage.GroupStore).CancelAll(b.ctx, time.Now(), ids)
+			cancelled, _, err := b.store.CancelAll(b.ctx, time.Now(), ids)
 			if err != nil || len(cancelled) != len(ids) {
 				t.Fatalf("%d jobs cancelled, %v", len(cancelled), err)
 			}

@@ -76,9 +76,6 @@ func (c *core) followUps(ctx context.Context, drafts []ojs.Draft) (*followUps, e
 	if len(drafts) == 0 {
 		return nil, nil
 	}
-	if !c.store.Capabilities().Then {
-		return nil, c.unsupported("cannot store jobs with an outcome")
-	}
 	if err := storage.CheckTx(ctx); err != nil {
 		return nil, err
 	}

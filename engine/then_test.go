@@ -201,21 +201,6 @@ func TestThenRefused(t *testing.T) {
 			t.Errorf("outside of an attempt: %v", err)
 		}
 	})
-	t.Run("a storage that cannot", func(t *testing.T) {
-		thenless := declaring{memory.New(), func(c *storage.Capabilities) { c.Then = false }}
-		inBubbleOn(t, thenless, func(b *rig) {
-			b.handle("parent", func(ctx context.Context, _ *ojs.Job[any]) error {
-				if err := handler.Then(ctx, ojs.NewDraft("child", 1)); !errors.Is(err, ojs.ErrUnsupported) {
-					t.Errorf("%v", err)
-				}
-				return nil
-			})
-			b.run()
-			id := b.enqueue("parent").ID
-			b.advance(0)
-			b.want(id, ojs.StateCompleted, 1)
-		})
-	})
 	t.Run("a full queue fails the attempt, and the retry has room", func(t *testing.T) {
 		for _, overflow := range []engine.Overflow{engine.OverflowReject, engine.OverflowBlock} {
 			inBubble(t, func(b *rig) {

@@ -11,7 +11,7 @@ import (
 // Versions of job types.
 //
 // A type has one handler for every version, or several with ranges that do not overlap.
-// Claims name a range behind the type (storage.Capabilities.Versions), so that a job
+// Claims name a range behind the type (storage.Claim.Takes), so that a job
 // whose version none of them takes stays available, and holds up no other. Jobs without a
 // version run with the handler that was registered first.
 
@@ -35,7 +35,7 @@ func (h *handlers) add(c *core, added *jobType) error {
 				rangeName(t.given), rangeName(given))
 		}
 	}
-	added.patterns = c.patterns(given, len(h.byType[name]) == 0)
+	added.patterns = patterns(given, len(h.byType[name]) == 0)
 	h.byType[name] = append(slices.Clone(h.byType[name]), added)
 	return nil
 }
@@ -80,13 +80,11 @@ func (h *handlers) find(name, version string) *jobType {
 }
 
 // patterns returns how claims name the jobs of a handler, which is the first of its type
-// or not. A storage that does not tell versions apart has no versioned job.
-func (c *core) patterns(h handler.Handler, first bool) []string {
+// or not.
+func patterns(h handler.Handler, first bool) []string {
 	switch {
-	case h.Versions() == "" || !c.versioned && first:
+	case h.Versions() == "":
 		return []string{h.Type()}
-	case !c.versioned:
-		return nil
 	case first:
 		return []string{h.Type() + "@", h.Type() + "@" + h.Versions()}
 	}
@@ -104,19 +102,11 @@ func (c *core) workerTypes(types []string) (list []string, err error) {
 		switch _, err := versions.ParseRange(wanted); {
 		case ranged && err != nil:
 			return nil, invalid("types", "versions %q of %s: %v", wanted, name, err)
-		case !ranged || !c.versioned:
+		case !ranged:
 			list = append(list, name)
 		default:
 			list = append(list, name+"@", t)
 		}
 	}
 	return list, nil
-}
-
-// checkVersion refuses a version that the storage would not tell from others.
-func (c *core) checkVersion(version string) error {
-	if version == "" || c.versioned {
-		return nil
-	}
-	return c.unsupported("does not tell versions of jobs apart")
 }

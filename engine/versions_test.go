@@ -17,15 +17,6 @@ import (
 	"github.com/ojsengine/ojs/workflow"
 )
 
-// unversioned is a storage that does not tell versions apart.
-type unversioned struct{ storage.Storage }
-
-func (s unversioned) Capabilities() storage.Capabilities {
-	c := s.Storage.Capabilities()
-	c.Versions = false
-	return c
-}
-
 func TestVersions(t *testing.T) {
 	type one struct{ Name string }
 	type two struct{ First, Last string }
@@ -296,21 +287,6 @@ func TestVersions(t *testing.T) {
 			last := must1(v2.Enqueue(b.ctx, b, two{}))
 			if d = must1(b.Worker("any", engine.WorkerConfig{}).Fetch(b.ctx)); d.Job.ID != last.ID {
 				t.Errorf("fetched version %q", d.Job.TypeVersion)
-			}
-		})
-	})
-	t.Run("a storage that does not tell versions apart refuses them, and runs the rest", func(t *testing.T) {
-		inBubbleOn(t, unversioned{memory.New()}, func(b *rig) {
-			var ran []string
-			both(b, &ran)
-			b.run()
-			if _, err := v2.Enqueue(b.ctx, b, two{}); !errors.Is(err, ojs.ErrUnsupported) {
-				t.Error(err)
-			}
-			must1(b.EnqueueMany(b.ctx, ojs.NewDraft("greet", one{"plain"})))
-			b.advance(0)
-			if !reflect.DeepEqual(ran, []string{"1: plain "}) {
-				t.Errorf("ran %q", ran)
 			}
 		})
 	})

@@ -144,7 +144,7 @@ func TestNoHandlerIsLogged(t *testing.T) {
 // or is removed.
 func TestHealthOfAnEntryThatCannotRun(t *testing.T) {
 	inBubble(t, func(b *rig) {
-		crons, _ := storage.As[storage.CronStore](b.store)
+		crons := b.store
 		must(t, b.Cron().Set(b.ctx, engine.CronEntry{Name: "nightly", Schedule: "0 3 * * *",
 			TimeZone: "Europe/Berlin", Job: ojs.NewDraft("x", nil)}))
 		zone := func(zone string) {

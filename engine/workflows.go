@@ -78,9 +78,6 @@ func (w *Workflows) List(ctx context.Context, states ...ojs.State) iter.Seq2[*wo
 // step of the storage. Running steps may finish, and nothing follows them: one that fails
 // is not retried, but cancelled. A second Cancel does nothing. A workflow that has ended,
 // and one that undoes its steps (workflow.Saga), is refused with an *ojs.TransitionError.
-//
-// A storage without storage.GroupStore cancels the record first, and then the steps, the
-// last first, in a call each. If Cancel fails halfway, a second call goes on.
 func (w *Workflows) Cancel(ctx context.Context, id string) error {
 	s, err := w.Get(ctx, id)
 	if err != nil {
@@ -90,30 +87,15 @@ func (w *Workflows) Cancel(ctx context.Context, id string) error {
 		return &ojs.TransitionError{ID: id, From: ojs.StatePending, To: ojs.StateCancelled,
 			Allowed: "a saga that undoes its steps cannot be cancelled"}
 	}
-	if groups, ok := storage.As[storage.GroupStore](w.core.store); ok {
-		if s.State == workflow.StateCancelled {
-			return nil
-		}
-		return w.cancelGroup(ctx, groups, id)
+	if s.State == workflow.StateCancelled {
+		return nil
 	}
-	if err := w.core.cancel(ctx, id); err != nil { // a second cancel is no error
-		return err
-	}
-	for i := len(s.Steps) - 1; i >= 0; i-- {
-		if state := s.Steps[i].State(); state == "" || state.Terminal() || state == ojs.StateActive {
-			continue
-		}
-		err := w.core.cancel(ctx, s.Steps[i].JobID)
-		if err != nil && !foreign.Is(err, ojs.ErrTransition) && !foreign.Is(err, ojs.ErrNotFound) {
-			return err
-		}
-	}
-	return nil
+	return w.cancelGroup(ctx, id)
 }
 
 // cancelGroup cancels the jobs of a workflow in one step, and then, in another, those
 // that a step has added between the look for them and that step.
-func (w *Workflows) cancelGroup(ctx context.Context, groups storage.GroupStore, id string) error {
+func (w *Workflows) cancelGroup(ctx context.Context, id string) error {
 	if err := w.core.checkTx(ctx); err != nil {
 		return err
 	}
@@ -134,18 +116,18 @@ func (w *Workflows) cancelGroup(ctx context.Context, groups storage.GroupStore, 
 		if late {
 			slices.Reverse(ids) // a record waits
 		}
-		err = w.cancelAll(ctx, groups, ids)
+		err = w.cancelAll(ctx, ids)
 		if err != nil && !(late && foreign.Is(err, ojs.ErrTransition)) {
 			return err
 		}
 	}
 }
 
-func (w *Workflows) cancelAll(ctx context.Context, groups storage.GroupStore, ids []string) error {
+func (w *Workflows) cancelAll(ctx context.Context, ids []string) error {
 	c := w.core
 	now := c.now()
 	op := c.beganGroup(ids)
-	cancelled, moved, err := groups.CancelAll(ctx, now, ids)
+	cancelled, moved, err := c.store.CancelAll(ctx, now, ids)
 	if err != nil {
 		op.End()
 		c.uncertain(err)
@@ -189,26 +171,21 @@ func (c *core) beganGroup(ids []string) *eventlog.Op {
 //
 // A workflow that has not failed, that was cancelled or that has undone its steps, is
 // refused with an *ojs.TransitionError. If a job of the workflow has been deleted, the
-// error is ojs.ErrNotFound, or ojs.ErrPruned. A storage without storage.GroupStore gives
-// ojs.ErrUnsupported. The cost grows with the number of steps.
+// error is ojs.ErrNotFound, or ojs.ErrPruned. The cost grows with the number of steps.
 func (w *Workflows) Retry(ctx context.Context, id string) error {
 	c := w.core
-	groups, err := ability[storage.GroupStore](c, "cannot revive jobs")
-	if err != nil {
-		return err
-	}
 	if err := c.checkTx(ctx); err != nil {
 		return err
 	}
 	for {
-		err := w.retry(ctx, groups, id)
+		err := w.retry(ctx, id)
 		if !foreign.Is(err, storage.ErrFenced) { // another call has changed one of the jobs
 			return err
 		}
 	}
 }
 
-func (w *Workflows) retry(ctx context.Context, groups storage.GroupStore, id string) error {
+func (w *Workflows) retry(ctx context.Context, id string) error {
 	c := w.core
 	recs := make(map[string]*storage.Record) // each as it was when the plan was made
 	plan, err := workflow.Revivals(ctx, func(ctx context.Context, id string) (*ojs.JobInfo, error) {
@@ -240,7 +217,7 @@ func (w *Workflows) retry(ctx context.Context, groups storage.GroupStore, id str
 	}
 	c.depends.Store(true)
 	op := c.beganGroup(ids)
-	moved, err := groups.Revive(ctx, now, batch)
+	moved, err := c.store.Revive(ctx, now, batch)
 	if err != nil {
 		op.End()
 		c.uncertain(err)

@@ -26,9 +26,8 @@ import (
 // from failing its parent. Then does not wait for room in a queue.
 //
 // Outside of an attempt, Then returns ErrNoAttempt. After the attempt's end it returns
-// the cause of that. It returns ojs.ErrUnsupported if the engine's storage cannot store
-// jobs with an outcome, and in a context that carries a transaction, which would not
-// include them.
+// the cause of that. In a context that carries a transaction, which would not include the
+// jobs, it returns ojs.ErrUnsupported.
 func Then(ctx context.Context, drafts ...ojs.Draft) error {
 	a := attempt.From(ctx)
 	if a == nil {

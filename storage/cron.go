@@ -11,10 +11,10 @@ import (
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
-// CronStore is the ability to keep recurring jobs [fields-5, fields-6]. It is optional;
-// see As. A storage makes no jobs of them: engines do, and Version sees to it that each
-// run is one engine's. The cost of a call grows with the entries that it names or
-// returns, and only with the logarithm of those that are stored.
+// CronStore keeps recurring jobs [fields-5, fields-6]. A storage makes no jobs of them:
+// engines do, and Version sees to it that each run is one engine's. The cost of a call
+// grows with the entries that it names or returns, and only with the logarithm of those
+// that are stored.
 type CronStore interface {
 	// SetCrons stores entries, each by itself [cron-4]. An entry is stored under its name
 	// if the stored one has the version that the entry has, 0 standing for none [cron-1,

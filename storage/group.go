@@ -9,10 +9,8 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// GroupStore is the ability to change many jobs that depend on one another in one step:
-// workflows that are cancelled, retried or added to. A storage that has it obeys
-// Insert.AwaitedBy, too. It is optional, for storages with Capabilities.DependsOn; see
-// As.
+// GroupStore changes many jobs that depend on one another in one step: workflows that are
+// cancelled or retried.
 type GroupStore interface {
 	// CancelAll cancels jobs, in one atomic step [group-8]: those that wait
 	// (ojs.State.Waiting) end by Record.Cancel, in the order given, and the others stay

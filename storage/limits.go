@@ -112,9 +112,8 @@ func Closes(key string, b *ojs.RateLimit, active int, last, blocked, now int64) 
 	return ClosedKey{key, ojs.LimitedByRate, b.Rate.Limit, b.Rate.Limit}
 }
 
-// LimitStore is the ability to keep settings of limits and to look at them, for every
-// engine on the storage. Invalid names and
-// bounds fail a call with an error that is ojs.ErrInvalid [limit-13].
+// LimitStore keeps settings of limits and looks at them, for every engine on the storage.
+// Invalid names and bounds fail a call with an error that is ojs.ErrInvalid [limit-13].
 type LimitStore interface {
 	// SetLimit stores the bounds of a limit in the place of those it has, with effect
 	// from the next claim [limit-6, limit-8]. Running jobs go on [limit-6]. From until

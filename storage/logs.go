@@ -2,10 +2,9 @@ package storage
 
 import "context"
 
-// LogStore is the ability to keep what attempts have logged, apart from the records of
-// their jobs: Change.Log is stored. It is optional; see As. A durable storage keeps the
-// logs as it keeps jobs [logs-5]. They are deleted with their job: a job that is stored
-// anew under its id has none [logs-4].
+// LogStore has what attempts have logged (Change.Log), apart from the records of their
+// jobs. A durable storage keeps the logs as it keeps jobs [logs-5]. They are deleted with
+// their job: a job that is stored anew under its id has none [logs-4].
 type LogStore interface {
 	// Logs returns the logs of a job, the oldest first [logs-1]. An id that is not stored
 	// has none [logs-1, logs-4].

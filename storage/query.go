@@ -21,8 +21,7 @@ import (
 //     queues, if no queue is paused and no deadline has come [list-12]. A storage may end
 //     the listing after its first 10,000 jobs.
 //
-// A storage with Capabilities.Orders knows all of them [list-9]. Any other fails the call
-// for those that it does not know with an error that is ojs.ErrUnsupported [list-15].
+// Another order fails the call with an error that is ojs.ErrUnsupported [list-15].
 type Order string
 
 // The orders.

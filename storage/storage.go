@@ -44,13 +44,12 @@
 //
 // # Fairness
 //
-// With Capabilities.Fairness, jobs with a Fairness.Key take turns in rounds [fair-1]. A
-// level is the available jobs of one queue and priority. A round is some jobs of a level
-// that have keys. It stands where the first of these stood when it became available, and
-// stays there. Among jobs of equal priority, Claim and OrderClaim have the jobs of a
-// round before those of later rounds, and each job without a key alone in its place
-// [fair-1, fair-2]. Jobs of one round come in the order in which they became available
-// [fair-1].
+// Jobs with a Fairness.Key take turns in rounds [fair-1]. A level is the available jobs
+// of one queue and priority. A round is some jobs of a level that have keys. It stands
+// where the first of these stood when it became available, and stays there. Among jobs of
+// equal priority, Claim and OrderClaim have the jobs of a round before those of later
+// rounds, and each job without a key alone in its place [fair-1, fair-2]. Jobs of one
+// round come in the order in which they became available [fair-1].
 //
 // A job with a key that becomes available joins the first round of its level that has
 // fewer than Share jobs of the key, and that comes before no round with a job of the key
@@ -257,6 +256,13 @@ type Storage interface {
 	// grow with the number of finished jobs that it leaves.
 	Prune(ctx context.Context, p Prune) (Pruned, error)
 
+	QueueStore
+	CronStore
+	GroupStore
+	LimitStore
+	ValueStore
+	LogStore
+
 	// Close releases what the storage holds. Closing twice is no error [general-2].
 	Close() error
 }
@@ -268,26 +274,12 @@ type Capabilities struct {
 	Unique    Strength      // of the guarantee that equal jobs do not coexist
 	Mechanism string        // of that guarantee, for people: "mutex", "unique index"
 	Precision time.Duration // of stored times; 0: nanoseconds [fields-1]
-	Then      bool          // Change.Then is stored [then-1, then-9]
-	Orders    bool          // List knows every Order, and Page.Prev [list-9, list-15]
-	DependsOn bool          // Insert.DependsOn is obeyed [depend-1, depend-10, depend-12]
-	Ordering  bool          // Insert.OrderingKey is obeyed [order-1, order-10, order-11]; needs DependsOn
-
-	// Fairness says that jobs with a Fairness.Key take turns [fair-1]. Without it
-	// a record's Fairness is kept as it is given and has no effect [fields-1].
-	Fairness bool
-
-	// Versions says that claims tell jobs of a type apart by their TypeVersion, as
-	// Claim.Takes does: a type in Claim.Types takes jobs of any version and of none
-	// [version-1], "type@" jobs without a version [version-1], and "type@>=2.0 <3.0" jobs
-	// whose version is in the range [version-2, version-3].
-	Versions bool
 
 	// InsertClaims says that the storage obeys Insert.Claim [insertclaim-1].
 	InsertClaims bool
 
 	// Shared says that several processes may use the storage at once. Engines on it
-	// report on themselves, if it is a ValueStore.
+	// report on themselves.
 	Shared bool
 }
 
@@ -330,7 +322,7 @@ type Insert struct {
 	// and not looked at [depend-1]. Jobs that have ended are counted at once, in the
 	// order given, until the counts decide [depend-3]. The others are counted in the
 	// atomic step of the call that ends them, each once [depend-5, depend-7, depend-11,
-	// each-1].
+	// depend-12, each-1].
 	// A job whose counts decide moves in that step (Record.Resolve)
 	// [depend-1, depend-2]. If it ends by that, it is counted in turn for the jobs that
 	// wait for it [depend-6]. Jobs that end are counted in the order in which they end,
@@ -346,30 +338,30 @@ type Insert struct {
 	// each other in a circle, and a record that is not pending or has no Dependencies
 	// fail it with an error that is ojs.ErrInvalid [depend-4]. Without DependsOn a
 	// record's Dependencies are kept as they are given, and the job waits for nothing
-	// [fields-1]. Engines use it only if Capabilities.DependsOn is set.
+	// [fields-1].
 	DependsOn []string
 
 	// OrderingKey has the job wait for its turn: jobs of one key, of any queue and type,
 	// leave pending one after the other, in the order of their insertion [order-1,
-	// order-2]. A job of the key has the turn if it has not ended and does not wait for
-	// it: it is in another state than pending, or is pending since it waits for others by
-	// DependsOn [order-3]. When a job of the key is stored, and when one ends, in any
-	// way, the first that waits gets the turn in the same atomic step, unless another job
-	// has it [order-1, order-4, order-9]. The end of a job that waits for its turn gives
-	// the turn to none behind it [order-2]. The record is as with DependsOn; OrderingKey
-	// and InLine of its Dependencies are the storage's to set, and Unfinished counts one
-	// more until the job has its turn [order-1]. A job whose turn has come moves if its
-	// DependsOn does not hold it (Record.Turn) [order-1, order-3]. A job that ends is
-	// counted for jobs with DependsOn first [order-5]. New jobs enter their lines before
-	// the call counts any end, which may give one the turn [order-6]. The others get
-	// their turns after that, each after its DependsOn is counted [order-6]. A new job
-	// that another one of its batch replaces gives the turn of its key at its own place
-	// in the batch [order-4]. A job that is not stored, since an equal one is, is in no
-	// line [order-4]. Jobs that wait for each other in a circle, also by the order of the
-	// batch, fail the call with an error that is ojs.ErrInvalid, and so does a key in a
-	// batch with AwaitedBy [order-7]. A job that Settle brings back after its end is in
-	// no line and has no turn [order-8]. Engines use it only if Capabilities.Ordering is
-	// set.
+	// order-2, order-10, order-11]. A job of the key has the turn if it has not ended
+	// and does not wait for it: it is in another state than pending, or is pending since
+	// it waits for others by DependsOn [order-3]. When a job of the key is stored, and
+	// when one ends, in any way, the first that waits gets the turn in the same atomic
+	// step, unless another job has it [order-1, order-4, order-9]. The end of a job that
+	// waits for its turn gives the turn to none behind it [order-2]. The record is as
+	// with DependsOn; OrderingKey and InLine of its Dependencies are the storage's to
+	// set, and Unfinished counts one more until the job has its turn [order-1]. A job
+	// whose turn has come moves if its DependsOn does not hold it (Record.Turn)
+	// [order-1, order-3]. A job that ends is counted for jobs with DependsOn first
+	// [order-5]. New jobs enter their lines before the call counts any end, which may
+	// give one the turn [order-6]. The others get their turns after that, each after its
+	// DependsOn is counted [order-6]. A new job that another one of its batch replaces
+	// gives the turn of its key at its own place in the batch [order-4]. A job that is
+	// not stored, since an equal one is, is in no line [order-4]. Jobs that wait for
+	// each other in a circle, also by the order of the batch, fail the call with an
+	// error that is ojs.ErrInvalid, and so does a key in a batch with AwaitedBy
+	// [order-7]. A job that Settle brings back after its end is in no line and has no
+	// turn [order-8].
 	OrderingKey string
 
 	// AwaitedBy are the ids of stored jobs that wait for others, by DependsOn: each waits
@@ -379,7 +371,6 @@ type Insert struct {
 	// *ojs.DependencyError that names the first, after the checks of DependsOn [group-7].
 	// A job that is not stored, since an equal one is, is awaited by none, and its
 	// AwaitedBy is not looked at [group-6]. Callers see to it that no circle arises.
-	// Engines use it only for a GroupStore.
 	AwaitedBy []string
 }
 
@@ -419,9 +410,14 @@ type Inserted struct {
 // Claim asks for jobs to run.
 type Claim struct {
 	Queues []string // in order of preference; empty: all [claim-4, claim-5]
-	Types  []string // empty: all [claim-6]; see Capabilities.Versions; a storage may keep the slice
 	Max    int      // most jobs, over all queues together [claim-7]
 	Worker string   // who asks; kept in the record [claim-1, claim-15]
+
+	// Types are the types to claim; empty: all [claim-6]. A type takes jobs of any
+	// version and of none [version-1]. "type@" takes those without a version
+	// [version-1], and "type@>=2.0 <3.0" those whose version is in the range [version-2,
+	// version-3]. A storage may keep the slice.
+	Types []string
 
 	// Lease is how long the claims hold jobs whose own lease is ojs.DefaultLease; 0: as
 	// long as that [claim-18]. Jobs with another lease are held for their own [claim-18].
@@ -475,18 +471,17 @@ type Change struct {
 	AttemptFieldsOnly bool
 
 	// Then are new jobs that are stored in the same atomic step, if and only if the
-	// change is applied [then-1, then-2, then-8, then-10]. They are stored as if Insert
-	// followed the change at once: its rules hold for them, and the job that the change
-	// ends has ended [then-3, then-6, then-7]. If that Insert fails, the change is
-	// refused with its error and nothing changes [then-4]. Only a change that ends a job,
-	// with AttemptFieldsOnly, may have a Then: any other fails the call with an error
-	// that is ojs.ErrInvalid, and no change of the call is applied [then-5]. Engines use
-	// it only if Capabilities.Then is set.
+	// change is applied [then-1, then-2, then-8, then-9, then-10]. They are stored as if
+	// Insert followed the change at once: its rules hold for them, and the job that the
+	// change ends has ended [then-3, then-6, then-7]. If that Insert fails, the change
+	// is refused with its error and nothing changes [then-4]. Only a change that ends a
+	// job, with AttemptFieldsOnly, may have a Then: any other fails the call with an
+	// error that is ojs.ErrInvalid, and no change of the call is applied [then-5].
 	Then []Insert
 
 	// Log is kept for the job in the same atomic step, if and only if the change is
 	// applied [logs-1, logs-2]. Nil: nothing is [logs-1]. The last MaxLogs of a job are
-	// kept [logs-3]. It is at most some hundred KiB. Engines use it only for a LogStore.
+	// kept [logs-3]. It is at most some hundred KiB.
 	Log []byte
 }
 
@@ -545,8 +540,7 @@ type Due struct {
 // The jobs of a workflow are kept as long as the workflow [prune-10]. If KeptUntil of a
 // job is over, and its Keeper is stored and keeps it (Record.Keeps), Prune keeps the job
 // until KeptOn, and then asks again [prune-10]. A job that comes back is kept anew for
-// its next end [prune-10]. Storages without Capabilities.DependsOn have no workflows and
-// need not do this [prune-10].
+// its next end [prune-10].
 type Prune struct {
 	Now         time.Time
 	DeadLetters bool        // dead letters only; otherwise the finished jobs that are none [prune-3]
@@ -585,7 +579,7 @@ type Page struct {
 	Next    string   // the Cursor of the next page; "": this was the last [list-2]
 
 	// Prev is the Cursor of the page before, which ends where this one begins; "": this
-	// was the first, or the storage has no Capabilities.Orders [list-14].
+	// was the first [list-14].
 	Prev string
 
 	// Looked is how many jobs the storage looked at for the page, those that the query

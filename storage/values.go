@@ -9,10 +9,9 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// ValueStore is the ability to keep small values by their keys: what engines on the
-// storage tell each other that is about no job, such as which processes there are and
-// what they have counted. It is optional; see As. A durable storage keeps the values as
-// it keeps jobs [values-6].
+// ValueStore keeps small values by their keys: what engines on the storage tell each
+// other that is about no job, such as which processes there are and what they have
+// counted. A durable storage keeps the values as it keeps jobs [values-6].
 type ValueStore interface {
 	// PutValues stores the values, all of them or none [values-1, values-5, values-8].
 	// Each replaces the one that its key has; one without Data deletes it [values-1]. It

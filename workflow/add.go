@@ -40,8 +40,8 @@ func Adder(name string, job ojs.Draft) Part { return step{name, job, true} }
 //
 // In a step that is no Adder, Add fails with an *ojs.InvalidError, and with an
 // *InvalidError for a part that is none. In a workflow that was cancelled it fails with
-// an *ojs.TransitionError. In a storage without storage.GroupStore it fails with
-// ojs.ErrUnsupported. Its options are those of New. Other errors are those of an enqueue.
+// an *ojs.TransitionError. Its options are those of New. Other errors are those of an
+// enqueue.
 func Add(ctx context.Context, part Part, opts ...ojs.Option) (added bool, err error) {
 	a := attempt.From(ctx)
 	if a == nil {

@@ -756,22 +756,6 @@ func TestRun(t *testing.T) {
 			b.want(anyID, workflow.StateCompleted, "a:completed b:completed")
 		})
 	})
-	t.Run("W025 a storage without the transaction of W024 runs no workflow", func(t *testing.T) {
-		eng, err := engine.New[any](noDependencies{memory.New()})
-		must(t, err)
-		_, err = eng.Workflows().Start(t.Context(), workflow.New("", workflow.Chain(step("a"), step("b"))))
-		if !errors.Is(err, ojs.ErrUnsupported) {
-			t.Errorf("%v", err)
-		}
-	})
-}
-
-type noDependencies struct{ storage.Storage }
-
-func (s noDependencies) Capabilities() storage.Capabilities {
-	c := s.Storage.Capabilities()
-	c.DependsOn = false
-	return c
 }
 
 func TestResult(t *testing.T) {
@@ -989,7 +973,6 @@ func (s *failingLookups) Get(ctx context.Context, id string) (storage.Record, er
 // the next one.
 type watched struct {
 	storage.Storage
-	storage.GroupStore
 	before  func()
 	cancels int
 }
@@ -1004,7 +987,7 @@ func (s *watched) CancelAll(
 		s.before = nil
 		f()
 	}
-	return s.GroupStore.CancelAll(ctx, now, ids)
+	return s.Storage.CancelAll(ctx, now, ids)
 }
 
 func TestCancel(t *testing.T) {
@@ -1086,7 +1069,7 @@ func TestCancel(t *testing.T) {
 	t.Run("W052 against the last end one of the two wins", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			mem := memory.New()
-			store := &watched{Storage: mem, GroupStore: mem}
+			store := &watched{Storage: mem}
 			eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.DiscardHandler)))
 			must(t, err)
 			b := &rig{Engine: eng, t: t, ctx: t.Context()}

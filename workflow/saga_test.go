@@ -339,8 +339,7 @@ func TestRetry(t *testing.T) {
 	})
 	t.Run("W050 W052 a cancel is one call of the storage, and its events come in order", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			mem := memory.New()
-			store := &watched{Storage: mem, GroupStore: mem}
+			store := &watched{Storage: memory.New()}
 			eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.DiscardHandler)))
 			must(t, err)
 			b := &rig{Engine: eng, t: t, ctx: t.Context()}

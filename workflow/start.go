@@ -48,8 +48,7 @@ const DefaultResultTTL = 24 * time.Hour
 // A second Start with an id is refused with an *ojs.DuplicateError while jobs of the
 // first are stored. The error of a workflow that is none is an *InvalidError. Otherwise
 // it is that of the enqueue, for the first job that it refuses: for example an
-// *ojs.DuplicateError for a unique step, also one with ojs.ConflictIgnore, or
-// ojs.ErrUnsupported for a storage whose jobs cannot wait for others.
+// *ojs.DuplicateError for a unique step, also one with ojs.ConflictIgnore.
 func Start(ctx context.Context, q ojs.Enqueuer, w *Workflow, id string) (ojs.Ticket, error) {
 	if id == "" {
 		u, err := uuid.NewV7()

@@ -319,12 +319,8 @@ func watchOnce(ctx context.Context, t *testing.T, cfg *Config) error {
 
 // watchLimit looks several times, since each look is quick.
 func watchLimit(ctx context.Context, t *testing.T, s storage.Storage) error {
-	store, ok := storage.As[storage.LimitStore](s)
-	if !ok {
-		return nil
-	}
 	for range 10 {
-		l, err := store.GetLimit(ctx, wall.Now(), storage.LimitName{Kind: storage.LimitKey, Name: limited})
+		l, err := s.GetLimit(ctx, wall.Now(), storage.LimitName{Kind: storage.LimitKey, Name: limited})
 		switch {
 		case errors.Is(err, ojs.ErrNotFound):
 		case err != nil:

@@ -80,7 +80,7 @@ func child(role string, open Open, begin func(s storage.Storage) InTx) error {
 	}
 	handle(eng, j, begin(s))
 	if role == producer {
-		return produce(ctx, eng, j, disturbed, s.Capabilities().DependsOn)
+		return produce(ctx, eng, j, disturbed)
 	}
 	return eng.Run(ctx)
 }

@@ -114,7 +114,7 @@ const (
 // produce enqueues as fast as the workers can follow. It ends with an error if an enqueue
 // fails, unless that may be.
 func produce(
-	ctx context.Context, eng *engine.Engine[task], j *journal, mayFail, depends bool,
+	ctx context.Context, eng *engine.Engine[task], j *journal, mayFail bool,
 ) error {
 	failed := make(chan error, enqueuers)
 	var all sync.WaitGroup
@@ -130,7 +130,7 @@ func produce(
 						return
 					}
 				}
-				tickets, err := enqueue(ctx, eng, fmt.Sprintf("%s.%d", name, n), depends)
+				tickets, err := enqueue(ctx, eng, fmt.Sprintf("%s.%d", name, n))
 				switch {
 				case errors.Is(err, ojs.ErrDuplicate):
 				case err != nil && mayFail:
@@ -149,14 +149,14 @@ func produce(
 	return <-failed
 }
 
-// enqueue enqueues one job or a batch. depends says that jobs can wait for others.
+// enqueue enqueues one job or a batch.
 func enqueue(
-	ctx context.Context, eng *engine.Engine[task], batch string, depends bool,
+	ctx context.Context, eng *engine.Engine[task], batch string,
 ) ([]ojs.Ticket, error) {
 	switch {
-	case depends && rand.IntN(6) == 0:
+	case rand.IntN(6) == 0:
 		return eng.EnqueueMany(ctx, waiting(batch)...)
-	case depends && rand.IntN(6) == 0:
+	case rand.IntN(6) == 0:
 		return startWorkflow(ctx, eng)
 	}
 	switch n := rand.IntN(8); {

@@ -410,11 +410,10 @@ func (cfg Config) named(t *testing.T) {
 	names := []string{"a bad one that is due", "another's name", "good", "none"}
 	r.must(eng.Cron().Set(r.ctx, engine.CronEntry{Name: "good", Schedule: "@every 1h",
 		Job: ojs.NewDraft("tick", any(1))}))
-	store, _ := storage.As[storage.CronStore](r.store)
-	entries, err := store.Crons(r.ctx, storage.CronQuery{})
+	entries, err := r.store.Crons(r.ctx, storage.CronQuery{})
 	r.must(err)
 	entries[0].NextRun = r.now.Add(-time.Second)
-	_, err = store.SetCrons(r.ctx, entries)
+	_, err = r.store.SetCrons(r.ctx, entries)
 	r.must(err)
 	for name, document := range map[string]string{
 		names[0]: `{"Name":7,"NextRun":"2020-01-01T00:00:00Z"}`,
@@ -493,8 +492,7 @@ func (cfg Config) named(t *testing.T) {
 	if list, err = eng.Cron().List(r.ctx); err != nil || len(list) != 2 || list[0].Name != names[0] {
 		t.Errorf("after the release the entries are %+v, %v", list, err)
 	}
-	queueStore, _ := storage.As[storage.QueueStore](r.store)
-	states, err := queueStore.QueueStates(r.ctx)
+	states, err := r.store.QueueStates(r.ctx)
 	if err != nil || len(states) != 1 || states["odd"] != ojs.QueuePaused {
 		t.Errorf("after the release the states of queues are %v, %v", states, err)
 	}

@@ -139,7 +139,6 @@ func Starts(t *testing.T, a, b storage.Storage) {
 func Follows(t *testing.T, a, b storage.Storage) {
 	ctx, now := t.Context(), begin
 	insert(t, a, 8, ojs.RateLimit{Key: "k", Concurrency: 1})
-	set, _ := storage.As[storage.LimitStore](a)
 	takes := func(what string, s storage.Storage, n int) (recs []storage.Record) {
 		t.Helper()
 		recs, err := claim(ctx, s, now, 9)
@@ -155,16 +154,16 @@ func Follows(t *testing.T, a, b storage.Storage) {
 	second := takes("it has ended", b, 1)
 	takes("one of the other process is active", a, 0)
 	key := storage.LimitName{Kind: storage.LimitKey, Name: "k"}
-	must(t, set.SetLimit(ctx, now, key, ojs.RateLimit{Concurrency: 3}, time.Time{}))
+	must(t, a.SetLimit(ctx, now, key, ojs.RateLimit{Concurrency: 3}, time.Time{}))
 	takes("the key has a setting", b, 2)
-	must(t, set.BlockLimit(ctx, now, key, now.Add(time.Minute)))
+	must(t, a.BlockLimit(ctx, now, key, now.Add(time.Minute)))
 	must(t, ends(ctx, a, now, second[0]))
 	takes("the key is blocked", b, 0)
-	must(t, set.BlockLimit(ctx, now, key, time.Time{}))
+	must(t, a.BlockLimit(ctx, now, key, time.Time{}))
 	third := takes("the block is ended", b, 1)
 	queue := storage.LimitName{Kind: storage.LimitQueue, Name: "q"}
-	must(t, set.SetLimit(ctx, now, queue, ojs.RateLimit{Concurrency: 3}, time.Time{}))
-	must(t, set.SetLimit(ctx, now, key, ojs.RateLimit{Concurrency: 9}, time.Time{}))
+	must(t, a.SetLimit(ctx, now, queue, ojs.RateLimit{Concurrency: 3}, time.Time{}))
+	must(t, a.SetLimit(ctx, now, key, ojs.RateLimit{Concurrency: 9}, time.Time{}))
 	takes("the queue has a limit", b, 0)
 	must(t, ends(ctx, a, now, third[0]))
 	takes("a job of the queue has ended", b, 1)

@@ -923,11 +923,7 @@ func (l *ledger) setQueueState(ctx context.Context, n *node, queue string,
 	to ojs.QueueState) (ojs.QueueState, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s, ok := storage.As[storage.QueueStore](l.inner)
-	if !ok {
-		return "", ojs.ErrUnsupported
-	}
-	was, err := s.SetQueueState(ctx, queue, to)
+	was, err := l.inner.SetQueueState(ctx, queue, to)
 	if err == nil {
 		l.queues[queue] = to
 		l.w.note(n.name, "queue "+queue, "queue %s is %s", queue, to)

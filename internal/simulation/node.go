@@ -404,10 +404,8 @@ func do[R any](n *node, ctx context.Context, name string, none R,
 type link struct{ n *node }
 
 var (
-	_ storage.Storage    = (*link)(nil)
-	_ storage.QueueStore = (*link)(nil)
-	_ storage.CronStore  = (*link)(nil)
-	_ storage.Notifier   = (*link)(nil)
+	_ storage.Storage  = (*link)(nil)
+	_ storage.Notifier = (*link)(nil)
 )
 
 // clocked is a link whose storage tells what time it is, by a clock that jumps.
@@ -448,12 +446,9 @@ func (k *stepping) Unclaim(ctx context.Context, now time.Time, held []storage.He
 		func(told bool) (int, error) { return k.n.w.ledger.unclaim(ctx, k.n, told, now, held) })
 }
 
-// Logs implements storage.LogStore.
 func (k *link) Logs(ctx context.Context, id string) ([]storage.Log, error) {
-	return do(k.n, ctx, "Logs", nil, func(bool) ([]storage.Log, error) {
-		s, _ := storage.As[storage.LogStore](k.n.w.ledger.inner)
-		return s.Logs(ctx, id)
-	})
+	return do(k.n, ctx, "Logs", nil,
+		func(bool) ([]storage.Log, error) { return k.n.w.ledger.inner.Logs(ctx, id) })
 }
 
 func (k *link) Capabilities() storage.Capabilities { return k.n.w.ledger.inner.Capabilities() }
@@ -529,37 +524,75 @@ func (k *link) SetQueueState(ctx context.Context, queue string, to ojs.QueueStat
 
 func (k *link) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
 	return do(k.n, ctx, "QueueStates", nil, func(bool) (map[string]ojs.QueueState, error) {
-		s, _ := storage.As[storage.QueueStore](k.n.w.ledger.inner)
-		return s.QueueStates(ctx)
+		return k.n.w.ledger.inner.QueueStates(ctx)
 	})
-}
-
-func (k *link) crons() storage.CronStore {
-	s, _ := storage.As[storage.CronStore](k.n.w.ledger.inner)
-	return s
 }
 
 func (k *link) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
 	return do(k.n, ctx, "SetCrons", nil,
-		func(bool) ([]uint64, error) { return k.crons().SetCrons(ctx, entries) })
+		func(bool) ([]uint64, error) { return k.n.w.ledger.inner.SetCrons(ctx, entries) })
 }
 
 func (k *link) DeleteCron(ctx context.Context, name string) (bool, error) {
 	return do(k.n, ctx, "DeleteCron", false,
-		func(bool) (bool, error) { return k.crons().DeleteCron(ctx, name) })
+		func(bool) (bool, error) { return k.n.w.ledger.inner.DeleteCron(ctx, name) })
 }
 
 func (k *link) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
-	return do(k.n, ctx, "Crons", nil, func(bool) ([]storage.Cron, error) { return k.crons().Crons(ctx, q) })
+	return do(k.n, ctx, "Crons", nil,
+		func(bool) ([]storage.Cron, error) { return k.n.w.ledger.inner.Crons(ctx, q) })
 }
 
 func (k *link) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
 	most int) (due []storage.Cron, next time.Time, err error) {
 	due, err = do(k.n, ctx, "DueCrons", nil, func(bool) (entries []storage.Cron, err error) {
-		entries, next, err = k.crons().DueCrons(ctx, now, after, most)
+		entries, next, err = k.n.w.ledger.inner.DueCrons(ctx, now, after, most)
 		return entries, err
 	})
 	return due, next, err
+}
+
+func (k *link) CancelAll(context.Context, time.Time, []string) (
+	cancelled, moved []storage.Record, err error) {
+	return nil, nil, ojs.ErrUnsupported // the programs have no workflows
+}
+
+func (k *link) Revive(context.Context, time.Time, []storage.Insert) ([]storage.Record, error) {
+	return nil, ojs.ErrUnsupported
+}
+
+func (k *link) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
+	_, err := do(k.n, ctx, "PutValues", struct{}{}, func(bool) (none struct{}, err error) {
+		return none, k.n.w.ledger.inner.PutValues(ctx, now, values)
+	})
+	return err
+}
+
+func (k *link) Values(ctx context.Context, now time.Time, prefix, after string,
+	limit int) ([]storage.Value, error) {
+	return do(k.n, ctx, "Values", nil, func(bool) ([]storage.Value, error) {
+		return k.n.w.ledger.inner.Values(ctx, now, prefix, after, limit)
+	})
+}
+
+func (k *link) SetLimit(context.Context, time.Time, storage.LimitName, ojs.RateLimit, time.Time) error {
+	return ojs.ErrUnsupported // the ledger checks the bounds of the jobs alone
+}
+
+func (k *link) BlockLimit(context.Context, time.Time, storage.LimitName, time.Time) error {
+	return ojs.ErrUnsupported
+}
+
+func (k *link) GetLimit(ctx context.Context, now time.Time, name storage.LimitName) (storage.Limit, error) {
+	return do(k.n, ctx, "GetLimit", storage.Limit{},
+		func(bool) (storage.Limit, error) { return k.n.w.ledger.inner.GetLimit(ctx, now, name) })
+}
+
+func (k *link) ListLimits(ctx context.Context, now time.Time, kind storage.LimitKind, after string,
+	most int) ([]storage.Limit, error) {
+	return do(k.n, ctx, "ListLimits", nil, func(bool) ([]storage.Limit, error) {
+		return k.n.w.ledger.inner.ListLimits(ctx, now, kind, after, most)
+	})
 }
 
 // everythingEvery is how soon a lossy link makes up for what it has lost, by a notice of

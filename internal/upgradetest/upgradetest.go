@@ -105,12 +105,10 @@ func Check(t *testing.T, s storage.Storage) {
 		t.Errorf("kept: %+v", kept)
 	}
 
-	if l, ok := storage.As[storage.LimitStore](s); ok {
-		key, err := l.GetLimit(ctx, Begin, storage.LimitName{Kind: storage.LimitKey, Name: "k"})
-		must(err)
-		if key.Waiting != 1 || key.Bounds != (ojs.RateLimit{Concurrency: 1}) {
-			t.Errorf("the limit of job 12: %+v", key)
-		}
+	key, err := s.GetLimit(ctx, Begin, storage.LimitName{Kind: storage.LimitKey, Name: "k"})
+	must(err)
+	if key.Waiting != 1 || key.Bounds != (ojs.RateLimit{Concurrency: 1}) {
+		t.Errorf("the limit of job 12: %+v", key)
 	}
 
 	// The claim of before holds.
@@ -146,11 +144,10 @@ func Check(t *testing.T, s storage.Storage) {
 	}
 
 	// Waiting jobs are claimed in their order, without paused queues.
-	limits, _ := storage.As[storage.LimitStore](s)
 	bound := func(n int) {
 		t.Helper()
 		key := storage.LimitName{Kind: storage.LimitKey, Name: "k"}
-		must(limits.SetLimit(ctx, now, key, ojs.RateLimit{Concurrency: n}, time.Time{}))
+		must(s.SetLimit(ctx, now, key, ojs.RateLimit{Concurrency: n}, time.Time{}))
 	}
 	claim := func(c storage.Claim, want ...int) {
 		t.Helper()
@@ -168,8 +165,7 @@ func Check(t *testing.T, s storage.Storage) {
 	bound(0)
 	claim(storage.Claim{Queues: []string{"work", "paused"}, Max: 9}, 12)
 	claim(storage.Claim{Max: 1, Types: []string{"x"}, Queues: []string{"new"}}, 20)
-	queues, _ := storage.As[storage.QueueStore](s)
-	was, err := queues.SetQueueState(ctx, "paused", ojs.QueueActive)
+	was, err := s.SetQueueState(ctx, "paused", ojs.QueueActive)
 	must(err)
 	if was != ojs.QueuePaused {
 		t.Errorf("the queue was %s", was)
@@ -197,15 +193,14 @@ func Check(t *testing.T, s storage.Storage) {
 	claim(storage.Claim{Max: 9}, 5, 2)
 
 	// So do recurring entries.
-	crons, _ := storage.As[storage.CronStore](s)
-	entries, _, err := crons.DueCrons(ctx, now, nil, 10)
+	entries, _, err := s.DueCrons(ctx, now, nil, 10)
 	must(err)
 	if len(entries) != 1 || entries[0].Name != "hourly" || entries[0].Schedule != "0 * * * *" {
 		t.Fatalf("due: %+v", entries)
 	}
 	moved := entries[0]
 	moved.NextRun = now.Add(time.Hour)
-	versions, err := crons.SetCrons(ctx, []storage.Cron{moved})
+	versions, err := s.SetCrons(ctx, []storage.Cron{moved})
 	must(err)
 	if versions[0] <= moved.Version {
 		t.Errorf("version %d after %d", versions[0], moved.Version)

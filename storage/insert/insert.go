@@ -8,7 +8,6 @@ package insert
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -19,8 +18,8 @@ import (
 // Tx is a transaction of a storage. Between the first lookup and the end of the
 // transaction, no other caller may insert a job with one of the fingerprints or into
 // one of the bounded queues, or change the jobs that a lookup returned. Batch calls the
-// lookups first, in the order in which they stand here, then Add, then Save. If a method
-// fails, Batch returns its error.
+// lookups first, in the order in which they stand here, then Add, then Save, then Await.
+// If a method fails, Batch returns its error.
 type Tx interface {
 	// Peers returns the stored jobs with one of the fingerprints, in any order. Of the
 	// jobs that have ended it may leave out all but the newest of each fingerprint and
@@ -43,6 +42,13 @@ type Tx interface {
 	// It skips the ids in without, and jobs whose deadline has come.
 	Oldest(queue string, now time.Time, n int, without []string) ([]*Job, error)
 
+	// Known returns which of the ids are those of stored jobs.
+	Known(ids []string) (map[string]bool, error)
+
+	// Waiting returns which of the ids are those of stored jobs that are pending and wait
+	// for others (storage.Insert.DependsOn).
+	Waiting(ids []string) (map[string]bool, error)
+
 	// Add stores new jobs, in order.
 	Add(records []*storage.Record) error
 
@@ -50,15 +56,6 @@ type Tx interface {
 	// in the order given. A job that does not end keeps its place. Add and Save may be
 	// called several times.
 	Save(changed []*Job) error
-}
-
-// Awaiter is a Tx of a storage in which jobs wait for others (storage.Insert.DependsOn).
-type Awaiter interface {
-	Tx
-
-	// Known returns which of the ids are those of stored jobs. It is a lookup, after
-	// those of Tx.
-	Known(ids []string) (map[string]bool, error)
 
 	// Await is called last, for each batch, also for one without DependsOn. First it has
 	// jobs wait for those of the batch (storage.Insert.AwaitedBy), and new jobs with an
@@ -67,15 +64,6 @@ type Awaiter interface {
 	// and is pending still, wait: it makes the edges, and counts what has ended. After
 	// that the line of the job gives its turn. It returns the jobs that have moved.
 	Await(now time.Time, batch []storage.Insert, added func(i int) bool) ([]storage.Record, error)
-}
-
-// Grouper is an Awaiter of a storage.GroupStore.
-type Grouper interface {
-	Awaiter
-
-	// Waiting returns which of the ids are those of stored jobs that are pending and wait
-	// for others. It is a lookup, after Known.
-	Waiting(ids []string) (map[string]bool, error)
 }
 
 // Job is a stored job.
@@ -347,10 +335,6 @@ func (b *inserting) know() error {
 	if !storage.DependsOn(b.batch) {
 		return nil
 	}
-	tx, ok := b.tx.(Awaiter)
-	if !ok {
-		return fmt.Errorf("%w: in this storage, no job can wait for others", ojs.ErrUnsupported)
-	}
 	stored := make(map[string]bool) // jobs of the batch
 	for i := range b.batch {
 		stored[b.batch[i].Record.ID] = b.added[i] != nil
@@ -360,7 +344,7 @@ func (b *inserting) know() error {
 		ids = append(ids, b.batch[i].DependsOn...)
 	}
 	slices.Sort(ids)
-	known, err := tx.Known(slices.Compact(ids))
+	known, err := b.tx.Known(slices.Compact(ids))
 	if err != nil {
 		return err
 	}
@@ -379,16 +363,12 @@ func (b *inserting) awaited() error {
 	if !storage.Awaited(b.batch) {
 		return nil
 	}
-	tx, ok := b.tx.(Grouper)
-	if !ok {
-		return fmt.Errorf("%w: in this storage, no stored job can wait for a new one", ojs.ErrUnsupported)
-	}
 	for i := range b.batch {
 		ids := b.batch[i].AwaitedBy
 		if len(ids) == 0 || b.added[i] == nil {
 			continue
 		}
-		waiting, err := tx.Waiting(ids)
+		waiting, err := b.tx.Waiting(ids)
 		if err != nil {
 			return err
 		}
@@ -403,11 +383,10 @@ func (b *inserting) awaited() error {
 }
 
 func (b *inserting) await() error {
-	tx, ok := b.tx.(Awaiter)
-	if !ok || len(b.batch) == 0 {
+	if len(b.batch) == 0 {
 		return nil
 	}
-	moved, err := tx.Await(b.now, b.batch, func(i int) bool { return b.added[i] != nil })
+	moved, err := b.tx.Await(b.now, b.batch, func(i int) bool { return b.added[i] != nil })
 	b.results[len(b.results)-1].Moved = moved
 	for _, m := range moved {
 		for i := range b.batch {

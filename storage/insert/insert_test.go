@@ -29,6 +29,9 @@ func (t *table) Peers([]string) ([]*insert.Job, error) {
 	t.stored = t.meanwhile
 	return t.peers, nil
 }
+func (t *table) Await(time.Time, []storage.Insert, func(int) bool) ([]storage.Record, error) {
+	return nil, nil
+}
 func (t *table) Draining([]string) (string, error) { return "", nil }
 func (t *table) Save(changed []*insert.Job) error {
 	for _, r := range changed {

@@ -20,7 +20,7 @@ import (
 //   - A job with an ordering key that has not ended is flagged as lined. It has an entry
 //     in the table line until its turn, and in turn from then on (tx.entries).
 
-var _ insert.Grouper = (*tx)(nil)
+var _ insert.Tx = (*tx)(nil)
 
 // end is a job that the call has ended, and that others may wait for.
 type end struct {
@@ -94,7 +94,7 @@ func (t *tx) nextTurn(now time.Time, line string, moved []storage.Record) []stor
 	return t.waits(t.load(seq), moved, func(r *storage.Record) bool { return r.Turn(now) })
 }
 
-// Known implements insert.Awaiter.
+// Known implements insert.Tx.
 func (t *tx) Known(ids []string) (map[string]bool, error) {
 	known := make(map[string]bool, len(ids))
 	for _, id := range ids {
@@ -103,7 +103,7 @@ func (t *tx) Known(ids []string) (map[string]bool, error) {
 	return known, nil
 }
 
-// Waiting implements insert.Grouper.
+// Waiting implements insert.Tx.
 func (t *tx) Waiting(ids []string) (map[string]bool, error) {
 	waiting := make(map[string]bool, len(ids))
 	for _, id := range ids {
@@ -116,7 +116,7 @@ func (t *tx) Waiting(ids []string) (map[string]bool, error) {
 // waiting reports whether ends may be counted for a job.
 func (j *job) waiting() bool { return j.State == ojs.StatePending && j.flags&counted != 0 }
 
-// Await implements insert.Awaiter.
+// Await implements insert.Tx.
 func (t *tx) Await(
 	now time.Time, batch []storage.Insert, added func(i int) bool,
 ) (moved []storage.Record, err error) {
@@ -197,7 +197,7 @@ func (t *tx) awaitNew(in *storage.Insert) {
 	}
 }
 
-// CancelAll implements storage.GroupStore.
+// CancelAll implements storage.Storage.
 func (s *Storage) CancelAll(
 	ctx context.Context, now time.Time, ids []string,
 ) (cancelled, moved []storage.Record, err error) {
@@ -225,7 +225,7 @@ func (s *Storage) CancelAll(
 	return cancelled, moved, nil
 }
 
-// Revive implements storage.GroupStore.
+// Revive implements storage.Storage.
 func (s *Storage) Revive(
 	ctx context.Context, now time.Time, batch []storage.Insert,
 ) ([]storage.Record, error) {

@@ -28,7 +28,7 @@ func readState(k key, queue string, value []byte) ojs.QueueState {
 	return ojs.QueueState(value)
 }
 
-// SetQueueState implements storage.QueueStore.
+// SetQueueState implements storage.Storage.
 func (s *Storage) SetQueueState(ctx context.Context, queue string,
 	to ojs.QueueState) (ojs.QueueState, error) {
 	return change(ctx, s, func(t *tx) ojs.QueueState {
@@ -47,7 +47,7 @@ func (s *Storage) SetQueueState(ctx context.Context, queue string,
 	})
 }
 
-// QueueStates implements storage.QueueStore.
+// QueueStates implements storage.Storage.
 func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
 	return view(ctx, s, func(t *tx) map[string]ojs.QueueState {
 		states := make(map[string]ojs.QueueState)
@@ -73,7 +73,7 @@ func (t *tx) cron(name string) (c storage.Cron) {
 	return c
 }
 
-// SetCrons implements storage.CronStore. No version is given twice, also for different
+// SetCrons implements storage.Storage. No version is given twice, also for different
 // names.
 func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
 	return change(ctx, s, func(t *tx) []uint64 {
@@ -96,7 +96,7 @@ func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint6
 	})
 }
 
-// DeleteCron implements storage.CronStore.
+// DeleteCron implements storage.Storage.
 func (s *Storage) DeleteCron(ctx context.Context, name string) (bool, error) {
 	return change(ctx, s, func(t *tx) bool {
 		c := t.cron(name)
@@ -107,7 +107,7 @@ func (s *Storage) DeleteCron(ctx context.Context, name string) (bool, error) {
 	})
 }
 
-// Crons implements storage.CronStore.
+// Crons implements storage.Storage.
 func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
 	return view(ctx, s, func(t *tx) (list []storage.Cron) {
 		add := func(name string) {
@@ -131,7 +131,7 @@ func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cro
 	})
 }
 
-// DueCrons implements storage.CronStore.
+// DueCrons implements storage.Storage.
 func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
 	max int) (due []storage.Cron, next time.Time, err error) {
 	due, err = view(ctx, s, func(t *tx) (due []storage.Cron) {
@@ -157,7 +157,7 @@ func valueKey(name string) key { return newKey(valueTable).text(name) }
 
 func expiryKey(at time.Time, name string) key { return newKey(expiryTable).time(at).text(name) }
 
-// PutValues implements storage.ValueStore.
+// PutValues implements storage.Storage.
 func (s *Storage) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
 	if err := storage.CheckValues(values); err != nil {
 		return err
@@ -195,7 +195,7 @@ func (t *tx) deleteValue(name string) {
 	}
 }
 
-// Values implements storage.ValueStore.
+// Values implements storage.Storage.
 func (s *Storage) Values(
 	ctx context.Context, now time.Time, prefix, after string, limit int,
 ) ([]storage.Value, error) {
@@ -243,7 +243,7 @@ func (t *tx) deleteLogs(seq []byte) {
 	}
 }
 
-// Logs implements storage.LogStore.
+// Logs implements storage.Storage.
 func (s *Storage) Logs(ctx context.Context, id string) ([]storage.Log, error) {
 	return view(ctx, s, func(t *tx) (list []storage.Log) {
 		seq := t.get(idKey(id))

@@ -101,8 +101,7 @@ const (
 	tokenName  = "token/" // and a handle: the transaction that it has committed last
 )
 
-// Storage implements storage.Storage and its optional abilities but storage.Transactor,
-// storage.Clocked and what saves time only.
+// Storage implements storage.Storage, storage.Notifier and storage.Quarantiner.
 type Storage struct {
 	db        driver.DB
 	limits    driver.Limits
@@ -124,13 +123,7 @@ type Storage struct {
 }
 
 var (
-	_ storage.QueueStore = (*Storage)(nil)
-	_ storage.CronStore  = (*Storage)(nil)
-	_ storage.ValueStore = (*Storage)(nil)
-	_ storage.LogStore   = (*Storage)(nil)
-	_ storage.LimitStore = (*Storage)(nil)
-	_ storage.GroupStore = (*Storage)(nil)
-	_ storage.Notifier   = (*Storage)(nil)
+	_ storage.Notifier = (*Storage)(nil)
 )
 
 // Open makes a storage of a store. Its Close closes the store. name is that of its
@@ -166,10 +159,7 @@ func Open(db driver.DB, name string) (*Storage, error) {
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{
 		Name: s.name, Durable: s.limits.Durable,
-		Unique: storage.Strong, Mechanism: "transactions of an ordered store",
-		Then: true, Orders: true, Versions: true,
-		DependsOn: true, Ordering: true, Fairness: true,
-	}
+		Unique: storage.Strong, Mechanism: "transactions of an ordered store"}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way.

@@ -407,7 +407,7 @@ func (h *laneHistory) play() {
 	for i := range 3 { // both know all starts
 		name := storage.LimitName{Kind: storage.LimitKey, Name: fmt.Sprint("k", i)}
 		h.same("set", func(s storage.Storage) any {
-			return s.(storage.LimitStore).SetLimit(h.Context(), now, name, hour, now.AddDate(-40, 0, 0))
+			return s.SetLimit(h.Context(), now, name, hour, now.AddDate(-40, 0, 0))
 		})
 	}
 	for i := range 5 {
@@ -446,7 +446,7 @@ func (h *laneHistory) play() {
 		default:
 			queue, state := h.name("q", 3), []ojs.QueueState{ojs.QueuePaused, ojs.QueueActive}[h.rnd.IntN(2)]
 			h.same("state", func(s storage.Storage) any {
-				_, err := s.(storage.QueueStore).SetQueueState(h.Context(), queue, state)
+				_, err := s.SetQueueState(h.Context(), queue, state)
 				return err
 			})
 		}
@@ -457,7 +457,7 @@ func (h *laneHistory) play() {
 	for i := range 3 {
 		name := storage.LimitName{Kind: storage.LimitKey, Name: fmt.Sprint("k", i)}
 		h.same("limit", func(s storage.Storage) any {
-			l, err := s.(storage.LimitStore).GetLimit(h.Context(), h.now, name)
+			l, err := s.GetLimit(h.Context(), h.now, name)
 			return []any{l.Active, l.Waiting, err}
 		})
 	}
@@ -574,7 +574,7 @@ func (h *laneHistory) set() {
 	bounds := ojs.RateLimit{Concurrency: h.rnd.IntN(5) - 1}
 	block := h.one(2)
 	h.same("set", func(s storage.Storage) any {
-		l := s.(storage.LimitStore)
+		l := s
 		if block {
 			return l.BlockLimit(h.Context(), h.now, name, until)
 		}

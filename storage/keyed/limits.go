@@ -294,19 +294,19 @@ func (s *Storage) changeLimit(ctx context.Context, now time.Time, name storage.L
 	return err
 }
 
-// SetLimit implements storage.LimitStore.
+// SetLimit implements storage.Storage.
 func (s *Storage) SetLimit(ctx context.Context, now time.Time, name storage.LimitName, bounds ojs.RateLimit,
 	until time.Time) error {
 	return s.changeLimit(ctx, now, name, bounds, func(c *limit) { c.Set(bounds, until) })
 }
 
-// BlockLimit implements storage.LimitStore.
+// BlockLimit implements storage.Storage.
 func (s *Storage) BlockLimit(ctx context.Context, now time.Time, name storage.LimitName,
 	until time.Time) error {
 	return s.changeLimit(ctx, now, name, ojs.RateLimit{}, func(c *limit) { c.Block(until) })
 }
 
-// GetLimit implements storage.LimitStore.
+// GetLimit implements storage.Storage.
 func (s *Storage) GetLimit(ctx context.Context, now time.Time,
 	name storage.LimitName) (storage.Limit, error) {
 	if err := storage.CheckLimit(name, ojs.RateLimit{}); err != nil {
@@ -321,7 +321,7 @@ func (s *Storage) GetLimit(ctx context.Context, now time.Time,
 	})
 }
 
-// ListLimits implements storage.LimitStore.
+// ListLimits implements storage.Storage.
 func (s *Storage) ListLimits(ctx context.Context, now time.Time, kind storage.LimitKind, after string,
 	most int) ([]storage.Limit, error) {
 	if err := storage.CheckLimit(storage.LimitName{Kind: kind, Name: "any"}, ojs.RateLimit{}); err != nil {

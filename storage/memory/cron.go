@@ -82,7 +82,7 @@ func (cs *crons) due(now time.Time, after *storage.Cron, most int) (due []*cronE
 	return due, next
 }
 
-// SetCrons implements storage.CronStore.
+// SetCrons implements storage.Storage.
 func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint6
 	return versions, nil
 }
 
-// DeleteCron implements storage.CronStore.
+// DeleteCron implements storage.Storage.
 func (s *Storage) DeleteCron(ctx context.Context, name string) (bool, error) {
 	if err := s.enter(ctx); err != nil {
 		return false, err
@@ -112,7 +112,7 @@ func (s *Storage) DeleteCron(ctx context.Context, name string) (bool, error) {
 	return ok, nil
 }
 
-// Crons implements storage.CronStore.
+// Crons implements storage.Storage.
 func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cro
 	return list, nil
 }
 
-// DueCrons implements storage.CronStore.
+// DueCrons implements storage.Storage.
 func (s *Storage) DueCrons(
 	ctx context.Context, now time.Time, after *storage.Cron, max int,
 ) ([]storage.Cron, time.Time, error) {

@@ -9,12 +9,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-var (
-	_ storage.GroupStore = (*Storage)(nil)
-	_ storage.GroupStore = personal{}
-)
-
-// CancelAll implements storage.GroupStore.
+// CancelAll implements storage.Storage.
 func (s personal) CancelAll(
 	ctx context.Context, now time.Time, ids []string,
 ) (cancelled, moved []storage.Record, err error) {
@@ -36,7 +31,7 @@ func (s personal) CancelAll(
 	return cancelled, s.count(now, nil), nil
 }
 
-// Revive implements storage.GroupStore.
+// Revive implements storage.Storage.
 func (s personal) Revive(
 	ctx context.Context, now time.Time, batch []storage.Insert,
 ) ([]storage.Record, error) {

@@ -161,7 +161,7 @@ func TestInbox(t *testing.T) {
 				to := rapid.SampledFrom([]ojs.QueueState{ojs.QueueActive, ojs.QueueActive, ojs.QueueActive,
 					ojs.QueueActive, ojs.QueuePaused, ojs.QueueDraining}).Draw(t, "state")
 				same("queue", func(s storage.Storage) any {
-					was, err := s.(storage.QueueStore).SetQueueState(ctx, "a", to)
+					was, err := s.SetQueueState(ctx, "a", to)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -44,7 +44,7 @@ type inserter struct {
 	ends  bool   // the batch follows a change, which may end one of its peers
 }
 
-var _ insert.Grouper = (*inserter)(nil)
+var _ insert.Tx = (*inserter)(nil)
 
 // Peers implements insert.Tx. Of a state it returns the newest job, which is in the way
 // if any is, and all that have not ended if the batch may end some.
@@ -156,7 +156,7 @@ func (x *inserter) Save(changed []*insert.Job) error {
 	return nil
 }
 
-// Known implements insert.Awaiter.
+// Known implements insert.Tx.
 func (x *inserter) Known(ids []string) (map[string]bool, error) {
 	known := make(map[string]bool)
 	for _, id := range ids {
@@ -165,7 +165,7 @@ func (x *inserter) Known(ids []string) (map[string]bool, error) {
 	return known, nil
 }
 
-// Waiting implements insert.Grouper.
+// Waiting implements insert.Tx.
 func (x *inserter) Waiting(ids []string) (map[string]bool, error) {
 	waiting := make(map[string]bool)
 	for _, id := range ids {
@@ -174,7 +174,7 @@ func (x *inserter) Waiting(ids []string) (map[string]bool, error) {
 	return waiting, nil
 }
 
-// Await implements insert.Awaiter.
+// Await implements insert.Tx.
 func (x *inserter) Await(
 	now time.Time, batch []storage.Insert, _ func(int) bool,
 ) ([]storage.Record, error) {

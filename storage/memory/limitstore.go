@@ -14,14 +14,14 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// SetLimit implements storage.LimitStore.
+// SetLimit implements storage.Storage.
 func (s *Storage) SetLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, bounds ojs.RateLimit, until time.Time,
 ) error {
 	return s.setLimit(ctx, now, limit, bounds, until, func(c *counter, end int64) { c.Set(bounds, end) })
 }
 
-// BlockLimit implements storage.LimitStore.
+// BlockLimit implements storage.Storage.
 func (s *Storage) BlockLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, until time.Time,
 ) error {
@@ -86,7 +86,7 @@ func (s *Storage) groupsOf(c *counter) iter.Seq[*group] {
 	}
 }
 
-// GetLimit implements storage.LimitStore.
+// GetLimit implements storage.Storage.
 func (s *Storage) GetLimit(
 	ctx context.Context,
 	now time.Time,
@@ -114,7 +114,7 @@ func (s *Storage) GetLimit(
 	return storage.Limit{}, fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, limit.Kind, limit.Name)
 }
 
-// ListLimits implements storage.LimitStore.
+// ListLimits implements storage.Storage.
 func (s *Storage) ListLimits(
 	ctx context.Context,
 	now time.Time,

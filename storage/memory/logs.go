@@ -19,7 +19,7 @@ func (s *Storage) addLog(j *job, version uint64, data []byte) {
 	s.logs[j.id] = list
 }
 
-// Logs implements storage.LogStore.
+// Logs implements storage.Storage.
 func (s *Storage) Logs(ctx context.Context, id string) ([]storage.Log, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err

@@ -75,12 +75,8 @@ type Storage struct {
 }
 
 var (
-	_ storage.Storage    = (*Storage)(nil)
-	_ storage.QueueStore = (*Storage)(nil)
-	_ storage.CronStore  = (*Storage)(nil)
-	_ storage.LimitStore = (*Storage)(nil)
-	_ storage.LogStore   = (*Storage)(nil)
-	_ storage.Binder     = (*Storage)(nil)
+	_ storage.Storage = (*Storage)(nil)
+	_ storage.Binder  = (*Storage)(nil)
 
 	_ storage.SettleClaimer = (*Storage)(nil)
 	_ storage.SettleClaimer = personal{}
@@ -111,8 +107,7 @@ func New() *Storage {
 
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
-	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex", Then: true,
-		Orders: true, DependsOn: true, Ordering: true, Fairness: true, Versions: true}
+	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex"}
 }
 
 // find returns the job with the id, nil if there is none.

@@ -80,14 +80,14 @@ func (s *Storage) Due(
 	return s.as(ctx).Due(ctx, now, limit, buf)
 }
 
-// CancelAll implements storage.GroupStore.
+// CancelAll implements storage.Storage.
 func (s *Storage) CancelAll(
 	ctx context.Context, now time.Time, ids []string,
 ) (cancelled, moved []storage.Record, err error) {
 	return s.as(ctx).CancelAll(ctx, now, ids)
 }
 
-// Revive implements storage.GroupStore.
+// Revive implements storage.Storage.
 func (s *Storage) Revive(
 	ctx context.Context, now time.Time, batch []storage.Insert,
 ) ([]storage.Record, error) {

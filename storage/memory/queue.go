@@ -7,7 +7,7 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// SetQueueState implements storage.QueueStore.
+// SetQueueState implements storage.Storage.
 func (s *Storage) SetQueueState(ctx context.Context, name string, to ojs.QueueState) (ojs.QueueState, error) {
 	if !to.Valid() {
 		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state",
@@ -43,7 +43,7 @@ func (s *Storage) SetQueueState(ctx context.Context, name string, to ojs.QueueSt
 	return was, nil
 }
 
-// QueueStates implements storage.QueueStore.
+// QueueStates implements storage.Storage.
 func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err

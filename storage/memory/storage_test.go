@@ -16,9 +16,7 @@ func open(testing.TB) storage.Storage { return memory.New() }
 
 func TestStorage(t *testing.T) {
 	cfg := storagetest.Config{
-		Open: open, Queues: true, Crons: true, Notices: true, SettleClaims: true, Then: true, Orders: true,
-		DependsOn: true, Ordering: true, Fairness: true,
-		Groups: true, Versions: true, Values: true, Logs: true,
+		Open: open, Notices: true, SettleClaims: true,
 	}
 	storagetest.Run(t, cfg)
 	storagetest.RunEngine(t, cfg)

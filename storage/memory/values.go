@@ -24,7 +24,7 @@ type value struct {
 	expires scheduler.Item[*value] // in due, if it ever does
 }
 
-// PutValues implements storage.ValueStore.
+// PutValues implements storage.Storage.
 func (s *Storage) PutValues(ctx context.Context, now time.Time, list []storage.Value) error {
 	if err := storage.CheckValues(list); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (vs *values) keys() []string {
 	return vs.sorted
 }
 
-// Values implements storage.ValueStore.
+// Values implements storage.Storage.
 func (s *Storage) Values(
 	ctx context.Context, now time.Time, prefix, after string, limit int,
 ) ([]storage.Value, error) {

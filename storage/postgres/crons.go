@@ -9,7 +9,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// SetCrons implements storage.CronStore.
+// SetCrons implements storage.Storage.
 func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
 	if err := s.enterApart(ctx); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint6
 	return versions, nil
 }
 
-// DeleteCron implements storage.CronStore.
+// DeleteCron implements storage.Storage.
 func (s *Storage) DeleteCron(ctx context.Context, name string) (bool, error) {
 	if err := s.enterApart(ctx); err != nil {
 		return false, err
@@ -56,7 +56,7 @@ func (s *Storage) DeleteCron(ctx context.Context, name string) (bool, error) {
 	return true, nil
 }
 
-// Crons implements storage.CronStore.
+// Crons implements storage.Storage.
 func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cro
 	}
 }
 
-// DueCrons implements storage.CronStore.
+// DueCrons implements storage.Storage.
 func (s *Storage) DueCrons(
 	ctx context.Context, now time.Time, after *storage.Cron, limit int,
 ) (due []storage.Cron, next time.Time, err error) {

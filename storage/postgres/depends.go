@@ -512,7 +512,7 @@ func (c *counter) storeCounts(seqs []int64, depends [][]byte) error {
 	return nil
 }
 
-// Known implements insert.Awaiter. It locks the jobs, so that none ends before the insert
+// Known implements insert.Tx. It locks the jobs, so that none ends before the insert
 // has.
 func (i *inserter) Known(ids []string) (map[string]bool, error) {
 	known := make(map[string]bool, len(ids))
@@ -537,7 +537,7 @@ func (i *inserter) Known(ids []string) (map[string]bool, error) {
 	}
 }
 
-// Await implements insert.Awaiter.
+// Await implements insert.Tx.
 func (i *inserter) Await(
 	now time.Time, batch []storage.Insert, added func(int) bool,
 ) ([]storage.Record, error) {

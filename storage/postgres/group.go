@@ -9,15 +9,9 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/insert"
 )
 
-var (
-	_ storage.GroupStore = (*Storage)(nil)
-	_ insert.Grouper     = (*inserter)(nil)
-)
-
-// CancelAll implements storage.GroupStore.
+// CancelAll implements storage.Storage.
 func (s *Storage) CancelAll(
 	ctx context.Context, now time.Time, ids []string,
 ) (cancelled, moved []storage.Record, err error) {
@@ -126,7 +120,7 @@ func (s *Storage) lockRows(ctx context.Context, tx transaction, ids []string) ([
 	}
 }
 
-// Revive implements storage.GroupStore.
+// Revive implements storage.Storage.
 func (s *Storage) Revive(
 	ctx context.Context, now time.Time, batch []storage.Insert,
 ) (moved []storage.Record, err error) {
@@ -250,7 +244,7 @@ func (s *Storage) forgetDependencies(
 	return tx.exec(ctx, s.sql.setDepends, waiting, make([][]byte, len(waiting)))
 }
 
-// Waiting implements insert.Grouper. It locks the jobs, so that none ends before the
+// Waiting implements insert.Tx. It locks the jobs, so that none ends before the
 // insert has.
 func (i *inserter) Waiting(ids []string) (map[string]bool, error) {
 	list, err := i.s.lockRows(i.ctx, i.tx, ids)

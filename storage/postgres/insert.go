@@ -260,7 +260,7 @@ type inserter struct {
 	ended  []ended         // jobs that it has ended and that others may wait for
 }
 
-var _ insert.Awaiter = (*inserter)(nil)
+var _ insert.Tx = (*inserter)(nil)
 
 // lock locks names until the transaction ends; other transactions that want them wait. A
 // transaction that has waited has to see what the others have committed. The names are

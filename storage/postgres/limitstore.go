@@ -10,7 +10,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// SetLimit implements storage.LimitStore. In a context of WithTx it is part of that
+// SetLimit implements storage.Storage. In a context of WithTx it is part of that
 // transaction.
 func (s *Storage) SetLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, bounds ojs.RateLimit, until time.Time,
@@ -21,7 +21,7 @@ func (s *Storage) SetLimit(
 	return s.changeLimit(ctx, now, limit, func(c *rows.Counter) { c.Set(bounds, until) })
 }
 
-// BlockLimit implements storage.LimitStore. In a context of WithTx it is part of that
+// BlockLimit implements storage.Storage. In a context of WithTx it is part of that
 // transaction.
 func (s *Storage) BlockLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, until time.Time,
@@ -77,7 +77,7 @@ func (s *Storage) changeLimit(
 	})
 }
 
-// GetLimit implements storage.LimitStore.
+// GetLimit implements storage.Storage.
 func (s *Storage) GetLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName,
 ) (storage.Limit, error) {
@@ -103,7 +103,7 @@ func (s *Storage) GetLimit(
 	return state, nil
 }
 
-// ListLimits implements storage.LimitStore.
+// ListLimits implements storage.Storage.
 func (s *Storage) ListLimits(
 	ctx context.Context, now time.Time, kind storage.LimitKind, after string, most int,
 ) (list []storage.Limit, err error) {

@@ -8,8 +8,6 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-var _ storage.LogStore = (*Storage)(nil)
-
 // Changes with logs are a transaction of their own. It makes the changes as in a
 // transaction of a caller, and then stores the logs of the applied ones. Nothing else
 // reads or writes logs, so changes without logs cost nothing more.
@@ -87,7 +85,7 @@ func (s *Storage) addLogs(
 	return tx.exec(ctx, s.sql.trimLogs, ids, storage.MaxLogs)
 }
 
-// Logs implements storage.LogStore.
+// Logs implements storage.Storage.
 func (s *Storage) Logs(ctx context.Context, id string) (list []storage.Log, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err

@@ -86,13 +86,10 @@ type Storage struct {
 var (
 	_ storage.Storage       = (*Storage)(nil)
 	_ storage.SettleClaimer = (*Storage)(nil)
-	_ storage.QueueStore    = (*Storage)(nil)
-	_ storage.CronStore     = (*Storage)(nil)
 	_ storage.Notifier      = (*Storage)(nil)
 	_ storage.NotifyChecker = (*Storage)(nil)
 	_ storage.Clocked       = (*Storage)(nil)
 	_ storage.Quarantiner   = (*Storage)(nil)
-	_ storage.LimitStore    = (*Storage)(nil)
 )
 
 // Option configures Open.
@@ -228,9 +225,8 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "postgres", Durable: true, Unique: storage.Strong,
-		Mechanism: "row locks",
-		Then:      true, DependsOn: true, Ordering: true, Orders: true, Versions: true, InsertClaims: true,
-		Shared: true, Fairness: true}
+		Mechanism:    "row locks",
+		InsertClaims: true, Shared: true}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way, and leaves

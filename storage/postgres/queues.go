@@ -11,7 +11,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// SetQueueState implements storage.QueueStore.
+// SetQueueState implements storage.Storage.
 func (s *Storage) SetQueueState(
 	ctx context.Context, queue string, to ojs.QueueState,
 ) (was ojs.QueueState, err error) {
@@ -66,7 +66,7 @@ func (s *Storage) changeQueue(
 	return was, err
 }
 
-// QueueStates implements storage.QueueStore.
+// QueueStates implements storage.Storage.
 func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// SetCrons implements storage.CronStore.
+// SetCrons implements storage.Storage.
 func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) (versions []uint64, err error) {
 	documents, err := rows.EncodeCrons(entries)
 	if err != nil {
@@ -57,7 +57,7 @@ func (t *tx) setCron(c *storage.Cron, document []byte) (uint64, error) {
 	return uint64(version), t.exec(upsertCron, c.Name, version, document)
 }
 
-// DeleteCron implements storage.CronStore.
+// DeleteCron implements storage.Storage.
 func (s *Storage) DeleteCron(ctx context.Context, name string) (deleted bool, err error) {
 	err = s.write(ctx, func(t *tx) error {
 		t.written = true
@@ -73,7 +73,7 @@ func (s *Storage) DeleteCron(ctx context.Context, name string) (deleted bool, er
 	return deleted, err
 }
 
-// Crons implements storage.CronStore.
+// Crons implements storage.Storage.
 func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
 	return s.readCrons(ctx, func(r *cronReader) error {
 		if q.Names == nil {
@@ -91,7 +91,7 @@ func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cro
 	})
 }
 
-// DueCrons implements storage.CronStore.
+// DueCrons implements storage.Storage.
 func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
 	max int) (due []storage.Cron, next time.Time, err error) {
 	due, err = s.readCrons(ctx, func(r *cronReader) error {

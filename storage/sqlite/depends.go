@@ -99,7 +99,7 @@ func (t *tx) setDepends(row *rows.Row) error {
 	return t.exec(setDepends, row.Seq, b)
 }
 
-// Known implements insert.Awaiter.
+// Known implements insert.Tx.
 func (i inserter) Known(ids []string) (map[string]bool, error) {
 	known := make(map[string]bool, len(ids))
 	for _, id := range ids {
@@ -112,7 +112,7 @@ func (i inserter) Known(ids []string) (map[string]bool, error) {
 	return known, nil
 }
 
-// Await implements insert.Awaiter.
+// Await implements insert.Tx.
 func (i inserter) Await(
 	now time.Time, batch []storage.Insert, added func(int) bool,
 ) ([]storage.Record, error) {

@@ -11,9 +11,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-var _ storage.GroupStore = (*Storage)(nil)
-
-// CancelAll implements storage.GroupStore.
+// CancelAll implements storage.Storage.
 func (s *Storage) CancelAll(
 	ctx context.Context, now time.Time, ids []string,
 ) (cancelled, moved []storage.Record, err error) {
@@ -74,7 +72,7 @@ func (t *tx) cancel(now time.Time, id string, must bool) (*storage.Record, error
 	return &row.Record, nil
 }
 
-// Revive implements storage.GroupStore.
+// Revive implements storage.Storage.
 func (s *Storage) Revive(
 	ctx context.Context, now time.Time, batch []storage.Insert,
 ) (moved []storage.Record, err error) {
@@ -174,7 +172,7 @@ func (t *tx) revivable(batch []storage.Insert) ([]head, error) {
 	return heads, nil
 }
 
-// Waiting implements insert.Grouper.
+// Waiting implements insert.Tx.
 func (i inserter) Waiting(ids []string) (map[string]bool, error) {
 	waiting := make(map[string]bool, len(ids))
 	for _, id := range ids {

@@ -114,7 +114,7 @@ func (t *tx) idTaken(id string) (h head, taken bool, err error) {
 // other call comes between.
 type inserter struct{ t *tx }
 
-var _ insert.Grouper = inserter{}
+var _ insert.Tx = inserter{}
 
 func (i inserter) States(ids []string) (map[string]ojs.State, []uint64, error) {
 	found := make(map[string]ojs.State)

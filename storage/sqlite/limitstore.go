@@ -12,7 +12,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// SetLimit implements storage.LimitStore.
+// SetLimit implements storage.Storage.
 func (s *Storage) SetLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, bounds ojs.RateLimit, until time.Time,
 ) error {
@@ -22,7 +22,7 @@ func (s *Storage) SetLimit(
 	return s.changeLimit(ctx, now, limit, func(c *rows.Counter) { c.Set(bounds, until) })
 }
 
-// BlockLimit implements storage.LimitStore.
+// BlockLimit implements storage.Storage.
 func (s *Storage) BlockLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, until time.Time,
 ) error {
@@ -73,7 +73,7 @@ func (s *Storage) changeLimit(
 	})
 }
 
-// GetLimit implements storage.LimitStore.
+// GetLimit implements storage.Storage.
 func (s *Storage) GetLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName,
 ) (state storage.Limit, err error) {
@@ -94,7 +94,7 @@ func (s *Storage) GetLimit(
 	return state, nil
 }
 
-// ListLimits implements storage.LimitStore.
+// ListLimits implements storage.Storage.
 func (s *Storage) ListLimits(
 	ctx context.Context, now time.Time, kind storage.LimitKind, after string, most int,
 ) (list []storage.Limit, err error) {

@@ -16,7 +16,7 @@ func (t *tx) addLog(seq int64, version uint64, data []byte) error {
 	return t.exec(trimLogs, seq, storage.MaxLogs)
 }
 
-// Logs implements storage.LogStore.
+// Logs implements storage.Storage.
 func (s *Storage) Logs(ctx context.Context, id string) (list []storage.Log, err error) {
 	err = s.read(ctx, func(conn *zombiezen.Conn) error {
 		list = nil

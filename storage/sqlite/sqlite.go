@@ -49,14 +49,10 @@ type Storage struct {
 
 var (
 	_ storage.Storage       = (*Storage)(nil)
-	_ storage.QueueStore    = (*Storage)(nil)
-	_ storage.CronStore     = (*Storage)(nil)
 	_ storage.Notifier      = (*Storage)(nil)
 	_ storage.Quarantiner   = (*Storage)(nil)
-	_ storage.LogStore      = (*Storage)(nil)
 	_ storage.SettleClaimer = (*Storage)(nil)
 	_ storage.Transactor    = (*Storage)(nil)
-	_ storage.LimitStore    = (*Storage)(nil)
 )
 
 // Errors of Open.
@@ -289,8 +285,7 @@ func (s *Storage) closeReaders() (err error) {
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "sqlite", Durable: true, Unique: storage.Strong,
-		Mechanism: "one writer", Then: true, DependsOn: true, Ordering: true, Orders: true,
-		Versions: true, Fairness: true, Shared: true}
+		Mechanism: "one writer", Shared: true}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way.

@@ -43,14 +43,9 @@ var config = storagetest.Config{
 		path, _ := files.Load(s)
 		return reopen(tb, path.(string))
 	},
-	Queues:       true,
-	Crons:        true,
 	Notices:      true,
 	SettleClaims: true,
-	Then:         true,
-	DependsOn:    true, Ordering: true, Fairness: true, Groups: true,
-	Orders: true, Versions: true, Values: true, Logs: true,
-	Quarantine: true,
+	Quarantine:   true,
 	// The args are no JSON with a brace before them.
 	Plant: change("UPDATE job SET args = CAST(X'7B' || coalesce(args, X'6E756C6C') AS BLOB) WHERE id = '%s'"),
 	Mend:  change("UPDATE quarantined_job SET args = substr(args, 2) WHERE id = '%s'"),

@@ -11,7 +11,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// PutValues implements storage.ValueStore.
+// PutValues implements storage.Storage.
 func (s *Storage) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
 	if err := storage.CheckValues(values); err != nil {
 		return err
@@ -59,7 +59,7 @@ func expiry(t time.Time) int64 {
 	return rows.Nanos(t)
 }
 
-// Values implements storage.ValueStore.
+// Values implements storage.Storage.
 func (s *Storage) Values(
 	ctx context.Context, now time.Time, prefix, after string, limit int,
 ) (list []storage.Value, err error) {

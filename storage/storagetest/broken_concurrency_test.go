@@ -692,10 +692,7 @@ func seamConfig(fault func(s *seam)) Config {
 			fault(s)
 			return s
 		},
-		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true,
-		DependsOn: true, Ordering: true, Fairness: true,
-		Groups:   true,
-		Versions: true,
+		SettleClaims: true,
 	}
 }
 
@@ -717,7 +714,6 @@ func TestSeamsAreCaught(t *testing.T) {
 		Another: func(_ testing.TB, s storage.Storage) storage.Storage {
 			return &stale{Storage: s, kept: make(map[string]storage.Record)}
 		},
-		Queues: true, Crons: true,
 	}
 	rounds, err := strconv.ParseUint(flag.Lookup("rounds").Value.String(), 10, 64)
 	if err != nil {

@@ -146,14 +146,15 @@ var quarantineFaults = []struct {
 			return counts, err
 		}
 	}},
-	{"pages that overlap", "quarantine-4 quarantine-5 quarantine-6 quarantine-9", func(s *tampered) {
-		s.list = func(ctx context.Context, after string, limit int) ([]storage.Quarantined, error) {
-			if after == "2" {
-				after = "1"
+	{"pages that overlap", "quarantine-4 quarantine-5 quarantine-6 quarantine-9 quarantine-12",
+		func(s *tampered) {
+			s.list = func(ctx context.Context, after string, limit int) ([]storage.Quarantined, error) {
+				if after == "2" {
+					after = "1"
+				}
+				return s.Shelf.Quarantined(ctx, after, limit)
 			}
-			return s.Shelf.Quarantined(ctx, after, limit)
-		}
-	}},
+		}},
 	{"no reason", "quarantine-4 quarantine-11", func(s *tampered) {
 		s.list = func(ctx context.Context, after string, limit int) ([]storage.Quarantined, error) {
 			list, err := s.Shelf.Quarantined(ctx, after, limit)
@@ -169,6 +170,17 @@ var quarantineFaults = []struct {
 			for _, q := range list {
 				if q.Key == key {
 					s.Mend(q.Name)
+				}
+			}
+			return s.Shelf.ReleaseQuarantined(ctx, key)
+		}
+	}},
+	{"released in the place of another entry", "quarantine-12", func(s *tampered) {
+		s.release = func(ctx context.Context, key string) error {
+			list, _ := s.Shelf.Quarantined(ctx, "", 0)
+			for _, q := range list {
+				if q.Key == key && q.Kind == storage.KindCron {
+					_, _ = s.DeleteCron(ctx, q.Name)
 				}
 			}
 			return s.Shelf.ReleaseQuarantined(ctx, key)
@@ -254,7 +266,7 @@ func TestQuarantineFaultsAreCaught(t *testing.T) {
 	config := func(fault func(*tampered)) storagetest.Config {
 		of := func(s storage.Storage) *tampered { return s.(*tampered) }
 		return storagetest.Config{
-			Queues: true, Crons: true, Notices: true, Quarantine: true, DependsOn: true,
+			Notices: true, Quarantine: true,
 			Open: func(testing.TB) storage.Storage {
 				s := &tampered{Shelf: storagetest.NewShelf()}
 				fault(s)

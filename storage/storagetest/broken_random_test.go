@@ -325,10 +325,8 @@ func registerRandom(of []randomFault) struct{} {
 
 func doctoredConfig(wrong func(d *doctored)) Config {
 	return Config{
-		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true,
-		DependsOn: true, Ordering: true, Fairness: true,
-		Groups:   true,
-		Versions: true,
+		SettleClaims: true,
+
 		Open: func(testing.TB) storage.Storage {
 			d := &doctored{
 				Stepper: Stepper{NewReference()},

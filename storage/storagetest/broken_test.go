@@ -300,10 +300,8 @@ func register(of []fault) struct{} {
 // brokenConfig is that of a storage with a fault.
 func brokenConfig(fault func(*broken)) storagetest.Config {
 	return storagetest.Config{
-		Queues: true, Crons: true, Values: true, Notices: true, SettleClaims: true,
-		Then: true, Orders: true, DependsOn: true, Ordering: true, Fairness: true,
-		Groups: true, Versions: true,
-		Logs: true,
+		Notices: true, SettleClaims: true,
+
 		Open: func(testing.TB) storage.Storage {
 			b := &broken{Storage: memory.New(), kept: make(map[string]storage.Record)}
 			fault(b)

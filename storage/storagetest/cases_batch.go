@@ -119,10 +119,9 @@ var batchCases = []Case{
 		}},
 	{"insert-14", "Insert/FirstError", "Storage.Insert",
 		"Of several faults of a batch the first is named: states and ids, equal jobs, draining queues, full queues.",
-		needsQueues, func(c *C) {
+		needsNothing, func(c *C) {
 			there := c.insert(c.job(unique("f", ojs.UniquePolicy{}), queue("full")))[0]
-			qs, _ := queueStore(c.S)
-			_, err := qs.SetQueueState(c.ctx, "draining", ojs.QueueDraining)
+			_, err := c.S.SetQueueState(c.ctx, "draining", ojs.QueueDraining)
 			c.noErr("SetQueueState", err)
 			wrong := []struct {
 				what  string

@@ -12,14 +12,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-func (c *C) cronStore() storage.CronStore {
-	cs, _ := cronStore(c.S)
-	return cs
-}
-
 // setCrons stores entries and returns their new versions.
 func (c *C) setCrons(entries ...storage.Cron) []uint64 {
-	versions, err := c.cronStore().SetCrons(c.ctx, entries)
+	versions, err := c.S.SetCrons(c.ctx, entries)
 	c.noErr("SetCrons", err)
 	if len(versions) != len(entries) {
 		c.failf("SetCrons returned %d versions for %d entries", len(versions), len(entries))
@@ -29,13 +24,13 @@ func (c *C) setCrons(entries ...storage.Cron) []uint64 {
 
 // crons returns the entries that q selects.
 func (c *C) crons(q storage.CronQuery) []storage.Cron {
-	list, err := c.cronStore().Crons(c.ctx, q)
+	list, err := c.S.Crons(c.ctx, q)
 	c.noErr("Crons", err)
 	return list
 }
 
 func (c *C) deleteCron(name string) bool {
-	ok, err := c.cronStore().DeleteCron(c.ctx, name)
+	ok, err := c.S.DeleteCron(c.ctx, name)
 	c.noErr("DeleteCron", err)
 	return ok
 }
@@ -58,7 +53,7 @@ func (c *C) wantCrons(what string, got []storage.Cron, want string) {
 // dueCrons wants these entries to be due, and the run that comes next; zero: none.
 func (c *C) dueCrons(now time.Time, after *storage.Cron, most int, want string,
 	next time.Time) []storage.Cron {
-	due, at, err := c.cronStore().DueCrons(c.ctx, now, after, most)
+	due, at, err := c.S.DueCrons(c.ctx, now, after, most)
 	c.noErr("DueCrons", err)
 	c.wantCrons("DueCrons", due, want)
 	if !at.Equal(next) {
@@ -68,7 +63,7 @@ func (c *C) dueCrons(now time.Time, after *storage.Cron, most int, want string,
 }
 
 var cronCases = []Case{
-	{"cron-1", "Cron/Versions", "storage.CronStore", "An entry is stored if it has the version of the stored one, 0 for none, and its version then rises.", needsCrons, func(c *C) {
+	{"cron-1", "Cron/Versions", "storage.CronStore", "An entry is stored if it has the version of the stored one, 0 for none, and its version then rises.", needsNothing, func(c *C) {
 		e := storage.Cron{Name: "e", Schedule: "@daily", Type: "x", NextRun: epoch.Add(time.Hour),
 			Options: ojs.DefaultOptions()}
 		e.Options.Meta = map[string]any{"k": "v"}
@@ -98,7 +93,7 @@ var cronCases = []Case{
 			c.failf("an entry of version 5 was stored where there is none")
 		}
 	}},
-	{"cron-2", "Cron/ListAndDelete", "storage.CronStore", "Entries are listed by name, page by page or those that are named, and a deleted one is gone.", needsCrons, func(c *C) {
+	{"cron-2", "Cron/ListAndDelete", "storage.CronStore", "Entries are listed by name, page by page or those that are named, and a deleted one is gone.", needsNothing, func(c *C) {
 		c.setCrons(storage.Cron{Name: "b"}, storage.Cron{Name: "c"}, storage.Cron{Name: "a-1"},
 			storage.Cron{Name: "a.0"}, storage.Cron{Name: "d"})
 		deleted, again := c.deleteCron("b"), c.deleteCron("b")
@@ -114,7 +109,7 @@ var cronCases = []Case{
 			"a-1 d")
 		c.wantCrons("Crons of no name", c.crons(storage.CronQuery{Names: []string{}}), "")
 	}},
-	{"cron-3", "Cron/VersionsNeverRepeat", "storage.CronStore.SetCrons", "An entry that is deleted and made anew meets no version that a caller still holds.", needsCrons, func(c *C) {
+	{"cron-3", "Cron/VersionsNeverRepeat", "storage.CronStore.SetCrons", "An entry that is deleted and made anew meets no version that a caller still holds.", needsNothing, func(c *C) {
 		var highest uint64
 		held := storage.Cron{Name: "e"}
 		for range 3 {
@@ -135,7 +130,7 @@ var cronCases = []Case{
 			c.failf("an entry of a deleted one's version replaced the new one")
 		}
 	}},
-	{"cron-4", "Cron/EachByItself", "storage.CronStore.SetCrons", "Entries of one call are stored each by itself.", needsCrons, func(c *C) {
+	{"cron-4", "Cron/EachByItself", "storage.CronStore.SetCrons", "Entries of one call are stored each by itself.", needsNothing, func(c *C) {
 		v := c.setCrons(storage.Cron{Name: "b"})[0]
 		got := c.setCrons(storage.Cron{Name: "c"}, storage.Cron{Name: "b", Version: v + 7},
 			storage.Cron{Name: "a"}, storage.Cron{Name: "d", Version: 1})
@@ -149,7 +144,7 @@ var cronCases = []Case{
 		}
 		c.setCrons() // no entries are no error
 	}},
-	{"cron-5", "Cron/Due", "storage.CronStore.DueCrons", "Entries that are due come in the order of their runs and names, as many as asked for, and with the run that comes next.", needsCrons, func(c *C) {
+	{"cron-5", "Cron/Due", "storage.CronStore.DueCrons", "Entries that are due come in the order of their runs and names, as many as asked for, and with the run that comes next.", needsNothing, func(c *C) {
 		at := func(name string, after time.Duration) storage.Cron {
 			return storage.Cron{Name: name, NextRun: c.now.Add(after)}
 		}
@@ -176,12 +171,12 @@ var cronCases = []Case{
 			!list[0].NextRun.Equal(far.NextRun) {
 			c.failf("a run in the year 9999 is stored as %+v", list)
 		}
-		_, next, err := c.cronStore().DueCrons(c.ctx, c.now.Add(time.Hour), nil, 10)
+		_, next, err := c.S.DueCrons(c.ctx, c.now.Add(time.Hour), nil, 10)
 		if c.noErr("DueCrons", err); !next.After(c.now.Add(24 * time.Hour)) {
 			c.failf("a run in the year 9999 comes at %v", next)
 		}
 	}},
-	{"cron-7", "Cron/Many", "CronQuery.Limit", "Crons returns at most 1000 entries, with any limit.", needsCrons, func(c *C) {
+	{"cron-7", "Cron/Many", "CronQuery.Limit", "Crons returns at most 1000 entries, with any limit.", needsNothing, func(c *C) {
 		var entries []storage.Cron
 		for i := range 1010 {
 			entries = append(entries, storage.Cron{Name: fmt.Sprintf("e%04d", i)})
@@ -198,9 +193,9 @@ var cronCases = []Case{
 			}
 		}
 	}},
-	{"cron-6", "Cron/Random", "storage.CronStore", "Random calls do what they do to the reference.", needsCrons, func(c *C) {
+	{"cron-6", "Cron/Random", "storage.CronStore", "Random calls do what they do to the reference.", needsNothing, func(c *C) {
 		ref := NewReference()
-		real, model := c.cronStore(), storage.CronStore(ref)
+		real, model := c.S, ref
 		rnd := rand.New(rand.NewPCG(15, 1))
 		versions := make(map[string][2]uint64) // of the storage and of the reference
 		for step := range 600 {

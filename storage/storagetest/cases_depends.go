@@ -89,7 +89,7 @@ var dependsCases = []Case{
 	{"depend-1", "Depend/Waits", "Insert.DependsOn",
 		"A job that waits for others is pending until they have ended, and then available or " +
 			"scheduled.",
-		needsDependsOn, func(c *C) {
+		needsNothing, func(c *C) {
 			a, b := c.active(), c.active()
 			in := c.waiting(ojs.AllSucceeded, []string{a.ID, b.ID}, priority(1))
 			later := c.waiting(ojs.AllSucceeded, []string{b.ID, a.ID}, func(r *storage.Record) {
@@ -131,7 +131,7 @@ var dependsCases = []Case{
 	{"depend-2", "Depend/Conditions", "Insert.DependsOn",
 		"The condition says how the jobs must end, and a job whose condition cannot hold is " +
 			"cancelled with a failure.",
-		needsDependsOn, func(c *C) {
+		needsNothing, func(c *C) {
 			ok, failed := isCompleted, ojs.StateDiscarded
 			for _, x := range []struct {
 				cond ojs.Condition
@@ -182,7 +182,7 @@ var dependsCases = []Case{
 	{"depend-3", "Depend/Ended", "Insert.DependsOn",
 		"Jobs that have ended before are counted at once, and jobs of a batch wait for each " +
 			"other, at any place of it.",
-		needsDependsOn, func(c *C) {
+		needsNothing, func(c *C) {
 			done, failed := c.reach(isCompleted).ID, c.reach(ojs.StateDiscarded).ID
 			open := c.active()
 			inBatch := func(want string, batch ...storage.Insert) []storage.Inserted {
@@ -242,7 +242,7 @@ var dependsCases = []Case{
 	{"depend-4", "Depend/Refused", "Insert.DependsOn",
 		"A dependency that is not stored is refused with its id, and so are circles, a job named " +
 			"twice and records that do not fit; nothing is stored.",
-		needsDependsOn, func(c *C) {
+		needsNothing, func(c *C) {
 			gone, pruned := c.reach(isCompleted).ID, c.reach(isCancelled).ID
 			_, err := c.S.Delete(c.ctx, []string{gone})
 			c.noErr("Delete", err)
@@ -314,7 +314,7 @@ var dependsCases = []Case{
 	{"depend-5", "Depend/EveryEnd", "Insert.DependsOn",
 		"Every way in which a job ends counts it: a settle, a step, its deadline, a replacement, " +
 			"a drop.",
-		needsDependsOn, func(c *C) {
+		needsNothing, func(c *C) {
 			for _, s := range []ojs.State{isCompleted, ojs.StateDiscarded, isCancelled} {
 				r := c.active()
 				id := c.wait(ojs.AllEnded, []string{r.ID})
@@ -387,7 +387,7 @@ var dependsCases = []Case{
 	{"depend-6", "Depend/Cascade", "Insert.DependsOn",
 		"A job that ends because of its dependencies is counted for those that wait for it, and " +
 			"so on, each once and in order.",
-		needsDependsOn, func(c *C) {
+		needsNothing, func(c *C) {
 			root := c.active()
 			a, b := c.wait(ojs.AllSucceeded, []string{root.ID}), c.wait(ojs.AllSucceeded, []string{root.ID})
 			both := c.wait(ojs.AllSucceeded, []string{a, b})
@@ -418,7 +418,7 @@ var dependsCases = []Case{
 		}},
 	{"depend-16", "Depend/Depth", "Inserted.Depth",
 		"The depth of a queue is counted after the call, without the jobs that its counts have ended.",
-		needsDependsOn, func(c *C) {
+		needsNothing, func(c *C) {
 			failed := c.reach(ojs.StateDiscarded)
 			depth := func(want []int, batch ...storage.Insert) []storage.Inserted {
 				c.tb.Helper()
@@ -455,7 +455,7 @@ var dependsCases = []Case{
 			}
 		}},
 	{"depend-7", "Depend/Once", "Insert.DependsOn",
-		"Each end is counted once, and only for jobs that are pending.", needsDependsOn, func(c *C) {
+		"Each end is counted once, and only for jobs that are pending.", needsNothing, func(c *C) {
 			r, open := c.active(), c.active()
 			id := c.wait(ojs.AllEnded, []string{r.ID, open.ID})
 			failed := c.settledTo(r, ojs.StateDiscarded)
@@ -500,7 +500,7 @@ var dependsCases = []Case{
 		}},
 	{"depend-8", "Depend/Join", "Insert.DependsOn",
 		"A join completes when it could run, and is counted for those that wait for it.",
-		needsDependsOn, func(c *C) {
+		needsNothing, func(c *C) {
 			const n = 40
 			var parents []string
 			var actives []storage.Record
@@ -540,7 +540,7 @@ var dependsCases = []Case{
 		}},
 	{"depend-9", "Depend/Kept", "Insert.DependsOn",
 		"Counting leaves the version as it is, and no change alters what was counted.",
-		needsDependsOn, func(c *C) {
+		needsNothing, func(c *C) {
 			a, b, d := c.active(), c.active(), c.active()
 			id := c.wait(ojs.AllEnded, []string{a.ID, b.ID, d.ID})
 			stale := c.get(id)
@@ -574,7 +574,7 @@ var dependsCases = []Case{
 	{"depend-10", "Depend/Then", "Change.Then",
 		"Jobs that follow a change may wait for others, also for the one that ends, and what they " +
 			"end is counted.",
-		needsDependsOn | needsThen, func(c *C) {
+		needsNothing, func(c *C) {
 			r, open := c.active(), c.active()
 			old := c.insert(c.job(pending, unique("f", ojs.UniquePolicy{})))[0]
 			one, two := c.wait(ojs.AllSucceeded, []string{r.ID}), c.wait(ojs.AllEnded, []string{old})
@@ -618,7 +618,7 @@ var dependsCases = []Case{
 		}},
 	{"depend-11", "Depend/Race", "Insert.DependsOn",
 		"Of concurrent ends one is the last, and moves the job that waits, once.",
-		needsDependsOn, func(c *C) {
+		needsNothing, func(c *C) {
 			for range rounds {
 				actives := make([]storage.Record, 4)
 				var parents []string
@@ -658,7 +658,7 @@ var dependsCases = []Case{
 			}
 		}},
 	{"depend-12", "Depend/Reopened", "Capabilities.Durable",
-		"What a job waits for outlives the storage.", needsDependsOn | needsReopen, func(c *C) {
+		"What a job waits for outlives the storage.", needsReopen, func(c *C) {
 			a, b := c.active(), c.active()
 			id := c.wait(ojs.AllEnded, []string{a.ID, b.ID})
 			next := c.wait(ojs.AllSucceeded, []string{id})
@@ -672,7 +672,7 @@ var dependsCases = []Case{
 			c.wantMoved("the job that waited", c.ends(r, isCompleted).Moved, is(next, isAvailable))
 		}},
 	{"depend-13", "Depend/Notices", "storage.Notifier",
-		"Others are told of what jobs that waited have become.", needsDependsOn | needsNotices, func(c *C) {
+		"Others are told of what jobs that waited have become.", needsNotices, func(c *C) {
 			a, b, d := c.active(), c.active(), c.active()
 			c.wait(ojs.AllSucceeded, []string{a.ID})
 			cancelled := c.wait(ojs.AllSucceeded, []string{b.ID})
@@ -692,7 +692,7 @@ var dependsCases = []Case{
 	{"depend-14", "Depend/Deadline", "Insert.DependsOn",
 		"The deadline of a job that waits ends it, and one that has come does not keep it from " +
 			"moving.",
-		needsDependsOn, func(c *C) {
+		needsNothing, func(c *C) {
 			open := c.active()
 			a := c.wait(ojs.AllEnded, []string{open.ID}, expires(30*time.Second))
 			after := c.wait(ojs.AnyFailed, []string{a})
@@ -727,7 +727,7 @@ var dependsCases = []Case{
 		}},
 	{"depend-15", "Depend/Delay", "Record.Resolve",
 		"A delay and a time to live of a job that waits count from when it may run (W011).",
-		needsDependsOn, func(c *C) {
+		needsNothing, func(c *C) {
 			timed := func(delay, ttl time.Duration) func(*storage.Record) {
 				return func(r *storage.Record) {
 					r.Dependencies = &ojs.Dependencies{Delay: delay, TTL: ttl}

@@ -117,13 +117,11 @@ func (c *C) endings() []ending {
 			return moved
 		}})
 	}
-	if c.cfg.Groups {
-		list = append(list, ending{"CancelAll", c.each(queue("all")), func(list []string) []storage.Record {
-			_, moved, err := c.groups().CancelAll(c.ctx, c.now, list)
-			c.noErr("CancelAll", err)
-			return moved
-		}})
-	}
+	list = append(list, ending{"CancelAll", c.each(queue("all")), func(list []string) []storage.Record {
+		_, moved, err := c.S.CancelAll(c.ctx, c.now, list)
+		c.noErr("CancelAll", err)
+		return moved
+	}})
 	drop := limit(ojs.RateLimit{Key: "d", Concurrency: ojs.NoneAtOnce, OnLimit: ojs.OnLimitDrop})
 	drops := func([]string) []storage.Record {
 		done := new(storage.Limited)
@@ -131,17 +129,15 @@ func (c *C) endings() []ending {
 		return done.Moved
 	}
 	list = append(list, ending{"a claim that drops", c.each(queue("d"), drop), drops})
-	if c.cfg.Then {
-		list = append(list, ending{"Settle whose Then replaces", c.each(queue("t"), unique("t", none)),
-			func([]string) []storage.Record {
-				r := c.active()
-				c.to(isCompleted)(&r)
-				s := c.change(storage.Change{Record: r, AttemptFieldsOnly: true,
-					Then: []storage.Insert{{Record: c.job(queue("t"), replaces("t"))}}})[0]
-				c.noErr("Settle", s.Err)
-				return s.Moved
-			}})
-	}
+	list = append(list, ending{"Settle whose Then replaces", c.each(queue("t"), unique("t", none)),
+		func([]string) []storage.Record {
+			r := c.active()
+			c.to(isCompleted)(&r)
+			s := c.change(storage.Change{Record: r, AttemptFieldsOnly: true,
+				Then: []storage.Insert{{Record: c.job(queue("t"), replaces("t"))}}})[0]
+			c.noErr("Settle", s.Err)
+			return s.Moved
+		}})
 	return list
 }
 
@@ -177,7 +173,7 @@ func (c *C) refusesBatches(list []spoiling) {
 var eachCases = []Case{
 	{"each-1", "Each/Moves", "Insert.DependsOn",
 		"When one call ends several jobs, those that wait for any of them move.",
-		needsDependsOn, func(c *C) {
+		needsNothing, func(c *C) {
 			for _, e := range c.endings() {
 				list := e.make()
 				var want []string
@@ -213,22 +209,16 @@ var eachCases = []Case{
 					batch[at].Record.Queue, batch[at].MaxDepth = "one", 1
 				}},
 			}
-			if c.cfg.DependsOn {
-				list = append(list, spoiling{"a dependency that is not there", ojs.ErrDependency,
-					func(batch []storage.Insert, at int) {
-						batch[at] = c.waiting(ojs.AllEnded, []string{stored, "unknown"}, queue("new"))
-					}})
-			}
-			if c.cfg.Groups {
-				list = append(list, spoiling{"a job that none awaits", ojs.ErrDependency,
-					func(batch []storage.Insert, at int) { batch[at].AwaitedBy = []string{stored} }})
-			}
-			if qs, ok := queueStore(c.S); ok {
-				_, err := qs.SetQueueState(c.ctx, "drains", ojs.QueueDraining)
-				c.noErr("SetQueueState", err)
-				list = append(list, spoiling{"a queue that drains", ojs.ErrQueueDraining,
-					func(batch []storage.Insert, at int) { batch[at].Record.Queue = "drains" }})
-			}
+			list = append(list, spoiling{"a dependency that is not there", ojs.ErrDependency,
+				func(batch []storage.Insert, at int) {
+					batch[at] = c.waiting(ojs.AllEnded, []string{stored, "unknown"}, queue("new"))
+				}})
+			list = append(list, spoiling{"a job that none awaits", ojs.ErrDependency,
+				func(batch []storage.Insert, at int) { batch[at].AwaitedBy = []string{stored} }})
+			_, err := c.S.SetQueueState(c.ctx, "drains", ojs.QueueDraining)
+			c.noErr("SetQueueState", err)
+			list = append(list, spoiling{"a queue that drains", ojs.ErrQueueDraining,
+				func(batch []storage.Insert, at int) { batch[at].Record.Queue = "drains" }})
 			c.refusesBatches(list)
 
 			for at := range 3 {
@@ -281,16 +271,14 @@ var eachCases = []Case{
 					c.unclaim(2, held...)
 					c.wantState(more[at], ojs.StateActive)
 				}
-				if c.cfg.Crons {
-					var entries []storage.Cron
-					for i := range 3 {
-						entries = append(entries, storage.Cron{Name: fmt.Sprint("e", at, i)})
-					}
-					entries[at].Version = 7
-					for i, v := range c.setCrons(entries...) {
-						if (v == 0) != (i == at) {
-							c.failf("entry %d of 3 has the version %d", i+1, v)
-						}
+				var entries []storage.Cron
+				for i := range 3 {
+					entries = append(entries, storage.Cron{Name: fmt.Sprint("e", at, i)})
+				}
+				entries[at].Version = 7
+				for i, v := range c.setCrons(entries...) {
+					if (v == 0) != (i == at) {
+						c.failf("entry %d of 3 has the version %d", i+1, v)
 					}
 				}
 			}
@@ -341,7 +329,7 @@ var eachCases = []Case{
 		}},
 	{"each-4", "Each/Revived", "GroupStore.Revive",
 		"A batch of jobs to revive is refused for any one of its jobs, and each of them begins anew.",
-		needsGroups, func(c *C) {
+		needsNothing, func(c *C) {
 			spoils := map[error]func(in *storage.Insert){
 				storage.ErrFenced: func(in *storage.Insert) { in.Record.Version-- },
 				ojs.ErrNotFound:   func(in *storage.Insert) { in.Record = c.job() },
@@ -361,7 +349,7 @@ var eachCases = []Case{
 						batch = append(batch, again(r, isAvailable))
 					}
 					spoil(&batch[at])
-					_, err := c.groups().Revive(c.ctx, c.now, batch)
+					_, err := c.S.Revive(c.ctx, c.now, batch)
 					if !errors.Is(err, want) {
 						c.failf("Revive with job %d of 4 refused: %v, not an error that is %v",
 							at+1, err, want)
@@ -388,16 +376,15 @@ var eachCases = []Case{
 		}},
 	{"queue-4", "Queue/PausedKinds", "storage.QueueStore",
 		"A paused queue hands out jobs of no kind, to no kind of claim, and all of them once it is active.",
-		needsQueues, func(c *C) {
+		needsNothing, func(c *C) {
 			kinds := [][]func(*storage.Record){
 				{}, {fairKey("f")}, {fairKey("g")}, {limited("k")}, {limited("l"), fairKey("f")},
 				{version("1.0")}, {version("1.0"), fairKey("f")}, {expires(time.Hour)}, {priority(3)},
 				{priority(3), fairKey("f")}, {jobType("y")}, {jobType("y"), fairKey("f")},
 				{func(r *storage.Record) { r.EnqueueTTL = time.Hour }}, {unique("u", ojs.UniquePolicy{})},
 			}
-			qs, _ := queueStore(c.S)
 			set := func(to ojs.QueueState) {
-				_, err := qs.SetQueueState(c.ctx, "p", to)
+				_, err := c.S.SetQueueState(c.ctx, "p", to)
 				c.noErr("SetQueueState", err)
 			}
 			var before, after []string
@@ -439,13 +426,9 @@ var eachCases = []Case{
 				"of another type": {jobType("other")},
 				"expired":         {expires(-time.Second)},
 			}
-			if c.cfg.Versions {
-				kinds["of another version"] = []func(*storage.Record){version("9.0")}
-			}
-			if c.cfg.Fairness {
-				keyed := []func(*storage.Record){fairKey("f"), expires(-time.Second)}
-				kinds["expired, with a fairness key"] = keyed
-			}
+			kinds["of another version"] = []func(*storage.Record){version("9.0")}
+			keyed := []func(*storage.Record){fairKey("f"), expires(-time.Second)}
+			kinds["expired, with a fairness key"] = keyed
 			kinds["of a closed limit"] = []func(*storage.Record){closed}
 			name := storage.LimitName{Kind: storage.LimitType, Name: "closed"}
 			c.setLimit(name, ojs.RateLimit{Concurrency: ojs.NoneAtOnce})
@@ -463,9 +446,7 @@ var eachCases = []Case{
 					id := c.insert(c.job(version("1.0")))
 					q.Max = 9
 					q.Types = []string{"x", "closed"}
-					if c.cfg.Versions {
-						q.Types[0] = "x@<2.0"
-					}
+					q.Types[0] = "x@<2.0"
 					q.Limits = new(storage.Limited)
 					if got := ids(c.claimOf(q)); !slices.Equal(got, id) {
 						c.failf("behind %d jobs that are %s a claim takes %v, not %v",
@@ -505,9 +486,7 @@ var eachCases = []Case{
 			backward := slices.Clone(want)
 			slices.Reverse(backward)
 			by := map[storage.Order][]string{storage.OrderOldest: want}
-			if c.cfg.Orders {
-				by[storage.OrderNewest], by[storage.OrderDue], by[storage.OrderClaim] = backward, want, want
-			}
+			by[storage.OrderNewest], by[storage.OrderDue], by[storage.OrderClaim] = backward, want, want
 			look := func(by map[storage.Order][]string, dead bool) {
 				c.tb.Helper()
 				for _, o := range allOrders {
@@ -518,9 +497,8 @@ var eachCases = []Case{
 					}
 					c.wantList(q, want)
 					q.Types, q.Where = nil, func(r *storage.Record) bool { return r.Type == "rare" }
-					if c.wantList(q, want); c.cfg.Orders {
-						c.wantBack(q, want)
-					}
+					c.wantList(q, want)
+					c.wantBack(q, want)
 				}
 			}
 			look(by, false)
@@ -529,14 +507,12 @@ var eachCases = []Case{
 				r.FinishedAt = c.now.Add(time.Duration(i) * time.Second)
 			})
 			by = map[storage.Order][]string{storage.OrderOldest: want}
-			if c.cfg.Orders {
-				by[storage.OrderNewest], by[storage.OrderFinished] = backward, backward
-			}
+			by[storage.OrderNewest], by[storage.OrderFinished] = backward, backward
 			look(by, true)
 		}},
 	{"values-8", "Values/Atomic", "ValueStore.PutValues",
-		"A look at values has all those of a call or none.", needsValues, func(c *C) {
-			vs := c.values()
+		"A look at values has all those of a call or none.", needsNothing, func(c *C) {
+			vs := c.S
 			put := func(ctx context.Context, n int) error {
 				var list []storage.Value
 				for _, key := range []string{"a", "m", "z"} {
@@ -581,64 +557,58 @@ var eachCases = []Case{
 		needsReopen, func(c *C) {
 			var checks []func()
 			later := func(f func()) { checks = append(checks, f) }
-			if c.cfg.DependsOn {
-				var parents []string
-				for range 6 {
-					parents = append(parents, c.active().ID)
-				}
-				waits := c.wait(ojs.AllSucceeded, parents)
-				fails := c.wait(ojs.AnyFailed, parents)
-				later(func() {
-					for _, id := range parents[:5] {
-						c.wantMoved("the end of one of six", c.ends(c.get(id), isCompleted).Moved)
-					}
-					c.wantMoved("the last end", c.ends(c.get(parents[5]), isCompleted).Moved,
-						is(waits, isAvailable), is(fails, isCancelled))
-				})
+			var parents []string
+			for range 6 {
+				parents = append(parents, c.active().ID)
 			}
-			if c.cfg.Ordering {
-				states := []ojs.State{ojs.StateScheduled, ojs.StateRetryable, isAvailable, ojs.StateActive}
-				for _, s := range states {
-					key := "k-" + string(s)
-					head := c.line(key, 1, queue(key))[0]
-					switch s {
-					case ojs.StateScheduled:
-						c.settled(c.get(head), c.to(s))
-					case ojs.StateRetryable, ojs.StateActive:
-						r := c.claimOf(storage.Claim{Queues: []string{key}, Max: 1, Remote: true})[0]
-						if s == ojs.StateRetryable {
-							c.settled(r, c.to(s))
+			waits := c.wait(ojs.AllSucceeded, parents)
+			fails := c.wait(ojs.AnyFailed, parents)
+			later(func() {
+				for _, id := range parents[:5] {
+					c.wantMoved("the end of one of six", c.ends(c.get(id), isCompleted).Moved)
+				}
+				c.wantMoved("the last end", c.ends(c.get(parents[5]), isCompleted).Moved,
+					is(waits, isAvailable), is(fails, isCancelled))
+			})
+			states := []ojs.State{ojs.StateScheduled, ojs.StateRetryable, isAvailable, ojs.StateActive}
+			for _, s := range states {
+				key := "k-" + string(s)
+				head := c.line(key, 1, queue(key))[0]
+				switch s {
+				case ojs.StateScheduled:
+					c.settled(c.get(head), c.to(s))
+				case ojs.StateRetryable, ojs.StateActive:
+					r := c.claimOf(storage.Claim{Queues: []string{key}, Max: 1, Remote: true})[0]
+					if s == ojs.StateRetryable {
+						c.settled(r, c.to(s))
+					}
+				}
+				second := c.line(key, 1, queue(key))[0]
+				later(func() {
+					third := c.line(key, 1, queue(key))[0]
+					for _, id := range []string{second, third} {
+						if r := c.waits(id, 1, 0); !r.Dependencies.InLine {
+							c.failf("the head of the key is %s, and %v is not in line",
+								s, short([]string{id}))
 						}
 					}
-					second := c.line(key, 1, queue(key))[0]
-					later(func() {
-						third := c.line(key, 1, queue(key))[0]
-						for _, id := range []string{second, third} {
-							if r := c.waits(id, 1, 0); !r.Dependencies.InLine {
-								c.failf("the head of the key is %s, and %v is not in line",
-									s, short([]string{id}))
-							}
-						}
-						c.settled(c.get(head), c.to(isCancelled))
-						c.wantState(second, isAvailable)
-						c.waits(third, 1, 0)
-					})
-				}
+					c.settled(c.get(head), c.to(isCancelled))
+					c.wantState(second, isAvailable)
+					c.waits(third, 1, 0)
+				})
 			}
 			c.startsReopened(later)
-			if qs, ok := queueStore(c.S); ok {
-				states := map[string]ojs.QueueState{"paused": ojs.QueuePaused, "drains": ojs.QueueDraining}
-				for q, s := range states {
-					c.insert(c.job(queue(q)))
-					_, err := qs.SetQueueState(c.ctx, q, s)
-					c.noErr("SetQueueState", err)
-				}
-				later(func() {
-					c.claims(storage.Claim{Queues: []string{"paused"}, Max: 9})
-					_, err := c.insertBatch(c.job(queue("drains")))
-					c.wantErr("Insert into a draining queue", err, ojs.ErrQueueDraining)
-				})
+			queues := map[string]ojs.QueueState{"paused": ojs.QueuePaused, "drains": ojs.QueueDraining}
+			for name, s := range queues {
+				c.insert(c.job(queue(name)))
+				_, err := c.S.SetQueueState(c.ctx, name, s)
+				c.noErr("SetQueueState", err)
 			}
+			later(func() {
+				c.claims(storage.Claim{Queues: []string{"paused"}, Max: 9})
+				_, err := c.insertBatch(c.job(queue("drains")))
+				c.wantErr("Insert into a draining queue", err, ojs.ErrQueueDraining)
+			})
 			c.storeSomeOfAll()
 			// Places: of jobs due at one time, finished at one time, available longest.
 			soon := scheduled(time.Minute)
@@ -679,31 +649,25 @@ var eachCases = []Case{
 // storeSomeOfAll stores something of each kind that is only read: reopen compares it.
 func (c *C) storeSomeOfAll() {
 	c.tb.Helper()
-	if c.cfg.Values {
-		for i := range 20 {
-			c.put(fmt.Sprint("key/", i), fmt.Sprint(i))
-		}
+	for i := range 20 {
+		c.put(fmt.Sprint("key/", i), fmt.Sprint(i))
 	}
-	if c.cfg.Logs {
-		for _, s := range []ojs.State{isCompleted, ojs.StateDiscarded, ojs.StateRetryable} {
-			r := c.active()
-			c.to(s)(&r)
-			c.change(storage.Change{Record: r, AttemptFieldsOnly: true, Log: []byte(s)})
-		}
+	for _, s := range []ojs.State{isCompleted, ojs.StateDiscarded, ojs.StateRetryable} {
+		r := c.active()
+		c.to(s)(&r)
+		c.change(storage.Change{Record: r, AttemptFieldsOnly: true, Log: []byte(s)})
 	}
-	if c.cfg.Crons {
-		for i := range 3 {
-			at := c.now.Add(time.Duration(i) * time.Hour)
-			c.setCrons(storage.Cron{Name: fmt.Sprint("entry ", i), NextRun: at})
-		}
+	for i := range 3 {
+		at := c.now.Add(time.Duration(i) * time.Hour)
+		c.setCrons(storage.Cron{Name: fmt.Sprint("entry ", i), NextRun: at})
 	}
 	for _, kind := range limitKinds {
 		for _, until := range []time.Time{{}, c.now.Add(time.Hour)} {
 			name := storage.LimitName{Kind: kind, Name: fmt.Sprint("set until ", until.Unix())}
 			bounds := ojs.RateLimit{Concurrency: 3}
-			c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, name, bounds, until))
+			c.noErr("SetLimit", c.S.SetLimit(c.ctx, c.now, name, bounds, until))
 			name.Name = fmt.Sprint("blocked until ", until.Unix())
-			c.noErr("BlockLimit", c.limits().BlockLimit(c.ctx, c.now, name, until))
+			c.noErr("BlockLimit", c.S.BlockLimit(c.ctx, c.now, name, until))
 		}
 	}
 }
@@ -739,7 +703,7 @@ func (c *C) startsReopened(later func(func())) {
 			}
 			later(func() {
 				c.claims(q)
-				got, err := c.limits().GetLimit(c.ctx, c.now, name)
+				got, err := c.S.GetLimit(c.ctx, c.now, name)
 				if c.noErr("GetLimit", err); !got.Opens.Equal(want) {
 					c.failf("the %s of %s opens at %v, not %v", bound, kind, got.Opens, want)
 				}

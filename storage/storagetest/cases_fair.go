@@ -32,20 +32,20 @@ func (c *C) nextInTurn(want ...string) {
 	}
 }
 
-// inTurn wants the order of claims to be this, and a listing to have it if the storage
-// has such listings. It claims the jobs.
+// inTurn wants the order of claims to be this, and a listing to have it. It claims the
+// jobs.
 func (c *C) inTurn(q storage.Claim, want ...string) {
 	c.tb.Helper()
-	if c.cfg.Orders && len(q.Queues) == 0 {
+	if len(q.Queues) == 0 {
 		c.wantList(storage.Query{Order: storage.OrderClaim}, want)
 	}
 	c.order(q, want...)
 }
 
 var fairCases = []Case{
-	{"fair-1", "Fairness/Rounds", "Capabilities.Fairness",
+	{"fair-1", "Fairness/Rounds", "Fairness",
 		"Jobs of different keys take turns, of each key those first that became available first.",
-		needsFairness, func(c *C) {
+		needsNothing, func(c *C) {
 			a := c.tenant(4, fair("a"))
 			b := c.tenant(2, fair("b"))
 			d := c.tenant(1, fair("d"))
@@ -82,9 +82,9 @@ var fairCases = []Case{
 				c.order(q, long...)
 			}
 		}},
-	{"fair-2", "Fairness/WithoutKeys", "Capabilities.Fairness",
+	{"fair-2", "Fairness/WithoutKeys", "Fairness",
 		"A job without a key stands where it became available, between the rounds.",
-		needsFairness, func(c *C) {
+		needsNothing, func(c *C) {
 			plain := c.tenant(1)[0]
 			a := c.tenant(2, fair("a"))
 			between := c.tenant(1)[0]
@@ -93,9 +93,9 @@ var fairCases = []Case{
 			last := c.tenant(1)[0]
 			c.inTurn(storage.Claim{}, plain, a[0], b[0], a[1], b[1], between, a[2], b[2], b[3], last)
 		}},
-	{"fair-3", "Fairness/Weights", "Capabilities.Fairness",
+	{"fair-3", "Fairness/Weights", "Fairness",
 		"A key has as many jobs in a round as its weight says, and one if that is less than one.",
-		needsFairness, func(c *C) {
+		needsNothing, func(c *C) {
 			a := c.tenant(3, share("a", -1))
 			b := c.tenant(5, share("b", 2))
 			d := c.tenant(1, share("d", 0))
@@ -104,9 +104,9 @@ var fairCases = []Case{
 			b = append(c.tenant(2, share("b", 1)), c.tenant(2, share("b", 3))...)
 			c.inTurn(storage.Claim{}, a[0], a[1], a[2], b[0], b[1], b[2], b[3])
 		}},
-	{"fair-4", "Fairness/Served", "Capabilities.Fairness",
+	{"fair-4", "Fairness/Served", "Fairness",
 		"A key that is out of jobs has had its turn in the round that was claimed of last.",
-		needsFairness, func(c *C) {
+		needsNothing, func(c *C) {
 			a := c.tenant(3, fair("a"))
 			b := c.tenant(1, fair("b"))
 			d := c.tenant(1, fair("d"))
@@ -132,9 +132,9 @@ var fairCases = []Case{
 			d = c.tenant(1, fair("d"))
 			c.inTurn(storage.Claim{}, b[0], plain, d[0])
 		}},
-	{"fair-5", "Fairness/EveryWay", "Capabilities.Fairness",
+	{"fair-5", "Fairness/EveryWay", "Fairness",
 		"In whichever way a job becomes available, it takes a turn, and an edit that leaves it " +
-			"with its key keeps it.", needsFairness, func(c *C) {
+			"with its key keeps it.", needsNothing, func(c *C) {
 			a, b := c.tenant(3, fair("a")), c.tenant(1, fair("b"))[0]
 			later := c.insert(c.job(fair("b"), func(r *storage.Record) {
 				r.State, r.ScheduledAt = ojs.StateScheduled, c.now.Add(time.Minute)
@@ -163,7 +163,7 @@ var fairCases = []Case{
 			c.inTurn(storage.Claim{}, a[1], other[0], a[0], other[1], a[2], other[2])
 		}},
 	{"fair-6", "Fairness/GivenBack", "SettleClaimer.Unclaim",
-		"A job that is given back has the round that it had.", needsFairness | needsSettleClaims, func(c *C) {
+		"A job that is given back has the round that it had.", needsSettleClaims, func(c *C) {
 			back := func(r storage.Record) {
 				c.tb.Helper()
 				c.unclaim(1, heldOf(r))
@@ -240,7 +240,7 @@ var fairCases = []Case{
 			c.inTurn(storage.Claim{}, a[0], d, a[1])
 		}},
 	{"fair-7", "Fairness/Dropped", "Insert.DropOldest",
-		"A full queue drops what has been available longest, of any round.", needsFairness, func(c *C) {
+		"A full queue drops what has been available longest, of any round.", needsNothing, func(c *C) {
 			a := c.tenant(3, fair("a"))
 			b := c.tenant(1, fair("b"))[0]
 			var more []string
@@ -276,7 +276,7 @@ var fairCases = []Case{
 		}},
 	{"fair-8", "Fairness/Skipped", "Storage.Claim",
 		"A job that joins a round is claimed before those of later rounds, though claims have " +
-			"skipped the round.", needsFairness, func(c *C) {
+			"skipped the round.", needsNothing, func(c *C) {
 			c.shut("closed")
 			claim := storage.Claim{Max: 1}
 			skips := func() {
@@ -297,9 +297,9 @@ var fairCases = []Case{
 			c.unshut("closed")
 			c.inTurn(storage.Claim{}, a[0], a[1], a[2], e)
 		}},
-	{"fair-10", "Fairness/Emptied", "Capabilities.Fairness",
+	{"fair-10", "Fairness/Emptied", "Fairness",
 		"A round whose jobs have all left is none, and the rounds before and behind it stay.",
-		needsFairness, func(c *C) {
+		needsNothing, func(c *C) {
 			a := c.tenant(4, fair("a"))
 			plain := c.tenant(1)[0]
 			a = append(a, c.tenant(2, fair("a"))...)
@@ -311,7 +311,7 @@ var fairCases = []Case{
 		}},
 	{"fair-11", "Fairness/Replaced", "Storage.Insert",
 		"A replaced job leaves its round before the record that replaces it comes, and after the records before that one.",
-		needsFairness, func(c *C) {
+		needsNothing, func(c *C) {
 			replaces := func(fingerprint string) func(*storage.Record) {
 				return unique(fingerprint, ojs.UniquePolicy{OnConflict: ojs.ConflictReplace})
 			}
@@ -340,7 +340,7 @@ var fairCases = []Case{
 		}},
 	{"fair-9", "Fairness/Reopened", "Capabilities.Durable",
 		"Turns outlive the storage, and so does which round was claimed of last.",
-		needsFairness | needsReopen, func(c *C) {
+		needsReopen, func(c *C) {
 			a := c.tenant(3, fair("a"))
 			b := c.tenant(1, fair("b"))
 			d := c.tenant(1, fair("d"))

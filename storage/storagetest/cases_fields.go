@@ -494,7 +494,7 @@ func (f *filler) entries(then func()) {
 			differs(f, "Crons "+when+": entry "+e.Name, e, want[e.Name])
 		}
 		for range 2 { // what the first call returned was scribbled over
-			due, _, err := f.cronStore().DueCrons(f.ctx, time.Unix(1<<33, 0), nil, 1000)
+			due, _, err := f.S.DueCrons(f.ctx, time.Unix(1<<33, 0), nil, 1000)
 			f.noErr("DueCrons", err)
 			for _, e := range due {
 				differs(f, "DueCrons "+when+": entry "+e.Name, e, want[e.Name])
@@ -530,21 +530,20 @@ var fieldCases = []Case{
 	{"fields-4", "Fields/OneFieldReopened", "Capabilities.Durable", "A job that differs from another one in one field does so after Reopen.", needsReopen, func(c *C) {
 		c.filler().oneField(c.reopen)
 	}},
-	{"fields-5", "Fields/Crons", "storage.CronStore", "Every field of a recurring entry is what it was set to.", needsCrons, func(c *C) {
+	{"fields-5", "Fields/Crons", "storage.CronStore", "Every field of a recurring entry is what it was set to.", needsNothing, func(c *C) {
 		c.filler().entries(func() {})
 	}},
-	{"fields-6", "Fields/CronsReopened", "Capabilities.Durable", "Every field of a recurring entry outlives the storage.", needsCrons | needsReopen, func(c *C) {
+	{"fields-6", "Fields/CronsReopened", "Capabilities.Durable", "Every field of a recurring entry outlives the storage.", needsReopen, func(c *C) {
 		c.filler().entries(c.reopen)
 	}},
-	{"fields-7", "Fields/QueuesReopened", "Capabilities.Durable", "The states of queues outlive the storage.", needsQueues | needsReopen, func(c *C) {
-		qs := func() storage.QueueStore { s, _ := queueStore(c.S); return s }
+	{"fields-7", "Fields/QueuesReopened", "Capabilities.Durable", "The states of queues outlive the storage.", needsReopen, func(c *C) {
 		want := map[string]ojs.QueueState{"paused \"é": ojs.QueuePaused, "draining": ojs.QueueDraining}
 		for name, s := range want {
-			_, err := qs().SetQueueState(c.ctx, name, s)
+			_, err := c.S.SetQueueState(c.ctx, name, s)
 			c.noErr("SetQueueState", err)
 		}
 		for _, when := range []string{"", " after Reopen", " after another"} {
-			got, err := qs().QueueStates(c.ctx)
+			got, err := c.S.QueueStates(c.ctx)
 			c.noErr("QueueStates", err)
 			if d := fields.Diff(got, want); len(d) > 0 {
 				c.failf("QueueStates%s:\n%s", when, strings.Join(d, "\n"))

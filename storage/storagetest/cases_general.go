@@ -38,44 +38,32 @@ func (c *C) calls(ctx context.Context) map[string]func() error {
 		"Delete": func() error { _, err := c.S.Delete(ctx, []string{r.ID}); return err },
 		"Prune":  func() error { _, err := c.S.Prune(ctx, storage.Prune{Max: 1}); return err },
 	}
-	if qs, ok := queueStore(c.S); ok {
-		calls["SetQueueState"] = func() error {
-			_, err := qs.SetQueueState(ctx, "q", ojs.QueuePaused)
-			return err
-		}
-		calls["QueueStates"] = func() error { _, err := qs.QueueStates(ctx); return err }
+	calls["SetQueueState"] = func() error {
+		_, err := c.S.SetQueueState(ctx, "q", ojs.QueuePaused)
+		return err
 	}
-	if cs, ok := cronStore(c.S); ok {
-		entries := []storage.Cron{{Name: "e"}}
-		calls["SetCrons"] = func() error { _, err := cs.SetCrons(ctx, entries); return err }
-		calls["DeleteCron"] = func() error { _, err := cs.DeleteCron(ctx, "e"); return err }
-		calls["Crons"] = func() error { _, err := cs.Crons(ctx, storage.CronQuery{}); return err }
-		calls["DueCrons"] = func() error { _, _, err := cs.DueCrons(ctx, epoch, nil, 1); return err }
+	calls["QueueStates"] = func() error { _, err := c.S.QueueStates(ctx); return err }
+	entries := []storage.Cron{{Name: "e"}}
+	calls["SetCrons"] = func() error { _, err := c.S.SetCrons(ctx, entries); return err }
+	calls["DeleteCron"] = func() error { _, err := c.S.DeleteCron(ctx, "e"); return err }
+	calls["Crons"] = func() error { _, err := c.S.Crons(ctx, storage.CronQuery{}); return err }
+	calls["DueCrons"] = func() error { _, _, err := c.S.DueCrons(ctx, epoch, nil, 1); return err }
+	calls["CancelAll"] = func() error { _, _, err := c.S.CancelAll(ctx, c.now, []string{r.ID}); return err }
+	calls["Revive"] = func() error {
+		_, err := c.S.Revive(ctx, c.now, []storage.Insert{{Record: r}})
+		return err
 	}
-	if g, ok := groupStore(c.S); ok {
-		calls["CancelAll"] = func() error { _, _, err := g.CancelAll(ctx, c.now, []string{r.ID}); return err }
-		calls["Revive"] = func() error {
-			_, err := g.Revive(ctx, c.now, []storage.Insert{{Record: r}})
-			return err
-		}
+	values := []storage.Value{{Key: "k", Data: []byte("x")}}
+	calls["PutValues"] = func() error { return c.S.PutValues(ctx, c.now, values) }
+	calls["Values"] = func() error { _, err := c.S.Values(ctx, c.now, "", "", 1); return err }
+	k := ofKey("k")
+	calls["SetLimit"] = func() error {
+		return c.S.SetLimit(ctx, c.now, k, ojs.RateLimit{Concurrency: 1}, time.Time{})
 	}
-	if vs, ok := valueStore(c.S); ok {
-		values := []storage.Value{{Key: "k", Data: []byte("x")}}
-		calls["PutValues"] = func() error { return vs.PutValues(ctx, c.now, values) }
-		calls["Values"] = func() error { _, err := vs.Values(ctx, c.now, "", "", 1); return err }
-	}
-	if ls, ok := limitStore(c.S); ok {
-		k := ofKey("k")
-		calls["SetLimit"] = func() error {
-			return ls.SetLimit(ctx, c.now, k, ojs.RateLimit{Concurrency: 1}, time.Time{})
-		}
-		calls["BlockLimit"] = func() error { return ls.BlockLimit(ctx, c.now, k, c.now) }
-		calls["GetLimit"] = func() error { _, err := ls.GetLimit(ctx, c.now, k); return err }
-		calls["ListLimits"] = func() error { _, err := ls.ListLimits(ctx, c.now, k.Kind, "", 1); return err }
-	}
-	if ls, ok := logStore(c.S); ok {
-		calls["Logs"] = func() error { _, err := ls.Logs(ctx, r.ID); return err }
-	}
+	calls["BlockLimit"] = func() error { return c.S.BlockLimit(ctx, c.now, k, c.now) }
+	calls["GetLimit"] = func() error { _, err := c.S.GetLimit(ctx, c.now, k); return err }
+	calls["ListLimits"] = func() error { _, err := c.S.ListLimits(ctx, c.now, k.Kind, "", 1); return err }
+	calls["Logs"] = func() error { _, err := c.S.Logs(ctx, r.ID); return err }
 	if q, ok := quarantiner(c.S); ok {
 		calls["Quarantined"] = func() error { _, err := q.Quarantined(ctx, "", 1); return err }
 		calls["CountQuarantined"] = func() error { _, err := q.CountQuarantined(ctx); return err }
@@ -389,7 +377,7 @@ var raceCases = []Case{
 	}},
 	{
 		"race-6", "Race/DueCronsSetCrons", "CronStore.DueCrons",
-		"DueCrons returns entries and the next time of one moment.", needsCrons, dueCronsMeetsSetCrons,
+		"DueCrons returns entries and the next time of one moment.", needsNothing, dueCronsMeetsSetCrons,
 	},
 }
 
@@ -402,7 +390,7 @@ func dueCronsMeetsSetCrons(c *C) {
 	other := first
 	other.Name, other.NextRun = "other", epoch.Add(2*time.Second)
 	first.Version = c.setCrons(first, other)[0]
-	store := c.cronStore()
+	store := c.S
 	var over atomic.Bool
 	var sets atomic.Int64
 	race(2, func(i int) {
@@ -486,18 +474,11 @@ var durableCases = []Case{
 			}
 			c.fresh(id, tokens)
 		}
-		if !c.cfg.Crons {
-			return
-		}
-		entries := func() storage.CronStore {
-			cs, _ := cronStore(c.S)
-			return cs
-		}
 		had := make(map[uint64]bool)
 		e := storage.Cron{Name: "e"}
 		for i := range 4 {
 			for range 3 {
-				set, err := entries().SetCrons(c.ctx, []storage.Cron{e})
+				set, err := c.S.SetCrons(c.ctx, []storage.Cron{e})
 				if c.noErr("SetCrons", err); len(set) != 1 || set[0] == 0 || had[set[0]] {
 					c.failf("SetCrons returned the versions %v after %v", set, had)
 				}
@@ -506,7 +487,7 @@ var durableCases = []Case{
 			if i == 1 {
 				c.reopen()
 			}
-			_, err := entries().DeleteCron(c.ctx, "e")
+			_, err := c.S.DeleteCron(c.ctx, "e")
 			c.noErr("DeleteCron", err)
 			if e.Version = 0; i == 2 {
 				c.reopen()

@@ -10,20 +10,10 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// groups is the storage.GroupStore of the case.
-func (c *C) groups() storage.GroupStore {
-	c.tb.Helper()
-	g, ok := groupStore(c.S)
-	if !ok {
-		c.failf("the storage is no GroupStore")
-	}
-	return g
-}
-
 // revive revives jobs and returns those that have moved.
 func (c *C) revive(batch ...storage.Insert) []storage.Record {
 	c.tb.Helper()
-	moved, err := c.groups().Revive(c.ctx, c.now, batch)
+	moved, err := c.S.Revive(c.ctx, c.now, batch)
 	c.noErr("Revive", err)
 	return moved
 }
@@ -41,7 +31,7 @@ func again(r storage.Record, s ojs.State, on ...string) storage.Insert {
 var groupCases = []Case{
 	{"group-1", "Group/Cancel", "GroupStore.CancelAll",
 		"Jobs that wait are cancelled in one step, in order, and then counted; others stay.",
-		needsGroups, func(c *C) {
+		needsNothing, func(c *C) {
 			active, done := c.active(), c.reach(ojs.StateCompleted)
 			first := c.wait(ojs.AllSucceeded, []string{active.ID})
 			second := c.wait(ojs.AnyFailed, []string{first})
@@ -52,7 +42,7 @@ var groupCases = []Case{
 			for _, id := range slices.Concat(ready, []string{first, second}) {
 				before[id] = c.get(id)
 			}
-			cancelled, moved, err := c.groups().CancelAll(c.ctx, c.now, list)
+			cancelled, moved, err := c.S.CancelAll(c.ctx, c.now, list)
 			c.noErr("CancelAll", err)
 			want := slices.Concat([]string{first}, ready, []string{second})
 			if got := ids(cancelled); !slices.Equal(got, want) {
@@ -72,19 +62,19 @@ var groupCases = []Case{
 		}},
 	{"group-2", "Group/CancelRefused", "GroupStore.CancelAll",
 		"If the first job does not wait, nothing is cancelled, and of it and its end one wins.",
-		needsGroups, func(c *C) {
+		needsNothing, func(c *C) {
 			active := c.active()
 			other := c.insert(c.job())[0]
 			was := c.get(other)
 			for _, first := range []storage.Record{active, c.reach(isCompleted), c.reach(isCancelled)} {
-				_, _, err := c.groups().CancelAll(c.ctx, c.now, []string{first.ID, other})
+				_, _, err := c.S.CancelAll(c.ctx, c.now, []string{first.ID, other})
 				var bad *ojs.TransitionError
 				if !errors.As(err, &bad) || bad.ID != first.ID || bad.From != first.State ||
 					bad.To != isCancelled {
 					c.failf("CancelAll of a job that is %s: %v", first.State, err)
 				}
 			}
-			_, _, err := c.groups().CancelAll(c.ctx, c.now, []string{"unknown", other})
+			_, _, err := c.S.CancelAll(c.ctx, c.now, []string{"unknown", other})
 			c.wantErr("CancelAll of an unknown job", err, ojs.ErrNotFound)
 			c.same("the second job", c.get(other), was)
 			for range rounds {
@@ -100,7 +90,7 @@ var groupCases = []Case{
 						_, _ = c.S.Settle(c.ctx, c.now, changes, nil)
 						return
 					}
-					_, _, err := c.groups().CancelAll(c.ctx, c.now, []string{record, other})
+					_, _, err := c.S.CancelAll(c.ctx, c.now, []string{record, other})
 					if err == nil {
 						won.Add(1)
 					}
@@ -115,7 +105,7 @@ var groupCases = []Case{
 		}},
 	{"group-3", "Group/Revive", "GroupStore.Revive",
 		"A job that has ended begins anew as the batch has it, in its place, under the next version.",
-		needsGroups, func(c *C) {
+		needsNothing, func(c *C) {
 			a, b, d := c.reach(ojs.StateDiscarded), c.reach(isCancelled), c.reach(ojs.StateCompleted)
 			open := c.active()
 			order := c.list(storage.Query{})
@@ -167,7 +157,7 @@ var groupCases = []Case{
 		}},
 	{"group-4", "Group/ReviveRefused", "GroupStore.Revive",
 		"If one job of a batch cannot be revived, none is.",
-		needsGroups, func(c *C) {
+		needsNothing, func(c *C) {
 			good := c.reach(ojs.StateDiscarded)
 			waits := c.get(c.insert(c.job(pending))[0])
 			done := func() storage.Record { return c.reach(isCancelled) }
@@ -189,7 +179,7 @@ var groupCases = []Case{
 				"not to be pending": {again(done(), ojs.StateAvailable, good.ID), ojs.ErrInvalid},
 			} {
 				batch := []storage.Insert{again(good, isAvailable), x.in}
-				_, err := c.groups().Revive(c.ctx, c.now, batch)
+				_, err := c.S.Revive(c.ctx, c.now, batch)
 				if !errors.Is(err, x.want) {
 					c.failf("Revive of %s: %v, not an error that is %v", name, err, x.want)
 				}
@@ -202,7 +192,7 @@ var groupCases = []Case{
 		}},
 	{"group-5", "Group/ReviveWaits", "GroupStore.Revive",
 		"A job that was revived waits for jobs as a new one does, and for nothing from before.",
-		needsGroups, func(c *C) {
+		needsNothing, func(c *C) {
 			open, failed := c.active(), c.active()
 			a := c.wait(ojs.AllSucceeded, []string{open.ID, failed.ID})
 			b := c.wait(ojs.AllSucceeded, []string{a})
@@ -244,12 +234,12 @@ var groupCases = []Case{
 		}},
 	{"group-8", "Group/Race", "GroupStore",
 		"Of concurrent calls that revive a job, or cancel and claim it, one wins.",
-		needsGroups, func(c *C) {
+		needsNothing, func(c *C) {
 			for range rounds / 5 {
 				ended := c.reach(isCancelled)
 				var revived, cancelled, claimed atomic.Int32
 				race(2, func(int) {
-					if _, err := c.groups().Revive(c.ctx, c.now,
+					if _, err := c.S.Revive(c.ctx, c.now,
 						[]storage.Insert{again(ended, isAvailable)}); err == nil {
 						revived.Add(1)
 					}
@@ -261,7 +251,7 @@ var groupCases = []Case{
 				}
 				race(2, func(i int) {
 					if i == 0 {
-						_, _, err := c.groups().CancelAll(c.ctx, c.now, []string{ended.ID})
+						_, _, err := c.S.CancelAll(c.ctx, c.now, []string{ended.ID})
 						if err == nil {
 							cancelled.Add(1)
 						}
@@ -277,7 +267,7 @@ var groupCases = []Case{
 		}},
 	{"group-6", "Group/AwaitedBy", "Insert.AwaitedBy",
 		"A stored job that waits waits for a new one, too, before any end is counted.",
-		needsGroups, func(c *C) {
+		needsNothing, func(c *C) {
 			a := c.active()
 			next := c.wait(ojs.AllSucceeded, []string{a.ID})
 			record := c.wait(ojs.AllEnded, []string{a.ID, next}, join)
@@ -299,17 +289,16 @@ var groupCases = []Case{
 			if r.ID != fresh.Record.ID {
 				c.failf("claimed %v", short([]string{r.ID}))
 			}
-			if c.cfg.Then { // what follows its end is awaited before the end is counted
-				after := storage.Insert{Record: c.job(), AwaitedBy: []string{next, record}}
-				to := r
-				c.to(isCompleted)(&to)
-				out := c.change(storage.Change{Record: to, AttemptFieldsOnly: true,
-					Then: []storage.Insert{after}})[0]
-				c.noErr("Settle", out.Err)
-				c.wantMoved("an end that another job follows", out.Moved)
-				c.waits(next, 1, 0)
-				r = c.one()
-			}
+			// The job that follows its end is awaited before the end is counted.
+			after := storage.Insert{Record: c.job(), AwaitedBy: []string{next, record}}
+			to := r
+			c.to(isCompleted)(&to)
+			followed := c.change(storage.Change{Record: to, AttemptFieldsOnly: true,
+				Then: []storage.Insert{after}})[0]
+			c.noErr("Settle", followed.Err)
+			c.wantMoved("an end that another job follows", followed.Moved)
+			c.waits(next, 1, 0)
+			r = c.one()
 			c.wantMoved("the last end", c.ends(r, isCompleted).Moved, is(next, isAvailable))
 			c.wantMoved("the end of the job that waited", c.ends(c.one(), isCompleted).Moved,
 				is(record, isCompleted))
@@ -363,7 +352,7 @@ var groupCases = []Case{
 		}},
 	{"group-7", "Group/AwaitedByNone", "Insert.AwaitedBy",
 		"A new job whose AwaitedBy names no job that waits is refused.",
-		needsGroups, func(c *C) {
+		needsNothing, func(c *C) {
 			a := c.active()
 			waits := c.wait(ojs.AllSucceeded, []string{a.ID})
 			plain := c.insert(c.job(pending))[0]
@@ -397,21 +386,19 @@ var groupCases = []Case{
 					c.failf("stored: %v", short(got))
 				}
 			}
-			if c.cfg.Then {
-				to := a
-				c.to(isCompleted)(&to)
-				out := c.change(storage.Change{Record: to, AttemptFieldsOnly: true,
-					Then: []storage.Insert{{Record: c.job(), AwaitedBy: []string{waits}}}})[0]
-				c.wantErr("Settle", out.Err, ojs.ErrDependency)
-				c.same("the job", c.get(a.ID), a)
-				last := c.get(c.wait(ojs.AllEnded, []string{a.ID}))
-				to = last
-				c.to(isCancelled)(&to)
-				out = c.change(storage.Change{Record: to, AttemptFieldsOnly: true,
-					Then: []storage.Insert{{Record: c.job(), AwaitedBy: []string{last.ID}}}})[0]
-				c.wantErr("Settle of the job that waits", out.Err, ojs.ErrDependency)
-				c.same("the job that waits", c.get(last.ID), last)
-			}
+			to := a
+			c.to(isCompleted)(&to)
+			out := c.change(storage.Change{Record: to, AttemptFieldsOnly: true,
+				Then: []storage.Insert{{Record: c.job(), AwaitedBy: []string{waits}}}})[0]
+			c.wantErr("Settle", out.Err, ojs.ErrDependency)
+			c.same("the job", c.get(a.ID), a)
+			last := c.get(c.wait(ojs.AllEnded, []string{a.ID}))
+			to = last
+			c.to(isCancelled)(&to)
+			out = c.change(storage.Change{Record: to, AttemptFieldsOnly: true,
+				Then: []storage.Insert{{Record: c.job(), AwaitedBy: []string{last.ID}}}})[0]
+			c.wantErr("Settle of the job that waits", out.Err, ojs.ErrDependency)
+			c.same("the job that waits", c.get(last.ID), last)
 		}},
 }
 

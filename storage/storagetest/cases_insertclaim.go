@@ -95,9 +95,8 @@ var insertClaimCases = []Case{
 		}},
 	{"insertclaim-4", "Insert/ClaimPaused", "Insert.Claim",
 		"An insert claims nothing of a paused queue.",
-		needsQueues, func(c *C) {
-			qs, _ := queueStore(c.S)
-			_, err := qs.SetQueueState(c.ctx, "q", ojs.QueuePaused)
+		needsNothing, func(c *C) {
+			_, err := c.S.SetQueueState(c.ctx, "q", ojs.QueuePaused)
 			c.noErr("SetQueueState", err)
 			c.unclaimed("a queue is paused", storage.Claim{}, c.job(queue("p")), c.job())
 		}},

@@ -32,15 +32,6 @@ func ofKey(name string) storage.LimitName {
 	return storage.LimitName{Kind: storage.LimitKey, Name: name}
 }
 
-func (c *C) limits() storage.LimitStore {
-	c.tb.Helper()
-	s, ok := limitStore(c.S)
-	if !ok {
-		c.failf("the storage is no LimitStore")
-	}
-	return s
-}
-
 // obeying claims up to n jobs within limits, wants these, and returns what limits did.
 func (c *C) obeying(n int, want ...string) *storage.Limited {
 	c.tb.Helper()
@@ -69,7 +60,7 @@ func (c *C) wantOpens(want time.Time) {
 // setLimit sets the bounds of a limit, for ever.
 func (c *C) setLimit(name storage.LimitName, bounds ojs.RateLimit) {
 	c.tb.Helper()
-	c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, name, bounds, time.Time{}))
+	c.noErr("SetLimit", c.S.SetLimit(c.ctx, c.now, name, bounds, time.Time{}))
 }
 
 // shut has the limits of keys hold back all of their jobs, until unshut.
@@ -97,7 +88,7 @@ func (c *C) endsNow(id string) {
 
 func (c *C) wantLimit(name storage.LimitName, want storage.Limit) {
 	c.tb.Helper()
-	got, err := c.limits().GetLimit(c.ctx, c.now, name)
+	got, err := c.S.GetLimit(c.ctx, c.now, name)
 	c.noErr("GetLimit", err)
 	want.LimitName = name
 	if diff := fields.Diff(got, want); len(diff) > 0 {
@@ -108,7 +99,7 @@ func (c *C) wantLimit(name storage.LimitName, want storage.Limit) {
 // limitsInTime looks at limits whose starts, blocks, settings and jobs come and go.
 func (c *C) limitsInTime() {
 	c.tb.Helper()
-	s, begin := c.limits(), c.now
+	s, begin := c.S, c.now
 	listed := func(kind storage.LimitKind, want ...string) {
 		c.tb.Helper()
 		list, err := s.ListLimits(c.ctx, c.now, kind, "", 9)
@@ -267,7 +258,7 @@ func (c *C) countsStart(way func(storage.Claim, storage.Record), name storage.Li
 	limits := q
 	limits.Limits = new(storage.Limited)
 	c.claims(limits)
-	got, err := c.limits().GetLimit(c.ctx, c.now, name)
+	got, err := c.S.GetLimit(c.ctx, c.now, name)
 	if c.noErr("GetLimit", err); got.Active != 1 || got.Waiting != 1 {
 		c.failf("of the limit %d jobs are active and %d wait, not 1 and 1", got.Active, got.Waiting)
 	}
@@ -634,7 +625,7 @@ var limitCases = []Case{
 				{Kind: storage.LimitType, Name: "v"}, {Kind: storage.LimitQueue, Name: "w"},
 			} {
 				closedUntil := func(until time.Time) {
-					c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, name,
+					c.noErr("SetLimit", c.S.SetLimit(c.ctx, c.now, name,
 						ojs.RateLimit{Concurrency: ojs.NoneAtOnce}, until))
 				}
 				job := func(other string) storage.Record { // in the limit
@@ -690,7 +681,7 @@ var limitCases = []Case{
 			c.now = begin.Add(2 * time.Second)
 			c.wantOpens(time.Time{})
 			until := begin.Add(5 * time.Second)
-			c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, ofKey("k"),
+			c.noErr("SetLimit", c.S.SetLimit(c.ctx, c.now, ofKey("k"),
 				ojs.RateLimit{Concurrency: 4, Throttle: ojs.Rate{Limit: 1, Per: time.Millisecond}}, until))
 			c.obeying(1, got[2])
 			c.wantOpens(c.now.Add(time.Millisecond))
@@ -713,7 +704,7 @@ var limitCases = []Case{
 			c.obeying(1)
 			c.noErr(
 				"SetLimit",
-				c.limits().SetLimit(
+				c.S.SetLimit(
 					c.ctx,
 					c.now,
 					ofKey("k"),
@@ -730,7 +721,7 @@ var limitCases = []Case{
 			// A job starts when the setting ends that holds it back, or changes.
 			rate := ojs.RateLimit{Rate: ojs.Rate{Limit: 1, Per: time.Hour}}
 			until = c.now.Add(time.Minute)
-			c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, ofKey("s"), rate, until))
+			c.noErr("SetLimit", c.S.SetLimit(c.ctx, c.now, ofKey("s"), rate, until))
 			got = c.insert(c.job(atOnce("s", 9)), c.job(atOnce("s", 9)))
 			c.obeying(9, got[0])
 			c.wantOpens(until)
@@ -750,8 +741,8 @@ var limitCases = []Case{
 
 			far := time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC)
 			rate = ojs.RateLimit{Rate: ojs.Rate{Limit: 150, Per: time.Hour}}
-			c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, ofKey("many"), rate, far))
-			l, err := c.limits().GetLimit(c.ctx, c.now, ofKey("many"))
+			c.noErr("SetLimit", c.S.SetLimit(c.ctx, c.now, ofKey("many"), rate, far))
+			l, err := c.S.GetLimit(c.ctx, c.now, ofKey("many"))
 			c.noErr("GetLimit", err)
 			if l.Until.Year() < 2200 {
 				c.failf("a setting until %v is one until %v", far, l.Until)
@@ -794,7 +785,7 @@ var limitCases = []Case{
 			got := c.insert(c.job(atOnce("k", 5)), c.job(atOnce("k", 5)), c.job(atOnce("k", 5)))
 			until := c.now.Add(time.Minute)
 			block := func(name storage.LimitName, t time.Time) {
-				c.noErr("BlockLimit", c.limits().BlockLimit(c.ctx, c.now, name, t))
+				c.noErr("BlockLimit", c.S.BlockLimit(c.ctx, c.now, name, t))
 			}
 			block(ofKey("k"), until)
 			block(ofKey("k"), until.Add(-time.Second))
@@ -805,7 +796,7 @@ var limitCases = []Case{
 			c.obeying(1, got[0])
 			block(ofKey("k"), until.Add(time.Hour))
 			c.wantOpens(until.Add(time.Hour))
-			c.noErr("SetLimit", c.limits().SetLimit(c.ctx, c.now, ofKey("k"),
+			c.noErr("SetLimit", c.S.SetLimit(c.ctx, c.now, ofKey("k"),
 				ojs.RateLimit{Concurrency: 4}, until.Add(time.Minute))) // ends before the block
 			c.wantOpens(until.Add(time.Hour))
 			block(ofKey("k"), time.Time{})
@@ -1017,7 +1008,7 @@ var limitCases = []Case{
 		"Limits/DroppedIsCounted",
 		"Limited",
 		"A dropped job is counted for those that wait for it.",
-		needsDependsOn,
+		needsNothing,
 		func(c *C) {
 			drop := limit(ojs.RateLimit{Key: "k", Concurrency: ojs.NoneAtOnce, OnLimit: ojs.OnLimitDrop})
 			got := c.insert(c.job(drop))
@@ -1043,7 +1034,7 @@ var limitCases = []Case{
 		"Limits are looked up and listed as they are, and invalid ones refused.",
 		needsNothing,
 		func(c *C) {
-			s := c.limits()
+			s := c.S
 			rate := ojs.RateLimit{Key: "b", Concurrency: 4, Rate: ojs.Rate{Limit: 2, Per: time.Minute}}
 			got := c.insert(
 				c.job(limit(rate)),
@@ -1227,7 +1218,7 @@ var limitCases = []Case{
 		func(c *C) {
 			ttl := func(r *storage.Record) { r.EnqueueTTL = time.Hour }
 			name := storage.LimitName{Kind: storage.LimitType, Name: "blocked"}
-			c.noErr("BlockLimit", c.limits().BlockLimit(c.ctx, c.now, name, c.now.Add(time.Hour)))
+			c.noErr("BlockLimit", c.S.BlockLimit(c.ctx, c.now, name, c.now.Add(time.Hour)))
 			c.obeying(1) // no job is there yet
 			blocked := c.insert(c.job(ttl, jobType("blocked"), priority(-100)))
 			held := new(storage.Limited)
@@ -1411,7 +1402,7 @@ var limitCases = []Case{
 				c.failf("the claim tells of %v, and no job waits", done.Closed)
 			}
 			tells()
-			c.noErr("BlockLimit", c.limits().BlockLimit(c.ctx, c.now, ofKey("b"), c.now.Add(time.Hour)))
+			c.noErr("BlockLimit", c.S.BlockLimit(c.ctx, c.now, ofKey("b"), c.now.Add(time.Hour)))
 			next := c.insert(
 				c.job(atOnce("k", 1)), c.job(atOnce("k", 1)), c.job(rate), c.job(throttle),
 				c.job(atOnce("b", 9)),
@@ -1466,7 +1457,7 @@ var limitCases = []Case{
 		"A limit is kept while it counts a start, has jobs, a setting or a block, however many other limits come and go.",
 		needsNothing,
 		func(c *C) {
-			s := c.limits()
+			s := c.S
 			until := c.now.Add(time.Hour)
 			none := ojs.RateLimit{Concurrency: ojs.NoneAtOnce}
 			hour := ojs.Rate{Limit: 1, Per: time.Hour}

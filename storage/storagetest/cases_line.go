@@ -58,7 +58,7 @@ func (c *C) endsBy(id string, s ojs.State) []storage.Record {
 var lineCases = []Case{
 	{"order-1", "Ordering/Turns", "Insert.OrderingKey",
 		"Jobs of one key leave pending one after the other, in the step that ends the one before.",
-		needsOrdering, func(c *C) {
+		needsNothing, func(c *C) {
 			a, b := c.ordered("k", nil), c.ordered("k", nil, queue("other"), priority(9))
 			later := c.ordered("k", nil, func(r *storage.Record) {
 				r.Type, r.ScheduledAt = "another", c.now.Add(time.Hour)
@@ -104,7 +104,7 @@ var lineCases = []Case{
 			c.waits(given.ID, 1, 0)
 		}},
 	{"order-2", "Ordering/Left", "Insert.OrderingKey",
-		"A job that ends in line lets none pass, and is skipped.", needsOrdering, func(c *C) {
+		"A job that ends in line lets none pass, and is skipped.", needsNothing, func(c *C) {
 			l := c.line("k", 4)
 			expires := c.line("k", 1, expires(time.Minute))[0]
 			last := c.line("k", 1)[0]
@@ -145,7 +145,7 @@ var lineCases = []Case{
 		}},
 	{"order-3", "Ordering/Holds", "Insert.OrderingKey",
 		"A job keeps its turn while it waits for other jobs, for a time or for a retry.",
-		needsOrdering, func(c *C) {
+		needsNothing, func(c *C) {
 			open, failing := c.active(), c.active()
 			a, b := c.ordered("k", []string{open.ID}), c.ordered("k", []string{failing.ID})
 			d := c.ordered("k", nil)
@@ -185,7 +185,7 @@ var lineCases = []Case{
 	{"order-4", "Ordering/EveryEnd", "Insert.OrderingKey",
 		"Every way in which a job ends gives the turn to the next, and a job that runs before " +
 			"its turn has it, too.",
-		needsOrdering, func(c *C) {
+		needsNothing, func(c *C) {
 			for i, s := range []ojs.State{isCompleted, isCancelled, ojs.StateDiscarded} {
 				l := c.line(fmt.Sprint("k", i), 2)
 				c.wantMoved("the end as "+string(s), c.endsBy(l[0], s), is(l[1], isAvailable))
@@ -261,18 +261,15 @@ var lineCases = []Case{
 			c.settled(c.get(plain), c.to(isAvailable))
 			c.wantMoved("the end without a key", c.endsBy(plain, isCompleted), is(after, isAvailable))
 			c.endsBy(after, isCompleted)
-			if !c.cfg.Groups {
-				return
-			}
 			l = c.line("all", 4)
-			_, moved, err := c.groups().CancelAll(c.ctx, c.now, []string{l[2], l[0]})
+			_, moved, err := c.S.CancelAll(c.ctx, c.now, []string{l[2], l[0]})
 			c.noErr("CancelAll", err)
 			c.wantMoved("CancelAll", moved, is(l[1], isAvailable))
 			c.hasTurn(l[1], l[3])
 		}},
 	{"order-5", "Ordering/Dependents", "Insert.OrderingKey",
 		"A job that ends is counted for its dependents, and then gives its turn.",
-		needsOrdering, func(c *C) {
+		needsNothing, func(c *C) {
 			l := c.line("k", 2, join)
 			if got := c.wantState(l[1], isCompleted); got.Attempt != 0 {
 				c.failf("a join has run: %+v", got.JobInfo)
@@ -320,7 +317,7 @@ var lineCases = []Case{
 		}},
 	{"order-6", "Ordering/Then", "Change.Then",
 		"A job that follows another of its key has its turn after those that were in line.",
-		needsOrdering | needsThen, func(c *C) {
+		needsNothing, func(c *C) {
 			r := c.claim(len(c.line("k", 1)))[0]
 			in := c.ordered("k", nil)
 			s := c.change(c.completing(r, in))[0]
@@ -344,7 +341,7 @@ var lineCases = []Case{
 		}},
 	{"order-7", "Ordering/Refused", "Insert.OrderingKey",
 		"Circles by the order of a batch are refused, and keys of jobs that do not fit.",
-		needsOrdering, func(c *C) {
+		needsNothing, func(c *C) {
 			second := c.ordered("k", nil)
 			first := c.ordered("k", []string{second.Record.ID})
 			for name, batch := range map[string][]storage.Insert{
@@ -354,28 +351,23 @@ var lineCases = []Case{
 				_, err := c.S.Insert(c.ctx, c.now, batch, nil)
 				c.wantErr(name, err, ojs.ErrInvalid)
 			}
-			if c.cfg.Groups {
-				waits := c.wait(ojs.AllEnded, []string{c.active().ID})
-				in := c.ordered("k", nil)
-				in.AwaitedBy = []string{waits}
-				_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{in}, nil)
-				c.wantErr("a key with AwaitedBy", err, ojs.ErrInvalid)
-			}
-			_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{second, first}, nil)
+			waits := c.wait(ojs.AllEnded, []string{c.active().ID})
+			in := c.ordered("k", nil)
+			in.AwaitedBy = []string{waits}
+			_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{in}, nil)
+			c.wantErr("a key with AwaitedBy", err, ojs.ErrInvalid)
+			_, err = c.S.Insert(c.ctx, c.now, []storage.Insert{second, first}, nil)
 			c.noErr("Insert in the order of the dependencies", err)
 		}},
 	{"order-8", "Ordering/ComesBack", "Insert.OrderingKey",
 		"A job that Settle brings back is in no line. Revive has it wait at its place.",
-		needsOrdering, func(c *C) {
+		needsNothing, func(c *C) {
 			l := c.line("k", 3)
 			c.wantMoved("the end", c.endsBy(l[0], ojs.StateDiscarded), is(l[1], isAvailable))
 			c.settled(c.get(l[0]), c.to(isAvailable))
 			c.wantState(l[1], isAvailable)
 			c.wantMoved("the end of the job that came back", c.endsBy(l[0], ojs.StateDiscarded))
 			c.waits(l[2], 1, 0)
-			if !c.cfg.Groups {
-				return
-			}
 			in := again(c.get(l[0]), ojs.StatePending)
 			in.OrderingKey = "k"
 			in.Record.Dependencies = &ojs.Dependencies{Condition: ojs.AllSucceeded}
@@ -418,7 +410,7 @@ var lineCases = []Case{
 		}},
 	{"order-9", "Ordering/Race", "Insert.OrderingKey",
 		"Of concurrent calls one gives the turn: never two jobs of a key have it.",
-		needsOrdering, func(c *C) {
+		needsNothing, func(c *C) {
 			for range rounds {
 				l := c.line("k", 3)
 				first := c.claim(1)[0]
@@ -480,7 +472,7 @@ var lineCases = []Case{
 			}
 		}},
 	{"order-10", "Ordering/Reopened", "Capabilities.Durable",
-		"Turns outlive the storage.", needsOrdering | needsReopen, func(c *C) {
+		"Turns outlive the storage.", needsReopen, func(c *C) {
 			l := c.line("k", 3)
 			c.reopen()
 			c.hasTurn(l...)
@@ -491,7 +483,7 @@ var lineCases = []Case{
 		}},
 	{"order-11", "Ordering/Scale", "Insert.OrderingKey",
 		"A long line gives its turns one by one, and a job that leaves it changes nothing.",
-		needsOrdering, func(c *C) {
+		needsNothing, func(c *C) {
 			l := c.line("k", 500)
 			for i, id := range l[:50] {
 				c.wantMoved("the end", c.endsBy(id, isCompleted), is(l[i+1], isAvailable))
@@ -503,7 +495,7 @@ var lineCases = []Case{
 		}},
 	{"order-12", "Ordering/EndsItself", "Insert.OrderingKey",
 		"A job whose end has another end, for which it waits, ends but once.",
-		needsOrdering | needsGroups, func(c *C) {
+		needsNothing, func(c *C) {
 			first, second := c.reach(isCancelled), c.reach(isCancelled)
 			a := again(first, ojs.StatePending, second.ID)
 			b := again(second, ojs.StatePending)

@@ -623,7 +623,7 @@ var deleteCases = []Case{
 		}},
 	{"prune-10", "Prune/Workflow", "Storage.Prune",
 		"A job is not pruned, nor counted, while its workflow is stored and has not ended, or is kept itself.",
-		needsDependsOn, func(c *C) {
+		needsNothing, func(c *C) {
 			record := c.job()
 			record.Priority, record.ResultTTL = -1, 3*time.Hour // it is claimed last
 			record.Meta = map[string]any{"workflow_id": record.ID}
@@ -758,10 +758,9 @@ var deleteCases = []Case{
 var queueCases = []Case{
 	{"queue-1", "Queue/Pause", "storage.QueueStore",
 		"A paused queue takes jobs and hands out none, by any claim; other queues are not held up.",
-		needsQueues, func(c *C) {
-			qs, _ := queueStore(c.S)
+		needsNothing, func(c *C) {
 			before := c.insert(c.job(queue("p"), priority(9)), c.job())
-			was, err := qs.SetQueueState(c.ctx, "p", ojs.QueuePaused)
+			was, err := c.S.SetQueueState(c.ctx, "p", ojs.QueuePaused)
 			c.noErr("SetQueueState", err)
 			if was != ojs.QueueActive {
 				c.failf("the state before is %q", was)
@@ -773,20 +772,19 @@ var queueCases = []Case{
 			}
 			c.order(storage.Claim{}, before[1])
 			c.order(storage.Claim{Queues: []string{"p"}})
-			if was, err = qs.SetQueueState(c.ctx, "p", ojs.QueueActive); err != nil ||
+			if was, err = c.S.SetQueueState(c.ctx, "p", ojs.QueueActive); err != nil ||
 				was != ojs.QueuePaused {
 				c.failf("the state before is %q, %v", was, err)
 			}
 			c.order(storage.Claim{}, before[0], after[0], after[1])
 		}},
 	{"queue-2", "Queue/Drain", "storage.QueueStore",
-		"A draining queue hands out its jobs and refuses new ones, with the whole batch.", needsQueues,
+		"A draining queue hands out its jobs and refuses new ones, with the whole batch.", needsNothing,
 		func(c *C) {
-			qs, _ := queueStore(c.S)
 			there := c.insert(c.job())
-			_, err := qs.SetQueueState(c.ctx, "active", ojs.QueueActive) // which it is
+			_, err := c.S.SetQueueState(c.ctx, "active", ojs.QueueActive) // which it is
 			c.noErr("SetQueueState", err)
-			_, err = qs.SetQueueState(c.ctx, "q", ojs.QueueDraining)
+			_, err = c.S.SetQueueState(c.ctx, "q", ojs.QueueDraining)
 			c.noErr("SetQueueState", err)
 			like := []storage.Insert{{Record: c.job(), IDIsNew: true}}
 			_, err = c.S.Insert(c.ctx, c.now, like, nil)
@@ -809,20 +807,19 @@ var queueCases = []Case{
 			c.order(storage.Claim{}, append(there, other...)...)
 		}},
 	{"queue-3", "Queue/States", "storage.QueueStore",
-		"States are kept for queues without jobs, listed unless active, and others refused.", needsQueues,
+		"States are kept for queues without jobs, listed unless active, and others refused.", needsNothing,
 		func(c *C) {
-			qs, _ := queueStore(c.S)
 			for name, s := range map[string]ojs.QueueState{"a": ojs.QueuePaused, "b": ojs.QueueDraining,
 				"c": ojs.QueueActive} {
-				_, err := qs.SetQueueState(c.ctx, name, s)
+				_, err := c.S.SetQueueState(c.ctx, name, s)
 				c.noErr("SetQueueState", err)
 			}
-			got, err := qs.QueueStates(c.ctx)
+			got, err := c.S.QueueStates(c.ctx)
 			c.noErr("QueueStates", err)
 			if len(got) != 2 || got["a"] != ojs.QueuePaused || got["b"] != ojs.QueueDraining {
 				c.failf("the states are %v", got)
 			}
-			_, err = qs.SetQueueState(c.ctx, "a", "asleep")
+			_, err = c.S.SetQueueState(c.ctx, "a", "asleep")
 			c.wantErr("SetQueueState", err, ojs.ErrInvalid)
 		}},
 }

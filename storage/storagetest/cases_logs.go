@@ -13,11 +13,7 @@ import (
 // logged wants the logs of a job to be these: "version=data".
 func (c *C) logged(why, id string, want ...string) {
 	c.tb.Helper()
-	ls, ok := logStore(c.S)
-	if !ok {
-		c.failf("the storage keeps no logs")
-	}
-	list, err := ls.Logs(c.ctx, id)
+	list, err := c.S.Logs(c.ctx, id)
 	c.noErr("Logs", err)
 	var got []string
 	for _, l := range list {
@@ -52,7 +48,7 @@ func with(r storage.Record, change ...func(*storage.Record)) storage.Record {
 
 var logCases = []Case{
 	{"logs-1", "Logs/Stored", "Change.Log",
-		"The log of a change is kept with its version, the oldest first.", needsLogs, func(c *C) {
+		"The log of a change is kept with its version, the oldest first.", needsNothing, func(c *C) {
 			c.insert(c.job())
 			r := c.one()
 			c.logged("nothing has been logged", r.ID)
@@ -74,7 +70,7 @@ var logCases = []Case{
 			c.logged("no such job is stored", "00000000-0000-7000-8000-00000000beef")
 		}},
 	{"logs-2", "Logs/Refused", "Change.Log",
-		"A change that is refused keeps no log.", needsLogs, func(c *C) {
+		"A change that is refused keeps no log.", needsNothing, func(c *C) {
 			c.insert(c.job(), c.job())
 			claimed := c.claim(2)
 			r, other := claimed[0], claimed[1]
@@ -93,9 +89,6 @@ var logCases = []Case{
 			c.logged("the change came too late", r.ID)
 			c.logged("there is no such transition", other.ID)
 			c.logged("the job is not stored", gone.ID)
-			if !c.cfg.Then {
-				return
-			}
 			follow := c.job()
 			ch := c.completing(r, inserts(follow)...)
 			ch.Log = []byte("then")
@@ -110,7 +103,7 @@ var logCases = []Case{
 			c.logged("the change was applied", r.ID, fmt.Sprintf("%d=then", s.Version))
 		}},
 	{"logs-3", "Logs/Newest", "storage.MaxLogs",
-		"The last ten logs of a job are kept.", needsLogs, func(c *C) {
+		"The last ten logs of a job are kept.", needsNothing, func(c *C) {
 			c.insert(c.job())
 			r := c.one()
 			var want []string
@@ -123,7 +116,7 @@ var logCases = []Case{
 			}
 		}},
 	{"logs-4", "Logs/Deleted", "storage.LogStore",
-		"The logs of a job are deleted with it.", needsLogs, func(c *C) {
+		"The logs of a job are deleted with it.", needsNothing, func(c *C) {
 			ends := func(r storage.Record) {
 				c.insert(r)
 				r = with(c.one(), c.to(ojs.StateCompleted))
@@ -144,7 +137,7 @@ var logCases = []Case{
 			c.logged("the job is a new one", pruned.ID)
 		}},
 	{"logs-5", "Logs/Reopened", "storage.LogStore",
-		"Logs outlive a durable storage.", needsLogs | needsReopen, func(c *C) {
+		"Logs outlive a durable storage.", needsReopen, func(c *C) {
 			c.insert(c.job())
 			r, first := c.retried(c.one(), "first")
 			c.reopen()

@@ -155,10 +155,9 @@ var notifyCases = []Case{
 	}},
 	{"notify-5", "Notify/QueuesAndCrons", "storage.Notifier",
 		"Others are told when a queue is resumed, and when a recurring entry is stored or deleted.",
-		needsNotices | needsQueues | needsCrons, func(c *C) {
-			qs, _ := queueStore(c.S)
+		needsNotices, func(c *C) {
 			set := func(to ojs.QueueState) {
-				_, err := qs.SetQueueState(c.ctx, "q", to)
+				_, err := c.S.SetQueueState(c.ctx, "q", to)
 				c.noErr("SetQueueState", err)
 			}
 			c.insert(c.job())

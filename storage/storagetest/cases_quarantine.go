@@ -284,17 +284,15 @@ var quarantineCases = []Case{
 			c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
 			c.unclaim(1, heldOf(claimed)) // which gives it its place again
 		}
-		if c.cfg.Fairness {
-			a := c.tenant(3, fair("a"), queue("fair"))
-			b := c.tenant(2, fair("b"), queue("fair"))
-			for _, id := range []string{b[0], a[1]} {
-				c.cfg.Plant(c.tb, unscribbled(c.S), id)
-				key := c.aside(id)
-				c.cfg.Mend(c.tb, unscribbled(c.S), id)
-				c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
-			}
-			c.order(storage.Claim{Queues: []string{"fair"}}, a[0], b[0], a[1], b[1], a[2])
+		a := c.tenant(3, fair("a"), queue("fair"))
+		b := c.tenant(2, fair("b"), queue("fair"))
+		for _, id := range []string{b[0], a[1]} {
+			c.cfg.Plant(c.tb, unscribbled(c.S), id)
+			key := c.aside(id)
+			c.cfg.Mend(c.tb, unscribbled(c.S), id)
+			c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
 		}
+		c.order(storage.Claim{Queues: []string{"fair"}}, a[0], b[0], a[1], b[1], a[2])
 		c.tenant(20, queue("behind"), jobType("skipped")) // which claims pass
 		behind := c.tenant(3, queue("behind"))
 		next := storage.Claim{Queues: []string{"behind"}, Types: []string{"x"}, Max: 1}
@@ -462,12 +460,11 @@ var quarantineCases = []Case{
 	{"quarantine-11", "Quarantine/NamedReopened", "storage.Quarantiner",
 		"A recurring entry and a state of a queue that do not decode are in the quarantine, " +
 			"also after the storage was opened again. They are back after their release.",
-		needsQuarantine | needsReopen | needsCrons | needsQueues, func(c *C) {
+		needsQuarantine | needsReopen, func(c *C) {
 			if c.cfg.PlantNamed == nil || c.cfg.MendNamed == nil {
 				return
 			}
-			qs, _ := queueStore(c.S)
-			_, err := qs.SetQueueState(c.ctx, "damaged", ojs.QueuePaused)
+			_, err := c.S.SetQueueState(c.ctx, "damaged", ojs.QueuePaused)
 			c.noErr("SetQueueState", err)
 			c.insert(c.job(queue("damaged")))
 			c.setCrons(storage.Cron{Name: "damaged", Schedule: "@daily", NextRun: c.now.Add(time.Hour)})
@@ -481,8 +478,7 @@ var quarantineCases = []Case{
 				if got := c.crons(storage.CronQuery{}); len(got) > 0 {
 					c.failf("the entries are %+v", got)
 				}
-				qs, _ := queueStore(c.S)
-				states, err := qs.QueueStates(c.ctx)
+				states, err := c.S.QueueStates(c.ctx)
 				if c.noErr("QueueStates", err); len(states) > 0 {
 					c.failf("the states of queues are %v", states)
 				}
@@ -512,14 +508,13 @@ var quarantineCases = []Case{
 		}},
 	{"quarantine-12", "Quarantine/NamedTaken", "Quarantiner.ReleaseQuarantined",
 		"A recurring entry and a state of a queue are not released beside another entry of the name or another state.",
-		needsQuarantine | needsCrons | needsQueues, func(c *C) {
+		needsQuarantine, func(c *C) {
 			if c.cfg.PlantNamed == nil || c.cfg.MendNamed == nil {
 				return
 			}
-			qs, _ := queueStore(c.S)
 			set := func(s ojs.QueueState) {
 				c.tb.Helper()
-				_, err := qs.SetQueueState(c.ctx, "twice", s)
+				_, err := c.S.SetQueueState(c.ctx, "twice", s)
 				c.noErr("SetQueueState", err)
 			}
 			entry := storage.Cron{Name: "twice", Schedule: "@daily", NextRun: c.now.Add(time.Hour)}
@@ -530,7 +525,7 @@ var quarantineCases = []Case{
 				c.cfg.PlantNamed(c.tb, unscribbled(c.S), kind, "twice")
 			}
 			c.crons(storage.CronQuery{})
-			_, err := qs.QueueStates(c.ctx)
+			_, err := c.S.QueueStates(c.ctx)
 			c.noErr("QueueStates", err)
 			list := c.listed("twice", "twice")
 			set(ojs.QueueDraining)
@@ -544,7 +539,7 @@ var quarantineCases = []Case{
 			}
 			c.listed("twice", "twice")
 			c.sameCrons(0, c.crons(storage.CronQuery{}), now)
-			states, err := qs.QueueStates(c.ctx)
+			states, err := c.S.QueueStates(c.ctx)
 			c.noErr("QueueStates", err)
 			if states["twice"] != ojs.QueueDraining {
 				c.failf("the queue is %s, not draining", states["twice"])
@@ -556,7 +551,7 @@ var quarantineCases = []Case{
 			}
 			c.listed()
 		}},
-	{"quarantine-10", "Quarantine/EndsMeanwhile", "storage.Quarantiner", "The end of a job is not counted for a job in the quarantine, nor once that is released.", needsQuarantine | needsDependsOn, func(c *C) {
+	{"quarantine-10", "Quarantine/EndsMeanwhile", "storage.Quarantiner", "The end of a job is not counted for a job in the quarantine, nor once that is released.", needsQuarantine, func(c *C) {
 		first, second, before := c.active(), c.active(), c.active()
 		id := c.wait(ojs.AllEnded, []string{first.ID, second.ID, before.ID})
 		last := c.wait(ojs.AllEnded, []string{id})
@@ -567,14 +562,12 @@ var quarantineCases = []Case{
 		c.cfg.Mend(c.tb, unscribbled(c.S), id)
 		c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
 		c.waits(id, 2, 0)
-		if c.cfg.Groups {
-			fresh := c.job(queue("fresh"))
-			c.insertOne(storage.Insert{Record: fresh, AwaitedBy: []string{id}})
-			c.waits(id, 3, 0)
-			claimed := c.claimOf(storage.Claim{Queues: []string{"fresh"}, Max: 1})[0]
-			c.wantMoved("the end of a new one", c.ends(claimed, ojs.StateCompleted).Moved)
-			c.waits(id, 2, 0)
-		}
+		fresh := c.job(queue("fresh"))
+		c.insertOne(storage.Insert{Record: fresh, AwaitedBy: []string{id}})
+		c.waits(id, 3, 0)
+		claimed := c.claimOf(storage.Claim{Queues: []string{"fresh"}, Max: 1})[0]
+		c.wantMoved("the end of a new one", c.ends(claimed, ojs.StateCompleted).Moved)
+		c.waits(id, 2, 0)
 		again := c.settled(c.get(first.ID), c.to(ojs.StateAvailable)) // and it ends once more
 		c.wantMoved("its second end", c.ends(again, ojs.StateCancelled).Moved)
 		c.wantMoved("the end of the other", c.ends(second, ojs.StateCompleted).Moved)

@@ -248,10 +248,9 @@ var scaleCases = []Case{
 		c.insertAll(recs)
 		for _, limit := range []int{0, 1, 3} {
 			q := storage.Query{Types: []string{"rare"}, Limit: limit}
-			if c.wantList(q, want); c.cfg.Orders {
-				q.Order = storage.OrderDue
-				c.wantList(q, want)
-			}
+			c.wantList(q, want)
+			q.Order = storage.OrderDue
+			c.wantList(q, want)
 		}
 	}},
 }

@@ -135,13 +135,11 @@ var seldomCases = []Case{
 				}
 			},
 		}
-		if qs, ok := queueStore(c.S); ok {
-			calls = append(calls, func(q storage.Claim, there storage.Record, _ []storage.Record) {
-				_, err := qs.SetQueueState(c.ctx, there.Queue, ojs.QueuePaused)
-				c.noErr("SetQueueState", err)
-				c.order(q)
-			})
-		}
+		calls = append(calls, func(q storage.Claim, there storage.Record, _ []storage.Record) {
+			_, err := c.S.SetQueueState(c.ctx, there.Queue, ojs.QueuePaused)
+			c.noErr("SetQueueState", err)
+			c.order(q)
+		})
 		if _, ok := settleClaimer(c.S); ok {
 			calls = append(calls, func(q storage.Claim, there storage.Record, two []storage.Record) {
 				c.stepped(q, 5, inOrder(there, two)...)

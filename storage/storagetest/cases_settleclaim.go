@@ -260,10 +260,9 @@ var settleClaimCases = []Case{
 		c.same("the job that was to be settled and given back", c.get(r.ID), want)
 		c.same("the job that was to be claimed", c.get(waits), next)
 	}},
-	{"settleclaim-10", "SettleClaim/Paused", "storage.QueueStore", "Jobs of paused queues are not claimed, and one that is given back to such a queue stays there.", needsSettleClaims | needsQueues, func(c *C) {
-		qs, _ := queueStore(c.S)
+	{"settleclaim-10", "SettleClaim/Paused", "storage.QueueStore", "Jobs of paused queues are not claimed, and one that is given back to such a queue stays there.", needsSettleClaims, func(c *C) {
 		set := func(to ojs.QueueState) {
-			_, err := qs.SetQueueState(c.ctx, "p", to)
+			_, err := c.S.SetQueueState(c.ctx, "p", to)
 			c.noErr("SetQueueState", err)
 		}
 		got := c.insert(c.job(queue("p"), priority(9)), c.job(queue("p"), priority(9)), c.job())

@@ -67,7 +67,7 @@ func (c *C) nothingMoved(what string, before storage.Record, s storage.Settled) 
 }
 
 var thenCases = []Case{
-	{"then-1", "Then/Stored", "Change.Then", "What follows a change is stored with it, in order, as Insert stores it, and every call finds it.", needsThen, func(c *C) {
+	{"then-1", "Then/Stored", "Change.Then", "What follows a change is stored with it, in order, as Insert stores it, and every call finds it.", needsNothing, func(c *C) {
 		c.insert(c.job())
 		r := c.one()
 		c.pass(time.Second)
@@ -93,7 +93,7 @@ var thenCases = []Case{
 			c.failf("due are %v", short(ids(d.Promoted)))
 		}
 	}},
-	{"then-2", "Then/Refused", "Change.Then", "A change that is refused stores nothing of what follows it, and one that is made twice stores it once.", needsThen, func(c *C) {
+	{"then-2", "Then/Refused", "Change.Then", "A change that is refused stores nothing of what follows it, and one that is made twice stores it once.", needsNothing, func(c *C) {
 		c.insert(c.job(), c.job(), c.job())
 		first, moved, gone := c.one(), c.one(), c.job()
 		gone.Version = 1
@@ -126,7 +126,7 @@ var thenCases = []Case{
 			c.failf("%d jobs are stored, not 6", n)
 		}
 	}},
-	{"then-3", "Then/JustAfter", "Change.Then", "What follows is stored by the rules of Insert just after the change: the job has ended for them.", needsThen, func(c *C) {
+	{"then-3", "Then/JustAfter", "Change.Then", "What follows is stored by the rules of Insert just after the change: the job has ended for them.", needsNothing, func(c *C) {
 		// Equal jobs: the one that ends is in the way only if ended ones are.
 		equal := func(p ojs.UniquePolicy) storage.Record { return c.job(unique("f", p)) }
 		c.insert(equal(ojs.UniquePolicy{}))
@@ -215,7 +215,7 @@ var thenCases = []Case{
 			c.failf("pruned %v, the last of which should be %v", short(pruned.IDs), short(last))
 		}
 	}},
-	{"then-4", "Then/AllOrNothing", "Change.Then", "If Insert refuses what follows, the change is refused with its error: the job stays as it is, and the other changes of the call are made.", needsThen, func(c *C) {
+	{"then-4", "Then/AllOrNothing", "Change.Then", "If Insert refuses what follows, the change is refused with its error: the job stays as it is, and the other changes of the call are made.", needsNothing, func(c *C) {
 		same := c.insert(c.job(queue("full")), c.job(unique("f", ojs.UniquePolicy{}), queue("equal")))[1]
 		there := c.get(c.insert(c.job(queue("there")))[0])
 		c.insert(c.job(), c.job(), c.job())
@@ -267,7 +267,7 @@ var thenCases = []Case{
 		c.followed(c.completing(c.get(r.ID), inserts(c.job())...))
 	}},
 	{"then-5", "Then/OnlyEnds", "Change.Then",
-		"A change that may have no Then fails the call, and nothing is changed.", needsThen, func(c *C) {
+		"A change that may have no Then fails the call, and nothing is changed.", needsNothing, func(c *C) {
 			c.insert(c.job(), c.job())
 			first, r := c.one(), c.one()
 			then := inserts(c.job())
@@ -285,7 +285,7 @@ var thenCases = []Case{
 			}
 		}},
 	{"then-6", "Then/InOrder", "Change.Then",
-		"Each change meets what the changes before it have stored.", needsThen, func(c *C) {
+		"Each change meets what the changes before it have stored.", needsNothing, func(c *C) {
 			c.insert(c.job(), c.job(func(r *storage.Record) { r.Fingerprint = "f" }), c.job())
 			a, b, last := c.one(), c.one(), c.one()
 			replaces := c.job(unique("f", ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}))
@@ -307,7 +307,7 @@ var thenCases = []Case{
 			c.wantState(b.ID, ojs.StateCancelled)
 			c.wantState(replaces.ID, ojs.StateAvailable)
 		}},
-	{"then-7", "Then/Fields", "Change.Then", "Every field of a job that follows a change is what it was given, and the results share no memory.", needsThen, func(c *C) {
+	{"then-7", "Then/Fields", "Change.Then", "Every field of a job that follows a change is what it was given, and the results share no memory.", needsNothing, func(c *C) {
 		f := c.filler()
 		for range 10 {
 			f.insert(c.job(queue("fields")))
@@ -318,7 +318,7 @@ var thenCases = []Case{
 			differs(f, "a job that follows", f.get(want.ID), want)
 		}
 	}},
-	{"then-8", "Then/OneWins", "Change.Then", "Of concurrent changes of one job one is applied, and what follows it is stored, alone.", needsThen, func(c *C) {
+	{"then-8", "Then/OneWins", "Change.Then", "Of concurrent changes of one job one is applied, and what follows it is stored, alone.", needsNothing, func(c *C) {
 		for range rounds {
 			c.insert(c.job())
 			r := c.one()
@@ -349,7 +349,7 @@ var thenCases = []Case{
 		}
 	}},
 	{"then-9", "Then/Reopened", "Capabilities.Durable",
-		"A change and what follows it outlive the storage together.", needsThen | needsReopen, func(c *C) {
+		"A change and what follows it outlive the storage together.", needsReopen, func(c *C) {
 			c.insert(c.job(), c.job())
 			r, refused := c.one(), c.one()
 			follows, never := c.job(), c.job()
@@ -364,7 +364,7 @@ var thenCases = []Case{
 			c.order(storage.Claim{}, follows.ID)
 		}},
 	{"then-10", "Then/Notices", "storage.Notifier",
-		"Others are told of what follows a change.", needsThen | needsNotices, func(c *C) {
+		"Others are told of what follows a change.", needsNotices, func(c *C) {
 			c.insert(c.job(), c.job())
 			r, other := c.one(), c.one()
 			e := c.listen("other")

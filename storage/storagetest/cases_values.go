@@ -11,15 +11,6 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-func (c *C) values() storage.ValueStore {
-	c.tb.Helper()
-	vs, ok := valueStore(c.S)
-	if !ok {
-		c.failf("the storage keeps no values")
-	}
-	return vs
-}
-
 // put stores values at the time of the case: keys, and data unless it is empty.
 func (c *C) put(pairs ...string) {
 	c.tb.Helper()
@@ -27,13 +18,13 @@ func (c *C) put(pairs ...string) {
 	for i := 0; i < len(pairs); i += 2 {
 		list = append(list, storage.Value{Key: pairs[i], Data: []byte(pairs[i+1])})
 	}
-	c.noErr("PutValues", c.values().PutValues(c.ctx, c.now, list))
+	c.noErr("PutValues", c.S.PutValues(c.ctx, c.now, list))
 }
 
 // holds wants the values of a prefix, after a key, to be these: "key=data".
 func (c *C) holds(prefix, after string, limit int, want ...string) {
 	c.tb.Helper()
-	list, err := c.values().Values(c.ctx, c.now, prefix, after, limit)
+	list, err := c.S.Values(c.ctx, c.now, prefix, after, limit)
 	c.noErr("Values", err)
 	var got []string
 	for _, v := range list {
@@ -46,7 +37,7 @@ func (c *C) holds(prefix, after string, limit int, want ...string) {
 
 var valueCases = []Case{
 	{"values-1", "Values/Put", "storage.ValueStore",
-		"A value replaces the one of its key, and one without data deletes it.", needsValues, func(c *C) {
+		"A value replaces the one of its key, and one without data deletes it.", needsNothing, func(c *C) {
 			c.put()
 			c.put("a", "1", "b", "2", "c", "3")
 			c.put("b", "20", "c", "")
@@ -63,7 +54,7 @@ var valueCases = []Case{
 			c.holds("l", "", 0, "large="+large)
 		}},
 	{"values-2", "Values/Order", "storage.ValueStore",
-		"Values come in the order of the bytes of their keys, those of a prefix, after a key.", needsValues, func(c *C) {
+		"Values come in the order of the bytes of their keys, those of a prefix, after a key.", needsNothing, func(c *C) {
 			for _, key := range []string{"a/2", "a/10", "B", "a", "a/1", "b", "a~", "a_b", "a%b"} {
 				c.put(key, "x")
 			}
@@ -88,15 +79,15 @@ var valueCases = []Case{
 			c.put("a/10", "")
 			c.holds("a/", "", 2, "a/1=x", "a/2=x")
 			gone := storage.Value{Key: "a/1", Data: []byte("x"), Expires: c.now}
-			c.noErr("PutValues", c.values().PutValues(c.ctx, c.now.Add(-time.Second), []storage.Value{gone}))
+			c.noErr("PutValues", c.S.PutValues(c.ctx, c.now.Add(-time.Second), []storage.Value{gone}))
 			c.holds("a", "a%b", 2, "a/2=x", "a_b=x")
 		}},
 	{"values-3", "Values/Expiry", "storage.ValueStore",
-		"A value that has expired is not there, and does not stay for ever.", needsValues, func(c *C) {
+		"A value that has expired is not there, and does not stay for ever.", needsNothing, func(c *C) {
 			expiring := func(key string, in time.Duration) storage.Value {
 				return storage.Value{Key: key, Data: []byte("x"), Expires: c.now.Add(in)}
 			}
-			vs := c.values()
+			vs := c.S
 			c.noErr("PutValues", vs.PutValues(c.ctx, c.now, []storage.Value{
 				expiring("hour", time.Hour), expiring("minute", time.Minute), expiring("past", -time.Second),
 				{Key: "never", Data: []byte("x")},
@@ -121,14 +112,14 @@ var valueCases = []Case{
 			}
 		}},
 	{"values-4", "Values/Limit", "ValueStore.Values",
-		"A page has 1000 values at most.", needsValues, func(c *C) {
+		"A page has 1000 values at most.", needsNothing, func(c *C) {
 			var pairs []string
 			for i := range 1001 {
 				pairs = append(pairs, fmt.Sprintf("k%04d", i), "x")
 			}
 			c.put(pairs...)
 			for _, limit := range []int{0, 1000, 1001} {
-				list, err := c.values().Values(c.ctx, c.now, "k", "", limit)
+				list, err := c.S.Values(c.ctx, c.now, "k", "", limit)
 				c.noErr("Values", err)
 				if len(list) != 1000 || list[999].Key != "k0999" {
 					c.failf("a page with the limit %d has %d values", limit, len(list))
@@ -137,10 +128,10 @@ var valueCases = []Case{
 			c.holds("k", "k0999", 0, "k1000=x")
 		}},
 	{"values-5", "Values/Keys", "ValueStore.PutValues",
-		"A key is 1 to 255 bytes of printable ASCII, or nothing is stored.", needsValues, func(c *C) {
+		"A key is 1 to 255 bytes of printable ASCII, or nothing is stored.", needsNothing, func(c *C) {
 			c.put("kept", "x")
 			for _, key := range []string{"", "é", "a\nb", "a\x00", "\x7f", strings.Repeat("x", 256)} {
-				err := c.values().PutValues(c.ctx, c.now, []storage.Value{
+				err := c.S.PutValues(c.ctx, c.now, []storage.Value{
 					{Key: "good", Data: []byte("x")}, {Key: "kept"}, {Key: key, Data: []byte("x")},
 				})
 				c.wantErr(fmt.Sprintf("PutValues of %q", key), err, ojs.ErrInvalid)
@@ -151,9 +142,9 @@ var valueCases = []Case{
 			c.holds("", "", 0, " =x", "kept=x", long+"=x")
 		}},
 	{"values-6", "Values/Reopened", "storage.ValueStore",
-		"Values outlive a durable storage.", needsValues | needsReopen, func(c *C) {
+		"Values outlive a durable storage.", needsReopen, func(c *C) {
 			c.put("a", "1", "b", "2", "b", "")
-			c.noErr("PutValues", c.values().PutValues(c.ctx, c.now,
+			c.noErr("PutValues", c.S.PutValues(c.ctx, c.now,
 				[]storage.Value{{Key: "c", Data: []byte("3"), Expires: c.now.Add(time.Hour)}}))
 			c.reopen()
 			c.holds("", "", 0, "a=1", "c=3")
@@ -161,7 +152,7 @@ var valueCases = []Case{
 			c.holds("", "", 0, "a=1")
 		}},
 	{"values-7", "Values/Notices", "Notice.Values",
-		"Values that are put are a notice to others.", needsValues | needsNotices, func(c *C) {
+		"Values that are put are a notice to others.", needsNotices, func(c *C) {
 			e := c.listen("other")
 			c.put("a", "1")
 			e.hears("values were put", func(n storage.Notice) bool { return n.Values })

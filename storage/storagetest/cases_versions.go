@@ -11,9 +11,9 @@ func version(v string) func(*storage.Record) {
 
 // Claim.Types with versions.
 var versionCases = []Case{
-	{"version-1", "Claim/Versions", "Capabilities.Versions",
+	{"version-1", "Claim/Versions", "Claim.Types",
 		"A type takes jobs of any version and of none; with an @ behind it, those of none.",
-		needsVersions, func(c *C) {
+		needsNothing, func(c *C) {
 			got := c.insert(c.job(jobType("a"))) // and none with a version
 			c.order(storage.Claim{Types: []string{"a@"}}, got[0])
 
@@ -44,9 +44,9 @@ var versionCases = []Case{
 				c.noErr("Delete", err)
 			}
 		}},
-	{"version-2", "Claim/VersionRanges", "Capabilities.Versions",
+	{"version-2", "Claim/VersionRanges", "Claim.Types",
 		"A range takes the versions in it, by their numbers, and skips the other jobs of the type.",
-		needsVersions, func(c *C) {
+		needsNothing, func(c *C) {
 			var ids []string
 			for _, v := range []string{"1.9", "", "2", "1.10", "2.0", "3.0", "10.0", "2.9"} {
 				ids = append(ids, c.insert(c.job(jobType("a"), version(v), queue("q"+v)))...)
@@ -60,9 +60,9 @@ var versionCases = []Case{
 			c.order(storage.Claim{Types: []string{"a@*"}}, ids[3])
 			c.order(storage.Claim{})
 		}},
-	{"version-3", "Claim/VersionsAmongOthers", "Capabilities.Versions",
+	{"version-3", "Claim/VersionsAmongOthers", "Claim.Types",
 		"A job whose version a claim does not take holds up none: not of its queue, nor of its key.",
-		needsVersions, func(c *C) {
+		needsNothing, func(c *C) {
 			key := limited("k")
 			var held, taken []string
 			for range 70 {

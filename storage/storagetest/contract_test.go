@@ -265,7 +265,7 @@ var explanations = []string{
 	"It may be set without such a job",
 	"of the key, queue or type",
 	"Shared says that several processes may use the storage at once",
-	"Engines on it report on themselves, if it is a ValueStore",
+	"Engines on it report on themselves",
 
 	// Duties of callers.
 	"Only Concurrency, Rate and Throttle of the bounds count",
@@ -273,21 +273,14 @@ var explanations = []string{
 	"An id is in a call once",
 	"No name occurs twice in a call",
 	"Engines set it for storages that are not strong (Capabilities.Unique)",
-	"Engines use it only if Capabilities.Then is set",
-	"Engines use it only if Capabilities.DependsOn is set",
-	"Engines use it only if Capabilities.Ordering is set",
 	"Engines use it only if Capabilities.InsertClaims is set",
 	"A level is the available jobs of one queue and priority",
 	"A round is some jobs of a level that have keys",
 	"It stands where the first of these stood when it became available, and stays there",
-	"Engines use it only for a GroupStore",
-	"Engines use it only for a LogStore",
 	"It is at most some hundred KiB",
 	"Callers see to it that no circle arises",
 	"CanRevive checks a job of Revive: r is the stored record, and to the one that it is to become",
 	"The error is that of Revive",
-	"A storage that has it obeys Insert.AwaitedBy, too",
-	"It is optional, for storages with Capabilities.DependsOn; see As",
 	"f must not call the storage, and must be quick",
 	"look at all there is",
 	"An engine refuses to change a storage that lacks it in such a context, since the change would " +
@@ -295,6 +288,7 @@ var explanations = []string{
 	"Engines on the wall clock follow it, so that machines whose clocks differ agree on what is due",
 
 	// Things that a storage may do, or should.
+	"A storage may keep the slice",
 	"It is optional; see As",
 	"It is optional",
 	"It is optional",

@@ -213,10 +213,6 @@ func (m met) lacks(cfg Config) bool {
 	switch m.operation {
 	case "settle and claim: settle", "settle and claim: claim", "unclaim":
 		return !cfg.SettleClaims
-	case "queue":
-		return !cfg.Queues
-	case "claim":
-		return !cfg.Queues && m.field == skippedPaused
 	case "plant", "quarantine":
 		return !cfg.Quarantine
 	case "reopen":

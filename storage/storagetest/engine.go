@@ -135,28 +135,26 @@ func RunEngine(t *testing.T, cfg Config) {
 			}
 		},
 	}
-	if cfg.Values {
-		cases["PausesAType"] = func(t *testing.T, e *engineRig) {
-			run := func(context.Context, *ojs.Job[any]) error { return nil }
-			e.handle("x", run)
-			e.handle("y", run)
-			if _, err := e.Queues().PauseType(e.ctx, "x", ""); err != nil {
-				t.Fatal(err)
-			}
-			e.run() // after the pause, since a claim under way would not obey it
-			paused := e.enqueue("x", nil)
-			if _, err := e.enqueue("y", nil).Wait(e.ctx); err != nil { // enqueued last, and it runs
-				t.Error(err)
-			}
-			if info, err := e.Get(e.ctx, paused.ID); err != nil || info.State != ojs.StateAvailable {
-				t.Errorf("a job of a paused type: %v, %v", info, err)
-			}
-			if _, err := e.Queues().ResumeType(e.ctx, "x"); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := paused.Wait(e.ctx); err != nil {
-				t.Error(err)
-			}
+	cases["PausesAType"] = func(t *testing.T, e *engineRig) {
+		run := func(context.Context, *ojs.Job[any]) error { return nil }
+		e.handle("x", run)
+		e.handle("y", run)
+		if _, err := e.Queues().PauseType(e.ctx, "x", ""); err != nil {
+			t.Fatal(err)
+		}
+		e.run() // after the pause, since a claim under way would not obey it
+		paused := e.enqueue("x", nil)
+		if _, err := e.enqueue("y", nil).Wait(e.ctx); err != nil { // enqueued last, and it runs
+			t.Error(err)
+		}
+		if info, err := e.Get(e.ctx, paused.ID); err != nil || info.State != ojs.StateAvailable {
+			t.Errorf("a job of a paused type: %v, %v", info, err)
+		}
+		if _, err := e.Queues().ResumeType(e.ctx, "x"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := paused.Wait(e.ctx); err != nil {
+			t.Error(err)
 		}
 	}
 	for name, f := range cases {

@@ -46,11 +46,7 @@ func (cfg *Config) everything(ctx context.Context, s storage.Storage, now time.T
 		add(cfg.normal(got), err, "%s", nameOf(r.ID))
 		add(cfg.normal(r), nil, "%s in a list", nameOf(r.ID))
 	}
-	orders := []storage.Order{storage.OrderOldest}
-	if cfg.Orders {
-		orders = allOrders
-	}
-	for _, o := range orders {
+	for _, o := range allOrders {
 		for _, dead := range []bool{false, true} {
 			recs, err := list(storage.Query{Order: o, DeadLetters: dead})
 			add(ids(recs), err, "the jobs in the order %q, of dead letters %v", o, dead)
@@ -63,51 +59,41 @@ func (cfg *Config) everything(ctx context.Context, s storage.Storage, now time.T
 	add(counts, err, "the counts")
 	due, err := s.Due(ctx, now, 0, nil)
 	add(cfg.rounded(due.Next), err, "the next due time")
-	cfg.readAbilities(ctx, s, now, jobs, add)
+	cfg.readRest(ctx, s, now, jobs, add)
 	return all
 }
 
-// readAbilities reads what the optional abilities of a storage keep.
-func (cfg *Config) readAbilities(ctx context.Context, s storage.Storage, now time.Time,
+// readRest reads what a storage keeps beside its jobs.
+func (cfg *Config) readRest(ctx context.Context, s storage.Storage, now time.Time,
 	jobs []storage.Record, add func(v any, err error, format string, args ...any)) {
-	if qs, ok := queueStore(s); ok {
-		states, err := qs.QueueStates(ctx)
-		add(states, err, "the states of queues")
+	states, err := s.QueueStates(ctx)
+	add(states, err, "the states of queues")
+	entries, err := s.Crons(ctx, storage.CronQuery{})
+	add(entries, err, "the recurring entries")
+	for _, at := range []time.Time{now, now.AddDate(100, 0, 0)} {
+		due, next, err := s.DueCrons(ctx, at, nil, storage.MaxCrons)
+		add(due, err, "the entries due at %v", at)
+		add(next, nil, "the next entry after %v", at)
 	}
-	if cs, ok := cronStore(s); ok {
-		entries, err := cs.Crons(ctx, storage.CronQuery{})
-		add(entries, err, "the recurring entries")
-		for _, at := range []time.Time{now, now.AddDate(100, 0, 0)} {
-			due, next, err := cs.DueCrons(ctx, at, nil, storage.MaxCrons)
-			add(due, err, "the entries due at %v", at)
-			add(next, nil, "the next entry after %v", at)
-		}
+	values, err := s.Values(ctx, now, "", "", 0)
+	add(values, err, "the values")
+	for _, r := range jobs {
+		logs, err := s.Logs(ctx, r.ID)
+		add(logs, err, "the logs of %s", nameOf(r.ID))
 	}
-	if vs, ok := valueStore(s); ok {
-		values, err := vs.Values(ctx, now, "", "", 0)
-		add(values, err, "the values")
-	}
-	if ls, ok := logStore(s); ok {
-		for _, r := range jobs {
-			logs, err := ls.Logs(ctx, r.ID)
-			add(logs, err, "the logs of %s", nameOf(r.ID))
+	names := make(map[storage.LimitName]bool)
+	for i := range jobs {
+		for _, name := range limitsOf(&jobs[i]) {
+			names[name] = true
 		}
 	}
-	if ls, ok := limitStore(s); ok {
-		names := make(map[storage.LimitName]bool)
-		for i := range jobs {
-			for _, name := range limitsOf(&jobs[i]) {
-				names[name] = true
-			}
-		}
-		for _, kind := range limitKinds {
-			limits, err := ls.ListLimits(ctx, now, kind, "", 1000)
-			add(limits, err, "the limits of kind %s", kind)
-		}
-		for name := range names {
-			limit, err := ls.GetLimit(ctx, now, name)
-			add(limit, err, "the limit of %s %s", name.Kind, name.Name)
-		}
+	for _, kind := range limitKinds {
+		limits, err := s.ListLimits(ctx, now, kind, "", 1000)
+		add(limits, err, "the limits of kind %s", kind)
+	}
+	for name := range names {
+		limit, err := s.GetLimit(ctx, now, name)
+		add(limit, err, "the limit of %s %s", name.Kind, name.Name)
 	}
 	if q, ok := quarantiner(s); ok {
 		aside, err := q.Quarantined(ctx, "", 0)

@@ -190,6 +190,11 @@ func (s *Shelf) ReleaseQuarantined(ctx context.Context, key string) error {
 	if j := s.find(r.Name); j != nil {
 		return &ojs.DuplicateError{ID: r.Name, State: j.rec.State}
 	}
+	_, entry := s.crons[r.Name]
+	_, state := s.states[r.Name]
+	if r.Kind == storage.KindCron && entry || r.Kind == storage.KindQueue && state {
+		return &ojs.DuplicateError{ID: r.Name}
+	}
 	s.aside = slices.Delete(s.aside, i, i+1)
 	switch r.Kind {
 	case storage.KindCron:

@@ -27,10 +27,9 @@ var ErrFault = errors.New("storagetest: injected fault")
 //		}
 //	})
 //
-// storage.As finds the optional abilities of the storage inside. The calls of CronStore,
-// QueueStore, GroupStore, Quarantiner, ValueStore and LogStore pass the hook, too. The
-// abilities that a storage itself must have, SettleClaimer and Binder, are hidden, so
-// that an engine calls Settle and Claim. Stepping shows them.
+// storage.As finds the optional abilities of the storage inside. The calls of Quarantiner
+// pass the hook, too. The abilities that a storage itself must have, SettleClaimer and
+// Binder, are hidden, so that an engine calls Settle and Claim. Stepping shows them.
 //
 // A Faulty must not be copied. Its methods may be called by many goroutines at once.
 type Faulty struct {
@@ -110,23 +109,8 @@ func (f *Faulty) Calls(methods ...string) int {
 // Unwrap returns the storage inside, with abilities whose calls pass the hook.
 func (f *Faulty) Unwrap() storage.Storage {
 	s := f.Storage
-	if inner, ok := storage.As[storage.CronStore](s); ok {
-		s = &faultyCrons{s, inner, f}
-	}
-	if inner, ok := storage.As[storage.QueueStore](s); ok {
-		s = &faultyQueues{s, inner, f}
-	}
-	if inner, ok := storage.As[storage.GroupStore](s); ok {
-		s = &faultyGroups{s, inner, f}
-	}
 	if inner, ok := storage.As[storage.Quarantiner](s); ok {
 		s = &faultyQuarantine{s, inner, f}
-	}
-	if inner, ok := storage.As[storage.ValueStore](s); ok {
-		s = &faultyValues{s, inner, f}
-	}
-	if inner, ok := storage.As[storage.LogStore](s); ok {
-		s = &faultyLogs{s, inner, f}
 	}
 	return s
 }
@@ -326,91 +310,61 @@ func (f *Faulty) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, er
 	}))
 }
 
-// faultyCrons has the recurring jobs of a storage under the hook of a Faulty.
-type faultyCrons struct {
-	storage.Storage
-	inner storage.CronStore
-	f     *Faulty
-}
-
-// Unwrap lets storage.As look through.
-func (s *faultyCrons) Unwrap() storage.Storage { return s.Storage }
-
-// SetCrons implements storage.CronStore.
-func (s *faultyCrons) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
-	return call(s.f, ctx, "SetCrons", entries, nil, same(func() ([]uint64, error) {
-		return s.inner.SetCrons(ctx, entries)
+// SetCrons implements storage.Storage.
+func (f *Faulty) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
+	return call(f, ctx, "SetCrons", entries, nil, same(func() ([]uint64, error) {
+		return f.Storage.SetCrons(ctx, entries)
 	}))
 }
 
-// DeleteCron implements storage.CronStore.
-func (s *faultyCrons) DeleteCron(ctx context.Context, name string) (bool, error) {
-	return call(s.f, ctx, "DeleteCron", name, false, same(func() (bool, error) {
-		return s.inner.DeleteCron(ctx, name)
+// DeleteCron implements storage.Storage.
+func (f *Faulty) DeleteCron(ctx context.Context, name string) (bool, error) {
+	return call(f, ctx, "DeleteCron", name, false, same(func() (bool, error) {
+		return f.Storage.DeleteCron(ctx, name)
 	}))
 }
 
-// Crons implements storage.CronStore.
-func (s *faultyCrons) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
-	return call(s.f, ctx, "Crons", q, nil, same(func() ([]storage.Cron, error) {
-		return s.inner.Crons(ctx, q)
+// Crons implements storage.Storage.
+func (f *Faulty) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+	return call(f, ctx, "Crons", q, nil, same(func() ([]storage.Cron, error) {
+		return f.Storage.Crons(ctx, q)
 	}))
 }
 
-// DueCrons implements storage.CronStore.
-func (s *faultyCrons) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
+// DueCrons implements storage.Storage.
+func (f *Faulty) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
 	max int) ([]storage.Cron, time.Time, error) {
 	type result struct {
 		due  []storage.Cron
 		next time.Time
 	}
-	r, err := call(s.f, ctx, "DueCrons", nil, result{}, func() (result, any, error) {
-		due, next, err := s.inner.DueCrons(ctx, now, after, max)
+	r, err := call(f, ctx, "DueCrons", nil, result{}, func() (result, any, error) {
+		due, next, err := f.Storage.DueCrons(ctx, now, after, max)
 		return result{due, next}, due, err
 	})
 	return r.due, r.next, err
 }
 
-// faultyQueues has the states of the queues of a storage under the hook of a Faulty.
-type faultyQueues struct {
-	storage.Storage
-	inner storage.QueueStore
-	f     *Faulty
-}
-
-// Unwrap lets storage.As look through.
-func (s *faultyQueues) Unwrap() storage.Storage { return s.Storage }
-
-// SetQueueState implements storage.QueueStore.
-func (s *faultyQueues) SetQueueState(ctx context.Context, queue string,
+// SetQueueState implements storage.Storage.
+func (f *Faulty) SetQueueState(ctx context.Context, queue string,
 	to ojs.QueueState) (ojs.QueueState, error) {
-	return call(s.f, ctx, "SetQueueState", queue, "", same(func() (ojs.QueueState, error) {
-		return s.inner.SetQueueState(ctx, queue, to)
+	return call(f, ctx, "SetQueueState", queue, "", same(func() (ojs.QueueState, error) {
+		return f.Storage.SetQueueState(ctx, queue, to)
 	}))
 }
 
-// QueueStates implements storage.QueueStore.
-func (s *faultyQueues) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
-	return call(s.f, ctx, "QueueStates", nil, nil, same(func() (map[string]ojs.QueueState, error) {
-		return s.inner.QueueStates(ctx)
+// QueueStates implements storage.Storage.
+func (f *Faulty) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
+	return call(f, ctx, "QueueStates", nil, nil, same(func() (map[string]ojs.QueueState, error) {
+		return f.Storage.QueueStates(ctx)
 	}))
 }
 
-// faultyGroups has the groups of a storage under the hook of a Faulty.
-type faultyGroups struct {
-	storage.Storage
-	inner storage.GroupStore
-	f     *Faulty
-}
-
-// Unwrap returns the storage inside.
-func (s *faultyGroups) Unwrap() storage.Storage { return s.Storage }
-
-// CancelAll implements storage.GroupStore.
-func (s *faultyGroups) CancelAll(ctx context.Context, now time.Time, ids []string) (
+// CancelAll implements storage.Storage.
+func (f *Faulty) CancelAll(ctx context.Context, now time.Time, ids []string) (
 	cancelled, moved []storage.Record, err error) {
-	_, err = call(s.f, ctx, "CancelAll", ids, nil, same(func() ([]storage.Record, error) {
-		cancelled, moved, err = s.inner.CancelAll(ctx, now, ids)
+	_, err = call(f, ctx, "CancelAll", ids, nil, same(func() ([]storage.Record, error) {
+		cancelled, moved, err = f.Storage.CancelAll(ctx, now, ids)
 		return cancelled, err
 	}))
 	if err != nil {
@@ -419,11 +373,11 @@ func (s *faultyGroups) CancelAll(ctx context.Context, now time.Time, ids []strin
 	return cancelled, moved, nil
 }
 
-// Revive implements storage.GroupStore.
-func (s *faultyGroups) Revive(ctx context.Context, now time.Time, batch []storage.Insert) (
+// Revive implements storage.Storage.
+func (f *Faulty) Revive(ctx context.Context, now time.Time, batch []storage.Insert) (
 	[]storage.Record, error) {
-	return call(s.f, ctx, "Revive", batch, nil, same(func() ([]storage.Record, error) {
-		return s.inner.Revive(ctx, now, batch)
+	return call(f, ctx, "Revive", batch, nil, same(func() ([]storage.Record, error) {
+		return f.Storage.Revive(ctx, now, batch)
 	}))
 }
 
@@ -468,45 +422,25 @@ func (s *faultyQuarantine) DeleteQuarantined(ctx context.Context, key string) er
 	return err
 }
 
-// faultyValues has the values of a storage under the hook of a Faulty.
-type faultyValues struct {
-	storage.Storage
-	inner storage.ValueStore
-	f     *Faulty
-}
-
-// Unwrap lets storage.As look through.
-func (s *faultyValues) Unwrap() storage.Storage { return s.Storage }
-
-// PutValues implements storage.ValueStore.
-func (s *faultyValues) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
-	_, err := call(s.f, ctx, "PutValues", values, struct{}{}, none(func() error {
-		return s.inner.PutValues(ctx, now, values)
+// PutValues implements storage.Storage.
+func (f *Faulty) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
+	_, err := call(f, ctx, "PutValues", values, struct{}{}, none(func() error {
+		return f.Storage.PutValues(ctx, now, values)
 	}))
 	return err
 }
 
-// Values implements storage.ValueStore.
-func (s *faultyValues) Values(ctx context.Context, now time.Time, prefix, after string,
+// Values implements storage.Storage.
+func (f *Faulty) Values(ctx context.Context, now time.Time, prefix, after string,
 	limit int) ([]storage.Value, error) {
-	return call(s.f, ctx, "Values", prefix, nil, same(func() ([]storage.Value, error) {
-		return s.inner.Values(ctx, now, prefix, after, limit)
+	return call(f, ctx, "Values", prefix, nil, same(func() ([]storage.Value, error) {
+		return f.Storage.Values(ctx, now, prefix, after, limit)
 	}))
 }
 
-// faultyLogs has the logs of a storage under the hook of a Faulty.
-type faultyLogs struct {
-	storage.Storage
-	inner storage.LogStore
-	f     *Faulty
-}
-
-// Unwrap lets storage.As look through.
-func (s *faultyLogs) Unwrap() storage.Storage { return s.Storage }
-
-// Logs implements storage.LogStore.
-func (s *faultyLogs) Logs(ctx context.Context, id string) ([]storage.Log, error) {
-	return call(s.f, ctx, "Logs", id, nil, same(func() ([]storage.Log, error) {
-		return s.inner.Logs(ctx, id)
+// Logs implements storage.Storage.
+func (f *Faulty) Logs(ctx context.Context, id string) ([]storage.Log, error) {
+	return call(f, ctx, "Logs", id, nil, same(func() ([]storage.Log, error) {
+		return f.Storage.Logs(ctx, id)
 	}))
 }

@@ -48,14 +48,12 @@ func TestFaultyConforms(t *testing.T) {
 			s := &storagetest.Faulty{Storage: memory.New()}
 			s.OnCall(func(c *storagetest.Call) { c.Do() })
 			return s
-		}, Queues: true, Crons: true, Notices: true, Then: true, Orders: true,
-			DependsOn: true, Ordering: true, Fairness: true, Groups: true,
-			Versions: true, Values: true, Logs: true},
+		}, Notices: true,
+		},
 		"stepping": {Open: func(testing.TB) storage.Storage {
 			return (&storagetest.Faulty{Storage: memory.New()}).Stepping()
-		}, Queues: true, Crons: true, Notices: true, Then: true, Orders: true,
-			DependsOn: true, Ordering: true, Fairness: true, Groups: true,
-			Versions: true, Values: true, Logs: true,
+		}, Notices: true,
+
 			SettleClaims: true},
 	} {
 		t.Run(name, func(t *testing.T) { storagetest.Conformance(t, cfg) })
@@ -141,15 +139,13 @@ func TestFaultyHook(t *testing.T) {
 			t.Errorf("%d and %d of %d calls", s.Calls("Insert", "Get"), s.Calls("Prune"), s.Calls())
 		}
 	})
-	t.Run("sees the calls of optional abilities, and of bound callers", func(t *testing.T) {
+	t.Run("sees the calls of every part, and of bound callers", func(t *testing.T) {
 		s := &storagetest.Faulty{Storage: memory.New()}
 		s.OnCall(func(c *storagetest.Call) { c.Err = storagetest.ErrFault })
-		crons, _ := storage.As[storage.CronStore](s)
-		queues, _ := storage.As[storage.QueueStore](s)
-		if _, err := crons.SetCrons(ctx, []storage.Cron{{Name: "e"}}); err != storagetest.ErrFault {
+		if _, err := s.SetCrons(ctx, []storage.Cron{{Name: "e"}}); err != storagetest.ErrFault {
 			t.Error(err)
 		}
-		if _, err := queues.QueueStates(ctx); err != storagetest.ErrFault {
+		if _, err := s.QueueStates(ctx); err != storagetest.ErrFault {
 			t.Error(err)
 		}
 		steps := s.Stepping()
@@ -164,12 +160,11 @@ func TestFaultyHook(t *testing.T) {
 	})
 	t.Run("has the abilities of the storage inside", func(t *testing.T) {
 		s := &storagetest.Faulty{Storage: struct{ storage.Storage }{memory.New()}}
-		_, crons := storage.As[storage.CronStore](s)
 		_, notices := storage.As[storage.Notifier](s)
 		_, steps := s.Stepping().(storage.SettleClaimer)
 		_, bare := storage.Storage(s).(storage.SettleClaimer)
-		if crons || notices || steps || bare {
-			t.Errorf("crons %t, notices %t, steps %t, %t", crons, notices, steps, bare)
+		if notices || steps || bare {
+			t.Errorf("notices %t, steps %t, %t", notices, steps, bare)
 		}
 	})
 }

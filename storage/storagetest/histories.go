@@ -293,18 +293,14 @@ func empty(cfg *Config, h *handle) error {
 			return fmt.Errorf("Delete of %d jobs that have ended deleted %d: %w", len(page.Records), n, err)
 		}
 	}
-	if cfg.Queues {
-		for _, q := range []string{"a", "b"} {
-			if _, err := h.queues.SetQueueState(ctx, q, ojs.QueueActive); err != nil {
-				return fmt.Errorf("SetQueueState failed: %w", err)
-			}
+	for _, q := range []string{"a", "b"} {
+		if _, err := h.s.SetQueueState(ctx, q, ojs.QueueActive); err != nil {
+			return fmt.Errorf("SetQueueState failed: %w", err)
 		}
 	}
-	if cfg.Crons {
-		for _, name := range []string{"daily", "hourly"} {
-			if _, err := h.crons.DeleteCron(ctx, name); err != nil {
-				return fmt.Errorf("DeleteCron failed: %w", err)
-			}
+	for _, name := range []string{"daily", "hourly"} {
+		if _, err := h.s.DeleteCron(ctx, name); err != nil {
+			return fmt.Errorf("DeleteCron failed: %w", err)
 		}
 	}
 	return nil

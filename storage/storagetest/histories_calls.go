@@ -41,19 +41,13 @@ type operation interface {
 
 // handle is one of the storages that were opened on the same jobs.
 type handle struct {
-	s      storage.Storage
-	queues storage.QueueStore    // nil: none
-	crons  storage.CronStore     // nil: none
-	steps  storage.SettleClaimer // nil: none
-	groups storage.GroupStore    // nil: none
+	s     storage.Storage
+	steps storage.SettleClaimer // nil: none
 }
 
 func newHandle(s storage.Storage) *handle {
 	h := &handle{s: s}
-	h.queues, _ = queueStore(s)
-	h.crons, _ = cronStore(s)
 	h.steps, _ = settleClaimer(s)
-	h.groups, _ = groupStore(s)
 	return h
 }
 
@@ -679,7 +673,7 @@ type queueStateCall struct {
 }
 
 func (c *queueStateCall) do(ctx context.Context, h *handle) answer {
-	was, err := h.queues.SetQueueState(ctx, c.queue, c.to)
+	was, err := h.s.SetQueueState(ctx, c.queue, c.to)
 	return answer{State: was, Err: outcome(err)}
 }
 
@@ -695,7 +689,7 @@ func (c *queueStateCall) String() string {
 type queueStatesCall struct{ look }
 
 func (c *queueStatesCall) do(ctx context.Context, h *handle) answer {
-	states, err := h.queues.QueueStates(ctx)
+	states, err := h.s.QueueStates(ctx)
 	return answer{States: states, Err: outcome(err)}
 }
 
@@ -718,7 +712,7 @@ func (c *setCronsCall) parts(got *answer, _ bool) int {
 }
 
 func (c *setCronsCall) do(ctx context.Context, h *handle) answer {
-	versions, err := h.crons.SetCrons(ctx, c.entries)
+	versions, err := h.s.SetCrons(ctx, c.entries)
 	return answer{Versions: versions, Err: outcome(err)}
 }
 
@@ -756,7 +750,7 @@ type deleteCronCall struct {
 }
 
 func (c *deleteCronCall) do(ctx context.Context, h *handle) answer {
-	ok, err := h.crons.DeleteCron(ctx, c.name)
+	ok, err := h.s.DeleteCron(ctx, c.name)
 	return found(ok, err)
 }
 
@@ -781,7 +775,7 @@ type cronsCall struct {
 }
 
 func (c *cronsCall) do(ctx context.Context, h *handle) answer {
-	list, err := h.crons.Crons(ctx, c.q)
+	list, err := h.s.Crons(ctx, c.q)
 	return answer{Crons: list, Err: outcome(err)}
 }
 
@@ -814,7 +808,7 @@ type dueCronsCall struct {
 }
 
 func (c *dueCronsCall) do(ctx context.Context, h *handle) answer {
-	due, next, err := h.crons.DueCrons(ctx, c.now, nil, c.max)
+	due, next, err := h.s.DueCrons(ctx, c.now, nil, c.max)
 	return answer{Crons: due, Next: next, Err: outcome(err)}
 }
 

@@ -101,38 +101,38 @@ var themes = []theme{
 		calls:  mix("prune:4 delete:3 settle:3 list:2 counts:2 claim insert"),
 	},
 	{
-		name: "jobs that follow", needs: needsThen, one: true, ends: true, unique: true, follows: true,
+		name: "jobs that follow", needs: needsNothing, one: true, ends: true, unique: true, follows: true,
 		before: mix("insert:2 claim"),
 		calls:  mix("settle:6 claim:3 insert:2 list:3 counts get"),
 	},
 	{
-		name: "jobs that wait for others", needs: needsDependsOn, batches: true, ends: true, depends: true,
+		name: "jobs that wait for others", needs: needsNothing, batches: true, ends: true, depends: true,
 		before: mix("insert:4 claim:2"),
 		calls:  mix("settle:6 insert:4 step:2 claim:3 due:2 list:3 get:3 delete counts"),
 	},
 	{
-		name: "groups", needs: needsGroups, batches: true, one: true, ends: true, depends: true,
+		name: "groups", needs: needsNothing, batches: true, one: true, ends: true, depends: true,
 		before: mix("insert:3 claim cancel"),
 		calls:  mix("cancel:4 revive:6 settle:2 insert claim:2 list:3 get counts delete"),
 	},
 	{
-		name: "jobs that are waited for", needs: needsGroups, batches: true, one: true, ends: true,
+		name: "jobs that are waited for", needs: needsNothing, batches: true, one: true, ends: true,
 		depends: true, adds: true,
 		before: mix("insert:4 claim:2"),
 		calls:  mix("insert:6 settle:6 claim:2 get:2 list"),
 	},
 	{
-		name: "turns", needs: needsFairness, batches: true, one: true, turns: true,
+		name: "turns", needs: needsNothing, batches: true, one: true, turns: true,
 		before: mix("insert:2 claim"),
 		calls:  mix("claim:5 insert:4 step unclaim:2 settle list"),
 	},
 	{
-		name: "states of queues", needs: needsQueues, one: true,
+		name: "states of queues", needs: needsNothing, one: true,
 		before: mix("insert:2"),
 		calls:  mix("queue:5 claim:5 insert:3 queues:2 settle counts"),
 	},
 	{
-		name: "recurring jobs", needs: needsCrons,
+		name: "recurring jobs", needs: needsNothing,
 		before: mix("set"),
 		calls:  mix("set:6 unset:3 crons:3 runs:3"),
 	},
@@ -387,7 +387,7 @@ func (d *draw) awaitedBy(batch []storage.Insert) {
 // such jobs: in others it may drop a job that others wait for from a bounded queue, and
 // the model does not count that end.
 func (d *draw) dependsOn(batch []storage.Insert) {
-	if !d.cfg.DependsOn || !d.depends && (d.cfg.JobByJob || !d.in(8)) {
+	if !d.depends && (d.cfg.JobByJob || !d.in(8)) {
 		return
 	}
 	for i := range batch {
@@ -401,7 +401,7 @@ func (d *draw) dependsOn(batch []storage.Insert) {
 				in.DependsOn = append(in.DependsOn, id)
 			}
 		}
-		if d.cfg.Ordering && d.depends && d.in(3) {
+		if d.depends && d.in(3) {
 			in.OrderingKey = "k"
 		}
 		if in.Waits() {
@@ -516,7 +516,7 @@ func (d *draw) settle() operation {
 			return nil
 		}
 		ch := d.change(r, c.now)
-		if d.cfg.Then && ch.AttemptFieldsOnly && ch.Record.State.Terminal() && (d.follows || d.in(4)) {
+		if ch.AttemptFieldsOnly && ch.Record.State.Terminal() && (d.follows || d.in(4)) {
 			for range 1 + d.rnd.IntN(2) {
 				ch.Then = append(ch.Then, storage.Insert{Record: d.record(c.now)})
 			}
@@ -611,9 +611,6 @@ func (d *draw) prune() operation {
 }
 
 func (d *draw) queueState() operation {
-	if !d.cfg.Queues {
-		return nil
-	}
 	to := []ojs.QueueState{ojs.QueueActive, ojs.QueuePaused, ojs.QueueDraining}
 	return &queueStateCall{queue: d.queue(), to: to[d.rnd.IntN(len(to))]}
 }
@@ -621,9 +618,6 @@ func (d *draw) queueState() operation {
 func (d *draw) states() operation { return &queueStatesCall{} }
 
 func (d *draw) setCrons() operation {
-	if !d.cfg.Crons {
-		return nil
-	}
 	c := &setCronsCall{}
 	names := []string{"daily", "hourly"}
 	if d.in(2) {
@@ -641,9 +635,6 @@ func (d *draw) setCrons() operation {
 }
 
 func (d *draw) deleteCron() operation {
-	if !d.cfg.Crons {
-		return nil
-	}
 	return &deleteCronCall{name: "daily"}
 }
 

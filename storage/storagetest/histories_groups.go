@@ -12,9 +12,6 @@ import (
 
 // cancelAll draws a cancel of some jobs, most often of jobs that wait.
 func (d *draw) cancelAll() operation {
-	if !d.cfg.Groups {
-		return nil
-	}
 	c := &cancelAllCall{now: d.now()}
 	for range 1 + d.rnd.IntN(3) {
 		r, ok := d.job(ojs.StatePending, ojs.StateAvailable)
@@ -30,9 +27,6 @@ func (d *draw) cancelAll() operation {
 
 // revive draws jobs that are brought back, most often jobs that have ended.
 func (d *draw) revive() operation {
-	if !d.cfg.Groups {
-		return nil
-	}
 	c := &reviveCall{now: d.now()}
 	for range 1 + d.rnd.IntN(2) {
 		old, ok := d.job(finished...)
@@ -57,7 +51,7 @@ type cancelAllCall struct {
 }
 
 func (c *cancelAllCall) do(ctx context.Context, h *handle) answer {
-	return cancelAnswer(h.groups.CancelAll(ctx, c.now, c.ids))
+	return cancelAnswer(h.s.CancelAll(ctx, c.now, c.ids))
 }
 
 func cancelAnswer(cancelled, moved []storage.Record, err error) answer {
@@ -79,7 +73,7 @@ type reviveCall struct {
 }
 
 func (c *reviveCall) do(ctx context.Context, h *handle) answer {
-	moved, err := h.groups.Revive(ctx, c.now, c.batch)
+	moved, err := h.s.Revive(ctx, c.now, c.batch)
 	return answer{Moved: moved, Err: outcome(err)}
 }
 

@@ -334,26 +334,18 @@ func (w *world) weighted() []func(*rapid.T) randomOp {
 	add(12, w.time)
 	add(8, w.look)
 	add(4, w.page)
-	if w.cfg.Queues {
-		add(5, w.queue)
-	}
-	if w.cfg.Crons {
-		add(5, w.cron)
-	}
+	add(5, w.queue)
+	add(5, w.cron)
 	if w.cfg.SettleClaims {
 		add(8, w.settleAndClaim)
 		add(5, w.unclaim)
 	}
-	if w.cfg.Groups {
-		add(1, w.cancelAll)
-		add(2, w.revive)
-	}
+	add(1, w.cancelAll)
+	add(2, w.revive)
 	add(3, w.setLimit)
 	add(2, w.lookLimits)
-	if w.cfg.Values {
-		add(2, w.putValues)
-		add(2, w.lookValues)
-	}
+	add(2, w.putValues)
+	add(2, w.lookValues)
 	if w.reopens {
 		add(6, w.reopen)
 	}

@@ -25,9 +25,8 @@ func (w *world) cron(t *rapid.T) randomOp {
 			"delete cron",
 			func() string { return fmt.Sprintf("delete the entry %q", name) },
 			func() {
-				cs, _ := cronStore(w.s)
 				want, _ := w.ref.DeleteCron(w.ctx, name)
-				got, err := cs.DeleteCron(w.ctx, name)
+				got, err := w.s.DeleteCron(w.ctx, name)
 				w.same("the error of delete cron", err, nil)
 				w.same("deleted an entry", got, want)
 				if want {
@@ -66,9 +65,8 @@ func (w *world) cron(t *rapid.T) randomOp {
 		}
 		return s
 	}, func() {
-		cs, _ := cronStore(w.s)
 		want, wantNext, _ := w.ref.DueCrons(w.ctx, now, after, most)
-		got, next, err := cs.DueCrons(w.ctx, now, after, most)
+		got, next, err := w.s.DueCrons(w.ctx, now, after, most)
 		w.same("the error of due crons", err, nil)
 		w.sameCrons("due entries", got, want)
 		w.same("the next entry is due", w.cfg.rounded(next), w.cfg.rounded(wantNext))
@@ -129,8 +127,7 @@ func (w *world) setCrons(t *rapid.T) randomOp {
 			theirs[i].Version = tokens[i].got
 		}
 		want, _ := w.ref.SetCrons(w.ctx, entries)
-		cs, _ := cronStore(w.s)
-		got, err := cs.SetCrons(w.ctx, theirs)
+		got, err := w.s.SetCrons(w.ctx, theirs)
 		w.same("the error of set crons", err, nil)
 		w.same("the number of results of set crons", len(got), len(want))
 		for i, v := range want {
@@ -163,9 +160,8 @@ func (w *world) setCrons(t *rapid.T) randomOp {
 
 // cronEntries looks at recurring entries.
 func (w *world) cronEntries(q storage.CronQuery) {
-	cs, _ := cronStore(w.s)
 	want, _ := w.ref.Crons(w.ctx, q)
-	got, err := cs.Crons(w.ctx, q)
+	got, err := w.s.Crons(w.ctx, q)
 	w.same("the error of crons", err, nil)
 	w.sameCrons("entries", got, want)
 }

@@ -180,7 +180,7 @@ func (w *world) wild(t *rapid.T) storage.Record {
 
 // fairness draws a key that some jobs share, or none.
 func (w *world) fairness(t *rapid.T) ojs.Fairness {
-	if !w.cfg.Fairness || chance(t, 2) {
+	if chance(t, 2) {
 		return ojs.Fairness{}
 	}
 	return ojs.Fairness{Key: pick(t, "f", "g", "h"), Weight: pick(t, 0, 1, 1, 2, 3)}
@@ -188,7 +188,7 @@ func (w *world) fairness(t *rapid.T) ojs.Fairness {
 
 // typeVersion draws a version of a type, or none.
 func (w *world) typeVersion(t *rapid.T) string {
-	if !w.cfg.Versions || chance(t, 2) {
+	if chance(t, 2) {
 		return ""
 	}
 	return pick(t, "1.0", "2.0", "2.1", "3.0")

@@ -27,10 +27,8 @@ func (w *world) cancelAll(t *rapid.T) randomOp {
 	}
 	says := func() string { return "cancel " + namesOf(list) + " in one step" }
 	return randomOp{"cancel all", says, func() {
-		ref, _ := groupStore(w.ref)
-		s, _ := groupStore(w.s)
-		want, wantMoved, wantErr := ref.CancelAll(w.ctx, w.now, list)
-		got, moved, err := s.CancelAll(w.ctx, w.now, list)
+		want, wantMoved, wantErr := w.ref.CancelAll(w.ctx, w.now, list)
+		got, moved, err := w.s.CancelAll(w.ctx, w.now, list)
 		w.same("the error of a cancel of all", err, wantErr)
 		w.sameJobs("cancelled", w.mine(got...), want)
 		w.movedBy(wantMoved)
@@ -65,16 +63,14 @@ func (w *world) revive(t *rapid.T) randomOp {
 	}
 	says := func() string { return "revive" + lines(batchTexts(batch)) }
 	return randomOp{"revive", says, func() {
-		ref, _ := groupStore(w.ref)
-		s, _ := groupStore(w.s)
 		for i := range batch {
 			batch[i].Record.Version = tokens[i].ref
 		}
-		want, wantErr := ref.Revive(w.ctx, w.now, batch)
+		want, wantErr := w.ref.Revive(w.ctx, w.now, batch)
 		for i := range batch {
 			batch[i].Record.Version = tokens[i].got
 		}
-		got, err := s.Revive(w.ctx, w.now, batch)
+		got, err := w.s.Revive(w.ctx, w.now, batch)
 		w.same("the error of revive", err, wantErr)
 		w.movedBy(want)
 		w.sameJobs("moved by revive", w.mine(got...), want)

@@ -72,10 +72,10 @@ func (w *world) batch(t *rapid.T, n int, old []string) []storage.Insert {
 			batch[i].Record.Queue = batch[0].Record.Queue
 		}
 	}
-	if w.cfg.DependsOn && chance(t, 5) {
+	if chance(t, 5) {
 		w.dependsOn(t, batch)
 	}
-	if w.cfg.Groups && chance(t, 12) {
+	if chance(t, 12) {
 		w.awaitedBy(t, batch)
 	}
 	return batch
@@ -87,7 +87,7 @@ func (w *world) dependsOn(t *rapid.T, batch []storage.Insert) {
 	for i := range batch {
 		in := &batch[i]
 		in.DependsOn, in.OrderingKey = nil, ""
-		if w.cfg.Ordering && chance(t, 2) {
+		if chance(t, 2) {
 			in.OrderingKey = pick(t, "k", "l")
 		}
 		n := pick(t, 1, 1, 2, 3, 3, 5)
@@ -283,7 +283,7 @@ func (w *world) ask(t *rapid.T) storage.Claim {
 	if chance(t, 2) {
 		c.Types = some(t, append(w.types(), "none"), 1, 3)
 		for i := range c.Types {
-			if w.cfg.Versions && chance(t, 2) {
+			if chance(t, 2) {
 				c.Types[i] += pick(t, "@", "@2.0", "@>=2.0", "@<2.0", "@>=1.0 <3.0", "@*")
 			}
 		}
@@ -450,7 +450,7 @@ func draftText(list []draft) string {
 
 func (w *world) settle(t *rapid.T) randomOp {
 	list := w.drafts(t, 1, 5, func() bool { return chance(t, 3) })
-	if w.cfg.Then && !chance(t, 3) {
+	if !chance(t, 3) {
 		for i := range list {
 			c := &list[i].to
 			if (c.AttemptFieldsOnly || !list[i].edits()) && c.Record.State.Terminal() && !chance(t, 4) {
@@ -459,7 +459,7 @@ func (w *world) settle(t *rapid.T) randomOp {
 			}
 		}
 	}
-	if w.cfg.Logs && chance(t, 2) {
+	if chance(t, 2) {
 		for i := range list {
 			if !chance(t, 4) {
 				list[i].to.Log = w.log(t)
@@ -917,9 +917,8 @@ func (w *world) queue(t *rapid.T) randomOp {
 }
 
 func (w *world) doQueue(name string, to ojs.QueueState) {
-	qs, _ := queueStore(w.s)
 	want, wantErr := w.ref.SetQueueState(w.ctx, name, to)
-	got, err := qs.SetQueueState(w.ctx, name, to)
+	got, err := w.s.SetQueueState(w.ctx, name, to)
 	w.same("the error of set queue state", err, wantErr)
 	w.same("the state of queue "+name+" before", got, want)
 	if want == ojs.QueuePaused && wantErr == nil && to != ojs.QueuePaused {

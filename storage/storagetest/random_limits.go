@@ -60,18 +60,14 @@ func (w *world) limitName(t *rapid.T) storage.LimitName {
 // that the storage knows every start from then on, as the reference does. The clock never
 // goes back as far as its end.
 func (w *world) knowStarts() {
-	s, ok := limitStore(w.s)
-	if !ok {
-		return
-	}
 	rate := ojs.RateLimit{Rate: ojs.Rate{Limit: 1000, Per: 24 * time.Hour}}
 	ended := w.now.AddDate(-40, 0, 0)
 	for _, key := range limitKeys {
-		w.same("the error of set limit", s.SetLimit(w.ctx, w.now, ofKey(key), rate, ended), nil)
+		w.same("the error of set limit", w.s.SetLimit(w.ctx, w.now, ofKey(key), rate, ended), nil)
 		_ = w.ref.SetLimit(w.ctx, w.now, ofKey(key), rate, ended)
 	}
 	for name := range w.rated {
-		w.same("the error of set limit", s.SetLimit(w.ctx, w.now, name, rate, ended), nil)
+		w.same("the error of set limit", w.s.SetLimit(w.ctx, w.now, name, rate, ended), nil)
 		_ = w.ref.SetLimit(w.ctx, w.now, name, rate, ended)
 	}
 }
@@ -79,7 +75,6 @@ func (w *world) knowStarts() {
 // setLimit draws a setting or a block.
 func (w *world) setLimit(t *rapid.T) randomOp {
 	name := w.limitName(t)
-	s, _ := limitStore(w.s)
 	var until time.Time
 	if chance(t, 2) {
 		until = w.in(t, -1)
@@ -88,7 +83,7 @@ func (w *world) setLimit(t *rapid.T) randomOp {
 		return randomOp{"block limit", func() string {
 			return fmt.Sprintf("block %s %s until %s", name.Kind, name.Name, clockText(until))
 		}, func() {
-			w.same("the error of block limit", s.BlockLimit(w.ctx, w.now, name, until), nil)
+			w.same("the error of block limit", w.s.BlockLimit(w.ctx, w.now, name, until), nil)
 			_ = w.ref.BlockLimit(w.ctx, w.now, name, until)
 		}}
 	}
@@ -99,7 +94,7 @@ func (w *world) setLimit(t *rapid.T) randomOp {
 	return randomOp{"set limit", func() string {
 		return fmt.Sprintf("set %s %s to %v until %s", name.Kind, name.Name, bounds, clockText(until))
 	}, func() {
-		w.same("the error of set limit", s.SetLimit(w.ctx, w.now, name, bounds, until), nil)
+		w.same("the error of set limit", w.s.SetLimit(w.ctx, w.now, name, bounds, until), nil)
 		_ = w.ref.SetLimit(w.ctx, w.now, name, bounds, until)
 	}}
 }
@@ -117,12 +112,11 @@ func (w *world) limitsEnded() bool {
 // lookLimits compares a limit and a list of them.
 func (w *world) lookLimits(t *rapid.T) randomOp {
 	name, most := w.limitName(t), dice(t, 5)
-	s, _ := limitStore(w.s)
 	return randomOp{"look at limits", func() string {
 		return fmt.Sprintf("look at %s %s, and at %d after it", name.Kind, name.Name, most)
 	}, func() {
 		want, wantErr := w.ref.GetLimit(w.ctx, w.now, name)
-		got, err := s.GetLimit(w.ctx, w.now, name)
+		got, err := w.s.GetLimit(w.ctx, w.now, name)
 		w.same("the error of get limit", err, wantErr)
 		w.same("the limit", w.certain(got), w.certain(want))
 		w.listLimits(name.Kind, name.Name, most)
@@ -132,9 +126,8 @@ func (w *world) lookLimits(t *rapid.T) randomOp {
 // listLimits compares a list of limits.
 func (w *world) listLimits(kind storage.LimitKind, after string, most int) {
 	w.rt.Helper()
-	s, _ := limitStore(w.s)
 	wants, _ := w.ref.ListLimits(w.ctx, w.now, kind, after, most)
-	list, err := s.ListLimits(w.ctx, w.now, kind, after, most)
+	list, err := w.s.ListLimits(w.ctx, w.now, kind, after, most)
 	w.same("the error of list limits", err, nil)
 	w.same("limits", w.certain(list...), w.certain(wants...))
 }

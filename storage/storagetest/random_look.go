@@ -32,23 +32,17 @@ func (w *world) compare() {
 		w.listsSame(storage.Query{Limit: 3})
 		w.listsSame(storage.Query{DeadLetters: true, Limit: 2})
 	}
-	if w.cfg.Orders {
-		for _, o := range allOrders[1:] {
-			w.listsSame(storage.Query{Order: o, Limit: 1 + w.ref.seq%5 + len(w.ref.jobs)/8})
-		}
+	for _, o := range allOrders[1:] {
+		w.listsSame(storage.Query{Order: o, Limit: 1 + w.ref.seq%5 + len(w.ref.jobs)/8})
 	}
 	w.doDue(0)
 	w.get("unknown")
 	w.queueStates()
-	if w.cfg.Crons {
-		w.cronEntries(storage.CronQuery{})
-	}
+	w.cronEntries(storage.CronQuery{})
 	if len(w.aside) > 0 {
 		w.quarantined()
 	}
-	if w.cfg.Values {
-		w.sameValues("", "", 0)
-	}
+	w.sameValues("", "", 0)
 	if !w.many {
 		for _, kind := range limitKinds {
 			w.listLimits(kind, "", 100)
@@ -75,11 +69,7 @@ func (w *world) get(id string) {
 
 // logs looks at what the attempts of a job have logged.
 func (w *world) logs(id string) {
-	if !w.cfg.Logs {
-		return
-	}
-	ls, _ := logStore(w.s)
-	got, err := ls.Logs(w.ctx, id)
+	got, err := w.s.Logs(w.ctx, id)
 	w.same("the error of the logs of "+nameOf(id), err, nil)
 	var want []storage.Log
 	if j := w.ref.find(id); j != nil {
@@ -119,12 +109,8 @@ func (w *world) counts() {
 }
 
 func (w *world) queueStates() {
-	if !w.cfg.Queues {
-		return
-	}
-	qs, _ := queueStore(w.s)
 	want, _ := w.ref.QueueStates(w.ctx)
-	got, err := qs.QueueStates(w.ctx)
+	got, err := w.s.QueueStates(w.ctx)
 	w.same("the error of queue states", err, nil)
 	if len(got) > 0 || len(want) > 0 {
 		w.same("queue states", got, want)
@@ -168,9 +154,6 @@ func (w *world) list(s storage.Storage, q storage.Query) (out []storage.Record) 
 			break
 		}
 		q.Cursor = page.Next
-	}
-	if !s.Capabilities().Orders {
-		return out
 	}
 	before := sizes[len(sizes)-1] - len(last.Records)
 	for pages := 0; last.Prev != ""; pages++ {
@@ -236,7 +219,7 @@ func (w *world) query(t *rapid.T) storage.Query {
 		types := []string{ojs.ErrorTypeExpired, "t*", ojs.ErrorTypeDropped, "total*", "*"}
 		q.ErrorTypes = some(t, types, 1, 2)
 	}
-	if w.cfg.Orders && chance(t, 2) {
+	if chance(t, 2) {
 		q.Order = pick(t, allOrders...)
 	}
 	if chance(t, 6) {
@@ -354,7 +337,7 @@ func (w *world) page(t *rapid.T) randomOp {
 		if q.Limit == 0 || q.Limit > 3 && !w.many {
 			q.Limit = 1 + dice(t, 3)
 		}
-		l = &listing{q: q, back: w.cfg.Orders && chance(t, 3)}
+		l = &listing{q: q, back: chance(t, 3)}
 	}
 	return randomOp{"list", func() string {
 		if begins && l.back {
@@ -443,10 +426,8 @@ func (l *listing) follows(at cursor.Position) bool {
 // drain looks at the order in which jobs wait: it claims what can be claimed, lets time
 // come to everything, and prunes everything.
 func (w *world) drain(byQueue bool) {
-	if w.cfg.Queues {
-		for _, name := range slices.Concat(w.queues(), []string{"none"}) {
-			w.run(randomOp{"queue", nil, func() { w.doQueue(name, ojs.QueueActive) }})
-		}
+	for _, name := range slices.Concat(w.queues(), []string{"none"}) {
+		w.run(randomOp{"queue", nil, func() { w.doQueue(name, ojs.QueueActive) }})
 	}
 	step := 1
 	if w.many {

@@ -34,8 +34,7 @@ func (w *world) putValues(t *rapid.T) randomOp {
 		list = append(list, v)
 	}
 	return randomOp{"put values", func() string { return "put the values " + valuesText(list) }, func() {
-		vs, _ := valueStore(w.s)
-		w.same("the error of put values", vs.PutValues(w.ctx, w.now, list), nil)
+		w.same("the error of put values", w.s.PutValues(w.ctx, w.now, list), nil)
 		for _, v := range list {
 			delete(w.values.maybe, v.Key)
 			if w.values.byKey[v.Key] = v; len(v.Data) == 0 {
@@ -77,8 +76,7 @@ func (w *world) sameValues(prefix, after string, limit int) {
 	if len(w.values.maybe) > 0 {
 		limit = 0
 	}
-	vs, _ := valueStore(w.s)
-	got, err := vs.Values(w.ctx, w.now, prefix, after, limit)
+	got, err := w.s.Values(w.ctx, w.now, prefix, after, limit)
 	w.same("the error of values", err, nil)
 	got = slices.DeleteFunc(got, func(v storage.Value) bool { return w.values.maybe[v.Key] })
 	var want []storage.Value

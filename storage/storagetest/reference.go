@@ -28,6 +28,7 @@ type Reference struct {
 	cronVersion uint64 // the latest of any entry
 	limits      map[storage.LimitName]*refLimit
 	served      map[refLevel]int // the latest round of which a job was claimed
+	values      map[string]storage.Value
 
 	// choose picks the next job of a claim; nil: first does.
 	choose func(queue string, c storage.Claim, now time.Time) *refJob
@@ -63,24 +64,18 @@ type awaitedJob struct {
 
 func awaits(j *refJob) awaitedJob { return awaitedJob{j.inserted, j.lives} }
 
-var (
-	_ storage.Storage    = (*Reference)(nil)
-	_ storage.QueueStore = (*Reference)(nil)
-	_ storage.CronStore  = (*Reference)(nil)
-	_ storage.GroupStore = (*Reference)(nil)
-	_ storage.LimitStore = (*Reference)(nil)
-)
+var _ storage.Storage = (*Reference)(nil)
 
 // NewReference makes an empty storage.
 func NewReference() *Reference {
 	return &Reference{states: make(map[string]ojs.QueueState), crons: make(map[string]storage.Cron),
-		limits: make(map[storage.LimitName]*refLimit), served: make(map[refLevel]int)}
+		limits: make(map[storage.LimitName]*refLimit), served: make(map[refLevel]int),
+		values: make(map[string]storage.Value)}
 }
 
 // Capabilities implements storage.Storage.
 func (s *Reference) Capabilities() storage.Capabilities {
-	return storage.Capabilities{Name: "reference", Unique: storage.Strong, Mechanism: "mutex", Then: true,
-		Orders: true, DependsOn: true, Ordering: true, Fairness: true, Versions: true}
+	return storage.Capabilities{Name: "reference", Unique: storage.Strong, Mechanism: "mutex"}
 }
 
 func (s *Reference) enter(ctx context.Context) error {
@@ -350,7 +345,7 @@ func (s *Reference) insertAll(now time.Time, batch []storage.Insert) ([]storage.
 	return results, nil
 }
 
-// CancelAll implements storage.GroupStore.
+// CancelAll implements storage.Storage.
 func (s *Reference) CancelAll(ctx context.Context, now time.Time, ids []string) (
 	cancelled, moved []storage.Record, err error) {
 	if err := s.enter(ctx); err != nil {
@@ -373,7 +368,7 @@ func (s *Reference) CancelAll(ctx context.Context, now time.Time, ids []string) 
 	return cancelled, s.countEnds(now), nil
 }
 
-// Revive implements storage.GroupStore.
+// Revive implements storage.Storage.
 func (s *Reference) Revive(ctx context.Context, now time.Time, batch []storage.Insert) (
 	moved []storage.Record, err error) {
 	if err := s.enter(ctx); err != nil {
@@ -1000,7 +995,7 @@ func (s *Reference) Close() error {
 	return nil
 }
 
-// SetQueueState implements storage.QueueStore.
+// SetQueueState implements storage.Storage.
 func (s *Reference) SetQueueState(ctx context.Context, queue string,
 	to ojs.QueueState) (ojs.QueueState, error) {
 	if !to.Valid() {
@@ -1020,7 +1015,7 @@ func (s *Reference) SetQueueState(ctx context.Context, queue string,
 	return was, nil
 }
 
-// QueueStates implements storage.QueueStore.
+// QueueStates implements storage.Storage.
 func (s *Reference) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -1033,7 +1028,7 @@ func (s *Reference) QueueStates(ctx context.Context) (map[string]ojs.QueueState,
 	return states, nil
 }
 
-// SetCrons implements storage.CronStore.
+// SetCrons implements storage.Storage.
 func (s *Reference) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -1051,7 +1046,7 @@ func (s *Reference) SetCrons(ctx context.Context, entries []storage.Cron) ([]uin
 	return versions, nil
 }
 
-// DeleteCron implements storage.CronStore.
+// DeleteCron implements storage.Storage.
 func (s *Reference) DeleteCron(ctx context.Context, name string) (bool, error) {
 	if err := s.enter(ctx); err != nil {
 		return false, err
@@ -1062,7 +1057,7 @@ func (s *Reference) DeleteCron(ctx context.Context, name string) (bool, error) {
 	return ok, nil
 }
 
-// Crons implements storage.CronStore.
+// Crons implements storage.Storage.
 func (s *Reference) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -1078,7 +1073,7 @@ func (s *Reference) Crons(ctx context.Context, q storage.CronQuery) ([]storage.C
 	return list[:min(len(list), q.Most())], nil
 }
 
-// DueCrons implements storage.CronStore.
+// DueCrons implements storage.Storage.
 func (s *Reference) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
 	max int) ([]storage.Cron, time.Time, error) {
 	if err := s.enter(ctx); err != nil {

@@ -209,7 +209,7 @@ func (s *Reference) takeBack(r *storage.Record) {
 	}
 }
 
-// SetLimit implements storage.LimitStore.
+// SetLimit implements storage.Storage.
 func (s *Reference) SetLimit(ctx context.Context, now time.Time, limit storage.LimitName,
 	bounds ojs.RateLimit, until time.Time) error {
 	if err := storage.CheckLimit(limit, bounds); err != nil {
@@ -231,7 +231,7 @@ func (s *Reference) SetLimit(ctx context.Context, now time.Time, limit storage.L
 	return nil
 }
 
-// BlockLimit implements storage.LimitStore.
+// BlockLimit implements storage.Storage.
 func (s *Reference) BlockLimit(ctx context.Context, now time.Time, limit storage.LimitName,
 	until time.Time) error {
 	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
@@ -248,7 +248,7 @@ func (s *Reference) BlockLimit(ctx context.Context, now time.Time, limit storage
 	return nil
 }
 
-// GetLimit implements storage.LimitStore.
+// GetLimit implements storage.Storage.
 func (s *Reference) GetLimit(ctx context.Context, now time.Time, limit storage.LimitName) (storage.Limit,
 	error) {
 	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
@@ -264,7 +264,7 @@ func (s *Reference) GetLimit(ctx context.Context, now time.Time, limit storage.L
 	return storage.Limit{}, fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, limit.Kind, limit.Name)
 }
 
-// ListLimits implements storage.LimitStore.
+// ListLimits implements storage.Storage.
 func (s *Reference) ListLimits(ctx context.Context, now time.Time, kind storage.LimitKind, after string,
 	most int) (list []storage.Limit, err error) {
 	if err := storage.CheckLimit(storage.LimitName{Kind: kind, Name: "any"}, ojs.RateLimit{}); err != nil {

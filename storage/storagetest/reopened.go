@@ -204,142 +204,127 @@ func (r *reopened) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, 
 	return s.Prune(ctx, p)
 }
 
-// SetQueueState implements storage.QueueStore.
+// SetQueueState implements storage.Storage.
 func (r *reopened) SetQueueState(
 	ctx context.Context, queue string, to ojs.QueueState,
 ) (ojs.QueueState, error) {
 	s, end := r.before(time.Time{})
 	defer end()
-	a, _ := storage.As[storage.QueueStore](s)
-	return a.SetQueueState(ctx, queue, to)
+	return s.SetQueueState(ctx, queue, to)
 }
 
-// QueueStates implements storage.QueueStore.
+// QueueStates implements storage.Storage.
 func (r *reopened) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
 	s, end := r.before(time.Time{})
 	defer end()
-	a, _ := storage.As[storage.QueueStore](s)
-	return a.QueueStates(ctx)
+	return s.QueueStates(ctx)
 }
 
-// SetCrons implements storage.CronStore.
+// SetCrons implements storage.Storage.
 func (r *reopened) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
 	s, end := r.before(time.Time{})
 	defer end()
-	a, _ := storage.As[storage.CronStore](s)
-	return a.SetCrons(ctx, entries)
+	return s.SetCrons(ctx, entries)
 }
 
-// DeleteCron implements storage.CronStore.
+// DeleteCron implements storage.Storage.
 func (r *reopened) DeleteCron(ctx context.Context, name string) (bool, error) {
 	s, end := r.before(time.Time{})
 	defer end()
-	a, _ := storage.As[storage.CronStore](s)
-	return a.DeleteCron(ctx, name)
+	return s.DeleteCron(ctx, name)
 }
 
-// Crons implements storage.CronStore.
+// Crons implements storage.Storage.
 func (r *reopened) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
 	s, end := r.before(time.Time{})
 	defer end()
-	a, _ := storage.As[storage.CronStore](s)
-	return a.Crons(ctx, q)
+	return s.Crons(ctx, q)
 }
 
-// DueCrons implements storage.CronStore.
+// DueCrons implements storage.Storage.
 func (r *reopened) DueCrons(
 	ctx context.Context, now time.Time, after *storage.Cron, most int,
 ) ([]storage.Cron, time.Time, error) {
 	s, end := r.before(now)
 	defer end()
-	a, _ := storage.As[storage.CronStore](s)
-	return a.DueCrons(ctx, now, after, most)
+	return s.DueCrons(ctx, now, after, most)
 }
 
-// CancelAll implements storage.GroupStore.
+// CancelAll implements storage.Storage.
 func (r *reopened) CancelAll(
 	ctx context.Context, now time.Time, ids []string,
 ) (cancelled []storage.Record, moved []storage.Record, err error) {
 	s, end := r.before(now)
 	defer end()
-	a, _ := storage.As[storage.GroupStore](s)
-	return a.CancelAll(ctx, now, ids)
+	return s.CancelAll(ctx, now, ids)
 }
 
-// Revive implements storage.GroupStore.
+// Revive implements storage.Storage.
 func (r *reopened) Revive(
 	ctx context.Context, now time.Time, batch []storage.Insert,
 ) ([]storage.Record, error) {
 	s, end := r.before(now)
 	defer end()
-	a, _ := storage.As[storage.GroupStore](s)
-	return a.Revive(ctx, now, batch)
+	return s.Revive(ctx, now, batch)
 }
 
-// PutValues implements storage.ValueStore.
+// PutValues implements storage.Storage.
 func (r *reopened) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
 	s, end := r.before(now)
 	defer end()
-	a, _ := storage.As[storage.ValueStore](s)
-	return a.PutValues(ctx, now, values)
+	return s.PutValues(ctx, now, values)
 }
 
-// Values implements storage.ValueStore.
+// Values implements storage.Storage.
 func (r *reopened) Values(
 	ctx context.Context, now time.Time, prefix string, after string, limit int,
 ) ([]storage.Value, error) {
 	s, end := r.before(now)
 	defer end()
-	a, _ := storage.As[storage.ValueStore](s)
-	return a.Values(ctx, now, prefix, after, limit)
+	return s.Values(ctx, now, prefix, after, limit)
 }
 
-// Logs implements storage.LogStore.
+// Logs implements storage.Storage.
 func (r *reopened) Logs(ctx context.Context, id string) ([]storage.Log, error) {
 	s, end := r.before(time.Time{})
 	defer end()
-	a, _ := storage.As[storage.LogStore](s)
-	return a.Logs(ctx, id)
+	return s.Logs(ctx, id)
 }
 
-// SetLimit implements storage.LimitStore.
+// SetLimit implements storage.Storage.
 func (r *reopened) SetLimit(
 	ctx context.Context, now time.Time, name storage.LimitName, bounds ojs.RateLimit, until time.Time,
 ) error {
 	s, end := r.before(now)
 	defer end()
-	a, _ := storage.As[storage.LimitStore](s)
-	return a.SetLimit(ctx, now, name, bounds, until)
+	return s.SetLimit(ctx, now, name, bounds, until)
 }
 
-// BlockLimit implements storage.LimitStore.
+// BlockLimit implements storage.Storage.
 func (r *reopened) BlockLimit(
 	ctx context.Context, now time.Time, name storage.LimitName, until time.Time,
 ) error {
 	s, end := r.before(now)
 	defer end()
-	a, _ := storage.As[storage.LimitStore](s)
-	return a.BlockLimit(ctx, now, name, until)
+	return s.BlockLimit(ctx, now, name, until)
 }
 
-// GetLimit implements storage.LimitStore.
+// GetLimit implements storage.Storage.
 func (r *reopened) GetLimit(
 	ctx context.Context, now time.Time, name storage.LimitName,
 ) (storage.Limit, error) {
 	s, end := r.before(now)
 	defer end()
-	a, _ := storage.As[storage.LimitStore](s)
-	return a.GetLimit(ctx, now, name)
+	return s.GetLimit(ctx, now, name)
 }
 
-// ListLimits implements storage.LimitStore.
+// ListLimits implements storage.Storage.
 func (r *reopened) ListLimits(
 	ctx context.Context, now time.Time, kind storage.LimitKind, after string, most int,
 ) ([]storage.Limit, error) {
 	s, end := r.before(now)
 	defer end()
-	a, _ := storage.As[storage.LimitStore](s)
-	return a.ListLimits(ctx, now, kind, after, most)
+	return s.ListLimits(ctx, now, kind, after, most)
 }
 
 // Quarantined implements storage.Quarantiner.

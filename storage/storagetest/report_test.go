@@ -36,8 +36,6 @@ func TestWhatCannotRunIsSaid(t *testing.T) {
 		missing bool
 	}{
 		"nothing needed":               {plain, needsNothing, true, false},
-		"queues not claimed":           {plain, needsQueues, false, false},
-		"crons not claimed":            {plain, needsCrons, false, false},
 		"steps not claimed":            {plain, needsSettleClaims, false, false},
 		"one of two claimed":           {noticing, needsSettleClaims | needsNotices, false, false},
 		"both claimed":                 {settling, needsSettleClaims | needsNotices, true, false},

@@ -217,10 +217,8 @@ func (g *stage) acts() {
 	g.advance(10 * time.Second)
 
 	// Order: by priority, and then by when they came.
-	if g.cfg.Queues {
-		_, err := g.Queues().Pause(g.ctx, "default")
-		g.check(err)
-	}
+	_, err := g.Queues().Pause(g.ctx, "default")
+	g.check(err)
 	for i := range 9 {
 		g.enqueue("ok", fmt.Sprint("in order ", i), ojs.WithPriority(i%3))
 	}
@@ -229,13 +227,11 @@ func (g *stage) acts() {
 	for i := range many {
 		many[i] = ojs.NewDraft("ok", fmt.Sprint("batch ", i), ojs.WithPriority(i%2))
 	}
-	_, err := g.EnqueueMany(g.ctx, many...)
+	_, err = g.EnqueueMany(g.ctx, many...)
 	g.check(err)
 	g.advance(time.Second)
-	if g.cfg.Queues {
-		_, err := g.Queues().Resume(g.ctx, "default")
-		g.check(err)
-	}
+	_, err = g.Queues().Resume(g.ctx, "default")
+	g.check(err)
 	g.advance(10 * time.Minute)
 
 	// Time.
@@ -276,15 +272,11 @@ func (g *stage) acts() {
 	found, err := foreign.Fetch(g.ctx)
 	g.check(err)
 	g.check(found.Ack(g.ctx, "found"))
-	if g.cfg.Crons {
-		g.check(g.Cron().Set(g.ctx, engine.CronEntry{Name: "hourly", Schedule: "0 * * * *",
-			Job: ojs.NewDraft("ok", "recurring")}))
-		g.advance(5 * time.Hour)
-		if g.cfg.DependsOn {
-			g.byHand()
-		}
-		g.check(g.Cron().Remove(g.ctx, "hourly"))
-	}
+	g.check(g.Cron().Set(g.ctx, engine.CronEntry{Name: "hourly", Schedule: "0 * * * *",
+		Job: ojs.NewDraft("ok", "recurring")}))
+	g.advance(5 * time.Hour)
+	g.byHand()
+	g.check(g.Cron().Remove(g.ctx, "hourly"))
 	g.advance(24 * time.Hour)
 	g.look()
 }

@@ -32,9 +32,6 @@ func (s patient) Insert(ctx context.Context, now time.Time, batch []storage.Inse
 	return s.Reference.Insert(ctx, now, batch, dst)
 }
 
-// plain has no optional ability.
-type plain struct{ storage.Storage }
-
 // coarse rounds times off.
 type coarse struct {
 	*Reference
@@ -83,33 +80,9 @@ func (s coarse) Due(ctx context.Context, now time.Time, most int, buf []storage.
 	return s.Reference.Due(ctx, now.Truncate(s.to), most, buf)
 }
 
-// A storage may lack each optional ability, and keep times less exactly than the clock
-// shows them.
-func TestSameBehaviourOfTheLessAble(t *testing.T) {
+// A storage may keep times less exactly than the clock shows them.
+func TestSameBehaviourOfTheLessExact(t *testing.T) {
 	for name, cfg := range map[string]Config{
-		"no abilities": {Then: true, Orders: true, DependsOn: true, Ordering: true, Fairness: true,
-			Versions: true,
-			Open:     func(testing.TB) storage.Storage { return plain{NewReference()} }},
-		"no queues": {Crons: true, Then: true, Orders: true, DependsOn: true, Ordering: true,
-			Fairness: true, Versions: true,
-			Open: func(
-				testing.TB) storage.Storage {
-				s := NewReference()
-				return struct {
-					plain
-					storage.CronStore
-				}{plain{s}, s}
-			}},
-		"no recurring jobs": {Queues: true, Then: true, Orders: true,
-			DependsOn: true, Ordering: true, Fairness: true, Versions: true,
-			Open: func(
-				testing.TB) storage.Storage {
-				s := NewReference()
-				return struct {
-					plain
-					storage.QueueStore
-				}{plain{s}, s}
-			}},
 		"microseconds": coarseConfig(time.Microsecond), "milliseconds": coarseConfig(time.Millisecond),
 		"seconds": coarseConfig(time.Second),
 	} {
@@ -122,16 +95,14 @@ func TestSameBehaviourOfTheLessAble(t *testing.T) {
 
 func coarseConfig(to time.Duration) Config {
 	return Config{
-		Open:   func(testing.TB) storage.Storage { return coarse{NewReference(), to} },
-		Queues: true, Crons: true, Then: true, Orders: true, DependsOn: true, Ordering: true,
-		Fairness: true, Versions: true,
-		Groups:        true,
+		Open: func(testing.TB) storage.Storage { return coarse{NewReference(), to} },
+
 		TimePrecision: to,
 	}
 }
 
 func TestDifferencesAreFound(t *testing.T) {
-	all := Config{Queues: true, Crons: true}
+	all := Config{}
 	want := play(t, NewReference(), all)
 	if again := play(t, NewReference(), all); difference(want, again) != "" {
 		t.Errorf("the scenario is not the same every time: %s", difference(want, again))
@@ -143,9 +114,8 @@ func TestDifferencesAreFound(t *testing.T) {
 		s   storage.Storage
 		cfg Config
 	}{
-		"forgetful":                        {forgetful{NewReference()}, all},
-		"without priorities":               {patient{NewReference()}, all},
-		"without priorities and abilities": {plain{patient{NewReference()}}, Config{}},
+		"forgetful":          {forgetful{NewReference()}, all},
+		"without priorities": {patient{NewReference()}, all},
 		"less exact than microseconds": {coarse{NewReference(), 2 * time.Microsecond},
 			coarseConfig(time.Microsecond)},
 		"less exact than tenths of a second": {coarse{NewReference(), time.Second},

@@ -43,51 +43,8 @@ func ability[A any](s storage.Storage) (a A, ok bool) {
 	return storage.As[A](s)
 }
 
-// queueStore, cronStore, groupStore, valueStore, logStore, limitStore, quarantiner,
-// notifier and settleClaimer find the abilities of a storage. All but the limits, the
-// quarantine and the notifier scribble if s does.
-
-func queueStore(s storage.Storage) (storage.QueueStore, bool) {
-	a, ok := ability[storage.QueueStore](s)
-	if _, scribbles := s.(*scribbler); ok && scribbles {
-		return queueScribbler{a}, true
-	}
-	return a, ok
-}
-
-func cronStore(s storage.Storage) (storage.CronStore, bool) {
-	a, ok := ability[storage.CronStore](s)
-	if _, scribbles := s.(*scribbler); ok && scribbles {
-		return cronScribbler{a}, true
-	}
-	return a, ok
-}
-
-func groupStore(s storage.Storage) (storage.GroupStore, bool) {
-	a, ok := ability[storage.GroupStore](s)
-	if _, scribbles := s.(*scribbler); ok && scribbles {
-		return groupScribbler{a}, true
-	}
-	return a, ok
-}
-
-func valueStore(s storage.Storage) (storage.ValueStore, bool) {
-	a, ok := ability[storage.ValueStore](s)
-	if _, scribbles := s.(*scribbler); ok && scribbles {
-		return valueScribbler{a}, true
-	}
-	return a, ok
-}
-
-func logStore(s storage.Storage) (storage.LogStore, bool) {
-	a, ok := ability[storage.LogStore](s)
-	if _, scribbles := s.(*scribbler); ok && scribbles {
-		return logScribbler{a}, true
-	}
-	return a, ok
-}
-
-func limitStore(s storage.Storage) (storage.LimitStore, bool) { return ability[storage.LimitStore](s) }
+// quarantiner, notifier and settleClaimer find the abilities of a storage. settleClaimer
+// scribbles if s does.
 
 func quarantiner(s storage.Storage) (storage.Quarantiner, bool) {
 	return ability[storage.Quarantiner](s)
@@ -230,76 +187,66 @@ func (s *scribbler) Prune(ctx context.Context, p storage.Prune) (storage.Pruned,
 	return only(out), err
 }
 
-type queueScribbler struct{ storage.QueueStore }
-
-func (s queueScribbler) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
-	m, err := s.QueueStore.QueueStates(ctx)
+func (s *scribbler) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
+	m, err := s.Storage.QueueStates(ctx)
 	return only(m), err
 }
 
-type cronScribbler struct{ storage.CronStore }
-
-func (s cronScribbler) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
+func (s *scribbler) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
 	entries, done := given(entries)
 	defer done()
-	versions, err := s.CronStore.SetCrons(ctx, entries)
+	versions, err := s.Storage.SetCrons(ctx, entries)
 	return only(versions), err
 }
 
-func (s cronScribbler) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+func (s *scribbler) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
 	q, done := given(q)
 	defer done()
-	list, err := s.CronStore.Crons(ctx, q)
+	list, err := s.Storage.Crons(ctx, q)
 	return only(list), err
 }
 
-func (s cronScribbler) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
+func (s *scribbler) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
 	max int) ([]storage.Cron, time.Time, error) {
 	after, done := given(after)
 	defer done()
-	due, next, err := s.CronStore.DueCrons(ctx, now, after, max)
+	due, next, err := s.Storage.DueCrons(ctx, now, after, max)
 	return only(due), next, err
 }
 
-type groupScribbler struct{ storage.GroupStore }
-
-func (s groupScribbler) CancelAll(ctx context.Context, now time.Time, ids []string) (
+func (s *scribbler) CancelAll(ctx context.Context, now time.Time, ids []string) (
 	cancelled, moved []storage.Record, err error) {
 	ids, done := given(ids)
 	defer done()
-	cancelled, moved, err = s.GroupStore.CancelAll(ctx, now, ids)
+	cancelled, moved, err = s.Storage.CancelAll(ctx, now, ids)
 	returned(cancelled)
 	returned(moved)
 	return cancelled, moved, err
 }
 
-func (s groupScribbler) Revive(ctx context.Context, now time.Time, batch []storage.Insert) (
+func (s *scribbler) Revive(ctx context.Context, now time.Time, batch []storage.Insert) (
 	[]storage.Record, error) {
 	batch, done := given(batch)
 	defer done()
-	moved, err := s.GroupStore.Revive(ctx, now, batch)
+	moved, err := s.Storage.Revive(ctx, now, batch)
 	returned(moved)
 	return moved, err
 }
 
-type valueScribbler struct{ storage.ValueStore }
-
-func (s valueScribbler) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
+func (s *scribbler) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
 	values, done := given(values)
 	defer done()
-	return s.ValueStore.PutValues(ctx, now, values)
+	return s.Storage.PutValues(ctx, now, values)
 }
 
-func (s valueScribbler) Values(ctx context.Context, now time.Time, prefix, after string,
+func (s *scribbler) Values(ctx context.Context, now time.Time, prefix, after string,
 	limit int) ([]storage.Value, error) {
-	list, err := s.ValueStore.Values(ctx, now, prefix, after, limit)
+	list, err := s.Storage.Values(ctx, now, prefix, after, limit)
 	return only(list), err
 }
 
-type logScribbler struct{ storage.LogStore }
-
-func (s logScribbler) Logs(ctx context.Context, id string) ([]storage.Log, error) {
-	list, err := s.LogStore.Logs(ctx, id)
+func (s *scribbler) Logs(ctx context.Context, id string) ([]storage.Log, error) {
+	list, err := s.Storage.Logs(ctx, id)
 	return only(list), err
 }
 

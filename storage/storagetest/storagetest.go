@@ -55,37 +55,10 @@ type Config struct {
 	// Capabilities says.
 	TimePrecision time.Duration
 
-	// Queues, Crons, Notices and SettleClaims declare the optional abilities
-	// storage.QueueStore, storage.CronStore, storage.Notifier and storage.SettleClaimer.
-	// A declared ability must be there, and an ability that is there must be declared.
-	Queues, Crons, Notices, SettleClaims bool
-
-	// Then declares that the storage stores Change.Then (Capabilities.Then), and
-	// DependsOn that it obeys Insert.DependsOn (Capabilities.DependsOn).
-	Then, DependsOn bool
-
-	// Ordering declares that the storage obeys Insert.OrderingKey
-	// (Capabilities.Ordering). It needs DependsOn.
-	Ordering bool
-
-	// Fairness declares that jobs with a fairness key take turns (Capabilities.Fairness).
-	Fairness bool
-
-	// Groups declares the optional ability storage.GroupStore, like those above, and that
-	// the storage obeys Insert.AwaitedBy. It needs DependsOn.
-	Groups bool
-
-	// Orders declares that List knows every storage.Order (Capabilities.Orders).
-	Orders bool
-
-	// Values declares the optional ability storage.ValueStore, like those above.
-	Values bool
-
-	// Logs declares the optional ability storage.LogStore, like those above.
-	Logs bool
-
-	// Versions declares that claims tell versions apart (Capabilities.Versions).
-	Versions bool
+	// Notices and SettleClaims declare the optional abilities storage.Notifier and
+	// storage.SettleClaimer. A declared ability must be there, and an ability that is
+	// there must be declared.
+	Notices, SettleClaims bool
 
 	// InsertClaims declares that inserts claim new jobs (Capabilities.InsertClaims).
 	InsertClaims bool
@@ -132,21 +105,10 @@ type Case struct {
 type need uint16
 
 const (
-	needsQueues need = 1 << iota
-	needsCrons
-	needsNotices
+	needsNotices need = 1 << iota
 	needsSettleClaims
 	needsQuarantine
 	needsReopen
-	needsThen
-	needsOrders
-	needsDependsOn
-	needsVersions
-	needsGroups
-	needsValues
-	needsOrdering
-	needsFairness
-	needsLogs
 
 	needsNothing need = 0
 )
@@ -251,32 +213,10 @@ func (cfg *Config) waived(c Case) string {
 // lacks says what a case needs that is not there, and whether it should be.
 func (cfg *Config) lacks(t fataler, n need) (why string, missing bool) {
 	switch {
-	case n&needsQueues != 0 && !cfg.Queues:
-		return "the storage keeps no states of queues", false
-	case n&needsCrons != 0 && !cfg.Crons:
-		return "the storage keeps no recurring jobs", false
 	case n&needsNotices != 0 && !cfg.Notices:
 		return "the storage tells no notices", false
 	case n&needsSettleClaims != 0 && !cfg.SettleClaims:
 		return "the storage does not settle and claim in one step", false
-	case n&needsThen != 0 && !cfg.Then:
-		return "the storage stores no Then", false
-	case n&needsVersions != 0 && !cfg.Versions:
-		return "the storage does not tell versions apart", false
-	case n&needsValues != 0 && !cfg.Values:
-		return "the storage keeps no values", false
-	case n&needsLogs != 0 && !cfg.Logs:
-		return "the storage keeps no logs", false
-	case n&needsOrders != 0 && !cfg.Orders:
-		return "the storage lists in the order of insertion only", false
-	case n&needsDependsOn != 0 && !cfg.DependsOn:
-		return "no job of the storage waits for others", false
-	case n&needsOrdering != 0 && !cfg.Ordering:
-		return "the storage keeps no order by keys", false
-	case n&needsFairness != 0 && !cfg.Fairness:
-		return "jobs of the storage take no turns by keys", false
-	case n&needsGroups != 0 && !cfg.Groups:
-		return "the storage changes no groups of jobs in one step", false
 	case n&needsQuarantine != 0 && !cfg.Quarantine:
 		return "the storage sets no records aside", false
 	case n&needsQuarantine != 0 && (cfg.Plant == nil || cfg.Mend == nil):
@@ -302,12 +242,6 @@ func checkClaims(t *testing.T, cfg Config) {
 	s := cfg.Open(t)
 	defer closes(t, s)
 	caps := s.Capabilities()
-	if _, has := storage.As[storage.QueueStore](s); has != cfg.Queues {
-		t.Errorf("states of queues: claimed %v, implemented %v", cfg.Queues, has)
-	}
-	if _, has := storage.As[storage.CronStore](s); has != cfg.Crons {
-		t.Errorf("recurring jobs: claimed %v, implemented %v", cfg.Crons, has)
-	}
 	if _, has := storage.As[storage.Notifier](s); has != cfg.Notices {
 		t.Errorf("notices: claimed %v, implemented %v", cfg.Notices, has)
 	}
@@ -317,35 +251,8 @@ func checkClaims(t *testing.T, cfg Config) {
 	if _, has := storage.As[storage.Quarantiner](s); has != cfg.Quarantine {
 		t.Errorf("quarantine: claimed %v, implemented %v", cfg.Quarantine, has)
 	}
-	if _, has := storage.As[storage.GroupStore](s); has != cfg.Groups {
-		t.Errorf("changes of groups: claimed %v, implemented %v", cfg.Groups, has)
-	}
-	if _, has := storage.As[storage.ValueStore](s); has != cfg.Values {
-		t.Errorf("values: claimed %v, implemented %v", cfg.Values, has)
-	}
-	if _, has := storage.As[storage.LogStore](s); has != cfg.Logs {
-		t.Errorf("logs: claimed %v, implemented %v", cfg.Logs, has)
-	}
-	if caps.Then != cfg.Then {
-		t.Errorf("changes with a Then: claimed %v, Capabilities say %v", cfg.Then, caps.Then)
-	}
-	if caps.Versions != cfg.Versions {
-		t.Errorf("versions: claimed %v, Capabilities say %v", cfg.Versions, caps.Versions)
-	}
 	if caps.InsertClaims != cfg.InsertClaims {
 		t.Errorf("claims of new jobs: claimed %v, Capabilities say %v", cfg.InsertClaims, caps.InsertClaims)
-	}
-	if caps.Orders != cfg.Orders {
-		t.Errorf("orders of listings: claimed %v, Capabilities say %v", cfg.Orders, caps.Orders)
-	}
-	if caps.DependsOn != cfg.DependsOn {
-		t.Errorf("jobs that wait for others: claimed %v, Capabilities say %v", cfg.DependsOn, caps.DependsOn)
-	}
-	if caps.Ordering != cfg.Ordering {
-		t.Errorf("order by keys: claimed %v, Capabilities say %v", cfg.Ordering, caps.Ordering)
-	}
-	if caps.Fairness != cfg.Fairness {
-		t.Errorf("turns by fairness keys: claimed %v, Capabilities say %v", cfg.Fairness, caps.Fairness)
 	}
 	if caps.Precision != cfg.TimePrecision {
 		t.Errorf("precision of times: claimed %v, Capabilities say %v", cfg.TimePrecision, caps.Precision)

@@ -13,10 +13,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestReference(t *testing.T) {
 	cfg := storagetest.Config{
-		Open:   func(testing.TB) storage.Storage { return storagetest.NewReference() },
-		Queues: true, Crons: true, Then: true, Orders: true,
-		DependsOn: true, Ordering: true, Fairness: true, Versions: true,
-		Groups: true,
+		Open: func(testing.TB) storage.Storage { return storagetest.NewReference() },
 	}
 	storagetest.Run(t, cfg)
 	storagetest.RunEngine(t, cfg)
@@ -28,10 +25,7 @@ func TestReferenceInOneStep(t *testing.T) {
 		Open: func(testing.TB) storage.Storage {
 			return storagetest.Stepper{Reference: storagetest.NewReference()}
 		},
-		Queues: true, Crons: true, SettleClaims: true, Then: true, Orders: true,
-		DependsOn: true, Ordering: true, Fairness: true,
-		Groups:   true,
-		Versions: true,
+		SettleClaims: true,
 	}
 	storagetest.Run(t, cfg)
 	storagetest.RunEngine(t, cfg)

@@ -38,9 +38,8 @@ func Config(cfg drivertest.Config) storagetest.Config {
 		return db.(driver.DB)
 	}
 	c := storagetest.Config{
-		Open: func(tb testing.TB) storage.Storage { return open(tb, cfg.Open(tb)) },
-		Then: true, Queues: true, Crons: true, Orders: true, Versions: true, Values: true, Logs: true,
-		Notices: true, Quarantine: true, DependsOn: true, Ordering: true, Groups: true, Fairness: true,
+		Open:    func(tb testing.TB) storage.Storage { return open(tb, cfg.Open(tb)) },
+		Notices: true, Quarantine: true,
 		Plant: func(tb testing.TB, s storage.Storage, id string) { damage(tb, store(s), id, 1) },
 		Mend:  func(tb testing.TB, s storage.Storage, id string) { damage(tb, store(s), id, newer) },
 		PlantNamed: func(tb testing.TB, s storage.Storage, kind storage.Kind, name string) {
