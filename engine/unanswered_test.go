@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -216,11 +217,11 @@ func TestLostLeaseIsNoLostClaim(t *testing.T) {
 			return nil
 		})
 		id := b.enqueue("x", noJitter, ojs.WithLease(8*time.Second)).ID
-		claims := 0
+		var claims atomic.Int32
 		faulty.OnCall(func(c *storagetest.Call) {
 			switch c.Method {
 			case "Claim":
-				if claims++; claims == 2 {
+				if claims.Add(1) == 2 {
 					c.Err = errStorage
 				}
 			case "Extend":
@@ -233,8 +234,8 @@ func TestLostLeaseIsNoLostClaim(t *testing.T) {
 		})
 		b.run()
 		b.advance(15 * time.Second) // a look is at 11 s
-		if b.want(id, ojs.StateActive, 1); len(b.times()) != 1 || claims < 2 {
-			t.Errorf("ran at %v, %d claims", b.times(), claims)
+		if b.want(id, ojs.StateActive, 1); len(b.times()) != 1 || claims.Load() < 2 {
+			t.Errorf("ran at %v, %d claims", b.times(), claims.Load())
 		}
 		b.advance(time.Minute)
 		b.want(id, ojs.StateCompleted, 2)

@@ -267,13 +267,15 @@ func TestVersions(t *testing.T) {
 				t.Errorf("fetched version %q", d.Job.TypeVersion)
 			}
 			// A worker goes by its latest range, and is woken for jobs of it.
+			stored := make(chan []ojs.Ticket, 1)
 			time.AfterFunc(time.Minute, func() {
-				tickets = must1(b.EnqueueMany(b.ctx, v2.New(two{}), v1.New(one{})))
+				stored <- must1(b.EnqueueMany(b.ctx, v2.New(two{}), v1.New(one{})))
 			})
 			ranged := b.Worker("w", engine.WorkerConfig{Types: []string{"greet@<2.0"}})
 			ctx, cancel := context.WithTimeout(b.ctx, time.Hour)
 			defer cancel()
-			if d, err := ranged.Fetch(ctx); err != nil || d.Job.ID != tickets[1].ID {
+			d, err = ranged.Fetch(ctx)
+			if tickets = <-stored; err != nil || d.Job.ID != tickets[1].ID {
 				t.Errorf("V006 not woken for %s: %v", tickets[1].ID, err)
 			}
 			// A type without a range has every version, beside one that has a range.
