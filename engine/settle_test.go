@@ -1,13 +1,13 @@
 package engine_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,15 +74,17 @@ func TestOutcomeOfAnotherIsNotItsOwn(t *testing.T) {
 
 // Each of the outcomes that one call has stored is followed.
 func TestEachOutcomeOfACallIsFollowed(t *testing.T) {
-	most := 0 // outcomes in a call
+	var most atomic.Int64 // outcomes in a call
 	s := &storagetest.Faulty{Storage: durable{memory.New()}}
 	s.OnCall(func(c *storagetest.Call) {
 		if changes, ok := c.In.([]storage.Change); ok {
-			most = max(most, len(changes))
+			for n := most.Load(); n < int64(len(changes)) && !most.CompareAndSwap(n, int64(len(changes))); {
+				n = most.Load()
+			}
 			<-time.After(time.Second)
 		}
 	})
-	var logged bytes.Buffer
+	var logged lockedBuffer
 	inBubbleOn(t, s, func(b *rig) {
 		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
 			return handler.Sleep(ctx, time.Second)
@@ -92,8 +94,8 @@ func TestEachOutcomeOfACallIsFollowed(t *testing.T) {
 		}
 		b.run()
 		b.advance(time.Minute)
-		if n := strings.Count(logged.String(), "job completed"); n != 8 || most < 2 {
-			t.Errorf("the log has %d of 8 outcomes, at most %d in a call:\n%s", n, most, &logged)
+		if n := strings.Count(logged.String(), "job completed"); n != 8 || most.Load() < 2 {
+			t.Errorf("the log has %d of 8 outcomes, at most %d in a call:\n%s", n, most.Load(), logged.String())
 		}
 	}, engine.WithConcurrency(8), engine.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
 }
