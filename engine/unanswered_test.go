@@ -136,6 +136,43 @@ func TestLateClaim(t *testing.T) {
 	}
 }
 
+// The call that gives the job of a lost claim back loses its answer, too: a worker looks
+// for the job all the same.
+func TestLostGiveBack(t *testing.T) {
+	inner := memory.New()
+	faulty := &storagetest.Faulty{Storage: inner}
+	inBubbleOn(t, faulty.Stepping(), func(b *rig) {
+		b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+		b.run()
+		var claims, back atomic.Int32
+		faulty.OnCall(func(c *storagetest.Call) {
+			q, claim := c.In.(storage.Claim)
+			if step, ok := c.In.(storagetest.Step); ok {
+				q, claim = step.Claim, true
+			}
+			switch {
+			case claim && claims.Add(1) == 1: // the server makes it later
+				at := time.Now()
+				q.Max = 1
+				time.AfterFunc(2*time.Second, func() { must1(inner.Claim(context.Background(), at, q, nil)) })
+				c.Err = errStorage
+			case claim && b.elapsed() < 3*time.Second: // or it would have the job first
+				c.Err = errStorage
+			case c.Method == "Unclaim" && b.elapsed() < 5*time.Second: // until the workers are idle
+				c.Err = errStorage
+			case c.Method == "Unclaim" && back.Add(1) == 1:
+				c.Do()
+				c.Err = errStorage
+			}
+		})
+		id := b.enqueue("x").ID
+		b.advance(30 * time.Second)
+		if b.want(id, ojs.StateCompleted, 1); back.Load() == 0 {
+			t.Error("no claim was undone")
+		}
+	})
+}
+
 // Lost answers make no job run twice, and no job waits for its lease.
 func TestLostClaimsAtRandom(t *testing.T) {
 	for seed := range uint64(20) {
