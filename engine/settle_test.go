@@ -95,7 +95,8 @@ func TestEachOutcomeOfACallIsFollowed(t *testing.T) {
 		b.run()
 		b.advance(time.Minute)
 		if n := strings.Count(logged.String(), "job completed"); n != 8 || most.Load() < 2 {
-			t.Errorf("the log has %d of 8 outcomes, at most %d in a call:\n%s", n, most.Load(), logged.String())
+			t.Errorf("the log has %d of 8 outcomes, at most %d in a call:\n%s",
+				n, most.Load(), logged.String())
 		}
 	}, engine.WithConcurrency(8), engine.WithLogger(slog.New(slog.NewTextHandler(&logged, nil))))
 }

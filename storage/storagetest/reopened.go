@@ -74,7 +74,7 @@ func (r *reopened) current() storage.Storage {
 func (r *reopened) before(now time.Time) (s storage.Storage, end func()) {
 	r.mu.Lock()
 	r.calls++
-	if n := r.calls; !r.closed && n < 400 && (n%30 == 0 || n < 20 && n%3 == 0) {
+	if n := r.calls; !r.closed && n < 400 && (n%30 == 0 || n < 10 && n%3 == 0) {
 		r.open()
 	}
 	if !now.IsZero() {

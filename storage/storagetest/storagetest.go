@@ -130,13 +130,16 @@ func Run(t *testing.T, cfg Config) {
 		t.Fatal("storagetest: Config.Open is nil")
 	}
 	r := conformance(t, cfg)
+	if cfg.Reopen != nil && cfg.durable(t) {
+		t.Run("Reopened", func(t *testing.T) { reopenedCases(t, cfg, r) })
+	}
 	t.Run("Random", func(t *testing.T) { Random(t, cfg) })
 	t.Run("Histories", func(t *testing.T) { Histories(t, cfg) })
 	t.Log(r.String())
 }
 
-// Conformance is the cases of Run without its searches, Random and Histories. It is
-// enough for another way to a database whose storage Run has proven.
+// Conformance is the cases of Run without Reopened and the searches, Random and
+// Histories. It is enough for another way to a database whose storage Run has proven.
 func Conformance(t *testing.T, cfg Config) {
 	t.Helper()
 	t.Log(conformance(t, cfg).String())
@@ -150,20 +153,6 @@ func conformance(t *testing.T, cfg Config) *report {
 			r.add(c, runCase(t, cfg, c))
 		}
 	})
-	if cfg.Reopen != nil && cfg.durable(t) {
-		t.Run("Reopened", func(t *testing.T) {
-			for _, c := range Cases() {
-				result := r.results[c.ID] // "" if only Reopened was asked for
-				why, _ := cfg.lacks(t, c.needs)
-				if why != "" || cfg.waived(c) != "" || !c.reopens() || result != "" && result != "PASS" {
-					continue
-				}
-				if !runReopened(t, cfg, c) {
-					r.results[c.ID] = "FAIL: opened again between calls"
-				}
-			}
-		})
-	}
 	return r
 }
 
@@ -178,6 +167,20 @@ func (c Case) reopens() bool {
 		}
 	}
 	return c.needs&(needsNotices|needsReopen) == 0
+}
+
+// reopenedCases runs the cases on a storage that is opened again between the calls.
+func reopenedCases(t *testing.T, cfg Config, r *report) {
+	for _, c := range Cases() {
+		result := r.results[c.ID] // "" if only Reopened was asked for
+		why, _ := cfg.lacks(t, c.needs)
+		if why != "" || cfg.waived(c) != "" || !c.reopens() || result != "" && result != "PASS" {
+			continue
+		}
+		if !runReopened(t, cfg, c) {
+			r.results[c.ID] = "FAIL: opened again between calls"
+		}
+	}
 }
 
 func runReopened(t *testing.T, cfg Config, c Case) bool {
