@@ -100,7 +100,13 @@ func (k *maintenance) findClaims() (next time.Time) {
 		recs, waits = k.r.unknown(recs)
 		c.mu.Unlock()
 		err = k.r.unclaim(recs)
-		k.r.lookFor(recs)
+		c.mu.Lock()
+		c.available(len(recs)) // also if that failed: the storage may have done it
+		for i := range recs {
+			recs[i].Unclaim()
+			c.wakeAt(recs[i].WakeAt())
+		}
+		c.mu.Unlock()
 	}
 	if err != nil {
 		k.failed("claims of this engine", err, looks{claims: true})
@@ -126,20 +132,6 @@ func (k *maintenance) findClaims() (next time.Time) {
 		next = earliest(next, u.next)
 	}
 	return next
-}
-
-// lookFor has workers look for jobs that were given back, also by a call that failed: the
-// storage may have made it.
-func (r *run) lookFor(recs []storage.Record) {
-	c := r.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.available(len(recs))
-	for i := range recs {
-		undone := recs[i]
-		undone.Unclaim()
-		c.wakeAt(undone.WakeAt())
-	}
 }
 
 // unknown leaves those of the active jobs of this engine that a failed claim has taken
