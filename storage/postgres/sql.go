@@ -273,9 +273,9 @@ const promote = lanes + `,
 			WHERE r.rate_key = w.name AND r.lane = w.lane AND r.bounds IS NOT NULL AND NOT r.head AND r.late IS NULL
 			ORDER BY r.priority DESC, r.place, r.own_place NULLS FIRST LIMIT greatest(0, w.n) FOR UPDATE SKIP LOCKED) c),
 	missed AS (INSERT INTO {schema}.job_judge SELECT DISTINCT w.name FROM wanted w
-		WHERE w.n > (SELECT count(*) FROM next x WHERE x.lane = w.lane) AND (SELECT r.seq FROM {schema}.ready r
+		WHERE w.n > (SELECT count(*) FROM next x WHERE x.lane = w.lane) AND EXISTS (SELECT FROM {schema}.ready r
 			WHERE r.rate_key = w.name AND r.lane = w.lane AND r.bounds IS NOT NULL AND NOT r.head AND r.late IS NULL
-			AND r.seq <> ALL (ARRAY(SELECT seq FROM next)) LIMIT 1) IS NOT NULL)
+			AND r.seq <> ALL (ARRAY(SELECT seq FROM next))))
 	UPDATE {schema}.ready SET head = true WHERE seq = ANY (ARRAY(SELECT seq FROM next))`
 
 // closed returns the bounds of the lanes without a head in which jobs wait, and how many
