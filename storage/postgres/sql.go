@@ -256,26 +256,22 @@ const lanes = `WITH RECURSIVE lanes (name, lane) AS (
 			AND r.lane > l.lane ORDER BY r.lane LIMIT 1) FROM lanes l WHERE l.lane IS NOT NULL)`
 
 // promote makes the first jobs of each lane heads: as many as its bound lets start, or $1
-// if other bounds decide. It is always a later statement than the one that locks. A key
-// of whose jobs other transactions have locked some is to be judged again.
+// if other bounds decide. It is always a later statement than the one that locks.
 const promote = lanes + `,
-	wanted AS MATERIALIZED (SELECT l.name, l.lane, w.n - (SELECT count(*) FROM (SELECT FROM {schema}.ready h
-			WHERE h.rate_key = l.name AND h.lane = l.lane AND h.bounds IS NOT NULL AND h.head LIMIT w.n) h) AS n FROM lanes l
+	next AS MATERIALIZED (SELECT c.seq FROM lanes l
 		CROSS JOIN LATERAL (SELECT r.most FROM {schema}.ready r
 			WHERE r.rate_key = l.name AND r.lane = l.lane AND r.bounds IS NOT NULL LIMIT 1) m
 		CROSS JOIN LATERAL (SELECT CASE WHEN m.most IS NULL OR EXISTS (SELECT FROM {schema}.job_limit k WHERE k.kind = 'key'
 				AND k.name = l.name AND (k.setting IS NOT NULL OR k.blocked IS NOT NULL OR k.period > 0)) THEN $1::bigint
 			ELSE greatest(0, m.most - (SELECT count(*) FROM {schema}.active a
 				WHERE a.rate_key = l.name AND a.bounds IS NOT NULL)) END AS n) w
-		WHERE l.lane IS NOT NULL),
-	next AS MATERIALIZED (SELECT c.seq, w.lane FROM wanted w
 		CROSS JOIN LATERAL (SELECT r.seq FROM {schema}.ready r
-			WHERE r.rate_key = w.name AND r.lane = w.lane AND r.bounds IS NOT NULL AND NOT r.head AND r.late IS NULL
-			ORDER BY r.priority DESC, r.place, r.own_place NULLS FIRST LIMIT greatest(0, w.n) FOR UPDATE SKIP LOCKED) c),
-	missed AS (INSERT INTO {schema}.job_judge SELECT DISTINCT w.name FROM wanted w
-		WHERE w.n > (SELECT count(*) FROM next x WHERE x.lane = w.lane) AND EXISTS (SELECT FROM {schema}.ready r
-			WHERE r.rate_key = w.name AND r.lane = w.lane AND r.bounds IS NOT NULL AND NOT r.head AND r.late IS NULL
-			AND r.seq <> ALL (ARRAY(SELECT seq FROM next))))
+			WHERE r.rate_key = l.name AND r.lane = l.lane AND r.bounds IS NOT NULL AND NOT r.head AND r.late IS NULL
+			ORDER BY r.priority DESC, r.place, r.own_place NULLS FIRST
+			LIMIT greatest(0, w.n - (SELECT count(*) FROM (SELECT FROM {schema}.ready h
+				WHERE h.rate_key = l.name AND h.lane = l.lane AND h.bounds IS NOT NULL AND h.head LIMIT w.n) h))
+			FOR UPDATE SKIP LOCKED) c
+		WHERE l.lane IS NOT NULL)
 	UPDATE {schema}.ready SET head = true WHERE seq = ANY (ARRAY(SELECT seq FROM next))`
 
 // closed returns the bounds of the lanes without a head in which jobs wait, and how many
