@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -51,6 +52,25 @@ func TestLimitsAreForgotten(t *testing.T) {
 		}
 		return n
 	})
+}
+
+// The keys of ended jobs are dropped with the transactions that all processes have
+// followed. A restored dump may have keys of transactions that are still to come.
+func TestFreedKeysAreDropped(t *testing.T) {
+	s, name := open(t, "")
+	pool := connect(t)
+	freed := name + ".job_freed"
+	_, err := pool.Exec(t.Context(), "INSERT INTO "+freed+" (xact, name) VALUES (5, 'old'), ($1, 'restored')",
+		int64(1)<<60)
+	must(t, err)
+	_, err = pool.Exec(t.Context(), "INSERT INTO "+freed+" (name) VALUES ('new')")
+	must(t, err)
+	must(t, s.DropFreed(t.Context(), 6))
+	var left []string
+	must(t, pool.QueryRow(t.Context(), "SELECT array_agg(name) FROM "+freed).Scan(&left))
+	if !slices.Equal(left, []string{"new"}) {
+		t.Errorf("%v are left", left)
+	}
 }
 
 // An active job that leaves the quarantine counts as one that a claim starts: its release
