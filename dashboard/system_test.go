@@ -77,7 +77,7 @@ func TestSystemHasTheSettings(t *testing.T) {
 		engine.WithReports(engine.Reports{Every: 7 * time.Second})})
 	s.has("/system/", "<h2>Settings</h2>", "<dd>17, 17 more if handlers are stuck</dd>",
 		`<a href="../queues/mail/">mail</a>`, codec.Gzip().Encoding(), "kept from level WARN on", "every 7s",
-		"<dt>A new job starts in the step that stores it</dt><dd>no</dd>")
+		"<dt>New jobs</dt><dd>start in a later step</dd>")
 	visitor := newSite(t, WithoutRunning())
 	body := visitor.ok("/system/")
 	if strings.Contains(body, "<h2>Settings</h2>") || !strings.Contains(body, "A new job starts") {
