@@ -153,7 +153,6 @@ func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
 
 // set is Set. With keepPause, an entry that is paused stays so.
 func (c *Cron) set(ctx context.Context, entries []CronEntry, keepPause bool) error {
-	store := c.core.store
 	made := make([]storage.Cron, len(entries))
 	names := make(map[string]struct{}, len(entries))
 	for i, e := range entries {
@@ -167,7 +166,7 @@ func (c *Cron) set(ctx context.Context, entries []CronEntry, keepPause bool) err
 		names[e.Name] = struct{}{}
 	}
 	for made := range slices.Chunk(made, storage.MaxCrons) {
-		err := c.edit(ctx, store, made, func(old, n *storage.Cron) ([]cronspec.Missed, error) {
+		err := c.edit(ctx, made, func(old, n *storage.Cron) ([]cronspec.Missed, error) {
 			to := *n
 			to.Version, to.LastRun, to.Runs, to.LastJobID = old.Version, old.LastRun, old.Runs, old.LastJobID
 			to.History = old.History
@@ -243,8 +242,7 @@ func (c *Cron) Pause(ctx context.Context, name string) error { return c.pause(ct
 func (c *Cron) Resume(ctx context.Context, name string) error { return c.pause(ctx, name, false) }
 
 func (c *Cron) pause(ctx context.Context, name string, paused bool) error {
-	store := c.core.store
-	return c.edit(ctx, store, []storage.Cron{{Name: name}},
+	return c.edit(ctx, []storage.Cron{{Name: name}},
 		func(e, _ *storage.Cron) ([]cronspec.Missed, error) {
 			if e.Version == 0 {
 				return nil, unknownCron(name)
@@ -257,11 +255,10 @@ func (c *Cron) pause(ctx context.Context, name string, paused bool) error {
 // Remove removes an entry. Jobs that it has made stay. An unknown name gives
 // ojs.ErrNotFound.
 func (c *Cron) Remove(ctx context.Context, name string) error {
-	store := c.core.store
 	if err := c.core.checkTx(ctx); err != nil {
 		return err
 	}
-	ok, err := store.DeleteCron(ctx, name)
+	ok, err := c.core.store.DeleteCron(ctx, name)
 	if err == nil && !ok {
 		return unknownCron(name)
 	}
@@ -271,7 +268,7 @@ func (c *Cron) Remove(ctx context.Context, name string) error {
 // List returns the entries, sorted by name.
 func (c *Cron) List(ctx context.Context) ([]CronEntry, error) {
 	var list []CronEntry
-	err := eachCron(ctx, c.core.store, func(e *storage.Cron) error {
+	err := c.core.eachCron(ctx, func(e *storage.Cron) error {
 		list = append(list, cronEntry(e))
 		return nil
 	})
@@ -285,9 +282,8 @@ func (c *Cron) List(ctx context.Context) ([]CronEntry, error) {
 // ones have no next run. The storage finds them by an index, so that the others cost
 // nothing.
 func (c *Cron) Due(ctx context.Context, at time.Time) (list []CronEntry, err error) {
-	store := c.core.store
 	for after := (*storage.Cron)(nil); ; {
-		due, _, err := store.DueCrons(ctx, at, after, cronBatch)
+		due, _, err := c.core.store.DueCrons(ctx, at, after, cronBatch)
 		if err != nil {
 			return nil, err
 		}
@@ -303,7 +299,7 @@ func (c *Cron) Due(ctx context.Context, at time.Time) (list []CronEntry, err err
 
 // Get returns an entry. An unknown name gives ojs.ErrNotFound.
 func (c *Cron) Get(ctx context.Context, name string) (CronEntry, error) {
-	_, e, err := c.stored(ctx, name)
+	e, err := c.stored(ctx, name)
 	if err != nil {
 		return CronEntry{}, err
 	}
@@ -328,7 +324,7 @@ func cronEntry(s *storage.Cron) CronEntry {
 // under the name of one of the wanted entries, a zero entry if there is none, and returns
 // the times before the next run that are missed because of the zone's clock. If an entry
 // changes in between, f is asked again for it.
-func (c *Cron) edit(ctx context.Context, store storage.CronStore, wanted []storage.Cron,
+func (c *Cron) edit(ctx context.Context, wanted []storage.Cron,
 	f func(stored, wanted *storage.Cron) ([]cronspec.Missed, error)) error {
 	if err := c.core.checkTx(ctx); err != nil {
 		return err
@@ -338,7 +334,7 @@ func (c *Cron) edit(ctx context.Context, store storage.CronStore, wanted []stora
 		for i := range wanted {
 			names[i] = wanted[i].Name
 		}
-		there, err := store.Crons(ctx, storage.CronQuery{Names: names})
+		there, err := c.core.store.Crons(ctx, storage.CronQuery{Names: names})
 		if err != nil {
 			return err
 		}
@@ -353,7 +349,7 @@ func (c *Cron) edit(ctx context.Context, store storage.CronStore, wanted []stora
 				return err
 			}
 		}
-		versions, err := store.SetCrons(ctx, entries)
+		versions, err := c.core.store.SetCrons(ctx, entries)
 		if err != nil {
 			return err
 		}

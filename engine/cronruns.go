@@ -33,7 +33,7 @@ const deletedRun = "deleted"
 // reads the job of each run that has not ended when the next run was made. An unknown
 // name gives ojs.ErrNotFound.
 func (c *Cron) Runs(ctx context.Context, name string) ([]CronRun, error) {
-	_, e, err := c.stored(ctx, name)
+	e, err := c.stored(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (c *Cron) Next(ctx context.Context, name string, n int) ([]CronTime, error)
 	if n < 1 || n > most {
 		return nil, invalid("n", "is not from 1 to 1000")
 	}
-	_, e, err := c.stored(ctx, name)
+	e, err := c.stored(ctx, name)
 	if err != nil || e.NextRun.IsZero() {
 		return nil, err
 	}
@@ -118,12 +118,12 @@ func (c *Cron) Next(ctx context.Context, name string, n int) ([]CronTime, error)
 // entry then names the run before. An unknown name gives ojs.ErrNotFound.
 func (c *Cron) Trigger(ctx context.Context, name string) (ojs.Ticket, error) {
 	for {
-		store, e, err := c.stored(ctx, name)
+		e, err := c.stored(ctx, name)
 		if err != nil {
 			return ojs.Ticket{}, err
 		}
 		now := c.core.now()
-		ticket, err := c.core.runCron(ctx, store, &e, e.NextRun, storage.CronRun{Due: now, Manual: true}, nil)
+		ticket, err := c.core.runCron(ctx, &e, e.NextRun, storage.CronRun{Due: now, Manual: true}, nil)
 		var skipped *skippedRun
 		switch {
 		case err == nil:
@@ -138,23 +138,22 @@ func (c *Cron) Trigger(ctx context.Context, name string) (ojs.Ticket, error) {
 }
 
 // stored returns an entry as it is stored.
-func (c *Cron) stored(ctx context.Context, name string) (storage.CronStore, storage.Cron, error) {
-	store := c.core.store
-	found, err := store.Crons(ctx, storage.CronQuery{Names: []string{name}})
+func (c *Cron) stored(ctx context.Context, name string) (storage.Cron, error) {
+	found, err := c.core.store.Crons(ctx, storage.CronQuery{Names: []string{name}})
 	switch {
 	case err != nil:
-		return nil, storage.Cron{}, err
+		return storage.Cron{}, err
 	case len(found) == 0:
-		return nil, storage.Cron{}, unknownCron(name)
+		return storage.Cron{}, unknownCron(name)
 	}
-	return store, found[0], nil
+	return found[0], nil
 }
 
 // runCron moves an entry on to its next run, before which runs are missed because of the
 // zone's clock, and makes the job of a run. e becomes the
 // stored entry. The error is storage.ErrFenced if e is not of the stored version, a
 // *skippedRun if there is no job, or the storage's.
-func (c *core) runCron(ctx context.Context, store storage.CronStore, e *storage.Cron, next time.Time,
+func (c *core) runCron(ctx context.Context, e *storage.Cron, next time.Time,
 	run storage.CronRun, missed []cronspec.Missed) (ojs.Ticket, error) {
 	to := e.Copy()
 	to.NextRun = next
@@ -181,8 +180,8 @@ func (c *core) runCron(ctx context.Context, store storage.CronStore, e *storage.
 	remember(&to, run)
 	rememberMissed(&to, missed)
 	// The entry moves on first: the engine that moves it makes the job.
-	if err = setCron(ctx, store, &to); err != nil {
-		if foreign.Is(err, storage.ErrFenced) || skipped != nil || !cronStored(ctx, store, &to) {
+	if err = c.setCron(ctx, &to); err != nil {
+		if foreign.Is(err, storage.ErrFenced) || skipped != nil || !c.cronStored(ctx, &to) {
 			return ojs.Ticket{}, err
 		}
 	}
@@ -203,7 +202,7 @@ func (c *core) runCron(ctx context.Context, store storage.CronStore, e *storage.
 	}
 	skipped = &skippedRun{skipReason(err), err}
 	if refused(err) { // otherwise the storage may have stored the job
-		c.takeBack(ctx, store, e, &was, skipReason(err))
+		c.takeBack(ctx, e, &was, skipReason(err))
 	}
 	return ojs.Ticket{}, skipped
 }
@@ -289,7 +288,7 @@ func (c *core) lookAtRuns(ctx context.Context, e *storage.Cron) (open []storage.
 
 // startCrons makes the entries due that are to run when an engine starts, and finds those
 // whose time zone is unknown here. It reports false if the storage failed.
-func (k *maintenance) startCrons(store storage.CronStore) bool {
+func (k *maintenance) startCrons() bool {
 	c := k.r.c
 	now := c.now()
 	wanted := func(e *storage.Cron) bool {
@@ -297,7 +296,7 @@ func (k *maintenance) startCrons(store storage.CronStore) bool {
 		return e.RunOnStart && !e.NextRun.IsZero() && comes && now.Sub(e.LastRun) >= startApart
 	}
 	zones := make(map[string]error)
-	err := eachCron(k.r.base, store, func(e *storage.Cron) error {
+	err := k.r.c.eachCron(k.r.base, func(e *storage.Cron) error {
 		unknown, seen := zones[e.TimeZone]
 		if !seen {
 			_, unknown = cronspec.Parse("@daily", e.TimeZone)
@@ -317,7 +316,7 @@ func (k *maintenance) startCrons(store storage.CronStore) bool {
 			e.NextRun = now
 			return nil, nil
 		}
-		err := cron.edit(k.r.base, store, []storage.Cron{{Name: e.Name}}, start)
+		err := cron.edit(k.r.base, []storage.Cron{{Name: e.Name}}, start)
 		if foreign.Is(err, errUnchanged) { // another engine has started too
 			return nil
 		}
@@ -333,9 +332,9 @@ func (k *maintenance) startCrons(store storage.CronStore) bool {
 const startApart = time.Minute
 
 // eachCron calls f with each entry of a storage, in the order of their names.
-func eachCron(ctx context.Context, store storage.CronStore, f func(*storage.Cron) error) error {
+func (c *core) eachCron(ctx context.Context, f func(*storage.Cron) error) error {
 	for q := (storage.CronQuery{}); ; {
-		page, err := store.Crons(ctx, q)
+		page, err := c.store.Crons(ctx, q)
 		if err != nil {
 			return err
 		}

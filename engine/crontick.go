@@ -21,16 +21,15 @@ const cronBatch = 256
 // is to come.
 func (k *maintenance) tick() (next time.Time) {
 	c := k.r.c
-	store := c.store
 	now := c.now()
 	if !k.cronsStarted {
-		if k.cronsStarted = k.startCrons(store); !k.cronsStarted {
+		if k.cronsStarted = k.startCrons(); !k.cronsStarted {
 			next = now.Add(storageBackoff(1))
 		}
 	}
 	var after *storage.Cron
 	for {
-		due, rest, err := store.DueCrons(k.r.base, now, after, cronBatch)
+		due, rest, err := c.store.DueCrons(k.r.base, now, after, cronBatch)
 		if err != nil {
 			k.failed("due recurring jobs", err, looks{cron: true})
 			return now.Add(storageBackoff(6))
@@ -39,7 +38,7 @@ func (k *maintenance) tick() (next time.Time) {
 		for i := range due {
 			last := due[i]
 			after = &last
-			next = earliest(next, k.fireDue(store, &due[i], now))
+			next = earliest(next, k.fireDue(&due[i], now))
 		}
 		if rest.IsZero() || rest.After(now) {
 			return earliest(next, rest)
@@ -51,7 +50,7 @@ func (k *maintenance) tick() (next time.Time) {
 }
 
 // fireDue fires a recurring job that is due, and says when it wants to be looked at next.
-func (k *maintenance) fireDue(store storage.CronStore, e *storage.Cron, now time.Time) time.Time {
+func (k *maintenance) fireDue(e *storage.Cron, now time.Time) time.Time {
 	c := k.r.c
 	s, err := scheduleOf(e)
 	if err != nil {
@@ -59,7 +58,7 @@ func (k *maintenance) fireDue(store storage.CronStore, e *storage.Cron, now time
 		return now.Add(unreadableWait)
 	}
 	ctx, end := c.traceCron(k.r.base, e)
-	err = c.fire(ctx, store, e, s, now)
+	err = c.fire(ctx, e, s, now)
 	end(err)
 	if err != nil {
 		k.failed("recurring job", err, looks{cron: true}, "cron_name", e.Name)
@@ -120,7 +119,7 @@ func (c *core) cronProblem(ctx context.Context) (p Problem, ok bool) {
 // fire makes the job of an entry that is due, or skips the run, and moves the entry on.
 // If another engine has done so, it does nothing; the entry is then looked at again.
 func (c *core) fire(
-	ctx context.Context, store storage.CronStore, e *storage.Cron, s cronspec.Schedule, now time.Time,
+	ctx context.Context, e *storage.Cron, s cronspec.Schedule, now time.Time,
 ) error {
 	first, due, next, missed := dueRun(e, s, now)
 	var err error
@@ -129,11 +128,11 @@ func (c *core) fire(
 		to.NextRun = next
 		remember(&to, storage.CronRun{Due: first, Outcome: missedRun})
 		rememberMissed(&to, missed)
-		if err = setCron(ctx, store, &to); err == nil {
+		if err = c.setCron(ctx, &to); err == nil {
 			*e = to
 		}
 	} else {
-		_, err = c.runCron(ctx, store, e, next, storage.CronRun{Due: due}, missed)
+		_, err = c.runCron(ctx, e, next, storage.CronRun{Due: due}, missed)
 	}
 	var skipped *skippedRun
 	switch {
@@ -183,8 +182,8 @@ func (c *core) cancelPrevious(ctx context.Context, e *storage.Cron) {
 // same. If a call of SetCrons has failed after it moved the entry on, this engine makes
 // the job, since no other engine will. to becomes the stored entry, which another caller
 // may have changed since.
-func cronStored(ctx context.Context, store storage.CronStore, to *storage.Cron) bool {
-	there, err := store.Crons(ctx, storage.CronQuery{Names: []string{to.Name}})
+func (c *core) cronStored(ctx context.Context, to *storage.Cron) bool {
+	there, err := c.store.Crons(ctx, storage.CronQuery{Names: []string{to.Name}})
 	if err != nil || len(there) == 0 || there[0].LastJobID != to.LastJobID {
 		return false
 	}
@@ -194,8 +193,8 @@ func cronStored(ctx context.Context, store storage.CronStore, to *storage.Cron) 
 
 // setCron stores one entry, which gets the version that is stored. It returns
 // storage.ErrFenced if the entry is not of the stored version.
-func setCron(ctx context.Context, store storage.CronStore, e *storage.Cron) error {
-	versions, err := store.SetCrons(ctx, []storage.Cron{*e})
+func (c *core) setCron(ctx context.Context, e *storage.Cron) error {
+	versions, err := c.store.SetCrons(ctx, []storage.Cron{*e})
 	switch {
 	case err != nil:
 		return err
@@ -208,7 +207,7 @@ func setCron(ctx context.Context, store storage.CronStore, e *storage.Cron) erro
 
 // takeBack has an entry name the run before, since there is no job of the last one: an
 // overlap is to mind the job that there is.
-func (c *core) takeBack(ctx context.Context, store storage.CronStore, e, was *storage.Cron, reason string) {
+func (c *core) takeBack(ctx context.Context, e, was *storage.Cron, reason string) {
 	for {
 		to := e.Copy()
 		to.LastRun, to.LastJobID, to.Runs = was.LastRun, was.LastJobID, was.Runs
@@ -217,7 +216,7 @@ func (c *core) takeBack(ctx context.Context, store storage.CronStore, e, was *st
 				r.JobID, r.Outcome = "", reason
 			}
 		}
-		err := setCron(ctx, store, &to)
+		err := c.setCron(ctx, &to)
 		if err == nil {
 			*e = to
 			return
@@ -226,7 +225,7 @@ func (c *core) takeBack(ctx context.Context, store storage.CronStore, e, was *st
 			c.log.Error("run of a recurring entry not taken back", "cron_name", e.Name, "error", err)
 			return
 		}
-		if !cronStored(ctx, store, e) {
+		if !c.cronStored(ctx, e) {
 			return // it is gone, or has run since
 		}
 	}

@@ -41,8 +41,8 @@ func LimitOfQueue(name string) LimitName { return LimitName{Kind: storage.LimitQ
 // LimitOfType names the limit of a job type over all engines.
 func LimitOfType(name string) LimitName { return LimitName{Kind: storage.LimitType, Name: name} }
 
-// Limits are the limits that the storage counts, for all engines on it. Methods
-// are safe for concurrent use.
+// Limits are the limits that the storage counts, for all engines on it. Methods are safe
+// for concurrent use.
 type Limits struct{ core *core }
 
 // Limits returns the limits of the engine's storage.

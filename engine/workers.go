@@ -11,7 +11,10 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// workers is who fetches jobs and what they hold.
+// firstSweep is the number of workers at which to forget old ones for the first time.
+const firstSweep = 64
+
+// workers maps each remote worker to the jobs that it has claimed.
 type workers struct {
 	mu    sync.Mutex // guards the fields below
 	byID  map[string]*worker
@@ -79,7 +82,7 @@ func (ws *workers) touch(
 		if ws.byID == nil {
 			ws.byID, ws.held = make(map[string]*worker), make(map[storage.Held]*worker)
 		}
-		if len(ws.byID) >= max(ws.sweep, 64) {
+		if len(ws.byID) >= max(ws.sweep, firstSweep) {
 			ws.forget(now)
 			ws.sweep = 2 * len(ws.byID)
 		}

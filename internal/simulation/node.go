@@ -47,7 +47,7 @@ type node struct {
 type expectation struct {
 	types    []ojs.EventType
 	optional bool // the engine need not know of the transition
-	late     bool // it may come after those that follow
+	late     bool // later events of the job may come first
 }
 
 var (

@@ -104,7 +104,7 @@ type claimer struct {
 	behind map[*lane]func() (rank, job []byte, ok bool)
 	stops  []func()
 
-	again  bool // the walk begins anew: other jobs may come next than those ahead of it
+	again  bool // the walk starts over: jobs ahead of its position have changed
 	over   bool // the claim ends before a job that counts (Limited.Now)
 	limits storage.Limited
 }
@@ -148,9 +148,9 @@ func (k *claimer) walk(queue string) {
 		k.again = false
 		k.end()
 		var prefixes []key
-		for _, kind := range k.kinds(queue) {
-			if k.mayTake(&kind) {
-				prefixes = append(prefixes, append(newKey(readyTable), kind.key...))
+		for _, of := range k.backlogs(queue) {
+			if k.mayTake(&of) {
+				prefixes = append(prefixes, append(newKey(readyTable), of.key...))
 			}
 		}
 		for rest, v := range k.t.merged(prefixes, peeking) {
@@ -163,9 +163,9 @@ func (k *claimer) walk(queue string) {
 	}
 }
 
-// kinds returns the queues and types with available jobs that the claim asks for.
-func (k *claimer) kinds(queue string) []kind {
-	return slices.DeleteFunc(k.t.kinds(queue), func(of kind) bool {
+// backlogs returns those that the claim asks for.
+func (k *claimer) backlogs(queue string) []backlog {
+	return slices.DeleteFunc(k.t.backlogs(queue), func(of backlog) bool {
 		asked := len(k.c.Types) == 0 || slices.ContainsFunc(k.c.Types, func(pattern string) bool {
 			name, _, _ := strings.Cut(pattern, "@")
 			return name == of.jobType
@@ -175,7 +175,7 @@ func (k *claimer) kinds(queue string) []kind {
 }
 
 // mayTake asks the limits of a queue and a type.
-func (k *claimer) mayTake(of *kind) bool {
+func (k *claimer) mayTake(of *backlog) bool {
 	at, open := k.t.opensIn(k.t.set(of.queue, of.jobType))
 	if !open {
 		k.holds(at)
@@ -310,7 +310,7 @@ func (k *claimer) act(r *readyJob, l *lane, v rule.Verdict) {
 		k.limits.Dropped = append(k.limits.Dropped, j.Record)
 		n := len(k.limits.Moved)
 		k.limits.Moved = k.t.countEnds(k.now, k.limits.Moved)
-		k.again = len(k.limits.Moved) > n // others are available, perhaps before those that were met
+		k.again = len(k.limits.Moved) > n // new available jobs may rank before the walk's position
 		return
 	}
 	var opens time.Time
@@ -348,7 +348,7 @@ func (k *claimer) tell() {
 		queues = []string{""}
 	}
 	held := func(queue string) bool {
-		return slices.ContainsFunc(k.kinds(queue), func(of kind) bool {
+		return slices.ContainsFunc(k.backlogs(queue), func(of backlog) bool {
 			some, _ := k.t.first(append(newKey(heldTable), of.key...))
 			return some != nil
 		})
@@ -385,15 +385,15 @@ func (k *claimer) tellClosed() {
 	}
 }
 
-// kind is the available jobs of a queue and a type.
-type kind struct {
+// backlog is the available jobs of a queue and a type.
+type backlog struct {
 	queue, jobType string
 	n              int
 	key            []byte // the fields of keys that have both
 }
 
-// kinds returns those of a queue, or all of them.
-func (t *tx) kinds(queue string) (list []kind) {
+// backlogs returns those of a queue, or all of them.
+func (t *tx) backlogs(queue string) (list []backlog) {
 	all := newKey(countTable).byte(rows.Available)
 	prefix := all
 	if queue != "" {
@@ -403,7 +403,7 @@ func (t *tx) kinds(queue string) (list []kind) {
 		of := append(append([]byte{}, prefix[len(all):]...), rest...)
 		name, types := cut(of)
 		jobType, _ := cut(types)
-		list = append(list, kind{name, jobType, int(number(n)), of})
+		list = append(list, backlog{name, jobType, int(number(n)), of})
 	}
 	return list
 }

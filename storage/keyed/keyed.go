@@ -137,8 +137,8 @@ func Open(db driver.DB, name string) (*Storage, error) {
 		switch version := t.number(meta(layoutName)); {
 		case version == layout:
 		case version != 0 && version < layout:
-			refuse(fmt.Errorf("the layout has version %d, and this program knows %d only: copy the jobs with the program that wrote them",
-				version, layout))
+			refuse(fmt.Errorf("the layout has version %d, and this program reads version %d only: "+
+				"copy the jobs with the program that wrote them", version, layout))
 		case version != 0:
 			refuse(fmt.Errorf("the layout has version %d, and this program knows %d: update this program",
 				version, layout))

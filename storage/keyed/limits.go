@@ -381,7 +381,7 @@ func (t *tx) waitingIn(now time.Time, c *limit) (n int, bounds string) {
 	if c.Kind == storage.LimitType {
 		queue, jobType = "", c.Name
 	}
-	for _, k := range t.kinds(queue) {
+	for _, k := range t.backlogs(queue) {
 		if jobType == "" || k.jobType == jobType {
 			n += k.n
 		}

@@ -86,7 +86,7 @@ type group struct {
 	spare          *bucket           // an empty one: a lone job that comes and goes allocates none
 	lanes          []*lane           // of the limits of its queue and type; nil: none
 	buckets        heap[*bucket]     // not empty ones whose lanes are open
-	kinds          int               // of its jobs, those that are not available too
+	kinds          int               // how many kinds its jobs have, available or not
 	active         int               // how many of its jobs are
 	indexed        bool              // in its typeIndex
 	at             int

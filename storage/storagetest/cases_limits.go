@@ -926,8 +926,8 @@ var limitCases = []Case{
 					ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Minute}, OnLimit: on},
 				)
 			}
-			// Priority decides among the jobs that may start, and then the order in which
-			// they came. They pass those that wait.
+			// Priority decides among the jobs that may start, then age. Jobs at a limit
+			// hold up no other job.
 			waits := c.insert(c.job(atOnce("none", ojs.NoneAtOnce), priority(9)))
 			order := c.insert(c.job(atOnce("o", 9)), c.job(atOnce("o", 9), priority(5)),
 				c.job(priority(5)), c.job(atOnce("o", 9)))

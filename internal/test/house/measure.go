@@ -109,7 +109,7 @@ func load(top string) (sources []source, tests []string, err error) {
 	return sources, tests, err
 }
 
-// lines counts the lines of a file that have code, and those that have only a comment.
+// lines counts the code lines and the comment lines of a file.
 func lines(text []byte) (code, comments int) {
 	file := token.NewFileSet().AddFile("", -1, len(text))
 	var s scanner.Scanner
