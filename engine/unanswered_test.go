@@ -278,3 +278,28 @@ func TestLostLeaseIsNoLostClaim(t *testing.T) {
 		b.want(id, ojs.StateCompleted, 2)
 	}, engine.WithConcurrency(2))
 }
+
+// The wait that an enqueue TTL bounds has ended with a lost claim: its job is given back
+// and runs, though the TTL is over by then.
+func TestLostClaimEndsTheEnqueueTTL(t *testing.T) {
+	faulty := &storagetest.Faulty{Storage: memory.New()}
+	inBubbleOn(t, faulty.Stepping(), func(b *rig) {
+		b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+		b.run() // its first claim finds nothing
+		var claims atomic.Int32
+		faulty.OnCall(func(c *storagetest.Call) {
+			switch {
+			case c.Method == "Claim" && claims.Add(1) == 1:
+				c.Do()
+				c.Err = errStorage
+			case c.Method == "ClaimedBy" && b.elapsed() < 5*time.Second:
+				c.Err = errStorage
+			}
+		})
+		id := b.enqueue("x", ojs.WithEnqueueTTL(2*time.Second)).ID
+		b.advance(30 * time.Second)
+		if b.want(id, ojs.StateCompleted, 1); claims.Load() < 2 {
+			t.Error("no claim was lost")
+		}
+	})
+}
