@@ -367,6 +367,19 @@ func TestFailedOutcomes(t *testing.T) {
 	}
 }
 
+// An outcome that the storage fails to take, after another job has got its slot, makes no
+// more slots busy than there are.
+func TestBusyIsAtMostTheSlots(t *testing.T) {
+	r := newRig(t, 1, 0, true)
+	r.Available(1)
+	a := r.is(r.entered(), pipeline.Step, 1)
+	r.runs(r.Stepped(&a, []int{0}, false), 0)
+	r.Failed(2)
+	if r.Busy() != 1 {
+		t.Errorf("%d of 1 slots are busy", r.Busy())
+	}
+}
+
 // A slow storage that stores and claims in one call has both in a step, for every slot
 // that is free. Outcomes gather while a step is under way, and many make another one.
 func TestSlowJointStorage(t *testing.T) {
