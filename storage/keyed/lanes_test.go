@@ -593,7 +593,9 @@ func TestOpenRefusesAnOlderLayout(t *testing.T) {
 	if err := tx.Commit([]driver.Pair{{Key: []byte("\x01layout"), Value: one}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := keyed.Open(db, "keyed"); err == nil || !strings.Contains(err.Error(), "version 1") {
+	_, err = keyed.Open(db, "keyed")
+	if err == nil || !strings.Contains(err.Error(), "version 1") ||
+		!strings.Contains(err.Error(), "copy the jobs with the program that wrote them") {
 		t.Errorf("Open returned %v", err)
 	}
 }

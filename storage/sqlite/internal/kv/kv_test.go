@@ -5,9 +5,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/keyed"
 	"github.com/ojsengine/ojs/storage/keyed/driver"
 	"github.com/ojsengine/ojs/storage/keyed/drivertest"
 	"github.com/ojsengine/ojs/storage/sqlite/internal/kv"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // paths are the files of the stores that are open, to open them again.
@@ -34,3 +37,14 @@ var stores = drivertest.Config{
 }
 
 func TestDriver(t *testing.T) { drivertest.Run(t, stores) }
+
+// BenchmarkStorage is to be compared with that of package sqlite, by processor time.
+func BenchmarkStorage(b *testing.B) {
+	storagetest.Benchmark(b, func(tb testing.TB) storage.Storage {
+		s, err := keyed.Open(stores.Open(tb), "kv")
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return s
+	})
+}
