@@ -145,16 +145,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	return c, nil
 }
 
-// ability returns the storage as one that has an ability (storage.As). Without it the
-// error says what the storage does not do.
-func ability[S any](c *core, lacks string) (S, error) {
-	s, ok := storage.As[S](c.store)
-	if !ok {
-		return s, c.unsupported(lacks)
-	}
-	return s, nil
-}
-
+// unsupported is the error that says what the storage does not do.
 func (c *core) unsupported(lacks string) error {
 	return fmt.Errorf("%w: storage %s %s", ojs.ErrUnsupported, c.store.Capabilities().Name, lacks)
 }

@@ -62,9 +62,9 @@ type changeFeed struct {
 // subscription after use.
 func (e *Engine[T]) SubscribeShared(f EventFilter) (*Subscription, error) {
 	c := e.core
-	n, err := ability[storage.Notifier](c, "tells nothing of other engines")
-	if err != nil {
-		return nil, err
+	n, ok := storage.As[storage.Notifier](c.store)
+	if !ok {
+		return nil, c.unsupported("tells nothing of other engines")
 	}
 	s := &Subscription{s: c.events.Subscribe(f.log(true))}
 	s.release = sync.OnceFunc(c.feed.use(func() func() { return c.openFeed(n) }))
