@@ -21,6 +21,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ojsengine/ojs/storage/keyed/driver"
 )
@@ -276,13 +277,18 @@ func snapshot(s *subject) error {
 	check(put(s.db, "a", "1", "b", "1"))
 	before := view(s.db)
 	written := make(chan error, 1)
-	go func() { written <- put(s.db, "a", "2", "b", "-", "c", "2") }()
-	for i := 0; i < 1000 && len(written) == 0; i++ { // unless it waits for before to end
-		runtime.Gosched()
+	go func() {
+		defer close(written)
+		written <- put(s.db, "a", "2", "b", "-", "c", "2")
+	}()
+	var failed error
+	select {
+	case failed = <-written:
+	case <-time.After(time.Second): // it waits for before to end
 	}
 	err := caught(func() error { return unchanged(before) })
 	before.Discard()
-	check(errors.Join(<-written, err))
+	check(errors.Join(failed, <-written, err))
 	after := view(s.db)
 	want(after, "a", "2", "c", "2")
 	after.Discard()
