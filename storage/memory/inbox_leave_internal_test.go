@@ -134,7 +134,7 @@ func TestInboxSaysThatItHasSome(t *testing.T) {
 			t.Fatal("jobs are in the inbox, and it says that there are none")
 		}
 	}
-	if n := s.all.count(); n != jobs+1 {
+	if n := s.all.n; n != jobs+1 {
 		t.Errorf("%d jobs have been taken in", n)
 	}
 }

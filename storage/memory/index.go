@@ -1,17 +1,20 @@
 package memory
 
 import (
+	"iter"
 	"slices"
 	"sort"
 )
 
-// index lists jobs in the order in which they were added. Its numbers only grow, so a
-// listing can go on after the last number it saw, even if jobs have been added and
-// removed since. Removing the oldest costs the same as adding, and neither copies the
-// others.
+// index lists jobs in the order of a number, such as a time, and those of the same number
+// by their turn. Jobs come almost in order. Adding such a job, and removing the first,
+// costs the same however many there are; any other job costs a search.
+//
+// Invariants: no chunk is empty, and the entries of all chunks, one after another, are in
+// order.
 type index struct {
-	chunks []*chunk // none of them is empty
-	last   uint64
+	chunks []*chunk
+	n      int
 	spare  []*chunk
 }
 
@@ -20,62 +23,184 @@ const (
 	maxChunks = 256 // kept in spare
 )
 
-// chunk is some entries in a row.
+// chunk holds some jobs in a row: entries[first:used].
 type chunk struct {
-	entries [chunkSize]entry
-	used    int // entries before it have, or had, a job
-	live    int
+	entries     [chunkSize]entry
+	first, used int
 }
 
-// entry is a place in an index. The place of a removed job has a nil job.
+// entry is a job with its number beside it, so that a search touches jobs only where
+// numbers are equal.
 type entry struct {
-	ord uint64
+	at  int64
 	job *job
 }
 
-func (x *index) add(j *job) uint64 { return x.addAs(j, x.last+1) }
-
-// addAs is add under a number greater than the last.
-func (x *index) addAs(j *job, ord uint64) uint64 {
-	x.last = ord
-	var c *chunk
-	if len(x.chunks) > 0 {
-		c = x.chunks[len(x.chunks)-1]
-	}
-	if c == nil || c.used == chunkSize {
-		if n := len(x.spare); n > 0 {
-			c, x.spare[n-1] = x.spare[n-1], nil
-			x.spare = x.spare[:n-1]
-		} else {
-			c = new(chunk)
-		}
-		x.chunks = append(x.chunks, c)
-	}
-	c.entries[c.used] = entry{ord, j}
-	c.used++
-	c.live++
-	return ord
+func (e *entry) before(f *entry) bool {
+	return e.at < f.at || e.at == f.at && e.job.turn < f.job.turn
 }
 
-// remove takes out the job that was added under the number.
-func (x *index) remove(ord uint64) {
-	i, k := x.after(ord - 1)
+func (c *chunk) len() int { return c.used - c.first }
+
+// search returns where in the chunk the first entry is that does not come before e.
+func (c *chunk) search(e *entry) int {
+	return c.first + sort.Search(c.len(), func(i int) bool { return !c.entries[c.first+i].before(e) })
+}
+
+// chunkOf returns which chunk has e, or would have it: the last that begins before it.
+func (x *index) chunkOf(e *entry) int {
+	begins := func(i int) *entry { return &x.chunks[i].entries[x.chunks[i].first] }
+	if last := len(x.chunks) - 1; !e.before(begins(last)) {
+		return last
+	} else if last == 0 || e.before(begins(1)) {
+		return 0
+	}
+	return sort.Search(len(x.chunks), func(i int) bool { return e.before(begins(i)) }) - 1
+}
+
+func (x *index) add(at int64, j *job) {
+	e := entry{at, j}
+	x.n++
+	if len(x.chunks) == 0 {
+		x.chunks = append(x.chunks, x.newChunk())
+	}
+	i := len(x.chunks) - 1
+	if c := x.chunks[i]; c.len() > 0 && e.before(&c.entries[c.used-1]) {
+		i = x.chunkOf(&e)
+	}
 	c := x.chunks[i]
-	c.entries[k].job = nil
-	c.live--
-	switch {
-	case c.live == 0:
+	if c.used == chunkSize {
+		switch {
+		case !e.before(&c.entries[chunkSize-1]):
+			c = x.newChunk()
+			x.chunks = slices.Insert(x.chunks, i+1, c)
+		case c.first > 0:
+			c.used = copy(c.entries[:], c.entries[c.first:])
+			clear(c.entries[c.used:])
+			c.first = 0
+		default:
+			rest := x.newChunk()
+			rest.used = copy(rest.entries[:], c.entries[chunkSize/2:])
+			clear(c.entries[chunkSize/2:])
+			c.used = chunkSize / 2
+			x.chunks = slices.Insert(x.chunks, i+1, rest)
+			if !e.before(&rest.entries[0]) {
+				c = rest
+			}
+		}
+	}
+	i = c.used
+	if c.len() > 0 && e.before(&c.entries[i-1]) {
+		i = c.search(&e)
+		copy(c.entries[i+1:], c.entries[i:c.used])
+	}
+	c.entries[i] = e
+	c.used++
+}
+
+// remove takes out a job that is in, by the number and the turn that it was added with.
+func (x *index) remove(at int64, j *job) {
+	e := entry{at, j}
+	i := x.chunkOf(&e)
+	c := x.chunks[i]
+	k := c.search(&e)
+	x.n--
+	if k == c.first {
+		c.entries[k] = entry{}
+		c.first++
+	} else {
+		copy(c.entries[k:], c.entries[k+1:c.used])
+		c.used--
+		c.entries[c.used] = entry{}
+	}
+	if c.len() == 0 {
 		x.drop(i)
-	case c.live <= chunkSize/4:
-		x.merge(i)
+	} else if i+1 < len(x.chunks) && c.len()+x.chunks[i+1].len() <= chunkSize/2 {
+		// Few jobs that stay do not hold a chunk each.
+		next := x.chunks[i+1]
+		copy(c.entries[:], c.entries[c.first:c.used])
+		n := c.len()
+		n += copy(c.entries[n:], next.entries[next.first:next.used])
+		clear(c.entries[n:])
+		c.first, c.used = 0, n
+		x.drop(i + 1)
 	}
 }
 
-// drop takes out an empty chunk.
+// first returns the first entry.
+func (x *index) first() (e entry, ok bool) {
+	if len(x.chunks) == 0 {
+		return e, false
+	}
+	c := x.chunks[0]
+	return c.entries[c.first], true
+}
+
+// place returns where the first entry is that comes after a number and a turn.
+func (x *index) place(at int64, turn uint64) (chunk, i int) {
+	after := func(e *entry) bool { return e.at > at || e.at == at && e.job.turn > turn }
+	chunk = sort.Search(len(x.chunks), func(i int) bool {
+		c := x.chunks[i]
+		return after(&c.entries[c.used-1])
+	})
+	if chunk < len(x.chunks) {
+		c := x.chunks[chunk]
+		i = c.first + sort.Search(c.len(), func(i int) bool { return after(&c.entries[c.first+i]) })
+	}
+	return chunk, i
+}
+
+// from lists the entries after a number and a turn.
+func (x *index) from(at int64, turn uint64) iter.Seq[entry] {
+	return func(yield func(entry) bool) {
+		chunk, i := x.place(at, turn)
+		for ; chunk < len(x.chunks); chunk++ {
+			c := x.chunks[chunk]
+			for i = max(i, c.first); i < c.used; i++ {
+				if !yield(c.entries[i]) {
+					return
+				}
+			}
+			i = 0
+		}
+	}
+}
+
+// until lists the entries up to a number and a turn, the last first.
+func (x *index) until(at int64, turn uint64) iter.Seq[entry] {
+	return func(yield func(entry) bool) {
+		chunk, i := x.place(at, turn)
+		for {
+			if chunk < len(x.chunks) {
+				for i--; i >= x.chunks[chunk].first; i-- {
+					if !yield(x.chunks[chunk].entries[i]) {
+						return
+					}
+				}
+			}
+			if chunk--; chunk < 0 {
+				return
+			}
+			i = x.chunks[chunk].used
+		}
+	}
+}
+
+func (x *index) newChunk() *chunk {
+	n := len(x.spare)
+	if n == 0 {
+		return new(chunk)
+	}
+	c := x.spare[n-1]
+	x.spare[n-1] = nil
+	x.spare = x.spare[:n-1]
+	return c
+}
+
+// drop takes out a chunk that is not needed.
 func (x *index) drop(i int) {
 	c := x.chunks[i]
-	if i < len(x.chunks)/2 { // the shorter side moves
-		copy(x.chunks[1:], x.chunks[:i])
+	if i == 0 {
 		x.chunks[0] = nil
 		x.chunks = x.chunks[1:]
 	} else {
@@ -84,82 +209,5 @@ func (x *index) drop(i int) {
 	if len(x.spare) < maxChunks {
 		*c = chunk{}
 		x.spare = append(x.spare, c)
-	}
-}
-
-// merge joins a chunk that is almost empty with the next if that is, too: jobs that stay
-// for long among many that do not would hold a chunk each.
-func (x *index) merge(i int) {
-	if i+1 >= len(x.chunks) { // it may have room for more
-		return
-	}
-	c, next := x.chunks[i], x.chunks[i+1]
-	if c.live+next.live > chunkSize/2 || next.used < chunkSize {
-		return
-	}
-	var joined chunk
-	for _, from := range []*chunk{c, next} {
-		for _, e := range from.entries[:from.used] {
-			if e.job != nil {
-				joined.entries[joined.live] = e
-				joined.live++
-			}
-		}
-	}
-	joined.used = chunkSize // nothing is added in the middle
-	for k := joined.live; k < chunkSize; k++ {
-		joined.entries[k].ord = joined.entries[joined.live-1].ord
-	}
-	*c = joined
-	x.drop(i + 1)
-}
-
-// after returns the place of the first entry whose number is greater than ord: its chunk,
-// and where in that it is. There is none if the chunk is one too many.
-func (x *index) after(ord uint64) (chunk, at int) {
-	ends := func(i int) bool {
-		c := x.chunks[i]
-		return c.entries[c.used-1].ord > ord
-	}
-	if len(x.chunks) > 0 && !ends(0) { // most ask for the oldest
-		chunk = 1 + sort.Search(len(x.chunks)-1, func(i int) bool { return ends(i + 1) })
-	}
-	if chunk == len(x.chunks) {
-		return chunk, 0
-	}
-	c := x.chunks[chunk]
-	if k := ord - c.entries[0].ord; k < uint64(c.used) && c.entries[k].ord == ord {
-		return chunk, int(k) + 1 // numbers without gaps
-	}
-	return chunk, sort.Search(c.used, func(i int) bool { return c.entries[i].ord > ord })
-}
-
-// from calls f with the entries of jobs whose numbers are greater than ord, in order,
-// until it returns false.
-func (x *index) from(ord uint64, f func(entry) bool) {
-	i, k := x.after(ord)
-	for ; i < len(x.chunks); i, k = i+1, 0 {
-		for _, e := range x.chunks[i].entries[k:x.chunks[i].used] {
-			if e.job != nil && !f(e) {
-				return
-			}
-		}
-	}
-}
-
-// until calls f with the entries of jobs whose numbers are not greater than ord, the last
-// first, until it returns false.
-func (x *index) until(ord uint64, f func(entry) bool) {
-	i, k := x.after(ord)
-	for {
-		for k--; k >= 0; k-- {
-			if e := x.chunks[i].entries[k]; e.job != nil && !f(e) {
-				return
-			}
-		}
-		if i--; i < 0 {
-			return
-		}
-		k = x.chunks[i].used
 	}
 }

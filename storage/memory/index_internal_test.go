@@ -1,43 +1,41 @@
 package memory
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
 )
 
-// count is how many jobs the chunks say they have.
-func (x *index) count() (n int) {
-	for _, c := range x.chunks {
-		n += c.live
-	}
-	return n
-}
-
-// An index does what a sorted list does, in any order of removals, and gives back the
-// memory of removed jobs.
+// An index does what a sorted list does, however jobs come and go, and gives back the
+// memory of what is gone.
 func TestIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var x index
 		var want []*job // in order
+		order := func(a, b *job) int {
+			return cmp.Or(cmp.Compare(a.until, b.until), cmp.Compare(a.turn, b.turn))
+		}
+		clock, turn := instant(0), uint64(0)
 		remove := func(i int) {
-			x.remove(want[i].ord)
+			x.remove(int64(want[i].until), want[i])
 			want = slices.Delete(want, i, i+1)
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
+				clock += instant(rapid.IntRange(-300, 300).Draw(t, "the clock is set"))
+				spread := rapid.SampledFrom([]int{0, 3, 100, 1000}).Draw(t, "spread")
 				for range rapid.IntRange(1, 200).Draw(t, "n") {
-					j := new(job)
-					if rapid.Bool().Draw(t, "skip a number") {
-						j.ord = x.addAs(j, x.last+2)
-					} else {
-						j.ord = x.add(j)
-					}
-					want = append(want, j)
+					turn++
+					j := &job{turn: turn, until: clock - instant(rapid.IntRange(0, spread).Draw(t, "late"))}
+					clock += instant(rapid.IntRange(0, 2).Draw(t, "step"))
+					x.add(int64(j.until), j)
+					at, _ := slices.BinarySearchFunc(want, j, order)
+					want = slices.Insert(want, at, j)
 				}
 			},
-			"remove the oldest": func(t *rapid.T) {
+			"remove the first": func(t *rapid.T) {
 				for range rapid.IntRange(0, min(len(want), 200)).Draw(t, "n") {
 					remove(0)
 				}
@@ -48,28 +46,46 @@ func TestIndex(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
-				if n := x.count(); n != len(want) {
-					t.Fatalf("%d jobs, want %d", n, len(want))
+				if e, ok := x.first(); x.n != len(want) || ok != (len(want) > 0) || ok && e.job != want[0] {
+					t.Fatalf("%d jobs, want %d; or the first is another", x.n, len(want))
 				}
-				after := rapid.Uint64Range(0, x.last+1).Draw(t, "after")
 				var got []*job
-				x.from(after, func(e entry) bool {
-					if e.job != nil {
-						if e.ord != e.job.ord {
-							t.Fatalf("job %d stands under %d", e.job.ord, e.ord)
+				for _, c := range x.chunks {
+					for i, e := range c.entries {
+						if in := c.first <= i && i < c.used; in != (e.job != nil) {
+							t.Fatalf("entry %d of the chunk from %d to %d has job %v", i, c.first,
+								c.used, e.job)
+						} else if in {
+							got = append(got, e.job)
 						}
-						got = append(got, e.job)
 					}
-					return true
-				})
-				k, _ := slices.BinarySearchFunc(want, after+1,
-					func(j *job, ord uint64) int { return int(j.ord) - int(ord) })
-				if !slices.Equal(got, want[k:]) {
-					t.Fatalf("%d jobs after %d, want %d", len(got), after, len(want[k:]))
 				}
-				// Of two chunks in a row at least one is a quarter full, or they could
-				// not be joined; the last two may be on their way.
-				if most := 2 + 8*len(want)/chunkSize; len(x.chunks) > most+1 {
+				if !slices.Equal(got, want) {
+					t.Fatalf("%d jobs in another order than wanted", len(got))
+				}
+				at := job{until: clock - instant(rapid.IntRange(0, 100).Draw(t, "at")),
+					turn: rapid.Uint64Range(0, turn).Draw(t, "turn")}
+				k, there := slices.BinarySearchFunc(want, &at, order)
+				if there {
+					k++
+				}
+				var back []*job
+				for e := range x.until(int64(at.until), at.turn) {
+					back = append(back, e.job)
+				}
+				slices.Reverse(back)
+				for e := range x.from(int64(at.until), at.turn) {
+					back = append(back, e.job)
+					if len(back) == k+1 && e.job != want[k] {
+						t.Fatal("from begins with another job than wanted")
+					}
+				}
+				if !slices.Equal(back, want) {
+					t.Fatalf("until and from list %d jobs, want %d", len(back), len(want))
+				}
+				// Of two chunks in a row at least one is a quarter full, or they would
+				// have been joined.
+				if most := 2 + 8*len(want)/chunkSize; len(x.chunks) > most {
 					t.Fatalf("%d chunks for %d jobs", len(x.chunks), len(want))
 				}
 			},

@@ -466,6 +466,23 @@ func (j *job) finishedAt() time.Time {
 	return j.until.time()
 }
 
+// finished is finishedAt as an index has it.
+func (j *job) finished() int64 {
+	if j.whole() == nil {
+		return int64(j.until)
+	}
+	t := j.finishedAt()
+	i, ok := at(t)
+	switch {
+	case ok:
+	case t.After(time.Unix(0, 0)): // beyond what an instant holds
+		i = math.MaxInt64
+	default:
+		i = never + 1
+	}
+	return int64(i)
+}
+
 // hasEnqueueTTL reports whether the job has an enqueue TTL.
 func (j *job) hasEnqueueTTL() bool {
 	whole := j.whole()

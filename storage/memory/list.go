@@ -86,18 +86,20 @@ func (s *Storage) walk(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Positi
 		x = s.activeByInsertion()
 	}
 	return func(yield func(cursor.Position, *job) bool) {
-		f := func(e entry) bool { return yield(cursor.Position{int64(e.ord)}, e.job) }
-		switch ord := uint64(max(w.From.After[0], 0)); {
+		at, list := w.From.After[0], x.from
+		if newest != w.From.Back {
+			list = x.until
+		}
+		switch {
 		case w.First && newest:
-			x.until(math.MaxUint64, f)
-		case newest && w.From.Back:
-			x.from(ord-min(ord, 1), f)
+			at = math.MaxInt64
 		case newest:
-			x.until(ord-min(ord, 1), f)
-		case w.From.Back:
-			x.until(ord, f)
-		default:
-			x.from(ord, f)
+			at = max(at, 1) - 1
+		}
+		for e := range list(at, math.MaxUint64) {
+			if !yield(cursor.Position{e.at}, e.job) {
+				return
+			}
 		}
 	}
 }
@@ -111,28 +113,28 @@ func (s *Storage) activeByInsertion() *index {
 	slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(a.ord, b.ord) })
 	x := new(index)
 	for _, j := range jobs {
-		x.addAs(j, j.ord)
+		x.add(int64(j.ord), j)
 	}
 	return x
 }
 
 // byEnd is walk in the order storage.OrderFinished: the lists of finished jobs as one.
 func (s *Storage) byEnd(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
-	lists := []*endings{&s.held}
+	lists := []*index{&s.held}
 	for c := range classes {
 		of := len(q.States) == 0 || slices.Contains(q.States, stateOf(c))
 		if of && (!q.DeadLetters || c == deadLetter) {
 			lists = append(lists, &s.ended[c])
 		}
 	}
-	at, turn := instant(w.From.After[0]), uint64(max(w.From.After[1], 1))
+	at, turn := w.From.After[0], uint64(max(w.From.After[1], 1))
 	if w.First {
 		at, turn = math.MaxInt64, math.MaxUint64
 	}
 	return func(yield func(cursor.Position, *job) bool) {
 		type head struct {
-			ending
-			next func() (ending, bool)
+			entry
+			next func() (entry, bool)
 		}
 		var heads []*head
 		for _, x := range lists {
@@ -149,16 +151,16 @@ func (s *Storage) byEnd(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Posit
 		for len(heads) > 0 {
 			i := 0
 			for k := range heads {
-				if heads[k].before(&heads[i].ending) == w.From.Back && k != i {
+				if heads[k].before(&heads[i].entry) == w.From.Back && k != i {
 					i = k
 				}
 			}
 			h := heads[i]
-			if !yield(cursor.Position{int64(h.at), int64(h.job.turn)}, h.job) {
+			if !yield(cursor.Position{h.at, int64(h.job.turn)}, h.job) {
 				return
 			}
 			var ok bool
-			if h.ending, ok = h.next(); !ok {
+			if h.entry, ok = h.next(); !ok {
 				heads = slices.Delete(heads, i, i+1)
 			}
 		}

@@ -48,13 +48,14 @@ type Storage struct {
 	// active jobs by when they became so, in a list of the same kind as available ones
 	running level
 	due     scheduler.Heap[*job] // jobs that time will do something to, by storage.Record.WakeAt
-	all     index                // every job, by insertion
-	ended   [classes]endings     // finished jobs that may be pruned
+	all     index                // every job, by insertion: job.ord
+	ords    uint64               // the latest that was given
+	ended   [classes]index       // finished jobs that may be pruned, by when they finished
 	// finished jobs that are not pruned before a time, by storage.Record.KeptUntil
 	kept   scheduler.Heap[*job]
-	held   endings              // those in kept
+	held   index                // those in kept, by when they finished
 	freed  scheduler.Heap[*job] // jobs in ended that were in kept, the latest KeptUntil first
-	dead   index                // dead letters, by when they came there
+	dead   index                // dead letters, by their turn
 	ends   uint64               // jobs that have ended
 	floor  uint64               // no job that was deleted had a later version
 	queues map[string]*queue
@@ -244,7 +245,9 @@ func (s *Storage) insertPrepared(
 func (s *Storage) enlist(j *job) {
 	j.kind.jobs++
 	s.jobs.add(j)
-	j.ord = s.all.add(j)
+	s.ords++
+	j.ord = s.ords
+	s.all.add(int64(j.ord), j)
 	s.place(j)
 }
 
@@ -741,7 +744,7 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
 func (s *Storage) delete(j *job) {
 	s.floor = max(s.floor, j.version)
 	s.displace(j)
-	s.all.remove(j.ord)
+	s.all.remove(int64(j.ord), j)
 	j.ord = 0 // edges that lead to the job are stale, also if its memory is used again
 	s.jobs.remove(j)
 	s.forgetIfEmpty(j.kind.home)

@@ -57,20 +57,20 @@ func (s *Storage) settleEnd(j *job) {
 	s.ends++
 	j.class, j.turn = classOf(j), s.ends
 	if j.class == deadLetter {
-		s.dead.addAs(j, j.turn)
+		s.dead.add(int64(j.turn), j)
 	}
 	if until := j.keptUntil(); !until.IsZero() {
 		s.hold(j, until)
 		return
 	}
 	j.end = ended
-	s.ended[j.class].add(j)
+	s.ended[j.class].add(j.finished(), j)
 }
 
 func (s *Storage) hold(j *job, until time.Time) {
 	j.end = held
 	s.kept.Push(&j.wake, until)
-	s.held.add(j)
+	s.held.add(j.finished(), j)
 }
 
 // leaveEnd undoes settleEnd, before a job that has ended changes.
@@ -78,14 +78,14 @@ func (s *Storage) leaveEnd(j *job) {
 	switch j.end {
 	case held:
 		s.kept.Remove(&j.wake)
-		s.held.remove(j)
+		s.held.remove(j.finished(), j)
 	case ended:
-		s.ended[j.class].remove(j)
+		s.ended[j.class].remove(j.finished(), j)
 		s.freed.Remove(&j.wake)
 	}
 	j.end = open
 	if j.class == deadLetter {
-		s.dead.remove(j.turn)
+		s.dead.remove(int64(j.turn), j)
 	}
 }
 
@@ -98,7 +98,7 @@ func (s *Storage) release(now time.Time) {
 			break
 		}
 		j := it.Value
-		s.ended[j.class].remove(j)
+		s.ended[j.class].remove(j.finished(), j)
 		s.hold(j, j.keptUntil())
 	}
 	for {
@@ -111,10 +111,10 @@ func (s *Storage) release(now time.Time) {
 			s.kept.Push(&j.wake, storage.KeptOn(now, j.finishedAt()))
 			continue
 		}
-		s.held.remove(j)
+		s.held.remove(j.finished(), j)
 		j.end = ended
 		s.freed.Push(&j.wake, mirrored(j.keptUntil()))
-		s.ended[j.class].add(j)
+		s.ended[j.class].add(j.finished(), j)
 	}
 }
 
@@ -164,7 +164,7 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 		s.spares.give(gone)
 	}()
 	s.release(p.Now)
-	var of []*endings
+	var of []*index
 	for c := range classes {
 		if c == deadLetter == p.DeadLetters && (len(p.States) == 0 || slices.Contains(p.States, stateOf(c))) {
 			of = append(of, &s.ended[c])
@@ -193,8 +193,8 @@ func stateOf(c class) ojs.State {
 }
 
 // firstOf returns the job of some lists that is pruned first, nil if they are empty.
-func firstOf(of []*endings) *job {
-	var first ending
+func firstOf(of []*index) *job {
+	var first entry
 	for _, x := range of {
 		if e, ok := x.first(); ok && (first.job == nil || e.before(&first)) {
 			first = e

@@ -116,21 +116,18 @@ func TestInsertsBesideDeletions(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.takeIn()
-	if n := s.all.count(); s.jobs.n != inserted-deleted || n != s.jobs.n {
+	if n := s.all.n; s.jobs.n != inserted-deleted || n != s.jobs.n {
 		t.Errorf("%d in the table, %d in all, want %d", s.jobs.n, n, inserted-deleted)
 	}
 	strays := 0
-	s.all.from(0, func(e entry) bool {
-		if e.job != nil {
-			if s.find(e.job.id) != e.job {
-				t.Errorf("%s is not found", e.job.id)
-			}
-			if e.job.hash != s.hashes.near(e.job.id) {
-				strays++
-			}
+	for e := range s.all.from(0, 0) {
+		if s.find(e.job.id) != e.job {
+			t.Errorf("%s is not found", e.job.id)
 		}
-		return true
-	})
+		if e.job.hash != s.hashes.near(e.job.id) {
+			strays++
+		}
+	}
 	if strays != s.jobs.strays {
 		t.Errorf("%d strays, counted %d", strays, s.jobs.strays)
 	}
