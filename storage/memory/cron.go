@@ -2,84 +2,49 @@ package memory
 
 import (
 	"context"
-	"maps"
+	"encoding/binary"
+	"iter"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/sorted"
 	"github.com/ojsengine/ojs/storage"
 )
 
-// crons are the recurring jobs, by name and by their next run. Storage.mu guards them.
+// crons are the recurring jobs. Storage.mu guards them.
 type crons struct {
-	byName  map[string]*cronEntry
-	sorted  []*cronEntry     // by name; nil: the next listing makes it
-	runs    heap[*cronEntry] // the entries that have a next run
-	version uint64           // the latest of any entry
+	byName  sorted.Map[*storage.Cron]
+	runs    sorted.Map[*storage.Cron] // those that have a next run, by runKey
+	version uint64                    // the latest of any entry
 }
 
-type cronEntry struct {
-	storage.Cron
-	at int // in crons.runs; -1: nowhere
+// runKey orders entries as storage.Cron.CompareRuns does.
+func runKey(c *storage.Cron) string { return timeKey(c.NextRun) + c.Name }
+
+// timeKey is a key in the order of times.
+func timeKey(t time.Time) string {
+	var b [12]byte
+	binary.BigEndian.PutUint64(b[:], uint64(t.Unix())^1<<63)
+	binary.BigEndian.PutUint32(b[8:], uint32(t.Nanosecond()))
+	return string(b[:])
 }
-
-var _ heapItem[*cronEntry] = (*cronEntry)(nil)
-
-func (e *cronEntry) before(o *cronEntry) bool { return e.CompareRuns(&o.Cron) < 0 }
-func (e *cronEntry) moved(to int)             { e.at = to }
 
 func (cs *crons) set(c *storage.Cron) (version uint64) {
-	e := cs.byName[c.Name]
-	switch {
-	case e == nil && c.Version != 0 || e != nil && e.Version != c.Version:
+	was, there := cs.byName.Get(c.Name)
+	if !there && c.Version != 0 || there && was.Version != c.Version {
 		return 0
-	case e == nil:
-		e = &cronEntry{at: -1}
-		cs.byName[c.Name] = e
-		cs.sorted = nil
 	}
-	e.Cron = c.Copy()
+	if there {
+		cs.runs.Delete(runKey(was))
+	}
 	cs.version++
-	e.Version = cs.version
-	switch {
-	case e.at >= 0 && e.NextRun.IsZero():
-		cs.leave(e)
-	case e.at >= 0:
-		cs.runs.fix(e.at)
-	case !e.NextRun.IsZero():
-		cs.runs.push(e)
+	entry := c.Copy()
+	entry.Version = cs.version
+	cs.byName.Set(c.Name, &entry)
+	if !entry.NextRun.IsZero() {
+		cs.runs.Set(runKey(&entry), &entry)
 	}
-	return e.Version
-}
-
-func (cs *crons) leave(e *cronEntry) {
-	if e.at >= 0 {
-		cs.runs.remove(e.at)
-		e.at = -1
-	}
-}
-
-// due returns up to most entries whose next run is not after now, beginning after one in
-// the order of runs, and the next run of the first entry that comes then.
-func (cs *crons) due(now time.Time, after *storage.Cron, most int) (due []*cronEntry, next time.Time) {
-	var taken []*cronEntry
-	for cs.runs.len() > 0 {
-		e := cs.runs.items[0]
-		before := after != nil && e.CompareRuns(after) <= 0
-		if !before && (e.NextRun.After(now) || len(due) == most) {
-			next = e.NextRun
-			break
-		}
-		cs.leave(e)
-		taken = append(taken, e)
-		if !before {
-			due = append(due, e)
-		}
-	}
-	for _, e := range taken {
-		cs.runs.push(e)
-	}
-	return due, next
+	return entry.Version
 }
 
 // SetCrons implements storage.Storage.
@@ -102,14 +67,13 @@ func (s *Storage) DeleteCron(ctx context.Context, name string) (bool, error) {
 		return false, err
 	}
 	defer s.leave()
-	e, ok := s.crons.byName[name]
-	if ok {
-		s.crons.leave(e)
-		delete(s.crons.byName, name)
-		s.crons.sorted = nil
+	entry, there := s.crons.byName.Get(name)
+	if there {
+		s.crons.byName.Delete(name)
+		s.crons.runs.Delete(runKey(entry))
 		s.notice.Crons = s.heard
 	}
-	return ok, nil
+	return there, nil
 }
 
 // Crons implements storage.Storage.
@@ -118,33 +82,29 @@ func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cro
 		return nil, err
 	}
 	defer s.leave()
-	byName := func(a, b *cronEntry) int { return strings.Compare(a.Name, b.Name) }
-	var from []*cronEntry
+	from, list := q.After+"\x00", []storage.Cron{}
+	entries := s.crons.byName.From(from)
 	if q.Names != nil {
-		for _, name := range q.Names {
-			if e := s.crons.byName[name]; e != nil {
-				from = append(from, e)
-			}
-		}
-		slices.SortFunc(from, byName)
-		from = slices.Compact(from)
-	} else {
-		if s.crons.sorted == nil {
-			s.crons.sorted = slices.SortedFunc(maps.Values(s.crons.byName), byName)
-		}
-		from = s.crons.sorted
+		entries = s.crons.named(from, q.Names)
 	}
-	i, found := slices.BinarySearchFunc(from, q.After,
-		func(e *cronEntry, name string) int { return strings.Compare(e.Name, name) })
-	if found {
-		i++
-	}
-	from = from[i:]
-	list := make([]storage.Cron, min(len(from), q.Most()))
-	for i := range list {
-		list[i] = from[i].Copy()
+	for _, entry := range entries {
+		if len(list) == q.Most() {
+			break
+		}
+		list = append(list, entry.Copy())
 	}
 	return list, nil
+}
+
+// named yields the entries of some names, from one on, in the order of names.
+func (cs *crons) named(from string, names []string) iter.Seq2[string, *storage.Cron] {
+	return func(yield func(string, *storage.Cron) bool) {
+		for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+			if entry, there := cs.byName.Get(name); there && name >= from && !yield(name, entry) {
+				return
+			}
+		}
+	}
 }
 
 // DueCrons implements storage.Storage.
@@ -155,10 +115,16 @@ func (s *Storage) DueCrons(
 		return nil, time.Time{}, err
 	}
 	defer s.leave()
-	due, next := s.crons.due(now, after, max)
-	list := make([]storage.Cron, len(due))
-	for i, e := range due {
-		list[i] = e.Copy()
+	from := ""
+	if after != nil {
+		from = runKey(after) + "\x00"
 	}
-	return list, next, nil
+	list := []storage.Cron{}
+	for _, entry := range s.crons.runs.From(from) {
+		if entry.NextRun.After(now) || len(list) == max {
+			return list, entry.NextRun, nil
+		}
+		list = append(list, entry.Copy())
+	}
+	return list, time.Time{}, nil
 }

@@ -18,7 +18,6 @@ package memory
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -102,7 +101,6 @@ func New() *Storage {
 		ready:  newReady(),
 		queues: make(map[string]*queue),
 		unique: make(map[string]*peers),
-		crons:  crons{byName: make(map[string]*cronEntry)},
 	}
 }
 
@@ -671,11 +669,7 @@ func (s *Storage) ClaimedBy(ctx context.Context, worker string) (list []storage.
 		return nil, err
 	}
 	defer s.leave()
-	for it := range s.due.Due(time.Unix(0, math.MaxInt64)) { // every active job is in it
-		j := it.Value
-		if j.current() != ojs.StateActive {
-			continue
-		}
+	for j := s.running.first; j != nil; j = j.next {
 		if r := j.record(); r.Worker == worker {
 			list = append(list, r)
 		}
@@ -761,8 +755,9 @@ func (s *Storage) Close() error {
 	s.closed = true
 	s.shutInbox(true)
 	s.jobs, s.ready, s.due, s.all, s.dead = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.dead
-	s.ended, s.kept, s.freed = fresh.ended, fresh.kept, fresh.freed
-	s.edges, s.toCount, s.lines, s.logs = nil, nil, nil, nil
+	s.ended, s.kept, s.held, s.freed = fresh.ended, fresh.kept, fresh.held, fresh.freed
+	s.running = level{}
+	s.edges, s.toCount, s.lines, s.logs, s.values = nil, nil, nil, nil, fresh.values
 	s.queues, s.unique, s.crons = fresh.queues, fresh.unique, fresh.crons
 	s.lastKind.Store(nil)
 	return nil

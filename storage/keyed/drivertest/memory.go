@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/ojsengine/ojs/storage/keyed/driver"
-	"github.com/ojsengine/ojs/storage/keyed/internal/sorted"
+	"github.com/ojsengine/ojs/internal/sorted"
 )
 
 // Memory is a driver that keeps everything in memory, for tests.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ojsengine/ojs/storage/keyed/internal/sorted"
+	"github.com/ojsengine/ojs/internal/sorted"
 )
 
 // TestMap compares a Map with a map of Go's, and holds that a clone leaves what it was
