@@ -4,8 +4,8 @@ import (
 	"context"
 	"sync"
 
-	"github.com/ojsengine/ojs/storage/keyed/driver"
 	"github.com/ojsengine/ojs/internal/sorted"
+	"github.com/ojsengine/ojs/storage/keyed/driver"
 )
 
 // Memory is a driver that keeps everything in memory, for tests.
