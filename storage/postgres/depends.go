@@ -92,11 +92,11 @@ func (s *Storage) applyTogether(
 	var args []any
 	switch {
 	case o.completes():
-		sql, args = o.of(s.sql.completeCounting), completionArguments(o.encoded)
+		sql, args = s.sql.completeCounting, completionArguments(o.encoded)
 	case o.ends():
-		sql, args = o.of(s.sql.endCounting), attemptArguments(o.encoded, o.froms)
+		sql, args = s.sql.endCounting, attemptArguments(o.encoded, o.froms)
 	case o.sameJob:
-		sql, args = o.of(s.sql.settleCounting), attemptArguments(o.encoded, o.froms)
+		sql, args = s.sql.settleCounting, attemptArguments(o.encoded, o.froms)
 	default:
 		sql, args = s.sql.settleAllCounting, append(arguments(o.encoded), o.froms)
 	}

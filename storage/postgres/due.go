@@ -35,9 +35,7 @@ func (s *Storage) Due(
 		for i := range list {
 			n.Add(list[i].ID, list[i].State, list[i].WakeAt())
 		}
-		s.joinedAll(list)
 	}
-	s.joinedAll(d.Moved)
 	noteMoved(&n, d.Moved)
 	s.tell(ctx, &n)
 	return d, nil

@@ -66,20 +66,8 @@ func MakeVersion(ctx context.Context, pool *pgxpool.Pool, schema string, version
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, all[:version]) })
 }
 
-// ClaimFound claims a job as a claim that looks behind jobs does that has found it like
-// j, with bounds. It returns how many it claims.
-func (s *Storage) ClaimFound(
-	ctx context.Context, now time.Time, j rows.Waiting, bounds string,
-) (int, error) {
-	c := &storage.Claim{Worker: "w"}
-	p := &past{s: s, ctx: ctx, c: c, now: rows.Nanos(now), types: typesOf(nil)}
-	p.bounds = map[int64]string{j.Seq: bounds}
-	got, err := p.take([]rows.Waiting{j}, 10)
-	return len(got), err
-}
-
 // StatementNames returns the names of the statements in a schema, by their text. The
-// variants of a statement with and without job_freed share a name.
+// variants of a statement share a name.
 func StatementNames(schema string) map[string]string {
 	names := make(map[string]string)
 	all := reflect.ValueOf(*newStatements(schema))
@@ -87,6 +75,10 @@ func StatementNames(schema string) map[string]string {
 		switch v := all.Field(i); v.Kind() {
 		case reflect.String:
 			names[v.String()] = all.Type().Field(i).Name
+		case reflect.Struct:
+			for k := range v.NumField() {
+				names[v.Field(k).String()] = all.Type().Field(i).Name + []string{"In", "All", "Around"}[k]
+			}
 		default:
 			for k := range v.Len() {
 				names[v.Index(k).String()] = all.Type().Field(i).Name
@@ -99,24 +91,22 @@ func StatementNames(schema string) map[string]string {
 // Replace replaces a part of a statement, "" for all of it. Calls that make the statement
 // are still to come.
 func (s *Storage) Replace(statement, part, by string) error {
-	texts := reflect.ValueOf(s.sql).Elem().FieldByName(statement)
-	field := reflect.NewAt(texts.Type(), texts.Addr().UnsafePointer()).Interface()
-	var all []*string
-	switch f := field.(type) {
-	case *string:
-		all = []*string{f}
-	case *frees:
-		all = []*string{&f[0], &f[1]}
-	}
-	for _, sql := range all {
-		switch {
-		case part == "":
-			*sql = by
-		case !strings.Contains(*sql, part):
-			return fmt.Errorf("%s has no %q", statement, part)
-		default:
-			*sql = strings.ReplaceAll(*sql, part, by)
+	all := reflect.ValueOf(s.sql).Elem()
+	text := all.FieldByName(statement)
+	for i, variant := range []string{"In", "All", "Around"} {
+		of, is := strings.CutSuffix(statement, variant)
+		if is && all.FieldByName(of).Kind() == reflect.Struct {
+			text = all.FieldByName(of).Field(i)
 		}
+	}
+	sql := (*string)(text.Addr().UnsafePointer())
+	switch {
+	case part == "":
+		*sql = by
+	case !strings.Contains(*sql, part):
+		return fmt.Errorf("%s has no %q", statement, part)
+	default:
+		*sql = strings.ReplaceAll(*sql, part, by)
 	}
 	return nil
 }
@@ -143,23 +133,37 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	given := arguments(make([]written, 2))
 	none := []string{}
 	walk := []any{1, 1, 10, []int16{6, 7, 8}, false, []int16(nil), none, none, none, 9, 10, 1}
-	claim := []any{now, 10, "w", []string{"x"}, none, none, none, givenLease(0)}
+	looks := []any{now, 10, []string{"x"}, none, none, none, none}
+	looks = looks[:len(looks):len(looks)]
+	claim := append(looks, "w", givenLease(0))
 	claim = claim[:len(claim):len(claim)]
+	judged := append(claim, 1)
+	judged = judged[:len(judged):len(judged)]
 	claimNew := freshArguments(make([]written, 2))
 	claimNew = append(claimNew, []int64{now, now}, "w")
 	claimNew = claimNew[:len(claimNew):len(claimNew)]
-	first := []any{ids, now, none, none, none, none, "", none}
-	first = first[:len(first):len(first)]
 	plans := make(map[string]string)
 	for name, st := range map[string]struct {
 		sql  string
 		args []any
 	}{
 		"get":              {s.sql.get, []any{"a"}},
-		"claim":            {s.sql.claim, append(claim, []string{"q", "r"})},
-		"claim all":        {s.sql.claimAll, claim},
-		"claim around":     {s.sql.claimAround, claim},
-		"claim these":      {s.sql.claimThese, append(claim, []int64{1, 2}, ids, none, ids, ids)},
+		"claim":            {s.sql.claim.in, append(claim, []string{"q", "r"})},
+		"claim all":        {s.sql.claim.all, claim},
+		"claim around":     {s.sql.claim.around, claim},
+		"claim these":      {s.sql.claimThese, []any{now, "w", givenLease(0), []int64{1, 2}}},
+		"claim judged":     {s.sql.claimJudged.in, append(judged, []string{"q", "r"})},
+		"ahead judged all": {s.sql.aheadJudged.all, judged},
+		"lock heads":       {s.sql.lockHeads.in, append(looks, []string{"q", "r"})},
+		"lock heads all":   {s.sql.lockHeads.all, looks},
+		"pick heads all":   {s.sql.pickHeads.all, looks},
+		"judge limits":     {s.sql.judgeLimits, []any{now}},
+		"promote":          {s.sql.promote, []any{1}},
+		"closed":           {s.sql.closed, nil},
+		"shut lanes":       {s.sql.shutLanes, []any{ids, ids}},
+		"set opens":        {s.sql.setOpens, []any{ids, []int64{now, now}}},
+		"held":             {s.sql.held, []any{now}},
+		"lock limits":      {s.sql.lockLimits, []any{[]string{"key", "queue"}, ids, now}},
 		"insert claim":     {s.sql.insertClaimIn, append(claimNew, ids, [][]byte{nil, nil}, givenLease(0))},
 		"insert claim all": {s.sql.insertClaimAll, append(claimNew, none, [][]byte{nil, nil}, givenLease(0))},
 		"logs":             {s.sql.logs, []any{"a"}},
@@ -167,35 +171,26 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"trim logs":        {s.sql.trimLogs, []any{ids, 10}},
 		"rest rounds":      {s.sql.restRounds, []any{ids, []int32{1, 2}}},
 		"compact served":   {s.sql.compactServed, nil},
-		"begin past":       {s.sql.beginPast, []any{ids}},
-		"behind":           {s.sql.behindIn, []any{[]int32{1}, []int64{1}, []int64{1}, 10, "q"}},
-		"behind in all":    {s.sql.behindAll, []any{[]int32{1}, []int64{1}, []int64{1}, 10}},
-		"first of bounds":  {s.sql.firstOfBounds, append(first, 10, none)},
-		"begin limits":     {s.sql.beginLimits, []any{1}},
 		"counters":         {s.sql.counters, []any{[]string{"key", "queue"}, ids}},
 		"start":            {s.sql.start, []any{"key", "a", 1}},
-		"with ttl":         {s.sql.withTTL, []any{[]int64{1, 2}}},
-		"lock ready":       {s.sql.lockReady, []any{[]int64{1, 2}}},
 		"set started":      {s.sql.setStarted, []any{"key", "a", "", 1, 1, now}},
 		"trim starts":      {s.sql.trimStarts, []any{"key", "a", 1}},
 		"take start":       {s.sql.takeStart, []any{"key", "a", now}},
 		"keep starts":      {s.sql.keepStarts, []any{[]string{"key", "queue"}, ids}},
-		"drop freed":       {s.sql.dropFreed, []any{1}},
-		"bounds waiting":   {s.sql.boundsWaiting, []any{ids}},
 		"idle limits":      {s.sql.idleLimits, []any{now}},
 		"forget limits":    {s.sql.forgetLimits, []any{ids, now}},
 		"waiting of key":   {s.sql.waitingOfKey, []any{"a", now}},
 		"waiting of queue": {s.sql.waitingOfQueue, []any{"a", now}},
 		"next limit":       {s.sql.nextLimit, []any{"key", "a"}},
-		"settle attempt":   {s.sql.settleAttempt[1], attemptArguments(make([]written, 2), []int64{1, 1})},
-		"end attempt":      {s.sql.endAttempt[1], attemptArguments(make([]written, 2), []int64{1, 1})},
-		"complete":         {s.sql.complete[1], completionArguments(make([]written, 2))},
-		"complete step":    {s.sql.completeStep[1], completionArguments(make([]written, 2))},
-		"end step":         {s.sql.endStep[1], attemptArguments(make([]written, 2), []int64{1, 1})},
-		"settle step":      {s.sql.settleStep[1], attemptArguments(make([]written, 2), []int64{1, 1})},
-		"ahead":            {s.sql.aheadIn, append(claim, []string{"q", "r"})},
-		"ahead all":        {s.sql.aheadAll, claim},
-		"ahead around":     {s.sql.aheadAround, claim},
+		"settle attempt":   {s.sql.settleAttempt, attemptArguments(make([]written, 2), []int64{1, 1})},
+		"end attempt":      {s.sql.endAttempt, attemptArguments(make([]written, 2), []int64{1, 1})},
+		"complete":         {s.sql.complete, completionArguments(make([]written, 2))},
+		"complete step":    {s.sql.completeStep, completionArguments(make([]written, 2))},
+		"end step":         {s.sql.endStep, attemptArguments(make([]written, 2), []int64{1, 1})},
+		"settle step":      {s.sql.settleStep, attemptArguments(make([]written, 2), []int64{1, 1})},
+		"ahead":            {s.sql.ahead.in, append(claim, []string{"q", "r"})},
+		"ahead all":        {s.sql.ahead.all, claim},
+		"ahead around":     {s.sql.ahead.around, claim},
 		"locked ids":       {s.sql.lockedIDs, []any{ids}},
 		"settle all":       {s.sql.settleAll, append(given[:len(given):len(given)], []int64{1, 1})},
 		"take edges":       {s.sql.takeEdges, []any{[]int64{1, 2}}},
@@ -255,8 +250,45 @@ func (s *Storage) Look(ctx context.Context, conn *pgx.Conn) error { return s.loo
 // Wrap is what each call does to its error.
 func Wrap(err error) error { return wrap(err) }
 
-// DropFreed drops the entries of job_freed of transactions before oldest.
-func (s *Storage) DropFreed(ctx context.Context, oldest int64) error {
-	_, err := s.pool.Exec(ctx, s.sql.dropFreed, oldest)
-	return err
+// ClaimReads returns how many rows of ready the statement of a claim reads that takes up
+// to most jobs. It takes none.
+func (s *Storage) ClaimReads(ctx context.Context, most int) (n int, err error) {
+	a := s.asking(time.Now(), &storage.Claim{}, most, false)
+	sql, args := a.claiming(false)
+	errUndo := errors.New("undo")
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, s.sql.tune); err != nil {
+			return err
+		}
+		var plans []struct{ Plan scanned }
+		err := tx.QueryRow(ctx, "EXPLAIN (ANALYZE, FORMAT JSON) "+sql, args...).Scan(&plans)
+		if err != nil {
+			return err
+		}
+		n = plans[0].Plan.rows()
+		return errUndo
+	})
+	if err == errUndo {
+		err = nil
+	}
+	return n, err
+}
+
+// scanned is a node of a plan that was executed.
+type scanned struct {
+	Relation string `json:"Relation Name"`
+	Rows     int    `json:"Actual Rows"`
+	Removed  int    `json:"Rows Removed by Filter"`
+	Loops    int    `json:"Actual Loops"`
+	Plans    []scanned
+}
+
+func (p *scanned) rows() (n int) {
+	if p.Relation == "ready" {
+		n = (p.Rows + p.Removed) * p.Loops
+	}
+	for i := range p.Plans {
+		n += p.Plans[i].rows()
+	}
+	return n
 }

@@ -5,9 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
-	"github.com/ojsengine/ojs/storage"
 )
 
 // Jobs with a fairness key take turns in rounds (package storage, Fairness).
@@ -138,19 +136,4 @@ func (s *Storage) rest(ctx context.Context, tx transaction, back []written) erro
 		return err
 	}
 	return tx.exec(ctx, s.sql.restRounds, queues, levels)
-}
-
-// joined has claims look again at the places that they have passed, if a job that a call
-// has stored, and committed, may have joined a round there.
-func (s *Storage) joined(state ojs.State, key string) {
-	if state == ojs.StateAvailable && key != "" {
-		s.forget.Store(true)
-		s.out.addBehind()
-	}
-}
-
-func (s *Storage) joinedAll(list []storage.Record) {
-	for i := range list {
-		s.joined(list[i].State, list[i].Fairness.Key)
-	}
 }

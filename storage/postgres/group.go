@@ -43,7 +43,7 @@ func (s *Storage) CancelAll(
 		noteMoved(n, moved)
 		met = append(met, c.met...)
 		return err
-	}, func() { s.joinedAll(moved) })
+	})
 	_ = s.setAsideRead(ctx, false, met)
 	if err != nil {
 		return nil, nil, err
@@ -168,11 +168,6 @@ func (s *Storage) Revive(
 		noteMoved(n, moved)
 		met = c.met
 		return err
-	}, func() {
-		for i := range batch {
-			s.joined(batch[i].Record.State, batch[i].Record.Fairness.Key)
-		}
-		s.joinedAll(moved)
 	})
 	if err != nil {
 		return nil, err

@@ -189,7 +189,6 @@ func (h *hot) fill(copies int) {
 			"SELECT setval('%[1]s.place', (SELECT max(place) FROM %[1]s.stage))",
 			`INSERT INTO %[1]s.job_limit (kind, name, period, most, look) SELECT 'key', 'old ' || c, 1, 1, 9e18::bigint FROM generate_series(1, 30 * $1::bigint) c`,
 			`INSERT INTO %[1]s.job_start SELECT 'key', 'old ' || c / 10, c, c FROM generate_series(1, 30 * $1::bigint) c`,
-			`INSERT INTO %[1]s.job_freed (name) SELECT 'old' FROM generate_series(1, 30 * $1::bigint) c`,
 			`INSERT INTO %[1]s.value SELECT 'old ' || c, 'x', 9e18::bigint FROM generate_series(1, 30 * $1::bigint) c`,
 		} {
 			args := []any{copies}

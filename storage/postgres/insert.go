@@ -59,7 +59,6 @@ func (s *Storage) Insert(
 					r.Claim(now, c.claim.Worker, c.claim.Lease)
 				}
 				n.Add(r.ID, r.State, r.WakeAt())
-				s.joined(r.State, r.Fairness.Key)
 			}
 			s.tell(ctx, &n)
 			return dst, nil
@@ -91,10 +90,6 @@ func (s *Storage) Insert(
 	}
 	if err != nil {
 		return dst, wrap(err)
-	}
-	for i := range results {
-		s.joined(batch[i].Record.State, batch[i].Record.Fairness.Key)
-		s.joinedAll(results[i].Moved)
 	}
 	if txOf(ctx) == nil {
 		s.tell(ctx, &n)
@@ -204,6 +199,18 @@ func unbegun(of []written) bool {
 	return true
 }
 
+// manyNew is how many new jobs with limits an insert judges itself, as far as it can: the
+// next claim would have to.
+const manyNew = 100
+
+// judge judges lanes, or leaves them to the next claim.
+func (s *Storage) judge(now int64) {
+	_ = s.within(context.Background(), func(ctx context.Context) error {
+		return s.together(ctx, true, []sent{{sql: s.sql.tune}, {sql: s.sql.judgeLimits, args: []any{now}},
+			{sql: s.sql.promote, args: []any{1}}})
+	})
+}
+
 // insertAll stores the jobs of a call, and their versions in it. It stores none, and no
 // error, if an id is stored already or a queue draining. starts is when each job would be
 // claimed.
@@ -238,6 +245,9 @@ func (s *Storage) insertAll(c *insertCall, starts []int64) {
 		return err
 	})
 	slices.Sort(c.versions) // drawn in the order of the jobs
+	if c.stored && len(c.encoded) >= manyNew && slices.ContainsFunc(c.encoded, bounded) {
+		s.judge(c.now)
+	}
 }
 
 // inserter is a transaction as insert.Batch wants it.

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/ojsengine/ojs"
@@ -9,64 +10,45 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// obedience is what a claim knows of limits.
-type obedience struct {
-	bounds map[int64]string // by the number of a job
-	own    map[string]*ojs.RateLimit
-	left   []storage.LimitName // queues and types whose limits keep their jobs
-	met    bool                // such a limit
-	opens  int64               // when time opens one of them; rows.None: never
+// picked is a job that a claim with limits has picked and locked.
+type picked struct {
+	rows.Waiting      // Limit has its bounds
+	ends         bool // the job ends a step
+	wide         bool // the limit of its queue or type counts it
 }
 
-// leaves reports whether the limit of its queue or type keeps a job, as far as the claim
-// has met it.
-func (p *past) leaves(j *rows.Waiting) bool {
-	for _, name := range p.left {
-		if name.Name == j.Queue && name.Kind == storage.LimitQueue ||
-			name.Kind == storage.LimitType && name.Name == rows.TypeName(j.Type) {
-			return true
-		}
-	}
-	return false
+// round is a transaction of a claim that meets jobs that limits count.
+type round struct {
+	*asking
+	ctx      context.Context
+	tx       inTx
+	counters map[storage.LimitName]*tallied
+	wide     wideSet
+	most     int // how many jobs it claims
+
+	start []*picked
+	gone  []gone
+	leave []string
+	opens int64
+	over  bool
+	more  bool                      // another round may find jobs
+	aside map[string]*ojs.RateLimit // bounds that let no job start
+
+	got       []stored
+	shut      []closedLane
+	dropped   []storage.Record
+	postponed []storage.Record
+	moved     []storage.Record
+	undecoded []bad
+	said      said
+	notice    storage.Notice
 }
 
-// leftNames are the names of the limits of a kind that keep their jobs.
-func (p *past) leftNames(kind storage.LimitKind) []string {
-	names := []string{}
-	for _, name := range p.left {
-		if name.Kind == kind {
-			names = append(names, name.Name)
-		}
-	}
-	return names
-}
-
-// leftLane names the lane of claims that leave the same queues and types.
-func (p *past) leftLane() (names []string) {
-	for _, name := range p.left {
-		names = append(names, string(name.Kind)+":"+name.Name)
-	}
-	slices.Sort(names)
-	return names
-}
-
-// ownBounds are the bounds of a job with such a text. Nothing bounds a job whose text has
-// been spoiled, so that it is found.
-func (p *past) ownBounds(j *rows.Waiting) *ojs.RateLimit {
-	text := p.bounds[j.Seq]
-	if l := p.own[text]; l != nil {
-		return l
-	}
-	l, err := rows.ReadBounds(text)
-	if err != nil {
-		l = ojs.RateLimit{}
-	}
-	l.Key = j.Key
-	if p.own == nil {
-		p.own = make(map[string]*ojs.RateLimit)
-	}
-	p.own[text] = &l
-	return &l
+// gone is a job that a limit drops or reschedules.
+type gone struct {
+	*picked
+	on ojs.OnLimit
+	at int64
 }
 
 // verdict is what limits say of a job that is next.
@@ -77,141 +59,108 @@ const (
 	isHeld           // it waits
 	isGone           // it is dropped or rescheduled
 	endsIt           // the claim ends before it
+	unknown          // its limits are not locked
 )
 
-// round is a transaction of a claim that meets jobs that limits count.
-type round struct {
-	*past
-	ctx      context.Context
-	tx       inTx
-	counters map[storage.LimitName]*tallied
-	ttl      map[int64]bool // jobs with an enqueue TTL, if those end the claim
-	before   int            // jobs that the claim has already
-
-	start  []*rows.Waiting
-	gone   []gone
-	closed []closing
-	left   []storage.LimitName
-	opens  int64
-	over   bool
-	more   bool // another look finds jobs in the places of jobs that were not taken
-
-	got       []stored
-	missed    bool // some of start, which others have
-	recount   bool // and the decisions rest on them: the round is to begin anew
-	done      map[int64]bool
-	dropped   []storage.Record
-	postponed []storage.Record
-	moved     []storage.Record
-	undecoded []bad
-	added     bool // keys that had no row
-	notice    storage.Notice
-}
-
-// gone is a job that a limit drops or reschedules.
-type gone struct {
-	*rows.Waiting
-	on ojs.OnLimit
-	at int64
-}
-
-// closing are bounds that a round has found closed.
-type closing struct {
-	name string
-	own  *ojs.RateLimit
-	at   int64
-	key  storage.ClosedKey
-}
-
-// takeWithin claims jobs, up to so many, as far as limits allow.
-func (p *past) takeWithin(picked []rows.Waiting, most int, names []storage.LimitName) (r *round, err error) {
-	err = again(func() error {
-		return p.s.within(p.ctx, func(ctx context.Context) error {
-			return begun(ctx, tuned{p.s}, func(tx transaction) error {
-				r = &round{past: p, ctx: ctx, tx: tx.(inTx), before: p.had + len(p.claimed), opens: p.opens,
-					left: p.left, done: make(map[int64]bool)}
-				return r.make(picked, most, names)
+// claimLimited claims what a claim lacks, as far as limits allow, and appends it to dst.
+// Jobs that it returns with an error are claimed, too.
+func (s *Storage) claimLimited(
+	ctx context.Context, a *asking, dst []storage.Record,
+) ([]storage.Record, error) {
+	s.limited.Store(true)
+	const tries = 20
+	for try := 0; try < tries && a.left() > 0 && !a.over; try++ {
+		var r *round
+		err := again(func() error {
+			return s.within(ctx, func(ctx context.Context) error {
+				return begun(ctx, tuned{s}, func(tx transaction) error {
+					r = &round{asking: a, ctx: ctx, tx: tx.(inTx), most: a.left(), opens: a.opens,
+						leave: a.leave, aside: make(map[string]*ojs.RateLimit)}
+					return r.make()
+				})
 			})
 		})
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, l := range r.closed {
-		if p.s.limits.closed.Close(l.name, l.own, l.at) {
-			p.c.Limits.Closed = append(p.c.Limits.Closed, l.key)
+		if err != nil {
+			return dst, err
+		}
+		before := len(dst)
+		dst = s.decodeClaimed(ctx, r.got, dst)
+		a.took(dst[before:])
+		r.said.added = r.said.added || a.added
+		a.leave, a.opens, a.said, a.shut = r.leave, r.opens, r.said, append(a.shut, r.shut...)
+		a.over = r.over
+		to := a.c.Limits
+		to.Dropped = append(to.Dropped, r.dropped...)
+		to.Postponed = append(to.Postponed, r.postponed...)
+		to.Moved = append(to.Moved, r.moved...)
+		_ = s.setAsideRead(ctx, false, r.undecoded)
+		s.tell(ctx, &r.notice)
+		if !r.more && !a.more && len(dst)-before == len(r.got) {
+			break
+		}
+		if len(r.got)+len(r.gone)+len(r.aside) > 0 {
+			try = -1 // it goes on with fewer
 		}
 	}
-	if len(r.left) > len(p.left) {
-		p.left, p.met, p.opens = r.left, true, r.opens
-	}
-	p.over = p.over || r.over
-	to := p.c.Limits
-	to.Dropped = append(to.Dropped, r.dropped...)
-	to.Postponed = append(to.Postponed, r.postponed...)
-	to.Moved = append(to.Moved, r.moved...)
-	p.s.joinedAll(r.moved)
-	_ = p.s.setAsideRead(p.ctx, false, r.undecoded)
-	p.s.tell(p.ctx, &r.notice)
-	if r.added {
-		_ = p.s.forgetIdle(p.ctx, p.now) // another claim will
-	}
-	return r, nil
+	return dst, nil
 }
 
-func (r *round) make(picked []rows.Waiting, most int, names []storage.LimitName) (err error) {
+func (r *round) make() (err error) {
 	s := r.s
-	if err := r.tx.exec(r.ctx, s.sql.tune); err != nil {
+	var locked lockedLimits
+	err = r.all([]sent{{sql: s.sql.tune},
+		{r.variant(&s.sql.lockHeads), r.inQueues(r.looks(r.most)), locked.read()}})
+	if err != nil {
 		return err
 	}
-	if len(names) > 0 {
-		if err := s.lockLimits(r.ctx, r.tx, names); err != nil {
-			return err
-		}
+	var list []picked
+	var j picked
+	read := each([]any{&j.Seq, &j.Queue, &j.Type, &j.Key, &j.Limit, &j.ends, &j.wide},
+		func() { list = append(list, j) })
+	err = r.all([]sent{{sql: s.sql.promote, args: []any{r.most}},
+		{r.variant(&s.sql.pickHeads), r.inQueues(r.looks(r.most)), read}})
+	if err != nil {
+		return err
+	}
+	names := locked.list()
+	r.wide = make(wideSet)
+	for _, name := range names {
+		r.wide[name] = name.Kind != storage.LimitKey
 	}
 	if r.counters, err = s.counters(r.ctx, r.tx, names); err != nil {
 		return err
 	}
-	if r.plain {
-		if err := r.readTTL(picked); err != nil {
-			return err
-		}
-	}
-	if err := r.decide(picked, most); err != nil {
+	if err := r.decide(list); err != nil {
 		return err
 	}
+	r.more = r.more || len(list) == r.most && len(r.start) < r.most
 	if err := r.claim(); err != nil {
 		return err
 	}
-	if r.recount {
-		// The decisions count starts that were none.
-		r.closed, r.gone, r.left, r.over = nil, nil, r.past.left, false
-	}
-	if r.added, err = s.storeStarts(r.ctx, r.tx, r.now, r.counters); err != nil {
+	if err := s.storeStarts(r.ctx, r.tx, r.now, r.counters); err != nil {
 		return err
 	}
-	return r.putAway()
+	if err := r.putAway(); err != nil {
+		return err
+	}
+	r.said.added = locked.added
+	return r.setAside()
 }
 
-// readTTL finds out which jobs have an enqueue TTL.
-func (r *round) readTTL(picked []rows.Waiting) error {
-	r.ttl = make(map[int64]bool)
-	seqs := make([]int64, len(picked))
-	for i := range picked {
-		seqs[i] = picked[i].Seq
-	}
-	var seq int64
-	return r.tx.query(r.ctx, r.s.sql.withTTL, []any{seqs}, each([]any{&seq}, func() { r.ttl[seq] = true }))
+// all makes statements in one round trip.
+func (r *round) all(list []sent) error {
+	return readBatch(r.tx.SendBatch(r.ctx, batchOf(list)), list)
 }
 
 // decide decides which of the jobs start, and what happens to the others.
-func (r *round) decide(picked []rows.Waiting, most int) error {
-	for i := range picked {
-		j := &picked[i]
-		if len(r.start) == most {
+func (r *round) decide(list []picked) error {
+	for i := range list {
+		j := &list[i]
+		if len(r.start) == r.most {
 			return nil
 		}
-		if r.leaves(j) {
+		if slices.Contains(r.leave, "queue "+j.Queue) ||
+			slices.Contains(r.leave, "type "+rows.TypeName(j.Type)) {
 			r.more = true
 			continue
 		}
@@ -230,25 +179,31 @@ func (r *round) decide(picked []rows.Waiting, most int) error {
 		case endsIt:
 			r.over = true
 			return nil
-		default:
+		case unknown:
 			r.more = true
+			return nil
 		}
 	}
 	return nil
 }
 
-// leaves is past.leaves with what the round has met.
-func (r *round) leaves(j *rows.Waiting) bool {
-	return (&past{obedience: obedience{left: r.left}}).leaves(j)
+// limits are the limits that count a job.
+func (r *round) limits(j *picked) []storage.LimitName {
+	return limitsOf(r.wide, j.Queue, j.Type, j.Limit, j.Key)
 }
 
 // judge asks the limits of a job that is next.
-func (r *round) judge(j *rows.Waiting) (verdict, error) {
-	bounds := r.bounds[j.Seq]
-	ends := r.plain && r.ttl[j.Seq]
-	names := limitsOf(r.s.limits.wide, j.Queue, j.Type, bounds, j.Key)
+func (r *round) judge(j *picked) (verdict, error) {
+	ends := r.step && j.ends
+	names := r.limits(j)
+	if j.wide && names[0].Kind == storage.LimitKey {
+		return unknown, nil
+	}
 	for _, name := range names {
 		t, own := r.counters[name], new(ojs.RateLimit)
+		if t == nil {
+			return unknown, nil
+		}
 		if name.Kind == storage.LimitKey {
 			own = r.ownBounds(j)
 		}
@@ -258,7 +213,8 @@ func (r *round) judge(j *rows.Waiting) (verdict, error) {
 			return 0, err
 		case open:
 		case name.Kind != storage.LimitKey:
-			r.left = append(slices.Clip(r.left), name)
+			r.leave = append(slices.Clip(r.leave), string(name.Kind)+" "+name.Name)
+			r.more = true
 			if at != rows.None && (r.opens == rows.None || at < r.opens) {
 				r.opens = at
 			}
@@ -268,23 +224,36 @@ func (r *round) judge(j *rows.Waiting) (verdict, error) {
 				return endsIt, nil
 			}
 			r.gone = append(r.gone, gone{j, own.OnLimit, at})
+			r.more = true
 			return isGone, nil
 		default:
-			r.closed = append(r.closed, closing{bounds, own, at, t.Closes(own, r.now)})
+			r.aside[j.Limit] = own
 			return isHeld, nil
 		}
 	}
-	n := r.c.Limits.Now
-	if ends || len(names) > 0 && n > 0 && r.before+len(r.start) >= n {
+	if ends || len(names) > 0 && len(r.start) >= r.startsLeft() {
 		return endsIt, nil
 	}
 	return mayStart, nil
 }
 
+// ownBounds are the bounds of a job. Nothing bounds a job whose text has been spoiled, so
+// that it is found.
+func (r *round) ownBounds(j *picked) *ojs.RateLimit {
+	l, err := rows.ReadBounds(j.Limit)
+	if err != nil {
+		l = ojs.RateLimit{}
+	}
+	if j.Key != "" {
+		l.Key = j.Key
+	}
+	return &l
+}
+
 // behindOwn reports whether a limit of the job has a start of this round that is not the
 // latest, since clocks differ: then the next round decides.
-func (r *round) behindOwn(j *rows.Waiting) bool {
-	for _, name := range limitsOf(r.s.limits.wide, j.Queue, j.Type, r.bounds[j.Seq], j.Key) {
+func (r *round) behindOwn(j *picked) bool {
+	for _, name := range r.limits(j) {
 		if t := r.counters[name]; t.starts > 0 && t.was.Started > 0 && t.was.LastStart > r.now {
 			return true
 		}
@@ -293,49 +262,111 @@ func (r *round) behindOwn(j *rows.Waiting) bool {
 }
 
 // count counts the start of a job for the jobs behind it.
-func (r *round) count(j *rows.Waiting) {
-	for _, name := range limitsOf(r.s.limits.wide, j.Queue, j.Type, r.bounds[j.Seq], j.Key) {
+func (r *round) count(j *picked) {
+	for _, name := range r.limits(j) {
 		if name.Kind == storage.LimitKey {
-			r.counters[name].start(r.ownBounds(j), r.bounds[j.Seq], r.now)
+			r.counters[name].start(r.ownBounds(j), j.Limit, r.now)
 		} else {
 			r.counters[name].start(nil, "", r.now)
 		}
 	}
 }
 
-// claim makes the jobs of start active. Jobs that another transaction has locked are
-// missed.
+// claim makes the jobs of start active.
 func (r *round) claim() error {
 	if len(r.start) == 0 {
 		return nil
 	}
-	got, err := r.takeThese(r.ctx, r.tx, r.start, len(r.start))
+	seqs := make([]int64, len(r.start))
+	for i, j := range r.start {
+		seqs[i] = j.Seq
+	}
+	got, err := selectRows(r.ctx, r.tx, true, r.s.sql.claimThese,
+		r.now, r.c.Worker, givenLease(r.c.Lease), seqs)
 	if err != nil {
 		return err
 	}
+	slices.SortFunc(got, func(a, b stored) int { return int(a.ord - b.ord) })
 	r.got = got
-	starts := make(map[int64]bool, len(got)) // without jobs that do not decode [quarantine-1]
+	spoiled := false
 	for i := range got {
-		r.done[got[i].seq] = true
-		if _, err := rows.Decode(&got[i].Columns); err == nil {
-			starts[got[i].seq] = true
-		}
+		_, err := rows.Decode(&got[i].Columns)
+		spoiled = spoiled || err != nil
 	}
-	if r.missed = len(starts) < len(r.start); !r.missed {
+	if !spoiled {
 		return nil
 	}
-	r.recount = r.over             // perhaps because of their number
-	for _, t := range r.counters { // count the jobs that have started
+	for _, t := range r.counters { // jobs that do not decode are no starts [quarantine-1]
 		t.Counter, t.starts = t.was, 0
 	}
-	for _, j := range r.start {
-		if starts[j.Seq] {
-			r.count(j)
-		} else if len(limitsOf(r.s.limits.wide, j.Queue, j.Type, r.bounds[j.Seq], j.Key)) > 0 {
-			r.recount = true
+	for i := range got {
+		if _, err := rows.Decode(&got[i].Columns); err == nil {
+			r.count(r.start[slices.Index(seqs, got[i].seq)])
 		}
 	}
 	return nil
+}
+
+// setAside sets the heads aside that may not start, and stores when time opens the lanes
+// of their keys.
+func (r *round) setAside() error {
+	var keys, bounds []string
+	for text, own := range r.aside {
+		keys, bounds = append(keys, own.Key), append(bounds, text)
+	}
+	var list []string
+	var text string
+	var active int
+	var pending bool
+	closed := sent{r.s.sql.closed, nil, each([]any{&text, &active}, func() { list = append(list, text) })}
+	err := r.all([]sent{{sql: r.s.sql.shutLanes, args: []any{keys, bounds}}, closed})
+	if err != nil {
+		return err
+	}
+	var locked []string
+	for name, t := range r.counters {
+		if name.Kind == storage.LimitKey {
+			locked = append(locked, name.Name)
+		}
+		if t.starts > 0 && t.was.LastStart > r.now && t.was.Started > 0 { // clocks differ
+			r.counters, err = r.s.counters(r.ctx, r.tx, slices.Collect(maps.Keys(r.counters)))
+			if err != nil {
+				return err
+			}
+		}
+	}
+	opens := slices.Repeat([]int64{rows.None}, len(locked))
+	var again []string
+	for _, text := range list {
+		own := r.ownBounds(&picked{Waiting: rows.Waiting{Limit: text}})
+		t := r.counters[storage.LimitName{Kind: storage.LimitKey, Name: own.Key}]
+		if t == nil {
+			continue
+		}
+		at, open, err := r.s.opens(r.ctx, r.tx, t, own, r.now)
+		switch {
+		case err != nil:
+			return err
+		case open || own.OnLimit == ojs.OnLimitDrop || own.OnLimit == ojs.OnLimitReschedule:
+			again = append(again, own.Key)
+			continue
+		}
+		r.shut = append(r.shut, closedLane{*own, t.Closes(own, r.now)})
+		if i := slices.Index(locked, own.Key); at != rows.None && (opens[i] == rows.None || at < opens[i]) {
+			opens[i] = at
+		}
+	}
+	last := []sent{{sql: r.s.sql.setOpens, args: []any{locked, opens}}}
+	if len(again) > 0 {
+		last = append(last, sent{sql: r.s.sql.judge, args: []any{again}})
+	}
+	last = append(last, sent{r.s.sql.held, []any{r.now},
+		each([]any{&r.said.held, &pending, &r.said.first}, func() {
+			if r.said.more = pending; !r.said.held {
+				r.said.first = rows.None
+			}
+		})})
+	return r.all(last)
 }
 
 // putAway drops and reschedules jobs, in the order of the claim.
@@ -347,7 +378,7 @@ func (r *round) putAway() error {
 	for i, g := range r.gone {
 		seqs[i] = g.Seq
 	}
-	list, err := selectRows(r.ctx, r.tx, false, r.s.sql.lockReady, seqs)
+	list, err := selectRows(r.ctx, r.tx, false, r.s.sql.bySeq, seqs)
 	if err != nil {
 		return err
 	}
@@ -363,8 +394,7 @@ func (r *round) putAway() error {
 	now := rows.Time(r.now)
 	for _, g := range r.gone {
 		row := locked[g.Seq]
-		if row == nil {
-			r.missed, r.recount = true, true
+		if row == nil { // it does not decode
 			continue
 		}
 		var o settling
@@ -388,7 +418,6 @@ func (r *round) putAway() error {
 		if err != nil {
 			return err
 		}
-		r.done[g.Seq] = true
 		rows.Note(&r.notice, &w.Columns)
 		if len(list) == 0 {
 			continue
@@ -406,26 +435,4 @@ func (r *round) putAway() error {
 		noteMoved(&r.notice, moved)
 	}
 	return nil
-}
-
-// tell completes what a claim says of limits. It has taken less than it wanted: left.
-func (p *past) tell(left bool) {
-	x, to := &p.s.limits, p.c.Limits
-	left = left && !p.over
-	if left {
-		x.met = p.met
-	}
-	to.Held = x.closed.Len() > 0 || x.met || p.met
-	p.s.held.Store(to.Held)
-	opens := x.closed.Opens()
-	if at := rows.Time(p.opens); !at.IsZero() && (opens.IsZero() || at.Before(opens)) {
-		opens = at
-	}
-	if left {
-		to.Opens = opens
-	}
-	if !opens.IsZero() && !opens.Equal(x.told) {
-		x.told = opens
-		p.s.tell(p.ctx, &storage.Notice{Opens: opens})
-	}
 }

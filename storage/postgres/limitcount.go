@@ -103,16 +103,14 @@ func (t *tallied) start(own *ojs.RateLimit, bounds string, now int64) {
 // takes its start back, and an older start may then count again.
 const spareStarts = 64
 
-// storeStarts stores what a transaction has added to counters. It reports whether there
-// are keys that had no row.
+// storeStarts stores what a transaction has added to counters.
 func (s *Storage) storeStarts(
 	ctx context.Context, tx inTx, now int64, counters map[storage.LimitName]*tallied,
-) (added bool, err error) {
+) error {
 	var b pgx.Batch
 	for name, t := range counters {
 		kind := string(name.Kind)
 		if t.Last != t.was.Last || t.Window != t.was.Window || t.Most != t.was.Most {
-			added = added || !t.Stored
 			b.Queue(s.sql.setStarted, kind, name.Name, t.Last, t.Window, t.Most, later(now, idlePeriod))
 		}
 		if t.starts == 0 {
@@ -127,9 +125,9 @@ func (s *Storage) storeStarts(
 		}
 	}
 	if b.Len() == 0 {
-		return false, nil
+		return nil
 	}
-	return added, tx.SendBatch(ctx, &b).Close()
+	return tx.SendBatch(ctx, &b).Close()
 }
 
 // idlePeriod is after what time a key of which a job has started is looked at, and again,
@@ -153,7 +151,7 @@ func (s *Storage) forgetIdle(ctx context.Context, now int64) error {
 	}
 	return s.within(ctx, func(ctx context.Context) error {
 		return begun(ctx, tuned{s}, func(tx transaction) error {
-			if err := s.lockLimits(ctx, tx, of); err != nil {
+			if err := s.lockLimits(ctx, tx, now, of); err != nil {
 				return err
 			}
 			if err := tx.exec(ctx, s.sql.forgetLimits, names, now); err != nil {
@@ -174,7 +172,7 @@ func later(ns, d int64) int64 {
 
 // takeBack forgets the starts of jobs whose claims a transaction undoes. They are as they
 // were before.
-func (s *Storage) takeBack(ctx context.Context, tx transaction, undone []storage.Record) error {
+func (s *Storage) takeBack(ctx context.Context, tx transaction, now int64, undone []storage.Record) error {
 	var names []storage.LimitName
 	of := make([][]storage.LimitName, len(undone))
 	for i := range undone {
@@ -197,7 +195,7 @@ func (s *Storage) takeBack(ctx context.Context, tx transaction, undone []storage
 		return err
 	}
 	names = slices.DeleteFunc(names, func(name storage.LimitName) bool { return !keeps[name] })
-	if err := s.lockLimits(ctx, tx, names); err != nil {
+	if err := s.lockLimits(ctx, tx, now, names); err != nil {
 		return err
 	}
 	for i := range undone {

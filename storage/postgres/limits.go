@@ -2,66 +2,49 @@ package postgres
 
 import (
 	"context"
-	"math"
-	"time"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
 
 // Limits (storage.Limited), counted by what the tables say.
 //
-// The column bounds of a job has its rate limit. The statement of a claim ends at the
-// first job that a limit counts, and says so. So other claims cost what they cost without
-// limits. The rest of the claim looks behind jobs (past.go), and takes what it finds in
-// transactions of this kind:
+// The column bounds of a job has its rate limit. The available jobs of one queue, type
+// and bounds are a lane. Claims look at heads only: all jobs without bounds, and the
+// first jobs of each lane, as many as its key lets start. The other jobs of a lane are
+// set aside, and cost claims nothing.
 //
-//	begin
-//	lock the names of the limits that count the jobs
-//	read the counters of the limits
-//	decide which jobs start
-//	make those active, and store when they have started
-//	drop or reschedule others
-//	commit
+// A trigger (migration 22) has a job enter its lane, and adds the key to job_judge. So do
+// the ends of jobs, settings, and changes of jobs that wait. A transaction that finds
+// keys there judges their lanes:
 //
-// Counters are in limitcount.go, such a transaction is in
-// limitclaim.go, and settings are in limitstore.go.
+//	delete the keys from job_judge, and lock their rows of job_limit
+//	make the first jobs of their lanes heads (promote)
+//	claim: judge each head once more, and set those aside that may not start
+//
+// A step that ends jobs with limits does so in its one round trip. The claim statement
+// judges keys that have a bound of concurrency alone. The rest is left to claimLimited
+// (limitclaim.go). Counters are in limitcount.go, settings in limitstore.go.
 //
 // Invariants:
 //
-//  1. A job becomes active, as far as a limit counts it, by a transaction that holds the
-//     name of the limit. The counters are read by a later statement than the one that
-//     locks, which sees what the holder before has done.
-//  2. The end of a job locks no name: a claim that does not see it counts one too many.
-//     The transaction of the end adds the key to job_freed.
-//  3. A handle remembers the bounds that it has found closed, and its claims skip the
-//     jobs that have them (rows.Lane). Before each such claim it reads the keys of
-//     job_freed whose transactions its last look may not have seen, and looks at them
-//     again. So it does with bounds that time has opened.
-//  4. Names are locked in one order, before jobs, and jobs are skipped that others have
-//     locked. So a claim deadlocks with no claim.
-//
-// The limits of queues and types are looked at when a claim meets a job of them. A claim
-// that is under way while such a limit is set may not obey it.
-
-// limits are what a handle remembers of limits. The turn guards it.
-type limits struct {
-	closed *rows.ClosedLanes          // nil: no claim has obeyed limits yet
-	seen   int64                      // closed follows all transactions before this one
-	at     time.Time                  // of the last look, by the wall clock
-	wide   map[storage.LimitName]bool // queues and types that have been set or blocked
-	met    bool                       // the latest claim that wanted more met a closed queue or type
-	told   time.Time                  // the latest storage.Notice.Opens
-}
-
-const (
-	// remembered is how long an entry of job_freed stays at the least.
-	remembered = time.Minute
-	// follows is for how long after its last look a handle may go on with what it knows.
-	follows = remembered / 2
-)
+//  1. A job becomes active, as far as a limit of its key counts it, by a transaction that
+//     has locked the key. The active jobs are counted by a later statement than the one
+//     that locks, which sees what the holder before has done.
+//  2. In each lane the first jobs that may start are heads, or the key is in job_judge,
+//     or the time in job_limit.opens has come. There may be more heads.
+//  3. Only a transaction that has locked a key makes jobs of its lanes heads, or sets
+//     heads aside. The statements that do come after the one that locks.
+//  4. The end of a job locks no key. Its key is in job_judge when it commits.
+//  5. A transaction locks all of its keys with one statement, in their order, behind the
+//     jobs that it settles, and skips jobs that others have locked. So claims deadlock
+//     with no claim.
+//  6. A lane with another OnLimit, or of a key with rates, throttles or a setting, has a
+//     head while jobs wait there, unless time opens it.
 
 // wideSet are the queues and types that have been set or blocked, as far as known.
 type wideSet = map[storage.LimitName]bool
@@ -140,95 +123,113 @@ func pair(of []storage.LimitName) (kinds, names []string) {
 	return kinds, names
 }
 
-// lockLimits locks the names of limits until the transaction ends.
-func (s *Storage) lockLimits(ctx context.Context, tx transaction, of []storage.LimitName) error {
-	names := make([]string, len(of))
-	for i, name := range of {
-		names[i] = string(name.Kind) + " " + name.Name
+// lockLimits locks limits until the transaction ends.
+func (s *Storage) lockLimits(ctx context.Context, tx transaction, now int64, of []storage.LimitName) error {
+	if err := s.checkIsolation(ctx, tx); err != nil {
+		return err
 	}
-	return s.lock(ctx, tx, "limit ", names)
+	kinds, names := pair(of)
+	return tx.exec(ctx, s.sql.lockLimits, kinds, names, later(now, idlePeriod))
 }
 
-// mostAgain is how many closed bounds are looked at again though nothing is known to have
-// changed: jobs may have been changed by hand, or wait no more.
-const mostAgain = 100
-
-// follow brings what the handle knows of limits up to date, before a claim.
-func (p *past) follow(forget bool) error {
-	x := &p.s.limits
-	if x.closed == nil || wall.Since(x.at) > follows {
-		x.closed, x.seen = rows.NewClosedLanes(), math.MaxInt64
-	}
-	since := x.seen
-	if x.closed.Len() == 0 {
-		since = math.MaxInt64 // there is nothing to look at again
-	}
-	var seen int64
-	var freed, kinds, names []string
-	var some bool
-	began := wall.Now()
-	read := one(&some, &seen, &freed, &kinds, &names)
-	err := tuned{p.s}.query(p.ctx, p.s.sql.beginLimits, []any{since}, read)
-	if err != nil {
-		return err
-	}
-	wide := make(wideSet, len(names))
-	for i := range names {
-		wide[storage.LimitName{Kind: storage.LimitKind(kinds[i]), Name: names[i]}] = true
-	}
-	x.wide = wide
-	p.s.keepWide(wide)
-	var again []*rows.ClosedLane
-	for l, due := x.closed.Due(rows.Time(p.now)); due; l, due = x.closed.Due(rows.Time(p.now)) {
-		again = append(again, l)
-	}
-	if forget {
-		again = append(again, x.closed.Some(mostAgain)...)
-	}
-	for _, key := range freed {
-		again = append(again, x.closed.OfKey(key)...)
-	}
-	if err := p.lookAgain(again); err != nil {
-		x.closed = nil // it has lost lanes that time opens
-		p.s.lanes.Forget()
-		return err
-	}
-	x.seen, x.at = seen, began
-	return nil
+// lockedLimits are what a claim has locked.
+type lockedLimits struct {
+	kinds, names []string
+	added        bool // keys that had no row
 }
 
-// lookAgain opens closed bounds if a job may start, or if no job that waits has them.
-func (p *past) lookAgain(list []*rows.ClosedLane) error {
-	if len(list) == 0 {
-		return nil
+func (l *lockedLimits) read() func(rowSet) error {
+	var keys, due string
+	return each([]any{&l.kinds, &l.names, &keys, &l.added, &due}, func() {})
+}
+
+func (l *lockedLimits) list() []storage.LimitName {
+	list := make([]storage.LimitName, len(l.names))
+	for i := range list {
+		list[i] = storage.LimitName{Kind: storage.LimitKind(l.kinds[i]), Name: l.names[i]}
 	}
-	of := make([]storage.LimitName, len(list))
-	texts := make([]string, len(list))
-	for i, l := range list {
-		of[i], texts[i] = storage.LimitName{Kind: storage.LimitKey, Name: l.Own.Key}, l.Name
-	}
-	q := tuned{p.s}
-	counters, err := p.s.counters(p.ctx, q, of)
-	if err != nil {
-		return err
-	}
-	waiting := make(map[string]bool, len(list))
-	var text string
-	read := each([]any{&text}, func() { waiting[text] = true })
-	err = q.query(p.ctx, p.s.sql.boundsWaiting, []any{texts}, read)
-	if err != nil {
-		return err
-	}
-	for i, l := range list {
-		at, open, err := p.s.opens(p.ctx, q, counters[of[i]], &l.Own, p.now)
-		if err != nil {
-			return err
+	return list
+}
+
+// closedLane is a lane in which jobs wait and none may start.
+type closedLane struct {
+	own ojs.RateLimit
+	key storage.ClosedKey
+}
+
+// readLanes reads the result of the statement closed. The lanes have a bound of
+// concurrency alone.
+func readLanes(to *[]closedLane) func(rowSet) error {
+	var bounds string
+	var active int
+	return each([]any{&bounds, &active}, func() {
+		own, err := rows.ReadBounds(bounds)
+		if err == nil { // or the job is found as one that does not decode
+			key := storage.Closes(own.Key, &own, active, rows.None, rows.None, 0)
+			*to = append(*to, closedLane{own, key})
 		}
-		if open || !waiting[l.Name] {
-			p.s.limits.closed.Open(l)
-		} else {
-			p.s.limits.closed.Close(l.Name, &l.Own, at)
+	})
+}
+
+// closings are the lanes that a handle knows to be closed.
+type closings struct {
+	mu   sync.Mutex
+	told map[ojs.RateLimit]bool // or to be told: in list
+	list []storage.ClosedKey
+}
+
+// mostTold is how many closed lanes a handle remembers.
+const mostTold = 100_000
+
+// follow adds what a claim has started, and then the lanes that it has found closed.
+func (c *closings) follow(started []ojs.RateLimit, shut []closedLane) {
+	if len(started)+len(shut) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.told == nil || len(c.told) > mostTold {
+		c.told, c.list = make(map[ojs.RateLimit]bool), nil
+	}
+	for _, own := range started {
+		delete(c.told, own)
+	}
+	for i := range shut {
+		if l := &shut[i]; !c.told[l.own] {
+			c.told[l.own] = true
+			c.list = append(c.list, l.key)
 		}
 	}
-	return nil
+}
+
+// take returns what is to be told.
+func (c *closings) take() []storage.ClosedKey {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := c.list
+	c.list = nil
+	return list
+}
+
+// tell completes what a claim says of limits.
+func (a *asking) tell(ctx context.Context) {
+	s, to := a.s, a.c.Limits
+	s.closings.follow(a.start, a.shut)
+	if a.added {
+		_ = s.forgetIdle(ctx, a.now) // another claim will
+	}
+	opens := a.first
+	if a.opens != rows.None && (opens == rows.None || a.opens < opens) {
+		opens = a.opens
+	}
+	to.Held = a.held || len(a.leave) > 0
+	if a.left() > 0 && !a.over {
+		to.Opens = rows.Time(opens)
+		if a.asked { // or the next claim tells
+			to.Closed = s.closings.take()
+		}
+	}
+	if opens != rows.None && s.openTold.Swap(opens) != opens {
+		s.tell(ctx, &storage.Notice{Opens: rows.Time(opens)})
+	}
 }

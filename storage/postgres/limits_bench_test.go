@@ -128,9 +128,10 @@ func BenchmarkLimitsBesideOthers(b *testing.B) {
 				spent += time.Since(began)
 				stop()
 				wg.Wait()
+				counted := strings.Fields("judgeLimits lockHeadsAll promote counters claimThese")
 				for _, y := range spies {
 					y.mu.Lock()
-					for _, of := range strings.Fields("beginLimits beginPast takeNames counters claimThese") {
+					for _, of := range counted {
 						statements += y.counts[of]
 					}
 					y.mu.Unlock()

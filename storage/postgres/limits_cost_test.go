@@ -2,7 +2,7 @@ package postgres_test
 
 import (
 	"context"
-	"sync"
+	"fmt"
 	"testing"
 	"time"
 
@@ -112,48 +112,44 @@ func TestLimitedClaimBehindTakenJob(t *testing.T) {
 	}
 }
 
-// asked is a context that tells when it is first asked for its end.
-type asked struct {
-	context.Context
-	once sync.Once
-	met  chan struct{}
-}
-
-func (a *asked) Done() <-chan struct{} {
-	a.once.Do(func() { close(a.met) })
-	return a.Context.Done()
-}
-
-// Two claims of a handle that look behind jobs do not overlap: what they remember is the
-// handle's.
-func TestClaimsPastJobsTakeTurns(t *testing.T) {
-	s, spy, _ := openSpied(t, "")
-	pool := connect(t)
-	for n := range 2 {
-		r := record(n)
-		r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 5}
-		must(t, insert(t.Context(), s, r))
+// A claim reads as many jobs with many full keys, in each of which a job waits, as
+// without any.
+func TestClaimCostBesideFullKeys(t *testing.T) {
+	s, _ := open(t, "")
+	ctx, now, n := t.Context(), time.Now(), 0
+	jobs := func(count int, key func(i int) *ojs.RateLimit) {
+		batch := make([]storage.Insert, count)
+		for i := range batch {
+			batch[i] = storage.Insert{Record: record(n), IDIsNew: true}
+			batch[i].Record.RateLimit = key(i)
+			n++
+		}
+		_, err := s.Insert(ctx, now, batch, nil)
+		must(t, err)
 	}
-	c := storage.Claim{Max: 1, Worker: "w"}
-	ended := make(chan error, 1)
-	spy.once("beginPast", func() {
-		ctx := &asked{Context: t.Context(), met: make(chan struct{})}
-		go func() {
-			_, err := s.Claim(ctx, time.Now(), c, nil)
-			ended <- err
-		}()
-		<-ctx.met
-		for range 200 { // longer than the other claim takes if nothing is in its way
-			_, err := pool.Exec(t.Context(), "SELECT 1")
-			must(t, err)
-		}
-		if len(ended) > 0 {
-			t.Error("the other claim has ended")
-		}
-	})
-	_, err := s.Claim(t.Context(), time.Now(), c, nil)
+	none := func(int) *ojs.RateLimit { return nil }
+	each := func(i int) *ojs.RateLimit { return &ojs.RateLimit{Key: fmt.Sprint("k", i), Concurrency: 1} }
+	jobs(20, none)
+	want, err := s.ClaimReads(ctx, 10)
 	must(t, err)
-	must(t, <-ended)
+	const keys = 500
+	jobs(keys, each)
+	c := storage.Claim{Max: 20 + keys, Worker: "w", Limits: new(storage.Limited)}
+	got, err := s.Claim(ctx, now, c, nil)
+	if err != nil || len(got) != 20+keys {
+		t.Fatal(len(got), err)
+	}
+	jobs(keys, each)
+	jobs(20, none)
+	got, err = s.Claim(ctx, now, storage.Claim{Max: 1, Worker: "w"}, nil)
+	if err != nil || len(got) != 1 || got[0].RateLimit != nil {
+		t.Fatal(got, err)
+	}
+	reads, err := s.ClaimReads(ctx, 10)
+	must(t, err)
+	if reads > want+2 { // one more says that jobs are set aside
+		t.Errorf("a claim reads %d jobs with %d full keys, and %d without", reads, keys, want)
+	}
 }
 
 // closeKey has the limit of a key let no job start.

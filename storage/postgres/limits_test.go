@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
@@ -54,22 +53,39 @@ func TestLimitsAreForgotten(t *testing.T) {
 	})
 }
 
-// The keys of ended jobs are dropped with the transactions that all processes have
-// followed. A restored dump may have keys of transactions that are still to come.
-func TestFreedKeysAreDropped(t *testing.T) {
+// A transaction that locks a waiting job, and changes nothing, keeps it from becoming the
+// head of its lane for as long as it lasts, and not for ever.
+func TestLockedJobIsPromotedLater(t *testing.T) {
 	s, name := open(t, "")
 	pool := connect(t)
-	freed := name + ".job_freed"
-	_, err := pool.Exec(t.Context(), "INSERT INTO "+freed+" (xact, name) VALUES (5, 'old'), ($1, 'restored')",
-		int64(1)<<60)
+	first, second := record(1), record(2)
+	for _, r := range []*storage.Record{&first, &second} {
+		r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 1}
+		must(t, insert(t.Context(), s, *r))
+	}
+	claim := func() []storage.Record {
+		t.Helper()
+		got, err := s.Claim(t.Context(), time.Now(), storage.Claim{Max: 2}, nil)
+		must(t, err)
+		return got
+	}
+	got := claim()
+	if len(got) != 1 {
+		t.Fatalf("%d jobs are claimed, and 1 may be", len(got))
+	}
+	tx, err := pool.Begin(t.Context())
 	must(t, err)
-	_, err = pool.Exec(t.Context(), "INSERT INTO "+freed+" (name) VALUES ('new')")
+	defer tx.Rollback(context.Background())
+	_, err = tx.Exec(t.Context(), "SELECT FROM "+name+".ready FOR UPDATE")
 	must(t, err)
-	must(t, s.DropFreed(t.Context(), 6))
-	var left []string
-	must(t, pool.QueryRow(t.Context(), "SELECT array_agg(name) FROM "+freed).Scan(&left))
-	if !slices.Equal(left, []string{"new"}) {
-		t.Errorf("%v are left", left)
+	got[0].State, got[0].FinishedAt, got[0].LeaseUntil = ojs.StateCompleted, time.Now(), time.Time{}
+	settle(t, t.Context(), s, got[0])
+	if got := claim(); len(got) > 0 {
+		t.Fatalf("%s is claimed, and another transaction has locked it", got[0].ID)
+	}
+	must(t, tx.Rollback(t.Context()))
+	if got := claim(); len(got) != 1 || got[0].ID != second.ID {
+		t.Errorf("%d jobs are claimed after the lock is gone, not the one that waits", len(got))
 	}
 }
 

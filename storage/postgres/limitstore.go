@@ -43,7 +43,7 @@ func (s *Storage) changeLimit(
 	}
 	return s.atomically(ctx, func(ctx context.Context, tx transaction, n *storage.Notice) error {
 		of := []storage.LimitName{limit}
-		if err := s.lockLimits(ctx, tx, of); err != nil {
+		if err := s.lockLimits(ctx, tx, rows.Nanos(now), of); err != nil {
 			return err
 		}
 		counters, err := s.counters(ctx, tx, of)
@@ -69,7 +69,7 @@ func (s *Storage) changeLimit(
 		case err != nil:
 			return err
 		case limit.Kind == storage.LimitKey:
-			return tx.exec(ctx, s.sql.noteFreed, limit.Name)
+			return tx.exec(ctx, s.sql.judge, []string{limit.Name})
 		}
 		// The commit has every process, this one too, tell of the ends of jobs that the
 		// limit counts.

@@ -245,6 +245,8 @@ var (
 	noNames  = removal{"takeNames", "", "SELECT FROM unnest($1::bigint[])"}
 	noName   = removal{"lockName", "", "SELECT FROM unnest($1::text[])"}
 	noRounds = removal{"lockRounds", "", "SELECT FROM unnest($1::text[])"}
+	noLimits = removal{"lockHeadsIn", "ORDER BY kind, name", "WHERE false"}
+	noLimit  = removal{"lockLimits", "ORDER BY 1, 2", "WHERE false"}
 )
 
 // unlocked are the ways to lose a lock that others skip.
@@ -374,6 +376,38 @@ func lockCases() []lockCase {
 					return err
 				}
 			})
+	}
+	// knowsLimits has the next claim of b lock keys.
+	knowsLimits := func(o *overlap) {
+		o.add("limited", limited("known"))
+		must(o.t, o.claims(o.b, storage.Claim{Queues: []string{"limited"}})())
+	}
+	// claimsLimited is claimsPast for jobs with limits.
+	claimsLimited := func(
+		statement, variant string, c storage.Claim, prepare func(o *overlap),
+	) lockCase {
+		passed := passes("a claim leaves a locked job with a limit, "+statement+variant,
+			[]string{statement + variant}, func(o *overlap) (string, func() error) {
+				if prepare != nil {
+					prepare(o)
+				}
+				o.add("q", limited("one"))
+				must(o.t, o.claims(o.b, c)()) // from now on it knows of limits
+				first := o.add("q", limited("one"))
+				second := o.add("q", limited("two"))
+				o.sql("UPDATE %s.ready SET head = true")
+				return rowOf(first), func() error {
+					c := c
+					c.Max, c.Limits = 1, new(storage.Limited)
+					got, err := o.b.Claim(o.t.Context(), o.now, c, nil)
+					o.want(len(got) == 1 && got[0].ID == second.ID, "%d jobs are claimed", len(got))
+					return err
+				}
+			})
+		if statement == "lockHeads" { // pickHeads locks the job
+			passed.without = passed.without[1:]
+		}
+		return passed
 	}
 	pausesAnother := func(o *overlap) {
 		_, err := o.b.SetQueueState(o.t.Context(), "another", ojs.QueuePaused)
@@ -579,7 +613,7 @@ func lockCases() []lockCase {
 				o.check(errors.Join(a, b))
 				turns(o)
 			}},
-		{"a limit of one lets one job start", []removal{noNames}, func(o *overlap) {
+		{"a limit of one lets one job start", []removal{noLimits}, func(o *overlap) {
 			o.add("q", once)
 			o.add("r", once)
 			inR := storage.Claim{Queues: []string{"r"}}
@@ -588,7 +622,7 @@ func lockCases() []lockCase {
 			n := len(o.all(ojs.StateActive))
 			o.want(n == 1, "%d are active", n)
 		}},
-		{"no job starts once a limit is set that lets none", []removal{noNames}, func(o *overlap) {
+		{"no job starts once a limit is set that lets none", []removal{noLimits}, func(o *overlap) {
 			o.add("q", once)
 			a, b := o.around("", "claimThese", o.claims(o.a, inQ), func() error {
 				name := storage.LimitName{Kind: storage.LimitKey, Name: "key"}
@@ -598,7 +632,7 @@ func lockCases() []lockCase {
 			o.check(errors.Join(a, b))
 			o.want(o.waited, "the limit is set while a claim counts it")
 		}},
-		{"a key is not forgotten while a claim counts it", []removal{noNames}, func(o *overlap) {
+		{"a key is not forgotten while a claim counts it", nil, func(o *overlap) {
 			o.add("q", limited("key"))
 			o.completes(o.a, o.take("q", 1)...)()
 			o.add("q", limited("key"))
@@ -606,10 +640,12 @@ func lockCases() []lockCase {
 				return o.b.ForgetIdle(o.t.Context(), o.now.Add(2*time.Hour))
 			})
 			o.check(errors.Join(a, b))
-			o.want(o.waited, "the key is forgotten while a claim counts it")
+			var kept int
+			o.one("SELECT count(*) FROM %s.job_limit", &kept)
+			o.want(o.waited && kept == 1, "the key is forgotten while a claim counts it")
 		}},
 		{"the start of an undone claim is taken back beside another start",
-			[]removal{noNames}, func(o *overlap) {
+			[]removal{noLimit}, func(o *overlap) {
 				for range 3 {
 					o.add("q", limited("key"))
 				}
@@ -724,7 +760,7 @@ func lockCases() []lockCase {
 				o.state(w.Record, ojs.StatePending)
 			}},
 		{"a job that a limit drops does not end meanwhile",
-			[]removal{{"lockReady", skipsLock, ""}}, func(o *overlap) {
+			nil, func(o *overlap) {
 				o.add("q", dropped)
 				o.take("q", 1)
 				r := o.add("q", dropped)
@@ -733,25 +769,65 @@ func lockCases() []lockCase {
 				o.want(b != nil, "it is cancelled")
 				o.state(r, ojs.StateDiscarded)
 			}},
-		passes("a claim leaves a locked job that a limit would drop", []string{"lockReady"}, func(
-			o *overlap,
-		) (string, func() error) {
-			o.add("q", dropped)
-			o.take("q", 1)
-			o.add("q", limited("other"))
-			return rowOf(o.add("q", dropped)), o.claims(o.b, storage.Claim{Max: 2})
-		}),
-		claimsPast("claim", inQ, nil),
+		claimsPast("claimIn", inQ, nil),
 		claimsPast("claimAll", storage.Claim{}, nil),
 		claimsPast("claimAround", storage.Claim{}, pausesAnother),
 		claimsPast("aheadIn", inQ, nil),
 		claimsPast("aheadAll", storage.Claim{}, nil),
 		claimsPast("aheadAround", storage.Claim{}, pausesAnother),
-		passes("a claim leaves a locked job that a limit counts", []string{"claimThese"}, func(
+		claimsPast("claimJudgedIn", inQ, knowsLimits),
+		claimsPast("claimJudgedAll", storage.Claim{}, knowsLimits),
+		claimsPast("claimJudgedAround", storage.Claim{}, func(o *overlap) {
+			pausesAnother(o)
+			knowsLimits(o)
+		}),
+		claimsPast("aheadJudgedIn", inQ, knowsLimits),
+		claimsPast("aheadJudgedAll", storage.Claim{}, knowsLimits),
+		claimsPast("aheadJudgedAround", storage.Claim{}, func(o *overlap) {
+			pausesAnother(o)
+			knowsLimits(o)
+		}),
+		claimsLimited("lockHeads", "In", inQ, nil),
+		claimsLimited("lockHeads", "All", storage.Claim{}, nil),
+		claimsLimited("lockHeads", "Around", storage.Claim{}, pausesAnother),
+		claimsLimited("pickHeads", "In", inQ, nil),
+		claimsLimited("pickHeads", "All", storage.Claim{}, nil),
+		claimsLimited("pickHeads", "Around", storage.Claim{}, pausesAnother),
+		passes("a claim leaves a locked job that was set aside", []string{"promote"}, func(
 			o *overlap,
 		) (string, func() error) {
-			o.add("q", limited("other"))
-			return rowOf(o.add("q", limited("key"))), o.claims(o.b, storage.Claim{Max: 2})
+			o.add("q", once)
+			got := o.take("q", 1)
+			aside := o.add("q", once)
+			o.completes(o.a, got...)()
+			return rowOf(aside), o.claims(o.b, inQ)
+		}),
+		passes("a claim leaves a locked head that may not start", []string{"shutLanes"}, func(
+			o *overlap,
+		) (string, func() error) {
+			rate := func(r *storage.Record) {
+				r.RateLimit = &ojs.RateLimit{Key: "key", Rate: ojs.Rate{Limit: 1, Per: time.Hour}}
+			}
+			o.add("q", rate)
+			o.take("q", 1)
+			o.add("q", rate)
+			last := o.add("q", rate)
+			o.sql("UPDATE %s.ready SET head = true")
+			return rowOf(last), o.claims(o.b, storage.Claim{Queues: []string{"q"}, Max: 2})
+		}),
+		passes("a step leaves keys that another one judges", []string{"judgeLimits"}, func(
+			o *overlap,
+		) (string, func() error) {
+			o.add("q", once)
+			r := o.take("q", 1)[0]
+			o.add("q", once)
+			r.State, r.FinishedAt, r.LeaseUntil = ojs.StateCompleted, o.now, time.Time{}
+			return "SELECT FROM %s.job_judge FOR UPDATE", func() error {
+				into := []*storage.Record{new(storage.Record)}
+				_, _, err := o.b.SettleAndClaim(o.t.Context(), o.now, []*storage.Record{&r}, nil,
+					storage.Claim{Worker: "w", Limits: new(storage.Limited)}, into)
+				return err
+			}
 		}),
 		passes("Due leaves a locked job", []string{"due"}, func(o *overlap) (string, func() error) {
 			first, second := o.add("q", o.due), o.add("q", o.due)

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,7 +58,6 @@ type outbox struct {
 
 	mu     sync.Mutex // guards the fields below
 	notice storage.Notice
-	behind bool // jobs are available in places that claims may have passed
 }
 
 const (
@@ -91,20 +89,11 @@ func (o *outbox) add(n *storage.Notice) {
 	}
 }
 
-// addBehind adds that jobs are available in places that claims may have passed. A notice
-// follows.
-func (o *outbox) addBehind() {
+func (o *outbox) take() (n storage.Notice) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.behind = true
-}
-
-func (o *outbox) take() (n storage.Notice, behind bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	n, behind = o.notice, o.behind
-	o.notice, o.behind = storage.Notice{}, false
-	return n, behind
+	n, o.notice = o.notice, storage.Notice{}
+	return n
 }
 
 // send passes on what is in the outbox, until ctx ends and nothing is left in there.
@@ -115,14 +104,11 @@ func (s *Storage) send(ctx context.Context) {
 		case <-ctx.Done():
 			ended = true
 		}
-		n, behind := s.out.take()
+		n := s.out.take()
 		if n.Empty() {
 			continue
 		}
 		list := payloads(s.id, &n)
-		if behind { // first of all: claims follow what else is told
-			list = slices.Insert(list, 0, s.id+" b")
-		}
 		err := s.toEnd(ctx, func(ctx context.Context) error {
 			_, err := s.exec(ctx, s.sql.notify, s.channel(), list)
 			return err
@@ -275,7 +261,6 @@ func (s *Storage) watch(ctx context.Context) {
 		case <-wall.After(min(100*time.Millisecond<<min(failures-1, 10), longest)):
 		case <-ctx.Done():
 		}
-		s.forget.Store(true)
 		s.hub.Tell(ctx, storage.Notice{Everything: true}) // of what was not heard meanwhile
 	}
 }
@@ -352,9 +337,6 @@ func (s *Storage) hear(ctx context.Context, hears func()) error {
 		case err == nil && p.hears(got.Payload):
 		case err == nil && strings.HasPrefix(got.Payload, s.id):
 		case err == nil:
-			if strings.HasSuffix(got.Payload, " b") {
-				s.forget.Store(true)
-			}
 			_, n := parse(got.Payload)
 			s.hub.Tell(ctx, n)
 			if strings.HasSuffix(got.Payload, " w") {
@@ -416,9 +398,6 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 	if err := s.lookForWide(ctx, conn); err != nil {
 		return err
 	}
-	if err := s.dropFreed(ctx, conn); err != nil {
-		return err
-	}
 	for _, sql := range []string{s.sql.compact, s.sql.compactServed} {
 		_, err := conn.Exec(ctx, sql)
 		if err != nil && !isCode(err, lockNotAvailable) && !isCode(err, serializationFailure) &&
@@ -426,7 +405,6 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 			return err
 		}
 	}
-	s.forget.Store(true)
 	s.hub.Tell(ctx, storage.Notice{Everything: true})
 	_, err := s.exec(ctx, s.sql.notify, s.channel(), []string{probe})
 	return err
@@ -440,27 +418,6 @@ func (s *Storage) heardWide(ctx context.Context, conn *pgx.Conn) error {
 		s.tell(ctx, &storage.Notice{Available: true})
 	}
 	return err
-}
-
-// dropFreed drops the entries of job_freed that all handles have followed. It needs two
-// looks, a while apart. Only the goroutine that listens calls it.
-func (s *Storage) dropFreed(ctx context.Context, conn *pgx.Conn) error {
-	f := &s.freed
-	if !f.at.IsZero() && wall.Since(f.at) < remembered {
-		return nil
-	}
-	var oldest int64
-	now := wall.Now()
-	if err := conn.QueryRow(ctx, s.sql.oldestRunning).Scan(&oldest); err != nil {
-		return err
-	}
-	if !f.at.IsZero() {
-		if _, err := conn.Exec(ctx, s.sql.dropFreed, f.oldest); err != nil && !mayNot(err) {
-			return err
-		}
-	}
-	f.at, f.oldest = now, oldest
-	return nil
 }
 
 // asker is a connection or a pool.

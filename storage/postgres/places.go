@@ -85,7 +85,5 @@ func advancing(q func(string) string) []string {
 		past(`'{schema}.cron_version'`, `SELECT max(version) FROM {schema}.cron`),
 		past(`pg_catalog.pg_get_serial_sequence('{schema}.quarantine', 'n')`,
 			`SELECT max(n) FROM {schema}.quarantine`),
-		// Transactions of another cluster have numbers of their own.
-		q(`DELETE FROM {schema}.job_freed WHERE xact >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint`),
 	}
 }

@@ -36,7 +36,6 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/notify"
-	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -59,22 +58,12 @@ type Storage struct {
 
 	counting atomic.Bool // the last Settle or step has ended jobs that others wait for: a hint
 
-	turn   chan struct{} // holds a token while a claim looks behind jobs and has the lanes
-	lanes  rows.Lanes
-	limits limits
-	forget atomic.Bool // forget the lanes before the next such claim
-
-	held atomic.Bool             // as of the last claim that has looked: limits hold jobs back
-	wide atomic.Pointer[wideSet] // as of the last look: whose ends to tell
+	limited  atomic.Bool             // jobs with limits are about, as far as the last claim knows: a hint
+	wide     atomic.Pointer[wideSet] // as of the last look: whose ends to tell
+	openTold atomic.Int64            // the latest storage.Notice.Opens
+	closings closings
 
 	aside chan struct{} // holds a token while a call moves rows to the quarantine
-
-	// freed is when entries of job_freed were last dropped. The entries of transactions
-	// before oldest may go some time after it.
-	freed struct {
-		at     time.Time
-		oldest int64
-	}
 
 	inserts batcher[*insertCall]
 	settles batcher[*settleCall]
@@ -223,7 +212,6 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 	if err != nil {
 		return nil, wrap(err)
 	}
-	s.turn = make(chan struct{}, 1)
 	s.aside = make(chan struct{}, 1)
 	s.inserts.flush, s.insertsInTurn.flush = s.flushInserts, s.flushInserts
 	s.settles.flush, s.settlesInTurn.flush = s.flushSettles, s.flushSettles

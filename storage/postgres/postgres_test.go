@@ -481,9 +481,10 @@ func checkPlans(t *testing.T, s *postgres.Storage, when string) {
 	for statement, indexes := range map[string]string{
 		"get": "job_id", "claim": "ready_order", "claim all": "ready_all", "claim around": "ready_order",
 		"insert claim": "ready_order", "insert claim all": "ready_all",
-		"claim these": "ready_pkey", "ahead": "ready_order job_pkey", "ahead all": "ready_all job_pkey",
+		"claim these": "ready_pkey", "promote": "ready_lane", "closed": "ready_lane",
+		"lock heads": "ready_order job_judge_name", "claim judged": "ready_order",
+		"ahead judged all": "ready_all", "ahead": "ready_order job_pkey", "ahead all": "ready_all job_pkey",
 		"rest rounds": "ready_round served_place", "compact served": "ready_round served_place",
-		"behind": "ready_order", "behind in all": "ready_all",
 		"settle attempt": "job_id active_pkey", "end attempt": "job_id active_pkey",
 		"end step": "job_id active_pkey",
 		"complete": "job_id active_pkey", "complete step": "job_id active_pkey",

@@ -255,7 +255,6 @@ func (s *Storage) ReleaseQuarantined(ctx context.Context, key string) error {
 		n = storage.Notice{}
 		switch e.kind {
 		case storage.KindJob:
-			s.forget.Store(true) // its place may be one that claims have passed
 			return s.releaseJob(ctx, tx, e, &n)
 		case storage.KindCron:
 			if _, err := rows.DecodeCron(e.name, e.version, e.body); err != nil {
@@ -368,7 +367,7 @@ func (s *Storage) releaseJob(ctx context.Context, tx pgx.Tx, e *entry, n *storag
 	if rec.State == ojs.StateActive { // claims that limits count have counted without it
 		names := limitsOf(*s.wide.Load(), w.Queue, w.Type, w.Bounds, w.RateKey)
 		if len(names) > 0 {
-			if err := s.lockLimits(ctx, inTx{tx}, names); err != nil {
+			if err := s.lockLimits(ctx, inTx{tx}, wall.Now().UnixNano(), names); err != nil {
 				return err
 			}
 		}

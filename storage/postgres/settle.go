@@ -70,10 +70,6 @@ func (s *Storage) Settle(
 	if c.err != nil {
 		return dst, wrap(c.err)
 	}
-	if !c.sameJob &&
-		slices.ContainsFunc(c.encoded, func(e written) bool { return e.State == rows.Available }) {
-		s.forget.Store(true) // it may have another type, key or deadline in the same place
-	}
 	var n storage.Notice
 	s.noteSettled(&n, c.encoded, c.results)
 	if tx := txOf(ctx); tx == nil {
@@ -96,8 +92,6 @@ func (s *Storage) noteSettled(n *storage.Notice, encoded []written, results []st
 			}
 			s.note(n, e)
 			noteMoved(n, results[i].Moved)
-			s.joined(rows.State(e.State), e.FairKey)
-			s.joinedAll(results[i].Moved)
 		}
 	}
 }
@@ -198,15 +192,12 @@ func (o *settling) completes() bool {
 	return true
 }
 
-// of is the statement for the changes: whether there are jobs with bounds among them.
-func (o *settling) of(sql frees) string {
-	for i := range o.encoded {
-		if o.encoded[i].Bounds != "" {
-			return sql[1]
-		}
-	}
-	return sql[0]
+// bounded reports whether a limit of its key counts one of the jobs.
+func (o *settling) bounded() bool {
+	return slices.ContainsFunc(o.encoded, bounded)
 }
+
+func bounded(w written) bool { return w.Bounds != "" }
 
 func (o *settling) part(from, to int) settling {
 	return settling{o.encoded[from:to], o.froms[from:to], o.nows[from:to], o.sameJob}
@@ -338,11 +329,11 @@ func (s *Storage) apply(ctx context.Context, q querier, o settling) (applied []b
 func (s *Storage) applying(o settling) (sql string, args []any) {
 	switch {
 	case o.completes():
-		return o.of(s.sql.complete), completionArguments(o.encoded)
+		return s.sql.complete, completionArguments(o.encoded)
 	case o.ends():
-		return o.of(s.sql.endAttempt), attemptArguments(o.encoded, o.froms)
+		return s.sql.endAttempt, attemptArguments(o.encoded, o.froms)
 	case o.sameJob:
-		return o.of(s.sql.settleAttempt), attemptArguments(o.encoded, o.froms)
+		return s.sql.settleAttempt, attemptArguments(o.encoded, o.froms)
 	}
 	return s.sql.settleAll, append(arguments(o.encoded), o.froms)
 }

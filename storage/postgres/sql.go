@@ -19,12 +19,11 @@ type statements struct {
 	advance                                                              []string
 	insert, insertFresh, insertClaimIn, insertClaimAll                   string
 	stored, peers, locked, oldest, draining, depth                       string
-	beginPast, behindIn, behindAll, claimThese                           string
-	claim, claimAll, claimAround, somePaused                             string
-	aheadIn, aheadAll, aheadAround, lockedIDs                            string
-	settleAttempt, settleStep, endAttempt, endStep                       frees
-	complete, completeStep                                               frees
-	settleCounting, endCounting, completeCounting                        frees
+	claimThese, somePaused, lockedIDs                                    string
+	claim, ahead, claimJudged, aheadJudged, lockHeads, pickHeads         picks
+	settleAttempt, settleStep, endAttempt, endStep                       string
+	complete, completeStep                                               string
+	settleCounting, endCounting, completeCounting                        string
 	settleAll, settleAllCounting                                         string
 	takeEdges, waitingJobs, waitingIDs, setDepends, addEdges, setAwaited string
 	stillWaiting                                                         string
@@ -48,16 +47,17 @@ type statements struct {
 	deleteQuarantined                                                    string
 	values, putValues, deleteValues, dropValues                          string
 	logs, addLogs, trimLogs                                              string
-	beginLimits, firstOfBounds, counters, start, withTTL, lockReady      string
+	lockLimits, judgeLimits, promote, shutLanes, closed, held, setOpens  string
+	counters, start                                                      string
 	setStarted, addStarts, sortStarts, trimStarts, takeStart, keepStarts string
-	wide, setLimit, noteFreed, dropFreed, oldestRunning, boundsWaiting   string
+	wide, setLimit, judge                                                string
 	idleLimits, forgetLimits, lookLater, countStarts, nextLimit          string
 	activeOf, waitingOfKey, waitingOfQueue, waitingOfType                string
 }
 
-// frees are a statement for changes of jobs without bounds, and one that notes the keys
-// whose jobs cease to be active (job_freed).
-type frees [2]string
+// picks are the variants of a statement that looks at the jobs of a claim: from its
+// queues, from all, and from all around the paused ones.
+type picks struct{ in, all, around string }
 
 // columns are those of a job, in the order in which scan reads them.
 const columns = `j.seq, j.place, j.id, j.queue, j.type, j.state, j.priority, j.attempt, j.version, j.wake, j.deadline, j.created,
@@ -77,10 +77,9 @@ const whole = `(SELECT s.seq, s.place, b.id, s.queue, s.type, s.state, s.priorit
 // lead it through all jobs.
 const seqsOfIDs = `ARRAY(SELECT i.seq FROM {schema}.job i WHERE i.id = ANY ($1::text[]))`
 
-// counted says whether a limit counts a job j at $1.
+// wide says whether the limit of its queue or type counts a job j at $1.
 const (
-	counted = `(j.bounds IS NOT NULL
-	OR j.queue = ANY (ARRAY(SELECT name FROM {schema}.job_limit WHERE kind = 'queue' AND ` + counts + `))
+	wide = `(j.queue = ANY (ARRAY(SELECT name FROM {schema}.job_limit WHERE kind = 'queue' AND ` + counts + `))
 	OR split_part(j.type, '@', 1) = ANY (ARRAY(SELECT name FROM {schema}.job_limit WHERE kind = 'type' AND ` + counts + `)))`
 	// counts says whether the limit of a queue or type holds jobs back or keeps starts.
 	// A limit that is not set any more does neither, and would cost each claim a
@@ -134,38 +133,163 @@ const ofTypes = `({types}::text[] IS NULL OR j.type = ANY ({types}::text[])
 		WHERE r.name = substr(j.type, 1, strpos(j.type, '@') - 1)
 		AND {version} >= r.low::numeric AND {version} < r.high::numeric))`
 
-// claimable is what every claim asks of a job j: $1 is the time, $4 the types.
-const claimable = `(j.wake IS NULL OR j.wake > $1) AND {of_types}`
+// claimable is what every claim asks of a job j: $1 is the time, $3 to $6 are the types,
+// $7 are the queues and types to leave, as leftNames has them.
+const claimable = `j.head AND (j.wake IS NULL OR j.wake > $1) AND {of_types} AND (cardinality($7::text[]) = 0
+	OR 'queue ' || j.queue <> ALL ($7::text[]) AND 'type ' || split_part(j.type, '@', 1) <> ALL ($7::text[]))`
 
-// Claims are in the order of picked, which has a mark for a job before which the claim
-// ends. They end at the first job that a limit counts, too, and return it with number -1:
-// see limits.go.
+// Claims judge the jobs that are picked, in order, and end at the first job that they
+// cannot judge: see limits.go. A claim returns number -1 if limits have more to say, and
+// -2 if jobs are set aside, with the time at which time alone opens a limit.
 const (
-	numbered = `,
-		numbered AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, p.seq FROM (
-			SELECT seq, bool_or(mark OR counted) OVER (ROWS UNBOUNDED PRECEDING) AS last FROM picked) p
-			WHERE NOT p.last),
-		{take}`
-	marksNone  = `false AS mark, {counted} AS counted`
-	marksGiven = `false AS mark, false AS counted` // of jobs that limits let start
-	takeEach   = numbered + `
-		UNION ALL
-		SELECT -1, {columns} FROM {whole_ready} WHERE seq = (SELECT seq FROM picked WHERE counted LIMIT 1)`
+	// looks are what a claim asks of a job that it picks. {ends} says that the job ends a
+	// step.
+	looks = `j.queue, j.type, j.bounds, j.lane, j.most, CASE WHEN j.bounds IS NOT NULL THEN j.rate_key END AS key,
+		{wide} AS wide, {ends} AS ends`
+	endsNothing = `false`
+	// endsStep is for a step, which cannot return a job with an enqueue TTL.
+	endsStep = `(j.limited IS NOT NULL AND (j.bounds IS NULL OR EXISTS (SELECT FROM {schema}.job b
+		WHERE b.seq = j.seq AND position('"enqueue_ttl":'::bytea IN b.job) > 0)))`
 
-	// marksLast are the marks of a step, which takes the jobs before the first one that
-	// has an enqueue TTL. With its jobs a step returns, as number 0, those whose outcomes
-	// settleStep has refused: as they are before the claim.
-	marksLast = `coalesce(j.limited, false) AS mark, {counted} AS counted`
-	takeAhead = numbered + `
+	// lockedKeys are the keys that the transaction has locked, and dueKeys those of them
+	// whose lanes are to be judged.
+	lockedKeys = `(SELECT nullif(current_setting('ojs.keys', true), '')::text[])`
+	dueKeys    = `(SELECT nullif(current_setting('ojs.due', true), '')::text[])`
+	// judging says that lanes are to be judged before a claim.
+	judging = `(EXISTS (SELECT FROM {schema}.job_judge) OR EXISTS (SELECT FROM {schema}.job_limit WHERE opens <= $1)
+		OR EXISTS (SELECT FROM {schema}.ready WHERE bounds IS NOT NULL AND late IS NULL AND wake <= $1)
+		OR EXISTS (SELECT FROM {schema}.ready WHERE bounds IS NOT NULL AND late AND wake > $1))`
+
+	// plain takes the jobs before the first one that a limit counts, or that ends a step.
+	plain = `,
+		numbered AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, p.seq FROM (
+			SELECT seq, bool_or(key IS NOT NULL OR wide OR ends) OVER (ROWS UNBOUNDED PRECEDING) AS over FROM picked) p
+			WHERE NOT p.over),
+		{take}
+		UNION ALL
+		SELECT -1, {marker} WHERE (SELECT yes FROM judging)
+			OR (SELECT key IS NOT NULL OR wide FROM picked WHERE key IS NOT NULL OR wide OR ends LIMIT 1)` + setAside
+	// setAside is the row with number -2.
+	setAside = `
+		UNION ALL
+		SELECT -2, coalesce((SELECT opens FROM {schema}.job_limit WHERE opens IS NOT NULL ORDER BY opens LIMIT 1), {none}), {marker_seq}
+		WHERE EXISTS (SELECT FROM {schema}.ready WHERE NOT head AND attempt >= 0)`
+
+	// judged is for a transaction that has locked keys. It says of each job whether it
+	// may start. NULL: the statement cannot tell, since its key is not locked, or has
+	// other bounds than one of concurrency. $8 is the worker, $9 the lease, and behind
+	// $10 jobs no job starts that a limit counts.
+	judged = `,
+		keys AS MATERIALIZED (SELECT d.key, a.n AS active FROM (
+				SELECT DISTINCT key FROM picked WHERE key = ANY ({locked_keys}::text[])) d
+			CROSS JOIN LATERAL (SELECT FROM {schema}.job_limit k WHERE k.kind = 'key' AND k.name = d.key
+				AND k.setting IS NULL AND k.blocked IS NULL AND k.period = 0 LIMIT 1) k
+			CROSS JOIN LATERAL (SELECT count(*) AS n FROM {schema}.active a
+				WHERE a.rate_key = d.key AND a.bounds IS NOT NULL) a),
+		judged AS MATERIALIZED (SELECT p.seq, p.rn, p.key, p.ends, CASE
+				WHEN p.wide OR p.key IS NOT NULL AND (p.most IS NULL OR k.key IS NULL
+					OR min(p.most) OVER same <> max(p.most) OVER same) THEN NULL
+				WHEN p.key IS NULL THEN true
+				ELSE count(*) OVER (same ORDER BY p.rn) + k.active <= p.most END AS may
+			FROM (SELECT *, row_number() OVER () AS rn FROM picked) p LEFT JOIN keys k USING (key)
+			WINDOW same AS (PARTITION BY p.key)),
+		ended AS MATERIALIZED (SELECT seq, rn, may, bool_or(may IS NULL OR may AND (ends
+				OR key IS NOT NULL AND before >= $10)) OVER (ORDER BY rn) AS over FROM (
+			SELECT *, count(*) FILTER (WHERE may) OVER (ORDER BY rn ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+			FROM judged) j),
+		shut AS (UPDATE {schema}.ready SET head = false
+			WHERE seq = ANY (ARRAY(SELECT seq FROM ended WHERE NOT may AND NOT over))),
+		numbered AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, e.seq FROM (
+			SELECT seq FROM ended WHERE may AND NOT over ORDER BY rn) e),
+		{take_judged}
+		UNION ALL
+		SELECT -1, {marker} WHERE (SELECT may IS NULL FROM ended WHERE over ORDER BY rn LIMIT 1)
+			OR (SELECT yes FROM judging) OR (SELECT count(*) >= $2 AND bool_or(NOT may) FROM ended)
+		UNION ALL
+		SELECT -3, {marker} WHERE (SELECT may FROM ended WHERE over ORDER BY rn LIMIT 1)` + setAside
+	// refusedBefore returns, as number 0, the jobs whose outcomes the step has refused:
+	// as they are before the claim.
+	refusedBefore = `
 		UNION ALL
 		SELECT 0, {columns} FROM {whole}
-		WHERE id = ANY (nullif(current_setting('ojs.refused', true), '')::text[])
-		UNION ALL
-		SELECT -1, {columns} FROM {whole_ready}
-		WHERE seq = (SELECT CASE WHEN counted THEN seq END FROM picked WHERE mark OR counted LIMIT 1)`
+		WHERE id = ANY (nullif(current_setting('ojs.refused', true), '')::text[])`
+	// marker is a row without a job, in the columns of one.
+	markerSeq = `0::bigint, '', '', '', 3::smallint, 0, 0::bigint, 0::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
+		NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, 0::bigint, 0::float8, '', NULL, NULL,
+		NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea`
+	marker = `0::bigint, ` + markerSeq
 )
 
-// take makes jobs active. $1 is the time, $3 the worker, $8 the lease of a job whose own
+// locking locks the keys whose lanes are to be judged, and those of the jobs {picked} for
+// a claim, with the limits of their queues and types. It has later statements of the
+// transaction know the keys, and returns the limits.
+const locking = `noted AS MATERIALIZED (DELETE FROM {schema}.job_judge WHERE ctid = ANY (ARRAY(
+			SELECT ctid FROM {schema}.job_judge ORDER BY name LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING name),
+		late AS MATERIALIZED (UPDATE {schema}.ready SET head = false, late = true WHERE seq = ANY (ARRAY(
+			SELECT seq FROM {schema}.ready WHERE bounds IS NOT NULL AND late IS NULL AND wake <= $1
+			ORDER BY wake LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING rate_key),
+		again AS MATERIALIZED (UPDATE {schema}.ready SET late = NULL WHERE seq = ANY (ARRAY(
+			SELECT seq FROM {schema}.ready WHERE bounds IS NOT NULL AND late AND wake > $1
+			ORDER BY wake LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING rate_key),
+		due AS MATERIALIZED (SELECT name FROM noted UNION SELECT rate_key FROM late UNION SELECT rate_key FROM again
+			UNION SELECT name FROM (SELECT name FROM {schema}.job_limit WHERE opens <= $1 ORDER BY opens LIMIT 1000) o),
+		locked AS (INSERT INTO {schema}.job_limit AS l (kind, name, look)
+			SELECT kind, name, {later} FROM (SELECT 'key' AS kind, name FROM due
+				{picked}) u ORDER BY kind, name
+			ON CONFLICT (kind, name) DO UPDATE SET opens = CASE WHEN l.opens > $1 THEN l.opens END RETURNING kind, name, xmax = 0 AS added)
+		SELECT coalesce(array_agg(kind), '{}'), coalesce(array_agg(name), '{}'),
+			set_config('ojs.keys', coalesce(array_agg(name) FILTER (WHERE kind = 'key'), '{}')::text, true),
+			coalesce(bool_or(added), false), set_config('ojs.due', ARRAY(SELECT name FROM due)::text, true) FROM locked`
+
+// lockingPicked are the limits of the jobs of picked.
+const lockingPicked = `UNION SELECT 'key', key FROM picked WHERE key IS NOT NULL
+				UNION SELECT kind, name FROM {schema}.job_limit WHERE kind IN ('queue', 'type') AND ` + counts + `
+				AND name = ANY (ARRAY(SELECT CASE kind WHEN 'queue' THEN queue ELSE split_part(type, '@', 1) END FROM picked))`
+
+// lanes are those of {keys}, with the others of each key found along the index.
+const lanes = `WITH RECURSIVE lanes (name, lane) AS (
+		SELECT k.name, (SELECT r.lane FROM {schema}.ready r WHERE r.rate_key = k.name AND r.bounds IS NOT NULL
+			ORDER BY r.lane LIMIT 1) FROM pg_catalog.unnest({keys}) k (name)
+		UNION ALL
+		SELECT l.name, (SELECT r.lane FROM {schema}.ready r WHERE r.rate_key = l.name AND r.bounds IS NOT NULL
+			AND r.lane > l.lane ORDER BY r.lane LIMIT 1) FROM lanes l WHERE l.lane IS NOT NULL)`
+
+// promote makes the first jobs of each lane heads whose key is due: as many as its bound
+// lets start, or $1 if other bounds decide. Keys that are not due have their heads
+// (limits.go, 2): so a claim meets no lane twice that it has set aside. It is always a
+// later statement than the one that locks. A key of whose jobs other transactions have
+// locked some is to be judged again.
+const promote = lanes + `,
+	wanted AS MATERIALIZED (SELECT l.name, l.lane, w.n - (SELECT count(*) FROM (SELECT FROM {schema}.ready h
+			WHERE h.rate_key = l.name AND h.lane = l.lane AND h.bounds IS NOT NULL AND h.head LIMIT w.n) h) AS n FROM lanes l
+		CROSS JOIN LATERAL (SELECT r.most FROM {schema}.ready r
+			WHERE r.rate_key = l.name AND r.lane = l.lane AND r.bounds IS NOT NULL LIMIT 1) m
+		CROSS JOIN LATERAL (SELECT CASE WHEN m.most IS NULL OR EXISTS (SELECT FROM {schema}.job_limit k WHERE k.kind = 'key'
+				AND k.name = l.name AND (k.setting IS NOT NULL OR k.blocked IS NOT NULL OR k.period > 0)) THEN $1::bigint
+			ELSE greatest(0, m.most - (SELECT count(*) FROM {schema}.active a
+				WHERE a.rate_key = l.name AND a.bounds IS NOT NULL)) END AS n) w
+		WHERE l.lane IS NOT NULL),
+	next AS MATERIALIZED (SELECT c.seq, w.lane FROM wanted w
+		CROSS JOIN LATERAL (SELECT r.seq FROM {schema}.ready r
+			WHERE r.rate_key = w.name AND r.lane = w.lane AND r.bounds IS NOT NULL AND NOT r.head AND r.late IS NULL
+			ORDER BY r.priority DESC, r.place, r.own_place NULLS FIRST LIMIT greatest(0, w.n) FOR UPDATE SKIP LOCKED) c),
+	missed AS (INSERT INTO {schema}.job_judge SELECT DISTINCT w.name FROM wanted w
+		WHERE w.n > (SELECT count(*) FROM next x WHERE x.lane = w.lane) AND (SELECT r.seq FROM {schema}.ready r
+			WHERE r.rate_key = w.name AND r.lane = w.lane AND r.bounds IS NOT NULL AND NOT r.head AND r.late IS NULL
+			AND r.seq <> ALL (ARRAY(SELECT seq FROM next)) LIMIT 1) IS NOT NULL)
+	UPDATE {schema}.ready SET head = true WHERE seq = ANY (ARRAY(SELECT seq FROM next))`
+
+// closed returns the bounds of the lanes without a head in which jobs wait, and how many
+// jobs of the key are active.
+const closed = lanes + `
+	SELECT c.bounds, (SELECT count(*) FROM {schema}.active a WHERE a.rate_key = l.name AND a.bounds IS NOT NULL) FROM lanes l
+		CROSS JOIN LATERAL (SELECT r.bounds FROM {schema}.ready r
+			WHERE r.rate_key = l.name AND r.lane = l.lane AND r.bounds IS NOT NULL AND NOT r.head AND r.late IS NULL
+			LIMIT 1) c
+		WHERE l.lane IS NOT NULL AND (SELECT h.seq FROM {schema}.ready h
+			WHERE h.rate_key = l.name AND h.lane = l.lane AND h.bounds IS NOT NULL AND h.head LIMIT 1) IS NULL`
+
+// take makes jobs active. $1 is the time, $8 the worker, $9 the lease of a job whose own
 // is the default.
 const take = `by_seq AS MATERIALIZED (SELECT array_agg(seq ORDER BY seq) AS seqs, array_agg(place ORDER BY seq) AS ords
 		FROM numbered),
@@ -174,7 +298,7 @@ const take = `by_seq AS MATERIALIZED (SELECT array_agg(seq ORDER BY seq) AS seqs
 	taken AS MATERIALIZED (SELECT j.ord, j.seq, j.ord AS place, j.place AS other_place, b.id, j.queue, j.type,
 			4::smallint AS state, j.priority, {attempt1} AS attempt, {version1} AS version, {until_claimed} AS wake, j.deadline,
 			b.created, j.enqueued, $1::bigint AS started, j.next_retry, j.finished, j.dead, {until_claimed} AS lease_until, b.lease,
-			0::float8 AS progress, $3::text AS worker, j.fingerprint, j.rate_key, b.args, b.job, j.outcome, j.checkpoint,
+			0::float8 AS progress, $8::text AS worker, j.fingerprint, j.rate_key, b.args, b.job, j.outcome, j.checkpoint,
 			b.depends, j.kept, j.released, j.limited, j.created AS peer_created, j.awaited, j.bounds,
 			j.fair_key, j.share, j.own_place
 		FROM gone j JOIN {schema}.job b ON b.seq = j.seq),
@@ -187,24 +311,35 @@ const take = `by_seq AS MATERIALIZED (SELECT array_agg(seq ORDER BY seq) AS seqs
 			ORDER BY s.place DESC LIMIT 1), 0)),
 	counted AS (INSERT INTO {schema}.tally SELECT m.queue, d.state, m.dead, d.sign * m.n
 		FROM (SELECT queue, {alike} AS dead, count(*) AS n FROM taken GROUP BY 1, 2) m,
-		(VALUES (3::smallint, -1), (4::smallint, 1)) d (state, sign))
+		(VALUES (3::smallint, -1), (4::smallint, 1)) d (state, sign))` + takenJobs
+
+const takenJobs = `
 	SELECT j.ord, {columns} FROM taken j`
 
-// These pick the jobs of a claim. $2 is how many. A step that has settled nothing
-// (refusedStep) picks none.
-const (
-	limitEach  = `$2`
-	limitAhead = `CASE WHEN current_setting('ojs.held', true) = 'yes' THEN 0 ELSE $2 END`
+// lastStarted stores the bounds of the job of each key that the claim starts last.
+const lastStarted = `,
+	last AS (UPDATE {schema}.job_limit k SET last = t.bounds
+		FROM (SELECT DISTINCT ON (rate_key) rate_key, bounds FROM taken WHERE bounds IS NOT NULL ORDER BY rate_key, ord DESC) t
+		WHERE k.kind = 'key' AND k.name = t.rate_key AND k.last IS DISTINCT FROM t.bounds)`
 
-	// $9 are the queues in their order.
+// These pick the jobs of a claim. $2 is how many. A claim picks none while lanes are to
+// be judged, nor if its step has settled nothing (refusedStep).
+const (
+	limitPick  = `$2`
+	limitClaim = `CASE WHEN (SELECT yes FROM judging) THEN 0 ELSE $2 END`
+	limitStep  = `CASE WHEN current_setting('ojs.held', true) = 'yes' THEN 0 ELSE $2 END`
+	limitAhead = `CASE WHEN current_setting('ojs.held', true) = 'yes' OR (SELECT yes FROM judging) THEN 0 ELSE $2 END`
+
+	// {queues} are the queues in their order.
 	pickIn = `WITH picked AS MATERIALIZED (
-		SELECT c.seq, c.mark, c.counted FROM unnest($9::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
-			SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
+		SELECT c.* FROM unnest({queues}::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
+			SELECT j.seq, {looks} FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
 			ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT $2 FOR UPDATE SKIP LOCKED) c
 		WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
+		AND 'queue ' || q.name <> ALL ($7::text[])
 		LIMIT {limit})`
 	pickAll = `WITH picked AS MATERIALIZED (
-		SELECT j.seq, {mark} FROM {schema}.ready j WHERE {claimable} AND j.attempt >= 0
+		SELECT j.seq, {looks} FROM {schema}.ready j WHERE {claimable} AND j.attempt >= 0
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 		ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT {limit} FOR UPDATE SKIP LOCKED)`
 	// pickAround is pickAll without a walk past the backlogs of paused queues: the first
@@ -219,22 +354,13 @@ const (
 		SELECT c.seq, c.priority, c.place, c.own_place FROM q CROSS JOIN LATERAL (
 			SELECT j.seq, j.priority, j.place, j.own_place FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
 			ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT $2 + 500) c
-		WHERE q.name IS NOT NULL
+		WHERE q.name IS NOT NULL AND 'queue ' || q.name <> ALL ($7::text[])
 		AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
 		ORDER BY c.priority DESC, c.place, c.own_place NULLS FIRST LIMIT $2 + 500),
 	picked AS MATERIALIZED (
-		SELECT j.seq, {mark} FROM first JOIN {schema}.ready j USING (seq) WHERE {claimable}
+		SELECT j.seq, {looks} FROM first JOIN {schema}.ready j USING (seq) WHERE {claimable}
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
 		ORDER BY first.priority DESC, first.place, first.own_place NULLS FIRST LIMIT {limit} FOR UPDATE OF j SKIP LOCKED)`
-	// $9 are the jobs, and $10 to $13 their keys, bounds, queues and types as they were.
-	pickThese = `WITH picked AS MATERIALIZED (
-		SELECT j.seq, {mark} FROM {schema}.ready j WHERE j.seq = ANY ($9::bigint[]) AND {claimable}
-		AND coalesce(j.rate_key, '') = ($10::text[])[array_position($9::bigint[], j.seq)]
-		AND coalesce(j.bounds, '') = ($11::text[])[array_position($9::bigint[], j.seq)]
-		AND j.queue = ($12::text[])[array_position($9::bigint[], j.seq)]
-		AND j.type = ($13::text[])[array_position($9::bigint[], j.seq)]
-		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
-		ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT $2 FOR UPDATE SKIP LOCKED)`
 )
 
 // settleAttempt applies changes that are AttemptFieldsOnly, as attemptArguments has them.
@@ -303,7 +429,7 @@ const settleAll = `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS n
 		nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint,
 		CASE WHEN state < 6 THEN awaited END, bounds, fair_key, share, CASE WHEN stays OR was = 3 AND state = 4 THEN own_place END
 		FROM gone),
-	freed AS (INSERT INTO {schema}.job_freed (name) SELECT DISTINCT was_key FROM gone WHERE was = 4 AND was_bounds IS NOT NULL)`
+	left_lane AS (INSERT INTO {schema}.job_judge SELECT DISTINCT was_key FROM gone WHERE was = 3 AND was_bounds IS NOT NULL)`
 
 // held and guard make a statement that applies changes change nothing if other jobs may
 // wait for one of its jobs. See depends.go.
@@ -334,9 +460,9 @@ const endsCounted = `,
 		UNION ALL
 		SELECT queue, 4, CASE WHEN was_kept IS NULL THEN was_dead IS NOT NULL END, -count(*) FROM gone GROUP BY 1, 2, 3) m)`
 
-// freed notes the keys whose jobs cease to be active.
-const freed = `,
-	freed AS (INSERT INTO {schema}.job_freed (name) SELECT DISTINCT rate_key FROM gone WHERE was = 4 AND bounds IS NOT NULL)`
+// leftLanes notes the keys whose jobs leave their lanes without a claim.
+const leftLanes = `,
+	left_lane AS (INSERT INTO {schema}.job_judge SELECT DISTINCT rate_key FROM gone WHERE was = 3 AND bounds IS NOT NULL)`
 
 // applied is which changes were applied. Number 0 says that none was, since other jobs
 // may wait for one of the jobs.
@@ -385,22 +511,22 @@ const (
 		WHERE wake IS NOT NULL AND {behind} LIMIT $3`
 
 	// The rest of a priority, and all lower or higher ones.
-	walkReady = `SELECT * FROM (
+	walkReady = `SELECT r.* FROM unnest(ARRAY[true, false]) h (yes) CROSS JOIN LATERAL (
 		(SELECT seq, priority::bigint AS a, place AS b, coalesce(own_place, 0) AS c, state, queue, type FROM {schema}.ready
-			WHERE attempt >= 0 AND priority = $1::bigint AND (place, own_place) > ($2, $12)
+			WHERE head = h.yes AND attempt >= 0 AND priority = $1::bigint AND (place, own_place) > ($2, $12)
 			ORDER BY priority DESC, place, own_place NULLS FIRST LIMIT $3)
 		UNION ALL
 		(SELECT seq, priority, place, coalesce(own_place, 0), state, queue, type FROM {schema}.ready
-			WHERE attempt >= 0 AND priority < $1::bigint
-			ORDER BY priority DESC, place, own_place NULLS FIRST LIMIT $3)) r LIMIT $3`
-	walkReadyBack = `SELECT * FROM (
+			WHERE head = h.yes AND attempt >= 0 AND priority < $1::bigint
+			ORDER BY priority DESC, place, own_place NULLS FIRST LIMIT $3)) r ORDER BY a DESC, b, c LIMIT $3`
+	walkReadyBack = `SELECT r.* FROM unnest(ARRAY[true, false]) h (yes) CROSS JOIN LATERAL (
 		(SELECT seq, priority::bigint AS a, place AS b, coalesce(own_place, 0) AS c, state, queue, type FROM {schema}.ready
-			WHERE attempt >= 0 AND priority = $1::bigint AND place <= $2 AND (place < $2 OR coalesce(own_place, 0) <= $12)
+			WHERE head = h.yes AND attempt >= 0 AND priority = $1::bigint AND place <= $2 AND (place < $2 OR coalesce(own_place, 0) <= $12)
 			ORDER BY priority, place DESC, own_place DESC NULLS LAST LIMIT $3)
 		UNION ALL
 		(SELECT seq, priority, place, coalesce(own_place, 0), state, queue, type FROM {schema}.ready
-			WHERE attempt >= 0 AND priority > $1::bigint
-			ORDER BY priority, place DESC, own_place DESC NULLS LAST LIMIT $3)) r LIMIT $3`
+			WHERE head = h.yes AND attempt >= 0 AND priority > $1::bigint
+			ORDER BY priority, place DESC, own_place DESC NULLS LAST LIMIT $3)) r ORDER BY a, b DESC, c DESC LIMIT $3`
 
 	// Jobs that are kept and that are not have an index each, and the latter a part of it
 	// for each state and for dead letters. Jobs without a time of their end come last.
@@ -457,7 +583,9 @@ const insertClaim = `WITH free AS MATERIALIZED (SELECT
 		AND NOT EXISTS (SELECT FROM {schema}.job_limit WHERE kind IN ('queue', 'type')
 			AND (setting IS NOT NULL AND (until > ANY ($9::bigint[])) IS NOT FALSE
 				OR blocked > ANY ($9::bigint[]) OR period > 0))
-		AND (SELECT j.seq FROM {schema}.ready j WHERE {in} LIMIT 1) IS NULL AS yes),
+		AND (SELECT r.seq FROM {schema}.job_judge n CROSS JOIN LATERAL (SELECT r.seq FROM {schema}.ready r
+			WHERE r.rate_key = n.name AND r.bounds IS NOT NULL LIMIT 1) r LIMIT 1) IS NULL
+		AND (SELECT j.seq FROM {schema}.ready j WHERE j.head AND {in} LIMIT 1) IS NULL AS yes),
 	n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, NULL::text AS rate_key, u.* FROM (
 		SELECT u.* FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::bigint[],
 			$6::bigint[], $7::bigint[], $8::bytea[], $9::bigint[], $12::bytea[]) WITH ORDINALITY
@@ -478,24 +606,6 @@ const insertClaim = `WITH free AS MATERIALIZED (SELECT
 			started, {until_started}, priority, 4, {limited}, queue, type, nullif($10::text, '')
 		FROM n, free WHERE yes)
 	SELECT {first}, yes FROM n, free`
-
-// behind are the available jobs behind the places passed, and their own places in rounds:
-// level by level, so that no sort is needed.
-const behind = `WITH RECURSIVE level (priority) AS (
-		(SELECT j.priority FROM {schema}.ready j WHERE {in} ORDER BY j.priority DESC LIMIT 1)
-		UNION ALL
-		SELECT (SELECT j.priority FROM {schema}.ready j WHERE {in} AND j.priority < level.priority
-			ORDER BY j.priority DESC LIMIT 1)
-		FROM level WHERE level.priority IS NOT NULL)
-	SELECT c.* FROM level CROSS JOIN LATERAL (
-		SELECT j.seq, j.priority, j.place, coalesce(j.own_place, 0), j.queue, j.type, coalesce(j.rate_key, ''), coalesce(j.wake, {none}),
-			coalesce(j.bounds, '') FROM {schema}.ready j
-		WHERE {in} AND j.priority = level.priority
-		AND (j.place, j.own_place) > (
-			coalesce((SELECT p.place FROM unnest($1::integer[], $2::bigint[]) p (priority, place) WHERE p.priority = level.priority), {none}),
-			coalesce((SELECT p.own FROM unnest($1::integer[], $3::bigint[]) p (priority, own) WHERE p.priority = level.priority), 0))
-		ORDER BY j.place, j.own_place NULLS FIRST LIMIT $4) c
-	WHERE level.priority IS NOT NULL LIMIT $4`
 
 // One more than the greatest number would fail the statement, for all jobs of it. So
 // numbers that no job comes to stay as they are.
@@ -591,13 +701,13 @@ func newStatements(schema string) *statements {
 	untilStarted := strings.ReplaceAll(until("n.lease", "$13"), "$1::bigint", "n.started")
 	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given,
 		"{first}", first, "{lock_rounds}", lockRounds, "{rounds_key}", roundsKey,
-		"{claimable}", strings.ReplaceAll(claimable, "{of_types}", types("$4", "$5", "$6", "$7")),
-		"{of_types_of_bounds}", types("$3", "$4", "$5", "$6"),
-		"{counted}", counted, "{whole_ready}", strings.ReplaceAll(whole, "{of}", "ready"),
+		"{claimable}", strings.ReplaceAll(claimable, "{of_types}", types("$3", "$4", "$5", "$6")),
+		"{wide}", wide, "{locked_keys}", lockedKeys, "{judging}", judging, "{marker}", marker,
+		"{marker_seq}", markerSeq, "{whole_ready}", strings.ReplaceAll(whole, "{of}", "ready"),
 		"{waits}", waits, "{standing}", standing, "{limited}", limited, "{alike}", alike,
 		"{whole}", strings.ReplaceAll(whole, "{of}", "stage"),
 		"{until_started}", untilStarted, "{seqs}", seqsOfIDs,
-		"{until_claimed}", until("b.lease", "$8"), "{until_handed}", untilOf("least(b.lease, {most_handed})"),
+		"{until_claimed}", until("b.lease", "$9"), "{until_handed}", untilOf("least(b.lease, {most_handed})"),
 		"{attempt1}", attempt1, "{version1}", version1)
 	outer := strings.NewReplacer("{default_lease}", strconv.FormatInt(int64(ojs.DefaultLease), 10),
 		"{most_handed}", strconv.FormatInt(int64(storage.TakeOverLease), 10),
@@ -605,25 +715,25 @@ func newStatements(schema string) *statements {
 		"-9223372036854775808")
 	ours := strings.NewReplacer("{schema}", quoted(schema), "{name}", schema)
 	q = func(sql string) string { return ours.Replace(inCatalog(outer.Replace(inner.Replace(sql)))) }
-	exactly := func(pick, marks string) string {
-		pick = strings.NewReplacer("{mark}", marks, "{limit}", limitEach).Replace(pick)
-		return q(pick + strings.ReplaceAll(takeEach, "{take}", take))
+	picking := func(ends, limit, queues, then string) picks {
+		pick := func(sql string) string {
+			sql = strings.NewReplacer("{looks}", looks, "{limit}", limit, "{queues}", queues).Replace(sql)
+			if strings.Contains(limit+then, "FROM judging") {
+				asks := "judging AS MATERIALIZED (SELECT {judging} AS yes), picked AS"
+				sql = strings.Replace(sql, "picked AS", asks, 1)
+			}
+			return q(strings.ReplaceAll(sql, "{ends}", ends) + strings.NewReplacer("{take}", take,
+				"{take_judged}", strings.TrimSuffix(take, takenJobs)+lastStarted+takenJobs).Replace(then))
+		}
+		return picks{pick(pickIn), pick(pickAll), pick(pickAround)}
 	}
-	ahead := func(pick string) string {
-		pick = strings.NewReplacer("{mark}", marksLast, "{limit}", limitAhead).Replace(pick)
-		return q(pick + strings.ReplaceAll(takeAhead, "{take}", take))
+	locks := func(picked string) string {
+		return strings.NewReplacer("{picked}", picked, "{later}", untilOf("3600000000000")).Replace(locking)
 	}
 	at := `array_position(ARRAY(SELECT seq FROM found), j.seq)`
 	ending := func(sql, from, to, held, guard string) string {
 		sql = strings.NewReplacer("{held}", held, "{guard}", guard, "{by_seq}", bySeq).Replace(sql)
 		return q(strings.NewReplacer("{from}", from, "{to}", to, "{at}", ordOf).Replace(sql))
-	}
-	// Each with its end, for jobs without bounds and for others.
-	settling := func(sql, end, from, to string) frees {
-		return frees{ending(sql+end, from, to, held, guard), ending(sql+freed+end, from, to, held, guard)}
-	}
-	countingAll := func(sql, from, to string) frees {
-		return frees{ending(sql+counting, from, to, "", ""), ending(sql+freed+counting, from, to, "", "")}
 	}
 	lease, given := `(ARRAY(SELECT lease FROM found))[`+at+`]`, `(ARRAY(SELECT given FROM found))[`+at+`]`
 	extending := strings.NewReplacer("{at}", at, "{progress}", "ARRAY(SELECT progress FROM found)",
@@ -694,44 +804,31 @@ func newStatements(schema string) *statements {
 			WHERE s.state = 'draining' ORDER BY u.ord LIMIT 1`),
 		depth: q(`SELECT coalesce(sum(n), 0)::bigint FROM {schema}.tally WHERE queue = $1 AND state < 6`),
 
-		claim:       exactly(pickIn, marksNone),
-		claimAll:    exactly(pickAll, marksNone),
-		claimAround: exactly(pickAround, marksNone),
-		claimThese:  exactly(pickThese, marksGiven),
-		aheadIn:     ahead(pickIn),
-		aheadAll:    ahead(pickAll),
-		aheadAround: ahead(pickAround),
-		// The first step of a claim that looks behind jobs. $1 are its queues.
-		beginPast: q(`SELECT ARRAY(SELECT q.name FROM unnest($1::text[]) WITH ORDINALITY q (name, ord)
-					WHERE EXISTS (SELECT FROM {schema}.ready j WHERE j.queue = q.name)
-					AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused') ORDER BY q.ord),
-				ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused' ORDER BY queue),
-				pg_snapshot_xmin(pg_current_snapshot())::text::bigint, pg_snapshot_xmax(pg_current_snapshot())::text::bigint`),
-		// $1 to $3 are the places passed, by priority, $4 is how many, $5 the queue.
-		behindIn:  q(strings.ReplaceAll(behind, "{in}", "j.queue = $5")),
-		behindAll: q(strings.ReplaceAll(behind, "{in}", "j.attempt >= 0")),
-		// $1 are the bounds, $2 is the time, $3 to $6 are the types, $7 is the queue, $8
-		// are the queues to leave, $9 is how many of each, $10 are the types to leave.
-		firstOfBounds: q(`SELECT c.* FROM unnest($1::text[]) k CROSS JOIN LATERAL (
-				SELECT j.seq, j.priority, j.place, coalesce(j.own_place, 0), j.queue, j.type, j.rate_key, coalesce(j.wake, {none}), j.bounds
-				FROM {schema}.ready j
-				WHERE j.bounds = k AND (j.wake IS NULL OR j.wake > $2) AND {of_types_of_bounds}
-				AND ($7 = '' OR j.queue = $7) AND j.queue <> ALL ($8::text[])
-				AND split_part(j.type, '@', 1) <> ALL ($10::text[])
-				ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT $9) c`),
+		claim:       picking(endsNothing, limitClaim, "$10", plain),
+		ahead:       picking(endsStep, limitAhead, "$10", plain+refusedBefore),
+		claimJudged: picking(endsNothing, limitPick, "$11", judged),
+		aheadJudged: picking(endsStep, limitStep, "$11", judged+refusedBefore),
+
+		lockHeads: picking(endsNothing, limitPick, "$8", ", "+locks(lockingPicked)),
+		pickHeads: picking(endsStep, limitPick, "$8",
+			" SELECT seq, queue, type, coalesce(key, ''), coalesce(bounds, ''), ends, wide FROM picked"),
+		// The jobs $4, which the transaction has locked.
+		claimThese: q("WITH numbered AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.seq" +
+			" FROM unnest($4::bigint[]) u (seq)), " + strings.NewReplacer("$8", "$2", "{until_claimed}",
+			until("b.lease", "$3")).Replace(take)),
 		somePaused: q(`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`),
 
-		settleAttempt: settling(settleAttempt, applied, "stage", "stage"),
-		settleStep:    settling(settleAttempt, refusedStep, "stage", "stage"),
-		endAttempt:    settling(settleAttempt+endsCounted, applied, "active", "done"),
-		endStep:       settling(settleAttempt+endsCounted, refusedStep, "active", "done"),
-		complete:      settling(completeAll+endsCounted, applied, "active", "done"),
-		completeStep:  settling(completeAll+endsCounted, refusedStep, "active", "done"),
+		settleAttempt: ending(settleAttempt+leftLanes+applied, "stage", "stage", held, guard),
+		settleStep:    ending(settleAttempt+leftLanes+refusedStep, "stage", "stage", held, guard),
+		endAttempt:    ending(settleAttempt+endsCounted+applied, "active", "done", held, guard),
+		endStep:       ending(settleAttempt+endsCounted+refusedStep, "active", "done", held, guard),
+		complete:      ending(completeAll+endsCounted+applied, "active", "done", held, guard),
+		completeStep:  ending(completeAll+endsCounted+refusedStep, "active", "done", held, guard),
 		settleAll:     ending(settleAll+applied, "stage", "stage", held, guard),
 
-		settleCounting:    countingAll(settleAttempt, "stage", "stage"),
-		endCounting:       countingAll(settleAttempt+endsCounted, "active", "done"),
-		completeCounting:  countingAll(completeAll+endsCounted, "active", "done"),
+		settleCounting:    ending(settleAttempt+leftLanes+counting, "stage", "stage", "", ""),
+		endCounting:       ending(settleAttempt+endsCounted+counting, "active", "done", "", ""),
+		completeCounting:  ending(completeAll+endsCounted+counting, "active", "done", "", ""),
 		settleAllCounting: ending(settleAll+counting, "stage", "stage", "", ""),
 
 		// The jobs $1 have ended. It returns those that wait for them, and the lines that
@@ -971,10 +1068,6 @@ func newStatements(schema string) *statements {
 			JOIN {schema}.active j ON CASE u.kind WHEN 'queue' THEN j.queue = u.name
 				WHEN 'type' THEN split_part(j.type, '@', 1) = u.name ELSE false END GROUP BY 1`),
 		start: q(`SELECT at FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND n = $3`),
-		withTTL: q(
-			`SELECT seq FROM {schema}.job WHERE seq = ANY ($1::bigint[]) AND position('"enqueue_ttl":'::bytea IN job) > 0`),
-		lockReady: q(
-			`SELECT {columns} FROM {whole_ready} WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE SKIP LOCKED`),
 		setStarted: q(`INSERT INTO {schema}.job_limit (kind, name, last, period, most, look) VALUES ($1, $2, nullif($3, ''), $4, $5, $6)
 			ON CONFLICT (kind, name) DO UPDATE SET last = excluded.last, period = excluded.period, most = excluded.most`),
 		// $3 is the number before the first of them, $4 how many, $5 when.
@@ -1000,23 +1093,30 @@ func newStatements(schema string) *statements {
 			VALUES ($1, $2, nullif($3, ''), nullif($4::bigint, {none}), nullif($5::bigint, {none}), $6, $7, $8)
 			ON CONFLICT (kind, name) DO UPDATE SET setting = excluded.setting, until = excluded.until,
 				blocked = excluded.blocked, period = excluded.period, most = excluded.most`),
-		noteFreed: q(`INSERT INTO {schema}.job_freed (name) VALUES ($1)`),
-		// Transactions to come are those of another server, whose dump was restored.
-		dropFreed: q(`DELETE FROM {schema}.job_freed
-			WHERE xact < $1 OR xact >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint`),
-		oldestRunning: q(`SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint`),
-		// The limits as a claim that looks behind jobs has to know them. $1 is the first
-		// transaction that it may not have seen.
-		beginLimits: q(`SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
-			ARRAY(SELECT DISTINCT name FROM {schema}.job_freed WHERE xact >= $1),
-			ARRAY(SELECT kind FROM {schema}.job_limit WHERE kind IN ('queue', 'type') ORDER BY kind, name),
-			ARRAY(SELECT name FROM {schema}.job_limit WHERE kind IN ('queue', 'type') ORDER BY kind, name)`),
-		boundsWaiting: q(`SELECT u.name FROM unnest($1::text[]) u (name)
-			WHERE EXISTS (SELECT FROM {schema}.ready j WHERE j.bounds = u.name)`),
+		judge: q(`INSERT INTO {schema}.job_judge SELECT unnest($1::text[])`),
+		// The limits $1, $2, whose keys are to be forgotten after $3 at the earliest.
+		lockLimits: q(`INSERT INTO {schema}.job_limit AS l (kind, name, look)
+			SELECT DISTINCT u.kind COLLATE "C", u.name COLLATE "C", CASE u.kind WHEN 'key' THEN $3::bigint END
+			FROM unnest($1::text[], $2::text[]) u (kind, name) ORDER BY 1, 2
+			ON CONFLICT (kind, name) DO UPDATE SET opens = l.opens`),
+		judgeLimits: q("WITH " + locks("")),
+		promote:     q(strings.ReplaceAll(promote, "{keys}", dueKeys)),
+		closed:      q(strings.ReplaceAll(closed, "{keys}", "{locked_keys}")),
+		// The lanes of the keys $1 with the bounds $2 get no heads.
+		shutLanes: q(`UPDATE {schema}.ready SET head = false WHERE seq = ANY (ARRAY(
+			SELECT c.seq FROM unnest($1::text[], $2::text[]) u (name, bounds) CROSS JOIN LATERAL (
+				SELECT r.seq FROM {schema}.ready r
+				WHERE r.rate_key = u.name AND r.bounds = u.bounds AND r.head FOR UPDATE SKIP LOCKED) c))`),
+		setOpens: q(`UPDATE {schema}.job_limit l SET opens = nullif(u.opens, {none})
+			FROM unnest($1::text[], $2::bigint[]) u (name, opens)
+			WHERE l.kind = 'key' AND l.name = u.name AND l.opens IS DISTINCT FROM nullif(u.opens, {none})`),
+		// Whether jobs are set aside, and when time opens a limit.
+		held: q(`SELECT EXISTS (SELECT FROM {schema}.ready WHERE NOT head AND attempt >= 0), {judging},
+			coalesce((SELECT opens FROM {schema}.job_limit WHERE opens IS NOT NULL ORDER BY opens LIMIT 1), {none})`),
 		idleLimits: q(`SELECT name FROM {schema}.job_limit WHERE look <= $1 ORDER BY look LIMIT 8`),
 		forgetLimits: q(`WITH gone AS (DELETE FROM {schema}.job_limit l WHERE l.kind = 'key' AND l.name = ANY ($1::text[])
 				AND (l.setting IS NULL OR l.until <= $2) AND (l.blocked IS NULL OR l.blocked <= $2)
-				AND NOT EXISTS (SELECT FROM {schema}.ready j WHERE j.rate_key = l.name)
+				AND NOT EXISTS (SELECT FROM {schema}.ready j WHERE j.rate_key = l.name AND j.bounds IS NOT NULL)
 				AND NOT EXISTS (SELECT FROM {schema}.active j WHERE j.rate_key = l.name AND j.bounds IS NOT NULL)
 				AND NOT EXISTS (SELECT FROM {schema}.job_start s WHERE s.kind = l.kind AND s.name = l.name AND s.at > $2 - l.period)
 				RETURNING l.name)
@@ -1079,7 +1179,7 @@ func newStatements(schema string) *statements {
 					coalesce(s.worker, ''), s.fingerprint, s.rate_key, b.args, b.job, s.outcome, s.checkpoint, s.kept, s.released, s.other_place, b.depends, s.awaited, s.bounds,
 					s.fair_key, s.share, s.own_place
 				FROM gone s JOIN bodies b USING (seq) RETURNING id, seq),
-			freed AS (INSERT INTO {schema}.job_freed (name) SELECT DISTINCT rate_key FROM gone WHERE state = 4 AND bounds IS NOT NULL)
+			left_lane AS (INSERT INTO {schema}.job_judge SELECT DISTINCT rate_key FROM gone WHERE state = 3 AND bounds IS NOT NULL)
 			INSERT INTO {schema}.quarantine (kind, name, seq, reason)
 				SELECT 'job', id, seq, ($3::text[])[array_position($1::bigint[], seq)] FROM kept ORDER BY seq RETURNING n, seq, at`),
 		// The places before the claims of older versions are unknown: those go by age.

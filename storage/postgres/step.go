@@ -6,8 +6,6 @@ import (
 	"sort"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -47,26 +45,35 @@ func (s *Storage) SettleAndClaim(
 		outcomes.encoded[i].Version++
 		outcomes.froms[i] = int64(rows.From(outcomes.encoded[i].State))
 	}
-	c.ResetLimits()
-	c.Limits.Held = s.held.Load()
-	taken := claims{into: into}
-	results, err := s.step(ctx, now, outcomes, &c, &taken)
+	a := s.asking(now, &c, len(into), true)
+	taken := claims{asking: a, into: into}
+	results, err := s.step(ctx, outcomes, &taken)
 	if err != nil {
 		return dst, 0, wrap(err)
 	}
-	for s.setAsideMet(ctx, &taken) && len(taken.ords) < len(into) { // others come in their place
-		more := claims{into: into[len(taken.ords):]}
-		if _, err := s.step(ctx, now, settling{}, &c, &more); err != nil {
+	n := len(taken.ords)
+	a.tookInto(into[:n])
+	for s.setAsideMet(ctx, &taken) && n < len(into) { // others come in their place
+		taken = claims{asking: a, into: into[n:]}
+		if _, err := s.step(ctx, settling{}, &taken); err != nil {
 			break // what was claimed before is
 		}
-		taken.ords, taken.met, taken.counted = append(taken.ords, more.ords...), more.met, more.counted
+		a.tookInto(into[n : n+len(taken.ords)])
+		n += len(taken.ords)
 	}
-	n := len(taken.ords)
-	if taken.counted && n < len(into) && txOf(ctx) == nil {
-		n += s.claimCounted(ctx, now, &c, into, n)
-	} else if n < len(into) {
-		c.Limits.Held = false
+	if a.more && n < len(into) && txOf(ctx) == nil {
+		// The outcomes are stored already: if this fails, the step has claimed fewer.
+		more, err := s.claimLimited(ctx, a, nil)
+		if err != nil {
+			s.config.log.Warn("ojs: postgres: jobs with limits not claimed: the next claim looks again",
+				"error", err)
+		}
+		for i := range more {
+			*into[n+i] = more[i]
+		}
+		n += len(more)
 	}
+	a.tell(ctx)
 	var notice storage.Notice
 	s.noteSettled(&notice, outcomes.encoded, results)
 	for _, r := range into[:n] {
@@ -76,21 +83,13 @@ func (s *Storage) SettleAndClaim(
 	return append(dst, results...), n, nil
 }
 
-// claimCounted claims jobs behind the first had of a step, which has ended at a job that
-// a limit counts. It returns how many it has written into records behind those. The
-// outcomes of the step are stored already: if this fails, the step has claimed fewer.
-func (s *Storage) claimCounted(
-	ctx context.Context, now time.Time, c *storage.Claim, into []*storage.Record, had int,
-) int {
-	more, err := s.claimPast(ctx, rows.Nanos(now), c, len(into)-had, had, true)
-	if err != nil {
-		s.config.log.Warn("ojs: postgres: jobs with limits not claimed: the next claim looks again",
-			"error", err)
+func (a *asking) tookInto(recs []*storage.Record) {
+	a.had += len(recs)
+	for _, r := range recs {
+		if r.RateLimit != nil {
+			a.start = append(a.start, *r.RateLimit)
+		}
 	}
-	for i := range more {
-		*into[had+i] = more[i]
-	}
-	return len(more)
 }
 
 // setAsideMet moves the rows to the quarantine that a step has claimed and that do not
@@ -102,10 +101,10 @@ func (s *Storage) setAsideMet(ctx context.Context, c *claims) bool {
 
 // claims are what a step has claimed.
 type claims struct {
+	*asking
 	into    []*storage.Record
 	ords    []int64 // of the records, which are in this order
 	met     []bad
-	counted bool             // the step has ended at a job that a limit counts
 	refused map[string]found // jobs whose outcomes the step has refused
 }
 
@@ -116,8 +115,7 @@ func (c *claims) read(result rowSet) error {
 		if err := s.scan(result); err != nil {
 			return err
 		}
-		if s.row.ord < 0 {
-			c.counted = true
+		if c.reads(&s.row) {
 			continue
 		}
 		if s.row.ord == 0 {
@@ -151,25 +149,25 @@ func (c *claims) Swap(i, j int) {
 
 // step stores outcomes and claims as many jobs as there are records for them.
 func (s *Storage) step(
-	ctx context.Context, now time.Time, o settling, c *storage.Claim, taken *claims,
+	ctx context.Context, o settling, taken *claims,
 ) (results []storage.Settled, err error) {
-	into := taken.into
-	slowly := txOf(ctx) != nil || len(into) == 0 || o.distinct() < len(o.encoded) ||
+	fresh := *taken
+	slowly := txOf(ctx) != nil || len(taken.into) == 0 || o.distinct() < len(o.encoded) ||
 		s.counting.Load() && len(o.encoded) > 0 || len(o.entering()) > 0
 	var applied []bool
 	if !slowly {
 		err = again(func() error {
 			return s.within(ctx, func(ctx context.Context) (err error) {
-				*taken = claims{into: into}
-				applied, slowly, err = s.stepAtOnce(ctx, now, o, c, taken)
+				*taken = fresh
+				applied, slowly, err = s.stepAtOnce(ctx, o, taken)
 				return err
 			})
 		})
 	}
 	if slowly && err == nil {
 		err = again(func() (err error) {
-			*taken = claims{into: into}
-			results, err = s.stepSlowly(ctx, now, o, c, taken)
+			*taken = fresh
+			results, err = s.stepSlowly(ctx, o, taken)
 			return err
 		})
 		return results, err
@@ -185,95 +183,63 @@ func (s *Storage) step(
 // stepAtOnce makes the statements of a step in one round trip. No job is settled twice.
 // If other jobs may wait for one of the jobs, it does nothing and reports held.
 func (s *Storage) stepAtOnce(
-	ctx context.Context, now time.Time, o settling, c *storage.Claim, taken *claims,
+	ctx context.Context, o settling, taken *claims,
 ) (applied []bool, held bool, err error) {
-	var b pgx.Batch
-	b.Queue(s.sql.tune)
+	var before []sent
+	var some bool
+	var ords []int64
+	var ids string
 	if len(o.encoded) > 0 {
+		settle := sent{s.sql.settleStep, nil, one(&some, &ords, &ids, &held)}
 		switch {
 		case o.completes():
-			b.Queue(o.of(s.sql.completeStep), completionArguments(o.encoded)...)
+			settle.sql, settle.args = s.sql.completeStep, completionArguments(o.encoded)
 		case o.ends():
-			b.Queue(o.of(s.sql.endStep), attemptArguments(o.encoded, o.froms)...)
+			settle.sql, settle.args = s.sql.endStep, attemptArguments(o.encoded, o.froms)
 		default:
-			b.Queue(o.of(s.sql.settleStep), attemptArguments(o.encoded, o.froms)...)
+			settle.args = attemptArguments(o.encoded, o.froms)
 		}
+		before = append(before, settle)
+		applied = slices.Repeat([]bool{true}, len(o.encoded))
 	}
-	sql, args := s.claimingAhead(now, c, len(taken.into))
-	b.Queue(sql, args...)
-	results := s.pool.SendBatch(ctx, &b)
-	defer func() {
-		if closing := results.Close(); err == nil {
-			err = closing
-		}
-	}()
-	if _, err := results.Exec(); err != nil {
+	if err := taken.send(ctx, o.bounded(), before, taken.read); err != nil {
 		return nil, false, err
 	}
-	next := func(read func(rowSet) error) error {
-		result, err := results.Query()
-		if err != nil {
-			return err
-		}
-		return readAll(result, read)
+	for _, ord := range ords {
+		applied[ord-1] = false
 	}
-	if len(o.encoded) > 0 {
-		applied = slices.Repeat([]bool{true}, len(o.encoded))
-		var some bool
-		var ords []int64
-		var ids string
-		if err := next(one(&some, &ords, &ids, &held)); err != nil {
-			return nil, false, err
-		}
-		for _, ord := range ords {
-			applied[ord-1] = false
-		}
-	}
-	return applied, held, next(taken.read)
+	return applied, held, nil
 }
 
 // stepSlowly is a step that claims nothing, or settles a job several times, or one that
 // other jobs may wait for, or is part of a caller's transaction. Its next statement is
 // sent when the one before has returned.
 func (s *Storage) stepSlowly(
-	ctx context.Context, now time.Time, o settling, c *storage.Claim, taken *claims,
+	ctx context.Context, o settling, taken *claims,
 ) (results []storage.Settled, err error) {
 	err = s.within(ctx, func(ctx context.Context) error {
 		return begun(ctx, s.in(ctx), func(tx transaction) (err error) {
 			if results, err = s.settleRounds(ctx, tx, o); err != nil || len(taken.into) == 0 {
 				return err
 			}
-			sql, args := s.claimingAhead(now, c, len(taken.into))
+			taken.said = said{first: rows.None}
+			sql, args := taken.claiming(false)
 			return tx.query(ctx, sql, args, taken.read)
 		})
 	})
 	return results, err
 }
 
-// claimingAhead is the statement that claims up to most jobs, up to the first one whose
-// claim Unclaim could not undo.
-func (s *Storage) claimingAhead(now time.Time, c *storage.Claim, most int) (sql string, args []any) {
-	types := typesOf(c.Types)
-	args = types.claimArguments(rows.Nanos(now), most, c)
-	switch {
-	case len(c.Queues) > 0:
-		return s.sql.aheadIn, append(args, c.Queues)
-	case s.paused.Load():
-		return s.sql.aheadAround, args
-	}
-	return s.sql.aheadAll, args
-}
-
 // Unclaim implements storage.SettleClaimer.
-func (s *Storage) Unclaim(ctx context.Context, _ time.Time, held []storage.Held) (n int, err error) {
+func (s *Storage) Unclaim(ctx context.Context, now time.Time, held []storage.Held) (n int, err error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
 	defer s.mu.RUnlock()
-	return s.unclaim(ctx, held)
+	return s.unclaim(ctx, now, held)
 }
 
-func (s *Storage) unclaim(ctx context.Context, held []storage.Held) (n int, err error) {
+func (s *Storage) unclaim(ctx context.Context, now time.Time, held []storage.Held) (n int, err error) {
 	named := make(map[storage.Held]bool, len(held))
 	ids := make([]string, 0, len(held))
 	for _, h := range held {
@@ -313,14 +279,13 @@ func (s *Storage) unclaim(ctx context.Context, held []storage.Held) (n int, err 
 				if len(back.encoded) == 0 {
 					return nil
 				}
-				if err := s.takeBack(ctx, tx, undone); err != nil {
+				if err := s.takeBack(ctx, tx, rows.Nanos(now), undone); err != nil {
 					return err
 				}
 				if err := s.rest(ctx, tx, back.encoded); err != nil {
 					return err
 				}
-				sql, args := back.of(s.sql.settleCounting), attemptArguments(back.encoded, back.froms)
-				return tx.exec(ctx, sql, args...)
+				return tx.exec(ctx, s.sql.settleCounting, attemptArguments(back.encoded, back.froms)...)
 			})
 		})
 	})
@@ -330,8 +295,6 @@ func (s *Storage) unclaim(ctx context.Context, held []storage.Held) (n int, err 
 	if len(back.encoded) == 0 {
 		return 0, nil
 	}
-	s.forget.Store(true) // lanes are past these places
-	s.out.addBehind()
 	var notice storage.Notice
 	for i := range back.encoded {
 		rows.Note(&notice, &back.encoded[i].Columns)

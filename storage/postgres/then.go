@@ -126,11 +126,6 @@ func (s *Storage) tryThen(
 	default:
 		return storage.Settled{}, wrap(err)
 	}
-	s.joinedAll(settled.Moved)
-	for i := range settled.Then {
-		s.joined(c.Then[i].Record.State, c.Then[i].Record.Fairness.Key)
-		s.joinedAll(settled.Then[i].Moved)
-	}
 	if txOf(ctx) == nil {
 		s.noteEnd(&n, &e)
 		s.tell(ctx, &n)

@@ -77,10 +77,9 @@ func (s *Storage) in(ctx context.Context) querier {
 	return tuned{s}
 }
 
-// atomically makes a call: f, in one transaction, and the notice that f fills. It calls
-// committed before the notice goes out.
+// atomically makes a call: f, in one transaction, and the notice that f fills.
 func (s *Storage) atomically(
-	ctx context.Context, f func(context.Context, transaction, *storage.Notice) error, committed ...func(),
+	ctx context.Context, f func(context.Context, transaction, *storage.Notice) error,
 ) error {
 	if err := s.enter(ctx); err != nil {
 		return err
@@ -107,9 +106,6 @@ func (s *Storage) atomically(
 	}
 	err := again(func() error { return s.within(ctx, store) })
 	if err == nil {
-		for _, then := range committed {
-			then()
-		}
 		s.tell(ctx, &n)
 	}
 	return wrap(err)

@@ -532,6 +532,14 @@ var limitCases = []Case{
 			c.endsNow(got[2])
 			c.obeying(9)
 			c.obeying(9, c.insert(c.job(two))[0])
+
+			// A claim ends if no bounds of the key let a job start.
+			rate := func(per time.Duration) func(*storage.Record) {
+				return limit(ojs.RateLimit{Key: "rate", Rate: ojs.Rate{Limit: 1, Per: per}})
+			}
+			got = c.insert(c.job(rate(time.Minute)), c.job(rate(time.Minute)), c.job(rate(time.Hour)))
+			c.obeying(1, got[0])
+			c.wantOpens(c.now.Add(time.Minute))
 		},
 	},
 	{
@@ -1302,6 +1310,12 @@ var limitCases = []Case{
 				c.job(priority(1)),
 			)
 			c.stepped(storage.Claim{Limits: new(storage.Limited)}, 2, next[1])
+
+			// An outcome starts no job, so that it does not change the bounds of a key.
+			outcome := c.get(c.insert(c.job(atOnce("outcome", 3)))[0])
+			outcome.State, outcome.LeaseUntil = ojs.StateActive, c.now.Add(time.Minute)
+			c.step(storage.Claim{}, 1, outcome)
+			c.wantLimit(ofKey("outcome"), storage.Limit{Active: 1})
 		},
 	},
 	// Rule L026.

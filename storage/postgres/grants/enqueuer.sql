@@ -12,7 +12,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.name_lock TO {role};
 GRANT SELECT, INSERT, DELETE ON {schema}.edge TO {role};
 -- For jobs with an ordering key, which need the same, and for such jobs that end.
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.line TO {role};
--- For jobs with a rate limit that end.
-GRANT INSERT ON {schema}.job_freed TO {role};
+-- For jobs with a rate limit.
+GRANT SELECT, INSERT ON {schema}.job_judge TO {role};
 -- For jobs with a fairness key.
 GRANT SELECT, DELETE ON {schema}.served TO {role};
