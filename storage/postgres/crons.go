@@ -9,6 +9,18 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
+// Calls take turns. Otherwise an entry could be stored under a version that
+// another call has passed and deleted meanwhile.
+var setCronsSQL = define("setCrons", `WITH given AS MATERIALIZED (
+			SELECT u.* FROM unnest($1::int[], $2::text[], $3::bigint[], $4::bytea[]) AS u(i, name, version, entry),
+				(SELECT pg_advisory_xact_lock(hashtextextended('{name} cron', 3131961357)) OFFSET 0) AS turn ORDER BY name),
+		added AS (INSERT INTO {schema}.cron SELECT name, nextval('{schema}.cron_version'), entry FROM given WHERE version = 0
+			ON CONFLICT DO NOTHING RETURNING name, version),
+		there AS (UPDATE {schema}.cron SET version = nextval('{schema}.cron_version'), entry = given.entry
+			FROM given WHERE cron.name = given.name AND cron.version = given.version AND given.version > 0
+			RETURNING cron.name, cron.version)
+		SELECT given.i, stored.version FROM given JOIN (TABLE added UNION ALL TABLE there) AS stored USING (name)`)
+
 // SetCrons implements storage.Storage.
 func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
 	if err := s.enterApart(ctx); err != nil {
@@ -30,7 +42,7 @@ func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint6
 		var i int
 		var version int64
 		args := []any{places, names, from, documents}
-		return s.read(ctx, s.sql.setCrons, args, []any{&i, &version}, func() error {
+		return s.read(ctx, s.sql[setCronsSQL], args, []any{&i, &version}, func() error {
 			versions[i] = uint64(version)
 			return nil
 		})
@@ -42,19 +54,24 @@ func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint6
 	return versions, nil
 }
 
+var deleteCronSQL = define("deleteCron", `DELETE FROM {schema}.cron WHERE name = $1`)
+
 // DeleteCron implements storage.Storage.
 func (s *Storage) DeleteCron(ctx context.Context, name string) (bool, error) {
 	if err := s.enterApart(ctx); err != nil {
 		return false, err
 	}
 	defer s.mu.RUnlock()
-	tag, err := s.exec(ctx, s.sql.deleteCron, name)
+	tag, err := s.exec(ctx, s.sql[deleteCronSQL], name)
 	if err != nil || tag.RowsAffected() == 0 {
 		return false, wrap(err)
 	}
 	s.tell(ctx, &storage.Notice{Crons: true})
 	return true, nil
 }
+
+var cronsSQL = define("crons", `SELECT name, version, entry FROM {schema}.cron
+		WHERE name > $1 AND ($2::text[] IS NULL OR name = ANY($2)) ORDER BY name LIMIT $3`)
 
 // Crons implements storage.Storage.
 func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
@@ -63,12 +80,18 @@ func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cro
 	}
 	defer s.mu.RUnlock()
 	for {
-		list, aside, err := s.readCrons(ctx, s.sql.crons, q.After, q.Names, q.Most())
+		list, aside, err := s.readCrons(ctx, s.sql[cronsSQL], q.After, q.Names, q.Most())
 		if err != nil || !aside {
 			return list, err
 		}
 	}
 }
+
+// The entries that are due, and the first that is not.
+var dueCronsSQL = define("dueCrons", `(SELECT name, version, entry FROM {schema}.cron
+		WHERE (next_run, name) > ($1, $2) AND next_run <= $3 ORDER BY next_run, name LIMIT $4)
+		UNION ALL (SELECT name, version, entry FROM {schema}.cron
+		WHERE (next_run, name) > ($1, $2) AND next_run > $3 ORDER BY next_run, name LIMIT 1)`)
 
 // DueCrons implements storage.Storage.
 func (s *Storage) DueCrons(
@@ -81,7 +104,7 @@ func (s *Storage) DueCrons(
 	run, name := rows.CronPlace(after)
 	most := max(0, min(limit, maxRows))
 	for aside := true; aside; { // one more than asked for: next is of the same moment
-		if due, aside, err = s.readCrons(ctx, s.sql.dueCrons, run, name, rows.Nanos(now),
+		if due, aside, err = s.readCrons(ctx, s.sql[dueCronsSQL], run, name, rows.Nanos(now),
 			most+1); err != nil {
 			return nil, time.Time{}, err
 		}

@@ -18,7 +18,7 @@ import (
 // has its counts; no change of the job writes it. Numbers of jobs (seq) are given once,
 // so that an edge to a deleted job leads nowhere.
 //
-// Most jobs are awaited by none. The statements that apply changes (sql.go) find that
+// Most jobs are awaited by none. The statements that apply changes find that
 // out, and then change nothing if one of their jobs is awaited, as jobs with an ordering
 // key are, too. The call begins anew:
 //
@@ -84,6 +84,15 @@ func (s *Storage) applyCounting(
 	return applied, list, nil
 }
 
+var settleCountingSQL = ending("settleCounting", settleAttempt+leftLanes+counting, "stage", "stage", "", "")
+
+var endCountingSQL = ending("endCounting", settleAttempt+endsCounted+counting, "active", "done", "", "")
+
+var completeCountingSQL = ending("completeCounting",
+	completeAll+endsCounted+counting, "active", "done", "", "")
+
+var settleAllCountingSQL = ending("settleAllCounting", settleAll+counting, "stage", "stage", "", "")
+
 // applyTogether is applyCounting with one statement. Rounds are locked.
 func (s *Storage) applyTogether(
 	ctx context.Context, tx transaction, o settling,
@@ -92,13 +101,13 @@ func (s *Storage) applyTogether(
 	var args []any
 	switch {
 	case o.completes():
-		sql, args = s.sql.completeCounting, completionArguments(o.encoded)
+		sql, args = s.sql[completeCountingSQL], completionArguments(o.encoded)
 	case o.ends():
-		sql, args = s.sql.endCounting, attemptArguments(o.encoded, o.froms)
+		sql, args = s.sql[endCountingSQL], attemptArguments(o.encoded, o.froms)
 	case o.sameJob:
-		sql, args = s.sql.settleCounting, attemptArguments(o.encoded, o.froms)
+		sql, args = s.sql[settleCountingSQL], attemptArguments(o.encoded, o.froms)
 	default:
-		sql, args = s.sql.settleAllCounting, append(arguments(o.encoded), o.froms)
+		sql, args = s.sql[settleAllCountingSQL], append(arguments(o.encoded), o.froms)
 	}
 	applied = make([]int64, len(o.encoded))
 	var ord, seq int64
@@ -146,11 +155,14 @@ func (s *Storage) settleCounting(
 	return err
 }
 
+var leaveLineSQL = define("leaveLine",
+	`UPDATE {schema}.line SET waits = false WHERE seq = ANY ($1::bigint[])`)
+
 func (s *Storage) settleCountingIn(
 	ctx context.Context, tx transaction, o settling, results []storage.Settled,
 ) (met []bad, ends bool, err error) {
 	if txOf(ctx) == nil {
-		if err := tx.exec(ctx, s.sql.tune); err != nil {
+		if err := tx.exec(ctx, s.sql[tuneSQL]); err != nil {
 			return nil, false, err
 		}
 	}
@@ -163,7 +175,7 @@ func (s *Storage) settleCountingIn(
 		if len(o.encoded) > 1 {
 			return nil, false, errInTurn
 		}
-		if err := tx.exec(ctx, s.sql.leaveLine, left); err != nil {
+		if err := tx.exec(ctx, s.sql[leaveLineSQL], left); err != nil {
 			return nil, false, err
 		}
 	}
@@ -237,6 +249,9 @@ func (o *settling) move(moved []storage.Record) error {
 	return nil
 }
 
+var lockChangedSQL = define("lockChanged", `SELECT id, seq, version, state, coalesce(awaited, false) FROM {whole}
+		WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`)
+
 // lockChanged locks the jobs of changes. It returns the number of the job of each change
 // that applies, or 0, the jobs that the changes end and that others may wait for, and
 // the jobs that leave pending before their turn.
@@ -268,7 +283,7 @@ func (s *Storage) lockChanged(
 			left = append(left, seq)
 		}
 	})
-	err = tx.query(ctx, s.sql.lockChanged, []any{ids}, read)
+	err = tx.query(ctx, s.sql[lockChangedSQL], []any{ids}, read)
 	slices.SortFunc(list, func(a, b ended) int { return a.ord - b.ord })
 	return applies, list, left, err
 }
@@ -303,6 +318,13 @@ func (s *Storage) counter(ctx context.Context, tx transaction) *counter {
 		damaged: make(map[int64]bool)}
 }
 
+// The jobs $1 have ended. It returns those that wait for them, and the lines that
+// they leave, with the key.
+var takeEdgesSQL = define("takeEdges", `WITH edges AS (DELETE FROM {schema}.edge WHERE dependency = ANY ($1::bigint[])
+			RETURNING dependency, waiting),
+		lines AS (DELETE FROM {schema}.line WHERE seq = ANY ($1::bigint[]) RETURNING seq, key, waits)
+		SELECT dependency, waiting, '', false FROM edges UNION ALL SELECT seq, 0, key, waits FROM lines`)
+
 // load takes the edges from jobs that have ended, and locks and reads what waits for
 // them.
 func (c *counter) load(list []ended) error {
@@ -334,7 +356,7 @@ func (c *counter) load(list []ended) error {
 			unread = append(unread, waiting)
 		}
 	})
-	err := c.tx.query(c.ctx, c.s.sql.takeEdges, []any{from}, read)
+	err := c.tx.query(c.ctx, c.s.sql[takeEdgesSQL], []any{from}, read)
 	if err == nil {
 		err = c.readWaiting(unread)
 	}
@@ -344,10 +366,17 @@ func (c *counter) load(list []ended) error {
 	return err
 }
 
+// With 1 if other jobs may wait for the job.
+var waitingJobsSQL = define("waitingJobs", `SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
+		WHERE seq = ANY ($1::bigint[]) AND state = 1 ORDER BY seq FOR UPDATE`)
+
+var stillWaitingSQL = define("stillWaiting", `SELECT s.seq FROM {schema}.stage s JOIN {schema}.job b ON b.seq = s.seq
+		WHERE s.seq = ANY ($1::bigint[]) AND s.state = 1`)
+
 // readWaiting locks and reads those of the jobs that wait.
 func (c *counter) readWaiting(seqs []int64) error {
 	for len(seqs) > 0 {
-		found, err := c.read(c.s.sql.waitingJobs, seqs)
+		found, err := c.read(c.s.sql[waitingJobsSQL], seqs)
 		if err != nil || found == len(seqs) {
 			return err
 		}
@@ -356,7 +385,7 @@ func (c *counter) readWaiting(seqs []int64) error {
 		missed := slices.DeleteFunc(slices.Clone(seqs), func(seq int64) bool { return c.jobs[seq] != nil })
 		var seq int64
 		seqs = nil
-		if err = c.tx.query(c.ctx, c.s.sql.stillWaiting, []any{missed}, each([]any{&seq}, func() {
+		if err = c.tx.query(c.ctx, c.s.sql[stillWaitingSQL], []any{missed}, each([]any{&seq}, func() {
 			if !c.damaged[seq] {
 				seqs = append(seqs, seq)
 			}
@@ -454,6 +483,9 @@ func (c *counter) meets(changes []written, applied []int64) bool {
 	return false
 }
 
+var setDocumentsSQL = define("setDocuments", `UPDATE {schema}.job b SET job = u.job
+		FROM unnest($1::bigint[], $2::bytea[]) u (seq, job) WHERE b.seq = u.seq`)
+
 // store stores the counts of jobs, and those that have moved.
 func (c *counter) store() error {
 	var seqs, retimed []int64
@@ -479,7 +511,7 @@ func (c *counter) store() error {
 		return err
 	}
 	if len(retimed) > 0 {
-		if err := c.tx.exec(c.ctx, c.s.sql.setDocuments, retimed, documents); err != nil {
+		if err := c.tx.exec(c.ctx, c.s.sql[setDocumentsSQL], retimed, documents); err != nil {
 			return err
 		}
 	}
@@ -500,17 +532,33 @@ func (c *counter) store() error {
 	return err
 }
 
+// These change jobs that the transaction has locked or stored, so that a join
+// finds each of them.
+var setDependsSQL = define("setDepends", `UPDATE {schema}.job b SET depends = u.depends
+		FROM unnest($1::bigint[], $2::bytea[]) u (seq, depends) WHERE b.seq = u.seq`)
+
+// setDepends of the jobs $1, of which $3 have the turn.
+var giveTurnsSQL = define("giveTurns", `WITH lines AS (UPDATE {schema}.line SET waits = false WHERE seq = ANY ($3::bigint[]))
+		UPDATE {schema}.job b SET depends = u.depends
+		FROM unnest($1::bigint[], $2::bytea[]) u (seq, depends) WHERE b.seq = u.seq`)
+
 // storeCounts stores the counts of jobs, and the turns given.
 func (c *counter) storeCounts(seqs []int64, depends [][]byte) error {
 	switch turns := c.lines.given; {
 	case len(turns) > 0: // these jobs are among the others
 		c.lines.given = nil
-		return c.tx.exec(c.ctx, c.s.sql.giveTurns, seqs, depends, turns)
+		return c.tx.exec(c.ctx, c.s.sql[giveTurnsSQL], seqs, depends, turns)
 	case len(seqs) > 0:
-		return c.tx.exec(c.ctx, c.s.sql.setDepends, seqs, depends)
+		return c.tx.exec(c.ctx, c.s.sql[setDependsSQL], seqs, depends)
 	}
 	return nil
 }
+
+var lockKnownSQL = define("lockKnown", `SELECT id FROM (SELECT s.seq, b.id FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq) j
+		WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`)
+
+var headsSQL = define("heads",
+	`SELECT b.id, b.seq, s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`)
 
 // Known implements insert.Tx. It locks the jobs, so that none ends before the insert
 // has.
@@ -520,7 +568,7 @@ func (i *inserter) Known(ids []string) (map[string]bool, error) {
 	for {
 		var id string
 		read := each([]any{&id}, func() { known[id] = true })
-		if err := i.tx.query(i.ctx, i.s.sql.lockKnown, []any{ids}, read); err != nil {
+		if err := i.tx.query(i.ctx, i.s.sql[lockKnownSQL], []any{ids}, read); err != nil {
 			return nil, err
 		}
 		// A job that another transaction has taken to another partition meanwhile is not
@@ -528,7 +576,7 @@ func (i *inserter) Known(ids []string) (map[string]bool, error) {
 		missed := false
 		var seq int64
 		var state int16
-		err := i.tx.query(i.ctx, i.s.sql.heads, []any{ids}, each([]any{&id, &seq, &state}, func() {
+		err := i.tx.query(i.ctx, i.s.sql[headsSQL], []any{ids}, each([]any{&id, &seq, &state}, func() {
 			missed = missed || !known[id]
 		}))
 		if err != nil || !missed {
@@ -580,11 +628,15 @@ func (c *counter) heads(ids []string) (map[string]head, error) {
 	var id string
 	var seq int64
 	var state int16
-	err := c.tx.query(c.ctx, c.s.sql.heads, []any{ids}, each([]any{&id, &seq, &state}, func() {
+	err := c.tx.query(c.ctx, c.s.sql[headsSQL], []any{ids}, each([]any{&id, &seq, &state}, func() {
 		heads[id] = head{seq, rows.State(int(state))}
 	}))
 	return heads, err
 }
+
+// The transaction has stored or locked these jobs.
+var waitingIDsSQL = define("waitingIDs", `SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
+		WHERE seq = ANY ({seqs}) AND state = 1`)
 
 // await has jobs that have just been stored wait for others, and their lines give turns.
 func (c *counter) await(
@@ -610,7 +662,7 @@ func (c *counter) await(
 		read = read || h.state.Terminal()
 	}
 	if read {
-		if _, err := c.read(c.s.sql.waitingIDs, waiting); err != nil {
+		if _, err := c.read(c.s.sql[waitingIDsSQL], waiting); err != nil {
 			return nil, err
 		}
 	}
@@ -647,7 +699,7 @@ func (c *counter) await(
 		moved = append(moved, more...)
 	}
 	if len(seqs) > 0 {
-		if err := c.tx.exec(c.ctx, c.s.sql.setDepends, seqs, depends); err != nil {
+		if err := c.tx.exec(c.ctx, c.s.sql[setDependsSQL], seqs, depends); err != nil {
 			return nil, err
 		}
 	}
@@ -709,6 +761,12 @@ func (c *counter) awaitOne(
 	return moved, err
 }
 
+var addEdgesSQL = define("addEdges", `INSERT INTO {schema}.edge SELECT * FROM unnest($1::bigint[], $2::bigint[])
+		ON CONFLICT DO NOTHING`)
+
+var setAwaitedSQL = define("setAwaited", `UPDATE {schema}.stage SET awaited = true
+		WHERE seq = ANY ($1::bigint[]) AND awaited IS NULL`)
+
 // addEdges stores the edges that are not counted.
 func (c *counter) addEdges() error {
 	var from, to, awaited []int64
@@ -723,8 +781,8 @@ func (c *counter) addEdges() error {
 	if len(from) == 0 {
 		return nil
 	}
-	if err := c.tx.exec(c.ctx, c.s.sql.setAwaited, awaited); err != nil {
+	if err := c.tx.exec(c.ctx, c.s.sql[setAwaitedSQL], awaited); err != nil {
 		return err
 	}
-	return c.tx.exec(c.ctx, c.s.sql.addEdges, from, to)
+	return c.tx.exec(c.ctx, c.s.sql[addEdgesSQL], from, to)
 }

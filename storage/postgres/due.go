@@ -58,12 +58,57 @@ func (s *Storage) dueAll(ctx context.Context, now time.Time, limit int, d *stora
 // transactions hold their rounds.
 const heldPause = 100 * time.Millisecond
 
+// untilHanded is when the lease of a job ends that its caller takes over.
+var untilHanded = untilOf("least(b.lease, {most_handed})")
+
+// Jobs whose deadline has come are left to the caller, which records why they
+// ended. Jobs in states that no due time changes are left to it, too. $3 leaves
+// out jobs that would join rounds, for which the statement waits a short time
+// only. A job that ends and that others may wait for comes alone: it may change
+// those behind it.
+var dueSQL = define("due", `WITH found AS MATERIALIZED (
+			SELECT seq, state, wake, {waits} AS place, awaited, queue, fair_key,
+				state <> 4 AND deadline IS NOT NULL AND deadline <= $1 OR state NOT IN (2, 4, 5) AS expired FROM {schema}.stage
+			WHERE wake <= $1 AND NOT ($3 AND fair_key IS NOT NULL AND state IN (2, 5) AND (deadline IS NULL OR deadline > $1))
+			ORDER BY wake, {waits} LIMIT $2 FOR UPDATE SKIP LOCKED),
+		due AS MATERIALIZED (SELECT * FROM (SELECT *, row_number() OVER () = 1 AS first,
+				bool_or(awaited AND expired) OVER (ROWS UNBOUNDED PRECEDING) AS behind FROM found) f
+			WHERE first OR behind IS NOT TRUE),
+		gone AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE j.seq = ANY (ARRAY(SELECT seq FROM due WHERE NOT expired)) RETURNING j.*),
+		locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT d.queue FROM due d
+			WHERE d.fair_key IS NOT NULL AND d.state <> 4 AND NOT d.expired
+			AND set_config('lock_timeout', '200ms', true) <> '' ORDER BY d.queue) l),
+		ordered AS MATERIALIZED (
+			SELECT nextval('{schema}.place') AS new_place, d.* FROM (SELECT * FROM gone WHERE (SELECT n FROM locked) >= 0 ORDER BY wake, {waits}) d),
+		moved AS MATERIALIZED (
+			SELECT j.seq, j.new_place AS place, b.id, j.queue, j.type, (CASE j.state WHEN 4 THEN 4 ELSE 3 END)::smallint AS state,
+				j.priority, j.attempt, {version1} AS version, CASE j.state WHEN 4 THEN `+untilHanded+` ELSE j.deadline END AS wake, j.deadline,
+				b.created, CASE j.state WHEN 4 THEN j.enqueued ELSE coalesce(j.enqueued, $1) END AS enqueued, j.started,
+				CASE j.state WHEN 4 THEN j.next_retry END AS next_retry, j.finished, j.dead,
+				CASE j.state WHEN 4 THEN `+untilHanded+` ELSE j.lease_until END AS lease_until, b.lease,
+				coalesce(j.progress, 0) AS progress, coalesce(j.worker, '') AS worker, j.fingerprint, j.rate_key,
+				b.args, b.job, j.outcome, j.checkpoint, b.depends, j.kept, j.released, j.other_place, j.limited, j.created AS peer_created, j.awaited, j.bounds,
+				j.fair_key, j.share, CASE j.state WHEN 4 THEN j.own_place END AS own_place
+			FROM ordered j JOIN {schema}.job b ON b.seq = j.seq),
+		stored AS (INSERT INTO {schema}.stage {standing} SELECT seq, place, version, attempt, other_place, wake, deadline, enqueued,
+			started, next_retry, finished, dead, lease_until, kept, released, peer_created, nullif(progress, 0), priority, state,
+			limited, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited, bounds, fair_key, share, own_place
+			FROM moved ORDER BY place)
+		SELECT j.place AS ord, {columns} FROM moved j
+		UNION ALL
+		SELECT -d.ord, e.* FROM (SELECT row_number() OVER () AS ord, seq FROM due WHERE expired) d
+			CROSS JOIN LATERAL (SELECT {columns} FROM {whole} WHERE j.seq = d.seq OFFSET 0) e`)
+
+// And whether there are impossible jobs, in the words of their index.
+var nextWakeSQL = define("nextWake", `SELECT (SELECT wake FROM {schema}.stage WHERE wake IS NOT NULL ORDER BY wake LIMIT 1),
+		EXISTS (SELECT FROM {schema}.stage WHERE {impossible})`)
+
 // due is a round of dueAll. It returns how many jobs it has found due.
 func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.Due) (n int, err error) {
-	list, err := selectRows(ctx, joining{tuned{s}}, true, s.sql.due, rows.Nanos(now), limit, false)
+	list, err := selectRows(ctx, joining{tuned{s}}, true, s.sql[dueSQL], rows.Nanos(now), limit, false)
 	held := isCode(err, lockNotAvailable) // the rounds of a queue
 	if held {
-		list, err = selectRows(ctx, tuned{s}, true, s.sql.due, rows.Nanos(now), limit, true)
+		list, err = selectRows(ctx, tuned{s}, true, s.sql[dueSQL], rows.Nanos(now), limit, true)
 	}
 	if err != nil {
 		return 0, err
@@ -112,7 +157,7 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 	}
 	var next *int64
 	var some, impossible bool
-	err = (tuned{s}).query(ctx, s.sql.nextWake, nil, one(&some, &next, &impossible))
+	err = (tuned{s}).query(ctx, s.sql[nextWakeSQL], nil, one(&some, &next, &impossible))
 	if err == nil && impossible {
 		err = s.sweep(ctx)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"time"
 
@@ -66,49 +65,32 @@ func MakeVersion(ctx context.Context, pool *pgxpool.Pool, schema string, version
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, all[:version]) })
 }
 
-// StatementNames returns the names of the statements in a schema, by their text. The
-// variants of a statement share a name.
+// StatementNames returns the names of the statements in a schema, by their text.
 func StatementNames(schema string) map[string]string {
 	names := make(map[string]string)
-	all := reflect.ValueOf(*newStatements(schema))
-	for i := range all.NumField() {
-		switch v := all.Field(i); v.Kind() {
-		case reflect.String:
-			names[v.String()] = all.Type().Field(i).Name
-		case reflect.Struct:
-			for k := range v.NumField() {
-				names[v.Field(k).String()] = all.Type().Field(i).Name + []string{"In", "All", "Around"}[k]
-			}
-		default:
-			for k := range v.Len() {
-				names[v.Index(k).String()] = all.Type().Field(i).Name
-			}
-		}
+	for i, text := range statementsIn(schema) {
+		names[text] = defined[i].name
 	}
 	return names
 }
 
 // Replace replaces a part of a statement, "" for all of it. Calls that make the statement
 // are still to come.
-func (s *Storage) Replace(statement, part, by string) error {
-	all := reflect.ValueOf(s.sql).Elem()
-	text := all.FieldByName(statement)
-	for i, variant := range []string{"In", "All", "Around"} {
-		of, is := strings.CutSuffix(statement, variant)
-		if is && all.FieldByName(of).Kind() == reflect.Struct {
-			text = all.FieldByName(of).Field(i)
+func (s *Storage) Replace(name, part, by string) error {
+	for i := range s.sql {
+		switch {
+		case defined[i].name != name:
+			continue
+		case part == "":
+			s.sql[i] = by
+		case !strings.Contains(s.sql[i], part):
+			return fmt.Errorf("%s has no %q", name, part)
+		default:
+			s.sql[i] = strings.ReplaceAll(s.sql[i], part, by)
 		}
+		return nil
 	}
-	sql := (*string)(text.Addr().UnsafePointer())
-	switch {
-	case part == "":
-		*sql = by
-	case !strings.Contains(*sql, part):
-		return fmt.Errorf("%s has no %q", statement, part)
-	default:
-		*sql = strings.ReplaceAll(*sql, part, by)
-	}
-	return nil
+	return fmt.Errorf("no statement is named %s", name)
 }
 
 // ForgetIdle forgets keys as a claim does that adds one.
@@ -118,12 +100,12 @@ func (s *Storage) ForgetIdle(ctx context.Context, now time.Time) error {
 
 // CompactServed forgets rounds as a look does.
 func (s *Storage) CompactServed(ctx context.Context) error {
-	_, err := s.pool.Exec(ctx, s.sql.compactServed)
+	_, err := s.pool.Exec(ctx, s.sql[compactServedSQL])
 	return err
 }
 
 // Tune is the statement with the settings for the planner.
-func (s *Storage) Tune() string { return s.sql.tune }
+func (s *Storage) Tune() string { return s.sql[tuneSQL] }
 
 // Plans returns the plan of each statement that has to stay quick however many jobs are
 // stored, as the storage has it planned.
@@ -139,6 +121,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	claim = claim[:len(claim):len(claim)]
 	judged := append(claim, 1)
 	judged = judged[:len(judged):len(judged)]
+	noDocuments := [][]byte{nil, nil}
 	claimNew := freshArguments(make([]written, 2))
 	claimNew = append(claimNew, []int64{now, now}, "w")
 	claimNew = claimNew[:len(claimNew):len(claimNew)]
@@ -147,89 +130,89 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		sql  string
 		args []any
 	}{
-		"get":              {s.sql.get, []any{"a"}},
-		"claim":            {s.sql.claim.in, append(claim, []string{"q", "r"})},
-		"claim all":        {s.sql.claim.all, claim},
-		"claim around":     {s.sql.claim.around, claim},
-		"claim these":      {s.sql.claimThese, []any{now, "w", givenLease(0), []int64{1, 2}}},
-		"claim judged":     {s.sql.claimJudged.in, append(judged, []string{"q", "r"})},
-		"ahead judged all": {s.sql.aheadJudged.all, judged},
-		"lock heads":       {s.sql.lockHeads.in, append(looks, []string{"q", "r"})},
-		"lock heads all":   {s.sql.lockHeads.all, looks},
-		"pick heads all":   {s.sql.pickHeads.all, looks},
-		"judge limits":     {s.sql.judgeLimits, []any{now}},
-		"promote":          {s.sql.promote, []any{1}},
-		"closed":           {s.sql.closed, nil},
-		"shut lanes":       {s.sql.shutLanes, []any{ids, ids}},
-		"set opens":        {s.sql.setOpens, []any{ids, []int64{now, now}}},
-		"held":             {s.sql.held, []any{now}},
-		"lock limits":      {s.sql.lockLimits, []any{[]string{"key", "queue"}, ids, now}},
-		"insert claim":     {s.sql.insertClaimIn, append(claimNew, ids, [][]byte{nil, nil}, givenLease(0))},
-		"insert claim all": {s.sql.insertClaimAll, append(claimNew, none, [][]byte{nil, nil}, givenLease(0))},
-		"logs":             {s.sql.logs, []any{"a"}},
-		"add logs":         {s.sql.addLogs, []any{ids, []int64{1, 1}, [][]byte{nil, nil}}},
-		"trim logs":        {s.sql.trimLogs, []any{ids, 10}},
-		"rest rounds":      {s.sql.restRounds, []any{ids, []int32{1, 2}}},
-		"compact served":   {s.sql.compactServed, nil},
-		"counters":         {s.sql.counters, []any{[]string{"key", "queue"}, ids}},
-		"start":            {s.sql.start, []any{"key", "a", 1}},
-		"set started":      {s.sql.setStarted, []any{"key", "a", "", 1, 1, now}},
-		"trim starts":      {s.sql.trimStarts, []any{"key", "a", 1}},
-		"take start":       {s.sql.takeStart, []any{"key", "a", now}},
-		"keep starts":      {s.sql.keepStarts, []any{[]string{"key", "queue"}, ids}},
-		"idle limits":      {s.sql.idleLimits, []any{now}},
-		"forget limits":    {s.sql.forgetLimits, []any{ids, now}},
-		"waiting of key":   {s.sql.waitingOfKey, []any{"a", now}},
-		"waiting of queue": {s.sql.waitingOfQueue, []any{"a", now}},
-		"next limit":       {s.sql.nextLimit, []any{"key", "a"}},
-		"settle attempt":   {s.sql.settleAttempt, attemptArguments(make([]written, 2), []int64{1, 1})},
-		"end attempt":      {s.sql.endAttempt, attemptArguments(make([]written, 2), []int64{1, 1})},
-		"complete":         {s.sql.complete, completionArguments(make([]written, 2))},
-		"complete step":    {s.sql.completeStep, completionArguments(make([]written, 2))},
-		"end step":         {s.sql.endStep, attemptArguments(make([]written, 2), []int64{1, 1})},
-		"settle step":      {s.sql.settleStep, attemptArguments(make([]written, 2), []int64{1, 1})},
-		"ahead":            {s.sql.ahead.in, append(claim, []string{"q", "r"})},
-		"ahead all":        {s.sql.ahead.all, claim},
-		"ahead around":     {s.sql.ahead.around, claim},
-		"locked ids":       {s.sql.lockedIDs, []any{ids}},
-		"settle all":       {s.sql.settleAll, append(given[:len(given):len(given)], []int64{1, 1})},
-		"take edges":       {s.sql.takeEdges, []any{[]int64{1, 2}}},
-		"still waiting":    {s.sql.stillWaiting, []any{[]int64{1, 2}}},
-		"waiting jobs":     {s.sql.waitingJobs, []any{[]int64{1, 2}}},
-		"set documents":    {s.sql.setDocuments, []any{[]int64{1, 2}, [][]byte{nil, nil}}},
-		"set depends":      {s.sql.setDepends, []any{[]int64{1, 2}, [][]byte{nil, nil}}},
-		"enter lines":      {s.sql.enterLines, []any{ids, ids, [][]byte{nil, nil}}},
-		"first in line":    {s.sql.firstInLine, []any{ids, []int64{1, 2}}},
-		"leave line":       {s.sql.leaveLine, []any{[]int64{1, 2}}},
-		"give turns":       {s.sql.giveTurns, []any{[]int64{1, 2}, [][]byte{nil, nil}, []int64{1, 2}}},
-		"set awaited":      {s.sql.setAwaited, []any{[]int64{1, 2}}},
-		"lock changed":     {s.sql.lockChanged, []any{ids}},
-		"lock known":       {s.sql.lockKnown, []any{ids}},
-		"heads":            {s.sql.heads, []any{ids}},
-		"versions":         {s.sql.versions, []any{ids}},
+		"get":              {s.sql[getSQL], []any{"a"}},
+		"claim":            {s.sql[claimSQL.in], append(claim, []string{"q", "r"})},
+		"claim all":        {s.sql[claimSQL.all], claim},
+		"claim around":     {s.sql[claimSQL.around], claim},
+		"claim these":      {s.sql[claimTheseSQL], []any{now, "w", givenLease(0), []int64{1, 2}}},
+		"claim judged":     {s.sql[claimJudgedSQL.in], append(judged, []string{"q", "r"})},
+		"ahead judged all": {s.sql[aheadJudgedSQL.all], judged},
+		"lock heads":       {s.sql[lockHeadsSQL.in], append(looks, []string{"q", "r"})},
+		"lock heads all":   {s.sql[lockHeadsSQL.all], looks},
+		"pick heads all":   {s.sql[pickHeadsSQL.all], looks},
+		"judge limits":     {s.sql[judgeLimitsSQL], []any{now}},
+		"promote":          {s.sql[promoteSQL], []any{1}},
+		"closed":           {s.sql[closedSQL], nil},
+		"shut lanes":       {s.sql[shutLanesSQL], []any{ids, ids}},
+		"set opens":        {s.sql[setOpensSQL], []any{ids, []int64{now, now}}},
+		"held":             {s.sql[heldSQL], []any{now}},
+		"lock limits":      {s.sql[lockLimitsSQL], []any{[]string{"key", "queue"}, ids, now}},
+		"insert claim":     {s.sql[insertClaimInSQL], append(claimNew, ids, noDocuments, givenLease(0))},
+		"insert claim all": {s.sql[insertClaimAllSQL], append(claimNew, none, noDocuments, givenLease(0))},
+		"logs":             {s.sql[logsSQL], []any{"a"}},
+		"add logs":         {s.sql[addLogsSQL], []any{ids, []int64{1, 1}, [][]byte{nil, nil}}},
+		"trim logs":        {s.sql[trimLogsSQL], []any{ids, 10}},
+		"rest rounds":      {s.sql[restRoundsSQL], []any{ids, []int32{1, 2}}},
+		"compact served":   {s.sql[compactServedSQL], nil},
+		"counters":         {s.sql[countersSQL], []any{[]string{"key", "queue"}, ids}},
+		"start":            {s.sql[startSQL], []any{"key", "a", 1}},
+		"set started":      {s.sql[setStartedSQL], []any{"key", "a", "", 1, 1, now}},
+		"trim starts":      {s.sql[trimStartsSQL], []any{"key", "a", 1}},
+		"take start":       {s.sql[takeStartSQL], []any{"key", "a", now}},
+		"keep starts":      {s.sql[keepStartsSQL], []any{[]string{"key", "queue"}, ids}},
+		"idle limits":      {s.sql[idleLimitsSQL], []any{now}},
+		"forget limits":    {s.sql[forgetLimitsSQL], []any{ids, now}},
+		"waiting of key":   {s.sql[waitingOfKeySQL], []any{"a", now}},
+		"waiting of queue": {s.sql[waitingOfQueueSQL], []any{"a", now}},
+		"next limit":       {s.sql[nextLimitSQL], []any{"key", "a"}},
+		"settle attempt":   {s.sql[settleAttemptSQL], attemptArguments(make([]written, 2), []int64{1, 1})},
+		"end attempt":      {s.sql[endAttemptSQL], attemptArguments(make([]written, 2), []int64{1, 1})},
+		"complete":         {s.sql[completeSQL], completionArguments(make([]written, 2))},
+		"complete step":    {s.sql[completeStepSQL], completionArguments(make([]written, 2))},
+		"end step":         {s.sql[endStepSQL], attemptArguments(make([]written, 2), []int64{1, 1})},
+		"settle step":      {s.sql[settleStepSQL], attemptArguments(make([]written, 2), []int64{1, 1})},
+		"ahead":            {s.sql[aheadSQL.in], append(claim, []string{"q", "r"})},
+		"ahead all":        {s.sql[aheadSQL.all], claim},
+		"ahead around":     {s.sql[aheadSQL.around], claim},
+		"locked ids":       {s.sql[lockedIDsSQL], []any{ids}},
+		"settle all":       {s.sql[settleAllSQL], append(given[:len(given):len(given)], []int64{1, 1})},
+		"take edges":       {s.sql[takeEdgesSQL], []any{[]int64{1, 2}}},
+		"still waiting":    {s.sql[stillWaitingSQL], []any{[]int64{1, 2}}},
+		"waiting jobs":     {s.sql[waitingJobsSQL], []any{[]int64{1, 2}}},
+		"set documents":    {s.sql[setDocumentsSQL], []any{[]int64{1, 2}, [][]byte{nil, nil}}},
+		"set depends":      {s.sql[setDependsSQL], []any{[]int64{1, 2}, [][]byte{nil, nil}}},
+		"enter lines":      {s.sql[enterLinesSQL], []any{ids, ids, [][]byte{nil, nil}}},
+		"first in line":    {s.sql[firstInLineSQL], []any{ids, []int64{1, 2}}},
+		"leave line":       {s.sql[leaveLineSQL], []any{[]int64{1, 2}}},
+		"give turns":       {s.sql[giveTurnsSQL], []any{[]int64{1, 2}, [][]byte{nil, nil}, []int64{1, 2}}},
+		"set awaited":      {s.sql[setAwaitedSQL], []any{[]int64{1, 2}}},
+		"lock changed":     {s.sql[lockChangedSQL], []any{ids}},
+		"lock known":       {s.sql[lockKnownSQL], []any{ids}},
+		"heads":            {s.sql[headsSQL], []any{ids}},
+		"versions":         {s.sql[versionsSQL], []any{ids}},
 		"extend": {
-			s.sql.extend, []any{ids, []int64{1, 1}, []float64{0, 0}, [][]byte{nil, nil}, now, []int64{1, 1}},
+			s.sql[extendSQL], []any{ids, []int64{1, 1}, []float64{0, 0}, noDocuments, now, []int64{1, 1}},
 		},
-		"due":     {s.sql.due, []any{now, 10, false}},
-		"next":    {s.sql.nextWake, nil},
-		"peers":   {s.sql.peers, []any{ids}},
-		"locked":  {s.sql.locked, []any{[]int64{1, 2}}},
-		"kept":    {s.sql.keptUntil, []any{now, 10}},
-		"keep on": {s.sql.keepOn, []any{now, []int64{1, 2}, ids, []int64{1, 2}}},
-		"release": {s.sql.release, []any{now, []int64{1, 2}}},
-		"prune":   {s.sql.prune, []any{[]int16{6, 7, 8}, false, now, 10, 10, now}},
-		"remove":  {s.sql.remove, []any{ids}},
-		"by seq":  {s.sql.bySeq, []any{[]int64{1, 2}}},
-		"oldest":  {s.sql.walkOldest[0], walk}, "oldest back": {s.sql.walkOldest[1], walk},
-		"newest": {s.sql.walkNewest[0], walk}, "newest back": {s.sql.walkNewest[1], walk},
-		"active": {s.sql.walkActive[0], walk}, "active back": {s.sql.walkActive[1], walk},
-		"active newest":      {s.sql.walkActiveNewest[0], walk},
-		"active newest back": {s.sql.walkActiveNewest[1], walk},
-		"dead":               {s.sql.walkDead[0], walk}, "dead back": {s.sql.walkDead[1], walk},
-		"last dead": {s.sql.walkLastDead[0], walk}, "last dead back": {s.sql.walkLastDead[1], walk},
-		"wait": {s.sql.walkDue[0], walk}, "wait back": {s.sql.walkDue[1], walk},
-		"ready": {s.sql.walkReady[0], walk}, "ready back": {s.sql.walkReady[1], walk},
-		"finished": {s.sql.walkFinished[0], walk}, "finished back": {s.sql.walkFinished[1], walk},
+		"due":     {s.sql[dueSQL], []any{now, 10, false}},
+		"next":    {s.sql[nextWakeSQL], nil},
+		"peers":   {s.sql[peersSQL], []any{ids}},
+		"locked":  {s.sql[lockedSQL], []any{[]int64{1, 2}}},
+		"kept":    {s.sql[keptUntilSQL], []any{now, 10}},
+		"keep on": {s.sql[keepOnSQL], []any{now, []int64{1, 2}, ids, []int64{1, 2}}},
+		"release": {s.sql[releaseSQL], []any{now, []int64{1, 2}}},
+		"prune":   {s.sql[pruneSQL], []any{[]int16{6, 7, 8}, false, now, 10, 10, now}},
+		"remove":  {s.sql[removeSQL], []any{ids}},
+		"by seq":  {s.sql[bySeqSQL], []any{[]int64{1, 2}}},
+		"oldest":  {s.sql[walkOldestSQL[0]], walk}, "oldest back": {s.sql[walkOldestSQL[1]], walk},
+		"newest": {s.sql[walkNewestSQL[0]], walk}, "newest back": {s.sql[walkNewestSQL[1]], walk},
+		"active": {s.sql[walkActiveSQL[0]], walk}, "active back": {s.sql[walkActiveSQL[1]], walk},
+		"active newest":      {s.sql[walkActiveNewestSQL[0]], walk},
+		"active newest back": {s.sql[walkActiveNewestSQL[1]], walk},
+		"dead":               {s.sql[walkDeadSQL[0]], walk}, "dead back": {s.sql[walkDeadSQL[1]], walk},
+		"last dead": {s.sql[walkLastDeadSQL[0]], walk}, "last dead back": {s.sql[walkLastDeadSQL[1]], walk},
+		"wait": {s.sql[walkDueSQL[0]], walk}, "wait back": {s.sql[walkDueSQL[1]], walk},
+		"ready": {s.sql[walkReadySQL[0]], walk}, "ready back": {s.sql[walkReadySQL[1]], walk},
+		"finished": {s.sql[walkFinishedSQL[0]], walk}, "finished back": {s.sql[walkFinishedSQL[1]], walk},
 	} {
 		var line string
 		var b strings.Builder
@@ -257,7 +240,7 @@ func (s *Storage) ClaimReads(ctx context.Context, most int) (n int, err error) {
 	sql, args := a.claiming(false)
 	errUndo := errors.New("undo")
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, s.sql.tune); err != nil {
+		if _, err := tx.Exec(ctx, s.sql[tuneSQL]); err != nil {
 			return err
 		}
 		var plans []struct{ Plan scanned }

@@ -63,6 +63,9 @@ func takesTurn(of []written) bool {
 	})
 }
 
+// One at a time: who comes second would find rows gone that it has waited for.
+var lockRoundsSQL = define("lockRounds", `SELECT {lock_rounds} FROM unnest($1::text[]) l (queue)`)
+
 // lockQueues locks the rounds of queues until the transaction ends.
 func (s *Storage) lockQueues(ctx context.Context, tx transaction, queues []string) error {
 	if len(queues) == 0 {
@@ -71,19 +74,21 @@ func (s *Storage) lockQueues(ctx context.Context, tx transaction, queues []strin
 	if err := s.entersIn(ctx, tx); err != nil {
 		return err
 	}
-	return tx.exec(ctx, s.sql.lockRounds, queues)
+	return tx.exec(ctx, s.sql[lockRoundsSQL], queues)
 }
+
+var notifySQL = define("notify", `SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload`)
 
 // entersIn prepares a transaction in which jobs may join rounds. The commit of a caller's
 // transaction then tells claims to look again at the places that they have passed.
 func (s *Storage) entersIn(ctx context.Context, tx transaction) error {
 	if txOf(ctx) == nil {
-		return tx.exec(ctx, s.sql.tune)
+		return tx.exec(ctx, s.sql[tuneSQL])
 	}
 	if err := s.checkIsolation(ctx, tx); err != nil {
 		return err
 	}
-	return tx.exec(ctx, s.sql.notify, s.channel(), []string{"tx b"})
+	return tx.exec(ctx, s.sql[notifySQL], s.channel(), []string{"tx b"})
 }
 
 // joining makes statements that lock rounds by themselves. If the default isolation is
@@ -97,13 +102,21 @@ func (q joining) query(ctx context.Context, sql string, args []any, read func(ro
 	}
 	return q.s.within(ctx, func(ctx context.Context) error {
 		return begun(ctx, q.tuned, func(tx transaction) error {
-			if err := tx.exec(ctx, q.s.sql.tune); err != nil {
+			if err := tx.exec(ctx, q.s.sql[tuneSQL]); err != nil {
 				return err
 			}
 			return tx.query(ctx, sql, args, read)
 		})
 	})
 }
+
+var tryRoundsSQL = define("tryRounds", `SELECT l.queue FROM unnest($1::text[]) l (queue)
+		WHERE pg_try_advisory_xact_lock({rounds_key})`)
+
+// $1 are queues, and $2 priorities.
+var restRoundsSQL = define("restRounds", `DELETE FROM {schema}.served s USING unnest($1::text[], $2::integer[]) l (queue, priority)
+		WHERE s.queue = l.queue AND s.priority = l.priority AND (SELECT j.seq FROM {schema}.ready j
+			WHERE j.queue = l.queue AND j.priority = l.priority AND j.own_place IS NOT NULL ORDER BY -j.place LIMIT 1) IS NULL`)
 
 // rest forgets which rounds were served where jobs that are given back find no other job
 // with a key. It leaves out the queues that another transaction holds: there the next job
@@ -126,7 +139,7 @@ func (s *Storage) rest(ctx context.Context, tx transaction, back []written) erro
 	var levels []int32
 	// The locks are taken before the statement that looks for jobs, which then sees those
 	// of the transactions that held them.
-	err := tx.query(ctx, s.sql.tryRounds, []any{slices.Collect(maps.Keys(priorities))},
+	err := tx.query(ctx, s.sql[tryRoundsSQL], []any{slices.Collect(maps.Keys(priorities))},
 		each([]any{&queue}, func() {
 			for _, p := range priorities[queue] {
 				queues, levels = append(queues, queue), append(levels, p)
@@ -135,5 +148,5 @@ func (s *Storage) rest(ctx context.Context, tx transaction, back []written) erro
 	if err != nil || len(queues) == 0 {
 		return err
 	}
-	return tx.exec(ctx, s.sql.restRounds, queues, levels)
+	return tx.exec(ctx, s.sql[restRoundsSQL], queues, levels)
 }

@@ -94,12 +94,15 @@ func (s *Storage) cancels(
 	return cancelled, o, met, nil
 }
 
+var lockedIDsSQL = define("lockedIDs",
+	`SELECT {columns} FROM {whole} WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`)
+
 // lockRows locks and reads jobs. A job that another transaction takes to another state
 // meanwhile is among them.
 func (s *Storage) lockRows(ctx context.Context, tx transaction, ids []string) ([]stored, error) {
 	ids = sayables(ids)
 	for {
-		list, err := selectRows(ctx, tx, false, s.sql.lockedIDs, ids)
+		list, err := selectRows(ctx, tx, false, s.sql[lockedIDsSQL], ids)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +114,7 @@ func (s *Storage) lockRows(ctx context.Context, tx transaction, ids []string) ([
 		var h head
 		var id string
 		var state int16
-		err = tx.query(ctx, s.sql.heads, []any{ids}, each([]any{&id, &h.seq, &state}, func() {
+		err = tx.query(ctx, s.sql[headsSQL], []any{ids}, each([]any{&id, &h.seq, &state}, func() {
 			missed = missed || !locked[id]
 		}))
 		if err != nil || !missed {
@@ -176,6 +179,9 @@ func (s *Storage) Revive(
 	return moved, nil
 }
 
+var versionsSQL = define("versions",
+	`SELECT b.id, s.version, s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`)
+
 // lockRevived locks and checks the jobs of a batch for Revive, and the jobs that they are
 // to wait for.
 func (s *Storage) lockRevived(
@@ -195,7 +201,8 @@ func (s *Storage) lockRevived(
 	there := make(map[string]found)
 	var id string
 	var f found
-	err = tx.query(ctx, s.sql.versions, []any{sayables(ids)}, each([]any{&id, &f.version, &f.state}, func() {
+	args, read := []any{sayables(ids)}, []any{&id, &f.version, &f.state}
+	err = tx.query(ctx, s.sql[versionsSQL], args, each(read, func() {
 		there[id] = f
 	}))
 	if err != nil {
@@ -224,12 +231,15 @@ func (s *Storage) lockRevived(
 	return nil
 }
 
+// It walks along the edges: few calls revive jobs.
+var forgetEdgesSQL = define("forgetEdges", `DELETE FROM {schema}.edge WHERE waiting = ANY ($1::bigint[])`)
+
 // forgetDependencies deletes the edges to revived jobs, and the counts of revived jobs
 // that are to wait.
 func (s *Storage) forgetDependencies(
 	ctx context.Context, tx transaction, batch []storage.Insert, seqs []int64,
 ) error {
-	if err := tx.exec(ctx, s.sql.forgetEdges, seqs); err != nil {
+	if err := tx.exec(ctx, s.sql[forgetEdgesSQL], seqs); err != nil {
 		return err
 	}
 	var waiting []int64
@@ -241,7 +251,7 @@ func (s *Storage) forgetDependencies(
 	if len(waiting) == 0 {
 		return nil
 	}
-	return tx.exec(ctx, s.sql.setDepends, waiting, make([][]byte, len(waiting)))
+	return tx.exec(ctx, s.sql[setDependsSQL], waiting, make([][]byte, len(waiting)))
 }
 
 // Waiting implements insert.Tx. It locks the jobs, so that none ends before the
@@ -278,7 +288,7 @@ func (c *counter) awaitNew(
 	}
 	heads, err := c.heads(ids)
 	if err == nil {
-		_, err = c.read(c.s.sql.waitingIDs, sayables(waiting)) // they are locked: see Waiting
+		_, err = c.read(c.s.sql[waitingIDsSQL], sayables(waiting)) // they are locked: see Waiting
 	}
 	if err != nil {
 		return nil, nil, err

@@ -73,7 +73,7 @@ func (s *Storage) Insert(
 			return begun(ctx, s.in(ctx), func(tx transaction) (err error) {
 				results, err = insert.Batch(&inserter{ctx: ctx, s: s, tx: tx, notice: &n}, now, batch)
 				if err == nil && txOf(ctx) != nil { // the commit notifies every process, this one too
-					err = tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
+					err = tx.exec(ctx, s.sql[notifySQL], s.channel(), payloads("tx", &n))
 				}
 				return err
 			})
@@ -206,10 +206,81 @@ const manyNew = 100
 // judge judges lanes, or leaves them to the next claim.
 func (s *Storage) judge(now int64) {
 	_ = s.within(context.Background(), func(ctx context.Context) error {
-		return s.together(ctx, true, []sent{{sql: s.sql.tune}, {sql: s.sql.judgeLimits, args: []any{now}},
-			{sql: s.sql.promote, args: []any{1}}})
+		return s.together(ctx, true, []sent{{sql: s.sql[tuneSQL]},
+			{sql: s.sql[judgeLimitsSQL], args: []any{now}}, {sql: s.sql[promoteSQL], args: []any{1}}})
 	})
 }
+
+// Nothing is inserted if one of the queues is draining.
+var insertSQL = define("insert", `WITH locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT u.queue COLLATE "C" AS queue
+			FROM unnest($2::text[], $4::smallint[], $28::text[]) u (queue, state, fair_key)
+			WHERE u.state = 3 AND u.fair_key <> '' ORDER BY 1) l),
+		n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM {given} u WHERE (SELECT n FROM locked) >= 0
+			AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))),
+		body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job) SELECT place, created, lease, id, args, job FROM n)
+		INSERT INTO {schema}.stage {standing}
+		SELECT place, place, CASE version WHEN 0 THEN {first} ELSE version END, attempt, NULL, wake, deadline, enqueued, started,
+			next_retry, finished, dead, lease_until, kept, NULL, CASE WHEN fingerprint IS NOT NULL THEN created END,
+			nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, NULL, bounds, fair_key, share, NULL
+		FROM n RETURNING version`)
+
+// The same for fresh jobs, as freshArguments has them.
+var insertFreshSQL = define("insertFresh", `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
+			SELECT u.* FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[],
+				$5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[])
+			WITH ORDINALITY AS u (id, queue, type, priority, created, enqueued, lease, args, ord) ORDER BY u.ord) u
+			WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s
+				WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))),
+		body AS (INSERT INTO {schema}.job (seq, created, lease, id, args)
+			SELECT place, nullif(created, {none}), lease, id, args FROM n),
+		counted AS (INSERT INTO {schema}.tally SELECT queue, 3, false, count(*) FROM n GROUP BY queue)
+		INSERT INTO {schema}.ready (seq, place, version, attempt, enqueued, priority, state, queue, type)
+		SELECT place, place, {first}, 0, nullif(enqueued, {none}), priority, 3, queue, type FROM n
+		RETURNING version`)
+
+// untilStarted is when the lease of a job of insertClaim ends.
+var untilStarted = strings.ReplaceAll(untilGiven("n.lease", "$13"), "$1::bigint", "n.started")
+
+// insertClaim is insertFresh of jobs, with the documents $12, whose worker $10 claims
+// them at the times $9 with the lease $13, if it would take them: no queue of theirs is
+// paused, no queue or type has a limit, and no other job is available in the queues $11
+// of the claim. A job that another transaction has stored and not committed yet comes
+// later. It returns whether it has claimed them.
+var insertClaim = `WITH free AS MATERIALIZED (SELECT
+		NOT EXISTS (SELECT FROM {schema}.queue_state s
+			WHERE s.state = 'paused' AND s.queue = ANY ($2::text[]))
+		AND NOT EXISTS (SELECT FROM {schema}.job_limit WHERE kind IN ('queue', 'type')
+			AND (setting IS NOT NULL AND (until > ANY ($9::bigint[])) IS NOT FALSE
+				OR blocked > ANY ($9::bigint[]) OR period > 0))
+		AND (SELECT r.seq FROM {schema}.job_judge n CROSS JOIN LATERAL (SELECT r.seq FROM {schema}.ready r
+			WHERE r.rate_key = n.name AND r.bounds IS NOT NULL LIMIT 1) r LIMIT 1) IS NULL
+		AND (SELECT j.seq FROM {schema}.ready j WHERE j.head AND {in} LIMIT 1) IS NULL AS yes),
+	n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, NULL::text AS rate_key, u.* FROM (
+		SELECT u.* FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::bigint[],
+			$6::bigint[], $7::bigint[], $8::bytea[], $9::bigint[], $12::bytea[]) WITH ORDINALITY
+		AS u (id, queue, type, priority, created, enqueued, lease, args, started, job, ord) ORDER BY u.ord) u
+		WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s
+			WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))),
+	body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job)
+		SELECT place, nullif(created, {none}), lease, id, args, job FROM n),
+	counted AS (INSERT INTO {schema}.tally
+		SELECT queue, CASE WHEN yes THEN 4 ELSE 3 END, false, count(*) FROM n, free GROUP BY queue, yes),
+	queued AS (INSERT INTO {schema}.ready
+			(seq, place, version, attempt, enqueued, priority, state, limited, queue, type)
+		SELECT place, place, {first}, 0, nullif(enqueued, {none}), priority, 3, {limited}, queue, type
+		FROM n, free WHERE NOT yes),
+	leased AS (INSERT INTO {schema}.active (seq, place, version, attempt, other_place, wake, enqueued,
+			started, lease_until, priority, state, limited, queue, type, worker)
+		SELECT place, place, {first} + 1, 1, place, ` + untilStarted + `, nullif(enqueued, {none}),
+			started, ` + untilStarted + `, priority, 4, {limited}, queue, type, nullif($10::text, '')
+		FROM n, free WHERE yes)
+	SELECT {first}, yes FROM n, free`
+
+var insertClaimInSQL = define("insertClaimIn",
+	strings.ReplaceAll(insertClaim, "{in}", "j.queue = ANY ($11::text[])"))
+
+var insertClaimAllSQL = define("insertClaimAll", strings.ReplaceAll(insertClaim, "{in}",
+	"j.attempt >= 0 AND cardinality($11::text[]) = 0"))
 
 // insertAll stores the jobs of a call, and their versions in it. It stores none, and no
 // error, if an id is stored already or a queue draining. starts is when each job would be
@@ -217,18 +288,18 @@ func (s *Storage) judge(now int64) {
 func (s *Storage) insertAll(c *insertCall, starts []int64) {
 	var v int64
 	into := []any{&v}
-	sql, args, query := s.sql.insert, []any(nil), s.query
+	sql, args, query := s.sql[insertSQL], []any(nil), s.query
 	switch {
 	case c.claim != nil && unbegun(c.encoded):
-		sql, query, into = s.sql.insertClaimAll, tuned{s}.query, append(into, &c.claimed)
+		sql, query, into = s.sql[insertClaimAllSQL], tuned{s}.query, append(into, &c.claimed)
 		if len(c.claim.Queues) > 0 {
-			sql = s.sql.insertClaimIn
+			sql = s.sql[insertClaimInSQL]
 		}
 		queues := append([]string{}, c.claim.Queues...)
 		args = append(freshArguments(c.encoded), starts, c.claim.Worker, queues,
 			documents(c.encoded, func(w *written) []byte { return w.Job }), givenLease(c.claim.Lease))
 	case fresh(c.encoded):
-		sql, args = s.sql.insertFresh, freshArguments(c.encoded)
+		sql, args = s.sql[insertFreshSQL], freshArguments(c.encoded)
 	default:
 		if args = arguments(c.encoded); takesTurn(c.encoded) {
 			query = joining{tuned{s}}.query
@@ -262,6 +333,11 @@ type inserter struct {
 
 var _ insert.Tx = (*inserter)(nil)
 
+var takeNamesSQL = define("takeNames",
+	`INSERT INTO {schema}.name_lock SELECT unnest($1::bigint[]) ON CONFLICT (name) DO UPDATE SET name = excluded.name`)
+
+var leaveNamesSQL = define("leaveNames", `DELETE FROM {schema}.name_lock WHERE name = ANY ($1::bigint[])`)
+
 // lock locks names until the transaction ends; other transactions that want them wait. A
 // transaction that has waited has to see what the others have committed. The names are
 // rows that exist for this transaction only (migration 4), because the server has room
@@ -279,14 +355,14 @@ func (s *Storage) lock(ctx context.Context, tx transaction, kind string, names [
 	hashes = slices.Compact(hashes)
 	if tx, ok := tx.(inTx); ok {
 		var b pgx.Batch // one round trip
-		b.Queue(s.sql.takeNames, hashes)
-		b.Queue(s.sql.leaveNames, hashes)
+		b.Queue(s.sql[takeNamesSQL], hashes)
+		b.Queue(s.sql[leaveNamesSQL], hashes)
 		return tx.SendBatch(ctx, &b).Close()
 	}
-	if err := tx.exec(ctx, s.sql.takeNames, hashes); err != nil {
+	if err := tx.exec(ctx, s.sql[takeNamesSQL], hashes); err != nil {
 		return err
 	}
-	return tx.exec(ctx, s.sql.leaveNames, hashes)
+	return tx.exec(ctx, s.sql[leaveNamesSQL], hashes)
 }
 
 // seesCommits reports whether, under a level of isolation, each statement sees what was
@@ -295,6 +371,8 @@ func seesCommits(level string) bool {
 	return level == "read committed" || level == "read uncommitted" // which is the same
 }
 
+var isolationSQL = define("isolation", `SELECT current_setting('transaction_isolation')`)
+
 // checkIsolation refuses a caller's transaction that does not see what others commit.
 func (s *Storage) checkIsolation(ctx context.Context, tx transaction) error {
 	if txOf(ctx) == nil {
@@ -302,7 +380,7 @@ func (s *Storage) checkIsolation(ctx context.Context, tx transaction) error {
 	}
 	var some bool
 	var level string
-	if err := tx.query(ctx, s.sql.isolation, nil, one(&some, &level)); err != nil {
+	if err := tx.query(ctx, s.sql[isolationSQL], nil, one(&some, &level)); err != nil {
 		return err
 	}
 	if seesCommits(level) {
@@ -315,6 +393,13 @@ func (s *Storage) checkIsolation(ctx context.Context, tx transaction) error {
 	}
 }
 
+// And a first version for each id.
+var storedSQL = define("stored", `SELECT b.id, s.state, 0::bigint FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])
+		UNION ALL
+		SELECT '', 0::smallint, {first} FROM (SELECT nextval('{schema}.place') AS place FROM generate_series(1, cardinality($1::text[]))) n`)
+
+var getAllSQL = define("getAll", `SELECT {columns} FROM {whole} WHERE id = ANY ($1::text[])`)
+
 func (i *inserter) States(ids []string) (map[string]ojs.State, []uint64, error) {
 	found := make(map[string]ojs.State)
 	var first []uint64
@@ -322,7 +407,7 @@ func (i *inserter) States(ids []string) (map[string]ojs.State, []uint64, error) 
 	var id string
 	var state int16
 	var version int64
-	err := i.tx.query(i.ctx, i.s.sql.stored, []any{ids}, each([]any{&id, &state, &version}, func() {
+	err := i.tx.query(i.ctx, i.s.sql[storedSQL], []any{ids}, each([]any{&id, &state, &version}, func() {
 		if version > 0 {
 			first = append(first, uint64(version))
 		} else {
@@ -330,10 +415,20 @@ func (i *inserter) States(ids []string) (map[string]ojs.State, []uint64, error) 
 		}
 	}))
 	if err == nil && len(taken) > 0 { // by jobs that do not decode, perhaps
-		_, err = i.rows(i.s.sql.getAll, taken)
+		_, err = i.rows(i.s.sql[getAllSQL], taken)
 	}
 	return found, first, err
 }
+
+var peersSQL = define("peers", `SELECT seq FROM {schema}.stage WHERE fingerprint = ANY ($1::text[]) AND state IN (1, 2, 3, 4, 5)
+		UNION ALL
+		SELECT n.seq FROM unnest($1::text[]) f, unnest(ARRAY[6, 7, 8]) s CROSS JOIN LATERAL (
+			SELECT seq FROM {schema}.done WHERE fingerprint = f AND state = s ORDER BY created DESC, seq DESC LIMIT 1) n`)
+
+// Both rows of a job are locked: what they say then belongs together. A job that
+// another transaction takes to another partition meanwhile is not among them.
+var lockedSQL = define("locked",
+	`SELECT {columns} FROM {whole} WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE`)
 
 func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
 	if err := i.s.lock(i.ctx, i.tx, "unique ", fingerprints); err != nil {
@@ -342,12 +437,12 @@ func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
 	for {
 		var seqs []int64
 		var seq int64
-		err := i.tx.query(i.ctx, i.s.sql.peers, []any{fingerprints},
+		err := i.tx.query(i.ctx, i.s.sql[peersSQL], []any{fingerprints},
 			each([]any{&seq}, func() { seqs = append(seqs, seq) }))
 		if err != nil || len(seqs) == 0 {
 			return nil, err
 		}
-		found, err := i.rows(i.s.sql.locked, seqs)
+		found, err := i.rows(i.s.sql[lockedSQL], seqs)
 		if err != nil || len(found) == len(seqs) {
 			return found, err
 		}
@@ -373,26 +468,38 @@ func (i *inserter) rows(sql string, args ...any) ([]*rows.Row, error) {
 	return found, nil
 }
 
+var drainingSQL = define("draining", `SELECT u.queue FROM unnest($1::text[]) WITH ORDINALITY u (queue, ord) JOIN {schema}.queue_state s USING (queue)
+		WHERE s.state = 'draining' ORDER BY u.ord LIMIT 1`)
+
 func (i *inserter) Draining(queues []string) (queue string, err error) {
 	var some bool
-	err = i.tx.query(i.ctx, i.s.sql.draining, []any{queues}, one(&some, &queue))
+	err = i.tx.query(i.ctx, i.s.sql[drainingSQL], []any{queues}, one(&some, &queue))
 	return queue, err
 }
+
+var depthSQL = define("depth",
+	`SELECT coalesce(sum(n), 0)::bigint FROM {schema}.tally WHERE queue = $1 AND state < 6`)
 
 func (i *inserter) Depth(queue string) (n int, err error) {
 	if err := i.s.lock(i.ctx, i.tx, "depth ", []string{queue}); err != nil {
 		return 0, err
 	}
 	var some bool
-	err = i.tx.query(i.ctx, i.s.sql.depth, []any{queue}, one(&some, &n))
+	err = i.tx.query(i.ctx, i.s.sql[depthSQL], []any{queue}, one(&some, &n))
 	return n, err
 }
+
+var oldestSQL = define("oldest", `SELECT {columns} FROM {whole_ready} WHERE seq = ANY (ARRAY(SELECT seq FROM {schema}.ready
+			WHERE queue = $1 AND (deadline IS NULL OR deadline > $2)
+			AND seq <> ALL (ARRAY(SELECT b.seq FROM {schema}.job b WHERE b.id = ANY ($4::text[])))
+			ORDER BY coalesce(own_place, place) LIMIT $3 FOR UPDATE SKIP LOCKED))
+		ORDER BY coalesce(own_place, place)`)
 
 func (i *inserter) Oldest(queue string, now time.Time, n int, without []string) ([]*rows.Row, error) {
 	if without == nil {
 		without = []string{}
 	}
-	return i.rows(i.s.sql.oldest, queue, rows.Nanos(now), n, without)
+	return i.rows(i.s.sql[oldestSQL], queue, rows.Nanos(now), n, without)
 }
 
 func (i *inserter) Add(recs []*storage.Record) error {
@@ -420,7 +527,8 @@ func (i *inserter) Add(recs []*storage.Record) error {
 		}
 	}
 	stored, version := 0, int64(0)
-	err := i.tx.query(i.ctx, i.s.sql.insert, arguments(encoded), each([]any{&version}, func() { stored++ }))
+	read := each([]any{&version}, func() { stored++ })
+	err := i.tx.query(i.ctx, i.s.sql[insertSQL], arguments(encoded), read)
 	if err == nil && stored < len(encoded) {
 		err = errDraining
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
@@ -105,11 +106,14 @@ func (s *Storage) claimLimited(
 	return dst, nil
 }
 
+var pickHeadsSQL = picking("pickHeads", endsStep, limitPick, "$8",
+	" SELECT seq, queue, type, coalesce(key, ''), coalesce(bounds, ''), ends, wide FROM picked")
+
 func (r *round) make() (err error) {
 	s := r.s
 	var locked lockedLimits
-	err = r.all([]sent{{sql: s.sql.tune},
-		{r.variant(&s.sql.lockHeads), r.inQueues(r.looks(r.most)), locked.read()}})
+	err = r.all([]sent{{sql: s.sql[tuneSQL]},
+		{r.variant(lockHeadsSQL), r.inQueues(r.looks(r.most)), locked.read()}})
 	if err != nil {
 		return err
 	}
@@ -117,8 +121,8 @@ func (r *round) make() (err error) {
 	var j picked
 	read := each([]any{&j.Seq, &j.Queue, &j.Type, &j.Key, &j.Limit, &j.ends, &j.wide},
 		func() { list = append(list, j) })
-	err = r.all([]sent{{sql: s.sql.promote, args: []any{r.most}},
-		{r.variant(&s.sql.pickHeads), r.inQueues(r.looks(r.most)), read}})
+	err = r.all([]sent{{sql: s.sql[promoteSQL], args: []any{r.most}},
+		{r.variant(pickHeadsSQL), r.inQueues(r.looks(r.most)), read}})
 	if err != nil {
 		return err
 	}
@@ -272,6 +276,12 @@ func (r *round) count(j *picked) {
 	}
 }
 
+// The jobs $4, which the transaction has locked.
+var claimTheseSQL = define("claimThese",
+	"WITH numbered AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.seq"+
+		" FROM unnest($4::bigint[]) u (seq)), "+strings.NewReplacer("$8", "$2", "{until_claimed}",
+		untilGiven("b.lease", "$3")).Replace(take+takenJobs))
+
 // claim makes the jobs of start active.
 func (r *round) claim() error {
 	if len(r.start) == 0 {
@@ -281,7 +291,7 @@ func (r *round) claim() error {
 	for i, j := range r.start {
 		seqs[i] = j.Seq
 	}
-	got, err := selectRows(r.ctx, r.tx, true, r.s.sql.claimThese,
+	got, err := selectRows(r.ctx, r.tx, true, r.s.sql[claimTheseSQL],
 		r.now, r.c.Worker, givenLease(r.c.Lease), seqs)
 	if err != nil {
 		return err
@@ -307,6 +317,22 @@ func (r *round) claim() error {
 	return nil
 }
 
+var judgeSQL = define("judge", `INSERT INTO {schema}.job_judge SELECT unnest($1::text[])`)
+
+// The lanes of the keys $1 with the bounds $2 get no heads.
+var shutLanesSQL = define("shutLanes", `UPDATE {schema}.ready SET head = false WHERE seq = ANY (ARRAY(
+		SELECT c.seq FROM unnest($1::text[], $2::text[]) u (name, bounds) CROSS JOIN LATERAL (
+			SELECT r.seq FROM {schema}.ready r
+			WHERE r.rate_key = u.name AND r.bounds = u.bounds AND r.head FOR UPDATE SKIP LOCKED) c))`)
+
+var setOpensSQL = define("setOpens", `UPDATE {schema}.job_limit l SET opens = nullif(u.opens, {none})
+		FROM unnest($1::text[], $2::bigint[]) u (name, opens)
+		WHERE l.kind = 'key' AND l.name = u.name AND l.opens IS DISTINCT FROM nullif(u.opens, {none})`)
+
+// Whether jobs are set aside, and when time opens a limit.
+var heldSQL = define("held", `SELECT EXISTS (SELECT FROM {schema}.ready WHERE NOT head AND attempt >= 0), {judging},
+		coalesce((SELECT opens FROM {schema}.job_limit WHERE opens IS NOT NULL ORDER BY opens LIMIT 1), {none})`)
+
 // setAside sets the heads aside that may not start, and stores when time opens the lanes
 // of their keys.
 func (r *round) setAside() error {
@@ -318,8 +344,8 @@ func (r *round) setAside() error {
 	var text string
 	var active int
 	var pending bool
-	closed := sent{r.s.sql.closed, nil, each([]any{&text, &active}, func() { list = append(list, text) })}
-	err := r.all([]sent{{sql: r.s.sql.shutLanes, args: []any{keys, bounds}}, closed})
+	closed := sent{r.s.sql[closedSQL], nil, each([]any{&text, &active}, func() { list = append(list, text) })}
+	err := r.all([]sent{{sql: r.s.sql[shutLanesSQL], args: []any{keys, bounds}}, closed})
 	if err != nil {
 		return err
 	}
@@ -356,11 +382,11 @@ func (r *round) setAside() error {
 			opens[i] = at
 		}
 	}
-	last := []sent{{sql: r.s.sql.setOpens, args: []any{locked, opens}}}
+	last := []sent{{sql: r.s.sql[setOpensSQL], args: []any{locked, opens}}}
 	if len(again) > 0 {
-		last = append(last, sent{sql: r.s.sql.judge, args: []any{again}})
+		last = append(last, sent{sql: r.s.sql[judgeSQL], args: []any{again}})
 	}
-	last = append(last, sent{r.s.sql.held, []any{r.now},
+	last = append(last, sent{r.s.sql[heldSQL], []any{r.now},
 		each([]any{&r.said.held, &pending, &r.said.first}, func() {
 			if r.said.more = pending; !r.said.held {
 				r.said.first = rows.None
@@ -368,6 +394,8 @@ func (r *round) setAside() error {
 		})})
 	return r.all(last)
 }
+
+var bySeqSQL = define("bySeq", `SELECT {columns} FROM {whole} WHERE seq = ANY ($1::bigint[])`)
 
 // putAway drops and reschedules jobs, in the order of the claim.
 func (r *round) putAway() error {
@@ -378,7 +406,7 @@ func (r *round) putAway() error {
 	for i, g := range r.gone {
 		seqs[i] = g.Seq
 	}
-	list, err := selectRows(r.ctx, r.tx, false, r.s.sql.bySeq, seqs)
+	list, err := selectRows(r.ctx, r.tx, false, r.s.sql[bySeqSQL], seqs)
 	if err != nil {
 		return err
 	}

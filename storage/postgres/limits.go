@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -46,12 +47,98 @@ import (
 //  6. A lane with another OnLimit, or of a key with rates, throttles or a setting, has a
 //     head while jobs wait there, unless time opens it.
 
+// wide says whether the limit of its queue or type counts a job j at $1.
+const (
+	wide = `(j.queue = ANY (ARRAY(SELECT name FROM {schema}.job_limit WHERE kind = 'queue' AND ` + counts + `))
+	OR split_part(j.type, '@', 1) = ANY (ARRAY(SELECT name FROM {schema}.job_limit WHERE kind = 'type' AND ` + counts + `)))`
+	// counts says whether the limit of a queue or type holds jobs back or keeps starts.
+	// A limit that is not set any more does neither, and would cost each claim a
+	// transaction.
+	counts = `(setting IS NOT NULL AND (until > $1) IS NOT FALSE OR blocked > $1 OR period > 0)`
+)
+
+// locking locks the keys whose lanes are to be judged, and those of the jobs {picked} for
+// a claim, with the limits of their queues and types. It has later statements of the
+// transaction know the keys, and returns the limits.
+const locking = `noted AS MATERIALIZED (DELETE FROM {schema}.job_judge WHERE ctid = ANY (ARRAY(
+			SELECT ctid FROM {schema}.job_judge ORDER BY name LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING name),
+		late AS MATERIALIZED (UPDATE {schema}.ready SET head = false, late = true WHERE seq = ANY (ARRAY(
+			SELECT seq FROM {schema}.ready WHERE bounds IS NOT NULL AND late IS NULL AND wake <= $1
+			ORDER BY wake LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING rate_key),
+		again AS MATERIALIZED (UPDATE {schema}.ready SET late = NULL WHERE seq = ANY (ARRAY(
+			SELECT seq FROM {schema}.ready WHERE bounds IS NOT NULL AND late AND wake > $1
+			ORDER BY wake LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING rate_key),
+		due AS MATERIALIZED (SELECT name FROM noted UNION SELECT rate_key FROM late UNION SELECT rate_key FROM again
+			UNION SELECT name FROM (SELECT name FROM {schema}.job_limit WHERE opens <= $1 ORDER BY opens LIMIT 1000) o),
+		locked AS (INSERT INTO {schema}.job_limit AS l (kind, name, look)
+			SELECT kind, name, {later} FROM (SELECT 'key' AS kind, name FROM due
+				{picked}) u ORDER BY kind, name
+			ON CONFLICT (kind, name) DO UPDATE SET opens = CASE WHEN l.opens > $1 THEN l.opens END RETURNING kind, name, xmax = 0 AS added)
+		SELECT coalesce(array_agg(kind), '{}'), coalesce(array_agg(name), '{}'),
+			set_config('ojs.keys', coalesce(array_agg(name) FILTER (WHERE kind = 'key'), '{}')::text, true),
+			coalesce(bool_or(added), false), set_config('ojs.due', ARRAY(SELECT name FROM due)::text, true) FROM locked`
+
+// lockingPicked are the limits of the jobs of picked.
+const lockingPicked = `UNION SELECT 'key', key FROM picked WHERE key IS NOT NULL
+				UNION SELECT kind, name FROM {schema}.job_limit WHERE kind IN ('queue', 'type') AND ` + counts + `
+				AND name = ANY (ARRAY(SELECT CASE kind WHEN 'queue' THEN queue ELSE split_part(type, '@', 1) END FROM picked))`
+
+// lanes are those of {keys}, with the others of each key found along the index.
+const lanes = `WITH RECURSIVE lanes (name, lane) AS (
+		SELECT k.name, (SELECT r.lane FROM {schema}.ready r WHERE r.rate_key = k.name AND r.bounds IS NOT NULL
+			ORDER BY r.lane LIMIT 1) FROM pg_catalog.unnest({keys}) k (name)
+		UNION ALL
+		SELECT l.name, (SELECT r.lane FROM {schema}.ready r WHERE r.rate_key = l.name AND r.bounds IS NOT NULL
+			AND r.lane > l.lane ORDER BY r.lane LIMIT 1) FROM lanes l WHERE l.lane IS NOT NULL)`
+
+// promote makes the first jobs of each lane heads whose key is due: as many as its bound
+// lets start, or $1 if other bounds decide. Keys that are not due have their heads
+// (limits.go, 2): so a claim meets no lane twice that it has set aside. It is always a
+// later statement than the one that locks. A key of whose jobs other transactions have
+// locked some is to be judged again.
+const promote = lanes + `,
+	wanted AS MATERIALIZED (SELECT l.name, l.lane, w.n - (SELECT count(*) FROM (SELECT FROM {schema}.ready h
+			WHERE h.rate_key = l.name AND h.lane = l.lane AND h.bounds IS NOT NULL AND h.head LIMIT w.n) h) AS n FROM lanes l
+		CROSS JOIN LATERAL (SELECT r.most FROM {schema}.ready r
+			WHERE r.rate_key = l.name AND r.lane = l.lane AND r.bounds IS NOT NULL LIMIT 1) m
+		CROSS JOIN LATERAL (SELECT CASE WHEN m.most IS NULL OR EXISTS (SELECT FROM {schema}.job_limit k WHERE k.kind = 'key'
+				AND k.name = l.name AND (k.setting IS NOT NULL OR k.blocked IS NOT NULL OR k.period > 0)) THEN $1::bigint
+			ELSE greatest(0, m.most - (SELECT count(*) FROM {schema}.active a
+				WHERE a.rate_key = l.name AND a.bounds IS NOT NULL)) END AS n) w
+		WHERE l.lane IS NOT NULL),
+	next AS MATERIALIZED (SELECT c.seq, w.lane FROM wanted w
+		CROSS JOIN LATERAL (SELECT r.seq FROM {schema}.ready r
+			WHERE r.rate_key = w.name AND r.lane = w.lane AND r.bounds IS NOT NULL AND NOT r.head AND r.late IS NULL
+			ORDER BY r.priority DESC, r.place, r.own_place NULLS FIRST LIMIT greatest(0, w.n) FOR UPDATE SKIP LOCKED) c),
+	missed AS (INSERT INTO {schema}.job_judge SELECT DISTINCT w.name FROM wanted w
+		WHERE w.n > (SELECT count(*) FROM next x WHERE x.lane = w.lane) AND (SELECT r.seq FROM {schema}.ready r
+			WHERE r.rate_key = w.name AND r.lane = w.lane AND r.bounds IS NOT NULL AND NOT r.head AND r.late IS NULL
+			AND r.seq <> ALL (ARRAY(SELECT seq FROM next)) LIMIT 1) IS NOT NULL)
+	UPDATE {schema}.ready SET head = true WHERE seq = ANY (ARRAY(SELECT seq FROM next))`
+
+// closed returns the bounds of the lanes without a head in which jobs wait, and how many
+// jobs of the key are active.
+const closed = lanes + `
+	SELECT c.bounds, (SELECT count(*) FROM {schema}.active a WHERE a.rate_key = l.name AND a.bounds IS NOT NULL) FROM lanes l
+		CROSS JOIN LATERAL (SELECT r.bounds FROM {schema}.ready r
+			WHERE r.rate_key = l.name AND r.lane = l.lane AND r.bounds IS NOT NULL AND NOT r.head AND r.late IS NULL
+			LIMIT 1) c
+		WHERE l.lane IS NOT NULL AND (SELECT h.seq FROM {schema}.ready h
+			WHERE h.rate_key = l.name AND h.lane = l.lane AND h.bounds IS NOT NULL AND h.head LIMIT 1) IS NULL`
+
+// locks are the statement locking, which locks the limits of jobs that are picked, too.
+func locks(picked string) string {
+	return strings.NewReplacer("{picked}", picked, "{later}", untilOf("3600000000000")).Replace(locking)
+}
+
 // wideSet are the queues and types that have been set or blocked, as far as known.
 type wideSet = map[storage.LimitName]bool
 
+var wideSQL = define("wide", `SELECT kind, name FROM {schema}.job_limit WHERE kind IN ('queue', 'type')`)
+
 func (s *Storage) lookForWide(ctx context.Context, q rowAsker) error {
 	set := make(wideSet)
-	result, err := q.Query(ctx, s.sql.wide)
+	result, err := q.Query(ctx, s.sql[wideSQL])
 	if err != nil {
 		return err
 	}
@@ -123,13 +210,19 @@ func pair(of []storage.LimitName) (kinds, names []string) {
 	return kinds, names
 }
 
+// The limits $1, $2, whose keys are to be forgotten after $3 at the earliest.
+var lockLimitsSQL = define("lockLimits", `INSERT INTO {schema}.job_limit AS l (kind, name, look)
+		SELECT DISTINCT u.kind COLLATE "C", u.name COLLATE "C", CASE u.kind WHEN 'key' THEN $3::bigint END
+		FROM unnest($1::text[], $2::text[]) u (kind, name) ORDER BY 1, 2
+		ON CONFLICT (kind, name) DO UPDATE SET opens = l.opens`)
+
 // lockLimits locks limits until the transaction ends.
 func (s *Storage) lockLimits(ctx context.Context, tx transaction, now int64, of []storage.LimitName) error {
 	if err := s.checkIsolation(ctx, tx); err != nil {
 		return err
 	}
 	kinds, names := pair(of)
-	return tx.exec(ctx, s.sql.lockLimits, kinds, names, later(now, idlePeriod))
+	return tx.exec(ctx, s.sql[lockLimitsSQL], kinds, names, later(now, idlePeriod))
 }
 
 // lockedLimits are what a claim has locked.

@@ -32,6 +32,11 @@ func (s *Storage) BlockLimit(
 	return s.changeLimit(ctx, now, limit, func(c *rows.Counter) { c.Block(until) })
 }
 
+var setLimitSQL = define("setLimit", `INSERT INTO {schema}.job_limit (kind, name, setting, until, blocked, period, most, look)
+		VALUES ($1, $2, nullif($3, ''), nullif($4::bigint, {none}), nullif($5::bigint, {none}), $6, $7, $8)
+		ON CONFLICT (kind, name) DO UPDATE SET setting = excluded.setting, until = excluded.until,
+			blocked = excluded.blocked, period = excluded.period, most = excluded.most`)
+
 // changeLimit changes what has been set of a limit.
 func (s *Storage) changeLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, change func(*rows.Counter),
@@ -63,17 +68,17 @@ func (s *Storage) changeLimit(
 		if limit.Kind == storage.LimitKey {
 			look = later(rows.Nanos(now), idlePeriod)
 		}
-		err = tx.exec(ctx, s.sql.setLimit, string(limit.Kind), limit.Name, setting, c.Until, c.Blocked,
+		err = tx.exec(ctx, s.sql[setLimitSQL], string(limit.Kind), limit.Name, setting, c.Until, c.Blocked,
 			c.Window, c.Most, look)
 		switch {
 		case err != nil:
 			return err
 		case limit.Kind == storage.LimitKey:
-			return tx.exec(ctx, s.sql.judge, []string{limit.Name})
+			return tx.exec(ctx, s.sql[judgeSQL], []string{limit.Name})
 		}
 		// The commit has every process, this one too, tell of the ends of jobs that the
 		// limit counts.
-		return tx.exec(ctx, s.sql.notify, s.channel(), []string{"tx w"})
+		return tx.exec(ctx, s.sql[notifySQL], s.channel(), []string{"tx w"})
 	})
 }
 
@@ -103,6 +108,14 @@ func (s *Storage) GetLimit(
 	return state, nil
 }
 
+// The first limits after a name of which there may be something to tell.
+var nextLimitSQL = define("nextLimit", `SELECT name FROM (
+		(SELECT name FROM {schema}.job_limit WHERE kind = $1 AND name > $2 AND (setting IS NOT NULL OR blocked IS NOT NULL)
+			ORDER BY name LIMIT 1)
+		UNION ALL (SELECT rate_key FROM {schema}.active WHERE $1 = 'key' AND bounds IS NOT NULL AND rate_key > $2 ORDER BY rate_key LIMIT 1)
+		UNION ALL (SELECT rate_key FROM {schema}.ready WHERE $1 = 'key' AND bounds IS NOT NULL AND rate_key > $2 ORDER BY rate_key LIMIT 1)) n
+		ORDER BY name LIMIT 1`)
+
 // ListLimits implements storage.Storage.
 func (s *Storage) ListLimits(
 	ctx context.Context, now time.Time, kind storage.LimitKind, after string, most int,
@@ -116,7 +129,7 @@ func (s *Storage) ListLimits(
 	defer s.mu.RUnlock()
 	for len(list) < most {
 		some := false
-		err := s.in(ctx).query(ctx, s.sql.nextLimit, []any{string(kind), after}, one(&some, &after))
+		err := s.in(ctx).query(ctx, s.sql[nextLimitSQL], []any{string(kind), after}, one(&some, &after))
 		if err != nil || !some {
 			return list, wrap(err)
 		}
@@ -132,6 +145,19 @@ func (s *Storage) ListLimits(
 	return list, nil
 }
 
+// How many jobs of a limit wait at $2, and the bounds of one of a key.
+var waitingOfKeySQL = define("waitingOfKey", `SELECT count(*), coalesce(min(j.bounds), '') FROM {schema}.ready j
+		WHERE j.rate_key = $1 AND j.bounds IS NOT NULL AND (j.wake IS NULL OR j.wake > $2)`)
+
+var waitingOfQueueSQL = define("waitingOfQueue", `SELECT count(*), '' FROM {schema}.ready j
+		WHERE j.queue = $1 AND (j.wake IS NULL OR j.wake > $2)`)
+
+var waitingOfTypeSQL = define("waitingOfType", `SELECT count(*), '' FROM {schema}.ready j
+		WHERE split_part(j.type, '@', 1) = $1 AND (j.wake IS NULL OR j.wake > $2) AND j.attempt >= 0`)
+
+var countStartsSQL = define("countStarts",
+	`SELECT count(*) FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND at > $3`)
+
 // limitState is the state of a limit. It reports false if there is nothing to tell.
 func (s *Storage) limitState(
 	ctx context.Context, now int64, limit storage.LimitName,
@@ -142,12 +168,12 @@ func (s *Storage) limitState(
 		return state, false, err
 	}
 	t := counters[limit]
-	sql := s.sql.waitingOfKey
+	sql := s.sql[waitingOfKeySQL]
 	switch limit.Kind {
 	case storage.LimitQueue:
-		sql = s.sql.waitingOfQueue
+		sql = s.sql[waitingOfQueueSQL]
 	case storage.LimitType:
-		sql = s.sql.waitingOfType
+		sql = s.sql[waitingOfTypeSQL]
 	}
 	waiting, some := 0, false
 	var bounds string
@@ -166,7 +192,7 @@ func (s *Storage) limitState(
 	state, there, err = t.State(own, waiting, now, s.startOf(ctx, q, t, now))
 	if rate := state.Bounds.Rate; err == nil && rate.Limit > 0 {
 		args := []any{string(limit.Kind), limit.Name, now - int64(rate.Per)}
-		err = q.query(ctx, s.sql.countStarts, args, one(&some, &state.Starts))
+		err = q.query(ctx, s.sql[countStartsSQL], args, one(&some, &state.Starts))
 	}
 	return state, there, err
 }

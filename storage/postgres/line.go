@@ -39,6 +39,17 @@ func (s *Storage) lockKeys(ctx context.Context, tx transaction, keys []string) e
 	return s.lock(ctx, tx, "line ", keys)
 }
 
+// $1 are new jobs, $2 their ordering keys, $3 their dependencies.
+var enterLinesSQL = define("enterLines", `WITH n AS MATERIALIZED (SELECT b.seq, u.key, u.depends
+			FROM unnest($1::text[], $2::text[], $3::bytea[]) u (id, key, depends)
+			JOIN {schema}.job b ON b.id = u.id),
+		body AS (UPDATE {schema}.job b SET depends = n.depends FROM n WHERE b.seq = n.seq),
+		awaited AS (UPDATE {schema}.stage SET awaited = true
+			WHERE seq = ANY (ARRAY(SELECT seq FROM n)) AND state = 1)
+		INSERT INTO {schema}.line SELECT seq, key, true FROM n
+		WHERE (SELECT s.state FROM {schema}.stage s WHERE s.seq = n.seq) = 1
+		ON CONFLICT (seq) DO UPDATE SET key = excluded.key, waits = true`)
+
 // enterLines has jobs that have just been stored wait for their turns. Their keys are
 // locked.
 func (c *counter) enterLines(batch []storage.Insert, added func(int) bool) error {
@@ -61,7 +72,7 @@ func (c *counter) enterLines(batch []storage.Insert, added func(int) bool) error
 	if len(ids) == 0 {
 		return nil
 	}
-	return c.tx.exec(c.ctx, c.s.sql.enterLines, ids, keys, depends)
+	return c.tx.exec(c.ctx, c.s.sql[enterLinesSQL], ids, keys, depends)
 }
 
 // lines are the lines of the jobs that a transaction has ended or stored.
@@ -105,6 +116,15 @@ func (c *counter) lockLines(keys []string) error {
 	return c.look(keys)
 }
 
+// The first in line of each of the keys $1 of which no job has the turn. $2 are
+// jobs to leave out. A job that has left the state pending has the turn.
+var firstInLineSQL = define("firstInLine", `SELECT u.key, l.seq FROM unnest($1::text[]) u (key) CROSS JOIN LATERAL (
+			SELECT l.seq, l.waits AND (SELECT s.state FROM {schema}.stage s WHERE s.seq = l.seq) = 1 AS waits
+			FROM {schema}.line l WHERE l.key = u.key AND l.seq <> ALL ($2::bigint[])
+			AND (SELECT s.state FROM {schema}.stage s WHERE s.seq = l.seq) < 6
+			ORDER BY l.waits, l.seq LIMIT 1) l
+		WHERE l.waits`)
+
 // look finds, locks and reads the first in line of each of the keys of which no job has
 // the turn.
 func (c *counter) look(keys []string) error {
@@ -120,7 +140,7 @@ func (c *counter) look(keys []string) error {
 	var key string
 	var seq int64
 	var unread []int64
-	err := c.tx.query(c.ctx, c.s.sql.firstInLine, []any{keys, without}, each([]any{&key, &seq}, func() {
+	err := c.tx.query(c.ctx, c.s.sql[firstInLineSQL], []any{keys, without}, each([]any{&key, &seq}, func() {
 		c.lines.first[key] = seq
 		if c.jobs[seq] == nil {
 			unread = append(unread, seq)

@@ -35,6 +35,8 @@ const (
 	maxRead = 1000
 )
 
+var getSQL = define("get", `SELECT {columns} FROM {whole} WHERE id = $1`)
+
 // Get implements storage.Storage.
 func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 	if err := s.enter(ctx); err != nil {
@@ -44,7 +46,7 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 	if !sayable(id) {
 		return storage.Record{}, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
 	}
-	list, err := selectRows(ctx, s.in(ctx), false, s.sql.get, id)
+	list, err := selectRows(ctx, s.in(ctx), false, s.sql[getSQL], id)
 	if err != nil {
 		return storage.Record{}, wrap(err)
 	}
@@ -94,7 +96,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	for i := range seqs {
 		seqs[i] = hits[i].seq
 	}
-	list, err := selectRows(ctx, s.in(ctx), false, s.sql.bySeq, seqs)
+	list, err := selectRows(ctx, s.in(ctx), false, s.sql[bySeqSQL], seqs)
 	if err != nil {
 		return page, wrap(err)
 	}
@@ -210,41 +212,172 @@ func reach(q *storage.Query, limit int) (scan, read int) {
 	return scan, read
 }
 
+// walking looks at jobs behind the position $1, $2 of an order, up to $3 of them, and
+// returns those of the states $6, the queues $7, and the types $8 or types that begin as
+// $9, at most $11 among the first $10. With number 0 it returns those two between which
+// the page ends at the latest. $4 and $5 are about finished jobs only: their states, and
+// whether they are dead letters. {c} is the third number of a position, and $12 the one
+// to begin behind, in the order that has one.
+const walking = `WITH way AS MATERIALIZED (SELECT row_number() OVER () AS ord, w.* FROM ({way}) w),
+	about AS (SELECT $1::bigint, $2::bigint, $3::bigint, $4::smallint[], $5::boolean, $12::bigint)
+	SELECT 0::bigint, ord, a, b, {c} FROM way WHERE ord IN ((SELECT least(count(*), $10) FROM way), $10 + 1)
+	UNION ALL
+	SELECT * FROM (SELECT w.seq, w.ord, w.a, w.b, {c} FROM way w WHERE w.ord <= $10
+		AND ($6::smallint[] IS NULL OR w.state = ANY ($6::smallint[]))
+		AND ($7::text[] IS NULL OR w.queue = ANY ($7::text[]))
+		AND ($8::text[] IS NULL OR split_part(w.type, '@', 1) = ANY ($8::text[]) OR EXISTS (
+			SELECT FROM unnest($9::text[]) prefix WHERE starts_with(split_part(w.type, '@', 1), prefix)))
+		ORDER BY w.ord LIMIT $11) hits`
+
+// These are the ways along the indexes. A column that has no place in an order is 0.
+const (
+	walkStage = `SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.stage
+		WHERE {behind} LIMIT $3`
+	walkActive = `SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.active
+		WHERE {behind} LIMIT $3`
+	walkDead = `SELECT seq, place AS a, 0::bigint AS b, state, queue, type FROM {schema}.done
+		WHERE dead IS NOT NULL AND {behind} LIMIT $3`
+	walkDue = `SELECT seq, wake AS a, {waits} AS b, state, queue, type FROM {schema}.stage
+		WHERE wake IS NOT NULL AND {behind} LIMIT $3`
+
+	// The rest of a priority, and all lower or higher ones.
+	walkReady = `SELECT r.* FROM unnest(ARRAY[true, false]) h (yes) CROSS JOIN LATERAL (
+		(SELECT seq, priority::bigint AS a, place AS b, coalesce(own_place, 0) AS c, state, queue, type FROM {schema}.ready
+			WHERE head = h.yes AND attempt >= 0 AND priority = $1::bigint AND (place, own_place) > ($2, $12)
+			ORDER BY priority DESC, place, own_place NULLS FIRST LIMIT $3)
+		UNION ALL
+		(SELECT seq, priority, place, coalesce(own_place, 0), state, queue, type FROM {schema}.ready
+			WHERE head = h.yes AND attempt >= 0 AND priority < $1::bigint
+			ORDER BY priority DESC, place, own_place NULLS FIRST LIMIT $3)) r ORDER BY a DESC, b, c LIMIT $3`
+	walkReadyBack = `SELECT r.* FROM unnest(ARRAY[true, false]) h (yes) CROSS JOIN LATERAL (
+		(SELECT seq, priority::bigint AS a, place AS b, coalesce(own_place, 0) AS c, state, queue, type FROM {schema}.ready
+			WHERE head = h.yes AND attempt >= 0 AND priority = $1::bigint AND place <= $2 AND (place < $2 OR coalesce(own_place, 0) <= $12)
+			ORDER BY priority, place DESC, own_place DESC NULLS LAST LIMIT $3)
+		UNION ALL
+		(SELECT seq, priority, place, coalesce(own_place, 0), state, queue, type FROM {schema}.ready
+			WHERE head = h.yes AND attempt >= 0 AND priority > $1::bigint
+			ORDER BY priority, place DESC, own_place DESC NULLS LAST LIMIT $3)) r ORDER BY a, b DESC, c DESC LIMIT $3`
+
+	// Jobs that are kept and that are not have an index each, and the latter a part of it
+	// for each state and for dead letters. Jobs without a time of their end come last.
+	walkFinished = `SELECT * FROM (
+		SELECT c.* FROM unnest($4::smallint[]) s CROSS JOIN unnest(ARRAY[0, 1]) d CROSS JOIN LATERAL (
+			(SELECT seq, coalesce(finished, {none}) AS a, place AS b, state, queue, type FROM {schema}.done
+				WHERE state = s AND num_nonnulls(dead) = d AND kept IS NULL AND (finished, place) < ($1, $2)
+				ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)
+			UNION ALL
+			(SELECT seq, {none}, place, state, queue, type FROM {schema}.done
+				WHERE state = s AND num_nonnulls(dead) = d AND kept IS NULL AND finished IS NULL
+				AND ($1 > {none} OR place < $2)
+				ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)) c WHERE d = 1 OR NOT $5
+		UNION ALL
+		(SELECT seq, finished, place, state, queue, type FROM {schema}.done
+			WHERE kept IS NOT NULL AND (NOT $5 OR dead IS NOT NULL) AND (finished, place) < ($1, $2)
+			ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)
+		UNION ALL
+		(SELECT seq, {none}, place, state, queue, type FROM {schema}.done
+			WHERE kept IS NOT NULL AND (NOT $5 OR dead IS NOT NULL) AND finished IS NULL
+				AND ($1 > {none} OR place < $2)
+			ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)
+		) f ORDER BY a DESC, b DESC LIMIT $3`
+	walkFinishedBack = `SELECT * FROM (
+		SELECT c.* FROM unnest($4::smallint[]) s CROSS JOIN unnest(ARRAY[0, 1]) d CROSS JOIN LATERAL (
+			(SELECT seq, coalesce(finished, {none}) AS a, place AS b, state, queue, type FROM {schema}.done
+				WHERE state = s AND num_nonnulls(dead) = d AND kept IS NULL AND (finished, place) >= ($1, $2)
+				ORDER BY finished NULLS FIRST, place LIMIT $3)
+			UNION ALL
+			(SELECT seq, {none}, place, state, queue, type FROM {schema}.done
+				WHERE state = s AND num_nonnulls(dead) = d AND kept IS NULL AND finished IS NULL
+				AND $1 = {none} AND place >= $2
+				ORDER BY finished NULLS FIRST, place LIMIT $3)) c WHERE d = 1 OR NOT $5
+		UNION ALL
+		(SELECT seq, finished, place, state, queue, type FROM {schema}.done
+			WHERE kept IS NOT NULL AND (NOT $5 OR dead IS NOT NULL) AND (finished, place) >= ($1, $2)
+			ORDER BY finished NULLS FIRST, place LIMIT $3)
+		UNION ALL
+		(SELECT seq, {none}, place, state, queue, type FROM {schema}.done
+			WHERE kept IS NOT NULL AND (NOT $5 OR dead IS NOT NULL) AND finished IS NULL
+				AND $1 = {none} AND place >= $2
+			ORDER BY finished NULLS FIRST, place LIMIT $3)
+		) f ORDER BY a, b LIMIT $3`
+)
+
+// walk defines a way, forward and back.
+func walk(name, forward, back string) (both [2]statement) {
+	for i, way := range []string{forward, back} {
+		c := "0::bigint"
+		if strings.Contains(way, " AS c,") {
+			c = "c"
+		}
+		both[i] = define(name, strings.NewReplacer("{way}", way, "{c}", c).Replace(walking))
+	}
+	return both
+}
+
+// walkBy is walk of a way behind a position.
+func walkBy(name, way, forward, back string) [2]statement {
+	return walk(name, strings.ReplaceAll(way, "{behind}", forward), strings.ReplaceAll(way, "{behind}", back))
+}
+
+var walkOldestSQL = walkBy("walkOldest", walkStage, "seq > $1 ORDER BY seq", "seq <= $1 ORDER BY seq DESC")
+
+var walkNewestSQL = walkBy("walkNewest", walkStage, "seq < $1 ORDER BY seq DESC", "seq >= $1 ORDER BY seq")
+
+var walkActiveSQL = walkBy("walkActive", walkActive, "seq > $1 ORDER BY seq", "seq <= $1 ORDER BY seq DESC")
+
+var walkActiveNewestSQL = walkBy("walkActiveNewest",
+	walkActive, "seq < $1 ORDER BY seq DESC", "seq >= $1 ORDER BY seq")
+
+var walkDeadSQL = walkBy("walkDead", walkDead, "place > $1 ORDER BY place", "place <= $1 ORDER BY place DESC")
+
+var walkLastDeadSQL = walkBy("walkLastDead",
+	walkDead, "place < $1 ORDER BY place DESC", "place >= $1 ORDER BY place")
+
+var walkDueSQL = walkBy("walkDue", walkDue, "(wake, {waits}) > ($1, $2) ORDER BY wake, {waits}",
+	"(wake, {waits}) <= ($1, $2) ORDER BY wake DESC, {waits} DESC")
+
+var walkReadySQL = walk("walkReady", walkReady, walkReadyBack)
+
+var walkFinishedSQL = walk("walkFinished", walkFinished, walkFinishedBack)
+
 // walking returns the statement that walks along an order, and where it begins.
 func (s *Storage) walking(q *storage.Query, w *cursor.Walk) (sql string, from cursor.Position) {
 	from = w.From.After
 	least := cursor.Position{math.MinInt64, math.MinInt64}
 	greatest := cursor.Position{math.MaxInt64, math.MaxInt64}
 	begin := least
-	var way [2]string // forward, back
+	var way [2]statement // forward, back
 	switch {
 	case q.Order == storage.OrderFinished:
-		way, begin = s.sql.walkFinished, greatest
+		way, begin = walkFinishedSQL, greatest
 	case q.Order == storage.OrderDue:
-		way = s.sql.walkDue
+		way = walkDueSQL
 	case q.Order == storage.OrderClaim:
-		way, begin = s.sql.walkReady, cursor.Position{math.MaxInt64, math.MinInt64}
+		way, begin = walkReadySQL, cursor.Position{math.MaxInt64, math.MinInt64}
 	case q.OnlyActive() && q.Order == storage.OrderNewest:
-		way, begin = s.sql.walkActiveNewest, greatest
+		way, begin = walkActiveNewestSQL, greatest
 	case q.OnlyActive():
-		way = s.sql.walkActive
+		way = walkActiveSQL
 	case q.Order == storage.OrderNewest && q.DeadLetters:
-		way, begin = s.sql.walkLastDead, greatest
+		way, begin = walkLastDeadSQL, greatest
 	case q.Order == storage.OrderNewest:
-		way, begin = s.sql.walkNewest, greatest
+		way, begin = walkNewestSQL, greatest
 	case q.DeadLetters:
-		way = s.sql.walkDead
+		way = walkDeadSQL
 	default:
-		way = s.sql.walkOldest
+		way = walkOldestSQL
 	}
 	if w.From.Back {
-		return way[1], from
+		return s.sql[way[1]], from
 	}
 	if w.First {
 		from = begin
 	}
-	return way[0], from
+	return s.sql[way[0]], from
 }
+
+var claimedBySQL = define("claimedBy", "SELECT {columns} FROM "+strings.ReplaceAll(whole, "{of}", "active")+
+	" WHERE worker = $1")
 
 // ClaimedBy implements storage.Storage. It leaves out rows that do not decode.
 func (s *Storage) ClaimedBy(ctx context.Context, worker string) (recs []storage.Record, err error) {
@@ -255,7 +388,7 @@ func (s *Storage) ClaimedBy(ctx context.Context, worker string) (recs []storage.
 	if !sayable(worker) {
 		return nil, nil
 	}
-	list, err := selectRows(ctx, s.in(ctx), false, s.sql.claimedBy, worker)
+	list, err := selectRows(ctx, s.in(ctx), false, s.sql[claimedBySQL], worker)
 	for i := range list {
 		if rec, err := rows.Decode(&list[i].Columns); err == nil {
 			recs = append(recs, rec)
@@ -263,6 +396,9 @@ func (s *Storage) ClaimedBy(ctx context.Context, worker string) (recs []storage.
 	}
 	return recs, wrap(err)
 }
+
+var countsSQL = define("counts",
+	`SELECT queue, state, sum(n)::bigint FROM {schema}.tally GROUP BY 1, 2 HAVING sum(n) <> 0`)
 
 // Counts implements storage.Storage.
 func (s *Storage) Counts(ctx context.Context) (counts []storage.Count, err error) {
@@ -273,7 +409,7 @@ func (s *Storage) Counts(ctx context.Context) (counts []storage.Count, err error
 	var c storage.Count
 	var state int16
 	var n int64
-	err = s.in(ctx).query(ctx, s.sql.counts, nil, each([]any{&c.Queue, &state, &n}, func() {
+	err = s.in(ctx).query(ctx, s.sql[countsSQL], nil, each([]any{&c.Queue, &state, &n}, func() {
 		if c.State, c.N = rows.State(int(state)), int(n); c.State != "" { // or it is for the quarantine
 			counts = append(counts, c)
 		}

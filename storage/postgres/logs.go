@@ -46,7 +46,7 @@ func (s *Storage) settleLogged(
 		notices = nil
 		return s.within(ctx, func(ctx context.Context) error {
 			return begun(ctx, tuned{s}, func(tx transaction) error {
-				if err := tx.exec(ctx, s.sql.tune); err != nil {
+				if err := tx.exec(ctx, s.sql[tuneSQL]); err != nil {
 					return err
 				}
 				return settle(WithTx(ctx, tx.(inTx).Tx), tx)
@@ -61,6 +61,13 @@ func (s *Storage) settleLogged(
 	}
 	return append(dst, results...), nil
 }
+
+var addLogsSQL = define("addLogs", `INSERT INTO {schema}.log SELECT b.seq, u.version, u.data
+		FROM unnest($1::text[], $2::bigint[], $3::bytea[]) u (id, version, data) JOIN {schema}.job b ON b.id = u.id`)
+
+// $2 is how many logs of a job are kept.
+var trimLogsSQL = define("trimLogs", `DELETE FROM {schema}.log l WHERE l.seq = ANY ({seqs}) AND l.version <= (
+		SELECT n.version FROM {schema}.log n WHERE n.seq = l.seq ORDER BY n.version DESC OFFSET $2 LIMIT 1)`)
 
 // addLogs keeps the logs of changes that were applied, and deletes the logs that are too
 // old.
@@ -79,11 +86,14 @@ func (s *Storage) addLogs(
 	if len(ids) == 0 {
 		return nil
 	}
-	if err := tx.exec(ctx, s.sql.addLogs, ids, versions, data); err != nil {
+	if err := tx.exec(ctx, s.sql[addLogsSQL], ids, versions, data); err != nil {
 		return err
 	}
-	return tx.exec(ctx, s.sql.trimLogs, ids, storage.MaxLogs)
+	return tx.exec(ctx, s.sql[trimLogsSQL], ids, storage.MaxLogs)
 }
+
+var logsSQL = define("logs", `SELECT l.version, l.data FROM {schema}.job b JOIN {schema}.log l ON l.seq = b.seq
+		WHERE b.id = $1 ORDER BY l.version`)
 
 // Logs implements storage.Storage.
 func (s *Storage) Logs(ctx context.Context, id string) (list []storage.Log, err error) {
@@ -96,7 +106,7 @@ func (s *Storage) Logs(ctx context.Context, id string) (list []storage.Log, err 
 	}
 	var l storage.Log
 	var version int64
-	err = s.in(ctx).query(ctx, s.sql.logs, []any{id}, each([]any{&version, &l.Data}, func() {
+	err = s.in(ctx).query(ctx, s.sql[logsSQL], []any{id}, each([]any{&version, &l.Data}, func() {
 		l.Version = uint64(version)
 		list = append(list, l)
 		l.Data = nil // not to be written over

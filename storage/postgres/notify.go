@@ -43,7 +43,7 @@ func (s *Storage) tellAtCommit(ctx context.Context, tx transaction, n *storage.N
 		*list = append(*list, *n)
 		return nil
 	}
-	return tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", n))
+	return tx.exec(ctx, s.sql[notifySQL], s.channel(), payloads("tx", n))
 }
 
 func taken(n *storage.Notice, id string, version int64, cause error) {
@@ -110,7 +110,7 @@ func (s *Storage) send(ctx context.Context) {
 		}
 		list := payloads(s.id, &n)
 		err := s.toEnd(ctx, func(ctx context.Context) error {
-			_, err := s.exec(ctx, s.sql.notify, s.channel(), list)
+			_, err := s.exec(ctx, s.sql[notifySQL], s.channel(), list)
 			return err
 		})
 		if err != nil && ctx.Err() == nil {
@@ -273,6 +273,8 @@ func (s *Storage) CheckNotify() error {
 	return nil
 }
 
+var listenSQL = define("listen", `LISTEN "ojs:{name}"`)
+
 // hear listens on its own connection until that fails. It calls hears after each look.
 func (s *Storage) hear(ctx context.Context, hears func()) error {
 	if err := s.toEnd(ctx, s.checkPlaces); err != nil { // of a server that is another one, perhaps
@@ -307,7 +309,7 @@ func (s *Storage) hear(ctx context.Context, hears func()) error {
 	}
 	if !s.config.deaf {
 		err := s.toEnd(ctx, func(ctx context.Context) error {
-			_, err := conn.Exec(ctx, s.sql.listen)
+			_, err := conn.Exec(ctx, s.sql[listenSQL])
 			return err
 		})
 		if err != nil {
@@ -381,6 +383,17 @@ func (p *pulse) hears(payload string) bool {
 	return true
 }
 
+// All rounds but those that count. Rows are never updated, so a ctid names one.
+var compactServedSQL = define("compactServed", `DELETE FROM {schema}.served WHERE ctid = ANY (ARRAY(SELECT s.ctid FROM {schema}.served s
+		WHERE EXISTS (SELECT FROM {schema}.served t
+			WHERE t.queue = s.queue AND t.priority = s.priority AND t.place > s.place)
+		OR (SELECT j.seq FROM {schema}.ready j WHERE j.queue = s.queue AND j.priority = s.priority
+			AND j.own_place IS NOT NULL ORDER BY -j.place LIMIT 1) IS NULL
+		FOR UPDATE SKIP LOCKED))`)
+
+var compactSQL = define("compact", `WITH gone AS (DELETE FROM {schema}.tally RETURNING *)
+		INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n) FROM gone GROUP BY 1, 2, 3 HAVING sum(n) <> 0`)
+
 // look is what is done now and then: engines look at everything, the clocks are compared,
 // and the counts summed up. Last of all it sends a probe, which comes back if
 // notifications do: behind a pooler the connection is lent to others while it says
@@ -398,7 +411,7 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 	if err := s.lookForWide(ctx, conn); err != nil {
 		return err
 	}
-	for _, sql := range []string{s.sql.compact, s.sql.compactServed} {
+	for _, sql := range []string{s.sql[compactSQL], s.sql[compactServedSQL]} {
 		_, err := conn.Exec(ctx, sql)
 		if err != nil && !isCode(err, lockNotAvailable) && !isCode(err, serializationFailure) &&
 			!mayNot(err) {
@@ -406,7 +419,7 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 		}
 	}
 	s.hub.Tell(ctx, storage.Notice{Everything: true})
-	_, err := s.exec(ctx, s.sql.notify, s.channel(), []string{probe})
+	_, err := s.exec(ctx, s.sql[notifySQL], s.channel(), []string{probe})
 	return err
 }
 
@@ -425,9 +438,12 @@ type asker interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
+var somePausedSQL = define("somePaused",
+	`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`)
+
 func (s *Storage) lookForPaused(ctx context.Context, q asker) error {
 	var some bool
-	err := q.QueryRow(ctx, s.sql.somePaused).Scan(&some)
+	err := q.QueryRow(ctx, s.sql[somePausedSQL]).Scan(&some)
 	if err == nil {
 		s.paused.Store(some)
 	}
@@ -437,6 +453,8 @@ func (s *Storage) lookForPaused(ctx context.Context, q asker) error {
 // ClockOffset implements storage.Clocked: the clock is the database's.
 func (s *Storage) ClockOffset() time.Duration { return time.Duration(s.offset.Load()) }
 
+var clockSQL = define("clock", `SELECT clock_timestamp()`)
+
 // measureClock finds out how far the database's clock is ahead, from the quickest of some
 // answers. Smaller differences than the time of an answer are not known, and change
 // nothing.
@@ -445,7 +463,7 @@ func (s *Storage) measureClock(ctx context.Context, q asker) error {
 	for i := range 3 {
 		var there time.Time
 		before := s.clock.Now()
-		if err := q.QueryRow(ctx, s.sql.clock).Scan(&there); err != nil {
+		if err := q.QueryRow(ctx, s.sql[clockSQL]).Scan(&there); err != nil {
 			return err
 		}
 		after := s.clock.Now()

@@ -14,21 +14,21 @@ import (
 // sequences. So may a partial restore. New jobs would then come before stored ones, and
 // their numbers may be taken.
 
-// places is the last number that the sequence gave out, and a number that it gave out at
-// some time: the highest of the newest job and of the jobs that ended last. One statement
-// reads the sequence after it has decided which rows it sees.
-const places = `SELECT coalesce(pg_sequence_last_value('{schema}.place'::pg_catalog.regclass), 0), coalesce(max(place), 0) FROM (
+// placesSQL returns the last number that the sequence gave out, and a number that it gave
+// out at some time: the highest of the newest job and of the jobs that ended last. One
+// statement reads the sequence after it has decided which rows it sees.
+var placesSQL = define("places", `SELECT coalesce(pg_sequence_last_value('{schema}.place'::pg_catalog.regclass), 0), coalesce(max(place), 0) FROM (
 		SELECT max(seq) AS place FROM {schema}.job
 		UNION ALL SELECT d.place FROM unnest(ARRAY[6, 7, 8]) s CROSS JOIN generate_series(0, 1) n CROSS JOIN LATERAL (
 			SELECT place FROM {schema}.done WHERE state = s AND num_nonnulls(dead) = n AND kept IS NULL
-			ORDER BY finished DESC NULLS LAST, place DESC LIMIT 1) d) p`
+			ORDER BY finished DESC NULLS LAST, place DESC LIMIT 1) d) p`)
 
 // checkPlaces fails with ErrBehind if the sequence would give out numbers again, and has
 // all calls fail so. A role that may not read what it asks for is not told.
 func (s *Storage) checkPlaces(ctx context.Context) error {
 	var last, stored int64
 	var found bool
-	err := tuned{s}.query(ctx, s.sql.places, nil, one(&found, &last, &stored))
+	err := tuned{s}.query(ctx, s.sql[placesSQL], nil, one(&found, &last, &stored))
 	if isCode(err, insufficientPrivilege) {
 		return nil
 	}
@@ -53,8 +53,8 @@ func Advance(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 		return err
 	}
 	return wrap(pgx.BeginFunc(ctx, tuned{s}, func(tx pgx.Tx) error {
-		for _, sql := range s.sql.advance {
-			if _, err := tx.Exec(ctx, sql); err != nil {
+		for _, sql := range advanceSQL {
+			if _, err := tx.Exec(ctx, s.sql[sql]); err != nil {
 				return err
 			}
 		}
@@ -66,24 +66,22 @@ func Advance(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 // had numbers, too: a worker that still has one must not meet its version again.
 const margin = "16777216"
 
-// advancing are the statements of Advance. The first one keeps others from the sequence.
-func advancing(q func(string) string) []string {
-	past := func(sequence, highest string) string {
-		return q(strings.NewReplacer(
-			"{sequence}", sequence, "{highest}", highest, "{margin}", margin,
-		).Replace(`SELECT setval({sequence}::pg_catalog.regclass, highest + {margin}) FROM ({highest}) h (highest)
+// The first statement keeps others from the sequence.
+var advanceSQL = []statement{
+	define("advance", `ALTER SEQUENCE {schema}.place OWNED BY NONE`),
+	advancing(`'{schema}.place'`, `SELECT max(greatest(seq, place, other_place, own_place, version / 65536)) FROM (
+		SELECT seq, place, other_place, own_place, version FROM {schema}.stage
+		UNION ALL SELECT seq, place, other_place, own_place, version FROM {schema}.quarantined_job
+		UNION ALL SELECT seq, NULL, NULL, NULL, NULL FROM {schema}.job
+		UNION ALL SELECT place, NULL, NULL, NULL, NULL FROM {schema}.served
+		) j WHERE version IS NULL OR version <= {most}`),
+	advancing(`'{schema}.cron_version'`, `SELECT max(version) FROM {schema}.cron`),
+	advancing(`pg_catalog.pg_get_serial_sequence('{schema}.quarantine', 'n')`,
+		`SELECT max(n) FROM {schema}.quarantine`),
+}
+
+func advancing(sequence, highest string) statement {
+	fill := strings.NewReplacer("{sequence}", sequence, "{highest}", highest, "{margin}", margin)
+	return define("advance", fill.Replace(`SELECT setval({sequence}::pg_catalog.regclass, highest + {margin}) FROM ({highest}) h (highest)
 			WHERE highest + {margin} > coalesce(pg_sequence_last_value({sequence}::pg_catalog.regclass), 0)`))
-	}
-	return []string{
-		q(`ALTER SEQUENCE {schema}.place OWNED BY NONE`),
-		past(`'{schema}.place'`, `SELECT max(greatest(seq, place, other_place, own_place, version / 65536)) FROM (
-			SELECT seq, place, other_place, own_place, version FROM {schema}.stage
-			UNION ALL SELECT seq, place, other_place, own_place, version FROM {schema}.quarantined_job
-			UNION ALL SELECT seq, NULL, NULL, NULL, NULL FROM {schema}.job
-			UNION ALL SELECT place, NULL, NULL, NULL, NULL FROM {schema}.served
-			) j WHERE version IS NULL OR version <= {most}`),
-		past(`'{schema}.cron_version'`, `SELECT max(version) FROM {schema}.cron`),
-		past(`pg_catalog.pg_get_serial_sequence('{schema}.quarantine', 'n')`,
-			`SELECT max(n) FROM {schema}.quarantine`),
-	}
 }

@@ -43,7 +43,7 @@ import (
 type Storage struct {
 	pool   *pgxpool.Pool
 	config config
-	sql    *statements
+	sql    []string // the texts of the statements, by their numbers
 
 	known   int    // the version of the schema that this program is for; Open sets it
 	id      string // in notifications
@@ -170,7 +170,7 @@ func newStorage(pool *pgxpool.Pool, opts []Option) (*Storage, error) {
 	if pool == nil {
 		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "pool", Reason: "is nil"}
 	}
-	return &Storage{pool: pool, config: cfg, sql: newStatements(cfg.schema), id: uuid.NewString(),
+	return &Storage{pool: pool, config: cfg, sql: statementsIn(cfg.schema), id: uuid.NewString(),
 		clock: cfg.clock}, nil
 }
 
@@ -203,7 +203,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 			return err
 		}
 		var level string
-		if err := pool.QueryRow(ctx, s.sql.isolation).Scan(&level); err != nil {
+		if err := pool.QueryRow(ctx, s.sql[isolationSQL]).Scan(&level); err != nil {
 			return err
 		}
 		s.isolated = !seesCommits(level)
@@ -416,7 +416,7 @@ func (s *Storage) toEnd(ctx context.Context, f func(ctx context.Context) error) 
 
 func (q tuned) ask(ctx context.Context, sql string, args []any, read func(rowSet) error) (err error) {
 	var b pgx.Batch // one transaction, and one round trip
-	b.Queue(q.s.sql.tune)
+	b.Queue(q.s.sql[tuneSQL])
 	b.Queue(sql, args...)
 	results := q.s.pool.SendBatch(ctx, &b)
 	defer func() {

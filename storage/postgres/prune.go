@@ -11,6 +11,20 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
+// The jobs asked for are locked, so that they stay as the statement finds them.
+// If some have changed their state meanwhile, nothing is deleted, and the last
+// number says how many.
+var removeSQL = define("remove", `WITH there AS MATERIALIZED (SELECT s.seq, b.id FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq
+			WHERE b.id = ANY ($1::text[]) AND s.state BETWEEN 1 AND 8),
+		asked AS MATERIALIZED (SELECT seq, state FROM {schema}.stage WHERE seq = ANY (ARRAY(SELECT seq FROM there)) ORDER BY seq FOR UPDATE),
+		held AS (SELECT t.id, a.state FROM asked a JOIN there t USING (seq) WHERE a.state < 6 ORDER BY array_position($1::text[], t.id) LIMIT 1),
+		moved AS (SELECT (SELECT count(*) FROM there) - (SELECT count(*) FROM asked) AS n),
+		gone AS (DELETE FROM {schema}.stage WHERE seq = ANY (ARRAY(SELECT seq FROM asked)) AND NOT EXISTS (SELECT FROM held)
+			AND (SELECT n FROM moved) = 0 RETURNING seq),
+		bodies AS (DELETE FROM {schema}.job WHERE seq = ANY (ARRAY(SELECT seq FROM gone))),
+		logs AS (DELETE FROM {schema}.log WHERE seq = ANY (ARRAY(SELECT seq FROM gone)))
+		SELECT (SELECT count(*) FROM gone), coalesce((SELECT id FROM held), ''), coalesce((SELECT state FROM held), 0), (SELECT n FROM moved)`)
+
 // Delete implements storage.Storage.
 func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
 	if err := s.enterApart(ctx); err != nil {
@@ -25,7 +39,7 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
 	var some bool
 	for moved := int64(1); moved > 0; { // by others while the statement waited for them
 		err = again(func() error {
-			return tuned{s}.query(ctx, s.sql.remove, []any{ids}, one(&some, &n, &held, &state, &moved))
+			return tuned{s}.query(ctx, s.sql[removeSQL], []any{ids}, one(&some, &n, &held, &state, &moved))
 		})
 		if err != nil {
 			return 0, wrap(err)
@@ -41,6 +55,27 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
 // the time that a Prune takes. It is far above what engines delete in one Prune, so
 // releasing keeps up.
 const releases = 2000
+
+// $1 are the states, $2 whether dead letters, $3 before when, $4 beyond how many,
+// $5 how many at most, $6 from when on spared, or the greatest time. A dead
+// letter that is retried meanwhile has left its partition, and stays.
+var pruneSQL = define("prune", `WITH total AS (SELECT coalesce(sum(n), 0) AS n FROM {schema}.tally WHERE state = ANY ($1::smallint[]) AND dead = $2),
+		ended AS (
+			SELECT e.* FROM unnest($1::smallint[]) s CROSS JOIN LATERAL (
+				SELECT seq, place, finished FROM {schema}.done
+				WHERE state = s AND kept IS NULL AND num_nonnulls(dead) = $2::boolean::integer
+				ORDER BY finished NULLS FIRST, place LIMIT $5 + 1) e),
+		first AS MATERIALIZED (SELECT *, row_number() OVER (ORDER BY finished NULLS FIRST, place) AS nth FROM ended),
+		going AS MATERIALIZED (SELECT count(*) AS n FROM first WHERE nth <= $5 AND nth < coalesce((SELECT min(nth) FROM first, total
+			WHERE NOT (coalesce(finished, {none}) < $3 OR $4 > 0 AND total.n - (nth - 1) > $4 AND coalesce(finished, {none}) < $6)), $5 + 1)),
+		gone AS MATERIALIZED (DELETE FROM {schema}.done WHERE seq = ANY (ARRAY(SELECT seq FROM first, going WHERE nth <= going.n))
+			RETURNING seq, queue, state),
+		counted AS (INSERT INTO {schema}.tally SELECT queue, state, $2, -count(*) FROM gone GROUP BY 1, 2),
+		bodies AS (DELETE FROM {schema}.job WHERE seq = ANY (ARRAY(SELECT seq FROM gone)) RETURNING seq, id),
+		logs AS (DELETE FROM {schema}.log WHERE seq = ANY (ARRAY(SELECT seq FROM gone)))
+		SELECT coalesce((SELECT array_agg(b.id ORDER BY f.nth) FROM first f JOIN bodies b USING (seq)), '{}'),
+			(SELECT n FROM total)::bigint - (SELECT count(*) FROM gone),
+			(SELECT finished FROM first, going WHERE nth = going.n + 1)`)
 
 // Prune implements storage.Storage. Jobs that are kept are neither in the index that it
 // goes by nor among those it counts: a job becomes one of the others when it is released.
@@ -71,7 +106,7 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 	err = again(func() error {
 		var some bool
 		args := []any{states, p.DeadLetters, rows.Nanos(p.Before), p.Beyond, min(p.Max, maxRows), spare}
-		return tuned{s}.query(ctx, s.sql.prune, args, one(&some, &out.IDs, &out.Left, &oldest))
+		return tuned{s}.query(ctx, s.sql[pruneSQL], args, one(&some, &out.IDs, &out.Left, &oldest))
 	})
 	if err != nil {
 		return storage.Pruned{}, wrap(err)
@@ -81,6 +116,26 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 	}
 	return out, nil
 }
+
+// Jobs released by a later clock are kept again, all of them: a prune would
+// delete the rest too early. Calls that release at the same time skip each
+// other's jobs.
+var keptUntilSQL = define("keptUntil", `WITH again AS (UPDATE {schema}.stage SET kept = released, released = NULL WHERE seq = ANY (ARRAY(
+			SELECT seq FROM {schema}.done WHERE released > $1 ORDER BY released, seq FOR UPDATE)))
+		SELECT d.seq, coalesce(d.finished, {none}), (SELECT CASE WHEN position('"workflow_id"'::bytea IN job) > 0 THEN job END FROM {schema}.job WHERE seq = d.seq)
+		FROM {schema}.done d WHERE d.kept <= $1 ORDER BY d.kept LIMIT $2`)
+
+// $1 is the time, $2 are jobs, $3 their workflows, $4 until when.
+var keepOnSQL = define("keepOn", `UPDATE {schema}.done d SET kept = ($4::bigint[])[array_position($2::bigint[], d.seq)]
+		WHERE d.kept <= $1 AND d.seq = ANY (ARRAY(
+			SELECT d.seq FROM {schema}.done d WHERE d.seq = ANY ($2::bigint[])
+			AND EXISTS (SELECT FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq
+				WHERE b.id = ($3::text[])[array_position($2::bigint[], d.seq)] AND (s.state < 6 OR s.kept > $1))
+			ORDER BY d.seq FOR UPDATE SKIP LOCKED)) RETURNING d.seq`)
+
+// $2 are jobs.
+var releaseSQL = define("release", `UPDATE {schema}.stage SET released = kept, kept = NULL WHERE seq = ANY (ARRAY(
+		SELECT seq FROM {schema}.done WHERE seq = ANY ($2::bigint[]) AND kept <= $1 ORDER BY seq FOR UPDATE SKIP LOCKED))`)
 
 // release ends the keeping of each job that is kept until now at the latest, but keeps
 // the job on if its workflow keeps it. If the clock has gone back, it keeps jobs again
@@ -96,7 +151,7 @@ func (s *Storage) release(ctx context.Context, now time.Time) error {
 	err := again(func() error {
 		over, members, keepers, until = nil, nil, nil, nil
 		into := []any{&seq, &finished, &job}
-		return tuned{s}.query(ctx, s.sql.keptUntil, []any{ns, releases}, each(into, func() {
+		return tuned{s}.query(ctx, s.sql[keptUntilSQL], []any{ns, releases}, each(into, func() {
 			over = append(over, seq)
 			if keeper := rows.Keeper(job); keeper != "" && sayable(keeper) {
 				members, keepers = append(members, seq), append(keepers, keeper)
@@ -110,12 +165,12 @@ func (s *Storage) release(ctx context.Context, now time.Time) error {
 	if len(members) > 0 {
 		args := []any{ns, members, keepers, until}
 		if err := again(func() error {
-			return tuned{s}.query(ctx, s.sql.keepOn, args, each([]any{&seq}, func() {}))
+			return tuned{s}.query(ctx, s.sql[keepOnSQL], args, each([]any{&seq}, func() {}))
 		}); err != nil {
 			return err
 		}
 	}
 	return again(func() error {
-		return tuned{s}.query(ctx, s.sql.release, []any{ns, over}, each(nil, func() {}))
+		return tuned{s}.query(ctx, s.sql[releaseSQL], []any{ns, over}, each(nil, func() {}))
 	})
 }

@@ -32,6 +32,30 @@ type bad struct {
 	why error
 }
 
+// $1 are the rows as they were read: the seq, $2 the version, $3 the reason. Rows
+// that another transaction has locked are skipped.
+var setAsideSQL = define("setAside", `WITH met AS MATERIALIZED (
+			SELECT seq FROM {schema}.stage WHERE seq = ANY ($1::bigint[]) AND version = ($2::bigint[])[array_position($1::bigint[], seq)]
+			ORDER BY seq FOR UPDATE SKIP LOCKED),
+		gone AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE seq = ANY (ARRAY(SELECT seq FROM met)) RETURNING j.*),
+		bodies AS MATERIALIZED (DELETE FROM {schema}.job j WHERE seq = ANY (ARRAY(SELECT seq FROM met)) RETURNING j.*),
+		kept AS (INSERT INTO {schema}.quarantined_job (seq, place, id, queue, type, state, priority, attempt, version, wake, deadline,
+				created, enqueued, started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key,
+				args, job, outcome, checkpoint, kept, released, other_place, depends, awaited, bounds, fair_key, share, own_place)
+			SELECT seq, s.place, b.id, s.queue, s.type, s.state, s.priority, s.attempt, s.version, s.wake, s.deadline,
+				b.created, s.enqueued, s.started, s.next_retry, s.finished, s.dead, s.lease_until, b.lease, coalesce(s.progress, 0),
+				coalesce(s.worker, ''), s.fingerprint, s.rate_key, b.args, b.job, s.outcome, s.checkpoint, s.kept, s.released, s.other_place, b.depends, s.awaited, s.bounds,
+				s.fair_key, s.share, s.own_place
+			FROM gone s JOIN bodies b USING (seq) RETURNING id, seq),
+		left_lane AS (INSERT INTO {schema}.job_judge SELECT DISTINCT rate_key FROM gone WHERE state = 3 AND bounds IS NOT NULL)
+		INSERT INTO {schema}.quarantine (kind, name, seq, reason)
+			SELECT 'job', id, seq, ($3::text[])[array_position($1::bigint[], seq)] FROM kept ORDER BY seq RETURNING n, seq, at`)
+
+// The places before the claims of older versions are unknown: those go by age.
+var undoClaimsSQL = define("undoClaims", `UPDATE {schema}.quarantined_job SET state = 3, place = coalesce(other_place, seq), other_place = NULL, wake = deadline, lease_until = NULL, worker = '',
+			attempt = attempt - (attempt BETWEEN 1 AND {most} + 1)::integer, started = CASE WHEN attempt > 1 THEN started END
+		WHERE seq = ANY ($1::bigint[])`)
+
 // setAside moves jobs to the quarantine if they are as they were read and no other
 // transaction has locked them. Another call may have moved or mended the rest, so
 // setAside does not return how many it moved.
@@ -48,7 +72,7 @@ func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []
 		var key, seq int64
 		var at time.Time
 		args := []any{seqs, versions, reasons}
-		err := tx.query(ctx, s.sql.setAside, args, each([]any{&key, &seq, &at}, func() {
+		err := tx.query(ctx, s.sql[setAsideSQL], args, each([]any{&key, &seq, &at}, func() {
 			b := bySeq[seq]
 			if claimed {
 				b.State = rows.Available
@@ -60,10 +84,10 @@ func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []
 			})
 		}))
 		if err == nil && claimed {
-			err = tx.exec(ctx, s.sql.undoClaims, seqs)
+			err = tx.exec(ctx, s.sql[undoClaimsSQL], seqs)
 		}
 		if err == nil && txOf(ctx) != nil { // the commit notifies every process
-			err = tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
+			err = tx.exec(ctx, s.sql[notifySQL], s.channel(), payloads("tx", &n))
 		}
 		return err
 	})
@@ -136,10 +160,12 @@ func (s *Storage) around(ctx context.Context, insert func() error) error {
 	}
 }
 
+var impossibleSQL = define("impossible", `SELECT {columns} FROM {whole} WHERE {impossible} LIMIT $1`)
+
 // sweep moves jobs that no other statement may meet. It needs a connection, and as a rule
 // nothing more.
 func (s *Storage) sweep(ctx context.Context) error {
-	list, err := selectRows(ctx, tuned{s}, false, s.sql.impossible, maxAside)
+	list, err := selectRows(ctx, tuned{s}, false, s.sql[impossibleSQL], maxAside)
 	if err != nil {
 		return err
 	}
@@ -164,14 +190,21 @@ type named struct {
 	why  error
 }
 
+var setCronAsideSQL = define("setCronAside", `WITH gone AS (DELETE FROM {schema}.cron WHERE name = $1 AND version = $2 RETURNING name, version, entry)
+		INSERT INTO {schema}.quarantine (kind, name, reason, version, body) SELECT 'cron', name, $3, version, entry FROM gone RETURNING n, at`)
+
+var setQueueAsideSQL = define("setQueueAside", `WITH gone AS (DELETE FROM {schema}.queue_state WHERE queue = $1 AND state = $2 RETURNING queue, state)
+		INSERT INTO {schema}.quarantine (kind, name, reason, body)
+			SELECT 'queue', queue, $3, convert_to(state, 'UTF8') FROM gone RETURNING n, at`)
+
 // setAsideNamed moves recurring entries or states of queues, unless they have changed
 // since. It reports false if there are none or if the role may not move them.
 func (s *Storage) setAsideNamed(ctx context.Context, list []named) (aside bool, err error) {
 	for _, n := range list {
 		q := storage.Quarantined{Kind: n.kind, Name: n.name, Reason: rows.Reason(n.why)}
-		sql := s.sql.setCronAside
+		sql := s.sql[setCronAsideSQL]
 		if n.kind == storage.KindQueue {
-			sql = s.sql.setQueueAside
+			sql = s.sql[setQueueAsideSQL]
 		}
 		var key int64
 		var some bool
@@ -190,12 +223,16 @@ func (s *Storage) setAsideNamed(ctx context.Context, list []named) (aside bool, 
 	return len(list) > 0, nil
 }
 
+var quarantinedIDSQL = define("quarantinedID",
+	`SELECT n, reason FROM {schema}.quarantine WHERE name = $1 AND kind = 'job' ORDER BY n DESC LIMIT 1`)
+
 // missing is the error for a job that is not stored: it may be in the quarantine.
 func (s *Storage) missing(ctx context.Context, id string) error {
 	e := &ojs.QuarantinedError{ID: id}
 	var key int64
 	var some bool
-	if err := s.in(ctx).query(ctx, s.sql.quarantinedID, []any{id}, one(&some, &key, &e.Reason)); err != nil {
+	err := s.in(ctx).query(ctx, s.sql[quarantinedIDSQL], []any{id}, one(&some, &key, &e.Reason))
+	if err != nil {
 		return err
 	}
 	if !some {
@@ -204,6 +241,9 @@ func (s *Storage) missing(ctx context.Context, id string) error {
 	e.Key = strconv.FormatInt(key, 10)
 	return e
 }
+
+var quarantinedSQL = define("quarantined", `SELECT q.n, q.kind, q.name, q.reason, q.at, coalesce(j.queue, ''), coalesce(j.type, ''), coalesce(j.state, 0::smallint)
+		FROM {schema}.quarantine q LEFT JOIN {schema}.quarantined_job j USING (seq) WHERE q.n > $1 ORDER BY q.n LIMIT $2`)
 
 // Quarantined implements storage.Quarantiner.
 func (s *Storage) Quarantined(
@@ -225,7 +265,7 @@ func (s *Storage) Quarantined(
 	var kind string
 	var state int16
 	into := []any{&key, &kind, &q.Name, &q.Reason, &q.At, &q.Queue, &q.Type, &state}
-	err = tuned{s}.query(ctx, s.sql.quarantined, []any{from, limit}, each(into, func() {
+	err = tuned{s}.query(ctx, s.sql[quarantinedSQL], []any{from, limit}, each(into, func() {
 		q.Key, q.Kind, q.At, q.State = strconv.FormatInt(key, 10), storage.Kind(kind), q.At.UTC(),
 			rows.State(int(state))
 		q.Type = rows.TypeName(q.Type)
@@ -233,6 +273,8 @@ func (s *Storage) Quarantined(
 	}))
 	return list, wrap(err)
 }
+
+var countQuarantinedSQL = define("countQuarantined", `SELECT count(*) FROM {schema}.quarantine`)
 
 // CountQuarantined implements storage.Quarantiner.
 func (s *Storage) CountQuarantined(ctx context.Context) (n int, err error) {
@@ -244,9 +286,15 @@ func (s *Storage) CountQuarantined(ctx context.Context) (n int, err error) {
 		return 0, wrap(err)
 	}
 	var some bool
-	err = tuned{s}.query(ctx, s.sql.countQuarantined, nil, one(&some, &n))
+	err = tuned{s}.query(ctx, s.sql[countQuarantinedSQL], nil, one(&some, &n))
 	return n, wrap(err)
 }
+
+var releaseCronSQL = define("releaseCron",
+	`INSERT INTO {schema}.cron VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`)
+
+var releaseQueueSQL = define("releaseQueue",
+	`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT DO NOTHING`)
 
 // ReleaseQuarantined implements storage.Quarantiner.
 func (s *Storage) ReleaseQuarantined(ctx context.Context, key string) error {
@@ -261,7 +309,7 @@ func (s *Storage) ReleaseQuarantined(ctx context.Context, key string) error {
 				return e.still(err)
 			}
 			n.Crons = true
-			return e.put(ctx, tx, s.sql.releaseCron, e.name, e.version, e.body)
+			return e.put(ctx, tx, s.sql[releaseCronSQL], e.name, e.version, e.body)
 		}
 		if state := ojs.QueueState(e.body); !state.Valid() || state == ojs.QueueActive {
 			return e.still(rows.NoQueueState(string(e.body)))
@@ -269,7 +317,7 @@ func (s *Storage) ReleaseQuarantined(ctx context.Context, key string) error {
 		if string(e.body) == string(ojs.QueuePaused) {
 			s.paused.Store(true)
 		}
-		return e.put(ctx, tx, s.sql.releaseQueue, e.name, string(e.body))
+		return e.put(ctx, tx, s.sql[releaseQueueSQL], e.name, string(e.body))
 	})
 	if err == nil {
 		s.tell(ctx, &n)
@@ -291,6 +339,17 @@ type entry struct {
 	body         []byte
 }
 
+var quarantineEntrySQL = define("quarantineEntry",
+	`SELECT kind, name, coalesce(seq, 0), coalesce(version, 0), body FROM {schema}.quarantine WHERE n = $1 FOR UPDATE`)
+
+// The logs of a job that was released stay, and its place in line.
+var deleteQuarantinedSQL = define("deleteQuarantined", `WITH gone AS (DELETE FROM {schema}.quarantine WHERE n = $1 RETURNING seq),
+		logs AS (DELETE FROM {schema}.log l WHERE seq = ANY (ARRAY(SELECT seq FROM gone))
+			AND NOT EXISTS (SELECT FROM {schema}.job b WHERE b.seq = l.seq)),
+		lines AS (DELETE FROM {schema}.line l WHERE seq = ANY (ARRAY(SELECT seq FROM gone))
+			AND NOT EXISTS (SELECT FROM {schema}.job b WHERE b.seq = l.seq))
+		DELETE FROM {schema}.quarantined_job WHERE seq IN (SELECT seq FROM gone)`)
+
 // withEntry locks an entry, calls do with it, and deletes it, in one transaction.
 func (s *Storage) withEntry(
 	ctx context.Context, key string, do func(context.Context, pgx.Tx, *entry) error,
@@ -308,7 +367,7 @@ func (s *Storage) withEntry(
 		return again(func() error {
 			return pgx.BeginFunc(ctx, tuned{s}, func(tx pgx.Tx) error {
 				e := entry{n: n}
-				err := tx.QueryRow(ctx, s.sql.quarantineEntry, n).Scan(&e.kind, &e.name, &e.seq,
+				err := tx.QueryRow(ctx, s.sql[quarantineEntrySQL], n).Scan(&e.kind, &e.name, &e.seq,
 					&e.version, &e.body)
 				if err == pgx.ErrNoRows {
 					return unknown
@@ -317,7 +376,7 @@ func (s *Storage) withEntry(
 					err = do(ctx, tx, &e)
 				}
 				if err == nil {
-					_, err = tx.Exec(ctx, s.sql.deleteQuarantined, e.n)
+					_, err = tx.Exec(ctx, s.sql[deleteQuarantinedSQL], e.n)
 				}
 				return err
 			})
@@ -340,8 +399,21 @@ func (e *entry) put(ctx context.Context, tx pgx.Tx, sql string, args ...any) err
 	return err
 }
 
+var quarantinedJobSQL = define("quarantinedJob",
+	`SELECT {columns} FROM {schema}.quarantined_job j WHERE seq = $1 FOR UPDATE`)
+
+var stateOfSQL = define("stateOf",
+	`SELECT s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = $1`)
+
+var releaseJobSQL = define("releaseJob", `WITH n AS MATERIALIZED (SELECT * FROM {schema}.quarantined_job WHERE seq = $1),
+		body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job, depends) SELECT seq, created, lease, id, args, job, depends FROM n)
+		INSERT INTO {schema}.stage {standing} SELECT seq, place, version, attempt, other_place, wake, deadline, enqueued, started,
+			next_retry, finished, dead, lease_until, kept, released, CASE WHEN fingerprint IS NOT NULL THEN created END,
+			nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited, bounds,
+			fair_key, share, own_place FROM n`)
+
 func (s *Storage) releaseJob(ctx context.Context, tx pgx.Tx, e *entry, n *storage.Notice) error {
-	list, err := selectRows(ctx, inTx{tx}, false, s.sql.quarantinedJob, e.seq)
+	list, err := selectRows(ctx, inTx{tx}, false, s.sql[quarantinedJobSQL], e.seq)
 	if err != nil {
 		return err
 	}
@@ -357,7 +429,7 @@ func (s *Storage) releaseJob(ctx context.Context, tx pgx.Tx, e *entry, n *storag
 		return e.still(err)
 	}
 	var state int16
-	switch err := tx.QueryRow(ctx, s.sql.stateOf, rec.ID).Scan(&state); {
+	switch err := tx.QueryRow(ctx, s.sql[stateOfSQL], rec.ID).Scan(&state); {
 	case err == nil:
 		return &ojs.DuplicateError{ID: rec.ID, State: rows.State(int(state))}
 	case err != pgx.ErrNoRows:
@@ -372,11 +444,11 @@ func (s *Storage) releaseJob(ctx context.Context, tx pgx.Tx, e *entry, n *storag
 			}
 		}
 	}
-	if _, err := tx.Exec(ctx, s.sql.releaseJob, e.seq); err != nil {
+	if _, err := tx.Exec(ctx, s.sql[releaseJobSQL], e.seq); err != nil {
 		return err
 	}
 	// As it is now and in its place, with the columns that follow from others.
-	_, err = tx.Exec(ctx, s.sql.settleAllCounting,
+	_, err = tx.Exec(ctx, s.sql[settleAllCountingSQL],
 		append(arguments([]written{w}), []int64{anyState | keepsPlace | -1<<16})...)
 	return err
 }

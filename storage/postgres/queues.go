@@ -38,15 +38,26 @@ func (s *Storage) SetQueueState(
 	return was, nil
 }
 
+var lockNameSQL = define("lockName",
+	`SELECT pg_advisory_xact_lock(hashtextextended(name, 3131961357)) FROM unnest($1::text[]) name`)
+
+var queueStateSQL = define("queueState", `SELECT state FROM {schema}.queue_state WHERE queue = $1`)
+
+var setQueueStateSQL = define("setQueueState",
+	`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT (queue) DO UPDATE SET state = excluded.state`)
+
+var activateQueueSQL = define("activateQueue", `DELETE FROM {schema}.queue_state WHERE queue = $1`)
+
 func (s *Storage) changeQueue(
 	ctx context.Context, queue string, to ojs.QueueState,
 ) (was ojs.QueueState, err error) {
 	err = pgx.BeginFunc(ctx, tuned{s}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, s.sql.lockName, []string{s.config.schema + " state " + queue}); err != nil {
+		name := s.config.schema + " state " + queue
+		if _, err := tx.Exec(ctx, s.sql[lockNameSQL], []string{name}); err != nil {
 			return err
 		}
 		var stored string
-		switch err := tx.QueryRow(ctx, s.sql.queueState, queue).Scan(&stored); err {
+		switch err := tx.QueryRow(ctx, s.sql[queueStateSQL], queue).Scan(&stored); err {
 		case nil:
 			if was = ojs.QueueState(stored); !was.Valid() {
 				was = ojs.QueueActive
@@ -57,14 +68,16 @@ func (s *Storage) changeQueue(
 			return err
 		}
 		if to == ojs.QueueActive {
-			_, err := tx.Exec(ctx, s.sql.activateQueue, queue)
+			_, err := tx.Exec(ctx, s.sql[activateQueueSQL], queue)
 			return err
 		}
-		_, err := tx.Exec(ctx, s.sql.setQueueState, queue, string(to))
+		_, err := tx.Exec(ctx, s.sql[setQueueStateSQL], queue, string(to))
 		return err
 	})
 	return was, err
 }
+
+var queueStatesSQL = define("queueStates", `SELECT queue, state FROM {schema}.queue_state`)
 
 // QueueStates implements storage.Storage.
 func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
@@ -75,7 +88,7 @@ func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 	states := make(map[string]ojs.QueueState)
 	var queue, state string
 	var met []named
-	err := s.read(ctx, s.sql.queueStates, nil, []any{&queue, &state}, func() error {
+	err := s.read(ctx, s.sql[queueStatesSQL], nil, []any{&queue, &state}, func() error {
 		if !ojs.QueueState(state).Valid() {
 			met = append(met, named{storage.KindQueue, queue, state, rows.NoQueueState(state)})
 			return nil

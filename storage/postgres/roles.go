@@ -50,6 +50,6 @@ func Grants(a Access, role string, opts ...Option) (string, error) {
 		}
 	}
 	return strings.NewReplacer(
-		"{schema}", quoted(cfg.schema), "{role}", pgx.Identifier{role}.Sanitize(),
+		"{schema}", `"`+cfg.schema+`"`, "{role}", pgx.Identifier{role}.Sanitize(),
 	).Replace(string(script)), nil
 }

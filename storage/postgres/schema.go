@@ -72,7 +72,7 @@ func steps(schema string) ([]Migration, error) {
 			begin = beginFirst
 		}
 		list[i] = Migration{Version: i + 1, Name: path.Base(name), SQL: strings.NewReplacer(
-			"{schema}", quoted(schema), "{name}", schema, "{before}", strconv.Itoa(i), "{version}",
+			"{schema}", `"`+schema+`"`, "{name}", schema, "{before}", strconv.Itoa(i), "{version}",
 			strconv.Itoa(i+1),
 		).Replace(begin + identify + "\n" + string(body) + identify + endStep)}
 	}
@@ -149,7 +149,7 @@ func (s *Storage) migrate(ctx context.Context) error {
 
 // migrateIn takes the steps that a schema lacks.
 func (s *Storage) migrateIn(ctx context.Context, tx pgx.Tx, all []Migration) error {
-	if _, err := tx.Exec(ctx, s.sql.lockName, []string{s.config.schema + " migrate"}); err != nil {
+	if _, err := tx.Exec(ctx, s.sql[lockNameSQL], []string{s.config.schema + " migrate"}); err != nil {
 		return err
 	}
 	version, err := s.version(ctx, tx)
@@ -167,13 +167,20 @@ func (s *Storage) migrateIn(ctx context.Context, tx pgx.Tx, all []Migration) err
 	return nil
 }
 
+// By a look into the catalog: to_regclass may answer with what its session knew
+// before another process migrated.
+var schemaThereSQL = define("schemaThere", `SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1 AND c.relname = 'migration')`)
+
+var migratedSQL = define("migrated", `SELECT coalesce(max(version), 0) FROM {schema}.migration`)
+
 // version is that of the schema, 0 if there is none.
 func (s *Storage) version(ctx context.Context, q asker) (version int, err error) {
 	var some bool
-	if err := q.QueryRow(ctx, s.sql.schemaThere, s.config.schema).Scan(&some); err != nil || !some {
+	if err := q.QueryRow(ctx, s.sql[schemaThereSQL], s.config.schema).Scan(&some); err != nil || !some {
 		return 0, err
 	}
-	err = q.QueryRow(ctx, s.sql.migrated).Scan(&version)
+	err = q.QueryRow(ctx, s.sql[migratedSQL]).Scan(&version)
 	return version, err
 }
 
@@ -220,13 +227,16 @@ func (s *Storage) older(version, known int) error {
 		ErrOlder, s.config.schema, version, known, version+1)
 }
 
+var besideSQL = define("beside",
+	`SELECT max(version), coalesce(max(oldest), 0), pg_is_in_recovery() FROM {schema}.migration`)
+
 // checkVersion refuses all calls from now on if the schema has been migrated to a version
 // that this program cannot run beside, and allows them otherwise. It fails on a server
 // that has become a standby, whose connections hear nothing.
 func (s *Storage) checkVersion(ctx context.Context, q asker) error {
 	var oldest, version int
 	var standby bool
-	if err := q.QueryRow(ctx, s.sql.beside).Scan(&version, &oldest, &standby); err != nil {
+	if err := q.QueryRow(ctx, s.sql[besideSQL]).Scan(&version, &oldest, &standby); err != nil {
 		return err
 	}
 	if standby {

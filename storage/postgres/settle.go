@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -259,7 +260,7 @@ func (s *Storage) explainAll(
 		var id string
 		var f found
 		read := each([]any{&id, &f.version, &f.state}, func() { there[id] = f })
-		err := q.query(ctx, s.sql.versions, []any{refused}, read)
+		err := q.query(ctx, s.sql[versionsSQL], []any{refused}, read)
 		if err != nil {
 			return err
 		}
@@ -324,18 +325,135 @@ func (s *Storage) apply(ctx context.Context, q querier, o settling) (applied []b
 	return applied, held, err
 }
 
+// settleAttempt applies changes that are AttemptFieldsOnly, as attemptArguments has them.
+// The froms are the states in which each change may find its job, as bits; bit 14 says
+// that the job returns to the place before its claim, bit 15 that it keeps its place, and
+// those from 16 on how many more steps than one it takes. A version is that after the
+// change.
+const settleAttempt = settled + `
+		AND j.version = ($5::bigint[])[{at}] - 1 - (($2::bigint[])[{at}] >> 16) AND (($2::bigint[])[{at}] >> j.state) & 1 = 1
+		RETURNING {at} AS ord, (ARRAY(SELECT place FROM c))[{at}] AS place, ($2::bigint[])[{at}] AS froms, ($3::smallint[])[{at}] AS state,
+			nullif(($12::bigint[])[{at}], {none}) AS dead, nullif(($18::bigint[])[{at}], {none}) AS kept,
+			j.seq, j.place AS was_place, j.other_place AS was_other, j.state AS was, j.queue, j.type, j.priority,
+			j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead, j.awaited, j.bounds,
+			j.fair_key, j.share, j.own_place),
+	stored AS (INSERT INTO {schema}.{to} {standing} SELECT seq,
+		CASE WHEN was = 3 AND state = 3 THEN was_place
+			WHEN (froms >> 14) & 1 = 1 THEN coalesce(was_other, place) ELSE place END,
+		($5::bigint[])[ord], ($4::bigint[])[ord],
+		CASE WHEN (froms >> 14) & 1 = 1 THEN place WHEN was = 3 AND state = 3 THEN was_other
+			WHEN was = 3 AND state = 4 THEN was_place END,
+		nullif(($6::bigint[])[ord], {none}), nullif(($7::bigint[])[ord], {none}), nullif(($8::bigint[])[ord], {none}), nullif(($9::bigint[])[ord], {none}), nullif(($10::bigint[])[ord], {none}),
+		nullif(($11::bigint[])[ord], {none}), dead, nullif(($13::bigint[])[ord], {none}), kept, NULL, created, nullif(($14::float8[])[ord], 0),
+		priority, state, limited, queue, type, nullif(($15::text[])[ord], ''), fingerprint, rate_key, ($16::bytea[])[ord], ($17::bytea[])[ord],
+		CASE WHEN state < 6 THEN awaited END, bounds, fair_key, share,
+		CASE WHEN was = 3 AND state IN (3, 4) OR (froms >> 14) & 1 = 1 THEN own_place END FROM gone)`
+
+// settled begins a statement that applies changes, of which $1 are the ids. A job that
+// another transaction has changed meanwhile without raising its version, as Extend does,
+// is compared again, which takes arrays: in a join it would not find its other half.
+const settled = `WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.id, u.ord,
+		(SELECT b.seq FROM {schema}.job b WHERE b.id = u.id) AS seq
+		FROM (SELECT u.id, u.ord FROM unnest($1::text[]) WITH ORDINALITY AS u (id, ord) ORDER BY u.ord) u),
+	{by_seq}{held},
+	gone AS MATERIALIZED (DELETE FROM {schema}.{from} j WHERE j.seq = ANY ((SELECT seqs FROM by_seq)::bigint[]){guard}`
+
+// settleAll applies changes of everything, as arguments has them, with the froms of
+// settleAttempt.
+const settleAll = `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS new_place, u.*, f.froms FROM {given} u
+		JOIN unnest($30::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord),
+	c AS MATERIALIZED (SELECT n.*, (SELECT b.seq FROM {schema}.job b WHERE b.id = n.id) AS seq FROM n),
+	{by_seq}{held},
+	taken AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE j.seq = ANY ((SELECT seqs FROM by_seq)::bigint[]){guard}
+		AND j.version = ($7::bigint[])[{at}] - 1 - (($30::bigint[])[{at}] >> 16)
+		AND (($30::bigint[])[{at}] >> j.state) & 1 = 1
+		RETURNING j.seq, j.place, j.other_place, j.state AS was, j.queue AS was_queue, j.priority AS was_priority, j.awaited,
+			j.rate_key AS was_key, j.bounds AS was_bounds, j.fair_key AS was_fair_key, j.own_place),
+	gone AS MATERIALIZED (SELECT f.*, t.other_place, t.was, t.awaited, t.was_key, t.was_bounds,
+		CASE WHEN same_key OR t.was <> 3 OR f.state <> 4 THEN t.place ELSE coalesce(t.own_place, t.place) END AS place,
+		CASE WHEN same_key THEN t.own_place WHEN f.fair_key IS NOT NULL THEN coalesce(t.own_place, t.place) END AS own_place,
+		(f.froms >> 15) & 1 = 1 OR t.was = 3 AND f.state = 3 AND t.was_queue = f.queue AND t.was_priority = f.priority
+			AND same_key AS stays
+		FROM c f JOIN taken t ON t.seq = f.seq CROSS JOIN LATERAL (SELECT f.fair_key IS NOT DISTINCT FROM t.was_fair_key AS same_key) k),
+	body AS (UPDATE {schema}.job b SET created = g.created, lease = g.lease, args = g.args, job = g.job
+		FROM gone g WHERE b.seq = g.seq),
+	stored AS (INSERT INTO {schema}.stage {standing} SELECT seq, CASE WHEN stays THEN place ELSE new_place END, version, attempt,
+		CASE WHEN stays THEN other_place WHEN was = 3 AND state = 4 THEN place END, wake, deadline, enqueued, started,
+		next_retry, finished, dead, lease_until, kept, NULL, CASE WHEN fingerprint IS NOT NULL THEN created END,
+		nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint,
+		CASE WHEN state < 6 THEN awaited END, bounds, fair_key, share, CASE WHEN stays OR was = 3 AND state = 4 THEN own_place END
+		FROM gone),
+	left_lane AS (INSERT INTO {schema}.job_judge SELECT DISTINCT was_key FROM gone WHERE was = 3 AND was_bounds IS NOT NULL)`
+
+// held and guard make a statement that applies changes change nothing if other jobs may
+// wait for one of its jobs. See depends.go.
+const (
+	held = `,
+	held AS MATERIALIZED (SELECT EXISTS (SELECT FROM {schema}.{from} a
+		WHERE a.awaited AND a.seq = ANY ((SELECT seqs FROM by_seq)::bigint[])) AS yes)`
+	guard = ` AND j.awaited IS NULL AND NOT (SELECT yes FROM held)`
+)
+
+// completeAll applies plain completions, as completionArguments has them. Most outcomes
+// are such.
+const completeAll = settled + `
+		AND j.version = ($2::bigint[])[{at}] - 1
+		RETURNING {at} AS ord, 6::smallint AS state, NULL::bigint AS kept, NULL::bigint AS dead,
+			j.seq, j.state AS was, j.queue, j.type, j.priority, j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead,
+			j.awaited, j.bounds, j.fair_key, j.share),
+	stored AS (INSERT INTO {schema}.done (seq, place, version, attempt, enqueued, started, finished, created,
+			progress, priority, state, limited, queue, type, worker, fingerprint, rate_key, bounds, fair_key, share)
+		SELECT seq, (ARRAY(SELECT place FROM c))[ord], ($2::bigint[])[ord], ($3::bigint[])[ord], nullif(($4::bigint[])[ord], {none}),
+			nullif(($5::bigint[])[ord], {none}), ($6::bigint[])[ord], created, nullif($8::float8, 0), priority, state, limited,
+			queue, type, nullif($7::text, ''), fingerprint, rate_key, bounds, fair_key, share FROM gone)`
+
+// Ends of active jobs, which most outcomes are, name the partitions, and count.
+const endsCounted = `,
+	counted AS (INSERT INTO {schema}.tally SELECT m.queue, m.state, m.dead, m.n FROM (
+		SELECT queue, state, {alike} AS dead, count(*) AS n FROM gone GROUP BY 1, 2, 3
+		UNION ALL
+		SELECT queue, 4, CASE WHEN was_kept IS NULL THEN was_dead IS NOT NULL END, -count(*) FROM gone GROUP BY 1, 2, 3) m)`
+
+// leftLanes notes the keys whose jobs leave their lanes without a claim.
+const leftLanes = `,
+	left_lane AS (INSERT INTO {schema}.job_judge SELECT DISTINCT rate_key FROM gone WHERE was = 3 AND bounds IS NOT NULL)`
+
+// applied is which changes were applied. Number 0 says that none was, since other jobs
+// may wait for one of the jobs.
+const applied = `
+	SELECT ord FROM gone UNION ALL SELECT 0 FROM held WHERE yes`
+
+// counting is which changes were applied, and to which jobs, and whether other jobs may
+// wait for these.
+const counting = `
+	SELECT ord, seq, coalesce(awaited, false) FROM gone`
+
+// ending defines a statement that moves jobs between partitions.
+func ending(name, sql, from, to, held, guard string) statement {
+	sql = strings.NewReplacer("{held}", held, "{guard}", guard, "{by_seq}", bySeq).Replace(sql)
+	return define(name, strings.NewReplacer("{from}", from, "{to}", to, "{at}", ordOf).Replace(sql))
+}
+
+var settleAttemptSQL = ending("settleAttempt", settleAttempt+leftLanes+applied, "stage", "stage", held, guard)
+
+var endAttemptSQL = ending("endAttempt", settleAttempt+endsCounted+applied, "active", "done", held, guard)
+
+var completeSQL = ending("complete", completeAll+endsCounted+applied, "active", "done", held, guard)
+
+var settleAllSQL = ending("settleAll", settleAll+applied, "stage", "stage", held, guard)
+
 // applying is the statement that applies changes, and returns the numbers of those that
 // it has applied, from 1 on.
 func (s *Storage) applying(o settling) (sql string, args []any) {
 	switch {
 	case o.completes():
-		return s.sql.complete, completionArguments(o.encoded)
+		return s.sql[completeSQL], completionArguments(o.encoded)
 	case o.ends():
-		return s.sql.endAttempt, attemptArguments(o.encoded, o.froms)
+		return s.sql[endAttemptSQL], attemptArguments(o.encoded, o.froms)
 	case o.sameJob:
-		return s.sql.settleAttempt, attemptArguments(o.encoded, o.froms)
+		return s.sql[settleAttemptSQL], attemptArguments(o.encoded, o.froms)
 	}
-	return s.sql.settleAll, append(arguments(o.encoded), o.froms)
+	return s.sql[settleAllSQL], append(arguments(o.encoded), o.froms)
 }
 
 // Extend implements storage.Storage.
@@ -373,6 +491,25 @@ func distinct(n int, id func(i int) string) int {
 	return n
 }
 
+// foundAt is the number of a job j among those of found.
+const foundAt = `array_position(ARRAY(SELECT seq FROM found), j.seq)`
+
+// untilExtended is when the lease of a job j ends.
+var untilExtended = strings.ReplaceAll(untilGiven(`(ARRAY(SELECT lease FROM found))[`+foundAt+`]`,
+	`(ARRAY(SELECT given FROM found))[`+foundAt+`]`), "$1::", "$5::")
+
+// Arrays and no join: if another call has extended a lease meanwhile, PostgreSQL
+// compares the changed row again, which in a join would not find its other half.
+var extendSQL = define("extend", strings.NewReplacer("{at}", foundAt, "{until_of}", untilExtended).Replace(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
+			SELECT * FROM unnest($1::text[], $2::bigint[], $3::float8[], $4::bytea[], $6::bigint[]) WITH ORDINALITY
+			u (id, version, progress, checkpoint, given, ord) ORDER BY u.ord) u),
+		found AS MATERIALIZED (SELECT c.*, b.seq, b.lease FROM c JOIN {schema}.job b ON b.id = c.id)
+		UPDATE {schema}.active j SET lease_until = {until_of}, wake = {until_of},
+			progress = greatest(j.progress, nullif((ARRAY(SELECT progress FROM found))[{at}], 0)),
+			checkpoint = coalesce((ARRAY(SELECT checkpoint FROM found))[{at}], j.checkpoint), place = (ARRAY(SELECT place FROM found))[{at}]
+		WHERE j.seq = ANY (ARRAY(SELECT seq FROM found)) AND j.version = (ARRAY(SELECT version FROM found))[{at}]
+		RETURNING (ARRAY(SELECT id FROM found))[{at}]`))
+
 func (s *Storage) extend(
 	ctx context.Context, now int64, extensions []storage.Extension,
 ) (lost []string, err error) {
@@ -388,7 +525,7 @@ func (s *Storage) extend(
 	err = again(func() error {
 		var id string
 		args := []any{ids, versions, progress, checkpoints, now, leases}
-		return tuned{s}.query(ctx, s.sql.extend, args, each([]any{&id}, func() { extended[id] = true }))
+		return tuned{s}.query(ctx, s.sql[extendSQL], args, each([]any{&id}, func() { extended[id] = true }))
 	})
 	for _, id := range ids {
 		if err == nil && !extended[id] {

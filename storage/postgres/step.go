@@ -180,6 +180,21 @@ func (s *Storage) step(
 	return results, err
 }
 
+// refusedStep is what a step has not applied: the numbers for the caller, the ids for the
+// claim that follows in the transaction. If other jobs may wait for one of its jobs, the
+// step has applied nothing, and the claim takes nothing.
+const refusedStep = `
+	SELECT r.ords, CASE WHEN yes THEN set_config('ojs.held', 'yes', true) ELSE set_config('ojs.refused', r.ids, true) END, yes FROM (
+		SELECT coalesce(array_agg(c.ord), '{}') AS ords, coalesce(array_agg(c.id)::text, '') AS ids FROM c
+		WHERE c.ord NOT IN (SELECT ord FROM gone)) r, held`
+
+var settleStepSQL = ending("settleStep", settleAttempt+leftLanes+refusedStep, "stage", "stage", held, guard)
+
+var endStepSQL = ending("endStep", settleAttempt+endsCounted+refusedStep, "active", "done", held, guard)
+
+var completeStepSQL = ending("completeStep", completeAll+endsCounted+refusedStep,
+	"active", "done", held, guard)
+
 // stepAtOnce makes the statements of a step in one round trip. No job is settled twice.
 // If other jobs may wait for one of the jobs, it does nothing and reports held.
 func (s *Storage) stepAtOnce(
@@ -190,12 +205,12 @@ func (s *Storage) stepAtOnce(
 	var ords []int64
 	var ids string
 	if len(o.encoded) > 0 {
-		settle := sent{s.sql.settleStep, nil, one(&some, &ords, &ids, &held)}
+		settle := sent{s.sql[settleStepSQL], nil, one(&some, &ords, &ids, &held)}
 		switch {
 		case o.completes():
-			settle.sql, settle.args = s.sql.completeStep, completionArguments(o.encoded)
+			settle.sql, settle.args = s.sql[completeStepSQL], completionArguments(o.encoded)
 		case o.ends():
-			settle.sql, settle.args = s.sql.endStep, attemptArguments(o.encoded, o.froms)
+			settle.sql, settle.args = s.sql[endStepSQL], attemptArguments(o.encoded, o.froms)
 		default:
 			settle.args = attemptArguments(o.encoded, o.froms)
 		}
@@ -255,7 +270,7 @@ func (s *Storage) unclaim(ctx context.Context, now time.Time, held []storage.Hel
 	err = again(func() error {
 		return s.within(ctx, func(ctx context.Context) error {
 			return begun(ctx, s.in(ctx), func(tx transaction) error {
-				list, err := selectRows(ctx, tx, false, s.sql.lockedIDs, ids)
+				list, err := selectRows(ctx, tx, false, s.sql[lockedIDsSQL], ids)
 				if err != nil {
 					return err
 				}
@@ -285,7 +300,7 @@ func (s *Storage) unclaim(ctx context.Context, now time.Time, held []storage.Hel
 				if err := s.rest(ctx, tx, back.encoded); err != nil {
 					return err
 				}
-				return tx.exec(ctx, s.sql.settleCounting, attemptArguments(back.encoded, back.froms)...)
+				return tx.exec(ctx, s.sql[settleCountingSQL], attemptArguments(back.encoded, back.froms)...)
 			})
 		})
 	})

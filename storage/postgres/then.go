@@ -148,7 +148,7 @@ func (s *Storage) unsettled(ctx context.Context, e *written, refused error) (sto
 	var id string
 	var version int64
 	var state int16
-	err := s.in(ctx).query(ctx, s.sql.versions, []any{[]string{e.ID}}, one(&there, &id, &version, &state))
+	err := s.in(ctx).query(ctx, s.sql[versionsSQL], []any{[]string{e.ID}}, one(&there, &id, &version, &state))
 	if err != nil {
 		return storage.Settled{}, wrap(err)
 	}

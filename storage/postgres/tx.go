@@ -90,13 +90,13 @@ func (s *Storage) atomically(
 		return begun(ctx, s.in(ctx), func(tx transaction) error {
 			n = storage.Notice{}
 			if txOf(ctx) == nil {
-				if err := tx.exec(ctx, s.sql.tune); err != nil {
+				if err := tx.exec(ctx, s.sql[tuneSQL]); err != nil {
 					return err
 				}
 			}
 			err := f(ctx, tx, &n)
 			if err == nil && txOf(ctx) != nil { // the commit notifies every process, this one too
-				err = tx.exec(ctx, s.sql.notify, s.channel(), payloads("tx", &n))
+				err = tx.exec(ctx, s.sql[notifySQL], s.channel(), payloads("tx", &n))
 			}
 			return err
 		})

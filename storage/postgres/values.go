@@ -11,6 +11,15 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
+var putValuesSQL = define("putValues", `INSERT INTO {schema}.value
+		SELECT u.* FROM unnest($1::text[], $2::bytea[], $3::bigint[]) u (key, data, expires) ORDER BY u.key
+		ON CONFLICT (key) DO UPDATE SET data = excluded.data, expires = excluded.expires`)
+
+var deleteValuesSQL = define("deleteValues", `DELETE FROM {schema}.value WHERE key = ANY ($1::text[])`)
+
+var dropValuesSQL = define("dropValues", `DELETE FROM {schema}.value WHERE key = ANY (ARRAY(
+		SELECT key FROM {schema}.value WHERE expires <= $1 ORDER BY expires LIMIT $2 FOR UPDATE SKIP LOCKED))`)
+
 // PutValues implements storage.Storage.
 func (s *Storage) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
 	if err := storage.CheckValues(values); err != nil {
@@ -33,16 +42,16 @@ func (s *Storage) PutValues(ctx context.Context, now time.Time, values []storage
 	return s.atomically(ctx, func(_ context.Context, tx transaction, n *storage.Notice) error {
 		n.Values = len(values) > 0
 		if len(keys) > 0 {
-			if err := tx.exec(ctx, s.sql.putValues, keys, data, expires); err != nil {
+			if err := tx.exec(ctx, s.sql[putValuesSQL], keys, data, expires); err != nil {
 				return err
 			}
 		}
 		if len(gone) > 0 {
-			if err := tx.exec(ctx, s.sql.deleteValues, gone); err != nil {
+			if err := tx.exec(ctx, s.sql[deleteValuesSQL], gone); err != nil {
 				return err
 			}
 		}
-		return tx.exec(ctx, s.sql.dropValues, rows.Nanos(now), 2*len(values)+10)
+		return tx.exec(ctx, s.sql[dropValuesSQL], rows.Nanos(now), 2*len(values)+10)
 	})
 }
 
@@ -53,6 +62,9 @@ func expiry(t time.Time) int64 {
 	}
 	return rows.Nanos(t)
 }
+
+var valuesSQL = define("values", `SELECT key, data, expires FROM {schema}.value
+		WHERE key >= $1 AND key > $2 AND key < $3 AND expires > $4 ORDER BY key LIMIT $5`)
 
 // Values implements storage.Storage.
 func (s *Storage) Values(
@@ -71,7 +83,7 @@ func (s *Storage) Values(
 	var v storage.Value
 	var expires int64
 	args := []any{prefix, after, prefix + "\x7f", rows.Nanos(now), limit}
-	err = s.in(ctx).query(ctx, s.sql.values, args, each([]any{&v.Key, &v.Data, &expires}, func() {
+	err = s.in(ctx).query(ctx, s.sql[valuesSQL], args, each([]any{&v.Key, &v.Data, &expires}, func() {
 		if v.Expires = (time.Time{}); expires != math.MaxInt64 {
 			v.Expires = rows.Time(expires)
 		}
