@@ -42,10 +42,9 @@ func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint6
 		var i int
 		var version int64
 		args := []any{places, names, from, documents}
-		return s.read(ctx, s.sql[setCronsSQL], args, []any{&i, &version}, func() error {
+		return s.query(ctx, s.sql[setCronsSQL], args, each([]any{&i, &version}, func() {
 			versions[i] = uint64(version)
-			return nil
-		})
+		}))
 	})
 	if err != nil {
 		return nil, wrap(err)
@@ -127,15 +126,14 @@ func (s *Storage) readCrons(
 	var version int64
 	var entry []byte
 	var met []named
-	err = s.read(ctx, sql, args, []any{&name, &version, &entry}, func() error {
-		c, err := rows.DecodeCron(name, version, entry)
-		if err != nil {
+	err = s.query(ctx, sql, args, each([]any{&name, &version, &entry}, func() {
+		if c, err := rows.DecodeCron(name, version, entry); err != nil {
 			met = append(met, named{storage.KindCron, name, version, err})
-			return nil
+		} else {
+			list = append(list, c)
 		}
-		list = append(list, c)
-		return nil
-	})
+		entry = nil // not to be written over
+	}))
 	if err == nil {
 		aside, err = s.setAsideNamed(ctx, met)
 	}

@@ -84,35 +84,18 @@ func (s *Storage) applyCounting(
 	return applied, list, nil
 }
 
-var settleCountingSQL = ending("settleCounting", settleAttempt+leftLanes+counting, "stage", "stage", "", "")
-
-var endCountingSQL = ending("endCounting", settleAttempt+endsCounted+counting, "active", "done", "", "")
-
-var completeCountingSQL = ending("completeCounting",
-	completeAll+endsCounted+counting, "active", "done", "", "")
-
-var settleAllCountingSQL = ending("settleAllCounting", settleAll+counting, "stage", "stage", "", "")
+var countingSQL = settlesWith("completeCounting endCounting settleCounting settleAllCounting",
+	counting, "", "")
 
 // applyTogether is applyCounting with one statement. Rounds are locked.
 func (s *Storage) applyTogether(
 	ctx context.Context, tx transaction, o settling,
 ) (applied []int64, list []ended, err error) {
-	var sql string
-	var args []any
-	switch {
-	case o.completes():
-		sql, args = s.sql[completeCountingSQL], completionArguments(o.encoded)
-	case o.ends():
-		sql, args = s.sql[endCountingSQL], attemptArguments(o.encoded, o.froms)
-	case o.sameJob:
-		sql, args = s.sql[settleCountingSQL], attemptArguments(o.encoded, o.froms)
-	default:
-		sql, args = s.sql[settleAllCountingSQL], append(arguments(o.encoded), o.froms)
-	}
+	sql, args := o.by(countingSQL)
 	applied = make([]int64, len(o.encoded))
 	var ord, seq int64
 	var awaited bool
-	err = tx.query(ctx, sql, args, each([]any{&ord, &seq, &awaited}, func() {
+	err = tx.query(ctx, s.sql[sql], args, each([]any{&ord, &seq, &awaited}, func() {
 		applied[ord-1] = seq
 		if c := &o.encoded[ord-1]; awaited && rows.Terminal(c.State) {
 			list = append(list, ended{int(ord) - 1, seq, c.ID, rows.State(c.State)})
@@ -557,9 +540,6 @@ func (c *counter) storeCounts(seqs []int64, depends [][]byte) error {
 var lockKnownSQL = define("lockKnown", `SELECT id FROM (SELECT s.seq, b.id FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq) j
 		WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`)
 
-var headsSQL = define("heads",
-	`SELECT b.id, b.seq, s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`)
-
 // Known implements insert.Tx. It locks the jobs, so that none ends before the insert
 // has.
 func (i *inserter) Known(ids []string) (map[string]bool, error) {
@@ -571,18 +551,25 @@ func (i *inserter) Known(ids []string) (map[string]bool, error) {
 		if err := i.tx.query(i.ctx, i.s.sql[lockKnownSQL], []any{ids}, read); err != nil {
 			return nil, err
 		}
-		// A job that another transaction has taken to another partition meanwhile is not
-		// among them.
-		missed := false
-		var seq int64
-		var state int16
-		err := i.tx.query(i.ctx, i.s.sql[headsSQL], []any{ids}, each([]any{&id, &seq, &state}, func() {
-			missed = missed || !known[id]
-		}))
-		if err != nil || !missed {
+		all, err := i.s.lockedAll(i.ctx, i.tx, ids, known)
+		if err != nil || all {
 			return known, err
 		}
 	}
+}
+
+// lockedAll reports whether a statement has locked all of some jobs. It misses a job that
+// another transaction takes to another partition meanwhile.
+func (s *Storage) lockedAll(
+	ctx context.Context, tx transaction, ids []string, locked map[string]bool,
+) (bool, error) {
+	there, err := s.find(ctx, tx, ids)
+	for id := range there {
+		if !locked[id] {
+			return false, err
+		}
+	}
+	return true, err
 }
 
 // Await implements insert.Tx.
@@ -617,23 +604,6 @@ func (i *inserter) Await(
 	return moved, nil
 }
 
-// head is what a new job that waits has to know of another.
-type head struct {
-	seq   int64
-	state ojs.State
-}
-
-func (c *counter) heads(ids []string) (map[string]head, error) {
-	heads := make(map[string]head, len(ids))
-	var id string
-	var seq int64
-	var state int16
-	err := c.tx.query(c.ctx, c.s.sql[headsSQL], []any{ids}, each([]any{&id, &seq, &state}, func() {
-		heads[id] = head{seq, rows.State(int(state))}
-	}))
-	return heads, err
-}
-
 // The transaction has stored or locked these jobs.
 var waitingIDsSQL = define("waitingIDs", `SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
 		WHERE seq = ANY ({seqs}) AND state = 1`)
@@ -654,12 +624,12 @@ func (c *counter) await(
 	read := ordered && len(ids) > 0 // turns may end jobs that others of the batch wait for
 	ids = append(ids, waiting...)
 	slices.Sort(ids)
-	heads, err := c.heads(slices.Compact(ids))
+	heads, err := c.s.find(c.ctx, c.tx, slices.Compact(ids))
 	if err != nil {
 		return nil, err
 	}
 	for _, h := range heads {
-		read = read || h.state.Terminal()
+		read = read || h.state().Terminal()
 	}
 	if read {
 		if _, err := c.read(c.s.sql[waitingIDsSQL], waiting); err != nil {
@@ -713,7 +683,7 @@ func (c *counter) await(
 // turn. The line of a job that the batch has replaced gives its turn, too. heads are
 // those of these jobs.
 func (c *counter) awaitOne(
-	now time.Time, in *storage.Insert, heads map[string]head,
+	now time.Time, in *storage.Insert, heads map[string]found,
 ) (moved []storage.Record, err error) {
 	h := heads[in.Record.ID]
 	// moves adds a job that has moved, and each job that its end moves.
@@ -729,24 +699,25 @@ func (c *counter) awaitOne(
 	w := c.jobs[h.seq]
 	for _, id := range in.DependsOn {
 		// If the batch has replaced it, or what has ended decides, it waits for none.
-		if h.state != ojs.StatePending || w != nil && w.State != ojs.StatePending {
+		if h.state() != ojs.StatePending || w != nil && w.State != ojs.StatePending {
 			break
 		}
 		d, ok := heads[id]
 		if !ok {
 			return nil, &ojs.DependencyError{ID: in.Record.ID, Dependency: id}
 		}
-		if other := c.jobs[d.seq]; other != nil {
-			d.state = other.State
+		state, other := d.state(), c.jobs[d.seq]
+		if other != nil {
+			state = other.State
 		}
-		if !d.state.Terminal() {
+		if !state.Terminal() {
 			c.edges[d.seq] = append(c.edges[d.seq], h.seq)
-			if other := c.jobs[d.seq]; other != nil {
+			if other != nil {
 				other.awaited = true
 			}
 			continue
 		}
-		if c.resolve(now, w, ended{seq: d.seq, id: id, state: d.state}) {
+		if c.resolve(now, w, ended{seq: d.seq, id: id, state: state}) {
 			if err := moves(w); err != nil {
 				return nil, err
 			}

@@ -77,18 +77,12 @@ func (s *Storage) lockQueues(ctx context.Context, tx transaction, queues []strin
 	return tx.exec(ctx, s.sql[lockRoundsSQL], queues)
 }
 
-var notifySQL = define("notify", `SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload`)
-
-// entersIn prepares a transaction in which jobs may join rounds. The commit of a caller's
-// transaction then tells claims to look again at the places that they have passed.
+// entersIn prepares a transaction in which jobs may join rounds.
 func (s *Storage) entersIn(ctx context.Context, tx transaction) error {
 	if txOf(ctx) == nil {
 		return tx.exec(ctx, s.sql[tuneSQL])
 	}
-	if err := s.checkIsolation(ctx, tx); err != nil {
-		return err
-	}
-	return tx.exec(ctx, s.sql[notifySQL], s.channel(), []string{"tx b"})
+	return s.checkIsolation(ctx, tx)
 }
 
 // joining makes statements that lock rounds by themselves. If the default isolation is
@@ -97,16 +91,8 @@ func (s *Storage) entersIn(ctx context.Context, tx transaction) error {
 type joining struct{ tuned }
 
 func (q joining) query(ctx context.Context, sql string, args []any, read func(rowSet) error) error {
-	if !q.s.isolated {
-		return q.tuned.query(ctx, sql, args, read)
-	}
 	return q.s.within(ctx, func(ctx context.Context) error {
-		return begun(ctx, q.tuned, func(tx transaction) error {
-			if err := tx.exec(ctx, q.s.sql[tuneSQL]); err != nil {
-				return err
-			}
-			return tx.query(ctx, sql, args, read)
-		})
+		return q.s.together(ctx, true, []sent{{sql: q.s.sql[tuneSQL]}, {sql, args, read}})
 	})
 }
 

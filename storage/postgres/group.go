@@ -110,14 +110,8 @@ func (s *Storage) lockRows(ctx context.Context, tx transaction, ids []string) ([
 		for i := range list {
 			locked[list[i].ID] = true
 		}
-		missed := false
-		var h head
-		var id string
-		var state int16
-		err = tx.query(ctx, s.sql[headsSQL], []any{ids}, each([]any{&id, &h.seq, &state}, func() {
-			missed = missed || !locked[id]
-		}))
-		if err != nil || !missed {
+		all, err := s.lockedAll(ctx, tx, ids, locked)
+		if err != nil || all {
 			return list, err
 		}
 	}
@@ -179,9 +173,6 @@ func (s *Storage) Revive(
 	return moved, nil
 }
 
-var versionsSQL = define("versions",
-	`SELECT b.id, s.version, s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`)
-
 // lockRevived locks and checks the jobs of a batch for Revive, and the jobs that they are
 // to wait for.
 func (s *Storage) lockRevived(
@@ -198,24 +189,17 @@ func (s *Storage) lockRevived(
 	if err != nil {
 		return err
 	}
-	there := make(map[string]found)
-	var id string
-	var f found
-	args, read := []any{sayables(ids)}, []any{&id, &f.version, &f.state}
-	err = tx.query(ctx, s.sql[versionsSQL], args, each(read, func() {
-		there[id] = f
-	}))
+	there, err := s.find(ctx, tx, sayables(ids))
 	if err != nil {
 		return err
 	}
 	for i := range batch {
 		r := &batch[i].Record
 		f := there[r.ID]
-		state := rows.State(int(f.state))
-		if state == "" {
+		if f.state() == "" {
 			return fmt.Errorf("%w: job %q", ojs.ErrNotFound, r.ID)
 		}
-		was := storage.Record{JobInfo: ojs.JobInfo{JobHeader: ojs.JobHeader{ID: r.ID}, State: state},
+		was := storage.Record{JobInfo: ojs.JobInfo{JobHeader: ojs.JobHeader{ID: r.ID}, State: f.state()},
 			Version: uint64(f.version)}
 		if err := was.CanRevive(r); err != nil {
 			return err
@@ -286,7 +270,7 @@ func (c *counter) awaitNew(
 	if len(ids) == 0 {
 		return nil, nil, nil
 	}
-	heads, err := c.heads(ids)
+	heads, err := c.s.find(c.ctx, c.tx, ids)
 	if err == nil {
 		_, err = c.read(c.s.sql[waitingIDsSQL], sayables(waiting)) // they are locked: see Waiting
 	}
@@ -315,11 +299,11 @@ func (c *counter) awaitNew(
 			h := heads[in.Record.ID]
 			w.WaitsMore()
 			w.counted = true
-			if !h.state.Terminal() {
+			if !h.state().Terminal() {
 				c.edges[h.seq] = append(c.edges[h.seq], w.Seq)
 				continue
 			}
-			atOnce = append(atOnce, replaced{w, ended{seq: h.seq, id: in.Record.ID, state: h.state}})
+			atOnce = append(atOnce, replaced{w, ended{seq: h.seq, id: in.Record.ID, state: h.state()}})
 		}
 	}
 	for _, e := range atOnce { // each job waits for all of them before one is counted

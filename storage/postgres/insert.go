@@ -67,32 +67,15 @@ func (s *Storage) Insert(
 	}
 	var results []storage.Inserted
 	var n storage.Notice
-	store := func(ctx context.Context) error {
-		return s.around(ctx, func() error {
-			n = storage.Notice{}
-			return begun(ctx, s.in(ctx), func(tx transaction) (err error) {
-				results, err = insert.Batch(&inserter{ctx: ctx, s: s, tx: tx, notice: &n}, now, batch)
-				if err == nil && txOf(ctx) != nil { // the commit notifies every process, this one too
-					err = tx.exec(ctx, s.sql[notifySQL], s.channel(), payloads("tx", &n))
-				}
-				return err
-			})
-		})
-	}
-	var err error
-	if txOf(ctx) != nil { // whose time is its owner's; and what else it has locked would be in the way again
-		err = store(ctx)
-	} else {
-		err = again(func() error { return s.within(ctx, store) })
-	}
+	err := s.atOnce(ctx, &n, func(ctx context.Context, tx transaction) (err error) {
+		results, err = insert.Batch(&inserter{ctx: ctx, s: s, tx: tx, notice: &n}, now, batch)
+		return err
+	})
 	if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
 		err = duplicate(err, batch)
 	}
 	if err != nil {
 		return dst, wrap(err)
-	}
-	if txOf(ctx) == nil {
-		s.tell(ctx, &n)
 	}
 	return append(dst, results...), nil
 }

@@ -37,6 +37,8 @@ func (s *Storage) tell(ctx context.Context, n *storage.Notice) {
 // storage's own add to the list what the storage tells after the commit.
 type toTell struct{}
 
+var notifySQL = define("notify", `SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload`)
+
 // tellAtCommit says what a call has done in the transaction of its context.
 func (s *Storage) tellAtCommit(ctx context.Context, tx transaction, n *storage.Notice) error {
 	if list, ok := ctx.Value(toTell{}).(*[]storage.Notice); ok {
@@ -126,12 +128,12 @@ func (s *Storage) send(ctx context.Context) {
 
 func (s *Storage) channel() string { return "ojs:" + s.config.schema }
 
-// A payload is who sends it and words: what is available (a), also in places that claims
-// may have passed (b, which is a payload of its own), that the limit of a queue or type
-// has been set (w, likewise), when what is due (d), when a limit opens (o),
-// recurring jobs (c), that values have been put (v), that it is a probe of the sender's
-// (p), that records were set aside (q), and of single jobs that they have ended (e) or
-// that a claim has been taken (x cancelled, r replaced, l lost).
+// A payload is who sends it and words: that jobs are available (a), that the limit of a
+// queue or type has been set (w, which is a payload of its own), when jobs are due (d),
+// when a limit opens (o), that recurring jobs have changed (c), that values have been put
+// (v), that it is a probe of the sender's (p), that records were set aside (q), and of
+// single jobs that they have ended (e) or that a claim has been taken (x cancelled, r
+// replaced, l lost).
 const maxPayload = 7500 // of the 7999 bytes that PostgreSQL takes
 
 var causes = map[byte]error{'x': ojs.ErrCancelled, 'r': ojs.ErrReplaced, 'l': ojs.ErrLeaseLost}

@@ -357,8 +357,11 @@ func (q tuned) begin(ctx context.Context) (transaction, error) {
 	return inTx{tx}, err
 }
 
+// query makes a statement in one round trip with its transaction.
 func (q tuned) query(ctx context.Context, sql string, args []any, read func(rowSet) error) error {
-	return q.s.within(ctx, func(ctx context.Context) error { return q.ask(ctx, sql, args, read) })
+	return q.s.within(ctx, func(ctx context.Context) error {
+		return q.s.together(ctx, false, []sent{{sql: q.s.sql[tuneSQL]}, {sql, args, read}})
+	})
 }
 
 // within runs f, which speaks to the database through the pool, with a time limit. It
@@ -414,26 +417,6 @@ func (s *Storage) toEnd(ctx context.Context, f func(ctx context.Context) error) 
 	return s.patiently(lingering, f)
 }
 
-func (q tuned) ask(ctx context.Context, sql string, args []any, read func(rowSet) error) (err error) {
-	var b pgx.Batch // one transaction, and one round trip
-	b.Queue(q.s.sql[tuneSQL])
-	b.Queue(sql, args...)
-	results := q.s.pool.SendBatch(ctx, &b)
-	defer func() {
-		if closing := results.Close(); err == nil {
-			err = closing
-		}
-	}()
-	if _, err := results.Exec(); err != nil {
-		return err
-	}
-	result, err := results.Query()
-	if err != nil {
-		return err
-	}
-	return readAll(result, read)
-}
-
 func readAll(result pgx.Rows, read func(rowSet) error) error {
 	defer result.Close()
 	if err := read(result); err != nil {
@@ -460,18 +443,6 @@ func (s *Storage) query(ctx context.Context, sql string, args []any, read func(r
 			return err
 		}
 		return readAll(result, read)
-	})
-}
-
-// read makes a statement, scans each row into dst and calls f then.
-func (s *Storage) read(ctx context.Context, sql string, args, dst []any, f func() error) error {
-	return s.within(ctx, func(ctx context.Context) error {
-		result, err := s.pool.Query(ctx, sql, args...)
-		if err != nil {
-			return err
-		}
-		_, err = pgx.ForEachRow(result, dst, f)
-		return err
 	})
 }
 

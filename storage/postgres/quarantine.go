@@ -402,9 +402,6 @@ func (e *entry) put(ctx context.Context, tx pgx.Tx, sql string, args ...any) err
 var quarantinedJobSQL = define("quarantinedJob",
 	`SELECT {columns} FROM {schema}.quarantined_job j WHERE seq = $1 FOR UPDATE`)
 
-var stateOfSQL = define("stateOf",
-	`SELECT s.state FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = $1`)
-
 var releaseJobSQL = define("releaseJob", `WITH n AS MATERIALIZED (SELECT * FROM {schema}.quarantined_job WHERE seq = $1),
 		body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job, depends) SELECT seq, created, lease, id, args, job, depends FROM n)
 		INSERT INTO {schema}.stage {standing} SELECT seq, place, version, attempt, other_place, wake, deadline, enqueued, started,
@@ -428,12 +425,12 @@ func (s *Storage) releaseJob(ctx context.Context, tx pgx.Tx, e *entry, n *storag
 	if err != nil {
 		return e.still(err)
 	}
-	var state int16
-	switch err := tx.QueryRow(ctx, s.sql[stateOfSQL], rec.ID).Scan(&state); {
-	case err == nil:
-		return &ojs.DuplicateError{ID: rec.ID, State: rows.State(int(state))}
-	case err != pgx.ErrNoRows:
+	there, err := s.find(ctx, inTx{tx}, []string{rec.ID})
+	if err != nil {
 		return err
+	}
+	if f, ok := there[rec.ID]; ok {
+		return &ojs.DuplicateError{ID: rec.ID, State: f.state()}
 	}
 	n.Add(rec.ID, rec.State, rec.WakeAt())
 	if rec.State == ojs.StateActive { // claims that limits count have counted without it
@@ -448,7 +445,7 @@ func (s *Storage) releaseJob(ctx context.Context, tx pgx.Tx, e *entry, n *storag
 		return err
 	}
 	// As it is now and in its place, with the columns that follow from others.
-	_, err = tx.Exec(ctx, s.sql[settleAllCountingSQL],
+	_, err = tx.Exec(ctx, s.sql[countingSQL.all],
 		append(arguments([]written{w}), []int64{anyState | keepsPlace | -1<<16})...)
 	return err
 }

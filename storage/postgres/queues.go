@@ -88,14 +88,13 @@ func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 	states := make(map[string]ojs.QueueState)
 	var queue, state string
 	var met []named
-	err := s.read(ctx, s.sql[queueStatesSQL], nil, []any{&queue, &state}, func() error {
-		if !ojs.QueueState(state).Valid() {
+	err := s.query(ctx, s.sql[queueStatesSQL], nil, each([]any{&queue, &state}, func() {
+		if ojs.QueueState(state).Valid() {
+			states[queue] = ojs.QueueState(state)
+		} else {
 			met = append(met, named{storage.KindQueue, queue, state, rows.NoQueueState(state)})
-			return nil
 		}
-		states[queue] = ojs.QueueState(state)
-		return nil
-	})
+	}))
 	if err == nil {
 		_, err = s.setAsideNamed(ctx, met)
 	}

@@ -87,14 +87,18 @@ func (s *Storage) Settle(
 func (s *Storage) noteSettled(n *storage.Notice, encoded []written, results []storage.Settled) {
 	for i := range encoded {
 		if results[i].Err == nil {
-			e := &encoded[i]
-			if e.State == rows.Cancelled {
-				taken(n, e.ID, e.Version-1, ojs.ErrCancelled)
-			}
-			s.note(n, e)
+			s.noteEnd(n, &encoded[i])
 			noteMoved(n, results[i].Moved)
 		}
 	}
+}
+
+// noteEnd adds to a notice what a change tells.
+func (s *Storage) noteEnd(n *storage.Notice, e *written) {
+	if e.State == rows.Cancelled {
+		taken(n, e.ID, e.Version-1, ojs.ErrCancelled)
+	}
+	s.note(n, e)
 }
 
 // noteMoved adds to a notice what jobs that have moved tell.
@@ -255,23 +259,47 @@ func (s *Storage) explainAll(
 			refused = append(refused, o.encoded[i].ID)
 		}
 	}
-	there := make(map[string]found)
-	if len(refused) > 0 {
-		var id string
-		var f found
-		read := each([]any{&id, &f.version, &f.state}, func() { there[id] = f })
-		err := q.query(ctx, s.sql[versionsSQL], []any{refused}, read)
-		if err != nil {
-			return err
-		}
+	there, err := s.find(ctx, q, refused)
+	if err != nil {
+		return err
 	}
 	return s.explain(ctx, q, o, applied, there, results, tries)
 }
 
-// found is what is stored of a job to which a change was not applied.
+// found is what is stored of a job.
 type found struct {
-	version int64
-	state   int16
+	seq, version int64
+	code         int16
+}
+
+func (f found) state() ojs.State { return rows.State(int(f.code)) }
+
+var findSQL = define("find", `SELECT b.id, b.seq, s.version, s.state
+		FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`)
+
+// find finds jobs by their ids.
+func (s *Storage) find(ctx context.Context, q querier, ids []string) (map[string]found, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	there := make(map[string]found, len(ids))
+	var id string
+	var f found
+	read := each([]any{&id, &f.seq, &f.version, &f.code}, func() { there[id] = f })
+	return there, q.query(ctx, s.sql[findSQL], []any{ids}, read)
+}
+
+// refuses is why a job that is stored, or is not, is not changed, or nil.
+func (f found) refuses(there bool, c *written) error {
+	switch {
+	case !there || f.state() == "": // which will be set aside
+		return ojs.ErrNotFound
+	case f.version != c.Version-1:
+		return storage.ErrFenced
+	case !rows.Settles(int(f.code), c.State):
+		return &ojs.TransitionError{ID: c.ID, From: f.state(), To: rows.State(c.State)}
+	}
+	return nil
 }
 
 // explain is explainAll, given what is stored of the other jobs.
@@ -288,15 +316,9 @@ func (s *Storage) explain(
 		}
 		c := &o.encoded[i]
 		f, ok := there[c.ID]
-		results[i] = storage.Settled{Version: uint64(f.version)}
+		results[i] = storage.Settled{Version: uint64(f.version), Err: f.refuses(ok, c)}
 		switch {
-		case !ok || rows.State(int(f.state)) == "": // which will be set aside
-			results[i].Err = ojs.ErrNotFound
-		case f.version != c.Version-1:
-			results[i].Err = storage.ErrFenced
-		case !rows.Settles(int(f.state), c.State):
-			results[i].Err = &ojs.TransitionError{ID: c.ID, From: rows.State(int(f.state)),
-				To: rows.State(c.State)}
+		case results[i].Err != nil:
 		case tries == 0:
 			return fmt.Errorf("ojs: postgres: job %s does not change though nothing is in its way", c.ID)
 		default: // it missed the row while another statement changed it without raising its version
@@ -312,11 +334,11 @@ func (s *Storage) explain(
 // which those are. If other jobs may wait for one of the jobs, it changes nothing and
 // reports held.
 func (s *Storage) apply(ctx context.Context, q querier, o settling) (applied []bool, held bool, err error) {
-	sql, args := s.applying(o)
+	sql, args := o.by(applySQL)
 	err = again(func() error {
 		applied, held = make([]bool, len(o.encoded)), false
 		var ord int64
-		return q.query(ctx, sql, args, each([]any{&ord}, func() {
+		return q.query(ctx, s.sql[sql], args, each([]any{&ord}, func() {
 			if held = ord == 0; !held {
 				applied[ord-1] = true
 			}
@@ -428,32 +450,38 @@ const applied = `
 const counting = `
 	SELECT ord, seq, coalesce(awaited, false) FROM gone`
 
-// ending defines a statement that moves jobs between partitions.
-func ending(name, sql, from, to, held, guard string) statement {
-	sql = strings.NewReplacer("{held}", held, "{guard}", guard, "{by_seq}", bySeq).Replace(sql)
-	return define(name, strings.NewReplacer("{from}", from, "{to}", to, "{at}", ordOf).Replace(sql))
+// settles are the statements that apply changes: plain completions, other ends of active
+// jobs, other changes of attempts, and changes of everything.
+type settles struct{ complete, end, attempt, all statement }
+
+// settlesWith defines the statements that apply changes, which end with then.
+func settlesWith(names, then, held, guard string) (all settles) {
+	ending := func(i int, sql, from, to string) statement {
+		sql = strings.NewReplacer("{held}", held, "{guard}", guard, "{by_seq}", bySeq).Replace(sql + then)
+		sql = strings.NewReplacer("{from}", from, "{to}", to, "{at}", ordOf).Replace(sql)
+		return define(strings.Fields(names)[i], sql)
+	}
+	return settles{
+		ending(0, completeAll+endsCounted, "active", "done"),
+		ending(1, settleAttempt+endsCounted, "active", "done"),
+		ending(2, settleAttempt+leftLanes, "stage", "stage"),
+		ending(3, settleAll, "stage", "stage"),
+	}
 }
 
-var settleAttemptSQL = ending("settleAttempt", settleAttempt+leftLanes+applied, "stage", "stage", held, guard)
+var applySQL = settlesWith("complete endAttempt settleAttempt settleAll", applied, held, guard)
 
-var endAttemptSQL = ending("endAttempt", settleAttempt+endsCounted+applied, "active", "done", held, guard)
-
-var completeSQL = ending("complete", completeAll+endsCounted+applied, "active", "done", held, guard)
-
-var settleAllSQL = ending("settleAll", settleAll+applied, "stage", "stage", held, guard)
-
-// applying is the statement that applies changes, and returns the numbers of those that
-// it has applied, from 1 on.
-func (s *Storage) applying(o settling) (sql string, args []any) {
+// by is that of some statements which applies the changes.
+func (o *settling) by(of settles) (sql statement, args []any) {
 	switch {
 	case o.completes():
-		return s.sql[completeSQL], completionArguments(o.encoded)
+		return of.complete, completionArguments(o.encoded)
 	case o.ends():
-		return s.sql[endAttemptSQL], attemptArguments(o.encoded, o.froms)
+		return of.end, attemptArguments(o.encoded, o.froms)
 	case o.sameJob:
-		return s.sql[settleAttemptSQL], attemptArguments(o.encoded, o.froms)
+		return of.attempt, attemptArguments(o.encoded, o.froms)
 	}
-	return s.sql[settleAllSQL], append(arguments(o.encoded), o.froms)
+	return of.all, append(arguments(o.encoded), o.froms)
 }
 
 // Extend implements storage.Storage.

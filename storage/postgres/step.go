@@ -122,7 +122,7 @@ func (c *claims) read(result rowSet) error {
 			if c.refused == nil {
 				c.refused = make(map[string]found)
 			}
-			c.refused[s.row.ID] = found{s.row.Version, s.state}
+			c.refused[s.row.ID] = found{s.row.seq, s.row.Version, s.state}
 			continue
 		}
 		rec, err := rows.Decode(&s.row.Columns)
@@ -188,12 +188,7 @@ const refusedStep = `
 		SELECT coalesce(array_agg(c.ord), '{}') AS ords, coalesce(array_agg(c.id)::text, '') AS ids FROM c
 		WHERE c.ord NOT IN (SELECT ord FROM gone)) r, held`
 
-var settleStepSQL = ending("settleStep", settleAttempt+leftLanes+refusedStep, "stage", "stage", held, guard)
-
-var endStepSQL = ending("endStep", settleAttempt+endsCounted+refusedStep, "active", "done", held, guard)
-
-var completeStepSQL = ending("completeStep", completeAll+endsCounted+refusedStep,
-	"active", "done", held, guard)
+var stepSQL = settlesWith("completeStep endStep settleStep settleAllStep", refusedStep, held, guard)
 
 // stepAtOnce makes the statements of a step in one round trip. No job is settled twice.
 // If other jobs may wait for one of the jobs, it does nothing and reports held.
@@ -205,16 +200,8 @@ func (s *Storage) stepAtOnce(
 	var ords []int64
 	var ids string
 	if len(o.encoded) > 0 {
-		settle := sent{s.sql[settleStepSQL], nil, one(&some, &ords, &ids, &held)}
-		switch {
-		case o.completes():
-			settle.sql, settle.args = s.sql[completeStepSQL], completionArguments(o.encoded)
-		case o.ends():
-			settle.sql, settle.args = s.sql[endStepSQL], attemptArguments(o.encoded, o.froms)
-		default:
-			settle.args = attemptArguments(o.encoded, o.froms)
-		}
-		before = append(before, settle)
+		sql, args := o.by(stepSQL)
+		before = append(before, sent{s.sql[sql], args, one(&some, &ords, &ids, &held)})
 		applied = slices.Repeat([]bool{true}, len(o.encoded))
 	}
 	if err := taken.send(ctx, o.bounded(), before, taken.read); err != nil {
@@ -300,7 +287,7 @@ func (s *Storage) unclaim(ctx context.Context, now time.Time, held []storage.Hel
 				if err := s.rest(ctx, tx, back.encoded); err != nil {
 					return err
 				}
-				return tx.exec(ctx, s.sql[settleCountingSQL], attemptArguments(back.encoded, back.froms)...)
+				return tx.exec(ctx, s.sql[countingSQL.attempt], attemptArguments(back.encoded, back.froms)...)
 			})
 		})
 	})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/insert"
@@ -83,7 +82,7 @@ func (s *Storage) tryThen(
 	}
 	o := settling{[]written{e}, []int64{int64(rows.From(e.State))}, []time.Time{now}, true}
 	var n storage.Notice
-	follow := func(ctx context.Context, tx transaction) (err error) {
+	err = s.atOnce(ctx, &n, func(ctx context.Context, tx transaction) (err error) {
 		i := &inserter{ctx: ctx, s: s, tx: tx, notice: &n}
 		change := func() error {
 			applied, list, err := s.applyCounting(ctx, tx, o)
@@ -98,71 +97,35 @@ func (s *Storage) tryThen(
 		if err == nil {
 			last := &settled.Then[len(settled.Then)-1]
 			settled.Moved, last.Moved = last.Moved, nil
-		}
-		if err == nil && txOf(ctx) != nil { // the commit notifies every process, this one too
 			s.noteEnd(&n, &e)
-			err = s.tellAtCommit(ctx, tx, &n)
 		}
 		return err
-	}
-	store := func(ctx context.Context) error {
-		return s.around(ctx, func() error {
-			n = storage.Notice{}
-			return begun(ctx, s.in(ctx), func(tx transaction) error { return follow(ctx, tx) })
-		})
-	}
-	if txOf(ctx) != nil { // see Insert
-		err = store(ctx)
-	} else {
-		err = again(func() error { return s.within(ctx, store) })
-	}
+	})
 	if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
 		err = duplicate(err, c.Then)
 	}
 	switch {
 	case err == nil:
+		return settled, nil
 	case errors.Is(err, errUnsettled), insert.Refused(err):
 		return s.unsettled(ctx, &e, err)
-	default:
-		return storage.Settled{}, wrap(err)
 	}
-	if txOf(ctx) == nil {
-		s.noteEnd(&n, &e)
-		s.tell(ctx, &n)
-	}
-	return settled, nil
-}
-
-// noteEnd notes the end of a job.
-func (s *Storage) noteEnd(n *storage.Notice, e *written) {
-	if e.State == rows.Cancelled {
-		taken(n, e.ID, e.Version-1, ojs.ErrCancelled)
-	}
-	s.note(n, e)
+	return storage.Settled{}, wrap(err)
 }
 
 // unsettled says why a change was refused: for what is stored of its job, or else for
 // what was to follow it.
 func (s *Storage) unsettled(ctx context.Context, e *written, refused error) (storage.Settled, error) {
-	var there bool
-	var id string
-	var version int64
-	var state int16
-	err := s.in(ctx).query(ctx, s.sql[versionsSQL], []any{[]string{e.ID}}, one(&there, &id, &version, &state))
+	there, err := s.find(ctx, s.in(ctx), []string{e.ID})
 	if err != nil {
 		return storage.Settled{}, wrap(err)
 	}
-	settled := storage.Settled{Version: uint64(version)}
-	switch {
-	case !there || rows.State(int(state)) == "": // which will be set aside
-		settled.Err = ojs.ErrNotFound
-	case version != e.Version-1:
-		settled.Err = storage.ErrFenced
-	case !rows.Settles(int(state), e.State):
-		settled.Err = &ojs.TransitionError{ID: e.ID, From: rows.State(int(state)), To: rows.State(e.State)}
-	case errors.Is(refused, errUnsettled):
-		return settled, errUnsettled
-	default:
+	f, ok := there[e.ID]
+	settled := storage.Settled{Version: uint64(f.version), Err: f.refuses(ok, e)}
+	if settled.Err == nil {
+		if errors.Is(refused, errUnsettled) {
+			return settled, errUnsettled
+		}
 		settled.Err = refused
 	}
 	return settled, nil

@@ -86,27 +86,39 @@ func (s *Storage) atomically(
 	}
 	defer s.mu.RUnlock()
 	var n storage.Notice
+	return wrap(s.atOnce(ctx, &n, func(ctx context.Context, tx transaction) error {
+		if txOf(ctx) == nil {
+			if err := tx.exec(ctx, s.sql[tuneSQL]); err != nil {
+				return err
+			}
+		}
+		return f(ctx, tx, &n)
+	}))
+}
+
+// atOnce makes f in one transaction, that of the context or one of its own, and tells the
+// notice that f fills.
+func (s *Storage) atOnce(
+	ctx context.Context, n *storage.Notice, f func(context.Context, transaction) error,
+) error {
 	store := func(ctx context.Context) error {
-		return begun(ctx, s.in(ctx), func(tx transaction) error {
-			n = storage.Notice{}
-			if txOf(ctx) == nil {
-				if err := tx.exec(ctx, s.sql[tuneSQL]); err != nil {
-					return err
+		return s.around(ctx, func() error {
+			*n = storage.Notice{}
+			return begun(ctx, s.in(ctx), func(tx transaction) error {
+				err := f(ctx, tx)
+				if err == nil && txOf(ctx) != nil { // the commit notifies every process, this one too
+					err = s.tellAtCommit(ctx, tx, n)
 				}
-			}
-			err := f(ctx, tx, &n)
-			if err == nil && txOf(ctx) != nil { // the commit notifies every process, this one too
-				err = tx.exec(ctx, s.sql[notifySQL], s.channel(), payloads("tx", &n))
-			}
-			return err
+				return err
+			})
 		})
 	}
-	if txOf(ctx) != nil { // whose time is its owner's: see Insert
-		return wrap(store(ctx))
+	if txOf(ctx) != nil { // whose time is its owner's; and what else it has locked would be in the way again
+		return store(ctx)
 	}
 	err := again(func() error { return s.within(ctx, store) })
 	if err == nil {
-		s.tell(ctx, &n)
+		s.tell(ctx, n)
 	}
-	return wrap(err)
+	return err
 }
