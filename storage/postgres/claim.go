@@ -163,7 +163,7 @@ const claimable = `j.head AND (j.wake IS NULL OR j.wake > $1) AND ($3::text[] IS
 // Claims judge the jobs that are picked, in order, and end at the first job that they
 // cannot judge: see limits.go. A claim returns number -1 if limits have more to say, and
 // -2 if jobs are set aside, with the time at which time alone opens a limit.
-const (
+var (
 	// looks are what a claim asks of a job that it picks. {ends} says that the job ends a
 	// step.
 	looks = `j.queue, j.type, j.bounds, j.lane, j.most, CASE WHEN j.bounds IS NOT NULL THEN j.rate_key END AS key,
@@ -244,7 +244,7 @@ const (
 
 // take makes jobs active. $1 is the time, $8 the worker, $9 the lease of a job whose own
 // is the default.
-const take = `by_seq AS MATERIALIZED (SELECT array_agg(seq ORDER BY seq) AS seqs, array_agg(place ORDER BY seq) AS ords
+var take = `by_seq AS MATERIALIZED (SELECT array_agg(seq ORDER BY seq) AS seqs, array_agg(place ORDER BY seq) AS ords
 		FROM numbered),
 	gone AS MATERIALIZED (DELETE FROM {schema}.ready j WHERE j.seq = ANY ((SELECT seqs FROM by_seq)::bigint[])
 		RETURNING ` + ordOf + ` AS ord, j.*),
@@ -255,10 +255,8 @@ const take = `by_seq AS MATERIALIZED (SELECT array_agg(seq ORDER BY seq) AS seqs
 			b.depends, j.kept, j.released, j.limited, j.created AS peer_created, j.awaited, j.bounds,
 			j.fair_key, j.share, j.own_place
 		FROM gone j JOIN {schema}.job b ON b.seq = j.seq),
-	leased AS (INSERT INTO {schema}.active {standing} SELECT seq, place, version, attempt, other_place, wake, deadline,
-		enqueued, started, next_retry, finished, dead, lease_until, kept, released, peer_created, NULL, priority, state, limited,
-		queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited, bounds, fair_key, share, own_place
-		FROM taken),
+	leased AS (INSERT INTO {schema}.active {standing} SELECT ` +
+	standingBut("created", "peer_created", "progress", "NULL", "worker", "nullif(worker, '')") + ` FROM taken),
 	served AS (INSERT INTO {schema}.served SELECT queue, priority, max(other_place) FROM taken t WHERE fair_key IS NOT NULL GROUP BY 1, 2
 		HAVING max(other_place) > coalesce((SELECT s.place FROM {schema}.served s WHERE s.queue = t.queue AND s.priority = t.priority
 			ORDER BY s.place DESC LIMIT 1), 0)),

@@ -90,9 +90,8 @@ var dueSQL = define("due", `WITH found AS MATERIALIZED (
 				b.args, b.job, j.outcome, j.checkpoint, b.depends, j.kept, j.released, j.other_place, j.limited, j.created AS peer_created, j.awaited, j.bounds,
 				j.fair_key, j.share, CASE j.state WHEN 4 THEN j.own_place END AS own_place
 			FROM ordered j JOIN {schema}.job b ON b.seq = j.seq),
-		stored AS (INSERT INTO {schema}.stage {standing} SELECT seq, place, version, attempt, other_place, wake, deadline, enqueued,
-			started, next_retry, finished, dead, lease_until, kept, released, peer_created, nullif(progress, 0), priority, state,
-			limited, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited, bounds, fair_key, share, own_place
+		stored AS (INSERT INTO {schema}.stage {standing} SELECT `+
+	standingBut("created", "peer_created", "progress", "nullif(progress, 0)", "worker", "nullif(worker, '')")+`
 			FROM moved ORDER BY place)
 		SELECT j.place AS ord, {columns} FROM moved j
 		UNION ALL

@@ -202,9 +202,9 @@ var insertSQL = define("insert", `WITH locked AS MATERIALIZED (SELECT count({loc
 			AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))),
 		body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job) SELECT place, created, lease, id, args, job FROM n)
 		INSERT INTO {schema}.stage {standing}
-		SELECT place, place, CASE version WHEN 0 THEN {first} ELSE version END, attempt, NULL, wake, deadline, enqueued, started,
-			next_retry, finished, dead, lease_until, kept, NULL, CASE WHEN fingerprint IS NOT NULL THEN created END,
-			nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, NULL, bounds, fair_key, share, NULL
+		SELECT `+standingBut("seq", "place", "version", "CASE version WHEN 0 THEN {first} ELSE version END",
+	"other_place", "NULL", "released", "NULL", "created", peerCreated, "progress", "nullif(progress, 0)",
+	"limited", "{limited}", "worker", "nullif(worker, '')", "awaited", "NULL", "own_place", "NULL")+`
 		FROM n RETURNING version`)
 
 // The same for fresh jobs, as freshArguments has them.
@@ -280,7 +280,7 @@ func (s *Storage) insertAll(c *insertCall, starts []int64) {
 		}
 		queues := append([]string{}, c.claim.Queues...)
 		args = append(freshArguments(c.encoded), starts, c.claim.Worker, queues,
-			documents(c.encoded, func(w *written) []byte { return w.Job }), givenLease(c.claim.Lease))
+			argumentsOf(c.encoded, fieldsOf("job"))[0], givenLease(c.claim.Lease))
 	case fresh(c.encoded):
 		sql, args = s.sql[insertFreshSQL], freshArguments(c.encoded)
 	default:

@@ -249,14 +249,6 @@ const (
 		(SELECT seq, priority, place, coalesce(own_place, 0), state, queue, type FROM {schema}.ready
 			WHERE head = h.yes AND attempt >= 0 AND priority < $1::bigint
 			ORDER BY priority DESC, place, own_place NULLS FIRST LIMIT $3)) r ORDER BY a DESC, b, c LIMIT $3`
-	walkReadyBack = `SELECT r.* FROM unnest(ARRAY[true, false]) h (yes) CROSS JOIN LATERAL (
-		(SELECT seq, priority::bigint AS a, place AS b, coalesce(own_place, 0) AS c, state, queue, type FROM {schema}.ready
-			WHERE head = h.yes AND attempt >= 0 AND priority = $1::bigint AND place <= $2 AND (place < $2 OR coalesce(own_place, 0) <= $12)
-			ORDER BY priority, place DESC, own_place DESC NULLS LAST LIMIT $3)
-		UNION ALL
-		(SELECT seq, priority, place, coalesce(own_place, 0), state, queue, type FROM {schema}.ready
-			WHERE head = h.yes AND attempt >= 0 AND priority > $1::bigint
-			ORDER BY priority, place DESC, own_place DESC NULLS LAST LIMIT $3)) r ORDER BY a, b DESC, c DESC LIMIT $3`
 
 	// Jobs that are kept and that are not have an index each, and the latter a part of it
 	// for each state and for dead letters. Jobs without a time of their end come last.
@@ -280,26 +272,6 @@ const (
 				AND ($1 > {none} OR place < $2)
 			ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)
 		) f ORDER BY a DESC, b DESC LIMIT $3`
-	walkFinishedBack = `SELECT * FROM (
-		SELECT c.* FROM unnest($4::smallint[]) s CROSS JOIN unnest(ARRAY[0, 1]) d CROSS JOIN LATERAL (
-			(SELECT seq, coalesce(finished, {none}) AS a, place AS b, state, queue, type FROM {schema}.done
-				WHERE state = s AND num_nonnulls(dead) = d AND kept IS NULL AND (finished, place) >= ($1, $2)
-				ORDER BY finished NULLS FIRST, place LIMIT $3)
-			UNION ALL
-			(SELECT seq, {none}, place, state, queue, type FROM {schema}.done
-				WHERE state = s AND num_nonnulls(dead) = d AND kept IS NULL AND finished IS NULL
-				AND $1 = {none} AND place >= $2
-				ORDER BY finished NULLS FIRST, place LIMIT $3)) c WHERE d = 1 OR NOT $5
-		UNION ALL
-		(SELECT seq, finished, place, state, queue, type FROM {schema}.done
-			WHERE kept IS NOT NULL AND (NOT $5 OR dead IS NOT NULL) AND (finished, place) >= ($1, $2)
-			ORDER BY finished NULLS FIRST, place LIMIT $3)
-		UNION ALL
-		(SELECT seq, {none}, place, state, queue, type FROM {schema}.done
-			WHERE kept IS NOT NULL AND (NOT $5 OR dead IS NOT NULL) AND finished IS NULL
-				AND $1 = {none} AND place >= $2
-			ORDER BY finished NULLS FIRST, place LIMIT $3)
-		) f ORDER BY a, b LIMIT $3`
 )
 
 // walk defines a way, forward and back.
@@ -336,9 +308,16 @@ var walkLastDeadSQL = walkBy("walkLastDead",
 var walkDueSQL = walkBy("walkDue", walkDue, "(wake, {waits}) > ($1, $2) ORDER BY wake, {waits}",
 	"(wake, {waits}) <= ($1, $2) ORDER BY wake DESC, {waits} DESC")
 
-var walkReadySQL = walk("walkReady", walkReady, walkReadyBack)
+var walkReadySQL = walk("walkReady", walkReady, strings.NewReplacer(
+	"(place, own_place) > ($2, $12)", "place <= $2 AND (place < $2 OR coalesce(own_place, 0) <= $12)",
+	"priority DESC, place, own_place NULLS FIRST", "priority, place DESC, own_place DESC NULLS LAST",
+	"priority <", "priority >", "a DESC, b, c", "a, b DESC, c DESC",
+).Replace(walkReady))
 
-var walkFinishedSQL = walk("walkFinished", walkFinished, walkFinishedBack)
+var walkFinishedSQL = walk("walkFinished", walkFinished, strings.NewReplacer(
+	"(finished, place) <", "(finished, place) >=", "($1 > {none} OR place < $2)", "$1 = {none} AND place >= $2",
+	"finished DESC NULLS LAST, place DESC", "finished NULLS FIRST, place", "a DESC, b DESC", "a, b",
+).Replace(walkFinished))
 
 // walking returns the statement that walks along an order, and where it begins.
 func (s *Storage) walking(q *storage.Query, w *cursor.Walk) (sql string, from cursor.Position) {

@@ -404,10 +404,8 @@ var quarantinedJobSQL = define("quarantinedJob",
 
 var releaseJobSQL = define("releaseJob", `WITH n AS MATERIALIZED (SELECT * FROM {schema}.quarantined_job WHERE seq = $1),
 		body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job, depends) SELECT seq, created, lease, id, args, job, depends FROM n)
-		INSERT INTO {schema}.stage {standing} SELECT seq, place, version, attempt, other_place, wake, deadline, enqueued, started,
-			next_retry, finished, dead, lease_until, kept, released, CASE WHEN fingerprint IS NOT NULL THEN created END,
-			nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint, awaited, bounds,
-			fair_key, share, own_place FROM n`)
+		INSERT INTO {schema}.stage {standing} SELECT `+standingBut("created", peerCreated,
+	"progress", "nullif(progress, 0)", "limited", "{limited}", "worker", "nullif(worker, '')")+` FROM n`)
 
 func (s *Storage) releaseJob(ctx context.Context, tx pgx.Tx, e *entry, n *storage.Notice) error {
 	list, err := selectRows(ctx, inTx{tx}, false, s.sql[quarantinedJobSQL], e.seq)

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -113,103 +115,95 @@ func documentBytes(of []written) (n int) {
 	return n
 }
 
-// arguments makes one array for each column of jobs, as the constant given takes them.
-func arguments(of []written) []any {
-	return []any{
-		texts(of, func(c *written) string { return c.ID }),
-		texts(of, func(c *written) string { return c.Queue }),
-		texts(of, func(c *written) string { return c.Type }), states(of),
-		column(of, func(c *written) int32 { return int32(c.Priority) }),
-		numbers(of, func(c *written) int64 { return int64(c.Attempt) }),
-		numbers(of, func(c *written) int64 { return c.Version }),
-		numbers(of, func(c *written) int64 { return c.Wake }),
-		numbers(of, func(c *written) int64 { return c.Deadline }),
-		numbers(of, func(c *written) int64 { return c.Created }),
-		numbers(of, func(c *written) int64 { return c.Enqueued }),
-		numbers(of, func(c *written) int64 { return c.Started }),
-		numbers(of, func(c *written) int64 { return c.NextRetry }),
-		numbers(of, func(c *written) int64 { return c.Finished }),
-		numbers(of, func(c *written) int64 { return c.Dead }),
-		numbers(of, func(c *written) int64 { return c.LeaseUntil }),
-		numbers(of, func(c *written) int64 { return c.Lease }),
-		column(of, func(c *written) float64 { return c.Progress }),
-		texts(of, func(c *written) string { return c.Worker }),
-		texts(of, func(c *written) string { return c.Fingerprint }),
-		texts(of, func(c *written) string { return c.RateKey }),
-		documents(of, func(c *written) []byte { return c.Args }),
-		documents(of, func(c *written) []byte { return c.Job }),
-		documents(of, func(c *written) []byte { return c.Outcome }),
-		documents(of, func(c *written) []byte { return c.Checkpoint }),
-		numbers(of, func(c *written) int64 { return c.kept }),
-		texts(of, func(c *written) string { return c.Bounds }),
-		texts(of, func(c *written) string { return c.FairKey }),
-		column(of, func(c *written) int32 { return int32(c.Share) }),
+// field is a column of jobs as statements take it: an array.
+type field struct {
+	name, sql string // its type
+	none      string // what the array has for NULL; "": no NULL
+	of        func(jobs []written) any
+}
+
+// fields are the columns of the constant given.
+var fields = []field{
+	{"id", "text", "", column(func(c *written) string { return c.ID })},
+	{"queue", "text", "", column(func(c *written) string { return c.Queue })},
+	{"type", "text", "", column(func(c *written) string { return c.Type })},
+	{"state", "smallint", "", column(func(c *written) int16 { return int16(c.State) })},
+	{"priority", "integer", "", column(func(c *written) int32 { return int32(c.Priority) })},
+	{"attempt", "bigint", "", column(func(c *written) int64 { return int64(c.Attempt) })},
+	{"version", "bigint", "", column(func(c *written) int64 { return c.Version })},
+	{"wake", "bigint", "{none}", column(func(c *written) int64 { return c.Wake })},
+	{"deadline", "bigint", "{none}", column(func(c *written) int64 { return c.Deadline })},
+	{"created", "bigint", "{none}", column(func(c *written) int64 { return c.Created })},
+	{"enqueued", "bigint", "{none}", column(func(c *written) int64 { return c.Enqueued })},
+	{"started", "bigint", "{none}", column(func(c *written) int64 { return c.Started })},
+	{"next_retry", "bigint", "{none}", column(func(c *written) int64 { return c.NextRetry })},
+	{"finished", "bigint", "{none}", column(func(c *written) int64 { return c.Finished })},
+	{"dead", "bigint", "{none}", column(func(c *written) int64 { return c.Dead })},
+	{"lease_until", "bigint", "{none}", column(func(c *written) int64 { return c.LeaseUntil })},
+	{"lease", "bigint", "", column(func(c *written) int64 { return c.Lease })},
+	{"progress", "float8", "", column(func(c *written) float64 { return c.Progress })},
+	{"worker", "text", "", column(func(c *written) string { return c.Worker })},
+	{"fingerprint", "text", "''", column(func(c *written) string { return c.Fingerprint })},
+	{"rate_key", "text", "''", column(func(c *written) string { return c.RateKey })},
+	{"args", "bytea", "", column(func(c *written) []byte { return c.Args })},
+	{"job", "bytea", "", column(func(c *written) []byte { return c.Job })},
+	{"outcome", "bytea", "", column(func(c *written) []byte { return c.Outcome })},
+	{"checkpoint", "bytea", "", column(func(c *written) []byte { return c.Checkpoint })},
+	{"kept", "bigint", "{none}", column(func(c *written) int64 { return c.kept })},
+	{"bounds", "text", "''", column(func(c *written) string { return c.Bounds })},
+	{"fair_key", "text", "''", column(func(c *written) string { return c.FairKey })},
+	{"share", "integer", "", column(func(c *written) int32 { return int32(c.Share) })},
+}
+
+func column[T any](get func(*written) T) func([]written) any {
+	return func(of []written) any {
+		list := make([]T, len(of))
+		for i := range of {
+			list[i] = get(&of[i])
+		}
+		return list
 	}
 }
 
-// freshArguments makes one array for each column that fresh jobs have, as insertFresh
-// takes them.
-func freshArguments(of []written) []any {
-	return []any{
-		texts(of, func(c *written) string { return c.ID }),
-		texts(of, func(c *written) string { return c.Queue }),
-		texts(of, func(c *written) string { return c.Type }),
-		column(of, func(c *written) int32 { return int32(c.Priority) }),
-		numbers(of, func(c *written) int64 { return c.Created }),
-		numbers(of, func(c *written) int64 { return c.Enqueued }),
-		numbers(of, func(c *written) int64 { return c.Lease }),
-		documents(of, func(c *written) []byte { return c.Args }),
-	}
-}
-
-// completionArguments makes one array for each column in which plain completions differ,
-// as completeAll takes them.
-func completionArguments(of []written) []any {
-	return []any{
-		texts(of, func(c *written) string { return c.ID }),
-		numbers(of, func(c *written) int64 { return c.Version }),
-		numbers(of, func(c *written) int64 { return int64(c.Attempt) }),
-		numbers(of, func(c *written) int64 { return c.Enqueued }),
-		numbers(of, func(c *written) int64 { return c.Started }),
-		numbers(of, func(c *written) int64 { return c.Finished }),
-		of[0].Worker, of[0].Progress,
-	}
-}
-
-// attemptArguments makes one array for each column that attempts change, as settleAttempt
-// takes them.
-func attemptArguments(of []written, froms []int64) []any {
-	return []any{
-		texts(of, func(c *written) string { return c.ID }), froms, states(of),
-		numbers(of, func(c *written) int64 { return int64(c.Attempt) }),
-		numbers(of, func(c *written) int64 { return c.Version }),
-		numbers(of, func(c *written) int64 { return c.Wake }),
-		numbers(of, func(c *written) int64 { return c.Deadline }),
-		numbers(of, func(c *written) int64 { return c.Enqueued }),
-		numbers(of, func(c *written) int64 { return c.Started }),
-		numbers(of, func(c *written) int64 { return c.NextRetry }),
-		numbers(of, func(c *written) int64 { return c.Finished }),
-		numbers(of, func(c *written) int64 { return c.Dead }),
-		numbers(of, func(c *written) int64 { return c.LeaseUntil }),
-		column(of, func(c *written) float64 { return c.Progress }),
-		texts(of, func(c *written) string { return c.Worker }),
-		documents(of, func(c *written) []byte { return c.Outcome }),
-		documents(of, func(c *written) []byte { return c.Checkpoint }),
-		numbers(of, func(c *written) int64 { return c.kept }),
-	}
-}
-
-func column[T any](of []written, get func(*written) T) []T {
-	list := make([]T, len(of))
-	for i := range of {
-		list[i] = get(&of[i])
+// fieldsOf are the fields with some names.
+func fieldsOf(names string) (list []field) {
+	for name := range strings.FieldsSeq(names) {
+		i := slices.IndexFunc(fields, func(f field) bool { return f.name == name })
+		list = append(list, fields[i])
 	}
 	return list
 }
 
-func texts(of []written, get func(*written) string) []string     { return column(of, get) }
-func numbers(of []written, get func(*written) int64) []int64     { return column(of, get) }
-func documents(of []written, get func(*written) []byte) [][]byte { return column(of, get) }
-func states(of []written) []int16 {
-	return column(of, func(c *written) int16 { return int16(c.State) })
+func argumentsOf(jobs []written, fields []field) []any {
+	args := make([]any, len(fields), len(fields)+5)
+	for i := range fields {
+		args[i] = fields[i].of(jobs)
+	}
+	return args
+}
+
+// arguments makes one array for each column of jobs, as the constant given takes them.
+func arguments(of []written) []any { return argumentsOf(of, fields) }
+
+var freshFields = fieldsOf("id queue type priority created enqueued lease args")
+
+// freshArguments makes one array for each column that fresh jobs have, as insertFresh
+// takes them.
+func freshArguments(of []written) []any { return argumentsOf(of, freshFields) }
+
+var completionFields = fieldsOf("id version attempt enqueued started finished")
+
+// completionArguments makes one array for each column in which plain completions differ,
+// as completeAll takes them.
+func completionArguments(of []written) []any {
+	return append(argumentsOf(of, completionFields), of[0].Worker, of[0].Progress)
+}
+
+var attemptFields = fieldsOf("id state attempt version wake deadline enqueued started next_retry finished dead" +
+	" lease_until progress worker outcome checkpoint kept")
+
+// attemptArguments makes one array for each column that attempts change, as settleAttempt
+// takes them.
+func attemptArguments(of []written, froms []int64) []any {
+	return slices.Insert(argumentsOf(of, attemptFields), 1, any(froms))
 }

@@ -382,7 +382,7 @@ const settled = `WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS pla
 
 // settleAll applies changes of everything, as arguments has them, with the froms of
 // settleAttempt.
-const settleAll = `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS new_place, u.*, f.froms FROM {given} u
+var settleAll = `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS new_place, u.*, f.froms FROM {given} u
 		JOIN unnest($30::bigint[]) WITH ORDINALITY f (froms, ord) USING (ord) ORDER BY u.ord),
 	c AS MATERIALIZED (SELECT n.*, (SELECT b.seq FROM {schema}.job b WHERE b.id = n.id) AS seq FROM n),
 	{by_seq}{held},
@@ -399,11 +399,11 @@ const settleAll = `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS n
 		FROM c f JOIN taken t ON t.seq = f.seq CROSS JOIN LATERAL (SELECT f.fair_key IS NOT DISTINCT FROM t.was_fair_key AS same_key) k),
 	body AS (UPDATE {schema}.job b SET created = g.created, lease = g.lease, args = g.args, job = g.job
 		FROM gone g WHERE b.seq = g.seq),
-	stored AS (INSERT INTO {schema}.stage {standing} SELECT seq, CASE WHEN stays THEN place ELSE new_place END, version, attempt,
-		CASE WHEN stays THEN other_place WHEN was = 3 AND state = 4 THEN place END, wake, deadline, enqueued, started,
-		next_retry, finished, dead, lease_until, kept, NULL, CASE WHEN fingerprint IS NOT NULL THEN created END,
-		nullif(progress, 0), priority, state, {limited}, queue, type, nullif(worker, ''), fingerprint, rate_key, outcome, checkpoint,
-		CASE WHEN state < 6 THEN awaited END, bounds, fair_key, share, CASE WHEN stays OR was = 3 AND state = 4 THEN own_place END
+	stored AS (INSERT INTO {schema}.stage {standing} SELECT ` + standingBut("place", "CASE WHEN stays THEN place ELSE new_place END",
+	"other_place", "CASE WHEN stays THEN other_place WHEN was = 3 AND state = 4 THEN place END", "released", "NULL",
+	"created", peerCreated, "progress", "nullif(progress, 0)", "limited", "{limited}", "worker", "nullif(worker, '')",
+	"awaited", "CASE WHEN state < 6 THEN awaited END",
+	"own_place", "CASE WHEN stays OR was = 3 AND state = 4 THEN own_place END") + `
 		FROM gone),
 	left_lane AS (INSERT INTO {schema}.job_judge SELECT DISTINCT was_key FROM gone WHERE was = 3 AND was_bounds IS NOT NULL)`
 

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -30,10 +31,23 @@ const whole = `(SELECT s.seq, s.place, b.id, s.queue, s.type, s.state, s.priorit
 // lead it through all jobs.
 const seqsOfIDs = `ARRAY(SELECT i.seq FROM {schema}.job i WHERE i.id = ANY ($1::text[]))`
 
-// standing are the columns of stage.
-const standing = `(seq, place, version, attempt, other_place, wake, deadline, enqueued, started, next_retry, finished, dead,
-	lease_until, kept, released, created, progress, priority, state, limited, queue, type, worker, fingerprint, rate_key,
-	outcome, checkpoint, awaited, bounds, fair_key, share, own_place)`
+// standings are the columns of stage.
+var standings = strings.Fields(`seq place version attempt other_place wake deadline enqueued started next_retry finished dead
+	lease_until kept released created progress priority state limited queue type worker fingerprint rate_key
+	outcome checkpoint awaited bounds fair_key share own_place`)
+
+// standingBut are the columns of stage but for some, each of which has an expression
+// behind its name.
+func standingBut(changes ...string) string {
+	list := slices.Clone(standings)
+	for i := 0; i < len(changes); i += 2 {
+		list[slices.Index(standings, changes[i])] = changes[i+1]
+	}
+	return strings.Join(list, ", ")
+}
+
+// peerCreated is when a job was created, for the order of equal jobs.
+const peerCreated = `CASE WHEN fingerprint IS NOT NULL THEN created END`
 
 // limited says whether a job has a rate limit or an enqueue TTL. It finds such a member
 // in meta and extra, too.
@@ -46,20 +60,22 @@ const alike = `CASE WHEN kept IS NULL THEN dead IS NOT NULL END`
 // given are jobs that come as one array for each column, as arguments makes them. A time
 // that is not set is the least bigint, and a text that is not set the empty one: arrays
 // without NULLs are much cheaper to send.
-const given = `(SELECT u.id, u.queue, u.type, u.state, u.priority, u.attempt, u.version, nullif(u.wake, {none}) AS wake,
-	nullif(u.deadline, {none}) AS deadline, nullif(u.created, {none}) AS created, nullif(u.enqueued, {none}) AS enqueued,
-	nullif(u.started, {none}) AS started, nullif(u.next_retry, {none}) AS next_retry, nullif(u.finished, {none}) AS finished,
-	nullif(u.dead, {none}) AS dead, nullif(u.lease_until, {none}) AS lease_until, u.lease, u.progress, u.worker,
-	nullif(u.fingerprint, '') AS fingerprint, nullif(u.rate_key, '') AS rate_key, u.args, u.job, u.outcome, u.checkpoint,
-	nullif(u.kept, {none}) AS kept, nullif(u.bounds, '') AS bounds, nullif(u.fair_key, '') AS fair_key,
-	CASE WHEN u.fair_key <> '' THEN u.share END AS share, u.ord
-	FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[],
-	$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[],
-	$18::float8[], $19::text[], $20::text[], $21::text[], $22::bytea[], $23::bytea[], $24::bytea[], $25::bytea[], $26::bigint[], $27::text[],
-	$28::text[], $29::integer[])
-	WITH ORDINALITY AS u (id, queue, type, state, priority, attempt, version, wake, deadline, created, enqueued, started, next_retry,
-	finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept, bounds, fair_key, share, ord)
-	ORDER BY u.ord)`
+var given = func() string {
+	var names, kinds, values []string
+	for i, f := range fields {
+		names, kinds = append(names, f.name), append(kinds, fmt.Sprintf("$%d::%s[]", i+1, f.sql))
+		switch value := "u." + f.name; {
+		case f.name == "share":
+			values = append(values, "CASE WHEN u.fair_key <> '' THEN u.share END AS share")
+		case f.none != "":
+			values = append(values, "nullif("+value+", "+f.none+") AS "+f.name)
+		default:
+			values = append(values, value)
+		}
+	}
+	return "(SELECT " + strings.Join(values, ", ") + ", u.ord FROM unnest(" + strings.Join(kinds, ", ") +
+		") WITH ORDINALITY AS u (" + strings.Join(names, ", ") + ", ord) ORDER BY u.ord)"
+}()
 
 // bySeq has the numbers of the jobs of c in the order of seq, and ordOf finds that of a
 // job j among them: a binary search, where array_position would read half of the array.
@@ -149,7 +165,7 @@ var expanded = sync.OnceValue(func() (list []string) {
 		"{claimable}", claimable, "{wide}", wide, "{locked_keys}", lockedKeys, "{judging}", judging,
 		"{marker}", marker, "{marker_seq}", markerSeq,
 		"{whole_ready}", strings.ReplaceAll(whole, "{of}", "ready"),
-		"{waits}", waits, "{standing}", standing, "{limited}", limited, "{alike}", alike,
+		"{waits}", waits, "{standing}", "("+standingBut()+")", "{limited}", limited, "{alike}", alike,
 		"{whole}", strings.ReplaceAll(whole, "{of}", "stage"), "{seqs}", seqsOfIDs,
 		"{until_claimed}", untilGiven("b.lease", "$9"), "{attempt1}", attempt1, "{version1}", version1)
 	outer := strings.NewReplacer("{default_lease}", strconv.FormatInt(int64(ojs.DefaultLease), 10),
