@@ -28,57 +28,15 @@ func (s *Storage) Claim(
 	if c.Max <= 0 {
 		return dst, nil
 	}
-	a := s.asking(now, &c, min(c.Max, maxRows), false)
-	for a.left() > 0 {
-		var claimed []stored
-		err := again(func() error {
-			return s.within(ctx, func(ctx context.Context) error {
-				return a.send(ctx, false, nil, func(result rowSet) (err error) {
-					claimed, err = collect(result, true)
-					claimed = slices.DeleteFunc(claimed, func(r stored) bool { return a.reads(&r) })
-					return err
-				})
-			})
-		})
-		if err != nil && a.had == 0 {
-			return dst, wrap(err)
+	had := len(dst)
+	taken := claims{asking: s.asking(now, &c, min(c.Max, maxRows), false), at: func(i int) *storage.Record {
+		if had+i == len(dst) {
+			dst = append(dst, storage.Record{})
 		}
-		slices.SortFunc(claimed, func(a, b stored) int { return cmp.Compare(a.ord, b.ord) })
-		before := len(dst)
-		dst = s.decodeClaimed(ctx, claimed, dst)
-		a.took(dst[before:])
-		if err != nil || a.more || len(dst)-before == len(claimed) {
-			break // or some of them do not decode, and others come in their place
-		}
-	}
-	if a.more && a.left() > 0 {
-		before := len(dst)
-		var err error
-		if dst, err = s.claimLimited(ctx, a, dst); err != nil && a.had == 0 && len(dst) == before {
-			return dst, wrap(err)
-		}
-	}
-	a.tell(ctx)
-	return dst, nil
-}
-
-// decodeClaimed appends the jobs that a statement has claimed to dst. It moves jobs that
-// do not decode to the quarantine. If that fails, they stay active until their leases
-// expire.
-func (s *Storage) decodeClaimed(
-	ctx context.Context, claimed []stored, dst []storage.Record,
-) []storage.Record {
-	var met []bad
-	for i := range claimed {
-		rec, err := rows.Decode(&claimed[i].Columns)
-		if err != nil {
-			met = append(met, bad{claimed[i], err})
-			continue
-		}
-		dst = append(dst, rec)
-	}
-	_ = s.setAsideRead(ctx, true, met)
-	return dst
+		return &dst[had+i]
+	}}
+	_, err := s.claimAll(ctx, settling{}, &taken)
+	return dst[:had+taken.had], wrap(err)
 }
 
 // asking is a claim on its way.
@@ -117,16 +75,6 @@ func (s *Storage) asking(now time.Time, c *storage.Claim, most int, step bool) *
 }
 
 func (a *asking) left() int { return a.most - a.had }
-
-// took adds jobs that are claimed.
-func (a *asking) took(recs []storage.Record) {
-	a.had += len(recs)
-	for i := range recs {
-		if l := recs[i].RateLimit; l != nil {
-			a.start = append(a.start, *l)
-		}
-	}
-}
 
 // reads reads a row that is no job, and reports whether it is one.
 func (a *asking) reads(row *stored) bool {

@@ -20,7 +20,7 @@ type picked struct {
 
 // round is a transaction of a claim that meets jobs that limits count.
 type round struct {
-	*asking
+	*claims
 	ctx      context.Context
 	tx       inTx
 	counters map[storage.LimitName]*tallied
@@ -35,7 +35,6 @@ type round struct {
 	more  bool                      // another round may find jobs
 	aside map[string]*ojs.RateLimit // bounds that let no job start
 
-	got       []stored
 	shut      []closedLane
 	dropped   []storage.Record
 	postponed []storage.Record
@@ -63,11 +62,9 @@ const (
 	unknown          // its limits are not locked
 )
 
-// claimLimited claims what a claim lacks, as far as limits allow, and appends it to dst.
-// Jobs that it returns with an error are claimed, too.
-func (s *Storage) claimLimited(
-	ctx context.Context, a *asking, dst []storage.Record,
-) ([]storage.Record, error) {
+// claimLimited claims what a claim lacks, as far as limits allow. Jobs that it has
+// claimed before an error are claimed.
+func (s *Storage) claimLimited(ctx context.Context, a *claims) error {
 	s.limited.Store(true)
 	const tries = 20
 	for try := 0; try < tries && a.left() > 0 && !a.over; try++ {
@@ -75,18 +72,16 @@ func (s *Storage) claimLimited(
 		err := again(func() error {
 			return s.within(ctx, func(ctx context.Context) error {
 				return begun(ctx, tuned{s}, func(tx transaction) error {
-					r = &round{asking: a, ctx: ctx, tx: tx.(inTx), most: a.left(), opens: a.opens,
+					r = &round{claims: a, ctx: ctx, tx: tx.(inTx), most: a.left(), opens: a.opens,
 						leave: a.leave, aside: make(map[string]*ojs.RateLimit)}
 					return r.make()
 				})
 			})
 		})
 		if err != nil {
-			return dst, err
+			return err
 		}
-		before := len(dst)
-		dst = s.decodeClaimed(ctx, r.got, dst)
-		a.took(dst[before:])
+		started, spoiled := len(a.ords), a.took(ctx)
 		r.said.added = r.said.added || a.added
 		a.leave, a.opens, a.said, a.shut = r.leave, r.opens, r.said, append(a.shut, r.shut...)
 		a.over = r.over
@@ -96,14 +91,14 @@ func (s *Storage) claimLimited(
 		to.Moved = append(to.Moved, r.moved...)
 		_ = s.setAsideRead(ctx, false, r.undecoded)
 		s.tell(ctx, &r.notice)
-		if !r.more && !a.more && len(dst)-before == len(r.got) {
+		if !r.more && !a.more && !spoiled {
 			break
 		}
-		if len(r.got)+len(r.gone)+len(r.aside) > 0 {
+		if started+len(a.met)+len(r.gone)+len(r.aside) > 0 {
 			try = -1 // it goes on with fewer
 		}
 	}
-	return dst, nil
+	return nil
 }
 
 var pickHeadsSQL = picking("pickHeads", endsStep, limitPick, "$8",
@@ -284,6 +279,7 @@ var claimTheseSQL = define("claimThese",
 
 // claim makes the jobs of start active.
 func (r *round) claim() error {
+	r.ords, r.met = nil, nil
 	if len(r.start) == 0 {
 		return nil
 	}
@@ -291,27 +287,17 @@ func (r *round) claim() error {
 	for i, j := range r.start {
 		seqs[i] = j.Seq
 	}
-	got, err := selectRows(r.ctx, r.tx, true, r.s.sql[claimTheseSQL],
-		r.now, r.c.Worker, givenLease(r.c.Lease), seqs)
-	if err != nil {
+	args := []any{r.now, r.c.Worker, givenLease(r.c.Lease), seqs}
+	err := r.tx.query(r.ctx, r.s.sql[claimTheseSQL], args, r.read)
+	if err != nil || len(r.met) == 0 {
 		return err
-	}
-	slices.SortFunc(got, func(a, b stored) int { return int(a.ord - b.ord) })
-	r.got = got
-	spoiled := false
-	for i := range got {
-		_, err := rows.Decode(&got[i].Columns)
-		spoiled = spoiled || err != nil
-	}
-	if !spoiled {
-		return nil
 	}
 	for _, t := range r.counters { // jobs that do not decode are no starts [quarantine-1]
 		t.Counter, t.starts = t.was, 0
 	}
-	for i := range got {
-		if _, err := rows.Decode(&got[i].Columns); err == nil {
-			r.count(r.start[slices.Index(seqs, got[i].seq)])
+	for _, j := range r.start {
+		if !slices.ContainsFunc(r.met, func(b bad) bool { return b.seq == j.Seq }) {
+			r.count(j)
 		}
 	}
 	return nil

@@ -45,35 +45,13 @@ func (s *Storage) SettleAndClaim(
 		outcomes.encoded[i].Version++
 		outcomes.froms[i] = int64(rows.From(outcomes.encoded[i].State))
 	}
-	a := s.asking(now, &c, len(into), true)
-	taken := claims{asking: a, into: into}
-	results, err := s.step(ctx, outcomes, &taken)
+	at := func(i int) *storage.Record { return into[i] }
+	taken := claims{asking: s.asking(now, &c, len(into), true), at: at}
+	results, err := s.claimAll(ctx, outcomes, &taken)
 	if err != nil {
 		return dst, 0, wrap(err)
 	}
-	n := len(taken.ords)
-	a.tookInto(into[:n])
-	for s.setAsideMet(ctx, &taken) && n < len(into) { // others come in their place
-		taken = claims{asking: a, into: into[n:]}
-		if _, err := s.step(ctx, settling{}, &taken); err != nil {
-			break // what was claimed before is
-		}
-		a.tookInto(into[n : n+len(taken.ords)])
-		n += len(taken.ords)
-	}
-	if a.more && n < len(into) && txOf(ctx) == nil {
-		// The outcomes are stored already: if this fails, the step has claimed fewer.
-		more, err := s.claimLimited(ctx, a, nil)
-		if err != nil {
-			s.config.log.Warn("ojs: postgres: jobs with limits not claimed: the next claim looks again",
-				"error", err)
-		}
-		for i := range more {
-			*into[n+i] = more[i]
-		}
-		n += len(more)
-	}
-	a.tell(ctx)
+	n := taken.had
 	var notice storage.Notice
 	s.noteSettled(&notice, outcomes.encoded, results)
 	for _, r := range into[:n] {
@@ -83,34 +61,57 @@ func (s *Storage) SettleAndClaim(
 	return append(dst, results...), n, nil
 }
 
-func (a *asking) tookInto(recs []*storage.Record) {
-	a.had += len(recs)
-	for _, r := range recs {
-		if r.RateLimit != nil {
-			a.start = append(a.start, *r.RateLimit)
+// claimAll stores outcomes and claims jobs, in as many statements as it takes. It fails
+// only if it has done neither.
+func (s *Storage) claimAll(ctx context.Context, o settling, c *claims) ([]storage.Settled, error) {
+	results, err := s.step(ctx, o, c)
+	if err != nil {
+		return nil, err
+	}
+	for c.took(ctx) && c.left() > 0 { // others come in the place of jobs that do not decode
+		if _, err := s.step(ctx, settling{}, c); err != nil {
+			break
 		}
 	}
+	if c.more && c.left() > 0 && txOf(ctx) == nil {
+		if err := s.claimLimited(ctx, c); err != nil && c.had+len(results) == 0 {
+			return nil, err
+		} else if err != nil {
+			s.config.log.Warn("ojs: postgres: jobs with limits not claimed: the next claim looks again",
+				"error", err)
+		}
+	}
+	c.tell(ctx)
+	return results, nil
 }
 
-// setAsideMet moves the rows to the quarantine that a step has claimed and that do not
-// decode. It reports whether there are any.
-func (s *Storage) setAsideMet(ctx context.Context, c *claims) bool {
-	_ = s.setAsideRead(ctx, true, c.met)
-	return len(c.met) > 0
-}
-
-// claims are what a step has claimed.
+// claims are what a claim has claimed.
 type claims struct {
 	*asking
-	into    []*storage.Record
-	ords    []int64 // of the records, which are in this order
+	at      func(i int) *storage.Record // of all jobs of the claim
+	ords    []int64                     // of the jobs of the last statement, which are in this order
 	met     []bad
 	refused map[string]found // jobs whose outcomes the step has refused
+}
+
+// took adds the jobs of the last statement to those of the claim. It moves the jobs that
+// do not decode to the quarantine, and reports whether there are any. If that fails, they
+// stay active until their leases expire.
+func (c *claims) took(ctx context.Context) bool {
+	for i := range c.ords {
+		if l := c.at(c.had + i).RateLimit; l != nil {
+			c.start = append(c.start, *l)
+		}
+	}
+	c.had += len(c.ords)
+	_ = c.s.setAsideRead(ctx, true, c.met)
+	return len(c.met) > 0
 }
 
 // read reads the result of the statement that claims.
 func (c *claims) read(result rowSet) error {
 	s := newScanner(true)
+	c.ords, c.met, c.refused = nil, nil, nil
 	for result.Next() {
 		if err := s.scan(result); err != nil {
 			return err
@@ -130,7 +131,7 @@ func (c *claims) read(result rowSet) error {
 			c.met = append(c.met, bad{s.row, err})
 			continue
 		}
-		*c.into[len(c.ords)] = rec
+		*c.at(c.had + len(c.ords)) = rec
 		c.ords = append(c.ords, s.row.ord)
 	}
 	if !slices.IsSorted(c.ords) {
@@ -144,21 +145,20 @@ func (c *claims) Len() int           { return len(c.ords) }
 func (c *claims) Less(i, j int) bool { return c.ords[i] < c.ords[j] }
 func (c *claims) Swap(i, j int) {
 	c.ords[i], c.ords[j] = c.ords[j], c.ords[i]
-	*c.into[i], *c.into[j] = *c.into[j], *c.into[i]
+	a, b := c.at(c.had+i), c.at(c.had+j)
+	*a, *b = *b, *a
 }
 
-// step stores outcomes and claims as many jobs as there are records for them.
+// step stores outcomes and claims what the claim lacks.
 func (s *Storage) step(
 	ctx context.Context, o settling, taken *claims,
 ) (results []storage.Settled, err error) {
-	fresh := *taken
-	slowly := txOf(ctx) != nil || len(taken.into) == 0 || o.distinct() < len(o.encoded) ||
+	slowly := txOf(ctx) != nil || taken.left() == 0 || o.distinct() < len(o.encoded) ||
 		s.counting.Load() && len(o.encoded) > 0 || len(o.entering()) > 0
 	var applied []bool
 	if !slowly {
 		err = again(func() error {
 			return s.within(ctx, func(ctx context.Context) (err error) {
-				*taken = fresh
 				applied, slowly, err = s.stepAtOnce(ctx, o, taken)
 				return err
 			})
@@ -166,7 +166,6 @@ func (s *Storage) step(
 	}
 	if slowly && err == nil {
 		err = again(func() (err error) {
-			*taken = fresh
 			results, err = s.stepSlowly(ctx, o, taken)
 			return err
 		})
@@ -221,7 +220,7 @@ func (s *Storage) stepSlowly(
 ) (results []storage.Settled, err error) {
 	err = s.within(ctx, func(ctx context.Context) error {
 		return begun(ctx, s.in(ctx), func(tx transaction) (err error) {
-			if results, err = s.settleRounds(ctx, tx, o); err != nil || len(taken.into) == 0 {
+			if results, err = s.settleRounds(ctx, tx, o); err != nil || taken.left() == 0 {
 				return err
 			}
 			taken.said = said{first: rows.None}
