@@ -315,7 +315,8 @@ var walkReadySQL = walk("walkReady", walkReady, strings.NewReplacer(
 ).Replace(walkReady))
 
 var walkFinishedSQL = walk("walkFinished", walkFinished, strings.NewReplacer(
-	"(finished, place) <", "(finished, place) >=", "($1 > {none} OR place < $2)", "$1 = {none} AND place >= $2",
+	"(finished, place) <", "(finished, place) >=",
+	"($1 > {none} OR place < $2)", "$1 = {none} AND place >= $2",
 	"finished DESC NULLS LAST, place DESC", "finished NULLS FIRST, place", "a DESC, b DESC", "a, b",
 ).Replace(walkFinished))
 

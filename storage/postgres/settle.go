@@ -400,8 +400,9 @@ var settleAll = `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS new
 	body AS (UPDATE {schema}.job b SET created = g.created, lease = g.lease, args = g.args, job = g.job
 		FROM gone g WHERE b.seq = g.seq),
 	stored AS (INSERT INTO {schema}.stage {standing} SELECT ` + standingBut("place", "CASE WHEN stays THEN place ELSE new_place END",
-	"other_place", "CASE WHEN stays THEN other_place WHEN was = 3 AND state = 4 THEN place END", "released", "NULL",
-	"created", peerCreated, "progress", "nullif(progress, 0)", "limited", "{limited}", "worker", "nullif(worker, '')",
+	"other_place", "CASE WHEN stays THEN other_place WHEN was = 3 AND state = 4 THEN place END",
+	"released", "NULL", "created", peerCreated, "progress", "nullif(progress, 0)",
+	"limited", "{limited}", "worker", "nullif(worker, '')",
 	"awaited", "CASE WHEN state < 6 THEN awaited END",
 	"own_place", "CASE WHEN stays OR was = 3 AND state = 4 THEN own_place END") + `
 		FROM gone),
