@@ -76,7 +76,8 @@ const locking = `noted AS MATERIALIZED (DELETE FROM {schema}.job_judge WHERE cti
 			ON CONFLICT (kind, name) DO UPDATE SET opens = CASE WHEN l.opens > $1 THEN l.opens END RETURNING kind, name, xmax = 0 AS added)
 		SELECT coalesce(array_agg(kind), '{}'), coalesce(array_agg(name), '{}'),
 			set_config('ojs.keys', coalesce(array_agg(name) FILTER (WHERE kind = 'key'), '{}')::text, true),
-			coalesce(bool_or(added), false), set_config('ojs.due', ARRAY(SELECT name FROM due)::text, true) FROM locked`
+			coalesce(bool_or(added), false), set_config('ojs.due', ARRAY(SELECT name FROM due)::text, true),
+			set_config('ojs.noted', '', true) FROM locked`
 
 // lockingPicked are the limits of the jobs of picked.
 const lockingPicked = `UNION SELECT 'key', key FROM picked WHERE key IS NOT NULL
@@ -232,8 +233,8 @@ type lockedLimits struct {
 }
 
 func (l *lockedLimits) read() func(rowSet) error {
-	var keys, due string
-	return each([]any{&l.kinds, &l.names, &keys, &l.added, &due}, func() {})
+	var set string // of the transaction
+	return each([]any{&l.kinds, &l.names, &set, &l.added, &set, &set}, func() {})
 }
 
 func (l *lockedLimits) list() []storage.LimitName {

@@ -33,6 +33,7 @@ DROP FUNCTION {schema}.bounds_in;
 CREATE FUNCTION {schema}.enter_lane() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	plain CONSTANT text := '^\{"Key":"[^"\\]*","Concurrency":(-?[0-9]{1,9})\}$'; -- bounds of concurrency alone
+	noted text; -- the key that the transaction has noted last
 BEGIN
 	NEW.lane := hashtextextended(concat_ws(E'\n', NEW.queue, NEW.type, NEW.bounds), 0);
 	NEW.most := CASE WHEN NEW.bounds ~ plain THEN greatest(0, substring(NEW.bounds FROM plain)::integer) END;
@@ -40,16 +41,22 @@ BEGIN
 			< (NEW.priority, -NEW.place, -coalesce(NEW.own_place, 0)) FROM {schema}.ready r
 		WHERE r.rate_key = NEW.rate_key AND r.lane = NEW.lane AND r.bounds IS NOT NULL AND r.head
 		ORDER BY r.priority, r.place DESC, r.own_place DESC NULLS LAST LIMIT 1), false);
-	IF NOT EXISTS (SELECT FROM {schema}.job_judge WHERE name = NEW.rate_key AND xmin = pg_current_xact_id()::xid) THEN
+	noted := concat_ws(' ', '{name}', pg_current_xact_id(), NEW.rate_key);
+	IF current_setting('ojs.noted', true) IS DISTINCT FROM noted THEN
 		INSERT INTO {schema}.job_judge VALUES (NEW.rate_key);
+		PERFORM set_config('ojs.noted', noted, true);
 	END IF;
 	RETURN NEW;
 END $$;
 
 CREATE FUNCTION {schema}.leave_limit() RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	noted text;
 BEGIN
-	IF NOT EXISTS (SELECT FROM {schema}.job_judge WHERE name = OLD.rate_key AND xmin = pg_current_xact_id()::xid) THEN
+	noted := concat_ws(' ', '{name}', pg_current_xact_id(), OLD.rate_key);
+	IF current_setting('ojs.noted', true) IS DISTINCT FROM noted THEN
 		INSERT INTO {schema}.job_judge VALUES (OLD.rate_key);
+		PERFORM set_config('ojs.noted', noted, true);
 	END IF;
 	RETURN NULL;
 END $$;
