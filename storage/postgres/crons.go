@@ -9,8 +9,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Calls take turns. Otherwise an entry could be stored under a version that
-// another call has passed and deleted meanwhile.
+// setCronsSQL stores entries under the versions that they were read with. A lock has
+// calls come one after the other: otherwise an entry could be stored under a version
+// that another call has passed and deleted meanwhile.
 var setCronsSQL = define("setCrons", `WITH given AS MATERIALIZED (
 			SELECT u.* FROM unnest($1::int[], $2::text[], $3::bigint[], $4::bytea[]) AS u(i, name, version, entry),
 				(SELECT pg_advisory_xact_lock(hashtextextended('{name} cron', 3131961357)) OFFSET 0) AS turn ORDER BY name),
@@ -86,7 +87,7 @@ func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cro
 	}
 }
 
-// The entries that are due, and the first that is not.
+// dueCronsSQL returns the entries that are due, and the first that is not.
 var dueCronsSQL = define("dueCrons", `(SELECT name, version, entry FROM {schema}.cron
 		WHERE (next_run, name) > ($1, $2) AND next_run <= $3 ORDER BY next_run, name LIMIT $4)
 		UNION ALL (SELECT name, version, entry FROM {schema}.cron

@@ -301,8 +301,8 @@ func (s *Storage) counter(ctx context.Context, tx transaction) *counter {
 		damaged: make(map[int64]bool)}
 }
 
-// The jobs $1 have ended. It returns those that wait for them, and the lines that
-// they leave, with the key.
+// takeEdgesSQL deletes the edges from the jobs $1, which have ended, and takes these out
+// of their lines. It returns the jobs that wait for them, and the keys of the lines.
 var takeEdgesSQL = define("takeEdges", `WITH edges AS (DELETE FROM {schema}.edge WHERE dependency = ANY ($1::bigint[])
 			RETURNING dependency, waiting),
 		lines AS (DELETE FROM {schema}.line WHERE seq = ANY ($1::bigint[]) RETURNING seq, key, waits)
@@ -349,7 +349,8 @@ func (c *counter) load(list []ended) error {
 	return err
 }
 
-// With 1 if other jobs may wait for the job.
+// waitingJobsSQL locks the pending ones of the jobs $1. Its first column is 1 if other
+// jobs may wait for the job.
 var waitingJobsSQL = define("waitingJobs", `SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
 		WHERE seq = ANY ($1::bigint[]) AND state = 1 ORDER BY seq FOR UPDATE`)
 
@@ -515,12 +516,12 @@ func (c *counter) store() error {
 	return err
 }
 
-// These change jobs that the transaction has locked or stored, so that a join
-// finds each of them.
+// setDependsSQL stores the counts $2 of the jobs $1. The transaction has locked or
+// stored these jobs, so that a join finds each of them.
 var setDependsSQL = define("setDepends", `UPDATE {schema}.job b SET depends = u.depends
 		FROM unnest($1::bigint[], $2::bytea[]) u (seq, depends) WHERE b.seq = u.seq`)
 
-// setDepends of the jobs $1, of which $3 have the turn.
+// giveTurnsSQL is setDependsSQL of jobs of which $3 have the turn.
 var giveTurnsSQL = define("giveTurns", `WITH lines AS (UPDATE {schema}.line SET waits = false WHERE seq = ANY ($3::bigint[]))
 		UPDATE {schema}.job b SET depends = u.depends
 		FROM unnest($1::bigint[], $2::bytea[]) u (seq, depends) WHERE b.seq = u.seq`)
@@ -604,7 +605,8 @@ func (i *inserter) Await(
 	return moved, nil
 }
 
-// The transaction has stored or locked these jobs.
+// waitingIDsSQL returns the pending ones of the jobs with the ids $1, which the
+// transaction has stored or locked.
 var waitingIDsSQL = define("waitingIDs", `SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
 		WHERE seq = ANY ({seqs}) AND state = 1`)
 

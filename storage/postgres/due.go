@@ -61,11 +61,11 @@ const heldPause = 100 * time.Millisecond
 // untilHanded is when the lease of a job ends that its caller takes over.
 var untilHanded = untilOf("least(b.lease, {most_handed})")
 
-// Jobs whose deadline has come are left to the caller, which records why they
-// ended. Jobs in states that no due time changes are left to it, too. $3 leaves
-// out jobs that would join rounds, for which the statement waits a short time
-// only. A job that ends and that others may wait for comes alone: it may change
-// those behind it.
+// dueSQL promotes up to $2 jobs whose time has come at $1. It leaves jobs whose deadline
+// has come to the caller, which records why they ended, and jobs in states that no due
+// time changes. $3 leaves out jobs that would join rounds, for which the statement waits
+// a short time only. A job that ends and that others may wait for comes alone: it may
+// change the jobs behind it.
 var dueSQL = define("due", `WITH found AS MATERIALIZED (
 			SELECT seq, state, wake, {waits} AS place, awaited, queue, fair_key,
 				state <> 4 AND deadline IS NOT NULL AND deadline <= $1 OR state NOT IN (2, 4, 5) AS expired FROM {schema}.stage
@@ -98,7 +98,8 @@ var dueSQL = define("due", `WITH found AS MATERIALIZED (
 		SELECT -d.ord, e.* FROM (SELECT row_number() OVER () AS ord, seq FROM due WHERE expired) d
 			CROSS JOIN LATERAL (SELECT {columns} FROM {whole} WHERE j.seq = d.seq OFFSET 0) e`)
 
-// And whether there are impossible jobs, in the words of their index.
+// nextWakeSQL returns the next due time, and whether there are impossible jobs, in the
+// words of their index.
 var nextWakeSQL = define("nextWake", `SELECT (SELECT wake FROM {schema}.stage WHERE wake IS NOT NULL ORDER BY wake LIMIT 1),
 		EXISTS (SELECT FROM {schema}.stage WHERE {impossible})`)
 

@@ -63,7 +63,8 @@ func takesTurn(of []written) bool {
 	})
 }
 
-// One at a time: who comes second would find rows gone that it has waited for.
+// lockRoundsSQL locks the rounds of queues one after the other. A statement that locked
+// them as it goes would find rows gone that it has waited for.
 var lockRoundsSQL = define("lockRounds", `SELECT {lock_rounds} FROM unnest($1::text[]) l (queue)`)
 
 // lockQueues locks the rounds of queues until the transaction ends.
@@ -99,7 +100,8 @@ func (q joining) query(ctx context.Context, sql string, args []any, read func(ro
 var tryRoundsSQL = define("tryRounds", `SELECT l.queue FROM unnest($1::text[]) l (queue)
 		WHERE pg_try_advisory_xact_lock({rounds_key})`)
 
-// $1 are queues, and $2 priorities.
+// restRoundsSQL forgets the rounds of the queues $1 and the priorities $2 that have no
+// job with a key.
 var restRoundsSQL = define("restRounds", `DELETE FROM {schema}.served s USING unnest($1::text[], $2::integer[]) l (queue, priority)
 		WHERE s.queue = l.queue AND s.priority = l.priority AND (SELECT j.seq FROM {schema}.ready j
 			WHERE j.queue = l.queue AND j.priority = l.priority AND j.own_place IS NOT NULL ORDER BY -j.place LIMIT 1) IS NULL`)

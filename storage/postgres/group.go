@@ -215,7 +215,7 @@ func (s *Storage) lockRevived(
 	return nil
 }
 
-// It walks along the edges: few calls revive jobs.
+// forgetEdgesSQL deletes the edges to jobs. It reads all edges: few calls revive jobs.
 var forgetEdgesSQL = define("forgetEdges", `DELETE FROM {schema}.edge WHERE waiting = ANY ($1::bigint[])`)
 
 // forgetDependencies deletes the edges to revived jobs, and the counts of revived jobs

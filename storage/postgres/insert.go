@@ -194,7 +194,7 @@ func (s *Storage) judge(now int64) {
 	})
 }
 
-// Nothing is inserted if one of the queues is draining.
+// insertSQL stores jobs, or none if one of the queues is draining.
 var insertSQL = define("insert", `WITH locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT u.queue COLLATE "C" AS queue
 			FROM unnest($2::text[], $4::smallint[], $28::text[]) u (queue, state, fair_key)
 			WHERE u.state = 3 AND u.fair_key <> '' ORDER BY 1) l),
@@ -207,7 +207,7 @@ var insertSQL = define("insert", `WITH locked AS MATERIALIZED (SELECT count({loc
 	"limited", "{limited}", "worker", "nullif(worker, '')", "awaited", "NULL", "own_place", "NULL")+`
 		FROM n RETURNING version`)
 
-// The same for fresh jobs, as freshArguments has them.
+// insertFreshSQL is insertSQL of fresh jobs, as freshArguments has them.
 var insertFreshSQL = define("insertFresh", `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
 			SELECT u.* FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[],
 				$5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[])
@@ -376,7 +376,8 @@ func (s *Storage) checkIsolation(ctx context.Context, tx transaction) error {
 	}
 }
 
-// And a first version for each id.
+// storedSQL returns the states of the stored ones of the jobs $1, and a first version
+// for each id.
 var storedSQL = define("stored", `SELECT b.id, s.state, 0::bigint FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])
 		UNION ALL
 		SELECT '', 0::smallint, {first} FROM (SELECT nextval('{schema}.place') AS place FROM generate_series(1, cardinality($1::text[]))) n`)
@@ -408,8 +409,8 @@ var peersSQL = define("peers", `SELECT seq FROM {schema}.stage WHERE fingerprint
 		SELECT n.seq FROM unnest($1::text[]) f, unnest(ARRAY[6, 7, 8]) s CROSS JOIN LATERAL (
 			SELECT seq FROM {schema}.done WHERE fingerprint = f AND state = s ORDER BY created DESC, seq DESC LIMIT 1) n`)
 
-// Both rows of a job are locked: what they say then belongs together. A job that
-// another transaction takes to another partition meanwhile is not among them.
+// lockedSQL locks both rows of each job, so that they belong together. It misses a job
+// that another transaction takes to another partition meanwhile.
 var lockedSQL = define("locked",
 	`SELECT {columns} FROM {whole} WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE`)
 

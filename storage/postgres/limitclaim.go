@@ -271,7 +271,7 @@ func (r *round) count(j *picked) {
 	}
 }
 
-// The jobs $4, which the transaction has locked.
+// claimTheseSQL makes the jobs $4 active, which the transaction has locked.
 var claimTheseSQL = define("claimThese",
 	"WITH numbered AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.seq"+
 		" FROM unnest($4::bigint[]) u (seq)), "+strings.NewReplacer("$8", "$2", "{until_claimed}",
@@ -305,7 +305,7 @@ func (r *round) claim() error {
 
 var judgeSQL = define("judge", `INSERT INTO {schema}.job_judge SELECT unnest($1::text[])`)
 
-// The lanes of the keys $1 with the bounds $2 get no heads.
+// shutLanesSQL sets the heads of the lanes of the keys $1 with the bounds $2 aside.
 var shutLanesSQL = define("shutLanes", `UPDATE {schema}.ready SET head = false WHERE seq = ANY (ARRAY(
 		SELECT c.seq FROM unnest($1::text[], $2::text[]) u (name, bounds) CROSS JOIN LATERAL (
 			SELECT r.seq FROM {schema}.ready r
@@ -315,7 +315,8 @@ var setOpensSQL = define("setOpens", `UPDATE {schema}.job_limit l SET opens = nu
 		FROM unnest($1::text[], $2::bigint[]) u (name, opens)
 		WHERE l.kind = 'key' AND l.name = u.name AND l.opens IS DISTINCT FROM nullif(u.opens, {none})`)
 
-// Whether jobs are set aside, and when time opens a limit.
+// heldSQL returns whether jobs are set aside, whether lanes are to be judged, and when
+// time opens a limit.
 var heldSQL = define("held", `SELECT EXISTS (SELECT FROM {schema}.ready WHERE NOT head AND attempt >= 0), {judging},
 		coalesce((SELECT opens FROM {schema}.job_limit WHERE opens IS NOT NULL ORDER BY opens LIMIT 1), {none})`)
 

@@ -21,7 +21,7 @@ type tallied struct {
 	starts int64        // that are not stored
 }
 
-// $1 and $2 are the kinds and names of limits.
+// countersSQL returns what is stored of the limits of the kinds $1 and names $2.
 var countersSQL = define("counters", `SELECT u.ord, l.kind IS NOT NULL, coalesce(l.setting, ''), coalesce(l.until, {none}), coalesce(l.blocked, {none}),
 			coalesce(l.last, ''), coalesce(l.period, 0), coalesce(l.most, 0),
 			CASE u.kind WHEN 'key' THEN (SELECT count(*) FROM {schema}.active j WHERE j.rate_key = u.name AND j.bounds IS NOT NULL) ELSE 0 END,
@@ -31,8 +31,8 @@ var countersSQL = define("counters", `SELECT u.ord, l.kind IS NOT NULL, coalesce
 		LEFT JOIN LATERAL (SELECT n, at FROM {schema}.job_start j WHERE j.kind = u.kind AND j.name = u.name
 			ORDER BY n DESC LIMIT 1) s ON true`)
 
-// It looks at all active jobs, which are as many as run: an index would cost each
-// claim and each end.
+// activeOfSQL counts the active jobs of queues and types. It reads all active jobs,
+// which are as many as run: an index would cost each claim and each end.
 var activeOfSQL = define("activeOf", `SELECT u.ord, count(*) FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u (kind, name, ord)
 		JOIN {schema}.active j ON CASE u.kind WHEN 'queue' THEN j.queue = u.name
 			WHEN 'type' THEN split_part(j.type, '@', 1) = u.name ELSE false END GROUP BY 1`)
@@ -124,7 +124,7 @@ const spareStarts = 64
 var setStartedSQL = define("setStarted", `INSERT INTO {schema}.job_limit (kind, name, last, period, most, look) VALUES ($1, $2, nullif($3, ''), $4, $5, $6)
 		ON CONFLICT (kind, name) DO UPDATE SET last = excluded.last, period = excluded.period, most = excluded.most`)
 
-// $3 is the number before the first of them, $4 how many, $5 when.
+// addStartsSQL adds $4 starts at $5, numbered from $3 + 1 on.
 var addStartsSQL = define("addStarts",
 	`INSERT INTO {schema}.job_start SELECT $1, $2, $3::bigint + i, $5 FROM generate_series(1, $4::bigint) i`)
 
@@ -218,14 +218,15 @@ func later(ns, d int64) int64 {
 	return ns + d
 }
 
-// The starts behind one at $3 move up by one, and the last goes.
+// takeStartSQL removes a start at $3: the starts behind it move up by one, and the last
+// one goes.
 var takeStartSQL = define("takeStart", `WITH f AS MATERIALIZED (SELECT n FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND at = $3 ORDER BY n DESC LIMIT 1),
 		l AS MATERIALIZED (SELECT n FROM {schema}.job_start WHERE kind = $1 AND name = $2 ORDER BY n DESC LIMIT 1),
 		moved AS (UPDATE {schema}.job_start s SET at = b.at FROM {schema}.job_start b
 			WHERE s.kind = $1 AND s.name = $2 AND s.n >= (SELECT n FROM f) AND b.kind = $1 AND b.name = $2 AND b.n = s.n + 1)
 		DELETE FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND n = (SELECT l.n FROM l, f)`)
 
-// Which of some limits keep starts.
+// keepStartsSQL returns which of some limits keep starts.
 var keepStartsSQL = define("keepStarts", `SELECT l.kind, l.name FROM unnest($1::text[], $2::text[]) u (kind, name)
 		JOIN {schema}.job_limit l ON l.kind = u.kind AND l.name = u.name WHERE l.period > 0`)
 

@@ -211,7 +211,8 @@ func pair(of []storage.LimitName) (kinds, names []string) {
 	return kinds, names
 }
 
-// The limits $1, $2, whose keys are to be forgotten after $3 at the earliest.
+// lockLimitsSQL locks the limits of the kinds $1 and names $2. Keys among them are
+// forgotten after $3 at the earliest.
 var lockLimitsSQL = define("lockLimits", `INSERT INTO {schema}.job_limit AS l (kind, name, look)
 		SELECT DISTINCT u.kind COLLATE "C", u.name COLLATE "C", CASE u.kind WHEN 'key' THEN $3::bigint END
 		FROM unnest($1::text[], $2::text[]) u (kind, name) ORDER BY 1, 2

@@ -108,7 +108,8 @@ func (s *Storage) GetLimit(
 	return state, nil
 }
 
-// The first limits after a name of which there may be something to tell.
+// nextLimitSQL returns the first limit after a name that may have jobs, a setting or a
+// block.
 var nextLimitSQL = define("nextLimit", `SELECT name FROM (
 		(SELECT name FROM {schema}.job_limit WHERE kind = $1 AND name > $2 AND (setting IS NOT NULL OR blocked IS NOT NULL)
 			ORDER BY name LIMIT 1)
@@ -145,7 +146,8 @@ func (s *Storage) ListLimits(
 	return list, nil
 }
 
-// How many jobs of a limit wait at $2, and the bounds of one of a key.
+// waitingOfKeySQL counts the jobs of a key that wait at $2, and returns the bounds of
+// one.
 var waitingOfKeySQL = define("waitingOfKey", `SELECT count(*), coalesce(min(j.bounds), '') FROM {schema}.ready j
 		WHERE j.rate_key = $1 AND j.bounds IS NOT NULL AND (j.wake IS NULL OR j.wake > $2)`)
 

@@ -39,7 +39,8 @@ func (s *Storage) lockKeys(ctx context.Context, tx transaction, keys []string) e
 	return s.lock(ctx, tx, "line ", keys)
 }
 
-// $1 are new jobs, $2 their ordering keys, $3 their dependencies.
+// enterLinesSQL puts the new jobs $1 with the dependencies $3 into the lines of the keys
+// $2.
 var enterLinesSQL = define("enterLines", `WITH n AS MATERIALIZED (SELECT b.seq, u.key, u.depends
 			FROM unnest($1::text[], $2::text[], $3::bytea[]) u (id, key, depends)
 			JOIN {schema}.job b ON b.id = u.id),
@@ -116,8 +117,8 @@ func (c *counter) lockLines(keys []string) error {
 	return c.look(keys)
 }
 
-// The first in line of each of the keys $1 of which no job has the turn. $2 are
-// jobs to leave out. A job that has left the state pending has the turn.
+// firstInLineSQL returns the first job in line of each of the keys $1 of which no job
+// has the turn, without the jobs $2. A job that has left the state pending has the turn.
 var firstInLineSQL = define("firstInLine", `SELECT u.key, l.seq FROM unnest($1::text[]) u (key) CROSS JOIN LATERAL (
 			SELECT l.seq, l.waits AND (SELECT s.state FROM {schema}.stage s WHERE s.seq = l.seq) = 1 AS waits
 			FROM {schema}.line l WHERE l.key = u.key AND l.seq <> ALL ($2::bigint[])

@@ -65,7 +65,7 @@ func (s *Storage) settleLogged(
 var addLogsSQL = define("addLogs", `INSERT INTO {schema}.log SELECT b.seq, u.version, u.data
 		FROM unnest($1::text[], $2::bigint[], $3::bytea[]) u (id, version, data) JOIN {schema}.job b ON b.id = u.id`)
 
-// $2 is how many logs of a job are kept.
+// trimLogsSQL deletes the logs of the jobs $1 but for the latest $2 of each.
 var trimLogsSQL = define("trimLogs", `DELETE FROM {schema}.log l WHERE l.seq = ANY ({seqs}) AND l.version <= (
 		SELECT n.version FROM {schema}.log n WHERE n.seq = l.seq ORDER BY n.version DESC OFFSET $2 LIMIT 1)`)
 

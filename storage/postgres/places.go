@@ -66,7 +66,8 @@ func Advance(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 // had numbers, too: a worker that still has one must not meet its version again.
 const margin = "16777216"
 
-// The first statement keeps others from the sequence.
+// advanceSQL moves the sequences. The first statement keeps other transactions from the
+// sequence place.
 var advanceSQL = []statement{
 	define("advance", `ALTER SEQUENCE {schema}.place OWNED BY NONE`),
 	advancing(`'{schema}.place'`, `SELECT max(greatest(seq, place, other_place, own_place, version / 65536)) FROM (

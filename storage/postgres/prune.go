@@ -11,9 +11,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// The jobs asked for are locked, so that they stay as the statement finds them.
-// If some have changed their state meanwhile, nothing is deleted, and the last
-// number says how many.
+// removeSQL deletes jobs. It locks them, so that they stay as the statement finds them.
+// If some have changed their state meanwhile, it deletes nothing, and the last number
+// says how many.
 var removeSQL = define("remove", `WITH there AS MATERIALIZED (SELECT s.seq, b.id FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq
 			WHERE b.id = ANY ($1::text[]) AND s.state BETWEEN 1 AND 8),
 		asked AS MATERIALIZED (SELECT seq, state FROM {schema}.stage WHERE seq = ANY (ARRAY(SELECT seq FROM there)) ORDER BY seq FOR UPDATE),
@@ -56,9 +56,9 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
 // releasing keeps up.
 const releases = 2000
 
-// $1 are the states, $2 whether dead letters, $3 before when, $4 beyond how many,
-// $5 how many at most, $6 from when on spared, or the greatest time. A dead
-// letter that is retried meanwhile has left its partition, and stays.
+// pruneSQL deletes finished jobs. $1 are the states, $2 whether dead letters, $3 before
+// when, $4 beyond how many, $5 how many at most, $6 from when on spared, or the greatest
+// time. A dead letter that is retried meanwhile has left its partition, and stays.
 var pruneSQL = define("prune", `WITH total AS (SELECT coalesce(sum(n), 0) AS n FROM {schema}.tally WHERE state = ANY ($1::smallint[]) AND dead = $2),
 		ended AS (
 			SELECT e.* FROM unnest($1::smallint[]) s CROSS JOIN LATERAL (
@@ -117,15 +117,15 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 	return out, nil
 }
 
-// Jobs released by a later clock are kept again, all of them: a prune would
-// delete the rest too early. Calls that release at the same time skip each
-// other's jobs.
+// keptUntilSQL returns the jobs that are kept until $1 at the latest. It keeps all jobs
+// again that a later clock has released: a prune would delete the rest too early. Calls
+// that release at the same time skip the jobs of each other.
 var keptUntilSQL = define("keptUntil", `WITH again AS (UPDATE {schema}.stage SET kept = released, released = NULL WHERE seq = ANY (ARRAY(
 			SELECT seq FROM {schema}.done WHERE released > $1 ORDER BY released, seq FOR UPDATE)))
 		SELECT d.seq, coalesce(d.finished, {none}), (SELECT CASE WHEN position('"workflow_id"'::bytea IN job) > 0 THEN job END FROM {schema}.job WHERE seq = d.seq)
 		FROM {schema}.done d WHERE d.kept <= $1 ORDER BY d.kept LIMIT $2`)
 
-// $1 is the time, $2 are jobs, $3 their workflows, $4 until when.
+// keepOnSQL keeps the jobs $2 until $4, as their workflows $3 are kept at $1.
 var keepOnSQL = define("keepOn", `UPDATE {schema}.done d SET kept = ($4::bigint[])[array_position($2::bigint[], d.seq)]
 		WHERE d.kept <= $1 AND d.seq = ANY (ARRAY(
 			SELECT d.seq FROM {schema}.done d WHERE d.seq = ANY ($2::bigint[])
@@ -133,7 +133,7 @@ var keepOnSQL = define("keepOn", `UPDATE {schema}.done d SET kept = ($4::bigint[
 				WHERE b.id = ($3::text[])[array_position($2::bigint[], d.seq)] AND (s.state < 6 OR s.kept > $1))
 			ORDER BY d.seq FOR UPDATE SKIP LOCKED)) RETURNING d.seq`)
 
-// $2 are jobs.
+// releaseSQL ends the keeping of the jobs $2.
 var releaseSQL = define("release", `UPDATE {schema}.stage SET released = kept, kept = NULL WHERE seq = ANY (ARRAY(
 		SELECT seq FROM {schema}.done WHERE seq = ANY ($2::bigint[]) AND kept <= $1 ORDER BY seq FOR UPDATE SKIP LOCKED))`)
 

@@ -32,8 +32,8 @@ type bad struct {
 	why error
 }
 
-// $1 are the rows as they were read: the seq, $2 the version, $3 the reason. Rows
-// that another transaction has locked are skipped.
+// setAsideSQL moves the jobs $1 with the versions $2 to the quarantine, for the reasons
+// $3. It skips rows that another transaction has locked.
 var setAsideSQL = define("setAside", `WITH met AS MATERIALIZED (
 			SELECT seq FROM {schema}.stage WHERE seq = ANY ($1::bigint[]) AND version = ($2::bigint[])[array_position($1::bigint[], seq)]
 			ORDER BY seq FOR UPDATE SKIP LOCKED),
@@ -51,7 +51,8 @@ var setAsideSQL = define("setAside", `WITH met AS MATERIALIZED (
 		INSERT INTO {schema}.quarantine (kind, name, seq, reason)
 			SELECT 'job', id, seq, ($3::text[])[array_position($1::bigint[], seq)] FROM kept ORDER BY seq RETURNING n, seq, at`)
 
-// The places before the claims of older versions are unknown: those go by age.
+// undoClaimsSQL undoes the claims of jobs in the quarantine. The places before the
+// claims of older versions are unknown: such jobs go by age.
 var undoClaimsSQL = define("undoClaims", `UPDATE {schema}.quarantined_job SET state = 3, place = coalesce(other_place, seq), other_place = NULL, wake = deadline, lease_until = NULL, worker = '',
 			attempt = attempt - (attempt BETWEEN 1 AND {most} + 1)::integer, started = CASE WHEN attempt > 1 THEN started END
 		WHERE seq = ANY ($1::bigint[])`)
@@ -342,7 +343,8 @@ type entry struct {
 var quarantineEntrySQL = define("quarantineEntry",
 	`SELECT kind, name, coalesce(seq, 0), coalesce(version, 0), body FROM {schema}.quarantine WHERE n = $1 FOR UPDATE`)
 
-// The logs of a job that was released stay, and its place in line.
+// deleteQuarantinedSQL deletes an entry. The logs of a job that was released stay, and
+// its place in line.
 var deleteQuarantinedSQL = define("deleteQuarantined", `WITH gone AS (DELETE FROM {schema}.quarantine WHERE n = $1 RETURNING seq),
 		logs AS (DELETE FROM {schema}.log l WHERE seq = ANY (ARRAY(SELECT seq FROM gone))
 			AND NOT EXISTS (SELECT FROM {schema}.job b WHERE b.seq = l.seq)),

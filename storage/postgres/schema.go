@@ -167,8 +167,8 @@ func (s *Storage) migrateIn(ctx context.Context, tx pgx.Tx, all []Migration) err
 	return nil
 }
 
-// By a look into the catalog: to_regclass may answer with what its session knew
-// before another process migrated.
+// schemaThereSQL looks into the catalog: to_regclass may answer with what its session
+// knew before another process migrated.
 var schemaThereSQL = define("schemaThere", `SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = $1 AND c.relname = 'migration')`)
 

@@ -527,8 +527,9 @@ const foundAt = `array_position(ARRAY(SELECT seq FROM found), j.seq)`
 var untilExtended = strings.ReplaceAll(untilGiven(`(ARRAY(SELECT lease FROM found))[`+foundAt+`]`,
 	`(ARRAY(SELECT given FROM found))[`+foundAt+`]`), "$1::", "$5::")
 
-// Arrays and no join: if another call has extended a lease meanwhile, PostgreSQL
-// compares the changed row again, which in a join would not find its other half.
+// extendSQL renews leases, with arrays and no join: if another call has extended a lease
+// meanwhile, PostgreSQL compares the changed row again, which in a join would not find
+// its other half.
 var extendSQL = define("extend", strings.NewReplacer("{at}", foundAt, "{until_of}", untilExtended).Replace(`WITH c AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
 			SELECT * FROM unnest($1::text[], $2::bigint[], $3::float8[], $4::bytea[], $6::bigint[]) WITH ORDINALITY
 			u (id, version, progress, checkpoint, given, ord) ORDER BY u.ord) u),
