@@ -31,6 +31,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -101,7 +102,8 @@ const (
 	tokenName  = "token/" // and a handle: the transaction that it has committed last
 )
 
-// Storage implements storage.Storage, storage.Notifier and storage.Quarantiner.
+// Storage implements storage.Storage, storage.Notifier and storage.Quarantiner, and
+// storage.Transactor for the transactions of its Within.
 type Storage struct {
 	db        driver.DB
 	limits    driver.Limits
@@ -111,6 +113,8 @@ type Storage struct {
 	ended     chan struct{} // closed by Close
 
 	polling sync.Once // of a store that others write, too
+
+	lent atomic.Pointer[string] // the goroutine of the Within under way; nil: none
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
@@ -122,9 +126,7 @@ type Storage struct {
 	overlay overlay
 }
 
-var (
-	_ storage.Notifier = (*Storage)(nil)
-)
+var _ storage.Notifier = (*Storage)(nil)
 
 // Open makes a storage of a store. Its Close closes the store. name is that of its
 // Capabilities, such as "bbolt". Open refuses a store that holds anything else or that a
@@ -164,6 +166,9 @@ func (s *Storage) Capabilities() storage.Capabilities {
 
 // Close implements storage.Storage. It waits for the calls that are under way.
 func (s *Storage) Close() error {
+	if err := s.refuseWithin(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	if !s.closed {
 		close(s.ended)

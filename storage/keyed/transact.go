@@ -37,8 +37,17 @@ type call struct {
 	ctx  context.Context
 	f    func(t *tx)
 	done chan struct{}
+
+	state atomic.Int32 // waiting, then begun or left
 	outcome
 }
+
+// States of a call.
+const (
+	waiting int32 = iota
+	begun         // it runs, or has run
+	left          // its context has ended before that
+)
 
 // outcome is that of the run of a call that is made.
 type outcome struct {
@@ -113,7 +122,19 @@ func change[R any](ctx context.Context, s *Storage, f func(t *tx) R) (r R, err e
 	if err := ctx.Err(); err != nil {
 		return r, err
 	}
-	c := &call{ctx: ctx, f: func(t *tx) { r = f(t) }, done: make(chan struct{})}
+	c := &call{ctx: ctx, f: func(t *tx) { r = f(t) }}
+	if j, err := s.joins(ctx); j != nil {
+		if err := j.change(c); err != nil {
+			return *new(R), err
+		}
+		return r, nil
+	} else if err != nil {
+		return r, err
+	}
+	if err := s.refuseWithin(); err != nil {
+		return r, err
+	}
+	c.done = make(chan struct{})
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -125,7 +146,14 @@ func change[R any](ctx context.Context, s *Storage, f func(t *tx) R) (r R, err e
 		go s.lead()
 	}
 	s.mu.Unlock()
-	<-c.done
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		if c.state.CompareAndSwap(waiting, left) {
+			return *new(R), ctx.Err()
+		}
+		<-c.done
+	}
 	raise(c.err)
 	s.listeners.TellFrom(nil, storage.Notice{Quarantined: c.aside}) // whether the call fails or not
 	if c.err != nil {
@@ -161,14 +189,29 @@ func view[R any](ctx context.Context, s *Storage, f func(t *tx) R) (r R, err err
 }
 
 func (s *Storage) look(ctx context.Context, f func(t *tx)) error {
-	dtx, err := s.db.Begin(ctx, false)
-	if errors.Is(err, driver.ErrClosed) {
-		return s.errClosed()
-	} else if err != nil {
+	j, err := s.joins(ctx)
+	if err != nil {
 		return err
 	}
-	defer dtx.Discard()
+	var dtx driver.Tx
+	if j != nil {
+		dtx = j.tx
+	} else {
+		if dtx, err = s.begin(ctx, false); err != nil {
+			return err
+		}
+		defer dtx.Discard()
+	}
 	return caught(func() { f(&tx{o: &overlay{tx: dtx}, s: s}) })
+}
+
+// begin begins a transaction of the driver.
+func (s *Storage) begin(ctx context.Context, write bool) (driver.Tx, error) {
+	dtx, err := s.db.Begin(ctx, write)
+	if errors.Is(err, driver.ErrClosed) {
+		return nil, s.errClosed()
+	}
+	return dtx, err
 }
 
 // lead makes transactions until no call waits.
@@ -208,9 +251,6 @@ func (s *Storage) run(group []*call) (made int) {
 		case errors.Is(err, driver.ErrUnknown):
 			unknown = made
 		case errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrRetry):
-		case errors.Is(err, driver.ErrClosed):
-			err = s.errClosed()
-			fallthrough
 		default:
 			for _, c := range group {
 				c.err = err
@@ -223,7 +263,7 @@ func (s *Storage) run(group []*call) (made int) {
 // try makes calls in one transaction. If unknown is not 0, a transaction that has made as
 // many of them may be there, with a token behind before.
 func (s *Storage) try(ctx context.Context, group []*call, before int64, unknown int) (made int, err error) {
-	dtx, err := s.db.Begin(ctx, true)
+	dtx, err := s.begin(ctx, true)
 	if err != nil {
 		return 0, err
 	}
@@ -243,6 +283,7 @@ func (s *Storage) try(ctx context.Context, group []*call, before int64, unknown 
 	var outcomes []outcome
 	for _, c := range group {
 		mark := len(o.undo)
+		c.state.CompareAndSwap(waiting, begun)
 		r := outcome{err: c.ctx.Err()}
 		if r.err == nil {
 			r = c.run(&tx{o: o, s: s}, &mark)

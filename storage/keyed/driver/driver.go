@@ -102,6 +102,17 @@ type Tx interface {
 	Discard()
 }
 
+// Writer is the ability of a transaction that writes to do so before its Commit. It is
+// optional, and for stores without Limits of size whose transactions are one at a time.
+// With it, keyed.Storage.Within makes several calls in one transaction, and what else its
+// caller does in it.
+type Writer interface {
+	// Write makes writes as Commit does and leaves the transaction open. The transaction
+	// sees them, and no other does before its Commit. Pairs that were read before are
+	// not valid after it.
+	Write(writes []Pair) error
+}
+
 // Pair is a key and its value. In a Commit a nil Value deletes the key.
 type Pair struct{ Key, Value []byte }
 

@@ -69,6 +69,7 @@ var cases = []testCase{
 	{"EmptyCommit", "Commit without writes verifies the keys that Get has read.", emptyCommit},
 	{"EmptyRange", "Commit without writes verifies the range that Scan has read.", emptyRange},
 	{"WriteSkew", "Of two transactions that read what the other writes, one comes first.", writeSkew},
+	{"Write", "A transaction that is a driver.Writer sees what it has written, and Commit makes it.", write},
 	{"Random", "A store holds what was written, of any bytes and size.", random},
 	{"Limits", "A transaction as large as Limits says is committed.", limits},
 	{"Context", "Begin fails with the error of a context that has ended.", ended},
@@ -493,6 +494,40 @@ func writeSkew(s *subject) error {
 			fail("two transactions each wrote because the other had not")
 		}
 	}
+	return nil
+}
+
+func write(s *subject) error {
+	check(put(s.db, "a", "1", "b", "2"))
+	for _, ends := range []string{"Discard", "Commit"} {
+		tx := must(s.db.Begin(background, true))
+		defer tx.Discard()
+		w, ok := tx.(driver.Writer)
+		if !ok {
+			return nil
+		}
+		read(tx, "a")
+		k, v := key("c"), key("3")
+		check(w.Write([]driver.Pair{{Key: key("a"), Value: nil}, {Key: k, Value: v}}))
+		copy(k, "x")
+		copy(v, "x")
+		want(tx, "b", "2", "c", "3")
+		check(w.Write([]driver.Pair{{Key: key("c"), Value: key("4")}}))
+		if a, c := read(tx, "a"), read(tx, "c"); a != "-" || c != "4" {
+			fail("Get after Write returned %q and %q", a, c)
+		}
+		before := view(s.db)
+		defer before.Discard()
+		want(before, "a", "1", "b", "2")
+		if ends == "Discard" {
+			tx.Discard()
+			continue
+		}
+		check(tx.Commit([]driver.Pair{{Key: key("d"), Value: key("5")}}))
+	}
+	after := view(s.db)
+	defer after.Discard()
+	want(after, "b", "2", "c", "4", "d", "5")
 	return nil
 }
 

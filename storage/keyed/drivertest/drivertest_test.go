@@ -32,6 +32,7 @@ type faulty struct {
 	commit func(tx driver.Tx, writes []driver.Pair) error
 	get    func(tx driver.Tx, keys, dst [][]byte) ([][]byte, error)
 	scan   func(tx driver.Tx, from, to []byte, n int, reverse bool, dst pairs) (pairs, error)
+	write  func(tx driver.Tx, writes []driver.Pair) error
 	close  func() error
 }
 
@@ -63,6 +64,13 @@ func (t *faultyTx) Commit(writes []driver.Pair) error {
 	return t.Tx.Commit(writes)
 }
 
+func (t *faultyTx) Write(writes []driver.Pair) error {
+	if t.f.write != nil {
+		return t.f.write(t.Tx, writes)
+	}
+	return t.Tx.(driver.Writer).Write(writes)
+}
+
 func (t *faultyTx) Get(keys [][]byte, dst [][]byte) ([][]byte, error) {
 	if t.f.get != nil {
 		return t.f.get(t.Tx, keys, dst)
@@ -79,7 +87,13 @@ func (t *faultyTx) Scan(from, to []byte, n int, reverse bool, dst pairs) (pairs,
 
 // TestBroken holds that each fault of a driver is found by the case of its rule.
 func TestBroken(t *testing.T) {
-	unverified := func(tx driver.Tx) { tx.(*memoryTx).reads = nil }
+	memory := func(tx driver.Tx) *memoryTx {
+		if w, ok := tx.(writingTx); ok {
+			return w.memoryTx
+		}
+		return tx.(*memoryTx)
+	}
+	unverified := func(tx driver.Tx) { memory(tx).reads = nil }
 	for _, b := range []struct {
 		fault, found string
 		firstWins    bool
@@ -128,6 +142,16 @@ func TestBroken(t *testing.T) {
 					func(p driver.Pair) bool { return p.Value == nil }))
 			}
 		}},
+		{"Write does nothing", "Write", false, func(f *faulty) {
+			f.write = func(driver.Tx, []driver.Pair) error { return nil }
+		}},
+		{"Discard keeps what Write has written", "Write", false, func(f *faulty) {
+			f.write = func(tx driver.Tx, writes []driver.Pair) error {
+				err := tx.(driver.Writer).Write(writes)
+				f.store.now = memory(tx).seen
+				return err
+			}
+		}},
 		{"the last write is lost", "Random", false, func(f *faulty) {
 			f.commit = func(tx driver.Tx, writes []driver.Pair) error {
 				return tx.Commit(writes[:max(len(writes)-1, 0)])
@@ -135,7 +159,7 @@ func TestBroken(t *testing.T) {
 		}},
 		{"no snapshot", "Snapshot", false, func(f *faulty) {
 			f.get = func(tx driver.Tx, keys, dst [][]byte) ([][]byte, error) {
-				m := tx.(*memoryTx)
+				m := memory(tx)
 				m.m.store.mu.Lock()
 				defer m.m.store.mu.Unlock()
 				m.seen = m.m.store.now
@@ -147,7 +171,7 @@ func TestBroken(t *testing.T) {
 			f.begin = func(ctx context.Context, write bool) (driver.Tx, error) {
 				tx, err := f.Memory.Begin(ctx, write)
 				if !write && last != nil {
-					tx.(*memoryTx).seen = last.(*memoryTx).seen
+					memory(tx).seen = memory(last).seen
 				}
 				last = tx
 				return tx, err
@@ -164,7 +188,7 @@ func TestBroken(t *testing.T) {
 		}},
 		{"only what is written is verified", "WriteSkew", true, func(f *faulty) {
 			f.commit = func(tx driver.Tx, writes []driver.Pair) error {
-				m := tx.(*memoryTx)
+				m := memory(tx)
 				m.reads = slices.DeleteFunc(m.reads, func(r [2]string) bool {
 					read := func(w driver.Pair) bool { return string(w.Key) == r[0] }
 					return !slices.ContainsFunc(writes, read)

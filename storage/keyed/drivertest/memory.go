@@ -22,8 +22,8 @@ type Memory struct {
 
 // store is what the handles of a Memory share.
 type store struct {
-	writing sync.Mutex // held by the transaction that writes, unless the first wins
-	mu      sync.Mutex // guards the fields below
+	writing chan struct{} // has room for the transaction that writes, unless the first wins
+	mu      sync.Mutex    // guards the fields below
 	now     *sorted.Map[[]byte]
 	version uint64              // number of commits
 	changed *sorted.Map[uint64] // by key: the version that wrote it last
@@ -33,7 +33,8 @@ type store struct {
 // time and Commit may return driver.ErrConflict.
 func NewMemory(firstWins bool, limits driver.Limits) *Memory {
 	return (&Memory{firstWins: firstWins, limits: limits}).with(
-		&store{now: new(sorted.Map[[]byte]), changed: new(sorted.Map[uint64])})
+		&store{writing: make(chan struct{}, 1), now: new(sorted.Map[[]byte]),
+			changed: new(sorted.Map[uint64])})
 }
 
 func (m *Memory) with(s *store) *Memory {
@@ -60,13 +61,22 @@ func (m *Memory) Begin(ctx context.Context, write bool) (driver.Tx, error) {
 	}
 	m.open++
 	m.mu.Unlock()
-	t := &memoryTx{m: m, locked: write && !m.firstWins}
-	if t.locked {
-		m.store.writing.Lock()
+	t := &memoryTx{m: m}
+	if write && !m.firstWins {
+		select {
+		case m.store.writing <- struct{}{}:
+			t.locked = true
+		case <-ctx.Done():
+			t.Discard()
+			return nil, ctx.Err()
+		}
 	}
 	m.store.mu.Lock()
 	defer m.store.mu.Unlock()
 	t.seen, t.version = m.store.now, m.store.version
+	if t.locked {
+		return writingTx{t}, nil
+	}
 	return t, nil
 }
 
@@ -139,23 +149,41 @@ func (t *memoryTx) Commit(writes []driver.Pair) error {
 	if t.conflicts() {
 		return driver.ErrConflict
 	}
+	if t.locked {
+		s.now = t.seen
+	}
 	if len(writes) == 0 {
 		return nil
 	}
 	s.version++
-	now := s.now.Clone()
-	for _, w := range writes {
-		k := string(w.Key)
-		if w.Value == nil {
-			now.Delete(k)
-		} else {
-			now.Set(k, append([]byte{}, w.Value...))
-		}
-		if t.m.firstWins {
-			s.changed.Set(k, s.version)
+	s.now = with(s.now, writes)
+	if t.m.firstWins {
+		for _, w := range writes {
+			s.changed.Set(string(w.Key), s.version)
 		}
 	}
-	s.now = now
+	return nil
+}
+
+// with returns what the store is after writes.
+func with(now *sorted.Map[[]byte], writes []driver.Pair) *sorted.Map[[]byte] {
+	now = now.Clone()
+	for _, w := range writes {
+		if w.Value == nil {
+			now.Delete(string(w.Key))
+		} else {
+			now.Set(string(w.Key), append([]byte{}, w.Value...))
+		}
+	}
+	return now
+}
+
+// writingTx is the only transaction that writes.
+type writingTx struct{ *memoryTx }
+
+// Write implements driver.Writer.
+func (t writingTx) Write(writes []driver.Pair) error {
+	t.seen = with(t.seen, writes)
 	return nil
 }
 
@@ -182,7 +210,7 @@ func (t *memoryTx) Discard() {
 	}
 	t.ended = true
 	if t.locked {
-		t.m.store.writing.Unlock()
+		<-t.m.store.writing
 	}
 	t.m.mu.Lock()
 	defer t.m.mu.Unlock()
