@@ -147,7 +147,6 @@ func (t *tx) enter(in *storage.Insert) {
 	j := t.find(in.Record.ID)
 	t.attempt(j, false, func(*storage.Record) {
 		j.flags |= counted
-		j.since = t.next(placeName)
 		if in.OrderingKey != "" && !j.State.Terminal() {
 			j.flags |= lined
 		}

@@ -50,6 +50,8 @@ func (j *job) become(to *storage.Record) {
 func (t *tx) noted(j *job, was ojs.State) {
 	if j.State != ojs.StatePending {
 		j.since = 0
+	} else if j.since == 0 && j.flags&counted != 0 {
+		j.since = t.next(placeName)
 	}
 	if !j.State.Terminal() || !was.Terminal() {
 		j.flags, j.keptOn = j.flags&^(keptOn|released), time.Time{}
