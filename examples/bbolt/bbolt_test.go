@@ -106,7 +106,7 @@ func TestOpen(t *testing.T) {
 			v[len(v)-1]++
 			return b.Put(k, v)
 		})
-		refused(t, path, "the layout has version 3, and this program knows 2")
+		refused(t, path, "the layout has version 4, and this program knows 3")
 	})
 	t.Run("refuses a file that is open", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "jobs.db")

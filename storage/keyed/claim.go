@@ -33,13 +33,18 @@ const rankLen = 3 * numberLen
 type readyJob struct {
 	seq                     []byte
 	deadline                time.Time
+	hasTTL                  bool // an enqueue TTL
 	queue, jobType, version []byte
 	key, bounds             []byte // of its rate limit; key is nil if it has none
 }
 
 // ready appends the value of a job in the tables ready and held.
 func (j *job) ready(v key) key {
-	v = v.number(j.Seq).time(j.Deadline()).string(j.Queue).string(j.Type).string(j.TypeVersion)
+	hasTTL := byte(0)
+	if j.EnqueueTTL > 0 {
+		hasTTL = 1
+	}
+	v = v.number(j.Seq).time(j.Deadline()).byte(hasTTL).string(j.Queue).string(j.Type).string(j.TypeVersion)
 	if name := limitOf(&j.Record); name != "" {
 		v = v.string(name).appendBounds(j.RateLimit)
 	}
@@ -49,6 +54,7 @@ func (j *job) ready(v key) key {
 func readReady(v []byte) readyJob {
 	r := readyJob{seq: v[:numberLen], deadline: timeOf(v[numberLen:])}
 	v = v[numberLen+timeLen:]
+	r.hasTTL, v = v[0] != 0, v[1:]
 	r.queue, v = cutString(v)
 	r.jobType, v = cutString(v)
 	if r.version, v = cutString(v); len(v) > 0 {
@@ -71,27 +77,36 @@ func (t *tx) laneOfReady(r *readyJob) (*limit, *lane) {
 // whose deadline has come and over other versions of a type, each a step of a scan.
 func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
 	dst []storage.Record) ([]storage.Record, error) {
-	k, err := change(ctx, s, func(t *tx) *claimer {
-		t.at(now)
-		k := &claimer{t: t, now: now, c: &c}
-		k.claim()
-		return k
-	})
+	k, err := change(ctx, s, func(t *tx) *claimer { return t.claim(now, &c, false) })
 	if err != nil {
 		return dst, err
 	}
-	if c.Limits != nil {
-		k.limits.Now = c.Limits.Now
-		*c.Limits = k.limits
-	}
+	k.report()
 	return append(dst, k.claimed...), nil
+}
+
+// claim claims jobs. If plain is set, the first job that has an enqueue TTL ends it.
+func (t *tx) claim(now time.Time, c *storage.Claim, plain bool) *claimer {
+	t.at(now)
+	k := &claimer{t: t, now: now, c: c, plain: plain}
+	k.claim()
+	return k
+}
+
+// report tells the caller of the limits that were met.
+func (k *claimer) report() {
+	if k.c.Limits != nil {
+		k.limits.Now = k.c.Limits.Now
+		*k.c.Limits = k.limits
+	}
 }
 
 // claimer is a claim at work.
 type claimer struct {
-	t   *tx
-	now time.Time
-	c   *storage.Claim
+	t     *tx
+	now   time.Time
+	c     *storage.Claim
+	plain bool // see tx.claim
 
 	claimed []storage.Record
 	picked  []pick // jobs that come next
@@ -105,7 +120,7 @@ type claimer struct {
 	stops  []func()
 
 	again  bool // the walk starts over: jobs ahead of its position have changed
-	over   bool // the claim ends before a job that counts (Limited.Now)
+	over   bool // the claim ends before a job that counts (Limited.Now) or has an enqueue TTL
 	limits storage.Limited
 }
 
@@ -203,8 +218,17 @@ func (k *claimer) meet(r *readyJob, rest []byte) {
 	}
 }
 
+// ends ends the claim before a job that it may not take.
+func (k *claimer) ends(r *readyJob) bool {
+	k.over = k.over || k.plain && r.hasTTL
+	return k.over
+}
+
 // take picks a job.
 func (k *claimer) take(r *readyJob, c *limit, l *lane, rank string) {
+	if k.ends(r) {
+		return
+	}
 	names := k.t.set(string(r.queue), string(r.jobType))
 	counts := len(names) > 0 || c != nil
 	if lim := k.c.Limits; counts && lim != nil && lim.Now > 0 && len(k.claimed)+len(k.picked) >= lim.Now {
@@ -242,6 +266,8 @@ func (k *claimer) meetLimited(r *readyJob, rank string) {
 		}
 	case rule.Waits(&l.own):
 		k.holds(v.At)
+		return
+	case k.ends(r):
 		return
 	default:
 		k.act(r, l, v)

@@ -25,10 +25,8 @@ func (t *tx) enterRound(j *job) {
 	if j.round = 0; j.State != ojs.StateAvailable || j.Fairness.Key == "" {
 		return
 	}
+	t.enterLevel(j)
 	rounds := j.level(roundTable)
-	if some, _ := t.first(rounds); some == nil && t.get(j.level(servedTable)) != nil {
-		t.delete(j.level(servedTable))
-	}
 	served := t.number(j.level(servedTable))
 	last, n := int64(0), 0 // the latest round of the key, and its jobs there
 	mine := j.fairKey()
@@ -51,8 +49,17 @@ func (t *tx) enterRound(j *job) {
 	t.join(j)
 }
 
+// enterLevel forgets which round jobs were claimed of if the level has no job.
+func (t *tx) enterLevel(j *job) {
+	served := j.level(servedTable)
+	if some, _ := t.first(j.level(roundTable)); some == nil && t.get(served) != nil {
+		t.delete(served)
+	}
+}
+
 // join enters a job in its round.
 func (t *tx) join(j *job) {
+	t.enterLevel(j)
 	t.put(j.fairKey().number(j.round).number(j.Seq), nil)
 	t.add(j.level(roundTable).number(j.round), 1)
 }

@@ -21,9 +21,13 @@ type job struct {
 	round  int64     // its round among jobs that take turns; 0: it is in none
 	since  int64     // number of the time for which it waits for others; 0: it does not
 	keptOn time.Time // until when its workflow keeps it; zero: no longer than its KeptUntil
+	back   spot      // where an active job was before its claim
 	begun  bool      // a claim has counted its start, and has taken it out of its lane
 	body   []byte    // of its value; nil: it has to be encoded
 }
+
+// spot is where an available job is; 0: not known.
+type spot struct{ place, round int64 }
 
 // flags are what the storage notes of a job. They are stored.
 type flags byte
@@ -63,6 +67,19 @@ func (t *tx) noted(j *job, was ojs.State) {
 		t.ends = append(t.ends, end{j.Seq, j.ID, j.State, j.line()})
 	}
 	j.flags &^= awaited | lined
+}
+
+// comesFrom notes where an active job goes if its claim is undone.
+func (j *job) comesFrom(before *job) {
+	switch {
+	case j.State != ojs.StateActive:
+		j.back = spot{}
+	case before.State == ojs.StateAvailable:
+		j.back = spot{before.Place, before.round}
+	}
+	if j.Fairness.Key != before.Fairness.Key || j.Queue != before.Queue || j.Priority != before.Priority {
+		j.back.round = 0
+	}
 }
 
 // keptUntil is until when a finished job is kept.
@@ -281,6 +298,7 @@ func (t *tx) attempt(j *job, moves bool, transition func(r *storage.Record)) {
 	before := *j
 	transition(&j.Record)
 	t.noted(j, before.State)
+	j.comesFrom(&before)
 	if moves {
 		t.leaveRound(&before)
 		j.Place = t.next(placeName)

@@ -41,7 +41,7 @@ import (
 )
 
 // layout is the version of the tables.
-const layout = 2
+const layout = 3
 
 // table is the first byte of a key. A job's seq is its number in the order of insertion,
 // which never changes. It is given a new place each time it comes to where it is. The
@@ -102,8 +102,8 @@ const (
 	tokenName  = "token/" // and a handle: the transaction that it has committed last
 )
 
-// Storage implements storage.Storage, storage.Notifier and storage.Quarantiner, and
-// storage.Transactor for the transactions of its Within.
+// Storage implements storage.Storage, storage.Notifier, storage.SettleClaimer and
+// storage.Quarantiner, and storage.Transactor for the transactions of its Within.
 type Storage struct {
 	db        driver.DB
 	limits    driver.Limits
@@ -126,7 +126,10 @@ type Storage struct {
 	overlay overlay
 }
 
-var _ storage.Notifier = (*Storage)(nil)
+var (
+	_ storage.Notifier      = (*Storage)(nil)
+	_ storage.SettleClaimer = (*Storage)(nil)
+)
 
 // Open makes a storage of a store. Its Close closes the store. name is that of its
 // Capabilities, such as "bbolt". Open refuses a store that holds anything else or that a

@@ -226,6 +226,40 @@ func (t *tx) start(c *limit, at int64) {
 	}
 }
 
+// takeBack takes back the start of a job whose claim is undone.
+func (t *tx) takeBack(j *job) {
+	at := rows.Nanos(j.StartedAt)
+	for _, name := range t.set(j.Queue, j.Type) {
+		if c := t.limit(name); t.unstart(c, at) {
+			t.keep(c)
+		}
+	}
+	if name := limitOf(&j.Record); name != "" {
+		c := t.key(name)
+		c.dirty = t.unstart(c, at) || c.dirty
+	}
+}
+
+// unstart takes back a start at a time. It reports false if there is none.
+func (t *tx) unstart(c *limit, at int64) bool {
+	n := c.Started
+	for start := t.get(startKey(c, n)); start == nil || number(start) != at; start = t.get(startKey(c, n)) {
+		if start == nil || number(start) < at {
+			return false
+		}
+		n--
+	}
+	for ; n < c.Started; n++ {
+		t.put(startKey(c, n), t.get(startKey(c, n+1)))
+	}
+	t.delete(startKey(c, n))
+	c.Started--
+	if last := t.get(startKey(c, c.Started)); last != nil {
+		c.LastStart = number(last)
+	}
+	return true
+}
+
 // spareStarts is how many starts are kept besides those that the bounds so far count: a
 // job may come whose bounds count more.
 const spareStarts = 64

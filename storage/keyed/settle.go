@@ -1,6 +1,7 @@
 package keyed
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -15,31 +16,82 @@ func (s *Storage) Settle(ctx context.Context, now time.Time, changes []storage.C
 	if err := storage.CheckThen(changes); err != nil {
 		return dst, err
 	}
-	settled, err := change(ctx, s, func(t *tx) (settled []storage.Settled) {
-		t.at(now)
-		ids := make([]string, len(changes))
-		for i := range changes {
-			ids[i] = changes[i].Record.ID
-		}
-		t.fetch(ids)
-		t.fetchLimits(len(ids), func(i int) string {
-			var j job
-			if seq := t.get(idKey(ids[i])); seq != nil {
-				_, _ = j.decodeHead(t.get(jobKey(seq)))
-			}
-			return j.limit
-		})
-		settled = make([]storage.Settled, 0, len(changes))
-		for i := range changes {
-			r := t.settle(now, &changes[i])
-			if log := changes[i].Log; log != nil && r.Err == nil {
-				t.addLog(changes[i].Record.ID, r.Version, log)
-			}
-			settled = append(settled, r)
-		}
-		return settled
-	})
+	settled, err := change(ctx, s, func(t *tx) []storage.Settled { return t.settleAll(now, changes) })
 	return append(dst, settled...), err
+}
+
+func (t *tx) settleAll(now time.Time, changes []storage.Change) []storage.Settled {
+	t.at(now)
+	ids := make([]string, len(changes))
+	for i := range changes {
+		ids[i] = changes[i].Record.ID
+	}
+	t.fetch(ids)
+	t.fetchLimits(len(ids), func(i int) string {
+		var j job
+		if seq := t.get(idKey(ids[i])); seq != nil {
+			_, _ = j.decodeHead(t.get(jobKey(seq)))
+		}
+		return j.limit
+	})
+	settled := make([]storage.Settled, 0, len(changes))
+	for i := range changes {
+		r := t.settle(now, &changes[i])
+		if log := changes[i].Log; log != nil && r.Err == nil {
+			t.addLog(changes[i].Record.ID, r.Version, log)
+		}
+		settled = append(settled, r)
+	}
+	return settled
+}
+
+// SettleAndClaim implements storage.SettleClaimer.
+func (s *Storage) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record,
+	dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
+	c.Max = len(into)
+	changes := make([]storage.Change, len(to))
+	for i := range to {
+		changes[i] = storage.Change{Record: *to[i], AttemptFieldsOnly: true}
+	}
+	var settled []storage.Settled
+	k, err := change(ctx, s, func(t *tx) *claimer {
+		settled = t.settleAll(now, changes)
+		t.keepLimits() // what has ended lets others start
+		return t.claim(now, &c, true)
+	})
+	if err != nil {
+		return dst, 0, err
+	}
+	k.report()
+	for i := range k.claimed {
+		*into[i] = k.claimed[i]
+	}
+	return append(dst, settled...), len(k.claimed), nil
+}
+
+// Unclaim implements storage.SettleClaimer.
+func (s *Storage) Unclaim(ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+	return change(ctx, s, func(t *tx) (n int) {
+		t.at(now)
+		for _, h := range held {
+			j := t.find(h.ID)
+			if j == nil || j.State != ojs.StateActive || j.Version != h.Version {
+				continue
+			}
+			t.takeBack(j)
+			t.attempt(j, false, func(r *storage.Record) {
+				if r.Unclaim(); j.back.place == 0 {
+					j.back.place = t.next(placeName)
+				}
+				if j.Place = j.back.place; j.Fairness.Key != "" {
+					j.round = cmp.Or(j.back.round, j.Place)
+					t.join(j)
+				}
+			})
+			n++
+		}
+		return n
+	})
 }
 
 func (t *tx) settle(now time.Time, c *storage.Change) storage.Settled {

@@ -28,6 +28,9 @@ const format = 1
 func (j *job) encode(v key) key {
 	v = v.uint(uint64(j.Place)).byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type)
 	v = v.byte(byte(j.flags)).uint(uint64(j.round)).uint(uint64(j.since))
+	if j.State == ojs.StateActive {
+		v = v.uint(uint64(j.back.place)).uint(uint64(j.back.round))
+	}
 	if j.flags&keptOn != 0 {
 		v = v.time(j.keptOn)
 	}
@@ -78,6 +81,9 @@ func (j *job) decodeHead(v []byte) (r reader, err error) {
 	r = reader{b: v}
 	j.Place, j.State, j.Queue, j.Type = int64(r.uint()), rows.State(int(r.byte())), r.name(), r.name()
 	j.flags, j.round, j.since = flags(r.byte()), int64(r.uint()), int64(r.uint())
+	if j.State == ojs.StateActive {
+		j.back = spot{int64(r.uint()), int64(r.uint())}
+	}
 	if j.flags&keptOn != 0 {
 		j.keptOn = timeOf(r.take(timeLen))
 	}

@@ -39,7 +39,7 @@ func Config(cfg drivertest.Config) storagetest.Config {
 	}
 	c := storagetest.Config{
 		Open:    func(tb testing.TB) storage.Storage { return open(tb, cfg.Open(tb)) },
-		Notices: true, Quarantine: true,
+		Notices: true, Quarantine: true, SettleClaims: true,
 		Plant: func(tb testing.TB, s storage.Storage, id string) { damage(tb, store(s), id, 1) },
 		Mend:  func(tb testing.TB, s storage.Storage, id string) { damage(tb, store(s), id, newer) },
 		PlantNamed: func(tb testing.TB, s storage.Storage, kind storage.Kind, name string) {
