@@ -112,7 +112,7 @@ type Storage struct {
 	listeners notify.Hub
 	ended     chan struct{} // closed by Close
 
-	polling sync.Once // of a store that others write, too
+	polling sync.Once // whether others have written to a store that they share
 
 	lent atomic.Pointer[string] // the goroutine of the Within under way; nil: none
 
@@ -182,13 +182,23 @@ func (s *Storage) Close() error {
 }
 
 // Notify implements storage.Notifier. Of what other handles of the store do it knows
-// nothing, so that each second it says that there may be anything.
+// nothing, so that it says that there may be anything: after each of their commits if the
+// driver is a driver.Watcher, or else each second.
 func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
 	if s.limits.Shared {
-		s.polling.Do(func() { go s.poll() })
+		s.polling.Do(func() {
+			if w, ok := s.db.(driver.Watcher); ok {
+				w.Watch(s.tellAll)
+			} else {
+				go s.poll()
+			}
+		})
 	}
 	return s.listeners.Notify(self, f)
 }
+
+// tellAll says that there may be anything.
+func (s *Storage) tellAll() { s.listeners.TellFrom(nil, storage.Notice{Everything: true}) }
 
 func (s *Storage) poll() {
 	ticker := wall.Ticker(time.Second)
@@ -196,7 +206,7 @@ func (s *Storage) poll() {
 	for {
 		select {
 		case <-ticker.C:
-			s.listeners.TellFrom(nil, storage.Notice{Everything: true})
+			s.tellAll()
 		case <-s.ended:
 			return
 		}

@@ -51,6 +51,14 @@ type DB interface {
 	Close() error
 }
 
+// Watcher is the ability of a DB to say that another handle of its store has written. It
+// is optional. Without it, package keyed looks each second what others have done.
+type Watcher interface {
+	// Watch has changed called soon after a Commit of another handle, in this process or
+	// in another, until Close. Several commits may cause one call.
+	Watch(changed func())
+}
+
 // Limits are those of a store. The zero value is a store in memory without limits.
 type Limits struct {
 	Durable bool // what is committed outlives the process

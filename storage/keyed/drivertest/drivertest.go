@@ -70,6 +70,7 @@ var cases = []testCase{
 	{"EmptyRange", "Commit without writes verifies the range that Scan has read.", emptyRange},
 	{"WriteSkew", "Of two transactions that read what the other writes, one comes first.", writeSkew},
 	{"Write", "A transaction that is a driver.Writer sees what it has written, and Commit makes it.", write},
+	{"Watch", "A driver.Watcher hears of the commits of other handles.", watch},
 	{"Random", "A store holds what was written, of any bytes and size.", random},
 	{"Limits", "A transaction as large as Limits says is committed.", limits},
 	{"Context", "Begin fails with the error of a context that has ended.", ended},
@@ -528,6 +529,26 @@ func write(s *subject) error {
 	after := view(s.db)
 	defer after.Discard()
 	want(after, "b", "2", "c", "4", "d", "5")
+	return nil
+}
+
+func watch(s *subject) error {
+	w, ok := s.db.(driver.Watcher)
+	if !ok || s.cfg.Another == nil {
+		return nil
+	}
+	other := s.cfg.Another(s.tb, s.db)
+	defer func() { _ = other.Close() }()
+	heard := make(chan bool, 100)
+	w.Watch(func() { heard <- true })
+	for i := range 2 {
+		check(put(other, "a", fmt.Sprint(i)))
+		select {
+		case <-heard:
+		case <-time.After(time.Minute):
+			fail("commit %d of another handle was not heard of", i)
+		}
+	}
 	return nil
 }
 

@@ -27,6 +27,7 @@ type store struct {
 	now     *sorted.Map[[]byte]
 	version uint64              // number of commits
 	changed *sorted.Map[uint64] // by key: the version that wrote it last
+	watch   map[*Memory]func()  // see Watch
 }
 
 // NewMemory returns an empty store. If firstWins is set, transactions run at the same
@@ -34,7 +35,7 @@ type store struct {
 func NewMemory(firstWins bool, limits driver.Limits) *Memory {
 	return (&Memory{firstWins: firstWins, limits: limits}).with(
 		&store{writing: make(chan struct{}, 1), now: new(sorted.Map[[]byte]),
-			changed: new(sorted.Map[uint64])})
+			changed: new(sorted.Map[uint64]), watch: make(map[*Memory]func())})
 }
 
 func (m *Memory) with(s *store) *Memory {
@@ -80,8 +81,18 @@ func (m *Memory) Begin(ctx context.Context, write bool) (driver.Tx, error) {
 	return t, nil
 }
 
+// Watch implements driver.Watcher.
+func (m *Memory) Watch(changed func()) {
+	m.store.mu.Lock()
+	defer m.store.mu.Unlock()
+	m.store.watch[m] = changed
+}
+
 // Close implements driver.DB.
 func (m *Memory) Close() error {
+	m.store.mu.Lock()
+	delete(m.store.watch, m)
+	m.store.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closed = true
@@ -149,11 +160,15 @@ func (t *memoryTx) Commit(writes []driver.Pair) error {
 	if t.conflicts() {
 		return driver.ErrConflict
 	}
-	if t.locked {
+	if t.locked && s.now != t.seen {
 		s.now = t.seen
-	}
-	if len(writes) == 0 {
+	} else if len(writes) == 0 {
 		return nil
+	}
+	for m, changed := range s.watch {
+		if m != t.m {
+			go changed()
+		}
 	}
 	s.version++
 	s.now = with(s.now, writes)
