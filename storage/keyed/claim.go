@@ -358,6 +358,9 @@ func (k *claimer) flush() {
 		j := k.t.load(p.seq)
 		j.begun = p.inLane
 		k.t.serve(j)
+		if !k.c.Remote {
+			j.handle = k.t.s.handle.Load()
+		}
 		k.t.attempt(j, true, func(r *storage.Record) { r.Claim(k.now, k.c.Worker, k.c.Lease) })
 		k.claimed = append(k.claimed, j.Record)
 	}

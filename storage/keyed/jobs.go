@@ -22,6 +22,7 @@ type job struct {
 	since  int64     // number of the time for which it waits for others; 0: it does not
 	keptOn time.Time // until when its workflow keeps it; zero: no longer than its KeptUntil
 	back   spot      // where an active job was before its claim
+	handle int64     // number of the handle that has claimed an active job; 0: not known
 	begun  bool      // a claim has counted its start, and has taken it out of its lane
 	body   []byte    // of its value; nil: it has to be encoded
 }
@@ -38,6 +39,7 @@ const (
 	lined                      // it is in a line, or has the turn
 	keptOn                     // job.keptOn follows
 	released                   // it has ended, and its time to be kept is over
+	buried                     // it is active, and its handle is dead: it is due at any time
 )
 
 // become has a job take over a record, under its version raised by one.
@@ -71,15 +73,20 @@ func (t *tx) noted(j *job, was ojs.State) {
 
 // comesFrom notes where an active job goes if its claim is undone.
 func (j *job) comesFrom(before *job) {
-	switch {
-	case j.State != ojs.StateActive:
-		j.back = spot{}
-	case before.State == ojs.StateAvailable:
+	if before.State == ojs.StateAvailable {
 		j.back = spot{before.Place, before.round}
 	}
 	if j.Fairness.Key != before.Fairness.Key || j.Queue != before.Queue || j.Priority != before.Priority {
 		j.back.round = 0
 	}
+}
+
+// wakeAt is when Due has to look at a job.
+func (j *job) wakeAt() time.Time {
+	if j.flags&buried != 0 {
+		return time.Unix(0, 0)
+	}
+	return j.WakeAt()
 }
 
 // keptUntil is until when a finished job is kept.
@@ -133,7 +140,7 @@ func (e *entries) of(j *job) []entry {
 		}
 		e.add(j.rank(e.in(availableTable).name(j.Queue)), seq)
 	}
-	if at := j.WakeAt(); j.State == ojs.StateActive {
+	if at := j.wakeAt(); j.State == ojs.StateActive {
 		kind := leased
 		if at.IsZero() {
 			kind = unleased
@@ -296,6 +303,7 @@ func (t *tx) change(j *job, moves bool, transition func(r *storage.Record)) {
 func (t *tx) attempt(j *job, moves bool, transition func(r *storage.Record)) {
 	was := t.o.was.of(j)
 	before := *j
+	j.flags &^= buried
 	transition(&j.Record)
 	t.noted(j, before.State)
 	j.comesFrom(&before)
@@ -315,7 +323,7 @@ func (t *tx) attempt(j *job, moves bool, transition func(r *storage.Record)) {
 		t.tally(j, 1)
 	}
 	if !before.State.Terminal() || !j.State.Terminal() {
-		t.notice.Add(j.ID, j.State, j.WakeAt())
+		t.notice.Add(j.ID, j.State, j.wakeAt())
 	}
 }
 

@@ -81,6 +81,7 @@ const (
 	logTable                        // seq, version: log
 	laneTable                       // key of a rate limit, bounds, rest of the lane: lane
 	openTable                       // time, key of a rate limit: time alone may open its lanes then
+	handleTable                     // name: number of the handle
 )
 
 // Kinds of jobs in the table wake.
@@ -114,7 +115,8 @@ type Storage struct {
 
 	polling sync.Once // whether others have written to a store that they share
 
-	lent atomic.Pointer[string] // the goroutine of the Within under way; nil: none
+	lent   atomic.Pointer[string] // the goroutine of the Within under way; nil: none
+	handle atomic.Int64           // its number, see Enter; 0: none
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool

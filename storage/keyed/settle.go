@@ -192,6 +192,10 @@ func (t *tx) dueFrom(now time.Time, max int, n *int, d *storage.Due) (again bool
 			}
 		case j.State == ojs.StateActive:
 			t.taken(j, ojs.ErrLeaseLost)
+			if j.LeaseUntil.After(now) { // it is buried
+				d.Ended = append(d.Ended, j.ID)
+			}
+			j.handle = t.s.handle.Load()
 			t.attempt(j, true, func(r *storage.Record) { r.TakeOver(now) })
 			d.Stalled = append(d.Stalled, j.Record)
 		default:

@@ -29,7 +29,7 @@ func (j *job) encode(v key) key {
 	v = v.uint(uint64(j.Place)).byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type)
 	v = v.byte(byte(j.flags)).uint(uint64(j.round)).uint(uint64(j.since))
 	if j.State == ojs.StateActive {
-		v = v.uint(uint64(j.back.place)).uint(uint64(j.back.round))
+		v = v.uint(uint64(j.back.place)).uint(uint64(j.back.round)).uint(uint64(j.handle))
 	}
 	if j.flags&keptOn != 0 {
 		v = v.time(j.keptOn)
@@ -82,7 +82,7 @@ func (j *job) decodeHead(v []byte) (r reader, err error) {
 	j.Place, j.State, j.Queue, j.Type = int64(r.uint()), rows.State(int(r.byte())), r.name(), r.name()
 	j.flags, j.round, j.since = flags(r.byte()), int64(r.uint()), int64(r.uint())
 	if j.State == ojs.StateActive {
-		j.back = spot{int64(r.uint()), int64(r.uint())}
+		j.back, j.handle = spot{int64(r.uint()), int64(r.uint())}, int64(r.uint())
 	}
 	if j.flags&keptOn != 0 {
 		j.keptOn = timeOf(r.take(timeLen))
