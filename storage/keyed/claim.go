@@ -6,7 +6,6 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -162,13 +161,7 @@ func (k *claimer) walk(queue string) {
 	for k.again = true; k.again && k.left() > 0 && !k.over; {
 		k.again = false
 		k.end()
-		var prefixes []key
-		for _, of := range k.backlogs(queue) {
-			if k.mayTake(&of) {
-				prefixes = append(prefixes, append(newKey(readyTable), of.key...))
-			}
-		}
-		for rest, v := range k.t.merged(prefixes, peeking) {
+		for rest, v := range k.inOrder(queue) {
 			r := readReady(v)
 			if k.meet(&r, rest); k.left() <= 0 || k.again || k.over {
 				break
@@ -178,20 +171,11 @@ func (k *claimer) walk(queue string) {
 	}
 }
 
-// backlogs returns those that the claim asks for.
-func (k *claimer) backlogs(queue string) []backlog {
-	return slices.DeleteFunc(k.t.backlogs(queue), func(of backlog) bool {
-		asked := len(k.c.Types) == 0 || slices.ContainsFunc(k.c.Types, func(pattern string) bool {
-			name, _, _ := strings.Cut(pattern, "@")
-			return name == of.jobType
-		})
-		return !asked || k.t.queueState(of.queue) == ojs.QueuePaused
-	})
-}
-
-// mayTake asks the limits of a queue and a type.
-func (k *claimer) mayTake(of *backlog) bool {
-	at, open := k.t.opensIn(k.t.set(of.queue, of.jobType))
+// mayTake asks the limits of the queue and the type of a backlog.
+func (k *claimer) mayTake(of []byte) bool {
+	queue, types := cut(of)
+	jobType, _ := cut(types)
+	at, open := k.t.opensIn(k.t.set(queue, jobType))
 	if !open {
 		k.holds(at)
 	}
@@ -376,13 +360,7 @@ func (k *claimer) tell() {
 	if len(queues) == 0 {
 		queues = []string{""}
 	}
-	held := func(queue string) bool {
-		return slices.ContainsFunc(k.backlogs(queue), func(of backlog) bool {
-			some, _ := k.t.first(append(newKey(heldTable), of.key...))
-			return some != nil
-		})
-	}
-	if slices.ContainsFunc(queues, held) {
+	if slices.ContainsFunc(queues, k.held) {
 		k.limits.Held = true
 		if at, _ := k.t.first(newKey(openTable)); at != nil {
 			k.holds(number(at))
@@ -391,6 +369,29 @@ func (k *claimer) tell() {
 	k.t.notice.Opens = k.limits.Opens
 	if k.c.Limits != nil {
 		k.tellClosed()
+	}
+}
+
+// held reports whether limits hold jobs of a queue back, or of any, that the claim asks
+// for.
+func (k *claimer) held(queue string) bool {
+	all := newKey(heldTable)
+	prefix := all
+	if queue != "" {
+		prefix = append(key{}, all...).name(queue)
+	}
+	for from := []byte(prefix); ; {
+		var of []byte
+		for rest := range k.t.pages(all, from, behind(prefix), 1, forward) {
+			_, types := cutBytes(rest)
+			_, lane := cutBytes(types)
+			of = rest[:len(rest)-len(lane)]
+			break
+		}
+		if of == nil || k.asks(of) {
+			return of != nil
+		}
+		from = behind(append(append(key{}, all...), of...))
 	}
 }
 
@@ -412,29 +413,6 @@ func (k *claimer) tellClosed() {
 			}
 		}
 	}
-}
-
-// backlog is the available jobs of a queue and a type.
-type backlog struct {
-	queue, jobType string
-	n              int
-	key            []byte // the fields of keys that have both
-}
-
-// backlogs returns those of a queue, or all of them.
-func (t *tx) backlogs(queue string) (list []backlog) {
-	all := newKey(countTable).byte(rows.Available)
-	prefix := all
-	if queue != "" {
-		prefix = append(key{}, all...).name(queue)
-	}
-	for rest, n := range t.scan(prefix, nil) {
-		of := append(append([]byte{}, prefix[len(all):]...), rest...)
-		name, types := cut(of)
-		jobType, _ := cut(types)
-		list = append(list, backlog{name, jobType, int(number(n)), of})
-	}
-	return list
 }
 
 // queues returns the queues with available jobs.

@@ -1,6 +1,7 @@
 package keyed
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/ojsengine/ojs/internal/rows"
@@ -20,6 +21,50 @@ const (
 	CronTable  = byte(cronTable)
 	AsideTable = byte(asideTable)
 )
+
+// KeepFronts has a storage keep fronts for more than n backlogs.
+func KeepFronts(s *Storage, n int) { s.manyBacklogs = int64(n) }
+
+// CheckFronts holds that fronts are kept if there are many backlogs, and are not behind
+// the first entry of a backlog.
+func CheckFronts(tb testing.TB, s *Storage) {
+	tb.Helper()
+	_, err := view(tb.Context(), s, func(t *tx) struct{} {
+		b, list := t.backlogState(), t.backlogs("")
+		if int(b.n) != len(list) || !b.fronts && b.n > s.manyBacklogs {
+			tb.Errorf("%d backlogs are counted as %+v", len(list), b)
+		}
+		fronts := 0
+		for _, of := range list {
+			front := t.get(availableKey(of.key))[numberLen:]
+			if len(front) > 0 {
+				fronts += 3
+			}
+			first, _ := t.first(readyKey(of.key))
+			if b.fronts && first != nil && (len(front) == 0 || bytes.Compare(front, first) > 0) {
+				tb.Errorf("the front of %s in %s is %x, behind its first job %x",
+					of.jobType, of.queue, front, first)
+			}
+			for _, scope := range []key{
+				scopeKey(everywhere, ""), scopeKey(inQueue, of.queue), scopeKey(ofType, of.jobType),
+			} {
+				if len(front) > 0 && t.get(append(append(scope, front...), of.key...)) == nil {
+					tb.Errorf("the front of %s in %s is not where it is", of.jobType, of.queue)
+				}
+			}
+		}
+		for range t.scan(newKey(frontTable), nil) {
+			fronts--
+		}
+		if fronts != 0 {
+			tb.Errorf("%d fronts are missing", fronts)
+		}
+		return struct{}{}
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
 
 // CheckLanes holds that each available job is in one of the tables ready and held, that a
 // head is the first of its lane, and that counters and lanes count the jobs.

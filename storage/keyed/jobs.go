@@ -212,7 +212,7 @@ func countKey(j *job) key {
 
 // tally changes the counters of a job.
 func (t *tx) tally(j *job, by int) {
-	t.add(countKey(j), by)
+	t.countJob(j, by)
 	if j.State.Terminal() {
 		t.add(j.group(newKey(sizeTable)), by)
 	}
@@ -285,7 +285,7 @@ func (t *tx) link(j *job) {
 	t.save(j)
 	t.put(idKey(j.ID), newSeq(j.Seq))
 	for _, e := range t.o.now.of(j) {
-		t.put(e.key, e.value)
+		t.index(e)
 	}
 	t.tally(j, 1)
 	t.enterLimit(j)
@@ -350,15 +350,23 @@ func (t *tx) replace(was, now []entry) {
 				t.delete(was[0].key)
 			}
 			if same = same && bytes.Equal(was[0].value, e.value); !same {
-				t.put(e.key, e.value)
+				t.index(e)
 			}
 			was = was[1:]
 			continue
 		}
-		t.put(e.key, e.value)
+		t.index(e)
 	}
 	for _, e := range was {
 		t.delete(e.key)
+	}
+}
+
+// index writes an entry.
+func (t *tx) index(e entry) {
+	t.put(e.key, e.value)
+	if e.key[0] == byte(readyTable) {
+		t.entersReady(e.key)
 	}
 }
 

@@ -82,6 +82,7 @@ const (
 	laneTable                       // key of a rate limit, bounds, rest of the lane: lane
 	openTable                       // time, key of a rate limit: time alone may open its lanes then
 	handleTable                     // name: number of the handle
+	frontTable                      // scope, queue or type, rank, queue, type: see fronts.go
 )
 
 // Kinds of jobs in the table wake.
@@ -118,6 +119,8 @@ type Storage struct {
 	lent   atomic.Pointer[string] // the goroutine of the Within under way; nil: none
 	handle atomic.Int64           // its number, see Enter; 0: none
 
+	manyBacklogs int64 // but for tests manyBacklogs
+
 	mu      sync.Mutex // guards the fields below
 	closed  bool
 	waiting []*call // for the next transaction
@@ -139,7 +142,7 @@ var (
 func Open(db driver.DB, name string) (*Storage, error) {
 	handle := fmt.Sprintf("%016x", rand.Uint64())
 	s := &Storage{db: db, limits: db.Limits(), name: name, ended: make(chan struct{}),
-		token: newKey(metaTable).text(tokenName + handle)}
+		manyBacklogs: manyBacklogs, token: newKey(metaTable).text(tokenName + handle)}
 	_, err := change(context.Background(), s, func(t *tx) struct{} {
 		switch version := t.number(meta(layoutName)); {
 		case version == layout:

@@ -268,7 +268,10 @@ func (t *tx) joinLane(j *job) {
 	case l.n == 1:
 		c.judge = true
 	}
-	t.o.add(l.entry(c, rank), value)
+	k := l.entry(c, rank)
+	if t.o.add(k, value); rank == l.head {
+		t.entersReady(k)
+	}
 }
 
 // leaveLane takes a job out of its lane.
@@ -303,7 +306,9 @@ func (t *tx) show(c *limit, l *lane, v rule.Verdict) {
 // promote makes a job that waits the head of its lane.
 func (t *tx) promote(c *limit, l *lane, rank string, value []byte) {
 	l.head, c.dirty = rank, true
-	t.o.add(l.readyKey(rank), value)
+	ready := l.readyKey(rank)
+	t.o.add(ready, value)
+	t.entersReady(ready)
 	t.delete(l.heldKey(c).text(rank))
 }
 

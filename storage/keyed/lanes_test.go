@@ -368,6 +368,7 @@ func TestLanesClaimWhatMemoryClaims(t *testing.T) {
 	for seed := range uint64(histories) {
 		h := &laneHistory{TB: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 1)), now: now,
 			memory: memory.New(), keyed: openLanes(t).Storage}
+		keyed.KeepFronts(h.keyed, []int{0, 4, 16}[seed%3])
 		h.play()
 		claims, jobs = claims+h.claims, jobs+h.jobs
 	}
@@ -452,6 +453,7 @@ func (h *laneHistory) play() {
 		}
 		if h.one(10) {
 			keyed.CheckLanes(h, h.keyed)
+			keyed.CheckFronts(h, h.keyed)
 		}
 	}
 	for i := range 3 {
@@ -547,6 +549,13 @@ func (h *laneHistory) settle() {
 		r.State, r.FinishedAt = ojs.StateCancelled, h.now
 	case r.State == ojs.StateActive && p == 1:
 		r.State, r.NextRetryAt = ojs.StateRetryable, h.now.Add(300*time.Millisecond)
+	case r.State == ojs.StateActive && p == 2:
+		h.same("unclaim", func(s storage.Storage) any {
+			held := []storage.Held{{ID: r.ID, Version: r.Version}}
+			n, err := s.(storage.SettleClaimer).Unclaim(h.Context(), h.now, held)
+			return []any{n, err}
+		})
+		return
 	case r.State == ojs.StateActive:
 		r.State, r.FinishedAt = ojs.StateCompleted, h.now
 	default:

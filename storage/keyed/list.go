@@ -179,17 +179,8 @@ func (t *tx) merged(prefixes []key, w way) iter.Seq2[[]byte, []byte] {
 // the first is the cut itself, and backwards the one before it.
 func (t *tx) mergedFrom(prefixes []key, cut key, w way) iter.Seq2[[]byte, []byte] {
 	return func(yield func(rest, value []byte) bool) {
-		type stream struct {
-			next        func() (rest, value []byte, ok bool)
-			rest, value []byte
-		}
-		var streams []*stream
-		advance := func(s *stream) {
-			var ok bool
-			if s.rest, s.value, ok = s.next(); !ok {
-				streams = slices.DeleteFunc(streams, func(other *stream) bool { return other == s })
-			}
-		}
+		m := merge{w: w}
+		defer m.stop()
 		n := 8
 		if len(prefixes) > n { // most are not gone far into
 			n = 1
@@ -206,23 +197,61 @@ func (t *tx) mergedFrom(prefixes []key, cut key, w way) iter.Seq2[[]byte, []byte
 				pairs(yield)
 				return
 			}
-			next, stop := iter.Pull2(pairs)
-			defer stop()
-			s := &stream{next: next}
-			streams = append(streams, s)
-			advance(s)
+			m.add(pairs)
 		}
-		for len(streams) > 0 {
-			best := streams[0]
-			for _, s := range streams[1:] {
-				if w.before(s.rest, best.rest) {
-					best = s
-				}
-			}
+		for len(m.streams) > 0 {
+			best := m.best()
 			if !yield(best.rest, best.value) {
 				return
 			}
-			advance(best)
+			m.advance(best)
 		}
+	}
+}
+
+// merge merges entries in the order of their keys.
+type merge struct {
+	w       way
+	streams []*stream
+	stops   []func()
+}
+
+// stream is entries, from the first that was not yielded.
+type stream struct {
+	next        func() (rest, value []byte, ok bool)
+	rest, value []byte
+}
+
+// add adds entries that are in order.
+func (m *merge) add(pairs iter.Seq2[[]byte, []byte]) {
+	next, stop := iter.Pull2(pairs)
+	m.stops = append(m.stops, stop)
+	s := &stream{next: next}
+	m.streams = append(m.streams, s)
+	m.advance(s)
+}
+
+// best returns the stream with the first entry.
+func (m *merge) best() *stream {
+	best := m.streams[0]
+	for _, s := range m.streams[1:] {
+		if m.w.before(s.rest, best.rest) {
+			best = s
+		}
+	}
+	return best
+}
+
+// advance drops the first entry of a stream.
+func (m *merge) advance(s *stream) {
+	var ok bool
+	if s.rest, s.value, ok = s.next(); !ok {
+		m.streams = slices.DeleteFunc(m.streams, func(other *stream) bool { return other == s })
+	}
+}
+
+func (m *merge) stop() {
+	for _, stop := range m.stops {
+		stop()
 	}
 }

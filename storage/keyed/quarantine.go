@@ -79,7 +79,7 @@ func (t *tx) setAside(u *undecodable) {
 		_, err := j.decodeHead(value)
 		if err == nil {
 			a.Queue, a.Type, a.State = j.Queue, j.Type, j.State
-			t.add(countKey(&j), -1)
+			t.countJob(&j, -1)
 			t.raiseFloor(j.Version)
 		} else { // no job has had more versions than there were places
 			t.raiseFloor(t.floor() + uint64(t.number(meta(placeName))))
@@ -136,6 +136,7 @@ func (t *tx) unlink(seq []byte, j *job) (id string) {
 
 // recount counts all jobs anew, without one whose state and queue are unknown.
 func (t *tx) recount() {
+	t.endFronts()
 	for rest := range t.scan(newKey(countTable), nil) {
 		t.delete(append(newKey(countTable), rest...))
 	}
@@ -145,6 +146,7 @@ func (t *tx) recount() {
 			t.add(countKey(&j), 1)
 		}
 	}
+	t.putBacklogState(backlogState{n: int64(len(t.backlogs("")))})
 }
 
 // quarantined refuses to find a job that is in the quarantine.

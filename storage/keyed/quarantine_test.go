@@ -38,6 +38,7 @@ func TestDamagedHeads(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		keyed.KeepFronts(s, n%2*16)
 		if _, err := s.Insert(background, now, []storage.Insert{job("bad")}, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -57,6 +58,7 @@ func TestDamagedHeads(t *testing.T) {
 		if err != nil || len(counts) != 1 || counts[0].N != 1 || counts[0].State != ojs.StateActive {
 			t.Errorf("a value of %d bytes: counts %v, %v", n, counts, err)
 		}
+		keyed.CheckFronts(t, s)
 	}
 }
 

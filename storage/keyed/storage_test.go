@@ -45,13 +45,31 @@ func TestUnsteady(t *testing.T) {
 	again := func(_ testing.TB, db driver.DB) driver.DB {
 		return drivertest.NewUnsteady(db.(*drivertest.Unsteady).DB.(*drivertest.Memory).Another(), 2)
 	}
-	storagetest.Run(t, keyedtest.Config(drivertest.Config{
+	cfg := keyedtest.Config(drivertest.Config{
 		Open: func(testing.TB) driver.DB {
 			m := drivertest.NewMemory(true, driver.Limits{Durable: true, Shared: true})
 			return drivertest.NewUnsteady(m, 1)
 		},
 		Reopen: again, Another: again,
-	}))
+	})
+	inner := cfg.Open
+	cfg.Open = func(tb testing.TB) storage.Storage {
+		s := inner(tb)
+		keyed.KeepFronts(s.(*keyed.Storage), 0) // until another handle ends them
+		return s
+	}
+	storagetest.Run(t, cfg)
+}
+
+// TestSameBehaviourOfFronts is TestSameBehaviour with fronts of all backlogs.
+func TestSameBehaviourOfFronts(t *testing.T) {
+	cfg := config
+	cfg.Open = func(tb testing.TB) storage.Storage {
+		s := config.Open(tb)
+		keyed.KeepFronts(s.(*keyed.Storage), 0)
+		return s
+	}
+	storagetest.SameBehaviour(t, cfg)
 }
 
 func BenchmarkStorage(b *testing.B) { storagetest.Benchmark(b, config.Open) }

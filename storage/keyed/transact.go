@@ -395,19 +395,27 @@ func (t *tx) number(k key) int64       { return number(t.get(k)) }
 func (t *tx) putNumber(k key, n int64) { t.put(k, make(key, 0, numberLen).number(n)) }
 
 // next returns a number above all that it has returned for the name.
-func (t *tx) next(name string) int64 {
-	n := t.number(meta(name)) + 1
-	t.putNumber(meta(name), n)
+func (t *tx) next(name string) int64 { return t.increase(meta(name), 1) }
+
+// add changes a counter and returns what it is then. Counters of zero are not stored.
+func (t *tx) add(k key, by int) int64 {
+	n := t.increase(k, by)
+	if n == 0 {
+		t.delete(k)
+	}
 	return n
 }
 
-// add changes a counter. Counters of zero are not stored.
-func (t *tx) add(k key, by int) {
-	if n := t.number(k) + int64(by); n != 0 {
-		t.putNumber(k, n)
-	} else {
-		t.delete(k)
+// increase adds to the number at the beginning of a value. The rest stays as it is.
+func (t *tx) increase(k key, by int) int64 {
+	v := t.get(k)
+	n := number(v) + int64(by)
+	to := make(key, 0, 2*numberLen).number(n)
+	if len(v) > numberLen {
+		to = append(to, v[numberLen:]...)
 	}
+	t.put(k, to)
+	return n
 }
 
 // scan yields the entries whose keys begin with prefix, in the order of their keys, from
