@@ -275,6 +275,9 @@ func (k *claimer) fromFronts(queue string) iter.Seq2[[]byte, []byte] {
 			if !yield(best.rest, best.value) {
 				return
 			}
+			if k.again = !k.t.backlogState().fronts; k.again { // what was taken has ended them
+				return
+			}
 			m.advance(best)
 		}
 	}

@@ -74,3 +74,21 @@ func TestClaimsAmongHeldBacklogs(t *testing.T) {
 		t.Errorf("a claim costs %+v", cost)
 	}
 }
+
+// A claim goes on when what it takes ends the fronts.
+func TestClaimThatEndsFronts(t *testing.T) {
+	w := openLanes(t)
+	keyed.KeepFronts(w.Storage, 1)
+	limit := storage.LimitName{Kind: storage.LimitQueue, Name: "q0"}
+	must(0, w.SetLimit(t.Context(), w.now, limit, ojs.RateLimit{Concurrency: 5}, w.now.AddDate(1, 0, 0)))(t)
+	var batch []storage.Insert
+	for i := range 3 {
+		batch = append(batch, w.job(ojs.RateLimit{}, func(r *storage.Record) { r.Queue = fmt.Sprint("q", i) }))
+	}
+	w.insert(batch...)
+	keyed.CheckFronts(t, w.Storage)
+	keyed.KeepFronts(w.Storage, 16)
+	if recs := must(w.Claim(t.Context(), w.now, storage.Claim{Max: 3}, nil))(t); len(recs) != 3 {
+		t.Errorf("claimed %d of 3 jobs", len(recs))
+	}
+}
