@@ -83,7 +83,9 @@ func TestClaimThatEndsFronts(t *testing.T) {
 	must(0, w.SetLimit(t.Context(), w.now, limit, ojs.RateLimit{Concurrency: 5}, w.now.AddDate(1, 0, 0)))(t)
 	var batch []storage.Insert
 	for i := range 3 {
-		batch = append(batch, w.job(ojs.RateLimit{}, func(r *storage.Record) { r.Queue = fmt.Sprint("q", i) }))
+		in := w.job(ojs.RateLimit{})
+		in.Record.Queue = fmt.Sprint("q", i)
+		batch = append(batch, in)
 	}
 	w.insert(batch...)
 	keyed.CheckFronts(t, w.Storage)

@@ -164,7 +164,24 @@ func (e *entries) of(j *job) []entry {
 	} else if line != "" {
 		e.add(e.in(turnTable).name(line).number(j.Seq), nil)
 	}
+	if rare(j.State) {
+		e.add(e.in(stateTable).byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type).number(j.Seq), seq)
+	}
+	if j.State == ojs.StateDiscarded && j.Error != nil {
+		failed := e.in(failTable).name(j.Error.Type[:min(len(j.Error.Type), maxName)])
+		e.add(failed.time(j.FinishedAt).number(j.Place), seq)
+	}
 	return e.list
+}
+
+// rare reports whether the table state has the jobs in a state. Of these jobs a store has
+// few beside all others, and people look for them. The active jobs are in the table wake.
+func rare(state ojs.State) bool {
+	switch state {
+	case ojs.StateScheduled, ojs.StateRetryable, ojs.StateDiscarded, ojs.StateCancelled:
+		return true
+	}
+	return false
 }
 
 // group appends the beginning of the keys of the jobs that have ended in a state, dead

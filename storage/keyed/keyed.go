@@ -83,6 +83,8 @@ const (
 	openTable                       // time, key of a rate limit: time alone may open its lanes then
 	handleTable                     // name: number of the handle
 	frontTable                      // scope, queue or type, rank, queue, type: see fronts.go
+	stateTable                      // state, queue, type, seq: seq, of the jobs in a rare state
+	failTable                       // type of the error, FinishedAt, place: seq, of the discarded jobs
 )
 
 // Kinds of jobs in the table wake.

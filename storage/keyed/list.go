@@ -8,9 +8,11 @@ import (
 	"iter"
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/cursor"
+	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -21,16 +23,22 @@ const maxLooked = 1024
 // merged, and what stands there.
 type listing struct {
 	prefixes []key
-	claims   bool // it has the active jobs, and no prefixes
+	claims   bool // it has the active jobs besides
 	descends bool
 	format   string // of what follows the prefix: t for a time, n for a number
 	seq      bool   // the last number is the seq; or else the value begins with it
+
+	from, before time.Time // only entries with such a time are wanted, unless they are zero
 }
 
 func (t *tx) listing(q *storage.Query) listing {
 	switch q.Order {
 	case storage.OrderFinished:
-		l := listing{descends: true, format: "tn"}
+		l := listing{descends: true, format: "tn", from: q.FinishedFrom, before: q.FinishedBefore}
+		if len(q.ErrorTypes) > 0 && slices.Equal(q.States, []ojs.State{ojs.StateDiscarded}) {
+			l.prefixes = t.failed(q)
+			return l
+		}
 		for _, state := range ojs.AllStates() {
 			if !state.Terminal() || len(q.States) > 0 && !slices.Contains(q.States, state) {
 				continue
@@ -48,7 +56,9 @@ func (t *tx) listing(q *storage.Query) listing {
 	case storage.OrderClaim:
 		l := listing{format: "nnn"}
 		for _, queue := range t.queues() {
-			l.prefixes = append(l.prefixes, newKey(availableTable).name(queue))
+			if len(q.Queues) == 0 || slices.Contains(q.Queues, queue) {
+				l.prefixes = append(l.prefixes, newKey(availableTable).name(queue))
+			}
 		}
 		return l
 	}
@@ -57,10 +67,51 @@ func (t *tx) listing(q *storage.Query) listing {
 	switch {
 	case q.DeadLetters:
 		l.prefixes, l.seq = []key{newKey(deadTable)}, false
-	case q.OnlyActive():
-		l.claims, l.seq = true, false
+	case len(q.States) > 0 && !slices.ContainsFunc(q.States, func(state ojs.State) bool {
+		return state != ojs.StateActive && !rare(state)
+	}):
+		l.prefixes, l.seq = nil, false
+		for _, state := range q.States {
+			if state == ojs.StateActive {
+				l.claims = true
+			} else {
+				l.prefixes = append(l.prefixes, t.inState(q, state)...)
+			}
+		}
 	}
 	return l
+}
+
+// failed returns the prefixes of the discarded jobs that a query may select by the types
+// of their errors.
+func (t *tx) failed(q *storage.Query) (prefixes []key) {
+	all, asked := newKey(failTable), storage.Query{Types: q.ErrorTypes}
+	for from := []byte(all); ; {
+		var prefix key
+		for rest := range t.pages(all, from, behind(all), 1, forward) {
+			name, _ := cut(rest)
+			if prefix = newKey(failTable).name(name); len(name) == maxName || asked.MayMatch("", "", name) {
+				prefixes = append(prefixes, prefix)
+			}
+			break
+		}
+		if prefix == nil {
+			return prefixes
+		}
+		from = behind(prefix)
+	}
+}
+
+// inState returns the prefixes of the jobs in a rare state that a query may select.
+func (t *tx) inState(q *storage.Query, state ojs.State) (prefixes []key) {
+	code := byte(rows.Code(state))
+	for of := range t.scan(newKey(countTable).byte(code), nil) {
+		queue, types := cut(of)
+		if jobType, _ := cut(types); q.MayMatch(state, queue, jobType) {
+			prefixes = append(prefixes, append(newKey(stateTable).byte(code), of...))
+		}
+	}
+	return prefixes
 }
 
 // position reads what follows a prefix as the position of a cursor.
@@ -101,6 +152,9 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 		}
 		l := t.listing(&q)
 		for rest, value := range t.from(&l, &walk) {
+			if l.over(rest, walk.From.Back) {
+				break
+			}
 			at := l.position(rest)
 			if len(page.Records) == q.Limit || page.Looked == maxLooked {
 				walk.Stop(at)
@@ -143,11 +197,32 @@ func (t *tx) from(l *listing, walk *cursor.Walk) iter.Seq2[[]byte, []byte] {
 		if !l.descends { // the cut is right behind the entry
 			cut = append(cut, 0)
 		}
+	} else if at := l.begins(w); !at.IsZero() {
+		cut = key{}.time(at)
 	}
 	if l.claims {
-		return t.claimsFrom(cut, w)
+		return t.mergedFrom(l.prefixes, cut, w, t.claimsFrom(cut, w))
 	}
 	return t.mergedFrom(l.prefixes, cut, w)
+}
+
+// begins returns where the times of a listing begin in a way; the zero time: anywhere.
+func (l *listing) begins(w way) time.Time {
+	if w == backward {
+		return l.before
+	}
+	return l.from
+}
+
+// over reports whether the times of a listing have come to their end.
+func (l *listing) over(rest []byte, back bool) bool {
+	switch {
+	case l.from.IsZero() && l.before.IsZero():
+		return false
+	case l.descends != back:
+		return timeOf(rest).Before(l.from)
+	}
+	return !l.before.IsZero() && !timeOf(rest).Before(l.before)
 }
 
 // claimsFrom is mergedFrom of the active jobs, by seq.
@@ -176,11 +251,16 @@ func (t *tx) merged(prefixes []key, w way) iter.Seq2[[]byte, []byte] {
 }
 
 // mergedFrom is merged from a cut on, unless it is nil: in the order of keys that follow,
-// the first is the cut itself, and backwards the one before it.
-func (t *tx) mergedFrom(prefixes []key, cut key, w way) iter.Seq2[[]byte, []byte] {
+// the first is the cut itself, and backwards the one before it. More entries are merged
+// with them.
+func (t *tx) mergedFrom(prefixes []key, cut key, w way, more ...iter.Seq2[[]byte, []byte],
+) iter.Seq2[[]byte, []byte] {
 	return func(yield func(rest, value []byte) bool) {
 		m := merge{w: w}
 		defer m.stop()
+		for _, pairs := range more {
+			m.add(pairs)
+		}
 		n := 8
 		if len(prefixes) > n { // most are not gone far into
 			n = 1
@@ -193,7 +273,7 @@ func (t *tx) mergedFrom(prefixes []key, cut key, w way) iter.Seq2[[]byte, []byte
 				from = at
 			}
 			pairs := t.pages(prefix, from, to, n, w)
-			if len(prefixes) == 1 {
+			if len(prefixes)+len(more) == 1 {
 				pairs(yield)
 				return
 			}

@@ -106,7 +106,8 @@ func (t *tx) unlink(seq []byte, j *job) (id string) {
 		t.countActive(j.limit, -1)
 	}
 	for _, in := range []table{idTable, equalTable, readyTable, availableTable, heldTable, wakeTable,
-		deadTable, endedTable, keptTable, lineTable, turnTable, fairTable} {
+		deadTable, endedTable, keptTable, lineTable, turnTable, fairTable,
+		stateTable, failTable} {
 		all := newKey(in)
 		for rest, value := range t.scan(all, nil) {
 			if !bytes.HasPrefix(value, seq) && !bytes.HasSuffix(rest, seq) {
