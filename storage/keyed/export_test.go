@@ -18,6 +18,7 @@ func (s *Storage) Waiting() int {
 // Tables whose values the tests damage.
 const (
 	JobTable   = byte(jobTable)
+	QueueTable = byte(queueTable)
 	CronTable  = byte(cronTable)
 	AsideTable = byte(asideTable)
 )

@@ -55,6 +55,10 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, e
 	})
 }
 
+// maxReleased bounds the jobs that one call releases, so that other calls do not wait for
+// long. The next calls release the rest: a late prune does no harm.
+const maxReleased = 1000
+
 // release moves the finished jobs whose time to be kept has passed into the groups that
 // Prune looks at, unless their workflow keeps them on. If the clock has gone back, jobs
 // move out of these groups again.
@@ -64,7 +68,7 @@ func (t *tx) release(now time.Time) {
 		again = append(again, t.load(k[timeLen:]))
 	}
 	for k := range t.scan(newKey(keptTable).byte(0), nil) {
-		if timeOf(k).After(now) {
+		if timeOf(k).After(now) || len(over) == maxReleased {
 			break
 		}
 		over = append(over, t.load(k[timeLen:]))

@@ -65,16 +65,13 @@ func readAside(n int64, v []byte) (a aside) {
 // setAside moves a record to the quarantine, unless it is not as it was.
 func (t *tx) setAside(u *undecodable) {
 	value := t.get(u.key)
-	if value == nil {
+	if value == nil || caught(func() { t.decode(u) }) == nil {
 		return
 	}
 	a := aside{key: u.key, value: bytes.Clone(value), Quarantined: storage.Quarantined{
-		Kind: u.kind, Name: u.name, Reason: cutName(rows.Reason(u.why)), At: wall.Now().UTC(),
+		Kind: u.kind, Name: u.name, Reason: rows.Reason(u.why), At: wall.Now().UTC(),
 	}}
 	if u.kind == storage.KindJob {
-		if caught(func() { t.load(u.key[1:]) }) == nil {
-			return
-		}
 		var j job
 		_, err := j.decodeHead(value)
 		if err == nil {
@@ -89,16 +86,30 @@ func (t *tx) setAside(u *undecodable) {
 		}
 	}
 	t.delete(u.key)
-	n := t.next(placeName)
-	t.put(asideKey(n), a.encode())
-	t.put(asideID(a.Name), key{}.number(n))
-	t.add(meta(asideName), 1)
-	a.Key = strconv.FormatInt(n, 10)
+	t.enterAside(&a)
 	t.aside = append(t.aside, a.Quarantined)
 }
 
-// cutName shortens a text for people to what a name may have.
-func cutName(s string) string { return s[:min(len(s), maxName)] }
+// enterAside adds an entry to the quarantine.
+func (t *tx) enterAside(a *aside) {
+	n := t.next(placeName)
+	a.Key, a.Reason = strconv.FormatInt(n, 10), a.Reason[:min(len(a.Reason), maxName)]
+	t.put(asideKey(n), a.encode())
+	t.put(asideID(a.Name), key{}.number(n))
+	t.add(meta(asideName), 1)
+}
+
+// decode reads a record again that did not decode.
+func (t *tx) decode(u *undecodable) {
+	switch u.kind {
+	case storage.KindJob:
+		t.load(u.key[1:])
+	case storage.KindCron:
+		t.cron(u.name)
+	case storage.KindQueue:
+		t.queueState(u.name)
+	}
+}
 
 // unlink removes the entries of a job whose record does not decode, and returns its id.
 func (t *tx) unlink(seq []byte, j *job) (id string) {

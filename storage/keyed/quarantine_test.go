@@ -1,6 +1,7 @@
 package keyed_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 
@@ -27,6 +28,54 @@ func overwrite(t *testing.T, db driver.DB, table byte, f func(value []byte) []by
 	}
 	if err := tx.Commit(pairs); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// mending is a store that is mended just before each transaction that writes.
+type mending struct {
+	driver.DB
+	mend func()
+}
+
+func (m *mending) Begin(ctx context.Context, write bool) (driver.Tx, error) {
+	if write && m.mend != nil {
+		m.mend()
+	}
+	return m.DB.Begin(ctx, write)
+}
+
+// A record that has been mended since a reader met it is not set aside.
+func TestMendedSinceItWasRead(t *testing.T) {
+	db := &mending{DB: drivertest.NewMemory(false, driver.Limits{})}
+	s, err := keyed.Open(db, "keyed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Insert(background, now, []storage.Insert{job("job")}, nil)
+	if err == nil {
+		_, err = s.SetQueueState(background, "queue", ojs.QueuePaused)
+	}
+	if err == nil {
+		_, err = s.SetCrons(background, []storage.Cron{{Name: "entry", NextRun: now}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for table, read := range map[byte]func() error{
+		keyed.JobTable:   func() error { _, err := s.Get(background, "job"); return err },
+		keyed.QueueTable: func() error { _, err := s.QueueStates(background); return err },
+		keyed.CronTable:  func() error { _, err := s.Crons(background, storage.CronQuery{}); return err },
+	} {
+		var was []byte
+		overwrite(t, db.DB, table, func(v []byte) []byte { was = v; return []byte("damaged") })
+		db.mend = func() { overwrite(t, db.DB, table, func([]byte) []byte { return was }) }
+		if err := read(); err != nil {
+			t.Errorf("table %d: %v", table, err)
+		}
+		db.mend = nil
+		if n, err := s.CountQuarantined(background); n != 0 || err != nil {
+			t.Errorf("table %d: %d records are set aside, %v", table, n, err)
+		}
 	}
 }
 

@@ -40,15 +40,8 @@ func Config(cfg drivertest.Config) storagetest.Config {
 	c := storagetest.Config{
 		Open:    func(tb testing.TB) storage.Storage { return open(tb, cfg.Open(tb)) },
 		Notices: true, Quarantine: true, SettleClaims: true,
-		Plant: func(tb testing.TB, s storage.Storage, id string) { damage(tb, store(s), id, 1) },
-		Mend:  func(tb testing.TB, s storage.Storage, id string) { damage(tb, store(s), id, newer) },
-		PlantNamed: func(tb testing.TB, s storage.Storage, kind storage.Kind, name string) {
-			damageNamed(tb, store(s), kind, name, false)
-		},
-		MendNamed: func(tb testing.TB, s storage.Storage, kind storage.Kind, name string) {
-			damageNamed(tb, store(s), kind, name, true)
-		},
 	}
+	Damages(&c, store)
 	if cfg.Reopen != nil {
 		c.Reopen = func(tb testing.TB, s storage.Storage) storage.Storage {
 			if err := s.Close(); err != nil {
@@ -63,6 +56,18 @@ func Config(cfg drivertest.Config) storagetest.Config {
 		}
 	}
 	return c
+}
+
+// Damages has a configuration damage and mend records in the stores of its storages.
+func Damages(c *storagetest.Config, store func(storage.Storage) driver.DB) {
+	c.Plant = func(tb testing.TB, s storage.Storage, id string) { damage(tb, store(s), id, 1) }
+	c.Mend = func(tb testing.TB, s storage.Storage, id string) { damage(tb, store(s), id, newer) }
+	c.PlantNamed = func(tb testing.TB, s storage.Storage, kind storage.Kind, name string) {
+		damageNamed(tb, store(s), kind, name, false)
+	}
+	c.MendNamed = func(tb testing.TB, s storage.Storage, kind storage.Kind, name string) {
+		damageNamed(tb, store(s), kind, name, true)
+	}
 }
 
 // newer is a format that no version of package keyed knows.
