@@ -30,8 +30,6 @@ type Config struct {
 	Exec func(tb testing.TB, s storage.Storage, sql string)
 	// Bytes is the literal of a document.
 	Bytes func(document string) string
-	// Small says that states have 16 bits and priorities 32.
-	Small bool
 }
 
 // A row is one that no program of ours has written.
@@ -84,16 +82,11 @@ func (cfg *Config) rows() []row {
 		{name: "woken where nothing wakes", set: "wake = 1",
 			fits: is(ojs.StatePending, ojs.StateAvailable, ojs.StateCompleted), follows: true},
 	}
-	if cfg.Small {
-		// before a claim mends it
-		decoded := is(ojs.StatePending, ojs.StateScheduled, ojs.StateActive, ojs.StateRetryable,
-			ojs.StateCompleted)
-		return append(list, row{name: "endless progress", set: "progress = 'Infinity'", fits: decoded},
-			row{name: "no share", set: "progress = 'NaN'", fits: decoded})
-	}
-	return append(list, row{name: "the hugest state", set: "state = " + hugest},
-		row{name: "endless progress", set: "progress = 9e999"},
-		row{name: "no end of the lease", set: "lease_until = NULL", fits: is(ojs.StateActive), follows: true})
+	// before a claim mends it
+	decoded := is(ojs.StatePending, ojs.StateScheduled, ojs.StateActive, ojs.StateRetryable,
+		ojs.StateCompleted)
+	return append(list, row{name: "endless progress", set: "progress = 'Infinity'", fits: decoded},
+		row{name: "no share", set: "progress = 'NaN'", fits: decoded})
 }
 
 // harmless are rows which are strange and can be worked with.

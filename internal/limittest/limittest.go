@@ -27,18 +27,18 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// insert stores jobs with a limit.
-func insert(t *testing.T, s storage.Storage, jobs int, l ojs.RateLimit) {
+// insert stores jobs with a limit at a time.
+func insert(t *testing.T, s storage.Storage, now time.Time, jobs int, l ojs.RateLimit) {
 	t.Helper()
 	batch := make([]storage.Insert, jobs)
 	for n := range batch {
 		r := &batch[n].Record
 		r.ID = fmt.Sprintf("01890a5d-ac96-774b-bcce-%012x", n)
 		r.Type, r.Queue, r.State = "x", "q", ojs.StateAvailable
-		r.CreatedAt, r.EnqueuedAt, r.Lease, r.Timeout = begin, begin, time.Hour, time.Minute
+		r.CreatedAt, r.EnqueuedAt, r.Lease, r.Timeout = now, now, time.Hour, time.Minute
 		r.RateLimit = &l
 	}
-	_, err := s.Insert(t.Context(), begin, batch, nil)
+	_, err := s.Insert(t.Context(), now, batch, nil)
 	must(t, err)
 }
 
@@ -59,7 +59,7 @@ func ends(ctx context.Context, s storage.Storage, now time.Time, r storage.Recor
 // limit, and take all.
 func Claims(t *testing.T, a, b storage.Storage) {
 	const most, jobs = 5, 60
-	insert(t, a, jobs, ojs.RateLimit{Key: "k", Concurrency: most})
+	insert(t, a, begin, jobs, ojs.RateLimit{Key: "k", Concurrency: most})
 	var active, ended atomic.Int32
 	var wg sync.WaitGroup
 	failure := make(chan error, 6)
@@ -98,7 +98,7 @@ func Claims(t *testing.T, a, b storage.Storage) {
 // whichever of them undoes some, and whichever has the earlier clock.
 func Starts(t *testing.T, a, b storage.Storage) {
 	const most = 7
-	insert(t, a, 40, ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: most, Per: time.Minute}})
+	insert(t, a, begin, 40, ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: most, Per: time.Minute}})
 	var started atomic.Int32
 	var wg sync.WaitGroup
 	for i, s := range []storage.Storage{a, b, a, b} {
@@ -138,7 +138,7 @@ func Starts(t *testing.T, a, b storage.Storage) {
 // to a limit.
 func Follows(t *testing.T, a, b storage.Storage) {
 	ctx, now := t.Context(), begin
-	insert(t, a, 8, ojs.RateLimit{Key: "k", Concurrency: 1})
+	insert(t, a, begin, 8, ojs.RateLimit{Key: "k", Concurrency: 1})
 	takes := func(what string, s storage.Storage, n int) (recs []storage.Record) {
 		t.Helper()
 		recs, err := claim(ctx, s, now, 9)
@@ -177,7 +177,7 @@ func Forgotten(t *testing.T, s storage.Storage, rows func() int) {
 	for n := range keys {
 		rate := ojs.Rate{Limit: 5, Per: time.Minute}
 		l := ojs.RateLimit{Key: fmt.Sprint("k", n), Concurrency: 1, Rate: rate}
-		insert(t, s, 2, l)
+		insert(t, s, now, 2, l)
 		for range 2 {
 			recs, err := claim(ctx, s, now, 9)
 			must(t, err)

@@ -72,7 +72,6 @@ func hostileConfig(t *testing.T) hostile.Config {
 			}
 		},
 		Bytes: bytesLiteral,
-		Small: true,
 	}
 }
 

@@ -72,8 +72,7 @@ func ExampleOpen() {
 	// <nil>
 }
 
-// A record that does not decode is set aside. A person mends it where it is, and releases
-// it.
+// A record that does not decode is set aside. A person looks at it and deletes it.
 func ExampleOpen_quarantine() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "jobs")
@@ -95,7 +94,7 @@ func ExampleOpen_quarantine() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	shell(path, `UPDATE job SET args = CAST('"wor' AS BLOB)`) // a person edits the file
+	shell(path, `UPDATE ojs_kv SET v = substr(v, 1, 30) WHERE k >= x'02' AND k < x'03'`) // a disk fails
 
 	_, err = eng.Get(ctx, ticket.ID)
 	fmt.Println(errors.Is(err, ojs.ErrQuarantined))
@@ -104,19 +103,18 @@ func ExampleOpen_quarantine() {
 			log.Fatal(err)
 		}
 		fmt.Println(q.Kind, q.Type, q.State)
-		// it does not decode yet
+		// a release finds that it still does not decode
 		fmt.Println(errors.Is(eng.Quarantine().Release(ctx, q.Key), ojs.ErrQuarantined))
-		shell(path, `UPDATE quarantined_job SET args = CAST('"world"' AS BLOB) WHERE id = '`+q.Name+`'`)
-		fmt.Println(eng.Quarantine().Release(ctx, q.Key))
+		fmt.Println(eng.Quarantine().Delete(ctx, q.Key))
 	}
-	job, err := eng.Get(ctx, ticket.ID)
-	fmt.Println(job.State, err)
+	_, err = eng.Get(ctx, ticket.ID)
+	fmt.Println(errors.Is(err, ojs.ErrNotFound))
 	// Output:
 	// true
 	// job greet available
 	// true
 	// <nil>
-	// available <nil>
+	// true
 }
 
 // shell runs a statement as the command sqlite3 does.

@@ -1,18 +1,22 @@
 package sqlite
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/ojsengine/ojs/storage/keyed"
 )
 
 // A process that is killed leaves active jobs without a handler. Their leases may last
 // for half an hour, but the operating system knows at once that the process is gone. So
 // each open storage holds a lock on a file of its own, the database's name with "-live-"
-// and some digits, and its claims name it (holder in the schema):
+// and some digits, and its claims name it (keyed.Storage.Enter):
 //
 //  1. Open makes the file, locks it, and adds its name to the table, in this order: a
 //     file that is not locked has no living owner.
@@ -32,7 +36,6 @@ type holder struct {
 	base string   // of the files' names
 	file *os.File // locked; nil: it is none
 	name string
-	id   int64
 }
 
 const liveInfix = "-live-"
@@ -103,104 +106,66 @@ func (h *holder) fateOf(name string) fate {
 	return alive
 }
 
-// enter adds the holder to the table, and buries those whose processes have ended. It
-// returns the files that are to be removed then.
-func (h *holder) enter(t *tx) (files []string, err error) {
+// enter adds the holder to the table, and buries those whose processes have ended. Then
+// their files go.
+func (h *holder) enter(ctx context.Context, k *keyed.Storage) error {
 	if h.file == nil {
-		return nil, nil
+		return nil
 	}
-	t.written = true
-	others, err := h.others(t)
+	others, err := k.Handles(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	known := map[string]bool{h.name: true}
-	for id, name := range others {
+	known := make(map[string]bool)
+	for _, name := range others {
 		known[name] = true
-		switch h.fateOf(name) {
-		case dead:
-			files = append(files, h.base+name)
-			if err := t.bury(id); err != nil {
-				return nil, err
-			}
-		case missing:
-			if err := t.exec(deleteHolder, id); err != nil {
-				return nil, err
+		if h.bury(ctx, k, name) == missing {
+			if err := k.Leave(ctx, name); err != nil {
+				return err
 			}
 		}
 	}
-	if err := t.exec(insertHolder, h.name); err != nil {
-		return nil, err
+	if err := k.Enter(ctx, h.name); err != nil {
+		return err
 	}
-	h.id = t.conn.LastInsertRowID()
+	known[h.name] = true
 	dir, prefix := filepath.Split(h.base)
 	entries, _ := os.ReadDir(dir)
 	// of processes that ended before they were in the table, or after they were buried
 	for _, e := range entries {
 		if name, ok := strings.CutPrefix(e.Name(), prefix); ok && !known[name] && h.fateOf(name) == dead {
-			files = append(files, h.base+name)
+			_ = os.Remove(h.base + name) // or another process does
 		}
 	}
-	return files, nil
+	return nil
 }
 
-// others returns the names of the other holders.
-func (h *holder) others(t *tx) (map[int64]string, error) {
-	others := make(map[int64]string)
-	q := t.query(selectHolders)
-	for q.next() {
-		id := q.int64()
-		if name := q.text(); name != h.name {
-			others[id] = name
-		}
+// bury has the jobs of a holder come due if its process has ended.
+func (h *holder) bury(ctx context.Context, k *keyed.Storage, name string) fate {
+	f := h.fateOf(name)
+	if f != dead {
+		return f
 	}
-	return others, q.close()
+	if _, err := k.Bury(ctx, name); err != nil {
+		return alive
+	}
+	_ = os.Remove(h.base + name) // or another process does
+	return dead
 }
 
-// bury has the jobs of a holder come due whose process has ended.
-func (t *tx) bury(id int64) error {
-	t.written = true
-	if err := t.exec(deleteHolder, id); err != nil {
-		return err
-	}
-	if t.conn.Changes() == 0 { // another one was faster
+// look buries the holders whose processes have ended. known are those that it has to look
+// at, nil if that is not known. It returns those of the next time.
+func (h *holder) look(k *keyed.Storage, known []string, changed bool) []string {
+	if h.file == nil {
 		return nil
 	}
-	return t.exec(loseLeases, id)
-}
-
-// watchHolders buries the holders whose processes have ended. It is the writer's.
-func (w *writer) watchHolders(changed bool) (buried bool) {
-	if w.holder.file == nil {
-		return false
-	}
-	if changed || w.others == nil {
-		if others, err := w.holder.others(&tx{conn: w.conn}); err == nil {
-			w.others = others
+	ctx := context.Background()
+	if changed || known == nil {
+		if others, err := k.Handles(ctx); err == nil {
+			known = others
 		}
 	}
-	for id, name := range w.others {
-		switch w.holder.fateOf(name) {
-		case missing:
-			delete(w.others, id)
-		case dead:
-			if w.run(func(t *tx) error { return t.bury(id) }) == nil {
-				_ = os.Remove(w.holder.base + name)
-				delete(w.others, id)
-				buried = true
-			}
-		}
-	}
-	return buried
-}
-
-// run makes a call of the writer's own.
-func (w *writer) run(f func(*tx) error) error {
-	c := &call{f: f, ended: make(chan struct{})}
-	group := []*call{c}
-	w.transact(&group)
-	for _, c := range group {
-		close(c.ended)
-	}
-	return c.err
+	return slices.DeleteFunc(known, func(name string) bool {
+		return name == h.name || h.bury(ctx, k, name) != alive
+	})
 }

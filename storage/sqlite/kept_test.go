@@ -24,8 +24,8 @@ const version1 = `
 	INSERT INTO tally (queue, state, dead, n) VALUES ('q', 6, 0, 1), ('q', 8, 1, 1), ('q', 3, 0, 1);
 	UPDATE counter SET seq = 3, place = 3`
 
-// A file of the version before is upgraded. Jobs that have ended there are not kept; jobs
-// that end after the upgrade are.
+// A file of the first version is upgraded. Jobs that have ended there are kept for their
+// time, as those are that end after the upgrade.
 func TestUpgradeToKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	must(t, sqlite.Old(path, 1, version1))
@@ -62,11 +62,10 @@ func TestUpgradeToKept(t *testing.T) {
 			t.Errorf("%+v: %+v, %v, not %d", p, got, err, want)
 		}
 	}
-	prune(storage.Prune{Now: now}, 1)
-	counts(map[ojs.State]int{ojs.StateCompleted: 1, ojs.StateDiscarded: 1})
+	prune(storage.Prune{Now: now}, 0)
 	prune(storage.Prune{Now: now, DeadLetters: true}, 1)
-	counts(map[ojs.State]int{ojs.StateCompleted: 1})
-	prune(storage.Prune{Now: time.Unix(3601, 0)}, 1)
+	counts(map[ojs.State]int{ojs.StateCompleted: 2})
+	prune(storage.Prune{Now: time.Unix(3601, 0)}, 2)
 	counts(nil)
 }
 
@@ -90,11 +89,14 @@ func complete(t *testing.T, s storage.Storage, now time.Time, n int) {
 	}
 }
 
-// If more jobs than MaxReleased are to be released at once, one call releases MaxReleased
+// maxReleased is how many kept jobs one call of Prune may release.
+const maxReleased = 1000
+
+// If more jobs than maxReleased are to be released at once, one call releases that many
 // of them. Kept jobs are always counted with the others, and can be deleted.
 func TestManyKeptAtOnce(t *testing.T) {
 	s := fresh(t, sqlite.WithSynchronous(sqlite.Normal))
-	const n = sqlite.MaxReleased + 100
+	const n = maxReleased + 100
 	now := time.Unix(10, 0).UTC()
 	recs := make([]storage.Record, n)
 	for i := range recs {
@@ -113,7 +115,7 @@ func TestManyKeptAtOnce(t *testing.T) {
 	for _, p := range []struct {
 		now  time.Time
 		want int
-	}{{over.Add(-time.Nanosecond), 0}, {over, sqlite.MaxReleased}, {over, n - 2 - sqlite.MaxReleased},
+	}{{over.Add(-time.Nanosecond), 0}, {over, maxReleased}, {over, n - 2 - maxReleased},
 		{over, 0}} {
 		got, err := s.Prune(t.Context(), storage.Prune{Now: p.now, Before: over, Max: 2 * n})
 		if err != nil || len(got.IDs) != p.want {

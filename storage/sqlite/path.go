@@ -57,7 +57,7 @@ func (c *cause) Error() string { return c.text }
 func (c *cause) Unwrap() error { return c.err }
 
 // explain says why SQLite could not open a file, if the file system shows it.
-func (s *Storage) explain(err error) error {
+func (s *store) explain(err error) error {
 	switch zombiezen.ErrCode(err).ToPrimary() {
 	case zombiezen.ResultCantOpen, zombiezen.ResultReadOnly, zombiezen.ResultPerm, zombiezen.ResultIOErr:
 	default:

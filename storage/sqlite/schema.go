@@ -1,21 +1,18 @@
 package sqlite
 
 import (
-	"embed"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"strings"
 
 	zombiezen "zombiezen.com/go/sqlite"
 	"zombiezen.com/go/sqlite/sqlitex"
-)
 
-//go:embed migrations/*.sql
-var migrations embed.FS
+	"github.com/ojsengine/ojs/storage/sqlite/internal/legacy"
+)
 
 // applicationID marks a file as one of ours: "ojsJ".
 const applicationID = 0x6f6a734a
@@ -66,71 +63,49 @@ func foreign(err error) error {
 	return err
 }
 
-// migrate brings the schema up to date, in one transaction, which one process at a time
-// has. The file says which migrations it has seen. It is marked as ours in the same
-// transaction, before the journal is a write-ahead log: the first page of a file that has
-// tables always says so. With asIs an older file is refused.
-func migrate(conn *zombiezen.Conn, asIs bool) (err error) {
-	files, err := fs.Glob(migrations, "migrations/*.sql")
-	if err != nil {
-		return err
-	}
+// schema is the version of the file: that it has the table. keyed.Open checks the layout
+// of the table.
+const schema = legacy.Newest + 1
+
+// migrate makes the table, in one transaction, which one process at a time has. The file
+// is marked as ours in the same transaction, before the journal is a write-ahead log: the
+// first page of a file that has tables always says so. With asIs an older file is
+// refused; otherwise migrate reports it, with the tables of legacy.Newest.
+func migrate(conn *zombiezen.Conn, asIs bool) (old bool, err error) {
 	end, err := sqlitex.ImmediateTransaction(conn)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer end(&err)
 	version, err := number(conn, "PRAGMA user_version")
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		return false, err
+	case version > schema:
+		return false, fmt.Errorf("%w: its schema is %d, this program knows up to %d", ErrNewer, version,
+			schema)
+	case version == schema:
+		return false, nil
+	case asIs && version == 0:
+		return false, fmt.Errorf("%w: open it without WithoutMigration, or start the program whose file "+
+			"it is", ErrMissing)
+	case asIs:
+		return false, fmt.Errorf("%w: its schema is %d, and this program needs %d: open it with a program of this "+
+			"version that migrates it, after older programs have ended", ErrOlder, version, schema)
 	}
-	if version > len(files) {
-		return fmt.Errorf("%w: its schema is %d, this program knows up to %d", ErrNewer, version, len(files))
-	}
-	if version == len(files) {
-		return nil
-	}
-	if asIs && version == 0 {
-		return fmt.Errorf("%w: open it without WithoutMigration, or start the program whose file it is",
-			ErrMissing)
-	}
-	if asIs {
-		return fmt.Errorf("%w: its schema is %d, and this program needs %d: open it with a program of this "+
-			"version that migrates it, after older programs have ended", ErrOlder, version, len(files))
-	}
-	for _, name := range files[version:] {
-		script, err := migrations.ReadFile(name)
-		if err != nil {
-			return err
+	if version > 0 {
+		if err := legacy.Upgrade(conn, version, legacy.Newest); err != nil {
+			return false, err
 		}
-		if err := runScript(conn, string(script)); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		return true, run(conn, table)
+	}
+	for _, sql := range []string{table, fmt.Sprintf("PRAGMA application_id = %d", applicationID),
+		fmt.Sprintf("PRAGMA user_version = %d", schema)} {
+		if err := run(conn, sql); err != nil {
+			return false, err
 		}
 	}
-	if err := run(conn, fmt.Sprintf("PRAGMA application_id = %d", applicationID)); err != nil {
-		return err
-	}
-	return run(conn, fmt.Sprintf("PRAGMA user_version = %d", len(files)))
-}
-
-// runScript runs statement by statement. That a statement may end in a comment is all
-// that the parser does not know.
-func runScript(conn *zombiezen.Conn, script string) error {
-	for script = strings.TrimSpace(script); script != ""; {
-		stmt, trailing, err := conn.PrepareTransient(script)
-		if err != nil {
-			return err
-		}
-		if stmt != nil {
-			_, err = stmt.Step()
-			err = errors.Join(err, stmt.Finalize())
-		}
-		if err != nil {
-			return err
-		}
-		script = strings.TrimSpace(script[len(script)-trailing:])
-	}
-	return nil
+	return false, nil
 }
 
 // configure sets what holds for a connection that writes.

@@ -20,40 +20,29 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	zombiezen "zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
-
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/notify"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/keyed"
 )
 
-// Storage is a storage.Storage in a file. Make it with Open.
+// Storage is a storage.Storage in a file. Make it with Open. Package keyed has the rules
+// of jobs.
 type Storage struct {
-	path    string
-	config  config
-	writer  *writer
-	readers chan *zombiezen.Conn
-	file    os.FileInfo // as which it is noted to be open
-	hub     notify.Hub
-	lent    atomic.Pointer[string] // the goroutine that runs the function of a Within; nil: none
-
-	mu     sync.RWMutex // held for reading by every call, for writing by Close
-	closed bool
+	contract
+	keyed *keyed.Storage
+	store *store
 }
 
-var (
-	_ storage.Storage       = (*Storage)(nil)
-	_ storage.Notifier      = (*Storage)(nil)
-	_ storage.Quarantiner   = (*Storage)(nil)
-	_ storage.SettleClaimer = (*Storage)(nil)
-	_ storage.Transactor    = (*Storage)(nil)
-)
+// contract is what a Storage has of package keyed.
+type contract interface {
+	storage.Storage
+	storage.Notifier
+	storage.Quarantiner
+	storage.SettleClaimer
+	storage.Transactor
+}
 
 // Errors of Open.
 var (
@@ -168,234 +157,16 @@ func Open(ctx context.Context, path string, opts ...Option) (*Storage, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
-	s := &Storage{path: path, config: cfg}
-	if err := s.open(ctx); err != nil {
-		return nil, fmt.Errorf("ojs: sqlite: opening %s: %w", path, s.explain(foreign(err)))
+	db := newStore(path, cfg)
+	s, err := db.open(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("ojs: sqlite: opening %s: %w", path, db.explain(foreign(err)))
 	}
 	return s, nil
-}
-
-func (s *Storage) open(ctx context.Context) (err error) {
-	conn, err := s.connectFirst(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, conn.Close(), s.closeReaders())
-			letGo(s.file)
-		}
-	}()
-	// When several processes open a new file, SQLite tells some at once that it is
-	// locked, where waiting would not help.
-	p := patience{wall.Now(), s.config.busy}
-	err = p.untilFree(func() error {
-		if err := migrate(conn, s.config.asIs); err != nil {
-			return err
-		}
-		return configure(conn, s.config)
-	})
-	if err != nil {
-		return err
-	}
-	s.readers = make(chan *zombiezen.Conn, s.config.readers)
-	for range s.config.readers {
-		r, err := s.connect(ctx)
-		if err != nil {
-			return err
-		}
-		s.readers <- r
-		if err := run(r, "PRAGMA query_only = 1"); err != nil {
-			return err
-		}
-	}
-	turn, err := openTurn(s.path, s.file.Mode().Perm())
-	if err != nil {
-		return err
-	}
-	h := newHolder(s.path, s.file.Mode().Perm())
-	var gone []string
-	p = patience{wall.Now(), s.config.busy}
-	err = p.untilFree(func() (err error) {
-		end, err := sqlitex.ImmediateTransaction(conn)
-		if err != nil {
-			return err
-		}
-		defer end(&err)
-		gone, err = h.enter(&tx{conn: conn})
-		return err
-	})
-	if err != nil {
-		return errors.Join(err, turn.close(), h.leave())
-	}
-	for _, path := range gone {
-		_ = os.Remove(path) // or another process does
-	}
-	s.writer = newWriter(conn, turn, h, s.config, &s.hub)
-	return nil
-}
-
-// connectFirst makes a connection to a file that has been looked at.
-func (s *Storage) connectFirst(ctx context.Context) (*zombiezen.Conn, error) {
-	opened.mu.Lock()
-	defer opened.mu.Unlock()
-	if !isOpen(s.path) {
-		if err := checkFile(s.path); err != nil {
-			return nil, err
-		}
-		if s.config.modeGiven {
-			if err := makeFile(s.path, s.config.mode); err != nil {
-				return nil, err
-			}
-		}
-	}
-	conn, err := s.connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if s.file, err = keepOpen(s.path); err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
-	return conn, nil
-}
-
-func (s *Storage) connect(ctx context.Context) (*zombiezen.Conn, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	flags := []zombiezen.OpenFlags{zombiezen.OpenReadWrite}
-	if !s.config.asIs {
-		flags = append(flags, zombiezen.OpenCreate)
-	}
-	conn, err := zombiezen.OpenConn(s.path, flags...)
-	if err != nil {
-		return nil, err
-	}
-	conn.SetBusyTimeout(s.config.busy)
-	return conn, nil
-}
-
-func (s *Storage) closeReaders() (err error) {
-	for len(s.readers) > 0 {
-		err = errors.Join(err, (<-s.readers).Close())
-	}
-	return err
 }
 
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "sqlite", Durable: true, Unique: storage.Strong,
 		Mechanism: "one writer", Shared: true}
-}
-
-// Close implements storage.Storage. It waits for the calls that are under way.
-func (s *Storage) Close() error {
-	if err := s.refuseWithin(); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil
-	}
-	s.closed = true
-	defer letGo(s.file)
-	return errors.Join(s.writer.close(), s.closeReaders())
-}
-
-// enter begins a call, which s.mu.RUnlock ends.
-func (s *Storage) enter(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := storage.CheckTx(ctx); err != nil {
-		return err
-	}
-	s.mu.RLock()
-	if s.closed {
-		s.mu.RUnlock()
-		return fmt.Errorf("%w: sqlite storage", ojs.ErrClosed)
-	}
-	return nil
-}
-
-// write makes a call that changes something: f, within a transaction that it may share
-// with others. If f fails, what it did is undone.
-func (s *Storage) write(ctx context.Context, f func(*tx) error) error {
-	if j := s.joins(ctx); j != nil {
-		return j.write(ctx, f)
-	}
-	if err := s.refuseWithin(); err != nil {
-		return err
-	}
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.mu.RUnlock()
-	if !s.hub.HasListeners() {
-		return s.writer.do(ctx, f)
-	}
-	var n storage.Notice
-	var aside []storage.Quarantined
-	heard := s.hub.Heard(ctx)
-	err := s.writer.do(ctx, func(t *tx) error {
-		if heard {
-			t.notice = &n
-		}
-		defer func() { aside = t.quarantined }()
-		return f(t)
-	})
-	if err == nil {
-		s.hub.Tell(ctx, n)
-	}
-	if len(aside) > 0 { // of which the caller, too, wants to hear
-		s.hub.Tell(context.Background(), storage.Notice{Quarantined: aside})
-	}
-	return err
-}
-
-// Notify implements storage.Notifier. A call in this process notifies the listeners
-// before it returns. They hear of another process's calls at the next check (WithPoll).
-func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
-	return s.hub.Notify(self, f)
-}
-
-// read makes a call that changes nothing, of one moment.
-func (s *Storage) read(ctx context.Context, f func(*zombiezen.Conn) error) error {
-	if j := s.joins(ctx); j != nil {
-		return j.read(ctx, f)
-	}
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.mu.RUnlock()
-	var conn *zombiezen.Conn
-	select {
-	case conn = <-s.readers:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { s.readers <- conn }()
-	conn.SetInterrupt(ctx.Done())
-	err := query(conn, "BEGIN").exec()
-	if err == nil {
-		err = f(conn)
-	}
-	conn.SetInterrupt(nil) // the transaction ends even if ctx has ended
-	if !conn.AutocommitEnabled() {
-		err = errors.Join(err, query(conn, "ROLLBACK").exec())
-	}
-	if ctx.Err() != nil && err != nil {
-		return ctx.Err()
-	}
-	return wrap(err)
-}
-
-// wrap marks an error of SQLite as such.
-func wrap(err error) error {
-	if err == nil || strings.HasPrefix(err.Error(), "ojs: ") || errors.Is(err, context.Canceled) ||
-		errors.Is(err, context.DeadlineExceeded) {
-		return err
-	}
-	return fmt.Errorf("ojs: sqlite: %w", err)
 }

@@ -2,13 +2,14 @@ package sqlite_test
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/keyed/driver"
+	"github.com/ojsengine/ojs/storage/keyed/drivertest"
+	"github.com/ojsengine/ojs/storage/keyed/keyedtest"
 	"github.com/ojsengine/ojs/storage/sqlite"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -43,43 +44,35 @@ var config = storagetest.Config{
 		path, _ := files.Load(s)
 		return reopen(tb, path.(string))
 	},
-	Notices:      true,
-	SettleClaims: true,
-	Quarantine:   true,
-	// The args are no JSON with a brace before them.
-	Plant: change("UPDATE job SET args = CAST(X'7B' || coalesce(args, X'6E756C6C') AS BLOB) WHERE id = '%s'"),
-	Mend:  change("UPDATE quarantined_job SET args = substr(args, 2) WHERE id = '%s'"),
-	PlantNamed: changeNamed("UPDATE cron SET entry = CAST(X'7B' || entry AS BLOB) WHERE name = '%s'",
-		"UPDATE queue_state SET state = '{' || state WHERE queue = '%s'"),
-	MendNamed: changeNamed("UPDATE quarantine SET body = substr(body, 2) WHERE name = '%s'",
-		"UPDATE quarantine SET body = substr(body, 2) WHERE name = '%s'"),
+	Notices: true, Quarantine: true, SettleClaims: true,
 }
 
-// changeNamed makes a function that runs a statement about a recurring entry, or another
-// about the state of a queue.
-func changeNamed(cron, queue string) func(tb testing.TB, s storage.Storage, k storage.Kind, name string) {
-	return func(tb testing.TB, s storage.Storage, kind storage.Kind, name string) {
-		tb.Helper()
-		sql := cron
-		if kind == storage.KindQueue {
-			sql = queue
-		}
-		if strings.HasPrefix(sql, "UPDATE quarantine ") {
-			sql += " AND kind = '" + string(kind) + "'"
-		}
-		change(sql)(tb, s, name)
-	}
+func init() {
+	keyedtest.Damages(&config, func(s storage.Storage) driver.DB { return s.(*sqlite.Storage).DB() })
 }
 
-// change makes a function that runs a statement about a job in the file of a storage.
-func change(sql string) func(tb testing.TB, s storage.Storage, id string) {
-	return func(tb testing.TB, s storage.Storage, id string) {
-		tb.Helper()
-		path, _ := files.Load(s)
-		if err := sqlite.Exec(path.(string), fmt.Sprintf(sql, id)); err != nil {
-			tb.Fatal(err)
-		}
+// openDriver opens the store of a file.
+func openDriver(tb testing.TB, path string) driver.DB {
+	db, err := sqlite.OpenDriver(path)
+	if err != nil {
+		tb.Fatal(err)
 	}
+	files.Store(db, path)
+	return db
+}
+
+func againDriver(tb testing.TB, db driver.DB) driver.DB {
+	path, _ := files.Load(db)
+	return openDriver(tb, path.(string))
+}
+
+func TestDriver(t *testing.T) {
+	drivertest.Run(t, drivertest.Config{
+		Open: func(tb testing.TB) driver.DB {
+			return openDriver(tb, filepath.Join(tb.TempDir(), "jobs.db"))
+		},
+		Reopen: againDriver, Another: againDriver,
+	})
 }
 
 func TestStorage(t *testing.T) { storagetest.Run(t, config) }

@@ -1,11 +1,13 @@
 package sqlite
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	zombiezen "zombiezen.com/go/sqlite"
 )
 
@@ -57,16 +59,24 @@ const (
 	longestWait  = 2 * time.Millisecond
 )
 
-// patience is for others that have the file.
+// wall is the wall clock, which other processes go by too.
+var wall = clock.New()
+
+// patience is for others that have the file. The end of the context ends it.
 type patience struct {
+	ctx   context.Context
 	since time.Time
 	most  time.Duration
+}
+
+func newPatience(ctx context.Context, most time.Duration) *patience {
+	return &patience{ctx, wall.Now(), most}
 }
 
 // wait waits a little, and reports false if it has been long enough.
 func (p *patience) wait() bool {
 	waited := wall.Since(p.since)
-	if waited >= p.most {
+	if waited >= p.most || p.ctx.Err() != nil {
 		return false
 	}
 	wall.Sleep(min(max(waited/8, shortestWait), longestWait, p.most-waited))
@@ -81,18 +91,4 @@ func (p *patience) untilFree(f func() error) error {
 			return err
 		}
 	}
-}
-
-// begin begins a transaction when it is the writer's turn, or fails after the busy
-// timeout.
-func (w *writer) begin() error {
-	p := patience{wall.Now(), w.busy}
-	for !w.turn.lock() && p.wait() {
-	}
-	defer w.turn.unlock()
-	return p.untilFree(func() error {
-		q := query(w.conn, "BEGIN IMMEDIATE")
-		q.next()
-		return q.close()
-	})
 }

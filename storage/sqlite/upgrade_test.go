@@ -57,6 +57,3 @@ func TestWithoutMigration(t *testing.T) {
 		t.Errorf("a file was made: %v", err)
 	}
 }
-
-// Each migration has the number of its place.
-func TestMigrations(t *testing.T) { must(t, sqlite.CheckMigrations()) }
