@@ -21,7 +21,7 @@ import (
 // wall is the wall clock.
 var wall = clock.New()
 
-// store implements driver.DB. The first transaction wins:
+// store implements driver.DB and driver.Watcher. The first transaction wins:
 //
 //   - The pairs are the keys that begin with the prefix and "k". The version is one key
 //     more. Each commit compares its revision with the one that the transaction has read,
@@ -164,6 +164,13 @@ func (s *store) moveTo(now snapshot, others bool) {
 	if others && heard != nil {
 		heard()
 	}
+}
+
+// Watch implements driver.Watcher.
+func (s *store) Watch(changed func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = changed
 }
 
 // Begin implements driver.DB.
