@@ -74,3 +74,8 @@ func TestSameBehaviour(t *testing.T) {
 	needCluster(t)
 	storagetest.SameBehaviour(t, keyedtest.Config(config))
 }
+
+func BenchmarkStorage(b *testing.B) {
+	needCluster(b)
+	storagetest.Benchmark(b, keyedtest.Config(config).Open)
+}

@@ -47,7 +47,7 @@ type store struct {
 	moved  chan struct{} // closed when now changes, or the store is closed
 	open   int           // transactions
 	closed bool
-	heard  func() // told of commits by others; nil: nobody is
+	heard  func() // called after commits of others; nil: no one has called Watch
 }
 
 // snapshot is the pairs as of a revision of the version.
@@ -82,7 +82,8 @@ func (s *store) loadInto(ctx context.Context, now *snapshot) (rev int64, err err
 	end := clientv3.GetPrefixRangeEnd(s.prefix)
 	for from := s.prefix; ; {
 		r, err := patient(ctx, func(ctx context.Context) (*clientv3.GetResponse, error) {
-			return s.client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(1000), clientv3.WithRev(rev))
+			return s.client.Get(ctx, from,
+				clientv3.WithRange(end), clientv3.WithLimit(1000), clientv3.WithRev(rev))
 		})
 		if err != nil {
 			return rev, err
