@@ -15,7 +15,6 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/ojsengine/ojs/storage/keyed"
 	"github.com/ojsengine/ojs/storage/keyed/driver"
@@ -54,42 +53,47 @@ func OpenDriver(path string, options *bolt.Options) (driver.DB, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("bbolt: opening %s: %w", path, err), db.Close())
 	}
-	return store{db}, nil
+	return store{db, driver.NewGate()}, nil
 }
 
-// store implements driver.DB. Its Close is bbolt's, which waits for transactions.
-type store struct{ *bolt.DB }
+// store implements driver.DB. One transaction writes at a time.
+type store struct {
+	db   *bolt.DB
+	gate *driver.Gate
+}
 
 func (s store) Limits() driver.Limits { return driver.Limits{Durable: true} }
 
-// Begin implements driver.DB. One transaction writes at a time.
+func (s store) Close() error { return s.gate.Close(s.db.Close) }
+
 func (s store) Begin(ctx context.Context, write bool) (driver.Tx, error) {
-	if err := ctx.Err(); err != nil {
+	if err := s.gate.Enter(ctx, write); err != nil {
 		return nil, err
 	}
-	t, err := s.DB.Begin(write)
-	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
-		return nil, driver.ErrClosed
-	}
+	t, err := s.db.Begin(write)
 	if err != nil {
+		s.gate.Leave(write)
 		return nil, err
 	}
-	return tx{t, t.Bucket(bucket)}, nil
+	return &tx{Tx: t, s: s, in: t.Bucket(bucket), write: write}, nil
 }
 
 type tx struct {
 	*bolt.Tx
-	in *bolt.Bucket
+	s     store
+	in    *bolt.Bucket
+	write bool
+	ended bool
 }
 
-func (t tx) Get(keys [][]byte, dst [][]byte) ([][]byte, error) {
+func (t *tx) Get(keys [][]byte, dst [][]byte) ([][]byte, error) {
 	for _, k := range keys {
 		dst = append(dst, t.in.Get(k))
 	}
 	return dst, nil
 }
 
-func (t tx) Scan(from, to []byte, max int, reverse bool, dst []driver.Pair) ([]driver.Pair, error) {
+func (t *tx) Scan(from, to []byte, max int, reverse bool, dst []driver.Pair) ([]driver.Pair, error) {
 	c := t.in.Cursor()
 	k, v := c.Seek(from)
 	next, in := c.Next, func() bool { return bytes.Compare(k, to) < 0 }
@@ -108,11 +112,11 @@ func (t tx) Scan(from, to []byte, max int, reverse bool, dst []driver.Pair) ([]d
 	return dst, nil
 }
 
-func (t tx) Peek(from, to []byte, max int, dst []driver.Pair) ([]driver.Pair, error) {
+func (t *tx) Peek(from, to []byte, max int, dst []driver.Pair) ([]driver.Pair, error) {
 	return t.Scan(from, to, max, false, dst)
 }
 
-func (t tx) Commit(writes []driver.Pair) (err error) {
+func (t *tx) Commit(writes []driver.Pair) (err error) {
 	defer t.Discard()
 	if len(writes) == 0 {
 		return nil // nothing that was read has changed
@@ -130,4 +134,10 @@ func (t tx) Commit(writes []driver.Pair) (err error) {
 	return t.Tx.Commit()
 }
 
-func (t tx) Discard() { _ = t.Rollback() }
+func (t *tx) Discard() {
+	if !t.ended {
+		t.ended = true
+		_ = t.Rollback() // nothing, after Commit
+		t.s.gate.Leave(t.write)
+	}
+}

@@ -39,6 +39,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage/keyed"
+	"github.com/ojsengine/ojs/storage/keyed/driver"
 )
 
 const (
@@ -79,7 +80,7 @@ func openStore(ctx context.Context, config clientv3.Config, prefix string) (*sto
 	}
 	s := &store{
 		client: client, prefix: prefix, version: prefix + "v", id: newID(),
-		writing: make(chan struct{}, 1), followed: make(chan struct{}), moved: make(chan struct{}),
+		gate: driver.NewGate(), followed: make(chan struct{}), moved: make(chan struct{}),
 	}
 	rev, err := s.begin(ctx)
 	if err != nil {

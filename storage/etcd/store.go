@@ -38,16 +38,14 @@ type store struct {
 	prefix   string
 	version  string
 	id       string // of this handle, the value of the version after its commits
-	writing  chan struct{}
+	gate     *driver.Gate
 	stop     context.CancelFunc // ends the watch
 	followed chan struct{}      // closed when the watch has ended
 
-	mu     sync.Mutex // guards the fields below
-	now    snapshot
-	moved  chan struct{} // closed when now changes, or the store is closed
-	open   int           // transactions
-	closed bool
-	heard  func() // called after commits of others; nil: no one has called Watch
+	mu    sync.Mutex // guards the fields below
+	now   snapshot
+	moved chan struct{} // closed when now changes
+	heard func()        // called after commits of others; nil: no one has called Watch
 }
 
 // snapshot is the pairs as of a revision of the version.
@@ -176,22 +174,10 @@ func (s *store) Watch(changed func()) {
 
 // Begin implements driver.DB.
 func (s *store) Begin(ctx context.Context, write bool) (driver.Tx, error) {
-	if err := ctx.Err(); err != nil {
+	if err := s.gate.Enter(ctx, write); err != nil {
 		return nil, err
 	}
-	if err := s.enter(); err != nil {
-		return nil, err
-	}
-	t := &tx{s: s, ctx: ctx}
-	if write {
-		select {
-		case s.writing <- struct{}{}:
-			t.writes = true
-		case <-ctx.Done():
-			t.Discard()
-			return nil, ctx.Err()
-		}
-	}
+	t := &tx{s: s, ctx: ctx, writes: write}
 	rev, err := s.revision(ctx)
 	if err == nil {
 		t.snapshot, err = s.upTo(ctx, rev)
@@ -201,16 +187,6 @@ func (s *store) Begin(ctx context.Context, write bool) (driver.Tx, error) {
 		return nil, err
 	}
 	return t, nil
-}
-
-func (s *store) enter() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return driver.ErrClosed
-	}
-	s.open++
-	return nil
 }
 
 // revision asks the cluster for the revision of the version.
@@ -250,22 +226,11 @@ var errBehind = fmt.Errorf("the watch of the cluster is behind for more than %v"
 
 // Close implements driver.DB.
 func (s *store) Close() error {
-	s.mu.Lock()
-	again := s.closed
-	s.closed = true
-	for s.open > 0 {
-		moved := s.moved
-		s.mu.Unlock()
-		<-moved
-		s.mu.Lock()
-	}
-	s.mu.Unlock()
-	if again {
-		return nil
-	}
-	s.stop()
-	<-s.followed
-	return s.client.Close()
+	return s.gate.Close(func() error {
+		s.stop()
+		<-s.followed
+		return s.client.Close()
+	})
 }
 
 // passing reports whether an error may go by itself: the cluster has no leader, or a

@@ -16,7 +16,7 @@ type tx struct {
 	snapshot
 	s      *store
 	ctx    context.Context
-	writes bool // it holds store.writing
+	writes bool
 	ended  bool
 }
 
@@ -91,13 +91,5 @@ func (t *tx) Discard() {
 		return
 	}
 	t.ended = true
-	if t.writes {
-		<-t.s.writing
-	}
-	t.s.mu.Lock()
-	defer t.s.mu.Unlock()
-	if t.s.open--; t.s.closed {
-		close(t.s.moved)
-		t.s.moved = make(chan struct{})
-	}
+	t.s.gate.Leave(t.writes)
 }

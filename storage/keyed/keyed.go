@@ -2,12 +2,16 @@
 // The store is a [driver.DB], of about a hundred lines: examples/bbolt is one to copy
 // from, and docs/storage.md builds it.
 //
-//	func Open(path string) (storage.Storage, error) {
+//	func Open(path string) (*keyed.Storage, error) {
 //		db, err := bbolt.Open(path, 0o600, nil)
 //		if err != nil {
 //			return nil, err
 //		}
-//		return keyed.Open(mydriver{db}, "bbolt")
+//		s, err := keyed.Open(mydriver{db}, "bbolt")
+//		if err != nil {
+//			return nil, errors.Join(err, db.Close())
+//		}
+//		return s, nil
 //	}
 //
 // # Transactions
@@ -27,7 +31,6 @@ package keyed
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -154,9 +157,11 @@ func Open(db driver.DB, name string) (*Storage, error) {
 		case version != 0:
 			refuse(fmt.Errorf("the layout has version %d, and this program knows %d: update this program",
 				version, layout))
-		case len(must(t.o.tx.Scan([]byte{0}, []byte{255}, 1, false, nil))) > 0:
-			refuse(errors.New("the store holds something else than jobs"))
 		default:
+			if pairs := must(t.o.tx.Scan([]byte{0}, []byte{255}, 1, false, nil)); len(pairs) > 0 {
+				refuse(fmt.Errorf("the store holds something else than jobs, such as the key %q",
+					pairs[0].Key))
+			}
 			t.putNumber(meta(layoutName), layout)
 		}
 		return struct{}{}

@@ -19,7 +19,7 @@
 // There are two ways to isolate transactions, and a driver takes the one of its store:
 //
 //   - One at a time: Begin waits until the transaction that writes has ended (bbolt,
-//     SQLite, pebble behind a mutex). Commit never returns ErrConflict.
+//     SQLite, pebble behind a Gate). Commit never returns ErrConflict.
 //   - The first wins: Begin does not wait. Commit returns ErrConflict if another
 //     transaction has written what this one has read since it began (etcd, FoundationDB,
 //     TiKV). Package keyed then runs its calls again on the new state.
@@ -40,14 +40,14 @@ type DB interface {
 	// Begin begins a transaction. With write unset it only reads, and runs beside any
 	// others, though a Commit may wait for it to end. It reads what every Commit has
 	// written that returned before Begin was called, in this process or in another. A
-	// context that has ended fails the call with its error.
+	// context that has ended, or ends while Begin waits, fails the call with its error.
 	Begin(ctx context.Context, write bool) (Tx, error)
 
 	// Limits says what the store is and what fits into a transaction. It does not change.
 	Limits() Limits
 
-	// Close waits for the transactions under way. Later calls of Begin fail with
-	// ErrClosed. Closing twice is no error.
+	// Close waits for the transactions under way. From its call on, Begin fails with
+	// ErrClosed, also one that waits. Closing twice is no error.
 	Close() error
 }
 
@@ -80,14 +80,16 @@ type Limits struct {
 // Tx is a transaction. One goroutine uses it. It ends with Commit or Discard.
 type Tx interface {
 	// Get appends the values of keys to dst, in their order, nil for a key that is not
-	// there. A store far away reads them in one round trip. The values are valid until
-	// the transaction ends, and the caller does not change them. So are the keys.
+	// there. A key may be there twice. A store far away reads them in one round trip. The
+	// values are valid until the transaction ends, and the caller does not change them.
+	// So are the keys.
 	Get(keys [][]byte, dst [][]byte) ([][]byte, error)
 
 	// Scan appends up to max pairs with from <= key < to to dst: the first of the range
 	// in the order of their keys, or if reverse is set the last of it in the reverse
-	// order. They are valid until the transaction ends, and the caller does not change
-	// them.
+	// order. Nothing is appended if max is 0 or from is not before to. to may be longer
+	// than MaxKey. The Value of a pair is never nil. The pairs are valid until the
+	// transaction ends, and the caller does not change them.
 	Scan(from, to []byte, max int, reverse bool, dst []Pair) ([]Pair, error)
 
 	// Peek is a Scan in the order of the keys that conflicts with no other transaction (a
@@ -95,10 +97,11 @@ type Tx interface {
 	// without conflict ranges calls Scan.
 	Peek(from, to []byte, max int, dst []Pair) ([]Pair, error)
 
-	// Commit makes the writes, all or none, and ends the transaction. Their keys are in
-	// order and each is there once. The driver copies what it keeps of them. Without
-	// writes Commit verifies what was read: that a key is absent must be as true as that
-	// it is there. A transaction that only reads is ended by Discard.
+	// Commit makes the writes, all or none, and ends a transaction that Begin was asked
+	// to let write. Their keys are in order and each is there once. The driver copies
+	// what it keeps of them. Without writes Commit verifies what was read: that a key is
+	// absent must be as true as that it is there. Transactions one at a time have nothing
+	// to verify. A transaction that only reads is ended by Discard.
 	//
 	// The error is nil if the writes are made, and durable if the store is. After
 	// ErrConflict and ErrRetry nothing is made, and package keyed runs the transaction
@@ -116,8 +119,9 @@ type Tx interface {
 // caller does in it.
 type Writer interface {
 	// Write makes writes as Commit does and leaves the transaction open. The transaction
-	// sees them, and no other does before its Commit. Pairs that were read before are
-	// not valid after it.
+	// sees them, and no other does before its Commit, which may be one without writes.
+	// Pairs that were read before are not valid after it. It is not called on a
+	// transaction that only reads.
 	Write(writes []Pair) error
 }
 

@@ -17,6 +17,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,7 +29,8 @@ import (
 
 // Config says how to open a store.
 type Config struct {
-	// Open opens an empty store. It may use tb to clean up. Required.
+	// Open opens an empty store, which Run closes. It may use tb to clean up: closing the
+	// store again does no harm. Required.
 	Open func(tb testing.TB) driver.DB
 
 	// Reopen opens the store of a DB that is closed, as a new process would. A durable
@@ -44,7 +46,10 @@ type Config struct {
 func Run(t *testing.T, cfg Config) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			if err := c.prove(t, cfg); err != nil {
+			var skipped notApplied
+			if err := c.prove(t, cfg, time.Minute); errors.As(err, &skipped) {
+				t.Skip(err)
+			} else if err != nil {
 				t.Errorf("%s\n%v", c.rule, err)
 			}
 		})
@@ -74,6 +79,7 @@ var cases = []testCase{
 	{"Random", "A store holds what was written, of any bytes and size.", random},
 	{"Limits", "A transaction as large as Limits says is committed.", limits},
 	{"Context", "Begin fails with the error of a context that has ended.", ended},
+	{"Waiting", "Begin that waits for another transaction fails with the error of a context that ends.", waiting},
 	{"Close", "After Close every Begin fails with ErrClosed, and Close waits for transactions.", closes},
 	{"Durable", "What is committed to a durable store outlives the process.", durable},
 }
@@ -104,13 +110,18 @@ func must[T any](v T, err error) T {
 
 func fail(format string, args ...any) { check(fmt.Errorf(format, args...)) }
 
-// caught returns the error with which check has ended f.
+// notApplied ends a case that is about what the driver does not offer.
+type notApplied string
+
+func (e notApplied) Error() string { return string(e) }
+
+// caught returns the error with which check has ended f, or the panic of the driver.
 func caught(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s, ok := p.(stop)
 			if !ok {
-				panic(p)
+				s.error = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 			}
 			err = s.error
 		}
@@ -118,11 +129,24 @@ func caught(f func() error) (err error) {
 	return f()
 }
 
-// prove is Run of one case.
-func (c *testCase) prove(tb testing.TB, cfg Config) error {
+var errStuck = errors.New("it does not end: does each Commit and each Discard of a transaction that " +
+	"writes let the next one begin?")
+
+// prove is Run of one case, which fails if it takes longer than it may.
+func (c *testCase) prove(tb testing.TB, cfg Config, patience time.Duration) error {
 	s := &subject{tb: tb, cfg: cfg, db: cfg.Open(tb), rnd: rand.New(rand.NewPCG(7, 7))}
-	defer func() { _ = s.db.Close() }()
-	return caught(func() error { return c.run(s) })
+	proven := make(chan error, 1)
+	go func() {
+		err := errors.New("a function of Config has ended the test")
+		defer func() { proven <- err }()
+		err = caught(func() error { return errors.Join(c.run(s), s.db.Close()) })
+	}()
+	select {
+	case err := <-proven:
+		return err
+	case <-time.After(patience):
+		return errStuck
+	}
 }
 
 func key(k string) []byte { return []byte(k) }
@@ -198,6 +222,7 @@ func order(s *subject) error {
 	for _, k := range keys {
 		writes[k] = key("value " + k[:1])
 	}
+	writes["aa"] = key("")
 	check(update(s.db, func(driver.Tx) map[string][]byte { return writes }))
 	tx := view(s.db)
 	defer tx.Discard()
@@ -224,11 +249,15 @@ func order(s *subject) error {
 					}
 					expected = expected[:min(max, len(expected))]
 					same := slices.EqualFunc(got, expected, func(p driver.Pair, k string) bool {
-						return string(p.Key) == k && bytes.Equal(p.Value, writes[k])
+						return string(p.Key) == k && bytes.Equal(p.Value, writes[k]) && p.Value != nil
 					})
 					if !same {
-						fail("%s of [%q, %q), at most %d, returned %q, want %q",
-							way, from, to, max, got, expected)
+						pairs := make([]driver.Pair, len(expected))
+						for i, k := range expected {
+							pairs[i] = driver.Pair{Key: key(k), Value: writes[k]}
+						}
+						fail("%s of [%q, %q), at most %d, returned %q, want %q; an empty value is not nil, "+
+							"and a pair stays as it is while others are read", way, from, to, max, got, pairs)
 					}
 				}
 			}
@@ -505,7 +534,7 @@ func write(s *subject) error {
 		defer tx.Discard()
 		w, ok := tx.(driver.Writer)
 		if !ok {
-			return nil
+			return notApplied("its transactions that write are no driver.Writer")
 		}
 		read(tx, "a")
 		k, v := key("c"), key("3")
@@ -535,7 +564,7 @@ func write(s *subject) error {
 func watch(s *subject) error {
 	w, ok := s.db.(driver.Watcher)
 	if !ok || s.cfg.Another == nil {
-		return nil
+		return notApplied("it is no driver.Watcher, or Config.Another is not set")
 	}
 	other := s.cfg.Another(s.tb, s.db)
 	defer func() { _ = other.Close() }()
@@ -627,6 +656,31 @@ func ended(s *subject) error {
 	return nil
 }
 
+func waiting(s *subject) error {
+	first := must(s.db.Begin(background, true))
+	defer first.Discard()
+	ctx, cancel := context.WithCancel(background)
+	defer cancel()
+	begun := make(chan error, 1)
+	go func() {
+		tx, err := s.db.Begin(ctx, true)
+		if err == nil { // it does not wait
+			tx.Discard()
+		}
+		begun <- err
+	}()
+	select {
+	case err := <-begun:
+		return err
+	case <-time.After(100 * time.Millisecond):
+	}
+	cancel()
+	if err := <-begun; !errors.Is(err, context.Canceled) {
+		fail("Begin whose context was cancelled while it waited returned %v", err)
+	}
+	return nil
+}
+
 func closes(s *subject) error {
 	tx := must(s.db.Begin(background, true))
 	var committed atomic.Bool
@@ -656,7 +710,10 @@ func closes(s *subject) error {
 
 func durable(s *subject) error {
 	if !s.db.Limits().Durable {
-		return nil
+		if s.cfg.Reopen != nil {
+			return errors.New("Config.Reopen is set, and Limits does not say Durable")
+		}
+		return notApplied("Limits does not say Durable")
 	}
 	if s.cfg.Reopen == nil {
 		return errors.New("Config.Reopen is not set")

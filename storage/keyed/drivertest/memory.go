@@ -13,11 +13,7 @@ type Memory struct {
 	store     *store
 	firstWins bool
 	limits    driver.Limits
-
-	mu     sync.Mutex
-	idle   *sync.Cond
-	open   int // transactions
-	closed bool
+	gate      *driver.Gate
 }
 
 // store is what the handles of a Memory share.
@@ -39,9 +35,7 @@ func NewMemory(firstWins bool, limits driver.Limits) *Memory {
 }
 
 func (m *Memory) with(s *store) *Memory {
-	n := &Memory{store: s, firstWins: m.firstWins, limits: m.limits}
-	n.idle = sync.NewCond(&n.mu)
-	return n
+	return &Memory{store: s, firstWins: m.firstWins, limits: m.limits, gate: driver.NewGate()}
 }
 
 // Another opens the store once more, even if it is closed.
@@ -52,16 +46,9 @@ func (m *Memory) Limits() driver.Limits { return m.limits }
 
 // Begin implements driver.DB.
 func (m *Memory) Begin(ctx context.Context, write bool) (driver.Tx, error) {
-	if err := ctx.Err(); err != nil {
+	if err := m.gate.Enter(ctx, false); err != nil { // the lock on writing is the store's
 		return nil, err
 	}
-	m.mu.Lock()
-	if m.closed {
-		m.mu.Unlock()
-		return nil, driver.ErrClosed
-	}
-	m.open++
-	m.mu.Unlock()
 	t := &memoryTx{m: m}
 	if write && !m.firstWins {
 		select {
@@ -90,16 +77,12 @@ func (m *Memory) Watch(changed func()) {
 
 // Close implements driver.DB.
 func (m *Memory) Close() error {
-	m.store.mu.Lock()
-	delete(m.store.watch, m)
-	m.store.mu.Unlock()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.closed = true
-	for m.open > 0 {
-		m.idle.Wait()
-	}
-	return nil
+	return m.gate.Close(func() error {
+		m.store.mu.Lock()
+		defer m.store.mu.Unlock()
+		delete(m.store.watch, m)
+		return nil
+	})
 }
 
 type memoryTx struct {
@@ -227,8 +210,5 @@ func (t *memoryTx) Discard() {
 	if t.locked {
 		<-t.m.store.writing
 	}
-	t.m.mu.Lock()
-	defer t.m.mu.Unlock()
-	t.m.open--
-	t.m.idle.Broadcast()
+	t.m.gate.Leave(false)
 }
