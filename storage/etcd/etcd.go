@@ -131,7 +131,7 @@ func patient[R any](ctx context.Context, request func(ctx context.Context) (R, e
 
 // limited makes a request that has requestTimeout.
 func limited[R any](ctx context.Context, request func(ctx context.Context) (R, error)) (R, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := wall.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return request(ctx)
 }

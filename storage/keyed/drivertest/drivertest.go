@@ -24,6 +24,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/benbjohnson/clock"
+
 	"github.com/ojsengine/ojs/storage/keyed/driver"
 )
 
@@ -94,6 +96,9 @@ type subject struct {
 
 var background = context.Background()
 
+// wall is the wall clock, for what does not end.
+var wall = clock.New()
+
 // stop ends a case with an error.
 type stop struct{ error }
 
@@ -144,7 +149,7 @@ func (c *testCase) prove(tb testing.TB, cfg Config, patience time.Duration) erro
 	select {
 	case err := <-proven:
 		return err
-	case <-time.After(patience):
+	case <-wall.After(patience):
 		return errStuck
 	}
 }
@@ -315,7 +320,7 @@ func snapshot(s *subject) error {
 	var failed error
 	select {
 	case failed = <-written:
-	case <-time.After(time.Second): // it waits for before to end
+	case <-wall.After(time.Second): // it waits for before to end
 	}
 	err := caught(func() error { return unchanged(before) })
 	before.Discard()
@@ -574,7 +579,7 @@ func watch(s *subject) error {
 		check(put(other, "a", fmt.Sprint(i)))
 		select {
 		case <-heard:
-		case <-time.After(time.Minute):
+		case <-wall.After(time.Minute):
 			fail("commit %d of another handle was not heard of", i)
 		}
 	}
@@ -672,7 +677,7 @@ func waiting(s *subject) error {
 	select {
 	case err := <-begun:
 		return err
-	case <-time.After(100 * time.Millisecond):
+	case <-wall.After(100 * time.Millisecond):
 	}
 	cancel()
 	if err := <-begun; !errors.Is(err, context.Canceled) {
