@@ -276,3 +276,9 @@ func Reason(err error) string {
 	}
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
+
+// TypeName is the name of a type, of the column of the type.
+func TypeName(column string) string {
+	name, _, _ := strings.Cut(column, "@")
+	return name
+}

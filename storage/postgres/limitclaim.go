@@ -13,9 +13,9 @@ import (
 
 // picked is a job that a claim with limits has picked and locked.
 type picked struct {
-	rows.Waiting      // Limit has its bounds
-	ends         bool // the job ends a step
-	wide         bool // the limit of its queue or type counts it
+	seq                        int64
+	queue, jobType, key, limit string // limit is its bounds, "" if it has none
+	ends, wide                 bool   // it ends a step; the limit of its queue or type counts it
 }
 
 // round is a transaction of a claim that meets jobs that limits count.
@@ -114,7 +114,7 @@ func (r *round) make() (err error) {
 	}
 	var list []picked
 	var j picked
-	read := each([]any{&j.Seq, &j.Queue, &j.Type, &j.Key, &j.Limit, &j.ends, &j.wide},
+	read := each([]any{&j.seq, &j.queue, &j.jobType, &j.key, &j.limit, &j.ends, &j.wide},
 		func() { list = append(list, j) })
 	err = r.all([]sent{{sql: s.sql[promoteSQL], args: []any{r.most}},
 		{r.variant(pickHeadsSQL), r.inQueues(r.looks(r.most)), read}})
@@ -158,8 +158,8 @@ func (r *round) decide(list []picked) error {
 		if len(r.start) == r.most {
 			return nil
 		}
-		if slices.Contains(r.leave, "queue "+j.Queue) ||
-			slices.Contains(r.leave, "type "+rows.TypeName(j.Type)) {
+		if slices.Contains(r.leave, "queue "+j.queue) ||
+			slices.Contains(r.leave, "type "+rows.TypeName(j.jobType)) {
 			r.more = true
 			continue
 		}
@@ -188,7 +188,7 @@ func (r *round) decide(list []picked) error {
 
 // limits are the limits that count a job.
 func (r *round) limits(j *picked) []storage.LimitName {
-	return limitsOf(r.wide, j.Queue, j.Type, j.Limit, j.Key)
+	return limitsOf(r.wide, j.queue, j.jobType, j.limit, j.key)
 }
 
 // judge asks the limits of a job that is next.
@@ -226,7 +226,7 @@ func (r *round) judge(j *picked) (verdict, error) {
 			r.more = true
 			return isGone, nil
 		default:
-			r.aside[j.Limit] = own
+			r.aside[j.limit] = own
 			return isHeld, nil
 		}
 	}
@@ -239,12 +239,12 @@ func (r *round) judge(j *picked) (verdict, error) {
 // ownBounds are the bounds of a job. Nothing bounds a job whose text has been spoiled, so
 // that it is found.
 func (r *round) ownBounds(j *picked) *ojs.RateLimit {
-	l, err := rows.ReadBounds(j.Limit)
+	l, err := rows.ReadBounds(j.limit)
 	if err != nil {
 		l = ojs.RateLimit{}
 	}
-	if j.Key != "" {
-		l.Key = j.Key
+	if j.key != "" {
+		l.Key = j.key
 	}
 	return &l
 }
@@ -264,7 +264,7 @@ func (r *round) behindOwn(j *picked) bool {
 func (r *round) count(j *picked) {
 	for _, name := range r.limits(j) {
 		if name.Kind == storage.LimitKey {
-			r.counters[name].start(r.ownBounds(j), j.Limit, r.now)
+			r.counters[name].start(r.ownBounds(j), j.limit, r.now)
 		} else {
 			r.counters[name].start(nil, "", r.now)
 		}
@@ -285,7 +285,7 @@ func (r *round) claim() error {
 	}
 	seqs := make([]int64, len(r.start))
 	for i, j := range r.start {
-		seqs[i] = j.Seq
+		seqs[i] = j.seq
 	}
 	args := []any{r.now, r.c.Worker, givenLease(r.c.Lease), seqs}
 	err := r.tx.query(r.ctx, r.s.sql[claimTheseSQL], args, r.read)
@@ -296,7 +296,7 @@ func (r *round) claim() error {
 		t.Counter, t.starts = t.was, 0
 	}
 	for _, j := range r.start {
-		if !slices.ContainsFunc(r.met, func(b bad) bool { return b.seq == j.Seq }) {
+		if !slices.ContainsFunc(r.met, func(b bad) bool { return b.seq == j.seq }) {
 			r.count(j)
 		}
 	}
@@ -351,7 +351,7 @@ func (r *round) setAside() error {
 	opens := slices.Repeat([]int64{rows.None}, len(locked))
 	var again []string
 	for _, text := range list {
-		own := r.ownBounds(&picked{Waiting: rows.Waiting{Limit: text}})
+		own := r.ownBounds(&picked{limit: text})
 		t := r.counters[storage.LimitName{Kind: storage.LimitKey, Name: own.Key}]
 		if t == nil {
 			continue
@@ -391,7 +391,7 @@ func (r *round) putAway() error {
 	}
 	seqs := make([]int64, len(r.gone))
 	for i, g := range r.gone {
-		seqs[i] = g.Seq
+		seqs[i] = g.seq
 	}
 	list, err := selectRows(r.ctx, r.tx, false, r.s.sql[bySeqSQL], seqs)
 	if err != nil {
@@ -408,7 +408,7 @@ func (r *round) putAway() error {
 	}
 	now := rows.Time(r.now)
 	for _, g := range r.gone {
-		row := locked[g.Seq]
+		row := locked[g.seq]
 		if row == nil { // it does not decode
 			continue
 		}
