@@ -45,3 +45,41 @@ func TestLimitsAreForgotten(t *testing.T) {
 		t.Errorf("%d counters are left", n)
 	}
 }
+
+// A limit that has lost its last job does not count as closed. Claims would say for ever
+// that limits hold jobs back, and each end would wake one.
+func TestClosedLimitWithoutJobs(t *testing.T) {
+	for _, kind := range []storage.LimitKind{storage.LimitKey, storage.LimitQueue, storage.LimitType} {
+		s, now := New(), time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+		name := storage.LimitName{Kind: kind, Name: "x"}
+		bounds := ojs.RateLimit{Concurrency: ojs.NoneAtOnce}
+		if err := s.SetLimit(t.Context(), now, name, bounds, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		var r storage.Record
+		r.ID, r.Type, r.Queue = "01890a5d-ac96-774b-bcce-000000000001", "x", "x"
+		r.State, r.CreatedAt, r.RateLimit = ojs.StateAvailable, now, &ojs.RateLimit{Key: "x"}
+		if _, err := s.Insert(t.Context(), now, []storage.Insert{{Record: r}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		held := func() bool {
+			q := storage.Claim{Max: 1, Limits: new(storage.Limited)}
+			if recs, err := s.Claim(t.Context(), now, q, nil); err != nil || len(recs) > 0 {
+				t.Fatalf("%s: %d jobs are claimed, %v", kind, len(recs), err)
+			}
+			return q.Limits.Held
+		}
+		if !held() {
+			t.Errorf("%s: the limit holds no job back", kind)
+		}
+		if _, _, err := s.CancelAll(t.Context(), now, []string{r.ID}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Delete(t.Context(), []string{r.ID}); err != nil {
+			t.Fatal(err)
+		}
+		if held() {
+			t.Errorf("%s: the limit of no job holds one back", kind)
+		}
+	}
+}

@@ -1365,6 +1365,14 @@ var limitCases = []Case{
 			drain()
 			c.setLimit(ofKey("r"), ojs.RateLimit{Rate: ojs.Rate{Limit: 2, Per: time.Minute}})
 			wants("a setting", available)
+			drain()
+			c.unshut("r")
+			wants("the end of a setting", available)
+			for _, until := range []time.Time{c.now.Add(time.Hour), {}} {
+				drain()
+				c.noErr("BlockLimit", c.S.BlockLimit(c.ctx, c.now, ofKey("r"), until))
+				wants(fmt.Sprintf("a block until %v", until), available)
+			}
 
 			// Whichever limit it is, and however the job ceases to be active.
 			for _, kind := range limitKinds {

@@ -786,6 +786,10 @@ var queueCases = []Case{
 			c.noErr("SetQueueState", err)
 			_, err = c.S.SetQueueState(c.ctx, "q", ojs.QueueDraining)
 			c.noErr("SetQueueState", err)
+			for _, s := range []ojs.QueueState{ojs.QueuePaused, ojs.QueueActive} { // it stays as it is
+				_, err := c.S.SetQueueState(c.ctx, "beside", s)
+				c.noErr("SetQueueState", err)
+			}
 			like := []storage.Insert{{Record: c.job(), IDIsNew: true}}
 			_, err = c.S.Insert(c.ctx, c.now, like, nil)
 			c.wantErr("Insert of another job like the one that is there", err, ojs.ErrQueueDraining)

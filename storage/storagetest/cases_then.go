@@ -188,6 +188,17 @@ var thenCases = []Case{
 			c.failf("the newest equal job is %v: %+v", short([]string{newer}), out[0])
 		}
 
+		// So is an older one in the state that the job has left.
+		older := c.insert(blind("k", "k"))[0]
+		c.pass(time.Second)
+		c.insert(blind("k", "k"))
+		r = c.claimOf(storage.Claim{Queues: []string{"k"}, Max: 2})[1]
+		counts.States = []ojs.State{ojs.StateActive}
+		out = c.followed(c.completing(r, inserts(c.job(unique("k", counts)))...))
+		if out[0].Existing == nil || out[0].Existing.ID != older {
+			c.failf("%v is active and in the way: %+v", short([]string{older}), out[0])
+		}
+
 		// A bounded queue: the place of the one that ends is free.
 		c.insert(c.job(queue("b")), c.job(queue("b")))
 		r = c.claimOf(storage.Claim{Queues: []string{"b"}, Max: 1})[0]
