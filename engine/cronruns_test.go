@@ -180,6 +180,9 @@ func TestCronHistory(t *testing.T) {
 			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 1m", Job: ojs.NewDraft("x", nil)})
 			b.advance(3*time.Minute + time.Second)
 			b.wantHistory("e", "3m0s active, 2m0s overlap_skip, 1m0s completed")
+			if n := b.entry("e").Runs; n != 2 { // without the one that was skipped
+				t.Errorf("%d runs, want 2", n)
+			}
 			b.advance(time.Hour)
 		})
 	})

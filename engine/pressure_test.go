@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -100,6 +101,39 @@ func TestEndsBehindBlockedCallers(t *testing.T) {
 	if few, many := tries(20), tries(320); many > few {
 		t.Errorf("P1.6 ten ends take %d tries in front of 20 callers, and %d in front of 320", few, many)
 	}
+}
+
+// A caller that fails as it tries leaves the room to the caller behind it.
+func TestFailedCallerLeavesItsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &storagetest.Faulty{Storage: memory.New()}
+		eng, err := engine.New[any](s, quiet,
+			engine.WithQueue("default", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
+		must(t, err)
+		first, err := eng.Enqueue(t.Context(), "job", nil)
+		must(t, err)
+		var list [2]error
+		var group sync.WaitGroup
+		for i := range list {
+			group.Go(func() { _, list[i] = eng.Enqueue(t.Context(), "job", nil) })
+			synctest.Wait()
+		}
+		var fails sync.Once
+		s.OnCall(func(c *storagetest.Call) {
+			if c.Method == "Insert" {
+				fails.Do(func() { c.Err = errStorage })
+			}
+		})
+		start := time.Now()
+		must(t, eng.Cancel(t.Context(), first.ID))
+		group.Wait()
+		if !errors.Is(list[0], errStorage) || list[1] != nil {
+			t.Errorf("P1.6 the callers got %v", list)
+		}
+		if waited := time.Since(start); waited > 0 {
+			t.Errorf("P1.6 the second caller got its room after %v", waited)
+		}
+	})
 }
 
 // A batch that does not fit leaves the room to the callers behind it, and gets its own

@@ -258,6 +258,29 @@ func TestWeights(t *testing.T) {
 			}
 		}, opts...)
 	})
+	t.Run("P0.4 a queue that was empty takes its share, and no more", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			var order []byte
+			b.Handle("x", func(_ context.Context, job *ojs.Job[any]) error {
+				order = append(order, job.Queue[0])
+				return nil
+			})
+			b.run()
+			for range 20 {
+				b.enqueue("x", ojs.WithQueue("c"))
+			}
+			b.advance(time.Second)
+			order = nil
+			for range 12 {
+				b.enqueue("x", ojs.WithQueue("a"), ojs.WithDelay(time.Second))
+				b.enqueue("x", ojs.WithQueue("c"), ojs.WithDelay(time.Second))
+			}
+			b.advance(2 * time.Second)
+			if len(order) != 24 || slices.Index(order, 'c') > 5 {
+				t.Errorf("order %s", order)
+			}
+		}, opts...)
+	})
 	t.Run("P0.4 a queue that was empty is owed nothing, and every weight is served", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			var order []byte

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -115,6 +116,34 @@ func TestReplayRules(t *testing.T) {
 				t.Errorf("in another engine: %s", job.State)
 			}
 		}, engine.WithReplayRules(rule("all", engine.Filter{}, time.Minute, 1)))
+	})
+	t.Run("P0.7 a job that dies again meanwhile waits for its time anew", func(t *testing.T) {
+		store := &storagetest.Faulty{Storage: memory.New()}
+		inBubbleOn(t, store, func(b *rig) {
+			other := must1(engine.New[any](store, quiet))
+			w := other.Worker("w", engine.WorkerConfig{})
+			die := func() {
+				must(t, must1(w.Fetch(b.ctx)).Fail(b.ctx, ojs.DeadLetter(errBoom)))
+			}
+			id := b.enqueue("x").ID
+			die()
+			b.run()
+			b.advance(30 * time.Second)
+			var again sync.Once
+			store.OnCall(func(c *storagetest.Call) {
+				if c.Method == "List" {
+					again.Do(func() {
+						c.Do()
+						must(t, other.DeadLetters().Retry(b.ctx, id))
+						die()
+					})
+				}
+			})
+			b.advance(time.Minute)
+			if job := b.want(id, ojs.StateDiscarded, 1); job.Meta[ojs.MetaReplayCount] != 1.0 {
+				t.Errorf("%v", job.Meta)
+			}
+		}, engine.WithReplayRules(rule("all", engine.Filter{}, time.Minute, 9)))
 	})
 	t.Run("P0.7 many deaths cost one list", func(t *testing.T) {
 		store := &storagetest.Faulty{Storage: memory.New()}

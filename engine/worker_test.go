@@ -326,6 +326,19 @@ func TestWorker(t *testing.T) {
 		}, engine.WithQueue("q", engine.QueueConfig{Concurrency: 1}), engine.WithQueue("default",
 			engine.QueueConfig{}))
 	})
+	t.Run("each job of workers that vanish counts until its own lease is over", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			w := b.Worker("w1", engine.WorkerConfig{Queues: []string{"q"}})
+			for _, minutes := range []time.Duration{1, 2, 9, 9} {
+				b.enqueue("x", ojs.WithQueue("q"), ojs.WithLease(minutes*time.Minute))
+			}
+			for _, at := range []time.Duration{0, 0, time.Minute, 2 * time.Minute} {
+				if fetch(b, w); b.elapsed() != at {
+					t.Errorf("fetched after %v, want %v", b.elapsed(), at)
+				}
+			}
+		}, engine.WithQueue("q", engine.QueueConfig{Concurrency: 2}))
+	})
 	t.Run("a job counts in the limit of its queue while its worker renews its lease", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.run()

@@ -17,6 +17,27 @@ import (
 func adder(name string) workflow.Part { return workflow.Adder(name, ojs.NewDraft("x", nil)) }
 
 func TestAdd(t *testing.T) {
+	t.Run("a saga that is added undoes its own steps", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(ctx context.Context, name string) error {
+				switch name {
+				case "split":
+					_, err := workflow.Add(ctx, workflow.Saga(workflow.Compensate, undoable("a"), step("b")))
+					return err
+				case "split/b":
+					return errBoom
+				}
+				return nil
+			})
+			id := b.start(workflow.New("", workflow.Chain(step("before"), adder("split"))))
+			b.run(time.Hour)
+			s := b.status(id)
+			if undo := s.Step("split/undo-a"); undo == nil || undo.Undoes != "split/a" ||
+				undo.State() != ojs.StateCompleted {
+				t.Errorf("%+v", s.Steps)
+			}
+		})
+	})
 	t.Run("what waits for the step waits for what it adds, and each is added once", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			attempts := 0

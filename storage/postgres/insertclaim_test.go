@@ -70,6 +70,7 @@ func TestInsertClaimsWithoutLimits(t *testing.T) {
 		must(t, s.SetLimit(ctx, now, name, one, now.Add(time.Hour)))
 		claims("limited until later", false)
 		must(t, s.SetLimit(ctx, now, name, ojs.RateLimit{}, time.Time{}))
+		claims("not limited before its end", true) // or the block would have a job ahead
 		must(t, s.BlockLimit(ctx, now, name, now.Add(time.Hour)))
 		claims("blocked", false)
 		must(t, s.BlockLimit(ctx, now, name, time.Time{}))

@@ -16,6 +16,7 @@ func TestPayloads(t *testing.T) {
 	for name, tt := range map[string]struct{ sent, heard storage.Notice }{
 		"available": {storage.Notice{Available: true}, storage.Notice{Available: true}},
 		"due":       {storage.Notice{Due: time.Unix(5, 6)}, storage.Notice{Due: time.Unix(5, 6).UTC()}},
+		"opens":     {storage.Notice{Opens: time.Unix(5, 6)}, storage.Notice{Opens: time.Unix(5, 6).UTC()}},
 		"crons":     {storage.Notice{Crons: true}, storage.Notice{Crons: true}},
 		"values":    {storage.Notice{Values: true}, storage.Notice{Values: true}},
 		"taken": {storage.Notice{Taken: []storage.Taken{taken}},
@@ -30,6 +31,35 @@ func TestPayloads(t *testing.T) {
 		}
 		if from, heard := parse(list[0]); from != "me" || !reflect.DeepEqual(heard, tt.heard) {
 			t.Errorf("%s: heard %+v from %q", name, heard, from)
+		}
+	}
+}
+
+// Of several calls, other processes hear all that they may have to do, and the earliest
+// times.
+func TestOutbox(t *testing.T) {
+	early, late := time.Unix(5, 0), time.Unix(6, 0)
+	for name, list := range map[string][]storage.Notice{
+		"the earlier first": {{Due: early, Opens: early, Available: true}, {Due: late, Opens: late, Values: true}},
+		"the later first":   {{Due: late, Opens: late, Crons: true}, {Due: early, Opens: early, Everything: true}},
+		"ends": {{Ended: []string{"a"}, Due: early}, {Ended: []string{"b"}, Opens: early},
+			{Taken: []storage.Taken{{Cause: ojs.ErrReplaced}}}},
+	} {
+		o := outbox{signal: make(chan struct{}, 1)}
+		var want storage.Notice
+		for i := range list {
+			n := &list[i]
+			o.add(n)
+			want.Available, want.Everything = want.Available || n.Available, want.Everything || n.Everything
+			want.Crons, want.Values = want.Crons || n.Crons, want.Values || n.Values
+			want.Ended, want.Taken = append(want.Ended, n.Ended...), append(want.Taken, n.Taken...)
+		}
+		want.Due, want.Opens = early, early
+		if got, _ := o.take(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+		if got, _ := o.take(); !got.Empty() {
+			t.Errorf("%s: %+v is told twice", name, got)
 		}
 	}
 }

@@ -69,3 +69,22 @@ func TestJudge(t *testing.T) {
 		t.Errorf("a start that cannot be looked up: %v", err)
 	}
 }
+
+// The longest window and the most starts of all bounds that a limit has seen count.
+func TestRemember(t *testing.T) {
+	rate := ojs.RateLimit{Rate: ojs.Rate{Limit: 3, Per: time.Minute}}
+	throttle := ojs.RateLimit{Throttle: ojs.Rate{Limit: 1, Per: time.Hour}}
+	both := ojs.RateLimit{Rate: rate.Rate, Throttle: throttle.Throttle}
+	for name, list := range map[string][]ojs.RateLimit{
+		"at once": {both}, "the rate first": {rate, throttle}, "the throttle first": {throttle, rate},
+		"again": {both, rate, throttle},
+	} {
+		var l rule.Limit
+		for i := range list {
+			l.Remember(&list[i])
+		}
+		if l.Window != int64(time.Hour) || l.Most != 3 {
+			t.Errorf("%s: %v and %d starts", name, time.Duration(l.Window), l.Most)
+		}
+	}
+}

@@ -204,6 +204,17 @@ var insertCases = []Case{
 				c.failf("dropped %v, not %v", short(dropped), short([]string{id}))
 			}
 		}
+
+		// Each job of a batch has its own MaxDepth.
+		want = c.insert(c.job(queue("m")), c.job(queue("m")), c.job(queue("m")), c.job(queue("m")))
+		out, err = c.S.Insert(c.ctx, c.now, []storage.Insert{
+			{Record: c.job(queue("m")), MaxDepth: 3, DropOldest: true},
+			{Record: c.job(queue("m")), MaxDepth: 5, DropOldest: true},
+		}, nil)
+		c.noErr("Insert", err)
+		if dropped := ids(out[1].Dropped); !slices.Equal(dropped, want[:2]) || out[1].Depth != 4 {
+			c.failf("dropped %v of %d, not %v", short(dropped), out[1].Depth, short(want[:2]))
+		}
 	}},
 	{"insert-9", "Insert/IDIsNew", "Insert.IDIsNew", "A job whose id is fresh is stored like any other: in its order, unique and bounded if it shall be, and its id is in use then.", needsNothing, func(c *C) {
 		fresh := func(recs ...storage.Record) ([]storage.Inserted, error) {

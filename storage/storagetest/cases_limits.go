@@ -442,6 +442,25 @@ var limitCases = []Case{
 			c.now = begin.Add(10 * time.Second)
 			c.obeying(1, got[3])
 
+			// All starts that count are kept, however many these are.
+			const many = 150
+			rate = limit(ojs.RateLimit{Key: "many", Rate: ojs.Rate{Limit: many, Per: 10 * time.Second}})
+			jobs := make([]storage.Record, many+1)
+			for i := range jobs {
+				jobs[i] = c.job(rate)
+			}
+			c.insertAll(jobs)
+			started := c.claimOf(storage.Claim{Max: many + 1})
+			if len(started) != many {
+				c.failf("%d jobs have started, not %d", len(started), many)
+			}
+			c.endsNow(started[0].ID) // so that the storage looks at the key again
+			begin = c.now
+			c.now = begin.Add(time.Second)
+			c.wantOpens(begin.Add(10 * time.Second))
+			c.now = begin.Add(10 * time.Second)
+			c.obeying(1, jobs[many].ID)
+
 			// A clock that goes back closes what a claim has found open.
 			rate = limit(ojs.RateLimit{Key: "back", Rate: ojs.Rate{Limit: 1, Per: 10 * time.Second}})
 			ttl := func(r *storage.Record) { r.EnqueueTTL = time.Hour }
@@ -1377,13 +1396,16 @@ var limitCases = []Case{
 			// Whichever limit it is, and however the job ceases to be active.
 			for _, kind := range limitKinds {
 				states := []ojs.State{isCompleted, isCancelled, ojs.StateDiscarded, ojs.StateRetryable}
-				for _, s := range states {
+				for i, s := range states {
 					name := storage.LimitName{Kind: kind, Name: fmt.Sprint(kind, "-", s)}
 					change := []func(*storage.Record){queue(name.Name), jobType(name.Name)}
 					if kind == storage.LimitKey {
 						change = append(change, atOnce(name.Name, 1))
 					} else {
 						c.setLimit(name, ojs.RateLimit{Concurrency: 1})
+						if i%2 > 0 { // whether a key counts it, too, or not
+							change = append(change, atOnce(name.Name, 9))
+						}
 					}
 					list := c.insert(c.job(change...), c.job(change...))
 					q := storage.Claim{Queues: []string{name.Name}, Limits: new(storage.Limited), Max: 9}
@@ -1480,15 +1502,16 @@ var limitCases = []Case{
 		needsNothing,
 		func(c *C) {
 			s := c.S
-			until := c.now.Add(time.Hour)
+			const long = 3 * time.Hour // a storage may look seldom for what it can forget
+			until := c.now.Add(long)
 			none := ojs.RateLimit{Concurrency: ojs.NoneAtOnce}
-			hour := ojs.Rate{Limit: 1, Per: time.Hour}
+			seldom := ojs.Rate{Limit: 1, Per: long}
 			jobs := map[string]func(*storage.Record){
 				"active":   atOnce("active", 1),
 				"block":    atOnce("block", 1),
-				"rate":     limit(ojs.RateLimit{Key: "rate", Rate: hour}),
+				"rate":     limit(ojs.RateLimit{Key: "rate", Rate: seldom}),
 				"set":      atOnce("set", 1),
-				"throttle": limit(ojs.RateLimit{Key: "throttle", Throttle: hour}),
+				"throttle": limit(ojs.RateLimit{Key: "throttle", Throttle: seldom}),
 			}
 			c.obeying(1, c.insert(c.job(jobs["active"]))[0])
 			c.noErr("BlockLimit", s.BlockLimit(c.ctx, c.now, ofKey("block"), until))
@@ -1503,7 +1526,7 @@ var limitCases = []Case{
 			for i := range 3 {
 				c.noErr("SetLimit", s.SetLimit(c.ctx, c.now, ofKey("ends"), none, c.now.Add(time.Second)))
 				c.noErr("BlockLimit", s.BlockLimit(c.ctx, c.now, ofKey("ends"), c.now.Add(time.Second)))
-				c.now = c.now.Add(time.Minute)
+				c.now = c.now.Add(50 * time.Minute)
 				others := make([]storage.Record, 100)
 				for k := range others {
 					others[k] = c.job(atOnce(fmt.Sprint(i, "-", k), 1))
