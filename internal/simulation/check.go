@@ -56,6 +56,18 @@ func (l *ledger) anyActive(r *rand.Rand) string {
 	return active[r.IntN(len(active))]
 }
 
+// rivalHolder returns the engine that has an active rival, or n if none has.
+func (l *ledger) rivalHolder(n *node) *node {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, j := range l.order {
+		if key := j.rec.Unique; !j.gone && key != nil && key.Key == "rival" && j.hold != nil && j.hold.node.alive() {
+			return j.hold.node
+		}
+	}
+	return n
+}
+
 // left are the jobs that have not ended, and of these the ids of the pending ones.
 func (l *ledger) left() (pending []string, left []*job) {
 	l.mu.Lock()

@@ -756,11 +756,11 @@ func (l *ledger) moved(n *node, told bool, moved []storage.Record) {
 			j.place = l.places
 		}
 		l.note(n, j, told, "waits for no other job")
-		switch moved[i].State {
+		switch moved[i].State { // before the events of what it has passed to
 		case ojs.StateAvailable:
-			n.expect(j.rec.ID, !told || passed, ojs.EventAvailable)
+			n.expect(j.rec.ID, !told || passed, ojs.EventAvailable).late = passed
 		case ojs.StateScheduled:
-			n.expect(j.rec.ID, !told || passed, ojs.EventScheduled)
+			n.expect(j.rec.ID, !told || passed, ojs.EventScheduled).late = passed
 		}
 	}
 }

@@ -253,7 +253,7 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 	}
 	switch a.answer {
 	case answerOK:
-		if to.State != ojs.StateCompleted {
+		if to.State != ojs.StateCompleted && !(timedOut && byClock) { // at the moment of its timeout
 			l.broken(19, j, "its handler returned nil, and it is %s", to.State)
 		}
 	case answerSnooze:

@@ -102,7 +102,7 @@ var patches = []patch{
 		"	v, err := a.r.c.encodeValue(a.r.base, \"result\", v, ojs.MaxResult)\n", "	var err error\n"},
 	{"a panic counts as two failures", "engine/meter.go",
 		"		p.Failed++\n",
-		"		p.Failed++\n		if f.kind == policy.Panicked {\n			p.Failed++\n		}\n"},
+		"		p.Failed++\n		if f.decision.Failure.Reason == ojs.ReasonHandlerPanic {\n			p.Failed++\n		}\n"},
 	{"a late claim starts after the stop", "engine/attempt.go",
 		"	if r.closed() {\n		a.end(ojs.ErrShutdown)\n	}\n", ""},
 	{"a worker's heartbeat renews the claim of another", "engine/delivery.go",

@@ -90,6 +90,9 @@ func (w *world) exec(o op) {
 	case "burst":
 		number := quick + 100*o.n
 		w.enqueueAll(n, false, number, burst(r, number))
+	case "rival":
+		number := rivals + 100*o.n
+		w.enqueueAll(w.ledger.rivalHolder(n), false, number, []ojs.Draft{rival(r, number)})
 	case "cancel":
 		if r.IntN(2) == 0 {
 			id = w.ledger.anyActive(r)

@@ -179,6 +179,12 @@ func newProgram(seed uint64) *program {
 		p.weather = append(p.weather, storm{from: from, to: from + between(f, 10*time.Second, time.Minute),
 			before: 0.8 + 0.2*f.Float64(), outcomes: true})
 	}
+	for i := range 3 * f.IntN(3) {
+		at := between(f, 0, p.horizon-10*time.Second)
+		p.ops = append(p.ops, op{at, "rival", 2000 + 2*i},
+			op{at + between(f, 2*time.Second, 9*time.Second), "rival", 2001 + 2*i})
+	}
+	slices.SortStableFunc(p.ops, func(a, b op) int { return int(a.at - b.at) })
 	return p
 }
 
@@ -404,6 +410,19 @@ func burst(r *rand.Rand, n int) (drafts []ojs.Draft) {
 	return drafts
 }
 
+// rivals is the first number of jobs that replace each other. Their first attempts hang,
+// so that the next ones begin beside them.
+const rivals = 250_000_000
+
+func rival(r *rand.Rand, n int) ojs.Draft {
+	return ojs.NewDraft("work.a", Args{N: n, Depth: 1}, ojs.WithMeta("n", n),
+		ojs.WithPriority(9), ojs.WithLease(time.Minute),
+		ojs.WithTimeout(between(r, time.Second, 3*time.Second)),
+		ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Millisecond, Jitter: ojs.JitterOff,
+			NonRetryableErrors: []string{"fatal.*"}}),
+		ojs.WithUnique(ojs.UniquePolicy{Key: "rival", OnConflict: ojs.ConflictReplace}))
+}
+
 // asked is what a draft asks for that its job has to have.
 type asked struct {
 	Version, Ordering, Fair string
@@ -480,6 +499,12 @@ func script(seed uint64, n, k int) step {
 	}
 	if k >= maxSteps || n >= quick && r.IntN(5) > 0 {
 		s.kind = "succeed"
+	}
+	if n >= rivals && n < quick {
+		s.kind = "work"
+		if k == 0 {
+			s.kind = "hang"
+		}
 	}
 	return s
 }
