@@ -109,6 +109,9 @@ func (c *core) stored(ctx context.Context, op *eventlog.Op, list []*settlement, 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(list) > 0 && c.held.now() { // the storage counts the jobs no more, also if their handlers go on
+		c.available(unknown)
+	}
 	for i, f := range list {
 		if settled[i].Err != nil {
 			continue

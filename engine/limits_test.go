@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // Engines on one storage share a limit: never more attempts at once over all of them, and
@@ -559,4 +560,81 @@ func TestLimitRules(t *testing.T) {
 			}, engine.WithConcurrency(3))
 		})
 	}
+}
+
+// Each end of a job of a key that is full wakes a claim (rule L026), by whichever way the
+// job ends.
+func TestFreedSlotWakesAClaim(t *testing.T) {
+	one := ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 1})
+	later := ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 2, InitialInterval: 4 * time.Minute,
+		Jitter: ojs.JitterOff})
+	// hangs starts an attempt that goes on for minutes after its timeout of a second, and
+	// enqueues a job behind it. It returns the ids of both.
+	hangs := func(b *rig) (first, next string) {
+		b.handle("hang", func(context.Context, *ojs.Job[any]) error { time.Sleep(2 * time.Minute); return nil })
+		b.handle("next", nothing)
+		b.run()
+		first = b.enqueue("hang", one, later, ojs.WithTimeout(time.Second)).ID
+		b.advance(time.Millisecond)
+		next = b.enqueue("next", one).ID
+		b.advance(time.Millisecond)
+		b.want(next, ojs.StateAvailable, 0)
+		return first, next
+	}
+	for name, f := range map[string]func(b *rig){
+		"a worker's failure": func(b *rig) {
+			b.enqueue("x", one, later)
+			b.enqueue("x", one)
+			d := must1(b.Worker("w1", engine.WorkerConfig{}).Fetch(b.ctx))
+			time.AfterFunc(time.Minute, func() { must(b.t, d.Fail(b.ctx, errBoom)) })
+			must1(b.Worker("w2", engine.WorkerConfig{}).Fetch(b.ctx))
+			if b.elapsed() != time.Minute {
+				b.t.Errorf("fetched after %v", b.elapsed())
+			}
+		},
+		"a cancel whose handler goes on": func(b *rig) {
+			first, next := hangs(b)
+			must(b.t, b.Cancel(b.ctx, first))
+			b.advance(time.Millisecond)
+			b.want(next, ojs.StateCompleted, 1)
+			b.advance(10 * time.Minute)
+		},
+		"a timeout whose handler goes on": func(b *rig) {
+			first, next := hangs(b)
+			b.advance(30 * time.Second) // and the grace period
+			b.want(first, ojs.StateRetryable, 1)
+			b.want(next, ojs.StateCompleted, 1)
+			b.advance(10 * time.Minute)
+		},
+	} {
+		t.Run(name, func(t *testing.T) { inBubble(t, f, engine.WithConcurrency(3)) })
+	}
+}
+
+// An attempt may end while a claim is under way that has found its key full, and before
+// the engine knows of that. Another claim follows (rule L026).
+func TestEndBesideAClaimThatFindsNoSlot(t *testing.T) {
+	s := &storagetest.Faulty{Storage: memory.New()}
+	inBubbleOn(t, s, func(b *rig) {
+		end := make(chan struct{})
+		b.handle("first", func(context.Context, *ojs.Job[any]) error { <-end; return nil })
+		b.handle("next", nothing)
+		one := ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 1})
+		b.run()
+		b.enqueue("first", one)
+		b.advance(time.Millisecond)
+		var once sync.Once
+		s.OnCall(func(c *storagetest.Call) {
+			if c.Method == "Claim" || c.Method == "SettleAndClaim" {
+				once.Do(func() {
+					c.Do()
+					close(end)
+					time.Sleep(time.Millisecond) // until the outcome is stored
+				})
+			}
+		})
+		next := b.enqueue("next", one).ID
+		b.advance(time.Second)
+		b.want(next, ojs.StateCompleted, 1)
+	}, engine.WithConcurrency(3))
 }

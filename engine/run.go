@@ -296,10 +296,10 @@ func (c *core) wakeAt(t time.Time) {
 	}
 }
 
-// letIn records that a claimed job has stopped running. If a limit kept other jobs out,
-// it wakes a claim. mu is held.
+// letIn records that a claimed job has stopped running. If a limit of this engine kept
+// other jobs out, it wakes a claim. mu is held.
 func (c *core) letIn(held storage.Held) {
-	if c.gate.ended(held) || c.held.now() {
+	if c.gate.ended(held) {
 		c.available(unknown)
 	}
 }

@@ -43,7 +43,7 @@ var patches = []patch{
 	{"an attempt is told of the loss of an earlier one", "engine/attempt.go",
 		"if a.rec.Version == held.Version && a.rec.ID == held.ID {", "if a.rec.ID == held.ID {"},
 	{"a limit that opens starts nobody", "engine/run.go",
-		"if c.gate.ended(held) || c.held.now() {", "if c.gate.ended(held) && false {"},
+		"if c.gate.ended(held) {", "if c.gate.ended(held) && false {"},
 	{"starts do not count in limits", "engine/limiter.go",
 		"	l.running++\n", ""},
 	{"an ended attempt is not told", "engine/events.go",
