@@ -571,7 +571,10 @@ func TestFreedSlotWakesAClaim(t *testing.T) {
 	// hangs starts an attempt that goes on for minutes after its timeout of a second, and
 	// enqueues a job behind it. It returns the ids of both.
 	hangs := func(b *rig) (first, next string) {
-		b.handle("hang", func(context.Context, *ojs.Job[any]) error { time.Sleep(2 * time.Minute); return nil })
+		b.handle("hang", func(context.Context, *ojs.Job[any]) error {
+			time.Sleep(2 * time.Minute)
+			return nil
+		})
 		b.handle("next", nothing)
 		b.run()
 		first = b.enqueue("hang", one, later, ojs.WithTimeout(time.Second)).ID

@@ -61,7 +61,8 @@ func (l *ledger) rivalHolder(n *node) *node {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, j := range l.order {
-		if key := j.rec.Unique; !j.gone && key != nil && key.Key == "rival" && j.hold != nil && j.hold.node.alive() {
+		rival := !j.gone && j.rec.Unique != nil && j.rec.Unique.Key == "rival"
+		if rival && j.hold != nil && j.hold.node.alive() {
 			return j.hold.node
 		}
 	}

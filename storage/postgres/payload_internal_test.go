@@ -40,8 +40,12 @@ func TestPayloads(t *testing.T) {
 func TestOutbox(t *testing.T) {
 	early, late := time.Unix(5, 0), time.Unix(6, 0)
 	for name, list := range map[string][]storage.Notice{
-		"the earlier first": {{Due: early, Opens: early, Available: true}, {Due: late, Opens: late, Values: true}},
-		"the later first":   {{Due: late, Opens: late, Crons: true}, {Due: early, Opens: early, Everything: true}},
+		"the earlier first": {
+			{Due: early, Opens: early, Available: true}, {Due: late, Opens: late, Values: true},
+		},
+		"the later first": {
+			{Due: late, Opens: late, Crons: true}, {Due: early, Opens: early, Everything: true},
+		},
 		"ends": {{Ended: []string{"a"}, Due: early}, {Ended: []string{"b"}, Opens: early},
 			{Taken: []storage.Taken{{Cause: ojs.ErrReplaced}}}},
 	} {
