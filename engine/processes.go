@@ -190,18 +190,13 @@ func (p *reporter) bury(ctx context.Context, d *deadProcess) {
 }
 
 // spareLeases renews the leases of the processes that report, and of this engine, if the
-// storage has failed since the last call.
+// storage has failed since the last call. Its error is one more failure (core.failed).
 func (c *core) spareLeases(ctx context.Context) (err error) {
 	ps := &c.processes
 	late := c.reports != nil && c.late(c.now())
 	if !c.watches || !ps.failed.Swap(false) && !late {
 		return nil
 	}
-	defer func() {
-		if err != nil {
-			ps.failed.Store(true)
-		}
-	}()
 	own := &alive{ID: c.worker, Lease: c.lease}
 	list := []*alive{own}
 	err = c.eachProcess(ctx, func(a *alive) {

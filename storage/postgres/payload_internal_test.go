@@ -59,10 +59,10 @@ func TestOutbox(t *testing.T) {
 			want.Ended, want.Taken = append(want.Ended, n.Ended...), append(want.Taken, n.Taken...)
 		}
 		want.Due, want.Opens = early, early
-		if got, _ := o.take(); !reflect.DeepEqual(got, want) {
+		if got := o.take(); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}
-		if got, _ := o.take(); !got.Empty() {
+		if got := o.take(); !got.Empty() {
 			t.Errorf("%s: %+v is told twice", name, got)
 		}
 	}
