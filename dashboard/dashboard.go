@@ -22,7 +22,6 @@ type Engine interface {
 	Stats(ctx context.Context) (engine.Stats, error)
 	Meter() []engine.JobMeter
 	History(ctx context.Context, from, to time.Time, width time.Duration) ([]engine.HistoryBucket, error)
-	HistorySizes(ctx context.Context) ([]engine.HistorySize, error)
 	Retention() engine.Retention
 	Settings() engine.Settings
 	ClockOffset() (ahead time.Duration, known bool)

@@ -63,7 +63,7 @@ func pictures(t *testing.T) map[string]string {
 		{"done", "s-ok", false, []float64{4, 9, 0, 3, 3, 5, 8, 2}},
 		{"failed", "s-bad", false, []float64{1, 0, 0, 0, 2, 0, 0, 1}},
 		{"new", "s-line", true, []float64{5, 8, nan, 3, 4, nan, nan, 6}},
-	}, Deploys: []deployMark{{Column: 3, X: 0.4, Text: "v2 <next>"}}}
+	}}
 	latency := &timeChart{Times: make([]time.Time, 5), Log: true, Series: []series{
 		{"p50", "s-line", true, []float64{0.001, 0.002, nan, 0.004, 0.02}},
 		{"p99", "s-dots", true, []float64{0.03, 0.9, nan, 12, 700}},

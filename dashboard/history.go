@@ -46,17 +46,14 @@ const historyAge = 5 * time.Second
 type histories struct {
 	mu    sync.Mutex // held during a read, so that pages wait for it and do not read too
 	spans map[string]readHistory
-	sizes []engine.HistorySize
-	sized time.Time // sizes were read
 }
 
 type readHistory struct {
 	at      time.Time
 	buckets []engine.HistoryBucket
-	deploys []engine.Deploy
 }
 
-// history returns the buckets and the new versions of a span until now.
+// history returns the buckets of a span until now.
 func (h *Handler) history(ctx context.Context, s span, now time.Time) (readHistory, error) {
 	c := &h.past
 	c.mu.Lock()
@@ -64,19 +61,14 @@ func (h *Handler) history(ctx context.Context, s span, now time.Time) (readHisto
 	if r, ok := c.spans[s.Name]; ok && !now.Before(r.at) && now.Sub(r.at) < historyAge {
 		return r, nil
 	}
-	start, end := s.start(now), now.Add(s.Column)
-	buckets, err := h.eng.History(ctx, start, end, s.Tier)
-	if err != nil {
-		return readHistory{}, err
-	}
-	deploys, err := h.eng.Nodes().Deploys(ctx, start, end)
+	buckets, err := h.eng.History(ctx, s.start(now), now.Add(s.Column), s.Tier)
 	if err != nil {
 		return readHistory{}, err
 	}
 	if c.spans == nil {
 		c.spans = make(map[string]readHistory)
 	}
-	r := readHistory{now, buckets, deploys}
+	r := readHistory{now, buckets}
 	c.spans[s.Name] = r
 	return r, nil
 }
@@ -91,7 +83,6 @@ type past struct {
 	span
 	Times   []time.Time
 	Columns []engine.JobMeter
-	Deploys []engine.Deploy
 	Any     bool // something was counted
 }
 
@@ -102,7 +93,7 @@ func (h *Handler) columns(p *page, s span, queue, jobType string) (*past, error)
 		return nil, err
 	}
 	start := s.start(p.Now)
-	out := &past{span: s, Columns: make([]engine.JobMeter, s.Columns), Deploys: read.deploys}
+	out := &past{span: s, Columns: make([]engine.JobMeter, s.Columns)}
 	for i := range s.Columns {
 		out.Times = append(out.Times, start.Add(time.Duration(i)*s.Column))
 	}
@@ -137,7 +128,7 @@ func (p *page) throughput(of *past) *timeChart {
 	retried := of.values(func(m *engine.JobMeter) float64 { return float64(m.Retried) })
 	failed := of.values(func(m *engine.JobMeter) float64 { return float64(m.Failed) - float64(m.Retried) })
 	enqueued := of.values(func(m *engine.JobMeter) float64 { return float64(m.Enqueued) })
-	return &timeChart{Title: p.T("Throughput"), Times: of.Times, Deploys: p.deploys(of), Series: []series{
+	return &timeChart{Title: p.T("Throughput"), Times: of.Times, Series: []series{
 		{p.T("Completed"), "s-ok", false, completed},
 		{p.T("Retried"), "s-again", false, retried},
 		{p.T("Failed"), "s-bad", false, failed},
@@ -146,28 +137,11 @@ func (p *page) throughput(of *past) *timeChart {
 		Note: p.T("In each %s. Retried are failed attempts that others follow.", short(of.Column))}
 }
 
-// deploys are the marks of the new versions, those of a column as one.
-func (p *page) deploys(of *past) (marks []deployMark) {
-	for _, d := range of.Deploys {
-		i := int(d.At.Sub(of.Times[0]) / of.Column)
-		if i < 0 || i >= len(of.Times) {
-			continue
-		}
-		if n := len(marks); n > 0 && marks[n-1].Column == i {
-			marks[n-1].Text += ", " + d.Version
-			continue
-		}
-		x := float64(d.At.Sub(of.Times[0])) / float64(of.Column) / float64(len(of.Times))
-		marks = append(marks, deployMark{i, d.At, x, p.T("New version") + ": " + d.Version})
-	}
-	return marks
-}
-
 func (p *page) count(v float64) string { return p.Num(strconv.FormatFloat(v, 'f', 0, 64)) }
 
 // quantiles are percentiles of durations in each column.
 func (p *page) quantiles(of *past, title string, which func(*engine.JobMeter) *engine.Histogram) *timeChart {
-	c := &timeChart{Title: title, Times: of.Times, Deploys: p.deploys(of), Log: true,
+	c := &timeChart{Title: title, Times: of.Times, Log: true,
 		Text: func(v float64) string { return short(time.Duration(v * float64(time.Second))) }}
 	add := func(name, class string, value func(h *engine.Histogram) time.Duration) {
 		c.Series = append(c.Series, series{name, class, true, of.values(func(m *engine.JobMeter) float64 {
@@ -208,7 +182,7 @@ func (p *page) depth(of *past, now int) *timeChart {
 		}
 		depth -= float64(m.Enqueued) - float64(m.Completed+m.Discarded+m.Cancelled+m.Expired)
 	}
-	return &timeChart{Title: p.T("Unfinished jobs"), Times: of.Times, Deploys: p.deploys(of), Text: p.count,
+	return &timeChart{Title: p.T("Unfinished jobs"), Times: of.Times, Text: p.count,
 		Series: []series{{p.T("Unfinished"), "s-line", true, values}},
 		Note:   p.T("Reckoned back from now by what was enqueued and what has ended.")}
 }

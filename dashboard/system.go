@@ -1,8 +1,6 @@
 package dashboard
 
 import (
-	"context"
-	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs/engine"
@@ -18,8 +16,6 @@ type systemData struct {
 	Ahead        time.Duration // of the storage's clock
 	Clocked      bool          // the storage has one
 	Kept         []kept
-	Sizes        []engine.HistorySize
-	Reported     bool                  // some engine has written a history
 	Quarantine   []storage.Quarantined // the first of them
 }
 
@@ -55,11 +51,6 @@ func (h *Handler) system(p *page) error {
 		data.Settings = &settings
 	}
 	data.Ahead, data.Clocked = h.eng.ClockOffset()
-	var err error
-	if data.Sizes, err = h.sizes(ctx, p.Now); err != nil {
-		return err
-	}
-	data.Reported = slices.ContainsFunc(data.Sizes, func(s engine.HistorySize) bool { return s.Values > 0 })
 	for record, err := range h.eng.Quarantine().List(ctx) {
 		if unsupported(err) {
 			break
@@ -73,22 +64,4 @@ func (h *Handler) system(p *page) error {
 		}
 	}
 	return p.show("system", p.T("System"), data)
-}
-
-// sizesAge is how old the sizes of a page may be. A read costs some hundred values.
-const sizesAge = time.Minute
-
-// sizes are the sizes of the history.
-func (h *Handler) sizes(ctx context.Context, now time.Time) ([]engine.HistorySize, error) {
-	c := &h.past
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.sizes != nil && !now.Before(c.sized) && now.Sub(c.sized) < sizesAge {
-		return c.sizes, nil
-	}
-	sizes, err := h.eng.HistorySizes(ctx)
-	if err == nil {
-		c.sizes, c.sized = sizes, now
-	}
-	return sizes, err
 }

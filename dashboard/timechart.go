@@ -12,13 +12,12 @@ import (
 // it as SVG, and as a table for those who read it otherwise. Its texts are HTML beside
 // the picture, which is as wide as the page.
 type timeChart struct {
-	Title   string
-	Note    string
-	Times   []time.Time // the beginning of each column; the last column is open
-	Series  []series
-	Deploys []deployMark // the earliest first, one in a column at most
-	Log     bool         // a logarithmic axis, for durations in seconds
-	Text    func(v float64) string
+	Title  string
+	Note   string
+	Times  []time.Time // the beginning of each column; the last column is open
+	Series []series
+	Log    bool // a logarithmic axis, for durations in seconds
+	Text   func(v float64) string
 }
 
 // series is a value for each column; NaN: none. Its class has the colour and the dashes.
@@ -26,14 +25,6 @@ type series struct {
 	Name, Class string
 	Line        bool
 	Values      []float64
-}
-
-// deployMark is where new versions of the program first reported.
-type deployMark struct {
-	Column int
-	At     time.Time // of the first of them
-	X      float64   // its place in the picture, 0 to 1
-	Text   string    // names them
 }
 
 const (
@@ -86,8 +77,7 @@ func (c *timeChart) High() string { _, high := c.bounds(); return c.Text(high) }
 // First is the beginning of the first column.
 func (c *timeChart) First() time.Time { return c.Times[0] }
 
-// SVG is the picture, one path for each series. A deploy is a line, and a wider one that
-// cannot be seen, which gives the title to a pointer near it.
+// SVG is the picture, one path for each series.
 func (c *timeChart) SVG() template.HTML {
 	low, high := c.bounds()
 	y := func(v float64) float64 {
@@ -128,30 +118,19 @@ func (c *timeChart) SVG() template.HTML {
 		}
 		b.WriteString(`"/>`)
 	}
-	for _, d := range c.Deploys {
-		const line = `<g><title>%[1]s</title><path class="near" d="M%.1[2]f 0V%[3]d"/>` +
-			`<path class="deploy" d="M%.1[2]f 0V%[3]d"/></g>`
-		fmt.Fprintf(&b, line, template.HTMLEscapeString(d.Text), d.X*timeWidth, timeHeight)
-	}
 	b.WriteString("</svg>")
 	return template.HTML(b.String())
 }
 
 // timeRow is a row of the table.
 type timeRow struct {
-	At     time.Time
-	Texts  []string
-	Deploy string // names new versions; Texts is then empty
+	At    time.Time
+	Texts []string
 }
 
-// Rows are the columns with a value, and the deploys, the latest first.
+// Rows are the columns with a value, the latest first.
 func (c *timeChart) Rows() (rows []timeRow) {
-	deploys := c.Deploys
 	for i := len(c.Times) - 1; i >= 0; i-- {
-		if n := len(deploys); n > 0 && deploys[n-1].Column == i {
-			rows = append(rows, timeRow{At: deploys[n-1].At, Deploy: deploys[n-1].Text})
-			deploys = deploys[:n-1]
-		}
 		row, filled := timeRow{At: c.Times[i]}, false
 		for _, s := range c.Series {
 			v := s.Values[i]

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs/storage"
@@ -253,4 +255,14 @@ func (h *Histogram) load(s storedHistogram) {
 			h.Count += uint64(n)
 		}
 	}
+}
+
+// bucketStart is the start of the bucket of a key; zero if the key has none.
+func bucketStart(key, prefix string) time.Time {
+	seconds, _, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
+	unix, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.Unix(unix, 0).UTC()
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -22,8 +21,8 @@ type Reports struct {
 	// s, or three times Every if that is more.
 	DeadAfter time.Duration
 
-	// Version is that of the program, for Node.Version and Nodes.Deploys; "": that of
-	// its main module, or of its version control, as the Go toolchain has stored it.
+	// Version is that of the program, for Node.Version; "": that of its main module, or
+	// of its version control, as the Go toolchain has stored it.
 	Version string
 }
 
@@ -89,7 +88,6 @@ type reporter struct {
 	r          *run
 	quit, done chan struct{}
 	failed     bool            // the last report was not stored
-	deploy     time.Time       // when the version was stored last
 	beat       uint64          // how many reports were made
 	unstored   []storage.Value // counts whose report has failed
 
@@ -142,7 +140,6 @@ func (p *reporter) stop() {
 func (p *reporter) tick(last bool) {
 	c := p.r.c
 	ctx := p.r.base
-	deployed, err := p.deployed(ctx)
 	p.beat++
 	counts := c.history.collect(c, c.now())
 	for _, v := range p.unstored { // counts of buckets that have been closed since
@@ -152,20 +149,16 @@ func (p *reporter) tick(last bool) {
 	}
 	p.unstored = counts
 	values := append(slices.Clone(counts), c.nodeValue(last), c.aliveValue(p.beat, last))
-	stored := c.store.PutValues(ctx, c.now(), append(values, deployed...))
-	if stored == nil {
+	err := c.store.PutValues(ctx, c.now(), values)
+	if err == nil {
 		p.unstored = nil
 	}
-	if stored == nil && len(deployed) > 0 {
-		p.deploy = c.now()
+	if err == nil && !last {
+		err = p.obey(ctx)
 	}
-	if stored == nil && !last {
-		stored = p.obey(ctx)
+	if err == nil && !last {
+		err = p.lookAtProcesses(ctx)
 	}
-	if stored == nil && !last {
-		stored = p.lookAtProcesses(ctx)
-	}
-	err = cmp.Or(stored, err)
 	if p.failed = err != nil; p.failed {
 		c.failed("report", err)
 	} else {

@@ -2,7 +2,6 @@ package browsertest
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -52,12 +51,7 @@ func served() (own []engine.Option) {
 func newSiteOn(t *testing.T, own []engine.Option, opts ...dashboard.Option) *site {
 	t.Helper()
 	store, now := memory.New(), time.Now()
-	old, err := json.Marshal(engine.Deploy{Version: "v1.4.9", At: now.Add(-10 * time.Minute)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	values := append(past(now), storage.Value{Key: "deploy/old", Data: old})
-	if err := store.PutValues(context.Background(), now, values); err != nil {
+	if err := store.PutValues(context.Background(), now, past(now)); err != nil {
 		t.Fatal(err)
 	}
 	eng, err := engine.New[any](store, append([]engine.Option{engine.WithName("shop"),
