@@ -36,11 +36,6 @@ const (
 	EventHeartbeat    EventType = "job.heartbeat"    // its handler or worker renewed its lease
 	EventPriority     EventType = "priority.changed" // its priority was changed while it waited
 	EventEdited       EventType = "job.edited"       // its args, meta or queue were changed while it waited
-
-	// EventChanged tells the subscriptions of SubscribeShared what other engines on the
-	// storage have done. Job is the latest state of a job. It is nil if the storage does
-	// not name the jobs that have changed.
-	EventChanged EventType = "job.changed"
 )
 
 // The events of dead letters.
@@ -245,8 +240,6 @@ func (e Event) Data() map[string]any {
 		d["attempt"], d["worker_id"] = j.Attempt, e.WorkerID
 	case EventHeartbeat:
 		d["attempt"], d["worker_id"], d["visible_until"] = j.Attempt, e.WorkerID, formatTime(e.Until)
-	case EventChanged:
-		d["state"] = string(j.State)
 	case EventPriority:
 		d["priority"] = j.Priority
 	case EventDropped:

@@ -56,7 +56,6 @@ type core struct {
 	workflows begun // to publish their starts once
 	room      room
 	listening listening // for Run, Wait and Fetch
-	feed      listening // for shared subscriptions
 	unserved  sync.Map  // queues of which warnUnserved has warned
 	workers   workers
 	events    *eventlog.Log

@@ -27,33 +27,20 @@ type EventFilter struct {
 // replaces jobs if it had ended. Other jobs' events do not wait. If a call hangs and more
 // than 16,384 events wait, the engine publishes them without the events of that call,
 // which count as missed.
-type Subscription struct {
-	s       *eventlog.Subscription
-	release func() // of the storage's notices; nil: it is not shared
-}
+type Subscription struct{ s *eventlog.Subscription }
 
 // C returns the channel of the events. Close closes it.
 func (s *Subscription) C() <-chan ojs.Event { return s.s.C() }
 
 // Close ends the subscription. Events that wait in the channel can still be received.
 // Closing twice does nothing.
-func (s *Subscription) Close() {
-	s.s.Close()
-	if s.release != nil {
-		s.release()
-	}
-}
+func (s *Subscription) Close() { s.s.Close() }
 
 // Subscribe subscribes to the events of the jobs that this engine enqueues, runs and
 // changes. Close the subscription after use. Each event that a filter selects costs the
 // engine a snapshot of its job. An event that no filter selects costs nothing.
 func (e *Engine[T]) Subscribe(f EventFilter) *Subscription {
-	return &Subscription{s: e.core.events.Subscribe(f.log(false))}
-}
-
-func (f *EventFilter) log(shared bool) eventlog.Filter {
-	return eventlog.Filter{Types: f.Types, JobIDs: f.JobIDs, Queues: f.Queues, Buffer: f.Buffer,
-		Shared: shared}
+	return &Subscription{s: e.core.events.Subscribe(eventlog.Filter(f))}
 }
 
 // began begins an operation on one job. It returns nil if no listener wants an event of

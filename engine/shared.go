@@ -98,19 +98,11 @@ type listening struct {
 	stop  func()
 }
 
-// use keeps the subscription, which open opens, open until release is called.
-func (l *listening) use(open func() (stop func())) (release func()) {
+func (l *listening) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.users++; l.users == 1 {
-		l.stop = open()
-	}
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.users--; l.users == 0 {
-			l.stop()
-		}
+	if l.users--; l.users == 0 {
+		l.stop()
 	}
 }
 
@@ -121,7 +113,13 @@ func (c *core) listen() (release func()) {
 	if !ok {
 		return func() {}
 	}
-	return c.listening.use(func() func() { return n.Notify(c, c.hear) })
+	l := &c.listening
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users++; l.users == 1 {
+		l.stop = n.Notify(c, c.hear)
+	}
+	return l.release
 }
 
 // hear takes in what others have done.

@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
 )
@@ -62,52 +61,6 @@ func TestOnNotification(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
 	awaitListener(t, other, told(t, s))
-}
-
-// A shared subscription sees the end of a job in another process, and that a job of its
-// own was cancelled there.
-func TestSharedSubscription(t *testing.T) {
-	one, name := open(t, "", postgres.WithPoll(time.Hour))
-	other, _ := open(t, name, postgres.WithPoll(time.Hour))
-	quiet := engine.WithLogger(slog.New(slog.DiscardHandler))
-	sees, err := engine.New[int](one, quiet)
-	must(t, err)
-	works, err := engine.New[int](other, quiet)
-	must(t, err)
-	works.Handle("x", func(context.Context, *ojs.Job[int]) error { return nil })
-	awaitListener(t, other, told(t, one))
-	sub, err := sees.SubscribeShared(engine.EventFilter{Types: []ojs.EventType{ojs.EventChanged}})
-	must(t, err)
-	defer sub.Close()
-	next := func(id string, state ojs.State) {
-		t.Helper()
-		for {
-			select {
-			case ev := <-sub.C():
-				if ev.Job == nil || ev.Job.ID != id { // those of the wait for the listener
-					continue
-				}
-				if ev.Job.State != state {
-					t.Errorf("the job is %s, want %s", ev.Job.State, state)
-				}
-				return
-			case <-time.After(time.Minute):
-				t.Fatalf("no event of a job that is %s", state)
-			}
-		}
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- works.Run(ctx) }()
-	ticket, err := works.Enqueue(ctx, "x", 1)
-	must(t, err)
-	next(ticket.ID, ojs.StateCompleted)
-	ticket, err = sees.Enqueue(ctx, "none", 1)
-	must(t, err)
-	must(t, works.Cancel(ctx, ticket.ID))
-	next(ticket.ID, ojs.StateCancelled)
-	stop()
-	must(t, <-ended)
 }
 
 // The listener's connection is prepared like the others of the pool: without the role

@@ -486,7 +486,6 @@ func TestEveryEventIsAboutAJobOrNone(t *testing.T) {
 		ojs.EventLimitExceeded, ojs.EventLimitReleased, ojs.EventLimitAdjusted,
 		ojs.EventCronTriggered, ojs.EventCronSkipped,
 		ojs.EventWorkerStarted, ojs.EventWorkerQuiet, ojs.EventWorkerStopped, ojs.EventWorkerHeartbeat,
-		ojs.EventChanged, // about jobs, but no operation brings it
 	}
 	types := eventtypes.Read(t, "../../../event.go")
 	for _, event := range types {

@@ -13,9 +13,6 @@ type Filter struct {
 	JobIDs []string
 	Queues []string
 	Buffer int // how many events may wait to be received; 0: DefaultBuffer
-
-	// Shared has ojs.EventChanged, too, which no other subscription gets.
-	Shared bool
 }
 
 // DefaultBuffer is how many events may wait to be received unless a filter says
@@ -59,9 +56,6 @@ func (s *Subscription) wants(t ojs.EventType, job, queue string) bool {
 }
 
 func (f *Filter) matches(ev *ojs.Event) bool {
-	if ev.Type == ojs.EventChanged && (!f.Shared || ev.Job == nil) {
-		return f.Shared && f.selects(ev.Type)
-	}
 	return f.selects(ev.Type) &&
 		(len(f.JobIDs) == 0 || ev.Job != nil && slices.Contains(f.JobIDs, ev.Job.ID) ||
 			ev.Workflow != nil && slices.Contains(f.JobIDs, ev.Workflow.ID)) &&
@@ -93,26 +87,6 @@ func (l *Log) Subscribe(f Filter) *Subscription {
 	subs := append(slices.Clone(l.subscriptions()), s)
 	l.subs.Store(&subs)
 	return s
-}
-
-// WantsChange reports whether a shared subscription may want ojs.EventChanged of a job.
-func (l *Log) WantsChange(job string) bool {
-	return slices.ContainsFunc(l.subscriptions(), func(s *Subscription) bool {
-		return s.filter.Shared && s.wants(ojs.EventChanged, job, "")
-	})
-}
-
-// Tell sends ojs.EventChanged to the shared subscriptions, and to no observer. It waits
-// for no operation. The event's job must not change afterwards.
-func (l *Log) Tell(ev ojs.Event) {
-	l.mu.Lock()
-	defer l.unlock()
-	if l.stamp != nil {
-		l.stamp(&ev)
-	}
-	for _, s := range l.subscriptions() {
-		s.send(&ev)
-	}
 }
 
 // C returns the channel of the events. Close closes it.
