@@ -70,7 +70,7 @@ func newAdversary(t *testing.T, seed uint64) *adversary {
 	a := &adversary{t: t, rnd: rand.New(rand.NewPCG(seed, 7)), jobs: make(map[string]*played)}
 	grace := []time.Duration{0, time.Second, 5 * time.Second}[a.rnd.IntN(3)]
 	eng, err := engine.New[any](memory.New(), quiet, engine.WithConcurrency(1+a.rnd.IntN(4)),
-		engine.WithGracePeriod(grace), engine.WithMaxStuck(a.rnd.IntN(3)))
+		engine.WithGracePeriod(grace))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ type life struct {
 	checkpoint json.RawMessage
 
 	stuckAt  time.Time      // when a handler that has not returned is stuck; zero until its context ends
-	replaced bool           // its slot has been
+	stuck    bool           // it is reported as stuck
 	returned bool           // the handler has
 	kept     bool           // maintenance has had it, or a storage that has failed
 	shown    *ojs.JobHeader // what handler.Job returns; nil until its first call

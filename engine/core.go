@@ -132,9 +132,6 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	c.events = eventlog.New(observers, c.log, c.identifyEvent)
 	c.gate = newGate(&c.config)
 	c.gate.limitName = c.registry.limitName
-	if c.maxStuck < 0 {
-		c.maxStuck = c.concurrency
-	}
 	c.registry.handlers.Store(new(handlers))
 	for _, o := range c.observers {
 		if r, ok := o.(MeterReader); ok {

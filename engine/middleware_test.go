@@ -128,8 +128,6 @@ func TestMiddleware(t *testing.T) {
 		wantInvalid(t, err, "middleware")
 		_, err = engine.New[any](newMemory(t), engine.WithEnqueueHook(nil))
 		wantInvalid(t, err, "enqueue_hook")
-		_, err = engine.New[any](newMemory(t), engine.WithMaxStuck(-1))
-		wantInvalid(t, err, "max_stuck")
 	})
 	t.Run("an error that wraps itself ends as any other", func(t *testing.T) {
 		inBubble(t, func(b *rig) {

@@ -42,7 +42,6 @@ type config struct {
 	rand         *rand.Rand
 	retention    Retention
 	replayRules  []replayRule
-	maxStuck     int // negative: as many as the concurrency
 	middleware   []handler.Middleware
 	hooks        []EnqueueHook
 	observers    []Observer
@@ -64,7 +63,6 @@ func newConfig(opts []Option) (config, error) {
 		lease:       DefaultClaimLease,
 		log:         slog.New(atLeast{slog.LevelWarn, guard(slog.Default().Handler())}),
 		retention:   defaultRetention,
-		maxStuck:    -1,
 	}
 	for _, opt := range opts {
 		if opt == nil {
@@ -303,20 +301,6 @@ func WithName(name string) Option {
 			return invalid("name", "%s", err.(*ojs.InvalidError).Reason)
 		}
 		c.name = name
-		return nil
-	}
-}
-
-// WithMaxStuck sets how many worker slots may be replaced because their handlers go on
-// although their contexts ended more than the grace period ago: such a handler is
-// reported with its stack, and another attempt may run beside it. The default is the
-// concurrency; 0 replaces none.
-func WithMaxStuck(n int) Option {
-	return func(c *config) error {
-		if n < 0 {
-			return invalid("max_stuck", "%d is negative", n)
-		}
-		c.maxStuck = n
 		return nil
 	}
 }

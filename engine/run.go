@@ -43,7 +43,7 @@ type run struct {
 	claiming int           // claims under way
 	failures int           // claims that failed in a row
 	failure  error         // of the last of them
-	stuck    int           // slots that have been replaced
+	stuck    int           // attempts that are reported as stuck
 	spare    []*attempt    // memory for the next ones
 	attempts []*attempt    // claimed and not stored, or running; two of a job if a lost one goes on
 	drained  chan struct{} // closed when stopping, and the pipeline and attempts are empty

@@ -279,13 +279,13 @@ func TestTimeout(t *testing.T) {
 			if job.Error.Type != ojs.ErrorTypeTimeout {
 				t.Errorf("failure %+v", job.Error)
 			}
-			// Its slot is not free before it returns, unless it may be replaced.
+			// Its slot is not free before it returns.
 			next := b.enqueue("stuck")
 			b.advance(time.Minute)
 			b.want(next.ID, ojs.StateAvailable, 0)
 			b.advance(30 * time.Minute)
 			b.want(ticket.ID, ojs.StateDiscarded, 1)
-		}, engine.WithConcurrency(1), engine.WithMaxStuck(0))
+		}, engine.WithConcurrency(1))
 	})
 	t.Run("P0.5 total timeout ends a running attempt and the job", func(t *testing.T) {
 		inBubble(t, func(b *rig) {

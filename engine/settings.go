@@ -17,7 +17,6 @@ type Settings struct {
 	Prefetch    int           // how many jobs are claimed before a slot is free, at most; 0: none
 	GracePeriod time.Duration // WithGracePeriod
 	ClaimLease  time.Duration // WithClaimLease; 0: each job's own
-	MaxStuck    int           // WithMaxStuck
 	Queues      []string      // that it works, in the order given; empty: all
 	JobLogs     *slog.Level   // from which on lines of handlers are kept; nil: none are
 
@@ -36,7 +35,7 @@ type Settings struct {
 func (e *Engine[T]) Settings() Settings {
 	c := e.core
 	s := Settings{
-		Name: c.name, Slots: c.concurrency, GracePeriod: c.grace, ClaimLease: c.lease, MaxStuck: c.maxStuck,
+		Name: c.name, Slots: c.concurrency, GracePeriod: c.grace, ClaimLease: c.lease,
 		Queues: slices.Clone(c.queues.Load().names), Codecs: slices.Clone(c.codecs),
 		Defaults: ojs.DefaultOptions(), Storage: c.store.Capabilities(),
 	}

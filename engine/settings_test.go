@@ -15,20 +15,20 @@ import (
 // The settings are the defaults, and what options have changed of them.
 func TestSettings(t *testing.T) {
 	plain := must1(engine.New[any](memory.New())).Settings()
-	if plain.Name != "ojs" || plain.Slots != 10 || plain.Prefetch != 32 || plain.MaxStuck != 10 ||
+	if plain.Name != "ojs" || plain.Slots != 10 || plain.Prefetch != 32 ||
 		plain.GracePeriod != 25*time.Second || plain.Defaults.Lease != ojs.DefaultLease ||
 		plain.Queues != nil || plain.Codecs != nil || plain.JobLogs != nil || plain.Reports != 0 ||
 		plain.Storage.Name != "memory" {
 		t.Errorf("%+v", plain)
 	}
 	eng := must1(engine.New[any](memory.New(), engine.WithName("shop"), engine.WithConcurrency(3),
-		engine.WithPrefetch(7), engine.WithGracePeriod(time.Second), engine.WithMaxStuck(1),
+		engine.WithPrefetch(7), engine.WithGracePeriod(time.Second),
 		engine.WithQueue("b", engine.QueueConfig{}), engine.WithQueue("a", engine.QueueConfig{}),
 		engine.WithDefaults(ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(9)),
 		engine.WithCodec(codec.Gzip()), engine.WithJobLogs(slog.LevelWarn),
 		engine.WithReports(engine.Reports{Every: 2 * time.Second})))
 	got := eng.Settings()
-	if got.Name != "shop" || got.Slots != 3 || got.Prefetch != 7 || got.MaxStuck != 1 ||
+	if got.Name != "shop" || got.Slots != 3 || got.Prefetch != 7 ||
 		got.GracePeriod != time.Second || !slices.Equal(got.Queues, []string{"b", "a"}) ||
 		got.Defaults.Timeout != time.Minute || got.Defaults.Retry.MaxAttempts != 9 ||
 		!slices.Equal(got.Codecs, []string{codec.Gzip().Encoding()}) || *got.JobLogs != slog.LevelWarn ||

@@ -18,7 +18,7 @@ type Stats struct {
 	Running bool          // Run works
 	Slots   int           // how many attempts may run at once
 	Busy    int           // how many do
-	Stuck   int           // how many of them were told to stop long ago, and replaced
+	Stuck   int           // how many of them were told to stop long ago
 	Workers []WorkerStats // as Workers.List returns them
 
 	Quarantined int // records of the storage that do not decode (Engine.Quarantine)

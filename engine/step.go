@@ -178,10 +178,9 @@ func (r *run) finish(a *attempt, o policy.Outcome) task {
 	now := c.now()
 	c.mu.Lock()
 	a.returns()
-	if a.replaced {
-		a.replaced = false
+	if a.stuck {
+		a.stuck = false
 		r.stuck--
-		r.pipe.Replace(-1)
 	}
 	mine := a.phase == running
 	if mine {

@@ -13,7 +13,7 @@ import (
 )
 
 // reportStuck says that an attempt's handler goes on although its context ended more than
-// a grace period ago, and lets another attempt run beside it.
+// a grace period ago.
 func (r *run) reportStuck(a *attempt) {
 	c := r.c
 	stack := stackIn(stacks(), a)
@@ -22,14 +22,12 @@ func (r *run) reportStuck(a *attempt) {
 		c.mu.Unlock()
 		return
 	}
-	if a.replaced = r.stuck < c.maxStuck; a.replaced {
-		r.stuck++
-		r.pipe.Replace(1)
-	}
-	cause, replaced := a.cause, a.replaced
+	a.stuck = true
+	r.stuck++
+	cause := a.cause
 	c.mu.Unlock()
 	c.logJob(slog.LevelError, "handler goes on although its context has ended", "error", a.rec, c.worker,
-		slog.Any("cause", cause), slog.Bool("slot_replaced", replaced), slog.String("stack", stack))
+		slog.Any("cause", cause), slog.String("stack", stack))
 }
 
 // Running is an attempt that a handler of this engine works on.

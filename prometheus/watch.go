@@ -52,7 +52,7 @@ func newGauges(cfg *config) gauges {
 		active: gauge("workers_active", "Attempts that may run at once in running engines."),
 		busy:   gauge("workers_busy", "Attempts that run."),
 		stuck: gauge("workers_stuck",
-			"Handlers that go on long after their contexts ended, and whose slots were replaced."),
+			"Handlers that go on long after their contexts ended."),
 		fetching: gauge("workers_fetching", "Workers that fetch jobs for themselves and may get more."),
 		quarantined: gauge("storage_quarantined",
 			"Records of the storage that do not decode and are in the quarantine."),

@@ -67,7 +67,7 @@ func (w *world) newNode(cfg nodeConfig) *node {
 	}
 	opts := []engine.Option{
 		engine.WithName(n.name), engine.WithConcurrency(cfg.concurrency),
-		engine.WithGracePeriod(cfg.grace), engine.WithMaxStuck(cfg.maxStuck),
+		engine.WithGracePeriod(cfg.grace),
 		engine.WithRand(stream(w.seed, "engine", number)), engine.WithRetention(w.prog.retain),
 		engine.WithObserver(n), engine.WithMiddleware(n.around),
 		engine.WithLogger(slog.New(slog.NewTextHandler(io.Discard, nil))),

@@ -85,9 +85,9 @@ var patches = []patch{
 		"	a.r.maintenance.renew(a)\n",
 		"	if a.phase == running {\n		a.r.maintenance.renew(a)\n	}\n"},
 	{"a panic keeps the slot of its type", "engine/step.go",
-		"	a.returns()\n	if a.replaced {",
+		"	a.returns()\n	if a.stuck {",
 		"	a.returns()\n	if o.Kind == policy.Panicked {\n		c.gate.mu.Lock()\n" +
-			"		delete(c.gate.held, a.held())\n		c.gate.mu.Unlock()\n	}\n	if a.replaced {"},
+			"		delete(c.gate.held, a.held())\n		c.gate.mu.Unlock()\n	}\n	if a.stuck {"},
 	{"a worker's failure keeps the slot of its limit", "engine/completer.go",
 		"			c.workerLost(storage.Held{ID: f.rec.ID, Version: f.rec.Version}, nil)\n",
 		"			if f.rec.State == ojs.StateCompleted {\n" +

@@ -169,9 +169,8 @@ func (w *world) exec(o op) {
 	case "look":
 		call("look", func() error {
 			stats, err := n.eng.Stats(w.ctx)
-			if err == nil && stats.Busy > stats.Slots+stats.Stuck {
-				w.broken(15, "", "%s has %d slots, %d of them replaced, and is busy with %d",
-					n.name, stats.Slots, stats.Stuck, stats.Busy)
+			if err == nil && stats.Busy > stats.Slots {
+				w.broken(15, "", "%s has %d slots, and is busy with %d", n.name, stats.Slots, stats.Busy)
 			}
 			_ = n.eng.Health(w.ctx)
 			return err
@@ -293,7 +292,7 @@ func (w *world) settleDown() {
 	w.mu.Unlock()
 	w.note("", "", "the faults cease")
 	w.advance(wall.Now().Add(recovery + time.Second))
-	last := w.newNode(nodeConfig{concurrency: 3, grace: 5 * time.Second, maxStuck: 3, types: workTypes})
+	last := w.newNode(nodeConfig{concurrency: 3, grace: 5 * time.Second, types: workTypes})
 	for _, n := range w.nodes {
 		n.run()
 	}

@@ -33,7 +33,6 @@ type program struct {
 type nodeConfig struct {
 	concurrency int
 	grace       time.Duration
-	maxStuck    int
 	types       []string // that it has handlers for
 	typeLimit   map[string]int
 	versions    []string // the ranges of its handlers for versionedType; nil: all versions
@@ -192,7 +191,6 @@ func newNodeConfig(r *rand.Rand) nodeConfig {
 	c := nodeConfig{
 		concurrency: 1 + r.IntN(5),
 		grace:       []time.Duration{0, time.Second, 5 * time.Second, 25 * time.Second}[r.IntN(4)],
-		maxStuck:    r.IntN(3),
 		types:       workTypes,
 		typeLimit:   make(map[string]int),
 		lossy:       r.IntN(3) == 0,
@@ -268,8 +266,8 @@ func (p *program) String() string {
 	fmt.Fprintf(&b, "  outcome and claim are one call: %v, ahead: %v, codec: %v, logs: %v\n",
 		p.steps, p.ahead, p.codec, p.logs)
 	for i, n := range p.nodes {
-		fmt.Fprintf(&b, "  engine n%d: concurrency %d, grace %v, stuck %d, types %v, limits %v, queues %v, lossy %v\n",
-			i, n.concurrency, n.grace, n.maxStuck, n.types, n.typeLimit, n.order, n.lossy)
+		fmt.Fprintf(&b, "  engine n%d: concurrency %d, grace %v, types %v, limits %v, queues %v, lossy %v\n",
+			i, n.concurrency, n.grace, n.types, n.typeLimit, n.order, n.lossy)
 	}
 	for _, s := range p.weather {
 		fmt.Fprintf(&b, "  from %v to %v calls fail: %.2f before, %.2f after, %.2f are slow, %.2f hang\n", s.from, s.to, s.before, s.after, s.slow, s.hang)

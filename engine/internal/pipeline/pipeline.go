@@ -116,7 +116,6 @@ type Pipeline[J, O any] struct {
 	starting   int          // of them: have not asked for a task yet
 	running    int          // handlers
 	failed     int          // outcomes that the storage has failed to take
-	replaced   int          // slots that a stuck handler holds, and that do not count
 	queue      []waiting[J] // the next one at head
 	head       int
 	done       []O // outcomes
@@ -304,14 +303,6 @@ func (p *Pipeline[J, O]) Unblock() {
 	p.wake()
 }
 
-// Replace adds n slots for those that stuck handlers hold; n may be negative.
-func (p *Pipeline[J, O]) Replace(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.replaced += n
-	p.wake()
-}
-
 // Return has the jobs of the local queue given back, and those of claims under way.
 func (p *Pipeline[J, O]) Return() {
 	p.mu.Lock()
@@ -362,7 +353,7 @@ func (p *Pipeline[J, O]) Drained() bool {
 func (p *Pipeline[J, O]) Busy() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return max(p.running, min(p.taken(), p.Slots+p.replaced))
+	return max(p.running, min(p.taken(), p.Slots))
 }
 
 // mu is held in all that follow.
@@ -418,7 +409,7 @@ func (p *Pipeline[J, O]) allowance() int {
 }
 
 // slots is how many slots are free.
-func (p *Pipeline[J, O]) slots() int { return p.Slots + p.replaced - p.taken() }
+func (p *Pipeline[J, O]) slots() int { return p.Slots - p.taken() }
 
 // next is the task of a goroutine that has none.
 func (p *Pipeline[J, O]) next() (t Task[J, O]) {

@@ -132,13 +132,6 @@ func TestSlotsFillUp(t *testing.T) {
 	if r.starts != 0 || r.Busy() != 2 {
 		t.Errorf("%d goroutines were started for no slot, %d are busy", r.starts, r.Busy())
 	}
-	// A replaced slot is one more.
-	r.Replace(1)
-	c := r.is(r.entered(), pipeline.Step, 1)
-	r.runs(r.Stepped(&c, []int{3}, false), 3)
-	if r.starts != 0 || r.Busy() != 3 {
-		t.Errorf("%d goroutines were started for no slot, %d are busy", r.starts, r.Busy())
-	}
 }
 
 // Without a local queue the outcome is stored by the step that claims the next job, and
