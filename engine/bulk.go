@@ -370,20 +370,3 @@ func (c *core) rest(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
-
-// all applies an operation to all that it selects and is for, and returns the results.
-func (j *Jobs) all(ctx context.Context, b Bulk) ([]Result, error) {
-	if len(b.On.States) == 0 {
-		b.On.States = b.Do.states
-	}
-	var results []Result
-	for p, err := range j.Apply(ctx, b) {
-		if p.ID != "" && (err == nil || p.Err != nil) {
-			results = append(results, p.Result)
-		}
-		if err != nil {
-			return results, err
-		}
-	}
-	return results, nil
-}

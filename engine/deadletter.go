@@ -58,23 +58,11 @@ func (d *DeadLetters) Stats(ctx context.Context) (DeadLetterStats, error) {
 // changed. A deadline that has passed is dropped. A job that is no dead letter gives an
 // *ojs.TransitionError, an unknown id ojs.ErrNotFound. So does a step of a workflow, as
 // in Jobs.Retry. The job's meta counts how often it has been replayed
-// (ojs.MetaReplayCount). To replay dead letters without a person, see WithReplayRules.
+// (ojs.MetaReplayCount). Jobs.Apply retries many, of a filter with DeadLettered. To
+// replay dead letters without a person, see WithReplayRules.
 func (d *DeadLetters) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
 	return d.core.retry(ctx, id, "", func(r *storage.Record) bool { return r.DeadLettered() },
 		"only a dead letter can be replayed", opts)
-}
-
-// RetryAll retries the dead letters that f selects, the longest dead first, with a pause
-// of every between two of them; 0 is no pause. It returns when all are done, each once:
-// one that dies again meanwhile stays dead. Options are as for Retry, results as for
-// Jobs.CancelAll.
-func (d *DeadLetters) RetryAll(
-	ctx context.Context, f Filter, every time.Duration, opts ...ojs.Option,
-) ([]Result, error) {
-	f.DeadLettered = true
-	retry := one("retry", []ojs.State{ojs.StateDiscarded}, nil,
-		func(ctx context.Context, _ *Jobs, id string) error { return d.Retry(ctx, id, opts...) })
-	return (&Jobs{d.core}).all(ctx, Bulk{Do: retry, On: f, Every: max(every, 0)})
 }
 
 // Delete deletes a dead letter. A job that is none gives an *ojs.TransitionError, an
@@ -88,12 +76,6 @@ func (d *DeadLetters) Delete(ctx context.Context, id string) error {
 		return cannotBe("deleted", &rec, "only a dead letter can be deleted here")
 	}
 	return d.core.delete(ctx, &rec)
-}
-
-// DeleteAll deletes the dead letters that f selects. Results are as for Jobs.CancelAll.
-func (d *DeadLetters) DeleteAll(ctx context.Context, f Filter) ([]Result, error) {
-	f.DeadLettered = true
-	return (&Jobs{d.core}).DeleteAll(ctx, f)
 }
 
 // override lays options over a stored job.

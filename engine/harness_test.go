@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"log/slog"
 	"os"
 	"sync"
@@ -233,4 +234,17 @@ func (b *lockedBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
+}
+
+// results returns the result for each job of an operation on many.
+func results(progress iter.Seq2[engine.Progress, error]) (list []engine.Result, err error) {
+	for p, err := range progress {
+		if p.ID != "" && (err == nil || p.Err != nil) {
+			list = append(list, p.Result)
+		}
+		if err != nil {
+			return list, err
+		}
+	}
+	return list, nil
 }

@@ -148,58 +148,6 @@ type Result struct {
 	Err error // nil: done
 }
 
-// EnqueueResult is the result for one draft of EnqueueEach.
-type EnqueueResult struct {
-	Ticket ojs.Ticket
-	Err    error
-}
-
-// EnqueueEach enqueues each draft by itself: a bad one does not keep out the others, nor
-// does one for a full queue that callers wait for (OverflowBlock), which comes after
-// them. It returns a result for each, in order; that of a draft that a hook left out is
-// ojs.ErrDropped. EnqueueMany is all or nothing.
-func (j *Jobs) EnqueueEach(ctx context.Context, drafts ...ojs.Draft) []EnqueueResult {
-	c := j.core
-	results := make([]EnqueueResult, len(drafts))
-	if len(drafts) == 0 {
-		return results
-	}
-	tickets := make([]ojs.Ticket, len(drafts))
-	err := c.tryEnqueue(ctx, drafts, tickets)
-	if err == nil { // as a rule, and in one step of the storage
-		for i, t := range tickets {
-			if results[i].Ticket = t; t.Dropped {
-				results[i].Err = ojs.ErrDropped
-			}
-		}
-		return results
-	}
-	if !refused(err) {
-		for i := range results {
-			results[i].Err = err
-		}
-		return results
-	}
-	var full []int // those that have to wait for room
-	for i, d := range drafts {
-		ticket := &results[i].Ticket
-		err := c.tryEnqueueOne(ctx, d.Type(), d.Args(), d.Defaults(), d.Options(), ticket)
-		if _, blocks := c.blocks(err); blocks {
-			full = append(full, i)
-			continue
-		}
-		if err == nil && ticket.Dropped {
-			*ticket, err = ojs.Ticket{}, ojs.ErrDropped
-		}
-		results[i].Err = err
-	}
-	for _, i := range full {
-		d := drafts[i]
-		results[i].Ticket, results[i].Err = c.enqueue(ctx, d.Type(), d.Args(), d.Defaults(), d.Options())
-	}
-	return results
-}
-
 // refused reports whether an enqueue was refused for what it is. Otherwise the storage
 // failed, and may have stored it.
 func refused(err error) bool {
@@ -329,25 +277,6 @@ func (j *Jobs) Delete(ctx context.Context, id string) error {
 		return j.core.missing(id, err)
 	}
 	return j.core.delete(ctx, &rec)
-}
-
-// CancelAll cancels the jobs that f selects: those that wait, unless it names states,
-// among which may be active. It returns a result for each job that it found. If there is
-// an error, it stopped there.
-func (j *Jobs) CancelAll(ctx context.Context, f Filter) ([]Result, error) {
-	return j.all(ctx, Bulk{Do: CancelJobs(), On: f})
-}
-
-// RetryAll retries the jobs that f selects: discarded ones, unless it names states, among
-// which may be retryable. Options are as for Retry, results as for CancelAll.
-func (j *Jobs) RetryAll(ctx context.Context, f Filter, opts ...ojs.Option) ([]Result, error) {
-	return j.all(ctx, Bulk{Do: RetryJobs(opts...), On: f})
-}
-
-// DeleteAll deletes the jobs that f selects, which must have ended: completed, cancelled
-// or discarded, dead letters included. Results are as for CancelAll.
-func (j *Jobs) DeleteAll(ctx context.Context, f Filter) ([]Result, error) {
-	return j.all(ctx, Bulk{Do: DeleteJobs(), On: f})
 }
 
 // retry makes a job available again, if ok says it may be, for the replay rule of a name

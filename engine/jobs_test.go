@@ -244,6 +244,7 @@ func TestBulk(t *testing.T) {
 		}
 		return out
 	}
+	dead := engine.Filter{DeadLettered: true}
 	t.Run("P1.7 cancel what waits", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.Handle("busy", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil })
@@ -254,19 +255,21 @@ func TestBulk(t *testing.T) {
 			b.advance(0)
 			a, p, s := b.enqueue("x").ID, b.enqueue("x", ojs.WithPending()).ID,
 				b.enqueue("x", ojs.WithDelay(time.Hour)).ID
-			rs, err := b.Jobs().CancelAll(b.ctx, engine.Filter{})
+			rs, err := results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.CancelJobs()}))
 			if want := []string{a, p, s}; err != nil || !slices.Equal(ids(rs), want) {
 				t.Errorf("%v, %v, want %v", rs, err, want)
 			}
 			b.want(busy, ojs.StateActive, 1)
 			b.want(done, ojs.StateCompleted, 1)
-			rs, err = b.Jobs().CancelAll(b.ctx, engine.Filter{States: []ojs.State{ojs.StateActive}})
+			rs, err = results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.CancelJobs(),
+				On: engine.Filter{States: []ojs.State{ojs.StateActive}}}))
 			if err != nil || !slices.Equal(ids(rs), []string{busy}) {
 				t.Errorf("%v, %v", rs, err)
 			}
 			b.advance(0)
 			b.want(busy, ojs.StateCancelled, 1)
-			_, err = b.Jobs().CancelAll(b.ctx, engine.Filter{States: []ojs.State{ojs.StateCompleted}})
+			_, err = results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.CancelJobs(),
+				On: engine.Filter{States: []ojs.State{ojs.StateCompleted}}}))
 			wantInvalid(t, err, "filter.states")
 		})
 	})
@@ -290,7 +293,7 @@ func TestBulk(t *testing.T) {
 			b.want(all[0], ojs.StateDiscarded, 1)
 			b.want(waits, ojs.StateRetryable, 1)
 			good = true
-			rs, err := b.Jobs().RetryAll(b.ctx, engine.Filter{})
+			rs, err := results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.RetryJobs()}))
 			if err != nil || !slices.Equal(ids(rs), all) {
 				t.Errorf("%v, %v", rs, err)
 			}
@@ -313,7 +316,7 @@ func TestBulk(t *testing.T) {
 			done := b.enqueue("x").ID
 			waits := b.enqueue("y").ID
 			b.advance(time.Second)
-			rs, err := b.Jobs().DeleteAll(b.ctx, engine.Filter{})
+			rs, err := results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.DeleteJobs()}))
 			if err != nil || !slices.Equal(ids(rs), []string{done}) ||
 				!slices.Equal(b.listed(engine.Filter{}), []string{waits}) {
 				t.Errorf("%v, %v", rs, err)
@@ -325,32 +328,6 @@ func TestBulk(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		})
-	})
-	t.Run("P1.7 enqueue each by itself", func(t *testing.T) {
-		inBubble(t, func(b *rig) {
-			rs := b.Jobs().EnqueueEach(b.ctx, ojs.NewDraft("x", 1), ojs.NewDraft("BAD", 2),
-				ojs.NewDraft("x", func() {}),
-				ojs.NewDraft("x", 4, ojs.WithQueue("q")), ojs.NewDraft("x", 5, ojs.WithQueue("q")))
-			if len(rs) != 5 || rs[0].Err != nil || rs[3].Err != nil {
-				t.Fatalf("%+v", rs)
-			}
-			wantInvalid(t, rs[1].Err, "type")
-			wantInvalid(t, rs[2].Err, "args")
-			if !errors.Is(rs[4].Err, ojs.ErrQueueFull) {
-				t.Errorf("%v", rs[4].Err)
-			}
-			if got, want := b.listed(engine.Filter{}),
-				[]string{rs[0].Ticket.ID, rs[3].Ticket.ID}; !slices.Equal(got, want) {
-				t.Errorf("stored %v, want %v", got, want)
-			}
-			if rs := b.Jobs().EnqueueEach(b.ctx, ojs.NewDraft("x", 1),
-				ojs.NewDraft("x", 2)); rs[0].Err != nil || rs[1].Ticket.ID == "" {
-				t.Errorf("%+v", rs)
-			}
-			if rs := b.Jobs().EnqueueEach(b.ctx); len(rs) != 0 {
-				t.Errorf("%+v", rs)
-			}
-		}, engine.WithQueue("q", engine.QueueConfig{MaxDepth: 1}))
 	})
 	t.Run("P0.7 dead letters: stats, replay at a rate with overrides, delete", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
@@ -382,8 +359,9 @@ func TestBulk(t *testing.T) {
 			}
 			good = true
 			before := len(b.times())
-			rs, err := b.DeadLetters().RetryAll(b.ctx, engine.Filter{ErrorTypes: []string{"smtp.*"}},
-				10*time.Second, ojs.WithQueue("again"))
+			rs, err := results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.RetryJobs(ojs.WithQueue("again")),
+				On: engine.Filter{DeadLettered: true, ErrorTypes: []string{"smtp.*"}},
+				Every: 10 * time.Second}))
 			if err != nil || !slices.Equal(ids(rs), xs) {
 				t.Errorf("%v, %v", rs, err)
 			}
@@ -394,7 +372,7 @@ func TestBulk(t *testing.T) {
 			if job := b.want(xs[0], ojs.StateCompleted, 1); job.Queue != "again" {
 				t.Errorf("queue %s", job.Queue)
 			}
-			rs, err = b.DeadLetters().DeleteAll(b.ctx, engine.Filter{})
+			rs, err = results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.DeleteJobs(), On: dead}))
 			if err != nil || len(ids(rs)) != 1 || b.deadLetters() != nil {
 				t.Errorf("%v, %v", rs, err)
 			}
@@ -411,7 +389,8 @@ func TestBulk(t *testing.T) {
 			b.advance(time.Second)
 			ctx, cancel := context.WithTimeout(b.ctx, time.Hour)
 			defer cancel()
-			rs, err := b.DeadLetters().RetryAll(ctx, engine.Filter{}, time.Second)
+			rs, err := results(b.Jobs().Apply(ctx, engine.Bulk{
+				Do: engine.RetryJobs(), On: dead, Every: time.Second}))
 			if err != nil || len(ids(rs)) != n || b.elapsed() != n*time.Second {
 				t.Errorf("%d retried after %v, %v", len(ids(rs)), b.elapsed(), err)
 			}
@@ -430,7 +409,8 @@ func TestBulk(t *testing.T) {
 			b.advance(0)
 			ctx, cancel := context.WithTimeout(b.ctx, time.Second)
 			defer cancel()
-			rs, err := b.DeadLetters().RetryAll(ctx, engine.Filter{}, time.Minute)
+			rs, err := results(b.Jobs().Apply(ctx, engine.Bulk{
+				Do: engine.RetryJobs(), On: dead, Every: time.Minute}))
 			if !errors.Is(err, context.DeadlineExceeded) || len(rs) != 2 || rs[0].Err != nil ||
 				rs[1].Err == nil {
 				t.Errorf("%v, %v", rs, err)

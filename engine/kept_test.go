@@ -49,7 +49,7 @@ func TestWorkersKeepNoEndedJobs(t *testing.T) {
 				}
 				close(together)
 				synctest.Wait() // each worker has another one
-				_, err = eng.Jobs().DeleteAll(ctx, engine.Filter{})
+				_, err = results(eng.Jobs().Apply(ctx, engine.Bulk{Do: engine.DeleteJobs()}))
 				must(t, err)
 				if stats, err := eng.Stats(ctx); err != nil || stats.Busy != workers ||
 					stats.Total[ojs.StateCompleted] != 0 {

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -202,16 +201,14 @@ func TestStatsAndBulkAgreeWithAModel(t *testing.T) {
 			f, selected := l.filter()
 			states, to := []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending,
 				ojs.StateRetryable}, ojs.StateCancelled
-			do := l.eng.Jobs().CancelAll
+			do := engine.CancelJobs()
 			switch rapid.IntRange(0, 2).Draw(t, "operation") {
 			case 0:
 				states, to = []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}, ""
-				do = l.eng.Jobs().DeleteAll
+				do = engine.DeleteJobs()
 			case 1:
 				states, to = []ojs.State{ojs.StateDiscarded}, ojs.StateAvailable
-				do = func(ctx context.Context, f engine.Filter) ([]engine.Result, error) {
-					return l.eng.Jobs().RetryAll(ctx, f)
-				}
+				do = engine.RetryJobs()
 			}
 			named := len(f.States) > 0
 			f.States = slices.DeleteFunc(slices.Clone(f.States),
@@ -230,7 +227,10 @@ func TestStatsAndBulkAgreeWithAModel(t *testing.T) {
 					e.deleted = true
 				}
 			}
-			got, err := do(t.Context(), f)
+			if !named { // or ids would select jobs in any state
+				f.States = states
+			}
+			got, err := results(l.eng.Jobs().Apply(t.Context(), engine.Bulk{Do: do, On: f}))
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Fatalf("%+v: %v, %v, want %v", f, got, err, want)
 			}
@@ -294,11 +294,8 @@ func TestBulkBesideOthers(t *testing.T) {
 			}
 		})
 	}
-	for _, op := range []func() ([]engine.Result, error){
-		func() ([]engine.Result, error) { return eng.Jobs().CancelAll(ctx, engine.Filter{}) },
-		func() ([]engine.Result, error) { return eng.Jobs().DeleteAll(ctx, engine.Filter{}) },
-	} {
-		results, err := op()
+	for _, do := range []engine.Action{engine.CancelJobs(), engine.DeleteJobs()} {
+		results, err := results(eng.Jobs().Apply(ctx, engine.Bulk{Do: do}))
 		must(t, err)
 		done := make(map[string]int)
 		for _, r := range results {

@@ -8,7 +8,6 @@ import (
 	"log"
 	"log/slog"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -215,40 +214,22 @@ func ExampleJobs_List() {
 }
 
 // Cancel every waiting job of a queue.
-func ExampleJobs_CancelAll() {
+func ExampleCancelJobs() {
 	ctx, eng := begin()
 	for n := range 3 {
 		enqueue(ctx, eng, "thumbnail", n, ojs.WithQueue("images"))
 	}
-	results, err := eng.Jobs().CancelAll(ctx, engine.Filter{Queues: []string{"images"}})
-	if err != nil {
-		log.Fatal(err)
-	}
-	failed := slices.ContainsFunc(results, func(r engine.Result) bool { return r.Err != nil })
-	fmt.Println(len(results), failed)
-	// Output: 3 false
-}
-
-// Store what is right of a batch and learn what is wrong with the rest.
-func ExampleJobs_EnqueueEach() {
-	ctx, eng := begin()
-	for _, r := range eng.Jobs().EnqueueEach(ctx,
-		ojs.NewDraft("email.send", "a@example.com"),
-		ojs.NewDraft("Email Send", "b@example.com"),
-		ojs.NewDraft("email.send", "c@example.com", ojs.WithTimeout(-time.Second)),
-	) {
-		var invalid *ojs.InvalidError
-		switch {
-		case r.Err == nil:
-			fmt.Println("stored,", r.Ticket.State)
-		case errors.As(r.Err, &invalid):
-			fmt.Println("refused for its", invalid.Field)
+	var last engine.Progress
+	for p, err := range eng.Jobs().Apply(ctx, engine.Bulk{
+		Do: engine.CancelJobs(), On: engine.Filter{Queues: []string{"images"}},
+	}) {
+		if err != nil {
+			log.Fatal(err)
 		}
+		last = p
 	}
-	// Output:
-	// stored, available
-	// refused for its type
-	// refused for its timeout
+	fmt.Println(last.Done, "cancelled,", last.Refused, "refused")
+	// Output: 3 cancelled, 0 refused
 }
 
 // Keep a queue from delivering, and see what it has.
@@ -302,7 +283,7 @@ func ExampleEngine_Stats() {
 }
 
 // Replay what died of an outage, ten a second and on a queue of its own.
-func ExampleDeadLetters_RetryAll() {
+func ExampleRetryJobs() {
 	ctx, eng := begin()
 	eng.Handle("email.send", func(_ context.Context, job *ojs.Job[any]) error {
 		if job.Queue == "replay" {
@@ -313,10 +294,14 @@ func ExampleDeadLetters_RetryAll() {
 	ticket := enqueue(ctx, eng, "email.send", "a@example.com")
 	work(ctx, eng)
 
-	_, err := eng.DeadLetters().RetryAll(ctx, engine.Filter{ErrorTypes: []string{"smtp.*"}}, time.Second/10,
-		ojs.WithQueue("replay"))
-	if err != nil {
-		log.Fatal(err)
+	for p, err := range eng.Jobs().Apply(ctx, engine.Bulk{
+		Do:    engine.RetryJobs(ojs.WithQueue("replay")),
+		On:    engine.Filter{DeadLettered: true, ErrorTypes: []string{"smtp.*"}},
+		Every: time.Second / 10,
+	}) {
+		if err != nil || p.Err != nil {
+			log.Fatal(p.ID, err, p.Err)
+		}
 	}
 	work(ctx, eng)
 	job, err := ticket.Wait(ctx)

@@ -149,7 +149,7 @@ func TestWorkersAheadKeepNoEndedJobs(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	_, err = eng.Jobs().DeleteAll(ctx, engine.Filter{})
+	_, err = results(eng.Jobs().Apply(ctx, engine.Bulk{Do: engine.DeleteJobs()}))
 	must(t, err)
 	if kept := int(heapInUse()) - before; kept > 2*size {
 		t.Errorf("%d handlers that run for long keep %d bytes", long, kept)

@@ -165,35 +165,6 @@ func TestBoundedQueues(t *testing.T) {
 			}
 		}, bounded(engine.OverflowBlock), engine.WithConcurrency(1))
 	})
-	t.Run("P1.6 P1.7 block keeps out no job of another queue in EnqueueEach", func(t *testing.T) {
-		inBubble(t, func(b *rig) {
-			for range 5 {
-				b.enqueue("x")
-			}
-			b.Handle("x",
-				func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Second) })
-			b.run()
-			rs := b.Jobs().EnqueueEach(b.ctx, ojs.NewDraft("x", nil, ojs.WithQueue("free")),
-				ojs.NewDraft("x", nil), ojs.NewDraft("x", nil), ojs.NewDraft("BAD", nil),
-				ojs.NewDraft("x", nil, ojs.WithQueue("free")))
-			wantInvalid(t, rs[3].Err, "type")
-			for i, at := range map[int]time.Duration{0: 0, 1: time.Second, 2: 2 * time.Second, 4: 0} {
-				if err := rs[i].Err; err != nil {
-					t.Errorf("%d: %v", i, err)
-				} else if created := b.job(rs[i].Ticket.ID).CreatedAt.Sub(b.start); created != at {
-					t.Errorf("%d: created after %v, want %v", i, created, at)
-				}
-			}
-			ctx, cancel := context.WithTimeout(b.ctx, time.Millisecond)
-			defer cancel()
-			rs = b.Jobs().EnqueueEach(ctx, ojs.NewDraft("x", nil),
-				ojs.NewDraft("x", nil, ojs.WithQueue("free")))
-			if !errors.Is(rs[0].Err, context.DeadlineExceeded) || rs[0].Ticket.ID != "" || rs[1].Err != nil {
-				t.Errorf("%+v", rs)
-			}
-		}, bounded(engine.OverflowBlock), engine.WithConcurrency(1), engine.WithQueue("free",
-			engine.QueueConfig{}))
-	})
 	t.Run("P1.6 block ends with its context", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			for range 5 {

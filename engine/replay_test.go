@@ -220,7 +220,8 @@ func TestFilterArgs(t *testing.T) {
 				}
 			})
 		}
-		rs, err := b.DeadLetters().DeleteAll(b.ctx, engine.Filter{Args: "cust_124"})
+		rs, err := results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.DeleteJobs(),
+			On: engine.Filter{DeadLettered: true, Args: "cust_124"}}))
 		if err != nil || len(rs) != 1 || rs[0].ID != ids[1] || len(b.deadLetters()) != 4 {
 			t.Errorf("P0.7 delete by args: %v, %v", rs, err)
 		}

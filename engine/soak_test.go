@@ -229,14 +229,15 @@ func (s *soak) operate(ctx context.Context, seed uint64) {
 				errs = append(errs, jobs.Activate(ctx, id))
 			}
 		case 7:
-			_, err := s.eng.DeadLetters().RetryAll(ctx,
-				engine.Filter{Queues: []string{queue}, Types: []string{"foreign"}}, 0, ojs.WithMaxAttempts(1),
-				ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDiscard}))
-			_, err2 := jobs.DeleteAll(ctx, engine.Filter{Queues: []string{queue}})
+			_, err := results(jobs.Apply(ctx, engine.Bulk{Do: engine.RetryJobs(ojs.WithMaxAttempts(1),
+				ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDiscard})),
+				On: engine.Filter{DeadLettered: true, Queues: []string{queue}, Types: []string{"foreign"}}}))
+			_, err2 := results(jobs.Apply(ctx, engine.Bulk{Do: engine.DeleteJobs(),
+				On: engine.Filter{Queues: []string{queue}}}))
 			errs = append(errs, err, err2)
 		case 8:
 			stats, err := s.eng.Stats(ctx)
-			if stats.Busy > stats.Slots+stats.Stuck {
+			if stats.Busy > stats.Slots {
 				s.Errorf("%+v", stats)
 			}
 			errs = append(errs, err)

@@ -144,7 +144,7 @@ func TestFingerprintsAreNotLogged(t *testing.T) {
 			}
 		}
 		b.advance(2 * time.Hour)
-		_, err := b.Jobs().RetryAll(b.ctx, engine.Filter{})
+		_, err := results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.RetryJobs()}))
 		must(t, err)
 		b.advance(time.Hour)
 		if len(prints) != 4 {
@@ -500,10 +500,6 @@ func TestUnique(t *testing.T) {
 			"cancelled", "cancelled", "cancelled", "available", "available", "available",
 		}; !slices.Equal(states, want) || tickets[0].ID != old {
 			t.Errorf("C045 the tickets say %v, want %v", states, want)
-		}
-		rs := b.Jobs().EnqueueEach(b.ctx, d(5, unique(all)), d(5, unique(all)), d(6, unique(all)))
-		if rs[0].Err != nil || !errors.Is(rs[1].Err, ojs.ErrDuplicate) || rs[2].Err != nil {
-			t.Errorf("P1.7: %+v", rs)
 		}
 	})
 	story("C065 a month is the calendar's", func(b uniqueRig) {

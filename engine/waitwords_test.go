@@ -40,7 +40,7 @@ func TestWaitSaysWhyAJobHasNotEnded(t *testing.T) {
 				return nil
 			})
 			b.run()
-			return b.enqueue("x").ID
+			return b.enqueue("x", ojs.WithTimeout(2*time.Hour)).ID
 		}, []string{"attempt 1 runs in "}},
 		"workflow": {func(b *rig) string {
 			b.run()

@@ -96,28 +96,41 @@ func resume(ctx context.Context, eng *engine.Engine[any]) error {
 	return err
 }
 
-func retryDiscarded(ctx context.Context, eng *engine.Engine[any]) ([]engine.Result, error) {
-	results, err := eng.Jobs().RetryAll(ctx,
-		engine.Filter{Types: []string{"mail.send"}, States: []ojs.State{ojs.StateDiscarded}})
-	return results, err
+func apply(ctx context.Context, eng *engine.Engine[any]) error {
+	retryDiscarded := engine.Bulk{Do: engine.RetryJobs(),
+		On: engine.Filter{Types: []string{"mail.send"}, States: []ojs.State{ojs.StateDiscarded}}}
+	for p, err := range eng.Jobs().Apply(ctx, retryDiscarded) {
+		if err != nil {
+			return err
+		}
+		fmt.Println(p.ID, p.Err)
+	}
+	return nil
 }
 
-func retryAtOnce(ctx context.Context, eng *engine.Engine[any]) ([]engine.Result, error) {
-	results, err := eng.Jobs().RetryAll(ctx,
-		engine.Filter{Types: []string{"mail.send"}, States: []ojs.State{ojs.StateRetryable}})
-	return results, err
+// applied does an operation on many to its end.
+func applied(ctx context.Context, eng *engine.Engine[any], op engine.Bulk) (err error) {
+	for _, err = range eng.Jobs().Apply(ctx, op) {
+	}
+	return err
 }
 
-func cancelWaiting(ctx context.Context, eng *engine.Engine[any]) ([]engine.Result, error) {
-	results, err := eng.Jobs().CancelAll(ctx,
-		engine.Filter{Queues: []string{"thumbnails"}, States: []ojs.State{ojs.StateAvailable}})
-	return results, err
+func retry(ctx context.Context, eng *engine.Engine[any]) error {
+	retryAtOnce := engine.Bulk{Do: engine.RetryJobs(),
+		On: engine.Filter{Types: []string{"mail.send"}, States: []ojs.State{ojs.StateRetryable}}}
+	return applied(ctx, eng, retryAtOnce)
 }
 
-func replay(ctx context.Context, eng *engine.Engine[any]) ([]engine.Result, error) {
-	results, err := eng.DeadLetters().RetryAll(ctx, engine.Filter{Types: []string{"mail.send"}},
-		100*time.Millisecond)
-	return results, err
+func cancel(ctx context.Context, eng *engine.Engine[any]) error {
+	cancelWaiting := engine.Bulk{Do: engine.CancelJobs(),
+		On: engine.Filter{Queues: []string{"thumbnails"}, States: []ojs.State{ojs.StateAvailable}}}
+	return applied(ctx, eng, cancelWaiting)
+}
+
+func replayDead(ctx context.Context, eng *engine.Engine[any]) error {
+	replay := engine.Bulk{Do: engine.RetryJobs(), Every: 100 * time.Millisecond,
+		On: engine.Filter{Types: []string{"mail.send"}, DeadLettered: true}}
+	return applied(ctx, eng, replay)
 }
 
 // privateDefaults gives the packages' default registry and mux back after the test as
@@ -182,15 +195,14 @@ func TestRunbook(t *testing.T) {
 	broken = false
 	for _, tt := range []struct {
 		name, id string
-		do       func(context.Context, *engine.Engine[any]) ([]engine.Result, error)
+		do       func(context.Context, *engine.Engine[any]) error
 	}{
-		{"OJSRetryDelayLong", waits, retryAtOnce}, {"D045 OJSDeadLettersGrowing", dead, replay},
-		{"OJSJobsExhausted", ended, retryDiscarded},
+		{"OJSRetryDelayLong", waits, retry}, {"D045 OJSDeadLettersGrowing", dead, replayDead},
+		{"OJSJobsExhausted", ended, apply},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			results, err := tt.do(ctx, eng.Engine)
-			if err != nil || len(results) != 1 || results[0].Err != nil {
-				t.Fatalf("%v, %v", results, err)
+			if err := tt.do(ctx, eng.Engine); err != nil {
+				t.Fatal(err)
 			}
 			eng.Drain()
 			eng.RequireCompleted(tt.id)
@@ -207,7 +219,7 @@ func TestRunbook(t *testing.T) {
 	if err := resume(ctx, eng.Engine); err != nil {
 		t.Error(err)
 	}
-	if _, err := cancelWaiting(ctx, eng.Engine); err != nil {
+	if err := cancel(ctx, eng.Engine); err != nil {
 		t.Error(err)
 	}
 	eng.Drain()

@@ -110,10 +110,13 @@ func TestRetryOfAFailedStepIsRefused(t *testing.T) {
 		retries := map[string]func() error{
 			"Jobs.Retry":        func() error { return b.Jobs().Retry(b.ctx, failed) },
 			"DeadLetters.Retry": func() error { return b.DeadLetters().Retry(b.ctx, failed) },
-			"DeadLetters.RetryAll": func() error {
-				list, err := b.DeadLetters().RetryAll(b.ctx, engine.Filter{}, 0)
-				must(t, err)
-				return list[0].Err
+			"RetryJobs": func() (refused error) {
+				for p, err := range b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.RetryJobs(),
+					On: engine.Filter{DeadLettered: true}}) {
+					must(t, err)
+					refused = p.Err
+				}
+				return refused
 			},
 		}
 		for name, retry := range retries {

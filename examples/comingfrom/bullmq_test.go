@@ -37,10 +37,12 @@ func Example_bullMQ() {
 	fmt.Println(first.ID == second.ID, policy.Delays(retries))
 
 	// queue.getFailed(), job.retry()
-	results := must(eng.DeadLetters().RetryAll(ctx, engine.Filter{Queues: []string{"paint"}}, 0))
+	failed := engine.Filter{Queues: []string{"paint"}, DeadLettered: true}
+	for p, err := range eng.Jobs().Apply(ctx, engine.Bulk{Do: engine.RetryJobs(), On: failed}) {
+		fmt.Println(p.Done, "retried", p.Err, err)
+	}
 
-	fmt.Println(len(results), "retried")
 	// Output:
 	// true [1s 2s]
-	// 1 retried
+	// 1 retried <nil> <nil>
 }

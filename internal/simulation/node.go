@@ -676,3 +676,13 @@ func (k *link) Notify(self any, f func(storage.Notice)) (stop func()) {
 		close(gone)
 	}
 }
+
+// apply does an operation on many to its end.
+func (n *node) apply(b engine.Bulk) error {
+	for _, err := range n.eng.Jobs().Apply(n.w.ctx, b) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

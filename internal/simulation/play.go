@@ -116,16 +116,14 @@ func (w *world) exec(o op) {
 		call("retry", func() error { return n.eng.Jobs().Retry(w.ctx, id) })
 	case "replay":
 		call("replay all dead letters", func() error {
-			_, err := n.eng.DeadLetters().RetryAll(w.ctx, engine.Filter{},
-				time.Duration(r.IntN(2))*time.Second)
-			return err
+			return n.apply(engine.Bulk{Do: engine.RetryJobs(), On: engine.Filter{DeadLettered: true},
+				Every: time.Duration(r.IntN(2)) * time.Second})
 		})
 	case "delete":
 		call("delete", func() error { return n.eng.Jobs().Delete(w.ctx, id) })
 	case "bulk":
 		call("cancel all in queue "+queue, func() error {
-			_, err := n.eng.Jobs().CancelAll(w.ctx, engine.Filter{Queues: []string{queue}})
-			return err
+			return n.apply(engine.Bulk{Do: engine.CancelJobs(), On: engine.Filter{Queues: []string{queue}}})
 		})
 	case "pause":
 		call("pause "+queue, func() error {
