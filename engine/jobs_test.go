@@ -360,7 +360,7 @@ func TestBulk(t *testing.T) {
 			good = true
 			before := len(b.times())
 			rs, err := results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.RetryJobs(ojs.WithQueue("again")),
-				On: engine.Filter{DeadLettered: true, ErrorTypes: []string{"smtp.*"}},
+				On:    engine.Filter{DeadLettered: true, ErrorTypes: []string{"smtp.*"}},
 				Every: 10 * time.Second}))
 			if err != nil || !slices.Equal(ids(rs), xs) {
 				t.Errorf("%v, %v", rs, err)
