@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -135,7 +136,7 @@ func ExampleWithRetry() {
 
 	down = false
 	dead := eng.DeadLetters()
-	for job, err := range dead.List(ctx, engine.Filter{Types: []string{"payment.charge"}}) {
+	for job, err := range dead.List(ctx, inspect.Filter{Types: []string{"payment.charge"}}) {
 		if err != nil {
 			log.Fatal(err)
 		}

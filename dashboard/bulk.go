@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // An operation on many jobs is previewed on a page that changes nothing. Its form starts
@@ -67,7 +68,7 @@ type run struct {
 	Action
 	Line  string
 	Link  string // where the jobs are listed, below the overview
-	Of    engine.Count
+	Of    inspect.Count
 	Actor string
 	Begun time.Time
 	stop  context.CancelFunc
@@ -155,7 +156,7 @@ func (h *Handler) begin(p *page, m *many) error {
 	r := &run{Action: m.Action, Line: m.Line, Link: m.Link, Of: of.Count, Actor: actor, Begun: p.Now,
 		stop: stop, ended: make(chan struct{})}
 	if limit := m.Bulks[0].Limit; limit > 0 && limit <= r.Of.N {
-		r.Of = engine.Count{N: limit, Exact: true}
+		r.Of = inspect.Count{N: limit, Exact: true}
 	}
 	if other := h.runs.add(r); other != nil {
 		stop()
@@ -263,7 +264,7 @@ func (h *Handler) runPage(p *page) error {
 		p.Refresh = 1
 	}
 	if len(data.Latest) > 0 {
-		list, err := h.eng.Jobs().Page(p.r.Context(), engine.Filter{IDs: data.Latest}, "", keptLatest)
+		list, err := h.eng.Jobs().Page(p.r.Context(), inspect.Filter{IDs: data.Latest}, "", keptLatest)
 		if err != nil {
 			return err
 		}

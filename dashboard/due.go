@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // maxDue is how many jobs the charts count.
@@ -20,12 +20,14 @@ type dueData struct {
 }
 
 // Least is a number of the charts, with a plus sign if there may be more.
-func (d *dueData) Least(p *page, n int) string { return p.Least(engine.Count{N: n, Exact: n < maxDue}) }
+func (d *dueData) Least(p *page, n int) string {
+	return p.Least(inspect.Count{N: n, Exact: n < maxDue})
+}
 
 // due shows what waits for a time: the next hour and the next day as charts, and the next
 // jobs.
 func (h *Handler) due(p *page) error {
-	f := engine.Filter{States: []ojs.State{ojs.StateScheduled, ojs.StateRetryable}, Order: engine.OrderDue}
+	f := inspect.Filter{States: []ojs.State{ojs.StateScheduled, ojs.StateRetryable}, Order: inspect.OrderDue}
 	list, err := h.eng.Jobs().Page(p.r.Context(), f, "", maxDue)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // The page Scheduled leads to a preview of what is done to some of its jobs or to all,
@@ -50,7 +50,7 @@ func TestDueActions(t *testing.T) {
 		t.Errorf("%d\n%s", w.Code, w.Body)
 	}
 	s.run()
-	waits := engine.Filter{States: []ojs.State{ojs.StateScheduled, ojs.StateRetryable}}
+	waits := inspect.Filter{States: []ojs.State{ojs.StateScheduled, ojs.StateRetryable}}
 	if n, err := s.eng.Jobs().Count(context.Background(), waits, 0); err != nil || n.N > 0 {
 		t.Errorf("%d jobs still wait for a time, %v", n.N, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // A new job is shown before it is enqueued, and is enqueued as it was shown.
@@ -24,7 +24,7 @@ func TestEnqueue(t *testing.T) {
 		"at": {"2026-03-02T08:30"}, "priority": {"7"}}
 	form.Set("args", `{"to": "ada", "n": 12345678901234567890}`)
 	count := func() int {
-		f := engine.Filter{Types: []string{"mail.send"}}
+		f := inspect.Filter{Types: []string{"mail.send"}}
 		list, err := s.eng.Jobs().Page(context.Background(), f, "", 10)
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +134,7 @@ func TestConfirmTwiceMakesOneJob(t *testing.T) {
 
 func (s *site) list() []*ojs.JobInfo {
 	s.t.Helper()
-	page, err := s.eng.Jobs().Page(context.Background(), engine.Filter{}, "", 100)
+	page, err := s.eng.Jobs().Page(context.Background(), inspect.Filter{}, "", 100)
 	if err != nil {
 		s.t.Fatal(err)
 	}

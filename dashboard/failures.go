@@ -5,12 +5,12 @@ import (
 	"html/template"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // failureRow is failures that are alike.
 type failureRow struct {
-	engine.FailureGroup
+	inspect.FailureGroup
 	Retryable, GivenUp bool // whether it may have such jobs
 }
 
@@ -36,7 +36,7 @@ func (r failureRow) Spark() template.HTML { return spark(r.Trend[:]) }
 
 // Line is the filter line of the jobs that an action is for; "" is no action.
 func (r failureRow) Line(do Verb) string {
-	f := engine.Filter{Failure: r.Key}
+	f := inspect.Filter{Failure: r.Key}
 	switch do {
 	case Cancel:
 		f.States = []ojs.State{ojs.StateRetryable}
@@ -52,8 +52,8 @@ type failuresData struct {
 	Rows    []failureRow
 	Exact   bool
 	Looked  int
-	ByType  engine.Facets
-	ByQueue engine.Facets
+	ByType  inspect.Facets
+	ByQueue inspect.Facets
 	Verbs   []Verb
 	Latest  []*ojs.JobInfo
 }
@@ -62,8 +62,8 @@ type failuresData struct {
 // their latest failures have in common.
 func (h *Handler) failures(p *page) error {
 	ctx := p.r.Context()
-	discarded := engine.Filter{States: []ojs.State{ojs.StateDiscarded}}
-	failed := engine.Filter{States: []ojs.State{ojs.StateRetryable, ojs.StateDiscarded}}
+	discarded := inspect.Filter{States: []ojs.State{ojs.StateDiscarded}}
+	failed := inspect.Filter{States: []ojs.State{ojs.StateRetryable, ojs.StateDiscarded}}
 	groups, err := h.eng.Jobs().Failures(ctx, failed, 0)
 	if err != nil {
 		return err
@@ -82,13 +82,13 @@ func (h *Handler) failures(p *page) error {
 		}
 		data.Rows = append(data.Rows, row)
 	}
-	if data.ByType, err = h.breakdown(ctx, discarded, engine.FacetType); err != nil {
+	if data.ByType, err = h.breakdown(ctx, discarded, inspect.FacetType); err != nil {
 		return err
 	}
-	if data.ByQueue, err = h.breakdown(ctx, discarded, engine.FacetQueue); err != nil {
+	if data.ByQueue, err = h.breakdown(ctx, discarded, inspect.FacetQueue); err != nil {
 		return err
 	}
-	discarded.Order = engine.OrderFinished
+	discarded.Order = inspect.OrderFinished
 	list, err := h.eng.Jobs().Page(ctx, discarded, "", 20)
 	if err != nil {
 		return err
@@ -98,19 +98,19 @@ func (h *Handler) failures(p *page) error {
 }
 
 // breakdown counts jobs by a facet: its 30 most frequent values.
-func (h *Handler) breakdown(ctx context.Context, f engine.Filter, by engine.Facet) (engine.Facets, error) {
+func (h *Handler) breakdown(ctx context.Context, f inspect.Filter, by inspect.Facet) (inspect.Facets, error) {
 	facets, err := h.eng.Jobs().Facets(ctx, f, by, 0)
 	return mostFrequent(facets), err
 }
 
-func mostFrequent(f engine.Facets) engine.Facets {
+func mostFrequent(f inspect.Facets) inspect.Facets {
 	f.Values = f.Values[:min(len(f.Values), 30)]
 	return f
 }
 
 type deadData struct {
-	Count                    engine.Count
-	ByError, ByType, ByQueue engine.Facets
+	Count                    inspect.Count
+	ByError, ByType, ByQueue inspect.Facets
 	Jobs                     []*ojs.JobInfo // the longest dead first
 	Next, Prev               string
 	Looked                   int
@@ -118,12 +118,14 @@ type deadData struct {
 
 // facetTable is a break-down whose values are links to lists.
 type facetTable struct {
-	engine.Facets
+	inspect.Facets
 	key, rest string
 }
 
 // Facet is a break-down of the jobs of the filter line rest, by a key of filter lines.
-func (p *page) Facet(key, rest string, of engine.Facets) facetTable { return facetTable{of, key, rest} }
+func (p *page) Facet(key, rest string, of inspect.Facets) facetTable {
+	return facetTable{of, key, rest}
+}
 
 // Line is the filter line of the jobs with a value.
 func (f facetTable) Line(value string) string { return f.rest + " " + term(f.key, value) }
@@ -131,10 +133,10 @@ func (f facetTable) Line(value string) string { return f.rest + " " + term(f.key
 // dead shows the dead letters.
 func (h *Handler) dead(p *page) error {
 	ctx := p.r.Context()
-	f := engine.Filter{DeadLettered: true}
+	f := inspect.Filter{DeadLettered: true}
 	data := &deadData{}
-	facets, err := h.eng.Jobs().FacetsBy(ctx, f, 0, engine.FacetState, engine.FacetError, engine.FacetType,
-		engine.FacetQueue)
+	facets, err := h.eng.Jobs().FacetsBy(ctx, f, 0, inspect.FacetState, inspect.FacetError, inspect.FacetType,
+		inspect.FacetQueue)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"unicode"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // filterForm is a filter line as fields. The form leads to the page of the line that the
@@ -33,7 +33,7 @@ type filterField struct{ Key, Name, Value, Hint string }
 var listKeys = []string{"state", "queue", "type", "tag", "since"}
 
 // formOf is the form of a filter, which the line has made.
-func (p *page) formOf(f engine.Filter, line string) *filterForm {
+func (p *page) formOf(f inspect.Filter, line string) *filterForm {
 	each := func(key string, values []string) string {
 		var out []string
 		for _, value := range values {
@@ -69,22 +69,22 @@ func (p *page) formOf(f engine.Filter, line string) *filterForm {
 var sinceTerm = regexp.MustCompile(`(?:^|\s)since:(\S+)`)
 
 // sinceOf is the time of creation as the line has it, such as 1h, or else as a time.
-func (p *page) sinceOf(f engine.Filter, line string) string {
+func (p *page) sinceOf(f inspect.Filter, line string) string {
 	if f.CreatedFrom.IsZero() {
 		return ""
 	}
 	for _, m := range sinceTerm.FindAllStringSubmatch(line, -1) {
-		g, err := engine.ParseFilter("since:"+m[1], p.Now)
+		g, err := inspect.Parse("since:"+m[1], p.Now)
 		if err == nil && g.CreatedFrom.Equal(f.CreatedFrom) {
 			return m[1]
 		}
 	}
-	return strings.TrimPrefix(engine.Filter{CreatedFrom: f.CreatedFrom}.String(), "since:")
+	return strings.TrimPrefix(inspect.Filter{CreatedFrom: f.CreatedFrom}.String(), "since:")
 }
 
 // lineOf is the filter line of a form that was sent.
 func lineOf(p *page) string {
-	terms := []string{engine.Filter{Error: strings.TrimSpace(p.r.FormValue("error"))}.String()}
+	terms := []string{inspect.Filter{Error: strings.TrimSpace(p.r.FormValue("error"))}.String()}
 	for _, key := range listKeys {
 		for _, value := range values(p.r.FormValue(key)) {
 			terms = append(terms, key+":"+value)

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // Time is a moment by the reader's zone.
@@ -109,7 +109,7 @@ func (p *page) Num(n any) string {
 }
 
 // Least is a count, with a plus sign if there may be more.
-func (p *page) Least(c engine.Count) string {
+func (p *page) Least(c inspect.Count) string {
 	if c.Exact {
 		return p.Num(c.N)
 	}

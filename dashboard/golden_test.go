@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -73,11 +73,11 @@ func pictures(t *testing.T) map[string]string {
 	job := &ojs.JobInfo{State: ojs.StateRetryable}
 	job.CreatedAt = start
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
-	life := &engine.Timeline{Job: job, Attempts: []engine.Attempt{
-		{N: 1, Start: at(10), End: at(20), Outcome: engine.OutcomeFailed},
-		{N: 2, Start: at(40), End: at(41), Outcome: engine.OutcomeSnoozed},
-		{N: 2, End: at(80), Outcome: engine.OutcomeFailed},
-	}, Next: []engine.NextAttempt{{N: 3, At: at(130)}, {N: 4, At: at(200)}, {N: 5, At: at(400)}}}
+	life := &inspect.Timeline{Job: job, Attempts: []inspect.Attempt{
+		{N: 1, Start: at(10), End: at(20), Outcome: inspect.OutcomeFailed},
+		{N: 2, Start: at(40), End: at(41), Outcome: inspect.OutcomeSnoozed},
+		{N: 2, End: at(80), Outcome: inspect.OutcomeFailed},
+	}, Next: []inspect.NextAttempt{{N: 3, At: at(130)}, {N: 4, At: at(200)}, {N: 5, At: at(400)}}}
 	ended := *life
 	ended.Next, ended.Job = nil, &ojs.JobInfo{State: ojs.StateCompleted, FinishedAt: at(100)}
 	ended.Job.CreatedAt = start

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -16,9 +17,9 @@ type jobData struct {
 	Job      *ojs.JobInfo
 	Done     string // what the action has done that led here
 	Why      engine.Explanation
-	Attempts []engine.Attempt // the latest first
-	Worker   string           // that holds it, or held it last; "": none is known
-	Lease    time.Time        // until when it is held; zero: it is not active
+	Attempts []inspect.Attempt // the latest first
+	Worker   string            // that holds it, or held it last; "": none is known
+	Lease    time.Time         // until when it is held; zero: it is not active
 	Moments  []moment
 	Later    []moment // attempts that may follow the next one
 	Strip    strip
@@ -48,7 +49,7 @@ func equal(shown *ojs.JobInfo) string {
 	if err != nil { // the job was stored by a program that knows more
 		return ""
 	}
-	return engine.Filter{Fingerprints: []string{fingerprint}}.String()
+	return inspect.Filter{Fingerprints: []string{fingerprint}}.String()
 }
 
 // job shows one job.
@@ -69,8 +70,8 @@ func (h *Handler) job(p *page) error {
 			data.Why.Reasons = slices.DeleteFunc(data.Why.Reasons, ofEngine)
 		}
 	}
-	if key := engine.FailureKey(job); key != "" {
-		data.Alike = engine.Filter{Failure: key}.String()
+	if key := inspect.FailureKey(job); key != "" {
+		data.Alike = inspect.Filter{Failure: key}.String()
 	}
 	if sameJSON(job.Args.JSON(), data.Job.Args.JSON()) {
 		data.Equal = equal(data.Job)

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
@@ -14,7 +14,7 @@ const pageSize = 50
 // tab is a state with the number of jobs that the filter has in it.
 type tab struct {
 	State ojs.State // "": all states
-	Count engine.Count
+	Count inspect.Count
 	Line  string // the filter line of the tab
 	On    bool
 }
@@ -47,9 +47,9 @@ type jobsData struct {
 	Looked int
 	Stored int // jobs in all
 
-	By     engine.Facet // the break-down that is shown; "": none
-	Facets engine.Facets
-	All    engine.Count // of the filter
+	By     inspect.Facet // the break-down that is shown; "": none
+	Facets inspect.Facets
+	All    inspect.Count // of the filter
 	Done   string
 	New    bool // the request may enqueue a job
 }
@@ -62,8 +62,8 @@ func (jobsData) Terms() []string {
 }
 
 // Facet names the breakdowns.
-func (jobsData) Bys() []engine.Facet {
-	return []engine.Facet{engine.FacetType, engine.FacetQueue, engine.FacetError}
+func (jobsData) Bys() []inspect.Facet {
+	return []inspect.Facet{inspect.FacetType, inspect.FacetQueue, inspect.FacetError}
 }
 
 // jobs lists the jobs that the filter line selects.
@@ -74,7 +74,7 @@ func (h *Handler) jobs(p *page) error {
 	line := strings.TrimSpace(p.r.FormValue("q"))
 	data := &jobsData{manyBar: manyBar{Line: line}, Done: done(p.r.FormValue("did")),
 		New: p.May(Enqueue, "job", "", "", "")}
-	f, err := engine.ParseFilter(line, p.Now)
+	f, err := inspect.Parse(line, p.Now)
 	data.Form = p.formOf(f, line)
 	if err != nil {
 		data.Error = strings.TrimPrefix(err.Error(), "ojs: ")
@@ -84,7 +84,7 @@ func (h *Handler) jobs(p *page) error {
 	if err := h.tabs(p, f, data); err != nil {
 		return err
 	}
-	if f.Order == engine.OrderOldest {
+	if f.Order == inspect.OrderOldest {
 		f.Order = natural(f)
 	}
 	list, err := h.eng.Jobs().Page(p.r.Context(), f, p.r.FormValue("at"), pageSize)
@@ -104,7 +104,7 @@ func (h *Handler) jobs(p *page) error {
 		data.Stored += n
 	}
 	data.Sorts = sorts(f)
-	if by := engine.Facet(p.r.FormValue("by")); slices.Contains(data.Bys(), by) {
+	if by := inspect.Facet(p.r.FormValue("by")); slices.Contains(data.Bys(), by) {
 		data.By = by
 		if data.Facets, err = h.eng.Jobs().Facets(p.r.Context(), f, by, 0); err != nil {
 			return err
@@ -117,7 +117,7 @@ func (h *Handler) jobs(p *page) error {
 }
 
 // held are the workers of the active jobs of a page, by the ids of the jobs.
-func held(list engine.Page) map[string]string {
+func held(list inspect.Page) map[string]string {
 	var out map[string]string
 	for i, job := range list.Jobs {
 		if job.State != ojs.StateActive {
@@ -133,7 +133,7 @@ func held(list engine.Page) map[string]string {
 
 // natural is the order in which a person wants to see the jobs of a filter that names
 // none: the latest ends, the next that are due, or else the newest.
-func natural(f engine.Filter) engine.Order {
+func natural(f inspect.Filter) inspect.Order {
 	all := func(in ...ojs.State) bool {
 		for _, s := range f.States {
 			if !slices.Contains(in, s) {
@@ -144,29 +144,29 @@ func natural(f engine.Filter) engine.Order {
 	}
 	switch {
 	case all(ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded):
-		return engine.OrderFinished
+		return inspect.OrderFinished
 	case f.DeadLettered:
-		return engine.OrderOldest
+		return inspect.OrderOldest
 	case all(ojs.StateScheduled, ojs.StateRetryable):
-		return engine.OrderDue
+		return inspect.OrderDue
 	case all(ojs.StateAvailable):
-		return engine.OrderClaim
+		return inspect.OrderClaim
 	}
-	return engine.OrderNewest
+	return inspect.OrderNewest
 }
 
-var orderNames = map[engine.Order]string{
-	engine.OrderNewest: "newest first", engine.OrderFinished: "latest end first",
-	engine.OrderDue: "soonest due first", engine.OrderClaim: "next to run first",
+var orderNames = map[inspect.Order]string{
+	inspect.OrderNewest: "newest first", inspect.OrderFinished: "latest end first",
+	inspect.OrderDue: "soonest due first", inspect.OrderClaim: "next to run first",
 }
 
 // sorts are the orders that have a place for the jobs of the filter.
-func sorts(f engine.Filter) []sortLink {
+func sorts(f inspect.Filter) []sortLink {
 	if f.DeadLettered || len(f.IDs) > 0 {
 		return nil
 	}
-	orders := []engine.Order{engine.OrderNewest}
-	if n := natural(f); n != engine.OrderNewest {
+	orders := []inspect.Order{inspect.OrderNewest}
+	if n := natural(f); n != inspect.OrderNewest {
 		orders = append(orders, n)
 	}
 	var out []sortLink
@@ -183,10 +183,10 @@ func sorts(f engine.Filter) []sortLink {
 
 // tabs counts the jobs of the filter by state. If the filter names nothing but queues and
 // states, the numbers are those of the queues, and exact.
-func (h *Handler) tabs(p *page, f engine.Filter, data *jobsData) error {
+func (h *Handler) tabs(p *page, f inspect.Filter, data *jobsData) error {
 	all := f
-	all.States, all.Order = nil, engine.OrderOldest
-	facets, err := h.eng.Jobs().Facets(p.r.Context(), all, engine.FacetState, 0)
+	all.States, all.Order = nil, inspect.OrderOldest
+	facets, err := h.eng.Jobs().Facets(p.r.Context(), all, inspect.FacetState, 0)
 	if err != nil {
 		return err
 	}
@@ -196,12 +196,12 @@ func (h *Handler) tabs(p *page, f engine.Filter, data *jobsData) error {
 		count[ojs.State(v.Value)] = v.N
 		total += v.N
 	}
-	data.All = engine.Count{N: total, Exact: facets.Exact, Looked: facets.Looked}
+	data.All = inspect.Count{N: total, Exact: facets.Exact, Looked: facets.Looked}
 	data.Tabs = []tab{{Count: data.All, Line: all.String(), On: len(f.States) == 0}}
 	for _, s := range ojs.AllStates() {
 		g := all
 		g.States = []ojs.State{s}
-		data.Tabs = append(data.Tabs, tab{s, engine.Count{N: count[s], Exact: facets.Exact}, g.String(),
+		data.Tabs = append(data.Tabs, tab{s, inspect.Count{N: count[s], Exact: facets.Exact}, g.String(),
 			len(f.States) == 1 && f.States[0] == s})
 	}
 	return nil
@@ -209,7 +209,7 @@ func (h *Handler) tabs(p *page, f engine.Filter, data *jobsData) error {
 
 // Narrow is the filter line with a value of the break-down.
 func (d *jobsData) Narrow(value string) string {
-	key := map[engine.Facet]string{engine.FacetType: "type", engine.FacetQueue: "queue",
-		engine.FacetError: "errortype"}[d.By]
+	key := map[inspect.Facet]string{inspect.FacetType: "type", inspect.FacetQueue: "queue",
+		inspect.FacetError: "errortype"}[d.By]
 	return strings.TrimSpace(d.Line + " " + term(key, value))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 var (
@@ -70,14 +71,14 @@ func (h *Handler) manyOf(p *page) (many, error) {
 	if !slices.ContainsFunc(manyVerbs, func(v manyVerb) bool { return v.Do == m.Do }) {
 		return m, ojs.ErrNotFound
 	}
-	var f engine.Filter
+	var f inspect.Filter
 	m.Fields = []hiddenField{{"do", string(m.Do)}}
 	if p.r.FormValue("all") != "" {
 		var err error
-		if f, err = engine.ParseFilter(p.r.FormValue("q"), p.Now); err != nil {
+		if f, err = inspect.Parse(p.r.FormValue("q"), p.Now); err != nil {
 			return m, refused{err}
 		}
-		f.Order = engine.OrderOldest
+		f.Order = inspect.OrderOldest
 		m.All, m.Line = true, f.String()
 		m.Fields = append(m.Fields, hiddenField{"all", "1"}, hiddenField{"q", m.Line})
 	} else {
@@ -111,7 +112,7 @@ func (h *Handler) manyOf(p *page) (many, error) {
 }
 
 // steps fills in what is done to the jobs of a filter.
-func (m *many) steps(p *page, f engine.Filter) error {
+func (m *many) steps(p *page, f inspect.Filter) error {
 	add := func(do engine.Action) { m.Bulks = append(m.Bulks, engine.Bulk{Do: do, On: f}) }
 	switch m.Do {
 	case Retry:

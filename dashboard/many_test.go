@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // Every operation on many does to the jobs that it selects what the one on a job does,
@@ -110,7 +110,7 @@ func TestRunSaysWhatFailsAgain(t *testing.T) {
 // offered, and reaches the job.
 func TestPreviewBeyondItsLook(t *testing.T) {
 	s := newSite(t, WithAuthorizer(AllowAll))
-	for range 3 * engine.DefaultLook { // a page of a listing may look at more
+	for range 3 * inspect.DefaultLook { // a page of a listing may look at more
 		s.enqueue("t", nil)
 	}
 	last := s.enqueue("t", nil, ojs.WithMeta("last", true))

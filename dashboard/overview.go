@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
@@ -17,9 +18,9 @@ type overviewData struct {
 	Paused  []engine.QueueStats // not active
 	Pauses  []engine.Pause      // of everything and of types
 	Notices []notice
-	Next    *ojs.JobInfo // the available job that is claimed next; nil: none
-	GaveUp  engine.Count // in the last hour
-	Dead    engine.Count
+	Next    *ojs.JobInfo  // the available job that is claimed next; nil: none
+	GaveUp  inspect.Count // in the last hour
+	Dead    inspect.Count
 	Failed  []*ojs.JobInfo // the latest that were discarded
 	Retries []*ojs.JobInfo // the next that are due
 	Types   []typeRow
@@ -57,22 +58,22 @@ func (h *Handler) overview(p *page) error {
 	if len(data.Queues) > 8 {
 		data.Queues = data.Queues[:8]
 	}
-	first := func(f engine.Filter, n int) ([]*ojs.JobInfo, error) {
+	first := func(f inspect.Filter, n int) ([]*ojs.JobInfo, error) {
 		list, err := h.eng.Jobs().Page(ctx, f, "", n)
 		return h.shownAll(list.Jobs), err
 	}
-	next, err := first(engine.Filter{States: []ojs.State{ojs.StateAvailable}, Order: engine.OrderClaim}, 1)
+	next, err := first(inspect.Filter{States: []ojs.State{ojs.StateAvailable}, Order: inspect.OrderClaim}, 1)
 	if err != nil {
 		return err
 	}
 	if len(next) > 0 {
 		data.Next = next[0]
 	}
-	discarded := engine.Filter{States: []ojs.State{ojs.StateDiscarded}, Order: engine.OrderFinished}
+	discarded := inspect.Filter{States: []ojs.State{ojs.StateDiscarded}, Order: inspect.OrderFinished}
 	if data.Failed, err = first(discarded, 8); err != nil {
 		return err
 	}
-	retryable := engine.Filter{States: []ojs.State{ojs.StateRetryable}, Order: engine.OrderDue}
+	retryable := inspect.Filter{States: []ojs.State{ojs.StateRetryable}, Order: inspect.OrderDue}
 	if data.Retries, err = first(retryable, 8); err != nil {
 		return err
 	}
@@ -141,8 +142,8 @@ func (p *page) Health() engine.Health {
 	return p.h.health(p.r.Context())
 }
 
-func (h *Handler) deadCount(ctx context.Context) (engine.Count, error) {
-	return h.eng.Jobs().Count(ctx, engine.Filter{DeadLettered: true}, 0)
+func (h *Handler) deadCount(ctx context.Context) (inspect.Count, error) {
+	return h.eng.Jobs().Count(ctx, inspect.Filter{DeadLettered: true}, 0)
 }
 
 // Problems are what an operator should look at, in words.

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // purgeOf is the purge of the queue that an address names.
@@ -18,7 +18,7 @@ func (h *Handler) purgeOf(p *page) (*many, error) {
 	if err := h.may(p.r, m.Action); err != nil {
 		return nil, denied{err}
 	}
-	return m, m.steps(p, engine.Filter{Queues: []string{name}})
+	return m, m.steps(p, inspect.Filter{Queues: []string{name}})
 }
 
 // purge shows what a purge of a queue would reach. Its form asks for the queue's name.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
@@ -62,8 +63,8 @@ func (h *Handler) queues(p *page) error {
 
 // next is the job of a queue that is claimed next; nil if there is none.
 func (h *Handler) next(p *page, queue string) (*ojs.JobInfo, error) {
-	list, err := h.eng.Jobs().Page(p.r.Context(), engine.Filter{Queues: []string{queue},
-		States: []ojs.State{ojs.StateAvailable}, Order: engine.OrderClaim}, "", 1)
+	list, err := h.eng.Jobs().Page(p.r.Context(), inspect.Filter{Queues: []string{queue},
+		States: []ojs.State{ojs.StateAvailable}, Order: inspect.OrderClaim}, "", 1)
 	if err != nil || len(list.Jobs) == 0 {
 		return nil, err
 	}
@@ -73,7 +74,7 @@ func (h *Handler) next(p *page, queue string) (*ojs.JobInfo, error) {
 type queueData struct {
 	queueRow
 	States []stateCount
-	Types  engine.Facets // of the jobs that have not ended
+	Types  inspect.Facets // of the jobs that have not ended
 	Meter  []engine.JobMeter
 	Lately *timeChart // nil: no engine reports
 	All    hold       // the pause of everything
@@ -153,12 +154,12 @@ func (h *Handler) queue(p *page) error {
 		return err
 	}
 	for _, s := range ojs.AllStates() {
-		f := engine.Filter{Queues: []string{name}, States: []ojs.State{s}}
+		f := inspect.Filter{Queues: []string{name}, States: []ojs.State{s}}
 		data.States = append(data.States, stateCount{s, list[at].Counts[s], f.String()})
 	}
-	waiting := engine.Filter{Queues: []string{name}, States: []ojs.State{ojs.StateScheduled,
+	waiting := inspect.Filter{Queues: []string{name}, States: []ojs.State{ojs.StateScheduled,
 		ojs.StateAvailable, ojs.StatePending, ojs.StateActive, ojs.StateRetryable}}
-	if data.Types, err = h.eng.Jobs().Facets(p.r.Context(), waiting, engine.FacetType, 0); err != nil {
+	if data.Types, err = h.eng.Jobs().Facets(p.r.Context(), waiting, inspect.FacetType, 0); err != nil {
 		return err
 	}
 	if data.Lately, err = h.lately(p, name, ""); err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 //go:embed templates
@@ -140,7 +140,7 @@ func (p *page) ListBy(key, value string) string { return p.List(term(key, value)
 
 // term is a term of a filter line with any value.
 func term(key, value string) string {
-	var f engine.Filter
+	var f inspect.Filter
 	switch key {
 	case "queue":
 		f.Queues = []string{value}

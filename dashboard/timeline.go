@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // moment is something that happened to a job, or will.
@@ -23,10 +23,10 @@ type moment struct {
 }
 
 // attemptEnds are the ends of attempts.
-var attemptEnds = map[engine.AttemptOutcome]string{
-	engine.OutcomeCompleted: "attempt %d completed", engine.OutcomeFailed: "attempt %d failed",
-	engine.OutcomeCancelled: "attempt %d was cancelled", engine.OutcomeSnoozed: "attempt %d put it off",
-	engine.OutcomeReturned: "attempt %d was interrupted",
+var attemptEnds = map[inspect.AttemptOutcome]string{
+	inspect.OutcomeCompleted: "attempt %d completed", inspect.OutcomeFailed: "attempt %d failed",
+	inspect.OutcomeCancelled: "attempt %d was cancelled", inspect.OutcomeSnoozed: "attempt %d put it off",
+	inspect.OutcomeReturned: "attempt %d was interrupted",
 }
 
 // noteNames are what calls and rules have changed.
@@ -37,17 +37,17 @@ var noteNames = map[ojs.NoteKind]string{
 }
 
 // outcomeNames are how attempts ended, in a column of a table.
-var outcomeNames = map[engine.AttemptOutcome]string{
-	engine.OutcomeRunning: "active", engine.OutcomeCompleted: "completed", engine.OutcomeFailed: "failed",
-	engine.OutcomeCancelled: "cancelled", engine.OutcomeSnoozed: "put off",
-	engine.OutcomeReturned: "interrupted",
+var outcomeNames = map[inspect.AttemptOutcome]string{
+	inspect.OutcomeRunning: "active", inspect.OutcomeCompleted: "completed", inspect.OutcomeFailed: "failed",
+	inspect.OutcomeCancelled: "cancelled", inspect.OutcomeSnoozed: "put off",
+	inspect.OutcomeReturned: "interrupted",
 }
 
 // OutcomeName is how an attempt ended.
-func (p *page) OutcomeName(o engine.AttemptOutcome) string { return p.T(outcomeNames[o]) }
+func (p *page) OutcomeName(o inspect.AttemptOutcome) string { return p.T(outcomeNames[o]) }
 
 // Lasted is how long an attempt took, so far if it runs; "" if that is not known.
-func (p *page) Lasted(a engine.Attempt) string {
+func (p *page) Lasted(a inspect.Attempt) string {
 	if a.Start.IsZero() {
 		return ""
 	}
@@ -56,7 +56,7 @@ func (p *page) Lasted(a engine.Attempt) string {
 
 // tell fills in what has happened to a job and what is to come, with the errors of the
 // job as pages may show them.
-func (d *jobData) tell(life *engine.Timeline, now time.Time) {
+func (d *jobData) tell(life *inspect.Timeline, now time.Time) {
 	job := d.Job
 	add := func(m moment) {
 		if !m.At.IsZero() {
@@ -71,7 +71,7 @@ func (d *jobData) tell(life *engine.Timeline, now time.Time) {
 	add(moment{Name: "available", At: job.EnqueuedAt})
 	for _, a := range life.Attempts {
 		add(moment{Name: "attempt %d started", N: a.N, At: a.Start})
-		if a.Outcome != engine.OutcomeRunning {
+		if a.Outcome != inspect.OutcomeRunning {
 			add(moment{Name: attemptEnds[a.Outcome], N: a.N, At: a.End})
 		}
 		for i := range life.Job.Errors {
@@ -124,10 +124,10 @@ type mark struct {
 	x, width float64
 }
 
-var markClasses = map[engine.AttemptOutcome]string{
-	engine.OutcomeRunning: "m-running", engine.OutcomeCompleted: "m-completed",
-	engine.OutcomeFailed: "m-failed", engine.OutcomeCancelled: "m-cancelled",
-	engine.OutcomeSnoozed: "m-snoozed", engine.OutcomeReturned: "m-returned",
+var markClasses = map[inspect.AttemptOutcome]string{
+	inspect.OutcomeRunning: "m-running", inspect.OutcomeCompleted: "m-completed",
+	inspect.OutcomeFailed: "m-failed", inspect.OutcomeCancelled: "m-cancelled",
+	inspect.OutcomeSnoozed: "m-snoozed", inspect.OutcomeReturned: "m-returned",
 }
 
 const (
@@ -136,7 +136,7 @@ const (
 	stripPast   = 700 // of the width, if there is a future
 )
 
-func stripOf(life *engine.Timeline, now time.Time) (s strip) {
+func stripOf(life *inspect.Timeline, now time.Time) (s strip) {
 	job := life.Job
 	end := now
 	if job.State.Terminal() && !job.FinishedAt.IsZero() {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // typeRow is what was counted of a type.
@@ -96,7 +97,7 @@ type typeData struct {
 	Reported  bool
 	Wait, Run chart
 	Versions  []string // of the handlers
-	States    engine.Facets
+	States    inspect.Facets
 	Lately    *timeChart // nil: no engine reports
 	Hold      hold
 	Done      string
@@ -119,7 +120,7 @@ func (h *Handler) typePage(p *page) error {
 			data.typeRow = row
 		}
 	}
-	data.States, err = h.breakdown(ctx, engine.Filter{Types: []string{name}}, engine.FacetState)
+	data.States, err = h.breakdown(ctx, inspect.Filter{Types: []string{name}}, inspect.FacetState)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 type workersData struct {
@@ -34,7 +35,7 @@ func (h *Handler) workers(p *page) error {
 	if data.Nodes, err = h.eng.Nodes().List(ctx); err != nil {
 		return err
 	}
-	list, err := h.eng.Jobs().Page(ctx, engine.Filter{States: []ojs.State{ojs.StateActive}}, "", pageSize)
+	list, err := h.eng.Jobs().Page(ctx, inspect.Filter{States: []ojs.State{ojs.StateActive}}, "", pageSize)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -21,7 +21,7 @@ type workflowsData struct {
 // workflows lists the workflows, the newest first.
 func (h *Handler) workflows(p *page) error {
 	ctx := p.r.Context()
-	f := engine.Filter{Types: []string{workflow.Type}, Order: engine.OrderNewest}
+	f := inspect.Filter{Types: []string{workflow.Type}, Order: inspect.OrderNewest}
 	list, err := h.eng.Jobs().Page(ctx, f, p.r.FormValue("at"), workflowPage)
 	if err != nil {
 		return refusal(err)

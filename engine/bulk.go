@@ -4,10 +4,10 @@ import (
 	"context"
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -110,7 +110,7 @@ type Bulk struct {
 	// filter that names another state is refused. IDs without prefixes and States select
 	// jobs in any state, so that each id has a result: an *ojs.TransitionError or
 	// ojs.ErrNotFound if it is not done.
-	On Filter
+	On inspect.Filter
 
 	Limit int           // how many jobs to do it to; 0: all
 	Every time.Duration // the pause between two of them, so that they do not all run at once; 0: none
@@ -144,26 +144,25 @@ func (b *Bulk) validate() error {
 
 // filter is the filter with the states that the action is for. It reports whether the
 // operation goes by ids instead, of jobs in any state.
-func (b *Bulk) filter() (f Filter, byID bool, err error) {
+func (b *Bulk) filter() (f inspect.Filter, byID bool, err error) {
 	f = b.On
 	if len(f.States) == 0 {
 		f.States = b.Do.states
-		return f, b.On.byID(), nil
+		return f, b.On.ByID(), nil
 	}
-	f, err = f.only(slices.Concat(b.Do.states, b.Do.also)...)
-	return f, false, err
-}
-
-// byID reports whether the filter names every job by its id.
-func (f *Filter) byID() bool {
-	prefix := func(id string) bool { return strings.HasSuffix(id, "*") }
-	return len(f.IDs) > 0 && !slices.ContainsFunc(f.IDs, prefix)
+	allowed := slices.Concat(b.Do.states, b.Do.also)
+	for _, s := range f.States {
+		if !slices.Contains(allowed, s) {
+			return f, false, invalid("filter.states", "%q is none of %v", s, allowed)
+		}
+	}
+	return f, false, nil
 }
 
 // Preview is what an operation on many would do.
 type Preview struct {
-	Count                 // the jobs that it would be done to, without Bulk.Limit
-	Sample []*ojs.JobInfo // the first of them
+	inspect.Count                // the jobs that it would be done to, without Bulk.Limit
+	Sample        []*ojs.JobInfo // the first of them
 }
 
 // Preview counts the jobs that an operation on many would be done to, as Count does, and
@@ -184,7 +183,7 @@ func (j *Jobs) Preview(ctx context.Context, b Bulk, n int) (Preview, error) {
 		return Preview{}, err
 	}
 	cursor := ""
-	for looked := 0; n > len(p.Sample) && looked < DefaultLook; {
+	for looked := 0; n > len(p.Sample) && looked < inspect.DefaultLook; {
 		page, err := j.Page(ctx, f, cursor, n-len(p.Sample))
 		if err != nil {
 			return Preview{}, err
@@ -204,10 +203,10 @@ func (j *Jobs) Preview(ctx context.Context, b Bulk, n int) (Preview, error) {
 // gone or has moved on in between is refused, and its Progress says why. An error of the
 // storage or of ctx is the last thing that it yields. It undoes nothing.
 //
-// The operation needs no memory for the jobs behind it in OrderOldest and OrderNewest,
-// the orders in which a job keeps its place. In other orders, and with DeadLettered, a
-// job may be listed again: the operation then keeps the ids that it has come to, some 100
-// bytes each.
+// The operation needs no memory for the jobs behind it in inspect.OrderOldest and
+// inspect.OrderNewest, the orders in which a job keeps its place. In other orders, and
+// with DeadLettered, a job may be listed again: the operation then keeps the ids that it
+// has come to, some 100 bytes each.
 func (j *Jobs) Apply(ctx context.Context, b Bulk) iter.Seq2[Progress, error] {
 	return func(yield func(Progress, error) bool) {
 		if err := b.validate(); err != nil {
@@ -220,14 +219,14 @@ func (j *Jobs) Apply(ctx context.Context, b Bulk) iter.Seq2[Progress, error] {
 		}
 		var q storage.Query
 		if err == nil {
-			q, err = f.query()
+			q, err = f.Query()
 		}
 		if err != nil {
 			yield(Progress{}, err)
 			return
 		}
 		op := bulk{Bulk: b, j: j, yield: yield}
-		if byID || f.listsAgain() {
+		if byID || listsAgain(&f) {
 			op.seen = make(map[string]struct{})
 		}
 		if b.Do.copies {
@@ -253,10 +252,11 @@ type bulk struct {
 	first string              // an id that is less than theirs; "": it makes none
 }
 
-// listsAgain reports whether a listing may come to a job again that has changed in
-// between, such as to a dead letter that was retried and has died again.
-func (f *Filter) listsAgain() bool {
-	return f.DeadLettered || len(f.IDs) > 0 || f.Order != OrderOldest && f.Order != OrderNewest
+// listsAgain reports whether a listing of a filter may come to a job again that has
+// changed in between, such as to a dead letter that was retried and has died again.
+func listsAgain(f *inspect.Filter) bool {
+	return f.DeadLettered || len(f.IDs) > 0 ||
+		f.Order != inspect.OrderOldest && f.Order != inspect.OrderNewest
 }
 
 // again reports whether the operation has come to the job before, or made it.
@@ -296,9 +296,9 @@ func (op *bulk) overIDs(ctx context.Context, q *storage.Query) {
 	}
 }
 
-func (op *bulk) overPages(ctx context.Context, f *Filter, q storage.Query) {
+func (op *bulk) overPages(ctx context.Context, f *inspect.Filter, q storage.Query) {
 	for {
-		page, err := op.j.core.page(ctx, f, q)
+		page, err := op.j.RecordPage(ctx, f, q)
 		if err != nil {
 			op.yield(op.at, err)
 			return

@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -51,12 +52,12 @@ func TestApply(t *testing.T) {
 		if p.Done != 2 || !slices.Equal(done, pending[:2]) {
 			t.Errorf("activated %v: %+v", done, p)
 		}
-		ids := engine.Filter{IDs: []string{open[0], pending[2], "none", open[0]}}
+		ids := inspect.Filter{IDs: []string{open[0], pending[2], "none", open[0]}}
 		p, done = b.applied(engine.Bulk{Do: engine.PrioritizeJobs(7), On: ids})
 		if p.Done != 1 || p.Refused != 2 || p.Looked != 3 || !slices.Equal(done, open[:1]) {
 			t.Errorf("prioritized %v: %+v", done, p)
 		}
-		p, _ = b.applied(engine.Bulk{Do: engine.MoveJobs("other"), On: engine.Filter{Types: []string{"a"}}})
+		p, _ = b.applied(engine.Bulk{Do: engine.MoveJobs("other"), On: inspect.Filter{Types: []string{"a"}}})
 		if p.Done != 6 {
 			t.Errorf("moved: %+v", p)
 		}
@@ -64,7 +65,7 @@ func TestApply(t *testing.T) {
 			t.Errorf("moved: %v %v", job, err)
 		}
 		at := b.start.Add(time.Hour)
-		p, _ = b.applied(engine.Bulk{Do: engine.RescheduleJobs(at), On: engine.Filter{IDs: open}})
+		p, _ = b.applied(engine.Bulk{Do: engine.RescheduleJobs(at), On: inspect.Filter{IDs: open}})
 		if p.Done != 3 || b.state(open[0]) != ojs.StateScheduled {
 			t.Errorf("rescheduled: %+v", p)
 		}
@@ -92,7 +93,7 @@ func TestApply(t *testing.T) {
 				break
 			}
 		}
-		if left := b.listed(engine.Filter{}); len(left) != 8 {
+		if left := b.listed(inspect.Filter{}); len(left) != 8 {
 			t.Errorf("%d are left", len(left))
 		}
 	})
@@ -129,13 +130,13 @@ func TestApplyNeedsNoMemory(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	for _, order := range []engine.Order{engine.OrderOldest, engine.OrderNewest} {
+	for _, order := range []inspect.Order{inspect.OrderOldest, inspect.OrderNewest} {
 		store := endless{memory.New(), 33_000}
 		eng, err := engine.New[any](store, quiet)
 		must(t, err)
 		before := heap()
 		for p, err := range eng.Jobs().Apply(t.Context(),
-			engine.Bulk{Do: engine.ActivateJobs(), On: engine.Filter{Order: order}}) {
+			engine.Bulk{Do: engine.ActivateJobs(), On: inspect.Filter{Order: order}}) {
 			must(t, err)
 			if p.Refused == store.jobs {
 				if more := int64(heap()) - int64(before); more > 1<<20 {
@@ -160,7 +161,7 @@ func (s leaflet) List(ctx context.Context, q storage.Query) (storage.Page, error
 // mark of a copy away.
 func TestCopiesAreNotCopied(t *testing.T) {
 	forget := func(_ context.Context, job *ojs.Job[any]) error { job.Meta = nil; return nil }
-	for _, order := range []engine.Order{engine.OrderOldest, engine.OrderNewest, engine.OrderFinished} {
+	for _, order := range []inspect.Order{inspect.OrderOldest, inspect.OrderNewest, inspect.OrderFinished} {
 		inBubbleOn(t, leaflet{memory.New()}, func(b *rig) {
 			b.handle("a", func(context.Context, *ojs.Job[any]) error { return nil })
 			b.run()
@@ -169,7 +170,7 @@ func TestCopiesAreNotCopied(t *testing.T) {
 			}
 			b.advance(time.Second)
 			copyAll := func() (copies int) {
-				on := engine.Filter{Order: order}
+				on := inspect.Filter{Order: order}
 				for p, err := range b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.CopyJobs(), On: on}) {
 					must(t, err)
 					b.advance(0)
@@ -219,7 +220,7 @@ func TestApplyOnce(t *testing.T) {
 			b.enqueue("a")
 		}
 		b.advance(0)
-		op := engine.Bulk{Do: engine.RetryJobs(), On: engine.Filter{Order: engine.OrderFinished}}
+		op := engine.Bulk{Do: engine.RetryJobs(), On: inspect.Filter{Order: inspect.OrderFinished}}
 		for p, err := range b.Jobs().Apply(b.ctx, op) {
 			must(t, err)
 			b.advance(0)
@@ -233,7 +234,7 @@ func TestApplyOnce(t *testing.T) {
 func TestApplyRefuses(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.enqueue("a")
-		unknown := engine.Filter{IDs: []string{"x"}, States: []ojs.State{"x"}}
+		unknown := inspect.Filter{IDs: []string{"x"}, States: []ojs.State{"x"}}
 		for name, op := range map[string]engine.Bulk{
 			"no action": {},
 			"priority":  {Do: engine.PrioritizeJobs(1 << 40)},
@@ -241,7 +242,7 @@ func TestApplyRefuses(t *testing.T) {
 			"queue":     {Do: engine.MoveJobs("No Queue")},
 			"limit":     {Do: engine.CancelJobs(), Limit: -1},
 			"every":     {Do: engine.CancelJobs(), Every: -1},
-			"state":     {Do: engine.DeleteJobs(), On: engine.Filter{States: []ojs.State{ojs.StateActive}}},
+			"state":     {Do: engine.DeleteJobs(), On: inspect.Filter{States: []ojs.State{ojs.StateActive}}},
 			"no state":  {Do: engine.DeleteJobs(), On: unknown},
 		} {
 			if _, err := b.Jobs().Preview(b.ctx, op, 1); !errors.Is(err, ojs.ErrInvalid) {
@@ -273,7 +274,7 @@ func TestPreview(t *testing.T) {
 			b.enqueue("a", ojs.WithTags("vip"))
 			b.enqueue("b", ojs.WithPending())
 		}
-		op := engine.Bulk{Do: engine.PrioritizeJobs(1), On: engine.Filter{Tags: []string{"vip"}}}
+		op := engine.Bulk{Do: engine.PrioritizeJobs(1), On: inspect.Filter{Tags: []string{"vip"}}}
 		p, err := b.Jobs().Preview(b.ctx, op, 2)
 		must(t, err)
 		if p.N != 3 || !p.Exact || len(p.Sample) != 2 || p.Sample[0].Type != "a" {
@@ -288,7 +289,7 @@ func TestEdit(t *testing.T) {
 		defer sub.Close()
 		unique := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByType | ojs.ByArgs})
 		b.enqueue("a", unique, ojs.WithDelay(time.Hour))
-		id := b.listed(engine.Filter{})[0]
+		id := b.listed(inspect.Filter{})[0]
 		must(t, b.Jobs().Edit(b.ctx, id, engine.Edit{
 			Args: json.RawMessage(`{"to":"b"}`), Meta: map[string]any{"tenant": "acme", "n": 1},
 		}))

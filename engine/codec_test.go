@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
@@ -296,7 +297,7 @@ func TestCodec(t *testing.T) {
 			must1(pay.Enqueue(b.ctx, b, given))
 			for _, text := range []string{secret, "ojs_encoded", ""} {
 				n := 0
-				for _, err := range b.Jobs().List(b.ctx, engine.Filter{Args: text}) {
+				for _, err := range b.Jobs().List(b.ctx, inspect.Filter{Args: text}) {
 					if must(t, err); text != "" {
 						t.Errorf("%q finds it", text)
 					}
@@ -306,7 +307,7 @@ func TestCodec(t *testing.T) {
 					t.Errorf("%d jobs", n)
 				}
 			}
-			member := engine.Filter{Members: []engine.Member{{Path: "args.0.ojs_encoded", Value: "true"}}}
+			member := inspect.Filter{Members: []inspect.Member{{Path: "args.0.ojs_encoded", Value: "true"}}}
 			for _, err := range b.Jobs().List(b.ctx, member) {
 				t.Errorf("its marker finds it, %v", err)
 			}
@@ -391,7 +392,7 @@ func TestCodec(t *testing.T) {
 				t.Errorf("%d runs", n)
 			}
 			wantHidden(t, store)
-			for job, err := range b.Jobs().List(b.ctx, engine.Filter{}) {
+			for job, err := range b.Jobs().List(b.ctx, inspect.Filter{}) {
 				if must(t, err); !job.Args.Encoded() || job.State != ojs.StateCompleted {
 					t.Errorf("%s: %s", job.State, job.Args)
 				}
@@ -425,7 +426,7 @@ func TestCodec(t *testing.T) {
 				t.Errorf("%d runs", n)
 			}
 			n := 0
-			for job, err := range b.Jobs().List(b.ctx, engine.Filter{}) {
+			for job, err := range b.Jobs().List(b.ctx, inspect.Filter{}) {
 				if must(t, err); job.Meta[codec.MetaKeyID] == "x2" {
 					n++
 				}
@@ -542,7 +543,7 @@ func TestCodec(t *testing.T) {
 			b.run()
 			b.advance(time.Second)
 			n := 0
-			for job, err := range b.Jobs().List(b.ctx, engine.Filter{Types: []string{"pay"}}) {
+			for job, err := range b.Jobs().List(b.ctx, inspect.Filter{Types: []string{"pay"}}) {
 				must(t, err)
 				if n++; job.Args.String() != args.String() || job.Meta[codec.MetaKeyID] != "old" {
 					t.Errorf("%s became %s, meta %v", args, job.Args, job.Meta)
@@ -597,7 +598,7 @@ func TestCodec(t *testing.T) {
 			if !errors.As(err, &e) || e.Type != codec.ErrorTypeKeyNotFound || len(b.deadLetters()) > 0 {
 				t.Errorf("%v", err)
 			}
-			for job := range b.Jobs().List(b.ctx, engine.Filter{}) {
+			for job := range b.Jobs().List(b.ctx, inspect.Filter{}) {
 				t.Errorf("%v is stored", job)
 			}
 		}, engine.WithCodec(codec.AES256GCM(noKeys{})))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -50,7 +51,7 @@ func BenchmarkLook(b *testing.B) {
 		measure(b, func() error { _, err := eng.Get(b.Context(), ticket.ID); return err })
 	})
 	for _, line := range []string{"", "type:none", "args.user:-1", "type:type1 order:newest"} {
-		f, err := engine.ParseFilter(line, time.Time{})
+		f, err := inspect.Parse(line, time.Time{})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -58,7 +59,7 @@ func BenchmarkLook(b *testing.B) {
 			"page":  func() error { _, err := eng.Jobs().Page(b.Context(), f, "", 50); return err },
 			"count": func() error { _, err := eng.Jobs().Count(b.Context(), f, 0); return err },
 			"facets": func() error {
-				_, err := eng.Jobs().Facets(b.Context(), f, engine.FacetType, 0)
+				_, err := eng.Jobs().Facets(b.Context(), f, inspect.FacetType, 0)
 				return err
 			},
 		} {

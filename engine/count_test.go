@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -58,7 +59,7 @@ func TestFilterSelects(t *testing.T) {
 			"order:finished tag:vip":         {c, a},
 			"state:cancelled order:finished": nil, "dead:true": {c},
 		} {
-			f, err := engine.ParseFilter(line, now)
+			f, err := inspect.Parse(line, now)
 			must(t, err)
 			got := b.listed(f)
 			if !slices.Equal(got, want) {
@@ -85,13 +86,15 @@ func TestFilterSelects(t *testing.T) {
 				t.Errorf("%s: counted %+v, want %d", line, n, len(want))
 			}
 		}
-		for by, want := range map[engine.Facet][]engine.FacetValue{
-			engine.FacetType:  {{"mail.send", 2}, {"mail.bounce", 1}, {"mail.late", 1}},
-			engine.FacetQueue: {{"default", 2}, {"mail", 2}},
-			engine.FacetState: {{"available", 1}, {"completed", 1}, {"discarded", 1}, {"scheduled", 1}},
-			engine.FacetError: {{"smtp.refused", 1}},
+		for by, want := range map[inspect.Facet][]inspect.FacetValue{
+			inspect.FacetType: {{Value: "mail.send", N: 2}, {Value: "mail.bounce", N: 1},
+				{Value: "mail.late", N: 1}},
+			inspect.FacetQueue: {{Value: "default", N: 2}, {Value: "mail", N: 2}},
+			inspect.FacetState: {{Value: "available", N: 1}, {Value: "completed", N: 1},
+				{Value: "discarded", N: 1}, {Value: "scheduled", N: 1}},
+			inspect.FacetError: {{Value: "smtp.refused", N: 1}},
 		} {
-			for _, f := range []engine.Filter{{}, {Types: []string{"*"}}} {
+			for _, f := range []inspect.Filter{{}, {Types: []string{"*"}}} {
 				got, err := b.Jobs().Facets(b.ctx, f, by, 0)
 				must(t, err)
 				if !reflect.DeepEqual(got.Values, want) || !got.Exact {
@@ -99,13 +102,13 @@ func TestFilterSelects(t *testing.T) {
 				}
 			}
 		}
-		_, err := b.Jobs().Facets(b.ctx, engine.Filter{}, "age", 0)
+		_, err := b.Jobs().Facets(b.ctx, inspect.Filter{}, "age", 0)
 		wantInvalid(t, err, "facet")
-		_, err = b.Jobs().Count(b.ctx, engine.Filter{}, -1)
+		_, err = b.Jobs().Count(b.ctx, inspect.Filter{}, -1)
 		wantInvalid(t, err, "look")
-		_, err = b.Jobs().Count(b.ctx, engine.Filter{Members: []engine.Member{{"x", "y"}}}, 0)
+		_, err = b.Jobs().Count(b.ctx, inspect.Filter{Members: []inspect.Member{{Path: "x", Value: "y"}}}, 0)
 		wantInvalid(t, err, "filter.members")
-		_, err = b.Jobs().Page(b.ctx, engine.Filter{IDs: []string{a}}, "<1", 1)
+		_, err = b.Jobs().Page(b.ctx, inspect.Filter{IDs: []string{a}}, "<1", 1)
 		wantInvalid(t, err, "cursor")
 	}, engine.WithConcurrency(1)) // so that the jobs end one after the other
 }
@@ -119,22 +122,22 @@ func TestCountIsALowerBound(t *testing.T) {
 		}
 		_, err := b.EnqueueMany(b.ctx, drafts...)
 		must(t, err)
-		n, err := b.Jobs().Count(b.ctx, engine.Filter{Types: []string{"x"}}, 1000)
+		n, err := b.Jobs().Count(b.ctx, inspect.Filter{Types: []string{"x"}}, 1000)
 		must(t, err)
 		if n.N != 1000 || n.Exact || n.Looked != 1000 {
 			t.Errorf("%+v", n)
 		}
-		n, err = b.Jobs().Count(b.ctx, engine.Filter{Types: []string{"x"}}, 3000)
+		n, err = b.Jobs().Count(b.ctx, inspect.Filter{Types: []string{"x"}}, 3000)
 		must(t, err)
 		if n.N != 3000 || !n.Exact {
 			t.Errorf("%+v", n)
 		}
-		n, err = b.Jobs().Count(b.ctx, engine.Filter{Queues: []string{"q1"}}, 1)
+		n, err = b.Jobs().Count(b.ctx, inspect.Filter{Queues: []string{"q1"}}, 1)
 		must(t, err)
 		if n.N != 1500 || !n.Exact || n.Looked != 0 {
 			t.Errorf("%+v", n)
 		}
-		page, err := b.Jobs().Page(b.ctx, engine.Filter{Types: []string{"none"}}, "", 10)
+		page, err := b.Jobs().Page(b.ctx, inspect.Filter{Types: []string{"none"}}, "", 10)
 		must(t, err)
 		if page.Looked != 3000 || page.Next != "" || len(page.Jobs) != 0 {
 			t.Errorf("%+v", page)
@@ -162,8 +165,8 @@ func TestFacetsByLooksOnce(t *testing.T) {
 		b.run()
 		must(t, b.WaitIdle(b.ctx))
 		b.halt()
-		by := []engine.Facet{engine.FacetState, engine.FacetError, engine.FacetType, engine.FacetQueue}
-		for _, f := range []engine.Filter{{DeadLettered: true}, {}, {Queues: []string{"q1"}}} {
+		by := []inspect.Facet{inspect.FacetState, inspect.FacetError, inspect.FacetType, inspect.FacetQueue}
+		for _, f := range []inspect.Filter{{DeadLettered: true}, {}, {Queues: []string{"q1"}}} {
 			looked = 0
 			list, err := b.Jobs().FacetsBy(b.ctx, f, 0, by...)
 			must(t, err)

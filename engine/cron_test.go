@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -417,7 +418,7 @@ func TestCron(t *testing.T) {
 			)
 			b.advance(2 * time.Minute)
 			var of []string
-			for job, err := range b.Jobs().List(b.ctx, engine.Filter{}) {
+			for job, err := range b.Jobs().List(b.ctx, inspect.Filter{}) {
 				must(t, err)
 				of = append(of, fmt.Sprint(job.Meta["cron_name"]))
 			}

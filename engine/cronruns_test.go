@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -160,7 +161,7 @@ func TestCronHistory(t *testing.T) {
 			once := ojs.NewDraft("x", nil, ojs.WithMaxAttempts(1))
 			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 1m", Job: once})
 			b.advance(3*time.Minute + time.Second)
-			for job, err := range b.Jobs().List(b.ctx, engine.Filter{}) {
+			for job, err := range b.Jobs().List(b.ctx, inspect.Filter{}) {
 				must(t, err)
 				must(t, b.Jobs().Delete(b.ctx, job.ID))
 			}
@@ -463,7 +464,7 @@ func TestCronOverlapEnqueueBeyondTheHistory(t *testing.T) {
 		b.cron(engine.CronEntry{Name: "e", Schedule: "* * * * *", Overlap: engine.OverlapEnqueue,
 			Job: ojs.NewDraft("x", nil)})
 		b.advance(15*time.Minute + time.Second)
-		for job, err := range b.Jobs().List(b.ctx, engine.Filter{States: []ojs.State{ojs.StatePending}}) {
+		for job, err := range b.Jobs().List(b.ctx, inspect.Filter{States: []ojs.State{ojs.StatePending}}) {
 			must(t, err)
 			must(t, b.Cancel(b.ctx, job.ID))
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -17,9 +18,9 @@ import (
 type DeadLetters struct{ core *core }
 
 // List lists the dead letters that f selects, the longest dead first, as Jobs.List does.
-func (d *DeadLetters) List(ctx context.Context, f Filter) iter.Seq2[*ojs.JobInfo, error] {
+func (d *DeadLetters) List(ctx context.Context, f inspect.Filter) iter.Seq2[*ojs.JobInfo, error] {
 	f.DeadLettered = true
-	return (&Jobs{d.core}).List(ctx, f)
+	return d.core.jobs().List(ctx, f)
 }
 
 // DeadLetterStats counts dead letters.
@@ -35,7 +36,7 @@ type DeadLetterStats struct {
 func (d *DeadLetters) Stats(ctx context.Context) (DeadLetterStats, error) {
 	s := DeadLetterStats{ByQueue: make(map[string]int), ByType: make(map[string]int),
 		ByErrorType: make(map[string]int)}
-	for job, err := range d.List(ctx, Filter{}) {
+	for job, err := range d.List(ctx, inspect.Filter{}) {
 		if err != nil {
 			return DeadLetterStats{}, err
 		}

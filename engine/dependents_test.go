@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // steps is an engine under virtual time whose jobs "step" take one second each, and fail
@@ -208,7 +209,7 @@ func TestDependsOnDelay(t *testing.T) {
 	})
 	s.enqueue(ojs.NewDraft("parent", ""))
 	s.Advance(time.Minute + time.Second)
-	for job, err := range s.Jobs().List(ctx, engine.Filter{States: []ojs.State{ojs.StateScheduled}}) {
+	for job, err := range s.Jobs().List(ctx, inspect.Filter{States: []ojs.State{ojs.StateScheduled}}) {
 		must(t, err)
 		free := enginetest.Start.Add(time.Minute + time.Second)
 		if !job.ScheduledAt.Equal(free.Add(time.Hour)) || !job.ExpiresAt.Equal(free.Add(2*time.Hour)) {

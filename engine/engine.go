@@ -127,7 +127,7 @@ func (e *Engine[T]) DeadLetters() *DeadLetters { return &DeadLetters{e.core} }
 
 // Jobs gives access to what operators do with stored jobs: list and change them, one or
 // many.
-func (e *Engine[T]) Jobs() *Jobs { return &Jobs{e.core} }
+func (e *Engine[T]) Jobs() *Jobs { return e.core.jobs() }
 
 // Queues gives access to the states of queues.
 func (e *Engine[T]) Queues() *Queues { return &Queues{e.core} }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -56,7 +57,7 @@ const explainLook = 1000
 
 // Explain says why a job does not run now: what its state, its queue and this engine have
 // against it, and how many jobs of its queue come before it. Of these it counts 1,000 at
-// most, if the storage knows OrderClaim. An unknown id gives ojs.ErrNotFound.
+// most, if the storage knows inspect.OrderClaim. An unknown id gives ojs.ErrNotFound.
 func (j *Jobs) Explain(ctx context.Context, id string) (Explanation, error) {
 	c := j.core
 	rec, err := c.store.Get(ctx, id)
@@ -200,7 +201,7 @@ func (g *gate) explain(e *Explanation, rec *storage.Record, now time.Time) {
 // before counts the available jobs of a job's queue that are claimed before it. It
 // reports whether it has come to the job.
 func (c *core) before(ctx context.Context, rec *storage.Record) (n int, found bool, err error) {
-	q := storage.Query{Order: OrderClaim, Queues: []string{rec.Queue}}
+	q := storage.Query{Order: inspect.OrderClaim, Queues: []string{rec.Queue}}
 	for looked := 0; looked < explainLook; {
 		page, err := c.store.List(ctx, q)
 		if err != nil {

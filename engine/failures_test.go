@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 func TestFailures(t *testing.T) {
@@ -30,7 +31,7 @@ func TestFailures(t *testing.T) {
 			b.enqueue("mail.send", ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1}))
 			b.advance(time.Minute)
 		}
-		all, err := b.Jobs().Failures(b.ctx, engine.Filter{}, 0)
+		all, err := b.Jobs().Failures(b.ctx, inspect.Filter{}, 0)
 		must(t, err)
 		if len(all.Groups) != 3 || !all.Exact || all.Looked != 6 {
 			t.Fatalf("%+v", all)
@@ -43,14 +44,14 @@ func TestFailures(t *testing.T) {
 		if want := [24]int{22: 2, 23: 1}; g.Trend != want { // 6, 5 and 4 minutes ago
 			t.Errorf("trend %v, want %v", g.Trend, want)
 		}
-		if key := engine.FailureKey(g.Sample); key != g.Key || engine.FailureKey(&ojs.JobInfo{}) != "" {
+		if key := inspect.FailureKey(g.Sample); key != g.Key || inspect.FailureKey(&ojs.JobInfo{}) != "" {
 			t.Errorf("the sample has the key %q, its group %q", key, g.Key)
 		}
 		if p := all.Groups[1]; p.N != 2 || p.ErrorType != ojs.ErrorTypePanic ||
 			!strings.Contains(p.Frame, "engine_test.TestFailures") {
 			t.Errorf("%+v", p)
 		}
-		f, err := engine.ParseFilter("failure:"+g.Key, time.Now())
+		f, err := inspect.Parse("failure:"+g.Key, time.Now())
 		must(t, err)
 		if f.String() != "failure:"+g.Key || len(b.listed(f)) != 3 {
 			t.Errorf("%s selects %v", f, b.listed(f))
@@ -60,7 +61,7 @@ func TestFailures(t *testing.T) {
 			t.Errorf("retried: %+v", p)
 		}
 		b.advance(time.Minute)
-		all, err = b.Jobs().Failures(b.ctx, engine.Filter{}, 3)
+		all, err = b.Jobs().Failures(b.ctx, inspect.Filter{}, 3)
 		must(t, err)
 		if len(all.Groups) != 2 || all.Groups[0].N != 4 || all.Groups[0].Message != "greylisted" {
 			t.Errorf("%+v", all)

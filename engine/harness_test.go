@@ -17,6 +17,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -184,7 +185,7 @@ func (b *rig) want(id string, state ojs.State, attempt int) *ojs.JobInfo {
 func (b *rig) deadLetters() []string {
 	b.t.Helper()
 	var ids []string
-	for job, err := range b.DeadLetters().List(context.Background(), engine.Filter{}) {
+	for job, err := range b.DeadLetters().List(context.Background(), inspect.Filter{}) {
 		if err != nil {
 			b.t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // Holder is what holds active jobs: an engine, or a worker that fetches jobs for itself.
@@ -35,7 +36,7 @@ type Holder struct {
 func (j *Jobs) Holders(ctx context.Context) ([]Holder, error) {
 	c := j.core
 	holders := make(map[string]*Holder)
-	for rec, err := range c.list(ctx, Filter{States: []ojs.State{ojs.StateActive}}) {
+	for rec, err := range j.Records(ctx, inspect.Filter{States: []ojs.State{ojs.StateActive}}) {
 		if err != nil {
 			return nil, err
 		}

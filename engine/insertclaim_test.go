@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -190,7 +191,7 @@ func TestInsertClaimsDuringAStop(t *testing.T) {
 	time.AfterFunc(time.Millisecond, func() { close(stopping) })
 	stop()
 	<-enqueued
-	for j, err := range eng.Jobs().List(t.Context(), engine.Filter{}) {
+	for j, err := range eng.Jobs().List(t.Context(), inspect.Filter{}) {
 		must(t, err)
 		if j.State != ojs.StateCompleted && (j.State != ojs.StateAvailable || j.Attempt != 0) {
 			t.Errorf("job %s is %s after attempt %d", j.ID, j.State, j.Attempt)

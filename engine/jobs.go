@@ -3,143 +3,40 @@ package engine
 import (
 	"context"
 	"fmt"
-	"iter"
 	"log/slog"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Jobs is what operators do with stored jobs (OJS admin, OJS bulk operations).
-type Jobs struct{ core *core }
-
-// List lists the jobs that f selects, in its order. Jobs come, go and change meanwhile:
-// one that is stored and selected throughout, and keeps its place in the order, is listed
-// exactly once. After an error, which ends the listing, the job is nil. It costs a look
-// at every job that the order has, in pages.
-func (j *Jobs) List(ctx context.Context, f Filter) iter.Seq2[*ojs.JobInfo, error] {
-	return func(yield func(*ojs.JobInfo, error) bool) {
-		for rec, err := range j.core.list(ctx, f) {
-			var job *ojs.JobInfo
-			if err == nil {
-				job = &rec.JobInfo
-			}
-			if !yield(job, err) {
-				return
-			}
-		}
-	}
+// Jobs is what operators do with stored jobs (OJS admin, OJS bulk operations). The
+// methods of inspect.Jobs list, count and group them.
+type Jobs struct {
+	*inspect.Jobs
+	core *core
 }
 
-func (c *core) list(ctx context.Context, f Filter) iter.Seq2[*storage.Record, error] {
-	return func(yield func(*storage.Record, error) bool) {
-		q, err := f.query()
-		if err != nil {
-			yield(nil, err)
-			return
-		}
-		for {
-			page, err := c.page(ctx, &f, q)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for i := range page.Records {
-				if !yield(&page.Records[i], nil) {
-					return
-				}
-			}
-			if page.Next == "" {
-				return
-			}
-			q.Cursor = page.Next
-		}
-	}
+// jobs gives access to the jobs of the storage.
+func (c *core) jobs() *Jobs { return &Jobs{inspect.Open(lookups{c.store, c}, c.clock), c} }
+
+// lookups is the storage whose lookups tell a deleted job from one that never existed, as
+// far as that is known.
+type lookups struct {
+	storage.Storage
+	core *core
 }
 
-// Page is a part of a listing.
-type Page struct {
-	Jobs   []*ojs.JobInfo
-	Next   string // the cursor of the next page; "": this was the last
-	Prev   string // the cursor of the page before; "": this was the first
-	Looked int    // how many jobs were looked at for the page
-
-	// Workers has for each of Jobs who claimed it last; "": it was never claimed. Of an
-	// active job that is who holds it.
-	Workers []string
-}
-
-// Page returns up to n jobs of a listing, 1 <= n <= 1000: the page whose cursor is given,
-// Next or Prev of another one; "" is the first page. It is List for those who cannot hold
-// an iterator, and as stable. A page costs a look at a bounded number of jobs, some
-// thousands. It may have fewer jobs than n, or none, though more follow: Looked says how
-// far it looked, and Next goes on from there. A cursor is good for as long as the storage
-// is, with the filter it came from. A page that Prev leads to may begin a listing with
-// fewer than n jobs. A storage that knows no order but OrderOldest has no Prev.
-func (j *Jobs) Page(ctx context.Context, f Filter, cursor string, n int) (Page, error) {
-	if n < 1 || n > 1000 {
-		return Page{}, invalid("limit", "%d is not from 1 to 1000", n)
-	}
-	q, err := f.query()
+func (l lookups) Get(ctx context.Context, id string) (storage.Record, error) {
+	rec, err := l.Storage.Get(ctx, id)
 	if err != nil {
-		return Page{}, err
+		err = l.core.missing(id, err)
 	}
-	q.Cursor, q.Limit = cursor, n
-	page, err := j.core.page(ctx, &f, q)
-	if err != nil {
-		return Page{}, err
-	}
-	out := Page{Next: page.Next, Prev: page.Prev, Looked: page.Looked}
-	out.Jobs = make([]*ojs.JobInfo, 0, len(page.Records))
-	out.Workers = make([]string, 0, len(page.Records))
-	for i := range page.Records {
-		out.Jobs = append(out.Jobs, &page.Records[i].JobInfo)
-		out.Workers = append(out.Workers, page.Records[i].Worker)
-	}
-	return out, nil
-}
-
-// page is List of the storage, or a page of the jobs that a filter names by their ids.
-// Its cursors are where it is among these.
-func (c *core) page(ctx context.Context, f *Filter, q storage.Query) (page storage.Page, err error) {
-	if !f.byID() {
-		return c.store.List(ctx, q)
-	}
-	at := 0
-	if q.Cursor != "" {
-		if at, err = strconv.Atoi(q.Cursor); err != nil || at < 0 {
-			return page, invalid("cursor", "%q is not of a page of this filter", q.Cursor)
-		}
-	}
-	limit := q.Limit
-	if limit == 0 {
-		limit = 1000
-	}
-	if at > 0 {
-		page.Prev = strconv.Itoa(max(at-limit, 0))
-	}
-	for end := at + limit; at < len(f.IDs) && at < end; at++ {
-		if slices.Contains(f.IDs[:at], f.IDs[at]) {
-			continue
-		}
-		page.Looked++
-		switch rec, err := c.store.Get(ctx, f.IDs[at]); {
-		case err == nil && q.Matches(&rec):
-			page.Records = append(page.Records, rec)
-		case err != nil && !foreign.Is(err, ojs.ErrNotFound):
-			return page, err
-		}
-	}
-	if at < len(f.IDs) {
-		page.Next = strconv.Itoa(at)
-	}
-	return page, nil
+	return rec, err
 }
 
 // Result is the result for one job of an operation on many.

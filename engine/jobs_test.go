@@ -12,10 +12,11 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // listed returns the ids that a filter selects.
-func (b *rig) listed(f engine.Filter) (ids []string) {
+func (b *rig) listed(f inspect.Filter) (ids []string) {
 	b.t.Helper()
 	for job, err := range b.Jobs().List(b.ctx, f) {
 		if err != nil {
@@ -41,25 +42,25 @@ func TestList(t *testing.T) {
 		b.advance(0)
 		at := func(d time.Duration) time.Time { return b.start.Add(d) }
 		for name, tt := range map[string]struct {
-			f    engine.Filter
+			f    inspect.Filter
 			want []string
 		}{
-			"all": {engine.Filter{}, []string{sent, bounced, late, open}},
-			"state": {engine.Filter{States: []ojs.State{ojs.StateScheduled, ojs.StateCompleted}},
+			"all": {inspect.Filter{}, []string{sent, bounced, late, open}},
+			"state": {inspect.Filter{States: []ojs.State{ojs.StateScheduled, ojs.StateCompleted}},
 				[]string{sent, late}},
-			"queue":         {engine.Filter{Queues: []string{"a"}}, []string{sent}},
-			"type":          {engine.Filter{Types: []string{"mail.send"}}, []string{sent}},
-			"type prefix":   {engine.Filter{Types: []string{"mail.*"}}, []string{sent, bounced}},
-			"error type":    {engine.Filter{ErrorTypes: []string{"smtp.*"}}, []string{bounced}},
-			"dead-lettered": {engine.Filter{DeadLettered: true}, []string{bounced}},
-			"created": {engine.Filter{CreatedFrom: at(time.Second), CreatedBefore: at(time.Hour)},
+			"queue":         {inspect.Filter{Queues: []string{"a"}}, []string{sent}},
+			"type":          {inspect.Filter{Types: []string{"mail.send"}}, []string{sent}},
+			"type prefix":   {inspect.Filter{Types: []string{"mail.*"}}, []string{sent, bounced}},
+			"error type":    {inspect.Filter{ErrorTypes: []string{"smtp.*"}}, []string{bounced}},
+			"dead-lettered": {inspect.Filter{DeadLettered: true}, []string{bounced}},
+			"created": {inspect.Filter{CreatedFrom: at(time.Second), CreatedBefore: at(time.Hour)},
 				[]string{late, open}},
-			"created since": {engine.Filter{CreatedFrom: at(time.Minute)}, []string{late, open}},
-			"created until": {engine.Filter{CreatedBefore: at(time.Minute)}, []string{sent, bounced}},
-			"finished": {engine.Filter{FinishedFrom: at(0), FinishedBefore: at(1)},
+			"created since": {inspect.Filter{CreatedFrom: at(time.Minute)}, []string{late, open}},
+			"created until": {inspect.Filter{CreatedBefore: at(time.Minute)}, []string{sent, bounced}},
+			"finished": {inspect.Filter{FinishedFrom: at(0), FinishedBefore: at(1)},
 				[]string{sent, bounced}},
-			"finished late": {engine.Filter{FinishedFrom: at(1)}, nil},
-			"both": {engine.Filter{Types: []string{"mail.*"},
+			"finished late": {inspect.Filter{FinishedFrom: at(1)}, nil},
+			"both": {inspect.Filter{Types: []string{"mail.*"},
 				States: []ojs.State{ojs.StateDiscarded}}, []string{bounced}},
 		} {
 			if got := b.listed(tt.f); !slices.Equal(got, tt.want) {
@@ -69,7 +70,7 @@ func TestList(t *testing.T) {
 		var got []string
 		cursor := ""
 		for {
-			page, err := b.Jobs().Page(b.ctx, engine.Filter{Types: []string{"*"}}, cursor, 1)
+			page, err := b.Jobs().Page(b.ctx, inspect.Filter{Types: []string{"*"}}, cursor, 1)
 			must(t, err)
 			for _, job := range page.Jobs {
 				got = append(got, job.ID)
@@ -81,21 +82,21 @@ func TestList(t *testing.T) {
 		if want := []string{sent, bounced, late, open}; !slices.Equal(got, want) {
 			t.Errorf("pages: %v, want %v", got, want)
 		}
-		ids := func(page engine.Page, err error) (ids []string) {
+		ids := func(page inspect.Page, err error) (ids []string) {
 			must(t, err)
 			for _, job := range page.Jobs {
 				ids = append(ids, job.ID)
 			}
 			return ids
 		}
-		all, err := b.Jobs().Page(b.ctx, engine.Filter{}, "", 10)
+		all, err := b.Jobs().Page(b.ctx, inspect.Filter{}, "", 10)
 		must(t, err)
 		for i, job := range all.Jobs {
 			if claimed := job.Attempt > 0; claimed != (all.Workers[i] != "") {
 				t.Errorf("job %s, attempt %d: worker %q", job.ID, job.Attempt, all.Workers[i])
 			}
 		}
-		newest := engine.Filter{Order: engine.OrderNewest}
+		newest := inspect.Filter{Order: inspect.OrderNewest}
 		first, err := b.Jobs().Page(b.ctx, newest, "", 3)
 		if got, want := ids(first, err), []string{open, late, bounced}; !slices.Equal(got, want) ||
 			first.Prev != "" {
@@ -110,16 +111,16 @@ func TestList(t *testing.T) {
 		if got, want := ids(back, err), ids(first, nil); !slices.Equal(got, want) || back.Prev != "" {
 			t.Errorf("back to %v, want %v", got, want)
 		}
-		_, err = b.Jobs().Page(b.ctx, engine.Filter{Order: "sideways"}, "", 3)
+		_, err = b.Jobs().Page(b.ctx, inspect.Filter{Order: "sideways"}, "", 3)
 		wantInvalid(t, err, "filter.order")
-		_, err = b.Jobs().Page(b.ctx, engine.Filter{}, "", 0)
+		_, err = b.Jobs().Page(b.ctx, inspect.Filter{}, "", 0)
 		wantInvalid(t, err, "limit")
-		_, err = b.Jobs().Page(b.ctx, engine.Filter{}, "nonsense", 1)
+		_, err = b.Jobs().Page(b.ctx, inspect.Filter{}, "nonsense", 1)
 		wantInvalid(t, err, "cursor")
-		for _, err := range b.Jobs().List(b.ctx, engine.Filter{States: []ojs.State{"lost"}}) {
+		for _, err := range b.Jobs().List(b.ctx, inspect.Filter{States: []ojs.State{"lost"}}) {
 			wantInvalid(t, err, "filter.states")
 		}
-		for range b.Jobs().List(b.ctx, engine.Filter{}) {
+		for range b.Jobs().List(b.ctx, inspect.Filter{}) {
 			break // ends the listing
 		}
 	})
@@ -244,7 +245,7 @@ func TestBulk(t *testing.T) {
 		}
 		return out
 	}
-	dead := engine.Filter{DeadLettered: true}
+	dead := inspect.Filter{DeadLettered: true}
 	t.Run("P1.7 cancel what waits", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.Handle("busy", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil })
@@ -262,14 +263,14 @@ func TestBulk(t *testing.T) {
 			b.want(busy, ojs.StateActive, 1)
 			b.want(done, ojs.StateCompleted, 1)
 			rs, err = results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.CancelJobs(),
-				On: engine.Filter{States: []ojs.State{ojs.StateActive}}}))
+				On: inspect.Filter{States: []ojs.State{ojs.StateActive}}}))
 			if err != nil || !slices.Equal(ids(rs), []string{busy}) {
 				t.Errorf("%v, %v", rs, err)
 			}
 			b.advance(0)
 			b.want(busy, ojs.StateCancelled, 1)
 			_, err = results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.CancelJobs(),
-				On: engine.Filter{States: []ojs.State{ojs.StateCompleted}}}))
+				On: inspect.Filter{States: []ojs.State{ojs.StateCompleted}}}))
 			wantInvalid(t, err, "filter.states")
 		})
 	})
@@ -318,7 +319,7 @@ func TestBulk(t *testing.T) {
 			b.advance(time.Second)
 			rs, err := results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.DeleteJobs()}))
 			if err != nil || !slices.Equal(ids(rs), []string{done}) ||
-				!slices.Equal(b.listed(engine.Filter{}), []string{waits}) {
+				!slices.Equal(b.listed(inspect.Filter{}), []string{waits}) {
 				t.Errorf("%v, %v", rs, err)
 			}
 			if err := b.Jobs().Delete(b.ctx, waits); !errors.Is(err, ojs.ErrTransition) {
@@ -360,7 +361,7 @@ func TestBulk(t *testing.T) {
 			good = true
 			before := len(b.times())
 			rs, err := results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.RetryJobs(ojs.WithQueue("again")),
-				On:    engine.Filter{DeadLettered: true, ErrorTypes: []string{"smtp.*"}},
+				On:    inspect.Filter{DeadLettered: true, ErrorTypes: []string{"smtp.*"}},
 				Every: 10 * time.Second}))
 			if err != nil || !slices.Equal(ids(rs), xs) {
 				t.Errorf("%v, %v", rs, err)

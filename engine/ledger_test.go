@@ -15,6 +15,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -110,8 +111,8 @@ func (l *ledger) act() {
 	}
 }
 
-func (l *ledger) filter() (engine.Filter, func(*entry) bool) {
-	f := engine.Filter{
+func (l *ledger) filter() (inspect.Filter, func(*entry) bool) {
+	f := inspect.Filter{
 		States: rapid.SliceOfNDistinct(rapid.SampledFrom(ojs.AllStates()), 0, 4,
 			rapid.ID[ojs.State]).Draw(l.T, "states"),
 		Queues: rapid.SampledFrom([][]string{nil, {"a"}, {"a", "b"}}).Draw(l.T, "queues"),

@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 func TestMiddleware(t *testing.T) {
@@ -197,7 +198,7 @@ func TestEnqueueHooks(t *testing.T) {
 			if _, err := ojs.Define[int]("drop").Enqueue(b.ctx, b, 1); !errors.Is(err, ojs.ErrDropped) {
 				t.Errorf("%v", err)
 			}
-			if n := len(b.listed(engine.Filter{})); n != 2 {
+			if n := len(b.listed(inspect.Filter{})); n != 2 {
 				t.Errorf("%d stored", n)
 			}
 		}, engine.WithEnqueueHook(func(_ context.Context, job *ojs.Job[any]) error {
@@ -220,7 +221,7 @@ func TestEnqueueHooks(t *testing.T) {
 			}
 			_, err := b.Enqueue(b.ctx, "bad", nil)
 			wantInvalid(t, err, "queue")
-			if n := len(b.listed(engine.Filter{})); n != 0 {
+			if n := len(b.listed(inspect.Filter{})); n != 0 {
 				t.Errorf("%d stored", n)
 			}
 		}, engine.WithEnqueueHook(func(_ context.Context, job *ojs.Job[any]) error {
@@ -276,7 +277,7 @@ func TestIDThatAHookGivesAway(t *testing.T) {
 		t.Errorf("error %v, want a duplicate", err)
 	}
 	var jobs []string
-	for j, err := range eng.Jobs().List(t.Context(), engine.Filter{}) {
+	for j, err := range eng.Jobs().List(t.Context(), inspect.Filter{}) {
 		must(t, err)
 		jobs = append(jobs, j.Type)
 	}

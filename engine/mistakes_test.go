@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -100,9 +101,9 @@ func TestMistakes(t *testing.T) {
 		{"missed runs with the default overlap", eng.Cron().Set(ctx, engine.CronEntry{Name: "e",
 			Schedule: "@daily", Job: ojs.NewDraft("x", nil), Missed: engine.MissedAll}),
 			`ojs: cron entry "e": ojs: invalid missed: all goes with the overlap allow or enqueue, not with skip`},
-		{"a filter with an unknown key", second(engine.ParseFilter("state:active colour:red", time.Now())),
+		{"a filter with an unknown key", second(inspect.Parse("state:active colour:red", time.Now())),
 			`ojs: invalid filter, column 14: "colour" is no key: use one of state, queue, *`},
-		{"a filter that is an id", second(engine.ParseFilter("01a217", time.Now())),
+		{"a filter that is an id", second(inspect.Parse("01a217", time.Now())),
 			`ojs: invalid filter, column 1: "01a217" is no term: write key:value, such as error:01a217`},
 		{"a draft that waits for an unknown one", second(eng.EnqueueMany(ctx,
 			ojs.NewDraft("x", nil, ojs.WithDependsOn("nobody")))),
@@ -111,7 +112,7 @@ func TestMistakes(t *testing.T) {
 			ojs.NewDraft("x", nil, ojs.WithName("a"), ojs.WithDependsOn("b")),
 			ojs.NewDraft("x", nil, ojs.WithName("b"), ojs.WithDependsOn("a")))),
 			"ojs: invalid depends_on: has a circle: job * waits, directly or through others, for jobs that wait *"},
-		{"a page of no jobs", second(eng.Jobs().Page(ctx, engine.Filter{}, "", 0)),
+		{"a page of no jobs", second(eng.Jobs().Page(ctx, inspect.Filter{}, "", 0)),
 			"ojs: invalid limit: 0 is not from 1 to 1000"},
 		{"a bound of nothing", eng.Limits().Set(ctx, engine.LimitOfKey("k"), ojs.RateLimit{Concurrency: -2},
 			time.Time{}),

@@ -8,17 +8,18 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // The code of docs/operations.md, section "Find a failure among many jobs", as it stands
 // there.
 
 func findFailure(ctx context.Context, eng *engine.Engine[any]) error {
-	f, err := engine.ParseFilter("state:discarded finished.since:1h", time.Now())
+	f, err := inspect.Parse("state:discarded finished.since:1h", time.Now())
 	if err != nil {
 		return err
 	}
-	errs, err := eng.Jobs().Facets(ctx, f, engine.FacetError, 0)
+	errs, err := eng.Jobs().Facets(ctx, f, inspect.FacetError, 0)
 	if err != nil {
 		return err
 	}
@@ -34,8 +35,8 @@ func findFailure(ctx context.Context, eng *engine.Engine[any]) error {
 	return nil
 }
 
-func findJobs(ctx context.Context, eng *engine.Engine[any]) (engine.Filter, error) {
-	f, err := engine.ParseFilter("state:discarded type:email.* errortype:smtp.refused tag:vip order:finished",
+func findJobs(ctx context.Context, eng *engine.Engine[any]) (inspect.Filter, error) {
+	f, err := inspect.Parse("state:discarded type:email.* errortype:smtp.refused tag:vip order:finished",
 		time.Now())
 	if err != nil {
 		return f, err
@@ -69,7 +70,7 @@ func lookAtJob(ctx context.Context, eng *engine.Engine[any], id string) error {
 	return nil
 }
 
-func retryFound(ctx context.Context, eng *engine.Engine[any], f engine.Filter) error {
+func retryFound(ctx context.Context, eng *engine.Engine[any], f inspect.Filter) error {
 	op := engine.Bulk{Do: engine.RetryJobs(), On: f, Limit: 10, Every: 100 * time.Millisecond}
 	first, err := eng.Jobs().Preview(ctx, op, 5)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -52,7 +53,7 @@ func enqueue(
 }
 
 // Find the failures of one kind, first how many there are of each, then the jobs.
-func ExampleParseFilter() {
+func ExampleJobs() {
 	ctx, eng := begin()
 	eng.Handle("email.send", func(_ context.Context, job *ojs.Job[any]) error {
 		if job.Args == "a@example.com" {
@@ -64,12 +65,12 @@ func ExampleParseFilter() {
 	enqueue(ctx, eng, "email.send", "b@example.com", ojs.WithTags("vip"))
 	work(ctx, eng)
 
-	f, err := engine.ParseFilter("state:discarded type:email.* error:mailbox tag:vip order:finished",
+	f, err := inspect.Parse("state:discarded type:email.* error:mailbox tag:vip order:finished",
 		time.Now())
 	if err != nil {
 		log.Fatal(err)
 	}
-	errors, err := eng.Jobs().Facets(ctx, f, engine.FacetError, 0)
+	errors, err := eng.Jobs().Facets(ctx, f, inspect.FacetError, 0)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func ExampleParseFilter() {
 	for _, job := range page.Jobs {
 		fmt.Println(job.Error.Message)
 	}
-	_, err = engine.ParseFilter("type:a b", time.Now())
+	_, err = inspect.Parse("type:a b", time.Now())
 	fmt.Println(err)
 	// Output:
 	// [{smtp.refused 1}] true
@@ -95,7 +96,7 @@ func ExampleJobs_Count() {
 	for i := range 5 {
 		enqueue(ctx, eng, "report.build", i, ojs.WithPriority(i))
 	}
-	n, err := eng.Jobs().Count(ctx, engine.Filter{Priority: &engine.Range{Min: 3, Max: 9}}, 0)
+	n, err := eng.Jobs().Count(ctx, inspect.Filter{Priority: &inspect.Range{Min: 3, Max: 9}}, 0)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -110,8 +111,8 @@ func ExampleJobs_Facets() {
 		enqueue(ctx, eng, jobType, nil, ojs.WithQueue("mail"))
 	}
 	enqueue(ctx, eng, "email.send", nil)
-	f := engine.Filter{Queues: []string{"mail"}, States: []ojs.State{ojs.StateAvailable}}
-	types, err := eng.Jobs().Facets(ctx, f, engine.FacetType, 0)
+	f := inspect.Filter{Queues: []string{"mail"}, States: []ojs.State{ojs.StateAvailable}}
+	types, err := eng.Jobs().Facets(ctx, f, inspect.FacetType, 0)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -170,7 +171,7 @@ func ExampleJobs_Page() {
 	for _, month := range []string{"2026-01", "2026-02", "2026-03"} {
 		enqueue(ctx, eng, "report.build", month)
 	}
-	newest := engine.Filter{Order: engine.OrderNewest}
+	newest := inspect.Filter{Order: inspect.OrderNewest}
 	first, err := eng.Jobs().Page(ctx, newest, "", 2)
 	if err != nil {
 		log.Fatal(err)
@@ -183,7 +184,7 @@ func ExampleJobs_Page() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, page := range []engine.Page{first, second, again} {
+	for _, page := range []inspect.Page{first, second, again} {
 		for _, job := range page.Jobs {
 			fmt.Printf("%s.", job.Args.JSON())
 		}
@@ -202,7 +203,7 @@ func ExampleJobs_List() {
 	enqueue(ctx, eng, "email.send", "b@example.com", ojs.WithDelay(time.Hour))
 	enqueue(ctx, eng, "report.build", "2026-03")
 
-	for job, err := range eng.Jobs().List(ctx, engine.Filter{Types: []string{"email.*"}}) {
+	for job, err := range eng.Jobs().List(ctx, inspect.Filter{Types: []string{"email.*"}}) {
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -221,7 +222,7 @@ func ExampleCancelJobs() {
 	}
 	var last engine.Progress
 	for p, err := range eng.Jobs().Apply(ctx, engine.Bulk{
-		Do: engine.CancelJobs(), On: engine.Filter{Queues: []string{"images"}},
+		Do: engine.CancelJobs(), On: inspect.Filter{Queues: []string{"images"}},
 	}) {
 		if err != nil {
 			log.Fatal(err)
@@ -296,7 +297,7 @@ func ExampleRetryJobs() {
 
 	for p, err := range eng.Jobs().Apply(ctx, engine.Bulk{
 		Do:    engine.RetryJobs(ojs.WithQueue("replay")),
-		On:    engine.Filter{DeadLettered: true, ErrorTypes: []string{"smtp.*"}},
+		On:    inspect.Filter{DeadLettered: true, ErrorTypes: []string{"smtp.*"}},
 		Every: time.Second / 10,
 	}) {
 		if err != nil || p.Err != nil {
@@ -313,7 +314,7 @@ func ExampleRetryJobs() {
 // a job.
 func ExampleWithReplayRules() {
 	eng, err := engine.New[string](memory.New(), engine.WithReplayRules(engine.ReplayRule{
-		Name: "smtp-outage", Filter: engine.Filter{ErrorTypes: []string{"smtp.*"}}, Delay: time.Hour,
+		Name: "smtp-outage", Filter: inspect.Filter{ErrorTypes: []string{"smtp.*"}}, Delay: time.Hour,
 		MaxReplays: 3,
 	}))
 	if err != nil {
@@ -510,7 +511,7 @@ func ExampleEngine_Enqueue_debounce() {
 	for _, text := range []string{"a", "ab", "abc"} {
 		enqueue(ctx, eng, "index", Change{"readme", text}, ojs.WithDebounce(2*time.Second, "doc"))
 	}
-	for job, err := range eng.Jobs().List(ctx, engine.Filter{States: []ojs.State{ojs.StateScheduled}}) {
+	for job, err := range eng.Jobs().List(ctx, inspect.Filter{States: []ojs.State{ojs.StateScheduled}}) {
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -618,7 +619,7 @@ func ExampleJobs_Apply() {
 	enqueue(ctx, eng, "report.build", 3, ojs.WithMeta("tenant", "other"))
 	op := engine.Bulk{
 		Do:    engine.CancelJobs(),
-		On:    engine.Filter{Members: []engine.Member{{Path: "meta.tenant", Value: "acme"}}},
+		On:    inspect.Filter{Members: []inspect.Member{{Path: "meta.tenant", Value: "acme"}}},
 		Limit: 100, Every: time.Millisecond,
 	}
 	first, err := eng.Jobs().Preview(ctx, op, 1)
@@ -752,7 +753,7 @@ func ExampleJobs_Failures() {
 	enqueue(ctx, eng, "email.send", "b@example.com")
 	work(ctx, eng)
 
-	failures, err := eng.Jobs().Failures(ctx, engine.Filter{}, 0)
+	failures, err := eng.Jobs().Failures(ctx, inspect.Filter{}, 0)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -760,7 +761,7 @@ func ExampleJobs_Failures() {
 		fmt.Println(g.N, g.Type, g.ErrorType, g.Message)
 		down = false
 		again := engine.Bulk{
-			Do: engine.RetryJobs(), On: engine.Filter{Failure: g.Key}, Every: time.Millisecond,
+			Do: engine.RetryJobs(), On: inspect.Filter{Failure: g.Key}, Every: time.Millisecond,
 		}
 		for p, err := range eng.Jobs().Apply(ctx, again) {
 			if err != nil {

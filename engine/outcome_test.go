@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 func explode() { panic(fmt.Sprintf("boom %d", 7)) }
@@ -119,7 +120,7 @@ func TestDeadLetters(t *testing.T) {
 			if got := b.deadLetters(); len(got) != 2 || got[0] != early.ID || got[1] != late.ID {
 				t.Errorf("listed %v", got)
 			}
-			for _, f := range []engine.Filter{{Types: []string{"b"}}, {Queues: []string{"q"}}} {
+			for _, f := range []inspect.Filter{{Types: []string{"b"}}, {Queues: []string{"q"}}} {
 				n := 0
 				for job, err := range b.DeadLetters().List(b.ctx, f) {
 					if n++; err != nil || job.ID != early.ID {
@@ -130,7 +131,7 @@ func TestDeadLetters(t *testing.T) {
 					t.Errorf("%+v lists %d", f, n)
 				}
 			}
-			for range b.DeadLetters().List(b.ctx, engine.Filter{}) {
+			for range b.DeadLetters().List(b.ctx, inspect.Filter{}) {
 				break
 			}
 		})

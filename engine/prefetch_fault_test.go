@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -91,7 +92,7 @@ func prefetchOnMoodyStorage(t *testing.T, lasts bool) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	must(t, eng.WaitIdle(t.Context()))
-	for job, err := range eng.Jobs().List(t.Context(), engine.Filter{}) {
+	for job, err := range eng.Jobs().List(t.Context(), inspect.Filter{}) {
 		must(t, err)
 		if n := runs[job.ID]; n < 1 || n > job.Attempt {
 			t.Errorf("job %s: %d runs, %d attempts", job.ID, n, job.Attempt)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
@@ -54,7 +55,7 @@ func TestOutcomeBehindOthersIsItsOwn(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	n, wrong := 0, 0
-	for job, err := range eng.Jobs().List(t.Context(), engine.Filter{}) {
+	for job, err := range eng.Jobs().List(t.Context(), inspect.Filter{}) {
 		must(t, err)
 		if job.State != ojs.StateCompleted {
 			switch n++; {

@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -110,7 +111,7 @@ func TestLimitsByMember(t *testing.T) {
 			b.run()
 			b.advance(time.Hour)
 			n := 0
-			for job, err := range b.Jobs().List(b.ctx, engine.Filter{}) {
+			for job, err := range b.Jobs().List(b.ctx, inspect.Filter{}) {
 				if err != nil || job.RateLimit == nil || job.RateLimit.Key != "mail:7" {
 					t.Errorf("%+v, %v", job.RateLimit, err)
 				}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -90,8 +91,8 @@ func (c *core) knowsType(ctx context.Context, name string) bool {
 	if len(c.registry.handlers.Load().of(name)) > 0 {
 		return true
 	}
-	f := Filter{Types: []string{name}, Order: OrderNewest}
-	page, err := (&Jobs{c}).Page(ctx, f, "", 1)
+	f := inspect.Filter{Types: []string{name}, Order: inspect.OrderNewest}
+	page, err := c.jobs().Page(ctx, f, "", 1)
 	if err != nil || len(page.Jobs) > 0 {
 		return true // or it cannot be told
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -28,7 +29,7 @@ type ReplayRule struct {
 	// or a digit. The replayed job has it as ojs.MetaReplayRule.
 	Name string
 	// Filter selects the dead letters. The zero Filter selects all. It names no states.
-	Filter Filter
+	Filter inspect.Filter
 	// Delay is the time from the death of a job to its replay. It is not negative.
 	Delay time.Duration
 	// MaxReplays is how often a job is replayed at most, and at least 1. Replays by hand
@@ -72,7 +73,7 @@ func (c *config) addReplayRule(rule ReplayRule) error {
 	f.DeadLettered = true
 	f.Queues, f.Types, f.ErrorTypes = slices.Clone(f.Queues), slices.Clone(f.Types),
 		slices.Clone(f.ErrorTypes)
-	q, err := f.query()
+	q, err := f.Query()
 	if err != nil {
 		return err
 	}
@@ -154,7 +155,7 @@ func (k *maintenance) replay() (next time.Time) {
 	c.mu.Unlock()
 	next = now.Add(replayEvery)
 	seen := make(map[string]struct{}) // a job that dies again meanwhile is listed again
-	for rec, err := range c.list(k.r.base, Filter{DeadLettered: true}) {
+	for rec, err := range c.jobs().Records(k.r.base, inspect.Filter{DeadLettered: true}) {
 		if err != nil {
 			k.failed("list of dead letters", err, looks{replay: true})
 			return next

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -45,11 +46,11 @@ func TestReplayCount(t *testing.T) {
 }
 
 func TestReplayRules(t *testing.T) {
-	rule := func(name string, f engine.Filter, delay time.Duration, most int) engine.ReplayRule {
+	rule := func(name string, f inspect.Filter, delay time.Duration, most int) engine.ReplayRule {
 		return engine.ReplayRule{Name: name, Filter: f, Delay: delay, MaxReplays: most}
 	}
 	t.Run("P0.7 at their times, as often as they may, and each says which", func(t *testing.T) {
-		off := rule("off", engine.Filter{}, 0, 100)
+		off := rule("off", inspect.Filter{}, 0, 100)
 		off.Disabled = true
 		inBubble(t, func(b *rig) {
 			b.handle("smtp",
@@ -87,7 +88,7 @@ func TestReplayRules(t *testing.T) {
 			if job := b.want(other, ojs.StateDiscarded, 1); job.Meta != nil {
 				t.Errorf("a job that no rule selects: %v", job.Meta)
 			}
-		}, engine.WithReplayRules(off, rule("retry-smtp", engine.Filter{ErrorTypes: []string{"smtp.*"}},
+		}, engine.WithReplayRules(off, rule("retry-smtp", inspect.Filter{ErrorTypes: []string{"smtp.*"}},
 			time.Hour, 2)))
 	})
 	t.Run("P0.7 a rule finds what died before Run, and in another engine", func(t *testing.T) {
@@ -115,7 +116,7 @@ func TestReplayRules(t *testing.T) {
 			if job := b.job(elsewhere); job.State != ojs.StateAvailable {
 				t.Errorf("in another engine: %s", job.State)
 			}
-		}, engine.WithReplayRules(rule("all", engine.Filter{}, time.Minute, 1)))
+		}, engine.WithReplayRules(rule("all", inspect.Filter{}, time.Minute, 1)))
 	})
 	t.Run("P0.7 a job that dies again meanwhile waits for its time anew", func(t *testing.T) {
 		store := &storagetest.Faulty{Storage: memory.New()}
@@ -166,20 +167,21 @@ func TestReplayRules(t *testing.T) {
 			if lists := store.Calls("List") - before; lists > 4 {
 				t.Errorf("%d lists for %d deaths", lists, 2*n)
 			}
-		}, engine.WithReplayRules(rule("at-once", engine.Filter{}, 0, 1)))
+		}, engine.WithReplayRules(rule("at-once", inspect.Filter{}, 0, 1)))
 	})
 	t.Run("P0.7 bad rules are refused", func(t *testing.T) {
-		good := rule("a", engine.Filter{}, 0, 1)
+		good := rule("a", inspect.Filter{}, 0, 1)
 		for _, tt := range []struct {
 			field string
 			rules []engine.ReplayRule
 		}{
-			{"name", []engine.ReplayRule{rule("", engine.Filter{}, 0, 1)}},
+			{"name", []engine.ReplayRule{rule("", inspect.Filter{}, 0, 1)}},
 			{"name", []engine.ReplayRule{good, good}},
-			{"delay", []engine.ReplayRule{rule("a", engine.Filter{}, -1, 1)}},
-			{"max_replays", []engine.ReplayRule{rule("a", engine.Filter{}, 0, 0)}},
+			{"delay", []engine.ReplayRule{rule("a", inspect.Filter{}, -1, 1)}},
+			{"max_replays", []engine.ReplayRule{rule("a", inspect.Filter{}, 0, 0)}},
 			{"filter.states",
-				[]engine.ReplayRule{rule("a", engine.Filter{States: []ojs.State{ojs.StateDiscarded}}, 0, 1)}},
+				[]engine.ReplayRule{rule("a",
+					inspect.Filter{States: []ojs.State{ojs.StateDiscarded}}, 0, 1)}},
 		} {
 			_, err := engine.New[any](memory.New(), engine.WithReplayRules(tt.rules...))
 			wantInvalid(t, err, tt.field)
@@ -205,7 +207,7 @@ func TestFilterArgs(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("P0.7 search by args %q", text), func(t *testing.T) {
 				var got []int
-				for job, err := range b.DeadLetters().List(b.ctx, engine.Filter{Args: text}) {
+				for job, err := range b.DeadLetters().List(b.ctx, inspect.Filter{Args: text}) {
 					must(t, err)
 					got = append(got, slices.Index(ids, job.ID))
 				}
@@ -213,7 +215,7 @@ func TestFilterArgs(t *testing.T) {
 				if !slices.Equal(got, want) {
 					t.Errorf("List: %v, want %v", got, want)
 				}
-				page, err := b.Jobs().Page(b.ctx, engine.Filter{Args: text}, "", 100)
+				page, err := b.Jobs().Page(b.ctx, inspect.Filter{Args: text}, "", 100)
 				must(t, err)
 				if len(page.Jobs) != len(want) {
 					t.Errorf("Page: %d jobs, want %v", len(page.Jobs), want)
@@ -221,7 +223,7 @@ func TestFilterArgs(t *testing.T) {
 			})
 		}
 		rs, err := results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.DeleteJobs(),
-			On: engine.Filter{DeadLettered: true, Args: "cust_124"}}))
+			On: inspect.Filter{DeadLettered: true, Args: "cust_124"}}))
 		if err != nil || len(rs) != 1 || rs[0].ID != ids[1] || len(b.deadLetters()) != 4 {
 			t.Errorf("P0.7 delete by args: %v, %v", rs, err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -136,7 +137,7 @@ func TestRetention(t *testing.T) {
 			}
 			b.run()
 			b.advance(time.Second)
-			done := b.listed(engine.Filter{States: []ojs.State{ojs.StateCompleted}})
+			done := b.listed(inspect.Filter{States: []ojs.State{ojs.StateCompleted}})
 			if len(done) > 100+64 || !slices.Equal(done, ids[500-len(done):]) {
 				t.Errorf("%d completed jobs are left", len(done))
 			}
@@ -144,7 +145,7 @@ func TestRetention(t *testing.T) {
 				t.Errorf("%d dead letters are left", len(left))
 			}
 			b.advance(time.Hour)
-			if n := len(b.listed(engine.Filter{States: []ojs.State{ojs.StateCompleted}})); n != 100 {
+			if n := len(b.listed(inspect.Filter{States: []ojs.State{ojs.StateCompleted}})); n != 100 {
 				t.Errorf("%d completed jobs are left for good", n)
 			}
 			if n := len(b.deadLetters()); n != 10 {
@@ -182,7 +183,7 @@ func TestRetention(t *testing.T) {
 				t.Error("gone before an hour")
 			}
 			b.advance(10 * time.Minute)
-			if left := len(b.listed(engine.Filter{})); left != 0 {
+			if left := len(b.listed(inspect.Filter{})); left != 0 {
 				t.Errorf("%d jobs are left after an hour", left)
 			}
 		}, engine.WithRetention(engine.Retention{Cancelled: time.Hour, MaxFinished: 100}))

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // A job that exceeds a limit is refused with the field and the reason. Nothing is stored,
@@ -71,9 +71,9 @@ func TestLimits(t *testing.T) {
 				field: "envelope", code: ojs.InvalidCodeTooLarge,
 			},
 		} {
-			before := len(b.listed(engine.Filter{}))
+			before := len(b.listed(inspect.Filter{}))
 			_, err := b.Enqueue(b.ctx, "y", tt.args, tt.opts...)
-			stored := len(b.listed(engine.Filter{})) - before
+			stored := len(b.listed(inspect.Filter{})) - before
 			if tt.field == "" {
 				if err != nil || stored != 1 {
 					t.Errorf("%s: %v, %d stored", name, err, stored)

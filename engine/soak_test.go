@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -194,7 +195,7 @@ func (s *soak) operate(ctx context.Context, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	jobs, queues := s.eng.Jobs(), s.eng.Queues()
 	pick := func(states ...ojs.State) (ids []string) {
-		page, err := jobs.Page(ctx, engine.Filter{States: states}, "", 20)
+		page, err := jobs.Page(ctx, inspect.Filter{States: states}, "", 20)
 		if err != nil && ctx.Err() == nil {
 			s.Error(err)
 		}
@@ -231,9 +232,9 @@ func (s *soak) operate(ctx context.Context, seed uint64) {
 		case 7:
 			_, err := results(jobs.Apply(ctx, engine.Bulk{Do: engine.RetryJobs(ojs.WithMaxAttempts(1),
 				ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDiscard})),
-				On: engine.Filter{DeadLettered: true, Queues: []string{queue}, Types: []string{"foreign"}}}))
+				On: inspect.Filter{DeadLettered: true, Queues: []string{queue}, Types: []string{"foreign"}}}))
 			_, err2 := results(jobs.Apply(ctx, engine.Bulk{Do: engine.DeleteJobs(),
-				On: engine.Filter{Queues: []string{queue}}}))
+				On: inspect.Filter{Queues: []string{queue}}}))
 			errs = append(errs, err, err2)
 		case 8:
 			stats, err := s.eng.Stats(ctx)
@@ -301,7 +302,8 @@ func TestSoak(t *testing.T) {
 	for _, q := range []string{"a", "b", "c"} {
 		must1(eng.Queues().Resume(t.Context(), q))
 	}
-	for job, err := range eng.Jobs().List(t.Context(), engine.Filter{States: []ojs.State{ojs.StatePending}}) {
+	pending := inspect.Filter{States: []ojs.State{ojs.StatePending}}
+	for job, err := range eng.Jobs().List(t.Context(), pending) {
 		must(t, err)
 		if err := eng.Jobs().Activate(t.Context(), job.ID); err != nil &&
 			!errors.Is(err, ojs.ErrTransition) && !errors.Is(err, ojs.ErrNotFound) &&

@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -17,7 +18,7 @@ import (
 // of lists the jobs of a type.
 func (b *rig) of(jobType string) (list []*ojs.JobInfo) {
 	b.t.Helper()
-	for job, err := range b.Jobs().List(b.ctx, engine.Filter{Types: []string{jobType}}) {
+	for job, err := range b.Jobs().List(b.ctx, inspect.Filter{Types: []string{jobType}}) {
 		must(b.t, err)
 		list = append(list, job)
 	}
@@ -442,7 +443,7 @@ func TestThenUnderLoad(t *testing.T) {
 		}
 	}
 	seen := make(map[string]int)
-	for job, err := range engines[0].Jobs().List(t.Context(), engine.Filter{Types: []string{"child"}}) {
+	for job, err := range engines[0].Jobs().List(t.Context(), inspect.Filter{Types: []string{"child"}}) {
 		must(t, err)
 		seen[string(job.Args.JSON())]++
 	}

@@ -11,10 +11,11 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // timeline returns the life of a job, and its attempts and notes in words.
-func (b *rig) timeline(id string) (tl *engine.Timeline, words []string) {
+func (b *rig) timeline(id string) (tl *inspect.Timeline, words []string) {
 	b.t.Helper()
 	tl, err := b.Jobs().Timeline(b.ctx, id)
 	must(b.t, err)
@@ -76,7 +77,7 @@ func TestTimeline(t *testing.T) {
 			t.Errorf("%v, want %v", words, outcomes)
 		}
 		for i, a := range tl.Attempts {
-			failed := a.Outcome == engine.OutcomeFailed
+			failed := a.Outcome == inspect.OutcomeFailed
 			if a.Duration(time.Now()) != time.Second || a.Worker == "" || failed != (a.Failure != nil) {
 				t.Errorf("attempt %d: %+v", i, a)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -123,7 +124,7 @@ func TestFingerprintsAreNotLogged(t *testing.T) {
 		b.run()
 		prints := make(map[string]bool)
 		stored := func() {
-			for job, err := range b.Jobs().List(b.ctx, engine.Filter{}) {
+			for job, err := range b.Jobs().List(b.ctx, inspect.Filter{}) {
 				must(t, err)
 				rec, err := b.store.Get(b.ctx, job.ID)
 				must(t, err)
@@ -234,7 +235,7 @@ func TestUniqueScenarios(t *testing.T) {
 		ignore := with(all, func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictIgnore })
 		first := b.expect("", "new", "", "x", 1, ignore)
 		b.expect("C053 C054 C055", "ignored", first, "x", 1, ignore)
-		if got := b.listed(engine.Filter{}); !slices.Equal(got, []string{first}) {
+		if got := b.listed(inspect.Filter{}); !slices.Equal(got, []string{first}) {
 			t.Errorf("stored %v", got)
 		}
 	})
@@ -247,7 +248,7 @@ func TestUniqueScenarios(t *testing.T) {
 	scenario("C129 9 an invalid policy", func(b uniqueRig) {
 		_, err := b.Enqueue(b.ctx, "x", 1, unique(ojs.UniquePolicy{Keys: ojs.ByMeta}))
 		wantInvalid(t, err, "unique.meta_keys")
-		if got := b.listed(engine.Filter{}); got != nil {
+		if got := b.listed(inspect.Filter{}); got != nil {
 			t.Errorf("stored %v", got)
 		}
 	})
@@ -470,13 +471,13 @@ func TestUnique(t *testing.T) {
 			d(1, unique(all))); !errors.Is(err, ojs.ErrDuplicate) {
 			t.Errorf("%v", err)
 		}
-		if got := b.listed(engine.Filter{}); got != nil {
+		if got := b.listed(inspect.Filter{}); got != nil {
 			t.Errorf("a part of the batch was stored: %v", got)
 		}
 		ignore := with(all, func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictIgnore })
 		tickets, err := b.EnqueueMany(b.ctx, d(1, ignore), d(2, ignore), d(1, ignore))
 		if err != nil || tickets[2].ID != tickets[0].ID || !tickets[2].Deduplicated ||
-			tickets[0].Deduplicated || len(b.listed(engine.Filter{})) != 2 {
+			tickets[0].Deduplicated || len(b.listed(inspect.Filter{})) != 2 {
 			t.Errorf("%+v, %v", tickets, err)
 		}
 		replace := with(all, func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictReplace })

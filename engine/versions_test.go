@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -128,7 +129,7 @@ func TestVersions(t *testing.T) {
 				}
 			}
 			waiting := 0
-			available := engine.Filter{States: []ojs.State{ojs.StateAvailable}}
+			available := inspect.Filter{States: []ojs.State{ojs.StateAvailable}}
 			for job, err := range b.Jobs().List(b.ctx, available) {
 				if must(t, err); job.TypeVersion == "1.0" {
 					waiting++

@@ -165,7 +165,7 @@ func (c *core) notEnded(ctx context.Context, job *ojs.JobInfo) error {
 	if job.Type == workflow.Type {
 		what, id = c.openStep(look, job.ID)
 	}
-	e, err := (&Jobs{c}).Explain(look, id)
+	e, err := c.jobs().Explain(look, id)
 	if err != nil {
 		return ctx.Err()
 	}

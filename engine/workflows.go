@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
@@ -58,8 +59,8 @@ func (w *Workflows) Wait(ctx context.Context, id string) (*workflow.Status, erro
 // steps, as by Get.
 func (w *Workflows) List(ctx context.Context, states ...ojs.State) iter.Seq2[*workflow.Status, error] {
 	return func(yield func(*workflow.Status, error) bool) {
-		f := Filter{Types: []string{workflow.Type}, States: states}
-		for job, err := range (&Jobs{w.core}).List(ctx, f) {
+		f := inspect.Filter{Types: []string{workflow.Type}, States: states}
+		for job, err := range w.core.jobs().List(ctx, f) {
 			var s *workflow.Status
 			if err == nil {
 				s, err = w.Get(ctx, job.ID)

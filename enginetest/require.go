@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // RequireEnqueued fails the test unless a job like d has been enqueued, in any state, and
@@ -50,7 +50,7 @@ func (e *Engine[T]) RefuteEnqueued(d ojs.Draft) {
 func (e *Engine[T]) AllEnqueued() []*ojs.JobInfo {
 	e.tb.Helper()
 	var all []*ojs.JobInfo
-	for job, err := range e.Jobs().List(context.Background(), engine.Filter{}) {
+	for job, err := range e.Jobs().List(context.Background(), inspect.Filter{}) {
 		if err != nil {
 			e.tb.Fatalf("enginetest: %v", err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/inspect"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -47,7 +48,7 @@ func healthEndpoint(eng *engine.Engine[any]) {
 }
 
 func look(ctx context.Context, eng *engine.Engine[any]) error {
-	failing := engine.Filter{Types: []string{"mail.*"}, States: []ojs.State{ojs.StateRetryable}}
+	failing := inspect.Filter{Types: []string{"mail.*"}, States: []ojs.State{ojs.StateRetryable}}
 	for job, err := range eng.Jobs().List(ctx, failing) {
 		if err != nil {
 			return err
@@ -98,7 +99,7 @@ func resume(ctx context.Context, eng *engine.Engine[any]) error {
 
 func apply(ctx context.Context, eng *engine.Engine[any]) error {
 	retryDiscarded := engine.Bulk{Do: engine.RetryJobs(),
-		On: engine.Filter{Types: []string{"mail.send"}, States: []ojs.State{ojs.StateDiscarded}}}
+		On: inspect.Filter{Types: []string{"mail.send"}, States: []ojs.State{ojs.StateDiscarded}}}
 	for p, err := range eng.Jobs().Apply(ctx, retryDiscarded) {
 		if err != nil {
 			return err
@@ -117,19 +118,19 @@ func applied(ctx context.Context, eng *engine.Engine[any], op engine.Bulk) (err 
 
 func retry(ctx context.Context, eng *engine.Engine[any]) error {
 	retryAtOnce := engine.Bulk{Do: engine.RetryJobs(),
-		On: engine.Filter{Types: []string{"mail.send"}, States: []ojs.State{ojs.StateRetryable}}}
+		On: inspect.Filter{Types: []string{"mail.send"}, States: []ojs.State{ojs.StateRetryable}}}
 	return applied(ctx, eng, retryAtOnce)
 }
 
 func cancel(ctx context.Context, eng *engine.Engine[any]) error {
 	cancelWaiting := engine.Bulk{Do: engine.CancelJobs(),
-		On: engine.Filter{Queues: []string{"thumbnails"}, States: []ojs.State{ojs.StateAvailable}}}
+		On: inspect.Filter{Queues: []string{"thumbnails"}, States: []ojs.State{ojs.StateAvailable}}}
 	return applied(ctx, eng, cancelWaiting)
 }
 
 func replayDead(ctx context.Context, eng *engine.Engine[any]) error {
 	replay := engine.Bulk{Do: engine.RetryJobs(), Every: 100 * time.Millisecond,
-		On: engine.Filter{Types: []string{"mail.send"}, DeadLettered: true}}
+		On: inspect.Filter{Types: []string{"mail.send"}, DeadLettered: true}}
 	return applied(ctx, eng, replay)
 }
 

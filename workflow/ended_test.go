@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -112,7 +113,7 @@ func TestRetryOfAFailedStepIsRefused(t *testing.T) {
 			"DeadLetters.Retry": func() error { return b.DeadLetters().Retry(b.ctx, failed) },
 			"RetryJobs": func() (refused error) {
 				for p, err := range b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.RetryJobs(),
-					On: engine.Filter{DeadLettered: true}}) {
+					On: inspect.Filter{DeadLettered: true}}) {
 					must(t, err)
 					refused = p.Err
 				}

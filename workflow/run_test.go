@@ -23,6 +23,7 @@ import (
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
@@ -210,7 +211,7 @@ func TestRun(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 			b.start(workflow.New("", step("other")))
-			f, err := engine.ParseFilter("workflow:"+id+" type:x", time.Now())
+			f, err := inspect.Parse("workflow:"+id+" type:x", time.Now())
 			must(t, err)
 			var steps []string
 			for job, err := range b.Jobs().List(b.ctx, f) {
@@ -556,7 +557,7 @@ func TestRun(t *testing.T) {
 				t.Errorf("after its time: %v", err)
 			}
 			left := 0
-			for job, err := range b.Jobs().List(b.ctx, engine.Filter{}) {
+			for job, err := range b.Jobs().List(b.ctx, inspect.Filter{}) {
 				must(t, err)
 				if left++; left > 1 {
 					t.Errorf("job %s of step %v is left", job.ID, job.Meta[workflow.MetaStep])
@@ -728,7 +729,7 @@ func TestRun(t *testing.T) {
 				if _, err := b.Workflows().Start(b.ctx, workflow.New("", c.part)); !errors.Is(err, c.want) {
 					t.Errorf("%v, want %v", err, c.want)
 				}
-				for job, err := range b.Jobs().List(b.ctx, engine.Filter{}) {
+				for job, err := range b.Jobs().List(b.ctx, inspect.Filter{}) {
 					must(t, err)
 					if job.ID != first.ID {
 						t.Errorf("a job %s is stored", job.Type)

@@ -22,6 +22,7 @@ import (
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -44,7 +45,7 @@ func (s *site) wait(done func() bool) {
 	s.t.Error("it was not done")
 }
 
-func (s *site) count(f engine.Filter) int {
+func (s *site) count(f inspect.Filter) int {
 	s.t.Helper()
 	n, err := s.eng.Jobs().Count(context.Background(), f, 0)
 	s.must(err)
@@ -265,7 +266,7 @@ func TestKeysOfActions(t *testing.T) {
 	b.until(`document.querySelectorAll('input[type=hidden][name=id]').length === 2`)
 	b.run(chromedp.Click(`button.danger`), chromedp.WaitVisible(`[data-live=run]`))
 	s.wait(func() bool {
-		return s.count(engine.Filter{Tags: []string{"pair"}, States: []ojs.State{ojs.StateCancelled}}) == 2
+		return s.count(inspect.Filter{Tags: []string{"pair"}, States: []ojs.State{ojs.StateCancelled}}) == 2
 	})
 	b.clean("keys of actions")
 }
@@ -283,7 +284,7 @@ func TestFormsWithoutScript(t *testing.T) {
 		chromedp.Click(`#many button:not([name])`), chromedp.WaitVisible(`input[name=priority]`),
 		chromedp.SendKeys(`input[name=priority]`, "9"), chromedp.Click(`button.main`),
 		chromedp.WaitVisible(`[data-live=run]`))
-	s.wait(func() bool { return s.count(engine.Filter{Priority: &engine.Range{Min: 9, Max: 9}}) == 1 })
+	s.wait(func() bool { return s.count(inspect.Filter{Priority: &inspect.Range{Min: 9, Max: 9}}) == 1 })
 	row := `td.pick input[value="` + s.digest + `"]` // which is due in 45 minutes
 	b.run(chromedp.Navigate(s.url+"due/"), chromedp.WaitVisible(row),
 		chromedp.SetValue(`#do`, "cancel"), chromedp.Click(row),
@@ -326,7 +327,7 @@ func TestFormsWithoutScript(t *testing.T) {
 	b.run(chromedp.Navigate(s.url+"queues/search/purge/"), chromedp.WaitVisible(`input[name=name]`),
 		chromedp.SendKeys(`input[name=name]`, "search"), chromedp.Click(`button.danger`),
 		chromedp.WaitVisible(`[data-live=run]`))
-	s.wait(func() bool { return s.count(engine.Filter{Queues: []string{"search"}}) == 0 })
+	s.wait(func() bool { return s.count(inspect.Filter{Queues: []string{"search"}}) == 0 })
 	b.clean("forms without script")
 }
 
@@ -394,8 +395,8 @@ func TestFormsByKeyboard(t *testing.T) {
 	if s.must(err); job.Priority != 5 {
 		t.Errorf("the job is %+v", job)
 	}
-	s.wait(func() bool { return s.count(engine.Filter{Queues: []string{"search"}}) == 0 })
-	if n := s.count(engine.Filter{Types: []string{"late.type"}}); n != 1 {
+	s.wait(func() bool { return s.count(inspect.Filter{Queues: []string{"search"}}) == 0 })
+	if n := s.count(inspect.Filter{Types: []string{"late.type"}}); n != 1 {
 		t.Errorf("%d jobs were enqueued", n)
 	}
 	pauses, err := s.eng.Queues().Pauses(ctx)

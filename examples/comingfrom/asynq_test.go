@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -42,7 +43,7 @@ func Example_asynq() {
 	work(ctx, eng)
 
 	// Inspector.ListArchivedTasks, Inspector.RunTask
-	for job, err := range eng.DeadLetters().List(ctx, engine.Filter{Queues: []string{"critical"}}) {
+	for job, err := range eng.DeadLetters().List(ctx, inspect.Filter{Queues: []string{"critical"}}) {
 		check(err)
 		fmt.Println(job.ID == ticket.ID, job.Attempt, "of", job.MaxAttempts, job.Error.Message)
 		check(eng.DeadLetters().Retry(ctx, job.ID))

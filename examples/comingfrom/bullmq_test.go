@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -37,7 +38,7 @@ func Example_bullMQ() {
 	fmt.Println(first.ID == second.ID, policy.Delays(retries))
 
 	// queue.getFailed(), job.retry()
-	failed := engine.Filter{Queues: []string{"paint"}, DeadLettered: true}
+	failed := inspect.Filter{Queues: []string{"paint"}, DeadLettered: true}
 	for p, err := range eng.Jobs().Apply(ctx, engine.Bulk{Do: engine.RetryJobs(), On: failed}) {
 		fmt.Println(p.Done, "retried", p.Err, err)
 	}

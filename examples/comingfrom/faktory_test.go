@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -37,7 +38,7 @@ func Example_faktory() {
 		ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByQueue | ojs.ByArgs, Period: time.Hour})))
 
 	work(ctx, eng)
-	for job, err := range eng.Jobs().List(ctx, engine.Filter{}) {
+	for job, err := range eng.Jobs().List(ctx, inspect.Filter{}) {
 		check(err)
 		fmt.Println(job.Args, job.State, job.DeadLettered(), job.MaxAttempts)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -53,7 +54,7 @@ func Example_oban() {
 	must(charge.Enqueue(ctx, eng, Charge{Order: "A-3", Amount: -1}))
 
 	work(ctx, eng)
-	for job, err := range eng.Jobs().List(ctx, engine.Filter{Types: []string{"charge"}}) {
+	for job, err := range eng.Jobs().List(ctx, inspect.Filter{Types: []string{"charge"}}) {
 		check(err)
 		fmt.Println(job.State, job.Attempt)
 	}

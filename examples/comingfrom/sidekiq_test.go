@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -40,7 +40,7 @@ func Example_sidekiq() {
 	must(eng.EnqueueMany(ctx, sendEmail.New(Email{User: 2}), sendEmail.New(Email{User: 3})))
 
 	work(ctx, eng)
-	for job, err := range eng.Jobs().List(ctx, engine.Filter{Queues: []string{"mailers"}}) {
+	for job, err := range eng.Jobs().List(ctx, inspect.Filter{Queues: []string{"mailers"}}) {
 		check(err)
 		fmt.Println(job.State, job.DeadLettered(), job.MaxAttempts)
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -278,7 +279,7 @@ func (p program) report(ctx context.Context, t totals, dead *engine.DeadLetters)
 	}
 	fmt.Fprintln(p.out, "\ndead letters:")
 	listed := 0
-	for job, err := range dead.List(ctx, engine.Filter{}) {
+	for job, err := range dead.List(ctx, inspect.Filter{}) {
 		if err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/pgtest"
 	"github.com/ojsengine/ojs/storage/postgres"
 )
@@ -73,7 +73,7 @@ func TestSignUp(t *testing.T) {
 		t.Errorf("again: status %d", code)
 	}
 	jobs := 0
-	for _, err := range s.jobs.Jobs().List(ctx, engine.Filter{}) {
+	for _, err := range s.jobs.Jobs().List(ctx, inspect.Filter{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

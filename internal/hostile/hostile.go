@@ -16,6 +16,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -293,7 +294,7 @@ func (cfg Config) run(t *testing.T, state ojs.State, closed bool) {
 
 	// Everything else goes on.
 	listed := make(map[storage.Count]int)
-	for job, err := range eng.Jobs().List(r.ctx, engine.Filter{}) {
+	for job, err := range eng.Jobs().List(r.ctx, inspect.Filter{}) {
 		r.must(err)
 		if k, is := bad[job.ID]; is {
 			t.Errorf("%s: it is listed", k.name)

@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
@@ -122,7 +123,7 @@ func TestCompleteOnBrokenConnections(t *testing.T) {
 	p.run()
 	p.wantPaid(tickets...)
 	follow := 0
-	for _, err := range p.Jobs().List(t.Context(), engine.Filter{Types: []string{"paid"}}) {
+	for _, err := range p.Jobs().List(t.Context(), inspect.Filter{Types: []string{"paid"}}) {
 		must(t, err)
 		follow++
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -310,7 +311,7 @@ func (g *stage) byHand() {
 
 // look adds what listings and counts show.
 func (g *stage) look() {
-	for job, err := range g.Jobs().List(g.ctx, engine.Filter{}) {
+	for job, err := range g.Jobs().List(g.ctx, inspect.Filter{}) {
 		g.check(err)
 		g.log("listed %s %s %s attempt %d, finished %s", g.name(job.ID), job.Type, job.State,
 			job.Attempt, g.since(job.FinishedAt))

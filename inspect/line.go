@@ -1,4 +1,4 @@
-package engine
+package inspect
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 )
 
 // A filter line is a list of terms key:value with spaces between them. A key or value
-// with a space or a quote in it is a Go string literal, in double quotes. ParseFilter has
+// with a space or a quote in it is a Go string literal, in double quotes. Parse has
 // the keys. Both directions go through the list filterKeys.
 
 // FilterError refuses a filter line. It is an ojs.ErrInvalid.
@@ -31,7 +31,7 @@ func (e *FilterError) Error() string {
 // Unwrap returns ojs.ErrInvalid.
 func (e *FilterError) Unwrap() error { return ojs.ErrInvalid }
 
-// ParseFilter reads a filter from a line such as
+// Parse reads a filter from a line such as
 //
 //	state:discarded type:email.* error:smtp tag:vip args.user:42 since:1h
 //
@@ -55,7 +55,7 @@ func (e *FilterError) Unwrap() error { return ojs.ErrInvalid }
 //   - order: newest, finished, due or claim.
 //
 // The empty line selects all. An error is a *FilterError that names the column.
-func ParseFilter(line string, now time.Time) (Filter, error) {
+func Parse(line string, now time.Time) (Filter, error) {
 	var f Filter
 	p := lineParser{line: line}
 	for {
@@ -125,7 +125,7 @@ func (p *lineParser) token(end rune) (string, error) {
 	return p.line[begin:p.at], nil
 }
 
-// String is the filter as a line, from which ParseFilter makes the same filter, with
+// String is the filter as a line, from which Parse makes the same filter, with
 // times in UTC.
 func (f Filter) String() string {
 	var terms []string

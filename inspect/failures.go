@@ -1,4 +1,4 @@
-package engine
+package inspect
 
 import (
 	"cmp"
@@ -64,7 +64,7 @@ func (j *Jobs) Failures(ctx context.Context, f Filter, look int) (FailureGroups,
 	}
 	var out FailureGroups
 	groups := make(map[string]*FailureGroup)
-	room, now := true, j.core.now()
+	room, now := true, j.now()
 	out.Looked, out.Exact, err = j.look(ctx, &f, q, look, func(job *ojs.JobInfo) {
 		room = addFailure(groups, job, now) && room
 	})
@@ -98,7 +98,9 @@ func addFailure(groups map[string]*FailureGroup, job *ojs.JobInfo, now time.Time
 	}
 	g.N++
 	at := job.Error.At
-	g.First = earliest(g.First, at)
+	if g.First.IsZero() || at.Before(g.First) {
+		g.First = at
+	}
 	if periods := int(max(0, now.Sub(at)) / FailurePeriod); periods < len(g.Trend) {
 		g.Trend[len(g.Trend)-1-periods]++
 	}

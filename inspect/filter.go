@@ -1,4 +1,4 @@
-package engine
+package inspect
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ const (
 	OrderClaim    = storage.OrderClaim    // available jobs, the next to be claimed first; 10,000 or more
 )
 
-// Filter selects jobs; a zero field selects all. ParseFilter makes one from a line, and
+// Filter selects jobs; a zero field selects all. Parse makes one from a line, and
 // String makes a line of it.
 //
 // States, queues, types and times of creation and end are the storage's, and an order
@@ -97,8 +97,8 @@ type Member struct {
 // memberPrefixes are what paths of members begin with.
 var memberPrefixes = []string{"args.", "meta."}
 
-// query is the filter for a storage.
-func (f *Filter) query() (storage.Query, error) {
+// Query is the filter for a storage.
+func (f *Filter) Query() (storage.Query, error) {
 	for _, s := range f.States {
 		if !s.Valid() {
 			return storage.Query{}, invalid("filter.states", "%q is no state", s)
@@ -285,17 +285,8 @@ func (f *Filter) matchesArgs(job *ojs.JobInfo) bool {
 	return enc.Encode(v) == nil && bytes.Contains(plain.Bytes(), []byte(f.Args))
 }
 
-// only narrows the filter to the states an operation applies to. It refuses a filter that
-// names another.
-func (f Filter) only(states ...ojs.State) (Filter, error) {
-	if len(f.States) == 0 {
-		f.States = states
-		return f, nil
-	}
-	for _, s := range f.States {
-		if !slices.Contains(states, s) {
-			return f, invalid("filter.states", "%q is none of %v", s, states)
-		}
-	}
-	return f, nil
+// ByID reports whether the filter names every job by its id.
+func (f *Filter) ByID() bool {
+	prefix := func(id string) bool { return strings.HasSuffix(id, "*") }
+	return len(f.IDs) > 0 && !slices.ContainsFunc(f.IDs, prefix)
 }

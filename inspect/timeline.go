@@ -1,4 +1,4 @@
-package engine
+package inspect
 
 import (
 	"cmp"
@@ -87,10 +87,9 @@ const maxNext = 50
 // Timeline returns the life of a job. An unknown id gives ojs.ErrNotFound. It costs a
 // lookup of the job: its record has it all.
 func (j *Jobs) Timeline(ctx context.Context, id string) (*Timeline, error) {
-	c := j.core
-	rec, err := c.store.Get(ctx, id)
+	rec, err := j.source.Get(ctx, id)
 	if err != nil {
-		return nil, c.missing(id, err)
+		return nil, err
 	}
 	t := &Timeline{Job: &rec.JobInfo, Worker: rec.Worker, LeaseUntil: rec.LeaseUntil,
 		Checkpoint: rec.Checkpoint}
@@ -118,7 +117,7 @@ func (j *Jobs) Timeline(ctx context.Context, id string) (*Timeline, error) {
 	if a, ok := latest(&rec, t.Attempts); ok {
 		t.Attempts = append(t.Attempts, a)
 	}
-	t.Next = nextAttempts(&rec, c.now())
+	t.Next = nextAttempts(&rec, j.now())
 	return t, nil
 }
 

@@ -1,4 +1,4 @@
-package engine
+package inspect
 
 import (
 	"cmp"
@@ -97,7 +97,7 @@ func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([
 		}
 	}
 	if len(looked) < len(by) {
-		counts, err := j.core.store.Counts(ctx)
+		counts, err := j.source.Counts(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +140,7 @@ func (j *Jobs) counted(f *Filter, look int) (storage.Query, error) {
 		return storage.Query{}, invalid("look", "%d is negative", look)
 	}
 	f.narrow()
-	return f.query()
+	return f.Query()
 }
 
 // look calls each with the jobs of a listing, page by page, until it has looked at
@@ -153,7 +153,7 @@ func (j *Jobs) look(
 	}
 	q.Limit = 250 // of whole jobs, which are large
 	for looked < enough {
-		page, err := j.core.page(ctx, f, q)
+		page, err := j.RecordPage(ctx, f, q)
 		if err != nil {
 			return looked, false, err
 		}
