@@ -67,9 +67,7 @@ func (c *core) change(
 		op := c.beganChange(to, event)
 		settled, err := c.store.Settle(ctx, now, ch.change[:], ch.result[:0])
 		if err != nil { // the storage may still read the change, so its memory is not reused
-			op.End()
-			c.uncertain(err)
-			return nil, err
+			return nil, c.abort(op, err)
 		}
 		c.answered()
 		switch err := settled[0].Err; {
@@ -87,15 +85,9 @@ func (c *core) change(
 				c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)
 				c.mu.Unlock()
 			}
-			if op == nil {
-				op = c.lateOp(settled)
-			}
-			if op != nil {
+			c.record(op, now, settled[0].Moved, func(op *eventlog.Op) {
 				c.transition(op, to, to.Version, reachedBy(ch.from), now, ojs.Event{Type: event})
-				c.dependentEvents(op, settled[0].Moved, now)
-				op.End()
-			}
-			c.dependentsSettled(settled)
+			})
 			settled[0] = storage.Settled{}
 			return ch, nil
 		}

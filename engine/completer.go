@@ -52,14 +52,12 @@ func (c *core) settle(ctx context.Context, list []*settlement, s *scratch) ([]st
 	settled, err := c.store.Settle(ctx, c.now(), s.changes, s.settled[:0])
 	if err != nil {
 		end(err)
-		op.End()
 		*s = scratch{recs: s.recs, claimed: s.claimed}
 		for _, f := range list {
 			f.tried = true
 		}
 		c.failed("settle", err, "jobs", len(list), "job_id", list[0].rec.ID)
-		c.uncertain(err)
-		return nil, err
+		return nil, c.abort(op, err)
 	}
 	c.answered()
 	s.settled = settled

@@ -275,9 +275,7 @@ func (c *core) insert(
 		defer func() { slots.start(batch, stored, now) }() // after the events
 	}
 	if err != nil {
-		err = c.explained(err, batch)
-		op.End()
-		c.uncertain(err)
+		err = c.abort(op, c.explained(err, batch))
 		if slots != nil {
 			c.mu.Lock()
 			c.unanswer(now, err)
@@ -288,16 +286,12 @@ func (c *core) insert(
 		}
 		return nil, err
 	}
-	c.answered()
 	c.replaced(stored)
 	took := c.now().Sub(now)
-	if op != nil {
+	c.record(op, now, stored[len(stored)-1].Moved, func(op *eventlog.Op) {
 		c.enqueuedEvents(op, batch, stored, now, took)
-		c.dependentEvents(op, stored[len(stored)-1].Moved, now)
-		op.End()
-	}
+	})
 	c.inserted(batch, stored, took)
-	c.dependentsMoved(stored[len(stored)-1].Moved)
 	return stored, nil
 }
 

@@ -254,8 +254,11 @@ func (c *core) limited(l *storage.Limited, held uint64, now time.Time) (opens ti
 	if len(l.Dropped)+len(l.Postponed) == 0 {
 		return l.Opens
 	}
+	var op *eventlog.Op
 	if c.events.Listening() {
-		op := c.events.Begin(eventlog.Ends)
+		op = c.events.Begin(eventlog.Ends)
+	}
+	c.record(op, now, l.Moved, func(op *eventlog.Op) {
 		for i := range l.Dropped {
 			r := &l.Dropped[i]
 			c.transition(op, r, r.Version, eventlog.None, now,
@@ -268,16 +271,13 @@ func (c *core) limited(l *storage.Limited, held uint64, now time.Time) (opens ti
 			r := &l.Postponed[i]
 			c.transition(op, r, r.Version, eventlog.None, now, ojs.Event{Type: ojs.EventScheduled})
 		}
-		c.dependentEvents(op, l.Moved, now)
-		op.End()
-	}
+	})
 	c.endedOtherwise(l.Dropped)
 	c.mu.Lock()
 	for i := range l.Postponed {
 		c.wakeAt(l.Postponed[i].WakeAt())
 	}
 	c.mu.Unlock()
-	c.dependentsMoved(l.Moved)
 	return l.Opens
 }
 

@@ -261,11 +261,9 @@ func (r *run) exchange(t *task, s *scratch, now time.Time) (none bool) {
 	ask.Limits = &s.limited
 	settled, n, err := c.stepper.SettleAndClaim(r.base, now, s.to, s.settled[:0], ask, s.into)
 	if err != nil {
-		op.End()
 		*s = scratch{} // the storage may still use it
 		r.claimFailed("settle and claim", now, err)
-		c.uncertain(err)
-		r.again(t.Outcomes, err)
+		r.again(t.Outcomes, c.abort(op, err))
 		return false
 	}
 	c.answered()

@@ -130,19 +130,15 @@ func (w *Workflows) cancelAll(ctx context.Context, ids []string) error {
 	op := c.beganGroup(ids)
 	cancelled, moved, err := c.store.CancelAll(ctx, now, ids)
 	if err != nil {
-		op.End()
-		c.uncertain(err)
-		return err
+		return c.abort(op, err)
 	}
-	if op != nil {
+	c.record(op, now, moved, func(op *eventlog.Op) {
 		for i := range cancelled {
 			r := &cancelled[i]
 			c.transition(op, r, r.Version, eventlog.None, now, ojs.Event{Type: ojs.EventCancelled,
 				Reason: byWorkflow})
 		}
-		c.dependentEvents(op, moved, now)
-		op.End()
-	}
+	})
 	c.logJob(slog.LevelInfo, "workflow cancelled", "lifecycle", &cancelled[0], "",
 		slog.Int("jobs", len(cancelled)))
 	c.mu.Lock()
@@ -151,7 +147,6 @@ func (w *Workflows) cancelAll(ctx context.Context, ids []string) error {
 		c.jobEnded(&cancelled[i])
 	}
 	c.mu.Unlock()
-	c.dependentsMoved(moved)
 	return nil
 }
 
@@ -220,27 +215,26 @@ func (w *Workflows) retry(ctx context.Context, id string) error {
 	op := c.beganGroup(ids)
 	moved, err := c.store.Revive(ctx, now, batch)
 	if err != nil {
-		op.End()
-		c.uncertain(err)
-		return err
+		return c.abort(op, err)
 	}
+	c.record(op, now, moved, func(op *eventlog.Op) {
+		for i := range batch {
+			r := &batch[i].Record
+			var events []ojs.Event
+			if r.State == ojs.StateAvailable {
+				events = append(events, ojs.Event{Type: ojs.EventAvailable})
+			}
+			if r.Type == workflow.Type {
+				events = append(events, ojs.Event{Type: ojs.EventWorkflowRetried})
+			}
+			c.transition(op, r, r.Version+1, eventlog.Ends, now, events...)
+		}
+	})
 	available := 0
 	for i := range batch {
-		r := &batch[i].Record
-		r.Version++
-		var events []ojs.Event
-		if r.State == ojs.StateAvailable {
+		if batch[i].Record.State == ojs.StateAvailable {
 			available++
-			events = append(events, ojs.Event{Type: ojs.EventAvailable})
 		}
-		if r.Type == workflow.Type {
-			events = append(events, ojs.Event{Type: ojs.EventWorkflowRetried})
-		}
-		c.transition(op, r, r.Version, eventlog.Ends, now, events...)
-	}
-	if op != nil {
-		c.dependentEvents(op, moved, now)
-		op.End()
 	}
 	c.logJob(slog.LevelInfo, "workflow retried by hand", "lifecycle", recs[id], "",
 		slog.Int("steps", available))
@@ -250,7 +244,6 @@ func (w *Workflows) retry(ctx context.Context, id string) error {
 	}
 	c.available(available)
 	c.mu.Unlock()
-	c.dependentsMoved(moved)
 	return nil
 }
 
