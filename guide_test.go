@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -156,7 +157,7 @@ func TestGuideRuns(t *testing.T) {
 		}
 	})
 	t.Run("recurring", func(t *testing.T) {
-		err := eng.Cron().Set(ctx, engine.CronEntry{
+		err := eng.Cron().Set(ctx, cron.Entry{
 			Name: "nightly", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin", Job: buildReport.New(Report{}),
 		})
 		if err != nil {

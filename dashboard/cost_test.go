@@ -10,6 +10,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -61,9 +62,9 @@ func TestPagesLookAtFewJobs(t *testing.T) {
 	if err != nil || len(claimed) != active {
 		t.Fatal(len(claimed), err)
 	}
-	entries := make([]engine.CronEntry, 500)
+	entries := make([]cron.Entry, 500)
 	for i := range entries {
-		entries[i] = engine.CronEntry{Name: fmt.Sprint("e", i), Schedule: "@daily",
+		entries[i] = cron.Entry{Name: fmt.Sprint("e", i), Schedule: "@daily",
 			Job: ojs.NewDraft("x", nil)}
 	}
 	if err := eng.Cron().Set(t.Context(), entries...); err != nil {

@@ -2,12 +2,12 @@ package dashboard
 
 import (
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 type cronsData struct {
-	Entries []engine.CronEntry
+	Entries []cron.Entry
 	Done    string
 	Set     bool // the request may make entries
 }
@@ -26,10 +26,10 @@ func (h *Handler) crons(p *page) error {
 }
 
 type cronData struct {
-	engine.CronEntry
-	Next    []engine.CronTime
+	cron.Entry
+	Next    []cron.Time
 	Broken  string // why the entry cannot run in this process; "": it can
-	Latest  []engine.CronRun
+	Latest  []cron.Run
 	Actions []Verb
 	Change  bool // the request may change it
 	Done    string
@@ -42,7 +42,7 @@ func (h *Handler) cron(p *page) error {
 	if err != nil {
 		return err
 	}
-	data := &cronData{CronEntry: entry, Done: done(p.r.FormValue("did"))}
+	data := &cronData{Entry: entry, Done: done(p.r.FormValue("did"))}
 	data.Next, err = h.eng.Cron().Next(ctx, name, 5)
 	if foreign.Is(err, ojs.ErrInvalid) {
 		data.Broken = err.Error()

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -18,7 +19,7 @@ func TestEntryThatCannotRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entry := engine.CronEntry{Name: "nightly", Schedule: "0 3 * * *", Job: ojs.NewDraft("t", nil)}
+	entry := cron.Entry{Name: "nightly", Schedule: "0 3 * * *", Job: ojs.NewDraft("t", nil)}
 	if err := eng.Cron().Set(ctx, entry); err != nil {
 		t.Fatal(err)
 	}

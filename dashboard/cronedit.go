@@ -6,15 +6,15 @@ import (
 	"strings"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/internal/cronspec"
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 var (
-	overlaps = []engine.Overlap{engine.OverlapSkip, engine.OverlapAllow, engine.OverlapCancelPrevious,
-		engine.OverlapEnqueue}
-	misses = []engine.Missed{engine.MissedOnce, engine.MissedSkip, engine.MissedAll}
+	overlaps = []cron.Overlap{cron.OverlapSkip, cron.OverlapAllow, cron.OverlapCancelPrevious,
+		cron.OverlapEnqueue}
+	misses = []cron.Missed{cron.MissedOnce, cron.MissedSkip, cron.MissedAll}
 )
 
 // cronForm is a recurring entry as its form has it.
@@ -27,18 +27,18 @@ type cronForm struct {
 }
 
 // Overlaps and Misses are the choices of the form.
-func (cronForm) Overlaps() []engine.Overlap { return overlaps }
-func (cronForm) Misses() []engine.Missed    { return misses }
+func (cronForm) Overlaps() []cron.Overlap { return overlaps }
+func (cronForm) Misses() []cron.Missed    { return misses }
 
 // entryOf is the entry that an address names, with its form; new if there is none.
-func (h *Handler) entryOf(p *page) (entry engine.CronEntry, job *ojs.JobInfo, form cronForm, err error) {
+func (h *Handler) entryOf(p *page) (entry cron.Entry, job *ojs.JobInfo, form cronForm, err error) {
 	name := p.r.PathValue("name")
 	entry, err = h.eng.Cron().Get(p.r.Context(), name)
 	if foreign.Is(err, ojs.ErrNotFound) {
-		form = cronForm{Name: name, New: true, Overlap: string(engine.OverlapSkip),
-			Missed: string(engine.MissedOnce)}
+		form = cronForm{Name: name, New: true, Overlap: string(cron.OverlapSkip),
+			Missed: string(cron.MissedOnce)}
 		form.editable.Args = "null"
-		return engine.CronEntry{Name: name}, nil, form, nil
+		return cron.Entry{Name: name}, nil, form, nil
 	}
 	if err != nil {
 		return entry, nil, form, err
@@ -127,7 +127,7 @@ func (h *Handler) actOnCronEdit(p *page) error {
 	if err != nil {
 		return refusal(err)
 	}
-	if entry.Gap == engine.GapRun {
+	if entry.Gap == cron.GapRun {
 		schedule = schedule.RunInGap()
 	}
 	if words := p.Schedule(entry.Schedule); words != "" {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/cron"
 )
 
 // An entry is made and changed from its form, after a page with the next runs.
@@ -19,7 +19,7 @@ func TestCronForms(t *testing.T) {
 		t.Fatal(w.Header())
 	}
 	at := "/cron/nightly/edit/"
-	get := func() engine.CronEntry {
+	get := func() cron.Entry {
 		t.Helper()
 		entry, err := s.eng.Cron().Get(context.Background(), "nightly")
 		if err != nil {
@@ -43,7 +43,7 @@ func TestCronForms(t *testing.T) {
 		t.Fatalf("%d\n%s", w.Code, w.Body)
 	}
 	entry := get()
-	if entry.Overlap != engine.OverlapAllow || entry.Missed != engine.MissedSkip ||
+	if entry.Overlap != cron.OverlapAllow || entry.Missed != cron.MissedSkip ||
 		entry.Job.Type() != "report.build" {
 		t.Errorf("%+v", entry)
 	}
@@ -86,7 +86,7 @@ func TestCronForms(t *testing.T) {
 }
 
 // argsOf are the args of an entry.
-func argsOf(t *testing.T, entry engine.CronEntry) string {
+func argsOf(t *testing.T, entry cron.Entry) string {
 	t.Helper()
 	args, err := ojs.NewArgs(entry.Job.Args())
 	if err != nil {
@@ -104,7 +104,7 @@ func TestCronFormKeepsRedactedArgs(t *testing.T) {
 		return in
 	}
 	s := newSite(t, WithAuthorizer(AllowAll), WithRedact(hide))
-	entry := engine.CronEntry{Name: "e", Schedule: "@daily",
+	entry := cron.Entry{Name: "e", Schedule: "@daily",
 		Job: ojs.NewDraft("t", json.RawMessage(`{"k":"s3cret"}`))}
 	if err := s.eng.Cron().Set(context.Background(), entry); err != nil {
 		t.Fatal(err)

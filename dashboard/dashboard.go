@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 )
@@ -33,7 +34,7 @@ type Engine interface {
 	Jobs() *engine.Jobs
 	DeadLetters() *engine.DeadLetters
 	Queues() *engine.Queues
-	Cron() *engine.Cron
+	Cron() *cron.Entries
 	Workers() *engine.Workers
 	Nodes() *engine.Nodes
 	Limits() engine.Limits

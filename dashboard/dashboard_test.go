@@ -19,6 +19,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -175,7 +176,7 @@ func full(t testing.TB, opts ...Option) (s *site, ids map[string]string) {
 	if _, err := s.eng.Queues().Pause(context.Background(), "paused"); err != nil {
 		t.Fatal(err)
 	}
-	entry := engine.CronEntry{Name: "nightly", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin",
+	entry := cron.Entry{Name: "nightly", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin",
 		Description: evil, Job: ojs.NewDraft("works", args, with...)}
 	if err := s.eng.Cron().Set(context.Background(), entry); err != nil {
 		t.Fatal(err)

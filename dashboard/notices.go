@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -126,17 +127,17 @@ func (p *page) growing(buckets []engine.HistoryBucket, queues []engine.QueueStat
 
 // overdue are the entries whose run should have been made a while ago, the longest
 // overdue first.
-func (h *Handler) overdue(ctx context.Context, now time.Time) ([]engine.CronEntry, error) {
+func (h *Handler) overdue(ctx context.Context, now time.Time) ([]cron.Entry, error) {
 	entries, err := h.eng.Cron().Due(ctx, now.Add(-overdueAfter))
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(entries, func(e engine.CronEntry) bool { return !isOverdue(&e, now) }), nil
+	return slices.DeleteFunc(entries, func(e cron.Entry) bool { return !isOverdue(&e, now) }), nil
 }
 
-func isOverdue(e *engine.CronEntry, now time.Time) bool {
+func isOverdue(e *cron.Entry, now time.Time) bool {
 	return !e.Paused && !e.NextRun.IsZero() && now.Sub(e.NextRun) >= overdueAfter
 }
 
 // Overdue reports whether an entry's run should have been made a while ago.
-func (p *page) Overdue(e engine.CronEntry) bool { return isOverdue(&e, p.Now) }
+func (p *page) Overdue(e cron.Entry) bool { return isOverdue(&e, p.Now) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -55,14 +56,14 @@ func TestGrowingQueues(t *testing.T) {
 func TestMissedRunsAreNamed(t *testing.T) {
 	s := newSite(t)
 	ctx := context.Background()
-	for _, e := range []engine.CronEntry{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"},
+	for _, e := range []cron.Entry{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}, {Name: "e"},
 		{Name: "f"}, {Name: "g"}, {Name: "paused", Paused: true}} {
 		e.Schedule, e.Job = "0 * * * *", ojs.NewDraft("t", nil)
 		if err := s.eng.Cron().Set(ctx, e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	hourly := engine.CronEntry{Name: "first", Schedule: "30 * * * *", Job: ojs.NewDraft("t", nil)}
+	hourly := cron.Entry{Name: "first", Schedule: "30 * * * *", Job: ojs.NewDraft("t", nil)}
 	if err := s.eng.Cron().Set(ctx, hourly); err != nil {
 		t.Fatal(err)
 	}

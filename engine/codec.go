@@ -4,12 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
-	"github.com/ojsengine/ojs/internal/cronspec"
 	"github.com/ojsengine/ojs/internal/encoded"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
@@ -192,29 +189,6 @@ func (c *core) encodeDetails(d *policy.Decision) {
 	if f.Details = details; refused != "" {
 		f.Details = map[string]any{"details_error": refused}
 	}
-}
-
-// plainCron returns the args of a recurring entry, and the option that takes the meta of
-// their encoding away. If they do not decode, the jobs of the entry get them as they are,
-// and wait for the key; but args of a template, which are to be filled, are refused.
-func (c *core) plainCron(ctx context.Context, e *storage.Cron, due time.Time) (ojs.Args, ojs.Option, error) {
-	args, err := c.codec.DecodeArgs(ctx, e.Args, e.Options.Meta)
-	if err != nil {
-		if e.Template {
-			return ojs.Args{}, nil, err
-		}
-		return e.Args, func(*ojs.Options) {}, nil
-	}
-	if e.Template {
-		filled, err := cronspec.Fill([]byte(args.String()), due, e.TimeZone)
-		if err != nil {
-			return ojs.Args{}, nil, err
-		}
-		if args, err = ojs.NewArgs(json.RawMessage(filled)); err != nil {
-			return ojs.Args{}, nil, err
-		}
-	}
-	return args, func(o *ojs.Options) { o.Meta = codec.PlainMeta(maps.Clone(o.Meta)) }, nil
 }
 
 // Decode decodes Job and Checkpoint by the engine's codecs, for a worker in a program

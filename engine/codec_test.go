@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
@@ -410,7 +411,7 @@ func TestCodec(t *testing.T) {
 				}
 				return nil
 			}))
-			entry := engine.CronEntry{Name: "n", Schedule: "@every 1h",
+			entry := cron.Entry{Name: "n", Schedule: "@every 1h",
 				Job: pay.New(given, ojs.WithMeta("tenant", "a"), ojs.WithUnique(ojs.UniquePolicy{}))}
 			must(t, b.Cron().Set(b.ctx, entry))
 			b.run()
@@ -448,7 +449,7 @@ func TestCodec(t *testing.T) {
 				}
 				return nil
 			}))
-			must(t, producer.Cron().Set(b.ctx, engine.CronEntry{Name: "n", Schedule: "@every 1h",
+			must(t, producer.Cron().Set(b.ctx, cron.Entry{Name: "n", Schedule: "@every 1h",
 				Job: pay.New(given)}))
 			b.run()
 			b.advance(time.Hour)

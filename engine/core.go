@@ -14,6 +14,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/spin"
@@ -59,6 +60,7 @@ type core struct {
 	unserved  sync.Map  // queues of which warnUnserved has warned
 	workers   workers
 	events    *eventlog.Log
+	crons     *cron.Entries
 	meter     *meter
 	history   history // the reporter's
 	watches   bool    // other processes may report on the storage
@@ -130,6 +132,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	}
 	c.source = "ojs://" + c.name + "/engine/" + c.worker
 	c.events = eventlog.New(observers, c.log, c.identifyEvent)
+	c.crons = c.newCrons()
 	c.gate = newGate(&c.config)
 	c.gate.limitName = c.registry.limitName
 	c.registry.handlers.Store(new(handlers))

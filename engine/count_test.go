@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
@@ -191,9 +192,9 @@ func TestCronDueReadsDueEntries(t *testing.T) {
 	listed := false
 	store := hooked(func(c *storagetest.Call) { listed = listed || c.Method == "Crons" })
 	inBubbleOn(t, store, func(b *rig) {
-		entries := make([]engine.CronEntry, 600)
+		entries := make([]cron.Entry, 600)
 		for i := range entries {
-			entries[i] = engine.CronEntry{Name: fmt.Sprintf("e%03d", i), Schedule: "@hourly",
+			entries[i] = cron.Entry{Name: fmt.Sprintf("e%03d", i), Schedule: "@hourly",
 				Job: ojs.NewDraft("x", nil), Paused: i%2 == 0}
 			if i > 580 {
 				entries[i].Schedule = "@yearly"

@@ -7,16 +7,17 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-func cronEntries(n int) []engine.CronEntry {
-	entries := make([]engine.CronEntry, n)
+func cronEntries(n int) []cron.Entry {
+	entries := make([]cron.Entry, n)
 	for i := range entries {
-		entries[i] = engine.CronEntry{Name: fmt.Sprint("e", i), Schedule: "0 3 * * *",
+		entries[i] = cron.Entry{Name: fmt.Sprint("e", i), Schedule: "0 3 * * *",
 			Job: ojs.NewDraft("x", i)}
 	}
 	return entries
@@ -49,7 +50,7 @@ func TestCronCostsWhatIsTouched(t *testing.T) {
 		}
 		all := cronEntries(300)
 		touched("a set of 300 entries", 3*300, func() { b.cron(all...) })
-		one := engine.CronEntry{Name: "one", Schedule: "@every 1m", Job: ojs.NewDraft("x", nil)}
+		one := cron.Entry{Name: "one", Schedule: "@every 1m", Job: ojs.NewDraft("x", nil)}
 		touched("a set", 3, func() { b.cron(one) })
 		touched("an update", 3, func() { b.cron(one) })
 		touched("a get", 1, func() { b.entry("one") })
@@ -75,7 +76,7 @@ func BenchmarkCronSet(b *testing.B) {
 			if err := eng.Cron().Set(b.Context(), cronEntries(n)...); err != nil {
 				b.Fatal(err)
 			}
-			one := engine.CronEntry{Name: "one", Schedule: "0 4 * * *", Job: ojs.NewDraft("x", nil)}
+			one := cron.Entry{Name: "one", Schedule: "0 4 * * *", Job: ojs.NewDraft("x", nil)}
 			for b.Loop() {
 				if err := eng.Cron().Set(b.Context(), one); err != nil {
 					b.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -21,10 +22,10 @@ func check(err error) {
 }
 
 // A run that the schedule does not have, for an operator, and what came of it.
-func ExampleCron_Trigger() {
+func ExampleEngine_Cron_trigger() {
 	ctx, eng := begin()
 	build := ojs.NewDraft("report.build", nil)
-	check(eng.Cron().Set(ctx, engine.CronEntry{Name: "report", Schedule: "0 3 * * *", Job: build}))
+	check(eng.Cron().Set(ctx, cron.Entry{Name: "report", Schedule: "0 3 * * *", Job: build}))
 
 	ticket, err := eng.Cron().Trigger(ctx, "report")
 	check(err)
@@ -43,13 +44,13 @@ func ExampleCron_Trigger() {
 }
 
 // The next runs over the night in which the clocks of Berlin are put forward.
-func ExampleCron_Next() {
+func ExampleEngine_Cron_next() {
 	clk := clock.NewMock()
 	clk.Set(time.Date(2027, 3, 27, 12, 0, 0, 0, time.UTC))
 	eng, err := engine.New[string](memory.New(), engine.WithClock(clk))
 	check(err)
 	ctx := context.Background()
-	check(eng.Cron().Set(ctx, engine.CronEntry{
+	check(eng.Cron().Set(ctx, cron.Entry{
 		Name: "report", Schedule: "30 2 * * *", TimeZone: "Europe/Berlin",
 		Job: ojs.NewDraft("report.build", nil),
 	}))
@@ -67,7 +68,7 @@ func ExampleCron_Next() {
 
 // An entry whose runs are all made, also those that came due while no engine ran. Each
 // job is told the day that it is for.
-func ExampleCronEntry() {
+func Example_recurringEntry() {
 	type Report struct {
 		Day string `json:"day"`
 	}
@@ -81,10 +82,10 @@ func ExampleCronEntry() {
 		days <- job.Args.Day
 		return nil
 	})
-	check(eng.Cron().Set(ctx, engine.CronEntry{
+	check(eng.Cron().Set(ctx, cron.Entry{
 		Name: "report", Schedule: "0 3 * * *",
-		Missed: engine.MissedAll, MissedLimit: 7,
-		Overlap:  engine.OverlapEnqueue, // one after the other
+		Missed: cron.MissedAll, MissedLimit: 7,
+		Overlap:  cron.OverlapEnqueue, // one after the other
 		Template: true,
 		Job:      ojs.NewDraft("report.build", Report{Day: "{run-1d:2006-01-02}"}),
 	}))

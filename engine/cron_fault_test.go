@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -31,7 +32,7 @@ func cronEvents(sub *engine.Subscription) (told []string) {
 }
 
 func TestCronStorageFails(t *testing.T) {
-	hourly := engine.CronEntry{Name: "e", Schedule: "@hourly", Job: ojs.NewDraft("x", nil)}
+	hourly := cron.Entry{Name: "e", Schedule: "@hourly", Job: ojs.NewDraft("x", nil)}
 	for name, fault := range map[string]func(*rig, *storagetest.Call){
 		"before it moves the entry on": func(_ *rig, c *storagetest.Call) { c.Err = errStorage },
 		"after it": func(_ *rig, c *storagetest.Call) {
@@ -75,7 +76,7 @@ func TestCronChangedWhileItsRunIsRefused(t *testing.T) {
 		inBubbleOn(t, s, func(b *rig) {
 			b.run()
 			job := ojs.NewDraft("x", nil, ojs.WithUnique(ojs.UniquePolicy{}))
-			e := engine.CronEntry{Name: "e", Schedule: "@hourly", Overlap: engine.OverlapAllow, Job: job}
+			e := cron.Entry{Name: "e", Schedule: "@hourly", Overlap: cron.OverlapAllow, Job: job}
 			b.cron(e)
 			b.advance(90 * time.Minute)
 			first := b.entry("e").LastJobID

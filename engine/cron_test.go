@@ -12,18 +12,19 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 )
 
-func (b *rig) cron(entries ...engine.CronEntry) {
+func (b *rig) cron(entries ...cron.Entry) {
 	b.t.Helper()
 	must(b.t, b.Cron().Set(b.ctx, entries...))
 }
 
-func (b *rig) entry(name string) engine.CronEntry {
+func (b *rig) entry(name string) cron.Entry {
 	b.t.Helper()
 	e, err := b.Cron().Get(b.ctx, name)
 	must(b.t, err)
@@ -43,7 +44,7 @@ func TestCron(t *testing.T) {
 			b.run()
 			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
 			defer sub.Close()
-			b.cron(engine.CronEntry{Name: "hourly", Schedule: "0 * * * *",
+			b.cron(cron.Entry{Name: "hourly", Schedule: "0 * * * *",
 				Job: ojs.NewDraft("x", nil, ojs.WithQueue("q"), ojs.WithMaxAttempts(5))})
 			b.advance(150 * time.Minute)
 			if got, want := b.times(), []time.Duration{time.Hour, 2 * time.Hour}; !reflect.DeepEqual(got,
@@ -73,9 +74,9 @@ func TestCron(t *testing.T) {
 			b.handle("x", nothing)
 			b.handle("y", nothing)
 			b.run()
-			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 10m", Job: job})
+			b.cron(cron.Entry{Name: "e", Schedule: "@every 10m", Job: job})
 			b.advance(15 * time.Minute)
-			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 10m", Job: ojs.NewDraft("y", nil),
+			b.cron(cron.Entry{Name: "e", Schedule: "@every 10m", Job: ojs.NewDraft("y", nil),
 				Description: "new"})
 			b.advance(5 * time.Minute)
 			if got, want := b.times(),
@@ -86,7 +87,7 @@ func TestCron(t *testing.T) {
 				b.job(e.LastJobID).Type != "y" {
 				t.Errorf("%+v", e)
 			}
-			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 1m", Job: job})
+			b.cron(cron.Entry{Name: "e", Schedule: "@every 1m", Job: job})
 			b.advance(time.Minute)
 			if e := b.entry("e"); e.Runs != 3 {
 				t.Errorf("%+v", e)
@@ -97,8 +98,8 @@ func TestCron(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
 			b.run()
-			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 1m", Job: job},
-				engine.CronEntry{Name: "off", Schedule: "@every 1m", Job: job, Paused: true})
+			b.cron(cron.Entry{Name: "e", Schedule: "@every 1m", Job: job},
+				cron.Entry{Name: "off", Schedule: "@every 1m", Job: job, Paused: true})
 			b.advance(time.Minute)
 			must(t, b.Cron().Pause(b.ctx, "e"))
 			if e := b.entry("e"); !e.Paused || !e.NextRun.IsZero() {
@@ -126,7 +127,7 @@ func TestCron(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
 			b.run()
-			e := engine.CronEntry{Name: "e", Schedule: "@every 10m", Job: job}
+			e := cron.Entry{Name: "e", Schedule: "@every 10m", Job: job}
 			b.cron(e)
 			pause := func(resume func()) {
 				b.advance(4 * time.Minute)
@@ -155,12 +156,12 @@ func TestCron(t *testing.T) {
 		})
 	})
 	t.Run("P1.1 overlap", func(t *testing.T) {
-		for overlap, want := range map[engine.Overlap]string{
-			"":                           "1m0s 3m0s 5m0s",
-			engine.OverlapSkip:           "1m0s 3m0s 5m0s",
-			engine.OverlapAllow:          "1m0s 2m0s 3m0s 4m0s 5m0s",
-			engine.OverlapCancelPrevious: "1m0s 2m0s 3m0s 4m0s 5m0s",
-			engine.OverlapEnqueue:        "1m0s 2m30s 4m0s",
+		for overlap, want := range map[cron.Overlap]string{
+			"":                         "1m0s 3m0s 5m0s",
+			cron.OverlapSkip:           "1m0s 3m0s 5m0s",
+			cron.OverlapAllow:          "1m0s 2m0s 3m0s 4m0s 5m0s",
+			cron.OverlapCancelPrevious: "1m0s 2m0s 3m0s 4m0s 5m0s",
+			cron.OverlapEnqueue:        "1m0s 2m30s 4m0s",
 		} {
 			t.Run(string(overlap), func(t *testing.T) {
 				inBubble(t, func(b *rig) {
@@ -176,7 +177,7 @@ func TestCron(t *testing.T) {
 					b.run()
 					sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
 					defer sub.Close()
-					b.cron(engine.CronEntry{Name: "e", Schedule: "* * * * *", Job: job, Overlap: overlap})
+					b.cron(cron.Entry{Name: "e", Schedule: "* * * * *", Job: job, Overlap: overlap})
 					b.advance(5*time.Minute + 10*time.Second)
 					var got []string
 					for _, d := range b.times() {
@@ -191,11 +192,11 @@ func TestCron(t *testing.T) {
 							skipped++
 						}
 					}
-					if isSkip := overlap == "" || overlap == engine.OverlapSkip; isSkip != (skipped == 2) ||
+					if isSkip := overlap == "" || overlap == cron.OverlapSkip; isSkip != (skipped == 2) ||
 						!isSkip && skipped > 0 {
 						t.Errorf("%d skipped", skipped)
 					}
-					if (overlap == engine.OverlapCancelPrevious) != (cancelled == 4) {
+					if (overlap == cron.OverlapCancelPrevious) != (cancelled == 4) {
 						t.Errorf("%d cancelled", cancelled)
 					}
 				})
@@ -208,8 +209,8 @@ func TestCron(t *testing.T) {
 			b.handle("x",
 				func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Hour) })
 			b.run()
-			b.cron(engine.CronEntry{Name: "e", Schedule: "* * * * *", Job: job,
-				Overlap: engine.OverlapEnqueue})
+			b.cron(cron.Entry{Name: "e", Schedule: "* * * * *", Job: job,
+				Overlap: cron.OverlapEnqueue})
 			b.advance(3 * time.Minute)
 			if logged.String() != "" {
 				t.Error(logged.String())
@@ -231,8 +232,8 @@ func TestCron(t *testing.T) {
 				must1(b.Enqueue(b.ctx, "x", nil))
 			}
 			b.run()
-			b.cron(engine.CronEntry{Name: "e", Schedule: "* * * * *", Job: job,
-				Overlap: engine.OverlapEnqueue})
+			b.cron(cron.Entry{Name: "e", Schedule: "* * * * *", Job: job,
+				Overlap: cron.OverlapEnqueue})
 			b.advance(4 * time.Minute)
 			if !strings.Contains(logged.String(), "pile up") {
 				t.Errorf("no warning: %s", logged.String())
@@ -244,7 +245,7 @@ func TestCron(t *testing.T) {
 	t.Run("P1.1 one catch-up after missed runs, and the schedule goes on", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
-			b.cron(engine.CronEntry{Name: "e", Schedule: "0 * * * *", Job: job})
+			b.cron(cron.Entry{Name: "e", Schedule: "0 * * * *", Job: job})
 			b.advance(5*time.Hour + 30*time.Minute)
 			b.run()
 			b.advance(time.Hour)
@@ -261,7 +262,7 @@ func TestCron(t *testing.T) {
 			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
 			defer sub.Close()
 			b.advance(time.Date(2000, 3, 24, 12, 0, 0, 0, time.UTC).Sub(b.start)) // forward on the 26th
-			b.cron(engine.CronEntry{Name: "night", Schedule: "30 2 * * *",
+			b.cron(cron.Entry{Name: "night", Schedule: "30 2 * * *",
 				TimeZone: "Europe/Berlin", Job: job})
 			b.advance(4 * 24 * time.Hour)
 			b.advance(time.Until(time.Date(2000, 10, 27, 12, 0, 0, 0, time.UTC)))
@@ -291,7 +292,7 @@ func TestCron(t *testing.T) {
 		})
 	})
 	t.Run("P1.1 a skipped hour before the first run since a set, an update or a resume is told", func(t *testing.T) {
-		e := engine.CronEntry{Name: "night", Schedule: "30 2 * * *", TimeZone: "Europe/Berlin", Job: job}
+		e := cron.Entry{Name: "night", Schedule: "30 2 * * *", TimeZone: "Europe/Berlin", Job: job}
 		for name, f := range map[string]func(b *rig){
 			"set": func(b *rig) { b.cron(e) },
 			"update": func(b *rig) {
@@ -335,9 +336,9 @@ func TestCron(t *testing.T) {
 			defer sub.Close()
 			b.run()
 			b.cron(
-				engine.CronEntry{Name: "a", Schedule: "@every 1m", Overlap: engine.OverlapAllow,
+				cron.Entry{Name: "a", Schedule: "@every 1m", Overlap: cron.OverlapAllow,
 					Job: ojs.NewDraft("x", nil, ojs.WithUnique(ojs.UniquePolicy{}))},
-				engine.CronEntry{Name: "b", Schedule: "@every 1m", Overlap: engine.OverlapAllow,
+				cron.Entry{Name: "b", Schedule: "@every 1m", Overlap: cron.OverlapAllow,
 					Job: ojs.NewDraft("y", nil, ojs.WithQueue("small"))},
 			)
 			b.advance(2 * time.Minute)
@@ -374,7 +375,7 @@ func TestCron(t *testing.T) {
 					sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventCronSkipped}})
 					defer sub.Close()
 					long := ojs.WithTimeout(24 * time.Hour)
-					b.cron(engine.CronEntry{Name: "e", Schedule: "@hourly", Overlap: engine.OverlapAllow,
+					b.cron(cron.Entry{Name: "e", Schedule: "@hourly", Overlap: cron.OverlapAllow,
 						Job: ojs.NewDraft("x", nil, long, tt.option)})
 					b.advance(90 * time.Minute)
 					first := b.entry("e").LastJobID
@@ -383,7 +384,7 @@ func TestCron(t *testing.T) {
 						e.LastJobID != first || !e.NextRun.Equal(b.start.Add(3*time.Hour)) {
 						t.Errorf("%+v, want run %s", e, first)
 					}
-					b.cron(engine.CronEntry{Name: "e", Schedule: "@hourly", Overlap: engine.OverlapSkip,
+					b.cron(cron.Entry{Name: "e", Schedule: "@hourly", Overlap: cron.OverlapSkip,
 						Job: ojs.NewDraft("x", nil, long)})
 					b.advance(time.Hour)
 					var skipped []string
@@ -413,8 +414,8 @@ func TestCron(t *testing.T) {
 			unique := ojs.NewDraft("x", nil,
 				ojs.WithUnique(ojs.UniquePolicy{MetaKeys: []string{"cron_name"}}))
 			b.cron(
-				engine.CronEntry{Name: "a", Schedule: "@every 1m", Overlap: engine.OverlapAllow, Job: unique},
-				engine.CronEntry{Name: "b", Schedule: "@every 1m", Overlap: engine.OverlapAllow, Job: unique},
+				cron.Entry{Name: "a", Schedule: "@every 1m", Overlap: cron.OverlapAllow, Job: unique},
+				cron.Entry{Name: "b", Schedule: "@every 1m", Overlap: cron.OverlapAllow, Job: unique},
 			)
 			b.advance(2 * time.Minute)
 			var of []string
@@ -433,7 +434,7 @@ func TestCron(t *testing.T) {
 			other, err := engine.New[any](b.store, quiet)
 			must(t, err)
 			other.Handle("x", func(context.Context, *ojs.Job[any]) error { b.ran(); return nil })
-			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 1m", Job: job, Overlap: engine.OverlapAllow})
+			b.cron(cron.Entry{Name: "e", Schedule: "@every 1m", Job: job, Overlap: cron.OverlapAllow})
 			ctx, cancel := context.WithCancel(b.ctx)
 			done := make(chan error, 1)
 			go func() { done <- other.Run(ctx) }()
@@ -448,17 +449,17 @@ func TestCron(t *testing.T) {
 	})
 	t.Run("bad entries are refused, and with them the others", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			good := engine.CronEntry{Name: "good", Schedule: "@daily", Job: job}
-			for field, change := range map[string]func(*engine.CronEntry){
-				"name":     func(e *engine.CronEntry) { e.Name = "Bad Name" },
-				"schedule": func(e *engine.CronEntry) { e.Schedule = "* *" },
-				"overlap":  func(e *engine.CronEntry) { e.Overlap = "never" },
-				"id": func(e *engine.CronEntry) {
+			good := cron.Entry{Name: "good", Schedule: "@daily", Job: job}
+			for field, change := range map[string]func(*cron.Entry){
+				"name":     func(e *cron.Entry) { e.Name = "Bad Name" },
+				"schedule": func(e *cron.Entry) { e.Schedule = "* *" },
+				"overlap":  func(e *cron.Entry) { e.Overlap = "never" },
+				"id": func(e *cron.Entry) {
 					e.Job = ojs.NewDraft("x", nil, ojs.WithID("01890a5d-ac96-774b-bcce-b302099a8057"))
 				},
-				"type":  func(e *engine.CronEntry) { e.Job = ojs.Draft{} },
-				"queue": func(e *engine.CronEntry) { e.Job = ojs.NewDraft("x", nil, ojs.WithQueue("!")) },
-				"args":  func(e *engine.CronEntry) { e.Job = ojs.NewDraft("x", func() {}) },
+				"type":  func(e *cron.Entry) { e.Job = ojs.Draft{} },
+				"queue": func(e *cron.Entry) { e.Job = ojs.NewDraft("x", nil, ojs.WithQueue("!")) },
+				"args":  func(e *cron.Entry) { e.Job = ojs.NewDraft("x", func() {}) },
 			} {
 				bad := good
 				bad.Name = "bad"
@@ -467,13 +468,13 @@ func TestCron(t *testing.T) {
 			}
 			for _, zone := range []string{"+02:00", "EST", "Japan", "Etc/GMT+5", "Mars/Olympus"} {
 				wantInvalid(t,
-					b.Cron().Set(b.ctx, engine.CronEntry{Name: "z", Schedule: "@daily", TimeZone: zone,
+					b.Cron().Set(b.ctx, cron.Entry{Name: "z", Schedule: "@daily", TimeZone: zone,
 						Job: job}), "time_zone")
 			}
 			for _, schedule := range []string{"0,foo 3 * * *", "0 0 1 1 * 2020", "0 3 31 2 *"} {
 				wantInvalid(t,
 					b.Cron().Set(b.ctx, good,
-						engine.CronEntry{Name: "s", Schedule: schedule, Job: job}), "schedule")
+						cron.Entry{Name: "s", Schedule: schedule, Job: job}), "schedule")
 			}
 			if list, err := b.Cron().List(b.ctx); err != nil || len(list) != 0 {
 				t.Errorf("%+v, %v", list, err)
@@ -484,9 +485,9 @@ func TestCron(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.advance(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Sub(b.start))
 			// The second Sunday of March has no 2:30 in New York since 2007.
-			e := engine.CronEntry{Name: "e", Schedule: "30 2 * 3 0#2", TimeZone: "America/New_York", Job: job}
+			e := cron.Entry{Name: "e", Schedule: "30 2 * 3 0#2", TimeZone: "America/New_York", Job: job}
 			for _, e.Paused = range []bool{false, true} {
-				err := b.Cron().Set(b.ctx, engine.CronEntry{Name: "good", Schedule: "@daily", Job: job}, e)
+				err := b.Cron().Set(b.ctx, cron.Entry{Name: "good", Schedule: "@daily", Job: job}, e)
 				wantInvalid(t, err, "schedule")
 				want := `ojs: cron entry "e": ojs: invalid schedule: "30 2 * 3 0#2" never comes in America/New_York`
 				if fmt.Sprint(err) != want {
@@ -507,7 +508,7 @@ func TestCron(t *testing.T) {
 				Options: ojs.DefaultOptions(), NextRun: b.start}
 			_, err := crons.SetCrons(b.ctx, []storage.Cron{stored})
 			must(t, err)
-			b.cron(engine.CronEntry{Name: "good", Schedule: "@every 1s", Job: job})
+			b.cron(cron.Entry{Name: "good", Schedule: "@every 1s", Job: job})
 			b.run()
 			b.advance(3 * time.Minute)
 			if n := strings.Count(logged.String(), "cannot run"); n != 1 ||
@@ -522,7 +523,7 @@ func TestCron(t *testing.T) {
 			if wake, _ := b.NextWake(); time.Until(wake) < 30*time.Second {
 				t.Errorf("looked for again at %v", wake)
 			}
-			b.cron(engine.CronEntry{Name: "bad", Schedule: "0 * * * *", Job: job})
+			b.cron(cron.Entry{Name: "bad", Schedule: "0 * * * *", Job: job})
 			b.advance(time.Hour)
 			if bad := b.entry("bad"); bad.Runs != 1 {
 				t.Errorf("%+v", bad)
@@ -561,8 +562,8 @@ func TestCron(t *testing.T) {
 }
 
 func TestCronSync(t *testing.T) {
-	entry := func(name string) engine.CronEntry {
-		return engine.CronEntry{Name: name, Schedule: "@every 1h", Job: ojs.NewDraft("x", nil)}
+	entry := func(name string) cron.Entry {
+		return cron.Entry{Name: name, Schedule: "@every 1h", Job: ojs.NewDraft("x", nil)}
 	}
 	inBubble(t, func(b *rig) {
 		b.cron(entry("other.daily"), entry("billing.old"), entry("billing.kept"), entry("billing"))
@@ -575,7 +576,7 @@ func TestCronSync(t *testing.T) {
 			}
 			return strings.Join(names, " ")
 		}
-		sync := func(prefix string, want string, entries ...engine.CronEntry) {
+		sync := func(prefix string, want string, entries ...cron.Entry) {
 			t.Helper()
 			removed, err := b.Cron().Sync(b.ctx, prefix, entries...)
 			must(t, err)
@@ -588,7 +589,7 @@ func TestCronSync(t *testing.T) {
 		if got := names(); got != "billing billing.kept billing.new other.daily" {
 			t.Errorf("P1.1 entries %s", got)
 		}
-		for what, entries := range map[string][]engine.CronEntry{
+		for what, entries := range map[string][]cron.Entry{
 			"another prefix": {entry("billing.kept"), entry("other.daily")},
 			"a bad schedule": {entry("billing.kept"),
 				{Name: "billing.bad", Schedule: "* *", Job: ojs.NewDraft("x", nil)}},

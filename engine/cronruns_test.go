@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
@@ -60,7 +61,7 @@ func TestCronTrigger(t *testing.T) {
 			b.run()
 			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
 			defer sub.Close()
-			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 1h", Job: job})
+			b.cron(cron.Entry{Name: "e", Schedule: "@every 1h", Job: job})
 			b.advance(20 * time.Minute)
 			ticket, err := b.Cron().Trigger(b.ctx, "e")
 			must(t, err)
@@ -97,7 +98,7 @@ func TestCronTrigger(t *testing.T) {
 			b.handle("x", sleeps(90*time.Minute))
 			b.run()
 			long := ojs.NewDraft("x", nil, ojs.WithTimeout(3*time.Hour))
-			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 1h", Job: long})
+			b.cron(cron.Entry{Name: "e", Schedule: "@every 1h", Job: long})
 			b.advance(61 * time.Minute)
 			first := b.entry("e").LastJobID
 			var dup *ojs.DuplicateError
@@ -106,7 +107,7 @@ func TestCronTrigger(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			b.wantHistory("e", "1h0m0s active")
-			e := engine.CronEntry{Name: "e", Schedule: "@every 1h", Overlap: engine.OverlapAllow}
+			e := cron.Entry{Name: "e", Schedule: "@every 1h", Overlap: cron.OverlapAllow}
 			e.Job = ojs.NewDraft("x", nil, ojs.WithUnique(ojs.UniquePolicy{}))
 			b.cron(e)
 			must1(b.Cron().Trigger(b.ctx, "e"))
@@ -119,7 +120,7 @@ func TestCronTrigger(t *testing.T) {
 				t.Errorf("%+v, want job %s", e, second)
 			}
 			b.wantHistory("e", "1h1m0s duplicate by hand, 1h1m0s active by hand, 1h0m0s active")
-			e.Overlap, e.Job = engine.OverlapCancelPrevious, job
+			e.Overlap, e.Job = cron.OverlapCancelPrevious, job
 			b.cron(e)
 			must1(b.Cron().Trigger(b.ctx, "e"))
 			if s := b.job(second).State; s != ojs.StateCancelled {
@@ -131,7 +132,7 @@ func TestCronTrigger(t *testing.T) {
 	t.Run("an entry that changes meanwhile is run as it is then", func(t *testing.T) {
 		s := &storagetest.Faulty{Storage: memory.New()}
 		inBubbleOn(t, s, func(b *rig) {
-			e := engine.CronEntry{Name: "e", Schedule: "@every 1h", Job: job}
+			e := cron.Entry{Name: "e", Schedule: "@every 1h", Job: job}
 			b.cron(e)
 			once(s, func(c *storagetest.Call) {
 				e.Job = ojs.NewDraft("y", nil)
@@ -159,7 +160,7 @@ func TestCronHistory(t *testing.T) {
 			})
 			b.run()
 			once := ojs.NewDraft("x", nil, ojs.WithMaxAttempts(1))
-			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 1m", Job: once})
+			b.cron(cron.Entry{Name: "e", Schedule: "@every 1m", Job: once})
 			b.advance(3*time.Minute + time.Second)
 			for job, err := range b.Jobs().List(b.ctx, inspect.Filter{}) {
 				must(t, err)
@@ -178,7 +179,7 @@ func TestCronHistory(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", sleeps(90*time.Second))
 			b.run()
-			b.cron(engine.CronEntry{Name: "e", Schedule: "@every 1m", Job: ojs.NewDraft("x", nil)})
+			b.cron(cron.Entry{Name: "e", Schedule: "@every 1m", Job: ojs.NewDraft("x", nil)})
 			b.advance(3*time.Minute + time.Second)
 			b.wantHistory("e", "3m0s active, 2m0s overlap_skip, 1m0s completed")
 			if n := b.entry("e").Runs; n != 2 { // without the one that was skipped
@@ -206,11 +207,11 @@ func TestCronMissed(t *testing.T) {
 		}
 		return list
 	}
-	type entry = engine.CronEntry
-	skip := entry{Missed: engine.MissedSkip}
-	all := entry{Missed: engine.MissedAll, Overlap: engine.OverlapAllow}
+	type entry = cron.Entry
+	skip := entry{Missed: cron.MissedSkip}
+	all := entry{Missed: cron.MissedAll, Overlap: cron.OverlapAllow}
 	two, five := all, all
-	two.MissedLimit, five.MissedLimit, five.Overlap = 2, 5, engine.OverlapEnqueue
+	two.MissedLimit, five.MissedLimit, five.Overlap = 2, 5, cron.OverlapEnqueue
 	for name, tt := range map[string]struct {
 		entry entry
 		down  time.Duration
@@ -270,15 +271,15 @@ func TestCronMissed(t *testing.T) {
 	})
 	t.Run("refused", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			for field, e := range map[string]engine.CronEntry{
+			for field, e := range map[string]cron.Entry{
 				"missed":       {Missed: "never"},
 				"missed_limit": {MissedLimit: 101},
 			} {
 				e.Name, e.Schedule, e.Job = "e", "@hourly", ojs.NewDraft("x", nil)
 				wantInvalid(t, b.Cron().Set(b.ctx, e), field)
 			}
-			e := entry{Name: "e", Schedule: "@hourly", Job: ojs.NewDraft("x", nil), Missed: engine.MissedAll}
-			for _, e.Overlap = range []engine.Overlap{"", engine.OverlapCancelPrevious} {
+			e := entry{Name: "e", Schedule: "@hourly", Job: ojs.NewDraft("x", nil), Missed: cron.MissedAll}
+			for _, e.Overlap = range []cron.Overlap{"", cron.OverlapCancelPrevious} {
 				wantInvalid(t, b.Cron().Set(b.ctx, e), "missed")
 			}
 		})
@@ -288,7 +289,7 @@ func TestCronMissed(t *testing.T) {
 func TestCronRunOnStart(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.handle("x", nothing)
-		e := engine.CronEntry{Name: "e", Schedule: "@hourly", RunOnStart: true, Job: ojs.NewDraft("x", nil)}
+		e := cron.Entry{Name: "e", Schedule: "@hourly", RunOnStart: true, Job: ojs.NewDraft("x", nil)}
 		b.cron(e)
 		b.run() // a new entry
 		b.cron(e)
@@ -311,7 +312,7 @@ func TestCronRunOnStart(t *testing.T) {
 		if got := b.times(); !slices.Equal(got, want) {
 			t.Errorf("ran at %v, want %v", got, want)
 		}
-		e.Missed = engine.MissedSkip
+		e.Missed = cron.MissedSkip
 		b.cron(e)
 		b.halt()
 		b.advance(150 * time.Minute)
@@ -324,7 +325,7 @@ func TestCronRunOnStart(t *testing.T) {
 	t.Run("a run that is due since less than a minute is the start's", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
-			e := engine.CronEntry{Name: "e", Schedule: "@hourly", RunOnStart: true, Missed: engine.MissedSkip}
+			e := cron.Entry{Name: "e", Schedule: "@hourly", RunOnStart: true, Missed: cron.MissedSkip}
 			e.Job = ojs.NewDraft("x", nil)
 			b.cron(e)
 			b.run()
@@ -341,8 +342,8 @@ func TestCronRunOnStart(t *testing.T) {
 	t.Run("engines that start together make one run", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
-			b.cron(engine.CronEntry{Name: "e", Schedule: "@hourly", RunOnStart: true,
-				Overlap: engine.OverlapAllow, Job: ojs.NewDraft("x", nil)})
+			b.cron(cron.Entry{Name: "e", Schedule: "@hourly", RunOnStart: true,
+				Overlap: cron.OverlapAllow, Job: ojs.NewDraft("x", nil)})
 			b.run()
 			b.advance(5 * time.Minute)
 			b.halt()
@@ -363,7 +364,7 @@ func TestCronRunOnStart(t *testing.T) {
 		s := &storagetest.Faulty{Storage: memory.New()}
 		inBubbleOn(t, s, func(b *rig) {
 			b.handle("x", nothing)
-			e := engine.CronEntry{Name: "e", Schedule: "0 3 * * *", RunOnStart: true}
+			e := cron.Entry{Name: "e", Schedule: "0 3 * * *", RunOnStart: true}
 			e.Job = ojs.NewDraft("x", nil)
 			b.cron(e)
 			b.run()
@@ -398,9 +399,9 @@ func TestCronTemplate(t *testing.T) {
 			return err
 		})
 		b.run()
-		e := engine.CronEntry{Name: "e", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin", Template: true,
+		e := cron.Entry{Name: "e", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin", Template: true,
 			Job: ojs.NewDraft("x", report{"{run-1d:2006-01-02}", "{run}"})}
-		plain := engine.CronEntry{Name: "plain", Schedule: e.Schedule, TimeZone: e.TimeZone}
+		plain := cron.Entry{Name: "plain", Schedule: e.Schedule, TimeZone: e.TimeZone}
 		plain.Job = ojs.NewDraft("x", "{run}")
 		b.cron(e, plain)
 		b.advance(3 * time.Hour)
@@ -433,7 +434,7 @@ func TestCronOverlapBeyondTheHistory(t *testing.T) {
 			return handler.Sleep(ctx, 24*time.Minute+30*time.Second)
 		})
 		b.run()
-		b.cron(engine.CronEntry{Name: "e", Schedule: "* * * * *", Job: ojs.NewDraft("x", nil)})
+		b.cron(cron.Entry{Name: "e", Schedule: "* * * * *", Job: ojs.NewDraft("x", nil)})
 		b.advance(20*time.Minute + time.Second)
 		var dup *ojs.DuplicateError
 		first := b.entry("e").LastJobID
@@ -461,7 +462,7 @@ func TestCronOverlapEnqueueBeyondTheHistory(t *testing.T) {
 			return handler.Sleep(ctx, 25*time.Minute)
 		})
 		b.run()
-		b.cron(engine.CronEntry{Name: "e", Schedule: "* * * * *", Overlap: engine.OverlapEnqueue,
+		b.cron(cron.Entry{Name: "e", Schedule: "* * * * *", Overlap: cron.OverlapEnqueue,
 			Job: ojs.NewDraft("x", nil)})
 		b.advance(15*time.Minute + time.Second)
 		for job, err := range b.Jobs().List(b.ctx, inspect.Filter{States: []ojs.State{ojs.StatePending}}) {
@@ -491,7 +492,7 @@ func TestCronOverlapEnqueueAcrossEngines(t *testing.T) {
 		b.Handle("x", work)
 		other := must1(engine.New[any](b.store, quiet))
 		other.Handle("x", work)
-		e := engine.CronEntry{Name: "e", Schedule: "@every 1m", Overlap: engine.OverlapEnqueue}
+		e := cron.Entry{Name: "e", Schedule: "@every 1m", Overlap: cron.OverlapEnqueue}
 		e.Job = ojs.NewDraft("x", nil)
 		b.cron(e)
 		ctx, cancel := context.WithCancel(b.ctx)
@@ -521,7 +522,7 @@ func TestCronOverlapEnqueueLosesPrevious(t *testing.T) {
 	s := &storagetest.Faulty{Storage: memory.New()}
 	inBubbleOn(t, s, func(b *rig) {
 		b.handle("x", func(context.Context, *ojs.Job[any]) error { return errors.New("no") })
-		e := engine.CronEntry{Name: "e", Schedule: "@every 1m", Overlap: engine.OverlapEnqueue}
+		e := cron.Entry{Name: "e", Schedule: "@every 1m", Overlap: cron.OverlapEnqueue}
 		retry := ojs.RetryPolicy{MaxAttempts: 2, InitialInterval: 5 * time.Minute}
 		e.Job = ojs.NewDraft("x", nil, ojs.WithRetry(retry))
 		b.cron(e)
@@ -550,7 +551,7 @@ func TestCronOfAnotherEngineGoesOn(t *testing.T) {
 	s := &storagetest.Faulty{Storage: memory.New()}
 	inBubbleOn(t, s, func(b *rig) {
 		b.handle("x", nothing)
-		e := engine.CronEntry{Name: "e", Schedule: "@every 1m", Overlap: engine.OverlapAllow}
+		e := cron.Entry{Name: "e", Schedule: "@every 1m", Overlap: cron.OverlapAllow}
 		e.Job = ojs.NewDraft("x", nil)
 		b.cron(e)
 		other := must1(engine.New[any](s.Storage, quiet))
@@ -568,7 +569,7 @@ func TestCronOfAnotherEngineGoesOn(t *testing.T) {
 
 func TestCronSetKeepsNextRun(t *testing.T) {
 	inBubble(t, func(b *rig) {
-		e := engine.CronEntry{Name: "e", Schedule: "0 12 * * *", TimeZone: "UTC", Job: ojs.NewDraft("x", nil)}
+		e := cron.Entry{Name: "e", Schedule: "0 12 * * *", TimeZone: "UTC", Job: ojs.NewDraft("x", nil)}
 		for _, tt := range []struct {
 			schedule, zone string
 			want           time.Duration
@@ -593,9 +594,9 @@ func TestCronNext(t *testing.T) {
 		// The clock is put forward on the 26th, and back on 29 October.
 		b.advance(time.Date(2000, 3, 25, 12, 0, 0, 0, time.UTC).Sub(b.start))
 		job := ojs.NewDraft("x", nil)
-		b.cron(engine.CronEntry{Name: "night", Schedule: "30 2 * * *", TimeZone: "Europe/Berlin", Job: job},
-			engine.CronEntry{Name: "every", Schedule: "@every 90m", Job: job},
-			engine.CronEntry{Name: "paused", Schedule: "@every 90m", Job: job, Paused: true})
+		b.cron(cron.Entry{Name: "night", Schedule: "30 2 * * *", TimeZone: "Europe/Berlin", Job: job},
+			cron.Entry{Name: "every", Schedule: "@every 90m", Job: job},
+			cron.Entry{Name: "paused", Schedule: "@every 90m", Job: job, Paused: true})
 		next := func(name string, n int) string {
 			times, err := b.Cron().Next(b.ctx, name, n)
 			must(t, err)
@@ -619,7 +620,7 @@ func TestCronNext(t *testing.T) {
 			}
 		}
 		b.advance(time.Until(time.Date(2000, 10, 28, 12, 0, 0, 0, time.UTC)))
-		b.cron(engine.CronEntry{Name: "half", Schedule: "*/30 2 * * *", TimeZone: "Europe/Berlin", Job: job})
+		b.cron(cron.Entry{Name: "half", Schedule: "*/30 2 * * *", TimeZone: "Europe/Berlin", Job: job})
 		want := "10-29 02:00 +0200, 10-29 02:30 +0200, 10-29 02:00 +0100 dst_repeat, 10-29 02:30 +0100 dst_repeat, 10-30 02:00 +0100"
 		if got := next("half", 3); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
@@ -643,18 +644,18 @@ func TestCronGap(t *testing.T) {
 	const hour, minute = time.Hour, time.Minute
 	for _, tt := range []struct {
 		schedule, zone string
-		gap            engine.Gap
+		gap            cron.Gap
 		day            int // of the year, of the change
 		want           []time.Duration
 		history        string
 	}{
 		{"30 2 * * *", "Europe/Berlin", "", 86,
 			[]time.Duration{-hour * 24, hour * 23}, "dst_skip 0s"},
-		{"30 2 * * *", "Europe/Berlin", engine.GapRun, 86,
+		{"30 2 * * *", "Europe/Berlin", cron.GapRun, 86,
 			[]time.Duration{-hour * 24, -30 * minute, hour * 23}, ""},
-		{"@daily", "Africa/Cairo", engine.GapSkip, 119,
+		{"@daily", "Africa/Cairo", cron.GapSkip, 119,
 			[]time.Duration{-hour * 24, hour * 23}, "dst_skip 0s"},
-		{"@daily", "Africa/Cairo", engine.GapRun, 119,
+		{"@daily", "Africa/Cairo", cron.GapRun, 119,
 			[]time.Duration{-hour * 24, 0, hour * 23}, ""},
 	} {
 		t.Run(fmt.Sprint(tt.schedule, " ", tt.zone, " ", tt.gap), func(t *testing.T) {
@@ -666,7 +667,7 @@ func TestCronGap(t *testing.T) {
 				b.handle("x", nothing)
 				b.advance(swallowed - 30*hour)
 				b.run()
-				b.cron(engine.CronEntry{Name: "e", Schedule: tt.schedule, TimeZone: tt.zone, Gap: tt.gap,
+				b.cron(cron.Entry{Name: "e", Schedule: tt.schedule, TimeZone: tt.zone, Gap: tt.gap,
 					Job: ojs.NewDraft("x", nil)})
 				b.advance(24 * hour)
 				for _, r := range must1(b.Cron().Runs(b.ctx, "e")) {
@@ -691,7 +692,7 @@ func TestCronGap(t *testing.T) {
 				if strings.Join(skipped, ", ") != tt.history {
 					t.Errorf("the runs have %q, want %q", skipped, tt.history)
 				}
-				if e := b.entry("e"); e.Gap != cmp.Or(tt.gap, engine.GapSkip) {
+				if e := b.entry("e"); e.Gap != cmp.Or(tt.gap, cron.GapSkip) {
 					t.Errorf("the entry has %q", e.Gap)
 				}
 			})
@@ -702,7 +703,7 @@ func TestCronGap(t *testing.T) {
 			b.handle("x", nothing)
 			b.advance(at(b, 86, 59*minute))
 			b.run()
-			e := engine.CronEntry{Name: "e", Schedule: "*/10 2-3 * * *", TimeZone: "Europe/Berlin",
+			e := cron.Entry{Name: "e", Schedule: "*/10 2-3 * * *", TimeZone: "Europe/Berlin",
 				Job: ojs.NewDraft("x", nil)}
 			b.cron(e)
 			b.advance(2 * minute)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -21,9 +22,9 @@ type maintenance struct {
 	signal     chan struct{}
 	quit, done chan struct{}
 
-	warnedYoung  bool             // of jobs that are pruned by number too soon
-	promoted     []storage.Record // memory for the next look at the deadlines
-	cronsStarted bool             // the recurring jobs that run on start are due
+	warnedYoung bool             // of jobs that are pruned by number too soon
+	promoted    []storage.Record // memory for the next look at the deadlines
+	crons       *cron.Ticker     // fires recurring jobs
 
 	// Guarded by core.mu.
 	wanted   looks
@@ -32,7 +33,6 @@ type maintenance struct {
 	unlooked looks // that have failed since the storage answered last
 
 	// recurring jobs that could not run, with the versions of which the log has told
-	unreadable map[string]uint64
 
 	stuck    []*attempt // to be reported
 	working  bool
@@ -62,6 +62,8 @@ func (k *maintenance) start(r *run) {
 	k.r = r
 	k.signal = make(chan struct{}, 1)
 	k.quit, k.done = make(chan struct{}), make(chan struct{})
+	failed := func(call string, err error, attrs ...any) { k.failed(call, err, looks{cron: true}, attrs...) }
+	k.crons = r.c.crons.Ticker(failed, r.c.answered, k.quitting)
 	k.dueAlarm.start(r, func(time.Time) { k.want(looks{due: true}) })
 	k.workersAlarm.start(r, func(time.Time) { k.want(looks{workers: true}) })
 	k.holdsAlarm.start(r, func(time.Time) { k.want(looks{holds: true}) })
@@ -204,7 +206,7 @@ func (k *maintenance) loop() {
 		}
 		var fires, prunes, replays time.Time
 		if wanted.cron {
-			fires = k.tick()
+			fires = k.crons.Tick(k.r.base)
 		}
 		if wanted.prune || wanted.number {
 			prunes = k.prune(wanted.prune)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
@@ -44,8 +45,8 @@ func TestMistakes(t *testing.T) {
 		eng.Register(h)
 		return nil
 	}
-	cron := func(schedule, zone string) error {
-		return eng.Cron().Set(ctx, engine.CronEntry{Name: "e", Schedule: schedule, TimeZone: zone,
+	recur := func(schedule, zone string) error {
+		return eng.Cron().Set(ctx, cron.Entry{Name: "e", Schedule: schedule, TimeZone: zone,
 			Job: ojs.NewDraft("x", nil)})
 	}
 	for _, tt := range []struct {
@@ -92,14 +93,14 @@ func TestMistakes(t *testing.T) {
 		{"the second of three drafts", second(eng.EnqueueMany(ctx, ojs.NewDraft("x", nil),
 			ojs.NewDraft("X", nil), ojs.NewDraft("x", nil))),
 			`ojs: draft 2 of 3: ojs: invalid type: "X": use lower-case words *`},
-		{"a zone by its old name", cron("0 3 * * *", "CET"),
+		{"a zone by its old name", recur("0 3 * * *", "CET"),
 			`ojs: cron entry "e": ojs: invalid time_zone: "CET" is not written as Area/City, such as Europe/Berlin`},
-		{"a schedule that never comes", cron("0 0 31 2 *", ""),
+		{"a schedule that never comes", recur("0 0 31 2 *", ""),
 			`ojs: cron entry "e": ojs: invalid schedule: "0 0 31 2 *" never comes`},
-		{"a schedule of too many fields", cron("0 0 3 * * * * *", ""),
+		{"a schedule of too many fields", recur("0 0 3 * * * * *", ""),
 			`ojs: cron entry "e": ojs: invalid schedule: has 8 fields, neither 5 nor 6`},
-		{"missed runs with the default overlap", eng.Cron().Set(ctx, engine.CronEntry{Name: "e",
-			Schedule: "@daily", Job: ojs.NewDraft("x", nil), Missed: engine.MissedAll}),
+		{"missed runs with the default overlap", eng.Cron().Set(ctx, cron.Entry{Name: "e",
+			Schedule: "@daily", Job: ojs.NewDraft("x", nil), Missed: cron.MissedAll}),
 			`ojs: cron entry "e": ojs: invalid missed: all goes with the overlap allow or enqueue, not with skip`},
 		{"a filter with an unknown key", second(inspect.Parse("state:active colour:red", time.Now())),
 			`ojs: invalid filter, column 14: "colour" is no key: use one of state, queue, *`},

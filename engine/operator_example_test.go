@@ -13,6 +13,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
@@ -588,16 +589,16 @@ func ExampleEngine_Enqueue_unique() {
 
 // A program that lists its recurring jobs in its code makes the storage agree with the
 // list at its start.
-func ExampleCron_Sync() {
+func ExampleEngine_Cron_sync() {
 	ctx := context.Background()
 	eng, err := engine.New[string](memory.New())
 	if err != nil {
 		panic(err)
 	}
 	report := ojs.Define[string]("report.build")
-	nightly := engine.CronEntry{Name: "reports.nightly", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin",
+	nightly := cron.Entry{Name: "reports.nightly", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin",
 		Job: report.New("day")}
-	weekly := engine.CronEntry{Name: "reports.weekly", Schedule: "0 4 * * MON", TimeZone: "Europe/Berlin",
+	weekly := cron.Entry{Name: "reports.weekly", Schedule: "0 4 * * MON", TimeZone: "Europe/Berlin",
 		Job: report.New("week")}
 
 	if _, err := eng.Cron().Sync(ctx, "reports.", nightly, weekly); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -80,7 +81,7 @@ func TestOutageEndsEveryWait(t *testing.T) {
 		must(t, err)
 		_, err = eng.Enqueue(ctx, "long", nil, ojs.WithLease(9*time.Minute), ojs.WithTimeout(2*time.Hour))
 		must(t, err)
-		must(t, eng.Cron().Set(ctx, engine.CronEntry{Name: "e", Schedule: "* * * * *",
+		must(t, eng.Cron().Set(ctx, cron.Entry{Name: "e", Schedule: "* * * * *",
 			Job: ojs.NewDraft("dies", nil)}))
 		var jobs []ojs.Ticket
 		for range 6 { // of which two run when the storage fails

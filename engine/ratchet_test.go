@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/policy"
 )
@@ -109,7 +110,7 @@ func TestRatchet(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("sync", func(context.Context, *ojs.Job[any]) error { return errBoom })
 			b.run()
-			b.cron(engine.CronEntry{Name: "hourly", Schedule: "0 0 * * * ?",
+			b.cron(cron.Entry{Name: "hourly", Schedule: "0 0 * * * ?",
 				Job: ojs.NewDraft("sync", nil, ojs.WithRetry(policy.RatchetExponential(5, 2*time.Second)))})
 			first := b.entry("hourly").NextRun.Sub(b.start)
 			b.advance(first + 30*time.Minute)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
@@ -103,7 +104,7 @@ func TestLimitsByMember(t *testing.T) {
 	})
 	t.Run("a recurring job", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			e := engine.CronEntry{Name: "e", Schedule: "@hourly", Job: sendMail.New(mailOf{7})}
+			e := cron.Entry{Name: "e", Schedule: "@hourly", Job: sendMail.New(mailOf{7})}
 			err := b.Cron().Set(b.ctx, e)
 			if err != nil {
 				t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage"
@@ -120,7 +121,7 @@ func TestRefusesTransactionsThatItCannotJoin(t *testing.T) {
 					"enqueue": enqueue, "enqueue of many": many, "cancel": b.Cancel(ctx, there.ID),
 					"pause of a queue": pause,
 					"pause of all":     b.Queues().PauseAll(ctx, "why"),
-					"recurring job": b.Cron().Set(ctx, engine.CronEntry{Name: "c", Schedule: "@daily",
+					"recurring job": b.Cron().Set(ctx, cron.Entry{Name: "c", Schedule: "@daily",
 						Job: ojs.NewDraft("x", nil)}),
 					"limit": b.Limits().Set(ctx, engine.LimitOfQueue("q"), ojs.RateLimit{Concurrency: 2},
 						time.Time{}),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
@@ -55,11 +56,14 @@ func WithReplayRules(rules ...ReplayRule) Option {
 	}
 }
 
+// clipName cuts a name to fit an error message.
+func clipName(s string) string { return s[:min(len(s), 64)] }
+
 func (c *config) addReplayRule(rule ReplayRule) error {
 	switch {
-	case !validCronName(rule.Name):
+	case !cron.ValidName(rule.Name):
 		return invalid("name",
-			"%q: use lower-case letters, digits, - and ., at most %d", clipName(rule.Name), maxCronName)
+			"%q: use lower-case letters, digits, - and ., at most 255", clipName(rule.Name))
 	case slices.ContainsFunc(c.replayRules, func(r replayRule) bool { return r.Name == rule.Name }):
 		return invalid("name", "is given twice")
 	case len(rule.Filter.States) > 0:

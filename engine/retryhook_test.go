@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/policy"
@@ -189,7 +190,7 @@ func TestEnqueueHookGoexit(t *testing.T) {
 		b.run()
 		id := b.enqueue("x", ojs.WithDelay(time.Hour)).ID
 		must(t,
-			b.Cron().Set(b.ctx, engine.CronEntry{Name: "e", Schedule: "*/30 * * * *",
+			b.Cron().Set(b.ctx, cron.Entry{Name: "e", Schedule: "*/30 * * * *",
 				Job: ojs.NewDraft("cron", nil)}))
 		b.advance(2*time.Hour - time.Second)
 		b.want(id, ojs.StateCompleted, 1)

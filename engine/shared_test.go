@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -133,7 +134,7 @@ func TestSharedStorage(t *testing.T) {
 		two(t, func(t *testing.T, works, other *engine.Engine[any], ran chan string) {
 			must(t,
 				other.Cron().Set(t.Context(),
-					engine.CronEntry{Name: "c", Schedule: "@every 1m", Job: ojs.NewDraft("x", nil)}))
+					cron.Entry{Name: "c", Schedule: "@every 1m", Job: ojs.NewDraft("x", nil)}))
 			start := time.Now()
 			<-ran
 			if d := time.Since(start); d != time.Minute {

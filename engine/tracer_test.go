@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 )
 
@@ -163,7 +164,7 @@ func TestTracerOfTheEngineItself(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := b.Cron().Set(b.ctx,
-			engine.CronEntry{
+			cron.Entry{
 				Name: "every", Schedule: "@hourly", Job: ojs.NewDraft("tick", nil),
 			}); err != nil {
 			t.Fatal(err)

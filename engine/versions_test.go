@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
@@ -120,7 +121,7 @@ func TestVersions(t *testing.T) {
 			b.advance(time.Minute)
 			wantInvalid(t, b.DeadLetters().Retry(b.ctx, ticket.ID, ojs.WithVersion("1.0")), "version")
 			must(t, b.DeadLetters().Retry(b.ctx, ticket.ID))
-			entry := engine.CronEntry{Name: "n", Schedule: "@every 1h", Job: v2.New(two{})}
+			entry := cron.Entry{Name: "n", Schedule: "@every 1h", Job: v2.New(two{})}
 			must(t, b.Cron().Set(b.ctx, entry))
 			b.advance(time.Hour)
 			for _, v := range seen {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -145,7 +146,7 @@ func TestNoHandlerIsLogged(t *testing.T) {
 func TestHealthOfAnEntryThatCannotRun(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		crons := b.store
-		must(t, b.Cron().Set(b.ctx, engine.CronEntry{Name: "nightly", Schedule: "0 3 * * *",
+		must(t, b.Cron().Set(b.ctx, cron.Entry{Name: "nightly", Schedule: "0 3 * * *",
 			TimeZone: "Europe/Berlin", Job: ojs.NewDraft("x", nil)}))
 		zone := func(zone string) {
 			t.Helper()

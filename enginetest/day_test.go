@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
 )
@@ -40,7 +41,7 @@ func TestADay(t *testing.T) {
 				if _, err := eng.EnqueueMany(t.Context(), drafts...); err != nil {
 					t.Fatal(err)
 				}
-				minute := engine.CronEntry{Name: "minute", Schedule: "* * * * *",
+				minute := cron.Entry{Name: "minute", Schedule: "* * * * *",
 					Job: ojs.NewDraft("tick", nil)}
 				if err := eng.Cron().Set(t.Context(), minute); err != nil {
 					t.Fatal(err)

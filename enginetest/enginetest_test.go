@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/handler"
@@ -198,7 +199,7 @@ func TestExact(t *testing.T) {
 			eng.Handle("x", func(context.Context, *ojs.Job[any]) error { ran.add(eng.Elapsed()); return nil })
 			eng.SetTime(time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC))
 			from := eng.Elapsed()
-			err := eng.Cron().Set(t.Context(), engine.CronEntry{Name: "n", Schedule: "0 3 * * *",
+			err := eng.Cron().Set(t.Context(), cron.Entry{Name: "n", Schedule: "0 3 * * *",
 				TimeZone: "Europe/Berlin", Job: ojs.NewDraft("x", nil)})
 			if err != nil {
 				t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/workflow"
@@ -174,10 +174,10 @@ func ExampleEngine_SetTime() {
 	defer t.end()
 	eng := enginetest.New[any](t)
 	eng.SetTime(time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC))
-	err := eng.Cron().Set(context.Background(), engine.CronEntry{
+	err := eng.Cron().Set(context.Background(), cron.Entry{
 		Name: "nightly", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin",
 		Job:     ojs.NewDraft("report.build", nil),
-		Overlap: engine.OverlapAllow,
+		Overlap: cron.OverlapAllow,
 	})
 	if err != nil {
 		t.Fatalf("%v", err)

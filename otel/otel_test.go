@@ -25,6 +25,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	ojsotel "github.com/ojsengine/ojs/otel"
 	"github.com/ojsengine/ojs/storage"
@@ -344,7 +345,7 @@ func TestEngineOperations(t *testing.T) {
 		if _, err := r.Worker("w", engine.WorkerConfig{}).Fetch(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Cron().Set(t.Context(), engine.CronEntry{Name: "hourly", Schedule: "@hourly",
+		if err := r.Cron().Set(t.Context(), cron.Entry{Name: "hourly", Schedule: "@hourly",
 			Job: ojs.NewDraft("tick", nil)}); err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
@@ -75,7 +76,7 @@ func TestExpiredJobs(t *testing.T) {
 
 func TestCron(t *testing.T) {
 	eng, _, reg := begin(t)
-	entry := engine.CronEntry{Name: "private", Schedule: "@every 1m", Job: ojs.NewDraft("nobody", any(nil))}
+	entry := cron.Entry{Name: "private", Schedule: "@every 1m", Job: ojs.NewDraft("nobody", any(nil))}
 	if err := eng.Cron().Set(context.Background(), entry); err != nil {
 		t.Fatal(err)
 	}

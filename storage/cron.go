@@ -57,7 +57,7 @@ type Cron struct {
 	Overlap     string
 	Paused      bool
 
-	// The five are what engine.CronEntry says [fields-5].
+	// The five are what cron.Entry says [fields-5].
 	Missed      string
 	MissedLimit int
 	Gap         string

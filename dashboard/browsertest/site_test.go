@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
@@ -177,9 +178,9 @@ func (s *site) fill(ctx context.Context) {
 	_, err := s.eng.Queues().Pause(ctx, "search")
 	s.must(err)
 	s.must(s.eng.Cron().Set(ctx,
-		engine.CronEntry{Name: "nightly-report", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin",
+		cron.Entry{Name: "nightly-report", Schedule: "0 3 * * *", TimeZone: "Europe/Berlin",
 			Description: "The report of the day before", Job: ojs.NewDraft("report.build", map[string]any{})},
-		engine.CronEntry{Name: "digest", Schedule: "*/15 * * * *", Paused: true,
+		cron.Entry{Name: "digest", Schedule: "*/15 * * * *", Paused: true,
 			Job: ojs.NewDraft("email.digest", nil)}))
 	step := func(name, jobType string) workflow.Part {
 		return workflow.Step(name, ojs.NewDraft(jobType, nil))

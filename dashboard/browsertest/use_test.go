@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
@@ -529,7 +530,7 @@ func TestHostileText(t *testing.T) {
 	s.must(s.eng.Jobs().SetPriority(ctx, id, 3))
 	_, err := s.eng.Queues().PauseType(ctx, "no.handler", evil)
 	s.must(err)
-	s.must(s.eng.Cron().Set(ctx, engine.CronEntry{Name: "evil", Schedule: "@daily", Description: evil,
+	s.must(s.eng.Cron().Set(ctx, cron.Entry{Name: "evil", Schedule: "@daily", Description: evil,
 		Job: ojs.NewDraft("no.handler", args)}))
 	_, err = s.eng.Worker(evil, engine.WorkerConfig{}).Fetch(ctx)
 	s.must(err)

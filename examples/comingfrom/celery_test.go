@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/policy"
 )
@@ -37,7 +37,7 @@ func Example_celery() {
 	must(charge.Enqueue(ctx, eng, Charge{Order: "A-1"},
 		ojs.WithDelay(10*time.Second), ojs.WithTTL(time.Hour)))
 	nightly := charge.New(Charge{Order: "nightly"})
-	check(eng.Cron().Set(ctx, engine.CronEntry{Name: "nightly", Schedule: "0 3 * * *", Job: nightly}))
+	check(eng.Cron().Set(ctx, cron.Entry{Name: "nightly", Schedule: "0 3 * * *", Job: nightly}))
 
 	paid := must(charge.Enqueue(ctx, eng, Charge{Order: "A-2", Amount: 50}))
 	declined := must(charge.Enqueue(ctx, eng, Charge{Order: "A-3", Amount: 500}))

@@ -112,8 +112,8 @@ func TestNames(t *testing.T) {
 	names := make(map[string]bool) // "pkg.Name", "pkg.Type.Method"
 	for pkg, dir := range map[string]string{
 		"ojs": "../..", "policy": "../../policy", "engine": "../../engine", "handler": "../../handler",
-		"enginetest": "../../enginetest",
-		"postgres":   "../../storage/postgres",
+		"enginetest": "../../enginetest", "cron": "../../cron", "inspect": "../../inspect",
+		"postgres": "../../storage/postgres",
 	} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {
@@ -132,7 +132,7 @@ func TestNames(t *testing.T) {
 	}
 	for alias, typ := range map[string]string{"eng.": "engine.Engine.", "eng.Jobs().": "engine.Jobs.",
 		"eng.Queues().":      "engine.Queues.",
-		"eng.DeadLetters().": "engine.DeadLetters.", "eng.Cron().": "engine.Cron.", "Ticket.": "ojs.Ticket.",
+		"eng.DeadLetters().": "engine.DeadLetters.", "eng.Cron().": "cron.Entries.", "Ticket.": "ojs.Ticket.",
 		"Delivery.": "engine.Delivery."} {
 		for name := range names {
 			if rest, ok := strings.CutPrefix(name, typ); ok {
@@ -140,7 +140,7 @@ func TestNames(t *testing.T) {
 			}
 		}
 	}
-	found := regexp.MustCompile(`\b((?:ojs|policy|engine|handler|enginetest|postgres|eng\.(?:Jobs|Queues|DeadLetters|Cron)\(\)|eng|Ticket|Delivery)\.[A-Z]\w*)`).
+	found := regexp.MustCompile(`\b((?:ojs|policy|engine|cron|inspect|handler|enginetest|postgres|eng\.(?:Jobs|Queues|DeadLetters|Cron)\(\)|eng|Ticket|Delivery)\.[A-Z]\w*)`).
 		FindAllString(string(text), -1)
 	if len(found) < 200 {
 		t.Fatalf("%d names", len(found))

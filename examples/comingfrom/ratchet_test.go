@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/policy"
 )
@@ -51,7 +52,7 @@ func Example_ratchet() {
 	once := must(eng.Enqueue(ctx, "fetch", "once"))
 
 	// scheduleRecurring("0 0 * * * ?", ZoneId.of("UTC"), ...).withOptions(...)
-	check(eng.Cron().Set(ctx, engine.CronEntry{Name: "hourly", Schedule: "0 0 * * * ?", TimeZone: "UTC",
+	check(eng.Cron().Set(ctx, cron.Entry{Name: "hourly", Schedule: "0 0 * * * ?", TimeZone: "UTC",
 		Job: ojs.NewDraft("fetch", "index", ojs.WithRetry(policy.RatchetExponential(3, 5*time.Second)))}))
 
 	work(ctx, eng)

@@ -9,7 +9,7 @@ import (
 )
 
 // Fill returns args, which are JSON, with each {run} in their strings replaced by the
-// time due as a clock in zone shows it. Names of members stay. See engine.CronEntry for
+// time due as a clock in zone shows it. Names of members stay. See cron.Entry for
 // the forms of {run}. The error is an *ojs.InvalidError for the field "args" or
 // "time_zone".
 func Fill(args []byte, due time.Time, zone string) ([]byte, error) {

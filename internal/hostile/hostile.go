@@ -15,6 +15,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/rows"
@@ -402,7 +403,7 @@ func (cfg Config) named(t *testing.T) {
 	eng.Handle("tick", func(context.Context, *ojs.Job[any]) error { ticked <- struct{}{}; return nil })
 	// the order of those that are due is that of NextRun
 	names := []string{"a bad one that is due", "another's name", "good", "none"}
-	r.must(eng.Cron().Set(r.ctx, engine.CronEntry{Name: "good", Schedule: "@every 1h",
+	r.must(eng.Cron().Set(r.ctx, cron.Entry{Name: "good", Schedule: "@every 1h",
 		Job: ojs.NewDraft("tick", any(1))}))
 	entries, err := r.store.Crons(r.ctx, storage.CronQuery{})
 	r.must(err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
 )
@@ -180,13 +181,13 @@ func (w *world) exec(o op) {
 // recur sets, pauses, resumes or removes a recurring entry.
 func (w *world) recur(n *node, r *rand.Rand) {
 	name := fmt.Sprint("entry", r.IntN(3))
-	entry := engine.CronEntry{
+	entry := cron.Entry{
 		Name: name, Schedule: fmt.Sprintf("@every %ds", 1+r.IntN(40)),
 		Job: ojs.NewDraft(cronType, Args{N: -1 - r.IntN(1000)}, ojs.WithTimeout(5*time.Second),
 			ojs.WithLease(30*time.Second),
 			ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"fatal.*"}})),
-		Overlap: []engine.Overlap{engine.OverlapSkip, engine.OverlapAllow, engine.OverlapCancelPrevious,
-			engine.OverlapEnqueue}[r.IntN(4)],
+		Overlap: []cron.Overlap{cron.OverlapSkip, cron.OverlapAllow, cron.OverlapCancelPrevious,
+			cron.OverlapEnqueue}[r.IntN(4)],
 	}
 	kind := r.IntN(6)
 	w.busy.Go(func() {

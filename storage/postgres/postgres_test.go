@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
@@ -419,8 +420,8 @@ func TestManyEngines(t *testing.T) {
 	}
 	must(t,
 		all[0].Cron().Set(t.Context(),
-			engine.CronEntry{Name: "c", Schedule: "@every 1s", Job: ojs.NewDraft("recurs", 0),
-				Overlap: engine.OverlapAllow}))
+			cron.Entry{Name: "c", Schedule: "@every 1s", Job: ojs.NewDraft("recurs", 0),
+				Overlap: cron.OverlapAllow}))
 	var wg sync.WaitGroup
 	for i := range all {
 		wg.Go(func() {

@@ -17,6 +17,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
@@ -273,7 +274,7 @@ func (g *stage) acts() {
 	found, err := foreign.Fetch(g.ctx)
 	g.check(err)
 	g.check(found.Ack(g.ctx, "found"))
-	g.check(g.Cron().Set(g.ctx, engine.CronEntry{Name: "hourly", Schedule: "0 * * * *",
+	g.check(g.Cron().Set(g.ctx, cron.Entry{Name: "hourly", Schedule: "0 * * * *",
 		Job: ojs.NewDraft("ok", "recurring")}))
 	g.advance(5 * time.Hour)
 	g.byHand()
@@ -284,8 +285,8 @@ func (g *stage) acts() {
 
 // byHand triggers runs of a recurring job whose jobs wait for one another.
 func (g *stage) byHand() {
-	g.check(g.Cron().Set(g.ctx, engine.CronEntry{Name: "serial", Schedule: "0 3 * * *",
-		Overlap: engine.OverlapEnqueue, Template: true, Job: ojs.NewDraft("elsewhere", "{run-1d}")}))
+	g.check(g.Cron().Set(g.ctx, cron.Entry{Name: "serial", Schedule: "0 3 * * *",
+		Overlap: cron.OverlapEnqueue, Template: true, Job: ojs.NewDraft("elsewhere", "{run-1d}")}))
 	for range 3 {
 		run, err := g.Cron().Trigger(g.ctx, "serial")
 		g.check(err)

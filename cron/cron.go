@@ -1,22 +1,5 @@
-package engine
-
-import (
-	"cmp"
-	"context"
-	"fmt"
-	"slices"
-	"strings"
-	"time"
-
-	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/codec"
-	"github.com/ojsengine/ojs/internal/cronspec"
-	"github.com/ojsengine/ojs/internal/foreign"
-	"github.com/ojsengine/ojs/storage"
-)
-
-// Cron enqueues recurring jobs, by the clock of a time zone (OJS cron). Entries are in
-// the storage: every running engine on it fires them, each run once.
+// Package cron enqueues recurring jobs, by the clock of a time zone (OJS cron). Entries
+// are in the storage: every running engine on it fires them, each run once.
 //
 // The job of a run is enqueued when its time comes, with the entry's name and that time
 // in its meta, as cron_name and cron_triggered_at. If it cannot be enqueued, because its
@@ -28,13 +11,78 @@ import (
 // an entry of every 15 minutes pauses for 75. A log line and ojs.EventCronSkipped tell of
 // each such run, and Runs of the first of each change; "@every 15m" and the time zone UTC
 // have none.
-type Cron struct{ core *core }
+//
+// # Invariants
+//
+//  1. An entry moves on to its next run by a change of its stored version, before the job
+//     of the run is enqueued. The engine that moved it makes the job: each run has one.
+//  2. A run without a job is in the history of its entry with the reason, and its entry
+//     names the job of the run before.
+//  3. A change of an entry that meets another one is decided again on what is stored.
+//  4. A failing entry holds up no other one.
+//  5. Entries has no state. A Ticker has a lock for the names of entries that cannot run,
+//     and holds it for no call of another package.
+package cron
 
-// Cron gives access to the recurring jobs.
-func (e *Engine[T]) Cron() *Cron { return &Cron{e.core} }
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
 
-// CronEntry is a recurring job.
-type CronEntry struct {
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/internal/cronspec"
+	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Engine is what the package needs of an engine. Package engine fills it in.
+type Engine struct {
+	Store storage.Storage
+	Codec *codec.Chain // nil: none
+	Log   *slog.Logger
+
+	Now   func() time.Time // as storages keep times
+	NewID func() string    // for a new job
+
+	// CheckTx refuses a context with a transaction that the storage cannot join.
+	CheckTx func(ctx context.Context) error
+
+	// Draft returns the args of a draft, checked against the handler of its type, and its
+	// options with all defaults.
+	Draft func(d ojs.Draft) (ojs.Args, ojs.Options, error)
+
+	// Check returns why Enqueue would refuse a draft; nil: it would not.
+	Check func(ctx context.Context, d ojs.Draft) error
+
+	// Enqueue stores a job. ErrDropped says that a hook has dropped it. After an error that
+	// is not Refused, the storage may have stored it.
+	Enqueue func(ctx context.Context, d ojs.Draft) (ojs.Ticket, error)
+	Refused func(err error) bool
+
+	Cancel func(ctx context.Context, id string) error
+
+	// Trace begins a run of an entry, which end ends.
+	Trace func(ctx context.Context, e *storage.Cron) (traced context.Context, end func(error))
+
+	Emit    func(ev ojs.Event)
+	Changed func() // entries have changed: Ticker.Tick is due
+}
+
+// Entries are the recurring jobs of a storage. Engine.Cron gives access to them.
+type Entries struct{ eng Engine }
+
+// New makes the Entries of an engine.
+func New(e Engine) *Entries { return &Entries{e} }
+
+// Entry is a recurring job.
+// Entry is a recurring job.
+type Entry struct {
 	Name        string // lower-case letters, digits, "-" and ".", the first a letter or digit, at most 255
 	Description string
 
@@ -141,23 +189,23 @@ const (
 
 const maxMissedLimit = 100
 
-const maxCronName = 255
+const maxName = 255
 
 // Set adds entries, or updates those of the same name. An entry whose schedule stays the
 // same keeps its next run. All are checked before the first is stored; a schedule that
 // never comes is refused, and so are two entries of one name. The error for a bad entry
 // is an *ojs.InvalidError with the field, such as "schedule" or "time_zone".
-func (c *Cron) Set(ctx context.Context, entries ...CronEntry) error {
+func (c *Entries) Set(ctx context.Context, entries ...Entry) error {
 	return c.set(ctx, entries, false)
 }
 
 // set is Set. With keepPause, an entry that is paused stays so.
-func (c *Cron) set(ctx context.Context, entries []CronEntry, keepPause bool) error {
+func (c *Entries) set(ctx context.Context, entries []Entry, keepPause bool) error {
 	made := make([]storage.Cron, len(entries))
 	names := make(map[string]struct{}, len(entries))
 	for i, e := range entries {
 		var err error
-		if made[i], err = c.core.cronOf(ctx, e); err != nil {
+		if made[i], err = c.check(ctx, e); err != nil {
 			return fmt.Errorf("ojs: cron entry %q: %w", clipName(e.Name), err)
 		}
 		if _, twice := names[e.Name]; twice {
@@ -172,7 +220,7 @@ func (c *Cron) set(ctx context.Context, entries []CronEntry, keepPause bool) err
 			to.History = old.History
 			to.Paused = to.Paused || keepPause && old.Paused
 			if to.CreatedAt = old.CreatedAt; old.Version == 0 {
-				if to.CreatedAt = c.core.now(); to.RunOnStart && !to.Paused {
+				if to.CreatedAt = c.eng.Now(); to.RunOnStart && !to.Paused {
 					to.NextRun = to.CreatedAt
 				}
 			}
@@ -182,7 +230,7 @@ func (c *Cron) set(ctx context.Context, entries []CronEntry, keepPause bool) err
 				to.NextRun, anchor = old.NextRun, began(old)
 			}
 			*old = to
-			return c.core.plan(old, anchor)
+			return c.plan(old, anchor)
 		})
 		if err != nil {
 			return err
@@ -201,7 +249,7 @@ func (c *Cron) set(ctx context.Context, entries []CronEntry, keepPause bool) err
 //
 // An entry that an operator has paused stays paused, even if the list says otherwise. It
 // runs again after Resume.
-func (c *Cron) Sync(ctx context.Context, prefix string, entries ...CronEntry) (removed []string, err error) {
+func (c *Entries) Sync(ctx context.Context, prefix string, entries ...Entry) (removed []string, err error) {
 	keep := make(map[string]struct{}, len(entries))
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name, prefix) {
@@ -236,40 +284,40 @@ func (c *Cron) Sync(ctx context.Context, prefix string, entries ...CronEntry) (r
 func clipName(s string) string { return s[:min(len(s), 64)] }
 
 // Pause keeps an entry from firing. An unknown name gives ojs.ErrNotFound.
-func (c *Cron) Pause(ctx context.Context, name string) error { return c.pause(ctx, name, true) }
+func (c *Entries) Pause(ctx context.Context, name string) error { return c.pause(ctx, name, true) }
 
 // Resume ends a pause. Runs missed meanwhile are not made up for.
-func (c *Cron) Resume(ctx context.Context, name string) error { return c.pause(ctx, name, false) }
+func (c *Entries) Resume(ctx context.Context, name string) error { return c.pause(ctx, name, false) }
 
-func (c *Cron) pause(ctx context.Context, name string, paused bool) error {
+func (c *Entries) pause(ctx context.Context, name string, paused bool) error {
 	return c.edit(ctx, []storage.Cron{{Name: name}},
 		func(e, _ *storage.Cron) ([]cronspec.Missed, error) {
 			if e.Version == 0 {
-				return nil, unknownCron(name)
+				return nil, unknown(name)
 			}
 			e.Paused = paused
-			return c.core.plan(e, began(e))
+			return c.plan(e, began(e))
 		})
 }
 
 // Remove removes an entry. Jobs that it has made stay. An unknown name gives
 // ojs.ErrNotFound.
-func (c *Cron) Remove(ctx context.Context, name string) error {
-	if err := c.core.checkTx(ctx); err != nil {
+func (c *Entries) Remove(ctx context.Context, name string) error {
+	if err := c.eng.CheckTx(ctx); err != nil {
 		return err
 	}
-	ok, err := c.core.store.DeleteCron(ctx, name)
+	ok, err := c.eng.Store.DeleteCron(ctx, name)
 	if err == nil && !ok {
-		return unknownCron(name)
+		return unknown(name)
 	}
 	return err
 }
 
 // List returns the entries, sorted by name.
-func (c *Cron) List(ctx context.Context) ([]CronEntry, error) {
-	var list []CronEntry
-	err := c.core.eachCron(ctx, func(e *storage.Cron) error {
-		list = append(list, cronEntry(e))
+func (c *Entries) List(ctx context.Context) ([]Entry, error) {
+	var list []Entry
+	err := c.each(ctx, func(e *storage.Cron) error {
+		list = append(list, entryOf(e))
 		return nil
 	})
 	if err != nil {
@@ -281,14 +329,14 @@ func (c *Cron) List(ctx context.Context) ([]CronEntry, error) {
 // Due returns the entries whose next run is not after a time, the earliest first. Paused
 // ones have no next run. The storage finds them by an index, so that the others cost
 // nothing.
-func (c *Cron) Due(ctx context.Context, at time.Time) (list []CronEntry, err error) {
+func (c *Entries) Due(ctx context.Context, at time.Time) (list []Entry, err error) {
 	for after := (*storage.Cron)(nil); ; {
-		due, _, err := c.core.store.DueCrons(ctx, at, after, cronBatch)
+		due, _, err := c.eng.Store.DueCrons(ctx, at, after, cronBatch)
 		if err != nil {
 			return nil, err
 		}
 		for i := range due {
-			list = append(list, cronEntry(&due[i]))
+			list = append(list, entryOf(&due[i]))
 		}
 		if len(due) < cronBatch {
 			return list, nil
@@ -298,22 +346,22 @@ func (c *Cron) Due(ctx context.Context, at time.Time) (list []CronEntry, err err
 }
 
 // Get returns an entry. An unknown name gives ojs.ErrNotFound.
-func (c *Cron) Get(ctx context.Context, name string) (CronEntry, error) {
+func (c *Entries) Get(ctx context.Context, name string) (Entry, error) {
 	e, err := c.stored(ctx, name)
 	if err != nil {
-		return CronEntry{}, err
+		return Entry{}, err
 	}
-	return cronEntry(&e), nil
+	return entryOf(&e), nil
 }
 
-func unknownCron(name string) error {
+func unknown(name string) error {
 	return fmt.Errorf("%w: cron entry %q", ojs.ErrNotFound, clipName(name))
 }
 
-func cronEntry(s *storage.Cron) CronEntry {
-	return CronEntry{
+func entryOf(s *storage.Cron) Entry {
+	return Entry{
 		Name: s.Name, Description: s.Description, Schedule: s.Schedule, TimeZone: s.TimeZone,
-		Job: cronDraft(s), Overlap: Overlap(s.Overlap), Paused: s.Paused,
+		Job: draftOf(s), Overlap: Overlap(s.Overlap), Paused: s.Paused,
 		Missed: Missed(s.Missed), MissedLimit: s.MissedLimit, Gap: Gap(cmp.Or(s.Gap, string(GapSkip))),
 		RunOnStart: s.RunOnStart, Template: s.Template,
 		CreatedAt: s.CreatedAt, LastRun: s.LastRun, NextRun: s.NextRun, Runs: s.Runs, LastJobID: s.LastJobID,
@@ -324,9 +372,9 @@ func cronEntry(s *storage.Cron) CronEntry {
 // under the name of one of the wanted entries, a zero entry if there is none, and returns
 // the times before the next run that are missed because of the zone's clock. If an entry
 // changes in between, f is asked again for it.
-func (c *Cron) edit(ctx context.Context, wanted []storage.Cron,
+func (c *Entries) edit(ctx context.Context, wanted []storage.Cron,
 	f func(stored, wanted *storage.Cron) ([]cronspec.Missed, error)) error {
-	if err := c.core.checkTx(ctx); err != nil {
+	if err := c.eng.CheckTx(ctx); err != nil {
 		return err
 	}
 	for len(wanted) > 0 {
@@ -334,7 +382,7 @@ func (c *Cron) edit(ctx context.Context, wanted []storage.Cron,
 		for i := range wanted {
 			names[i] = wanted[i].Name
 		}
-		there, err := c.core.store.Crons(ctx, storage.CronQuery{Names: names})
+		there, err := c.eng.Store.Crons(ctx, storage.CronQuery{Names: names})
 		if err != nil {
 			return err
 		}
@@ -349,7 +397,7 @@ func (c *Cron) edit(ctx context.Context, wanted []storage.Cron,
 				return err
 			}
 		}
-		versions, err := c.core.store.SetCrons(ctx, entries)
+		versions, err := c.eng.Store.SetCrons(ctx, entries)
 		if err != nil {
 			return err
 		}
@@ -359,24 +407,20 @@ func (c *Cron) edit(ctx context.Context, wanted []storage.Cron,
 				again = append(again, wanted[i])
 				continue
 			}
-			c.core.cronMissed(&entries[i], missed[i])
+			c.missed(&entries[i], missed[i])
 		}
-		c.core.mu.Lock()
-		if c.core.run != nil {
-			c.core.run.maintenance.want(looks{cron: true})
-		}
-		c.core.mu.Unlock()
+		c.eng.Changed()
 		wanted = again
 	}
 	return nil
 }
 
-// cronOf checks an entry and makes what is stored of it.
-func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
-	if !validCronName(e.Name) {
+// check checks an entry and makes what is stored of it.
+func (c *Entries) check(ctx context.Context, e Entry) (storage.Cron, error) {
+	if !ValidName(e.Name) {
 		return storage.Cron{}, invalid("name",
 			"use 1 to %d lower-case letters, digits, - and ., beginning with a letter or digit, such as report.nightly",
-			maxCronName)
+			maxName)
 	}
 	if e.Overlap == "" {
 		e.Overlap = OverlapSkip
@@ -407,33 +451,18 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 		return storage.Cron{}, invalid("gap", "%q is neither skip nor run", e.Gap)
 	}
 	probed := storage.Cron{Schedule: e.Schedule, TimeZone: e.TimeZone, Gap: string(e.Gap)}
-	if _, _, err := firstRun(&probed, c.now(), time.Time{}); err != nil {
+	if _, _, err := firstRun(&probed, c.eng.Now(), time.Time{}); err != nil {
 		return storage.Cron{}, err
 	}
-	t, err := c.jobType(e.Job.Type())
+	args, o, err := c.eng.Draft(e.Job)
 	if err != nil {
 		return storage.Cron{}, err
 	}
-	p, err := c.planFor(t, e.Job.Defaults(), e.Job.Options(), new(plan))
-	if err != nil {
-		return storage.Cron{}, err
-	}
-	if !t.handled {
-		c.warnUnhandled(t, e.Job.Type())
-	}
-	o := p.options.Clone()
 	if o.ID != "" {
 		return storage.Cron{}, invalid("id", "each run has one of its own")
 	}
-	if o.TypeVersion != "" || !t.handled {
-		t = c.registry.lookup(e.Job.Type(), o.TypeVersion)
-	}
-	args, err := c.encodeArgs(e.Job.Args(), e.Job.Type(), t)
-	if err != nil {
-		return storage.Cron{}, err
-	}
 	if e.Template && !codec.IsEncoded(args, o.Meta) {
-		if _, err := cronspec.Fill([]byte(args.String()), c.now(), e.TimeZone); err != nil {
+		if _, err := cronspec.Fill([]byte(args.String()), c.eng.Now(), e.TimeZone); err != nil {
 			return storage.Cron{}, err
 		}
 	}
@@ -444,27 +473,25 @@ func (c *core) cronOf(ctx context.Context, e CronEntry) (storage.Cron, error) {
 		Template: e.Template,
 		Type:     e.Job.Type(), Args: args, Options: o,
 	}
-	var probe storage.Insert
-	now := c.now()
-	err = c.prepare(ctx, &probe, made.Type, e.Job.Args(), nil, c.runOptions(&made, now), now, new(plan))
-	if err != nil && err != ojs.ErrDropped {
+	run := ojs.NewDraft(made.Type, e.Job.Args(), c.runOptions(&made, c.eng.Now())...)
+	if err = c.eng.Check(ctx, run); err != nil {
 		return storage.Cron{}, err
 	}
-	if !given(e.Job.Args()) || !codec.IsEncoded(made.Args, made.Options.Meta) {
-		made.Args, made.Options.Meta, err = c.codec.EncodeArgs(ctx, made.Args, made.Options.Meta)
+	if !isJSON(e.Job.Args()) || !codec.IsEncoded(made.Args, made.Options.Meta) {
+		made.Args, made.Options.Meta, err = c.eng.Codec.EncodeArgs(ctx, made.Args, made.Options.Meta)
 	}
 	return made, err
 }
 
 // chains reports whether the job of a run waits for those of earlier runs as a job with
 // dependencies does.
-func (c *core) chains(e *storage.Cron) bool {
+func (c *Entries) chains(e *storage.Cron) bool {
 	return Overlap(e.Overlap) == OverlapEnqueue && !e.Options.Pending && len(e.Options.DependsOn) == 0
 }
 
 // runOptions are the options of the job of a run, but for its id and what it waits for.
-func (c *core) runOptions(e *storage.Cron, due time.Time) []ojs.Option {
-	opts := append(slices.Clone(cronDraft(e).Options()),
+func (c *Entries) runOptions(e *storage.Cron, due time.Time) []ojs.Option {
+	opts := append(slices.Clone(draftOf(e).Options()),
 		ojs.WithMeta("cron_name", e.Name), ojs.WithMeta("cron_triggered_at", due.Format(time.RFC3339Nano)))
 	switch {
 	case Overlap(e.Overlap) != OverlapEnqueue:
@@ -483,8 +510,9 @@ func (c *core) runOptions(e *storage.Cron, due time.Time) []ojs.Option {
 	return opts
 }
 
-func validCronName(name string) bool {
-	if name == "" || len(name) > maxCronName {
+// ValidName reports whether an entry may have a name.
+func ValidName(name string) bool {
+	if name == "" || len(name) > maxName {
 		return false
 	}
 	for i := range len(name) {
@@ -499,18 +527,18 @@ func validCronName(name string) bool {
 // plan sets the next run of an entry that has none, or takes it from one that is paused.
 // It returns the times before the run that are missed because of the zone's clock. An
 // @every schedule counts from anchor; zero: from now.
-func (c *core) plan(e *storage.Cron, anchor time.Time) ([]cronspec.Missed, error) {
+func (c *Entries) plan(e *storage.Cron, anchor time.Time) ([]cronspec.Missed, error) {
 	if e.Paused {
 		e.NextRun = time.Time{}
 	} else if !e.NextRun.IsZero() {
 		return nil, nil
 	}
 	// Runs that were going to be missed by an earlier plan.
-	e.History = slices.DeleteFunc(e.History, func(r storage.CronRun) bool { return r.Due.After(c.now()) })
+	e.History = slices.DeleteFunc(e.History, func(r storage.CronRun) bool { return r.Due.After(c.eng.Now()) })
 	if e.Paused {
 		return nil, nil
 	}
-	next, missed, err := firstRun(e, c.now(), anchor)
+	next, missed, err := firstRun(e, c.eng.Now(), anchor)
 	if err != nil {
 		return nil, err
 	}
@@ -553,7 +581,28 @@ func scheduleOf(e *storage.Cron) (cronspec.Schedule, error) {
 }
 
 // cronDraft is the job of an entry.
-func cronDraft(e *storage.Cron) ojs.Draft {
+func draftOf(e *storage.Cron) ojs.Draft {
 	o := e.Options.Clone()
 	return ojs.NewDraft(e.Type, e.Args, func(to *ojs.Options) { *to = o.Clone() })
+}
+
+// isJSON reports whether args are JSON from elsewhere, which may be encoded already.
+func isJSON(args any) bool {
+	switch args.(type) {
+	case ojs.Args, json.RawMessage:
+		return true
+	}
+	return false
+}
+
+// earliest is the earlier of two times, of which zero is none.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func invalid(field, reason string, args ...any) error {
+	return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: field, Reason: fmt.Sprintf(reason, args...)}
 }

@@ -1,7 +1,8 @@
-package engine
+package cron
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -11,8 +12,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// CronRun is a run of a recurring job, or one that was skipped.
-type CronRun struct {
+// Run is a run of a recurring job, or one that was skipped.
+type Run struct {
 	Due     time.Time // when it was due; of a run by Trigger, when that was called
 	Manual  bool      // Trigger made it
 	JobID   string    // of its job; "": it was skipped
@@ -32,22 +33,22 @@ const deletedRun = "deleted"
 // Runs returns the last 10 runs of an entry and how they ended, the latest first. It
 // reads the job of each run that has not ended when the next run was made. An unknown
 // name gives ojs.ErrNotFound.
-func (c *Cron) Runs(ctx context.Context, name string) ([]CronRun, error) {
+func (c *Entries) Runs(ctx context.Context, name string) ([]Run, error) {
 	e, err := c.stored(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	jobs, err := c.core.lookAtRuns(ctx, &e)
+	jobs, err := c.lookAtRuns(ctx, &e)
 	if err != nil {
 		return nil, err
 	}
-	runs := make([]CronRun, 0, len(e.History))
-	now := c.core.now()
+	runs := make([]Run, 0, len(e.History))
+	now := c.eng.Now()
 	for _, r := range slices.Backward(e.History) {
 		if r.Due.After(now) { // it is known to be missed before its time
 			continue
 		}
-		run := CronRun{Due: r.Due, Manual: r.Manual, JobID: r.JobID}
+		run := Run{Due: r.Due, Manual: r.Manual, JobID: r.JobID}
 		at := slices.IndexFunc(jobs, func(j storage.Record) bool { return j.ID == r.JobID })
 		switch {
 		case r.JobID == "":
@@ -59,12 +60,12 @@ func (c *Cron) Runs(ctx context.Context, name string) ([]CronRun, error) {
 		}
 		runs = append(runs, run)
 	}
-	slices.SortStableFunc(runs, func(a, b CronRun) int { return b.Due.Compare(a.Due) })
+	slices.SortStableFunc(runs, func(a, b Run) int { return b.Due.Compare(a.Due) })
 	return runs, nil
 }
 
-// CronTime is a time of a schedule.
-type CronTime struct {
+// Time is a time of a schedule.
+type Time struct {
 	At time.Time // in the time zone of the entry
 
 	// Skipped says why nothing runs at the time: "dst_skip", if the clock of the zone is
@@ -77,7 +78,7 @@ type CronTime struct {
 // Next returns the next n runs of an entry, 1 to 1000, and among them the times at which
 // nothing runs because the clock of the time zone is changed. An entry that is paused,
 // or whose schedule never comes again, has none. An unknown name gives ojs.ErrNotFound.
-func (c *Cron) Next(ctx context.Context, name string, n int) ([]CronTime, error) {
+func (c *Entries) Next(ctx context.Context, name string, n int) ([]Time, error) {
 	const most = 1000
 	if n < 1 || n > most {
 		return nil, invalid("n", "is not from 1 to 1000")
@@ -90,14 +91,14 @@ func (c *Cron) Next(ctx context.Context, name string, n int) ([]CronTime, error)
 	if err != nil {
 		return nil, err
 	}
-	var times []CronTime
+	var times []Time
 	add := func(at time.Time, missed []cronspec.Missed) {
 		for _, m := range missed {
-			times = append(times, CronTime{At: s.In(m.At), Skipped: missedReason(m)})
+			times = append(times, Time{At: s.In(m.At), Skipped: missedReason(m)})
 		}
-		times = append(times, CronTime{At: s.In(at)})
+		times = append(times, Time{At: s.In(at)})
 	}
-	at, now := e.NextRun, c.core.now()
+	at, now := e.NextRun, c.eng.Now()
 	var missed []cronspec.Missed
 	if first, before := s.Next(now, began(&e)); first.Equal(at) {
 		missed = before
@@ -116,18 +117,18 @@ func (c *Cron) Next(ctx context.Context, name string, n int) ([]CronTime, error)
 // The entry's Overlap holds: with OverlapSkip, a previous run whose job has not ended
 // gives an *ojs.DuplicateError with that job. Other errors are those of Enqueue. The
 // entry then names the run before. An unknown name gives ojs.ErrNotFound.
-func (c *Cron) Trigger(ctx context.Context, name string) (ojs.Ticket, error) {
+func (c *Entries) Trigger(ctx context.Context, name string) (ojs.Ticket, error) {
 	for {
 		e, err := c.stored(ctx, name)
 		if err != nil {
 			return ojs.Ticket{}, err
 		}
-		now := c.core.now()
-		ticket, err := c.core.runCron(ctx, &e, e.NextRun, storage.CronRun{Due: now, Manual: true}, nil)
+		now := c.eng.Now()
+		ticket, err := c.run(ctx, &e, e.NextRun, storage.CronRun{Due: now, Manual: true}, nil)
 		var skipped *skippedRun
 		switch {
 		case err == nil:
-			c.core.emit(ojs.Event{Type: ojs.EventCronTriggered, Subject: name, Due: now})
+			c.eng.Emit(ojs.Event{Type: ojs.EventCronTriggered, Subject: name, Due: now})
 			return ticket, nil
 		case foreign.As(err, &skipped):
 			return ojs.Ticket{}, skipped.error
@@ -138,22 +139,22 @@ func (c *Cron) Trigger(ctx context.Context, name string) (ojs.Ticket, error) {
 }
 
 // stored returns an entry as it is stored.
-func (c *Cron) stored(ctx context.Context, name string) (storage.Cron, error) {
-	found, err := c.core.store.Crons(ctx, storage.CronQuery{Names: []string{name}})
+func (c *Entries) stored(ctx context.Context, name string) (storage.Cron, error) {
+	found, err := c.eng.Store.Crons(ctx, storage.CronQuery{Names: []string{name}})
 	switch {
 	case err != nil:
 		return storage.Cron{}, err
 	case len(found) == 0:
-		return storage.Cron{}, unknownCron(name)
+		return storage.Cron{}, unknown(name)
 	}
 	return found[0], nil
 }
 
-// runCron moves an entry on to its next run, before which runs are missed because of the
+// run moves an entry on to its next run, before which runs are missed because of the
 // zone's clock, and makes the job of a run. e becomes the
 // stored entry. The error is storage.ErrFenced if e is not of the stored version, a
 // *skippedRun if there is no job, or the storage's.
-func (c *core) runCron(ctx context.Context, e *storage.Cron, next time.Time,
+func (c *Entries) run(ctx context.Context, e *storage.Cron, next time.Time,
 	run storage.CronRun, missed []cronspec.Missed) (ojs.Ticket, error) {
 	to := e.Copy()
 	to.NextRun = next
@@ -173,15 +174,15 @@ func (c *core) runCron(ctx context.Context, e *storage.Cron, next time.Time,
 		}
 		run.Outcome = "overlap_skip"
 	} else {
-		run.JobID = c.rnd.id(c.now())
+		run.JobID = c.eng.NewID()
 		to.LastRun, to.LastJobID = run.Due, run.JobID
 		to.Runs++
 	}
 	remember(&to, run)
 	rememberMissed(&to, missed)
 	// The entry moves on first: the engine that moves it makes the job.
-	if err = c.setCron(ctx, &to); err != nil {
-		if foreign.Is(err, storage.ErrFenced) || skipped != nil || !c.cronStored(ctx, &to) {
+	if err = c.put(ctx, &to); err != nil {
+		if foreign.Is(err, storage.ErrFenced) || skipped != nil || !c.moved(ctx, &to) {
 			return ojs.Ticket{}, err
 		}
 	}
@@ -201,7 +202,7 @@ func (c *core) runCron(ctx context.Context, e *storage.Cron, next time.Time,
 		return ticket, nil
 	}
 	skipped = &skippedRun{skipReason(err), err}
-	if refused(err) { // otherwise the storage may have stored the job
+	if c.eng.Refused(err) { // otherwise the storage may have stored the job
 		c.takeBack(ctx, e, &was, skipReason(err))
 	}
 	return ojs.Ticket{}, skipped
@@ -209,11 +210,11 @@ func (c *core) runCron(ctx context.Context, e *storage.Cron, next time.Time,
 
 // previousRun is the refusal of a run of an entry with OverlapSkip whose previous job has
 // not ended. It asks for the job itself, since the history forgets it after ten runs.
-func (c *core) previousRun(ctx context.Context, e *storage.Cron) (*ojs.DuplicateError, error) {
+func (c *Entries) previousRun(ctx context.Context, e *storage.Cron) (*ojs.DuplicateError, error) {
 	if e.LastJobID == "" || Overlap(e.Overlap) != OverlapSkip {
 		return nil, nil
 	}
-	rec, err := c.store.Get(ctx, e.LastJobID)
+	rec, err := c.eng.Store.Get(ctx, e.LastJobID)
 	switch {
 	case foreign.Is(err, ojs.ErrNotFound) || err == nil && rec.State.Terminal():
 		return nil, nil
@@ -262,7 +263,7 @@ func rememberMissed(e *storage.Cron, missed []cronspec.Missed) {
 
 // lookAtRuns notes in the history of an entry how the jobs of its runs have ended, and
 // returns those that have not.
-func (c *core) lookAtRuns(ctx context.Context, e *storage.Cron) (open []storage.Record, err error) {
+func (c *Entries) lookAtRuns(ctx context.Context, e *storage.Cron) (open []storage.Record, err error) {
 	if len(e.History) == 0 && e.LastJobID != "" { // an entry of an earlier version
 		remember(e, storage.CronRun{Due: e.LastRun, JobID: e.LastJobID})
 	}
@@ -271,7 +272,7 @@ func (c *core) lookAtRuns(ctx context.Context, e *storage.Cron) (open []storage.
 		if r.JobID == "" || r.Outcome != "" {
 			continue
 		}
-		rec, err := c.store.Get(ctx, r.JobID)
+		rec, err := c.eng.Store.Get(ctx, r.JobID)
 		switch {
 		case foreign.Is(err, ojs.ErrNotFound):
 			r.Outcome = deletedRun
@@ -286,29 +287,27 @@ func (c *core) lookAtRuns(ctx context.Context, e *storage.Cron) (open []storage.
 	return open, nil
 }
 
-// startCrons makes the entries due that are to run when an engine starts, and finds those
+// start makes the entries due that are to run when an engine starts, and finds those
 // whose time zone is unknown here. It reports false if the storage failed.
-func (k *maintenance) startCrons() bool {
-	c := k.r.c
-	now := c.now()
+func (t *Ticker) start(ctx context.Context) bool {
+	now := t.eng.Now()
 	wanted := func(e *storage.Cron) bool {
 		comes := e.NextRun.After(now) || Missed(e.Missed) == MissedSkip && now.Sub(e.NextRun) >= lateRun
 		return e.RunOnStart && !e.NextRun.IsZero() && comes && now.Sub(e.LastRun) >= startApart
 	}
 	zones := make(map[string]error)
-	err := k.r.c.eachCron(k.r.base, func(e *storage.Cron) error {
+	err := t.each(ctx, func(e *storage.Cron) error {
 		unknown, seen := zones[e.TimeZone]
 		if !seen {
 			_, unknown = cronspec.Parse("@daily", e.TimeZone)
 			zones[e.TimeZone] = unknown
 		}
 		if unknown != nil && !e.NextRun.IsZero() {
-			k.cannotRead(e, unknown)
+			t.cannotRead(e, unknown)
 		}
 		if !wanted(e) {
 			return nil
 		}
-		cron := Cron{c}
 		start := func(e, _ *storage.Cron) ([]cronspec.Missed, error) {
 			if !wanted(e) {
 				return nil, errUnchanged
@@ -316,25 +315,28 @@ func (k *maintenance) startCrons() bool {
 			e.NextRun = now
 			return nil, nil
 		}
-		err := cron.edit(k.r.base, []storage.Cron{{Name: e.Name}}, start)
+		err := t.edit(ctx, []storage.Cron{{Name: e.Name}}, start)
 		if foreign.Is(err, errUnchanged) { // another engine has started too
 			return nil
 		}
 		return err
 	})
 	if err != nil {
-		k.failed("recurring jobs that run on start", err, looks{cron: true})
+		t.failed("recurring jobs that run on start", err)
 	}
 	return err == nil
 }
 
-// startApart is how far apart engines start that each make a run of CronEntry.RunOnStart.
+// errUnchanged says that an entry is as wanted already.
+var errUnchanged = errors.New("unchanged")
+
+// startApart is how far apart engines start that each make a run of Entry.RunOnStart.
 const startApart = time.Minute
 
 // eachCron calls f with each entry of a storage, in the order of their names.
-func (c *core) eachCron(ctx context.Context, f func(*storage.Cron) error) error {
+func (c *Entries) each(ctx context.Context, f func(*storage.Cron) error) error {
 	for q := (storage.CronQuery{}); ; {
-		page, err := c.store.Crons(ctx, q)
+		page, err := c.eng.Store.Crons(ctx, q)
 		if err != nil {
 			return err
 		}
