@@ -60,8 +60,8 @@ type Engine struct {
 	// Check returns why Enqueue would refuse a draft; nil: it would not.
 	Check func(ctx context.Context, d ojs.Draft) error
 
-	// Enqueue stores a job. ErrDropped says that a hook has dropped it. After an error that
-	// is not Refused, the storage may have stored it.
+	// Enqueue stores a job. ErrDropped says that a hook has dropped it. After an error
+	// that is not Refused, the storage may have stored it.
 	Enqueue func(ctx context.Context, d ojs.Draft) (ojs.Ticket, error)
 	Refused func(err error) bool
 

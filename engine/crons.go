@@ -65,9 +65,8 @@ func (c *core) enqueueCron(ctx context.Context, d ojs.Draft) (ojs.Ticket, error)
 	var err error
 	// A hook may have put a value into the job whose MarshalJSON ends this goroutine,
 	// which may be maintenance's.
-	if stop := foreign.Call(func() {
-		err = c.tryEnqueue(ctx, []ojs.Draft{d}, tickets[:])
-	}); stop != nil {
+	stop := foreign.Call(func() { err = c.tryEnqueue(ctx, []ojs.Draft{d}, tickets[:]) })
+	if stop != nil {
 		return ojs.Ticket{}, &hookError{stop}
 	}
 	if err == nil && tickets[0].Dropped {

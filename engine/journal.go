@@ -27,9 +27,7 @@ func (c *core) abort(op *eventlog.Op, err error) error {
 
 // record makes step 4 for a call that was made at now. tell hands in the events of the
 // change, if a listener may want them.
-func (c *core) record(
-	op *eventlog.Op, now time.Time, moved []storage.Record, tell func(op *eventlog.Op),
-) {
+func (c *core) record(op *eventlog.Op, now time.Time, moved []storage.Record, tell func(*eventlog.Op)) {
 	c.answered()
 	if op == nil && len(moved) > 0 && c.events.Listening() {
 		op = c.events.Begin(eventlog.Ends) // late: nothing has said that others would move
