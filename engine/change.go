@@ -70,27 +70,26 @@ func (c *core) change(
 			return nil, c.abort(op, err)
 		}
 		c.answered()
-		switch err := settled[0].Err; {
-		case foreign.Is(err, storage.ErrFenced):
+		if err := settled[0].Err; err != nil {
 			op.End()
 			ch.forget()
-		case err != nil:
-			op.End()
-			ch.forget()
-			return nil, c.missing(id, err)
-		default:
-			to.Version = settled[0].Version
-			if ch.from == ojs.StateActive { // before its event: see attempt.start
-				c.mu.Lock()
-				c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)
-				c.mu.Unlock()
+			if foreign.Is(err, storage.ErrFenced) {
+				continue
 			}
-			c.record(op, now, settled[0].Moved, func(op *eventlog.Op) {
-				c.transition(op, to, to.Version, reachedBy(ch.from), now, ojs.Event{Type: event})
-			})
-			settled[0] = storage.Settled{}
-			return ch, nil
+			return nil, c.missing(id, err)
 		}
+		to.Version = settled[0].Version
+		if ch.from == ojs.StateActive { // before its event: see attempt.start
+			c.mu.Lock()
+			c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)
+			c.mu.Unlock()
+		}
+		c.record(op, now, settled[0].Moved, func(op *eventlog.Op) {
+			c.transition(op, to, to.Version, reachedBy(ch.from), now, ojs.Event{Type: event})
+		})
+		c.dependentsMoved(settled[0].Moved)
+		settled[0] = storage.Settled{}
+		return ch, nil
 	}
 }
 

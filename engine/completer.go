@@ -96,7 +96,9 @@ func (c *core) stored(ctx context.Context, op *eventlog.Op, list []*settlement, 
 	c.followed(ctx, list, settled)
 	c.publishEnds(op, list, settled)
 	c.enqueuedThen(list, settled)
-	c.dependentsSettled(settled)
+	for i := range settled {
+		c.dependentsMoved(settled[i].Moved)
+	}
 	for i, f := range list {
 		if settled[i].Err == nil {
 			c.logOutcome(f, f.worker)

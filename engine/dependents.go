@@ -164,13 +164,6 @@ func (c *core) dependentEvent(op *eventlog.Op, r *storage.Record, now time.Time)
 	c.transition(op, r, r.Version, eventlog.Ends, now, events[:n]...)
 }
 
-// dependentsSettled is dependentsMoved for the results of changes.
-func (c *core) dependentsSettled(settled []storage.Settled) {
-	for i := range settled {
-		c.dependentsMoved(settled[i].Moved)
-	}
-}
-
 // dependentsMoved follows jobs that the ends of others have moved.
 func (c *core) dependentsMoved(moved []storage.Record) {
 	if len(moved) == 0 {

@@ -292,6 +292,7 @@ func (c *core) insert(
 		c.enqueuedEvents(op, batch, stored, now, took)
 	})
 	c.inserted(batch, stored, took)
+	c.dependentsMoved(stored[len(stored)-1].Moved)
 	return stored, nil
 }
 

@@ -14,7 +14,8 @@ import (
 //  3. If the call has failed, abort ends the operation without events. The call may have
 //     changed the jobs all the same: waiters look, and claims and deadlines are repeated.
 //  4. Otherwise record publishes the events of the change, and then those of the jobs
-//     that the ends of others have moved. These jobs may run from then on.
+//     that the ends of others have moved.
+//  5. The caller logs, counts and wakes, for these jobs by dependentsMoved.
 //
 // So nothing is told that was not stored, and an event comes before what it allows.
 
@@ -37,5 +38,4 @@ func (c *core) record(op *eventlog.Op, now time.Time, moved []storage.Record, te
 		c.dependentEvents(op, moved, now)
 		op.End()
 	}
-	c.dependentsMoved(moved)
 }

@@ -278,6 +278,7 @@ func (c *core) limited(l *storage.Limited, held uint64, now time.Time) (opens ti
 		c.wakeAt(l.Postponed[i].WakeAt())
 	}
 	c.mu.Unlock()
+	c.dependentsMoved(l.Moved)
 	return l.Opens
 }
 

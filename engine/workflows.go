@@ -147,6 +147,7 @@ func (w *Workflows) cancelAll(ctx context.Context, ids []string) error {
 		c.jobEnded(&cancelled[i])
 	}
 	c.mu.Unlock()
+	c.dependentsMoved(moved)
 	return nil
 }
 
@@ -244,6 +245,7 @@ func (w *Workflows) retry(ctx context.Context, id string) error {
 	}
 	c.available(available)
 	c.mu.Unlock()
+	c.dependentsMoved(moved)
 	return nil
 }
 
