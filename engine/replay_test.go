@@ -144,7 +144,7 @@ func TestReplayRules(t *testing.T) {
 			if job := b.want(id, ojs.StateDiscarded, 1); job.Meta[ojs.MetaReplayCount] != 1.0 {
 				t.Errorf("%v", job.Meta)
 			}
-		}, engine.WithReplayRules(rule("all", engine.Filter{}, time.Minute, 9)))
+		}, engine.WithReplayRules(rule("all", inspect.Filter{}, time.Minute, 9)))
 	})
 	t.Run("P0.7 many deaths cost one list", func(t *testing.T) {
 		store := &storagetest.Faulty{Storage: memory.New()}
