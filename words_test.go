@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ojsengine/ojs/internal/words"
+	"github.com/ojsengine/ojs/internal/test/words"
 )
 
 // Comments, documents and messages keep to the words and line lengths of CONTRIBUTING.md.

@@ -11,7 +11,7 @@ import (
 	nooptrace "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/internal/watchcost"
+	"github.com/ojsengine/ojs/internal/test/watchcost"
 	ojsotel "github.com/ojsengine/ojs/otel"
 )
 

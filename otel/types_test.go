@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/eventtypes"
+	"github.com/ojsengine/ojs/internal/test/eventtypes"
 	ojsotel "github.com/ojsengine/ojs/otel"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/internal/watchcost"
+	"github.com/ojsengine/ojs/internal/test/watchcost"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 )
 

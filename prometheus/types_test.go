@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/eventtypes"
+	"github.com/ojsengine/ojs/internal/test/eventtypes"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 )
 

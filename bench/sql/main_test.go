@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs/bench/internal/report"
-	"github.com/ojsengine/ojs/internal/pgtest"
+	"github.com/ojsengine/ojs/internal/test/pgtest"
 )
 
 func TestMain(m *testing.M) {

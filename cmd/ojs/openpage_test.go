@@ -15,7 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/internal/pgtest"
+	"github.com/ojsengine/ojs/internal/test/pgtest"
 	"github.com/ojsengine/ojs/storage"
 )
 

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/fields"
+	"github.com/ojsengine/ojs/internal/test/fields"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/codec"
 )

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/ojsengine/ojs/internal/crashtest"
-	"github.com/ojsengine/ojs/internal/pgtest"
+	"github.com/ojsengine/ojs/internal/test/crashtest"
+	"github.com/ojsengine/ojs/internal/test/pgtest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
 )

@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
-	"github.com/ojsengine/ojs/internal/crashtest"
-	"github.com/ojsengine/ojs/internal/limittest"
-	"github.com/ojsengine/ojs/internal/pgtest"
+	"github.com/ojsengine/ojs/internal/test/crashtest"
+	"github.com/ojsengine/ojs/internal/test/limittest"
+	"github.com/ojsengine/ojs/internal/test/pgtest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
 	"github.com/ojsengine/ojs/storage/storagetest"

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ojsengine/ojs/internal/upgradetest"
+	"github.com/ojsengine/ojs/internal/test/upgradetest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
 )

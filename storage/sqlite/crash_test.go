@@ -9,7 +9,7 @@ import (
 
 	zombiezen "zombiezen.com/go/sqlite"
 
-	"github.com/ojsengine/ojs/internal/crashtest"
+	"github.com/ojsengine/ojs/internal/test/crashtest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/sqlite"
 )

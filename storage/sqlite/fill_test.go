@@ -17,7 +17,7 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/upgradetest"
+	"github.com/ojsengine/ojs/internal/test/upgradetest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/sqlite"
 )

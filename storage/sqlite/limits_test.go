@@ -11,7 +11,7 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/limittest"
+	"github.com/ojsengine/ojs/internal/test/limittest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/sqlite"
 )

@@ -18,9 +18,9 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/internal/crashtest"
-	"github.com/ojsengine/ojs/internal/limittest"
-	"github.com/ojsengine/ojs/internal/memdir"
+	"github.com/ojsengine/ojs/internal/test/crashtest"
+	"github.com/ojsengine/ojs/internal/test/limittest"
+	"github.com/ojsengine/ojs/internal/test/memdir"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/sqlite"
 )

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ojsengine/ojs/internal/upgradetest"
+	"github.com/ojsengine/ojs/internal/test/upgradetest"
 	"github.com/ojsengine/ojs/storage/sqlite"
 )
 

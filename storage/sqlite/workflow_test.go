@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ojsengine/ojs/internal/workflowtest"
+	"github.com/ojsengine/ojs/internal/test/workflowtest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/sqlite"
 )

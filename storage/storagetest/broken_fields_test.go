@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/fields"
+	"github.com/ojsengine/ojs/internal/test/fields"
 	"github.com/ojsengine/ojs/storage"
 )
 

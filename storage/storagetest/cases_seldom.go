@@ -11,7 +11,7 @@ import (
 )
 
 // Cases for what few calls reach: they killed mutants that the others had passed
-// (internal/mutate).
+// (internal/test/mutate).
 
 var seldomCases = []Case{
 	{"insert-16", "Insert/DepthAndReplaced", "OJS backpressure", "A job that the batch replaces counts neither in the depth of its queue nor among the longest available ones.", needsNothing, func(c *C) {

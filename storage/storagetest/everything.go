@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ojsengine/ojs/internal/fields"
+	"github.com/ojsengine/ojs/internal/test/fields"
 	"github.com/ojsengine/ojs/storage"
 )
 

@@ -26,7 +26,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ojsengine/ojs/internal/fields"
+	"github.com/ojsengine/ojs/internal/test/fields"
 	"github.com/ojsengine/ojs/storage"
 )
 

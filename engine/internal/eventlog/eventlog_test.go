@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/eventtypes"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/test/eventtypes"
 )
 
 // seen is an observer that keeps what it sees.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/benbjohnson/clock"
 
-	"github.com/ojsengine/ojs/internal/memdir"
+	"github.com/ojsengine/ojs/internal/test/memdir"
 )
 
 // Members is how many members a cluster has.

@@ -1,4 +1,4 @@
--- What the version of this package with three migrations stored: package internal/upgradetest says what it is.
+-- What the version of this package with three migrations stored: package internal/test/upgradetest says what it is.
 
 INSERT INTO {schema}.job (seq, id, queue, type, state, priority, attempt, version, place, wake, deadline, created, enqueued, started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept) VALUES
 	('1', '01890a5d-ac96-774b-bcce-000000000006', 'work', 'x', '6', '0', '1', '3', '3', NULL, NULL, '1767312000000000000', '1767312000000000000', '1767312000000000000', NULL, '1767312000000000000', NULL, '1767312060000000000', '60000000000', '0', 'old', NULL, NULL, convert_to('{"n":6}', 'UTF8'), convert_to('{"meta":{"n":6},"retry":{"MaxAttempts":0,"InitialInterval":0,"BackoffCoefficient":0,"MaxInterval":0},"timeout":60000000000}', 'UTF8'), NULL, NULL, NULL),

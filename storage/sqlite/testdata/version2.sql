@@ -1,4 +1,4 @@
--- What the version of this package with two migrations stored: package internal/upgradetest says what it is.
+-- What the version of this package with two migrations stored: package internal/test/upgradetest says what it is.
 
 DELETE FROM counter;
 INSERT INTO job (seq, id, queue, type, state, priority, attempt, version, place, wake, deadline, created, enqueued, started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key, args, job, outcome, checkpoint, kept) VALUES

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ojsengine/ojs/internal/words"
+	"github.com/ojsengine/ojs/internal/test/words"
 )
 
 func TestPhrases(t *testing.T) {

@@ -4,9 +4,9 @@
 // listed, with the reason why the contract does not tell it from the code, in the
 // target's survivors file.
 //
-//	go run ./internal/mutate
-//	go run ./internal/mutate -sample 200 -seed 7
-//	go run ./internal/mutate -run 'ready.go: ready.moveUp' memory
+//	go run ./internal/test/mutate
+//	go run ./internal/test/mutate -sample 200 -seed 7
+//	go run ./internal/test/mutate -run 'ready.go: ready.moveUp' memory
 //
 // The run fails if a survivor is not listed, or if a listed one is killed or is no mutant
 // of the code.

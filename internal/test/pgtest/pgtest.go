@@ -19,7 +19,7 @@ import (
 
 	"github.com/benbjohnson/clock"
 
-	"github.com/ojsengine/ojs/internal/memdir"
+	"github.com/ojsengine/ojs/internal/test/memdir"
 )
 
 // Server is a running server.

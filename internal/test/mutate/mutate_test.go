@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const sampleDir = "internal/mutate/testdata/sample"
+const sampleDir = "internal/test/mutate/testdata/sample"
 
 var sample = target{
 	name: "sample", dir: sampleDir,
@@ -92,7 +92,7 @@ func TestOnly(t *testing.T) {
 // The code of each target can be read, and the listed survivors are mutants of it.
 func TestTargets(t *testing.T) {
 	for _, target := range targets {
-		file := "internal/mutate/" + target.name + ".survivors"
+		file := "internal/test/mutate/" + target.name + ".survivors"
 		var out bytes.Buffer
 		r := run{target: target, match: regexp.MustCompile(""), list: true, out: &out}
 		if _, err := r.run(t.Context(), file); err != nil {

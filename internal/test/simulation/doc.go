@@ -87,7 +87,7 @@
 //
 // # A seed again
 //
-//	go test ./internal/simulation -run TestSimulation/seed=123 -seed 123 -seeds 1
+//	go test ./internal/test/simulation -run TestSimulation/seed=123 -seed 123 -seeds 1
 //
 // Flags -seed and -seeds choose others. A failure prints the invariant, the program, and
 // the history of the job across all engines.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/internal/crashtest"
+	"github.com/ojsengine/ojs/internal/test/crashtest"
 	"github.com/ojsengine/ojs/storage"
 )
 
