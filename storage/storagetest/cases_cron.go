@@ -107,6 +107,10 @@ var cronCases = []Case{
 		c.wantCrons("Crons after the last", c.crons(storage.CronQuery{After: "d"}), "")
 		c.wantCrons("Crons of names", c.crons(storage.CronQuery{Names: []string{"d", "b", "a-1", "d"}}),
 			"a-1 d")
+		c.wantCrons("Crons of names, the first of them",
+			c.crons(storage.CronQuery{Names: []string{"d", "c"}, Limit: 1}), "c")
+		c.wantCrons("Crons of names after one",
+			c.crons(storage.CronQuery{Names: []string{"a-1", "c"}, After: "a-1"}), "c")
 		c.wantCrons("Crons of no name", c.crons(storage.CronQuery{Names: []string{}}), "")
 	}},
 	{"cron-3", "Cron/VersionsNeverRepeat", "storage.CronStore.SetCrons", "An entry that is deleted and made anew meets no version that a caller still holds.", needsNothing, func(c *C) {
