@@ -443,6 +443,9 @@ func (t *tx) Peek(from, to []byte, max int, dst []driver.Pair) ([]driver.Pair, e
 
 // Write implements driver.Writer. After an error the transaction cannot be committed.
 func (t *tx) Write(writes []driver.Pair) error {
+	if t.err == nil && t.AutocommitEnabled() {
+		t.err = errEnded
+	}
 	for _, w := range writes {
 		stmt := t.put
 		if w.Value == nil {
@@ -461,9 +464,6 @@ func (t *tx) Write(writes []driver.Pair) error {
 // Commit implements driver.Tx.
 func (t *tx) Commit(writes []driver.Pair) error {
 	defer t.Discard()
-	if t.AutocommitEnabled() {
-		return errEnded
-	}
 	if err := t.Write(writes); err != nil {
 		return err
 	}

@@ -46,9 +46,13 @@ func (s *Storage) Within(ctx context.Context, f func(ctx context.Context, conn *
 		return s.keyed.Within(ctx, nil)
 	}
 	return s.keyed.Within(ctx, func(ctx context.Context, t driver.Tx) error {
+		conn := t.(*tx).Conn
 		s.store.lent.Store(true)
-		defer s.store.lent.Store(false)
-		return f(ctx, t.(*tx).Conn)
+		defer func() {
+			conn.SetInterrupt(nil) // it resets the statements that f has left open
+			s.store.lent.Store(false)
+		}()
+		return f(ctx, conn)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"testing"
@@ -231,6 +232,68 @@ func TestWithin(t *testing.T) {
 		}
 		must(t, insert(p.Storage, record(1))) // the storage still works
 	})
+	for _, end := range []string{"COMMIT", "ROLLBACK"} {
+		t.Run("a call after "+end+" stores nothing", func(t *testing.T) {
+			p := paying(t)
+			err := p.Within(t.Context(), func(ctx context.Context, conn *zombiezen.Conn) error {
+				must(t, sqlitex.Execute(conn, end, nil))
+				if err := insertIn(ctx, p, record(1)); err == nil {
+					t.Error("an insert is no error")
+				}
+				return nil
+			})
+			if err == nil {
+				t.Error("the end of the transaction is no error")
+			}
+			if _, err := p.Get(t.Context(), record(1).ID); !errors.Is(err, ojs.ErrNotFound) {
+				t.Errorf("the job is stored: %v", err)
+			}
+		})
+	}
+	leaves := map[string]func(conn *zombiezen.Conn) error{
+		"a statement that reads": func(conn *zombiezen.Conn) error {
+			_, err := conn.Prep("SELECT job FROM payment").Step()
+			return err
+		},
+		"a statement that writes": func(conn *zombiezen.Conn) error {
+			_, err := conn.Prep("INSERT INTO payment VALUES ('b'), ('c') RETURNING job").Step()
+			return err
+		},
+		"an interrupt": func(conn *zombiezen.Conn) error {
+			ended := make(chan struct{})
+			close(ended)
+			conn.SetInterrupt(ended)
+			return nil
+		},
+	}
+	for what, leave := range leaves {
+		for how, e := range ends {
+			t.Run("it leaves "+what+" and "+how, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "jobs.db")
+				p, other := payments{reopen(t, path).(*sqlite.Storage)}, reopen(t, path)
+				must(t, p.Within(t.Context(), func(_ context.Context, conn *zombiezen.Conn) error {
+					return sqlitex.ExecuteScript(conn, "CREATE TABLE payment (job TEXT);"+
+						"INSERT INTO payment VALUES ('x'), ('y')", nil)
+				}))
+				var call sync.WaitGroup
+				call.Go(func() {
+					defer func() { _ = recover() }()
+					_ = p.Within(t.Context(), func(_ context.Context, conn *zombiezen.Conn) error {
+						must(t, pay(conn, "a"))
+						must(t, leave(conn))
+						return e.end()
+					})
+				})
+				call.Wait()
+				must(t, insert(other, record(1)))
+				must(t, insert(p.Storage, record(2)))
+				if n := p.of(t, "a"); n == 1 != e.kept {
+					t.Errorf("%d payments", n)
+				}
+				must(t, errors.Join(other.Close(), p.Close()))
+			})
+		}
+	}
 	t.Run("a context that ends before is obeyed", func(t *testing.T) {
 		p := paying(t)
 		ctx, cancel := context.WithCancel(t.Context())
