@@ -21,15 +21,21 @@ func handleKey(name string) key { return newKey(handleTable).text(name) }
 
 // Enter enters the storage under a name that no other handle of the store has.
 func (s *Storage) Enter(ctx context.Context, name string) error {
-	n, err := change(ctx, s, func(t *tx) int64 {
-		n := t.next(placeName)
-		t.putNumber(handleKey(name), n)
-		return n
-	})
+	n, err := change(ctx, s, func(t *tx) int64 { return t.enterHandle(name) })
 	if err == nil {
 		s.handle.Store(n)
 	}
 	return err
+}
+
+// enterHandle returns the number of a handle, which it enters if it is not there.
+func (t *tx) enterHandle(name string) int64 {
+	n := t.number(handleKey(name))
+	if n == 0 {
+		n = t.next(placeName)
+		t.putNumber(handleKey(name), n)
+	}
+	return n
 }
 
 // Handles returns the names of the handles that have entered and have not left.
@@ -44,10 +50,7 @@ func (s *Storage) Handles(ctx context.Context) ([]string, error) {
 
 // Leave takes the name of a handle out of the store.
 func (s *Storage) Leave(ctx context.Context, name string) error {
-	_, err := change(ctx, s, func(t *tx) struct{} {
-		t.delete(handleKey(name))
-		return struct{}{}
-	})
+	_, err := change(ctx, s, func(t *tx) struct{} { t.delete(handleKey(name)); return struct{}{} })
 	return err
 }
 

@@ -34,6 +34,7 @@ type SavedJob struct {
 	KeptUntil time.Time // until when its workflow keeps it; zero: no longer than Record.KeptUntil
 	Counted   bool      // its Dependencies are the storage's to count
 	Awaited   bool      // other jobs may wait for it
+	Handle    string    // the name of the handle that has claimed it (Enter); "": not known
 	Lined     bool      // it is in the line of its ordering key, or has the turn
 	WaitsFor  []int64   // the Seqs of the jobs whose ends are to be counted for it
 	Logs      []storage.Log
@@ -111,6 +112,9 @@ func (t *tx) restoreJob(r *SavedJob) {
 	}
 	if j.State.Terminal() && r.KeptUntil.After(j.KeptUntil()) {
 		j.flags, j.keptOn = j.flags|keptOn, r.KeptUntil
+	}
+	if r.Handle != "" {
+		j.handle = t.enterHandle(r.Handle)
 	}
 	t.link(j)
 	if j.round != 0 {

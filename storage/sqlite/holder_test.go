@@ -16,6 +16,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/test/upgradetest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/sqlite"
 )
@@ -230,6 +231,31 @@ func TestHolderOfCopy(t *testing.T) {
 	}
 	if r, err := s.Get(t.Context(), record(1).ID); err != nil || r.State != ojs.StateActive {
 		t.Fatalf("the job of the copy: %v, %v", r.State, err)
+	}
+}
+
+// The active jobs of a process of an older version come due too when it is found dead.
+func TestKilledHolderOfOlderVersion(t *testing.T) {
+	script, err := os.ReadFile("testdata/version16.sql")
+	must(t, err)
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	must(t, sqlite.Old(path, 16, string(script)+"; INSERT INTO holder VALUES (7, 'DEAD'), (8, 'GONE');"+
+		"UPDATE job SET holder = iif(queue = 'fair', 7, 8) WHERE state = 4 AND queue IN ('fair', 'bound')"))
+	must(t, os.WriteFile(path+"-live-DEAD", nil, 0o600))
+	s := reopen(t, path)
+	defer s.Close()
+	d, err := s.Due(t.Context(), upgradetest.Begin, 100, nil)
+	must(t, err)
+	for _, r := range d.Stalled {
+		if r.Queue != "fair" {
+			t.Errorf("a job of the queue %s", r.Queue)
+		}
+	}
+	if len(d.Ended) != 3 || len(d.Stalled) != 3 {
+		t.Errorf("%d jobs are handed over, of which %v are of a dead process", len(d.Stalled), d.Ended)
+	}
+	if names := live(t, path); len(names) != 1 {
+		t.Errorf("lock files of one storage: %v", names)
 	}
 }
 

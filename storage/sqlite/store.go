@@ -119,6 +119,7 @@ func (s *store) connectAll(ctx context.Context) (err error) {
 	}()
 	// When several processes open a new file, SQLite tells some at once that it is
 	// locked, where waiting would not help.
+	first.SetBusyTimeout(0)
 	err = newPatience(ctx, s.config.busy).untilFree(func() error {
 		if s.old, err = migrate(first, s.config.asIs); err != nil {
 			return err
@@ -128,7 +129,6 @@ func (s *store) connectAll(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	first.SetBusyTimeout(0) // begin waits by itself
 	for range s.config.readers {
 		r, err := s.connect(ctx)
 		if err != nil {
@@ -380,11 +380,8 @@ type tx struct {
 
 // failure is the error of a transaction whose context may have ended.
 func (t *tx) failure(err error) error {
-	switch zombiezen.ErrCode(err).ToPrimary() {
-	case zombiezen.ResultInterrupt, zombiezen.ResultBusy:
-		if t.ctx.Err() != nil {
-			return t.ctx.Err()
-		}
+	if zombiezen.ErrCode(err).ToPrimary() == zombiezen.ResultInterrupt && t.ctx.Err() != nil {
+		return t.ctx.Err()
 	}
 	return err
 }
@@ -457,6 +454,9 @@ func (t *tx) Write(writes []driver.Pair) error {
 		if t.err == nil {
 			t.err = exec(stmt)
 		}
+	}
+	if t.err != nil && t.AutocommitEnabled() { // as after a full disk: f of Within may go on
+		_ = exec(t.begin)
 	}
 	return t.err
 }

@@ -83,11 +83,18 @@ func (p *patience) wait() bool {
 	return true
 }
 
-// untilFree repeats a call while another process blocks it.
+// untilFree repeats a call while another process blocks it. The connection must not wait
+// by itself, since the end of the context would not end that.
 func (p *patience) untilFree(f func() error) error {
 	for {
 		err := f()
-		if zombiezen.ErrCode(err).ToPrimary() != zombiezen.ResultBusy || !p.wait() {
+		switch {
+		case zombiezen.ErrCode(err).ToPrimary() != zombiezen.ResultBusy:
+			return err
+		case p.wait():
+		case p.ctx.Err() != nil:
+			return p.ctx.Err()
+		default:
 			return err
 		}
 	}

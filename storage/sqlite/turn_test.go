@@ -1,6 +1,9 @@
 package sqlite_test
 
 import (
+	"context"
+	"errors"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -47,6 +50,20 @@ func TestTurns(t *testing.T) {
 	must(t, err)
 	if len(page.Records) != 2 || page.Records[0].ID != record(1).ID {
 		t.Errorf("the second has written before the first: %+v", page.Records)
+	}
+}
+
+// The end of the context ends an Open that waits for another process.
+func TestOpenWaits(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	must(t, reopen(t, path).Close())
+	release, err := sqlite.Writing(path)
+	must(t, err)
+	defer func() { must(t, release()) }()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := sqlite.Open(ctx, path); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -250,6 +251,37 @@ func TestWithin(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a full disk undoes it all, even if it goes on", func(t *testing.T) {
+		p := paying(t)
+		pages, err := p.Pages()
+		must(t, err)
+		most := func(n int) func(context.Context, *zombiezen.Conn) error {
+			return func(_ context.Context, conn *zombiezen.Conn) error {
+				return sqlitex.ExecuteTransient(conn, fmt.Sprintf("PRAGMA max_page_count = %d", n), nil)
+			}
+		}
+		large := record(1)
+		large.Args, err = ojs.NewArgs(strings.Repeat("x", 1<<18))
+		must(t, err)
+		isFull := func(err error) {
+			t.Helper()
+			if err == nil || !strings.HasPrefix(err.Error(), "ojs: sqlite: ") ||
+				!strings.Contains(err.Error(), "full") {
+				t.Errorf("%v", err)
+			}
+		}
+		must(t, p.Within(t.Context(), most(pages+3)))
+		isFull(p.Within(t.Context(), func(ctx context.Context, conn *zombiezen.Conn) error {
+			isFull(insertIn(ctx, p, large))
+			return pay(conn, "a")
+		}))
+		isFull(insert(p.Storage, large))
+		must(t, p.Within(t.Context(), most(1<<20)))
+		if n := p.of(t, "a"); n != 0 {
+			t.Errorf("%d payments", n)
+		}
+		must(t, insert(p.Storage, large))
+	})
 	leaves := map[string]func(conn *zombiezen.Conn) error{
 		"a statement that reads": func(conn *zombiezen.Conn) error {
 			_, err := conn.Prep("SELECT job FROM payment").Step()

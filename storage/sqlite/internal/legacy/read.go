@@ -227,6 +227,10 @@ func (f file) rest(j *keyed.SavedJob) error {
 			j.Lined = true
 			return nil
 		}),
+		f.each("SELECT name FROM holder, job ON holder.id = job.holder WHERE seq = ?", of, func(r *reader) error {
+			j.Handle = r.text()
+			return nil
+		}),
 	)
 }
 
