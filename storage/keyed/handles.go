@@ -1,6 +1,7 @@
 package keyed
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/ojsengine/ojs/storage"
@@ -30,11 +31,8 @@ func (s *Storage) Enter(ctx context.Context, name string) error {
 
 // enterHandle returns the number of a handle, which it enters if it is not there.
 func (t *tx) enterHandle(name string) int64 {
-	n := t.number(handleKey(name))
-	if n == 0 {
-		n = t.next(placeName)
-		t.putNumber(handleKey(name), n)
-	}
+	n := cmp.Or(t.number(handleKey(name)), t.next(placeName))
+	t.putNumber(handleKey(name), n)
 	return n
 }
 

@@ -124,12 +124,8 @@ func configure(conn *zombiezen.Conn, cfg config) error {
 
 // run runs a statement that returns nothing of interest.
 func run(conn *zombiezen.Conn, query string) error {
-	stmt, _, err := conn.PrepareTransient(query)
-	if err != nil {
-		return err
-	}
-	_, err = stmt.Step()
-	return errors.Join(err, stmt.Finalize())
+	_, err := number(conn, query)
+	return err
 }
 
 func number(conn *zombiezen.Conn, query string) (int, error) {

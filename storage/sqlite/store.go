@@ -120,7 +120,7 @@ func (s *store) connectAll(ctx context.Context) (err error) {
 	// When several processes open a new file, SQLite tells some at once that it is
 	// locked, where waiting would not help.
 	first.SetBusyTimeout(0)
-	err = newPatience(ctx, s.config.busy).untilFree(func() error {
+	err = (&patience{ctx, wall.Now(), s.config.busy}).untilFree(func() error {
 		if s.old, err = migrate(first, s.config.asIs); err != nil {
 			return err
 		}
@@ -309,7 +309,7 @@ func (s *store) Begin(ctx context.Context, write bool) (driver.Tx, error) {
 // begin begins a transaction that writes when it is this process's turn, or fails after
 // the busy timeout.
 func (s *store) begin(ctx context.Context, c *conn) error {
-	p := newPatience(ctx, s.config.busy)
+	p := patience{ctx, wall.Now(), s.config.busy}
 	for !s.turn.lock() && p.wait() {
 	}
 	defer s.turn.unlock()
@@ -364,6 +364,7 @@ func (s *store) Close() (err error) {
 		if s.holder != nil {
 			err = errors.Join(err, s.holder.leave())
 		}
+		err = wrap(err)
 		letGo(s.file)
 	})
 	return err
@@ -464,6 +465,7 @@ func (t *tx) Write(writes []driver.Pair) error {
 // Commit implements driver.Tx.
 func (t *tx) Commit(writes []driver.Pair) error {
 	defer t.Discard()
+	t.SetInterrupt(nil) // a function of Within may have left it, and statements that this resets
 	if err := t.Write(writes); err != nil {
 		return err
 	}
@@ -475,9 +477,7 @@ func (t *tx) Discard() {
 	if t.conn == nil {
 		return
 	}
-	if t.idle == t.store.reader {
-		t.SetInterrupt(nil) // the transaction ends even if its context has ended
-	}
+	t.SetInterrupt(nil) // the transaction ends even if its context has ended
 	if !t.AutocommitEnabled() {
 		_ = exec(t.rollback)
 	}

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -69,10 +70,6 @@ type patience struct {
 	most  time.Duration
 }
 
-func newPatience(ctx context.Context, most time.Duration) *patience {
-	return &patience{ctx, wall.Now(), most}
-}
-
 // wait waits a little, and reports false if it has been long enough.
 func (p *patience) wait() bool {
 	waited := wall.Since(p.since)
@@ -88,14 +85,10 @@ func (p *patience) wait() bool {
 func (p *patience) untilFree(f func() error) error {
 	for {
 		err := f()
-		switch {
-		case zombiezen.ErrCode(err).ToPrimary() != zombiezen.ResultBusy:
+		if zombiezen.ErrCode(err).ToPrimary() != zombiezen.ResultBusy {
 			return err
-		case p.wait():
-		case p.ctx.Err() != nil:
-			return p.ctx.Err()
-		default:
-			return err
+		} else if !p.wait() {
+			return cmp.Or(p.ctx.Err(), err)
 		}
 	}
 }

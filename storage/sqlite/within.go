@@ -34,7 +34,9 @@ import (
 // or a cancel that is refused leaves the transaction usable.
 //
 // Your tables may have any names but that of the storage's own, ojs_kv.
-// BEGIN, COMMIT, ROLLBACK and pragmas are the storage's: f uses savepoints. Events of an
+// BEGIN, COMMIT, ROLLBACK and pragmas are the storage's: f uses savepoints. At the end of
+// f its statements of Prepare and Prep are reset, and so is its SetInterrupt. f finalizes
+// those of PrepareTransient. After a full disk the transaction is undone. Events of an
 // enqueue or a cancel are published when the call returns, even if the transaction is
 // undone later.
 //
@@ -46,13 +48,9 @@ func (s *Storage) Within(ctx context.Context, f func(ctx context.Context, conn *
 		return s.keyed.Within(ctx, nil)
 	}
 	return s.keyed.Within(ctx, func(ctx context.Context, t driver.Tx) error {
-		conn := t.(*tx).Conn
 		s.store.lent.Store(true)
-		defer func() {
-			conn.SetInterrupt(nil) // it resets the statements that f has left open
-			s.store.lent.Store(false)
-		}()
-		return f(ctx, conn)
+		defer s.store.lent.Store(false)
+		return f(ctx, t.(*tx).Conn)
 	})
 }
 

@@ -565,6 +565,19 @@ func TestWithinWaitsForItself(t *testing.T) {
 	must(t, err)
 }
 
+// A statement that f has left, and that nothing can end, fails Close with an error of the
+// storage.
+func TestCloseAfterWithin(t *testing.T) {
+	s := reopen(t, filepath.Join(t.TempDir(), "jobs.db")).(*sqlite.Storage)
+	must(t, s.Within(t.Context(), func(_ context.Context, conn *zombiezen.Conn) error {
+		_, _, err := conn.PrepareTransient("SELECT 1")
+		return err
+	}))
+	if err := s.Close(); err == nil || !strings.HasPrefix(err.Error(), "ojs: sqlite: ") {
+		t.Error(err)
+	}
+}
+
 // Within without a function is refused, as every call with a nil transaction is.
 func TestWithinNothing(t *testing.T) {
 	p := paying(t)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	zombiezen "zombiezen.com/go/sqlite"
@@ -227,10 +228,11 @@ func (f file) rest(j *keyed.SavedJob) error {
 			j.Lined = true
 			return nil
 		}),
-		f.each("SELECT name FROM holder, job ON holder.id = job.holder WHERE seq = ?", of, func(r *reader) error {
-			j.Handle = r.text()
-			return nil
-		}),
+		f.each("SELECT name FROM holder WHERE id = (SELECT holder FROM job WHERE seq = ?)", of,
+			func(r *reader) error {
+				j.Handle = r.text()
+				return nil
+			}),
 	)
 }
 
@@ -346,11 +348,7 @@ func (f file) limits(s *keyed.Saved) error {
 
 // drop removes the tables.
 func drop(conn *zombiezen.Conn) error {
-	for _, table := range []string{"job", "tally", "counter", "queue_state", "cron", "cron_version", "holder",
-		"quarantine", "quarantined_job", "edge", "value", "job_limit", "job_start", "line", "log", "served"} {
-		if err := runScript(conn, "DROP TABLE "+table); err != nil {
-			return err
-		}
-	}
-	return nil
+	tables := []string{"job", "tally", "counter", "queue_state", "cron", "cron_version", "holder",
+		"quarantine", "quarantined_job", "edge", "value", "job_limit", "job_start", "line", "log", "served"}
+	return runScript(conn, "DROP TABLE "+strings.Join(tables, "; DROP TABLE "))
 }
