@@ -175,6 +175,25 @@ func TestSaga(t *testing.T) {
 }
 
 func TestRetry(t *testing.T) {
+	t.Run("the record waits for the outcome again, and not for the steps alone", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(_ context.Context, step string) error {
+				if step == "b" {
+					return ojs.Discard(errBoom)
+				}
+				return nil
+			})
+			id := b.start(workflow.New("", workflow.Group(step("a"), step("b"))))
+			b.run(0)
+			b.want(id, workflow.StateFailed, "a:completed b:discarded")
+			must(t, b.Workflows().Retry(b.ctx, id))
+			record, err := b.Engine.Get(b.ctx, id)
+			must(t, err)
+			if n := record.Dependencies.Unfinished; n != 2 {
+				t.Errorf("the record waits for %d jobs, want 2: the step b and the outcome", n)
+			}
+		})
+	})
 	t.Run("failed steps, and what was cancelled because of them, run again", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			fails := true
