@@ -352,10 +352,10 @@ func (l *ledger) claim(ctx context.Context, n *node, run int, told bool, now tim
 	if err != nil {
 		return dst, err
 	}
+	l.limited(n, told, c.Limits) // first: the claim may have what it has dropped another for
 	for i := range dst[from:] {
 		l.claimed(n, run, told, now, c, &dst[from+i])
 	}
-	l.limited(n, told, c.Limits)
 	return dst, nil
 }
 
@@ -448,10 +448,10 @@ func (l *ledger) settleAndClaim(ctx context.Context, n *node, run int, told bool
 		return dst, claimed, err
 	}
 	l.settled(n, told, now, changes, dst[from:])
+	l.limited(n, told, c.Limits)
 	for _, r := range into[:claimed] {
 		l.claimed(n, run, told, now, c, r)
 	}
-	l.limited(n, told, c.Limits)
 	if l.w.failed() { // the engine may have no handler for what it has got
 		claimed = 0
 	}
