@@ -81,7 +81,6 @@ type Entries struct{ eng Engine }
 func New(e Engine) *Entries { return &Entries{e} }
 
 // Entry is a recurring job.
-// Entry is a recurring job.
 type Entry struct {
 	Name        string // lower-case letters, digits, "-" and ".", the first a letter or digit, at most 255
 	Description string

@@ -112,8 +112,8 @@ func (t *Ticker) cannotRead(e *storage.Cron, err error) {
 	}
 }
 
-// Unreadable returns why recurring entries cannot run here. It looks again at those that
-// could not when they were due, or when Run began.
+// Unreadable returns why recurring entries cannot run here. It reads again the entries
+// that could not run when they were due, or when Run began.
 func (t *Ticker) Unreadable(ctx context.Context) (why []string, err error) {
 	t.mu.Lock()
 	names := slices.Sorted(maps.Keys(t.unreadable))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -189,8 +190,7 @@ func (h *holds) open(w *wanted, ask *storage.Claim) bool {
 		return true
 	}
 	ask.Types = slices.DeleteFunc(slices.Clone(ask.Types), func(name string) bool {
-		name, _, _ = strings.Cut(name, "@") // the rest is a range of versions
-		return h.types[name]
+		return h.types[versions.Name(name)]
 	})
 	return len(ask.Types) > 0
 }

@@ -1,6 +1,6 @@
-// Package inspect finds, counts and explains the jobs of a storage. It only reads: it
-// needs a storage and a clock, and no engine, so that a page or a command can use it on
-// the database of a program.
+// Package inspect finds and counts the jobs of a storage, groups their failures and tells
+// their history. It only reads: it needs a storage and a clock, and no engine, so that a
+// page or a command can use it on the database of a program.
 //
 // # Invariants
 //

@@ -278,7 +278,4 @@ func Reason(err error) string {
 }
 
 // TypeName is the name of a type, of the column of the type.
-func TypeName(column string) string {
-	name, _, _ := strings.Cut(column, "@")
-	return name
-}
+func TypeName(column string) string { return versions.Name(column) }

@@ -132,6 +132,12 @@ func Full(jobType, version string) string {
 	return jobType + "@" + version
 }
 
+// Name is the type of a pattern, or of what Full returns.
+func Name(pattern string) string {
+	name, _, _ := strings.Cut(pattern, "@")
+	return name
+}
+
 // Takes reports whether a pattern takes a job of the type, whose version is "" if it has
 // none.
 func Takes(pattern, jobType, version string) bool {

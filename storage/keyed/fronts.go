@@ -5,10 +5,10 @@ import (
 	"encoding/binary"
 	"iter"
 	"slices"
-	"strings"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/internal/versions"
 )
 
 // A backlog is the available jobs of a queue and a type. A claim merges the entries of
@@ -183,15 +183,9 @@ func (k *claimer) asks(of []byte) bool {
 	queue, types := cut(of)
 	jobType, _ := cut(types)
 	asked := len(k.c.Types) == 0 || slices.ContainsFunc(k.c.Types, func(pattern string) bool {
-		return typeOf(pattern) == jobType
+		return versions.Name(pattern) == jobType
 	})
 	return asked && k.t.queueState(queue) != ojs.QueuePaused
-}
-
-// typeOf returns the type of a pattern of a claim.
-func typeOf(pattern string) string {
-	name, _, _ := strings.Cut(pattern, "@")
-	return name
 }
 
 // inOrder yields the entries of the table ready that the claim asks for, of a queue or of
@@ -226,15 +220,15 @@ func (k *claimer) inOrder(queue string) iter.Seq2[[]byte, []byte] {
 // types returns the types that the claim names, each once.
 func (k *claimer) types() (list []string) {
 	for _, pattern := range k.c.Types {
-		if name := typeOf(pattern); !slices.Contains(list, name) {
+		if name := versions.Name(pattern); !slices.Contains(list, name) {
 			list = append(list, name)
 		}
 	}
 	return list
 }
 
-// fronts yields the fronts of the backlogs among which are those that the claim asks for,
-// each with its backlog behind it.
+// fronts yields fronts, in order, each with its backlog behind it: those of the queue, or
+// those of the types that the claim names, or all.
 func (k *claimer) fronts(queue string) iter.Seq2[[]byte, []byte] {
 	scopes := []key{scopeKey(everywhere, "")}
 	switch {

@@ -28,7 +28,7 @@ type Saved struct {
 type SavedJob struct {
 	Record storage.Record // with its version
 	Seq    int64          // its number in the order of insertion
-	Place  int64          // its place among those that are where it is
+	Place  int64          // by which it comes before others of its state and queue
 	Round  int64          // of its turn by fairness; 0: it is in none
 
 	KeptUntil time.Time // until when its workflow keeps it; zero: no longer than Record.KeptUntil

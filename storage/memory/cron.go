@@ -14,7 +14,7 @@ import (
 // crons are the recurring jobs. Storage.mu guards them.
 type crons struct {
 	byName  sorted.Map[*storage.Cron]
-	runs    sorted.Map[*storage.Cron] // those that have a next run, by runKey
+	runs    sorted.Map[*storage.Cron] // entries with a next run, by runKey
 	version uint64                    // the latest of any entry
 }
 

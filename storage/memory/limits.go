@@ -4,10 +4,10 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/rule"
@@ -149,9 +149,9 @@ func (r *ready) leave(b *bucket) {
 
 // bind gives a new group the lanes of its queue and type.
 func (r *ready) bind(g *group) {
-	name, _, _ := strings.Cut(g.jobType, "@")
 	ids := [...]storage.LimitName{
-		{Kind: storage.LimitQueue, Name: g.queue}, {Kind: storage.LimitType, Name: name},
+		{Kind: storage.LimitQueue, Name: g.queue},
+		{Kind: storage.LimitType, Name: versions.Name(g.jobType)},
 	}
 	for _, id := range ids {
 		if c := r.limits.byName[id]; c != nil {

@@ -7,10 +7,10 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -75,9 +75,8 @@ func (s *Storage) groupsOf(c *counter) iter.Seq[*group] {
 	return func(yield func(*group) bool) {
 		for _, types := range s.ready.queues {
 			for _, g := range types {
-				name, _, _ := strings.Cut(g.jobType, "@")
 				of := c.Kind == storage.LimitQueue && g.queue == c.Name ||
-					c.Kind == storage.LimitType && name == c.Name
+					c.Kind == storage.LimitType && versions.Name(g.jobType) == c.Name
 				if of && !yield(g) {
 					return
 				}

@@ -480,7 +480,7 @@ func (r *ready) asks(claimed []string) []string {
 	}
 	r.asked = r.asked[:0]
 	for _, pattern := range claimed {
-		name, _, _ := strings.Cut(pattern, "@")
+		name := versions.Name(pattern)
 		if versions.Takes(pattern, name, "") {
 			r.asked = append(r.asked, name)
 		}

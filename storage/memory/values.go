@@ -13,7 +13,7 @@ import (
 // values are the values of a storage. Storage.mu guards them.
 type values struct {
 	byKey sorted.Map[*storage.Value]
-	due   sorted.Map[*storage.Value] // those that expire, by expiryKey
+	due   sorted.Map[*storage.Value] // values that expire, by expiryKey
 }
 
 // expiryKey orders values by when they expire.

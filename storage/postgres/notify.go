@@ -385,8 +385,8 @@ func (p *pulse) hears(payload string) bool {
 	return true
 }
 
-// compactServedSQL deletes all served rounds but those that count. Rows are never
-// updated, so a ctid names one.
+// compactServedSQL deletes rounds that do not count: those with a later one, and those of
+// levels without waiting jobs. Rows are never updated, so a ctid names one.
 var compactServedSQL = define("compactServed", `DELETE FROM {schema}.served WHERE ctid = ANY (ARRAY(SELECT s.ctid FROM {schema}.served s
 		WHERE EXISTS (SELECT FROM {schema}.served t
 			WHERE t.queue = s.queue AND t.priority = s.priority AND t.place > s.place)

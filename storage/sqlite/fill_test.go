@@ -394,7 +394,8 @@ func claimAll(t *testing.T, s storage.Storage, now time.Time, queues ...string) 
 	return ids(recs)
 }
 
-// endActive completes the active jobs, and returns the ids of those that this moves.
+// endActive completes the active jobs. It returns the ids of the jobs that waited for
+// them and have moved.
 func endActive(t *testing.T, s storage.Storage, now time.Time) (moved []string) {
 	t.Helper()
 	page, err := s.List(t.Context(), storage.Query{States: []ojs.State{ojs.StateActive}})

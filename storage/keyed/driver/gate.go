@@ -60,8 +60,8 @@ func (g *Gate) Leave(write bool) {
 	g.open.Done()
 }
 
-// Close has later calls of Enter fail, also those that wait, waits for the transactions
-// under way, and closes the store. Calling it again returns the same error.
+// Close closes the store when the transactions under way have ended. From its call on,
+// Enter fails, also where it waits. Calling Close again returns the same error.
 func (g *Gate) Close(store func() error) error {
 	g.once.Do(func() {
 		g.mu.Lock()
