@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/eachtx"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -47,65 +48,6 @@ func inSQL(t testing.TB, db *sql.DB, f func(ctx context.Context, tx *sql.Tx) err
 	return tx.Commit()
 }
 
-// Each call is a transaction of database/sql: what it stores is what another call reads.
-type eachInSQL struct {
-	*postgres.Storage
-	t  testing.TB
-	db *sql.DB
-}
-
-func (s *eachInSQL) Unwrap() storage.Storage { return s.Storage }
-
-func (s *eachInSQL) Insert(
-	ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted,
-) (out []storage.Inserted, err error) {
-	if err := ctx.Err(); err != nil {
-		return dst, err
-	}
-	out = dst
-	err = inSQL(s.t, s.db, func(ctx context.Context, _ *sql.Tx) (err error) {
-		out, err = s.Storage.Insert(ctx, now, batch, dst)
-		return err
-	})
-	return out, err
-}
-
-func (s *eachInSQL) Settle(
-	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
-) (out []storage.Settled, err error) {
-	if err := ctx.Err(); err != nil {
-		return dst, err
-	}
-	out = dst
-	err = inSQL(s.t, s.db, func(ctx context.Context, _ *sql.Tx) (err error) {
-		out, err = s.Storage.Settle(ctx, now, changes, dst)
-		return err
-	})
-	return out, err
-}
-
-func (s *eachInSQL) Get(ctx context.Context, id string) (rec storage.Record, err error) {
-	if err := ctx.Err(); err != nil {
-		return rec, err
-	}
-	err = inSQL(s.t, s.db, func(ctx context.Context, _ *sql.Tx) (err error) {
-		rec, err = s.Storage.Get(ctx, id)
-		return err
-	})
-	return rec, err
-}
-
-func (s *eachInSQL) List(ctx context.Context, q storage.Query) (page storage.Page, err error) {
-	if err := ctx.Err(); err != nil {
-		return page, err
-	}
-	err = inSQL(s.t, s.db, func(ctx context.Context, _ *sql.Tx) (err error) {
-		page, err = s.Storage.List(ctx, q)
-		return err
-	})
-	return page, err
-}
-
 // Calls through database/sql behave as others do, for all values of all fields.
 func TestSQLTxBehaves(t *testing.T) {
 	for name, driver := range drivers {
@@ -114,7 +56,13 @@ func TestSQLTxBehaves(t *testing.T) {
 			cfg := config(t)
 			open := cfg.Open
 			cfg.Open = func(tb testing.TB) storage.Storage {
-				return &eachInSQL{open(tb).(*postgres.Storage), t, db}
+				return eachtx.Storage{Storage: open(tb),
+					Within: func(ctx context.Context, f func(ctx context.Context) error) error {
+						if err := ctx.Err(); err != nil {
+							return err
+						}
+						return inSQL(t, db, func(ctx context.Context, _ *sql.Tx) error { return f(ctx) })
+					}}
 			}
 			cfg.Reopen, cfg.Another, cfg.Plant, cfg.Mend, cfg.Quarantine = nil, nil, nil, nil, false
 			storagetest.SameBehaviour(t, cfg)

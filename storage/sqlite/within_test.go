@@ -20,59 +20,23 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/eachtx"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/sqlite"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-// eachWithin makes each call in a transaction of its own.
-type eachWithin struct{ *sqlite.Storage }
-
-func (s eachWithin) Unwrap() storage.Storage { return s.Storage }
-
-func (s eachWithin) Insert(
-	ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted,
-) (out []storage.Inserted, err error) {
-	out = dst
-	err = s.Within(ctx, func(ctx context.Context, _ *zombiezen.Conn) (err error) {
-		out, err = s.Storage.Insert(ctx, now, batch, dst)
-		return err
-	})
-	return out, err
-}
-
-func (s eachWithin) Settle(
-	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
-) (out []storage.Settled, err error) {
-	out = dst
-	err = s.Within(ctx, func(ctx context.Context, _ *zombiezen.Conn) (err error) {
-		out, err = s.Storage.Settle(ctx, now, changes, dst)
-		return err
-	})
-	return out, err
-}
-
-func (s eachWithin) Get(ctx context.Context, id string) (rec storage.Record, err error) {
-	err = s.Within(ctx, func(ctx context.Context, _ *zombiezen.Conn) (err error) {
-		rec, err = s.Storage.Get(ctx, id)
-		return err
-	})
-	return rec, err
-}
-
-func (s eachWithin) List(ctx context.Context, q storage.Query) (page storage.Page, err error) {
-	err = s.Within(ctx, func(ctx context.Context, _ *zombiezen.Conn) (err error) {
-		page, err = s.Storage.List(ctx, q)
-		return err
-	})
-	return page, err
-}
-
 // Calls within transactions behave as others do, for all values of all fields.
 func TestWithinBehaves(t *testing.T) {
 	cfg := config
-	cfg.Open = func(tb testing.TB) storage.Storage { return eachWithin{open(tb).(*sqlite.Storage)} }
+	cfg.Open = func(tb testing.TB) storage.Storage {
+		s := open(tb).(*sqlite.Storage)
+		return eachtx.Storage{Storage: s,
+			Within: func(ctx context.Context, f func(ctx context.Context) error) error {
+				return s.Within(ctx, func(ctx context.Context, _ *zombiezen.Conn) error { return f(ctx) })
+			}}
+	}
 	cfg.Reopen, cfg.Another, cfg.Plant, cfg.Mend, cfg.Quarantine = nil, nil, nil, nil, false
 	storagetest.SameBehaviour(t, cfg)
 }
