@@ -293,7 +293,8 @@ func (cfg Config) run(t *testing.T, state ojs.State, closed bool) {
 		r.complete(eng, state, map[string]int{id: 1}, "waits for a key")
 	}
 
-	// Calls set aside what they meet. A row that maintenance has locked is left to the next.
+	// Calls set aside what they meet. A row that maintenance has locked is left to the
+	// next one.
 	soon, cancel := wall.WithTimeout(r.ctx, 10*time.Second)
 	defer cancel()
 	for aside := 0; aside < len(bad) && soon.Err() == nil; {
