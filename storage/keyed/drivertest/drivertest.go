@@ -44,17 +44,22 @@ type Config struct {
 	Another func(tb testing.TB, db driver.DB) driver.DB
 }
 
-// Run proves a driver. Each rule is a subtest.
+// Run proves a driver. Each rule is a subtest. A case that does not end within a minute is
+// the last.
 func Run(t *testing.T, cfg Config) {
 	for _, c := range cases {
+		var err error
 		t.Run(c.name, func(t *testing.T) {
 			var skipped notApplied
-			if err := c.prove(t, cfg, time.Minute); errors.As(err, &skipped) {
+			if err = c.prove(t, cfg, time.Minute); errors.As(err, &skipped) {
 				t.Skip(err)
 			} else if err != nil {
 				t.Errorf("%s\n%v", c.rule, err)
 			}
 		})
+		if errors.Is(err, errStuck) { // so would the others be, for a minute each
+			return
+		}
 	}
 }
 
@@ -152,6 +157,15 @@ func (c *testCase) prove(tb testing.TB, cfg Config, patience time.Duration) erro
 	case <-wall.After(patience):
 		return errStuck
 	}
+}
+
+// handles returns two handles of the store: one twice, if it may be open only once.
+func (s *subject) handles() (dbs [2]driver.DB, done func()) {
+	if s.cfg.Another == nil {
+		return [2]driver.DB{s.db, s.db}, func() {}
+	}
+	other := s.cfg.Another(s.tb, s.db)
+	return [2]driver.DB{s.db, other}, func() { _ = other.Close() }
 }
 
 func key(k string) []byte { return []byte(k) }
@@ -331,10 +345,12 @@ func snapshot(s *subject) error {
 
 	// In transactions that write, too: x and y are equal whenever a transaction has been
 	// committed.
+	dbs, done := s.handles()
+	defer done()
 	return several(4, func(worker int) error {
 		for i := range 50 {
 			write := (worker+i)%2 == 0
-			tx := must(s.db.Begin(background, write))
+			tx := must(dbs[worker%2].Begin(background, write))
 			a := read(tx, "x")
 			runtime.Gosched()
 			b := read(tx, "y")
@@ -380,12 +396,8 @@ func several(n int, f func(worker int) error) error {
 }
 
 func fresh(s *subject) error {
-	dbs := []driver.DB{s.db}
-	if s.cfg.Another != nil {
-		other := s.cfg.Another(s.tb, s.db)
-		defer func() { _ = other.Close() }()
-		dbs = append(dbs, other)
-	}
+	dbs, done := s.handles()
+	defer done()
 	for i := range 200 {
 		n := fmt.Sprint(i)
 		check(put(dbs[i%len(dbs)], "a", n))
@@ -419,12 +431,8 @@ func discard(s *subject) error {
 }
 
 func lostUpdate(s *subject) error {
-	dbs := []driver.DB{s.db}
-	if s.cfg.Another != nil {
-		other := s.cfg.Another(s.tb, s.db)
-		defer func() { _ = other.Close() }()
-		dbs = append(dbs, other)
-	}
+	dbs, done := s.handles()
+	defer done()
 	const workers, each = 4, 25
 	check(several(workers, func(worker int) error {
 		for range each {
@@ -450,8 +458,10 @@ func lostUpdate(s *subject) error {
 // verified has a transaction look, and others write meanwhile if the driver lets them. If
 // its Commit without writes succeeds, none of these has ended before.
 func verified(s *subject, look func(tx driver.Tx), write func(i int) []string) error {
+	dbs, done := s.handles()
+	defer done()
 	var begun, ended atomic.Int64
-	rounds := int64(60)
+	rounds, patience := int64(60), 200*time.Millisecond
 	return several(2, func(worker int) error {
 		if worker == 1 {
 			defer ended.Store(rounds)
@@ -459,22 +469,23 @@ func verified(s *subject, look func(tx driver.Tx), write func(i int) []string) e
 				for begun.Load() <= i {
 					runtime.Gosched()
 				}
-				check(put(s.db, write(int(i))...))
+				check(put(dbs[1], write(int(i))...))
 				ended.Add(1)
 			}
 			return nil
 		}
 		defer begun.Store(rounds)
 		for i := range rounds {
-			tx := must(s.db.Begin(background, true))
+			tx := must(dbs[0].Begin(background, true))
 			before := ended.Load()
 			look(tx)
 			begun.Store(i + 1)
-			for range 1000 { // long enough for a write, unless Begin makes it wait
-				if ended.Load() > i {
-					break
+			for late := wall.After(patience); patience > 0 && ended.Load() <= i; runtime.Gosched() {
+				select {
+				case <-late: // Begin makes the write wait
+					patience = 0
+				default:
 				}
-				runtime.Gosched()
 			}
 			written := ended.Load() > before
 			err := tx.Commit(nil)
@@ -507,6 +518,8 @@ func emptyRange(s *subject) error {
 }
 
 func writeSkew(s *subject) error {
+	dbs, done := s.handles()
+	defer done()
 	for round := range 50 {
 		x, y := fmt.Sprint("x", round), fmt.Sprint("y", round)
 		check(several(2, func(worker int) error {
@@ -514,7 +527,7 @@ func writeSkew(s *subject) error {
 			if worker == 1 {
 				mine, other = y, x
 			}
-			return update(s.db, func(tx driver.Tx) map[string][]byte {
+			return update(dbs[worker], func(tx driver.Tx) map[string][]byte {
 				if read(tx, other) != "-" {
 					return nil
 				}
