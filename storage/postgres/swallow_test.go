@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
@@ -72,65 +71,14 @@ func TestSwallowedCalls(t *testing.T) {
 	for line := ""; line != "ojs: postgres: not listening"; {
 		line = <-logged
 	}
-	now := time.Now()
-	insert := func(id string, unique string) error {
-		var in storage.Insert
-		r := &in.Record
-		r.ID, r.Type, r.Queue, r.State, r.CreatedAt, r.Lease = id, "y", "q", ojs.StateAvailable,
-			now, time.Minute
-		if r.Fingerprint = unique; unique != "" {
-			r.Unique = &ojs.UniquePolicy{Keys: ojs.ByArgs}
-		}
-		_, err := s.Insert(t.Context(), now, []storage.Insert{in}, nil)
+	calls := everyCall(t, t.Context(), s)
+	calls["Open"] = func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		_, err := postgres.Open(ctx, pool, postgres.WithSchema(name))
 		return err
 	}
-	const id = "01890a5d-ac96-774b-bcce-000000000001"
-	for call, f := range map[string]func() error{
-		"Insert":        func() error { return insert(id, "") },
-		"Insert unique": func() error { return insert(id, "f") },
-		"Claim": func() error {
-			_, err := s.Claim(t.Context(), now, storage.Claim{Max: 1}, nil)
-			return err
-		},
-		"Settle": func() error {
-			var c storage.Change
-			c.Record.ID, c.Record.State = id, ojs.StateCancelled
-			_, err := s.Settle(t.Context(), now, []storage.Change{c}, nil)
-			return err
-		},
-		"Extend": func() error {
-			_, err := s.Extend(t.Context(), now, []storage.Extension{{Held: storage.Held{ID: id}}})
-			return err
-		},
-		"Due":       func() error { _, err := s.Due(t.Context(), now, 1, nil); return err },
-		"ClaimedBy": func() error { _, err := s.ClaimedBy(t.Context(), "w"); return err },
-		"Get":       func() error { _, err := s.Get(t.Context(), id); return err },
-		"List":      func() error { _, err := s.List(t.Context(), storage.Query{}); return err },
-		"Counts":    func() error { _, err := s.Counts(t.Context()); return err },
-		"Delete":    func() error { _, err := s.Delete(t.Context(), []string{id}); return err },
-		"Prune":     func() error { _, err := s.Prune(t.Context(), storage.Prune{Max: 1}); return err },
-		"SetQueueState": func() error {
-			_, err := s.SetQueueState(t.Context(), "q", ojs.QueuePaused)
-			return err
-		},
-		"QueueStates": func() error { _, err := s.QueueStates(t.Context()); return err },
-		"SetCrons": func() error {
-			_, err := s.SetCrons(t.Context(), []storage.Cron{{Name: "c"}})
-			return err
-		},
-		"DueCrons": func() error {
-			_, _, err := s.DueCrons(t.Context(), time.Now(), nil, 1)
-			return err
-		},
-		"DeleteCron": func() error { _, err := s.DeleteCron(t.Context(), "c"); return err },
-		"Crons":      func() error { _, err := s.Crons(t.Context(), storage.CronQuery{}); return err },
-		"Open": func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			_, err := postgres.Open(ctx, pool, postgres.WithSchema(name))
-			return err
-		},
-	} {
+	for call, f := range calls {
 		began := time.Now()
 		err := f()
 		// some make several statements, or wait for those of the engine

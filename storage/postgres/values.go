@@ -39,7 +39,7 @@ func (s *Storage) PutValues(ctx context.Context, now time.Time, values []storage
 			gone = append(gone, key)
 		}
 	}
-	return s.atomically(ctx, func(_ context.Context, tx transaction, n *storage.Notice) error {
+	return s.atomically(ctx, func(ctx context.Context, tx transaction, n *storage.Notice) error {
 		n.Values = len(values) > 0
 		if len(keys) > 0 {
 			if err := tx.exec(ctx, s.sql[putValuesSQL], keys, data, expires); err != nil {

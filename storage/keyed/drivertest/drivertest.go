@@ -44,8 +44,8 @@ type Config struct {
 	Another func(tb testing.TB, db driver.DB) driver.DB
 }
 
-// Run proves a driver. Each rule is a subtest. A case that does not end within a minute is
-// the last.
+// Run proves a driver. Each rule is a subtest. A case that does not end within a minute
+// is the last.
 func Run(t *testing.T, cfg Config) {
 	for _, c := range cases {
 		var err error
