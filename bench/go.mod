@@ -15,9 +15,9 @@ require (
 	github.com/golang-queue/queue v0.4.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/mikestefanello/backlite v0.6.0
-	github.com/ojsengine/ojs v0.0.0
-	github.com/ojsengine/ojs/storage/postgres v0.0.0-00010101000000-000000000000
-	github.com/ojsengine/ojs/storage/sqlite v0.0.0-00010101000000-000000000000
+	github.com/ojsengine/ojs v0.1.0
+	github.com/ojsengine/ojs/storage/postgres v0.1.0
+	github.com/ojsengine/ojs/storage/sqlite v0.1.0
 	github.com/panjf2000/ants/v2 v2.12.1
 	github.com/riverqueue/river v0.51.1
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.1

@@ -2,12 +2,10 @@ module github.com/ojsengine/ojs/dashboard
 
 go 1.26.0
 
-replace github.com/ojsengine/ojs => ..
-
 require (
 	github.com/benbjohnson/clock v1.3.5
 	github.com/google/uuid v1.6.0
-	github.com/ojsengine/ojs v0.0.0
+	github.com/ojsengine/ojs v0.1.0
 	go.uber.org/goleak v1.3.0
 )
 

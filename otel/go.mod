@@ -2,11 +2,9 @@ module github.com/ojsengine/ojs/otel
 
 go 1.26.0
 
-replace github.com/ojsengine/ojs => ..
-
 require (
 	github.com/benbjohnson/clock v1.3.5
-	github.com/ojsengine/ojs v0.0.0
+	github.com/ojsengine/ojs v0.1.0
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/sdk v1.47.0

@@ -2,20 +2,13 @@ module github.com/ojsengine/ojs/cmd/ojs
 
 go 1.26.0
 
-replace (
-	github.com/ojsengine/ojs => ../..
-	github.com/ojsengine/ojs/dashboard => ../../dashboard
-	github.com/ojsengine/ojs/storage/postgres => ../../storage/postgres
-	github.com/ojsengine/ojs/storage/sqlite => ../../storage/sqlite
-)
-
 require (
 	github.com/benbjohnson/clock v1.3.5
 	github.com/jackc/pgx/v5 v5.12.0
-	github.com/ojsengine/ojs v0.0.0
-	github.com/ojsengine/ojs/dashboard v0.0.0
-	github.com/ojsengine/ojs/storage/postgres v0.0.0
-	github.com/ojsengine/ojs/storage/sqlite v0.0.0
+	github.com/ojsengine/ojs v0.1.0
+	github.com/ojsengine/ojs/dashboard v0.1.0
+	github.com/ojsengine/ojs/storage/postgres v0.1.0
+	github.com/ojsengine/ojs/storage/sqlite v0.1.0
 	go.uber.org/goleak v1.3.0
 )
 

@@ -2,11 +2,9 @@ module github.com/ojsengine/ojs/codec/compress
 
 go 1.26.0
 
-replace github.com/ojsengine/ojs => ../..
-
 require (
 	github.com/klauspost/compress v1.18.0
-	github.com/ojsengine/ojs v0.0.0
+	github.com/ojsengine/ojs v0.1.0
 )
 
 require (

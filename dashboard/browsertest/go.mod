@@ -10,8 +10,8 @@ replace (
 require (
 	github.com/chromedp/cdproto v0.0.0-20250803210736-d308e07a266d
 	github.com/chromedp/chromedp v0.14.2
-	github.com/ojsengine/ojs v0.0.0
-	github.com/ojsengine/ojs/dashboard v0.0.0
+	github.com/ojsengine/ojs v0.1.0
+	github.com/ojsengine/ojs/dashboard v0.1.0
 )
 
 require (

@@ -3,7 +3,7 @@ module github.com/ojsengine/ojs/examples/bbolt
 go 1.26.0
 
 require (
-	github.com/ojsengine/ojs v0.0.0
+	github.com/ojsengine/ojs v0.1.0
 	go.etcd.io/bbolt v1.5.0
 )
 

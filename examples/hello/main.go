@@ -7,12 +7,16 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/sqlite"
 )
 
 func main() {
 	ctx := context.Background()
-	eng, err := engine.New[string](memory.New())
+	store, err := sqlite.Open(ctx, "jobs.db")
+	if err != nil {
+		log.Fatal(err)
+	}
+	eng, err := engine.New[string](store)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -26,6 +26,7 @@ func TestReadme(t *testing.T) {
 }
 
 func TestProgram(t *testing.T) {
+	t.Chdir(t.TempDir())
 	var out bytes.Buffer
 	log.SetOutput(&out)
 	log.SetFlags(0)

@@ -4,8 +4,8 @@ go 1.26.0
 
 require (
 	github.com/jackc/pgx/v5 v5.12.0
-	github.com/ojsengine/ojs v0.0.0
-	github.com/ojsengine/ojs/storage/postgres v0.0.0
+	github.com/ojsengine/ojs v0.1.0
+	github.com/ojsengine/ojs/storage/postgres v0.1.0
 )
 
 require (

@@ -7,7 +7,7 @@ require (
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/lib/pq v1.12.3
-	github.com/ojsengine/ojs v0.0.0
+	github.com/ojsengine/ojs v0.1.0
 	go.uber.org/goleak v1.3.0
 )
 
@@ -23,5 +23,3 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	pgregory.net/rapid v1.3.0 // indirect
 )
-
-replace github.com/ojsengine/ojs => ../..

@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/benbjohnson/clock v1.3.5
-	github.com/ojsengine/ojs v0.0.0
+	github.com/ojsengine/ojs v0.1.0
 	go.uber.org/goleak v1.3.0
 	zombiezen.com/go/sqlite v1.4.2
 )
@@ -28,5 +28,3 @@ require (
 	modernc.org/sqlite v1.37.1 // indirect
 	pgregory.net/rapid v1.3.0 // indirect
 )
-
-replace github.com/ojsengine/ojs => ../..

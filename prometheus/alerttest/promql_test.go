@@ -1,4 +1,4 @@
-package ojsprometheus_test
+package alerttest
 
 import (
 	"context"

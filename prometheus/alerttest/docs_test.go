@@ -1,4 +1,4 @@
-package ojsprometheus_test
+package alerttest
 
 import (
 	"encoding/json"
@@ -54,7 +54,7 @@ func metrics(t *testing.T) map[string]described {
 
 func operations(t *testing.T) string {
 	t.Helper()
-	raw, err := os.ReadFile("../docs/operations.md")
+	raw, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,8 +175,8 @@ var (
 // The text names no metric that is not there.
 func TestMetricsInText(t *testing.T) {
 	all := metrics(t)
-	for _, path := range []string{"../docs/operations.md", "../docs/alerts.yml", "../docs/grafana.json",
-		"doc.go", "../README.md"} {
+	for _, path := range []string{"../../docs/operations.md", "../../docs/alerts.yml",
+		"../../docs/grafana.json", "../doc.go", "../../README.md"} {
 		raw, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -191,14 +191,14 @@ func TestMetricsInText(t *testing.T) {
 	}
 }
 
-// The code of the document compiles: each block is in a test of this package, or in an
+// The code of the document compiles: each block is in a test of the collector, or in an
 // example of package engine, word for word.
 func TestSnippetsCompile(t *testing.T) {
-	files, err := filepath.Glob("*_test.go")
+	files, err := filepath.Glob("../*_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	files = append(files, "../engine/operations_example_test.go")
+	files = append(files, "../../engine/operations_example_test.go")
 	var code strings.Builder
 	for _, f := range files {
 		raw, err := os.ReadFile(f)
@@ -219,7 +219,7 @@ func TestSnippetsCompile(t *testing.T) {
 }
 
 func TestDashboard(t *testing.T) {
-	raw, err := os.ReadFile("../docs/grafana.json")
+	raw, err := os.ReadFile("../../docs/grafana.json")
 	if err != nil {
 		t.Fatal(err)
 	}

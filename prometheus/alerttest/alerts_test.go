@@ -1,4 +1,4 @@
-package ojsprometheus_test
+package alerttest
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 // alerts are the rules of docs/alerts.yml, checked as promtool would.
 func alerts(t *testing.T) []rulefmt.Rule {
 	t.Helper()
-	raw, err := os.ReadFile("../docs/alerts.yml")
+	raw, err := os.ReadFile("../../docs/alerts.yml")
 	if err != nil {
 		t.Fatal(err)
 	}

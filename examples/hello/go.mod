@@ -1,0 +1,33 @@
+module github.com/ojsengine/ojs/examples/hello
+
+go 1.26.0
+
+replace (
+	github.com/ojsengine/ojs => ../..
+	github.com/ojsengine/ojs/storage/sqlite => ../../storage/sqlite
+)
+
+require (
+	github.com/ojsengine/ojs v0.1.0
+	github.com/ojsengine/ojs/storage/sqlite v0.1.0
+)
+
+require (
+	github.com/adhocore/gronx v1.20.4 // indirect
+	github.com/benbjohnson/clock v1.3.5 // indirect
+	github.com/dustin/go-humanize v1.0.1 // indirect
+	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/mattn/go-isatty v0.0.20 // indirect
+	github.com/ncruces/go-strftime v0.1.9 // indirect
+	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/sosodev/duration v1.4.0 // indirect
+	golang.org/x/exp v0.0.0-20250408133849-7e4ce0ab07d0 // indirect
+	golang.org/x/sys v0.33.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
+	modernc.org/libc v1.65.7 // indirect
+	modernc.org/mathutil v1.7.1 // indirect
+	modernc.org/memory v1.11.0 // indirect
+	modernc.org/sqlite v1.37.1 // indirect
+	zombiezen.com/go/sqlite v1.4.2 // indirect
+)
