@@ -11,9 +11,18 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// WithSQLTx is WithTx for a transaction of database/sql, and so for sqlc, bun, GORM and
-// ent over it. The driver has to be one for PostgreSQL that speaks its protocol: the
-// stdlib package of pgx, or lib/pq.
+// SQLTx is a transaction over database/sql: a *sql.Tx, as sqlc uses, a transaction of
+// sqlx or ent, the field Tx of a bun.Tx, or the ConnPool of GORM within a transaction.
+type SQLTx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	Commit() error
+	Rollback() error
+}
+
+// WithSQLTx is WithTx for a transaction over database/sql. The driver has to be one for
+// PostgreSQL that speaks its protocol: the stdlib package of pgx, or lib/pq. WithSQLTx
+// neither commits the transaction nor rolls it back.
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	...
@@ -23,13 +32,13 @@ import (
 //
 // With a nil transaction calls fail, as with WithTx. The database of the transaction has
 // to be the storage's. Enqueues set savepoints with the name ojs.
-func WithSQLTx(ctx context.Context, tx *sql.Tx) context.Context {
+func WithSQLTx(ctx context.Context, tx SQLTx) context.Context {
 	return storage.WithTx(ctx, tx)
 }
 
-// inSQLTx makes statements in a transaction of database/sql. Arguments go as text, which
-// all drivers pass on as it is.
-type inSQLTx struct{ tx *sql.Tx }
+// inSQLTx makes statements in a transaction over database/sql. Arguments go as text,
+// which all drivers pass on as it is.
+type inSQLTx struct{ tx SQLTx }
 
 func (q inSQLTx) begin(ctx context.Context) (transaction, error) {
 	_, err := q.tx.ExecContext(ctx, "SAVEPOINT ojs")

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"database/sql"
 
 	"github.com/jackc/pgx/v5"
 
@@ -44,7 +43,7 @@ import (
 //
 // If tx is nil, calls with the context fail with an *ojs.InvalidError of the field "tx".
 //
-// WithSQLTx is the same for transactions of database/sql.
+// WithSQLTx is the same for transactions over database/sql.
 //
 // An engine over another storage refuses changes in the context with ojs.ErrUnsupported.
 func WithTx(ctx context.Context, tx pgx.Tx) context.Context {
@@ -61,7 +60,7 @@ func ofCaller(tx any) transaction {
 	switch tx := tx.(type) {
 	case pgx.Tx:
 		return inTx{tx}
-	case *sql.Tx:
+	case SQLTx:
 		return inSQLTx{tx}
 	}
 	return nil
