@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"time"
+
+	"github.com/ojsengine/ojs/internal/iso8601"
 )
 
 // Code is a handler's response code (OJS retry, section 7). It overrides the retry
@@ -175,15 +177,31 @@ func (e *RetryAfterError) Unwrap() error {
 	return e.Err
 }
 
-// DetailRateLimitUntil is the member of an error's Details that blocks the RateLimit.Key
-// of the job until a time, in the form of RFC 3339 (RateLimitedUntil).
-const DetailRateLimitUntil = "rate_limit_until"
+// Members of an error's Details that block the RateLimit.Key of the job: until a time in
+// the form of RFC 3339 (RateLimitedUntil), or for an ISO 8601 duration from the end of
+// the attempt (RateLimitedFor). If an error has both, the first holds.
+const (
+	DetailRateLimitUntil = "rate_limit_until"
+	DetailRateLimitFor   = "rate_limit_for"
+)
 
 // RateLimitedUntil fails the attempt with err and blocks the RateLimit.Key of its job: no
 // job of the key starts before until, on any engine. A block that lasts longer stays. The
 // failure follows the retry policy of its job. It blocks nothing if until is not in the
 // future, or if the job has no such key. A nil err stays nil.
 func RateLimitedUntil(until time.Time, err error) error {
+	return detailed(err, DetailRateLimitUntil, until.UTC().Format(time.RFC3339Nano))
+}
+
+// RateLimitedFor is RateLimitedUntil for a time from now on: d from the end of the
+// attempt on the engine's clock, as a server that is too busy says in Retry-After. It
+// blocks nothing if d is not positive.
+func RateLimitedFor(d time.Duration, err error) error {
+	return detailed(err, DetailRateLimitFor, iso8601.Format(d))
+}
+
+// detailed is err with one more of its details. A nil err stays nil.
+func detailed(err error, name, text string) error {
 	if err == nil {
 		return nil
 	}
@@ -191,7 +209,7 @@ func RateLimitedUntil(until time.Time, err error) error {
 	if e, ok := err.(*Error); ok && e != nil {
 		maps.Copy(details, e.Details)
 	}
-	details[DetailRateLimitUntil] = until.UTC().Format(time.RFC3339Nano)
+	details[name] = text
 	return &Error{Details: details, Err: err}
 }
 

@@ -38,6 +38,9 @@ func (a *attempt) SetResult(v json.RawMessage) error {
 	return nil
 }
 
+// Now implements internal.Attempt.
+func (a *attempt) Now() time.Time { return a.r.c.now() }
+
 // Sleep implements internal.Attempt.
 func (a *attempt) Sleep(ctx context.Context, d time.Duration) error {
 	if ctx.Err() != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/internal/iso8601"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -129,14 +130,20 @@ func (l Limits) block(ctx context.Context, name LimitName, until time.Time, reas
 }
 
 // blocksUntil returns until when the error of a failed attempt blocks the key of its job
-// (ojs.RateLimitedUntil): zero if it does not.
+// (ojs.RateLimitedUntil, RateLimitedFor): zero if it does
+// not.
 func (c *core) blocksUntil(rec *storage.Record, failure *ojs.Failure, now time.Time) time.Time {
 	if failure == nil || rec.RateLimit == nil {
 		return time.Time{}
 	}
 	text, _ := failure.Details[ojs.DetailRateLimitUntil].(string)
 	until, err := time.Parse(time.RFC3339, text)
-	if err != nil || !until.After(now) {
+	if err != nil {
+		text, _ = failure.Details[ojs.DetailRateLimitFor].(string)
+		wait, _ := iso8601.Parse(text)
+		until = now.Add(wait)
+	}
+	if !until.After(now) {
 		return time.Time{}
 	}
 	return until

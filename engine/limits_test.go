@@ -390,6 +390,28 @@ func TestLimitRules(t *testing.T) {
 			b.advance(time.Minute)
 			want(b, *times, 30*s)
 		},
+		"L040 for a time from the end of the attempt": func(b *rig) {
+			times := new([]time.Duration)
+			begin := time.Now()
+			b.handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
+				*times = append(*times, time.Since(begin))
+				if len(*times) > 1 {
+					return nil
+				}
+				must(b.t, handler.Sleep(ctx, 10*s))
+				if now := handler.Now(ctx); now.Sub(begin) != 10*s {
+					b.t.Errorf("now is %v after the start, want 10 s", now.Sub(begin))
+				}
+				return ojs.RateLimitedFor(30*s, ojs.Errorf("api.busy", "try later"))
+			})
+			key := ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 1})
+			first := b.enqueue("x", key, ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1}))
+			b.enqueue("x", key)
+			b.run()
+			b.advance(time.Minute)
+			b.want(first.ID, ojs.StateDiscarded, 1)
+			want(b, *times, 0, 40*s)
+		},
 		"L041 the failure follows its retry policy": func(b *rig) {
 			begin := time.Now()
 			b.handle("x", func(_ context.Context, job *ojs.Job[any]) error {

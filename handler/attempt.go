@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/benbjohnson/clock"
+
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
@@ -48,6 +50,19 @@ func SetResult(ctx context.Context, v any) error {
 		return err
 	}
 	return a.SetResult(raw)
+}
+
+// wall is the clock outside of attempts.
+var wall = clock.New()
+
+// Now returns the time on the engine's clock: the virtual time under a virtual clock, and
+// the database's time on a storage that leads the clock of its engines. Outside of an
+// attempt it is time.Now.
+func Now(ctx context.Context) time.Time {
+	if a := attempt.From(ctx); a != nil {
+		return a.Now()
+	}
+	return wall.Now()
 }
 
 // Sleep waits for d on the engine's clock. It returns nil after d, and the cause of ctx's

@@ -18,6 +18,7 @@ type Attempt interface {
 	Header() *ojs.JobHeader
 	Logger() *slog.Logger
 	SetResult(json.RawMessage) error
+	Now() time.Time // on the engine's clock
 	// Sleep waits on the engine's clock. It returns ctx's cause if ctx ends first.
 	Sleep(ctx context.Context, d time.Duration) error
 	// Park begins a wait of the handler's goroutine on the engine's clock: for d, for the
