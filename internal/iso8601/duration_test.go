@@ -30,23 +30,19 @@ func TestParse(t *testing.T) {
 			}
 		})
 	}
-	for s, reason := range map[string]string{
-		"": "does not start with P", "P": "no component", "PT": "T without a time component",
-		"P1DT": "T without a time component",
-		"PT1":  "without a unit", "P1.5D": "fraction on D", "PT1.5H": "fraction on H",
-		"PT1.S": "no digits after the point", "1s": "does not start with P",
-		"-PT1S": "does not start with P", "P-1D": "where digits belong", "PT1M1H": "out of order",
-		"P1D1D":  "out of order or repeated",
-		"PT1S\n": "where digits belong", " PT1S": "does not start with P", "PT1s": "no unit",
-		"pt1s": "does not start with P",
-		"P1H":  "no unit", "PT1D": "no unit", "PT1H2M3": "without a unit", "PP1D": "where digits belong",
-		"PTT1S":    "second T",
-		"PT1H T1S": "where digits belong", "PT1,5S": "no unit", "PT\u0661S": "where digits belong",
-		"PT.5S":                   "where digits belong",
-		"PT9223372036.854775808S": "overflows", "P300Y": "overflows", "PT99999999999999999999S": "overflows",
-		"P292YP1D":           "where digits belong",
-		"PT2562047H47M16.9S": "overflows", "PT0.0000000001S": "less than a nanosecond", "P1DT1D": "no unit",
+	refused := map[string]string{
+		"PT9223372036.854775808S": "overflows", "P300Y": "overflows",
+		"PT99999999999999999999S": "overflows", "PT2562047H47M16.9S": "overflows",
+		"PT0.0000000001S": "less than a nanosecond",
+	}
+	for _, s := range []string{
+		"", "P", "PT", "P1DT", "PT1", "P1.5D", "PT1.5H", "PT1.S", "1s", "-PT1S", "P-1D", "PT1M1H",
+		"P1D1D", "PT1S\n", " PT1S", "PT1s", "pt1s", "P1H", "PT1D", "PT1H2M3", "PP1D", "PTT1S",
+		"PT1H T1S", "PT1,5S", "PT\u0661S", "PT.5S", "P292YP1D", "P1DT1D",
 	} {
+		refused[s] = "is not like"
+	}
+	for s, reason := range refused {
 		t.Run("A062 A124 A158 A181 "+s, func(t *testing.T) {
 			got, err := iso8601.Parse(s)
 			if err == nil || !strings.Contains(err.Error(), reason) || !strings.HasPrefix(err.Error(),
