@@ -131,8 +131,9 @@ func TestHealthOfAStorageThatFails(t *testing.T) {
 		go func() { ended <- eng.Run(ctx) }()
 		synctest.Wait()
 		for op, says := range map[string]engine.Problem{
-			"Claim": {Code: engine.ProblemClaims, Text: "claims of jobs fail: "},
-			"Due":   {Code: engine.ProblemChecks, Text: "checks for due jobs fail: "},
+			"Claim":  {Code: engine.ProblemClaims, Text: "claims of jobs fail: "},
+			"Due":    {Code: engine.ProblemChecks, Text: "checks for due jobs fail: "},
+			"Counts": {Code: engine.ProblemStorage, Text: "the storage does not answer: "},
 		} {
 			failing.Store(op)
 			_, err := eng.Enqueue(t.Context(), "x", nil, ojs.WithDelay(time.Second))
@@ -144,9 +145,14 @@ func TestHealthOfAStorageThatFails(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
 			h, want := eng.Health(t.Context()), says.Text+storagetest.ErrFault.Error()
-			if h.Status != engine.Degraded || !slices.ContainsFunc(h.Problems, func(p engine.Problem) bool {
+			status, storage := engine.Degraded, engine.Healthy
+			if op == "Counts" {
+				status, storage = engine.Unhealthy, engine.Unhealthy
+			}
+			told := func(p engine.Problem) bool {
 				return p.Code == says.Code && p.Text == want && errors.Is(p.Err, storagetest.ErrFault)
-			}) {
+			}
+			if h.Status != status || h.Storage != storage || !slices.ContainsFunc(h.Problems, told) {
 				t.Errorf("%s: %+v, want %q", op, h, want)
 			}
 			failing.Store("")

@@ -256,7 +256,8 @@ func TestBoundedQueues(t *testing.T) {
 func TestStatsAndHealth(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		if h := b.Health(b.ctx); h.Status != engine.Unhealthy || len(h.Problems) != 1 ||
-			h.Problems[0].Code != engine.ProblemNotRunning || h.Backend != "memory" {
+			h.Problems[0].Code != engine.ProblemNotRunning || h.Backend != "memory" ||
+			h.Storage != engine.Healthy {
 			t.Errorf("before Run: %+v", h)
 		} else {
 			var again engine.Health

@@ -66,9 +66,11 @@ const (
 )
 
 // Health says whether an engine does its work. It encodes to JSON as a health endpoint
-// would show it.
+// would show it. A process whose engine only enqueues does not call Run: its Status is
+// Unhealthy, and Storage says whether it can enqueue.
 type Health struct {
 	Status   Status        `json:"status"`
+	Storage  Status        `json:"storage"`            // Healthy if it answers, else Unhealthy
 	Problems []Problem     `json:"problems,omitempty"` // each as its Text
 	Backend  string        `json:"backend"`            // the storage's name
 	Uptime   time.Duration `json:"-"`                  // since Run was called
@@ -139,7 +141,7 @@ func (c *core) checkNotify() error {
 // Health asks the storage and looks at the engine. Its cost is that of Stats.
 func (e *Engine[T]) Health(ctx context.Context) Health {
 	c := e.core
-	h := Health{Status: Healthy, Backend: c.store.Capabilities().Name}
+	h := Health{Status: Healthy, Storage: Healthy, Backend: c.store.Capabilities().Name}
 	is := func(s Status, problem Problem) {
 		if h.Problems = append(h.Problems, problem); h.Status != Unhealthy {
 			h.Status = s
@@ -158,6 +160,7 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 	}
 	if err != nil {
 		text := "the storage does not answer: " + foreign.ErrorText(err)
+		h.Storage = Unhealthy
 		is(Unhealthy, Problem{Code: ProblemStorage, Text: text, Err: err})
 	}
 	queues := make(map[string]struct{})
