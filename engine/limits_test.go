@@ -663,3 +663,29 @@ func TestEndBesideAClaimThatFindsNoSlot(t *testing.T) {
 		b.want(next, ojs.StateCompleted, 1)
 	}, engine.WithConcurrency(3))
 }
+
+// The call that stores the end of a job of a full key claims the next job of the key (rule
+// L026).
+func TestFreedSlotIsTakenByTheStepThatFreesIt(t *testing.T) {
+	s := &storagetest.Faulty{Storage: memory.New()}
+	inBubbleOn(t, s.Stepping(), func(b *rig) {
+		b.handle("x", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Second); return nil })
+		b.run()
+		const jobs = 20
+		for range jobs {
+			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 1}))
+		}
+		b.advance(time.Millisecond)
+		claimed := 0 // by calls that store an outcome
+		s.OnCall(func(c *storagetest.Call) {
+			step, ok := c.In.(storagetest.Step)
+			if c.Do(); ok && len(step.To) > 0 {
+				claimed += c.Out.(int)
+			}
+		})
+		b.advance(jobs * time.Second)
+		if claimed != jobs-1 {
+			t.Errorf("%d of %d jobs are claimed so", claimed, jobs-1)
+		}
+	}, engine.WithConcurrency(3))
+}
