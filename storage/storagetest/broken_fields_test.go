@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/test/fields"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -88,6 +89,35 @@ func TestFieldsMixedBetweenJobsAreCaught(t *testing.T) {
 					}
 				})(b)
 			})
+		})
+	}
+}
+
+// A field alone is lost of jobs that are otherwise as an engine makes them without options,
+// as by a storage that keeps no document of such jobs.
+func TestFieldsOfPlainJobsAreCaught(t *testing.T) {
+	for _, name := range []string{"TypeVersion", "MaxAttempts", "Timeout", "TotalTimeout", "EnqueueTTL",
+		"ResultTTL", "ExpiresAt", "Meta", "Extra", "Unique", "Fairness"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wantCaught(t, "fields-3", changeInsert(func(r *storage.Record) {
+				own := fields.Clone(*r)
+				plain := []any{&own.TypeVersion, &own.MaxAttempts, &own.Timeout, &own.TotalTimeout,
+					&own.EnqueueTTL, &own.ResultTTL, &own.ExpiresAt, &own.Meta, &own.Extra, &own.Unique,
+					&own.Fairness}
+				v := reflect.ValueOf(r).Elem().FieldByName(name)
+				reflect.ValueOf(&own).Elem().FieldByName(name).SetZero()
+				others := 0
+				for _, p := range plain {
+					if !reflect.ValueOf(p).Elem().IsZero() {
+						others++
+					}
+				}
+				// the timeout and the number of attempts are those of the engine
+				if r.Retry.Equal(policy.Default()) && others <= 2 {
+					v.SetZero()
+				}
+			}))
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/test/fields"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -384,19 +385,25 @@ func (f *filler) oneField(then func()) {
 	f.look("after Claim, and Reopen")
 }
 
-// onlyField makes jobs each of which has nothing but what jobs must have, and one field.
+// onlyField makes jobs each of which has one field, and beside it nothing but what jobs
+// must have, or what an engine gives a job without options.
 func (f *filler) onlyField() (recs []storage.Record) {
+	plain := func(r *storage.Record) {
+		r.Retry, r.Timeout, r.Lease = policy.Default(), ojs.DefaultTimeout, ojs.DefaultLease
+		r.MaxAttempts = r.Retry.Runs()
+	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[storage.Record]()) {
 		if field.Anonymous || !field.IsExported() {
 			continue
 		}
-		r, x := f.job(), random[storage.Record](f, true)
-		id := r.ID
-		v := reflect.ValueOf(&r).Elem().FieldByIndex(field.Index)
-		v.Set(reflect.ValueOf(&x).Elem().FieldByIndex(field.Index))
-		f.fits(&r, id, ojs.StateAvailable)
-		r.Fingerprint = "" // or jobs would be in the way of each other
-		recs = append(recs, r)
+		for _, r := range []storage.Record{f.job(), f.job(plain)} {
+			x, id := random[storage.Record](f, true), r.ID
+			v := reflect.ValueOf(&r).Elem().FieldByIndex(field.Index)
+			v.Set(reflect.ValueOf(&x).Elem().FieldByIndex(field.Index))
+			f.fits(&r, id, ojs.StateAvailable)
+			r.Fingerprint = "" // or jobs would be in the way of each other
+			recs = append(recs, r)
+		}
 	}
 	return recs
 }
