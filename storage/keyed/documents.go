@@ -143,7 +143,8 @@ func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cr
 			if next = timeOf(k); next.After(now) || len(due) >= max {
 				return due
 			}
-			if c := t.cron(string(k[timeLen:])); c.Version > 0 { // or it is in the quarantine
+			c := t.cron(string(k[timeLen:]))
+			if c.Version > 0 && c.NextRun.Equal(next) { // or the key is that of one in the quarantine
 				due = append(due, c)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/codec"
 	"github.com/ojsengine/ojs/storage/keyed"
 	"github.com/ojsengine/ojs/storage/keyed/driver"
 	"github.com/ojsengine/ojs/storage/keyed/drivertest"
@@ -28,6 +29,10 @@ func TestRestore(t *testing.T) {
 		record("limited", ojs.StateAvailable, 3)
 	active.LeaseUntil = now.Add(time.Hour)
 	waits.Dependencies = &ojs.Dependencies{Condition: ojs.AllEnded, Unfinished: 1}
+	mended, err := codec.EncodeCron(&storage.Cron{Name: "mended", Version: 5, NextRun: now})
+	if err != nil {
+		t.Fatal(err)
+	}
 	bounds := ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Hour}}
 	limited.RateLimit = &bounds
 	err = s.Restore(background, &keyed.Saved{
@@ -41,8 +46,11 @@ func TestRestore(t *testing.T) {
 		Crons: []storage.Cron{{Name: "hourly", Version: 4, NextRun: now}},
 		Limits: []keyed.SavedLimit{{LimitName: storage.LimitName{Kind: storage.LimitKey, Name: "k"},
 			Last: &bounds, Window: time.Hour, Most: 1, Starts: []time.Time{now}}},
-		Quarantine: []keyed.SavedAside{{Value: []byte("old"),
-			Quarantined: storage.Quarantined{Kind: storage.KindJob, Name: "bad", Reason: "it is damaged"}}},
+		Quarantine: []keyed.SavedAside{
+			{Value: []byte("old"),
+				Quarantined: storage.Quarantined{Kind: storage.KindJob, Name: "bad", Reason: "it is damaged"}},
+			{Value: mended, Quarantined: storage.Quarantined{Kind: storage.KindCron, Name: "mended"}},
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -72,12 +80,18 @@ func TestRestore(t *testing.T) {
 		t.Errorf("versions %v, %v", versions, err)
 	}
 	list, err := s.Quarantined(background, "", 0)
-	if err != nil || len(list) != 1 || list[0].Name != "bad" {
+	if err != nil || len(list) != 2 || list[0].Name != "bad" {
 		t.Fatalf("the quarantine has %+v, %v", list, err)
 	}
 	var q *ojs.QuarantinedError
 	if err := s.ReleaseQuarantined(background, list[0].Key); !errors.As(err, &q) {
 		t.Errorf("released: %v", err)
+	}
+	if err := s.ReleaseQuarantined(background, list[1].Key); err != nil {
+		t.Error(err)
+	}
+	if due, _, err := s.DueCrons(background, now, nil, 9); err != nil || len(due) != 2 {
+		t.Errorf("due after the release: %+v, %v", due, err)
 	}
 
 	tx, err := db.Begin(background, false)

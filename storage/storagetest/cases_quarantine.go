@@ -504,6 +504,7 @@ var quarantineCases = []Case{
 			c.claims(storage.Claim{Queues: []string{"damaged"}, Max: 1})
 			c.reopen()
 			c.sameCrons(0, c.crons(storage.CronQuery{}), []storage.Cron{entry})
+			c.dueCrons(entry.NextRun, nil, 1, "damaged", time.Time{})
 			c.claims(storage.Claim{Queues: []string{"damaged"}, Max: 1})
 		}},
 	{"quarantine-12", "Quarantine/NamedTaken", "Quarantiner.ReleaseQuarantined",
@@ -529,9 +530,11 @@ var quarantineCases = []Case{
 			c.noErr("QueueStates", err)
 			list := c.listed("twice", "twice")
 			set(ojs.QueueDraining)
-			entry.Schedule = "@hourly"
+			due := entry.NextRun
+			entry.Schedule, entry.NextRun = "@hourly", due.Add(time.Hour)
 			c.setCrons(entry)
 			now := c.crons(storage.CronQuery{})
+			c.dueCrons(due, nil, 1, "", entry.NextRun)
 			for i, r := range list {
 				c.cfg.MendNamed(c.tb, unscribbled(c.S), kinds[i], "twice")
 				err := c.quarantine().ReleaseQuarantined(c.ctx, r.Key)
@@ -550,6 +553,7 @@ var quarantineCases = []Case{
 				c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, r.Key))
 			}
 			c.listed()
+			c.dueCrons(due, nil, 1, "twice", time.Time{})
 		}},
 	{"quarantine-10", "Quarantine/EndsMeanwhile", "storage.Quarantiner", "The end of a job is not counted for a job in the quarantine, nor once that is released.", needsQuarantine, func(c *C) {
 		first, second, before := c.active(), c.active(), c.active()
