@@ -222,6 +222,7 @@ func TestCronMissed(t *testing.T) {
 		"none":           {skip, 330 * time.Minute, minutes(360), "missed:1 6"},
 		"none, but late": {skip, 5*time.Hour + 59*time.Second, minutes(300, 360), "missed:1 5 6"},
 		"none, on time":  {skip, time.Hour + 59*time.Second, minutes(60, 120), "1 2"},
+		"none, too late": {skip, time.Hour + time.Minute, minutes(120), "missed:1 2"},
 		"all":            {all, 330 * time.Minute, minutes(330, 330, 330, 330, 330, 360), "1 2 3 4 5 6"},
 		"all up to two":  {two, 330 * time.Minute, minutes(330, 330, 360), "missed:1 4 5 6"},
 		"all up to five": {five, 330 * time.Minute, minutes(330, 330, 330, 330, 330, 360), "1 2 3 4 5 6"},

@@ -26,6 +26,7 @@ type tampered struct {
 	remove  func(ctx context.Context, key string) error
 	insert  func(ctx context.Context, now time.Time, batch inserts, dst results) (results, error)
 	reopen  func() storage.Storage
+	dueName bool // an entry is due whose name is in the quarantine
 }
 
 func (s *tampered) Capabilities() storage.Capabilities {
@@ -56,6 +57,17 @@ func (s *tampered) Due(ctx context.Context, now time.Time, max int, buf records)
 		return s.due(ctx, now, max, buf)
 	}
 	return s.Shelf.Due(ctx, now, max, buf)
+}
+func (s *tampered) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, max int) (
+	[]storage.Cron, time.Time, error) {
+	due, next, err := s.Shelf.DueCrons(ctx, now, after, max)
+	if s.dueName && len(due) == 0 {
+		all, _ := s.Crons(ctx, storage.CronQuery{})
+		due = slices.DeleteFunc(all, func(c storage.Cron) bool {
+			return !s.any(func(q storage.Quarantined) bool { return q.Name == c.Name })
+		})
+	}
+	return due, next, err
 }
 func (s *tampered) Counts(ctx context.Context) ([]storage.Count, error) {
 	if s.counts != nil {
@@ -186,6 +198,7 @@ var quarantineFaults = []struct {
 			return s.Shelf.ReleaseQuarantined(ctx, key)
 		}
 	}},
+	{"due at the time of another entry", "quarantine-12", func(s *tampered) { s.dueName = true }},
 	{"released at the end of its queue", "quarantine-5 quarantine-1", func(s *tampered) {
 		s.release = func(ctx context.Context, key string) error {
 			list, _ := s.Shelf.Quarantined(ctx, "", 0)
