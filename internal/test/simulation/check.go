@@ -406,6 +406,26 @@ func (w *world) checkCounts() {
 	if listed != jobs {
 		w.broken(12, "", "%d jobs are stored, and %d are listed", jobs, listed)
 	}
+	for _, j := range l.order {
+		if !j.gone {
+			l.checkLogs(j)
+		}
+	}
+}
+
+// checkLogs checks that the logs of a job are those that came with its outcomes.
+func (l *ledger) checkLogs(j *job) {
+	logs, err := l.inner.Logs(context.Background(), j.rec.ID)
+	if err != nil {
+		l.broken(25, j, "%v", err)
+	}
+	var got []uint64
+	for i := range logs {
+		got = append(got, logs[i].Version)
+	}
+	if want := j.logs[max(len(j.logs)-storage.MaxLogs, 0):]; !slices.Equal(got, want) {
+		l.broken(25, j, "the logs of the outcomes %v are stored, want %v", got, want)
+	}
 }
 
 // since is when Run was called.

@@ -48,6 +48,7 @@ type job struct {
 	freed  bool      // an operator has taken it out of the order of its ordering key
 	saved  int       // the checkpoint that a call has stored since the job last began anew
 	tried  int       // the largest that a call may have stored
+	logs   []uint64  // the versions of the outcomes that came with a log
 }
 
 // hold is a claim.
@@ -664,6 +665,9 @@ func (l *ledger) settled(n *node, told bool, now time.Time, changes []storage.Ch
 		default:
 			l.outcome(n, told, j, to, now)
 			l.take(j, nil)
+		}
+		if changes[i].Log != nil {
+			j.logs = append(j.logs, s.Version)
 		}
 		l.refresh(j)
 		if got := &j.rec; got.State != to.State || got.Attempt != to.Attempt ||

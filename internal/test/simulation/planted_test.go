@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -96,8 +97,9 @@ var patches = []patch{
 		"	for i := range jobs {\n		r := &jobs[i].Record\n		for k",
 		"	for i := range jobs[:(len(jobs)+1)/2] {\n		r := &jobs[i].Record\n" +
 			"		for k"},
-	{"an attempt has the log of an earlier one", "engine/attempt.go",
-		"	a.life = life{}\n", "	a.life = life{lines: a.lines}\n"},
+	{"an attempt has the log of an earlier one", "engine/joblogs.go",
+		"		a.lines = new(lines)\n",
+		"		if a.lines = a.r.attempts[0].lines; a.lines == nil {\n			a.lines = new(lines)\n		}\n"},
 	{"results are not encoded", "engine/attempt_api.go",
 		"	v, err := a.r.c.encodeValue(a.r.base, \"result\", v, ojs.MaxResult)\n", "	var err error\n"},
 	{"a panic counts as two failures", "engine/meter.go",
@@ -268,6 +270,7 @@ var brokenStorages = map[string]func(inside) storage.Storage{
 	"an undone claim forgets versions":         func(s inside) storage.Storage { return &lax{inside: s} },
 	"half of the ends are not told":            func(s inside) storage.Storage { return &half{s} },
 	"a shared limit lets one job more start":   generous,
+	"the logs of later attempts are lost":      func(s inside) storage.Storage { return &silenced{s} },
 }
 
 type unfenced struct{ inside }
@@ -287,6 +290,19 @@ func (s *unfenced) Settle(ctx context.Context, now time.Time, changes []storage.
 		}
 	}
 	return dst, err
+}
+
+type silenced struct{ inside }
+
+func (s *silenced) Settle(ctx context.Context, now time.Time, changes []storage.Change,
+	dst []storage.Settled) ([]storage.Settled, error) {
+	changes = slices.Clone(changes)
+	for i := range changes {
+		if changes[i].Record.Attempt > 1 {
+			changes[i].Log = nil
+		}
+	}
+	return s.Storage.Settle(ctx, now, changes, dst)
 }
 
 type early struct{ inside }
