@@ -907,6 +907,22 @@ func lockCases() []lockCase {
 			compact := func() error { return o.b.CompactServed(o.t.Context()) }
 			return "SELECT FROM %s.served FOR UPDATE", compact
 		}),
+		{"a row that has been mended and changed since is not set aside",
+			[]removal{{"setAside", "version = ($2::bigint[])[pg_catalog.array_position($1::bigint[], seq)]",
+				"$2::bigint[] IS NOT NULL"}}, func(o *overlap) {
+				bad := o.add("q")
+				o.sql("UPDATE %s.job SET args = '{'")
+				get := func() error { _, err := o.a.Get(o.t.Context(), bad.ID); return err }
+				_, b := o.around("", "setAside", get, func() error {
+					o.sql("UPDATE %s.job SET args = '1'")
+					o.sql("UPDATE %s.stage SET version = version + 1")
+					return nil
+				})
+				o.check(b)
+				n, err := o.a.CountQuarantined(o.t.Context())
+				o.check(err)
+				o.want(n == 0, "%d records are in the quarantine", n)
+			}},
 		{"a record that is released is not deleted meanwhile",
 			[]removal{{"quarantineEntry", waitsLock, ""}}, func(o *overlap) {
 				key := quarantined(o)
