@@ -101,6 +101,15 @@ func TestSaga(t *testing.T) {
 			})
 		}
 	})
+	t.Run("W081 no step of a saga that skips runs if what comes before it has failed", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(context.Context, string) error { return errBoom })
+			id := b.start(workflow.New("", workflow.Chain(step("first", ojs.WithMaxAttempts(1)),
+				workflow.Saga(workflow.Skip, step("a"), step("b"), step("c")))))
+			b.run(time.Hour)
+			b.want(id, workflow.StateFailed, "first:discarded a:cancelled b:cancelled c:cancelled")
+		})
+	})
 	t.Run("W081 W083 a step may set its own attempts; what has completed is undone", func(t *testing.T) {
 		for policy, want := range map[workflow.SagaPolicy]string{
 			workflow.Compensate: "a b c c undo-b undo-a", workflow.RetryFirst: "a a b b c c undo-b undo-a",
