@@ -53,6 +53,14 @@ var _ = register([]fault{
 			})
 		}
 	}},
+	{"no end of a job that waits is told", "each-3 *", func(b *broken) {
+		b.notify = func(b *broken, self any, f func(storage.Notice)) func() {
+			return b.Storage.Notify(self, func(n storage.Notice) {
+				n.Ended = n.Ended[:min(len(n.Ended), 3)]
+				f(n)
+			})
+		}
+	}},
 	{"only the first claim that a call takes is told", "each-3 *", func(b *broken) {
 		b.notify = func(b *broken, self any, f func(storage.Notice)) func() {
 			return b.Storage.Notify(self, func(n storage.Notice) {

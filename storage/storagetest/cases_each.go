@@ -289,10 +289,20 @@ var eachCases = []Case{
 			e := c.listen("other")
 			for _, way := range c.endings() {
 				list := way.make()
+				for _, cond := range []ojs.Condition{ojs.AllSucceeded, ojs.AnyFailed} {
+					c.wait(cond, list[:1], queue("after")) // one of the two ends with it
+				}
 				e.past = nil
-				way.end(list)
+				moved := way.end(list)
 				for i, id := range list {
 					e.hears(fmt.Sprintf("job %d of 3 has ended by %s", i+1, way.name), ended(id))
+				}
+				for _, r := range moved {
+					hears := available
+					if r.State.Terminal() {
+						hears = ended(r.ID)
+					}
+					e.hears(fmt.Sprintf("a job that waits is %s by %s", r.State, way.name), hears)
 				}
 			}
 			takes := map[error]func(list []storage.Record){
