@@ -79,6 +79,16 @@ func TestBadBytes(t *testing.T) {
 	if _, err := codec.EncodeRecord(&storage.Record{}); err == nil {
 		t.Error("a record without a state was encoded")
 	}
+	good, err = codec.EncodeCron(&storage.Cron{Name: "e"})
+	must(t, err)
+	for n := range good {
+		if _, err := codec.DecodeCron(good[:n]); !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("%d bytes of %d of a recurring job: %v", n, len(good), err)
+		}
+	}
+	if _, err := codec.DecodeCron(append(good, 0)); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("a byte too many behind a recurring job: %v", err)
+	}
 }
 
 func FuzzDecode(f *testing.F) {
