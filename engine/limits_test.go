@@ -669,7 +669,7 @@ func TestEndBesideAClaimThatFindsNoSlot(t *testing.T) {
 func TestFreedSlotIsTakenByTheStepThatFreesIt(t *testing.T) {
 	s := &storagetest.Faulty{Storage: memory.New()}
 	inBubbleOn(t, s.Stepping(), func(b *rig) {
-		b.handle("x", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Second); return nil })
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Second) })
 		b.run()
 		const jobs = 20
 		for range jobs {
