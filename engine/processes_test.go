@@ -137,6 +137,11 @@ func TestDeadProcess(t *testing.T) {
 		if h := lives.Health(ctx); h.Status != engine.Healthy {
 			t.Errorf("%+v", h)
 		}
+		c.advance(10 * time.Second) // the next look finds that it holds nothing
+		alive, err := c.store.Values(ctx, time.Now(), "alive/", "", 9)
+		if must(t, err); len(alive) != 1 {
+			t.Errorf("the storage has the reports of %d processes, want one", len(alive))
+		}
 		// The process lives after all: what it brings is refused, and it works again.
 		dead.net.OnCall(nil)
 		c.advance(11 * time.Minute)
