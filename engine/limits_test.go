@@ -664,12 +664,14 @@ func TestEndBesideAClaimThatFindsNoSlot(t *testing.T) {
 	}, engine.WithConcurrency(3))
 }
 
-// The call that stores the end of a job of a full key claims the next job of the key (rule
-// L026).
+// The call that stores the end of a job of a full key claims the next job of the key
+// (rule L026).
 func TestFreedSlotIsTakenByTheStepThatFreesIt(t *testing.T) {
 	s := &storagetest.Faulty{Storage: memory.New()}
 	inBubbleOn(t, s.Stepping(), func(b *rig) {
-		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Second) })
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
+			return handler.Sleep(ctx, time.Second)
+		})
 		b.run()
 		const jobs = 20
 		for range jobs {

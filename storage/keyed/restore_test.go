@@ -47,8 +47,8 @@ func TestRestore(t *testing.T) {
 		Limits: []keyed.SavedLimit{{LimitName: storage.LimitName{Kind: storage.LimitKey, Name: "k"},
 			Last: &bounds, Window: time.Hour, Most: 1, Starts: []time.Time{now}}},
 		Quarantine: []keyed.SavedAside{
-			{Value: []byte("old"),
-				Quarantined: storage.Quarantined{Kind: storage.KindJob, Name: "bad", Reason: "it is damaged"}},
+			{Value: []byte("old"), Quarantined: storage.Quarantined{
+				Kind: storage.KindJob, Name: "bad", Reason: "it is damaged"}},
 			{Value: mended, Quarantined: storage.Quarantined{Kind: storage.KindCron, Name: "mended"}},
 		},
 	})

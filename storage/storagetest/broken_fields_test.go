@@ -93,8 +93,8 @@ func TestFieldsMixedBetweenJobsAreCaught(t *testing.T) {
 	}
 }
 
-// A field alone is lost of jobs that are otherwise as an engine makes them without options,
-// as by a storage that keeps no document of such jobs.
+// A field alone is lost of jobs that are otherwise as an engine makes them without
+// options, as by a storage that keeps no document of such jobs.
 func TestFieldsOfPlainJobsAreCaught(t *testing.T) {
 	for _, name := range []string{"TypeVersion", "MaxAttempts", "Timeout", "TotalTimeout", "EnqueueTTL",
 		"ResultTTL", "ExpiresAt", "Meta", "Extra", "Unique", "Fairness"} {
