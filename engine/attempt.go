@@ -256,7 +256,7 @@ func (a *attempt) end(cause error) {
 }
 
 // returns notes that the handler has returned. If the handler has left a goroutine behind
-// in Sleep, that sleep stops counting in run.asleep. core.mu is held.
+// in Sleep, that sleep stands for no goroutine. core.mu is held.
 func (a *attempt) returns() {
 	a.returned, a.stuckAt = true, time.Time{}
 	if a.sleep != nil {

@@ -126,7 +126,7 @@ func (c *core) stored(ctx context.Context, op *eventlog.Op, list []*settlement, 
 			continue
 		}
 		r := f.a.r
-		if r.stopping && f.decision.Rule == policy.RuleInterrupted {
+		if r.stopping.Load() && f.decision.Rule == policy.RuleInterrupted {
 			r.returned = append(r.returned, f.rec.ID)
 		}
 		if r.conclude(f.a) {

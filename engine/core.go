@@ -72,9 +72,9 @@ type core struct {
 
 	depends atomic.Bool // this engine has seen a job that waits for others
 
-	mu       spin.Mutex // guards everything below, and the fields of run and attempt that say so
-	run      *run       // nil: not running
-	idlers   []chan struct{}
+	mu       spin.Mutex      // guards everything below, and the fields of run and attempt that say so
+	run      *run            // nil: not running
+	begins   chan struct{}   // closed and replaced when a run begins
 	fetchers []chan struct{} // of remote workers that wait for a job
 	started  time.Time       // of the latest run
 
@@ -98,7 +98,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 		return nil, err
 	}
 	c := &core{config: cfg, store: s, meter: new(meter), rnd: newRandom(cfg.rand),
-		lostEarly: make(map[storage.Held]bool)}
+		begins: make(chan struct{}), lostEarly: make(map[storage.Held]bool)}
 	c.durable, c.insertClaims = s.Capabilities().Durable, s.Capabilities().InsertClaims
 	c.queues.Store(&cfg.queues)
 	c.store = c.bind(s)

@@ -150,7 +150,7 @@ func (e *Explanation) byState(rec *storage.Record, now time.Time) (waits bool) {
 // byEngine adds what the engine has against the job.
 func (e *Explanation) byEngine(c *core, rec *storage.Record, now time.Time) {
 	c.mu.Lock()
-	runs := c.run != nil && !c.run.stopping
+	runs := c.run != nil && !c.run.stopping.Load()
 	full := runs && c.run.pipe.Busy() >= c.concurrency
 	c.mu.Unlock()
 	if !runs {

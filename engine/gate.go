@@ -97,7 +97,7 @@ func (c *core) claim(
 	case <-ctx.Done():
 		return nil, time.Time{}, ctx.Err()
 	}
-	if w.run != nil && w.run.stops() { // while it waited for its turn
+	if w.run != nil && w.run.stopping.Load() { // while it waited for its turn
 		return nil, time.Time{}, nil
 	}
 	now := c.now()

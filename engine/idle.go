@@ -5,25 +5,6 @@ import (
 	"time"
 )
 
-// changed has the callers of WaitIdle look again. core.mu is held.
-func (c *core) changed() {
-	for _, ch := range c.idlers {
-		close(ch)
-	}
-	c.idlers = nil
-}
-
-// quiet reports whether a run has nothing to do until a timer fires: the goroutines of
-// its pipeline have left or are asleep, no job that could start waits, and no maintenance
-// is due. Under a clock that moves by itself, a run whose storage fails is not quiet,
-// since jobs may be due. core.mu is held.
-func (r *run) quiet() bool {
-	if !r.c.mocked && (r.failures > 0 || r.maintenance.failures > 0) {
-		return false
-	}
-	return r.pipe.Idle(r.asleep) && !r.maintenance.busy()
-}
-
 // NextWake returns when an idle engine has something to do next without a call from
 // outside: a job comes due, a lease wants renewing, a limit opens. It reports false if
 // nothing is to come, or the engine does not run.
@@ -44,26 +25,43 @@ func (c *core) waitIdle(ctx context.Context) error {
 			return err
 		}
 		c.mu.Lock()
-		var wait <-chan struct{}
-		idle := false
-		if r := c.run; r != nil && r.quiet() {
-			// A timer that has come due but not been heard yet is waited for. Its
-			// function takes mu, so none is half done once the scheduler has settled.
-			r.punctual()
-			idle, wait = r.sched.Settled()
-		} else {
-			ch := make(chan struct{})
-			c.idlers = append(c.idlers, ch)
-			wait = ch
-		}
+		r := c.run
+		var over, wait <-chan struct{} = nil, c.begins
 		c.mu.Unlock()
-		if idle {
-			return nil
+		if r != nil {
+			var idle bool
+			if idle, wait = r.busy.Idle(r.settled); idle {
+				return nil
+			}
+			over = r.over
 		}
 		select {
 		case <-wait:
+		case <-over:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// settled reports whether no timer of the run is due. If one is, it returns what to wait
+// for.
+func (r *run) settled() (bool, <-chan struct{}) {
+	r.c.mu.Lock()
+	r.punctual()
+	r.c.mu.Unlock()
+	return r.sched.Settled()
+}
+
+// failing says that calls fail which look for jobs, or do so no more; was is what the
+// call before has said. Under a clock that moves by itself a run is busy meanwhile, since
+// jobs may be due.
+func (r *run) failing(was, fails bool) {
+	switch {
+	case r.c.mocked || was == fails:
+	case fails:
+		r.busy.Add(1)
+	default:
+		r.busy.Add(-1)
 	}
 }

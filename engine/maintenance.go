@@ -35,11 +35,11 @@ type maintenance struct {
 	// recurring jobs that could not run, with the versions of which the log has told
 
 	stuck    []*attempt // to be reported
-	working  bool
-	failures int       // looks at the deadlines that failed in a row
-	failure  error     // of the last of them
-	finished int       // jobs since the last look at the finished ones
-	listed   time.Time // when the dead letters were, for replay rules
+	poked    bool       // signal has the news
+	failures int        // looks at the deadlines that failed in a row
+	failure  error      // of the last of them
+	finished int        // jobs since the last look at the finished ones
+	listed   time.Time  // when the dead letters were, for replay rules
 
 	claimsFailed int // looks at claims whose answer was lost, in a row
 
@@ -84,7 +84,7 @@ func (k *maintenance) stop() error {
 	return fmt.Errorf("%w: a look at what is due, or the renewal of leases", ErrUnanswered)
 }
 
-// core.mu is held in all from here to busy but quitting.
+// core.mu is held in all from here to wakeAt but quitting.
 
 // want asks for looks, as far as the engine's options give them something to do.
 func (k *maintenance) want(l looks) {
@@ -148,20 +148,15 @@ func (k *maintenance) quitting() bool {
 }
 
 func (k *maintenance) poke() {
-	select {
-	case k.signal <- struct{}{}:
-	default:
+	if !k.poked {
+		k.poked = true
+		k.r.busy.Add(1)
+		k.signal <- struct{}{}
 	}
 }
 
 // wakeAt has maintenance look at the deadlines at t, unless it will earlier.
 func (k *maintenance) wakeAt(t time.Time) { k.dueAlarm.by(t) }
-
-// busy reports whether maintenance has something to do now.
-func (k *maintenance) busy() bool {
-	return k.wanted != looks{} || k.working ||
-		len(k.renewals) > 0 || len(k.overrun) > 0 || len(k.stuck) > 0
-}
 
 func (k *maintenance) loop() {
 	defer close(k.done)
@@ -180,7 +175,7 @@ func (k *maintenance) loop() {
 		if wanted.prune || wanted.number {
 			k.finished = 0
 		}
-		k.working = true
+		k.poked = false
 		mu.Unlock()
 
 		k.extend(renewals) // before due, which takes away what is not renewed
@@ -227,9 +222,8 @@ func (k *maintenance) loop() {
 		}
 		k.workersAlarm.by(watch)
 		k.claimsAlarm.by(lost)
-		k.working = false
-		k.r.c.changed()
 		mu.Unlock()
+		k.r.busy.Add(-1)
 	}
 }
 
@@ -371,6 +365,7 @@ func (k *maintenance) look() {
 		c.dependentEvents(op, d.Moved, now)
 		op.End()
 		c.mu.Lock()
+		k.r.failing(k.failures > 0, err != nil)
 		if err != nil {
 			k.failures++
 			k.failure = err

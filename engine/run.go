@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/idle"
 	"github.com/ojsengine/ojs/engine/internal/pipeline"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/foreign"
@@ -36,10 +38,11 @@ type run struct {
 	sched *scheduler.Scheduler
 	pipe  *pipe
 	tick  scheduler.Timer // of the pipeline
+	busy  idle.Counter    // of the pipeline and of maintenance
+
+	stopping atomic.Bool // no more claims; set while core.mu is held
 
 	// Guarded by core.mu.
-	stopping bool          // no more claims
-	asleep   int           // goroutines of the pipeline that wait on the clock
 	claiming int           // claims under way
 	failures int           // claims that failed in a row
 	failure  error         // of the last of them
@@ -61,7 +64,7 @@ type run struct {
 	reportNow  chan struct{}       // has the reporter report if its latest report failed
 
 	closing     chan struct{} // closed when the grace period is over too
-	over        chan struct{} // closed when the scheduler has stopped
+	over        chan struct{} // closed when the run has ended
 	maintenance maintenance
 
 	terminated    chan struct{} // closed when another process or a closed storage has ended the run
@@ -102,6 +105,8 @@ func (c *core) runUntil(ctx context.Context) error {
 	r.recovery.start(r, r.retry)
 	r.maintenance.start(r)
 	c.run = r
+	close(c.begins)
+	c.begins = make(chan struct{})
 	c.started = c.now()
 	c.available(unknown)
 	c.processes.failed.Store(true) // before: other processes may have had no answers
@@ -129,11 +134,10 @@ func (c *core) runUntil(ctx context.Context) error {
 	err := errors.Join(closed, r.stop(), r.maintenance.stop())
 	reports.stop()
 	r.sched.Stop()
-	close(r.over)
 
 	c.mu.Lock()
 	c.run = nil
-	c.changed()
+	close(r.over)
 	returned := r.returned
 	c.mu.Unlock()
 	if len(returned) > 0 && !c.durable {
@@ -155,7 +159,7 @@ func (c *core) runUntil(ctx context.Context) error {
 func (r *run) stop() error {
 	mu := &r.c.mu
 	mu.Lock()
-	r.stopping = true
+	r.stopping.Store(true)
 	r.pipe.Stop()
 	r.checkDrained()
 	mu.Unlock()
@@ -238,13 +242,6 @@ func (r *run) closedBy(err error) bool {
 	return true
 }
 
-// stops reports whether the run has been told to stop: it claims nothing more.
-func (r *run) stops() bool {
-	r.c.mu.Lock()
-	defer r.c.mu.Unlock()
-	return r.stopping
-}
-
 // closed reports whether the grace period of a stop is over.
 func (r *run) closed() bool {
 	select {
@@ -273,7 +270,7 @@ func (r *run) wait(done <-chan struct{}, d time.Duration) bool {
 
 // checkDrained: core.mu is held.
 func (r *run) checkDrained() {
-	if r.stopping && len(r.attempts) == 0 && r.pipe.Drained() {
+	if r.stopping.Load() && len(r.attempts) == 0 && r.pipe.Drained() {
 		select {
 		case <-r.drained:
 		default:

@@ -20,7 +20,7 @@ type sleep struct {
 	// Guarded by core.mu.
 	ended  bool // over is closed
 	stands bool // for its goroutine; false once the sleep is over
-	counts bool // in run.asleep
+	counts bool // its goroutine does not count in run.busy
 	doubts int  // how many calls are about to end contexts, perhaps the sleeper's
 }
 
@@ -61,10 +61,9 @@ func (s *sleep) count() {
 		return
 	}
 	if s.counts = counts; counts {
-		s.r.asleep++
-		s.r.c.changed()
+		s.r.busy.Add(-1)
 	} else {
-		s.r.asleep--
+		s.r.busy.Add(1)
 	}
 }
 

@@ -205,7 +205,7 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 		is(Degraded, Problem{Code: ProblemStuck, Text: "handlers go on although their contexts have ended",
 			N: r.stuck})
 	}
-	if r.stopping {
+	if r.stopping.Load() {
 		is(Degraded, Problem{Code: ProblemStopping, Text: "the engine is stopping"})
 	}
 	return h

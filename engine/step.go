@@ -73,6 +73,7 @@ func (r *run) newPipe() *pipe {
 			return most
 		},
 		Now:   c.now,
+		Work:  &r.busy,
 		Start: func() { go r.work(nil) },
 		Arm:   func(d time.Duration) { r.sched.Set(&r.tick, c.clock.Now().Add(d)) },
 	})
@@ -165,10 +166,11 @@ func (r *run) work(given *task) {
 
 // left follows the end of a goroutine of the pipeline.
 func (r *run) left() {
-	r.c.mu.Lock()
-	defer r.c.mu.Unlock()
-	r.checkDrained()
-	r.c.changed()
+	if r.stopping.Load() {
+		r.c.mu.Lock()
+		defer r.c.mu.Unlock()
+		r.checkDrained()
+	}
 }
 
 // finish takes in the outcome of an attempt whose handler has returned, and returns what
@@ -316,6 +318,7 @@ func (r *run) claimFailed(call string, now time.Time, err error) {
 	r.c.failed(call, err)
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
+	r.failing(r.failures > 0, true)
 	r.failures++
 	r.failure = err
 	r.c.unanswer(now, err)
@@ -354,6 +357,7 @@ func (r *run) enter(s *scratch, empty bool, asked *asked) {
 		return false
 	})
 	if empty || len(s.claimed) > 0 {
+		r.failing(r.failures > 0, false)
 		r.failures = 0
 	}
 	r.claiming--

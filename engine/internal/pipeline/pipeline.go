@@ -44,6 +44,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/ojsengine/ojs/engine/internal/idle"
 	"github.com/ojsengine/ojs/internal/spin"
 )
 
@@ -75,6 +76,7 @@ type Config struct {
 	Now      func() time.Time      // the engine's clock
 	Start    func()                // starts a goroutine that calls Enter; the lock is held
 	Arm      func(d time.Duration) // has Tick called in d; replaces the call before; the lock is held
+	Work     *idle.Counter         // counts the goroutines, and what they leave behind
 }
 
 // Kind is what a Task asks for.
@@ -137,6 +139,7 @@ type Pipeline[J, O any] struct {
 	flush   bool // a step is due, however few outcomes there are
 	armed   bool // a Tick is to come
 	soon    bool // in TickTime, for outcomes
+	left    bool // Work counts what goroutines have left behind for a Tick
 
 	target       int           // size of the local queue
 	stepTime     time.Duration // that a step of a slow storage takes, about
@@ -197,7 +200,7 @@ func (p *Pipeline[J, O]) Failed(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failed += n
-	p.goroutines += n
+	p.begin(n)
 }
 
 // Stepped hands in the jobs that a step has claimed. If there are none, empty says that
@@ -248,7 +251,7 @@ func (p *Pipeline[J, O]) Reserve(n int) (t Task[J, O], ok bool) {
 		return t, false
 	}
 	t.Claim, t.returns = n, p.returns
-	p.goroutines++
+	p.begin(1)
 	p.reserved += n
 	return t, true
 }
@@ -284,8 +287,8 @@ func (p *Pipeline[J, O]) Recovered() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.failed--
-	p.goroutines--
 	p.wake()
+	p.leave()
 }
 
 // Block keeps claims from the storage until Unblock.
@@ -331,14 +334,6 @@ func (p *Pipeline[J, O]) Tick(now time.Time) {
 	}
 	p.wake()
 	p.arm()
-}
-
-// Idle reports whether all goroutines but n have left, and none is wanted.
-func (p *Pipeline[J, O]) Idle(n int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.goroutines == n && p.waits()+len(p.done)+len(p.back) == 0 &&
-		(p.backlog == 0 || p.blocked || p.stopped || p.slots() <= 0)
 }
 
 // Drained reports whether a stopped pipeline has nothing left.
@@ -421,12 +416,33 @@ func (p *Pipeline[J, O]) next() (t Task[J, O]) {
 	case p.waits() > 0 && p.slots() > 0:
 		t.Kind, t.Job = Run, p.pop()
 		p.running++
-	default:
-		p.goroutines--
 	}
 	p.wake()
 	p.arm()
+	if t.Kind == Leave {
+		p.leave()
+	}
 	return t
+}
+
+// begin counts n more goroutines.
+func (p *Pipeline[J, O]) begin(n int) {
+	p.goroutines += n
+	p.Work.Add(n)
+}
+
+// leave ends a goroutine. If jobs or outcomes wait for a Tick, the goroutine stays
+// counted in Work until another one leaves nothing behind.
+func (p *Pipeline[J, O]) leave() {
+	p.goroutines--
+	left := p.waits()+len(p.done) > 0
+	switch {
+	case left == p.left:
+		p.Work.Add(-1)
+	case !left:
+		p.Work.Add(-2)
+	}
+	p.left = left
 }
 
 // exact reports whether no job is claimed ahead.
@@ -567,7 +583,7 @@ func (p *Pipeline[J, O]) wake() {
 	default:
 		return
 	}
-	p.goroutines++
+	p.begin(1)
 	p.starting++
 	p.Start()
 }

@@ -14,8 +14,8 @@ func TestReserve(t *testing.T) {
 		t.Errorf("2 of 3 slots are reserved: %t, 2 more: %t", ok, more)
 	}
 	one, ok := r.Reserve(1)
-	if !ok || r.Idle(0) {
-		t.Errorf("the last slot is reserved: %t; idle: %t", ok, r.Idle(0))
+	if !ok || r.idle(0) {
+		t.Errorf("the last slot is reserved: %t; idle: %t", ok, r.idle(0))
 	}
 	r.Available(1)
 	if r.starts != 0 {
