@@ -125,7 +125,7 @@ func (r *run) begin(a *attempt) {
 		a.end(ojs.ErrShutdown)
 	}
 	r.c.wakeAt(a.rec.WakeAt())
-	r.looking.by(earliest(a.renewAt, a.deadline))
+	r.looking.By(earliest(a.renewAt, a.deadline))
 }
 
 // knows reports whether an attempt is in r.attempts. core.mu is held.
@@ -180,11 +180,13 @@ func earliest(a, b time.Time) time.Time {
 // for. Almost all attempts end before their times come, and the timer stays as it is
 // then: it fires for nothing now and then, which costs less than setting it for each.
 func (a *attempt) arm() {
-	a.r.looking.by(a.next())
+	a.r.looking.By(a.next())
 }
 
-// look does what the clock asks of the attempts. core.mu is held.
+// look does what the clock asks of the attempts.
 func (r *run) look(now time.Time) {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
 	for _, a := range r.attempts {
 		a.tick(now)
 	}
@@ -197,7 +199,7 @@ func (r *run) punctual() {
 	for _, a := range r.attempts {
 		next = earliest(next, a.next())
 	}
-	r.looking.exactly(next)
+	r.looking.Exactly(next)
 }
 
 // tick does what the clock asks of an attempt: renew its lease, end its context at the
@@ -217,18 +219,21 @@ func (a *attempt) tick(now time.Time) {
 			a.end(ojs.ErrTimeout)
 		case due(a.forceAt) && !a.inTx:
 			a.phase = settling
-			a.r.maintenance.force(a)
+			a.r.maintenance.overrun = append(a.r.maintenance.overrun, a)
+			a.r.maintenance.leases.Poke()
 		}
 	}
 	if due(a.stuckAt) {
 		a.stuckAt = time.Time{}
-		a.r.maintenance.report(a)
+		a.kept = true // reportStuck reads its record
+		a.r.maintenance.stuck = append(a.r.maintenance.stuck, a)
+		a.r.maintenance.leases.Poke()
 	}
 	switch {
 	case a.started.Load():
 		a.arm()
 	case a.phase != over: // one that has lost its job wants nothing
-		a.r.looking.by(earliest(a.renewAt, now.Add(pipeline.TickTime)))
+		a.r.looking.By(earliest(a.renewAt, now.Add(pipeline.TickTime)))
 	}
 }
 
@@ -237,7 +242,8 @@ func (a *attempt) renew(now time.Time) {
 	a.renewAt = now.Add(a.renewalInterval())
 	a.flushAt, a.flushed = time.Time{}, now
 	a.kept = true
-	a.r.maintenance.renew(a)
+	a.r.maintenance.renewals = append(a.r.maintenance.renewals, a)
+	a.r.maintenance.leases.Poke()
 }
 
 // end ends the attempt's context. The first cause holds. core.mu is held.

@@ -177,7 +177,7 @@ func (c *core) uncertain(err error) {
 	defer c.mu.Unlock()
 	c.available(unknown)
 	if r := c.run; r != nil {
-		r.maintenance.wakeAt(c.now().Add(storageBackoff(1)))
+		r.maintenance.due.By(c.now().Add(storageBackoff(1)))
 	}
 }
 
@@ -190,6 +190,13 @@ func (c *core) available(n int) {
 		c.run.pipe.Available(n)
 	}
 	c.wakeFetchers()
+}
+
+// look has jobs claimed again, however many are available.
+func (c *core) look() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.available(unknown)
 }
 
 // wakeFetchers has remote workers that wait look for a job. mu is held.

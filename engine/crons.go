@@ -25,7 +25,7 @@ func (c *core) newCrons() *cron.Entries {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if c.run != nil {
-				c.run.maintenance.want(looks{cron: true})
+				c.run.maintenance.cron.Poke()
 			}
 		},
 	})

@@ -168,9 +168,7 @@ func (c *core) blockKeys(ctx context.Context, list []*settlement) {
 // and publishes the change if it did not.
 func (l Limits) changed(name LimitName, until time.Time, reason string, err error) error {
 	c := l.core
-	c.mu.Lock()
-	c.available(unknown)
-	c.mu.Unlock()
+	c.look()
 	if err == nil && name.Kind == storage.LimitKey {
 		c.emit(ojs.Event{Type: ojs.EventLimitAdjusted, Subject: name.Name, Until: until, Reason: reason,
 			Limit: &ojs.LimitEvent{Key: name.Name}})
@@ -254,9 +252,7 @@ func (h *heldBack) claimed(began uint64, held bool) (news bool) {
 // It returns when time next opens a limit.
 func (c *core) limited(l *storage.Limited, held uint64, now time.Time) (opens time.Time) {
 	if c.held.claimed(held, l.Held) {
-		c.mu.Lock()
-		c.available(unknown)
-		c.mu.Unlock()
+		c.look()
 	}
 	if len(l.Dropped)+len(l.Postponed) == 0 {
 		return l.Opens

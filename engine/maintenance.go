@@ -1,260 +1,128 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
+	"github.com/ojsengine/ojs/engine/internal/chores"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/storage"
 )
 
-// dueBatch bounds what one look at the storage's deadlines brings.
+// dueBatch bounds what one call for what is due returns.
 const dueBatch = 256
 
-// maintenance does what the clock asks of the storage, on one goroutine of its own, so
-// that a slow storage delays no timer: promotes what has come due, renews leases, settles
-// what its handler has overrun.
+// maintenance does what the clock asks of the storage: it promotes what has come due,
+// renews leases, and settles what its handler has overrun. Each chore is one of these.
 type maintenance struct {
-	r          *run
-	signal     chan struct{}
-	quit, done chan struct{}
+	chores.Set
+	r *run
+
+	leases  chores.Chore // those of attempts that are on a list below
+	holds   chores.Chore // the pauses
+	claims  chores.Chore // claims whose answer was lost
+	workers chores.Chore // those that fetch jobs
+	due     chores.Chore // the deadlines
+	cron    chores.Chore // the recurring jobs
+	number  chores.Chore // the number of the finished jobs
+	prune   chores.Chore // their age, too
+	replay  chores.Chore // the dead letters
 
 	warnedYoung bool             // of jobs that are pruned by number too soon
-	promoted    []storage.Record // memory for the next look at the deadlines
+	promoted    []storage.Record // memory for the next call for what is due
 	crons       *cron.Ticker     // fires recurring jobs
+	finished    atomic.Int64     // jobs since the finished ones were pruned
 
 	// Guarded by core.mu.
-	wanted   looks
 	renewals []*attempt
 	overrun  []*attempt
-	unlooked looks // that have failed since the storage answered last
-
-	// recurring jobs that could not run, with the versions of which the log has told
-
 	stuck    []*attempt // to be reported
-	poked    bool       // signal has the news
-	failures int        // looks at the deadlines that failed in a row
-	failure  error      // of the last of them
-	finished int        // jobs since the last look at the finished ones
 	listed   time.Time  // when the dead letters were, for replay rules
-
-	claimsFailed int // looks at claims whose answer was lost, in a row
-
-	dueAlarm, workersAlarm, holdsAlarm, cronAlarm, pruneAlarm, replayAlarm, claimsAlarm alarm
-}
-
-// looks are what maintenance looks at.
-type looks struct {
-	due     bool // the deadlines
-	workers bool // that fetch jobs
-	holds   bool // the pauses
-	claims  bool // claims whose answer was lost
-	cron    bool // the recurring jobs
-	prune   bool // the finished jobs
-	number  bool // the number of the finished jobs
-	replay  bool // the dead letters
 }
 
 func (k *maintenance) start(r *run) {
 	k.r = r
-	k.signal = make(chan struct{}, 1)
-	k.quit, k.done = make(chan struct{}), make(chan struct{})
-	failed := func(call string, err error, attrs ...any) { k.failed(call, err, looks{cron: true}, attrs...) }
-	k.crons = r.c.crons.Ticker(failed, r.c.answered, k.quitting)
-	k.dueAlarm.start(r, func(time.Time) { k.want(looks{due: true}) })
-	k.workersAlarm.start(r, func(time.Time) { k.want(looks{workers: true}) })
-	k.holdsAlarm.start(r, func(time.Time) { k.want(looks{holds: true}) })
-	k.cronAlarm.start(r, func(time.Time) { k.want(looks{cron: true}) })
-	k.pruneAlarm.start(r, func(time.Time) { k.want(looks{prune: true}) })
-	k.replayAlarm.start(r, func(time.Time) { k.want(looks{replay: true}) })
-	k.claimsAlarm.start(r, func(time.Time) { k.want(looks{claims: true}) })
-	go k.loop()
+	c := r.c
+	k.crons = c.crons.Ticker(k.cron.Fail, c.answered, k.Quitting)
+	plain := func(name string, do func() time.Time) chores.Chore {
+		return chores.Chore{Name: name,
+			Run: func(context.Context, time.Time) (time.Time, error) { return do(), nil }}
+	}
+	k.leases = plain("leases", k.attend)
+	k.holds = chores.Chore{Name: "pauses", Run: k.loadHolds}
+	k.claims = chores.Chore{Name: "claims of this engine", Run: k.findClaims}
+	k.workers = plain("workers", r.lookAtWorkers)
+	k.due = chores.Chore{Name: "due", Run: k.promoteDue}
+	k.cron = plain("recurring jobs", func() time.Time { return k.crons.Tick(r.base) })
+	k.cron.Exact = true
+	k.number = plain("prune", func() time.Time {
+		k.prune.By(k.pruneFinished(&k.number, false))
+		return time.Time{}
+	})
+	k.prune = plain("prune", func() time.Time { return k.pruneFinished(&k.prune, true) })
+	k.replay = plain("replay", k.replayDead)
+	list := []*chores.Chore{&k.leases, &k.holds, &k.claims, &k.workers, &k.due, &k.cron} // leases before due
+	if c.retention.bounded() {
+		list = append(list, &k.number, &k.prune)
+	}
+	if len(c.replayRules) > 0 {
+		list = append(list, &k.replay)
+	}
+	k.Start(r.base, chores.Config{Sched: r.sched, Busy: &r.busy, Now: c.now, Failed: c.failed,
+		Wait: func(n int) time.Duration { return min(storageBackoff(n), probeEvery) }}, list...)
 }
 
 // stop waits until maintenance has ended, or fails with ErrUnanswered if a call of the
-// storage goes on for too long. Maintenance then ends with that call.
+// storage takes too long. Maintenance then ends with that call.
 func (k *maintenance) stop() error {
-	close(k.quit)
-	if k.r.wait(k.done, lastCall) {
+	if k.r.wait(k.Stop(), lastCall) {
 		return nil
 	}
 	return fmt.Errorf("%w: a look at what is due, or the renewal of leases", ErrUnanswered)
 }
 
-// core.mu is held in all from here to wakeAt but quitting.
-
-// want asks for looks, as far as the engine's options give them something to do.
-func (k *maintenance) want(l looks) {
-	l.prune = l.prune && k.r.c.retention.bounded()
-	l.replay = l.replay && len(k.r.c.replayRules) > 0
-	before := k.wanted
-	if k.wanted = before.with(l); k.wanted != before {
-		k.poke()
+// attend renews the leases of the attempts that need it, settles those that their
+// handlers have overrun, and reports stuck ones.
+func (k *maintenance) attend() (never time.Time) {
+	mu := &k.r.c.mu
+	mu.Lock()
+	renewals, overrun, stuck := k.renewals, k.overrun, k.stuck
+	k.renewals, k.overrun, k.stuck = nil, nil, nil
+	mu.Unlock()
+	k.extend(renewals)
+	for _, a := range overrun {
+		k.r.settleOverrun(a)
 	}
-}
-
-// with adds looks.
-func (l looks) with(m looks) looks {
-	return looks{l.due || m.due, l.workers || m.workers, l.holds || m.holds, l.claims || m.claims,
-		l.cron || m.cron, l.prune || m.prune, l.number || m.number, l.replay || m.replay}
-}
-
-func (k *maintenance) renew(a *attempt) {
-	k.renewals = append(k.renewals, a)
-	k.poke()
-}
-
-func (k *maintenance) force(a *attempt) {
-	k.overrun = append(k.overrun, a)
-	k.poke()
-}
-
-func (k *maintenance) report(a *attempt) {
-	a.kept = true // reportStuck reads its record
-	k.stuck = append(k.stuck, a)
-	k.poke()
+	for _, a := range stuck {
+		k.r.reportStuck(a)
+	}
+	return never
 }
 
 // ended counts jobs that have finished, for which a time or a number will come to prune
 // them.
 func (k *maintenance) ended(n int) {
-	if k.finished == 0 {
-		k.pruneBy(k.r.c.now().Add(pruneEvery))
+	total := k.finished.Add(int64(n))
+	if total == int64(n) {
+		k.prune.By(k.r.c.now().Add(pruneEvery))
 	}
-	k.finished += n
-	if k.finished >= k.r.c.retention.slack() {
-		k.finished = 0
-		k.want(looks{number: true})
-	}
-}
-
-// pruneBy has maintenance look at the finished jobs at t, unless it will earlier.
-func (k *maintenance) pruneBy(t time.Time) {
-	if k.r.c.retention.bounded() {
-		k.pruneAlarm.by(t)
+	if total >= int64(k.r.c.retention.slack()) {
+		k.finished.Store(0)
+		k.number.Poke()
 	}
 }
 
-func (k *maintenance) quitting() bool {
-	select {
-	case <-k.quit:
-		return true
-	default:
-		return false
+// loadHolds reads the pauses.
+func (k *maintenance) loadHolds(ctx context.Context, _ time.Time) (never time.Time, err error) {
+	if err = k.r.c.loadHolds(ctx); err == nil {
+		k.r.c.answered()
 	}
-}
-
-func (k *maintenance) poke() {
-	if !k.poked {
-		k.poked = true
-		k.r.busy.Add(1)
-		k.signal <- struct{}{}
-	}
-}
-
-// wakeAt has maintenance look at the deadlines at t, unless it will earlier.
-func (k *maintenance) wakeAt(t time.Time) { k.dueAlarm.by(t) }
-
-func (k *maintenance) loop() {
-	defer close(k.done)
-	mu := &k.r.c.mu
-	for {
-		select {
-		case <-k.signal:
-		case <-k.quit:
-		}
-		if k.quitting() {
-			return
-		}
-		mu.Lock()
-		wanted, renewals, overrun, stuck := k.wanted, k.renewals, k.overrun, k.stuck
-		k.wanted, k.renewals, k.overrun, k.stuck = looks{}, nil, nil, nil
-		if wanted.prune || wanted.number {
-			k.finished = 0
-		}
-		k.poked = false
-		mu.Unlock()
-
-		k.extend(renewals) // before due, which takes away what is not renewed
-		if wanted.holds {
-			k.loadHolds()
-		}
-		for _, a := range overrun {
-			k.r.settleOverrun(a)
-		}
-		var lost time.Time
-		if wanted.claims {
-			lost = k.findClaims()
-		}
-		var watch time.Time
-		if wanted.workers {
-			watch = k.r.lookAtWorkers()
-		}
-		if wanted.due {
-			k.look()
-		}
-		for _, a := range stuck {
-			k.r.reportStuck(a)
-		}
-		var fires, prunes, replays time.Time
-		if wanted.cron {
-			fires = k.crons.Tick(k.r.base)
-		}
-		if wanted.prune || wanted.number {
-			prunes = k.prune(wanted.prune)
-		}
-		if wanted.replay {
-			replays = k.replay()
-		}
-
-		mu.Lock()
-		if wanted.cron {
-			k.cronAlarm.exactly(fires)
-		}
-		if !prunes.IsZero() {
-			k.pruneBy(prunes)
-		}
-		if !replays.IsZero() {
-			k.replayBy(replays)
-		}
-		k.workersAlarm.by(watch)
-		k.claimsAlarm.by(lost)
-		mu.Unlock()
-		k.r.busy.Add(-1)
-	}
-}
-
-// failed follows a look whose call of the storage has failed. core.mu is not held.
-func (k *maintenance) failed(call string, err error, l looks, attrs ...any) {
-	c := k.r.c
-	c.mu.Lock()
-	k.unlooked = k.unlooked.with(l)
-	c.mu.Unlock()
-	c.failed(call, err, attrs...)
-}
-
-// retry repeats the looks that have failed. core.mu is held.
-func (k *maintenance) retry() {
-	l := k.unlooked
-	k.unlooked = looks{}
-	k.want(l)
-}
-
-// loadHolds reads the pauses. If that fails, maintenance tries again.
-func (k *maintenance) loadHolds() {
-	c := k.r.c
-	err := c.loadHolds(k.r.base)
-	if err == nil {
-		c.answered()
-		return
-	}
-	k.failed("pauses", err, looks{holds: true})
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	k.holdsAlarm.by(c.now().Add(probeEvery))
+	return never, err
 }
 
 // extend renews the leases of running attempts. Attempts that have lost their jobs end. A
@@ -331,24 +199,26 @@ func (k *maintenance) newest(renewals []*attempt) []*attempt {
 	})
 }
 
-// look does what has come due, batch by batch.
-func (k *maintenance) look() {
+// promoteDue does what has come due, batch by batch.
+func (k *maintenance) promoteDue(ctx context.Context, _ time.Time) (next time.Time, err error) {
 	c := k.r.c
 	used := 0
 	defer func() { clear(k.promoted[:min(used, cap(k.promoted))]) }() // what is in it would stay alive
+	was, _ := k.due.Failing()
+	defer func() { k.r.failing(was > 0, err != nil) }()
 	for {
 		now := c.now()
-		ctx, end := c.trace(k.r.base, OpPoll, nil)
+		ctx, end := c.trace(ctx, OpPoll, nil)
 		var op *eventlog.Op
 		if c.events.Wants("", "", "") {
 			op = c.events.Begin(eventlog.Ends)
 		}
 		d := storage.Due{Promoted: k.promoted}
-		err := c.spareLeases(ctx)
-		if k.quitting() {
+		err = c.spareLeases(ctx)
+		if k.Quitting() {
 			end(err)
 			op.End()
-			return
+			return next, nil
 		}
 		if err == nil {
 			d, err = c.store.Due(ctx, now, dueBatch, k.promoted)
@@ -364,19 +234,12 @@ func (k *maintenance) look() {
 		}
 		c.dependentEvents(op, d.Moved, now)
 		op.End()
-		c.mu.Lock()
-		k.r.failing(k.failures > 0, err != nil)
 		if err != nil {
-			k.failures++
-			k.failure = err
-			k.wakeAt(now.Add(min(storageBackoff(k.failures), probeEvery)))
-			c.available(unknown) // what it has promoted all the same
-			c.mu.Unlock()
-			k.failed("due", err, looks{due: true})
+			c.look() // for what it has promoted all the same
 			c.waiters.all()
-			return
+			return next, err
 		}
-		k.failures = 0
+		c.mu.Lock()
 		for i := range d.Stalled { // ours, if the renewals failed for too long, or a worker's
 			c.takenAway(storage.Held{ID: d.Stalled[i].ID, Version: d.Stalled[i].Version - 1},
 				ojs.ErrLeaseLost)
@@ -389,19 +252,12 @@ func (k *maintenance) look() {
 		for _, rec := range d.Stalled {
 			k.r.settleStalled(rec, slices.Contains(d.Ended, rec.ID))
 		}
-		if d.Next.IsZero() {
-			return
-		}
 		brought := len(d.Promoted) + len(d.Expired) + len(d.Stalled)
-		if brought > 0 && !d.Next.After(now) {
-			continue
+		switch {
+		case d.Next.IsZero() || d.Next.After(now):
+			return d.Next, nil
+		case brought == 0: // it has what is due, yet brought nothing: do not spin
+			return now.Add(time.Millisecond), nil
 		}
-		c.mu.Lock()
-		if !d.Next.After(now) { // it has what is due, yet brought nothing: do not spin
-			d.Next = now.Add(time.Millisecond)
-		}
-		k.wakeAt(d.Next)
-		c.mu.Unlock()
-		return
 	}
 }

@@ -84,7 +84,7 @@ func (c *core) answered() {
 	told, lasted := o.told, now.Sub(o.began)
 	if r := c.run; r != nil {
 		soonest := later(o.began.Add(storageBackoff(1)), r.retried.Add(probeEvery))
-		r.recovery.by(later(now, soonest))
+		r.recovery.By(later(now, soonest))
 	}
 	c.mu.Unlock()
 	if told {
@@ -92,14 +92,16 @@ func (c *core) answered() {
 	}
 }
 
-// retry ends all waits that failed calls of the storage have caused. core.mu is held.
+// retry ends all waits that failed calls of the storage have caused.
 func (r *run) retry(now time.Time) {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
 	r.retried = now
 	for s := range r.pauses {
 		s.wakeNow()
 	}
-	if !r.unblocking.at.IsZero() {
-		r.unblocking.by(now)
+	if r.unblocking.Armed() {
+		r.unblocking.By(now)
 	}
 	for _, a := range r.attempts {
 		if a.unrenewed && a.phase != over && !a.inTx {
@@ -107,7 +109,7 @@ func (r *run) retry(now time.Time) {
 		}
 		a.unrenewed = false
 	}
-	r.maintenance.retry()
+	r.maintenance.Retry()
 	select {
 	case r.reportNow <- struct{}{}:
 	default:

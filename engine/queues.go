@@ -63,11 +63,9 @@ func (q *Queues) set(
 	c.log.Info("queue is "+string(to), "component", "worker", "category", "lifecycle",
 		slog.Group("ojs", "queue", name))
 	c.emit(ojs.Event{Type: event, Subject: name, Queue: name})
-	c.mu.Lock()
 	if was == ojs.QueuePaused {
-		c.available(unknown)
+		c.look()
 	}
-	c.mu.Unlock()
 	if was == ojs.QueueDraining {
 		c.room.made(name)
 	}

@@ -80,9 +80,7 @@ func (c *core) register(added []handler.Handler) error {
 	if !limited && c.runs() { // Run has begun in between
 		c.setTypeLimits(context.Background(), news)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.available(unknown)
+	c.look()
 	return nil
 }
 

@@ -134,34 +134,26 @@ const (
 	replayEvery = 5 * time.Minute // at least one list
 )
 
-// replayBy has maintenance list the dead letters at t, unless it will earlier. core.mu is
-// held.
-func (k *maintenance) replayBy(t time.Time) {
-	if soonest := k.listed.Add(replayPause); t.Before(soonest) {
-		t = soonest
-	}
-	k.replayAlarm.by(t)
-}
-
 // died follows the death of a job. core.mu is held.
 func (k *maintenance) died(job *storage.Record) {
 	if _, due, ok := k.r.c.replayRuleFor(job); ok {
-		k.replayBy(due)
+		k.replay.By(later(due, k.listed.Add(replayPause)))
 	}
 }
 
-// replay replays the dead letters that are due, and says when to list them next.
-func (k *maintenance) replay() (next time.Time) {
+// replayDead replays the dead letters that are due, and says when to list them next.
+func (k *maintenance) replayDead() (next time.Time) {
 	c := k.r.c
 	now := c.now()
 	c.mu.Lock()
 	k.listed = now
 	c.mu.Unlock()
+	defer func() { next = later(next, now.Add(replayPause)) }()
 	next = now.Add(replayEvery)
 	seen := make(map[string]struct{}) // a job that dies again meanwhile is listed again
 	for rec, err := range c.jobs().Records(k.r.base, inspect.Filter{DeadLettered: true}) {
 		if err != nil {
-			k.failed("list of dead letters", err, looks{replay: true})
+			k.replay.Fail("list of dead letters", err)
 			return next
 		}
 		rule, due, ok := c.replayRuleFor(rec)
@@ -177,9 +169,9 @@ func (k *maintenance) replay() (next time.Time) {
 		err := c.retry(k.r.base, rec.ID, rule.Name,
 			func(r *storage.Record) bool { return r.DeadLettered() && r.DeadLetteredAt.Equal(died) }, "", nil)
 		if err != nil && !foreign.Is(err, ojs.ErrTransition) && !foreign.Is(err, ojs.ErrNotFound) {
-			k.failed("replay", err, looks{replay: true}, "job_id", rec.ID, "rule", rule.Name)
+			k.replay.Fail("replay", err, "job_id", rec.ID, "rule", rule.Name)
 		}
-		if k.quitting() {
+		if k.Quitting() {
 			return next
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/chores"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -160,10 +161,11 @@ func (r *Retention) prunings() []pruning {
 	return list
 }
 
-// prune deletes what need not be kept, and says when time will next make it look; zero:
-// only when more has finished. If byAge is not set, it leaves what only grows old.
-func (k *maintenance) prune(byAge bool) (next time.Time) {
+// pruneFinished deletes what need not be kept, and says when time will next make it look;
+// zero: only when more has finished. If byAge is not set, it leaves what only grows old.
+func (k *maintenance) pruneFinished(chore *chores.Chore, byAge bool) (next time.Time) {
 	c := k.r.c
+	k.finished.Store(0)
 	ctx, end := c.trace(k.r.base, OpReaper, nil)
 	var failed error
 	defer func() { end(failed) }()
@@ -177,7 +179,7 @@ func (k *maintenance) prune(byAge bool) (next time.Time) {
 			done, err := c.store.Prune(ctx, p.at(now))
 			if err != nil {
 				failed = err
-				k.failed("prune", err, looks{prune: true})
+				chore.Fail("prune", err)
 				return now.Add(pruneEvery)
 			}
 			c.answered()
@@ -189,7 +191,7 @@ func (k *maintenance) prune(byAge bool) (next time.Time) {
 				}
 				break
 			}
-			if k.quitting() {
+			if k.Quitting() {
 				return time.Time{}
 			}
 		}

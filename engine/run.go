@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/alarm"
+	"github.com/ojsengine/ojs/engine/internal/chores"
 	"github.com/ojsengine/ojs/engine/internal/idle"
 	"github.com/ojsengine/ojs/engine/internal/pipeline"
 	internal "github.com/ojsengine/ojs/internal/attempt"
@@ -54,11 +56,11 @@ type run struct {
 
 	contexts *internal.Run // what those of the attempts share
 
-	looking   alarm // for the attempts
-	reopening alarm // for when a limit lets jobs in again
+	looking   alarm.Alarm // for the attempts
+	reopening alarm.Alarm // for when a limit lets jobs in again
 
-	unblocking alarm               // for claims, after one that failed
-	recovery   alarm               // for all that waits, when the storage answers again
+	unblocking alarm.Alarm         // for claims, after one that failed
+	recovery   alarm.Alarm         // for all that waits, when the storage answers again
 	retried    time.Time           // when recovery has rung
 	pauses     map[*sleep]struct{} // before calls of the storage are repeated
 	reportNow  chan struct{}       // has the reporter report if its latest report failed
@@ -99,10 +101,13 @@ func (c *core) runUntil(ctx context.Context) error {
 	r.sched = scheduler.New(c.clock)
 	r.pipe = r.newPipe()
 	r.contexts = internal.NewRun(r.base)
-	r.looking.start(r, r.look)
-	r.reopening.start(r, func(time.Time) { c.available(unknown) })
-	r.unblocking.start(r, r.unblock)
-	r.recovery.start(r, r.retry)
+	r.looking.Start(r.sched, r.look)
+	r.reopening.Start(r.sched, func(time.Time) { c.look() })
+	r.unblocking.Start(r.sched, func(time.Time) {
+		c.look()
+		r.pipe.Unblock()
+	})
+	r.recovery.Start(r.sched, r.retry)
 	r.maintenance.start(r)
 	c.run = r
 	close(c.begins)
@@ -110,10 +115,13 @@ func (c *core) runUntil(ctx context.Context) error {
 	c.started = c.now()
 	c.available(unknown)
 	c.processes.failed.Store(true) // before: other processes may have had no answers
-	r.maintenance.want(looks{
-		claims: len(c.unanswered) > 0,
-		due:    true, workers: true, holds: unread != nil, cron: true, prune: true, replay: true,
-	})
+	k := &r.maintenance
+	for _, chore := range []*chores.Chore{&k.claims, &k.due, &k.workers, &k.cron, &k.prune, &k.replay} {
+		chore.Poke()
+	}
+	if unread != nil {
+		k.holds.Poke()
+	}
 	c.mu.Unlock()
 	if set := c.registry.handlers.Load(); set != limited { // registered since
 		c.setTypeLimits(r.base, set.all())
@@ -289,7 +297,7 @@ func storageBackoff(n int) time.Duration {
 // asks for none. mu is held.
 func (c *core) wakeAt(t time.Time) {
 	if c.run != nil {
-		c.run.maintenance.wakeAt(t)
+		c.run.maintenance.due.By(t)
 	}
 }
 

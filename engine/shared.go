@@ -133,10 +133,17 @@ func (c *core) hear(n storage.Notice) {
 		c.wakeFetchers() // they ask when it opens
 	}
 	if c.run != nil {
-		c.run.reopening.by(n.Opens)
-		c.run.maintenance.want(looks{
-			due: n.Everything, holds: n.Values || n.Everything, cron: n.Crons || n.Everything,
-		})
+		c.run.reopening.By(n.Opens)
+		k := &c.run.maintenance
+		if n.Everything {
+			k.due.Poke()
+		}
+		if n.Values || n.Everything {
+			k.holds.Poke()
+		}
+		if n.Crons || n.Everything {
+			k.cron.Poke()
+		}
 	}
 	for _, t := range n.Taken {
 		c.takenAway(t.Held, t.Cause)

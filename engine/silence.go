@@ -70,7 +70,7 @@ func (c *core) watchWorkers(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.run != nil {
-		c.run.maintenance.workersAlarm.by(t)
+		c.run.maintenance.workers.By(t)
 	}
 }
 

@@ -192,14 +192,13 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 	h.Busy = r.pipe.Busy()
 	h.Uptime = c.now().Sub(c.started)
 	h.Seconds = h.Uptime.Seconds()
-	switch {
-	case r.failures > 0:
-		text := "claims of jobs fail: " + foreign.ErrorText(r.failure)
-		is(Degraded, Problem{Code: ProblemClaims, Text: text, Err: r.failure})
-	case r.maintenance.failures > 0:
-		err := r.maintenance.failure
+	if n, err := r.maintenance.due.Failing(); n > 0 && r.failures == 0 {
 		text := "checks for due jobs fail: " + foreign.ErrorText(err)
 		is(Degraded, Problem{Code: ProblemChecks, Text: text, Err: err})
+	}
+	if r.failures > 0 {
+		text := "claims of jobs fail: " + foreign.ErrorText(r.failure)
+		is(Degraded, Problem{Code: ProblemClaims, Text: text, Err: r.failure})
 	}
 	if r.stuck > 0 {
 		is(Degraded, Problem{Code: ProblemStuck, Text: "handlers go on although their contexts have ended",

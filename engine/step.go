@@ -273,11 +273,7 @@ func (r *run) exchange(t *task, s *scratch, now time.Time) (none bool) {
 	c.stored(r.base, op, t.Outcomes, settled)
 	r.refused(t.Outcomes, settled)
 	c.limitEvents(s.limited.Closed, n, func(i int) *storage.Record { return s.into[i] }, now)
-	if at := c.limited(&s.limited, held, now); !at.IsZero() {
-		c.mu.Lock()
-		r.reopening.by(at)
-		c.mu.Unlock()
-	}
+	r.reopening.By(c.limited(&s.limited, held, now))
 	for _, a := range s.claimed[n:] {
 		attempts.Put(a)
 	}
@@ -301,9 +297,7 @@ func (r *run) claim(n int, s *scratch, asked *asked) (empty bool) {
 		return false
 	}
 	s.recs = recs
-	c.mu.Lock()
-	r.reopening.by(reopens)
-	c.mu.Unlock()
+	r.reopening.By(reopens)
 	for i := range recs {
 		a := attempts.Get().(*attempt)
 		*a.rec = recs[i]
@@ -324,14 +318,8 @@ func (r *run) claimFailed(call string, now time.Time, err error) {
 	r.c.unanswer(now, err)
 	at := r.c.now().Add(storageBackoff(r.failures))
 	r.pipe.Block()
-	r.maintenance.wakeAt(at) // it may have claimed a job all the same
-	r.unblocking.by(at)
-}
-
-// unblock lets claims go on after one that failed. core.mu is held.
-func (r *run) unblock(time.Time) {
-	r.c.available(unknown)
-	r.pipe.Unblock()
+	r.maintenance.due.By(at) // it may have claimed a job all the same
+	r.unblocking.By(at)
 }
 
 // beginClaim says that a claim is under way, which enter ends. core.mu is held.

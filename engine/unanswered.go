@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -78,22 +79,21 @@ func (c *core) unanswer(now time.Time, err error) {
 	}
 	c.unanswered = append(c.unanswered, unanswered{at: now.UnixNano(), next: c.now()})
 	if c.run != nil {
-		c.run.maintenance.want(looks{claims: true})
+		c.run.maintenance.claims.Poke()
 	}
 }
 
 // findClaims gives back the jobs of claims whose answer was lost. It returns when to look
 // again.
-func (k *maintenance) findClaims() (next time.Time) {
+func (k *maintenance) findClaims(ctx context.Context, now time.Time) (next time.Time, err error) {
 	c := k.r.c
-	now := c.now()
 	c.mu.Lock()
 	none := len(c.unanswered) == 0
 	c.mu.Unlock()
 	if none {
-		return time.Time{}
+		return next, nil
 	}
-	recs, err := c.store.ClaimedBy(k.r.base, c.worker)
+	recs, err := c.store.ClaimedBy(ctx, c.worker)
 	waits := false
 	if err == nil {
 		c.mu.Lock()
@@ -109,11 +109,8 @@ func (k *maintenance) findClaims() (next time.Time) {
 		c.mu.Unlock()
 	}
 	if err != nil {
-		k.failed("claims of this engine", err, looks{claims: true})
-		k.claimsFailed++
-		return now.Add(storageBackoff(k.claimsFailed))
+		return next, err
 	}
-	k.claimsFailed = 0
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.unanswered = slices.DeleteFunc(c.unanswered, func(u unanswered) bool {
@@ -131,7 +128,7 @@ func (k *maintenance) findClaims() (next time.Time) {
 		}
 		next = earliest(next, u.next)
 	}
-	return next
+	return next, nil
 }
 
 // unknown leaves those of the active jobs of this engine that a failed claim has taken
