@@ -193,8 +193,10 @@ func (r *run) look(now time.Time) {
 }
 
 // punctual makes the timer of the attempts wait for what any of them needs, and for
-// nothing else. core.mu is held.
+// nothing else.
 func (r *run) punctual() {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
 	var next time.Time
 	for _, a := range r.attempts {
 		next = earliest(next, a.next())

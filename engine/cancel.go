@@ -32,18 +32,17 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 	to := done.to()
 	c.meter.endedOtherwise(to)
 	c.byHand(ctx, "job cancelled")(to)
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.jobEnded(to)
 	return nil
 }
 
 // takenAway follows a transition that has ended a claim. It ends the attempt of this
 // engine, if there is one, or drops the claim of a remote worker. A step may be claiming
-// the job right now, of a run that has ended too: enter then drops the attempt. mu is
-// held.
+// the job right now, of a run that has ended too: enter then drops the attempt.
 func (c *core) takenAway(held storage.Held, cause error) {
-	if c.run != nil && c.run.lose(held, cause) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.run.Load(); r != nil && r.lose(held, cause) {
 		return
 	}
 	if c.claiming > 0 {

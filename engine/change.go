@@ -80,9 +80,7 @@ func (c *core) change(
 		}
 		to.Version = settled[0].Version
 		if ch.from == ojs.StateActive { // before its event: see attempt.start
-			c.mu.Lock()
 			c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)
-			c.mu.Unlock()
 		}
 		c.record(op, now, settled[0].Moved, func(op *eventlog.Op) {
 			c.transition(op, to, to.Version, reachedBy(ch.from), now, ojs.Event{Type: event})
@@ -118,8 +116,6 @@ func (c *core) update(ctx context.Context, id string, then func(*storage.Record)
 	if then != nil {
 		then(to)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.wakeAt(to.WakeAt())
 	if to.State == ojs.StateAvailable {
 		c.available(1)

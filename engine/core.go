@@ -70,13 +70,13 @@ type core struct {
 	eventIDs  *random // of its own: who listens does not change what happens
 	source    string  // of the engine's events
 
-	depends atomic.Bool // this engine has seen a job that waits for others
+	run     atomic.Pointer[run] // nil: not running; set while mu is held
+	begins  bell                // rings when a run begins
+	offers  bell                // rings when jobs may be available, for remote workers
+	depends atomic.Bool         // this engine has seen a job that waits for others
 
-	mu       spin.Mutex      // guards everything below, and the fields of run and attempt that say so
-	run      *run            // nil: not running
-	begins   chan struct{}   // closed and replaced when a run begins
-	fetchers []chan struct{} // of remote workers that wait for a job
-	started  time.Time       // of the latest run
+	mu      spin.Mutex // guards everything below, and the fields of run and attempt that say so
+	started time.Time  // of the latest run
 
 	claiming   int                   // claims under way, of this run and of those before
 	asking     []int64               // their times
@@ -98,7 +98,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 		return nil, err
 	}
 	c := &core{config: cfg, store: s, meter: new(meter), rnd: newRandom(cfg.rand),
-		begins: make(chan struct{}), lostEarly: make(map[storage.Held]bool)}
+		lostEarly: make(map[storage.Held]bool)}
 	c.durable, c.insertClaims = s.Capabilities().Durable, s.Capabilities().InsertClaims
 	c.queues.Store(&cfg.queues)
 	c.store = c.bind(s)
@@ -173,38 +173,26 @@ func (c *core) uncertain(err error) {
 	}
 	c.processes.failed.Store(true)
 	c.waiters.all()
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.available(unknown)
-	if r := c.run; r != nil {
-		r.maintenance.due.By(c.now().Add(storageBackoff(1)))
-	}
+	c.wakeAt(c.now().Add(storageBackoff(1)))
 }
 
-// available says that n more jobs may be claimed. mu is held.
+// available says that n more jobs may be claimed.
 func (c *core) available(n int) {
 	if n == 0 {
 		return
 	}
-	if c.run != nil {
-		c.run.pipe.Available(n)
+	if r := c.run.Load(); r != nil {
+		r.pipe.Available(n)
 	}
-	c.wakeFetchers()
+	c.offers.ring()
 }
 
-// look has jobs claimed again, however many are available.
-func (c *core) look() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.available(unknown)
-}
-
-// wakeFetchers has remote workers that wait look for a job. mu is held.
-func (c *core) wakeFetchers() {
-	for _, ch := range c.fetchers {
-		close(ch)
+// giveBack returns the jobs that were claimed ahead to the storage.
+func (c *core) giveBack() {
+	if r := c.run.Load(); r != nil {
+		r.pipe.Return()
 	}
-	c.fetchers = nil
 }
 
 // endedOtherwise follows the ends of jobs that did not come with the end of an attempt:
@@ -219,23 +207,21 @@ func (c *core) endedOtherwise(recs []storage.Record) {
 		case ojs.StateDiscarded:
 			c.logJob(slog.LevelError, "job discarded", "error", r, "", failureAttrs(r.Error)...)
 		}
-		c.mu.Lock()
 		c.jobEnded(r)
-		c.mu.Unlock()
 	}
 }
 
-// jobEnded follows the end of a job. mu is held.
+// jobEnded follows the end of a job.
 func (c *core) jobEnded(rec *storage.Record) {
 	c.waiters.ended(rec.ID, &rec.JobInfo)
 	c.room.made(rec.Queue)
 	if c.held.now() { // it may have been active elsewhere
 		c.available(unknown)
 	}
-	if c.run != nil {
-		c.run.maintenance.ended(1)
+	if r := c.run.Load(); r != nil {
+		r.maintenance.ended(1)
 		if rec.DeadLettered() {
-			c.run.maintenance.died(rec)
+			r.maintenance.died(rec)
 		}
 	}
 }

@@ -22,10 +22,8 @@ func (c *core) newCrons() *cron.Entries {
 		CheckTx: c.checkTx, Draft: c.cronDraft, Check: c.checkCron, Enqueue: c.enqueueCron,
 		Refused: refused, Cancel: c.cancel, Trace: c.traceCron, Emit: c.emit,
 		Changed: func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if c.run != nil {
-				c.run.maintenance.cron.Poke()
+			if r := c.run.Load(); r != nil {
+				r.maintenance.cron.Poke()
 			}
 		},
 	})
@@ -78,16 +76,11 @@ func (c *core) enqueueCron(ctx context.Context, d ojs.Draft) (ojs.Ticket, error)
 // cronProblem returns the problem that recurring entries cannot run here; false: there is
 // none.
 func (c *core) cronProblem(ctx context.Context) (p Problem, ok bool) {
-	var ticker *cron.Ticker
-	c.mu.Lock()
-	if c.run != nil {
-		ticker = c.run.maintenance.crons
-	}
-	c.mu.Unlock()
-	if ticker == nil {
+	r := c.run.Load()
+	if r == nil {
 		return p, false
 	}
-	why, err := ticker.Unreadable(ctx)
+	why, err := r.maintenance.crons.Unreadable(ctx)
 	if err != nil { // Health has noticed
 		return p, false
 	}

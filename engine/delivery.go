@@ -141,9 +141,7 @@ func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMes
 		c.rejected(refused)
 		return c.explained(refused, f.then.batch)
 	}
-	c.mu.Lock()
 	c.workerLost(d.held(), nil)
-	c.mu.Unlock()
 	if lostClaim(refused) {
 		return d.lost()
 	}
@@ -208,9 +206,7 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event
 	case err != nil:
 		return err
 	case lost:
-		c.mu.Lock()
 		c.workerLost(d.held(), nil)
-		c.mu.Unlock()
 		return d.lost()
 	}
 	if checkpoint != nil {

@@ -181,8 +181,6 @@ func (c *core) dependentsMoved(moved []storage.Record) {
 		}
 		wake = earliest(wake, moved[i].WakeAt())
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.wakeAt(wake)
 	c.available(available)
 }

@@ -318,8 +318,6 @@ func (c *core) inserted(batch []storage.Insert, stored []storage.Inserted, took 
 		}
 		wake = earliest(wake, r.WakeAt())
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.wakeAt(wake)
 	c.available(available)
 }
@@ -330,9 +328,7 @@ func (c *core) replaced(stored []storage.Inserted) {
 	for i := range stored {
 		for k := range stored[i].Replaced {
 			r := &stored[i].Replaced[k]
-			c.mu.Lock()
 			c.takenAway(storage.Held{ID: r.ID, Version: r.Version - 1}, ojs.ErrReplaced)
-			c.mu.Unlock()
 		}
 	}
 }

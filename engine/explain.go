@@ -149,10 +149,9 @@ func (e *Explanation) byState(rec *storage.Record, now time.Time) (waits bool) {
 
 // byEngine adds what the engine has against the job.
 func (e *Explanation) byEngine(c *core, rec *storage.Record, now time.Time) {
-	c.mu.Lock()
-	runs := c.run != nil && !c.run.stopping.Load()
-	full := runs && c.run.pipe.Busy() >= c.concurrency
-	c.mu.Unlock()
+	r := c.run.Load()
+	runs := r != nil && !r.stopping.Load()
+	full := runs && r.pipe.Busy() >= c.concurrency
 	if !runs {
 		e.add(ReasonNotRunning, "this engine does not run, or is stopping")
 	}

@@ -15,13 +15,7 @@ func NewOn(s storage.Storage, wall clock.Clock, opts ...Option) (*Engine[any], e
 
 // NextDeadline tells tests when the engine has something to do next.
 func NextDeadline[T any](e *Engine[T]) (time.Time, bool) {
-	e.core.mu.Lock()
-	defer e.core.mu.Unlock()
-	if e.core.run == nil {
-		return time.Time{}, false
-	}
-	e.core.run.punctual()
-	return e.core.run.sched.Next()
+	return e.NextWake()
 }
 
 // Observe counts a duration.

@@ -207,10 +207,8 @@ func (c *core) hold(change func(*holds)) {
 	if !before && !after {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if after && c.run != nil {
-		c.run.pipe.Return()
+	if after {
+		c.giveBack()
 	}
 	c.available(unknown)
 }

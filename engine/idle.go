@@ -9,14 +9,12 @@ import (
 // outside: a job comes due, a lease wants renewing, a limit opens. It reports false if
 // nothing is to come, or the engine does not run.
 func (e *Engine[T]) NextWake() (time.Time, bool) {
-	c := e.core
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.run == nil {
+	r := e.core.run.Load()
+	if r == nil {
 		return time.Time{}, false
 	}
-	c.run.punctual()
-	return c.run.sched.Next()
+	r.punctual()
+	return r.sched.Next()
 }
 
 func (c *core) waitIdle(ctx context.Context) error {
@@ -24,11 +22,8 @@ func (c *core) waitIdle(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		c.mu.Lock()
-		r := c.run
-		var over, wait <-chan struct{} = nil, c.begins
-		c.mu.Unlock()
-		if r != nil {
+		var over, wait <-chan struct{} = nil, c.begins.hear()
+		if r := c.run.Load(); r != nil {
 			var idle bool
 			if idle, wait = r.busy.Idle(r.settled); idle {
 				return nil
@@ -47,9 +42,7 @@ func (c *core) waitIdle(ctx context.Context) error {
 // settled reports whether no timer of the run is due. If one is, it returns what to wait
 // for.
 func (r *run) settled() (bool, <-chan struct{}) {
-	r.c.mu.Lock()
 	r.punctual()
-	r.c.mu.Unlock()
 	return r.sched.Settled()
 }
 

@@ -44,17 +44,18 @@ func (c *core) reserve(ctx context.Context, now time.Time, batch []storage.Inser
 			return nil
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.run == nil {
+	r := c.run.Load()
+	if r == nil {
 		return nil
 	}
-	t, ok := c.run.pipe.Reserve(len(batch))
+	t, ok := r.pipe.Reserve(len(batch))
 	if !ok {
 		return nil
 	}
-	v := &reserved{r: c.run, t: t}
-	c.run.beginClaim(&v.asked, now)
+	v := &reserved{r: r, t: t}
+	c.mu.Lock()
+	r.beginClaim(&v.asked, now)
+	c.mu.Unlock()
 	claim.Queues = c.queues.Load().names // of now: a change has reserved jobs given back
 	batch[0].Claim = claim
 	return v

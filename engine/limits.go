@@ -168,7 +168,7 @@ func (c *core) blockKeys(ctx context.Context, list []*settlement) {
 // and publishes the change if it did not.
 func (l Limits) changed(name LimitName, until time.Time, reason string, err error) error {
 	c := l.core
-	c.look()
+	c.available(unknown)
 	if err == nil && name.Kind == storage.LimitKey {
 		c.emit(ojs.Event{Type: ojs.EventLimitAdjusted, Subject: name.Name, Until: until, Reason: reason,
 			Limit: &ojs.LimitEvent{Key: name.Name}})
@@ -252,7 +252,7 @@ func (h *heldBack) claimed(began uint64, held bool) (news bool) {
 // It returns when time next opens a limit.
 func (c *core) limited(l *storage.Limited, held uint64, now time.Time) (opens time.Time) {
 	if c.held.claimed(held, l.Held) {
-		c.look()
+		c.available(unknown)
 	}
 	if len(l.Dropped)+len(l.Postponed) == 0 {
 		return l.Opens
@@ -276,11 +276,9 @@ func (c *core) limited(l *storage.Limited, held uint64, now time.Time) (opens ti
 		}
 	})
 	c.endedOtherwise(l.Dropped)
-	c.mu.Lock()
 	for i := range l.Postponed {
 		c.wakeAt(l.Postponed[i].WakeAt())
 	}
-	c.mu.Unlock()
 	c.dependentsMoved(l.Moved)
 	return l.Opens
 }

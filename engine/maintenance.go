@@ -36,13 +36,13 @@ type maintenance struct {
 	warnedYoung bool             // of jobs that are pruned by number too soon
 	promoted    []storage.Record // memory for the next call for what is due
 	crons       *cron.Ticker     // fires recurring jobs
+	listed      atomic.Int64     // when the dead letters were, in ns, for replay rules
 	finished    atomic.Int64     // jobs since the finished ones were pruned
 
 	// Guarded by core.mu.
 	renewals []*attempt
 	overrun  []*attempt
 	stuck    []*attempt // to be reported
-	listed   time.Time  // when the dead letters were, for replay rules
 }
 
 func (k *maintenance) start(r *run) {
@@ -235,17 +235,15 @@ func (k *maintenance) promoteDue(ctx context.Context, _ time.Time) (next time.Ti
 		c.dependentEvents(op, d.Moved, now)
 		op.End()
 		if err != nil {
-			c.look() // for what it has promoted all the same
+			c.available(unknown) // for what it has promoted all the same
 			c.waiters.all()
 			return next, err
 		}
-		c.mu.Lock()
 		for i := range d.Stalled { // ours, if the renewals failed for too long, or a worker's
 			c.takenAway(storage.Held{ID: d.Stalled[i].ID, Version: d.Stalled[i].Version - 1},
 				ojs.ErrLeaseLost)
 		}
 		c.available(len(d.Promoted))
-		c.mu.Unlock()
 		c.answered()
 		c.endedOtherwise(d.Expired)
 		c.dependentsMoved(d.Moved)

@@ -170,7 +170,7 @@ func (c *core) nodeValue(gone bool) storage.Value {
 	c.gate.mu.Unlock()
 	c.mu.Lock()
 	node.Started = c.started
-	if r := c.run; r != nil {
+	if r := c.run.Load(); r != nil {
 		node.Busy = r.pipe.Busy()
 		for _, a := range r.attempts {
 			if !a.returned && a.started.Load() {

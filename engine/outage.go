@@ -37,11 +37,10 @@ type outage struct {
 // attributes are for the log. A closed storage ends the run. core.mu is not held.
 func (c *core) failed(call string, err error, attrs ...any) {
 	now := c.now()
-	c.mu.Lock()
-	if r := c.run; r != nil && r.closedBy(err) {
-		c.mu.Unlock()
+	if r := c.run.Load(); r != nil && r.closedBy(err) {
 		return
 	}
+	c.mu.Lock()
 	c.processes.failed.Store(true)
 	o := &c.outage
 	if !o.down.Load() {
@@ -82,7 +81,7 @@ func (c *core) answered() {
 		return
 	}
 	told, lasted := o.told, now.Sub(o.began)
-	if r := c.run; r != nil {
+	if r := c.run.Load(); r != nil {
 		soonest := later(o.began.Add(storageBackoff(1)), r.retried.Add(probeEvery))
 		r.recovery.By(later(now, soonest))
 	}

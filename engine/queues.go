@@ -51,11 +51,7 @@ func (q *Queues) set(
 	}
 	known = was != ojs.QueueActive || c.knowsQueue(ctx, name)
 	if to == ojs.QueuePaused {
-		c.mu.Lock()
-		if c.run != nil {
-			c.run.pipe.Return()
-		}
-		c.mu.Unlock()
+		c.giveBack()
 	}
 	if was == to {
 		return known, nil
@@ -64,7 +60,7 @@ func (q *Queues) set(
 		slog.Group("ojs", "queue", name))
 	c.emit(ojs.Event{Type: event, Subject: name, Queue: name})
 	if was == ojs.QueuePaused {
-		c.look()
+		c.available(unknown)
 	}
 	if was == ojs.QueueDraining {
 		c.room.made(name)

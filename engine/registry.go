@@ -80,16 +80,12 @@ func (c *core) register(added []handler.Handler) error {
 	if !limited && c.runs() { // Run has begun in between
 		c.setTypeLimits(context.Background(), news)
 	}
-	c.look()
+	c.available(unknown)
 	return nil
 }
 
 // runs reports whether the engine runs.
-func (c *core) runs() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.run != nil
-}
+func (c *core) runs() bool { return c.run.Load() != nil }
 
 var insideHandlers = bridge.Take[bridge.Handlers[handler.Handler, handler.Middleware, internal.Frame]]()
 

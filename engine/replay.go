@@ -134,10 +134,10 @@ const (
 	replayEvery = 5 * time.Minute // at least one list
 )
 
-// died follows the death of a job. core.mu is held.
+// died follows the death of a job.
 func (k *maintenance) died(job *storage.Record) {
 	if _, due, ok := k.r.c.replayRuleFor(job); ok {
-		k.replay.By(later(due, k.listed.Add(replayPause)))
+		k.replay.By(later(due, time.Unix(0, k.listed.Load()).Add(replayPause)))
 	}
 }
 
@@ -145,9 +145,7 @@ func (k *maintenance) died(job *storage.Record) {
 func (k *maintenance) replayDead() (next time.Time) {
 	c := k.r.c
 	now := c.now()
-	c.mu.Lock()
-	k.listed = now
-	c.mu.Unlock()
+	k.listed.Store(now.UnixNano())
 	defer func() { next = later(next, now.Add(replayPause)) }()
 	next = now.Add(replayEvery)
 	seen := make(map[string]struct{}) // a job that dies again meanwhile is listed again

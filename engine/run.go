@@ -94,7 +94,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	}
 	limited := c.setLimits(r.base) // before the first claim
 	c.mu.Lock()
-	if c.run != nil {
+	if c.run.Load() != nil {
 		c.mu.Unlock()
 		return ErrRunning
 	}
@@ -102,16 +102,15 @@ func (c *core) runUntil(ctx context.Context) error {
 	r.pipe = r.newPipe()
 	r.contexts = internal.NewRun(r.base)
 	r.looking.Start(r.sched, r.look)
-	r.reopening.Start(r.sched, func(time.Time) { c.look() })
+	r.reopening.Start(r.sched, func(time.Time) { c.available(unknown) })
 	r.unblocking.Start(r.sched, func(time.Time) {
-		c.look()
+		c.available(unknown)
 		r.pipe.Unblock()
 	})
 	r.recovery.Start(r.sched, r.retry)
 	r.maintenance.start(r)
-	c.run = r
-	close(c.begins)
-	c.begins = make(chan struct{})
+	c.run.Store(r)
+	c.begins.ring()
 	c.started = c.now()
 	c.available(unknown)
 	c.processes.failed.Store(true) // before: other processes may have had no answers
@@ -144,7 +143,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	r.sched.Stop()
 
 	c.mu.Lock()
-	c.run = nil
+	c.run.Store(nil)
 	close(r.over)
 	returned := r.returned
 	c.mu.Unlock()
@@ -294,15 +293,15 @@ func storageBackoff(n int) time.Duration {
 }
 
 // wakeAt asks for a look at the storage's deadlines at t, if none is due earlier. Zero
-// asks for none. mu is held.
+// asks for none.
 func (c *core) wakeAt(t time.Time) {
-	if c.run != nil {
-		c.run.maintenance.due.By(t)
+	if r := c.run.Load(); r != nil {
+		r.maintenance.due.By(t)
 	}
 }
 
 // letIn records that a claimed job has stopped running. If a limit of this engine kept
-// other jobs out, it wakes a claim. mu is held.
+// other jobs out, it wakes a claim.
 func (c *core) letIn(held storage.Held) {
 	if c.gate.ended(held) {
 		c.available(unknown)

@@ -154,15 +154,15 @@ func (c *core) serve(ctx context.Context, name, did string, change func(*queueSe
 	c.queues.Store(&to)
 	g.mu.Lock()
 	g.serve(&to)
-	if c.run != nil {
-		c.run.pipe.Return()
-		for _, a := range c.run.attempts {
+	if r := c.run.Load(); r != nil {
+		r.pipe.Return()
+		for _, a := range r.attempts {
 			g.join(name, a)
 		}
 	}
 	g.mu.Unlock()
-	c.available(unknown)
 	c.mu.Unlock()
+	c.available(unknown)
 	c.room.made(name) // an enqueue that waits asks again
 	c.log.Info("queue "+did, "component", "worker", "category", "lifecycle", "actor", ojs.Actor(ctx),
 		slog.Group("ojs", "queue", name))

@@ -124,17 +124,19 @@ func (c *core) listen() (release func()) {
 
 // hear takes in what others have done.
 func (c *core) hear(n storage.Notice) {
-	c.mu.Lock()
 	if n.Available || n.Everything {
 		c.available(unknown)
 	}
 	c.wakeAt(n.Due)
 	if !n.Opens.IsZero() {
-		c.wakeFetchers() // they ask when it opens
+		c.offers.ring() // they ask when it opens
 	}
-	if c.run != nil {
-		c.run.reopening.By(n.Opens)
-		k := &c.run.maintenance
+	if r := c.run.Load(); r != nil {
+		r.reopening.By(n.Opens)
+		k := &r.maintenance
+		if len(n.Ended) > 0 {
+			k.ended(len(n.Ended))
+		}
 		if n.Everything {
 			k.due.Poke()
 		}
@@ -148,10 +150,6 @@ func (c *core) hear(n storage.Notice) {
 	for _, t := range n.Taken {
 		c.takenAway(t.Held, t.Cause)
 	}
-	if len(n.Ended) > 0 && c.run != nil {
-		c.run.maintenance.ended(len(n.Ended))
-	}
-	c.mu.Unlock()
 	for _, id := range n.Ended {
 		c.waiters.ended(id, nil)
 	}

@@ -59,7 +59,7 @@ func timesOut(rec *storage.Record, began time.Time) time.Time {
 }
 
 // workerLost takes a job from the worker that holds it, if any. With a cause, the
-// worker's next heartbeat names the job. mu is held.
+// worker's next heartbeat names the job.
 func (c *core) workerLost(held storage.Held, cause error) {
 	c.workers.drop(held, cause)
 	c.letIn(held)
@@ -67,10 +67,8 @@ func (c *core) workerLost(held storage.Held, cause error) {
 
 // watchWorkers has maintenance look at the workers at t, if it is not zero.
 func (c *core) watchWorkers(t time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.run != nil {
-		c.run.maintenance.workers.By(t)
+	if r := c.run.Load(); r != nil {
+		r.maintenance.workers.By(t)
 	}
 }
 
@@ -164,8 +162,6 @@ func (r *run) failClaim(claim claimOf, o policy.Outcome, cause error) error {
 		return err
 	}
 	if lost != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
 		c.workerLost(claim.held, lost)
 		return nil
 	}

@@ -47,9 +47,9 @@ func (e *Engine[T]) Stats(ctx context.Context) (Stats, error) {
 			s.Total[state] += n
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if r := c.run; r != nil {
+	if r := c.run.Load(); r != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		s.Running, s.Busy, s.Stuck = true, r.pipe.Busy(), r.stuck
 	}
 	return s, nil
@@ -184,7 +184,7 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := c.run
+	r := c.run.Load()
 	if r == nil {
 		is(Unhealthy, Problem{Code: ProblemNotRunning, Text: "the engine does not run"})
 		return h

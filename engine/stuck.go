@@ -46,21 +46,20 @@ func (e *Engine[T]) Running() []Running {
 	c := e.core
 	// one that is another job's after the stacks were written is not in them
 	before := make(map[*attempt]storage.Held)
+	r := c.run.Load()
+	if r == nil {
+		return nil
+	}
 	c.mu.Lock()
-	if c.run != nil {
-		for _, a := range c.run.attempts {
-			before[a] = a.held()
-		}
+	for _, a := range r.attempts {
+		before[a] = a.held()
 	}
 	c.mu.Unlock()
 	all := stacks()
 	var list []Running
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.run == nil {
-		return nil
-	}
-	for _, a := range c.run.attempts {
+	for _, a := range r.attempts {
 		if a.returned || !a.started.Load() {
 			continue
 		}

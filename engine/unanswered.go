@@ -78,8 +78,8 @@ func (c *core) unanswer(now time.Time, err error) {
 		c.unanswered = slices.Delete(c.unanswered, 0, 1)
 	}
 	c.unanswered = append(c.unanswered, unanswered{at: now.UnixNano(), next: c.now()})
-	if c.run != nil {
-		c.run.maintenance.claims.Poke()
+	if r := c.run.Load(); r != nil {
+		r.maintenance.claims.Poke()
 	}
 }
 
@@ -100,13 +100,11 @@ func (k *maintenance) findClaims(ctx context.Context, now time.Time) (next time.
 		recs, waits = k.r.unknown(recs)
 		c.mu.Unlock()
 		err = k.r.unclaim(recs)
-		c.mu.Lock()
 		c.available(len(recs)) // also if that failed: the storage may have done it
 		for i := range recs {
 			recs[i].Unclaim()
 			c.wakeAt(recs[i].WakeAt())
 		}
-		c.mu.Unlock()
 	}
 	if err != nil {
 		return next, err

@@ -117,21 +117,18 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 		case WorkerTerminate:
 			return nil, ErrWorkerTerminated
 		}
-		news := c.fetcher() // before the look, or what comes in between would go unnoticed
+		news := c.offers.hear() // before the look, or what comes in between would go unnoticed
 		claimed, reopens, err := w.claim(ctx, ask, n)
 		ds := w.deliverable(ctx, claimed)
 		if len(ds) > 0 || err != nil {
-			c.noFetcher(news)
 			return ds, err
 		}
 		if len(claimed) > 0 { // the jobs behind them may be available
-			c.noFetcher(news)
 			continue
 		}
 		waits := c.workers.waits(w.id)
 		err = w.wait(ctx, news, changed, reopens)
 		c.watchWorkers(c.workers.waited(waits, c.now()))
-		c.noFetcher(news)
 		if err != nil {
 			return nil, err
 		}
@@ -185,9 +182,7 @@ func (w *Worker) claim(
 			if !cancelled && !overdue(rec, now) { // or maintenance would fail it before it is given back
 				c.watchWorkers(c.workers.hold(w.id, rec, now, rec.LeaseUntil))
 			}
-			c.mu.Lock()
 			c.wakeAt(rec.WakeAt())
-			c.mu.Unlock()
 			d := c.delivery(rec, w)
 			d.began, d.cancelled = now, cancelled
 			ds = append(ds, d)
@@ -210,9 +205,7 @@ func (w *Worker) deliverable(ctx context.Context, ds []*Delivery) []*Delivery {
 		}
 		// which is logged
 		if err := d.end(ctx, policy.Outcome{Kind: policy.Interrupted}, nil, nil); err != nil {
-			c.mu.Lock()
 			c.workerLost(d.held(), nil)
-			c.mu.Unlock()
 		}
 		return true
 	})
@@ -317,9 +310,7 @@ func (w *Worker) Heartbeat(ctx context.Context, tokens ...string) (Beat, error) 
 			continue
 		}
 		if i < known { // another worker may hold what a token names
-			c.mu.Lock()
 			c.workerLost(held, nil)
-			c.mu.Unlock()
 		}
 		c.workers.tell(w.id, held, cause)
 	}
@@ -377,18 +368,3 @@ func (w *Workers) Quiet(id string) bool { return w.core.workers.set(w.core, id, 
 // Terminate tells a worker to end: its Fetch returns ErrWorkerTerminated, its Heartbeat
 // WorkerTerminate.
 func (w *Workers) Terminate(id string) bool { return w.core.workers.set(w.core, id, WorkerTerminate) }
-
-// fetcher returns a channel that is closed when jobs may be available.
-func (c *core) fetcher() chan struct{} {
-	ch := make(chan struct{})
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.fetchers = append(c.fetchers, ch)
-	return ch
-}
-
-func (c *core) noFetcher(ch chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.fetchers = slices.DeleteFunc(c.fetchers, func(other chan struct{}) bool { return other == ch })
-}

@@ -141,12 +141,10 @@ func (w *Workflows) cancelAll(ctx context.Context, ids []string) error {
 	})
 	c.logJob(slog.LevelInfo, "workflow cancelled", "lifecycle", &cancelled[0], "",
 		slog.Int("jobs", len(cancelled)))
-	c.mu.Lock()
 	for i := range cancelled {
 		c.meter.endedOtherwise(&cancelled[i])
 		c.jobEnded(&cancelled[i])
 	}
-	c.mu.Unlock()
 	c.dependentsMoved(moved)
 	return nil
 }
@@ -239,12 +237,10 @@ func (w *Workflows) retry(ctx context.Context, id string) error {
 	}
 	c.logJob(slog.LevelInfo, "workflow retried by hand", "lifecycle", recs[id], "",
 		slog.Int("steps", available))
-	c.mu.Lock()
 	for i := range batch {
 		c.wakeAt(batch[i].Record.WakeAt())
 	}
 	c.available(available)
-	c.mu.Unlock()
 	c.dependentsMoved(moved)
 	return nil
 }
