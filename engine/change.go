@@ -64,30 +64,35 @@ func (c *core) change(
 			}
 			return nil, err
 		}
-		op := c.beganChange(to, event)
-		settled, err := c.store.Settle(ctx, now, ch.change[:], ch.result[:0])
-		if err != nil { // the storage may still read the change, so its memory is not reused
-			return nil, c.abort(op, err)
-		}
-		c.answered()
-		if err := settled[0].Err; err != nil {
-			op.End()
-			ch.forget()
-			if foreign.Is(err, storage.ErrFenced) {
-				continue
+		var stored storage.Settled
+		err = c.journal.Do(c.beganChange(to, event), func() ([]storage.Record, error) {
+			settled, err := c.store.Settle(ctx, now, ch.change[:], ch.result[:0])
+			if err != nil {
+				return nil, err
 			}
-			return nil, c.missing(id, err)
+			stored, settled[0] = settled[0], storage.Settled{}
+			if stored.Err == nil {
+				to.Version = stored.Version
+			}
+			if stored.Err == nil && ch.from == ojs.StateActive { // before its event: see attempt.start
+				c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)
+			}
+			return stored.Moved, nil
+		}, func(op *eventlog.Op) {
+			if stored.Err == nil {
+				c.transition(op, to, to.Version, reachedBy(ch.from), now, ojs.Event{Type: event})
+			}
+		}, nil)
+		switch {
+		case err != nil: // the storage may still read the change, so its memory is not reused
+			return nil, err
+		case stored.Err == nil:
+			return ch, nil
 		}
-		to.Version = settled[0].Version
-		if ch.from == ojs.StateActive { // before its event: see attempt.start
-			c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)
+		ch.forget()
+		if !foreign.Is(stored.Err, storage.ErrFenced) {
+			return nil, c.missing(id, stored.Err)
 		}
-		c.record(op, now, settled[0].Moved, func(op *eventlog.Op) {
-			c.transition(op, to, to.Version, reachedBy(ch.from), now, ojs.Event{Type: event})
-		})
-		c.dependentsMoved(settled[0].Moved)
-		settled[0] = storage.Settled{}
-		return ch, nil
 	}
 }
 

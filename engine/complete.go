@@ -107,7 +107,9 @@ func (r *run) settleCompleted(a *attempt, o policy.Outcome, cause error, said sa
 				"error", o.Err)
 		}
 		list := []*settlement{f}
-		c.stored(r.base, c.beganEnds(list, new(scratch)), list, []storage.Settled{a.stores})
+		_, _ = c.storeEnds(r.base, list, new(scratch), func() ([]storage.Settled, error) {
+			return []storage.Settled{a.stores}, nil
+		})
 	default:
 		r.dropped(f, storage.ErrFenced)
 	}

@@ -17,7 +17,7 @@ import (
 //
 //  1. settle stores a list of outcomes in one call. A step of the pipeline that claims,
 //     too, calls exchange instead (step.go).
-//  2. stored follows the outcomes that the storage has taken: events first, then logs,
+//  2. storeEnds follows the outcomes that the storage has taken: events first, then logs,
 //     waiters, and the attempts.
 //  3. If the storage has refused an outcome, dropped gives it up. Follow-ups that were
 //     refused make it a failure of the attempt instead, which is stored in its place.
@@ -47,28 +47,48 @@ func (c *core) settle(ctx context.Context, list []*settlement, s *scratch) ([]st
 	for _, f := range list {
 		s.changes = append(s.changes, f.change())
 	}
+	return c.storeEnds(ctx, list, s, func() ([]storage.Settled, error) {
+		settled, err := c.store.Settle(ctx, c.now(), s.changes, s.settled[:0])
+		if err != nil {
+			end(err)
+			*s = scratch{recs: s.recs, claimed: s.claimed}
+			for _, f := range list {
+				f.tried = true
+			}
+			c.failed("settle", err, "jobs", len(list), "job_id", list[0].rec.ID)
+			return nil, err
+		}
+		s.settled = settled
+		end(settled[0].Err)
+		for i, f := range list {
+			if f.tried && c.storedBefore(ctx, f.rec, settled[i]) {
+				settled[i].Err = nil
+			}
+		}
+		return settled, nil
+	})
+}
+
+// storeEnds makes a call that stores outcomes, and follows those that were stored.
+func (c *core) storeEnds(ctx context.Context, list []*settlement, s *scratch,
+	call func() ([]storage.Settled, error)) (settled []storage.Settled, err error) {
 	c.blockKeys(ctx, list)
-	op := c.beganEnds(list, s)
-	settled, err := c.store.Settle(ctx, c.now(), s.changes, s.settled[:0])
-	if err != nil {
-		end(err)
-		*s = scratch{recs: s.recs, claimed: s.claimed}
-		for _, f := range list {
-			f.tried = true
+	err = c.journal.Do(c.beganEnds(list, s), func() (moved []storage.Record, err error) {
+		if settled, err = call(); err != nil {
+			return nil, err
 		}
-		c.failed("settle", err, "jobs", len(list), "job_id", list[0].rec.ID)
-		return nil, c.abort(op, err)
-	}
-	c.answered()
-	s.settled = settled
-	end(settled[0].Err)
-	for i, f := range list {
-		if f.tried && c.storedBefore(ctx, f.rec, settled[i]) {
-			settled[i].Err = nil
+		c.followed(ctx, list, settled)
+		c.meter.ended(list, settled)
+		for i := range settled {
+			if moved == nil {
+				moved = settled[i].Moved
+			} else {
+				moved = append(moved[:len(moved):len(moved)], settled[i].Moved...)
+			}
 		}
-	}
-	c.stored(ctx, op, list, settled)
-	return settled, nil
+		return moved, nil
+	}, func(op *eventlog.Op) { c.publishEnds(op, list, settled) }, func() { c.stored(ctx, list, settled) })
+	return settled, err
 }
 
 // settleOne is settle of one outcome. refused is why the storage has not taken it.
@@ -91,14 +111,10 @@ func (c *core) storedBefore(ctx context.Context, rec *storage.Record, s storage.
 		there.FinishedAt.Equal(rec.FinishedAt) && there.NextRetryAt.Equal(rec.NextRetryAt)
 }
 
-// stored follows the outcomes of a list that were stored. The others stay as they are.
-func (c *core) stored(ctx context.Context, op *eventlog.Op, list []*settlement, settled []storage.Settled) {
-	c.followed(ctx, list, settled)
-	c.publishEnds(op, list, settled)
+// stored follows the outcomes of a list that were stored, after their events. The others
+// stay as they are.
+func (c *core) stored(ctx context.Context, list []*settlement, settled []storage.Settled) {
 	c.enqueuedThen(list, settled)
-	for i := range settled {
-		c.dependentsMoved(settled[i].Moved)
-	}
 	for i, f := range list {
 		if settled[i].Err == nil {
 			c.logOutcome(f, f.worker)

@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/engine/internal/journal"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/spin"
 	"github.com/ojsengine/ojs/storage"
@@ -60,6 +61,7 @@ type core struct {
 	unserved  sync.Map  // queues of which warnUnserved has warned
 	workers   workers
 	events    *eventlog.Log
+	journal   journal.Journal
 	crons     *cron.Entries
 	meter     *meter
 	history   history // the reporter's
@@ -132,6 +134,8 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	}
 	c.source = "ojs://" + c.name + "/engine/" + c.worker
 	c.events = eventlog.New(observers, c.log, c.identifyEvent)
+	c.journal = journal.Journal{Log: c.events, Uncertain: c.uncertain, Answered: c.answered,
+		Tell: c.dependentEvents, Follow: c.dependentsMoved}
 	c.crons = c.newCrons()
 	c.gate = newGate(&c.config)
 	c.gate.limitName = c.registry.limitName

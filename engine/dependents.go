@@ -117,20 +117,10 @@ func (c *core) beganChange(rec *storage.Record, event ojs.EventType) *eventlog.O
 	return c.events.Begin(effect, rec.ID)
 }
 
-// lateOp begins an operation for the first jobs that other jobs have moved, nil if there
-// are none or no listener.
-func (c *core) lateOp(settled []storage.Settled) *eventlog.Op {
-	for i := range settled {
-		if len(settled[i].Moved) > 0 && c.events.Listening() {
-			return c.events.Begin(eventlog.Ends)
-		}
-	}
-	return nil
-}
-
 // dependentEvents hands in the events of jobs that the ends of others have moved, those
 // of the records of workflows last: the storage may have moved them before others.
-func (c *core) dependentEvents(op *eventlog.Op, moved []storage.Record, now time.Time) {
+func (c *core) dependentEvents(op *eventlog.Op, moved []storage.Record) {
+	now := c.now()
 	records := false
 	for i := range moved {
 		if moved[i].Type == workflow.Type {

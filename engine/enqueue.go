@@ -269,30 +269,27 @@ func (c *core) insert(
 	ctx, end := c.traceEnqueue(ctx, batch)
 	op := c.beganInsert(batch)
 	slots := c.reserve(ctx, now, batch)
-	stored, err := c.store.Insert(ctx, now, batch, dst)
-	end(err)
+	var stored []storage.Inserted
+	var took time.Duration
+	err := c.journal.Do(op, func() (moved []storage.Record, err error) {
+		stored, err = c.store.Insert(ctx, now, batch, dst)
+		if end(err); err != nil {
+			return nil, c.explained(err, batch)
+		}
+		c.replaced(stored)
+		took = c.now().Sub(now)
+		return stored[len(stored)-1].Moved, nil
+	}, func(op *eventlog.Op) { c.enqueuedEvents(op, batch, stored, now, took) },
+		func() { c.inserted(batch, stored, took) })
 	if slots != nil {
-		defer func() { slots.start(batch, stored, now) }() // after the events
+		slots.start(batch, stored, now, err)
 	}
 	if err != nil {
-		err = c.abort(op, c.explained(err, batch))
-		if slots != nil {
-			c.mu.Lock()
-			c.unanswer(now, err)
-			c.mu.Unlock()
-		}
 		if _, blocks := c.blocks(err); !blocks {
 			c.rejected(err)
 		}
 		return nil, err
 	}
-	c.replaced(stored)
-	took := c.now().Sub(now)
-	c.record(op, now, stored[len(stored)-1].Moved, func(op *eventlog.Op) {
-		c.enqueuedEvents(op, batch, stored, now, took)
-	})
-	c.inserted(batch, stored, took)
-	c.dependentsMoved(stored[len(stored)-1].Moved)
 	return stored, nil
 }
 

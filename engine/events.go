@@ -138,16 +138,9 @@ func (c *core) beganEnds(list []*settlement, s *scratch) *eventlog.Op {
 	return c.events.Begin(effect, s.ids...)
 }
 
-// publishEnds counts the attempts' ends that were stored, and ends the operation with
-// their transitions. Their claims have returned, except that of a job whose lease ran
-// out.
+// publishEnds hands in the attempts' ends that were stored. Their claims have returned,
+// except that of a job whose lease ran out.
 func (c *core) publishEnds(op *eventlog.Op, list []*settlement, settled []storage.Settled) {
-	c.meter.ended(list, settled)
-	if op == nil {
-		if op = c.lateOp(settled); op == nil {
-			return
-		}
-	}
 	for i, f := range list {
 		switch {
 		case settled[i].Err != nil:
@@ -164,9 +157,7 @@ func (c *core) publishEnds(op *eventlog.Op, list []*settlement, settled []storag
 			c.transition(op, f.rec, f.rec.Version+1, eventlog.None, f.at,
 				endedEvents(f.rec, f.kind, f.decision, f.took)...)
 		}
-		c.dependentEvents(op, settled[i].Moved, f.at)
 	}
-	op.End()
 }
 
 // endedEvents are the events of an attempt that has ended with a decision.

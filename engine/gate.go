@@ -119,22 +119,32 @@ func (c *core) claim(
 	}
 	held := c.held.load()
 	ask.Limits = new(storage.Limited)
-	recs, err = c.store.Claim(ctx, now, ask, dst)
-	end(recs, err)
-	if w.lapses {
+	err = c.journal.Do(op, func() (none []storage.Record, err error) {
+		recs, err = c.store.Claim(ctx, now, ask, dst)
+		end(recs, err)
+		if err != nil {
+			g.takeBack(order)
+		}
+		if err != nil && w.run != nil {
+			w.run.claimFailed("claim", now, err)
+		}
+		return nil, err
+	}, func(op *eventlog.Op) {
 		for i := range recs {
-			c.meter.started(&recs[i])
 			c.transition(op, &recs[i], recs[i].Version, eventlog.None, now, startedEvent(&recs[i]))
 		}
-		op.End()
-	}
+	}, func() {
+		for i := range recs {
+			if w.lapses {
+				c.meter.started(&recs[i])
+			}
+		}
+		g.started(w, order, recs, now)
+		c.limitEvents(ask.Limits.Closed, len(recs), func(i int) *storage.Record { return &recs[i] }, now)
+	})
 	if err != nil {
-		g.takeBack(order)
 		return nil, time.Time{}, err
 	}
-	c.answered()
-	g.started(w, order, recs, now)
-	c.limitEvents(ask.Limits.Closed, len(recs), func(i int) *storage.Record { return &recs[i] }, now)
 	return recs, earliest(reopens, c.limited(ask.Limits, held, now)), nil
 }
 

@@ -61,9 +61,14 @@ func (c *core) reserve(ctx context.Context, now time.Time, batch []storage.Inser
 	return v
 }
 
-// start has the jobs started that the storage has claimed. stored is nil if the call has
-// failed.
-func (v *reserved) start(batch []storage.Insert, stored []storage.Inserted, now time.Time) {
+// start has the jobs started that the storage has claimed. If the call has failed, stored
+// is nil.
+func (v *reserved) start(batch []storage.Insert, stored []storage.Inserted, now time.Time, err error) {
+	if err != nil {
+		v.r.c.mu.Lock()
+		v.r.c.unanswer(now, err)
+		v.r.c.mu.Unlock()
+	}
 	s := scratches.Get().(*scratch)
 	defer func() {
 		s.clear()

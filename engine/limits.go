@@ -261,7 +261,8 @@ func (c *core) limited(l *storage.Limited, held uint64, now time.Time) (opens ti
 	if c.events.Listening() {
 		op = c.events.Begin(eventlog.Ends)
 	}
-	c.record(op, now, l.Moved, func(op *eventlog.Op) {
+	// The call that has done it has succeeded, so that this one does, too.
+	_ = c.journal.Do(op, func() ([]storage.Record, error) { return l.Moved, nil }, func(op *eventlog.Op) {
 		for i := range l.Dropped {
 			r := &l.Dropped[i]
 			c.transition(op, r, r.Version, eventlog.None, now,
@@ -274,12 +275,12 @@ func (c *core) limited(l *storage.Limited, held uint64, now time.Time) (opens ti
 			r := &l.Postponed[i]
 			c.transition(op, r, r.Version, eventlog.None, now, ojs.Event{Type: ojs.EventScheduled})
 		}
+	}, func() {
+		c.endedOtherwise(l.Dropped)
+		for i := range l.Postponed {
+			c.wakeAt(l.Postponed[i].WakeAt())
+		}
 	})
-	c.endedOtherwise(l.Dropped)
-	for i := range l.Postponed {
-		c.wakeAt(l.Postponed[i].WakeAt())
-	}
-	c.dependentsMoved(l.Moved)
 	return l.Opens
 }
 

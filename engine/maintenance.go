@@ -209,44 +209,42 @@ func (k *maintenance) promoteDue(ctx context.Context, _ time.Time) (next time.Ti
 	for {
 		now := c.now()
 		ctx, end := c.trace(ctx, OpPoll, nil)
+		err = c.spareLeases(ctx)
+		if k.Quitting() {
+			end(err)
+			return next, nil
+		}
+		var d storage.Due
 		var op *eventlog.Op
 		if c.events.Wants("", "", "") {
 			op = c.events.Begin(eventlog.Ends)
 		}
-		d := storage.Due{Promoted: k.promoted}
-		err = c.spareLeases(ctx)
-		if k.Quitting() {
-			end(err)
-			op.End()
-			return next, nil
-		}
-		if err == nil {
-			d, err = c.store.Due(ctx, now, dueBatch, k.promoted)
-		}
-		if k.promoted = d.Promoted; err != nil {
-			k.promoted = nil // a storage that has given up may still write to it
-		}
-		used = max(used, len(k.promoted))
-		end(err)
-		for i := range d.Expired {
-			c.transition(op, &d.Expired[i], d.Expired[i].Version, eventlog.None, now,
-				expiredEvents(&d.Expired[i])...)
-		}
-		c.dependentEvents(op, d.Moved, now)
-		op.End()
+		err = c.journal.Do(op, func() ([]storage.Record, error) {
+			if err == nil {
+				d, err = c.store.Due(ctx, now, dueBatch, k.promoted)
+				k.promoted = d.Promoted
+			}
+			if end(err); err != nil {
+				k.promoted = nil // a storage that has given up may still write to it
+			}
+			used = max(used, len(k.promoted))
+			return d.Moved, err
+		}, func(op *eventlog.Op) {
+			for i := range d.Expired {
+				c.transition(op, &d.Expired[i], d.Expired[i].Version, eventlog.None, now,
+					expiredEvents(&d.Expired[i])...)
+			}
+		}, func() {
+			for i := range d.Stalled { // ours, if the renewals failed for too long, or a worker's
+				c.takenAway(storage.Held{ID: d.Stalled[i].ID, Version: d.Stalled[i].Version - 1},
+					ojs.ErrLeaseLost)
+			}
+			c.available(len(d.Promoted))
+			c.endedOtherwise(d.Expired)
+		})
 		if err != nil {
-			c.available(unknown) // for what it has promoted all the same
-			c.waiters.all()
 			return next, err
 		}
-		for i := range d.Stalled { // ours, if the renewals failed for too long, or a worker's
-			c.takenAway(storage.Held{ID: d.Stalled[i].ID, Version: d.Stalled[i].Version - 1},
-				ojs.ErrLeaseLost)
-		}
-		c.available(len(d.Promoted))
-		c.answered()
-		c.endedOtherwise(d.Expired)
-		c.dependentsMoved(d.Moved)
 		for _, rec := range d.Stalled {
 			k.r.settleStalled(rec, slices.Contains(d.Ended, rec.ID))
 		}

@@ -252,8 +252,6 @@ func (r *run) exchange(t *task, s *scratch, now time.Time) (none bool) {
 		s.claimed = append(s.claimed, a)
 		s.into = append(s.into, a.rec)
 	}
-	c.blockKeys(r.base, t.Outcomes)
-	op := c.beganEnds(t.Outcomes, s)
 	ask := storage.Claim{
 		Queues: c.queues.Load().names, Types: c.registry.handled(), Max: t.Claim, Worker: c.worker,
 		Lease: c.lease,
@@ -261,16 +259,20 @@ func (r *run) exchange(t *task, s *scratch, now time.Time) (none bool) {
 	held := c.held.load()
 	s.limited = storage.Limited{Now: max(t.Free, 1)}
 	ask.Limits = &s.limited
-	settled, n, err := c.stepper.SettleAndClaim(r.base, now, s.to, s.settled[:0], ask, s.into)
+	n := 0
+	settled, err := c.storeEnds(r.base, t.Outcomes, s, func() (settled []storage.Settled, err error) {
+		settled, n, err = c.stepper.SettleAndClaim(r.base, now, s.to, s.settled[:0], ask, s.into)
+		if err != nil {
+			*s = scratch{} // the storage may still use it
+			r.claimFailed("settle and claim", now, err)
+		}
+		return settled, err
+	})
 	if err != nil {
-		*s = scratch{} // the storage may still use it
-		r.claimFailed("settle and claim", now, err)
-		r.again(t.Outcomes, c.abort(op, err))
+		r.again(t.Outcomes, err)
 		return false
 	}
-	c.answered()
 	s.settled = settled
-	c.stored(r.base, op, t.Outcomes, settled)
 	r.refused(t.Outcomes, settled)
 	c.limitEvents(s.limited.Closed, n, func(i int) *storage.Record { return s.into[i] }, now)
 	r.reopening.By(c.limited(&s.limited, held, now))
@@ -293,7 +295,6 @@ func (r *run) claim(n int, s *scratch, asked *asked) (empty bool) {
 	}, s.recs[:0])
 	if err != nil {
 		s.recs = nil // a storage that has given up may still write to it
-		r.claimFailed("claim", asked.last(), err)
 		return false
 	}
 	s.recs = recs

@@ -34,9 +34,6 @@ type asked struct {
 	n  int
 }
 
-// last is the time of the latest claim.
-func (a *asked) last() time.Time { return time.Unix(0, a.at[max(a.n-1, 0)]) }
-
 // ask says that a claim at now is under way, which endAsk ends. mu is held.
 func (c *core) ask(a *asked, now time.Time) {
 	a.at[a.n] = now.UnixNano()

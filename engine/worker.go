@@ -164,7 +164,6 @@ func (w *Worker) claim(
 		recs, at, err := c.claim(ctx, ask, nil)
 		switch {
 		case err != nil:
-			c.uncertain(err) // also if ctx has ended: it may have ended after the storage took a job
 			if len(ds) > 0 {
 				return ds, at, nil
 			}

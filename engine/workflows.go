@@ -127,26 +127,24 @@ func (w *Workflows) cancelGroup(ctx context.Context, id string) error {
 func (w *Workflows) cancelAll(ctx context.Context, ids []string) error {
 	c := w.core
 	now := c.now()
-	op := c.beganGroup(ids)
-	cancelled, moved, err := c.store.CancelAll(ctx, now, ids)
-	if err != nil {
-		return c.abort(op, err)
-	}
-	c.record(op, now, moved, func(op *eventlog.Op) {
+	var cancelled []storage.Record
+	return c.journal.Do(c.beganGroup(ids), func() (moved []storage.Record, err error) {
+		cancelled, moved, err = c.store.CancelAll(ctx, now, ids)
+		return moved, err
+	}, func(op *eventlog.Op) {
 		for i := range cancelled {
 			r := &cancelled[i]
 			c.transition(op, r, r.Version, eventlog.None, now, ojs.Event{Type: ojs.EventCancelled,
 				Reason: byWorkflow})
 		}
+	}, func() {
+		c.logJob(slog.LevelInfo, "workflow cancelled", "lifecycle", &cancelled[0], "",
+			slog.Int("jobs", len(cancelled)))
+		for i := range cancelled {
+			c.meter.endedOtherwise(&cancelled[i])
+			c.jobEnded(&cancelled[i])
+		}
 	})
-	c.logJob(slog.LevelInfo, "workflow cancelled", "lifecycle", &cancelled[0], "",
-		slog.Int("jobs", len(cancelled)))
-	for i := range cancelled {
-		c.meter.endedOtherwise(&cancelled[i])
-		c.jobEnded(&cancelled[i])
-	}
-	c.dependentsMoved(moved)
-	return nil
 }
 
 // beganGroup begins an operation that ends or revives jobs. It returns nil if no listener
@@ -211,12 +209,9 @@ func (w *Workflows) retry(ctx context.Context, id string) error {
 		ids[i] = p.JobID
 	}
 	c.depends.Store(true)
-	op := c.beganGroup(ids)
-	moved, err := c.store.Revive(ctx, now, batch)
-	if err != nil {
-		return c.abort(op, err)
-	}
-	c.record(op, now, moved, func(op *eventlog.Op) {
+	return c.journal.Do(c.beganGroup(ids), func() ([]storage.Record, error) {
+		return c.store.Revive(ctx, now, batch)
+	}, func(op *eventlog.Op) {
 		for i := range batch {
 			r := &batch[i].Record
 			var events []ojs.Event
@@ -228,21 +223,18 @@ func (w *Workflows) retry(ctx context.Context, id string) error {
 			}
 			c.transition(op, r, r.Version+1, eventlog.Ends, now, events...)
 		}
-	})
-	available := 0
-	for i := range batch {
-		if batch[i].Record.State == ojs.StateAvailable {
-			available++
+	}, func() {
+		available := 0
+		for i := range batch {
+			if batch[i].Record.State == ojs.StateAvailable {
+				available++
+			}
+			c.wakeAt(batch[i].Record.WakeAt())
 		}
-	}
-	c.logJob(slog.LevelInfo, "workflow retried by hand", "lifecycle", recs[id], "",
-		slog.Int("steps", available))
-	for i := range batch {
-		c.wakeAt(batch[i].Record.WakeAt())
-	}
-	c.available(available)
-	c.dependentsMoved(moved)
-	return nil
+		c.logJob(slog.LevelInfo, "workflow retried by hand", "lifecycle", recs[id], "",
+			slog.Int("steps", available))
+		c.available(available)
+	})
 }
 
 // revived makes the record of a job that has ended one that begins anew, at once or

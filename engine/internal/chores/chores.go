@@ -6,8 +6,9 @@
 //  1. A chore runs after each Poke, and at each time for which it was asked. If it is
 //     asked again while it runs, it runs again.
 //  2. Chores that are wanted at the same time run in the order of Start.
-//  3. A chore that fails is tried again after a wait of its own, and on Retry. The other
-//     chores do not wait.
+//  3. A chore that fails is tried again after a wait of its own, and on Retry. Until then
+//     it does not run at times for which it was asked before it failed. The other chores
+//     do not wait.
 //  4. From Poke until its run has ended, a chore counts in Config.Busy. Before that, its
 //     next time has a timer.
 //  5. After Stop no chore begins.
@@ -32,7 +33,7 @@ type Chore struct {
 	Run func(ctx context.Context, now time.Time) (next time.Time, err error)
 
 	// Exact says that the time that Run returns takes the place of those asked for
-	// before. Otherwise the earliest counts.
+	// before, as it does after an error. Otherwise the earliest counts.
 	Exact bool
 
 	alarm.Alarm
@@ -185,7 +186,7 @@ func (c *Chore) run(ctx context.Context) {
 		next = s.Now().Add(s.Wait(c.failures))
 	}
 	s.mu.Unlock()
-	if c.Exact {
+	if c.Exact || err != nil {
 		c.Exactly(next)
 	} else {
 		c.By(next)
