@@ -10,7 +10,9 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/engine/internal/joblog"
 	"github.com/ojsengine/ojs/engine/internal/pipeline"
+	"github.com/ojsengine/ojs/engine/internal/sleeps"
 	"github.com/ojsengine/ojs/handler"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/foreign"
@@ -44,14 +46,14 @@ type life struct {
 
 	// Guarded by core.mu.
 	phase     phase
-	cause     error     // why ctx has ended before the handler returned; nil: it has not
-	renewAt   time.Time // when the lease wants renewing
-	unrenewed bool      // the storage has failed to renew it
-	forceAt   time.Time // when the job is settled without the handler; zero until the deadline
-	sleep     *sleep    // what the handler waits for
+	cause     error         // why ctx has ended before the handler returned; nil: it has not
+	renewAt   time.Time     // when the lease wants renewing
+	unrenewed bool          // the storage has failed to renew it
+	forceAt   time.Time     // when the job is settled without the handler; zero until the deadline
+	sleep     *sleeps.Sleep // what the handler waits for
 	result    json.RawMessage
 	then      *followUps
-	lines     *lines // that it has logged; nil: none are kept
+	lines     *joblog.Lines // that it has logged; nil: none are kept
 
 	inTx      bool            // a transaction of the handler's may hold the job's row; see Complete
 	completed *settlement     // that it stores; nil: none
@@ -254,23 +256,21 @@ func (a *attempt) end(cause error) {
 		return
 	}
 	a.cause = cause
-	a.sleep.doubt() // or it would count as asleep while it wakes up
+	a.sleep.Doubt() // or it would count as asleep while it wakes up
 	a.context.Cancel(cause)
 	if !a.returned && a.started.Load() { // if it starts from here on it finds its context ended
 		a.stuckAt = a.r.c.now().Add(max(a.r.c.grace, lastCall))
 		a.arm()
 	}
-	a.sleep.decided()
+	a.sleep.Decided()
 }
 
 // returns notes that the handler has returned. If the handler has left a goroutine behind
 // in Sleep, that sleep stands for no goroutine. core.mu is held.
 func (a *attempt) returns() {
 	a.returned, a.stuckAt = true, time.Time{}
-	if a.sleep != nil {
-		a.sleep.end()
-		a.sleep = nil
-	}
+	a.sleep.End()
+	a.sleep = nil
 }
 
 // lose ends an attempt that has lost its job: what its handler returns is dropped. It

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/engine/internal/sleeps"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
@@ -71,7 +72,7 @@ func (a *attempt) Park(ctx context.Context, d time.Duration) internal.Parked {
 // them stands for the handler, until that returns. core.mu is held.
 func (a *attempt) park(d time.Duration, stands bool) *parked {
 	first := a.sleep == nil && !a.returned
-	p := &parked{a, a.r.newSleep(d, first && stands)}
+	p := &parked{a, a.r.sleeps.New(d, first && stands)}
 	if first {
 		a.sleep = p.s
 	}
@@ -81,12 +82,12 @@ func (a *attempt) park(d time.Duration, stands bool) *parked {
 // parked is a sleep of an attempt.
 type parked struct {
 	a *attempt
-	s *sleep
+	s *sleeps.Sleep
 }
 
 // Wait implements internal.Parked.
 func (p *parked) Wait(ctx context.Context) error {
-	err := p.s.wait(ctx)
+	err := p.s.Wait(ctx)
 	p.a.r.c.mu.Lock()
 	defer p.a.r.c.mu.Unlock()
 	if p.a.sleep == p.s {
@@ -96,10 +97,7 @@ func (p *parked) Wait(ctx context.Context) error {
 }
 
 // Wake implements internal.Parked.
-func (p *parked) Wake() {
-	p.s.r.sched.Cancel(&p.s.timer)
-	p.s.wake()
-}
+func (p *parked) Wake() { p.s.WakeNow() }
 
 // Run implements internal.Attempt.
 func (a *attempt) Run() (id any, slots int) { return a.r, a.r.c.concurrency }
@@ -110,12 +108,10 @@ func (a *attempt) AfterFunc(d time.Duration, f func()) (stop func()) {
 	t := &scheduler.Timer{Func: func(time.Time) {
 		c.mu.Lock()
 		s := a.sleep
-		s.doubt() // f may end what the handler sleeps in
+		s.Doubt() // f may end what the handler sleeps in
 		c.mu.Unlock()
 		f()
-		c.mu.Lock()
-		s.decided()
-		c.mu.Unlock()
+		s.Decided()
 	}}
 	a.r.sched.Set(t, c.clock.Now().Add(d))
 	return func() { a.r.sched.Cancel(t) }

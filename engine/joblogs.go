@@ -1,17 +1,16 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/engine/internal/joblog"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -24,9 +23,6 @@ import (
 //  3. The copy is part of the change that stores the outcome (storage.Change.Log).
 //
 // An outcome with a log is stored by Settle, since SettleAndClaim takes none.
-
-// maxJobLog is how many bytes of lines are kept of an attempt.
-const maxJobLog = 64 << 10
 
 // WithJobLogs keeps what handlers log by handler.Logger, from a level on, with the job,
 // for Jobs.Logs. The level of WithLogger does not matter. An attempt keeps its last 64
@@ -127,54 +123,13 @@ func readLog(data []byte) (AttemptLog, error) {
 	return log, json.Unmarshal(s.Lines, &log.Lines)
 }
 
-// lines is what an attempt has logged: complete lines, each ended by a newline.
-type lines struct {
-	mu    sync.Mutex
-	buf   []byte
-	start int // where the lines that are not cut begin
-	cut   int
-}
-
-// Write adds a line, and cuts the oldest ones beyond the bound.
-func (l *lines) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(line) > maxJobLog {
-		l.cut++
-		return len(line), nil
-	}
-	l.buf = append(l.buf, line...)
-	for len(l.buf)-l.start > maxJobLog {
-		l.start += bytes.IndexByte(l.buf[l.start:], '\n') + 1
-		l.cut++
-	}
-	if l.start > maxJobLog {
-		l.buf = l.buf[:copy(l.buf, l.buf[l.start:])]
-		l.start = 0
-	}
-	return len(line), nil
-}
-
-// list returns the lines as a JSON array, nil if there are none; how many there are, and
-// how many were cut.
-func (l *lines) list() (array json.RawMessage, n, cut int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.buf) == l.start {
-		return nil, 0, l.cut
-	}
-	kept, newline := l.buf[l.start:len(l.buf)-1], []byte("\n")
-	array = append(json.RawMessage("["), bytes.ReplaceAll(kept, newline, []byte(","))...)
-	return append(array, ']'), bytes.Count(kept, newline) + 1, l.cut
-}
-
 // encodeLog returns the lines of an attempt as they are stored with its outcome, nil if
 // there are none. An outcome is stored even if they cannot be encoded, without them.
-func (c *core) encodeLog(f *settlement, attempt int, began time.Time, l *lines) []byte {
+func (c *core) encodeLog(f *settlement, attempt int, began time.Time, l *joblog.Lines) []byte {
 	if l == nil {
 		return nil
 	}
-	array, n, cut := l.list()
+	array, n, cut := l.List()
 	if n == 0 && cut == 0 {
 		return nil
 	}
@@ -193,37 +148,6 @@ func (c *core) encodeLog(f *settlement, attempt int, began time.Time, l *lines) 
 	return data
 }
 
-// tee is the handler of an attempt's logger: it writes to the engine's log and to the
-// lines of the attempt.
-type tee struct {
-	log, lines slog.Handler
-	now        func() time.Time
-}
-
-func (t tee) Enabled(ctx context.Context, l slog.Level) bool {
-	return t.lines.Enabled(ctx, l) || t.log.Enabled(ctx, l)
-}
-
-func (t tee) Handle(ctx context.Context, r slog.Record) error {
-	if t.lines.Enabled(ctx, r.Level) {
-		line := r
-		line.Time = t.now()
-		_ = t.lines.Handle(ctx, line) // which writes to memory
-	}
-	if !t.log.Enabled(ctx, r.Level) {
-		return nil
-	}
-	return t.log.Handle(ctx, r)
-}
-
-func (t tee) WithAttrs(as []slog.Attr) slog.Handler {
-	return tee{t.log.WithAttrs(as), t.lines.WithAttrs(as), t.now}
-}
-
-func (t tee) WithGroup(name string) slog.Handler {
-	return tee{t.log.WithGroup(name), t.lines.WithGroup(name), t.now}
-}
-
 // Logger implements internal.Attempt.
 func (a *attempt) Logger() *slog.Logger {
 	c := a.r.c
@@ -233,10 +157,9 @@ func (a *attempt) Logger() *slog.Logger {
 	}
 	c.mu.Lock()
 	if a.lines == nil {
-		a.lines = new(lines)
+		a.lines = new(joblog.Lines)
 	}
 	to := a.lines
 	c.mu.Unlock()
-	kept := slog.NewJSONHandler(to, &slog.HandlerOptions{Level: *c.jobLogs})
-	return slog.New(tee{log.Handler(), kept, c.now})
+	return slog.New(to.Tee(log.Handler(), *c.jobLogs, c.now))
 }

@@ -96,9 +96,7 @@ func (r *run) retry(now time.Time) {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
 	r.retried = now
-	for s := range r.pauses {
-		s.wakeNow()
-	}
+	r.sleeps.EndPauses()
 	if r.unblocking.Armed() {
 		r.unblocking.By(now)
 	}

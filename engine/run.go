@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/chores"
 	"github.com/ojsengine/ojs/engine/internal/idle"
 	"github.com/ojsengine/ojs/engine/internal/pipeline"
+	"github.com/ojsengine/ojs/engine/internal/sleeps"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/scheduler"
@@ -59,11 +60,11 @@ type run struct {
 	looking   alarm.Alarm // for the attempts
 	reopening alarm.Alarm // for when a limit lets jobs in again
 
-	unblocking alarm.Alarm         // for claims, after one that failed
-	recovery   alarm.Alarm         // for all that waits, when the storage answers again
-	retried    time.Time           // when recovery has rung
-	pauses     map[*sleep]struct{} // before calls of the storage are repeated
-	reportNow  chan struct{}       // has the reporter report if its latest report failed
+	unblocking alarm.Alarm   // for claims, after one that failed
+	recovery   alarm.Alarm   // for all that waits, when the storage answers again
+	retried    time.Time     // when recovery has rung
+	sleeps     sleeps.Sleeps // of handlers, and before calls of the storage are repeated
+	reportNow  chan struct{} // has the reporter report if its latest report failed
 
 	closing     chan struct{} // closed when the grace period is over too
 	over        chan struct{} // closed when the run has ended
@@ -83,7 +84,6 @@ func (c *core) runUntil(ctx context.Context) error {
 		over:    make(chan struct{}),
 
 		terminated: make(chan struct{}),
-		pauses:     make(map[*sleep]struct{}),
 		reportNow:  make(chan struct{}, 1),
 	}
 	defer c.listen()() // before the first look, or what comes in between would go unnoticed
@@ -99,6 +99,7 @@ func (c *core) runUntil(ctx context.Context) error {
 		return ErrRunning
 	}
 	r.sched = scheduler.New(c.clock)
+	r.sleeps.Sched, r.sleeps.Clock, r.sleeps.Busy, r.sleeps.Virtual = r.sched, c.clock, &r.busy, c.mocked
 	r.pipe = r.newPipe()
 	r.contexts = internal.NewRun(r.base)
 	r.looking.Start(r.sched, r.look)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/joblog"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -60,7 +61,7 @@ type said struct {
 	checkpoint json.RawMessage
 	result     json.RawMessage
 	then       *followUps
-	lines      *lines
+	lines      *joblog.Lines
 	traced     context.Context
 	alone      bool // the handler has returned, and no other goroutine reads the record
 }
@@ -147,21 +148,4 @@ func (c *core) traced(ctx context.Context) context.Context {
 // pause waits before a call of the storage is repeated that has failed n times. It ends
 // early when the storage answers again. It reports false if the engine's stop ends the
 // wait.
-func (r *run) pause(n int) bool {
-	r.c.mu.Lock()
-	s := r.newSleep(storageBackoff(n), true)
-	r.pauses[s] = struct{}{}
-	r.c.mu.Unlock()
-	defer func() {
-		r.c.mu.Lock()
-		defer r.c.mu.Unlock()
-		delete(r.pauses, s)
-	}()
-	select {
-	case <-s.over:
-		return true
-	case <-r.closing:
-	}
-	s.leave()
-	return false
-}
+func (r *run) pause(n int) bool { return r.sleeps.Pause(storageBackoff(n), r.closing) }

@@ -1,0 +1,96 @@
+// Package joblog keeps what the handler of a job logs.
+//
+// # Invariants
+//
+//  1. Lines are complete JSON objects, each ended by a newline.
+//  2. They have Max bytes at most. The oldest are cut, and counted.
+package joblog
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Max is how many bytes of lines are kept.
+const Max = 64 << 10
+
+// Lines is what an attempt has logged. The zero Lines is empty and ready. It is safe for
+// concurrent use.
+type Lines struct {
+	mu    sync.Mutex // guards the fields below
+	buf   []byte
+	start int // where the lines that are not cut begin
+	cut   int
+}
+
+// Write adds a line, and cuts the oldest ones beyond the bound.
+func (l *Lines) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(line) > Max {
+		l.cut++
+		return len(line), nil
+	}
+	l.buf = append(l.buf, line...)
+	for len(l.buf)-l.start > Max {
+		l.start += bytes.IndexByte(l.buf[l.start:], '\n') + 1
+		l.cut++
+	}
+	if l.start > Max {
+		l.buf = l.buf[:copy(l.buf, l.buf[l.start:])]
+		l.start = 0
+	}
+	return len(line), nil
+}
+
+// List returns the lines as a JSON array, nil if there are none; how many there are, and
+// how many were cut.
+func (l *Lines) List() (array json.RawMessage, n, cut int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.buf) == l.start {
+		return nil, 0, l.cut
+	}
+	kept, newline := l.buf[l.start:len(l.buf)-1], []byte("\n")
+	array = append(json.RawMessage("["), bytes.ReplaceAll(kept, newline, []byte(","))...)
+	return append(array, ']'), bytes.Count(kept, newline) + 1, l.cut
+}
+
+// Tee is the handler of a logger that writes to a log and, from a level on, to the lines.
+// These have the time of now.
+func (l *Lines) Tee(log slog.Handler, level slog.Level, now func() time.Time) slog.Handler {
+	return tee{log, slog.NewJSONHandler(l, &slog.HandlerOptions{Level: level}), now}
+}
+
+type tee struct {
+	log, lines slog.Handler
+	now        func() time.Time
+}
+
+func (t tee) Enabled(ctx context.Context, l slog.Level) bool {
+	return t.lines.Enabled(ctx, l) || t.log.Enabled(ctx, l)
+}
+
+func (t tee) Handle(ctx context.Context, r slog.Record) error {
+	if t.lines.Enabled(ctx, r.Level) {
+		line := r
+		line.Time = t.now()
+		_ = t.lines.Handle(ctx, line) // which writes to memory
+	}
+	if !t.log.Enabled(ctx, r.Level) {
+		return nil
+	}
+	return t.log.Handle(ctx, r)
+}
+
+func (t tee) WithAttrs(as []slog.Attr) slog.Handler {
+	return tee{t.log.WithAttrs(as), t.lines.WithAttrs(as), t.now}
+}
+
+func (t tee) WithGroup(name string) slog.Handler {
+	return tee{t.log.WithGroup(name), t.lines.WithGroup(name), t.now}
+}
