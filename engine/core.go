@@ -192,8 +192,8 @@ func (c *core) available(n int) {
 	c.offers.ring()
 }
 
-// giveBack returns the jobs that were claimed ahead to the storage.
-func (c *core) giveBack() {
+// returnClaimed returns the jobs that were claimed ahead to the storage.
+func (c *core) returnClaimed() {
 	if r := c.run.Load(); r != nil {
 		r.pipe.Return()
 	}

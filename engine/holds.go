@@ -208,7 +208,7 @@ func (c *core) hold(change func(*holds)) {
 		return
 	}
 	if after {
-		c.giveBack()
+		c.returnClaimed()
 	}
 	c.available(unknown)
 }

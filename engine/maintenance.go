@@ -56,7 +56,7 @@ func (k *maintenance) start(r *run) {
 	k.leases = plain("leases", k.attend)
 	k.holds = chores.Chore{Name: "pauses", Run: k.loadHolds}
 	k.claims = chores.Chore{Name: "claims of this engine", Run: k.findClaims}
-	k.workers = plain("workers", r.lookAtWorkers)
+	k.workers = chores.Chore{Name: "look at workers", Run: r.lookAtWorkers}
 	k.due = chores.Chore{Name: "due", Run: k.promoteDue}
 	k.cron = plain("recurring jobs", func() time.Time { return k.crons.Tick(r.base) })
 	k.cron.Exact = true

@@ -51,7 +51,7 @@ func (q *Queues) set(
 	}
 	known = was != ojs.QueueActive || c.knowsQueue(ctx, name)
 	if to == ojs.QueuePaused {
-		c.giveBack()
+		c.returnClaimed()
 	}
 	if was == to {
 		return known, nil

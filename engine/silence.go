@@ -93,24 +93,16 @@ func (c *core) heldRecord(
 
 // lookAtWorkers fails what workers hold beyond its time, and what dead workers hold. It
 // returns when to look again. Maintenance calls it.
-func (r *run) lookAtWorkers() (next time.Time) {
-	now := r.c.now()
+func (r *run) lookAtWorkers(_ context.Context, now time.Time) (next time.Time, err error) {
 	late, dead, next := r.c.workers.due(now)
-	again := func(err error) {
-		if err != nil {
-			next = earliest(next, now.Add(storageBackoff(1)))
-			r.c.failed("look at workers", err)
-		}
-	}
 	for _, claim := range late {
-		again(r.failClaim(claim, policy.Outcome{Kind: policy.TimedOut}, ojs.ErrTimeout))
+		err = errors.Join(err, r.failClaim(claim, policy.Outcome{Kind: policy.TimedOut}, ojs.ErrTimeout))
 	}
 	for _, s := range dead {
-		at, err := r.mourn(s, now)
-		next = earliest(next, at)
-		again(err)
+		at, failed := r.mourn(s, now)
+		next, err = earliest(next, at), errors.Join(err, failed)
 	}
-	return next
+	return next, err
 }
 
 // mourn fails the attempts of a silent worker, unless one of its leases shows that it

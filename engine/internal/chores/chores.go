@@ -29,7 +29,7 @@ type Chore struct {
 	Name string
 
 	// Run does it, and returns when it has to be done again; zero: no time is known. With
-	// an error, zero is after Config.Wait.
+	// an error, that is after Config.Wait at the latest.
 	Run func(ctx context.Context, now time.Time) (next time.Time, err error)
 
 	// Exact says that the time that Run returns takes the place of those asked for
@@ -92,10 +92,7 @@ func (s *Set) Quitting() bool {
 // Retry runs the chores whose latest run has failed.
 func (s *Set) Retry() {
 	for _, c := range s.list {
-		s.mu.Lock()
-		failed := c.failed
-		s.mu.Unlock()
-		if failed {
+		if n, _ := c.Failing(); n > 0 {
 			c.Poke()
 		}
 	}
@@ -129,11 +126,9 @@ func (c *Chore) Fail(call string, err error, attrs ...any) {
 	c.set.Failed(call, err, attrs...)
 }
 
-// Failing returns how many runs in a row have failed, and why the last of them did.
+// Failing returns how many runs in a row have failed, and why the last of them did. The
+// chore has been started.
 func (c *Chore) Failing() (n int, err error) {
-	if c.set == nil {
-		return 0, nil
-	}
 	c.set.mu.Lock()
 	defer c.set.mu.Unlock()
 	return c.failures, c.err
@@ -182,8 +177,8 @@ func (c *Chore) run(ctx context.Context) {
 	} else {
 		c.failures, c.err = 0, nil
 	}
-	if err != nil && next.IsZero() {
-		next = s.Now().Add(s.Wait(c.failures))
+	if again := s.Now().Add(s.Wait(max(c.failures, 1))); err != nil && (next.IsZero() || again.Before(next)) {
+		next = again
 	}
 	s.mu.Unlock()
 	if c.Exact || err != nil {
