@@ -157,7 +157,7 @@ func (c *core) stored(ctx context.Context, list []*settlement, settled []storage
 // handler has returned, and the attempt has left r.attempts. core.mu is held.
 func (r *run) conclude(a *attempt) bool {
 	a.phase = over
-	if !a.returned || a.at >= len(r.attempts) || r.attempts[a.at] != a { // the handler goes on, or has left already
+	if !a.returned || a.at >= len(r.attempts) || r.attempts[a.at] != a { // it goes on, or has left
 		return false
 	}
 	r.retire(a)

@@ -79,12 +79,6 @@ func (a *Alarm) set(t time.Time) {
 
 // nanos is a time as a number that is below unset.
 func nanos(t time.Time) int64 {
-	const most = math.MaxInt64 / int64(time.Second)
-	switch s := t.Unix(); {
-	case s >= most:
-		return unset - 1
-	case s <= -most:
-		return math.MinInt64
-	}
-	return t.UnixNano()
+	const most = math.MaxInt64/int64(time.Second) - 1
+	return min(max(t.Unix(), -most), most)*int64(time.Second) + int64(t.Nanosecond())
 }

@@ -168,7 +168,7 @@ func TestExact(t *testing.T) {
 	r.after(time.Hour)
 }
 
-// Invariant 5, and a chore that nobody has started.
+// Invariant 5, and a chore that was not started.
 func TestStop(t *testing.T) {
 	c, unstarted := &chores.Chore{Name: "c"}, new(chores.Chore)
 	unstarted.Poke()

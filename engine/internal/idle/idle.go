@@ -6,10 +6,10 @@
 //  1. The part that gives work to another adds one before it hands the work on. The part
 //     that has got it subtracts one when the work is done, and when all that follows from
 //     it is counted, or has a timer.
-//  2. So the count is zero only if no part works, and no work is on its way. What waits
-//     for a timer does not count. The function of a timer adds before it returns.
-//  3. A goroutine that only the clock can wake does not count while it waits. The function
-//     that wakes it adds.
+//  2. So the count is zero only if no part works, and no work is on its way. Work that
+//     waits for a timer does not count. The function of a timer adds before it returns.
+//  3. A goroutine that only the clock can wake does not count while it waits. The
+//     function that wakes it adds.
 package idle
 
 import "sync"

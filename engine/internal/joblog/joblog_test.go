@@ -16,7 +16,8 @@ func TestLines(t *testing.T) {
 		t.Errorf("empty lines: %s, %d, %d cut", array, n, cut)
 	}
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	log := slog.New(l.Tee(slog.NewTextHandler(io.Discard, nil), slog.LevelWarn, func() time.Time { return at }))
+	other := slog.NewTextHandler(io.Discard, nil)
+	log := slog.New(l.Tee(other, slog.LevelWarn, func() time.Time { return at }))
 	log.Info("below the level")
 	log.With("a", 1).WithGroup("g").Warn("one", "b", 2)
 	log.Error("two")

@@ -1,5 +1,5 @@
-// Package journal makes the calls of a storage that change jobs, and has everybody told
-// who is concerned.
+// Package journal makes the calls of a storage that change jobs, and then tells listeners
+// and waiters of the change.
 //
 // # Invariants
 //
@@ -7,8 +7,8 @@
 //     the call fails: then without events.
 //  2. A call that has failed may have changed the jobs all the same: Uncertain follows.
 //  3. No event and no wake-up tells of what was not stored.
-//  4. Events come before what they allow: logs, counters and wake-ups follow them. Those
-//     of jobs that the ends of others have moved come after those of the call itself.
+//  4. Events come before what they allow: logs, counters and wake-ups follow them. If
+//     the ends of jobs have moved others, the events of these come last.
 package journal
 
 import (

@@ -2,7 +2,7 @@ package journal_test
 
 import (
 	"errors"
-	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ojsengine/ojs"
@@ -17,13 +17,13 @@ func TestDo(t *testing.T) {
 	for name, test := range map[string]struct {
 		begun, moves bool
 		err          error
-		want         []string
+		want         string
 	}{
-		"success":            {begun: true, want: []string{"call", "answered", "tell", "told", "event", "follow"}},
-		"moved":              {begun: true, moves: true, want: []string{"call", "answered", "tell", "told", "event", "follow", "woken"}},
-		"moved, no listener": {moves: true, want: []string{"call", "answered", "tell", "told", "event", "follow", "woken"}},
-		"no listener":        {want: []string{"call", "answered", "follow"}},
-		"failure":            {begun: true, err: down, want: []string{"call", "uncertain"}},
+		"success":            {begun: true, want: "call answered tell told event follow"},
+		"moved":              {begun: true, moves: true, want: "call answered tell told event follow woken"},
+		"moved, no listener": {moves: true, want: "call answered tell told event follow woken"},
+		"no listener":        {want: "call answered follow"},
+		"failure":            {begun: true, err: down, want: "call uncertain"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var did []string
@@ -53,7 +53,7 @@ func TestDo(t *testing.T) {
 				note("tell")
 				op.Add("job", 1, eventlog.None, ojs.Event{Type: ojs.EventEnqueued})
 			}, func() { note("follow") })
-			if err != test.err || !slices.Equal(did, test.want) {
+			if err != test.err || strings.Join(did, " ") != test.want {
 				t.Errorf("did %q, want %q; error %v", did, test.want, err)
 			}
 			log.Begin(eventlog.None, "job").End() // the operation has ended, or this would wait

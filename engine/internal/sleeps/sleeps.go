@@ -34,7 +34,7 @@ type Sleeps struct {
 	pauses map[*Sleep]struct{} // of Pause
 }
 
-// Sleep is one wait. It is for one goroutine, and for whatever ends it. A nil Sleep takes
+// Sleep is one wait. It is safe for concurrent use, but for Wait. A nil Sleep takes
 // Doubt, Decided and End, and does nothing.
 type Sleep struct {
 	all   *Sleeps
@@ -168,7 +168,8 @@ func (s *Sleep) WakeNow() {
 // all.mu is held in the rest.
 
 func (all *Sleeps) begin(d time.Duration, stands bool) *Sleep {
-	s := &Sleep{all: all, over: make(chan struct{}), check: make(chan struct{}, 1), stands: stands && all.Virtual}
+	s := &Sleep{all: all, over: make(chan struct{}), check: make(chan struct{}, 1)}
+	s.stands = stands && all.Virtual
 	s.timer.Func = func(time.Time) { s.Wake() }
 	if d >= 0 {
 		all.Sched.Set(&s.timer, all.Clock.Now().Add(d))
