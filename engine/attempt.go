@@ -368,7 +368,6 @@ func panicked(p *handler.PanicError) policy.Outcome {
 	return policy.Outcome{Kind: policy.Panicked, Err: panicError(p.Error()), Backtrace: p.Backtrace}
 }
 
-var _ internal.Attempt = (*attempt)(nil)
 
 // Header implements internal.Attempt.
 func (a *attempt) Header() *ojs.JobHeader {
@@ -554,15 +553,18 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 func (c *core) extend(
 	ctx context.Context, now time.Time, rec *storage.Record, x storage.Extension, event ojs.EventType,
 ) (lost bool, err error) {
-	op := c.began(rec, event)
-	defer op.End()
-	list, err := c.store.Extend(ctx, now, []storage.Extension{x})
-	if lost = len(list) > 0; err == nil && !lost && op != nil {
-		extended := *rec
-		extended.Progress = x.Progress
-		c.transition(op, &extended, rec.Version, eventlog.None, now,
-			ojs.Event{Type: event, WorkerID: rec.Worker, Until: now.Add(rec.LeaseFor(x.Lease))})
-	}
+	extended := *rec
+	extended.Progress = x.Progress
+	err = c.journal.Do(c.began(rec, event), func() (none []storage.Record, err error) {
+		list, err := c.store.Extend(ctx, now, []storage.Extension{x})
+		lost = len(list) > 0
+		return nil, err
+	}, func(op *eventlog.Op) {
+		if !lost {
+			c.transition(op, &extended, rec.Version, eventlog.None, now,
+				ojs.Event{Type: event, WorkerID: rec.Worker, Until: now.Add(rec.LeaseFor(x.Lease))})
+		}
+	}, nil)
 	return lost, err
 }
 

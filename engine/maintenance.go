@@ -149,37 +149,37 @@ func (k *maintenance) extend(renewals []*attempt) {
 		}
 		op = c.events.Begin(eventlog.None, ids...)
 	}
-	lost, err := c.store.Extend(k.r.base, now, held)
-	if err != nil {
-		op.End()
-		c.failed("extend", err, "jobs", len(held))
+	var told []storage.Record
+	err := c.journal.Do(op, func() (none []storage.Record, err error) {
+		lost, err := c.store.Extend(k.r.base, now, held)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		for _, a := range renewals {
-			a.unrenewed = true
-		}
-		return
-	}
-	c.answered()
-	c.mu.Lock()
-	for i, a := range renewals {
-		if a.inTx {
-			continue // it may have been committed meanwhile
-		}
-		if slices.Contains(lost, a.rec.ID) {
-			k.r.lose(a.held(), ojs.ErrLeaseLost)
-		} else if a.stored < held[i].Progress {
-			a.stored = held[i].Progress
-			if op != nil && a.phase == running { // otherwise its record is being decided on
-				rec := *a.rec
-				rec.Progress = a.stored
-				c.transition(op, &rec, rec.Version, eventlog.None, now,
-					ojs.Event{Type: ojs.EventProgress, WorkerID: c.worker})
+		for i, a := range renewals {
+			switch {
+			case err != nil:
+				a.unrenewed = true
+			case a.inTx: // it may have been committed meanwhile
+			case slices.Contains(lost, a.rec.ID):
+				k.r.lose(a.held(), ojs.ErrLeaseLost)
+			case a.stored < held[i].Progress:
+				a.stored = held[i].Progress
+				if op != nil && a.phase == running { // otherwise its record is being decided on
+					rec := *a.rec
+					rec.Progress = a.stored
+					told = append(told, rec)
+				}
 			}
 		}
+		return nil, err
+	}, func(op *eventlog.Op) {
+		for i := range told {
+			c.transition(op, &told[i], told[i].Version, eventlog.None, now,
+				ojs.Event{Type: ojs.EventProgress, WorkerID: c.worker})
+		}
+	}, nil)
+	if err != nil {
+		c.failed("extend", err, "jobs", len(held))
 	}
-	c.mu.Unlock()
-	op.End()
 }
 
 // newest leaves one attempt of each job, the latest. Earlier attempts have lost the job,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -29,26 +30,28 @@ const (
 	outageLines = time.Minute
 )
 
-// outage is what an engine knows of the calls that fail. All fields but down are guarded
-// by core.mu.
+// outage is what an engine knows of the calls that fail.
 type outage struct {
-	down     atomic.Bool // no call has succeeded since one failed
+	down atomic.Bool // no call has succeeded since one failed
+
+	mu       sync.Mutex // guards the fields below
 	began    time.Time
 	failures int       // since the latest line of the log
 	line     time.Time // when that was; zero: there is none
 	told     bool      // the log has a line of this outage
+	retried  time.Time // when run.retry was called last
 }
 
 // failed follows a call of the storage that has failed and that the engine repeats. The
-// attributes are for the log. A closed storage ends the run. core.mu is not held.
+// attributes are for the log. A closed storage ends the run.
 func (c *core) failed(call string, err error, attrs ...any) {
 	now := c.now()
 	if r := c.run.Load(); r != nil && r.closedBy(err) {
 		return
 	}
-	c.mu.Lock()
 	c.processes.failed.Store(true)
 	o := &c.outage
+	o.mu.Lock()
 	if !o.down.Load() {
 		o.began, o.told = now, false
 		o.down.Store(true)
@@ -62,7 +65,7 @@ func (c *core) failed(call string, err error, attrs ...any) {
 		o.line, o.told, o.failures = now, true, 0
 	}
 	lasts := now.Sub(o.began)
-	c.mu.Unlock()
+	o.mu.Unlock()
 	level := slog.LevelDebug
 	if tell {
 		level = slog.LevelError
@@ -74,24 +77,20 @@ func (c *core) failed(call string, err error, attrs ...any) {
 	}
 }
 
-// answered follows a call of the storage that has succeeded. core.mu is not held.
+// answered follows a call of the storage that has succeeded.
 func (c *core) answered() {
-	if !c.outage.down.Load() {
+	o := &c.outage
+	if !o.down.Load() || !o.down.Swap(false) {
 		return
 	}
 	now := c.now()
-	c.mu.Lock()
-	o := &c.outage
-	if !o.down.Swap(false) {
-		c.mu.Unlock()
-		return
-	}
+	o.mu.Lock()
 	told, lasted := o.told, now.Sub(o.began)
 	if r := c.run.Load(); r != nil {
-		soonest := later(o.began.Add(storageBackoff(1)), r.retried.Add(probeEvery))
+		soonest := later(o.began.Add(storageBackoff(1)), o.retried.Add(probeEvery))
 		r.recovery.By(later(now, soonest))
 	}
-	c.mu.Unlock()
+	o.mu.Unlock()
 	if told {
 		c.log.Warn("the storage answers again", "outage_seconds", lasted.Seconds())
 	}
@@ -99,9 +98,11 @@ func (c *core) answered() {
 
 // retry ends all waits that failed calls of the storage have caused.
 func (r *run) retry(now time.Time) {
+	r.c.outage.mu.Lock()
+	r.c.outage.retried = now
+	r.c.outage.mu.Unlock()
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	r.retried = now
 	r.sleeps.EndPauses()
 	if r.unblocking.Armed() {
 		r.unblocking.By(now)

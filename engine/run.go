@@ -62,7 +62,6 @@ type run struct {
 
 	unblocking alarm.Alarm   // for claims, after one that failed
 	recovery   alarm.Alarm   // for all that waits, when the storage answers again
-	retried    time.Time     // when recovery has rung
 	sleeps     sleeps.Sleeps // of handlers, and before calls of the storage are repeated
 	reportNow  chan struct{} // has the reporter report if its latest report failed
 

@@ -102,6 +102,9 @@ func (r *run) lookAtWorkers(_ context.Context, now time.Time) (next time.Time, e
 		at, failed := r.mourn(s, now)
 		next, err = earliest(next, at), errors.Join(err, failed)
 	}
+	if err != nil {
+		next = earliest(next, now.Add(storageBackoff(1)))
+	}
 	return next, err
 }
 
