@@ -368,7 +368,6 @@ func panicked(p *handler.PanicError) policy.Outcome {
 	return policy.Outcome{Kind: policy.Panicked, Err: panicError(p.Error()), Backtrace: p.Backtrace}
 }
 
-
 // Header implements internal.Attempt.
 func (a *attempt) Header() *ojs.JobHeader {
 	a.r.c.mu.Lock()
