@@ -37,6 +37,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/internal/cronspec"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -212,7 +213,7 @@ func (c *Entries) set(ctx context.Context, entries []Entry, keepPause bool) erro
 		}
 		names[e.Name] = struct{}{}
 	}
-	for made := range slices.Chunk(made, storage.MaxCrons) {
+	for made := range slices.Chunk(made, storage.MaxDocuments) {
 		err := c.edit(ctx, made, func(old, n *storage.Cron) ([]cronspec.Missed, error) {
 			to := *n
 			to.Version, to.LastRun, to.Runs, to.LastJobID = old.Version, old.LastRun, old.Runs, old.LastJobID
@@ -305,7 +306,7 @@ func (c *Entries) Remove(ctx context.Context, name string) error {
 	if err := c.eng.CheckTx(ctx); err != nil {
 		return err
 	}
-	ok, err := c.eng.Store.DeleteCron(ctx, name)
+	ok, err := document.Of(c.eng.Store).DeleteCron(ctx, name)
 	if err == nil && !ok {
 		return unknown(name)
 	}
@@ -330,7 +331,7 @@ func (c *Entries) List(ctx context.Context) ([]Entry, error) {
 // nothing.
 func (c *Entries) Due(ctx context.Context, at time.Time) (list []Entry, err error) {
 	for after := (*storage.Cron)(nil); ; {
-		due, _, err := c.eng.Store.DueCrons(ctx, at, after, cronBatch)
+		due, _, err := document.Of(c.eng.Store).DueCrons(ctx, at, after, cronBatch)
 		if err != nil {
 			return nil, err
 		}
@@ -381,7 +382,7 @@ func (c *Entries) edit(ctx context.Context, wanted []storage.Cron,
 		for i := range wanted {
 			names[i] = wanted[i].Name
 		}
-		there, err := c.eng.Store.Crons(ctx, storage.CronQuery{Names: names})
+		there, err := document.Of(c.eng.Store).Crons(ctx, storage.DocumentQuery{Names: names})
 		if err != nil {
 			return err
 		}
@@ -396,7 +397,7 @@ func (c *Entries) edit(ctx context.Context, wanted []storage.Cron,
 				return err
 			}
 		}
-		versions, err := c.eng.Store.SetCrons(ctx, entries)
+		versions, err := document.Of(c.eng.Store).SetCrons(ctx, entries)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/cronspec"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -140,7 +141,7 @@ func (c *Entries) Trigger(ctx context.Context, name string) (ojs.Ticket, error) 
 
 // stored returns an entry as it is stored.
 func (c *Entries) stored(ctx context.Context, name string) (storage.Cron, error) {
-	found, err := c.eng.Store.Crons(ctx, storage.CronQuery{Names: []string{name}})
+	found, err := document.Of(c.eng.Store).Crons(ctx, storage.DocumentQuery{Names: []string{name}})
 	switch {
 	case err != nil:
 		return storage.Cron{}, err
@@ -335,8 +336,8 @@ const startApart = time.Minute
 
 // eachCron calls f with each entry of a storage, in the order of their names.
 func (c *Entries) each(ctx context.Context, f func(*storage.Cron) error) error {
-	for q := (storage.CronQuery{}); ; {
-		page, err := c.eng.Store.Crons(ctx, q)
+	for q := (storage.DocumentQuery{}); ; {
+		page, err := document.Of(c.eng.Store).Crons(ctx, q)
 		if err != nil {
 			return err
 		}

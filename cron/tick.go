@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/internal/cronspec"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -56,7 +57,7 @@ func (t *Ticker) Tick(ctx context.Context) (next time.Time) {
 	}
 	var after *storage.Cron
 	for {
-		due, rest, err := t.eng.Store.DueCrons(ctx, now, after, cronBatch)
+		due, rest, err := document.Of(t.eng.Store).DueCrons(ctx, now, after, cronBatch)
 		if err != nil {
 			t.failed("due recurring jobs", err)
 			return now.Add(outageWait)
@@ -118,8 +119,8 @@ func (t *Ticker) Unreadable(ctx context.Context) (why []string, err error) {
 	t.mu.Lock()
 	names := slices.Sorted(maps.Keys(t.unreadable))
 	t.mu.Unlock()
-	for names := range slices.Chunk(names, storage.MaxCrons) {
-		entries, err := t.eng.Store.Crons(ctx, storage.CronQuery{Names: names})
+	for names := range slices.Chunk(names, storage.MaxDocuments) {
+		entries, err := document.Of(t.eng.Store).Crons(ctx, storage.DocumentQuery{Names: names})
 		if err != nil {
 			return nil, err
 		}
@@ -201,7 +202,7 @@ func (c *Entries) cancelPrevious(ctx context.Context, e *storage.Cron) {
 // the job, since no other engine will. to becomes the stored entry, which another caller
 // may have changed since.
 func (c *Entries) moved(ctx context.Context, to *storage.Cron) bool {
-	there, err := c.eng.Store.Crons(ctx, storage.CronQuery{Names: []string{to.Name}})
+	there, err := document.Of(c.eng.Store).Crons(ctx, storage.DocumentQuery{Names: []string{to.Name}})
 	if err != nil || len(there) == 0 || there[0].LastJobID != to.LastJobID {
 		return false
 	}
@@ -212,7 +213,7 @@ func (c *Entries) moved(ctx context.Context, to *storage.Cron) bool {
 // put stores one entry, which gets the version that is stored. It returns
 // storage.ErrFenced if the entry is not of the stored version.
 func (c *Entries) put(ctx context.Context, e *storage.Cron) error {
-	versions, err := c.eng.Store.SetCrons(ctx, []storage.Cron{*e})
+	versions, err := document.Of(c.eng.Store).SetCrons(ctx, []storage.Cron{*e})
 	switch {
 	case err != nil:
 		return err

@@ -28,9 +28,12 @@ func (c *counting) List(ctx context.Context, q storage.Query) (storage.Page, err
 	return page, err
 }
 
-func (c *counting) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
-	list, err := c.Storage.Crons(ctx, q)
-	c.crons.Add(int64(len(list)))
+func (c *counting) Documents(ctx context.Context, kind storage.Kind, q storage.DocumentQuery) (
+	[]storage.Document, error) {
+	list, err := c.Storage.Documents(ctx, kind, q)
+	if kind == storage.KindCron {
+		c.crons.Add(int64(len(list)))
+	}
 	return list, err
 }
 

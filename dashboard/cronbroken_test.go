@@ -8,6 +8,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -23,12 +24,12 @@ func TestEntryThatCannotRun(t *testing.T) {
 	if err := eng.Cron().Set(ctx, entry); err != nil {
 		t.Fatal(err)
 	}
-	list, err := store.Crons(ctx, storage.CronQuery{})
+	list, err := document.Of(store).Crons(ctx, storage.DocumentQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	list[0].TimeZone = "Mars/Olympus"
-	if _, err := store.SetCrons(ctx, list); err != nil {
+	if _, err := document.Of(store).SetCrons(ctx, list); err != nil {
 		t.Fatal(err)
 	}
 	pages, err := New(eng, WithLogger(quiet), WithAuthorizer(AllowAll))

@@ -18,6 +18,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
@@ -59,7 +60,7 @@ func wantHidden(t *testing.T, s storage.Storage) {
 		raw, err := json.Marshal(rec.JobInfo)
 		wantNoSecret(t, "the envelope of "+rec.Type, string(raw), err)
 	}
-	for _, e := range must1(s.Crons(context.Background(), storage.CronQuery{})) {
+	for _, e := range must1(document.Of(s).Crons(context.Background(), storage.DocumentQuery{})) {
 		wantNoSecret(t, "cron entry", e.Args.String(), e.Options.Meta)
 	}
 }

@@ -190,7 +190,7 @@ func TestFacetsByLooksOnce(t *testing.T) {
 // Due reads the entries that are due, and no other.
 func TestCronDueReadsDueEntries(t *testing.T) {
 	listed := false
-	store := hooked(func(c *storagetest.Call) { listed = listed || c.Method == "Crons" })
+	store := hooked(func(c *storagetest.Call) { listed = listed || c.Method == "Documents cron" })
 	inBubbleOn(t, store, func(b *rig) {
 		entries := make([]cron.Entry, 600)
 		for i := range entries {

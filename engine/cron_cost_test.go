@@ -30,10 +30,10 @@ func TestCronCostsWhatIsTouched(t *testing.T) {
 	store := hooked(func(c *storagetest.Call) {
 		c.Do()
 		switch c.Method {
-		case "SetCrons":
-			entries.Add(int64(len(c.In.([]storage.Cron))))
-		case "Crons", "DueCrons":
-			entries.Add(int64(len(c.Out.([]storage.Cron))))
+		case "PutDocuments cron":
+			entries.Add(int64(len(c.In.([]storage.Document))))
+		case "Documents cron", "DueDocuments cron":
+			entries.Add(int64(len(c.Out.([]storage.Document))))
 		}
 	})
 	inBubbleOn(t, store, func(b *rig) {

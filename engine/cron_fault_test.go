@@ -16,7 +16,7 @@ import (
 // once is a hook for the next call of SetCrons.
 func once(s *storagetest.Faulty, f func(c *storagetest.Call)) {
 	s.OnCall(func(c *storagetest.Call) {
-		if c.Method == "SetCrons" {
+		if c.Method == "PutDocuments cron" {
 			s.OnCall(nil)
 			f(c)
 		}

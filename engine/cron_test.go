@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -506,7 +507,7 @@ func TestCron(t *testing.T) {
 			crons := b.store
 			stored := storage.Cron{Name: "bad", Schedule: "x 3 * * *", Type: "x",
 				Options: ojs.DefaultOptions(), NextRun: b.start}
-			_, err := crons.SetCrons(b.ctx, []storage.Cron{stored})
+			_, err := document.Of(crons).SetCrons(b.ctx, []storage.Cron{stored})
 			must(t, err)
 			b.cron(cron.Entry{Name: "good", Schedule: "@every 1s", Job: job})
 			b.run()
@@ -529,10 +530,10 @@ func TestCron(t *testing.T) {
 				t.Errorf("%+v", bad)
 			}
 			must(t, b.Cron().Pause(b.ctx, "bad"))
-			list, err := crons.Crons(b.ctx, storage.CronQuery{})
+			list, err := document.Of(crons).Crons(b.ctx, storage.DocumentQuery{})
 			must(t, err)
 			stored.Version, stored.Paused, stored.NextRun = list[0].Version, true, time.Time{}
-			_, err = crons.SetCrons(b.ctx, []storage.Cron{stored})
+			_, err = document.Of(crons).SetCrons(b.ctx, []storage.Cron{stored})
 			must(t, err)
 			wantInvalid(t, b.Cron().Resume(b.ctx, "bad"), "schedule")
 		},
@@ -545,7 +546,7 @@ func TestCron(t *testing.T) {
 			b.handle("x", nothing)
 			b.advance(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Sub(b.start))
 			crons := b.store
-			_, err := crons.SetCrons(b.ctx, []storage.Cron{{Name: "e", Schedule: "30 2 * 3 0#2",
+			_, err := document.Of(crons).SetCrons(b.ctx, []storage.Cron{{Name: "e", Schedule: "30 2 * 3 0#2",
 				TimeZone: "America/New_York", Type: "x",
 				Options: ojs.DefaultOptions(), NextRun: time.Now().Add(time.Minute)}})
 			must(t, err)

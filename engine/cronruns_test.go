@@ -17,6 +17,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -194,7 +195,7 @@ func TestCronHistory(t *testing.T) {
 			crons := b.store
 			old := storage.Cron{Name: "e", Schedule: "@hourly", Type: "x", LastRun: b.start,
 				LastJobID: job.ID}
-			must1(crons.SetCrons(b.ctx, []storage.Cron{old}))
+			must1(document.Of(crons).SetCrons(b.ctx, []storage.Cron{old}))
 			b.wantHistory("e", "0s available")
 		})
 	})
@@ -373,7 +374,7 @@ func TestCronRunOnStart(t *testing.T) {
 			b.advance(5 * time.Minute)
 			failed := false
 			s.OnCall(func(c *storagetest.Call) {
-				if c.Method == "Crons" && !failed {
+				if c.Method == "Documents cron" && !failed {
 					failed = true
 					c.Err = errStorage
 				}
@@ -564,7 +565,7 @@ func TestCronOfAnotherEngineGoesOn(t *testing.T) {
 		b.run()
 		var once sync.Once
 		s.OnCall(func(c *storagetest.Call) {
-			if c.Method == "SetCrons" {
+			if c.Method == "PutDocuments cron" {
 				once.Do(func() { must1(other.Cron().Trigger(b.ctx, "e")) })
 			}
 		})

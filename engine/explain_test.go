@@ -262,7 +262,7 @@ func TestExplain(t *testing.T) {
 			ticket := b.enqueue("x")
 			b.advance(10 * time.Second)
 			b.explained(ticket.ID, engine.ReasonRunning)
-			b.store.(*storagetest.Faulty).OnCall(breaks("PutValues", false, nil))
+			b.store.(*storagetest.Faulty).OnCall(breaks("PutDocuments value", false, nil))
 			b.advance(20 * time.Second)
 			e := b.explained(ticket.ID, engine.ReasonSilent)
 			const want = "the process that held it has been silent for 20 s"

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -66,29 +67,26 @@ func (e *Engine[T]) History(
 	}
 	tier := historyTiers[i]
 	prefix := historyPrefix + tier.name + "/"
-	after := prefix + bucketKey(from.Truncate(tier.width))
 	var buckets []HistoryBucket
-	for {
-		page, err := c.store.Values(ctx, c.now(), prefix, after, 0)
-		if err != nil || len(page) == 0 {
-			return buckets, err
+	q := storage.DocumentQuery{Prefix: prefix, After: prefix + bucketKey(from.Truncate(tier.width))}
+	for v, err := range document.Of(c.store).EachValue(ctx, c.now(), q) {
+		if err != nil {
+			return nil, err
 		}
-		for _, v := range page {
-			start := bucketStart(v.Key, prefix)
-			if start.IsZero() {
-				continue
-			}
-			if !start.Before(to) {
-				return buckets, nil
-			}
-			if n := len(buckets); n == 0 || !buckets[n-1].Start.Equal(start) {
-				buckets = append(buckets, HistoryBucket{Start: start, Width: tier.width})
-			}
-			b := &buckets[len(buckets)-1]
-			b.Meters = addMeters(b.Meters, decodeMeters(v.Data))
+		start := bucketStart(v.Key, prefix)
+		if start.IsZero() {
+			continue
 		}
-		after = page[len(page)-1].Key
+		if !start.Before(to) {
+			break
+		}
+		if n := len(buckets); n == 0 || !buckets[n-1].Start.Equal(start) {
+			buckets = append(buckets, HistoryBucket{Start: start, Width: tier.width})
+		}
+		b := &buckets[len(buckets)-1]
+		b.Meters = addMeters(b.Meters, decodeMeters(v.Data))
 	}
+	return buckets, nil
 }
 
 // bucketKey is the start of a bucket in a key: keys are in the order of their starts.
@@ -121,7 +119,7 @@ type history struct {
 
 // collect adds what was counted since the last call to the open buckets, and returns
 // those to write.
-func (h *history) collect(c *core, now time.Time) (values []storage.Value) {
+func (h *history) collect(c *core, now time.Time) (values []document.Value) {
 	var news []JobMeter
 	if h.last == nil {
 		h.last = make(map[meterKey]JobMeter)
@@ -144,7 +142,7 @@ func (h *history) collect(c *core, now time.Time) (values []storage.Value) {
 			b.start, b.meters = start, nil
 		}
 		b.meters = busiest(addMeters(b.meters, news))
-		values = append(values, storage.Value{
+		values = append(values, document.Value{
 			Key:  historyPrefix + tier.name + "/" + bucketKey(b.start) + "/" + c.worker,
 			Data: encodeMeters(b.meters), Expires: b.start.Add(tier.width + tier.keep),
 		})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -89,7 +90,7 @@ func (q *Queues) Pauses(ctx context.Context) ([]Pause, error) {
 }
 
 func (c *core) pauses(ctx context.Context) (list []Pause, err error) {
-	err = c.eachValue(ctx, pausePrefix, func(v storage.Value) {
+	err = c.eachValue(ctx, pausePrefix, func(v document.Value) {
 		var p Pause
 		_ = json.Unmarshal(v.Data, &p) // what does not decode is a pause of which no more is known
 		p.Type, _ = strings.CutPrefix(v.Key, pauseType)
@@ -102,17 +103,14 @@ func (c *core) pauses(ctx context.Context) (list []Pause, err error) {
 }
 
 // eachValue calls f for each value whose key has the prefix, in their order.
-func (c *core) eachValue(ctx context.Context, prefix string, f func(storage.Value)) error {
-	for after := ""; ; {
-		page, err := c.store.Values(ctx, c.now(), prefix, after, 0)
-		if err != nil || len(page) == 0 {
+func (c *core) eachValue(ctx context.Context, prefix string, f func(document.Value)) error {
+	for v, err := range document.Of(c.store).EachValue(ctx, c.now(), storage.DocumentQuery{Prefix: prefix}) {
+		if err != nil {
 			return err
 		}
-		for _, v := range page {
-			f(v)
-		}
-		after = page[len(page)-1].Key
+		f(v)
 	}
+	return nil
 }
 
 // setPause stores a pause, or deletes it, and has this engine obey at once.
@@ -120,7 +118,7 @@ func (c *core) setPause(ctx context.Context, key string, p *Pause) error {
 	if err := c.checkTx(ctx); err != nil {
 		return err
 	}
-	v := storage.Value{Key: key}
+	v := document.Value{Key: key}
 	if p != nil {
 		p.By, p.At = ojs.Actor(ctx), c.now()
 		var err error
@@ -128,7 +126,7 @@ func (c *core) setPause(ctx context.Context, key string, p *Pause) error {
 			return err
 		}
 	}
-	if err := c.store.PutValues(ctx, c.now(), []storage.Value{v}); err != nil {
+	if err := document.Of(c.store).PutValues(ctx, c.now(), []document.Value{v}); err != nil {
 		return err
 	}
 	did, what := "resumed", "all jobs"

@@ -91,7 +91,7 @@ func TestPauseTypeWithLimits(t *testing.T) {
 func TestPausesReadLater(t *testing.T) {
 	var down atomic.Bool
 	down.Store(true)
-	store := hooked(breaks("Values", false, down.Load))
+	store := hooked(breaks("Documents value", false, down.Load))
 	inBubbleOn(t, store, func(b *rig) {
 		b.handle("a", nothing)
 		b.run()
@@ -113,7 +113,7 @@ func TestPauseDuringALook(t *testing.T) {
 	var armed atomic.Bool
 	var read, release chan struct{}
 	store := hooked(func(c *storagetest.Call) {
-		if c.Method == "Values" && armed.CompareAndSwap(true, false) {
+		if c.Method == "Documents value" && armed.CompareAndSwap(true, false) {
 			c.Do()
 			close(read)
 			<-release

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/internal/document"
 )
 
 // Nodes are values of the storage:
@@ -63,7 +63,7 @@ func (e *Engine[T]) Nodes() *Nodes { return &Nodes{e.core} }
 
 // List returns the nodes, sorted by host, process and id.
 func (n *Nodes) List(ctx context.Context) (list []Node, err error) {
-	err = n.core.eachValue(ctx, nodePrefix, func(v storage.Value) {
+	err = n.core.eachValue(ctx, nodePrefix, func(v document.Value) {
 		var node Node
 		if json.Unmarshal(v.Data, &node) == nil { // or it is a later version's
 			list = append(list, node)
@@ -104,7 +104,7 @@ func (n *Nodes) Stacks(ctx context.Context, id string) ([]NodeJob, error) {
 		return nil, err
 	}
 	for {
-		list, err := n.core.store.Values(ctx, n.core.now(), answerPrefix+key, "", 1)
+		list, err := document.Of(n.core.store).Values(ctx, n.core.now(), answerPrefix+key, "", 1)
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +133,7 @@ type order struct{ Do, By string }
 // order gives an order to a node. It returns the key of its answer.
 func (n *Nodes) order(ctx context.Context, id, do string) (key string, err error) {
 	c := n.core
-	there, err := c.store.Values(ctx, c.now(), nodePrefix+id, "", 1)
+	there, err := document.Of(c.store).Values(ctx, c.now(), nodePrefix+id, "", 1)
 	if err != nil {
 		return "", err
 	}
@@ -145,14 +145,14 @@ func (n *Nodes) order(ctx context.Context, id, do string) (key string, err error
 		return "", err
 	}
 	key = c.eventIDs.id(c.now()) // of the source that events have: what happens stays as it is
-	return key, c.store.PutValues(ctx, c.now(), []storage.Value{
+	return key, document.Of(c.store).PutValues(ctx, c.now(), []document.Value{
 		{Key: orderPrefix + id + "/" + key, Data: data, Expires: c.now().Add(10 * time.Minute)},
 	})
 }
 
 // nodeValue is the engine as a node; gone: without data, which deletes it.
-func (c *core) nodeValue(gone bool) storage.Value {
-	v := storage.Value{Key: nodePrefix + c.worker}
+func (c *core) nodeValue(gone bool) document.Value {
+	v := document.Value{Key: nodePrefix + c.worker}
 	if gone {
 		return v
 	}
@@ -190,13 +190,13 @@ func (c *core) nodeValue(gone bool) storage.Value {
 // obey does what others have ordered.
 func (p *reporter) obey(ctx context.Context) error {
 	c := p.r.c
-	list, err := c.store.Values(ctx, c.now(), orderPrefix+c.worker+"/", "", 0)
+	list, err := document.Of(c.store).Values(ctx, c.now(), orderPrefix+c.worker+"/", "", 0)
 	if err != nil || len(list) == 0 {
 		return err
 	}
-	var done []storage.Value
+	var done []document.Value
 	for _, v := range list {
-		done = append(done, storage.Value{Key: v.Key})
+		done = append(done, document.Value{Key: v.Key})
 		var o order
 		if json.Unmarshal(v.Data, &o) != nil {
 			continue
@@ -210,11 +210,11 @@ func (p *reporter) obey(ctx context.Context) error {
 			defer p.r.terminate()
 		case orderStacks:
 			key := strings.TrimPrefix(v.Key, orderPrefix+c.worker+"/")
-			done = append(done, storage.Value{
+			done = append(done, document.Value{
 				Key: answerPrefix + key, Data: p.stacks(), Expires: c.now().Add(time.Minute)})
 		}
 	}
-	return c.store.PutValues(ctx, c.now(), done)
+	return document.Of(c.store).PutValues(ctx, c.now(), done)
 }
 
 // stacks is what runs, with stacks of 8 KiB at most, as JSON.

@@ -104,8 +104,8 @@ func TestOutageEndsEveryWait(t *testing.T) {
 		if first.IsZero() || first.Sub(s.till) > time.Second {
 			t.Errorf("the first call after the outage is %v late", first.Sub(s.till))
 		}
-		for _, m := range []string{"Settle", "Claim", "Extend", "Due", "DueCrons", "List", "Prune",
-			"PutValues", "Values"} {
+		for _, m := range []string{"Settle", "Claim", "Extend", "Due", "DueDocuments cron", "List", "Prune",
+			"PutDocuments value", "Documents value"} {
 			if at := calls[m]; at.IsZero() || at.Sub(first) > time.Second {
 				t.Errorf("%s: %v after the first call, at %v", m, at.Sub(first), at)
 			}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -56,8 +57,8 @@ func (a *alive) silence(now time.Time) time.Duration {
 }
 
 // aliveValue is the engine as a process; gone: without data, which deletes it.
-func (c *core) aliveValue(beat uint64, gone bool) storage.Value {
-	v := storage.Value{Key: alivePrefix + c.worker}
+func (c *core) aliveValue(beat uint64, gone bool) document.Value {
+	v := document.Value{Key: alivePrefix + c.worker}
 	if !gone {
 		now := c.now()
 		v.Data, _ = json.Marshal(&alive{ // which always encodes
@@ -70,7 +71,7 @@ func (c *core) aliveValue(beat uint64, gone bool) storage.Value {
 
 // eachProcess calls f for each process that reports.
 func (c *core) eachProcess(ctx context.Context, f func(a *alive)) error {
-	return c.eachValue(ctx, alivePrefix, func(v storage.Value) {
+	return c.eachValue(ctx, alivePrefix, func(v document.Value) {
 		var a alive
 		if json.Unmarshal(v.Data, &a) == nil && a.ID == strings.TrimPrefix(v.Key, alivePrefix) {
 			f(&a)
@@ -85,7 +86,7 @@ func (c *core) silenceOf(ctx context.Context, worker string) (time.Duration, err
 		return 0, nil
 	}
 	key := alivePrefix + worker
-	list, err := c.store.Values(ctx, c.now(), key, "", 1)
+	list, err := document.Of(c.store).Values(ctx, c.now(), key, "", 1)
 	var a alive
 	if err != nil || len(list) == 0 || list[0].Key != key || json.Unmarshal(list[0].Data, &a) != nil {
 		return 0, err
@@ -173,7 +174,7 @@ func (p *reporter) bury(ctx context.Context, d *deadProcess) {
 	c := p.r.c
 	recs, err := c.store.ClaimedBy(ctx, d.ID)
 	if err == nil && len(recs) == 0 {
-		err = c.store.PutValues(ctx, c.now(), []storage.Value{{Key: alivePrefix + d.ID}})
+		err = document.Of(c.store).PutValues(ctx, c.now(), []document.Value{{Key: alivePrefix + d.ID}})
 	}
 	if err != nil {
 		c.failed("end of the attempts of a silent process", err, "worker_id", d.ID)

@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -138,7 +139,7 @@ func TestDeadProcess(t *testing.T) {
 			t.Errorf("%+v", h)
 		}
 		c.advance(10 * time.Second) // the next look finds that it holds nothing
-		alive, err := c.store.Values(ctx, time.Now(), "alive/", "", 9)
+		alive, err := document.Of(c.store).Values(ctx, time.Now(), "alive/", "", 9)
 		if must(t, err); len(alive) != 1 {
 			t.Errorf("the storage has the reports of %d processes, want one", len(alive))
 		}
@@ -161,7 +162,7 @@ func TestLiveProcesses(t *testing.T) {
 	inCluster(t, 2, func(c *cluster) {
 		n := 0
 		c.nodes[0].net.OnCall(func(call *storagetest.Call) {
-			if call.Method == "PutValues" {
+			if call.Method == "PutDocuments value" {
 				if n++; n%4 != 0 { // once in 20 s
 					call.Err = errStorage
 				}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/internal/document"
 )
 
 // Reports say how an engine reports on itself to the others on its storage.
@@ -87,9 +87,9 @@ func builtVersion() string {
 type reporter struct {
 	r          *run
 	quit, done chan struct{}
-	failed     bool            // the last report was not stored
-	beat       uint64          // how many reports were made
-	unstored   []storage.Value // counts whose report has failed
+	failed     bool             // the last report was not stored
+	beat       uint64           // how many reports were made
+	unstored   []document.Value // counts whose report has failed
 
 	burying sync.Mutex // held while the attempts of dead processes are ended
 	burials sync.WaitGroup
@@ -143,13 +143,13 @@ func (p *reporter) tick(last bool) {
 	p.beat++
 	counts := c.history.collect(c, c.now())
 	for _, v := range p.unstored { // counts of buckets that have been closed since
-		if !slices.ContainsFunc(counts, func(c storage.Value) bool { return c.Key == v.Key }) {
+		if !slices.ContainsFunc(counts, func(c document.Value) bool { return c.Key == v.Key }) {
 			counts = append(counts, v)
 		}
 	}
 	p.unstored = counts
 	values := append(slices.Clone(counts), c.nodeValue(last), c.aliveValue(p.beat, last))
-	err := c.store.PutValues(ctx, c.now(), values)
+	err := document.Of(c.store).PutValues(ctx, c.now(), values)
 	if err == nil {
 		p.unstored = nil
 	}

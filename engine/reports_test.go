@@ -84,7 +84,7 @@ func TestNodeGone(t *testing.T) {
 	inBubbleOn(t, store, func(b *rig) {
 		b.run()
 		synctest.Wait()
-		store.OnCall(breaks("PutValues", false, nil))
+		store.OnCall(breaks("PutDocuments value", false, nil))
 		b.advance(29 * time.Second)
 		if n := len(b.nodes()); n != 1 {
 			t.Errorf("%d nodes", n)
@@ -208,7 +208,7 @@ func TestRefusedReportLosesNoCounts(t *testing.T) {
 	inBubbleOn(t, store, func(b *rig) {
 		b.handle("a", func(context.Context, *ojs.Job[any]) error { return nil })
 		b.run()
-		store.OnCall(breaks("PutValues", false, nil))
+		store.OnCall(breaks("PutDocuments value", false, nil))
 		b.enqueue("a")
 		b.advance(3 * time.Minute)
 		store.OnCall(nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-type document struct {
+type largeDocument struct {
 	Name string
 	N    int
 	Text string
@@ -31,7 +31,7 @@ func TestLargeArgsAreNotEncodedToBeMeasured(t *testing.T) {
 		{"200 kB of a string", text(200 * kB), 20 * kB},
 		{"nearly 1 MB of a string", text(MB - 8*kB), 20 * kB},
 		{"1 MB of a string but for the rest of the job", text(MB - 1*kB), 3 * MB},
-		{"400 kB of a struct", document{"n", 1, text(400 * kB)}, 20 * kB},
+		{"400 kB of a struct", largeDocument{"n", 1, text(400 * kB)}, 20 * kB},
 		{"a string with escapes", strings.Repeat("a\"\n<", 60*kB), 20 * kB},
 		{"nearly 1 MB of a list", []string{text(MB - 8*kB)}, 3 * MB},
 		{"1 MB of a list but for the rest of the job", []string{text(MB - 1*kB)}, 3 * MB},
@@ -63,7 +63,7 @@ func sizeIsExact(t *testing.T, b *rig) {
 	for name, of := range map[string]func(n int) any{
 		"string":  func(n int) any { return strings.Repeat("a", n) },
 		"escapes": func(n int) any { return strings.Repeat("\n", n/2) },
-		"struct":  func(n int) any { return document{Text: strings.Repeat("a", n)} },
+		"struct":  func(n int) any { return largeDocument{Text: strings.Repeat("a", n)} },
 		"list":    func(n int) any { return []string{strings.Repeat("a", n)} },
 	} {
 		most := 0 // that is taken

@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -150,10 +151,10 @@ func TestHealthOfAnEntryThatCannotRun(t *testing.T) {
 			TimeZone: "Europe/Berlin", Job: ojs.NewDraft("x", nil)}))
 		zone := func(zone string) {
 			t.Helper()
-			list, err := crons.Crons(b.ctx, storage.CronQuery{})
+			list, err := document.Of(crons).Crons(b.ctx, storage.DocumentQuery{})
 			must(t, err)
 			list[0].TimeZone = zone // of another machine
-			_, err = crons.SetCrons(b.ctx, list)
+			_, err = document.Of(crons).SetCrons(b.ctx, list)
 			must(t, err)
 		}
 		problem := func() string {

@@ -35,7 +35,7 @@ type Notice struct {
 	Due        time.Time // jobs come due, or lose their lease, then at the earliest; zero: none [notify-1]
 	Opens      time.Time // a limit that holds jobs back opens then at the earliest; zero: none [limit-15]
 	Crons      bool      // recurring jobs have changed [notify-5]
-	Values     bool      // values have been put (ValueStore) [values-7]
+	Values     bool      // values have been put (KindValue) [values-7]
 	Taken      []Taken   // claims that were taken from their holders [notify-2]
 	Ended      []string  // jobs that have ended [notify-1, each-3]
 
@@ -62,6 +62,12 @@ func (n *Notice) Add(id string, state ojs.State, wakeAt time.Time) {
 	if !wakeAt.IsZero() && (n.Due.IsZero() || wakeAt.Before(n.Due)) {
 		n.Due = wakeAt
 	}
+}
+
+// AddDocuments adds the news that documents of a kind have changed.
+func (n *Notice) AddDocuments(kind Kind) {
+	n.Crons = n.Crons || kind == KindCron
+	n.Values = n.Values || kind == KindValue
 }
 
 // Empty reports whether there is nothing to tell.

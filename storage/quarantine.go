@@ -24,7 +24,7 @@ import (
 // a job that it waits for is not counted for it, then or later [quarantine-10]. Get of
 // its id, unless another job has that now, gives an *ojs.QuarantinedError, and a Settle
 // of it ojs.ErrNotFound [quarantine-3, quarantine-7]. A recurring entry there does not
-// exist for CronStore, a state of a queue not for QueueStore.
+// exist for DocumentStore, a state of a queue not for QueueStore.
 type Quarantiner interface {
 	// Quarantined returns up to limit of the records in the quarantine, in the order in
 	// which they were set aside, after the one with the key; "": from the first on
@@ -63,7 +63,7 @@ type Quarantined struct {
 	State       ojs.State // "": unknown
 }
 
-// Kind says what a record in the quarantine is.
+// Kind says what is stored.
 type Kind string
 
 // The kinds.
@@ -71,4 +71,5 @@ const (
 	KindJob   Kind = "job"
 	KindCron  Kind = "cron"  // a recurring entry
 	KindQueue Kind = "queue" // the state of a queue
+	KindValue Kind = "value" // what engines tell each other (Value)
 )

@@ -33,8 +33,8 @@
 //
 // Calls that overlap take effect one after the other, in an order that the storage
 // chooses: each at one moment between its begin and its end, as if no other call were
-// under way [histories-1]. Settle and SetCrons do so for each change by itself, Settle in
-// the order of the changes [histories-1]. A storage may treat Claim, Extend, Due, List
+// under way [histories-1]. Settle does so for each change by itself, in the order of the
+// changes [histories-1]. A storage may treat Claim, Extend, Due, List
 // and Prune in the same way, with a moment for each job. Claim may then skip jobs that a
 // call under way is changing, and Insert may count the jobs of a bounded queue while
 // other calls change it. Claim and Insert may obey the state that a queue had at any
@@ -257,10 +257,9 @@ type Storage interface {
 	Prune(ctx context.Context, p Prune) (Pruned, error)
 
 	QueueStore
-	CronStore
+	DocumentStore
 	GroupStore
 	LimitStore
-	ValueStore
 	LogStore
 
 	// Close releases what the storage holds. Closing twice is no error [general-2].

@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
@@ -52,7 +53,7 @@ func served() (own []engine.Option) {
 func newSiteOn(t *testing.T, own []engine.Option, opts ...dashboard.Option) *site {
 	t.Helper()
 	store, now := memory.New(), time.Now()
-	if err := store.PutValues(context.Background(), now, past(now)); err != nil {
+	if err := document.Of(store).PutValues(context.Background(), now, past(now)); err != nil {
 		t.Fatal(err)
 	}
 	eng, err := engine.New[any](store, append([]engine.Option{engine.WithName("shop"),
@@ -105,7 +106,7 @@ func newSiteOn(t *testing.T, own []engine.Option, opts ...dashboard.Option) *sit
 }
 
 // past is an hour of history, as another engine would have stored it.
-func past(now time.Time) (values []storage.Value) {
+func past(now time.Time) (values []document.Value) {
 	add := func(tier string, width time.Duration, n int) {
 		for i := range n {
 			start := now.Truncate(width).Add(-time.Duration(n-i) * width).Unix()
@@ -115,7 +116,7 @@ func past(now time.Time) (values []storage.Value) {
 				`"w":[%d,12,%d,15,%d],"r":[%d,16,%d,18,%d]}]`, load+i%3, load, bad, bad,
 				load*9e6, load, 1+bad, load*8e7, load, 1+load/20)
 			key := fmt.Sprintf("history/%s/%010d/web-1", tier, start)
-			values = append(values, storage.Value{Key: key, Data: []byte(data)})
+			values = append(values, document.Value{Key: key, Data: []byte(data)})
 		}
 	}
 	add("10s", 10*time.Second, 90)

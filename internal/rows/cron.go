@@ -131,44 +131,35 @@ func EncodeCron(c *storage.Cron) ([]byte, error) {
 	return b, nil
 }
 
-// EncodeCrons is EncodeCron of each of several recurring jobs.
-func EncodeCrons(entries []storage.Cron) ([][]byte, error) {
-	documents := make([][]byte, len(entries))
-	for i := range entries {
-		var err error
-		if documents[i], err = EncodeCron(&entries[i]); err != nil {
-			return nil, err
-		}
+// CheckDocument returns, for a person, why a document is none of its kind; nil: it is. It
+// gives the document of a recurring job its Due.
+func CheckDocument(kind storage.Kind, d *storage.Document) error {
+	if d.Version < 1 || d.Version > MaxCount {
+		return fmt.Errorf("version: %d is not from 1 to %d", d.Version, MaxCount)
 	}
-	return documents, nil
+	if kind != storage.KindCron {
+		return nil
+	}
+	c, err := DecodeCron(d)
+	if err == nil {
+		d.Due = c.NextRun
+	}
+	return err
 }
 
-// CronPlace returns the place of an entry in the order of runs, as columns have it;
-// before all others if it is nil.
-func CronPlace(c *storage.Cron) (nextRun int64, name string) {
-	if c == nil {
-		return None, ""
+// DecodeCron returns the recurring job of a document. Its error says for a person why the
+// document is none.
+func DecodeCron(d *storage.Document) (storage.Cron, error) {
+	c, err := readCron(d.Data)
+	if err == nil && c.Name != d.Name {
+		err = fmt.Errorf("name: the entry of %q says that it is that of %q", d.Name, c.Name)
 	}
-	return Nanos(c.NextRun), c.Name
-}
-
-// DecodeCron returns the recurring job of a row. Its error says for a person why the row
-// is none.
-func DecodeCron(name string, version int64, entry []byte) (storage.Cron, error) {
-	c, err := ReadCron(entry)
-	switch {
-	case err != nil:
-	case c.Name != name:
-		err = fmt.Errorf("name: the entry of %q says that it is that of %q", name, c.Name)
-	case version < 1 || version > MaxCount:
-		err = fmt.Errorf("version: %d is not from 1 to %d", version, MaxCount)
-	}
-	c.Version = uint64(version)
+	c.Version = d.Version
 	return c, err
 }
 
-// ReadCron returns the recurring job of a document, without its version.
-func ReadCron(entry []byte) (storage.Cron, error) {
+// readCron returns the recurring job of a document, without its version.
+func readCron(entry []byte) (storage.Cron, error) {
 	var d cronDocument
 	if err := json.Unmarshal(entry, &d); err != nil {
 		return storage.Cron{}, fmt.Errorf("entry: %w", err)

@@ -249,18 +249,17 @@ func TestCron(t *testing.T) {
 	}
 	b, err := rows.EncodeCron(&want)
 	must(t, err)
-	got, err := rows.DecodeCron("n", 7, b)
+	got, err := rows.DecodeCron(&storage.Document{Name: "n", Version: 7, Data: b})
 	must(t, err)
 	want.Version = 7
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("\ngot  %+v\nwant %+v", got, want)
 	}
-	for _, broken := range []struct {
-		name    string
-		version int64
-		entry   []byte
-	}{{"n", 7, []byte("{")}, {"other", 7, b}, {"n", 0, b}, {"n", math.MaxInt64, b}} {
-		if _, err := rows.DecodeCron(broken.name, broken.version, broken.entry); err == nil {
+	for _, broken := range []storage.Document{
+		{Name: "n", Version: 7, Data: []byte("{")}, {Name: "other", Version: 7, Data: b},
+		{Name: "n", Data: b}, {Name: "n", Version: math.MaxInt64, Data: b},
+	} {
+		if err := rows.CheckDocument(storage.KindCron, &broken); err == nil {
 			t.Errorf("a broken entry was decoded: %+v", broken)
 		}
 	}
@@ -276,14 +275,14 @@ func TestCronBytes(t *testing.T) {
 	}
 	b, err := rows.EncodeCron(&want)
 	must(t, err)
-	got, err := rows.DecodeCron("n", 7, b)
+	got, err := rows.DecodeCron(&storage.Document{Name: "n", Version: 7, Data: b})
 	must(t, err)
 	want.Version = 7
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("\ngot  %+v\nwant %+v", got, want)
 	}
 	for _, broken := range []string{`{"Args":[]}`, `{"Args":["","?"]}`, `{"Args":1}`} {
-		if got, err := rows.DecodeCron("", 1, []byte(broken)); err == nil {
+		if got, err := rows.DecodeCron(&storage.Document{Version: 1, Data: []byte(broken)}); err == nil {
 			t.Errorf("%s was decoded: %q", broken, got.Args.String())
 		}
 	}

@@ -1,8 +1,8 @@
-// Package codec writes stored jobs and recurring jobs as bytes, and reads them again
-// without loss. A storage keeps the bytes beside the columns or keys by which it finds
-// jobs. The wire form of a job (ojs.JobInfo) is not for that: it is the standard's, and
-// has no place for the version, the lease and the checkpoint of a storage.Record, nor for
-// all fields of a policy.
+// Package codec writes stored jobs as bytes, and reads them again without loss. A storage
+// keeps the bytes beside the columns or keys by which it finds jobs. The wire form of a
+// job (ojs.JobInfo) is not for that: it is the standard's, and has no place for the
+// version, the lease and the checkpoint of a storage.Record, nor for all fields of a
+// policy.
 //
 // The bytes begin with the version of the format. A later version of this module reads
 // the bytes of an earlier one. An earlier one refuses the bytes of a later one with
@@ -38,11 +38,8 @@ var (
 // Version is the version of the format that the functions write.
 const Version = 1
 
-// The kinds of what is encoded. They are stored: none of them may ever change.
-const (
-	kindRecord = 1
-	kindCron   = 2
-)
+// kindRecord is the kind of what is encoded. It is stored and may never change.
+const kindRecord = 1
 
 // EncodeRecord returns a record as bytes. It fails with an *ojs.InvalidError if the
 // record's state is none, and with another error if a value in its meta or in the details
@@ -75,38 +72,6 @@ func DecodeRecord(b []byte) (storage.Record, error) {
 		return rec, fmt.Errorf("ojs: stored job %s: %w", c.ID, err)
 	}
 	return rec, nil
-}
-
-// EncodeCron returns a recurring job as bytes. It fails if a value in the meta of its
-// options does not encode to JSON.
-func EncodeCron(c *storage.Cron) ([]byte, error) {
-	document, err := rows.EncodeCron(c)
-	if err != nil {
-		return nil, err
-	}
-	w := writer{b: []byte{Version, kindCron}}
-	w.uint(c.Version)
-	w.bytes(document)
-	return w.b, nil
-}
-
-// DecodeCron returns the recurring job that EncodeCron was given. Its errors are as those
-// of DecodeRecord.
-func DecodeCron(b []byte) (storage.Cron, error) {
-	r, err := open(b, kindCron)
-	if err != nil {
-		return storage.Cron{}, err
-	}
-	version, document := r.uint(), r.bytes()
-	if err := r.close(); err != nil {
-		return storage.Cron{}, err
-	}
-	c, err := rows.ReadCron(document)
-	if err != nil {
-		return c, fmt.Errorf("ojs: stored recurring job: %w", err)
-	}
-	c.Version = version
-	return c, nil
 }
 
 // writer appends fields: numbers as varints, strings and bytes behind their length.

@@ -41,20 +41,6 @@ func TestRecord(t *testing.T) {
 	})
 }
 
-func TestCron(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var want storage.Cron
-		fields.Filler{Wide: true}.Fill(t, &want)
-		b, err := codec.EncodeCron(&want)
-		must(t, err)
-		got, err := codec.DecodeCron(b)
-		must(t, err)
-		if d := fields.Diff(got, want); len(d) > 0 {
-			t.Fatal(strings.Join(d, "\n"))
-		}
-	})
-}
-
 func TestBadBytes(t *testing.T) {
 	var r storage.Record
 	r.ID, r.State, r.Queue = "id", ojs.StateActive, "q"
@@ -73,21 +59,12 @@ func TestBadBytes(t *testing.T) {
 		t.Errorf("a newer format: %v", err)
 	}
 	good[0]--
-	if _, err := codec.DecodeCron(good); !errors.Is(err, codec.ErrCorrupt) {
-		t.Errorf("a record as a recurring job: %v", err)
+	good[1]++
+	if _, err := codec.DecodeRecord(good); !errors.Is(err, codec.ErrCorrupt) {
+		t.Errorf("another kind: %v", err)
 	}
 	if _, err := codec.EncodeRecord(&storage.Record{}); err == nil {
 		t.Error("a record without a state was encoded")
-	}
-	good, err = codec.EncodeCron(&storage.Cron{Name: "e"})
-	must(t, err)
-	for n := range good {
-		if _, err := codec.DecodeCron(good[:n]); !errors.Is(err, codec.ErrCorrupt) {
-			t.Errorf("%d bytes of %d of a recurring job: %v", n, len(good), err)
-		}
-	}
-	if _, err := codec.DecodeCron(append(good, 0)); !errors.Is(err, codec.ErrCorrupt) {
-		t.Errorf("a byte too many behind a recurring job: %v", err)
 	}
 }
 
@@ -95,9 +72,6 @@ func FuzzDecode(f *testing.F) {
 	var r storage.Record
 	r.ID, r.State, r.Meta = "id", ojs.StateActive, map[string]any{"k": "v"}
 	b, err := codec.EncodeRecord(&r)
-	must(f, err)
-	f.Add(b)
-	b, err = codec.EncodeCron(&storage.Cron{Name: "e"})
 	must(f, err)
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -109,7 +83,6 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("%+v, then %+v, %v", r, back, err)
 			}
 		}
-		_, _ = codec.DecodeCron(b)
 	})
 }
 

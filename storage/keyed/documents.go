@@ -10,7 +10,6 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/codec"
 )
 
 func (t *tx) queueState(queue string) ojs.QueueState {
@@ -59,169 +58,127 @@ func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 	})
 }
 
-func cronKey(name string) key    { return newKey(cronTable).text(name) }
-func runKey(c *storage.Cron) key { return newKey(runTable).time(c.NextRun).text(c.Name) }
-
-// cron returns the entry with a name, the zero entry if there is none.
-func (t *tx) cron(name string) (c storage.Cron) {
-	if value := t.get(cronKey(name)); value != nil {
-		var err error
-		if c, err = codec.DecodeCron(value); err != nil {
-			refuse(&undecodable{storage.KindCron, cronKey(name), name, err})
-		}
-	}
-	return c
+func documentKey(kind storage.Kind, name string) key {
+	return newKey(documentTable).name(string(kind)).text(name)
 }
 
-// SetCrons implements storage.Storage. No version is given twice, also for different
+func dueKey(kind storage.Kind, d *storage.Document) key {
+	return newKey(dueTable).name(string(kind)).time(d.Due).text(d.Name)
+}
+
+// readDocument returns the document of a value, the zero document of nil.
+func readDocument(kind storage.Kind, name string, value []byte) (d storage.Document) {
+	if value == nil {
+		return d
+	}
+	r := reader{b: value}
+	d.Name, d.Due, d.Version = name, timeOf(r.take(timeLen)), r.uint()
+	d.Data = bytes.Clone(r.b)
+	if err := rows.CheckDocument(kind, &d); err != nil {
+		refuse(&undecodable{kind, documentKey(kind, name), name, err})
+	}
+	return d
+}
+
+// document returns a document, the zero document if there is none.
+func (t *tx) document(kind storage.Kind, name string) storage.Document {
+	return readDocument(kind, name, t.get(documentKey(kind, name)))
+}
+
+// putDocument stores or deletes a document, and returns the version that it has or had.
+func (t *tx) putDocument(kind storage.Kind, d storage.Document) uint64 {
+	stored := t.document(kind, d.Name)
+	if d.Version != stored.Version && d.Version != storage.AnyVersion {
+		return 0
+	}
+	if !stored.Due.IsZero() {
+		t.delete(dueKey(kind, &stored))
+	}
+	switch {
+	case len(d.Data) > 0:
+		d.Version = uint64(t.next(versionName + string(kind)))
+		t.storeDocument(kind, &d)
+	case stored.Version > 0:
+		d.Version = stored.Version
+		t.delete(documentKey(kind, d.Name))
+	default:
+		return 0
+	}
+	t.notice.AddDocuments(kind)
+	return d.Version
+}
+
+func (t *tx) storeDocument(kind storage.Kind, d *storage.Document) {
+	t.put(documentKey(kind, d.Name), append(key{}.time(d.Due).uint(d.Version), d.Data...))
+	if !d.Due.IsZero() {
+		t.put(dueKey(kind, d), nil)
+	}
+}
+
+// PutDocuments implements storage.Storage. No version is given twice, also for different
 // names.
-func (s *Storage) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
+func (s *Storage) PutDocuments(
+	ctx context.Context, kind storage.Kind, list []storage.Document,
+) ([]uint64, error) {
 	return change(ctx, s, func(t *tx) []uint64 {
-		versions := make([]uint64, len(entries))
-		for i, c := range entries {
-			stored := t.cron(c.Name)
-			if stored.Version != c.Version {
-				continue
-			}
-			c.Version = uint64(t.next(cronName))
-			t.put(cronKey(c.Name), must(codec.EncodeCron(&c)))
-			t.delete(runKey(&stored))
-			if !c.NextRun.IsZero() {
-				t.put(runKey(&c), nil)
-			}
-			versions[i] = c.Version
-			t.notice.Crons = true
+		versions := make([]uint64, len(list))
+		for i := range list {
+			versions[i] = t.putDocument(kind, list[i])
 		}
 		return versions
 	})
 }
 
-// DeleteCron implements storage.Storage.
-func (s *Storage) DeleteCron(ctx context.Context, name string) (bool, error) {
-	return change(ctx, s, func(t *tx) bool {
-		c := t.cron(name)
-		t.delete(cronKey(name))
-		t.delete(runKey(&c))
-		t.notice.Crons = c.Version > 0
-		return c.Version > 0
-	})
-}
-
-// Crons implements storage.Storage.
-func (s *Storage) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
-	return view(ctx, s, func(t *tx) (list []storage.Cron) {
-		add := func(name string) {
-			if c := t.cron(name); c.Version > 0 && name > q.After && len(list) < q.Most() {
-				list = append(list, c)
-			}
-		}
-		for _, name := range slices.Compact(slices.Sorted(slices.Values(q.Names))) {
-			add(name)
-		}
+// Documents implements storage.Storage.
+func (s *Storage) Documents(
+	ctx context.Context, kind storage.Kind, q storage.DocumentQuery,
+) ([]storage.Document, error) {
+	return view(ctx, s, func(t *tx) (list []storage.Document) {
 		if q.Names != nil {
+			for _, name := range slices.Compact(slices.Sorted(slices.Values(q.Names))) {
+				if len(list) == q.Most() || !q.Selects(name) {
+					continue
+				}
+				if d := t.document(kind, name); d.Version > 0 {
+					list = append(list, d)
+				}
+			}
 			return list
 		}
-		for name := range t.scan(newKey(cronTable), key(q.After)) {
+		all := documentKey(kind, q.Prefix)
+		for rest, value := range t.pages(all, documentKey(kind, q.From()), behind(all), 8, forward) {
 			if len(list) == q.Most() {
 				break
 			}
-			add(string(name))
+			list = append(list, readDocument(kind, q.Prefix+string(rest), value))
 		}
 		return list
 	})
 }
 
-// DueCrons implements storage.Storage.
-func (s *Storage) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
-	max int) (due []storage.Cron, next time.Time, err error) {
-	due, err = view(ctx, s, func(t *tx) (due []storage.Cron) {
+// DueDocuments implements storage.Storage.
+func (s *Storage) DueDocuments(
+	ctx context.Context, kind storage.Kind, now time.Time, after *storage.Document, max int,
+) (due []storage.Document, next time.Time, err error) {
+	due, err = view(ctx, s, func(t *tx) (due []storage.Document) {
+		all := newKey(dueTable).name(string(kind))
 		var from key
 		if after != nil {
-			from = append(runKey(after)[1:], 0) // the key right behind
+			from = append(dueKey(kind, after)[len(all):], 0) // the key right behind
 		}
-		for k := range t.scan(newKey(runTable), from) {
+		for k := range t.scan(all, from) {
 			if next = timeOf(k); next.After(now) || len(due) >= max {
 				return due
 			}
-			c := t.cron(string(k[timeLen:]))
-			if c.Version > 0 && c.NextRun.Equal(next) { // or the key is that of one in the quarantine
-				due = append(due, c)
+			d := t.document(kind, string(k[timeLen:]))
+			if d.Version > 0 && d.Due.Equal(next) { // or the key is that of one in the quarantine
+				due = append(due, d)
 			}
 		}
 		next = time.Time{}
 		return due
 	})
 	return due, next, err
-}
-
-func valueKey(name string) key { return newKey(valueTable).text(name) }
-
-func expiryKey(at time.Time, name string) key { return newKey(expiryTable).time(at).text(name) }
-
-// PutValues implements storage.Storage.
-func (s *Storage) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
-	if err := storage.CheckValues(values); err != nil {
-		return err
-	}
-	_, err := change(ctx, s, func(t *tx) struct{} {
-		for i := range values {
-			v := &values[i]
-			t.deleteValue(v.Key)
-			if len(v.Data) == 0 {
-				continue
-			}
-			t.put(valueKey(v.Key), append(key{}.time(v.Expires), v.Data...))
-			if !v.Expires.IsZero() {
-				t.put(expiryKey(v.Expires, v.Key), nil)
-			}
-		}
-		expired := 2*len(values) + 10
-		for k := range t.scan(newKey(expiryTable), nil) {
-			if expired--; expired < 0 || timeOf(k).After(now) {
-				break
-			}
-			t.deleteValue(string(k[timeLen:]))
-		}
-		t.notice.Values = len(values) > 0
-		return struct{}{}
-	})
-	return err
-}
-
-func (t *tx) deleteValue(name string) {
-	k := valueKey(name)
-	if v := t.get(k); v != nil {
-		t.delete(expiryKey(timeOf(v), name))
-		t.delete(k)
-	}
-}
-
-// Values implements storage.Storage.
-func (s *Storage) Values(
-	ctx context.Context, now time.Time, prefix, after string, limit int,
-) ([]storage.Value, error) {
-	if limit <= 0 || limit > storage.MaxValues {
-		limit = storage.MaxValues
-	}
-	return view(ctx, s, func(t *tx) (list []storage.Value) {
-		p := valueKey(prefix)
-		from := p
-		if behind := append(valueKey(after), 0); after >= prefix {
-			from = behind
-		}
-		for rest, value := range t.pages(p, from, behind(p), 8, forward) {
-			v := storage.Value{Key: prefix + string(rest), Expires: timeOf(value)}
-			if v.Expired(now) {
-				continue
-			}
-			if len(list) == limit {
-				break
-			}
-			v.Data = bytes.Clone(value[timeLen:])
-			list = append(list, v)
-		}
-		return list
-	})
 }
 
 // addLog keeps the log of a change that has given a job a version.

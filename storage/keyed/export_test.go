@@ -17,11 +17,16 @@ func (s *Storage) Waiting() int {
 
 // Tables whose values the tests damage.
 const (
-	JobTable   = byte(jobTable)
-	QueueTable = byte(queueTable)
-	CronTable  = byte(cronTable)
-	AsideTable = byte(asideTable)
+	JobTable      = byte(jobTable)
+	QueueTable    = byte(queueTable)
+	DocumentTable = byte(documentTable)
+	AsideTable    = byte(asideTable)
 )
+
+// StoredCron is the value of a recurring entry.
+func StoredCron(c *storage.Cron) []byte {
+	return append(key{}.time(c.NextRun).uint(c.Version), must(rows.EncodeCron(c))...)
+}
 
 // KeepFronts has a storage keep fronts for more than n backlogs.
 func KeepFronts(s *Storage, n int) { s.manyBacklogs = int64(n) }

@@ -44,7 +44,7 @@ import (
 )
 
 // layout is the version of the tables.
-const layout = 3
+const layout = 4
 
 // table is the first byte of a key. A job's seq is its number in the order of insertion,
 // which never changes. It is given a new place each time it comes to where it is. The
@@ -65,8 +65,8 @@ const (
 	countTable                      // state, queue, type: number of jobs
 	sizeTable                       // group: number of entries of ended
 	queueTable                      // queue: its state, unless that is active
-	cronTable                       // name: recurring entry
-	runTable                        // NextRun, name, of the recurring entries that have a NextRun
+	documentTable                   // kind, name: due time or the zero time, version, bytes of the document
+	dueTable                        // kind, due time, name, of the documents that have a due time
 	heldTable                       // queue, type, rest of the lane, rank: readyJob, of other available jobs
 	lineTable                       // ordering key, seq, of the jobs that wait for their turn
 	turnTable                       // ordering key, seq, of the jobs of a line that do not
@@ -79,8 +79,8 @@ const (
 	closedTable                     // key of a rate limit, bounds, of which a claim has to tell
 	asideTable                      // number: aside, of the records in the quarantine
 	asideIDTable                    // id or name: number of the record in the quarantine
-	valueTable                      // key: expiry or the zero time, value
-	expiryTable                     // expiry, key, of the values that expire
+	_                               // unused
+	_                               // unused
 	logTable                        // seq, version: log
 	laneTable                       // key of a rate limit, bounds, rest of the lane: lane
 	openTable                       // time, key of a rate limit: time alone may open its lanes then
@@ -99,14 +99,14 @@ const (
 
 // Names in the meta table.
 const (
-	layoutName = "layout" // the version of the layout
-	placeName  = "place"  // the last seq or place that was given
-	cronName   = "cron"   // the last version of a recurring entry
-	setName    = "set"    // how many queues and types something was set for (SetLimit, BlockLimit)
-	sweptName  = "swept"  // the key of a rate limit that was looked at last (tx.forget)
-	asideName  = "aside"  // how many records are in the quarantine
-	floorName  = "floor"  // highest version that a deleted job had
-	tokenName  = "token/" // and a handle: the transaction that it has committed last
+	layoutName  = "layout"   // the version of the layout
+	placeName   = "place"    // the last seq or place that was given
+	setName     = "set"      // how many queues and types something was set for (SetLimit, BlockLimit)
+	sweptName   = "swept"    // the key of a rate limit that was looked at last (tx.forget)
+	asideName   = "aside"    // how many records are in the quarantine
+	floorName   = "floor"    // highest version that a deleted job had
+	tokenName   = "token/"   // and a handle: the transaction that it has committed last
+	versionName = "version/" // and a kind: the last version of a document
 )
 
 // Storage implements storage.Storage, storage.Notifier, storage.SettleClaimer and

@@ -104,10 +104,10 @@ func (t *tx) decode(u *undecodable) {
 	switch u.kind {
 	case storage.KindJob:
 		t.load(u.key[1:])
-	case storage.KindCron:
-		t.cron(u.name)
 	case storage.KindQueue:
 		t.queueState(u.name)
+	default:
+		t.document(u.kind, u.name)
 	}
 }
 
@@ -254,7 +254,7 @@ func (t *tx) releaseJob(a *aside) {
 	}
 }
 
-// releaseNamed releases a recurring entry or the state of a queue.
+// releaseNamed releases a document or the state of a queue.
 func (t *tx) releaseNamed(a *aside) {
 	if t.get(a.key) != nil {
 		refuse(&ojs.DuplicateError{ID: a.Name})
@@ -264,8 +264,7 @@ func (t *tx) releaseNamed(a *aside) {
 		readState(a.key, a.Name, a.value)
 		return
 	}
-	if c := t.cron(a.Name); !c.NextRun.IsZero() {
-		t.put(runKey(&c), nil)
-	}
-	t.notice.Crons = true
+	d := t.document(a.Kind, a.Name)
+	t.storeDocument(a.Kind, &d)
+	t.notice.AddDocuments(a.Kind)
 }

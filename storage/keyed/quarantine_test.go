@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/keyed"
 	"github.com/ojsengine/ojs/storage/keyed/driver"
@@ -56,7 +57,7 @@ func TestMendedSinceItWasRead(t *testing.T) {
 		_, err = s.SetQueueState(background, "queue", ojs.QueuePaused)
 	}
 	if err == nil {
-		_, err = s.SetCrons(background, []storage.Cron{{Name: "entry", NextRun: now}})
+		_, err = document.Of(s).SetCrons(background, []storage.Cron{{Name: "entry", NextRun: now}})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +65,10 @@ func TestMendedSinceItWasRead(t *testing.T) {
 	for table, read := range map[byte]func() error{
 		keyed.JobTable:   func() error { _, err := s.Get(background, "job"); return err },
 		keyed.QueueTable: func() error { _, err := s.QueueStates(background); return err },
-		keyed.CronTable:  func() error { _, err := s.Crons(background, storage.CronQuery{}); return err },
+		keyed.DocumentTable: func() error {
+			_, err := document.Of(s).Crons(background, storage.DocumentQuery{})
+			return err
+		},
 	} {
 		var was []byte
 		overwrite(t, db.DB, table, func(v []byte) []byte { was = v; return []byte("damaged") })
@@ -118,12 +122,12 @@ func TestDamagedEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	entry := storage.Cron{Name: "hourly", NextRun: now}
-	if _, err := s.SetCrons(background, []storage.Cron{entry}); err != nil {
+	if _, err := document.Of(s).SetCrons(background, []storage.Cron{entry}); err != nil {
 		t.Fatal(err)
 	}
 	var was []byte
-	overwrite(t, db, keyed.CronTable, func(v []byte) []byte { was = v; return []byte("damaged") })
-	due, _, err := s.DueCrons(background, now, nil, 5)
+	overwrite(t, db, keyed.DocumentTable, func(v []byte) []byte { was = v; return []byte("damaged") })
+	due, _, err := document.Of(s).DueCrons(background, now, nil, 5)
 	if err != nil || len(due) != 0 {
 		t.Errorf("of a damaged entry, %d are due, %v", len(due), err)
 	}
@@ -141,7 +145,7 @@ func TestDamagedEntries(t *testing.T) {
 	if err := s.ReleaseQuarantined(background, list[0].Key); err != nil {
 		t.Error(err)
 	}
-	if due, _, err = s.DueCrons(background, now, nil, 5); err != nil || len(due) != 1 {
+	if due, _, err = document.Of(s).DueCrons(background, now, nil, 5); err != nil || len(due) != 1 {
 		t.Errorf("after its release, %d entries are due, %v", len(due), err)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/codec"
 	"github.com/ojsengine/ojs/storage/insert"
 )
 
@@ -70,7 +70,8 @@ type SavedAside struct {
 // values are set as ever.
 func (s *Storage) Restore(ctx context.Context, saved *Saved) error {
 	_, err := change(ctx, s, func(t *tx) struct{} {
-		for name, last := range map[string]int64{placeName: saved.Last, cronName: saved.LastCron} {
+		crons := versionName + string(storage.KindCron)
+		for name, last := range map[string]int64{placeName: saved.Last, crons: saved.LastCron} {
 			if k := meta(name); t.number(k) < last {
 				t.putNumber(k, last)
 			}
@@ -87,10 +88,8 @@ func (s *Storage) Restore(ctx context.Context, saved *Saved) error {
 		}
 		for i := range saved.Crons {
 			c := &saved.Crons[i]
-			t.put(cronKey(c.Name), must(codec.EncodeCron(c)))
-			if !c.NextRun.IsZero() {
-				t.put(runKey(c), nil)
-			}
+			t.storeDocument(storage.KindCron, &storage.Document{
+				Name: c.Name, Version: c.Version, Due: c.NextRun, Data: must(rows.EncodeCron(c))})
 		}
 		for i := range saved.Quarantine {
 			t.restoreAside(&saved.Quarantine[i])
@@ -159,10 +158,10 @@ func (t *tx) restoreAside(r *SavedAside) {
 	switch a.Kind {
 	case storage.KindJob:
 		a.key = jobKey(newSeq(t.next(placeName)))
-	case storage.KindCron:
-		a.key = cronKey(a.Name)
 	case storage.KindQueue:
 		a.key = newKey(queueTable).name(a.Name)
+	default:
+		a.key = documentKey(a.Kind, a.Name)
 	}
 	if a.At.IsZero() {
 		a.At = wall.Now().UTC()

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/codec"
 	"github.com/ojsengine/ojs/storage/keyed"
 	"github.com/ojsengine/ojs/storage/keyed/driver"
 	"github.com/ojsengine/ojs/storage/keyed/drivertest"
@@ -29,10 +29,7 @@ func TestRestore(t *testing.T) {
 		record("limited", ojs.StateAvailable, 3)
 	active.LeaseUntil = now.Add(time.Hour)
 	waits.Dependencies = &ojs.Dependencies{Condition: ojs.AllEnded, Unfinished: 1}
-	mended, err := codec.EncodeCron(&storage.Cron{Name: "mended", Version: 5, NextRun: now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	mended := keyed.StoredCron(&storage.Cron{Name: "mended", Version: 5, NextRun: now})
 	bounds := ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Hour}}
 	limited.RateLimit = &bounds
 	err = s.Restore(background, &keyed.Saved{
@@ -72,11 +69,11 @@ func TestRestore(t *testing.T) {
 	if err != nil || added[0].Version <= 50 {
 		t.Errorf("a new job has version %+v, %v", added, err)
 	}
-	due, _, err := s.DueCrons(background, now, nil, 9)
+	due, _, err := document.Of(s).DueCrons(background, now, nil, 9)
 	if err != nil || len(due) != 1 {
 		t.Fatalf("due: %+v, %v", due, err)
 	}
-	if versions, err := s.SetCrons(background, due); err != nil || versions[0] <= 9 {
+	if versions, err := document.Of(s).SetCrons(background, due); err != nil || versions[0] <= 9 {
 		t.Errorf("versions %v, %v", versions, err)
 	}
 	list, err := s.Quarantined(background, "", 0)
@@ -90,7 +87,7 @@ func TestRestore(t *testing.T) {
 	if err := s.ReleaseQuarantined(background, list[1].Key); err != nil {
 		t.Error(err)
 	}
-	if due, _, err := s.DueCrons(background, now, nil, 9); err != nil || len(due) != 2 {
+	if due, _, err := document.Of(s).DueCrons(background, now, nil, 9); err != nil || len(due) != 2 {
 		t.Errorf("due after the release: %+v, %v", due, err)
 	}
 

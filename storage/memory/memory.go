@@ -60,8 +60,8 @@ type Storage struct {
 	queues map[string]*queue
 	states int               // queues that have one
 	unique map[string]*peers // by fingerprint
-	crons  crons
-	values values
+
+	documents map[storage.Kind]*documents
 
 	edges   map[*job][]edge // see depends.go
 	lines   map[string]*keyLine
@@ -101,6 +101,8 @@ func New() *Storage {
 		ready:  newReady(),
 		queues: make(map[string]*queue),
 		unique: make(map[string]*peers),
+
+		documents: make(map[storage.Kind]*documents),
 	}
 }
 
@@ -757,8 +759,8 @@ func (s *Storage) Close() error {
 	s.jobs, s.ready, s.due, s.all, s.dead = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.dead
 	s.ended, s.kept, s.held, s.freed = fresh.ended, fresh.kept, fresh.held, fresh.freed
 	s.running = level{}
-	s.edges, s.toCount, s.lines, s.logs, s.values = nil, nil, nil, nil, fresh.values
-	s.queues, s.unique, s.crons = fresh.queues, fresh.unique, fresh.crons
+	s.edges, s.toCount, s.lines, s.logs = nil, nil, nil, nil
+	s.queues, s.unique, s.documents = fresh.queues, fresh.unique, fresh.documents
 	s.lastKind.Store(nil)
 	return nil
 }

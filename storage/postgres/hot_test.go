@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
 )
@@ -189,7 +190,7 @@ func (h *hot) fill(copies int) {
 			"SELECT setval('%[1]s.place', (SELECT max(place) FROM %[1]s.stage))",
 			`INSERT INTO %[1]s.job_limit (kind, name, period, most, look) SELECT 'key', 'old ' || c, 1, 1, 9e18::bigint FROM generate_series(1, 30 * $1::bigint) c`,
 			`INSERT INTO %[1]s.job_start SELECT 'key', 'old ' || c / 10, c, c FROM generate_series(1, 30 * $1::bigint) c`,
-			`INSERT INTO %[1]s.value SELECT 'old ' || c, 'x', 9e18::bigint FROM generate_series(1, 30 * $1::bigint) c`,
+			`INSERT INTO %[1]s.document SELECT 'value', 'old ' || c, c, 9e18::bigint, 'x' FROM generate_series(1, 30 * $1::bigint) c`,
 		} {
 			args := []any{copies}
 			if !strings.Contains(sql, "$1") {
@@ -205,7 +206,7 @@ func (h *hot) fill(copies int) {
 	for i := range crons {
 		crons[i] = h.cron(fmt.Sprint("cron ", i))
 	}
-	_, err := h.s.SetCrons(t.Context(), crons)
+	_, err := document.Of(h.s).SetCrons(t.Context(), crons)
 	must(t, err)
 }
 
@@ -425,15 +426,15 @@ func (h *hot) calls() []func() {
 		},
 		// Values and recurring entries.
 		func() {
-			mine := storage.Value{Key: "mine", Data: []byte("x")}
-			must(t, h.s.PutValues(ctx, h.now, []storage.Value{mine, {Key: "gone"}}))
-			ok(h.s.Values(ctx, h.now, "old 12", "", 10))
-			ok(h.s.SetCrons(ctx, []storage.Cron{h.cron("mine")}))
-			_, _, err := h.s.DueCrons(ctx, h.now, nil, 10)
+			mine := document.Value{Key: "mine", Data: []byte("x")}
+			must(t, document.Of(h.s).PutValues(ctx, h.now, []document.Value{mine, {Key: "gone"}}))
+			ok(document.Of(h.s).Values(ctx, h.now, "old 12", "", 10))
+			ok(document.Of(h.s).SetCrons(ctx, []storage.Cron{h.cron("mine")}))
+			_, _, err := document.Of(h.s).DueCrons(ctx, h.now, nil, 10)
 			must(t, err)
-			ok(h.s.Crons(ctx, storage.CronQuery{Limit: 3}))
-			ok(h.s.Crons(ctx, storage.CronQuery{Names: []string{"mine"}, Limit: 3}))
-			ok(h.s.DeleteCron(ctx, "mine"))
+			ok(document.Of(h.s).Crons(ctx, storage.DocumentQuery{Limit: 3}))
+			ok(document.Of(h.s).Crons(ctx, storage.DocumentQuery{Names: []string{"mine"}, Limit: 3}))
+			ok(document.Of(h.s).DeleteCron(ctx, "mine"))
 		},
 	}
 }

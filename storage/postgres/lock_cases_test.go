@@ -9,12 +9,14 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
 )
@@ -89,6 +91,20 @@ func (o *overlap) holding(sql string, b func() error) {
 	o.begin(b)
 	must(o.t, tx.Rollback(context.Background()))
 	o.check(o.end())
+}
+
+// bothBehind makes a call of a and one of b while a transaction has made a statement,
+// which both wait for. It is rolled back.
+func (o *overlap) bothBehind(sql string, a, b func() error) {
+	ofA := make(chan error, 1)
+	o.holding(sql, func() error {
+		go func() { ofA <- a() }()
+		if _, err := o.sa.awaitWait(o.pool, func() bool { return len(ofA) > 0 }); err != nil {
+			return err
+		}
+		return b()
+	})
+	o.check(<-ofA)
 }
 
 // holdingTx is holding with calls of a in a transaction, which commits.
@@ -193,10 +209,6 @@ func (o *overlap) fairly(b func() error) {
 	}, b)
 }
 
-func (o *overlap) puts(s *postgres.Storage, now time.Time, values ...storage.Value) func() error {
-	return func() error { return s.PutValues(o.t.Context(), now, values) }
-}
-
 func tenant(key string) func(*storage.Record) {
 	return func(r *storage.Record) { r.Fairness = ojs.Fairness{Key: key, Weight: 1} }
 }
@@ -271,9 +283,7 @@ type lockCase struct {
 // The rules that need a lock hold although calls overlap where the lock is needed. With
 // OJS_STORM each lock is taken out of its statement, and its case notices.
 func TestLocks(t *testing.T) {
-	cases := map[string]bool{ // by statement
-		"setCrons": true, // TestVersionsOfEntriesOnlyGrow
-	}
+	cases := make(map[string]bool) // by statement
 	for _, c := range lockCases() {
 		for _, r := range c.without {
 			cases[r.statement] = true
@@ -526,15 +536,6 @@ func lockCases() []lockCase {
 			}
 			return take(prints[1]), take(prints[0]), o.inserts(o.b, ins...)
 		}),
-		ordered("values", removal{"putValues", "ORDER BY u.key", "ORDER BY u.key DESC"}, func(
-			o *overlap,
-		) (string, string, func() error) {
-			x := []byte("x")
-			put := o.puts(o.b, o.now, storage.Value{Key: "b", Data: x}, storage.Value{Key: "a", Data: x})
-			must(o.t, put())
-			value := "SELECT true FROM %s.value WHERE key = "
-			return value + "'a' FOR UPDATE", value + "'b' FOR UPDATE", put
-		}),
 		ordered("queues", removal{"lockRounds", "l (queue)", "l (queue) ORDER BY l.queue DESC"}, func(
 			o *overlap,
 		) (string, string, func() error) {
@@ -657,19 +658,32 @@ func lockCases() []lockCase {
 				o.want(slices.Equal(numbers, []int64{1, 2}), "the starts are %v", numbers)
 			}},
 		{"of two calls that pause a queue one has found it active", []removal{noName}, func(o *overlap) {
-			active := 0
+			var active atomic.Int32
 			pause := func(s *postgres.Storage) func() error {
 				return func() error {
 					was, err := s.SetQueueState(o.t.Context(), "q", ojs.QueuePaused)
 					if was == ojs.QueueActive {
-						active++
+						active.Add(1)
 					}
 					return err
 				}
 			}
-			a, b := o.around("", "setQueueState", pause(o.a), pause(o.b))
-			o.check(errors.Join(a, b))
-			o.want(active == 1, "%d have found it active", active)
+			o.bothBehind("INSERT INTO %s.queue_state VALUES ('q', 'draining')", pause(o.a), pause(o.b))
+			o.want(active.Load() == 1, "%d have found it active", active.Load())
+		}},
+		{"of two calls that store a new recurring job one does", []removal{noName}, func(o *overlap) {
+			var stored atomic.Int32
+			set := func(s *postgres.Storage) func() error {
+				return func() error {
+					versions, err := document.Of(s).SetCrons(o.t.Context(), []storage.Cron{{Name: "x"}})
+					if err == nil && versions[0] > 0 {
+						stored.Add(1)
+					}
+					return err
+				}
+			}
+			o.bothBehind("INSERT INTO %s.document VALUES ('cron', 'x', 1, NULL, 'x')", set(o.a), set(o.b))
+			o.want(stored.Load() == 1, "%d have stored it", stored.Load())
 		}},
 		{"a new job sees who has joined a round",
 			[]removal{{"insert", xactLock, "pg_catalog.abs("}}, func(o *overlap) {
@@ -890,14 +904,6 @@ func lockCases() []lockCase {
 				}
 				return err
 			}
-		}),
-		passes("PutValues leaves a locked value that has expired", []string{"dropValues"}, func(
-			o *overlap,
-		) (string, func() error) {
-			old := storage.Value{Key: "old", Data: []byte("x"), Expires: o.now.Add(-time.Minute)}
-			must(o.t, o.puts(o.b, o.now.Add(-time.Hour), old)())
-			another := storage.Value{Key: "new", Data: []byte("x")}
-			return "SELECT FROM %s.value FOR UPDATE", o.puts(o.b, o.now, another)
 		}),
 		passes("a look leaves locked rounds that were served", []string{"compactServed"}, func(
 			o *overlap,

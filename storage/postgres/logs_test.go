@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
 )
@@ -110,7 +111,8 @@ func TestLoggedChangeIsToldToOthers(t *testing.T) {
 		n = <-there
 	}
 	// A notification that comes after all of the change.
-	must(t, other.PutValues(t.Context(), time.Now(), []storage.Value{{Key: "k", Data: []byte("v")}}))
+	value := document.Value{Key: "k", Data: []byte("v")}
+	must(t, document.Of(other).PutValues(t.Context(), time.Now(), []document.Value{value}))
 	for n := (storage.Notice{}); !n.Values; {
 		n = <-here
 	}

@@ -76,7 +76,7 @@ var advanceSQL = []statement{
 		UNION ALL SELECT seq, NULL, NULL, NULL, NULL FROM {schema}.job
 		UNION ALL SELECT place, NULL, NULL, NULL, NULL FROM {schema}.served
 		) j WHERE version IS NULL OR version <= {most}`),
-	advancing(`'{schema}.cron_version'`, `SELECT max(version) FROM {schema}.cron`),
+	advancing(`'{schema}.document_version'`, `SELECT max(version) FROM {schema}.document`),
 	advancing(`pg_catalog.pg_get_serial_sequence('{schema}.quarantine', 'n')`,
 		`SELECT max(n) FROM {schema}.quarantine`),
 }

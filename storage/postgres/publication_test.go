@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/test/memdir"
 	"github.com/ojsengine/ojs/internal/test/pgtest"
 	"github.com/ojsengine/ojs/storage"
@@ -162,7 +163,7 @@ func TestAdvance(t *testing.T) {
 			Held: storage.Held{ID: claimed[0].ID, Version: claimed[0].Version}}})
 		must(t, err)
 	}
-	_, err = s.SetCrons(t.Context(), []storage.Cron{{Name: "c"}})
+	_, err = document.Of(s).SetCrons(t.Context(), []storage.Cron{{Name: "c"}})
 	must(t, err)
 	last := func(sequence string) (n int64) {
 		t.Helper()
@@ -170,11 +171,11 @@ func TestAdvance(t *testing.T) {
 			fmt.Sprintf("SELECT last_value FROM %s.%s", name, sequence)).Scan(&n))
 		return n
 	}
-	place, version := last("place"), last("cron_version")
+	place, version := last("place"), last("document_version")
 	execAll(t, pool,
 		fmt.Sprintf("INSERT INTO %s.quarantine (n, kind, name, reason) OVERRIDING SYSTEM VALUE VALUES (7, 'cron', 'c', 'why')", name),
 		fmt.Sprintf("ALTER SEQUENCE %s.place RESTART", name),
-		fmt.Sprintf("ALTER SEQUENCE %s.cron_version RESTART", name))
+		fmt.Sprintf("ALTER SEQUENCE %s.document_version RESTART", name))
 	// The number of a new job is taken: its id is not to blame.
 	if err := insert(t.Context(), s, record(30)); !errors.Is(err, postgres.ErrBehind) ||
 		errors.Is(err, ojs.ErrDuplicate) {
@@ -183,7 +184,7 @@ func TestAdvance(t *testing.T) {
 	for range 2 {
 		must(t, postgres.Advance(t.Context(), pool, postgres.WithSchema(name)))
 		for sequence, past := range map[string]int64{
-			"place": place, "cron_version": version, "quarantine_n_seq": 7,
+			"place": place, "document_version": version, "quarantine_n_seq": 7,
 		} {
 			if n := last(sequence); n <= past || n > past+1<<25 {
 				t.Errorf("%s is at %d, and %d was given out", sequence, n, past)

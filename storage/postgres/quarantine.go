@@ -191,25 +191,26 @@ type named struct {
 	why  error
 }
 
-var setCronAsideSQL = define("setCronAside", `WITH gone AS (DELETE FROM {schema}.cron WHERE name = $1 AND version = $2 RETURNING name, version, entry)
-		INSERT INTO {schema}.quarantine (kind, name, reason, version, body) SELECT 'cron', name, $3, version, entry FROM gone RETURNING n, at`)
+var setDocumentAsideSQL = define("setDocumentAside", `WITH gone AS (DELETE FROM {schema}.document WHERE name = $1 AND version = $2 AND kind = $4
+			RETURNING kind, name, version, data)
+		INSERT INTO {schema}.quarantine (kind, name, reason, version, body) SELECT kind, name, $3, version, data FROM gone RETURNING n, at`)
 
 var setQueueAsideSQL = define("setQueueAside", `WITH gone AS (DELETE FROM {schema}.queue_state WHERE queue = $1 AND state = $2 RETURNING queue, state)
 		INSERT INTO {schema}.quarantine (kind, name, reason, body)
 			SELECT 'queue', queue, $3, convert_to(state, 'UTF8') FROM gone RETURNING n, at`)
 
-// setAsideNamed moves recurring entries or states of queues, unless they have changed
+// setAsideNamed moves documents or states of queues, unless they have changed
 // since. It reports false if there are none or if the role may not move them.
 func (s *Storage) setAsideNamed(ctx context.Context, list []named) (aside bool, err error) {
 	for _, n := range list {
 		q := storage.Quarantined{Kind: n.kind, Name: n.name, Reason: rows.Reason(n.why)}
-		sql := s.sql[setCronAsideSQL]
+		sql, args := s.sql[setDocumentAsideSQL], []any{n.name, n.was, q.Reason, string(n.kind)}
 		if n.kind == storage.KindQueue {
-			sql = s.sql[setQueueAsideSQL]
+			sql, args = s.sql[setQueueAsideSQL], args[:3]
 		}
 		var key int64
 		var some bool
-		err := tuned{s}.query(ctx, sql, []any{n.name, n.was, q.Reason}, one(&some, &key, &q.At))
+		err := tuned{s}.query(ctx, sql, args, one(&some, &key, &q.At))
 		if mayNot(err) {
 			return false, nil
 		}
@@ -291,8 +292,8 @@ func (s *Storage) CountQuarantined(ctx context.Context) (n int, err error) {
 	return n, wrap(err)
 }
 
-var releaseCronSQL = define("releaseCron",
-	`INSERT INTO {schema}.cron VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`)
+var releaseDocumentSQL = define("releaseDocument", `INSERT INTO {schema}.document
+		VALUES ($1, $2, $3, nullif($4::bigint, {none}), $5) ON CONFLICT DO NOTHING`)
 
 var releaseQueueSQL = define("releaseQueue",
 	`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT DO NOTHING`)
@@ -305,20 +306,22 @@ func (s *Storage) ReleaseQuarantined(ctx context.Context, key string) error {
 		switch e.kind {
 		case storage.KindJob:
 			return s.releaseJob(ctx, tx, e, &n)
-		case storage.KindCron:
-			if _, err := rows.DecodeCron(e.name, e.version, e.body); err != nil {
-				return e.still(err)
+		case storage.KindQueue:
+			if state := ojs.QueueState(e.body); !state.Valid() || state == ojs.QueueActive {
+				return e.still(rows.NoQueueState(string(e.body)))
 			}
-			n.Crons = true
-			return e.put(ctx, tx, s.sql[releaseCronSQL], e.name, e.version, e.body)
+			if string(e.body) == string(ojs.QueuePaused) {
+				s.paused.Store(true)
+			}
+			return e.put(ctx, tx, s.sql[releaseQueueSQL], e.name, string(e.body))
 		}
-		if state := ojs.QueueState(e.body); !state.Valid() || state == ojs.QueueActive {
-			return e.still(rows.NoQueueState(string(e.body)))
+		d := storage.Document{Name: e.name, Version: uint64(e.version), Data: e.body}
+		if err := rows.CheckDocument(e.kind, &d); err != nil {
+			return e.still(err)
 		}
-		if string(e.body) == string(ojs.QueuePaused) {
-			s.paused.Store(true)
-		}
-		return e.put(ctx, tx, s.sql[releaseQueueSQL], e.name, string(e.body))
+		n.AddDocuments(e.kind)
+		return e.put(ctx, tx, s.sql[releaseDocumentSQL], string(e.kind), d.Name, e.version,
+			rows.Nanos(d.Due), d.Data)
 	})
 	if err == nil {
 		s.tell(ctx, &n)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
@@ -23,12 +21,21 @@ func (s *Storage) SetQueueState(
 		return "", err
 	}
 	defer s.mu.RUnlock()
-	err = s.within(ctx, func(ctx context.Context) (err error) {
-		was, err = s.changeQueue(ctx, queue, to)
-		return err
+	var some bool
+	var stored string
+	change := sent{s.sql[setQueueStateSQL], []any{queue, string(to)}, nil}
+	if to == ojs.QueueActive {
+		change = sent{s.sql[activateQueueSQL], []any{queue}, nil}
+	}
+	err = s.within(ctx, func(ctx context.Context) error {
+		return s.together(ctx, true, []sent{s.nameLock("state " + queue),
+			{s.sql[queueStateSQL], []any{queue}, one(&some, &stored)}, change})
 	})
 	if err != nil {
 		return "", wrap(err)
+	}
+	if was = ojs.QueueState(stored); !was.Valid() {
+		was = ojs.QueueActive
 	}
 	if to == ojs.QueuePaused {
 		s.paused.Store(true)
@@ -41,41 +48,17 @@ func (s *Storage) SetQueueState(
 var lockNameSQL = define("lockName",
 	`SELECT pg_advisory_xact_lock(hashtextextended(name, 3131961357)) FROM unnest($1::text[]) name`)
 
+// nameLock waits for a lock of this schema that ends with the transaction.
+func (s *Storage) nameLock(name string) sent {
+	return sent{s.sql[lockNameSQL], []any{[]string{s.config.schema + " " + name}}, nil}
+}
+
 var queueStateSQL = define("queueState", `SELECT state FROM {schema}.queue_state WHERE queue = $1`)
 
 var setQueueStateSQL = define("setQueueState",
 	`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT (queue) DO UPDATE SET state = excluded.state`)
 
 var activateQueueSQL = define("activateQueue", `DELETE FROM {schema}.queue_state WHERE queue = $1`)
-
-func (s *Storage) changeQueue(
-	ctx context.Context, queue string, to ojs.QueueState,
-) (was ojs.QueueState, err error) {
-	err = pgx.BeginFunc(ctx, tuned{s}, func(tx pgx.Tx) error {
-		name := s.config.schema + " state " + queue
-		if _, err := tx.Exec(ctx, s.sql[lockNameSQL], []string{name}); err != nil {
-			return err
-		}
-		var stored string
-		switch err := tx.QueryRow(ctx, s.sql[queueStateSQL], queue).Scan(&stored); err {
-		case nil:
-			if was = ojs.QueueState(stored); !was.Valid() {
-				was = ojs.QueueActive
-			}
-		case pgx.ErrNoRows:
-			was = ojs.QueueActive
-		default:
-			return err
-		}
-		if to == ojs.QueueActive {
-			_, err := tx.Exec(ctx, s.sql[activateQueueSQL], queue)
-			return err
-		}
-		_, err := tx.Exec(ctx, s.sql[setQueueStateSQL], queue, string(to))
-		return err
-	})
-	return was, err
-}
 
 var queueStatesSQL = define("queueStates", `SELECT queue, state FROM {schema}.queue_state`)
 

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -140,7 +141,7 @@ func TestEnqueuerRole(t *testing.T) {
 			_, err := s.SetQueueState(t.Context(), "q", ojs.QueuePaused)
 			return err
 		},
-		"cron": func() error { _, err := s.DeleteCron(t.Context(), "c"); return err },
+		"cron": func() error { _, err := document.Of(s).DeleteCron(t.Context(), "c"); return err },
 		"migration": func() error {
 			return execAs(t, admin, name, "INSERT INTO "+name+".migration VALUES (99)")
 		},
@@ -183,7 +184,7 @@ func TestReaderRole(t *testing.T) {
 	must(t, insert(t.Context(), owner, record(1), record(2)))
 	_, err := admin.Exec(t.Context(), `UPDATE `+name+`.job SET args = '\x7b' WHERE id = $1`, record(1).ID)
 	must(t, err)
-	_, err = admin.Exec(t.Context(), `INSERT INTO `+name+`.cron VALUES ('bad', 1, '\x7b')`)
+	_, err = admin.Exec(t.Context(), `INSERT INTO `+name+`.document VALUES ('cron', 'bad', 1, NULL, '\x7b')`)
 	must(t, err)
 	_, err = admin.Exec(t.Context(), `INSERT INTO `+name+`.queue_state VALUES ('bad', 'no state')`)
 	must(t, err)
@@ -199,7 +200,8 @@ func TestReaderRole(t *testing.T) {
 	if counts, err := s.Counts(t.Context()); err != nil || total(counts) != 2 {
 		t.Errorf("counts: %v, %v", counts, err)
 	}
-	if crons, err := s.Crons(t.Context(), storage.CronQuery{}); err != nil || len(crons) != 0 {
+	crons, err := document.Of(s).Crons(t.Context(), storage.DocumentQuery{})
+	if err != nil || len(crons) != 0 {
 		t.Errorf("crons: %v, %v", crons, err)
 	}
 	if _, err := s.QueueStates(t.Context()); err != nil {

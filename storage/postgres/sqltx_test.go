@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/test/eachtx"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
@@ -207,8 +208,8 @@ func TestCallsApartFromTx(t *testing.T) {
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		ctx := postgres.WithTx(t.Context(), tx)
 		_, deleted := s.Delete(ctx, []string{ended.ID})
-		_, set := s.SetCrons(ctx, []storage.Cron{{Name: "c"}})
-		_, removed := s.DeleteCron(ctx, "c")
+		_, set := document.Of(s).SetCrons(ctx, []storage.Cron{{Name: "c"}})
+		_, removed := document.Of(s).DeleteCron(ctx, "c")
 		_, paused := s.SetQueueState(ctx, "q", ojs.QueuePaused)
 		for call, err := range map[string]error{
 			"Delete": deleted, "SetCrons": set, "DeleteCron": removed, "SetQueueState": paused,

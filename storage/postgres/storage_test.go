@@ -156,7 +156,7 @@ func configOn(config testing.TB, pool *pgxpool.Pool) storagetest.Config {
 		Mend: change(`UPDATE %s.quarantined_job SET args = substr(args, 2) WHERE id = $1`),
 		PlantNamed: func(tb testing.TB, s storage.Storage, kind storage.Kind, name string) {
 			tb.Helper()
-			sql := `UPDATE %s.cron SET entry = '\x7b'::bytea || entry WHERE name = $1`
+			sql := `UPDATE %s.document SET data = '\x7b'::bytea || data WHERE kind = 'cron' AND name = $1`
 			if kind == storage.KindQueue {
 				sql = `UPDATE %s.queue_state SET state = '{' || state WHERE queue = $1`
 			}

@@ -111,14 +111,18 @@ func everyCall(t *testing.T, ctx context.Context, s *postgres.Storage) map[strin
 			return err
 		},
 		"QueueStates": func() error { _, err := s.QueueStates(ctx); return err },
-		"SetCrons":    func() error { _, err := s.SetCrons(ctx, []storage.Cron{{Name: "c"}}); return err },
-		"DeleteCron":  func() error { _, err := s.DeleteCron(ctx, "c"); return err },
-		"Crons":       func() error { _, err := s.Crons(ctx, storage.CronQuery{}); return err },
-		"DueCrons":    func() error { _, _, err := s.DueCrons(ctx, now, nil, 1); return err },
-		"PutValues": func() error {
-			return s.PutValues(ctx, now, []storage.Value{{Key: "k", Data: []byte("x")}})
+		"PutDocuments": func() error {
+			_, err := s.PutDocuments(ctx, storage.KindCron, []storage.Document{{Name: "c"}})
+			return err
 		},
-		"Values": func() error { _, err := s.Values(ctx, now, "", "", 1); return err },
+		"Documents": func() error {
+			_, err := s.Documents(ctx, storage.KindCron, storage.DocumentQuery{})
+			return err
+		},
+		"DueDocuments": func() error {
+			_, _, err := s.DueDocuments(ctx, storage.KindCron, now, nil, 1)
+			return err
+		},
 		"SetLimit": func() error {
 			return s.SetLimit(ctx, now, limit, ojs.RateLimit{Concurrency: 1}, time.Time{})
 		},

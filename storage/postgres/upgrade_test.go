@@ -30,8 +30,8 @@ func TestUpgrade(t *testing.T) {
 		checkCounts(t, pool, name)
 		var oldest int
 		must(t, pool.QueryRow(t.Context(), "SELECT max(oldest) FROM "+name+".migration").Scan(&oldest))
-		if oldest != 22 {
-			t.Errorf("programs for version %d may run beside version 22", oldest)
+		if oldest != 23 {
+			t.Errorf("programs for version %d may run beside version 23", oldest)
 		}
 	}
 }

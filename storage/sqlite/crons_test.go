@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/sqlite"
 )
@@ -23,19 +24,19 @@ func TestUpgradeCrons(t *testing.T) {
 	must(t, err)
 	defer func() { must(t, s.Close()) }()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	due, next, err := s.DueCrons(t.Context(), at, nil, 10)
+	due, next, err := document.Of(s).DueCrons(t.Context(), at, nil, 10)
 	must(t, err)
 	if len(due) != 1 || due[0].Name != "whole" || due[0].Version != 7 || !next.Equal(at.Add(120)) {
 		t.Errorf("due %+v, then %v", due, next)
 	}
-	versions, err := s.SetCrons(t.Context(),
+	versions, err := document.Of(s).SetCrons(t.Context(),
 		[]storage.Cron{{Name: "whole", Version: 7, NextRun: at.Add(time.Hour)}, {Name: "new"}})
 	must(t, err)
 	if versions[0] <= 9 || versions[1] <= versions[0] {
 		t.Errorf("versions %v", versions)
 	}
 	part := &storage.Cron{Name: "part", NextRun: at.Add(120)}
-	_, next, err = s.DueCrons(t.Context(), at.Add(120), part, 10)
+	_, next, err = document.Of(s).DueCrons(t.Context(), at.Add(120), part, 10)
 	if err != nil || !next.Equal(at.Add(time.Hour)) {
 		t.Errorf("next %v, %v", next, err)
 	}

@@ -17,6 +17,7 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/test/upgradetest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/sqlite"
@@ -178,7 +179,7 @@ func fill(t *testing.T, s storage.Storage) {
 	put(job(waits("", upgradetest.ID(1), upgradetest.ID(8), upgradetest.ID(n-1))))
 
 	// Recurring entries with a history, values, what was set aside.
-	_, err = s.SetCrons(ctx, []storage.Cron{
+	_, err = document.Of(s).SetCrons(ctx, []storage.Cron{
 		{Name: "hourly", Schedule: "0 * * * *", Type: "mail", CreatedAt: now, NextRun: now.Add(time.Hour),
 			LastRun: now, Runs: 2, LastJobID: upgradetest.ID(3),
 			History: []storage.CronRun{
@@ -186,7 +187,8 @@ func fill(t *testing.T, s storage.Storage) {
 				{Due: now, JobID: upgradetest.ID(3)}}},
 		{Name: "paused", Schedule: "0 0 * * *", Type: "mail", Paused: true}, {Name: "damaged", Type: "mail"}})
 	must(t, err)
-	must(t, s.PutValues(ctx, now, []storage.Value{{Key: "a", Data: []byte("1"), Expires: now.Add(time.Hour)},
+	must(t, document.Of(s).PutValues(ctx, now, []document.Value{
+		{Key: "a", Data: []byte("1"), Expires: now.Add(time.Hour)},
 		{Key: "b", Data: []byte{0, 1}}}))
 }
 
@@ -227,7 +229,7 @@ func TestUpgradeFrom16(t *testing.T) {
 		upgradetest.ID(201)+" available, job "+upgradetest.ID(202)+" , queue odd " {
 		t.Errorf("the quarantine has %s", s)
 	}
-	_, err = want.DeleteCron(ctx, "damaged") // which fill has made
+	_, err = document.Of(want).DeleteCron(ctx, "damaged") // which fill has made
 	must(t, err)
 
 	// Both have the same to begin with, and after each step.
@@ -267,14 +269,14 @@ func TestUpgradeFrom16(t *testing.T) {
 		return all
 	})
 	compare("entries", func(s storage.Storage) any {
-		list, err := s.Crons(ctx, storage.CronQuery{})
+		list, err := document.Of(s).Crons(ctx, storage.DocumentQuery{})
 		must(t, err)
-		due, next, err := s.DueCrons(ctx, now.Add(2*time.Hour), nil, 10)
+		due, next, err := document.Of(s).DueCrons(ctx, now.Add(2*time.Hour), nil, 10)
 		must(t, err)
 		return []any{list, due, next}
 	})
 	compare("values", func(s storage.Storage) any {
-		list, err := s.Values(ctx, now, "", "", 0)
+		list, err := document.Of(s).Values(ctx, now, "", "", 0)
 		must(t, err)
 		return list
 	})

@@ -30,24 +30,23 @@ type stepFault func(
 // seam is a Reference whose faults are the functions that are set.
 type seam struct {
 	Stepper
-	insert     func(now time.Time, batch []storage.Insert) ([]storage.Inserted, error)
-	claim      func(now time.Time, c storage.Claim) []storage.Record
-	settle     func(now time.Time, changes []storage.Change) []storage.Settled
-	extend     func(now time.Time, xs []storage.Extension) []string
-	due        func(now time.Time, max int) storage.Due
-	get        func(id string) (storage.Record, error)
-	list       func(q storage.Query) (storage.Page, error)
-	counts     func() []storage.Count
-	remove     func(ids []string) (int, error)
-	prune      func(p storage.Prune) storage.Pruned
-	step       stepFault
-	unclaim    func(held []storage.Held) int
-	state      func(queue string, to ojs.QueueState) ojs.QueueState
-	setCrons   func(entries []storage.Cron) []uint64
-	deleteCron func(name string) bool
-	dueCrons   func(now time.Time, max int) ([]storage.Cron, time.Time)
-	revive     func(now time.Time, batch []storage.Insert) ([]storage.Record, error)
-	cancelAll  func(now time.Time, ids []string) (cancelled, moved []storage.Record, err error)
+	insert       func(now time.Time, batch []storage.Insert) ([]storage.Inserted, error)
+	claim        func(now time.Time, c storage.Claim) []storage.Record
+	settle       func(now time.Time, changes []storage.Change) []storage.Settled
+	extend       func(now time.Time, xs []storage.Extension) []string
+	due          func(now time.Time, max int) storage.Due
+	get          func(id string) (storage.Record, error)
+	list         func(q storage.Query) (storage.Page, error)
+	counts       func() []storage.Count
+	remove       func(ids []string) (int, error)
+	prune        func(p storage.Prune) storage.Pruned
+	step         stepFault
+	unclaim      func(held []storage.Held) int
+	state        func(queue string, to ojs.QueueState) ojs.QueueState
+	put          func(list []storage.Document) []uint64
+	dueDocuments func(kind storage.Kind, now time.Time, max int) ([]storage.Document, time.Time)
+	revive       func(now time.Time, batch []storage.Insert) ([]storage.Record, error)
+	cancelAll    func(now time.Time, ids []string) (cancelled, moved []storage.Record, err error)
 }
 
 // open lets other calls come between two steps. The lock is held before and after.
@@ -179,31 +178,23 @@ func (s *seam) SetQueueState(ctx context.Context, queue string, to ojs.QueueStat
 	return s.state(queue, to), nil
 }
 
-func (s *seam) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
-	if s.setCrons == nil {
-		return s.Reference.SetCrons(ctx, entries)
+func (s *seam) PutDocuments(ctx context.Context, kind storage.Kind,
+	list []storage.Document) ([]uint64, error) {
+	if s.put == nil || kind != storage.KindCron {
+		return s.Reference.PutDocuments(ctx, kind, list)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.setCrons(entries), nil
+	return s.put(list), nil
 }
 
-func (s *seam) DeleteCron(ctx context.Context, name string) (bool, error) {
-	if s.deleteCron == nil {
-		return s.Reference.DeleteCron(ctx, name)
+func (s *seam) DueDocuments(
+	ctx context.Context, kind storage.Kind, now time.Time, after *storage.Document, max int,
+) ([]storage.Document, time.Time, error) {
+	if s.dueDocuments == nil {
+		return s.Reference.DueDocuments(ctx, kind, now, after, max)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.deleteCron(name), nil
-}
-
-func (s *seam) DueCrons(
-	ctx context.Context, now time.Time, after *storage.Cron, max int,
-) ([]storage.Cron, time.Time, error) {
-	if s.dueCrons == nil {
-		return s.Reference.DueCrons(ctx, now, after, max)
-	}
-	due, next := s.dueCrons(now, max)
+	due, next := s.dueDocuments(kind, now, max)
 	return due, next, nil
 }
 
@@ -241,19 +232,24 @@ var background = context.Background()
 
 // seams are the faults by what is done in two steps.
 var seams = map[string]func(s *seam){
-	"SetCrons compares the version, then stores": func(s *seam) {
-		s.setCrons = func(entries []storage.Cron) []uint64 {
-			fits := make([]bool, len(entries))
-			for i := range entries {
-				fits[i] = s.crons[entries[i].Name].Version == entries[i].Version
+	"PutDocuments compares the version, then stores": func(s *seam) {
+		s.put = func(list []storage.Document) []uint64 {
+			crons := s.of(storage.KindCron)
+			fits := make([]bool, len(list))
+			for i, d := range list {
+				fits[i] = crons[d.Name].Version == d.Version
 			}
 			s.open()
-			versions := make([]uint64, len(entries))
-			for i, e := range entries {
-				if fits[i] {
-					s.cronVersion++
-					e.Version, versions[i] = s.cronVersion, s.cronVersion
-					s.crons[e.Name] = e
+			versions := make([]uint64, len(list))
+			for i, d := range list {
+				switch {
+				case len(d.Data) == 0:
+					versions[i] = crons[d.Name].Version
+					delete(crons, d.Name)
+				case fits[i]:
+					s.lastVersion++
+					d.Version, versions[i] = s.lastVersion, s.lastVersion
+					crons[d.Name] = d
 				}
 			}
 			return versions
@@ -291,20 +287,28 @@ var seams = map[string]func(s *seam){
 			return recs
 		}
 	},
-	"DeleteCron looks, then deletes": func(s *seam) {
-		s.deleteCron = func(name string) bool {
-			_, ok := s.crons[name]
+	"PutDocuments looks, then deletes": func(s *seam) {
+		s.put = func(list []storage.Document) []uint64 {
+			crons := s.of(storage.KindCron)
+			if len(list) != 1 || len(list[0].Data) > 0 {
+				var versions []uint64
+				s.alone(func() {
+					versions, _ = s.Reference.PutDocuments(background, storage.KindCron, list)
+				})
+				return versions
+			}
+			was := crons[list[0].Name].Version
 			s.open()
-			delete(s.crons, name)
-			return ok
+			delete(crons, list[0].Name)
+			return []uint64{was}
 		}
 	},
-	"DueCrons reads the entries, then the next time": func(s *seam) {
-		s.dueCrons = func(now time.Time, max int) ([]storage.Cron, time.Time) {
-			due, next, _ := s.Reference.DueCrons(background, now, nil, max)
+	"DueDocuments reads the documents, then the next time": func(s *seam) {
+		s.dueDocuments = func(kind storage.Kind, now time.Time, max int) ([]storage.Document, time.Time) {
+			due, next, _ := s.Reference.DueDocuments(background, kind, now, nil, max)
 			runtime.Gosched()
 			if len(due) > 0 {
-				_, next, _ = s.Reference.DueCrons(background, time.Time{}, &due[len(due)-1], 1)
+				_, next, _ = s.Reference.DueDocuments(background, kind, time.Time{}, &due[len(due)-1], 1)
 			}
 			return due, next
 		}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -17,7 +18,8 @@ var _ = register([]fault{
 		b.cron = func(b *broken, ctx Context, entries []storage.Cron) ([]uint64, error) {
 			entries = slices.Clone(entries)
 			for i := range entries {
-				old, err := b.Storage.Crons(ctx, storage.CronQuery{Names: []string{entries[i].Name}})
+				q := storage.DocumentQuery{Names: []string{entries[i].Name}}
+				old, err := document.Of(b.Storage).Crons(ctx, q)
 				if err != nil {
 					return nil, err
 				}
@@ -25,7 +27,7 @@ var _ = register([]fault{
 					entries[i].Version = old[0].Version
 				}
 			}
-			return b.Storage.SetCrons(ctx, entries)
+			return document.Of(b.Storage).SetCrons(ctx, entries)
 		}
 	}},
 	{"versions of a deleted entry come again", "cron-3 durable-3", func(b *broken) {
@@ -38,7 +40,7 @@ var _ = register([]fault{
 					entries[i].Version += before[entries[i].Name]
 				}
 			}
-			versions, err := b.Storage.SetCrons(ctx, entries)
+			versions, err := document.Of(b.Storage).SetCrons(ctx, entries)
 			for i, v := range versions {
 				if v > 0 && entries[i].Version == 0 {
 					before[entries[i].Name] = v - 1
@@ -47,8 +49,8 @@ var _ = register([]fault{
 			}
 			return versions, err
 		}
-		b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
-			list, err := b.Storage.Crons(ctx, q)
+		b.crons = func(b *broken, ctx context.Context, q storage.DocumentQuery) ([]storage.Cron, error) {
+			list, err := document.Of(b.Storage).Crons(ctx, q)
 			for i := range list {
 				list[i].Version -= before[list[i].Name]
 			}
@@ -58,7 +60,8 @@ var _ = register([]fault{
 	{"one stale entry refuses all", "cron-4 cron-6", func(b *broken) {
 		b.cron = func(b *broken, ctx Context, entries []storage.Cron) ([]uint64, error) {
 			for i := range entries {
-				old, err := b.Storage.Crons(ctx, storage.CronQuery{Names: []string{entries[i].Name}})
+				q := storage.DocumentQuery{Names: []string{entries[i].Name}}
+				old, err := document.Of(b.Storage).Crons(ctx, q)
 				if err != nil {
 					return nil, err
 				}
@@ -67,13 +70,13 @@ var _ = register([]fault{
 					return make([]uint64, len(entries)), nil
 				}
 			}
-			return b.Storage.SetCrons(ctx, entries)
+			return document.Of(b.Storage).SetCrons(ctx, entries)
 		}
 	}},
 	{"a page begins with the entry it is to begin after", "cron-2 cron-6 cron-7", func(b *broken) {
-		b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
-			list, err := b.Storage.Crons(ctx, q)
-			at, _ := b.Storage.Crons(ctx, storage.CronQuery{Names: []string{q.After}})
+		b.crons = func(b *broken, ctx context.Context, q storage.DocumentQuery) ([]storage.Cron, error) {
+			list, err := document.Of(b.Storage).Crons(ctx, q)
+			at, _ := document.Of(b.Storage).Crons(ctx, storage.DocumentQuery{Names: []string{q.After}})
 			if len(at) == 1 && q.Names == nil {
 				list = append(at, list...)
 				list = list[:min(len(list), q.Most())]
@@ -82,33 +85,33 @@ var _ = register([]fault{
 		}
 	}},
 	{"names ignored", "cron-2 cron-6 cron-5", func(b *broken) {
-		b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+		b.crons = func(b *broken, ctx context.Context, q storage.DocumentQuery) ([]storage.Cron, error) {
 			q.Names = nil
-			return b.Storage.Crons(ctx, q)
+			return document.Of(b.Storage).Crons(ctx, q)
 		}
 	}},
 	{"an entry due now waits for the next look", "cron-5 cron-6", func(b *broken) {
 		b.runs = func(b *broken, ctx Context, now Time, after *storage.Cron,
 			max int) ([]storage.Cron, time.Time, error) {
-			return b.Storage.DueCrons(ctx, now.Add(-1), after, max)
+			return document.Of(b.Storage).DueCrons(ctx, now.Add(-1), after, max)
 		}
 	}},
 	{"entries due a moment early", "cron-5", func(b *broken) {
 		b.runs = func(b *broken, ctx Context, now Time, after *storage.Cron,
 			max int) ([]storage.Cron, time.Time, error) {
-			return b.Storage.DueCrons(ctx, now.Add(time.Microsecond), after, max)
+			return document.Of(b.Storage).DueCrons(ctx, now.Add(time.Microsecond), after, max)
 		}
 	}},
 	{"every look at due entries begins with the first", "cron-5 cron-6", func(b *broken) {
 		b.runs = func(b *broken, ctx Context, now Time, _ *storage.Cron,
 			max int) ([]storage.Cron, time.Time, error) {
-			return b.Storage.DueCrons(ctx, now, nil, max)
+			return document.Of(b.Storage).DueCrons(ctx, now, nil, max)
 		}
 	}},
 	{"the next run not told", "cron-5 cron-6 race-6", func(b *broken) {
 		b.runs = func(b *broken, ctx Context, now Time, after *storage.Cron,
 			max int) ([]storage.Cron, time.Time, error) {
-			due, _, err := b.Storage.DueCrons(ctx, now, after, max)
+			due, _, err := document.Of(b.Storage).DueCrons(ctx, now, after, max)
 			return due, time.Time{}, err
 		}
 	}},
@@ -116,17 +119,17 @@ var _ = register([]fault{
 		var sets atomic.Int64
 		b.cron = func(b *broken, ctx Context, entries []storage.Cron) ([]uint64, error) {
 			defer sets.Add(1)
-			return b.Storage.SetCrons(ctx, entries)
+			return document.Of(b.Storage).SetCrons(ctx, entries)
 		}
 		b.runs = func(
 			b *broken, ctx Context, now Time, after *storage.Cron, max int,
 		) ([]storage.Cron, time.Time, error) {
-			due, next, err := b.Storage.DueCrons(ctx, now, after, max)
+			due, next, err := document.Of(b.Storage).DueCrons(ctx, now, after, max)
 			if err == nil && len(due) > 0 {
 				for was, n := sets.Load(), 0; sets.Load() == was && n < 1000; n++ {
 					runtime.Gosched()
 				}
-				_, next, err = b.Storage.DueCrons(ctx, time.Time{}, &due[len(due)-1], 1)
+				_, next, err = document.Of(b.Storage).DueCrons(ctx, time.Time{}, &due[len(due)-1], 1)
 			}
 			return due, next, err
 		}
@@ -134,24 +137,24 @@ var _ = register([]fault{
 	{"due entries in the order of their names", "cron-5 cron-6", func(b *broken) {
 		b.runs = func(b *broken, ctx Context, now Time, after *storage.Cron,
 			max int) ([]storage.Cron, time.Time, error) {
-			due, next, err := b.Storage.DueCrons(ctx, now, after, max)
+			due, next, err := document.Of(b.Storage).DueCrons(ctx, now, after, max)
 			slices.SortFunc(due, func(a, b storage.Cron) int { return strings.Compare(a.Name, b.Name) })
 			return due, next, err
 		}
 	}},
 	{"entries in no order", "cron-2 cron-4 cron-6 cron-7", func(b *broken) {
-		b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
-			list, err := b.Storage.Crons(ctx, q)
+		b.crons = func(b *broken, ctx context.Context, q storage.DocumentQuery) ([]storage.Cron, error) {
+			list, err := document.Of(b.Storage).Crons(ctx, q)
 			slices.Reverse(list)
 			return list, err
 		}
 	}},
 	{"any number of entries at once", "cron-7", func(b *broken) {
-		b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
-			list, err := b.Storage.Crons(ctx, q)
-			if len(list) == storage.MaxCrons {
+		b.crons = func(b *broken, ctx context.Context, q storage.DocumentQuery) ([]storage.Cron, error) {
+			list, err := document.Of(b.Storage).Crons(ctx, q)
+			if len(list) == storage.MaxDocuments {
 				q.After = list[len(list)-1].Name
-				more, _ := b.Storage.Crons(ctx, q)
+				more, _ := document.Of(b.Storage).Crons(ctx, q)
 				list = append(list, more...)
 			}
 			return list, err

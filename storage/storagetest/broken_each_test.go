@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -123,14 +124,16 @@ var _ = register([]fault{
 		}
 	}},
 	{"values are put one by one", "values-8 *", func(b *broken) {
-		b.put = func(b *broken, ctx Context, now Time, values []storage.Value) error {
+		b.put = func(b *broken, ctx Context, values []storage.Document) (versions []uint64, err error) {
 			for i := range values {
-				if err := b.Storage.PutValues(ctx, now, values[i:i+1]); err != nil {
-					return err
+				version, err := b.Storage.PutDocuments(ctx, storage.KindValue, values[i:i+1])
+				if err != nil {
+					return nil, err
 				}
+				versions = append(versions, version...)
 				runtime.Gosched()
 			}
-			return nil
+			return versions, nil
 		}
 	}},
 	{"queues are active when opened again", "durable-4 *", func(b *broken) { b.reopen = resumeAll }},
@@ -171,14 +174,15 @@ func TestReopenedFaultsAreCaught(t *testing.T) {
 			_ = s.BlockLimit(context.Background(), time.Time{}, l.LimitName, time.Time{})
 		})},
 		"recurring entries": {"cron-5", func(b *broken) storage.Storage {
-			list, _ := b.Storage.Crons(context.Background(), storage.CronQuery{})
+			list, _ := document.Of(b.Storage).Crons(context.Background(), storage.DocumentQuery{})
 			for _, e := range list {
-				_, _ = b.Storage.DeleteCron(context.Background(), e.Name)
+				_, _ = document.Of(b.Storage).DeleteCron(context.Background(), e.Name)
 			}
 			return b
 		}},
 		"values": {"values-1", func(b *broken) storage.Storage {
-			_ = b.Storage.PutValues(context.Background(), time.Time{}, []storage.Value{{Key: "a"}})
+			gone := []document.Value{{Key: "a"}}
+			_ = document.Of(b.Storage).PutValues(context.Background(), time.Time{}, gone)
 			return b
 		}},
 	} {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/test/fields"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -136,8 +137,8 @@ func TestFieldsOfCronsAreCaught(t *testing.T) {
 					lost := opened
 					b.reopen = func(b *broken) storage.Storage { lost = true; return b }
 					b.crons = func(b *broken, ctx context.Context,
-						q storage.CronQuery) ([]storage.Cron, error) {
-						list, err := b.Storage.Crons(ctx, q)
+						q storage.DocumentQuery) ([]storage.Cron, error) {
+						list, err := document.Of(b.Storage).Crons(ctx, q)
 						for i := range list {
 							if v, ok := l.In(reflect.ValueOf(&list[i]).Elem()); ok && lost {
 								v.SetZero()
@@ -173,11 +174,11 @@ func TestWhatIsLostAtReopenIsCaught(t *testing.T) {
 			}
 		},
 		"recurring entries": func(b *broken, lost func() bool) {
-			b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+			b.crons = func(b *broken, ctx context.Context, q storage.DocumentQuery) ([]storage.Cron, error) {
 				if lost() {
 					return nil, nil
 				}
-				return b.Storage.Crons(ctx, q)
+				return document.Of(b.Storage).Crons(ctx, q)
 			}
 		},
 	} {

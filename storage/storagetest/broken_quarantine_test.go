@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -58,13 +59,13 @@ func (s *tampered) Due(ctx context.Context, now time.Time, max int, buf records)
 	}
 	return s.Shelf.Due(ctx, now, max, buf)
 }
-func (s *tampered) DueCrons(ctx context.Context, now time.Time, after *storage.Cron, max int) (
-	[]storage.Cron, time.Time, error) {
-	due, next, err := s.Shelf.DueCrons(ctx, now, after, max)
+func (s *tampered) DueDocuments(ctx context.Context, kind storage.Kind, now time.Time,
+	after *storage.Document, max int) ([]storage.Document, time.Time, error) {
+	due, next, err := s.Shelf.DueDocuments(ctx, kind, now, after, max)
 	if s.dueName && len(due) == 0 {
-		all, _ := s.Crons(ctx, storage.CronQuery{})
-		due = slices.DeleteFunc(all, func(c storage.Cron) bool {
-			return !s.any(func(q storage.Quarantined) bool { return q.Name == c.Name })
+		all, _ := s.Documents(ctx, kind, storage.DocumentQuery{})
+		due = slices.DeleteFunc(all, func(d storage.Document) bool {
+			return !s.any(func(q storage.Quarantined) bool { return q.Name == d.Name })
 		})
 	}
 	return due, next, err
@@ -192,7 +193,7 @@ var quarantineFaults = []struct {
 			list, _ := s.Shelf.Quarantined(ctx, "", 0)
 			for _, q := range list {
 				if q.Key == key && q.Kind == storage.KindCron {
-					_, _ = s.DeleteCron(ctx, q.Name)
+					_, _ = document.Of(s).DeleteCron(ctx, q.Name)
 				}
 			}
 			return s.Shelf.ReleaseQuarantined(ctx, key)

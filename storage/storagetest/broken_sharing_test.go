@@ -3,7 +3,6 @@ package storagetest_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
@@ -84,43 +83,33 @@ func TestSharedMemoryIsCaught(t *testing.T) {
 			})
 		})
 	}
-	// Recurring entries that share memory with those that were given, or handed out.
-	t.Run("recurring entries", func(t *testing.T) {
-		wantCaught(t, "fields-5", func(b *broken) {
-			kept := make(map[string]storage.Cron)
-			b.cron = func(b *broken, ctx context.Context, entries []storage.Cron) ([]uint64, error) {
-				versions, err := b.Storage.SetCrons(ctx, entries)
-				for i, v := range versions {
-					if v > 0 {
-						kept[entries[i].Name] = entries[i]
+	// Documents that share memory with those that were given, or handed out.
+	for name, which := range map[string]int{"documents given": 0, "documents handed out": 1} {
+		t.Run(name, func(t *testing.T) {
+			wantCaught(t, "values-1", func(b *broken) {
+				var kept [2]map[string][]byte // by when they were met: given, or handed out
+				for i := range kept {
+					kept[i] = make(map[string][]byte)
+				}
+				b.put = func(b *broken, ctx Context, list []storage.Document) ([]uint64, error) {
+					versions, err := b.Storage.PutDocuments(ctx, storage.KindValue, list)
+					for _, d := range list {
+						kept[0][d.Name] = d.Data
+						delete(kept[1], d.Name)
 					}
+					return versions, err
 				}
-				return versions, err
-			}
-			b.crons = func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
-				list, err := b.Storage.Crons(ctx, q)
-				for i := range list {
-					list[i].Options.Unique = kept[list[i].Name].Options.Unique
-				}
-				return list, err
-			}
-		})
-	})
-	t.Run("due recurring entries", func(t *testing.T) {
-		wantCaught(t, "fields-5", func(b *broken) {
-			kept := make(map[string]storage.Cron)
-			b.runs = func(b *broken, ctx Context, now Time, after *storage.Cron,
-				max int) ([]storage.Cron, time.Time, error) {
-				list, next, err := b.Storage.DueCrons(ctx, now, after, max)
-				for i, e := range list {
-					if k, ok := kept[e.Name]; ok && k.Version == e.Version {
-						list[i].Options.Meta = k.Options.Meta
-					} else {
-						kept[e.Name] = e
+				b.values = func(b *broken, ctx Context, q storage.DocumentQuery) ([]storage.Document, error) {
+					list, err := b.Storage.Documents(ctx, storage.KindValue, q)
+					for i, d := range list {
+						if data := kept[which][d.Name]; data != nil {
+							list[i].Data = data
+						}
+						kept[1][d.Name] = list[i].Data
 					}
+					return list, err
 				}
-				return list, next, err
-			}
+			})
 		})
-	})
+	}
 }

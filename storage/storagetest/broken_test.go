@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -53,15 +54,16 @@ type broken struct {
 	state  func(b *broken, ctx context.Context, queue string, to ojs.QueueState) (ojs.QueueState, error)
 	states func(b *broken, ctx context.Context) (map[string]ojs.QueueState, error)
 	cron   func(b *broken, ctx context.Context, entries []storage.Cron) ([]uint64, error)
-	crons  func(b *broken, ctx context.Context, q storage.CronQuery) ([]storage.Cron, error)
+	crons  func(b *broken, ctx context.Context, q storage.DocumentQuery) ([]storage.Cron, error)
 	runs   func(b *broken, ctx Context, now Time, after *storage.Cron,
 		max int) ([]storage.Cron, Time, error)
 	limit     func(b *broken, ctx Context, now Time, name limitName, bounds ojs.RateLimit, until Time) error
 	block     func(b *broken, ctx Context, now Time, name storage.LimitName, until Time) error
 	cancelAll func(b *broken, ctx Context, now Time, ids []string) (cancelled, moved records, err error)
 	revive    func(b *broken, ctx Context, now Time, batch inserts) (records, error)
-	put       func(b *broken, ctx Context, now Time, values []storage.Value) error
-	values    func(b *broken, ctx Context, now Time, of keys) ([]storage.Value, error)
+	put       func(b *broken, ctx Context, values []storage.Document) ([]uint64, error)
+	values    func(b *broken, ctx Context, q storage.DocumentQuery) ([]storage.Document, error)
+	expired   func(b *broken) ([]storage.Document, Time, error)
 	logs      func(b *broken, ctx Context, id string) ([]storage.Log, error)
 	notify    func(b *broken, self any, f func(storage.Notice)) func()
 	close     func(b *broken) error
@@ -163,24 +165,74 @@ func (b *broken) QueueStates(ctx context.Context) (map[string]ojs.QueueState, er
 	}
 	return b.Storage.QueueStates(ctx)
 }
-func (b *broken) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
-	if b.cron != nil {
+func (b *broken) PutDocuments(ctx context.Context, kind storage.Kind,
+	list []storage.Document) ([]uint64, error) {
+	deletes := len(list) == 1 && len(list[0].Data) == 0
+	switch {
+	case kind == storage.KindCron && b.cron != nil && !deletes:
+		entries, err := cronsOf(list)
+		if err != nil {
+			return nil, err
+		}
 		return b.cron(b, ctx, entries)
+	case kind == storage.KindValue && b.put != nil:
+		return b.put(b, ctx, list)
 	}
-	return b.Storage.SetCrons(ctx, entries)
+	return b.Storage.PutDocuments(ctx, kind, list)
 }
-func (b *broken) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
-	if b.crons != nil {
-		return b.crons(b, ctx, q)
+func (b *broken) Documents(ctx context.Context, kind storage.Kind,
+	q storage.DocumentQuery) ([]storage.Document, error) {
+	switch {
+	case kind == storage.KindCron && b.crons != nil:
+		list, err := b.crons(b, ctx, q)
+		return documentsOf(list), err
+	case kind == storage.KindValue && b.values != nil:
+		return b.values(b, ctx, q)
 	}
-	return b.Storage.Crons(ctx, q)
+	return b.Storage.Documents(ctx, kind, q)
 }
-func (b *broken) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
-	max int) ([]storage.Cron, time.Time, error) {
-	if b.runs != nil {
-		return b.runs(b, ctx, now, after, max)
+func (b *broken) DueDocuments(ctx context.Context, kind storage.Kind, now time.Time,
+	after *storage.Document, max int) ([]storage.Document, time.Time, error) {
+	if kind == storage.KindCron && b.runs != nil {
+		var from *storage.Cron
+		if after != nil {
+			from = &storage.Cron{Name: after.Name, NextRun: after.Due}
+		}
+		due, next, err := b.runs(b, ctx, now, from, max)
+		return documentsOf(due), next, err
 	}
-	return b.Storage.DueCrons(ctx, now, after, max)
+	if kind == storage.KindValue && b.expired != nil {
+		return b.expired(b)
+	}
+	return b.Storage.DueDocuments(ctx, kind, now, after, max)
+}
+
+// cronsOf are the entries of documents.
+func cronsOf(list []storage.Document) (entries []storage.Cron, err error) {
+	entries = make([]storage.Cron, len(list))
+	for i, d := range list {
+		version := d.Version
+		d.Version = 1
+		if entries[i], err = rows.DecodeCron(&d); err != nil {
+			return nil, err
+		}
+		entries[i].Version = version
+	}
+	return entries, nil
+}
+
+// documentsOf are the documents of entries.
+func documentsOf(entries []storage.Cron) []storage.Document {
+	list := make([]storage.Document, len(entries))
+	for i := range entries {
+		c := &entries[i]
+		data, err := rows.EncodeCron(c)
+		if err != nil {
+			panic(err)
+		}
+		list[i] = storage.Document{Name: c.Name, Version: c.Version, Due: c.NextRun, Data: data}
+	}
+	return list
 }
 func (b *broken) CancelAll(ctx Context, now Time, ids []string) (cancelled, moved records, err error) {
 	if b.cancelAll != nil {
@@ -193,19 +245,6 @@ func (b *broken) Revive(ctx Context, now Time, batch inserts) (records, error) {
 		return b.revive(b, ctx, now, batch)
 	}
 	return b.Storage.Revive(ctx, now, batch)
-}
-func (b *broken) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
-	if b.put != nil {
-		return b.put(b, ctx, now, values)
-	}
-	return b.Storage.PutValues(ctx, now, values)
-}
-func (b *broken) Values(ctx context.Context, now time.Time, prefix, after string,
-	limit int) ([]storage.Value, error) {
-	if b.values != nil {
-		return b.values(b, ctx, now, keys{prefix, after, limit})
-	}
-	return b.Storage.Values(ctx, now, prefix, after, limit)
 }
 func (b *broken) Logs(ctx context.Context, id string) ([]storage.Log, error) {
 	if b.logs != nil {
@@ -256,12 +295,6 @@ func (b *broken) Bind(caller any, asked storage.Storage) storage.Storage {
 		return nil
 	}
 	return &owned{b, caller}
-}
-
-// keys says which values are asked for.
-type keys struct {
-	prefix, after string
-	limit         int
 }
 
 // owned is a broken storage as its user has it.

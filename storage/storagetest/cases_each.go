@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -520,15 +521,15 @@ var eachCases = []Case{
 			by[storage.OrderNewest], by[storage.OrderFinished] = backward, backward
 			look(by, true)
 		}},
-	{"values-8", "Values/Atomic", "ValueStore.PutValues",
+	{"values-8", "Values/Atomic", "DocumentStore.PutDocuments",
 		"A look at values has all those of a call or none.", needsNothing, func(c *C) {
 			vs := c.S
 			put := func(ctx context.Context, n int) error {
-				var list []storage.Value
+				var list []document.Value
 				for _, key := range []string{"a", "m", "z"} {
-					list = append(list, storage.Value{Key: key, Data: fmt.Append(nil, n)})
+					list = append(list, document.Value{Key: key, Data: fmt.Append(nil, n)})
 				}
-				return vs.PutValues(ctx, c.now, list)
+				return document.Of(vs).PutValues(ctx, c.now, list)
 			}
 			c.noErr("PutValues", put(c.ctx, 0))
 			var over atomic.Bool
@@ -546,7 +547,7 @@ var eachCases = []Case{
 				}
 				last, changed := "", 0 // a busy machine may run neither for long
 				for n := 0; changed < 2*rounds && n < 200*rounds && !over.Load(); n++ {
-					list, err := vs.Values(c.ctx, c.now, "", "", 0)
+					list, err := document.Of(vs).Values(c.ctx, c.now, "", "", 0)
 					if err != nil || len(list) != 3 || string(list[0].Data) != string(list[1].Data) ||
 						string(list[1].Data) != string(list[2].Data) {
 						c.errorf("Values returned %q, %v while three values are put in each call", list, err)

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/test/fields"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -493,7 +494,7 @@ func (f *filler) entries(then func()) {
 	}
 	look := func(when string) {
 		f.tb.Helper()
-		list := f.crons(storage.CronQuery{})
+		list := f.crons(storage.DocumentQuery{})
 		if len(list) != len(want) {
 			f.failf("Crons %s returned %d entries, not %d", when, len(list), len(want))
 		}
@@ -501,7 +502,7 @@ func (f *filler) entries(then func()) {
 			differs(f, "Crons "+when+": entry "+e.Name, e, want[e.Name])
 		}
 		for range 2 { // what the first call returned was scribbled over
-			due, _, err := f.S.DueCrons(f.ctx, time.Unix(1<<33, 0), nil, 1000)
+			due, _, err := document.Of(f.S).DueCrons(f.ctx, time.Unix(1<<33, 0), nil, 1000)
 			f.noErr("DueCrons", err)
 			for _, e := range due {
 				differs(f, "DueCrons "+when+": entry "+e.Name, e, want[e.Name])
@@ -537,7 +538,7 @@ var fieldCases = []Case{
 	{"fields-4", "Fields/OneFieldReopened", "Capabilities.Durable", "A job that differs from another one in one field does so after Reopen.", needsReopen, func(c *C) {
 		c.filler().oneField(c.reopen)
 	}},
-	{"fields-5", "Fields/Crons", "storage.CronStore", "Every field of a recurring entry is what it was set to.", needsNothing, func(c *C) {
+	{"fields-5", "Fields/Crons", "storage.DocumentStore", "Every field of a recurring entry is what it was set to.", needsNothing, func(c *C) {
 		c.filler().entries(func() {})
 	}},
 	{"fields-6", "Fields/CronsReopened", "Capabilities.Durable", "Every field of a recurring entry outlives the storage.", needsReopen, func(c *C) {

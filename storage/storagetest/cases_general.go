@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/test/fields"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -44,18 +45,24 @@ func (c *C) calls(ctx context.Context) map[string]func() error {
 	}
 	calls["QueueStates"] = func() error { _, err := c.S.QueueStates(ctx); return err }
 	entries := []storage.Cron{{Name: "e"}}
-	calls["SetCrons"] = func() error { _, err := c.S.SetCrons(ctx, entries); return err }
-	calls["DeleteCron"] = func() error { _, err := c.S.DeleteCron(ctx, "e"); return err }
-	calls["Crons"] = func() error { _, err := c.S.Crons(ctx, storage.CronQuery{}); return err }
-	calls["DueCrons"] = func() error { _, _, err := c.S.DueCrons(ctx, epoch, nil, 1); return err }
+	calls["SetCrons"] = func() error { _, err := document.Of(c.S).SetCrons(ctx, entries); return err }
+	calls["DeleteCron"] = func() error { _, err := document.Of(c.S).DeleteCron(ctx, "e"); return err }
+	calls["Crons"] = func() error {
+		_, err := document.Of(c.S).Crons(ctx, storage.DocumentQuery{})
+		return err
+	}
+	calls["DueCrons"] = func() error {
+		_, _, err := document.Of(c.S).DueCrons(ctx, epoch, nil, 1)
+		return err
+	}
 	calls["CancelAll"] = func() error { _, _, err := c.S.CancelAll(ctx, c.now, []string{r.ID}); return err }
 	calls["Revive"] = func() error {
 		_, err := c.S.Revive(ctx, c.now, []storage.Insert{{Record: r}})
 		return err
 	}
-	values := []storage.Value{{Key: "k", Data: []byte("x")}}
-	calls["PutValues"] = func() error { return c.S.PutValues(ctx, c.now, values) }
-	calls["Values"] = func() error { _, err := c.S.Values(ctx, c.now, "", "", 1); return err }
+	values := []document.Value{{Key: "k", Data: []byte("x")}}
+	calls["PutValues"] = func() error { return document.Of(c.S).PutValues(ctx, c.now, values) }
+	calls["Values"] = func() error { _, err := document.Of(c.S).Values(ctx, c.now, "", "", 1); return err }
 	k := ofKey("k")
 	calls["SetLimit"] = func() error {
 		return c.S.SetLimit(ctx, c.now, k, ojs.RateLimit{Concurrency: 1}, time.Time{})
@@ -376,7 +383,7 @@ var raceCases = []Case{
 		}
 	}},
 	{
-		"race-6", "Race/DueCronsSetCrons", "CronStore.DueCrons",
+		"race-6", "Race/DueCronsSetCrons", "DocumentStore.DueDocuments",
 		"DueCrons returns entries and the next time of one moment.", needsNothing, dueCronsMeetsSetCrons,
 	},
 }
@@ -398,7 +405,7 @@ func dueCronsMeetsSetCrons(c *C) {
 		if i == 0 {
 			for n := 0; !over.Load(); n++ {
 				first.NextRun = times[(n+1)%2]
-				versions, err := store.SetCrons(c.ctx, []storage.Cron{first})
+				versions, err := document.Of(store).SetCrons(c.ctx, []storage.Cron{first})
 				if err != nil || versions[0] == 0 {
 					c.errorf("SetCrons returned %v, %v", versions, err)
 					return
@@ -416,7 +423,7 @@ func dueCronsMeetsSetCrons(c *C) {
 			} else {
 				runtime.Gosched()
 			}
-			due, next, err := store.DueCrons(c.ctx, epoch.Add(time.Minute), nil, 1)
+			due, next, err := document.Of(store).DueCrons(c.ctx, epoch.Add(time.Minute), nil, 1)
 			if err != nil || len(due) != 1 {
 				c.errorf("DueCrons returned %v, %v", due, err)
 				return
@@ -478,7 +485,7 @@ var durableCases = []Case{
 		e := storage.Cron{Name: "e"}
 		for i := range 4 {
 			for range 3 {
-				set, err := c.S.SetCrons(c.ctx, []storage.Cron{e})
+				set, err := document.Of(c.S).SetCrons(c.ctx, []storage.Cron{e})
 				if c.noErr("SetCrons", err); len(set) != 1 || set[0] == 0 || had[set[0]] {
 					c.failf("SetCrons returned the versions %v after %v", set, had)
 				}
@@ -487,7 +494,7 @@ var durableCases = []Case{
 			if i == 1 {
 				c.reopen()
 			}
-			_, err := c.S.DeleteCron(c.ctx, "e")
+			_, err := document.Of(c.S).DeleteCron(c.ctx, "e")
 			c.noErr("DeleteCron", err)
 			if e.Version = 0; i == 2 {
 				c.reopen()

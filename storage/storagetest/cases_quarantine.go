@@ -468,14 +468,14 @@ var quarantineCases = []Case{
 			c.noErr("SetQueueState", err)
 			c.insert(c.job(queue("damaged")))
 			c.setCrons(storage.Cron{Name: "damaged", Schedule: "@daily", NextRun: c.now.Add(time.Hour)})
-			entry := c.crons(storage.CronQuery{})[0]
+			entry := c.crons(storage.DocumentQuery{})[0]
 			kinds := []storage.Kind{storage.KindCron, storage.KindQueue}
 			for _, kind := range kinds {
 				c.cfg.PlantNamed(c.tb, unscribbled(c.S), kind, "damaged")
 			}
 			look := func() (list []storage.Quarantined) {
 				c.tb.Helper()
-				if got := c.crons(storage.CronQuery{}); len(got) > 0 {
+				if got := c.crons(storage.DocumentQuery{}); len(got) > 0 {
 					c.failf("the entries are %+v", got)
 				}
 				states, err := c.S.QueueStates(c.ctx)
@@ -503,7 +503,7 @@ var quarantineCases = []Case{
 			c.listed()
 			c.claims(storage.Claim{Queues: []string{"damaged"}, Max: 1})
 			c.reopen()
-			c.sameCrons(0, c.crons(storage.CronQuery{}), []storage.Cron{entry})
+			c.sameCrons(0, c.crons(storage.DocumentQuery{}), []storage.Cron{entry})
 			c.dueCrons(entry.NextRun, nil, 1, "damaged", time.Time{})
 			c.claims(storage.Claim{Queues: []string{"damaged"}, Max: 1})
 		}},
@@ -525,7 +525,7 @@ var quarantineCases = []Case{
 			for _, kind := range kinds {
 				c.cfg.PlantNamed(c.tb, unscribbled(c.S), kind, "twice")
 			}
-			c.crons(storage.CronQuery{})
+			c.crons(storage.DocumentQuery{})
 			_, err := c.S.QueueStates(c.ctx)
 			c.noErr("QueueStates", err)
 			list := c.listed("twice", "twice")
@@ -533,7 +533,7 @@ var quarantineCases = []Case{
 			due := entry.NextRun
 			entry.Schedule, entry.NextRun = "@hourly", due.Add(time.Hour)
 			c.setCrons(entry)
-			now := c.crons(storage.CronQuery{})
+			now := c.crons(storage.DocumentQuery{})
 			c.dueCrons(due, nil, 1, "", entry.NextRun)
 			for i, r := range list {
 				c.cfg.MendNamed(c.tb, unscribbled(c.S), kinds[i], "twice")
@@ -541,7 +541,7 @@ var quarantineCases = []Case{
 				c.wantErr("ReleaseQuarantined", err, ojs.ErrDuplicate)
 			}
 			c.listed("twice", "twice")
-			c.sameCrons(0, c.crons(storage.CronQuery{}), now)
+			c.sameCrons(0, c.crons(storage.DocumentQuery{}), now)
 			states, err := c.S.QueueStates(c.ctx)
 			c.noErr("QueueStates", err)
 			if states["twice"] != ojs.QueueDraining {

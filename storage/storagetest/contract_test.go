@@ -253,7 +253,8 @@ var explanations = []string{
 	`"": unknown`,
 	"the time for which a job was last made; zero: never",
 	"of the jobs, their args and their options",
-	"A storage makes no jobs of them: engines do, and Version sees to it that each run is one engine's",
+	"Engines encode what they hold",
+	"A storage looks at nothing but the fields of Document",
 	"Remote says that the attempts may outlive this process: a worker elsewhere makes them",
 	"IDIsNew says that the id was drawn for this job and no other caller has seen it: a storage need " +
 		"not look for it, nor for the versions that a deleted job with it had",
@@ -300,7 +301,6 @@ var explanations = []string{
 	"An argument that is invalid may fail the call before these",
 	"If it is there all the same, there may be two jobs with it",
 	"The call fails as a whole only if the storage does; it may then have applied some",
-	"A call that fails may have stored some of the entries",
 	"It may have fewer records than the limit, or none, though more follow",
 	"Notices are hints: they may come late, twice or, where others are in another process, never",
 	"So a notice of Everything follows now and then",
@@ -317,7 +317,7 @@ var explanations = []string{
 	// Costs, which the benchmarks of this package measure.
 	"It must not scan the jobs",
 	"The cost of a call does not grow with the number of finished jobs that it leaves",
-	"The cost of a call grows with the entries that it names or returns, and only with the logarithm " +
+	"The cost of a call grows with the documents that it names or returns, and only with the logarithm " +
 		"of those that are stored",
 	"Engines claim one job in a step, or a few, of a storage that is not durable, and up to some hundreds " +
 		"of one that is",
@@ -345,7 +345,7 @@ var explanations = []string{
 	// Rules that only a storage's own tests can prove.
 	"Other attempts end with this process, and a storage that can prove that it has ended hands " +
 		"them over at once, as if their leases had run out",
-	"A recurring entry there does not exist for CronStore, a state of a queue not for QueueStore",
+	"A recurring entry there does not exist for DocumentStore, a state of a queue not for QueueStore",
 	"It changes as clocks drift",
 	"Joins reports whether calls with the transaction take part in it: whether it is of a kind that " +
 		"the storage knows",

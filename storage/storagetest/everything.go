@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/test/fields"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -68,14 +69,14 @@ func (cfg *Config) readRest(ctx context.Context, s storage.Storage, now time.Tim
 	jobs []storage.Record, add func(v any, err error, format string, args ...any)) {
 	states, err := s.QueueStates(ctx)
 	add(states, err, "the states of queues")
-	entries, err := s.Crons(ctx, storage.CronQuery{})
+	entries, err := document.Of(s).Crons(ctx, storage.DocumentQuery{})
 	add(entries, err, "the recurring entries")
 	for _, at := range []time.Time{now, now.AddDate(100, 0, 0)} {
-		due, next, err := s.DueCrons(ctx, at, nil, storage.MaxCrons)
+		due, next, err := document.Of(s).DueCrons(ctx, at, nil, storage.MaxDocuments)
 		add(due, err, "the entries due at %v", at)
 		add(next, nil, "the next entry after %v", at)
 	}
-	values, err := s.Values(ctx, now, "", "", 0)
+	values, err := document.Of(s).Values(ctx, now, "", "", 0)
 	add(values, err, "the values")
 	for _, r := range jobs {
 		logs, err := s.Logs(ctx, r.ID)

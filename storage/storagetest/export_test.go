@@ -71,7 +71,7 @@ type Shelf struct {
 type shelved struct {
 	storage.Quarantined
 	job    *refJob
-	cron   storage.Cron
+	cron   storage.Document
 	state  ojs.QueueState
 	mended bool
 }
@@ -103,8 +103,8 @@ func (s *Shelf) PlantNamed(kind storage.Kind, name string) {
 	q := storage.Quarantined{Key: strconv.Itoa(s.keys), Kind: kind, Name: name, Reason: "damaged", At: epoch}
 	r := &shelved{Quarantined: q}
 	if kind == storage.KindCron {
-		r.cron = s.crons[name]
-		delete(s.crons, name)
+		r.cron = s.of(storage.KindCron)[name]
+		delete(s.of(storage.KindCron), name)
 	} else {
 		r.state = s.states[name]
 		delete(s.states, name)
@@ -190,7 +190,7 @@ func (s *Shelf) ReleaseQuarantined(ctx context.Context, key string) error {
 	if j := s.find(r.Name); j != nil {
 		return &ojs.DuplicateError{ID: r.Name, State: j.rec.State}
 	}
-	_, entry := s.crons[r.Name]
+	_, entry := s.of(storage.KindCron)[r.Name]
 	_, state := s.states[r.Name]
 	if r.Kind == storage.KindCron && entry || r.Kind == storage.KindQueue && state {
 		return &ojs.DuplicateError{ID: r.Name}
@@ -198,7 +198,7 @@ func (s *Shelf) ReleaseQuarantined(ctx context.Context, key string) error {
 	s.aside = slices.Delete(s.aside, i, i+1)
 	switch r.Kind {
 	case storage.KindCron:
-		s.crons[r.Name] = r.cron
+		s.of(storage.KindCron)[r.Name] = r.cron
 		return nil
 	case storage.KindQueue:
 		s.states[r.Name] = r.state

@@ -42,16 +42,15 @@ type Faulty struct {
 // Call is one call of a method, as a hook sees it. The hook has it until it returns.
 type Call struct {
 	Context context.Context
-	Method  string // such as "Claim"
+	Method  string // such as "Claim"; of documents with their kind: "PutDocuments cron"
 
 	// In is the argument beside the context and the time. Insert has a []storage.Insert,
 	// Claim a storage.Claim, Settle a []storage.Change, Extend a []storage.Extension, Due
-	// and CountQuarantined nil, Get, ClaimedBy and DeleteCron a string, List a
-	// storage.Query, Delete a []string, Prune a storage.Prune, SetCrons a []storage.Cron,
-	// Crons a storage.CronQuery, SettleAndClaim a Step, Unclaim a []storage.Held,
-	// CancelAll a []string, Revive a []storage.Insert, PutValues a []storage.Value.
-	// Values has the prefix. The other methods have the name or key that they are called
-	// with.
+	// and CountQuarantined nil, Get and ClaimedBy a string, List a storage.Query, Delete
+	// a []string, Prune a storage.Prune, PutDocuments a []storage.Document, Documents a
+	// storage.DocumentQuery, DueDocuments nil, SettleAndClaim a Step, Unclaim a
+	// []storage.Held, CancelAll a []string, Revive a []storage.Insert. The other methods
+	// have the name or key that they are called with.
 	In any
 	// Out is the result once Do has been called: what the storage has added to it, if it
 	// is appended. SettleAndClaim has the number of jobs that were claimed.
@@ -310,36 +309,31 @@ func (f *Faulty) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, er
 	}))
 }
 
-// SetCrons implements storage.Storage.
-func (f *Faulty) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
-	return call(f, ctx, "SetCrons", entries, nil, same(func() ([]uint64, error) {
-		return f.Storage.SetCrons(ctx, entries)
+// PutDocuments implements storage.Storage.
+func (f *Faulty) PutDocuments(ctx context.Context, kind storage.Kind,
+	list []storage.Document) ([]uint64, error) {
+	return call(f, ctx, "PutDocuments "+string(kind), list, nil, same(func() ([]uint64, error) {
+		return f.Storage.PutDocuments(ctx, kind, list)
 	}))
 }
 
-// DeleteCron implements storage.Storage.
-func (f *Faulty) DeleteCron(ctx context.Context, name string) (bool, error) {
-	return call(f, ctx, "DeleteCron", name, false, same(func() (bool, error) {
-		return f.Storage.DeleteCron(ctx, name)
+// Documents implements storage.Storage.
+func (f *Faulty) Documents(ctx context.Context, kind storage.Kind,
+	q storage.DocumentQuery) ([]storage.Document, error) {
+	return call(f, ctx, "Documents "+string(kind), q, nil, same(func() ([]storage.Document, error) {
+		return f.Storage.Documents(ctx, kind, q)
 	}))
 }
 
-// Crons implements storage.Storage.
-func (f *Faulty) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
-	return call(f, ctx, "Crons", q, nil, same(func() ([]storage.Cron, error) {
-		return f.Storage.Crons(ctx, q)
-	}))
-}
-
-// DueCrons implements storage.Storage.
-func (f *Faulty) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
-	max int) ([]storage.Cron, time.Time, error) {
+// DueDocuments implements storage.Storage.
+func (f *Faulty) DueDocuments(ctx context.Context, kind storage.Kind, now time.Time,
+	after *storage.Document, max int) ([]storage.Document, time.Time, error) {
 	type result struct {
-		due  []storage.Cron
+		due  []storage.Document
 		next time.Time
 	}
-	r, err := call(f, ctx, "DueCrons", nil, result{}, func() (result, any, error) {
-		due, next, err := f.Storage.DueCrons(ctx, now, after, max)
+	r, err := call(f, ctx, "DueDocuments "+string(kind), nil, result{}, func() (result, any, error) {
+		due, next, err := f.Storage.DueDocuments(ctx, kind, now, after, max)
 		return result{due, next}, due, err
 	})
 	return r.due, r.next, err
@@ -420,22 +414,6 @@ func (s *faultyQuarantine) DeleteQuarantined(ctx context.Context, key string) er
 		return s.inner.DeleteQuarantined(ctx, key)
 	}))
 	return err
-}
-
-// PutValues implements storage.Storage.
-func (f *Faulty) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
-	_, err := call(f, ctx, "PutValues", values, struct{}{}, none(func() error {
-		return f.Storage.PutValues(ctx, now, values)
-	}))
-	return err
-}
-
-// Values implements storage.Storage.
-func (f *Faulty) Values(ctx context.Context, now time.Time, prefix, after string,
-	limit int) ([]storage.Value, error) {
-	return call(f, ctx, "Values", prefix, nil, same(func() ([]storage.Value, error) {
-		return f.Storage.Values(ctx, now, prefix, after, limit)
-	}))
 }
 
 // Logs implements storage.Storage.

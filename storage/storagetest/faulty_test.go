@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -142,7 +143,7 @@ func TestFaultyHook(t *testing.T) {
 	t.Run("sees the calls of every part, and of bound callers", func(t *testing.T) {
 		s := &storagetest.Faulty{Storage: memory.New()}
 		s.OnCall(func(c *storagetest.Call) { c.Err = storagetest.ErrFault })
-		if _, err := s.SetCrons(ctx, []storage.Cron{{Name: "e"}}); err != storagetest.ErrFault {
+		if _, err := document.Of(s).SetCrons(ctx, []storage.Cron{{Name: "e"}}); err != storagetest.ErrFault {
 			t.Error(err)
 		}
 		if _, err := s.QueueStates(ctx); err != storagetest.ErrFault {

@@ -20,6 +20,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -299,7 +300,7 @@ func empty(cfg *Config, h *handle) error {
 		}
 	}
 	for _, name := range []string{"daily", "hourly"} {
-		if _, err := h.s.DeleteCron(ctx, name); err != nil {
+		if _, err := document.Of(h.s).DeleteCron(ctx, name); err != nil {
 			return fmt.Errorf("DeleteCron failed: %w", err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -700,40 +701,35 @@ func (c *queueStatesCall) step(m *model, got *answer, _ int) (answer, answer) {
 
 func (c *queueStatesCall) String() string { return "QueueStates" }
 
-type setCronsCall struct{ entries []storage.Cron }
-
-func (c *setCronsCall) reads() bool { return false }
-
-func (c *setCronsCall) parts(got *answer, _ bool) int {
-	if got.Err == "" {
-		return len(c.entries)
-	}
-	return 1
+type setCronsCall struct {
+	whole
+	entries []storage.Cron
 }
 
 func (c *setCronsCall) do(ctx context.Context, h *handle) answer {
-	versions, err := h.s.SetCrons(ctx, c.entries)
+	versions, err := document.Of(h.s).SetCrons(ctx, c.entries)
 	return answer{Versions: versions, Err: outcome(err)}
 }
 
-func (c *setCronsCall) step(m *model, got *answer, part int) (seen, want answer) {
-	if got.Err != "" || part >= len(got.Versions) {
+func (c *setCronsCall) step(m *model, got *answer, _ int) (seen, want answer) {
+	if got.Err != "" {
 		return *got, want
 	}
-	seen.Versions = got.Versions[part : part+1]
-	want.Versions, _ = m.ref.SetCrons(context.Background(), c.entries[part:part+1])
-	name, v := c.entries[part].Name, seen.Versions[0]
-	if want.Versions[0] == 0 {
-		return seen, want
+	want.Versions, _ = document.Of(m.ref).SetCrons(context.Background(), c.entries)
+	for i, version := range want.Versions {
+		if version == 0 || i >= len(got.Versions) {
+			continue
+		}
+		name, v := c.entries[i].Name, got.Versions[i]
+		if v > m.lastCron[name] {
+			want.Versions[i] = v
+		}
+		e := m.ref.of(storage.KindCron)[name]
+		e.Version = want.Versions[i]
+		m.ref.of(storage.KindCron)[name] = e
+		m.lastCron = put(m.lastCron, name, e.Version)
 	}
-	if v > m.lastCron[name] {
-		want.Versions[0] = v
-	}
-	e := m.ref.crons[name]
-	e.Version = want.Versions[0]
-	m.ref.crons[name] = e
-	m.lastCron = put(m.lastCron, name, e.Version)
-	return seen, want
+	return *got, want
 }
 
 func (c *setCronsCall) String() string {
@@ -750,7 +746,7 @@ type deleteCronCall struct {
 }
 
 func (c *deleteCronCall) do(ctx context.Context, h *handle) answer {
-	ok, err := h.s.DeleteCron(ctx, c.name)
+	ok, err := document.Of(h.s).DeleteCron(ctx, c.name)
 	return found(ok, err)
 }
 
@@ -763,7 +759,7 @@ func found(ok bool, err error) answer {
 }
 
 func (c *deleteCronCall) step(m *model, got *answer, _ int) (answer, answer) {
-	ok, err := m.ref.DeleteCron(context.Background(), c.name)
+	ok, err := document.Of(m.ref).DeleteCron(context.Background(), c.name)
 	return *got, found(ok, err)
 }
 
@@ -771,16 +767,16 @@ func (c *deleteCronCall) String() string { return "DeleteCron " + c.name }
 
 type cronsCall struct {
 	look
-	q storage.CronQuery
+	q storage.DocumentQuery
 }
 
 func (c *cronsCall) do(ctx context.Context, h *handle) answer {
-	list, err := h.s.Crons(ctx, c.q)
+	list, err := document.Of(h.s).Crons(ctx, c.q)
 	return answer{Crons: list, Err: outcome(err)}
 }
 
 func (c *cronsCall) step(m *model, got *answer, _ int) (answer, answer) {
-	list, err := m.ref.Crons(context.Background(), c.q)
+	list, err := document.Of(m.ref).Crons(context.Background(), c.q)
 	return *got, cronsAnswer(list, time.Time{}, err)
 }
 
@@ -808,12 +804,12 @@ type dueCronsCall struct {
 }
 
 func (c *dueCronsCall) do(ctx context.Context, h *handle) answer {
-	due, next, err := h.s.DueCrons(ctx, c.now, nil, c.max)
+	due, next, err := document.Of(h.s).DueCrons(ctx, c.now, nil, c.max)
 	return answer{Crons: due, Next: next, Err: outcome(err)}
 }
 
 func (c *dueCronsCall) step(m *model, got *answer, _ int) (answer, answer) {
-	want := cronsAnswer(m.ref.DueCrons(context.Background(), c.now, nil, c.max))
+	want := cronsAnswer(document.Of(m.ref).DueCrons(context.Background(), c.now, nil, c.max))
 	if m.byJob {
 		want.Next = got.Next
 	}

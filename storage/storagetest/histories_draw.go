@@ -640,7 +640,7 @@ func (d *draw) deleteCron() operation {
 
 func (d *draw) crons() operation {
 	if d.in(2) {
-		return &cronsCall{q: storage.CronQuery{Names: []string{"daily"}}}
+		return &cronsCall{q: storage.DocumentQuery{Names: []string{"daily"}}}
 	}
 	return &cronsCall{}
 }

@@ -34,9 +34,11 @@ func (m *model) copy() *model {
 // copy returns a reference in the same state. The records of both share what no
 // transition changes in place.
 func (s *Reference) copy() *Reference {
-	c := &Reference{seq: s.seq, floor: s.floor, cronVersion: s.cronVersion,
+	c := &Reference{seq: s.seq, floor: s.floor, lastVersion: s.lastVersion,
+		documents: map[storage.Kind]map[string]storage.Document{
+			storage.KindCron: maps.Clone(s.of(storage.KindCron))},
 		limits: make(map[storage.LimitName]*refLimit)} // histories bound concurrency only, which jobs tell
-	c.states, c.crons, c.served = maps.Clone(s.states), maps.Clone(s.crons), maps.Clone(s.served)
+	c.states, c.served = maps.Clone(s.states), maps.Clone(s.served)
 	jobs := make([]refJob, len(s.jobs))
 	c.jobs = make([]*refJob, len(s.jobs))
 	for i, j := range s.jobs {
@@ -150,7 +152,7 @@ func (m *model) hash() uint64 {
 		maphash.WriteComparable(&h, j.rec.State)
 	}
 	sum := h.Sum64()
-	for name, c := range m.ref.crons {
+	for name, c := range m.ref.of(storage.KindCron) {
 		sum += maphash.Comparable(seed, name) * c.Version
 	}
 	return sum
@@ -199,7 +201,7 @@ func (m *model) equal(to *model) bool {
 			return false
 		}
 	}
-	return reflect.DeepEqual(a.crons, b.crons)
+	return reflect.DeepEqual(a.of(storage.KindCron), b.of(storage.KindCron))
 }
 
 // awaited returns the id of the job whose end is awaited, "" if that will not come.

@@ -91,7 +91,7 @@ func (e *event) changedNothing() bool {
 	case *pruneCall:
 		return len(a.IDs) == 0
 	case *setCronsCall:
-		return e.part < len(a.Versions) && a.Versions[e.part] == 0
+		return !slices.ContainsFunc(a.Versions, func(v uint64) bool { return v > 0 })
 	}
 	return false
 }
@@ -345,8 +345,8 @@ func (e *event) told() string {
 			parts = append(parts, s.String())
 		}
 	case *setCronsCall:
-		if e.part < len(a.Versions) {
-			parts = append(parts, versionText(a.Versions[e.part]))
+		for _, v := range a.Versions {
+			parts = append(parts, versionText(v))
 		}
 	case *extendCall:
 		parts = append(parts, "lost: "+orNone(jobNames(a.IDs)))
@@ -438,8 +438,8 @@ func (m *model) String() string {
 	for _, j := range m.ref.jobs {
 		parts = append(parts, recordText(&j.rec))
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.ref.crons)) {
-		parts = append(parts, fmt.Sprintf("%s version %d", name, m.ref.crons[name].Version))
+	for _, name := range slices.Sorted(maps.Keys(m.ref.of(storage.KindCron))) {
+		parts = append(parts, fmt.Sprintf("%s version %d", name, m.ref.of(storage.KindCron)[name].Version))
 	}
 	for _, q := range slices.Sorted(maps.Keys(m.ref.states)) {
 		parts = append(parts, q+" "+string(m.ref.states[q]))

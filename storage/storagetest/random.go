@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/test/fields"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -166,7 +167,7 @@ func newWorld(rt *rapid.T, cfg Config) *world {
 		gone: make(map[string][]tokenOfBoth), logAt: make(map[refLog]uint64),
 		crons: make(map[string][]tokenOfBoth), cov: cfg.coverage,
 		rated:  make(map[storage.LimitName]bool),
-		values: worldValues{make(map[string]storage.Value), make(map[string]bool)},
+		values: worldValues{make(map[string]document.Value), make(map[string]bool)},
 		ended:  make(map[string]bool), taken: make(map[storage.Taken]bool),
 	}
 }

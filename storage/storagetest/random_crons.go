@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/test/fields"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -25,8 +26,8 @@ func (w *world) cron(t *rapid.T) randomOp {
 			"delete cron",
 			func() string { return fmt.Sprintf("delete the entry %q", name) },
 			func() {
-				want, _ := w.ref.DeleteCron(w.ctx, name)
-				got, err := w.s.DeleteCron(w.ctx, name)
+				want, _ := document.Of(w.ref).DeleteCron(w.ctx, name)
+				got, err := document.Of(w.s).DeleteCron(w.ctx, name)
 				w.same("the error of delete cron", err, nil)
 				w.same("deleted an entry", got, want)
 				if want {
@@ -35,7 +36,7 @@ func (w *world) cron(t *rapid.T) randomOp {
 			},
 		}
 	case 4:
-		q := storage.CronQuery{
+		q := storage.DocumentQuery{
 			After: pick(t, append([]string{""}, entryNames...)...),
 			Limit: pick(t, 0, 1, 2, 1001),
 		}
@@ -53,7 +54,8 @@ func (w *world) cron(t *rapid.T) randomOp {
 	var after *storage.Cron
 	if chance(t, 2) {
 		after = &storage.Cron{Name: pick(t, entryNames...), NextRun: w.in(t, -3)}
-		if list, _ := w.ref.Crons(w.ctx, storage.CronQuery{}); len(list) > 0 && chance(t, 2) {
+		list, _ := document.Of(w.ref).Crons(w.ctx, storage.DocumentQuery{})
+		if len(list) > 0 && chance(t, 2) {
 			after = &list[dice(t, len(list))]
 		}
 	}
@@ -65,8 +67,8 @@ func (w *world) cron(t *rapid.T) randomOp {
 		}
 		return s
 	}, func() {
-		want, wantNext, _ := w.ref.DueCrons(w.ctx, now, after, most)
-		got, next, err := w.s.DueCrons(w.ctx, now, after, most)
+		want, wantNext, _ := document.Of(w.ref).DueCrons(w.ctx, now, after, most)
+		got, next, err := document.Of(w.s).DueCrons(w.ctx, now, after, most)
 		w.same("the error of due crons", err, nil)
 		w.sameCrons("due entries", got, want)
 		w.same("the next entry is due", w.cfg.rounded(next), w.cfg.rounded(wantNext))
@@ -95,7 +97,7 @@ func (w *world) setCrons(t *rapid.T) randomOp {
 			time.Time{},
 		)
 		var v tokenOfBoth
-		stored, _ := w.ref.Crons(w.ctx, storage.CronQuery{Names: []string{name}})
+		stored, _ := document.Of(w.ref).Crons(w.ctx, storage.DocumentQuery{Names: []string{name}})
 		known := w.crons[name]
 		switch {
 		case len(known) > 0 && chance(t, 4):
@@ -126,8 +128,8 @@ func (w *world) setCrons(t *rapid.T) randomOp {
 			theirs[i] = e.Copy()
 			theirs[i].Version = tokens[i].got
 		}
-		want, _ := w.ref.SetCrons(w.ctx, entries)
-		got, err := w.s.SetCrons(w.ctx, theirs)
+		want, _ := document.Of(w.ref).SetCrons(w.ctx, entries)
+		got, err := document.Of(w.s).SetCrons(w.ctx, theirs)
 		w.same("the error of set crons", err, nil)
 		w.same("the number of results of set crons", len(got), len(want))
 		for i, v := range want {
@@ -159,9 +161,9 @@ func (w *world) setCrons(t *rapid.T) randomOp {
 }
 
 // cronEntries looks at recurring entries.
-func (w *world) cronEntries(q storage.CronQuery) {
-	want, _ := w.ref.Crons(w.ctx, q)
-	got, err := w.s.Crons(w.ctx, q)
+func (w *world) cronEntries(q storage.DocumentQuery) {
+	want, _ := document.Of(w.ref).Crons(w.ctx, q)
+	got, err := document.Of(w.s).Crons(w.ctx, q)
 	w.same("the error of crons", err, nil)
 	w.sameCrons("entries", got, want)
 }

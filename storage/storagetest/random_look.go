@@ -38,7 +38,7 @@ func (w *world) compare() {
 	w.doDue(0)
 	w.get("unknown")
 	w.queueStates()
-	w.cronEntries(storage.CronQuery{})
+	w.cronEntries(storage.DocumentQuery{})
 	if len(w.aside) > 0 {
 		w.quarantined()
 	}

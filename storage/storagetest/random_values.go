@@ -9,12 +9,12 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/internal/document"
 )
 
 // worldValues are the values that the storage of a world has to have.
 type worldValues struct {
-	byKey map[string]storage.Value
+	byKey map[string]document.Value
 	maybe map[string]bool // keys of values that had expired when others were put: they may be gone
 }
 
@@ -22,9 +22,9 @@ var valueKeys = []string{"a", "a/", "a/1", "a/10", "a/2", "b", "b/1", "c~"}
 
 // putValues stores some values, or deletes them, in one call.
 func (w *world) putValues(t *rapid.T) randomOp {
-	var list []storage.Value
+	var list []document.Value
 	for range 1 + dice(t, 4) {
-		v := storage.Value{Key: pick(t, valueKeys...), Data: fmt.Appendf(nil, "%d", dice(t, 100))}
+		v := document.Value{Key: pick(t, valueKeys...), Data: fmt.Appendf(nil, "%d", dice(t, 100))}
 		switch dice(t, 4) {
 		case 0:
 			v.Data = nil
@@ -34,7 +34,7 @@ func (w *world) putValues(t *rapid.T) randomOp {
 		list = append(list, v)
 	}
 	return randomOp{"put values", func() string { return "put the values " + valuesText(list) }, func() {
-		w.same("the error of put values", w.s.PutValues(w.ctx, w.now, list), nil)
+		w.same("the error of put values", document.Of(w.s).PutValues(w.ctx, w.now, list), nil)
 		for _, v := range list {
 			delete(w.values.maybe, v.Key)
 			if w.values.byKey[v.Key] = v; len(v.Data) == 0 {
@@ -49,7 +49,7 @@ func (w *world) putValues(t *rapid.T) randomOp {
 	}}
 }
 
-func valuesText(list []storage.Value) string {
+func valuesText(list []document.Value) string {
 	var texts []string
 	for _, v := range list {
 		text := fmt.Sprintf("%q=%q", v.Key, v.Data)
@@ -76,20 +76,20 @@ func (w *world) sameValues(prefix, after string, limit int) {
 	if len(w.values.maybe) > 0 {
 		limit = 0
 	}
-	got, err := w.s.Values(w.ctx, w.now, prefix, after, limit)
+	got, err := document.Of(w.s).Values(w.ctx, w.now, prefix, after, limit)
 	w.same("the error of values", err, nil)
-	got = slices.DeleteFunc(got, func(v storage.Value) bool { return w.values.maybe[v.Key] })
-	var want []storage.Value
+	got = slices.DeleteFunc(got, func(v document.Value) bool { return w.values.maybe[v.Key] })
+	var want []document.Value
 	for key, v := range w.values.byKey {
 		if strings.HasPrefix(key, prefix) && key > after && !v.Expired(w.now) && !w.values.maybe[key] {
 			want = append(want, v)
 		}
 	}
-	slices.SortFunc(want, func(a, b storage.Value) int { return cmp.Compare(a.Key, b.Key) })
+	slices.SortFunc(want, func(a, b document.Value) int { return cmp.Compare(a.Key, b.Key) })
 	if limit > 0 {
 		want = want[:min(limit, len(want))]
 	}
-	same := func(a, b storage.Value) bool {
+	same := func(a, b document.Value) bool {
 		round := func(t time.Time) time.Time { return w.cfg.rounded(t) }
 		return a.Key == b.Key && string(a.Data) == string(b.Data) && round(a.Expires).Equal(round(b.Expires))
 	}

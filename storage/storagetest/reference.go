@@ -23,12 +23,11 @@ type Reference struct {
 	jobs        []*refJob // in the order of their insertion
 	seq         int       // of the latest event
 	floor       uint64    // no job that was deleted had a later version
+	documents   map[storage.Kind]map[string]storage.Document
+	lastVersion uint64 // of any document
 	states      map[string]ojs.QueueState
-	crons       map[string]storage.Cron
-	cronVersion uint64 // the latest of any entry
 	limits      map[storage.LimitName]*refLimit
 	served      map[refLevel]int // the latest round of which a job was claimed
-	values      map[string]storage.Value
 
 	// choose picks the next job of a claim; nil: first does.
 	choose func(queue string, c storage.Claim, now time.Time) *refJob
@@ -68,9 +67,9 @@ var _ storage.Storage = (*Reference)(nil)
 
 // NewReference makes an empty storage.
 func NewReference() *Reference {
-	return &Reference{states: make(map[string]ojs.QueueState), crons: make(map[string]storage.Cron),
+	return &Reference{states: make(map[string]ojs.QueueState),
 		limits: make(map[storage.LimitName]*refLimit), served: make(map[refLevel]int),
-		values: make(map[string]storage.Value)}
+		documents: make(map[storage.Kind]map[string]storage.Document)}
 }
 
 // Capabilities implements storage.Storage.
@@ -1026,73 +1025,4 @@ func (s *Reference) QueueStates(ctx context.Context) (map[string]ojs.QueueState,
 		states[name] = state
 	}
 	return states, nil
-}
-
-// SetCrons implements storage.Storage.
-func (s *Reference) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.mu.Unlock()
-	versions := make([]uint64, len(entries))
-	for i := range entries {
-		if c := entries[i].Copy(); s.crons[c.Name].Version == c.Version {
-			s.cronVersion++
-			c.Version = s.cronVersion
-			s.crons[c.Name] = c
-			versions[i] = c.Version
-		}
-	}
-	return versions, nil
-}
-
-// DeleteCron implements storage.Storage.
-func (s *Reference) DeleteCron(ctx context.Context, name string) (bool, error) {
-	if err := s.enter(ctx); err != nil {
-		return false, err
-	}
-	defer s.mu.Unlock()
-	_, ok := s.crons[name]
-	delete(s.crons, name)
-	return ok, nil
-}
-
-// Crons implements storage.Storage.
-func (s *Reference) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.mu.Unlock()
-	var list []storage.Cron
-	for _, c := range s.crons {
-		if c.Name > q.After && (q.Names == nil || slices.Contains(q.Names, c.Name)) {
-			list = append(list, c.Copy())
-		}
-	}
-	slices.SortFunc(list, func(a, b storage.Cron) int { return cmp.Compare(a.Name, b.Name) })
-	return list[:min(len(list), q.Most())], nil
-}
-
-// DueCrons implements storage.Storage.
-func (s *Reference) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
-	max int) ([]storage.Cron, time.Time, error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, time.Time{}, err
-	}
-	defer s.mu.Unlock()
-	var list []storage.Cron
-	for _, c := range s.crons {
-		if !c.NextRun.IsZero() && (after == nil || c.CompareRuns(after) > 0) {
-			list = append(list, c.Copy())
-		}
-	}
-	slices.SortFunc(list, func(a, b storage.Cron) int { return a.CompareRuns(&b) })
-	n := 0
-	for n < len(list) && n < max && !list[n].NextRun.After(now) {
-		n++
-	}
-	if n == len(list) {
-		return list, time.Time{}, nil
-	}
-	return list[:n], list[n].NextRun, nil
 }

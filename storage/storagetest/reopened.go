@@ -220,34 +220,31 @@ func (r *reopened) QueueStates(ctx context.Context) (map[string]ojs.QueueState, 
 	return s.QueueStates(ctx)
 }
 
-// SetCrons implements storage.Storage.
-func (r *reopened) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
+// PutDocuments implements storage.Storage.
+func (r *reopened) PutDocuments(
+	ctx context.Context, kind storage.Kind, list []storage.Document,
+) ([]uint64, error) {
 	s, end := r.before(time.Time{})
 	defer end()
-	return s.SetCrons(ctx, entries)
+	return s.PutDocuments(ctx, kind, list)
 }
 
-// DeleteCron implements storage.Storage.
-func (r *reopened) DeleteCron(ctx context.Context, name string) (bool, error) {
+// Documents implements storage.Storage.
+func (r *reopened) Documents(
+	ctx context.Context, kind storage.Kind, q storage.DocumentQuery,
+) ([]storage.Document, error) {
 	s, end := r.before(time.Time{})
 	defer end()
-	return s.DeleteCron(ctx, name)
+	return s.Documents(ctx, kind, q)
 }
 
-// Crons implements storage.Storage.
-func (r *reopened) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
-	s, end := r.before(time.Time{})
-	defer end()
-	return s.Crons(ctx, q)
-}
-
-// DueCrons implements storage.Storage.
-func (r *reopened) DueCrons(
-	ctx context.Context, now time.Time, after *storage.Cron, most int,
-) ([]storage.Cron, time.Time, error) {
+// DueDocuments implements storage.Storage.
+func (r *reopened) DueDocuments(
+	ctx context.Context, kind storage.Kind, now time.Time, after *storage.Document, most int,
+) ([]storage.Document, time.Time, error) {
 	s, end := r.before(now)
 	defer end()
-	return s.DueCrons(ctx, now, after, most)
+	return s.DueDocuments(ctx, kind, now, after, most)
 }
 
 // CancelAll implements storage.Storage.
@@ -266,22 +263,6 @@ func (r *reopened) Revive(
 	s, end := r.before(now)
 	defer end()
 	return s.Revive(ctx, now, batch)
-}
-
-// PutValues implements storage.Storage.
-func (r *reopened) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
-	s, end := r.before(now)
-	defer end()
-	return s.PutValues(ctx, now, values)
-}
-
-// Values implements storage.Storage.
-func (r *reopened) Values(
-	ctx context.Context, now time.Time, prefix string, after string, limit int,
-) ([]storage.Value, error) {
-	s, end := r.before(now)
-	defer end()
-	return s.Values(ctx, now, prefix, after, limit)
 }
 
 // Logs implements storage.Storage.

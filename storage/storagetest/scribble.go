@@ -192,25 +192,27 @@ func (s *scribbler) QueueStates(ctx context.Context) (map[string]ojs.QueueState,
 	return only(m), err
 }
 
-func (s *scribbler) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
-	entries, done := given(entries)
+func (s *scribbler) PutDocuments(ctx context.Context, kind storage.Kind,
+	list []storage.Document) ([]uint64, error) {
+	list, done := given(list)
 	defer done()
-	versions, err := s.Storage.SetCrons(ctx, entries)
+	versions, err := s.Storage.PutDocuments(ctx, kind, list)
 	return only(versions), err
 }
 
-func (s *scribbler) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
+func (s *scribbler) Documents(ctx context.Context, kind storage.Kind,
+	q storage.DocumentQuery) ([]storage.Document, error) {
 	q, done := given(q)
 	defer done()
-	list, err := s.Storage.Crons(ctx, q)
+	list, err := s.Storage.Documents(ctx, kind, q)
 	return only(list), err
 }
 
-func (s *scribbler) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
-	max int) ([]storage.Cron, time.Time, error) {
+func (s *scribbler) DueDocuments(ctx context.Context, kind storage.Kind, now time.Time,
+	after *storage.Document, max int) ([]storage.Document, time.Time, error) {
 	after, done := given(after)
 	defer done()
-	due, next, err := s.Storage.DueCrons(ctx, now, after, max)
+	due, next, err := s.Storage.DueDocuments(ctx, kind, now, after, max)
 	return only(due), next, err
 }
 
@@ -231,18 +233,6 @@ func (s *scribbler) Revive(ctx context.Context, now time.Time, batch []storage.I
 	moved, err := s.Storage.Revive(ctx, now, batch)
 	returned(moved)
 	return moved, err
-}
-
-func (s *scribbler) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
-	values, done := given(values)
-	defer done()
-	return s.Storage.PutValues(ctx, now, values)
-}
-
-func (s *scribbler) Values(ctx context.Context, now time.Time, prefix, after string,
-	limit int) ([]storage.Value, error) {
-	list, err := s.Storage.Values(ctx, now, prefix, after, limit)
-	return only(list), err
 }
 
 func (s *scribbler) Logs(ctx context.Context, id string) ([]storage.Log, error) {

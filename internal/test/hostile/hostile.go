@@ -18,6 +18,7 @@ import (
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -27,7 +28,7 @@ type Config struct {
 	// Open makes an empty storage.
 	Open func(tb testing.TB) storage.Storage
 	// Exec runs a statement in the database of a storage, as a person would: {job},
-	// {cron} and {queue_state} are its tables, and {quarantined_job} and {quarantine}
+	// {document} and {queue_state} are its tables, and {quarantined_job} and {quarantine}
 	// those of what was set aside.
 	Exec func(tb testing.TB, s storage.Storage, sql string)
 	// Bytes is the literal of a document.
@@ -418,17 +419,20 @@ func (cfg Config) named(t *testing.T) {
 	names := []string{"a bad one that is due", "another's name", "good", "none"}
 	r.must(eng.Cron().Set(r.ctx, cron.Entry{Name: "good", Schedule: "@every 1h",
 		Job: ojs.NewDraft("tick", any(1))}))
-	entries, err := r.store.Crons(r.ctx, storage.CronQuery{})
+	entries, err := document.Of(r.store).Crons(r.ctx, storage.DocumentQuery{})
 	r.must(err)
 	entries[0].NextRun = r.now.Add(-time.Second)
-	_, err = r.store.SetCrons(r.ctx, entries)
+	_, err = document.Of(r.store).SetCrons(r.ctx, entries)
 	r.must(err)
 	for name, document := range map[string]string{
-		names[0]: `{"Name":7,"NextRun":"2020-01-01T00:00:00Z"}`,
-		names[1]: `{"Name":"other","NextRun":"2020-01-01T00:00:00Z"}`, names[3]: "{",
+		names[0]: `{"Name":7}`, names[1]: `{"Name":"other"}`, names[3]: "{",
 	} {
-		r.exec("INSERT INTO {cron} (name, version, entry) VALUES ('%s', 1, %s)",
-			strings.ReplaceAll(name, "'", "''"), r.Bytes(document))
+		due := "1"
+		if document == "{" {
+			due = "NULL"
+		}
+		r.exec("INSERT INTO {document} (kind, name, version, due, data) VALUES ('cron', '%s', 1, %s, %s)",
+			strings.ReplaceAll(name, "'", "''"), due, r.Bytes(document))
 	}
 	r.exec("INSERT INTO {queue_state} (queue, state) VALUES ('default', 'nonsense'), ('odd', '')")
 
@@ -486,9 +490,9 @@ func (cfg Config) named(t *testing.T) {
 	}
 	mended := entries[0]
 	mended.Name, mended.NextRun = names[0], r.now.Add(time.Hour)
-	documents, err := rows.EncodeCrons([]storage.Cron{mended})
+	data, err := rows.EncodeCron(&mended)
 	r.must(err)
-	r.exec("UPDATE {quarantine} SET body = %s WHERE n = %s", r.Bytes(string(documents[0])), keys[names[0]])
+	r.exec("UPDATE {quarantine} SET body = %s WHERE n = %s", r.Bytes(string(data)), keys[names[0]])
 	r.exec("UPDATE {quarantine} SET body = %s WHERE n = %s", r.Bytes("paused"), keys["odd"])
 	for _, name := range []string{names[0], "odd"} {
 		r.must(eng.Quarantine().Release(r.ctx, keys[name]))

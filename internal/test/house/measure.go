@@ -19,7 +19,8 @@ import (
 // packages below it, too. Packages that do not exist count as empty.
 var (
 	storages = []string{"storage", "storage/codec", "storage/insert", "storage/rule", "storage/keyed/...",
-		"storage/memory", "storage/sqlite", "storage/postgres", "internal/rows", "examples/bbolt"}
+		"storage/memory", "storage/sqlite", "storage/postgres", "internal/rows", "internal/document",
+		"examples/bbolt"}
 	noStorage = []string{"storage/keyed/drivertest"} // a suite, not a part of a storage
 	engines   = []string{"engine/...", "cron", "inspect", "operate", "internal/journal", "internal/events",
 		"internal/draft"}

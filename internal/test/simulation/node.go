@@ -528,26 +528,23 @@ func (k *link) QueueStates(ctx context.Context) (map[string]ojs.QueueState, erro
 	})
 }
 
-func (k *link) SetCrons(ctx context.Context, entries []storage.Cron) ([]uint64, error) {
-	return do(k.n, ctx, "SetCrons", nil,
-		func(bool) ([]uint64, error) { return k.n.w.ledger.inner.SetCrons(ctx, entries) })
+func (k *link) PutDocuments(ctx context.Context, kind storage.Kind,
+	list []storage.Document) ([]uint64, error) {
+	return do(k.n, ctx, "PutDocuments", nil,
+		func(bool) ([]uint64, error) { return k.n.w.ledger.inner.PutDocuments(ctx, kind, list) })
 }
 
-func (k *link) DeleteCron(ctx context.Context, name string) (bool, error) {
-	return do(k.n, ctx, "DeleteCron", false,
-		func(bool) (bool, error) { return k.n.w.ledger.inner.DeleteCron(ctx, name) })
+func (k *link) Documents(ctx context.Context, kind storage.Kind,
+	q storage.DocumentQuery) ([]storage.Document, error) {
+	return do(k.n, ctx, "Documents", nil,
+		func(bool) ([]storage.Document, error) { return k.n.w.ledger.inner.Documents(ctx, kind, q) })
 }
 
-func (k *link) Crons(ctx context.Context, q storage.CronQuery) ([]storage.Cron, error) {
-	return do(k.n, ctx, "Crons", nil,
-		func(bool) ([]storage.Cron, error) { return k.n.w.ledger.inner.Crons(ctx, q) })
-}
-
-func (k *link) DueCrons(ctx context.Context, now time.Time, after *storage.Cron,
-	most int) (due []storage.Cron, next time.Time, err error) {
-	due, err = do(k.n, ctx, "DueCrons", nil, func(bool) (entries []storage.Cron, err error) {
-		entries, next, err = k.n.w.ledger.inner.DueCrons(ctx, now, after, most)
-		return entries, err
+func (k *link) DueDocuments(ctx context.Context, kind storage.Kind, now time.Time,
+	after *storage.Document, most int) (due []storage.Document, next time.Time, err error) {
+	due, err = do(k.n, ctx, "DueDocuments", nil, func(bool) (list []storage.Document, err error) {
+		list, next, err = k.n.w.ledger.inner.DueDocuments(ctx, kind, now, after, most)
+		return list, err
 	})
 	return due, next, err
 }
@@ -559,20 +556,6 @@ func (k *link) CancelAll(context.Context, time.Time, []string) (
 
 func (k *link) Revive(context.Context, time.Time, []storage.Insert) ([]storage.Record, error) {
 	return nil, ojs.ErrUnsupported
-}
-
-func (k *link) PutValues(ctx context.Context, now time.Time, values []storage.Value) error {
-	_, err := do(k.n, ctx, "PutValues", struct{}{}, func(bool) (none struct{}, err error) {
-		return none, k.n.w.ledger.inner.PutValues(ctx, now, values)
-	})
-	return err
-}
-
-func (k *link) Values(ctx context.Context, now time.Time, prefix, after string,
-	limit int) ([]storage.Value, error) {
-	return do(k.n, ctx, "Values", nil, func(bool) ([]storage.Value, error) {
-		return k.n.w.ledger.inner.Values(ctx, now, prefix, after, limit)
-	})
 }
 
 func (k *link) SetLimit(context.Context, time.Time, storage.LimitName, ojs.RateLimit, time.Time) error {

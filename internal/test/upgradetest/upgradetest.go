@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -193,14 +194,14 @@ func Check(t *testing.T, s storage.Storage) {
 	claim(storage.Claim{Max: 9}, 5, 2)
 
 	// So do recurring entries.
-	entries, _, err := s.DueCrons(ctx, now, nil, 10)
+	entries, _, err := document.Of(s).DueCrons(ctx, now, nil, 10)
 	must(err)
 	if len(entries) != 1 || entries[0].Name != "hourly" || entries[0].Schedule != "0 * * * *" {
 		t.Fatalf("due: %+v", entries)
 	}
 	moved := entries[0]
 	moved.NextRun = now.Add(time.Hour)
-	versions, err := s.SetCrons(ctx, []storage.Cron{moved})
+	versions, err := document.Of(s).SetCrons(ctx, []storage.Cron{moved})
 	must(err)
 	if versions[0] <= moved.Version {
 		t.Errorf("version %d after %d", versions[0], moved.Version)

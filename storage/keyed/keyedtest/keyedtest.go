@@ -81,35 +81,28 @@ func damage(tb testing.TB, db driver.DB, id string, format byte) {
 	change(tb, db, func(p driver.Pair) (at int) { return bytes.Index(p.Value, record) }, newer+1-format)
 }
 
-// The tables of package keyed with states of queues, recurring entries and the
-// quarantine.
-const queueTable, cronTable, asideTable = 13, 14, 26
+// The tables of package keyed with states of queues, documents and the quarantine.
+const queueTable, documentTable, asideTable = 13, 14, 26
 
 // damageNamed damages a recurring entry or the state of a queue, or mends the one in the
 // quarantine.
 func damageNamed(tb testing.TB, db driver.DB, kind storage.Kind, name string, mend bool) {
 	tb.Helper()
-	k, first := append([]byte{cronTable}, name...), byte(1) // the format of package codec
+	k := append([]byte{documentTable, byte(len(kind))}, kind+storage.Kind(name)...)
+	whole, damaged := `{"Name"`, `x"Name"`
 	if kind == storage.KindQueue {
-		k, first = append([]byte{queueTable, byte(len(name))}, name...), 'p' // of "paused"
+		k = append([]byte{queueTable, byte(len(name))}, name...)
+		whole, damaged = "paused", "xaused"
 	}
-	const damaged = 'x'
-	if !mend {
-		change(tb, db, func(p driver.Pair) (at int) {
-			if bytes.Equal(p.Key, k) && p.Value[0] == first {
-				return 0
-			}
-			return -1
-		}, damaged)
-		return
+	if mend {
+		whole, damaged = damaged, whole
 	}
 	change(tb, db, func(p driver.Pair) (at int) {
-		at = bytes.LastIndex(p.Value, k) + len(k) // the value follows the key
-		if p.Key[0] != asideTable || at < len(k) || p.Value[at] != damaged {
-			return -1
+		if !mend && bytes.Equal(p.Key, k) || mend && p.Key[0] == asideTable && bytes.Contains(p.Value, k) {
+			return bytes.LastIndex(p.Value, []byte(whole))
 		}
-		return at
-	}, first)
+		return -1
+	}, damaged[0])
 }
 
 // change replaces a byte of each value in which find returns its place, not below 0.

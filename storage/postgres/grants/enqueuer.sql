@@ -1,5 +1,5 @@
 GRANT USAGE ON SCHEMA {schema} TO {role};
-GRANT SELECT ON {schema}.migration, {schema}.queue_state, {schema}.quarantine, {schema}.value, {schema}.job_limit TO {role};
+GRANT SELECT ON {schema}.migration, {schema}.queue_state, {schema}.quarantine, {schema}.document, {schema}.job_limit TO {role};
 GRANT SELECT, INSERT ON {schema}.tally TO {role};
 GRANT SELECT, INSERT ON {schema}.job, {schema}.stage, {schema}.ready TO {role};
 GRANT SELECT ON {schema}.done TO {role};

@@ -12,6 +12,7 @@ import (
 	zombiezen "zombiezen.com/go/sqlite"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/keyed"
@@ -41,7 +42,7 @@ func Move(ctx context.Context, conn *zombiezen.Conn, to *keyed.Storage) error {
 	if err != nil {
 		return err
 	}
-	if err := to.PutValues(ctx, time.Time{}, values); err != nil {
+	if err := document.Of(to).PutValues(ctx, time.Time{}, values); err != nil {
 		return err
 	}
 	return drop(conn)
@@ -267,11 +268,11 @@ func aside(kind storage.Kind, name string, why error, value []byte) keyed.SavedA
 // crons reads the recurring entries.
 func (f file) crons(s *keyed.Saved) error {
 	return f.each("SELECT name, version, entry FROM cron", nil, func(r *reader) error {
-		name, version, entry := r.text(), r.int64(), r.blob()
-		if c, err := rows.DecodeCron(name, version, entry); err == nil {
+		d := storage.Document{Name: r.text(), Version: uint64(r.int64()), Data: r.blob()}
+		if c, err := rows.DecodeCron(&d); err == nil {
 			s.Crons = append(s.Crons, c)
 		} else {
-			s.Quarantine = append(s.Quarantine, aside(storage.KindCron, name, err, entry))
+			s.Quarantine = append(s.Quarantine, aside(storage.KindCron, d.Name, err, d.Data))
 		}
 		return nil
 	})
@@ -299,9 +300,9 @@ func (f file) moveRest(ctx context.Context, to *keyed.Storage) error {
 }
 
 // values reads the values.
-func (f file) values() (list []storage.Value, err error) {
+func (f file) values() (list []document.Value, err error) {
 	err = f.each("SELECT key, data, expires FROM value", nil, func(r *reader) error {
-		v := storage.Value{Key: r.text(), Data: r.blob()}
+		v := document.Value{Key: r.text(), Data: r.blob()}
 		if at := r.int64(); at != math.MaxInt64 {
 			v.Expires = rows.Time(at)
 		}
