@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // Engine is what the pages need of an engine. Every *engine.Engine[T] has it.
@@ -21,8 +22,8 @@ type Engine interface {
 	Manifest() engine.Manifest
 	Health(ctx context.Context) engine.Health
 	Stats(ctx context.Context) (engine.Stats, error)
-	Meter() []engine.JobMeter
-	History(ctx context.Context, from, to time.Time, width time.Duration) ([]engine.HistoryBucket, error)
+	Meter() []telemetry.Meter
+	History(ctx context.Context, from, to time.Time, width time.Duration) ([]telemetry.Bucket, error)
 	Retention() engine.Retention
 	Settings() engine.Settings
 	ClockOffset() (ahead time.Duration, known bool)

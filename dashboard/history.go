@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // The charts over time come from the history that engines keep in their storage
@@ -50,7 +50,7 @@ type histories struct {
 
 type readHistory struct {
 	at      time.Time
-	buckets []engine.HistoryBucket
+	buckets []telemetry.Bucket
 }
 
 // history returns the buckets of a span until now.
@@ -82,7 +82,7 @@ func (s span) start(now time.Time) time.Time {
 type past struct {
 	span
 	Times   []time.Time
-	Columns []engine.JobMeter
+	Columns []telemetry.Meter
 	Any     bool // something was counted
 }
 
@@ -93,7 +93,7 @@ func (h *Handler) columns(p *page, s span, queue, jobType string) (*past, error)
 		return nil, err
 	}
 	start := s.start(p.Now)
-	out := &past{span: s, Columns: make([]engine.JobMeter, s.Columns)}
+	out := &past{span: s, Columns: make([]telemetry.Meter, s.Columns)}
 	for i := range s.Columns {
 		out.Times = append(out.Times, start.Add(time.Duration(i)*s.Column))
 	}
@@ -114,7 +114,7 @@ func (h *Handler) columns(p *page, s span, queue, jobType string) (*past, error)
 }
 
 // values are a value of each column.
-func (of *past) values(f func(m *engine.JobMeter) float64) []float64 {
+func (of *past) values(f func(m *telemetry.Meter) float64) []float64 {
 	out := make([]float64, len(of.Columns))
 	for i := range of.Columns {
 		out[i] = f(&of.Columns[i])
@@ -124,10 +124,10 @@ func (of *past) values(f func(m *engine.JobMeter) float64) []float64 {
 
 // throughput is what was done in each column.
 func (p *page) throughput(of *past) *timeChart {
-	completed := of.values(func(m *engine.JobMeter) float64 { return float64(m.Completed) })
-	retried := of.values(func(m *engine.JobMeter) float64 { return float64(m.Retried) })
-	failed := of.values(func(m *engine.JobMeter) float64 { return float64(m.Failed) - float64(m.Retried) })
-	enqueued := of.values(func(m *engine.JobMeter) float64 { return float64(m.Enqueued) })
+	completed := of.values(func(m *telemetry.Meter) float64 { return float64(m.Completed) })
+	retried := of.values(func(m *telemetry.Meter) float64 { return float64(m.Retried) })
+	failed := of.values(func(m *telemetry.Meter) float64 { return float64(m.Failed) - float64(m.Retried) })
+	enqueued := of.values(func(m *telemetry.Meter) float64 { return float64(m.Enqueued) })
 	return &timeChart{Title: p.T("Throughput"), Times: of.Times, Series: []series{
 		{p.T("Completed"), "s-ok", false, completed},
 		{p.T("Retried"), "s-again", false, retried},
@@ -140,11 +140,13 @@ func (p *page) throughput(of *past) *timeChart {
 func (p *page) count(v float64) string { return p.Num(strconv.FormatFloat(v, 'f', 0, 64)) }
 
 // quantiles are percentiles of durations in each column.
-func (p *page) quantiles(of *past, title string, which func(*engine.JobMeter) *engine.Histogram) *timeChart {
+func (p *page) quantiles(
+	of *past, title string, which func(*telemetry.Meter) *telemetry.Histogram,
+) *timeChart {
 	c := &timeChart{Title: title, Times: of.Times, Log: true,
 		Text: func(v float64) string { return short(time.Duration(v * float64(time.Second))) }}
-	add := func(name, class string, value func(h *engine.Histogram) time.Duration) {
-		c.Series = append(c.Series, series{name, class, true, of.values(func(m *engine.JobMeter) float64 {
+	add := func(name, class string, value func(h *telemetry.Histogram) time.Duration) {
+		c.Series = append(c.Series, series{name, class, true, of.values(func(m *telemetry.Meter) float64 {
 			h := which(m)
 			if h.Count == 0 {
 				return math.NaN()
@@ -152,28 +154,26 @@ func (p *page) quantiles(of *past, title string, which func(*engine.JobMeter) *e
 			return value(h).Seconds()
 		})})
 	}
-	add("p50", "s-line", func(h *engine.Histogram) time.Duration { return h.Quantile(0.5) })
-	add("p95", "s-dash", func(h *engine.Histogram) time.Duration { return h.Quantile(0.95) })
-	add("p99", "s-dots", func(h *engine.Histogram) time.Duration { return h.Quantile(0.99) })
+	add("p50", "s-line", func(h *telemetry.Histogram) time.Duration { return h.Quantile(0.5) })
+	add("p95", "s-dash", func(h *telemetry.Histogram) time.Duration { return h.Quantile(0.95) })
+	add("p99", "s-dots", func(h *telemetry.Histogram) time.Duration { return h.Quantile(0.99) })
 	add(p.T("longest"), "s-top", longest)
 	return c
 }
 
 // longest is the bound of the last bucket that has a duration.
-func longest(h *engine.Histogram) time.Duration {
-	for i := len(h.Buckets) - 1; i >= 0; i-- {
-		if h.Buckets[i] > 0 {
-			return h.Bound(i)
-		}
+func longest(h *telemetry.Histogram) (end time.Duration) {
+	for bound := range h.Buckets() {
+		end = bound
 	}
-	return 0
+	return end
 }
 
 // depth is how many jobs had not ended at the end of each column, reckoned back from how
 // many there are now.
 func (p *page) depth(of *past, now int) *timeChart {
 	values := make([]float64, len(of.Columns))
-	first := slices.IndexFunc(of.Columns, func(m engine.JobMeter) bool { return m != engine.JobMeter{} })
+	first := slices.IndexFunc(of.Columns, func(m telemetry.Meter) bool { return !m.IsZero() })
 	depth := float64(now)
 	for i := len(values) - 1; i >= 0; i-- {
 		m := &of.Columns[i]
@@ -231,9 +231,9 @@ func (h *Handler) historyPage(p *page) error {
 func (p *page) times(of *past) []*timeChart {
 	return []*timeChart{
 		p.quantiles(of, p.T("Time from being available to the first attempt"),
-			func(m *engine.JobMeter) *engine.Histogram { return &m.Wait }),
+			func(m *telemetry.Meter) *telemetry.Histogram { return &m.Wait }),
 		p.quantiles(of, p.T("Time of an attempt"),
-			func(m *engine.JobMeter) *engine.Histogram { return &m.Run }),
+			func(m *telemetry.Meter) *telemetry.Histogram { return &m.Run }),
 	}
 }
 

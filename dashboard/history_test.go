@@ -18,6 +18,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // The charts have what engines have reported, by queue and type, also an engine of a
@@ -68,7 +69,7 @@ func TestHistory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum := engine.JobMeter{}
+		sum := telemetry.Meter{}
 		for i := range of.Columns {
 			sum.Add(&of.Columns[i])
 		}
@@ -116,7 +117,7 @@ func wellFormed(t *testing.T, path, body string) {
 // The depth of the past follows from the depth of now.
 func TestDepthIsReckonedBack(t *testing.T) {
 	p := &page{display: display{Lang: "en"}}
-	of := &past{Columns: []engine.JobMeter{{}, {Enqueued: 10}, {Completed: 4, Discarded: 1},
+	of := &past{Columns: []telemetry.Meter{{}, {Enqueued: 10}, {Completed: 4, Discarded: 1},
 		{Enqueued: 2, Expired: 1}}}
 	of.Times = make([]time.Time, len(of.Columns))
 	got := p.depth(of, 6).Series[0].Values
@@ -128,7 +129,7 @@ func TestDepthIsReckonedBack(t *testing.T) {
 // An attempt that another one follows is retried, and no other series has it.
 func TestThroughputTellsRetries(t *testing.T) {
 	p := &page{display: display{Lang: "en"}}
-	of := &past{Times: make([]time.Time, 1), Columns: []engine.JobMeter{
+	of := &past{Times: make([]time.Time, 1), Columns: []telemetry.Meter{
 		{Enqueued: 9, Completed: 4, Failed: 5, Retried: 3, Discarded: 2},
 	}}
 	got := make(map[string]float64)

@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/telemetry"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -84,10 +85,10 @@ func (h *Handler) unhandled(p *page, stats *engine.Stats, types []typeRow) (out 
 var ownTypes = []string{workflow.Type, workflow.JoinType, workflow.AddType}
 
 // noHandlers are types of rows that need no handler.
-var noHandlers = append([]string{engine.MeterOther}, ownTypes...)
+var noHandlers = append([]string{telemetry.MeterOther}, ownTypes...)
 
 // growing are the queues that grow, by what was reported of each minute before this one.
-func (p *page) growing(buckets []engine.HistoryBucket, queues []engine.QueueStats) (out []notice) {
+func (p *page) growing(buckets []telemetry.Bucket, queues []engine.QueueStats) (out []notice) {
 	type growth struct {
 		thirds [3]int
 		sum    int

@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/telemetry"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -19,11 +20,11 @@ import (
 func TestGrowingQueues(t *testing.T) {
 	s := newSite(t)
 	now := s.clock.Now().Add(30 * time.Second)
-	bucket := func(ago int, queue string, in, out uint64) engine.HistoryBucket {
-		return engine.HistoryBucket{Start: now.Truncate(time.Minute).Add(-time.Duration(ago) * time.Minute),
-			Meters: []engine.JobMeter{{Queue: queue, Type: "t", Enqueued: in, Completed: out}}}
+	bucket := func(ago int, queue string, in, out uint64) telemetry.Bucket {
+		return telemetry.Bucket{Start: now.Truncate(time.Minute).Add(-time.Duration(ago) * time.Minute),
+			Meters: []telemetry.Meter{{Queue: queue, Type: "t", Enqueued: in, Completed: out}}}
 	}
-	buckets := []engine.HistoryBucket{
+	buckets := []telemetry.Bucket{
 		bucket(15, "mail", 500, 400), bucket(7, "mail", 500, 490), bucket(1, "mail", 20, 10),
 		bucket(15, "burst", 900, 0), bucket(7, "burst", 0, 300), bucket(1, "burst", 0, 300), // works it off
 		bucket(15, "few", 10, 0), bucket(7, "few", 10, 0), bucket(1, "few", 10, 0),

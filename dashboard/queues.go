@@ -8,6 +8,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 func unsupported(err error) bool { return foreign.Is(err, ojs.ErrUnsupported) }
@@ -75,7 +76,7 @@ type queueData struct {
 	queueRow
 	States []stateCount
 	Types  inspect.Facets // of the jobs that have not ended
-	Meter  []engine.JobMeter
+	Meter  []telemetry.Meter
 	Lately *timeChart // nil: no engine reports
 	All    hold       // the pause of everything
 	Done   string
@@ -170,7 +171,7 @@ func (h *Handler) queue(p *page) error {
 			data.Meter = append(data.Meter, m)
 		}
 	}
-	slices.SortStableFunc(data.Meter, func(a, b engine.JobMeter) int {
+	slices.SortStableFunc(data.Meter, func(a, b telemetry.Meter) int {
 		return cmp.Compare(b.Completed, a.Completed)
 	})
 	return p.show("queue", name, data)

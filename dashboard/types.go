@@ -2,16 +2,19 @@ package dashboard
 
 import (
 	"maps"
+	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // typeRow is what was counted of a type.
 type typeRow struct {
-	engine.JobMeter
+	telemetry.Meter
 	Handled   bool          // this engine has a handler
 	Elsewhere bool          // an engine that reports has one
 	Pause     *engine.Pause // nil: it is not paused
@@ -32,7 +35,7 @@ func (h *Handler) types(p *page, pauses []engine.Pause) (out []typeRow, reported
 	rows := make(map[string]*typeRow)
 	row := func(name string) *typeRow {
 		if rows[name] == nil {
-			rows[name] = &typeRow{JobMeter: engine.JobMeter{Type: name}}
+			rows[name] = &typeRow{Meter: telemetry.Meter{Type: name}}
 		}
 		return rows[name]
 	}
@@ -134,7 +137,7 @@ func (h *Handler) typePage(p *page) error {
 			data.Versions = append(data.Versions, hd.Versions())
 		}
 	}
-	data.Wait, data.Run = p.histogram(&data.JobMeter.Wait), p.histogram(&data.JobMeter.Run)
+	data.Wait, data.Run = p.histogram(&data.Meter.Wait), p.histogram(&data.Meter.Run)
 	if data.Lately, err = h.lately(p, "", name); err != nil {
 		return err
 	}
@@ -147,22 +150,17 @@ func (t typeRow) Unhandled() bool {
 	return !t.Handled && !t.Elsewhere && !slices.Contains(noHandlers, t.Type)
 }
 
-// histogram is a chart of durations, from the first bucket with one to the last.
-func (p *page) histogram(of *engine.Histogram) (c chart) {
-	first, last := -1, -1
-	for i, n := range of.Buckets {
-		if n > 0 {
-			if first < 0 {
-				first = i
-			}
-			last = i
-		}
+// histogram is a chart of durations, with a column for each doubling.
+func (p *page) histogram(of *telemetry.Histogram) (c chart) {
+	var columns [64]uint64 // of 2^i µs at most
+	first, last := len(columns), 0
+	for bound, n := range of.Buckets() {
+		last = bits.Len64(uint64((bound - 1) / time.Microsecond))
+		first = min(first, last)
+		columns[last] += n
 	}
-	if first < 0 {
-		return c
-	}
-	for i := max(0, first-1); i <= min(len(of.Buckets)-1, last+1); i++ {
-		c.add("< "+short(of.Bound(i)), float64(of.Buckets[i]), p.Num(of.Buckets[i]))
+	for i := max(0, first-1); first <= last && i <= last+1; i++ {
+		c.add("< "+short(time.Microsecond<<i), float64(columns[i]), p.Num(columns[i]))
 	}
 	return c
 }

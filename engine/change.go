@@ -161,7 +161,7 @@ func (c *core) cancel(ctx context.Context, id string) (err error) {
 	}
 	defer done.forget()
 	to := done.to()
-	c.meter.endedOtherwise(to)
+	c.meter.EndedOtherwise(to)
 	c.byHand(ctx, "job cancelled")(to)
 	c.jobEnded(to)
 	return nil

@@ -20,6 +20,7 @@ import (
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/spin"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // Errors of Run.
@@ -63,9 +64,9 @@ type core struct {
 	events    *eventlog.Log
 	journal   journal.Journal
 	crons     *cron.Entries
-	meter     *meter
-	history   history // the reporter's
-	watches   bool    // other processes may report on the storage
+	meter     telemetry.Meters
+	history   telemetry.Recorder // the reporter's
+	watches   bool               // other processes may report on the storage
 	processes processes
 	jitter    uint64 // the seed of delays
 	outage    outage
@@ -99,7 +100,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &core{config: cfg, store: s, meter: new(meter), rnd: newRandom(cfg.rand),
+	c := &core{config: cfg, store: s, rnd: newRandom(cfg.rand),
 		lostEarly: make(map[storage.Held]bool)}
 	c.durable, c.insertClaims = s.Capabilities().Durable, s.Capabilities().InsertClaims
 	c.queues.Store(&cfg.queues)
@@ -142,7 +143,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	c.registry.handlers.Store(new(handlers))
 	for _, o := range c.observers {
 		if r, ok := o.(MeterReader); ok {
-			r.ReadMeter(c.meter.snapshot)
+			r.ReadMeter(c.meter.Snapshot)
 		}
 	}
 	return c, nil
@@ -204,7 +205,7 @@ func (c *core) returnClaimed() {
 func (c *core) endedOtherwise(recs []storage.Record) {
 	for i := range recs {
 		r := &recs[i]
-		c.meter.endedOtherwise(r)
+		c.meter.EndedOtherwise(r)
 		switch r.State {
 		case ojs.StateCancelled:
 			c.logJob(levelOf(r), "job cancelled", "lifecycle", r, "")

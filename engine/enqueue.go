@@ -297,7 +297,7 @@ func (c *core) insert(
 
 // inserted follows a batch that was stored by a call that took so long.
 func (c *core) inserted(batch []storage.Insert, stored []storage.Inserted, took time.Duration) {
-	c.meter.enqueued(batch, stored, took)
+	c.meter.Enqueued(batch, stored, took)
 	c.pressed(batch, stored)
 	available, wake := 0, time.Time{}
 	for i := range batch {

@@ -17,6 +17,3 @@ func NewOn(s storage.Storage, wall clock.Clock, opts ...Option) (*Engine[any], e
 func NextDeadline[T any](e *Engine[T]) (time.Time, bool) {
 	return e.NextWake()
 }
-
-// Observe counts a duration.
-func Observe(h *Histogram, d time.Duration) { h.observe(d) }

@@ -136,7 +136,7 @@ func (c *core) claim(
 	}, func() {
 		for i := range recs {
 			if w.lapses {
-				c.meter.started(&recs[i])
+				c.meter.Started(&recs[i])
 			}
 		}
 		g.started(w, order, recs, now)

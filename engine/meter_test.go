@@ -3,13 +3,13 @@ package engine_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/telemetry"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -50,52 +50,51 @@ func TestMeter(t *testing.T) {
 			t.Fatalf("%+v", m)
 		}
 		got := m[0]
-		wait, run := got.Wait, got.Run
-		got.Wait, got.Run = engine.Histogram{}, engine.Histogram{}
-		var none engine.MetricHistogram
-		enqueues, queued := got.EnqueueTime, got.QueueTime
-		completed, retried, discarded := got.CompletedTime, got.RetriedTime, got.DiscardedTime
-		got.EnqueueTime, got.QueueTime = none, none
-		got.CompletedTime, got.RetriedTime, got.DiscardedTime = none, none, none
-		want := engine.JobMeter{
+		want := telemetry.Meter{
 			Queue: "default", Type: "x", Enqueued: 6, Started: 6, Completed: 3, Failed: 2, Retried: 1,
 			Discarded: 1, DeadLettered: 1, Returned: 1, Cancelled: 1, Expired: 1,
 		}
-		if got != want {
-			t.Errorf("%+v, want %+v", got, want)
+		counters := got
+		for _, h := range []*telemetry.Histogram{&counters.Wait, &counters.Run, &counters.EnqueueTime,
+			&counters.CompletedTime, &counters.RetriedTime, &counters.DiscardedTime} {
+			*h = telemetry.Histogram{}
 		}
-		if run.Count != 6 || run.Sum != 600*time.Millisecond {
-			t.Errorf("run %+v", run)
+		if !reflect.DeepEqual(counters, want) {
+			t.Errorf("%+v, want %+v", counters, want)
 		}
-		// 100 ms is in the bucket that ends at 100 ms, 5 s in the one that ends there.
-		none.Buckets[0] = 6
-		if enqueues != none {
-			t.Errorf("enqueues %+v", enqueues)
-		}
-		none.Buckets[0], none.Buckets[4], none.Sum = 0, 3, 300*time.Millisecond
-		if completed != none {
-			t.Errorf("completed %+v", completed)
-		}
-		none.Buckets[4], none.Sum = 1, 100*time.Millisecond
-		if retried != none || discarded != none {
-			t.Errorf("retried %+v, discarded %+v", retried, discarded)
+		// 100 ms is within 100 ms.
+		const short, long = 50 * time.Millisecond, 100 * time.Millisecond
+		for name, h := range map[string]struct {
+			got    telemetry.Histogram
+			n      uint64
+			longer time.Duration
+			within time.Duration
+			sum    time.Duration
+		}{
+			"run":       {got.Run, 6, short, long, 600 * time.Millisecond},
+			"enqueue":   {got.EnqueueTime, 6, -1, time.Millisecond, 0},
+			"completed": {got.CompletedTime, 3, short, long, 300 * time.Millisecond},
+			"retried":   {got.RetriedTime, 1, short, long, 100 * time.Millisecond},
+			"discarded": {got.DiscardedTime, 1, short, long, 100 * time.Millisecond},
+		} {
+			below := uint64(0)
+			if h.longer >= 0 {
+				below = h.got.Within(h.longer)
+			}
+			if h.got.Count != h.n || below != 0 || h.got.Within(h.within) != h.n || h.got.Sum != h.sum {
+				t.Errorf("%s: %+v", name, h.got)
+			}
 		}
 		// The snoozed attempt was the first, and so is the one after it.
-		if b := queued.Buckets; b[5] != 4 || b[len(engine.WaitBounds())] != 1 ||
-			queued.Sum.Round(time.Second) != 2*time.Hour+25*time.Second {
-			t.Errorf("queue times %+v", queued)
-		}
-		if p := run.Quantile(0.5); p < 50*time.Millisecond || p > 200*time.Millisecond {
-			t.Errorf("median of runs: %v", p)
-		}
-		if p := wait.Quantile(0.5); wait.Count < 3 || p < 2500*time.Millisecond || p > 10*time.Second {
-			t.Errorf("median of %d waits: %v", wait.Count, p)
+		if w := got.Wait; w.Count != 5 || w.Within(time.Second) != 0 || w.Within(5*time.Second) != 4 ||
+			w.Within(time.Hour) != 4 || w.Sum.Round(time.Second) != 2*time.Hour+25*time.Second {
+			t.Errorf("waits %+v", w)
 		}
 		sum := m[0]
 		sum.Add(&m[1])
 		if sum.Enqueued != 7 || sum.Completed != 4 || sum.Run.Count != 7 || sum.Queue != "default" ||
-			sum.Started != 7 || sum.EnqueueTime.Buckets[0] != 7 || sum.CompletedTime.Buckets[4] != 4 ||
-			sum.RetriedTime.Buckets[4] != 1 || sum.DiscardedTime.Buckets[4] != 1 {
+			sum.Started != 7 || sum.EnqueueTime.Count != 7 || sum.CompletedTime.Count != 4 ||
+			sum.RetriedTime.Count != 1 || sum.DiscardedTime.Count != 1 {
 			t.Errorf("%+v", sum)
 		}
 	})
@@ -120,9 +119,9 @@ func TestMeterOfDependentJobs(t *testing.T) {
 			t.Error(err)
 		}
 		for _, m := range b.Meter() {
-			want := engine.JobMeter{Enqueued: 1, Completed: 1}
+			want := telemetry.Meter{Enqueued: 1, Completed: 1}
 			if m.Type == "later" || m.Type == "after" {
-				want = engine.JobMeter{Enqueued: 1, Cancelled: 1}
+				want = telemetry.Meter{Enqueued: 1, Cancelled: 1}
 			}
 			if m.Enqueued != want.Enqueued || m.Completed != want.Completed || m.Cancelled != want.Cancelled {
 				t.Errorf("%s: %+v, want %+v", m.Type, m, want)
@@ -137,45 +136,15 @@ func TestMeterOfDependentJobs(t *testing.T) {
 // However many queues and types there are, the meter keeps a bounded number.
 func TestMeterIsBounded(t *testing.T) {
 	inBubble(t, func(b *rig) {
-		for n := range engine.MeterPairs + 50 {
+		for n := range telemetry.MeterPairs + 50 {
 			_, err := b.Enqueue(b.ctx, "x", n, ojs.WithQueue(fmt.Sprint("q", n)))
 			must(t, err)
 		}
 		m := b.Meter()
-		i := slices.IndexFunc(m, func(m engine.JobMeter) bool { return m.Queue == engine.MeterOther })
-		if len(m) != engine.MeterPairs+1 || i < 0 || m[i].Enqueued != 50 || m[i].Type != engine.MeterOther {
+		i := slices.IndexFunc(m, func(m telemetry.Meter) bool { return m.Queue == telemetry.MeterOther })
+		if len(m) != telemetry.MeterPairs+1 || i < 0 || m[i].Enqueued != 50 ||
+			m[i].Type != telemetry.MeterOther {
 			t.Errorf("%d pairs, the others at %d", len(m), i)
 		}
 	})
-}
-
-// A quantile is at most twice or half of the one of the durations themselves.
-func TestQuantiles(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(1, 2))
-	for range 200 {
-		var h engine.Histogram
-		var all []time.Duration
-		for range 1 + rnd.IntN(500) {
-			d := time.Duration(float64(int64(1000)<<rnd.IntN(30)) * (1 + rnd.Float64()))
-			all = append(all, d)
-			var one engine.Histogram
-			engine.Observe(&one, d)
-			h.Add(&one)
-		}
-		slices.Sort(all)
-		for _, q := range []float64{0, 0.5, 0.95, 0.99, 1} {
-			want := all[max(0, int(q*float64(len(all))+0.999999)-1)]
-			if got := h.Quantile(q); got < want/2-time.Microsecond || got > 2*want {
-				t.Fatalf("quantile %v of %d: %v, want %v", q, len(all), got, want)
-			}
-		}
-	}
-	var none engine.Histogram
-	if none.Quantile(0.5) != 0 {
-		t.Error("a histogram without durations has a median")
-	}
-	engine.Observe(&none, 100*365*24*time.Hour)
-	if got := none.Quantile(0.5); got < 76*time.Hour {
-		t.Errorf("a century: %v", got)
-	}
 }

@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/ojsengine/ojs"
+import (
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/telemetry"
+)
 
 // Observer sees every event of an engine: metrics and traces are made of them. The events
 // of one job come in the order in which they happened; Subscription says when an event
@@ -48,4 +51,12 @@ func WithObserver(os ...Observer) Option {
 		c.observers = append(c.observers, os...)
 		return nil
 	}
+}
+
+// MeterReader is an Observer that reads what engines count. WithObserver gives it the
+// Meter of each engine that it observes. The function stays valid when the engine has
+// stopped, and is safe for concurrent use.
+type MeterReader interface {
+	Observer
+	ReadMeter(meter func() []telemetry.Meter)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // record is an observer that keeps what it sees.
@@ -70,11 +71,11 @@ func TestObserverSeesDurations(t *testing.T) {
 type selective struct {
 	record
 	types []ojs.EventType
-	meter func() []engine.JobMeter
+	meter func() []telemetry.Meter
 }
 
 func (s *selective) EventTypes() []ojs.EventType              { return s.types }
-func (s *selective) ReadMeter(meter func() []engine.JobMeter) { s.meter = meter }
+func (s *selective) ReadMeter(meter func() []telemetry.Meter) { s.meter = meter }
 
 // An observer sees the events that it selects, and has the meter from the start. Another
 // one sees what it selects itself.

@@ -141,7 +141,7 @@ func (p *reporter) tick(last bool) {
 	c := p.r.c
 	ctx := p.r.base
 	p.beat++
-	counts := c.history.collect(c, c.now())
+	counts := c.history.Record(c.meter.Snapshot(), c.now(), c.worker)
 	for _, v := range p.unstored { // counts of buckets that have been closed since
 		if !slices.ContainsFunc(counts, func(c document.Value) bool { return c.Key == v.Key }) {
 			counts = append(counts, v)

@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/insert"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // The completer stores the outcomes of attempts. Every outcome takes the same steps,
@@ -84,7 +85,11 @@ func (c *core) storeEnds(ctx context.Context, list []*settlement, s *scratch,
 			return nil, err
 		}
 		c.followed(ctx, list, settled)
-		c.meter.ended(list, settled)
+		c.meter.Ended(len(list), func(i int) (telemetry.Attempt, bool) {
+			f := list[i]
+			return telemetry.Attempt{Job: f.rec, Took: f.took, Returned: f.decision.Refunded,
+				Completed: f.decision.State == ojs.StateCompleted}, settled[i].Err == nil
+		})
 		for i := range settled {
 			moved = append(moved, settled[i].Moved...)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // Stats is what an engine and its storage have at a moment.
@@ -53,6 +54,19 @@ func (e *Engine[T]) Stats(ctx context.Context) (Stats, error) {
 		s.Running, s.Busy, s.Stuck = true, r.pipe.Busy(), r.stuck
 	}
 	return s, nil
+}
+
+// Meter returns what this engine has counted since it was made, by queue and type in
+// alphabetical order. It costs a copy, and counting costs no event: it is always on. It
+// is safe for concurrent use.
+func (e *Engine[T]) Meter() []telemetry.Meter { return e.core.meter.Snapshot() }
+
+// History returns what the engines on the storage that report (WithReports) have counted,
+// as telemetry.History does.
+func (e *Engine[T]) History(
+	ctx context.Context, from, to time.Time, width time.Duration,
+) ([]telemetry.Bucket, error) {
+	return telemetry.History(ctx, e.core.store, e.core.now(), from, to, width)
 }
 
 // Status is an engine's health in a word (OJS observability).

@@ -418,7 +418,7 @@ func (a *attempt) start() bool {
 		op.End()
 		return false
 	}
-	c.meter.started(a.rec)
+	c.meter.Started(a.rec)
 	c.transition(op, a.rec, a.rec.Version, eventlog.None, now, startedEvent(a.rec))
 	op.End()
 	if ended || overdue(a.rec, now) {

@@ -141,7 +141,7 @@ func (w *Workflows) cancelAll(ctx context.Context, ids []string) error {
 		c.logJob(slog.LevelInfo, "workflow cancelled", "lifecycle", &cancelled[0], "",
 			slog.Int("jobs", len(cancelled)))
 		for i := range cancelled {
-			c.meter.endedOtherwise(&cancelled[i])
+			c.meter.EndedOtherwise(&cancelled[i])
 			c.jobEnded(&cancelled[i])
 		}
 	})

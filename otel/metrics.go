@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // workflowBuckets bound how long workflows take, in seconds.
@@ -39,7 +40,7 @@ type instruments struct {
 }
 
 func newInstruments(m metric.Meter) (in instruments, err error) {
-	durationBuckets, waitBuckets := seconds(engine.DurationBounds()), seconds(engine.WaitBounds())
+	durationBuckets, waitBuckets := seconds(telemetry.DurationBounds()), seconds(telemetry.WaitBounds())
 	counter := func(to *metric.Int64Counter, name, unit, what string) {
 		if err == nil {
 			*to, err = m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what))

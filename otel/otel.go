@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/labels"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 const scope = "github.com/ojsengine/ojs/otel"
@@ -107,7 +108,7 @@ func New(opts ...Option) (*Telemetry, error) {
 }
 
 // ReadMeter is engine.MeterReader's: engine.WithObserver calls it.
-func (t *Telemetry) ReadMeter(meter func() []engine.JobMeter) {
+func (t *Telemetry) ReadMeter(meter func() []telemetry.Meter) {
 	if t.producer != nil {
 		t.producer.read(meter)
 	}
@@ -132,7 +133,7 @@ var (
 
 func (m metricsOf) Observe(ev *ojs.Event)                    { m.t.Observe(ev) }
 func (m metricsOf) EventTypes() []ojs.EventType              { return m.t.EventTypes() }
-func (m metricsOf) ReadMeter(meter func() []engine.JobMeter) { m.t.ReadMeter(meter) }
+func (m metricsOf) ReadMeter(meter func() []telemetry.Meter) { m.t.ReadMeter(meter) }
 
 // Watch adds the gauges of a storage's queues and an engine's workers: call it with the
 // engine's Stats method. It is asked whenever metrics are collected. If engines share a

@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // The metrics that either instruments or a Producer make.
@@ -38,13 +38,13 @@ var (
 // The SDK hands these metrics on as they are: cumulative, also for an exporter
 // that prefers deltas, and without views, exemplars and the limit of attribute sets. Each
 // engine counts the first 1,000 pairs of a queue and a type, and all others as "other"
-// (engine.MeterPairs). The counts of an engine stay when it stops, so that no metric
+// (telemetry.MeterPairs). The counts of an engine stay when it stops, so that no metric
 // falls.
 type Producer struct {
 	mu     sync.Mutex // guards the fields below
 	clock  clock.Clock
 	since  time.Time // since when the engines count
-	meters []func() []engine.JobMeter
+	meters []func() []telemetry.Meter
 }
 
 // NewProducer makes a Producer. It produces nothing until New has got it.
@@ -59,7 +59,7 @@ func (p *Producer) begin(c clock.Clock) {
 	}
 }
 
-func (p *Producer) read(meter func() []engine.JobMeter) {
+func (p *Producer) read(meter func() []telemetry.Meter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.meters = append(p.meters[:len(p.meters):len(p.meters)], meter)
@@ -74,7 +74,7 @@ func (p *Producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 		return nil, nil
 	}
 	type pair struct{ queue, jobType string }
-	sums := make(map[pair]*engine.JobMeter)
+	sums := make(map[pair]*telemetry.Meter)
 	for _, meter := range meters {
 		counted := meter()
 		for i := range counted {
@@ -90,7 +90,7 @@ func (p *Producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 		return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.jobType, b.jobType))
 	})
 	points := producedPoints{since: since, now: c.Now()}
-	durations, waits := seconds(engine.DurationBounds()), seconds(engine.WaitBounds())
+	durations, waits := telemetry.DurationBounds(), telemetry.WaitBounds()
 	for _, k := range pairs {
 		sum := sums[k]
 		queue, jobType := attribute.String("queue", k.queue), attribute.String("type", k.jobType)
@@ -98,10 +98,10 @@ func (p *Producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 		points.count(&points.enqueued, sum.Enqueued, set)
 		points.count(&points.completed, sum.Completed, set)
 		points.histogram(&points.enqueueDuration, &sum.EnqueueTime, durations, set)
-		points.histogram(&points.queueTime, &sum.QueueTime, waits, set)
+		points.histogram(&points.queueTime, &sum.Wait, waits, set)
 		for _, ended := range []struct {
 			state ojs.State
-			took  *engine.MetricHistogram
+			took  *telemetry.Histogram
 		}{
 			{ojs.StateCompleted, &sum.CompletedTime}, {ojs.StateDiscarded, &sum.DiscardedTime},
 			{ojs.StateRetryable, &sum.RetriedTime},
@@ -132,17 +132,22 @@ func (p *producedPoints) count(to *[]metricdata.DataPoint[int64], n uint64, set 
 
 // histogram adds a point, if something was counted.
 func (p *producedPoints) histogram(
-	to *[]metricdata.HistogramDataPoint[float64], h *engine.MetricHistogram, bounds []float64,
+	to *[]metricdata.HistogramDataPoint[float64], h *telemetry.Histogram, bounds []time.Duration,
 	set attribute.Set,
 ) {
+	if h.Count == 0 {
+		return
+	}
 	point := metricdata.HistogramDataPoint[float64]{Attributes: set, StartTime: p.since, Time: p.now,
-		Bounds: bounds, BucketCounts: slices.Clone(h.Buckets[:len(bounds)+1]), Sum: h.Sum.Seconds()}
-	for _, n := range point.BucketCounts {
-		point.Count += n
+		Bounds: seconds(bounds), Sum: h.Sum.Seconds()}
+	for _, b := range bounds {
+		within := h.Within(b)
+		point.BucketCounts = append(point.BucketCounts, within-point.Count)
+		point.Count = within
 	}
-	if point.Count > 0 {
-		*to = append(*to, point)
-	}
+	point.BucketCounts = append(point.BucketCounts, h.Count-point.Count)
+	point.Count = h.Count
+	*to = append(*to, point)
 }
 
 // metrics returns the metrics that have points.

@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 const namespace = "ojs"
@@ -31,7 +32,7 @@ type Collector struct {
 	collectors []prometheus.Collector // all of the above that collect for themselves
 
 	mu        sync.Mutex // guards meters, watched and limitList
-	meters    []func() []engine.JobMeter
+	meters    []func() []telemetry.Meter
 	watched   []stats
 	limitList limitList // nil: none
 }

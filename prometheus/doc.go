@@ -46,7 +46,7 @@
 // errors. States and reasons are few. Queues and types are as many as the program has,
 // and a program that takes them from outside could be made to have very many: a collector
 // counts what comes beyond WithMaxPairs as of queue and type "other". An engine's Meter
-// has 1,000 pairs (engine.MeterPairs), so a higher WithMaxPairs is for the failures
+// has 1,000 pairs (telemetry.MeterPairs), so a higher WithMaxPairs is for the failures
 // alone, or for several engines.
 //
 // Prometheus sees that a counter has grown only if it has seen it before. The counters of

@@ -19,6 +19,7 @@ import (
 	"github.com/ojsengine/ojs/enginetest"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/telemetry"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -193,10 +194,10 @@ func TestManyPairs(t *testing.T) {
 func TestOtherOfTheMeter(t *testing.T) {
 	c, reg := ojsprometheus.New(ojsprometheus.WithMaxPairs(3)), prometheus.NewRegistry()
 	reg.MustRegister(c)
-	c.ReadMeter(func() []engine.JobMeter {
-		return []engine.JobMeter{
+	c.ReadMeter(func() []telemetry.Meter {
+		return []telemetry.Meter{
 			{Queue: "a", Type: "t", Started: 1},
-			{Queue: engine.MeterOther, Type: engine.MeterOther, Started: 10},
+			{Queue: telemetry.MeterOther, Type: telemetry.MeterOther, Started: 10},
 			{Queue: "p", Type: "t", Started: 1}, {Queue: "q", Type: "t", Started: 1},
 			{Queue: "r", Type: "t", Started: 1},
 		}
@@ -289,7 +290,7 @@ func TestConcurrently(t *testing.T) {
 	c, reg := ojsprometheus.New(ojsprometheus.WithMaxPairs(5)), prometheus.NewRegistry()
 	reg.MustRegister(c)
 	c.Watch(func(context.Context) (engine.Stats, error) { return engine.Stats{}, nil })
-	c.ReadMeter(func() []engine.JobMeter { return []engine.JobMeter{{Queue: "q", Type: "t1", Completed: 1}} })
+	c.ReadMeter(func() []telemetry.Meter { return []telemetry.Meter{{Queue: "q", Type: "t1", Completed: 1}} })
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {

@@ -8,6 +8,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/labels"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // limits are the series by key of a rate limit. Keys come from clients, so only the first
@@ -28,7 +29,7 @@ func newLimits(cfg *config) *limits {
 		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: namespace,
 			Subsystem: "rate_limit", Name: "wait_duration_seconds",
 			Help:    "How long rate limits held back jobs before their first attempt.",
-			Buckets: seconds(engine.WaitBounds())}, []string{"key"}),
+			Buckets: seconds(telemetry.WaitBounds())}, []string{"key"}),
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // Jobs that were stored, that start and that complete make no event for the collector.
@@ -16,7 +16,7 @@ import (
 type metered struct {
 	enqueued, started, completed         *prometheus.Desc
 	enqueueDuration, queueTime, duration *prometheus.Desc
-	durationBounds, waitBounds           []float64
+	durationBounds, waitBounds           []time.Duration
 }
 
 func newMetered() metered {
@@ -33,8 +33,7 @@ func newMetered() metered {
 			"How long jobs waited from being available to the start of their first attempt."),
 		duration: desc("ojs_job_duration_seconds",
 			"How long attempts took, by the state of the job after them.", "state"),
-		durationBounds: seconds(engine.DurationBounds()),
-		waitBounds:     seconds(engine.WaitBounds()),
+		durationBounds: telemetry.DurationBounds(), waitBounds: telemetry.WaitBounds(),
 	}
 }
 
@@ -48,7 +47,7 @@ func seconds(bounds []time.Duration) []float64 {
 }
 
 // ReadMeter is engine.MeterReader's: engine.WithObserver calls it.
-func (c *Collector) ReadMeter(meter func() []engine.JobMeter) {
+func (c *Collector) ReadMeter(meter func() []telemetry.Meter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.meters = append(c.meters[:len(c.meters):len(c.meters)], meter)
@@ -63,14 +62,14 @@ func (m *metered) describe(ch chan<- *prometheus.Desc) {
 
 // collect makes the metrics of the pairs that the engines have counted, and makes the
 // pairs that are new.
-func (m *metered) collect(ch chan<- prometheus.Metric, meters []func() []engine.JobMeter, ps *pairs) {
-	sums := make(map[*pair]*engine.JobMeter)
+func (m *metered) collect(ch chan<- prometheus.Metric, meters []func() []telemetry.Meter, ps *pairs) {
+	sums := make(map[*pair]*telemetry.Meter)
 	for _, meter := range meters {
 		counted := meter()
 		for i := range counted {
 			p := ps.of(counted[i].Queue, counted[i].Type)
 			if sums[p] == nil {
-				sums[p] = new(engine.JobMeter)
+				sums[p] = new(telemetry.Meter)
 			}
 			sums[p].Add(&counted[i])
 		}
@@ -78,7 +77,7 @@ func (m *metered) collect(ch chan<- prometheus.Metric, meters []func() []engine.
 	for _, p := range ps.all() {
 		sum := sums[p]
 		if sum == nil {
-			sum = new(engine.JobMeter)
+			sum = new(telemetry.Meter)
 		}
 		for d, n := range map[*prometheus.Desc]uint64{
 			m.enqueued: sum.Enqueued, m.started: sum.Started, m.completed: sum.Completed,
@@ -86,8 +85,8 @@ func (m *metered) collect(ch chan<- prometheus.Metric, meters []func() []engine.
 			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), p.queue, p.jobType)
 		}
 		histogram(ch, m.enqueueDuration, &sum.EnqueueTime, m.durationBounds, p.queue, p.jobType)
-		histogram(ch, m.queueTime, &sum.QueueTime, m.waitBounds, p.queue, p.jobType)
-		for state, h := range map[ojs.State]*engine.MetricHistogram{
+		histogram(ch, m.queueTime, &sum.Wait, m.waitBounds, p.queue, p.jobType)
+		for state, h := range map[ojs.State]*telemetry.Histogram{
 			ojs.StateCompleted: &sum.CompletedTime, ojs.StateRetryable: &sum.RetriedTime,
 			ojs.StateDiscarded: &sum.DiscardedTime,
 		} {
@@ -98,17 +97,15 @@ func (m *metered) collect(ch chan<- prometheus.Metric, meters []func() []engine.
 
 // histogram makes a histogram, if it has counted something.
 func histogram(
-	ch chan<- prometheus.Metric, desc *prometheus.Desc, h *engine.MetricHistogram, bounds []float64,
+	ch chan<- prometheus.Metric, desc *prometheus.Desc, h *telemetry.Histogram, bounds []time.Duration,
 	labels ...string,
 ) {
-	buckets, count := make(map[float64]uint64, len(bounds)), uint64(0)
-	for i, n := range h.Buckets {
-		count += n
-		if i < len(bounds) {
-			buckets[bounds[i]] = count
-		}
+	if h.Count == 0 {
+		return
 	}
-	if count > 0 {
-		ch <- prometheus.MustNewConstHistogram(desc, count, h.Sum.Seconds(), buckets, labels...)
+	buckets := make(map[float64]uint64, len(bounds))
+	for _, b := range bounds {
+		buckets[b.Seconds()] = h.Within(b)
 	}
+	ch <- prometheus.MustNewConstHistogram(desc, h.Count, h.Sum.Seconds(), buckets, labels...)
 }

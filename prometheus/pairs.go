@@ -64,7 +64,8 @@ type pairs struct {
 
 type key struct{ queue, jobType string } // as labels
 
-// restKey is that of the rest, and of what a Meter counts beyond its engine.MeterPairs.
+// restKey is that of the rest, and of what a Meter counts beyond its
+// telemetry.MeterPairs.
 var restKey = key{other, other}
 
 // pair is the series of a queue and type. Its counters are there from the start, its

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // next is right after the storage has something to do next, zero if it never has.
@@ -449,7 +449,7 @@ func (w *world) checkMeters() {
 			}
 		}
 		n.mu.Unlock()
-		var m engine.JobMeter
+		var m telemetry.Meter
 		for _, one := range n.eng.Meter() {
 			m.Add(&one)
 		}

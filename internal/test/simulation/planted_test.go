@@ -102,9 +102,10 @@ var patches = []patch{
 		"		if a.lines = a.r.attempts[0].lines; a.lines == nil {\n			a.lines = new(joblog.Lines)\n		}\n"},
 	{"results are not encoded", "engine/attempt.go",
 		"	v, err := a.r.c.encodeValue(a.r.base, \"result\", v, ojs.MaxResult)\n", "	var err error\n"},
-	{"a panic counts as two failures", "engine/meter.go",
+	{"a panic counts as two failures", "telemetry/telemetry.go",
 		"		p.Failed++\n",
-		"		p.Failed++\n		if f.decision.Failure.Reason == ojs.ReasonHandlerPanic {\n			p.Failed++\n		}\n"},
+		"		p.Failed++\n		if e := a.Job.Error; e != nil && e.Reason == ojs.ReasonHandlerPanic {\n" +
+			"			p.Failed++\n		}\n"},
 	{"a late claim starts after the stop", "engine/attempt.go",
 		"	if r.closed() {\n		a.end(ojs.ErrShutdown)\n	}\n", ""},
 	{"a worker's heartbeat renews the claim of another", "engine/delivery.go",
