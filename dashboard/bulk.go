@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 )
 
 // An operation on many jobs is previewed on a page that changes nothing. Its form starts
@@ -29,7 +29,7 @@ var pauses = []time.Duration{0, 10 * time.Millisecond, 100 * time.Millisecond, t
 
 type previewData struct {
 	*many
-	Preview engine.Preview
+	Preview operate.Preview
 	Pauses  []time.Duration
 }
 
@@ -47,7 +47,7 @@ func (h *Handler) preview(p *page) error {
 }
 
 // sample counts the jobs that an operation would be done to, and has the first n of them.
-func (h *Handler) sample(p *page, m *many, n int) (out engine.Preview, err error) {
+func (h *Handler) sample(p *page, m *many, n int) (out operate.Preview, err error) {
 	out.Exact = true
 	for _, bulk := range m.Bulks {
 		some, err := h.eng.Jobs().Preview(p.r.Context(), bulk, n-len(out.Sample))
@@ -80,9 +80,9 @@ type run struct {
 
 type runState struct {
 	Done, Refused, Looked int
-	Refusals              []engine.Result // the first of them
-	Latest                []string        // the jobs that it has made run, the latest of them
-	Ended                 time.Time       // zero: it goes on
+	Refusals              []operate.Result // the first of them
+	Latest                []string         // the jobs that it has made run, the latest of them
+	Ended                 time.Time        // zero: it goes on
 	Err                   error
 	Stopped               bool
 }
@@ -214,7 +214,7 @@ func (h *Handler) apply(ctx context.Context, r *run, m *many) {
 
 // add adds the progress of a step that began with a state. A step that does not count
 // prepares jobs for the next one.
-func (r *run) add(before *runState, progress *engine.Progress, starts, counts bool) {
+func (r *run) add(before *runState, progress *operate.Progress, starts, counts bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if counts {

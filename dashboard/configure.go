@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/operate"
 )
 
 var overflows = []engine.Overflow{engine.OverflowReject, engine.OverflowBlock, engine.OverflowDropOldest}
@@ -58,21 +59,17 @@ func (h *Handler) mayConfigure(p *page, name string, conf *engine.QueueConfig) e
 }
 
 func (h *Handler) maySetLimit(p *page, name string) error {
-	return h.may(p.r, limitAction(Set, &engine.Limit{LimitName: engine.LimitOfQueue(name)}))
+	return h.may(p.r, limitAction(Set, &operate.Limit{LimitName: operate.LimitOfQueue(name)}))
 }
 
 // configureForm is the form of the queue that an address names.
 func (h *Handler) configureForm(p *page) (*configureForm, error) {
 	name := p.r.PathValue("name")
-	list, err := h.eng.Queues().List(p.r.Context())
-	if err != nil {
-		return nil, err
-	}
-	at := slices.IndexFunc(list, func(q engine.QueueStats) bool { return q.Name == name })
-	if at < 0 || list[at].Config == nil {
+	conf, ok := h.eng.Describe().Configs[name]
+	if !ok {
 		return nil, ojs.ErrNotFound
 	}
-	f := &configureForm{Name: name, conf: *list[at].Config}
+	f := &configureForm{Name: name, conf: conf}
 	if err := h.mayConfigure(p, name, &f.conf); err != nil {
 		return nil, denied{err}
 	}
@@ -170,7 +167,7 @@ func (h *Handler) configured(p *page, f *configureForm) error {
 	if err := h.allowed(p, c.Action, "changes", fmt.Sprint(c.Changes)); err != nil {
 		return err
 	}
-	if err := h.eng.Queues().Configure(p.r.Context(), f.Name, to); err != nil {
+	if err := h.eng.ConfigureQueue(p.r.Context(), f.Name, to); err != nil {
 		return refusal(err)
 	}
 	return p.moved("../?did=" + string(Configure))

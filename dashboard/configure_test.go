@@ -11,22 +11,17 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/operate"
 )
 
 // config is how the engine serves a queue.
 func (s *site) config(name string) engine.QueueConfig {
 	s.t.Helper()
-	list, err := s.eng.Queues().List(context.Background())
-	if err != nil {
-		s.t.Fatal(err)
+	qc, ok := s.eng.Describe().Configs[name]
+	if !ok {
+		s.t.Fatalf("the engine does not serve %s", name)
 	}
-	for _, q := range list {
-		if q.Name == name && q.Config != nil {
-			return *q.Config
-		}
-	}
-	s.t.Fatalf("the engine does not serve %s", name)
-	return engine.QueueConfig{}
+	return qc
 }
 
 // configuring is the form of a queue with some of its values changed.
@@ -83,7 +78,7 @@ func TestConfigureAQueue(t *testing.T) {
 	if err != nil || job.Priority != 7 {
 		t.Errorf("a job has the priority %d, %v: the defaults are lost", job.Priority, err)
 	}
-	l, err := s.eng.Limits().Get(context.Background(), engine.LimitOfQueue("mail"))
+	l, err := s.eng.Limits().Get(context.Background(), operate.LimitOfQueue("mail"))
 	if err != nil || l.Setting == nil || l.Setting.Concurrency != 8 {
 		t.Errorf("over all engines: %+v, %v", l, err)
 	}
@@ -130,7 +125,7 @@ func TestConfigureRefuses(t *testing.T) {
 	}
 	form := s.configuring(mailForm, "concurrency", "9", "sure", "1")
 	other := engine.QueueConfig{Concurrency: 4}
-	if err := s.eng.Queues().Configure(context.Background(), "mail", other); err != nil {
+	if err := s.eng.ConfigureQueue(context.Background(), "mail", other); err != nil {
 		t.Fatal(err)
 	}
 	w := s.do("POST", mailForm, form.Encode())

@@ -12,35 +12,31 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/telemetry"
 )
 
 // Engine is what the pages need of an engine. Every *engine.Engine[T] has it.
 type Engine interface {
 	String() string
-	Manifest() engine.Manifest
 	Health(ctx context.Context) engine.Health
 	Stats(ctx context.Context) (engine.Stats, error)
 	Meter() []telemetry.Meter
 	History(ctx context.Context, from, to time.Time, width time.Duration) ([]telemetry.Bucket, error)
-	Retention() engine.Retention
-	Settings() engine.Settings
-	ClockOffset() (ahead time.Duration, known bool)
+	Describe() engine.Description
 	Running() []engine.Running
-	Handlers() []handler.Handler
 	Get(ctx context.Context, id string) (*ojs.JobInfo, error)
 	Cancel(ctx context.Context, id string) error
 	EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.Ticket, error)
-	Jobs() *engine.Jobs
-	DeadLetters() *engine.DeadLetters
-	Queues() *engine.Queues
+	Jobs() *operate.Jobs
+	DeadLetters() *operate.DeadLetters
+	Queues() *operate.Queues
+	ConfigureQueue(ctx context.Context, name string, qc engine.QueueConfig) error
 	Cron() *cron.Entries
-	Workers() *engine.Workers
-	Nodes() *engine.Nodes
-	Limits() engine.Limits
-	Workflows() *engine.Workflows
-	Quarantine() *engine.Quarantine
+	Workers() *operate.Workers
+	Limits() *operate.Limits
+	Workflows() *operate.Workflows
+	Quarantine() *operate.Quarantine
 }
 
 // Handler serves the pages of an engine, or of several. It is safe for concurrent use.

@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -215,7 +215,7 @@ func (h *Handler) actOnEdit(p *page) error {
 			return refused{fmt.Errorf("the form changes nothing: %w", ojs.ErrInvalid)}
 		}
 		c.Changes = changesOf(p, &e, args, meta, job.Meta)
-		step = func() error { return jobs.Edit(ctx, id, engine.Edit{Args: given(args), Meta: meta}) }
+		step = func() error { return jobs.Edit(ctx, id, operate.Edit{Args: given(args), Meta: meta}) }
 	case Retry:
 		n, err := p.whole("priority")
 		if err != nil {
@@ -305,7 +305,7 @@ func (h *Handler) argsOf(p *page, job *ojs.JobInfo, e *editable) ([]byte, error)
 	return args, nil
 }
 
-// metaOf are the entries of meta that the form changes, as an engine.Edit has them.
+// metaOf are the entries of meta that the form changes, as an operate.Edit has them.
 func (e *editable) metaOf(p *page) (map[string]any, error) {
 	var had, has map[string]json.RawMessage
 	text := strings.TrimSpace(p.r.PostFormValue("meta"))

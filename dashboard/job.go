@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/policy"
 )
@@ -16,7 +15,7 @@ import (
 type jobData struct {
 	Job      *ojs.JobInfo
 	Done     string // what the action has done that led here
-	Why      engine.Explanation
+	Why      inspect.Explanation
 	Attempts []inspect.Attempt // the latest first
 	Worker   string            // that holds it, or held it last; "": none is known
 	Lease    time.Time         // until when it is held; zero: it is not active
@@ -67,7 +66,7 @@ func (h *Handler) job(p *page) error {
 			return err
 		}
 		if h.conf.visitor {
-			data.Why.Reasons = slices.DeleteFunc(data.Why.Reasons, ofEngine)
+			data.Why.Obstacles = slices.DeleteFunc(data.Why.Obstacles, ofEngine)
 		}
 	}
 	if key := inspect.FailureKey(job); key != "" {
@@ -112,25 +111,25 @@ func (h *Handler) job(p *page) error {
 
 // reasons are the reasons for readers of other languages. English readers get the
 // engine's own text, which the others see beside it.
-var reasons = map[engine.ReasonCode]string{
-	engine.ReasonRunning:      "It runs.",
-	engine.ReasonSilent:       "The process that held it is silent.",
-	engine.ReasonEnded:        "It has ended.",
-	engine.ReasonExpired:      "Its deadline has come.",
-	engine.ReasonDependencies: "It waits for other jobs.",
-	engine.ReasonPending:      "It waits to be made available.",
-	engine.ReasonNotDue:       "Its time has not come.",
-	engine.ReasonPaused:       "Its queue, its type or everything is paused.",
-	engine.ReasonLimit:        "A limit is reached.",
-	engine.ReasonNotRunning:   "The engine here does not run.",
-	engine.ReasonNoHandler:    "The engine here has no handler for its type.",
-	engine.ReasonOtherQueues:  "The engine here takes jobs of other queues only.",
-	engine.ReasonNoSlot:       "Every slot of the engine here is busy.",
-	engine.ReasonBehind:       "Other jobs of its queue come before it.",
+var reasons = map[inspect.ObstacleCode]string{
+	inspect.ObstacleRunning:      "It runs.",
+	inspect.ObstacleSilent:       "The process that held it is silent.",
+	inspect.ObstacleEnded:        "It has ended.",
+	inspect.ObstacleExpired:      "Its deadline has come.",
+	inspect.ObstacleDependencies: "It waits for other jobs.",
+	inspect.ObstaclePending:      "It waits to be made available.",
+	inspect.ObstacleNotDue:       "Its time has not come.",
+	inspect.ObstaclePaused:       "Its queue, its type or everything is paused.",
+	inspect.ObstacleLimit:        "A limit is reached.",
+	inspect.ObstacleNotRunning:   "The engine here does not run.",
+	inspect.ObstacleNoHandler:    "The engine here has no handler for its type.",
+	inspect.ObstacleOtherQueues:  "The engine here takes jobs of other queues only.",
+	inspect.ObstacleNoSlot:       "Every slot of the engine here is busy.",
+	inspect.ObstacleBehind:       "Other jobs of its queue come before it.",
 }
 
 // Reason is a reason in the reader's language; "" if the engine's own text is.
-func (p *page) Reason(r engine.Reason) string {
+func (p *page) Reason(r inspect.Obstacle) string {
 	if text, ok := reasons[r.Code]; ok && p.Lang != languages[0] {
 		return p.T(text)
 	}
@@ -138,9 +137,10 @@ func (p *page) Reason(r engine.Reason) string {
 }
 
 // ofEngine reports whether a reason holds for the engine of this process alone.
-func ofEngine(r engine.Reason) bool {
+func ofEngine(r inspect.Obstacle) bool {
 	switch r.Code {
-	case engine.ReasonNotRunning, engine.ReasonNoHandler, engine.ReasonOtherQueues, engine.ReasonNoSlot:
+	case inspect.ObstacleNotRunning, inspect.ObstacleNoHandler, inspect.ObstacleOtherQueues,
+		inspect.ObstacleNoSlot:
 		return true
 	}
 	return false

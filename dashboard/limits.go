@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -21,7 +21,7 @@ var kindNames = map[storage.LimitKind]string{storage.LimitKey: "Keys", storage.L
 
 type limitsData struct {
 	Kind   storage.LimitKind
-	Limits []engine.Limit
+	Limits []operate.Limit
 	After  string // the last name, if there may be more
 	Set    bool   // the request may set limits
 }
@@ -30,8 +30,8 @@ type limitsData struct {
 func (limitsData) Kinds() []storage.LimitKind          { return limitKinds }
 func (limitsData) KindName(k storage.LimitKind) string { return kindNames[k] }
 func (d limitsData) Is(k storage.LimitKind) bool       { return d.Kind == k }
-func (p *page) LimitLink(l engine.LimitName) string    { return limitPath(p.Root+"limits/", l) }
-func limitPath(root string, l engine.LimitName) string {
+func (p *page) LimitLink(l operate.LimitName) string   { return limitPath(p.Root+"limits/", l) }
+func limitPath(root string, l operate.LimitName) string {
 	return root + string(l.Kind) + "/" + url.PathEscape(l.Name) + "/"
 }
 
@@ -42,9 +42,9 @@ func (h *Handler) limits(p *page) error {
 		data.Kind = storage.LimitKey
 	}
 	if name := p.r.FormValue("name"); name != "" {
-		return p.moved(limitPath("./", engine.LimitName{Kind: data.Kind, Name: name}))
+		return p.moved(limitPath("./", operate.LimitName{Kind: data.Kind, Name: name}))
 	}
-	q := engine.LimitQuery{Kind: data.Kind, After: p.r.FormValue("after"), Limit: pageSize}
+	q := operate.LimitQuery{Kind: data.Kind, After: p.r.FormValue("after"), Limit: pageSize}
 	list, err := h.eng.Limits().List(p.r.Context(), q)
 	if err != nil {
 		return refusal(err)
@@ -57,7 +57,7 @@ func (h *Handler) limits(p *page) error {
 }
 
 type limitData struct {
-	engine.Limit
+	operate.Limit
 	Jobs    string            // the filter line of its jobs; "": there is none
 	Form    map[string]string // the setting, as the fields of the form
 	Actions []Verb
@@ -66,23 +66,23 @@ type limitData struct {
 
 // limitOf is the limit that an address names. A limit that the storage does not know has
 // neither jobs nor a setting.
-func (h *Handler) limitOf(p *page) (engine.Limit, error) {
-	name := engine.LimitName{Kind: storage.LimitKind(p.r.PathValue("kind")), Name: p.r.PathValue("name")}
+func (h *Handler) limitOf(p *page) (operate.Limit, error) {
+	name := operate.LimitName{Kind: storage.LimitKind(p.r.PathValue("kind")), Name: p.r.PathValue("name")}
 	if !name.Kind.Valid() {
-		return engine.Limit{}, ojs.ErrNotFound
+		return operate.Limit{}, ojs.ErrNotFound
 	}
 	return h.limitNamed(p, name)
 }
 
-func (h *Handler) limitNamed(p *page, name engine.LimitName) (engine.Limit, error) {
+func (h *Handler) limitNamed(p *page, name operate.LimitName) (operate.Limit, error) {
 	l, err := h.eng.Limits().Get(p.r.Context(), name)
 	if foreign.Is(err, ojs.ErrNotFound) {
-		return engine.Limit{LimitName: name}, nil
+		return operate.Limit{LimitName: name}, nil
 	}
 	return l, refusal(err)
 }
 
-func limitAction(do Verb, l *engine.Limit) Action {
+func limitAction(do Verb, l *operate.Limit) Action {
 	a := Action{Do: do, On: "limit", Name: string(l.Kind) + "/" + l.Name}
 	switch l.Kind {
 	case storage.LimitQueue:

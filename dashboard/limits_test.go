@@ -10,16 +10,17 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/operate"
 )
 
 // Limits are set, cleared and blocked from their pages: after a post that only shows what
 // would change.
 func TestActionsOnALimit(t *testing.T) {
 	s := newSite(t, WithAuthorizer(AllowAll))
-	name := engine.LimitOfKey("mail:acme")
+	name := operate.LimitOfKey("mail:acme")
 	s.enqueue("t", 1, ojs.WithRateLimit(ojs.RateLimit{Key: name.Name, Concurrency: 2}))
 	at := "/limits/key/mail:acme/"
-	get := func() engine.Limit {
+	get := func() operate.Limit {
 		t.Helper()
 		l, err := s.eng.Limits().Get(context.Background(), name)
 		if err != nil {
@@ -33,21 +34,21 @@ func TestActionsOnALimit(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		form string
-		as   func(engine.Limit) bool
+		as   func(operate.Limit) bool
 	}{
-		{"do=set&concurrency=5&rate=100&rate_per=1m&until=2026-03-01T13:00", func(l engine.Limit) bool {
+		{"do=set&concurrency=5&rate=100&rate_per=1m&until=2026-03-01T13:00", func(l operate.Limit) bool {
 			return l.Setting != nil && l.Setting.Concurrency == 5 &&
 				l.Setting.Rate == ojs.Rate{Limit: 100, Per: time.Minute} &&
 				l.Until.Equal(s.clock.Now().Add(time.Hour))
 		}},
-		{"do=set&concurrency=0", func(l engine.Limit) bool {
+		{"do=set&concurrency=0", func(l operate.Limit) bool {
 			return l.Setting.Concurrency == ojs.NoneAtOnce
 		}},
-		{"do=clear", func(l engine.Limit) bool { return l.Setting == nil }},
-		{"do=block&until=2026-03-01T14:00:30", func(l engine.Limit) bool {
+		{"do=clear", func(l operate.Limit) bool { return l.Setting == nil }},
+		{"do=block&until=2026-03-01T14:00:30", func(l operate.Limit) bool {
 			return l.BlockedUntil.Equal(s.clock.Now().Add(2*time.Hour + 30*time.Second))
 		}},
-		{"do=block&until=", func(l engine.Limit) bool { return l.BlockedUntil.IsZero() }},
+		{"do=block&until=", func(l operate.Limit) bool { return l.BlockedUntil.IsZero() }},
 	} {
 		before := get()
 		w := s.do("POST", at, tc.form)
@@ -109,7 +110,7 @@ func TestQueueHasWhatIsUsedOfItsLimit(t *testing.T) {
 	s := newSite(t)
 	s.eng.Handle("t", func(context.Context, *ojs.Job[any]) error { return nil })
 	bounds := ojs.RateLimit{Concurrency: 4, Rate: ojs.Rate{Limit: 100, Per: time.Minute}}
-	err := s.eng.Limits().Set(context.Background(), engine.LimitOfQueue("mail"), bounds, time.Time{})
+	err := s.eng.Limits().Set(context.Background(), operate.LimitOfQueue("mail"), bounds, time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}

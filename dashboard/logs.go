@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // attemptLog is what an attempt has logged, with its lines as text.
 type attemptLog struct {
-	engine.AttemptLog
+	inspect.AttemptLog
 	Text string
 }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 )
 
 var (
@@ -56,7 +56,7 @@ type many struct {
 	Line   string // the filter, with times that do not move
 	Link   string // where the jobs are listed, below the overview
 	Fields []hiddenField
-	Bulks  []engine.Bulk
+	Bulks  []operate.Bulk
 }
 
 func isPrefix(s string) bool { return s == "" || s[len(s)-1] == '*' }
@@ -113,26 +113,26 @@ func (h *Handler) manyOf(p *page) (many, error) {
 
 // steps fills in what is done to the jobs of a filter.
 func (m *many) steps(p *page, f inspect.Filter) error {
-	add := func(do engine.Action) { m.Bulks = append(m.Bulks, engine.Bulk{Do: do, On: f}) }
+	add := func(do operate.Action) { m.Bulks = append(m.Bulks, operate.Bulk{Do: do, On: f}) }
 	switch m.Do {
 	case Retry:
-		add(engine.RetryJobs())
+		add(operate.RetryJobs())
 	case Cancel:
-		add(engine.CancelJobs())
+		add(operate.CancelJobs())
 	case Delete:
-		add(engine.DeleteJobs())
+		add(operate.DeleteJobs())
 	case Purge: // what has not been cancelled cannot be deleted
-		add(engine.CancelJobs())
-		add(engine.DeleteJobs())
+		add(operate.CancelJobs())
+		add(operate.DeleteJobs())
 	case Copy:
-		add(engine.CopyJobs())
+		add(operate.CopyJobs())
 	case Run: // a pending job is activated, one that waits for its time gets another
 		asked := f.States
 		if f.States = common(asked, ojs.StatePending); len(f.States) > 0 {
-			add(engine.ActivateJobs())
+			add(operate.ActivateJobs())
 		}
 		if f.States = common(asked, ojs.StateScheduled, ojs.StateRetryable); len(f.States) > 0 {
-			add(engine.RescheduleJobs(p.Now))
+			add(operate.RescheduleJobs(p.Now))
 		}
 		if len(m.Bulks) == 0 {
 			return badField("filter", "it names no state of jobs that wait for a time or to be activated")
@@ -149,7 +149,7 @@ func (m *many) steps(p *page, f inspect.Filter) error {
 		if err := p.h.may(p.r, other); p.posted() && err != nil {
 			return denied{err}
 		}
-		add(engine.MoveJobs(queue))
+		add(operate.MoveJobs(queue))
 	case Reschedule:
 		at, err := p.moment("at")
 		if err != nil {
@@ -158,7 +158,7 @@ func (m *many) steps(p *page, f inspect.Filter) error {
 		if at.IsZero() {
 			at = p.Now
 		}
-		add(engine.RescheduleJobs(at))
+		add(operate.RescheduleJobs(at))
 	case Prioritize:
 		priority := 0
 		if p.posted() {
@@ -167,7 +167,7 @@ func (m *many) steps(p *page, f inspect.Filter) error {
 				return err
 			}
 		}
-		add(engine.PrioritizeJobs(priority))
+		add(operate.PrioritizeJobs(priority))
 	}
 	if !p.posted() {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
@@ -15,8 +15,8 @@ import (
 const stackWait = 12 * time.Second
 
 type nodeData struct {
-	engine.Node
-	Stacks  []engine.NodeJob
+	inspect.Node
+	Stacks  []inspect.NodeJob
 	Asked   bool // for stacks
 	Silent  bool // it has not answered in time
 	Actions []Verb
@@ -24,14 +24,14 @@ type nodeData struct {
 }
 
 // nodeNamed is the node of an address.
-func (h *Handler) nodeNamed(p *page) (engine.Node, error) {
-	list, err := h.eng.Nodes().List(p.r.Context())
+func (h *Handler) nodeNamed(p *page) (inspect.Node, error) {
+	list, err := h.eng.Jobs().Nodes(p.r.Context())
 	if err != nil {
-		return engine.Node{}, err
+		return inspect.Node{}, err
 	}
-	at := slices.IndexFunc(list, func(n engine.Node) bool { return n.ID == p.r.PathValue("id") })
+	at := slices.IndexFunc(list, func(n inspect.Node) bool { return n.ID == p.r.PathValue("id") })
 	if at < 0 {
-		return engine.Node{}, ojs.ErrNotFound
+		return inspect.Node{}, ojs.ErrNotFound
 	}
 	return list[at], nil
 }
@@ -57,7 +57,7 @@ func (h *Handler) node(p *page) error {
 		defer stop()
 		defer h.conf.clock.AfterFunc(stackWait, stop).Stop()
 		data.Asked = true
-		data.Stacks, err = h.eng.Nodes().Stacks(ctx, node.ID)
+		data.Stacks, err = h.eng.Workers().Stacks(ctx, node.ID)
 		switch {
 		case foreign.Is(err, context.Canceled):
 			data.Silent = true
@@ -74,7 +74,7 @@ func (h *Handler) actOnNode(p *page) error {
 	if err != nil {
 		return err
 	}
-	do, nodes := Verb(p.r.PostFormValue("do")), h.eng.Nodes()
+	do, nodes := Verb(p.r.PostFormValue("do")), h.eng.Workers()
 	step, ok := map[Verb]func(context.Context, string) error{Quiet: nodes.Quiet, Resume: nodes.Resume,
 		Terminate: nodes.Terminate}[do]
 	if !ok {

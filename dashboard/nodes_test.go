@@ -47,7 +47,7 @@ func testNodes(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- other.Run(context.Background()) }()
 	time.Sleep(time.Minute)
-	nodes, err := eng.Nodes().List(t.Context())
+	nodes, err := eng.Jobs().Nodes(t.Context())
 	if err != nil || len(nodes) != 1 {
 		t.Fatalf("%+v, %v", nodes, err)
 	}

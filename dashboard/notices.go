@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/telemetry"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -88,7 +89,7 @@ var ownTypes = []string{workflow.Type, workflow.JoinType, workflow.AddType}
 var noHandlers = append([]string{telemetry.MeterOther}, ownTypes...)
 
 // growing are the queues that grow, by what was reported of each minute before this one.
-func (p *page) growing(buckets []telemetry.Bucket, queues []engine.QueueStats) (out []notice) {
+func (p *page) growing(buckets []telemetry.Bucket, queues []operate.QueueStats) (out []notice) {
 	type growth struct {
 		thirds [3]int
 		sum    int
@@ -110,12 +111,12 @@ func (p *page) growing(buckets []telemetry.Bucket, queues []engine.QueueStats) (
 			of[m.Queue].sum += n
 		}
 	}
-	grows := slices.DeleteFunc(slices.Clone(queues), func(q engine.QueueStats) bool {
+	grows := slices.DeleteFunc(slices.Clone(queues), func(q operate.QueueStats) bool {
 		g := of[q.Name]
 		return g == nil || slices.Min(g.thirds[:]) <= 0 || g.sum < growJobs ||
 			q.Counts[ojs.StateAvailable] < growJobs
 	})
-	slices.SortFunc(grows, func(a, b engine.QueueStats) int {
+	slices.SortFunc(grows, func(a, b operate.QueueStats) int {
 		return cmp.Or(cmp.Compare(of[b.Name].sum, of[a.Name].sum), cmp.Compare(a.Name, b.Name))
 	})
 	for _, q := range grows[:min(len(grows), maxNotices)] {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/telemetry"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -33,14 +33,14 @@ func TestGrowingQueues(t *testing.T) {
 		bucket(15, "gone", 100, 0), bucket(7, "gone", 100, 0), bucket(1, "gone", 100, 0),
 		bucket(11, "web", 500, 0), bucket(6, "web", 500, 0), bucket(2, "web", 500, 499),
 	}
-	var queues []engine.QueueStats
+	var queues []operate.QueueStats
 	for _, name := range []string{"mail", "burst", "few", "later", "old", "web", "quiet"} {
 		n := 200
 		if name == "later" {
 			n = 50
 		}
 		counts := map[ojs.State]int{ojs.StateAvailable: n}
-		queues = append(queues, engine.QueueStats{Name: name, Counts: counts})
+		queues = append(queues, operate.QueueStats{Name: name, Counts: counts})
 	}
 	p := s.pages.newPage(nil, httptest.NewRequest("GET", "/", nil))
 	p.Now = now

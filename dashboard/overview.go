@@ -10,13 +10,14 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/operate"
 )
 
 type overviewData struct {
 	Health  engine.Health
 	Stats   engine.Stats
-	Paused  []engine.QueueStats // not active
-	Pauses  []engine.Pause      // of everything and of types
+	Paused  []operate.QueueStats // not active
+	Pauses  []inspect.Pause      // of everything and of types
 	Notices []notice
 	Next    *ojs.JobInfo  // the available job that is claimed next; nil: none
 	GaveUp  inspect.Count // in the last hour

@@ -5,15 +5,15 @@ import (
 	"strings"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 )
 
 // maxReason is how long the reason of a pause may be, in bytes.
 const maxReason = 300
 
 // pauseOf is the pause of a type, or that of everything for "".
-func pauseOf(list []engine.Pause, jobType string) *engine.Pause {
-	if i := slices.IndexFunc(list, func(p engine.Pause) bool { return p.Type == jobType }); i >= 0 {
+func pauseOf(list []inspect.Pause, jobType string) *inspect.Pause {
+	if i := slices.IndexFunc(list, func(p inspect.Pause) bool { return p.Type == jobType }); i >= 0 {
 		return &list[i]
 	}
 	return nil
@@ -21,12 +21,12 @@ func pauseOf(list []engine.Pause, jobType string) *engine.Pause {
 
 // hold is a pause with the forms that begin and end it.
 type hold struct {
-	*engine.Pause        // nil: it is not paused
-	Of            string // a type; "": everything
-	May           bool   // the request may begin or end it
+	*inspect.Pause        // nil: it is not paused
+	Of             string // a type; "": everything
+	May            bool   // the request may begin or end it
 }
 
-func (h *Handler) holdOf(p *page, list []engine.Pause, jobType string) hold {
+func (h *Handler) holdOf(p *page, list []inspect.Pause, jobType string) hold {
 	pause := pauseOf(list, jobType)
 	do := Pause
 	if pause != nil {

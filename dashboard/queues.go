@@ -8,6 +8,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/telemetry"
 )
 
@@ -15,15 +16,15 @@ func unsupported(err error) bool { return foreign.Is(err, ojs.ErrUnsupported) }
 
 type queuesData struct {
 	Queues []queueRow
-	Max    int            // the deepest
-	All    hold           // the pause of everything
-	Types  []engine.Pause // of types
-	Rates  bool           // rates are known
+	Max    int             // the deepest
+	All    hold            // the pause of everything
+	Types  []inspect.Pause // of types
+	Rates  bool            // rates are known
 	Done   string
 }
 
 type queueRow struct {
-	engine.QueueStats
+	operate.QueueStats
 	Next *ojs.JobInfo // nil: no job is available
 	Rate float64      // jobs that were completed in a minute lately
 }
@@ -43,7 +44,7 @@ func (h *Handler) queues(p *page) error {
 		return err
 	}
 	data.All = h.holdOf(p, pauses, "")
-	data.Types = slices.DeleteFunc(pauses, func(of engine.Pause) bool { return of.Type == "" })
+	data.Types = slices.DeleteFunc(pauses, func(of inspect.Pause) bool { return of.Type == "" })
 	rates, err := h.rates(p)
 	if err != nil {
 		return err
@@ -87,7 +88,7 @@ type queueData struct {
 
 	Rates bool           // the rate is known
 	Here  *ojs.RateLimit // bounds it in this engine alone; nil: nothing does
-	Limit *engine.Limit  // over all engines; nil: the storage counts no limits
+	Limit *operate.Limit // over all engines; nil: the storage counts no limits
 }
 
 // maxCounted is how many available jobs a queue may have whose page says what is used of
@@ -120,7 +121,7 @@ func (h *Handler) queue(p *page) error {
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(list, func(q engine.QueueStats) bool { return q.Name == name })
+	at := slices.IndexFunc(list, func(q operate.QueueStats) bool { return q.Name == name })
 	if at < 0 {
 		return ojs.ErrNotFound
 	}
@@ -131,10 +132,10 @@ func (h *Handler) queue(p *page) error {
 		}
 	}
 	data.Purge = p.May(Purge, "queue", name, name, "")
-	if c := list[at].Config; c != nil {
-		data.Here, data.Configure = boundsHere(c), h.mayConfigure(p, name, c) == nil
+	if c, ok := h.eng.Describe().Configs[name]; ok {
+		data.Here, data.Configure = boundsHere(&c), h.mayConfigure(p, name, &c) == nil
 	}
-	l := engine.Limit{LimitName: engine.LimitOfQueue(name)}
+	l := operate.Limit{LimitName: operate.LimitOfQueue(name)}
 	if list[at].Counts[ojs.StateAvailable] <= maxCounted {
 		if l, err = h.limitNamed(p, l.LimitName); err != nil {
 			return err

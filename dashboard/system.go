@@ -10,8 +10,8 @@ import (
 type systemData struct {
 	Name         string
 	Manifest     engine.Manifest
-	Settings     *engine.Settings // nil: the engine never runs
-	InsertClaims bool             // of the storage
+	Settings     *engine.Description // nil: the engine never runs
+	InsertClaims bool                // of the storage
 	Health       engine.Health
 	Ahead        time.Duration // of the storage's clock
 	Clocked      bool          // the storage has one
@@ -43,14 +43,14 @@ func (d *systemData) Behind() time.Duration { return -d.Ahead }
 // not decode.
 func (h *Handler) system(p *page) error {
 	ctx := p.r.Context()
-	data := &systemData{Name: h.eng.String(), Manifest: h.eng.Manifest(), Health: h.health(ctx),
-		Kept: p.keptBy(h.eng.Retention())}
-	settings := h.eng.Settings()
+	data := &systemData{Name: h.eng.String(), Health: h.health(ctx)}
+	settings := h.eng.Describe()
+	data.Manifest, data.Kept = settings.Manifest, p.keptBy(settings.Retention)
 	data.InsertClaims = settings.Storage.InsertClaims
 	if !h.conf.visitor {
 		data.Settings = &settings
 	}
-	data.Ahead, data.Clocked = h.eng.ClockOffset()
+	data.Ahead, data.Clocked = settings.ClockAhead, settings.HasClock
 	for record, err := range h.eng.Quarantine().List(ctx) {
 		if unsupported(err) {
 			break

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/telemetry"
 )
@@ -15,9 +14,9 @@ import (
 // typeRow is what was counted of a type.
 type typeRow struct {
 	telemetry.Meter
-	Handled   bool          // this engine has a handler
-	Elsewhere bool          // an engine that reports has one
-	Pause     *engine.Pause // nil: it is not paused
+	Handled   bool           // this engine has a handler
+	Elsewhere bool           // an engine that reports has one
+	Pause     *inspect.Pause // nil: it is not paused
 }
 
 // FailShare is the share of the attempts that failed.
@@ -30,7 +29,7 @@ func (t typeRow) FailShare() float64 {
 
 // types sums by type, in alphabetical order, what the engines that report have counted in
 // the last hour. If none reports, reported is false, and the sums are of this process.
-func (h *Handler) types(p *page, pauses []engine.Pause) (out []typeRow, reported bool, err error) {
+func (h *Handler) types(p *page, pauses []inspect.Pause) (out []typeRow, reported bool, err error) {
 	ctx := p.r.Context()
 	rows := make(map[string]*typeRow)
 	row := func(name string) *typeRow {
@@ -39,10 +38,10 @@ func (h *Handler) types(p *page, pauses []engine.Pause) (out []typeRow, reported
 		}
 		return rows[name]
 	}
-	for _, hd := range h.eng.Handlers() {
+	for _, hd := range h.eng.Describe().Handlers {
 		row(hd.Type()).Handled = true
 	}
-	nodes, err := h.eng.Nodes().List(ctx)
+	nodes, err := h.eng.Jobs().Nodes(ctx)
 	if err != nil {
 		return nil, false, err
 	}
@@ -132,7 +131,7 @@ func (h *Handler) typePage(p *page) error {
 	}
 	data.Type = name
 	data.Hold = h.holdOf(p, pauses, name)
-	for _, hd := range h.eng.Handlers() {
+	for _, hd := range h.eng.Describe().Handlers {
 		if hd.Type() == name && hd.Versions() != "" {
 			data.Versions = append(data.Versions, hd.Versions())
 		}

@@ -1,6 +1,8 @@
 package dashboard
 
 import (
+	"slices"
+
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
@@ -8,9 +10,10 @@ import (
 
 type workersData struct {
 	Stats   engine.Stats
-	Holders []engine.Holder
+	ID      string           // of this engine
+	Holders []inspect.Worker // what holds active jobs
 	Workers []engine.WorkerStats
-	Nodes   []engine.Node    // engines that report on themselves
+	Nodes   []inspect.Node   // engines that report on themselves
 	Running []engine.Running // with stacks; nil: they were not asked for
 	Stacks  bool
 	Active  []*ojs.JobInfo
@@ -28,11 +31,14 @@ func (h *Handler) workers(p *page) error {
 	data := &workersData{Stats: stats, Workers: stats.Workers, Stacks: p.r.FormValue("stacks") != "",
 		Quiet: p.May(Quiet, "worker", "", "", ""), Done: done(p.r.FormValue("did"))}
 	if stats.Total[ojs.StateActive] <= 10_000 { // it lists every active job
-		if data.Holders, err = h.eng.Jobs().Holders(ctx); err != nil {
+		data.ID = h.eng.Describe().ID
+		if data.Holders, err = h.eng.Workers().List(ctx); err != nil {
 			return err
 		}
+		data.Holders = slices.DeleteFunc(data.Holders, func(w inspect.Worker) bool { return w.Jobs == 0 })
+		slices.SortFunc(data.Holders, func(a, b inspect.Worker) int { return a.Last.Compare(b.Last) })
 	}
-	if data.Nodes, err = h.eng.Nodes().List(ctx); err != nil {
+	if data.Nodes, err = h.eng.Jobs().Nodes(ctx); err != nil {
 		return err
 	}
 	list, err := h.eng.Jobs().Page(ctx, inspect.Filter{States: []ojs.State{ojs.StateActive}}, "", pageSize)
@@ -55,8 +61,8 @@ func (h *Handler) actOnWorker(p *page) error {
 	if err := h.allowed(p, Action{Do: Quiet, On: "worker", Name: id}); err != nil {
 		return err
 	}
-	if !h.eng.Workers().Quiet(id) {
-		return ojs.ErrNotFound
+	if err := h.eng.Workers().Quiet(p.r.Context(), id); err != nil {
+		return err
 	}
 	return p.moved("./?did=quiet")
 }

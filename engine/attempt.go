@@ -573,7 +573,7 @@ func (a *attempt) Lookup(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.r.c.jobs().Decode(ctx, job)
+	return a.r.c.jobs.Decode(ctx, job)
 }
 
 // gone says why the attempt has lost its job. core.mu is held.

@@ -16,12 +16,13 @@ import (
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
 // applied returns the last progress of an operation and the ids that it was done to.
-func (b *rig) applied(op engine.Bulk) (last engine.Progress, done []string) {
+func (b *rig) applied(op operate.Bulk) (last operate.Progress, done []string) {
 	b.t.Helper()
 	for p, err := range b.Jobs().Apply(b.ctx, op) {
 		if err != nil {
@@ -48,16 +49,17 @@ func TestApply(t *testing.T) {
 			pending = append(pending, b.enqueue("a", ojs.WithPending()).ID)
 			open = append(open, b.enqueue("a").ID)
 		}
-		p, done := b.applied(engine.Bulk{Do: engine.ActivateJobs(), Limit: 2})
+		p, done := b.applied(operate.Bulk{Do: operate.ActivateJobs(), Limit: 2})
 		if p.Done != 2 || !slices.Equal(done, pending[:2]) {
 			t.Errorf("activated %v: %+v", done, p)
 		}
 		ids := inspect.Filter{IDs: []string{open[0], pending[2], "none", open[0]}}
-		p, done = b.applied(engine.Bulk{Do: engine.PrioritizeJobs(7), On: ids})
+		p, done = b.applied(operate.Bulk{Do: operate.PrioritizeJobs(7), On: ids})
 		if p.Done != 1 || p.Refused != 2 || p.Looked != 3 || !slices.Equal(done, open[:1]) {
 			t.Errorf("prioritized %v: %+v", done, p)
 		}
-		p, _ = b.applied(engine.Bulk{Do: engine.MoveJobs("other"), On: inspect.Filter{Types: []string{"a"}}})
+		p, _ = b.applied(operate.Bulk{Do: operate.MoveJobs("other"),
+			On: inspect.Filter{Types: []string{"a"}}})
 		if p.Done != 6 {
 			t.Errorf("moved: %+v", p)
 		}
@@ -65,17 +67,17 @@ func TestApply(t *testing.T) {
 			t.Errorf("moved: %v %v", job, err)
 		}
 		at := b.start.Add(time.Hour)
-		p, _ = b.applied(engine.Bulk{Do: engine.RescheduleJobs(at), On: inspect.Filter{IDs: open}})
+		p, _ = b.applied(operate.Bulk{Do: operate.RescheduleJobs(at), On: inspect.Filter{IDs: open}})
 		if p.Done != 3 || b.state(open[0]) != ojs.StateScheduled {
 			t.Errorf("rescheduled: %+v", p)
 		}
 		began := time.Now()
-		p, _ = b.applied(engine.Bulk{Do: engine.CancelJobs(), Every: time.Minute})
+		p, _ = b.applied(operate.Bulk{Do: operate.CancelJobs(), Every: time.Minute})
 		if p.Done != 6 || time.Since(began) != 5*time.Minute {
 			t.Errorf("cancelled: %+v after %v", p, time.Since(began))
 		}
 		var copies []string
-		for p, err := range b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.CopyJobs(ojs.WithPriority(3))}) {
+		for p, err := range b.Jobs().Apply(b.ctx, operate.Bulk{Do: operate.CopyJobs(ojs.WithPriority(3))}) {
 			must(t, err)
 			copies = append(copies, p.Copy)
 			must(t, b.Cancel(b.ctx, p.Copy)) // so that the listing comes to it
@@ -84,7 +86,7 @@ func TestApply(t *testing.T) {
 			t.Errorf("%d copies", len(copies))
 		}
 		n := 0
-		for p, err := range b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.DeleteJobs()}) {
+		for p, err := range b.Jobs().Apply(b.ctx, operate.Bulk{Do: operate.DeleteJobs()}) {
 			must(t, err)
 			if n++; p.Done != n || p.Job == nil {
 				t.Errorf("deleted: %+v", p)
@@ -136,7 +138,7 @@ func TestApplyNeedsNoMemory(t *testing.T) {
 		must(t, err)
 		before := heap()
 		for p, err := range eng.Jobs().Apply(t.Context(),
-			engine.Bulk{Do: engine.ActivateJobs(), On: inspect.Filter{Order: order}}) {
+			operate.Bulk{Do: operate.ActivateJobs(), On: inspect.Filter{Order: order}}) {
 			must(t, err)
 			if p.Refused == store.jobs {
 				if more := int64(heap()) - int64(before); more > 1<<20 {
@@ -171,7 +173,7 @@ func TestCopiesAreNotCopied(t *testing.T) {
 			b.advance(time.Second)
 			copyAll := func() (copies int) {
 				on := inspect.Filter{Order: order}
-				for p, err := range b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.CopyJobs(), On: on}) {
+				for p, err := range b.Jobs().Apply(b.ctx, operate.Bulk{Do: operate.CopyJobs(), On: on}) {
 					must(t, err)
 					b.advance(0)
 					if copies = p.Done; copies > 6 {
@@ -201,7 +203,7 @@ func TestCopiesWithChosenIDsAreCopied(t *testing.T) {
 		must(t, err)
 		b.advance(time.Second)
 		n := 0
-		for p, err := range b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.CopyJobs()}) {
+		for p, err := range b.Jobs().Apply(b.ctx, operate.Bulk{Do: operate.CopyJobs()}) {
 			must(t, err)
 			n = p.Done
 		}
@@ -220,7 +222,7 @@ func TestApplyOnce(t *testing.T) {
 			b.enqueue("a")
 		}
 		b.advance(0)
-		op := engine.Bulk{Do: engine.RetryJobs(), On: inspect.Filter{Order: inspect.OrderFinished}}
+		op := operate.Bulk{Do: operate.RetryJobs(), On: inspect.Filter{Order: inspect.OrderFinished}}
 		for p, err := range b.Jobs().Apply(b.ctx, op) {
 			must(t, err)
 			b.advance(0)
@@ -235,15 +237,15 @@ func TestApplyRefuses(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.enqueue("a")
 		unknown := inspect.Filter{IDs: []string{"x"}, States: []ojs.State{"x"}}
-		for name, op := range map[string]engine.Bulk{
+		for name, op := range map[string]operate.Bulk{
 			"no action": {},
-			"priority":  {Do: engine.PrioritizeJobs(1 << 40)},
-			"time":      {Do: engine.RescheduleJobs(time.Time{})},
-			"queue":     {Do: engine.MoveJobs("No Queue")},
-			"limit":     {Do: engine.CancelJobs(), Limit: -1},
-			"every":     {Do: engine.CancelJobs(), Every: -1},
-			"state":     {Do: engine.DeleteJobs(), On: inspect.Filter{States: []ojs.State{ojs.StateActive}}},
-			"no state":  {Do: engine.DeleteJobs(), On: unknown},
+			"priority":  {Do: operate.PrioritizeJobs(1 << 40)},
+			"time":      {Do: operate.RescheduleJobs(time.Time{})},
+			"queue":     {Do: operate.MoveJobs("No Queue")},
+			"limit":     {Do: operate.CancelJobs(), Limit: -1},
+			"every":     {Do: operate.CancelJobs(), Every: -1},
+			"state":     {Do: operate.DeleteJobs(), On: inspect.Filter{States: []ojs.State{ojs.StateActive}}},
+			"no state":  {Do: operate.DeleteJobs(), On: unknown},
 		} {
 			if _, err := b.Jobs().Preview(b.ctx, op, 1); !errors.Is(err, ojs.ErrInvalid) {
 				t.Errorf("%s: preview: %v", name, err)
@@ -260,7 +262,7 @@ func TestApplyRefuses(t *testing.T) {
 		}
 		ended, end := context.WithCancel(b.ctx)
 		end()
-		for _, err := range b.Jobs().Apply(ended, engine.Bulk{Do: engine.CancelJobs()}) {
+		for _, err := range b.Jobs().Apply(ended, operate.Bulk{Do: operate.CancelJobs()}) {
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("ended: %v", err)
 			}
@@ -274,7 +276,7 @@ func TestPreview(t *testing.T) {
 			b.enqueue("a", ojs.WithTags("vip"))
 			b.enqueue("b", ojs.WithPending())
 		}
-		op := engine.Bulk{Do: engine.PrioritizeJobs(1), On: inspect.Filter{Tags: []string{"vip"}}}
+		op := operate.Bulk{Do: operate.PrioritizeJobs(1), On: inspect.Filter{Tags: []string{"vip"}}}
 		p, err := b.Jobs().Preview(b.ctx, op, 2)
 		must(t, err)
 		if p.N != 3 || !p.Exact || len(p.Sample) != 2 || p.Sample[0].Type != "a" {
@@ -290,10 +292,10 @@ func TestEdit(t *testing.T) {
 		unique := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByType | ojs.ByArgs})
 		b.enqueue("a", unique, ojs.WithDelay(time.Hour))
 		id := b.listed(inspect.Filter{})[0]
-		must(t, b.Jobs().Edit(b.ctx, id, engine.Edit{
+		must(t, b.Jobs().Edit(b.ctx, id, operate.Edit{
 			Args: json.RawMessage(`{"to":"b"}`), Meta: map[string]any{"tenant": "acme", "n": 1},
 		}))
-		must(t, b.Jobs().Edit(b.ctx, id, engine.Edit{Meta: map[string]any{"n": nil}}))
+		must(t, b.Jobs().Edit(b.ctx, id, operate.Edit{Meta: map[string]any{"n": nil}}))
 		job, err := b.Get(b.ctx, id)
 		must(t, err)
 		if job.Args.String() != `{"to":"b"}` || len(job.Meta) != 1 || job.Meta["tenant"] != "acme" {
@@ -307,18 +309,18 @@ func TestEdit(t *testing.T) {
 		if !errors.Is(err, ojs.ErrDuplicate) {
 			t.Errorf("equal to the edited one: %v", err)
 		}
-		err = b.Jobs().Edit(b.ctx, id, engine.Edit{Meta: map[string]any{codec.MetaKeyID: "k"}})
+		err = b.Jobs().Edit(b.ctx, id, operate.Edit{Meta: map[string]any{codec.MetaKeyID: "k"}})
 		if !errors.Is(err, ojs.ErrInvalid) {
 			t.Errorf("meta of a codec: %v", err)
 		}
 		must(t, b.Cancel(b.ctx, id))
-		if err := b.Jobs().Edit(b.ctx, id, engine.Edit{Args: 1}); !errors.Is(err, ojs.ErrTransition) {
+		if err := b.Jobs().Edit(b.ctx, id, operate.Edit{Args: 1}); !errors.Is(err, ojs.ErrTransition) {
 			t.Errorf("edit of a cancelled job: %v", err)
 		}
 		if err := b.Jobs().Move(b.ctx, id, "other"); !errors.Is(err, ojs.ErrTransition) {
 			t.Errorf("move of a cancelled job: %v", err)
 		}
-		if err := b.Jobs().Edit(b.ctx, "none", engine.Edit{}); !errors.Is(err, ojs.ErrNotFound) {
+		if err := b.Jobs().Edit(b.ctx, "none", operate.Edit{}); !errors.Is(err, ojs.ErrNotFound) {
 			t.Errorf("edit of no job: %v", err)
 		}
 	})
@@ -334,8 +336,8 @@ func TestEditEncoded(t *testing.T) {
 		ticket, err := b.Enqueue(b.ctx, "a", strings.Repeat("first ", 4000), ojs.WithDelay(time.Hour))
 		must(t, err)
 		again := strings.Repeat("again ", 4000)
-		must(t, b.Jobs().Edit(b.ctx, ticket.ID, engine.Edit{Meta: map[string]any{"a": "b"}}))
-		must(t, b.Jobs().Edit(b.ctx, ticket.ID, engine.Edit{Args: again}))
+		must(t, b.Jobs().Edit(b.ctx, ticket.ID, operate.Edit{Meta: map[string]any{"a": "b"}}))
+		must(t, b.Jobs().Edit(b.ctx, ticket.ID, operate.Edit{Args: again}))
 		if job, _ := b.Get(b.ctx, ticket.ID); !codec.IsEncoded(job.Args, job.Meta) || job.Meta["a"] != "b" {
 			t.Errorf("edited: %v", job)
 		}

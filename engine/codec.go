@@ -58,13 +58,6 @@ func WithCodec(codecs ...codec.Codec) Option {
 	}
 }
 
-// Decode returns a copy of a job, as a lookup, a listing or an event has it, with args,
-// result and details of errors decoded by the engine's codecs. Plain parts stay as they
-// are. The error is a *codec.Error.
-func (j *Jobs) Decode(ctx context.Context, job *ojs.JobInfo) (*ojs.JobInfo, error) {
-	return j.core.codec.DecodeJob(ctx, job)
-}
-
 // readable returns a job decoded, for a caller that waits for it, if that is possible.
 func (c *core) readable(ctx context.Context, job *ojs.JobInfo) *ojs.JobInfo {
 	if c.codec != nil {
@@ -73,40 +66,6 @@ func (c *core) readable(ctx context.Context, job *ojs.JobInfo) *ojs.JobInfo {
 		}
 	}
 	return job
-}
-
-// given reports whether args come from elsewhere as JSON, so that they may be encoded.
-func given(args any) bool {
-	switch args.(type) {
-	case ojs.Args, json.RawMessage:
-		return true
-	}
-	return false
-}
-
-// encodeJob encodes the args of a job to be stored, unless they are encoded already.
-func (c *core) encodeJob(ctx context.Context, r *storage.Record, fromElsewhere bool) (err error) {
-	if fromElsewhere && codec.IsEncoded(r.Args, r.Meta) {
-		return nil
-	}
-	if c.codec != nil {
-		r.Args, r.Meta, err = c.codec.EncodeArgs(ctx, r.Args, r.Meta)
-		return err
-	}
-	if r.Meta != nil { // a copy of another job's
-		r.Meta = codec.PlainMeta(r.Meta)
-	}
-	return nil
-}
-
-// checkIdentity refuses encoded args as a dimension of a unique job: two encodings of the
-// same args are different.
-func checkIdentity(u *ojs.UniquePolicy, args ojs.Args, meta map[string]any) error {
-	if u.Dimensions()&ojs.ByArgs == 0 || !codec.IsEncoded(args, meta) {
-		return nil
-	}
-	return invalid("unique",
-		"counts args, which come encoded and would never match; give it a Key made of the plain args")
 }
 
 // plainArgs returns the args of a job for its handler.

@@ -17,8 +17,10 @@ import (
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/engine/internal/journal"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/spin"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/telemetry"
 )
@@ -64,6 +66,8 @@ type core struct {
 	events    *eventlog.Log
 	journal   journal.Journal
 	crons     *cron.Entries
+	jobs      *inspect.Jobs
+	operator  *operate.Operator
 	meter     telemetry.Meters
 	history   telemetry.Recorder // the reporter's
 	watches   bool               // other processes may report on the storage
@@ -138,6 +142,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	c.journal = journal.Journal{Log: c.events, Uncertain: c.uncertain, Answered: c.answered,
 		Tell: c.dependentEvents, Follow: c.dependentsMoved}
 	c.crons = c.newCrons()
+	c.operator = c.newOperator()
 	c.gate = newGate(&c.config)
 	c.gate.limitName = c.registry.limitName
 	c.registry.handlers.Store(new(handlers))

@@ -5,7 +5,9 @@ import (
 	"strings"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/cron"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -45,7 +47,7 @@ func (c *core) cronDraft(d ojs.Draft) (args ojs.Args, o ojs.Options, err error) 
 	if o.TypeVersion != "" || !t.handled {
 		t = c.registry.lookup(d.Type(), o.TypeVersion)
 	}
-	args, err = c.encodeArgs(d.Args(), d.Type(), t)
+	args, err = draft.Args(d.Args(), d.Type(), t.argsType(), c.codec)
 	return args, o, err
 }
 
@@ -86,4 +88,16 @@ func (c *core) cronProblem(ctx context.Context) (p Problem, ok bool) {
 	}
 	return Problem{Code: ProblemCron, N: len(why), Text: "recurring entries cannot run here: " +
 		strings.Join(why[:min(len(why), maxNamed)], "; ")}, len(why) > 0
+}
+
+// refused reports whether an enqueue was refused for what it is. Otherwise the storage
+// failed, and may have stored it.
+func refused(err error) bool {
+	var hook *hookError
+	var encoding *codec.Error
+	return foreign.Is(err, ojs.ErrInvalid) || foreign.Is(err, ojs.ErrDuplicate) ||
+		foreign.Is(err, ojs.ErrDropped) || foreign.Is(err, ojs.ErrDependency) ||
+		foreign.Is(err, ojs.ErrUnsupported) ||
+		foreign.Is(err, ojs.ErrQueueFull) || foreign.Is(err, ojs.ErrQueueDraining) ||
+		foreign.As(err, &hook) || foreign.As(err, &encoding)
 }

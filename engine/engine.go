@@ -6,6 +6,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -44,16 +45,6 @@ func (e *Engine[T]) Register(handlers ...handler.Handler) {
 	if err := e.core.register(handlers); err != nil {
 		panic(err)
 	}
-}
-
-// Handlers returns the handlers as they were registered, sorted by job type.
-func (e *Engine[T]) Handlers() []handler.Handler {
-	h := e.core.registry.handlers.Load()
-	var list []handler.Handler
-	for _, t := range h.all() {
-		list = append(list, t.given)
-	}
-	return list
 }
 
 // Enqueue stores a job. Its errors: *ojs.InvalidError for bad input, *ojs.DuplicateError
@@ -122,15 +113,28 @@ func (e *Engine[T]) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
 // *ojs.TransitionError; an unknown id, ojs.ErrNotFound.
 func (e *Engine[T]) Cancel(ctx context.Context, id string) error { return e.core.cancel(ctx, id) }
 
-// DeadLetters gives access to the jobs that were kept for a person.
-func (e *Engine[T]) DeadLetters() *DeadLetters { return &DeadLetters{e.core} }
-
 // Jobs gives access to what operators do with stored jobs: list and change them, one or
 // many.
-func (e *Engine[T]) Jobs() *Jobs { return e.core.jobs() }
+func (e *Engine[T]) Jobs() *operate.Jobs { return e.core.operator.Jobs() }
 
-// Queues gives access to the states of queues.
-func (e *Engine[T]) Queues() *Queues { return &Queues{e.core} }
+// DeadLetters gives access to the jobs that were kept for a person.
+func (e *Engine[T]) DeadLetters() *operate.DeadLetters { return e.core.operator.DeadLetters() }
+
+// Queues gives access to the states of queues, and to pauses of types and everything.
+func (e *Engine[T]) Queues() *operate.Queues { return e.core.operator.Queues() }
+
+// Limits gives access to the limits that the storage counts, for all engines on it.
+func (e *Engine[T]) Limits() *operate.Limits { return e.core.operator.Limits() }
+
+// Workers gives access to what takes the jobs of the storage: engines, and workers that
+// fetch jobs.
+func (e *Engine[T]) Workers() *operate.Workers { return e.core.operator.Workers() }
+
+// Workflows starts workflows (package workflow) and looks after them.
+func (e *Engine[T]) Workflows() *operate.Workflows { return e.core.operator.Workflows() }
+
+// Quarantine gives access to the stored records that do not decode.
+func (e *Engine[T]) Quarantine() *operate.Quarantine { return e.core.operator.Quarantine() }
 
 // String names the engine.
 func (e *Engine[T]) String() string { return fmt.Sprintf("ojs engine %s", e.core.worker) }

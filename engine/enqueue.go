@@ -2,9 +2,7 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -14,8 +12,8 @@ import (
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/internal/bridge"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
-	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -447,11 +445,11 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 			return err
 		}
 	}
-	encoded, err := c.encodeArgs(args, jobType, t)
+	encoded, err := draft.Args(args, jobType, t.argsType(), c.codec)
 	if err != nil {
 		return err
 	}
-	meta, err := normalMeta(o.Meta)
+	meta, err := draft.Meta(o.Meta)
 	if err != nil {
 		return err
 	}
@@ -461,11 +459,11 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 	r.ID, r.Type, r.Queue, r.Priority, r.MaxAttempts, r.Meta = id, jobType, o.Queue, o.Priority,
 		retry.Runs(), meta
 	r.TypeVersion = o.TypeVersion
-	r.CreatedAt, r.ScheduledAt, r.ExpiresAt = now, normalTime(o.ScheduledAt), normalTime(o.ExpiresAt)
+	r.CreatedAt, r.ScheduledAt, r.ExpiresAt = now, draft.Time(o.ScheduledAt), draft.Time(o.ExpiresAt)
 	r.Args, r.State, r.Retry, r.RateLimit, r.Extra = encoded, ojs.StateAvailable, *retry, o.RateLimit, o.Extra
 	r.Timeout, r.TotalTimeout, r.EnqueueTTL, r.Lease, r.ResultTTL = o.Timeout, o.TotalTimeout, o.EnqueueTTL,
 		o.Lease, o.ResultTTL
-	fromElsewhere := given(args)
+	fromElsewhere := draft.FromElsewhere(args)
 	if o.RateLimitBy != "" {
 		if err := c.limitBy(r, o, fromElsewhere); err != nil {
 			return err
@@ -478,7 +476,7 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 	}
 	if o.Unique != nil {
 		if fromElsewhere {
-			if err := checkIdentity(o.Unique, r.Args, r.Meta); err != nil {
+			if err := draft.CheckIdentity(o.Unique, r.Args, r.Meta); err != nil {
 				return err
 			}
 		}
@@ -523,10 +521,10 @@ func (c *core) prepare(ctx context.Context, in *storage.Insert, jobType string, 
 				r.ScheduledAt.Format(time.RFC3339Nano))
 		}
 	}
-	if err := c.encodeJob(ctx, r, fromElsewhere); err != nil {
+	if err := draft.Encode(ctx, c.codec, r, fromElsewhere); err != nil {
 		return err
 	}
-	return checkSize(&r.JobInfo)
+	return draft.CheckSize(&r.JobInfo)
 }
 
 // identify gives a unique job its fingerprint.
@@ -570,62 +568,6 @@ func (c *core) hook(
 	}
 	o.Queue, o.Priority, o.Meta = job.Queue, job.Priority, job.Meta
 	return job.Args, o.Validate()
-}
-
-// normalMeta returns what a job stores of its options' meta.
-func normalMeta(m map[string]any) (map[string]any, error) {
-	if jsonvalue.LargerThan(m, ojs.MaxMeta) {
-		return nil, tooLarge(ojs.InvalidCodeMetaTooLarge, "meta", m, ojs.MaxMeta)
-	}
-	meta, err := jsonvalue.Normalize(m)
-	if err != nil {
-		return nil, invalidAs(ojs.InvalidCodeMeta, "meta", "%v", err)
-	}
-	return meta, nil
-}
-
-// encodeArgs makes args of what was given, after checking it against the handler's type.
-func (c *core) encodeArgs(args any, name string, t *jobType) (ojs.Args, error) {
-	if err := checkArgs(args, c.maxArgs()); err != nil {
-		return ojs.Args{}, err
-	}
-	switch args.(type) {
-	case ojs.Args, json.RawMessage: // JSON from elsewhere: the handler's decoding judges it
-		return ojs.NewArgs(args)
-	case nil:
-		if want := t.handler.ArgsType(); t.handled && !takesNil(want) {
-			return ojs.Args{}, invalidAs(ojs.InvalidCodeArgs, "args",
-				"are nil, but the handler of %s takes a %v", name, want)
-		}
-		return ojs.NewArgs(nil)
-	}
-	if t.handled {
-		have, want := reflect.TypeOf(args), t.handler.ArgsType()
-		if have != want && !have.AssignableTo(want) &&
-			!(have.Kind() == reflect.Pointer && have.Elem() == want) {
-			return ojs.Args{}, invalidAs(ojs.InvalidCodeArgs, "args",
-				"are a %v, but the handler of %s takes a %v", have, name, want)
-		}
-	}
-	return ojs.NewArgs(args)
-}
-
-// takesNil reports whether args of a type may be nil: a handler then sees nothing that
-// was not given.
-func takesNil(args reflect.Type) bool {
-	switch args.Kind() {
-	case reflect.Interface, reflect.Pointer, reflect.Map, reflect.Slice:
-		return true
-	}
-	return args.Size() == 0
-}
-
-// normalTime is a caller's time as storages keep it.
-func normalTime(t time.Time) time.Time {
-	if t.IsZero() {
-		return time.Time{}
-	}
-	return t.UTC().Round(0)
 }
 
 // shareBy gives a job the fairness key of its value of a member (ojs.WithFairnessBy).

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 )
 
 func TestFailures(t *testing.T) {
@@ -57,7 +57,7 @@ func TestFailures(t *testing.T) {
 			t.Errorf("%s selects %v", f, b.listed(f))
 		}
 		// The group is retried with a pause, and what succeeds is in no group.
-		if p, _ := b.applied(engine.Bulk{Do: engine.RetryJobs(), On: f, Every: time.Second}); p.Done != 3 {
+		if p, _ := b.applied(operate.Bulk{Do: operate.RetryJobs(), On: f, Every: time.Second}); p.Done != 3 {
 			t.Errorf("retried: %+v", p)
 		}
 		b.advance(time.Minute)

@@ -18,6 +18,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -238,7 +239,7 @@ func (b *lockedBuffer) String() string {
 }
 
 // results returns the result for each job of an operation on many.
-func results(progress iter.Seq2[engine.Progress, error]) (list []engine.Result, err error) {
+func results(progress iter.Seq2[operate.Progress, error]) (list []operate.Result, err error) {
 	for p, err := range progress {
 		if p.ID != "" && (err == nil || p.Err != nil) {
 			list = append(list, p.Result)

@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
@@ -25,7 +26,7 @@ func TestPauseType(t *testing.T) {
 		b.advance(time.Hour)
 		b.want(a, ojs.StateAvailable, 0)
 		b.want(other, ojs.StateCompleted, 1)
-		b.explained(a, engine.ReasonPaused)
+		b.explained(a, inspect.ObstaclePaused)
 		list, err := b.Queues().Pauses(b.ctx)
 		must(t, err)
 		if len(list) != 1 || list[0].Type != "a" || list[0].By != "ann" || list[0].Reason != "bad release" ||
@@ -56,7 +57,7 @@ func TestPauseAll(t *testing.T) {
 		held, queued := b.enqueue("a").ID, b.enqueue("a", ojs.WithQueue("q")).ID
 		b.advance(time.Hour)
 		b.want(held, ojs.StateAvailable, 0)
-		b.explained(held, engine.ReasonPaused)
+		b.explained(held, inspect.ObstaclePaused)
 		b.halt()
 		b.run()
 		b.advance(time.Hour)

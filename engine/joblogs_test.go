@@ -17,6 +17,7 @@ import (
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -35,7 +36,7 @@ func (b *rig) messages(id string) (all []string) {
 }
 
 // said are the messages of the lines of a log.
-func said(t *testing.T, l engine.AttemptLog) (msgs []string) {
+func said(t *testing.T, l inspect.AttemptLog) (msgs []string) {
 	t.Helper()
 	for _, raw := range l.Lines {
 		var line struct{ Msg string }

@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 )
 
 // listed returns the ids that a filter selects.
@@ -237,7 +238,7 @@ func TestPending(t *testing.T) {
 
 func TestBulk(t *testing.T) {
 	fails := ojs.WithMaxAttempts(1)
-	ids := func(rs []engine.Result) (out []string) {
+	ids := func(rs []operate.Result) (out []string) {
 		for _, r := range rs {
 			if r.Err == nil {
 				out = append(out, r.ID)
@@ -256,20 +257,20 @@ func TestBulk(t *testing.T) {
 			b.advance(0)
 			a, p, s := b.enqueue("x").ID, b.enqueue("x", ojs.WithPending()).ID,
 				b.enqueue("x", ojs.WithDelay(time.Hour)).ID
-			rs, err := results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.CancelJobs()}))
+			rs, err := results(b.Jobs().Apply(b.ctx, operate.Bulk{Do: operate.CancelJobs()}))
 			if want := []string{a, p, s}; err != nil || !slices.Equal(ids(rs), want) {
 				t.Errorf("%v, %v, want %v", rs, err, want)
 			}
 			b.want(busy, ojs.StateActive, 1)
 			b.want(done, ojs.StateCompleted, 1)
-			rs, err = results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.CancelJobs(),
+			rs, err = results(b.Jobs().Apply(b.ctx, operate.Bulk{Do: operate.CancelJobs(),
 				On: inspect.Filter{States: []ojs.State{ojs.StateActive}}}))
 			if err != nil || !slices.Equal(ids(rs), []string{busy}) {
 				t.Errorf("%v, %v", rs, err)
 			}
 			b.advance(0)
 			b.want(busy, ojs.StateCancelled, 1)
-			_, err = results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.CancelJobs(),
+			_, err = results(b.Jobs().Apply(b.ctx, operate.Bulk{Do: operate.CancelJobs(),
 				On: inspect.Filter{States: []ojs.State{ojs.StateCompleted}}}))
 			wantInvalid(t, err, "filter.states")
 		})
@@ -294,7 +295,7 @@ func TestBulk(t *testing.T) {
 			b.want(all[0], ojs.StateDiscarded, 1)
 			b.want(waits, ojs.StateRetryable, 1)
 			good = true
-			rs, err := results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.RetryJobs()}))
+			rs, err := results(b.Jobs().Apply(b.ctx, operate.Bulk{Do: operate.RetryJobs()}))
 			if err != nil || !slices.Equal(ids(rs), all) {
 				t.Errorf("%v, %v", rs, err)
 			}
@@ -317,7 +318,7 @@ func TestBulk(t *testing.T) {
 			done := b.enqueue("x").ID
 			waits := b.enqueue("y").ID
 			b.advance(time.Second)
-			rs, err := results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.DeleteJobs()}))
+			rs, err := results(b.Jobs().Apply(b.ctx, operate.Bulk{Do: operate.DeleteJobs()}))
 			if err != nil || !slices.Equal(ids(rs), []string{done}) ||
 				!slices.Equal(b.listed(inspect.Filter{}), []string{waits}) {
 				t.Errorf("%v, %v", rs, err)
@@ -349,7 +350,7 @@ func TestBulk(t *testing.T) {
 			b.enqueue("y", ojs.WithQueue("q"))
 			b.advance(0)
 			s, err := b.DeadLetters().Stats(b.ctx)
-			want := engine.DeadLetterStats{
+			want := operate.DeadLetterStats{
 				Total: 4, ByQueue: map[string]int{"default": 3, "q": 1},
 				ByType:      map[string]int{"x": 3, "y": 1},
 				ByErrorType: map[string]int{"smtp.down": 3, "error": 1}, Oldest: b.start.UTC(),
@@ -360,7 +361,8 @@ func TestBulk(t *testing.T) {
 			}
 			good = true
 			before := len(b.times())
-			rs, err := results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.RetryJobs(ojs.WithQueue("again")),
+			rs, err := results(b.Jobs().Apply(b.ctx, operate.Bulk{
+				Do:    operate.RetryJobs(ojs.WithQueue("again")),
 				On:    inspect.Filter{DeadLettered: true, ErrorTypes: []string{"smtp.*"}},
 				Every: 10 * time.Second}))
 			if err != nil || !slices.Equal(ids(rs), xs) {
@@ -373,7 +375,7 @@ func TestBulk(t *testing.T) {
 			if job := b.want(xs[0], ojs.StateCompleted, 1); job.Queue != "again" {
 				t.Errorf("queue %s", job.Queue)
 			}
-			rs, err = results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.DeleteJobs(), On: dead}))
+			rs, err = results(b.Jobs().Apply(b.ctx, operate.Bulk{Do: operate.DeleteJobs(), On: dead}))
 			if err != nil || len(ids(rs)) != 1 || b.deadLetters() != nil {
 				t.Errorf("%v, %v", rs, err)
 			}
@@ -390,8 +392,8 @@ func TestBulk(t *testing.T) {
 			b.advance(time.Second)
 			ctx, cancel := context.WithTimeout(b.ctx, time.Hour)
 			defer cancel()
-			rs, err := results(b.Jobs().Apply(ctx, engine.Bulk{
-				Do: engine.RetryJobs(), On: dead, Every: time.Second}))
+			rs, err := results(b.Jobs().Apply(ctx, operate.Bulk{
+				Do: operate.RetryJobs(), On: dead, Every: time.Second}))
 			if err != nil || len(ids(rs)) != n || b.elapsed() != n*time.Second {
 				t.Errorf("%d retried after %v, %v", len(ids(rs)), b.elapsed(), err)
 			}
@@ -410,8 +412,8 @@ func TestBulk(t *testing.T) {
 			b.advance(0)
 			ctx, cancel := context.WithTimeout(b.ctx, time.Second)
 			defer cancel()
-			rs, err := results(b.Jobs().Apply(ctx, engine.Bulk{
-				Do: engine.RetryJobs(), On: dead, Every: time.Minute}))
+			rs, err := results(b.Jobs().Apply(ctx, operate.Bulk{
+				Do: operate.RetryJobs(), On: dead, Every: time.Minute}))
 			if !errors.Is(err, context.DeadlineExceeded) || len(rs) != 2 || rs[0].Err != nil ||
 				rs[1].Err == nil {
 				t.Errorf("%v, %v", rs, err)

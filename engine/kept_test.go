@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -49,7 +50,7 @@ func TestWorkersKeepNoEndedJobs(t *testing.T) {
 				}
 				close(together)
 				synctest.Wait() // each worker has another one
-				_, err = results(eng.Jobs().Apply(ctx, engine.Bulk{Do: engine.DeleteJobs()}))
+				_, err = results(eng.Jobs().Apply(ctx, operate.Bulk{Do: operate.DeleteJobs()}))
 				must(t, err)
 				if stats, err := eng.Stats(ctx); err != nil || stats.Busy != workers ||
 					stats.Total[ojs.StateCompleted] != 0 {

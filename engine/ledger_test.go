@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -202,14 +203,14 @@ func TestStatsAndBulkAgreeWithAModel(t *testing.T) {
 			f, selected := l.filter()
 			states, to := []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending,
 				ojs.StateRetryable}, ojs.StateCancelled
-			do := engine.CancelJobs()
+			do := operate.CancelJobs()
 			switch rapid.IntRange(0, 2).Draw(t, "operation") {
 			case 0:
 				states, to = []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}, ""
-				do = engine.DeleteJobs()
+				do = operate.DeleteJobs()
 			case 1:
 				states, to = []ojs.State{ojs.StateDiscarded}, ojs.StateAvailable
-				do = engine.RetryJobs()
+				do = operate.RetryJobs()
 			}
 			named := len(f.States) > 0
 			f.States = slices.DeleteFunc(slices.Clone(f.States),
@@ -217,13 +218,13 @@ func TestStatsAndBulkAgreeWithAModel(t *testing.T) {
 			if named && len(f.States) == 0 {
 				continue
 			}
-			var want []engine.Result
+			var want []operate.Result
 			for _, e := range l.jobs {
 				if !selected(e) || !slices.Contains(states, e.state) ||
 					len(f.States) > 0 && !slices.Contains(f.States, e.state) {
 					continue
 				}
-				want = append(want, engine.Result{ID: e.id})
+				want = append(want, operate.Result{ID: e.id})
 				if e.state = to; to == "" {
 					e.deleted = true
 				}
@@ -231,7 +232,7 @@ func TestStatsAndBulkAgreeWithAModel(t *testing.T) {
 			if !named { // or ids would select jobs in any state
 				f.States = states
 			}
-			got, err := results(l.eng.Jobs().Apply(t.Context(), engine.Bulk{Do: do, On: f}))
+			got, err := results(l.eng.Jobs().Apply(t.Context(), operate.Bulk{Do: do, On: f}))
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Fatalf("%+v: %v, %v, want %v", f, got, err, want)
 			}
@@ -295,8 +296,8 @@ func TestBulkBesideOthers(t *testing.T) {
 			}
 		})
 	}
-	for _, do := range []engine.Action{engine.CancelJobs(), engine.DeleteJobs()} {
-		results, err := results(eng.Jobs().Apply(ctx, engine.Bulk{Do: do}))
+	for _, do := range []operate.Action{operate.CancelJobs(), operate.DeleteJobs()} {
+		results, err := results(eng.Jobs().Apply(ctx, operate.Bulk{Do: do}))
 		must(t, err)
 		done := make(map[string]int)
 		for _, r := range results {

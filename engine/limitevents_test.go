@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/operate"
 )
 
 // TestLimitEvents covers rule L050, under virtual time: a key is told as exceeded once
@@ -69,7 +70,7 @@ func TestLimitEvents(t *testing.T) {
 				b.enqueue("x", key(ojs.RateLimit{Key: "t", Throttle: ojs.Rate{Limit: 2, Per: 4 * s}}))
 			}
 			b.advance(s)
-			if err := b.Limits().Block(b.ctx, engine.LimitOfKey("b"), time.Now().Add(8*s)); err != nil {
+			if err := b.Limits().Block(b.ctx, operate.LimitOfKey("b"), time.Now().Add(8*s)); err != nil {
 				b.t.Fatal(err)
 			}
 			b.enqueue("x", key(ojs.RateLimit{Key: "b", Concurrency: 9}))
@@ -115,7 +116,7 @@ func TestLimitEvents(t *testing.T) {
 			b.advance(s)
 		}, []string{"0 dropped k x"}},
 		"bounds and blocks of a key": {func(b *rig) {
-			k := engine.LimitOfKey("k")
+			k := operate.LimitOfKey("k")
 			b.handle("x", func(context.Context, *ojs.Job[any]) error {
 				return ojs.RateLimitedUntil(time.Now().Add(5*s), ojs.Errorf("a.b", "later"))
 			})
@@ -124,7 +125,7 @@ func TestLimitEvents(t *testing.T) {
 				b.Limits().Set(b.ctx, k, ojs.RateLimit{Concurrency: 2}, time.Time{}),
 				b.Limits().Clear(b.ctx, k),
 				b.Limits().Block(b.ctx, k, time.Time{}),
-				b.Limits().Set(b.ctx, engine.LimitOfQueue("q"), ojs.RateLimit{Concurrency: 2}, time.Time{}),
+				b.Limits().Set(b.ctx, operate.LimitOfQueue("q"), ojs.RateLimit{Concurrency: 2}, time.Time{}),
 			} {
 				if err != nil {
 					b.t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/internal/iso8601"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -27,108 +28,6 @@ import (
 //
 // The gate counts the limits of one engine: those of QueueConfig and
 // handler.WithConcurrency.
-
-// LimitName names a limit: that of a key, a queue or a type.
-type LimitName = storage.LimitName
-
-// Limit is the state of a limit.
-type Limit = storage.Limit
-
-// LimitOfKey names the limit of a RateLimit.Key.
-func LimitOfKey(key string) LimitName { return LimitName{Kind: storage.LimitKey, Name: key} }
-
-// LimitOfQueue names the limit of a queue over all engines.
-func LimitOfQueue(name string) LimitName { return LimitName{Kind: storage.LimitQueue, Name: name} }
-
-// LimitOfType names the limit of a job type over all engines.
-func LimitOfType(name string) LimitName { return LimitName{Kind: storage.LimitType, Name: name} }
-
-// Limits are the limits that the storage counts, for all engines on it. Methods are safe
-// for concurrent use.
-type Limits struct{ core *core }
-
-// Limits returns the limits of the engine's storage.
-func (e *Engine[T]) Limits() Limits { return Limits{e.core} }
-
-// LimitQuery selects limits.
-type LimitQuery struct {
-	Kind  storage.LimitKind // the zero Kind: storage.LimitKey
-	After string            // limits whose names come after this one
-	Limit int               // most limits to return; 0: 100
-}
-
-const defaultLimitPage = 100
-
-// List returns limits by name: the keys with jobs that are active or available, with a
-// setting or with a block, or the queues or types with a setting or a block.
-func (l Limits) List(ctx context.Context, q LimitQuery) ([]Limit, error) {
-	if q.Kind == "" {
-		q.Kind = storage.LimitKey
-	}
-	if q.Limit == 0 {
-		q.Limit = defaultLimitPage
-	}
-	return l.core.store.ListLimits(ctx, l.core.now(), q.Kind, q.After, q.Limit)
-}
-
-// Get returns the state of a limit, or ojs.ErrNotFound if it has neither jobs that are
-// active or available nor a setting nor a block.
-func (l Limits) Get(ctx context.Context, name LimitName) (Limit, error) {
-	return l.core.store.GetLimit(ctx, l.core.now(), name)
-}
-
-// Set gives a limit bounds, with effect at once on every engine. Running jobs go on. The
-// bounds of a key replace those of its jobs, up or down: each that is set, of
-// Concurrency, Rate and Throttle. They end at until; the zero time is never. The key,
-// queue or type need not have any jobs yet. Set and Block log a warning about a queue or
-// type that is unknown, as Queues.Pause and Queues.PauseType do.
-func (l Limits) Set(ctx context.Context, name LimitName, bounds ojs.RateLimit, until time.Time) error {
-	if err := l.core.checkTx(ctx); err != nil {
-		return err
-	}
-	reason := "set"
-	if !bounds.Bounds() {
-		reason = "cleared"
-	}
-	err := l.changed(name, until, reason, l.core.store.SetLimit(ctx, l.core.now(), name, bounds, until))
-	l.warnUnknown(ctx, name, err)
-	return err
-}
-
-// warnUnknown logs that a limit was changed of a queue or type that nothing knows. A key
-// may get its jobs later.
-func (l Limits) warnUnknown(ctx context.Context, name LimitName, err error) {
-	switch {
-	case err != nil:
-	case name.Kind == storage.LimitQueue:
-		l.core.knowsQueue(ctx, name.Name)
-	case name.Kind == storage.LimitType:
-		l.core.knowsType(ctx, name.Name)
-	}
-}
-
-// Clear removes the bounds that Set has given.
-func (l Limits) Clear(ctx context.Context, name LimitName) error {
-	return l.Set(ctx, name, ojs.RateLimit{}, time.Time{})
-}
-
-// Block lets no job of a limit start before a time. A block that lasts longer stays. The
-// zero time ends a block.
-func (l Limits) Block(ctx context.Context, name LimitName, until time.Time) error {
-	if until.IsZero() {
-		return l.block(ctx, name, until, "unblocked")
-	}
-	return l.block(ctx, name, until, "blocked")
-}
-
-func (l Limits) block(ctx context.Context, name LimitName, until time.Time, reason string) error {
-	if err := l.core.checkTx(ctx); err != nil {
-		return err
-	}
-	err := l.changed(name, until, reason, l.core.store.BlockLimit(ctx, l.core.now(), name, until))
-	l.warnUnknown(ctx, name, err)
-	return err
-}
 
 // blocksUntil returns until when the error of a failed attempt blocks the key of its job
 // (ojs.RateLimitedUntil, RateLimitedFor): zero if it does
@@ -157,24 +56,13 @@ func (c *core) blockKeys(ctx context.Context, list []*settlement) {
 		if f.blocks.IsZero() {
 			continue
 		}
-		key := f.rec.RateLimit.Key
-		if err := (Limits{c}).block(ctx, LimitOfKey(key), f.blocks, "handler"); err != nil {
+		key := operate.LimitOfKey(f.rec.RateLimit.Key)
+		err := c.store.BlockLimit(ctx, c.now(), key, f.blocks)
+		if c.limitSet(key, f.blocks, "handler", err); err != nil {
 			c.log.Warn("blocking the key of a rate limit failed",
-				"key", key, "until", f.blocks, "job_id", f.rec.ID, "error", err)
+				"key", key.Name, "until", f.blocks, "job_id", f.rec.ID, "error", err)
 		}
 	}
-}
-
-// changed follows a change of a limit: this engine looks again, also if the call failed,
-// and publishes the change if it did not.
-func (l Limits) changed(name LimitName, until time.Time, reason string, err error) error {
-	c := l.core
-	c.available(unknown)
-	if err == nil && name.Kind == storage.LimitKey {
-		c.emit(ojs.Event{Type: ojs.EventLimitAdjusted, Subject: name.Name, Until: until, Reason: reason,
-			Limit: &ojs.LimitEvent{Key: name.Name}})
-	}
-	return err
 }
 
 // setLimits stores the limits over all engines that this engine configures, while its
@@ -185,7 +73,7 @@ func (c *core) setLimits(ctx context.Context) *handlers {
 	queues := c.queues.Load()
 	for _, name := range queues.names {
 		qc := queues.config[name]
-		c.setLimit(ctx, LimitOfQueue(name), qc.GlobalBounds())
+		c.setLimit(ctx, operate.LimitOfQueue(name), qc.GlobalBounds())
 	}
 	set := c.registry.handlers.Load()
 	c.setTypeLimits(ctx, set.all())
@@ -195,16 +83,16 @@ func (c *core) setLimits(ctx context.Context) *handlers {
 // setTypeLimits stores the limits over all engines that handlers set.
 func (c *core) setTypeLimits(ctx context.Context, types []*jobType) {
 	for _, t := range types {
-		c.setLimit(ctx, LimitOfType(t.given.Type()), t.given.GlobalRateLimit())
+		c.setLimit(ctx, operate.LimitOfType(t.given.Type()), t.given.GlobalRateLimit())
 	}
 }
 
 // setLimit stores a limit if it has bounds.
-func (c *core) setLimit(ctx context.Context, name LimitName, bounds ojs.RateLimit) {
+func (c *core) setLimit(ctx context.Context, name storage.LimitName, bounds ojs.RateLimit) {
 	if !bounds.Bounds() {
 		return
 	}
-	if err := (Limits{c}).Set(ctx, name, bounds, time.Time{}); err != nil {
+	if err := c.operator.Limits().Set(ctx, name, bounds, time.Time{}); err != nil {
 		c.log.Error("setting a limit failed", "kind", name.Kind, "name", name.Name, "error", err)
 	}
 }
@@ -283,40 +171,6 @@ func (c *core) limited(l *storage.Limited, held uint64, now time.Time) (opens ti
 		}
 	})
 	return l.Opens
-}
-
-// explainLimits adds the limits over all engines that keep a job from being claimed now.
-func (c *core) explainLimits(ctx context.Context, e *Explanation, rec *storage.Record, now time.Time) {
-	limits := Limits{c}
-	for _, name := range []LimitName{LimitOfQueue(rec.Queue), LimitOfType(rec.Type)} {
-		if l, ok := limits.bounded(ctx, name); ok {
-			e.byLimit(&l, now)
-		}
-	}
-	if bound := rec.RateLimit; bound != nil {
-		if l, err := limits.Get(ctx, LimitOfKey(bound.Key)); err == nil {
-			e.byLimit(&l, now)
-		}
-	}
-}
-
-// bounded returns the limit of a queue or type if it has a setting or a block. Get would
-// count the jobs of one that has neither.
-func (l Limits) bounded(ctx context.Context, name LimitName) (Limit, bool) {
-	end := len(name.Name) - 1
-	before := name.Name[:end] + string(name.Name[end]-1) + "~" // no name is between the two
-	list, err := l.List(ctx, LimitQuery{Kind: name.Kind, After: before, Limit: 1})
-	if err != nil || len(list) == 0 || list[0].Name != name.Name {
-		return Limit{}, false
-	}
-	return list[0], true
-}
-
-func (e *Explanation) byLimit(l *Limit, now time.Time) {
-	full := l.Bounds.Concurrency != 0 && l.Active >= max(l.Bounds.Concurrency, 0)
-	if full || l.Opens.After(now) {
-		e.add(ReasonLimit, "the limit of %s %s is reached", l.Kind, l.Name).Until = l.Opens
-	}
 }
 
 // Events of limits. A claim returns the keys that it has found closed

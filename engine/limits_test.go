@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -261,7 +262,7 @@ func TestLimitRules(t *testing.T) {
 		},
 		"L035 a queue's lower bound lets running jobs finish, and holds at once": func(b *rig) {
 			times := sleeps(b)
-			queue := engine.LimitOfQueue("default")
+			queue := operate.LimitOfQueue("default")
 			set := func(n int) {
 				bounds := ojs.RateLimit{Concurrency: n}
 				if err := b.Limits().Set(b.ctx, queue, bounds, time.Time{}); err != nil {
@@ -289,16 +290,16 @@ func TestLimitRules(t *testing.T) {
 			b.run()
 			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: ojs.NoneAtOnce}))
 			b.advance(10 * s)
-			if err := b.Limits().Set(b.ctx, engine.LimitOfKey("k"), ojs.RateLimit{Concurrency: 1},
+			if err := b.Limits().Set(b.ctx, operate.LimitOfKey("k"), ojs.RateLimit{Concurrency: 1},
 				time.Time{}); err != nil {
 				b.t.Fatal(err)
 			}
 			b.advance(s)
 			want(b, *times, 10*s)
-			if err := b.Limits().Clear(b.ctx, engine.LimitOfKey("k")); err != nil {
+			if err := b.Limits().Clear(b.ctx, operate.LimitOfKey("k")); err != nil {
 				b.t.Fatal(err)
 			}
-			if _, err := b.Limits().Get(b.ctx, engine.LimitOfKey("k")); !errors.Is(err, ojs.ErrNotFound) {
+			if _, err := b.Limits().Get(b.ctx, operate.LimitOfKey("k")); !errors.Is(err, ojs.ErrNotFound) {
 				b.t.Errorf("L042: %v, want not found", err)
 			}
 		},
@@ -332,7 +333,7 @@ func TestLimitRules(t *testing.T) {
 			times := ran(b)
 			b.run()
 			b.enqueue("other")
-			if err := b.Limits().Block(b.ctx, engine.LimitOfKey("k"), time.Now().Add(30*s)); err != nil {
+			if err := b.Limits().Block(b.ctx, operate.LimitOfKey("k"), time.Now().Add(30*s)); err != nil {
 				b.t.Fatal(err)
 			}
 			b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 5}))
@@ -344,7 +345,7 @@ func TestLimitRules(t *testing.T) {
 			b.run()
 			begin := time.Now()
 			for _, until := range []time.Duration{20 * s, 30 * s, 10 * s} {
-				if err := b.Limits().Block(b.ctx, engine.LimitOfKey("k"), begin.Add(until)); err != nil {
+				if err := b.Limits().Block(b.ctx, operate.LimitOfKey("k"), begin.Add(until)); err != nil {
 					b.t.Fatal(err)
 				}
 			}
@@ -568,7 +569,7 @@ func TestLimitRules(t *testing.T) {
 			for i := range 3 {
 				b.enqueue("x", ojs.WithRateLimit(ojs.RateLimit{Key: fmt.Sprint("k", i), Concurrency: 5}))
 			}
-			list, err := b.Limits().List(b.ctx, engine.LimitQuery{After: "k0", Limit: 1})
+			list, err := b.Limits().List(b.ctx, operate.LimitQuery{After: "k0", Limit: 1})
 			if err != nil || len(list) != 1 || list[0].Name != "k1" || list[0].Waiting != 1 ||
 				list[0].Bounds.Concurrency != 5 {
 				b.t.Errorf("listed %+v, %v", list, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -115,7 +116,7 @@ func TestMistakes(t *testing.T) {
 			"ojs: invalid depends_on: has a circle: job * waits, directly or through others, for jobs that wait *"},
 		{"a page of no jobs", second(eng.Jobs().Page(ctx, inspect.Filter{}, "", 0)),
 			"ojs: invalid limit: 0 is not from 1 to 1000"},
-		{"a bound of nothing", eng.Limits().Set(ctx, engine.LimitOfKey("k"), ojs.RateLimit{Concurrency: -2},
+		{"a bound of nothing", eng.Limits().Set(ctx, operate.LimitOfKey("k"), ojs.RateLimit{Concurrency: -2},
 			time.Time{}),
 			"ojs: invalid rate_limit.concurrency: -2 is negative"},
 		{"args of 2 MiB", enqueue("x", strings.Repeat("x", 2<<20)),
@@ -196,10 +197,10 @@ func TestUnknownNames(t *testing.T) {
 				t.Errorf("%s: known is %v, %v, want %v, logged %q", tt.name, known, err, tt.want, &buf)
 			}
 		}
-		for name, want := range map[engine.LimitName]bool{
-			engine.LimitOfQueue("emial"): false, engine.LimitOfQueue("served"): true,
-			engine.LimitOfType("emial.send"): false, engine.LimitOfType("has.handler"): true,
-			engine.LimitOfKey("new"): true,
+		for name, want := range map[operate.LimitName]bool{
+			operate.LimitOfQueue("emial"): false, operate.LimitOfQueue("served"): true,
+			operate.LimitOfType("emial.send"): false, operate.LimitOfType("has.handler"): true,
+			operate.LimitOfKey("new"): true,
 		} {
 			buf.Reset()
 			must(t, eng.Limits().Set(b.ctx, name, ojs.RateLimit{Concurrency: 1}, time.Time{}))
@@ -208,7 +209,7 @@ func TestUnknownNames(t *testing.T) {
 				t.Errorf("limit of %v: %d warnings", name, got)
 			}
 		}
-		if err := q.Configure(b.ctx, "emial", engine.QueueConfig{}); !errors.Is(err, ojs.ErrNotFound) {
+		if err := b.ConfigureQueue(b.ctx, "emial", engine.QueueConfig{}); !errors.Is(err, ojs.ErrNotFound) {
 			t.Errorf("Configure of an unknown queue: %v", err)
 		}
 	}, engine.WithReports(engine.Reports{}), engine.WithQueue("elsewhere", engine.QueueConfig{}))

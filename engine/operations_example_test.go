@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 )
 
 // The code of docs/operations.md, section "Find a failure among many jobs", as it stands
@@ -57,7 +58,7 @@ func lookAtJob(ctx context.Context, eng *engine.Engine[any], id string) error {
 	if err != nil {
 		return err
 	}
-	for _, reason := range why.Reasons {
+	for _, reason := range why.Obstacles {
 		fmt.Println(reason.Text)
 	}
 	life, err := eng.Jobs().Timeline(ctx, id)
@@ -71,7 +72,7 @@ func lookAtJob(ctx context.Context, eng *engine.Engine[any], id string) error {
 }
 
 func retryFound(ctx context.Context, eng *engine.Engine[any], f inspect.Filter) error {
-	op := engine.Bulk{Do: engine.RetryJobs(), On: f, Limit: 10, Every: 100 * time.Millisecond}
+	op := operate.Bulk{Do: operate.RetryJobs(), On: f, Limit: 10, Every: 100 * time.Millisecond}
 	first, err := eng.Jobs().Preview(ctx, op, 5)
 	if err != nil {
 		return err

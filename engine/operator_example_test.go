@@ -17,6 +17,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -54,7 +55,7 @@ func enqueue(
 }
 
 // Find the failures of one kind, first how many there are of each, then the jobs.
-func ExampleJobs() {
+func ExampleEngine_Jobs() {
 	ctx, eng := begin()
 	eng.Handle("email.send", func(_ context.Context, job *ojs.Job[any]) error {
 		if job.Args == "a@example.com" {
@@ -92,7 +93,7 @@ func ExampleJobs() {
 }
 
 // Count the jobs that match, and say if there may be more.
-func ExampleJobs_Count() {
+func ExampleEngine_Jobs_count() {
 	ctx, eng := begin()
 	for i := range 5 {
 		enqueue(ctx, eng, "report.build", i, ojs.WithPriority(i))
@@ -106,7 +107,7 @@ func ExampleJobs_Count() {
 }
 
 // Break the waiting jobs of a queue down by type.
-func ExampleJobs_Facets() {
+func ExampleEngine_Jobs_facets() {
 	ctx, eng := begin()
 	for _, jobType := range []string{"email.send", "report.build", "email.send"} {
 		enqueue(ctx, eng, jobType, nil, ojs.WithQueue("mail"))
@@ -128,7 +129,7 @@ func ExampleJobs_Facets() {
 }
 
 // Ask why a job does not run.
-func ExampleJobs_Explain() {
+func ExampleEngine_Jobs_explain() {
 	ctx, eng := begin()
 	eng.Handle("email.send", func(context.Context, *ojs.Job[any]) error { return nil })
 	enqueue(ctx, eng, "email.send", "a@example.com")
@@ -140,7 +141,7 @@ func ExampleJobs_Explain() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for _, reason := range why.Reasons {
+	for _, reason := range why.Obstacles {
 		fmt.Println(reason.Code, "-", reason.Text)
 	}
 	// Output:
@@ -167,7 +168,7 @@ func ExampleEngine_Meter() {
 }
 
 // Look at the newest jobs first, page by page.
-func ExampleJobs_Page() {
+func ExampleEngine_Jobs_page() {
 	ctx, eng := begin()
 	for _, month := range []string{"2026-01", "2026-02", "2026-03"} {
 		enqueue(ctx, eng, "report.build", month)
@@ -198,7 +199,7 @@ func ExampleJobs_Page() {
 }
 
 // Look at the jobs of a type that have not run yet.
-func ExampleJobs_List() {
+func ExampleEngine_Jobs_list() {
 	ctx, eng := begin()
 	enqueue(ctx, eng, "email.send", "a@example.com")
 	enqueue(ctx, eng, "email.send", "b@example.com", ojs.WithDelay(time.Hour))
@@ -216,14 +217,14 @@ func ExampleJobs_List() {
 }
 
 // Cancel every waiting job of a queue.
-func ExampleCancelJobs() {
+func ExampleEngine_Jobs_cancel() {
 	ctx, eng := begin()
 	for n := range 3 {
 		enqueue(ctx, eng, "thumbnail", n, ojs.WithQueue("images"))
 	}
-	var last engine.Progress
-	for p, err := range eng.Jobs().Apply(ctx, engine.Bulk{
-		Do: engine.CancelJobs(), On: inspect.Filter{Queues: []string{"images"}},
+	var last operate.Progress
+	for p, err := range eng.Jobs().Apply(ctx, operate.Bulk{
+		Do: operate.CancelJobs(), On: inspect.Filter{Queues: []string{"images"}},
 	}) {
 		if err != nil {
 			log.Fatal(err)
@@ -235,7 +236,7 @@ func ExampleCancelJobs() {
 }
 
 // Keep a queue from delivering, and see what it has.
-func ExampleQueues_Pause() {
+func ExampleEngine_Queues_pause() {
 	ctx, eng := begin()
 	if _, err := eng.Queues().Pause(ctx, "email"); err != nil {
 		log.Fatal(err)
@@ -285,7 +286,7 @@ func ExampleEngine_Stats() {
 }
 
 // Replay what died of an outage, ten a second and on a queue of its own.
-func ExampleRetryJobs() {
+func ExampleEngine_Jobs_retry() {
 	ctx, eng := begin()
 	eng.Handle("email.send", func(_ context.Context, job *ojs.Job[any]) error {
 		if job.Queue == "replay" {
@@ -296,8 +297,8 @@ func ExampleRetryJobs() {
 	ticket := enqueue(ctx, eng, "email.send", "a@example.com")
 	work(ctx, eng)
 
-	for p, err := range eng.Jobs().Apply(ctx, engine.Bulk{
-		Do:    engine.RetryJobs(ojs.WithQueue("replay")),
+	for p, err := range eng.Jobs().Apply(ctx, operate.Bulk{
+		Do:    operate.RetryJobs(ojs.WithQueue("replay")),
 		On:    inspect.Filter{DeadLettered: true, ErrorTypes: []string{"smtp.*"}},
 		Every: time.Second / 10,
 	}) {
@@ -612,14 +613,14 @@ func ExampleEngine_Cron_sync() {
 
 // Cancel what a customer has queued: look first, then do it, a hundred at most, with a
 // pause between two.
-func ExampleJobs_Apply() {
+func ExampleEngine_Jobs_apply() {
 	ctx, eng := begin()
 	for i := range 3 {
 		enqueue(ctx, eng, "report.build", i, ojs.WithMeta("tenant", "acme"))
 	}
 	enqueue(ctx, eng, "report.build", 3, ojs.WithMeta("tenant", "other"))
-	op := engine.Bulk{
-		Do:    engine.CancelJobs(),
+	op := operate.Bulk{
+		Do:    operate.CancelJobs(),
 		On:    inspect.Filter{Members: []inspect.Member{{Path: "meta.tenant", Value: "acme"}}},
 		Limit: 100, Every: time.Millisecond,
 	}
@@ -643,10 +644,10 @@ func ExampleJobs_Apply() {
 }
 
 // Mend the args of a job that waits.
-func ExampleJobs_Edit() {
+func ExampleEngine_Jobs_edit() {
 	ctx, eng := begin()
 	ticket := enqueue(ctx, eng, "email.send", "a@exmaple.com", ojs.WithDelay(time.Hour))
-	err := eng.Jobs().Edit(ctx, ticket.ID, engine.Edit{
+	err := eng.Jobs().Edit(ctx, ticket.ID, operate.Edit{
 		Args: "a@example.com", Meta: map[string]any{"ticket": "OPS-7"},
 	})
 	if err != nil {
@@ -661,7 +662,7 @@ func ExampleJobs_Edit() {
 }
 
 // Run again, with other args, a job that has completed.
-func ExampleJobs_Copy() {
+func ExampleEngine_Jobs_copy() {
 	ctx, eng := begin()
 	eng.Handle("report.build", func(_ context.Context, job *ojs.Job[any]) error {
 		fmt.Println("built", job.Args)
@@ -679,7 +680,7 @@ func ExampleJobs_Copy() {
 }
 
 // See the life of a job: what failed, who retried it, and what is to come.
-func ExampleJobs_Timeline() {
+func ExampleEngine_Jobs_timeline() {
 	ctx, eng := begin()
 	runs := 0
 	eng.Handle("report.build", func(context.Context, *ojs.Job[any]) error {
@@ -714,7 +715,7 @@ func ExampleJobs_Timeline() {
 }
 
 // Keep what handlers log with the job, and read it after an attempt has failed.
-func ExampleJobs_Logs() {
+func ExampleEngine_Jobs_logs() {
 	ctx, eng := begin(engine.WithJobLogs(slog.LevelInfo))
 	eng.Handle("report.build", func(ctx context.Context, job *ojs.Job[any]) error {
 		handler.Logger(ctx).Info("reading", "month", job.Args)
@@ -741,7 +742,7 @@ func ExampleJobs_Logs() {
 
 // Group failures by what they have in common, and retry a group with a pause between two
 // jobs.
-func ExampleJobs_Failures() {
+func ExampleEngine_Jobs_failures() {
 	ctx, eng := begin()
 	down := true
 	eng.Handle("email.send", func(_ context.Context, job *ojs.Job[any]) error {
@@ -761,8 +762,8 @@ func ExampleJobs_Failures() {
 	for _, g := range failures.Groups {
 		fmt.Println(g.N, g.Type, g.ErrorType, g.Message)
 		down = false
-		again := engine.Bulk{
-			Do: engine.RetryJobs(), On: inspect.Filter{Failure: g.Key}, Every: time.Millisecond,
+		again := operate.Bulk{
+			Do: operate.RetryJobs(), On: inspect.Filter{Failure: g.Key}, Every: time.Millisecond,
 		}
 		for p, err := range eng.Jobs().Apply(ctx, again) {
 			if err != nil {
@@ -778,31 +779,23 @@ func ExampleJobs_Failures() {
 }
 
 // Give a queue less of a running engine.
-func ExampleQueues_Configure() {
+func ExampleEngine_ConfigureQueue() {
 	ctx, eng := begin(
 		engine.WithQueue("mail", engine.QueueConfig{}),
 		engine.WithQueue("reports", engine.QueueConfig{Concurrency: 5, MaxDepth: 1000}),
 	)
-	queues, err := eng.Queues().List(ctx)
-	if err != nil {
+	was := eng.Describe().Configs["reports"]
+	to := was
+	to.Concurrency = 1
+	if err := eng.ConfigureQueue(ctx, "reports", to); err != nil {
 		log.Fatal(err)
 	}
-	for _, q := range queues {
-		if q.Name != "reports" || q.Config == nil {
-			continue
-		}
-		to := *q.Config
-		to.Concurrency = 1
-		if err := eng.Queues().Configure(ctx, q.Name, to); err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(q.Name, "had", q.Config.Concurrency, "and has", to.Concurrency)
-	}
+	fmt.Println("reports had", was.Concurrency, "and has", to.Concurrency)
 	// Output: reports had 5 and has 1
 }
 
 // A queue is served while there is something to import.
-func ExampleQueues_Add() {
+func ExampleEngine_AddQueue() {
 	eng, err := engine.New[string](memory.New(), engine.WithQueue("default", engine.QueueConfig{}))
 	if err != nil {
 		log.Fatal(err)
@@ -819,20 +812,20 @@ func ExampleQueues_Add() {
 		log.Fatal(err)
 	}
 
-	if err := eng.Queues().Add(ctx, "imports", engine.QueueConfig{Concurrency: 2}); err != nil {
+	if err := eng.AddQueue(ctx, "imports", engine.QueueConfig{Concurrency: 2}); err != nil {
 		log.Fatal(err)
 	}
 	if _, err := ticket.Wait(ctx); err != nil {
 		log.Fatal(err)
 	}
-	if err := eng.Queues().Remove(ctx, "imports"); err != nil {
+	if err := eng.RemoveQueue(ctx, "imports"); err != nil {
 		log.Fatal(err)
 	}
 	// Output: imported users.csv
 }
 
 // Pause a type whose handler is broken, in all processes.
-func ExampleQueues_PauseType() {
+func ExampleEngine_Queues_pauseType() {
 	ctx, eng := begin()
 	eng.Handle("email.send", func(context.Context, *ojs.Job[any]) error { return nil })
 	if _, err := eng.Queues().PauseType(ojs.WithActor(ctx, "ann"), "email.send", "bad release"); err != nil {
@@ -856,7 +849,7 @@ func ExampleQueues_PauseType() {
 
 // Stop everything for maintenance, in all processes. A queue that was paused before stays
 // paused after it.
-func ExampleQueues_PauseAll() {
+func ExampleEngine_Queues_pauseAll() {
 	ctx, eng := begin()
 	eng.Handle("email.send", func(context.Context, *ojs.Job[any]) error { return nil })
 	if err := eng.Queues().PauseAll(ctx, "upgrade"); err != nil {
@@ -882,23 +875,23 @@ func ExampleQueues_PauseAll() {
 }
 
 // See which processes work on the storage, and tell one to take no more jobs.
-func ExampleNodes() {
+func ExampleEngine_Workers() {
 	ctx, eng := begin(engine.WithReports(engine.Reports{Version: "v1.4.0"}))
 	eng.Handle("email.send", func(context.Context, *ojs.Job[any]) error { return nil })
 	run, stop := context.WithCancel(ctx)
 	ended := make(chan error)
 	go func() { ended <- eng.Run(run) }()
 
-	var nodes []engine.Node
+	var nodes []inspect.Node
 	for len(nodes) == 0 { // until it has reported
 		var err error
-		if nodes, err = eng.Nodes().List(ctx); err != nil {
+		if nodes, err = eng.Jobs().Nodes(ctx); err != nil {
 			log.Fatal(err)
 		}
 	}
 	for _, n := range nodes {
 		fmt.Println(n.Version, n.Types, n.Busy, "of", n.Slots)
-		if err := eng.Nodes().Quiet(ctx, n.ID); err != nil { // it obeys with its next report
+		if err := eng.Workers().Quiet(ctx, n.ID); err != nil { // it obeys with its next report
 			log.Fatal(err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -75,13 +76,10 @@ func newConfig(opts []Option) (config, error) {
 	return c, c.queues.checkWeights()
 }
 
-func invalid(field, reason string, args ...any) error {
-	return invalidAs(ojs.InvalidCodeOption, field, reason, args...)
-}
-
-func invalidAs(code ojs.InvalidCode, field, reason string, args ...any) error {
-	return &ojs.InvalidError{Code: code, Field: field, Reason: fmt.Sprintf(reason, args...)}
-}
+var (
+	invalid   = draft.Invalid
+	invalidAs = draft.InvalidAs
+)
 
 // WithConcurrency sets how many attempts run at once in this engine: 1 to 1,000,000, 10
 // by default. A slot that has nothing to do costs nothing. With one slot jobs begin

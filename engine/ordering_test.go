@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 	"github.com/ojsengine/ojs/workflow"
@@ -50,8 +51,8 @@ func TestOrderingKey(t *testing.T) {
 	must(t, err)
 	e, err := eng.Jobs().Explain(t.Context(), last.ID)
 	must(t, err)
-	if len(e.Reasons) == 0 || e.Reasons[0].Code != engine.ReasonOrdering {
-		t.Errorf("explained by %+v", e.Reasons)
+	if len(e.Obstacles) == 0 || e.Obstacles[0].Code != inspect.ObstacleOrdering {
+		t.Errorf("explained by %+v", e.Obstacles)
 	}
 	for _, at := range []struct {
 		after time.Duration

@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -149,7 +150,7 @@ func TestWorkersAheadKeepNoEndedJobs(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	_, err = results(eng.Jobs().Apply(ctx, engine.Bulk{Do: engine.DeleteJobs()}))
+	_, err = results(eng.Jobs().Apply(ctx, operate.Bulk{Do: operate.DeleteJobs()}))
 	must(t, err)
 	if kept := int(heapInUse()) - before; kept > 2*size {
 		t.Errorf("%d handlers that run for long keep %d bytes", long, kept)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -31,8 +32,6 @@ import (
 // A lease ends while the storage does not answer, too. So an engine renews the leases of
 // all processes, its own among them, before the first call of Due after the storage has
 // failed, and after its own start (spareLeases).
-
-const alivePrefix = "alive/"
 
 // aliveFor is how long the value of a process outlives its last report.
 const aliveFor = 24 * time.Hour
@@ -58,7 +57,7 @@ func (a *alive) silence(now time.Time) time.Duration {
 
 // aliveValue is the engine as a process; gone: without data, which deletes it.
 func (c *core) aliveValue(beat uint64, gone bool) document.Value {
-	v := document.Value{Key: alivePrefix + c.worker}
+	v := document.Value{Key: inspect.PrefixAlive + c.worker}
 	if !gone {
 		now := c.now()
 		v.Data, _ = json.Marshal(&alive{ // which always encodes
@@ -71,27 +70,17 @@ func (c *core) aliveValue(beat uint64, gone bool) document.Value {
 
 // eachProcess calls f for each process that reports.
 func (c *core) eachProcess(ctx context.Context, f func(a *alive)) error {
-	return c.eachValue(ctx, alivePrefix, func(v document.Value) {
+	q := storage.DocumentQuery{Prefix: inspect.PrefixAlive}
+	for v, err := range document.Of(c.store).EachValue(ctx, c.now(), q) {
+		if err != nil {
+			return err
+		}
 		var a alive
-		if json.Unmarshal(v.Data, &a) == nil && a.ID == strings.TrimPrefix(v.Key, alivePrefix) {
+		if json.Unmarshal(v.Data, &a) == nil && a.ID == strings.TrimPrefix(v.Key, inspect.PrefixAlive) {
 			f(&a)
 		}
-	})
-}
-
-// silenceOf is how long the process of a worker has not reported; 0: it reports in time,
-// or never has.
-func (c *core) silenceOf(ctx context.Context, worker string) (time.Duration, error) {
-	if !c.watches {
-		return 0, nil
 	}
-	key := alivePrefix + worker
-	list, err := document.Of(c.store).Values(ctx, c.now(), key, "", 1)
-	var a alive
-	if err != nil || len(list) == 0 || list[0].Key != key || json.Unmarshal(list[0].Data, &a) != nil {
-		return 0, err
-	}
-	return a.silence(c.now()), nil
+	return nil
 }
 
 // seconds is a silence as people read it.
@@ -174,7 +163,8 @@ func (p *reporter) bury(ctx context.Context, d *deadProcess) {
 	c := p.r.c
 	recs, err := c.store.ClaimedBy(ctx, d.ID)
 	if err == nil && len(recs) == 0 {
-		err = document.Of(c.store).PutValues(ctx, c.now(), []document.Value{{Key: alivePrefix + d.ID}})
+		gone := []document.Value{{Key: inspect.PrefixAlive + d.ID}}
+		err = document.Of(c.store).PutValues(ctx, c.now(), gone)
 	}
 	if err != nil {
 		c.failed("end of the attempts of a silent process", err, "worker_id", d.ID)

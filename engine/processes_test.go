@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -104,8 +105,8 @@ func TestDeadProcess(t *testing.T) {
 		c.advance(18 * time.Second)
 		e, err := lives.Jobs().Explain(ctx, ticket.ID)
 		must(t, err)
-		if len(e.Reasons) != 1 || e.Reasons[0].Code != engine.ReasonSilent ||
-			!strings.Contains(e.Reasons[0].Text, "the process that held it has been silent for 20 s") {
+		if len(e.Obstacles) != 1 || e.Obstacles[0].Code != inspect.ObstacleSilent ||
+			!strings.Contains(e.Obstacles[0].Text, "the process that held it has been silent for 20 s") {
 			t.Errorf("%+v", e)
 		}
 		h := lives.Health(ctx)
@@ -114,9 +115,9 @@ func TestDeadProcess(t *testing.T) {
 			!strings.Contains(h.Problems[0].Text, "silent for 20 s") {
 			t.Errorf("%+v", h)
 		}
-		holders, err := lives.Jobs().Holders(ctx)
+		holders, err := lives.Workers().List(ctx)
 		must(t, err)
-		if len(holders) != 1 || holders[0].Silent != 20*time.Second || holders[0].Jobs != 2 {
+		if len(holders) != 2 || holders[1].Silent != 20*time.Second || holders[1].Jobs != 2 {
 			t.Errorf("%+v", holders)
 		}
 		c.advance(10*time.Second - 1)
@@ -151,7 +152,7 @@ func TestDeadProcess(t *testing.T) {
 				t.Errorf("in the end: %s, attempt %d", rec.State, rec.Attempt)
 			}
 		}
-		if nodes, err := lives.Nodes().List(ctx); err != nil || len(nodes) != 2 {
+		if nodes, err := lives.Jobs().Nodes(ctx); err != nil || len(nodes) != 2 {
 			t.Errorf("%d nodes, %v", len(nodes), err)
 		}
 	})
@@ -317,7 +318,7 @@ func TestReportsByDefault(t *testing.T) {
 	} {
 		eng, err := engine.New[any](tt.store, tt.opts...)
 		must(t, err)
-		if got := eng.Settings().Reports; got != tt.reports {
+		if got := eng.Describe().Reports; got != tt.reports {
 			t.Errorf("%s: %v, want %v", name, got, tt.reports)
 		}
 	}

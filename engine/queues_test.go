@@ -15,6 +15,8 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -89,7 +91,7 @@ func TestQueueStates(t *testing.T) {
 			b.advance(time.Minute)
 			b.want(ticket.ID, ojs.StateAvailable, 0)
 			list, err := b.Queues().List(b.ctx)
-			want := []engine.QueueStats{{Name: "q", State: ojs.QueuePaused,
+			want := []operate.QueueStats{{Name: "q", State: ojs.QueuePaused,
 				Counts: map[ojs.State]int{ojs.StateAvailable: 1}}}
 			if err != nil || !reflect.DeepEqual(list, want) || list[0].Depth() != 1 {
 				t.Errorf("%+v, %v", list, err)
@@ -293,15 +295,15 @@ func TestStatsAndHealth(t *testing.T) {
 			h.Busy != 2 || h.Active != 3 || h.Workers != 1 {
 			t.Errorf("%+v", h)
 		}
-		holders, err := b.Jobs().Holders(b.ctx)
+		holders, err := b.Workers().List(b.ctx)
 		if err != nil || len(holders) != 2 {
 			t.Fatalf("%+v, %v", holders, err)
 		}
 		here, killed := &holders[1], &holders[0] // whose lease ends first, as nothing renews it
-		if !here.Here || here.Jobs != 2 || here.First.Before(killed.Last) || here.Last.Before(here.First) {
+		if here.Jobs != 2 || here.First.Before(killed.Last) || here.Last.Before(here.First) {
 			t.Errorf("%+v", here)
 		}
-		want := engine.Holder{ID: "killed", Jobs: 1, First: until, Last: until}
+		want := inspect.Worker{ID: "killed", Jobs: 1, First: until, Last: until}
 		if *killed != want {
 			t.Errorf("%+v, want %+v", killed, want)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -150,7 +151,7 @@ func TestLimitsByMember(t *testing.T) {
 // does. Run stores it, and so does a registration later.
 func TestLimitsOfHandlers(t *testing.T) {
 	bounds := func(b *rig, name string) ojs.RateLimit {
-		l, err := b.Limits().Get(b.ctx, engine.LimitOfType(name))
+		l, err := b.Limits().Get(b.ctx, operate.LimitOfType(name))
 		if err != nil {
 			b.t.Fatal(name, err)
 		}
@@ -205,7 +206,7 @@ func TestLimitsOfQueues(t *testing.T) {
 		if got, want := b.times(), seconds(0, 10, 20); !slices.Equal(got, want) {
 			t.Errorf("started at %v, want %v", got, want)
 		}
-		l, err := b.Limits().Get(b.ctx, engine.LimitOfQueue("q"))
+		l, err := b.Limits().Get(b.ctx, operate.LimitOfQueue("q"))
 		want := ojs.RateLimit{Concurrency: 3, Rate: rate.Rate}
 		if err != nil || l.Bounds != want {
 			t.Errorf("the queue has %+v, %v, want %+v", l.Bounds, err, want)

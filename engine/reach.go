@@ -2,12 +2,9 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
-	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/inspect"
-	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/internal/draft"
 )
 
 // warnUnreached logs, at the start of a run, what the engine is configured for and cannot
@@ -64,65 +61,5 @@ func (c *core) warnUnserved(queue string) {
 	}
 }
 
-// knowsQueue reports whether a queue has jobs, or an engine names it, and warns if not.
-func (c *core) knowsQueue(ctx context.Context, name string) bool {
-	if name == ojs.DefaultQueue || c.queues.Load().has(name) {
-		return true
-	}
-	for _, t := range c.registry.handlers.Load().all() {
-		if o, err := c.resolve(c.queues.Load(), t.given.Defaults(), nil); err == nil && o.Queue == name {
-			return true
-		}
-	}
-	counts, err := c.store.Counts(ctx)
-	if err != nil || slices.ContainsFunc(counts, func(n storage.Count) bool { return n.Queue == name }) {
-		return true // or it cannot be told
-	}
-	if c.reported(ctx, func(n *Node) bool { return slices.Contains(n.Queues, name) }) {
-		return true
-	}
-	c.log.Warn("the queue of a call is unknown: it has no jobs, and no engine names it; is the name right?",
-		"queue", name)
-	return false
-}
-
-// knowsType reports whether a type has a handler or recent jobs, and warns if not.
-func (c *core) knowsType(ctx context.Context, name string) bool {
-	if len(c.registry.handlers.Load().of(name)) > 0 {
-		return true
-	}
-	f := inspect.Filter{Types: []string{name}, Order: inspect.OrderNewest}
-	page, err := c.jobs().Page(ctx, f, "", 1)
-	if err != nil || len(page.Jobs) > 0 {
-		return true // or it cannot be told
-	}
-	if c.reported(ctx, func(n *Node) bool { return slices.Contains(n.Types, name) }) {
-		return true
-	}
-	c.log.Warn("the job type of a call is unknown: no engine has a handler of it, and no recent job is of it; "+
-		"is the name right?", "job_type", name)
-	return false
-}
-
-// reported reports whether an engine that reports on itself is such.
-func (c *core) reported(ctx context.Context, such func(*Node) bool) bool {
-	nodes, _ := (&Nodes{c}).List(ctx)
-	return slices.ContainsFunc(nodes, func(n Node) bool { return such(&n) })
-}
-
-// checkTx refuses a change in a context that carries a transaction which is nil or which
-// the storage cannot join.
-func (c *core) checkTx(ctx context.Context) error {
-	tx := storage.Tx(ctx)
-	if tx == nil {
-		return nil
-	}
-	if err := storage.CheckTx(ctx); err != nil {
-		return err
-	}
-	if t, ok := storage.As[storage.Transactor](c.store); ok && t.Joins(tx) {
-		return nil
-	}
-	return fmt.Errorf("%w: the context carries a transaction (%T) that storage %s cannot join; use a context without it",
-		ojs.ErrUnsupported, tx, c.store.Capabilities().Name)
-}
+// checkTx is draft.CheckTx of the engine's storage.
+func (c *core) checkTx(ctx context.Context) error { return draft.CheckTx(ctx, c.store) }

@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -123,9 +124,9 @@ func TestRefusesTransactionsThatItCannotJoin(t *testing.T) {
 					"pause of all":     b.Queues().PauseAll(ctx, "why"),
 					"recurring job": b.Cron().Set(ctx, cron.Entry{Name: "c", Schedule: "@daily",
 						Job: ojs.NewDraft("x", nil)}),
-					"limit": b.Limits().Set(ctx, engine.LimitOfQueue("q"), ojs.RateLimit{Concurrency: 2},
+					"limit": b.Limits().Set(ctx, operate.LimitOfQueue("q"), ojs.RateLimit{Concurrency: 2},
 						time.Time{}),
-					"block": b.Limits().Block(ctx, engine.LimitOfQueue("q"), time.Now()),
+					"block": b.Limits().Block(ctx, operate.LimitOfQueue("q"), time.Now()),
 				} {
 					if tt.ok != (err == nil) || !tt.ok && !errors.Is(err, ojs.ErrUnsupported) {
 						t.Errorf("%s: %v", what, err)

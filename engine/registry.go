@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -150,4 +151,12 @@ func (c *core) warnUnhandled(t *jobType, name string) {
 	if (len(c.registry.handled()) > 0 || c.runs()) && !t.warned.Swap(true) {
 		c.log.Warn("job type enqueued without a handler in this engine", "job_type", name)
 	}
+}
+
+// argsType is what the handler of the type takes, nil if there is none.
+func (t *jobType) argsType() reflect.Type {
+	if !t.handled {
+		return nil
+	}
+	return t.handler.ArgsType()
 }

@@ -2,14 +2,13 @@ package engine
 
 import (
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -99,34 +98,10 @@ func (c *config) replayRuleFor(r *storage.Record) (rule *replayRule, due time.Ti
 	for i := range c.replayRules {
 		rule := &c.replayRules[i]
 		if !rule.Disabled && rule.query.Matches(r) {
-			return rule, r.DeadLetteredAt.Add(rule.Delay), replayCount(r.Meta) < rule.MaxReplays
+			return rule, r.DeadLetteredAt.Add(rule.Delay), draft.ReplayCount(r.Meta) < rule.MaxReplays
 		}
 	}
 	return nil, time.Time{}, false
-}
-
-// replayCount is how often a job with the meta has been replayed.
-func replayCount(meta map[string]any) int {
-	n, err := strconv.Atoi(fmt.Sprint(meta[ojs.MetaReplayCount]))
-	if err != nil {
-		return 0
-	}
-	return max(n, 0)
-}
-
-// countReplay notes in a job's meta that it is replayed now, by a rule or, if that is "",
-// a person.
-func countReplay(r *storage.Record, now time.Time, rule string) {
-	meta := maps.Clone(r.Meta)
-	if meta == nil {
-		meta = make(map[string]any)
-	}
-	meta[ojs.MetaReplayCount] = float64(replayCount(meta) + 1) // as JSON gives it back
-	meta[ojs.MetaLastReplayedAt] = now.UTC().Format(time.RFC3339Nano)
-	if delete(meta, ojs.MetaReplayRule); rule != "" {
-		meta[ojs.MetaReplayRule] = rule
-	}
-	r.Meta = meta
 }
 
 const (
@@ -149,7 +124,7 @@ func (k *maintenance) replayDead() (next time.Time) {
 	defer func() { next = later(next, now.Add(replayPause)) }()
 	next = now.Add(replayEvery)
 	seen := make(map[string]struct{}) // a job that dies again meanwhile is listed again
-	for rec, err := range c.jobs().Records(k.r.base, inspect.Filter{DeadLettered: true}) {
+	for rec, err := range c.jobs.Records(k.r.base, inspect.Filter{DeadLettered: true}) {
 		if err != nil {
 			k.replay.Fail("list of dead letters", err)
 			return next
@@ -164,8 +139,7 @@ func (k *maintenance) replayDead() (next time.Time) {
 		}
 		seen[rec.ID] = struct{}{}
 		died := rec.DeadLetteredAt
-		err := c.retry(k.r.base, rec.ID, rule.Name,
-			func(r *storage.Record) bool { return r.DeadLettered() && r.DeadLetteredAt.Equal(died) }, "", nil)
+		err := c.operator.DeadLetters().Replay(k.r.base, rec.ID, rule.Name, died)
 		if err != nil && !foreign.Is(err, ojs.ErrTransition) && !foreign.Is(err, ojs.ErrNotFound) {
 			k.replay.Fail("replay", err, "job_id", rec.ID, "rule", rule.Name)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -222,7 +223,7 @@ func TestFilterArgs(t *testing.T) {
 				}
 			})
 		}
-		rs, err := results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.DeleteJobs(),
+		rs, err := results(b.Jobs().Apply(b.ctx, operate.Bulk{Do: operate.DeleteJobs(),
 			On: inspect.Filter{DeadLettered: true, Args: "cust_124"}}))
 		if err != nil || len(rs) != 1 || rs[0].ID != ids[1] || len(b.deadLetters()) != 4 {
 			t.Errorf("P0.7 delete by args: %v, %v", rs, err)

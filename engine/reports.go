@@ -26,9 +26,9 @@ type Reports struct {
 	Version string
 }
 
-// WithReports has the engine report on itself while Run works: as a node (Engine.Nodes),
+// WithReports has the engine report on itself while Run works: as a node (Workers.List),
 // and what it has counted (Engine.History). It takes orders from other processes at the
-// same times (Nodes.Quiet), and looks for processes that are dead (Reports.DeadAfter).
+// same times (Workers.Quiet), and looks for processes that are dead (Reports.DeadAfter).
 // Each report is some calls of the storage, of some kilobytes.
 //
 // Engines on a storage that several processes may share report by default

@@ -10,15 +10,16 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
 var reports = engine.WithReports(engine.Reports{Every: 10 * time.Second, Version: "v1.2.3"})
 
 // nodes returns the nodes of the storage.
-func (b *rig) nodes() []engine.Node {
+func (b *rig) nodes() []inspect.Node {
 	b.t.Helper()
-	list, err := b.Nodes().List(b.ctx)
+	list, err := b.Jobs().Nodes(b.ctx)
 	must(b.t, err)
 	return list
 }
@@ -46,12 +47,12 @@ func TestNodes(t *testing.T) {
 		if len(n.Running) != 1 || n.Running[0].ID != id || !n.Running[0].Since.Equal(b.start) {
 			t.Errorf("runs %+v", n.Running)
 		}
-		stacks, err := other.Nodes().Stacks(b.ctx, n.ID)
+		stacks, err := other.Workers().Stacks(b.ctx, n.ID)
 		must(t, err)
 		if len(stacks) != 1 || stacks[0].ID != id || stacks[0].Stack == "" {
 			t.Errorf("%+v", stacks)
 		}
-		must(t, other.Nodes().Quiet(ojs.WithActor(b.ctx, "ann"), n.ID))
+		must(t, other.Workers().Quiet(ojs.WithActor(b.ctx, "ann"), n.ID))
 		b.advance(10 * time.Second)
 		held := b.enqueue("a").ID
 		b.advance(10 * time.Second)
@@ -59,14 +60,14 @@ func TestNodes(t *testing.T) {
 		if !b.nodes()[0].Quiet {
 			t.Error("it is not quiet")
 		}
-		must(t, other.Nodes().Resume(b.ctx, n.ID))
+		must(t, other.Workers().Resume(b.ctx, n.ID))
 		b.advance(10 * time.Second)
 		b.want(held, ojs.StateActive, 1)
-		if err := other.Nodes().Quiet(b.ctx, "none"); !errors.Is(err, ojs.ErrNotFound) {
+		if err := other.Workers().Quiet(b.ctx, "none"); !errors.Is(err, ojs.ErrNotFound) {
 			t.Errorf("no node: %v", err)
 		}
 		close(release)
-		must(t, other.Nodes().Terminate(b.ctx, n.ID))
+		must(t, other.Workers().Terminate(b.ctx, n.ID))
 		if err := <-b.ended; err != nil {
 			t.Errorf("Run: %v", err)
 		}

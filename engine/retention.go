@@ -74,10 +74,6 @@ func bound[T int | time.Duration](to *T, given T) {
 	}
 }
 
-// Retention returns how long this engine keeps finished jobs: the defaults with what
-// WithRetention has changed. Here a field that is 0 is no limit.
-func (e *Engine[T]) Retention() Retention { return e.core.retention }
-
 const (
 	pruneEvery = 5 * time.Minute // at most
 	pruneBatch = 256             // jobs in one call of the storage

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/operate"
 )
 
 // queueSet is the queues that an engine was given. It is not changed once it is made.
@@ -61,25 +62,26 @@ func (s *queueSet) checkWeights() error {
 	return nil
 }
 
-// Add has this engine serve one more queue, after its other queues. The engine must have
-// been given queues (WithQueue): without any it serves every queue already. Other
-// engines and later runs of the program do not know of it. Like Configure and Remove, it
-// may be called before Run and during it.
-func (q *Queues) Add(ctx context.Context, name string, qc QueueConfig) error {
-	return q.core.serve(ctx, name, "added", func(s *queueSet) (queueSet, error) {
+// AddQueue makes the engine serve one more queue, after its other queues. The engine must
+// have been given queues (WithQueue): without any it serves every queue already. Other
+// engines and later runs of the program do not know of it. Like ConfigureQueue and
+// RemoveQueue, it may be called before Run and during it.
+func (e *Engine[T]) AddQueue(ctx context.Context, name string, qc QueueConfig) error {
+	return e.core.serve(ctx, name, "added", func(s *queueSet) (queueSet, error) {
 		switch {
 		case len(s.names) == 0:
 			return queueSet{}, invalid("queue",
 				"%q cannot be added, since this engine serves every queue; give New the queues with WithQueue", name)
 		case s.has(name):
-			return queueSet{}, invalid("queue", "%q is served already; Queues.Configure changes it", name)
+			return queueSet{}, invalid("queue",
+				"%q is served already; Engine.ConfigureQueue changes it", name)
 		}
 		return s.with(name, qc), qc.validate(name)
 	})
 }
 
-// Configure has this engine serve one of its queues in another way, with effect at once.
-// The configuration takes the place of the one before, which List shows:
+// ConfigureQueue makes the engine serve one of its queues in another way, with effect at
+// once. The configuration takes the place of the one before, which Describe shows:
 //
 //   - Running attempts go on and count: with a concurrency below their number, none
 //     starts until enough have ended. Jobs that workers fetched while the queue had no
@@ -91,8 +93,8 @@ func (q *Queues) Add(ctx context.Context, name string, qc QueueConfig) error {
 //   - Weights are positive for all queues of the engine, or 0 for all.
 //
 // A queue that the engine was not given is ojs.ErrNotFound.
-func (q *Queues) Configure(ctx context.Context, name string, qc QueueConfig) error {
-	return q.core.serve(ctx, name, "configured", func(s *queueSet) (queueSet, error) {
+func (e *Engine[T]) ConfigureQueue(ctx context.Context, name string, qc QueueConfig) error {
+	return e.core.serve(ctx, name, "configured", func(s *queueSet) (queueSet, error) {
 		if !s.has(name) {
 			return queueSet{}, notServed(name)
 		}
@@ -100,15 +102,16 @@ func (q *Queues) Configure(ctx context.Context, name string, qc QueueConfig) err
 	})
 }
 
-// Remove has this engine take no more jobs from one of its queues. Running attempts go
-// on, and jobs that were claimed ahead go back, without a spent attempt. The jobs of the
-// queue wait for another engine, or for Add. Workers that name the queue in their fetches
-// still get them. Limits over all engines stay stored: Limits.Clear removes them.
+// RemoveQueue makes the engine take no more jobs from one of its queues. Running attempts
+// go on, and jobs that were claimed ahead go back, without a spent attempt. The jobs of
+// the queue wait for another engine, or for AddQueue. Workers that name the queue in
+// their fetches still get them. Limits over all engines stay stored: Limits.Clear removes
+// them.
 //
-// The last queue cannot be removed: Pause stops its deliveries. A queue that the engine
-// was not given is ojs.ErrNotFound.
-func (q *Queues) Remove(ctx context.Context, name string) error {
-	return q.core.serve(ctx, name, "removed", func(s *queueSet) (queueSet, error) {
+// The last queue cannot be removed: Queues.Pause stops its deliveries. A queue that the
+// engine was not given is ojs.ErrNotFound.
+func (e *Engine[T]) RemoveQueue(ctx context.Context, name string) error {
+	return e.core.serve(ctx, name, "removed", func(s *queueSet) (queueSet, error) {
 		switch {
 		case !s.has(name):
 			return queueSet{}, notServed(name)
@@ -121,7 +124,8 @@ func (q *Queues) Remove(ctx context.Context, name string) error {
 }
 
 func notServed(queue string) error {
-	return fmt.Errorf("%w: queue %q is none of this engine's; Queues.Add adds it", ojs.ErrNotFound, queue)
+	return fmt.Errorf("%w: queue %q is none of this engine's; Engine.AddQueue adds it",
+		ojs.ErrNotFound, queue)
 }
 
 // serve changes how the engine serves a queue. No claim of the gate is under way
@@ -146,7 +150,7 @@ func (c *core) serve(ctx context.Context, name, did string, change func(*queueSe
 	before := was.config[name]
 	bounds, bounded := qc.GlobalBounds(), before.GlobalBounds()
 	if to.has(name) && (bounds.Bounds() || bounded.Bounds()) {
-		if err := (Limits{c}).Set(ctx, LimitOfQueue(name), bounds, time.Time{}); err != nil {
+		if err := c.operator.Limits().Set(ctx, operate.LimitOfQueue(name), bounds, time.Time{}); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -33,20 +35,20 @@ func TestServeQueues(t *testing.T) {
 			first := b.enqueue("x", ojs.WithQueue("b"))
 			b.advance(time.Minute)
 			b.want(first.ID, ojs.StateAvailable, 0)
-			must(t, b.Queues().Add(b.ctx, "b", engine.QueueConfig{Concurrency: 1}))
+			must(t, b.AddQueue(b.ctx, "b", engine.QueueConfig{Concurrency: 1}))
 			second := b.enqueue("x", ojs.WithQueue("b"))
 			b.advance(0)
 			b.want(first.ID, ojs.StateActive, 1)
 			b.want(second.ID, ojs.StateAvailable, 0)
-			must(t, b.Queues().Remove(b.ctx, "b"))
+			must(t, b.RemoveQueue(b.ctx, "b"))
 			b.advance(time.Minute)
 			b.want(first.ID, ojs.StateCompleted, 1)
 			b.want(second.ID, ojs.StateAvailable, 0)
 			e, err := b.Jobs().Explain(b.ctx, second.ID)
-			if err != nil || len(e.Reasons) != 1 || e.Reasons[0].Code != engine.ReasonOtherQueues {
+			if err != nil || len(e.Obstacles) != 1 || e.Obstacles[0].Code != inspect.ObstacleOtherQueues {
 				t.Errorf("%+v, %v", e, err)
 			}
-			must(t, b.Queues().Add(b.ctx, "b", engine.QueueConfig{}))
+			must(t, b.AddQueue(b.ctx, "b", engine.QueueConfig{}))
 			b.advance(time.Second)
 			b.want(second.ID, ojs.StateCompleted, 1)
 		}, given("a"))
@@ -62,17 +64,17 @@ func TestServeQueues(t *testing.T) {
 			if n := len(b.times()); n != 4 {
 				t.Fatalf("%d run", n)
 			}
-			must(t, b.Queues().Configure(b.ctx, "a", engine.QueueConfig{Concurrency: 1}))
+			must(t, b.ConfigureQueue(b.ctx, "a", engine.QueueConfig{Concurrency: 1}))
 			b.advance(time.Second)
 			b.advance(time.Second)
-			must(t, b.Queues().Configure(b.ctx, "a", engine.QueueConfig{Concurrency: 3}))
+			must(t, b.ConfigureQueue(b.ctx, "a", engine.QueueConfig{Concurrency: 3}))
 			for range 6 {
 				b.enqueue("x", ojs.WithQueue("a"))
 			}
 			b.advance(0)
-			must(t, b.Queues().Remove(b.ctx, "a"))
+			must(t, b.RemoveQueue(b.ctx, "a"))
 			b.advance(500 * time.Millisecond)
-			must(t, b.Queues().Add(b.ctx, "a", engine.QueueConfig{Concurrency: 4}))
+			must(t, b.AddQueue(b.ctx, "a", engine.QueueConfig{Concurrency: 4}))
 			b.advance(0)
 			b.advance(500 * time.Millisecond)
 			if got, want := fmt.Sprint(b.times()), "[0s 0s 0s 0s 1s 2s 2s 2s 2.5s 3s 3s 3s]"; got != want {
@@ -96,8 +98,8 @@ func TestServeQueues(t *testing.T) {
 				defer mu.Unlock()
 				return slices.Clone(order)
 			}
-			q := b.Queues()
-			must(t, q.Configure(b.ctx, "a", engine.QueueConfig{
+			q := b.Engine
+			must(t, q.ConfigureQueue(b.ctx, "a", engine.QueueConfig{
 				MaxDepth: 1, Overflow: engine.OverflowBlock, Defaults: []ojs.Option{ojs.WithPriority(7)},
 			}))
 			ticket := b.enqueue("x", ojs.WithQueue("a"))
@@ -110,7 +112,7 @@ func TestServeQueues(t *testing.T) {
 				blocked <- err
 			}()
 			synctest.Wait()
-			must(t, q.Configure(b.ctx, "a", engine.QueueConfig{}))
+			must(t, q.ConfigureQueue(b.ctx, "a", engine.QueueConfig{}))
 			must(t, <-blocked)
 			if b.elapsed() != 0 {
 				t.Errorf("the blocked enqueue went on after %v", b.elapsed())
@@ -118,9 +120,9 @@ func TestServeQueues(t *testing.T) {
 			if p := b.job(b.enqueue("x", ojs.WithQueue("a")).ID).Priority; p != 0 {
 				t.Errorf("priority %d", p)
 			}
-			must(t, q.Configure(b.ctx, "a", engine.QueueConfig{Weight: 2}))
-			wantInvalid(t, q.Add(b.ctx, "b", engine.QueueConfig{}), "weight")
-			must(t, q.Add(b.ctx, "b", engine.QueueConfig{Weight: 1}))
+			must(t, q.ConfigureQueue(b.ctx, "a", engine.QueueConfig{Weight: 2}))
+			wantInvalid(t, q.AddQueue(b.ctx, "b", engine.QueueConfig{}), "weight")
+			must(t, q.AddQueue(b.ctx, "b", engine.QueueConfig{Weight: 1}))
 			for range 3 {
 				b.enqueue("x", ojs.WithQueue("b"))
 			}
@@ -128,7 +130,7 @@ func TestServeQueues(t *testing.T) {
 			if got, want := fmt.Sprint(ran()), "[a b a a b b]"; got != want {
 				t.Errorf("order %s, want %s", got, want)
 			}
-			must(t, q.Configure(b.ctx, "a", engine.QueueConfig{
+			must(t, q.ConfigureQueue(b.ctx, "a", engine.QueueConfig{
 				Weight: 2, RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 1, Per: time.Second}},
 			}))
 			for range 3 {
@@ -142,7 +144,7 @@ func TestServeQueues(t *testing.T) {
 			if n := len(ran()); n != 8 {
 				t.Errorf("%d runs after a second at a rate of 1", n-6)
 			}
-			must(t, q.Configure(b.ctx, "a", engine.QueueConfig{Weight: 2}))
+			must(t, q.ConfigureQueue(b.ctx, "a", engine.QueueConfig{Weight: 2}))
 			b.advance(0)
 			if n := len(ran()); n != 9 {
 				t.Errorf("%d runs of 3 without a rate", n-6)
@@ -151,13 +153,13 @@ func TestServeQueues(t *testing.T) {
 	})
 	t.Run("limits over all engines are stored and cleared", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			q, name := b.Queues(), engine.LimitOfQueue("a")
-			must(t, q.Configure(b.ctx, "a", engine.QueueConfig{GlobalConcurrency: 2}))
+			q, name := b.Engine, operate.LimitOfQueue("a")
+			must(t, q.ConfigureQueue(b.ctx, "a", engine.QueueConfig{GlobalConcurrency: 2}))
 			l, err := b.Limits().Get(b.ctx, name)
 			if err != nil || l.Bounds.Concurrency != 2 {
 				t.Errorf("%+v, %v", l, err)
 			}
-			must(t, q.Configure(b.ctx, "a", engine.QueueConfig{}))
+			must(t, q.ConfigureQueue(b.ctx, "a", engine.QueueConfig{}))
 			if l, err := b.Limits().Get(b.ctx, name); !errors.Is(err, ojs.ErrNotFound) {
 				t.Errorf("%+v, %v", l, err)
 			}
@@ -165,38 +167,39 @@ func TestServeQueues(t *testing.T) {
 		// A change while Run begins is the last word.
 		inBubbleOn(t, &setsSlowly{Storage: memory.New()}, func(b *rig) {
 			b.run()
-			must(t, b.Queues().Configure(b.ctx, "a", engine.QueueConfig{GlobalConcurrency: 2}))
+			must(t, b.ConfigureQueue(b.ctx, "a", engine.QueueConfig{GlobalConcurrency: 2}))
 			b.advance(time.Minute)
-			l, err := b.Limits().Get(b.ctx, engine.LimitOfQueue("a"))
+			l, err := b.Limits().Get(b.ctx, operate.LimitOfQueue("a"))
 			if err != nil || l.Bounds.Concurrency != 2 {
 				t.Errorf("%+v, %v", l, err)
 			}
 		}, engine.WithQueue("a", engine.QueueConfig{GlobalConcurrency: 1}))
 	})
-	t.Run("List shows the configuration, and what is refused changes nothing", func(t *testing.T) {
+	t.Run("Describe shows the configuration, and what is refused changes nothing", func(t *testing.T) {
 		three := engine.WithQueue("a", engine.QueueConfig{Concurrency: 3})
 		eng, err := engine.New[any](newMemory(t), quiet, three)
 		must(t, err)
-		q, ctx := eng.Queues(), t.Context()
-		wantInvalid(t, q.Add(ctx, "a", engine.QueueConfig{}), "queue")
-		wantInvalid(t, q.Add(ctx, "BAD", engine.QueueConfig{}), "queue")
-		wantInvalid(t, q.Configure(ctx, "a", engine.QueueConfig{Concurrency: -1}), "concurrency")
-		wantInvalid(t, q.Remove(ctx, "a"), "queue")
-		for _, err := range []error{q.Remove(ctx, "b"), q.Configure(ctx, "b", engine.QueueConfig{})} {
+		q, ctx := eng, t.Context()
+		wantInvalid(t, q.AddQueue(ctx, "a", engine.QueueConfig{}), "queue")
+		wantInvalid(t, q.AddQueue(ctx, "BAD", engine.QueueConfig{}), "queue")
+		wantInvalid(t, q.ConfigureQueue(ctx, "a", engine.QueueConfig{Concurrency: -1}), "concurrency")
+		wantInvalid(t, q.RemoveQueue(ctx, "a"), "queue")
+		for _, err := range []error{q.RemoveQueue(ctx, "b"),
+			q.ConfigureQueue(ctx, "b", engine.QueueConfig{})} {
 			if !errors.Is(err, ojs.ErrNotFound) {
 				t.Errorf("%v", err)
 			}
 		}
 		_, err = eng.Enqueue(ctx, "x", nil, ojs.WithQueue("b"))
 		must(t, err)
-		list, err := q.List(ctx)
-		if err != nil || len(list) != 2 || list[0].Config == nil || list[1].Config != nil ||
-			list[0].Config.Concurrency != 3 {
-			t.Errorf("%+v, %v", list, err)
+		list, err := q.Queues().List(ctx)
+		configs := q.Describe().Configs
+		if err != nil || len(list) != 2 || len(configs) != 1 || configs["a"].Concurrency != 3 {
+			t.Errorf("%+v, %v, %v", list, configs, err)
 		}
 		all, err := engine.New[any](newMemory(t), quiet)
 		must(t, err)
-		wantInvalid(t, all.Queues().Add(ctx, "a", engine.QueueConfig{}), "queue")
+		wantInvalid(t, all.AddQueue(ctx, "a", engine.QueueConfig{}), "queue")
 	})
 }
 
@@ -228,13 +231,13 @@ func TestRemoveQueueReturnsJobs(t *testing.T) {
 	}
 	started(t, eng)
 	<-half
-	must(t, eng.Queues().Remove(t.Context(), "a"))
+	must(t, eng.RemoveQueue(t.Context(), "a"))
 	close(release)
 	done, err := eng.Enqueue(t.Context(), "x", jobs, ojs.WithQueue("b"))
 	must(t, err)
 	_, err = done.Wait(t.Context())
 	must(t, err)
-	must(t, eng.Queues().Add(t.Context(), "a", engine.QueueConfig{}))
+	must(t, eng.AddQueue(t.Context(), "a", engine.QueueConfig{}))
 	for _, ticket := range tickets {
 		_, err := ticket.Wait(t.Context())
 		must(t, err)
@@ -267,7 +270,7 @@ func TestServeQueuesUnderLoad(t *testing.T) {
 		return nil
 	})
 	started(t, eng)
-	q, ctx := eng.Queues(), t.Context()
+	q, ctx := eng, t.Context()
 	var enqueues sync.WaitGroup
 	enqueues.Go(func() {
 		for i := range jobs {
@@ -277,16 +280,16 @@ func TestServeQueuesUnderLoad(t *testing.T) {
 		}
 	})
 	for i := range rounds {
-		must(t, q.Configure(ctx, "b", engine.QueueConfig{Concurrency: 1}))
-		must(t, q.Remove(ctx, "b"))
-		must(t, q.Configure(ctx, "a", engine.QueueConfig{Concurrency: 1 + i%4}))
-		must(t, q.Add(ctx, "b", engine.QueueConfig{Concurrency: 1 + i%2}))
-		must(t, q.Configure(ctx, "b", engine.QueueConfig{}))
-		must(t, q.Configure(ctx, "a", engine.QueueConfig{}))
+		must(t, q.ConfigureQueue(ctx, "b", engine.QueueConfig{Concurrency: 1}))
+		must(t, q.RemoveQueue(ctx, "b"))
+		must(t, q.ConfigureQueue(ctx, "a", engine.QueueConfig{Concurrency: 1 + i%4}))
+		must(t, q.AddQueue(ctx, "b", engine.QueueConfig{Concurrency: 1 + i%2}))
+		must(t, q.ConfigureQueue(ctx, "b", engine.QueueConfig{}))
+		must(t, q.ConfigureQueue(ctx, "a", engine.QueueConfig{}))
 	}
 	enqueues.Wait()
 	<-all
-	must(t, q.Configure(ctx, "b", engine.QueueConfig{Concurrency: 1}))
+	must(t, q.ConfigureQueue(ctx, "b", engine.QueueConfig{Concurrency: 1}))
 	for i := range last {
 		_, err := eng.Enqueue(ctx, "x", jobs+i, ojs.WithQueue("b"))
 		must(t, err)

@@ -159,20 +159,6 @@ func (c *core) hear(n storage.Notice) {
 	c.setAside(n.Quarantined)
 }
 
-// ClockOffset returns how far the clock that all users of the storage share is ahead of
-// this process's clock. The engine follows it, unless WithClock gives it a clock. known
-// is false if the storage has no clock of its own, as memory and SQLite have none: each
-// process goes by its own. PostgreSQL has one. The storage measures its offset when it is
-// opened, and again while it listens. A difference below the time that the server takes
-// to answer counts as none. The call asks no server.
-func (e *Engine[T]) ClockOffset() (ahead time.Duration, known bool) {
-	shared, ok := storage.As[storage.Clocked](e.core.store)
-	if !ok {
-		return 0, false
-	}
-	return shared.ClockOffset(), true
-}
-
 // following is the wall clock, as the users of a storage have agreed to read it.
 type following struct {
 	clock.Clock

@@ -136,7 +136,7 @@ func TestWorkerDeath(t *testing.T) {
 			defer sub.Close()
 			beat(b, w)
 			b.advance(time.Minute)
-			if got := b.Workers().List(); !got[0].Dead || got[0].Held != 0 {
+			if got := b.fetchers(); !got[0].Dead || got[0].Held != 0 {
 				t.Errorf("%+v", got)
 			}
 			beat(b, w)

@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -230,10 +231,10 @@ func (s *soak) operate(ctx context.Context, seed uint64) {
 				errs = append(errs, jobs.Activate(ctx, id))
 			}
 		case 7:
-			_, err := results(jobs.Apply(ctx, engine.Bulk{Do: engine.RetryJobs(ojs.WithMaxAttempts(1),
+			_, err := results(jobs.Apply(ctx, operate.Bulk{Do: operate.RetryJobs(ojs.WithMaxAttempts(1),
 				ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDiscard})),
 				On: inspect.Filter{DeadLettered: true, Queues: []string{queue}, Types: []string{"foreign"}}}))
-			_, err2 := results(jobs.Apply(ctx, engine.Bulk{Do: engine.DeleteJobs(),
+			_, err2 := results(jobs.Apply(ctx, operate.Bulk{Do: operate.DeleteJobs(),
 				On: inspect.Filter{Queues: []string{queue}}}))
 			errs = append(errs, err, err2)
 		case 8:

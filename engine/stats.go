@@ -7,20 +7,21 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/telemetry"
 )
 
 // Stats is what an engine and its storage have at a moment.
 type Stats struct {
-	Queues []QueueStats // as Queues.List returns them
+	Queues []operate.QueueStats // as Queues.List returns them
 	Total  map[ojs.State]int
 
 	Running bool          // Run works
 	Slots   int           // how many attempts may run at once
 	Busy    int           // how many do
 	Stuck   int           // how many of them were told to stop long ago
-	Workers []WorkerStats // as Workers.List returns them
+	Workers []WorkerStats // those that fetch jobs from this engine, sorted by id
 
 	Quarantined int // records of the storage that do not decode (Engine.Quarantine)
 
@@ -95,7 +96,7 @@ type Health struct {
 
 	// Active counts the active jobs of the storage: those that run here, in other engines
 	// and in workers, and those of processes that were killed, which wait until the
-	// others count them as dead or their leases end. Jobs.Holders shows until when.
+	// others count them as dead or their leases end. Workers.List shows until when.
 	Active int `json:"active"`
 
 	// records of the storage that do not decode (Engine.Quarantine)

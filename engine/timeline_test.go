@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 )
 
 // timeline returns the life of a job, and its attempts and notes in words.
@@ -123,7 +124,7 @@ func TestActor(t *testing.T) {
 		must(t, b.Jobs().SetPriority(by, id, 3))
 		must(t, b.Jobs().Reschedule(by, id, b.start.Add(time.Hour)))
 		must(t, b.Jobs().Move(by, id, "other"))
-		must(t, b.Jobs().Edit(b.ctx, id, engine.Edit{Args: 1, Meta: map[string]any{"k": 1}}))
+		must(t, b.Jobs().Edit(b.ctx, id, operate.Edit{Args: 1, Meta: map[string]any{"k": 1}}))
 		must(t, b.Cancel(by, id))
 		tl, words := b.timeline(id)
 		want := []string{

@@ -25,7 +25,7 @@ func (bestEffort) Capabilities() storage.Capabilities {
 func TestBestEffort(t *testing.T) {
 	eng, err := engine.New[any](bestEffort{newMemory(t)}, quiet)
 	must(t, err)
-	if u := eng.Manifest().Capabilities.UniqueJobs; u.Strength != "best-effort" ||
+	if u := eng.Describe().Manifest.Capabilities.UniqueJobs; u.Strength != "best-effort" ||
 		u.Mechanism != "query then insert" {
 		t.Errorf("C077 C078 C092: %+v", u)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -145,7 +146,7 @@ func TestFingerprintsAreNotLogged(t *testing.T) {
 			}
 		}
 		b.advance(2 * time.Hour)
-		_, err := results(b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.RetryJobs()}))
+		_, err := results(b.Jobs().Apply(b.ctx, operate.Bulk{Do: operate.RetryJobs()}))
 		must(t, err)
 		b.advance(time.Hour)
 		if len(prints) != 4 {
@@ -595,14 +596,13 @@ func TestUnique(t *testing.T) {
 	t.Run("C002 C073 C079 C080 C081 C082 the strength is declared", func(t *testing.T) {
 		eng, err := engine.New[any](newMemory(t), quiet)
 		must(t, err)
-		raw, err := json.Marshal(eng.Manifest())
+		raw, err := json.Marshal(eng.Describe().Manifest)
 		must(t, err)
 		var m struct {
-			Version string `json:"ojs_version"`
-			Impl    struct{ Name, Version, Language string }
-			Level   *int                   `json:"conformance_level"`
-			Caps    map[string]any         `json:"capabilities"`
-			I       *engine.Implementation `json:"implementation"`
+			Version string                                    `json:"ojs_version"`
+			I       *struct{ Name, Version, Language string } `json:"implementation"`
+			Level   *int                                      `json:"conformance_level"`
+			Caps    map[string]any                            `json:"capabilities"`
 		}
 		must(t, json.Unmarshal(raw, &m))
 		u, _ := m.Caps["unique_jobs"].(map[string]any)

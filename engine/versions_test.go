@@ -179,7 +179,7 @@ func TestVersions(t *testing.T) {
 				t.Errorf("%d: %q refused: %t", i, c.within, got)
 			}
 		}
-		if n := len(eng.Handlers()); n != 3 {
+		if n := len(eng.Describe().Handlers); n != 3 {
 			t.Errorf("%d handlers", n)
 		}
 		for _, bad := range []string{"", "^1.0", "~1", "x"} {

@@ -165,12 +165,12 @@ func (c *core) notEnded(ctx context.Context, job *ojs.JobInfo) error {
 	if job.Type == workflow.Type {
 		what, id = c.openStep(look, job.ID)
 	}
-	e, err := c.jobs().Explain(look, id)
+	e, err := c.jobs.Explain(look, id)
 	if err != nil {
 		return ctx.Err()
 	}
-	why := make([]string, len(e.Reasons))
-	for i, r := range e.Reasons {
+	why := make([]string, len(e.Obstacles))
+	for i, r := range e.Obstacles {
 		why[i] = r.Text
 	}
 	if len(why) == 0 {

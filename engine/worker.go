@@ -342,12 +342,6 @@ var errWorkerID = invalid("worker", "its id does not have 1 to 255 bytes")
 
 func (w *Worker) valid() bool { return w.id != "" && len(w.id) <= 255 }
 
-// Workers are those that fetch jobs from an engine.
-type Workers struct{ core *core }
-
-// Workers gives access to the workers that fetch jobs from this engine.
-func (e *Engine[T]) Workers() *Workers { return &Workers{e.core} }
-
 // WorkerStats is what is known of a worker.
 type WorkerStats struct {
 	ID    string
@@ -356,14 +350,3 @@ type WorkerStats struct {
 	Seen  time.Time // when its last call was
 	Dead  bool      // it was silent for too long, and its attempts have failed; its next call revives it
 }
-
-// List returns the workers, sorted by id.
-func (w *Workers) List() []WorkerStats { return w.core.workers.list(w.core.now()) }
-
-// Quiet tells a worker to take no more jobs: its Fetch returns ErrWorkerQuiet, its
-// Heartbeat WorkerQuiet. It reports whether there is such a worker.
-func (w *Workers) Quiet(id string) bool { return w.core.workers.set(w.core, id, WorkerQuiet) }
-
-// Terminate tells a worker to end: its Fetch returns ErrWorkerTerminated, its Heartbeat
-// WorkerTerminate.
-func (w *Workers) Terminate(id string) bool { return w.core.workers.set(w.core, id, WorkerTerminate) }

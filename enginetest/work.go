@@ -44,7 +44,7 @@ func (e *Engine[T]) Work(d ojs.Draft) Worked {
 			w.Err = err
 			return err
 		}, e.faults.inject)
-	eng.Register(e.Handlers()...)
+	eng.Register(e.Describe().Handlers...)
 	if !e.handles(d.Type()) {
 		e.tb.Fatalf("enginetest: Work: job type %s has no handler", d.Type())
 	}
@@ -65,7 +65,8 @@ func (e *Engine[T]) Work(d ojs.Draft) Worked {
 }
 
 func (e *Engine[T]) handles(jobType string) bool {
-	return slices.ContainsFunc(e.Handlers(), func(h handler.Handler) bool { return h.Type() == jobType })
+	is := func(h handler.Handler) bool { return h.Type() == jobType }
+	return slices.ContainsFunc(e.Describe().Handlers, is)
 }
 
 // now is a draft that waits for nothing.

@@ -1,6 +1,7 @@
-// Package inspect finds and counts the jobs of a storage, groups their failures and tells
-// their history. It only reads: it needs a storage and a clock, and no engine, so that a
-// page or a command can use it on the database of a program.
+// Package inspect finds and counts the jobs of a storage, groups their failures, tells
+// their history and their logs, explains why they do not run, and lists what works on
+// them. It only reads: it needs a storage and a clock, and no engine, so that a page or a
+// command can use it on the database of a program.
 //
 // # Invariants
 //
@@ -22,6 +23,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -31,16 +33,54 @@ type Source interface {
 	Get(ctx context.Context, id string) (storage.Record, error)
 	List(ctx context.Context, q storage.Query) (storage.Page, error)
 	Counts(ctx context.Context) ([]storage.Count, error)
+	Logs(ctx context.Context, id string) ([]storage.Log, error)
+	QueueStates(ctx context.Context) (map[string]ojs.QueueState, error)
+	storage.DocumentStore
+	GetLimit(ctx context.Context, now time.Time, name storage.LimitName) (storage.Limit, error)
+	ListLimits(
+		ctx context.Context, now time.Time, kind storage.LimitKind, after string, limit int,
+	) ([]storage.Limit, error)
+}
+
+// Engine is what an engine adds to what its storage knows. Package engine fills it in.
+type Engine struct {
+	Codec *codec.Chain // nil: none
+
+	// Missing makes the error of a lookup that failed say whether there was such a job.
+	Missing func(id string, err error) error
+
+	// Hinders returns what keeps a job from running in the engine.
+	Hinders func(rec *storage.Record, now time.Time) []Obstacle
 }
 
 // Jobs reads the jobs of a storage. It is safe for concurrent use.
 type Jobs struct {
 	source Source
 	clock  clock.Clock
+	eng    Engine
 }
 
 // Open returns the jobs of a storage. The clock has to be that of the engines on it.
-func Open(s Source, c clock.Clock) *Jobs { return &Jobs{s, c} }
+func Open(s Source, c clock.Clock) *Jobs { return OpenFor(Engine{}, s, c) }
+
+// OpenFor is Open for an engine, which knows more than its storage.
+func OpenFor(e Engine, s Source, c clock.Clock) *Jobs { return &Jobs{s, c, e} }
+
+// Record returns a job as it is stored.
+func (j *Jobs) Record(ctx context.Context, id string) (storage.Record, error) {
+	rec, err := j.source.Get(ctx, id)
+	if err != nil && j.eng.Missing != nil {
+		err = j.eng.Missing(id, err)
+	}
+	return rec, err
+}
+
+// Decode returns a copy of a job, as a lookup, a listing or an event has it, with args,
+// result and details of errors decoded by the codecs of the engine. Plain parts stay as
+// they are. The error is a *codec.Error.
+func (j *Jobs) Decode(ctx context.Context, job *ojs.JobInfo) (*ojs.JobInfo, error) {
+	return j.eng.Codec.DecodeJob(ctx, job)
+}
 
 // List lists the jobs that f selects, in its order. Jobs come, go and change meanwhile:
 // one that is stored and selected throughout, and keeps its place in the order, is listed
@@ -153,7 +193,7 @@ func (j *Jobs) RecordPage(ctx context.Context, f *Filter, q storage.Query) (page
 			continue
 		}
 		page.Looked++
-		switch rec, err := j.source.Get(ctx, f.IDs[at]); {
+		switch rec, err := j.Record(ctx, f.IDs[at]); {
 		case err == nil && q.Matches(&rec):
 			page.Records = append(page.Records, rec)
 		case err != nil && !foreign.Is(err, ojs.ErrNotFound) && !foreign.Is(err, ojs.ErrPruned):

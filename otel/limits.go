@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/operate"
 )
 
 const (
@@ -39,13 +39,13 @@ func (t *Telemetry) observeLimit(ev *ojs.Event) {
 //
 // Stop ends it; its error, and that of WatchLimits, is the meter's.
 func (t *Telemetry) WatchLimits(
-	list func(context.Context, engine.LimitQuery) ([]engine.Limit, error),
+	list func(context.Context, operate.LimitQuery) ([]operate.Limit, error),
 ) (stop func() error, err error) {
 	if list == nil {
 		return nil, errors.New("ojs: otel: list is nil")
 	}
 	r, err := t.meter.RegisterCallback(func(ctx context.Context, o metric.Observer) error {
-		keys, err := list(ctx, engine.LimitQuery{Limit: mostLimits})
+		keys, err := list(ctx, operate.LimitQuery{Limit: mostLimits})
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -71,10 +72,10 @@ func TestKeysAreBounded(t *testing.T) {
 			Key: fmt.Sprint("k", i), Strategy: ojs.LimitedByRate,
 		}})
 	}
-	stop, err := r.WatchLimits(func(context.Context, engine.LimitQuery) ([]engine.Limit, error) {
-		return []engine.Limit{
-			{LimitName: engine.LimitOfKey("k1"), Active: 3, Waiting: 4},
-			{LimitName: engine.LimitOfKey("x"), Active: 1}, {LimitName: engine.LimitOfKey("y"), Active: 5},
+	stop, err := r.WatchLimits(func(context.Context, operate.LimitQuery) ([]operate.Limit, error) {
+		return []operate.Limit{
+			{LimitName: operate.LimitOfKey("k1"), Active: 3, Waiting: 4},
+			{LimitName: operate.LimitOfKey("x"), Active: 1}, {LimitName: operate.LimitOfKey("y"), Active: 5},
 		}, nil
 	})
 	if err != nil {

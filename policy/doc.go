@@ -18,5 +18,5 @@
 //
 // OnExhaustion is dead_letter if the system keeps jobs without retries left apart for a
 // person, and otherwise discard. A discarded job can be run again, too
-// (engine.Jobs.Retry), as long as it is retained.
+// (operate.Jobs.Retry), as long as it is retained.
 package policy

@@ -35,7 +35,7 @@ func TestLostLeases(t *testing.T) {
 		"ojs_job_duration_seconds{queue=default,state=retryable,type=remote} 1 in 30s",
 		"ojs_job_failed_total{queue=default,type=remote} 1",
 		"ojs_job_stalled_total{queue=default,type=remote} 1")
-	eng.Workers().Quiet("elsewhere")
+	eng.Worker("elsewhere", engine.WorkerConfig{}).Quiet()
 	same(t, only(samples(scrape(t, reg)), "ojs_workers"), "ojs_workers_active 4")
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/labels"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/telemetry"
 )
 
@@ -50,14 +50,14 @@ func (l *limits) observe(ev *ojs.Event) {
 	}
 }
 
-type limitList func(context.Context, engine.LimitQuery) ([]engine.Limit, error)
+type limitList func(context.Context, operate.LimitQuery) ([]operate.Limit, error)
 
 // WatchLimits adds gauges of the keys of rate limits, which each scrape asks for:
 // collector.WatchLimits(eng.Limits().List). They describe the storage: of engines that
 // share one, give one. A nil function adds nothing. The gauges have the first 1,000 keys
 // by name that have jobs, a setting or a block. A list that fails, or does not answer in
 // time (WithTimeout), leaves the gauges out of the scrape.
-func (c *Collector) WatchLimits(list func(context.Context, engine.LimitQuery) ([]engine.Limit, error)) {
+func (c *Collector) WatchLimits(list func(context.Context, operate.LimitQuery) ([]operate.Limit, error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.limitList = list
@@ -70,7 +70,7 @@ const mostLimits = 1000
 func (g *gauges) limits(ch chan<- prometheus.Metric, list limitList, names *limits) {
 	ctx, cancel := g.clock.WithTimeout(context.Background(), g.timeout)
 	defer cancel()
-	keys, err := list(ctx, engine.LimitQuery{Limit: mostLimits})
+	keys, err := list(ctx, operate.LimitQuery{Limit: mostLimits})
 	if err != nil {
 		return
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/operate"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 )
 
@@ -60,11 +60,11 @@ func TestKeysAreBounded(t *testing.T) {
 			}})
 		}
 		var err error
-		c.WatchLimits(func(context.Context, engine.LimitQuery) ([]engine.Limit, error) {
-			return []engine.Limit{
-				{LimitName: engine.LimitOfKey("k1"), Active: 3, Waiting: 4},
-				{LimitName: engine.LimitOfKey("x"), Active: 1},
-				{LimitName: engine.LimitOfKey("y"), Active: 5},
+		c.WatchLimits(func(context.Context, operate.LimitQuery) ([]operate.Limit, error) {
+			return []operate.Limit{
+				{LimitName: operate.LimitOfKey("k1"), Active: 3, Waiting: 4},
+				{LimitName: operate.LimitOfKey("x"), Active: 1},
+				{LimitName: operate.LimitOfKey("y"), Active: 5},
 			}, err
 		})
 		families := scrape(t, reg)

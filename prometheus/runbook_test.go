@@ -17,6 +17,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -98,7 +99,7 @@ func resume(ctx context.Context, eng *engine.Engine[any]) error {
 }
 
 func apply(ctx context.Context, eng *engine.Engine[any]) error {
-	retryDiscarded := engine.Bulk{Do: engine.RetryJobs(),
+	retryDiscarded := operate.Bulk{Do: operate.RetryJobs(),
 		On: inspect.Filter{Types: []string{"mail.send"}, States: []ojs.State{ojs.StateDiscarded}}}
 	for p, err := range eng.Jobs().Apply(ctx, retryDiscarded) {
 		if err != nil {
@@ -110,26 +111,26 @@ func apply(ctx context.Context, eng *engine.Engine[any]) error {
 }
 
 // applied does an operation on many to its end.
-func applied(ctx context.Context, eng *engine.Engine[any], op engine.Bulk) (err error) {
+func applied(ctx context.Context, eng *engine.Engine[any], op operate.Bulk) (err error) {
 	for _, err = range eng.Jobs().Apply(ctx, op) {
 	}
 	return err
 }
 
 func retry(ctx context.Context, eng *engine.Engine[any]) error {
-	retryAtOnce := engine.Bulk{Do: engine.RetryJobs(),
+	retryAtOnce := operate.Bulk{Do: operate.RetryJobs(),
 		On: inspect.Filter{Types: []string{"mail.send"}, States: []ojs.State{ojs.StateRetryable}}}
 	return applied(ctx, eng, retryAtOnce)
 }
 
 func cancel(ctx context.Context, eng *engine.Engine[any]) error {
-	cancelWaiting := engine.Bulk{Do: engine.CancelJobs(),
+	cancelWaiting := operate.Bulk{Do: operate.CancelJobs(),
 		On: inspect.Filter{Queues: []string{"thumbnails"}, States: []ojs.State{ojs.StateAvailable}}}
 	return applied(ctx, eng, cancelWaiting)
 }
 
 func replayDead(ctx context.Context, eng *engine.Engine[any]) error {
-	replay := engine.Bulk{Do: engine.RetryJobs(), Every: 100 * time.Millisecond,
+	replay := operate.Bulk{Do: operate.RetryJobs(), Every: 100 * time.Millisecond,
 		On: inspect.Filter{Types: []string{"mail.send"}, DeadLettered: true}}
 	return applied(ctx, eng, replay)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/operate"
 )
 
 type stats func(context.Context) (engine.Stats, error)
@@ -113,7 +114,7 @@ func (g *gauges) collect(ch chan<- prometheus.Metric, watched []stats) {
 
 // queues sets the gauges of queues. Every state has one, at zero if need be: one that
 // came and went would leave gaps.
-func (g *gauges) queues(set func(*prometheus.Desc, int, ...string), rows []engine.QueueStats) {
+func (g *gauges) queues(set func(*prometheus.Desc, int, ...string), rows []operate.QueueStats) {
 	depths := make(map[string]map[ojs.State]int)
 	for i, row := range rows {
 		name := label(row.Name)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/operate"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 )
 
@@ -28,7 +29,7 @@ func TestStatsFail(t *testing.T) {
 	reg.MustRegister(c)
 	var err error
 	c.Watch(func(context.Context) (engine.Stats, error) {
-		return engine.Stats{Running: true, Slots: 3, Queues: []engine.QueueStats{{Name: "q"}}}, err
+		return engine.Stats{Running: true, Slots: 3, Queues: []operate.QueueStats{{Name: "q"}}}, err
 	})
 	c.Observe(&ojs.Event{Type: ojs.EventCronTriggered})
 	err = errors.New("disk on fire")
@@ -93,7 +94,7 @@ func TestWithClock(t *testing.T) {
 func TestEnginesOnOneStorage(t *testing.T) {
 	c, reg := ojsprometheus.New(), prometheus.NewRegistry()
 	reg.MustRegister(c)
-	queues := []engine.QueueStats{{Name: "q", State: ojs.QueueActive,
+	queues := []operate.QueueStats{{Name: "q", State: ojs.QueueActive,
 		Counts: map[ojs.State]int{ojs.StateActive: 5}}}
 	for _, s := range []engine.Stats{
 		{Running: true, Slots: 4, Busy: 3, Stuck: 1},

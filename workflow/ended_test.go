@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -112,7 +113,7 @@ func TestRetryOfAFailedStepIsRefused(t *testing.T) {
 			"Jobs.Retry":        func() error { return b.Jobs().Retry(b.ctx, failed) },
 			"DeadLetters.Retry": func() error { return b.DeadLetters().Retry(b.ctx, failed) },
 			"RetryJobs": func() (refused error) {
-				for p, err := range b.Jobs().Apply(b.ctx, engine.Bulk{Do: engine.RetryJobs(),
+				for p, err := range b.Jobs().Apply(b.ctx, operate.Bulk{Do: operate.RetryJobs(),
 					On: inspect.Filter{DeadLettered: true}}) {
 					must(t, err)
 					refused = p.Err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -62,8 +63,8 @@ func TestExplainAWorkflow(t *testing.T) {
 		id := b.start(workflow.New("", step("a")))
 		e, err := b.Jobs().Explain(b.ctx, id)
 		must(t, err)
-		for _, r := range e.Reasons {
-			if r.Code == engine.ReasonNoHandler || r.Code == engine.ReasonOtherQueues {
+		for _, r := range e.Obstacles {
+			if r.Code == inspect.ObstacleNoHandler || r.Code == inspect.ObstacleOtherQueues {
 				t.Errorf("%+v", r)
 			}
 		}

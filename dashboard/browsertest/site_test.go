@@ -15,8 +15,8 @@ import (
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
-	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -205,10 +205,10 @@ func (s *site) must(err error) {
 
 // pages are the paths of all pages below the overview, by a name for pictures.
 func (s *site) pages() map[string]string {
-	var nodes []engine.Node
+	var nodes []inspect.Node
 	for len(nodes) == 0 { // the engine reports within a second
 		var err error
-		nodes, err = s.eng.Nodes().List(context.Background())
+		nodes, err = s.eng.Jobs().Nodes(context.Background())
 		s.must(err)
 		time.Sleep(time.Millisecond)
 	}

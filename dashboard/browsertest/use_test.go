@@ -8,7 +8,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -311,10 +310,7 @@ func TestFormsWithoutScript(t *testing.T) {
 		chromedp.SendKeys(`input[name=depth]`, "500"), chromedp.Click(`button[value=configure]`),
 		chromedp.WaitVisible(`table.changes`), chromedp.Click(`button.main`),
 		chromedp.WaitVisible(`.note.ok`))
-	list, err := s.eng.Queues().List(ctx)
-	s.must(err)
-	at := slices.IndexFunc(list, func(q engine.QueueStats) bool { return q.Name == "mail" })
-	if c := list[at].Config; c == nil || c.MaxDepth != 500 {
+	if c := s.eng.Describe().Configs["mail"]; c.MaxDepth != 500 {
 		t.Errorf("the queue is served with %+v", c)
 	}
 	b.run(chromedp.Navigate(s.url+"jobs/?q=order:newest"), chromedp.Click(`details.help summary`),

@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -39,7 +40,7 @@ func Example_bullMQ() {
 
 	// queue.getFailed(), job.retry()
 	failed := inspect.Filter{Queues: []string{"paint"}, DeadLettered: true}
-	for p, err := range eng.Jobs().Apply(ctx, engine.Bulk{Do: engine.RetryJobs(), On: failed}) {
+	for p, err := range eng.Jobs().Apply(ctx, operate.Bulk{Do: operate.RetryJobs(), On: failed}) {
 		fmt.Println(p.Done, "retried", p.Err, err)
 	}
 

@@ -113,7 +113,7 @@ func TestNames(t *testing.T) {
 	for pkg, dir := range map[string]string{
 		"ojs": "../..", "policy": "../../policy", "engine": "../../engine", "handler": "../../handler",
 		"enginetest": "../../enginetest", "cron": "../../cron", "inspect": "../../inspect",
-		"postgres": "../../storage/postgres",
+		"operate": "../../operate", "postgres": "../../storage/postgres",
 	} {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {
@@ -130,17 +130,17 @@ func TestNames(t *testing.T) {
 			declared(file, func(name string) { names[pkg+"."+name] = true })
 		}
 	}
-	for alias, typ := range map[string]string{"eng.": "engine.Engine.", "eng.Jobs().": "engine.Jobs.",
-		"eng.Queues().":      "engine.Queues.",
-		"eng.DeadLetters().": "engine.DeadLetters.", "eng.Cron().": "cron.Entries.", "Ticket.": "ojs.Ticket.",
-		"Delivery.": "engine.Delivery."} {
+	for typ, alias := range map[string]string{"engine.Engine.": "eng.", "operate.Jobs.": "eng.Jobs().",
+		"inspect.Jobs.": "eng.Jobs().", "operate.Queues.": "eng.Queues().",
+		"operate.DeadLetters.": "eng.DeadLetters().", "cron.Entries.": "eng.Cron().",
+		"ojs.Ticket.": "Ticket.", "engine.Delivery.": "Delivery."} {
 		for name := range names {
 			if rest, ok := strings.CutPrefix(name, typ); ok {
 				names[alias+rest] = true
 			}
 		}
 	}
-	found := regexp.MustCompile(`\b((?:ojs|policy|engine|cron|inspect|handler|enginetest|postgres|eng\.(?:Jobs|Queues|DeadLetters|Cron)\(\)|eng|Ticket|Delivery)\.[A-Z]\w*)`).
+	found := regexp.MustCompile(`\b((?:ojs|policy|engine|cron|inspect|operate|handler|enginetest|postgres|eng\.(?:Jobs|Queues|DeadLetters|Cron)\(\)|eng|Ticket|Delivery)\.[A-Z]\w*)`).
 		FindAllString(string(text), -1)
 	if len(found) < 200 {
 		t.Fatalf("%d names", len(found))

@@ -28,6 +28,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -269,7 +270,7 @@ func (p program) show(done, found int) {
 	}
 }
 
-func (p program) report(ctx context.Context, t totals, dead *engine.DeadLetters) error {
+func (p program) report(ctx context.Context, t totals, dead *operate.DeadLetters) error {
 	table := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(table, "files\tchecksummed\tbytes\tretries\tvanished\tdead\t\n")
 	fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t\n", t.files, t.completed, t.bytes, t.retries,

@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/postgres"
 )
@@ -205,7 +206,7 @@ func TestTurnInTransaction(t *testing.T) {
 	ids := addLine(t, s, 1, 2, "k")
 	why, err := newEngine(t, s).Jobs().Explain(t.Context(), ids[1])
 	must(t, err)
-	if len(why.Reasons) == 0 || why.Reasons[0].Code != engine.ReasonOrdering {
+	if len(why.Obstacles) == 0 || why.Obstacles[0].Code != inspect.ObstacleOrdering {
 		t.Errorf("a job in line: %+v", why)
 	}
 	change := []storage.Change{completed(claimOne(t, s, ids[0]))}

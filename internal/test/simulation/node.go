@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -661,7 +662,7 @@ func (k *link) Notify(self any, f func(storage.Notice)) (stop func()) {
 }
 
 // apply does an operation on many to its end.
-func (n *node) apply(b engine.Bulk) error {
+func (n *node) apply(b operate.Bulk) error {
 	for _, err := range n.eng.Jobs().Apply(n.w.ctx, b) {
 		if err != nil {
 			return err

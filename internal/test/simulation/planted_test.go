@@ -37,7 +37,7 @@ type patch struct {
 
 var patches = []patch{
 	{"a cancel is not told to the handler", "engine/change.go",
-		"c.takenAway(storage.Held{ID: id, Version: to.Version - 1}, ojs.ErrCancelled)",
+		"c.takenAway(storage.Held{ID: to.ID, Version: to.Version - 1}, ojs.ErrCancelled)",
 		"_ = storage.Held{}"},
 	{"a replaced job is not told to its handler", "engine/enqueue.go",
 		"c.takenAway(storage.Held{ID: r.ID, Version: r.Version - 1}, ojs.ErrReplaced)", "_ = r"},
@@ -140,9 +140,9 @@ var patches = []patch{
 		"			o.err = errs[i]\n", "			o.err = errs[min(i, 0)]\n"},
 	{"a batch gets one job too many", "handler/batch.go",
 		"	if len(b.members) >= min(g.most, slots) ||", "	if len(b.members) > min(g.most, slots-1) ||"},
-	{"args are not encoded", "engine/codec.go",
-		"	if c.codec != nil {\n		r.Args, r.Meta, err =",
-		"	if c.codec != nil && r.Attempt > 0 {\n		r.Args, r.Meta, err ="},
+	{"args are not encoded", "internal/draft/draft.go",
+		"	if by != nil {\n		r.Args, r.Meta, err =",
+		"	if by != nil && r.Attempt > 0 {\n		r.Args, r.Meta, err ="},
 	{"jobs that were claimed ahead are kept", "engine/step.go",
 		"	n, err := c.stepper.Unclaim(r.base, c.now(), held)\n", "	n, err := 0, error(nil)\n"},
 	{"dropped jobs are not told", "engine/limits.go",

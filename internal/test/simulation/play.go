@@ -11,8 +11,8 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
-	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
 )
 
 // play runs the program, and then what is left of it to its end.
@@ -118,14 +118,15 @@ func (w *world) exec(o op) {
 		call("retry", func() error { return n.eng.Jobs().Retry(w.ctx, id) })
 	case "replay":
 		call("replay all dead letters", func() error {
-			return n.apply(engine.Bulk{Do: engine.RetryJobs(), On: inspect.Filter{DeadLettered: true},
+			return n.apply(operate.Bulk{Do: operate.RetryJobs(), On: inspect.Filter{DeadLettered: true},
 				Every: time.Duration(r.IntN(2)) * time.Second})
 		})
 	case "delete":
 		call("delete", func() error { return n.eng.Jobs().Delete(w.ctx, id) })
 	case "bulk":
 		call("cancel all in queue "+queue, func() error {
-			return n.apply(engine.Bulk{Do: engine.CancelJobs(), On: inspect.Filter{Queues: []string{queue}}})
+			return n.apply(operate.Bulk{Do: operate.CancelJobs(),
+				On: inspect.Filter{Queues: []string{queue}}})
 		})
 	case "pause":
 		call("pause "+queue, func() error {

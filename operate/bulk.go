@@ -1,4 +1,4 @@
-package engine
+package operate
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -48,17 +49,17 @@ func RetryJobs(opts ...ojs.Option) Action {
 }
 
 // CancelJobs cancels jobs that wait, and active ones if the filter names that state
-// (Engine.Cancel).
+// (Jobs.Cancel).
 func CancelJobs() Action {
 	return one("cancel", waitingStates, []ojs.State{ojs.StateActive},
-		func(ctx context.Context, j *Jobs, id string) error { return j.core.cancel(ctx, id) })
+		func(ctx context.Context, j *Jobs, id string) error { return j.Cancel(ctx, id) })
 }
 
 // DeleteJobs deletes jobs that have ended (Jobs.Delete).
 func DeleteJobs() Action {
 	return Action{name: "delete", states: endedStates,
 		do: func(ctx context.Context, j *Jobs, rec *storage.Record) (string, error) {
-			return "", j.core.delete(ctx, rec)
+			return "", j.op.delete(ctx, rec)
 		}}
 }
 
@@ -130,11 +131,11 @@ type Progress struct {
 func (b *Bulk) validate() error {
 	switch {
 	case b.Do.do == nil:
-		return invalid("bulk.do", "is not set: give one of the actions, such as RetryJobs()")
+		return draft.Invalid("bulk.do", "is not set: give one of the actions, such as RetryJobs()")
 	case b.Limit < 0:
-		return invalid("bulk.limit", "is negative")
+		return draft.Invalid("bulk.limit", "is negative")
 	case b.Every < 0:
-		return invalid("bulk.every", "is negative")
+		return draft.Invalid("bulk.every", "is negative")
 	}
 	if b.Do.check != nil {
 		return b.Do.check()
@@ -153,7 +154,7 @@ func (b *Bulk) filter() (f inspect.Filter, byID bool, err error) {
 	allowed := slices.Concat(b.Do.states, b.Do.also)
 	for _, s := range f.States {
 		if !slices.Contains(allowed, s) {
-			return f, false, invalid("filter.states", "%q is none of %v", s, allowed)
+			return f, false, draft.Invalid("filter.states", "%q is none of %v", s, allowed)
 		}
 	}
 	return f, false, nil
@@ -169,7 +170,7 @@ type Preview struct {
 // returns up to n of them, 0 <= n <= 1000. It changes nothing.
 func (j *Jobs) Preview(ctx context.Context, b Bulk, n int) (Preview, error) {
 	if n < 0 || n > 1000 {
-		return Preview{}, invalid("sample", "is not from 0 to 1000 jobs")
+		return Preview{}, draft.Invalid("sample", "is not from 0 to 1000 jobs")
 	}
 	if err := b.validate(); err != nil {
 		return Preview{}, err
@@ -230,8 +231,8 @@ func (j *Jobs) Apply(ctx context.Context, b Bulk) iter.Seq2[Progress, error] {
 			op.seen = make(map[string]struct{})
 		}
 		if b.Do.copies {
-			op.begun = j.core.now()
-			op.first = j.core.rnd.id(op.begun)
+			op.begun = j.op.eng.Now()
+			op.first = j.op.eng.NewID()
 		}
 		if byID {
 			op.overIDs(ctx, &q)
@@ -264,7 +265,7 @@ func (op *bulk) again(rec *storage.Record) bool {
 	_, seen := op.seen[rec.ID]
 	isNew := op.first != "" && rec.ID > op.first && // programs choose ids, too
 		(!rec.CreatedAt.Before(op.begun) ||
-			rec.Meta[ojs.MetaCopyOf] != nil && rec.ID < op.j.core.rnd.id(op.j.core.now()))
+			rec.Meta[ojs.MetaCopyOf] != nil && rec.ID < op.j.op.eng.NewID())
 	return seen || isNew
 }
 
@@ -280,7 +281,7 @@ func (op *bulk) overIDs(ctx context.Context, q *storage.Query) {
 		if _, again := op.seen[id]; again {
 			continue
 		}
-		rec, err := op.j.core.store.Get(ctx, id)
+		rec, err := op.j.op.eng.Inspect.Record(ctx, id)
 		op.at.Looked++
 		switch {
 		case err == nil && q.Matches(&rec):
@@ -289,7 +290,7 @@ func (op *bulk) overIDs(ctx context.Context, q *storage.Query) {
 			}
 		case err != nil:
 			op.came(id)
-			if !op.report(id, nil, "", op.j.core.missing(id, err)) {
+			if !op.report(id, nil, "", err) {
 				return
 			}
 		}
@@ -327,7 +328,7 @@ func (op *bulk) overPages(ctx context.Context, f *inspect.Filter, q storage.Quer
 func (op *bulk) do(ctx context.Context, rec *storage.Record) bool {
 	op.came(rec.ID)
 	if op.Every > 0 && op.at.Done > 0 {
-		if err := op.j.core.rest(ctx, op.Every); err != nil {
+		if err := op.j.op.rest(ctx, op.Every); err != nil {
 			return op.report(rec.ID, &rec.JobInfo, "", err)
 		}
 	}
@@ -357,16 +358,4 @@ func aboutJob(err error) bool {
 		foreign.Is(err, ojs.ErrTransition) || foreign.Is(err, ojs.ErrInvalid) ||
 		foreign.Is(err, ojs.ErrDuplicate) || foreign.Is(err, ojs.ErrQueueFull) ||
 		foreign.Is(err, ojs.ErrQueueDraining)
-}
-
-// rest waits for d on the engine's clock, or until ctx ends.
-func (c *core) rest(ctx context.Context, d time.Duration) error {
-	t := c.clock.Timer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

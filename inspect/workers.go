@@ -1,0 +1,203 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Engines that report on themselves are values of the storage: node/ID is what an engine
+// is, and alive/ID when it has reported last.
+const (
+	PrefixNode  = "node/"
+	PrefixAlive = "alive/"
+)
+
+// Worker takes jobs: it is an engine, or a worker that fetches jobs from one.
+type Worker struct {
+	ID   string // the worker id of its attempts (ojs.Event.WorkerID)
+	Node *Node  // nil: it is no engine that reports on itself
+
+	Jobs int // the active jobs that it holds
+
+	// First and Last are when the first and the last of its leases end. A live worker
+	// renews them before. The jobs of a killed one run again then.
+	First, Last time.Time
+
+	// Silent is how long its process has not reported; 0: it reports, or it never has.
+	Silent time.Duration
+}
+
+// Node is an engine that runs on the storage and reports on itself (WithReports).
+type Node struct {
+	ID      string // of its worker, as in ojs.Event.WorkerID
+	Host    string
+	PID     int
+	Version string // of the program
+	Go      string // of the toolchain
+
+	Started, Seen time.Time // Run was called; it has reported
+	Quiet         bool      // it takes no more jobs
+	Queues        []string  // that it works; empty: all
+	Types         []string  // with a handler
+	Slots, Busy   int       // attempts that may run at once, and that do
+	Running       []NodeJob // the longest running first, 100 at most
+}
+
+// NodeJob is an attempt that runs in a node.
+type NodeJob struct {
+	ID, Type, Queue string
+	Attempt         int
+	Since           time.Time
+	Stack           string // of operate.Workers.Stacks; else ""
+}
+
+// Workers returns what takes the jobs of the storage: the engines that report on
+// themselves (engine.WithReports), by host, process and id, and then all others that hold
+// active jobs, in the order in which their leases end. Jobs of a worker whose leases are
+// not renewed wait until Last, or until the process has been silent for
+// engine.Reports.DeadAfter.
+//
+// It costs a listing of the active jobs, which storages find without a look at others.
+func (j *Jobs) Workers(ctx context.Context) ([]Worker, error) {
+	nodes, err := j.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	byID := make(map[string]*Worker)
+	for i := range nodes {
+		byID[nodes[i].ID] = &Worker{ID: nodes[i].ID, Node: &nodes[i]}
+	}
+	for rec, err := range j.Records(ctx, Filter{States: []ojs.State{ojs.StateActive}}) {
+		if err != nil {
+			return nil, err
+		}
+		w := byID[rec.Worker]
+		if w == nil {
+			w = &Worker{ID: rec.Worker}
+			byID[rec.Worker] = w
+		}
+		if w.Jobs++; w.Jobs == 1 || rec.LeaseUntil.Before(w.First) {
+			w.First = rec.LeaseUntil
+		}
+		if rec.LeaseUntil.After(w.Last) {
+			w.Last = rec.LeaseUntil
+		}
+	}
+	err = j.eachValue(ctx, PrefixAlive, func(v document.Value) {
+		if w := byID[strings.TrimPrefix(v.Key, PrefixAlive)]; w != nil {
+			w.Silent = silence(v, j.now())
+		}
+	})
+	list := slices.Collect(maps.Values(byID))
+	slices.SortFunc(list, func(a, b *Worker) int {
+		switch {
+		case a.Node != nil && b.Node != nil:
+			return byProcess(a.Node, b.Node)
+		case a.Node != nil:
+			return -1
+		case b.Node != nil:
+			return 1
+		}
+		return cmp.Or(a.Last.Compare(b.Last), cmp.Compare(a.ID, b.ID))
+	})
+	out := make([]Worker, len(list))
+	for i, w := range list {
+		out[i] = *w
+	}
+	return out, err
+}
+
+// Nodes returns the engines that report on themselves, by host, process and id. It looks
+// at no job.
+func (j *Jobs) Nodes(ctx context.Context) (list []Node, err error) {
+	err = j.eachValue(ctx, PrefixNode, func(v document.Value) {
+		var node Node
+		if json.Unmarshal(v.Data, &node) == nil { // or it is a later version's
+			list = append(list, node)
+		}
+	})
+	slices.SortFunc(list, func(a, b Node) int { return byProcess(&a, &b) })
+	return list, err
+}
+
+func byProcess(a, b *Node) int {
+	return cmp.Or(strings.Compare(a.Host, b.Host), cmp.Compare(a.PID, b.PID), strings.Compare(a.ID, b.ID))
+}
+
+// silenceOf is how long the process of a worker has not reported; 0: it reports in time,
+// or never has.
+func (j *Jobs) silenceOf(ctx context.Context, worker string) (time.Duration, error) {
+	list, err := document.Of(j.source).Values(ctx, j.now(), PrefixAlive+worker, "", 1)
+	if err != nil || len(list) == 0 || list[0].Key != PrefixAlive+worker {
+		return 0, err
+	}
+	return silence(list[0], j.now()), nil
+}
+
+// silence is how long a process has not reported, by its value.
+func silence(v document.Value, now time.Time) time.Duration {
+	var alive struct {
+		Seen  time.Time     `json:"seen"`
+		Every time.Duration `json:"every"`
+	}
+	if json.Unmarshal(v.Data, &alive) != nil || now.Sub(alive.Seen) <= 2*alive.Every {
+		return 0
+	}
+	return now.Sub(alive.Seen)
+}
+
+// seconds is a silence as people read it.
+func seconds(d time.Duration) string { return fmt.Sprintf("%.0f s", d.Seconds()) }
+
+// Pauses of job types, and of everything, are values of the storage: pause/all, and
+// pause/type/TYPE.
+const (
+	PrefixPause     = "pause/"
+	KeyPauseAll     = PrefixPause + "all"
+	PrefixPauseType = PrefixPause + "type/"
+)
+
+// Pause is a pause of a job type or of everything.
+type Pause struct {
+	Type   string // "": every type, of every queue
+	By     string // the name of who did it (ojs.WithActor)
+	Reason string
+	At     time.Time
+}
+
+// Pauses returns the pauses of everything and of types, that of everything first. A
+// paused queue is a state of the queue.
+func (j *Jobs) Pauses(ctx context.Context) (list []Pause, err error) {
+	err = j.eachValue(ctx, PrefixPause, func(v document.Value) {
+		var p Pause
+		_ = json.Unmarshal(v.Data, &p) // what does not decode is a pause of which no more is known
+		p.Type, _ = strings.CutPrefix(v.Key, PrefixPauseType)
+		if v.Key == KeyPauseAll {
+			p.Type = ""
+		}
+		list = append(list, p)
+	})
+	slices.SortFunc(list, func(a, b Pause) int { return cmp.Compare(a.Type, b.Type) })
+	return list, err
+}
+
+// eachValue calls f for each value whose key has the prefix, in their order.
+func (j *Jobs) eachValue(ctx context.Context, prefix string, f func(document.Value)) error {
+	for v, err := range document.Of(j.source).EachValue(ctx, j.now(), storage.DocumentQuery{Prefix: prefix}) {
+		if err != nil {
+			return err
+		}
+		f(v)
+	}
+	return nil
+}
