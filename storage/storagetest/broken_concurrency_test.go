@@ -276,14 +276,14 @@ var seams = map[string]func(s *seam){
 			return moved, nil
 		}
 	},
-	"Claim finds the round, then serves it": func(s *seam) {
+	"Claim finds the virtual time, then raises it": func(s *seam) {
 		s.claim = func(now time.Time, c storage.Claim) []storage.Record {
-			before := maps.Clone(s.served)
+			before := maps.Clone(s.virtual)
 			recs := s.Reference.claim(now, c, false)
-			after := s.served
-			s.served = before
+			after := s.virtual
+			s.virtual = before
 			s.open()
-			maps.Copy(s.served, after)
+			maps.Copy(s.virtual, after)
 			return recs
 		}
 	},
