@@ -9,7 +9,7 @@ import (
 type Fairness struct {
 	// UTF-8 text without zero bytes, at most 255 bytes; "": none
 	Key    string `json:"key"`
-	Weight int    `json:"weight,omitempty"` // its share of the starts, from 1 to 1000; 0: 1
+	Weight int    `json:"weight,omitempty"` // jobs in a round, from 1 to 1000; 0: 1
 }
 
 const maxFairnessWeight = 1000
@@ -34,15 +34,15 @@ func (f Fairness) validateWeight() error {
 }
 
 // WithFairnessKey has jobs of a queue and priority take turns by their keys, so that a
-// tenant with a million jobs does not delay another tenant's single job. While several
-// keys have jobs waiting, each starts as many as its weight says, from 1 to 1000; 0 is 1.
-// Before a job of a key that has none waiting, at most twice the weight of another key
-// start of its jobs, however many jobs that has.
+// tenant with a million jobs does not delay another tenant's single job. In each round a
+// key has weight jobs, from 1 to 1000; 0 is 1. A job that becomes available takes a place
+// in the next round in which its key has one left. So before a job of a key that has none
+// waiting, at most two rounds of each other key start, however many jobs that has.
 //
 // A higher priority comes before any turn. Jobs without a key take no turns: they start
-// before the jobs with keys, in the order in which they became available. Give each job
-// of a queue a key if jobs without one could keep all workers busy. Jobs that an engine
-// has prefetched are not overtaken. A retried job takes a new turn.
+// in the order in which they became available, behind the jobs that were available then,
+// so give each job of a queue a key. Jobs that an engine has prefetched are not
+// overtaken. A retried job takes a new turn.
 func WithFairnessKey(key string, weight int) Option {
 	return func(o *Options) {
 		f := Fairness{Key: key, Weight: weight}

@@ -48,7 +48,7 @@ func TestFairness(t *testing.T) {
 	if want := (ojs.Fairness{Key: "7", Weight: 2}); job.Fairness != want {
 		t.Errorf("the job has %+v, not %+v", job.Fairness, want)
 	}
-	want := []string{"large1", "small", "paid1", "paid2", "large2", "paid3", "number", "large3",
+	want := []string{"large1", "small", "paid1", "paid2", "large2", "paid3", "large3", "number",
 		"large4", "large1"}
 	mu.Lock()
 	defer mu.Unlock()

@@ -44,37 +44,29 @@
 //
 // # Fairness
 //
-// Jobs with a Fairness.Key take turns by start-time fair queueing [fair-1]. A level is
-// the available jobs of one queue and priority. Each such job has a start tag, a number.
-// Its finish tag is the start tag and 2^20 divided by its Fairness.Weight, of which less
-// than 1 counts as 1 [fair-3]. Among jobs of equal priority, Claim and OrderClaim go by
-// start tags, and then by the order in which jobs became available [fair-1]. Jobs without
-// a key have the start tag 0, and so come first [fair-2].
+// Jobs with a Fairness.Key take turns in rounds [fair-1]. A level is the available jobs
+// of one queue and priority. A round is some jobs of a level that have keys. It stands
+// where the first of these stood when it became available, and stays there. Among jobs of
+// equal priority, Claim and OrderClaim have the jobs of a round before those of later
+// rounds, and each job without a key alone in its place [fair-1, fair-2]. Jobs of one
+// round come in the order in which they became available [fair-1].
 //
-// The virtual time of a level is the greatest start tag that Claim has taken there, at
-// first 1 [fair-4]. A claim charges the key of the job in the level up to the finish tag
-// of the job [fair-4]. Neither ever falls [fair-4]. A job with a key that becomes
-// available takes the greatest of three as its start tag: the virtual time, what its key
-// was charged, and the finish tag of the job of its key that became available in the
-// level last and still is [fair-1, fair-4]. It does so in whichever way it becomes
-// available [fair-5]. So a job that ends unclaimed charges its key nothing [fair-10]. A
-// job that Insert replaces leaves its level just before the new record takes its tag
-// [fair-11]. The earlier records of the batch have theirs by then [fair-11].
+// A job with a key that becomes available joins the first round of its level that has
+// fewer than Share jobs of the key, and that comes before no round with a job of the key
+// [fair-1, fair-3, fair-10]. It joins none that does not come after each round of which
+// Claim has taken a job since there last was no job with a key in the level [fair-4]. If
+// there is no such round, it begins one, last of all [fair-1]. It does so in whichever
+// way it becomes available [fair-5]. A job that Insert replaces leaves its round just
+// before the new record joins one [fair-11]. The earlier records of the batch have joined
+// theirs by then [fair-11].
 //
-// A job keeps its tag for as long as it keeps its place: with Unclaim, which leaves its
-// key charged [fair-6], and with a Settle that leaves it available with the same queue,
-// priority and key [fair-5]. A Settle that changes one of these has an available job
-// become available anew [fair-5]. If the job is active, Unclaim has it take a tag in its
-// place [fair-6]. A limit may set a job with a RateLimit aside. Before Claim takes such a
-// job, it gives it the tag that it would take in its place then, if that is greater, and
-// looks for the next job again [fair-14]. It does so for up to 32 jobs [fair-14].
-// Insert.DropOldest goes by the order in which jobs became available, and not by tags
-// [fair-7]. Tags count even if claims have skipped their jobs [fair-8]. They outlive a
-// durable storage, and so do virtual times and charges [fair-9].
-//
-// It follows that before a job of a key that has none waiting, at most twice the weight
-// of another key start of its jobs [fair-12]. Of 1,000 starts of a level in which all
-// keys have jobs waiting, each has the share of its weight within 5 % [fair-13].
+// A job keeps its round for as long as it keeps its place: with Unclaim [fair-6], and
+// with a Settle that leaves it available with the same queue, priority and key [fair-5].
+// A Settle that changes the key of an available job has it become available anew
+// [fair-5]. If the Settle makes the job active, Unclaim gives it a round of its own in
+// its place [fair-6]. Insert.DropOldest goes by the order in which jobs became available,
+// and not by their rounds [fair-7]. A round counts even if claims have skipped it
+// [fair-8]. The rounds of a durable storage outlive it [fair-9].
 //
 // # Copies
 //

@@ -158,7 +158,7 @@ func Encode(r *storage.Record) (Columns, error) {
 		Started:  Nanos(r.StartedAt), NextRetry: Nanos(r.NextRetryAt), Finished: Nanos(r.FinishedAt),
 		Dead:       Nanos(r.DeadLetteredAt),
 		LeaseUntil: Nanos(r.LeaseUntil),
-		FairKey:    r.Fairness.Key, Share: max(r.Fairness.Weight, 1),
+		FairKey:    r.Fairness.Key, Share: storage.Share(r.Fairness),
 		Checkpoint: bytes.Clone(r.Checkpoint), // which may be on its way still when a call has been given up
 	}
 	if c.State == 0 {

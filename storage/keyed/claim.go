@@ -15,9 +15,13 @@ import (
 )
 
 // rank appends where a job is among the available ones of its queue, in the order of
-// claims: the highest priority first, then the lowest start tag and place.
+// claims: the highest priority first, and then the round and the place.
 func (j *job) rank(k key) key {
-	return k.number(^int64(j.Priority)).number(j.tag).number(j.Place)
+	k = k.number(^int64(j.Priority))
+	if j.round != 0 {
+		return k.number(j.round).number(j.Place)
+	}
+	return k.number(j.Place).number(0)
 }
 
 // rankLen is how long a rank is.
@@ -117,7 +121,6 @@ type claimer struct {
 	again  bool // the walk starts over: jobs ahead of its position have changed
 	over   bool // the claim ends before a job that counts (Limited.Now) or has an enqueue TTL
 	limits storage.Limited
-	anew   int // how many jobs have taken another start tag
 }
 
 // pick is a job that a claim takes. If it has a lane, it has left that.
@@ -206,20 +209,17 @@ func (k *claimer) ends(r *readyJob) bool {
 }
 
 // take picks a job.
-func (k *claimer) take(r *readyJob, c *limit, l *lane, rank string) (taken bool) {
+func (k *claimer) take(r *readyJob, c *limit, l *lane, rank string) {
 	if k.ends(r) {
-		return false
+		return
 	}
 	names := k.t.set(string(r.queue), string(r.jobType))
 	counts := len(names) > 0 || c != nil
 	if lim := k.c.Limits; counts && lim != nil && lim.Now > 0 && len(k.claimed)+len(k.picked) >= lim.Now {
 		k.over = true
-		return false
+		return
 	}
 	if c != nil {
-		if k.takesAnew(r, c, l, rank) {
-			return false
-		}
 		k.t.started(c, l)
 		k.t.leaveLane(c, l, rank)
 	}
@@ -230,7 +230,6 @@ func (k *claimer) take(r *readyJob, c *limit, l *lane, rank string) (taken bool)
 		_, open := k.t.opensIn(names)
 		k.again = !open
 	}
-	return true
 }
 
 // meetLimited takes a job that has a rate limit, or leaves it.
@@ -246,7 +245,7 @@ func (k *claimer) meetLimited(r *readyJob, rank string) {
 	case !v.Ready:
 	case r.expired(k.now):
 	case v.Open:
-		if !k.take(r, c, l, rank) {
+		if k.take(r, c, l, rank); k.over {
 			return
 		}
 	case rule.Waits(&l.own):
@@ -342,7 +341,7 @@ func (k *claimer) flush() {
 	for _, p := range k.picked {
 		j := k.t.load(p.seq)
 		j.begun = p.inLane
-		k.t.charge(j)
+		k.t.serve(j)
 		if !k.c.Remote {
 			j.handle = k.t.s.handle.Load()
 		}

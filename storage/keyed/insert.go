@@ -76,41 +76,30 @@ func (t *tx) Depth(queue string) (n int, err error) {
 	return n, nil
 }
 
-// Oldest implements insert.Tx. Without a fairness key, the jobs of a priority are in the
-// order of their places; with one, the table aged has them.
+// Oldest implements insert.Tx. Within a priority the places rise with the rounds: a job's
+// round is never behind its place.
 func (t *tx) Oldest(queue string, now time.Time, n int, without []string) ([]*insert.Job, error) {
-	var oldest []*insert.Job // by place
-	add := func(seq []byte) (full bool) {
-		j := t.load(seq)
-		if full = len(oldest) == n && j.Place > oldest[n-1].Place; full || j.Expired(now) ||
-			slices.Contains(without, j.ID) {
-			return full
-		}
-		at, _ := slices.BinarySearchFunc(oldest, j.Place, func(o *insert.Job, place int64) int {
-			return cmp.Compare(o.Place, place)
-		})
-		oldest = slices.Insert(oldest, at, &j.Job)
-		oldest = oldest[:min(n, len(oldest))]
-		return false
-	}
-	if n == 0 {
-		return nil, nil
-	}
-	for _, seq := range t.scan(newKey(agedTable).name(queue), nil) {
-		if add(seq) {
-			break
-		}
-	}
 	all := newKey(availableTable).name(queue)
-	for from := (key{}); from != nil; {
+	var oldest []*insert.Job // by place
+	for from := (key{}); n > 0 && from != nil; {
 		var priority key
 		for rest, seq := range t.scan(all, from) {
 			if priority == nil {
 				priority = append(key{}, rest[:numberLen]...)
 			}
-			if !bytes.HasPrefix(rest, priority) || number(rest[numberLen:]) != 0 || add(seq) {
+			full := len(oldest) == n
+			if !bytes.HasPrefix(rest, priority) || full && number(rest[numberLen:]) > oldest[n-1].Place {
 				break
 			}
+			j := t.load(seq)
+			if full && j.Place > oldest[n-1].Place || j.Expired(now) || slices.Contains(without, j.ID) {
+				continue
+			}
+			at, _ := slices.BinarySearchFunc(oldest, j.Place, func(o *insert.Job, place int64) int {
+				return cmp.Compare(o.Place, place)
+			})
+			oldest = slices.Insert(oldest, at, &j.Job)
+			oldest = oldest[:min(n, len(oldest))]
 		}
 		if from = nil; priority != nil {
 			from = behind(priority)

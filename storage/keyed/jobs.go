@@ -18,7 +18,7 @@ type job struct {
 	insert.Job
 	flags  flags
 	limit  string    // as the value has it: the key of the limit that counts it, "" if there is none
-	tag    int64     // its start tag; 0: it has none (fair.go)
+	round  int64     // its round among jobs that take turns; 0: it is in none
 	since  int64     // number of the time for which it waits for others; 0: it does not
 	keptOn time.Time // until when its workflow keeps it; zero: no longer than its KeptUntil
 	back   spot      // where an active job was before its claim
@@ -28,7 +28,7 @@ type job struct {
 }
 
 // spot is where an available job is; 0: not known.
-type spot struct{ place, tag int64 }
+type spot struct{ place, round int64 }
 
 // flags are what the storage notes of a job. They are stored.
 type flags byte
@@ -74,10 +74,10 @@ func (t *tx) noted(j *job, was ojs.State) {
 // comesFrom notes where an active job goes if its claim is undone.
 func (j *job) comesFrom(before *job) {
 	if before.State == ojs.StateAvailable {
-		j.back = spot{before.Place, before.tag}
+		j.back = spot{before.Place, before.round}
 	}
 	if j.Fairness.Key != before.Fairness.Key || j.Queue != before.Queue || j.Priority != before.Priority {
-		j.back.tag = 0
+		j.back.round = 0
 	}
 }
 
@@ -163,11 +163,6 @@ func (e *entries) of(j *job) []entry {
 		e.add(e.in(lineTable).name(line).number(j.Seq), nil)
 	} else if line != "" {
 		e.add(e.in(turnTable).name(line).number(j.Seq), nil)
-	}
-	if j.tag != 0 {
-		e.add(j.share(e.in(fairTable)).number(j.Place), nil)
-		e.list[len(e.list)-1].value = e.taken(append(e.room(), seq...).number(j.finish()))
-		e.add(e.in(agedTable).name(j.Queue).number(j.Place), seq)
 	}
 	if rare(j.State) {
 		e.add(e.in(stateTable).byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type).number(j.Seq), seq)
@@ -298,7 +293,7 @@ func (t *tx) fetch(ids []string) {
 
 // store writes a job that has no entries in the indexes, and adds them.
 func (t *tx) store(j *job) {
-	t.takeTag(j)
+	t.enterRound(j)
 	t.link(j)
 }
 
@@ -330,8 +325,9 @@ func (t *tx) attempt(j *job, moves bool, transition func(r *storage.Record)) {
 	t.noted(j, before.State)
 	j.comesFrom(&before)
 	if moves {
+		t.leaveRound(&before)
 		j.Place = t.next(placeName)
-		t.takeTag(j)
+		t.enterRound(j)
 	}
 	enters := t.leaveLimit(&before, j)
 	t.save(j)

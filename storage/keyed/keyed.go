@@ -71,9 +71,9 @@ const (
 	lineTable                       // ordering key, seq, of the jobs that wait for their turn
 	turnTable                       // ordering key, seq, of the jobs of a line that do not
 	edgeTable                       // seq, seq of a job that waits for it: since
-	fairTable                       // queue, priority, fairness key, place: seq, finish tag, if available
-	agedTable                       // queue, place: seq, of the available jobs with a fairness key
-	virtualTable                    // queue, priority: virtual time
+	fairTable                       // queue, priority, fairness key, round, seq, of the available jobs
+	roundTable                      // queue, priority, round: number of its jobs
+	servedTable                     // queue, priority: the latest round of which a job was claimed
 	limitTable                      // kind, name: counter, see tx.keep
 	startTable                      // kind, name, number: time
 	closedTable                     // key of a rate limit, bounds, of which a claim has to tell
@@ -88,8 +88,6 @@ const (
 	frontTable                      // scope, queue or type, rank, queue, type: see fronts.go
 	stateTable                      // state, queue, type, seq: seq, of the jobs in a rare state
 	failTable                       // type of the error, FinishedAt, place: seq, of the discarded jobs
-	chargedTable                    // queue, priority, fairness key: what it was charged
-	spentTable                      // queue, priority, what was charged, fairness key
 )
 
 // Kinds of jobs in the table wake.

@@ -117,7 +117,7 @@ func (t *tx) unlink(seq []byte, j *job) (id string) {
 		t.countActive(j.limit, -1)
 	}
 	for _, in := range []table{idTable, equalTable, readyTable, availableTable, heldTable, wakeTable,
-		deadTable, endedTable, keptTable, lineTable, turnTable, fairTable, agedTable,
+		deadTable, endedTable, keptTable, lineTable, turnTable, fairTable,
 		stateTable, failTable} {
 		all := newKey(in)
 		for rest, value := range t.scan(all, nil) {
@@ -134,6 +134,11 @@ func (t *tx) unlink(seq []byte, j *job) (id string) {
 					c, l := t.laneOfReady(&r)
 					t.leaveLane(c, l, string(rest[len(rest)-rankLen:]))
 				}
+			case fairTable:
+				_, level := cut(rest) // queue; then the priority, and the key, round and seq
+				level = rest[:len(rest)-len(level)+numberLen]
+				round := rest[len(rest)-2*numberLen : len(rest)-numberLen]
+				t.add(append(append(newKey(roundTable), level...), round...), -1)
 			}
 			t.delete(append(slices.Clone(all), rest...))
 		}
@@ -244,6 +249,9 @@ func (t *tx) releaseJob(a *aside) {
 		refuse(&ojs.DuplicateError{ID: j.ID, State: other.State})
 	}
 	t.link(j)
+	if j.round != 0 {
+		t.join(j)
+	}
 }
 
 // releaseNamed releases a document or the state of a queue.

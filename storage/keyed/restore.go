@@ -12,7 +12,7 @@ import (
 
 // Saved is what another store held, for Restore.
 type Saved struct {
-	// Last is a number that no number, place, tag or version of a job exceeds, and that
+	// Last is a number that no number, place, round or version of a job exceeds, and that
 	// later ones will. LastCron is so for the versions of recurring entries. Each call
 	// for a store names the same.
 	Last, LastCron int64
@@ -20,6 +20,7 @@ type Saved struct {
 	Jobs       []SavedJob
 	Crons      []storage.Cron
 	Limits     []SavedLimit // before the jobs of their keys
+	Rounds     []SavedRound // behind the jobs of their queues
 	Quarantine []SavedAside
 }
 
@@ -28,7 +29,7 @@ type SavedJob struct {
 	Record storage.Record // with its version
 	Seq    int64          // its number in the order of insertion
 	Place  int64          // by which it comes before others of its state and queue
-	Tag    int64          // its start tag, if it is available; 0: it has no fairness key
+	Round  int64          // of its turn by fairness; 0: it is in none
 
 	KeptUntil time.Time // until when its workflow keeps it; zero: no longer than Record.KeptUntil
 	Counted   bool      // its Dependencies are the storage's to count
@@ -48,6 +49,13 @@ type SavedLimit struct {
 	Window         time.Duration  // how long a start counts at most
 	Most           int            // starts that count at most
 	Starts         []time.Time    // in order
+}
+
+// SavedRound is the latest round of a queue and a priority of which a job was claimed.
+type SavedRound struct {
+	Queue    string
+	Priority int
+	Round    int64
 }
 
 // SavedAside is a record that does not decode. Value is what is left of it. It can be
@@ -75,6 +83,9 @@ func (s *Storage) Restore(ctx context.Context, saved *Saved) error {
 		for i := range saved.Jobs {
 			t.restoreJob(&saved.Jobs[i])
 		}
+		for _, r := range saved.Rounds {
+			t.putNumber(newKey(servedTable).name(r.Queue).number(^int64(r.Priority)), r.Round)
+		}
 		for i := range saved.Crons {
 			c := &saved.Crons[i]
 			t.storeDocument(storage.KindCron, &storage.Document{
@@ -89,7 +100,7 @@ func (s *Storage) Restore(ctx context.Context, saved *Saved) error {
 }
 
 func (t *tx) restoreJob(r *SavedJob) {
-	j := &job{Job: insert.Job{Record: r.Record, Seq: r.Seq, Place: r.Place}, tag: r.Tag}
+	j := &job{Job: insert.Job{Record: r.Record, Seq: r.Seq, Place: r.Place}, round: r.Round}
 	for flag, set := range map[flags]bool{counted: r.Counted, awaited: r.Awaited, lined: r.Lined} {
 		if set {
 			j.flags |= flag
@@ -105,6 +116,9 @@ func (t *tx) restoreJob(r *SavedJob) {
 		j.handle = t.enterHandle(r.Handle)
 	}
 	t.link(j)
+	if j.round != 0 {
+		t.join(j)
+	}
 	for _, seq := range r.WaitsFor {
 		t.put(newKey(edgeTable).number(seq).number(j.Seq), key{}.number(j.since))
 	}

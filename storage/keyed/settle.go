@@ -1,6 +1,7 @@
 package keyed
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -82,8 +83,9 @@ func (s *Storage) Unclaim(ctx context.Context, now time.Time, held []storage.Hel
 				if r.Unclaim(); j.back.place == 0 {
 					j.back.place = t.next(placeName)
 				}
-				if j.Place, j.tag = j.back.place, j.back.tag; j.Fairness.Key != "" && j.tag == 0 {
-					j.tag = t.startTag(j)
+				if j.Place = j.back.place; j.Fairness.Key != "" {
+					j.round = cmp.Or(j.back.round, j.Place)
+					t.join(j)
 				}
 			})
 			n++

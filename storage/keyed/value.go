@@ -27,9 +27,9 @@ const format = 1
 // encode appends the value of a job.
 func (j *job) encode(v key) key {
 	v = v.uint(uint64(j.Place)).byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type)
-	v = v.byte(byte(j.flags)).uint(uint64(j.tag)).uint(uint64(j.since))
+	v = v.byte(byte(j.flags)).uint(uint64(j.round)).uint(uint64(j.since))
 	if j.State == ojs.StateActive {
-		v = v.uint(uint64(j.back.place)).uint(uint64(j.back.tag)).uint(uint64(j.handle))
+		v = v.uint(uint64(j.back.place)).uint(uint64(j.back.round)).uint(uint64(j.handle))
 	}
 	if j.flags&keptOn != 0 {
 		v = v.time(j.keptOn)
@@ -80,7 +80,7 @@ func readJob(seq, v []byte, known *storage.Record) *job {
 func (j *job) decodeHead(v []byte) (r reader, err error) {
 	r = reader{b: v}
 	j.Place, j.State, j.Queue, j.Type = int64(r.uint()), rows.State(int(r.byte())), r.name(), r.name()
-	j.flags, j.tag, j.since = flags(r.byte()), int64(r.uint()), int64(r.uint())
+	j.flags, j.round, j.since = flags(r.byte()), int64(r.uint()), int64(r.uint())
 	if j.State == ojs.StateActive {
 		j.back, j.handle = spot{int64(r.uint()), int64(r.uint())}, int64(r.uint())
 	}

@@ -1,21 +1,21 @@
 package memory
 
 import (
-	"maps"
+	"slices"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/storage/rule"
+	"github.com/ojsengine/ojs/storage"
 )
 
-// Fairness (package rule).
+// Jobs with a fairness key take turns in rounds (package storage, Fairness).
 //
-//   - ready.fair has a fairLevel for each queue and priority in which a job with a key
-//     has been available. Jobs without a key meet none of this.
-//   - rest.tag of such a job is its start tag. It stays while the job is active, for
-//     Unclaim.
+//   - ready.fair has a fairLevel for each queue and priority in which a job with a key is
+//     available. Jobs without a key meet none of this.
+//   - rest.round of such a job is its round: the turn of the job that began it. It stays
+//     while the job is active, for Unclaim.
 //   - A bucket has a list of jobs (level) for each key, beside that of the jobs without.
-//     Each list is in the order of tags and turns, and its heap has the next job.
-//   - The jobs of a key that wait in a level are linked in the order of their turns.
+//     Each list is in the order of rounds and turns, and its heap has the next job.
+//   - place takes a round for a job that becomes available, and displace leaves it.
 
 // levelID names the available jobs of one queue and priority.
 type levelID struct {
@@ -24,14 +24,9 @@ type levelID struct {
 }
 
 type fairLevel struct {
-	virtual int64
-	keys    map[string]*fairKey
-	sweep   int // the number of keys at which to forget some
-}
-
-type fairKey struct {
-	charged     int64
-	first, last *job // of those that wait; nil: none
+	rounds turns             // with the number of their jobs
+	keys   map[string]*turns // the rounds of each key that has jobs here
+	served uint64            // the latest of which a job was claimed
 }
 
 // fairness is the job's fairness key and weight.
@@ -42,158 +37,200 @@ func (j *job) fairness() ojs.Fairness {
 	return j.rest.fairness
 }
 
-// tag is the start tag of an available job.
-func (j *job) tag() int64 {
-	if j.rest == nil {
-		return 0
+// stands is the turn of an available job, or that of its round.
+func (j *job) stands() uint64 {
+	if j.rest != nil && j.rest.round != 0 {
+		return j.rest.round
 	}
-	return j.rest.tag
+	return j.turn
 }
 
-// finish is the finish tag of a job with a key.
-func (j *job) finish() int64 { return rule.Finish(j.rest.tag, j.rest.fairness) }
+func (j *job) levelID() levelID { return levelID{j.kind.queue, j.priority} }
 
-// shareID names the jobs of a fairness key in a level.
-type shareID struct {
-	levelID
-	key string
+// takeRound has a job that becomes available join a round, or begin one.
+func (r *ready) takeRound(j *job) {
+	if j.rest == nil {
+		return
+	}
+	f := j.fairness()
+	if j.rest.round = 0; f.Key == "" {
+		return
+	}
+	at := r.seq + 1 // that of a round of its own
+	if l := r.fair[j.levelID()]; l != nil {
+		last, n := uint64(0), 0
+		if own := l.keys[f.Key]; own != nil {
+			last, n = own.last()
+		}
+		if last > l.served && n < storage.Share(f) {
+			at = last
+		} else if next, some := l.rounds.after(max(last, l.served)); some {
+			at = next
+		}
+	}
+	r.enterRound(j, at)
 }
 
-func (j *job) shareID() shareID {
-	return shareID{levelID{j.kind.queue, j.priority}, j.fairness().Key}
-}
-
-// share finds the level and the key of a job, or makes them.
-func (r *ready) share(j *job) (*fairLevel, *fairKey) {
-	id := j.shareID()
-	l := r.fair[id.levelID]
+// enterRound puts an available job into a round.
+func (r *ready) enterRound(j *job, at uint64) {
+	id, key := j.levelID(), j.fairness().Key
+	l := r.fair[id]
 	if l == nil {
 		if r.fair == nil {
 			r.fair = make(map[levelID]*fairLevel)
 		}
-		l = &fairLevel{virtual: 1, keys: make(map[string]*fairKey), sweep: firstSweep}
-		r.fair[id.levelID] = l
+		l = &fairLevel{keys: make(map[string]*turns)}
+		r.fair[id] = l
 	}
-	k := l.keys[id.key]
-	if k == nil {
-		if len(l.keys) >= l.sweep {
-			maps.DeleteFunc(l.keys, func(_ string, k *fairKey) bool { return k.idle(l) })
-			l.sweep = max(firstSweep, 2*len(l.keys))
+	own := l.keys[key]
+	if own == nil {
+		own = new(turns)
+		l.keys[key] = own
+	}
+	own.add(at)
+	l.rounds.add(at)
+	j.rest.round = at
+}
+
+// leaveRound takes a job that has been available out of its round, which the job still
+// names.
+func (r *ready) leaveRound(j *job) {
+	if j.rest == nil || j.rest.round == 0 {
+		return
+	}
+	id, key := j.levelID(), j.fairness().Key
+	l := r.fair[id]
+	own := l.keys[key]
+	if own.remove(j.rest.round); own.jobs == 0 {
+		delete(l.keys, key)
+	}
+	if l.rounds.remove(j.rest.round); l.rounds.jobs == 0 {
+		delete(r.fair, id)
+	}
+}
+
+// moveRound gives a job that is not available, and has another key, a round of its own
+// for Unclaim.
+func (j *job) moveRound() {
+	switch {
+	case j.rest == nil:
+	case j.fairness().Key == "":
+		j.rest.round = 0
+	default:
+		j.rest.round = j.turn
+	}
+}
+
+// serve notes that an available job is claimed.
+func (r *ready) serve(j *job) {
+	if j.rest != nil && j.rest.round != 0 {
+		l := r.fair[j.levelID()]
+		l.served = max(l.served, j.rest.round)
+	}
+}
+
+// turns is a list of rounds, in order, with how many jobs each has. Rounds enter at the
+// end and leave at the begin, as a rule: that costs the same for any number of them. A
+// round that has lost its jobs between others stays in the list until half of it is such.
+type turns struct {
+	list  []turnsOf // from first on; neither the first nor the last is empty
+	first int
+	empty int
+	jobs  int
+}
+
+type turnsOf struct {
+	at uint64
+	n  int
+}
+
+func (t *turns) find(at uint64) (int, bool) {
+	i, found := slices.BinarySearchFunc(t.list[t.first:], at, func(r turnsOf, at uint64) int {
+		switch {
+		case r.at < at:
+			return -1
+		case r.at > at:
+			return 1
 		}
-		k = new(fairKey)
-		l.keys[id.key] = k
-	}
-	return l, k
+		return 0
+	})
+	return t.first + i, found
 }
 
-// idle reports whether the key has nothing that a new one would not have.
-func (k *fairKey) idle(l *fairLevel) bool { return k.last == nil && k.charged <= l.virtual }
+// last is the latest round and the number of its jobs, 0 if there is none.
+func (t *turns) last() (at uint64, n int) {
+	if t.first == len(t.list) {
+		return 0, 0
+	}
+	r := t.list[len(t.list)-1]
+	return r.at, r.n
+}
 
-// takeTag gives a job that becomes available its start tag.
-func (r *ready) takeTag(j *job) {
-	if j.rest == nil {
+// after is the first round after a place.
+func (t *turns) after(place uint64) (at uint64, some bool) {
+	i, _ := t.find(place + 1)
+	for ; i < len(t.list); i++ {
+		if t.list[i].n > 0 {
+			return t.list[i].at, true
+		}
+	}
+	return 0, false
+}
+
+func (t *turns) add(at uint64) {
+	t.jobs++
+	i := len(t.list)
+	if last, _ := t.last(); at <= last {
+		found := false
+		if i, found = t.find(at); found {
+			if t.list[i].n == 0 {
+				t.empty--
+			}
+			t.list[i].n++
+			return
+		}
+	}
+	switch {
+	case t.first > 0 && i-t.first <= len(t.list)-i: // the shorter side moves
+		copy(t.list[t.first-1:], t.list[t.first:i])
+		t.first--
+		t.list[i-1] = turnsOf{at, 1}
+	case t.first > len(t.list)/2 && len(t.list) == cap(t.list):
+		t.compact()
+		t.jobs--
+		t.add(at)
+	default:
+		t.list = slices.Insert(t.list, i, turnsOf{at, 1})
+	}
+}
+
+func (t *turns) remove(at uint64) {
+	t.jobs--
+	i, _ := t.find(at)
+	if t.list[i].n--; t.list[i].n > 0 {
 		return
 	}
-	if j.rest.tag = 0; j.rest.fairness.Key == "" {
-		return
+	t.empty++
+	for t.first < len(t.list) && t.list[t.first].n == 0 {
+		t.first++
+		t.empty--
 	}
-	l, k := r.share(j)
-	j.rest.tag = k.start(l, k.last)
-	k.link(j, k.last)
-}
-
-// start is the tag of a job that comes after one of its key; nil: after none.
-func (k *fairKey) start(l *fairLevel, after *job) int64 {
-	tag := max(l.virtual, k.charged)
-	if after != nil {
-		tag = max(tag, after.finish())
+	for len(t.list) > t.first && t.list[len(t.list)-1].n == 0 {
+		t.list = t.list[:len(t.list)-1]
+		t.empty--
 	}
-	return tag
-}
-
-// keepTag gives a job that is available again the tag that it had, if it had one. It is
-// about to have its turn again.
-func (r *ready) keepTag(j *job, turn uint64, tag int64) {
-	if j.tag() == 0 {
-		return
-	}
-	l, k := r.share(j)
-	k.unlink(j)
-	var before *job
-	for next := k.first; next != nil && next.turn < turn; next = next.rest.after {
-		before = next
-	}
-	if j.rest.tag = tag; tag == 0 {
-		j.rest.tag = k.start(l, before)
-	}
-	k.link(j, before)
-}
-
-// link enters a job behind another; nil: it is the first.
-func (k *fairKey) link(j, before *job) {
-	after := k.first
-	if before != nil {
-		after, before.rest.after = before.rest.after, j
-	} else {
-		k.first = j
-	}
-	if after != nil {
-		after.rest.before = j
-	} else {
-		k.last = j
-	}
-	j.rest.before, j.rest.after = before, after
-}
-
-func (k *fairKey) unlink(j *job) {
-	before, after := j.rest.before, j.rest.after
-	if before != nil {
-		before.rest.after = after
-	} else {
-		k.first = after
-	}
-	if after != nil {
-		after.rest.before = before
-	} else {
-		k.last = before
-	}
-	j.rest.before, j.rest.after = nil, nil
-}
-
-// leaveShare takes a job that has been available from those of its key.
-func (r *ready) leaveShare(j *job) {
-	if j.tag() == 0 {
-		return
-	}
-	l, k := r.share(j)
-	if k.unlink(j); k.idle(l) {
-		delete(l.keys, j.rest.fairness.Key)
+	if t.empty > (len(t.list)-t.first)/2 {
+		t.compact()
 	}
 }
 
-// takesAnew gives a job that is next, and that its rate limit has held back, another tag
-// if its key or its level have gone past its own. It reports whether it does.
-func (r *ready) takesAnew(j *job) bool {
-	if j.limit == nil || j.tag() == 0 {
-		return false
+// compact drops what is empty.
+func (t *turns) compact() {
+	kept := t.list[:0]
+	for _, r := range t.list[t.first:] {
+		if r.n > 0 {
+			kept = append(kept, r)
+		}
 	}
-	l, k := r.share(j)
-	tag := k.start(l, j.rest.before)
-	if tag <= j.rest.tag {
-		return false
-	}
-	turn := j.turn
-	r.remove(j)
-	j.rest.tag = tag
-	r.add(j)
-	r.moveUp(j, turn)
-	return true
-}
-
-// charge notes that an available job is claimed.
-func (r *ready) charge(j *job) {
-	if j.tag() != 0 {
-		l, k := r.share(j)
-		l.virtual, k.charged = max(l.virtual, j.rest.tag), max(k.charged, j.finish())
-	}
+	t.list, t.first, t.empty = kept, 0, 0
 }

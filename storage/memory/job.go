@@ -67,9 +67,7 @@ type rest struct {
 	revived     uint32          // how often: edges from before are stale
 	line        *keyLine        // of its ordering key, until its end is counted
 	turn        bool            // it has the turn of its line
-	tag         int64           // see fair.go; 0: it has none
-	before      *job            // of the waiting jobs of its fairness key; nil: none
-	after       *job
+	round       uint64          // see fair.go; 0: it has no fairness key
 }
 
 // whole is the job's record if it is kept as one, else nil.

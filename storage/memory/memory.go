@@ -27,7 +27,6 @@ import (
 	"github.com/ojsengine/ojs/internal/spin"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // Storage is a storage.Storage. Its zero value is not usable; see New.
@@ -338,14 +337,20 @@ func (s personal) Unclaim(ctx context.Context, _ time.Time, held []storage.Held)
 		if j == nil || j.current() != ojs.StateActive || j.version != h.Version {
 			continue
 		}
-		turn, tag := j.turn, j.tag() // that it had
+		turn, round := j.turn, uint64(0) // that it had, since active jobs have none
+		if j.rest != nil {
+			round = j.rest.round
+		}
 		r := j.record()
 		s.ready.limits.takeBack(j, r.StartedAt)
 		s.displace(j)
 		r.Unclaim()
 		s.set(j, &r)
 		s.place(j)
-		s.ready.keepTag(j, turn, tag)
+		if round != 0 {
+			s.ready.leaveRound(j)
+			s.ready.enterRound(j, round)
+		}
 		s.ready.moveUp(j, turn)
 		n++
 	}
@@ -360,7 +365,6 @@ type taker struct {
 	left int               // how many more there may be
 	// the first job that has an enqueue TTL ends the claim: Unclaim would not restore it
 	undoable bool
-	anew     uint8 // how many jobs have taken another tag
 }
 
 // room is for one more job, and holds garbage.
@@ -394,11 +398,7 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 		if ends {
 			return false
 		}
-		if counts && t.anew < rule.MostAnew && s.ready.takesAnew(j) {
-			t.anew++
-			return true
-		}
-		s.ready.charge(j)
+		s.ready.serve(j)
 		s.displace(j)
 		s.claimed(j, now, c.Worker, c.Lease, t.room())
 		if counts {
@@ -503,14 +503,14 @@ func (s *Storage) applyChange(j *job, to *storage.Record, sameJob bool) storage.
 	if from == ojs.StateActive && to.State == ojs.StateCancelled {
 		s.taken(to.ID, j.version, ojs.ErrCancelled)
 	}
-	queue, share := j.kind.home, j.shareID()
+	queue, key := j.kind.home, j.fairness().Key
 	if sameJob {
 		s.advance(j, to)
 	} else {
 		s.set(j, to)
 	}
-	if j.rest != nil && j.shareID() != share {
-		j.rest.tag = 0 // Unclaim gives it another
+	if to.Fairness.Key != key {
+		j.moveRound()
 	}
 	j.setVersion(to.Version + 1)
 	s.place(j)

@@ -21,7 +21,7 @@ func (s *Storage) place(j *job) {
 	}
 	s.settleEnd(j)
 	if j.current() == ojs.StateAvailable {
-		s.ready.takeTag(j)
+		s.ready.takeRound(j)
 		s.ready.add(j)
 	}
 	if j.state == active {
@@ -44,7 +44,7 @@ func (s *Storage) displace(j *job) {
 		s.leaveEnd(j)
 	}
 	if j.current() == ojs.StateAvailable {
-		s.ready.leaveShare(j)
+		s.ready.leaveRound(j)
 	}
 	if j.state == active {
 		s.running.unlink(j)

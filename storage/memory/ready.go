@@ -21,13 +21,13 @@ type ready struct {
 	types  map[string]*typeIndex        // the versions of a type apart, by versions.Full
 	queues map[string]map[string]*group // queue, type
 	paused map[string]bool
-	vary   map[string][]string    // the names in types of each type that has versions
-	asked  []string               // memory for asks
-	order  heap[*typeIndex]       // those of types with groups
-	wanted claimedTypes           // of the latest claims
-	seq    uint64                 // of the latest entry
-	n      int                    // jobs, without those in passed
-	fair   map[levelID]*fairLevel // see fair.go
+	vary   map[string][]string // the names in types of each type that has versions
+	asked  []string            // memory for asks
+	order  heap[*typeIndex]    // those of types with groups
+	wanted claimedTypes        // of the latest claims
+	seq    uint64              // of the latest entry
+	n      int                 // jobs, without those in passed
+	fair   map[levelID]*fairLevel
 
 	limits limits
 	looked int // types and queues that claims have looked for, and lanes judged, for tests
@@ -162,13 +162,13 @@ func (g *group) head() *job           { return g.buckets.items[0].head() }
 func (g *group) before(h *group) bool { return comesBefore(g.head(), h.head()) }
 func (g *group) moved(to int)         { g.at = to }
 
-// comesBefore is the order of claims: higher priority first, then by start tags, then
-// first in first out.
+// comesBefore is the order of claims: higher priority first, then by rounds, where a job
+// without a fairness key is alone in one, then first in first out.
 func comesBefore(j, k *job) bool {
 	if j.priority != k.priority {
 		return j.priority > k.priority
 	}
-	if a, b := j.tag(), k.tag(); a != b {
+	if a, b := j.stands(), k.stands(); a != b {
 		return a < b
 	}
 	return j.turn < k.turn
@@ -190,11 +190,8 @@ func (r *ready) add(j *job) {
 	r.n++
 	r.seq++
 	j.turn = r.seq
-	if l.append(j); j.prev != nil { // the bucket still has the same head, as a rule
-		if j.rest != nil && j.tag() < j.prev.tag() {
-			r.moveUp(j, j.turn)
-		}
-		return
+	if l.append(j); j.prev != nil {
+		return // the bucket still has the same head
 	}
 	wasEmpty := b.top.len() == 0
 	b.top.push(l)
@@ -235,7 +232,7 @@ func (r *ready) bringBack(now time.Time) {
 	// The last one first: it comes before all that have come back, so that none of these
 	// is walked past.
 	slices.SortFunc(jobs, func(j, k *job) int {
-		return cmp.Or(cmp.Compare(k.tag(), j.tag()), cmp.Compare(k.turn, j.turn))
+		return cmp.Or(cmp.Compare(k.stands(), j.stands()), cmp.Compare(k.turn, j.turn))
 	})
 	for _, j := range jobs {
 		r.replace(j)
@@ -589,7 +586,7 @@ func (r *ready) longest(queue string, n int, without []string, now time.Time) []
 					if j.expired(now) || slices.Contains(without, j.id) {
 						continue
 					}
-					if all = append(all, j); l.key == "" { // those of a key are in the order of tags
+					if all = append(all, j); l.key == "" { // those of a key are in the order of rounds
 						i++
 					}
 				}

@@ -49,7 +49,6 @@ type asking struct {
 	step  bool // the first job ends it that has an enqueue TTL
 	most  int
 	had   int             // jobs that it has claimed
-	anew  int             // jobs that have taken another start tag
 	leave []string        // queues and types whose limits let no job start
 	opens int64           // when time opens one of these; rows.None: never
 	start []ojs.RateLimit // of the jobs that it has claimed
@@ -116,9 +115,7 @@ var (
 	// looks are what a claim asks of a job that it picks. {ends} says that the job ends a
 	// step.
 	looks = `j.queue, j.type, j.bounds, j.lane, j.most, CASE WHEN j.bounds IS NOT NULL THEN j.rate_key END AS key,
-		{wide} AS wide, {ends} AS ends, j.priority, j.fair_key, j.tag, j.tag + 1048576 / j.share AS finish,
-		CASE WHEN j.bounds IS NOT NULL AND j.tag IS NOT NULL
-			THEN j.tag < {schema}.start_tag(j.queue, j.priority, j.fair_key, j.place) ELSE false END AS anew`
+		{wide} AS wide, {ends} AS ends`
 	endsNothing = `false`
 	// endsStep is for a step, which cannot return a job with an enqueue TTL.
 	endsStep = `(j.limited IS NOT NULL AND (j.bounds IS NULL OR EXISTS (SELECT FROM {schema}.job b
@@ -160,13 +157,11 @@ var (
 			CROSS JOIN LATERAL (SELECT count(*) AS n FROM {schema}.active a
 				WHERE a.rate_key = d.key AND a.bounds IS NOT NULL) a),
 		judged AS MATERIALIZED (SELECT p.seq, p.rn, p.key, p.ends, CASE
-				WHEN p.wide OR p.key IS NOT NULL AND (p.most IS NULL OR k.key IS NULL OR p.anew OR p.before > p.tag
+				WHEN p.wide OR p.key IS NOT NULL AND (p.most IS NULL OR k.key IS NULL
 					OR min(p.most) OVER same <> max(p.most) OVER same) THEN NULL
 				WHEN p.key IS NULL THEN true
 				ELSE count(*) OVER (same ORDER BY p.rn) + k.active <= p.most END AS may
-			FROM (SELECT *, max(finish) OVER (PARTITION BY queue, priority, fair_key ORDER BY rn
-					ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-				FROM (SELECT *, row_number() OVER () AS rn FROM picked) n) p LEFT JOIN keys k USING (key)
+			FROM (SELECT *, row_number() OVER () AS rn FROM picked) p LEFT JOIN keys k USING (key)
 			WINDOW same AS (PARTITION BY p.key)),
 		ended AS MATERIALIZED (SELECT seq, rn, may, bool_or(may IS NULL OR may AND (ends
 				OR key IS NOT NULL AND before >= $10)) OVER (ORDER BY rn) AS over FROM (
@@ -206,12 +201,13 @@ var take = `by_seq AS MATERIALIZED (SELECT array_agg(seq ORDER BY seq) AS seqs, 
 			b.created, j.enqueued, $1::bigint AS started, j.next_retry, j.finished, j.dead, {until_claimed} AS lease_until, b.lease,
 			0::float8 AS progress, $8::text AS worker, j.fingerprint, j.rate_key, b.args, b.job, j.outcome, j.checkpoint,
 			b.depends, j.kept, j.released, j.limited, j.created AS peer_created, j.awaited, j.bounds,
-			j.fair_key, j.share, j.tag
+			j.fair_key, j.share, j.own_place
 		FROM gone j JOIN {schema}.job b ON b.seq = j.seq),
 	leased AS (INSERT INTO {schema}.active {standing} SELECT ` +
 	standingBut("created", "peer_created", "progress", "NULL", "worker", "nullif(worker, '')") + ` FROM taken),
-	served AS (INSERT INTO {schema}.served (queue, priority, fair_key, tag, finish)
-		SELECT queue, priority, fair_key, max(tag), max(tag + 1048576 / share) FROM taken WHERE fair_key IS NOT NULL GROUP BY 1, 2, 3),
+	served AS (INSERT INTO {schema}.served SELECT queue, priority, max(other_place) FROM taken t WHERE fair_key IS NOT NULL GROUP BY 1, 2
+		HAVING max(other_place) > coalesce((SELECT s.place FROM {schema}.served s WHERE s.queue = t.queue AND s.priority = t.priority
+			ORDER BY s.place DESC LIMIT 1), 0)),
 	counted AS (INSERT INTO {schema}.tally SELECT m.queue, d.state, m.dead, d.sign * m.n
 		FROM (SELECT queue, {alike} AS dead, count(*) AS n FROM taken GROUP BY 1, 2) m,
 		(VALUES (3::smallint, -1), (4::smallint, 1)) d (state, sign))`
@@ -237,14 +233,14 @@ const (
 	pickIn = `WITH picked AS MATERIALIZED (
 		SELECT c.* FROM unnest({queues}::text[]) WITH ORDINALITY q (name, ord) CROSS JOIN LATERAL (
 			SELECT j.seq, {looks} FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
-			ORDER BY j.priority DESC, j.tag NULLS FIRST, j.place LIMIT $2 FOR UPDATE SKIP LOCKED) c
+			ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT $2 FOR UPDATE SKIP LOCKED) c
 		WHERE NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
 		AND 'queue ' || q.name <> ALL ($7::text[])
 		LIMIT {limit})`
 	pickAll = `WITH picked AS MATERIALIZED (
 		SELECT j.seq, {looks} FROM {schema}.ready j WHERE {claimable} AND j.attempt >= 0
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
-		ORDER BY j.priority DESC, j.tag NULLS FIRST, j.place LIMIT {limit} FOR UPDATE SKIP LOCKED)`
+		ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT {limit} FOR UPDATE SKIP LOCKED)`
 	// pickAround is pickAll without a walk past the backlogs of paused queues: the first
 	// jobs of each other queue, and of these the first. More than are wanted, for others
 	// may be taking them.
@@ -254,16 +250,16 @@ const (
 		SELECT (SELECT j.queue FROM {schema}.ready j WHERE j.queue > q.name ORDER BY j.queue LIMIT 1)
 		FROM q WHERE q.name IS NOT NULL),
 	first AS MATERIALIZED (
-		SELECT c.seq, c.priority, c.tag, c.place FROM q CROSS JOIN LATERAL (
-			SELECT j.seq, j.priority, j.tag, j.place FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
-			ORDER BY j.priority DESC, j.tag NULLS FIRST, j.place LIMIT $2 + 500) c
+		SELECT c.seq, c.priority, c.place, c.own_place FROM q CROSS JOIN LATERAL (
+			SELECT j.seq, j.priority, j.place, j.own_place FROM {schema}.ready j WHERE j.queue = q.name AND {claimable}
+			ORDER BY j.priority DESC, j.place, j.own_place NULLS FIRST LIMIT $2 + 500) c
 		WHERE q.name IS NOT NULL AND 'queue ' || q.name <> ALL ($7::text[])
 		AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.queue = q.name AND s.state = 'paused')
-		ORDER BY c.priority DESC, c.tag NULLS FIRST, c.place LIMIT $2 + 500),
+		ORDER BY c.priority DESC, c.place, c.own_place NULLS FIRST LIMIT $2 + 500),
 	picked AS MATERIALIZED (
 		SELECT j.seq, {looks} FROM first JOIN {schema}.ready j USING (seq) WHERE {claimable}
 		AND j.queue <> ALL (ARRAY(SELECT queue FROM {schema}.queue_state WHERE state = 'paused'))
-		ORDER BY first.priority DESC, first.tag NULLS FIRST, first.place LIMIT {limit} FOR UPDATE OF j SKIP LOCKED)`
+		ORDER BY first.priority DESC, first.place, first.own_place NULLS FIRST LIMIT {limit} FOR UPDATE OF j SKIP LOCKED)`
 )
 
 // picks are the variants of a statement that looks at the jobs of a claim: from its

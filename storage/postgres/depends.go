@@ -87,7 +87,7 @@ func (s *Storage) applyCounting(
 var countingSQL = settlesWith("completeCounting endCounting settleCounting settleAllCounting",
 	counting, "", "")
 
-// applyTogether is applyCounting with one statement. Turns are locked.
+// applyTogether is applyCounting with one statement. Rounds are locked.
 func (s *Storage) applyTogether(
 	ctx context.Context, tx transaction, o settling,
 ) (applied []int64, list []ended, err error) {

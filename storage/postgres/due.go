@@ -55,7 +55,7 @@ func (s *Storage) dueAll(ctx context.Context, now time.Time, limit int, d *stora
 }
 
 // heldPause is how soon Due is to be called again for jobs that it has left since other
-// transactions hold their turns.
+// transactions hold their rounds.
 const heldPause = 100 * time.Millisecond
 
 // untilHanded is when the lease of a job ends that its caller takes over.
@@ -63,7 +63,7 @@ var untilHanded = untilOf("least(b.lease, {most_handed})")
 
 // dueSQL promotes up to $2 jobs whose time has come at $1. It leaves jobs whose deadline
 // has come to the caller, which records why they ended, and jobs in states that no due
-// time changes. $3 leaves out jobs that would take tags, for which the statement waits
+// time changes. $3 leaves out jobs that would join rounds, for which the statement waits
 // a short time only. A job that ends and that others may wait for comes alone: it may
 // change the jobs behind it.
 var dueSQL = define("due", `WITH found AS MATERIALIZED (
@@ -75,7 +75,7 @@ var dueSQL = define("due", `WITH found AS MATERIALIZED (
 				bool_or(awaited AND expired) OVER (ROWS UNBOUNDED PRECEDING) AS behind FROM found) f
 			WHERE first OR behind IS NOT TRUE),
 		gone AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE j.seq = ANY (ARRAY(SELECT seq FROM due WHERE NOT expired)) RETURNING j.*),
-		locked AS MATERIALIZED (SELECT count({lock_turns}) AS n FROM (SELECT DISTINCT d.queue FROM due d
+		locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT d.queue FROM due d
 			WHERE d.fair_key IS NOT NULL AND d.state <> 4 AND NOT d.expired
 			AND set_config('lock_timeout', '200ms', true) <> '' ORDER BY d.queue) l),
 		ordered AS MATERIALIZED (
@@ -88,7 +88,7 @@ var dueSQL = define("due", `WITH found AS MATERIALIZED (
 				CASE j.state WHEN 4 THEN `+untilHanded+` ELSE j.lease_until END AS lease_until, b.lease,
 				coalesce(j.progress, 0) AS progress, coalesce(j.worker, '') AS worker, j.fingerprint, j.rate_key,
 				b.args, b.job, j.outcome, j.checkpoint, b.depends, j.kept, j.released, j.other_place, j.limited, j.created AS peer_created, j.awaited, j.bounds,
-				j.fair_key, j.share, CASE j.state WHEN 4 THEN j.tag END AS tag
+				j.fair_key, j.share, CASE j.state WHEN 4 THEN j.own_place END AS own_place
 			FROM ordered j JOIN {schema}.job b ON b.seq = j.seq),
 		stored AS (INSERT INTO {schema}.stage {standing} SELECT `+
 	standingBut("created", "peer_created", "progress", "nullif(progress, 0)", "worker", "nullif(worker, '')")+`
@@ -106,7 +106,7 @@ var nextWakeSQL = define("nextWake", `SELECT (SELECT wake FROM {schema}.stage WH
 // due is a round of dueAll. It returns how many jobs it has found due.
 func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.Due) (n int, err error) {
 	list, err := selectRows(ctx, joining{tuned{s}}, true, s.sql[dueSQL], rows.Nanos(now), limit, false)
-	held := isCode(err, lockNotAvailable) // the turns of a queue
+	held := isCode(err, lockNotAvailable) // the rounds of a queue
 	if held {
 		list, err = selectRows(ctx, tuned{s}, true, s.sql[dueSQL], rows.Nanos(now), limit, true)
 	}
@@ -166,7 +166,7 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 		d.Next = rows.Time(*next)
 	}
 	if held && len(list) < limit && !d.Next.After(now) {
-		d.Next = now.Add(heldPause) // what is left waits for turns
+		d.Next = now.Add(heldPause) // what is left waits for rounds
 	}
 	return len(list), err
 }

@@ -152,7 +152,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"logs":             {s.sql[logsSQL], []any{"a"}},
 		"add logs":         {s.sql[addLogsSQL], []any{ids, []int64{1, 1}, [][]byte{nil, nil}}},
 		"trim logs":        {s.sql[trimLogsSQL], []any{ids, 10}},
-		"take anew":        {s.sql[takeAnewSQL], []any{1}},
+		"rest rounds":      {s.sql[restRoundsSQL], []any{ids, []int32{1, 2}}},
 		"compact served":   {s.sql[compactServedSQL], nil},
 		"counters":         {s.sql[countersSQL], []any{[]string{"key", "queue"}, ids}},
 		"start":            {s.sql[startSQL], []any{"key", "a", 1}},

@@ -2,44 +2,43 @@ package postgres
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/ojsengine/ojs/internal/rows"
 )
 
-// Fairness (package rule).
+// Jobs with a fairness key take turns in rounds (package storage, Fairness).
 //
-//   - The column tag is the start tag of a job with a fairness key while it is available,
-//     and of an active one for Unclaim. Other jobs have none. So the order of claims is
-//     priority, tag, place for all jobs.
-//   - A job that becomes available is stored in ready without a tag. The trigger take_tag
-//     (migration 24) gives it one. The trigger costs jobs without a key the look at two
-//     columns.
-//   - A claim adds the tags and finish tags of its jobs to the table served, by their
-//     keys. Rows are only added, so claims do not wait for each other. Of a queue and
-//     priority the greatest tag counts, and of a key there its greatest finish tag. Other
-//     rows are deleted now and then (notify.go).
-//   - A claim may meet a job with a rate limit whose tag is too low now. It gives the job
-//     another tag and ends its transaction (limitclaim.go). The job is no head then, and
-//     its lane is judged anew.
+//   - The column place of such a job is that of its round while it is available, and
+//     own_place is where it would stand without its key. Other jobs have no own_place. So
+//     the order of claims is priority, place, own_place for all jobs.
+//   - A job that becomes available is stored in ready without an own_place. The trigger
+//     take_turn (migration 20) then has it join a round, or begin one. The trigger costs
+//     jobs without a key the look at two columns.
+//   - A claim keeps place in other_place, and own_place, for Unclaim. It adds the latest
+//     of its rounds to the table served, whose latest row counts. Rows are only added,
+//     so claims do not wait for each other.
+//   - served means nothing once no job with a key is available in its queue and priority.
+//     A claim need not look for that: a job that enters does, and Unclaim.
 //
 // Invariants:
 //
-//  1. A transaction in which a job takes a tag has locked the queue, by lockTurns, before
-//     it draws the place of the job. So of two jobs of a key, the transaction of the
-//     second sees the first job, and has the later place.
+//  1. A transaction in which a job joins a round has locked the queue, by lockRounds,
+//     before it draws the place of the job. So of two jobs that enter the same rounds,
+//     the second one's transaction sees the first job, and has the later place.
 //  2. A transaction locks all queues of an insert, or of a call of Due, in the order of
 //     their bytes. The collation of the database does not change that. An insert that
-//     replaces jobs with a key locks the queues of each part of its batch (insert.Batch).
+//     replaces jobs in rounds locks the queues of each part of its batch (insert.Batch).
 //  3. A transaction may lock jobs before and after a queue, and queues of several changes
 //     in any order. If transactions wait for each other, PostgreSQL undoes one of them,
 //     and the call repeats it (again).
 //  4. A call that waits for a queue shares its statement with none that does not: see
 //     insertsInTurn and settlesInTurn.
 //  5. Due waits a short time for queues. If one is held for longer, Due leaves the jobs
-//     that would take tags to a later call, so that other jobs are not late.
-//  6. Claims and Unclaim lock no queue. A job that a claim under way takes still counts
-//     as waiting: the other job has become available before that claim.
+//     that would join rounds to a later call, so that other jobs are not late.
+//  6. Claims lock no queue. A job that a claim under way takes still counts as waiting:
+//     the other job has become available before that claim.
 
 // entering are the queues in which changes have a job with a fairness key become
 // available, or keep it so.
@@ -64,11 +63,11 @@ func takesTurn(of []written) bool {
 	})
 }
 
-// lockTurnsSQL locks the turns of queues one after the other. A statement that locked
+// lockRoundsSQL locks the rounds of queues one after the other. A statement that locked
 // them as it goes would find rows gone that it has waited for.
-var lockTurnsSQL = define("lockTurns", `SELECT {lock_turns} FROM unnest($1::text[]) l (queue)`)
+var lockRoundsSQL = define("lockRounds", `SELECT {lock_rounds} FROM unnest($1::text[]) l (queue)`)
 
-// lockQueues locks the turns of queues until the transaction ends.
+// lockQueues locks the rounds of queues until the transaction ends.
 func (s *Storage) lockQueues(ctx context.Context, tx transaction, queues []string) error {
 	if len(queues) == 0 {
 		return nil
@@ -76,10 +75,10 @@ func (s *Storage) lockQueues(ctx context.Context, tx transaction, queues []strin
 	if err := s.entersIn(ctx, tx); err != nil {
 		return err
 	}
-	return tx.exec(ctx, s.sql[lockTurnsSQL], queues)
+	return tx.exec(ctx, s.sql[lockRoundsSQL], queues)
 }
 
-// entersIn prepares a transaction in which jobs may take tags.
+// entersIn prepares a transaction in which jobs may join rounds.
 func (s *Storage) entersIn(ctx context.Context, tx transaction) error {
 	if txOf(ctx) == nil {
 		return tx.exec(ctx, s.sql[tuneSQL])
@@ -87,8 +86,8 @@ func (s *Storage) entersIn(ctx context.Context, tx transaction) error {
 	return s.checkIsolation(ctx, tx)
 }
 
-// joining makes statements that lock turns by themselves. If the default isolation is
-// not read committed, they need a transaction, to see the jobs that came while they
+// joining makes statements that lock rounds by themselves. If the default isolation is
+// not read committed, they need a transaction, to see the jobs that joined while they
 // waited.
 type joining struct{ tuned }
 
@@ -96,4 +95,46 @@ func (q joining) query(ctx context.Context, sql string, args []any, read func(ro
 	return q.s.within(ctx, func(ctx context.Context) error {
 		return q.s.together(ctx, true, []sent{{sql: q.s.sql[tuneSQL]}, {sql, args, read}})
 	})
+}
+
+var tryRoundsSQL = define("tryRounds", `SELECT l.queue FROM unnest($1::text[]) l (queue)
+		WHERE pg_try_advisory_xact_lock({rounds_key})`)
+
+// restRoundsSQL forgets the rounds of the queues $1 and the priorities $2 that have no
+// job with a key.
+var restRoundsSQL = define("restRounds", `DELETE FROM {schema}.served s USING unnest($1::text[], $2::integer[]) l (queue, priority)
+		WHERE s.queue = l.queue AND s.priority = l.priority AND (SELECT j.seq FROM {schema}.ready j
+			WHERE j.queue = l.queue AND j.priority = l.priority AND j.own_place IS NOT NULL ORDER BY -j.place LIMIT 1) IS NULL`)
+
+// rest forgets which rounds were served where jobs that are given back find no other job
+// with a key. It leaves out the queues that another transaction holds: there the next job
+// may stand a round later than it could, and nothing waits.
+func (s *Storage) rest(ctx context.Context, tx transaction, back []written) error {
+	priorities := make(map[string][]int32) // by queue
+	for i := range back {
+		if c := &back[i]; c.FairKey != "" {
+			priorities[c.Queue] = append(priorities[c.Queue], int32(c.Priority))
+		}
+	}
+	if len(priorities) == 0 {
+		return nil
+	}
+	if err := s.entersIn(ctx, tx); err != nil {
+		return err
+	}
+	var queue string
+	var queues []string
+	var levels []int32
+	// The locks are taken before the statement that looks for jobs, which then sees those
+	// of the transactions that held them.
+	err := tx.query(ctx, s.sql[tryRoundsSQL], []any{slices.Collect(maps.Keys(priorities))},
+		each([]any{&queue}, func() {
+			for _, p := range priorities[queue] {
+				queues, levels = append(queues, queue), append(levels, p)
+			}
+		}))
+	if err != nil || len(queues) == 0 {
+		return err
+	}
+	return tx.exec(ctx, s.sql[restRoundsSQL], queues, levels)
 }

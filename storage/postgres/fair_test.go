@@ -22,7 +22,7 @@ func fairRecord(n int, key string, weight int) storage.Record {
 	return r
 }
 
-// A job comes before jobs of later turns that claims of another process have skipped.
+// A job joins a round that claims of another process have skipped.
 func TestTurnsOverProcesses(t *testing.T) {
 	a, name := open(t, "")
 	b, _ := open(t, name)
@@ -44,7 +44,7 @@ func TestTurnsOverProcesses(t *testing.T) {
 		}
 		return recs[0].ID
 	}
-	for n := range 2 { // two turns
+	for n := range 2 { // two rounds
 		r := fairRecord(n, "first", 1)
 		r.RateLimit = &ojs.RateLimit{Key: "closed", Concurrency: 1}
 		add(a, r)
@@ -57,25 +57,26 @@ func TestTurnsOverProcesses(t *testing.T) {
 	told := make(chan storage.Notice, 100)
 	stop := a.Notify(nil, func(n storage.Notice) { told <- n })
 	defer stop()
-	third := add(a, fairRecord(2, "first", 1))
+	plain := add(a, record(2))
 	for len(told) > 0 {
 		<-told
 	}
-	first := add(b, fairRecord(3, "second", 1))
+	joins := add(b, fairRecord(3, "second", 1))
 	for n := range told { // of the other process
 		if n.Available {
 			break
 		}
 	}
-	for _, want := range []string{first, third} {
+	for _, want := range []string{joins, plain} {
 		if id := next(); id != want {
 			t.Fatalf("claimed %s, not %s", id, want)
 		}
 	}
 }
 
-// However many processes store jobs and claim them at once, each job of a key comes a
-// turn after the one before it, and each is claimed once.
+// However many processes store jobs and claim them at once, no key has more jobs in a
+// round than its weight, no job stands behind its own place, each is claimed once, and no
+// job comes before one of the same key that stands before it.
 func TestTurnsAtOnce(t *testing.T) {
 	s, name := open(t, "")
 	pool := connect(t)
@@ -118,11 +119,14 @@ func TestTurnsAtOnce(t *testing.T) {
 	}
 	work.Wait()
 	for what, sql := range map[string]string{
-		"jobs with a key and without a tag": `SELECT count(*) FROM %s.ready
-			WHERE (fair_key IS NULL) <> (tag IS NULL)`,
-		"jobs that come too soon after an older one of the key": `SELECT count(*) FROM (SELECT tag, lag(tag + 1048576 / share)
-			OVER (PARTITION BY queue, priority, fair_key ORDER BY place) AS before
-			FROM %s.ready WHERE fair_key IS NOT NULL) r WHERE before > tag`,
+		"rounds with more jobs of a key than its weight": `SELECT count(*) FROM (SELECT FROM %s.ready
+			WHERE fair_key IS NOT NULL GROUP BY queue, priority, place, fair_key HAVING count(*) > max(share)) r`,
+		"jobs in a round behind their own places": `SELECT count(*) FROM %s.ready WHERE place > own_place`,
+		"jobs with a key and without a round": `SELECT count(*) FROM %s.ready
+			WHERE (fair_key IS NULL) <> (own_place IS NULL)`,
+		"jobs in an earlier round than an older one of the key": `SELECT count(*) FROM (SELECT place, lag(place) OVER (
+			PARTITION BY queue, priority, fair_key ORDER BY own_place) AS before
+			FROM %s.ready WHERE fair_key IS NOT NULL) r WHERE before > place`,
 	} {
 		var n int
 		must(t, pool.QueryRow(t.Context(), fmt.Sprintf(sql, name)).Scan(&n))
@@ -168,8 +172,9 @@ func TestTurnsAreIsolated(t *testing.T) {
 	}
 }
 
-// Claims that do not count any more are forgotten.
-func TestServedStaysSmall(t *testing.T) {
+// Rounds of which no job is left to be claimed are forgotten, and those that do not
+// count.
+func TestServedRoundsStayFew(t *testing.T) {
 	s, name := open(t, "", postgres.WithPoll(10*time.Millisecond))
 	pool := connect(t)
 	now := record(0).CreatedAt
@@ -181,14 +186,13 @@ func TestServedStaysSmall(t *testing.T) {
 		_, err := s.Claim(t.Context(), now, storage.Claim{Max: 1, Worker: "w"}, nil)
 		must(t, err)
 	}
-	for n := 2; n > 1; {
+	for n := 1; n > 0; {
 		must(t, t.Context().Err())
 		must(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM "+name+".served").Scan(&n))
 	}
 }
 
-// checkTurns wants a job to find its start tag by indexes, among more than a thousand
-// keys.
+// checkTurns wants a job to find its round by indexes, among a thousand keys and more.
 func checkTurns(t *testing.T, pool *pgxpool.Pool, name, when string) {
 	t.Helper()
 	const most = 200 // pages of the job and its indexes, and of what it looks up
@@ -206,7 +210,7 @@ func checkTurns(t *testing.T, pool *pgxpool.Pool, name, when string) {
 			must(t, err)
 		}
 		_, err = tx.Exec(t.Context(), "INSERT INTO "+name+`.ready (seq, place, version, attempt, priority, state, queue, type,
-				fair_key, share, tag)
+				fair_key, share, own_place)
 			SELECT n, n / 10, 65536, 0, 0, 3, 'queue 3', 'x', CASE WHEN n % 10 > 0 THEN 'many ' || n % 5000 END, 1,
 				CASE WHEN n % 10 > 0 THEN n END
 			FROM generate_series(20000000, 20020000) n`)
@@ -220,7 +224,7 @@ func checkTurns(t *testing.T, pool *pgxpool.Pool, name, when string) {
 			must(t, json.Unmarshal(text, &plans))
 		}
 		if n := plans[0].Plan.Hit + plans[0].Plan.Read; n > most {
-			t.Errorf("%s, a job with key %q reads %d pages to find its tag", when, key, n)
+			t.Errorf("%s, a job with key %q reads %d pages to find its round", when, key, n)
 		}
 		must(t, tx.Rollback(t.Context()))
 	}

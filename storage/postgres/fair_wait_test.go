@@ -159,7 +159,8 @@ func TestRoundsAreLockedInOneOrder(t *testing.T) {
 	must(t, <-done)
 }
 
-// Under any default isolation, a job sees the jobs that took tags while its call waited.
+// Under any default isolation, a job sees the jobs that joined rounds while its call
+// waited.
 func TestTurnsUnderDefaultIsolation(t *testing.T) {
 	for _, level := range []string{"repeatable read", "serializable"} {
 		for _, what := range []string{"insert", "due"} {
@@ -188,18 +189,18 @@ func TestTurnsUnderDefaultIsolation(t *testing.T) {
 				must(t, <-done)
 				var together int
 				must(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM (SELECT FROM "+name+`.ready
-					GROUP BY tag, fair_key HAVING count(*) > 1) r`).Scan(&together))
+					GROUP BY place, fair_key HAVING count(*) > 1) r`).Scan(&together))
 				if together > 0 {
-					t.Error("two jobs of a key have one tag")
+					t.Error("two jobs of a key with weight 1 are in one round")
 				}
 			})
 		}
 	}
 }
 
-// Pages of jobs with and without tags meet. A job that comes back without its key has
-// none.
-func TestListOfTags(t *testing.T) {
+// A job that comes back without its key, to the place of a round, is listed before the
+// jobs of the round.
+func TestListBesideRound(t *testing.T) {
 	s, _ := open(t, "")
 	now := time.Now()
 	must(t, insert(t.Context(), s, fairRecord(1, "a", 1), fairRecord(2, "b", 1), record(3)))
@@ -213,19 +214,19 @@ func TestListOfTags(t *testing.T) {
 	_, err = s.Unclaim(t.Context(), now, []storage.Held{{ID: r.ID, Version: out[0].Version}})
 	must(t, err)
 	q := storage.Query{Order: storage.OrderClaim, Limit: 1}
-	for i, n := range []int{1, 3, 2} {
+	for n := 1; n <= 3; n++ {
 		page, err := s.List(t.Context(), q)
 		must(t, err)
 		if len(page.Records) != 1 || page.Records[0].ID != record(n).ID {
 			t.Fatalf("page %d has %v, not %s", n, page.Records, record(n).ID)
 		}
-		if q.Cursor = page.Next; i == 2 {
+		if q.Cursor = page.Next; n == 3 {
 			q.Cursor = page.Prev
 		}
 	}
 	page, err := s.List(t.Context(), q)
 	must(t, err)
-	if len(page.Records) != 1 || page.Records[0].ID != record(3).ID {
+	if len(page.Records) != 1 || page.Records[0].ID != record(2).ID {
 		t.Errorf("the page before the last has %v", page.Records)
 	}
 }

@@ -164,7 +164,7 @@ func (h *hot) fill(copies int) {
 	must(t, pgx.BeginFunc(t.Context(), h.pool, func(tx pgx.Tx) error {
 		for _, table := range []string{"job", "stage", "edge", "line", "log"} {
 			rows, err := tx.Query(t.Context(), `SELECT column_name, CASE
-				WHEN column_name IN ('seq', 'place', 'other_place', 'tag', 'dependency', 'waiting') THEN column_name || ' + c * 1000000'
+				WHEN column_name IN ('seq', 'place', 'other_place', 'own_place', 'dependency', 'waiting') THEN column_name || ' + c * 1000000'
 				WHEN column_name = 'id' THEN 'id || ''-'' || c'
 				WHEN column_name IN ('job', 'depends') THEN 'convert_to(replace(convert_from(' || column_name || ', ''UTF8''), ''KK'', ''K'' || c), ''UTF8'')'
 				WHEN data_type = 'text' THEN 'replace(' || column_name || ', ''KK'', ''K'' || c)'

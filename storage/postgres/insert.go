@@ -195,7 +195,7 @@ func (s *Storage) judge(now int64) {
 }
 
 // insertSQL stores jobs, or none if one of the queues is draining.
-var insertSQL = define("insert", `WITH locked AS MATERIALIZED (SELECT count({lock_turns}) AS n FROM (SELECT DISTINCT u.queue COLLATE "C" AS queue
+var insertSQL = define("insert", `WITH locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT u.queue COLLATE "C" AS queue
 			FROM unnest($2::text[], $4::smallint[], $28::text[]) u (queue, state, fair_key)
 			WHERE u.state = 3 AND u.fair_key <> '' ORDER BY 1) l),
 		n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM {given} u WHERE (SELECT n FROM locked) >= 0
@@ -204,7 +204,7 @@ var insertSQL = define("insert", `WITH locked AS MATERIALIZED (SELECT count({loc
 		INSERT INTO {schema}.stage {standing}
 		SELECT `+standingBut("seq", "place", "version", "CASE version WHEN 0 THEN {first} ELSE version END",
 	"other_place", "NULL", "released", "NULL", "created", peerCreated, "progress", "nullif(progress, 0)",
-	"limited", "{limited}", "worker", "nullif(worker, '')", "awaited", "NULL", "tag", "NULL")+`
+	"limited", "{limited}", "worker", "nullif(worker, '')", "awaited", "NULL", "own_place", "NULL")+`
 		FROM n RETURNING version`)
 
 // insertFreshSQL is insertSQL of fresh jobs, as freshArguments has them.
@@ -476,8 +476,8 @@ func (i *inserter) Depth(queue string) (n int, err error) {
 var oldestSQL = define("oldest", `SELECT {columns} FROM {whole_ready} WHERE seq = ANY (ARRAY(SELECT seq FROM {schema}.ready
 			WHERE queue = $1 AND (deadline IS NULL OR deadline > $2)
 			AND seq <> ALL (ARRAY(SELECT b.seq FROM {schema}.job b WHERE b.id = ANY ($4::text[])))
-			ORDER BY place LIMIT $3 FOR UPDATE SKIP LOCKED))
-		ORDER BY place`)
+			ORDER BY coalesce(own_place, place) LIMIT $3 FOR UPDATE SKIP LOCKED))
+		ORDER BY coalesce(own_place, place)`)
 
 func (i *inserter) Oldest(queue string, now time.Time, n int, without []string) ([]*rows.Row, error) {
 	if without == nil {

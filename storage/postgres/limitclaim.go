@@ -9,16 +9,13 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // picked is a job that a claim with limits has picked and locked.
 type picked struct {
-	seq, tag, finish           int64
+	seq                        int64
 	queue, jobType, key, limit string // limit is its bounds, "" if it has none
 	ends, wide                 bool   // it ends a step; the limit of its queue or type counts it
-	anew                       bool   // it takes another start tag first
-	share                      string // its priority and fairness key, "" if it has none
 }
 
 // round is a transaction of a claim that meets jobs that limits count.
@@ -34,7 +31,6 @@ type round struct {
 	gone  []gone
 	leave []string
 	opens int64
-	anew  *picked // the job that takes another start tag
 	over  bool
 	more  bool                      // another round may find jobs
 	aside map[string]*ojs.RateLimit // bounds that let no job start
@@ -88,9 +84,7 @@ func (s *Storage) claimLimited(ctx context.Context, a *claims) error {
 		started, spoiled := len(a.ords), a.took(ctx)
 		r.said.added = r.said.added || a.added
 		a.leave, a.opens, a.said, a.shut = r.leave, r.opens, r.said, append(a.shut, r.shut...)
-		if a.over = r.over; r.anew != nil {
-			a.anew++
-		}
+		a.over = r.over
 		to := a.c.Limits
 		to.Dropped = append(to.Dropped, r.dropped...)
 		to.Postponed = append(to.Postponed, r.postponed...)
@@ -100,7 +94,7 @@ func (s *Storage) claimLimited(ctx context.Context, a *claims) error {
 		if !r.more && !a.more && !spoiled {
 			break
 		}
-		if started+len(a.met)+len(r.gone)+len(r.aside) > 0 || r.anew != nil {
+		if started+len(a.met)+len(r.gone)+len(r.aside) > 0 {
 			try = -1 // it goes on with fewer
 		}
 	}
@@ -108,8 +102,7 @@ func (s *Storage) claimLimited(ctx context.Context, a *claims) error {
 }
 
 var pickHeadsSQL = picking("pickHeads", endsStep, limitPick, "$8",
-	" SELECT seq, queue, type, coalesce(key, ''), coalesce(bounds, ''), ends, wide, anew,"+
-		" coalesce(priority || ' ' || fair_key, ''), coalesce(tag, 0), coalesce(finish, 0) FROM picked")
+	" SELECT seq, queue, type, coalesce(key, ''), coalesce(bounds, ''), ends, wide FROM picked")
 
 func (r *round) make() (err error) {
 	s := r.s
@@ -121,8 +114,7 @@ func (r *round) make() (err error) {
 	}
 	var list []picked
 	var j picked
-	read := each([]any{&j.seq, &j.queue, &j.jobType, &j.key, &j.limit, &j.ends, &j.wide, &j.anew,
-		&j.share, &j.tag, &j.finish},
+	read := each([]any{&j.seq, &j.queue, &j.jobType, &j.key, &j.limit, &j.ends, &j.wide},
 		func() { list = append(list, j) })
 	err = r.all([]sent{{sql: s.sql[promoteSQL], args: []any{r.most}},
 		{r.variant(pickHeadsSQL), r.inQueues(r.looks(r.most)), read}})
@@ -146,11 +138,6 @@ func (r *round) make() (err error) {
 	}
 	if err := s.storeStarts(r.ctx, r.tx, r.now, r.counters); err != nil {
 		return err
-	}
-	if r.anew != nil {
-		if err := r.tx.exec(r.ctx, s.sql[takeAnewSQL], r.anew.seq); err != nil {
-			return err
-		}
 	}
 	if err := r.putAway(); err != nil {
 		return err
@@ -182,7 +169,7 @@ func (r *round) decide(list []picked) error {
 		}
 		switch v {
 		case mayStart:
-			if r.behindOwn(j) || r.takesAnew(j) {
+			if r.behindOwn(j) {
 				r.more = true
 				return nil
 			}
@@ -198,27 +185,6 @@ func (r *round) decide(list []picked) error {
 	}
 	return nil
 }
-
-// takesAnew reports whether the job takes another start tag first (rule.MostAnew). The
-// jobs that this round starts are charged before: the next round decides then.
-func (r *round) takesAnew(j *picked) bool {
-	charged := slices.ContainsFunc(r.start, func(s *picked) bool {
-		return s.queue == j.queue && s.share == j.share && s.finish > j.tag
-	})
-	if j.limit == "" || j.share == "" || !j.anew && !charged || r.asking.anew == rule.MostAnew {
-		return false
-	}
-	if len(r.start) == 0 {
-		r.anew = j
-	}
-	return true
-}
-
-// takeAnewSQL gives the job $1, which its limit has held back, another start tag, and has
-// the lanes of its key judged.
-var takeAnewSQL = define("takeAnew", `WITH anew AS (UPDATE {schema}.ready
-		SET tag = {schema}.start_tag(queue, priority, fair_key, place), head = false WHERE seq = $1 RETURNING rate_key)
-		INSERT INTO {schema}.job_judge SELECT rate_key FROM anew`)
 
 // limits are the limits that count a job.
 func (r *round) limits(j *picked) []storage.LimitName {

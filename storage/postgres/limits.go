@@ -110,7 +110,7 @@ const promote = lanes + `,
 	next AS MATERIALIZED (SELECT c.seq, w.lane FROM wanted w
 		CROSS JOIN LATERAL (SELECT r.seq FROM {schema}.ready r
 			WHERE r.rate_key = w.name AND r.lane = w.lane AND r.bounds IS NOT NULL AND NOT r.head AND r.late IS NULL
-			ORDER BY r.priority DESC, r.tag NULLS FIRST, r.place LIMIT greatest(0, w.n) FOR UPDATE SKIP LOCKED) c),
+			ORDER BY r.priority DESC, r.place, r.own_place NULLS FIRST LIMIT greatest(0, w.n) FOR UPDATE SKIP LOCKED) c),
 	missed AS (INSERT INTO {schema}.job_judge SELECT DISTINCT w.name FROM wanted w
 		WHERE w.n > (SELECT count(*) FROM next x WHERE x.lane = w.lane) AND (SELECT r.seq FROM {schema}.ready r
 			WHERE r.rate_key = w.name AND r.lane = w.lane AND r.bounds IS NOT NULL AND NOT r.head AND r.late IS NULL

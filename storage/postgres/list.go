@@ -242,17 +242,13 @@ const (
 
 	// The rest of a priority, and all lower or higher ones.
 	walkReady = `SELECT r.* FROM unnest(ARRAY[true, false]) h (yes) CROSS JOIN LATERAL (
-		(SELECT seq, priority::bigint AS a, 0::bigint AS b, place AS c, state, queue, type FROM {schema}.ready
-			WHERE head = h.yes AND attempt >= 0 AND priority = $1::bigint AND tag IS NULL AND $2::bigint <= 0 AND place > $12
-			ORDER BY place LIMIT $3)
+		(SELECT seq, priority::bigint AS a, place AS b, coalesce(own_place, 0) AS c, state, queue, type FROM {schema}.ready
+			WHERE head = h.yes AND attempt >= 0 AND priority = $1::bigint AND (place, own_place) > ($2, $12)
+			ORDER BY priority DESC, place, own_place NULLS FIRST LIMIT $3)
 		UNION ALL
-		(SELECT seq, priority, tag, place, state, queue, type FROM {schema}.ready
-			WHERE head = h.yes AND attempt >= 0 AND priority = $1::bigint AND (tag, place) > ($2, $12)
-			ORDER BY tag, place LIMIT $3)
-		UNION ALL
-		(SELECT seq, priority, coalesce(tag, 0), place, state, queue, type FROM {schema}.ready
+		(SELECT seq, priority, place, coalesce(own_place, 0), state, queue, type FROM {schema}.ready
 			WHERE head = h.yes AND attempt >= 0 AND priority < $1::bigint
-			ORDER BY priority DESC, tag NULLS FIRST, place LIMIT $3)) r ORDER BY a DESC, b, c LIMIT $3`
+			ORDER BY priority DESC, place, own_place NULLS FIRST LIMIT $3)) r ORDER BY a DESC, b, c LIMIT $3`
 
 	// Jobs that are kept and that are not have an index each, and the latter a part of it
 	// for each state and for dead letters. Jobs without a time of their end come last.
@@ -313,11 +309,8 @@ var walkDueSQL = walkBy("walkDue", walkDue, "(wake, {waits}) > ($1, $2) ORDER BY
 	"(wake, {waits}) <= ($1, $2) ORDER BY wake DESC, {waits} DESC")
 
 var walkReadySQL = walk("walkReady", walkReady, strings.NewReplacer(
-	"$2::bigint <= 0 AND place > $12", "$2::bigint >= 0 AND ($2 > 0 OR place <= $12)",
-	"(tag, place) > ($2, $12)", "(tag, place) <= ($2, $12)",
-	"ORDER BY place LIMIT", "ORDER BY place DESC LIMIT",
-	"ORDER BY tag, place LIMIT", "ORDER BY tag DESC, place DESC LIMIT",
-	"priority DESC, tag NULLS FIRST, place", "priority, tag DESC NULLS LAST, place DESC",
+	"(place, own_place) > ($2, $12)", "place <= $2 AND (place < $2 OR coalesce(own_place, 0) <= $12)",
+	"priority DESC, place, own_place NULLS FIRST", "priority, place DESC, own_place DESC NULLS LAST",
 	"priority <", "priority >", "a DESC, b, c", "a, b DESC, c DESC",
 ).Replace(walkReady))
 

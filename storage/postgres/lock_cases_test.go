@@ -256,7 +256,7 @@ const (
 var (
 	noNames  = removal{"takeNames", "", "SELECT FROM unnest($1::bigint[])"}
 	noName   = removal{"lockName", "", "SELECT FROM unnest($1::text[])"}
-	noRounds = removal{"lockTurns", "", "SELECT FROM unnest($1::text[])"}
+	noRounds = removal{"lockRounds", "", "SELECT FROM unnest($1::text[])"}
 	noLimits = removal{"lockHeadsIn", "ORDER BY kind, name", "WHERE false"}
 	noLimit  = removal{"lockLimits", "ORDER BY 1, 2", "WHERE false"}
 )
@@ -536,7 +536,7 @@ func lockCases() []lockCase {
 			}
 			return take(prints[1]), take(prints[0]), o.inserts(o.b, ins...)
 		}),
-		ordered("queues", removal{"lockTurns", "l (queue)", "l (queue) ORDER BY l.queue DESC"}, func(
+		ordered("queues", removal{"lockRounds", "l (queue)", "l (queue) ORDER BY l.queue DESC"}, func(
 			o *overlap,
 		) (string, string, func() error) {
 			var changes []storage.Change

@@ -385,15 +385,14 @@ func (p *pulse) hears(payload string) bool {
 	return true
 }
 
-// compactServedSQL deletes claims that do not count: those with a lower tag than others
-// of their queue and priority, once the key is charged for more, or the virtual time has
-// reached their finish tag. Rows are never updated, so a ctid names one.
+// compactServedSQL deletes rounds that do not count: those with a later one, and those of
+// levels without waiting jobs. Rows are never updated, so a ctid names one.
 var compactServedSQL = define("compactServed", `DELETE FROM {schema}.served WHERE ctid = ANY (ARRAY(SELECT s.ctid FROM {schema}.served s
-		CROSS JOIN LATERAL (SELECT t.tag FROM {schema}.served t WHERE t.queue = s.queue AND t.priority = s.priority
-			ORDER BY t.tag DESC LIMIT 1) v
-		WHERE s.tag < v.tag AND (s.finish <= v.tag OR EXISTS (SELECT FROM {schema}.served t
-			WHERE t.queue = s.queue AND t.priority = s.priority AND t.fair_key = s.fair_key AND t.finish > s.finish))
-		FOR UPDATE OF s SKIP LOCKED))`)
+		WHERE EXISTS (SELECT FROM {schema}.served t
+			WHERE t.queue = s.queue AND t.priority = s.priority AND t.place > s.place)
+		OR (SELECT j.seq FROM {schema}.ready j WHERE j.queue = s.queue AND j.priority = s.priority
+			AND j.own_place IS NOT NULL ORDER BY -j.place LIMIT 1) IS NULL
+		FOR UPDATE SKIP LOCKED))`)
 
 var compactSQL = define("compact", `WITH gone AS (DELETE FROM {schema}.tally RETURNING *)
 		INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n) FROM gone GROUP BY 1, 2, 3 HAVING sum(n) <> 0`)

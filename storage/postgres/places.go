@@ -70,10 +70,11 @@ const margin = "16777216"
 // sequence place.
 var advanceSQL = []statement{
 	define("advance", `ALTER SEQUENCE {schema}.place OWNED BY NONE`),
-	advancing(`'{schema}.place'`, `SELECT max(greatest(seq, place, other_place, version / 65536)) FROM (
-		SELECT seq, place, other_place, version FROM {schema}.stage
-		UNION ALL SELECT seq, place, other_place, version FROM {schema}.quarantined_job
-		UNION ALL SELECT seq, NULL, NULL, NULL FROM {schema}.job
+	advancing(`'{schema}.place'`, `SELECT max(greatest(seq, place, other_place, own_place, version / 65536)) FROM (
+		SELECT seq, place, other_place, own_place, version FROM {schema}.stage
+		UNION ALL SELECT seq, place, other_place, own_place, version FROM {schema}.quarantined_job
+		UNION ALL SELECT seq, NULL, NULL, NULL, NULL FROM {schema}.job
+		UNION ALL SELECT place, NULL, NULL, NULL, NULL FROM {schema}.served
 		) j WHERE version IS NULL OR version <= {most}`),
 	advancing(`'{schema}.document_version'`, `SELECT max(version) FROM {schema}.document`),
 	advancing(`pg_catalog.pg_get_serial_sequence('{schema}.quarantine', 'n')`,

@@ -70,7 +70,7 @@ type Storage struct {
 
 	isolated bool // the default isolation does not see what others commit
 
-	// The same for calls that may wait for the turns of a queue (fair.go).
+	// The same for calls that may wait for the rounds of a queue (fair.go).
 	insertsInTurn batcher[*insertCall]
 	settlesInTurn batcher[*settleCall]
 

@@ -485,7 +485,7 @@ func checkPlans(t *testing.T, s *postgres.Storage, when string) {
 		"claim these": "ready_pkey", "promote": "ready_lane", "closed": "ready_lane",
 		"lock heads": "ready_order job_judge_name", "claim judged": "ready_order",
 		"ahead judged all": "ready_all", "ahead": "ready_order job_pkey", "ahead all": "ready_all job_pkey",
-		"compact served": "served_tag served_finish",
+		"rest rounds": "ready_round served_place", "compact served": "ready_round served_place",
 		"settle attempt": "job_id active_pkey", "end attempt": "job_id active_pkey",
 		"end step": "job_id active_pkey",
 		"complete": "job_id active_pkey", "complete step": "job_id active_pkey",
@@ -559,7 +559,7 @@ func TestPlansOfManyJobs(t *testing.T) {
 		SELECT n, n, 1000000000, 'job ' || n FROM generate_series(1, $1::bigint) n`, jobs)
 	must(t, err)
 	_, err = pool.Exec(t.Context(), "INSERT INTO "+name+`.stage (seq, place, version, attempt, wake, lease_until, finished, dead,
-			kept, created, priority, state, queue, type, fingerprint, rate_key, fair_key, share, tag)
+			kept, created, priority, state, queue, type, fingerprint, rate_key, fair_key, share, own_place)
 		SELECT n, n, 65536, 1, CASE WHEN state IN (2, 4, 5) THEN n END, CASE WHEN state = 4 THEN n END,
 			CASE WHEN state > 5 THEN n END, CASE WHEN state = 8 THEN n END, CASE WHEN n % 7 = 0 AND state > 5 THEN n END,
 			CASE WHEN n % 3 = 0 THEN n END, n % 5, state, 'queue ' || n % 50, 'type ' || n % 20,

@@ -41,11 +41,11 @@ var setAsideSQL = define("setAside", `WITH met AS MATERIALIZED (
 		bodies AS MATERIALIZED (DELETE FROM {schema}.job j WHERE seq = ANY (ARRAY(SELECT seq FROM met)) RETURNING j.*),
 		kept AS (INSERT INTO {schema}.quarantined_job (seq, place, id, queue, type, state, priority, attempt, version, wake, deadline,
 				created, enqueued, started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key,
-				args, job, outcome, checkpoint, kept, released, other_place, depends, awaited, bounds, fair_key, share, tag)
+				args, job, outcome, checkpoint, kept, released, other_place, depends, awaited, bounds, fair_key, share, own_place)
 			SELECT seq, s.place, b.id, s.queue, s.type, s.state, s.priority, s.attempt, s.version, s.wake, s.deadline,
 				b.created, s.enqueued, s.started, s.next_retry, s.finished, s.dead, s.lease_until, b.lease, coalesce(s.progress, 0),
 				coalesce(s.worker, ''), s.fingerprint, s.rate_key, b.args, b.job, s.outcome, s.checkpoint, s.kept, s.released, s.other_place, b.depends, s.awaited, s.bounds,
-				s.fair_key, s.share, s.tag
+				s.fair_key, s.share, s.own_place
 			FROM gone s JOIN bodies b USING (seq) RETURNING id, seq),
 		left_lane AS (INSERT INTO {schema}.job_judge SELECT DISTINCT rate_key FROM gone WHERE state = 3 AND bounds IS NOT NULL)
 		INSERT INTO {schema}.quarantine (kind, name, seq, reason)

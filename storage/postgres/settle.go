@@ -358,7 +358,7 @@ const settleAttempt = settled + `
 			nullif(($12::bigint[])[{at}], {none}) AS dead, nullif(($18::bigint[])[{at}], {none}) AS kept,
 			j.seq, j.place AS was_place, j.other_place AS was_other, j.state AS was, j.queue, j.type, j.priority,
 			j.fingerprint, j.rate_key, j.created, j.limited, j.kept AS was_kept, j.dead AS was_dead, j.awaited, j.bounds,
-			j.fair_key, j.share, j.tag),
+			j.fair_key, j.share, j.own_place),
 	stored AS (INSERT INTO {schema}.{to} {standing} SELECT seq,
 		CASE WHEN was = 3 AND state = 3 THEN was_place
 			WHEN (froms >> 14) & 1 = 1 THEN coalesce(was_other, place) ELSE place END,
@@ -369,7 +369,7 @@ const settleAttempt = settled + `
 		nullif(($11::bigint[])[ord], {none}), dead, nullif(($13::bigint[])[ord], {none}), kept, NULL, created, nullif(($14::float8[])[ord], 0),
 		priority, state, limited, queue, type, nullif(($15::text[])[ord], ''), fingerprint, rate_key, ($16::bytea[])[ord], ($17::bytea[])[ord],
 		CASE WHEN state < 6 THEN awaited END, bounds, fair_key, share,
-		CASE WHEN was = 3 AND state IN (3, 4) OR (froms >> 14) & 1 = 1 THEN tag END FROM gone)`
+		CASE WHEN was = 3 AND state IN (3, 4) OR (froms >> 14) & 1 = 1 THEN own_place END FROM gone)`
 
 // settled begins a statement that applies changes, of which $1 are the ids. A job that
 // another transaction has changed meanwhile without raising its version, as Extend does,
@@ -390,12 +390,13 @@ var settleAll = `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS new
 		AND j.version = ($7::bigint[])[{at}] - 1 - (($30::bigint[])[{at}] >> 16)
 		AND (($30::bigint[])[{at}] >> j.state) & 1 = 1
 		RETURNING j.seq, j.place, j.other_place, j.state AS was, j.queue AS was_queue, j.priority AS was_priority, j.awaited,
-			j.rate_key AS was_key, j.bounds AS was_bounds, j.fair_key AS was_fair_key, j.tag),
+			j.rate_key AS was_key, j.bounds AS was_bounds, j.fair_key AS was_fair_key, j.own_place),
 	gone AS MATERIALIZED (SELECT f.*, t.other_place, t.was, t.awaited, t.was_key, t.was_bounds,
-		t.place, CASE WHEN same_share THEN t.tag END AS tag,
-		(f.froms >> 15) & 1 = 1 OR t.was = 3 AND f.state = 3 AND same_share AS stays
-		FROM c f JOIN taken t ON t.seq = f.seq CROSS JOIN LATERAL (SELECT t.was_queue = f.queue AND t.was_priority = f.priority
-			AND f.fair_key IS NOT DISTINCT FROM t.was_fair_key AS same_share) k),
+		CASE WHEN same_key OR t.was <> 3 OR f.state <> 4 THEN t.place ELSE coalesce(t.own_place, t.place) END AS place,
+		CASE WHEN same_key THEN t.own_place WHEN f.fair_key IS NOT NULL THEN coalesce(t.own_place, t.place) END AS own_place,
+		(f.froms >> 15) & 1 = 1 OR t.was = 3 AND f.state = 3 AND t.was_queue = f.queue AND t.was_priority = f.priority
+			AND same_key AS stays
+		FROM c f JOIN taken t ON t.seq = f.seq CROSS JOIN LATERAL (SELECT f.fair_key IS NOT DISTINCT FROM t.was_fair_key AS same_key) k),
 	body AS (UPDATE {schema}.job b SET created = g.created, lease = g.lease, args = g.args, job = g.job
 		FROM gone g WHERE b.seq = g.seq),
 	stored AS (INSERT INTO {schema}.stage {standing} SELECT ` + standingBut("place", "CASE WHEN stays THEN place ELSE new_place END",
@@ -403,7 +404,7 @@ var settleAll = `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS new
 	"released", "NULL", "created", peerCreated, "progress", "nullif(progress, 0)",
 	"limited", "{limited}", "worker", "nullif(worker, '')",
 	"awaited", "CASE WHEN state < 6 THEN awaited END",
-	"tag", "CASE WHEN stays OR was = 3 AND state = 4 THEN tag END") + `
+	"own_place", "CASE WHEN stays OR was = 3 AND state = 4 THEN own_place END") + `
 		FROM gone),
 	left_lane AS (INSERT INTO {schema}.job_judge SELECT DISTINCT was_key FROM gone WHERE was = 3 AND was_bounds IS NOT NULL)`
 

@@ -23,7 +23,7 @@ const columns = `j.seq, j.place, j.id, j.queue, j.type, j.state, j.priority, j.a
 const whole = `(SELECT s.seq, s.place, b.id, s.queue, s.type, s.state, s.priority, s.attempt, s.version, s.wake, s.deadline,
 	b.created, s.enqueued, s.started, s.next_retry, s.finished, s.dead, s.lease_until, b.lease,
 	coalesce(s.progress, 0) AS progress, coalesce(s.worker, '') AS worker, s.fingerprint, s.rate_key,
-	b.args, b.job, s.outcome, s.checkpoint, b.depends, s.kept, s.released, s.other_place, s.awaited, s.tag
+	b.args, b.job, s.outcome, s.checkpoint, b.depends, s.kept, s.released, s.other_place, s.awaited, s.own_place
 	FROM {schema}.{of} s JOIN {schema}.job b ON b.seq = s.seq) j`
 
 // seqsOfIDs are the numbers of the jobs with the ids $1. A statement that has them sorts
@@ -34,7 +34,7 @@ const seqsOfIDs = `ARRAY(SELECT i.seq FROM {schema}.job i WHERE i.id = ANY ($1::
 // standings are the columns of stage.
 var standings = strings.Fields(`seq place version attempt other_place wake deadline enqueued started next_retry finished dead
 	lease_until kept released created progress priority state limited queue type worker fingerprint rate_key
-	outcome checkpoint awaited bounds fair_key share tag`)
+	outcome checkpoint awaited bounds fair_key share own_place`)
 
 // standingBut are the columns of stage but for some, each of which has an expression
 // behind its name.
@@ -119,11 +119,11 @@ const waits = `(CASE WHEN state = 3 THEN coalesce(other_place, place) ELSE place
 // this package began at 1.
 const first = `place * 65536`
 
-// turnsKey names the advisory lock of the turns of a queue l: see fair.go.
-const turnsKey = `hashtextextended('{name} fair ' || l.queue, 3131961357)`
+// roundsKey names the advisory lock of the rounds of a queue l: see fair.go.
+const roundsKey = `hashtextextended('{name} fair ' || l.queue, 3131961357)`
 
-// lockTurns locks the turns of a queue l until the transaction ends.
-const lockTurns = `pg_advisory_xact_lock(` + turnsKey + `)`
+// lockRounds locks the rounds of a queue l until the transaction ends.
+const lockRounds = `pg_advisory_xact_lock(` + roundsKey + `)`
 
 // impossible are jobs that no other statement may meet: of no state, or with numbers that
 // no job comes to.
@@ -161,7 +161,7 @@ func define(name, text string) statement {
 // expanded are the texts of defined with the fragments, without the name of a schema.
 var expanded = sync.OnceValue(func() (list []string) {
 	inner := strings.NewReplacer("{impossible}", impossible, "{columns}", columns, "{given}", given,
-		"{first}", first, "{lock_turns}", lockTurns,
+		"{first}", first, "{lock_rounds}", lockRounds, "{rounds_key}", roundsKey,
 		"{claimable}", claimable, "{wide}", wide, "{locked_keys}", lockedKeys, "{judging}", judging,
 		"{marker}", marker, "{marker_seq}", markerSeq,
 		"{whole_ready}", strings.ReplaceAll(whole, "{of}", "ready"),

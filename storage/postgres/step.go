@@ -283,6 +283,9 @@ func (s *Storage) unclaim(ctx context.Context, now time.Time, held []storage.Hel
 				if err := s.takeBack(ctx, tx, rows.Nanos(now), undone); err != nil {
 					return err
 				}
+				if err := s.rest(ctx, tx, back.encoded); err != nil {
+					return err
+				}
 				return tx.exec(ctx, s.sql[countingSQL.attempt], attemptArguments(back.encoded, back.froms)...)
 			})
 		})

@@ -30,8 +30,8 @@ func TestUpgrade(t *testing.T) {
 		checkCounts(t, pool, name)
 		var oldest int
 		must(t, pool.QueryRow(t.Context(), "SELECT max(oldest) FROM "+name+".migration").Scan(&oldest))
-		if oldest != 24 {
-			t.Errorf("programs for version %d may run beside version 24", oldest)
+		if oldest != 23 {
+			t.Errorf("programs for version %d may run beside version 23", oldest)
 		}
 	}
 }

@@ -276,14 +276,14 @@ var seams = map[string]func(s *seam){
 			return moved, nil
 		}
 	},
-	"Claim finds the virtual time, then raises it": func(s *seam) {
+	"Claim finds the round, then serves it": func(s *seam) {
 		s.claim = func(now time.Time, c storage.Claim) []storage.Record {
-			before := maps.Clone(s.virtual)
+			before := maps.Clone(s.served)
 			recs := s.Reference.claim(now, c, false)
-			after := s.virtual
-			s.virtual = before
+			after := s.served
+			s.served = before
 			s.open()
-			maps.Copy(s.virtual, after)
+			maps.Copy(s.served, after)
 			return recs
 		}
 	},

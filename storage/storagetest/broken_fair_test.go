@@ -1,8 +1,9 @@
 package storagetest_test
 
 import (
-	"fmt"
+	"context"
 	"slices"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
@@ -19,6 +20,14 @@ func (b *broken) enterAnew(ctx Context, now Time, r storage.Record) {
 		r.Priority += d
 		_, _ = b.Storage.Settle(ctx, now, settles{{Record: r}}, nil)
 		r.Version++
+	}
+}
+
+// forgetServed has the storage forget which rounds were claimed of.
+func (b *broken) forgetServed(ctx Context, now Time) {
+	claimed, _ := b.Storage.Claim(ctx, now, storage.Claim{Max: 1000}, nil)
+	for _, r := range claimed { // in the end no job with a key is available
+		_, _ = b.Storage.Unclaim(ctx, now, []storage.Held{{ID: r.ID, Version: r.Version}})
 	}
 }
 
@@ -49,13 +58,13 @@ var _ = register([]fault{
 	{"weights are lost", "fair-3 *",
 		changeKeyed(func(in *storage.Insert) { in.Record.Fairness.Weight = 0 })},
 	{"all weigh two", "fair-3 *", changeKeyed(func(in *storage.Insert) { in.Record.Fairness.Weight = 2 })},
-	{"a claim charges its key nothing", "fair-4 *", func(b *broken) {
-		n := 0
-		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
-			n++
-			return b.Storage.Claim(ctx, now, c, dst)
+	{"the round under way takes all", "fair-4 *", func(b *broken) {
+		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
+			if len(batch) > 0 && batch[0].Record.Fairness.Key != "" {
+				b.forgetServed(ctx, now)
+			}
+			return b.Storage.Insert(ctx, now, batch, dst)
 		}
-		changeKeyed(func(in *storage.Insert) { in.Record.Fairness.Key += fmt.Sprint(n) })(b)
 	}},
 	{"an edit leaves the key as it was", "fair-5 *",
 		eachChange(func(b *broken, ctx Context, now Time, c storage.Change) (storage.Settled, error) {
@@ -64,7 +73,7 @@ var _ = register([]fault{
 			}
 			return b.settleOne(ctx, now, c)
 		})},
-	{"a job that is given back takes a new tag", "fair-6 *", func(b *broken) {
+	{"a job that is given back takes a new turn", "fair-6 *", func(b *broken) {
 		b.unclaim = func(b *broken, ctx Context, now Time, held []storage.Held) (int, error) {
 			n, err := b.Storage.Unclaim(ctx, now, held)
 			for _, h := range held {
@@ -75,7 +84,7 @@ var _ = register([]fault{
 			return n, err
 		}
 	}},
-	{"a full queue drops none that is next", "fair-7 *", func(b *broken) {
+	{"a full queue drops none whose turn it is", "fair-7 *", func(b *broken) {
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
 			batch = slices.Clone(batch)
 			for i := range batch {
@@ -91,7 +100,7 @@ var _ = register([]fault{
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"no job takes a tag after a claim that has skipped jobs", "fair-8 *", func(b *broken) {
+	{"no job joins a round that a claim has skipped", "fair-8 *", func(b *broken) {
 		skipped := false
 		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
 			had := len(dst)
@@ -121,7 +130,7 @@ var _ = register([]fault{
 			return b.settleOne(ctx, now, c)
 		})(b)
 	}},
-	{"a job comes behind the one that it replaces", "fair-11 *", func(b *broken) {
+	{"a job joins the round of the one that it replaces", "fair-11 *", func(b *broken) {
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
 			added := slices.Clone(batch)
 			for i := range added {
@@ -132,37 +141,16 @@ var _ = register([]fault{
 			return dst, err
 		}
 	}},
-	{"replaced jobs leave before the batch comes", "fair-11 *", func(b *broken) {
+	{"replaced jobs leave their rounds before the batch comes", "fair-11 *", func(b *broken) {
 		b.insert = func(b *broken, ctx Context, now Time, batch inserts, dst results) (results, error) {
 			b.cancelPeers(ctx, now, batch)
 			return b.Storage.Insert(ctx, now, batch, dst)
 		}
 	}},
-	{"what keys were charged is forgotten at Reopen", "fair-9 *", func(b *broken) {
-		again := ""
+	{"which round was claimed of is forgotten at Reopen", "fair-9 *", func(b *broken) {
 		b.reopen = func(b *broken) storage.Storage {
-			again = " again"
+			b.forgetServed(context.Background(), time.Time{})
 			return b
-		}
-		changeKeyed(func(in *storage.Insert) { in.Record.Fairness.Key += again })(b)
-	}},
-	{"a high weight counts tenfold", "fair-12 *", changeKeyed(func(in *storage.Insert) {
-		if in.Record.Fairness.Weight > 1 {
-			in.Record.Fairness.Weight *= 10
-		}
-	})},
-	{"no weight is above four", "fair-13 *", changeKeyed(func(in *storage.Insert) {
-		in.Record.Fairness.Weight = min(in.Record.Fairness.Weight, 4)
-	})},
-	{"a job that was set aside loses its place", "fair-14 *", func(b *broken) {
-		b.claim = func(b *broken, ctx Context, now Time, c storage.Claim, dst records) (records, error) {
-			page, _ := b.Storage.List(ctx, storage.Query{Order: storage.OrderClaim})
-			for _, r := range page.Records {
-				if r.Fairness.Key != "" && r.RateLimit != nil {
-					b.enterAnew(ctx, now, r)
-				}
-			}
-			return b.Storage.Claim(ctx, now, c, dst)
 		}
 	}},
 })

@@ -34,27 +34,21 @@ var _ = registerRandom([]randomFault{
 			}
 		}}
 	}},
-	{"virtual times are forgotten", "fair-4", func(d *doctored) {
+	{"rounds that were claimed of are forgotten", "fair-4", func(d *doctored) {
 		d.now = func(d *doctored, now time.Time) time.Time {
-			clear(d.virtual)
+			clear(d.served)
 			return now
 		}
 	}},
 	{"an edit takes a new turn", "fair-5", func(d *doctored) {
 		d.settle = func(d *doctored, to *storage.Record, j *refJob) {
 			if j.rec.State == ojs.StateAvailable {
-				d.takeTag(j)
+				d.takeRound(j)
 			}
 		}
 	}},
-	{"what keys were charged is forgotten", "fair-4", func(d *doctored) {
-		d.now = func(d *doctored, now time.Time) time.Time {
-			clear(d.charged)
-			return now
-		}
-	}},
-	{"tags are not those of the levels", "fair-5", func(d *doctored) {
-		d.settle = func(_ *doctored, _ *storage.Record, j *refJob) { j.tag = 0 }
+	{"rounds are not those of the levels", "fair-5", func(d *doctored) {
+		d.settle = func(_ *doctored, _ *storage.Record, j *refJob) { j.round = 0 }
 	}},
 	{"new jobs are not claimed by the first claim", "insert-15", func(d *doctored) {
 		d.claim = &choice{

@@ -150,7 +150,7 @@ func (d *doctored) best(q string, c storage.Claim, now time.Time) (best *refJob)
 		order := -1
 		if best != nil {
 			if order = cmp.Compare(bestSeen.Priority, seen.Priority); order == 0 {
-				order = cmp.Or(cmp.Compare(j.tag, best.tag), cmp.Compare(j.entered, best.entered))
+				order = cmp.Or(cmp.Compare(j.stands(), best.stands()), cmp.Compare(j.entered, best.entered))
 			}
 		}
 		if order < 0 {

@@ -416,7 +416,7 @@ var eachCases = []Case{
 					c.stepped(q, 9)
 				}
 			}
-			other := c.insert(c.job(), c.job(fairKey("f")))
+			other := c.insert(c.job(fairKey("f")), c.job())
 			c.claims(storage.Claim{Max: 99}, other...)
 			set(ojs.QueueActive)
 			all := append(before, after...)

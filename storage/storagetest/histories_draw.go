@@ -1,7 +1,6 @@
 package storagetest
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -335,8 +334,7 @@ func (d *draw) record(now time.Time) storage.Record {
 		}
 	}
 	if d.turns && !d.in(4) {
-		key := fmt.Sprint(prints[d.rnd.IntN(2)], d.number) // what a key was charged outlives a history
-		r.Fairness = ojs.Fairness{Key: key, Weight: 1 + d.rnd.IntN(2)}
+		r.Fairness = ojs.Fairness{Key: prints[d.rnd.IntN(2)], Weight: 1 + d.rnd.IntN(2)}
 	}
 	if d.limited && d.in(2) {
 		r.RateLimit = &ojs.RateLimit{Key: limitKeys[d.rnd.IntN(2)], Concurrency: 1 + d.rnd.IntN(2)}

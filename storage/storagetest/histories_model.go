@@ -38,7 +38,7 @@ func (s *Reference) copy() *Reference {
 		documents: map[storage.Kind]map[string]storage.Document{
 			storage.KindCron: maps.Clone(s.of(storage.KindCron))},
 		limits: make(map[storage.LimitName]*refLimit)} // histories bound concurrency only, which jobs tell
-	c.states, c.virtual, c.charged = maps.Clone(s.states), maps.Clone(s.virtual), maps.Clone(s.charged)
+	c.states, c.served = maps.Clone(s.states), maps.Clone(s.served)
 	jobs := make([]refJob, len(s.jobs))
 	c.jobs = make([]*refJob, len(s.jobs))
 	for i, j := range s.jobs {
@@ -180,7 +180,7 @@ func (m *model) equal(to *model) bool {
 				return false
 			}
 		}
-		if a.jobs[i].tag != b.jobs[i].tag {
+		if a.unserved(a.jobs[i]) != b.unserved(b.jobs[i]) {
 			return false
 		}
 	}
@@ -201,8 +201,7 @@ func (m *model) equal(to *model) bool {
 			return false
 		}
 	}
-	return reflect.DeepEqual(a.of(storage.KindCron), b.of(storage.KindCron)) &&
-		maps.Equal(a.virtual, b.virtual) && maps.Equal(a.charged, b.charged)
+	return reflect.DeepEqual(a.of(storage.KindCron), b.of(storage.KindCron))
 }
 
 // awaited returns the id of the job whose end is awaited, "" if that will not come.
@@ -215,11 +214,15 @@ func (s *Reference) awaited(w awaitedJob) string {
 	return ""
 }
 
+// unserved reports whether no job has been claimed of the round of this one, or a later.
+func (s *Reference) unserved(j *refJob) bool { return j.round > s.served[levelOf(&j.rec)] }
+
 // compare compares the places of two jobs.
 func (j *refJob) compare(to *refJob) []int {
 	return []int{
 		cmp.Compare(j.inserted, to.inserted), cmp.Compare(j.entered, to.entered),
 		cmp.Compare(j.since, to.since), cmp.Compare(j.ended, to.ended),
+		cmp.Compare(j.stands(), to.stands()),
 	}
 }
 

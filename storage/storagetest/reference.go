@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,8 +27,7 @@ type Reference struct {
 	lastVersion uint64 // of any document
 	states      map[string]ojs.QueueState
 	limits      map[storage.LimitName]*refLimit
-	virtual     map[refLevel]int // the virtual time of each level
-	charged     map[refShare]int // the last finish tag of what each key was claimed
+	served      map[refLevel]int // the latest round of which a job was claimed
 
 	// choose picks the next job of a claim; nil: first does.
 	choose func(queue string, c storage.Claim, now time.Time) *refJob
@@ -40,7 +40,7 @@ type refJob struct {
 	rec      storage.Record
 	inserted int
 	entered  int // among the available ones, or moved there, the last time
-	tag      int // its start tag; 0: it has no fairness key, or its level or key has changed since its claim
+	round    int // that it has joined, or began: the place of the round; 0: it has no fairness key
 	since    int // where it waits for its time
 	ended    int // 0: not
 	lives    int // how often it has been brought back after its end
@@ -68,8 +68,8 @@ var _ storage.Storage = (*Reference)(nil)
 // NewReference makes an empty storage.
 func NewReference() *Reference {
 	return &Reference{states: make(map[string]ojs.QueueState),
-		limits: make(map[storage.LimitName]*refLimit), virtual: make(map[refLevel]int),
-		charged: make(map[refShare]int), documents: make(map[storage.Kind]map[string]storage.Document)}
+		limits: make(map[storage.LimitName]*refLimit), served: make(map[refLevel]int),
+		documents: make(map[storage.Kind]map[string]storage.Document)}
 }
 
 // Capabilities implements storage.Storage.
@@ -106,7 +106,7 @@ func (s *Reference) moved(j *refJob, keepsPlace bool) {
 	}
 	if !keepsPlace && j.rec.State == ojs.StateAvailable {
 		j.entered = s.seq
-		s.takeTag(j)
+		s.takeRound(j)
 	}
 	switch {
 	case !j.rec.State.Terminal():
@@ -161,8 +161,7 @@ func (s *Reference) insertable(batch []storage.Insert) error {
 // try does something to a copy, which takes the place of what there was if all of it goes
 // well.
 func (s *Reference) try(f func(trial *Reference) error) error {
-	trial := &Reference{seq: s.seq, floor: s.floor, states: s.states,
-		virtual: s.virtual, charged: s.charged} // which no trial claims of
+	trial := &Reference{seq: s.seq, floor: s.floor, states: s.states, served: maps.Clone(s.served)}
 	for _, j := range s.jobs {
 		c := *j
 		trial.jobs = append(trial.jobs, &c)
@@ -170,7 +169,7 @@ func (s *Reference) try(f func(trial *Reference) error) error {
 	if err := f(trial); err != nil {
 		return err
 	}
-	s.jobs, s.seq = trial.jobs, trial.seq
+	s.jobs, s.seq, s.served = trial.jobs, trial.seq, trial.served
 	return nil
 }
 
@@ -547,7 +546,7 @@ func (s *Reference) claim(now time.Time, c storage.Claim, undoable bool) (recs [
 	if len(queues) == 0 {
 		queues = []string{""} // all of them together
 	}
-	left, anew := c.Max, 0
+	left := c.Max
 	first := s.first
 	if s.choose != nil {
 		first = s.choose
@@ -568,11 +567,7 @@ func (s *Reference) claim(now time.Time, c storage.Claim, undoable bool) (recs [
 			if c.Limits.Now > 0 && len(recs) >= c.Limits.Now && s.counts(&best.rec) {
 				return recs
 			}
-			if anew < 32 && s.takesAnew(best) {
-				anew++
-				continue
-			}
-			s.charge(best)
+			s.serve(best)
 			best.rec.Claim(now, c.Worker, c.Lease)
 			s.moved(best, false)
 			s.started(&best.rec, now)
@@ -678,11 +673,13 @@ func (s *Reference) settle(to *storage.Record) storage.Settled {
 		j.rec.Dependencies = from.Dependencies
 	}
 	j.rec.Version++
-	sameShare := shareOf(&from) == shareOf(to)
-	if !sameShare {
-		j.tag = 0
+	if from.Fairness.Key != to.Fairness.Key {
+		if j.round = 0; to.Fairness.Key != "" { // for Unclaim
+			j.round = j.entered
+		}
 	}
-	s.moved(j, stays && sameShare)
+	s.moved(j, stays && from.Queue == to.Queue && from.Priority == to.Priority &&
+		from.Fairness.Key == to.Fairness.Key)
 	return storage.Settled{Version: j.rec.Version}
 }
 
@@ -720,9 +717,8 @@ func (s *Reference) unclaim(ctx context.Context, held []storage.Held) (n int, er
 			continue
 		}
 		s.takeBack(&j.rec)
-		if j.rec.Unclaim(); j.tag == 0 {
-			s.takeTag(j)
-		}
+		s.rest(j)
+		j.rec.Unclaim()
 		n++
 	}
 	return n, nil
@@ -871,7 +867,7 @@ func (j *refJob) place(q *storage.Query) (at cursor.Position, ok bool) {
 	case storage.OrderDue:
 		return cursor.Position{r.WakeAt().UnixNano(), int64(j.since)}, !r.WakeAt().IsZero()
 	case storage.OrderClaim:
-		at = cursor.Position{-int64(r.Priority), int64(j.tag), int64(j.entered)}
+		at = cursor.Position{-int64(r.Priority), int64(j.stands()), int64(j.entered)}
 		return at, r.State == ojs.StateAvailable
 	}
 	n := int64(j.inserted)

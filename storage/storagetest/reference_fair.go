@@ -13,70 +13,72 @@ type refLevel struct {
 
 func levelOf(r *storage.Record) refLevel { return refLevel{r.Queue, r.Priority} }
 
-// refShare names the jobs of a fairness key in a level.
-type refShare struct {
-	refLevel
-	key string
+// stands is the place of an available job, or that of its round.
+func (j *refJob) stands() int {
+	if j.round > 0 {
+		return j.round
+	}
+	return j.entered
 }
-
-func shareOf(r *storage.Record) refShare { return refShare{levelOf(r), r.Fairness.Key} }
 
 // comesBefore is the order of claims among jobs of equal priority.
 func (j *refJob) comesBefore(k *refJob) bool {
-	if j.tag != k.tag {
-		return j.tag < k.tag
+	if a, b := j.stands(), k.stands(); a != b {
+		return a < b
 	}
 	return j.entered < k.entered
 }
 
-// finish is the finish tag of a job.
-func (j *refJob) finish() int {
-	weight := j.rec.Fairness.Weight
-	if weight < 1 {
-		weight = 1
-	}
-	return j.tag + 1024*1024/weight
-}
-
-// takeTag gives a job that has become available its start tag.
-func (s *Reference) takeTag(j *refJob) {
-	if j.tag = 0; j.rec.Fairness.Key != "" {
-		j.tag = s.start(j)
-	}
-}
-
-// start is the start tag of a job with a fairness key, if it takes one now.
-func (s *Reference) start(j *refJob) int {
-	share := shareOf(&j.rec)
-	var before *refJob // the job of the key that became available last before this one
+// keyed are the available jobs with a fairness key in the level of a job, without itself.
+func (s *Reference) keyed(j *refJob) (list []*refJob) {
 	for _, other := range s.jobs {
-		if other.rec.State == ojs.StateAvailable && shareOf(&other.rec) == share &&
-			other.entered < j.entered && (before == nil || other.entered > before.entered) {
-			before = other
+		r := &other.rec
+		if other != j && r.State == ojs.StateAvailable && r.Fairness.Key != "" &&
+			levelOf(r) == levelOf(&j.rec) {
+			list = append(list, other)
 		}
 	}
-	tag := max(1, s.virtual[share.refLevel], s.charged[share])
-	if before != nil {
-		tag = max(tag, before.finish())
-	}
-	return tag
+	return list
 }
 
-// takesAnew gives a job that is next, and that its limit has held back, another tag if it
-// would have a later one now. It reports whether it does.
-func (s *Reference) takesAnew(j *refJob) bool {
-	if j.rec.RateLimit == nil || j.tag == 0 || j.tag >= s.start(j) {
-		return false
+// rest forgets which rounds of the level of a job have been served, if it has no other
+// job with a fairness key.
+func (s *Reference) rest(j *refJob) {
+	if len(s.keyed(j)) == 0 {
+		delete(s.served, levelOf(&j.rec))
 	}
-	j.tag = s.start(j)
-	return true
 }
 
-// charge notes that a job is claimed.
-func (s *Reference) charge(j *refJob) {
-	if j.tag > 0 {
-		share := shareOf(&j.rec)
-		s.virtual[share.refLevel] = max(s.virtual[share.refLevel], j.tag)
-		s.charged[share] = max(s.charged[share], j.finish())
+// takeRound has a job that has become available join a round, or begin one.
+func (s *Reference) takeRound(j *refJob) {
+	f := j.rec.Fairness
+	if j.round = 0; f.Key == "" {
+		return
 	}
+	s.rest(j)
+	var last, n int // the latest round of the key, and its jobs there
+	others := s.keyed(j)
+	for _, other := range others {
+		switch {
+		case other.rec.Fairness.Key != f.Key || other.round < last:
+		case other.round == last:
+			n++
+		default:
+			last, n = other.round, 1
+		}
+	}
+	j.round = j.entered
+	for _, other := range others {
+		at := other.round
+		fits := at > last || at == last && n < storage.Share(f)
+		if fits && at > s.served[levelOf(&j.rec)] && at < j.round {
+			j.round = at
+		}
+	}
+}
+
+// serve notes that a job is claimed.
+func (s *Reference) serve(j *refJob) {
+	level := levelOf(&j.rec)
+	s.served[level] = max(s.served[level], j.round)
 }

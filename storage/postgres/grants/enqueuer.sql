@@ -15,4 +15,4 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.line TO {role};
 -- For jobs with a rate limit.
 GRANT SELECT, INSERT ON {schema}.job_judge TO {role};
 -- For jobs with a fairness key.
-GRANT SELECT ON {schema}.served TO {role};
+GRANT SELECT, DELETE ON {schema}.served TO {role};

@@ -152,7 +152,7 @@ func (r *reader) job() (j keyed.SavedJob, c rows.Columns) {
 	c.Worker, c.Fingerprint = r.text(), r.text()
 	c.Args, c.Job, c.Outcome, c.Checkpoint, c.Depends = r.blob(), r.blob(), r.blob(), r.blob(), r.blob()
 	if c.State == rows.Available { // the place of its round, unless it has its own alone
-		j.Tag = j.Place
+		j.Round = j.Place
 	}
 	j.Place = max(j.Place, own)
 	return j, c
@@ -186,7 +186,7 @@ func (f file) moveJobs(ctx context.Context, saved *keyed.Saved, to *keyed.Storag
 				return nil
 			}
 			if j.Record.Fairness.Key == "" {
-				j.Tag = 0
+				j.Round = 0
 			}
 			j.WaitsFor = edges[j.Seq]
 			part.Jobs = append(part.Jobs, j)
@@ -278,7 +278,7 @@ func (f file) crons(s *keyed.Saved) error {
 	})
 }
 
-// moveRest moves states of queues.
+// moveRest moves rounds, which are restored behind the jobs, and states of queues.
 func (f file) moveRest(ctx context.Context, to *keyed.Storage) error {
 	rest := new(keyed.Saved)
 	err := f.each("SELECT queue, state FROM queue_state", nil, func(r *reader) error {
@@ -291,6 +291,11 @@ func (f file) moveRest(ctx context.Context, to *keyed.Storage) error {
 		_, err := to.SetQueueState(ctx, queue, state)
 		return err
 	})
+	err = errors.Join(err, f.each("SELECT queue, priority, place FROM served", nil, func(r *reader) error {
+		round := keyed.SavedRound{Queue: r.text(), Priority: r.int(), Round: r.int64()}
+		rest.Rounds = append(rest.Rounds, round)
+		return nil
+	}))
 	return errors.Join(err, to.Restore(ctx, rest))
 }
 
