@@ -554,7 +554,7 @@ func (c *core) extend(
 ) (lost bool, err error) {
 	extended := *rec
 	extended.Progress = x.Progress
-	err = c.journal.Do(c.began(rec, event), func() (none []storage.Record, err error) {
+	err = c.holding.Do(c.began(rec, event), func() (none []storage.Record, err error) {
 		list, err := c.store.Extend(ctx, now, []storage.Extension{x})
 		lost = len(list) > 0
 		return nil, err

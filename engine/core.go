@@ -18,6 +18,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/engine/internal/journal"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/following"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/spin"
 	"github.com/ojsengine/ojs/operate"
@@ -65,6 +66,7 @@ type core struct {
 	workers   workers
 	events    *eventlog.Log
 	journal   journal.Journal
+	holding   journal.Journal // of calls that end no job
 	crons     *cron.Entries
 	jobs      *inspect.Jobs
 	operator  *operate.Operator
@@ -117,10 +119,7 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 		}
 	}
 	if c.clock == nil {
-		c.clock = c.wall
-		if shared, ok := storage.As[storage.Clocked](s); ok {
-			c.clock = following{c.clock, shared}
-		}
+		c.clock = following.Of(c.wall, s)
 	}
 	_, c.mocked = c.clock.(*clock.Mock)
 	// Under a virtual clock, which jumps, reports are asked for.
@@ -141,6 +140,8 @@ func newCore(s storage.Storage, opts []Option) (*core, error) {
 	c.events = eventlog.New(observers, c.log, c.identifyEvent)
 	c.journal = journal.Journal{Log: c.events, Uncertain: c.uncertain, Answered: c.answered,
 		Tell: c.dependentEvents, Follow: c.dependentsMoved}
+	c.holding = c.journal
+	c.holding.Uncertain = c.uncertainHold
 	c.crons = c.newCrons()
 	c.operator = c.newOperator()
 	c.gate = newGate(&c.config)
@@ -177,14 +178,27 @@ func (c *core) lookup(ctx context.Context, id string) (job *ojs.JobInfo, err err
 // uncertain follows a failed call that should have changed the storage. It may have
 // changed it all the same: look.
 func (c *core) uncertain(err error) {
-	if foreign.Is(err, ojs.ErrDuplicate) || foreign.Is(err, ojs.ErrInvalid) ||
-		foreign.Is(err, ojs.ErrClosed) {
-		return // these it answers for
+	c.uncertainHold(err)
+	if !saysNo(err) {
+		c.waiters.all()
+	}
+}
+
+// uncertainHold is uncertain for a call that ends no job: a claim, or the renewal of a
+// lease. Callers that wait for a job do not look.
+func (c *core) uncertainHold(err error) {
+	if saysNo(err) {
+		return
 	}
 	c.processes.failed.Store(true)
-	c.waiters.all()
 	c.available(unknown)
 	c.wakeAt(c.now().Add(storageBackoff(1)))
+}
+
+// saysNo reports whether an error is an answer: the storage has changed nothing.
+func saysNo(err error) bool {
+	return foreign.Is(err, ojs.ErrDuplicate) || foreign.Is(err, ojs.ErrInvalid) ||
+		foreign.Is(err, ojs.ErrClosed)
 }
 
 // available says that n more jobs may be claimed.

@@ -119,7 +119,7 @@ func (c *core) claim(
 	}
 	held := c.held.load()
 	ask.Limits = new(storage.Limited)
-	err = c.journal.Do(op, func() (none []storage.Record, err error) {
+	err = c.holding.Do(op, func() (none []storage.Record, err error) {
 		recs, err = c.store.Claim(ctx, now, ask, dst)
 		end(recs, err)
 		if err != nil {

@@ -150,7 +150,7 @@ func (k *maintenance) extend(renewals []*attempt) {
 		op = c.events.Begin(eventlog.None, ids...)
 	}
 	var told []storage.Record
-	err := c.journal.Do(op, func() (none []storage.Record, err error) {
+	err := c.holding.Do(op, func() (none []storage.Record, err error) {
 		lost, err := c.store.Extend(k.r.base, now, held)
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -80,11 +78,15 @@ func (c *core) failed(call string, err error, attrs ...any) {
 // answered follows a call of the storage that has succeeded.
 func (c *core) answered() {
 	o := &c.outage
-	if !o.down.Load() || !o.down.Swap(false) {
+	if !o.down.Load() {
 		return
 	}
 	now := c.now()
 	o.mu.Lock()
+	if !o.down.Swap(false) {
+		o.mu.Unlock()
+		return
+	}
 	told, lasted := o.told, now.Sub(o.began)
 	if r := c.run.Load(); r != nil {
 		soonest := later(o.began.Add(storageBackoff(1)), o.retried.Add(probeEvery))
@@ -184,9 +186,8 @@ const maxUnanswered = 1000
 
 // unanswer has maintenance look for what a failed claim at now has taken. mu is held.
 func (c *core) unanswer(now time.Time, err error) {
-	if foreign.Is(err, ojs.ErrDuplicate) || foreign.Is(err, ojs.ErrInvalid) ||
-		foreign.Is(err, ojs.ErrClosed) {
-		return // these the storage has answered
+	if saysNo(err) {
+		return
 	}
 	if len(c.unanswered) == maxUnanswered {
 		c.unanswered = slices.Delete(c.unanswered, 0, 1)

@@ -115,11 +115,9 @@ func (c *core) runUntil(ctx context.Context) error {
 	c.available(unknown)
 	c.processes.failed.Store(true) // before: other processes may have had no answers
 	k := &r.maintenance
-	for _, chore := range []*chores.Chore{&k.claims, &k.due, &k.workers, &k.cron, &k.prune, &k.replay} {
+	for _, chore := range []*chores.Chore{
+		&k.claims, &k.due, &k.workers, &k.cron, &k.prune, &k.replay, &k.holds} { // a pause may be new
 		chore.Poke()
-	}
-	if unread != nil {
-		k.holds.Poke()
 	}
 	c.mu.Unlock()
 	if set := c.registry.handlers.Load(); set != limited { // registered since

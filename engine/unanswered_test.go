@@ -153,7 +153,7 @@ func TestLostGiveBack(t *testing.T) {
 			switch {
 			case claim && claims.Add(1) == 1: // the server makes it later
 				at := time.Now()
-				q.Max = 1
+				q.Max, q.Limits = 1, nil // Limits is the engine's, which has ended the call
 				time.AfterFunc(2*time.Second, func() { must1(inner.Claim(context.Background(), at, q, nil)) })
 				c.Err = errStorage
 			case claim && b.elapsed() < 3*time.Second: // or it would have the job first

@@ -5,7 +5,7 @@
 //
 //  1. A chore runs after each Poke, and at each time for which it was asked. If it is
 //     asked again while it runs, it runs again.
-//  2. Chores that are wanted at the same time run in the order of Start.
+//  2. Of the chores that are wanted, the first in the order of Start runs next.
 //  3. A chore that fails is tried again after a wait of its own, and on Retry. Until then
 //     it does not run at times for which it was asked before it failed. The other chores
 //     do not wait.
@@ -92,7 +92,10 @@ func (s *Set) Quitting() bool {
 // Retry runs the chores whose latest run has failed.
 func (s *Set) Retry() {
 	for _, c := range s.list {
-		if n, _ := c.Failing(); n > 0 {
+		s.mu.Lock()
+		again := c.failed || c.failures > 0 // also if that run goes on
+		s.mu.Unlock()
+		if again {
 			c.Poke()
 		}
 	}
@@ -142,13 +145,14 @@ func (s *Set) loop(ctx context.Context) {
 		case <-s.quit:
 			return
 		}
-		for _, c := range s.list {
+		for i := 0; i < len(s.list); i++ {
 			if s.Quitting() {
 				return
 			}
-			if c.begin() {
+			if c := s.list[i]; c.begin() {
 				c.run(ctx)
 				s.Busy.Add(-1)
+				i = -1 // an earlier one may be wanted by now
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -187,5 +188,67 @@ func TestStop(t *testing.T) {
 	c.Poke()
 	if ran || !s.Quitting() {
 		t.Error("a chore runs after Stop")
+	}
+}
+
+// A chore that has become wanted while another runs comes before those behind it.
+func TestEarlierChoresComeFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ran []string
+		chore := func(name string, takes time.Duration) *chores.Chore {
+			return &chores.Chore{Name: name, Run: func(context.Context, time.Time) (time.Time, error) {
+				ran = append(ran, name)
+				<-time.After(takes)
+				return time.Time{}, nil
+			}}
+		}
+		leases, claims, due := chore("leases", 0), chore("claims", time.Second), chore("due", 0)
+		var set chores.Set
+		stop := begin(&set, leases, claims, due)
+		claims.Poke()
+		<-time.After(time.Second / 2)
+		due.Poke()
+		leases.Poke()
+		<-time.After(time.Minute)
+		stop()
+		if want := []string{"claims", "leases", "due"}; !slices.Equal(ran, want) {
+			t.Errorf("ran %v, want %v", ran, want)
+		}
+	})
+}
+
+// Retry also runs a chore again that has failed and goes on.
+func TestRetryOfAChoreThatRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		chore := &chores.Chore{Name: "replay"}
+		chore.Run = func(_ context.Context, now time.Time) (time.Time, error) {
+			if runs++; runs == 1 {
+				chore.Fail("replay", errors.New("broken"))
+				<-time.After(time.Second)
+			}
+			return now.Add(time.Hour), nil
+		}
+		var set chores.Set
+		stop := begin(&set, chore)
+		chore.Poke()
+		<-time.After(time.Second / 2)
+		set.Retry()
+		<-time.After(time.Minute)
+		stop()
+		if runs != 2 {
+			t.Errorf("ran %d times, want 2", runs)
+		}
+	})
+}
+
+// begin starts chores on the clock of a bubble.
+func begin(set *chores.Set, list ...*chores.Chore) (stop func()) {
+	sched := scheduler.New(clock.New())
+	set.Start(context.Background(), chores.Config{Sched: sched, Busy: new(idle.Counter), Now: time.Now,
+		Failed: func(string, error, ...any) {}, Wait: func(int) time.Duration { return time.Second }}, list...)
+	return func() {
+		<-set.Stop()
+		sched.Stop()
 	}
 }
