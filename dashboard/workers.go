@@ -61,6 +61,13 @@ func (h *Handler) actOnWorker(p *page) error {
 	if err := h.allowed(p, Action{Do: Quiet, On: "worker", Name: id}); err != nil {
 		return err
 	}
+	stats, err := h.eng.Stats(p.r.Context())
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(stats.Workers, func(w engine.WorkerStats) bool { return w.ID == id }) {
+		return ojs.ErrNotFound // an engine has a button and an authorization of its own
+	}
 	if err := h.eng.Workers().Quiet(p.r.Context(), id); err != nil {
 		return err
 	}

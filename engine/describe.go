@@ -61,6 +61,10 @@ func (e *Engine[T]) Describe() Description {
 		Defaults: ojs.DefaultOptions(), Storage: c.store.Capabilities(),
 		Retention: c.retention, Manifest: manifest(c.store.Capabilities()),
 	}
+	for name, cfg := range s.Configs {
+		cfg.Defaults = slices.Clone(cfg.Defaults)
+		s.Configs[name] = cfg
+	}
 	if c.gate.plain.Load() {
 		s.Prefetch = c.mostAhead()
 	}

@@ -5,8 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/benbjohnson/clock"
-
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -157,18 +155,4 @@ func (c *core) hear(n storage.Notice) {
 		c.waiters.all()
 	}
 	c.setAside(n.Quarantined)
-}
-
-// following is the wall clock, as the users of a storage have agreed to read it.
-type following struct {
-	clock.Clock
-	storage.Clocked
-}
-
-func (f following) Now() time.Time                  { return f.Clock.Now().Add(f.ClockOffset()) }
-func (f following) Since(t time.Time) time.Duration { return f.Now().Sub(t) }
-func (f following) Until(t time.Time) time.Duration { return t.Sub(f.Now()) }
-
-func (f following) WithDeadline(ctx context.Context, d time.Time) (context.Context, context.CancelFunc) {
-	return f.Clock.WithDeadline(ctx, d.Add(-f.ClockOffset()))
 }

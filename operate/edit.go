@@ -2,6 +2,7 @@ package operate
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -54,7 +55,12 @@ func (j *Jobs) Edit(ctx context.Context, id string, e Edit) error {
 			if err != nil {
 				return "", err
 			}
-			if !codec.IsEncoded(args, e.Meta) {
+			isPlain := !codec.IsEncoded(args, e.Meta)
+			if isPlain && o.eng.Codec == nil && codec.IsEncoded(r.Args, r.Meta) {
+				return "", fmt.Errorf("%w: the args of the job are encoded, and there is no codec for new ones: "+
+					"give encoded args, or edit by an engine that has the codec", ojs.ErrUnsupported)
+			}
+			if isPlain {
 				asGiven = codec.PlainMeta(maps.Clone(asGiven))
 			}
 		}
@@ -207,6 +213,9 @@ func (j *Jobs) Copy(ctx context.Context, id string, args any, opts ...ojs.Option
 		ojs.NewDraft(rec.Type, args, append([]ojs.Option{like}, opts...)...))
 	if err != nil {
 		return ojs.Ticket{}, err
+	}
+	if tickets[0].Dropped {
+		return ojs.Ticket{}, ojs.ErrDropped
 	}
 	return tickets[0], nil
 }

@@ -17,6 +17,7 @@ package operate
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -30,6 +31,7 @@ import (
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/draft"
+	"github.com/ojsengine/ojs/internal/following"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -90,6 +92,14 @@ type Engine struct {
 	WorkerSet func(id string, terminate bool) bool
 }
 
+// idAt makes a UUIDv7 of a time: ids tell which jobs are new.
+func idAt(now time.Time) string {
+	u := uuid.Must(uuid.NewV7())
+	ms := binary.BigEndian.AppendUint64(nil, uint64(now.UnixMilli()))
+	copy(u[:6], ms[2:])
+	return u.String()
+}
+
 // Operator has an operator's verbs for the jobs of a storage. It is safe for concurrent
 // use.
 type Operator struct{ eng Engine }
@@ -97,15 +107,17 @@ type Operator struct{ eng Engine }
 // New makes the Operator of an engine.
 func New(e Engine) *Operator { return &Operator{e} }
 
-// Open makes an Operator for a storage. The clock has to be that of the engines on it.
-// Jobs that it copies and workflows that it starts are enqueued by the enqueuer, since
+// Open makes an Operator for a storage. The clock is that of the engines on it: the wall
+// clock follows that of the storage, as engines do. There are no codecs: args that are
+// encoded are shown so, and are changed for encoded ones only. Jobs that it copies and workflows that it starts are enqueued by the enqueuer, since
 // they need the defaults and hooks of an engine; nil: it can do neither.
 func Open(s storage.Storage, c clock.Clock, enqueuer ojs.Enqueuer) *Operator {
 	if enqueuer == nil {
 		enqueuer = noEnqueuer{}
 	}
-	newID := func() string { return uuid.Must(uuid.NewV7()).String() }
+	c = following.IfWall(c, s)
 	now := func() time.Time { return c.Now().UTC().Round(0) }
+	newID := func() string { return idAt(now()) }
 	return New(Engine{
 		Store: s, Clock: c, Inspect: inspect.Open(s, c), Log: slog.New(slog.DiscardHandler),
 		Now: now, NewID: newID, NewOrder: newID, Enqueuer: enqueuer,

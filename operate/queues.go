@@ -117,7 +117,8 @@ func (q *Queues) List(ctx context.Context) ([]QueueStats, error) {
 // storage: its handlers get none until ResumeType. Running jobs go on, and jobs of the
 // type may be enqueued. An engine in another process obeys as soon as its storage tells
 // it: at once in memory and PostgreSQL, after the storage's poll with SQLite. Workers
-// that fetch jobs of any type are not bound by it.
+// that fetch jobs of any type are not bound by it. A pause is not part of a transaction
+// of PostgreSQL: a context with one gives ojs.ErrUnsupported.
 //
 // PauseType and ResumeType succeed for an unknown type, too. Its name may be a typing
 // error, so that they return false for known and the engine logs a warning. A type is

@@ -12,6 +12,9 @@ CREATE TABLE {schema}.document (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX document_due ON {schema}.document (kind, due, name) WHERE due IS NOT NULL;
 
+-- No program writes between the copy and the end.
+LOCK TABLE {schema}.cron, {schema}.value IN ACCESS EXCLUSIVE MODE;
+
 ALTER SEQUENCE {schema}.cron_version RENAME TO document_version;
 INSERT INTO {schema}.document SELECT 'cron', name, version, next_run, entry FROM {schema}.cron;
 INSERT INTO {schema}.document
