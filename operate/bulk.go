@@ -356,6 +356,7 @@ func (op *bulk) report(id string, job *ojs.JobInfo, copied string, err error) bo
 func aboutJob(err error) bool {
 	return foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) ||
 		foreign.Is(err, ojs.ErrTransition) || foreign.Is(err, ojs.ErrInvalid) ||
-		foreign.Is(err, ojs.ErrDropped) || foreign.Is(err, ojs.ErrDuplicate) || foreign.Is(err, ojs.ErrQueueFull) ||
+		foreign.Is(err, ojs.ErrDropped) || foreign.Is(err, ojs.ErrDuplicate) ||
+		foreign.Is(err, ojs.ErrQueueFull) ||
 		foreign.Is(err, ojs.ErrQueueDraining)
 }

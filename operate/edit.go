@@ -57,8 +57,9 @@ func (j *Jobs) Edit(ctx context.Context, id string, e Edit) error {
 			}
 			isPlain := !codec.IsEncoded(args, e.Meta)
 			if isPlain && o.eng.Codec == nil && codec.IsEncoded(r.Args, r.Meta) {
-				return "", fmt.Errorf("%w: the args of the job are encoded, and there is no codec for new ones: "+
-					"give encoded args, or edit by an engine that has the codec", ojs.ErrUnsupported)
+				const reason = "the args of the job are encoded, and there is no codec for new ones: " +
+					"give encoded args, or edit by an engine that has the codec"
+				return "", fmt.Errorf("%w: %s", ojs.ErrUnsupported, reason)
 			}
 			if isPlain {
 				asGiven = codec.PlainMeta(maps.Clone(asGiven))

@@ -109,8 +109,9 @@ func New(e Engine) *Operator { return &Operator{e} }
 
 // Open makes an Operator for a storage. The clock is that of the engines on it: the wall
 // clock follows that of the storage, as engines do. There are no codecs: args that are
-// encoded are shown so, and are changed for encoded ones only. Jobs that it copies and workflows that it starts are enqueued by the enqueuer, since
-// they need the defaults and hooks of an engine; nil: it can do neither.
+// encoded are shown so, and are changed for encoded ones only. Jobs that it copies and
+// workflows that it starts are enqueued by the enqueuer, since they need the defaults
+// and hooks of an engine; nil: it can do neither.
 func Open(s storage.Storage, c clock.Clock, enqueuer ojs.Enqueuer) *Operator {
 	if enqueuer == nil {
 		enqueuer = noEnqueuer{}

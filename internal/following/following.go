@@ -1,4 +1,4 @@
-// Package following reads the wall clock as the users of a storage have agreed to read it.
+// Package following reads the wall clock as the users of a storage have agreed to.
 package following
 
 import (

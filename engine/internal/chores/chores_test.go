@@ -246,7 +246,8 @@ func TestRetryOfAChoreThatRuns(t *testing.T) {
 func begin(set *chores.Set, list ...*chores.Chore) (stop func()) {
 	sched := scheduler.New(clock.New())
 	set.Start(context.Background(), chores.Config{Sched: sched, Busy: new(idle.Counter), Now: time.Now,
-		Failed: func(string, error, ...any) {}, Wait: func(int) time.Duration { return time.Second }}, list...)
+		Failed: func(string, error, ...any) {}, Wait: func(int) time.Duration { return time.Second },
+	}, list...)
 	return func() {
 		<-set.Stop()
 		sched.Stop()
