@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -60,6 +61,10 @@ func testNodes(t *testing.T) {
 	}
 	if body := s.ok(at + "?stacks=1"); !strings.Contains(body, "testNodes") || !strings.Contains(body, id) {
 		t.Errorf("no stack:\n%s", body)
+	}
+	form := url.Values{"id": {nodes[0].ID}, "do": {"quiet"}}.Encode()
+	if w := s.do("POST", "/workers/", form); w.Code != http.StatusNotFound {
+		t.Errorf("who may quiet a worker quiets an engine: %d", w.Code)
 	}
 	for do, want := range map[string]int{"quiet": 303, "nonsense": 404} {
 		if w := s.do("POST", at, "do="+do); w.Code != want {
