@@ -64,7 +64,7 @@ func testNodes(t *testing.T) {
 	}
 	form := url.Values{"id": {nodes[0].ID}, "do": {"quiet"}}.Encode()
 	if w := s.do("POST", "/workers/", form); w.Code != http.StatusNotFound {
-		t.Errorf("who may quiet a worker quiets an engine: %d", w.Code)
+		t.Errorf("the button of a worker quiets an engine: %d", w.Code)
 	}
 	for do, want := range map[string]int{"quiet": 303, "nonsense": 404} {
 		if w := s.do("POST", at, "do="+do); w.Code != want {

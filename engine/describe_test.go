@@ -7,7 +7,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 )
 
-// What Describe returns is the caller's to change.
+// The caller may change a description: it is a copy.
 func TestDescribeIsACopy(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		d := b.Describe()
