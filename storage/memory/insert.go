@@ -150,7 +150,7 @@ func (x *inserter) Save(changed []*insert.Job) error {
 			s.taken(j.id, j.version, ojs.ErrReplaced)
 		}
 		s.displace(j)
-		s.advance(j, &to.Record)
+		s.set(j, &to.Record) // it may have taken over from another before
 		s.place(j)
 	}
 	return nil

@@ -413,4 +413,31 @@ func caseDebounce(c *C) {
 	if d := c.due(); !d.Next.Equal(c.now.Add(time.Minute)) {
 		c.failf("the next is due at %v, not in a minute", d.Next)
 	}
+
+	// A job that takes over, and is replaced in the same batch, ends with all that it
+	// took over, be it stored or of the batch.
+	for _, stored := range []bool{true, false} {
+		f := fmt.Sprint("replaced, stored: ", stored)
+		first := c.job(unique(f, p), scheduled(time.Hour))
+		next := c.job(unique(f, p), scheduled(time.Minute), func(r *storage.Record) {
+			r.Meta, r.ExpiresAt = map[string]any{"new": true}, c.now.Add(time.Hour)
+		})
+		next.Args, _ = ojs.NewArgs("new")
+		last := c.job(unique(f, ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}))
+		batch := []storage.Record{first, next, last}
+		if stored {
+			c.admit(first)
+			batch = batch[1:]
+		}
+		out, err := c.insertBatch(batch...)
+		c.noErr("Insert", err)
+		want := first
+		want.Args, want.Meta = next.Args, next.Meta
+		want.ScheduledAt, want.ExpiresAt = next.ScheduledAt, next.ExpiresAt
+		got := c.get(first.ID)
+		want.Cancel(c.now)
+		want.Version = got.Version
+		c.same("the job that took over and was replaced", got, want)
+		c.same("the replaced job", out[len(out)-1].Replaced[0], got)
+	}
 }
