@@ -37,7 +37,9 @@ type Quarantiner interface {
 	CountQuarantined(ctx context.Context) (int, error)
 
 	// ReleaseQuarantined puts a record back where it was, once it has been mended: a job
-	// has its state, its attempts and its place again [quarantine-5]. A record that does
+	// has its state, its attempts, its version and its place again [quarantine-5]. No
+	// token of another job that has had its id meanwhile fits it, then or later
+	// [quarantine-7]. A record that does
 	// not decode yet stays, and the call fails with an *ojs.QuarantinedError
 	// [quarantine-5]. If there is another job with its id, another entry of its name or
 	// another state of its queue meanwhile, it stays too, and the call fails with an

@@ -77,10 +77,12 @@ func (t *tx) setAside(u *undecodable) {
 		if err == nil {
 			a.Queue, a.Type, a.State = j.Queue, j.Type, j.State
 			t.countJob(&j, -1)
-			t.raiseFloor(j.Version)
 		} else { // no job has had more versions than there were places
-			t.raiseFloor(t.floor() + uint64(t.number(meta(placeName))))
+			j.Version = t.floor() + uint64(t.number(meta(placeName)))
 		}
+		// A later job with the id begins where this one, once released, does not come
+		// to: no token of the one then fits the other.
+		t.raiseFloor(j.Version + 1<<16)
 		if a.Name = t.unlink(u.key[1:], &j); err != nil {
 			defer t.recount()
 		}

@@ -235,6 +235,7 @@ var quarantineFaults = []struct {
 			return s.Shelf.Insert(ctx, now, batch, dst)
 		}
 	}},
+	{"a token of a later job with its id fits it", "quarantine-7", func(s *tampered) { s.Gap = 0 }},
 	{"it takes room in its queue", "quarantine-7", func(s *tampered) {
 		s.insert = func(ctx context.Context, now time.Time, batch inserts, dst results) (results, error) {
 			batch = slices.Clone(batch)

@@ -333,7 +333,7 @@ var quarantineCases = []Case{
 		c.list(storage.Query{}) // which sets it aside
 		c.listed(stays, met)
 	}},
-	{"quarantine-7", "Quarantine/Blocks", "storage.Quarantiner", "A record that does not decode keeps out neither a job with its id nor an equal job nor one for which its queue has room; released it takes the place of none.", needsQuarantine, func(c *C) {
+	{"quarantine-7", "Quarantine/Blocks", "storage.Quarantiner", "A record that does not decode keeps out neither a job with its id nor an equal job nor one for which its queue has room; released it takes the place of none, and no token of one.", needsQuarantine, func(c *C) {
 		q := c.quarantine()
 		first := c.plant()
 		again := func(r *storage.Record) { r.ID = first }
@@ -353,7 +353,7 @@ var quarantineCases = []Case{
 			c.failf("Delete returned %d, %v", n, err)
 		}
 		c.noErr("ReleaseQuarantined", q.ReleaseQuarantined(c.ctx, keys[0].Key))
-		c.settled(c.one(), c.to(ojs.StateCompleted))
+		c.fresh(first, []uint64{anew.Version, anew.Version + 1})
 
 		for _, strategy := range []ojs.Conflict{ojs.ConflictReject, ojs.ConflictIgnore,
 			ojs.ConflictReplace, ojs.ConflictReplaceExceptSchedule} {

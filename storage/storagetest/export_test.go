@@ -65,6 +65,7 @@ type Shelf struct {
 	hub   notify.Hub
 	aside []*shelved
 	keys  int
+	Gap   uint64 // between the versions of a job set aside and of a later one with its id
 }
 
 // shelved is a record that was set aside.
@@ -77,7 +78,7 @@ type shelved struct {
 }
 
 // NewShelf makes an empty storage.
-func NewShelf() *Shelf { return &Shelf{Reference: NewReference()} }
+func NewShelf() *Shelf { return &Shelf{Reference: NewReference(), Gap: 1 << 16} }
 
 // Notify implements storage.Notifier, of nothing but what is set aside.
 func (s *Shelf) Notify(self any, f func(storage.Notice)) func() { return s.hub.Notify(self, f) }
@@ -88,6 +89,7 @@ func (s *Shelf) Plant(id string) {
 	defer s.mu.Unlock()
 	j := s.find(id)
 	s.remove(func(other *refJob) bool { return other == j })
+	s.floor += s.Gap
 	s.keys++
 	q := storage.Quarantined{Key: strconv.Itoa(s.keys), Kind: storage.KindJob, Name: id,
 		Reason: "damaged", At: epoch, Queue: j.rec.Queue, Type: j.rec.Type, State: j.rec.State}
