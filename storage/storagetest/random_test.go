@@ -5,7 +5,9 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"time"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -54,5 +56,52 @@ func TestRandomReachesEverything(t *testing.T) {
 	}
 	for _, m := range wrong {
 		t.Errorf("occurred, and cannot: %v (%s)", m, m.cannot())
+	}
+}
+
+// A change of attempt fields that the draws foresaw after another one is not made if a
+// third one comes between: its record is not what is stored under its version.
+func TestDrawsKeepTheContract(t *testing.T) {
+	for _, between := range []bool{false, true} {
+		w := &world{ref: NewReference(), ctx: t.Context(), now: epoch}
+		policy := &ojs.UniquePolicy{OnConflict: ojs.ConflictDebounce}
+		record := func(id string) (r storage.Record) {
+			r.ID, r.Queue, r.Type, r.State = id, "q", "x", ojs.StateScheduled
+			r.ScheduledAt, r.Fingerprint, r.Unique = epoch.Add(time.Hour), "f", policy
+			return r
+		}
+		ends, late, next := record("1"), record("2"), record("3")
+		ends.Fingerprint = ""
+		next.Meta = map[string]any{"new": true}
+		_, err := w.ref.Insert(w.ctx, w.now, []storage.Insert{{Record: ends}, {Record: late}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change := func(from storage.Record, f func(c *storage.Change)) draft {
+			d := draft{from: from, to: storage.Change{Record: from.Copy(), AttemptFieldsOnly: true}}
+			f(&d.to)
+			return d
+		}
+		ends, late = w.ref.find("1").rec, w.ref.find("2").rec
+		list := []draft{
+			change(ends, func(c *storage.Change) {
+				c.Record.State = ojs.StateCancelled
+				if between {
+					c.Then = []storage.Insert{{Record: next}}
+				}
+			}),
+			change(late, func(c *storage.Change) { c.Record.Progress = 0.5 }),
+		}
+		again := list[1].to.Record.Copy()
+		again.Version++
+		list = append(list, change(again, func(c *storage.Change) { c.Record.State = ojs.StateCancelled }))
+		want := len(list)
+		if between {
+			want--
+		}
+		if kept := w.honest(list); len(kept) != want || w.ref.find("2").rec.Version != late.Version {
+			t.Errorf("with a change between: %v, %d of %d changes are made, want %d",
+				between, len(kept), len(list), want)
+		}
 	}
 }
