@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -62,9 +63,12 @@ func Killed(t *testing.T, open Open, at string) {
 	}
 	g.start(holder)
 	claimed, err := s.Get(ctx, ticket.ID)
-	for err == nil && claimed.State != ojs.StateActive {
+	var there []inspect.Node // that have reported: of others only the leases tell
+	for err == nil && (claimed.State != ojs.StateActive || len(there) == 0) {
 		Wait(ctx, lookEvery)
-		claimed, err = s.Get(ctx, ticket.ID)
+		if claimed, err = s.Get(ctx, ticket.ID); err == nil {
+			there, err = eng.Jobs().Nodes(ctx)
+		}
 	}
 	if err != nil {
 		t.Fatal(err)
