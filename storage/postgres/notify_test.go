@@ -31,7 +31,8 @@ func told(t *testing.T, s *postgres.Storage) chan storage.Notice {
 	return heard
 }
 
-// awaitListener waits until a storage hears what is sent by another one of its schema.
+// awaitListener waits until a storage hears what is sent by another one of its schema: the
+// end of a job, since what the storage does itself is heard at once.
 func awaitListener(t *testing.T, sender *postgres.Storage, heard chan storage.Notice) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -40,12 +41,21 @@ func awaitListener(t *testing.T, sender *postgres.Storage, heard chan storage.No
 		rec := record(0)
 		rec.ID = uuid.NewString()
 		must(t, insert(ctx, sender, rec))
-		select {
-		case <-heard:
-		case <-time.After(50 * time.Millisecond):
-			continue
+		stored, err := sender.Get(ctx, rec.ID)
+		must(t, err)
+		stored.State, stored.FinishedAt = ojs.StateCancelled, time.Now()
+		settle(t, ctx, sender, stored)
+		late := time.After(50 * time.Millisecond)
+		for waits := true; waits; {
+			select {
+			case n := <-heard:
+				if slices.Contains(n.Ended, rec.ID) {
+					return
+				}
+			case <-late:
+				waits = false
+			}
 		}
-		return
 	}
 }
 
