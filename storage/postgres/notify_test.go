@@ -31,8 +31,8 @@ func told(t *testing.T, s *postgres.Storage) chan storage.Notice {
 	return heard
 }
 
-// awaitListener waits until a storage hears what is sent by another one of its schema: the
-// end of a job, since what the storage does itself is heard at once.
+// awaitListener waits until a storage hears what another one of its schema sends. It
+// waits for the end of one job: the storage hears of its own calls without a listener.
 func awaitListener(t *testing.T, sender *postgres.Storage, heard chan storage.Notice) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
