@@ -4,38 +4,18 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/storage/postgres"
 )
 
 // The server commits a claim, and the network swallows the answer. The job does not wait
 // for its lease: the engine finds it, and runs it as its first attempt.
 func TestLostClaim(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("OJS_TEST_POSTGRES") != "" {
-		t.Skip("the server may want more than a proxy knows")
-	}
-	direct, name := open(t, "")
-	p := startBadNetwork(t, server)
-	p.good.Store(true)
-	const patience = time.Second
-	cfg, err := pgxpool.ParseConfig(p.dsn())
-	must(t, err)
-	cfg.ConnConfig.ConnectTimeout, cfg.PingTimeout = patience, patience
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	must(t, err)
-	t.Cleanup(pool.Close)
-	s, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name), postgres.WithPatience(patience),
-		postgres.WithLogger(slog.New(slog.DiscardHandler)))
-	must(t, err)
-	t.Cleanup(func() { must(t, s.Close()) })
+	s, _, p, direct, name := behindBadNetwork(t, time.Second)
 	beside := connect(t)
 	logged := make(lines, 1000)
 	lost := func() bool {

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage/postgres"
@@ -34,25 +31,10 @@ func (l lines) Handle(_ context.Context, r slog.Record) error {
 // and without a call. When the network is back, everything works again.
 func TestSwallowedCalls(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("OJS_TEST_POSTGRES") != "" {
-		t.Skip("the server may want more than a proxy knows")
-	}
-	direct, name := open(t, "")
-	p := startBadNetwork(t, server)
-	p.good.Store(true)
 	const patience = 200 * time.Millisecond
-	cfg, err := pgxpool.ParseConfig(p.dsn())
-	must(t, err)
-	cfg.ConnConfig.ConnectTimeout, cfg.PingTimeout = patience, patience
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	must(t, err)
-	t.Cleanup(pool.Close)
 	logged := make(lines, 100)
-	s, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name), postgres.WithPatience(patience),
-		postgres.WithPoll(time.Hour), postgres.WithLogger(slog.New(logged)))
-	must(t, err)
-	t.Cleanup(func() { must(t, s.Close()) })
-
+	s, pool, p, direct, name := behindBadNetwork(t, patience, postgres.WithPoll(time.Hour),
+		postgres.WithLogger(slog.New(logged)))
 	eng := newEngine(t, s)
 	ran := make(chan int, 100)
 	eng.Handle("x", func(_ context.Context, job *ojs.Job[int]) error { ran <- job.Args; return nil })

@@ -20,23 +20,7 @@ import (
 // fails within its time limit and says why: so each statement has the limit's context.
 func TestSwallowedStatements(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("OJS_TEST_POSTGRES") != "" {
-		t.Skip("the server may want more than a proxy knows")
-	}
-	_, name := open(t, "")
-	p := startBadNetwork(t, server)
-	p.good.Store(true)
-	cfg, err := pgxpool.ParseConfig(p.dsn() + " pool_max_conns=50")
-	must(t, err)
-	const patience = 5 * time.Second
-	cfg.ConnConfig.ConnectTimeout, cfg.PingTimeout = patience, patience
-	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	must(t, err)
-	t.Cleanup(pool.Close)
-	s, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name), postgres.WithPatience(patience),
-		postgres.WithLogger(slog.New(slog.DiscardHandler)))
-	must(t, err)
-	t.Cleanup(func() { must(t, s.Close()) })
+	s, _, p, _, name := behindBadNetwork(t, 5*time.Second)
 	beside := connect(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -67,6 +51,31 @@ func TestSwallowedStatements(t *testing.T) {
 			t.Errorf("%s returned %v", a.call, a.err)
 		}
 	}
+}
+
+// behindBadNetwork opens a storage that a network swallows on demand, with a time limit
+// for its calls. direct is another one of its schema, beside that network.
+func behindBadNetwork(
+	t *testing.T, patience time.Duration, opts ...postgres.Option,
+) (s *postgres.Storage, pool *pgxpool.Pool, p *badNetwork, direct *postgres.Storage, name string) {
+	t.Helper()
+	if os.Getenv("OJS_TEST_POSTGRES") != "" {
+		t.Skip("the server may want more than a proxy knows")
+	}
+	direct, name = open(t, "")
+	p = startBadNetwork(t, server)
+	p.good.Store(true)
+	cfg, err := pgxpool.ParseConfig(p.dsn() + " pool_max_conns=50")
+	must(t, err)
+	cfg.ConnConfig.ConnectTimeout, cfg.PingTimeout = patience, patience
+	pool, err = pgxpool.NewWithConfig(t.Context(), cfg)
+	must(t, err)
+	t.Cleanup(pool.Close)
+	s, err = postgres.Open(t.Context(), pool, append([]postgres.Option{postgres.WithSchema(name),
+		postgres.WithPatience(patience), postgres.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
+	must(t, err)
+	t.Cleanup(func() { must(t, s.Close()) })
+	return s, pool, p, direct, name
 }
 
 // everyCall has the calls of a storage, each with arguments that the database has to see.
