@@ -36,8 +36,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Decide makes of a job what it shall be, and names the event; "": nothing is to change.
-type Decide func(rec *storage.Record, now time.Time) (ojs.EventType, error)
+// decide makes of a job what it shall be, and names the event; "": nothing is to change.
+type decide func(rec *storage.Record, now time.Time) (ojs.EventType, error)
 
 // Engine is what the package needs of an engine. Package engine fills it in; Open makes
 // one of a storage.
@@ -194,7 +194,7 @@ func (o *Operator) Quarantine() *Quarantine { return &Quarantine{o} }
 // change makes the change of a job that decide decides on, and then calls then with the
 // changed job; nil: nothing is to follow. If the job moves on in between, decide decides
 // again.
-func (o *Operator) change(ctx context.Context, id string, then func(*storage.Record), decide Decide) error {
+func (o *Operator) change(ctx context.Context, id string, then func(*storage.Record), decide decide) error {
 	if err := draft.CheckTx(ctx, o.eng.Store); err != nil {
 		return err
 	}
