@@ -1,6 +1,6 @@
 // Package ojs is the vocabulary of a job engine with the semantics of Open Job Spec: job
-// types, jobs, states, errors, policies, options and events. Package engine runs the
-// jobs.
+// types, jobs, states, errors, policies and options. Package engine runs the jobs, and
+// package event tells what happens to them.
 //
 //	eng, err := engine.New[Email](memory.New())
 //	eng.Handle("email.send", func(ctx context.Context, job *ojs.Job[Email]) error {

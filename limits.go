@@ -16,3 +16,14 @@ const (
 	// scalars 1
 	MaxDepth = jsonvalue.MaxDepth
 )
+
+// LimitStrategy is a bound of a key that holds jobs back.
+type LimitStrategy string
+
+// The bounds of a key.
+const (
+	LimitedByConcurrency LimitStrategy = "concurrency" // RateLimit.Concurrency
+	LimitedByRate        LimitStrategy = "rate"        // RateLimit.Rate
+	LimitedByThrottle    LimitStrategy = "throttle"    // RateLimit.Throttle
+	LimitedByBlock       LimitStrategy = "block"       // RateLimitedUntil, or a call that blocks the key
+)

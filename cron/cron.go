@@ -4,11 +4,11 @@
 // The job of a run is enqueued when its time comes, with the entry's name and that time
 // in its meta, as cron_name and cron_triggered_at. If it cannot be enqueued, because its
 // queue is full, say, or an equal unique job exists, the run is skipped, as a log line
-// and ojs.EventCronSkipped say.
+// and event.CronSkipped say.
 //
 // When clocks go forward, runs at the times they skip do not happen, unless the entry has
 // GapRun. When they go back, a time that comes twice fires the first time only, so that
-// an entry of every 15 minutes pauses for 75. A log line and ojs.EventCronSkipped tell of
+// an entry of every 15 minutes pauses for 75. A log line and event.CronSkipped tell of
 // each such run, and Runs of the first of each change; "@every 15m" and the time zone UTC
 // have none.
 //
@@ -36,6 +36,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/cronspec"
 	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/foreign"
@@ -71,7 +72,7 @@ type Engine struct {
 	// Trace begins a run of an entry, which end ends.
 	Trace func(ctx context.Context, e *storage.Cron) (traced context.Context, end func(error))
 
-	Emit    func(ev ojs.Event)
+	Emit    func(ev event.Event)
 	Changed func() // entries have changed: Ticker.Tick is due
 }
 

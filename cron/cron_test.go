@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -45,7 +46,7 @@ func (h *host) entries(s storage.Storage) *cron.Entries {
 		Trace: func(ctx context.Context, _ *storage.Cron) (context.Context, func(error)) {
 			return ctx, func(error) {}
 		},
-		Emit:    func(ev ojs.Event) { h.events = append(h.events, string(ev.Type)+" "+ev.Reason) },
+		Emit:    func(ev event.Event) { h.events = append(h.events, string(ev.Type)+" "+ev.Reason) },
 		Changed: func() {},
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/cronspec"
 	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/foreign"
@@ -18,7 +19,7 @@ type Run struct {
 	Due     time.Time // when it was due; of a run by Trigger, when that was called
 	Manual  bool      // Trigger made it
 	JobID   string    // of its job; "": it was skipped
-	Skipped string    // the reason, as ojs.EventCronSkipped has it; "": it has a job
+	Skipped string    // the reason, as event.CronSkipped has it; "": it has a job
 
 	// State is the state of the job now, or the one in which it ended. It is "" for a
 	// job that was deleted before the next run looked at it.
@@ -129,7 +130,7 @@ func (c *Entries) Trigger(ctx context.Context, name string) (ojs.Ticket, error) 
 		var skipped *skippedRun
 		switch {
 		case err == nil:
-			c.eng.Emit(ojs.Event{Type: ojs.EventCronTriggered, Subject: name, Due: now})
+			c.eng.Emit(event.Event{Type: event.CronTriggered, Subject: name, Due: now})
 			return ticket, nil
 		case foreign.As(err, &skipped):
 			return ojs.Ticket{}, skipped.error
@@ -227,7 +228,7 @@ func (c *Entries) previousRun(ctx context.Context, e *storage.Cron) (*ojs.Duplic
 
 // skippedRun is the error of a run that has no job.
 type skippedRun struct {
-	reason string // as ojs.EventCronSkipped has it
+	reason string // as event.CronSkipped has it
 	error
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/cronspec"
 	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/foreign"
@@ -171,7 +172,7 @@ func (c *Entries) fire(
 	switch {
 	case due.IsZero():
 	case skipped == nil:
-		c.eng.Emit(ojs.Event{Type: ojs.EventCronTriggered, Subject: e.Name, Due: due})
+		c.eng.Emit(event.Event{Type: event.CronTriggered, Subject: e.Name, Due: due})
 	default:
 		if skipped.reason == "enqueue_failed" || skipped.reason == "duplicate" {
 			c.eng.Log.Error("job of a recurring entry not enqueued", "cron_name", e.Name,
@@ -333,7 +334,7 @@ func missedReason(m cronspec.Missed) string {
 func (c *Entries) skipped(e *storage.Cron, due time.Time, reason string) {
 	c.eng.Log.Info("run of a recurring entry skipped", "component", "worker", "category", "lifecycle",
 		slog.Group("attributes", "cron_name", e.Name, "due", due, "reason", reason))
-	c.eng.Emit(ojs.Event{Type: ojs.EventCronSkipped, Subject: e.Name, Due: due, Reason: reason})
+	c.eng.Emit(event.Event{Type: event.CronSkipped, Subject: e.Name, Due: due, Reason: reason})
 }
 
 // maxBacklog is how many jobs of the runs that an entry remembers may wait before a run

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -37,7 +38,7 @@ func TestAllocationsOfAJob(t *testing.T) {
 		"a brief observer": {opts: []engine.Option{engine.WithObserver(&eventCount{})},
 			allocs: 8, bytes: 650},
 		"a subscription that selects none of its events": {allocs: 4, bytes: 500, listens: true,
-			filter: engine.EventFilter{Types: []ojs.EventType{ojs.EventDiscarded}}},
+			filter: engine.EventFilter{Types: []event.Type{event.Discarded}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// quiet writes lines, to nowhere
@@ -93,7 +94,7 @@ type eventCount struct {
 	n int
 }
 
-func (c *eventCount) Observe(*ojs.Event) { c.n++ }
+func (c *eventCount) Observe(*event.Event) { c.n++ }
 
 // A waiting job of plain args keeps few bytes, a scheduled one not many more, and being
 // unique costs few allocations.

@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/engine/internal/pipeline"
 	"github.com/ojsengine/ojs/engine/internal/sleeps"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/foreign"
@@ -492,7 +493,7 @@ func (a *attempt) Progress(p float64) {
 }
 
 // Heartbeat implements internal.Attempt.
-func (a *attempt) Heartbeat() error { return a.extend(nil, ojs.EventHeartbeat) }
+func (a *attempt) Heartbeat() error { return a.extend(nil, event.Heartbeat) }
 
 // SaveCheckpoint implements internal.Attempt.
 func (a *attempt) SaveCheckpoint(v json.RawMessage) error {
@@ -500,7 +501,7 @@ func (a *attempt) SaveCheckpoint(v json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	return a.extend(v, ojs.EventCheckpointed)
+	return a.extend(v, event.Checkpointed)
 }
 
 // Checkpoint implements internal.Attempt.
@@ -514,7 +515,7 @@ func (a *attempt) Checkpoint() (json.RawMessage, error) {
 // extend renews the lease now and stores what the attempt has come to. The handler's
 // context does not end it: a handler that has been told to stop may well save where it
 // is.
-func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error {
+func (a *attempt) extend(checkpoint json.RawMessage, typ event.Type) error {
 	c := a.r.c
 	c.mu.Lock()
 	if a.phase != running {
@@ -529,7 +530,7 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 	c.mu.Unlock()
 
 	now := c.now()
-	lost, err := c.extend(a.r.base, now, a.rec, x, event)
+	lost, err := c.extend(a.r.base, now, a.rec, x, typ)
 	if err != nil {
 		return err
 	}
@@ -550,18 +551,18 @@ func (a *attempt) extend(checkpoint json.RawMessage, event ojs.EventType) error 
 // extend renews the lease of a job for an attempt, here or of a worker, with an event of
 // that. It reports whether the attempt has lost the job.
 func (c *core) extend(
-	ctx context.Context, now time.Time, rec *storage.Record, x storage.Extension, event ojs.EventType,
+	ctx context.Context, now time.Time, rec *storage.Record, x storage.Extension, typ event.Type,
 ) (lost bool, err error) {
 	extended := *rec
 	extended.Progress = x.Progress
-	err = c.holding.Do(c.began(rec, event), func() (none []storage.Record, err error) {
+	err = c.holding.Do(c.began(rec, typ), func() (none []storage.Record, err error) {
 		list, err := c.store.Extend(ctx, now, []storage.Extension{x})
 		lost = len(list) > 0
 		return nil, err
 	}, func(op *eventlog.Op) {
 		if !lost {
 			c.transition(op, &extended, rec.Version, eventlog.None, now,
-				ojs.Event{Type: event, WorkerID: rec.Worker, Until: now.Add(rec.LeaseFor(x.Lease))})
+				event.Event{Type: typ, WorkerID: rec.Worker, Until: now.Add(rec.LeaseFor(x.Lease))})
 		}
 	}, nil)
 	return lost, err

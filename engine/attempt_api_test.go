@@ -13,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -20,7 +21,7 @@ import (
 
 func TestProgress(t *testing.T) {
 	inBubble(t, func(b *rig) {
-		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventProgress}})
+		sub := b.Subscribe(engine.EventFilter{Types: []event.Type{event.Progress}})
 		defer sub.Close()
 		report := func(ctx context.Context, values ...float64) {
 			for _, v := range values {
@@ -91,7 +92,7 @@ func TestHeartbeat(t *testing.T) {
 				return nil
 			})
 			b.run()
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventHeartbeat}})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{event.Heartbeat}})
 			defer sub.Close()
 			id := b.enqueue("x").ID
 			b.advance(time.Minute)

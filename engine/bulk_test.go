@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
@@ -287,7 +288,7 @@ func TestPreview(t *testing.T) {
 
 func TestEdit(t *testing.T) {
 	inBubble(t, func(b *rig) {
-		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventEdited}})
+		sub := b.Subscribe(engine.EventFilter{Types: []event.Type{event.Edited}})
 		defer sub.Close()
 		unique := ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByType | ojs.ByArgs})
 		b.enqueue("a", unique, ojs.WithDelay(time.Hour))

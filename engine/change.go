@@ -6,6 +6,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -24,10 +25,10 @@ func reachedBy(state ojs.State) eventlog.Effect {
 // settleChange stores the change of a job that was in a state, and follows it. then is
 // called with the changed job, such as for a log line; nil: it has none.
 func (c *core) settleChange(ctx context.Context, now time.Time, from ojs.State, change []storage.Change,
-	event ojs.EventType, then func(*storage.Record)) error {
+	typ event.Type, then func(*storage.Record)) error {
 	to := &change[0].Record
 	var refused error
-	err := c.journal.Do(c.beganChange(to, event), func() ([]storage.Record, error) {
+	err := c.journal.Do(c.beganChange(to, typ), func() ([]storage.Record, error) {
 		settled, err := c.store.Settle(ctx, now, change, nil)
 		if err != nil {
 			return nil, err
@@ -42,7 +43,7 @@ func (c *core) settleChange(ctx context.Context, now time.Time, from ojs.State, 
 		return settled[0].Moved, nil
 	}, func(op *eventlog.Op) {
 		if refused == nil {
-			c.transition(op, to, to.Version, reachedBy(from), now, ojs.Event{Type: event})
+			c.transition(op, to, to.Version, reachedBy(from), now, event.Event{Type: typ})
 		}
 	}, nil)
 	switch {

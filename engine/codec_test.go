@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
@@ -144,7 +145,7 @@ func TestCodec(t *testing.T) {
 				events++
 				raw, err := json.Marshal(ev)
 				wantNoSecret(t, "event", string(raw), err, *ev.Job)
-				if ev.Type == ojs.EventCompleted && ev.Data()["result"] != "[encrypted]" {
+				if ev.Type == event.Completed && ev.Data()["result"] != "[encrypted]" {
 					t.Errorf("the event has the result %v", ev.Data()["result"])
 				}
 			}

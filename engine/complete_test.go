@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -145,7 +146,7 @@ func TestComplete(t *testing.T) {
 					defer during.Store(false)
 					return o.then(ctx, tx)
 				})
-				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventCompleted}})
+				sub := b.Subscribe(engine.EventFilter{Types: []event.Type{event.Completed}})
 				defer sub.Close()
 				b.run()
 				late := ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterval: time.Hour,

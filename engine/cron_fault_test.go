@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -51,7 +52,7 @@ func TestCronStorageFails(t *testing.T) {
 			inBubbleOn(t, s, func(b *rig) {
 				b.handle("x", nothing)
 				b.run()
-				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
+				sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"cron.*"}})
 				defer sub.Close()
 				b.cron(hourly)
 				once(s, func(c *storagetest.Call) { fault(b, c) })

@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
@@ -43,7 +44,7 @@ func TestCron(t *testing.T) {
 				return nil
 			})
 			b.run()
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"cron.*"}})
 			defer sub.Close()
 			b.cron(cron.Entry{Name: "hourly", Schedule: "0 * * * *",
 				Job: ojs.NewDraft("x", nil, ojs.WithQueue("q"), ojs.WithMaxAttempts(5))})
@@ -176,7 +177,7 @@ func TestCron(t *testing.T) {
 						return nil
 					})
 					b.run()
-					sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
+					sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"cron.*"}})
 					defer sub.Close()
 					b.cron(cron.Entry{Name: "e", Schedule: "* * * * *", Job: job, Overlap: overlap})
 					b.advance(5*time.Minute + 10*time.Second)
@@ -189,7 +190,7 @@ func TestCron(t *testing.T) {
 					}
 					skipped := 0
 					for _, ev := range received(sub) {
-						if ev.Type == ojs.EventCronSkipped && ev.Reason == "overlap_skip" {
+						if ev.Type == event.CronSkipped && ev.Reason == "overlap_skip" {
 							skipped++
 						}
 					}
@@ -260,7 +261,7 @@ func TestCron(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
 			b.run()
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"cron.*"}})
 			defer sub.Close()
 			b.advance(time.Date(2000, 3, 24, 12, 0, 0, 0, time.UTC).Sub(b.start)) // forward on the 26th
 			b.cron(cron.Entry{Name: "night", Schedule: "30 2 * * *",
@@ -271,7 +272,7 @@ func TestCron(t *testing.T) {
 			b.advance(4 * 24 * time.Hour) // back on the 29th
 			var skipped []string
 			for _, ev := range received(sub) {
-				if ev.Type == ojs.EventCronSkipped {
+				if ev.Type == event.CronSkipped {
 					skipped = append(skipped, ev.Reason+" "+ev.Due.UTC().Format(time.DateTime))
 				}
 			}
@@ -314,7 +315,7 @@ func TestCron(t *testing.T) {
 				inBubble(t, func(b *rig) {
 					b.handle("x", nothing)
 					b.run()
-					sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventCronSkipped}})
+					sub := b.Subscribe(engine.EventFilter{Types: []event.Type{event.CronSkipped}})
 					defer sub.Close()
 					b.advance(time.Date(2000, 3, 25, 12, 0, 0, 0, time.UTC).Sub(b.start)) // the day before
 					f(b)
@@ -333,7 +334,7 @@ func TestCron(t *testing.T) {
 	})
 	t.Run("a run that cannot be enqueued is skipped", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"cron.*"}})
 			defer sub.Close()
 			b.run()
 			b.cron(
@@ -373,7 +374,7 @@ func TestCron(t *testing.T) {
 							return handler.Sleep(ctx, 5*time.Hour)
 						})
 					b.run()
-					sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventCronSkipped}})
+					sub := b.Subscribe(engine.EventFilter{Types: []event.Type{event.CronSkipped}})
 					defer sub.Close()
 					long := ojs.WithTimeout(24 * time.Hour)
 					b.cron(cron.Entry{Name: "e", Schedule: "@hourly", Overlap: cron.OverlapAllow,

@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
@@ -60,7 +61,7 @@ func TestCronTrigger(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
 			b.run()
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"cron.*"}})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"cron.*"}})
 			defer sub.Close()
 			b.cron(cron.Entry{Name: "e", Schedule: "@every 1h", Job: job})
 			b.advance(20 * time.Minute)
@@ -237,7 +238,7 @@ func TestCronMissed(t *testing.T) {
 					due = append(due, fmt.Sprint(at.Sub(b.start).Hours()))
 					return nil
 				})
-				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventCronSkipped}})
+				sub := b.Subscribe(engine.EventFilter{Types: []event.Type{event.CronSkipped}})
 				defer sub.Close()
 				e := tt.entry
 				e.Name, e.Schedule, e.Job = "e", "@hourly", ojs.NewDraft("x", nil)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -159,7 +160,7 @@ func notHeld(id, worker string) error {
 // timeout, or the job its total timeout, it fails the attempt for that instead and
 // returns ojs.ErrTimeout.
 func (d *Delivery) Heartbeat(ctx context.Context) error {
-	return d.extend(ctx, nil, ojs.EventHeartbeat)
+	return d.extend(ctx, nil, event.Heartbeat)
 }
 
 // Progress reports how much of its work the attempt has done, from 0 to 1, and renews the
@@ -171,7 +172,7 @@ func (d *Delivery) Progress(ctx context.Context, fraction float64) error {
 	d.mu.Lock()
 	d.progress = max(d.progress, fraction)
 	d.mu.Unlock()
-	return d.extend(ctx, nil, ojs.EventProgress)
+	return d.extend(ctx, nil, event.Progress)
 }
 
 // SaveCheckpoint stores how far the attempt has come, for the attempts after it, and
@@ -184,10 +185,10 @@ func (d *Delivery) SaveCheckpoint(ctx context.Context, v any) error {
 	if raw, err = d.core.encodeGiven(ctx, "checkpoint", raw, ojs.MaxCheckpoint); err != nil {
 		return err
 	}
-	return d.extend(ctx, raw, ojs.EventCheckpointed)
+	return d.extend(ctx, raw, event.Checkpointed)
 }
 
-func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event ojs.EventType) error {
+func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, typ event.Type) error {
 	c := d.core
 	d.from.touch()
 	now := c.now()
@@ -201,7 +202,7 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, event
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x := storage.Extension{Held: d.held(), Progress: d.progress, Checkpoint: checkpoint}
-	lost, err := c.extend(ctx, now, &d.rec, x, event)
+	lost, err := c.extend(ctx, now, &d.rec, x, typ)
 	switch {
 	case err != nil:
 		return err

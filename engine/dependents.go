@@ -6,6 +6,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/event"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
@@ -109,10 +110,10 @@ func (c *core) endsOthers(rec *storage.Record) eventlog.Effect {
 }
 
 // beganChange is began for a change of one job, which may end it.
-func (c *core) beganChange(rec *storage.Record, event ojs.EventType) *eventlog.Op {
+func (c *core) beganChange(rec *storage.Record, typ event.Type) *eventlog.Op {
 	effect := c.endsOthers(rec)
 	if effect == eventlog.None || !c.events.Listening() {
-		return c.began(rec, event)
+		return c.began(rec, typ)
 	}
 	return c.events.Begin(effect, rec.ID)
 }
@@ -137,16 +138,16 @@ func (c *core) dependentEvents(op *eventlog.Op, moved []storage.Record) {
 }
 
 func (c *core) dependentEvent(op *eventlog.Op, r *storage.Record, now time.Time) {
-	ev := ojs.Event{Type: ojs.EventAvailable}
+	ev := event.Event{Type: event.Available}
 	switch r.State {
 	case ojs.StateScheduled:
-		ev.Type = ojs.EventScheduled
+		ev.Type = event.Scheduled
 	case ojs.StateCompleted:
-		ev.Type = ojs.EventCompleted
+		ev.Type = event.Completed
 	case ojs.StateCancelled:
-		ev.Type, ev.Failure = ojs.EventCancelled, r.Error
+		ev.Type, ev.Failure = event.Cancelled, r.Error
 	}
-	events := [2]ojs.Event{ev, {Type: ojs.EventWorkflowCallbackFired}}
+	events := [2]event.Event{ev, {Type: event.WorkflowCallbackFired}}
 	n := 1
 	if !r.State.Terminal() && workflow.IsCallback(&r.JobInfo) {
 		n = 2

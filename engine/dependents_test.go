@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 )
@@ -127,7 +128,7 @@ func TestDependsOnFailure(t *testing.T) {
 // it before them.
 func TestDependsOnEvents(t *testing.T) {
 	s := newSteps(t)
-	sub := s.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.*"}})
+	sub := s.Subscribe(engine.EventFilter{Types: []event.Type{"job.*"}})
 	defer sub.Close()
 	ids := s.enqueue(
 		waitStep("fails", ojs.WithName("f")),
@@ -137,7 +138,7 @@ func TestDependsOnEvents(t *testing.T) {
 		waitStep("late", after("join"), ojs.WithDelay(time.Hour)),
 	)
 	s.Advance(2 * time.Hour)
-	got := make(map[string][]ojs.EventType)
+	got := make(map[string][]event.Type)
 	for {
 		select {
 		case ev := <-sub.C():
@@ -147,12 +148,12 @@ func TestDependsOnEvents(t *testing.T) {
 		}
 		break
 	}
-	for i, want := range [][]ojs.EventType{
-		{ojs.EventEnqueued, ojs.EventStarted, ojs.EventFailed, ojs.EventDiscarded},
-		{ojs.EventEnqueued, ojs.EventAvailable, ojs.EventStarted, ojs.EventCompleted},
-		{ojs.EventEnqueued, ojs.EventCompleted},
-		{ojs.EventEnqueued, ojs.EventCancelled},
-		{ojs.EventEnqueued, ojs.EventScheduled, ojs.EventStarted, ojs.EventCompleted},
+	for i, want := range [][]event.Type{
+		{event.Enqueued, event.Started, event.Failed, event.Discarded},
+		{event.Enqueued, event.Available, event.Started, event.Completed},
+		{event.Enqueued, event.Completed},
+		{event.Enqueued, event.Cancelled},
+		{event.Enqueued, event.Scheduled, event.Started, event.Completed},
 	} {
 		if !slices.Equal(got[ids[i]], want) {
 			t.Errorf("events of draft %d: %v, want %v", i+1, got[ids[i]], want)

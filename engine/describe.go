@@ -17,7 +17,7 @@ import (
 // Description is what an engine is and goes by. An option that was not given has its
 // default.
 type Description struct {
-	ID          string                 // of its worker, as in ojs.Event.WorkerID
+	ID          string                 // of its worker, as in event.Event.WorkerID
 	Name        string                 // WithName
 	Slots       int                    // WithConcurrency
 	Prefetch    int                    // how many jobs are claimed before a slot is free, at most; 0: none

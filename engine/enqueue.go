@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
@@ -351,7 +352,7 @@ func (c *core) insertEffect(
 ) ([]string, eventlog.Effect) {
 	for i := range batch {
 		r := &batch[i].Record
-		if c.wanted(r, ojs.EventEnqueued, ojs.EventScheduled) {
+		if c.wanted(r, event.Enqueued, event.Scheduled) {
 			ids = append(ids, r.ID)
 		}
 		if batch[i].Waits() {
@@ -395,17 +396,17 @@ func (c *core) enqueuedEvents(
 		for k := range stored[i].Dropped {
 			d := &stored[i].Dropped[k]
 			c.transition(op, d, d.Version, eventlog.None, now,
-				ojs.Event{Type: ojs.EventDropped, Depth: stored[i].Depth, MaxDepth: jobs[i].MaxDepth},
-				ojs.Event{Type: ojs.EventDiscarded, Failure: d.Error, Reason: "dropped"})
+				event.Event{Type: event.Dropped, Depth: stored[i].Depth, MaxDepth: jobs[i].MaxDepth},
+				event.Event{Type: event.Discarded, Failure: d.Error, Reason: "dropped"})
 		}
 		for k := range stored[i].Replaced {
 			q := &stored[i].Replaced[k]
-			c.transition(op, q, q.Version, eventlog.Starts, now, ojs.Event{Type: ojs.EventCancelled})
+			c.transition(op, q, q.Version, eventlog.Starts, now, event.Event{Type: event.Cancelled})
 		}
 		if stored[i].Version == 0 { // there is an equal job
 			continue
 		}
-		events, n := [2]ojs.Event{{Type: ojs.EventEnqueued, Duration: took}, {Type: ojs.EventScheduled}}, 1
+		events, n := [2]event.Event{{Type: event.Enqueued, Duration: took}, {Type: event.Scheduled}}, 1
 		if r.State == ojs.StateScheduled {
 			n = 2
 		}

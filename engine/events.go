@@ -5,13 +5,14 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
 // EventFilter selects events; a zero field selects all.
 type EventFilter struct {
-	Types  []ojs.EventType // "job.*" matches every type that starts with "job."
+	Types  []event.Type // "job.*" matches every type that starts with "job."
 	JobIDs []string
 	Queues []string
 	Buffer int // how many events may wait to be received; 0: 256
@@ -30,7 +31,7 @@ type EventFilter struct {
 type Subscription struct{ s *eventlog.Subscription }
 
 // C returns the channel of the events. Close closes it.
-func (s *Subscription) C() <-chan ojs.Event { return s.s.C() }
+func (s *Subscription) C() <-chan event.Event { return s.s.C() }
 
 // Close ends the subscription. Events that wait in the channel can still be received.
 // Closing twice does nothing.
@@ -45,7 +46,7 @@ func (e *Engine[T]) Subscribe(f EventFilter) *Subscription {
 
 // began begins an operation on one job. It returns nil if no listener wants an event of
 // the job of one of the types. Without types it is any event of the job.
-func (c *core) began(rec *storage.Record, types ...ojs.EventType) *eventlog.Op {
+func (c *core) began(rec *storage.Record, types ...event.Type) *eventlog.Op {
 	if !c.wanted(rec, types...) {
 		return nil
 	}
@@ -55,7 +56,7 @@ func (c *core) began(rec *storage.Record, types ...ojs.EventType) *eventlog.Op {
 // wanted reports whether a listener wants an event of the job of one of the types, or of
 // any type if none is given. For a job of a workflow it reports whether a listener may
 // want any event of the job or the workflow.
-func (c *core) wanted(rec *storage.Record, types ...ojs.EventType) bool {
+func (c *core) wanted(rec *storage.Record, types ...event.Type) bool {
 	if id := workflowOf(rec); id != "" {
 		return c.events.Wants("", rec.ID, rec.Queue) || c.events.Wants("", id, rec.Queue)
 	}
@@ -74,7 +75,7 @@ func (c *core) wanted(rec *storage.Record, types ...ojs.EventType) bool {
 // wants. rec is the job after it, but for its version, and does not change until the
 // operation ends.
 func (c *core) transition(op *eventlog.Op, rec *storage.Record, version uint64, after eventlog.Effect,
-	now time.Time, events ...ojs.Event) {
+	now time.Time, events ...event.Event) {
 	if op == nil {
 		return
 	}
@@ -103,10 +104,10 @@ func (c *core) transition(op *eventlog.Op, rec *storage.Record, version uint64, 
 }
 
 // identifyEvent gives an event its id.
-func (c *core) identifyEvent(ev *ojs.Event) { ev.ID = "evt_" + c.eventIDs.id(ev.Time) }
+func (c *core) identifyEvent(ev *event.Event) { ev.ID = "evt_" + c.eventIDs.id(ev.Time) }
 
 // emit publishes an event that is about no job.
-func (c *core) emit(ev ojs.Event) {
+func (c *core) emit(ev event.Event) {
 	if !c.events.Wants(ev.Type, "", ev.Queue) {
 		return
 	}
@@ -127,7 +128,7 @@ func (c *core) beganEnds(list []*settlement, s *scratch) *eventlog.Op {
 		if f.then != nil {
 			s.ids, effect = c.insertEffect(f.then.batch, s.ids, effect)
 		}
-		if f.decision.State == ojs.StateCompleted && c.wanted(f.rec, ojs.EventCompleted) ||
+		if f.decision.State == ojs.StateCompleted && c.wanted(f.rec, event.Completed) ||
 			f.decision.State != ojs.StateCompleted && c.wanted(f.rec) {
 			s.ids = append(s.ids, f.rec.ID)
 		}
@@ -146,7 +147,7 @@ func (c *core) publishEnds(op *eventlog.Op, list []*settlement, settled []storag
 		case settled[i].Err != nil:
 		case f.decision.State == ojs.StateCompleted:
 			c.transition(op, f.rec, f.rec.Version+1, eventlog.None, f.at,
-				ojs.Event{Type: ojs.EventCompleted, Duration: f.took})
+				event.Event{Type: event.Completed, Duration: f.took})
 			if f.then != nil {
 				c.enqueuedEvents(op, f.then.batch, settled[i].Then, f.at, 0)
 			}
@@ -163,44 +164,44 @@ func (c *core) publishEnds(op *eventlog.Op, list []*settlement, settled []storag
 // endedEvents are the events of an attempt that has ended with a decision.
 func endedEvents(
 	rec *storage.Record, kind policy.OutcomeKind, d policy.Decision, took time.Duration,
-) []ojs.Event {
-	var events []ojs.Event
-	add := func(t ojs.EventType) {
-		events = append(events, ojs.Event{Type: t, Duration: took, Failure: d.Failure})
+) []event.Event {
+	var events []event.Event
+	add := func(t event.Type) {
+		events = append(events, event.Event{Type: t, Duration: took, Failure: d.Failure})
 	}
 	switch {
 	case d.State == ojs.StateCompleted:
-		add(ojs.EventCompleted)
+		add(event.Completed)
 		return events
 	case d.Refunded:
-		add(ojs.EventScheduled)
+		add(event.Scheduled)
 		return events
 	}
 	switch kind {
 	case policy.TimedOut:
-		add(ojs.EventTimeout)
+		add(event.Timeout)
 	case policy.TotalTimedOut:
-		add(ojs.EventTotalTimeout)
+		add(event.TotalTimeout)
 	case policy.LeaseExpired, policy.WorkerDied:
-		add(ojs.EventStalled)
+		add(event.Stalled)
 	}
-	add(ojs.EventFailed)
+	add(event.Failed)
 	if d.State == ojs.StateRetryable {
-		add(ojs.EventRetrying)
+		add(event.Retrying)
 		events[len(events)-1].Wait = d.RunAt.Sub(d.Failure.At)
 		return events
 	}
-	add(ojs.EventDiscarded)
+	add(event.Discarded)
 	events[len(events)-1].Reason = string(d.Rule)
 	if rec.DeadLettered() {
-		add(ojs.EventDeadLetterAdded)
+		add(event.DeadLetterAdded)
 	}
 	return events
 }
 
 // startedEvent is the event of a claim.
-func startedEvent(rec *storage.Record) ojs.Event {
-	ev := ojs.Event{Type: ojs.EventStarted, WorkerID: rec.Worker}
+func startedEvent(rec *storage.Record) event.Event {
+	ev := event.Event{Type: event.Started, WorkerID: rec.Worker}
 	if rec.Attempt == 1 {
 		ev.Wait = queued(rec)
 	}
@@ -216,18 +217,18 @@ func queued(rec *storage.Record) time.Duration {
 }
 
 // expiredEvents are the events of a job that has ended at its deadline while it waited.
-func expiredEvents(rec *storage.Record) []ojs.Event {
-	what, reason := ojs.EventExpired, "expired"
+func expiredEvents(rec *storage.Record) []event.Event {
+	what, reason := event.Expired, "expired"
 	switch rec.Error.Type {
 	case ojs.ErrorTypeTotalTimeout:
-		what, reason = ojs.EventTotalTimeout, string(policy.RuleTotalTimeout)
+		what, reason = event.TotalTimeout, string(policy.RuleTotalTimeout)
 	case ojs.ErrorTypeEnqueueTTL:
-		what = ojs.EventTTLExpired
+		what = event.TTLExpired
 	}
-	events := []ojs.Event{{Type: what, Failure: rec.Error},
-		{Type: ojs.EventDiscarded, Failure: rec.Error, Reason: reason}}
+	events := []event.Event{{Type: what, Failure: rec.Error},
+		{Type: event.Discarded, Failure: rec.Error, Reason: reason}}
 	if rec.DeadLettered() {
-		events = append(events, ojs.Event{Type: ojs.EventDeadLetterAdded, Failure: rec.Error})
+		events = append(events, event.Event{Type: event.DeadLetterAdded, Failure: rec.Error})
 	}
 	return events
 }

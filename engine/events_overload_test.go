@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -54,7 +55,7 @@ func TestHungCallSilencesNoOtherJob(t *testing.T) {
 		synctest.Wait()
 		count := func() (completed int, ofHung []string) {
 			for _, ev := range seen.seen() {
-				if ev.Type == ojs.EventCompleted {
+				if ev.Type == event.Completed {
 					completed++
 				}
 				if ev.Subject == hung.ID {
@@ -100,7 +101,7 @@ func TestUnselectedEventsAreNotMade(t *testing.T) {
 	}
 	unheard := allocs(nil)
 	for name, f := range map[string]engine.EventFilter{
-		"type":  {Types: []ojs.EventType{"cron.*"}},
+		"type":  {Types: []event.Type{"cron.*"}},
 		"queue": {Queues: []string{"other"}},
 		"job":   {JobIDs: []string{"other"}},
 	} {
@@ -138,7 +139,7 @@ func BenchmarkObservedBatch(b *testing.B) {
 
 type ignore struct{}
 
-func (ignore) Observe(*ojs.Event) {}
+func (ignore) Observe(*event.Event) {}
 
 // BenchmarkListeners runs jobs without a listener, with a subscription that selects none
 // of their events, and with an observer.
@@ -149,7 +150,7 @@ func BenchmarkListeners(b *testing.B) {
 		opts   []engine.Option
 	}{
 		{name: "none"},
-		{name: "other type", filter: &engine.EventFilter{Types: []ojs.EventType{"cron.*"}}},
+		{name: "other type", filter: &engine.EventFilter{Types: []event.Type{"cron.*"}}},
 		{name: "other queue", filter: &engine.EventFilter{Queues: []string{"other"}}},
 		{name: "other job", filter: &engine.EventFilter{JobIDs: []string{"other"}}},
 		{name: "observer", opts: []engine.Option{engine.WithObserver(ignore{})}},

@@ -11,10 +11,11 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 )
 
 // received takes what has come by now.
-func received(sub *engine.Subscription) (events []ojs.Event) {
+func received(sub *engine.Subscription) (events []event.Event) {
 	for {
 		select {
 		case ev := <-sub.C():
@@ -25,7 +26,7 @@ func received(sub *engine.Subscription) (events []ojs.Event) {
 	}
 }
 
-func names(events []ojs.Event) string {
+func names(events []event.Event) string {
 	var s []string
 	for _, ev := range events {
 		s = append(s, strings.TrimPrefix(string(ev.Type), "job."))
@@ -150,8 +151,8 @@ func TestEvents(t *testing.T) {
 	})
 	t.Run("P0.8 data", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventCompleted,
-				ojs.EventStarted}})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{event.Completed,
+				event.Started}})
 			b.handle("x",
 				func(context.Context,
 					*ojs.Job[any]) error {
@@ -180,10 +181,10 @@ func TestSubscriptions(t *testing.T) {
 			subs := map[string]*engine.Subscription{}
 			first := b.enqueue("x", ojs.WithDelay(time.Second), ojs.WithQueue("q"))
 			for name, f := range map[string]engine.EventFilter{
-				"all": {}, "types": {Types: []ojs.EventType{"job.st*", "job.enqueued"}},
+				"all": {}, "types": {Types: []event.Type{"job.st*", "job.enqueued"}},
 				"jobs":  {JobIDs: []string{first.ID}},
-				"queue": {Queues: []string{"q"}}, "none": {Types: []ojs.EventType{"dead_letter.*"}},
-				"both": {Types: []ojs.EventType{"*"}, Queues: []string{"default"}},
+				"queue": {Queues: []string{"q"}}, "none": {Types: []event.Type{"dead_letter.*"}},
+				"both": {Types: []event.Type{"*"}, Queues: []string{"default"}},
 			} {
 				subs[name] = b.Subscribe(f)
 			}
@@ -210,7 +211,7 @@ func TestSubscriptions(t *testing.T) {
 	t.Run("a slow subscriber holds nobody up and is told", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventEnqueued}, Buffer: 2})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{event.Enqueued}, Buffer: 2})
 			defer sub.Close()
 			b.run()
 			for range 7 {
@@ -235,7 +236,7 @@ func TestSubscriptions(t *testing.T) {
 }
 
 // walk checks that the events of one job tell a life that the transition table allows.
-func walk(events []ojs.Event) error {
+func walk(events []event.Event) error {
 	var state ojs.State
 	for _, ev := range events {
 		if err := step(&state, ev); err != nil {
@@ -247,7 +248,7 @@ func walk(events []ojs.Event) error {
 
 // step checks one event of a job that was in a state, "" before its first event, and
 // moves the state on.
-func step(state *ojs.State, ev ojs.Event) error {
+func step(state *ojs.State, ev event.Event) error {
 	was, is := *state, ev.Job.State
 	*state = is
 	legal := was == is || was.CanBecome(is)
@@ -256,13 +257,13 @@ func step(state *ojs.State, ev ojs.Event) error {
 		legal = ojs.StateAvailable.CanBecome(is)
 	}
 	// The lease of a claim may end before the handler starts.
-	if ev.Type == ojs.EventStalled && was.Waiting() {
+	if ev.Type == event.Stalled && was.Waiting() {
 		legal = ojs.StateActive.CanBecome(is)
 	}
 	if was == "" {
-		legal = ev.Type == ojs.EventEnqueued
+		legal = ev.Type == event.Enqueued
 	}
-	if ev.Type == ojs.EventStarted && was == ojs.StateActive {
+	if ev.Type == event.Started && was == ojs.StateActive {
 		legal = false
 	}
 	if !legal {
@@ -271,8 +272,8 @@ func step(state *ojs.State, ev ojs.Event) error {
 	return nil
 }
 
-func byJob(events []ojs.Event) map[string][]ojs.Event {
-	jobs := make(map[string][]ojs.Event)
+func byJob(events []event.Event) map[string][]event.Event {
+	jobs := make(map[string][]event.Event)
 	for _, ev := range events {
 		jobs[ev.Job.ID] = append(jobs[ev.Job.ID], ev)
 	}
@@ -280,22 +281,22 @@ func byJob(events []ojs.Event) map[string][]ojs.Event {
 }
 
 func TestWalkFindsFaults(t *testing.T) {
-	life := func(s ...ojs.State) (events []ojs.Event) {
+	life := func(s ...ojs.State) (events []event.Event) {
 		for i, state := range s {
-			typ := ojs.EventStarted
+			typ := event.Started
 			if i == 0 {
-				typ = ojs.EventEnqueued
+				typ = event.Enqueued
 			} else if state != ojs.StateActive {
-				typ = ojs.EventFailed
+				typ = event.Failed
 			}
-			events = append(events, ojs.Event{Type: typ, Job: &ojs.JobInfo{State: state}})
+			events = append(events, event.Event{Type: typ, Job: &ojs.JobInfo{State: state}})
 		}
 		return events
 	}
 	if err := walk(life("available", "active", "retryable", "active", "completed")); err != nil {
 		t.Error(err)
 	}
-	for _, bad := range [][]ojs.Event{
+	for _, bad := range [][]event.Event{
 		life("available", "completed"), life("available", "active", "active"), life("scheduled", "completed"),
 		life("available", "active", "completed", "active"), slices.Concat(life("available", "active")[1:],
 			life("available")),

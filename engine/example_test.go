@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -24,7 +25,7 @@ func ExampleEngine_Subscribe() {
 		}
 		return nil
 	})
-	sub := eng.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.*"}})
+	sub := eng.Subscribe(engine.EventFilter{Types: []event.Type{"job.*"}})
 	defer sub.Close()
 
 	ctx, stop := context.WithCancel(context.Background())

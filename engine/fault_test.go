@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -162,7 +163,7 @@ func TestCancelOfAClaimOverAStop(t *testing.T) {
 			onGated(t, func(b *rig, s *gated) {
 				b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
 				sub := b.Subscribe(engine.EventFilter{
-					Types: []ojs.EventType{ojs.EventStarted, ojs.EventCancelled},
+					Types: []event.Type{event.Started, event.Cancelled},
 				})
 				defer sub.Close()
 				synctest.Wait() // the new handler has made the engine look
@@ -185,7 +186,7 @@ func TestCancelOfAClaimOverAStop(t *testing.T) {
 				}
 				b.advance(time.Second)
 				b.want(ticket.ID, ojs.StateCancelled, 1)
-				if ev := <-sub.C(); ev.Type != ojs.EventCancelled || len(sub.C()) > 0 {
+				if ev := <-sub.C(); ev.Type != event.Cancelled || len(sub.C()) > 0 {
 					t.Errorf("%s, and %d events after it", ev.Type, len(sub.C()))
 				}
 			})
@@ -400,7 +401,7 @@ func TestAnswerOfASettleIsLost(t *testing.T) {
 				store = s.Stepping()
 			}
 			inBubbleOn(t, store, func(b *rig) {
-				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventDiscarded}})
+				sub := b.Subscribe(engine.EventFilter{Types: []event.Type{event.Discarded}})
 				defer sub.Close()
 				b.handle("x", func(context.Context, *ojs.Job[any]) error { return errBoom })
 				ticket, next := b.enqueue("x", ojs.WithMaxAttempts(1)), b.enqueue("x", ojs.WithMaxAttempts(1))

@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -52,7 +53,7 @@ var errNever = errors.New("never")
 // asksToo is a tracer that looks into errors.
 type asksToo struct{}
 
-func (asksToo) Observe(*ojs.Event) {}
+func (asksToo) Observe(*event.Event) {}
 
 func (asksToo) Begin(ctx context.Context, _ *engine.Operation) (context.Context, func(error)) {
 	return ctx, func(err error) { errors.Is(err, errNever) }

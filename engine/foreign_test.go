@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -69,11 +70,11 @@ func (h badHook) Delay(*ojs.JobInfo, error) time.Duration {
 
 type badObserver struct{ stop func() }
 
-func (o badObserver) Observe(*ojs.Event) { o.stop() }
+func (o badObserver) Observe(*event.Event) { o.stop() }
 
 type badTracer struct{ begin, end func() }
 
-func (badTracer) Observe(*ojs.Event) {}
+func (badTracer) Observe(*event.Event) {}
 
 func (b badTracer) Begin(ctx context.Context, _ *engine.Operation) (context.Context, func(error)) {
 	b.begin()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -113,8 +114,8 @@ func (c *core) claim(
 	}
 	ctx, end := c.traceFetch(ctx, w.queues, w.worker)
 	var op *eventlog.Op // the attempts of this engine publish their start when their handlers start
-	if w.lapses && (c.events.Wants(ojs.EventStarted, "", "") ||
-		c.events.Wants(ojs.EventWorkflowStarted, "", "")) {
+	if w.lapses && (c.events.Wants(event.Started, "", "") ||
+		c.events.Wants(event.WorkflowStarted, "", "")) {
 		op = c.events.Begin(eventlog.Starts)
 	}
 	held := c.held.load()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
@@ -33,7 +34,7 @@ var (
 
 	errStorage = errors.New("storage down")
 
-	jobEvents = []ojs.EventType{"job.*", "dead_letter.*"}
+	jobEvents = []event.Type{"job.*", "dead_letter.*"}
 )
 
 // rig is an engine in a synctest bubble: its time is virtual and exact, and it moves when

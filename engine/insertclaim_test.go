@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -69,10 +70,10 @@ func (s *claimsNew) Insert(
 // eventsOfJobs keeps the types of the events of each job.
 type eventsOfJobs struct {
 	mu sync.Mutex
-	of map[string][]ojs.EventType
+	of map[string][]event.Type
 }
 
-func (o *eventsOfJobs) Observe(ev *ojs.Event) {
+func (o *eventsOfJobs) Observe(ev *event.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.of[ev.Subject] = append(o.of[ev.Subject], ev.Type)
@@ -84,7 +85,7 @@ func TestInsertClaims(t *testing.T) {
 	s := newClaimsNew()
 	var mu sync.Mutex
 	runs := make(map[string]int)
-	seen := &eventsOfJobs{of: make(map[string][]ojs.EventType)}
+	seen := &eventsOfJobs{of: make(map[string][]event.Type)}
 	eng, err := engine.New[int](s, quiet, engine.WithConcurrency(8), keepAll, engine.WithObserver(seen))
 	must(t, err)
 	eng.Handle("quick", func(_ context.Context, job *ojs.Job[int]) error {
@@ -114,7 +115,7 @@ func TestInsertClaims(t *testing.T) {
 	seen.mu.Lock()
 	defer seen.mu.Unlock()
 	for id, n := range runs {
-		if e := seen.of[id]; n != 1 || len(e) != 3 || e[0] != ojs.EventEnqueued || e[1] != ojs.EventStarted {
+		if e := seen.of[id]; n != 1 || len(e) != 3 || e[0] != event.Enqueued || e[1] != event.Started {
 			t.Errorf("job %s has run %d times: %v", id, n, e)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
 )
@@ -136,7 +137,7 @@ func TestSetPriority(t *testing.T) {
 				order = append(order, job.Meta["n"])
 				return nil
 			})
-		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventPriority}})
+		sub := b.Subscribe(engine.EventFilter{Types: []event.Type{event.PriorityChanged}})
 		defer sub.Close()
 		var ids []string
 		for i := range 3 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/operate"
 )
 
@@ -142,13 +143,13 @@ func TestLimitEvents(t *testing.T) {
 			inBubble(t, func(b *rig) {
 				b.t = t
 				begin := time.Now()
-				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"rate_limit.*"}})
+				sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"rate_limit.*"}})
 				test.do(b)
 				sub.Close()
 				var got []string
 				for ev := range sub.C() {
 					l := ev.Limit
-					if ev.Type == ojs.EventLimitReleased && b.job(l.JobID).RateLimit.Key != l.Key {
+					if ev.Type == event.LimitReleased && b.job(l.JobID).RateLimit.Key != l.Key {
 						t.Errorf("released %s is job %q", l.Key, l.JobID)
 					}
 					at := ev.Time.Sub(begin).Seconds()
@@ -162,14 +163,14 @@ func TestLimitEvents(t *testing.T) {
 	}
 }
 
-func limitText(ev *ojs.Event, begin time.Time) string {
+func limitText(ev *event.Event, begin time.Time) string {
 	l := ev.Limit
 	switch ev.Type {
-	case ojs.EventLimitExceeded:
+	case event.LimitExceeded:
 		return fmt.Sprintf("exceeded %s %s %d %d", l.Key, l.Strategy, l.Bound, l.Current)
-	case ojs.EventLimitReleased:
+	case event.LimitReleased:
 		return fmt.Sprintf("released %s %s after %v", l.Key, l.Strategy, ev.Wait)
-	case ojs.EventLimitDropped:
+	case event.LimitDropped:
 		if ev.Job == nil || ev.Job.ID != l.JobID {
 			return "dropped without its job"
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/iso8601"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/policy"
@@ -155,14 +156,14 @@ func (c *core) limited(l *storage.Limited, held uint64, now time.Time) (opens ti
 		for i := range l.Dropped {
 			r := &l.Dropped[i]
 			c.transition(op, r, r.Version, eventlog.None, now,
-				ojs.Event{Type: ojs.EventLimitDropped, Failure: r.Error, Limit: &ojs.LimitEvent{
+				event.Event{Type: event.LimitDropped, Failure: r.Error, Limit: &event.Limit{
 					Key: r.RateLimit.Key, JobID: r.ID, JobType: r.Type,
 				}},
-				ojs.Event{Type: ojs.EventDiscarded, Failure: r.Error, Reason: "rate_limited"})
+				event.Event{Type: event.Discarded, Failure: r.Error, Reason: "rate_limited"})
 		}
 		for i := range l.Postponed {
 			r := &l.Postponed[i]
-			c.transition(op, r, r.Version, eventlog.None, now, ojs.Event{Type: ojs.EventScheduled})
+			c.transition(op, r, r.Version, eventlog.None, now, event.Event{Type: event.Scheduled})
 		}
 	}, func() {
 		c.endedOtherwise(l.Dropped)
@@ -174,9 +175,9 @@ func (c *core) limited(l *storage.Limited, held uint64, now time.Time) (opens ti
 }
 
 // Events of limits. A claim returns the keys that it has found closed
-// (storage.Limited.Closed), for which the engine publishes ojs.EventLimitExceeded. The
+// (storage.Limited.Closed), for which the engine publishes event.LimitExceeded. The
 // next job of such a key that a claim of this engine takes makes
-// ojs.EventLimitReleased.
+// event.LimitReleased.
 
 // exceeded are the keys that the engine has told as exceeded and has not started a job of
 // since. If other engines start their jobs, keys stay: then some key makes room.
@@ -194,7 +195,7 @@ const mostExceeded = 10_000
 
 // limitsHeard reports whether a listener wants the events of exceeded or released keys.
 func (c *core) limitsHeard() bool {
-	return c.events.Wants(ojs.EventLimitExceeded, "", "") || c.events.Wants(ojs.EventLimitReleased, "", "")
+	return c.events.Wants(event.LimitExceeded, "", "") || c.events.Wants(event.LimitReleased, "", "")
 }
 
 // limitEvents publishes what a claim of n jobs has found of keys.
@@ -210,7 +211,7 @@ func (c *core) limitEvents(
 		x.mu.Unlock()
 		return
 	}
-	var events []ojs.Event
+	var events []event.Event
 	since := make(map[string]time.Time) // of the keys that are released
 	for i := range n {
 		r := rec(i)
@@ -222,8 +223,8 @@ func (c *core) limitEvents(
 		if !ok {
 			continue
 		}
-		ev := ojs.Event{Type: ojs.EventLimitReleased, Subject: key, Queue: r.Queue,
-			Limit: &ojs.LimitEvent{Key: key, Strategy: was.by, JobID: r.ID, JobType: r.Type}}
+		ev := event.Event{Type: event.LimitReleased, Subject: key, Queue: r.Queue,
+			Limit: &event.Limit{Key: key, Strategy: was.by, JobID: r.ID, JobType: r.Type}}
 		if r.Attempt == 1 {
 			from := was.since
 			if r.EnqueuedAt.After(from) {
@@ -245,8 +246,8 @@ func (c *core) limitEvents(
 			from = now
 		}
 		x.add(k.Key, exceededKey{k.Strategy, from})
-		limit := &ojs.LimitEvent{Key: k.Key, Strategy: k.Strategy, Bound: k.Bound, Current: k.Current}
-		events = append(events, ojs.Event{Type: ojs.EventLimitExceeded, Subject: k.Key, Limit: limit})
+		limit := &event.Limit{Key: k.Key, Strategy: k.Strategy, Bound: k.Bound, Current: k.Current}
+		events = append(events, event.Event{Type: event.LimitExceeded, Subject: k.Key, Limit: limit})
 	}
 	x.mu.Unlock()
 	for _, ev := range events {

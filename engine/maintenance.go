@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine/internal/chores"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -142,7 +143,7 @@ func (k *maintenance) extend(renewals []*attempt) {
 	}
 	c.mu.Unlock()
 	var op *eventlog.Op
-	if c.events.Wants(ojs.EventProgress, "", "") {
+	if c.events.Wants(event.Progress, "", "") {
 		ids := make([]string, len(held))
 		for i := range held {
 			ids[i] = held[i].ID
@@ -174,7 +175,7 @@ func (k *maintenance) extend(renewals []*attempt) {
 	}, func(op *eventlog.Op) {
 		for i := range told {
 			c.transition(op, &told[i], told[i].Version, eventlog.None, now,
-				ojs.Event{Type: ojs.EventProgress, WorkerID: c.worker})
+				event.Event{Type: event.Progress, WorkerID: c.worker})
 		}
 	}, nil)
 	if err != nil {

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/telemetry"
 )
 
@@ -23,14 +23,14 @@ import (
 // The modules github.com/ojsengine/ojs/otel and github.com/ojsengine/ojs/prometheus have
 // observers for those systems.
 type Observer interface {
-	Observe(ev *ojs.Event)
+	Observe(ev *event.Event)
 }
 
 // EventSelector is an Observer that sees only events of some types. The engine asks it
 // once, in New. The engine makes no event that no observer and no subscription selects.
 type EventSelector interface {
 	Observer
-	EventTypes() []ojs.EventType // exact ones: "job.*" is not a pattern here
+	EventTypes() []event.Type // exact ones: "job.*" is not a pattern here
 }
 
 // WithObserver adds observers after earlier ones. An observer that is also a Tracer

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/telemetry"
 )
@@ -21,16 +22,16 @@ import (
 // record is an observer that keeps what it sees.
 type record struct {
 	mu     sync.Mutex // guards events
-	events []ojs.Event
+	events []event.Event
 }
 
-func (r *record) Observe(ev *ojs.Event) {
+func (r *record) Observe(ev *event.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, *ev)
 }
 
-func (r *record) seen() []ojs.Event {
+func (r *record) seen() []event.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.events)
@@ -70,18 +71,18 @@ func TestObserverSeesDurations(t *testing.T) {
 // selective is an observer of some events that reads the meter.
 type selective struct {
 	record
-	types []ojs.EventType
+	types []event.Type
 	meter func() []telemetry.Meter
 }
 
-func (s *selective) EventTypes() []ojs.EventType              { return s.types }
+func (s *selective) EventTypes() []event.Type                 { return s.types }
 func (s *selective) ReadMeter(meter func() []telemetry.Meter) { s.meter = meter }
 
 // An observer sees the events that it selects, and has the meter from the start. Another
 // one sees what it selects itself.
 func TestSelectiveObservers(t *testing.T) {
-	failures := &selective{types: []ojs.EventType{ojs.EventFailed, ojs.EventDiscarded}}
-	enqueues := &selective{types: []ojs.EventType{ojs.EventEnqueued}}
+	failures := &selective{types: []event.Type{event.Failed, event.Discarded}}
+	enqueues := &selective{types: []event.Type{event.Enqueued}}
 	inBubble(t, func(b *rig) {
 		if failures.meter == nil || len(failures.meter()) != 0 {
 			t.Fatal("the observer has no empty meter")
@@ -93,7 +94,7 @@ func TestSelectiveObservers(t *testing.T) {
 		b.run()
 		b.advance(time.Minute)
 	}, engine.WithObserver(failures, enqueues))
-	types := func(s *selective) (list []ojs.EventType) {
+	types := func(s *selective) (list []event.Type) {
 		for _, ev := range s.seen() {
 			list = append(list, ev.Type)
 		}
@@ -102,7 +103,7 @@ func TestSelectiveObservers(t *testing.T) {
 	if got := types(failures); !slices.Equal(got, failures.types) {
 		t.Errorf("saw %v", got)
 	}
-	if got := types(enqueues); !slices.Equal(got, []ojs.EventType{ojs.EventEnqueued, ojs.EventEnqueued}) {
+	if got := types(enqueues); !slices.Equal(got, []event.Type{event.Enqueued, event.Enqueued}) {
 		t.Errorf("saw %v", got)
 	}
 	m := failures.meter()
@@ -121,7 +122,7 @@ func TestObserverSeesTheWait(t *testing.T) {
 		b.advance(0)
 	}, engine.WithObserver(&seen))
 	for _, ev := range seen.seen() {
-		if ev.Type == ojs.EventStarted {
+		if ev.Type == event.Started {
 			if ev.Wait != 7*time.Second {
 				t.Errorf("P1.10 started after a wait of %v", ev.Wait)
 			}
@@ -165,7 +166,7 @@ func TestDiscardedSaysWhy(t *testing.T) {
 			}, engine.WithObserver(&seen))
 			var got []string
 			for _, ev := range seen.seen() {
-				if ev.Type == ojs.EventDiscarded {
+				if ev.Type == event.Discarded {
 					got = append(got, ev.Reason)
 				}
 			}
@@ -212,7 +213,7 @@ func TestObserverMissesNothing(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	of := make(map[string][]ojs.Event)
+	of := make(map[string][]event.Event)
 	for _, ev := range seen.seen() {
 		if ev.Job != nil {
 			of[ev.Job.ID] = append(of[ev.Job.ID], ev)
@@ -230,7 +231,7 @@ func TestObserverMissesNothing(t *testing.T) {
 
 type panics struct{}
 
-func (panics) Observe(*ojs.Event) { panic("out of metrics") }
+func (panics) Observe(*event.Event) { panic("out of metrics") }
 
 func TestObserverPanics(t *testing.T) {
 	var log bytes.Buffer

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
@@ -64,11 +65,11 @@ func (c *core) names(name storage.LimitName) bool {
 
 // delete deletes a job that has ended.
 func (c *core) delete(ctx context.Context, rec *storage.Record) error {
-	op := c.began(rec, ojs.EventDeadLetterDeleted)
+	op := c.began(rec, event.DeadLetterDeleted)
 	n, err := c.store.Delete(ctx, []string{rec.ID})
 	if n > 0 && rec.DeadLettered() {
 		c.transition(op, rec, rec.Version+1, eventlog.Ends, c.now(),
-			ojs.Event{Type: ojs.EventDeadLetterDeleted})
+			event.Event{Type: event.DeadLetterDeleted})
 	}
 	op.End()
 	switch {
@@ -90,7 +91,7 @@ func (c *core) cancelAll(ctx context.Context, ids []string) error {
 	}, func(op *eventlog.Op) {
 		for i := range cancelled {
 			r := &cancelled[i]
-			c.transition(op, r, r.Version, eventlog.None, now, ojs.Event{Type: ojs.EventCancelled,
+			c.transition(op, r, r.Version, eventlog.None, now, event.Event{Type: event.Cancelled,
 				Reason: byWorkflow})
 		}
 	}, func() {
@@ -115,12 +116,12 @@ func (c *core) revive(ctx context.Context, batch []storage.Insert, now time.Time
 	}, func(op *eventlog.Op) {
 		for i := range batch {
 			r := &batch[i].Record
-			var events []ojs.Event
+			var events []event.Event
 			if r.State == ojs.StateAvailable {
-				events = append(events, ojs.Event{Type: ojs.EventAvailable})
+				events = append(events, event.Event{Type: event.Available})
 			}
 			if r.Type == workflow.Type {
-				events = append(events, ojs.Event{Type: ojs.EventWorkflowRetried})
+				events = append(events, event.Event{Type: event.WorkflowRetried})
 			}
 			c.transition(op, r, r.Version+1, eventlog.Ends, now, events...)
 		}
@@ -145,8 +146,8 @@ func (c *core) beganGroup(ids []string) *eventlog.Op {
 	return c.events.Begin(eventlog.Ends, ids...)
 }
 
-var queueEvents = map[ojs.QueueState]ojs.EventType{ojs.QueuePaused: ojs.EventQueuePaused,
-	ojs.QueueDraining: ojs.EventQueueDraining, ojs.QueueActive: ojs.EventQueueResumed}
+var queueEvents = map[ojs.QueueState]event.Type{ojs.QueuePaused: event.QueuePaused,
+	ojs.QueueDraining: event.QueueDraining, ojs.QueueActive: event.QueueResumed}
 
 // queueSet follows a change of a queue's state.
 func (c *core) queueSet(name string, was, to ojs.QueueState) {
@@ -158,7 +159,7 @@ func (c *core) queueSet(name string, was, to ojs.QueueState) {
 	}
 	c.log.Info("queue is "+string(to), "component", "worker", "category", "lifecycle",
 		slog.Group("ojs", "queue", name))
-	c.emit(ojs.Event{Type: queueEvents[to], Subject: name, Queue: name})
+	c.emit(event.Event{Type: queueEvents[to], Subject: name, Queue: name})
 	switch was {
 	case ojs.QueuePaused:
 		c.available(unknown)
@@ -172,7 +173,7 @@ func (c *core) queueSet(name string, was, to ojs.QueueState) {
 func (c *core) limitSet(name storage.LimitName, until time.Time, reason string, err error) {
 	c.available(unknown)
 	if err == nil && name.Kind == storage.LimitKey {
-		c.emit(ojs.Event{Type: ojs.EventLimitAdjusted, Subject: name.Name, Until: until, Reason: reason,
-			Limit: &ojs.LimitEvent{Key: name.Name}})
+		c.emit(event.Event{Type: event.LimitAdjusted, Subject: name.Name, Until: until, Reason: reason,
+			Limit: &event.Limit{Key: name.Name}})
 	}
 }

@@ -144,7 +144,7 @@ type QueueConfig struct {
 
 	// MaxDepth is how many jobs that have not ended an enqueue of this engine may fill
 	// the queue to; 0: no limit. At 0.8 of it the engine warns, in the log and with
-	// ojs.EventNearlyFull.
+	// event.NearlyFull.
 	MaxDepth int
 
 	// Overflow is what happens to an enqueue to a full queue. The default is

@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -190,11 +191,11 @@ func TestOrderingKeyStoredElsewhere(t *testing.T) {
 		must(t, err)
 		b.advance(5 * time.Second)
 		s.Close()
-		var told []ojs.EventType
+		var told []event.Type
 		for ev := range s.C() {
 			told = append(told, ev.Type)
 		}
-		want := []ojs.EventType{ojs.EventAvailable, ojs.EventStarted, ojs.EventCompleted}
+		want := []event.Type{event.Available, event.Started, event.Completed}
 		if !slices.Equal(told, want) {
 			t.Errorf("told %v, want %v", told, want)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -180,7 +181,7 @@ func (c *core) waitForRoom(ctx context.Context, p *place) error {
 func (c *core) rejected(err error) {
 	var full *ojs.QueueError
 	if foreign.As(err, &full) && full.Err == ojs.ErrQueueFull {
-		c.emit(ojs.Event{Type: ojs.EventRejected, Subject: full.Queue, Queue: full.Queue,
+		c.emit(event.Event{Type: event.Rejected, Subject: full.Queue, Queue: full.Queue,
 			Depth: full.MaxDepth, MaxDepth: full.MaxDepth})
 	}
 }
@@ -205,12 +206,12 @@ func (c *core) pressed(batch []storage.Insert, stored []storage.Inserted) {
 		if near == was {
 			continue
 		}
-		what := ojs.EventRoom
+		what := event.Room
 		if near {
-			what = ojs.EventNearlyFull
+			what = event.NearlyFull
 			c.log.Warn("queue is nearly full", "component", "client", "category", "performance",
 				slog.Group("attributes", "queue", queue, "depth", depth, "max_depth", most))
 		}
-		c.emit(ojs.Event{Type: what, Subject: queue, Queue: queue, Depth: depth, MaxDepth: most})
+		c.emit(event.Event{Type: what, Subject: queue, Queue: queue, Depth: depth, MaxDepth: most})
 	}
 }

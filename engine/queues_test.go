@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
@@ -25,7 +26,7 @@ func TestQueueStates(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", nothing)
 			b.run()
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"queue.*"}, Queues: []string{"q"}})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"queue.*"}, Queues: []string{"q"}})
 			defer sub.Close()
 			must1(b.Queues().Pause(b.ctx, "q"))
 			must1(b.Queues().Pause(b.ctx, "q"))
@@ -114,7 +115,7 @@ func TestBoundedQueues(t *testing.T) {
 			b.handle("x",
 				func(ctx context.Context, _ *ojs.Job[any]) error { return handler.Sleep(ctx, time.Second) })
 			b.run()
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"backpressure.*"}})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"backpressure.*"}})
 			defer sub.Close()
 			b.enqueue("x")
 			b.advance(0)
@@ -201,7 +202,7 @@ func TestBoundedQueues(t *testing.T) {
 	})
 	t.Run("P1.6 drop_oldest discards the job that has been available longest", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"backpressure.dropped",
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"backpressure.dropped",
 				"job.discarded"}})
 			defer sub.Close()
 			oldest := b.enqueue("x", ojs.WithPriority(9),

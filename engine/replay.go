@@ -41,7 +41,7 @@ type ReplayRule struct {
 
 // WithReplayRules makes the engine replay dead letters while it runs. For each job the
 // first enabled rule that selects it decides. A replay is DeadLetters.Retry without
-// options, and publishes ojs.EventDeadLetterReplayed. A job that died in another engine
+// options, and publishes event.DeadLetterReplayed. A job that died in another engine
 // on the storage may be replayed up to five minutes after it is due, any other up to a
 // second. A step of a workflow is replayed with its workflow only (Workflows.Retry).
 func WithReplayRules(rules ...ReplayRule) Option {

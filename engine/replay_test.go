@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -61,7 +62,7 @@ func TestReplayRules(t *testing.T) {
 				})
 			b.handle("other", dies)
 			b.run()
-			events := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"dead_letter.replayed"}})
+			events := b.Subscribe(engine.EventFilter{Types: []event.Type{"dead_letter.replayed"}})
 			defer events.Close()
 			id := b.enqueue("smtp").ID
 			b.advance(10 * time.Hour)
@@ -74,7 +75,7 @@ func TestReplayRules(t *testing.T) {
 				t.Errorf("meta %v, %d errors", job.Meta, len(job.Errors))
 			}
 			for range 2 {
-				if ev := <-events.C(); ev.Type != ojs.EventDeadLetterReplayed || ev.Job.ID != id {
+				if ev := <-events.C(); ev.Type != event.DeadLetterReplayed || ev.Job.ID != id {
 					t.Errorf("event %+v", ev)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/chores"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -206,7 +207,7 @@ func (k *maintenance) pruned(p *pruning, ids []string) {
 	c := k.r.c
 	c.gone.add(ids...)
 	if p.DeadLetters {
-		c.emit(ojs.Event{Type: ojs.EventDeadLetterPruned, Pruned: len(ids)})
+		c.emit(event.Event{Type: event.DeadLetterPruned, Pruned: len(ids)})
 	}
 	if p.young && !k.warnedYoung {
 		k.warnedYoung = true

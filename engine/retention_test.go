@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -93,7 +94,7 @@ func TestRetention(t *testing.T) {
 			if !gone(b, discarded) || gone(b, dead) {
 				t.Error("after 30 days")
 			}
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventDeadLetterPruned}})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{event.DeadLetterPruned}})
 			defer sub.Close()
 			b.advance(180*day - b.elapsed())
 			if gone(b, dead) {

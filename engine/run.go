@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/idle"
 	"github.com/ojsengine/ojs/engine/internal/pipeline"
 	"github.com/ojsengine/ojs/engine/internal/sleeps"
+	"github.com/ojsengine/ojs/event"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/scheduler"
@@ -127,7 +128,7 @@ func (c *core) runUntil(ctx context.Context) error {
 	c.warnQuarantined(r.base)
 	c.log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.worker,
 		"concurrency", c.concurrency)
-	c.emit(ojs.Event{Type: ojs.EventWorkerStarted, Subject: c.worker, WorkerID: c.worker})
+	c.emit(event.Event{Type: event.WorkerStarted, Subject: c.worker, WorkerID: c.worker})
 
 	reports := r.report()
 	var closed error
@@ -152,8 +153,8 @@ func (c *core) runUntil(ctx context.Context) error {
 			"job_ids", returned[:min(len(returned), maxNamed)])
 	}
 	c.log.Debug("engine stopped", "component", "worker", "category", "lifecycle", "worker_id", c.worker)
-	c.emit(ojs.Event{
-		Type: ojs.EventWorkerStopped, Subject: c.worker, WorkerID: c.worker,
+	c.emit(event.Event{
+		Type: event.WorkerStopped, Subject: c.worker, WorkerID: c.worker,
 		Reason: stopReason(ctx, err != nil),
 	})
 	return err
@@ -168,7 +169,7 @@ func (r *run) stop() error {
 	r.pipe.Stop()
 	r.checkDrained()
 	mu.Unlock()
-	r.c.emit(ojs.Event{Type: ojs.EventWorkerQuiet, Subject: r.c.worker, WorkerID: r.c.worker})
+	r.c.emit(event.Event{Type: event.WorkerQuiet, Subject: r.c.worker, WorkerID: r.c.worker})
 
 	if r.c.grace > 0 && r.waitDrained(r.c.grace) {
 		return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 )
 
 func TestSchedule(t *testing.T) {
@@ -121,7 +122,7 @@ func TestExpiry(t *testing.T) {
 			b.handle("slow",
 				func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Minute); return nil })
 			b.run()
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.ttl_expired"}})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"job.ttl_expired"}})
 			defer sub.Close()
 			b.enqueue("slow")
 			d, err := ojs.ParseDraft([]byte(`{"type":"slow","args":[],"options":{"enqueue_ttl":10}}`))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -37,7 +38,7 @@ func TestOutcomeOfAnotherIsNotItsOwn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onFaulty(t, func(b *rig, s *storagetest.Faulty) {
-				ends := []ojs.EventType{ojs.EventRetrying, ojs.EventCompleted}
+				ends := []event.Type{event.Retrying, event.Completed}
 				sub := b.Subscribe(engine.EventFilter{Types: ends})
 				defer sub.Close()
 				b.handle("x", func(context.Context, *ojs.Job[any]) error {

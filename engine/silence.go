@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -142,7 +143,7 @@ func (r *run) mourn(s silent, now time.Time) (next time.Time, err error) {
 		"worker_id", s.worker,
 		"silent_seconds", now.Sub(last).Seconds(), "jobs", len(claims))
 	if running {
-		c.emit(ojs.Event{Type: ojs.EventWorkerStopped, Subject: s.worker, WorkerID: s.worker,
+		c.emit(event.Event{Type: event.WorkerStopped, Subject: s.worker, WorkerID: s.worker,
 			Reason: stoppedError})
 	}
 	return time.Time{}, nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -93,7 +94,7 @@ func TestWorkerDeath(t *testing.T) {
 		t.Run("P0.6 "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
 				b.run()
-				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.stalled",
+				sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"job.stalled",
 					"worker.stopped"}})
 				defer sub.Close()
 				w := b.Worker("w1", tt.cfg)
@@ -132,7 +133,7 @@ func TestWorkerDeath(t *testing.T) {
 			w := b.Worker("w1", engine.WorkerConfig{})
 			b.enqueue("x", later)
 			fetch(b, w)
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"worker.*"}})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"worker.*"}})
 			defer sub.Close()
 			beat(b, w)
 			b.advance(time.Minute)
@@ -455,7 +456,7 @@ func TestHeartbeatNamesLostJobs(t *testing.T) {
 
 func TestWorkerStoppedSaysWhy(t *testing.T) {
 	reason := func(t *testing.T, b *rig, stop func()) any {
-		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"worker.stopped"}})
+		sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"worker.stopped"}})
 		defer sub.Close()
 		stop()
 		events := received(sub)
@@ -494,7 +495,7 @@ func TestWorkerStoppedSaysWhy(t *testing.T) {
 	t.Run("P0.8 a signal", func(t *testing.T) {
 		eng, err := engine.New[any](newMemory(t), quiet)
 		must(t, err)
-		sub := eng.Subscribe(engine.EventFilter{Types: []ojs.EventType{"worker.stopped"}})
+		sub := eng.Subscribe(engine.EventFilter{Types: []event.Type{"worker.stopped"}})
 		defer sub.Close()
 		ctx, stop := signal.NotifyContext(t.Context(), syscall.SIGUSR1)
 		defer stop()
@@ -510,7 +511,7 @@ func TestWorkerStoppedSaysWhy(t *testing.T) {
 
 func TestHeartbeatEventSaysUntilWhen(t *testing.T) {
 	inBubble(t, func(b *rig) {
-		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.heartbeat"}})
+		sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"job.heartbeat"}})
 		defer sub.Close()
 		b.enqueue("x", ojs.WithLease(time.Minute))
 		d := fetch(b, b.Worker("w", engine.WorkerConfig{}))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
@@ -34,7 +35,7 @@ type soak struct {
 	lives  map[string]ojs.State // of jobs that have not ended
 	jobs   int
 	idle   chan struct{} // closed when no job is left; made by the call that waits for it
-	events map[ojs.EventType]int
+	events map[event.Type]int
 }
 
 func (s *soak) follow(sub *engine.Subscription) {
@@ -46,13 +47,13 @@ func (s *soak) follow(sub *engine.Subscription) {
 		}
 		if ev.Job != nil {
 			state := s.lives[ev.Job.ID]
-			if ev.Type == ojs.EventEnqueued {
+			if ev.Type == event.Enqueued {
 				s.jobs++
 			}
-			if ev.Type == ojs.EventDeadLetterRetried || ev.Type == ojs.EventAvailable && state == "" {
+			if ev.Type == event.DeadLetterRetried || ev.Type == event.Available && state == "" {
 				state = ojs.StateDiscarded
 			}
-			if state == "" && ev.Type != ojs.EventEnqueued && !ev.Job.State.Terminal() {
+			if state == "" && ev.Type != event.Enqueued && !ev.Job.State.Terminal() {
 				s.Errorf("%s of a job that has ended or was not enqueued", ev.Type)
 			}
 			if state != "" || !ev.Job.State.Terminal() {
@@ -271,7 +272,7 @@ func TestSoak(t *testing.T) {
 			RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 500, Per: 100 * time.Millisecond}}}),
 		engine.WithQueue("default", engine.QueueConfig{Weight: 1}))
 	must(t, err)
-	s := &soak{T: t, eng: eng, lives: make(map[string]ojs.State), events: make(map[ojs.EventType]int)}
+	s := &soak{T: t, eng: eng, lives: make(map[string]ojs.State), events: make(map[event.Type]int)}
 	eng.Handle("work", s.handle)
 	sub := eng.Subscribe(engine.EventFilter{Buffer: 1_000_000})
 	followed := make(chan struct{})

@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/engine/internal/pipeline"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -413,7 +414,7 @@ func (a *attempt) start() bool {
 		c.cancelWithWorkflow(a.ctx, a.rec)
 	}
 	a.started.Store(true) // before the look at the context: see end
-	op := c.began(a.rec, ojs.EventStarted)
+	op := c.began(a.rec, event.Started)
 	ended := a.context.Err() != nil
 	if ended && a.lost() {
 		op.End()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -120,7 +121,7 @@ func TestRestartsUnderLoad(t *testing.T) {
 		t.Error(err)
 	}
 	sub.Close()
-	var events []ojs.Event
+	var events []event.Event
 	for ev := range sub.C() {
 		events = append(events, ev)
 	}

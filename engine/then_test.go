@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
@@ -314,7 +315,7 @@ func TestThenAfterAnUnclearAnswer(t *testing.T) {
 			b.handle("parent", func(ctx context.Context, _ *ojs.Job[any]) error {
 				return handler.Then(ctx, ojs.NewDraft("child", nil))
 			})
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.completed", "job.enqueued"}})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"job.completed", "job.enqueued"}})
 			defer sub.Close()
 			b.run()
 			id := b.enqueue("parent").ID

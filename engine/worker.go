@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -216,7 +217,7 @@ func (w *Worker) touch() (WorkerState, <-chan struct{}) {
 	c := w.core
 	state, changed, isNew := c.workers.touch(w.id, c.now(), w.deadAfter())
 	if isNew {
-		c.emit(ojs.Event{Type: ojs.EventWorkerStarted, Subject: w.id, WorkerID: w.id})
+		c.emit(event.Event{Type: event.WorkerStarted, Subject: w.id, WorkerID: w.id})
 	}
 	return state, changed
 }
@@ -315,8 +316,8 @@ func (w *Worker) Heartbeat(ctx context.Context, tokens ...string) (Beat, error) 
 	}
 	c.watchWorkers(c.workers.beat(w.id))
 	b.Lost = c.workers.takeLost(w.id)
-	c.emit(ojs.Event{
-		Type: ojs.EventWorkerHeartbeat, Subject: w.id, WorkerID: w.id, State: string(state),
+	c.emit(event.Event{
+		Type: event.WorkerHeartbeat, Subject: w.id, WorkerID: w.id, State: string(state),
 		Held: len(b.Held),
 	})
 	return b, nil

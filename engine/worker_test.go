@@ -13,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -171,7 +172,7 @@ func TestWorker(t *testing.T) {
 	})
 	t.Run("P0.6 quiet and terminate end a fetch, and there is no way back", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"worker.*"}})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"worker.*"}})
 			defer sub.Close()
 			w := b.Worker("w1", engine.WorkerConfig{})
 			errs := make(chan error)
@@ -460,7 +461,7 @@ func TestWorker(t *testing.T) {
 	})
 	t.Run("P0.6 quiet and close before the first fetch hold for it", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"worker.*"}})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"worker.*"}})
 			defer sub.Close()
 			b.enqueue("x")
 			b.Worker("w1", engine.WorkerConfig{}).Quiet()

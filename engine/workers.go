@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -290,8 +290,8 @@ func (ws *workers) heldBy(id string) (list []storage.Held) {
 	return list
 }
 
-var workerEvents = map[WorkerState]ojs.EventType{WorkerQuiet: ojs.EventWorkerQuiet,
-	WorkerTerminate: ojs.EventWorkerStopped}
+var workerEvents = map[WorkerState]event.Type{WorkerQuiet: event.WorkerQuiet,
+	WorkerTerminate: event.WorkerStopped}
 
 // set moves a worker on to a state, not back to one.
 func (ws *workers) set(c *core, id string, to WorkerState) bool {
@@ -305,7 +305,7 @@ func (ws *workers) set(c *core, id string, to WorkerState) bool {
 	close(w.changed)
 	w.changed = make(chan struct{})
 	ws.mu.Unlock()
-	ev := ojs.Event{Type: workerEvents[to], Subject: id, WorkerID: id}
+	ev := event.Event{Type: workerEvents[to], Subject: id, WorkerID: id}
 	if to == WorkerTerminate {
 		ev.Reason = stoppedShutdown
 	}

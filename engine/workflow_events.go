@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -41,10 +42,10 @@ const byWorkflow = "workflow"
 
 // workflowEvents returns the events of a transition with those of the job's workflow that
 // follow from it.
-func (c *core) workflowEvents(rec *storage.Record, now time.Time, events []ojs.Event) []ojs.Event {
+func (c *core) workflowEvents(rec *storage.Record, now time.Time, events []event.Event) []event.Event {
 	of := workflow.Describe(&rec.JobInfo)
-	all := make([]ojs.Event, 0, len(events)+1)
-	add := func(ev ojs.Event) {
+	all := make([]event.Event, 0, len(events)+1)
+	add := func(ev event.Event) {
 		if ev.Workflow == nil {
 			ev.Workflow = of
 		}
@@ -63,27 +64,27 @@ func (c *core) workflowEvents(rec *storage.Record, now time.Time, events []ojs.E
 				add(derived)
 			}
 		case rec.Type == workflow.JoinType:
-			if ev.Type == ojs.EventCompleted && workflow.Compensates(&rec.JobInfo) {
-				add(ojs.Event{Type: ojs.EventWorkflowCompensating})
+			if ev.Type == event.Completed && workflow.Compensates(&rec.JobInfo) {
+				add(event.Event{Type: event.WorkflowCompensating})
 			}
 		case of.Step == "":
-		case ev.Type == ojs.EventStarted:
+		case ev.Type == event.Started:
 			if workflow.Begins(&rec.JobInfo) && c.workflows.first(of.ID) {
 				started := *of
 				started.Steps = workflow.StepsOf(&rec.JobInfo)
-				add(ojs.Event{Type: ojs.EventWorkflowStarted, Workflow: &started})
+				add(event.Event{Type: event.WorkflowStarted, Workflow: &started})
 			}
-		case ev.Type == ojs.EventCompleted:
-			add(ojs.Event{Type: ojs.EventWorkflowStepCompleted, Duration: ev.Duration})
+		case ev.Type == event.Completed:
+			add(event.Event{Type: event.WorkflowStepCompleted, Duration: ev.Duration})
 			if workflow.IsMember(&rec.JobInfo) {
-				add(ojs.Event{Type: ojs.EventWorkflowJobCompleted, Duration: ev.Duration})
+				add(event.Event{Type: event.WorkflowJobCompleted, Duration: ev.Duration})
 			}
-		case ev.Type == ojs.EventDiscarded,
-			ev.Type == ojs.EventCancelled && ev.Reason != byWorkflow &&
+		case ev.Type == event.Discarded,
+			ev.Type == event.Cancelled && ev.Reason != byWorkflow &&
 				(rec.Error == nil || rec.Error.Type != ojs.ErrorTypeDependency):
-			add(ojs.Event{Type: ojs.EventWorkflowStepFailed, Failure: ev.Failure})
+			add(event.Event{Type: event.WorkflowStepFailed, Failure: ev.Failure})
 			if workflow.IsMember(&rec.JobInfo) {
-				add(ojs.Event{Type: ojs.EventWorkflowJobFailed, Failure: ev.Failure})
+				add(event.Event{Type: event.WorkflowJobFailed, Failure: ev.Failure})
 			}
 		}
 	}
@@ -92,24 +93,24 @@ func (c *core) workflowEvents(rec *storage.Record, now time.Time, events []ojs.E
 
 // recordEvent returns the event of a workflow that follows from one of its record.
 func (c *core) recordEvent(
-	rec *storage.Record, of *ojs.WorkflowEvent, event ojs.EventType, now time.Time,
-) (ev ojs.Event, ok bool) {
+	rec *storage.Record, of *event.Workflow, typ event.Type, now time.Time,
+) (ev event.Event, ok bool) {
 	ctx := context.Background()
-	switch event {
-	case ojs.EventEnqueued:
-		if !c.wantsWorkflow(rec, ojs.EventWorkflowCreated) {
+	switch typ {
+	case event.Enqueued:
+		if !c.wantsWorkflow(rec, event.WorkflowCreated) {
 			return ev, false
 		}
 		of.Steps, _ = workflow.Steps(c.readable(ctx, &rec.JobInfo))
-		return ojs.Event{Type: ojs.EventWorkflowCreated, Workflow: of}, true
-	case ojs.EventCancelled:
-		return ojs.Event{Type: ojs.EventWorkflowCancelled, Duration: now.Sub(rec.CreatedAt)}, true
-	case ojs.EventCompleted:
+		return event.Event{Type: event.WorkflowCreated, Workflow: of}, true
+	case event.Cancelled:
+		return event.Event{Type: event.WorkflowCancelled, Duration: now.Sub(rec.CreatedAt)}, true
+	case event.Completed:
 	default:
 		return ev, false
 	}
-	if !c.wantsWorkflow(rec, ojs.EventWorkflowCompleted) && !c.wantsWorkflow(rec, ojs.EventWorkflowFailed) &&
-		!c.wantsWorkflow(rec, ojs.EventWorkflowCompensated) {
+	if !c.wantsWorkflow(rec, event.WorkflowCompleted) && !c.wantsWorkflow(rec, event.WorkflowFailed) &&
+		!c.wantsWorkflow(rec, event.WorkflowCompensated) {
 		return ev, false
 	}
 	end, err := workflow.Ended(ctx, c.lookupStep, of.ID)
@@ -119,12 +120,12 @@ func (c *core) recordEvent(
 		return ev, false
 	}
 	of.Steps = end.Steps
-	ev = ojs.Event{Type: ojs.EventWorkflowFailed, Workflow: of, Duration: now.Sub(rec.CreatedAt)}
+	ev = event.Event{Type: event.WorkflowFailed, Workflow: of, Duration: now.Sub(rec.CreatedAt)}
 	switch end.State {
 	case workflow.StateCompleted:
-		ev.Type = ojs.EventWorkflowCompleted
+		ev.Type = event.WorkflowCompleted
 	case workflow.StateCompensated:
-		ev.Type = ojs.EventWorkflowCompensated
+		ev.Type = event.WorkflowCompensated
 	}
 	if s := end.Step; s != nil {
 		of.Step, of.StepType, ev.Failure = s.Name, s.Type, s.Job.Error
@@ -142,7 +143,7 @@ func (c *core) lookupStep(ctx context.Context, id string) (*ojs.JobInfo, error) 
 }
 
 // wantsWorkflow reports whether a listener wants an event of the workflow of a job.
-func (c *core) wantsWorkflow(rec *storage.Record, t ojs.EventType) bool {
+func (c *core) wantsWorkflow(rec *storage.Record, t event.Type) bool {
 	return c.events.Wants(t, rec.ID, rec.Queue) || c.events.Wants(t, workflowOf(rec), rec.Queue)
 }
 

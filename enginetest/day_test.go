@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/event"
 )
 
 func seeded(n uint64) *rand.Rand { return rand.New(rand.NewPCG(n, n)) }
@@ -23,7 +24,7 @@ func TestADay(t *testing.T) {
 	day := func(seed uint64) (log string) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			enginetest.Test(t, func(t *testing.T, eng *enginetest.Engine[any]) {
-				sub := eng.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.*", "cron.*",
+				sub := eng.Subscribe(engine.EventFilter{Types: []event.Type{"job.*", "cron.*",
 					"dead_letter.*"}, Buffer: 1_000_000})
 				eng.Handle("work", func(_ context.Context, job *ojs.Job[any]) error {
 					if n := int(job.Args.(float64)); n%4 >= job.Attempt {

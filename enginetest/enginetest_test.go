@@ -21,6 +21,7 @@ import (
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -583,7 +584,7 @@ func TestWorkWaitsForEvents(t *testing.T) {
 		eng.Handle("fails", func(context.Context, *ojs.Job[any]) error { return errBoom })
 		for range 2000 {
 			w := eng.Work(ojs.NewDraft("fails", nil))
-			if last := w.Events[len(w.Events)-1]; last.Type != ojs.EventRetrying {
+			if last := w.Events[len(w.Events)-1]; last.Type != event.Retrying {
 				t.Fatalf("the last of %d events is %s", len(w.Events), last.Type)
 			}
 		}

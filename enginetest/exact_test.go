@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 )
 
@@ -17,7 +18,7 @@ import (
 func TestExactToTheNanosecond(t *testing.T) {
 	const odd = time.Second + 1234567*time.Nanosecond
 	both(t, func(t *testing.T, eng *enginetest.Engine[any]) {
-		sub := eng.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventRetrying}, Buffer: 100})
+		sub := eng.Subscribe(engine.EventFilter{Types: []event.Type{event.Retrying}, Buffer: 100})
 		var starts, retries, snoozes, sleeps note
 		eng.Handle("start", func(context.Context, *ojs.Job[any]) error {
 			starts.add(eng.Elapsed())

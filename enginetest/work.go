@@ -11,14 +11,15 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 )
 
 // Worked is the outcome of one attempt.
 type Worked struct {
-	Job    *ojs.JobInfo // after it: its state, its next retry, its errors tell what was decided
-	Err    error        // what the handler returned
-	Events []ojs.Event  // from the job's enqueue on
+	Job    *ojs.JobInfo  // after it: its state, its next retry, its errors tell what was decided
+	Err    error         // what the handler returned
+	Events []event.Event // from the job's enqueue on
 }
 
 // Work runs exactly one attempt of a job, now, and returns its outcome. The job is not in
@@ -48,7 +49,7 @@ func (e *Engine[T]) Work(d ojs.Draft) Worked {
 	if !e.handles(d.Type()) {
 		e.tb.Fatalf("enginetest: Work: job type %s has no handler", d.Type())
 	}
-	sub := eng.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.*", "dead_letter.*"}})
+	sub := eng.Subscribe(engine.EventFilter{Types: []event.Type{"job.*", "dead_letter.*"}})
 	defer sub.Close()
 	if _, err := eng.EnqueueMany(context.Background(), now(d)); err != nil {
 		e.tb.Fatalf("enginetest: Work: enqueue of %s: %v", d.Type(), err)
@@ -79,15 +80,15 @@ func now(d ojs.Draft) ojs.Draft {
 }
 
 // settled reports whether the events tell of the end of an attempt.
-func settled(events []ojs.Event) bool {
-	return slices.ContainsFunc(events, func(ev ojs.Event) bool {
-		return ev.Type == ojs.EventCancelled || ev.Job != nil && ev.Job.State != ojs.StateActive &&
+func settled(events []event.Event) bool {
+	return slices.ContainsFunc(events, func(ev event.Event) bool {
+		return ev.Type == event.Cancelled || ev.Job != nil && ev.Job.State != ojs.StateActive &&
 			ev.Job.State != ojs.StateAvailable
 	})
 }
 
 // await returns events that have come, and moves the clock if none can come otherwise.
-func (e *Engine[T]) await(eng *engine.Engine[T], sub *engine.Subscription) (events []ojs.Event) {
+func (e *Engine[T]) await(eng *engine.Engine[T], sub *engine.Subscription) (events []event.Event) {
 	e.tb.Helper()
 	if e.clock == nil {
 		events = append(events, <-sub.C()) // the bubble's clock moves by itself

@@ -24,7 +24,7 @@ const (
 
 // Worker takes jobs: it is an engine, or a worker that fetches jobs from one.
 type Worker struct {
-	ID   string // the worker id of its attempts (ojs.Event.WorkerID)
+	ID   string // the worker id of its attempts (event.Event.WorkerID)
 	Node *Node  // nil: it is no engine that reports on itself
 
 	Jobs int // the active jobs that it holds
@@ -39,7 +39,7 @@ type Worker struct {
 
 // Node is an engine that runs on the storage and reports on itself (WithReports).
 type Node struct {
-	ID      string // of its worker, as in ojs.Event.WorkerID
+	ID      string // of its worker, as in event.Event.WorkerID
 	Host    string
 	PID     int
 	Version string // of the program

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
@@ -43,7 +44,7 @@ func (j *Jobs) Edit(ctx context.Context, id string, e Edit) error {
 		}
 	}
 	then := o.byHand(ctx, "job edited by hand")
-	return o.change(ctx, id, then, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	return o.change(ctx, id, then, func(r *storage.Record, now time.Time) (event.Type, error) {
 		if !r.State.Waiting() {
 			return "", cannotBe("edited", r,
 				"only a waiting job can be edited; Jobs.Copy runs one again with other args")
@@ -85,7 +86,7 @@ func (j *Jobs) Edit(ctx context.Context, id string, e Edit) error {
 			}
 		}
 		note(ctx, r, now, ojs.NoteEdited, e.text())
-		return ojs.EventEdited, draft.CheckSize(&r.JobInfo)
+		return event.Edited, draft.CheckSize(&r.JobInfo)
 	})
 }
 
@@ -122,7 +123,7 @@ func (j *Jobs) Move(ctx context.Context, id, queue string) error {
 		o.eng.Moved(from)
 		o.byHand(ctx, "job moved by hand")(rec)
 	}
-	return o.change(ctx, id, then, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	return o.change(ctx, id, then, func(r *storage.Record, now time.Time) (event.Type, error) {
 		switch {
 		case !r.State.Waiting():
 			return "", cannotBe("moved", r, "only a waiting job can be moved to another queue")
@@ -134,7 +135,7 @@ func (j *Jobs) Move(ctx context.Context, id, queue string) error {
 		}
 		note(ctx, r, now, ojs.NoteMoved, "from "+r.Queue+" to "+queue)
 		from, r.Queue = r.Queue, queue
-		return ojs.EventEdited, nil
+		return event.Edited, nil
 	})
 }
 

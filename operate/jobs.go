@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/storage"
@@ -34,7 +35,7 @@ func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
 	if err := checkPriority(priority); err != nil {
 		return err
 	}
-	return j.op.change(ctx, id, nil, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	return j.op.change(ctx, id, nil, func(r *storage.Record, now time.Time) (event.Type, error) {
 		switch {
 		case r.State != ojs.StateAvailable && r.State != ojs.StateScheduled:
 			return "", cannotBe("reprioritized", r,
@@ -44,7 +45,7 @@ func (j *Jobs) SetPriority(ctx context.Context, id string, priority int) error {
 		}
 		note(ctx, r, now, ojs.NotePriority, fmt.Sprintf("from %d to %d", r.Priority, priority))
 		r.Priority = priority
-		return ojs.EventPriority, nil
+		return event.PriorityChanged, nil
 	})
 }
 
@@ -63,7 +64,7 @@ func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 		return err
 	}
 	at = draft.Time(at)
-	return j.op.change(ctx, id, nil, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	return j.op.change(ctx, id, nil, func(r *storage.Record, now time.Time) (event.Type, error) {
 		if end := r.Deadline(); !end.IsZero() && !at.Before(end) {
 			return "", draft.Invalid("scheduled_at", "%s is not before the job's end at %s",
 				at.Format(time.RFC3339Nano), end.Format(time.RFC3339Nano))
@@ -84,13 +85,13 @@ func (j *Jobs) Reschedule(ctx context.Context, id string, at time.Time) error {
 				moved()
 				r.Promote(now)
 				r.Version-- // Settle raises it
-				return ojs.EventAvailable, nil
+				return event.Available, nil
 			}
 		default:
 			return "", cannotBe(ojs.StateScheduled, r,
 				"only a scheduled, available or retryable job can be rescheduled")
 		}
-		return ojs.EventScheduled, nil
+		return event.Scheduled, nil
 	})
 }
 
@@ -106,7 +107,7 @@ func checkSchedule(at time.Time) error {
 // Activate makes a pending job available (ojs.WithPending). A job in another state gives
 // an *ojs.TransitionError.
 func (j *Jobs) Activate(ctx context.Context, id string) error {
-	return j.op.change(ctx, id, nil, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	return j.op.change(ctx, id, nil, func(r *storage.Record, now time.Time) (event.Type, error) {
 		if r.State != ojs.StatePending {
 			return "", cannotBe(ojs.StateAvailable, r, "only a pending job can be activated")
 		}
@@ -116,7 +117,7 @@ func (j *Jobs) Activate(ctx context.Context, id string) error {
 		r.State = ojs.StateAvailable
 		r.EnqueuedAt = now
 		expireAnew(r, now)
-		return ojs.EventAvailable, nil
+		return event.Available, nil
 	})
 }
 
@@ -144,7 +145,7 @@ func (j *Jobs) Cancel(ctx context.Context, id string) (err error) {
 	ctx, end := j.op.eng.TraceCancel(ctx, id)
 	defer func() { end(err) }()
 	then := j.op.byHand(ctx, "job cancelled")
-	return j.op.change(ctx, id, then, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	return j.op.change(ctx, id, then, func(r *storage.Record, now time.Time) (event.Type, error) {
 		if r.State == ojs.StateCancelled {
 			return "", nil
 		}
@@ -156,7 +157,7 @@ func (j *Jobs) Cancel(ctx context.Context, id string) (err error) {
 		}
 		r.Cancel(now)
 		r.Version-- // Settle raises it
-		return ojs.EventCancelled, nil
+		return event.Cancelled, nil
 	})
 }
 
@@ -182,7 +183,7 @@ func (o *Operator) retry(
 			o.eng.LogJob(slog.LevelInfo, "dead letter replayed", rec, slog.String("rule", rule))
 		}
 	}
-	return o.change(ctx, id, then, func(r *storage.Record, now time.Time) (ojs.EventType, error) {
+	return o.change(ctx, id, then, func(r *storage.Record, now time.Time) (event.Type, error) {
 		if !ok(r) {
 			return "", cannotBe(ojs.StateAvailable, r, allowed)
 		}
@@ -196,21 +197,21 @@ func (o *Operator) retry(
 			r.NextRetryAt = now
 			r.Promote(now)
 			r.Version-- // Settle raises it
-			return ojs.EventAvailable, nil
+			return event.Available, nil
 		}
 		if err := o.override(ctx, r, now, opts); err != nil {
 			return "", err
 		}
-		event := ojs.EventAvailable
+		typ := event.Available
 		if r.DeadLettered() {
-			event = ojs.EventDeadLetterRetried
+			typ = event.DeadLetterRetried
 			if rule != "" {
-				event = ojs.EventDeadLetterReplayed
+				typ = event.DeadLetterReplayed
 			}
 			countReplay(r, now, rule)
 		}
 		beginAnew(r, now)
-		return event, nil
+		return typ, nil
 	})
 }
 

@@ -29,6 +29,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/following"
@@ -37,7 +38,7 @@ import (
 )
 
 // decide makes of a job what it shall be, and names the event; "": nothing is to change.
-type decide func(rec *storage.Record, now time.Time) (ojs.EventType, error)
+type decide func(rec *storage.Record, now time.Time) (event.Type, error)
 
 // Engine is what the package needs of an engine. Package engine fills it in; Open makes
 // one of a storage.
@@ -67,7 +68,7 @@ type Engine struct {
 	// Settle stores the change of a job that was in a state. It then calls then, unless
 	// it is nil.
 	Settle func(ctx context.Context, now time.Time, from ojs.State, change []storage.Change,
-		event ojs.EventType, then func(*storage.Record)) error
+		typ event.Type, then func(*storage.Record)) error
 
 	// Delete deletes a job that has ended, CancelAll the jobs of a workflow, and Revive
 	// makes jobs that have ended begin anew.
@@ -127,7 +128,7 @@ func Open(s storage.Storage, c clock.Clock, enqueuer ojs.Enqueuer) *Operator {
 		Names:    func(storage.LimitName) bool { return false },
 		Queues:   func() []string { return nil },
 		Settle: func(ctx context.Context, now time.Time, _ ojs.State, change []storage.Change,
-			_ ojs.EventType, _ func(*storage.Record)) error {
+			_ event.Type, _ func(*storage.Record)) error {
 			settled, err := s.Settle(ctx, now, change, nil)
 			if err == nil {
 				err = settled[0].Err
@@ -204,12 +205,12 @@ func (o *Operator) change(ctx context.Context, id string, then func(*storage.Rec
 			return err
 		}
 		from, now := rec.State, o.eng.Now()
-		event, err := decide(&rec, now)
-		if err != nil || event == "" {
+		typ, err := decide(&rec, now)
+		if err != nil || typ == "" {
 			return err
 		}
-		change := []storage.Change{{Record: rec, AttemptFieldsOnly: event == ojs.EventCancelled}}
-		err = o.eng.Settle(ctx, now, from, change, event, then)
+		change := []storage.Change{{Record: rec, AttemptFieldsOnly: typ == event.Cancelled}}
+		err = o.eng.Settle(ctx, now, from, change, typ, then)
 		if !foreign.Is(err, storage.ErrFenced) {
 			return err
 		}

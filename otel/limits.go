@@ -8,7 +8,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/operate"
 )
 
@@ -18,13 +18,13 @@ const (
 )
 
 // observeLimit counts an event of a limit.
-func (t *Telemetry) observeLimit(ev *ojs.Event) {
+func (t *Telemetry) observeLimit(ev *event.Event) {
 	key := attribute.String("key", t.keys.Of(ev.Limit.Key))
 	switch ev.Type {
-	case ojs.EventLimitExceeded:
+	case event.LimitExceeded:
 		strategy := attribute.String("strategy", string(ev.Limit.Strategy))
 		t.limitExceeded.Add(context.Background(), 1, metric.WithAttributes(key, strategy))
-	case ojs.EventLimitReleased:
+	case event.LimitReleased:
 		if ev.Wait > 0 {
 			t.limitWait.Record(context.Background(), ev.Wait.Seconds(), metric.WithAttributes(key))
 		}

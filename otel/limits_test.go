@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -68,7 +69,7 @@ func TestKeysAreBounded(t *testing.T) {
 	r := newRig(t, memory.New())
 	const bound, more = 100, 3
 	for i := range bound + more {
-		r.Observe(&ojs.Event{Type: ojs.EventLimitExceeded, Limit: &ojs.LimitEvent{
+		r.Observe(&event.Event{Type: event.LimitExceeded, Limit: &event.Limit{
 			Key: fmt.Sprint("k", i), Strategy: ojs.LimitedByRate,
 		}})
 	}

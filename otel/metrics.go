@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/telemetry"
 )
 
@@ -96,22 +97,22 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 // EventTypes are the types of the events that Observe counts. An instrument for durations
 // takes them one by one, so jobs that succeed need their events, unless there is a
 // Producer.
-func (t *Telemetry) EventTypes() []ojs.EventType {
-	types := []ojs.EventType{
-		ojs.EventFailed, ojs.EventRetrying, ojs.EventCancelled, ojs.EventExpired, ojs.EventTTLExpired,
-		ojs.EventLimitExceeded, ojs.EventLimitReleased,
-		ojs.EventWorkflowCreated, ojs.EventWorkflowStepCompleted, ojs.EventWorkflowStepFailed,
-		ojs.EventWorkflowCompleted, ojs.EventWorkflowFailed, ojs.EventWorkflowCompensated,
-		ojs.EventWorkflowCancelled,
+func (t *Telemetry) EventTypes() []event.Type {
+	types := []event.Type{
+		event.Failed, event.Retrying, event.Cancelled, event.Expired, event.TTLExpired,
+		event.LimitExceeded, event.LimitReleased,
+		event.WorkflowCreated, event.WorkflowStepCompleted, event.WorkflowStepFailed,
+		event.WorkflowCompleted, event.WorkflowFailed, event.WorkflowCompensated,
+		event.WorkflowCancelled,
 	}
 	if t.producer == nil {
-		types = append(types, ojs.EventEnqueued, ojs.EventStarted, ojs.EventCompleted)
+		types = append(types, event.Enqueued, event.Started, event.Completed)
 	}
 	return types
 }
 
 // Observe counts an event.
-func (t *Telemetry) Observe(ev *ojs.Event) {
+func (t *Telemetry) Observe(ev *event.Event) {
 	switch {
 	case ev.Workflow != nil:
 		t.observeWorkflow(ev)
@@ -130,34 +131,34 @@ func (t *Telemetry) Observe(ev *ojs.Event) {
 		t.duration.Record(ctx, ev.Duration.Seconds(), metric.WithAttributeSet(set))
 	}
 	switch ev.Type {
-	case ojs.EventEnqueued:
+	case event.Enqueued:
 		t.enqueued.Add(ctx, 1, labels)
 		t.enqueueDuration.Record(ctx, ev.Duration.Seconds(), labels)
-	case ojs.EventStarted:
+	case event.Started:
 		if ev.Job.Attempt == 1 {
 			t.queueTime.Record(ctx, ev.Wait.Seconds(), labels)
 		}
-	case ojs.EventCompleted:
+	case event.Completed:
 		t.completed.Add(ctx, 1, labels)
 		ended()
-	case ojs.EventFailed:
+	case event.Failed:
 		if ev.Failure != nil && ev.Failure.Code == ojs.CodeDiscard {
 			t.discarded.Add(ctx, 1, labels)
 		} else {
 			t.failed.Add(ctx, 1, labels)
 		}
 		ended()
-	case ojs.EventRetrying:
+	case event.Retrying:
 		t.retried.Add(ctx, 1, labels)
-	case ojs.EventCancelled:
+	case event.Cancelled:
 		t.cancelled.Add(ctx, 1, labels)
-	case ojs.EventExpired, ojs.EventTTLExpired:
+	case event.Expired, event.TTLExpired:
 		t.expired.Add(ctx, 1, labels)
 	}
 }
 
 // observeWorkflow counts an event of a workflow.
-func (t *Telemetry) observeWorkflow(ev *ojs.Event) {
+func (t *Telemetry) observeWorkflow(ev *event.Event) {
 	name := attribute.String("workflow", ev.Workflow.Name)
 	ctx := context.Background()
 	in := func(state string) metric.MeasurementOption {
@@ -168,19 +169,19 @@ func (t *Telemetry) observeWorkflow(ev *ojs.Event) {
 		t.workflowDuration.Record(ctx, ev.Duration.Seconds(), in(state))
 	}
 	switch ev.Type {
-	case ojs.EventWorkflowCreated:
+	case event.WorkflowCreated:
 		t.workflowsCreated.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(name)))
-	case ojs.EventWorkflowStepCompleted:
+	case event.WorkflowStepCompleted:
 		t.workflowSteps.Add(ctx, 1, in("completed"))
-	case ojs.EventWorkflowStepFailed:
+	case event.WorkflowStepFailed:
 		t.workflowSteps.Add(ctx, 1, in("failed"))
-	case ojs.EventWorkflowCompleted:
+	case event.WorkflowCompleted:
 		ended("completed")
-	case ojs.EventWorkflowFailed:
+	case event.WorkflowFailed:
 		ended("failed")
-	case ojs.EventWorkflowCompensated:
+	case event.WorkflowCompensated:
 		ended("compensated")
-	case ojs.EventWorkflowCancelled:
+	case event.WorkflowCancelled:
 		ended("cancelled")
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/labels"
 	"github.com/ojsengine/ojs/telemetry"
@@ -131,8 +131,8 @@ var (
 	_ brief                = metricsOf{}.brief
 )
 
-func (m metricsOf) Observe(ev *ojs.Event)                    { m.t.Observe(ev) }
-func (m metricsOf) EventTypes() []ojs.EventType              { return m.t.EventTypes() }
+func (m metricsOf) Observe(ev *event.Event)                  { m.t.Observe(ev) }
+func (m metricsOf) EventTypes() []event.Type                 { return m.t.EventTypes() }
 func (m metricsOf) ReadMeter(meter func() []telemetry.Meter) { m.t.ReadMeter(meter) }
 
 // Watch adds the gauges of a storage's queues and an engine's workers: call it with the

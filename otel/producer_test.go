@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	ojsotel "github.com/ojsengine/ojs/otel"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -27,10 +28,10 @@ type selector interface {
 // watcher notes the events that pass it.
 type watcher struct {
 	selector
-	seen []ojs.EventType
+	seen []event.Type
 }
 
-func (w *watcher) Observe(ev *ojs.Event) {
+func (w *watcher) Observe(ev *event.Event) {
 	w.seen = append(w.seen, ev.Type)
 	w.selector.Observe(ev)
 }
@@ -71,7 +72,7 @@ func TestMetricsWithoutEvents(t *testing.T) {
 			t.Errorf("jobs that succeed make %v", w.seen)
 		}
 		run(engines[1], "succeeds", "fails")
-		if want := []ojs.EventType{ojs.EventFailed}; !slices.Equal(w.seen, want) {
+		if want := []event.Type{event.Failed}; !slices.Equal(w.seen, want) {
 			t.Errorf("a job that fails makes %v", w.seen)
 		}
 		got := r.figures()

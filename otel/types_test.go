@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/test/eventtypes"
 	ojsotel "github.com/ojsengine/ojs/otel"
 )
@@ -17,14 +18,14 @@ import (
 // Telemetry selects the events that change a metric, and no others. With a Producer these
 // are none of a job that succeeds.
 func TestEventTypes(t *testing.T) {
-	succeeds := []ojs.EventType{ojs.EventEnqueued, ojs.EventStarted, ojs.EventCompleted}
-	for _, event := range eventtypes.Read(t, "../event.go") {
-		ev := ojs.Event{Type: event, Wait: time.Second}
+	succeeds := []event.Type{event.Enqueued, event.Started, event.Completed}
+	for _, typ := range eventtypes.Read(t, "../event/event.go") {
+		ev := event.Event{Type: typ, Wait: time.Second}
 		switch {
-		case strings.HasPrefix(string(event), "workflow."):
-			ev.Workflow = new(ojs.WorkflowEvent)
-		case strings.HasPrefix(string(event), "rate_limit."):
-			ev.Limit = new(ojs.LimitEvent)
+		case strings.HasPrefix(string(typ), "workflow."):
+			ev.Workflow = new(event.Workflow)
+		case strings.HasPrefix(string(typ), "rate_limit."):
+			ev.Limit = new(event.Limit)
 		default:
 			ev.Job = &ojs.JobInfo{JobHeader: ojs.JobHeader{Attempt: 1}}
 		}
@@ -41,11 +42,11 @@ func TestEventTypes(t *testing.T) {
 				t.Fatal(err)
 			}
 			counts := len(all.ScopeMetrics) > 0
-			if counts != slices.Contains(tel.EventTypes(), event) {
-				t.Errorf("%s changes a metric: %v", event, counts)
+			if counts != slices.Contains(tel.EventTypes(), typ) {
+				t.Errorf("%s changes a metric: %v", typ, counts)
 			}
-			if counts && producer != nil && slices.Contains(succeeds, event) {
-				t.Errorf("%s changes a metric beside a Producer", event)
+			if counts && producer != nil && slices.Contains(succeeds, typ) {
+				t.Errorf("%s changes a metric beside a Producer", typ)
 			}
 		}
 	}

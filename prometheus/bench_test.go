@@ -5,19 +5,20 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 )
 
 // life is what the collector sees of a job that fails twice.
-func life() []ojs.Event {
+func life() []event.Event {
 	job := &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: "mail.send", Queue: "mail", Attempt: 1},
 		State: ojs.StateRetryable}
 	failure := &ojs.Failure{Code: ojs.CodeRetry}
-	return []ojs.Event{
-		{Type: ojs.EventFailed, Job: job, Duration: time.Second, Failure: failure},
-		{Type: ojs.EventRetrying, Job: job, Duration: time.Second, Wait: time.Second, Failure: failure},
-		{Type: ojs.EventFailed, Job: job, Duration: time.Second, Failure: failure},
-		{Type: ojs.EventDiscarded, Job: job, Reason: "exhausted"},
+	return []event.Event{
+		{Type: event.Failed, Job: job, Duration: time.Second, Failure: failure},
+		{Type: event.Retrying, Job: job, Duration: time.Second, Wait: time.Second, Failure: failure},
+		{Type: event.Failed, Job: job, Duration: time.Second, Failure: failure},
+		{Type: event.Discarded, Job: job, Reason: "exhausted"},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/telemetry"
 )
@@ -118,24 +119,24 @@ func (c *Collector) Declare(queue string, types ...string) {
 // EventTypes are the types of the events that Observe counts. It is
 // engine.EventSelector's. A job that is stored, starts and completes makes no event for
 // them.
-func (c *Collector) EventTypes() []ojs.EventType {
-	return []ojs.EventType{
-		ojs.EventFailed, ojs.EventRetrying, ojs.EventDiscarded, ojs.EventCancelled, ojs.EventExpired,
-		ojs.EventTTLExpired, ojs.EventTimeout, ojs.EventStalled,
-		ojs.EventDeadLetterAdded, ojs.EventDeadLetterRetried, ojs.EventDeadLetterReplayed,
-		ojs.EventDeadLetterDeleted, ojs.EventDeadLetterPruned,
-		ojs.EventNearlyFull, ojs.EventRejected, ojs.EventDropped,
-		ojs.EventCronTriggered, ojs.EventCronSkipped,
-		ojs.EventLimitExceeded, ojs.EventLimitReleased,
-		ojs.EventWorkflowCreated, ojs.EventWorkflowStepCompleted, ojs.EventWorkflowStepFailed,
-		ojs.EventWorkflowCompleted, ojs.EventWorkflowFailed, ojs.EventWorkflowCompensated,
-		ojs.EventWorkflowCancelled,
+func (c *Collector) EventTypes() []event.Type {
+	return []event.Type{
+		event.Failed, event.Retrying, event.Discarded, event.Cancelled, event.Expired,
+		event.TTLExpired, event.Timeout, event.Stalled,
+		event.DeadLetterAdded, event.DeadLetterRetried, event.DeadLetterReplayed,
+		event.DeadLetterDeleted, event.DeadLetterPruned,
+		event.NearlyFull, event.Rejected, event.Dropped,
+		event.CronTriggered, event.CronSkipped,
+		event.LimitExceeded, event.LimitReleased,
+		event.WorkflowCreated, event.WorkflowStepCompleted, event.WorkflowStepFailed,
+		event.WorkflowCompleted, event.WorkflowFailed, event.WorkflowCompensated,
+		event.WorkflowCancelled,
 	}
 }
 
 // Observe counts an event. It is engine.Observer's. It costs a fraction of a microsecond
 // and allocates nothing, but for the first event of a queue and type.
-func (c *Collector) Observe(ev *ojs.Event) {
+func (c *Collector) Observe(ev *event.Event) {
 	if ev.Workflow != nil {
 		c.workflows.observe(ev)
 		return
@@ -148,53 +149,53 @@ func (c *Collector) Observe(ev *ojs.Event) {
 		c.aboutJob(ev)
 	}
 	switch ev.Type {
-	case ojs.EventNearlyFull:
+	case event.NearlyFull:
 		c.queues.of(ev.Queue).warned.Inc()
-	case ojs.EventRejected:
+	case event.Rejected:
 		c.queues.of(ev.Queue).rejected.Inc()
-	case ojs.EventDropped:
+	case event.Dropped:
 		c.queues.of(ev.Queue).dropped.Inc()
-	case ojs.EventDeadLetterPruned:
+	case event.DeadLetterPruned:
 		c.pruned.Add(float64(max(ev.Pruned, 0)))
-	case ojs.EventCronTriggered:
+	case event.CronTriggered:
 		c.triggered.Inc()
-	case ojs.EventCronSkipped:
+	case event.CronSkipped:
 		c.skipped.WithLabelValues(known(skips, ev.Reason)).Inc()
 	}
 }
 
-func (c *Collector) aboutJob(ev *ojs.Event) {
+func (c *Collector) aboutJob(ev *event.Event) {
 	p := c.pairs.of(ev.Job.Queue, ev.Job.Type)
 	switch ev.Type {
-	case ojs.EventFailed:
+	case event.Failed:
 		if ev.Failure != nil && ev.Failure.Code == ojs.CodeDiscard {
 			p.counters[discarded].Inc()
 		} else {
 			p.counters[failed].Inc()
 		}
-	case ojs.EventRetrying:
+	case event.Retrying:
 		p.counters[retried].Inc()
 		p.counters[retries].Inc()
 		p.retryLatency.observe(ev.Wait)
-	case ojs.EventDiscarded:
+	case event.Discarded:
 		reason := known(reasons, ev.Reason)
 		if reason == exhaustedReason {
 			p.counters[exhausted].Inc()
 		}
 		c.givenUp.WithLabelValues(p.queue, p.jobType, reason).Inc()
-	case ojs.EventCancelled:
+	case event.Cancelled:
 		p.counters[cancelled].Inc()
-	case ojs.EventExpired, ojs.EventTTLExpired:
+	case event.Expired, event.TTLExpired:
 		p.counters[expired].Inc()
-	case ojs.EventTimeout:
+	case event.Timeout:
 		p.counters[timedOut].Inc()
-	case ojs.EventStalled:
+	case event.Stalled:
 		p.counters[stalled].Inc()
-	case ojs.EventDeadLetterAdded:
+	case event.DeadLetterAdded:
 		p.counters[deadAdded].Inc()
-	case ojs.EventDeadLetterRetried, ojs.EventDeadLetterReplayed:
+	case event.DeadLetterRetried, event.DeadLetterReplayed:
 		p.counters[deadRetried].Inc()
-	case ojs.EventDeadLetterDeleted:
+	case event.DeadLetterDeleted:
 		p.counters[deadDeleted].Inc()
 	}
 }

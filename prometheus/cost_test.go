@@ -8,8 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/test/watchcost"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 )
@@ -28,6 +28,6 @@ func BenchmarkWatched(b *testing.B) {
 		watchcost.Way{Name: "history", Begin: func(*testing.B) watchcost.Watch {
 			return watchcost.Watch{
 				Options:   []engine.Option{engine.WithReports(engine.Reports{Every: time.Second})},
-				Subscribe: &engine.EventFilter{Types: []ojs.EventType{ojs.EventDiscarded}}}
+				Subscribe: &engine.EventFilter{Types: []event.Type{event.Discarded}}}
 		}})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/event"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/telemetry"
@@ -143,13 +144,13 @@ func TestOddEvents(t *testing.T) {
 	c, reg := ojsprometheus.New(), prometheus.NewRegistry()
 	reg.MustRegister(c)
 	job := &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: "bad\xff", Queue: "q\xfe"}, State: "odd"}
-	for _, ev := range []ojs.Event{
-		{Type: ojs.EventEnqueued}, {Type: "unheard.of"}, {Type: ojs.EventDeadLetterPruned, Pruned: -1},
-		{Type: ojs.EventDeadLetterPruned, Pruned: 3},
-		{Type: ojs.EventCronSkipped, Reason: "text of an error"},
-		{Type: ojs.EventDiscarded, Job: job, Reason: "text of an error"},
-		{Type: ojs.EventFailed, Job: job}, {Type: ojs.EventDropped, Queue: "q\xfe"},
-		{Type: ojs.EventRejected},
+	for _, ev := range []event.Event{
+		{Type: event.Enqueued}, {Type: "unheard.of"}, {Type: event.DeadLetterPruned, Pruned: -1},
+		{Type: event.DeadLetterPruned, Pruned: 3},
+		{Type: event.CronSkipped, Reason: "text of an error"},
+		{Type: event.Discarded, Job: job, Reason: "text of an error"},
+		{Type: event.Failed, Job: job}, {Type: event.Dropped, Queue: "q\xfe"},
+		{Type: event.Rejected},
 	} {
 		c.Observe(&ev)
 	}
@@ -170,7 +171,7 @@ func TestManyPairs(t *testing.T) {
 	for n := range 100 {
 		eng.MustEnqueue(ojs.NewDraft(fmt.Sprintf("made.up%d", n), any(nil),
 			ojs.WithQueue(fmt.Sprintf("made.up%d", n))))
-		c.Observe(&ojs.Event{Type: ojs.EventRejected, Queue: fmt.Sprintf("made.up%d", n)})
+		c.Observe(&event.Event{Type: event.Rejected, Queue: fmt.Sprintf("made.up%d", n)})
 	}
 	eng.MustEnqueue(ojs.NewDraft("known", any(nil)))
 	same(t, only(samples(scrape(t, reg)), "ojs_job_enqueued", "ojs_backpressure", "ojs_queue"),
@@ -221,8 +222,8 @@ func TestMadeUpNamesTakeNoMemory(t *testing.T) {
 	before := heap()
 	for n := range 100_000 {
 		name := fmt.Sprint("made.up", n)
-		c.Observe(&ojs.Event{Type: ojs.EventRejected, Queue: name})
-		c.Observe(&ojs.Event{Type: ojs.EventStalled, Queue: name,
+		c.Observe(&event.Event{Type: event.Rejected, Queue: name})
+		c.Observe(&event.Event{Type: event.Stalled, Queue: name,
 			Job: &ojs.JobInfo{JobHeader: ojs.JobHeader{Queue: name, Type: name}}})
 	}
 	if grown := heap() - before; grown > 2<<20 {
@@ -251,8 +252,8 @@ func TestRetryPrefix(t *testing.T) {
 	c, reg := ojsprometheus.New(ojsprometheus.WithRetryPrefix("ojs_")), prometheus.NewRegistry()
 	reg.MustRegister(c)
 	job := &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: "t", Queue: "q"}}
-	c.Observe(&ojs.Event{Type: ojs.EventRetrying, Job: job, Wait: time.Second})
-	c.Observe(&ojs.Event{Type: ojs.EventDiscarded, Job: job, Reason: "exhausted"})
+	c.Observe(&event.Event{Type: event.Retrying, Job: job, Wait: time.Second})
+	c.Observe(&event.Event{Type: event.Discarded, Job: job, Reason: "exhausted"})
 	same(t, only(samples(scrape(t, reg)), "ojs_retr", "retr"), "ojs_retries_total{queue=q,type=t} 1",
 		"ojs_retry_exhausted_total{queue=q,type=t} 1", "ojs_retry_latency_seconds{queue=q,type=t} 1 in 1s")
 	bad := ojsprometheus.New(ojsprometheus.WithRetryPrefix("\xff"))
@@ -297,9 +298,9 @@ func TestConcurrently(t *testing.T) {
 			for n := range 1000 {
 				job := &ojs.JobInfo{JobHeader: ojs.JobHeader{Type: fmt.Sprint("t", n%10), Queue: "q"},
 					State: ojs.StateRetryable}
-				for _, what := range []ojs.EventType{ojs.EventFailed, ojs.EventRetrying, ojs.EventStalled,
-					ojs.EventRejected} {
-					c.Observe(&ojs.Event{Type: what, Job: job, Queue: "q"})
+				for _, what := range []event.Type{event.Failed, event.Retrying, event.Stalled,
+					event.Rejected} {
+					c.Observe(&event.Event{Type: what, Job: job, Queue: "q"})
 				}
 			}
 		})

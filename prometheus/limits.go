@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/labels"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/telemetry"
@@ -39,11 +39,11 @@ func (l *limits) vectors() []prometheus.Collector { return []prometheus.Collecto
 func (l *limits) label(key string) string { return label(l.names.Of(key)) }
 
 // observe counts an event of a limit.
-func (l *limits) observe(ev *ojs.Event) {
+func (l *limits) observe(ev *event.Event) {
 	switch ev.Type {
-	case ojs.EventLimitExceeded:
+	case event.LimitExceeded:
 		l.exceeded.WithLabelValues(l.label(ev.Limit.Key), string(ev.Limit.Strategy)).Inc()
-	case ojs.EventLimitReleased:
+	case event.LimitReleased:
 		if ev.Wait > 0 {
 			l.wait.WithLabelValues(l.label(ev.Limit.Key)).Observe(ev.Wait.Seconds())
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/operate"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
@@ -55,7 +56,7 @@ func TestKeysAreBounded(t *testing.T) {
 		c, reg := ojsprometheus.New(ojsprometheus.WithMaxKeys(most)), prometheus.NewRegistry()
 		reg.MustRegister(c)
 		for i := range want + 3 {
-			c.Observe(&ojs.Event{Type: ojs.EventLimitExceeded, Limit: &ojs.LimitEvent{
+			c.Observe(&event.Event{Type: event.LimitExceeded, Limit: &event.Limit{
 				Key: fmt.Sprint("k", i), Strategy: ojs.LimitedByRate,
 			}})
 		}

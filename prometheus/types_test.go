@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/test/eventtypes"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 )
@@ -16,14 +17,14 @@ import (
 // The collector selects the events that change a metric, and no others.
 func TestEventTypes(t *testing.T) {
 	selected := ojsprometheus.New().EventTypes()
-	for _, event := range eventtypes.Read(t, "../event.go") {
-		ev := ojs.Event{Type: event, Queue: "q", Wait: time.Second}
+	for _, typ := range eventtypes.Read(t, "../event/event.go") {
+		ev := event.Event{Type: typ, Queue: "q", Wait: time.Second}
 		switch {
-		case strings.HasPrefix(string(event), "workflow."):
-			ev.Workflow = new(ojs.WorkflowEvent)
-		case strings.HasPrefix(string(event), "rate_limit."):
-			ev.Limit = new(ojs.LimitEvent)
-		case event == ojs.EventDeadLetterPruned:
+		case strings.HasPrefix(string(typ), "workflow."):
+			ev.Workflow = new(event.Workflow)
+		case strings.HasPrefix(string(typ), "rate_limit."):
+			ev.Limit = new(event.Limit)
+		case typ == event.DeadLetterPruned:
 			ev.Pruned = 1
 		default:
 			ev.Job = &ojs.JobInfo{JobHeader: ojs.JobHeader{Queue: "q", Type: "t"}}
@@ -37,7 +38,7 @@ func TestEventTypes(t *testing.T) {
 		c.Observe(&ev)
 		counts := !slices.Equal(before, samples(scrape(t, reg)))
 		if counts != slices.Contains(selected, ev.Type) {
-			t.Errorf("%s changes a metric: %v", event, counts)
+			t.Errorf("%s changes a metric: %v", typ, counts)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/operate"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 )
@@ -31,7 +32,7 @@ func TestStatsFail(t *testing.T) {
 	c.Watch(func(context.Context) (engine.Stats, error) {
 		return engine.Stats{Running: true, Slots: 3, Queues: []operate.QueueStats{{Name: "q"}}}, err
 	})
-	c.Observe(&ojs.Event{Type: ojs.EventCronTriggered})
+	c.Observe(&event.Event{Type: event.CronTriggered})
 	err = errors.New("disk on fire")
 	families := scrape(t, reg)
 	same(t, samples(families), "ojs_cron_triggered_total 1")

@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 )
 
 // workflows are the series by the name of a workflow.
@@ -22,16 +22,16 @@ type workflows struct {
 // workflowSeries is what the workflows of one name have done.
 type workflowSeries struct {
 	created, stepsCompleted, stepsFailed prometheus.Counter
-	ended                                map[ojs.EventType]prometheus.Counter
-	duration                             map[ojs.EventType]*series
+	ended                                map[event.Type]prometheus.Counter
+	duration                             map[event.Type]*series
 }
 
 // workflowEnds are the states that the events of ends stand for.
-var workflowEnds = map[ojs.EventType]string{
-	ojs.EventWorkflowCompleted:   "completed",
-	ojs.EventWorkflowFailed:      "failed",
-	ojs.EventWorkflowCompensated: "compensated",
-	ojs.EventWorkflowCancelled:   "cancelled",
+var workflowEnds = map[event.Type]string{
+	event.WorkflowCompleted:   "completed",
+	event.WorkflowFailed:      "failed",
+	event.WorkflowCompensated: "compensated",
+	event.WorkflowCancelled:   "cancelled",
 }
 
 // workflowBuckets bound how long workflows take, in seconds.
@@ -79,8 +79,8 @@ func (ws *workflows) of(name string) *workflowSeries {
 		created:        ws.created.WithLabelValues(l),
 		stepsCompleted: ws.steps.WithLabelValues(l, "completed"),
 		stepsFailed:    ws.steps.WithLabelValues(l, "failed"),
-		ended:          make(map[ojs.EventType]prometheus.Counter),
-		duration:       make(map[ojs.EventType]*series),
+		ended:          make(map[event.Type]prometheus.Counter),
+		duration:       make(map[event.Type]*series),
 	}
 	for event, state := range workflowEnds {
 		s.ended[event] = ws.ended.WithLabelValues(l, state)
@@ -93,14 +93,14 @@ func (ws *workflows) of(name string) *workflowSeries {
 }
 
 // observe counts an event of a workflow.
-func (ws *workflows) observe(ev *ojs.Event) {
+func (ws *workflows) observe(ev *event.Event) {
 	s := ws.of(ev.Workflow.Name)
 	switch ev.Type {
-	case ojs.EventWorkflowCreated:
+	case event.WorkflowCreated:
 		s.created.Inc()
-	case ojs.EventWorkflowStepCompleted:
+	case event.WorkflowStepCompleted:
 		s.stepsCompleted.Inc()
-	case ojs.EventWorkflowStepFailed:
+	case event.WorkflowStepFailed:
 		s.stepsFailed.Inc()
 	default:
 		if ended := s.ended[ev.Type]; ended != nil {

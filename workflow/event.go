@@ -4,13 +4,14 @@ import (
 	"context"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // Describe returns what the metadata of a job say of its workflow, nil if it is of none.
 // Package engine makes events of it.
-func Describe(job *ojs.JobInfo) *ojs.WorkflowEvent {
-	w := &ojs.WorkflowEvent{Remaining: -1}
+func Describe(job *ojs.JobInfo) *event.Workflow {
+	w := &event.Workflow{Remaining: -1}
 	entry := func(to *string, key string) { *to, _ = job.Meta[key].(string) }
 	if entry(&w.ID, MetaWorkflow); w.ID == "" {
 		return nil

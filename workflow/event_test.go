@@ -13,13 +13,14 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
 )
 
 // heard are the events that a subscription has received.
-func heard(sub *engine.Subscription) (events []ojs.Event) {
+func heard(sub *engine.Subscription) (events []event.Event) {
 	for {
 		select {
 		case ev := <-sub.C():
@@ -31,7 +32,7 @@ func heard(sub *engine.Subscription) (events []ojs.Event) {
 }
 
 // told is what events say: their types without "workflow.", and their steps.
-func told(events []ojs.Event) string {
+func told(events []event.Event) string {
 	var list []string
 	for _, ev := range events {
 		text := strings.TrimPrefix(string(ev.Type), "workflow.")
@@ -113,13 +114,13 @@ func TestEvents(t *testing.T) {
 					}
 					return nil
 				})
-				sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"workflow.*"}})
+				sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"workflow.*"}})
 				defer sub.Close()
 				all := b.Subscribe(engine.EventFilter{Buffer: 1000})
 				defer all.Close()
 				id := b.start(workflow.New("w", tt.part))
 				own := b.Subscribe(engine.EventFilter{JobIDs: []string{id},
-					Types: []ojs.EventType{"workflow.*"}})
+					Types: []event.Type{"workflow.*"}})
 				defer own.Close()
 				other := b.Subscribe(engine.EventFilter{JobIDs: []string{anyID}})
 				defer other.Close()
@@ -143,7 +144,7 @@ func TestEvents(t *testing.T) {
 				if got := heard(other); got != nil {
 					t.Errorf("a subscription of another id has %v", got)
 				}
-				var among []ojs.Event
+				var among []event.Event
 				for _, ev := range heard(all) {
 					if ev.Workflow != nil {
 						among = append(among, ev)
@@ -178,7 +179,7 @@ func TestEventsOfAnyOrder(t *testing.T) {
 		must(t, err)
 		b := &rig{Engine: eng, t: t, ctx: t.Context()}
 		b.handle("x", func(context.Context, string) error { return ojs.Discard(errBoom) })
-		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"workflow.*"}})
+		sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"workflow.*"}})
 		defer sub.Close()
 		b.start(workflow.New("", workflow.Saga(workflow.Compensate, step("a"))))
 		b.run(time.Minute)
@@ -204,7 +205,7 @@ func TestEventsOfCalls(t *testing.T) {
 			}
 			return nil
 		})
-		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"workflow.*"}})
+		sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"workflow.*"}})
 		defer sub.Close()
 		id := b.start(workflow.New("w", workflow.Chain(adder("add"), step("b"))))
 		b.run(time.Minute)
@@ -254,7 +255,7 @@ func TestEventData(t *testing.T) {
 			}
 			return nil
 		})
-		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"workflow.*"}})
+		sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"workflow.*"}})
 		defer sub.Close()
 		id := b.start(workflow.New("w", workflow.Chain(step("a"), step("b"), step("c"))))
 		b.run(time.Minute)
@@ -293,8 +294,8 @@ func TestEventDataOfEnds(t *testing.T) {
 			time.Sleep(time.Second)
 			return nil
 		})
-		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventWorkflowCallbackFired,
-			ojs.EventWorkflowCompleted, ojs.EventWorkflowCancelled}})
+		sub := b.Subscribe(engine.EventFilter{Types: []event.Type{event.WorkflowCallbackFired,
+			event.WorkflowCompleted, event.WorkflowCancelled}})
 		defer sub.Close()
 		part := workflow.Batch(step("a"), workflow.OnSuccess(ojs.NewDraft("x", nil)).Named("b"))
 		id := b.start(workflow.New("", part))
@@ -340,7 +341,7 @@ func TestEventPlaces(t *testing.T) {
 			_, err := workflow.Add(ctx, part)
 			return err
 		})
-		sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventWorkflowJobCompleted}})
+		sub := b.Subscribe(engine.EventFilter{Types: []event.Type{event.WorkflowJobCompleted}})
 		defer sub.Close()
 		b.start(workflow.New("", workflow.Group(step("one"), step("two"), adder("add"))))
 		b.run(time.Minute)
@@ -365,22 +366,22 @@ func TestEventPlaces(t *testing.T) {
 // checkEvents returns what is wrong with the events of a workflow from a first one to its
 // end. Events of different steps have no order: their calls may overlap. before is what
 // the workflow was before that, nil if it is new.
-func checkEvents(events []ojs.Event, first ojs.EventType, s, before *workflow.Status) string {
-	end := ojs.EventType("workflow." + string(s.State))
+func checkEvents(events []event.Event, first event.Type, s, before *workflow.Status) string {
+	end := event.Type("workflow." + string(s.State))
 	if len(events) < 2 || events[0].Type != first {
 		return fmt.Sprintf("a workflow that is %s has the events %s", s.State, told(events))
 	}
-	seen := make(map[string]ojs.EventType) // of steps
-	count := make(map[ojs.EventType]int)
+	seen := make(map[string]event.Type) // of steps
+	count := make(map[event.Type]int)
 	for _, ev := range events {
 		count[ev.Type]++
 		switch ev.Type {
-		case ojs.EventWorkflowStepCompleted, ojs.EventWorkflowStepFailed:
+		case event.WorkflowStepCompleted, event.WorkflowStepFailed:
 			if seen[ev.Workflow.Step] != "" {
 				return fmt.Sprintf("step %s ends twice in %s", ev.Workflow.Step, told(events))
 			}
 			seen[ev.Workflow.Step] = ev.Type
-		case ojs.EventWorkflowCallbackFired:
+		case event.WorkflowCallbackFired:
 			if seen[ev.Workflow.Step] != "" {
 				return fmt.Sprintf("callback %s ends before it fires in %s", ev.Workflow.Step, told(events))
 			}
@@ -388,8 +389,8 @@ func checkEvents(events []ojs.Event, first ojs.EventType, s, before *workflow.St
 	}
 	for i := range s.Steps {
 		p := &s.Steps[i]
-		want := map[ojs.State]ojs.EventType{ojs.StateCompleted: ojs.EventWorkflowStepCompleted,
-			ojs.StateDiscarded: ojs.EventWorkflowStepFailed}[p.State()]
+		want := map[ojs.State]event.Type{ojs.StateCompleted: event.WorkflowStepCompleted,
+			ojs.StateDiscarded: event.WorkflowStepFailed}[p.State()]
 		if before != nil {
 			if was := before.Step(p.Name); was != nil && was.State() == p.State() && seen[p.Name] == "" {
 				want = "" // it has not run again
@@ -399,10 +400,10 @@ func checkEvents(events []ojs.Event, first ojs.EventType, s, before *workflow.St
 			return fmt.Sprintf("step %s, which is %s, has the event %q", p.Name, p.State(), seen[p.Name])
 		}
 	}
-	ends := count[ojs.EventWorkflowCompleted] + count[ojs.EventWorkflowFailed] +
-		count[ojs.EventWorkflowCompensated] + count[ojs.EventWorkflowCancelled]
-	if count[first] != 1 || count[end] != 1 || ends != 1 || count[ojs.EventWorkflowStarted] > 1 ||
-		count[ojs.EventWorkflowCompensating] > 1 {
+	ends := count[event.WorkflowCompleted] + count[event.WorkflowFailed] +
+		count[event.WorkflowCompensated] + count[event.WorkflowCancelled]
+	if count[first] != 1 || count[end] != 1 || ends != 1 || count[event.WorkflowStarted] > 1 ||
+		count[event.WorkflowCompensating] > 1 {
 		return fmt.Sprintf("a workflow that is %s has the events %s", s.State, told(events))
 	}
 	return ""

@@ -22,6 +22,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
@@ -143,12 +144,12 @@ func TestRandomWorkflows(t *testing.T) {
 				}
 				return nil
 			})
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{"workflow.*"}, Buffer: 10_000})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"workflow.*"}, Buffer: 10_000})
 			defer sub.Close()
 			id := b.start(w.Workflow)
 			b.run(0)
 			s := b.status(id)
-			if fault := checkEvents(heard(sub), ojs.EventWorkflowCreated, s, nil); fault != "" {
+			if fault := checkEvents(heard(sub), event.WorkflowCreated, s, nil); fault != "" {
 				rt.Error(fault)
 			}
 			if s.State != w.State || s.FinishedAt.IsZero() {
@@ -181,7 +182,7 @@ func TestRandomWorkflows(t *testing.T) {
 			must(t, err)
 			b.run(0)
 			after := b.status(id)
-			if fault := checkEvents(heard(sub), ojs.EventWorkflowRetried, after, s); fault != "" {
+			if fault := checkEvents(heard(sub), event.WorkflowRetried, after, s); fault != "" {
 				rt.Error(fault)
 			}
 			if !after.State.Final() || w.Retried != "" && after.State != w.Retried {

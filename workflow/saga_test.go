@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
@@ -371,7 +372,7 @@ func TestRetry(t *testing.T) {
 			eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.DiscardHandler)))
 			must(t, err)
 			b := &rig{Engine: eng, t: t, ctx: t.Context()}
-			sub := b.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventCancelled}})
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{event.Cancelled}})
 			defer sub.Close()
 			b.handle("x", func(context.Context, string) error { return nil })
 			id := b.start(workflow.New("", workflow.Chain(step("a"), workflow.Group(step("b"), step("c")))))

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/internal/test/eachtx"
 	"github.com/ojsengine/ojs/storage"
@@ -411,7 +412,7 @@ func TestCompleteWithinMovesDependents(t *testing.T) {
 			return handler.Complete(ctx)
 		})
 	})
-	sub := eng.Subscribe(engine.EventFilter{Types: []ojs.EventType{ojs.EventAvailable, ojs.EventCompleted}})
+	sub := eng.Subscribe(engine.EventFilter{Types: []event.Type{event.Available, event.Completed}})
 	defer sub.Close()
 	tickets, err := eng.EnqueueMany(t.Context(),
 		ojs.NewDraft("pay", nil, ojs.WithName("pay")),
@@ -422,7 +423,7 @@ func TestCompleteWithinMovesDependents(t *testing.T) {
 	if _, err := tickets[2].Wait(t.Context()); err != nil {
 		t.Error(err)
 	}
-	for i, want := range []ojs.EventType{ojs.EventCompleted, ojs.EventAvailable, ojs.EventCompleted} {
+	for i, want := range []event.Type{event.Completed, event.Available, event.Completed} {
 		if ev := <-sub.C(); ev.Type != want || ev.Subject != tickets[i].ID {
 			t.Errorf("event %d: %s of %s, want %s of %s", i, ev.Type, ev.Subject, want, tickets[i].ID)
 		}

@@ -140,7 +140,7 @@ func search(cfg Config, seed uint64, b budget) (*violation, stats, error) {
 		st.histories++
 		st.calls += len(h.calls)
 		began := wall.Now()
-		result := h.check(h.events())
+		result := h.check(h.effects())
 		st.longest = max(st.longest, wall.Now().Sub(began))
 		switch result {
 		case porcupine.Unknown:
@@ -150,7 +150,7 @@ func search(cfg Config, seed uint64, b budget) (*violation, stats, error) {
 			if shortest == nil {
 				b.histories, end = n+1+b.shorter, wall.Now().Add(shorterTime)
 			}
-			if shortest == nil || len(v.events) < len(shortest.events) {
+			if shortest == nil || len(v.effects) < len(shortest.effects) {
 				shortest = v
 			}
 			p.renew()
@@ -166,22 +166,22 @@ const shorterTime = 2 * time.Second
 // checkTime is how long one history may be checked.
 const checkTime = 2 * time.Second
 
-// events are the calls of a history, part by part.
-func (h *history) events() (list []*event) {
+// effects are the calls of a history, part by part.
+func (h *history) effects() (list []*effect) {
 	for _, c := range h.calls {
 		for part := range c.parts {
-			list = append(list, &event{historyCall: c, part: part})
+			list = append(list, &effect{historyCall: c, part: part})
 		}
 	}
 	return list
 }
 
-// operations are events as the checker wants them.
-func operations(list []*event, byJob bool) []porcupine.Operation {
+// operations are effects as the checker wants them.
+func operations(list []*effect, byJob bool) []porcupine.Operation {
 	latest := make(map[*historyCall]int)
 	var out []porcupine.Operation
 	for _, e := range list {
-		in := input{event: e}
+		in := input{effect: e}
 		if !e.alone(byJob) {
 			in.after = latest[e.historyCall]
 		}
@@ -197,7 +197,7 @@ func operations(list []*event, byJob bool) []porcupine.Operation {
 	return out
 }
 
-func (h *history) check(list []*event) porcupine.CheckResult {
+func (h *history) check(list []*effect) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(porcupineModel(h.byJob), operations(list, h.byJob), checkTime)
 }
 

@@ -67,23 +67,23 @@ func (m *model) deleting(f func()) {
 	}
 }
 
-// event is a call of a history, or a part of a call that takes effect by itself.
-type event struct {
+// effect is a call of a history, or a part of a call that takes effect by itself.
+type effect struct {
 	*historyCall
 	part int  // from 0 on
 	free bool // the call was under way when the history ends: its answer is not looked at
 }
 
-// input is an event of one check. It is no part of the event, which a check that has run
-// out of time may still read when the next one begins.
+// input is an effect of one check. It is no part of the effect, which a check that has
+// run out of time may still read when the next one begins.
 type input struct {
-	*event
+	*effect
 	after int // the part of the call before which this one cannot be, counted from 1; 0: none
 }
 
 // ordered reports whether the part takes effect before the next parts of its call: a
 // change, or a job of a page.
-func (e *event) ordered(byJob bool) bool {
+func (e *effect) ordered(byJob bool) bool {
 	switch op := e.op.(type) {
 	case *settleCall, *listCall:
 		return e.parts > 1 && !e.alone(byJob)
@@ -95,13 +95,13 @@ func (e *event) ordered(byJob bool) bool {
 
 // alone reports whether the part may come before or after any other of its call: a change
 // that a storage refuses that works job by job.
-func (e *event) alone(byJob bool) bool {
+func (e *effect) alone(byJob bool) bool {
 	return byJob && e.part < len(e.answer.Settled) && e.answer.Settled[e.part].Err != ""
 }
 
-// step makes an event in a model. It returns what the call answered, what it should have
+// step makes an effect in a model. It returns what the call answered, what it should have
 // answered, and the model afterwards.
-func (e *event) step(m *model) (got, want answer, next *model) {
+func (e *effect) step(m *model) (got, want answer, next *model) {
 	ordered := e.ordered(m.byJob)
 	if !e.op.reads() || ordered {
 		m = m.copy()
@@ -121,7 +121,7 @@ func (e *event) step(m *model) (got, want answer, next *model) {
 }
 
 // porcupineModel is the model as the checker wants it. Inputs hold the
-// answers of their events.
+// answers of their effects.
 func porcupineModel(byJob bool) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return &model{ref: NewReference(), byJob: byJob} },
@@ -172,7 +172,7 @@ func (m *model) equal(to *model) bool {
 			return false
 		}
 	}
-	// The numbers of events differ with the order of the calls. Only the order of these
+	// The numbers of effects differ with the order of the calls. Only the order of these
 	// numbers counts.
 	for i := range a.jobs {
 		for k := range i {

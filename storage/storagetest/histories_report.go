@@ -24,7 +24,7 @@ import (
 // violation is a history that no order explains, shortened.
 type violation struct {
 	*history
-	events []*event
+	effects []*effect
 }
 
 // shorten cuts a history that is not linearizable to what shows it.
@@ -36,17 +36,17 @@ type violation struct {
 //  3. It leaves out jobs that share no call with others, in the same way. A call that
 //     does not tell of a job answers the same if the job never was, unless it counts.
 func (h *history) shorten() *violation {
-	all := h.events()
-	wrong := func(list []*event) bool { return h.check(list) == porcupine.Illegal }
+	all := h.effects()
+	wrong := func(list []*effect) bool { return h.check(list) == porcupine.Illegal }
 	var ends []int64
 	for _, c := range h.calls {
 		ends = append(ends, c.ended)
 	}
 	slices.Sort(ends)
-	until := func(end int64) (list []*event) {
+	until := func(end int64) (list []*effect) {
 		for _, e := range all {
 			if e.began < end {
-				list = append(list, &event{historyCall: e.historyCall, part: e.part, free: e.ended > end})
+				list = append(list, &effect{historyCall: e.historyCall, part: e.part, free: e.ended > end})
 			}
 		}
 		return list
@@ -55,26 +55,28 @@ func (h *history) shorten() *violation {
 	if n := sort.Search(len(ends), func(i int) bool { return wrong(until(ends[i])) }); n < len(ends) {
 		list = until(ends[n])
 	}
-	try := func(leave func(e *event) bool) {
+	try := func(leave func(e *effect) bool) {
 		if rest := slices.DeleteFunc(slices.Clone(list), leave); len(rest) < len(list) && wrong(rest) {
 			list = rest
 		}
 	}
 	for _, e := range slices.Backward(slices.Clone(list)) {
 		if e.op.reads() || !e.free && e.changedNothing() {
-			try(func(other *event) bool { return other == e })
+			try(func(other *effect) bool { return other == e })
 		}
 	}
 	for _, group := range groups(list) {
-		if !slices.ContainsFunc(list, func(e *event) bool { return e.countsJobs() && !e.free && !group[e] }) {
-			try(func(e *event) bool { return group[e] })
+		if !slices.ContainsFunc(list, func(e *effect) bool {
+			return e.countsJobs() && !e.free && !group[e]
+		}) {
+			try(func(e *effect) bool { return group[e] })
 		}
 	}
 	return &violation{h, list}
 }
 
-// changedNothing reports whether an event has changed nothing, by its answer.
-func (e *event) changedNothing() bool {
+// changedNothing reports whether an effect has changed nothing, by its answer.
+func (e *effect) changedNothing() bool {
 	a := &e.answer
 	if a.Err != "" {
 		return true
@@ -96,9 +98,9 @@ func (e *event) changedNothing() bool {
 	return false
 }
 
-// countsJobs reports whether the answer of an event depends on jobs that it does not tell
-// of.
-func (e *event) countsJobs() bool {
+// countsJobs reports whether the answer of an effect depends on jobs that it does not
+// tell of.
+func (e *effect) countsJobs() bool {
 	switch op := e.op.(type) {
 	case *countsCall, *pruneCall, *dueCall:
 		return true
@@ -108,8 +110,8 @@ func (e *event) countsJobs() bool {
 	return false
 }
 
-// tells returns what an event is about: jobs, the states of queues, or recurring entries.
-func (e *event) tells(states bool) (about []string) {
+// tells returns what an effect is about: jobs, states of queues, or recurring entries.
+func (e *effect) tells(states bool) (about []string) {
 	records := func(list []storage.Record) { about = append(about, ids(list)...) }
 	records(e.answer.Records)
 	records(e.answer.Moved)
@@ -171,13 +173,16 @@ func (e *event) tells(states bool) (about []string) {
 	return about
 }
 
-// groups returns the events that are about the same, or about what others of the same
+// groups returns the effects that are about the same, or about what others of the same
 // group are about.
-func groups(list []*event) (out []map[*event]bool) {
-	states := slices.ContainsFunc(list, func(e *event) bool { _, is := e.op.(*queueStateCall); return is })
+func groups(list []*effect) (out []map[*effect]bool) {
+	states := slices.ContainsFunc(list, func(e *effect) bool {
+		_, is := e.op.(*queueStateCall)
+		return is
+	})
 	about := make([]map[string]bool, 0)
 	for _, e := range list {
-		mine, group := make(map[string]bool), map[*event]bool{e: true}
+		mine, group := make(map[string]bool), map[*effect]bool{e: true}
 		for _, what := range e.tells(states) {
 			mine[what] = true
 		}
@@ -205,7 +210,7 @@ func (v *violation) String() string {
 	var b strings.Builder
 	ticks := v.ticks()
 	fmt.Fprintf(&b, "theme: %s\n", v.theme.name)
-	for i, e := range v.events {
+	for i, e := range v.effects {
 		end := strconv.Itoa(ticks[e.ended])
 		if e.free {
 			end = ""
@@ -215,13 +220,13 @@ func (v *violation) String() string {
 	order, m := v.longest()
 	var names []string
 	for _, e := range order {
-		names = append(names, strconv.Itoa(slices.Index(v.events, e)+1))
+		names = append(names, strconv.Itoa(slices.Index(v.effects, e)+1))
 	}
 	fmt.Fprintf(&b, "The longest order that explains its calls is %s. After it:\n", strings.Join(names, ", "))
 	for _, e := range v.candidates(order) {
 		got, want, _ := e.step(m)
 		diff := strings.Join(fields.Diff(got, want), "\n    ")
-		fmt.Fprintf(&b, "%2d. %s\n", slices.Index(v.events, e)+1, readable(diff))
+		fmt.Fprintf(&b, "%2d. %s\n", slices.Index(v.effects, e)+1, readable(diff))
 	}
 	return b.String()
 }
@@ -229,7 +234,7 @@ func (v *violation) String() string {
 // ticks numbers the beginnings and ends that are left.
 func (v *violation) ticks() map[int64]int {
 	var all []int64
-	for _, e := range v.events {
+	for _, e := range v.effects {
 		all = append(all, e.began)
 		if !e.free {
 			all = append(all, e.ended)
@@ -245,20 +250,20 @@ func (v *violation) ticks() map[int64]int {
 
 // longest returns the longest order in which calls are explained, and the model after it.
 // Of several it is the one that begins with the calls that began first.
-func (v *violation) longest() ([]*event, *model) {
+func (v *violation) longest() ([]*effect, *model) {
 	_, info := v.verbose()
-	var orders [][]*event
+	var orders [][]*effect
 	for _, lists := range info.PartialLinearizationsOperations() {
 		for _, list := range lists {
-			var order []*event
+			var order []*effect
 			for _, op := range list {
-				order = append(order, op.Input.(input).event)
+				order = append(order, op.Input.(input).effect)
 			}
 			orders = append(orders, order)
 		}
 	}
-	began := func(a, b *event) int { return slices.Index(v.events, a) - slices.Index(v.events, b) }
-	order := slices.MinFunc(append(orders, nil), func(a, b []*event) int {
+	began := func(a, b *effect) int { return slices.Index(v.effects, a) - slices.Index(v.effects, b) }
+	order := slices.MinFunc(append(orders, nil), func(a, b []*effect) int {
 		return cmp.Or(len(b)-len(a), slices.CompareFunc(a, b, began))
 	})
 	m := porcupineModel(v.byJob).Init().(*model)
@@ -269,20 +274,21 @@ func (v *violation) longest() ([]*event, *model) {
 }
 
 func (v *violation) verbose() (porcupine.CheckResult, porcupine.LinearizationInfo) {
-	return porcupine.CheckOperationsVerbose(porcupineModel(v.byJob), operations(v.events, v.byJob), checkTime)
+	return porcupine.CheckOperationsVerbose(porcupineModel(v.byJob), operations(v.effects, v.byJob),
+		checkTime)
 }
 
-// candidates returns the events that could be next after an order: those that began
+// candidates returns the effects that could be next after an order: those that began
 // before any other had to end.
-func (v *violation) candidates(order []*event) (next []*event) {
-	var left []*event
-	for _, e := range v.events {
+func (v *violation) candidates(order []*effect) (next []*effect) {
+	var left []*effect
+	for _, e := range v.effects {
 		if !slices.Contains(order, e) {
 			left = append(left, e)
 		}
 	}
 	for _, e := range left {
-		before := func(other *event) bool { return !other.free && other.ended < e.began }
+		before := func(other *effect) bool { return !other.free && other.ended < e.began }
 		if !slices.ContainsFunc(left, before) {
 			next = append(next, e)
 		}
@@ -312,8 +318,8 @@ func (v *violation) page(w io.Writer) error {
 	return porcupine.Visualize(porcupineModel(v.byJob), info, w)
 }
 
-// String is the event as histories print it: what was asked and what was answered.
-func (e *event) String() string {
+// String is the effect as histories print it: what was asked and what was answered.
+func (e *effect) String() string {
 	s := e.op.String()
 	if e.parts > 1 {
 		s += fmt.Sprintf(" (part %d of %d)", e.part+1, e.parts)
@@ -324,8 +330,8 @@ func (e *event) String() string {
 	return s + " -> " + e.told()
 }
 
-// told is what matters of the answer of an event.
-func (e *event) told() string {
+// told is what matters of the answer of an effect.
+func (e *effect) told() string {
 	a := &e.answer
 	if a.Err != "" {
 		return a.Err

@@ -55,13 +55,13 @@ func TestShortestHistory(t *testing.T) {
 		&historyCall{op: insert(2)},
 		first,
 	)
-	if got := h.check(h.events()); got != porcupine.Ok {
+	if got := h.check(h.effects()); got != porcupine.Ok {
 		t.Fatalf("one call after the other: %v", got)
 	}
 	// Another client claims the same job meanwhile. A look comes after it.
 	second := &historyCall{client: 1, op: claim, answer: first.answer}
 	h = recorded(t, ref, append(h.calls, second, &historyCall{op: &getCall{id: historyID(0, 2)}})...)
-	if got := h.check(h.events()); got != porcupine.Illegal {
+	if got := h.check(h.effects()); got != porcupine.Illegal {
 		t.Fatalf("two claims of one job: %v", got)
 	}
 	v := h.shorten()
@@ -88,7 +88,7 @@ func TestUnderWay(t *testing.T) {
 		&historyCall{op: insert},
 		&historyCall{client: 1, op: &getCall{id: historyID(0, 1)}},
 	)
-	list := h.events()
+	list := h.effects()
 	list[0].answer.Inserted = nil
 	if got := h.check(list); got != porcupine.Illegal {
 		t.Errorf("an insert that says nothing: %v", got)
@@ -113,12 +113,12 @@ func TestJobByJob(t *testing.T) {
 	for byJob, want := range map[bool]porcupine.CheckResult{false: porcupine.Illegal, true: porcupine.Ok} {
 		h.byJob = byJob
 		claimed.parts = claimed.op.parts(&claimed.answer, byJob)
-		if got := h.check(h.events()); got != want {
+		if got := h.check(h.effects()); got != want {
 			t.Errorf("job by job %v: %v", byJob, got)
 		}
 	}
 	claimed.answer.Records[0].ID = historyID(0, 3)
-	if got := h.check(h.events()); got != porcupine.Illegal {
+	if got := h.check(h.effects()); got != porcupine.Illegal {
 		t.Errorf("a claim of a job that is not there: %v", got)
 	}
 }
@@ -163,7 +163,7 @@ func TestRefusedJobByJob(t *testing.T) {
 			for _, c := range h.calls {
 				c.parts = c.op.parts(&c.answer, test.byJob)
 			}
-			if got := h.check(h.events()); got != test.want {
+			if got := h.check(h.effects()); got != test.want {
 				t.Errorf("%s, refused for version %d, job by job %v: %v, want %v", what, test.version,
 					test.byJob, got, test.want)
 			}
@@ -193,7 +193,7 @@ func TestStepJobByJob(t *testing.T) {
 		t.Helper()
 		step := h.calls[2]
 		h.byJob, step.parts = byJob, step.op.parts(&step.answer, byJob)
-		if got := h.check(h.events()); got != want {
+		if got := h.check(h.effects()); got != want {
 			t.Errorf("%s, job by job %v: %v, want %v", what, byJob, got, want)
 		}
 	}
@@ -244,7 +244,7 @@ func TestStateChangesDuringACall(t *testing.T) {
 			t.Helper()
 			call.began, call.unsettled, h.byJob = began, nil, byJob
 			h.findUnsettled()
-			if got := h.check(h.events()); got != want {
+			if got := h.check(h.effects()); got != want {
 				t.Errorf("%s, job by job %v, begun at %d: %v, want %v", test.state, byJob, began, got, want)
 			}
 		}

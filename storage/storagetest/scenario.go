@@ -19,6 +19,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
@@ -95,7 +96,7 @@ func play(t *testing.T, s storage.Storage, cfg Config) []string {
 	}
 	g := &stage{Engine: eng, t: t, ctx: ctx, clock: mock, start: epoch,
 		names: make(map[string]string), cfg: cfg}
-	sub := eng.Subscribe(engine.EventFilter{Types: []ojs.EventType{"job.*", "dead_letter.*", "queue.*",
+	sub := eng.Subscribe(engine.EventFilter{Types: []event.Type{"job.*", "dead_letter.*", "queue.*",
 		"cron.*"}, Buffer: 10_000})
 	defer sub.Close()
 	g.handlers()

@@ -58,6 +58,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
@@ -80,29 +81,29 @@ type Entry struct {
 	Job     string // empty for an event without a job
 	Version uint64 // of the job, after the transition
 	After   Effect // which effect of an unnamed operation may have brought the event before
-	Events  []ojs.Event
+	Events  []event.Event
 	kept    bool // the events are the log's own, and complete
 }
 
 // Observer sees every event, or those of its EventTypes if it has that method.
-type Observer interface{ Observe(ev *ojs.Event) }
+type Observer interface{ Observe(ev *event.Event) }
 
 // observer is an Observer and what it sees.
 type observer struct {
 	Observer
-	types map[ojs.EventType]bool // nil: all
+	types map[event.Type]bool // nil: all
 }
 
 // Log publishes events to observers and subscriptions. It is safe for concurrent use.
 type Log struct {
 	observers []observer
-	observed  map[ojs.EventType]bool // by any observer; nil: all, if there are observers
+	observed  map[event.Type]bool // by any observer; nil: all, if there are observers
 	// All observers are foreign.Brief: events need no copy for them, and no goroutine.
 	allBrief bool
 
 	ofJobs bool // an observer may see events about jobs
 	logger *slog.Logger
-	stamp  func(*ojs.Event)
+	stamp  func(*event.Event)
 	most   int // entries that may wait
 
 	subs atomic.Pointer[[]*Subscription] // replaced under mu
@@ -138,8 +139,8 @@ type Op struct {
 	ids    []string
 	lost   bool // given up, by invariant 6
 
-	entries []Entry     // of Add
-	events  []ojs.Event // theirs
+	entries []Entry       // of Add
+	events  []event.Event // theirs
 }
 
 var ops = sync.Pool{New: func() any { return new(Op) }}
@@ -163,17 +164,17 @@ type entry struct {
 // New makes a log for the observers. The logger gets a line for each observer's panic.
 // The function stamp completes an event that a listener may keep; nil: nothing is
 // missing.
-func New(observers []Observer, logger *slog.Logger, stamp func(*ojs.Event)) *Log {
-	l := &Log{observed: make(map[ojs.EventType]bool), allBrief: true, logger: logger, stamp: stamp,
+func New(observers []Observer, logger *slog.Logger, stamp func(*event.Event)) *Log {
+	l := &Log{observed: make(map[event.Type]bool), allBrief: true, logger: logger, stamp: stamp,
 		most: maxWaiting, chains: make(map[string]*chain)}
 	for _, o := range observers {
 		l.allBrief = l.allBrief && foreign.IsBrief(o)
-		selects, ok := o.(interface{ EventTypes() []ojs.EventType })
+		selects, ok := o.(interface{ EventTypes() []event.Type })
 		if !ok {
 			l.observers, l.observed, l.ofJobs = append(l.observers, observer{Observer: o}), nil, true
 			continue
 		}
-		types := make(map[ojs.EventType]bool)
+		types := make(map[event.Type]bool)
 		for _, t := range selects.EventTypes() {
 			types[t] = true
 			l.ofJobs = l.ofJobs || slices.Contains(aboutJobs, t)
@@ -188,7 +189,7 @@ func New(observers []Observer, logger *slog.Logger, stamp func(*ojs.Event)) *Log
 
 // observes reports whether an observer sees events of the type; an empty one stands for
 // all that are about a job.
-func (l *Log) observes(t ojs.EventType) bool {
+func (l *Log) observes(t event.Type) bool {
 	if t == "" {
 		return l.ofJobs
 	}
@@ -201,7 +202,7 @@ func (l *Log) Listening() bool { return len(l.observers) > 0 || len(l.subscripti
 // Wants reports whether an observer or a subscription may want an event of the type,
 // about the job of the queue. An empty job or queue stands for all of them, and an empty
 // type for all that are about a job.
-func (l *Log) Wants(t ojs.EventType, job, queue string) bool {
+func (l *Log) Wants(t event.Type, job, queue string) bool {
 	if l.observes(t) {
 		return true
 	}
@@ -271,7 +272,7 @@ func (l *Log) chain(id string) *chain {
 // Add hands in a transition that the operation has brought about, those of one job in the
 // order of the versions. The log copies the events, and not what they point to, which the
 // caller must not change until End returns.
-func (op *Op) Add(job string, version uint64, after Effect, events ...ojs.Event) {
+func (op *Op) Add(job string, version uint64, after Effect, events ...event.Event) {
 	if op == nil || len(events) == 0 {
 		return
 	}
@@ -324,10 +325,10 @@ func (l *Log) end(op *Op) {
 }
 
 // Emit publishes an event without a job.
-func (l *Log) Emit(ev ojs.Event) {
+func (l *Log) Emit(ev event.Event) {
 	l.mu.Lock()
 	defer l.unlock()
-	l.publish([]Entry{{Events: []ojs.Event{ev}}})
+	l.publish([]Entry{{Events: []event.Event{ev}}})
 }
 
 // forget takes an operation off what others wait for. mu is held.
@@ -497,7 +498,7 @@ func (l *Log) outlive(e *Entry) bool {
 		return true
 	}
 	for _, s := range l.subscriptions() {
-		if slices.ContainsFunc(e.Events, func(ev ojs.Event) bool { return s.filter.matches(&ev) }) {
+		if slices.ContainsFunc(e.Events, func(ev event.Event) bool { return s.filter.matches(&ev) }) {
 			return true
 		}
 	}
@@ -548,7 +549,7 @@ type position struct {
 	log                    *Log
 	out                    []Entry
 	entry, event, observer int
-	seen                   ojs.EventType // the type of the latest event shown
+	seen                   event.Type // the type of the latest event shown
 }
 
 // show shows what is left.

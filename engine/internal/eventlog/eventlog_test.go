@@ -13,14 +13,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/test/eventtypes"
 )
 
 // seen is an observer that keeps what it sees.
-type seen []ojs.Event
+type seen []event.Event
 
-func (s *seen) Observe(ev *ojs.Event) { *s = append(*s, *ev) }
+func (s *seen) Observe(ev *event.Event) { *s = append(*s, *ev) }
 
 // subjects are "job/version" of the events seen.
 func (s *seen) subjects() (list []string) {
@@ -37,8 +38,8 @@ func newLog(t testing.TB) (*Log, *seen) {
 
 // at is the entry of a job's version.
 func at(job string, version uint64, after Effect) Entry {
-	event := ojs.Event{Subject: fmt.Sprint(job, "/", version)}
-	return Entry{Job: job, Version: version, After: after, Events: []ojs.Event{event}}
+	typ := event.Event{Subject: fmt.Sprint(job, "/", version)}
+	return Entry{Job: job, Version: version, After: after, Events: []event.Event{typ}}
 }
 
 func (s *seen) expect(t *testing.T, want ...string) {
@@ -228,7 +229,7 @@ func TestHungCall(t *testing.T) {
 				endWith(l.Begin(None, e.Job), e)
 				want = append(want, e.Events[0].Subject)
 			}
-			l.Emit(ojs.Event{Subject: "queue"})
+			l.Emit(event.Event{Subject: "queue"})
 			out.expect(t, append(want, "queue")...)
 			endWith(op, tt.handsIn)
 			out.expect(t, append(want, "queue", "a/4", "a/5")...)
@@ -349,7 +350,7 @@ type stopping struct {
 	how func()
 }
 
-func (s *stopping) Observe(ev *ojs.Event) {
+func (s *stopping) Observe(ev *event.Event) {
 	s.seen.Observe(ev)
 	s.how()
 }
@@ -366,7 +367,7 @@ func TestObserverStops(t *testing.T) {
 			first, second := &stopping{how: how}, new(seen)
 			l := New([]Observer{first, second}, slog.New(slog.NewTextHandler(&logged, nil)), nil)
 			endWith(l.Begin(None, "a", "b"), at("a", 1, None), at("b", 1, None))
-			l.Emit(ojs.Event{Subject: "c"})
+			l.Emit(event.Event{Subject: "c"})
 			want := []string{"a/1", "b/1", "c"}
 			first.expect(t, want...)
 			second.expect(t, want...)
@@ -380,14 +381,14 @@ func TestObserverStops(t *testing.T) {
 // A logger may use the log that it belongs to.
 func TestLoggerReenters(t *testing.T) {
 	var l *Log
-	h := reentrant{slog.DiscardHandler, func() { l.Emit(ojs.Event{}); l.Subscribe(Filter{}).Close() }}
+	h := reentrant{slog.DiscardHandler, func() { l.Emit(event.Event{}); l.Subscribe(Filter{}).Close() }}
 	n := 0
 	l = New([]Observer{&stopping{how: func() {
 		if n++; n == 1 {
 			panic("once")
 		}
 	}}}, slog.New(h), nil)
-	l.Emit(ojs.Event{})
+	l.Emit(event.Event{})
 	if n != 2 {
 		t.Errorf("the observer saw %d events", n)
 	}
@@ -399,23 +400,23 @@ func TestWants(t *testing.T) {
 		t.Error("nobody listens, and events are wanted")
 	}
 	sub := l.Subscribe(Filter{
-		Types: []ojs.EventType{"job.c*", ojs.EventStarted}, JobIDs: []string{"a"}, Queues: []string{"q"},
+		Types: []event.Type{"job.c*", event.Started}, JobIDs: []string{"a"}, Queues: []string{"q"},
 	})
 	for _, tt := range []struct {
-		event      ojs.EventType
+		typ        event.Type
 		job, queue string
 		want       bool
 	}{
 		{"", "", "", true},
-		{ojs.EventCompleted, "a", "q", true},
-		{ojs.EventStarted, "", "", true},
-		{ojs.EventFailed, "a", "q", false},
-		{ojs.EventCompleted, "b", "q", false},
-		{ojs.EventCompleted, "a", "r", false},
+		{event.Completed, "a", "q", true},
+		{event.Started, "", "", true},
+		{event.Failed, "a", "q", false},
+		{event.Completed, "b", "q", false},
+		{event.Completed, "a", "r", false},
 		{"", "b", "", false},
 	} {
-		if got := l.Wants(tt.event, tt.job, tt.queue); got != tt.want {
-			t.Errorf("Wants(%q, %q, %q) is %v", tt.event, tt.job, tt.queue, got)
+		if got := l.Wants(tt.typ, tt.job, tt.queue); got != tt.want {
+			t.Errorf("Wants(%q, %q, %q) is %v", tt.typ, tt.job, tt.queue, got)
 		}
 	}
 	sub.Close()
@@ -445,7 +446,7 @@ func BenchmarkBatch(b *testing.B) {
 
 type ignoring struct{}
 
-func (ignoring) Observe(*ojs.Event) {}
+func (ignoring) Observe(*event.Event) {}
 
 // reentrant is a handler that calls f for each line.
 type reentrant struct {
@@ -463,12 +464,12 @@ func (r reentrant) Handle(context.Context, slog.Record) error {
 // The list of events about jobs is complete: each type is in one of the two.
 func TestAboutJobs(t *testing.T) {
 	l := New(nil, slog.New(slog.DiscardHandler), nil)
-	for pattern, want := range map[ojs.EventType]bool{
+	for pattern, want := range map[event.Type]bool{
 		"job.*": true, "dead_letter.*": true, "priority.*": true, "backpressure.*": true,
 		"cron.*": false, "queue.*": false, "worker.*": false,
-		ojs.EventDeadLetterPruned: false, ojs.EventRoom: false, ojs.EventDropped: true,
+		event.DeadLetterPruned: false, event.Room: false, event.Dropped: true,
 	} {
-		sub := l.Subscribe(Filter{Types: []ojs.EventType{pattern}})
+		sub := l.Subscribe(Filter{Types: []event.Type{pattern}})
 		if got := l.Wants("", "", ""); got != want {
 			t.Errorf("a subscription to %s wants events about jobs: %v", pattern, got)
 		}
@@ -479,18 +480,18 @@ func TestAboutJobs(t *testing.T) {
 // Every type of event is either about a job or about none: a type on neither list would
 // not reach a subscription to it alone.
 func TestEveryEventIsAboutAJobOrNone(t *testing.T) {
-	aboutNone := []ojs.EventType{
-		ojs.EventDeadLetterPruned,
-		ojs.EventQueuePaused, ojs.EventQueueResumed, ojs.EventQueueDraining,
-		ojs.EventNearlyFull, ojs.EventRejected, ojs.EventRoom,
-		ojs.EventLimitExceeded, ojs.EventLimitReleased, ojs.EventLimitAdjusted,
-		ojs.EventCronTriggered, ojs.EventCronSkipped,
-		ojs.EventWorkerStarted, ojs.EventWorkerQuiet, ojs.EventWorkerStopped, ojs.EventWorkerHeartbeat,
+	aboutNone := []event.Type{
+		event.DeadLetterPruned,
+		event.QueuePaused, event.QueueResumed, event.QueueDraining,
+		event.NearlyFull, event.Rejected, event.Room,
+		event.LimitExceeded, event.LimitReleased, event.LimitAdjusted,
+		event.CronTriggered, event.CronSkipped,
+		event.WorkerStarted, event.WorkerQuiet, event.WorkerStopped, event.WorkerHeartbeat,
 	}
-	types := eventtypes.Read(t, "../../../event.go")
-	for _, event := range types {
-		if slices.Contains(aboutJobs, event) == slices.Contains(aboutNone, event) {
-			t.Errorf("%s has to be on one of the lists aboutJobs and aboutNone", event)
+	types := eventtypes.Read(t, "../../../event/event.go")
+	for _, typ := range types {
+		if slices.Contains(aboutJobs, typ) == slices.Contains(aboutNone, typ) {
+			t.Errorf("%s has to be on one of the lists aboutJobs and aboutNone", typ)
 		}
 	}
 	if len(types) != len(aboutJobs)+len(aboutNone) {
@@ -505,7 +506,7 @@ type counter struct {
 	job *ojs.JobInfo
 }
 
-func (c *counter) Observe(ev *ojs.Event) {
+func (c *counter) Observe(ev *event.Event) {
 	c.n++
 	c.job = ev.Job
 	if ev.Subject == "panics" {
@@ -514,9 +515,9 @@ func (c *counter) Observe(ev *ojs.Event) {
 }
 
 // publish1 publishes one event of a job.
-func publish1(l *Log, job *ojs.JobInfo, t ojs.EventType) {
+func publish1(l *Log, job *ojs.JobInfo, t event.Type) {
 	op := l.Begin(None, job.ID)
-	op.Add(job.ID, 1, None, ojs.Event{Type: t, Job: job, Subject: job.ID})
+	op.Add(job.ID, 1, None, event.Event{Type: t, Job: job, Subject: job.ID})
 	op.End()
 }
 
@@ -527,11 +528,11 @@ func TestNothingIsCopiedForNobody(t *testing.T) {
 		t.Skip("the race detector has pools forget; .ci/run runs it without")
 	}
 	c := new(counter)
-	l := New([]Observer{c}, slog.New(slog.DiscardHandler), func(*ojs.Event) { t.Error("stamped") })
-	defer l.Subscribe(Filter{Types: []ojs.EventType{ojs.EventDiscarded}}).Close()
+	l := New([]Observer{c}, slog.New(slog.DiscardHandler), func(*event.Event) { t.Error("stamped") })
+	defer l.Subscribe(Filter{Types: []event.Type{event.Discarded}}).Close()
 	defer l.Subscribe(Filter{JobIDs: []string{"another"}}).Close()
 	job := &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: "a"}}
-	if n := testing.AllocsPerRun(1000, func() { publish1(l, job, ojs.EventCompleted) }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { publish1(l, job, event.Completed) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 	if c.job != job || c.n == 0 {
@@ -542,8 +543,8 @@ func TestNothingIsCopiedForNobody(t *testing.T) {
 // selector is an observer of failures.
 type selector struct{ counter }
 
-func (*selector) EventTypes() []ojs.EventType {
-	return []ojs.EventType{ojs.EventFailed, ojs.EventRejected}
+func (*selector) EventTypes() []event.Type {
+	return []event.Type{event.Failed, event.Rejected}
 }
 
 // No event is wanted that no observer selects, and an observer sees none that only
@@ -551,42 +552,42 @@ func (*selector) EventTypes() []ojs.EventType {
 func TestObserversSelect(t *testing.T) {
 	s := new(selector)
 	l := New([]Observer{s}, slog.New(slog.DiscardHandler), nil)
-	for what, want := range map[ojs.EventType]bool{
-		"": true, ojs.EventFailed: true, ojs.EventRejected: true, ojs.EventCompleted: false, "job.*": false,
+	for what, want := range map[event.Type]bool{
+		"": true, event.Failed: true, event.Rejected: true, event.Completed: false, "job.*": false,
 	} {
 		if l.Wants(what, "", "") != want {
 			t.Errorf("wants %q: %v", what, !want)
 		}
 	}
 	job := &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: "a"}}
-	publish1(l, job, ojs.EventCompleted)
-	publish1(l, job, ojs.EventFailed)
+	publish1(l, job, event.Completed)
+	publish1(l, job, event.Failed)
 	if s.n != 1 {
 		t.Errorf("saw %d events", s.n)
 	}
-	if all := New([]Observer{s, new(counter)}, nil, nil); !all.Wants(ojs.EventCompleted, "", "") {
+	if all := New([]Observer{s, new(counter)}, nil, nil); !all.Wants(event.Completed, "", "") {
 		t.Error("an observer of all events does not get one")
 	}
 	queues := New([]Observer{aboutQueues{}}, nil, nil)
-	if queues.Wants("", "", "") || !queues.Wants(ojs.EventRejected, "", "q") {
+	if queues.Wants("", "", "") || !queues.Wants(event.Rejected, "", "q") {
 		t.Error("an observer of queues is asked about jobs")
 	}
-	if none := New(nil, nil, nil); none.Wants("", "", "") || none.Wants(ojs.EventFailed, "", "") {
+	if none := New(nil, nil, nil); none.Wants("", "", "") || none.Wants(event.Failed, "", "") {
 		t.Error("nobody wants an event")
 	}
 }
 
 type aboutQueues struct{}
 
-func (aboutQueues) Observe(*ojs.Event)          {}
-func (aboutQueues) EventTypes() []ojs.EventType { return []ojs.EventType{ojs.EventRejected} }
+func (aboutQueues) Observe(*event.Event)     {}
+func (aboutQueues) EventTypes() []event.Type { return []event.Type{event.Rejected} }
 
 // An event that may be kept is a copy, complete, and the same for all listeners: an event
 // that is selected, and one that waits.
 func TestWhatIsKeptIsACopy(t *testing.T) {
 	c := new(counter)
 	stamps := 0
-	stamp := func(ev *ojs.Event) { stamps++; ev.ID = fmt.Sprint(stamps) }
+	stamp := func(ev *event.Event) { stamps++; ev.ID = fmt.Sprint(stamps) }
 	l := New([]Observer{c}, slog.New(slog.DiscardHandler), stamp)
 	sub := l.Subscribe(Filter{})
 	job := &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: "a", Type: "before"}}
@@ -598,10 +599,10 @@ func TestWhatIsKeptIsACopy(t *testing.T) {
 		}
 		job.Type = "before"
 	}
-	publish1(l, job, ojs.EventCompleted)
+	publish1(l, job, event.Completed)
 	check("at once")
 	hung := l.Begin(None, "a")
-	publish1(l, job, ojs.EventCompleted)
+	publish1(l, job, event.Completed)
 	job.Type = "after"
 	hung.End()
 	check("later")
@@ -615,8 +616,8 @@ func TestBriefObserverPanics(t *testing.T) {
 	var logged bytes.Buffer
 	first, second := new(counter), new(counter)
 	l := New([]Observer{first, second}, slog.New(slog.NewTextHandler(&logged, nil)), nil)
-	publish1(l, &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: "panics"}}, ojs.EventCompleted)
-	publish1(l, &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: "b"}}, ojs.EventCompleted)
+	publish1(l, &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: "panics"}}, event.Completed)
+	publish1(l, &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: "b"}}, event.Completed)
 	if first.n != 2 || second.n != 2 || strings.Count(logged.String(), "observer panicked") != 2 {
 		t.Errorf("%d and %d events:\n%s", first.n, second.n, &logged)
 	}

@@ -4,12 +4,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 )
 
 // Filter selects events; a zero field selects all.
 type Filter struct {
-	Types  []ojs.EventType // "job.*" matches every type that starts with "job."
+	Types  []event.Type // "job.*" matches every type that starts with "job."
 	JobIDs []string
 	Queues []string
 	Buffer int // how many events may wait to be received; 0: DefaultBuffer
@@ -20,8 +20,8 @@ type Filter struct {
 const DefaultBuffer = 256
 
 // selects reports whether the filter may select events of the type.
-func (f *Filter) selects(t ojs.EventType) bool {
-	return len(f.Types) == 0 || slices.ContainsFunc(f.Types, func(pattern ojs.EventType) bool {
+func (f *Filter) selects(t event.Type) bool {
+	return len(f.Types) == 0 || slices.ContainsFunc(f.Types, func(pattern event.Type) bool {
 		if prefix, ok := strings.CutSuffix(string(pattern), "*"); ok {
 			return strings.HasPrefix(string(t), prefix)
 		}
@@ -30,32 +30,32 @@ func (f *Filter) selects(t ojs.EventType) bool {
 }
 
 // aboutJobs are the types of the events that are about a job.
-var aboutJobs = []ojs.EventType{
-	ojs.EventEnqueued, ojs.EventScheduled, ojs.EventAvailable, ojs.EventStarted,
-	ojs.EventCompleted, ojs.EventFailed, ojs.EventRetrying, ojs.EventDiscarded, ojs.EventCancelled,
-	ojs.EventExpired, ojs.EventTTLExpired, ojs.EventTimeout, ojs.EventTotalTimeout, ojs.EventStalled,
-	ojs.EventProgress, ojs.EventCheckpointed, ojs.EventHeartbeat, ojs.EventPriority,
-	ojs.EventEdited,
-	ojs.EventDeadLetterAdded, ojs.EventDeadLetterRetried, ojs.EventDeadLetterReplayed,
-	ojs.EventDeadLetterDeleted, ojs.EventDropped, ojs.EventLimitDropped,
+var aboutJobs = []event.Type{
+	event.Enqueued, event.Scheduled, event.Available, event.Started,
+	event.Completed, event.Failed, event.Retrying, event.Discarded, event.Cancelled,
+	event.Expired, event.TTLExpired, event.Timeout, event.TotalTimeout, event.Stalled,
+	event.Progress, event.Checkpointed, event.Heartbeat, event.PriorityChanged,
+	event.Edited,
+	event.DeadLetterAdded, event.DeadLetterRetried, event.DeadLetterReplayed,
+	event.DeadLetterDeleted, event.Dropped, event.LimitDropped,
 	// jobs of workflows
-	ojs.EventWorkflowCreated, ojs.EventWorkflowStarted, ojs.EventWorkflowStepCompleted,
-	ojs.EventWorkflowStepFailed, ojs.EventWorkflowJobCompleted, ojs.EventWorkflowJobFailed,
-	ojs.EventWorkflowCallbackFired, ojs.EventWorkflowCompensating, ojs.EventWorkflowRetried,
-	ojs.EventWorkflowCompleted, ojs.EventWorkflowFailed, ojs.EventWorkflowCompensated,
-	ojs.EventWorkflowCancelled,
+	event.WorkflowCreated, event.WorkflowStarted, event.WorkflowStepCompleted,
+	event.WorkflowStepFailed, event.WorkflowJobCompleted, event.WorkflowJobFailed,
+	event.WorkflowCallbackFired, event.WorkflowCompensating, event.WorkflowRetried,
+	event.WorkflowCompleted, event.WorkflowFailed, event.WorkflowCompensated,
+	event.WorkflowCancelled,
 }
 
 // wants reports whether the subscription may want an event about a job, by its type, or
 // by job and queue. Empty ones stand for all of them.
-func (s *Subscription) wants(t ojs.EventType, job, queue string) bool {
+func (s *Subscription) wants(t event.Type, job, queue string) bool {
 	f := &s.filter
 	return (t == "" && s.jobs || t != "" && f.selects(t)) &&
 		(job == "" || len(f.JobIDs) == 0 || slices.Contains(f.JobIDs, job)) &&
 		(queue == "" || len(f.Queues) == 0 || slices.Contains(f.Queues, queue))
 }
 
-func (f *Filter) matches(ev *ojs.Event) bool {
+func (f *Filter) matches(ev *event.Event) bool {
 	return f.selects(ev.Type) &&
 		(len(f.JobIDs) == 0 || ev.Job != nil && slices.Contains(f.JobIDs, ev.Job.ID) ||
 			ev.Workflow != nil && slices.Contains(f.JobIDs, ev.Workflow.ID)) &&
@@ -66,7 +66,7 @@ func (f *Filter) matches(ev *ojs.Event) bool {
 type Subscription struct {
 	log    *Log
 	filter Filter
-	events chan ojs.Event
+	events chan event.Event
 	jobs   bool // the filter may select events about jobs
 
 	// Guarded by log.mu.
@@ -80,7 +80,7 @@ func (l *Log) Subscribe(f Filter) *Subscription {
 		f.Buffer = DefaultBuffer
 	}
 	f.Types, f.JobIDs, f.Queues = slices.Clone(f.Types), slices.Clone(f.JobIDs), slices.Clone(f.Queues)
-	s := &Subscription{log: l, filter: f, events: make(chan ojs.Event, f.Buffer)}
+	s := &Subscription{log: l, filter: f, events: make(chan event.Event, f.Buffer)}
 	s.jobs = slices.ContainsFunc(aboutJobs, f.selects)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,7 +90,7 @@ func (l *Log) Subscribe(f Filter) *Subscription {
 }
 
 // C returns the channel of the events. Close closes it.
-func (s *Subscription) C() <-chan ojs.Event { return s.events }
+func (s *Subscription) C() <-chan event.Event { return s.events }
 
 // Close ends the subscription. Closing twice does nothing.
 func (s *Subscription) Close() {
@@ -108,7 +108,7 @@ func (s *Subscription) Close() {
 
 // send sends the event if the filter selects it, and counts it as missed if the channel
 // is full. log.mu is held.
-func (s *Subscription) send(ev *ojs.Event) {
+func (s *Subscription) send(ev *event.Event) {
 	if !s.filter.matches(ev) {
 		return
 	}

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/engine/internal/journal"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -51,7 +51,7 @@ func TestDo(t *testing.T) {
 				return moved, test.err
 			}, func(op *eventlog.Op) {
 				note("tell")
-				op.Add("job", 1, eventlog.None, ojs.Event{Type: ojs.EventEnqueued})
+				op.Add("job", 1, eventlog.None, event.Event{Type: event.Enqueued})
 			}, func() { note("follow") })
 			if err != test.err || strings.Join(did, " ") != test.want {
 				t.Errorf("did %q, want %q; error %v", did, test.want, err)
@@ -63,4 +63,4 @@ func TestDo(t *testing.T) {
 
 type observer func(string)
 
-func (o observer) Observe(*ojs.Event) { o("event") }
+func (o observer) Observe(*event.Event) { o("event") }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/telemetry"
 )
@@ -441,7 +442,7 @@ func (w *world) checkMeters() {
 		if !n.alive() {
 			continue
 		}
-		told := make(map[ojs.EventType]uint64)
+		told := make(map[event.Type]uint64)
 		n.mu.Lock()
 		for _, list := range n.observed {
 			for _, typ := range list {
@@ -454,16 +455,16 @@ func (w *world) checkMeters() {
 			m.Add(&one)
 		}
 		for _, c := range []struct {
-			event ojs.EventType
-			n     uint64
+			typ event.Type
+			n   uint64
 		}{
-			{ojs.EventEnqueued, m.Enqueued}, {ojs.EventStarted, m.Started}, {ojs.EventCompleted, m.Completed},
-			{ojs.EventFailed, m.Failed}, {ojs.EventRetrying, m.Retried}, {ojs.EventCancelled, m.Cancelled},
+			{event.Enqueued, m.Enqueued}, {event.Started, m.Started}, {event.Completed, m.Completed},
+			{event.Failed, m.Failed}, {event.Retrying, m.Retried}, {event.Cancelled, m.Cancelled},
 		} {
-			lost := c.event == ojs.EventEnqueued && told[c.event] < c.n // with the answer of an outcome
-			if told[c.event] != c.n && !lost {
+			lost := c.typ == event.Enqueued && told[c.typ] < c.n // with the answer of an outcome
+			if told[c.typ] != c.n && !lost {
 				w.broken(26, "", "%s has told %d times of %s, and counted %d",
-					n.name, told[c.event], c.event, c.n)
+					n.name, told[c.typ], c.typ, c.n)
 			}
 		}
 	}
@@ -488,7 +489,7 @@ func (w *world) checkEvents() {
 }
 
 // matches reports whether the events are those expected, in order but for late ones.
-func matches(want []*expectation, got []ojs.EventType) bool {
+func matches(want []*expectation, got []event.Type) bool {
 	if i := slices.IndexFunc(want, func(e *expectation) bool { return e.late }); i >= 0 {
 		others := slices.Delete(slices.Clone(want), i, i+1)
 		for k, t := range got {

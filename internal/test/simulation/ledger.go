@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -177,7 +178,7 @@ func (l *ledger) stored(n *node, told bool, now time.Time, batch []storage.Inser
 				l.take(j, ojs.ErrReplaced)
 				l.refresh(j)
 				l.note(n, j, told, "replaced by %s", in.Record.ID)
-				n.expect(j.rec.ID, !told, ojs.EventCancelled)
+				n.expect(j.rec.ID, !told, event.Cancelled)
 			}
 		}
 		if s.Existing != nil {
@@ -207,9 +208,9 @@ func (l *ledger) stored(n *node, told bool, now time.Time, batch []storage.Inser
 		if l.queues[j.rec.Queue] == ojs.QueueDraining {
 			l.broken(16, j, "it was stored in queue %s, which is draining", j.rec.Queue)
 		}
-		n.expect(j.rec.ID, !told, ojs.EventEnqueued)
+		n.expect(j.rec.ID, !told, event.Enqueued)
 		if in.Record.State == ojs.StateScheduled { // a later one of the batch may have replaced it
-			n.expect(j.rec.ID, !told, ojs.EventScheduled)
+			n.expect(j.rec.ID, !told, event.Scheduled)
 		}
 		l.recurring(j)
 	}
@@ -218,8 +219,8 @@ func (l *ledger) stored(n *node, told bool, now time.Time, batch []storage.Inser
 			if j := l.alive(out[i].Dropped[k].ID); j != nil {
 				l.refresh(j)
 				l.note(n, j, told, "dropped for %s", batch[i].Record.ID)
-				n.expect(j.rec.ID, !told, ojs.EventDropped)
-				n.expect(j.rec.ID, !told, ojs.EventDiscarded)
+				n.expect(j.rec.ID, !told, event.Dropped)
+				n.expect(j.rec.ID, !told, event.Discarded)
 			}
 		}
 	}
@@ -402,7 +403,7 @@ func (l *ledger) claimed(n *node, run int, told bool, now time.Time, c storage.C
 			c.Worker, j.rec.Attempt, l.at(j.rec.LeaseUntil))
 		remote := strings.HasPrefix(c.Worker, "remote")
 		// The handler of a claim that the engine loses on its way does not start.
-		j.hold.start = n.expect(j.rec.ID, !told || !remote, ojs.EventStarted)
+		j.hold.start = n.expect(j.rec.ID, !told || !remote, event.Started)
 		if told {
 			l.limits(n, j, now, c.Worker)
 		}
@@ -419,15 +420,15 @@ func (l *ledger) limited(n *node, told bool, lim *storage.Limited) {
 		if j := l.alive(lim.Dropped[i].ID); j != nil {
 			l.update(j, lim.Dropped[i].Copy())
 			l.note(n, j, told, "dropped for its limit")
-			n.expect(j.rec.ID, !told, ojs.EventLimitDropped)
-			n.expect(j.rec.ID, !told, ojs.EventDiscarded)
+			n.expect(j.rec.ID, !told, event.LimitDropped)
+			n.expect(j.rec.ID, !told, event.Discarded)
 		}
 	}
 	for i := range lim.Postponed {
 		if j := l.alive(lim.Postponed[i].ID); j != nil {
 			l.update(j, lim.Postponed[i].Copy())
 			l.note(n, j, told, "scheduled again for its limit")
-			n.expect(j.rec.ID, !told, ojs.EventScheduled)
+			n.expect(j.rec.ID, !told, event.Scheduled)
 		}
 	}
 	l.moved(n, told, lim.Moved)
@@ -661,7 +662,7 @@ func (l *ledger) settled(n *node, told bool, now time.Time, changes []storage.Ch
 			l.operated(n, told, &before, to, now)
 		case to.State == ojs.StateCancelled:
 			l.take(j, ojs.ErrCancelled)
-			n.expect(j.rec.ID, !told, ojs.EventCancelled)
+			n.expect(j.rec.ID, !told, event.Cancelled)
 		default:
 			l.outcome(n, told, j, to, now)
 			l.take(j, nil)
@@ -696,16 +697,16 @@ func failure(r *storage.Record) string {
 
 // operated follows the change of a job that was not active.
 func (l *ledger) operated(n *node, told bool, before, to *storage.Record, now time.Time) {
-	ev := ojs.EventScheduled
+	ev := event.Scheduled
 	switch {
 	case to.State == ojs.StateCancelled:
-		ev = ojs.EventCancelled
+		ev = event.Cancelled
 	case before.State == to.State && before.Priority != to.Priority:
-		ev = ojs.EventPriority
+		ev = event.PriorityChanged
 	case to.State == ojs.StateAvailable && before.State == ojs.StateDiscarded && before.DeadLettered():
-		ev = ojs.EventDeadLetterRetried
+		ev = event.DeadLetterRetried
 	case to.State == ojs.StateAvailable:
-		ev = ojs.EventAvailable
+		ev = event.Available
 	}
 	n.expect(to.ID, !told, ev)
 }
@@ -762,9 +763,9 @@ func (l *ledger) moved(n *node, told bool, moved []storage.Record) {
 		l.note(n, j, told, "waits for no other job")
 		switch moved[i].State { // before the events of what it has passed to
 		case ojs.StateAvailable:
-			n.expect(j.rec.ID, !told || passed, ojs.EventAvailable).late = passed
+			n.expect(j.rec.ID, !told || passed, event.Available).late = passed
 		case ojs.StateScheduled:
-			n.expect(j.rec.ID, !told || passed, ojs.EventScheduled).late = passed
+			n.expect(j.rec.ID, !told || passed, event.Scheduled).late = passed
 		}
 	}
 }
@@ -808,10 +809,10 @@ func (l *ledger) due(ctx context.Context, n *node, told bool, now time.Time, mos
 		}
 		l.refresh(j)
 		l.note(n, j, told, "expired")
-		n.expectOneOf(j.rec.ID, !told, ojs.EventExpired, ojs.EventTTLExpired, ojs.EventTotalTimeout)
-		n.expect(j.rec.ID, !told, ojs.EventDiscarded)
+		n.expectOneOf(j.rec.ID, !told, event.Expired, event.TTLExpired, event.TotalTimeout)
+		n.expect(j.rec.ID, !told, event.Discarded)
 		if j.rec.DeadLettered() {
-			n.expect(j.rec.ID, !told, ojs.EventDeadLetterAdded)
+			n.expect(j.rec.ID, !told, event.DeadLetterAdded)
 		}
 	}
 	l.moved(n, told, d.Moved)
@@ -885,7 +886,7 @@ func (l *ledger) delete(ctx context.Context, n *node, told bool, ids []string) (
 		j.gone = true
 		l.note(n, j, told, "deleted")
 		if j.rec.DeadLettered() {
-			n.expect(id, !told, ojs.EventDeadLetterDeleted)
+			n.expect(id, !told, event.DeadLetterDeleted)
 		}
 	}
 	return count, nil

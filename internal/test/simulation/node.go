@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
@@ -41,12 +42,12 @@ type node struct {
 	hampered time.Time          // until when a failed or slow call may keep it from renewing leases
 	claims   map[string][]*hold // by job
 	expected map[string][]*expectation
-	observed map[string][]ojs.EventType
+	observed map[string][]event.Type
 }
 
 // expectation is an event that has to come, one of several types.
 type expectation struct {
-	types    []ojs.EventType
+	types    []event.Type
 	optional bool // the engine need not know of the transition
 	late     bool // later events of the job may come first
 }
@@ -64,7 +65,7 @@ func (w *world) newNode(cfg nodeConfig) *node {
 		calls:    make(map[string]int),
 		claims:   make(map[string][]*hold),
 		expected: make(map[string][]*expectation),
-		observed: make(map[string][]ojs.EventType),
+		observed: make(map[string][]event.Type),
 	}
 	opts := []engine.Option{
 		engine.WithName(n.name), engine.WithConcurrency(cfg.concurrency),
@@ -243,11 +244,11 @@ func (n *node) claimed(h *hold) {
 	n.claims[h.job.rec.ID] = append(n.claims[h.job.rec.ID], h)
 }
 
-func (n *node) expect(id string, optional bool, t ojs.EventType) *expectation {
+func (n *node) expect(id string, optional bool, t event.Type) *expectation {
 	return n.expectOneOf(id, optional, t)
 }
 
-func (n *node) expectOneOf(id string, optional bool, types ...ojs.EventType) *expectation {
+func (n *node) expectOneOf(id string, optional bool, types ...event.Type) *expectation {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	e := &expectation{types: types, optional: optional}
@@ -260,36 +261,36 @@ func (n *node) expectOutcome(to *storage.Record, optional, spent bool, what stri
 	id := to.ID
 	switch {
 	case to.State == ojs.StateCompleted:
-		n.expect(id, optional, ojs.EventCompleted)
+		n.expect(id, optional, event.Completed)
 		return
 	case !spent:
-		n.expect(id, optional, ojs.EventScheduled)
+		n.expect(id, optional, event.Scheduled)
 		return
 	case what != ojs.ErrorTypeExpired: // some failures have an event of their own too
-		n.expectOneOf(id, true, ojs.EventTimeout, ojs.EventTotalTimeout, ojs.EventStalled)
+		n.expectOneOf(id, true, event.Timeout, event.TotalTimeout, event.Stalled)
 	}
 	if what == ojs.ErrorTypeExpired {
-		n.expectOneOf(id, optional, ojs.EventExpired, ojs.EventFailed)
+		n.expectOneOf(id, optional, event.Expired, event.Failed)
 	} else {
-		n.expect(id, optional, ojs.EventFailed)
+		n.expect(id, optional, event.Failed)
 	}
 	if to.State == ojs.StateRetryable {
-		n.expect(id, optional, ojs.EventRetrying)
+		n.expect(id, optional, event.Retrying)
 		return
 	}
-	n.expect(id, optional, ojs.EventDiscarded)
+	n.expect(id, optional, event.Discarded)
 	if to.DeadLettered() {
-		n.expect(id, optional, ojs.EventDeadLetterAdded)
+		n.expect(id, optional, event.DeadLetterAdded)
 	}
 }
 
 // Observe implements engine.Observer.
-func (n *node) Observe(ev *ojs.Event) {
+func (n *node) Observe(ev *event.Event) {
 	if ev.Job == nil {
 		return
 	}
 	switch ev.Type {
-	case ojs.EventProgress, ojs.EventCheckpointed, ojs.EventHeartbeat:
+	case event.Progress, event.Checkpointed, event.Heartbeat:
 		return
 	}
 	n.w.note(n.name, ev.Job.ID, "event %s", ev.Type)

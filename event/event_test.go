@@ -1,4 +1,4 @@
-package ojs_test
+package event_test
 
 import (
 	"encoding/json"
@@ -8,7 +8,29 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/event"
 )
+
+const jobID = "0197f000-0000-7000-8000-000000000001"
+
+var at = time.Date(2026, 2, 12, 10, 31, 5, 123456789, time.UTC)
+
+// job returns a job of a state, with what events say of one.
+func job(state ojs.State) ojs.JobInfo {
+	j := ojs.JobInfo{JobHeader: ojs.JobHeader{ID: jobID, Type: "email.send", Queue: "mail", Attempt: 2,
+		MaxAttempts: 3, Meta: map[string]any{"trace_id": "t"}, CreatedAt: at,
+		ScheduledAt: at.Add(time.Second)},
+		State: state, EnqueueTTL: 30 * time.Minute, ExpiresAt: at.Add(time.Hour)}
+	switch state {
+	case ojs.StateRetryable:
+		j.NextRetryAt = at.Add(time.Minute)
+	case ojs.StateCompleted:
+		j.Result = json.RawMessage(`{"rows":3}`)
+	case ojs.StateDiscarded:
+		j.FinishedAt, j.DeadLetteredAt = at.Add(time.Minute), at.Add(time.Minute)
+	}
+	return j
+}
 
 func TestEventJSON(t *testing.T) {
 	failure := &ojs.Failure{Attempt: 2, Type: "a.b", Message: "m", Reason: ojs.ReasonHandlerError}
@@ -17,7 +39,7 @@ func TestEventJSON(t *testing.T) {
 	}
 	const finished, soon = "2026-02-12T10:32:05.123456789Z", "2026-02-12T10:31:06.123456789Z"
 	tests := []struct {
-		typ   ojs.EventType
+		typ   event.Type
 		state ojs.State
 		want  map[string]any // data beside job_type, queue and trace_id
 	}{
@@ -54,8 +76,8 @@ func TestEventJSON(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run("P0.8 "+string(tt.typ)+" "+string(tt.state), func(t *testing.T) {
-			j := full(tt.state)
-			b, err := json.Marshal(ojs.Event{ID: "evt_" + jobID, Subject: j.ID, Type: tt.typ,
+			j := job(tt.state)
+			b, err := json.Marshal(event.Event{ID: "evt_" + jobID, Subject: j.ID, Type: tt.typ,
 				Source: "ojs://app/engine/1", Time: at.In(time.FixedZone("", 3600)), Job: &j,
 				WorkerID: "w", Duration: 1500 * time.Millisecond, Failure: failure,
 				Until: at.Add(time.Minute), Missed: 7})
@@ -79,32 +101,32 @@ func TestEventJSON(t *testing.T) {
 		})
 	}
 	t.Run("P0.8 what is not there is left out", func(t *testing.T) {
-		j := full(ojs.StateCompleted)
+		j := job(ojs.StateCompleted)
 		j.Meta, j.Result = nil, nil
-		for typ, want := range map[ojs.EventType]map[string]any{
+		for typ, want := range map[event.Type]map[string]any{
 			"job.completed": {"job_type": "email.send", "queue": "mail", "attempt": 2,
 				"duration_ms": int64(0)},
 			"job.discarded": {"job_type": "email.send", "queue": "mail", "total_attempts": 2},
 		} {
-			if got := (ojs.Event{Type: typ, Job: &j}).Data(); !reflect.DeepEqual(got, want) {
+			if got := (event.Event{Type: typ, Job: &j}).Data(); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: %v, want %v", typ, got, want)
 			}
 		}
 	})
 	t.Run("P0.8 names", func(t *testing.T) {
-		for typ, want := range map[ojs.EventType]string{
-			ojs.EventEnqueued: "job.enqueued", ojs.EventScheduled: "job.scheduled",
-			ojs.EventStarted:   "job.started",
-			ojs.EventCompleted: "job.completed", ojs.EventFailed: "job.failed",
-			ojs.EventRetrying:  "job.retrying",
-			ojs.EventDiscarded: "job.discarded", ojs.EventCancelled: "job.cancelled",
-			ojs.EventExpired: "job.expired", ojs.EventTTLExpired: "job.ttl_expired",
-			ojs.EventTimeout: "job.timeout", ojs.EventTotalTimeout: "job.total_timeout",
-			ojs.EventStalled:         "job.stalled",
-			ojs.EventDeadLetterAdded: "dead_letter.added", ojs.EventDeadLetterRetried: "dead_letter.retried",
-			ojs.EventDeadLetterReplayed: "dead_letter.replayed",
-			ojs.EventDeadLetterDeleted:  "dead_letter.deleted",
-			ojs.EventDeadLetterPruned:   "dead_letter.pruned",
+		for typ, want := range map[event.Type]string{
+			event.Enqueued: "job.enqueued", event.Scheduled: "job.scheduled",
+			event.Started:   "job.started",
+			event.Completed: "job.completed", event.Failed: "job.failed",
+			event.Retrying:  "job.retrying",
+			event.Discarded: "job.discarded", event.Cancelled: "job.cancelled",
+			event.Expired: "job.expired", event.TTLExpired: "job.ttl_expired",
+			event.Timeout: "job.timeout", event.TotalTimeout: "job.total_timeout",
+			event.Stalled:         "job.stalled",
+			event.DeadLetterAdded: "dead_letter.added", event.DeadLetterRetried: "dead_letter.retried",
+			event.DeadLetterReplayed: "dead_letter.replayed",
+			event.DeadLetterDeleted:  "dead_letter.deleted",
+			event.DeadLetterPruned:   "dead_letter.pruned",
 		} {
 			if string(typ) != want {
 				t.Errorf("%s, want %s", typ, want)
@@ -112,7 +134,7 @@ func TestEventJSON(t *testing.T) {
 		}
 	})
 	t.Run("L050 limits", func(t *testing.T) {
-		key := &ojs.LimitEvent{Key: "k", Strategy: ojs.LimitedByRate, Bound: 5, Current: 7, JobID: jobID,
+		key := &event.Limit{Key: "k", Strategy: ojs.LimitedByRate, Bound: 5, Current: 7, JobID: jobID,
 			JobType: "email.send"}
 		for typ, want := range map[string]map[string]any{
 			"rate_limit.exceeded": {"key": "k", "strategy": "rate", "limit": 5, "current": 7},
@@ -121,23 +143,24 @@ func TestEventJSON(t *testing.T) {
 			"rate_limit.dynamic_adjusted": {"key": "k", "reason": "handler",
 				"until": "2026-02-12T10:31:05.123456789Z"},
 		} {
-			ev := ojs.Event{Type: ojs.EventType(typ), Limit: key}
+			ev := event.Event{Type: event.Type(typ), Limit: key}
 			switch ev.Type {
-			case ojs.EventLimitReleased, ojs.EventLimitDropped:
+			case event.LimitReleased, event.LimitDropped:
 				ev.Queue = "mail"
-			case ojs.EventLimitAdjusted:
+			case event.LimitAdjusted:
 				ev.Until, ev.Reason = at, "handler"
 			}
 			if got := ev.Data(); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: %v, want %v", typ, got, want)
 			}
 		}
-		if got := (ojs.Event{Type: ojs.EventLimitAdjusted, Limit: key}).Data()["until"]; got != nil {
+		if got := (event.Event{Type: event.LimitAdjusted, Limit: key}).Data()["until"]; got != nil {
 			t.Errorf("bounds without end end at %v", got)
 		}
 	})
 	t.Run("P0.8 an event of no job", func(t *testing.T) {
-		b, err := json.Marshal(ojs.Event{ID: "evt_1", Type: "queue.paused", Source: "ojs://a/b/c", Time: at})
+		b, err := json.Marshal(event.Event{
+			ID: "evt_1", Type: "queue.paused", Source: "ojs://a/b/c", Time: at})
 		want := `{"specversion":"1.0","id":"evt_1","type":"queue.paused","source":"ojs://a/b/c","time":"2026-02-12T10:31:05.123456789Z","data":{}}`
 		if err != nil || string(b) != want {
 			t.Errorf("%s, %v", b, err)

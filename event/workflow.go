@@ -1,7 +1,7 @@
-package ojs
+package event
 
-// WorkflowEvent is what an Event says of a workflow.
-type WorkflowEvent struct {
+// Workflow is what an Event says of a workflow.
+type Workflow struct {
 	ID    string
 	Name  string // "": it has none
 	Shape string // of its outermost part: chain, group, batch, graph, saga or step
@@ -36,11 +36,11 @@ func (e *Event) aboutWorkflow(d map[string]any) {
 		}
 	}
 	switch e.Type {
-	case EventWorkflowCreated, EventWorkflowStarted, EventWorkflowCompleted, EventWorkflowCompensated:
+	case WorkflowCreated, WorkflowStarted, WorkflowCompleted, WorkflowCompensated:
 		if w.Steps > 0 {
 			d["total_steps"] = w.Steps
 		}
-	case EventWorkflowFailed:
+	case WorkflowFailed:
 		if w.Steps > 0 {
 			d["total_steps"] = w.Steps
 		}
@@ -48,8 +48,8 @@ func (e *Event) aboutWorkflow(d map[string]any) {
 			d["failed_step_id"], d["failed_step_type"] = w.Step, w.StepType
 		}
 		failure()
-	case EventWorkflowStepCompleted, EventWorkflowStepFailed, EventWorkflowCallbackFired,
-		EventWorkflowJobCompleted, EventWorkflowJobFailed:
+	case WorkflowStepCompleted, WorkflowStepFailed, WorkflowCallbackFired,
+		WorkflowJobCompleted, WorkflowJobFailed:
 		d["step_id"], d["step_type"] = w.Step, w.StepType
 		if w.Place > 0 {
 			d["step_index"] = w.Place - 1
@@ -60,14 +60,14 @@ func (e *Event) aboutWorkflow(d map[string]any) {
 		failure()
 	}
 	switch e.Type {
-	case EventWorkflowStepCompleted:
+	case WorkflowStepCompleted:
 		d["duration_ms"] = e.Duration.Milliseconds()
 		if w.Remaining >= 0 {
 			d["steps_remaining"], d["remaining_steps"] = w.Remaining, w.Remaining
 		}
-	case EventWorkflowCompleted, EventWorkflowFailed, EventWorkflowCompensated, EventWorkflowJobCompleted:
+	case WorkflowCompleted, WorkflowFailed, WorkflowCompensated, WorkflowJobCompleted:
 		d["duration_ms"] = e.Duration.Milliseconds()
-	case EventWorkflowCallbackFired:
+	case WorkflowCallbackFired:
 		d["callback"] = w.Callback
 	}
 }

@@ -1,50 +1,54 @@
-package ojs
+// Package event has the events of jobs, workflows, queues, limits, recurring jobs and
+// workers: their types, and the data of each (OJS events). An engine publishes them,
+// Engine.Subscribe delivers them, and an engine's Observer sees them.
+package event
 
 import (
 	"encoding/json"
 	"time"
 
-	internalencoded "github.com/ojsengine/ojs/internal/encoded"
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/encoded"
 )
 
-// EventType is the type of an event (OJS events).
-type EventType string
+// Type is the type of an event (OJS events).
+type Type string
 
 // The events of a job. A subscriber gets the events of one job in the order of its
 // transitions.
 const (
-	EventEnqueued EventType = "job.enqueued" // it was stored
+	Enqueued Type = "job.enqueued" // it was stored
 	// it waits for a later time: it is delayed, snoozed or returned
-	EventScheduled EventType = "job.scheduled"
+	Scheduled Type = "job.scheduled"
 	// it waits for a worker: activated, retried or rescheduled by hand
-	EventAvailable EventType = "job.available"
-	EventStarted   EventType = "job.started"   // its handler starts, or a worker has fetched it
-	EventCompleted EventType = "job.completed" // it ended with success
-	EventFailed    EventType = "job.failed"    // an attempt failed
-	EventRetrying  EventType = "job.retrying"  // it will be retried after a failure
-	EventDiscarded EventType = "job.discarded" // it ended without success
-	EventCancelled EventType = "job.cancelled" // a call cancelled it
-	EventExpired   EventType = "job.expired"   // it was still waiting at its ExpiresAt
+	Available Type = "job.available"
+	Started   Type = "job.started"   // its handler starts, or a worker has fetched it
+	Completed Type = "job.completed" // it ended with success
+	Failed    Type = "job.failed"    // an attempt failed
+	Retrying  Type = "job.retrying"  // it will be retried after a failure
+	Discarded Type = "job.discarded" // it ended without success
+	Cancelled Type = "job.cancelled" // a call cancelled it
+	Expired   Type = "job.expired"   // it was still waiting at its ExpiresAt
 	// its first attempt had not started when its EnqueueTTL was over
-	EventTTLExpired   EventType = "job.ttl_expired"
-	EventTimeout      EventType = "job.timeout"       // an attempt exceeded its timeout
-	EventTotalTimeout EventType = "job.total_timeout" // it exceeded its total timeout
+	TTLExpired   Type = "job.ttl_expired"
+	Timeout      Type = "job.timeout"       // an attempt exceeded its timeout
+	TotalTimeout Type = "job.total_timeout" // it exceeded its total timeout
 	// an attempt's lease expired, perhaps before its handler started, or its worker died
-	EventStalled      EventType = "job.stalled"
-	EventProgress     EventType = "job.progress"     // its handler reported progress; at most once a second
-	EventCheckpointed EventType = "job.checkpointed" // its handler saved a checkpoint
-	EventHeartbeat    EventType = "job.heartbeat"    // its handler or worker renewed its lease
-	EventPriority     EventType = "priority.changed" // its priority was changed while it waited
-	EventEdited       EventType = "job.edited"       // its args, meta or queue were changed while it waited
+	Stalled         Type = "job.stalled"
+	Progress        Type = "job.progress"     // its handler reported progress; at most once a second
+	Checkpointed    Type = "job.checkpointed" // its handler saved a checkpoint
+	Heartbeat       Type = "job.heartbeat"    // its handler or worker renewed its lease
+	PriorityChanged Type = "priority.changed" // its priority was changed while it waited
+	Edited          Type = "job.edited"       // its args, meta or queue were changed while it waited
 )
 
 // The events of dead letters.
 const (
-	EventDeadLetterAdded    EventType = "dead_letter.added"
-	EventDeadLetterRetried  EventType = "dead_letter.retried"  // by a call
-	EventDeadLetterReplayed EventType = "dead_letter.replayed" // by the replay rule in MetaReplayRule
-	EventDeadLetterDeleted  EventType = "dead_letter.deleted"
-	EventDeadLetterPruned   EventType = "dead_letter.pruned" // retention deleted some; Job is nil
+	DeadLetterAdded    Type = "dead_letter.added"
+	DeadLetterRetried  Type = "dead_letter.retried"  // by a call
+	DeadLetterReplayed Type = "dead_letter.replayed" // by the replay rule in MetaReplayRule
+	DeadLetterDeleted  Type = "dead_letter.deleted"
+	DeadLetterPruned   Type = "dead_letter.pruned" // retention deleted some; Job is nil
 )
 
 // The events of workflows (package workflow). Their Subject is the workflow's id, and
@@ -53,72 +57,72 @@ const (
 //
 // Each is published by the engine that makes the transition: the engine that enqueues a
 // workflow publishes its creation, and the one that stores the end of its last step
-// publishes its end. EventWorkflowStarted is published when an engine starts one of the
+// publishes its end. WorkflowStarted is published when an engine starts one of the
 // first steps, and is the first one of the workflow that this engine starts: engines that
 // share the first steps of a workflow publish it each.
 const (
-	EventWorkflowCreated       EventType = "workflow.created"
-	EventWorkflowStarted       EventType = "workflow.started"
-	EventWorkflowStepCompleted EventType = "workflow.step_completed"
-	EventWorkflowStepFailed    EventType = "workflow.step_failed" // and is not retried
+	WorkflowCreated       Type = "workflow.created"
+	WorkflowStarted       Type = "workflow.started"
+	WorkflowStepCompleted Type = "workflow.step_completed"
+	WorkflowStepFailed    Type = "workflow.step_failed" // and is not retried
 	// The end of a member of a group or batch, after the event of the step.
-	EventWorkflowJobCompleted  EventType = "workflow.job_completed"
-	EventWorkflowJobFailed     EventType = "workflow.job_failed"
-	EventWorkflowCallbackFired EventType = "workflow.callback_fired" // a callback may run
-	EventWorkflowCompensating  EventType = "workflow.compensating"   // a saga begins to undo its steps
-	EventWorkflowRetried       EventType = "workflow.retried"        // by a call: failed steps run again
+	WorkflowJobCompleted  Type = "workflow.job_completed"
+	WorkflowJobFailed     Type = "workflow.job_failed"
+	WorkflowCallbackFired Type = "workflow.callback_fired" // a callback may run
+	WorkflowCompensating  Type = "workflow.compensating"   // a saga begins to undo its steps
+	WorkflowRetried       Type = "workflow.retried"        // by a call: failed steps run again
 
 	// The end, when all steps have ended. Steps of a cancelled workflow may still run.
-	EventWorkflowCompleted   EventType = "workflow.completed"
-	EventWorkflowFailed      EventType = "workflow.failed"
-	EventWorkflowCompensated EventType = "workflow.compensated"
-	EventWorkflowCancelled   EventType = "workflow.cancelled"
+	WorkflowCompleted   Type = "workflow.completed"
+	WorkflowFailed      Type = "workflow.failed"
+	WorkflowCompensated Type = "workflow.compensated"
+	WorkflowCancelled   Type = "workflow.cancelled"
 )
 
 // The events of queues. Their Job is nil.
 const (
-	EventQueuePaused   EventType = "queue.paused"
-	EventQueueResumed  EventType = "queue.resumed"
-	EventQueueDraining EventType = "queue.draining"
-	EventNearlyFull    EventType = "backpressure.warning"  // a bounded queue has reached 0.8 of its depth
-	EventRejected      EventType = "backpressure.rejected" // a full queue refused jobs
+	QueuePaused   Type = "queue.paused"
+	QueueResumed  Type = "queue.resumed"
+	QueueDraining Type = "queue.draining"
+	NearlyFull    Type = "backpressure.warning"  // a bounded queue has reached 0.8 of its depth
+	Rejected      Type = "backpressure.rejected" // a full queue refused jobs
 	// a full queue dropped an old job, Job, for a new one
-	EventDropped EventType = "backpressure.dropped"
-	EventRoom    EventType = "backpressure.cleared" // an enqueue found the queue below 0.8 again
+	Dropped Type = "backpressure.dropped"
+	Room    Type = "backpressure.cleared" // an enqueue found the queue below 0.8 again
 )
 
 // The events of limits of keys that the storage counts (RateLimit). Their Limit is set.
 // The engine publishes what its own claims meet: engines that share a storage publish it
 // each.
 const (
-	// EventLimitExceeded says that a limit holds back the next job of a key. It is
+	// LimitExceeded says that a limit holds back the next job of a key. It is
 	// published when a claim finds the key closed: once for all jobs that wait, and again
 	// after the key has let a job start. Subject is the key, Job is nil.
-	EventLimitExceeded EventType = "rate_limit.exceeded"
-	// EventLimitReleased says that a job of such a key may start. Subject is the key, Job
+	LimitExceeded Type = "rate_limit.exceeded"
+	// LimitReleased says that a job of such a key may start. Subject is the key, Job
 	// is nil.
-	EventLimitReleased EventType = "rate_limit.released"
-	EventLimitDropped  EventType = "rate_limit.dropped" // a job ended by OnLimitDrop
-	// EventLimitAdjusted says that RateLimitedUntil or a call has given a key other
+	LimitReleased Type = "rate_limit.released"
+	LimitDropped  Type = "rate_limit.dropped" // a job ended by OnLimitDrop
+	// LimitAdjusted says that RateLimitedUntil or a call has given a key other
 	// bounds or has blocked it. Subject is the key, Job is nil.
-	EventLimitAdjusted EventType = "rate_limit.dynamic_adjusted"
+	LimitAdjusted Type = "rate_limit.dynamic_adjusted"
 )
 
 // The events of recurring jobs. Their Job is nil; the job of a run has events of its own.
 const (
-	EventCronTriggered EventType = "cron.triggered"
-	EventCronSkipped   EventType = "cron.skipped"
+	CronTriggered Type = "cron.triggered"
+	CronSkipped   Type = "cron.skipped"
 )
 
 // The events of workers: an engine's Run, and workers that fetch jobs from it. Their Job
 // is nil.
 const (
-	EventWorkerStarted EventType = "worker.started"
-	EventWorkerQuiet   EventType = "worker.quiet"
-	EventWorkerStopped EventType = "worker.stopped"
-	// EventWorkerHeartbeat is published for each Worker.Heartbeat. An engine's Run sends
+	WorkerStarted Type = "worker.started"
+	WorkerQuiet   Type = "worker.quiet"
+	WorkerStopped Type = "worker.stopped"
+	// WorkerHeartbeat is published for each Worker.Heartbeat. An engine's Run sends
 	// no heartbeats.
-	EventWorkerHeartbeat EventType = "worker.heartbeat"
+	WorkerHeartbeat Type = "worker.heartbeat"
 )
 
 // Event is a transition or another fact about a job, a workflow, a queue, a worker or a
@@ -127,10 +131,10 @@ const (
 // event envelope.
 type Event struct {
 	ID     string // "evt_" and a UUIDv7
-	Type   EventType
+	Type   Type
 	Source string // "ojs://service/component/instance"
 	Time   time.Time
-	Job    *JobInfo
+	Job    *ojs.JobInfo
 	// the id of the job, the workflow or the worker, or the name of the queue or the
 	// recurring entry
 	Subject  string
@@ -145,7 +149,7 @@ type Event struct {
 	Wait time.Duration
 	// failed, retrying, timeouts, stalled, expired, discarded, dead_letter.added,
 	// workflow.failed, workflow.step_failed
-	Failure  *Failure
+	Failure  *ojs.Failure
 	Depth    int       // backpressure: unfinished jobs of the queue
 	MaxDepth int       // backpressure: the maximum of Depth
 	Pruned   int       // dead_letter.pruned
@@ -153,10 +157,10 @@ type Event struct {
 	// heartbeat, checkpointed: the end of the lease. rate_limit.dynamic_adjusted: the end
 	// of the block or of the bounds; zero: none
 	Until    time.Time
-	Limit    *LimitEvent    // of the events of limits; shared as Job is
-	Held     int            // worker.heartbeat: jobs that the worker holds
-	Workflow *WorkflowEvent // of the events of workflows; shared as Job is
-	State    string         // worker.heartbeat: the state to go to: running, quiet or terminate
+	Limit    *Limit    // of the events of limits; shared as Job is
+	Held     int       // worker.heartbeat: jobs that the worker holds
+	Workflow *Workflow // of the events of workflows; shared as Job is
+	State    string    // worker.heartbeat: the state to go to: running, quiet or terminate
 	// worker.stopped: shutdown, signal or error. cron.skipped: overlap_skip, dst_skip,
 	// dst_repeat, duplicate, dropped, enqueue_failed or missed; that one stands for all
 	// runs that were missed from Due on. discarded: a policy.Why, expired or dropped.
@@ -173,13 +177,13 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	type wire struct {
 		SpecVersion string         `json:"specversion"`
 		ID          string         `json:"id"`
-		Type        EventType      `json:"type"`
+		Type        Type           `json:"type"`
 		Source      string         `json:"source"`
-		Time        wireTime       `json:"time"`
+		Time        string         `json:"time"`
 		Subject     string         `json:"subject,omitempty"`
 		Data        map[string]any `json:"data"`
 	}
-	w := wire{SpecVersion: specVersion, ID: e.ID, Type: e.Type, Source: e.Source, Time: wireTime(e.Time),
+	w := wire{SpecVersion: "1.0", ID: e.ID, Type: e.Type, Source: e.Source, Time: formatTime(e.Time),
 		Subject: e.Subject, Data: e.Data()}
 	return json.Marshal(w)
 }
@@ -210,54 +214,54 @@ func (e Event) Data() map[string]any {
 		if e.Failure != nil {
 			d[key] = map[string]any{
 				"code": string(e.Failure.Reason), "type": e.Failure.Type, "message": e.Failure.Message,
-				"retryable": j.State == StateRetryable,
+				"retryable": j.State == ojs.StateRetryable,
 			}
 		}
 	}
 	switch e.Type {
-	case EventScheduled:
+	case Scheduled:
 		at := j.ScheduledAt
-		if j.State == StateRetryable {
+		if j.State == ojs.StateRetryable {
 			at = j.NextRetryAt
 		}
 		d["scheduled_at"] = formatTime(at)
-	case EventStarted:
+	case Started:
 		d["worker_id"], d["attempt"] = e.WorkerID, j.Attempt
-	case EventCompleted:
+	case Completed:
 		d["attempt"], d["duration_ms"] = j.Attempt, e.Duration.Milliseconds()
 		switch {
-		case internalencoded.Value(j.Result):
-			d["result"] = internalencoded.Redacted
+		case encoded.Value(j.Result):
+			d["result"] = encoded.Redacted
 		case j.Result != nil:
 			d["result"] = j.Result
 		}
-	case EventFailed, EventTimeout, EventTotalTimeout, EventStalled:
+	case Failed, Timeout, TotalTimeout, Stalled:
 		d["attempt"], d["duration_ms"] = j.Attempt, e.Duration.Milliseconds()
 		failure("error")
-	case EventProgress:
+	case Progress:
 		d["attempt"], d["progress_percent"] = j.Attempt, j.Progress*100
-	case EventCheckpointed:
+	case Checkpointed:
 		d["attempt"], d["worker_id"] = j.Attempt, e.WorkerID
-	case EventHeartbeat:
+	case Heartbeat:
 		d["attempt"], d["worker_id"], d["visible_until"] = j.Attempt, e.WorkerID, formatTime(e.Until)
-	case EventPriority:
+	case PriorityChanged:
 		d["priority"] = j.Priority
-	case EventDropped:
+	case Dropped:
 		d["depth"], d["max_depth"] = e.Depth, e.MaxDepth
-	case EventRetrying:
+	case Retrying:
 		d["attempt"], d["max_attempts"], d["next_retry_at"] = j.Attempt, j.MaxAttempts,
 			formatTime(j.NextRetryAt)
 		failure("error")
-	case EventDiscarded:
+	case Discarded:
 		d["total_attempts"] = j.Attempt
 		failure("last_error")
-	case EventExpired:
+	case Expired:
 		d["created_at"], d["expired_at"] = formatTime(j.CreatedAt), formatTime(j.FinishedAt)
 		d["ttl_ms"] = j.ExpiresAt.Sub(j.CreatedAt).Milliseconds()
-	case EventTTLExpired:
+	case TTLExpired:
 		d["created_at"], d["expired_at"] = formatTime(j.CreatedAt), formatTime(j.FinishedAt)
 		d["ttl_ms"] = j.EnqueueTTL.Milliseconds()
-	case EventDeadLetterAdded:
+	case DeadLetterAdded:
 		d["total_attempts"], d["dead_lettered_at"] = j.Attempt, formatTime(j.DeadLetteredAt)
 		failure("last_error")
 	}
@@ -269,20 +273,20 @@ func (e *Event) aboutNoJob(d map[string]any) {
 		d["queue"] = e.Queue
 	}
 	switch e.Type {
-	case EventNearlyFull, EventRejected, EventRoom:
+	case NearlyFull, Rejected, Room:
 		d["depth"], d["max_depth"] = e.Depth, e.MaxDepth
-	case EventWorkerStarted, EventWorkerQuiet:
+	case WorkerStarted, WorkerQuiet:
 		d["worker_id"] = e.WorkerID
-	case EventWorkerStopped:
+	case WorkerStopped:
 		d["worker_id"], d["reason"] = e.WorkerID, e.Reason
-	case EventWorkerHeartbeat:
+	case WorkerHeartbeat:
 		d["worker_id"], d["state"], d["active_jobs"] = e.WorkerID, e.State, e.Held
-	case EventCronTriggered, EventCronSkipped:
+	case CronTriggered, CronSkipped:
 		d["cron_name"], d["scheduled_at"] = e.Subject, formatTime(e.Due)
 		if e.Reason != "" {
 			d["reason"] = e.Reason
 		}
-	case EventDeadLetterPruned:
+	case DeadLetterPruned:
 		d["count"] = e.Pruned
 	}
 }
