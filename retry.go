@@ -39,7 +39,7 @@ const (
 	JitterOff Jitter = "off" // the delay as computed
 
 	// JitterFull is a random time from zero to the delay. It is not of the standard.
-	// policy.FullJitter uses it, and its JSON is "jitter": "full".
+	// preset.FullJitter uses it, and its JSON is "jitter": "full".
 	JitterFull Jitter = "full"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 )
 
 // The rules of the Go job queue's "Retry and Backoff Policy" for the states of a job,
@@ -31,7 +31,7 @@ func TestGoQueueRetry(t *testing.T) {
 				inBubble(t, func(b *rig) {
 					b.handle("fail", func(context.Context, *ojs.Job[any]) error { return how.fail() })
 					b.run()
-					ticket := b.enqueue("fail", ojs.WithRetry(policy.FullJitter()))
+					ticket := b.enqueue("fail", ojs.WithRetry(preset.FullJitter()))
 					for retry := 1; retry <= 3; retry++ {
 						b.advance(0)
 						job := b.want(ticket.ID, ojs.StateRetryable, retry)
@@ -66,7 +66,7 @@ func TestGoQueueRetry(t *testing.T) {
 				return errBoom
 			})
 			b.run()
-			ticket := b.enqueue("fail", ojs.WithRetry(policy.FullJitter()))
+			ticket := b.enqueue("fail", ojs.WithRetry(preset.FullJitter()))
 			b.advance(24 * time.Hour)
 			job := b.want(ticket.ID, ojs.StateDiscarded, 4)
 			if len(b.times()) != 4 || job.Error == nil || job.Error.Message != "boom" ||
@@ -91,7 +91,7 @@ func TestGoQueueRetry(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })
 			b.run()
-			p := policy.FullJitter()
+			p := preset.FullJitter()
 			p.OnExhaustion = ojs.ExhaustionDeadLetter
 			ticket := b.enqueue("fail", ojs.WithRetry(p))
 			b.advance(time.Minute)
@@ -118,7 +118,7 @@ func TestGoQueueRetry(t *testing.T) {
 			inBubble(t, func(b *rig) {
 				b.handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })
 				b.run()
-				p := policy.FullJitter()
+				p := preset.FullJitter()
 				p.MaxAttempts, p.InitialInterval, p.MaxInterval = tt.retries+1, tt.base, tt.most
 				ticket := b.enqueue("fail", ojs.WithRetry(p))
 				b.advance(time.Hour)
@@ -134,7 +134,7 @@ func TestGoQueueRetry(t *testing.T) {
 	}
 	t.Run("D042 by type", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			costly, cheap := policy.FullJitter(), policy.FullJitter()
+			costly, cheap := preset.FullJitter(), preset.FullJitter()
 			costly.MaxAttempts, cheap.MaxAttempts = 6, ojs.NoRetry
 			charge, view := ojs.Define[int]("charge", ojs.WithRetry(costly)), ojs.Define[int]("view",
 				ojs.WithRetry(cheap))
@@ -155,7 +155,7 @@ func TestGoQueueRetry(t *testing.T) {
 				func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ctx.Err() })
 			b.run()
 			ticket := b.enqueue("slow", ojs.WithTimeout(7*time.Second),
-				ojs.WithRetry(policy.RatchetFixed(2, 3*time.Second)))
+				ojs.WithRetry(preset.RatchetFixed(2, 3*time.Second)))
 			b.advance(time.Minute)
 			if want := seconds(0, 10, 20); !slices.Equal(b.times(), want) {
 				t.Errorf("ran at %v, want %v", b.times(), want)
@@ -186,12 +186,12 @@ func TestGoQueueIdempotency(t *testing.T) {
 			})
 			// This worker takes the job, acts, and stops before it acknowledges.
 			worker := b.Worker("lost", engine.WorkerConfig{})
-			ticket := b.enqueue("charge", ojs.WithLease(time.Minute), ojs.WithRetry(policy.FullJitter()))
+			ticket := b.enqueue("charge", ojs.WithLease(time.Minute), ojs.WithRetry(preset.FullJitter()))
 			d, err := worker.Fetch(b.ctx)
 			must(t, err)
 			charged++
 			done[d.Job.ID] = true
-			other := b.enqueue("charge", ojs.WithRetry(policy.FullJitter()))
+			other := b.enqueue("charge", ojs.WithRetry(preset.FullJitter()))
 			b.run()
 			b.advance(time.Hour)
 			for _, id := range []string{ticket.ID, other.ID} {
@@ -219,7 +219,7 @@ func TestGoQueueSpread(t *testing.T) {
 				delays = append(delays, b.elapsed().Seconds()/30)
 				return nil
 			})
-			p := policy.FullJitter()
+			p := preset.FullJitter()
 			p.InitialInterval = 30 * time.Second
 			for range 2000 {
 				b.enqueue("fail", ojs.WithRetry(p))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -22,21 +23,21 @@ func TestPresetsEndToEnd(t *testing.T) {
 		runs   int
 		dead   bool
 	}{
-		{"A185 Sidekiq", policy.Sidekiq(), func(n int) (time.Duration, time.Duration) {
+		{"A185 Sidekiq", preset.Sidekiq(), func(n int) (time.Duration, time.Duration) {
 			c := time.Duration(n - 1)
 			return (c*c*c*c + 15) * second, (c*c*c*c + 15 + 9*(c+1)) * second
 		}, 26, true},
-		{"River", policy.River(), func(n int) (time.Duration, time.Duration) {
+		{"River", preset.River(), func(n int) (time.Duration, time.Duration) {
 			d := time.Duration(n*n*n*n) * second
 			return d - d/10, d + d/10
 		}, 25, false},
-		{"A155 Oban", policy.Oban(), func(n int) (time.Duration, time.Duration) {
+		{"A155 Oban", preset.Oban(), func(n int) (time.Duration, time.Duration) {
 			d := (15 + 1<<n) * second
 			return d, d + d/10
 		}, 20, false},
-		{"A152 Celery", policy.CeleryBackoff(),
+		{"A152 Celery", preset.CeleryBackoff(),
 			func(n int) (time.Duration, time.Duration) { return 0, 1 << (n - 1) * second }, 4, false},
-		{"A154 BullMQ at once", policy.BullMQ(3),
+		{"A154 BullMQ at once", preset.BullMQ(3),
 			func(int) (time.Duration, time.Duration) { return 0, 0 }, 3, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -65,7 +66,7 @@ func TestPresetsEndToEnd(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })
 			b.run()
-			ticket := b.enqueue("fail", ojs.WithRetry(policy.Temporal()), ojs.WithTotalTimeout(24*time.Hour))
+			ticket := b.enqueue("fail", ojs.WithRetry(preset.Temporal()), ojs.WithTotalTimeout(24*time.Hour))
 			b.advance(25 * time.Hour)
 			job := b.job(ticket.ID)
 			// 7 retries in 127 s, then one every 100 s
@@ -78,7 +79,7 @@ func TestPresetsEndToEnd(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })
 			b.run()
-			b.enqueue("fail", ojs.WithRetry(policy.BullMQExponential(3, 60*365*24*time.Hour)))
+			b.enqueue("fail", ojs.WithRetry(preset.BullMQExponential(3, 60*365*24*time.Hour)))
 			b.advance(170 * 365 * 24 * time.Hour)
 			years := func(n time.Duration) time.Duration { return n * 365 * 24 * time.Hour }
 			if want := []time.Duration{0, years(60), years(160)}; !slices.Equal(b.times(), want) {

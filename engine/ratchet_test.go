@@ -12,7 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 )
 
 // The rules of Ratchet's "Retry Strategies" for the states of a job, with its policies.
@@ -23,14 +23,14 @@ func TestRatchet(t *testing.T) {
 		p    ojs.RetryPolicy
 		want []float64
 	}{
-		{"E001 E002 E003 E004 E036 none: at once", policy.RatchetNone(3), []float64{0, 0, 0, 0}},
-		{"E001 E005 E006 E007 E036 fixed", policy.RatchetFixed(5, 10*time.Second),
+		{"E001 E002 E003 E004 E036 none: at once", preset.RatchetNone(3), []float64{0, 0, 0, 0}},
+		{"E001 E005 E006 E007 E036 fixed", preset.RatchetFixed(5, 10*time.Second),
 			[]float64{0, 10, 20, 30, 40, 50}},
-		{"E001 E008 E009 E010 E049 reading 43 exponential", policy.RatchetExponential(5, time.Second),
+		{"E001 E008 E009 E010 E049 reading 43 exponential", preset.RatchetExponential(5, time.Second),
 			[]float64{0, 1, 3, 7, 15, 31}},
-		{"E012 E038 at the cap", policy.RatchetExponential(2, 48*time.Hour), []float64{0, 86400, 172800}},
-		{"E021 E022 the default", policy.RatchetNone(0), []float64{0}},
-		{"E022 whatever the backoff", policy.RatchetExponential(0, time.Second), []float64{0}},
+		{"E012 E038 at the cap", preset.RatchetExponential(2, 48*time.Hour), []float64{0, 86400, 172800}},
+		{"E021 E022 the default", preset.RatchetNone(0), []float64{0}},
+		{"E022 whatever the backoff", preset.RatchetExponential(0, time.Second), []float64{0}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
@@ -57,8 +57,8 @@ func TestRatchet(t *testing.T) {
 				return nil
 			})
 			b.run()
-			enough, short := b.enqueue("fail", ojs.WithRetry(policy.RatchetNone(3))), b.enqueue("fail",
-				ojs.WithRetry(policy.RatchetNone(2)))
+			enough, short := b.enqueue("fail", ojs.WithRetry(preset.RatchetNone(3))), b.enqueue("fail",
+				ojs.WithRetry(preset.RatchetNone(2)))
 			b.advance(0)
 			b.want(enough.ID, ojs.StateCompleted, 4)
 			b.want(short.ID, ojs.StateDiscarded, 3)
@@ -70,9 +70,9 @@ func TestRatchet(t *testing.T) {
 			b.run()
 			tickets := map[string]time.Duration{
 				b.enqueue("fail",
-					ojs.WithRetry(policy.RatchetFixed(3, 10*time.Second))).ID: 20 * time.Second,
+					ojs.WithRetry(preset.RatchetFixed(3, 10*time.Second))).ID: 20 * time.Second,
 				b.enqueue("fail",
-					ojs.WithRetry(policy.RatchetExponential(3, 5*time.Second))).ID: 15 * time.Second,
+					ojs.WithRetry(preset.RatchetExponential(3, 5*time.Second))).ID: 15 * time.Second,
 			}
 			b.advance(10 * time.Second) // the second failure of each
 			for id, want := range tickets {
@@ -89,7 +89,7 @@ func TestRatchet(t *testing.T) {
 				return fmt.Errorf("failure %d", job.Attempt)
 			})
 			b.run()
-			ticket := b.enqueue("fail", ojs.WithRetry(policy.RatchetExponential(3, 5*time.Second)))
+			ticket := b.enqueue("fail", ojs.WithRetry(preset.RatchetExponential(3, 5*time.Second)))
 			b.advance(2 * time.Second)
 			job := b.want(ticket.ID, ojs.StateRetryable, 1)
 			if !job.NextRetryAt.Equal(b.start.Add(7*time.Second)) || job.Error == nil ||
@@ -111,7 +111,7 @@ func TestRatchet(t *testing.T) {
 			b.handle("sync", func(context.Context, *ojs.Job[any]) error { return errBoom })
 			b.run()
 			b.cron(cron.Entry{Name: "hourly", Schedule: "0 0 * * * ?",
-				Job: ojs.NewDraft("sync", nil, ojs.WithRetry(policy.RatchetExponential(5, 2*time.Second)))})
+				Job: ojs.NewDraft("sync", nil, ojs.WithRetry(preset.RatchetExponential(5, 2*time.Second)))})
 			first := b.entry("hourly").NextRun.Sub(b.start)
 			b.advance(first + 30*time.Minute)
 			want := seconds(0, 2, 6, 14, 30, 62)
@@ -163,7 +163,7 @@ func TestRatchetHook(t *testing.T) {
 				b.handle("fail",
 					func(context.Context, *ojs.Job[any]) error { return fmt.Errorf("fetch: %w", tt.err) })
 				b.run()
-				ticket := b.enqueue("fail", ojs.WithRetry(policy.RatchetFixed(tt.retries, time.Second)))
+				ticket := b.enqueue("fail", ojs.WithRetry(preset.RatchetFixed(tt.retries, time.Second)))
 				b.advance(time.Hour)
 				b.want(ticket.ID, ojs.StateDiscarded, tt.runs)
 				if got := b.deadLetters(); !slices.Equal(got, []string{ticket.ID}) {
@@ -176,8 +176,8 @@ func TestRatchetHook(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("fail", func(context.Context, *ojs.Job[any]) error { return errBoom })
 			b.run()
-			b.enqueue("fail", ojs.WithRetry(policy.RatchetNone(2)))
-			b.enqueue("fail", ojs.WithRetry(policy.RatchetExponential(2, time.Millisecond)))
+			b.enqueue("fail", ojs.WithRetry(preset.RatchetNone(2)))
+			b.enqueue("fail", ojs.WithRetry(preset.RatchetExponential(2, time.Millisecond)))
 			b.advance(24 * time.Hour)
 			hour := time.Hour
 			if want := []time.Duration{0, 0, hour, hour, 2 * hour, 2 * hour}; !slices.Equal(b.times(), want) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 )
 
 // kolmogorov is the largest distance between the distribution of the samples and the
@@ -58,11 +59,11 @@ func TestJitterDistribution(t *testing.T) {
 		low, high time.Duration
 	}{
 		{"A063 A064 A067 the standard's", standard, 3, 20 * time.Second, 60 * time.Second},
-		{"D009 D014 D020 D021 reading 39 full, first", policy.FullJitter(), 1, 0, 500 * time.Millisecond},
-		{"D009 D017 D020 D021 full, fourth", policy.FullJitter(), 4, 0, 4 * time.Second},
-		{"D009 D019 D020 D021 full, at the cap", policy.FullJitter(), 1000, 0, 30 * time.Second},
-		{"River, second", policy.River(), 2, 14400 * time.Millisecond, 17600 * time.Millisecond},
-		{"River, 25th", policy.River(), 25, 351562500 * time.Millisecond, 429687500 * time.Millisecond},
+		{"D009 D014 D020 D021 reading 39 full, first", preset.FullJitter(), 1, 0, 500 * time.Millisecond},
+		{"D009 D017 D020 D021 full, fourth", preset.FullJitter(), 4, 0, 4 * time.Second},
+		{"D009 D019 D020 D021 full, at the cap", preset.FullJitter(), 1000, 0, 30 * time.Second},
+		{"River, second", preset.River(), 2, 14400 * time.Millisecond, 17600 * time.Millisecond},
+		{"River, 25th", preset.River(), 25, 351562500 * time.Millisecond, 429687500 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for seed := range uint64(3) {
@@ -98,11 +99,11 @@ func TestJitterDistribution(t *testing.T) {
 		step   int64
 		values int
 	}{
-		{"Sidekiq: 10 values", policy.Sidekiq(), 3, 31, 3, 10},
-		{"Faktory: 30 values", policy.Faktory(), 2, 16, 2, 30},
-		{"asynq: 30 values", policy.Asynq(), 5, 271, 5, 30},
-		{"A152 Celery: 0 to 32", policy.CeleryBackoff(), 6, 0, 1, 33},
-		{"A152 Celery: 0 to 600", policy.CeleryBackoff(), 20, 0, 1, 601},
+		{"Sidekiq: 10 values", preset.Sidekiq(), 3, 31, 3, 10},
+		{"Faktory: 30 values", preset.Faktory(), 2, 16, 2, 30},
+		{"asynq: 30 values", preset.Asynq(), 5, 271, 5, 30},
+		{"A152 Celery: 0 to 32", preset.CeleryBackoff(), 6, 0, 1, 33},
+		{"A152 Celery: 0 to 600", preset.CeleryBackoff(), 20, 0, 1, 601},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(3, 12))
@@ -129,7 +130,7 @@ func TestJitterDistribution(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(4, 12))
 		u := make([]float64, samples)
 		for i := range u {
-			d := policy.Delay(policy.Oban(), 20, rnd.Float64())
+			d := policy.Delay(preset.Oban(), 20, rnd.Float64())
 			u[i] = float64(d-1048591*time.Second) / float64(104859*time.Second)
 			if u[i] < 0 || u[i] >= 1 || d%time.Second != 0 {
 				t.Fatalf("%v", d)
@@ -144,7 +145,7 @@ func TestJitterDistribution(t *testing.T) {
 		busiest, counts := 0, make(map[string]int)
 		for range 10_000 {
 			// a hundredth of the ceiling
-			at := policy.Delay(policy.FullJitter(), 5, rnd.Float64()).Truncate(80 * time.Millisecond)
+			at := policy.Delay(preset.FullJitter(), 5, rnd.Float64()).Truncate(80 * time.Millisecond)
 			counts[fmt.Sprint(at)]++
 			busiest = max(busiest, counts[fmt.Sprint(at)])
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	known "github.com/ojsengine/ojs/internal/backoff"
 	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 )
 
 func init() {
@@ -59,7 +61,7 @@ func TestRegisterBackoff(t *testing.T) {
 	})
 	t.Run("it gets the failures, from 1, and the draw, in [0, 1)", func(t *testing.T) {
 		q := p("acme:echo", ojs.JitterOff)
-		q.MaxInterval = policy.NoCap
+		q.MaxInterval = preset.NoCap
 		for _, tt := range []struct {
 			n    int
 			r    float64
@@ -81,7 +83,7 @@ func TestRegisterBackoff(t *testing.T) {
 	for _, j := range []ojs.Jitter{ojs.JitterOff, ojs.JitterOn, ojs.JitterFull} {
 		for _, s := range []ojs.Backoff{"acme:nothing", "acme:negative", "ojs:immediate"} {
 			t.Run("E002 E036 zero really is zero: "+string(s)+", jitter "+string(j), func(t *testing.T) {
-				for _, r := range draws {
+				for _, r := range []float64{0, 0.25, 0.5, 0.75, math.Nextafter(1, 0)} {
 					if d := policy.Delay(p(s, j), 3, r); d != 0 {
 						t.Errorf("draw %v: %v", r, d)
 					}
@@ -105,7 +107,7 @@ func TestRegisterBackoff(t *testing.T) {
 	})
 	for _, s := range []ojs.Backoff{"acme:unknown", "acme:panics", "acme:index"} {
 		t.Run("the exponential strategy in place of "+string(s), func(t *testing.T) {
-			for _, r := range draws {
+			for _, r := range []float64{0, 0.25, 0.5, 0.75, math.Nextafter(1, 0)} {
 				for n, want := range map[int]float64{3: 4, 4: 8, 6: 32, 7: 60, 1000: 60} {
 					if d := policy.Delay(p(s, ojs.JitterOff), n, r); d != seconds(want)[0] {
 						t.Errorf("retry %d after %v, want %v s", n, d, want)

@@ -10,7 +10,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
-	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 )
 
 func Example_asynq() {
@@ -19,7 +19,7 @@ func Example_asynq() {
 		engine.WithConcurrency(20),
 		engine.WithQueue("critical", engine.QueueConfig{Weight: 6}),
 		engine.WithQueue("default", engine.QueueConfig{Weight: 3}),
-		engine.WithDefaults(ojs.WithRetry(policy.Asynq())),
+		engine.WithDefaults(ojs.WithRetry(preset.Asynq())),
 	)
 
 	// mux.HandleFunc; asynq.SkipRetry; ResultWriter

@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 )
 
 func Example_bullMQ() {
@@ -28,7 +29,7 @@ func Example_bullMQ() {
 
 	// queue.add("cars", data, {attempts: 3, backoff: {type: "exponential", delay: 1000},
 	// deduplication: {id, ttl: 5000}})
-	retries := policy.BullMQExponential(3, time.Second)
+	retries := preset.BullMQExponential(3, time.Second)
 	dedup := ojs.WithUnique(ojs.UniquePolicy{
 		Key: "customer-7", Period: 5 * time.Second, States: ojs.AllStates(), OnConflict: ojs.ConflictIgnore,
 	})

@@ -8,7 +8,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/handler"
-	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 )
 
 func Example_celery() {
@@ -16,7 +16,7 @@ func Example_celery() {
 
 	// @app.task(max_retries=5, retry_backoff=2, retry_backoff_max=120,
 	// soft_time_limit=60, dont_autoretry_for=(Declined,))
-	retries := policy.CeleryBackoff()
+	retries := preset.CeleryBackoff()
 	retries.MaxAttempts = 1 + 5
 	retries.InitialInterval = 2 * time.Second
 	retries.MaxInterval = 120 * time.Second

@@ -9,7 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
-	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 )
 
 func Example_faktory() {
@@ -18,7 +18,7 @@ func Example_faktory() {
 		engine.WithConcurrency(20),
 		engine.WithQueue("critical", engine.QueueConfig{}),
 		engine.WithQueue("default", engine.QueueConfig{}),
-		engine.WithDefaults(ojs.WithRetry(policy.Faktory())),
+		engine.WithDefaults(ojs.WithRetry(preset.Faktory())),
 	)
 
 	// mgr.Register

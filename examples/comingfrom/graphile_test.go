@@ -7,11 +7,11 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 )
 
 func Example_graphileWorker() {
-	ctx, eng := begin(engine.WithDefaults(ojs.WithRetry(policy.GraphileWorker())))
+	ctx, eng := begin(engine.WithDefaults(ojs.WithRetry(preset.GraphileWorker())))
 
 	eng.Handle("email.send", func(ctx context.Context, job *ojs.Job[any]) error {
 		fmt.Println("sent", job.Args)

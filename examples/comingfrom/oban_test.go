@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 )
 
 func Example_oban() {
@@ -23,7 +24,7 @@ func Example_oban() {
 
 	// use Oban.Worker, queue: :events, max_attempts: 10,
 	// unique: [period: 60, keys: [:order]]
-	retries := policy.Oban()
+	retries := preset.Oban()
 	retries.MaxAttempts = 10
 	unique := ojs.UniquePolicy{
 		Keys: ojs.ByQueue | ojs.ByArgs, ArgsKeys: []string{"order"}, Period: time.Minute,

@@ -10,7 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 )
 
 // LoginError says itself that it is not worth a retry: Ratchet's @DoNotRetry.
@@ -36,7 +36,7 @@ func (SmartRetryPolicy) Delay(job *ojs.JobInfo, err error) time.Duration {
 func Example_ratchet() {
 	ctx, eng := begin(
 		engine.WithRetryHook(SmartRetryPolicy{}),
-		engine.WithDefaults(ojs.WithRetry(policy.RatchetNone(0))), // Ratchet's default: no retries
+		engine.WithDefaults(ojs.WithRetry(preset.RatchetNone(0))), // Ratchet's default: no retries
 	)
 	eng.Handle("fetch", func(ctx context.Context, job *ojs.Job[any]) error {
 		if job.Args == "secret" {
@@ -47,13 +47,13 @@ func Example_ratchet() {
 
 	// scheduler.enqueue(...).withMaxRetries(5)
 	// .withBackoff(BackoffPolicy.EXPONENTIAL, Duration.ofSeconds(1)).submit()
-	page := must(eng.Enqueue(ctx, "fetch", "page", ojs.WithRetry(policy.RatchetExponential(5, time.Second))))
-	secret := must(eng.Enqueue(ctx, "fetch", "secret", ojs.WithRetry(policy.RatchetFixed(5, 10*time.Second))))
+	page := must(eng.Enqueue(ctx, "fetch", "page", ojs.WithRetry(preset.RatchetExponential(5, time.Second))))
+	secret := must(eng.Enqueue(ctx, "fetch", "secret", ojs.WithRetry(preset.RatchetFixed(5, 10*time.Second))))
 	once := must(eng.Enqueue(ctx, "fetch", "once"))
 
 	// scheduleRecurring("0 0 * * * ?", ZoneId.of("UTC"), ...).withOptions(...)
 	check(eng.Cron().Set(ctx, cron.Entry{Name: "hourly", Schedule: "0 0 * * * ?", TimeZone: "UTC",
-		Job: ojs.NewDraft("fetch", "index", ojs.WithRetry(policy.RatchetExponential(3, 5*time.Second)))}))
+		Job: ojs.NewDraft("fetch", "index", ojs.WithRetry(preset.RatchetExponential(3, 5*time.Second)))}))
 
 	work(ctx, eng)
 	for _, ticket := range []ojs.Ticket{page, secret, once} {

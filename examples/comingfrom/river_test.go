@@ -9,14 +9,14 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
-	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 )
 
 func Example_river() {
 	ctx, eng := begin(engine.WithQueue("default", engine.QueueConfig{Concurrency: 100}))
 
 	// JobArgs with Kind and InsertOpts
-	sendEmail := ojs.Define[Email]("email.send", ojs.WithRetry(policy.River()), ojs.WithTimeout(time.Minute))
+	sendEmail := ojs.Define[Email]("email.send", ojs.WithRetry(preset.River()), ojs.WithTimeout(time.Minute))
 
 	// Worker.Work; river.JobSnooze and river.JobCancel
 	eng.Register(handler.For(sendEmail, func(ctx context.Context, job *ojs.Job[Email]) error {

@@ -10,13 +10,14 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 )
 
 func Example_sidekiq() {
 	ctx, eng := begin()
 
 	// sidekiq_options queue: "mailers", retry: 5
-	retries := policy.Sidekiq()
+	retries := preset.Sidekiq()
 	retries.MaxAttempts = 1 + 5
 	sendEmail := ojs.Define[Email]("email.send", ojs.WithQueue("mailers"), ojs.WithRetry(retries))
 

@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 )
 
 func Example_temporal() {
@@ -16,7 +17,7 @@ func Example_temporal() {
 
 	// workflow.ActivityOptions{StartToCloseTimeout, ScheduleToCloseTimeout,
 	// RetryPolicy{MaximumInterval, NonRetryableErrorTypes}}
-	retries := policy.Temporal()
+	retries := preset.Temporal()
 	retries.MaxInterval = time.Minute
 	retries.NonRetryableErrors = []string{"payment.declined"}
 	charge := ojs.Define[Charge]("charge", ojs.WithRetry(retries),

@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -84,7 +85,7 @@ func records(t *rapid.T) storage.Record {
 	r.Args, r.Result, r.Checkpoint = args, raws.Draw(t, "result"), raws.Draw(t, "checkpoint")
 	r.Retry = rapid.SampledFrom([]ojs.RetryPolicy{{}, policy.Default(),
 		{MaxAttempts: ojs.NoRetry, NonRetryableErrors: []string{"a.*"}},
-		policy.FullJitter(), policy.Sidekiq(),
+		preset.FullJitter(), preset.Sidekiq(),
 		{Jitter: ojs.JitterFull, BackoffStrategy: "acme:unknown"}}).Draw(t, "retry")
 	r.Meta = rapid.SampledFrom([]map[string]any{nil, {"n": json.Number("9007199254740993"), "s": "\x00<é>",
 		"l": []any{nil, true, 0.1}}}).Draw(t, "meta")

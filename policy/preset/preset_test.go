@@ -1,4 +1,4 @@
-package policy_test
+package preset_test
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/policy/preset"
 )
 
 var (
@@ -24,6 +25,15 @@ var (
 		return ns
 	}()
 )
+
+// seconds are durations of whole and broken seconds.
+func seconds(s ...float64) []time.Duration {
+	ds := make([]time.Duration, len(s))
+	for i, s := range s {
+		ds[i] = time.Duration(s * float64(time.Second))
+	}
+	return ds
+}
 
 // rat is an exact fraction.
 func rat(f float64) *big.Rat { return new(big.Rat).SetFloat64(f) }
@@ -53,7 +63,7 @@ func quartic(width int64) func(n int, r float64) time.Duration {
 		s := pow(count, 4)
 		s.Add(s, big.NewInt(15))
 		s.Add(s, new(big.Int).Mul(below(r, width), big.NewInt(n64(n))))
-		return inSeconds(s, policy.NoCap)
+		return inSeconds(s, preset.NoCap)
 	}
 }
 
@@ -112,7 +122,7 @@ func oban(most int64) func(n int, r float64) time.Duration {
 		x := new(big.Rat).Mul(new(big.Rat).SetInt(s), rat(r))
 		x.Mul(x, big.NewRat(1, 10))
 		s.Add(s, new(big.Int).Quo(x.Num(), x.Denom()))
-		return inSeconds(s, policy.NoCap)
+		return inSeconds(s, preset.NoCap)
 	}
 }
 
@@ -129,63 +139,63 @@ var presets = []struct {
 	want func(n int, r float64) time.Duration
 	near bool // the formula is one of floating point
 }{
-	{"D003 D013 reading 39 reading 46 FullJitter", policy.FullJitter(), 4, false,
+	{"D003 D013 reading 39 reading 46 FullJitter", preset.FullJitter(), 4, false,
 		func(n int, r float64) time.Duration {
 			ceiling := doubling(500*time.Millisecond, 30*time.Second)(n, r)
 			x := new(big.Rat).Mul(rat(r), new(big.Rat).SetInt64(int64(ceiling)+1))
 			return time.Duration(new(big.Int).Quo(x.Num(), x.Denom()).Int64())
 		}, false},
-	{"E004 RatchetNone", policy.RatchetNone(3), 4, true, ratchet("NONE", 0), false},
-	{"E021 E022 Ratchet's default", policy.RatchetNone(0), 1, true, always(0), false},
-	{"E007 RatchetFixed", policy.RatchetFixed(5, 10*time.Second), 6, true, ratchet("FIXED", 10_000), false},
-	{"E036 RatchetFixed of nothing", policy.RatchetFixed(5, 0), 6, true, ratchet("FIXED", 0), false},
-	{"E012 RatchetFixed beyond a day", policy.RatchetFixed(5, 48*time.Hour), 6, true,
+	{"E004 RatchetNone", preset.RatchetNone(3), 4, true, ratchet("NONE", 0), false},
+	{"E021 E022 Ratchet's default", preset.RatchetNone(0), 1, true, always(0), false},
+	{"E007 RatchetFixed", preset.RatchetFixed(5, 10*time.Second), 6, true, ratchet("FIXED", 10_000), false},
+	{"E036 RatchetFixed of nothing", preset.RatchetFixed(5, 0), 6, true, ratchet("FIXED", 0), false},
+	{"E012 RatchetFixed beyond a day", preset.RatchetFixed(5, 48*time.Hour), 6, true,
 		ratchet("FIXED", 48*3600*1000), false},
-	{"E009 E010 RatchetExponential", policy.RatchetExponential(5, time.Second), 6, true,
+	{"E009 E010 RatchetExponential", preset.RatchetExponential(5, time.Second), 6, true,
 		ratchet("EXPONENTIAL", 1000), false},
-	{"E011 E037 RatchetExponential from 1 ms", policy.RatchetExponential(30, time.Millisecond), 31, true,
+	{"E011 E037 RatchetExponential from 1 ms", preset.RatchetExponential(30, time.Millisecond), 31, true,
 		ratchet("EXPONENTIAL", 1), false},
-	{"E018 RatchetExponential from 5 s", policy.RatchetExponential(3, 5*time.Second), 4, true,
+	{"E018 RatchetExponential from 5 s", preset.RatchetExponential(3, 5*time.Second), 4, true,
 		ratchet("EXPONENTIAL", 5000), false},
-	{"E020 RatchetExponential from 2 s", policy.RatchetExponential(5, 2*time.Second), 6, true,
+	{"E020 RatchetExponential from 2 s", preset.RatchetExponential(5, 2*time.Second), 6, true,
 		ratchet("EXPONENTIAL", 2000), false},
-	{"E038 RatchetExponential from 25 h", policy.RatchetExponential(3, 25*time.Hour), 4, true,
+	{"E038 RatchetExponential from 25 h", preset.RatchetExponential(3, 25*time.Hour), 4, true,
 		ratchet("EXPONENTIAL", 25*3600*1000), false},
-	{"E038 RatchetExponential of the longest", policy.RatchetExponential(3, math.MaxInt64), 4, true,
+	{"E038 RatchetExponential of the longest", preset.RatchetExponential(3, math.MaxInt64), 4, true,
 		always(24 * time.Hour), false},
-	{"E036 RatchetExponential of nothing", policy.RatchetExponential(3, 0), 4, true,
+	{"E036 RatchetExponential of nothing", preset.RatchetExponential(3, 0), 4, true,
 		ratchet("EXPONENTIAL", 0), false},
-	{"A185 Sidekiq", policy.Sidekiq(), 26, true, quartic(10), false},
-	{"A153 Faktory", policy.Faktory(), 26, true, quartic(30), false},
-	{"Asynq", policy.Asynq(), 26, true, quartic(30), false},
-	{"River", policy.River(), 25, false, func(n int, r float64) time.Duration {
+	{"A185 Sidekiq", preset.Sidekiq(), 26, true, quartic(10), false},
+	{"A153 Faktory", preset.Faktory(), 26, true, quartic(30), false},
+	{"Asynq", preset.Asynq(), 26, true, quartic(30), false},
+	{"River", preset.River(), 25, false, func(n int, r float64) time.Duration {
 		x := new(big.Rat).Add(big.NewRat(9, 10), new(big.Rat).Mul(rat(r), big.NewRat(1, 5)))
 		x.Mul(x, new(big.Rat).SetInt(pow(int64(n), 4)))
 		x.Mul(x, new(big.Rat).SetInt64(int64(time.Second)))
 		d := new(big.Int).Quo(x.Num(), x.Denom())
-		if d.Cmp(big.NewInt(int64(policy.NoCap))) >= 0 {
-			return policy.NoCap
+		if d.Cmp(big.NewInt(int64(preset.NoCap))) >= 0 {
+			return preset.NoCap
 		}
 		return time.Duration(d.Int64())
 	}, true},
-	{"A155 Oban", policy.Oban(), 20, false, oban(20), false},
-	{"Oban with 15 attempts", attempts(policy.Oban(), 15), 15, false, oban(15), false},
-	{"Oban with 25 attempts", attempts(policy.Oban(), 25), 25, false, oban(25), false},
-	{"Oban with 1000 attempts", attempts(policy.Oban(), 1000), 1000, false, oban(1000), false},
-	{"A150 Temporal", policy.Temporal(), math.MaxInt32, false, doubling(time.Second, 100*time.Second), false},
-	{"A185 Celery", policy.Celery(), 4, false, always(180 * time.Second), false},
-	{"A152 CeleryBackoff", policy.CeleryBackoff(), 4, false, func(n int, r float64) time.Duration {
+	{"A155 Oban", preset.Oban(), 20, false, oban(20), false},
+	{"Oban with 15 attempts", attempts(preset.Oban(), 15), 15, false, oban(15), false},
+	{"Oban with 25 attempts", attempts(preset.Oban(), 25), 25, false, oban(25), false},
+	{"Oban with 1000 attempts", attempts(preset.Oban(), 1000), 1000, false, oban(1000), false},
+	{"A150 Temporal", preset.Temporal(), math.MaxInt32, false, doubling(time.Second, 100*time.Second), false},
+	{"A185 Celery", preset.Celery(), 4, false, always(180 * time.Second), false},
+	{"A152 CeleryBackoff", preset.CeleryBackoff(), 4, false, func(n int, r float64) time.Duration {
 		countdown := min(600, pow(2, int64(min(n-1, 60))).Int64())
 		return time.Duration(below(r, countdown+1).Int64()) * time.Second
 	}, false},
-	{"A154 A185 BullMQ", policy.BullMQ(3), 3, true, always(0), false},
-	{"BullMQ's default", policy.BullMQ(0), 1, true, always(0), false},
-	{"A154 A185 BullMQFixed", policy.BullMQFixed(3, time.Second), 3, true, always(time.Second), false},
-	{"BullMQFixed of nothing", policy.BullMQFixed(3, 0), 3, true, always(0), false},
-	{"A154 BullMQExponential", policy.BullMQExponential(8, 1500*time.Millisecond), 8, true,
-		doubling(1500*time.Millisecond, policy.NoCap), false},
-	{"BullMQExponential of nothing", policy.BullMQExponential(8, 0), 8, true, always(0), false},
-	{"GraphileWorker", policy.GraphileWorker(), 25, true, func(n int, _ float64) time.Duration {
+	{"A154 A185 BullMQ", preset.BullMQ(3), 3, true, always(0), false},
+	{"BullMQ's default", preset.BullMQ(0), 1, true, always(0), false},
+	{"A154 A185 BullMQFixed", preset.BullMQFixed(3, time.Second), 3, true, always(time.Second), false},
+	{"BullMQFixed of nothing", preset.BullMQFixed(3, 0), 3, true, always(0), false},
+	{"A154 BullMQExponential", preset.BullMQExponential(8, 1500*time.Millisecond), 8, true,
+		doubling(1500*time.Millisecond, preset.NoCap), false},
+	{"BullMQExponential of nothing", preset.BullMQExponential(8, 0), 8, true, always(0), false},
+	{"GraphileWorker", preset.GraphileWorker(), 25, true, func(n int, _ float64) time.Duration {
 		return time.Duration(exps[min(n, 10)]) * time.Microsecond
 	}, false},
 }
@@ -241,10 +251,10 @@ func TestPresets(t *testing.T) {
 	}
 	t.Run("a negative number of retries or attempts is none", func(t *testing.T) {
 		for name, p := range map[string]ojs.RetryPolicy{
-			"none": policy.RatchetNone(-1), "fixed": policy.RatchetFixed(math.MinInt, 1),
-			"exponential": policy.RatchetExponential(-1, 1),
-			"BullMQ":      policy.BullMQ(-1), "BullMQFixed": policy.BullMQFixed(math.MinInt, 1),
-			"BullMQExponential": policy.BullMQExponential(-1, 1),
+			"none": preset.RatchetNone(-1), "fixed": preset.RatchetFixed(math.MinInt, 1),
+			"exponential": preset.RatchetExponential(-1, 1),
+			"BullMQ":      preset.BullMQ(-1), "BullMQFixed": preset.BullMQFixed(math.MinInt, 1),
+			"BullMQExponential": preset.BullMQExponential(-1, 1),
 		} {
 			if p.Runs() != 1 {
 				t.Errorf("%s: %d runs", name, p.Runs())
@@ -252,14 +262,14 @@ func TestPresets(t *testing.T) {
 		}
 	})
 	t.Run("as many retries as there are", func(t *testing.T) {
-		if n := policy.RatchetNone(math.MaxInt).Runs(); n != math.MaxInt {
+		if n := preset.RatchetNone(math.MaxInt).Runs(); n != math.MaxInt {
 			t.Errorf("%d", n)
 		}
 	})
 	t.Run("a negative delay is none", func(t *testing.T) {
-		for _, p := range []ojs.RetryPolicy{policy.RatchetFixed(1, -1),
-			policy.RatchetExponential(1, math.MinInt64), policy.BullMQFixed(2, -1),
-			policy.BullMQExponential(2, -1)} {
+		for _, p := range []ojs.RetryPolicy{preset.RatchetFixed(1, -1),
+			preset.RatchetExponential(1, math.MinInt64), preset.BullMQFixed(2, -1),
+			preset.BullMQExponential(2, -1)} {
 			if d := policy.Delay(p, 1, 0.5); d != 0 {
 				t.Errorf("%+v: %v", p, d)
 			}
@@ -281,27 +291,27 @@ func TestPresetsAsDocumented(t *testing.T) {
 		got  []time.Duration
 		want []float64
 	}{
-		{"A003 Sidekiq without its random part", first(policy.Sidekiq(), 7),
+		{"A003 Sidekiq without its random part", first(preset.Sidekiq(), 7),
 			[]float64{15, 16, 31, 96, 271, 640, 1311}},
-		{"Sidekiq at the most", ceilings(policy.Sidekiq(), 3), []float64{24, 34, 58}},
-		{"Asynq at the most", ceilings(policy.Asynq(), 3), []float64{44, 74, 118}},
-		{"Oban without its random part", first(policy.Oban(), 10),
+		{"Sidekiq at the most", ceilings(preset.Sidekiq(), 3), []float64{24, 34, 58}},
+		{"Asynq at the most", ceilings(preset.Asynq(), 3), []float64{44, 74, 118}},
+		{"Oban without its random part", first(preset.Oban(), 10),
 			[]float64{17, 19, 23, 31, 47, 79, 143, 271, 527, 1039}},
-		{"Oban at the most", ceilings(policy.Oban(), 4), []float64{18, 20, 25, 34}},
-		{"River in the middle", []time.Duration{policy.Delay(policy.River(), 1, 0.5),
-			policy.Delay(policy.River(), 2, 0.5), policy.Delay(policy.River(), 3, 0.5)},
+		{"Oban at the most", ceilings(preset.Oban(), 4), []float64{18, 20, 25, 34}},
+		{"River in the middle", []time.Duration{policy.Delay(preset.River(), 1, 0.5),
+			policy.Delay(preset.River(), 2, 0.5), policy.Delay(preset.River(), 3, 0.5)},
 			[]float64{1, 16, 81}},
-		{"A150 Temporal", first(policy.Temporal(), 9), []float64{1, 2, 4, 8, 16, 32, 64, 100, 100}},
-		{"Celery", policy.Delays(policy.Celery()), []float64{180, 180, 180}},
-		{"A152 CeleryBackoff at the most", ceilings(policy.CeleryBackoff(), 12),
+		{"A150 Temporal", first(preset.Temporal(), 9), []float64{1, 2, 4, 8, 16, 32, 64, 100, 100}},
+		{"Celery", policy.Delays(preset.Celery()), []float64{180, 180, 180}},
+		{"A152 CeleryBackoff at the most", ceilings(preset.CeleryBackoff(), 12),
 			[]float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600}},
-		{"A154 BullMQExponential", first(policy.BullMQExponential(6, time.Second), 5),
+		{"A154 BullMQExponential", first(preset.BullMQExponential(6, time.Second), 5),
 			[]float64{1, 2, 4, 8, 16}},
-		{"E002 E004 none", policy.Delays(policy.RatchetNone(3)), []float64{0, 0, 0}},
-		{"E005 E007 E039 fixed", policy.Delays(policy.RatchetFixed(5, 10*time.Second)),
+		{"E002 E004 none", policy.Delays(preset.RatchetNone(3)), []float64{0, 0, 0}},
+		{"E005 E007 E039 fixed", policy.Delays(preset.RatchetFixed(5, 10*time.Second)),
 			[]float64{10, 10, 10, 10, 10}},
 		{"E008 E009 E010 E039 reading 43 exponential",
-			policy.Delays(policy.RatchetExponential(5, time.Second)), []float64{1, 2, 4, 8, 16}},
+			policy.Delays(preset.RatchetExponential(5, time.Second)), []float64{1, 2, 4, 8, 16}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if want := seconds(tt.want...); !slices.Equal(tt.got, want) {
@@ -316,14 +326,14 @@ func TestPresetsAsDocumented(t *testing.T) {
 		return s
 	}
 	t.Run("A003 Sidekiq's 25 retries take some 20 days", func(t *testing.T) {
-		if days := sum(policy.Sidekiq()).Hours() / 24; days < 20 || days > 21 {
+		if days := sum(preset.Sidekiq()).Hours() / 24; days < 20 || days > 21 {
 			t.Errorf("%v days", days)
 		}
 	})
 	t.Run("E009 cumulative 1, 3, 7, 15 s", func(t *testing.T) {
 		var total time.Duration
 		for n, want := range seconds(1, 3, 7, 15) {
-			if total += policy.Delay(policy.RatchetExponential(5, time.Second), n+1, 0.7); total != want {
+			if total += policy.Delay(preset.RatchetExponential(5, time.Second), n+1, 0.7); total != want {
 				t.Errorf("after retry %d: %v, want %v", n+1, total, want)
 			}
 		}
@@ -339,14 +349,14 @@ func TestPresetsAsDocumented(t *testing.T) {
 		{"E016 retry 1000", 1000, 24 * time.Hour},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := policy.Delay(policy.RatchetExponential(math.MaxInt, time.Second), tt.n, 0.7)
+			got := policy.Delay(preset.RatchetExponential(math.MaxInt, time.Second), tt.n, 0.7)
 			if got != tt.want {
 				t.Errorf("%v, want %v", got, tt.want)
 			}
 		})
 	}
 	t.Run("E011 the exponent stops at 20", func(t *testing.T) {
-		p := policy.RatchetExponential(100, time.Millisecond)
+		p := preset.RatchetExponential(100, time.Millisecond)
 		for n, want := range map[int]time.Duration{20: 1 << 19, 21: 1 << 20, 22: 1 << 20, 64: 1 << 20,
 			65: 1 << 20, 100: 1 << 20} {
 			if got := policy.Delay(p, n, 0); got != want*time.Millisecond {
@@ -356,7 +366,7 @@ func TestPresetsAsDocumented(t *testing.T) {
 	})
 	t.Run("E035 E040 in integers, whatever the base", func(t *testing.T) {
 		for base := int64(1); base < 1<<31; base = base*3 + 1 {
-			p := policy.RatchetExponential(100, time.Duration(base)*time.Millisecond)
+			p := preset.RatchetExponential(100, time.Duration(base)*time.Millisecond)
 			for n := 1; n <= 30; n++ {
 				want := time.Duration(computeDelay("EXPONENTIAL", base, n)) * time.Millisecond
 				for range 2 { // the same for the same arguments
@@ -382,7 +392,7 @@ func TestFullJitterTable(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n, ceiling := tt.n, tt.ceiling
-			p := policy.FullJitter()
+			p := preset.FullJitter()
 			if low, high := policy.Delay(p, n, 0), policy.Delay(p, n, almostOne); low != 0 ||
 				high != seconds(ceiling)[0] {
 				t.Errorf("from %v to %v, want from 0 to %v s", low, high, ceiling)
@@ -393,7 +403,7 @@ func TestFullJitterTable(t *testing.T) {
 		})
 	}
 	t.Run("D009 the next ceiling is twice the one before, at most the cap", func(t *testing.T) {
-		p := policy.FullJitter()
+		p := preset.FullJitter()
 		last := policy.Delay(p, 1, almostOne)
 		for n := 2; n < 200; n++ {
 			next := policy.Delay(p, n, almostOne)
@@ -404,12 +414,12 @@ func TestFullJitterTable(t *testing.T) {
 		}
 	})
 	t.Run("D010 a delay of nothing", func(t *testing.T) {
-		if d := policy.Delay(policy.FullJitter(), 3, 0); d != 0 {
+		if d := policy.Delay(preset.FullJitter(), 3, 0); d != 0 {
 			t.Errorf("%v", d)
 		}
 	})
 	t.Run("D011 D012 D013 the defaults", func(t *testing.T) {
-		p := policy.FullJitter()
+		p := preset.FullJitter()
 		if p.InitialInterval != 500*time.Millisecond || p.MaxInterval != 30*time.Second ||
 			p.MaxAttempts-1 != 3 {
 			t.Errorf("%+v", p)
@@ -428,7 +438,7 @@ func TestFullJitterTable(t *testing.T) {
 			[]float64{0.5, 1, 2, 4, 8, 16, 30, 30}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p := policy.FullJitter()
+			p := preset.FullJitter()
 			p.MaxAttempts, p.InitialInterval, p.MaxInterval = tt.retries+1, tt.base, tt.most
 			p, err := policy.Resolve(p)
 			if err != nil {
@@ -446,7 +456,7 @@ func TestFullJitterTable(t *testing.T) {
 // and appendix B).
 func TestPriorArt(t *testing.T) {
 	t.Run("A150 Temporal's five fields, and what OJS adds", func(t *testing.T) {
-		p := policy.Temporal()
+		p := preset.Temporal()
 		p.MaxAttempts, p.NonRetryableErrors = 5, []string{"payment.declined"}
 		b, err := json.Marshal(p)
 		want := `{"max_attempts":5,"initial_interval":"PT1S","backoff_coefficient":2,"max_interval":"PT1M40S","jitter":false,` +
@@ -471,23 +481,23 @@ func TestPriorArt(t *testing.T) {
 		}
 	})
 	t.Run("A154 BullMQ's fixed and exponential are none and exponential", func(t *testing.T) {
-		fixed, exponential := policy.BullMQFixed(3, time.Second), policy.BullMQExponential(3, time.Second)
+		fixed, exponential := preset.BullMQFixed(3, time.Second), preset.BullMQExponential(3, time.Second)
 		if fixed.BackoffStrategy != ojs.BackoffNone || exponential.BackoffStrategy != ojs.BackoffExponential {
 			t.Errorf("%s, %s", fixed.BackoffStrategy, exponential.BackoffStrategy)
 		}
 	})
 	t.Run("A185 what they count", func(t *testing.T) {
 		for name, tt := range map[string][2]int{
-			"Celery's max_retries":  {policy.Celery().MaxAttempts, 3 + 1},
-			"Sidekiq's retry":       {policy.Sidekiq().MaxAttempts, 25 + 1},
-			"Faktory's retry":       {policy.Faktory().MaxAttempts, 25 + 1},
-			"asynq's MaxRetry":      {policy.Asynq().MaxAttempts, 25 + 1},
-			"BullMQ's attempts":     {policy.BullMQ(7).MaxAttempts, 7},
-			"Oban's max_attempts":   {policy.Oban().MaxAttempts, 20}, // A155
-			"River's MaxAttempts":   {policy.River().MaxAttempts, 25},
-			"Graphile's attempts":   {policy.GraphileWorker().MaxAttempts, 25},
-			"Ratchet's maxRetries":  {policy.RatchetNone(7).MaxAttempts, 7 + 1},
-			"goqueue's MaxRetries":  {policy.FullJitter().MaxAttempts, 3 + 1},
+			"Celery's max_retries":  {preset.Celery().MaxAttempts, 3 + 1},
+			"Sidekiq's retry":       {preset.Sidekiq().MaxAttempts, 25 + 1},
+			"Faktory's retry":       {preset.Faktory().MaxAttempts, 25 + 1},
+			"asynq's MaxRetry":      {preset.Asynq().MaxAttempts, 25 + 1},
+			"BullMQ's attempts":     {preset.BullMQ(7).MaxAttempts, 7},
+			"Oban's max_attempts":   {preset.Oban().MaxAttempts, 20}, // A155
+			"River's MaxAttempts":   {preset.River().MaxAttempts, 25},
+			"Graphile's attempts":   {preset.GraphileWorker().MaxAttempts, 25},
+			"Ratchet's maxRetries":  {preset.RatchetNone(7).MaxAttempts, 7 + 1},
+			"goqueue's MaxRetries":  {preset.FullJitter().MaxAttempts, 3 + 1},
 			"the standard's number": {policy.Default().MaxAttempts, 3},
 		} {
 			if tt[0] != tt[1] {

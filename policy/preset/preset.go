@@ -1,4 +1,17 @@
-package policy
+// Package preset has the retry policies of other systems, for ojs.WithRetry: FullJitter,
+// Sidekiq and the like. Each is a whole policy, except that NonRetryableErrors inherits,
+// and each call returns a new value, whose fields you may change, such as MaxAttempts.
+//
+// A formula that the standard's fields cannot express is a strategy with a qualified
+// name, such as "ojs:sidekiq", which package policy computes. It draws its own jitter, so
+// Jitter is off. Unless its preset says otherwise, it ignores InitialInterval and
+// BackoffCoefficient, which are for programs that do not know it. MaxInterval holds for
+// every strategy, and for the delays of handlers and hooks.
+//
+// OnExhaustion is dead_letter if the system keeps jobs without retries left apart for a
+// person, and otherwise discard. A discarded job can be run again, too
+// (operate.Jobs.Retry), as long as it is retained.
+package preset
 
 import (
 	"math"
