@@ -110,8 +110,8 @@ func TestGuideRuns(t *testing.T) {
 	t.Run("wait", func(t *testing.T) {
 		o := Order{"1"}
 		_, err := eng.EnqueueMany(ctx,
-			sendReceipt.New(o, ojs.WithName("receipt")),
-			shipOrder.New(o, ojs.WithName("ship"), ojs.WithDependsOn("receipt")),
+			sendReceipt.New(o, ojs.WithDraftName("receipt")),
+			shipOrder.New(o, ojs.WithDraftName("ship"), ojs.WithDependsOn("receipt")),
 			report.New(o, ojs.WithDependsOn("receipt", "ship")),
 			apologize.New(o, ojs.WithDependsOn("receipt", "ship"), ojs.WithCondition(ojs.AnyFailed)),
 		)

@@ -419,11 +419,11 @@ func parseID(id string) (uuid.UUID, bool) {
 // WithPending stores the job as pending: it waits until Jobs.Activate is called.
 func WithPending() Option { return func(o *Options) { o.Pending = true } }
 
-// WithName names a draft among those of the same call of EnqueueMany or handler.Then, so
-// that other drafts of the call can wait for its job by WithDependsOn. The name is not
-// stored. Two drafts of a call with the same name, and a name that is a UUID or empty,
-// are refused with an *InvalidError.
-func WithName(name string) Option {
+// WithDraftName names a draft among those of the same call of EnqueueMany or
+// handler.Then, so that other drafts of the call can wait for its job by WithDependsOn.
+// The name is not stored. Two drafts of a call with the same name, and a name that is a
+// UUID or empty, are refused with an *InvalidError.
+func WithDraftName(name string) Option {
 	return func(o *Options) {
 		if _, id := parseID(name); id || name == "" {
 			o.fail(optionError("name", fmt.Sprintf("%q is empty or a UUID", clip([]byte(name)))))
@@ -434,8 +434,8 @@ func WithName(name string) Option {
 }
 
 // WithDependsOn has the job wait for others: for stored jobs, named by their ids, and for
-// jobs of the same call of EnqueueMany or handler.Then, named by WithName or WithID. It
-// is pending until they have ended as WithCondition asks, by default all with success.
+// jobs of the same call of EnqueueMany or handler.Then, named by WithDraftName or WithID.
+// It is pending until they have ended as WithCondition asks, by default all with success.
 // Then it becomes available, or scheduled if its time is yet to come: WithDelay and
 // WithTTL count from then. If they end otherwise, it is cancelled with a Failure of
 // ErrorTypeDependency, and so are the jobs that wait for it to succeed. All of that is

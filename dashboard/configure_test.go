@@ -40,7 +40,7 @@ const mailForm = "/queues/mail/configure/"
 func TestConfigureAQueue(t *testing.T) {
 	conf := engine.QueueConfig{Concurrency: 2, MaxDepth: 10, Defaults: []ojs.Option{ojs.WithPriority(7)},
 		RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 100, Per: time.Minute}}}
-	s := newSiteOn(t, []engine.Option{engine.WithQueue("mail", conf)}, WithAuthorizer(AllowAll),
+	s := newSiteOn(t, []engine.Option{engine.WithQueueConfig("mail", conf)}, WithAuthorizer(AllowAll),
 		WithActor(func(*http.Request) string { return "ada" }))
 	if body := s.ok("/queues/mail/"); !strings.Contains(body, `href="./configure/"`) {
 		t.Error("the page of the queue does not lead to the form")
@@ -99,8 +99,8 @@ func TestConfigureAQueue(t *testing.T) {
 
 // A refusal is shown beside the form, which keeps the values that were typed.
 func TestConfigureRefuses(t *testing.T) {
-	s := newSiteOn(t, []engine.Option{engine.WithQueue("mail", engine.QueueConfig{Concurrency: 2}),
-		engine.WithQueue("web", engine.QueueConfig{})}, WithAuthorizer(AllowAll))
+	s := newSiteOn(t, []engine.Option{engine.WithQueueConfig("mail", engine.QueueConfig{Concurrency: 2}),
+		engine.WithQueueConfig("web", engine.QueueConfig{})}, WithAuthorizer(AllowAll))
 	for _, tc := range []struct {
 		values []string
 		want   string
@@ -142,9 +142,9 @@ func TestConfigureRefuses(t *testing.T) {
 // The form is there for queues that this engine serves, and for who may configure them;
 // with bounds over all engines, for who may set those too.
 func TestAuthorizerDecidesOnConfigure(t *testing.T) {
-	s := newSiteOn(t, []engine.Option{engine.WithQueue("mail", engine.QueueConfig{Concurrency: 2}),
-		engine.WithQueue("web", engine.QueueConfig{Concurrency: 2}),
-		engine.WithQueue("shared", engine.QueueConfig{GlobalConcurrency: 2})},
+	s := newSiteOn(t, []engine.Option{engine.WithQueueConfig("mail", engine.QueueConfig{Concurrency: 2}),
+		engine.WithQueueConfig("web", engine.QueueConfig{Concurrency: 2}),
+		engine.WithQueueConfig("shared", engine.QueueConfig{GlobalConcurrency: 2})},
 		WithAuthorizer(func(_ *http.Request, a Action) error {
 			if a.Do == Read || a.Do == Configure && a.On == "queue" && a.Name != "web" && a.Queue == a.Name {
 				return nil
@@ -176,14 +176,14 @@ func TestAuthorizerDecidesOnConfigure(t *testing.T) {
 	if got := s.config("mail"); got.Concurrency != 3 || got.GlobalConcurrency != 0 {
 		t.Errorf("%+v", got)
 	}
-	reads := newSiteOn(t, []engine.Option{engine.WithQueue("mail", engine.QueueConfig{})})
+	reads := newSiteOn(t, []engine.Option{engine.WithQueueConfig("mail", engine.QueueConfig{})})
 	if w := reads.get(mailForm); w.Code != http.StatusForbidden {
 		t.Errorf("a dashboard that reads: %d", w.Code)
 	}
 }
 
 func TestConfigureInGerman(t *testing.T) {
-	mail := engine.WithQueue("mail", engine.QueueConfig{})
+	mail := engine.WithQueueConfig("mail", engine.QueueConfig{})
 	s := newSiteOn(t, []engine.Option{mail}, WithAuthorizer(AllowAll))
 	form := s.configuring(mailForm, "concurrency", "3", "depth", "9")
 	w := s.do("GET", mailForm, "", "Cookie", "ojs_lang=de")

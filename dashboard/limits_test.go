@@ -138,7 +138,7 @@ func TestLimitsOfAQueue(t *testing.T) {
 		{"none", engine.QueueConfig{}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newSiteOn(t, []engine.Option{engine.WithQueue("mail", tc.conf)})
+			s := newSiteOn(t, []engine.Option{engine.WithQueueConfig("mail", tc.conf)})
 			body := s.ok("/queues/mail/")
 			want := "Limits: " + tc.want + `<a href="../../limits/queue/mail/">over all engines</a>`
 			if !strings.Contains(body, want) {

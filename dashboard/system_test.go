@@ -63,7 +63,7 @@ func TestSystem(t *testing.T) {
 // storage can do.
 func TestSystemHasTheSettings(t *testing.T) {
 	s := newSiteOn(t, []engine.Option{engine.WithConcurrency(17),
-		engine.WithQueue("mail", engine.QueueConfig{}), engine.WithCodec(codec.Gzip()),
+		engine.WithQueueConfig("mail", engine.QueueConfig{}), engine.WithCodec(codec.Gzip()),
 		engine.WithJobLogs(slog.LevelWarn),
 		engine.WithReports(engine.Reports{Every: 7 * time.Second})})
 	s.has("/system/", "<h2>Settings</h2>", "<dd>17</dd>",

@@ -36,12 +36,13 @@ func TestClaimsInBatches(t *testing.T) {
 	}{
 		"for every slot": {false, nil, nil, 1},
 		"weights": {false,
-			[]engine.Option{engine.WithQueue("default", engine.QueueConfig{Weight: 1})}, nil, 10},
+			[]engine.Option{engine.WithQueueConfig("default", engine.QueueConfig{Weight: 1})}, nil, 10},
 		"limit of a queue": {false,
-			[]engine.Option{engine.WithQueue("default", engine.QueueConfig{Concurrency: 100})}, nil, 10},
-		"limit of a type": {false, nil, []handler.Option{handler.WithConcurrency(100)}, 10},
+			[]engine.Option{engine.WithQueueConfig("default",
+				engine.QueueConfig{Concurrency: 100})}, nil, 10},
+		"limit of a type": {false, nil, []handler.Option{handler.WithSlots(100)}, 10},
 		"a queue without limit": {false,
-			[]engine.Option{engine.WithQueue("default", engine.QueueConfig{})}, nil, 1},
+			[]engine.Option{engine.WithQueueConfig("default", engine.QueueConfig{})}, nil, 1},
 		"cheap claims": {true, nil, nil, 10},
 	} {
 		t.Run(name, func(t *testing.T) {

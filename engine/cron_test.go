@@ -351,7 +351,7 @@ func TestCron(t *testing.T) {
 			if want := []string{"a ", "b ", "a duplicate", "b enqueue_failed"}; !slices.Equal(got, want) {
 				t.Errorf("%q, want %q", got, want)
 			}
-		}, engine.WithQueue("small", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
+		}, engine.WithQueueConfig("small", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
 	})
 	t.Run("P1.1 an entry names the last job that there was, which a later overlap minds", func(t *testing.T) {
 		for name, tt := range map[string]struct {
@@ -399,7 +399,7 @@ func TestCron(t *testing.T) {
 					}
 					must(t, b.Cron().Remove(b.ctx, "e"))
 					b.advance(10 * time.Hour)
-				}, engine.WithQueue("default", engine.QueueConfig{}), engine.WithQueue("small",
+				}, engine.WithQueueConfig("default", engine.QueueConfig{}), engine.WithQueueConfig("small",
 					engine.QueueConfig{MaxDepth: 1}),
 					engine.WithEnqueueHook(func(_ context.Context, job *ojs.Job[any]) error {
 						if job.Meta["cron_triggered_at"] == "2000-01-01T02:00:00Z" {

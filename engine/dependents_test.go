@@ -34,7 +34,7 @@ func newSteps(t *testing.T) *waitSteps {
 			return ojs.Permanent(errors.New("no"))
 		}
 		return nil
-	}, handler.WithConcurrency(1))
+	}, handler.WithSlots(1))
 	return s
 }
 
@@ -61,9 +61,9 @@ func TestDependsOnOrder(t *testing.T) {
 	ids := s.enqueue(
 		waitStep("report", after("all"), ojs.WithDelay(time.Minute)),
 		waitStep("c", after("a", "b")),
-		waitStep("a", ojs.WithName("a")),
-		waitStep("b", ojs.WithName("b"), after("a")),
-		ojs.NewDraft("all", nil, ojs.WithName("all"), after("a", "b"), ojs.WithJoin()),
+		waitStep("a", ojs.WithDraftName("a")),
+		waitStep("b", ojs.WithDraftName("b"), after("a")),
+		ojs.NewDraft("all", nil, ojs.WithDraftName("all"), after("a", "b"), ojs.WithJoin()),
 	)
 	if d := s.want(ids[1], ojs.StatePending).Dependencies; d == nil || *d != (ojs.Dependencies{
 		Condition: ojs.AllSucceeded, Unfinished: 2}) {
@@ -94,8 +94,8 @@ func TestDependsOnOrder(t *testing.T) {
 func TestDependsOnFailure(t *testing.T) {
 	s := newSteps(t)
 	tickets, err := s.EnqueueMany(t.Context(),
-		waitStep("fails", ojs.WithName("f")),
-		waitStep("next", ojs.WithName("next"), after("f")),
+		waitStep("fails", ojs.WithDraftName("f")),
+		waitStep("next", ojs.WithDraftName("next"), after("f")),
 		waitStep("last", after("next")),
 		waitStep("repair", after("f", "next"), ojs.WithCondition(ojs.AnyFailed)),
 		waitStep("always", after("f"), ojs.WithCondition(ojs.AllEnded)),
@@ -131,9 +131,9 @@ func TestDependsOnEvents(t *testing.T) {
 	sub := s.Subscribe(engine.EventFilter{Types: []event.Type{"job.*"}})
 	defer sub.Close()
 	ids := s.enqueue(
-		waitStep("fails", ojs.WithName("f")),
-		waitStep("ok", ojs.WithName("ok"), after("f"), ojs.WithCondition(ojs.AnyFailed)),
-		ojs.NewDraft("join", nil, ojs.WithName("join"), after("ok"), ojs.WithJoin()),
+		waitStep("fails", ojs.WithDraftName("f")),
+		waitStep("ok", ojs.WithDraftName("ok"), after("f"), ojs.WithCondition(ojs.AnyFailed)),
+		ojs.NewDraft("join", nil, ojs.WithDraftName("join"), after("ok"), ojs.WithJoin()),
 		waitStep("cancelled", after("f")),
 		waitStep("late", after("join"), ojs.WithDelay(time.Hour)),
 	)
@@ -203,7 +203,7 @@ func TestDependsOnDelay(t *testing.T) {
 	s.Handle("parent", func(ctx context.Context, job *ojs.Job[string]) error {
 		second := waitStep("second", after("first", job.ID), ojs.WithDelay(time.Hour),
 			ojs.WithTTL(2*time.Hour))
-		if err := handler.Then(ctx, waitStep("first", ojs.WithName("first")), second); err != nil {
+		if err := handler.Then(ctx, waitStep("first", ojs.WithDraftName("first")), second); err != nil {
 			return err
 		}
 		return handler.Sleep(ctx, time.Minute)
@@ -246,7 +246,7 @@ func TestDependsOnThen(t *testing.T) {
 	s := newSteps(t)
 	s.Handle("parent", func(ctx context.Context, job *ojs.Job[string]) error {
 		return handler.Then(ctx, waitStep("second", after("first", job.ID)),
-			waitStep("first", ojs.WithName("first")))
+			waitStep("first", ojs.WithDraftName("first")))
 	})
 	s.enqueue(ojs.NewDraft("parent", ""))
 	s.Advance(2 * time.Second)
@@ -273,17 +273,19 @@ func TestDependsOnRefused(t *testing.T) {
 		missing.Dependency != unknown {
 		t.Errorf("an unknown job: %v", err)
 	}
-	refused("an unknown name", ojs.ErrDependency, waitStep("a", ojs.WithName("a")), waitStep("b", after("c")))
+	refused("an unknown name", ojs.ErrDependency,
+		waitStep("a", ojs.WithDraftName("a")), waitStep("b", after("c")))
 	refused("two drafts of a name", ojs.ErrInvalid,
-		waitStep("a", ojs.WithName("a")), waitStep("b", ojs.WithName("a")), waitStep("c", after("a")))
-	refused("itself", ojs.ErrInvalid, waitStep("a", ojs.WithName("a"), after("a")))
+		waitStep("a", ojs.WithDraftName("a")), waitStep("b", ojs.WithDraftName("a")),
+		waitStep("c", after("a")))
+	refused("itself", ojs.ErrInvalid, waitStep("a", ojs.WithDraftName("a"), after("a")))
 	refused("a circle", ojs.ErrInvalid,
-		waitStep("a", ojs.WithName("a"), after("b")), waitStep("b", ojs.WithName("b"), after("a")))
+		waitStep("a", ojs.WithDraftName("a"), after("b")), waitStep("b", ojs.WithDraftName("b"), after("a")))
 	refused("a pending job", ojs.ErrInvalid, waitStep("a", ojs.WithPending(), after(unknown)))
 	refused("a join of nothing", ojs.ErrInvalid, waitStep("a", ojs.WithJoin()))
 	refused("an unknown condition", ojs.ErrInvalid, waitStep("a", after(unknown), ojs.WithCondition("some")))
 	refused("an empty id", ojs.ErrInvalid, waitStep("a", after("")))
-	refused("a name that is an id", ojs.ErrInvalid, waitStep("a", ojs.WithName(unknown)))
+	refused("a name that is an id", ojs.ErrInvalid, waitStep("a", ojs.WithDraftName(unknown)))
 }
 
 // A fan-out of 300 jobs and a fan-in of 300 meet in one join.
@@ -292,14 +294,14 @@ func TestDependsOnFan(t *testing.T) {
 	s := &waitSteps{Engine: enginetest.New[string](t), t: t}
 	done := 0
 	s.Handle("in", func(context.Context, *ojs.Job[string]) error { done++; return nil },
-		handler.WithConcurrency(1))
+		handler.WithSlots(1))
 	s.Handle("out", func(context.Context, *ojs.Job[string]) error {
 		if done < n {
 			t.Errorf("a job ran after %d of %d", done, n)
 		}
 		done++
 		return nil
-	}, handler.WithConcurrency(1))
+	}, handler.WithSlots(1))
 	var all []string
 	for range n {
 		all = append(all, s.enqueue(ojs.NewDraft("in", "", ojs.WithDelay(time.Second)))...)

@@ -19,5 +19,5 @@ func TestDescribeIsACopy(t *testing.T) {
 		if name := b.Describe().Queues[0]; name != "q" {
 			t.Errorf("the first queue is %s", name)
 		}
-	}, engine.WithQueue("q", engine.QueueConfig{Defaults: []ojs.Option{ojs.WithPriority(1)}}))
+	}, engine.WithQueueConfig("q", engine.QueueConfig{Defaults: []ojs.Option{ojs.WithPriority(1)}}))
 }

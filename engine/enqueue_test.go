@@ -239,7 +239,7 @@ func TestOptionLayers(t *testing.T) {
 			ojs.WithMeta("engine", 1),
 			ojs.WithTags("a"), ojs.WithTotalTimeout(time.Hour),
 			ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1, MaxInterval: 10 * time.Second})),
-		engine.WithQueue("mail", engine.QueueConfig{Defaults: []ojs.Option{ojs.WithPriority(2),
+		engine.WithQueueConfig("mail", engine.QueueConfig{Defaults: []ojs.Option{ojs.WithPriority(2),
 			ojs.WithTimeout(2 * time.Second),
 			ojs.WithLease(2 * time.Minute), ojs.WithTags("a", "b"),
 			ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 2, InitialInterval: 2 * time.Second})}}),
@@ -346,10 +346,10 @@ func TestNewRefuses(t *testing.T) {
 		"logger":           engine.WithLogger(nil),
 		"rand":             engine.WithRand(nil),
 		"name":             engine.WithName(""),
-		"queue name":       engine.WithQueue("", engine.QueueConfig{}),
-		"queue defaults": engine.WithQueue("a",
+		"queue name":       engine.WithQueueConfig("", engine.QueueConfig{}),
+		"queue defaults": engine.WithQueueConfig("a",
 			engine.QueueConfig{Defaults: []ojs.Option{ojs.WithTimeout(-1)}}),
-		"queue default queue": engine.WithQueue("a",
+		"queue default queue": engine.WithQueueConfig("a",
 			engine.QueueConfig{Defaults: []ojs.Option{ojs.WithQueue("b")}}),
 		"defaults": engine.WithDefaults(ojs.WithLease(0)),
 	} {
@@ -357,7 +357,7 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	twice := engine.WithQueue("a", engine.QueueConfig{})
+	twice := engine.WithQueueConfig("a", engine.QueueConfig{})
 	if _, err := engine.New[any](memory.New(), twice, twice); !errors.Is(err, ojs.ErrInvalid) {
 		t.Errorf("a queue twice: %v", err)
 	}

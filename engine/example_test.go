@@ -144,8 +144,8 @@ func ExampleEngine_EnqueueMany_dependsOn() {
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	tickets, err := eng.EnqueueMany(ctx,
-		ojs.NewDraft("import", "users.csv", ojs.WithName("users")),
-		ojs.NewDraft("import", "orders.csv", ojs.WithName("orders"), ojs.WithDependsOn("users")),
+		ojs.NewDraft("import", "users.csv", ojs.WithDraftName("users")),
+		ojs.NewDraft("import", "orders.csv", ojs.WithDraftName("orders"), ojs.WithDependsOn("users")),
 		ojs.NewDraft("report", "all", ojs.WithDependsOn("users", "orders")),
 		ojs.NewDraft("alarm", "all", ojs.WithDependsOn("users", "orders"), ojs.WithCondition(ojs.AnyFailed)),
 	)

@@ -68,7 +68,7 @@ func TestExplain(t *testing.T) {
 		},
 		"V007 the version of its type": func(b *rig) {
 			b.Register(handler.For(ojs.Define[any]("v"), long,
-				handler.WithVersions(">=2.0 <3.0"), handler.WithConcurrency(1)))
+				handler.WithVersions(">=2.0 <3.0"), handler.WithSlots(1)))
 			b.run()
 			old := b.enqueue("v", ojs.WithVersion("1.0"))
 			b.explained(old.ID, inspect.ObstacleNoHandler)
@@ -237,7 +237,7 @@ func TestExplain(t *testing.T) {
 				b.handle("x", done)
 				b.handle("slow", long)
 				b.handle("fails", func(context.Context, *ojs.Job[any]) error { return errors.New("no") })
-				b.Handle("single", long, handler.WithConcurrency(1))
+				b.Handle("single", long, handler.WithSlots(1))
 				f(b)
 			}, engine.WithConcurrency(2))
 		})
@@ -255,7 +255,7 @@ func TestExplain(t *testing.T) {
 			b.advance(time.Hour)
 			b.want(second.ID, ojs.StateCompleted, 1)
 			b.want(elsewhere.ID, ojs.StateAvailable, 0)
-		}, engine.WithQueue("here", engine.QueueConfig{Concurrency: 1}))
+		}, engine.WithQueueConfig("here", engine.QueueConfig{Concurrency: 1}))
 	})
 	t.Run("a silent process holds it", func(t *testing.T) {
 		inBubbleOn(t, hooked(nil), func(b *rig) {

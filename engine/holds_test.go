@@ -74,7 +74,7 @@ func TestPauseTypeWithLimits(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		done := func(context.Context, *ojs.Job[any]) error { return nil }
 		b.Register(handler.For(ojs.Define[any]("a"), done,
-			handler.WithConcurrency(1), handler.WithVersions(">=1.0")))
+			handler.WithSlots(1), handler.WithVersions(">=1.0")))
 		b.handle("b", nothing)
 		must1(b.Queues().PauseType(b.ctx, "a", ""))
 		b.run()

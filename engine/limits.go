@@ -28,7 +28,7 @@ import (
 //  4. Other engines hear of freed slots and of opening times by storage.Notice.
 //
 // The gate counts the limits of one engine: those of QueueConfig and
-// handler.WithConcurrency.
+// handler.WithSlots.
 
 // blocksUntil returns until when the error of a failed attempt blocks the key of its job
 // (ojs.RateLimitedUntil, RateLimitedFor): zero if it does

@@ -27,7 +27,8 @@ func TestLimitsOverEngines(t *testing.T) {
 			return nil, []ojs.Option{ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 5})}
 		},
 		"L035 a queue": func() ([]engine.Option, []ojs.Option) {
-			return []engine.Option{engine.WithQueue("default", engine.QueueConfig{GlobalConcurrency: 5})}, nil
+			conf := engine.QueueConfig{GlobalConcurrency: 5}
+			return []engine.Option{engine.WithQueueConfig("default", conf)}, nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -65,8 +65,8 @@ func TestMistakes(t *testing.T) {
 			"ojs: invalid concurrency: 10000000 is not from 1 to 1000000"},
 		{"the most slots", new1(memory.New(), engine.WithConcurrency(1_000_000)), ""},
 		{"a nil option", new1(memory.New(), nil), "ojs: invalid option: is nil"},
-		{"a queue twice", new1(memory.New(), engine.WithQueue("a", engine.QueueConfig{}),
-			engine.WithQueue("a", engine.QueueConfig{})), `ojs: invalid queue: "a" is given twice`},
+		{"a queue twice", new1(memory.New(), engine.WithQueueConfig("a", engine.QueueConfig{}),
+			engine.WithQueueConfig("a", engine.QueueConfig{})), `ojs: invalid queue: "a" is given twice`},
 		{"a handler twice", register(handler.For(notify, nothing)),
 			"ojs: invalid handler: job type note.send has a handler already"},
 		{"a handler for some versions beside one for all",
@@ -111,8 +111,8 @@ func TestMistakes(t *testing.T) {
 			ojs.NewDraft("x", nil, ojs.WithDependsOn("nobody")))),
 			`ojs: unknown dependency: job * cannot wait for job "nobody", which is not stored; enqueue that one *`},
 		{"drafts that wait for each other", second(eng.EnqueueMany(ctx,
-			ojs.NewDraft("x", nil, ojs.WithName("a"), ojs.WithDependsOn("b")),
-			ojs.NewDraft("x", nil, ojs.WithName("b"), ojs.WithDependsOn("a")))),
+			ojs.NewDraft("x", nil, ojs.WithDraftName("a"), ojs.WithDependsOn("b")),
+			ojs.NewDraft("x", nil, ojs.WithDraftName("b"), ojs.WithDependsOn("a")))),
 			"ojs: invalid depends_on: has a circle: job * waits, directly or through others, for jobs that wait *"},
 		{"a page of no jobs", second(eng.Jobs().Page(ctx, inspect.Filter{}, "", 0)),
 			"ojs: invalid limit: 0 is not from 1 to 1000"},
@@ -156,7 +156,7 @@ func TestUnknownNames(t *testing.T) {
 		warn := &slog.HandlerOptions{Level: slog.LevelWarn}
 		log := slog.New(slog.NewTextHandler(&buf, warn))
 		eng, err := engine.New[any](b.store, engine.WithLogger(log),
-			engine.WithQueue("served", engine.QueueConfig{}))
+			engine.WithQueueConfig("served", engine.QueueConfig{}))
 		must(t, err)
 		eng.Register(handler.For(ojs.Define[any]("has.handler", ojs.WithQueue("of-type")),
 			func(context.Context, *ojs.Job[any]) error { return nil }))
@@ -212,5 +212,5 @@ func TestUnknownNames(t *testing.T) {
 		if err := b.ConfigureQueue(b.ctx, "emial", engine.QueueConfig{}); !errors.Is(err, ojs.ErrNotFound) {
 			t.Errorf("Configure of an unknown queue: %v", err)
 		}
-	}, engine.WithReports(engine.Reports{}), engine.WithQueue("elsewhere", engine.QueueConfig{}))
+	}, engine.WithReports(engine.Reports{}), engine.WithQueueConfig("elsewhere", engine.QueueConfig{}))
 }

@@ -253,13 +253,13 @@ func ExampleEngine_Queues_pause() {
 }
 
 // Three queues with shares of the work, a bound and a rate.
-func ExampleWithQueue() {
+func ExampleWithQueueConfig() {
 	ctx, eng := begin(
-		engine.WithQueue("web", engine.QueueConfig{Weight: 6}),
-		engine.WithQueue("mail",
+		engine.WithQueueConfig("web", engine.QueueConfig{Weight: 6}),
+		engine.WithQueueConfig("mail",
 			engine.QueueConfig{Weight: 3,
 				RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 100, Per: time.Minute}}}),
-		engine.WithQueue("reports", engine.QueueConfig{Weight: 1, Concurrency: 2, MaxDepth: 1}),
+		engine.WithQueueConfig("reports", engine.QueueConfig{Weight: 1, Concurrency: 2, MaxDepth: 1}),
 	)
 	enqueue(ctx, eng, "report.build", "2026-03", ojs.WithQueue("reports"))
 	_, err := eng.Enqueue(ctx, "report.build", "2026-04", ojs.WithQueue("reports"))
@@ -781,8 +781,8 @@ func ExampleEngine_Jobs_failures() {
 // Give a queue less of a running engine.
 func ExampleEngine_ConfigureQueue() {
 	ctx, eng := begin(
-		engine.WithQueue("mail", engine.QueueConfig{}),
-		engine.WithQueue("reports", engine.QueueConfig{Concurrency: 5, MaxDepth: 1000}),
+		engine.WithQueueConfig("mail", engine.QueueConfig{}),
+		engine.WithQueueConfig("reports", engine.QueueConfig{Concurrency: 5, MaxDepth: 1000}),
 	)
 	was := eng.Describe().Configs["reports"]
 	to := was
@@ -796,7 +796,7 @@ func ExampleEngine_ConfigureQueue() {
 
 // A queue is served while there is something to import.
 func ExampleEngine_AddQueue() {
-	eng, err := engine.New[string](memory.New(), engine.WithQueue("default", engine.QueueConfig{}))
+	eng, err := engine.New[string](memory.New(), engine.WithQueueConfig("default", engine.QueueConfig{}))
 	if err != nil {
 		log.Fatal(err)
 	}

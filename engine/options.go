@@ -229,13 +229,13 @@ func bounds(atOnce int, l ojs.RateLimit) ojs.RateLimit {
 	return l
 }
 
-// WithQueue makes the engine work a queue. Queues are served in the order in which they
-// are given, a job of a later one starting only when the earlier ones have none to start,
-// or by their weights. An engine that is given no queue works every queue, by priority.
-// Jobs may be enqueued to any queue in both cases. An engine with handlers warns, once
-// for each queue, of an enqueue to a queue that it does not serve, and at the start of
-// Run of handlers whose jobs go to such queues.
-func WithQueue(name string, qc QueueConfig) Option {
+// WithQueueConfig makes the engine work a queue. Queues are served in the order in which
+// they are given, a job of a later one starting only when the earlier ones have none to
+// start, or by their weights. An engine that is given no queue works every queue, by
+// priority. Jobs may be enqueued to any queue in both cases. An engine with handlers
+// warns, once for each queue, of an enqueue to a queue that it does not serve, and at the
+// start of Run of handlers whose jobs go to such queues.
+func WithQueueConfig(name string, qc QueueConfig) Option {
 	return func(c *config) error {
 		if c.queues.has(name) {
 			return invalid("queue", "%q is given twice", name)

@@ -39,7 +39,7 @@ func TestOrderingKey(t *testing.T) {
 			return errors.New("no")
 		}
 		return nil
-	}, handler.WithConcurrency(4))
+	}, handler.WithSlots(4))
 	slow := ojs.RetryPolicy{InitialInterval: time.Minute, Jitter: ojs.JitterOff}
 	tickets, err := eng.EnqueueMany(t.Context(),
 		waitStep("a1", key("a")),
@@ -116,7 +116,7 @@ func TestOrderingKeyIsRefused(t *testing.T) {
 	}
 	_, err = eng.EnqueueMany(t.Context(),
 		ojs.NewDraft("a", 1, key("k"), ojs.WithDependsOn("two")),
-		ojs.NewDraft("a", 2, key("k"), ojs.WithName("two")))
+		ojs.NewDraft("a", 2, key("k"), ojs.WithDraftName("two")))
 	if !errors.Is(err, ojs.ErrInvalid) {
 		t.Errorf("a job that waits for one behind it: %v", err)
 	}

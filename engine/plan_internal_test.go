@@ -56,9 +56,10 @@ func TestPlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		opts := []Option{}
 		for _, q := range []string{"a", "b"} { // c and d have none
-			opts = append(opts, WithQueue(q, QueueConfig{Defaults: someOptions(t, "of "+q, false)}))
+			opts = append(opts, WithQueueConfig(q, QueueConfig{Defaults: someOptions(t, "of "+q, false)}))
 		}
-		opts = append(opts, WithQueue("c", QueueConfig{}), WithDefaults(someOptions(t, "engine's", true)...))
+		opts = append(opts, WithQueueConfig("c", QueueConfig{}),
+			WithDefaults(someOptions(t, "engine's", true)...))
 		c, err := newCore(memory.New(), opts)
 		if err != nil {
 			return

@@ -367,7 +367,7 @@ func TestNoPrefetch(t *testing.T) {
 	})
 	t.Run("limits", func(t *testing.T) {
 		if n := run(t, engine.WithConcurrency(4),
-			engine.WithQueue("default", engine.QueueConfig{Concurrency: 3})); n != 0 {
+			engine.WithQueueConfig("default", engine.QueueConfig{Concurrency: 3})); n != 0 {
 			t.Errorf("claimed %d at once", n)
 		}
 	})

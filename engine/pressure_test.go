@@ -22,7 +22,8 @@ func TestEndWakesOneCaller(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &storagetest.Faulty{Storage: memory.New()}
 			eng, err := engine.New[any](s, quiet, engine.WithConcurrency(1),
-				engine.WithQueue("default", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
+				engine.WithQueueConfig("default",
+					engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,7 +66,8 @@ func TestEndsBehindBlockedCallers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &storagetest.Faulty{Storage: memory.New()}
 			eng, err := engine.New[any](s, quiet,
-				engine.WithQueue("default", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
+				engine.WithQueueConfig("default",
+					engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +110,8 @@ func TestFailedCallerLeavesItsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &storagetest.Faulty{Storage: memory.New()}
 		eng, err := engine.New[any](s, quiet,
-			engine.WithQueue("default", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
+			engine.WithQueueConfig("default",
+				engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
 		must(t, err)
 		first, err := eng.Enqueue(t.Context(), "job", nil)
 		must(t, err)
@@ -141,7 +144,8 @@ func TestFailedCallerLeavesItsRoom(t *testing.T) {
 func TestBatchWaitsForItsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		eng, err := engine.New[any](memory.New(), quiet,
-			engine.WithQueue("default", engine.QueueConfig{MaxDepth: 2, Overflow: engine.OverflowBlock}))
+			engine.WithQueueConfig("default",
+				engine.QueueConfig{MaxDepth: 2, Overflow: engine.OverflowBlock}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -108,7 +108,7 @@ func TestQueueStates(t *testing.T) {
 
 func TestBoundedQueues(t *testing.T) {
 	bounded := func(o engine.Overflow) engine.Option {
-		return engine.WithQueue("default", engine.QueueConfig{MaxDepth: 5, Overflow: o})
+		return engine.WithQueueConfig("default", engine.QueueConfig{MaxDepth: 5, Overflow: o})
 	}
 	t.Run("P1.6 reject is the default, for a whole batch; only live jobs count", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
@@ -250,7 +250,7 @@ func TestBoundedQueues(t *testing.T) {
 			"rate_limit.key":        {RateLimit: ojs.RateLimit{Key: "x"}},
 			"rate_limit.rate.limit": {RateLimit: ojs.RateLimit{Rate: ojs.Rate{Per: 1}}},
 		} {
-			_, err := engine.New[any](newMemory(t), engine.WithQueue("q", qc))
+			_, err := engine.New[any](newMemory(t), engine.WithQueueConfig("q", qc))
 			wantInvalid(t, err, field)
 		}
 	})

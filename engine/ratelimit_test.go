@@ -42,7 +42,7 @@ func TestRateLimits(t *testing.T) {
 			if last := got[14]; last != 4*time.Second {
 				t.Errorf("the last started at %v, later than it might have", last)
 			}
-		}, engine.WithQueue("q",
+		}, engine.WithQueueConfig("q",
 			engine.QueueConfig{RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 3, Per: time.Second}}}))
 	})
 	t.Run("P1.5 a throttle spaces starts", func(t *testing.T) {
@@ -93,9 +93,9 @@ func TestRateLimits(t *testing.T) {
 		}{
 			"key": {job: []ojs.Option{ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 2})}},
 			"queue": {job: []ojs.Option{ojs.WithQueue("q")},
-				engine: []engine.Option{engine.WithQueue("q", engine.QueueConfig{Concurrency: 2}),
-					engine.WithQueue("default", engine.QueueConfig{})}},
-			"handler": {handler: []handler.Option{handler.WithConcurrency(2)}},
+				engine: []engine.Option{engine.WithQueueConfig("q", engine.QueueConfig{Concurrency: 2}),
+					engine.WithQueueConfig("default", engine.QueueConfig{})}},
+			"handler": {handler: []handler.Option{handler.WithSlots(2)}},
 		} {
 			t.Run(name, func(t *testing.T) {
 				inBubble(t, func(b *rig) {
@@ -143,7 +143,7 @@ func TestRateLimits(t *testing.T) {
 			if got, want := b.times(), seconds(0, 3, 6, 10); !reflect.DeepEqual(got, want) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
-		}, engine.WithQueue("q",
+		}, engine.WithQueueConfig("q",
 			engine.QueueConfig{RateLimit: ojs.RateLimit{Throttle: ojs.Rate{Limit: 1, Per: 3 * time.Second}}}))
 	})
 	t.Run("L013 each job of a key is held to its own bounds", func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestWeights(t *testing.T) {
 	weights := map[string]int{"a": 5, "b": 3, "c": 1}
 	opts := []engine.Option{engine.WithConcurrency(1)}
 	for name, w := range weights {
-		opts = append(opts, engine.WithQueue(name, engine.QueueConfig{Weight: w}))
+		opts = append(opts, engine.WithQueueConfig(name, engine.QueueConfig{Weight: w}))
 	}
 	t.Run("P0.4 shares are those of the weights", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
@@ -324,8 +324,8 @@ func TestWeights(t *testing.T) {
 		}, opts...)
 	})
 	t.Run("some weights are refused", func(t *testing.T) {
-		_, err := engine.New[any](newMemory(t), engine.WithQueue("a", engine.QueueConfig{Weight: 1}),
-			engine.WithQueue("b", engine.QueueConfig{}))
+		_, err := engine.New[any](newMemory(t), engine.WithQueueConfig("a", engine.QueueConfig{Weight: 1}),
+			engine.WithQueueConfig("b", engine.QueueConfig{}))
 		wantInvalid(t, err, "weight")
 	})
 }

@@ -211,7 +211,7 @@ func TestLimitsOfQueues(t *testing.T) {
 		if err != nil || l.Bounds != want {
 			t.Errorf("the queue has %+v, %v, want %+v", l.Bounds, err, want)
 		}
-	}, engine.WithQueue("q", engine.QueueConfig{GlobalConcurrency: 3, GlobalRateLimit: rate}))
+	}, engine.WithQueueConfig("q", engine.QueueConfig{GlobalConcurrency: 3, GlobalRateLimit: rate}))
 }
 
 // setsSlowly is a storage that takes a second to set the first limit.

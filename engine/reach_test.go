@@ -28,7 +28,7 @@ func TestWarnsOfWhatItCannotReach(t *testing.T) {
 		want []string // parts of the lines, in order
 	}{
 		{"nothing is wrong", []engine.Option{
-			engine.WithQueue("default", engine.QueueConfig{Concurrency: 10}),
+			engine.WithQueueConfig("default", engine.QueueConfig{Concurrency: 10}),
 		}, func(b *rig) {
 			b.Handle("x", do)
 			b.run()
@@ -36,18 +36,18 @@ func TestWarnsOfWhatItCannotReach(t *testing.T) {
 		}, nil},
 		{"a queue's concurrency above the engine's",
 			[]engine.Option{engine.WithConcurrency(2),
-				engine.WithQueue("default", engine.QueueConfig{Concurrency: 3})},
+				engine.WithQueueConfig("default", engine.QueueConfig{Concurrency: 3})},
 			func(b *rig) { b.Handle("x", do); b.run() },
 			[]string{`concurrency of a queue is above the engine's, which holds for its attempts" queue=default queue_concurrency=3 concurrency=2`}},
 		{"a handler's concurrency above the engine's", []engine.Option{
 			engine.WithConcurrency(2),
 		}, func(b *rig) {
-			b.Handle("x", do, handler.WithConcurrency(3))
+			b.Handle("x", do, handler.WithSlots(3))
 			b.run()
 		},
 			[]string{`concurrency of a handler is above the engine's, which holds" job_type=x handler_concurrency=3 concurrency=2`}},
 		{"types of queues that are not served", []engine.Option{
-			engine.WithQueue("mail", engine.QueueConfig{}),
+			engine.WithQueueConfig("mail", engine.QueueConfig{}),
 		}, func(b *rig) {
 			b.Handle("x", do)
 			b.Register(handler.For(inQueue, do))
@@ -60,7 +60,7 @@ func TestWarnsOfWhatItCannotReach(t *testing.T) {
 			b.enqueue("in.queue")
 		}, nil},
 		{"a job for a queue that is not served, once for each", []engine.Option{
-			engine.WithQueue("default", engine.QueueConfig{}),
+			engine.WithQueueConfig("default", engine.QueueConfig{}),
 		}, func(b *rig) {
 			b.Handle("x", do)
 			b.run()
@@ -70,7 +70,7 @@ func TestWarnsOfWhatItCannotReach(t *testing.T) {
 			}
 		}, []string{"does not serve; they wait for one that does\" queue=a", "queue=b"}},
 		{"an engine that only enqueues",
-			[]engine.Option{engine.WithQueue("default", engine.QueueConfig{MaxDepth: 5})},
+			[]engine.Option{engine.WithQueueConfig("default", engine.QueueConfig{MaxDepth: 5})},
 			func(b *rig) { b.enqueue("x", ojs.WithQueue("a")) }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

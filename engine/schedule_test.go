@@ -482,7 +482,7 @@ func TestPriority(t *testing.T) {
 			if want := []string{"critical", "critical", "bulk", "bulk"}; !slices.Equal(order, want) {
 				t.Errorf("ran %v, want %v: queue other is not this engine's", order, want)
 			}
-		}, engine.WithConcurrency(1), engine.WithQueue("critical", engine.QueueConfig{}),
-			engine.WithQueue("bulk", engine.QueueConfig{}))
+		}, engine.WithConcurrency(1), engine.WithQueueConfig("critical", engine.QueueConfig{}),
+			engine.WithQueueConfig("bulk", engine.QueueConfig{}))
 	})
 }

@@ -63,15 +63,16 @@ func (s *queueSet) checkWeights() error {
 }
 
 // AddQueue makes the engine serve one more queue, after its other queues. The engine must
-// have been given queues (WithQueue): without any it serves every queue already. Other
-// engines and later runs of the program do not know of it. Like ConfigureQueue and
+// have been given queues (WithQueueConfig): without any it serves every queue already.
+// Other engines and later runs of the program do not know of it. Like ConfigureQueue and
 // RemoveQueue, it may be called before Run and during it.
 func (e *Engine[T]) AddQueue(ctx context.Context, name string, qc QueueConfig) error {
 	return e.core.serve(ctx, name, "added", func(s *queueSet) (queueSet, error) {
 		switch {
 		case len(s.names) == 0:
 			return queueSet{}, invalid("queue",
-				"%q cannot be added, since this engine serves every queue; give New the queues with WithQueue", name)
+				"%q cannot be added, since this engine serves every queue; give New its queues "+
+					"with WithQueueConfig", name)
 		case s.has(name):
 			return queueSet{}, invalid("queue",
 				"%q is served already; Engine.ConfigureQueue changes it", name)

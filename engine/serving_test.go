@@ -22,7 +22,7 @@ import (
 )
 
 func TestServeQueues(t *testing.T) {
-	given := func(name string) engine.Option { return engine.WithQueue(name, engine.QueueConfig{}) }
+	given := func(name string) engine.Option { return engine.WithQueueConfig(name, engine.QueueConfig{}) }
 	nap := func(b *rig) {
 		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
 			return handler.Sleep(ctx, time.Second)
@@ -173,10 +173,10 @@ func TestServeQueues(t *testing.T) {
 			if err != nil || l.Bounds.Concurrency != 2 {
 				t.Errorf("%+v, %v", l, err)
 			}
-		}, engine.WithQueue("a", engine.QueueConfig{GlobalConcurrency: 1}))
+		}, engine.WithQueueConfig("a", engine.QueueConfig{GlobalConcurrency: 1}))
 	})
 	t.Run("Describe shows the configuration, and what is refused changes nothing", func(t *testing.T) {
-		three := engine.WithQueue("a", engine.QueueConfig{Concurrency: 3})
+		three := engine.WithQueueConfig("a", engine.QueueConfig{Concurrency: 3})
 		eng, err := engine.New[any](newMemory(t), quiet, three)
 		must(t, err)
 		q, ctx := eng, t.Context()
@@ -208,7 +208,7 @@ func TestServeQueues(t *testing.T) {
 func TestRemoveQueueReturnsJobs(t *testing.T) {
 	const jobs = 400
 	eng, err := engine.New[int](memory.New(), quiet, keepAll, engine.WithConcurrency(2),
-		engine.WithQueue("a", engine.QueueConfig{}), engine.WithQueue("b", engine.QueueConfig{}))
+		engine.WithQueueConfig("a", engine.QueueConfig{}), engine.WithQueueConfig("b", engine.QueueConfig{}))
 	must(t, err)
 	var ran sync.Map
 	half, release := make(chan struct{}), make(chan struct{})
@@ -252,7 +252,7 @@ func TestRemoveQueueReturnsJobs(t *testing.T) {
 func TestServeQueuesUnderLoad(t *testing.T) {
 	const jobs, rounds, last = 3000, 30, 300
 	eng, err := engine.New[int](memory.New(), quiet, engine.WithConcurrency(8),
-		engine.WithQueue("a", engine.QueueConfig{}), engine.WithQueue("b", engine.QueueConfig{}))
+		engine.WithQueueConfig("a", engine.QueueConfig{}), engine.WithQueueConfig("b", engine.QueueConfig{}))
 	must(t, err)
 	var running, ran atomic.Int32
 	all, end := make(chan struct{}), make(chan struct{})
@@ -305,7 +305,7 @@ func TestStatsOfConfiguredQueuesEncode(t *testing.T) {
 		if text, err := json.Marshal(stats); err != nil || !strings.Contains(string(text), `"slow"`) {
 			t.Errorf("%s, %v", text, err)
 		}
-	}, engine.WithQueue("slow", engine.QueueConfig{Defaults: []ojs.Option{ojs.WithPriority(1)}}))
+	}, engine.WithQueueConfig("slow", engine.QueueConfig{Defaults: []ojs.Option{ojs.WithPriority(1)}}))
 }
 
 // Of two numbers at once of a queue the lower one holds.
@@ -342,7 +342,7 @@ func TestQueueConfigBounds(t *testing.T) {
 			t.Errorf("%d jobs run at once, want 2", len(n))
 		}
 		b.advance(time.Minute)
-	}, engine.WithQueue("default", engine.QueueConfig{
+	}, engine.WithQueueConfig("default", engine.QueueConfig{
 		Concurrency: 3, RateLimit: ojs.RateLimit{Concurrency: 2},
 	}))
 }

@@ -23,7 +23,7 @@ func TestSettings(t *testing.T) {
 	}
 	eng := must1(engine.New[any](memory.New(), engine.WithName("shop"), engine.WithConcurrency(3),
 		engine.WithPrefetch(7), engine.WithGracePeriod(time.Second),
-		engine.WithQueue("b", engine.QueueConfig{}), engine.WithQueue("a", engine.QueueConfig{}),
+		engine.WithQueueConfig("b", engine.QueueConfig{}), engine.WithQueueConfig("a", engine.QueueConfig{}),
 		engine.WithDefaults(ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(9)),
 		engine.WithCodec(codec.Gzip()), engine.WithJobLogs(slog.LevelWarn),
 		engine.WithReports(engine.Reports{Every: 2 * time.Second})))

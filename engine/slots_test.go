@@ -12,7 +12,7 @@ import (
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-// Each end of an attempt frees its slot of handler.WithConcurrency for the next job of
+// Each end of an attempt frees its slot of handler.WithSlots for the next job of
 // the type.
 func TestAttemptFreesTheSlotOfItsType(t *testing.T) {
 	panics := func(context.Context) error { panic("boom") }
@@ -52,7 +52,7 @@ func TestAttemptFreesTheSlotOfItsType(t *testing.T) {
 					s.OnCall(breaks("Extend", false, nil))
 				}
 				b.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { return attempt(ctx) },
-					handler.WithConcurrency(1))
+					handler.WithSlots(1))
 				opts := []ojs.Option{ojs.WithMaxAttempts(1), ojs.WithTimeout(time.Minute),
 					ojs.WithLease(c.lease)}
 				b.enqueue("x", opts...)

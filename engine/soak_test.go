@@ -265,12 +265,13 @@ func TestSoak(t *testing.T) {
 	store := memory.New()
 	eng, err := engine.New[int](store, quiet, engine.WithConcurrency(8),
 		engine.WithGracePeriod(5*time.Second),
-		engine.WithQueue("a",
+		engine.WithQueueConfig("a",
 			engine.QueueConfig{Weight: 3, MaxDepth: 500, Overflow: engine.OverflowDropOldest}),
-		engine.WithQueue("b", engine.QueueConfig{Weight: 2, Concurrency: 4, MaxDepth: 500}),
-		engine.WithQueue("c", engine.QueueConfig{Weight: 1, MaxDepth: 500, Overflow: engine.OverflowBlock,
+		engine.WithQueueConfig("b", engine.QueueConfig{Weight: 2, Concurrency: 4, MaxDepth: 500}),
+		engine.WithQueueConfig("c", engine.QueueConfig{Weight: 1, MaxDepth: 500,
+			Overflow:  engine.OverflowBlock,
 			RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 500, Per: 100 * time.Millisecond}}}),
-		engine.WithQueue("default", engine.QueueConfig{Weight: 1}))
+		engine.WithQueueConfig("default", engine.QueueConfig{Weight: 1}))
 	must(t, err)
 	s := &soak{T: t, eng: eng, lives: make(map[string]ojs.State), events: make(map[event.Type]int)}
 	eng.Handle("work", s.handle)

@@ -224,8 +224,8 @@ func TestThenRefused(t *testing.T) {
 				b.advance(time.Minute)
 				b.want(id, ojs.StateCompleted, 2)
 				b.wantOf("child", 1, ojs.StateAvailable)
-			}, engine.WithQueue("small", engine.QueueConfig{MaxDepth: 1, Overflow: overflow}),
-				engine.WithQueue("default", engine.QueueConfig{}))
+			}, engine.WithQueueConfig("small", engine.QueueConfig{MaxDepth: 1, Overflow: overflow}),
+				engine.WithQueueConfig("default", engine.QueueConfig{}))
 		}
 	})
 	t.Run("an equal job fails the attempt unless it is ignored", func(t *testing.T) {

@@ -209,9 +209,9 @@ func TestVersions(t *testing.T) {
 			}
 			b.Register(
 				handler.For(v1, func(context.Context, *ojs.Job[one]) error { run("1"); return nil },
-					handler.WithVersions("1.0"), handler.WithConcurrency(2)),
+					handler.WithVersions("1.0"), handler.WithSlots(2)),
 				handler.For(v2, func(context.Context, *ojs.Job[two]) error { run("2"); return nil },
-					handler.WithVersions(">=2.0"), handler.WithConcurrency(3)))
+					handler.WithVersions(">=2.0"), handler.WithSlots(3)))
 			for range 6 {
 				must1(b.EnqueueMany(b.ctx, v1.New(one{}), v2.New(two{}), ojs.NewDraft("greet", one{})))
 			}

@@ -205,5 +205,5 @@ func TestWaitForRoomSaysWhichQueue(t *testing.T) {
 			!strings.Contains(err.Error(), `queue "default" is full`) {
 			t.Errorf("%v", err)
 		}
-	}, engine.WithQueue("default", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
+	}, engine.WithQueueConfig("default", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowBlock}))
 }

@@ -324,7 +324,7 @@ func TestWorker(t *testing.T) {
 			if d := fetch(b, w); d.Job.Queue != "q" || b.elapsed() != 70*time.Second {
 				t.Errorf("fetched of %s after %v", d.Job.Queue, b.elapsed())
 			}
-		}, engine.WithQueue("q", engine.QueueConfig{Concurrency: 1}), engine.WithQueue("default",
+		}, engine.WithQueueConfig("q", engine.QueueConfig{Concurrency: 1}), engine.WithQueueConfig("default",
 			engine.QueueConfig{}))
 	})
 	t.Run("each job of workers that vanish counts until its own lease is over", func(t *testing.T) {
@@ -338,7 +338,7 @@ func TestWorker(t *testing.T) {
 					t.Errorf("fetched after %v, want %v", b.elapsed(), at)
 				}
 			}
-		}, engine.WithQueue("q", engine.QueueConfig{Concurrency: 2}))
+		}, engine.WithQueueConfig("q", engine.QueueConfig{Concurrency: 2}))
 	})
 	t.Run("a job counts in the limit of its queue while its worker renews its lease", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
@@ -358,12 +358,12 @@ func TestWorker(t *testing.T) {
 			}
 			must(t, d.Ack(b.ctx, nil))
 			fetch(b, w)
-		}, engine.WithQueue("q", engine.QueueConfig{Concurrency: 1}))
+		}, engine.WithQueueConfig("q", engine.QueueConfig{Concurrency: 1}))
 	})
 	t.Run("the limit of a handler does not hold for workers, whether they name types or not", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil },
-				handler.WithConcurrency(1))
+				handler.WithSlots(1))
 			b.run()
 			for range 3 {
 				b.enqueue("x")

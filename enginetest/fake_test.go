@@ -16,7 +16,7 @@ import (
 
 // A fake has no handlers, and does not complain of that; of other things it does.
 func TestFakeWarnings(t *testing.T) {
-	small := engine.WithQueue("small", engine.QueueConfig{MaxDepth: 10})
+	small := engine.WithQueueConfig("small", engine.QueueConfig{MaxDepth: 10})
 	warned := func(eng *enginetest.Engine[any], log *bytes.Buffer) string {
 		for i := range 8 {
 			eng.MustEnqueue(ojs.NewDraft(fmt.Sprint("x", i), nil, ojs.WithQueue("small")))

@@ -91,7 +91,7 @@ func TestBatchSize(t *testing.T) {
 	}{
 		"the most":           {20, opts{handler.WithBatch(3, time.Second)}, []string{"0s 3", "0s 3", "1s 1"}},
 		"the engine's slots": {4, opts{handler.WithBatch(100, time.Second)}, []string{"0s 4", "1s 3"}},
-		"the type's slots": {20, opts{handler.WithConcurrency(5), handler.WithBatch(100, time.Second)},
+		"the type's slots": {20, opts{handler.WithSlots(5), handler.WithBatch(100, time.Second)},
 			[]string{"0s 5", "1s 2"}},
 		"the wait":    {20, opts{handler.WithBatch(100, time.Minute)}, []string{"1m0s 7"}},
 		"no wait":     {20, opts{handler.WithBatch(100, 0)}, slices.Repeat([]string{"0s 1"}, 7)},

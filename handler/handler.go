@@ -83,9 +83,9 @@ func jobIn[T any](ctx context.Context, header *ojs.JobHeader) *ojs.Job[T] {
 // options of the job type.
 type Option func(*Handler)
 
-// WithConcurrency sets how many attempts of the type run at once in one engine. It panics
+// WithSlots sets how many attempts of the type run at once in one engine. It panics
 // if n is less than 1. By default the engine's concurrency is the limit.
-func WithConcurrency(n int) Option {
+func WithSlots(n int) Option {
 	if n < 1 {
 		panic(fmt.Sprintf("ojs: handler concurrency %d is less than 1", n))
 	}

@@ -78,14 +78,14 @@ func TestWrap(t *testing.T) {
 	})
 	t.Run("settings that make no sense panic", func(t *testing.T) {
 		for name, f := range map[string]func(){
-			"concurrency":    func() { handler.WithConcurrency(0) },
+			"concurrency":    func() { handler.WithSlots(0) },
 			"nil middleware": func() { handler.WithMiddleware(nil) },
 		} {
 			if !panics(f) {
 				t.Errorf("%s did not", name)
 			}
 		}
-		if h := handler.For(typ, f, handler.WithConcurrency(3)); h.Concurrency() != 3 {
+		if h := handler.For(typ, f, handler.WithSlots(3)); h.Concurrency() != 3 {
 			t.Errorf("%d", h.Concurrency())
 		}
 	})

@@ -195,7 +195,7 @@ func TestDependentSpans(t *testing.T) {
 		stored := r.enqueue(t.Context(), "step", ojs.WithDelay(time.Second/2))
 		tickets, err := r.EnqueueMany(t.Context(), // in no order
 			ojs.NewDraft("step", nil, ojs.WithDependsOn("first", stored)),
-			ojs.NewDraft("step", nil, ojs.WithName("first")))
+			ojs.NewDraft("step", nil, ojs.WithDraftName("first")))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,8 +42,9 @@ func TestLostLeases(t *testing.T) {
 
 func TestBackpressure(t *testing.T) {
 	eng, _, reg := begin(t,
-		engine.WithQueue("small", engine.QueueConfig{MaxDepth: 2}),
-		engine.WithQueue("newest", engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowDropOldest}))
+		engine.WithQueueConfig("small", engine.QueueConfig{MaxDepth: 2}),
+		engine.WithQueueConfig("newest",
+			engine.QueueConfig{MaxDepth: 1, Overflow: engine.OverflowDropOldest}))
 	for n := range 4 {
 		_, err := eng.Enqueue(context.Background(), "nobody", nil, ojs.WithQueue("small"))
 		if (n < 2) != (err == nil) || err != nil && !errors.Is(err, ojs.ErrQueueFull) {

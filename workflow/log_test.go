@@ -21,7 +21,7 @@ import (
 func TestLogOfAWorkflow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
-		eng, err := engine.New[any](memory.New(), engine.WithQueue("mine", engine.QueueConfig{}),
+		eng, err := engine.New[any](memory.New(), engine.WithQueueConfig("mine", engine.QueueConfig{}),
 			engine.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
 		must(t, err)
 		b := &rig{Engine: eng, t: t, ctx: t.Context()}

@@ -44,7 +44,7 @@ func newSite(t *testing.T, opts ...dashboard.Option) *site {
 // served are the queues of an engine that serves no others.
 func served() (own []engine.Option) {
 	for _, name := range []string{"default", "mail", "billing", "reports", "search"} {
-		own = append(own, engine.WithQueue(name, engine.QueueConfig{}))
+		own = append(own, engine.WithQueueConfig(name, engine.QueueConfig{}))
 	}
 	return own
 }

@@ -17,8 +17,8 @@ func Example_asynq() {
 	// asynq.Config{Concurrency: 20, Queues: map[string]int{"critical": 6, "default": 3}}
 	ctx, eng := begin(
 		engine.WithConcurrency(20),
-		engine.WithQueue("critical", engine.QueueConfig{Weight: 6}),
-		engine.WithQueue("default", engine.QueueConfig{Weight: 3}),
+		engine.WithQueueConfig("critical", engine.QueueConfig{Weight: 6}),
+		engine.WithQueueConfig("default", engine.QueueConfig{Weight: 3}),
 		engine.WithDefaults(ojs.WithRetry(preset.Asynq())),
 	)
 

@@ -19,7 +19,7 @@ func Example_bullMQ() {
 	// new Worker(name, processor, {concurrency: 5, limiter: {max: 10, duration: 1000}})
 	ctx, eng := begin(
 		engine.WithConcurrency(5),
-		engine.WithQueue("paint",
+		engine.WithQueueConfig("paint",
 			engine.QueueConfig{RateLimit: ojs.RateLimit{Rate: ojs.Rate{Limit: 10, Per: time.Second}}}),
 	)
 	eng.Handle("cars", func(ctx context.Context, job *ojs.Job[any]) error {

@@ -16,8 +16,8 @@ func Example_faktory() {
 	// mgr.ProcessStrictPriorityQueues("critical", "default"); mgr.Concurrency = 20
 	ctx, eng := begin(
 		engine.WithConcurrency(20),
-		engine.WithQueue("critical", engine.QueueConfig{}),
-		engine.WithQueue("default", engine.QueueConfig{}),
+		engine.WithQueueConfig("critical", engine.QueueConfig{}),
+		engine.WithQueueConfig("default", engine.QueueConfig{}),
 		engine.WithDefaults(ojs.WithRetry(preset.Faktory())),
 	)
 

@@ -18,8 +18,8 @@ func Example_oban() {
 	// queues: [default: 10, events: 50]
 	ctx, eng := begin(
 		engine.WithConcurrency(60),
-		engine.WithQueue("default", engine.QueueConfig{Concurrency: 10}),
-		engine.WithQueue("events", engine.QueueConfig{Concurrency: 50}),
+		engine.WithQueueConfig("default", engine.QueueConfig{Concurrency: 10}),
+		engine.WithQueueConfig("events", engine.QueueConfig{Concurrency: 50}),
 	)
 
 	// use Oban.Worker, queue: :events, max_attempts: 10,

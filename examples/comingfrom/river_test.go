@@ -13,7 +13,7 @@ import (
 )
 
 func Example_river() {
-	ctx, eng := begin(engine.WithQueue("default", engine.QueueConfig{Concurrency: 100}))
+	ctx, eng := begin(engine.WithQueueConfig("default", engine.QueueConfig{Concurrency: 100}))
 
 	// JobArgs with Kind and InsertOpts
 	sendEmail := ojs.Define[Email]("email.send", ojs.WithRetry(preset.River()), ojs.WithTimeout(time.Minute))

@@ -80,7 +80,7 @@ func TestLockTable(t *testing.T) {
 	t.Run("bounded queues", func(t *testing.T) {
 		queues := make([]engine.Option, 300)
 		for i := range queues {
-			queues[i] = engine.WithQueue(fmt.Sprint("q", i), engine.QueueConfig{MaxDepth: 1})
+			queues[i] = engine.WithQueueConfig(fmt.Sprint("q", i), engine.QueueConfig{MaxDepth: 1})
 		}
 		eng := newEngine(t, s, queues...)
 		tx, err := pool.Begin(t.Context())
@@ -140,7 +140,8 @@ func TestLockOrder(t *testing.T) {
 	pool := connect(t)
 	queues := []engine.Option{}
 	for i := range 20 {
-		queues = append(queues, engine.WithQueue(fmt.Sprint("q", i), engine.QueueConfig{MaxDepth: 100_000}))
+		conf := engine.QueueConfig{MaxDepth: 100_000}
+		queues = append(queues, engine.WithQueueConfig(fmt.Sprint("q", i), conf))
 	}
 	eng := newEngine(t, s, queues...)
 	done := make(chan error, 4)

@@ -415,7 +415,7 @@ func TestCompleteWithinMovesDependents(t *testing.T) {
 	sub := eng.Subscribe(engine.EventFilter{Types: []event.Type{event.Available, event.Completed}})
 	defer sub.Close()
 	tickets, err := eng.EnqueueMany(t.Context(),
-		ojs.NewDraft("pay", nil, ojs.WithName("pay")),
+		ojs.NewDraft("pay", nil, ojs.WithDraftName("pay")),
 		ojs.NewDraft("other", nil, ojs.WithDependsOn("pay")),
 		ojs.NewDraft("join", nil, ojs.WithDependsOn("pay"), ojs.WithJoin()))
 	must(t, err)

@@ -188,11 +188,11 @@ func waiting(batch string) []ojs.Draft {
 	var drafts []ojs.Draft
 	for i := range args.Size - 3 {
 		names = append(names, fmt.Sprint(i))
-		drafts = append(drafts, plain(args).With(ojs.WithName(names[i])))
+		drafts = append(drafts, plain(args).With(ojs.WithDraftName(names[i])))
 	}
 	all := ojs.WithDependsOn(names...)
 	ended := ojs.WithCondition(ojs.AllEnded)
-	drafts = append(drafts, ojs.NewDraft(quick, args, ojs.WithName("join"), all, ended, ojs.WithJoin()))
+	drafts = append(drafts, ojs.NewDraft(quick, args, ojs.WithDraftName("join"), all, ended, ojs.WithJoin()))
 	args.Waits = true
 	return append(drafts, ojs.NewDraft(quick, args, all, ended),
 		ojs.NewDraft(flaky, args, ojs.WithDependsOn("join")))

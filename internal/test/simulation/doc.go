@@ -17,7 +17,7 @@
 //   - Handlers that succeed at once or later, fail with each response code, panic, call
 //     Goexit, snooze, save checkpoints, wait for the end of their contexts, go on after
 //     it for a part of the grace period, or hang beyond it. Some have a
-//     handler.WithConcurrency, take a range of versions, or run in batches. A middleware
+//     handler.WithSlots, take a range of versions, or run in batches. A middleware
 //     panics before or after them.
 //   - Remote workers that acknowledge, fail, release, renew, are late, or vanish.
 //   - Operators who cancel, reprioritize, reschedule, activate, retry, replay, delete,

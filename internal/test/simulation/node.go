@@ -81,7 +81,7 @@ func (w *world) newNode(cfg nodeConfig) *node {
 		opts = append(opts, engine.WithJobLogs(slog.LevelInfo))
 	}
 	for _, name := range cfg.order {
-		opts = append(opts, engine.WithQueue(name, cfg.queues[name]))
+		opts = append(opts, engine.WithQueueConfig(name, cfg.queues[name]))
 	}
 	var store storage.Storage
 	switch p := w.prog; {
@@ -101,7 +101,7 @@ func (w *world) newNode(cfg nodeConfig) *node {
 	for _, typ := range cfg.types {
 		var opts []handler.Option
 		if most := cfg.typeLimit[typ]; most > 0 {
-			opts = append(opts, handler.WithConcurrency(most))
+			opts = append(opts, handler.WithSlots(most))
 		}
 		switch {
 		case typ == versionedType && cfg.versions != nil:
