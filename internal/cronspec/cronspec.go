@@ -1,6 +1,17 @@
-// Package cronspec tells when recurring work is due (OJS cron). It checks the fields of
-// an expression, whose times package gronx then finds, and adds the clock of a time zone,
-// with its gaps and its repeated hours.
+// Package cronspec tells when recurring work is due (OJS cron). Package gronx finds the
+// times of an expression on a clock without changes. This package does what gronx does
+// not do:
+//
+//   - It tells the readings that a zone's clock skips and repeats. Gronx leaves the first
+//     ones out silently, and runs the second ones at their second coming.
+//   - It reads @every, and refuses zones that are no place, such as CET.
+//   - It checks fields. Gronx accepts a sign, a step beyond the field and 5#6, does not
+//     read what follows an element that matches, and takes a sixth field of four digits
+//     for a year. Its @5minutes and the like are no expressions of OJS.
+//   - It refuses expressions that never come when they are set.
+//   - It puts the time of a run into the args (Template).
+//
+// TestGronx fails when a version of gronx does one of the first three itself.
 package cronspec
 
 import (

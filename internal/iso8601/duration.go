@@ -1,8 +1,16 @@
 // Package iso8601 reads and writes ISO 8601 durations by the strict syntax of the OJS
 // documents (OJS retry, sections 4 and 14; OJS unique jobs, section 13). Package duration
-// does the rest. It accepts "P", "PT", "PP1D", "-PT1S", fractions of days and components
-// out of order or repeated, and computes in floating point, with a month of 365/12 days.
-// So three things are done here: the syntax, the sum with its bounds, and fractions.
+// splits and joins the components. This package does what it does not do:
+//
+//   - The syntax. It accepts "P", "PT", "P1DT", "PP1D", "-PT1S", "PT.5S", fractions of
+//     days, and components out of order or repeated, of which the last one counts.
+//   - The sum. It computes in floating point, with a month of 365/12 days, and reports no
+//     overflow.
+//   - Fractions below a nanosecond, which become zero there.
+//   - Months that are counted by the calendar.
+//   - Output in hours. It writes days, weeks, and months and years of its own lengths.
+//
+// TestLibrary fails when a version of package duration does one of these itself.
 package iso8601
 
 import (
