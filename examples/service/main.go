@@ -81,7 +81,8 @@ func run(ctx context.Context, role string) error {
 	collector := ojsprometheus.New()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collector)
-	eng, err := engine.New[any](store, engine.WithObserver(collector), engine.WithGracePeriod(25*time.Second))
+	eng, err := engine.New[any](store, engine.WithObserver(collector), engine.WithLogger(slog.Default()),
+		engine.WithGracePeriod(25*time.Second))
 	if err != nil {
 		return err
 	}
@@ -100,7 +101,7 @@ func run(ctx context.Context, role string) error {
 
 	switch role {
 	case "web":
-		pages, err := dashboard.New(eng)
+		pages, err := dashboard.New(eng, dashboard.WithoutRunning()) // the workers run
 		if err != nil {
 			return err
 		}

@@ -76,20 +76,27 @@ func TestService(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]string{
-		web.url + "/livez": "", web.url + "/readyz": "", web.url + "/admin/jobs/": "Overview",
+		web.url + "/livez": "", web.url + "/readyz": "", web.url + "/admin/jobs/": "Health: healthy",
 		web.url + "/metrics":  `ojs_queue_depth{queue="default",state="completed"} 1`,
 		worker.url + "/livez": "", worker.url + "/readyz": "",
 		worker.url + "/metrics": `ojs_job_completed_total{queue="default",type="receipt.send"} 1`,
 	} {
-		response, err := http.Get(path)
-		must(t, err)
-		body, err := io.ReadAll(response.Body)
-		must(t, err)
-		if response.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
-			t.Errorf("%s is %s: %s", path, response.Status, body)
+		for deadline := time.Now().Add(time.Minute); ; { // the count follows the commit of the receipt
+			response, err := http.Get(path)
+			must(t, err)
+			body, err := io.ReadAll(response.Body)
+			must(t, err)
+			if response.StatusCode == http.StatusOK && strings.Contains(string(body), want) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s is %s: %s", path, response.Status, body)
+			}
 		}
 	}
-	worker.stop(t)
+	if log := worker.stop(t); !strings.Contains(log, " to=ada@example.org") {
+		t.Errorf("the worker logged %s", log)
+	}
 	web.stop(t)
 }
 
@@ -125,13 +132,14 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 	}
 }
 
-// stop ends a process as a deployment does.
-func (p *process) stop(t *testing.T) {
+// stop ends a process as a deployment does, and returns what it has logged.
+func (p *process) stop(t *testing.T) string {
 	must(t, p.Process.Signal(syscall.SIGTERM))
 	log, _ := io.ReadAll(p.log)
 	if err := p.Wait(); err != nil {
 		t.Errorf("%v: %s", err, log)
 	}
+	return string(log)
 }
 
 func must(t *testing.T, err error) {
