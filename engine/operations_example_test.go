@@ -12,8 +12,7 @@ import (
 	"github.com/ojsengine/ojs/operate"
 )
 
-// The code of docs/operations.md, section "Find a failure among many jobs", as it stands
-// there.
+// The calls of docs/operations.md, section "Find a failure among many jobs".
 
 func findFailure(ctx context.Context, eng *engine.Engine[any]) error {
 	f, err := inspect.Parse("state:discarded finished.since:1h", time.Now())

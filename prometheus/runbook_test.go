@@ -23,7 +23,7 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// The code of docs/operations.md, as it stands there.
+// The calls of docs/operations.md.
 
 func connect(store storage.Storage) error {
 	collector := ojsprometheus.New()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -67,11 +66,10 @@ func TestMetricsTable(t *testing.T) {
 	var rows []string
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		m := all[name]
-		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s | %s |\n", m.name, m.kind,
-			strings.Join(m.labels, ", "), m.help))
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |\n", m.name, strings.Join(m.labels, ", "), m.help))
 	}
 	table := strings.Join(rows, "")
-	if !strings.Contains(operations(t), "| metric | kind | labels | what |\n|---|---|---|---|\n"+table+"\n") {
+	if !strings.Contains(operations(t), "| metric | labels | what |\n|---|---|---|\n"+table+"\n") {
 		t.Errorf("docs/operations.md does not have the table\n%s", table)
 	}
 }
@@ -128,21 +126,9 @@ func checkExpr(t *testing.T, all map[string]described, expr string) {
 	}
 }
 
-// fences are the code blocks of a language.
-func fences(doc, language string) (blocks []string) {
-	block := regexp.MustCompile("(?s)\n *```" + language + "\n(.*?)\n *```")
-	for _, m := range block.FindAllStringSubmatch(doc, -1) {
-		blocks = append(blocks, m[1])
-	}
-	return blocks
-}
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
-
-// Each alert has its section, with its query; there are no other queries.
+// Each alert has its section, which says what it means and then what to do.
 func TestAlertsAreDocumented(t *testing.T) {
 	doc, all := operations(t), metrics(t)
-	queries := 0
 	for _, rule := range alerts(t) {
 		checkExpr(t, all, rule.Expr)
 		if want := "docs/operations.md#" + strings.ToLower(rule.Alert); rule.Annotations["runbook"] != want ||
@@ -152,18 +138,10 @@ func TestAlertsAreDocumented(t *testing.T) {
 		}
 		_, section, ok := strings.Cut(doc, "\n#### "+rule.Alert+"\n")
 		section, _, _ = strings.Cut(section, "\n#")
-		shown := fences(section, "promql")
-		if !ok || len(shown) != 1 || oneLine(shown[0]) != oneLine(rule.Expr) {
-			t.Errorf("%s is in alerts.yml as\n%s\nand in operations.md as %q", rule.Alert, rule.Expr, shown)
-		}
-		if meaning, do, _ := strings.Cut(section, "```promql"); len(strings.TrimSpace(meaning)) < 20 ||
-			!strings.Contains(do, "```\n\n") {
+		meaning, do, _ := strings.Cut(strings.TrimSpace(section), "\n\n")
+		if !ok || len(meaning) < 20 || len(do) < 20 {
 			t.Errorf("operations.md does not say what %s means and what to do", rule.Alert)
 		}
-		queries++
-	}
-	if n := len(fences(doc, "promql")); n != queries {
-		t.Errorf("operations.md has %d queries for %d alerts", n, queries)
 	}
 }
 
@@ -188,33 +166,6 @@ func TestMetricsInText(t *testing.T) {
 				t.Errorf("%s: there is no %s", path, name)
 			}
 		}
-	}
-}
-
-// The code of the document compiles: each block is in a test of the collector, or in an
-// example of package engine, word for word.
-func TestSnippetsCompile(t *testing.T) {
-	files, err := filepath.Glob("../*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	files = append(files, "../../engine/operations_example_test.go")
-	var code strings.Builder
-	for _, f := range files {
-		raw, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		code.WriteString(oneLine(string(raw)) + " ")
-	}
-	blocks := fences(operations(t), "go")
-	for _, b := range blocks {
-		if !strings.Contains(code.String(), oneLine(b)) {
-			t.Errorf("nothing compiles\n%s", b)
-		}
-	}
-	if len(blocks) < 15 {
-		t.Errorf("found %d blocks", len(blocks))
 	}
 }
 
