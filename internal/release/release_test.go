@@ -60,14 +60,15 @@ func TestFromOutside(t *testing.T) {
 		}
 		return string(out)
 	}
-	run("go", "mod", "init", "example.com/app")
-	get := []string{"go", "get"}
-	for _, m := range list {
-		get = append(get, m.Path+"@"+version)
-	}
-	run(get...)
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
 	must(t, err)
+	install := regexp.MustCompile("(?s)```sh\n(go mod init .*?)```").FindSubmatch(readme)
+	if install == nil {
+		t.Fatal("README.md does not say how to install it")
+	}
+	for line := range strings.Lines(string(install[1])) {
+		run(strings.Fields(line)...)
+	}
 	program := regexp.MustCompile("(?s)```go\n(package main\n.*?)```").FindSubmatch(readme)
 	if program == nil {
 		t.Fatal("README.md has no program")
@@ -76,6 +77,11 @@ func TestFromOutside(t *testing.T) {
 	if out := run("go", "run", "."); !strings.Contains(out, "completed") {
 		t.Errorf("the program of the README printed %s", out)
 	}
+	get := []string{"go", "get"}
+	for _, m := range list {
+		get = append(get, m.Path+"@"+version)
+	}
+	run(get...)
 	const command = "github.com/ojsengine/ojs/cmd/ojs"
 	run("go", "install", command+"@"+version)
 	if out := run("./ojs", "version"); out != "ojs "+version+"\n" {
