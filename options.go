@@ -312,7 +312,7 @@ func WithTotalTimeout(d time.Duration) Option { return func(o *Options) { o.Tota
 // WithLease sets how long an attempt holds its job without renewing, at least 100 ms: the
 // standard's visibility timeout. An engine renews the lease every d/3 while the handler
 // runs. If a process dies, its attempts fail after at most d. The default is 30 minutes
-// for workers that fetch (engine.Worker). An engine holds jobs of the default lease for
+// for workers that fetch (fetch.Worker). An engine holds jobs of the default lease for
 // 90 s (engine.WithClaimLease).
 func WithLease(d time.Duration) Option { return func(o *Options) { o.Lease = d } }
 

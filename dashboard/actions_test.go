@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -302,7 +302,7 @@ func TestRetryOfAWorkflow(t *testing.T) {
 func TestActionsOnAWorker(t *testing.T) {
 	s := newSite(t, WithAuthorizer(AllowAll))
 	id := `evil "><script>`
-	worker := s.eng.Worker(id, engine.WorkerConfig{})
+	worker := s.eng.Worker(id, fetch.Config{})
 	s.enqueue("t", 1)
 	if _, err := worker.Fetch(context.Background()); err != nil {
 		t.Fatal(err)
@@ -314,7 +314,7 @@ func TestActionsOnAWorker(t *testing.T) {
 	if w := s.do("POST", "/workers/", form); w.Code != http.StatusSeeOther {
 		t.Errorf("%d\n%s", w.Code, w.Body)
 	}
-	if _, err := worker.Fetch(context.Background()); !errors.Is(err, engine.ErrWorkerQuiet) {
+	if _, err := worker.Fetch(context.Background()); !errors.Is(err, fetch.ErrQuiet) {
 		t.Error(err)
 	}
 }

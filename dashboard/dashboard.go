@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/telemetry"
 )
@@ -24,7 +25,7 @@ type Engine interface {
 	Meter() []telemetry.Meter
 	History(ctx context.Context, from, to time.Time, width time.Duration) ([]telemetry.Bucket, error)
 	Describe() engine.Description
-	Running() []engine.Running
+	Running() []inspect.Running
 	Get(ctx context.Context, id string) (*ojs.JobInfo, error)
 	Cancel(ctx context.Context, id string) error
 	EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.Ticket, error)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/inspect"
 )
 
@@ -12,9 +13,9 @@ type workersData struct {
 	Stats   engine.Stats
 	ID      string           // of this engine
 	Holders []inspect.Worker // what holds active jobs
-	Workers []engine.WorkerStats
-	Nodes   []inspect.Node   // engines that report on themselves
-	Running []engine.Running // with stacks; nil: they were not asked for
+	Workers []fetch.Stats
+	Nodes   []inspect.Node    // engines that report on themselves
+	Running []inspect.Running // with stacks; nil: they were not asked for
 	Stacks  bool
 	Active  []*ojs.JobInfo
 	Quiet   bool // the request may quiet workers
@@ -65,7 +66,7 @@ func (h *Handler) actOnWorker(p *page) error {
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(stats.Workers, func(w engine.WorkerStats) bool { return w.ID == id }) {
+	if !slices.ContainsFunc(stats.Workers, func(w fetch.Stats) bool { return w.ID == id }) {
 		return ojs.ErrNotFound // an engine has a button and an authorization of its own
 	}
 	if err := h.eng.Workers().Quiet(p.r.Context(), id); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -257,7 +258,7 @@ func (a *adversary) enqueue() string {
 
 // fetch plays a worker until ctx ends.
 func (a *adversary) fetch(ctx context.Context, id string) {
-	w := a.eng.Worker(id, engine.WorkerConfig{Types: []string{"there"}})
+	w := a.eng.Worker(id, fetch.Config{Types: []string{"there"}})
 	for {
 		d, err := w.Fetch(ctx)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -63,7 +64,7 @@ func TestMachinesWhoseClocksDiffer(t *testing.T) {
 	lease := ojs.WithLease(30 * time.Second)
 	_, err = slow.Enqueue(t.Context(), "x", nil, lease)
 	must(t, err)
-	d, err := slow.Worker("w", engine.WorkerConfig{}).Fetch(t.Context())
+	d, err := slow.Worker("w", fetch.Config{}).Fetch(t.Context())
 	must(t, err)
 	early, err := slow.Enqueue(t.Context(), "x", nil, ojs.WithDelay(30*time.Second))
 	must(t, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
@@ -467,7 +468,7 @@ func TestCodec(t *testing.T) {
 		store := memory.New()
 		inBubbleOn(t, store, func(b *rig) {
 			ticket := must1(pay.Enqueue(b.ctx, b, given))
-			w := b.Worker("w", engine.WorkerConfig{})
+			w := b.Worker("w", fetch.Config{})
 			d := must1(w.Fetch(b.ctx))
 			if !d.Job.Args.Encoded() {
 				t.Errorf("the worker got %s", d.Job.Args)
@@ -510,7 +511,7 @@ func TestCodec(t *testing.T) {
 				opts = append(opts, ojs.WithMeta(k, v))
 			}
 			must1(b.EnqueueMany(b.ctx, ojs.NewDraft("pay", args, opts...)))
-			d := must1(b.Worker("w", engine.WorkerConfig{}).Fetch(b.ctx))
+			d := must1(b.Worker("w", fetch.Config{}).Fetch(b.ctx))
 			if d.Job.Args.String() != args.String() || !reflect.DeepEqual(d.Job.Meta, meta) {
 				t.Errorf("%s, meta %v", d.Job.Args, d.Job.Meta)
 			}

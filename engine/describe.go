@@ -2,7 +2,6 @@ package engine
 
 import (
 	"log/slog"
-	"maps"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -52,26 +51,27 @@ type Description struct {
 // a queue or type has a limit or a weight, no job is claimed ahead. The call asks no
 // server.
 func (e *Engine[T]) Describe() Description {
-	c := e.core
-	queues := c.queues.Load()
+	c := e.parts
+	queues := c.types.Queues.Load()
 	s := Description{
-		ID: c.worker, Name: c.name, Slots: c.concurrency, GracePeriod: c.grace, ClaimLease: c.lease,
-		Queues: slices.Clone(queues.names), Configs: maps.Clone(queues.config),
+		ID: c.Worker, Name: c.Name, Slots: c.concurrency, GracePeriod: c.grace, ClaimLease: c.Lease,
+		Queues: slices.Clone(queues.Names), Configs: make(map[string]QueueConfig),
 		Codecs:   slices.Clone(c.codecs),
-		Defaults: ojs.DefaultOptions(), Storage: c.store.Capabilities(),
-		Retention: c.retention, Manifest: manifest(c.store.Capabilities()),
+		Defaults: ojs.DefaultOptions(), Storage: c.Store.Capabilities(),
+		Retention: c.retention, Manifest: manifest(c.Store.Capabilities()),
 	}
-	for name, cfg := range s.Configs {
+	for _, name := range queues.Names {
+		cfg := configOf(queues, name)
 		cfg.Defaults = slices.Clone(cfg.Defaults)
 		s.Configs[name] = cfg
 	}
-	if c.gate.plain.Load() {
-		s.Prefetch = c.mostAhead()
+	if c.admission.Unbounded() {
+		s.Prefetch = c.attempts.MostAhead()
 	}
-	for _, t := range c.registry.handlers.Load().all() {
-		s.Handlers = append(s.Handlers, t.given)
+	for _, t := range c.types.Registry.Handlers.Load().All() {
+		s.Handlers = append(s.Handlers, t.Given)
 	}
-	if shared, ok := storage.As[storage.Clocked](c.store); ok {
+	if shared, ok := storage.As[storage.Clocked](c.Store); ok {
 		s.ClockAhead, s.HasClock = shared.ClockOffset(), true
 	}
 	s.Defaults.Apply(c.defaults...)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 )
 
 // Neither a handler nor a worker begins a job whose deadline came during the claim. The
@@ -54,7 +54,7 @@ func TestDeadlineDuringTheClaim(t *testing.T) {
 		})
 		t.Run(name+", a worker", func(t *testing.T) {
 			onGated(t, func(b *rig, s *gated) {
-				w := b.Worker("w", engine.WorkerConfig{})
+				w := b.Worker("w", fetch.Config{})
 				var began []string
 				var fetch sync.WaitGroup
 				fetch.Go(func() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -94,7 +95,7 @@ func TestFetchEndsWhileTheStorageClaims(t *testing.T) {
 				c.Err = c.Context.Err()
 			}
 		})
-		if _, err := b.Worker("w", engine.WorkerConfig{}).Fetch(ctx); !errors.Is(err, context.Canceled) {
+		if _, err := b.Worker("w", fetch.Config{}).Fetch(ctx); !errors.Is(err, context.Canceled) {
 			t.Fatalf("Fetch: %v", err)
 		}
 		s.OnCall(nil)
@@ -201,7 +202,7 @@ func TestClaimThatWaitsOverAStop(t *testing.T) {
 		s.hold <- gate
 		ctx, leave := context.WithCancel(b.ctx)
 		fetched := make(chan error, 1)
-		w := b.Worker("w", engine.WorkerConfig{Types: []string{"other"}})
+		w := b.Worker("w", fetch.Config{Types: []string{"other"}})
 		go func() { _, err := w.Fetch(ctx); fetched <- err }()
 		synctest.Wait()
 		b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })

@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // circles are errors that errors.Is does not come back from.
@@ -55,7 +56,7 @@ type asksToo struct{}
 
 func (asksToo) Observe(*event.Event) {}
 
-func (asksToo) Begin(ctx context.Context, _ *engine.Operation) (context.Context, func(error)) {
+func (asksToo) Begin(ctx context.Context, _ *telemetry.Operation) (context.Context, func(error)) {
 	return ctx, func(err error) { errors.Is(err, errNever) }
 }
 

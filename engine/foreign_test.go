@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // stops are the ways in which foreign code does not return.
@@ -76,7 +77,7 @@ type badTracer struct{ begin, end func() }
 
 func (badTracer) Observe(*event.Event) {}
 
-func (b badTracer) Begin(ctx context.Context, _ *engine.Operation) (context.Context, func(error)) {
+func (b badTracer) Begin(ctx context.Context, _ *telemetry.Operation) (context.Context, func(error)) {
 	b.begin()
 	return ctx, func(error) { b.end() }
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/policy/preset"
 )
 
@@ -73,7 +74,7 @@ func TestGoQueueRetry(t *testing.T) {
 				len(job.Errors) != 4 || job.FinishedAt.IsZero() {
 				t.Errorf("D006 D007 %d runs, %+v", len(b.times()), job)
 			}
-			if claimed, err := b.Worker("other", engine.WorkerConfig{}).FetchMany(canceled(b.ctx), 1); len(
+			if claimed, err := b.Worker("other", fetch.Config{}).FetchMany(canceled(b.ctx), 1); len(
 				claimed) != 0 {
 				t.Errorf("D006 claimed %v, %v", claimed, err)
 			}
@@ -185,7 +186,7 @@ func TestGoQueueIdempotency(t *testing.T) {
 				return errors.New("the answer was lost")
 			})
 			// This worker takes the job, acts, and stops before it acknowledges.
-			worker := b.Worker("lost", engine.WorkerConfig{})
+			worker := b.Worker("lost", fetch.Config{})
 			ticket := b.enqueue("charge", ojs.WithLease(time.Minute), ojs.WithRetry(preset.FullJitter()))
 			d, err := worker.Fetch(b.ctx)
 			must(t, err)

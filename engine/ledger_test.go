@@ -15,6 +15,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -93,7 +94,7 @@ func (l *ledger) act() {
 		if e.state != ojs.StateAvailable || e.deleted {
 			return
 		}
-		d, err := l.eng.Worker("w", engine.WorkerConfig{}).Fetch(ctx)
+		d, err := l.eng.Worker("w", fetch.Config{}).Fetch(ctx)
 		if err != nil {
 			l.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -229,10 +230,10 @@ func TestLimitRules(t *testing.T) {
 			begin := time.Now()
 			ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 			defer cancel()
-			var held []*engine.Delivery
+			var held []*fetch.Delivery
 			for i := range 3 {
 				b.enqueue("x", limit)
-				w := must1(engine.New[any](b.store, quiet)).Worker("w", engine.WorkerConfig{})
+				w := must1(engine.New[any](b.store, quiet)).Worker("w", fetch.Config{})
 				if i == 2 { // the slots are taken, and the window is open
 					time.AfterFunc(20*s, func() { must(b.t, held[0].Ack(b.ctx, nil)) })
 				}
@@ -384,7 +385,7 @@ func TestLimitRules(t *testing.T) {
 			begin := time.Now()
 			key := ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 1})
 			b.enqueue("x", key, ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1}))
-			w := must1(engine.New[any](b.store, quiet)).Worker("w", engine.WorkerConfig{})
+			w := must1(engine.New[any](b.store, quiet)).Worker("w", fetch.Config{})
 			d := must1(w.Fetch(b.ctx))
 			must(b.t, d.Fail(b.ctx, ojs.RateLimitedUntil(begin.Add(30*s), errBoom)))
 			b.enqueue("x", key)
@@ -612,9 +613,9 @@ func TestFreedSlotWakesAClaim(t *testing.T) {
 		"a worker's failure": func(b *rig) {
 			b.enqueue("x", one, later)
 			b.enqueue("x", one)
-			d := must1(b.Worker("w1", engine.WorkerConfig{}).Fetch(b.ctx))
+			d := must1(b.Worker("w1", fetch.Config{}).Fetch(b.ctx))
 			time.AfterFunc(time.Minute, func() { must(b.t, d.Fail(b.ctx, errBoom)) })
-			must1(b.Worker("w2", engine.WorkerConfig{}).Fetch(b.ctx))
+			must1(b.Worker("w2", fetch.Config{}).Fetch(b.ctx))
 			if b.elapsed() != time.Minute {
 				b.t.Errorf("fetched after %v", b.elapsed())
 			}

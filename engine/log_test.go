@@ -13,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -145,7 +146,7 @@ func TestLog(t *testing.T) {
 			id := b.enqueue("other").ID
 			time.Sleep(time.Second)
 			logged.Reset()
-			if _, err := b.Worker("w", engine.WorkerConfig{}).Fetch(b.ctx); err != nil {
+			if _, err := b.Worker("w", fetch.Config{}).Fetch(b.ctx); err != nil {
 				t.Fatal(err)
 			}
 			got := lines(t, &logged)

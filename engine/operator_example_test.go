@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
@@ -370,7 +371,7 @@ func ExampleEngine_Worker() {
 	ctx, eng := begin()
 	ticket := enqueue(ctx, eng, "image.render", "scene.blend", ojs.WithQueue("gpu"))
 
-	w := eng.Worker("gpu-1", engine.WorkerConfig{Queues: []string{"gpu"}})
+	w := eng.Worker("gpu-1", fetch.Config{Queues: []string{"gpu"}})
 	defer w.Close()
 	d, err := w.Fetch(ctx) // waits for a job
 	if err != nil {
@@ -395,7 +396,7 @@ func ExampleEngine_Worker() {
 func ExampleWorker_Heartbeat() {
 	ctx, eng := begin()
 	ticket := enqueue(ctx, eng, "image.render", "scene.blend")
-	w := eng.Worker("gpu-1", engine.WorkerConfig{})
+	w := eng.Worker("gpu-1", fetch.Config{})
 	defer w.Close()
 	if _, err := w.Fetch(ctx); err != nil {
 		log.Fatal(err)
@@ -547,7 +548,7 @@ func ExampleEngine_Enqueue_debounceMax() {
 func ExampleEngine_Enqueue_oneWaiting() {
 	ctx, eng := begin()
 	first := enqueue(ctx, eng, "sync", "user 42", ojs.WithOneWaiting())
-	w := eng.Worker("w", engine.WorkerConfig{})
+	w := eng.Worker("w", fetch.Config{})
 	if _, err := w.Fetch(ctx); err != nil { // the first one runs
 		log.Fatal(err)
 	}

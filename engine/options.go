@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
+	rand "math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -11,9 +13,16 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/cron"
+	"github.com/ojsengine/ojs/engine/internal/attempts"
+	"github.com/ojsengine/ojs/engine/internal/jobtypes"
+	"github.com/ojsengine/ojs/engine/internal/logs"
+	"github.com/ojsengine/ojs/engine/internal/upkeep"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // Defaults of an engine.
@@ -36,23 +45,24 @@ type config struct {
 	grace        time.Duration
 	lease        time.Duration // of claims of jobs without one of their own; 0: the jobs' own
 	defaults     []ojs.Option
-	queues       queueSet
+	queues       jobtypes.QueueSet
 	clock        clock.Clock // nil: the wall clock, as the storage has it
 	wall         clock.Clock
 	log          *slog.Logger
 	rand         *rand.Rand
 	retention    Retention
-	replayRules  []replayRule
+	ruleNames    []string            // of all replay rules
+	rules        []upkeep.ReplayRule // those that are enabled
 	middleware   []handler.Middleware
-	hooks        []EnqueueHook
-	observers    []Observer
-	tracers      []Tracer     // those of the observers that are
-	ownRetryHook policy.Hook  // nil: none
-	codec        *codec.Chain // nil: none
-	codecs       []string     // the encodings of codec
-	reports      *Reports     // nil: none
-	noReports    bool         // not by default either
-	jobLogs      *slog.Level  // from which on lines of handlers are kept; nil: none are
+	hooks        []func(context.Context, *ojs.Job[any]) error
+	observers    []telemetry.Observer
+	tracers      []telemetry.Tracer // those of the observers that are
+	ownRetryHook policy.Hook        // nil: none
+	codec        *codec.Chain       // nil: none
+	codecs       []string           // the encodings of codec
+	reports      *Reports           // nil: none
+	noReports    bool               // not by default either
+	jobLogs      *slog.Level        // from which on lines of handlers are kept; nil: none are
 }
 
 func newConfig(opts []Option) (config, error) {
@@ -62,24 +72,19 @@ func newConfig(opts []Option) (config, error) {
 		concurrency: DefaultConcurrency,
 		grace:       DefaultGracePeriod,
 		lease:       DefaultClaimLease,
-		log:         slog.New(atLeast{slog.LevelWarn, guard(slog.Default().Handler())}),
+		log:         slog.New(logs.AtLeast(slog.LevelWarn, logs.Guard(slog.Default().Handler()))),
 		retention:   defaultRetention,
 	}
 	for _, opt := range opts {
 		if opt == nil {
-			return c, invalid("option", "is nil")
+			return c, draft.Invalid("option", "is nil")
 		}
 		if err := opt(&c); err != nil {
 			return c, err
 		}
 	}
-	return c, c.queues.checkWeights()
+	return c, c.queues.CheckWeights()
 }
-
-var (
-	invalid   = draft.Invalid
-	invalidAs = draft.InvalidAs
-)
 
 // WithConcurrency sets how many attempts run at once in this engine: 1 to 1,000,000, 10
 // by default. A slot that has nothing to do costs nothing. With one slot jobs begin
@@ -87,7 +92,7 @@ var (
 func WithConcurrency(n int) Option {
 	return func(c *config) error {
 		if n < 1 || n > maxConcurrency {
-			return invalid("concurrency", "%d is not from 1 to %d", n, maxConcurrency)
+			return draft.Invalid("concurrency", "%d is not from 1 to %d", n, maxConcurrency)
 		}
 		c.concurrency = n
 		return nil
@@ -112,8 +117,8 @@ func WithConcurrency(n int) Option {
 // already. With 1 it is next.
 func WithPrefetch(n int) Option {
 	return func(c *config) error {
-		if n < 1 || n > maxPrefetch {
-			return invalid("prefetch", "%d is not from 1 to %d", n, maxPrefetch)
+		if n < 1 || n > attempts.MaxPrefetch {
+			return draft.Invalid("prefetch", "%d is not from 1 to %d", n, attempts.MaxPrefetch)
 		}
 		c.prefetch = n
 		return nil
@@ -181,7 +186,7 @@ func (qc *QueueConfig) validate(name string) error {
 		return fmt.Errorf("ojs: defaults of queue %s: %w", name, err)
 	}
 	if o.Queue != name {
-		return invalid("queue", "defaults of queue %q name queue %q", name, o.Queue)
+		return draft.Invalid("queue", "defaults of queue %q name queue %q", name, o.Queue)
 	}
 	return nil
 }
@@ -189,22 +194,22 @@ func (qc *QueueConfig) validate(name string) error {
 func (qc *QueueConfig) validateBounds() error {
 	switch {
 	case qc.Concurrency < 0:
-		return invalid("concurrency", "%d is negative", qc.Concurrency)
+		return draft.Invalid("concurrency", "%d is negative", qc.Concurrency)
 	case qc.GlobalConcurrency < 0:
-		return invalid("global_concurrency", "%d is negative", qc.GlobalConcurrency)
+		return draft.Invalid("global_concurrency", "%d is negative", qc.GlobalConcurrency)
 	case qc.GlobalRateLimit.Key != "":
-		return invalid("rate_limit.key", "the limit of a queue has none")
+		return draft.Invalid("rate_limit.key", "the limit of a queue has none")
 	case qc.Weight < 0:
-		return invalid("weight", "%d is negative", qc.Weight)
+		return draft.Invalid("weight", "%d is negative", qc.Weight)
 	case qc.MaxDepth < 0:
-		return invalid("max_depth", "%d is negative", qc.MaxDepth)
+		return draft.Invalid("max_depth", "%d is negative", qc.MaxDepth)
 	case qc.RateLimit.Key != "":
-		return invalid("rate_limit.key", "the limit of a queue has none")
+		return draft.Invalid("rate_limit.key", "the limit of a queue has none")
 	}
 	switch qc.Overflow {
 	case "", OverflowReject, OverflowBlock, OverflowDropOldest:
 	default:
-		return invalid("overflow", "%q is none of reject, block and drop_oldest", qc.Overflow)
+		return draft.Invalid("overflow", "%q is none of reject, block and drop_oldest", qc.Overflow)
 	}
 	if err := qc.GlobalRateLimit.ValidateBounds(); err != nil {
 		return err
@@ -237,13 +242,13 @@ func bounds(atOnce int, l ojs.RateLimit) ojs.RateLimit {
 // start of Run of handlers whose jobs go to such queues.
 func WithQueueConfig(name string, qc QueueConfig) Option {
 	return func(c *config) error {
-		if c.queues.has(name) {
-			return invalid("queue", "%q is given twice", name)
+		if c.queues.Has(name) {
+			return draft.Invalid("queue", "%q is given twice", name)
 		}
 		if err := qc.validate(name); err != nil {
 			return err
 		}
-		c.queues = c.queues.with(name, qc)
+		c.queues = c.queues.With(name, qc.queue())
 		return nil
 	}
 }
@@ -268,7 +273,7 @@ func WithDefaults(opts ...ojs.Option) Option {
 func WithGracePeriod(d time.Duration) Option {
 	return func(c *config) error {
 		if d < 0 {
-			return invalid("grace_period", "%v is negative", d)
+			return draft.Invalid("grace_period", "%v is negative", d)
 		}
 		c.grace = d
 		return nil
@@ -284,7 +289,7 @@ func WithGracePeriod(d time.Duration) Option {
 func WithClaimLease(d time.Duration) Option {
 	return func(c *config) error {
 		if d != 0 && d < time.Second {
-			return invalid("claim_lease", "%v is less than 1s, and not 0", d)
+			return draft.Invalid("claim_lease", "%v is less than 1s, and not 0", d)
 		}
 		c.lease = d
 		return nil
@@ -296,7 +301,7 @@ func WithClaimLease(d time.Duration) Option {
 func WithName(name string) Option {
 	return func(c *config) error {
 		if err := ojs.ValidateQueue(name); err != nil { // the same alphabet serves
-			return invalid("name", "%s", err.(*ojs.InvalidError).Reason)
+			return draft.Invalid("name", "%s", err.(*ojs.InvalidError).Reason)
 		}
 		c.name = name
 		return nil
@@ -310,7 +315,7 @@ func WithName(name string) Option {
 func WithMiddleware(ms ...handler.Middleware) Option {
 	return func(c *config) error {
 		if slices.ContainsFunc(ms, func(m handler.Middleware) bool { return m == nil }) {
-			return invalid("middleware", "is nil")
+			return draft.Invalid("middleware", "is nil")
 		}
 		c.middleware = append(c.middleware, ms...)
 		return nil
@@ -325,9 +330,9 @@ func WithMiddleware(ms ...handler.Middleware) Option {
 func WithLogger(l *slog.Logger) Option {
 	return func(c *config) error {
 		if l == nil {
-			return invalid("logger", "is nil")
+			return draft.Invalid("logger", "is nil")
 		}
-		c.log = slog.New(guard(l.Handler()))
+		c.log = slog.New(logs.Guard(l.Handler()))
 		return nil
 	}
 }
@@ -338,7 +343,7 @@ func WithLogger(l *slog.Logger) Option {
 func WithClock(cl clock.Clock) Option {
 	return func(c *config) error {
 		if cl == nil {
-			return invalid("clock", "is nil")
+			return draft.Invalid("clock", "is nil")
 		}
 		c.clock = cl
 		return nil
@@ -350,9 +355,332 @@ func WithClock(cl clock.Clock) Option {
 func WithRand(r *rand.Rand) Option {
 	return func(c *config) error {
 		if r == nil {
-			return invalid("rand", "is nil")
+			return draft.Invalid("rand", "is nil")
 		}
 		c.rand = r
 		return nil
 	}
+}
+
+// WithJobLogs keeps what handlers log by handler.Logger, from a level on, with the job,
+// for Jobs.Logs. The level of WithLogger does not matter. An attempt keeps its last 64
+// KiB of lines, as slog.JSONHandler writes them; lines before are cut. The log is stored
+// in the same step as the outcome of the attempt. A job keeps the logs of its last 10
+// attempts that have logged, until it is deleted. Attempts that are lost (a crash, a
+// lease that ran out) leave no log.
+//
+// An attempt that logs nothing costs nothing. An attempt that logs costs the writing of
+// its lines, and its outcome is not stored in one step with the next claim. WithCodec
+// encodes the lines.
+func WithJobLogs(level slog.Level) Option {
+	return func(c *config) error {
+		c.jobLogs = &level
+		return nil
+	}
+}
+
+// WithCodec encodes args, results, checkpoints and the details of errors before they
+// reach the storage, by the codecs in order, such as codec.Gzip and codec.AES256GCM.
+// Handlers get them decoded. So do Wait, Ticket.Result and Jobs.Decode; every other call,
+// event, log line and span has the encoded form. docs/encryption.md has the steps.
+//
+// Fingerprints of unique jobs are made before the encoding. The size limits hold for what
+// is encoded. An attempt whose args do not decode fails before its handler is called: for
+// good, with a dead letter, or until the key is there (codec.ErrorTypeKeyNotFound).
+//
+// Without WithCodec jobs are stored in clear, and encoded jobs of other programs are kept
+// and handed to workers as they are. The engine's own handlers cannot run them.
+func WithCodec(codecs ...codec.Codec) Option {
+	return func(c *config) error {
+		if c.codec != nil {
+			return draft.Invalid("codec", "is given twice: name all codecs in one WithCodec, in their order")
+		}
+		if len(codecs) == 0 {
+			return draft.Invalid("codec", "has no codecs")
+		}
+		chain, err := codec.NewChain(codecs...)
+		if err != nil {
+			return draft.Invalid("codec", "%v", err)
+		}
+		c.codec = chain
+		for _, one := range codecs {
+			c.codecs = append(c.codecs, one.Encoding())
+		}
+		return nil
+	}
+}
+
+// WithEnqueueHook adds hooks after earlier ones.
+func WithEnqueueHook(hooks ...EnqueueHook) Option {
+	return func(c *config) error {
+		for _, h := range hooks {
+			if h == nil {
+				return draft.Invalid("enqueue_hook", "is nil")
+			}
+			c.hooks = append(c.hooks, h)
+		}
+		return nil
+	}
+}
+
+// WithRetryHook sets the hook that has a say in every retry of this engine's jobs; the
+// last one given holds. A hook of the job's handler is asked before it: either may veto,
+// and the delay is the first that is not zero.
+func WithRetryHook(h policy.Hook) Option {
+	return func(c *config) error {
+		if h == nil {
+			return draft.Invalid("retry_hook", "is nil")
+		}
+		c.ownRetryHook = h
+		return nil
+	}
+}
+
+// WithObserver adds observers after earlier ones. An observer that is also a Tracer
+// follows the engine's operations too. An EventSelector sees what it selects, and a
+// MeterReader gets the engine's Meter. A program that wraps such an observer embeds it,
+// so that the engine finds these methods. The wrapper sees what the observer selects. To
+// see more, it needs an EventTypes of its own.
+func WithObserver(os ...telemetry.Observer) Option {
+	return func(c *config) error {
+		for _, o := range os {
+			if o == nil {
+				return draft.Invalid("observer", "is nil")
+			}
+			if t, ok := o.(telemetry.Tracer); ok {
+				c.tracers = append(c.tracers, t)
+			}
+		}
+		c.observers = append(c.observers, os...)
+		return nil
+	}
+}
+
+// queue is the configuration as the parts of an engine need it.
+func (qc QueueConfig) queue() jobtypes.Queue {
+	qc.Defaults = slices.Clone(qc.Defaults)
+	return jobtypes.Queue{Bounds: qc.Bounds(), Weight: qc.Weight, MaxDepth: qc.MaxDepth,
+		DropOldest: qc.Overflow == OverflowDropOldest, Blocks: qc.Overflow == OverflowBlock,
+		Defaults: qc.Defaults, Given: qc}
+}
+
+// configOf returns the configuration of a queue, the zero one if the set does not have
+// it.
+func configOf(s *jobtypes.QueueSet, name string) (qc QueueConfig) {
+	qc, _ = s.Config[name].Given.(QueueConfig)
+	return qc
+}
+
+// EnqueueHook sees each job that this engine enqueues after its options are known and
+// before it is validated and stored. It may change the job's Args, Queue, Priority and
+// Meta, which is never nil; other fields are for reading. Args are as the caller gave
+// them. A hook that returns ojs.ErrDropped leaves the job out; any other error refuses
+// it, and with it the whole batch.
+//
+// Hooks run in the order in which they were given, for each job of a batch by itself,
+// while the enqueue waits. A hook that panics or calls runtime.Goexit refuses the job.
+// Hooks may run again for the same draft if the enqueue has to wait for room.
+type EnqueueHook func(ctx context.Context, job *ojs.Job[any]) error
+
+// Retention is how long finished jobs are kept, for Ticket.Wait and for lookups. A zero
+// field stays as it was, at first the default; a negative one is no limit. Engines that
+// share a storage each prune it by their own rule.
+//
+// A job with ojs.WithResultTTL is kept at least for that time after its end, even if its
+// age or number exceeds the limits below. A job whose unique policy counts it after its
+// end (ojs.WithThrottle, ojs.WithIdempotencyKey) is kept at least until the policy's
+// period is over. A step of a workflow is kept at least as long as the workflow, which is
+// kept for its ojs.WithResultTTL after its end. Such jobs do not count for the maxima
+// until then, and go with the first pruning after that, steps within another hour.
+//
+// A job that finished less than MinAge ago is not deleted by number, so that a program
+// which enqueues first and waits for its tickets afterwards finds them. That holds for
+// ten times the maximum, which bounds memory however fast jobs finish. When younger jobs
+// are deleted all the same, the engine logs a warning once in each Run. A lookup of a
+// deleted job is ojs.ErrPruned. Finished jobs keep their args and results: with the
+// defaults, 100,000 of them at most. A program whose args or results are large lowers
+// MaxFinished, or sets MinAge to -1.
+//
+// Pruning happens beside the work: at the start of Run, when jobs have reached their age
+// but at most every five minutes, and when as many have finished as an eighth of the
+// lower maximum, or 64 if that is more. In between there may be that many too many, and
+// under full load those of the milliseconds for which pruning waits for a processor. No
+// event is sent for a single pruned job.
+type Retention struct {
+	Completed time.Duration // 7 days
+	Cancelled time.Duration // 7 days
+	Discarded time.Duration // 30 days; dead letters excepted
+
+	DeadLetters time.Duration // 180 days
+
+	MaxFinished    int // the latest 10,000 completed, cancelled and discarded jobs; dead letters excepted
+	MaxDeadLetters int // 10,000, the latest
+
+	MinAge time.Duration // 1 minute: number is no reason to delete a younger job, up to ten times the maximum
+}
+
+const day = 24 * time.Hour
+
+var defaultRetention = Retention{
+	Completed: 7 * day, Cancelled: 7 * day, Discarded: 30 * day, DeadLetters: 180 * day,
+	MaxFinished: 10_000, MaxDeadLetters: 10_000, MinAge: time.Minute,
+}
+
+// WithRetention sets how long finished jobs are kept.
+func WithRetention(r Retention) Option {
+	return func(c *config) error {
+		bound(&c.retention.Completed, r.Completed)
+		bound(&c.retention.Cancelled, r.Cancelled)
+		bound(&c.retention.Discarded, r.Discarded)
+		bound(&c.retention.DeadLetters, r.DeadLetters)
+		bound(&c.retention.MinAge, r.MinAge)
+		bound(&c.retention.MaxFinished, r.MaxFinished)
+		bound(&c.retention.MaxDeadLetters, r.MaxDeadLetters)
+		return nil
+	}
+}
+
+// bound sets a bound that is given. A negative one is none.
+func bound[T int | time.Duration](to *T, given T) {
+	if given != 0 {
+		*to = max(given, 0)
+	}
+}
+
+// ReplayRule replays dead letters without a person (OJS dead letter, section 7).
+type ReplayRule struct {
+	// Name has at most 255 lower-case letters, digits, "-" and "."; the first is a letter
+	// or a digit. The replayed job has it as ojs.MetaReplayRule.
+	Name string
+	// Filter selects the dead letters. The zero Filter selects all. It names no states.
+	Filter inspect.Filter
+	// Delay is the time from the death of a job to its replay. It is not negative.
+	Delay time.Duration
+	// MaxReplays is how often a job is replayed at most, and at least 1. Replays by hand
+	// and by other rules count.
+	MaxReplays int
+	// Disabled says that the rule replays nothing. The rules behind it apply.
+	Disabled bool
+}
+
+// WithReplayRules makes the engine replay dead letters while it runs. For each job the
+// first enabled rule that selects it decides. A replay is DeadLetters.Retry without
+// options, and publishes event.DeadLetterReplayed. A job that died in another engine
+// on the storage may be replayed up to five minutes after it is due, any other up to a
+// second. A step of a workflow is replayed with its workflow only (Workflows.Retry).
+func WithReplayRules(rules ...ReplayRule) Option {
+	return func(c *config) error {
+		for _, rule := range rules {
+			if err := c.addReplayRule(rule); err != nil {
+				return fmt.Errorf("ojs: replay rule %q: %w", clipName(rule.Name), err)
+			}
+		}
+		return nil
+	}
+}
+
+// clipName cuts a name to fit an error message.
+func clipName(s string) string { return s[:min(len(s), 64)] }
+
+func (c *config) addReplayRule(rule ReplayRule) error {
+	switch {
+	case !cron.ValidName(rule.Name):
+		return draft.Invalid("name",
+			"%q: use lower-case letters, digits, - and ., at most 255", clipName(rule.Name))
+	case slices.Contains(c.ruleNames, rule.Name):
+		return draft.Invalid("name", "is given twice")
+	case len(rule.Filter.States) > 0:
+		return draft.Invalid("filter.states", "are given: a dead letter is discarded")
+	case rule.Delay < 0:
+		return draft.Invalid("delay", "%v is negative", rule.Delay)
+	case rule.MaxReplays < 1:
+		return draft.Invalid("max_replays", "%d is less than 1", rule.MaxReplays)
+	}
+	f := &rule.Filter
+	f.DeadLettered = true
+	f.Queues, f.Types, f.ErrorTypes = slices.Clone(f.Queues), slices.Clone(f.Types),
+		slices.Clone(f.ErrorTypes)
+	q, err := f.Query()
+	if err != nil {
+		return err
+	}
+	c.ruleNames = append(c.ruleNames, rule.Name)
+	if !rule.Disabled {
+		c.rules = append(c.rules, upkeep.ReplayRule{Name: rule.Name, Query: q, Delay: rule.Delay, MaxReplays: rule.MaxReplays})
+	}
+	return nil
+}
+
+// Reports say how an engine reports on itself to the others on its storage.
+type Reports struct {
+	// Every is how often: 100 ms to 1 min; 0: 5 s. A node that has not reported for three
+	// times as long is taken for gone.
+	Every time.Duration
+
+	// DeadAfter is how long the process may be silent: then the other engines that report
+	// count it as dead, and its attempts as failed, as if their leases had ended. Time in
+	// which the storage does not answer is no silence. At least three times Every; 0: 30
+	// s, or three times Every if that is more.
+	DeadAfter time.Duration
+
+	// Version is that of the program, for Node.Version; "": that of its main module, or
+	// of its version control, as the Go toolchain has stored it.
+	Version string
+}
+
+// WithReports has the engine report on itself while Run works: as a node (Workers.List),
+// and what it has counted (Engine.History). It takes orders from other processes at the
+// same times (Workers.Quiet), and looks for processes that are dead (Reports.DeadAfter).
+// Each report is some calls of the storage, of some kilobytes.
+//
+// Engines on a storage that several processes may share report by default
+// (storage.Capabilities.Shared: SQLite and PostgreSQL), except under a virtual clock
+// (WithClock). WithoutReports ends that.
+func WithReports(r Reports) Option {
+	return func(c *config) error {
+		if r.Every == 0 {
+			r.Every = 5 * time.Second
+		}
+		if r.Every < 100*time.Millisecond || r.Every > time.Minute {
+			return draft.Invalid("reports.every", "%v is not from 100ms to 1m", r.Every)
+		}
+		if r.DeadAfter == 0 {
+			r.DeadAfter = max(30*time.Second, 3*r.Every)
+		}
+		if r.DeadAfter < 3*r.Every {
+			return draft.Invalid("reports.dead_after", "%v is less than three times %v", r.DeadAfter, r.Every)
+		}
+		if r.Version == "" {
+			r.Version = builtVersion()
+		}
+		c.reports, c.noReports = &r, false
+		return nil
+	}
+}
+
+// WithoutReports has the engine not report on itself. If its process dies, its jobs wait
+// until their leases end (WithClaimLease). It does not look for other processes that are
+// dead either.
+func WithoutReports() Option {
+	return func(c *config) error {
+		c.reports, c.noReports = nil, true
+		return nil
+	}
+}
+
+// builtVersion is the version that the toolchain has stored in the program.
+func builtVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value[:min(len(s.Value), 12)]
+		}
+	}
+	return ""
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 )
@@ -214,8 +215,8 @@ func TestDeadLetters(t *testing.T) {
 					[]ojs.Option{total(5 * time.Minute)}, 0, 0},
 			} {
 				id := b.enqueue("x", append(tt.first, deadLetter)...).ID
-				w := b.Worker("w", engine.WorkerConfig{})
-				must(t, fetch(b, w).Fail(b.ctx, errBoom))
+				w := b.Worker("w", fetch.Config{})
+				must(t, fetched(b, w).Fail(b.ctx, errBoom))
 				err := b.DeadLetters().Retry(b.ctx, id, tt.again...)
 				if tt.timeout == 0 {
 					wantInvalid(t, err, "total_timeout")
@@ -226,7 +227,7 @@ func TestDeadLetters(t *testing.T) {
 					t.Errorf("total timeout %v, timeout %v, want %v, %v", job.TotalTimeout, job.Timeout,
 						tt.total, tt.timeout)
 				}
-				must(t, fetch(b, w).Ack(b.ctx, nil))
+				must(t, fetched(b, w).Ack(b.ctx, nil))
 			}
 		})
 	})

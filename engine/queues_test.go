@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
@@ -290,7 +291,7 @@ func TestStatsAndHealth(t *testing.T) {
 		must(t, err)
 		until := claimed[0].LeaseUntil
 		b.advance(31 * time.Second) // beyond a third of the default lease
-		_, err = b.Worker("elsewhere", engine.WorkerConfig{}).Heartbeat(b.ctx)
+		_, err = b.Worker("elsewhere", fetch.Config{}).Heartbeat(b.ctx)
 		must(t, err)
 		if h := b.Health(b.ctx); h.Status != engine.Healthy || h.Uptime != 91*time.Second || h.Queues != 4 ||
 			h.Busy != 2 || h.Active != 3 || h.Workers != 1 {

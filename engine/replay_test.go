@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
@@ -98,7 +99,7 @@ func TestReplayRules(t *testing.T) {
 		inBubbleOn(t, store, func(b *rig) {
 			other, err := engine.New[any](store, quiet)
 			must(t, err)
-			w := other.Worker("w", engine.WorkerConfig{})
+			w := other.Worker("w", fetch.Config{})
 			die := func() string {
 				id := b.enqueue("x").ID
 				d, err := w.Fetch(b.ctx)
@@ -124,7 +125,7 @@ func TestReplayRules(t *testing.T) {
 		store := &storagetest.Faulty{Storage: memory.New()}
 		inBubbleOn(t, store, func(b *rig) {
 			other := must1(engine.New[any](store, quiet))
-			w := other.Worker("w", engine.WorkerConfig{})
+			w := other.Worker("w", fetch.Config{})
 			die := func() {
 				must(t, must1(w.Fetch(b.ctx)).Fail(b.ctx, ojs.DeadLetter(errBoom)))
 			}

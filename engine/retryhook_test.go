@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -102,7 +103,7 @@ func TestRetryHook(t *testing.T) {
 func TestRetryHookOfDeliveries(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		ticket := b.enqueue("elsewhere")
-		d, err := b.Worker("w", engine.WorkerConfig{}).Fetch(b.ctx)
+		d, err := b.Worker("w", fetch.Config{}).Fetch(b.ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +163,7 @@ func TestRetryHookGoexit(t *testing.T) {
 		}
 		b.want(failed.ID, ojs.StateDiscarded, 3)
 		lost := b.enqueue("elsewhere", noJitter, ojs.WithLease(time.Minute))
-		fetch(b, b.Worker("w", engine.WorkerConfig{}))
+		fetched(b, b.Worker("w", fetch.Config{}))
 		slow := b.enqueue("slow", ojs.WithTimeout(time.Minute), noJitter, ojs.WithMaxAttempts(2))
 		b.advance(5 * time.Minute)
 		b.want(lost.ID, ojs.StateAvailable, 1)

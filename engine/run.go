@@ -4,219 +4,173 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine/internal/alarm"
+	"github.com/ojsengine/ojs/engine/internal/attempts"
 	"github.com/ojsengine/ojs/engine/internal/chores"
-	"github.com/ojsengine/ojs/engine/internal/idle"
-	"github.com/ojsengine/ojs/engine/internal/pipeline"
-	"github.com/ojsengine/ojs/engine/internal/sleeps"
+	"github.com/ojsengine/ojs/engine/internal/env"
+	"github.com/ojsengine/ojs/engine/internal/jobtypes"
+	"github.com/ojsengine/ojs/engine/internal/publish"
+	"github.com/ojsengine/ojs/engine/internal/reports"
+	"github.com/ojsengine/ojs/engine/internal/upkeep"
 	"github.com/ojsengine/ojs/event"
-	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/foreign"
-	"github.com/ojsengine/ojs/scheduler"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
-
-// unknown stands for a number of available jobs that has not been counted.
-const unknown = pipeline.Unknown
 
 // maxNamed bounds how many jobs a log line names.
 const maxNamed = 10
 
-// maxClaim bounds how many jobs a worker fetches in one claim.
-const maxClaim = 500
+// session is what the engine has while Run works: the attempts, and the chores beside
+// them.
+type session struct {
+	chores.Set
+	*upkeep.Upkeep
+	r       *attempts.Run
+	reports *reports.Reporter // nil: there are none
 
-// lastCall is how long Run waits, after the grace period, for handlers whose contexts it
-// has ended.
-const lastCall = time.Second
+	holds   chores.Chore // the pauses
+	workers chores.Chore // those that fetch jobs
+	cron    chores.Chore // the recurring jobs
+	crons   *cron.Ticker // fires them
 
-// run is one call of Run: its pipeline, its timers, and the attempts that it has claimed.
-type run struct {
-	c     *core
-	base  context.Context // of handlers and storage calls: Run's values, no end
-	sched *scheduler.Scheduler
-	pipe  *pipe
-	tick  scheduler.Timer // of the pipeline
-	busy  idle.Counter    // of the pipeline and of maintenance
-
-	stopping atomic.Bool // no more claims; set while core.mu is held
-
-	// Guarded by core.mu.
-	claiming int           // claims under way
-	failures int           // claims that failed in a row
-	failure  error         // of the last of them
-	stuck    int           // attempts that are reported as stuck
-	spare    []*attempt    // memory for the next ones
-	attempts []*attempt    // claimed and not stored, or running; two of a job if a lost one goes on
-	drained  chan struct{} // closed when stopping, and the pipeline and attempts are empty
-	returned []string      // the jobs whose attempts the stop has interrupted
-
-	contexts *internal.Run // what those of the attempts share
-
-	looking   alarm.Alarm // for the attempts
-	reopening alarm.Alarm // for when a limit lets jobs in again
-
-	unblocking alarm.Alarm   // for claims, after one that failed
-	recovery   alarm.Alarm   // for all that waits, when the storage answers again
-	sleeps     sleeps.Sleeps // of handlers, and before calls of the storage are repeated
-	reportNow  chan struct{} // has the reporter report if its latest report failed
-
-	closing     chan struct{} // closed when the grace period is over too
-	over        chan struct{} // closed when the run has ended
-	maintenance maintenance
-
-	terminated    chan struct{} // closed when another process or a closed storage has ended the run
-	terminateOnce sync.Once
-	closedStore   error // of a call of a closed storage; written before terminated is closed
+	recovery    alarm.Alarm           // for all that waits, when the storage answers again
+	closedStore atomic.Pointer[error] // of a call of a closed storage
+	terminated  chan struct{}         // closed when another process or a closed storage has ended the run
+	once        sync.Once             // for terminate
+	over        chan struct{}         // closed when the run has ended
 }
 
-func (c *core) runUntil(ctx context.Context) error {
-	r := &run{
-		c:       c,
-		base:    storage.WithCaller(context.WithoutCancel(ctx), c),
-		drained: make(chan struct{}),
-		closing: make(chan struct{}),
-		over:    make(chan struct{}),
-
-		terminated: make(chan struct{}),
-		reportNow:  make(chan struct{}, 1),
+// newSession readies what Run needs, and starts the chores.
+func (c *parts) newSession(ctx context.Context) *session {
+	k := &session{r: c.attempts.NewRun(ctx), terminated: make(chan struct{}), over: make(chan struct{})}
+	k.Upkeep = c.upkeep.NewUpkeep(k.r.Base, &k.Set, &k.r.Busy)
+	k.recovery.Start(k.r.Sched, func(now time.Time) {
+		c.Recovers(now)
+		k.r.Retry(now)
+		k.Retry()
+	})
+	k.crons = c.crons.Ticker(k.cron.Fail, c.Answered, k.Quitting)
+	k.holds = chores.Chore{Name: "pauses", Run: func(ctx context.Context, _ time.Time) (never time.Time, err error) {
+		if err = c.admission.LoadHolds(ctx); err == nil {
+			c.Answered()
+		}
+		return never, err
+	}}
+	k.workers = chores.Chore{Name: "look at workers", Run: c.workers.LookAt}
+	k.cron = chores.Chore{Name: "recurring jobs", Exact: true,
+		Run: func(ctx context.Context, _ time.Time) (time.Time, error) { return k.crons.Tick(ctx), nil }}
+	list := []*chores.Chore{&k.r.Leases} // before those of what is due
+	if c.reports != nil {
+		k.reports = c.reporting.NewReporter(k.terminate)
+		list = append(list, &k.reports.Chore)
 	}
+	list = append(list, &k.holds, &k.r.Claims, &k.workers, &k.Due, &k.cron)
+	list = append(list, k.Chores()...)
+	k.Start(k.r.Base, chores.Config{Sched: k.r.Sched, Busy: &k.r.Busy, Now: c.Now, Failed: c.Failed,
+		Wait: func(n int) time.Duration { return min(env.StorageBackoff(n), env.ProbeEvery) }}, list...)
+	return k
+}
+
+// terminate has Run return.
+func (k *session) terminate() { k.once.Do(func() { close(k.terminated) }) }
+
+func (c *parts) runUntil(ctx context.Context) error {
+	if !c.running.CompareAndSwap(false, true) {
+		return ErrRunning
+	}
+	defer c.running.Store(false)
 	defer c.listen()() // before the first look, or what comes in between would go unnoticed
-	c.hold(func(h *holds) { h.quiet = false })
-	unread := c.loadHolds(ctx)
+	c.changed.Store(false)
+	c.admission.SetQuiet(false)
+	unread := c.admission.LoadHolds(ctx)
 	if foreign.Is(unread, ojs.ErrClosed) {
 		return unread
 	}
-	limited := c.setLimits(r.base) // before the first claim
-	c.mu.Lock()
-	if c.run.Load() != nil {
-		c.mu.Unlock()
-		return ErrRunning
+	k := c.newSession(ctx)
+	r := k.r
+	limited := c.setLimits(r.Base) // before the first claim
+	if k.reports != nil {          // before it, too: other processes see the end of this one
+		if k.reports.Report(ctx, false) == nil {
+			k.reports.Chore.By(c.Now().Add(c.reports.Every))
+		} else {
+			k.reports.Chore.Poke()
+		}
 	}
-	r.sched = scheduler.New(c.clock)
-	r.sleeps.Sched, r.sleeps.Clock, r.sleeps.Busy, r.sleeps.Virtual = r.sched, c.clock, &r.busy, c.mocked
-	r.pipe = r.newPipe()
-	r.contexts = internal.NewRun(r.base)
-	r.looking.Start(r.sched, r.look)
-	r.reopening.Start(r.sched, func(time.Time) { c.available(unknown) })
-	r.unblocking.Start(r.sched, func(time.Time) {
-		c.available(unknown)
-		r.pipe.Unblock()
-	})
-	r.recovery.Start(r.sched, r.retry)
-	r.maintenance.start(r)
-	c.run.Store(r)
-	c.begins.ring()
-	c.started = c.now()
-	c.available(unknown)
-	c.processes.failed.Store(true) // before: other processes may have had no answers
-	k := &r.maintenance
-	for _, chore := range []*chores.Chore{
-		&k.claims, &k.due, &k.workers, &k.cron, &k.prune, &k.replay, &k.holds} { // a pause may be new
+	c.session.Store(k)
+	r.Start()
+	c.begins.Ring()
+	c.available(env.Unknown)
+	c.Unanswers.Store(true) // before: other processes may have had no answers
+	for _, chore := range []*chores.Chore{&r.Claims, &k.Due, &k.workers, &k.cron, &k.Prune, &k.Replay} {
 		chore.Poke()
 	}
-	c.mu.Unlock()
-	if set := c.registry.handlers.Load(); set != limited { // registered since
-		c.setTypeLimits(r.base, set.all())
+	if unread != nil || c.changed.Load() {
+		k.holds.Poke()
+	}
+	if set := c.types.Registry.Handlers.Load(); set != limited { // registered since
+		c.setTypeLimits(r.Base, set.All())
 	}
 	c.warnUnreached()
-	c.warnQuarantined(r.base)
-	c.log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.worker,
+	c.warnQuarantined(r.Base)
+	c.Log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.Worker,
 		"concurrency", c.concurrency)
-	c.emit(event.Event{Type: event.WorkerStarted, Subject: c.worker, WorkerID: c.worker})
+	c.Emit(event.Event{Type: event.WorkerStarted, Subject: c.Worker, WorkerID: c.Worker})
 
-	reports := r.report()
 	var closed error
 	select {
 	case <-ctx.Done():
-	case <-r.terminated:
-		closed = r.closedStore
+	case <-k.terminated:
+		if err := k.closedStore.Load(); err != nil {
+			closed = *err
+		}
 	}
-	err := errors.Join(closed, r.stop(), r.maintenance.stop())
-	reports.stop()
-	r.sched.Stop()
-
-	c.mu.Lock()
-	c.run.Store(nil)
-	close(r.over)
-	returned := r.returned
-	c.mu.Unlock()
-	if len(returned) > 0 && !c.durable {
+	err := errors.Join(closed, c.stop(k))
+	returned := r.Over()
+	c.session.Store(nil)
+	close(k.over)
+	if len(returned) > 0 && !c.Durable {
 		slices.Sort(returned)
-		c.log.Warn("stop gave running jobs back to a storage that is not durable: they are lost when the program ends",
-			"component", "worker", "category", "lifecycle", "worker_id", c.worker, "jobs", len(returned),
+		c.Log.Warn("stop gave running jobs back to a storage that is not durable: they are lost when the program ends",
+			"component", "worker", "category", "lifecycle", "worker_id", c.Worker, "jobs", len(returned),
 			"job_ids", returned[:min(len(returned), maxNamed)])
 	}
-	c.log.Debug("engine stopped", "component", "worker", "category", "lifecycle", "worker_id", c.worker)
-	c.emit(event.Event{
-		Type: event.WorkerStopped, Subject: c.worker, WorkerID: c.worker,
+	c.Log.Debug("engine stopped", "component", "worker", "category", "lifecycle", "worker_id", c.Worker)
+	c.Emit(event.Event{
+		Type: event.WorkerStopped, Subject: c.Worker, WorkerID: c.Worker,
 		Reason: stopReason(ctx, err != nil),
 	})
 	return err
 }
 
-// stop ends the work of a run. Its error names the handlers and the calls of the storage
-// that go on nevertheless.
-func (r *run) stop() error {
-	mu := &r.c.mu
-	mu.Lock()
-	r.stopping.Store(true)
-	r.pipe.Stop()
-	r.checkDrained()
-	mu.Unlock()
-	r.c.emit(event.Event{Type: event.WorkerQuiet, Subject: r.c.worker, WorkerID: r.c.worker})
-
-	if r.c.grace > 0 && r.waitDrained(r.c.grace) {
-		return nil
+// stop ends the work of a session. Its error names the handlers and the calls of the
+// storage that go on nevertheless.
+func (c *parts) stop(k *session) error {
+	k.r.Quit()
+	c.Emit(event.Event{Type: event.WorkerQuiet, Subject: c.Worker, WorkerID: c.Worker})
+	err := unfinished(k.r.Stop())
+	if !k.r.Wait(k.Stop(), attempts.LastCall) { // the chore that runs ends with its call
+		return errors.Join(err, fmt.Errorf("%w: a look at what is due, or the renewal of leases", ErrUnanswered))
 	}
-	mu.Lock()
-	close(r.closing)
-	for _, a := range r.attempts {
-		a.end(ojs.ErrShutdown)
+	if k.reports != nil {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			k.reports.Last(k.r.Base)
+		}()
+		k.r.Wait(done, attempts.LastCall)
 	}
-	mu.Unlock()
-	if r.waitDrained(lastCall) {
-		return nil
-	}
-	mu.Lock()
-	if slices.ContainsFunc(r.attempts, func(a *attempt) bool { return a.returned }) {
-		mu.Unlock()
-		if r.waitDrained(lastStore) {
-			return nil
-		}
-		mu.Lock()
-	}
-	var given []*attempt
-	var stuck, unstored []string
-	for _, a := range r.attempts {
-		if a.returned {
-			unstored = append(unstored, a.rec.ID)
-			continue
-		}
-		if a.started.Load() {
-			stuck = append(stuck, a.rec.ID)
-		}
-		if a.phase == running && !a.inTx {
-			a.phase = settling
-			given = append(given, a)
-		}
-	}
-	claiming := r.claiming > 0
-	mu.Unlock()
-	for _, a := range given {
-		r.interrupt(a)
-	}
-	return unfinished(stuck, unstored, claiming)
+	return err
 }
-
-// lastStore is how long Run waits for outcomes of handlers that have returned at the end
-// of lastCall. A storage that takes longer has not answered.
-const lastStore = time.Millisecond
 
 // unfinished is the error of a stop that has left something behind, nil if nothing.
 func unfinished(stuck, unstored []string, claiming bool) error {
@@ -235,102 +189,64 @@ func unfinished(stuck, unstored []string, claiming bool) error {
 	return errors.Join(errs...)
 }
 
+// stopReason says why a Run has stopped: signal if its context was signal.NotifyContext's
+// and a signal ended it.
+func stopReason(ctx context.Context, stuck bool) string {
+	if stuck {
+		return publish.StoppedError
+	}
+	if t := reflect.TypeOf(context.Cause(ctx)); t != nil && t.PkgPath() == "os/signal" {
+		return publish.StoppedSignal
+	}
+	return publish.StoppedShutdown
+}
+
 // closedBy ends the run if a call of the storage has failed because the storage has been
 // closed, and reports whether it has.
-func (r *run) closedBy(err error) bool {
-	if !foreign.Is(err, ojs.ErrClosed) {
+func (c *parts) closedBy(err error) bool {
+	k := c.session.Load()
+	if k == nil || !foreign.Is(err, ojs.ErrClosed) {
 		return false
 	}
-	r.terminateOnce.Do(func() {
-		r.closedStore = err
-		close(r.terminated)
-	})
+	k.closedStore.CompareAndSwap(nil, &err)
+	k.terminate()
 	return true
 }
 
-// closed reports whether the grace period of a stop is over.
-func (r *run) closed() bool {
-	select {
-	case <-r.closing:
-		return true
-	default:
-		return false
+// recoverAt has all that waits for the storage try again at t.
+func (c *parts) recoverAt(t time.Time) {
+	if k := c.session.Load(); k != nil {
+		k.recovery.By(t)
 	}
-}
-
-// waitDrained waits until the pipeline is empty, for d at most.
-func (r *run) waitDrained(d time.Duration) bool { return r.wait(r.drained, d) }
-
-// wait waits until done is closed, for d at most, and reports whether it is.
-func (r *run) wait(done <-chan struct{}, d time.Duration) bool {
-	over := make(chan struct{})
-	t := r.sched.At(r.c.clock.Now().Add(d), func(time.Time) { close(over) })
-	defer r.sched.Cancel(t)
-	select {
-	case <-done:
-		return true
-	case <-over:
-		return false
-	}
-}
-
-// checkDrained: core.mu is held.
-func (r *run) checkDrained() {
-	if r.stopping.Load() && len(r.attempts) == 0 && r.pipe.Drained() {
-		select {
-		case <-r.drained:
-		default:
-			close(r.drained)
-		}
-	}
-}
-
-// storageBackoff is the wait after the n-th failure of a storage in a row: 100 ms
-// doubling to 30 s. It ends early when the storage answers again.
-func storageBackoff(n int) time.Duration {
-	return min(100*time.Millisecond<<min(n-1, 16), 30*time.Second)
 }
 
 // wakeAt asks for a look at the storage's deadlines at t, if none is due earlier. Zero
 // asks for none.
-func (c *core) wakeAt(t time.Time) {
-	if r := c.run.Load(); r != nil {
-		r.maintenance.due.By(t)
+func (c *parts) wakeAt(t time.Time) {
+	if k := c.session.Load(); k != nil {
+		k.Due.By(t)
 	}
 }
 
-// letIn records that a claimed job has stopped running. If a limit of this engine kept
-// other jobs out, it wakes a claim.
-func (c *core) letIn(held storage.Held) {
-	if c.gate.ended(held) {
-		c.available(unknown)
+// watchWorkers asks for a look at the workers at t, if it is not zero.
+func (c *parts) watchWorkers(t time.Time) {
+	if k := c.session.Load(); k != nil {
+		k.workers.By(t)
 	}
 }
 
-// NextWake returns when an idle engine has something to do next without a call from
-// outside: a job comes due, a lease wants renewing, a limit opens. It reports false if
-// nothing is to come, or the engine does not run.
-func (e *Engine[T]) NextWake() (time.Time, bool) {
-	r := e.core.run.Load()
-	if r == nil {
-		return time.Time{}, false
-	}
-	r.punctual()
-	return r.sched.Next()
-}
-
-func (c *core) waitIdle(ctx context.Context) error {
+func (c *parts) waitIdle(ctx context.Context) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		var over, wait <-chan struct{} = nil, c.begins.hear()
-		if r := c.run.Load(); r != nil {
+		var over, wait <-chan struct{} = nil, c.begins.Hear()
+		if k := c.session.Load(); k != nil {
 			var idle bool
-			if idle, wait = r.busy.Idle(r.settled); idle {
+			if idle, wait = k.r.Busy.Idle(k.r.Settled); idle {
 				return nil
 			}
-			over = r.over
+			over = k.over
 		}
 		select {
 		case <-wait:
@@ -341,47 +257,175 @@ func (c *core) waitIdle(ctx context.Context) error {
 	}
 }
 
-// settled reports whether no timer of the run is due. If one is, it returns what to wait
-// for.
-func (r *run) settled() (bool, <-chan struct{}) {
-	r.punctual()
-	return r.sched.Settled()
+// setLimits stores the limits over all engines that this engine configures, while its
+// queues do not change. It returns the handlers whose limits it has stored.
+func (c *parts) setLimits(ctx context.Context) *jobtypes.Handlers {
+	if done, err := c.admission.TakeTurn(ctx); err == nil {
+		defer done()
+	}
+	queues := c.types.Queues.Load()
+	for _, name := range queues.Names {
+		qc := configOf(queues, name)
+		c.setLimit(ctx, operate.LimitOfQueue(name), qc.GlobalBounds())
+	}
+	set := c.types.Registry.Handlers.Load()
+	c.setTypeLimits(ctx, set.All())
+	return set
 }
 
-// failing says that calls fail which look for jobs, or do so no more; was is what the
-// call before has said. Under a clock that moves by itself a run is busy meanwhile, since
-// jobs may be due.
-func (r *run) failing(was, fails bool) {
-	switch {
-	case r.c.mocked || was == fails:
-	case fails:
-		r.busy.Add(1)
-	default:
-		r.busy.Add(-1)
+// setTypeLimits stores the limits over all engines that handlers set.
+func (c *parts) setTypeLimits(ctx context.Context, types []*jobtypes.JobType) {
+	for _, t := range types {
+		c.setLimit(ctx, operate.LimitOfType(t.Given.Type()), t.Given.GlobalRateLimit())
 	}
 }
 
-// bell wakes all goroutines that wait for something to happen. The zero bell is ready.
-type bell struct{ ch atomic.Pointer[chan struct{}] }
-
-// hear returns a channel that the next ring closes.
-func (b *bell) hear() <-chan struct{} {
-	for {
-		if ch := b.ch.Load(); ch != nil {
-			return *ch
-		}
-		ch := make(chan struct{})
-		if b.ch.CompareAndSwap(nil, &ch) {
-			return ch
-		}
-	}
-}
-
-func (b *bell) ring() {
-	if b.ch.Load() == nil {
+// setLimit stores a limit if it has bounds.
+func (c *parts) setLimit(ctx context.Context, name storage.LimitName, bounds ojs.RateLimit) {
+	if !bounds.Bounds() {
 		return
 	}
-	if ch := b.ch.Swap(nil); ch != nil {
-		close(*ch)
+	if err := c.Operator.Limits().Set(ctx, name, bounds, time.Time{}); err != nil {
+		c.Log.Error("setting a limit failed", "kind", name.Kind, "name", name.Name, "error", err)
 	}
+}
+
+// warnUnreached logs, at the start of a run, what the engine is configured for and cannot
+// reach: limits above its own concurrency, and handlers of types whose jobs go to queues
+// that it does not serve.
+func (c *parts) warnUnreached() {
+	if len(c.types.Registry.Handled()) == 0 {
+		c.Log.Warn("the engine runs without a handler: it starts no job until one is registered")
+	}
+	queues := c.types.Queues.Load()
+	for _, name := range queues.Names {
+		c.warnConcurrency(name, configOf(queues, name).Concurrency)
+	}
+	var types, others []string
+	for _, t := range c.types.Registry.Handlers.Load().All() {
+		h, name := t.Given, t.Given.Type()
+		if n := h.Concurrency(); n > c.concurrency {
+			c.Log.Warn("the concurrency of a handler is above the engine's, which holds",
+				"job_type", name, "handler_concurrency", n, "concurrency", c.concurrency)
+		}
+		if o, err := c.types.Resolve(queues, h.Defaults(), nil); err == nil && !queues.Serves(o.Queue) {
+			types = append(types, name)
+			others = append(others, o.Queue)
+		}
+	}
+	if len(types) > 0 {
+		slices.Sort(others)
+		c.Log.Warn("jobs of handled types go to queues that this engine does not serve, unless they are enqueued to another",
+			"job_types", types, "queues", slices.Compact(others))
+	}
+}
+
+func (c *parts) warnConcurrency(queue string, n int) {
+	if n > c.concurrency {
+		c.Log.Warn("the concurrency of a queue is above the engine's, which holds for its attempts",
+			"queue", queue, "queue_concurrency", n, "concurrency", c.concurrency)
+	}
+}
+
+// warnQuarantined logs, when the engine starts, that records are in quarantine. An
+// operator has to mend or delete them.
+func (c *parts) warnQuarantined(ctx context.Context) {
+	if n, err := c.quarantined(ctx); err == nil && n > 0 {
+		c.logQuarantine(ctx, slog.LevelWarn, "records are in quarantine", slog.Int("records", n))
+	}
+}
+
+// setAside takes in what the storage has set aside. mu is not held.
+func (c *parts) setAside(list []storage.Quarantined) {
+	for _, q := range list {
+		attrs := []any{
+			slog.String("kind", string(q.Kind)), slog.String("name", q.Name), slog.String("key", q.Key),
+			slog.String("reason", q.Reason),
+		}
+		if q.Kind == storage.KindJob {
+			attrs = append(attrs, slog.String("job_type", q.Type), slog.String("queue", q.Queue),
+				slog.String("state", string(q.State)))
+			c.waits.Waiters.Ended(q.Name, nil) // and their calls fail
+			c.enqueuer.Room.Made(q.Queue)
+		}
+		c.logQuarantine(context.Background(), slog.LevelWarn,
+			"record does not decode and is in quarantine", attrs...)
+	}
+}
+
+func (c *parts) logQuarantine(ctx context.Context, level slog.Level, msg string, attrs ...any) {
+	c.Log.LogAttrs(ctx, level, msg, slog.String("component", "worker"), slog.String("category", "lifecycle"),
+		slog.Group("attributes", attrs...))
+}
+
+// listening is a subscription to the notices of a storage that is open while it has
+// users.
+type listening struct {
+	mu    sync.Mutex // guards the fields below
+	users int
+	stop  func()
+}
+
+func (l *listening) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users--; l.users == 0 {
+		l.stop()
+	}
+}
+
+// listen has the engine hear of others until release is called, as every Run, Wait and
+// Fetch does.
+func (c *parts) listen() (release func()) {
+	n, ok := storage.As[storage.Notifier](c.Store)
+	if !ok {
+		return func() {}
+	}
+	l := &c.listening
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users++; l.users == 1 {
+		l.stop = n.Notify(c, c.hear)
+	}
+	return l.release
+}
+
+// hear takes in what others have done.
+func (c *parts) hear(n storage.Notice) {
+	if n.Available || n.Everything {
+		c.available(env.Unknown)
+	}
+	c.wakeAt(n.Due)
+	if !n.Opens.IsZero() {
+		c.Offers.Ring() // they ask when it opens
+	}
+	k := c.session.Load()
+	if k == nil && (n.Values || n.Everything) {
+		c.changed.Store(true)
+	}
+	if k != nil {
+		k.r.Reopening.By(n.Opens)
+		if len(n.Ended) > 0 {
+			k.Ended(len(n.Ended))
+		}
+		if n.Everything {
+			k.Due.Poke()
+		}
+		if n.Values || n.Everything {
+			k.holds.Poke()
+		}
+		if n.Crons || n.Everything {
+			k.cron.Poke()
+		}
+	}
+	for _, t := range n.Taken {
+		c.attempts.TakenAway(t.Held, t.Cause)
+	}
+	for _, id := range n.Ended {
+		c.waits.Waiters.Ended(id, nil)
+	}
+	if n.Everything {
+		c.waits.Waiters.All()
+	}
+	c.setAside(n.Quarantined)
 }

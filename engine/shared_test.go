@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -94,7 +95,7 @@ func TestSharedStorage(t *testing.T) {
 			got := make(chan string)
 			go func() {
 				d, err := other.Worker("w",
-					engine.WorkerConfig{Types: []string{"elsewhere"}}).Fetch(t.Context())
+					fetch.Config{Types: []string{"elsewhere"}}).Fetch(t.Context())
 				if err != nil {
 					t.Error(err)
 				}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -36,34 +37,34 @@ var later = ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterva
 func TestWorkerDeath(t *testing.T) {
 	const none = time.Duration(0)
 	for name, tt := range map[string]struct {
-		cfg  engine.WorkerConfig
-		live func(b *rig, w *engine.Worker, d *engine.Delivery) // from the fetch at 0 on
-		dies time.Duration                                      // none: it does not in 10 min
+		cfg  fetch.Config
+		live func(b *rig, w *fetch.Worker, d *fetch.Delivery) // from the fetch at 0 on
+		dies time.Duration                                    // none: it does not in 10 min
 	}{
-		"30 s after the last heartbeat": {engine.WorkerConfig{},
-			func(b *rig, w *engine.Worker, d *engine.Delivery) {
+		"30 s after the last heartbeat": {fetch.Config{},
+			func(b *rig, w *fetch.Worker, d *fetch.Delivery) {
 				b.advance(5 * time.Second)
 				beat(b, w)
 			}, 35 * time.Second},
-		"30 s after a heartbeat of its delivery": {engine.WorkerConfig{},
-			func(b *rig, _ *engine.Worker, d *engine.Delivery) {
+		"30 s after a heartbeat of its delivery": {fetch.Config{},
+			func(b *rig, _ *fetch.Worker, d *fetch.Delivery) {
 				b.advance(29 * time.Second)
 				must(b.t, d.Heartbeat(b.ctx))
 				b.advance(29 * time.Second)
 				must(b.t, d.Progress(b.ctx, 0.5))
 			}, 88 * time.Second},
-		"every call is a sign of life": {engine.WorkerConfig{},
-			func(b *rig, w *engine.Worker, d *engine.Delivery) {
+		"every call is a sign of life": {fetch.Config{},
+			func(b *rig, w *fetch.Worker, d *fetch.Delivery) {
 				must(b.t, d.Heartbeat(b.ctx))
 				b.enqueue("x")
 				for range 3 {
 					b.advance(29 * time.Second)
-					other := fetch(b, w)
+					other := fetched(b, w)
 					must(b.t, other.Release(b.ctx))
 				}
 			}, 117 * time.Second},
-		"a Fetch that waits is one as long as it does": {engine.WorkerConfig{},
-			func(b *rig, w *engine.Worker, d *engine.Delivery) {
+		"a Fetch that waits is one as long as it does": {fetch.Config{},
+			func(b *rig, w *fetch.Worker, d *fetch.Delivery) {
 				must(b.t, d.Heartbeat(b.ctx))
 				ctx, cancel := context.WithTimeout(b.ctx, 5*time.Minute)
 				defer cancel()
@@ -71,22 +72,22 @@ func TestWorkerDeath(t *testing.T) {
 					b.t.Error("fetched")
 				}
 			}, 330 * time.Second},
-		"after its own time": {engine.WorkerConfig{DeadAfter: time.Second},
-			func(b *rig, w *engine.Worker, d *engine.Delivery) {
+		"after its own time": {fetch.Config{DeadAfter: time.Second},
+			func(b *rig, w *fetch.Worker, d *fetch.Delivery) {
 				beat(b, w)
 			}, time.Second},
-		"never, if it says so": {engine.WorkerConfig{DeadAfter: -1},
-			func(b *rig, w *engine.Worker, d *engine.Delivery) { beat(b, w) }, none},
-		"never, if it has never beaten": {engine.WorkerConfig{},
-			func(*rig, *engine.Worker, *engine.Delivery) {}, none},
-		"never, if it holds nothing more": {engine.WorkerConfig{},
-			func(b *rig, w *engine.Worker,
-				d *engine.Delivery) {
+		"never, if it says so": {fetch.Config{DeadAfter: -1},
+			func(b *rig, w *fetch.Worker, d *fetch.Delivery) { beat(b, w) }, none},
+		"never, if it has never beaten": {fetch.Config{},
+			func(*rig, *fetch.Worker, *fetch.Delivery) {}, none},
+		"never, if it holds nothing more": {fetch.Config{},
+			func(b *rig, w *fetch.Worker,
+				d *fetch.Delivery) {
 				beat(b, w)
 				must(b.t, d.Ack(b.ctx, nil))
 			}, none},
-		"it may have quit before": {engine.WorkerConfig{},
-			func(b *rig, w *engine.Worker, d *engine.Delivery) {
+		"it may have quit before": {fetch.Config{},
+			func(b *rig, w *fetch.Worker, d *fetch.Delivery) {
 				beat(b, w)
 				w.Close()
 			}, 30 * time.Second},
@@ -99,7 +100,7 @@ func TestWorkerDeath(t *testing.T) {
 				defer sub.Close()
 				w := b.Worker("w1", tt.cfg)
 				id := b.enqueue("x", later, ojs.WithLease(time.Hour), ojs.WithTimeout(2*time.Hour)).ID
-				d := fetch(b, w)
+				d := fetched(b, w)
 				tt.live(b, w, d)
 				b.advance(10*time.Minute - b.elapsed())
 				if tt.dies == none {
@@ -130,9 +131,9 @@ func TestWorkerDeath(t *testing.T) {
 	t.Run("P0.6 P0.8 it is new when it comes back", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.run()
-			w := b.Worker("w1", engine.WorkerConfig{})
+			w := b.Worker("w1", fetch.Config{})
 			b.enqueue("x", later)
-			fetch(b, w)
+			fetched(b, w)
 			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"worker.*"}})
 			defer sub.Close()
 			beat(b, w)
@@ -160,9 +161,9 @@ func TestWorkerDeath(t *testing.T) {
 		f := &storagetest.Faulty{Storage: memory.New()}
 		inBubbleOn(t, f, func(b *rig) {
 			b.run()
-			w := b.Worker("w1", engine.WorkerConfig{})
+			w := b.Worker("w1", fetch.Config{})
 			id := b.enqueue("x", later).ID
-			fetch(b, w)
+			fetched(b, w)
 			beat(b, w)
 			f.OnCall(breaks("Settle", false, before(b, 40*time.Second)))
 			b.advance(time.Minute)
@@ -175,11 +176,11 @@ func TestWorkerDeath(t *testing.T) {
 			other, err := engine.New[any](b.store, quiet)
 			must(t, err)
 			id := b.enqueue("x", later, ojs.WithLease(time.Hour)).ID
-			d := fetch(b, b.Worker("w1", engine.WorkerConfig{}))
-			beat(b, b.Worker("w1", engine.WorkerConfig{}))
+			d := fetched(b, b.Worker("w1", fetch.Config{}))
+			beat(b, b.Worker("w1", fetch.Config{}))
 			for range 10 {
 				b.advance(20 * time.Second)
-				got, err := other.Worker("w1", engine.WorkerConfig{}).Heartbeat(b.ctx, d.Token)
+				got, err := other.Worker("w1", fetch.Config{}).Heartbeat(b.ctx, d.Token)
 				if err != nil || !slices.Equal(got.Held, []string{id}) || len(got.Lost) > 0 {
 					t.Fatalf("%+v, %v", got, err)
 				}
@@ -197,7 +198,7 @@ func TestWorkerDeath(t *testing.T) {
 
 // renewed checks how many leases a heartbeat of w1 renews.
 func renewed(
-	t *testing.T, b *rig, eng *engine.Engine[any], cfg engine.WorkerConfig, want int, tokens ...string,
+	t *testing.T, b *rig, eng *engine.Engine[any], cfg fetch.Config, want int, tokens ...string,
 ) {
 	t.Helper()
 	if got, err := eng.Worker("w1", cfg).Heartbeat(b.ctx, tokens...); err != nil || len(got.Held) != want {
@@ -217,31 +218,31 @@ func TestWorkersAfterARestart(t *testing.T) {
 		"so it is after a heartbeat of the worker": {func(
 			t *testing.T, b *rig, eng *engine.Engine[any], _ string,
 		) {
-			renewed(t, b, eng, engine.WorkerConfig{}, 0)
+			renewed(t, b, eng, fetch.Config{}, 0)
 		}, ojs.ErrorTypeLeaseExpired, 2 * time.Minute},
 		"a heartbeat with the token is heard": {func(
 			t *testing.T, b *rig, eng *engine.Engine[any], token string,
 		) {
-			renewed(t, b, eng, engine.WorkerConfig{}, 1, token, token)
+			renewed(t, b, eng, fetch.Config{}, 1, token, token)
 		}, ojs.ErrorTypeWorkerDeath, 40 * time.Second},
 		"a heartbeat of the delivery does": {func(
 			t *testing.T, b *rig, eng *engine.Engine[any], token string,
 		) {
-			d, err := eng.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, token)
+			d, err := eng.Worker("w1", fetch.Config{}).Delivery(b.ctx, token)
 			must(t, err)
 			must(t, d.Heartbeat(b.ctx))
 		}, ojs.ErrorTypeWorkerDeath, 40 * time.Second},
 		"and its timeout holds": {func(t *testing.T, b *rig, eng *engine.Engine[any], token string) {
-			renewed(t, b, eng, engine.WorkerConfig{DeadAfter: -1}, 1, token)
+			renewed(t, b, eng, fetch.Config{DeadAfter: -1}, 1, token)
 		}, ojs.ErrorTypeTimeout, time.Minute},
 	} {
 		t.Run("P0.6 "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
 				b.run()
 				id := b.enqueue("x", later, ojs.WithLease(2*time.Minute), ojs.WithTimeout(time.Minute)).ID
-				d := fetch(b, b.Worker("w1", engine.WorkerConfig{}))
+				d := fetched(b, b.Worker("w1", fetch.Config{}))
 				b.enqueue("x")
-				fetch(b, b.Worker("w2", engine.WorkerConfig{})) // the job of another worker is not found
+				fetched(b, b.Worker("w2", fetch.Config{})) // the job of another worker is not found
 				b.halt()
 				eng, err := engine.New[any](b.store, quiet)
 				must(t, err)
@@ -264,14 +265,14 @@ func TestWorkersAfterARestart(t *testing.T) {
 
 // A lost lease is handed to an engine, which then dies, or has not got the answer.
 func TestHeartbeatAfterALostLease(t *testing.T) {
-	for name, tokens := range map[string]func(d *engine.Delivery) []string{
-		"without a token":        func(*engine.Delivery) []string { return nil },
-		"with that of the claim": func(d *engine.Delivery) []string { return []string{d.Token} },
+	for name, tokens := range map[string]func(d *fetch.Delivery) []string{
+		"without a token":        func(*fetch.Delivery) []string { return nil },
+		"with that of the claim": func(d *fetch.Delivery) []string { return []string{d.Token} },
 	} {
 		t.Run("P0.6 "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
 				id := b.enqueue("x", ojs.WithLease(time.Minute)).ID
-				d := fetch(b, b.Worker("w1", engine.WorkerConfig{}))
+				d := fetched(b, b.Worker("w1", fetch.Config{}))
 				b.advance(time.Minute)
 				due, err := b.store.Due(b.ctx, time.Now(), 1, nil)
 				if must(t, err); len(due.Stalled) != 1 {
@@ -280,13 +281,13 @@ func TestHeartbeatAfterALostLease(t *testing.T) {
 				b.advance(30 * time.Second)
 				other, err := engine.New[any](b.store, quiet)
 				must(t, err)
-				w := other.Worker("w1", engine.WorkerConfig{})
+				w := other.Worker("w1", fetch.Config{})
 				got, err := w.Heartbeat(b.ctx, tokens(d)...)
 				if err != nil || len(got.Held) != 0 || len(got.Lost) != len(tokens(d)) {
 					t.Fatalf("%+v, %v", got, err)
 				}
 				for _, lost := range got.Lost {
-					if lost != (engine.LostJob{ID: id, Token: d.Token, Cause: ojs.ErrLeaseLost}) {
+					if lost != (fetch.LostJob{ID: id, Token: d.Token, Cause: ojs.ErrLeaseLost}) {
 						t.Errorf("%+v", lost)
 					}
 				}
@@ -305,15 +306,15 @@ func TestHeartbeatAfterALostLease(t *testing.T) {
 func TestHeartbeatWithForeignTokens(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.enqueue("x")
-		d := fetch(b, b.Worker("w1", engine.WorkerConfig{}))
-		got, err := b.Worker("w2", engine.WorkerConfig{}).Heartbeat(b.ctx, d.Token)
+		d := fetched(b, b.Worker("w1", fetch.Config{}))
+		got, err := b.Worker("w2", fetch.Config{}).Heartbeat(b.ctx, d.Token)
 		if err != nil || len(got.Held) != 0 || len(got.Lost) != 1 {
 			t.Errorf("w2: %+v, %v", got, err)
 		}
-		if got := beat(b, b.Worker("w1", engine.WorkerConfig{})); len(got.Held) != 1 || len(got.Lost) != 0 {
+		if got := beat(b, b.Worker("w1", fetch.Config{})); len(got.Held) != 1 || len(got.Lost) != 0 {
 			t.Errorf("w1 holds it: %+v", got)
 		}
-		_, err = b.Worker("w1", engine.WorkerConfig{}).Heartbeat(b.ctx, "none")
+		_, err = b.Worker("w1", fetch.Config{}).Heartbeat(b.ctx, "none")
 		if !errors.Is(err, ojs.ErrInvalid) {
 			t.Errorf("%v", err)
 		}
@@ -341,10 +342,10 @@ func TestTimeoutOfASilentWorker(t *testing.T) {
 		t.Run("P0.5 P0.6 "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
 				b.run()
-				w := b.Worker("w1", engine.WorkerConfig{})
+				w := b.Worker("w1", fetch.Config{})
 				id := b.enqueue("x", append([]ojs.Option{later}, tt.opts...)...).ID
-				d := fetch(b, w)
-				var lost []engine.LostJob
+				d := fetched(b, w)
+				var lost []fetch.LostJob
 				for tt.beats > 0 && b.elapsed() < 2*time.Minute {
 					b.advance(tt.beats)
 					lost = append(lost, beat(b, w).Lost...)
@@ -366,7 +367,7 @@ func TestTimeoutOfASilentWorker(t *testing.T) {
 }
 
 // beat is a heartbeat that succeeds.
-func beat(b *rig, w *engine.Worker) engine.Beat {
+func beat(b *rig, w *fetch.Worker) fetch.Beat {
 	b.t.Helper()
 	got, err := w.Heartbeat(b.ctx)
 	if err != nil {
@@ -397,15 +398,15 @@ func TestHeartbeatNamesLostJobs(t *testing.T) {
 	} {
 		t.Run("P0.6 "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
-				w := b.Worker("w1", engine.WorkerConfig{})
+				w := b.Worker("w1", fetch.Config{})
 				kept := b.enqueue("y").ID
-				fetch(b, w)
+				fetched(b, w)
 				id := b.enqueue("x", append(tt.opts, later)...).ID
-				d := fetch(b, w)
+				d := fetched(b, w)
 				tt.lose(b, id)
 				got := beat(b, w)
 				if !slices.Equal(got.Held, []string{kept}) || len(got.Lost) != 1 ||
-					got.Lost[0] != (engine.LostJob{ID: id, Token: d.Token, Cause: tt.cause}) {
+					got.Lost[0] != (fetch.LostJob{ID: id, Token: d.Token, Cause: tt.cause}) {
 					t.Errorf("%+v", got)
 				}
 				if got := beat(b, w); len(got.Lost) != 0 || len(got.Held) != 1 {
@@ -416,11 +417,11 @@ func TestHeartbeatNamesLostJobs(t *testing.T) {
 	}
 	t.Run("P0.6 not what it has ended itself", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			w := b.Worker("w1", engine.WorkerConfig{})
+			w := b.Worker("w1", fetch.Config{})
 			b.enqueue("x")
-			must(t, fetch(b, w).Ack(b.ctx, nil))
+			must(t, fetched(b, w).Ack(b.ctx, nil))
 			b.enqueue("x")
-			must(t, fetch(b, w).Release(b.ctx))
+			must(t, fetched(b, w).Release(b.ctx))
 			if got := beat(b, w); len(got.Lost)+len(got.Held) > 0 {
 				t.Errorf("%+v", got)
 			}
@@ -429,7 +430,7 @@ func TestHeartbeatNamesLostJobs(t *testing.T) {
 	t.Run("P0.6 a heartbeat that fails forgets none", func(t *testing.T) {
 		f := &storagetest.Faulty{Storage: memory.New()}
 		inBubbleOn(t, f, func(b *rig) {
-			w := b.Worker("w1", engine.WorkerConfig{})
+			w := b.Worker("w1", fetch.Config{})
 			b.enqueue("x")
 			b.enqueue("x")
 			ds, err := w.FetchMany(b.ctx, 2)
@@ -448,7 +449,7 @@ func TestHeartbeatNamesLostJobs(t *testing.T) {
 	})
 	t.Run("bad workers are refused", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			_, err := b.Worker("", engine.WorkerConfig{}).Heartbeat(b.ctx)
+			_, err := b.Worker("", fetch.Config{}).Heartbeat(b.ctx)
 			wantInvalid(t, err, "worker")
 		})
 	})
@@ -487,7 +488,7 @@ func TestWorkerStoppedSaysWhy(t *testing.T) {
 	})
 	t.Run("P0.8 a worker that closes", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			if got := reason(t, b, b.Worker("w", engine.WorkerConfig{}).Close); got != "shutdown" {
+			if got := reason(t, b, b.Worker("w", fetch.Config{}).Close); got != "shutdown" {
 				t.Errorf("%v", got)
 			}
 		})
@@ -514,7 +515,7 @@ func TestHeartbeatEventSaysUntilWhen(t *testing.T) {
 		sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"job.heartbeat"}})
 		defer sub.Close()
 		b.enqueue("x", ojs.WithLease(time.Minute))
-		d := fetch(b, b.Worker("w", engine.WorkerConfig{}))
+		d := fetched(b, b.Worker("w", fetch.Config{}))
 		b.advance(5 * time.Second)
 		must(t, d.Heartbeat(b.ctx))
 		events := received(sub)
@@ -528,14 +529,14 @@ func TestHeartbeatEventSaysUntilWhen(t *testing.T) {
 // P0.6: a worker has sent a heartbeat once the storage has taken one. Until then the
 // lease is the bound.
 func TestRefusedHeartbeatDoesNotCount(t *testing.T) {
-	for name, call := range map[string]func(b *rig, w *engine.Worker, d *engine.Delivery) error{
-		"of a delivery": func(b *rig, _ *engine.Worker, d *engine.Delivery) error {
+	for name, call := range map[string]func(b *rig, w *fetch.Worker, d *fetch.Delivery) error{
+		"of a delivery": func(b *rig, _ *fetch.Worker, d *fetch.Delivery) error {
 			return d.Heartbeat(b.ctx)
 		},
-		"progress": func(b *rig, _ *engine.Worker, d *engine.Delivery) error {
+		"progress": func(b *rig, _ *fetch.Worker, d *fetch.Delivery) error {
 			return d.Progress(b.ctx, 0.5)
 		},
-		"of the worker": func(b *rig, w *engine.Worker, d *engine.Delivery) error {
+		"of the worker": func(b *rig, w *fetch.Worker, d *fetch.Delivery) error {
 			_, err := w.Heartbeat(b.ctx)
 			return err
 		},
@@ -545,8 +546,8 @@ func TestRefusedHeartbeatDoesNotCount(t *testing.T) {
 			inBubbleOn(t, store, func(b *rig) {
 				b.run()
 				id := b.enqueue("x").ID
-				w := b.Worker("w1", engine.WorkerConfig{})
-				d := fetch(b, w)
+				w := b.Worker("w1", fetch.Config{})
+				d := fetched(b, w)
 				store.OnCall(breaks("Extend", false, nil))
 				if err := call(b, w, d); !errors.Is(err, errStorage) {
 					t.Fatal(err)

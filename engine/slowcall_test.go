@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -28,7 +29,7 @@ func TestSlowCallKeepsLeases(t *testing.T) {
 		b.run()
 		id := b.enqueue("long").ID
 		b.enqueue("elsewhere", ojs.WithTimeout(300*time.Millisecond))
-		must1(b.Worker("w", engine.WorkerConfig{Types: []string{"elsewhere"}}).Fetch(b.ctx))
+		must1(b.Worker("w", fetch.Config{Types: []string{"elsewhere"}}).Fetch(b.ctx))
 		var once atomic.Bool
 		slow.OnCall(func(c *storagetest.Call) {
 			if c.Method == "Get" && !once.Swap(true) { // of the timeout

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
@@ -75,8 +75,8 @@ func TestTimeoutBeginsAfterTheClaim(t *testing.T) {
 					b.run()
 					b.advance(2 * time.Minute)
 					id := b.enqueue("x", ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1)).ID
-					w := b.Worker("w", engine.WorkerConfig{})
-					d := fetch(b, w)
+					w := b.Worker("w", fetch.Config{})
+					d := fetched(b, w)
 					b.advance(tt.runs)
 					d, err := w.Delivery(b.ctx, d.Token) // as a bridge finds it
 					if err == nil && tt.beats {
@@ -111,7 +111,7 @@ func TestFetchManyClaimsAtOnce(t *testing.T) {
 		for range 20 {
 			b.enqueue("x")
 		}
-		ds, err := b.Worker("w", engine.WorkerConfig{}).FetchMany(b.ctx, 15)
+		ds, err := b.Worker("w", fetch.Config{}).FetchMany(b.ctx, 15)
 		if err != nil || len(ds) != 15 {
 			t.Fatalf("fetched %d: %v", len(ds), err)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
@@ -161,7 +162,7 @@ func wait(ctx context.Context, d time.Duration) {
 }
 
 func (s *soak) work(ctx context.Context, id string) {
-	w := s.eng.Worker(id, engine.WorkerConfig{Types: []string{"foreign"}})
+	w := s.eng.Worker(id, fetch.Config{Types: []string{"foreign"}})
 	for n := 0; ; n++ {
 		d, err := w.Fetch(ctx)
 		if err != nil {

@@ -3,9 +3,12 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/fetch"
+	"github.com/ojsengine/ojs/engine/internal/reports"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
@@ -21,7 +24,7 @@ type Stats struct {
 	Slots   int           // how many attempts may run at once
 	Busy    int           // how many do
 	Stuck   int           // how many of them were told to stop long ago
-	Workers []WorkerStats // those that fetch jobs from this engine, sorted by id
+	Workers []fetch.Stats // those that fetch jobs from this engine, sorted by id
 
 	Quarantined int // records of the storage that do not decode (Engine.Quarantine)
 
@@ -33,7 +36,7 @@ type Stats struct {
 // Stats counts jobs per queue and state, and what runs here. Its cost is that of the rows
 // it returns, not of the jobs.
 func (e *Engine[T]) Stats(ctx context.Context) (Stats, error) {
-	c := e.core
+	c := e.parts
 	queues, err := e.Queues().List(ctx)
 	if err != nil {
 		return Stats{}, err
@@ -43,16 +46,14 @@ func (e *Engine[T]) Stats(ctx context.Context) (Stats, error) {
 		return Stats{}, err
 	}
 	s := Stats{Queues: queues, Quarantined: quarantined, Total: make(map[ojs.State]int), Slots: c.concurrency,
-		Workers: c.workers.list(c.now()), Notifications: c.checkNotify()}
+		Workers: c.workers.List(), Notifications: c.checkNotify()}
 	for _, q := range queues {
 		for state, n := range q.Counts {
 			s.Total[state] += n
 		}
 	}
-	if r := c.run.Load(); r != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		s.Running, s.Busy, s.Stuck = true, r.pipe.Busy(), r.stuck
+	if r := c.attempts.Run.Load(); r != nil {
+		s.Running, s.Busy, s.Stuck = true, r.Pipe.Busy(), r.Stucks()
 	}
 	return s, nil
 }
@@ -60,14 +61,14 @@ func (e *Engine[T]) Stats(ctx context.Context) (Stats, error) {
 // Meter returns what this engine has counted since it was made, by queue and type in
 // alphabetical order. It costs a copy, and counting costs no event: it is always on. It
 // is safe for concurrent use.
-func (e *Engine[T]) Meter() []telemetry.Meter { return e.core.meter.Snapshot() }
+func (e *Engine[T]) Meter() []telemetry.Meter { return e.parts.Meter.Snapshot() }
 
 // History returns what the engines on the storage that report (WithReports) have counted,
 // as telemetry.History does.
 func (e *Engine[T]) History(
 	ctx context.Context, from, to time.Time, width time.Duration,
 ) ([]telemetry.Bucket, error) {
-	return telemetry.History(ctx, e.core.store, e.core.now(), from, to, width)
+	return telemetry.History(ctx, e.parts.Store, e.parts.Now(), from, to, width)
 }
 
 // Status is an engine's health in a word (OJS observability).
@@ -146,8 +147,8 @@ const (
 
 // checkNotify returns why notices of other processes do not arrive, nil if they do as far
 // as the storage knows.
-func (c *core) checkNotify() error {
-	if s, ok := storage.As[storage.NotifyChecker](c.store); ok {
+func (c *parts) checkNotify() error {
+	if s, ok := storage.As[storage.NotifyChecker](c.Store); ok {
 		return s.CheckNotify()
 	}
 	return nil
@@ -155,14 +156,14 @@ func (c *core) checkNotify() error {
 
 // Health asks the storage and looks at the engine. Its cost is that of Stats.
 func (e *Engine[T]) Health(ctx context.Context) Health {
-	c := e.core
-	h := Health{Status: Healthy, Storage: Healthy, Backend: c.store.Capabilities().Name}
+	c := e.parts
+	h := Health{Status: Healthy, Storage: Healthy, Backend: c.Store.Capabilities().Name}
 	is := func(s Status, problem Problem) {
 		if h.Problems = append(h.Problems, problem); h.Status != Unhealthy {
 			h.Status = s
 		}
 	}
-	counts, err := c.store.Counts(ctx)
+	counts, err := c.Store.Counts(ctx)
 	if err == nil {
 		h.Quarantined, err = c.quarantined(ctx)
 	}
@@ -185,7 +186,7 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 			h.Active += n.N
 		}
 	}
-	h.Queues, h.Workers = len(queues), len(c.workers.list(c.now()))
+	h.Queues, h.Workers = len(queues), len(c.workers.List())
 	if p, ok := c.cronProblem(ctx); ok {
 		is(Degraded, p)
 	}
@@ -197,30 +198,80 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 		is(Degraded, Problem{Code: ProblemNotifications,
 			Text: "notices of other processes do not arrive: " + err.Error(), Err: err})
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.run.Load()
-	if r == nil {
+	k := c.session.Load()
+	if k == nil {
 		is(Unhealthy, Problem{Code: ProblemNotRunning, Text: "the engine does not run"})
 		return h
 	}
-	h.Busy = r.pipe.Busy()
-	h.Uptime = c.now().Sub(c.started)
+	r := k.r
+	failures, failure := r.ClaimsFail()
+	h.Busy = r.Pipe.Busy()
+	h.Uptime = c.Now().Sub(r.Started)
 	h.Seconds = h.Uptime.Seconds()
-	if n, err := r.maintenance.due.Failing(); n > 0 && r.failures == 0 {
+	if n, err := k.Due.Failing(); n > 0 && failures == 0 {
 		text := "checks for due jobs fail: " + foreign.ErrorText(err)
 		is(Degraded, Problem{Code: ProblemChecks, Text: text, Err: err})
 	}
-	if r.failures > 0 {
-		text := "claims of jobs fail: " + foreign.ErrorText(r.failure)
-		is(Degraded, Problem{Code: ProblemClaims, Text: text, Err: r.failure})
+	if failures > 0 {
+		text := "claims of jobs fail: " + foreign.ErrorText(failure)
+		is(Degraded, Problem{Code: ProblemClaims, Text: text, Err: failure})
 	}
-	if r.stuck > 0 {
+	if n := r.Stucks(); n > 0 {
 		is(Degraded, Problem{Code: ProblemStuck, Text: "handlers go on although their contexts have ended",
-			N: r.stuck})
+			N: n})
 	}
-	if r.stopping.Load() {
+	if r.Stopping.Load() {
 		is(Degraded, Problem{Code: ProblemStopping, Text: "the engine is stopping"})
 	}
 	return h
+}
+
+// cronProblem returns the problem that recurring entries cannot run here; false: there is
+// none.
+func (c *parts) cronProblem(ctx context.Context) (p Problem, ok bool) {
+	k := c.session.Load()
+	if k == nil {
+		return p, false
+	}
+	why, err := k.crons.Unreadable(ctx)
+	if err != nil { // Health has noticed
+		return p, false
+	}
+	return Problem{Code: ProblemCron, N: len(why), Text: "recurring entries cannot run here: " +
+		strings.Join(why[:min(len(why), maxNamed)], "; ")}, len(why) > 0
+}
+
+// quarantined returns how many records are in the quarantine.
+func (c *parts) quarantined(ctx context.Context) (int, error) {
+	if store, ok := storage.As[storage.Quarantiner](c.Store); ok {
+		return store.CountQuarantined(ctx)
+	}
+	return 0, nil
+}
+
+// silentProblems are the processes that hold jobs and are silent.
+func (c *parts) silentProblems(ctx context.Context) (list []Problem, err error) {
+	if !c.reporting.Watches {
+		return nil, nil
+	}
+	now := c.Now()
+	var silent []reports.Alive
+	err = c.reporting.EachProcess(ctx, func(a *reports.Alive) {
+		if a.Silence(now) > 0 {
+			silent = append(silent, *a)
+		}
+	})
+	for i := range silent {
+		a := &silent[i]
+		recs, failed := c.Store.ClaimedBy(ctx, a.ID)
+		if err = failed; err != nil {
+			break
+		}
+		if len(recs) > 0 {
+			text := fmt.Sprintf("the process that held %d active jobs has been silent for %s: %s",
+				len(recs), reports.Seconds(a.Silence(now)), a.ID)
+			list = append(list, Problem{Code: ProblemSilent, Text: text, N: len(recs)})
+		}
+	}
+	return list, err
 }

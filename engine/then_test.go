@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
@@ -352,11 +353,11 @@ func TestThenAfterAnUnclearAnswer(t *testing.T) {
 func TestAckThen(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.run()
-		w := b.Worker("w1", engine.WorkerConfig{Types: []string{"parent"}})
+		w := b.Worker("w1", fetch.Config{Types: []string{"parent"}})
 		once := ojs.WithUnique(ojs.UniquePolicy{})
 		child := b.enqueue("child", once).ID
 		id := b.enqueue("parent").ID
-		d := fetch(b, w)
+		d := fetched(b, w)
 		wantInvalid(t, d.Ack(b.ctx, nil, ojs.NewDraft("Not A Type", nil)), "type")
 		if err := d.Ack(b.ctx, 1, ojs.NewDraft("child", nil, once)); !errors.Is(err, ojs.ErrDuplicate) {
 			t.Errorf("a duplicate: %v", err)
@@ -370,7 +371,7 @@ func TestAckThen(t *testing.T) {
 		}
 		b.wantOf("other", 1, ojs.StateAvailable)
 		b.enqueue("parent")
-		d = fetch(b, w)
+		d = fetched(b, w)
 		must(t, d.Fail(b.ctx, errBoom))
 		if err := d.Ack(b.ctx, nil, ojs.NewDraft("late", nil)); !errors.Is(err, ojs.ErrLeaseLost) {
 			t.Errorf("after the end: %v", err)
@@ -381,9 +382,9 @@ func TestAckThen(t *testing.T) {
 		calls := 0
 		store := hooked(breaks("Settle", true, func() bool { calls++; return calls == 1 }))
 		inBubbleOn(t, store, func(b *rig) {
-			w := b.Worker("w1", engine.WorkerConfig{Types: []string{"parent"}})
+			w := b.Worker("w1", fetch.Config{Types: []string{"parent"}})
 			id := b.enqueue("parent").ID
-			d := fetch(b, w)
+			d := fetched(b, w)
 			if err := d.Ack(b.ctx, nil, ojs.NewDraft("child", nil)); !errors.Is(err, errStorage) {
 				t.Errorf("%v", err)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
 )
 
@@ -88,7 +89,7 @@ func TestAnswersAfterATimeout(t *testing.T) {
 		t.Run("P0.5 "+name+" of a worker after its timeout", func(t *testing.T) {
 			inBubble(t, func(b *rig) { // no Run: only the worker's call notices the timeout
 				id := b.enqueue("x", noJitter, ojs.WithTimeout(time.Minute)).ID
-				d := fetch(b, b.Worker("w", engine.WorkerConfig{}))
+				d := fetched(b, b.Worker("w", fetch.Config{}))
 				b.advance(time.Minute)
 				if tt.answer == nil {
 					must(t, d.Ack(b.ctx, nil))
@@ -102,7 +103,7 @@ func TestAnswersAfterATimeout(t *testing.T) {
 	t.Run("P0.5 a worker that gives a job back after its timeout has failed", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			id := b.enqueue("x", noJitter, ojs.WithTimeout(time.Minute)).ID
-			d := fetch(b, b.Worker("w", engine.WorkerConfig{}))
+			d := fetched(b, b.Worker("w", fetch.Config{}))
 			b.advance(time.Minute)
 			must(t, d.Release(b.ctx))
 			if job := b.want(id, ojs.StateRetryable, 1); job.Error == nil ||

@@ -16,6 +16,8 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // spans is a tracer that writes down each operation at its end: what it is part of, what
@@ -28,9 +30,9 @@ type spans struct {
 
 type spanKey struct{}
 
-func (s *spans) Begin(ctx context.Context, op *engine.Operation) (context.Context, func(error)) {
+func (s *spans) Begin(ctx context.Context, op *telemetry.Operation) (context.Context, func(error)) {
 	parent, _ := ctx.Value(spanKey{}).(string)
-	if op.Kind == engine.OpEnqueue || op.Kind == engine.OpEnqueueBatch {
+	if op.Kind == telemetry.OpEnqueue || op.Kind == telemetry.OpEnqueueBatch {
 		for _, j := range op.Jobs {
 			if j.Meta == nil {
 				j.Meta = make(map[string]any)
@@ -158,7 +160,7 @@ func TestTracerOfTheEngineItself(t *testing.T) {
 	var s spans
 	inBubble(t, func(b *rig) {
 		b.handle("tick", func(context.Context, *ojs.Job[any]) error { return nil })
-		lost := b.Worker("w", engine.WorkerConfig{})
+		lost := b.Worker("w", fetch.Config{})
 		b.enqueue("elsewhere", ojs.WithMaxAttempts(1), ojs.WithLease(10*time.Second))
 		if _, err := lost.Fetch(b.ctx); err != nil {
 			t.Fatal(err)
@@ -193,7 +195,7 @@ type broken struct {
 	err    error
 }
 
-func (br broken) Begin(ctx context.Context, _ *engine.Operation) (context.Context, func(error)) {
+func (br broken) Begin(ctx context.Context, _ *telemetry.Operation) (context.Context, func(error)) {
 	switch {
 	case br.begins:
 		panic("begin")

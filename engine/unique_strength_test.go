@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -37,7 +38,7 @@ func TestBestEffort(t *testing.T) {
 		if err != nil || second.ID == first.ID {
 			t.Errorf("a waiting job: %+v, %v", second, err)
 		}
-		if _, err := eng.Worker("w", engine.WorkerConfig{}).Fetch(t.Context()); err != nil {
+		if _, err := eng.Worker("w", fetch.Config{}).Fetch(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		_, err = eng.Enqueue(t.Context(), "x", 3, replace)

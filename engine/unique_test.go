@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
@@ -400,7 +401,7 @@ func TestUnique(t *testing.T) {
 	story("reading 31 replace takes a worker's job away", func(b uniqueRig) {
 		replace := with(all, func(p *ojs.UniquePolicy) { p.OnConflict = ojs.ConflictReplace })
 		b.expect("", "new", "", "x", 1, replace)
-		d := fetch(b.rig, b.Worker("w", engine.WorkerConfig{}))
+		d := fetched(b.rig, b.Worker("w", fetch.Config{}))
 		b.expect("", "new", "", "x", 1, replace)
 		if err := d.Ack(b.ctx, nil); !errors.Is(err, ojs.ErrLeaseLost) {
 			t.Errorf("%v", err)
@@ -556,21 +557,21 @@ func TestUnique(t *testing.T) {
 				args := 2*i + k
 				from := []ojs.Option{p, ojs.WithQueue("a"), tenant("1")}
 				first := b.expect("", "new", "", "x", args, from...)
-				must(t, fetch(b.rig, b.Worker("w", engine.WorkerConfig{Queues: []string{"a"}})).Fail(b.ctx,
+				must(t, fetched(b.rig, b.Worker("w", fetch.Config{Queues: []string{"a"}})).Fail(b.ctx,
 					ojs.DeadLetter(errBoom)))
 				must(t, retry(b.ctx, first, to...))
 				b.expect("C020 C074", "rejected", first, "x", args, append(to, p)...)
 				b.expect("C020", "rejected", b.expect("C020", "new", "", "x", args, from...), "x",
 					args, from...)
-				must(t, fetch(b.rig, b.Worker("w", engine.WorkerConfig{})).Ack(b.ctx, nil))
-				must(t, fetch(b.rig, b.Worker("w", engine.WorkerConfig{})).Ack(b.ctx, nil))
+				must(t, fetched(b.rig, b.Worker("w", fetch.Config{})).Ack(b.ctx, nil))
+				must(t, fetched(b.rig, b.Worker("w", fetch.Config{})).Ack(b.ctx, nil))
 			}
 		}
 	})
 	story("a retry is not checked, whatever it makes the job equal to", func(b uniqueRig) {
 		p := unique(ojs.UniquePolicy{Keys: ojs.ByQueue})
 		first := b.expect("", "new", "", "x", 1, p, ojs.WithQueue("a"))
-		must(t, fetch(b.rig, b.Worker("w", engine.WorkerConfig{})).Fail(b.ctx, ojs.DeadLetter(errBoom)))
+		must(t, fetched(b.rig, b.Worker("w", fetch.Config{})).Fail(b.ctx, ojs.DeadLetter(errBoom)))
 		b.expect("", "new", "", "x", 1, p, ojs.WithQueue("b"))
 		must(t, b.DeadLetters().Retry(b.ctx, first, ojs.WithQueue("b")))
 		b.want(first, ojs.StateAvailable, 0)
@@ -579,7 +580,7 @@ func TestUnique(t *testing.T) {
 		p := unique(ojs.UniquePolicy{MetaKeys: []string{"n"}})
 		n := ojs.WithMeta("n", int64(1)<<53+1)
 		first := b.expect("", "new", "", "x", 1, p, n)
-		must(t, fetch(b.rig, b.Worker("w", engine.WorkerConfig{})).Fail(b.ctx, ojs.DeadLetter(errBoom)))
+		must(t, fetched(b.rig, b.Worker("w", fetch.Config{})).Fail(b.ctx, ojs.DeadLetter(errBoom)))
 		must(t, b.DeadLetters().Retry(b.ctx, first, ojs.WithQueue("b"), ojs.WithMeta("more", 1)))
 		b.expect("", "rejected", first, "x", 1, p, n)
 	})

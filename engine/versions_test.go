@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
@@ -257,14 +258,14 @@ func TestVersions(t *testing.T) {
 	t.Run("V004 a remote worker names the versions that it takes", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			tickets := must1(b.EnqueueMany(b.ctx, v1.New(one{}), v2.New(two{}), ojs.NewDraft("greet", nil)))
-			w := b.Worker("w", engine.WorkerConfig{Types: []string{"greet@>=2.0 <3.0"}})
+			w := b.Worker("w", fetch.Config{Types: []string{"greet@>=2.0 <3.0"}})
 			ds := must1(w.FetchMany(b.ctx, 9))
 			if len(ds) != 2 || ds[0].Job.ID != tickets[1].ID || ds[1].Job.ID != tickets[2].ID {
 				t.Errorf("%d deliveries", len(ds))
 			}
-			_, err := b.Worker("v", engine.WorkerConfig{Types: []string{"greet@^2"}}).FetchMany(b.ctx, 1)
+			_, err := b.Worker("v", fetch.Config{Types: []string{"greet@^2"}}).FetchMany(b.ctx, 1)
 			wantInvalid(t, err, "types")
-			d := must1(b.Worker("all", engine.WorkerConfig{Types: []string{"greet"}}).Fetch(b.ctx))
+			d := must1(b.Worker("all", fetch.Config{Types: []string{"greet"}}).Fetch(b.ctx))
 			if d.Job.ID != tickets[0].ID {
 				t.Errorf("fetched version %q", d.Job.TypeVersion)
 			}
@@ -273,7 +274,7 @@ func TestVersions(t *testing.T) {
 			time.AfterFunc(time.Minute, func() {
 				stored <- must1(b.EnqueueMany(b.ctx, v2.New(two{}), v1.New(one{})))
 			})
-			ranged := b.Worker("w", engine.WorkerConfig{Types: []string{"greet@<2.0"}})
+			ranged := b.Worker("w", fetch.Config{Types: []string{"greet@<2.0"}})
 			ctx, cancel := context.WithTimeout(b.ctx, time.Hour)
 			defer cancel()
 			d, err = ranged.Fetch(ctx)
@@ -282,14 +283,14 @@ func TestVersions(t *testing.T) {
 			}
 			// A type without a range has every version, beside one that has a range.
 			other := b.enqueue("other", ojs.WithVersion("9.0"))
-			ranged = b.Worker("w", engine.WorkerConfig{Types: []string{"greet@<2.0", "other"}})
+			ranged = b.Worker("w", fetch.Config{Types: []string{"greet@<2.0", "other"}})
 			if ds := must1(ranged.FetchMany(b.ctx, 9)); len(ds) != 1 || ds[0].Job.ID != other.ID {
 				t.Errorf("%d deliveries", len(ds))
 			}
-			must1(b.Worker("all", engine.WorkerConfig{Types: []string{"greet"}}).Fetch(b.ctx))
+			must1(b.Worker("all", fetch.Config{Types: []string{"greet"}}).Fetch(b.ctx))
 			// A worker that names no type takes every version.
 			last := must1(v2.Enqueue(b.ctx, b, two{}))
-			if d = must1(b.Worker("any", engine.WorkerConfig{}).Fetch(b.ctx)); d.Job.ID != last.ID {
+			if d = must1(b.Worker("any", fetch.Config{}).Fetch(b.ctx)); d.Job.ID != last.ID {
 				t.Errorf("fetched version %q", d.Job.TypeVersion)
 			}
 		})

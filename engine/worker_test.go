@@ -13,12 +13,13 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-func fetch(b *rig, w *engine.Worker) *engine.Delivery {
+func fetched(b *rig, w *fetch.Worker) *fetch.Delivery {
 	b.t.Helper()
 	d, err := w.Fetch(b.ctx)
 	if err != nil {
@@ -30,9 +31,9 @@ func fetch(b *rig, w *engine.Worker) *engine.Delivery {
 func TestWorker(t *testing.T) {
 	t.Run("P0.6 fetch and acknowledge", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			w := b.Worker("w1", engine.WorkerConfig{})
+			w := b.Worker("w1", fetch.Config{})
 			id := b.enqueue("x").ID
-			d := fetch(b, w)
+			d := fetched(b, w)
 			if job := b.want(id, ojs.StateActive, 1); d.Job.ID != id ||
 				d.LeaseUntil.Sub(b.start) != ojs.DefaultLease || job.StartedAt.IsZero() {
 				t.Errorf("%+v", d)
@@ -55,24 +56,24 @@ func TestWorker(t *testing.T) {
 	t.Run("a failure is decided as a handler's", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.run()
-			w := b.Worker("w1", engine.WorkerConfig{})
+			w := b.Worker("w1", fetch.Config{})
 			id := b.enqueue("x", noJitter).ID
-			must(t, fetch(b, w).Fail(b.ctx, ojs.Errorf("gpu.lost", "no")))
+			must(t, fetched(b, w).Fail(b.ctx, ojs.Errorf("gpu.lost", "no")))
 			if job := b.want(id, ojs.StateRetryable, 1); job.Error.Type != "gpu.lost" {
 				t.Errorf("%+v", job.Error)
 			}
-			d := fetch(b, w) // waits for the retry
+			d := fetched(b, w) // waits for the retry
 			if b.elapsed() != time.Second || d.Job.Attempt != 2 {
 				t.Errorf("attempt %d after %v", d.Job.Attempt, b.elapsed())
 			}
 			must(t, d.Release(b.ctx))
 			synctest.Wait() // the job is due at once, and maintenance promotes it
 			b.want(id, ojs.StateAvailable, 1)
-			must(t, fetch(b, w).Fail(b.ctx, nil))
+			must(t, fetched(b, w).Fail(b.ctx, nil))
 			if job := b.want(id, ojs.StateRetryable, 2); job.Error.Message != "ojs: failed without an error" {
 				t.Errorf("%+v", job.Error)
 			}
-			must(t, fetch(b, w).Fail(b.ctx, ojs.DeadLetter(errBoom)))
+			must(t, fetched(b, w).Fail(b.ctx, ojs.DeadLetter(errBoom)))
 			b.want(id, ojs.StateDiscarded, 3)
 			if !slices.Equal(b.deadLetters(), []string{id}) {
 				t.Error("no dead letter")
@@ -87,7 +88,7 @@ func TestWorker(t *testing.T) {
 			b.enqueue("x", ojs.WithQueue("c"), ojs.WithPriority(9))
 			b.enqueue("x", ojs.WithQueue("a"), ojs.WithMeta("n", 1), ojs.WithPriority(1))
 			ds, err := b.Worker("w",
-				engine.WorkerConfig{Queues: []string{"a", "b"}, Types: []string{"x"}}).FetchMany(b.ctx, 10)
+				fetch.Config{Queues: []string{"a", "b"}, Types: []string{"x"}}).FetchMany(b.ctx, 10)
 			must(t, err)
 			var got []any
 			for _, d := range ds {
@@ -100,9 +101,9 @@ func TestWorker(t *testing.T) {
 	})
 	t.Run("fetch waits for a job, and ends with its context", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			w := b.Worker("w1", engine.WorkerConfig{Types: []string{"x"}})
-			got := make(chan *engine.Delivery, 1)
-			go func() { got <- fetch(b, w) }()
+			w := b.Worker("w1", fetch.Config{Types: []string{"x"}})
+			got := make(chan *fetch.Delivery, 1)
+			go func() { got <- fetched(b, w) }()
 			synctest.Wait()
 			b.enqueue("other")
 			synctest.Wait()
@@ -124,10 +125,10 @@ func TestWorker(t *testing.T) {
 	t.Run("P0.6 a worker that does not beat loses the job, one that does keeps it", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.run()
-			w := b.Worker("w1", engine.WorkerConfig{DeadAfter: -1})
+			w := b.Worker("w1", fetch.Config{DeadAfter: -1})
 			lazy, live := b.enqueue("x", noJitter, ojs.WithLease(time.Minute)).ID, b.enqueue("x", noJitter,
 				ojs.WithLease(time.Minute)).ID
-			dl, dv := fetch(b, w), fetch(b, w)
+			dl, dv := fetched(b, w), fetched(b, w)
 			for range 3 {
 				b.advance(50 * time.Second)
 				must(t, dv.Heartbeat(b.ctx))
@@ -145,26 +146,26 @@ func TestWorker(t *testing.T) {
 	t.Run("P0.6 a beat of the worker renews what it holds and tells its state", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.run()
-			w := b.Worker("w1", engine.WorkerConfig{DeadAfter: -1})
+			w := b.Worker("w1", fetch.Config{DeadAfter: -1})
 			id, done := b.enqueue("x", ojs.WithLease(time.Minute)).ID, b.enqueue("x").ID
-			d := fetch(b, w)
-			must(t, fetch(b, w).Ack(b.ctx, nil))
+			d := fetched(b, w)
+			must(t, fetched(b, w).Ack(b.ctx, nil))
 			for range 3 {
 				b.advance(50 * time.Second)
-				if s, err := w.Heartbeat(b.ctx); s.State != engine.WorkerRunning || err != nil {
+				if s, err := w.Heartbeat(b.ctx); s.State != fetch.Running || err != nil {
 					t.Errorf("%v, %v", s, err)
 				}
 			}
 			b.want(id, ojs.StateActive, 1)
 			b.want(done, ojs.StateCompleted, 1)
 			if got := b.fetchers(); len(got) != 1 || got[0].Held != 1 ||
-				got[0].State != engine.WorkerRunning || got[0].Seen.Sub(b.start) != 150*time.Second {
+				got[0].State != fetch.Running || got[0].Seen.Sub(b.start) != 150*time.Second {
 				t.Errorf("%+v", got)
 			}
 			if !b.told(b.Workers().Quiet, "w1") || b.told(b.Workers().Quiet, "nobody") {
 				t.Error("Quiet")
 			}
-			if s, err := w.Heartbeat(b.ctx); s.State != engine.WorkerQuiet || err != nil {
+			if s, err := w.Heartbeat(b.ctx); s.State != fetch.Quiet || err != nil {
 				t.Errorf("%v, %v", s, err)
 			}
 			must(t, d.Ack(b.ctx, nil))
@@ -174,19 +175,19 @@ func TestWorker(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"worker.*"}})
 			defer sub.Close()
-			w := b.Worker("w1", engine.WorkerConfig{})
+			w := b.Worker("w1", fetch.Config{})
 			errs := make(chan error)
 			go func() { _, err := w.Fetch(b.ctx); errs <- err }()
 			synctest.Wait()
 			w.Quiet()
-			if err := <-errs; !errors.Is(err, engine.ErrWorkerQuiet) {
+			if err := <-errs; !errors.Is(err, fetch.ErrQuiet) {
 				t.Errorf("%v", err)
 			}
 			w.Close()
 			w.Quiet()
 			b.enqueue("x")
-			if _, err := b.Worker("w1", engine.WorkerConfig{}).Fetch(b.ctx); !errors.Is(err,
-				engine.ErrWorkerTerminated) {
+			if _, err := b.Worker("w1", fetch.Config{}).Fetch(b.ctx); !errors.Is(err,
+				fetch.ErrTerminated) {
 				t.Errorf("%v", err)
 			}
 			if got := names(received(sub)); got != "worker.started worker.quiet worker.stopped" {
@@ -200,7 +201,7 @@ func TestWorker(t *testing.T) {
 	t.Run("a token finds the delivery again, for its worker alone", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			id := b.enqueue("x").ID
-			raw, err := json.Marshal(fetch(b, b.Worker("w1", engine.WorkerConfig{})))
+			raw, err := json.Marshal(fetched(b, b.Worker("w1", fetch.Config{})))
 			must(t, err)
 			var d struct {
 				Token string
@@ -210,25 +211,25 @@ func TestWorker(t *testing.T) {
 			if d.Job.ID != id {
 				t.Errorf("%s", raw)
 			}
-			if _, err := b.Worker("w2", engine.WorkerConfig{}).Delivery(b.ctx, d.Token); !errors.Is(err,
+			if _, err := b.Worker("w2", fetch.Config{}).Delivery(b.ctx, d.Token); !errors.Is(err,
 				ojs.ErrLeaseLost) {
 				t.Errorf("another worker: %v", err)
 			}
 			for _, bad := range []string{"", "x", id, id + ".", id + ".!", ".1"} {
-				if _, err := b.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, bad); !errors.Is(err,
+				if _, err := b.Worker("w1", fetch.Config{}).Delivery(b.ctx, bad); !errors.Is(err,
 					ojs.ErrInvalid) {
 					t.Errorf("token %q: %v", bad, err)
 				}
 			}
-			if _, err := b.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, "nobody.1"); !errors.Is(err,
+			if _, err := b.Worker("w1", fetch.Config{}).Delivery(b.ctx, "nobody.1"); !errors.Is(err,
 				ojs.ErrLeaseLost) {
 				t.Errorf("%v", err)
 			}
-			again, err := b.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, d.Token)
+			again, err := b.Worker("w1", fetch.Config{}).Delivery(b.ctx, d.Token)
 			must(t, err)
 			must(t, again.Ack(b.ctx, nil))
 			b.want(id, ojs.StateCompleted, 1)
-			_, found := b.Worker("w1", engine.WorkerConfig{}).Delivery(b.ctx, d.Token)
+			_, found := b.Worker("w1", fetch.Config{}).Delivery(b.ctx, d.Token)
 			beaten := again.Heartbeat(b.ctx)
 			if !errors.Is(found, ojs.ErrLeaseLost) || beaten == nil || found.Error() != beaten.Error() {
 				t.Errorf("after its end: %v, and a heartbeat: %v", found, beaten)
@@ -237,10 +238,10 @@ func TestWorker(t *testing.T) {
 	})
 	t.Run("timeouts hold: a beat after one fails the attempt", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			w := b.Worker("w1", engine.WorkerConfig{DeadAfter: -1})
+			w := b.Worker("w1", fetch.Config{DeadAfter: -1})
 			id := b.enqueue("x", noJitter, ojs.WithTimeout(time.Minute),
 				ojs.WithTotalTimeout(90*time.Second)).ID
-			d := fetch(b, w)
+			d := fetched(b, w)
 			b.advance(59 * time.Second)
 			must(t, d.Heartbeat(b.ctx))
 			b.advance(time.Second)
@@ -251,7 +252,7 @@ func TestWorker(t *testing.T) {
 				t.Errorf("%+v", job.Error)
 			}
 			b.run()
-			d = fetch(b, w)
+			d = fetched(b, w)
 			b.halt() // or it would notice first
 			b.advance(29 * time.Second)
 			if err := d.Progress(b.ctx, 0.5); !errors.Is(err, ojs.ErrTimeout) {
@@ -265,9 +266,9 @@ func TestWorker(t *testing.T) {
 	t.Run("P1.3 progress and checkpoints", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.run()
-			w := b.Worker("w1", engine.WorkerConfig{})
+			w := b.Worker("w1", fetch.Config{})
 			id := b.enqueue("x", noJitter).ID
-			d := fetch(b, w)
+			d := fetched(b, w)
 			must(t, d.Progress(b.ctx, 0.5))
 			must(t, d.Progress(b.ctx, 0.25))
 			wantInvalid(t, d.Progress(b.ctx, 2), "progress")
@@ -277,16 +278,16 @@ func TestWorker(t *testing.T) {
 			must(t, d.SaveCheckpoint(b.ctx, []int{7}))
 			wantInvalid(t, d.SaveCheckpoint(b.ctx, strings.Repeat("x", ojs.MaxCheckpoint)), "checkpoint")
 			must(t, d.Fail(b.ctx, errBoom))
-			if d := fetch(b, w); string(d.Checkpoint) != "[7]" || d.Job.Progress != 0 {
+			if d := fetched(b, w); string(d.Checkpoint) != "[7]" || d.Job.Progress != 0 {
 				t.Errorf("%s at %v", d.Checkpoint, d.Job.Progress)
 			}
 		})
 	})
 	t.Run("cancelling takes the job away", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			w := b.Worker("w1", engine.WorkerConfig{})
+			w := b.Worker("w1", fetch.Config{})
 			id := b.enqueue("x").ID
-			d := fetch(b, w)
+			d := fetched(b, w)
 			must(t, b.Cancel(b.ctx, id))
 			if err := d.Heartbeat(b.ctx); !errors.Is(err, ojs.ErrLeaseLost) {
 				t.Errorf("%v", err)
@@ -299,7 +300,7 @@ func TestWorker(t *testing.T) {
 	t.Run("pauses and limits hold for workers", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.run()
-			w := b.Worker("w1", engine.WorkerConfig{Queues: []string{"q", "default"}})
+			w := b.Worker("w1", fetch.Config{Queues: []string{"q", "default"}})
 			for range 3 {
 				b.enqueue("x", ojs.WithQueue("q"), ojs.WithLease(time.Minute))
 			}
@@ -313,15 +314,15 @@ func TestWorker(t *testing.T) {
 			if len(ds) != 2 || ds[0].Job.Queue != "q" || ds[1].Job.Queue != "default" {
 				t.Fatalf("fetched %d", len(ds))
 			}
-			if d := fetch(b, w); d.Job.Queue != "default" || b.elapsed() != 10*time.Second {
+			if d := fetched(b, w); d.Job.Queue != "default" || b.elapsed() != 10*time.Second {
 				t.Errorf("fetched of %s after %v", d.Job.Queue, b.elapsed())
 			}
 			must(t, ds[0].Ack(b.ctx, nil))
-			if d := fetch(b, w); d.Job.Queue != "q" || b.elapsed() != 10*time.Second {
+			if d := fetched(b, w); d.Job.Queue != "q" || b.elapsed() != 10*time.Second {
 				t.Errorf("fetched of %s after %v", d.Job.Queue, b.elapsed())
 			}
 			// That worker vanishes; its job counts until its lease is over.
-			if d := fetch(b, w); d.Job.Queue != "q" || b.elapsed() != 70*time.Second {
+			if d := fetched(b, w); d.Job.Queue != "q" || b.elapsed() != 70*time.Second {
 				t.Errorf("fetched of %s after %v", d.Job.Queue, b.elapsed())
 			}
 		}, engine.WithQueueConfig("q", engine.QueueConfig{Concurrency: 1}), engine.WithQueueConfig("default",
@@ -329,12 +330,12 @@ func TestWorker(t *testing.T) {
 	})
 	t.Run("each job of workers that vanish counts until its own lease is over", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			w := b.Worker("w1", engine.WorkerConfig{Queues: []string{"q"}})
+			w := b.Worker("w1", fetch.Config{Queues: []string{"q"}})
 			for _, minutes := range []time.Duration{1, 2, 9, 9} {
 				b.enqueue("x", ojs.WithQueue("q"), ojs.WithLease(minutes*time.Minute))
 			}
 			for _, at := range []time.Duration{0, 0, time.Minute, 2 * time.Minute} {
-				if fetch(b, w); b.elapsed() != at {
+				if fetched(b, w); b.elapsed() != at {
 					t.Errorf("fetched after %v, want %v", b.elapsed(), at)
 				}
 			}
@@ -343,11 +344,11 @@ func TestWorker(t *testing.T) {
 	t.Run("a job counts in the limit of its queue while its worker renews its lease", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.run()
-			w := b.Worker("w1", engine.WorkerConfig{Queues: []string{"q"}})
+			w := b.Worker("w1", fetch.Config{Queues: []string{"q"}})
 			for range 2 {
 				b.enqueue("x", ojs.WithQueue("q"), ojs.WithLease(time.Minute))
 			}
-			d := fetch(b, w)
+			d := fetched(b, w)
 			for range 4 {
 				ctx, cancel := context.WithTimeout(b.ctx, 30*time.Second)
 				if ds, err := w.FetchMany(ctx, 1); err == nil {
@@ -357,7 +358,7 @@ func TestWorker(t *testing.T) {
 				must(t, d.Heartbeat(b.ctx))
 			}
 			must(t, d.Ack(b.ctx, nil))
-			fetch(b, w)
+			fetched(b, w)
 		}, engine.WithQueueConfig("q", engine.QueueConfig{Concurrency: 1}))
 	})
 	t.Run("the limit of a handler does not hold for workers, whether they name types or not", func(t *testing.T) {
@@ -371,7 +372,7 @@ func TestWorker(t *testing.T) {
 			synctest.Wait()
 			for _, types := range [][]string{nil, {"x"}} {
 				ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
-				if _, err := b.Worker("w", engine.WorkerConfig{Types: types}).Fetch(ctx); err != nil ||
+				if _, err := b.Worker("w", fetch.Config{Types: types}).Fetch(ctx); err != nil ||
 					b.elapsed() != 0 {
 					t.Errorf("types %v: %v after %v", types, err, b.elapsed())
 				}
@@ -386,7 +387,7 @@ func TestWorker(t *testing.T) {
 			must(t, err)
 			ticket, err := eng.Enqueue(b.ctx, "x", nil)
 			must(t, err)
-			d, err := eng.Worker("w", engine.WorkerConfig{}).Fetch(b.ctx)
+			d, err := eng.Worker("w", fetch.Config{}).Fetch(b.ctx)
 			must(t, err)
 			f.OnCall(breaks("Settle", true, nil))
 			if err := d.Ack(b.ctx, 1); !errors.Is(err, errStorage) {
@@ -400,9 +401,9 @@ func TestWorker(t *testing.T) {
 	})
 	t.Run("bad workers are refused", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			_, err := b.Worker("", engine.WorkerConfig{}).Fetch(b.ctx)
+			_, err := b.Worker("", fetch.Config{}).Fetch(b.ctx)
 			wantInvalid(t, err, "worker")
-			_, err = b.Worker("w", engine.WorkerConfig{}).FetchMany(b.ctx, 0)
+			_, err = b.Worker("w", fetch.Config{}).FetchMany(b.ctx, 0)
 			wantInvalid(t, err, "max")
 		})
 	})
@@ -411,7 +412,7 @@ func TestWorker(t *testing.T) {
 			ctx, cancel := context.WithCancel(b.ctx)
 			cancel()
 			for i := range 10_000 {
-				_, _ = b.Worker(fmt.Sprint("w", i), engine.WorkerConfig{}).Fetch(ctx)
+				_, _ = b.Worker(fmt.Sprint("w", i), fetch.Config{}).Fetch(ctx)
 				b.advance(time.Minute)
 			}
 			if n := len(b.fetchers()); n > 61 {
@@ -421,9 +422,9 @@ func TestWorker(t *testing.T) {
 	})
 	t.Run("one that is gone for an hour is forgotten, and new when it comes back", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			w := b.Worker("w1", engine.WorkerConfig{})
+			w := b.Worker("w1", fetch.Config{})
 			b.enqueue("x")
-			must(t, fetch(b, w).Ack(b.ctx, nil))
+			must(t, fetched(b, w).Ack(b.ctx, nil))
 			w.Close()
 			b.advance(time.Hour)
 			if !b.told(b.Workers().Quiet, "w1") {
@@ -434,27 +435,27 @@ func TestWorker(t *testing.T) {
 				t.Errorf("remembered: %+v", b.fetchers())
 			}
 			b.enqueue("x")
-			fetch(b, w)
+			fetched(b, w)
 		})
 	})
 	t.Run("one that waits in Fetch is not forgotten", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			errs := make(chan error, 1)
-			go func() { _, err := b.Worker("w1", engine.WorkerConfig{}).Fetch(b.ctx); errs <- err }()
+			go func() { _, err := b.Worker("w1", fetch.Config{}).Fetch(b.ctx); errs <- err }()
 			b.advance(24 * time.Hour)
 			ctx, cancel := context.WithCancel(b.ctx)
 			cancel()
 			for i := range 100 { // so many that those who are gone are forgotten
-				_, _ = b.Worker(fmt.Sprint("other", i), engine.WorkerConfig{}).Fetch(ctx)
+				_, _ = b.Worker(fmt.Sprint("other", i), fetch.Config{}).Fetch(ctx)
 			}
 			if !b.told(b.Workers().Quiet, "w1") {
 				t.Fatal("forgotten")
 			}
-			if err := <-errs; !errors.Is(err, engine.ErrWorkerQuiet) {
+			if err := <-errs; !errors.Is(err, fetch.ErrQuiet) {
 				t.Errorf("%v", err)
 			}
 			if got := b.fetchers(); got[len(got)-1].ID != "w1" ||
-				got[len(got)-1].State != engine.WorkerQuiet {
+				got[len(got)-1].State != fetch.Quiet {
 				t.Errorf("%+v", got)
 			}
 		})
@@ -464,16 +465,16 @@ func TestWorker(t *testing.T) {
 			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"worker.*"}})
 			defer sub.Close()
 			b.enqueue("x")
-			b.Worker("w1", engine.WorkerConfig{}).Quiet()
-			b.Worker("w2", engine.WorkerConfig{}).Close()
+			b.Worker("w1", fetch.Config{}).Quiet()
+			b.Worker("w2", fetch.Config{}).Close()
 			for id, want := range map[string]error{
-				"w1": engine.ErrWorkerQuiet, "w2": engine.ErrWorkerTerminated,
+				"w1": fetch.ErrQuiet, "w2": fetch.ErrTerminated,
 			} {
-				if _, err := b.Worker(id, engine.WorkerConfig{}).Fetch(b.ctx); !errors.Is(err, want) {
+				if _, err := b.Worker(id, fetch.Config{}).Fetch(b.ctx); !errors.Is(err, want) {
 					t.Errorf("%s: %v, want %v", id, err, want)
 				}
 			}
-			b.Worker("", engine.WorkerConfig{}).Close()
+			b.Worker("", fetch.Config{}).Close()
 			want := "worker.started worker.quiet worker.started worker.stopped"
 			if got := names(received(sub)); got != want || len(b.fetchers()) != 2 {
 				t.Errorf("events %s, workers %+v", got, b.fetchers())
@@ -483,7 +484,7 @@ func TestWorker(t *testing.T) {
 }
 
 // fetchers are the workers that fetch jobs from the engine.
-func (b *rig) fetchers() []engine.WorkerStats {
+func (b *rig) fetchers() []fetch.Stats {
 	stats, err := b.Stats(b.ctx)
 	must(b.t, err)
 	return stats.Workers

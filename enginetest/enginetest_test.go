@@ -20,6 +20,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
@@ -177,7 +178,7 @@ func TestExact(t *testing.T) {
 				ojs.WithMaxAttempts(1), ojs.WithLease(3*time.Second)))
 			expires := eng.MustEnqueue(ojs.NewDraft("nobody", nil, ojs.WithTTL(11*time.Second)))
 			if _, err := eng.Worker("w",
-				engine.WorkerConfig{Types: []string{"foreign"}}).Fetch(func() context.Context {
+				fetch.Config{Types: []string{"foreign"}}).Fetch(func() context.Context {
 				eng.MustEnqueue(ojs.NewDraft("foreign", nil, ojs.WithLease(5*time.Second),
 					ojs.WithMaxAttempts(1)))
 				return context.Background()

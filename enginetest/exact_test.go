@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
@@ -61,7 +62,7 @@ func TestExactToTheNanosecond(t *testing.T) {
 			"lease": eng.MustEnqueue(ojs.NewDraft("foreign", nil, ojs.WithLease(odd),
 				ojs.WithMaxAttempts(1))).ID,
 		}
-		_, err := eng.Worker("w", engine.WorkerConfig{Types: []string{"foreign"}}).Fetch(t.Context())
+		_, err := eng.Worker("w", fetch.Config{Types: []string{"foreign"}}).Fetch(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

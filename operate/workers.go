@@ -32,7 +32,7 @@ func (n *Workers) List(ctx context.Context) ([]inspect.Worker, error) {
 
 // Quiet tells a worker to take no more jobs. It goes on with those that it has. An engine
 // obeys with its next report. A worker that fetches from the engine of the call gets no
-// more jobs from now on: its Fetch returns engine.ErrWorkerQuiet. An unknown id gives
+// more jobs from now on: its Fetch returns fetch.ErrQuiet. An unknown id gives
 // ojs.ErrNotFound.
 func (n *Workers) Quiet(ctx context.Context, id string) error {
 	if n.op.eng.WorkerSet(id, false) {
@@ -51,7 +51,7 @@ func (n *Workers) Resume(ctx context.Context, id string) error {
 // Terminate makes Run of an engine return, as if its context had ended, with its next
 // report: running handlers may finish within the grace period. The program decides what
 // it does then. A worker that fetches from the engine of the call is told to end: its
-// Fetch returns engine.ErrWorkerTerminated. An unknown id gives ojs.ErrNotFound.
+// Fetch returns fetch.ErrTerminated. An unknown id gives ojs.ErrNotFound.
 func (n *Workers) Terminate(ctx context.Context, id string) error {
 	if n.op.eng.WorkerSet(id, true) {
 		return nil

@@ -13,12 +13,13 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/test/watchcost"
 	ojsotel "github.com/ojsengine/ojs/otel"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // BenchmarkWatched runs jobs without telemetry, with metrics and spans that nothing
 // records, with metrics alone, and with metrics of a Producer.
 func BenchmarkWatched(b *testing.B) {
-	way := func(name string, produced bool, observer func(*ojsotel.Telemetry) engine.Observer) watchcost.Way {
+	way := func(name string, produced bool, observer func(*ojsotel.Telemetry) telemetry.Observer) watchcost.Way {
 		return watchcost.Way{Name: name, Begin: func(b *testing.B) watchcost.Watch {
 			var producer *ojsotel.Producer
 			reader := sdkmetric.NewManualReader()
@@ -38,7 +39,7 @@ func BenchmarkWatched(b *testing.B) {
 				}}
 		}}
 	}
-	whole := func(t *ojsotel.Telemetry) engine.Observer { return t }
+	whole := func(t *ojsotel.Telemetry) telemetry.Observer { return t }
 	watchcost.Benchmark(b, watchcost.Way{Name: "alone"}, way("spans", false, whole),
 		way("metrics", false, (*ojsotel.Telemetry).Metrics),
 		way("producer", true, (*ojsotel.Telemetry).Metrics))

@@ -21,7 +21,7 @@ import (
 
 const scope = "github.com/ojsengine/ojs/otel"
 
-// Telemetry is an engine.Observer and engine.Tracer that makes spans and metrics. It may
+// Telemetry is an telemetry.Observer and telemetry.Tracer that makes spans and metrics. It may
 // serve several engines.
 type Telemetry struct {
 	brief
@@ -38,10 +38,10 @@ type Telemetry struct {
 type brief = foreign.BriefObserver
 
 var (
-	_ engine.Tracer        = (*Telemetry)(nil)
-	_ engine.EventSelector = (*Telemetry)(nil)
-	_ engine.MeterReader   = (*Telemetry)(nil)
-	_ brief                = Telemetry{}.brief // engines look for it
+	_ telemetry.Tracer        = (*Telemetry)(nil)
+	_ telemetry.EventSelector = (*Telemetry)(nil)
+	_ telemetry.MeterReader   = (*Telemetry)(nil)
+	_ brief                   = Telemetry{}.brief // engines look for it
 )
 
 // Option configures a Telemetry.
@@ -107,7 +107,7 @@ func New(opts ...Option) (*Telemetry, error) {
 	return t, nil
 }
 
-// ReadMeter is engine.MeterReader's: engine.WithObserver calls it.
+// ReadMeter is telemetry.MeterReader's: engine.WithObserver calls it.
 func (t *Telemetry) ReadMeter(meter func() []telemetry.Meter) {
 	if t.producer != nil {
 		t.producer.read(meter)
@@ -117,18 +117,18 @@ func (t *Telemetry) ReadMeter(meter func() []telemetry.Meter) {
 // Metrics is the Telemetry without spans. An engine that observes it does nothing for
 // them, while a tracer that records nothing still costs several times what a small job in
 // memory costs. Contexts do not travel with the jobs then.
-func (t *Telemetry) Metrics() engine.Observer { return metricsOf{t.brief, t} }
+func (t *Telemetry) Metrics() telemetry.Observer { return metricsOf{t.brief, t} }
 
-// metricsOf is a Telemetry that is no engine.Tracer.
+// metricsOf is a Telemetry that is no telemetry.Tracer.
 type metricsOf struct {
 	brief
 	t *Telemetry
 }
 
 var (
-	_ engine.EventSelector = metricsOf{}
-	_ engine.MeterReader   = metricsOf{}
-	_ brief                = metricsOf{}.brief
+	_ telemetry.EventSelector = metricsOf{}
+	_ telemetry.MeterReader   = metricsOf{}
+	_ brief                   = metricsOf{}.brief
 )
 
 func (m metricsOf) Observe(ev *event.Event)                  { m.t.Observe(ev) }

@@ -27,6 +27,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	ojsotel "github.com/ojsengine/ojs/otel"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -342,7 +343,7 @@ func TestEngineOperations(t *testing.T) {
 		r := newRig(t, memory.New())
 		r.Handle("tick", func(context.Context, *ojs.Job[any]) error { return nil })
 		r.enqueue(t.Context(), "lost", ojs.WithMaxAttempts(1), ojs.WithLease(time.Second))
-		if _, err := r.Worker("w", engine.WorkerConfig{}).Fetch(t.Context()); err != nil {
+		if _, err := r.Worker("w", fetch.Config{}).Fetch(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Cron().Set(t.Context(), cron.Entry{Name: "hourly", Schedule: "@hourly",

@@ -15,14 +15,15 @@ import (
 	"github.com/ojsengine/ojs/event"
 	ojsotel "github.com/ojsengine/ojs/otel"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 var _ sdkmetric.Producer = (*ojsotel.Producer)(nil)
 
 // selector is what an engine finds in the metrics of a Telemetry.
 type selector interface {
-	engine.EventSelector
-	engine.MeterReader
+	telemetry.EventSelector
+	telemetry.MeterReader
 }
 
 // watcher notes the events that pass it.
@@ -41,7 +42,7 @@ func TestMetricsWithoutEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newProducingRig(t, memory.New(), ojsotel.NewProducer())
 		w := &watcher{selector: r.Metrics().(selector)}
-		if _, ok := r.Metrics().(engine.Tracer); ok {
+		if _, ok := r.Metrics().(telemetry.Tracer); ok {
 			t.Error("the metrics trace")
 		}
 		var engines [2]*engine.Engine[any]

@@ -10,35 +10,35 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/telemetry"
 	"github.com/ojsengine/ojs/workflow"
 )
 
-var kinds = map[engine.OperationKind]trace.SpanKind{
-	engine.OpEnqueue: trace.SpanKindProducer, engine.OpEnqueueBatch: trace.SpanKindProducer,
-	opCreate: trace.SpanKindProducer, engine.OpProcess: trace.SpanKindConsumer,
-	engine.OpFetch: trace.SpanKindClient, engine.OpAck: trace.SpanKindClient,
-	engine.OpNack:   trace.SpanKindClient,
-	engine.OpCancel: trace.SpanKindClient, engine.OpGet: trace.SpanKindClient,
+var kinds = map[telemetry.OperationKind]trace.SpanKind{
+	telemetry.OpEnqueue: trace.SpanKindProducer, telemetry.OpEnqueueBatch: trace.SpanKindProducer,
+	opCreate: trace.SpanKindProducer, telemetry.OpProcess: trace.SpanKindConsumer,
+	telemetry.OpFetch: trace.SpanKindClient, telemetry.OpAck: trace.SpanKindClient,
+	telemetry.OpNack:   trace.SpanKindClient,
+	telemetry.OpCancel: trace.SpanKindClient, telemetry.OpGet: trace.SpanKindClient,
 }
 
 // Begin begins the span of an operation.
-func (t *Telemetry) Begin(ctx context.Context, op *engine.Operation) (context.Context, func(error)) {
+func (t *Telemetry) Begin(ctx context.Context, op *telemetry.Operation) (context.Context, func(error)) {
 	switch op.Kind {
-	case engine.OpFetch:
+	case telemetry.OpFetch:
 		start := t.clock.Now()
 		return ctx, func(err error) { t.fetched(ctx, op, start, err) }
-	case engine.OpProcess:
+	case telemetry.OpProcess:
 		return t.process(ctx, op)
 	}
 	ctx, span := t.start(ctx, op)
-	if op.Kind == engine.OpEnqueue || op.Kind == engine.OpEnqueueBatch {
+	if op.Kind == telemetry.OpEnqueue || op.Kind == telemetry.OpEnqueueBatch {
 		t.inject(ctx, op)
 	}
 	return ctx, func(err error) { t.end(span, err) }
 }
 
-func (t *Telemetry) start(ctx context.Context, op *engine.Operation,
+func (t *Telemetry) start(ctx context.Context, op *telemetry.Operation,
 	opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	kind, ok := kinds[op.Kind]
 	if !ok {
@@ -50,15 +50,15 @@ func (t *Telemetry) start(ctx context.Context, op *engine.Operation,
 	}, opts...)
 	ctx, span := t.tracer.Start(ctx, spanName(op), opts...)
 	// the size may cost an encoding
-	if (op.Kind == engine.OpEnqueue || op.Kind == engine.OpProcess) && span.IsRecording() {
+	if (op.Kind == telemetry.OpEnqueue || op.Kind == telemetry.OpProcess) && span.IsRecording() {
 		span.SetAttributes(attribute.Int("messaging.message.body.size", op.Jobs[0].Args.Len()))
 	}
 	return ctx, span
 }
 
-func spanName(op *engine.Operation) string {
+func spanName(op *telemetry.Operation) string {
 	switch op.Kind {
-	case engine.OpEnqueue, engine.OpEnqueueBatch, opCreate, engine.OpFetch, engine.OpProcess:
+	case telemetry.OpEnqueue, telemetry.OpEnqueueBatch, opCreate, telemetry.OpFetch, telemetry.OpProcess:
 		if op.Queue == "" {
 			return string(op.Kind)
 		}
@@ -80,7 +80,7 @@ func (t *Telemetry) end(span trace.Span, err error) {
 }
 
 // fetched makes the span of a fetch that has found something, or failed.
-func (t *Telemetry) fetched(ctx context.Context, op *engine.Operation, start time.Time, err error) {
+func (t *Telemetry) fetched(ctx context.Context, op *telemetry.Operation, start time.Time, err error) {
 	if len(op.Jobs) == 0 && err == nil {
 		return
 	}
@@ -89,7 +89,7 @@ func (t *Telemetry) fetched(ctx context.Context, op *engine.Operation, start tim
 }
 
 // process begins the span of an attempt.
-func (t *Telemetry) process(ctx context.Context, op *engine.Operation) (context.Context, func(error)) {
+func (t *Telemetry) process(ctx context.Context, op *telemetry.Operation) (context.Context, func(error)) {
 	job := op.Jobs[0]
 	var opts []trace.SpanStartOption
 	from := t.propagator.Extract(ctx, carrier{job})
@@ -119,8 +119,8 @@ func (t *Telemetry) process(ctx context.Context, op *engine.Operation) (context.
 
 // inject puts the context of an enqueue into the metadata of its jobs. Package baggage
 // allows no more than the 8192 bytes that OJS distributed tracing does.
-func (t *Telemetry) inject(ctx context.Context, op *engine.Operation) {
-	if op.Kind == engine.OpEnqueueBatch && op.DependsOn != nil {
+func (t *Telemetry) inject(ctx context.Context, op *telemetry.Operation) {
+	if op.Kind == telemetry.OpEnqueueBatch && op.DependsOn != nil {
 		t.injectSteps(ctx, op)
 		return
 	}
@@ -154,7 +154,7 @@ func (c carrier) Keys() (keys []string) {
 }
 
 // attributes describe an operation (OJS observability, section 6).
-func attributes(op *engine.Operation) []attribute.KeyValue {
+func attributes(op *telemetry.Operation) []attribute.KeyValue {
 	list := []attribute.KeyValue{attribute.String("messaging.system", "ojs"),
 		attribute.String("ojs.backend.type", op.Backend)}
 	add := func(key, value string) {
@@ -163,20 +163,20 @@ func attributes(op *engine.Operation) []attribute.KeyValue {
 		}
 	}
 	switch op.Kind {
-	case engine.OpEnqueue, engine.OpEnqueueBatch:
+	case telemetry.OpEnqueue, telemetry.OpEnqueueBatch:
 		add("messaging.operation.type", "publish")
 	case opCreate:
 		add("messaging.operation.type", "create")
-	case engine.OpProcess:
+	case telemetry.OpProcess:
 		add("messaging.operation.type", "process")
-	case engine.OpFetch:
+	case telemetry.OpFetch:
 		add("messaging.operation.type", "receive")
 	}
 	add("messaging.destination.name", op.Queue)
 	add("ojs.worker.id", op.Worker)
 	add("ojs.cron.name", op.Cron)
 	switch {
-	case op.Kind == engine.OpEnqueueBatch || op.Kind == engine.OpFetch:
+	case op.Kind == telemetry.OpEnqueueBatch || op.Kind == telemetry.OpFetch:
 		return append(list, attribute.Int("messaging.batch.message_count", len(op.Jobs)))
 	case len(op.Jobs) == 0:
 		return list

@@ -6,7 +6,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/telemetry"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -23,7 +23,7 @@ import (
 
 // injectSteps makes the spans of the jobs of a batch in which jobs wait for each other,
 // and puts the context of each into the metadata of its job.
-func (t *Telemetry) injectSteps(ctx context.Context, op *engine.Operation) {
+func (t *Telemetry) injectSteps(ctx context.Context, op *telemetry.Operation) {
 	awaited := make(map[string]trace.SpanContext) // by id
 	for _, ids := range op.DependsOn {
 		for _, id := range ids {
@@ -37,7 +37,7 @@ func (t *Telemetry) injectSteps(ctx context.Context, op *engine.Operation) {
 			t.propagator.Inject(ctx, carrier{j})
 			continue
 		}
-		inner, span := t.start(ctx, &engine.Operation{Kind: opCreate, Queue: j.Queue, Jobs: op.Jobs[i : i+1],
+		inner, span := t.start(ctx, &telemetry.Operation{Kind: opCreate, Queue: j.Queue, Jobs: op.Jobs[i : i+1],
 			Backend: op.Backend})
 		t.propagator.Inject(inner, carrier{j})
 		if spans[i] = span; waited {
@@ -58,7 +58,7 @@ func (t *Telemetry) injectSteps(ctx context.Context, op *engine.Operation) {
 }
 
 // opCreate is the making of one job of a batch. No engine has such an operation.
-const opCreate engine.OperationKind = "create"
+const opCreate telemetry.OperationKind = "create"
 
 // ofWorkflow reports whether a job is one of a workflow.
 func ofWorkflow(job *ojs.JobInfo) bool {

@@ -7,7 +7,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/telemetry"
@@ -15,7 +14,7 @@ import (
 
 const namespace = "ojs"
 
-// Collector is an engine.Observer that counts, and a prometheus.Collector of what it and
+// Collector is an telemetry.Observer that counts, and a prometheus.Collector of what it and
 // the Meter of the engine have counted. It may observe several engines that share a
 // storage. Its methods may be called concurrently.
 type Collector struct {
@@ -42,10 +41,10 @@ type Collector struct {
 type brief = foreign.BriefObserver
 
 var (
-	_ engine.EventSelector = (*Collector)(nil)
-	_ engine.MeterReader   = (*Collector)(nil)
-	_ prometheus.Collector = (*Collector)(nil)
-	_ brief                = Collector{}.brief // engines look for it
+	_ telemetry.EventSelector = (*Collector)(nil)
+	_ telemetry.MeterReader   = (*Collector)(nil)
+	_ prometheus.Collector    = (*Collector)(nil)
+	_ brief                   = Collector{}.brief // engines look for it
 )
 
 // New makes a Collector.
@@ -117,7 +116,7 @@ func (c *Collector) Declare(queue string, types ...string) {
 }
 
 // EventTypes are the types of the events that Observe counts. It is
-// engine.EventSelector's. A job that is stored, starts and completes makes no event for
+// telemetry.EventSelector's. A job that is stored, starts and completes makes no event for
 // them.
 func (c *Collector) EventTypes() []event.Type {
 	return []event.Type{
@@ -134,7 +133,7 @@ func (c *Collector) EventTypes() []event.Type {
 	}
 }
 
-// Observe counts an event. It is engine.Observer's. It costs a fraction of a microsecond
+// Observe counts an event. It is telemetry.Observer's. It costs a fraction of a microsecond
 // and allocates nothing, but for the first event of a queue and type.
 func (c *Collector) Observe(ev *event.Event) {
 	if ev.Workflow != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/event"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
@@ -27,7 +28,7 @@ import (
 func TestLostLeases(t *testing.T) {
 	eng, _, reg := begin(t)
 	eng.MustEnqueue(ojs.NewDraft("remote", any(nil), noJitter, ojs.WithLease(30*time.Second)))
-	if _, err := eng.Worker("elsewhere", engine.WorkerConfig{}).Fetch(context.Background()); err != nil {
+	if _, err := eng.Worker("elsewhere", fetch.Config{}).Fetch(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	same(t, only(samples(scrape(t, reg)), "ojs_workers"), "ojs_workers_active 4", "ojs_workers_fetching 1")
@@ -36,7 +37,7 @@ func TestLostLeases(t *testing.T) {
 		"ojs_job_duration_seconds{queue=default,state=retryable,type=remote} 1 in 30s",
 		"ojs_job_failed_total{queue=default,type=remote} 1",
 		"ojs_job_stalled_total{queue=default,type=remote} 1")
-	eng.Worker("elsewhere", engine.WorkerConfig{}).Quiet()
+	eng.Worker("elsewhere", fetch.Config{}).Quiet()
 	same(t, only(samples(scrape(t, reg)), "ojs_workers"), "ojs_workers_active 4")
 }
 

@@ -46,7 +46,7 @@ func seconds(bounds []time.Duration) []float64 {
 	return list
 }
 
-// ReadMeter is engine.MeterReader's: engine.WithObserver calls it.
+// ReadMeter is telemetry.MeterReader's: engine.WithObserver calls it.
 func (c *Collector) ReadMeter(meter func() []telemetry.Meter) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/operate"
 )
 
@@ -98,7 +99,7 @@ func (g *gauges) collect(ch chan<- prometheus.Metric, watched []stats) {
 		busy += s.Busy
 		stuck += s.Stuck
 		for _, w := range s.Workers {
-			if w.State == engine.WorkerRunning {
+			if w.State == fetch.Running {
 				fetching++
 			}
 		}

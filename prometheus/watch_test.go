@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/operate"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
@@ -100,8 +101,8 @@ func TestEnginesOnOneStorage(t *testing.T) {
 	for _, s := range []engine.Stats{
 		{Running: true, Slots: 4, Busy: 3, Stuck: 1},
 		{Running: true, Slots: 4, Busy: 2, Notifications: errors.New("not listening")},
-		{Slots: 4, Workers: []engine.WorkerStats{{State: engine.WorkerRunning}, {State: engine.WorkerQuiet},
-			{State: engine.WorkerTerminate}}},
+		{Slots: 4, Workers: []fetch.Stats{{State: fetch.Running}, {State: fetch.Quiet},
+			{State: fetch.Terminate}}},
 	} {
 		s.Queues, s.Quarantined = queues, 2
 		c.Watch(func(context.Context) (engine.Stats, error) { return s, nil })

@@ -22,6 +22,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
@@ -247,7 +248,7 @@ func TestRun(t *testing.T) {
 	t.Run("W020 W021 W024 a first job can be fetched at once, and its end enqueues the next, once",
 		func(t *testing.T) {
 			inBubble(t, func(b *rig) {
-				w := b.Worker("w", engine.WorkerConfig{Types: []string{"x"}})
+				w := b.Worker("w", fetch.Config{Types: []string{"x"}})
 				id := b.start(workflow.New("", workflow.Chain(step("a"), step("b"), step("c"))))
 				for _, want := range []string{"a:completed b:available c:pending",
 					"a:completed b:completed c:available"} {
@@ -266,7 +267,7 @@ func TestRun(t *testing.T) {
 		})
 	t.Run("W031 a group with a failed member has not failed until all have ended", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			w := b.Worker("w", engine.WorkerConfig{Types: []string{"x"}})
+			w := b.Worker("w", fetch.Config{Types: []string{"x"}})
 			id := b.start(workflow.New("", workflow.Group(step("a"), step("b"))))
 			ds, err := w.FetchMany(b.ctx, 2)
 			must(t, err)
@@ -280,13 +281,13 @@ func TestRun(t *testing.T) {
 	})
 	t.Run("W024 W062 a step is enqueued with the last end that it waits for, once", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			w := b.Worker("w", engine.WorkerConfig{Types: []string{"x"}})
+			w := b.Worker("w", fetch.Config{Types: []string{"x"}})
 			node := func(name string, after ...string) workflow.Node {
 				return workflow.Node{Name: name, Job: ojs.NewDraft("x", nil), After: after}
 			}
 			id := b.start(workflow.New("", workflow.Graph(
 				node("a"), node("b", "a"), node("c", "a"), node("d", "b", "c"))))
-			ack := func(d *engine.Delivery, want string) {
+			ack := func(d *fetch.Delivery, want string) {
 				t.Helper()
 				must(t, d.Ack(b.ctx, nil))
 				b.want(id, workflow.StateRunning, want)
@@ -1075,7 +1076,7 @@ func TestCancel(t *testing.T) {
 			eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.DiscardHandler)))
 			must(t, err)
 			b := &rig{Engine: eng, t: t, ctx: t.Context()}
-			w := b.Worker("w", engine.WorkerConfig{Types: []string{"x"}})
+			w := b.Worker("w", fetch.Config{Types: []string{"x"}})
 			batch := workflow.Batch(step("a"), workflow.OnSuccess(ojs.NewDraft("x", nil)))
 			id := b.start(workflow.New("", batch))
 			d, err := w.Fetch(b.ctx)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -305,7 +306,7 @@ func TestRetry(t *testing.T) {
 	})
 	t.Run("W051 a worker may finish a step of a cancelled workflow", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			w := b.Worker("w", engine.WorkerConfig{Types: []string{"x"}})
+			w := b.Worker("w", fetch.Config{Types: []string{"x"}})
 			id := b.start(workflow.New("", workflow.Chain(
 				workflow.Group(step("a"), step("b")), step("c"))))
 			ds, err := w.FetchMany(b.ctx, 2)
@@ -331,7 +332,7 @@ func TestRetry(t *testing.T) {
 			eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.DiscardHandler)))
 			must(t, err)
 			b := &rig{Engine: eng, t: t, ctx: t.Context()}
-			w := b.Worker("w", engine.WorkerConfig{Types: []string{"x"}})
+			w := b.Worker("w", fetch.Config{Types: []string{"x"}})
 			id := b.start(workflow.New("", step("a")))
 			d, err := w.Fetch(b.ctx)
 			must(t, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs/bench/internal/load"
 	"github.com/ojsengine/ojs/bench/internal/report"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -21,7 +22,7 @@ const jobType = "noop"
 type stock struct {
 	store  storage.Storage
 	eng    *engine.Engine[load.Args]
-	worker *engine.Worker
+	worker *fetch.Worker
 	rnd    *rand.Rand
 	next   int
 }
@@ -33,7 +34,7 @@ func newStock() (*stock, error) {
 		return nil, err
 	}
 	s.eng.Handle(jobType, func(context.Context, *ojs.Job[load.Args]) error { return nil })
-	s.worker = s.eng.Worker("w", engine.WorkerConfig{})
+	s.worker = s.eng.Worker("w", fetch.Config{})
 	return s, nil
 }
 

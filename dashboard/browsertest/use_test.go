@@ -21,6 +21,7 @@ import (
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -528,7 +529,7 @@ func TestHostileText(t *testing.T) {
 	s.must(err)
 	s.must(s.eng.Cron().Set(ctx, cron.Entry{Name: "evil", Schedule: "@daily", Description: evil,
 		Job: ojs.NewDraft("no.handler", args)}))
-	_, err = s.eng.Worker(evil, engine.WorkerConfig{}).Fetch(ctx)
+	_, err = s.eng.Worker(evil, fetch.Config{}).Fetch(ctx)
 	s.must(err)
 	for _, path := range []string{"", "jobs/", "jobs/" + id + "/", "jobs/" + failed + "/", filtered,
 		"failures/",

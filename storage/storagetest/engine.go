@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
 )
 
@@ -78,7 +79,7 @@ func RunEngine(t *testing.T, cfg Config) {
 			}
 		},
 		"LosesItsLease": func(t *testing.T, e *engineRig) {
-			w := e.Worker("gone", engine.WorkerConfig{})
+			w := e.Worker("gone", fetch.Config{})
 			ticket := e.enqueue("x", nil, ojs.WithLease(200*time.Millisecond),
 				ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Millisecond}))
 			d, err := w.Fetch(e.ctx)

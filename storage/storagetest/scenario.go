@@ -19,6 +19,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
@@ -263,7 +264,7 @@ func (g *stage) acts() {
 
 	// The dead, the foreign, and what recurs.
 	g.check(g.DeadLetters().Retry(g.ctx, dead.ID))
-	foreign := g.Worker("foreign", engine.WorkerConfig{Types: []string{"elsewhere"}})
+	foreign := g.Worker("foreign", fetch.Config{Types: []string{"elsewhere"}})
 	g.enqueue("elsewhere", "lost", ojs.WithLease(time.Minute),
 		ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Second}))
 	lost, err := foreign.Fetch(g.ctx)

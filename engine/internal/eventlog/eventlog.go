@@ -255,20 +255,6 @@ func (l *Log) Begin(effect Effect, ids ...string) *Op {
 	return op
 }
 
-// chain returns what concerns a job. mu is held.
-func (l *Log) chain(id string) *chain {
-	ch := l.chains[id]
-	if ch == nil {
-		if n := len(l.spare); n > 0 {
-			ch, l.spare = l.spare[n-1], l.spare[:n-1]
-		} else {
-			ch = new(chain)
-		}
-		l.chains[id] = ch
-	}
-	return ch
-}
-
 // Add hands in a transition that the operation has brought about, those of one job in the
 // order of the versions. The log copies the events, and not what they point to, which the
 // caller must not change until End returns.
@@ -331,167 +317,6 @@ func (l *Log) Emit(ev event.Event) {
 	l.publish([]Entry{{Events: []event.Event{ev}}})
 }
 
-// forget takes an operation off what others wait for. mu is held.
-func (l *Log) forget(op *Op) {
-	if op.wide != nil {
-		l.wide[op.effect].Remove(op.wide)
-	}
-	for _, id := range op.ids {
-		l.steps++
-		ch := l.chains[id]
-		if i := slices.Index(ch.ops, op); i >= 0 { // the same id may be named twice
-			ch.ops = slices.Delete(ch.ops, i, i+1)
-		}
-	}
-}
-
-// enter publishes an entry, or has it wait until release. mu is held.
-func (l *Log) enter(out []Entry, e *Entry) []Entry {
-	l.steps++
-	ch := l.chains[e.Job]
-	if ch.empty() && (e.After == None || l.wide[e.After].Len() == 0) {
-		return append(out, *e)
-	}
-	ch = l.chain(e.Job)
-	w := &entry{Entry: *e, after: l.last}
-	l.keep(&w.Entry)
-	w.waits = l.waiting.PushBack(w)
-	if e.After != None {
-		w.blocked = l.blocked[e.After].PushBack(w)
-	}
-	at := len(ch.entries)
-	for at > 0 && ch.entries[at-1].Version > e.Version {
-		at--
-		l.steps++
-	}
-	ch.entries = slices.Insert(ch.entries, at, w)
-	return out
-}
-
-// release publishes the entries of a job that have nothing to wait for, up to the first
-// that has. mu is held.
-func (l *Log) release(out []Entry, job string) []Entry {
-	ch := l.chains[job]
-	if ch == nil {
-		return out
-	}
-	for len(ch.entries) > 0 && l.ready(ch, ch.entries[0]) {
-		l.steps++
-		e := ch.entries[0]
-		ch.entries[0] = nil
-		ch.entries = ch.entries[1:]
-		l.waiting.Remove(e.waits)
-		if e.blocked != nil {
-			l.blocked[e.After].Remove(e.blocked)
-		}
-		out = append(out, e.Entry)
-	}
-	if ch.empty() {
-		delete(l.chains, job)
-		if len(l.spare) < maxSpare {
-			l.spare = append(l.spare, ch)
-		}
-	}
-	return out
-}
-
-// ready reports whether an entry has no operation to wait for. mu is held.
-func (l *Log) ready(ch *chain, e *entry) bool {
-	return (len(ch.ops) == 0 || ch.ops[0].number > e.after) &&
-		(e.After == None || l.oldest(e.After) > e.after)
-}
-
-// oldest is the number of the oldest operation with an effect. mu is held.
-func (l *Log) oldest(effect Effect) uint64 {
-	if front := l.wide[effect].Front(); front != nil {
-		return front.Value.(*Op).number
-	}
-	return math.MaxUint64
-}
-
-// unblock publishes entries that have waited for operations with an effect. mu is held.
-func (l *Log) unblock(out []Entry, effect Effect) []Entry {
-	if effect == None {
-		return out
-	}
-	for front := l.blocked[effect].Front(); front != nil; front = l.blocked[effect].Front() {
-		e := front.Value.(*entry)
-		if l.oldest(effect) <= e.after {
-			break
-		}
-		l.steps++
-		l.blocked[effect].Remove(front)
-		e.blocked = nil
-		out = l.release(out, e.Job)
-	}
-	return out
-}
-
-// giveUp gives up the operations that the job of the oldest entry waits for. mu is held.
-func (l *Log) giveUp(out []Entry) []Entry {
-	ch := l.chains[l.waiting.Front().Value.(*entry).Job]
-	e := ch.entries[0]
-	var lost []*Op
-	for _, op := range ch.ops {
-		if op.number <= e.after {
-			lost = append(lost, op)
-		}
-	}
-	if e.After != None {
-		for at := l.wide[e.After].Front(); at != nil && at.Value.(*Op).number <= e.after; at = at.Next() {
-			if op := at.Value.(*Op); !slices.Contains(lost, op) {
-				lost = append(lost, op)
-			}
-		}
-	}
-	for _, op := range lost {
-		op.lost = true
-		l.forget(op)
-	}
-	l.lines = append(l.lines, line{slog.LevelWarn,
-		"too many events wait for storage calls; the events of these calls are lost",
-		[]slog.Attr{slog.Int("calls", len(lost)), slog.Int("waiting", l.waiting.Len())}})
-	for _, op := range lost {
-		for _, id := range op.ids {
-			out = l.release(out, id)
-		}
-		out = l.unblock(out, op.effect)
-	}
-	return out
-}
-
-// drop counts events that come too late as missed. mu is held.
-func (l *Log) drop(entries []Entry) {
-	for i := range entries {
-		for k := range entries[i].Events {
-			for _, s := range l.subscriptions() {
-				if s.filter.matches(&entries[i].Events[k]) {
-					s.missed++
-				}
-			}
-		}
-	}
-}
-
-// publish hands events to observers and subscriptions. mu is held.
-func (l *Log) publish(out []Entry) {
-	for i := range out {
-		if e := &out[i]; !e.kept && l.outlive(e) {
-			l.keep(e)
-		}
-	}
-	if len(l.observers) > 0 && len(out) > 0 {
-		l.observe(out)
-	}
-	for _, s := range l.subscriptions() {
-		for i := range out {
-			for k := range out[i].Events {
-				s.send(&out[i].Events[k])
-			}
-		}
-	}
-}
-
 // outlive reports whether a listener may keep an event of an entry.
 func (l *Log) outlive(e *Entry) bool {
 	if !l.allBrief {
@@ -522,24 +347,6 @@ func (l *Log) keep(e *Entry) {
 		}
 		if l.stamp != nil {
 			l.stamp(ev)
-		}
-	}
-}
-
-// observe shows the observers the events, one by one. An observer that stops the call has
-// seen its event. mu is held.
-func (l *Log) observe(out []Entry) {
-	at := position{log: l, out: out}
-	for at.entry < len(out) {
-		var stop *foreign.Stop
-		if l.allBrief {
-			stop = at.goOnHere()
-		} else {
-			stop = at.goOn()
-		}
-		if stop != nil {
-			l.lines = append(l.lines, line{slog.LevelError, "observer " + stop.How(),
-				[]slog.Attr{slog.String("event", string(at.seen)), stop.Attr()}})
 		}
 	}
 }
@@ -586,4 +393,199 @@ func (p *position) goOnHere() (stop *foreign.Stop) {
 	}()
 	p.show()
 	return nil
+}
+
+// mu is held in the rest.
+
+// chain returns what concerns a job.
+func (l *Log) chain(id string) *chain {
+	ch := l.chains[id]
+	if ch == nil {
+		if n := len(l.spare); n > 0 {
+			ch, l.spare = l.spare[n-1], l.spare[:n-1]
+		} else {
+			ch = new(chain)
+		}
+		l.chains[id] = ch
+	}
+	return ch
+}
+
+// forget takes an operation off what others wait for.
+func (l *Log) forget(op *Op) {
+	if op.wide != nil {
+		l.wide[op.effect].Remove(op.wide)
+	}
+	for _, id := range op.ids {
+		l.steps++
+		ch := l.chains[id]
+		if i := slices.Index(ch.ops, op); i >= 0 { // the same id may be named twice
+			ch.ops = slices.Delete(ch.ops, i, i+1)
+		}
+	}
+}
+
+// enter publishes an entry, or has it wait until release.
+func (l *Log) enter(out []Entry, e *Entry) []Entry {
+	l.steps++
+	ch := l.chains[e.Job]
+	if ch.empty() && (e.After == None || l.wide[e.After].Len() == 0) {
+		return append(out, *e)
+	}
+	ch = l.chain(e.Job)
+	w := &entry{Entry: *e, after: l.last}
+	l.keep(&w.Entry)
+	w.waits = l.waiting.PushBack(w)
+	if e.After != None {
+		w.blocked = l.blocked[e.After].PushBack(w)
+	}
+	at := len(ch.entries)
+	for at > 0 && ch.entries[at-1].Version > e.Version {
+		at--
+		l.steps++
+	}
+	ch.entries = slices.Insert(ch.entries, at, w)
+	return out
+}
+
+// release publishes the entries of a job that have nothing to wait for, up to the first
+// that has.
+func (l *Log) release(out []Entry, job string) []Entry {
+	ch := l.chains[job]
+	if ch == nil {
+		return out
+	}
+	for len(ch.entries) > 0 && l.ready(ch, ch.entries[0]) {
+		l.steps++
+		e := ch.entries[0]
+		ch.entries[0] = nil
+		ch.entries = ch.entries[1:]
+		l.waiting.Remove(e.waits)
+		if e.blocked != nil {
+			l.blocked[e.After].Remove(e.blocked)
+		}
+		out = append(out, e.Entry)
+	}
+	if ch.empty() {
+		delete(l.chains, job)
+		if len(l.spare) < maxSpare {
+			l.spare = append(l.spare, ch)
+		}
+	}
+	return out
+}
+
+// ready reports whether an entry has no operation to wait for.
+func (l *Log) ready(ch *chain, e *entry) bool {
+	return (len(ch.ops) == 0 || ch.ops[0].number > e.after) &&
+		(e.After == None || l.oldest(e.After) > e.after)
+}
+
+// oldest is the number of the oldest operation with an effect.
+func (l *Log) oldest(effect Effect) uint64 {
+	if front := l.wide[effect].Front(); front != nil {
+		return front.Value.(*Op).number
+	}
+	return math.MaxUint64
+}
+
+// unblock publishes entries that have waited for operations with an effect.
+func (l *Log) unblock(out []Entry, effect Effect) []Entry {
+	if effect == None {
+		return out
+	}
+	for front := l.blocked[effect].Front(); front != nil; front = l.blocked[effect].Front() {
+		e := front.Value.(*entry)
+		if l.oldest(effect) <= e.after {
+			break
+		}
+		l.steps++
+		l.blocked[effect].Remove(front)
+		e.blocked = nil
+		out = l.release(out, e.Job)
+	}
+	return out
+}
+
+// giveUp gives up the operations that the job of the oldest entry waits for.
+func (l *Log) giveUp(out []Entry) []Entry {
+	ch := l.chains[l.waiting.Front().Value.(*entry).Job]
+	e := ch.entries[0]
+	var lost []*Op
+	for _, op := range ch.ops {
+		if op.number <= e.after {
+			lost = append(lost, op)
+		}
+	}
+	if e.After != None {
+		for at := l.wide[e.After].Front(); at != nil && at.Value.(*Op).number <= e.after; at = at.Next() {
+			if op := at.Value.(*Op); !slices.Contains(lost, op) {
+				lost = append(lost, op)
+			}
+		}
+	}
+	for _, op := range lost {
+		op.lost = true
+		l.forget(op)
+	}
+	l.lines = append(l.lines, line{slog.LevelWarn,
+		"too many events wait for storage calls; the events of these calls are lost",
+		[]slog.Attr{slog.Int("calls", len(lost)), slog.Int("waiting", l.waiting.Len())}})
+	for _, op := range lost {
+		for _, id := range op.ids {
+			out = l.release(out, id)
+		}
+		out = l.unblock(out, op.effect)
+	}
+	return out
+}
+
+// drop counts events that come too late as missed.
+func (l *Log) drop(entries []Entry) {
+	for i := range entries {
+		for k := range entries[i].Events {
+			for _, s := range l.subscriptions() {
+				if s.filter.matches(&entries[i].Events[k]) {
+					s.missed++
+				}
+			}
+		}
+	}
+}
+
+// publish hands events to observers and subscriptions.
+func (l *Log) publish(out []Entry) {
+	for i := range out {
+		if e := &out[i]; !e.kept && l.outlive(e) {
+			l.keep(e)
+		}
+	}
+	if len(l.observers) > 0 && len(out) > 0 {
+		l.observe(out)
+	}
+	for _, s := range l.subscriptions() {
+		for i := range out {
+			for k := range out[i].Events {
+				s.send(&out[i].Events[k])
+			}
+		}
+	}
+}
+
+// observe shows the observers the events, one by one. An observer that stops the call has
+// seen its event.
+func (l *Log) observe(out []Entry) {
+	at := position{log: l, out: out}
+	for at.entry < len(out) {
+		var stop *foreign.Stop
+		if l.allBrief {
+			stop = at.goOnHere()
+		} else {
+			stop = at.goOn()
+		}
+		if stop != nil {
+			l.lines = append(l.lines, line{slog.LevelError, "observer " + stop.How(),
+				[]slog.Attr{slog.String("event", string(at.seen)), stop.Attr()}})
+		}
+	}
 }

@@ -74,8 +74,8 @@ type Config struct {
 	Joint    func() bool           // one call of the storage stores and claims
 	Ahead    func() int            // most jobs in the local queue behind the slots; 0: claims are exact
 	Now      func() time.Time      // the engine's clock
-	Start    func()                // starts a goroutine that calls Enter; the lock is held
-	Arm      func(d time.Duration) // has Tick called in d; replaces the call before; the lock is held
+	Start    func()                // starts a goroutine that calls Enter; comes with the lock
+	Arm      func(d time.Duration) // has Tick called in d; replaces the call before; comes with the lock
 	Work     *idle.Counter         // counts the goroutines, and what they leave behind
 }
 

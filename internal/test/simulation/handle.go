@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -328,7 +328,7 @@ func (w *world) employ(n *node, good bool) {
 	w.remote++
 	id := fmt.Sprint("remote-", w.remote)
 	r := stream(w.seed, "remote", w.remote)
-	worker := n.eng.Worker(id, engine.WorkerConfig{Types: []string{remoteType}})
+	worker := n.eng.Worker(id, fetch.Config{Types: []string{remoteType}})
 	w.note(n.name, "", "remote worker %s comes, good: %v", id, good)
 	w.busy.Go(func() {
 		for jobs := 5 + r.IntN(20); good || jobs > 0; jobs-- {
@@ -368,7 +368,7 @@ func (w *world) fetches(n *node, by int) {
 }
 
 // deliver does what a remote worker does with a delivery.
-func (w *world) deliver(n *node, worker *engine.Worker, d *engine.Delivery, a *attempt, kind int,
+func (w *world) deliver(n *node, worker *fetch.Worker, d *fetch.Delivery, a *attempt, kind int,
 	r *rand.Rand) {
 	err := errors.New("a worker's error")
 	pause := func(d time.Duration) bool { return w.sleep(w.ctx, d) == nil }
@@ -413,7 +413,7 @@ func (w *world) deliver(n *node, worker *engine.Worker, d *engine.Delivery, a *a
 			if kind == 8 {
 				err = d.Heartbeat(w.ctx)
 			} else {
-				var b engine.Beat
+				var b fetch.Beat
 				b, err = worker.Heartbeat(w.ctx, d.Token)
 				lost = lost && slices.Contains(b.Held, a.id) && !w.ledger.holds(worker.ID(), a)
 			}

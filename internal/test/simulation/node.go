@@ -284,7 +284,7 @@ func (n *node) expectOutcome(to *storage.Record, optional, spent bool, what stri
 	}
 }
 
-// Observe implements engine.Observer.
+// Observe implements telemetry.Observer.
 func (n *node) Observe(ev *event.Event) {
 	if ev.Job == nil {
 		return

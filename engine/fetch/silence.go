@@ -1,0 +1,132 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/env"
+	"github.com/ojsengine/ojs/engine/internal/publish"
+	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Timeouts and deaths of workers that fetch jobs.
+//
+// The engine that a worker calls knows what the worker holds (workers). One timer of
+// maintenance stands for the earliest timeout of a held job and the earliest end of a
+// worker's patience. When it fires, the storage is asked before anything is decided:
+//
+//  1. A job that the worker has lost is only forgotten.
+//  2. A lease that was renewed through another engine is a sign of life: LeaseUntil less
+//     Lease is when.
+//  3. The remaining attempts fail through the same decision and the same fenced settle as
+//     the worker's own answer would.
+//
+// An engine that was started anew knows nothing of a worker until that calls. Until then
+// only the lease bounds its attempts.
+
+// Lose takes a job from the worker that holds it, if any. With a cause, the
+// worker's next heartbeat names the job.
+func (c *Workers) Lose(held storage.Held, cause error) {
+	c.workers.drop(held, cause)
+	c.Admission.LetIn(held)
+}
+
+// heldRecord looks up a job that a worker holds. If the worker has lost the job, cause
+// says why.
+func (c *Workers) heldRecord(
+	ctx context.Context, worker string, held storage.Held,
+) (rec storage.Record, cause, err error) {
+	rec, err = c.Store.Get(ctx, held.ID)
+	switch {
+	case foreign.Is(err, ojs.ErrNotFound):
+		return rec, ojs.ErrLeaseLost, nil
+	case err != nil:
+		return rec, nil, err
+	case rec.State == ojs.StateActive && rec.Version == held.Version && rec.Worker == worker:
+		return rec, nil, nil
+	case rec.State == ojs.StateCancelled && rec.Version == held.Version+1:
+		return rec, ojs.ErrCancelled, nil
+	}
+	return rec, ojs.ErrLeaseLost, nil
+}
+
+// LookAt fails what workers hold beyond its time, and what dead workers hold. It
+// returns when to look again. Maintenance calls it.
+func (c *Workers) LookAt(ctx context.Context, now time.Time) (next time.Time, err error) {
+	late, dead, next := c.workers.due(now)
+	for _, claim := range late {
+		err = errors.Join(err, c.failClaim(ctx, claim, policy.Outcome{Kind: policy.TimedOut}, ojs.ErrTimeout))
+	}
+	for _, s := range dead {
+		at, failed := c.mourn(ctx, s, now)
+		next, err = env.Earliest(next, at), errors.Join(err, failed)
+	}
+	if err != nil {
+		next = env.Earliest(next, now.Add(env.StorageBackoff(1)))
+	}
+	return next, err
+}
+
+// mourn fails the attempts of a silent worker, unless one of its leases shows that it
+// lives. It returns when to look again.
+func (c *Workers) mourn(ctx context.Context, s silent, now time.Time) (next time.Time, err error) {
+	claims := c.workers.heldBy(s.worker)
+	last := s.since
+	for _, held := range claims {
+		rec, cause, err := c.heldRecord(ctx, s.worker, held)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if renewed := rec.LeaseUntil.Add(-rec.Lease); cause == nil && renewed.After(last) {
+			last = renewed
+		}
+	}
+	if at := last.Add(s.limit); now.Before(at) {
+		return c.workers.heard(s.worker, last), nil
+	}
+	buried, running := c.workers.bury(s)
+	if !buried {
+		return c.workers.heard(s.worker, last), nil
+	}
+	o := policy.Outcome{Kind: policy.WorkerDied, Limit: s.limit, Elapsed: now.Sub(last)}
+	for _, held := range claims {
+		err = errors.Join(err, c.failClaim(ctx, claimOf{s.worker, held}, o, ojs.ErrLeaseLost))
+	}
+	if err != nil {
+		c.workers.exhume(s)
+		return time.Time{}, err
+	}
+	c.Log.Warn("worker is silent: its attempts have failed", "component", "worker", "category", "error",
+		"worker_id", s.worker,
+		"silent_seconds", now.Sub(last).Seconds(), "jobs", len(claims))
+	if running {
+		c.Emit(event.Event{Type: event.WorkerStopped, Subject: s.worker, WorkerID: s.worker,
+			Reason: publish.StoppedError})
+	}
+	return time.Time{}, nil
+}
+
+// failClaim ends an attempt of a worker with an outcome that the worker did not report.
+// The worker's next heartbeat names the job as lost by cause. The error is the storage's.
+func (c *Workers) failClaim(ctx context.Context, claim claimOf, o policy.Outcome, cause error) error {
+	rec, lost, err := c.heldRecord(ctx, claim.worker, claim.held)
+	if err != nil {
+		return err
+	}
+	if lost != nil {
+		c.Lose(claim.held, lost)
+		return nil
+	}
+	switch err := c.delivery(&rec, nil).end(ctx, o, nil, nil); {
+	case err == nil, foreign.Is(err, ojs.ErrLeaseLost):
+		c.workers.tell(claim.worker, claim.held, cause)
+		return nil
+	default:
+		return err
+	}
+}

@@ -1,0 +1,83 @@
+package admission
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ojsengine/ojs/engine/internal/env"
+	"github.com/ojsengine/ojs/internal/versions"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// LoadHolds reads the pauses of types and of everything, and has the gate obey. It is
+// called when Run begins and when the storage tells that values have changed. Calls take
+// turns, so that none puts what it has read before a change in the place of what another
+// has read after it.
+func (c *Admission) LoadHolds(ctx context.Context) error {
+	select {
+	case c.Gate.holding <- struct{}{}:
+		defer func() { <-c.Gate.holding }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	list, err := c.Jobs.Pauses(ctx)
+	if err != nil {
+		return err
+	}
+	c.hold(func(h *holds) {
+		h.all, h.types = false, nil
+		for _, p := range list {
+			if p.Type == "" {
+				h.all = true
+				continue
+			}
+			if h.types == nil {
+				h.types = make(map[string]bool)
+			}
+			h.types[p.Type] = true
+		}
+	})
+	return nil
+}
+
+// holds is what operators keep from being claimed.
+type holds struct {
+	all   bool            // everything
+	quiet bool            // all that this engine would run
+	types map[string]bool // jobs of types
+}
+
+func (h *holds) any() bool { return h.all || h.quiet || len(h.types) > 0 }
+
+// open reports whether a claimer may claim at all, and takes the types that are held out
+// of its list. A claimer of all types names none.
+func (h *holds) open(w *Wanted, ask *storage.Claim) bool {
+	if h.all || h.quiet && !w.Lapses {
+		return false
+	}
+	if len(h.types) == 0 || w.All {
+		return true
+	}
+	ask.Types = slices.DeleteFunc(slices.Clone(ask.Types), func(name string) bool {
+		return h.types[versions.Name(name)]
+	})
+	return len(ask.Types) > 0
+}
+
+// hold changes what is held. Jobs that were claimed ahead go back, and claims look again.
+func (c *Admission) hold(change func(*holds)) {
+	g := c.Gate
+	g.mu.Lock()
+	before := g.holds.any()
+	change(&g.holds)
+	after := g.holds.any()
+	g.plain.Store(!g.looksAfterEach && !after)
+	g.mu.Unlock()
+	if !before && !after {
+		return
+	}
+	if after {
+		c.ReturnClaimed()
+	}
+	c.Available(env.Unknown)
+}

@@ -1,0 +1,367 @@
+// Package attempts runs the attempts of an engine: it claims jobs, calls their handlers,
+// renews leases, ends contexts, and has outcomes settled.
+//
+// # Invariants
+//
+//  1. An attempt is in the list of its run from its claim until its handler has returned
+//     and its outcome is stored or its job is lost.
+//  2. The first goroutine that takes an attempt from the phase running settles it.
+//  3. A claim that was lost before its call returned starts no handler.
+//  4. After a claim whose answer was lost, the jobs that it may have taken are given back.
+//  5. No call of a handler or a storage comes with the lock.
+package attempts
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/admission"
+	"github.com/ojsengine/ojs/engine/internal/alarm"
+	"github.com/ojsengine/ojs/engine/internal/chores"
+	"github.com/ojsengine/ojs/engine/internal/enqueue"
+	"github.com/ojsengine/ojs/engine/internal/env"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/engine/internal/idle"
+	"github.com/ojsengine/ojs/engine/internal/jobtypes"
+	"github.com/ojsengine/ojs/engine/internal/settle"
+	"github.com/ojsengine/ojs/engine/internal/sleeps"
+	"github.com/ojsengine/ojs/event"
+	internal "github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/internal/spin"
+	"github.com/ojsengine/ojs/scheduler"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Attempts are those of one engine, of all its runs. It is safe for concurrent use.
+type Attempts struct {
+	*env.Env
+	Types     *jobtypes.Types
+	Admission *admission.Admission
+	Enqueue   *enqueue.Enqueuer
+	Settle    *settle.Settler
+
+	Concurrency  int
+	Prefetch     int
+	Grace        time.Duration
+	JobLogs      *slog.Level           // from which on lines of handlers are kept; nil: none are
+	Stepper      storage.SettleClaimer // the storage, if it stores and claims in one step; nil: it does not
+	InsertClaims bool                  // the storage claims new jobs if asked to
+
+	Run atomic.Pointer[Run] // nil: not running
+
+	mu spin.Mutex // guards everything below, and the fields of Run and attempt that say so
+
+	claiming   int                   // claims under way, of this run and of those before
+	asking     []int64               // their times
+	unanswered []unanswered          // claims that have failed, and may have taken jobs
+	handedOn   map[string]int64      // retired jobs that others settle, and when they were claimed
+	lostEarly  map[storage.Held]bool // claims that were lost while others were under way
+}
+
+// LastCall is how long Run waits, after the grace period, for handlers whose contexts it
+// has ended.
+const LastCall = time.Second
+
+// Run is one call of Run: its pipeline, its timers, and the attempts that it has claimed.
+type Run struct {
+	c       *Attempts
+	Base    context.Context // of handlers and storage calls: Run's values, no end
+	Started time.Time
+	Sched   *scheduler.Scheduler
+	Pipe    *pipe
+	tick    scheduler.Timer // of the pipeline
+	Busy    idle.Counter    // of the pipeline and of chores
+
+	Leases chores.Chore // of the attempts that are on a list below
+	Claims chores.Chore // whose answer was lost
+
+	contexts *internal.Run // what those of the attempts share
+
+	looking    alarm.Alarm   // for the attempts
+	Reopening  alarm.Alarm   // for when a limit lets jobs in again
+	unblocking alarm.Alarm   // for claims, after one that failed
+	sleeps     sleeps.Sleeps // of handlers, and before calls of the storage are repeated
+
+	Stopping atomic.Bool   // no more claims; set with mu
+	closing  chan struct{} // closed when the grace period is over too
+
+	// Guarded by mu of core.
+	claiming   int           // claims under way
+	failures   int           // claims that failed in a row
+	failure    error         // of the last of them
+	stuck      int           // attempts that are reported as stuck
+	spare      []*attempt    // memory for the next ones
+	attempts   []*attempt    // claimed and not stored, or running; two of a job if a lost one goes on
+	drained    chan struct{} // closed when stopping, and the pipeline and attempts are empty
+	returned   []string      // the jobs whose attempts the stop has interrupted
+	renewals   []*attempt
+	overrun    []*attempt
+	unreported []*attempt // that are stuck
+}
+
+// New readies attempts whose exported fields are set, but for Stepper and Run. A Prefetch
+// of 0 is the default.
+func New(c *Attempts) *Attempts {
+	c.lostEarly = make(map[storage.Held]bool)
+	c.Stepper, _ = c.Store.(storage.SettleClaimer)
+	if c.Prefetch == 0 {
+		c.Prefetch = DefaultPrefetch
+		if c.Durable {
+			c.Prefetch = DurablePrefetch
+		}
+	}
+	return c
+}
+
+// NewRun makes a run.
+func (c *Attempts) NewRun(ctx context.Context) *Run {
+	r := &Run{
+		c:       c,
+		Base:    storage.WithCaller(context.WithoutCancel(ctx), c.Caller),
+		Sched:   scheduler.New(c.Clock),
+		drained: make(chan struct{}),
+		closing: make(chan struct{}),
+	}
+	r.sleeps.Sched, r.sleeps.Clock, r.sleeps.Busy, r.sleeps.Virtual = r.Sched, c.Clock, &r.Busy, c.Mocked
+	r.Pipe = r.newPipe()
+	r.contexts = internal.NewRun(r.Base)
+	r.looking.Start(r.Sched, r.look)
+	r.Reopening.Start(r.Sched, func(time.Time) { c.Available(env.Unknown) })
+	r.unblocking.Start(r.Sched, func(time.Time) {
+		c.Available(env.Unknown)
+		r.Pipe.Unblock()
+	})
+	r.Leases = chores.Chore{Name: "leases", Run: r.attend}
+	r.Claims = chores.Chore{Name: "claims of this engine", Run: r.findClaims}
+	return r
+}
+
+// Start has the run claim jobs.
+func (r *Run) Start() {
+	r.Started = r.c.Now()
+	r.c.Run.Store(r)
+}
+
+// Over ends the run. It returns the jobs whose attempts the stop has interrupted.
+func (r *Run) Over() (returned []string) {
+	r.Sched.Stop()
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	r.c.Run.Store(nil)
+	return r.returned
+}
+
+// Quit lets no more jobs be claimed.
+func (r *Run) Quit() {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	r.Stopping.Store(true)
+	r.Pipe.Stop()
+	r.checkDrained()
+}
+
+// Stop ends the attempts of a run that has quit, with a grace period. It returns the jobs
+// whose handlers go on nevertheless, those whose outcomes are not stored, and whether a
+// claim is under way.
+func (r *Run) Stop() (stuck, unstored []string, claiming bool) {
+	mu := &r.c.mu
+	if r.c.Grace > 0 && r.waitDrained(r.c.Grace) {
+		return nil, nil, false
+	}
+	mu.Lock()
+	close(r.closing)
+	for _, a := range r.attempts {
+		a.end(ojs.ErrShutdown)
+	}
+	mu.Unlock()
+	if r.waitDrained(LastCall) {
+		return nil, nil, false
+	}
+	mu.Lock()
+	if slices.ContainsFunc(r.attempts, func(a *attempt) bool { return a.returned }) {
+		mu.Unlock()
+		if r.waitDrained(lastStore) {
+			return nil, nil, false
+		}
+		mu.Lock()
+	}
+	var given []*attempt
+	for _, a := range r.attempts {
+		if a.returned {
+			unstored = append(unstored, a.rec.ID)
+			continue
+		}
+		if a.started.Load() {
+			stuck = append(stuck, a.rec.ID)
+		}
+		if a.phase == running && !a.inTx {
+			a.phase = settling
+			given = append(given, a)
+		}
+	}
+	claiming = r.claiming > 0
+	mu.Unlock()
+	for _, a := range given {
+		r.interrupt(a)
+	}
+	return stuck, unstored, claiming
+}
+
+// lastStore is how long Run waits for outcomes of handlers that have returned at the end
+// of lastCall. A storage that takes longer has not answered.
+const lastStore = time.Millisecond
+
+// closed reports whether the grace period of a stop is over.
+func (r *Run) closed() bool {
+	select {
+	case <-r.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// waitDrained waits until the pipeline is empty, for d at most.
+func (r *Run) waitDrained(d time.Duration) bool { return r.Wait(r.drained, d) }
+
+// Wait waits until done is closed, for d at most, and reports whether it is.
+func (r *Run) Wait(done <-chan struct{}, d time.Duration) bool {
+	over := make(chan struct{})
+	t := r.Sched.At(r.c.Clock.Now().Add(d), func(time.Time) { close(over) })
+	defer r.Sched.Cancel(t)
+	select {
+	case <-done:
+		return true
+	case <-over:
+		return false
+	}
+}
+
+// Settled reports whether no timer of the run is due. If one is, it returns what to wait
+// for.
+func (r *Run) Settled() (bool, <-chan struct{}) {
+	r.Punctual()
+	return r.Sched.Settled()
+}
+
+// ClaimsFail returns how many claims have failed in a row, and why the last of them did.
+func (r *Run) ClaimsFail() (n int, err error) {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	return r.failures, r.failure
+}
+
+// Stucks returns how many attempts are reported as stuck.
+func (r *Run) Stucks() int {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	return r.stuck
+}
+
+// attend renews the leases of the attempts that need it, settles those that their
+// handlers have overrun, and reports stuck ones.
+func (r *Run) attend(context.Context, time.Time) (never time.Time, err error) {
+	mu := &r.c.mu
+	mu.Lock()
+	renewals, overrun, stuck := r.renewals, r.overrun, r.unreported
+	r.renewals, r.overrun, r.unreported = nil, nil, nil
+	mu.Unlock()
+	r.extend(renewals)
+	for _, a := range overrun {
+		r.settleOverrun(a)
+	}
+	for _, a := range stuck {
+		r.reportStuck(a)
+	}
+	return never, nil
+}
+
+// extend renews the leases of running attempts. Attempts that have lost their jobs end. A
+// storage that fails is asked again at the next renewal, for which the interval leaves
+// time.
+func (r *Run) extend(renewals []*attempt) {
+	if len(renewals) == 0 {
+		return
+	}
+	c := r.c
+	now := c.Now()
+	c.mu.Lock()
+	renewals = r.newest(renewals)
+	held := make([]storage.Extension, len(renewals))
+	for i, a := range renewals {
+		held[i] = storage.Extension{Held: a.held(), Progress: a.progress, Lease: c.Lease}
+	}
+	c.mu.Unlock()
+	var op *eventlog.Op
+	if c.Events.Wants(event.Progress, "", "") {
+		ids := make([]string, len(held))
+		for i := range held {
+			ids[i] = held[i].ID
+		}
+		op = c.Events.Begin(eventlog.None, ids...)
+	}
+	var told []storage.Record
+	err := c.Holding.Do(op, func() (none []storage.Record, err error) {
+		lost, err := c.Store.Extend(r.Base, now, held)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for i, a := range renewals {
+			switch {
+			case err != nil:
+				a.unrenewed = true
+			case a.inTx: // it may have been committed meanwhile
+			case slices.Contains(lost, a.rec.ID):
+				r.lose(a.held(), ojs.ErrLeaseLost)
+			case a.stored < held[i].Progress:
+				a.stored = held[i].Progress
+				if op != nil && a.phase == running { // otherwise its record is being decided on
+					rec := *a.rec
+					rec.Progress = a.stored
+					told = append(told, rec)
+				}
+			}
+		}
+		return nil, err
+	}, func(op *eventlog.Op) {
+		for i := range told {
+			c.Transition(op, &told[i], told[i].Version, eventlog.None, now,
+				event.Event{Type: event.Progress, WorkerID: c.Worker})
+		}
+	}, nil)
+	if err != nil {
+		c.Failed("extend", err, "jobs", len(held))
+	}
+}
+
+// mu is held in the rest.
+
+func (r *Run) checkDrained() {
+	if r.Stopping.Load() && len(r.attempts) == 0 && r.Pipe.Drained() {
+		select {
+		case <-r.drained:
+		default:
+			close(r.drained)
+		}
+	}
+}
+
+// newest leaves one attempt of each job, the latest. Earlier attempts have lost the job,
+// since this engine has claimed it again. Attempts that have completed their job in a
+// transaction are left out.
+func (r *Run) newest(renewals []*attempt) []*attempt {
+	latest := make(map[string]uint64, len(renewals))
+	for _, a := range renewals {
+		latest[a.rec.ID] = max(latest[a.rec.ID], a.rec.Version)
+	}
+	return slices.DeleteFunc(renewals, func(a *attempt) bool {
+		older := a.rec.Version < latest[a.rec.ID]
+		if older {
+			r.lose(a.held(), ojs.ErrLeaseLost)
+		}
+		return older || a.inTx
+	})
+}

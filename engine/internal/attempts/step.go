@@ -1,0 +1,515 @@
+package attempts
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/admission"
+	"github.com/ojsengine/ojs/engine/internal/env"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/engine/internal/pipeline"
+	"github.com/ojsengine/ojs/engine/internal/publish"
+	"github.com/ojsengine/ojs/engine/internal/settle"
+	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// The goroutines of a run do what its pipeline tells them: run a handler, make a step,
+// give jobs back. A step stores the outcomes of attempts and claims jobs:
+//
+//  1. Outcomes and a claim are one call of a storage that is a storage.SettleClaimer.
+//     Only such a claim takes jobs ahead, since an undone claim gives back all that it
+//     takes. If that call fails, it may have done all of its work: each outcome is tried
+//     again by itself, and jobs that it has claimed wait for the end of their leases.
+//  2. Otherwise they are two calls. They are two while limits or weights have a say in
+//     claims, too, and while a tracer follows.
+//  3. The outcomes are published and logged, and waiters are told.
+//  4. Claimed attempts enter run.attempts, unless they were lost in the meantime, and
+//     then the local queue.
+
+const (
+	DefaultPrefetch = 32
+	DurablePrefetch = 500 // a step of a durable storage takes long, and costs little more for many jobs
+	MaxPrefetch     = 1000
+)
+
+type (
+	pipe = pipeline.Pipeline[*attempt, *settle.Settlement]
+	task = pipeline.Task[*attempt, *settle.Settlement]
+)
+
+// birth is when the program began.
+var birth = clock.New().Now()
+
+// MostAhead is how many jobs are claimed ahead at most, while no limit and no weight
+// forbids it.
+//
+// Nothing is claimed ahead with one slot, for which order is exact, nor under virtual
+// time, under which everything is. A bubble of testing/synctest cannot be seen from
+// inside, but its time begins in the year 2000.
+func (c *Attempts) MostAhead() int {
+	if c.Stepper == nil || c.Concurrency == 1 || c.Prefetch == 1 || c.Mocked || c.Tracing() ||
+		c.Clock.Now().Before(birth) {
+		return 0
+	}
+	return c.Prefetch
+}
+
+// newPipe makes the pipeline of a run.
+func (r *Run) newPipe() *pipe {
+	c := r.c
+	most := c.MostAhead()
+	r.tick.Func = func(now time.Time) { r.Pipe.Tick(now) }
+	return pipeline.New[*attempt, *settle.Settlement](pipeline.Config{
+		Slots:    c.Concurrency,
+		Slow:     c.Durable || c.Stepper == nil,
+		Unclaims: c.Stepper != nil,
+		Joint:    c.joint,
+		Ahead: func() int {
+			if !c.Admission.Unbounded() {
+				return 0
+			}
+			return most
+		},
+		Now:   c.Now,
+		Work:  &r.Busy,
+		Start: func() { go r.work(nil) },
+		Arm:   func(d time.Duration) { r.Sched.Set(&r.tick, c.Clock.Now().Add(d)) },
+	})
+}
+
+// joint reports whether one call stores outcomes and claims.
+func (c *Attempts) joint() bool { return c.Stepper != nil && c.Admission.Unbounded() && !c.Tracing() }
+
+// stepScratch is memory that a goroutine uses for one step after another.
+type stepScratch struct {
+	settle.Scratch
+	to      []*storage.Record
+	into    []*storage.Record
+	recs    []storage.Record
+	claimed []*attempt
+	spare   []*attempt // for the next jobs
+	limited storage.Limited
+}
+
+var scratches = sync.Pool{New: func() any { return new(stepScratch) }}
+
+// clear empties the scratch, which would keep alive what is in it.
+func (s *stepScratch) clear() {
+	if max(cap(s.recs), cap(s.into)) > settle.MaxScratch {
+		*s = stepScratch{}
+		return
+	}
+	s.Empty()
+	clear(s.to)
+	clear(s.into)
+	clear(s.recs)
+	clear(s.claimed)
+	clear(s.spare)
+	s.limited = storage.Limited{}
+	s.to, s.into, s.recs = s.to[:0], s.into[:0], s.recs[:0]
+	s.claimed, s.spare = s.claimed[:0], s.spare[:0]
+}
+
+// work is a goroutine of the pipeline. It does the task that it is given, or asks for
+// one.
+func (r *Run) work(given *task) {
+	var t task
+	if given != nil {
+		t = *given
+	} else {
+		t = r.Pipe.Enter()
+	}
+	s := scratches.Get().(*stepScratch)
+	defer scratches.Put(s)
+	var calling *attempt
+	defer func() {
+		if calling == nil {
+			return
+		}
+		// The handler has called runtime.Goexit, which ends this goroutine after its
+		// deferred calls. Another one goes on.
+		next := r.finish(calling, policy.Outcome{Kind: policy.Exited})
+		go r.work(&next)
+	}()
+	for {
+		switch t.Kind {
+		case pipeline.Run:
+			a := t.Job
+			t = task{} // a long handler keeps nothing else alive
+			o := policy.Outcome{Kind: policy.Interrupted}
+			if a.start() {
+				calling = a
+				o = a.perform()
+				calling = nil
+			}
+			t = r.finish(a, o)
+		case pipeline.Step:
+			t = r.step(&t, s)
+			s.clear()
+		case pipeline.Unclaim:
+			t = r.Pipe.Unclaimed(r.giveBack(t.Jobs))
+		default:
+			r.left()
+			return
+		}
+	}
+}
+
+// left follows the end of a goroutine of the pipeline.
+func (r *Run) left() {
+	if r.Stopping.Load() {
+		r.c.mu.Lock()
+		defer r.c.mu.Unlock()
+		r.checkDrained()
+	}
+}
+
+// finish takes in the outcome of an attempt whose handler has returned, and returns what
+// its goroutine does next.
+func (r *Run) finish(a *attempt, o policy.Outcome) task {
+	c := r.c
+	now := c.Now()
+	c.mu.Lock()
+	a.returns()
+	if a.stuck {
+		a.stuck = false
+		r.stuck--
+	}
+	mine := a.phase == running
+	if mine {
+		a.phase = settling
+	} else if a.phase == over {
+		r.retire(a)
+	}
+	cause, said := a.cause, a.said()
+	if c.Admission.LimitsHold() { // the step that stores the outcome claims, too
+		c.Available(env.Unknown)
+	}
+	c.mu.Unlock()
+	if mine && a.completed != nil {
+		return r.settleCompleted(a, o, cause, said)
+	}
+	if mine {
+		return r.Pipe.Ended(r.decide(a, settle.EndedBy(cause, o), said, now), now)
+	}
+	if c.Logs(slog.LevelDebug) {
+		c.JobLog(&a.rec.JobHeader).Debug("late result dropped", "cause", cause)
+	}
+	return r.Pipe.Dropped()
+}
+
+// step stores outcomes and claims jobs. It returns what the goroutine does next.
+func (r *Run) step(t *task, s *stepScratch) task {
+	asked := asked{r: r}
+	var now time.Time
+	if t.Claim > 0 {
+		now = r.c.Now()
+		r.c.mu.Lock()
+		asked.begin(now)
+		n := max(len(r.spare)-t.Claim, 0)
+		s.spare = append(s.spare, r.spare[n:]...)
+		clear(r.spare[n:])
+		r.spare = r.spare[:n]
+		r.c.mu.Unlock()
+	}
+	more := t.Free > 0 // a claim through the gate is wanted
+	if t.Claim > 0 && !settle.AnyExtras(t.Outcomes) && r.c.joint() && len(r.c.Types.Registry.Handled()) > 0 {
+		more = r.exchange(t, s, now) && more
+	} else {
+		r.store(t.Outcomes, &s.Scratch)
+	}
+	empty := more && r.claim(t.Free, s, &asked)
+	if t.Claim > 0 {
+		r.enter(s, empty, &asked)
+	}
+	return r.Pipe.Stepped(t, s.claimed, empty)
+}
+
+// exchange stores outcomes and claims jobs in one call. It reports whether a claim
+// through the gate may find one although it has found none: it leaves out those that it
+// could not give back.
+func (r *Run) exchange(t *task, s *stepScratch, now time.Time) (none bool) {
+	c := r.c
+	for _, f := range t.Outcomes {
+		s.to = append(s.to, f.Rec)
+	}
+	for i := range t.Claim { // the records go to where they stay
+		var a *attempt
+		if i < len(s.spare) {
+			a = s.spare[i]
+		} else {
+			a = attempts.Get().(*attempt)
+		}
+		s.claimed = append(s.claimed, a)
+		s.into = append(s.into, a.rec)
+	}
+	ask := storage.Claim{
+		Queues: c.Types.Queues.Load().Names, Types: c.Types.Registry.Handled(), Max: t.Claim, Worker: c.Worker,
+		Lease: c.Lease,
+	}
+	held := c.Admission.Held.Load()
+	s.limited = storage.Limited{Now: max(t.Free, 1)}
+	ask.Limits = &s.limited
+	n := 0
+	settled, err := c.Settle.StoreEnds(r.Base, t.Outcomes, &s.Scratch, func() (settled []storage.Settled, err error) {
+		settled, n, err = c.Stepper.SettleAndClaim(r.Base, now, s.to, s.Settled[:0], ask, s.into)
+		if err != nil {
+			*s = stepScratch{} // the storage may still use it
+			r.claimFailed("settle and claim", now, err)
+		}
+		return settled, err
+	})
+	if err != nil {
+		r.again(t.Outcomes, err)
+		return false
+	}
+	s.Settled = settled
+	r.refused(t.Outcomes, settled)
+	c.Admission.LimitEvents(s.limited.Closed, n, func(i int) *storage.Record { return s.into[i] }, now)
+	r.Reopening.By(c.Admission.Limited(&s.limited, held, now))
+	for _, a := range s.claimed[n:] {
+		attempts.Put(a)
+	}
+	s.claimed = s.claimed[:n]
+	for _, a := range s.claimed {
+		a.prepare(r)
+	}
+	return n == 0
+}
+
+// claim claims up to n jobs through the gate. It reports whether there was nothing to
+// claim.
+func (r *Run) claim(n int, s *stepScratch, asked *asked) (empty bool) {
+	c := r.c
+	ask := admission.Wanted{Types: c.Types.Registry.Handled(), Worker: c.Worker, Max: n, By: asked}
+	recs, reopens, err := c.Admission.Claim(r.Base, ask, s.recs[:0])
+	if err != nil {
+		s.recs = nil // a storage that has given up may still write to it
+		return false
+	}
+	s.recs = recs
+	r.Reopening.By(reopens)
+	for i := range recs {
+		a := attempts.Get().(*attempt)
+		*a.rec = recs[i]
+		a.prepare(r)
+		s.claimed = append(s.claimed, a)
+	}
+	return len(recs) == 0
+}
+
+// claimFailed keeps the pipeline from the storage for a while. The claim was made at now.
+func (r *Run) claimFailed(call string, now time.Time, err error) {
+	r.c.Failed(call, err)
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	r.c.Failing(&r.Busy, r.failures > 0, true)
+	r.failures++
+	r.failure = err
+	r.c.unanswer(now, err)
+	at := r.c.Now().Add(env.StorageBackoff(r.failures))
+	r.Pipe.Block()
+	r.c.WakeAt(at) // it may have claimed a job all the same
+	r.unblocking.By(at)
+}
+
+// enter enters the attempts of a claim in r.attempts, and drops those lost meanwhile.
+// empty: it has found that there is nothing to claim.
+func (r *Run) enter(s *stepScratch, empty bool, asked *asked) {
+	c := r.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.claimed = slices.DeleteFunc(s.claimed, func(a *attempt) bool {
+		held := a.held()
+		if c.lostEarly[held] {
+			c.Admission.LetIn(held)
+			return true
+		}
+		r.begin(a)
+		return false
+	})
+	if empty || len(s.claimed) > 0 {
+		r.c.Failing(&r.Busy, r.failures > 0, false)
+		r.failures = 0
+	}
+	r.claiming--
+	asked.end()
+	if c.claiming--; c.claiming == 0 {
+		clear(c.lostEarly)
+	}
+}
+
+// giveBack undoes the claims of attempts that have not started, and returns how many jobs
+// are available again. It tries until it succeeds or the engine stops: a call that fails
+// may have undone them, and then their handlers must not start.
+func (r *Run) giveBack(list []*attempt) int {
+	c := r.c
+	held := make([]storage.Held, len(list))
+	for i, a := range list {
+		held[i] = a.held()
+	}
+	n, err := c.Stepper.Unclaim(r.Base, c.Now(), held)
+	for tries := 1; err != nil && !foreign.Is(err, ojs.ErrClosed); tries++ {
+		c.Failed("unclaim", err, "jobs", len(list))
+		n = env.Unknown
+		if !r.pause(tries) {
+			break
+		}
+		_, err = c.Stepper.Unclaim(r.Base, c.Now(), held)
+	}
+	if err == nil {
+		c.Answered()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range list {
+		a.phase = over
+		undone := *a.rec
+		undone.Unclaim()
+		c.WakeAt(undone.WakeAt()) // a look since its claim has not counted it
+		r.retire(a)
+	}
+	return n
+}
+
+// start readies an attempt for its handler. It reports false if its context has ended
+// before, while it waited or since the stop was over before the claim returned, or if
+// its job is overdue: what follows is decided as if a stop had interrupted it.
+//
+// The attempt gets the time that it had when it was claimed, however long it has waited.
+// Its job's total timeout stays.
+//
+// The operation of the event begins before the look at the context, and a loss of the
+// job ends the context before its own event is published. So the event of the start is
+// before that one, or is not.
+func (a *attempt) start() bool {
+	c := a.r.c
+	now := c.Now()
+	if late := now.Sub(a.claimed); late > 0 {
+		a.late.Store(int64(late))
+		a.rec.StartedAt = a.began()
+		a.context.PutOff(a.overdue().Sub(a.deadline))
+	}
+	if a.rec.Attempt > 1 && publish.WorkflowOf(a.rec) != "" {
+		c.Settle.CancelWithWorkflow(a.ctx, a.rec)
+	}
+	a.started.Store(true) // before the look at the context: see end
+	op := c.Began(a.rec, event.Started)
+	ended := a.context.Err() != nil
+	if ended && a.lost() {
+		op.End()
+		return false
+	}
+	c.Meter.Started(a.rec)
+	c.Transition(op, a.rec, a.rec.Version, eventlog.None, now, publish.StartedEvent(a.rec))
+	op.End()
+	if ended || env.Overdue(a.rec, now) {
+		return false
+	}
+	if c.Logs(slog.LevelDebug) {
+		c.LogStarted(a.rec, c.Worker, a.began())
+	}
+	return true
+}
+
+// lost reports whether the attempt has lost its job.
+func (a *attempt) lost() bool {
+	a.r.c.mu.Lock()
+	defer a.r.c.mu.Unlock()
+	return a.phase == over
+}
+
+// An engine that enqueues jobs which it could start at once asks its storage to claim
+// them in the call that stores them (storage.Insert.Claim):
+//
+//  1. The pipeline reserves a free slot for each job of the batch.
+//  2. The storage claims all jobs of the batch, or none if other jobs are ahead of them.
+//  3. After the events of the enqueue are published, the claimed jobs enter the local
+//     queue.
+//
+// A slot is reserved only if a step could claim jobs ahead, and if no job is ahead of new
+// ones as far as the pipeline knows.
+
+// reserved are slots that are kept for the jobs of an enqueue.
+type reserved struct {
+	r     *Run
+	t     task
+	asked asked
+}
+
+// Reserve keeps slots for the jobs of a batch, and has the storage asked to claim them.
+// It returns nil if the jobs cannot start at once. Otherwise start ends it.
+func (c *Attempts) Reserve(
+	ctx context.Context, now time.Time, batch []storage.Insert,
+) (start func(stored []storage.Inserted, err error)) {
+	if !c.InsertClaims {
+		return nil
+	}
+	batch[0].Claim = nil // that of an earlier try
+	if len(batch) > c.Concurrency || !c.joint() || storage.Tx(ctx) != nil {
+		return nil
+	}
+	claim := &storage.Claim{Types: c.Types.Registry.Handled(), Worker: c.Worker, Lease: c.Lease}
+	for i := range batch {
+		r := &batch[i].Record
+		if len(claim.Types) == 0 || r.State != ojs.StateAvailable || !claim.Takes(r.Type, r.TypeVersion) {
+			return nil
+		}
+	}
+	r := c.Run.Load()
+	if r == nil {
+		return nil
+	}
+	t, ok := r.Pipe.Reserve(len(batch))
+	if !ok {
+		return nil
+	}
+	v := &reserved{r: r, t: t, asked: asked{r: r}}
+	c.mu.Lock()
+	v.asked.begin(now)
+	c.mu.Unlock()
+	claim.Queues = c.Types.Queues.Load().Names // of now: a change has reserved jobs given back
+	batch[0].Claim = claim
+	return func(stored []storage.Inserted, err error) { v.start(batch, stored, now, err) }
+}
+
+// start has the jobs started that the storage has claimed. If the call has failed, stored
+// is nil.
+func (v *reserved) start(batch []storage.Insert, stored []storage.Inserted, now time.Time, err error) {
+	if err != nil {
+		v.r.c.mu.Lock()
+		v.r.c.unanswer(now, err)
+		v.r.c.mu.Unlock()
+	}
+	s := scratches.Get().(*stepScratch)
+	defer func() {
+		s.clear()
+		scratches.Put(s)
+	}()
+	for i := range stored {
+		if !stored[i].Claimed {
+			break
+		}
+		a := attempts.Get().(*attempt)
+		*a.rec = batch[i].Record.Copy()
+		a.rec.Version = stored[i].Version
+		a.rec.Claim(now, v.r.c.Worker, v.r.c.Lease)
+		a.prepare(v.r)
+		s.claimed = append(s.claimed, a)
+	}
+	v.r.enter(s, false, &v.asked)
+	if next := v.r.Pipe.Reserved(&v.t, s.claimed); next.Kind != pipeline.Leave {
+		go v.r.work(&next)
+		return
+	}
+	v.r.left()
+}

@@ -1,0 +1,514 @@
+// Package enqueue takes in new jobs: it stores batches, and has enqueues to full queues
+// wait for room.
+//
+// # Invariants
+//
+//  1. A batch is stored as a whole or not at all.
+//  2. Enqueues that wait for the same queue get room in the order in which they came.
+//  3. No waiter and no listener is told of a job that was not stored.
+package enqueue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/engine/internal/env"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/engine/internal/jobtypes"
+	"github.com/ojsengine/ojs/engine/internal/logs"
+	"github.com/ojsengine/ojs/engine/internal/waits"
+	"github.com/ojsengine/ojs/event"
+	internal "github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/internal/bridge"
+	"github.com/ojsengine/ojs/internal/draft"
+	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Enqueuer is that of one engine. It is safe for concurrent use.
+type Enqueuer struct {
+	*env.Env
+	Types *jobtypes.Types
+	Waits *waits.Waits
+	Room  Room
+
+	// Reserve keeps slots for the jobs of a batch, and has the storage asked to claim them.
+	// It returns nil if the jobs cannot start at once. Otherwise start follows the insert.
+	Reserve func(ctx context.Context, now time.Time, batch []storage.Insert) (
+		start func(stored []storage.Inserted, err error))
+}
+
+// Enqueue enqueues one draft, which comes in parts: its args are kept and its options are
+// not, so that a caller's list of these needs no memory from the heap.
+func (c *Enqueuer) Enqueue(
+	ctx context.Context, jobType string, args any, defaults, opts []ojs.Option,
+) (ojs.Ticket, error) {
+	var ticket ojs.Ticket
+	err := c.withRoom(ctx, 1,
+		func() error { return c.tryEnqueueOne(ctx, jobType, args, defaults, opts, &ticket) })
+	switch {
+	case err != nil:
+		return ojs.Ticket{}, err
+	case ticket.Dropped:
+		return ojs.Ticket{}, ojs.ErrDropped
+	}
+	return ticket, nil
+}
+
+// EnqueueMany implements ojs.Enqueuer.
+func (c *Enqueuer) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.Ticket, error) {
+	if len(drafts) == 0 {
+		return nil, ctx.Err()
+	}
+	tickets := make([]ojs.Ticket, len(drafts))
+	if err := c.withRoom(ctx, len(drafts),
+		func() error { return c.tryEnqueue(ctx, drafts, tickets) }); err != nil {
+		return nil, err
+	}
+	return tickets, nil
+}
+
+// withRoom enqueues by try. If a queue is full that callers wait for, it waits until
+// there is room and tries again.
+func (c *Enqueuer) withRoom(ctx context.Context, jobs int, try func() error) error {
+	for {
+		err := try()
+		queue, blocks := c.blocks(err)
+		if !blocks {
+			return err
+		}
+		full, err := c.inPlace(ctx, queue, jobs, try)
+		if !full {
+			return err
+		}
+	}
+}
+
+// inPlace tries until the queue has room. It reports whether another queue of the batch
+// has none.
+func (c *Enqueuer) inPlace(ctx context.Context, queue string, jobs int, try func() error) (full bool, err error) {
+	p := c.Room.enter(queue)
+	defer c.Room.leave(p)
+	for {
+		// Again, since room made before the wait began is not announced.
+		err := try()
+		at, blocks := c.blocks(err)
+		if !blocks {
+			return false, err
+		}
+		if at != queue {
+			return true, nil
+		}
+		if jobs > 1 {
+			c.Room.skip(p)
+		}
+		if err := c.waitForRoom(ctx, p); err != nil {
+			return false, err
+		}
+		c.Room.again(p)
+	}
+}
+
+// shelf is the memory that one enqueue works in.
+type shelf struct {
+	batch  []storage.Insert
+	stored []storage.Inserted
+	places []int         // of the batch's jobs among the drafts
+	own    jobtypes.Plan // of a draft that has options of its own
+}
+
+var shelves = sync.Pool{New: func() any { return new(shelf) }}
+
+// maxShelf is the largest batch whose shelf is kept.
+const maxShelf = 1024
+
+// putBack leaves the shelf to another enqueue, which overwrites it. Clearing it before
+// would cost as much as filling it.
+func (s *shelf) putBack() {
+	if cap(s.batch) > maxShelf {
+		return
+	}
+	s.batch, s.stored, s.places = s.batch[:0], s.stored[:0], s.places[:0]
+	shelves.Put(s)
+}
+
+// tryEnqueue enqueues the drafts once, each of which has a ticket.
+func (c *Enqueuer) tryEnqueue(ctx context.Context, drafts []ojs.Draft, tickets []ojs.Ticket) error {
+	now := c.Now()
+	s := shelves.Get().(*shelf)
+	s.batch = slices.Grow(s.batch, len(drafts))
+	for i := range drafts {
+		d := &drafts[i]
+		switch dropped, err := c.lay(ctx, s, i, d.Type(), d.Args(), d.Defaults(), d.Options(), now); {
+		case err != nil && len(drafts) > 1:
+			return fmt.Errorf("ojs: draft %d of %d: %w", i+1, len(drafts), err)
+		case err != nil:
+			return err
+		default:
+			tickets[i].Dropped = dropped
+		}
+	}
+	if err := c.Types.NameDependencies(s.batch, s.places, drafts); err != nil {
+		return err
+	}
+	if len(drafts) > 1 {
+		if err := c.nameAwaited(ctx, s.batch); err != nil {
+			return err
+		}
+	}
+	return c.insertShelf(ctx, s, tickets, now)
+}
+
+// tryEnqueueOne is tryEnqueue of one draft in parts.
+func (c *Enqueuer) tryEnqueueOne(
+	ctx context.Context, jobType string, args any, defaults, opts []ojs.Option, ticket *ojs.Ticket,
+) error {
+	now := c.Now()
+	s := shelves.Get().(*shelf)
+	s.batch = slices.Grow(s.batch, 1)
+	dropped, err := c.lay(ctx, s, 0, jobType, args, defaults, opts, now)
+	if err != nil {
+		return err
+	}
+	if !dropped && len(s.batch[0].DependsOn) > 0 {
+		drafts := []ojs.Draft{ojs.NewDraft(jobType, nil)} // it can name itself only by its id
+		if err := c.Types.NameDependencies(s.batch, s.places, drafts); err != nil {
+			return err
+		}
+	}
+	tickets := [1]ojs.Ticket{{Dropped: dropped}}
+	err = c.insertShelf(ctx, s, tickets[:], now)
+	*ticket = tickets[0]
+	return err
+}
+
+// lay makes the i-th draft a job of the shelf's batch, which has room for it, unless a
+// hook drops it.
+func (c *Enqueuer) lay(
+	ctx context.Context, s *shelf, i int, jobType string, args any, defaults, opts []ojs.Option,
+	now time.Time,
+) (dropped bool, err error) {
+	n := len(s.batch)
+	s.batch = s.batch[:n+1]
+	if err := c.Types.Prepare(ctx, &s.batch[n], jobType, args, defaults, opts, now, &s.own); err != nil {
+		s.batch = s.batch[:n]
+		if err == ojs.ErrDropped {
+			return true, nil
+		}
+		return false, err
+	}
+	s.places = append(s.places, i)
+	return false, nil
+}
+
+// insertShelf stores the shelf's batch, fills in the tickets of its jobs and puts the
+// shelf back.
+func (c *Enqueuer) insertShelf(ctx context.Context, s *shelf, tickets []ojs.Ticket, now time.Time) (err error) {
+	if len(s.batch) == 0 {
+		s.putBack()
+		return ctx.Err()
+	}
+	if s.stored, err = c.insert(ctx, now, s.batch, s.stored); err != nil {
+		return s.named(err) // a storage that has given up may still read the batch
+	}
+	waiter := c.Waits.OfStored()
+	if storage.Tx(ctx) != nil {
+		waiter = c.Waits.OfAny() // the jobs exist if the transaction commits
+	}
+	for n, i := range s.places {
+		r, equal := &s.batch[n].Record, s.stored[n].Existing
+		if equal != nil {
+			r = equal
+		}
+		ticket := ojs.Ticket{ID: r.ID, State: r.State, Deduplicated: equal != nil}
+		tickets[i] = insideTickets.WithWaiter(ticket, waiter)
+	}
+	if len(s.places) > 1 {
+		s.noteReplaced(tickets)
+	}
+	s.noteMoved(tickets)
+	s.putBack()
+	return nil
+}
+
+// noteReplaced says in the tickets of jobs that later jobs of the same batch have
+// replaced that they are cancelled.
+func (s *shelf) noteReplaced(tickets []ojs.Ticket) {
+	var replaced map[string]struct{}
+	for n := range s.places {
+		for k := range s.stored[n].Replaced {
+			if replaced == nil {
+				replaced = make(map[string]struct{})
+			}
+			replaced[s.stored[n].Replaced[k].ID] = struct{}{}
+		}
+	}
+	if replaced == nil {
+		return
+	}
+	for _, i := range s.places {
+		if _, ok := replaced[tickets[i].ID]; ok {
+			tickets[i].State = ojs.StateCancelled
+		}
+	}
+}
+
+// noteMoved says in the tickets of jobs whose dependencies had ended what they have
+// become.
+func (s *shelf) noteMoved(tickets []ojs.Ticket) {
+	moved := s.stored[len(s.stored)-1].Moved
+	for k := range moved {
+		for _, i := range s.places {
+			if tickets[i].ID == moved[k].ID {
+				tickets[i].State = moved[k].State
+			}
+		}
+	}
+}
+
+// named adds to the error of a duplicate which draft of the same batch it is equal to.
+// The job of that draft cannot be looked up, since the batch is not stored.
+func (s *shelf) named(err error) error {
+	var dup *ojs.DuplicateError
+	if len(s.batch) > 1 && foreign.As(err, &dup) {
+		for n, i := range s.places {
+			if s.batch[n].Record.ID == dup.ID {
+				return fmt.Errorf("ojs: two drafts are equal, draft %d is one: %w", i+1, err)
+			}
+		}
+	}
+	return err
+}
+
+// insert stores a batch and tells whom it concerns.
+func (c *Enqueuer) insert(
+	ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted,
+) ([]storage.Inserted, error) {
+	if err := c.CheckTx(ctx); err != nil {
+		return nil, err
+	}
+	ctx, end := c.TraceEnqueue(ctx, batch)
+	op := c.beganInsert(batch)
+	start := c.Reserve(ctx, now, batch)
+	var stored []storage.Inserted
+	var took time.Duration
+	err := c.Journal.Do(op, func() (moved []storage.Record, err error) {
+		stored, err = c.Store.Insert(ctx, now, batch, dst)
+		if end(err); err != nil {
+			return nil, c.Explained(err, batch)
+		}
+		c.Replaced(stored)
+		took = c.Now().Sub(now)
+		return stored[len(stored)-1].Moved, nil
+	}, func(op *eventlog.Op) { c.EnqueuedEvents(op, batch, stored, now, took) },
+		func() { c.Inserted(batch, stored, took) })
+	if start != nil {
+		start(stored, err)
+	}
+	if err != nil {
+		if _, blocks := c.blocks(err); !blocks {
+			c.Rejected(err)
+		}
+		return nil, err
+	}
+	return stored, nil
+}
+
+// Inserted follows a batch that was stored by a call that took so long.
+func (c *Enqueuer) Inserted(batch []storage.Insert, stored []storage.Inserted, took time.Duration) {
+	c.Meter.Enqueued(batch, stored, took)
+	c.pressed(batch, stored)
+	available, wake := 0, time.Time{}
+	for i := range batch {
+		r, s := &batch[i].Record, &stored[i]
+		c.EndedOtherwise(s.Replaced)
+		c.EndedOtherwise(s.Dropped)
+		if s.Existing != nil {
+			c.LogDuplicate(r, s.Existing)
+			if s.Updated {
+				wake = env.Earliest(wake, s.Existing.WakeAt())
+			}
+			continue
+		}
+		c.LogJob(logs.LevelOf(r), "job enqueued", "lifecycle", r, "")
+		if r.State == ojs.StateAvailable && !s.Claimed {
+			available++
+		}
+		wake = env.Earliest(wake, r.WakeAt())
+	}
+	c.WakeAt(wake)
+	c.Available(available)
+}
+
+// Replaced tells those who run replaced jobs, before the events of that: see
+// attempt.start.
+func (c *Enqueuer) Replaced(stored []storage.Inserted) {
+	for i := range stored {
+		for k := range stored[i].Replaced {
+			r := &stored[i].Replaced[k]
+			c.TakenAway(storage.Held{ID: r.ID, Version: r.Version - 1}, ojs.ErrReplaced)
+		}
+	}
+}
+
+// beganInsert begins the operation of an insert. It returns nil if no listener wants its
+// events.
+func (c *Enqueuer) beganInsert(batch []storage.Insert) *eventlog.Op {
+	if !c.Events.Wants("", "", "") {
+		return nil
+	}
+	var few [1]string
+	ids, effect := c.InsertEffect(batch, few[:0], eventlog.None)
+	if effect == eventlog.None && len(ids) == 0 {
+		return nil
+	}
+	return c.Events.Begin(effect, ids...)
+}
+
+// InsertEffect adds what inserting a batch does to the ids and the effect of an
+// operation.
+func (c *Enqueuer) InsertEffect(
+	batch []storage.Insert, ids []string, effect eventlog.Effect,
+) ([]string, eventlog.Effect) {
+	for i := range batch {
+		r := &batch[i].Record
+		if c.Wanted(r, event.Enqueued, event.Scheduled) {
+			ids = append(ids, r.ID)
+		}
+		if batch[i].Waits() {
+			c.Depends.Store(true)
+			effect = eventlog.Ends
+		}
+		if batch[i].DropOldest || r.Unique != nil && replaces(r.Unique.Strategy()) {
+			effect = eventlog.Ends
+		}
+	}
+	return ids, effect
+}
+
+// replaces reports whether a unique job may end an equal one.
+func replaces(c ojs.Conflict) bool {
+	return c == ojs.ConflictReplace || c == ojs.ConflictReplaceExceptSchedule || c == ojs.ConflictDebounce
+}
+
+// Explained says why an active job was not replaced, if that is what an insert failed
+// with.
+func (c *Enqueuer) Explained(err error, batch []storage.Insert) error {
+	var dup *ojs.DuplicateError
+	if !foreign.As(err, &dup) || dup.State != ojs.StateActive {
+		return err
+	}
+	for i := range batch {
+		if in := &batch[i]; in.KeepActive && in.Record.Fingerprint == dup.Fingerprint &&
+			replaces(in.Record.Unique.Strategy()) {
+			return fmt.Errorf("%w: an active job cannot be replaced over storage %s, "+
+				"whose unique jobs are %s", err, c.Store.Capabilities().Name, storage.BestEffort)
+		}
+	}
+	return err
+}
+
+func (c *Enqueuer) EnqueuedEvents(
+	op *eventlog.Op, jobs []storage.Insert, stored []storage.Inserted, now time.Time, took time.Duration,
+) {
+	for i := range jobs {
+		r := &jobs[i].Record
+		for k := range stored[i].Dropped {
+			d := &stored[i].Dropped[k]
+			c.Transition(op, d, d.Version, eventlog.None, now,
+				event.Event{Type: event.Dropped, Depth: stored[i].Depth, MaxDepth: jobs[i].MaxDepth},
+				event.Event{Type: event.Discarded, Failure: d.Error, Reason: "dropped"})
+		}
+		for k := range stored[i].Replaced {
+			q := &stored[i].Replaced[k]
+			c.Transition(op, q, q.Version, eventlog.Starts, now, event.Event{Type: event.Cancelled})
+		}
+		if stored[i].Version == 0 { // there is an equal job
+			continue
+		}
+		events, n := [2]event.Event{{Type: event.Enqueued, Duration: took}, {Type: event.Scheduled}}, 1
+		if r.State == ojs.StateScheduled {
+			n = 2
+		}
+		c.Transition(op, r, stored[i].Version, eventlog.None, now, events[:n]...)
+	}
+}
+
+// Enqueuer enqueues for handlers and operators.
+func (c *Enqueuer) Enqueuer() ojs.Enqueuer { return c }
+
+// nameAwaited has stored jobs wait for those of a batch, as the context says
+// (workflow.Add).
+func (c *Enqueuer) nameAwaited(ctx context.Context, batch []storage.Insert) error {
+	awaited := internal.AwaitedOf(ctx)
+	if awaited == nil {
+		return nil
+	}
+	for i := range batch {
+		batch[i].AwaitedBy = awaited[batch[i].Record.ID]
+	}
+	return nil
+}
+
+var insideTickets = bridge.Take[bridge.Tickets[ojs.Ticket, ojs.JobInfo]]()
+
+func (c *Enqueuer) CronDraft(d ojs.Draft) (args ojs.Args, o ojs.Options, err error) {
+	t, err := c.Types.JobType(d.Type())
+	if err != nil {
+		return args, o, err
+	}
+	p, err := c.Types.PlanFor(t, d.Defaults(), d.Options(), new(jobtypes.Plan))
+	if err != nil {
+		return args, o, err
+	}
+	if !t.Handled {
+		c.Types.WarnUnhandled(t, d.Type())
+	}
+	o = p.Options.Clone()
+	if o.TypeVersion != "" || !t.Handled {
+		t = c.Types.Registry.Lookup(d.Type(), o.TypeVersion)
+	}
+	args, err = draft.Args(d.Args(), d.Type(), t.ArgsType(), c.Codec)
+	return args, o, err
+}
+
+func (c *Enqueuer) CheckCron(ctx context.Context, d ojs.Draft) error {
+	var probe storage.Insert
+	err := c.Types.Prepare(ctx, &probe, d.Type(), d.Args(), d.Defaults(), d.Options(), c.Now(), new(jobtypes.Plan))
+	if err == ojs.ErrDropped {
+		return nil
+	}
+	return err
+}
+
+func (c *Enqueuer) EnqueueCron(ctx context.Context, d ojs.Draft) (ojs.Ticket, error) {
+	var tickets [1]ojs.Ticket
+	var err error
+	// A hook may have put a value into the job whose MarshalJSON ends this goroutine,
+	// which may be maintenance's.
+	stop := foreign.Call(func() { err = c.tryEnqueue(ctx, []ojs.Draft{d}, tickets[:]) })
+	if stop != nil {
+		return ojs.Ticket{}, &jobtypes.HookError{Err: stop}
+	}
+	if err == nil && tickets[0].Dropped {
+		err = ojs.ErrDropped
+	}
+	return tickets[0], err
+}
+
+// Refused reports whether an enqueue was refused for what it is. Otherwise the storage
+// failed, and may have stored it.
+func Refused(err error) bool {
+	var hook *jobtypes.HookError
+	var encoding *codec.Error
+	return foreign.Is(err, ojs.ErrInvalid) || foreign.Is(err, ojs.ErrDuplicate) ||
+		foreign.Is(err, ojs.ErrDropped) || foreign.Is(err, ojs.ErrDependency) ||
+		foreign.Is(err, ojs.ErrUnsupported) ||
+		foreign.Is(err, ojs.ErrQueueFull) || foreign.Is(err, ojs.ErrQueueDraining) ||
+		foreign.As(err, &hook) || foreign.As(err, &encoding)
+}

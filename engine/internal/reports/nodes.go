@@ -1,0 +1,86 @@
+package reports
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/operate"
+)
+
+// maxNodeJobs bounds inspect.Node.Running.
+const maxNodeJobs = 100
+
+// node is the engine as a node; gone: without data, which deletes it.
+func (p *Reporter) node(gone bool) document.Value {
+	c := p.c
+	v := document.Value{Key: inspect.PrefixNode + c.Worker}
+	if gone {
+		return v
+	}
+	now := c.Now()
+	node := inspect.Node{
+		ID: c.Worker, Started: p.started, PID: os.Getpid(), Version: c.Peers.Version, Go: runtime.Version(), Seen: now,
+	}
+	node.Host, _ = os.Hostname()
+	c.DescribeNode(&node)
+	node.Running = p.jobs(false)
+	v.Data, _ = json.Marshal(&node) // which always encodes
+	v.Expires = now.Add(3 * c.Peers.Every)
+	return v
+}
+
+// obey does what others have ordered.
+func (p *Reporter) obey(ctx context.Context) error {
+	c := p.c
+	list, err := document.Of(c.Store).Values(ctx, c.Now(), operate.PrefixOrder+c.Worker+"/", "", 0)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	var done []document.Value
+	for _, v := range list {
+		done = append(done, document.Value{Key: v.Key})
+		var o operate.Order
+		if json.Unmarshal(v.Data, &o) != nil {
+			continue
+		}
+		c.Log.Info("order taken", "component", "worker", "category", "lifecycle", "worker_id", c.Worker,
+			"order", o.Do, "actor", o.By)
+		switch o.Do {
+		case operate.OrderQuiet, operate.OrderResume:
+			c.SetQuiet(o.Do == operate.OrderQuiet)
+		case operate.OrderTerminate:
+			defer p.terminate()
+		case operate.OrderStacks:
+			key := strings.TrimPrefix(v.Key, operate.PrefixOrder+c.Worker+"/")
+			done = append(done, document.Value{
+				Key: operate.PrefixAnswer + key, Data: p.stacks(), Expires: c.Now().Add(time.Minute)})
+		}
+	}
+	return document.Of(c.Store).PutValues(ctx, c.Now(), done)
+}
+
+// stacks is what runs, with stacks of 8 KiB at most, as JSON.
+func (p *Reporter) stacks() []byte {
+	b, _ := json.Marshal(p.jobs(true)) // which always encodes
+	return b
+}
+
+// jobs lists what runs, with stacks or without.
+func (p *Reporter) jobs(stacks bool) []inspect.NodeJob {
+	list := []inspect.NodeJob{}
+	for _, r := range p.c.Works(stacks) {
+		if len(list) == maxNodeJobs {
+			break
+		}
+		j := &r.Job
+		list = append(list, inspect.NodeJob{ID: j.ID, Type: j.Type, Queue: j.Queue, Attempt: j.Attempt, Since: r.Since,
+			Stack: r.Stack[:min(len(r.Stack), 8<<10)]})
+	}
+	return list
+}

@@ -1,0 +1,226 @@
+package reports
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Deaths of processes.
+//
+// An engine that reports on itself (reports.go) stores the value alive/ID with each
+// report. After its report it looks at the values of the other engines:
+//
+//  1. The silence of a process is how long the engine has seen the same value of it, by
+//     the clock of the engine that looks. So the clocks of two machines may differ.
+//  2. Time in which the storage does not answer is no silence. After a look that has
+//     failed or comes late, the silence of each process begins anew.
+//  3. A process whose silence reaches its DeadAfter is dead: its attempts end as if their
+//     leases had ended. Settle is fenced, so one of several engines succeeds.
+//  4. The value of a dead process is deleted when the process has no active jobs. If the
+//     process lives after all, its next report stores the value, and its next renewal
+//     says that the jobs are lost.
+//
+// A lease ends while the storage does not answer, too. So an engine renews the leases of
+// all processes, its own among them, before the first call of Due after the storage has
+// failed, and after its own start (spareLeases).
+
+// aliveFor is how long the value of a process outlives its last report.
+const aliveFor = 24 * time.Hour
+
+// Alive is the value of a process. Its members are stored: one may be added, none may
+// change its meaning.
+type Alive struct {
+	ID        string        `json:"id"`   // of its worker
+	Beat      uint64        `json:"beat"` // rises with each report
+	Seen      time.Time     `json:"seen"` // when it has reported, by its own clock
+	Every     time.Duration `json:"every"`
+	DeadAfter time.Duration `json:"dead_after"`
+	Lease     time.Duration `json:"lease"` // WithClaimLease
+}
+
+// Silence is how long the process has not reported, 0 if it reports in time.
+func (a *Alive) Silence(now time.Time) time.Duration {
+	if d := now.Sub(a.Seen); d > 2*a.Every {
+		return d
+	}
+	return 0
+}
+
+// aliveValue is the engine as a process; gone: without data, which deletes it.
+func (c *Engine) aliveValue(beat uint64, gone bool) document.Value {
+	v := document.Value{Key: inspect.PrefixAlive + c.Worker}
+	if !gone {
+		now := c.Now()
+		v.Data, _ = json.Marshal(&Alive{ // which always encodes
+			c.Worker, beat, now, c.Peers.Every, c.Peers.DeadAfter, c.Lease,
+		})
+		v.Expires = now.Add(aliveFor)
+	}
+	return v
+}
+
+// EachProcess calls f for each process that reports.
+func (c *Engine) EachProcess(ctx context.Context, f func(a *Alive)) error {
+	q := storage.DocumentQuery{Prefix: inspect.PrefixAlive}
+	for v, err := range document.Of(c.Store).EachValue(ctx, c.Now(), q) {
+		if err != nil {
+			return err
+		}
+		var a Alive
+		if json.Unmarshal(v.Data, &a) == nil && a.ID == strings.TrimPrefix(v.Key, inspect.PrefixAlive) {
+			f(&a)
+		}
+	}
+	return nil
+}
+
+// Seconds is a silence as people read it.
+func Seconds(d time.Duration) string { return fmt.Sprintf("%.0f s", d.Seconds()) }
+
+// process is what an engine has seen of another one.
+type process struct {
+	beat   uint64
+	silent time.Duration
+}
+
+// deadProcess is a process that has been silent for too long.
+type deadProcess struct {
+	Alive
+	silent time.Duration
+}
+
+// Processes is what an engine knows of the others on its storage.
+type Processes struct {
+	seen   map[string]*process // by the ids of their workers; the reporter's
+	looked atomic.Int64        // when the storage answered the last look, in ns
+}
+
+// late reports whether a look that the storage answers now comes late.
+func (c *Engine) late(now time.Time) bool {
+	return now.Sub(time.Unix(0, c.processes.looked.Load())) > 2*c.Peers.Every
+}
+
+// lookAtProcesses ends the attempts of processes that are dead.
+func (p *Reporter) lookAtProcesses(ctx context.Context) error {
+	c := p.c
+	ps := &c.processes
+	now := c.Now()
+	late := c.late(now)
+	step := now.Sub(time.Unix(0, ps.looked.Load()))
+	seen := make(map[string]*process)
+	var dead []deadProcess
+	err := c.EachProcess(ctx, func(a *Alive) {
+		if a.ID == c.Worker {
+			return
+		}
+		s := ps.seen[a.ID]
+		switch {
+		case s == nil || s.beat != a.Beat:
+			s = &process{beat: a.Beat}
+		case p.failed || late:
+			s.silent = 0
+		default:
+			s.silent += step
+		}
+		if seen[a.ID] = s; s.silent >= a.DeadAfter {
+			dead = append(dead, deadProcess{*a, s.silent})
+		}
+	})
+	if err != nil {
+		return err
+	}
+	ps.seen = seen
+	if late {
+		c.Unanswers.Store(true)
+	}
+	ps.looked.Store(now.UnixNano())
+	if len(dead) == 0 || !p.burying.TryLock() {
+		return nil
+	}
+	// A transaction of a dead process may have a job's row until the server notices. The
+	// reports do not wait for that.
+	p.burials.Go(func() {
+		defer p.burying.Unlock()
+		for i := range dead {
+			p.bury(ctx, &dead[i])
+		}
+	})
+	return nil
+}
+
+// bury ends the attempts of a dead process. The next look repeats a call that has failed.
+func (p *Reporter) bury(ctx context.Context, d *deadProcess) {
+	c := p.c
+	recs, err := c.Store.ClaimedBy(ctx, d.ID)
+	if err == nil && len(recs) == 0 {
+		gone := []document.Value{{Key: inspect.PrefixAlive + d.ID}}
+		err = document.Of(c.Store).PutValues(ctx, c.Now(), gone)
+	}
+	if err != nil {
+		c.Failed("end of the attempts of a silent process", err, "worker_id", d.ID)
+		return
+	}
+	if len(recs) == 0 {
+		return
+	}
+	c.Log.Warn("process is silent: its attempts have failed", "component", "worker", "category", "error",
+		"worker_id", d.ID, "silent_seconds", d.silent.Seconds(), "jobs", len(recs))
+	for _, rec := range recs {
+		c.Settle.SettleLost(ctx, rec, policy.Outcome{Kind: policy.LeaseExpired, Silent: d.silent, Limit: d.DeadAfter})
+	}
+}
+
+// SpareLeases renews the leases of the processes that report, and of this engine, if the
+// storage has failed since the last call. Its error is one more failure (core.failed).
+func (c *Engine) SpareLeases(ctx context.Context) (err error) {
+	late := c.Peers != nil && c.late(c.Now())
+	if !c.Watches || !c.Unanswers.Swap(false) && !late {
+		return nil
+	}
+	own := &Alive{ID: c.Worker, Lease: c.Lease}
+	list := []*Alive{own}
+	err = c.EachProcess(ctx, func(a *Alive) {
+		if a.ID != own.ID {
+			list = append(list, a)
+		}
+	})
+	for _, a := range list {
+		if err == nil {
+			err = c.spare(ctx, a)
+		}
+	}
+	return err
+}
+
+// spare renews those leases of a process that are half over. A process that lives renews
+// the others itself.
+func (c *Engine) spare(ctx context.Context, a *Alive) error {
+	recs, err := c.Store.ClaimedBy(ctx, a.ID)
+	now := c.Now()
+	var renewed []storage.Extension
+	for i := range recs {
+		r := &recs[i]
+		if r.LeaseUntil.Sub(now) < r.LeaseFor(a.Lease)/2 {
+			held := storage.Held{ID: r.ID, Version: r.Version}
+			renewed = append(renewed, storage.Extension{Held: held, Lease: a.Lease})
+		}
+	}
+	if err != nil || len(renewed) == 0 {
+		return err
+	}
+	if _, err := c.Store.Extend(ctx, now, renewed); err != nil {
+		// A transaction may have the row of one of them: Due skips that, too.
+		c.Unanswers.Store(true)
+		c.Log.Warn("leases not renewed after a failure of the storage", "error", err, "worker_id", a.ID)
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package settle
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/env"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/engine/internal/publish"
+	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/workflow"
+)
+
+// SettleChange stores the change of a job that was in a state, and follows it. then is
+// called with the changed job, such as for a log line; nil: it has none.
+func (c *Settler) SettleChange(ctx context.Context, now time.Time, from ojs.State, change []storage.Change,
+	typ event.Type, then func(*storage.Record)) error {
+	to := &change[0].Record
+	var refused error
+	err := c.Journal.Do(c.BeganChange(to, typ), func() ([]storage.Record, error) {
+		settled, err := c.Store.Settle(ctx, now, change, nil)
+		if err != nil {
+			return nil, err
+		}
+		if refused = settled[0].Err; refused != nil {
+			return nil, nil
+		}
+		to.Version = settled[0].Version
+		if from == ojs.StateActive { // before its event: see attempt.start
+			c.TakenAway(storage.Held{ID: to.ID, Version: to.Version - 1}, ojs.ErrCancelled)
+		}
+		return settled[0].Moved, nil
+	}, func(op *eventlog.Op) {
+		if refused == nil {
+			c.Transition(op, to, to.Version, publish.ReachedBy(from), now, event.Event{Type: typ})
+		}
+	}, nil)
+	switch {
+	case err != nil:
+		return err
+	case refused != nil:
+		return c.Missing(to.ID, refused)
+	}
+	ended := to.State.Terminal()
+	if ended {
+		c.Meter.EndedOtherwise(to)
+	}
+	if then != nil {
+		then(to)
+	}
+	if ended {
+		c.Ended(to)
+		return nil
+	}
+	c.WakeAt(to.WakeAt())
+	if to.State == ojs.StateAvailable {
+		c.Available(1)
+	}
+	return nil
+}
+
+// Delete deletes a job that has ended.
+func (c *Settler) Delete(ctx context.Context, rec *storage.Record) error {
+	op := c.Began(rec, event.DeadLetterDeleted)
+	n, err := c.Store.Delete(ctx, []string{rec.ID})
+	if n > 0 && rec.DeadLettered() {
+		c.Transition(op, rec, rec.Version+1, eventlog.Ends, c.Now(),
+			event.Event{Type: event.DeadLetterDeleted})
+	}
+	op.End()
+	switch {
+	case err == nil && n == 0: // another caller has deleted it
+		return &ojs.PrunedError{ID: rec.ID}
+	case err == nil:
+		c.Gone.Add(rec.ID)
+	}
+	return err
+}
+
+// CancelAll cancels the jobs of a workflow.
+func (c *Settler) CancelAll(ctx context.Context, ids []string) error {
+	now := c.Now()
+	var cancelled []storage.Record
+	return c.Journal.Do(c.BeganGroup(ids), func() (moved []storage.Record, err error) {
+		cancelled, moved, err = c.Store.CancelAll(ctx, now, ids)
+		return moved, err
+	}, func(op *eventlog.Op) {
+		for i := range cancelled {
+			r := &cancelled[i]
+			c.Transition(op, r, r.Version, eventlog.None, now, event.Event{Type: event.Cancelled,
+				Reason: publish.ByWorkflow})
+		}
+	}, func() {
+		c.LogJob(slog.LevelInfo, "workflow cancelled", "lifecycle", &cancelled[0], "",
+			slog.Int("jobs", len(cancelled)))
+		for i := range cancelled {
+			c.Meter.EndedOtherwise(&cancelled[i])
+			c.Ended(&cancelled[i])
+		}
+	})
+}
+
+// Revive makes jobs that have ended begin anew.
+func (c *Settler) Revive(ctx context.Context, batch []storage.Insert, now time.Time) error {
+	ids := make([]string, len(batch))
+	for i := range batch {
+		ids[i] = batch[i].Record.ID
+	}
+	c.Depends.Store(true)
+	return c.Journal.Do(c.BeganGroup(ids), func() ([]storage.Record, error) {
+		return c.Store.Revive(ctx, now, batch)
+	}, func(op *eventlog.Op) {
+		for i := range batch {
+			r := &batch[i].Record
+			var events []event.Event
+			if r.State == ojs.StateAvailable {
+				events = append(events, event.Event{Type: event.Available})
+			}
+			if r.Type == workflow.Type {
+				events = append(events, event.Event{Type: event.WorkflowRetried})
+			}
+			c.Transition(op, r, r.Version+1, eventlog.Ends, now, events...)
+		}
+	}, func() {
+		available := 0
+		for i := range batch {
+			if batch[i].Record.State == ojs.StateAvailable {
+				available++
+			}
+			c.WakeAt(batch[i].Record.WakeAt())
+		}
+		c.Available(available)
+	})
+}
+
+// CancelWithWorkflow cancels a job if it is a step of a cancelled workflow, and reports
+// whether it has. It is called when an attempt has ended after which the job is to run
+// again. A workflow that is cancelled after the end was stored cancels the job itself. A
+// later attempt calls it before it begins, too: a crash may have come before the first
+// call.
+func (c *Settler) CancelWithWorkflow(ctx context.Context, rec *storage.Record) (cancelled bool) {
+	id := publish.WorkflowOf(rec)
+	if id == "" {
+		return false
+	}
+	record, err := c.Store.Get(ctx, id)
+	if err == nil && record.Type == workflow.Type && record.State == ojs.StateCancelled {
+		err = c.Cancel(ctx, rec.ID)
+		cancelled = err == nil
+	}
+	switch {
+	case err == nil, foreign.Is(err, ojs.ErrNotFound), foreign.Is(err, ojs.ErrTransition):
+	case ctx.Err() != nil: // the attempt was taken away: the next one cancels the job
+	default:
+		c.JobLog(&rec.JobHeader).Error("step of a cancelled workflow not cancelled; it runs again",
+			"error", err)
+	}
+	return cancelled
+}
+
+// LimitSet follows a change of a limit: this engine looks again, also if the call failed,
+// and publishes the change if it did not.
+func (c *Settler) LimitSet(name storage.LimitName, until time.Time, reason string, err error) {
+	c.Available(env.Unknown)
+	if err == nil && name.Kind == storage.LimitKey {
+		c.Emit(event.Event{Type: event.LimitAdjusted, Subject: name.Name, Until: until, Reason: reason,
+			Limit: &event.Limit{Key: name.Name}})
+	}
+}

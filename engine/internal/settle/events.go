@@ -1,0 +1,95 @@
+package settle
+
+import (
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/eventlog"
+	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// beganEnds begins the operation of attempts' ends. It returns nil if no listener wants
+// their events.
+func (c *Settler) beganEnds(list []*Settlement, s *Scratch) *eventlog.Op {
+	if !c.Events.Listening() {
+		return nil
+	}
+	s.ids = s.ids[:0]
+	effect := eventlog.None
+	for _, f := range list {
+		effect = max(effect, c.EndsOthers(f.Rec))
+		if f.Then != nil {
+			s.ids, effect = c.Enqueue.InsertEffect(f.Then.Batch, s.ids, effect)
+		}
+		if f.Decision.State == ojs.StateCompleted && c.Wanted(f.Rec, event.Completed) ||
+			f.Decision.State != ojs.StateCompleted && c.Wanted(f.Rec) {
+			s.ids = append(s.ids, f.Rec.ID)
+		}
+	}
+	if effect == eventlog.None && len(s.ids) == 0 {
+		return nil
+	}
+	return c.Events.Begin(effect, s.ids...)
+}
+
+// publishEnds hands in the attempts' ends that were stored. Their claims have returned,
+// except that of a job whose lease ran out.
+func (c *Settler) publishEnds(op *eventlog.Op, list []*Settlement, settled []storage.Settled) {
+	for i, f := range list {
+		switch {
+		case settled[i].Err != nil:
+		case f.Decision.State == ojs.StateCompleted:
+			c.Transition(op, f.Rec, f.Rec.Version+1, eventlog.None, f.at,
+				event.Event{Type: event.Completed, Duration: f.took})
+			if f.Then != nil {
+				c.Enqueue.EnqueuedEvents(op, f.Then.Batch, settled[i].Then, f.at, 0)
+			}
+		case f.kind == policy.LeaseExpired:
+			c.Transition(op, f.Rec, f.Rec.Version+1, eventlog.Starts, f.at,
+				endedEvents(f.Rec, f.kind, f.Decision, f.took)...)
+		default:
+			c.Transition(op, f.Rec, f.Rec.Version+1, eventlog.None, f.at,
+				endedEvents(f.Rec, f.kind, f.Decision, f.took)...)
+		}
+	}
+}
+
+// endedEvents are the events of an attempt that has ended with a decision.
+func endedEvents(
+	rec *storage.Record, kind policy.OutcomeKind, d policy.Decision, took time.Duration,
+) []event.Event {
+	var events []event.Event
+	add := func(t event.Type) {
+		events = append(events, event.Event{Type: t, Duration: took, Failure: d.Failure})
+	}
+	switch {
+	case d.State == ojs.StateCompleted:
+		add(event.Completed)
+		return events
+	case d.Refunded:
+		add(event.Scheduled)
+		return events
+	}
+	switch kind {
+	case policy.TimedOut:
+		add(event.Timeout)
+	case policy.TotalTimedOut:
+		add(event.TotalTimeout)
+	case policy.LeaseExpired, policy.WorkerDied:
+		add(event.Stalled)
+	}
+	add(event.Failed)
+	if d.State == ojs.StateRetryable {
+		add(event.Retrying)
+		events[len(events)-1].Wait = d.RunAt.Sub(d.Failure.At)
+		return events
+	}
+	add(event.Discarded)
+	events[len(events)-1].Reason = string(d.Rule)
+	if rec.DeadLettered() {
+		add(event.DeadLetterAdded)
+	}
+	return events
+}
