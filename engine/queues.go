@@ -14,8 +14,8 @@ import (
 )
 
 // AddQueue makes the engine serve one more queue, after its other queues. The engine must
-// have been given queues (WithQueueConfig): without any it serves every queue already. Other
-// engines and later runs of the program do not know of it. Like ConfigureQueue and
+// have been given queues (WithQueueConfig): without any it serves every queue already.
+// Other engines and later runs of the program do not know of it. Like ConfigureQueue and
 // RemoveQueue, it may be called before Run and during it.
 func (e *Engine[T]) AddQueue(ctx context.Context, name string, qc QueueConfig) error {
 	return e.parts.serve(ctx, name, "added", func(s *jobtypes.QueueSet) (jobtypes.QueueSet, error) {

@@ -21,8 +21,8 @@ import (
 
 const scope = "github.com/ojsengine/ojs/otel"
 
-// Telemetry is an telemetry.Observer and telemetry.Tracer that makes spans and metrics. It may
-// serve several engines.
+// Telemetry is an telemetry.Observer and telemetry.Tracer that makes spans and metrics.
+// It may serve several engines.
 type Telemetry struct {
 	brief
 	tracer     trace.Tracer

@@ -14,8 +14,8 @@ import (
 
 const namespace = "ojs"
 
-// Collector is an telemetry.Observer that counts, and a prometheus.Collector of what it and
-// the Meter of the engine have counted. It may observe several engines that share a
+// Collector is an telemetry.Observer that counts, and a prometheus.Collector of what it
+// and the Meter of the engine have counted. It may observe several engines that share a
 // storage. Its methods may be called concurrently.
 type Collector struct {
 	brief
@@ -116,8 +116,8 @@ func (c *Collector) Declare(queue string, types ...string) {
 }
 
 // EventTypes are the types of the events that Observe counts. It is
-// telemetry.EventSelector's. A job that is stored, starts and completes makes no event for
-// them.
+// telemetry.EventSelector's. A job that is stored, starts and completes makes no event
+// for them.
 func (c *Collector) EventTypes() []event.Type {
 	return []event.Type{
 		event.Failed, event.Retrying, event.Discarded, event.Cancelled, event.Expired,
@@ -133,8 +133,8 @@ func (c *Collector) EventTypes() []event.Type {
 	}
 }
 
-// Observe counts an event. It is telemetry.Observer's. It costs a fraction of a microsecond
-// and allocates nothing, but for the first event of a queue and type.
+// Observe counts an event. It is telemetry.Observer's. It costs a fraction of a
+// microsecond and allocates nothing, but for the first event of a queue and type.
 func (c *Collector) Observe(ev *event.Event) {
 	if ev.Workflow != nil {
 		c.workflows.observe(ev)

@@ -3,7 +3,6 @@ package attempts
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"math"
 	"runtime"
@@ -22,7 +21,6 @@ import (
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	internal "github.com/ojsengine/ojs/internal/attempt"
-	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
@@ -214,10 +212,10 @@ func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
 	defer a.context.Return() // what the handler left behind ends too
 	defer func() {
 		if p := recover(); p != nil {
-			o = panicked(handler.NewPanicError(p))
+			o = settle.Panicked(handler.NewPanicError(p))
 		}
 	}()
-	args, decoded, err := a.plainArgs(ctx)
+	args, decoded, err := a.r.c.PlainArgs(ctx, a.rec)
 	if err != nil {
 		return policy.Outcome{Kind: policy.Returned, Err: err}
 	}
@@ -226,42 +224,7 @@ func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
 	if err == nil {
 		return policy.Outcome{Kind: policy.Returned}
 	}
-	return a.outcome(err, decoded)
-}
-
-// outcome is what an error of the handler says. Middlewares may have wrapped what the
-// engine has to know. decoded reports whether the engine has decoded the args.
-func (a *attempt) outcome(err error, decoded bool) policy.Outcome {
-	o := policy.Outcome{Kind: policy.Returned, Err: err}
-	foreign.Walk(err, func(e error) bool {
-		switch e := e.(type) {
-		case *handler.UndecodableError:
-			if o = (policy.Outcome{Kind: policy.Undecodable, Err: e.Err}); decoded {
-				o = a.unfit()
-			}
-		case *handler.PanicError:
-			o = panicked(e)
-		case *handler.TimeoutError:
-			o = policy.Outcome{Kind: policy.TimedOut, Err: e.Err, Limit: e.Limit}
-		default:
-			return true
-		}
-		return false
-	})
-	return o
-}
-
-// panicError is what a handler panicked with, as an error.
-type panicError string
-
-func (e panicError) Error() string { return string(e) }
-
-func (panicError) ErrorType() string { return ojs.ErrorTypePanic }
-
-func panicked(p *handler.PanicError) policy.Outcome {
-	// The panic's value may be an error with a response code; a panic is no answer, so it
-	// is left out of the chain.
-	return policy.Outcome{Kind: policy.Panicked, Err: panicError(p.Error()), Backtrace: p.Backtrace}
+	return settle.OutcomeOf(err, decoded, a.kind.Handler.ArgsType())
 }
 
 // Header implements internal.Attempt.
@@ -439,31 +402,6 @@ func (a *attempt) Lookup(ctx context.Context, id string) (*ojs.JobInfo, error) {
 		return nil, err
 	}
 	return a.r.c.Jobs.Decode(ctx, job)
-}
-
-// plainArgs returns the args of a job for its handler.
-func (a *attempt) plainArgs(ctx context.Context) (args ojs.Args, decoded bool, err error) {
-	rec := a.rec
-	if !codec.IsEncoded(rec.Args, rec.Meta) {
-		return rec.Args, false, nil
-	}
-	if args, err = a.r.c.Codec.DecodeArgs(ctx, rec.Args, rec.Meta); err == nil {
-		return args, true, nil
-	}
-	var e *codec.Error
-	if foreign.As(err, &e) && !e.DoNotRetry() && rec.Attempt >= rec.Retry.Runs() {
-		err = ojs.DeadLetter(err) // the policy might drop a job that lacks nothing but a key
-	}
-	return args, true, err
-}
-
-// unfit is the outcome of an attempt whose decoded args do not fit its handler. The error
-// of the decoding may quote them.
-func (a *attempt) unfit() policy.Outcome {
-	err := fmt.Errorf(
-		"ojs: the args do not fit the handler's %v; the reason is left out, since it may quote them",
-		a.kind.Handler.ArgsType())
-	return policy.Outcome{Kind: policy.Undecodable, Err: err}
 }
 
 // Logger implements internal.Attempt.

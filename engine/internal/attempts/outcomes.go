@@ -364,14 +364,7 @@ func (r *Run) retire(a *attempt) {
 	r.attempts = r.attempts[:last]
 	r.c.Admission.LetIn(a.held())
 	r.checkDrained() // the pipeline may be empty already
-	if len(r.c.unanswered)+len(r.c.asking) == 0 {
-		r.c.handedOn = nil
-	} else if a.cause == ojs.ErrLeaseLost {
-		if r.c.handedOn == nil {
-			r.c.handedOn = make(map[string]int64)
-		}
-		r.c.handedOn[a.rec.ID] = a.claimed.UnixNano()
-	}
+	r.c.book.Retire(a.rec.ID, a.claimed, a.cause == ojs.ErrLeaseLost)
 }
 
 // reuse keeps the memory of an attempt for the next one, if that may have it.

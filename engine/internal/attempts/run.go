@@ -7,14 +7,17 @@
 //     and its outcome is stored or its job is lost.
 //  2. The first goroutine that takes an attempt from the phase running settles it.
 //  3. A claim that was lost before its call returned starts no handler.
-//  4. After a claim whose answer was lost, the jobs that it may have taken are given back.
+//  4. After a claim whose answer was lost, the jobs that it may have taken are given
+//     back.
 //  5. No call of a handler or a storage comes with the lock.
 package attempts
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +25,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/admission"
 	"github.com/ojsengine/ojs/engine/internal/alarm"
 	"github.com/ojsengine/ojs/engine/internal/chores"
+	"github.com/ojsengine/ojs/engine/internal/claims"
 	"github.com/ojsengine/ojs/engine/internal/enqueue"
 	"github.com/ojsengine/ojs/engine/internal/env"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
@@ -29,9 +33,12 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/jobtypes"
 	"github.com/ojsengine/ojs/engine/internal/settle"
 	"github.com/ojsengine/ojs/engine/internal/sleeps"
+	"github.com/ojsengine/ojs/engine/internal/stacks"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/inspect"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/spin"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -55,11 +62,7 @@ type Attempts struct {
 
 	mu spin.Mutex // guards everything below, and the fields of Run and attempt that say so
 
-	claiming   int                   // claims under way, of this run and of those before
-	asking     []int64               // their times
-	unanswered []unanswered          // claims that have failed, and may have taken jobs
-	handedOn   map[string]int64      // retired jobs that others settle, and when they were claimed
-	lostEarly  map[storage.Held]bool // claims that were lost while others were under way
+	book claims.Book // of this run and of those before
 }
 
 // LastCall is how long Run waits, after the grace period, for handlers whose contexts it
@@ -106,7 +109,6 @@ type Run struct {
 // New readies attempts whose exported fields are set, but for Stepper and Run. A Prefetch
 // of 0 is the default.
 func New(c *Attempts) *Attempts {
-	c.lostEarly = make(map[storage.Held]bool)
 	c.Stepper, _ = c.Store.(storage.SettleClaimer)
 	if c.Prefetch == 0 {
 		c.Prefetch = DefaultPrefetch
@@ -337,6 +339,198 @@ func (r *Run) extend(renewals []*attempt) {
 	}
 }
 
+// reportStuck says that an attempt's handler goes on although its context ended more than
+// a grace period ago.
+func (r *Run) reportStuck(a *attempt) {
+	c := r.c
+	stack := stackIn(stacks.All(), a)
+	c.mu.Lock()
+	if a.returned {
+		c.mu.Unlock()
+		return
+	}
+	a.stuck = true
+	r.stuck++
+	cause := a.cause
+	c.mu.Unlock()
+	c.LogJob(slog.LevelError, "handler goes on although its context has ended", "error", a.rec, c.Worker,
+		slog.Any("cause", cause), slog.String("stack", stack))
+}
+
+// Works lists the attempts that handlers work on, with their stacks or without.
+func (c *Attempts) Works(withStacks bool) []inspect.Running {
+	// one that is another job's after the stacks were written is not in them
+	before := make(map[*attempt]storage.Held)
+	r := c.Run.Load()
+	if r == nil {
+		return nil
+	}
+	all := ""
+	if withStacks {
+		c.mu.Lock()
+		for _, a := range r.attempts {
+			before[a] = a.held()
+		}
+		c.mu.Unlock()
+		all = stacks.All()
+	}
+	var list []inspect.Running
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range r.attempts {
+		if a.returned || !a.started.Load() {
+			continue
+		}
+		stack := stacks.NotFound
+		if before[a] == a.held() {
+			stack = stackIn(all, a)
+		}
+		list = append(list, inspect.Running{
+			Job: detached(a.rec), Since: a.began(), Asleep: a.sleep != nil, Ended: a.cause, Stack: stack,
+		})
+	}
+	slices.SortFunc(list, func(a, b inspect.Running) int {
+		if n := a.Since.Compare(b.Since); n != 0 {
+			return n
+		}
+		return strings.Compare(a.Job.ID, b.Job.ID)
+	})
+	return list
+}
+
+// stackIn finds the goroutine that calls the attempt's handler, in whose stack the
+// attempt is the receiver of call.
+func stackIn(all string, a *attempt) string {
+	return stacks.Find(all, fmt.Sprintf(".(*attempt).call(%p", a))
+}
+
+// Retry ends all waits of a run that failed calls of the storage have caused.
+func (r *Run) Retry(now time.Time) {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	r.sleeps.EndPauses()
+	if r.unblocking.Armed() {
+		r.unblocking.By(now)
+	}
+	for _, a := range r.attempts {
+		if a.unrenewed && a.phase != over && !a.inTx {
+			a.renew(now)
+		}
+		a.unrenewed = false
+	}
+}
+
+// asked is a step that claims. It has the times of its claims, one past the gate and one
+// through it.
+type asked struct {
+	r  *Run
+	at [2]time.Time
+	n  int
+}
+
+// Asks is add for a claim through the gate.
+func (a *asked) Asks(now time.Time) {
+	a.r.c.mu.Lock()
+	defer a.r.c.mu.Unlock()
+	a.add(now)
+}
+
+func (a *asked) Stopping() bool { return a.r.Stopping.Load() }
+
+func (a *asked) Failed(now time.Time, err error) { a.r.claimFailed("claim", now, err) }
+
+// unanswer has the chore look for what a failed claim at now has taken.
+func (r *Run) unanswer(now time.Time, err error) {
+	if env.SaysNo(err) {
+		return
+	}
+	r.c.mu.Lock()
+	r.c.book.Fail(now, r.c.Now())
+	r.c.mu.Unlock()
+	if current := r.c.Run.Load(); current != nil {
+		current.Claims.Poke()
+	}
+}
+
+// findClaims gives back the jobs of claims whose answer was lost. It returns when to look
+// again.
+func (r *Run) findClaims(ctx context.Context, now time.Time) (next time.Time, err error) {
+	c := r.c
+	c.mu.Lock()
+	failed := c.book.Failed()
+	c.mu.Unlock()
+	if !failed {
+		return next, nil
+	}
+	recs, err := c.Store.ClaimedBy(ctx, c.Worker)
+	waits := false
+	if err == nil {
+		c.mu.Lock() // only now: a claim that has returned meanwhile is in the books
+		recs, waits = c.book.Unknown(recs, c.Store.Capabilities().Precision, func(id string) bool {
+			return slices.ContainsFunc(r.attempts, func(a *attempt) bool { return a.rec.ID == id })
+		})
+		c.mu.Unlock()
+		err = r.unclaim(recs)
+		c.Available(len(recs)) // also if that failed: the storage may have done it
+		for i := range recs {
+			recs[i].Unclaim()
+			c.WakeAt(recs[i].WakeAt())
+		}
+	}
+	if err != nil {
+		return next, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.book.Looked(now, waits), nil
+}
+
+// unclaim gives back jobs whose attempts have not begun.
+func (r *Run) unclaim(recs []storage.Record) error {
+	if len(recs) == 0 {
+		return nil
+	}
+	c := r.c
+	c.Log.Warn("claims whose answer was lost are given back", "jobs", len(recs))
+	now := c.Now()
+	if c.Stepper != nil {
+		var held []storage.Held
+		recs = slices.DeleteFunc(slices.Clone(recs), func(rec storage.Record) bool {
+			undoes := rec.EnqueueTTL == 0 // Unclaim would have it count again
+			if undoes {
+				held = append(held, storage.Held{ID: rec.ID, Version: rec.Version})
+			}
+			return undoes
+		})
+		if len(held) > 0 {
+			if _, err := c.Stepper.Unclaim(r.Base, now, held); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range recs {
+		f := settle.NewSettlement(&recs[i], c.Worker)
+		c.Settle.Decide(f, policy.Outcome{Kind: policy.Interrupted}, now, now, nil)
+		if _, err := c.Settle.SettleOne(r.Base, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TakenAway follows a transition that has ended a claim. It ends the attempt of this
+// engine, if there is one, or drops the claim of a remote worker. A step may be claiming
+// the job right now, of a run that has ended too: enter then drops the attempt.
+func (c *Attempts) TakenAway(held storage.Held, cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.Run.Load(); r != nil && r.lose(held, cause) {
+		return
+	}
+	c.book.Lost(held)
+	c.WorkerLost(held, cause)
+}
+
 // mu is held in the rest.
 
 func (r *Run) checkDrained() {
@@ -364,4 +558,18 @@ func (r *Run) newest(renewals []*attempt) []*attempt {
 		}
 		return older || a.inTx
 	})
+}
+
+// begin begins the step, which enter ends.
+func (a *asked) begin(now time.Time) {
+	a.r.claiming++
+	a.r.c.book.Begin()
+	a.add(now)
+}
+
+// add says that a claim is under way since now.
+func (a *asked) add(now time.Time) {
+	a.at[a.n] = now
+	a.r.c.book.Ask(now)
+	a.n++
 }

@@ -310,12 +310,12 @@ func (r *Run) claim(n int, s *stepScratch, asked *asked) (empty bool) {
 // claimFailed keeps the pipeline from the storage for a while. The claim was made at now.
 func (r *Run) claimFailed(call string, now time.Time, err error) {
 	r.c.Failed(call, err)
+	r.unanswer(now, err)
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
 	r.c.Failing(&r.Busy, r.failures > 0, true)
 	r.failures++
 	r.failure = err
-	r.c.unanswer(now, err)
 	at := r.c.Now().Add(env.StorageBackoff(r.failures))
 	r.Pipe.Block()
 	r.c.WakeAt(at) // it may have claimed a job all the same
@@ -330,7 +330,7 @@ func (r *Run) enter(s *stepScratch, empty bool, asked *asked) {
 	defer c.mu.Unlock()
 	s.claimed = slices.DeleteFunc(s.claimed, func(a *attempt) bool {
 		held := a.held()
-		if c.lostEarly[held] {
+		if c.book.WasLost(held) {
 			c.Admission.LetIn(held)
 			return true
 		}
@@ -342,10 +342,7 @@ func (r *Run) enter(s *stepScratch, empty bool, asked *asked) {
 		r.failures = 0
 	}
 	r.claiming--
-	asked.end()
-	if c.claiming--; c.claiming == 0 {
-		clear(c.lostEarly)
-	}
+	c.book.End(asked.at[:asked.n]...)
 }
 
 // giveBack undoes the claims of attempts that have not started, and returns how many jobs
@@ -486,9 +483,7 @@ func (c *Attempts) Reserve(
 // is nil.
 func (v *reserved) start(batch []storage.Insert, stored []storage.Inserted, now time.Time, err error) {
 	if err != nil {
-		v.r.c.mu.Lock()
-		v.r.c.unanswer(now, err)
-		v.r.c.mu.Unlock()
+		v.r.unanswer(now, err)
 	}
 	s := scratches.Get().(*stepScratch)
 	defer func() {

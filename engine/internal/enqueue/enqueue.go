@@ -37,8 +37,9 @@ type Enqueuer struct {
 	Waits *waits.Waits
 	Room  Room
 
-	// Reserve keeps slots for the jobs of a batch, and has the storage asked to claim them.
-	// It returns nil if the jobs cannot start at once. Otherwise start follows the insert.
+	// Reserve keeps slots for the jobs of a batch, and has the storage asked to claim
+	// them. It returns nil if the jobs cannot start at once. Otherwise start follows the
+	// insert.
 	Reserve func(ctx context.Context, now time.Time, batch []storage.Insert) (
 		start func(stored []storage.Inserted, err error))
 }

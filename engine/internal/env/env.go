@@ -250,3 +250,20 @@ func (c *Env) LookupStep(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	}
 	return c.Readable(ctx, &job.JobInfo), nil
 }
+
+// PlainArgs returns the args of a job for its handler.
+func (c *Env) PlainArgs(
+	ctx context.Context, rec *storage.Record,
+) (args ojs.Args, decoded bool, err error) {
+	if !codec.IsEncoded(rec.Args, rec.Meta) {
+		return rec.Args, false, nil
+	}
+	if args, err = c.Codec.DecodeArgs(ctx, rec.Args, rec.Meta); err == nil {
+		return args, true, nil
+	}
+	var e *codec.Error
+	if foreign.As(err, &e) && !e.DoNotRetry() && rec.Attempt >= rec.Retry.Runs() {
+		err = ojs.DeadLetter(err) // the policy might drop a job that lacks nothing but a key
+	}
+	return args, true, err
+}

@@ -33,9 +33,9 @@ func New(r *rand.Rand) *Source {
 	return &Source{r: r}
 }
 
-// Next makes a UUIDv7 of the engine's clock and random source, which uuid.NewV7 has its own
-// of. Ids of one engine sort in the order in which they were made: the 12 bits after the
-// millisecond count within it (RFC 9562, section 6.2, method 1).
+// Next makes a UUIDv7 of the engine's clock and random source, which uuid.NewV7 has its
+// own of. Ids of one engine sort in the order in which they were made: the 12 bits after
+// the millisecond count within it (RFC 9562, section 6.2, method 1).
 func (g *Source) Next(now time.Time) string {
 	g.mu.Lock()
 	g.last = max(uint64(max(now.UnixMilli(), 0))<<12, g.last+1)

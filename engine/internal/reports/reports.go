@@ -3,7 +3,8 @@
 //
 // # Invariants
 //
-//  1. The first report of a run is made before its first claim, the last after its chores.
+//  1. The first report of a run is made before its first claim, the last after its
+//     chores.
 //  2. Time in which the storage does not answer is no silence of a process.
 package reports
 

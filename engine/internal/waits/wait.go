@@ -4,7 +4,8 @@
 //
 //  1. A caller is among the waiters before it looks at its job, so an end between the two
 //     wakes it.
-//  2. A waiter that was told how its job ended says so, even if the job is deleted by then.
+//  2. A waiter that was told how its job ended says so, even if the job is deleted by
+//     then.
 package waits
 
 import (
@@ -117,8 +118,8 @@ func (c *Waits) OfStored() bridge.Waiter[ojs.JobInfo] { return (*storedWaiter)(c
 // OfAny returns what tickets of jobs wait by that may not be stored yet.
 func (c *Waits) OfAny() bridge.Waiter[ojs.JobInfo] { return c }
 
-// storedWaiter waits for jobs that are known to have been stored: if one is not there, it has
-// been deleted.
+// storedWaiter waits for jobs that are known to have been stored: if one is not there, it
+// has been deleted.
 type storedWaiter Waits
 
 // Wait implements bridge.Waiter.
