@@ -606,7 +606,8 @@ func (c *config) addReplayRule(rule ReplayRule) error {
 	}
 	c.ruleNames = append(c.ruleNames, rule.Name)
 	if !rule.Disabled {
-		c.rules = append(c.rules, upkeep.ReplayRule{Name: rule.Name, Query: q, Delay: rule.Delay, MaxReplays: rule.MaxReplays})
+		c.rules = append(c.rules, upkeep.ReplayRule{Name: rule.Name, Query: q, Delay: rule.Delay,
+			MaxReplays: rule.MaxReplays})
 	}
 	return nil
 }

@@ -116,7 +116,8 @@ func newParts(s storage.Storage, opts []Option) (*parts, error) {
 	c.workers = &fetch.Workers{Env: c.Env, Admission: c.admission, Enqueue: c.enqueuer, Settle: c.settler,
 		Listen: c.listen, Watch: c.watchWorkers}
 	c.reporting = &reports.Engine{Env: c.Env, Settle: c.settler, Peers: (*reports.ReportConfig)(c.reports),
-		Watches: watches, SetQuiet: c.admission.SetQuiet, DescribeNode: c.describeNode, Works: c.attempts.Works}
+		Watches: watches, SetQuiet: c.admission.SetQuiet, DescribeNode: c.describeNode,
+		Works: c.attempts.Works}
 	c.upkeep = &upkeep.Engine{Env: c.Env, Settle: c.settler, Keep: upkeep.Retention(cfg.retention),
 		Rules: cfg.rules, Spare: c.reporting.SpareLeases}
 	c.crons, c.Operator = c.newCrons(), c.newOperator()
@@ -131,7 +132,8 @@ func newParts(s storage.Storage, opts []Option) (*parts, error) {
 
 // newEnv makes what the parts share.
 func (c *parts) newEnv(s storage.Storage) (e *env.Env, jitter uint64) {
-	e = &env.Env{Lines: &logs.Lines{Log: c.log}, Store: caller.Bind(c, s), Clock: c.clock, IDs: ids.New(c.rand),
+	e = &env.Env{Lines: &logs.Lines{Log: c.log}, Store: caller.Bind(c, s), Clock: c.clock,
+		IDs:  ids.New(c.rand),
 		Name: c.name, Lease: c.lease, Durable: s.Capabilities().Durable, Caller: c, Codec: c.codec}
 	if e.Clock == nil {
 		e.Clock = following.Of(c.wall, s)
@@ -235,7 +237,8 @@ func (c *parts) newCrons() *cron.Entries {
 	return cron.New(cron.Engine{
 		Store: c.Store, Codec: c.Codec, Log: c.Log,
 		Now: c.Now, NewID: func() string { return c.IDs.Next(c.Now()) },
-		CheckTx: c.CheckTx, Draft: c.enqueuer.CronDraft, Check: c.enqueuer.CheckCron, Enqueue: c.enqueuer.EnqueueCron,
+		CheckTx: c.CheckTx, Draft: c.enqueuer.CronDraft, Check: c.enqueuer.CheckCron,
+		Enqueue: c.enqueuer.EnqueueCron,
 		Refused: enqueue.Refused, Cancel: c.cancel, Trace: c.TraceCron, Emit: c.Emit,
 		Changed: func() {
 			if k := c.session.Load(); k != nil {
@@ -264,7 +267,8 @@ func (c *parts) newOperator() *operate.Operator {
 			return c.types.Registry.Lookup(name, version).ArgsType()
 		},
 		Names: c.names, Queues: func() []string { return c.types.Queues.Load().Names },
-		Settle: c.settler.SettleChange, Delete: c.settler.Delete, CancelAll: c.settler.CancelAll, Revive: c.settler.Revive,
+		Settle: c.settler.SettleChange, Delete: c.settler.Delete, CancelAll: c.settler.CancelAll,
+		Revive:   c.settler.Revive,
 		QueueSet: c.queueChanged, Paused: c.admission.LoadHolds, LimitSet: c.settler.LimitSet,
 		Moved: func(from string) { c.enqueuer.Room.Made(from) },
 		WorkerSet: func(id string, terminate bool) bool {

@@ -81,7 +81,9 @@ func notServed(queue string) error {
 
 // serve changes how the engine serves a queue. No claim of the gate is under way
 // meanwhile. The jobs of claims past the gate, and those claimed ahead, go back.
-func (c *parts) serve(ctx context.Context, name, did string, change func(*jobtypes.QueueSet) (jobtypes.QueueSet, error)) error {
+func (c *parts) serve(
+	ctx context.Context, name, did string, change func(*jobtypes.QueueSet) (jobtypes.QueueSet, error),
+) error {
 	done, err := c.admission.TakeTurn(ctx)
 	if err != nil {
 		return err

@@ -60,12 +60,13 @@ func (c *parts) newSession(ctx context.Context) *session {
 		k.Retry()
 	})
 	k.crons = c.crons.Ticker(k.cron.Fail, c.Answered, k.Quitting)
-	k.holds = chores.Chore{Name: "pauses", Run: func(ctx context.Context, _ time.Time) (never time.Time, err error) {
+	k.holds.Name = "pauses"
+	k.holds.Run = func(ctx context.Context, _ time.Time) (never time.Time, err error) {
 		if err = c.admission.LoadHolds(ctx); err == nil {
 			c.Answered()
 		}
 		return never, err
-	}}
+	}
 	k.workers = chores.Chore{Name: "look at workers", Run: c.workers.LookAt}
 	k.cron = chores.Chore{Name: "recurring jobs", Exact: true,
 		Run: func(ctx context.Context, _ time.Time) (time.Time, error) { return k.crons.Tick(ctx), nil }}
@@ -159,7 +160,8 @@ func (c *parts) stop(k *session) error {
 	c.Emit(event.Event{Type: event.WorkerQuiet, Subject: c.Worker, WorkerID: c.Worker})
 	err := unfinished(k.r.Stop())
 	if !k.r.Wait(k.Stop(), attempts.LastCall) { // the chore that runs ends with its call
-		return errors.Join(err, fmt.Errorf("%w: a look at what is due, or the renewal of leases", ErrUnanswered))
+		return errors.Join(err,
+			fmt.Errorf("%w: a look at what is due, or the renewal of leases", ErrUnanswered))
 	}
 	if k.reports != nil {
 		done := make(chan struct{})

@@ -19,7 +19,8 @@ import (
 // BenchmarkWatched runs jobs without telemetry, with metrics and spans that nothing
 // records, with metrics alone, and with metrics of a Producer.
 func BenchmarkWatched(b *testing.B) {
-	way := func(name string, produced bool, observer func(*ojsotel.Telemetry) telemetry.Observer) watchcost.Way {
+	type makes func(*ojsotel.Telemetry) telemetry.Observer
+	way := func(name string, produced bool, observer makes) watchcost.Way {
 		return watchcost.Way{Name: name, Begin: func(b *testing.B) watchcost.Watch {
 			var producer *ojsotel.Producer
 			reader := sdkmetric.NewManualReader()

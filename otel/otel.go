@@ -21,7 +21,7 @@ import (
 
 const scope = "github.com/ojsengine/ojs/otel"
 
-// Telemetry is an telemetry.Observer and telemetry.Tracer that makes spans and metrics.
+// Telemetry is a telemetry.Observer and telemetry.Tracer that makes spans and metrics.
 // It may serve several engines.
 type Telemetry struct {
 	brief

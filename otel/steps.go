@@ -37,7 +37,8 @@ func (t *Telemetry) injectSteps(ctx context.Context, op *telemetry.Operation) {
 			t.propagator.Inject(ctx, carrier{j})
 			continue
 		}
-		inner, span := t.start(ctx, &telemetry.Operation{Kind: opCreate, Queue: j.Queue, Jobs: op.Jobs[i : i+1],
+		inner, span := t.start(ctx, &telemetry.Operation{Kind: opCreate, Queue: j.Queue,
+			Jobs:    op.Jobs[i : i+1],
 			Backend: op.Backend})
 		t.propagator.Inject(inner, carrier{j})
 		if spans[i] = span; waited {

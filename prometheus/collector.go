@@ -14,7 +14,7 @@ import (
 
 const namespace = "ojs"
 
-// Collector is an telemetry.Observer that counts, and a prometheus.Collector of what it
+// Collector is a telemetry.Observer that counts, and a prometheus.Collector of what it
 // and the Meter of the engine have counted. It may observe several engines that share a
 // storage. Its methods may be called concurrently.
 type Collector struct {

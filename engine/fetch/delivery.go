@@ -120,7 +120,9 @@ func (d *Delivery) answer(
 }
 
 // end settles the delivery.
-func (d *Delivery) end(ctx context.Context, o policy.Outcome, result json.RawMessage, then *enqueue.FollowUps) error {
+func (d *Delivery) end(
+	ctx context.Context, o policy.Outcome, result json.RawMessage, then *enqueue.FollowUps,
+) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	c := d.core

@@ -134,7 +134,8 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 	if err != nil {
 		return nil, err
 	}
-	ask := admission.Wanted{Queues: w.cfg.Queues, Types: types, All: len(w.cfg.Types) == 0, Worker: w.id, Lapses: true}
+	ask := admission.Wanted{Queues: w.cfg.Queues, Types: types, All: len(w.cfg.Types) == 0,
+		Worker: w.id, Lapses: true}
 	for {
 		state, changed := w.touch()
 		switch state {

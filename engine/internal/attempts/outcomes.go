@@ -21,7 +21,8 @@ import (
 
 // Concluded ends the attempts whose outcomes are stored.
 func (c *Attempts) Concluded(list []*settle.Settlement, settled []storage.Settled) {
-	if len(list) > 0 && c.Admission.LimitsHold() { // the storage counts the jobs no more, also if their handlers go on
+	// The storage counts the jobs no more, also if their handlers go on.
+	if len(list) > 0 && c.Admission.LimitsHold() {
 		c.Available(env.Unknown)
 	}
 	c.mu.Lock()
@@ -337,7 +338,8 @@ func (r *Run) failed(f *settle.Settlement, refused error) *settle.Settlement {
 	r.c.mu.Lock()
 	said := a.said()
 	r.c.mu.Unlock()
-	err := fmt.Errorf("ojs: a job of handler.Then was refused: %w", r.c.Enqueue.Explained(refused, f.Then.Batch))
+	err := fmt.Errorf("ojs: a job of handler.Then was refused: %w", r.c.Enqueue.Explained(refused,
+		f.Then.Batch))
 	return r.decide(a, policy.Outcome{Kind: policy.Returned, Err: err}, said, r.c.Now())
 }
 

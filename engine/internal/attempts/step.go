@@ -253,21 +253,23 @@ func (r *Run) exchange(t *task, s *stepScratch, now time.Time) (none bool) {
 		s.into = append(s.into, a.rec)
 	}
 	ask := storage.Claim{
-		Queues: c.Types.Queues.Load().Names, Types: c.Types.Registry.Handled(), Max: t.Claim, Worker: c.Worker,
-		Lease: c.Lease,
+		Queues: c.Types.Queues.Load().Names, Types: c.Types.Registry.Handled(), Max: t.Claim,
+		Worker: c.Worker,
+		Lease:  c.Lease,
 	}
 	held := c.Admission.Held.Load()
 	s.limited = storage.Limited{Now: max(t.Free, 1)}
 	ask.Limits = &s.limited
 	n := 0
-	settled, err := c.Settle.StoreEnds(r.Base, t.Outcomes, &s.Scratch, func() (settled []storage.Settled, err error) {
+	call := func() (settled []storage.Settled, err error) {
 		settled, n, err = c.Stepper.SettleAndClaim(r.Base, now, s.to, s.Settled[:0], ask, s.into)
 		if err != nil {
 			*s = stepScratch{} // the storage may still use it
 			r.claimFailed("settle and claim", now, err)
 		}
 		return settled, err
-	})
+	}
+	settled, err := c.Settle.StoreEnds(r.Base, t.Outcomes, &s.Scratch, call)
 	if err != nil {
 		r.again(t.Outcomes, err)
 		return false

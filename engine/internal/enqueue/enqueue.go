@@ -92,7 +92,9 @@ func (c *Enqueuer) withRoom(ctx context.Context, jobs int, try func() error) err
 
 // inPlace tries until the queue has room. It reports whether another queue of the batch
 // has none.
-func (c *Enqueuer) inPlace(ctx context.Context, queue string, jobs int, try func() error) (full bool, err error) {
+func (c *Enqueuer) inPlace(
+	ctx context.Context, queue string, jobs int, try func() error,
+) (full bool, err error) {
 	p := c.Room.enter(queue)
 	defer c.Room.leave(p)
 	for {
@@ -209,7 +211,9 @@ func (c *Enqueuer) lay(
 
 // insertShelf stores the shelf's batch, fills in the tickets of its jobs and puts the
 // shelf back.
-func (c *Enqueuer) insertShelf(ctx context.Context, s *shelf, tickets []ojs.Ticket, now time.Time) (err error) {
+func (c *Enqueuer) insertShelf(
+	ctx context.Context, s *shelf, tickets []ojs.Ticket, now time.Time,
+) (err error) {
 	if len(s.batch) == 0 {
 		s.putBack()
 		return ctx.Err()
@@ -480,7 +484,8 @@ func (c *Enqueuer) CronDraft(d ojs.Draft) (args ojs.Args, o ojs.Options, err err
 
 func (c *Enqueuer) CheckCron(ctx context.Context, d ojs.Draft) error {
 	var probe storage.Insert
-	err := c.Types.Prepare(ctx, &probe, d.Type(), d.Args(), d.Defaults(), d.Options(), c.Now(), new(jobtypes.Plan))
+	err := c.Types.Prepare(ctx, &probe, d.Type(), d.Args(), d.Defaults(), d.Options(), c.Now(),
+		new(jobtypes.Plan))
 	if err == ojs.ErrDropped {
 		return nil
 	}

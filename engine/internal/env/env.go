@@ -76,7 +76,9 @@ type Signals struct {
 	TakenAway     func(held storage.Held, cause error) // a transition has ended a claim
 	WorkerLost    func(held storage.Held, cause error) // a worker that fetches has, if it had the job
 	ReturnClaimed func()                               // jobs that were claimed ahead go back
-	ClosedBy      func(err error) bool                 // ends the run if the storage is closed, and reports whether
+	// ClosedBy ends the run if the storage is closed, and reports whether it is.
+	ClosedBy func(err error) bool
+
 	RecoverAt     func(t time.Time)                    // all that waits for the storage tries again
 }
 

@@ -369,7 +369,9 @@ func (c *Types) limitBy(r *storage.Record, o *ojs.Options, fromElsewhere bool) e
 	return nil
 }
 
-func runHook(ctx context.Context, h func(context.Context, *ojs.Job[any]) error, job *ojs.Job[any]) (err error) {
+func runHook(
+	ctx context.Context, h func(context.Context, *ojs.Job[any]) error, job *ojs.Job[any],
+) (err error) {
 	stop := foreign.Call(func() {
 		switch err = h(ctx, job); {
 		case err == nil:

@@ -210,7 +210,8 @@ func (h *Handlers) add(c *Types, added *JobType) error {
 			if t.Given.Versions() == given.Versions() {
 				return draft.Invalid("handler", "job type %s has a handler already", name)
 			}
-			return draft.Invalid("handler", "job type %s has a handler already, for %s, and this is for %s", name,
+			return draft.Invalid("handler",
+				"job type %s has a handler already, for %s, and this is for %s", name,
 				rangeName(t.Given), rangeName(given))
 		}
 	}

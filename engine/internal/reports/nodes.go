@@ -25,7 +25,8 @@ func (p *Reporter) node(gone bool) document.Value {
 	}
 	now := c.Now()
 	node := inspect.Node{
-		ID: c.Worker, Started: p.started, PID: os.Getpid(), Version: c.Peers.Version, Go: runtime.Version(), Seen: now,
+		ID: c.Worker, Started: p.started, PID: os.Getpid(), Version: c.Peers.Version,
+		Go: runtime.Version(), Seen: now,
 	}
 	node.Host, _ = os.Hostname()
 	c.DescribeNode(&node)
@@ -79,7 +80,8 @@ func (p *Reporter) jobs(stacks bool) []inspect.NodeJob {
 			break
 		}
 		j := &r.Job
-		list = append(list, inspect.NodeJob{ID: j.ID, Type: j.Type, Queue: j.Queue, Attempt: j.Attempt, Since: r.Since,
+		list = append(list, inspect.NodeJob{ID: j.ID, Type: j.Type, Queue: j.Queue, Attempt: j.Attempt,
+			Since: r.Since,
 			Stack: r.Stack[:min(len(r.Stack), 8<<10)]})
 	}
 	return list

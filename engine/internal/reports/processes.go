@@ -175,7 +175,8 @@ func (p *Reporter) bury(ctx context.Context, d *deadProcess) {
 	c.Log.Warn("process is silent: its attempts have failed", "component", "worker", "category", "error",
 		"worker_id", d.ID, "silent_seconds", d.silent.Seconds(), "jobs", len(recs))
 	for _, rec := range recs {
-		c.Settle.SettleLost(ctx, rec, policy.Outcome{Kind: policy.LeaseExpired, Silent: d.silent, Limit: d.DeadAfter})
+		c.Settle.SettleLost(ctx, rec, policy.Outcome{Kind: policy.LeaseExpired, Silent: d.silent,
+			Limit: d.DeadAfter})
 	}
 }
 

@@ -43,7 +43,9 @@ func (c *Tracers) Trace(
 }
 
 // TraceID begins an operation about a job of which only the id is known.
-func (c *Tracers) TraceID(ctx context.Context, kind telemetry.OperationKind, id string) (context.Context, func(error)) {
+func (c *Tracers) TraceID(
+	ctx context.Context, kind telemetry.OperationKind, id string,
+) (context.Context, func(error)) {
 	if !c.Tracing() {
 		return ctx, Nothing
 	}
@@ -101,7 +103,8 @@ func (c *Tracers) TraceCron(ctx context.Context, e *storage.Cron) (context.Conte
 	if !c.Tracing() {
 		return ctx, Nothing
 	}
-	return c.follow(ctx, &telemetry.Operation{Kind: telemetry.OpCron, Queue: e.Options.Queue, Worker: c.Worker, Cron: e.Name})
+	return c.follow(ctx, &telemetry.Operation{Kind: telemetry.OpCron, Queue: e.Options.Queue,
+		Worker: c.Worker, Cron: e.Name})
 }
 
 // oneQueue is the queue that all jobs are of, "" if there is none.
@@ -131,7 +134,9 @@ func (c *Tracers) follow(ctx context.Context, op *telemetry.Operation) (context.
 	}
 }
 
-func (c *Tracers) begin(ctx context.Context, t telemetry.Tracer, op *telemetry.Operation) (inner context.Context, end func(error)) {
+func (c *Tracers) begin(
+	ctx context.Context, t telemetry.Tracer, op *telemetry.Operation,
+) (inner context.Context, end func(error)) {
 	var traced context.Context
 	stop := foreign.Call(func() { traced, end = t.Begin(ctx, op) })
 	c.tracerStopped(op, stop)

@@ -59,10 +59,11 @@ type Upkeep struct {
 func (c *Engine) NewUpkeep(base context.Context, set *chores.Set, busy *idle.Counter) *Upkeep {
 	k := &Upkeep{c: c, base: base, set: set, busy: busy}
 	k.Due = chores.Chore{Name: "due", Run: k.promoteDue}
-	k.number = chores.Chore{Name: "prune", Run: func(context.Context, time.Time) (never time.Time, err error) {
+	k.number.Name = "prune"
+	k.number.Run = func(context.Context, time.Time) (never time.Time, err error) {
 		k.Prune.By(k.pruneFinished(&k.number, false))
 		return never, nil
-	}}
+	}
 	k.Prune = chores.Chore{Name: "prune", Run: func(context.Context, time.Time) (time.Time, error) {
 		return k.pruneFinished(&k.Prune, true), nil
 	}}
