@@ -8,8 +8,7 @@
 //  2. A claim past the gate is made only while no queue or type has a limit or a weight,
 //     and no pause holds.
 //  3. A job that counts in a limit leaves it once: at the end of its attempt, or when the
-//     lease
-//     of a worker is over.
+//     lease of a worker is over.
 //  4. The turn and the look at the pauses may be held during a call of the storage. No
 //     other lock is held then.
 package admission

@@ -175,38 +175,38 @@ func (c *Publisher) BeganChange(rec *storage.Record, typ event.Type) *eventlog.O
 // DependentEvents hands in the events of jobs that the ends of others have moved, those
 // of the records of workflows last: the storage may have moved them before others.
 func (c *Publisher) DependentEvents(op *eventlog.Op, moved []storage.Record) {
-	now := c.Now()
 	records := false
 	for i := range moved {
 		if moved[i].Type == workflow.Type {
 			records = true
 			continue
 		}
-		c.dependentEvent(op, &moved[i], now)
+		c.dependentEvent(op, &moved[i])
 	}
 	for i := range moved {
 		if records && moved[i].Type == workflow.Type {
-			c.dependentEvent(op, &moved[i], now)
+			c.dependentEvent(op, &moved[i])
 		}
 	}
 }
 
-func (c *Publisher) dependentEvent(op *eventlog.Op, r *storage.Record, now time.Time) {
-	ev := event.Event{Type: event.Available}
+// dependentEvent has the time of the step that moved the job, as far as the job has it.
+func (c *Publisher) dependentEvent(op *eventlog.Op, r *storage.Record) {
+	ev, at := event.Event{Type: event.Available}, r.EnqueuedAt
 	switch r.State {
 	case ojs.StateScheduled:
-		ev.Type = event.Scheduled
+		ev.Type, at = event.Scheduled, c.Now()
 	case ojs.StateCompleted:
-		ev.Type = event.Completed
+		ev.Type, at = event.Completed, r.FinishedAt
 	case ojs.StateCancelled:
-		ev.Type, ev.Failure = event.Cancelled, r.Error
+		ev.Type, at, ev.Failure = event.Cancelled, r.FinishedAt, r.Error
 	}
 	events := [2]event.Event{ev, {Type: event.WorkflowCallbackFired}}
 	n := 1
 	if !r.State.Terminal() && workflow.IsCallback(&r.JobInfo) {
 		n = 2
 	}
-	c.Transition(op, r, r.Version, eventlog.Ends, now, events[:n]...)
+	c.Transition(op, r, r.Version, eventlog.Ends, at, events[:n]...)
 }
 
 func FailureAttrs(f *ojs.Failure) []any {
