@@ -16,9 +16,9 @@ import (
 
 // Timeouts and deaths of workers that fetch jobs.
 //
-// The engine that a worker calls knows what the worker holds (workers). One timer of
-// maintenance stands for the earliest timeout of a held job and the earliest end of a
-// worker's patience. When it fires, the storage is asked before anything is decided:
+// The engine that a worker calls knows what the worker holds (workers). One timer of the
+// chore of workers stands for the earliest timeout of a held job and the earliest end of
+// a worker's patience. When it fires, the storage is asked before anything is decided:
 //
 //  1. A job that the worker has lost is only forgotten.
 //  2. A lease that was renewed through another engine is a sign of life: LeaseUntil less

@@ -205,7 +205,7 @@ func (w *Worker) claim(
 			if !cancelled {
 				c.LogStarted(rec, w.id, now)
 			}
-			if !cancelled && !env.Overdue(rec, now) { // or maintenance would fail it before it is given back
+			if !cancelled && !env.Overdue(rec, now) { // or LookAt would fail it before that
 				c.Watch(c.workers.hold(w.id, rec, now, rec.LeaseUntil))
 			}
 			c.WakeAt(rec.WakeAt())

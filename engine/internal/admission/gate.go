@@ -76,6 +76,7 @@ type hold struct {
 	until    time.Time // when it lapses unless renewed, for workers that may vanish; zero: never
 }
 
+// NewGate makes a gate for the queues.
 func NewGate(queues *jobtypes.QueueSet) *Gate {
 	g := &Gate{
 		turn:    make(chan struct{}, 1),

@@ -37,7 +37,7 @@ func (h *HeldBack) claimed(began uint64, held bool) (news bool) {
 	}
 }
 
-// Limited follows what limits have done in a claim, which began at a state of core.held.
+// Limited follows what limits have done in a claim, which began at a state of Held.
 // It returns when time next opens a limit.
 func (c *Admission) Limited(l *storage.Limited, held uint64, now time.Time) (opens time.Time) {
 	if c.Held.claimed(held, l.Held) {

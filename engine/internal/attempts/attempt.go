@@ -43,7 +43,7 @@ type life struct {
 	context    *internal.Context
 	owner      internal.Owner
 	header     *ojs.JobHeader    // the handler's copy
-	at         int               // in run.attempts
+	at         int               // in Run.attempts
 	settlement settle.Settlement // unless a caller may have the attempt; see decide
 	claimed    time.Time         // when it was
 	started    atomic.Bool       // its handler may have been called
@@ -51,7 +51,7 @@ type life struct {
 
 	deadline time.Time // of its timeout, or of the job's total timeout, when it was claimed
 
-	// Guarded by core.mu.
+	// Guarded by mu of Attempts.
 	phase     phase
 	cause     error         // why ctx has ended before the handler returned; nil: it has not
 	renewAt   time.Time     // when the lease wants renewing
@@ -71,7 +71,7 @@ type life struct {
 	stuckAt  time.Time      // when a handler that has not returned is stuck; zero until its context ends
 	stuck    bool           // it is reported as stuck
 	returned bool           // the handler has
-	kept     bool           // maintenance has had it, or a storage that has failed
+	kept     bool           // a chore has had it, or a storage that has failed
 	shown    *ojs.JobHeader // what handler.Job returns; nil until its first call
 }
 
@@ -509,7 +509,7 @@ func (a *attempt) returns() {
 }
 
 // lose ends an attempt that has lost its job: what its handler returns is dropped. It
-// reports whether run.attempts has one.
+// reports whether there is one.
 func (r *Run) lose(held storage.Held, cause error) bool {
 	for _, a := range r.attempts {
 		if a.rec.Version == held.Version && a.rec.ID == held.ID {

@@ -172,7 +172,7 @@ type reported struct {
 }
 
 // decide decides on the job of an attempt. If the handler has returned, and neither a
-// caller nor maintenance has the attempt, its own record takes the decision; otherwise a
+// caller nor a chore has the attempt, its own record takes the decision; otherwise a
 // copy does.
 func (r *Run) decide(a *attempt, o policy.Outcome, said reported, now time.Time) *settle.Settlement {
 	f := &a.settlement

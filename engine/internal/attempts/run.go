@@ -92,7 +92,7 @@ type Run struct {
 	Stopping atomic.Bool   // no more claims; set with mu
 	closing  chan struct{} // closed when the grace period is over too
 
-	// Guarded by mu of core.
+	// Guarded by mu of Attempts.
 	claiming   int           // claims under way
 	failures   int           // claims that failed in a row
 	failure    error         // of the last of them

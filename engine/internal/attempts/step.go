@@ -32,7 +32,7 @@ import (
 //  2. Otherwise they are two calls. They are two while limits or weights have a say in
 //     claims, too, and while a tracer follows.
 //  3. The outcomes are published and logged, and waiters are told.
-//  4. Claimed attempts enter run.attempts, unless they were lost in the meantime, and
+//  4. Claimed attempts enter Run.attempts, unless they were lost in the meantime, and
 //     then the local queue.
 
 const (

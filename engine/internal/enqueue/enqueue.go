@@ -418,6 +418,7 @@ func (c *Enqueuer) Explained(err error, batch []storage.Insert) error {
 	return err
 }
 
+// EnqueuedEvents hands in the events of jobs that were stored.
 func (c *Enqueuer) EnqueuedEvents(
 	op *eventlog.Op, jobs []storage.Insert, stored []storage.Inserted, now time.Time, took time.Duration,
 ) {
@@ -462,6 +463,7 @@ func (c *Enqueuer) nameAwaited(ctx context.Context, batch []storage.Insert) erro
 
 var insideTickets = bridge.Take[bridge.Tickets[ojs.Ticket, ojs.JobInfo]]()
 
+// CronDraft resolves the draft of a recurring entry.
 func (c *Enqueuer) CronDraft(d ojs.Draft) (args ojs.Args, o ojs.Options, err error) {
 	t, err := c.Types.JobType(d.Type())
 	if err != nil {
@@ -482,6 +484,7 @@ func (c *Enqueuer) CronDraft(d ojs.Draft) (args ojs.Args, o ojs.Options, err err
 	return args, o, err
 }
 
+// CheckCron says what is wrong with the draft of a recurring entry.
 func (c *Enqueuer) CheckCron(ctx context.Context, d ojs.Draft) error {
 	var probe storage.Insert
 	err := c.Types.Prepare(ctx, &probe, d.Type(), d.Args(), d.Defaults(), d.Options(), c.Now(),
@@ -492,11 +495,12 @@ func (c *Enqueuer) CheckCron(ctx context.Context, d ojs.Draft) error {
 	return err
 }
 
+// EnqueueCron enqueues the job of a recurring entry.
 func (c *Enqueuer) EnqueueCron(ctx context.Context, d ojs.Draft) (ojs.Ticket, error) {
 	var tickets [1]ojs.Ticket
 	var err error
 	// A hook may have put a value into the job whose MarshalJSON ends this goroutine,
-	// which may be maintenance's.
+	// which may be that of the chores.
 	stop := foreign.Call(func() { err = c.tryEnqueue(ctx, []ojs.Draft{d}, tickets[:]) })
 	if stop != nil {
 		return ojs.Ticket{}, &jobtypes.HookError{Err: stop}

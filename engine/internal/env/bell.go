@@ -20,6 +20,7 @@ func (b *Bell) Hear() <-chan struct{} {
 	}
 }
 
+// Ring wakes those that hear the bell.
 func (b *Bell) Ring() {
 	if b.ch.Load() == nil {
 		return

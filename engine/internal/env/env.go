@@ -79,7 +79,7 @@ type Signals struct {
 	// ClosedBy ends the run if the storage is closed, and reports whether it is.
 	ClosedBy func(err error) bool
 
-	RecoverAt     func(t time.Time)                    // all that waits for the storage tries again
+	RecoverAt func(t time.Time) // all that waits for the storage tries again
 }
 
 // Begin readies the clock.
@@ -90,6 +90,7 @@ func (c *Env) Unsupported(lacks string) error {
 	return fmt.Errorf("%w: storage %s %s", ojs.ErrUnsupported, c.Store.Capabilities().Name, lacks)
 }
 
+// Get looks a job up.
 func (c *Env) Get(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	rec, err := c.Store.Get(ctx, id)
 	if err != nil {
@@ -98,7 +99,7 @@ func (c *Env) Get(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	return &rec.JobInfo, nil
 }
 
-// Lookup is get for a caller of the engine, with a trace.
+// Lookup is Get for a caller of the engine, with a trace.
 func (c *Env) Lookup(ctx context.Context, id string) (job *ojs.JobInfo, err error) {
 	ctx, end := c.TraceID(ctx, telemetry.OpGet, id)
 	defer func() { end(err) }()
@@ -174,7 +175,7 @@ func (c *Env) EncodeValue(
 	return raw, err
 }
 
-// EncodeGiven is encodeValue of a worker's value, which the worker may have encoded.
+// EncodeGiven is EncodeValue of a worker's value, which the worker may have encoded.
 func (c *Env) EncodeGiven(
 	ctx context.Context, field string, raw json.RawMessage, most int,
 ) (json.RawMessage, error) {

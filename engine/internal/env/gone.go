@@ -22,6 +22,7 @@ type Gone struct {
 	next int
 }
 
+// Add records that jobs were deleted.
 func (g *Gone) Add(ids ...string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,10 +14,10 @@ import (
 // ends with the next call that succeeds, also one of the program's.
 //
 //  1. Each part of a run repeats its failed calls with a backoff of its own
-//     (storageBackoff). During an outage, maintenance asks for the deadlines at least
-//     once a second (probeEvery).
-//  2. The end of an outage ends all backoffs but the first 100 ms (run.retry), at most
-//     once in probeEvery: a call that fails while others succeed waits between its tries.
+//     (StorageBackoff). During an outage, a chore asks for the deadlines at least
+//     once a second (ProbeEvery).
+//  2. The end of an outage ends all backoffs but the first 100 ms (Run.Retry), at most
+//     once in ProbeEvery: a call that fails while others succeed waits between its tries.
 //  3. The log has at most one line about failed calls in outageLines, with their number.
 //     The end of an outage has a line if the outage has one.
 
@@ -35,7 +35,7 @@ type outage struct {
 	failures int       // since the latest line of the log
 	line     time.Time // when that was; zero: there is none
 	told     bool      // the log has a line of this outage
-	retried  time.Time // when run.retry was called last
+	retried  time.Time // when Run.Retry was called last
 }
 
 // Failed follows a call of the storage that has failed and that the engine repeats. The

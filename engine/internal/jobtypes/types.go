@@ -74,6 +74,7 @@ type JobType struct {
 	patterns []string       // what claims name it by; the first names its limit in the gate
 }
 
+// Register adds handlers, all or none.
 func (c *Types) Register(added []handler.Handler) error {
 	r := &c.Registry
 	r.mu.Lock()

@@ -181,7 +181,7 @@ func (p *Reporter) bury(ctx context.Context, d *deadProcess) {
 }
 
 // SpareLeases renews the leases of the processes that report, and of this engine, if the
-// storage has failed since the last call. Its error is one more failure (core.failed).
+// storage has failed since the last call. Its error is one more failure (env.Failed).
 func (c *Engine) SpareLeases(ctx context.Context) (err error) {
 	late := c.Peers != nil && c.late(c.Now())
 	if !c.Watches || !c.Unanswers.Swap(false) && !late {
