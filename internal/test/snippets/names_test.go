@@ -84,7 +84,7 @@ func (c *checker) resolve(t *testing.T, first string, names []string) (known, ex
 	case first == "Ticket":
 		at = in("", "Ticket")
 	case first == "Delivery":
-		at = in("/engine", "Delivery")
+		at = in("/engine/fetch", "Delivery")
 	default:
 		return false, false
 	}
