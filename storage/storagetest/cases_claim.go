@@ -331,6 +331,17 @@ var settleCases = []Case{
 		if d := c.due(); !slices.Equal(ids(d.Expired), []string{id}) {
 			c.failf("expired %v, not %v", short(ids(d.Expired)), short([]string{id}))
 		}
+		// The same of jobs of one rate limit: of the first, and of those behind it.
+		k := func(r *storage.Record) { r.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 9} }
+		got = c.insert(c.job(k), c.job(k), c.job(k), c.job(k, expires(time.Minute)))
+		for _, i := range []int{0, 2} {
+			c.settled(c.get(got[i]), expires(time.Minute))
+		}
+		c.pass(time.Minute)
+		c.order(storage.Claim{}, got[1])
+		c.settled(c.get(got[3]), expires(time.Hour))
+		c.settled(c.get(got[2]), func(r *storage.Record) { r.ExpiresAt = time.Time{} })
+		c.order(storage.Claim{}, got[2], got[3])
 	}},
 	{"settle-13", "Settle/FoundByItsNewValues", "Storage.Settle",
 		"A job that is changed is claimed by its new type, rate limit and priority, and due at its new time.",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -66,10 +67,13 @@ var listCases = []Case{
 					c.settled(r, queue(fmt.Sprint("q", i%2)))
 				}
 			}
-			c.insert(c.job(jobType("mail.send"), queue("m")), c.job(jobType("mail.bounce"), queue("m")))
-			for _, r := range c.claimOf(storage.Claim{Queues: []string{"m"}, Max: 2}) {
+			c.insert(c.job(jobType("mail.send"), queue("m")), c.job(jobType("mail.bounce"), queue("m")),
+				c.job(queue("m")), c.job(queue("m")))
+			long := "smtp." + strings.Repeat("x", 400) // longer than the names of queues and types
+			errorTypes := []string{"smtp.send", "smtp.bounce", long, long + "y"}
+			for i, r := range c.claimOf(storage.Claim{Queues: []string{"m"}, Max: 4}) {
 				c.settled(r, c.dead, func(r *storage.Record) {
-					r.Error = &ojs.Failure{Type: "smtp." + r.Type[5:], At: c.now, Attempt: 1}
+					r.Error = &ojs.Failure{Type: errorTypes[i], At: c.now, Attempt: 1}
 				})
 			}
 			var all []storage.Record
@@ -80,6 +84,7 @@ var listCases = []Case{
 				{States: []ojs.State{ojs.StateActive, ojs.StateCompleted}}, {Queues: []string{"q0", "m"}},
 				{Types: []string{"mail.*"}}, {Types: []string{"mail.send", "x"}},
 				{ErrorTypes: []string{"smtp.*"}}, {ErrorTypes: []string{"smtp.send"}},
+				{ErrorTypes: []string{long}}, {ErrorTypes: []string{long + "*", "none"}},
 				{CreatedFrom: epoch.Add(3 * time.Minute)}, {CreatedBefore: epoch.Add(3 * time.Minute)},
 				{FinishedFrom: epoch.Add(time.Minute), FinishedBefore: epoch.Add(8 * time.Minute)},
 				{FinishedFrom: epoch.Add(8 * time.Minute)},
@@ -93,6 +98,15 @@ var listCases = []Case{
 						want = append(want, all[i].ID)
 					}
 				}
+				if got := c.list(q); !slices.Equal(got, want) {
+					c.failf("%+v lists %v, not %v", q, short(got), short(want))
+				}
+				if len(q.ErrorTypes) == 0 {
+					continue
+				}
+				// All of these are dead letters.
+				q.States, q.Order = []ojs.State{ojs.StateDiscarded}, storage.OrderFinished
+				slices.Reverse(want)
 				if got := c.list(q); !slices.Equal(got, want) {
 					c.failf("%+v lists %v, not %v", q, short(got), short(want))
 				}

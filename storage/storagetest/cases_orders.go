@@ -246,12 +246,22 @@ var orderCases = []Case{
 			for i := range 9 {
 				recs = append(recs, c.job(fair(fmt.Sprint("tenant", i%3)), queue("fair")))
 			}
-			recs = append(recs, c.job(pending), c.job(scheduled(time.Minute)))
+			late := c.job(jobType("late"), priority(1), expires(time.Hour))
+			recs = append(recs, c.job(pending), c.job(scheduled(time.Minute)), late)
 			c.insert(recs...)
 			moved := c.get(recs[0].ID)
 			c.settled(moved, priority(moved.Priority+1))
 			c.reach(ojs.StateActive)
+			began := c.now
+			c.now = late.ExpiresAt
+			if met := c.claimOf(storage.Claim{Types: []string{"late"}, Max: 1}); len(met) > 0 {
+				c.failf("a claim has taken a job whose deadline has come")
+			}
+			c.now = began
 			got := c.list(storage.Query{Order: storage.OrderClaim})
+			if count(got, late.ID) != 1 {
+				c.failf("a job that a claim has met at its deadline is listed %d times", count(got, late.ID))
+			}
 			c.bothWays(storage.Query{Order: storage.OrderClaim}, got)
 			var want []string
 			for _, id := range got {

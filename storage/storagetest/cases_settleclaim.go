@@ -394,6 +394,15 @@ var settleClaimCases = []Case{
 		c.stepped(storage.Claim{Queues: []string{"q", "z"}}, 5)
 		c.same("the job with an enqueue TTL", c.get(got[1]), was)
 		c.order(storage.Claim{}, got[1:]...)
+		// Jobs that get one, or lose it, while they are available.
+		for _, of := range []func(*storage.Record){func(*storage.Record) {}, limited("k")} {
+			got = c.insert(c.job(of), c.job(of, ttl))
+			c.settled(c.get(got[0]), ttl)
+			c.settled(c.get(got[1]), func(r *storage.Record) { r.EnqueueTTL = 0 })
+			c.stepped(storage.Claim{}, 5)
+			c.claims(storage.Claim{Max: 1}, got[0])
+			c.stepped(storage.Claim{}, 5, got[1])
+		}
 	}},
 	{"settleclaim-16", "SettleClaim/Durable", "SettleClaimer.SettleAndClaim", "What a step has settled and claimed stays so after the storage was opened again.", needsSettleClaims | needsReopen, func(c *C) {
 		got := c.insert(c.job(), c.job(), c.job(), c.job())
