@@ -27,6 +27,15 @@ func (c *C) plant(change ...func(*storage.Record)) string {
 	return id
 }
 
+// thereAndBack sets the record of a job aside, and releases it.
+func (c *C) thereAndBack(id string) {
+	c.tb.Helper()
+	c.cfg.Plant(c.tb, unscribbled(c.S), id)
+	key := c.aside(id)
+	c.cfg.Mend(c.tb, unscribbled(c.S), id)
+	c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
+}
+
 // aside has a call meet a record that does not decode, and returns its key in the
 // quarantine.
 func (c *C) aside(id string) string {
@@ -278,21 +287,16 @@ var quarantineCases = []Case{
 		}
 		if c.cfg.SettleClaims {
 			claimed := c.claimOf(storage.Claim{Queues: []string{"q"}, Max: 1})[0]
-			c.cfg.Plant(c.tb, unscribbled(c.S), claimed.ID)
-			key := c.aside(claimed.ID)
-			c.cfg.Mend(c.tb, unscribbled(c.S), claimed.ID)
-			c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
+			c.thereAndBack(claimed.ID)
 			c.unclaim(1, heldOf(claimed)) // which gives it its place again
 		}
 		a := c.tenant(3, fair("a"), queue("fair"))
 		b := c.tenant(2, fair("b"), queue("fair"))
-		for _, id := range []string{b[0], a[1]} {
-			c.cfg.Plant(c.tb, unscribbled(c.S), id)
-			key := c.aside(id)
-			c.cfg.Mend(c.tb, unscribbled(c.S), id)
-			c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, key))
+		for _, id := range []string{b[0], a[1], b[1]} {
+			c.thereAndBack(id)
 		}
-		c.order(storage.Claim{Queues: []string{"fair"}}, a[0], b[0], a[1], b[1], a[2])
+		b = append(b, c.tenant(1, fair("b"), queue("fair"))...) // whose latest has been away
+		c.order(storage.Claim{Queues: []string{"fair"}}, a[0], b[0], a[1], b[1], a[2], b[2])
 		c.tenant(20, queue("behind"), jobType("skipped")) // which claims pass
 		behind := c.tenant(3, queue("behind"))
 		next := storage.Claim{Queues: []string{"behind"}, Types: []string{"x"}, Max: 1}
@@ -313,8 +317,19 @@ var quarantineCases = []Case{
 		within(limited[0])
 		within()
 		c.cfg.Plant(c.tb, unscribbled(c.S), limited[0])
-		c.aside(limited[0]) // and counts in no limit until its release
+		away := c.aside(limited[0]) // and counts in no limit until its release
 		within(limited[1])
+		c.cfg.Mend(c.tb, unscribbled(c.S), limited[0])
+		c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, away))
+		limited = append(limited, c.insert(c.job(atOnce("k", 1), queue("l")), c.job(atOnce("k", 1), queue("l")))...)
+		c.thereAndBack(limited[2]) // the first of those that wait
+		c.endsNow(limited[1])
+		within()
+		c.endsNow(limited[0])
+		within(limited[2])
+		c.thereAndBack(limited[3])
+		c.endsNow(limited[2])
+		within(limited[3])
 	}},
 	{"quarantine-6", "Quarantine/Delete", "Quarantiner.DeleteQuarantined", "A record that was deleted from the quarantine is gone.", needsQuarantine, func(c *C) {
 		q := c.quarantine()
