@@ -152,6 +152,31 @@ func TestKilledHolder(t *testing.T) {
 			t.Errorf("the job of a worker elsewhere: %v, %v", r.State, err)
 		}
 	})
+	t.Run("nothing is written since it was opened", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "jobs.db")
+		s := reopen(t, path)
+		must(t, insert(s, record(1), record(2)))
+		must(t, s.Close())
+		kill := hold(t, path)
+		late, err := sqlite.Open(t.Context(), path, sqlite.WithPoll(time.Millisecond))
+		must(t, err)
+		defer late.Close()
+		due := make(chan struct{}, 1)
+		defer late.Notify(t, func(storage.Notice) {
+			select {
+			case due <- struct{}{}:
+			default:
+			}
+		})()
+		kill()
+		select {
+		case <-due:
+		case <-time.After(30 * time.Second): // their leases are longer
+		}
+		if ids := stalled(t, late); len(ids) != 2 {
+			t.Errorf("%v are handed over, not the two jobs of the process", ids)
+		}
+	})
 	t.Run("handed over, and killed again", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "jobs.db")
 		s := reopen(t, path)
