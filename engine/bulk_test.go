@@ -59,6 +59,11 @@ func TestApply(t *testing.T) {
 		if p.Done != 1 || p.Refused != 2 || p.Looked != 3 || !slices.Equal(done, open[:1]) {
 			t.Errorf("prioritized %v: %+v", done, p)
 		}
+		ids.IDs = []string{"none", pending[2], open[0], open[1]}
+		p, done = b.applied(operate.Bulk{Do: operate.PrioritizeJobs(7), On: ids, Limit: 1})
+		if p.Done != 1 || p.Refused != 2 || !slices.Equal(done, open[:1]) {
+			t.Errorf("prioritized %v beside jobs that it is not done to: %+v", done, p)
+		}
 		p, _ = b.applied(operate.Bulk{Do: operate.MoveJobs("other"),
 			On: inspect.Filter{Types: []string{"a"}}})
 		if p.Done != 6 {

@@ -279,6 +279,53 @@ func TestLostLeaseIsNoLostClaim(t *testing.T) {
 	}, engine.WithConcurrency(2))
 }
 
+// A stop gives up an outcome that the storage does not take. The attempt was claimed at
+// the time of a claim whose answer was lost. Its job does not go back unspent, whether its
+// handler has returned or goes on, and whether the call has failed or has no answer yet.
+func TestOutcomeGivenUpIsNoLostClaim(t *testing.T) {
+	for name, tt := range map[string]struct {
+		handler, fails, hangs time.Duration
+	}{
+		"returned":          {fails: 4 * time.Second},
+		"goes on":           {handler: 5 * time.Second, fails: 4 * time.Second},
+		"without an answer": {fails: time.Second, hangs: 40 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			faulty := &storagetest.Faulty{Storage: memory.New()}
+			inBubbleOn(t, faulty, func(b *rig) {
+				b.handle("x", func(context.Context, *ojs.Job[any]) error {
+					if len(b.times()) == 1 {
+						time.Sleep(tt.handler)
+					}
+					return nil
+				})
+				id := b.enqueue("x", noJitter, ojs.WithLease(time.Minute)).ID
+				var claims atomic.Int32
+				faulty.OnCall(func(c *storagetest.Call) {
+					switch {
+					case c.Method == "Claim" && claims.Add(1) == 2:
+						c.Err = errStorage
+					case c.Method == "Settle" && b.elapsed() < tt.fails:
+						time.Sleep(tt.hangs)
+						c.Err = errStorage
+					}
+				})
+				b.run()
+				b.advance(time.Second)
+				b.stop()
+				<-b.ended
+				b.run()
+				b.advance(30 * time.Second) // with looks for the jobs of the lost claim
+				if b.want(id, ojs.StateActive, 1); len(b.times()) != 1 || claims.Load() < 2 {
+					t.Errorf("ran at %v, %d claims", b.times(), claims.Load())
+				}
+				b.advance(time.Minute)
+				b.want(id, ojs.StateCompleted, 2)
+			}, engine.WithConcurrency(2), engine.WithGracePeriod(time.Second))
+		})
+	}
+}
+
 // The wait that an enqueue TTL bounds has ended with a lost claim: its job is given back
 // and runs, though the TTL is over by then.
 func TestLostClaimEndsTheEnqueueTTL(t *testing.T) {

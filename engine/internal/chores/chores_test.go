@@ -123,10 +123,12 @@ func TestFailure(t *testing.T) {
 	bad, good := &chores.Chore{Name: "bad"}, &chores.Chore{Name: "good"}
 	r := newRig(t, bad, good)
 	r.fate["bad"] = errors.New("down")
+	bad.By(r.clock.Now().Add(time.Second / 2)) // a time before the wait is over
 	bad.Poke()
 	good.Poke()
 	r.after(0, "bad", "bad: down", "good")
-	r.after(time.Second, "bad", "bad: down")
+	r.after(time.Second / 2)
+	r.after(time.Second/2, "bad", "bad: down")
 	r.after(time.Second)
 	if n, err := bad.Failing(); n != 2 || err == nil {
 		t.Errorf("%d runs have failed: %v", n, err)

@@ -188,20 +188,18 @@ func endWith(op *Op, entries ...Entry) {
 	op.End()
 }
 
-// An operation that brings two events of a job publishes both before a later one, which
-// has come meanwhile.
+// An operation that brings two events of a job publishes both, in its order, before a
+// later one, which has come meanwhile.
 func TestTwoOfOneJob(t *testing.T) {
 	l, out := newLog(t)
 	insert, start := l.Begin(Ends, "job"), l.Begin(None, "job")
-	for _, e := range []Entry{at("job", 1, None), at("job", 1, Ends)} {
-		insert.Add(e.Job, e.Version, e.After, e.Events...)
-	}
-	e := at("job", 2, None)
-	start.Add(e.Job, e.Version, e.After, e.Events...)
+	insert.Add("job", 1, None, event.Event{Subject: "enqueued"})
+	insert.Add("job", 1, Ends, event.Event{Subject: "replaced"})
+	start.Add("job", 2, None, event.Event{Subject: "started"})
 	start.End()
 	out.expect(t)
 	insert.End()
-	out.expect(t, "job/1", "job/1", "job/2")
+	out.expect(t, "enqueued", "replaced", "started")
 }
 
 // A call that hangs delays the events that depend on it, and no others.
