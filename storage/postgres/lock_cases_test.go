@@ -657,6 +657,18 @@ func lockCases() []lockCase {
 				o.one("SELECT array_agg(n ORDER BY n) FROM %s.job_start", &numbers)
 				o.want(slices.Equal(numbers, []int64{1, 2}), "the starts are %v", numbers)
 			}},
+		{"of a setting and a block at once both last", []removal{noLimit}, func(o *overlap) {
+			name := storage.LimitName{Kind: storage.LimitQueue, Name: "q"}
+			a, b := o.around("", "setLimit", func() error {
+				return o.a.SetLimit(o.t.Context(), o.now, name, ojs.RateLimit{Concurrency: 1}, time.Time{})
+			}, func() error {
+				return o.b.BlockLimit(o.t.Context(), o.now, name, o.now.Add(time.Hour))
+			})
+			o.check(errors.Join(a, b))
+			l, err := o.a.GetLimit(o.t.Context(), o.now, name)
+			o.check(err)
+			o.want(l.Setting != nil && !l.BlockedUntil.IsZero(), "the limit is %+v", l)
+		}},
 		{"of two calls that pause a queue one has found it active", []removal{noName}, func(o *overlap) {
 			var active atomic.Int32
 			pause := func(s *postgres.Storage) func() error {

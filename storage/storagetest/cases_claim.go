@@ -383,6 +383,19 @@ var settleCases = []Case{
 			if d := c.due(); !slices.Equal(ids(d.Promoted), got[3:]) {
 				c.failf("promoted %v, not %v", short(ids(d.Promoted)), short(got[3:]))
 			}
+			// The job behind one that leaves its limit is claimed, though claims have not
+			// looked for it before.
+			for i, leaves := range []func(*storage.Record){
+				c.to(ojs.StateCancelled), c.to(ojs.StateScheduled), limited("other"), atOnce("many", 9),
+				func(r *storage.Record) { r.RateLimit = nil }, queue("other"), jobType("other"),
+				func(r *storage.Record) { r.TypeVersion = "1" },
+			} {
+				lane := []func(*storage.Record){atOnce(fmt.Sprint("lane", i), 1), queue("lane")}
+				got = c.insert(c.job(lane...), c.job(lane...))
+				c.claims(storage.Claim{Types: []string{"none"}, Max: 1}) // has looked at the limit
+				c.settled(c.get(got[0]), leaves, priority(-1))
+				c.claims(storage.Claim{Queues: []string{"lane"}, Types: []string{"x"}, Max: 1}, got[1])
+			}
 		}},
 	{"settle-11", "Settle/Fingerprint", "Storage.Settle", "A job that is given another fingerprint, or another time of its creation, is in the way of others by these, and not by those before.", needsNothing, func(c *C) {
 		one := func(fp string) func(*storage.Record) { return unique(fp, ojs.UniquePolicy{}) }
