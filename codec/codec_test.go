@@ -534,6 +534,19 @@ func TestForm(t *testing.T) {
 			t.Errorf("%v", got)
 		}
 	})
+	t.Run("details name the key of their own, which need not be that of the args", func(t *testing.T) {
+		keys := ring(key("new", 1), key("old", 2))
+		c := must(codec.NewChain(codec.AES256GCM(keys)))
+		given := map[string]any{"card": "4242"}
+		enc := must(c.EncodeDetails(ctx, given))
+		if got, err := c.DecodeDetails(ctx, enc, "old"); err != nil || !reflect.DeepEqual(got, given) {
+			t.Errorf("%v, %v", got, err)
+		}
+		value := must(c.EncodeValue(ctx, json.RawMessage(`"4242"`)))
+		if got, err := c.DecodeValue(ctx, value, "old"); err != nil || string(got) != `"4242"` {
+			t.Errorf("%s, %v", got, err)
+		}
+	})
 }
 
 // unpack is the plaintext of encoded args.

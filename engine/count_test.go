@@ -16,6 +16,38 @@ import (
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
+// Of each choice of states, a count that looks at the jobs has as many as are listed, in
+// whichever order it looks.
+func TestCountsOfStates(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.Handle("done", func(context.Context, *ojs.Job[any]) error { return nil })
+		b.Handle("fails", func(context.Context, *ojs.Job[any]) error { return errBoom })
+		b.Handle("runs", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return ctx.Err() })
+		b.run()
+		for _, jobType := range []string{"done", "runs", "none"} {
+			b.enqueue(jobType)
+		}
+		b.enqueue("fails", ojs.WithMaxAttempts(1))
+		b.enqueue("fails")
+		b.enqueue("done", ojs.WithPending())
+		b.enqueue("done", ojs.WithDelay(time.Hour))
+		must(t, b.Jobs().Cancel(b.ctx, b.enqueue("done", ojs.WithPending()).ID))
+		b.advance(time.Millisecond)
+		states := ojs.AllStates()
+		for i := range states {
+			for k := range states[:i+1] {
+				f := inspect.Filter{States: slices.Compact([]ojs.State{states[i], states[k]}), Types: []string{"*"}}
+				want := b.listed(f)
+				n, err := b.Jobs().Count(b.ctx, f, 0)
+				must(t, err)
+				if n.N != len(want) || !n.Exact || len(want) < len(f.States) {
+					t.Errorf("%v: counted %+v, and %d are listed", f.States, n, len(want))
+				}
+			}
+		}
+	})
+}
+
 // Each key of the filter language selects what it says, and counts and facets agree with
 // the listing.
 func TestFilterSelects(t *testing.T) {

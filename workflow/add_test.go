@@ -38,6 +38,29 @@ func TestAdd(t *testing.T) {
 			}
 		})
 	})
+	t.Run("W092 only a step that was there from the start begins the workflow", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(ctx context.Context, name string) error {
+				if name != "split" {
+					return nil
+				}
+				_, err := workflow.Add(ctx, workflow.Group(step("a"), step("b")))
+				return err
+			})
+			id := b.start(workflow.New("", workflow.Group(adder("split"), step("beside"))))
+			b.run(time.Hour)
+			s := b.status(id)
+			for i := range s.Steps {
+				begins := !strings.HasPrefix(s.Steps[i].Name, "split/")
+				if workflow.Begins(s.Steps[i].Job) != begins {
+					t.Errorf("step %q begins the workflow: %v", s.Steps[i].Name, !begins)
+				}
+			}
+			if len(s.Steps) != 4 {
+				t.Errorf("%d steps", len(s.Steps))
+			}
+		})
+	})
 	t.Run("what waits for the step waits for what it adds, and each is added once", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			attempts := 0

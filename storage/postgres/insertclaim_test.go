@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -100,4 +101,46 @@ func TestInsertClaimsForNobody(t *testing.T) {
 		r, err := s.Get(t.Context(), record(1).ID)
 		return err == nil && r.State == ojs.StateAvailable && r.Version&0xffff == 2 && r.Attempt == 0
 	})
+}
+
+// Inserts that share a statement get the claims that each of them asks for: its worker and
+// its lease.
+func TestInsertsThatShareAStatementClaimForThemselves(t *testing.T) {
+	s, name := open(t, "")
+	pool := connect(t)
+	for i, asked := range [][2]storage.Claim{
+		{{Worker: "a"}, {Worker: "b"}}, {{Worker: "a"}, {Worker: "a", Lease: time.Second}},
+	} {
+		tx := lockJobs(t, pool, name)
+		var calls sync.WaitGroup
+		now := time.Now()
+		insert := func(n int, c storage.Claim) {
+			r := record(10*i + n)
+			r.Lease = ojs.DefaultLease
+			calls.Go(func() {
+				out, err := s.Insert(t.Context(), now, []storage.Insert{{Record: r, Claim: &c}}, nil)
+				if err != nil || !out[0].Claimed {
+					t.Log(out, err)
+					return
+				}
+				got, err := s.Get(t.Context(), r.ID)
+				until := now.Add(r.LeaseFor(c.Lease))
+				if err != nil || got.Worker != c.Worker || !got.LeaseUntil.Equal(until) {
+					t.Errorf("claimed by %q until %v, %v, not by %q until %v", got.Worker, got.LeaseUntil, err,
+						c.Worker, until)
+				}
+			})
+		}
+		insert(0, storage.Claim{Worker: "first"}) // which the others wait for
+		awaitBlocked(t, pool, int(tx.Conn().PgConn().PID()))
+		insert(1, asked[0])
+		insert(2, asked[1])
+		for s.Pending() < 2 {
+			must(t, t.Context().Err())
+		}
+		must(t, tx.Rollback(t.Context()))
+		calls.Wait()
+		_, err := s.Claim(t.Context(), now, storage.Claim{Max: 9, Worker: "rest"}, nil)
+		must(t, err)
+	}
 }
