@@ -78,7 +78,8 @@
 //
 // Every field of a record comes back as it was given, for any value [fields-1, fields-3,
 // general-4, general-6, general-8]. Times are rounded to Capabilities.Precision
-// [fields-1]. Engines store no Priority outside of -2^31 to 2^31-1.
+// [fields-1]. Engines store no Priority outside of -2^31 to 2^31-1, and no Queue or Type
+// of more than 255 bytes.
 //
 // # Errors
 //

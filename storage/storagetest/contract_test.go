@@ -230,7 +230,7 @@ var begins = map[string]bool{
 var explanations = []string{
 	"A storage may end the listing after its first 10,000 jobs",
 	"It is quick and keeps nothing of the job",
-	"Engines store no Priority outside of -2^31 to 2^31-1",
+	"Engines store no Priority outside of -2^31 to 2^31-1, and no Queue or Type of more than 255 bytes",
 	// The meaning of words, and reasons.
 	"Package storage is the contract between an engine and the place where its jobs live",
 	"A storage keeps records and makes their transitions atomic",
