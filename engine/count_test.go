@@ -36,7 +36,8 @@ func TestCountsOfStates(t *testing.T) {
 		states := ojs.AllStates()
 		for i := range states {
 			for k := range states[:i+1] {
-				f := inspect.Filter{States: slices.Compact([]ojs.State{states[i], states[k]}), Types: []string{"*"}}
+				both := slices.Compact([]ojs.State{states[i], states[k]})
+				f := inspect.Filter{States: both, Types: []string{"*"}}
 				want := b.listed(f)
 				n, err := b.Jobs().Count(b.ctx, f, 0)
 				must(t, err)

@@ -38,7 +38,8 @@ func TestEverythingMakesUpForLostNotices(t *testing.T) {
 			return err
 		}, after: 10 * time.Second},
 		"a recurring entry": {lost: func(b *rig, other *engine.Engine[any]) error {
-			return other.Cron().Set(b.ctx, cron.Entry{Name: "e", Schedule: "* * * * *", Job: ojs.NewDraft("x", nil)})
+			return other.Cron().Set(b.ctx,
+				cron.Entry{Name: "e", Schedule: "* * * * *", Job: ojs.NewDraft("x", nil)})
 		}, after: time.Minute},
 		"the end of a pause": {
 			before: func(b *rig, other *engine.Engine[any]) error {

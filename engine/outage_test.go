@@ -129,25 +129,18 @@ func TestOutageEndRenewsLeases(t *testing.T) {
 		s := newOutage(10*time.Second, 330*time.Second)
 		eng, err := engine.New[any](s, quiet)
 		must(t, err)
-		ctx, stop := context.WithCancel(t.Context())
+		ctx, stop := context.WithTimeout(t.Context(), 332*time.Second)
+		defer stop()
 		eng.Handle("long", func(ctx context.Context, _ *ojs.Job[any]) error {
 			<-ctx.Done()
 			return ctx.Err()
 		})
-		ended := make(chan error, 1)
-		go func() { ended <- eng.Run(ctx) }()
 		_, err = eng.Enqueue(ctx, "long", nil, ojs.WithLease(9*time.Minute), ojs.WithTimeout(2*time.Hour))
 		must(t, err)
-		time.Sleep(time.Until(s.till) + 2*time.Second)
-		synctest.Wait()
-		s.mu.Lock()
-		first, renewed := s.first[""], s.first["Extend"]
-		s.mu.Unlock()
-		if renewed.IsZero() || renewed.Sub(first) > time.Second {
-			t.Errorf("the lease is renewed at %v, and the first call is at %v", renewed, first)
+		must(t, eng.Run(ctx))
+		if first, at := s.first[""], s.first["Extend"]; at.IsZero() || at.Sub(first) > time.Second {
+			t.Errorf("the lease is renewed at %v, and the first call is at %v", at, first)
 		}
-		stop()
-		<-ended
 	})
 }
 

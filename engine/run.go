@@ -135,27 +135,11 @@ func (c *parts) runUntil(ctx context.Context) error {
 			closed = *err
 		}
 	}
-<<<<<<< HEAD
 	err := errors.Join(closed, c.stop(k))
 	returned := r.Over()
 	c.session.Store(nil)
 	close(k.over)
 	if len(returned) > 0 && !c.Durable {
-=======
-	err := errors.Join(closed, r.stop(), r.maintenance.stop())
-	reports.stop()
-	r.sched.Stop()
-
-	c.mu.Lock()
-	c.run.Store(nil)
-	for _, a := range r.attempts { // which the next run does not have
-		c.handOn(a)
-	}
-	close(r.over)
-	returned := r.returned
-	c.mu.Unlock()
-	if len(returned) > 0 && !c.durable {
->>>>>>> e500770c (Give back no job whose attempt a stop has given up)
 		slices.Sort(returned)
 		c.Log.Warn("stop gave running jobs back to a storage that is not durable: they are lost when the program ends",
 			"component", "worker", "category", "lifecycle", "worker_id", c.Worker, "jobs", len(returned),

@@ -280,8 +280,8 @@ func TestLostLeaseIsNoLostClaim(t *testing.T) {
 }
 
 // A stop gives up an outcome that the storage does not take. The attempt was claimed at
-// the time of a claim whose answer was lost. Its job does not go back unspent, whether its
-// handler has returned or goes on, and whether the call has failed or has no answer yet.
+// the time of a claim whose answer was lost. Its job does not go back unspent, whether
+// its handler has returned or goes on, and whether the call has failed or has no answer.
 func TestOutcomeGivenUpIsNoLostClaim(t *testing.T) {
 	for name, tt := range map[string]struct {
 		handler, fails, hangs time.Duration
@@ -295,7 +295,7 @@ func TestOutcomeGivenUpIsNoLostClaim(t *testing.T) {
 			inBubbleOn(t, faulty, func(b *rig) {
 				b.handle("x", func(context.Context, *ojs.Job[any]) error {
 					if len(b.times()) == 1 {
-						time.Sleep(tt.handler)
+						<-time.After(tt.handler)
 					}
 					return nil
 				})
@@ -306,7 +306,7 @@ func TestOutcomeGivenUpIsNoLostClaim(t *testing.T) {
 					case c.Method == "Claim" && claims.Add(1) == 2:
 						c.Err = errStorage
 					case c.Method == "Settle" && b.elapsed() < tt.fails:
-						time.Sleep(tt.hangs)
+						<-time.After(tt.hangs)
 						c.Err = errStorage
 					}
 				})

@@ -103,8 +103,8 @@ func TestInsertClaimsForNobody(t *testing.T) {
 	})
 }
 
-// Inserts that share a statement get the claims that each of them asks for: its worker and
-// its lease.
+// Inserts that share a statement get the claims that each of them asks for: its worker
+// and its lease.
 func TestInsertsThatShareAStatementClaimForThemselves(t *testing.T) {
 	s, name := open(t, "")
 	pool := connect(t)
@@ -126,8 +126,8 @@ func TestInsertsThatShareAStatementClaimForThemselves(t *testing.T) {
 				got, err := s.Get(t.Context(), r.ID)
 				until := now.Add(r.LeaseFor(c.Lease))
 				if err != nil || got.Worker != c.Worker || !got.LeaseUntil.Equal(until) {
-					t.Errorf("claimed by %q until %v, %v, not by %q until %v", got.Worker, got.LeaseUntil, err,
-						c.Worker, until)
+					t.Errorf("claimed by %q until %v, %v, not by %q until %v",
+						got.Worker, got.LeaseUntil, err, c.Worker, until)
 				}
 			})
 		}

@@ -321,7 +321,7 @@ var quarantineCases = []Case{
 		within(limited[1])
 		c.cfg.Mend(c.tb, unscribbled(c.S), limited[0])
 		c.noErr("ReleaseQuarantined", c.quarantine().ReleaseQuarantined(c.ctx, away))
-		limited = append(limited, c.insert(c.job(atOnce("k", 1), queue("l")), c.job(atOnce("k", 1), queue("l")))...)
+		limited = append(limited, c.tenant(2, atOnce("k", 1), queue("l"))...)
 		c.thereAndBack(limited[2]) // the first of those that wait
 		c.endsNow(limited[1])
 		within()
