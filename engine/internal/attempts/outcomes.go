@@ -362,11 +362,11 @@ func (r *Run) retire(a *attempt) {
 	last := len(r.attempts) - 1
 	r.attempts[a.at] = r.attempts[last]
 	r.attempts[a.at].at = a.at
-	r.attempts[last] = nil
-	r.attempts = r.attempts[:last]
+	r.attempts[last], r.attempts = nil, r.attempts[:last]
 	r.c.Admission.LetIn(a.held())
 	r.checkDrained() // the pipeline may be empty already
-	r.c.book.Retire(a.rec.ID, a.claimed, a.cause == ojs.ErrLeaseLost)
+	// If the outcome of a started one was given up, the lease of its job runs out.
+	r.c.book.Retire(a.rec.ID, a.claimed, a.started.Load() || a.cause == ojs.ErrLeaseLost)
 }
 
 // reuse keeps the memory of an attempt for the next one, if that may have it.

@@ -193,6 +193,7 @@ func (r *Run) Stop() (stuck, unstored []string, claiming bool) {
 	}
 	var given []*attempt
 	for _, a := range r.attempts {
+		r.c.book.Retire(a.rec.ID, a.claimed, true) // the next run does not have it
 		if a.returned {
 			unstored = append(unstored, a.rec.ID)
 			continue
