@@ -80,6 +80,7 @@ func (r *Run) dropped(f *settle.Settlement, err error) {
 	r.c.Settle.NotStored(f, err)
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
+	f.Owner.(*attempt).cause = ojs.ErrLeaseLost // or the lease is going to run out
 	r.conclude(f.Owner.(*attempt))
 }
 
@@ -360,13 +361,11 @@ func (r *Run) conclude(a *attempt) bool {
 // outcome is stored or its job is lost.
 func (r *Run) retire(a *attempt) {
 	last := len(r.attempts) - 1
-	r.attempts[a.at] = r.attempts[last]
-	r.attempts[a.at].at = a.at
+	r.attempts[last].at, r.attempts[a.at] = a.at, r.attempts[last]
 	r.attempts[last], r.attempts = nil, r.attempts[:last]
 	r.c.Admission.LetIn(a.held())
 	r.checkDrained() // the pipeline may be empty already
-	// If the outcome of a started one was given up, the lease of its job runs out.
-	r.c.book.Retire(a.rec.ID, a.claimed, a.started.Load() || a.cause == ojs.ErrLeaseLost)
+	r.c.book.Retire(a.rec.ID, a.claimed, a.cause == ojs.ErrLeaseLost)
 }
 
 // reuse keeps the memory of an attempt for the next one, if that may have it.

@@ -12,8 +12,8 @@
 //  1. A claim is under way from before its call until its jobs have attempts.
 //  2. A claim that is lost while any is under way is known until none is.
 //  3. A job is unknown only if it was claimed at the time of a failed claim, no attempt
-//     has it, none that has begun or lost its lease had it, and no claim under way has
-//     that time.
+//     has it, none that has lost its lease or given up its outcome had it, and no claim
+//     under way has that time.
 package claims
 
 import (
