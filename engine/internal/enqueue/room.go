@@ -1,10 +1,10 @@
 package enqueue
 
 import (
-	"container/list"
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,19 +30,17 @@ const roomEvery = time.Second
 // leaves, with or without its jobs: there may be room for both. A batch that does not fit
 // wakes the one behind it, which may.
 type Room struct {
-	n       atomic.Int32          // enqueues that wait; raised before they look for room for the last time
-	mu      sync.Mutex            // guards the fields below
-	last    uint64                // the number of the latest place
-	waiting map[string]*list.List // of *place that have not been woken, in the order of their numbers
+	n       atomic.Int32        // enqueues that wait; raised before they look for room for the last time
+	mu      sync.Mutex          // guards the fields below
+	waiting map[string][]*place // by queue, in the order in which they came
 	nearly  map[string]bool
 }
 
 // place is where an enqueue waits.
 type place struct {
-	queue  string
-	number uint64
-	ready  chan struct{} // gets a value when the queue may have room
-	at     *list.Element // nil: it has been woken
+	queue string
+	woken bool          // since it last began to wait; guarded by Room.mu
+	ready chan struct{} // gets a value when the queue may have room
 }
 
 // enter makes a place behind those of the queue.
@@ -50,9 +48,11 @@ func (r *Room) enter(queue string) *place {
 	r.n.Add(1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last++
-	p := &place{queue: queue, number: r.last, ready: make(chan struct{}, 1)}
-	r.put(p)
+	if r.waiting == nil {
+		r.waiting = make(map[string][]*place)
+	}
+	p := &place{queue: queue, ready: make(chan struct{}, 1)}
+	r.waiting[queue] = append(r.waiting[queue], p)
 	return p
 }
 
@@ -60,12 +60,10 @@ func (r *Room) enter(queue string) *place {
 func (r *Room) again(p *place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p.at == nil {
-		select {
-		case <-p.ready:
-		default:
-		}
-		r.put(p)
+	p.woken = false
+	select {
+	case <-p.ready:
+	default:
 	}
 }
 
@@ -74,15 +72,19 @@ func (r *Room) leave(p *place) {
 	r.n.Add(-1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.take(p)
-	r.wake(p.queue, nil)
+	rest := slices.DeleteFunc(r.waiting[p.queue], func(q *place) bool { return q == p })
+	if r.waiting[p.queue] = rest; len(rest) == 0 {
+		delete(r.waiting, p.queue)
+	}
+	wake(rest)
 }
 
 // skip wakes the place behind one whose batch does not fit.
 func (r *Room) skip(p *place) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.wake(p.queue, p)
+	places := r.waiting[p.queue]
+	wake(places[slices.Index(places, p)+1:])
 }
 
 // Made says that a queue has a job less.
@@ -92,7 +94,18 @@ func (r *Room) Made(queue string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.wake(queue, nil)
+	wake(r.waiting[queue])
+}
+
+// wake wakes the first of the places that has not been woken. Room.mu is held.
+func wake(places []*place) {
+	for _, p := range places {
+		if !p.woken {
+			p.woken = true
+			p.ready <- struct{}{}
+			return
+		}
+	}
 }
 
 // blocks reports whether an enqueue that failed with err has to wait, and for which
@@ -160,59 +173,5 @@ func (c *Enqueuer) pressed(batch []storage.Insert, stored []storage.Inserted) {
 				slog.Group("attributes", "queue", queue, "depth", depth, "max_depth", most))
 		}
 		c.Emit(event.Event{Type: what, Subject: queue, Queue: queue, Depth: depth, MaxDepth: most})
-	}
-}
-
-// mu is held in the rest.
-
-func (r *Room) put(p *place) {
-	if r.waiting == nil {
-		r.waiting = make(map[string]*list.List)
-	}
-	l := r.waiting[p.queue]
-	if l == nil {
-		l = list.New()
-		r.waiting[p.queue] = l
-	}
-	at := l.Front()
-	if back := l.Back(); back != nil && back.Value.(*place).number < p.number {
-		at = nil
-	}
-	for at != nil && at.Value.(*place).number < p.number {
-		at = at.Next()
-	}
-	if at == nil {
-		p.at = l.PushBack(p)
-	} else {
-		p.at = l.InsertBefore(p, at)
-	}
-}
-
-// wake wakes the first place of a queue, or the first behind a place.
-func (r *Room) wake(queue string, behind *place) {
-	l := r.waiting[queue]
-	if l == nil {
-		return
-	}
-	at := l.Front()
-	for behind != nil && at != nil && at.Value.(*place).number <= behind.number {
-		at = at.Next()
-	}
-	if at != nil {
-		p := at.Value.(*place)
-		r.take(p)
-		p.ready <- struct{}{}
-	}
-}
-
-// take takes a place off the list.
-func (r *Room) take(p *place) {
-	if p.at == nil {
-		return
-	}
-	l := r.waiting[p.queue]
-	l.Remove(p.at)
-	if p.at = nil; l.Len() == 0 {
-		delete(r.waiting, p.queue)
 	}
 }
