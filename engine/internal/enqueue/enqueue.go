@@ -122,6 +122,7 @@ type shelf struct {
 	batch  []storage.Insert
 	stored []storage.Inserted
 	places []int         // of the batch's jobs among the drafts
+	names  []string      // of the batch's drafts
 	own    jobtypes.Plan // of a draft that has options of its own
 }
 
@@ -136,7 +137,7 @@ func (s *shelf) putBack() {
 	if cap(s.batch) > maxShelf {
 		return
 	}
-	s.batch, s.stored, s.places = s.batch[:0], s.stored[:0], s.places[:0]
+	s.batch, s.stored, s.places, s.names = s.batch[:0], s.stored[:0], s.places[:0], s.names[:0]
 	shelves.Put(s)
 }
 
@@ -156,12 +157,12 @@ func (c *Enqueuer) tryEnqueue(ctx context.Context, drafts []ojs.Draft, tickets [
 			tickets[i].Dropped = dropped
 		}
 	}
-	if err := c.Types.NameDependencies(s.batch, s.places, drafts); err != nil {
+	if err := jobtypes.NameDependencies(s.batch, s.names); err != nil {
 		return err
 	}
-	if len(drafts) > 1 {
-		if err := c.nameAwaited(ctx, s.batch); err != nil {
-			return err
+	if awaited := internal.AwaitedOf(ctx); len(drafts) > 1 && awaited != nil { // see workflow.Add
+		for i := range s.batch {
+			s.batch[i].AwaitedBy = awaited[s.batch[i].Record.ID]
 		}
 	}
 	return c.insertShelf(ctx, s, tickets, now)
@@ -178,12 +179,6 @@ func (c *Enqueuer) tryEnqueueOne(
 	if err != nil {
 		return err
 	}
-	if !dropped && len(s.batch[0].DependsOn) > 0 {
-		drafts := []ojs.Draft{ojs.NewDraft(jobType, nil)} // it can name itself only by its id
-		if err := c.Types.NameDependencies(s.batch, s.places, drafts); err != nil {
-			return err
-		}
-	}
 	tickets := [1]ojs.Ticket{{Dropped: dropped}}
 	err = c.insertShelf(ctx, s, tickets[:], now)
 	*ticket = tickets[0]
@@ -198,14 +193,15 @@ func (c *Enqueuer) lay(
 ) (dropped bool, err error) {
 	n := len(s.batch)
 	s.batch = s.batch[:n+1]
-	if err := c.Types.Prepare(ctx, &s.batch[n], jobType, args, defaults, opts, now, &s.own); err != nil {
+	p, err := c.Types.Prepare(ctx, &s.batch[n], jobType, args, defaults, opts, now, &s.own)
+	if err != nil {
 		s.batch = s.batch[:n]
 		if err == ojs.ErrDropped {
 			return true, nil
 		}
 		return false, err
 	}
-	s.places = append(s.places, i)
+	s.places, s.names = append(s.places, i), append(s.names, p.Options.Name)
 	return false, nil
 }
 
@@ -448,28 +444,11 @@ func (c *Enqueuer) EnqueuedEvents(
 // Enqueuer enqueues for handlers and operators.
 func (c *Enqueuer) Enqueuer() ojs.Enqueuer { return c }
 
-// nameAwaited has stored jobs wait for those of a batch, as the context says
-// (workflow.Add).
-func (c *Enqueuer) nameAwaited(ctx context.Context, batch []storage.Insert) error {
-	awaited := internal.AwaitedOf(ctx)
-	if awaited == nil {
-		return nil
-	}
-	for i := range batch {
-		batch[i].AwaitedBy = awaited[batch[i].Record.ID]
-	}
-	return nil
-}
-
 var insideTickets = bridge.Take[bridge.Tickets[ojs.Ticket, ojs.JobInfo]]()
 
 // CronDraft resolves the draft of a recurring entry.
 func (c *Enqueuer) CronDraft(d ojs.Draft) (args ojs.Args, o ojs.Options, err error) {
-	t, err := c.Types.JobType(d.Type())
-	if err != nil {
-		return args, o, err
-	}
-	p, err := c.Types.PlanFor(t, d.Defaults(), d.Options(), new(jobtypes.Plan))
+	t, p, err := c.Types.Plan(d.Type(), d.Defaults(), d.Options(), new(jobtypes.Plan))
 	if err != nil {
 		return args, o, err
 	}
@@ -487,7 +466,7 @@ func (c *Enqueuer) CronDraft(d ojs.Draft) (args ojs.Args, o ojs.Options, err err
 // CheckCron says what is wrong with the draft of a recurring entry.
 func (c *Enqueuer) CheckCron(ctx context.Context, d ojs.Draft) error {
 	var probe storage.Insert
-	err := c.Types.Prepare(ctx, &probe, d.Type(), d.Args(), d.Defaults(), d.Options(), c.Now(),
+	_, err := c.Types.Prepare(ctx, &probe, d.Type(), d.Args(), d.Defaults(), d.Options(), c.Now(),
 		new(jobtypes.Plan))
 	if err == ojs.ErrDropped {
 		return nil

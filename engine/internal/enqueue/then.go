@@ -50,9 +50,12 @@ func (c *Enqueuer) FollowUps(ctx context.Context, drafts []ojs.Draft) (*FollowUp
 	}
 	now := c.Now()
 	list := new(FollowUps)
-	var places []int
+	var names []string
 	for i := range drafts {
-		in, when, err := c.followUp(ctx, &drafts[i], now)
+		var in storage.Insert
+		d := &drafts[i]
+		p, err := c.Types.Prepare(ctx, &in, d.Type(), d.Args(), d.Defaults(), d.Options(), now,
+			new(jobtypes.Plan))
 		switch {
 		case foreign.Is(err, ojs.ErrDropped):
 		case err != nil && len(drafts) > 1:
@@ -60,38 +63,21 @@ func (c *Enqueuer) FollowUps(ctx context.Context, drafts []ojs.Draft) (*FollowUp
 		case err != nil:
 			return nil, err
 		default:
+			in.IDIsNew = false // a settle whose answer is lost is made again
+			when := drafted{now, p.Options.Delay > 0, !in.Record.ExpiresAt.IsZero() && p.Options.TTL > 0}
 			list.Batch, list.When = append(list.Batch, in), append(list.When, when)
-			places = append(places, i)
+			names = append(names, p.Options.Name)
 		}
 	}
 	if len(list.Batch) == 0 {
 		return nil, nil
 	}
-	if err := c.Types.NameDependencies(list.Batch, places, drafts); err != nil {
+	if err := jobtypes.NameDependencies(list.Batch, names); err != nil {
 		return nil, err
 	}
 	_, end := c.TraceEnqueue(ctx, list.Batch)
 	end(nil)
 	return list, nil
-}
-
-func (c *Enqueuer) followUp(
-	ctx context.Context, d *ojs.Draft, now time.Time,
-) (in storage.Insert, when drafted, err error) {
-	var own jobtypes.Plan
-	if err = c.Types.Prepare(ctx, &in, d.Type(), d.Args(), d.Defaults(), d.Options(), now, &own); err != nil {
-		return in, when, err
-	}
-	in.IDIsNew = false // a settle whose answer is lost is made again
-	t, err := c.Types.JobType(d.Type())
-	if err != nil {
-		return in, when, err
-	}
-	p, err := c.Types.PlanFor(t, d.Defaults(), d.Options(), &own)
-	if err != nil {
-		return in, when, err
-	}
-	return in, drafted{now, p.Options.Delay > 0, !in.Record.ExpiresAt.IsZero() && p.Options.TTL > 0}, nil
 }
 
 // EnqueueAt sets the times of follow-ups that are stored with the end of an attempt.

@@ -1,7 +1,9 @@
 package jobtypes
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,21 +15,21 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Prepare makes the record of a draft, or says what is wrong with it. own is for the
-// draft's plan.
+// Prepare makes the record of a draft, or says what is wrong with it. It returns the
+// draft's plan, for which own has room.
 func (c *Types) Prepare(ctx context.Context, in *storage.Insert, jobType string, args any, defaults,
-	opts []ojs.Option, now time.Time, own *Plan) error {
-	r := &in.Record
-	in.AwaitedBy = nil
-	t, err := c.JobType(jobType)
+	opts []ojs.Option, now time.Time, own *Plan) (*Plan, error) {
+	t, p, err := c.Plan(jobType, defaults, opts, own)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p, err := c.PlanFor(t, defaults, opts, own)
-	if err != nil {
-		return err
-	}
-	o, retry := &p.Options, &p.retry
+	return p, c.prepare(ctx, in, t, p, jobType, args, now)
+}
+
+func (c *Types) prepare(
+	ctx context.Context, in *storage.Insert, t *JobType, p *Plan, jobType string, args any, now time.Time,
+) (err error) {
+	r, o, retry := &in.Record, &p.Options, &p.retry
 	if !t.Handled && !o.Join {
 		c.WarnUnhandled(t, jobType)
 	}
@@ -195,12 +197,22 @@ type Plan struct {
 	defaults *ojs.Option // the first default of the job type, which identifies the list; nil if none
 }
 
-// PlanFor resolves the options of a draft. Without options of the draft's own, the plan
+// Plan resolves a draft's job type and options.
+func (c *Types) Plan(jobType string, defaults, opts []ojs.Option, own *Plan) (*JobType, *Plan, error) {
+	t, err := c.JobType(jobType)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := c.planFor(t, defaults, opts, own)
+	return t, p, err
+}
+
+// planFor resolves the options of a draft. Without options of the draft's own, the plan
 // is resolved once for the job type and the engine's queues, since the defaults of these
 // do not change.
 // Where possible, the draft's own options are applied on top of that plan, in own, which
 // only this enqueue uses.
-func (c *Types) PlanFor(t *JobType, defaults, opts []ojs.Option, own *Plan) (*Plan, error) {
+func (c *Types) planFor(t *JobType, defaults, opts []ojs.Option, own *Plan) (*Plan, error) {
 	if defaults == nil {
 		defaults = t.Handler.Defaults()
 	}
@@ -293,7 +305,7 @@ func (c *Types) Resolve(queues *QueueSet, defaults, own []ojs.Option) (ojs.Optio
 
 // depend makes a job one that waits for others or for its turn (ojs.WithOrderingKey).
 func (c *Types) depend(in *storage.Insert, o *ojs.Options) error {
-	in.DependsOn, in.OrderingKey = o.DependsOn, o.OrderingKey
+	in.DependsOn, in.OrderingKey = slices.Clone(o.DependsOn), o.OrderingKey
 	in.Record.State = ojs.StatePending
 	in.Record.Dependencies = &ojs.Dependencies{Condition: o.Condition, Join: o.Join}
 	if o.Condition == "" {
@@ -312,42 +324,24 @@ func (c *Types) depend(in *storage.Insert, o *ojs.Options) error {
 }
 
 // NameDependencies replaces the names of drafts in the DependsOn of a batch by the ids of
-// their jobs. places are the places of the batch's jobs among the drafts.
-func (c *Types) NameDependencies(batch []storage.Insert, places []int, drafts []ojs.Draft) error {
+// their jobs. The names are those of the batch's jobs; "": the job has none.
+func NameDependencies(batch []storage.Insert, names []string) error {
 	if !storage.DependsOn(batch) {
 		return nil
 	}
-	names := make(map[string]string)
-	for n, i := range places {
-		d := &drafts[i]
-		t, err := c.JobType(d.Type())
-		if err != nil {
-			return err
-		}
-		p, err := c.PlanFor(t, d.Defaults(), d.Options(), new(Plan))
-		if err != nil {
-			return err
-		}
-		switch name := p.Options.Name; {
-		case name == "":
-		case names[name] != "":
+	ids := make(map[string]string)
+	for n, name := range names {
+		if ids[name] != "" {
 			return draft.Invalid("name", "two drafts have the name %q", name)
-		default:
-			names[name] = batch[n].Record.ID
+		}
+		if name != "" {
+			ids[name] = batch[n].Record.ID
 		}
 	}
 	for n := range batch {
 		in := &batch[n]
-		given := in.DependsOn
-		in.DependsOn = make([]string, len(given))
-		for k, job := range given {
-			in.DependsOn[k] = job
-			if id, ok := names[job]; ok {
-				in.DependsOn[k] = id
-			}
-		}
-		if len(given) == 0 {
-			in.DependsOn = nil
+		for k, job := range in.DependsOn {
+			in.DependsOn[k] = cmp.Or(ids[job], job)
 		}
 	}
 	return nil

@@ -83,7 +83,7 @@ func TestPlans(t *testing.T) {
 			func(context.Context, *ojs.Job[any]) error { return nil }), Handled: true}
 		for range 3 {
 			d := ojs.NewDraft("t", nil, someOptions(t, "call's", true)...)
-			got, gotErr := c.PlanFor(jt, d.Defaults(), d.Options(), new(Plan))
+			got, gotErr := c.planFor(jt, d.Defaults(), d.Options(), new(Plan))
 			var want Plan
 			wantErr := want.finish(c.Resolve(c.Queues.Load(), ofType, d.Options()))
 			if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
