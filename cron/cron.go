@@ -27,7 +27,6 @@ package cron
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -39,6 +38,7 @@ import (
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/cronspec"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -207,10 +207,10 @@ func (c *Entries) set(ctx context.Context, entries []Entry, keepPause bool) erro
 	for i, e := range entries {
 		var err error
 		if made[i], err = c.check(ctx, e); err != nil {
-			return fmt.Errorf("ojs: cron entry %q: %w", clipName(e.Name), err)
+			return fmt.Errorf("ojs: cron entry %q: %w", foreign.Clip(e.Name, 64), err)
 		}
 		if _, twice := names[e.Name]; twice {
-			return invalid("name", "%q is given to two entries", e.Name)
+			return draft.Invalid("name", "%q is given to two entries", e.Name)
 		}
 		names[e.Name] = struct{}{}
 	}
@@ -254,8 +254,8 @@ func (c *Entries) Sync(ctx context.Context, prefix string, entries ...Entry) (re
 	keep := make(map[string]struct{}, len(entries))
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name, prefix) {
-			return nil, invalid("name",
-				"%q does not begin with the prefix %q of the call", clipName(e.Name), clipName(prefix))
+			return nil, draft.Invalid("name",
+				"%q does not begin with the prefix %q of the call", foreign.Clip(e.Name, 64), foreign.Clip(prefix, 64))
 		}
 		keep[e.Name] = struct{}{}
 	}
@@ -280,9 +280,6 @@ func (c *Entries) Sync(ctx context.Context, prefix string, entries ...Entry) (re
 	}
 	return removed, nil
 }
-
-// clipName cuts a name to fit an error message.
-func clipName(s string) string { return s[:min(len(s), 64)] }
 
 // Pause keeps an entry from firing. An unknown name gives ojs.ErrNotFound.
 func (c *Entries) Pause(ctx context.Context, name string) error { return c.pause(ctx, name, true) }
@@ -356,7 +353,7 @@ func (c *Entries) Get(ctx context.Context, name string) (Entry, error) {
 }
 
 func unknown(name string) error {
-	return fmt.Errorf("%w: cron entry %q", ojs.ErrNotFound, clipName(name))
+	return fmt.Errorf("%w: cron entry %q", ojs.ErrNotFound, foreign.Clip(name, 64))
 }
 
 func entryOf(s *storage.Cron) Entry {
@@ -419,37 +416,30 @@ func (c *Entries) edit(ctx context.Context, wanted []storage.Cron,
 // check checks an entry and makes what is stored of it.
 func (c *Entries) check(ctx context.Context, e Entry) (storage.Cron, error) {
 	if !ValidName(e.Name) {
-		return storage.Cron{}, invalid("name",
+		return storage.Cron{}, draft.Invalid("name",
 			"use 1 to %d lower-case letters, digits, - and ., beginning with a letter or digit, such as report.nightly",
 			maxName)
 	}
-	if e.Overlap == "" {
-		e.Overlap = OverlapSkip
-	}
+	e.Overlap = cmp.Or(e.Overlap, OverlapSkip)
+	e.Missed, e.Gap = cmp.Or(e.Missed, MissedOnce), cmp.Or(e.Gap, GapSkip)
 	switch e.Overlap {
 	case OverlapSkip, OverlapAllow, OverlapCancelPrevious, OverlapEnqueue:
 	default:
-		return storage.Cron{}, invalid("overlap",
+		return storage.Cron{}, draft.Invalid("overlap",
 			"%q is none of skip, allow, cancel_previous, enqueue", e.Overlap)
-	}
-	if e.Missed == "" {
-		e.Missed = MissedOnce
 	}
 	switch serial := e.Overlap == OverlapAllow || e.Overlap == OverlapEnqueue; {
 	case e.Missed != MissedOnce && e.Missed != MissedSkip && e.Missed != MissedAll:
-		return storage.Cron{}, invalid("missed", "%q is none of once, skip, all", e.Missed)
+		return storage.Cron{}, draft.Invalid("missed", "%q is none of once, skip, all", e.Missed)
 	case e.Missed == MissedAll && !serial:
-		return storage.Cron{}, invalid("missed",
+		return storage.Cron{}, draft.Invalid("missed",
 			"all goes with the overlap allow or enqueue, not with %s", e.Overlap)
 	case e.MissedLimit < 0 || e.MissedLimit > maxMissedLimit:
-		return storage.Cron{}, invalid("missed_limit",
+		return storage.Cron{}, draft.Invalid("missed_limit",
 			"%d is not from 1 to %d, or 0 for %[2]d", e.MissedLimit, maxMissedLimit)
 	}
-	if e.Gap == "" {
-		e.Gap = GapSkip
-	}
 	if e.Gap != GapSkip && e.Gap != GapRun {
-		return storage.Cron{}, invalid("gap", "%q is neither skip nor run", e.Gap)
+		return storage.Cron{}, draft.Invalid("gap", "%q is neither skip nor run", e.Gap)
 	}
 	probed := storage.Cron{Schedule: e.Schedule, TimeZone: e.TimeZone, Gap: string(e.Gap)}
 	if _, _, err := firstRun(&probed, c.eng.Now(), time.Time{}); err != nil {
@@ -460,7 +450,7 @@ func (c *Entries) check(ctx context.Context, e Entry) (storage.Cron, error) {
 		return storage.Cron{}, err
 	}
 	if o.ID != "" {
-		return storage.Cron{}, invalid("id", "each run has one of its own")
+		return storage.Cron{}, draft.Invalid("id", "each run has one of its own")
 	}
 	if e.Template && !codec.IsEncoded(args, o.Meta) {
 		if _, err := cronspec.Fill([]byte(args.String()), c.eng.Now(), e.TimeZone); err != nil {
@@ -478,7 +468,7 @@ func (c *Entries) check(ctx context.Context, e Entry) (storage.Cron, error) {
 	if err = c.eng.Check(ctx, run); err != nil {
 		return storage.Cron{}, err
 	}
-	if !isJSON(e.Job.Args()) || !codec.IsEncoded(made.Args, made.Options.Meta) {
+	if !draft.FromElsewhere(e.Job.Args()) || !codec.IsEncoded(made.Args, made.Options.Meta) {
 		made.Args, made.Options.Meta, err = c.eng.Codec.EncodeArgs(ctx, made.Args, made.Options.Meta)
 	}
 	return made, err
@@ -567,7 +557,7 @@ func firstRun(e *storage.Cron, now, anchor time.Time) (
 	}
 	next, missed = s.Next(now, anchor)
 	if next.IsZero() {
-		return next, nil, invalid("schedule", "%q never comes in %s", e.Schedule, cmp.Or(e.TimeZone, "UTC"))
+		return next, nil, draft.Invalid("schedule", "%q never comes in %s", e.Schedule, cmp.Or(e.TimeZone, "UTC"))
 	}
 	return next, missed, nil
 }
@@ -587,23 +577,10 @@ func draftOf(e *storage.Cron) ojs.Draft {
 	return ojs.NewDraft(e.Type, e.Args, func(to *ojs.Options) { *to = o.Clone() })
 }
 
-// isJSON reports whether args are JSON from elsewhere, which may be encoded already.
-func isJSON(args any) bool {
-	switch args.(type) {
-	case ojs.Args, json.RawMessage:
-		return true
-	}
-	return false
-}
-
 // earliest is the earlier of two times, of which zero is none.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
 	return a
-}
-
-func invalid(field, reason string, args ...any) error {
-	return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: field, Reason: fmt.Sprintf(reason, args...)}
 }

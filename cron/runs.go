@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/cronspec"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -83,7 +84,7 @@ type Time struct {
 func (c *Entries) Next(ctx context.Context, name string, n int) ([]Time, error) {
 	const most = 1000
 	if n < 1 || n > most {
-		return nil, invalid("n", "is not from 1 to 1000")
+		return nil, draft.Invalid("n", "is not from 1 to 1000")
 	}
 	e, err := c.stored(ctx, name)
 	if err != nil || e.NextRun.IsZero() {
@@ -266,9 +267,6 @@ func rememberMissed(e *storage.Cron, missed []cronspec.Missed) {
 // lookAtRuns notes in the history of an entry how the jobs of its runs have ended, and
 // returns those that have not.
 func (c *Entries) lookAtRuns(ctx context.Context, e *storage.Cron) (open []storage.Record, err error) {
-	if len(e.History) == 0 && e.LastJobID != "" { // an entry of an earlier version
-		remember(e, storage.CronRun{Due: e.LastRun, JobID: e.LastJobID})
-	}
 	for i := range e.History {
 		r := &e.History[i]
 		if r.JobID == "" || r.Outcome != "" {

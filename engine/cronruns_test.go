@@ -18,8 +18,6 @@ import (
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
-	"github.com/ojsengine/ojs/internal/document"
-	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -188,16 +186,6 @@ func TestCronHistory(t *testing.T) {
 				t.Errorf("%d runs, want 2", n)
 			}
 			b.advance(time.Hour)
-		})
-	})
-	t.Run("an entry without a history names its last run", func(t *testing.T) {
-		inBubble(t, func(b *rig) {
-			job := must1(b.Enqueue(b.ctx, "x", nil))
-			crons := b.store
-			old := storage.Cron{Name: "e", Schedule: "@hourly", Type: "x", LastRun: b.start,
-				LastJobID: job.ID}
-			must1(document.Of(crons).SetCrons(b.ctx, []storage.Cron{old}))
-			b.wantHistory("e", "0s available")
 		})
 	})
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"log/slog"
 	"runtime"
 	"runtime/debug"
@@ -115,25 +116,25 @@ const modulePath = "github.com/ojsengine/ojs"
 // manifest is what an engine on a storage conforms to.
 func manifest(s storage.Capabilities) Manifest {
 	m := Manifest{OJSVersion: "1.0", ConformanceLevel: level, Backend: s.Name, EventDelivery: "best-effort"}
-	m.Implementation.Name, m.Implementation.Version, m.Implementation.Language = "ojs", version(),
-		runtime.Version()
+	m.Implementation.Name, m.Implementation.Version, m.Implementation.Language = "ojs",
+		cmp.Or(builtVersion(modulePath), "devel"), runtime.Version()
 	unique := &m.Capabilities.UniqueJobs
 	unique.Strength, unique.Mechanism, unique.Unicode = s.Unique, s.Mechanism, policy.UnicodeVersion
 	m.Capabilities.Durable = s.Durable
 	return m
 }
 
-// version is that of this module in the program, "devel" where it was built from a work
-// tree.
-func version() string {
+// builtVersion is the version of a module in the program, which the toolchain has stored
+// there. The module "" is the main one. "": it was built from a work tree.
+func builtVersion(module string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "devel"
+		return ""
 	}
 	for _, m := range append(info.Deps, &info.Main) {
-		if m.Path == modulePath && m.Version != "" && m.Version != "(devel)" {
+		if m.Path == cmp.Or(module, info.Main.Path) && m.Version != "(devel)" {
 			return m.Version
 		}
 	}
-	return "devel"
+	return ""
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	rand "math/rand/v2"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/draft"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/telemetry"
 )
@@ -572,21 +572,18 @@ func WithReplayRules(rules ...ReplayRule) Option {
 	return func(c *config) error {
 		for _, rule := range rules {
 			if err := c.addReplayRule(rule); err != nil {
-				return fmt.Errorf("ojs: replay rule %q: %w", clipName(rule.Name), err)
+				return fmt.Errorf("ojs: replay rule %q: %w", foreign.Clip(rule.Name, 64), err)
 			}
 		}
 		return nil
 	}
 }
 
-// clipName cuts a name to fit an error message.
-func clipName(s string) string { return s[:min(len(s), 64)] }
-
 func (c *config) addReplayRule(rule ReplayRule) error {
 	switch {
 	case !cron.ValidName(rule.Name):
 		return draft.Invalid("name",
-			"%q: use lower-case letters, digits, - and ., at most 255", clipName(rule.Name))
+			"%q: use lower-case letters, digits, - and ., at most 255", foreign.Clip(rule.Name, 64))
 	case slices.Contains(c.ruleNames, rule.Name):
 		return draft.Invalid("name", "is given twice")
 	case len(rule.Filter.States) > 0:
@@ -652,7 +649,7 @@ func WithReports(r Reports) Option {
 			return draft.Invalid("reports.dead_after", "%v is less than three times %v", r.DeadAfter, r.Every)
 		}
 		if r.Version == "" {
-			r.Version = builtVersion()
+			r.Version = builtVersion("")
 		}
 		c.reports, c.noReports = &r, false
 		return nil
@@ -667,21 +664,4 @@ func WithoutReports() Option {
 		c.reports, c.noReports = nil, true
 		return nil
 	}
-}
-
-// builtVersion is the version that the toolchain has stored in the program.
-func builtVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value[:min(len(s.Value), 12)]
-		}
-	}
-	return ""
 }

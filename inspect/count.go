@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -80,7 +81,7 @@ func (j *Jobs) Facets(ctx context.Context, f Filter, by Facet, look int) (Facets
 func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([]Facets, error) {
 	for _, b := range by {
 		if !slices.Contains([]Facet{FacetState, FacetQueue, FacetType, FacetError}, b) {
-			return nil, invalid("facet", "%q is none of state, queue, type and error", b)
+			return nil, draft.Invalid("facet", "%q is none of state, queue, type and error", b)
 		}
 	}
 	q, err := j.counted(&f, look)
@@ -137,7 +138,7 @@ func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([
 // counted narrows a filter whose jobs are counted, and returns its query.
 func (j *Jobs) counted(f *Filter, look int) (storage.Query, error) {
 	if look < 0 {
-		return storage.Query{}, invalid("look", "%d is negative", look)
+		return storage.Query{}, draft.Invalid("look", "%d is negative", look)
 	}
 	f.narrow()
 	return f.Query()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -101,17 +102,17 @@ var memberPrefixes = []string{"args.", "meta."}
 func (f *Filter) Query() (storage.Query, error) {
 	for _, s := range f.States {
 		if !s.Valid() {
-			return storage.Query{}, invalid("filter.states", "%q is no state", s)
+			return storage.Query{}, draft.Invalid("filter.states", "%q is no state", s)
 		}
 	}
 	for _, m := range f.Members {
 		if !slices.ContainsFunc(memberPrefixes, func(p string) bool { return strings.HasPrefix(m.Path, p) }) {
-			return storage.Query{}, invalid("filter.members",
+			return storage.Query{}, draft.Invalid("filter.members",
 				"path %q begins with neither args. nor meta.", m.Path)
 		}
 	}
 	if !f.Order.Valid() {
-		return storage.Query{}, invalid("filter.order",
+		return storage.Query{}, draft.Invalid("filter.order",
 			"%q is none of newest, finished, due and claim", f.Order)
 	}
 	return storage.Query{

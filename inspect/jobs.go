@@ -14,7 +14,6 @@ package inspect
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 	"strconv"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -148,7 +148,7 @@ type Page struct {
 // fewer than n jobs. A storage that knows no order but OrderOldest has no Prev.
 func (j *Jobs) Page(ctx context.Context, f Filter, cursor string, n int) (Page, error) {
 	if n < 1 || n > 1000 {
-		return Page{}, invalid("limit", "%d is not from 1 to 1000", n)
+		return Page{}, draft.Invalid("limit", "%d is not from 1 to 1000", n)
 	}
 	q, err := f.Query()
 	if err != nil {
@@ -178,7 +178,7 @@ func (j *Jobs) RecordPage(ctx context.Context, f *Filter, q storage.Query) (page
 	at := 0
 	if q.Cursor != "" {
 		if at, err = strconv.Atoi(q.Cursor); err != nil || at < 0 {
-			return page, invalid("cursor", "%q is not of a page of this filter", q.Cursor)
+			return page, draft.Invalid("cursor", "%q is not of a page of this filter", q.Cursor)
 		}
 	}
 	limit := q.Limit
@@ -208,7 +208,3 @@ func (j *Jobs) RecordPage(ctx context.Context, f *Filter, q storage.Query) (page
 
 // now is the time as storages keep it.
 func (j *Jobs) now() time.Time { return j.clock.Now().UTC().Round(0) }
-
-func invalid(field, reason string, args ...any) error {
-	return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: field, Reason: fmt.Sprintf(reason, args...)}
-}

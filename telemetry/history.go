@@ -189,17 +189,13 @@ func (m *Meter) since(before *Meter) Meter {
 // storedMeter is a meter in the storage. Its members are stored: one may be added, none
 // may change its meaning.
 //
-// A histogram is its sum in ns, and pairs of a bucket's index and its number. The coarse
-// ones are of an older program: their bucket i has the durations from 2^(i-1) µs to below
-// 2^i µs.
+// A histogram is its sum in ns, and pairs of a bucket's index and its number.
 type storedMeter struct {
-	Queue      string   `json:"q"`
-	Type       string   `json:"t"`
-	N          []uint64 `json:"n"`
-	Wait       []int64  `json:"wait"`
-	Run        []int64  `json:"run"`
-	CoarseWait []int64  `json:"w,omitempty"`
-	CoarseRun  []int64  `json:"r,omitempty"`
+	Queue string   `json:"q"`
+	Type  string   `json:"t"`
+	N     []uint64 `json:"n"`
+	Wait  []int64  `json:"wait"`
+	Run   []int64  `json:"run"`
 }
 
 func encodeMeters(list []Meter) []byte {
@@ -231,12 +227,8 @@ func decodeMeters(b []byte) []Meter {
 				*n = s.N[k]
 			}
 		}
-		fine := func(bucket int64) int { return int(bucket) }
-		m.Wait.load(s.Wait, fine)
-		m.Run.load(s.Run, fine)
-		coarse := func(bucket int64) int { return bucketOf(time.Microsecond<<bucket - 1) }
-		m.Wait.load(s.CoarseWait, coarse)
-		m.Run.load(s.CoarseRun, coarse)
+		m.Wait.load(s.Wait)
+		m.Run.load(s.Run)
 	}
 	return list
 }
@@ -251,15 +243,15 @@ func (h *Histogram) store() []int64 {
 	return s
 }
 
-// load adds what was stored; index is the bucket for a stored one.
-func (h *Histogram) load(s []int64, index func(int64) int) {
+// load adds what was stored.
+func (h *Histogram) load(s []int64) {
 	if len(s) == 0 {
 		return
 	}
 	h.Sum += time.Duration(s[0])
 	for i := 1; i+1 < len(s); i += 2 {
 		if at, n := s[i], s[i+1]; at >= 0 && at <= int64(bucketOf(1<<63-1)) && n > 0 {
-			h.put(index(at), uint64(n))
+			h.put(int(at), uint64(n))
 			h.Count += uint64(n)
 		}
 	}

@@ -59,7 +59,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// A meter is read as it was stored, also with the coarse buckets of an older program.
+// A meter is read as it was stored. Buckets that there are not are left out.
 func TestStoredMeters(t *testing.T) {
 	m := Meter{Queue: "q", Type: "t", Enqueued: 3, Started: 2}
 	m.Wait.Observe(time.Second)
@@ -68,7 +68,7 @@ func TestStoredMeters(t *testing.T) {
 	if got := decodeMeters(encodeMeters([]Meter{m})); !reflect.DeepEqual(got, []Meter{m}) {
 		t.Errorf("%+v, want %+v", got, m)
 	}
-	old := decodeMeters([]byte(`[{"q":"q","t":"t","n":[3,0,0,0,0,0,0,0,0,2],"w":[1000000000,20,1],"r":[7,0,1,39,2,-1,5,9999,5]}]`))
+	old := decodeMeters([]byte(`[{"q":"q","t":"t","n":[3,0,0,0,0,0,0,0,0,2],"wait":[1000000000,143,1],"run":[7,0,1,39,2,-1,5,9999,5]}]`))
 	if len(old) != 1 || old[0].Enqueued != 3 || old[0].Started != 2 || old[0].Run.Count != 3 {
 		t.Fatalf("%+v", old)
 	}

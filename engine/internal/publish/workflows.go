@@ -30,9 +30,6 @@ import (
 
 // WorkflowOf returns the workflow that a job is of, "" if it is of none.
 func WorkflowOf(rec *storage.Record) string {
-	if rec.Meta == nil {
-		return ""
-	}
 	id, _ := rec.Meta[workflow.MetaWorkflow].(string)
 	return id
 }
