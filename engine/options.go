@@ -38,6 +38,18 @@ const maxConcurrency = 1_000_000
 // Option configures an engine. New refuses what makes no sense.
 type Option func(*config) error
 
+// option makes an Option that sets something. If it is not ok, New refuses its field with
+// a reason.
+func option(ok bool, set func(*config), field, reason string, args ...any) Option {
+	return func(c *config) error {
+		if !ok {
+			return draft.Invalid(field, reason, args...)
+		}
+		set(c)
+		return nil
+	}
+}
+
 type config struct {
 	name         string
 	concurrency  int
@@ -90,13 +102,8 @@ func newConfig(opts []Option) (config, error) {
 // by default. A slot that has nothing to do costs nothing. With one slot jobs begin
 // exactly in the order in which the storage hands them out.
 func WithConcurrency(n int) Option {
-	return func(c *config) error {
-		if n < 1 || n > maxConcurrency {
-			return draft.Invalid("concurrency", "%d is not from 1 to %d", n, maxConcurrency)
-		}
-		c.concurrency = n
-		return nil
-	}
+	return option(n >= 1 && n <= maxConcurrency, func(c *config) { c.concurrency = n },
+		"concurrency", "%d is not from 1 to %d", n, maxConcurrency)
 }
 
 // WithPrefetch sets how many jobs the engine may claim before a slot is free for them: 1
@@ -116,13 +123,8 @@ func WithConcurrency(n int) Option {
 // A job of a higher priority that is enqueued later runs after those that are claimed
 // already. With 1 it is next.
 func WithPrefetch(n int) Option {
-	return func(c *config) error {
-		if n < 1 || n > attempts.MaxPrefetch {
-			return draft.Invalid("prefetch", "%d is not from 1 to %d", n, attempts.MaxPrefetch)
-		}
-		c.prefetch = n
-		return nil
-	}
+	return option(n >= 1 && n <= attempts.MaxPrefetch, func(c *config) { c.prefetch = n },
+		"prefetch", "%d is not from 1 to %d", n, attempts.MaxPrefetch)
 }
 
 // QueueConfig is how an engine treats one of its queues. The zero value bounds nothing.
@@ -271,13 +273,7 @@ func WithDefaults(opts ...ojs.Option) Option {
 // Run's context ended, until its own context ends too; and after its timeout, until its
 // job is settled without it. 25 s by default; 0 gives none.
 func WithGracePeriod(d time.Duration) Option {
-	return func(c *config) error {
-		if d < 0 {
-			return draft.Invalid("grace_period", "%v is negative", d)
-		}
-		c.grace = d
-		return nil
-	}
+	return option(d >= 0, func(c *config) { c.grace = d }, "grace_period", "%v is negative", d)
 }
 
 // WithClaimLease sets how long a claim of the engine holds a job, unless the job has a
@@ -287,13 +283,8 @@ func WithGracePeriod(d time.Duration) Option {
 // silent for Reports.DeadAfter. 0 holds each job for the job's own lease. Workers that
 // fetch for themselves (Engine.Worker) hold jobs for those, too.
 func WithClaimLease(d time.Duration) Option {
-	return func(c *config) error {
-		if d != 0 && d < time.Second {
-			return draft.Invalid("claim_lease", "%v is less than 1s, and not 0", d)
-		}
-		c.lease = d
-		return nil
-	}
+	return option(d == 0 || d >= time.Second, func(c *config) { c.lease = d },
+		"claim_lease", "%v is less than 1s, and not 0", d)
 }
 
 // WithName names the engine in the ids of its workers and the source of its events. The
@@ -313,13 +304,9 @@ func WithName(name string) Option {
 // further in is a *handler.PanicError to all of them. A handler.Chain puts a list
 // together by name.
 func WithMiddleware(ms ...handler.Middleware) Option {
-	return func(c *config) error {
-		if slices.ContainsFunc(ms, func(m handler.Middleware) bool { return m == nil }) {
-			return draft.Invalid("middleware", "is nil")
-		}
-		c.middleware = append(c.middleware, ms...)
-		return nil
-	}
+	hasNil := slices.ContainsFunc(ms, func(m handler.Middleware) bool { return m == nil })
+	return option(!hasNil, func(c *config) { c.middleware = append(c.middleware, ms...) },
+		"middleware", "is nil")
 }
 
 // WithLogger sets the logger. Each event of a job is one line: enqueued, started (debug),
@@ -328,38 +315,21 @@ func WithMiddleware(ms ...handler.Middleware) Option {
 // handler that panics or calls runtime.Goexit loses its line. The default writes warnings
 // and errors to slog.Default.
 func WithLogger(l *slog.Logger) Option {
-	return func(c *config) error {
-		if l == nil {
-			return draft.Invalid("logger", "is nil")
-		}
-		c.log = slog.New(logs.Guard(l.Handler()))
-		return nil
-	}
+	return option(l != nil, func(c *config) { c.log = slog.New(logs.Guard(l.Handler())) },
+		"logger", "is nil")
 }
 
 // WithClock sets the clock that everything in the engine goes by: schedules, timeouts,
 // leases, handler.Sleep. The default is the system's, corrected by the storage's if it
 // has one (storage.Clocked).
 func WithClock(cl clock.Clock) Option {
-	return func(c *config) error {
-		if cl == nil {
-			return draft.Invalid("clock", "is nil")
-		}
-		c.clock = cl
-		return nil
-	}
+	return option(cl != nil, func(c *config) { c.clock = cl }, "clock", "is nil")
 }
 
 // WithRand sets the source of every random number: jitter and ids. The engine serialises
 // its use; nothing else may use it. The default is seeded by the operating system.
 func WithRand(r *rand.Rand) Option {
-	return func(c *config) error {
-		if r == nil {
-			return draft.Invalid("rand", "is nil")
-		}
-		c.rand = r
-		return nil
-	}
+	return option(r != nil, func(c *config) { c.rand = r }, "rand", "is nil")
 }
 
 // WithJobLogs keeps what handlers log by handler.Logger, from a level on, with the job,
@@ -427,13 +397,7 @@ func WithEnqueueHook(hooks ...EnqueueHook) Option {
 // last one given holds. A hook of the job's handler is asked before it: either may veto,
 // and the delay is the first that is not zero.
 func WithRetryHook(h policy.Hook) Option {
-	return func(c *config) error {
-		if h == nil {
-			return draft.Invalid("retry_hook", "is nil")
-		}
-		c.ownRetryHook = h
-		return nil
-	}
+	return option(h != nil, func(c *config) { c.ownRetryHook = h }, "retry_hook", "is nil")
 }
 
 // WithObserver adds observers after earlier ones. An observer that is also a Tracer
