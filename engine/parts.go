@@ -145,13 +145,9 @@ func (c *parts) newEnv(s storage.Storage) (e *env.Env, jitter uint64) {
 	e.Worker = c.name + "-" + id[len(id)-12:]
 	e.Tracers = &tracing.Tracers{Lines: e.Lines, All: c.tracers, Worker: e.Worker,
 		Backend: s.Capabilities().Name}
-	observers := make([]eventlog.Observer, len(c.observers))
-	for i, o := range c.observers {
-		observers[i] = o
-	}
 	e.Publisher = &publish.Publisher{Lines: e.Lines, Source: "ojs://" + e.Name + "/engine/" + e.Worker,
-		EventIDs: eventIDs, Now: e.Now, LookupStep: e.LookupStep, Readable: e.Readable}
-	e.Events = eventlog.New(observers, c.log, e.IdentifyEvent)
+		EventIDs: eventIDs, Now: e.Now}
+	e.Events = eventlog.New(c.observers, c.log, e.IdentifyEvent)
 	e.Signals = env.Signals{Available: c.available, WakeAt: c.wakeAt, Ended: c.jobEnded,
 		ReturnClaimed: c.returnClaimed, ClosedBy: c.closedBy, RecoverAt: c.recoverAt}
 	e.Journal = journal.Journal{Log: e.Events, Uncertain: c.uncertain, Answered: e.Answered,

@@ -82,6 +82,25 @@ func (j *Jobs) Decode(ctx context.Context, job *ojs.JobInfo) (*ojs.JobInfo, erro
 	return j.eng.Codec.DecodeJob(ctx, job)
 }
 
+// Readable returns a job decoded, and the job itself if that is not possible.
+func (j *Jobs) Readable(ctx context.Context, job *ojs.JobInfo) *ojs.JobInfo {
+	if j.eng.Codec != nil {
+		if plain, err := j.Decode(ctx, job); err == nil {
+			return plain
+		}
+	}
+	return job
+}
+
+// Step reads a job of a workflow, decoded if that is possible.
+func (j *Jobs) Step(ctx context.Context, id string) (*ojs.JobInfo, error) {
+	rec, err := j.Record(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return j.Readable(ctx, &rec.JobInfo), nil
+}
+
 // List lists the jobs that f selects, in its order. Jobs come, go and change meanwhile:
 // one that is stored and selected throughout, and keeps its place in the order, is listed
 // exactly once. After an error, which ends the listing, the job is nil. It costs a look

@@ -201,14 +201,9 @@ func (j *Jobs) Copy(ctx context.Context, id string, args any, opts ...ojs.Option
 	}
 	now := o.eng.Now()
 	like := func(to *ojs.Options) {
-		*to = ojs.Options{
-			TypeVersion: rec.TypeVersion, Queue: rec.Queue, Priority: rec.Priority,
-			Timeout: rec.Timeout, TotalTimeout: rec.TotalTimeout, EnqueueTTL: rec.EnqueueTTL,
-			Lease: rec.Lease, ResultTTL: rec.ResultTTL, Retry: rec.Retry, Meta: meta,
-			RateLimit: rec.RateLimit, Fairness: rec.Fairness, Unique: rec.Unique, Extra: rec.Extra,
-		}
-		if rec.ExpiresAt.After(now) {
-			to.ExpiresAt = rec.ExpiresAt
+		*to = optionsOf(&rec, meta)
+		if to.Unique = rec.Unique; !to.ExpiresAt.After(now) {
+			to.ExpiresAt = time.Time{}
 		}
 	}
 	tickets, err := o.eng.Enqueuer.EnqueueMany(ctx,
@@ -222,16 +217,19 @@ func (j *Jobs) Copy(ctx context.Context, id string, args any, opts ...ojs.Option
 	return tickets[0], nil
 }
 
+// optionsOf are the options of a stored job, but for its id and uniqueness.
+func optionsOf(r *storage.Record, meta map[string]any) ojs.Options {
+	return ojs.Options{
+		TypeVersion: r.TypeVersion, Queue: r.Queue, Priority: r.Priority, Timeout: r.Timeout,
+		TotalTimeout: r.TotalTimeout, EnqueueTTL: r.EnqueueTTL, Lease: r.Lease, ResultTTL: r.ResultTTL,
+		Retry: r.Retry, Meta: meta, RateLimit: r.RateLimit, Fairness: r.Fairness, Extra: r.Extra,
+		ExpiresAt: r.ExpiresAt,
+	}
+}
+
 // override lays options over a stored job.
 func (o *Operator) override(ctx context.Context, r *storage.Record, now time.Time, opts []ojs.Option) error {
-	to := ojs.Options{
-		TypeVersion: r.TypeVersion,
-		Queue:       r.Queue, Priority: r.Priority, Timeout: r.Timeout, TotalTimeout: r.TotalTimeout,
-		EnqueueTTL: r.EnqueueTTL,
-		Lease:      r.Lease, ResultTTL: r.ResultTTL, Retry: r.Retry, Meta: jsonvalue.Clone(r.Meta),
-		RateLimit: r.RateLimit, Extra: r.Extra, ExpiresAt: r.ExpiresAt,
-		Fairness: r.Fairness,
-	}
+	to := optionsOf(r, jsonvalue.Clone(r.Meta))
 	if r.Timeout == r.TotalTimeout {
 		// as a rule this is the default, and the total timeout cuts it anew
 		to.Timeout = max(to.Timeout, ojs.DefaultTimeout)

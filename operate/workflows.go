@@ -27,23 +27,7 @@ func (w *Workflows) Start(ctx context.Context, wf *workflow.Workflow) (ojs.Ticke
 // engine's codecs can. ErrNotFound: no workflow with the id is stored. The cost grows
 // with the number of steps.
 func (w *Workflows) Get(ctx context.Context, id string) (*workflow.Status, error) {
-	return workflow.Read(ctx, w.lookup, id)
-}
-
-func (w *Workflows) lookup(ctx context.Context, id string) (*ojs.JobInfo, error) {
-	rec, err := w.op.eng.Inspect.Record(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return w.readable(ctx, &rec.JobInfo), nil
-}
-
-// readable returns a job decoded, if that is possible.
-func (w *Workflows) readable(ctx context.Context, job *ojs.JobInfo) *ojs.JobInfo {
-	if plain, err := w.op.eng.Inspect.Decode(ctx, job); err == nil {
-		return plain
-	}
-	return job
+	return workflow.Read(ctx, w.op.eng.Inspect.Step, id)
 }
 
 // Wait waits until all steps of a workflow have ended or ctx has. The error is nil only
@@ -106,7 +90,7 @@ func (w *Workflows) cancelGroup(ctx context.Context, id string) error {
 	}
 	seen := make(map[string]bool)
 	for {
-		ids, err := workflow.JobIDs(ctx, w.lookup, id)
+		ids, err := workflow.JobIDs(ctx, w.op.eng.Inspect.Step, id)
 		if err != nil {
 			return err
 		}
@@ -158,7 +142,7 @@ func (w *Workflows) retry(ctx context.Context, id string) error {
 			return nil, err
 		}
 		recs[id] = &rec
-		return w.readable(ctx, &rec.JobInfo), nil
+		return o.eng.Inspect.Readable(ctx, &rec.JobInfo), nil
 	}, id)
 	if err != nil {
 		return err

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -61,8 +61,7 @@ func History(
 		return t.width == width || width == 0 && now.Sub(from) <= t.keep
 	})
 	if i < 0 && width != 0 {
-		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "width",
-			Reason: fmt.Sprintf("%v is none of 10s, 1m and 1h", width)}
+		return nil, draft.Invalid("width", "%v is none of 10s, 1m and 1h", width)
 	} else if i < 0 {
 		i = len(historyTiers) - 1
 	}

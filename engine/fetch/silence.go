@@ -98,7 +98,8 @@ func (c *Workers) mourn(ctx context.Context, s silent, now time.Time) (next time
 		err = errors.Join(err, c.failClaim(ctx, claimOf{s.worker, held}, o, ojs.ErrLeaseLost))
 	}
 	if err != nil {
-		c.workers.exhume(s)
+		// It is found silent again.
+		c.workers.with(s.worker, func(w *worker) { w.dead = w.dead && w.seen != s.since })
 		return time.Time{}, err
 	}
 	c.Log.Warn("worker is silent: its attempts have failed", "component", "worker", "category", "error",

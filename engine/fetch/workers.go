@@ -235,11 +235,6 @@ func (ws *book) bury(s silent) (buried, running bool) {
 	return buried, running
 }
 
-// exhume has a worker found silent again, since not all of its attempts could be failed.
-func (ws *book) exhume(s silent) {
-	ws.with(s.worker, func(w *worker) { w.dead = w.dead && w.seen != s.since })
-}
-
 func (ws *book) heldBy(id string) (list []storage.Held) {
 	ws.with(id, func(w *worker) { list = slices.Collect(maps.Keys(w.held)) })
 	slices.SortFunc(list, func(a, b storage.Held) int { return strings.Compare(a.ID, b.ID) })

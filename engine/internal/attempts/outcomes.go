@@ -330,7 +330,7 @@ func (a *attempt) Then(ctx context.Context, drafts []ojs.Draft) error {
 }
 
 // Enqueuer implements internal.Attempt.
-func (a *attempt) Enqueuer() ojs.Enqueuer { return a.r.c.Enqueue.Enqueuer() }
+func (a *attempt) Enqueuer() ojs.Enqueuer { return a.r.c.Enqueue }
 
 // failed decides on an attempt anew whose follow-ups were refused.
 func (r *Run) failed(f *settle.Settlement, refused error) *settle.Settlement {

@@ -219,7 +219,7 @@ func (c *Enqueuer) insertShelf(
 	}
 	waiter := c.Waits.OfStored()
 	if storage.Tx(ctx) != nil {
-		waiter = c.Waits.OfAny() // the jobs exist if the transaction commits
+		waiter = c.Waits // the jobs exist if the transaction commits
 	}
 	for n, i := range s.places {
 		r, equal := &s.batch[n].Record, s.stored[n].Existing
@@ -440,9 +440,6 @@ func (c *Enqueuer) EnqueuedEvents(
 		c.Transition(op, r, stored[i].Version, eventlog.None, now, events[:n]...)
 	}
 }
-
-// Enqueuer enqueues for handlers and operators.
-func (c *Enqueuer) Enqueuer() ojs.Enqueuer { return c }
 
 var insideTickets = bridge.Take[bridge.Tickets[ojs.Ticket, ojs.JobInfo]]()
 

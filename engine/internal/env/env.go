@@ -27,7 +27,6 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/pipeline"
 	"github.com/ojsengine/ojs/engine/internal/publish"
 	"github.com/ojsengine/ojs/engine/internal/tracing"
-	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/operate"
@@ -55,7 +54,6 @@ type Env struct {
 	Meter    telemetry.Meters
 	Journal  journal.Journal
 	Holding  journal.Journal // of calls that end no job
-	Jobs     *inspect.Jobs
 	Operator *operate.Operator
 	Offers   Bell // rings when jobs may be available, for workers that fetch
 	Gone     Gone
@@ -150,16 +148,6 @@ func Earliest(a, b time.Time) time.Time {
 //  4. A recurring entry is stored encoded. Its args are decoded for each run, and encoded
 //     anew with the job.
 
-// Readable returns a job decoded, for a caller that waits for it, if that is possible.
-func (c *Env) Readable(ctx context.Context, job *ojs.JobInfo) *ojs.JobInfo {
-	if c.Codec != nil {
-		if plain, err := c.Codec.DecodeJob(ctx, job); err == nil {
-			return plain
-		}
-	}
-	return job
-}
-
 // EncodeValue encodes a result or a checkpoint that is not larger than most bytes then.
 func (c *Env) EncodeValue(
 	ctx context.Context, field string, raw json.RawMessage, most int,
@@ -243,15 +231,6 @@ func TimesOut(rec *storage.Record, began time.Time) time.Time {
 		}
 	}
 	return end
-}
-
-// LookupStep reads a job of a workflow.
-func (c *Env) LookupStep(ctx context.Context, id string) (*ojs.JobInfo, error) {
-	job, err := c.Store.Get(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return c.Readable(ctx, &job.JobInfo), nil
 }
 
 // PlainArgs returns the args of a job for its handler.

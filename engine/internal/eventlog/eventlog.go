@@ -60,6 +60,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // Effect is what an operation may do to jobs that it cannot name when it begins.
@@ -86,7 +87,7 @@ type Entry struct {
 }
 
 // Observer sees every event, or those of its EventTypes if it has that method.
-type Observer interface{ Observe(ev *event.Event) }
+type Observer = telemetry.Observer
 
 // observer is an Observer and what it sees.
 type observer struct {

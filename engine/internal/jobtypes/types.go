@@ -279,9 +279,6 @@ func (c *Types) warnUnserved(queue string) {
 	if len(c.Registry.Handled()) == 0 {
 		return
 	}
-	if _, again := c.unserved.Load(queue); again {
-		return
-	}
 	if _, again := c.unserved.LoadOrStore(queue, true); !again {
 		c.Log.Warn(
 			"jobs are enqueued to a queue that this engine does not serve; they wait for one that does",

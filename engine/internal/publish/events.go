@@ -8,7 +8,6 @@
 package publish
 
 import (
-	"context"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/ids"
 	"github.com/ojsengine/ojs/engine/internal/logs"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
@@ -31,9 +31,8 @@ type Publisher struct {
 	EventIDs *ids.Source // of its own: who listens does not change what happens
 	Depends  atomic.Bool // the engine has seen a job that waits for others
 
-	Now        func() time.Time
-	LookupStep func(ctx context.Context, id string) (*ojs.JobInfo, error) // reads a job of a workflow
-	Readable   func(ctx context.Context, job *ojs.JobInfo) *ojs.JobInfo   // decodes a job if possible
+	Now  func() time.Time
+	Jobs *inspect.Jobs // the jobs of the storage
 
 	workflows begun // to publish their starts once
 }
@@ -166,7 +165,7 @@ func (c *Publisher) EndsOthers(rec *storage.Record) eventlog.Effect {
 // BeganChange is began for a change of one job, which may end it.
 func (c *Publisher) BeganChange(rec *storage.Record, typ event.Type) *eventlog.Op {
 	effect := c.EndsOthers(rec)
-	if effect == eventlog.None || !c.Events.Listening() {
+	if effect == eventlog.None {
 		return c.Began(rec, typ)
 	}
 	return c.Events.Begin(effect, rec.ID)
@@ -220,9 +219,6 @@ func FailureAttrs(f *ojs.Failure) []any {
 // BeganGroup begins an operation that ends or revives jobs. It returns nil if no listener
 // wants their events.
 func (c *Publisher) BeganGroup(ids []string) *eventlog.Op {
-	if !c.Events.Listening() {
-		return nil
-	}
 	return c.Events.Begin(eventlog.Ends, ids...)
 }
 

@@ -98,7 +98,7 @@ func (c *Publisher) recordEvent(
 		if !c.wantsWorkflow(rec, event.WorkflowCreated) {
 			return ev, false
 		}
-		of.Steps, _ = workflow.Steps(c.Readable(ctx, &rec.JobInfo))
+		of.Steps, _ = workflow.Steps(c.Jobs.Readable(ctx, &rec.JobInfo))
 		return event.Event{Type: event.WorkflowCreated, Workflow: of}, true
 	case event.Cancelled:
 		return event.Event{Type: event.WorkflowCancelled, Duration: now.Sub(rec.CreatedAt)}, true
@@ -110,7 +110,7 @@ func (c *Publisher) recordEvent(
 		!c.wantsWorkflow(rec, event.WorkflowCompensated) {
 		return ev, false
 	}
-	end, err := workflow.Ended(ctx, c.LookupStep, of.ID)
+	end, err := workflow.Ended(ctx, c.Jobs.Step, of.ID)
 	if err != nil {
 		c.LogJob(slog.LevelWarn, "workflow has ended, but how cannot be read: its last event is missing",
 			"lifecycle", rec, "", slog.Any("error", err))

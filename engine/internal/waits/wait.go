@@ -115,9 +115,6 @@ func (w *Waiters) All() {
 // OfStored returns what tickets of stored jobs wait by.
 func (c *Waits) OfStored() bridge.Waiter[ojs.JobInfo] { return (*storedWaiter)(c) }
 
-// OfAny returns what tickets of jobs wait by that may not be stored yet.
-func (c *Waits) OfAny() bridge.Waiter[ojs.JobInfo] { return c }
-
 // storedWaiter waits for jobs that are known to have been stored: if one is not there, it
 // has been deleted.
 type storedWaiter Waits
@@ -153,12 +150,12 @@ func (c *Waits) wait(ctx context.Context, id string, stored bool) (*ojs.JobInfo,
 		stored = true
 		switch {
 		case job.State.Terminal() && job.Type == workflow.Type:
-			job = c.Readable(ctx, job)
-			return job, workflow.EndError(ctx, c.LookupStep, job)
+			job = c.Jobs.Readable(ctx, job)
+			return job, workflow.EndError(ctx, c.Jobs.Step, job)
 		case job.State == ojs.StateCompleted:
-			return c.Readable(ctx, job), nil
+			return c.Jobs.Readable(ctx, job), nil
 		case job.State.Terminal():
-			job = c.Readable(ctx, job)
+			job = c.Jobs.Readable(ctx, job)
 			return job, &ojs.EndedError{
 				ID: id, State: job.State, DeadLettered: job.DeadLettered(), Last: job.Error,
 			}
@@ -202,7 +199,7 @@ func (c *Waits) notEnded(ctx context.Context, job *ojs.JobInfo) error {
 // openStep returns a step of a workflow that waits for no other one, with a name for
 // people, and the record of the workflow if there is none.
 func (c *Waits) openStep(ctx context.Context, id string) (what, job string) {
-	s, err := workflow.Read(ctx, c.LookupStep, id)
+	s, err := workflow.Read(ctx, c.Jobs.Step, id)
 	if err != nil {
 		return "the workflow", id
 	}
