@@ -35,27 +35,25 @@ type Stats struct {
 
 // Stats counts jobs per queue and state, and what runs here. Its cost is that of the rows
 // it returns, not of the jobs.
-func (e *Engine[T]) Stats(ctx context.Context) (Stats, error) {
+func (e *Engine[T]) Stats(ctx context.Context) (s Stats, err error) {
 	c := e.parts
-	queues, err := e.Queues().List(ctx)
-	if err != nil {
-		return Stats{}, err
-	}
-	quarantined, err := c.quarantined(ctx)
-	if err != nil {
-		return Stats{}, err
-	}
-	s := Stats{Queues: queues, Quarantined: quarantined, Total: make(map[ojs.State]int), Slots: c.concurrency,
-		Workers: c.workers.List(), Notifications: c.checkNotify()}
-	for _, q := range queues {
-		for state, n := range q.Counts {
-			s.Total[state] += n
-		}
+	s = Stats{Total: make(map[ojs.State]int), Slots: c.concurrency, Workers: c.workers.List()}
+	if store, ok := storage.As[storage.NotifyChecker](c.Store); ok {
+		s.Notifications = store.CheckNotify()
 	}
 	if r := c.attempts.Run.Load(); r != nil {
 		s.Running, s.Busy, s.Stuck = true, r.Pipe.Busy(), r.Stucks()
 	}
-	return s, nil
+	if s.Queues, err = e.Queues().List(ctx); err != nil {
+		return s, err
+	}
+	for _, q := range s.Queues {
+		for state, n := range q.Counts {
+			s.Total[state] += n
+		}
+	}
+	s.Quarantined, err = c.quarantined(ctx)
+	return s, err
 }
 
 // Meter returns what this engine has counted since it was made, by queue and type in
@@ -145,15 +143,6 @@ const (
 	ProblemNotifications ProblemCode = "notifications"
 )
 
-// checkNotify returns why notices of other processes do not arrive, nil if they do as far
-// as the storage knows.
-func (c *parts) checkNotify() error {
-	if s, ok := storage.As[storage.NotifyChecker](c.Store); ok {
-		return s.CheckNotify()
-	}
-	return nil
-}
-
 // Health asks the storage and looks at the engine. Its cost is that of Stats.
 func (e *Engine[T]) Health(ctx context.Context) Health {
 	c := e.parts
@@ -163,10 +152,7 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 			h.Status = s
 		}
 	}
-	counts, err := c.Store.Counts(ctx)
-	if err == nil {
-		h.Quarantined, err = c.quarantined(ctx)
-	}
+	stats, err := e.Stats(ctx)
 	var silent []Problem
 	if err == nil {
 		silent, err = c.silentProblems(ctx)
@@ -179,33 +165,35 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 		h.Storage = Unhealthy
 		is(Unhealthy, Problem{Code: ProblemStorage, Text: text, Err: err})
 	}
-	queues := make(map[string]struct{})
-	for _, n := range counts {
-		queues[n.Queue] = struct{}{}
-		if n.State == ojs.StateActive {
-			h.Active += n.N
+	for _, q := range stats.Queues {
+		if len(q.Counts) > 0 {
+			h.Queues++
 		}
 	}
-	h.Queues, h.Workers = len(queues), len(c.workers.List())
-	if p, ok := c.cronProblem(ctx); ok {
-		is(Degraded, p)
+	h.Quarantined, h.Busy, h.Workers = stats.Quarantined, stats.Busy, len(stats.Workers)
+	h.Active = stats.Total[ojs.StateActive]
+	k := c.session.Load()
+	if k != nil {
+		why, err := k.crons.Unreadable(ctx)
+		if err == nil && len(why) > 0 { // Health has noticed an error
+			is(Degraded, Problem{Code: ProblemCron, N: len(why), Text: "recurring entries cannot run here: " +
+				strings.Join(why[:min(len(why), maxNamed)], "; ")})
+		}
 	}
 	if h.Quarantined > 0 {
 		text := fmt.Sprintf("stored records that do not decode are in quarantine: %d", h.Quarantined)
 		is(Degraded, Problem{Code: ProblemQuarantine, Text: text, N: h.Quarantined})
 	}
-	if err := c.checkNotify(); err != nil {
+	if err := stats.Notifications; err != nil {
 		is(Degraded, Problem{Code: ProblemNotifications,
 			Text: "notices of other processes do not arrive: " + err.Error(), Err: err})
 	}
-	k := c.session.Load()
 	if k == nil {
 		is(Unhealthy, Problem{Code: ProblemNotRunning, Text: "the engine does not run"})
 		return h
 	}
 	r := k.r
 	failures, failure := r.ClaimsFail()
-	h.Busy = r.Pipe.Busy()
 	h.Uptime = c.Now().Sub(r.Started)
 	h.Seconds = h.Uptime.Seconds()
 	if n, err := k.Due.Failing(); n > 0 && failures == 0 {
@@ -216,29 +204,14 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 		text := "claims of jobs fail: " + foreign.ErrorText(failure)
 		is(Degraded, Problem{Code: ProblemClaims, Text: text, Err: failure})
 	}
-	if n := r.Stucks(); n > 0 {
+	if stats.Stuck > 0 {
 		is(Degraded, Problem{Code: ProblemStuck, Text: "handlers go on although their contexts have ended",
-			N: n})
+			N: stats.Stuck})
 	}
 	if r.Stopping.Load() {
 		is(Degraded, Problem{Code: ProblemStopping, Text: "the engine is stopping"})
 	}
 	return h
-}
-
-// cronProblem returns the problem that recurring entries cannot run here; false: there is
-// none.
-func (c *parts) cronProblem(ctx context.Context) (p Problem, ok bool) {
-	k := c.session.Load()
-	if k == nil {
-		return p, false
-	}
-	why, err := k.crons.Unreadable(ctx)
-	if err != nil { // Health has noticed
-		return p, false
-	}
-	return Problem{Code: ProblemCron, N: len(why), Text: "recurring entries cannot run here: " +
-		strings.Join(why[:min(len(why), maxNamed)], "; ")}, len(why) > 0
 }
 
 // quarantined returns how many records are in the quarantine.
