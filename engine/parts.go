@@ -113,8 +113,7 @@ func newParts(s storage.Storage, opts []Option) (*parts, error) {
 		Enqueue: c.enqueuer, Settle: c.settler, Concurrency: cfg.concurrency, Prefetch: cfg.prefetch,
 		Grace: cfg.grace, JobLogs: cfg.jobLogs, InsertClaims: can.InsertClaims})
 	c.enqueuer.Reserve, c.settler.Concluded = c.attempts.Reserve, c.attempts.Concluded
-	c.workers = &fetch.Workers{Env: c.Env, Admission: c.admission, Enqueue: c.enqueuer, Settle: c.settler,
-		Listen: c.listen, Watch: c.watchWorkers}
+	c.workers = fetch.NewWorkers(c.Env, c.admission, c.enqueuer, c.settler, c.listen, c.watchWorkers)
 	c.reporting = &reports.Engine{Env: c.Env, Settle: c.settler, Peers: (*reports.ReportConfig)(c.reports),
 		Watches: watches, SetQuiet: c.admission.SetQuiet, DescribeNode: c.describeNode,
 		Works: c.attempts.Works}

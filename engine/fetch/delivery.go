@@ -89,7 +89,7 @@ func (d *Delivery) Ack(ctx context.Context, result any, then ...ojs.Draft) error
 			return err
 		}
 	}
-	list, err := d.core.Enqueue.FollowUps(ctx, then)
+	list, err := d.core.enqueue.FollowUps(ctx, then)
 	if err != nil {
 		return err
 	}
@@ -128,14 +128,14 @@ func (d *Delivery) end(
 	c := d.core
 	f := settle.NewSettlement(&d.rec, d.rec.Worker)
 	f.Rec.Progress, f.Rec.Checkpoint = d.progress, d.saved
-	f.Traced = c.Settle.Traced(ctx)
-	c.Settle.Decide(f, o, d.began, c.Now(), result)
+	f.Traced = c.settle.Traced(ctx)
+	c.settle.Decide(f, o, d.began, c.Now(), result)
 	f.Follow(then)
 	if d.tried != nil && d.tried.Rec.State == f.Rec.State {
 		f = d.tried // as it may be stored
-		f.Traced = c.Settle.Traced(ctx)
+		f.Traced = c.settle.Traced(ctx)
 	}
-	refused, err := c.Settle.SettleOne(ctx, f)
+	refused, err := c.settle.SettleOne(ctx, f)
 	switch {
 	case err != nil:
 		d.tried = f
@@ -144,8 +144,8 @@ func (d *Delivery) end(
 		return nil
 	case f.RefusedThen(refused):
 		d.tried = nil
-		c.Enqueue.Rejected(refused)
-		return c.Enqueue.Explained(refused, f.Then.Batch)
+		c.enqueue.Rejected(refused)
+		return c.enqueue.Explained(refused, f.Then.Batch)
 	}
 	c.Lose(d.held(), nil)
 	if settle.LostClaim(refused) {
@@ -207,7 +207,7 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, typ e
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	x := storage.Extension{Held: d.held(), Progress: d.progress, Checkpoint: checkpoint}
-	lost, err := c.Settle.Extend(ctx, now, &d.rec, x, typ)
+	lost, err := c.settle.Extend(ctx, now, &d.rec, x, typ)
 	switch {
 	case err != nil:
 		return err
@@ -218,10 +218,10 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, typ e
 	if checkpoint != nil {
 		d.saved = checkpoint
 	}
-	c.Watch(c.workers.beat(d.from.id)) // only now: a refused call has renewed nothing
+	c.watch(c.workers.beat(d.from.id)) // only now: a refused call has renewed nothing
 	until := now.Add(d.rec.Lease)
-	c.Admission.Gate.Renewed(d.held(), until)
-	c.Watch(c.workers.hold(d.rec.Worker, &d.rec, d.began, until))
+	c.admission.Gate.Renewed(d.held(), until)
+	c.watch(c.workers.hold(d.rec.Worker, &d.rec, d.began, until))
 	return nil
 }
 

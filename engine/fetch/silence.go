@@ -33,7 +33,7 @@ import (
 // worker's next heartbeat names the job.
 func (c *Workers) Lose(held storage.Held, cause error) {
 	c.workers.drop(held, cause)
-	c.Admission.LetIn(held)
+	c.admission.LetIn(held)
 }
 
 // heldRecord looks up a job that a worker holds. If the worker has lost the job, cause

@@ -28,16 +28,24 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Workers are those of one engine.
+// Workers are those of one engine. Package engine makes them.
 type Workers struct {
-	*env.Env
-	Admission *admission.Admission
-	Enqueue   *enqueue.Enqueuer
-	Settle    *settle.Settler
-	Listen    func() (release func()) // to what other engines do
-	Watch     func(t time.Time)       // has LookAt called then
+	*engineEnv
+	admission *admission.Admission
+	enqueue   *enqueue.Enqueuer
+	settle    *settle.Settler
+	listen    func() (release func()) // to what other engines do
+	watch     func(t time.Time)       // has LookAt called then
 
 	workers book
+}
+
+type engineEnv = env.Env // which is not for users
+
+// NewWorkers makes the workers of an engine. Package engine calls it.
+func NewWorkers(e *env.Env, a *admission.Admission, q *enqueue.Enqueuer, s *settle.Settler,
+	listen func() (release func()), watch func(t time.Time)) *Workers {
+	return &Workers{engineEnv: e, admission: a, enqueue: q, settle: s, listen: listen, watch: watch}
 }
 
 // State is what a worker may do (OJS worker protocol). It goes one way only.
@@ -129,7 +137,7 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 		return nil, errWorkerID
 	}
 	c := w.core
-	defer c.Listen()()
+	defer c.listen()()
 	types, err := c.workerTypes(w.cfg.Types)
 	if err != nil {
 		return nil, err
@@ -155,7 +163,7 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 		}
 		waits := c.workers.waits(w.id)
 		err = w.wait(ctx, news, changed, reopens)
-		c.Watch(c.workers.waited(waits, c.Now()))
+		c.watch(c.workers.waited(waits, c.Now()))
 		if err != nil {
 			return nil, err
 		}
@@ -188,7 +196,7 @@ func (w *Worker) claim(
 	c := w.core
 	for len(ds) < n {
 		ask.Max = min(n-len(ds), maxClaim)
-		recs, at, err := c.Admission.Claim(ctx, ask, nil)
+		recs, at, err := c.admission.Claim(ctx, ask, nil)
 		switch {
 		case err != nil:
 			if len(ds) > 0 {
@@ -201,12 +209,12 @@ func (w *Worker) claim(
 		now := c.Now()
 		for i := range recs {
 			rec := &recs[i]
-			cancelled := rec.Attempt > 1 && c.Settle.CancelWithWorkflow(ctx, rec)
+			cancelled := rec.Attempt > 1 && c.settle.CancelWithWorkflow(ctx, rec)
 			if !cancelled {
 				c.LogStarted(rec, w.id, now)
 			}
 			if !cancelled && !env.Overdue(rec, now) { // or LookAt would fail it before that
-				c.Watch(c.workers.hold(w.id, rec, now, rec.LeaseUntil))
+				c.watch(c.workers.hold(w.id, rec, now, rec.LeaseUntil))
 			}
 			c.WakeAt(rec.WakeAt())
 			d := c.delivery(rec, w)
@@ -340,7 +348,7 @@ func (w *Worker) Heartbeat(ctx context.Context, tokens ...string) (Beat, error) 
 		}
 		c.workers.tell(w.id, held, cause)
 	}
-	c.Watch(c.workers.beat(w.id))
+	c.watch(c.workers.beat(w.id))
 	b.Lost = c.workers.takeLost(w.id)
 	c.Emit(event.Event{
 		Type: event.WorkerHeartbeat, Subject: w.id, WorkerID: w.id, State: string(state),

@@ -109,9 +109,9 @@ var patches = []patch{
 	{"a late claim starts after the stop", "engine/internal/attempts/attempt.go",
 		"	if r.closed() {\n		a.end(ojs.ErrShutdown)\n	}\n", ""},
 	{"a worker's heartbeat renews the claim of another", "engine/fetch/delivery.go",
-		"	lost, err := c.Settle.Extend(ctx, now, &d.rec, x, typ)\n",
+		"	lost, err := c.settle.Extend(ctx, now, &d.rec, x, typ)\n",
 		"	if r, err := c.Store.Get(ctx, d.rec.ID); err == nil {\n		x.Version = r.Version\n	}\n" +
-			"	lost, err := c.Settle.Extend(ctx, now, &d.rec, x, typ)\n"},
+			"	lost, err := c.settle.Extend(ctx, now, &d.rec, x, typ)\n"},
 	{"a failure stores what comes with a completion", "engine/internal/settle/then.go",
 		"	if l != nil && f.Rec.State == ojs.StateCompleted {",
 		"	if l != nil && f.Rec.State.Terminal() {"},
