@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -231,31 +232,39 @@ var filterKeys = []filterKey{
 			term("dead", "true")
 		}
 	}},
-	{"order", func(f *Filter, _, value string, _ time.Time) error {
+	oneKey("order", func(f *Filter) *Order { return &f.Order }, func(value string, _ time.Time) (Order, error) {
 		if value == "" || !Order(value).Valid() {
-			return fmt.Errorf("%q is none of newest, finished, due and claim", value)
+			return "", fmt.Errorf("%q is none of newest, finished, due and claim", value)
 		}
-		return once(&f.Order, "", Order(value))
-	}, func(f *Filter, term func(string, string)) {
-		if f.Order != OrderOldest {
-			term("order", string(f.Order))
-		}
-	}},
+		return Order(value), nil
+	}, func(o Order) string { return string(o) }),
 }
 
-// once sets a field whose key may not be repeated.
-func once[T comparable](field *T, none, value T) error {
-	if *field != none {
-		return fmt.Errorf("is given twice")
-	}
-	*field = value
-	return nil
+// oneKey is the key of a field that is set once. text is "" for a value that needs no
+// term.
+func oneKey[T comparable](name string, field func(*Filter) *T,
+	parse func(value string, now time.Time) (T, error), text func(T) string) filterKey {
+	var none T
+	return filterKey{name, func(f *Filter, _, value string, now time.Time) error {
+		v, err := parse(value, now)
+		if err == nil && *field(f) != none {
+			err = errors.New("is given twice")
+		}
+		if err == nil {
+			*field(f) = v
+		}
+		return err
+	}, func(f *Filter, term func(string, string)) {
+		if v := *field(f); v != none && text(v) != "" {
+			term(name, text(v))
+		}
+	}}
 }
 
 func listKey(name string, field func(*Filter) *[]string) filterKey {
 	return filterKey{name, func(f *Filter, _, value string, _ time.Time) error {
 		if value == "" {
-			return fmt.Errorf("has no value")
+			return errors.New("has no value")
 		}
 		*field(f) = append(*field(f), value)
 		return nil
@@ -267,16 +276,12 @@ func listKey(name string, field func(*Filter) *[]string) filterKey {
 }
 
 func textKey(name string, field func(*Filter) *string) filterKey {
-	return filterKey{name, func(f *Filter, _, value string, _ time.Time) error {
+	return oneKey(name, field, func(value string, _ time.Time) (string, error) {
 		if value == "" {
-			return fmt.Errorf("has no value")
+			return "", errors.New("has no value")
 		}
-		return once(field(f), "", value)
-	}, func(f *Filter, term func(string, string)) {
-		if value := *field(f); value != "" {
-			term(name, value)
-		}
-	}}
+		return value, nil
+	}, func(value string) string { return value })
 }
 
 func memberKey(prefix string) filterKey {
@@ -294,7 +299,7 @@ func memberKey(prefix string) filterKey {
 }
 
 func rangeKey(name string, field func(*Filter) **Range) filterKey {
-	return filterKey{name, func(f *Filter, _, value string, _ time.Time) error {
+	return oneKey(name, field, func(value string, _ time.Time) (*Range, error) {
 		least, most, isRange := strings.Cut(value, "..")
 		if !isRange {
 			most = least
@@ -308,14 +313,10 @@ func rangeKey(name string, field func(*Filter) **Range) filterKey {
 			r.Max, err = strconv.Atoi(most)
 		}
 		if err != nil || value == "" || value == ".." || r.Min > r.Max {
-			return fmt.Errorf("%q is no number and no range such as 1..5, 5.. or ..5", value)
+			return nil, fmt.Errorf("%q is no number and no range such as 1..5, 5.. or ..5", value)
 		}
-		return once(field(f), nil, &r)
-	}, func(f *Filter, term func(string, string)) {
-		r := *field(f)
-		if r == nil {
-			return
-		}
+		return &r, nil
+	}, func(r *Range) string {
 		least, most := "", ""
 		if r.Min != math.MinInt {
 			least = strconv.Itoa(r.Min)
@@ -323,27 +324,20 @@ func rangeKey(name string, field func(*Filter) **Range) filterKey {
 		if r.Max != math.MaxInt {
 			most = strconv.Itoa(r.Max)
 		}
-		switch {
-		case least == most && least != "":
-			term(name, least)
-		case least != "" || most != "":
-			term(name, least+".."+most)
+		if least == most {
+			return least
 		}
-	}}
+		return least + ".." + most
+	})
 }
 
 func timeKey(name string, field func(*Filter) *time.Time) filterKey {
-	return filterKey{name, func(f *Filter, _, value string, now time.Time) error {
-		at, err := parseTime(value, now)
-		if err != nil {
-			return err
+	return oneKey(name, field, parseTime, func(at time.Time) string {
+		if at.IsZero() { // in any zone
+			return ""
 		}
-		return once(field(f), time.Time{}, at)
-	}, func(f *Filter, term func(string, string)) {
-		if at := *field(f); !at.IsZero() {
-			term(name, at.UTC().Format(time.RFC3339Nano))
-		}
-	}}
+		return at.UTC().Format(time.RFC3339Nano)
+	})
 }
 
 // parseTime reads a time of a filter line.
