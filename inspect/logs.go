@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/internal/stored"
 )
 
 // AttemptLog is what an attempt has logged by handler.Logger.
@@ -71,18 +72,8 @@ func (j *Jobs) DecodeLog(ctx context.Context, job *ojs.JobInfo, log AttemptLog) 
 	return log, nil
 }
 
-// StoredLog is a log as the storage has it. Its lines may be encoded.
-type StoredLog struct {
-	Attempt int             `json:"attempt"`
-	Start   time.Time       `json:"start"`
-	End     time.Time       `json:"end"`
-	Worker  string          `json:"worker"`
-	Cut     int             `json:"cut,omitzero"`
-	Lines   json.RawMessage `json:"lines"`
-}
-
 func readLog(data []byte) (AttemptLog, error) {
-	var s StoredLog
+	var s stored.Log
 	if err := json.Unmarshal(data, &s); err != nil {
 		return AttemptLog{}, err
 	}

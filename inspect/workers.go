@@ -12,14 +12,8 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/storage"
-)
-
-// Engines that report on themselves are values of the storage: node/ID is what an engine
-// is, and alive/ID when it has reported last.
-const (
-	PrefixNode  = "node/"
-	PrefixAlive = "alive/"
 )
 
 // Worker takes jobs: it is an engine, or a worker that fetches jobs from one.
@@ -93,8 +87,8 @@ func (j *Jobs) Workers(ctx context.Context) ([]Worker, error) {
 			w.Last = rec.LeaseUntil
 		}
 	}
-	err = j.eachValue(ctx, PrefixAlive, func(v document.Value) {
-		if w := byID[strings.TrimPrefix(v.Key, PrefixAlive)]; w != nil {
+	err = j.eachValue(ctx, stored.PrefixAlive, func(v document.Value) {
+		if w := byID[strings.TrimPrefix(v.Key, stored.PrefixAlive)]; w != nil {
 			w.Silent = silence(v, j.now())
 		}
 	})
@@ -120,7 +114,7 @@ func (j *Jobs) Workers(ctx context.Context) ([]Worker, error) {
 // Nodes returns the engines that report on themselves, by host, process and id. It looks
 // at no job.
 func (j *Jobs) Nodes(ctx context.Context) (list []Node, err error) {
-	err = j.eachValue(ctx, PrefixNode, func(v document.Value) {
+	err = j.eachValue(ctx, stored.PrefixNode, func(v document.Value) {
 		var node Node
 		if json.Unmarshal(v.Data, &node) == nil { // or it is a later version's
 			list = append(list, node)
@@ -137,8 +131,8 @@ func byProcess(a, b *Node) int {
 // silenceOf is how long the process of a worker has not reported; 0: it reports in time,
 // or never has.
 func (j *Jobs) silenceOf(ctx context.Context, worker string) (time.Duration, error) {
-	list, err := document.Of(j.source).Values(ctx, j.now(), PrefixAlive+worker, "", 1)
-	if err != nil || len(list) == 0 || list[0].Key != PrefixAlive+worker {
+	list, err := document.Of(j.source).Values(ctx, j.now(), stored.PrefixAlive+worker, "", 1)
+	if err != nil || len(list) == 0 || list[0].Key != stored.PrefixAlive+worker {
 		return 0, err
 	}
 	return silence(list[0], j.now()), nil
@@ -159,14 +153,6 @@ func silence(v document.Value, now time.Time) time.Duration {
 // seconds is a silence as people read it.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.0f s", d.Seconds()) }
 
-// Pauses of job types, and of everything, are values of the storage: pause/all, and
-// pause/type/TYPE.
-const (
-	PrefixPause     = "pause/"
-	KeyPauseAll     = PrefixPause + "all"
-	PrefixPauseType = PrefixPause + "type/"
-)
-
 // Pause is a pause of a job type or of everything.
 type Pause struct {
 	Type   string // "": every type, of every queue
@@ -178,11 +164,11 @@ type Pause struct {
 // Pauses returns the pauses of everything and of types, that of everything first. A
 // paused queue is a state of the queue.
 func (j *Jobs) Pauses(ctx context.Context) (list []Pause, err error) {
-	err = j.eachValue(ctx, PrefixPause, func(v document.Value) {
+	err = j.eachValue(ctx, stored.PrefixPause, func(v document.Value) {
 		var p Pause
 		_ = json.Unmarshal(v.Data, &p) // what does not decode is a pause of which no more is known
-		p.Type, _ = strings.CutPrefix(v.Key, PrefixPauseType)
-		if v.Key == KeyPauseAll {
+		p.Type, _ = strings.CutPrefix(v.Key, stored.PrefixPauseType)
+		if v.Key == stored.KeyPauseAll {
 			p.Type = ""
 		}
 		list = append(list, p)

@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/draft"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -145,12 +146,12 @@ func (q *Queues) ResumeType(ctx context.Context, jobType string) (known bool, er
 // queues stay as they are, so that queues that are paused now still are after ResumeAll.
 // For the rest it is as PauseType.
 func (q *Queues) PauseAll(ctx context.Context, reason string) error {
-	return q.op.setPause(ctx, inspect.KeyPauseAll, &inspect.Pause{Reason: reason})
+	return q.op.setPause(ctx, stored.KeyPauseAll, &inspect.Pause{Reason: reason})
 }
 
 // ResumeAll ends PauseAll.
 func (q *Queues) ResumeAll(ctx context.Context) error {
-	return q.op.setPause(ctx, inspect.KeyPauseAll, nil)
+	return q.op.setPause(ctx, stored.KeyPauseAll, nil)
 }
 
 // Pauses returns the pauses, as inspect.Jobs.Pauses does.
@@ -163,7 +164,7 @@ func (o *Operator) pauseOfType(
 	ctx context.Context, jobType string, p *inspect.Pause,
 ) (known bool, err error) {
 	before, _ := o.eng.Inspect.Pauses(ctx) // none, if they cannot be read now
-	if err := o.setPause(ctx, inspect.PrefixPauseType+jobType, p); err != nil {
+	if err := o.setPause(ctx, stored.PrefixPauseType+jobType, p); err != nil {
 		return false, err
 	}
 	paused := slices.ContainsFunc(before, func(p inspect.Pause) bool { return p.Type == jobType })
@@ -188,7 +189,7 @@ func (o *Operator) setPause(ctx context.Context, key string, p *inspect.Pause) e
 	if err := document.Of(o.eng.Store).PutValues(ctx, o.eng.Now(), []document.Value{v}); err != nil {
 		return err
 	}
-	if jobType, ok := strings.CutPrefix(key, inspect.PrefixPauseType); ok {
+	if jobType, ok := strings.CutPrefix(key, stored.PrefixPauseType); ok {
 		what = "jobs of type " + jobType
 	}
 	o.eng.Log.Info(what+" are "+did, "component", "worker", "category", "lifecycle", "actor", ojs.Actor(ctx))

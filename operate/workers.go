@@ -9,16 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
-)
-
-// Engines that report on themselves (engine.WithReports) are nodes. Their orders are
-// values of the storage:
-//
-//   - order/ID/KEY: what another process has told the node to do, until it does it;
-//   - answer/KEY: what the node has answered.
-const (
-	PrefixOrder  = "order/"
-	PrefixAnswer = "answer/"
+	"github.com/ojsengine/ojs/internal/stored"
 )
 
 // Workers are what takes the jobs of a storage, in this process and others: engines, and
@@ -38,13 +29,13 @@ func (n *Workers) Quiet(ctx context.Context, id string) error {
 	if n.op.eng.WorkerSet(id, false) {
 		return nil
 	}
-	_, err := n.order(ctx, id, OrderQuiet)
+	_, err := n.order(ctx, id, stored.OrderQuiet)
 	return err
 }
 
 // Resume ends Quiet of an engine.
 func (n *Workers) Resume(ctx context.Context, id string) error {
-	_, err := n.order(ctx, id, OrderResume)
+	_, err := n.order(ctx, id, stored.OrderResume)
 	return err
 }
 
@@ -56,19 +47,19 @@ func (n *Workers) Terminate(ctx context.Context, id string) error {
 	if n.op.eng.WorkerSet(id, true) {
 		return nil
 	}
-	_, err := n.order(ctx, id, OrderTerminate)
+	_, err := n.order(ctx, id, stored.OrderTerminate)
 	return err
 }
 
 // Stacks asks an engine for what it runs, with the stacks of the handlers. It answers
 // with its next report: give ctx an end. An unknown id gives ojs.ErrNotFound.
 func (n *Workers) Stacks(ctx context.Context, id string) ([]inspect.NodeJob, error) {
-	key, err := n.order(ctx, id, OrderStacks)
+	key, err := n.order(ctx, id, stored.OrderStacks)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		list, err := document.Of(n.op.eng.Store).Values(ctx, n.op.eng.Now(), PrefixAnswer+key, "", 1)
+		list, err := document.Of(n.op.eng.Store).Values(ctx, n.op.eng.Now(), stored.PrefixAnswer+key, "", 1)
 		if err != nil {
 			return nil, err
 		}
@@ -83,33 +74,22 @@ func (n *Workers) Stacks(ctx context.Context, id string) ([]inspect.NodeJob, err
 	}
 }
 
-// The orders that nodes are given.
-const (
-	OrderQuiet     = "quiet"
-	OrderResume    = "resume"
-	OrderTerminate = "terminate"
-	OrderStacks    = "stacks"
-)
-
-// Order is what a node is told.
-type Order struct{ Do, By string }
-
 // order gives an order to a node. It returns the key of its answer.
 func (n *Workers) order(ctx context.Context, id, do string) (key string, err error) {
 	e := &n.op.eng
-	there, err := document.Of(e.Store).Values(ctx, e.Now(), inspect.PrefixNode+id, "", 1)
+	there, err := document.Of(e.Store).Values(ctx, e.Now(), stored.PrefixNode+id, "", 1)
 	if err != nil {
 		return "", err
 	}
-	if len(there) == 0 || there[0].Key != inspect.PrefixNode+id {
+	if len(there) == 0 || there[0].Key != stored.PrefixNode+id {
 		return "", fmt.Errorf("%w: node %q", ojs.ErrNotFound, id)
 	}
-	data, err := json.Marshal(Order{do, ojs.Actor(ctx)})
+	data, err := json.Marshal(stored.Order{Do: do, By: ojs.Actor(ctx)})
 	if err != nil {
 		return "", err
 	}
 	key = e.NewOrder()
 	return key, document.Of(e.Store).PutValues(ctx, e.Now(), []document.Value{
-		{Key: PrefixOrder + id + "/" + key, Data: data, Expires: e.Now().Add(10 * time.Minute)},
+		{Key: stored.PrefixOrder + id + "/" + key, Data: data, Expires: e.Now().Add(10 * time.Minute)},
 	})
 }

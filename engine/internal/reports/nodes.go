@@ -10,7 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
-	"github.com/ojsengine/ojs/operate"
+	"github.com/ojsengine/ojs/internal/stored"
 )
 
 // maxNodeJobs bounds inspect.Node.Running.
@@ -19,7 +19,7 @@ const maxNodeJobs = 100
 // node is the engine as a node; gone: without data, which deletes it.
 func (p *Reporter) node(gone bool) document.Value {
 	c := p.c
-	v := document.Value{Key: inspect.PrefixNode + c.Worker}
+	v := document.Value{Key: stored.PrefixNode + c.Worker}
 	if gone {
 		return v
 	}
@@ -39,28 +39,28 @@ func (p *Reporter) node(gone bool) document.Value {
 // obey does what others have ordered.
 func (p *Reporter) obey(ctx context.Context) error {
 	c := p.c
-	list, err := document.Of(c.Store).Values(ctx, c.Now(), operate.PrefixOrder+c.Worker+"/", "", 0)
+	list, err := document.Of(c.Store).Values(ctx, c.Now(), stored.PrefixOrder+c.Worker+"/", "", 0)
 	if err != nil || len(list) == 0 {
 		return err
 	}
 	var done []document.Value
 	for _, v := range list {
 		done = append(done, document.Value{Key: v.Key})
-		var o operate.Order
+		var o stored.Order
 		if json.Unmarshal(v.Data, &o) != nil {
 			continue
 		}
 		c.Log.Info("order taken", "component", "worker", "category", "lifecycle", "worker_id", c.Worker,
 			"order", o.Do, "actor", o.By)
 		switch o.Do {
-		case operate.OrderQuiet, operate.OrderResume:
-			c.SetQuiet(o.Do == operate.OrderQuiet)
-		case operate.OrderTerminate:
+		case stored.OrderQuiet, stored.OrderResume:
+			c.SetQuiet(o.Do == stored.OrderQuiet)
+		case stored.OrderTerminate:
 			defer p.terminate()
-		case operate.OrderStacks:
-			key := strings.TrimPrefix(v.Key, operate.PrefixOrder+c.Worker+"/")
+		case stored.OrderStacks:
+			key := strings.TrimPrefix(v.Key, stored.PrefixOrder+c.Worker+"/")
 			done = append(done, document.Value{
-				Key: operate.PrefixAnswer + key, Data: p.stacks(), Expires: c.Now().Add(time.Minute)})
+				Key: stored.PrefixAnswer + key, Data: p.stacks(), Expires: c.Now().Add(time.Minute)})
 		}
 	}
 	return document.Of(c.Store).PutValues(ctx, c.Now(), done)

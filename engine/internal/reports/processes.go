@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -57,7 +57,7 @@ func (a *Alive) Silence(now time.Time) time.Duration {
 
 // aliveValue is the engine as a process; gone: without data, which deletes it.
 func (c *Engine) aliveValue(beat uint64, gone bool) document.Value {
-	v := document.Value{Key: inspect.PrefixAlive + c.Worker}
+	v := document.Value{Key: stored.PrefixAlive + c.Worker}
 	if !gone {
 		now := c.Now()
 		v.Data, _ = json.Marshal(&Alive{ // which always encodes
@@ -70,13 +70,13 @@ func (c *Engine) aliveValue(beat uint64, gone bool) document.Value {
 
 // EachProcess calls f for each process that reports.
 func (c *Engine) EachProcess(ctx context.Context, f func(a *Alive)) error {
-	q := storage.DocumentQuery{Prefix: inspect.PrefixAlive}
+	q := storage.DocumentQuery{Prefix: stored.PrefixAlive}
 	for v, err := range document.Of(c.Store).EachValue(ctx, c.Now(), q) {
 		if err != nil {
 			return err
 		}
 		var a Alive
-		if json.Unmarshal(v.Data, &a) == nil && a.ID == strings.TrimPrefix(v.Key, inspect.PrefixAlive) {
+		if json.Unmarshal(v.Data, &a) == nil && a.ID == strings.TrimPrefix(v.Key, stored.PrefixAlive) {
 			f(&a)
 		}
 	}
@@ -162,7 +162,7 @@ func (p *Reporter) bury(ctx context.Context, d *deadProcess) {
 	c := p.c
 	recs, err := c.Store.ClaimedBy(ctx, d.ID)
 	if err == nil && len(recs) == 0 {
-		gone := []document.Value{{Key: inspect.PrefixAlive + d.ID}}
+		gone := []document.Value{{Key: stored.PrefixAlive + d.ID}}
 		err = document.Of(c.Store).PutValues(ctx, c.Now(), gone)
 	}
 	if err != nil {

@@ -28,10 +28,10 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/tracing"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
-	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/encoded"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/iso8601"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -421,7 +421,7 @@ func (c *Settler) EncodeLog(f *Settlement, attempt int, began time.Time, l *jobl
 	if err != nil || n == 0 {
 		array, cut = json.RawMessage("[]"), cut+n
 	}
-	data, err := json.Marshal(inspect.StoredLog{Attempt: attempt, Start: began, End: f.at,
+	data, err := json.Marshal(stored.Log{Attempt: attempt, Start: began, End: f.at,
 		Worker: f.Rec.Worker, Cut: cut, Lines: array})
 	if err != nil { // a line that is no JSON
 		c.JobLog(&f.Rec.JobHeader).Error("log of an attempt not stored", "error", err)

@@ -23,7 +23,7 @@ var (
 		"examples/bbolt"}
 	noStorage = []string{"storage/keyed/drivertest"} // a suite, not a part of a storage
 	engines   = []string{"engine/...", "cron", "inspect", "operate", "telemetry", "internal/journal",
-		"internal/events", "internal/draft"}
+		"internal/events", "internal/draft", "internal/stored"}
 )
 
 // source is a Go file that is not a test.
