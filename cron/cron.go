@@ -255,7 +255,8 @@ func (c *Entries) Sync(ctx context.Context, prefix string, entries ...Entry) (re
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name, prefix) {
 			return nil, draft.Invalid("name",
-				"%q does not begin with the prefix %q of the call", foreign.Clip(e.Name, 64), foreign.Clip(prefix, 64))
+				"%q does not begin with the prefix %q of the call",
+				foreign.Clip(e.Name, 64), foreign.Clip(prefix, 64))
 		}
 		keep[e.Name] = struct{}{}
 	}
@@ -557,7 +558,8 @@ func firstRun(e *storage.Cron, now, anchor time.Time) (
 	}
 	next, missed = s.Next(now, anchor)
 	if next.IsZero() {
-		return next, nil, draft.Invalid("schedule", "%q never comes in %s", e.Schedule, cmp.Or(e.TimeZone, "UTC"))
+		return next, nil, draft.Invalid("schedule", "%q never comes in %s",
+			e.Schedule, cmp.Or(e.TimeZone, "UTC"))
 	}
 	return next, missed, nil
 }
@@ -571,7 +573,7 @@ func scheduleOf(e *storage.Cron) (cronspec.Schedule, error) {
 	return s, err
 }
 
-// cronDraft is the job of an entry.
+// draftOf is the job of an entry.
 func draftOf(e *storage.Cron) ojs.Draft {
 	o := e.Options.Clone()
 	return ojs.NewDraft(e.Type, e.Args, func(to *ojs.Options) { *to = o.Clone() })

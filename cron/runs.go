@@ -333,7 +333,7 @@ var errUnchanged = errors.New("unchanged")
 // startApart is how far apart engines start that each make a run of Entry.RunOnStart.
 const startApart = time.Minute
 
-// eachCron calls f with each entry of a storage, in the order of their names.
+// each calls f with each entry of a storage, in the order of their names.
 func (c *Entries) each(ctx context.Context, f func(*storage.Cron) error) error {
 	for q := (storage.DocumentQuery{}); ; {
 		page, err := document.Of(c.eng.Store).Crons(ctx, q)

@@ -232,12 +232,8 @@ var filterKeys = []filterKey{
 			term("dead", "true")
 		}
 	}},
-	oneKey("order", func(f *Filter) *Order { return &f.Order }, func(value string, _ time.Time) (Order, error) {
-		if value == "" || !Order(value).Valid() {
-			return "", fmt.Errorf("%q is none of newest, finished, due and claim", value)
-		}
-		return Order(value), nil
-	}, func(o Order) string { return string(o) }),
+	oneKey("order", func(f *Filter) *Order { return &f.Order }, parseOrder,
+		func(o Order) string { return string(o) }),
 }
 
 // oneKey is the key of a field that is set once. text is "" for a value that needs no
@@ -338,6 +334,13 @@ func timeKey(name string, field func(*Filter) *time.Time) filterKey {
 		}
 		return at.UTC().Format(time.RFC3339Nano)
 	})
+}
+
+func parseOrder(value string, _ time.Time) (Order, error) {
+	if value == "" || !Order(value).Valid() {
+		return "", fmt.Errorf("%q is none of newest, finished, due and claim", value)
+	}
+	return Order(value), nil
 }
 
 // parseTime reads a time of a filter line.

@@ -56,7 +56,7 @@ func (c *Workers) heldRecord(
 }
 
 // LookAt fails what workers hold beyond its time, and what dead workers hold. It
-// returns when to look again. Maintenance calls it.
+// returns when to look again. The engine's chore of workers calls it.
 func (c *Workers) LookAt(ctx context.Context, now time.Time) (next time.Time, err error) {
 	late, dead, next := c.workers.due(now)
 	for _, claim := range late {
