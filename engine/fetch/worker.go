@@ -5,8 +5,8 @@
 //
 //  1. The book of a worker has each job that it holds, as far as this engine knows, and
 //     the storage is asked before a decision is made by the book.
-//  2. A job that a worker has lost is named by one of its heartbeats, unless the worker has
-//     lost maxLost others since.
+//  2. A job that a worker has lost is named by one of its heartbeats, unless maxLost
+//     others were lost since.
 package fetch
 
 import (

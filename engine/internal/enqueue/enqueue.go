@@ -4,8 +4,8 @@
 // # Invariants
 //
 //  1. A batch is stored as a whole or not at all.
-//  2. Enqueues that wait for the same queue are woken in the order in which they came. One
-//     whose batch does not fit wakes the next, and each looks again after roomEvery.
+//  2. Enqueues that wait for the same queue are woken in the order in which they came. An
+//     enqueue whose batch does not fit wakes the next. Each looks again after roomEvery.
 //  3. No waiter and no listener is told of a job that was not stored.
 package enqueue
 
