@@ -382,15 +382,12 @@ func WithCodec(codecs ...codec.Codec) Option {
 
 // WithEnqueueHook adds hooks after earlier ones.
 func WithEnqueueHook(hooks ...EnqueueHook) Option {
-	return func(c *config) error {
+	hasNil := slices.ContainsFunc(hooks, func(h EnqueueHook) bool { return h == nil })
+	return option(!hasNil, func(c *config) {
 		for _, h := range hooks {
-			if h == nil {
-				return draft.Invalid("enqueue_hook", "is nil")
-			}
 			c.hooks = append(c.hooks, h)
 		}
-		return nil
-	}
+	}, "enqueue_hook", "is nil")
 }
 
 // WithRetryHook sets the hook that has a say in every retry of this engine's jobs; the
