@@ -98,7 +98,7 @@ func (q *Queues) List(ctx context.Context) ([]QueueStats, error) {
 		return byName[name]
 	}
 	for _, n := range counts {
-		row(n.Queue).Counts[n.State] = n.N
+		row(n.Queue).Counts[n.State] += n.N
 	}
 	for _, name := range q.op.eng.Queues() {
 		row(name)

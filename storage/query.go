@@ -46,6 +46,11 @@ type Query struct {
 	Types       []string // "email.*" selects every type that starts with "email." [list-3]
 	ErrorTypes  []string // of the job's latest failure; prefixes as in Types [list-3]
 
+	// Workflow is the id of a workflow: only jobs whose Keeper it is. Keepers are the
+	// records of workflows: only jobs that are their own Keeper [list-16].
+	Workflow string
+	Keepers  bool
+
 	CreatedFrom, CreatedBefore   time.Time // the first is in the range, the second is not [list-3]
 	FinishedFrom, FinishedBefore time.Time // a job that has not ended is in no such range [list-3]
 
@@ -67,6 +72,7 @@ func (q *Query) Matches(r *Record) bool {
 		(len(q.ErrorTypes) == 0 || r.Error != nil && matchesAny(q.ErrorTypes, r.Error.Type)) &&
 		inRange(r.CreatedAt, q.CreatedFrom, q.CreatedBefore) &&
 		inRange(r.FinishedAt, q.FinishedFrom, q.FinishedBefore) &&
+		(q.Workflow == "" || r.Keeper() == q.Workflow) && (!q.Keepers || r.Keeper() == r.ID) &&
 		(q.Where == nil || q.Where(r))
 }
 
@@ -78,12 +84,48 @@ func (q *Query) MayMatch(state ojs.State, queue, jobType string) bool {
 		(len(q.Types) == 0 || matchesAny(q.Types, jobType))
 }
 
-// OnlyActive reports whether the query selects active jobs alone, in an order of
-// insertion. Pages of an operator ask for these again and again, so that a storage should
-// find them by an index, and look at no other job.
-func (q *Query) OnlyActive() bool {
-	return len(q.States) == 1 && q.States[0] == ojs.StateActive && !q.DeadLetters &&
-		(q.Order == OrderOldest || q.Order == OrderNewest)
+// Rare reports whether storages find the jobs of a state by an index of state, queue and
+// type. There are few such jobs beside the available and the completed ones, and people
+// look for them.
+func Rare(s ojs.State) bool { return s != ojs.StateAvailable && s != ojs.StateCompleted }
+
+// OfRare reports whether the query selects jobs of Rare states only, by their states.
+func (q *Query) OfRare() bool {
+	return len(q.States) > 0 && !slices.ContainsFunc(q.States, func(s ojs.State) bool { return !Rare(s) })
+}
+
+// Narrowed reports whether the query selects by queue or type.
+func (q *Query) Narrowed() bool { return len(q.Queues)+len(q.Types) > 0 }
+
+// Indexed reports whether storages find the jobs of the query by an index alone, so that a
+// page looks at no other job. Only active jobs are all looked at [list-17].
+func (q *Query) Indexed() bool {
+	finished := !q.FinishedFrom.IsZero() || !q.FinishedBefore.IsZero()
+	ofWorkflows := q.Workflow != "" || q.Keepers
+	switch {
+	case q.Where != nil, !q.CreatedFrom.IsZero(), !q.CreatedBefore.IsZero(),
+		finished && q.Order != OrderFinished, q.Workflow != "" && q.Keepers:
+		return false
+	case len(q.ErrorTypes) > 0:
+		return q.ByError() && !q.Narrowed() && !q.DeadLetters && !ofWorkflows
+	case ofWorkflows:
+		return (q.Order == OrderOldest || q.Order == OrderNewest) &&
+			len(q.States) == 0 && !q.Narrowed() && !q.DeadLetters
+	case q.DeadLetters:
+		return len(q.States) == 0 && (q.Order == OrderOldest || q.Order == OrderNewest ||
+			q.Order == OrderFinished && !q.Narrowed())
+	case q.Order == OrderFinished:
+		return !q.Narrowed() || q.OfRare()
+	}
+	return len(q.States) == 0 && !q.Narrowed() || q.Order != OrderClaim && q.OfRare() &&
+		(q.Order != OrderDue || !slices.Contains(q.States, ojs.StateActive))
+}
+
+// ByError reports whether storages find the jobs of the query by an index of the types of
+// their errors and the times of their ends: it selects discarded jobs by these.
+func (q *Query) ByError() bool {
+	return q.Order == OrderFinished && len(q.ErrorTypes) > 0 &&
+		slices.Equal(q.States, []ojs.State{ojs.StateDiscarded})
 }
 
 func matchesAny(patterns []string, name string) bool {

@@ -239,8 +239,8 @@ type Storage interface {
 	// error that is ojs.ErrInvalid [list-7].
 	List(ctx context.Context, q Query) (Page, error)
 
-	// Counts returns how many jobs each queue has in each state, without zeros and in no
-	// order [list-6]. It must not scan the jobs.
+	// Counts returns how many jobs of each type each queue has in each state, without
+	// zeros and in no order [list-6]. It must not scan the jobs.
 	Counts(ctx context.Context) ([]Count, error)
 
 	// Delete removes jobs that are in a terminal state and returns how many; ids that are
@@ -587,11 +587,11 @@ type Page struct {
 	Looked int
 }
 
-// Count is how many jobs of a queue are in a state.
+// Count is how many jobs of a queue and a type are in a state.
 type Count struct {
-	Queue string
-	State ojs.State
-	N     int
+	Queue, Type string
+	State       ojs.State
+	N           int
 }
 
 // As finds an optional ability of s: s itself if it is an A, or else what s wraps, as

@@ -151,7 +151,7 @@ func (e *entries) of(j *job) []entry {
 		e.add(e.in(wakeTable).byte(waits).time(at).number(j.Place), seq)
 	}
 	if j.DeadLettered() {
-		e.add(e.in(deadTable).number(j.Place), seq)
+		e.add(e.in(deadTable).name(j.Queue).name(j.Type).number(j.Place), seq)
 	}
 	if j.State.Terminal() {
 		e.add(j.group(e.in(endedTable)).time(j.FinishedAt).number(j.Place), seq)
@@ -171,18 +171,25 @@ func (e *entries) of(j *job) []entry {
 		failed := e.in(failTable).name(j.Error.Type[:min(len(j.Error.Type), maxName)])
 		e.add(failed.time(j.FinishedAt).number(j.Place), seq)
 	}
+	if at := j.wakeAt(); rare(j.State) && (j.State.Terminal() || !at.IsZero()) {
+		if j.State.Terminal() {
+			at = j.FinishedAt
+		}
+		of := e.in(timeTable).byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type)
+		e.add(of.time(at).number(j.Place), seq)
+	}
+	if keeper := j.Keeper(); keeper != "" {
+		e.add(e.in(workflowTable).name(keeper).number(j.Seq), seq)
+		if keeper == j.ID {
+			e.add(e.in(keeperTable).number(j.Seq), seq)
+		}
+	}
 	return e.list
 }
 
-// rare reports whether the table state has the jobs in a state. Of these jobs a store has
-// few beside all others, and people look for them. The active jobs are in the table wake.
-func rare(state ojs.State) bool {
-	switch state {
-	case ojs.StateScheduled, ojs.StateRetryable, ojs.StateDiscarded, ojs.StateCancelled:
-		return true
-	}
-	return false
-}
+// rare reports whether the tables state and time have the jobs in a state. The active jobs
+// are in the table wake.
+func rare(state ojs.State) bool { return storage.Rare(state) && state != ojs.StateActive }
 
 // group appends the beginning of the keys of the jobs that have ended in a state, dead
 // letters or not. Prune looks at those that are not kept.
@@ -423,13 +430,10 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 func (s *Storage) Counts(ctx context.Context) ([]storage.Count, error) {
 	return view(ctx, s, func(t *tx) (counts []storage.Count) {
 		for k, n := range t.scan(newKey(countTable), nil) {
-			queue, _ := cut(k[1:])
-			c := storage.Count{Queue: queue, State: rows.State(int(k[0])), N: int(number(n))}
-			if n := len(counts); n > 0 && counts[n-1].Queue == c.Queue && counts[n-1].State == c.State {
-				counts[n-1].N += c.N // of another type
-				continue
-			}
-			counts = append(counts, c)
+			queue, rest := cut(k[1:])
+			jobType, _ := cut(rest)
+			counts = append(counts, storage.Count{Queue: queue, Type: jobType,
+				State: rows.State(int(k[0])), N: int(number(n))})
 		}
 		return counts
 	})

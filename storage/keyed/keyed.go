@@ -44,7 +44,7 @@ import (
 )
 
 // layout is the version of the tables.
-const layout = 4
+const layout = 5
 
 // table is the first byte of a key. A job's seq is its number in the order of insertion,
 // which never changes. It is given a new place each time it comes to where it is. The
@@ -59,7 +59,7 @@ const (
 	readyTable                      // queue, type, rank: readyJob, of the available jobs that claims look at
 	availableTable                  // queue, rank: seq, of the available jobs
 	wakeTable                       // kind (below), WakeAt, place: seq, and the worker of an active job
-	deadTable                       // place: seq, of the dead letters
+	deadTable                       // queue, type, place: seq, of the dead letters
 	endedTable                      // group, FinishedAt, place: seq, of the finished jobs
 	keptTable                       // released or not, until, seq, of the finished jobs with such a time
 	countTable                      // state, queue, type: number of jobs
@@ -88,6 +88,9 @@ const (
 	frontTable                      // scope, queue or type, rank, queue, type: see fronts.go
 	stateTable                      // state, queue, type, seq: seq, of the jobs in a rare state
 	failTable                       // type of the error, FinishedAt, place: seq, of the discarded jobs
+	timeTable                       // state, queue, type, WakeAt or FinishedAt, place: seq, of the jobs in a rare state
+	workflowTable                   // id of the workflow, seq: seq, of its jobs
+	keeperTable                     // seq: seq, of the records of workflows
 )
 
 // Kinds of jobs in the table wake.

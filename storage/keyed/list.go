@@ -35,8 +35,12 @@ func (t *tx) listing(q *storage.Query) listing {
 	switch q.Order {
 	case storage.OrderFinished:
 		l := listing{descends: true, format: "tn", from: q.FinishedFrom, before: q.FinishedBefore}
-		if len(q.ErrorTypes) > 0 && slices.Equal(q.States, []ojs.State{ojs.StateDiscarded}) {
+		switch {
+		case q.ByError():
 			l.prefixes = t.failed(q)
+			return l
+		case q.OfRare() && q.Narrowed():
+			l.prefixes = t.inStates(timeTable, q, ojs.StateCancelled, ojs.StateDiscarded)
 			return l
 		}
 		for _, state := range ojs.AllStates() {
@@ -52,6 +56,10 @@ func (t *tx) listing(q *storage.Query) listing {
 		}
 		return l
 	case storage.OrderDue:
+		if q.OfRare() && !slices.Contains(q.States, ojs.StateActive) {
+			return listing{format: "tn", prefixes: t.inStates(timeTable, q,
+				ojs.StatePending, ojs.StateScheduled, ojs.StateRetryable)}
+		}
 		return listing{prefixes: []key{wakeKey(waits), wakeKey(leased)}, format: "tn"}
 	case storage.OrderClaim:
 		l := listing{format: "nnn"}
@@ -62,22 +70,22 @@ func (t *tx) listing(q *storage.Query) listing {
 		}
 		return l
 	}
-	l := listing{prefixes: []key{newKey(jobTable)}, format: "n", seq: true,
-		descends: q.Order == storage.OrderNewest}
+	l := listing{format: "n", descends: q.Order == storage.OrderNewest}
 	switch {
 	case q.DeadLetters:
-		l.prefixes, l.seq = []key{newKey(deadTable)}, false
-	case len(q.States) > 0 && !slices.ContainsFunc(q.States, func(state ojs.State) bool {
-		return state != ojs.StateActive && !rare(state)
-	}):
-		l.prefixes, l.seq = nil, false
-		for _, state := range q.States {
-			if state == ojs.StateActive {
-				l.claims = true
-			} else {
-				l.prefixes = append(l.prefixes, t.inState(q, state)...)
-			}
+		for _, of := range t.sections(q, ojs.StateDiscarded) {
+			l.prefixes = append(l.prefixes, append(newKey(deadTable), of...))
 		}
+	case q.Workflow != "":
+		l.prefixes = []key{newKey(workflowTable).name(q.Workflow)}
+	case q.Keepers:
+		l.prefixes = []key{newKey(keeperTable)}
+	case q.OfRare():
+		l.prefixes = t.inStates(stateTable, q, ojs.StatePending, ojs.StateScheduled, ojs.StateRetryable,
+			ojs.StateCancelled, ojs.StateDiscarded)
+		l.claims = slices.Contains(q.States, ojs.StateActive)
+	default:
+		l.prefixes, l.seq = []key{newKey(jobTable)}, true
 	}
 	return l
 }
@@ -102,16 +110,30 @@ func (t *tx) failed(q *storage.Query) (prefixes []key) {
 	}
 }
 
-// inState returns the prefixes of the jobs in a rare state that a query may select.
-func (t *tx) inState(q *storage.Query, state ojs.State) (prefixes []key) {
-	code := byte(rows.Code(state))
-	for of := range t.scan(newKey(countTable).byte(code), nil) {
-		queue, types := cut(of)
-		if jobType, _ := cut(types); q.MayMatch(state, queue, jobType) {
-			prefixes = append(prefixes, append(newKey(stateTable).byte(code), of...))
+// inStates returns the prefixes, in a table of states, queues and types, of the jobs in
+// some rare states that a query may select.
+func (t *tx) inStates(in table, q *storage.Query, states ...ojs.State) (prefixes []key) {
+	for _, state := range states {
+		for _, of := range t.sections(q, state) {
+			prefixes = append(prefixes, append(newKey(in).byte(byte(rows.Code(state))), of...))
 		}
 	}
 	return prefixes
+}
+
+// sections returns the queues and types, as keys have them, of the jobs in a state that a
+// query may select.
+func (t *tx) sections(q *storage.Query, state ojs.State) (list [][]byte) {
+	if len(q.States) > 0 && !slices.Contains(q.States, state) {
+		return nil
+	}
+	for of := range t.scan(newKey(countTable).byte(byte(rows.Code(state))), nil) {
+		queue, types := cut(of)
+		if jobType, _ := cut(types); q.MayMatch(state, queue, jobType) {
+			list = append(list, slices.Clone(of))
+		}
+	}
+	return list
 }
 
 // position reads what follows a prefix as the position of a cursor.

@@ -50,7 +50,7 @@ func TestLateForTheInbox(t *testing.T) {
 			t.Fatal("refused")
 		}
 		if counts, err := s.Counts(ctx); err != nil || len(counts) != 2 ||
-			!slices.Contains(counts, storage.Count{Queue: "q", State: ojs.StateAvailable, N: 1}) {
+			!slices.Contains(counts, storage.Count{Queue: "q", Type: "x", State: ojs.StateAvailable, N: 1}) {
 			t.Errorf("%v, %v", counts, err)
 		}
 		claimed, err := s.Claim(ctx, now,

@@ -142,7 +142,7 @@ func TestInbox(t *testing.T) {
 					}
 					m := make(map[string]int)
 					for _, c := range counts {
-						m[c.Queue+" "+string(c.State)] = c.N
+						m[c.Queue+" "+c.Type+" "+string(c.State)] = c.N
 					}
 					return m
 				})

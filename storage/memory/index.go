@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 	"sort"
+	"sync"
 )
 
 // index lists jobs in the order of a number, such as a time, and those of the same number
@@ -15,13 +16,12 @@ import (
 type index struct {
 	chunks []*chunk
 	n      int
-	spare  []*chunk
 }
 
-const (
-	chunkSize = 64
-	maxChunks = 256 // kept in spare
-)
+const chunkSize = 64
+
+// spareChunks are empty chunks.
+var spareChunks = sync.Pool{New: func() any { return new(chunk) }}
 
 // chunk holds some jobs in a row: entries[first:used].
 type chunk struct {
@@ -62,7 +62,7 @@ func (x *index) add(at int64, j *job) {
 	e := entry{at, j}
 	x.n++
 	if len(x.chunks) == 0 {
-		x.chunks = append(x.chunks, x.newChunk())
+		x.chunks = append(x.chunks, spareChunks.Get().(*chunk))
 	}
 	i := len(x.chunks) - 1
 	if c := x.chunks[i]; c.len() > 0 && e.before(&c.entries[c.used-1]) {
@@ -72,14 +72,14 @@ func (x *index) add(at int64, j *job) {
 	if c.used == chunkSize {
 		switch {
 		case !e.before(&c.entries[chunkSize-1]):
-			c = x.newChunk()
+			c = spareChunks.Get().(*chunk)
 			x.chunks = slices.Insert(x.chunks, i+1, c)
 		case c.first > 0:
 			c.used = copy(c.entries[:], c.entries[c.first:])
 			clear(c.entries[c.used:])
 			c.first = 0
 		default:
-			rest := x.newChunk()
+			rest := spareChunks.Get().(*chunk)
 			rest.used = copy(rest.entries[:], c.entries[chunkSize/2:])
 			clear(c.entries[chunkSize/2:])
 			c.used = chunkSize / 2
@@ -186,17 +186,6 @@ func (x *index) until(at int64, turn uint64) iter.Seq[entry] {
 	}
 }
 
-func (x *index) newChunk() *chunk {
-	n := len(x.spare)
-	if n == 0 {
-		return new(chunk)
-	}
-	c := x.spare[n-1]
-	x.spare[n-1] = nil
-	x.spare = x.spare[:n-1]
-	return c
-}
-
 // drop takes out a chunk that is not needed.
 func (x *index) drop(i int) {
 	c := x.chunks[i]
@@ -206,8 +195,6 @@ func (x *index) drop(i int) {
 	} else {
 		x.chunks = slices.Delete(x.chunks, i, i+1)
 	}
-	if len(x.spare) < maxChunks {
-		*c = chunk{}
-		x.spare = append(x.spare, c)
-	}
+	*c = chunk{}
+	spareChunks.Put(c)
 }

@@ -142,7 +142,9 @@ func (x *inserter) Save(changed []*insert.Job) error {
 	for _, to := range changed {
 		j := s.find(to.ID)
 		if !to.State.Terminal() {
+			s.leaveSection(j)
 			s.set(j, &to.Record)
+			s.enterSection(j)
 			s.wakeAnew(j)
 			continue
 		}

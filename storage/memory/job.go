@@ -33,7 +33,7 @@ type job struct {
 	prev, next *job                 // in level
 	wake       scheduler.Item[*job] // in due, or in kept or freed once the job has ended
 	ord        uint64               // in all
-	turn       uint64               // among the available jobs, or of its end
+	turn       uint64               // among the available jobs, or of its end or the begin of its wait
 	hash       uint32               // in the table, by which it is found there
 	state      uint8                // index of states
 	class      class                // once it has ended
@@ -113,9 +113,10 @@ type kind struct {
 	// nil: none, or one with a key, which may be another in each job
 	unique *ojs.UniquePolicy
 
-	home  *queue
-	group *group // where those of them that are available are
-	jobs  int    // how many there are
+	home    *queue
+	section *section
+	group   *group // where those of them that are available are
+	jobs    int    // how many there are
 }
 
 // fits reports whether a job is of the kind.
@@ -159,10 +160,8 @@ func (s *Storage) kindOf(r *storage.Record) *kind {
 		q = &queue{name: r.Queue}
 		s.queues[r.Queue] = q
 	}
-	if q.kinds == nil {
-		q.kinds = make(map[string][]*kind)
-	}
-	for _, k := range q.kinds[r.Type] {
+	x := q.sectionOf(r.Type)
+	for _, k := range x.kinds {
 		if k.fits(r) {
 			s.lastKind.Store(k)
 			return k
@@ -170,15 +169,16 @@ func (s *Storage) kindOf(r *storage.Record) *kind {
 	}
 	k := &kind{
 		jobType: r.Type, version: r.TypeVersion, queue: r.Queue, maxAttempts: r.MaxAttempts, retry: r.Retry,
-		timeout: r.Timeout, totalTimeout: r.TotalTimeout, lease: r.Lease, resultTTL: r.ResultTTL, home: q,
+		timeout: r.Timeout, totalTimeout: r.TotalTimeout, lease: r.Lease, resultTTL: r.ResultTTL, home: q, section: x,
 		group: s.ready.join(r.Queue, versions.Full(r.Type, r.TypeVersion)),
 	}
 	k.retry.NonRetryableErrors = slices.Clone(r.Retry.NonRetryableErrors)
 	k.unique = cloneUnique(ofMany(r.Unique))
 	// Jobs that are all different would make a list of them all. Kinds beyond that many
 	// are not looked for again.
-	if list := q.kinds[r.Type]; len(list) < maxKinds {
-		q.kinds[r.Type] = append(list, k)
+	x.n++
+	if len(x.kinds) < maxKinds {
+		x.kinds = append(x.kinds, k)
 		s.lastKind.Store(k)
 	}
 	return k
@@ -192,11 +192,7 @@ func (s *Storage) leaves(k *kind) {
 	if k.jobs--; k.jobs > 0 {
 		return
 	}
-	q := k.home
-	list := slices.DeleteFunc(q.kinds[k.jobType], func(other *kind) bool { return other == k })
-	if q.kinds[k.jobType] = list; len(list) == 0 {
-		delete(q.kinds, k.jobType)
-	}
+	k.section.leave(k)
 	s.ready.part(k.group)
 	if s.lastKind.Load() == k {
 		s.lastKind.Store(nil)
@@ -216,7 +212,12 @@ func (s *Storage) set(j *job, r *storage.Record) {
 		kept.Dependencies = j.rest.whole.Dependencies
 		r = &kept
 	}
+	was := j.keeper()
 	s.fill(j, r)
+	if is := j.keeper(); is != was {
+		s.inWorkflow(j, was, (*index).remove)
+		s.inWorkflow(j, is, (*index).add)
+	}
 }
 
 // fill makes the job what a record says, but for its kind. It needs no lock for a job
@@ -471,7 +472,11 @@ func (j *job) finished() int64 {
 	if j.whole() == nil {
 		return int64(j.until)
 	}
-	t := j.finishedAt()
+	return int64(clamped(j.finishedAt()))
+}
+
+// clamped is the instant next to a time.
+func clamped(t time.Time) instant {
 	i, ok := at(t)
 	switch {
 	case ok:
@@ -480,7 +485,7 @@ func (j *job) finished() int64 {
 	default:
 		i = never + 1
 	}
-	return int64(i)
+	return i
 }
 
 // hasEnqueueTTL reports whether the job has an enqueue TTL.

@@ -70,45 +70,81 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 // walk goes through the jobs in the order of a query, from where a page begins: at least
 // one more than a page looks at, if there are so many.
 func (s *Storage) walk(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
-	switch q.Order {
-	case storage.OrderFinished:
-		return s.byEnd(q, w)
-	case storage.OrderDue:
-		return s.byDue(w)
-	case storage.OrderClaim:
-		return s.ready.byClaim(w)
-	}
-	x, newest := &s.all, q.Order == storage.OrderNewest
+	of, timed := s.lists(q)
 	switch {
-	case q.DeadLetters:
-		x = &s.dead
-	case q.OnlyActive():
-		x = s.activeByInsertion()
+	case of != nil && timed:
+		return byTime(of, q, w)
+	case of != nil:
+		return inInsertion(of, q, w)
+	case q.Order == storage.OrderDue:
+		return s.byDue(w)
 	}
-	return func(yield func(cursor.Position, *job) bool) {
-		at, list := w.From.After[0], x.from
-		if newest != w.From.Back {
-			list = x.until
-		}
-		switch {
-		case w.First && newest:
-			at = math.MaxInt64
-		case newest:
-			at = max(at, 1) - 1
-		}
-		for e := range list(at, math.MaxUint64) {
-			if !yield(cursor.Position{e.at}, e.job) {
-				return
-			}
-		}
-	}
+	return s.ready.byClaim(w)
 }
 
-// activeByInsertion makes an index of the active jobs alone. It sorts them: they are few.
-func (s *Storage) activeByInsertion() *index {
-	jobs := make([]*job, 0, s.running.n)
+// lists returns the lists that have the jobs of a query, and whether they are by time; nil:
+// no list has the order.
+func (s *Storage) lists(q *storage.Query) (of []*index, timed bool) {
+	of = []*index{} // not nil
+	switch {
+	case q.ByError():
+		for name, x := range s.failed {
+			if (&storage.Query{Types: q.ErrorTypes}).MayMatch("", "", name) {
+				of = append(of, x)
+			}
+		}
+		return of, true
+	case q.Order == storage.OrderFinished && (!q.OfRare() || !q.Narrowed()):
+		for c := range classes {
+			ofState := len(q.States) == 0 || slices.Contains(q.States, stateOf(c))
+			if ofState && (!q.DeadLetters || c == deadLetter) {
+				of = append(of, &s.ended[c], &s.held[c])
+			}
+		}
+		return of, true
+	case q.Order == storage.OrderFinished:
+		s.sections(q, func(x *section, state int) {
+			if states[state].Terminal() {
+				of = append(of, &x.rare[state].timed)
+			}
+		})
+		return of, true
+	case q.Order == storage.OrderDue && q.OfRare() && !slices.Contains(q.States, ojs.StateActive):
+		s.sections(q, func(x *section, state int) {
+			if !states[state].Terminal() {
+				of = append(of, &x.rare[state].timed)
+			}
+		})
+		return of, true
+	case q.Order == storage.OrderDue || q.Order == storage.OrderClaim:
+		return nil, false
+	case q.DeadLetters && q.Narrowed():
+		s.sections(q, func(x *section, state int) { of = append(of, &x.rare[state].dead) })
+	case q.DeadLetters:
+		of = append(of, &s.dead)
+	case q.Workflow != "":
+		if x := s.workflows[q.Workflow]; x != nil {
+			of = append(of, x)
+		}
+	case q.Keepers:
+		of = append(of, &s.keepers)
+	case q.OfRare():
+		s.sections(q, func(x *section, state int) { of = append(of, &x.rare[state].inserted) })
+		of = append(of, s.activeOf(q))
+	default:
+		of = append(of, &s.all)
+	}
+	return of, false
+}
+
+// activeOf makes a list of the active jobs that a query may select. It sorts them: they
+// are few.
+func (s *Storage) activeOf(q *storage.Query) *index {
+	var jobs []*job
 	for j := s.running.first; j != nil; j = j.next {
-		jobs = append(jobs, j)
+		if q.MayMatch(j.current(), j.kind.queue, j.kind.jobType) {
+			jobs = append(jobs, j)
+		}
 	}
 	slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(a.ord, b.ord) })
 	x := new(index)
@@ -118,31 +154,73 @@ func (s *Storage) activeByInsertion() *index {
 	return x
 }
 
-// byEnd is walk in the order storage.OrderFinished: the lists of finished jobs as one.
-func (s *Storage) byEnd(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
-	lists := []*index{&s.held}
-	for c := range classes {
-		of := len(q.States) == 0 || slices.Contains(q.States, stateOf(c))
-		if of && (!q.DeadLetters || c == deadLetter) {
-			lists = append(lists, &s.ended[c])
+// inInsertion goes through lists by job.ord, or by job.turn, in an order of insertion.
+func inInsertion(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
+	newest := q.Order == storage.OrderNewest
+	at := w.From.After[0]
+	switch {
+	case w.First && newest:
+		at = math.MaxInt64
+	case newest:
+		at = max(at, 1) - 1
+	}
+	return merged(of, at, math.MaxUint64, newest != w.From.Back, func(e *entry) cursor.Position {
+		return cursor.Position{e.at}
+	})
+}
+
+// byTime goes through lists by job.timed in the order storage.OrderFinished, the latest
+// first, or storage.OrderDue.
+func byTime(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
+	latest := q.Order == storage.OrderFinished
+	at, turn := w.From.After[0], uint64(w.From.After[1])
+	switch {
+	case w.First && !latest:
+		at, turn = math.MinInt64, 0
+	case w.First && q.FinishedBefore.IsZero():
+		at, turn = math.MaxInt64, math.MaxUint64
+	case w.First:
+		at, turn = int64(clamped(q.FinishedBefore)), 0
+	case latest:
+		turn = max(turn, 1) - 1
+	}
+	jobs := merged(of, at, turn, latest != w.From.Back, func(e *entry) cursor.Position {
+		return cursor.Position{e.at, int64(e.job.turn)}
+	})
+	if q.Order != storage.OrderFinished || q.FinishedFrom.IsZero() && q.FinishedBefore.IsZero() {
+		return jobs
+	}
+	return func(yield func(cursor.Position, *job) bool) {
+		for at, j := range jobs {
+			ended := j.finishedAt()
+			over := ended.Before(q.FinishedFrom)
+			if w.From.Back {
+				over = !q.FinishedBefore.IsZero() && !ended.Before(q.FinishedBefore)
+			}
+			if over || !yield(at, j) {
+				return
+			}
 		}
 	}
-	at, turn := w.From.After[0], uint64(max(w.From.After[1], 1))
-	if w.First {
-		at, turn = math.MaxInt64, math.MaxUint64
-	}
+}
+
+// merged goes through the entries of several lists as one: those after a number and a
+// turn, or back from those.
+func merged(
+	of []*index, at int64, turn uint64, back bool, position func(*entry) cursor.Position,
+) iter.Seq2[cursor.Position, *job] {
 	return func(yield func(cursor.Position, *job) bool) {
 		type head struct {
 			entry
 			next func() (entry, bool)
 		}
 		var heads []*head
-		for _, x := range lists {
-			jobs := x.until(at, turn-1)
-			if w.From.Back {
-				jobs = x.from(at, turn-1)
+		for _, x := range of {
+			entries := x.from(at, turn)
+			if back {
+				entries = x.until(at, turn)
 			}
-			next, stop := iter.Pull(jobs)
+			next, stop := iter.Pull(entries)
 			defer stop()
 			if e, ok := next(); ok {
 				heads = append(heads, &head{e, next})
@@ -151,12 +229,12 @@ func (s *Storage) byEnd(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Posit
 		for len(heads) > 0 {
 			i := 0
 			for k := range heads {
-				if heads[k].before(&heads[i].entry) == w.From.Back && k != i {
+				if k != i && heads[k].before(&heads[i].entry) != back {
 					i = k
 				}
 			}
 			h := heads[i]
-			if !yield(cursor.Position{h.at, int64(h.job.turn)}, h.job) {
+			if !yield(position(&h.entry), h.job) {
 				return
 			}
 			var ok bool
@@ -167,7 +245,7 @@ func (s *Storage) byEnd(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Posit
 	}
 }
 
-// byDue is walk in the order storage.OrderDue.
+// byDue is walk in the order storage.OrderDue, of all jobs.
 func (s *Storage) byDue(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 	return func(yield func(cursor.Position, *job) bool) {
 		at, list := scheduler.Place{Due: w.From.After[0], Turn: w.From.After[1]}, s.due.List

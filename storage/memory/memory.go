@@ -52,14 +52,18 @@ type Storage struct {
 	ended   [classes]index       // finished jobs that may be pruned, by when they finished
 	// finished jobs that are not pruned before a time, by storage.Record.KeptUntil
 	kept   scheduler.Heap[*job]
-	held   index                // those in kept, by when they finished
+	held   [classes]index       // those in kept, by when they finished
 	freed  scheduler.Heap[*job] // jobs in ended that were in kept, the latest KeptUntil first
 	dead   index                // dead letters, by their turn
-	ends   uint64               // jobs that have ended
+	ends   uint64               // jobs that have ended, or begun to wait in a rare state
 	floor  uint64               // no job that was deleted had a later version
 	queues map[string]*queue
 	states int               // queues that have one
 	unique map[string]*peers // by fingerprint
+
+	failed    map[string]*index // discarded jobs by the type of their error, and by their ends
+	workflows map[string]*index // jobs by their Keeper, and by job.ord
+	keepers   index             // jobs that are their own Keeper, by job.ord
 
 	documents map[storage.Kind]*documents
 
@@ -84,12 +88,11 @@ var (
 
 // queue is what is known of a queue: how many jobs it has, and its state.
 type queue struct {
-	name   string
-	counts [8]int // by stateIndex
-	total  int
-	live   int                // those that have not ended
-	state  ojs.QueueState     // "": active
-	kinds  map[string][]*kind // of its jobs, by their type
+	name     string
+	total    int
+	live     int                 // jobs that have not ended
+	state    ojs.QueueState      // "": active
+	sections map[string]*section // by the type of their jobs
 }
 
 // New makes an empty storage.
@@ -248,6 +251,7 @@ func (s *Storage) enlist(j *job) {
 	s.ords++
 	j.ord = s.ords
 	s.all.add(int64(j.ord), j)
+	s.inWorkflow(j, j.keeper(), (*index).add)
 	s.place(j)
 }
 
@@ -565,7 +569,9 @@ func (s *Storage) edit(j *job, to *storage.Record) {
 	if moves {
 		s.ready.remove(j)
 	}
+	s.leaveSection(j)
 	s.set(j, to)
+	s.enterSection(j)
 	j.setVersion(to.Version + 1)
 	if moves {
 		s.ready.replace(j)
@@ -701,9 +707,12 @@ func (s *Storage) Counts(ctx context.Context) ([]storage.Count, error) {
 	defer s.leave()
 	var counts []storage.Count
 	for name, q := range s.queues {
-		for i, n := range q.counts {
-			if n > 0 {
-				counts = append(counts, storage.Count{Queue: name, State: states[i], N: n})
+		for jobType, x := range q.sections {
+			for i, n := range x.counts {
+				if n > 0 {
+					counts = append(counts,
+						storage.Count{Queue: name, Type: jobType, State: states[i], N: n})
+				}
 			}
 		}
 	}
@@ -741,6 +750,7 @@ func (s *Storage) delete(j *job) {
 	s.floor = max(s.floor, j.version)
 	s.displace(j)
 	s.all.remove(int64(j.ord), j)
+	s.inWorkflow(j, j.keeper(), (*index).remove)
 	j.ord = 0 // edges that lead to the job are stale, also if its memory is used again
 	s.jobs.remove(j)
 	s.forgetIfEmpty(j.kind.home)
@@ -760,6 +770,7 @@ func (s *Storage) Close() error {
 	s.ended, s.kept, s.held, s.freed = fresh.ended, fresh.kept, fresh.held, fresh.freed
 	s.running = level{}
 	s.edges, s.toCount, s.lines, s.logs = nil, nil, nil, nil
+	s.failed, s.workflows, s.keepers = nil, nil, fresh.keepers
 	s.queues, s.unique, s.documents = fresh.queues, fresh.unique, fresh.documents
 	s.lastKind.Store(nil)
 	return nil

@@ -9,17 +9,16 @@ import (
 // the dead letters keep their order across changes. A job that has ended changes only to
 // begin anew.
 func (s *Storage) place(j *job) {
-	q := j.kind.home
-	q.counts[j.state]++
-	q.total++
-	if !j.current().Terminal() {
-		q.live++
-	}
 	wakeAt := j.wakeAt()
 	if !wakeAt.IsZero() {
 		s.due.Push(&j.wake, wakeAt)
 	}
 	s.settleEnd(j)
+	if j.current() != ojs.StateAvailable && j.current().Waiting() {
+		s.ends++
+		j.turn = s.ends
+	}
+	s.enterSection(j)
 	if j.current() == ojs.StateAvailable {
 		s.ready.takeRound(j)
 		s.ready.add(j)
@@ -38,6 +37,7 @@ func (s *Storage) place(j *job) {
 }
 
 func (s *Storage) displace(j *job) {
+	s.leaveSection(j)
 	if j.end == open {
 		s.due.Remove(&j.wake)
 	} else {
@@ -59,12 +59,6 @@ func (s *Storage) displace(j *job) {
 		}
 	}
 	s.removePeer(j)
-	q := j.kind.home
-	q.counts[j.state]--
-	q.total--
-	if !j.current().Terminal() {
-		q.live--
-	}
 }
 
 // forgetIfEmpty drops what is kept of a queue that a job has left for good, if it was the

@@ -70,7 +70,7 @@ func (s *Storage) settleEnd(j *job) {
 func (s *Storage) hold(j *job, until time.Time) {
 	j.end = held
 	s.kept.Push(&j.wake, until)
-	s.held.add(j.finished(), j)
+	s.held[j.class].add(j.finished(), j)
 }
 
 // leaveEnd undoes settleEnd, before a job that has ended changes.
@@ -78,7 +78,7 @@ func (s *Storage) leaveEnd(j *job) {
 	switch j.end {
 	case held:
 		s.kept.Remove(&j.wake)
-		s.held.remove(j.finished(), j)
+		s.held[j.class].remove(j.finished(), j)
 	case ended:
 		s.ended[j.class].remove(j.finished(), j)
 		s.freed.Remove(&j.wake)
@@ -111,7 +111,7 @@ func (s *Storage) release(now time.Time) {
 			s.kept.Push(&j.wake, storage.KeptOn(now, j.finishedAt()))
 			continue
 		}
-		s.held.remove(j.finished(), j)
+		s.held[j.class].remove(j.finished(), j)
 		j.end = ended
 		s.freed.Push(&j.wake, mirrored(j.keptUntil()))
 		s.ended[j.class].add(j.finished(), j)

@@ -171,18 +171,23 @@ var listCases = []Case{
 			}
 		}},
 	{"list-6", "List/Counts", "Storage.Counts",
-		"Counts are those of the jobs in each queue and state, without zeros.", needsNothing, func(c *C) {
+		"Counts are those of the jobs of each queue, type and state, without zeros.", needsNothing, func(c *C) {
 			for i, state := range ojs.AllStates() {
 				for range i%3 + 1 {
 					c.reach(state)
 				}
-				c.insert(c.job(queue(fmt.Sprint("q", i%2)), pending))
+				c.insert(c.job(queue(fmt.Sprint("q", i%2)), jobType(fmt.Sprint("t", i%3)), pending))
 			}
+			// An edit changes the type of a job, and versions of a type are one type.
+			edited := c.insert(c.job(queue("edited"), version("2")), c.job(queue("edited")))
+			c.settled(c.get(edited[0]), jobType("edited"))
+			c.settled(c.get(edited[1]), version("3"))
+			c.insert(c.job(queue("edited"), version("1")))
 			want := make(map[storage.Count]bool)
 			n := make(map[storage.Count]int)
 			for _, id := range c.list(storage.Query{}) {
 				r := c.get(id)
-				n[storage.Count{Queue: r.Queue, State: r.State}]++
+				n[storage.Count{Queue: r.Queue, Type: r.Type, State: r.State}]++
 			}
 			for k, v := range n {
 				k.N = v
@@ -278,7 +283,7 @@ var deleteCases = []Case{
 				c.tb.Helper()
 				counts, err := c.S.Counts(c.ctx)
 				c.noErr("Counts", err)
-				want := storage.Count{Queue: name, State: ojs.StateAvailable, N: n}
+				want := storage.Count{Queue: name, Type: "x", State: ojs.StateAvailable, N: n}
 				if !slices.Contains(counts, want) {
 					c.failf("%+v are there, not %+v", counts, want)
 				}

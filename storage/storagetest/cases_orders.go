@@ -3,6 +3,7 @@ package storagetest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -324,6 +325,149 @@ var orderCases = []Case{
 			_, err := c.S.List(c.ctx, storage.Query{Order: "sideways"})
 			c.wantErr("List", err, ojs.ErrUnsupported)
 		}},
+	{"list-16", "List/Workflow", "Query.Workflow",
+		"The jobs of a workflow, and the records of all, are listed in each order, whatever becomes of them.",
+		needsNothing, func(c *C) {
+			member := func(id string) func(*storage.Record) {
+				return func(r *storage.Record) { r.Meta = map[string]any{"workflow_id": id} }
+			}
+			for range 3 {
+				r := c.job(jobType("flow"), queue("flow"))
+				member(r.ID)(&r)
+				long := "no-job-" + strings.Repeat("long", 100)
+				c.insert(r, c.job(), c.job(member(r.ID), queue("flow")), c.job(member(r.ID), scheduled(time.Minute)),
+					c.job(member(r.ID), queue("flow")), c.job(member("no-job"), queue("flow")), c.job(member(long)),
+					c.job(member(long+"er")), c.job(func(r *storage.Record) { r.Meta = map[string]any{"workflow_id": 1} }))
+			}
+			claimed := c.claimOf(storage.Claim{Queues: []string{"flow"}, Max: 7})
+			c.settled(claimed[0], c.to(ojs.StateCompleted))
+			c.settled(claimed[1], c.dead)
+			c.settled(claimed[2], c.dead)
+			c.settled(claimed[3], c.to(ojs.StateRetryable))
+			all := c.list(storage.Query{})
+			moved := c.settled(c.get(all[1]), member("no-job")) // an edit makes it a member, and another
+			c.settled(moved, member(all[0]))
+			_, err := c.S.Delete(c.ctx, []string{claimed[2].ID})
+			c.noErr("Delete", err)
+			for _, o := range allOrders {
+				for _, dead := range []bool{false, true} {
+					c.asMatched(storage.Query{Order: o, DeadLetters: dead},
+						storage.Query{Workflow: all[0]}, storage.Query{Workflow: all[9]}, storage.Query{Keepers: true},
+						storage.Query{Workflow: "no-job"}, storage.Query{Workflow: "none"},
+						storage.Query{Workflow: "no-job-" + strings.Repeat("long", 100)},
+						storage.Query{Workflow: all[0], States: []ojs.State{ojs.StateScheduled}},
+						storage.Query{Workflow: all[0], Queues: []string{"flow"}},
+						storage.Query{Keepers: true, Types: []string{"flow"}})
+				}
+			}
+		}},
+	{"list-17", "List/Indexed", "Query.Indexed",
+		"Jobs of rare states, dead letters and failures are listed by queue and type without a look at others.",
+		needsNothing, func(c *C) {
+			for i := range 48 {
+				c.pass(time.Second)
+				queue, jobType, last := queue(fmt.Sprint("q", i%2)), jobType(fmt.Sprint("t.", i/2%3)), i/6
+				switch last {
+				case 0:
+					c.insert(c.job(queue, jobType, scheduled(time.Duration(20-i%3)*time.Hour)))
+				case 1:
+					c.insert(c.job(queue, jobType, pending, expires(time.Duration(90-i%2)*time.Hour)))
+				case 2:
+					c.insert(c.job(queue, jobType, pending))
+				default:
+					c.insert(c.job(queue, jobType, version("1")))
+					r := c.one()
+					switch last {
+					case 3:
+						c.settled(r, c.to(ojs.StateRetryable))
+					case 4:
+						c.settled(r, c.to(ojs.StateCancelled))
+					case 5, 6:
+						c.settled(r, c.to(ojs.StateDiscarded), func(r *storage.Record) {
+							if last == 6 {
+								r.DeadLetteredAt = c.now
+							}
+							r.Error = &ojs.Failure{Type: fmt.Sprint("smtp.", i%4), At: c.now, Attempt: 1}
+						})
+					case 7:
+						if i%2 == 0 {
+							c.settled(r, c.to(ojs.StateCompleted))
+						}
+					}
+				}
+			}
+			c.insert(c.job(), c.job(queue("q0"), jobType("t.1")))
+			for _, id := range c.list(storage.Query{States: []ojs.State{ojs.StateScheduled}})[:2] {
+				r := c.get(id)
+				c.settled(r, queue("q1"), jobType("t.2"))
+			}
+			rare := []ojs.State{ojs.StatePending, ojs.StateScheduled, ojs.StateActive, ojs.StateRetryable,
+				ojs.StateCancelled, ojs.StateDiscarded}
+			of := []storage.Query{{States: rare}, {States: []ojs.State{ojs.StateDiscarded}}}
+			for _, s := range [][]ojs.State{rare, rare[:2], rare[4:], {ojs.StateRetryable}} {
+				of = append(of, storage.Query{States: s, Types: []string{"t.1", "t.2"}},
+					storage.Query{States: s, Queues: []string{"q1"}},
+					storage.Query{States: s, Queues: []string{"q0", "q1"}, Types: []string{"t*"}})
+			}
+			for _, o := range allOrders {
+				c.asMatched(storage.Query{Order: o}, of...)
+				c.asMatched(storage.Query{Order: o, DeadLetters: true}, storage.Query{},
+					storage.Query{Queues: []string{"q1"}, Types: []string{"t.*"}},
+					storage.Query{Types: []string{"t.2"}}, storage.Query{Types: []string{"none"}})
+			}
+			from, before := epoch.Add(30*time.Second), epoch.Add(39*time.Second)
+			for _, types := range [][]string{{"smtp.*"}, {"smtp.1", "smtp.2"}, {"none"}, nil} {
+				of := storage.Query{ErrorTypes: types, States: []ojs.State{ojs.StateDiscarded}}
+				all := []storage.Query{of}
+				of.FinishedFrom, of.FinishedBefore = from, before
+				all = append(all, of)
+				of.Types = []string{"t.1"}
+				c.asMatched(storage.Query{Order: storage.OrderFinished}, append(all, of)...)
+			}
+		}},
+}
+
+// asMatched wants queries, in the order of one, to list the jobs of it that they match,
+// without a look at others where they say so.
+func (c *C) asMatched(in storage.Query, queries ...storage.Query) {
+	c.tb.Helper()
+	var all []storage.Record
+	active := 0
+	for _, id := range c.list(in) {
+		all = append(all, c.get(id))
+		if all[len(all)-1].State == ojs.StateActive {
+			active++
+		}
+	}
+	for _, q := range queries {
+		q.Order, q.DeadLetters, q.Limit = in.Order, in.DeadLetters, 3
+		var want, got, back []string
+		for i := range all {
+			if q.Matches(&all[i]) {
+				want = append(want, all[i].ID)
+			}
+		}
+		looked, pages, last := 0, 0, storage.Page{}
+		for more := true; more; more = q.Cursor != "" {
+			var err error
+			last, err = c.S.List(c.ctx, q)
+			c.noErr("List", err)
+			got, looked, pages = append(got, ids(last.Records)...), looked+last.Looked, pages+1
+			q.Cursor = last.Next
+		}
+		for back = ids(last.Records); last.Prev != ""; back = append(ids(last.Records), back...) {
+			var err error
+			q.Cursor = last.Prev
+			last, err = c.S.List(c.ctx, q)
+			c.noErr("List back", err)
+		}
+		if !slices.Equal(got, want) || !slices.Equal(back, want) {
+			c.failf("%+v lists %v, and back %v, not %v", q, short(got), short(back), short(want))
+		}
+		if most := len(want) + active; q.Indexed() && (looked > most || pages > len(want)/3+1+active) {
+			c.failf("%+v has %d jobs, and a listing looked at %d, in %d pages", q, len(want), looked, pages)
+		}
+	}
 }
 
 // pagesUnderChange lists jobs of a queue in an order, forth or back, while it adds, moves

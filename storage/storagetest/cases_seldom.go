@@ -101,7 +101,7 @@ var seldomCases = []Case{
 				counts, err := c.S.Counts(c.ctx)
 				c.noErr("Counts", err)
 				if !slices.Contains(counts,
-					storage.Count{Queue: there.Queue, State: ojs.StateAvailable, N: 3}) {
+					storage.Count{Queue: there.Queue, Type: there.Type, State: ojs.StateAvailable, N: 3}) {
 					c.failf("counted %v", counts)
 				}
 			},

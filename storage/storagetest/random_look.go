@@ -97,7 +97,7 @@ func (w *world) counts() {
 		w.same("the error of counts", err, nil)
 		by := make(map[string]int)
 		for _, c := range list {
-			name := fmt.Sprintf("%s in queue %s", c.State, c.Queue)
+			name := fmt.Sprintf("%s of type %s in queue %s", c.State, c.Type, c.Queue)
 			if _, twice := by[name]; twice || c.N == 0 {
 				w.failf("counts: %s: %d, a zero or twice", name, c.N)
 			}

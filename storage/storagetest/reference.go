@@ -902,12 +902,14 @@ func (s *Reference) Counts(ctx context.Context) ([]storage.Count, error) {
 	defer s.mu.Unlock()
 	var counts []storage.Count
 	for _, j := range s.jobs {
+		of := storage.Count{Queue: j.rec.Queue, Type: j.rec.Type, State: j.rec.State}
 		i := slices.IndexFunc(counts, func(c storage.Count) bool {
-			return c.Queue == j.rec.Queue && c.State == j.rec.State
+			c.N = 0
+			return c == of
 		})
 		if i < 0 {
 			i = len(counts)
-			counts = append(counts, storage.Count{Queue: j.rec.Queue, State: j.rec.State})
+			counts = append(counts, of)
 		}
 		counts[i].N++
 	}

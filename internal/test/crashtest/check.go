@@ -245,19 +245,19 @@ func checkWaited(t *testing.T, h *history, jobs []storage.Record) {
 // checkCounts: they are those of the listing.
 func checkCounts(t *testing.T, s storage.Storage, jobs []storage.Record) {
 	type kind struct {
-		queue string
-		state ojs.State
+		queue, jobType string
+		state          ojs.State
 	}
 	listed, counted := make(map[kind]int), make(map[kind]int)
 	for i := range jobs {
-		listed[kind{jobs[i].Queue, jobs[i].State}]++
+		listed[kind{jobs[i].Queue, jobs[i].Type, jobs[i].State}]++
 	}
 	counts, err := s.Counts(t.Context())
 	if err != nil {
 		t.Error(err)
 	}
 	for _, c := range counts {
-		counted[kind{c.Queue, c.State}] = c.N
+		counted[kind{c.Queue, c.Type, c.State}] = c.N
 	}
 	if !maps.Equal(listed, counted) {
 		t.Errorf("the counts are %v, of the jobs %v", counted, listed)

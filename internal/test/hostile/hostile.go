@@ -314,12 +314,12 @@ func (cfg Config) run(t *testing.T, state ojs.State, closed bool) {
 		if k, is := bad[job.ID]; is {
 			t.Errorf("%s: it is listed", k.name)
 		}
-		listed[storage.Count{Queue: job.Queue, State: job.State}]++
+		listed[storage.Count{Queue: job.Queue, Type: job.Type, State: job.State}]++
 	}
 	counts, err := r.store.Counts(r.ctx)
 	r.must(err)
 	for _, n := range counts {
-		if kind := (storage.Count{Queue: n.Queue, State: n.State}); listed[kind] != n.N {
+		if kind := (storage.Count{Queue: n.Queue, Type: n.Type, State: n.State}); listed[kind] != n.N {
 			t.Errorf("%d jobs of %s are %s, and %d are counted", listed[kind], n.Queue, n.State, n.N)
 		}
 	}

@@ -361,14 +361,14 @@ func (w *world) checkCause(a *attempt, cause error) {
 func (w *world) checkCounts() {
 	l := w.ledger
 	type key struct {
-		queue string
-		state ojs.State
+		queue, jobType string
+		state          ojs.State
 	}
 	want := make(map[key]int)
 	jobs := 0
 	for _, j := range l.order {
 		if !j.gone {
-			want[key{j.rec.Queue, j.rec.State}]++
+			want[key{j.rec.Queue, j.rec.Type, j.rec.State}]++
 			jobs++
 		}
 	}
@@ -377,7 +377,7 @@ func (w *world) checkCounts() {
 		w.broken(12, "", "%v", err)
 	}
 	for _, c := range counts {
-		if k := (key{c.Queue, c.State}); want[k] != c.N {
+		if k := (key{c.Queue, c.Type, c.State}); want[k] != c.N {
 			w.broken(12, "", "queue %s has %d jobs that are %s, and %d are counted",
 				c.Queue, want[k], c.State, c.N)
 		} else {

@@ -1,0 +1,150 @@
+package memory
+
+import (
+	"slices"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// section is the jobs of a type in a queue: how many are in each state, and lists of those
+// in a rare state, but for the active ones, which have a list of their own.
+type section struct {
+	jobType string
+	kinds   []*kind   // those that are looked for
+	n       int       // kinds, the others included
+	counts  [8]int    // by stateIndex
+	rare    [8]orders // by stateIndex
+}
+
+// orders are lists of the same jobs.
+type orders struct {
+	inserted index // by job.ord
+	timed    index // by job.timed, without those that wait for no time
+	dead     index // the dead letters, by job.turn
+}
+
+// listed reports whether the section has a list of the jobs of the job's state.
+func (j *job) listed() bool { return j.state != active && storage.Rare(j.current()) }
+
+// timed is when a job ended, or the time for which it waits; never: it does neither.
+func (j *job) timed() instant {
+	if j.current().Terminal() {
+		return instant(j.finished())
+	}
+	at := j.wakeAt()
+	if at.IsZero() {
+		return never
+	}
+	return clamped(at)
+}
+
+// enterSection counts a job in its queue and its section, and lists it there.
+func (s *Storage) enterSection(j *job) {
+	x, q := j.kind.section, j.kind.home
+	x.counts[j.state]++
+	q.total++
+	if !j.current().Terminal() {
+		q.live++
+	}
+	if j.listed() {
+		s.eachList(j, (*index).add)
+	}
+}
+
+// leaveSection undoes enterSection, before the record of the job changes.
+func (s *Storage) leaveSection(j *job) {
+	x, q := j.kind.section, j.kind.home
+	x.counts[j.state]--
+	q.total--
+	if !j.current().Terminal() {
+		q.live--
+	}
+	if j.listed() {
+		s.eachList(j, (*index).remove)
+	}
+}
+
+// eachList calls f with each list of a job in a rare state, and where it is there.
+func (s *Storage) eachList(j *job, f func(*index, int64, *job)) {
+	o := &j.kind.section.rare[j.state]
+	f(&o.inserted, int64(j.ord), j)
+	at := j.timed()
+	if at != never || j.current().Terminal() {
+		f(&o.timed, int64(at), j)
+	}
+	if j.deadLettered() {
+		f(&o.dead, int64(j.turn), j)
+	}
+	if whole := j.whole(); j.current() == ojs.StateDiscarded && whole != nil && whole.Error != nil {
+		s.in(&s.failed, whole.Error.Type, func(x *index) { f(x, int64(at), j) })
+	}
+}
+
+// in calls f with the index of a name, and forgets it if it is empty then.
+func (s *Storage) in(byName *map[string]*index, name string, f func(*index)) {
+	if *byName == nil {
+		*byName = make(map[string]*index)
+	}
+	x := (*byName)[name]
+	if x == nil {
+		x = new(index)
+		(*byName)[name] = x
+	}
+	if f(x); x.n == 0 {
+		delete(*byName, name)
+	}
+}
+
+// keeper is storage.Record.Keeper.
+func (j *job) keeper() string {
+	if whole := j.whole(); whole != nil {
+		return whole.Keeper()
+	}
+	return ""
+}
+
+// inWorkflow calls f with the lists of the workflow of a job, by job.ord, if it has one.
+func (s *Storage) inWorkflow(j *job, keeper string, f func(*index, int64, *job)) {
+	if keeper == "" {
+		return
+	}
+	s.in(&s.workflows, keeper, func(x *index) { f(x, int64(j.ord), j) })
+	if keeper == j.id {
+		f(&s.keepers, int64(j.ord), j)
+	}
+}
+
+// sections calls f for each section of which a query may select jobs in a state.
+func (s *Storage) sections(q *storage.Query, f func(*section, int)) {
+	for name, queue := range s.queues {
+		for _, x := range queue.sections {
+			for i, n := range x.counts {
+				if n > 0 && q.MayMatch(states[i], name, x.jobType) {
+					f(x, i)
+				}
+			}
+		}
+	}
+}
+
+// sectionOf returns the section of a type in a queue, which it makes if there is none.
+func (q *queue) sectionOf(jobType string) *section {
+	x := q.sections[jobType]
+	if x == nil {
+		if q.sections == nil {
+			q.sections = make(map[string]*section)
+		}
+		x = &section{jobType: jobType}
+		q.sections[jobType] = x
+	}
+	return x
+}
+
+// leave takes a kind out of its section, which goes with its last one.
+func (x *section) leave(k *kind) {
+	x.kinds = slices.DeleteFunc(x.kinds, func(other *kind) bool { return other == k })
+	if x.n--; x.n == 0 {
+		delete(k.home.sections, x.jobType)
+	}
+}
