@@ -208,8 +208,8 @@ var take = `by_seq AS MATERIALIZED (SELECT array_agg(seq ORDER BY seq) AS seqs, 
 	served AS (INSERT INTO {schema}.served SELECT queue, priority, max(other_place) FROM taken t WHERE fair_key IS NOT NULL GROUP BY 1, 2
 		HAVING max(other_place) > coalesce((SELECT s.place FROM {schema}.served s WHERE s.queue = t.queue AND s.priority = t.priority
 			ORDER BY s.place DESC LIMIT 1), 0)),
-	counted AS (INSERT INTO {schema}.tally SELECT m.queue, d.state, m.dead, d.sign * m.n
-		FROM (SELECT queue, {alike} AS dead, count(*) AS n FROM taken GROUP BY 1, 2) m,
+	counted AS (INSERT INTO {schema}.tally SELECT m.queue, d.state, m.dead, d.sign * m.n, m.type
+		FROM (SELECT queue, {alike} AS dead, type, count(*) AS n FROM taken GROUP BY 1, 2, 3) m,
 		(VALUES (3::smallint, -1), (4::smallint, 1)) d (state, sign))`
 
 const takenJobs = `

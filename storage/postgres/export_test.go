@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -114,7 +115,8 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	ids := []string{"a", "b"}
 	given := arguments(make([]written, 2))
 	none := []string{}
-	walk := []any{1, 1, 10, []int16{6, 7, 8}, false, []int16(nil), none, none, none, 9, 10, 1}
+	walk := []any{1, 1, 10, []int16{6, 7, 8}, false, []int16(nil), none, none, none, 9, 10, 1, "w", none, none,
+		math.MinInt64, math.MaxInt64}
 	looks := []any{now, 10, []string{"x"}, none, none, none, none}
 	looks = looks[:len(looks):len(looks)]
 	claim := append(looks, "w", givenLease(0))
@@ -126,10 +128,11 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	claimNew = append(claimNew, []int64{now, now}, "w")
 	claimNew = claimNew[:len(claimNew):len(claimNew)]
 	plans := make(map[string]string)
-	for name, st := range map[string]struct {
+	type explained struct {
 		sql  string
 		args []any
-	}{
+	}
+	statements := map[string]explained{
 		"get":              {s.sql[getSQL], []any{"a"}},
 		"claim":            {s.sql[claimSQL.in], append(claim, []string{"q", "r"})},
 		"claim all":        {s.sql[claimSQL.all], claim},
@@ -202,17 +205,20 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"prune":   {s.sql[pruneSQL], []any{[]int16{6, 7, 8}, false, now, 10, 10, now}},
 		"remove":  {s.sql[removeSQL], []any{ids}},
 		"by seq":  {s.sql[bySeqSQL], []any{[]int64{1, 2}}},
-		"oldest":  {s.sql[walkOldestSQL[0]], walk}, "oldest back": {s.sql[walkOldestSQL[1]], walk},
-		"newest": {s.sql[walkNewestSQL[0]], walk}, "newest back": {s.sql[walkNewestSQL[1]], walk},
-		"active": {s.sql[walkActiveSQL[0]], walk}, "active back": {s.sql[walkActiveSQL[1]], walk},
-		"active newest":      {s.sql[walkActiveNewestSQL[0]], walk},
-		"active newest back": {s.sql[walkActiveNewestSQL[1]], walk},
-		"dead":               {s.sql[walkDeadSQL[0]], walk}, "dead back": {s.sql[walkDeadSQL[1]], walk},
-		"last dead": {s.sql[walkLastDeadSQL[0]], walk}, "last dead back": {s.sql[walkLastDeadSQL[1]], walk},
-		"wait": {s.sql[walkDueSQL[0]], walk}, "wait back": {s.sql[walkDueSQL[1]], walk},
-		"ready": {s.sql[walkReadySQL[0]], walk}, "ready back": {s.sql[walkReadySQL[1]], walk},
-		"finished": {s.sql[walkFinishedSQL[0]], walk}, "finished back": {s.sql[walkFinishedSQL[1]], walk},
+	}
+	for name, way := range map[string][2]statement{
+		"oldest": walkStageSQL.oldest, "newest": walkStageSQL.newest, "rare": walkRareSQL.oldest,
+		"newest rare": walkRareSQL.newest, "dead": walkDeadSQL.oldest, "last dead": walkDeadSQL.newest,
+		"dead of": walkDeadOfSQL.oldest, "last dead of": walkDeadOfSQL.newest,
+		"members": walkMembersSQL.oldest, "last members": walkMembersSQL.newest,
+		"keepers": walkKeepersSQL.oldest, "last keepers": walkKeepersSQL.newest,
+		"wait": walkDueSQL, "rare due": walkRareDueSQL, "ready": walkReadySQL,
+		"finished": walkFinishedSQL, "rare finished": walkRareFinishedSQL, "failed": walkFailedSQL,
 	} {
+		statements[name] = explained{s.sql[way[0]], walk}
+		statements[name+" back"] = explained{s.sql[way[1]], walk}
+	}
+	for name, st := range statements {
 		var line string
 		var b strings.Builder
 		err := tuned{s}.query(ctx, "EXPLAIN "+st.sql, st.args, func(result rowSet) error {

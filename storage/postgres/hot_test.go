@@ -389,9 +389,17 @@ func (h *hot) calls() []func() {
 		},
 		// Lists.
 		func() {
+			rare := []ojs.State{ojs.StateScheduled, ojs.StateRetryable, ojs.StateActive, ojs.StateCancelled,
+				ojs.StateDiscarded}
 			for _, q := range []storage.Query{{}, {Order: storage.OrderNewest}, {DeadLetters: true},
 				{DeadLetters: true, Order: storage.OrderNewest}, {Order: storage.OrderFinished},
-				{Order: storage.OrderDue}, {Order: storage.OrderClaim}} {
+				{Order: storage.OrderDue}, {Order: storage.OrderClaim},
+				{States: rare}, {States: rare, Order: storage.OrderNewest}, {States: rare[:2], Order: storage.OrderDue},
+				{States: rare[3:], Order: storage.OrderFinished}, {DeadLetters: true, Queues: []string{"dead"}},
+				{DeadLetters: true, Queues: []string{"dead"}, Order: storage.OrderNewest},
+				{Workflow: record(1).ID}, {Workflow: record(1).ID, Order: storage.OrderNewest},
+				{Keepers: true}, {Keepers: true, Order: storage.OrderNewest},
+				{States: rare[4:], ErrorTypes: []string{"e*"}, Order: storage.OrderFinished}} {
 				q.Limit = 3
 				first, err := h.s.List(ctx, q)
 				must(t, err)
@@ -520,14 +528,20 @@ func (h *hot) explain(st sent, generic bool, args []any) (*node, error) {
 
 // mayRead are the relations that statements may read whole, and why.
 var mayRead = map[string]map[string]string{
-	"activeOf":      {"active": "as many jobs as run"},
-	"claimedBy":     {"active_pkey": "as many jobs as run"},
-	"counts":        {"tally": "the look sums it up"},
-	"compact":       {"tally": "the look sums it up"},
-	"depth":         {"tally": "the look sums it up"},
-	"prune":         {"tally": "the look sums it up"},
-	"forgetEdges":   {"edge_pkey": "few calls revive jobs"},
-	"waitingOfType": {"ready_all": "counts jobs for people, and no index has them by type"},
+	"activeOf":         {"active": "as many jobs as run"},
+	"claimedBy":        {"active_pkey": "as many jobs as run"},
+	"counts":           {"tally": "the look sums it up"},
+	"compact":          {"tally": "the look sums it up"},
+	"depth":            {"tally": "the look sums it up"},
+	"prune":            {"tally": "the look sums it up"},
+	"forgetEdges":      {"edge_pkey": "few calls revive jobs"},
+	"walkRareDue":      {"tally": "the look sums it up"},
+	"walkRareFinished": {"tally": "the look sums it up"},
+	"walkDeadOf":       {"tally": "the look sums it up"},
+	"walkDeadOfNewest": {"tally": "the look sums it up"},
+	"walkRare":         {"tally": "the look sums it up", "active": "as many jobs as run", "active_pkey": "as many jobs as run"},
+	"walkRareNewest":   {"tally": "the look sums it up", "active": "as many jobs as run", "active_pkey": "as many jobs as run"},
+	"waitingOfType":    {"ready_all": "counts jobs for people, and no index has them by type"},
 }
 
 // No statement reads a whole table or index that grows with the jobs. The jobs use each

@@ -216,7 +216,7 @@ var insertFreshSQL = define("insertFresh", `WITH n AS MATERIALIZED (SELECT nextv
 				WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))),
 		body AS (INSERT INTO {schema}.job (seq, created, lease, id, args)
 			SELECT place, nullif(created, {none}), lease, id, args FROM n),
-		counted AS (INSERT INTO {schema}.tally SELECT queue, 3, false, count(*) FROM n GROUP BY queue)
+		counted AS (INSERT INTO {schema}.tally SELECT queue, 3, false, count(*), type FROM n GROUP BY queue, type)
 		INSERT INTO {schema}.ready (seq, place, version, attempt, enqueued, priority, state, queue, type)
 		SELECT place, place, {first}, 0, nullif(enqueued, {none}), priority, 3, queue, type FROM n
 		RETURNING version`)
@@ -247,7 +247,7 @@ var insertClaim = `WITH free AS MATERIALIZED (SELECT
 	body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job)
 		SELECT place, nullif(created, {none}), lease, id, args, job FROM n),
 	counted AS (INSERT INTO {schema}.tally
-		SELECT queue, CASE WHEN yes THEN 4 ELSE 3 END, false, count(*) FROM n, free GROUP BY queue, yes),
+		SELECT queue, CASE WHEN yes THEN 4 ELSE 3 END, false, count(*), type FROM n, free GROUP BY queue, yes, type),
 	queued AS (INSERT INTO {schema}.ready
 			(seq, place, version, attempt, enqueued, priority, state, limited, queue, type)
 		SELECT place, place, {first}, 0, nullif(enqueued, {none}), priority, 3, {limited}, queue, type

@@ -47,16 +47,16 @@ func addKept(t *testing.T, pool *pgxpool.Pool, schema string, n int, columns, va
 // checkCounts compares what the triggers have counted with what is stored.
 func checkCounts(t *testing.T, pool *pgxpool.Pool, schema string) {
 	t.Helper()
-	rows, err := pool.Query(t.Context(), `SELECT row(queue, state, dead, sum(n))::text FROM (
-			SELECT queue, state, dead, n FROM `+schema+`.tally
+	rows, err := pool.Query(t.Context(), `SELECT row(queue, type, state, dead, sum(n))::text FROM (
+			SELECT queue, type, state, dead, n FROM `+schema+`.tally
 			UNION ALL
-			SELECT queue, state, CASE WHEN kept IS NULL THEN dead IS NOT NULL END, -1 FROM `+schema+`.stage) c
-		GROUP BY queue, state, dead HAVING sum(n) <> 0`)
+			SELECT queue, type, state, CASE WHEN kept IS NULL THEN dead IS NOT NULL END, -1 FROM `+schema+`.stage) c
+		GROUP BY queue, type, state, dead HAVING sum(n) <> 0`)
 	must(t, err)
 	wrong, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	must(t, err)
 	if len(wrong) > 0 {
-		t.Errorf("counted too often, of queue, state and whether dead: %v", wrong)
+		t.Errorf("counted too often, of queue, type, state and whether dead: %v", wrong)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestUpgradeToKept(t *testing.T) {
 	must(t, err)
 	addOld(t, pool, name, 1, 6, "", "")
 	_, err = pool.Exec(t.Context(), `WITH gone AS (DELETE FROM `+name+`.tally RETURNING *)
-		INSERT INTO `+name+`.tally SELECT queue, state, dead, sum(n) FROM gone GROUP BY 1, 2, 3 HAVING sum(n) <> 0`)
+		INSERT INTO `+name+`.tally SELECT queue, state, dead, sum(n), type FROM gone GROUP BY 1, 2, 3, 5 HAVING sum(n) <> 0`)
 	must(t, err)
 	checkCounts(t, pool, name)
 	prune(t, s, storage.Prune{Now: now, Beyond: 3}, 1)

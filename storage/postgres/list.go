@@ -165,24 +165,24 @@ func (s *Storage) walk(
 			states = append(states, state)
 		}
 	}
-	var queues, types []string // nil: all
-	prefixes := []string{}
+	var queues []string // nil: all
 	if len(q.Queues) > 0 {
 		queues = sayables(q.Queues)
 	}
-	if len(q.Types) > 0 {
-		types = []string{}
-	}
-	for _, pattern := range sayables(q.Types) {
-		if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
-			prefixes = append(prefixes, prefix)
-		} else {
-			types = append(types, pattern)
+	types, prefixes := patterns(q.Types)
+	errorTypes, errorPrefixes := patterns(q.ErrorTypes)
+	since, until := int64(math.MinInt64), int64(math.MaxInt64)
+	if q.Order == storage.OrderFinished {
+		if !q.FinishedFrom.IsZero() {
+			since = rows.Nanos(q.FinishedFrom)
+		}
+		if at := before(q); at < until {
+			until = at - 1
 		}
 	}
 	args := []any{
 		from[0], from[1], scan + 1, states, q.DeadLetters, asked, queues, types, prefixes, scan, read + 1,
-		from[2],
+		from[2], indexed(q.Workflow), errorTypes, errorPrefixes, since, until,
 	}
 	var h hit
 	var ord int64
@@ -199,14 +199,50 @@ func (s *Storage) walk(
 	return hits, scanned, end, err
 }
 
+// patterns are those of names, nil for all of them, and of prefixes.
+func patterns(of []string) (names, prefixes []string) {
+	prefixes = []string{}
+	if len(of) > 0 {
+		names = []string{}
+	}
+	for _, pattern := range sayables(of) {
+		if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
+			prefixes = append(prefixes, prefix)
+		} else {
+			names = append(names, pattern)
+		}
+	}
+	return names, prefixes
+}
+
+// indexed is as much of a text as an index has.
+func indexed(text string) string {
+	if list := []rune(text); len(list) > 255 {
+		return string(list[:255])
+	}
+	return text
+}
+
+// before is q.FinishedBefore as a column has it, or the greatest time.
+func before(q *storage.Query) int64 {
+	if at := rows.Nanos(q.FinishedBefore); !q.FinishedBefore.IsZero() && rows.Time(at).Equal(q.FinishedBefore) {
+		return at
+	}
+	return math.MaxInt64
+}
+
 // reach is at how many jobs a page looks at most, and how many it reads whole.
 func reach(q *storage.Query, limit int) (scan, read int) {
 	scan, read = maxScan, limit
-	if q.Where != nil || len(q.ErrorTypes) > 0 || !q.CreatedFrom.IsZero() || !q.CreatedBefore.IsZero() ||
-		!q.FinishedFrom.IsZero() || !q.FinishedBefore.IsZero() {
+	finished := !q.FinishedFrom.IsZero() || !q.FinishedBefore.IsZero()
+	ofWorkflows := q.Workflow != "" || q.Keepers
+	if q.Where != nil || !q.CreatedFrom.IsZero() || !q.CreatedBefore.IsZero() ||
+		finished && q.Order != storage.OrderFinished || len(q.ErrorTypes) > 0 && !q.ByError() ||
+		ofWorkflows && (q.DeadLetters || q.Order != storage.OrderOldest && q.Order != storage.OrderNewest) {
 		read = maxRead // the statement does not know these
 	}
-	if len(q.States)+len(q.Queues)+len(q.Types) == 0 {
+	whole := q.OfRare() || q.DeadLetters && len(q.States) == 0
+	if len(q.States) == 0 && !q.Narrowed() || whole && !ofWorkflows && !q.ByError() {
 		scan = read
 	}
 	return scan, read
@@ -217,28 +253,82 @@ func reach(q *storage.Query, limit int) (scan, read int) {
 // $9, at most $11 among the first $10. With number 0 it returns those two between which
 // the page ends at the latest. $4 and $5 are about finished jobs only: their states, and
 // whether they are dead letters. {c} is the third number of a position, and $12 the one
-// to begin behind, in the order that has one.
-const walking = `WITH way AS MATERIALIZED (SELECT row_number() OVER () AS ord, w.* FROM ({way}) w),
-	about AS (SELECT $1::bigint, $2::bigint, $3::bigint, $4::smallint[], $5::boolean, $12::bigint)
+// to begin behind, in the order that has one. $13 is a workflow, $14 and $15 types of
+// errors and how they begin, $16 and $17 the first and the last time of an end.
+const walking = `WITH way AS MATERIALIZED (SELECT row_number() OVER () AS ord, w.* FROM ({way}) w
+		WHERE w.a BETWEEN $16::bigint AND $17::bigint),
+	about AS (SELECT $1::bigint, $2::bigint, $3::bigint, $4::smallint[], $5::boolean, $12::bigint, $13::text, $14::text[], $15::text[])
 	SELECT 0::bigint, ord, a, b, {c} FROM way WHERE ord IN ((SELECT least(count(*), $10) FROM way), $10 + 1)
 	UNION ALL
 	SELECT * FROM (SELECT w.seq, w.ord, w.a, w.b, {c} FROM way w WHERE w.ord <= $10
 		AND ($6::smallint[] IS NULL OR w.state = ANY ($6::smallint[]))
-		AND ($7::text[] IS NULL OR w.queue = ANY ($7::text[]))
-		AND ($8::text[] IS NULL OR split_part(w.type, '@', 1) = ANY ($8::text[]) OR EXISTS (
-			SELECT FROM unnest($9::text[]) prefix WHERE starts_with(split_part(w.type, '@', 1), prefix)))
+		AND ` + asked + `
 		ORDER BY w.ord LIMIT $11) hits`
+
+// asked says whether a job, a way or a sum w is of a queue and a type of the query.
+const asked = `($7::text[] IS NULL OR w.queue = ANY ($7::text[]))
+		AND ($8::text[] IS NULL OR split_part(w.type, '@', 1) = ANY ($8::text[]) OR EXISTS (
+			SELECT FROM unnest($9::text[]) prefix WHERE starts_with(split_part(w.type, '@', 1), prefix)))`
+
+// sections are the queues and types that have jobs of the query in a rare state but for
+// active ones.
+const sections = `(SELECT w.state, w.queue, w.type FROM {schema}.tally w WHERE w.state <> 3 AND w.state <> 4 AND w.state <> 6
+		AND ($6::smallint[] IS NULL OR w.state = ANY ($6::smallint[])) AND ` + asked + ` GROUP BY 1, 2, 3 HAVING sum(w.n) > 0) c`
 
 // These are the ways along the indexes. A column that has no place in an order is 0.
 const (
 	walkStage = `SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.stage
 		WHERE {behind} LIMIT $3`
-	walkActive = `SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.active
-		WHERE {behind} LIMIT $3`
 	walkDead = `SELECT seq, place AS a, 0::bigint AS b, state, queue, type FROM {schema}.done
 		WHERE dead IS NOT NULL AND {behind} LIMIT $3`
 	walkDue = `SELECT seq, wake AS a, {waits} AS b, state, queue, type FROM {schema}.stage
 		WHERE wake IS NOT NULL AND {behind} LIMIT $3`
+
+	// The jobs of rare states: of each section as many as a page may need.
+	walkRare = `SELECT r.* FROM (
+		SELECT l.* FROM ` + sections + ` CROSS JOIN LATERAL (
+			(SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.waiting
+				WHERE state = c.state AND queue = c.queue AND type = c.type AND {behind} LIMIT $3)
+			UNION ALL
+			(SELECT seq, seq, 0::bigint, state, queue, type FROM {schema}.done
+				WHERE state > 6 AND state = c.state AND queue = c.queue AND type = c.type AND {behind} LIMIT $3)) l
+		UNION ALL
+		(SELECT seq, seq, 0::bigint, state, queue, type FROM {schema}.active w
+			WHERE 4 = ANY ($6::smallint[]) AND ` + asked + ` AND {behind} LIMIT $3)) r ORDER BY {by} LIMIT $3`
+	walkRareDue = `SELECT l.* FROM ` + sections + ` CROSS JOIN LATERAL (
+		SELECT seq, wake AS a, place AS b, state, queue, type FROM {schema}.waiting
+		WHERE state = c.state AND queue = c.queue AND type = c.type AND wake IS NOT NULL
+			AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
+	walkRareFinished = `SELECT l.* FROM ` + sections + ` CROSS JOIN LATERAL (
+		SELECT seq, coalesce(finished, {none}) AS a, place AS b, state, queue, type FROM {schema}.done
+		WHERE state > 6 AND state = c.state AND queue = c.queue AND type = c.type AND (NOT $5 OR dead IS NOT NULL)
+			AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
+	walkDeadOf = `SELECT l.* FROM ` + sections + ` CROSS JOIN LATERAL (
+		SELECT seq, place AS a, 0::bigint AS b, state, queue, type FROM {schema}.done
+		WHERE c.state = 8 AND queue = c.queue AND type = c.type AND dead IS NOT NULL
+			AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
+
+	// The discarded jobs, by the types of their errors. Of an error without a type that
+	// can be read ('') the page finds out.
+	walkFailed = `SELECT l.* FROM (
+		WITH RECURSIVE kinds AS (
+			(SELECT {error} AS t FROM {schema}.done WHERE state = 8 AND {error} IS NOT NULL ORDER BY {error} LIMIT 1)
+			UNION ALL
+			SELECT (SELECT {error} FROM {schema}.done WHERE state = 8 AND {error} > k.t ORDER BY {error} LIMIT 1)
+			FROM kinds k WHERE k.t IS NOT NULL)
+		SELECT t FROM kinds WHERE t = '' OR t = ANY ($14::text[]) OR EXISTS (SELECT FROM unnest($15::text[]) prefix WHERE starts_with(t, prefix))
+		) k CROSS JOIN LATERAL (
+		SELECT seq, coalesce(finished, {none}) AS a, place AS b, state, queue, type FROM {schema}.done
+		WHERE state = 8 AND {error} = k.t AND (NOT $5 OR dead IS NOT NULL) AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
+
+	walkMembers = `SELECT s.* FROM (SELECT seq FROM {schema}.job
+			WHERE {member} AND {schema}.workflow_of(job) COLLATE "C" = $13 AND {behind} LIMIT $3) m
+		CROSS JOIN LATERAL (SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.stage
+			WHERE seq = m.seq) s ORDER BY {by} LIMIT $3`
+	walkKeepers = `SELECT s.* FROM (SELECT seq FROM {schema}.job
+			WHERE {member} AND {behind} LIMIT $3) m
+		CROSS JOIN LATERAL (SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.stage
+			WHERE seq = m.seq) s ORDER BY {by} LIMIT $3`
 
 	// The rest of a priority, and all lower or higher ones.
 	walkReady = `SELECT r.* FROM unnest(ARRAY[true, false]) h (yes) CROSS JOIN LATERAL (
@@ -264,11 +354,11 @@ const (
 				ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)) c WHERE d = 1 OR NOT $5
 		UNION ALL
 		(SELECT seq, finished, place, state, queue, type FROM {schema}.done
-			WHERE kept IS NOT NULL AND (NOT $5 OR dead IS NOT NULL) AND (finished, place) < ($1, $2)
+			WHERE kept IS NOT NULL AND state = ANY ($4::smallint[]) AND (NOT $5 OR dead IS NOT NULL) AND (finished, place) < ($1, $2)
 			ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)
 		UNION ALL
 		(SELECT seq, {none}, place, state, queue, type FROM {schema}.done
-			WHERE kept IS NOT NULL AND (NOT $5 OR dead IS NOT NULL) AND finished IS NULL
+			WHERE kept IS NOT NULL AND state = ANY ($4::smallint[]) AND (NOT $5 OR dead IS NOT NULL) AND finished IS NULL
 				AND ($1 > {none} OR place < $2)
 			ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)
 		) f ORDER BY a DESC, b DESC LIMIT $3`
@@ -288,22 +378,55 @@ func walk(name, forward, back string) (both [2]statement) {
 
 // walkBy is walk of a way behind a position.
 func walkBy(name, way, forward, back string) [2]statement {
-	return walk(name, strings.ReplaceAll(way, "{behind}", forward), strings.ReplaceAll(way, "{behind}", back))
+	return walk(name, behind(way, forward), behind(way, back))
 }
 
-var walkOldestSQL = walkBy("walkOldest", walkStage, "seq > $1 ORDER BY seq", "seq <= $1 ORDER BY seq DESC")
+// behind is a way behind a position. The order of its columns is that of a and b.
+func behind(way, from string) string {
+	_, by, _ := strings.Cut(from, " ORDER BY ")
+	by = strings.NewReplacer("{keeper}", "a", "seq + 0", "a", "place + 0", "a", "coalesce(finished, {none})", "a", "seq", "a", "wake", "a").Replace(by)
+	if strings.HasPrefix(by, "place") {
+		by = strings.Replace(by, "place", "a", 1)
+	}
+	by = strings.Replace(by, "place", "b", 1)
+	from = strings.ReplaceAll(from, "{keeper}", `CASE WHEN {schema}.workflow_of(job) COLLATE "C" = id THEN seq END`)
+	return strings.NewReplacer("{behind}", from, "{by}", by,
+		"{member}", `position('"workflow_id"'::bytea IN job) > 0`, "{error}", `{schema}.error_of(outcome) COLLATE "C"`).Replace(way)
+}
 
-var walkNewestSQL = walkBy("walkNewest", walkStage, "seq < $1 ORDER BY seq DESC", "seq >= $1 ORDER BY seq")
+// orders are the ways of what has the oldest order, or that of dead letters, and their
+// reverse.
+type orders struct{ oldest, newest [2]statement }
 
-var walkActiveSQL = walkBy("walkActive", walkActive, "seq > $1 ORDER BY seq", "seq <= $1 ORDER BY seq DESC")
+func ordersOf(name, way, by string) orders {
+	return orders{
+		walkBy(name, way, by+" > $1 ORDER BY "+by, by+" <= $1 ORDER BY "+by+" DESC"),
+		walkBy(name+"Newest", way, by+" < $1 ORDER BY "+by+" DESC", by+" >= $1 ORDER BY "+by),
+	}
+}
 
-var walkActiveNewestSQL = walkBy("walkActiveNewest",
-	walkActive, "seq < $1 ORDER BY seq DESC", "seq >= $1 ORDER BY seq")
+// An index has seq + 0 where the planner is not to take it for an index of seq.
+var (
+	walkStageSQL   = ordersOf("walkStage", walkStage, "seq")
+	walkRareSQL    = ordersOf("walkRare", walkRare, "seq + 0")
+	walkMembersSQL = ordersOf("walkMembers", walkMembers, "seq + 0")
+	walkKeepersSQL = ordersOf("walkKeepers", walkKeepers, "{keeper}")
+	walkDeadSQL    = ordersOf("walkDead", walkDead, "place")
+	walkDeadOfSQL  = ordersOf("walkDeadOf", walkDeadOf, "place + 0")
+)
 
-var walkDeadSQL = walkBy("walkDead", walkDead, "place > $1 ORDER BY place", "place <= $1 ORDER BY place DESC")
+// The ends of jobs, the latest first.
+const (
+	endedBefore = "(coalesce(finished, {none}), place) < ($1, $2) ORDER BY coalesce(finished, {none}) DESC, place DESC"
+	endedSince  = "(coalesce(finished, {none}), place) >= ($1, $2) ORDER BY coalesce(finished, {none}), place"
+)
 
-var walkLastDeadSQL = walkBy("walkLastDead",
-	walkDead, "place < $1 ORDER BY place DESC", "place >= $1 ORDER BY place")
+var walkRareFinishedSQL = walkBy("walkRareFinished", walkRareFinished, endedBefore, endedSince)
+
+var walkFailedSQL = walkBy("walkFailed", walkFailed, endedBefore, endedSince)
+
+var walkRareDueSQL = walkBy("walkRareDue", walkRareDue, "(wake, place) > ($1, $2) ORDER BY wake, place",
+	"(wake, place) <= ($1, $2) ORDER BY wake DESC, place DESC")
 
 var walkDueSQL = walkBy("walkDue", walkDue, "(wake, {waits}) > ($1, $2) ORDER BY wake, {waits}",
 	"(wake, {waits}) <= ($1, $2) ORDER BY wake DESC, {waits} DESC")
@@ -327,25 +450,46 @@ func (s *Storage) walking(q *storage.Query, w *cursor.Walk) (sql string, from cu
 	greatest := cursor.Position{math.MaxInt64, math.MaxInt64}
 	begin := least
 	var way [2]statement // forward, back
+	var either orders
 	switch {
 	case q.Order == storage.OrderFinished:
-		way, begin = walkFinishedSQL, greatest
+		begin = greatest
+		if at := before(q); at < math.MaxInt64 {
+			begin = cursor.Position{at, math.MinInt64}
+		}
+		switch {
+		case q.ByError():
+			way = walkFailedSQL
+		case q.OfRare():
+			way = walkRareFinishedSQL
+		default:
+			way = walkFinishedSQL
+		}
+	case q.Order == storage.OrderDue && q.OfRare() && !slices.Contains(q.States, ojs.StateActive):
+		way = walkRareDueSQL
 	case q.Order == storage.OrderDue:
 		way = walkDueSQL
 	case q.Order == storage.OrderClaim:
 		way, begin = walkReadySQL, cursor.Position{math.MaxInt64, math.MinInt64}
-	case q.OnlyActive() && q.Order == storage.OrderNewest:
-		way, begin = walkActiveNewestSQL, greatest
-	case q.OnlyActive():
-		way = walkActiveSQL
-	case q.Order == storage.OrderNewest && q.DeadLetters:
-		way, begin = walkLastDeadSQL, greatest
-	case q.Order == storage.OrderNewest:
-		way, begin = walkNewestSQL, greatest
+	case q.DeadLetters && q.Narrowed():
+		either = walkDeadOfSQL
 	case q.DeadLetters:
-		way = walkDeadSQL
+		either = walkDeadSQL
+	case q.Workflow != "":
+		either = walkMembersSQL
+	case q.Keepers:
+		either = walkKeepersSQL
+	case q.OfRare():
+		either = walkRareSQL
 	default:
-		way = walkOldestSQL
+		either = walkStageSQL
+	}
+	switch {
+	case either == orders{}:
+	case q.Order == storage.OrderNewest:
+		way, begin = either.newest, greatest
+	default:
+		way = either.oldest
 	}
 	if w.From.Back {
 		return s.sql[way[1]], from
@@ -378,7 +522,8 @@ func (s *Storage) ClaimedBy(ctx context.Context, worker string) (recs []storage.
 }
 
 var countsSQL = define("counts",
-	`SELECT queue, state, sum(n)::bigint FROM {schema}.tally GROUP BY 1, 2 HAVING sum(n) <> 0`)
+	`SELECT queue, split_part(type, '@', 1), state, sum(n)::bigint FROM {schema}.tally
+		GROUP BY 1, 2, 3 HAVING sum(n) <> 0`)
 
 // Counts implements storage.Storage.
 func (s *Storage) Counts(ctx context.Context) (counts []storage.Count, err error) {
@@ -389,7 +534,7 @@ func (s *Storage) Counts(ctx context.Context) (counts []storage.Count, err error
 	var c storage.Count
 	var state int16
 	var n int64
-	err = s.in(ctx).query(ctx, s.sql[countsSQL], nil, each([]any{&c.Queue, &state, &n}, func() {
+	err = s.in(ctx).query(ctx, s.sql[countsSQL], nil, each([]any{&c.Queue, &c.Type, &state, &n}, func() {
 		if c.State, c.N = rows.State(int(state)), int(n); c.State != "" { // or it is for the quarantine
 			counts = append(counts, c)
 		}

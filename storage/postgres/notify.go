@@ -395,7 +395,7 @@ var compactServedSQL = define("compactServed", `DELETE FROM {schema}.served WHER
 		FOR UPDATE SKIP LOCKED))`)
 
 var compactSQL = define("compact", `WITH gone AS (DELETE FROM {schema}.tally RETURNING *)
-		INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n) FROM gone GROUP BY 1, 2, 3 HAVING sum(n) <> 0`)
+		INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n), type FROM gone GROUP BY 1, 2, 3, 5 HAVING sum(n) <> 0`)
 
 // look is what is done now and then: engines look at everything, the clocks are compared,
 // and the counts summed up. Last of all it sends a probe, which comes back if

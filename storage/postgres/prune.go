@@ -69,8 +69,8 @@ var pruneSQL = define("prune", `WITH total AS (SELECT coalesce(sum(n), 0) AS n F
 		going AS MATERIALIZED (SELECT count(*) AS n FROM first WHERE nth <= $5 AND nth < coalesce((SELECT min(nth) FROM first, total
 			WHERE NOT (coalesce(finished, {none}) < $3 OR $4 > 0 AND total.n - (nth - 1) > $4 AND coalesce(finished, {none}) < $6)), $5 + 1)),
 		gone AS MATERIALIZED (DELETE FROM {schema}.done WHERE seq = ANY (ARRAY(SELECT seq FROM first, going WHERE nth <= going.n))
-			RETURNING seq, queue, state),
-		counted AS (INSERT INTO {schema}.tally SELECT queue, state, $2, -count(*) FROM gone GROUP BY 1, 2),
+			RETURNING seq, queue, state, type),
+		counted AS (INSERT INTO {schema}.tally SELECT queue, state, $2, -count(*), type FROM gone GROUP BY 1, 2, 5),
 		bodies AS (DELETE FROM {schema}.job WHERE seq = ANY (ARRAY(SELECT seq FROM gone)) RETURNING seq, id),
 		logs AS (DELETE FROM {schema}.log WHERE seq = ANY (ARRAY(SELECT seq FROM gone)))
 		SELECT coalesce((SELECT array_agg(b.id ORDER BY f.nth) FROM first f JOIN bodies b USING (seq)), '{}'),

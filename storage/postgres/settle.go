@@ -432,10 +432,10 @@ const completeAll = settled + `
 
 // Ends of active jobs, which most outcomes are, name the partitions, and count.
 const endsCounted = `,
-	counted AS (INSERT INTO {schema}.tally SELECT m.queue, m.state, m.dead, m.n FROM (
-		SELECT queue, state, {alike} AS dead, count(*) AS n FROM gone GROUP BY 1, 2, 3
+	counted AS (INSERT INTO {schema}.tally SELECT m.queue, m.state, m.dead, m.n, m.type FROM (
+		SELECT queue, state, {alike} AS dead, count(*) AS n, type FROM gone GROUP BY 1, 2, 3, 5
 		UNION ALL
-		SELECT queue, 4, CASE WHEN was_kept IS NULL THEN was_dead IS NOT NULL END, -count(*) FROM gone GROUP BY 1, 2, 3) m)`
+		SELECT queue, 4, CASE WHEN was_kept IS NULL THEN was_dead IS NOT NULL END, -count(*), type FROM gone GROUP BY 1, 2, 3, 5) m)`
 
 // leftLanes notes the keys whose jobs leave their lanes without a claim.
 const leftLanes = `,
