@@ -23,8 +23,8 @@ type Count struct {
 }
 
 // Count counts the jobs that f selects, with a look at some thousand jobs beyond the
-// given number at most; 0 is DefaultLook. A filter that names nothing but States and
-// Queues costs no look at any job and is exact.
+// given number at most; 0 is DefaultLook. A filter that names nothing but States, Queues
+// and Types costs no look at any job and is exact.
 func (j *Jobs) Count(ctx context.Context, f Filter, look int) (Count, error) {
 	facets, err := j.Facets(ctx, f, FacetState, look)
 	return facets.Count(), err
@@ -65,10 +65,9 @@ func (f *Facets) Count() Count {
 }
 
 // Facets counts the jobs that f selects by one of their properties, with a look at some
-// thousand jobs beyond the given number at most; 0 is DefaultLook. Jobs of States that
-// have ended are looked at from the latest end on, if the storage knows OrderFinished. A
-// filter that names nothing but States and Queues costs no look at any job and is exact
-// by state and by queue.
+// thousand jobs beyond the given number at most, the newest first; 0 is DefaultLook. Jobs
+// that have ended are looked at from the latest end on. A filter that names nothing but
+// States, Queues and Types costs no look at any job and is exact by state, queue and type.
 func (j *Jobs) Facets(ctx context.Context, f Filter, by Facet, look int) (Facets, error) {
 	list, err := j.FacetsBy(ctx, f, look, by)
 	if err != nil {
@@ -93,7 +92,7 @@ func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([
 	var looked []int // those of by that need a look
 	for i, b := range by {
 		out[i].Exact, n[i] = true, make(map[string]int)
-		if b != FacetState && b != FacetQueue || !f.isTallied() {
+		if b == FacetError || !f.isTallied() {
 			looked = append(looked, i)
 		}
 	}
@@ -104,11 +103,8 @@ func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([
 		}
 		for i, b := range by {
 			for _, c := range counts {
-				value := string(c.State)
-				if b == FacetQueue {
-					value = c.Queue
-				}
-				if !slices.Contains(looked, i) && q.MayMatch(c.State, c.Queue, "") {
+				value := map[Facet]string{FacetState: string(c.State), FacetQueue: c.Queue, FacetType: c.Type}[b]
+				if !slices.Contains(looked, i) && q.MayMatch(c.State, c.Queue, c.Type) {
 					n[i][value] += c.N
 				}
 			}
@@ -195,27 +191,19 @@ func (by Facet) of(job *ojs.JobInfo) (string, bool) {
 }
 
 // narrow chooses the order that looks at the fewest jobs, for a filter whose listing is
-// counted.
+// counted, and of these the latest first.
 func (f *Filter) narrow() {
-	f.Order = OrderOldest
-	only := func(states ...ojs.State) bool {
-		return len(f.States) > 0 && !slices.ContainsFunc(f.States,
-			func(s ojs.State) bool { return !slices.Contains(states, s) })
-	}
-	switch {
-	case f.DeadLettered:
-	case only(ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded):
+	f.Order = OrderNewest
+	ended := len(f.States) > 0 && !slices.ContainsFunc(f.States, func(s ojs.State) bool { return !s.Terminal() })
+	if ended && !f.DeadLettered && f.Workflow == "" {
 		f.Order = OrderFinished
-	case only(ojs.StateActive): // which storages find by an index
-	case only(ojs.StateScheduled, ojs.StateRetryable, ojs.StateActive):
-		f.Order = OrderDue
 	}
 }
 
-// isTallied reports whether the filter names nothing but states and queues, which
+// isTallied reports whether the filter names nothing but states, queues and types, which
 // storages count.
 func (f *Filter) isTallied() bool {
-	return !f.DeadLettered && len(f.Types)+len(f.ErrorTypes) == 0 && f.where() == nil &&
+	return !f.DeadLettered && f.Workflow == "" && len(f.ErrorTypes) == 0 && f.where() == nil &&
 		f.CreatedFrom.IsZero() && f.CreatedBefore.IsZero() && f.FinishedFrom.IsZero() &&
 		f.FinishedBefore.IsZero()
 }

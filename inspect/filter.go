@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // Order is the order of a listing.
@@ -31,10 +32,11 @@ const (
 // Filter selects jobs; a zero field selects all. Parse makes one from a line, and
 // String makes a line of it.
 //
-// States, queues, types and times of creation and end are the storage's, and an order
-// narrows what it looks at: OrderFinished with States looks at nothing but finished jobs
-// of these states. For everything else each job is looked at. Jobs.Page says how many
-// were (Page.Looked).
+// A storage finds some jobs by an index, and looks at no other (Exact): all jobs, those of
+// pending, scheduled, active, retryable, cancelled and discarded jobs that have some queues
+// and types, dead letters, workflows and the jobs of one, ended jobs by the time of their
+// end, and the discarded ones by the types of their errors. Everything else is looked for
+// within what an index has. Jobs.Page says how many jobs it looked at (Page.Looked).
 type Filter struct {
 	States       []ojs.State
 	Queues       []string
@@ -60,6 +62,8 @@ type Filter struct {
 	// Fingerprints selects unique jobs that are equal (policy.Fingerprint). It has
 	// prefixes as Types.
 	Fingerprints []string
+
+	Workflow string // the id of a workflow: its jobs
 
 	// Args is text that the args' JSON contains, in which nothing is escaped that JSON
 	// does not demand and no space is between tokens: part of a string, such as cust_123,
@@ -116,12 +120,21 @@ func (f *Filter) Query() (storage.Query, error) {
 			"%q is none of newest, finished, due and claim", f.Order)
 	}
 	return storage.Query{
+		Workflow: f.Workflow, Keepers: slices.Equal(f.Types, []string{workflow.Type}),
 		Order: f.Order, DeadLetters: f.DeadLettered, States: f.States, Queues: f.Queues, Types: f.Types,
 		ErrorTypes:  f.ErrorTypes,
 		CreatedFrom: f.CreatedFrom, CreatedBefore: f.CreatedBefore,
 		FinishedFrom: f.FinishedFrom, FinishedBefore: f.FinishedBefore,
 		Where: f.where(),
 	}, nil
+}
+
+// Exact reports whether a storage finds the jobs of the filter by an index, in its order.
+// Then a page is full if there are jobs enough, however many others are stored. Without
+// it, a page may end early, and Looked and Next say how far it came.
+func (f *Filter) Exact() bool {
+	q, err := f.Query()
+	return err == nil && (f.ByID() || q.Indexed())
 }
 
 // where is the part of the filter of which storages know nothing; nil: there is none.

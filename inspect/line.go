@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/workflow"
 )
 
 // A filter line is a list of terms key:value with spaces between them. A key or value
@@ -44,8 +43,7 @@ func (e *FilterError) Unwrap() error { return ojs.ErrInvalid }
 //   - key and fingerprint: the ordering key, and that of unique jobs, like those.
 //   - tag: all of them, if the key is repeated.
 //   - args.PATH and meta.PATH: a member, as Member has it.
-//   - workflow: the id of a workflow, for its jobs. It is the member
-//     meta.workflow_id.
+//   - workflow: the id of a workflow, for its jobs.
 //   - error and args: text in the latest failure, and in the JSON of the args.
 //   - failure: the key of a group of failures (FailureGroup.Key).
 //   - priority and attempt: a number, or a range such as 1..5, 5.. or ..5.
@@ -203,10 +201,7 @@ var filterKeys = []filterKey{
 	listKey("id", func(f *Filter) *[]string { return &f.IDs }),
 	listKey("tag", func(f *Filter) *[]string { return &f.Tags }),
 	memberKey(memberPrefixes[0]), memberKey(memberPrefixes[1]),
-	{"workflow", func(f *Filter, _, value string, _ time.Time) error {
-		f.Members = append(f.Members, Member{memberPrefixes[1] + workflow.MetaWorkflow, value})
-		return nil
-	}, func(*Filter, func(string, string)) {}}, // it is written as the member that it is
+	textKey("workflow", func(f *Filter) *string { return &f.Workflow }),
 	textKey("args", func(f *Filter) *string { return &f.Args }),
 	rangeKey("priority", func(f *Filter) **Range { return &f.Priority }),
 	rangeKey("attempt", func(f *Filter) **Range { return &f.Attempt }),

@@ -47,7 +47,8 @@ type Query struct {
 	ErrorTypes  []string // of the job's latest failure; prefixes as in Types [list-3]
 
 	// Workflow is the id of a workflow: only jobs whose Keeper it is. Keepers are the
-	// records of workflows: only jobs that are their own Keeper [list-16].
+	// records of workflows: only jobs that are their own Keeper [list-16]. These have one
+	// type.
 	Workflow string
 	Keepers  bool
 
@@ -110,7 +111,7 @@ func (q *Query) Indexed() bool {
 		return q.ByError() && !q.Narrowed() && !q.DeadLetters && !ofWorkflows
 	case ofWorkflows:
 		return (q.Order == OrderOldest || q.Order == OrderNewest) &&
-			len(q.States) == 0 && !q.Narrowed() && !q.DeadLetters
+			len(q.States)+len(q.Queues) == 0 && (q.Keepers || len(q.Types) == 0) && !q.DeadLetters
 	case q.DeadLetters:
 		return len(q.States) == 0 && (q.Order == OrderOldest || q.Order == OrderNewest ||
 			q.Order == OrderFinished && !q.Narrowed())
