@@ -2,6 +2,7 @@ package inspect_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -62,5 +63,73 @@ func TestWithoutAnEngine(t *testing.T) {
 	}
 	if _, err := jobs.Timeline(ctx, "none"); !errors.Is(err, ojs.ErrNotFound) {
 		t.Errorf("of no job: %v", err)
+	}
+}
+
+// A page of an exact filter looks at its jobs alone and is full. Any other says how far it
+// looked, and that more follow. A count of what was not all looked at says so.
+func TestExact(t *testing.T) {
+	store, ctx := memory.New(), t.Context()
+	defer store.Close()
+	const jobs, few = 9_000, 30
+	var batch []storage.Insert
+	for i := range jobs {
+		r := storage.Record{JobInfo: ojs.JobInfo{JobHeader: ojs.JobHeader{ID: fmt.Sprintf("%06d", i), Type: "many",
+			Queue: "q", CreatedAt: noon}, State: ojs.StateAvailable}}
+		if i%(jobs/few) == 7 {
+			r.State, r.Type, r.Meta = ojs.StateScheduled, "few", map[string]any{"workflow_id": "000007", "x": "y"}
+			r.ScheduledAt = noon.Add(time.Duration(i) * time.Second)
+		}
+		batch = append(batch, storage.Insert{Record: r})
+	}
+	if _, err := store.Insert(ctx, noon, batch, nil); err != nil {
+		t.Fatal(err)
+	}
+	virtual := clock.NewMock()
+	virtual.Set(noon)
+	view := inspect.Open(store, virtual)
+	scheduled := []ojs.State{ojs.StateScheduled}
+	for _, tc := range []struct {
+		f     inspect.Filter
+		exact bool // the page
+		count bool
+	}{
+		{inspect.Filter{}, true, true},
+		{inspect.Filter{States: scheduled}, true, true},
+		{inspect.Filter{States: scheduled, Order: inspect.OrderDue}, true, true},
+		{inspect.Filter{States: scheduled, Queues: []string{"q"}, Types: []string{"f*"}}, true, true},
+		{inspect.Filter{Workflow: "000007"}, true, true},
+		{inspect.Filter{Types: []string{"ojs.workflow"}}, true, true},
+		{inspect.Filter{DeadLettered: true, Types: []string{"few"}}, true, true},
+		{inspect.Filter{IDs: []string{"000007"}}, true, true},
+		{inspect.Filter{Types: []string{"few"}}, false, true},
+		{inspect.Filter{States: []ojs.State{ojs.StateAvailable}, Types: []string{"few"}}, false, true},
+		{inspect.Filter{States: scheduled, Tags: []string{"vip"}}, false, true}, // all were looked at
+		{inspect.Filter{Members: []inspect.Member{{Path: "meta.x", Value: "y"}}}, false, false},
+		{inspect.Filter{Args: "text"}, false, false},
+		{inspect.Filter{CreatedFrom: noon.Add(time.Hour)}, false, false},
+	} {
+		if got := tc.f.Exact(); got != tc.exact {
+			t.Errorf("%s: exact is %v", tc.f, got)
+		}
+		page, err := view.Page(ctx, tc.f, "", 50)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all := page.Next == "" && page.Looked <= few || len(page.Jobs) == 50 && page.Looked == 50; tc.exact && !all {
+			t.Errorf("%s: %d jobs on a page, and %d were looked at", tc.f, len(page.Jobs), page.Looked)
+		}
+		if !tc.count && (page.Next == "" || page.Looked >= jobs) {
+			t.Errorf("%s: a page of %d jobs has looked at %d", tc.f, len(page.Jobs), page.Looked)
+		}
+		n, err := view.Count(ctx, tc.f, 0)
+		if err != nil || n.Exact != tc.count || n.Looked > 3*inspect.DefaultLook || !n.Exact && n.Looked == 0 {
+			t.Errorf("%s: counted %+v, %v", tc.f, n, err)
+		}
+	}
+	facets, err := view.Facets(ctx, inspect.Filter{Queues: []string{"q"}}, inspect.FacetType, 0)
+	want := []inspect.FacetValue{{Value: "many", N: jobs - few}, {Value: "few", N: few}}
+	if err != nil || !facets.Exact || facets.Looked != 0 || !slices.Equal(facets.Values, want) {
+		t.Errorf("%+v, %v", facets, err)
 	}
 }

@@ -29,6 +29,7 @@ func TestParse(t *testing.T) {
 			Crons:        []string{"nightly"},
 			DeadLettered: true, Order: inspect.OrderFinished,
 		},
+		"workflow:0196": {Workflow: "0196"},
 		"version:2.0 version:3.* key:order-7 fingerprint:a5*": {
 			Versions: []string{"2.0", "3.*"}, Keys: []string{"order-7"}, Fingerprints: []string{"a5*"},
 		},
