@@ -51,7 +51,8 @@ func TestFewAmongMany(t *testing.T) {
 	}
 	claim := func(queue string, n int) []storage.Record {
 		t.Helper()
-		recs, err := store.Claim(ctx, cl.Now(), storage.Claim{Queues: []string{queue}, Max: n, Worker: "w"}, nil)
+		c := storage.Claim{Queues: []string{queue}, Max: n, Worker: "w"}
+		recs, err := store.Claim(ctx, cl.Now(), c, nil)
 		must(err)
 		if len(recs) != n {
 			t.Fatalf("%d of %d claimed", len(recs), n)
@@ -63,7 +64,8 @@ func TestFewAmongMany(t *testing.T) {
 	many(failures, "bad", ojs.WithQueue("bad"))
 	var ids []string
 	for i := range flows {
-		flow := workflow.New(fmt.Sprint("flow-", i), workflow.Step("a", ojs.NewDraft("step", nil, ojs.WithQueue("later"))))
+		step := ojs.NewDraft("step", nil, ojs.WithQueue("later"))
+		flow := workflow.New(fmt.Sprint("flow-", i), workflow.Step("a", step))
 		record, err := eng.Workflows().Start(ctx, flow)
 		must(err)
 		ids = append(ids, record.ID)
@@ -71,7 +73,8 @@ func TestFewAmongMany(t *testing.T) {
 	var changes []storage.Change
 	for i, r := range claim("bad", failures) {
 		r.State, r.FinishedAt = ojs.StateDiscarded, cl.Now().Add(-time.Duration(i)*time.Second)
-		r.Error = &ojs.Failure{Type: []string{"smtp.refused", "timeout"}[i%2], Message: "no", At: r.FinishedAt, Attempt: 1}
+		r.Error = &ojs.Failure{Message: "no", At: r.FinishedAt, Attempt: 1,
+			Type: []string{"smtp.refused", "timeout"}[i%2]}
 		changes = append(changes, storage.Change{Record: r})
 	}
 	_, err = store.Settle(ctx, cl.Now(), changes, nil)
@@ -102,7 +105,8 @@ func TestFewAmongMany(t *testing.T) {
 			t.Errorf("%s: no %q in\n%s", path, want, body)
 		}
 		offers := strings.Contains(body, `method="post"`)
-		if strings.HasPrefix(path, "/act/") && !offers || strings.Contains(body, "No stored job has failed") ||
+		if strings.HasPrefix(path, "/act/") && !offers ||
+			strings.Contains(body, "No stored job has failed") ||
 			strings.Contains(body, "There are no workflows") {
 			t.Errorf("%s says none of what was not looked at, or offers nothing:\n%s", path, body)
 		}

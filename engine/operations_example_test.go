@@ -140,7 +140,7 @@ func Example_findFailure() {
 	// 2 report.build no space
 	// email.send 42 mailbox 42 is full
 	// email.send 42 mailbox 42 is full
-	// 9 true
+	// 7 true
 	// 2 jobs, exactly: true - of these a sample of 2
 	// 1 done, 0 refused
 	// 2 done, 0 refused

@@ -134,8 +134,8 @@ func TestRefusesTransactionsThatItCannotJoin(t *testing.T) {
 				}
 				counts, err := b.store.Counts(b.ctx)
 				must(t, err)
-				if !tt.ok && (len(counts) != 1 ||
-					counts[0] != storage.Count{Queue: "default", State: ojs.StateAvailable, N: 1}) {
+				want := storage.Count{Queue: "default", Type: "x", State: ojs.StateAvailable, N: 1}
+				if !tt.ok && (len(counts) != 1 || counts[0] != want) {
 					t.Errorf("counts %v after refused calls", counts)
 				}
 			})

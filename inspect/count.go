@@ -67,7 +67,8 @@ func (f *Facets) Count() Count {
 // Facets counts the jobs that f selects by one of their properties, with a look at some
 // thousand jobs beyond the given number at most, the newest first; 0 is DefaultLook. Jobs
 // that have ended are looked at from the latest end on. A filter that names nothing but
-// States, Queues and Types costs no look at any job and is exact by state, queue and type.
+// States, Queues and Types costs no look at any job, and is exact by state, queue and
+// type.
 func (j *Jobs) Facets(ctx context.Context, f Filter, by Facet, look int) (Facets, error) {
 	list, err := j.FacetsBy(ctx, f, look, by)
 	if err != nil {
@@ -103,7 +104,8 @@ func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([
 		}
 		for i, b := range by {
 			for _, c := range counts {
-				value := map[Facet]string{FacetState: string(c.State), FacetQueue: c.Queue, FacetType: c.Type}[b]
+				value := map[Facet]string{
+					FacetState: string(c.State), FacetQueue: c.Queue, FacetType: c.Type}[b]
 				if !slices.Contains(looked, i) && q.MayMatch(c.State, c.Queue, c.Type) {
 					n[i][value] += c.N
 				}
@@ -194,8 +196,8 @@ func (by Facet) of(job *ojs.JobInfo) (string, bool) {
 // counted, and of these the latest first.
 func (f *Filter) narrow() {
 	f.Order = OrderNewest
-	ended := len(f.States) > 0 && !slices.ContainsFunc(f.States, func(s ojs.State) bool { return !s.Terminal() })
-	if ended && !f.DeadLettered && f.Workflow == "" {
+	open := slices.ContainsFunc(f.States, func(s ojs.State) bool { return !s.Terminal() })
+	if len(f.States) > 0 && !open && !f.DeadLettered && f.Workflow == "" {
 		f.Order = OrderFinished
 	}
 }

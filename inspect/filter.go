@@ -32,11 +32,16 @@ const (
 // Filter selects jobs; a zero field selects all. Parse makes one from a line, and
 // String makes a line of it.
 //
-// A storage finds some jobs by an index, and looks at no other (Exact): all jobs, those of
-// pending, scheduled, active, retryable, cancelled and discarded jobs that have some queues
-// and types, dead letters, workflows and the jobs of one, ended jobs by the time of their
-// end, and the discarded ones by the types of their errors. Everything else is looked for
-// within what an index has. Jobs.Page says how many jobs it looked at (Page.Looked).
+// A storage finds these by an index, and looks at no other job (Exact):
+//
+//   - pending, scheduled, active, retryable, cancelled and discarded jobs, of all or some
+//     queues and types, and dead letters;
+//   - workflows, and the jobs of one;
+//   - ended jobs by the time of their end, and discarded ones by the types of their
+//     errors, in OrderFinished.
+//
+// Other jobs are looked for within what an index has. Jobs.Page says how many jobs it
+// looked at (Page.Looked).
 type Filter struct {
 	States       []ojs.State
 	Queues       []string

@@ -98,8 +98,8 @@ func (q *Query) OfRare() bool {
 // Narrowed reports whether the query selects by queue or type.
 func (q *Query) Narrowed() bool { return len(q.Queues)+len(q.Types) > 0 }
 
-// Indexed reports whether storages find the jobs of the query by an index alone, so that a
-// page looks at no other job. Only active jobs are all looked at [list-17].
+// Indexed reports whether storages find the jobs of the query by an index alone. A page
+// looks at no other job then, but for active ones, which may all be looked at [list-17].
 func (q *Query) Indexed() bool {
 	finished := !q.FinishedFrom.IsZero() || !q.FinishedBefore.IsZero()
 	ofWorkflows := q.Workflow != "" || q.Keepers

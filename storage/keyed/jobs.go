@@ -187,8 +187,8 @@ func (e *entries) of(j *job) []entry {
 	return e.list
 }
 
-// rare reports whether the tables state and time have the jobs in a state. The active jobs
-// are in the table wake.
+// rare reports whether the tables state and time have the jobs in a state. The table wake
+// has the active jobs.
 func rare(state ojs.State) bool { return storage.Rare(state) && state != ojs.StateActive }
 
 // group appends the beginning of the keys of the jobs that have ended in a state, dead

@@ -169,7 +169,8 @@ func (s *Storage) kindOf(r *storage.Record) *kind {
 	}
 	k := &kind{
 		jobType: r.Type, version: r.TypeVersion, queue: r.Queue, maxAttempts: r.MaxAttempts, retry: r.Retry,
-		timeout: r.Timeout, totalTimeout: r.TotalTimeout, lease: r.Lease, resultTTL: r.ResultTTL, home: q, section: x,
+		timeout: r.Timeout, totalTimeout: r.TotalTimeout, lease: r.Lease, resultTTL: r.ResultTTL,
+		home: q, section: x,
 		group: s.ready.join(r.Queue, versions.Full(r.Type, r.TypeVersion)),
 	}
 	k.retry.NonRetryableErrors = slices.Clone(r.Retry.NonRetryableErrors)

@@ -82,8 +82,8 @@ func (s *Storage) walk(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Positi
 	return s.ready.byClaim(w)
 }
 
-// lists returns the lists that have the jobs of a query, and whether they are by time; nil:
-// no list has the order.
+// lists returns the lists that have the jobs of a query, and whether they are by time.
+// Without a list in the order, it returns nil.
 func (s *Storage) lists(q *storage.Query) (of []*index, timed bool) {
 	of = []*index{} // not nil
 	switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// section is the jobs of a type in a queue: how many are in each state, and lists of those
-// in a rare state, but for the active ones, which have a list of their own.
+// section is the jobs of a type in a queue: how many are in each state, and lists of the
+// jobs in a rare state. The active jobs have a list of their own.
 type section struct {
 	jobType string
 	kinds   []*kind   // those that are looked for

@@ -115,8 +115,8 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	ids := []string{"a", "b"}
 	given := arguments(make([]written, 2))
 	none := []string{}
-	walk := []any{1, 1, 10, []int16{6, 7, 8}, false, []int16(nil), none, none, none, 9, 10, 1, "w", none, none,
-		math.MinInt64, math.MaxInt64}
+	walk := []any{1, 1, 10, []int16{6, 7, 8}, false, []int16(nil), none, none, none, 9, 10, 1,
+		"w", none, none, math.MinInt64, math.MaxInt64}
 	looks := []any{now, 10, []string{"x"}, none, none, none, none}
 	looks = looks[:len(looks):len(looks)]
 	claim := append(looks, "w", givenLease(0))

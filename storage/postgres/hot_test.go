@@ -394,8 +394,9 @@ func (h *hot) calls() []func() {
 			for _, q := range []storage.Query{{}, {Order: storage.OrderNewest}, {DeadLetters: true},
 				{DeadLetters: true, Order: storage.OrderNewest}, {Order: storage.OrderFinished},
 				{Order: storage.OrderDue}, {Order: storage.OrderClaim},
-				{States: rare}, {States: rare, Order: storage.OrderNewest}, {States: rare[:2], Order: storage.OrderDue},
-				{States: rare[3:], Order: storage.OrderFinished}, {DeadLetters: true, Queues: []string{"dead"}},
+				{States: rare}, {States: rare, Order: storage.OrderNewest},
+				{States: rare[:2], Order: storage.OrderDue}, {States: rare[3:], Order: storage.OrderFinished},
+				{DeadLetters: true, Queues: []string{"dead"}},
 				{DeadLetters: true, Queues: []string{"dead"}, Order: storage.OrderNewest},
 				{Workflow: record(1).ID}, {Workflow: record(1).ID, Order: storage.OrderNewest},
 				{Keepers: true}, {Keepers: true, Order: storage.OrderNewest},
@@ -526,6 +527,10 @@ func (h *hot) explain(st sent, generic bool, args []any) (*node, error) {
 	return &plans[0].Plan, nil
 }
 
+// summed are the relations that listings by queue and type read whole.
+var summed = map[string]string{"tally": "the look sums it up", "active": "as many jobs as run",
+	"active_pkey": "as many jobs as run"}
+
 // mayRead are the relations that statements may read whole, and why.
 var mayRead = map[string]map[string]string{
 	"activeOf":         {"active": "as many jobs as run"},
@@ -535,12 +540,12 @@ var mayRead = map[string]map[string]string{
 	"depth":            {"tally": "the look sums it up"},
 	"prune":            {"tally": "the look sums it up"},
 	"forgetEdges":      {"edge_pkey": "few calls revive jobs"},
-	"walkRareDue":      {"tally": "the look sums it up"},
-	"walkRareFinished": {"tally": "the look sums it up"},
-	"walkDeadOf":       {"tally": "the look sums it up"},
-	"walkDeadOfNewest": {"tally": "the look sums it up"},
-	"walkRare":         {"tally": "the look sums it up", "active": "as many jobs as run", "active_pkey": "as many jobs as run"},
-	"walkRareNewest":   {"tally": "the look sums it up", "active": "as many jobs as run", "active_pkey": "as many jobs as run"},
+	"walkRareDue":      summed,
+	"walkRareFinished": summed,
+	"walkDeadOf":       summed,
+	"walkDeadOfNewest": summed,
+	"walkRare":         summed,
+	"walkRareNewest":   summed,
 	"waitingOfType":    {"ready_all": "counts jobs for people, and no index has them by type"},
 }
 

@@ -225,10 +225,11 @@ func indexed(text string) string {
 
 // before is q.FinishedBefore as a column has it, or the greatest time.
 func before(q *storage.Query) int64 {
-	if at := rows.Nanos(q.FinishedBefore); !q.FinishedBefore.IsZero() && rows.Time(at).Equal(q.FinishedBefore) {
-		return at
+	at := rows.Nanos(q.FinishedBefore)
+	if q.FinishedBefore.IsZero() || !rows.Time(at).Equal(q.FinishedBefore) {
+		return math.MaxInt64
 	}
-	return math.MaxInt64
+	return at
 }
 
 // reach is at how many jobs a page looks at most, and how many it reads whole.
@@ -272,8 +273,16 @@ const asked = `($7::text[] IS NULL OR w.queue = ANY ($7::text[]))
 
 // sections are the queues and types that have jobs of the query in a rare state but for
 // active ones.
-const sections = `(SELECT w.state, w.queue, w.type FROM {schema}.tally w WHERE w.state <> 3 AND w.state <> 4 AND w.state <> 6
-		AND ($6::smallint[] IS NULL OR w.state = ANY ($6::smallint[])) AND ` + asked + ` GROUP BY 1, 2, 3 HAVING sum(w.n) > 0) c`
+const sections = `(SELECT w.state, w.queue, w.type FROM {schema}.tally w
+		WHERE w.state <> ALL ('{3,4,6}'::smallint[]) AND ($6::smallint[] IS NULL OR w.state = ANY ($6::smallint[]))
+		AND ` + asked + ` GROUP BY 1, 2, 3 HAVING sum(w.n) > 0) c`
+
+// These are in the words of the indexes.
+const (
+	errorOf    = `{schema}.error_of(outcome) COLLATE "C"`
+	workflowOf = `{schema}.workflow_of(job) COLLATE "C"`
+	finishedAt = `coalesce(finished, {none})`
+)
 
 // These are the ways along the indexes. A column that has no place in an order is 0.
 const (
@@ -300,7 +309,7 @@ const (
 		WHERE state = c.state AND queue = c.queue AND type = c.type AND wake IS NOT NULL
 			AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
 	walkRareFinished = `SELECT l.* FROM ` + sections + ` CROSS JOIN LATERAL (
-		SELECT seq, coalesce(finished, {none}) AS a, place AS b, state, queue, type FROM {schema}.done
+		SELECT seq, ` + finishedAt + ` AS a, place AS b, state, queue, type FROM {schema}.done
 		WHERE state > 6 AND state = c.state AND queue = c.queue AND type = c.type AND (NOT $5 OR dead IS NOT NULL)
 			AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
 	walkDeadOf = `SELECT l.* FROM ` + sections + ` CROSS JOIN LATERAL (
@@ -312,21 +321,21 @@ const (
 	// can be read ('') the page finds out.
 	walkFailed = `SELECT l.* FROM (
 		WITH RECURSIVE kinds AS (
-			(SELECT {error} AS t FROM {schema}.done WHERE state = 8 AND {error} IS NOT NULL ORDER BY {error} LIMIT 1)
+			(SELECT ` + errorOf + ` AS t FROM {schema}.done
+				WHERE state = 8 AND ` + errorOf + ` IS NOT NULL ORDER BY ` + errorOf + ` LIMIT 1)
 			UNION ALL
-			SELECT (SELECT {error} FROM {schema}.done WHERE state = 8 AND {error} > k.t ORDER BY {error} LIMIT 1)
+			SELECT (SELECT ` + errorOf + ` FROM {schema}.done
+				WHERE state = 8 AND ` + errorOf + ` > k.t ORDER BY ` + errorOf + ` LIMIT 1)
 			FROM kinds k WHERE k.t IS NOT NULL)
-		SELECT t FROM kinds WHERE t = '' OR t = ANY ($14::text[]) OR EXISTS (SELECT FROM unnest($15::text[]) prefix WHERE starts_with(t, prefix))
+		SELECT t FROM kinds WHERE t = '' OR t = ANY ($14::text[])
+			OR EXISTS (SELECT FROM unnest($15::text[]) prefix WHERE starts_with(t, prefix))
 		) k CROSS JOIN LATERAL (
-		SELECT seq, coalesce(finished, {none}) AS a, place AS b, state, queue, type FROM {schema}.done
-		WHERE state = 8 AND {error} = k.t AND (NOT $5 OR dead IS NOT NULL) AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
+		SELECT seq, ` + finishedAt + ` AS a, place AS b, state, queue, type FROM {schema}.done
+		WHERE state = 8 AND ` + errorOf + ` = k.t AND (NOT $5 OR dead IS NOT NULL)
+			AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
 
-	walkMembers = `SELECT s.* FROM (SELECT seq FROM {schema}.job
-			WHERE {member} AND {schema}.workflow_of(job) COLLATE "C" = $13 AND {behind} LIMIT $3) m
-		CROSS JOIN LATERAL (SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.stage
-			WHERE seq = m.seq) s ORDER BY {by} LIMIT $3`
 	walkKeepers = `SELECT s.* FROM (SELECT seq FROM {schema}.job
-			WHERE {member} AND {behind} LIMIT $3) m
+			WHERE position('"workflow_id"'::bytea IN job) > 0 AND {behind} LIMIT $3) m
 		CROSS JOIN LATERAL (SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.stage
 			WHERE seq = m.seq) s ORDER BY {by} LIMIT $3`
 
@@ -376,60 +385,48 @@ func walk(name, forward, back string) (both [2]statement) {
 	return both
 }
 
-// walkBy is walk of a way behind a position.
-func walkBy(name, way, forward, back string) [2]statement {
-	return walk(name, behind(way, forward), behind(way, back))
-}
-
-// behind is a way behind a position. The order of its columns is that of a and b.
-func behind(way, from string) string {
-	_, by, _ := strings.Cut(from, " ORDER BY ")
-	by = strings.NewReplacer("{keeper}", "a", "seq + 0", "a", "place + 0", "a", "coalesce(finished, {none})", "a", "seq", "a", "wake", "a").Replace(by)
-	if strings.HasPrefix(by, "place") {
-		by = strings.Replace(by, "place", "a", 1)
+// walkBy is walk of a way along the columns that are a and b: {behind} is behind a
+// position, and {by} the order of several parts of the way.
+func walkBy(name, way string, newest bool, columns ...string) [2]statement {
+	along := func(sign string, descends bool) string {
+		end := ""
+		if descends {
+			end = " DESC"
+		}
+		n := len(columns)
+		order := func(names []string) string { return strings.Join(names, end+", ") + end }
+		behind := "(" + strings.Join(columns, ", ") + ") " + sign + " (" +
+			strings.Join([]string{"$1", "$2"}[:n], ", ") + ") ORDER BY " + order(columns)
+		return strings.NewReplacer("{behind}", behind, "{by}", order([]string{"a", "b"}[:n])).Replace(way)
 	}
-	by = strings.Replace(by, "place", "b", 1)
-	from = strings.ReplaceAll(from, "{keeper}", `CASE WHEN {schema}.workflow_of(job) COLLATE "C" = id THEN seq END`)
-	return strings.NewReplacer("{behind}", from, "{by}", by,
-		"{member}", `position('"workflow_id"'::bytea IN job) > 0`, "{error}", `{schema}.error_of(outcome) COLLATE "C"`).Replace(way)
+	if newest {
+		return walk(name, along("<", true), along(">=", false))
+	}
+	return walk(name, along(">", false), along("<=", true))
 }
 
-// orders are the ways of what has the oldest order, or that of dead letters, and their
-// reverse.
+// orders are a way in the order of a column, and in the reverse.
 type orders struct{ oldest, newest [2]statement }
 
-func ordersOf(name, way, by string) orders {
-	return orders{
-		walkBy(name, way, by+" > $1 ORDER BY "+by, by+" <= $1 ORDER BY "+by+" DESC"),
-		walkBy(name+"Newest", way, by+" < $1 ORDER BY "+by+" DESC", by+" >= $1 ORDER BY "+by),
-	}
+func ordersOf(name, way, column string) orders {
+	return orders{walkBy(name, way, false, column), walkBy(name+"Newest", way, true, column)}
 }
 
 // An index has seq + 0 where the planner is not to take it for an index of seq.
 var (
 	walkStageSQL   = ordersOf("walkStage", walkStage, "seq")
 	walkRareSQL    = ordersOf("walkRare", walkRare, "seq + 0")
-	walkMembersSQL = ordersOf("walkMembers", walkMembers, "seq + 0")
-	walkKeepersSQL = ordersOf("walkKeepers", walkKeepers, "{keeper}")
+	walkMembersSQL = ordersOf("walkMembers",
+		strings.ReplaceAll(walkKeepers, "{behind}", workflowOf+" = $13 AND {behind}"), "seq + 0")
+	walkKeepersSQL = ordersOf("walkKeepers", walkKeepers, "CASE WHEN "+workflowOf+" = id THEN seq END")
 	walkDeadSQL    = ordersOf("walkDead", walkDead, "place")
 	walkDeadOfSQL  = ordersOf("walkDeadOf", walkDeadOf, "place + 0")
+
+	walkRareFinishedSQL = walkBy("walkRareFinished", walkRareFinished, true, finishedAt, "place")
+	walkFailedSQL       = walkBy("walkFailed", walkFailed, true, finishedAt, "place")
+	walkRareDueSQL      = walkBy("walkRareDue", walkRareDue, false, "wake", "place")
+	walkDueSQL          = walkBy("walkDue", walkDue, false, "wake", "{waits}")
 )
-
-// The ends of jobs, the latest first.
-const (
-	endedBefore = "(coalesce(finished, {none}), place) < ($1, $2) ORDER BY coalesce(finished, {none}) DESC, place DESC"
-	endedSince  = "(coalesce(finished, {none}), place) >= ($1, $2) ORDER BY coalesce(finished, {none}), place"
-)
-
-var walkRareFinishedSQL = walkBy("walkRareFinished", walkRareFinished, endedBefore, endedSince)
-
-var walkFailedSQL = walkBy("walkFailed", walkFailed, endedBefore, endedSince)
-
-var walkRareDueSQL = walkBy("walkRareDue", walkRareDue, "(wake, place) > ($1, $2) ORDER BY wake, place",
-	"(wake, place) <= ($1, $2) ORDER BY wake DESC, place DESC")
-
-var walkDueSQL = walkBy("walkDue", walkDue, "(wake, {waits}) > ($1, $2) ORDER BY wake, {waits}",
-	"(wake, {waits}) <= ($1, $2) ORDER BY wake DESC, {waits} DESC")
 
 var walkReadySQL = walk("walkReady", walkReady, strings.NewReplacer(
 	"(place, own_place) > ($2, $12)", "place <= $2 AND (place < $2 OR coalesce(own_place, 0) <= $12)",

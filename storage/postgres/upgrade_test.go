@@ -29,7 +29,8 @@ func TestUpgrade(t *testing.T) {
 		upgradetest.Check(t, s)
 		checkCounts(t, pool, name)
 		var oldest, version int
-		must(t, pool.QueryRow(t.Context(), "SELECT max(oldest), max(version) FROM "+name+".migration").Scan(&oldest, &version))
+		must(t, pool.QueryRow(t.Context(), "SELECT max(oldest), max(version) FROM "+name+".migration").
+			Scan(&oldest, &version))
 		if oldest != version {
 			t.Errorf("programs for version %d may run beside version %d", oldest, version)
 		}

@@ -14,8 +14,9 @@ import (
 
 // BenchmarkPages measures pages of 50 jobs at random places of a listing in each order,
 // forth and back, of a storage with so many jobs: a third each are finished, scheduled
-// and available. The queries named few match none of them. It reports the median and
-// the 99th percentile in ms.
+// and available. The queries named few match none of them, and those named indexed are of
+// rare states, queues and types. Counts are all of them. It reports the median and the
+// 99th percentile in ms.
 func BenchmarkPages(b *testing.B, open func(tb testing.TB) storage.Storage, stored int) {
 	ctx := context.Background()
 	s := open(b)
@@ -58,7 +59,28 @@ func BenchmarkPages(b *testing.B, open func(tb testing.TB) storage.Storage, stor
 		}
 		batch, ended, at = batch[:0], ended[:0], at[:0]
 	}
+	measure := func(b *testing.B, call func() error) {
+		var took []time.Duration
+		for b.Loop() {
+			begin := wall.Now()
+			if err := call(); err != nil {
+				b.Fatal(err)
+			}
+			took = append(took, wall.Since(begin))
+		}
+		slices.Sort(took)
+		b.ReportMetric(float64(took[len(took)/2])/1e6, "p50-ms")
+		b.ReportMetric(float64(took[len(took)*99/100])/1e6, "p99-ms")
+	}
+	b.Run("counts", func(b *testing.B) {
+		measure(b, func() error {
+			_, err := s.Counts(ctx)
+			return err
+		})
+	})
+	rare := []ojs.State{ojs.StateScheduled, ojs.StateRetryable, ojs.StateCancelled, ojs.StateDiscarded}
 	for _, o := range allOrders {
+		random := rand.New(rand.NewPCG(1, 1))
 		q := storage.Query{Order: o}
 		var cursors []string
 		for q.Limit = 1000; ; {
@@ -75,30 +97,24 @@ func BenchmarkPages(b *testing.B, open func(tb testing.TB) storage.Storage, stor
 			}
 		}
 		q.Limit = 50
-		few := q
+		few, indexed := q, q
 		few.Types = []string{"none"}
+		indexed.Types, indexed.States = []string{"type1", "type2*"}, rare
+		indexed.Queues = []string{"q1", "q3", "q5"}
 		for _, of := range []struct {
 			name string
 			q    storage.Query
-		}{{"", q}, {"-few", few}} {
+		}{{"", q}, {"-few", few}, {"-indexed", indexed}} {
 			name := string(o)
 			if name == "" {
 				name = "oldest"
 			}
 			b.Run(name+of.name, func(b *testing.B) {
-				random := rand.New(rand.NewPCG(1, 1))
-				var took []time.Duration
-				for b.Loop() {
+				measure(b, func() error {
 					of.q.Cursor = cursors[random.IntN(len(cursors))]
-					begin := wall.Now()
-					if _, err := s.List(ctx, of.q); err != nil {
-						b.Fatal(err)
-					}
-					took = append(took, wall.Since(begin))
-				}
-				slices.Sort(took)
-				b.ReportMetric(float64(took[len(took)/2])/1e6, "p50-ms")
-				b.ReportMetric(float64(took[len(took)*99/100])/1e6, "p99-ms")
+					_, err := s.List(ctx, of.q)
+					return err
+				})
 			})
 		}
 	}

@@ -178,7 +178,8 @@ var batchCases = []Case{
 				case 1:
 					counts, err := c.S.Counts(c.ctx)
 					c.noErr("Counts", err)
-					if !slices.Contains(counts, storage.Count{Queue: q, Type: r.Type, State: ojs.StateAvailable, N: 1}) {
+					want := storage.Count{Queue: q, Type: r.Type, State: ojs.StateAvailable, N: 1}
+					if !slices.Contains(counts, want) {
 						c.failf("Counts returned %v", counts)
 					}
 				case 2:

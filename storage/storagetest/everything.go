@@ -55,7 +55,8 @@ func (cfg *Config) everything(ctx context.Context, s storage.Storage, now time.T
 	}
 	counts, err := s.Counts(ctx)
 	slices.SortFunc(counts, func(a, b storage.Count) int {
-		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Type, b.Type), cmp.Compare(a.State, b.State))
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Type, b.Type),
+			cmp.Compare(a.State, b.State))
 	})
 	add(counts, err, "the counts")
 	due, err := s.Due(ctx, now, 0, nil)
