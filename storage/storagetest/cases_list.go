@@ -171,7 +171,8 @@ var listCases = []Case{
 			}
 		}},
 	{"list-6", "List/Counts", "Storage.Counts",
-		"Counts are those of the jobs of each queue, type and state, without zeros.", needsNothing, func(c *C) {
+		"Counts are those of the jobs of each queue, type and state, without zeros.", needsNothing,
+		func(c *C) {
 			for i, state := range ojs.AllStates() {
 				for range i%3 + 1 {
 					c.reach(state)

@@ -326,18 +326,20 @@ var orderCases = []Case{
 			c.wantErr("List", err, ojs.ErrUnsupported)
 		}},
 	{"list-16", "List/Workflow", "Query.Workflow",
-		"The jobs of a workflow, and the records of all, are listed in each order, whatever becomes of them.",
+		"The jobs of a workflow, and the records of workflows, are listed in each order and state.",
 		needsNothing, func(c *C) {
 			member := func(id string) func(*storage.Record) {
 				return func(r *storage.Record) { r.Meta = map[string]any{"workflow_id": id} }
 			}
+			number := func(r *storage.Record) { r.Meta = map[string]any{"workflow_id": 1} }
+			long := "no-job-" + strings.Repeat("long", 100)
 			for range 3 {
 				r := c.job(jobType("flow"), queue("flow"))
 				member(r.ID)(&r)
-				long := "no-job-" + strings.Repeat("long", 100)
-				c.insert(r, c.job(), c.job(member(r.ID), queue("flow")), c.job(member(r.ID), scheduled(time.Minute)),
-					c.job(member(r.ID), queue("flow")), c.job(member("no-job"), queue("flow")), c.job(member(long)),
-					c.job(member(long+"er")), c.job(func(r *storage.Record) { r.Meta = map[string]any{"workflow_id": 1} }))
+				of := member(r.ID)
+				c.insert(r, c.job(), c.job(of, queue("flow")), c.job(of, scheduled(time.Minute)),
+					c.job(of, queue("flow")), c.job(member("no-job"), queue("flow")),
+					c.job(member(long)), c.job(member(long+"er")), c.job(number))
 			}
 			claimed := c.claimOf(storage.Claim{Queues: []string{"flow"}, Max: 7})
 			c.settled(claimed[0], c.to(ojs.StateCompleted))
@@ -352,9 +354,9 @@ var orderCases = []Case{
 			for _, o := range allOrders {
 				for _, dead := range []bool{false, true} {
 					c.asMatched(storage.Query{Order: o, DeadLetters: dead},
-						storage.Query{Workflow: all[0]}, storage.Query{Workflow: all[9]}, storage.Query{Keepers: true},
+						storage.Query{Workflow: all[0]}, storage.Query{Workflow: all[9]},
 						storage.Query{Workflow: "no-job"}, storage.Query{Workflow: "none"},
-						storage.Query{Workflow: "no-job-" + strings.Repeat("long", 100)},
+						storage.Query{Workflow: long}, storage.Query{Keepers: true},
 						storage.Query{Workflow: all[0], States: []ojs.State{ojs.StateScheduled}},
 						storage.Query{Workflow: all[0], Queues: []string{"flow"}},
 						storage.Query{Keepers: true, Types: []string{"flow"}})
