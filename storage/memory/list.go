@@ -118,10 +118,8 @@ func (s *Storage) lists(q *storage.Query) (of []*index, timed bool) {
 		return of, true
 	case q.Order == storage.OrderDue || q.Order == storage.OrderClaim:
 		return nil, false
-	case q.DeadLetters && q.Narrowed():
-		s.sections(q, func(x *section, state int) { of = append(of, &x.rare[state].dead) })
 	case q.DeadLetters:
-		of = append(of, &s.dead)
+		s.sections(q, func(x *section, state int) { of = append(of, &x.rare[state].dead) })
 	case q.Workflow != "":
 		if x := s.workflows[q.Workflow]; x != nil {
 			of = append(of, x)

@@ -54,7 +54,6 @@ type Storage struct {
 	kept   scheduler.Heap[*job]
 	held   [classes]index       // those in kept, by when they finished
 	freed  scheduler.Heap[*job] // jobs in ended that were in kept, the latest KeptUntil first
-	dead   index                // dead letters, by their turn
 	ends   uint64               // jobs that have ended, or begun to wait in a rare state
 	floor  uint64               // no job that was deleted had a later version
 	queues map[string]*queue
@@ -766,7 +765,7 @@ func (s *Storage) Close() error {
 	fresh.jobs = newTable(s.hashes)
 	s.closed = true
 	s.shutInbox(true)
-	s.jobs, s.ready, s.due, s.all, s.dead = fresh.jobs, fresh.ready, fresh.due, fresh.all, fresh.dead
+	s.jobs, s.ready, s.due, s.all = fresh.jobs, fresh.ready, fresh.due, fresh.all
 	s.ended, s.kept, s.held, s.freed = fresh.ended, fresh.kept, fresh.held, fresh.freed
 	s.running = level{}
 	s.edges, s.toCount, s.lines, s.logs = nil, nil, nil, nil

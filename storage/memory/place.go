@@ -14,7 +14,7 @@ func (s *Storage) place(j *job) {
 		s.due.Push(&j.wake, wakeAt)
 	}
 	s.settleEnd(j)
-	if j.current() != ojs.StateAvailable && j.current().Waiting() {
+	if j.listed() && j.state < completedState {
 		s.ends++
 		j.turn = s.ends
 	}
@@ -69,12 +69,16 @@ func (s *Storage) forgetIfEmpty(q *queue) {
 	}
 }
 
-// active is the index of ojs.StateActive in states.
-const active = 3
+// These are indexes in states. That of completed is the first of an ended job.
+const (
+	available      = 1
+	active         = 3
+	completedState = 5
+)
 
 var states = [...]ojs.State{
-	ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending, active: ojs.StateActive,
-	ojs.StateRetryable, ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded,
+	ojs.StateScheduled, available: ojs.StateAvailable, ojs.StatePending, active: ojs.StateActive,
+	ojs.StateRetryable, completedState: ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded,
 }
 
 func stateIndex(s ojs.State) int {

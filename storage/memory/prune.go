@@ -56,9 +56,6 @@ func (s *Storage) settleEnd(j *job) {
 	}
 	s.ends++
 	j.class, j.turn = classOf(j), s.ends
-	if j.class == deadLetter {
-		s.dead.add(int64(j.turn), j)
-	}
 	if until := j.keptUntil(); !until.IsZero() {
 		s.hold(j, until)
 		return
@@ -84,9 +81,6 @@ func (s *Storage) leaveEnd(j *job) {
 		s.freed.Remove(&j.wake)
 	}
 	j.end = open
-	if j.class == deadLetter {
-		s.dead.remove(int64(j.turn), j)
-	}
 }
 
 // release lets go the jobs that are kept until now at the latest, and only those: if the

@@ -25,7 +25,9 @@ type orders struct {
 }
 
 // listed reports whether the section has a list of the jobs of the job's state.
-func (j *job) listed() bool { return j.state != active && storage.Rare(j.current()) }
+func (j *job) listed() bool {
+	return j.state != available && j.state != active && j.state != completedState
+}
 
 // timed is when a job ended, or the time for which it waits; never: it does neither.
 func (j *job) timed() instant {
@@ -44,7 +46,7 @@ func (s *Storage) enterSection(j *job) {
 	x, q := j.kind.section, j.kind.home
 	x.counts[j.state]++
 	q.total++
-	if !j.current().Terminal() {
+	if j.state < completedState {
 		q.live++
 	}
 	if j.listed() {
@@ -57,7 +59,7 @@ func (s *Storage) leaveSection(j *job) {
 	x, q := j.kind.section, j.kind.home
 	x.counts[j.state]--
 	q.total--
-	if !j.current().Terminal() {
+	if j.state < completedState {
 		q.live--
 	}
 	if j.listed() {
