@@ -46,9 +46,8 @@ type Query struct {
 	Types       []string // "email.*" selects every type that starts with "email." [list-3]
 	ErrorTypes  []string // of the job's latest failure; prefixes as in Types [list-3]
 
-	// Workflow is the id of a workflow: only jobs whose Keeper it is. Keepers are the
-	// records of workflows: only jobs that are their own Keeper [list-16]. These have one
-	// type.
+	// Workflow selects the jobs whose Keeper it is, and Keepers the jobs that are their own
+	// Keeper: the records of workflows [list-16].
 	Workflow string
 	Keepers  bool
 

@@ -235,7 +235,8 @@ type Storage interface {
 	Get(ctx context.Context, id string) (Record, error)
 
 	// List returns a page of the jobs that match q [list-1, list-2, list-3, scale-1,
-	// scale-4, scale-5]. A cursor that is none of the storage's fails the call with an
+	// scale-4, scale-5]. If q is Indexed, it looks at no other job, but for active ones
+	// [list-17]. A cursor that is none of the storage's fails the call with an
 	// error that is ojs.ErrInvalid [list-7].
 	List(ctx context.Context, q Query) (Page, error)
 

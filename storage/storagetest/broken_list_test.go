@@ -109,6 +109,18 @@ var _ = register([]fault{
 			return b.Storage.List(ctx, q)
 		}
 	}},
+	{"workflows not asked for", "list-16", changeQuery(func(q *storage.Query) { q.Workflow = "" })},
+	{"records of workflows not asked for", "list-16", changeQuery(func(q *storage.Query) { q.Keepers = false })},
+	{"error types not asked for", "list-3 list-17", changeQuery(func(q *storage.Query) { q.ErrorTypes = nil })},
+	{"a look at other jobs than those of the states", "list-17", func(b *broken) {
+		b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {
+			page, err := b.Storage.List(ctx, q)
+			if q.OfRare() {
+				page.Looked += 2
+			}
+			return page, err
+		}
+	}},
 	{"Where not asked", "list-13", changeQuery(func(q *storage.Query) { q.Where = nil })},
 	{"Looked is less than was found", "list-13", changePage(func(p *storage.Page) {
 		p.Looked = max(len(p.Records)-1, 0)
