@@ -46,8 +46,8 @@ type Query struct {
 	Types       []string // "email.*" selects every type that starts with "email." [list-3]
 	ErrorTypes  []string // of the job's latest failure; prefixes as in Types [list-3]
 
-	// Workflow selects the jobs whose Keeper it is, and Keepers the jobs that are their own
-	// Keeper: the records of workflows [list-16].
+	// Workflow selects the jobs whose Keeper it is, and Keepers the jobs that are their
+	// own Keeper: the records of workflows [list-16].
 	Workflow string
 	Keepers  bool
 

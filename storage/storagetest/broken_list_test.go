@@ -110,8 +110,12 @@ var _ = register([]fault{
 		}
 	}},
 	{"workflows not asked for", "list-16", changeQuery(func(q *storage.Query) { q.Workflow = "" })},
-	{"records of workflows not asked for", "list-16", changeQuery(func(q *storage.Query) { q.Keepers = false })},
-	{"error types not asked for", "list-3 list-17", changeQuery(func(q *storage.Query) { q.ErrorTypes = nil })},
+	{"records of workflows not asked for", "list-16", changeQuery(func(q *storage.Query) {
+		q.Keepers = false
+	})},
+	{"error types not asked for", "list-3 list-17", changeQuery(func(q *storage.Query) {
+		q.ErrorTypes = nil
+	})},
 	{"a look at other jobs than those of the states", "list-17", func(b *broken) {
 		b.list = func(b *broken, ctx context.Context, q storage.Query) (storage.Page, error) {
 			page, err := b.Storage.List(ctx, q)
