@@ -106,7 +106,7 @@ func TestOpen(t *testing.T) {
 			v[len(v)-1]++
 			return b.Put(k, v)
 		})
-		refused(t, path, "the layout has version 5, and this program knows 4")
+		refused(t, path, "the layout has version 6, and this program knows 5")
 	})
 	t.Run("refuses a file that is open", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "jobs.db")
