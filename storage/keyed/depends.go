@@ -202,13 +202,13 @@ func (s *Storage) CancelAll(
 ) (cancelled, moved []storage.Record, err error) {
 	moved, err = change(ctx, s, func(t *tx) []storage.Record {
 		t.at(now)
-		cancelled = nil
+		var list []storage.Record // cancelled is not of a run that is cut short
 		for i, id := range ids {
 			j := t.find(id)
 			switch {
 			case j != nil && j.State.Waiting():
 				t.attempt(j, true, func(r *storage.Record) { r.Cancel(now) })
-				cancelled = append(cancelled, j.Record)
+				list = append(list, j.Record)
 			case i > 0:
 			case j == nil:
 				refuse(fmt.Errorf("%w: job %q", ojs.ErrNotFound, id))
@@ -216,7 +216,9 @@ func (s *Storage) CancelAll(
 				refuse(&ojs.TransitionError{ID: id, From: j.State, To: ojs.StateCancelled})
 			}
 		}
-		return t.countEnds(now, nil)
+		moved := t.countEnds(now, nil)
+		cancelled = list
+		return moved
 	})
 	if err != nil {
 		return nil, nil, err

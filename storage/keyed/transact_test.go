@@ -1,6 +1,7 @@
 package keyed_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -179,5 +180,83 @@ func TestCallsThatPanic(t *testing.T) {
 	}()
 	if page, err := s.List(background, storage.Query{}); err != nil || len(page.Records) != 1 {
 		t.Errorf("after a panic List returned %d jobs, %v", len(page.Records), err)
+	}
+}
+
+// late makes one transaction later than its Commit returns: when the transaction after it
+// has read so many times. That one has to run again then.
+type late struct {
+	driver.DB
+	armed bool
+	reads int
+	first driver.Tx
+	pairs []driver.Pair
+}
+
+type lateTx struct {
+	driver.Tx
+	l     *late
+	reads int
+}
+
+func (l *late) Begin(ctx context.Context, write bool) (driver.Tx, error) {
+	tx, err := l.DB.Begin(ctx, write)
+	if !write || err != nil {
+		return tx, err
+	}
+	return &lateTx{Tx: tx, l: l}, nil
+}
+
+func (t *lateTx) Get(keys [][]byte, dst [][]byte) ([][]byte, error) {
+	if t.reads++; t.l.first != nil && t.reads == t.l.reads {
+		err := t.l.first.Commit(t.l.pairs)
+		t.l.first = nil
+		return nil, errors.Join(driver.ErrRetry, err)
+	}
+	return t.Tx.Get(keys, dst)
+}
+
+func (t *lateTx) Commit(writes []driver.Pair) error {
+	if !t.l.armed {
+		return t.Tx.Commit(writes)
+	}
+	t.l.armed, t.l.first, t.l.pairs = false, t.Tx, nil
+	for _, p := range writes {
+		t.l.pairs = append(t.l.pairs, driver.Pair{Key: bytes.Clone(p.Key), Value: bytes.Clone(p.Value)})
+	}
+	t.Tx = nil
+	return driver.ErrUnknown
+}
+
+func (t *lateTx) Discard() {
+	if t.Tx != nil {
+		t.Tx.Discard()
+	}
+}
+
+// A call whose last run was cut short returns what the run returned that is made.
+func TestResultOfTheRunThatIsMade(t *testing.T) {
+	for reads, cut := 1, true; cut; reads++ {
+		l := &late{DB: drivertest.NewMemory(true, driver.Limits{Unsure: true}), reads: reads}
+		s, err := keyed.Open(l, "keyed")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids := []string{"a", "b", "c"}
+		if _, err := s.Insert(background, now, []storage.Insert{job("a"), job("b"), job("c")}, nil); err != nil {
+			t.Fatal(err)
+		}
+		l.armed = true
+		cancelled, _, err := s.CancelAll(background, now, ids)
+		if err != nil || len(cancelled) != len(ids) {
+			t.Errorf("the second run ended at its read %d: %d jobs cancelled, %v", reads, len(cancelled), err)
+		}
+		cut = l.first == nil
+		if !cut {
+			l.first.Discard()
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
