@@ -99,15 +99,18 @@ func (q *Query) Narrowed() bool { return len(q.Queues)+len(q.Types) > 0 }
 
 // Indexed reports whether storages find the jobs of the query by an index alone. A page
 // looks at no other job then, but for active ones, which may all be looked at [list-17].
+// In OrderClaim, a storage may end the listing early.
 func (q *Query) Indexed() bool {
 	finished := !q.FinishedFrom.IsZero() || !q.FinishedBefore.IsZero()
 	ofWorkflows := q.Workflow != "" || q.Keepers
 	switch {
-	case q.Where != nil, !q.CreatedFrom.IsZero(), !q.CreatedBefore.IsZero(),
+	case q.Where != nil, !q.CreatedFrom.IsZero(), !q.CreatedBefore.IsZero(), q.Order == OrderClaim,
 		finished && q.Order != OrderFinished, q.Workflow != "" && q.Keepers:
 		return false
 	case len(q.ErrorTypes) > 0:
-		return q.ByError() && !q.Narrowed() && !q.DeadLetters && !ofWorkflows
+		long := func(errorType string) bool { return len(errorType) >= maxIndexed }
+		return q.ByError() && !q.Narrowed() && !q.DeadLetters && !ofWorkflows &&
+			!slices.ContainsFunc(q.ErrorTypes, long)
 	case ofWorkflows:
 		return (q.Order == OrderOldest || q.Order == OrderNewest) &&
 			len(q.States)+len(q.Queues) == 0 && (q.Keepers || len(q.Types) == 0) && !q.DeadLetters
@@ -117,9 +120,12 @@ func (q *Query) Indexed() bool {
 	case q.Order == OrderFinished:
 		return !q.Narrowed() || q.OfRare()
 	}
-	return len(q.States) == 0 && !q.Narrowed() || q.Order != OrderClaim && q.OfRare() &&
+	return len(q.States) == 0 && !q.Narrowed() || q.OfRare() &&
 		(q.Order != OrderDue || !slices.Contains(q.States, ojs.StateActive))
 }
+
+// maxIndexed is how many bytes of the type of an error an index has at least.
+const maxIndexed = 255
 
 // ByError reports whether storages find the jobs of the query by an index of the types of
 // their errors and the times of their ends: it selects discarded jobs by these.

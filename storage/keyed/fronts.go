@@ -253,7 +253,7 @@ func (k *claimer) fromFronts(queue string) iter.Seq2[[]byte, []byte] {
 		met := make(map[string]bool) // a front that moves ahead is met again
 		front, _, more := next()
 		for {
-			for more && (len(m.streams) == 0 || bytes.Compare(front[:rankLen], m.best().rest) <= 0) {
+			for more && (len(m.streams) == 0 || bytes.Compare(front[:rankLen], m.streams[0].rest) <= 0) {
 				if of := front[rankLen:]; !met[string(of)] {
 					met[string(of)] = true
 					if k.asks(of) && k.mayTake(of) {
@@ -265,14 +265,14 @@ func (k *claimer) fromFronts(queue string) iter.Seq2[[]byte, []byte] {
 			if len(m.streams) == 0 {
 				return
 			}
-			best := m.best()
+			best := m.streams[0]
 			if !yield(best.rest, best.value) {
 				return
 			}
 			if k.again = !k.t.backlogState().fronts; k.again { // what was taken has ended them
 				return
 			}
-			m.advance(best)
+			m.advance()
 		}
 	}
 }

@@ -151,7 +151,8 @@ func (e *entries) of(j *job) []entry {
 		e.add(e.in(wakeTable).byte(waits).time(at).number(j.Place), seq)
 	}
 	if j.DeadLettered() {
-		e.add(e.in(deadTable).name(j.Queue).name(j.Type).number(j.Place), seq)
+		e.add(e.in(deadTable).number(j.Place), seq)
+		e.add(e.in(deadOfTable).name(j.Queue).name(j.Type).number(j.Place), seq)
 	}
 	if j.State.Terminal() {
 		e.add(j.group(e.in(endedTable)).time(j.FinishedAt).number(j.Place), seq)

@@ -59,7 +59,7 @@ const (
 	readyTable                      // queue, type, rank: readyJob, of the available jobs that claims look at
 	availableTable                  // queue, rank: seq, of the available jobs
 	wakeTable                       // kind (below), WakeAt, place: seq, and the worker of an active job
-	deadTable                       // queue, type, place: seq, of the dead letters
+	deadTable                       // place: seq, of the dead letters
 	endedTable                      // group, FinishedAt, place: seq, of the finished jobs
 	keptTable                       // released or not, until, seq, of the finished jobs with such a time
 	countTable                      // state, queue, type: number of jobs
@@ -91,6 +91,7 @@ const (
 	timeTable                       // state, queue, type, WakeAt or FinishedAt, place: seq, of the same jobs
 	workflowTable                   // id of the workflow, seq: seq, of its jobs
 	keeperTable                     // seq: seq, of the records of workflows
+	deadOfTable                     // queue, type, place: seq, of the dead letters
 )
 
 // Kinds of jobs in the table wake.

@@ -2,6 +2,7 @@ package keyed
 
 import (
 	"bytes"
+	"container/heap"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -39,7 +40,7 @@ func (t *tx) listing(q *storage.Query) listing {
 		case q.ByError():
 			l.prefixes = t.failed(q)
 			return l
-		case q.OfRare() && q.Narrowed():
+		case q.OfRare() && q.Narrowed() && !q.DeadLetters:
 			l.prefixes = t.inStates(timeTable, q, ojs.StateCancelled, ojs.StateDiscarded)
 			return l
 		}
@@ -72,18 +73,20 @@ func (t *tx) listing(q *storage.Query) listing {
 	}
 	l := listing{format: "n", descends: q.Order == storage.OrderNewest}
 	switch {
-	case q.DeadLetters:
+	case q.DeadLetters && q.Narrowed():
 		for _, of := range t.sections(q, ojs.StateDiscarded) {
-			l.prefixes = append(l.prefixes, append(newKey(deadTable), of...))
+			l.prefixes = append(l.prefixes, append(newKey(deadOfTable), of...))
 		}
+	case q.DeadLetters:
+		l.prefixes = []key{newKey(deadTable)}
 	case q.Workflow != "":
 		l.prefixes = []key{newKey(workflowTable).name(q.Workflow)}
-	case q.Keepers:
-		l.prefixes = []key{newKey(keeperTable)}
 	case q.OfRare():
 		l.prefixes = t.inStates(stateTable, q, ojs.StatePending, ojs.StateScheduled, ojs.StateRetryable,
 			ojs.StateCancelled, ojs.StateDiscarded)
 		l.claims = slices.Contains(q.States, ojs.StateActive)
+	case q.Keepers:
+		l.prefixes = []key{newKey(keeperTable)}
 	default:
 		l.prefixes, l.seq = []key{newKey(jobTable)}, true
 	}
@@ -93,12 +96,15 @@ func (t *tx) listing(q *storage.Query) listing {
 // failed returns the prefixes of the discarded jobs that a query may select by the types
 // of their errors.
 func (t *tx) failed(q *storage.Query) (prefixes []key) {
-	all, asked := newKey(failTable), storage.Query{Types: q.ErrorTypes}
+	all, asked := newKey(failTable), storage.Query{Types: slices.Clone(q.ErrorTypes)}
+	for i, pattern := range asked.Types { // as much of it as a key has
+		asked.Types[i] = pattern[:min(len(pattern), maxName)]
+	}
 	for from := []byte(all); ; {
 		var prefix key
 		for rest := range t.pages(all, from, behind(all), 1, forward) {
 			name, _ := cut(rest)
-			if prefix = newKey(failTable).name(name); len(name) == maxName || asked.MayMatch("", "", name) {
+			if prefix = newKey(failTable).name(name); asked.MayMatch("", "", name) {
 				prefixes = append(prefixes, prefix)
 			}
 			break
@@ -302,11 +308,10 @@ func (t *tx) mergedFrom(prefixes []key, cut key, w way, more ...iter.Seq2[[]byte
 			m.add(pairs)
 		}
 		for len(m.streams) > 0 {
-			best := m.best()
-			if !yield(best.rest, best.value) {
+			if best := m.streams[0]; !yield(best.rest, best.value) {
 				return
 			}
-			m.advance(best)
+			m.advance()
 		}
 	}
 }
@@ -314,7 +319,7 @@ func (t *tx) mergedFrom(prefixes []key, cut key, w way, more ...iter.Seq2[[]byte
 // merge merges entries in the order of their keys.
 type merge struct {
 	w       way
-	streams []*stream
+	streams []*stream // a heap: the first has the first entry
 	stops   []func()
 }
 
@@ -329,27 +334,36 @@ func (m *merge) add(pairs iter.Seq2[[]byte, []byte]) {
 	next, stop := iter.Pull2(pairs)
 	m.stops = append(m.stops, stop)
 	s := &stream{next: next}
-	m.streams = append(m.streams, s)
-	m.advance(s)
+	if s.read() {
+		heap.Push(m, s)
+	}
 }
 
-// best returns the stream with the first entry.
-func (m *merge) best() *stream {
-	best := m.streams[0]
-	for _, s := range m.streams[1:] {
-		if m.w.before(s.rest, best.rest) {
-			best = s
-		}
-	}
-	return best
+// read reads the next entry, if there is one.
+func (s *stream) read() (ok bool) {
+	s.rest, s.value, ok = s.next()
+	return ok
 }
 
-// advance drops the first entry of a stream.
-func (m *merge) advance(s *stream) {
-	var ok bool
-	if s.rest, s.value, ok = s.next(); !ok {
-		m.streams = slices.DeleteFunc(m.streams, func(other *stream) bool { return other == s })
+// advance drops the first entry.
+func (m *merge) advance() {
+	if m.streams[0].read() {
+		heap.Fix(m, 0)
+	} else {
+		heap.Pop(m)
 	}
+}
+
+func (m *merge) Len() int           { return len(m.streams) }
+func (m *merge) Less(i, j int) bool { return m.w.before(m.streams[i].rest, m.streams[j].rest) }
+func (m *merge) Swap(i, j int)      { m.streams[i], m.streams[j] = m.streams[j], m.streams[i] }
+func (m *merge) Push(s any)         { m.streams = append(m.streams, s.(*stream)) }
+
+func (m *merge) Pop() any {
+	last := len(m.streams) - 1
+	s := m.streams[last]
+	m.streams = m.streams[:last]
+	return s
 }
 
 func (m *merge) stop() {

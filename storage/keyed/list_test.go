@@ -1,6 +1,7 @@
 package keyed_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -8,6 +9,9 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/keyed"
+	"github.com/ojsengine/ojs/storage/keyed/driver"
+	"github.com/ojsengine/ojs/storage/keyed/drivertest"
 )
 
 // Listings of the jobs in rare states, and of failures by the types of their errors, read
@@ -121,5 +125,54 @@ func TestListingsOfRareStates(t *testing.T) {
 			}
 		}
 		list("failures of "+name, q, want)
+	}
+}
+
+// scans counts the scans of a store.
+type scans struct {
+	driver.DB
+	n int
+}
+
+type scanTx struct {
+	driver.Tx
+	of *scans
+}
+
+func (s *scans) Begin(ctx context.Context, write bool) (driver.Tx, error) {
+	tx, err := s.DB.Begin(ctx, write)
+	return &scanTx{tx, s}, err
+}
+
+func (t *scanTx) Scan(from, to []byte, max int, reverse bool, dst []driver.Pair) ([]driver.Pair, error) {
+	t.of.n++
+	return t.Tx.Scan(from, to, max, reverse, dst)
+}
+
+// Pages of all dead letters do not read each queue of them.
+func TestDeadLettersOfManyQueues(t *testing.T) {
+	db := &scans{DB: drivertest.NewMemory(false, driver.Limits{})}
+	s, err := keyed.Open(db, "keyed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var changes []storage.Change
+	const queues = 100
+	for i := range queues {
+		in := job(fmt.Sprint(i))
+		in.Record.Queue = fmt.Sprint("q", i)
+		must(s.Insert(background, now, []storage.Insert{in}, nil))(t)
+		r := must(s.Get(background, in.Record.ID))(t)
+		r.State, r.FinishedAt, r.DeadLetteredAt = ojs.StateDiscarded, now, now
+		changes = append(changes, storage.Change{Record: r})
+	}
+	must(s.Settle(background, now, changes, nil))(t)
+	for _, o := range []storage.Order{storage.OrderOldest, storage.OrderNewest, storage.OrderFinished} {
+		db.n = 0
+		page := must(s.List(background, storage.Query{DeadLetters: true, Order: o, Limit: 3}))(t)
+		if len(page.Records) != 3 || db.n > queues/4 {
+			t.Errorf("order %q: %d scans for a page of %d dead letters", o, db.n, len(page.Records))
+		}
 	}
 }

@@ -120,7 +120,7 @@ func (t *tx) unlink(seq []byte, j *job) (id string) {
 	}
 	for _, in := range []table{idTable, equalTable, readyTable, availableTable, heldTable, wakeTable,
 		deadTable, endedTable, keptTable, lineTable, turnTable, fairTable,
-		stateTable, failTable, timeTable, workflowTable, keeperTable} {
+		stateTable, failTable, timeTable, workflowTable, keeperTable, deadOfTable} {
 		all := newKey(in)
 		for rest, value := range t.scan(all, nil) {
 			if !bytes.HasPrefix(value, seq) && !bytes.HasSuffix(rest, seq) {

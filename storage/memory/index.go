@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"iter"
 	"slices"
 	"sort"
 	"sync"
@@ -150,40 +149,42 @@ func (x *index) place(at int64, turn uint64) (chunk, i int) {
 	return chunk, i
 }
 
-// from lists the entries after a number and a turn.
-func (x *index) from(at int64, turn uint64) iter.Seq[entry] {
-	return func(yield func(entry) bool) {
-		chunk, i := x.place(at, turn)
-		for ; chunk < len(x.chunks); chunk++ {
-			c := x.chunks[chunk]
-			for i = max(i, c.first); i < c.used; i++ {
-				if !yield(c.entries[i]) {
-					return
-				}
-			}
-			i = 0
-		}
-	}
+// reader goes through an index, which does not change meanwhile.
+type reader struct {
+	entry    // that next has come to
+	x        *index
+	chunk, i int // right behind the place of entry, backwards the place itself
+	back     bool
 }
 
-// until lists the entries up to a number and a turn, the last first.
-func (x *index) until(at int64, turn uint64) iter.Seq[entry] {
-	return func(yield func(entry) bool) {
-		chunk, i := x.place(at, turn)
-		for {
-			if chunk < len(x.chunks) {
-				for i--; i >= x.chunks[chunk].first; i-- {
-					if !yield(x.chunks[chunk].entries[i]) {
-						return
-					}
-				}
-			}
-			if chunk--; chunk < 0 {
-				return
-			}
-			i = x.chunks[chunk].used
+// from returns a reader of the entries after a number and a turn, or backwards of those
+// up to it, the last first.
+func (x *index) from(at int64, turn uint64, back bool) reader {
+	chunk, i := x.place(at, turn)
+	return reader{x: x, chunk: chunk, i: i, back: back}
+}
+
+// next comes to the next entry. It reports whether there is one.
+func (r *reader) next() bool {
+	chunks := r.x.chunks
+	for ; !r.back && r.chunk < len(chunks); r.chunk, r.i = r.chunk+1, 0 {
+		c := chunks[r.chunk]
+		if i := max(r.i, c.first); i < c.used {
+			r.entry, r.i = c.entries[i], i+1
+			return true
 		}
 	}
+	for r.back && r.chunk >= 0 {
+		if r.chunk < len(chunks) && r.i > chunks[r.chunk].first {
+			r.i--
+			r.entry = chunks[r.chunk].entries[r.i]
+			return true
+		}
+		if r.chunk--; r.chunk >= 0 {
+			r.i = chunks[r.chunk].used
+		}
+	}
+	return false
 }
 
 // drop takes out a chunk that is not needed.

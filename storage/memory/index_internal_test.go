@@ -70,18 +70,18 @@ func TestIndex(t *testing.T) {
 					k++
 				}
 				var back []*job
-				for e := range x.until(int64(at.until), at.turn) {
-					back = append(back, e.job)
+				for r := x.from(int64(at.until), at.turn, true); r.next(); {
+					back = append(back, r.job)
 				}
 				slices.Reverse(back)
-				for e := range x.from(int64(at.until), at.turn) {
-					back = append(back, e.job)
-					if len(back) == k+1 && e.job != want[k] {
+				for r := x.from(int64(at.until), at.turn, false); r.next(); {
+					back = append(back, r.job)
+					if len(back) == k+1 && r.job != want[k] {
 						t.Fatal("from begins with another job than wanted")
 					}
 				}
 				if !slices.Equal(back, want) {
-					t.Fatalf("until and from list %d jobs, want %d", len(back), len(want))
+					t.Fatalf("back and forth, readers list %d jobs, want %d", len(back), len(want))
 				}
 				// Of two chunks in a row at least one is a quarter full, or they would
 				// have been joined.

@@ -94,7 +94,7 @@ func (s *Storage) lists(q *storage.Query) (of []*index, timed bool) {
 			}
 		}
 		return of, true
-	case q.Order == storage.OrderFinished && (!q.OfRare() || !q.Narrowed()):
+	case q.Order == storage.OrderFinished && (!q.OfRare() || !q.Narrowed() || q.DeadLetters):
 		for c := range classes {
 			ofState := len(q.States) == 0 || slices.Contains(q.States, stateOf(c))
 			if ofState && (!q.DeadLetters || c == deadLetter) {
@@ -124,11 +124,11 @@ func (s *Storage) lists(q *storage.Query) (of []*index, timed bool) {
 		if x := s.workflows[q.Workflow]; x != nil {
 			of = append(of, x)
 		}
-	case q.Keepers:
-		of = append(of, &s.keepers)
 	case q.OfRare():
 		s.sections(q, func(x *section, state int) { of = append(of, &x.rare[state].inserted) })
 		of = append(of, s.activeOf(q))
+	case q.Keepers:
+		of = append(of, &s.keepers)
 	default:
 		of = append(of, &s.all)
 	}
@@ -172,13 +172,17 @@ func inInsertion(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor
 func byTime(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 	latest := q.Order == storage.OrderFinished
 	at, turn := w.From.After[0], uint64(w.From.After[1])
+	before := clamped(q.FinishedBefore)
+	within := before.time().Equal(q.FinishedBefore) // or jobs that ended before may be at before
 	switch {
 	case w.First && !latest:
 		at, turn = math.MinInt64, 0
 	case w.First && q.FinishedBefore.IsZero():
 		at, turn = math.MaxInt64, math.MaxUint64
+	case w.First && within:
+		at, turn = int64(before), 0
 	case w.First:
-		at, turn = int64(clamped(q.FinishedBefore)), 0
+		at, turn = int64(before), math.MaxUint64
 	case latest:
 		turn = max(turn, 1) - 1
 	}
@@ -190,10 +194,9 @@ func byTime(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Posi
 	}
 	return func(yield func(cursor.Position, *job) bool) {
 		for at, j := range jobs {
-			ended := j.finishedAt()
-			over := ended.Before(q.FinishedFrom)
+			over := at[0] < int64(clamped(q.FinishedFrom))
 			if w.From.Back {
-				over = !q.FinishedBefore.IsZero() && !ended.Before(q.FinishedBefore)
+				over = !q.FinishedBefore.IsZero() && (at[0] > int64(before) || within && at[0] == int64(before))
 			}
 			if over || !yield(at, j) {
 				return
@@ -208,40 +211,38 @@ func merged(
 	of []*index, at int64, turn uint64, back bool, position func(*entry) cursor.Position,
 ) iter.Seq2[cursor.Position, *job] {
 	return func(yield func(cursor.Position, *job) bool) {
-		type head struct {
-			entry
-			next func() (entry, bool)
-		}
-		var heads []*head
-		for _, x := range of {
-			entries := x.from(at, turn)
-			if back {
-				entries = x.until(at, turn)
-			}
-			next, stop := iter.Pull(entries)
-			defer stop()
-			if e, ok := next(); ok {
-				heads = append(heads, &head{e, next})
+		var heads heap[*head]
+		all := make([]head, len(of))
+		for i, x := range of {
+			if all[i].reader = x.from(at, turn, back); all[i].next() {
+				heads.push(&all[i])
 			}
 		}
-		for len(heads) > 0 {
-			i := 0
-			for k := range heads {
-				if k != i && heads[k].before(&heads[i].entry) != back {
-					i = k
-				}
-			}
-			h := heads[i]
+		for heads.len() > 0 {
+			h := heads.items[0]
 			if !yield(position(&h.entry), h.job) {
 				return
 			}
-			var ok bool
-			if h.entry, ok = h.next(); !ok {
-				heads = slices.Delete(heads, i, i+1)
+			if h.next() {
+				heads.fix(0)
+			} else {
+				heads.remove(0)
 			}
 		}
 	}
 }
+
+// head is a list that is merged with others.
+type head struct{ reader }
+
+func (h *head) before(other *head) bool {
+	if h.back {
+		return other.entry.before(&h.entry)
+	}
+	return h.entry.before(&other.entry)
+}
+
+func (h *head) moved(int) {}
 
 // byDue is walk in the order storage.OrderDue, of all jobs.
 func (s *Storage) byDue(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {

@@ -452,3 +452,18 @@ func TestDueUsesMemory(t *testing.T) {
 		}
 	}
 }
+
+// A page of jobs in many queues does not allocate for each of them.
+func TestListingOfManyQueues(t *testing.T) {
+	s := memory.New()
+	const queues = 500
+	for i := range queues {
+		r := record(fmt.Sprint(i), ojs.StateScheduled)
+		r.Queue, r.ScheduledAt = fmt.Sprint("q", i), epoch.Add(time.Hour)
+		insert(t, s, r)
+	}
+	q := storage.Query{States: []ojs.State{ojs.StateScheduled}, Limit: 10}
+	if n := testing.AllocsPerRun(10, func() { _, _ = s.List(t.Context(), q) }); n > queues/2 {
+		t.Errorf("%v allocations for a page of %d jobs in %d queues", n, q.Limit, queues)
+	}
+}

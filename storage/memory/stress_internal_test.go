@@ -120,7 +120,7 @@ func TestInsertsBesideDeletions(t *testing.T) {
 		t.Errorf("%d in the table, %d in all, want %d", s.jobs.n, n, inserted-deleted)
 	}
 	strays := 0
-	for e := range s.all.from(0, 0) {
+	for e := s.all.from(0, 0, false); e.next(); {
 		if s.find(e.job.id) != e.job {
 			t.Errorf("%s is not found", e.job.id)
 		}

@@ -86,8 +86,9 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	if limit <= 0 || limit > 1000 {
 		limit = 1000
 	}
-	scan, read := reach(&q, limit)
-	hits, scanned, end, err := s.walk(ctx, &q, &walk, scan, read)
+	along := s.walking(&q, &walk)
+	scan, read := along.reach(limit)
+	hits, scanned, end, err := s.walk(ctx, &q, along, scan, read)
 	if err != nil || scanned == 0 {
 		page.Prev, page.Next = walk.Ends()
 		return page, wrap(err)
@@ -152,9 +153,9 @@ type hit struct {
 // query may select, as many as are read and one more, how many it has looked at, and the
 // positions of the last one that the page may pass and of the one behind that.
 func (s *Storage) walk(
-	ctx context.Context, q *storage.Query, w *cursor.Walk, scan, read int,
+	ctx context.Context, q *storage.Query, along course, scan, read int,
 ) (hits []hit, scanned int, end [2]cursor.Position, err error) {
-	sql, from := s.walking(q, w)
+	from := along.from
 	states := []int16{} // those of finished jobs, for the order that has only these
 	var asked []int16   // nil: all
 	for _, code := range rows.Codes(q.States) {
@@ -170,7 +171,7 @@ func (s *Storage) walk(
 		queues = sayables(q.Queues)
 	}
 	types, prefixes := patterns(q.Types)
-	errorTypes, errorPrefixes := patterns(q.ErrorTypes)
+	errorTypes, errorPrefixes := patterns(cutErrors(q))
 	since, until := int64(math.MinInt64), int64(math.MaxInt64)
 	if q.Order == storage.OrderFinished {
 		if !q.FinishedFrom.IsZero() {
@@ -186,7 +187,7 @@ func (s *Storage) walk(
 	}
 	var h hit
 	var ord int64
-	err = s.in(ctx).query(ctx, sql, args, each([]any{&h.seq, &ord, &h.at[0], &h.at[1], &h.at[2]}, func() {
+	err = s.in(ctx).query(ctx, along.sql, args, each([]any{&h.seq, &ord, &h.at[0], &h.at[1], &h.at[2]}, func() {
 		switch h.ord = int(ord); {
 		case h.seq > 0:
 			hits = append(hits, h)
@@ -223,6 +224,14 @@ func indexed(text string) string {
 	return text
 }
 
+// cutErrors returns as much of q.ErrorTypes as an index has.
+func cutErrors(q *storage.Query) (cut []string) {
+	for _, pattern := range q.ErrorTypes {
+		cut = append(cut, indexed(pattern))
+	}
+	return cut
+}
+
 // before is q.FinishedBefore as a column has it, or the greatest time.
 func before(q *storage.Query) int64 {
 	at := rows.Nanos(q.FinishedBefore)
@@ -232,18 +241,22 @@ func before(q *storage.Query) int64 {
 	return at
 }
 
+// course is a statement that walks along an order, and where it begins.
+type course struct {
+	sql  string
+	from cursor.Position
+
+	some  bool // it passes jobs whose state, queue or type the query does not select
+	vague bool // it finds jobs that the rest of the query may not select
+}
+
 // reach is at how many jobs a page looks at most, and how many it reads whole.
-func reach(q *storage.Query, limit int) (scan, read int) {
+func (c *course) reach(limit int) (scan, read int) {
 	scan, read = maxScan, limit
-	finished := !q.FinishedFrom.IsZero() || !q.FinishedBefore.IsZero()
-	ofWorkflows := q.Workflow != "" || q.Keepers
-	if q.Where != nil || !q.CreatedFrom.IsZero() || !q.CreatedBefore.IsZero() ||
-		finished && q.Order != storage.OrderFinished || len(q.ErrorTypes) > 0 && !q.ByError() ||
-		ofWorkflows && (q.DeadLetters || q.Order != storage.OrderOldest && q.Order != storage.OrderNewest) {
-		read = maxRead // the statement does not know these
+	if c.vague {
+		read = maxRead
 	}
-	whole := q.OfRare() || q.DeadLetters && len(q.States) == 0
-	if len(q.States) == 0 && !q.Narrowed() || whole && !ofWorkflows && !q.ByError() {
+	if !c.some {
 		scan = read
 	}
 	return scan, read
@@ -310,7 +323,7 @@ const (
 			AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
 	walkRareFinished = `SELECT l.* FROM ` + sections + ` CROSS JOIN LATERAL (
 		SELECT seq, ` + finishedAt + ` AS a, place AS b, state, queue, type FROM {schema}.done
-		WHERE state > 6 AND state = c.state AND queue = c.queue AND type = c.type AND (NOT $5 OR dead IS NOT NULL)
+		WHERE state > 6 AND state = c.state AND queue = c.queue AND type = c.type
 			AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
 	walkDeadOf = `SELECT l.* FROM ` + sections + ` CROSS JOIN LATERAL (
 		SELECT seq, place AS a, 0::bigint AS b, state, queue, type FROM {schema}.done
@@ -331,8 +344,7 @@ const (
 			OR EXISTS (SELECT FROM unnest($15::text[]) prefix WHERE starts_with(t, prefix))
 		) k CROSS JOIN LATERAL (
 		SELECT seq, ` + finishedAt + ` AS a, place AS b, state, queue, type FROM {schema}.done
-		WHERE state = 8 AND ` + errorOf + ` = k.t AND (NOT $5 OR dead IS NOT NULL)
-			AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
+		WHERE state = 8 AND ` + errorOf + ` = k.t AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
 
 	walkKeepers = `SELECT s.* FROM (SELECT seq FROM {schema}.job
 			WHERE position('"workflow_id"'::bytea IN job) > 0 AND {behind} LIMIT $3) m
@@ -348,30 +360,27 @@ const (
 		(SELECT seq, priority, place, coalesce(own_place, 0), state, queue, type FROM {schema}.ready
 			WHERE head = h.yes AND attempt >= 0 AND priority < $1::bigint
 			ORDER BY priority DESC, place, own_place NULLS FIRST LIMIT $3)) r ORDER BY a DESC, b, c LIMIT $3`
+)
 
-	// Jobs that are kept and that are not have an index each, and the latter a part of it
-	// for each state and for dead letters. Jobs without a time of their end come last.
-	walkFinished = `SELECT * FROM (
-		SELECT c.* FROM unnest($4::smallint[]) s CROSS JOIN unnest(ARRAY[0, 1]) d CROSS JOIN LATERAL (
-			(SELECT seq, coalesce(finished, {none}) AS a, place AS b, state, queue, type FROM {schema}.done
-				WHERE state = s AND num_nonnulls(dead) = d AND kept IS NULL AND (finished, place) < ($1, $2)
-				ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)
-			UNION ALL
-			(SELECT seq, {none}, place, state, queue, type FROM {schema}.done
-				WHERE state = s AND num_nonnulls(dead) = d AND kept IS NULL AND finished IS NULL
-				AND ($1 > {none} OR place < $2)
-				ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)) c WHERE d = 1 OR NOT $5
+// Jobs that are kept and that are not have an index each, with a part for each state and
+// for dead letters. Jobs without a time of their end come last.
+var walkFinished = `SELECT c.* FROM unnest($4::smallint[]) s CROSS JOIN unnest(ARRAY[0, 1]) d CROSS JOIN LATERAL (
+		` + unkept + `
 		UNION ALL
-		(SELECT seq, finished, place, state, queue, type FROM {schema}.done
-			WHERE kept IS NOT NULL AND state = ANY ($4::smallint[]) AND (NOT $5 OR dead IS NOT NULL) AND (finished, place) < ($1, $2)
+		` + kept + `) c WHERE d = 1 OR NOT $5 ORDER BY a DESC, b DESC LIMIT $3`
+
+// unkept are the jobs of a state and of dead letters or others that are not kept, and
+// kept those that are.
+const unkept = `(SELECT seq, coalesce(finished, {none}) AS a, place AS b, state, queue, type FROM {schema}.done
+			WHERE state = s AND num_nonnulls(dead) = d AND kept IS NULL AND (finished, place) < ($1, $2)
 			ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)
 		UNION ALL
 		(SELECT seq, {none}, place, state, queue, type FROM {schema}.done
-			WHERE kept IS NOT NULL AND state = ANY ($4::smallint[]) AND (NOT $5 OR dead IS NOT NULL) AND finished IS NULL
-				AND ($1 > {none} OR place < $2)
-			ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)
-		) f ORDER BY a DESC, b DESC LIMIT $3`
-)
+			WHERE state = s AND num_nonnulls(dead) = d AND kept IS NULL AND finished IS NULL
+			AND ($1 > {none} OR place < $2)
+			ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)`
+
+var kept = strings.ReplaceAll(unkept, "kept IS NULL", "kept IS NOT NULL")
 
 // walk defines a way, forward and back.
 func walk(name, forward, back string) (both [2]statement) {
@@ -440,47 +449,59 @@ var walkFinishedSQL = walk("walkFinished", walkFinished, strings.NewReplacer(
 	"finished DESC NULLS LAST, place DESC", "finished NULLS FIRST, place", "a DESC, b DESC", "a, b",
 ).Replace(walkFinished))
 
-// walking returns the statement that walks along an order, and where it begins.
-func (s *Storage) walking(q *storage.Query, w *cursor.Walk) (sql string, from cursor.Position) {
-	from = w.From.After
+// walking returns how a page walks along an order.
+func (s *Storage) walking(q *storage.Query, w *cursor.Walk) (c course) {
 	least := cursor.Position{math.MinInt64, math.MinInt64}
 	greatest := cursor.Position{math.MaxInt64, math.MaxInt64}
 	begin := least
 	var way [2]statement // forward, back
 	var either orders
+	inserted := q.Order == storage.OrderOldest || q.Order == storage.OrderNewest
+	byError, ofWorkflow, keepers := false, false, false // what the way knows
+	c.some = q.Narrowed() || len(q.States) > 0
 	switch {
 	case q.Order == storage.OrderFinished:
 		begin = greatest
 		if at := before(q); at < math.MaxInt64 {
 			begin = cursor.Position{at, math.MinInt64}
 		}
+		c.some = q.Narrowed()
 		switch {
 		case q.ByError():
-			way = walkFailedSQL
-		case q.OfRare():
-			way = walkRareFinishedSQL
+			way, byError = walkFailedSQL, true
+			c.vague = q.DeadLetters || slices.ContainsFunc(q.ErrorTypes, func(p string) bool {
+				return indexed(p) != p
+			})
+		case q.OfRare() && q.Narrowed() && !q.DeadLetters:
+			way, c.some = walkRareFinishedSQL, false
 		default:
 			way = walkFinishedSQL
 		}
 	case q.Order == storage.OrderDue && q.OfRare() && !slices.Contains(q.States, ojs.StateActive):
-		way = walkRareDueSQL
+		way, c.some = walkRareDueSQL, false
 	case q.Order == storage.OrderDue:
 		way = walkDueSQL
 	case q.Order == storage.OrderClaim:
 		way, begin = walkReadySQL, cursor.Position{math.MaxInt64, math.MinInt64}
-	case q.DeadLetters && q.Narrowed():
-		either = walkDeadOfSQL
 	case q.DeadLetters:
-		either = walkDeadSQL
+		if either = walkDeadSQL; q.Narrowed() {
+			either = walkDeadOfSQL
+		}
+		c.some = len(q.States) > 0 && !slices.Contains(q.States, ojs.StateDiscarded)
 	case q.Workflow != "":
-		either = walkMembersSQL
-	case q.Keepers:
-		either = walkKeepersSQL
+		either, ofWorkflow = walkMembersSQL, true
 	case q.OfRare():
-		either = walkRareSQL
+		either, c.some = walkRareSQL, false
+	case q.Keepers:
+		either, keepers = walkKeepersSQL, true
 	default:
 		either = walkStageSQL
 	}
+	finished := !q.FinishedFrom.IsZero() || !q.FinishedBefore.IsZero()
+	c.vague = c.vague || q.Where != nil || !q.CreatedFrom.IsZero() || !q.CreatedBefore.IsZero() ||
+		finished && q.Order != storage.OrderFinished || len(q.ErrorTypes) > 0 && !byError ||
+		q.Workflow != "" && !ofWorkflow || q.Keepers && !keepers ||
+		q.DeadLetters && !inserted && q.Order != storage.OrderFinished
 	switch {
 	case either == orders{}:
 	case q.Order == storage.OrderNewest:
@@ -488,13 +509,14 @@ func (s *Storage) walking(q *storage.Query, w *cursor.Walk) (sql string, from cu
 	default:
 		way = either.oldest
 	}
+	if c.from = w.From.After; w.First && !w.From.Back {
+		c.from = begin
+	}
+	c.sql = s.sql[way[0]]
 	if w.From.Back {
-		return s.sql[way[1]], from
+		c.sql = s.sql[way[1]]
 	}
-	if w.First {
-		from = begin
-	}
-	return s.sql[way[0]], from
+	return c
 }
 
 var claimedBySQL = define("claimedBy", "SELECT {columns} FROM "+strings.ReplaceAll(whole, "{of}", "active")+

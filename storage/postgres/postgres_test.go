@@ -523,6 +523,66 @@ func checkPlans(t *testing.T, s *postgres.Storage, when string) {
 			}
 		}
 	}
+	// It begins in each index at a state, and reads no job in another.
+	if plan := plans["finished"]; strings.Count(plan, "Index Cond: ((state = ") != 4 {
+		t.Errorf("%s, finished reads other states:\n%s", when, plan)
+	}
+}
+
+// Pages walk along the index with the fewest other jobs. They look at no more jobs than
+// they have if each is one of the query, and at many if few may be.
+func TestWaysOfListings(t *testing.T) {
+	s, spy, _ := openSpied(t, "", postgres.WithPoll(time.Hour))
+	const limit, read, most = 10, 1000, 5000
+	discarded := []ojs.State{ojs.StateDiscarded}
+	errors, queues := []string{"smtp.*"}, []string{"b"}
+	long := []string{strings.Repeat("long", 100)}
+	for _, tc := range []struct {
+		q         storage.Query
+		statement string
+		scan      int
+	}{
+		{storage.Query{}, "walkStage", limit},
+		{storage.Query{Queues: queues}, "walkStage", most},
+		{storage.Query{DeadLetters: true, States: discarded, Order: "finished"}, "walkFinished", limit},
+		{storage.Query{DeadLetters: true, States: discarded, Queues: queues, Order: "finished"},
+			"walkFinished", most},
+		{storage.Query{DeadLetters: true, Queues: queues, Order: "finished"}, "walkFinished", most},
+		{storage.Query{DeadLetters: true, Queues: queues, Order: "due"}, "walkDue", most},
+		{storage.Query{DeadLetters: true, States: []ojs.State{"pending"}}, "walkDead", most},
+		{storage.Query{States: discarded, Order: "finished"}, "walkFinished", limit},
+		{storage.Query{States: discarded, Queues: queues, Order: "finished"}, "walkRareFinished", limit},
+		{storage.Query{States: []ojs.State{"active", "retryable"}, Order: "due"}, "walkDue", most},
+		{storage.Query{States: []ojs.State{"retryable"}, Order: "due"}, "walkRareDue", limit},
+		{storage.Query{States: discarded, ErrorTypes: errors, Order: "finished"}, "walkFailed", limit},
+		{storage.Query{States: discarded, ErrorTypes: long, Order: "finished"}, "walkFailed", read},
+		{storage.Query{States: discarded, ErrorTypes: errors, Queues: queues, Order: "finished"},
+			"walkFailed", most},
+		{storage.Query{States: discarded, ErrorTypes: errors, DeadLetters: true, Order: "finished"},
+			"walkFailed", read},
+		{storage.Query{Keepers: true}, "walkKeepers", limit},
+		{storage.Query{Keepers: true, States: []ojs.State{"completed"}}, "walkKeepers", most},
+		{storage.Query{Keepers: true, States: []ojs.State{"pending"}}, "walkRare", read},
+		{storage.Query{Workflow: "x"}, "walkMembers", limit},
+		{storage.Query{Workflow: "x", States: []ojs.State{"pending"}}, "walkMembers", most},
+		{storage.Query{Workflow: "x", Order: "finished"}, "walkFinished", read},
+		{storage.Query{States: []ojs.State{"active"}, Types: []string{"x"}}, "walkRare", limit},
+	} {
+		spy.mu.Lock()
+		clear(spy.sent)
+		spy.mu.Unlock()
+		tc.q.Limit = limit
+		_, err := s.List(t.Context(), tc.q)
+		must(t, err)
+		spy.mu.Lock()
+		for st, args := range spy.sent {
+			if name := spy.names[st.sql]; strings.HasPrefix(name, "walk") &&
+				(name != tc.statement || args[2] != tc.scan+1) {
+				t.Errorf("%+v sends %s for %v jobs, want %s for %d", tc.q, name, args[2], tc.statement, tc.scan+1)
+			}
+		}
+		spy.mu.Unlock()
+	}
 }
 
 // The planner takes the indexes, with statistics of another time, or none at all, and

@@ -58,6 +58,10 @@ CREATE INDEX done_inserted ON {schema}.done (state, queue, type, (seq + 0)) WHER
 CREATE INDEX done_finished ON {schema}.done (state, queue, type, (coalesce(finished, -9223372036854775808)), place) WHERE state > 6;
 CREATE INDEX done_dead_of ON {schema}.done (queue, type, (place + 0)) WHERE dead IS NOT NULL;
 
+-- Jobs that are kept, by the latest end, have a part for each state and for dead letters, as others have.
+DROP INDEX {schema}.done_kept_finished;
+CREATE INDEX done_kept_finished ON {schema}.done (state, num_nonnulls(dead), finished NULLS FIRST, place) WHERE kept IS NOT NULL;
+
 -- Failures by the type of their error, the jobs of workflows, and the records of workflows.
 CREATE INDEX done_failed ON {schema}.done (({schema}.error_of(outcome) COLLATE "C"), (coalesce(finished, -9223372036854775808)), place)
 	WHERE state = 8;
