@@ -124,14 +124,18 @@ func (f *Filter) Query() (storage.Query, error) {
 		return storage.Query{}, draft.Invalid("filter.order",
 			"%q is none of newest, finished, due and claim", f.Order)
 	}
-	return storage.Query{
-		Workflow: f.Workflow, Keepers: slices.Equal(f.Types, []string{workflow.Type}),
-		Order: f.Order, DeadLetters: f.DeadLettered, States: f.States, Queues: f.Queues, Types: f.Types,
+	q := storage.Query{
+		Workflow: f.Workflow,
+		Order:    f.Order, DeadLetters: f.DeadLettered, States: f.States, Queues: f.Queues, Types: f.Types,
 		ErrorTypes:  f.ErrorTypes,
 		CreatedFrom: f.CreatedFrom, CreatedBefore: f.CreatedBefore,
 		FinishedFrom: f.FinishedFrom, FinishedBefore: f.FinishedBefore,
 		Where: f.where(),
-	}, nil
+	}
+	// The few workflows in a rare state are found among these, and others among workflows.
+	q.Keepers = slices.Equal(f.Types, []string{workflow.Type}) && !q.OfRare() && !q.DeadLetters &&
+		(q.Order == OrderOldest || q.Order == OrderNewest)
+	return q, nil
 }
 
 // Exact reports whether a storage finds the jobs of the filter by an index, in its order.

@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // The jobs of a storage are read without an engine.
@@ -134,5 +135,47 @@ func TestExact(t *testing.T) {
 	want := []inspect.FacetValue{{Value: "many", N: jobs - few}, {Value: "few", N: few}}
 	if err != nil || !facets.Exact || facets.Looked != 0 || !slices.Equal(facets.Values, want) {
 		t.Errorf("%+v, %v", facets, err)
+	}
+}
+
+// The workflows that run are found among many newer ones that have ended.
+func TestRunningWorkflows(t *testing.T) {
+	store, ctx := memory.New(), t.Context()
+	defer store.Close()
+	const running, all = 3, 6_003
+	var batch []storage.Insert
+	var changes []storage.Change
+	for i := range all {
+		var r storage.Record
+		r.ID, r.Type, r.Queue, r.CreatedAt = fmt.Sprintf("%06d", i), workflow.Type, "q", noon
+		r.Meta = map[string]any{"workflow_id": r.ID}
+		if r.State = ojs.StatePending; i >= running {
+			r.State = ojs.StateAvailable
+		}
+		batch = append(batch, storage.Insert{Record: r})
+	}
+	_, err := store.Insert(ctx, noon, batch, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, err := store.Claim(ctx, noon, storage.Claim{Queues: []string{"q"}, Max: all, Worker: "w"}, nil)
+	if err != nil || len(ended) != all-running {
+		t.Fatalf("%d claimed, %v", len(ended), err)
+	}
+	for _, r := range ended {
+		r.State, r.FinishedAt = ojs.StateCompleted, noon
+		changes = append(changes, storage.Change{Record: r})
+	}
+	if _, err := store.Settle(ctx, noon, changes, nil); err != nil {
+		t.Fatal(err)
+	}
+	virtual := clock.NewMock()
+	virtual.Set(noon)
+	for _, order := range []inspect.Order{inspect.OrderOldest, inspect.OrderNewest} {
+		f := inspect.Filter{Types: []string{workflow.Type}, States: []ojs.State{ojs.StatePending}, Order: order}
+		page, err := inspect.Open(store, virtual).Page(ctx, f, "", 50)
+		if err != nil || len(page.Jobs) != running || page.Looked != running || page.Next != "" || !f.Exact() {
+			t.Errorf("%s: %d jobs, %d looked at, %v", f, len(page.Jobs), page.Looked, err)
+		}
 	}
 }
