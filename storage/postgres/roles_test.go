@@ -79,6 +79,42 @@ func TestWorkerRole(t *testing.T) {
 	}
 }
 
+// Roles do without what PUBLIC may execute, where an administrator has revoked that.
+func TestRolesWithoutPublicFunctions(t *testing.T) {
+	admin := connect(t)
+	owner, name := open(t, "")
+	now := time.Now().UTC()
+	_, err := admin.Exec(t.Context(), "REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA "+name+" FROM PUBLIC")
+	must(t, err)
+	failed := func(r *storage.Record) {
+		r.State, r.FinishedAt = ojs.StateDiscarded, now
+		r.Error = &ojs.Failure{Type: "x", At: now, Attempt: 1}
+	}
+	for i, a := range []postgres.Access{postgres.Enqueuer, postgres.Worker} {
+		s := openAs(t, granted(t, admin, name, a), name)
+		r := record(i)
+		r.Meta = map[string]any{"workflow_id": r.ID}
+		must(t, insert(t.Context(), s, r))
+		if a == postgres.Worker {
+			r, err = s.Get(t.Context(), r.ID)
+			must(t, err)
+			failed(&r)
+			_, err := s.Settle(t.Context(), now, []storage.Change{{Record: r}}, nil)
+			must(t, err)
+		}
+	}
+	reader := openAs(t, granted(t, admin, name, postgres.Reader), name)
+	for _, s := range []*postgres.Storage{owner, reader} {
+		for _, q := range []storage.Query{{Keepers: true}, {Workflow: record(1).ID},
+			{States: []ojs.State{ojs.StateDiscarded}, ErrorTypes: []string{"x"}, Order: storage.OrderFinished}} {
+			page, err := s.List(t.Context(), q)
+			if err != nil || len(page.Records) == 0 {
+				t.Errorf("%+v: %d jobs, %v", q, len(page.Records), err)
+			}
+		}
+	}
+}
+
 // An enqueuer stores jobs of all kinds and looks them up. Nothing else works, and what
 // fails says why.
 func TestEnqueuerRole(t *testing.T) {

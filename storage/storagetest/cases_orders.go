@@ -337,7 +337,10 @@ var orderCases = []Case{
 				r := c.job(jobType("flow"), queue("flow"))
 				member(r.ID)(&r)
 				of := member(r.ID)
-				c.insert(r, c.job(), c.job(of, queue("flow")), c.job(of, scheduled(time.Minute)),
+				deep := func(d *storage.Record) {
+					d.Meta = map[string]any{"a": map[string]any{"workflow_id": "no-job"}, "b": "\x00", "workflow_id": r.ID}
+				}
+				c.insert(r, c.job(), c.job(deep), c.job(of, queue("flow")), c.job(of, scheduled(time.Minute)),
 					c.job(of, queue("flow")), c.job(member("no-job"), queue("flow")),
 					c.job(member(long)), c.job(member(long+"er")), c.job(number))
 			}

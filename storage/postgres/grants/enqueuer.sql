@@ -1,4 +1,5 @@
 GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.workflow_of(bytea), {schema}.error_of(bytea) TO {role};
 GRANT SELECT ON {schema}.migration, {schema}.queue_state, {schema}.quarantine, {schema}.document, {schema}.job_limit TO {role};
 GRANT SELECT, INSERT ON {schema}.tally TO {role};
 GRANT SELECT, INSERT ON {schema}.job, {schema}.stage, {schema}.ready TO {role};

@@ -35,12 +35,16 @@ BEGIN
 END $$;
 
 -- The workflow that the document of a job names, and the type of the error in an outcome, as far as an index has room. A document
--- with a character that no text has is read by a pattern; '' is an error type that the pattern does not find.
+-- with a character that no text has is read without it, and else by a pattern; '' is an error type that the pattern does not find.
 CREATE FUNCTION {schema}.workflow_of(document bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog AS $$
 BEGIN
 	RETURN left(convert_from(document, 'UTF8')::jsonb #>> '{meta,workflow_id}', 255);
 EXCEPTION WHEN others THEN
-	RETURN left(substring(encode(document, 'escape') FROM '"workflow_id":"([^"\\]*)"'), 255);
+	BEGIN
+		RETURN left(replace(convert_from(document, 'UTF8'), '\u0000', '\ufffd')::jsonb #>> '{meta,workflow_id}', 255);
+	EXCEPTION WHEN others THEN
+		RETURN left(substring(encode(document, 'escape') FROM '"workflow_id":"([^"\\]*)"'), 255);
+	END;
 END $$;
 
 CREATE FUNCTION {schema}.error_of(outcome bytea) RETURNS text LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog AS $$
