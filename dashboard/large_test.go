@@ -73,6 +73,7 @@ func TestFewAmongMany(t *testing.T) {
 	var changes []storage.Change
 	for i, r := range claim("bad", failures) {
 		r.State, r.FinishedAt = ojs.StateDiscarded, cl.Now().Add(-time.Duration(i)*time.Second)
+		r.DeadLetteredAt = r.FinishedAt
 		r.Error = &ojs.Failure{Message: "no", At: r.FinishedAt, Attempt: 1,
 			Type: []string{"smtp.refused", "timeout"}[i%2]}
 		changes = append(changes, storage.Change{Record: r})
@@ -110,6 +111,11 @@ func TestFewAmongMany(t *testing.T) {
 			strings.Contains(body, "There are no workflows") {
 			t.Errorf("%s says none of what was not looked at, or offers nothing:\n%s", path, body)
 		}
+	}
+	// The links of dead letters by their errors are to pages that an index has.
+	if line := url.QueryEscape("dead:true state:discarded order:finished errortype:timeout"); !strings.Contains(
+		html.UnescapeString(s.ok("/dead/")), line) {
+		t.Errorf("no link to %s", line)
 	}
 	// Counts by type and queue are exact.
 	if body := s.ok("/failures/"); !strings.Contains(body, `>bad</a></td><td class="num">2,500</td>`) {

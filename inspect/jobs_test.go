@@ -97,6 +97,7 @@ func TestExact(t *testing.T) {
 		count bool
 	}{
 		{inspect.Filter{}, true, true},
+		{inspect.Filter{Order: inspect.OrderClaim}, false, true}, // it may end after 10,000
 		{inspect.Filter{States: scheduled}, true, true},
 		{inspect.Filter{States: scheduled, Order: inspect.OrderDue}, true, true},
 		{inspect.Filter{States: scheduled, Queues: []string{"q"}, Types: []string{"f*"}}, true, true},

@@ -99,7 +99,7 @@ func (q *Query) Narrowed() bool { return len(q.Queues)+len(q.Types) > 0 }
 
 // Indexed reports whether storages find the jobs of the query by an index alone. A page
 // looks at no other job then, but for active ones, which may all be looked at [list-17].
-// In OrderClaim, a storage may end the listing early.
+// In OrderClaim it is false, because a storage may end the listing early.
 func (q *Query) Indexed() bool {
 	finished := !q.FinishedFrom.IsZero() || !q.FinishedBefore.IsZero()
 	ofWorkflows := q.Workflow != "" || q.Keepers
