@@ -113,8 +113,8 @@ func TestFewAmongMany(t *testing.T) {
 		}
 	}
 	// The links of dead letters by their errors are to pages that an index has.
-	if line := url.QueryEscape("dead:true state:discarded order:finished errortype:timeout"); !strings.Contains(
-		html.UnescapeString(s.ok("/dead/")), line) {
+	line := url.QueryEscape("dead:true state:discarded order:finished errortype:timeout")
+	if !strings.Contains(html.UnescapeString(s.ok("/dead/")), line) {
 		t.Errorf("no link to %s", line)
 	}
 	// Counts by type and queue are exact.

@@ -132,7 +132,7 @@ func (f *Filter) Query() (storage.Query, error) {
 		FinishedFrom: f.FinishedFrom, FinishedBefore: f.FinishedBefore,
 		Where: f.where(),
 	}
-	// The few workflows in a rare state are found among these, and others among workflows.
+	// The few workflows in a rare state are found by it, and others among workflows.
 	q.Keepers = slices.Equal(f.Types, []string{workflow.Type}) && !q.OfRare() && !q.DeadLetters &&
 		(q.Order == OrderOldest || q.Order == OrderNewest)
 	return q, nil

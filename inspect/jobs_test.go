@@ -173,9 +173,11 @@ func TestRunningWorkflows(t *testing.T) {
 	virtual := clock.NewMock()
 	virtual.Set(noon)
 	for _, order := range []inspect.Order{inspect.OrderOldest, inspect.OrderNewest} {
-		f := inspect.Filter{Types: []string{workflow.Type}, States: []ojs.State{ojs.StatePending}, Order: order}
+		f := inspect.Filter{Types: []string{workflow.Type}, Order: order}
+		f.States = []ojs.State{ojs.StatePending}
 		page, err := inspect.Open(store, virtual).Page(ctx, f, "", 50)
-		if err != nil || len(page.Jobs) != running || page.Looked != running || page.Next != "" || !f.Exact() {
+		full := len(page.Jobs) == running && page.Looked == running && page.Next == ""
+		if err != nil || !full || !f.Exact() {
 			t.Errorf("%s: %d jobs, %d looked at, %v", f, len(page.Jobs), page.Looked, err)
 		}
 	}

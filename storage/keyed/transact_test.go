@@ -243,7 +243,8 @@ func TestResultOfTheRunThatIsMade(t *testing.T) {
 			t.Fatal(err)
 		}
 		ids := []string{"a", "b", "c"}
-		if _, err := s.Insert(background, now, []storage.Insert{job("a"), job("b"), job("c")}, nil); err != nil {
+		_, err = s.Insert(background, now, []storage.Insert{job("a"), job("b"), job("c")}, nil)
+		if err != nil {
 			t.Fatal(err)
 		}
 		l.armed = true

@@ -196,7 +196,8 @@ func byTime(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Posi
 		for at, j := range jobs {
 			over := at[0] < int64(clamped(q.FinishedFrom))
 			if w.From.Back {
-				over = !q.FinishedBefore.IsZero() && (at[0] > int64(before) || within && at[0] == int64(before))
+				after := at[0] > int64(before) || within && at[0] == int64(before)
+				over = after && !q.FinishedBefore.IsZero()
 			}
 			if over || !yield(at, j) {
 				return

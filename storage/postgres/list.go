@@ -187,7 +187,8 @@ func (s *Storage) walk(
 	}
 	var h hit
 	var ord int64
-	err = s.in(ctx).query(ctx, along.sql, args, each([]any{&h.seq, &ord, &h.at[0], &h.at[1], &h.at[2]}, func() {
+	into := []any{&h.seq, &ord, &h.at[0], &h.at[1], &h.at[2]}
+	err = s.in(ctx).query(ctx, along.sql, args, each(into, func() {
 		switch h.ord = int(ord); {
 		case h.seq > 0:
 			hits = append(hits, h)

@@ -578,7 +578,8 @@ func TestWaysOfListings(t *testing.T) {
 		for st, args := range spy.sent {
 			if name := spy.names[st.sql]; strings.HasPrefix(name, "walk") &&
 				(name != tc.statement || args[2] != tc.scan+1) {
-				t.Errorf("%+v sends %s for %v jobs, want %s for %d", tc.q, name, args[2], tc.statement, tc.scan+1)
+				t.Errorf("%+v sends %s for %v jobs, want %s for %d",
+					tc.q, name, args[2], tc.statement, tc.scan+1)
 			}
 		}
 		spy.mu.Unlock()

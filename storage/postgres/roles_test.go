@@ -106,7 +106,8 @@ func TestRolesWithoutPublicFunctions(t *testing.T) {
 	reader := openAs(t, granted(t, admin, name, postgres.Reader), name)
 	for _, s := range []*postgres.Storage{owner, reader} {
 		for _, q := range []storage.Query{{Keepers: true}, {Workflow: record(1).ID},
-			{States: []ojs.State{ojs.StateDiscarded}, ErrorTypes: []string{"x"}, Order: storage.OrderFinished}} {
+			{States: []ojs.State{ojs.StateDiscarded}, ErrorTypes: []string{"x"},
+				Order: storage.OrderFinished}} {
 			page, err := s.List(t.Context(), q)
 			if err != nil || len(page.Records) == 0 {
 				t.Errorf("%+v: %d jobs, %v", q, len(page.Records), err)

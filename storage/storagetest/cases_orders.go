@@ -338,7 +338,8 @@ var orderCases = []Case{
 				member(r.ID)(&r)
 				of := member(r.ID)
 				deep := func(d *storage.Record) {
-					d.Meta = map[string]any{"a": map[string]any{"workflow_id": "no-job"}, "b": "\x00", "workflow_id": r.ID}
+					in := map[string]any{"workflow_id": "no-job"}
+					d.Meta = map[string]any{"a": in, "b": "\x00", "workflow_id": r.ID}
 				}
 				c.insert(r, c.job(), c.job(deep), c.job(of, queue("flow")), c.job(of, scheduled(time.Minute)),
 					c.job(of, queue("flow")), c.job(member("no-job"), queue("flow")),
@@ -451,8 +452,8 @@ var orderCases = []Case{
 		}},
 }
 
-// asMatched wants queries, in the order of one, to list the jobs of it that they match, on
-// few pages, and without a look at others where they say so.
+// asMatched wants queries, in the order of one, to list the jobs of it that they match.
+// The pages are few, and look at no other job where the query says so.
 func (c *C) asMatched(in storage.Query, queries ...storage.Query) {
 	c.tb.Helper()
 	var all []storage.Record

@@ -826,6 +826,7 @@ func (s *Reference) List(ctx context.Context, q storage.Query) (storage.Page, er
 	from := walk.From.After
 	for _, j := range s.jobs {
 		at, ok := j.place(&q)
+		ok = ok && (!q.Indexed() || q.Matches(&j.rec))
 		if ok && (walk.First || walk.From.Back == (slices.Compare(at[:], from[:]) <= 0)) {
 			jobs = append(jobs, listed{at, j})
 		}
