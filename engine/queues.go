@@ -107,7 +107,7 @@ func (c *parts) serve(
 	c.types.Queues.Store(&to)
 	c.admission.Gate.Serve(&to)
 	c.returnClaimed() // before the look at the attempts: those that come after it count already, or go back
-	c.admission.Gate.Join(name, c.attempts.HeldOf(name))
+	c.attempts.Join(name)
 	c.available(env.Unknown)
 	c.enqueuer.Room.Made(name) // an enqueue that waits asks again
 	c.Log.Info("queue "+did, "component", "worker", "category", "lifecycle", "actor", ojs.Actor(ctx),

@@ -346,3 +346,30 @@ func TestQueueConfigBounds(t *testing.T) {
 		Concurrency: 3, RateLimit: ojs.RateLimit{Concurrency: 2},
 	}))
 }
+
+// A job that ends while a queue gets a limit leaves that limit.
+func TestEndWhileQueueGetsALimit(t *testing.T) {
+	eng, err := engine.New[any](memory.New(), quiet,
+		engine.WithQueueConfig("q", engine.QueueConfig{}), engine.WithConcurrency(8))
+	must(t, err)
+	eng.Handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+	started(t, eng)
+	for range 20 {
+		for range 200 {
+			_, err := eng.Enqueue(t.Context(), "x", nil, ojs.WithQueue("q"))
+			must(t, err)
+		}
+		for range 20 {
+			must(t, eng.ConfigureQueue(t.Context(), "q", engine.QueueConfig{Concurrency: 1}))
+			must(t, eng.ConfigureQueue(t.Context(), "q", engine.QueueConfig{}))
+		}
+	}
+	must(t, eng.WaitIdle(t.Context()))
+	must(t, eng.ConfigureQueue(t.Context(), "q", engine.QueueConfig{Concurrency: 1}))
+	ticket, err := eng.Enqueue(t.Context(), "x", nil, ojs.WithQueue("q"))
+	must(t, err)
+	must(t, eng.WaitIdle(t.Context()))
+	if job, err := eng.Get(t.Context(), ticket.ID); err != nil || job.State != ojs.StateCompleted {
+		t.Errorf("a limit that no job counts in holds back a job: %s, %v", job.State, err)
+	}
+}

@@ -166,20 +166,21 @@ func (r *Run) Punctual() {
 	r.looking.Exactly(next)
 }
 
-// HeldOf returns the claims of the attempts of a queue.
-func (c *Attempts) HeldOf(queue string) (list []storage.Held) {
+// Join counts the attempts of a queue in its limit. None of them leaves the limit before.
+func (c *Attempts) Join(queue string) {
 	r := c.Run.Load()
 	if r == nil {
-		return nil
+		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var list []storage.Held
 	for _, a := range r.attempts {
 		if a.rec.Queue == queue && !(a.phase == over && a.returned) {
 			list = append(list, a.held())
 		}
 	}
-	return list
+	c.Admission.Gate.Join(queue, list)
 }
 
 // began is when the attempt started; before its start, when it was claimed. Time spent in
