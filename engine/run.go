@@ -58,6 +58,9 @@ func (c *parts) newSession(ctx context.Context) *session {
 		c.Recovers(now)
 		k.r.Retry(now)
 		k.Retry()
+		if k.reports != nil {
+			k.reports.Retry()
+		}
 	})
 	k.crons = c.crons.Ticker(k.cron.Fail, c.Answered, k.Quitting)
 	k.holds.Name = "pauses"
@@ -70,12 +73,8 @@ func (c *parts) newSession(ctx context.Context) *session {
 	k.workers = chores.Chore{Name: "look at workers", Run: c.workers.LookAt}
 	k.cron = chores.Chore{Name: "recurring jobs", Exact: true,
 		Run: func(ctx context.Context, _ time.Time) (time.Time, error) { return k.crons.Tick(ctx), nil }}
-	list := []*chores.Chore{&k.r.Leases} // before those of what is due
-	if c.reports != nil {
-		k.reports = c.reporting.NewReporter(k.terminate)
-		list = append(list, &k.reports.Chore)
-	}
-	list = append(list, &k.holds, &k.r.Claims, &k.workers, &k.Due, &k.cron)
+	list := []*chores.Chore{&k.r.Leases, // before those of what is due
+		&k.holds, &k.r.Claims, &k.workers, &k.Due, &k.cron}
 	list = append(list, k.Chores()...)
 	k.Start(k.r.Base, chores.Config{Sched: k.r.Sched, Busy: &k.r.Busy, Now: c.Now, Failed: c.Failed,
 		Wait: func(n int) time.Duration { return min(env.StorageBackoff(n), env.ProbeEvery) }}, list...)
@@ -100,11 +99,12 @@ func (c *parts) runUntil(ctx context.Context) error {
 	k := c.newSession(ctx)
 	r := k.r
 	limited := c.setLimits(r.Base) // before the first claim
-	if k.reports != nil {          // before it, too: other processes see the end of this one
-		if k.reports.Report(ctx, false) == nil {
-			k.reports.Chore.By(c.Now().Add(c.reports.Every))
-		} else {
-			k.reports.Chore.Poke()
+	if c.reports != nil {          // before it, too: other processes see the end of this one
+		k.reports = c.reporting.Start(r.Base, k.terminate)
+		select {
+		case <-k.reports.First():
+		case <-ctx.Done():
+			r.Quit() // and no claim is made
 		}
 	}
 	c.session.Store(k)
@@ -160,16 +160,11 @@ func (c *parts) stop(k *session) error {
 	c.Emit(event.Event{Type: event.WorkerQuiet, Subject: c.Worker, WorkerID: c.Worker})
 	err := unfinished(k.r.Stop())
 	if !k.r.Wait(k.Stop(), attempts.LastCall) { // the chore that runs ends with its call
-		return errors.Join(err,
+		err = errors.Join(err,
 			fmt.Errorf("%w: a look at what is due, or the renewal of leases", ErrUnanswered))
 	}
 	if k.reports != nil {
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			k.reports.Last(k.r.Base)
-		}()
-		k.r.Wait(done, attempts.LastCall)
+		k.r.Wait(k.reports.Stop(), attempts.LastCall)
 	}
 	return err
 }

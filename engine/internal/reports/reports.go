@@ -3,9 +3,10 @@
 //
 // # Invariants
 //
-//  1. The first report of a run is made before its first claim, the last after its
-//     chores.
-//  2. Time in which the storage does not answer is no silence of a process.
+//  1. The first report of a run is made before its first claim. The last comes after its
+//     chores, and is made also if one of them hangs.
+//  2. The reports of a run come one after another, and wait for no other chore.
+//  3. Time in which the storage does not answer is no silence of a process.
 package reports
 
 import (
@@ -16,9 +17,11 @@ import (
 
 	"github.com/ojsengine/ojs/engine/internal/chores"
 	"github.com/ojsengine/ojs/engine/internal/env"
+	"github.com/ojsengine/ojs/engine/internal/idle"
 	"github.com/ojsengine/ojs/engine/internal/settle"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/telemetry"
 )
 
@@ -43,12 +46,17 @@ type ReportConfig struct {
 	Version          string
 }
 
-// Reporter reports on an engine while it runs.
+// Reporter reports on an engine while it runs, on a goroutine and timers of its own.
 type Reporter struct {
 	c         *Engine
+	base      context.Context // of its calls
 	started   time.Time
-	Chore     chores.Chore
-	terminate func() // has Run return
+	set       chores.Set
+	chore     chores.Chore
+	sched     *scheduler.Scheduler
+	busy      idle.Counter  // for the set: an engine that reports may be idle
+	first     chan struct{} // closed after the first report
+	terminate func()        // has Run return
 
 	failed   bool             // the latest report was not stored
 	beat     uint64           // how many reports were made
@@ -58,27 +66,48 @@ type Reporter struct {
 	burials sync.WaitGroup
 }
 
-// NewReporter makes the reporter of a run.
-func (c *Engine) NewReporter(terminate func()) *Reporter {
-	p := &Reporter{c: c, started: c.Now(), terminate: terminate}
-	p.Chore = chores.Chore{Name: "report", Run: func(ctx context.Context, now time.Time) (time.Time, error) {
-		return now.Add(c.Peers.Every), p.Report(ctx, false)
-	}}
+// Start starts the reports of a run, whose calls have the context base.
+func (c *Engine) Start(base context.Context, terminate func()) *Reporter {
+	p := &Reporter{c: c, base: base, started: c.Now(), terminate: terminate,
+		sched: scheduler.New(c.Clock), first: make(chan struct{})}
+	first := sync.OnceFunc(func() { close(p.first) })
+	p.chore.Name = "report"
+	p.chore.Run = func(_ context.Context, now time.Time) (time.Time, error) {
+		defer first()
+		return now.Add(c.Peers.Every), p.report(false)
+	}
+	p.set.Start(base, chores.Config{Sched: p.sched, Busy: &p.busy, Now: c.Now, Failed: c.Failed,
+		Wait: func(int) time.Duration { return c.Peers.Every }}, &p.chore)
+	p.chore.Poke()
 	return p
 }
 
-// Last makes the last report, which takes the node of the run away. No other report is
-// under way.
-func (p *Reporter) Last(ctx context.Context) {
-	p.burials.Wait()
-	if err := p.Report(ctx, true); err != nil {
-		p.c.Failed("report", err)
-	}
+// First returns a channel that is closed after the first report.
+func (p *Reporter) First() <-chan struct{} { return p.first }
+
+// Retry repeats a report that has failed.
+func (p *Reporter) Retry() { p.set.Retry() }
+
+// Stop makes the last report, which takes the node of the run away. It returns a channel
+// that is closed after that.
+func (p *Reporter) Stop() (done <-chan struct{}) {
+	over := make(chan struct{})
+	reported := p.set.Stop()
+	p.sched.Stop()
+	go func() {
+		defer close(over)
+		<-reported
+		p.burials.Wait()
+		if err := p.report(true); err != nil {
+			p.c.Failed("report", err)
+		}
+	}()
+	return over
 }
 
-// Report stores a report, and does what others have ordered.
-func (p *Reporter) Report(ctx context.Context, last bool) (err error) {
-	c := p.c
+// report stores a report, and does what others have ordered.
+func (p *Reporter) report(last bool) (err error) {
+	c, ctx := p.c, p.base
 	p.beat++
 	counts := c.history.Record(c.Meter.Snapshot(), c.Now(), c.Worker)
 	for _, v := range p.unstored { // counts of buckets that have been closed since

@@ -1,0 +1,138 @@
+package engine_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage/storagetest"
+)
+
+// An engine reports also while a call of one of its chores hangs: no other engine takes
+// it for dead.
+func TestReportsWhileAChoreHangs(t *testing.T) {
+	inCluster(t, 2, func(c *cluster) {
+		ctx := context.Background()
+		slow := c.nodes[0]
+		ticket, err := slow.Enqueue(ctx, "sleep", nil, ojs.WithLease(time.Hour))
+		must(t, err)
+		c.advance(time.Second)
+		slow.net.OnCall(func(call *storagetest.Call) {
+			if call.Method == "Due" {
+				time.Sleep(time.Minute)
+			}
+		})
+		_, err = slow.Enqueue(ctx, "sleep", nil, ojs.WithDelay(time.Second))
+		must(t, err)
+		c.advance(50 * time.Second)
+		if job := c.get(ticket.ID); job.State != ojs.StateActive || job.Attempt != 1 {
+			t.Errorf("the job of an engine that lives is %s in attempt %d", job.State, job.Attempt)
+		}
+		slow.net.OnCall(nil)
+		c.advance(time.Minute)
+	})
+}
+
+// An engine whose chore hangs takes orders.
+func TestOrderWhileAChoreHangs(t *testing.T) {
+	store := hooked(nil)
+	inBubbleOn(t, store, func(b *rig) {
+		b.run()
+		store.OnCall(func(call *storagetest.Call) {
+			if call.Method == "Due" {
+				time.Sleep(time.Minute)
+			}
+		})
+		b.enqueue("a", ojs.WithDelay(time.Second))
+		other, err := engine.New[any](b.store, quiet) // as of another process
+		must(t, err)
+		must(t, other.Workers().Quiet(b.ctx, b.nodes()[0].ID))
+		b.advance(20 * time.Second)
+		if !b.nodes()[0].Quiet {
+			t.Error("it is not quiet")
+		}
+		store.OnCall(nil)
+		b.advance(time.Minute)
+	}, reports)
+}
+
+// The last report of a run is made also if a chore hangs, and a last report that hangs is
+// no error of Run.
+func TestLastReport(t *testing.T) {
+	for _, hangs := range []string{"Due", "PutDocuments value"} {
+		t.Run(hangs, func(t *testing.T) {
+			store := hooked(nil)
+			inBubbleOn(t, store, func(b *rig) {
+				b.run()
+				id := b.nodes()[0].ID
+				store.OnCall(func(call *storagetest.Call) {
+					if call.Method == hangs {
+						time.Sleep(time.Minute)
+					}
+				})
+				b.enqueue("a", ojs.WithDelay(time.Second))
+				b.advance(2 * time.Second)
+				b.stop()
+				b.stop = nil
+				err := <-b.ended
+				if wantErr := hangs == "Due"; wantErr != isErr(err, engine.ErrUnanswered) {
+					t.Errorf("Run: %v", err)
+				}
+				if wantNode := hangs != "Due"; wantNode != hasNode(b, id) {
+					t.Errorf("the node is there: %v", !wantNode)
+				}
+				b.advance(2 * time.Minute)
+			}, reports)
+		})
+	}
+}
+
+func hasNode(b *rig, id string) bool {
+	for _, n := range b.nodes() {
+		if n.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+// The first report of a run is made before its first claim. A stop does not wait for it.
+func TestFirstReport(t *testing.T) {
+	store := hooked(nil)
+	inBubbleOn(t, store, func(b *rig) {
+		b.handle("a", func(context.Context, *ojs.Job[any]) error { return nil })
+		var reported, claimed atomic.Bool
+		store.OnCall(func(call *storagetest.Call) {
+			switch call.Method {
+			case "PutDocuments value":
+				time.Sleep(time.Minute)
+				reported.Store(true)
+			case "Claim", "SettleAndClaim":
+				claimed.Store(true)
+				if !reported.Load() {
+					t.Error("a claim before the first report")
+				}
+			}
+		})
+		ctx, stop := context.WithCancel(b.ctx)
+		go func() { b.ended <- b.Run(ctx) }()
+		b.advance(time.Second)
+		stop()
+		must(t, <-b.ended)
+		if b.elapsed() > 10*time.Second {
+			t.Errorf("the stop took %v", b.elapsed())
+		}
+		b.advance(2 * time.Minute)
+		reported.Store(false)
+		b.run()
+		b.advance(2 * time.Minute)
+		if !claimed.Load() {
+			t.Error("no claim")
+		}
+		store.OnCall(nil)
+		b.advance(2 * time.Minute) // the report that hangs ends
+	}, reports)
+}
