@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -137,5 +138,26 @@ func TestPauseDuringALook(t *testing.T) {
 		id := b.enqueue("a").ID
 		b.advance(0)
 		b.want(id, ojs.StateAvailable, 0)
+	})
+}
+
+// A pause that begins while a run begins holds, also if its notice comes too early or not
+// at all: the pauses are read again when the run has begun.
+func TestPauseWhileARunBegins(t *testing.T) {
+	store := hooked(nil)
+	inBubbleOn(t, bare{store}, func(b *rig) {
+		b.handle("a", func(context.Context, *ojs.Job[any]) error { return nil })
+		other, err := engine.New[any](store.Storage, quiet)
+		must(t, err)
+		var once sync.Once
+		store.OnCall(func(call *storagetest.Call) {
+			if call.Method == "Documents value" {
+				call.Do()
+				once.Do(func() { must1(other.Queues().PauseType(b.ctx, "a", "")) })
+			}
+		})
+		b.run()
+		b.advance(time.Second)
+		b.want(b.enqueue("a").ID, ojs.StateAvailable, 0)
 	})
 }

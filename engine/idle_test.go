@@ -1,8 +1,10 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"runtime/debug"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -95,4 +97,60 @@ func TestWaitIdleEndsWithItsContext(t *testing.T) {
 			t.Errorf("with an ended context: %v", err)
 		}
 	})
+}
+
+// tellingClock calls a function at each reading.
+type tellingClock struct {
+	clock.Clock
+	read func()
+}
+
+func (c tellingClock) Now() time.Time { c.read(); return c.Clock.Now() }
+
+// askedOnce is a context that ends when its first question is over.
+type askedOnce struct {
+	context.Context
+	asked bool
+}
+
+func (c *askedOnce) Done() <-chan struct{} {
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
+func (c *askedOnce) Err() error {
+	if was := c.asked; !was {
+		c.asked = true
+		return nil
+	}
+	return context.Canceled
+}
+
+// An engine that starts is idle at no reading of the clock while a job is available.
+func TestNotIdleWhileItStarts(t *testing.T) {
+	store := memory.New()
+	defer store.Close()
+	var eng *engine.Engine[any]
+	var id string
+	read := func() {
+		stack := debug.Stack()
+		if !bytes.Contains(stack, []byte("runUntil")) || bytes.Contains(stack, []byte("parts).stop")) {
+			return
+		}
+		if err := eng.WaitIdle(&askedOnce{Context: t.Context()}); err != nil {
+			return
+		}
+		if job, err := store.Get(t.Context(), id); err != nil || job.State != ojs.StateCompleted {
+			t.Errorf("idle, and the job is %s, %v", job.State, err)
+		}
+	}
+	eng, err := engine.New[any](store, quiet, engine.WithClock(tellingClock{clock.New(), read}))
+	must(t, err)
+	eng.Handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+	ticket, err := eng.Enqueue(t.Context(), "x", nil)
+	must(t, err)
+	id = ticket.ID
+	started(t, eng)
+	must(t, eng.WaitIdle(t.Context()))
 }

@@ -71,7 +71,6 @@ type parts struct {
 
 	session   atomic.Pointer[session] // nil: not running
 	running   atomic.Bool             // Run works
-	changed   atomic.Bool             // values have, before the session began
 	begins    env.Bell                // rings when a run begins
 	listening listening               // for Run, Wait and Fetch
 }

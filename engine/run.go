@@ -90,7 +90,6 @@ func (c *parts) runUntil(ctx context.Context) error {
 	}
 	defer c.running.Store(false)
 	defer c.listen()() // before the first look, or what comes in between would go unnoticed
-	c.changed.Store(false)
 	c.admission.SetQuiet(false)
 	unread := c.admission.LoadHolds(ctx)
 	if foreign.Is(unread, ojs.ErrClosed) {
@@ -107,17 +106,17 @@ func (c *parts) runUntil(ctx context.Context) error {
 			r.Quit() // and no claim is made
 		}
 	}
+	r.Busy.Add(1) // until all that there is to do counts
 	c.session.Store(k)
 	r.Start()
 	c.begins.Ring()
 	c.available(env.Unknown)
 	c.Unanswers.Store(true) // before: other processes may have had no answers
-	for _, chore := range []*chores.Chore{&r.Claims, &k.Due, &k.workers, &k.cron, &k.Prune, &k.Replay} {
+	for _, chore := range []*chores.Chore{&r.Claims, &k.Due, &k.workers, &k.cron, &k.Prune, &k.Replay,
+		&k.holds} { // a pause may be new
 		chore.Poke()
 	}
-	if unread != nil || c.changed.Load() {
-		k.holds.Poke()
-	}
+	r.Busy.Add(-1)
 	if set := c.types.Registry.Handlers.Load(); set != limited { // registered since
 		c.setTypeLimits(r.Base, set.All())
 	}
@@ -397,9 +396,6 @@ func (c *parts) hear(n storage.Notice) {
 		c.Offers.Ring() // they ask when it opens
 	}
 	k := c.session.Load()
-	if k == nil && (n.Values || n.Everything) {
-		c.changed.Store(true)
-	}
 	if k != nil {
 		k.r.Reopening.By(n.Opens)
 		if len(n.Ended) > 0 {

@@ -124,6 +124,7 @@ func (c *Attempts) NewRun(ctx context.Context) *Run {
 	r := &Run{
 		c:       c,
 		Base:    storage.WithCaller(context.WithoutCancel(ctx), c.Caller),
+		Started: c.Now(),
 		Sched:   scheduler.New(c.Clock),
 		drained: make(chan struct{}),
 		closing: make(chan struct{}),
@@ -143,10 +144,7 @@ func (c *Attempts) NewRun(ctx context.Context) *Run {
 }
 
 // Start has the run claim jobs.
-func (r *Run) Start() {
-	r.Started = r.c.Now()
-	r.c.Run.Store(r)
-}
+func (r *Run) Start() { r.c.Run.Store(r) }
 
 // Over ends the run. It returns the jobs whose attempts the stop has interrupted.
 func (r *Run) Over() (returned []string) {
