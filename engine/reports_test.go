@@ -47,6 +47,9 @@ func TestNodes(t *testing.T) {
 		if len(n.Running) != 1 || n.Running[0].ID != id || !n.Running[0].Since.Equal(b.start) {
 			t.Errorf("runs %+v", n.Running)
 		}
+		if len(n.Running) == 1 && n.Running[0].Stack != "" {
+			t.Errorf("a report has the stack %q", n.Running[0].Stack)
+		}
 		stacks, err := other.Workers().Stacks(b.ctx, n.ID)
 		must(t, err)
 		if len(stacks) != 1 || stacks[0].ID != id || stacks[0].Stack == "" {

@@ -170,7 +170,7 @@ func (c *Admission) Claim(
 		ask.Lease = c.Lease
 		w.By.Asks(now)
 	}
-	ctx, end := c.TraceFetch(ctx, ask.Queues, w.Worker)
+	ctx, end := c.TraceFetch(ctx, w.Queues, w.Worker)
 	var op *eventlog.Op // the attempts of this engine publish their start when their handlers start
 	if w.Lapses && (c.Events.Wants(event.Started, "", "") ||
 		c.Events.Wants(event.WorkflowStarted, "", "")) {

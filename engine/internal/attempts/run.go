@@ -356,7 +356,8 @@ func (r *Run) reportStuck(a *attempt) {
 		slog.Any("cause", cause), slog.String("stack", stack))
 }
 
-// Works lists the attempts that handlers work on, with their stacks or without.
+// Works lists the attempts that handlers work on, with their stacks or without. Without,
+// the headers share their meta and errors with the jobs, and only the rest may be read.
 func (c *Attempts) Works(withStacks bool) []inspect.Running {
 	// one that is another job's after the stacks were written is not in them
 	before := make(map[*attempt]storage.Held)
@@ -375,19 +376,20 @@ func (c *Attempts) Works(withStacks bool) []inspect.Running {
 	}
 	var list []inspect.Running
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	for _, a := range r.attempts {
 		if a.returned || !a.started.Load() {
 			continue
 		}
-		stack := stacks.NotFound
-		if before[a] == a.held() {
-			stack = stackIn(all, a)
+		w := inspect.Running{Job: a.rec.JobHeader, Since: a.began(), Asleep: a.sleep != nil, Ended: a.cause}
+		if withStacks {
+			w.Job, w.Stack = detached(a.rec), stacks.NotFound
+			if before[a] == a.held() {
+				w.Stack = stackIn(all, a)
+			}
 		}
-		list = append(list, inspect.Running{
-			Job: detached(a.rec), Since: a.began(), Asleep: a.sleep != nil, Ended: a.cause, Stack: stack,
-		})
+		list = append(list, w)
 	}
+	c.mu.Unlock()
 	slices.SortFunc(list, func(a, b inspect.Running) int {
 		if n := a.Since.Compare(b.Since); n != 0 {
 			return n
@@ -462,10 +464,10 @@ func (r *Run) findClaims(ctx context.Context, now time.Time) (next time.Time, er
 		return next, nil
 	}
 	recs, err := c.Store.ClaimedBy(ctx, c.Worker)
-	waits := false
+	waits, precision := false, c.Store.Capabilities().Precision
 	if err == nil {
 		c.mu.Lock() // only now: a claim that has returned meanwhile is in the books
-		recs, waits = c.book.Unknown(recs, c.Store.Capabilities().Precision, func(id string) bool {
+		recs, waits = c.book.Unknown(recs, precision, func(id string) bool {
 			return slices.ContainsFunc(r.attempts, func(a *attempt) bool { return a.rec.ID == id })
 		})
 		c.mu.Unlock()

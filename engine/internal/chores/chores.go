@@ -75,6 +75,8 @@ func (s *Set) Start(ctx context.Context, cfg Config, list ...*Chore) {
 // Stop lets no more chores begin. It returns a channel that is closed when the chore that
 // runs has ended.
 func (s *Set) Stop() (done <-chan struct{}) {
+	s.mu.Lock() // begin looks at it with mu
+	defer s.mu.Unlock()
 	close(s.quit)
 	return s.done
 }
@@ -146,9 +148,6 @@ func (s *Set) loop(ctx context.Context) {
 			return
 		}
 		for i := 0; i < len(s.list); i++ {
-			if s.Quitting() {
-				return
-			}
 			if c := s.list[i]; c.begin() {
 				c.run(ctx)
 				s.Busy.Add(-1)
@@ -158,11 +157,11 @@ func (s *Set) loop(ctx context.Context) {
 	}
 }
 
-// begin reports whether the chore is wanted, and takes that as done.
+// begin reports whether the chore is wanted before Stop, and takes that as done.
 func (c *Chore) begin() bool {
 	c.set.mu.Lock()
 	defer c.set.mu.Unlock()
-	if !c.wanted {
+	if !c.wanted || c.set.Quitting() {
 		return false
 	}
 	c.wanted, c.failed = false, false

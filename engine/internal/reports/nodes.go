@@ -30,7 +30,7 @@ func (p *Reporter) node(gone bool) document.Value {
 	}
 	node.Host, _ = os.Hostname()
 	c.DescribeNode(&node)
-	node.Running = p.jobs(false)
+	node.Running = append(node.Running, p.jobs(false)...)
 	v.Data, _ = json.Marshal(&node) // which always encodes
 	v.Expires = now.Add(3 * c.Peers.Every)
 	return v
