@@ -104,7 +104,7 @@ func newParts(s storage.Storage, opts []Option) (*parts, error) {
 	c.waits = &waits.Waits{Env: c.Env, Listen: c.listen}
 	c.admission = &admission.Admission{Env: c.Env, Gate: admission.NewGate(&cfg.queues)}
 	c.admission.Gate.LimitName = c.types.Registry.LimitName
-	c.types.LimitHandler = c.admission.LimitHandler
+	c.types.LimitHandler = c.admission.Gate.LimitType
 	c.enqueuer = &enqueue.Enqueuer{Env: c.Env, Types: c.types, Waits: c.waits}
 	c.settler = &settle.Settler{Env: c.Env, Types: c.types, Enqueue: c.enqueuer, Jitter: jitter,
 		Cancel: c.cancel}

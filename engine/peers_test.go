@@ -11,28 +11,32 @@ import (
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
+// hangs is a hook in which the calls of a method wait for a release.
+func hangs(method string, release <-chan struct{}) func(*storagetest.Call) {
+	return func(call *storagetest.Call) {
+		if call.Method == method {
+			<-release
+		}
+	}
+}
+
 // An engine reports also while a call of one of its chores hangs: no other engine takes
 // it for dead.
 func TestReportsWhileAChoreHangs(t *testing.T) {
 	inCluster(t, 2, func(c *cluster) {
 		ctx := context.Background()
-		slow := c.nodes[0]
+		slow, release := c.nodes[0], make(chan struct{})
 		ticket, err := slow.Enqueue(ctx, "sleep", nil, ojs.WithLease(time.Hour))
 		must(t, err)
 		c.advance(time.Second)
-		slow.net.OnCall(func(call *storagetest.Call) {
-			if call.Method == "Due" {
-				time.Sleep(time.Minute)
-			}
-		})
+		slow.net.OnCall(hangs("Due", release))
 		_, err = slow.Enqueue(ctx, "sleep", nil, ojs.WithDelay(time.Second))
 		must(t, err)
 		c.advance(50 * time.Second)
 		if job := c.get(ticket.ID); job.State != ojs.StateActive || job.Attempt != 1 {
 			t.Errorf("the job of an engine that lives is %s in attempt %d", job.State, job.Attempt)
 		}
-		slow.net.OnCall(nil)
-		c.advance(time.Minute)
+		close(release)
 	})
 }
 
@@ -41,11 +45,8 @@ func TestOrderWhileAChoreHangs(t *testing.T) {
 	store := hooked(nil)
 	inBubbleOn(t, store, func(b *rig) {
 		b.run()
-		store.OnCall(func(call *storagetest.Call) {
-			if call.Method == "Due" {
-				time.Sleep(time.Minute)
-			}
-		})
+		release := make(chan struct{})
+		store.OnCall(hangs("Due", release))
 		b.enqueue("a", ojs.WithDelay(time.Second))
 		other, err := engine.New[any](b.store, quiet) // as of another process
 		must(t, err)
@@ -54,37 +55,33 @@ func TestOrderWhileAChoreHangs(t *testing.T) {
 		if !b.nodes()[0].Quiet {
 			t.Error("it is not quiet")
 		}
-		store.OnCall(nil)
-		b.advance(time.Minute)
+		close(release)
 	}, reports)
 }
 
 // The last report of a run is made also if a chore hangs, and a last report that hangs is
 // no error of Run.
 func TestLastReport(t *testing.T) {
-	for _, hangs := range []string{"Due", "PutDocuments value"} {
-		t.Run(hangs, func(t *testing.T) {
+	for _, method := range []string{"Due", "PutDocuments value"} {
+		t.Run(method, func(t *testing.T) {
 			store := hooked(nil)
 			inBubbleOn(t, store, func(b *rig) {
 				b.run()
 				id := b.nodes()[0].ID
-				store.OnCall(func(call *storagetest.Call) {
-					if call.Method == hangs {
-						time.Sleep(time.Minute)
-					}
-				})
+				release := make(chan struct{})
+				store.OnCall(hangs(method, release))
 				b.enqueue("a", ojs.WithDelay(time.Second))
 				b.advance(2 * time.Second)
 				b.stop()
 				b.stop = nil
 				err := <-b.ended
-				if wantErr := hangs == "Due"; wantErr != isErr(err, engine.ErrUnanswered) {
+				if wantErr := method == "Due"; wantErr != isErr(err, engine.ErrUnanswered) {
 					t.Errorf("Run: %v", err)
 				}
-				if wantNode := hangs != "Due"; wantNode != hasNode(b, id) {
+				if wantNode := method != "Due"; wantNode != hasNode(b, id) {
 					t.Errorf("the node is there: %v", !wantNode)
 				}
-				b.advance(2 * time.Minute)
+				close(release)
 			}, reports)
 		})
 	}
@@ -105,10 +102,11 @@ func TestFirstReport(t *testing.T) {
 	inBubbleOn(t, store, func(b *rig) {
 		b.handle("a", func(context.Context, *ojs.Job[any]) error { return nil })
 		var reported, claimed atomic.Bool
+		release := make(chan struct{})
 		store.OnCall(func(call *storagetest.Call) {
 			switch call.Method {
 			case "PutDocuments value":
-				time.Sleep(time.Minute)
+				<-release
 				reported.Store(true)
 			case "Claim", "SettleAndClaim":
 				claimed.Store(true)
@@ -125,14 +123,12 @@ func TestFirstReport(t *testing.T) {
 		if b.elapsed() > 10*time.Second {
 			t.Errorf("the stop took %v", b.elapsed())
 		}
-		b.advance(2 * time.Minute)
+		close(release)
+		b.advance(time.Second)
 		reported.Store(false)
 		b.run()
-		b.advance(2 * time.Minute)
 		if !claimed.Load() {
 			t.Error("no claim")
 		}
-		store.OnCall(nil)
-		b.advance(2 * time.Minute) // the report that hangs ends
 	}, reports)
 }

@@ -59,7 +59,7 @@ func (c *parts) newSession(ctx context.Context) *session {
 		k.r.Retry(now)
 		k.Retry()
 		if k.reports != nil {
-			k.reports.Retry()
+			k.reports.Set.Retry()
 		}
 	})
 	k.crons = c.crons.Ticker(k.cron.Fail, c.Answered, k.Quitting)
@@ -101,7 +101,7 @@ func (c *parts) runUntil(ctx context.Context) error {
 	if c.reports != nil {          // before it, too: other processes see the end of this one
 		k.reports = c.reporting.Start(r.Base, k.terminate)
 		select {
-		case <-k.reports.First():
+		case <-k.reports.First:
 		case <-ctx.Done():
 			r.Quit() // and no claim is made
 		}
@@ -331,7 +331,7 @@ func (c *parts) warnQuarantined(ctx context.Context) {
 	}
 }
 
-// setAside takes in what the storage has set aside. mu is not held.
+// setAside takes in what the storage has set aside.
 func (c *parts) setAside(list []storage.Quarantined) {
 	for _, q := range list {
 		attrs := []any{

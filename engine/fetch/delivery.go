@@ -128,12 +128,12 @@ func (d *Delivery) end(
 	c := d.core
 	f := settle.NewSettlement(&d.rec, d.rec.Worker)
 	f.Rec.Progress, f.Rec.Checkpoint = d.progress, d.saved
-	f.Traced = c.settle.Traced(ctx)
+	f.Traced = ctx
 	c.settle.Decide(f, o, d.began, c.Now(), result)
 	f.Follow(then)
 	if d.tried != nil && d.tried.Rec.State == f.Rec.State {
 		f = d.tried // as it may be stored
-		f.Traced = c.settle.Traced(ctx)
+		f.Traced = ctx
 	}
 	refused, err := c.settle.SettleOne(ctx, f)
 	switch {

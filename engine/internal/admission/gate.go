@@ -5,8 +5,8 @@
 //
 //  1. Claims through the gate go one at a time, and the answer of each is counted before
 //     the next. So a limit of a queue or a handler is never exceeded.
-//  2. A claim past the gate is made only while no queue or type has a limit or a weight,
-//     and no pause holds.
+//  2. A claim past the gate begins only while no queue or type has a limit or a weight,
+//     and no pause holds. Jobs of claims that were under way then go back.
 //  3. A job that counts in a limit leaves it once: at the end of its attempt, or when the
 //     lease of a worker is over.
 //  4. The turn and the look at the pauses may be held during a call of the storage. No
@@ -88,9 +88,9 @@ func NewGate(queues *jobtypes.QueueSet) *Gate {
 	return g
 }
 
-// limitType bounds how many attempts of a handler run at once, by the names that claims
+// LimitType bounds how many attempts of a handler run at once, by the names that claims
 // have for it.
-func (g *Gate) limitType(patterns []string, n int) {
+func (g *Gate) LimitType(patterns []string, n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.looksAfterEach = true
@@ -183,9 +183,9 @@ func (c *Admission) Claim(
 		end(recs, err)
 		if err != nil {
 			g.takeBack(order)
-		}
-		if err != nil && w.By != nil {
-			w.By.Failed(now, err)
+			if w.By != nil {
+				w.By.Failed(now, err)
+			}
 		}
 		return nil, err
 	}, func(op *eventlog.Op) {
@@ -340,14 +340,6 @@ func (g *Gate) started(w Wanted, order []*queueGate, recs []storage.Record, now 
 	}
 }
 
-// ended says that a started job runs no more. It reports whether others may start now
-// that could not before.
-func (g *Gate) ended(held storage.Held) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.end(held)
-}
-
 // Renewed says that a hold that would lapse goes on.
 func (g *Gate) Renewed(held storage.Held, until time.Time) {
 	g.mu.Lock()
@@ -362,7 +354,10 @@ func (g *Gate) Renewed(held storage.Held, until time.Time) {
 // LetIn records that a claimed job has stopped running. If a limit of this engine kept
 // other jobs out, it wakes a claim.
 func (c *Admission) LetIn(held storage.Held) {
-	if c.Gate.ended(held) {
+	c.Gate.mu.Lock()
+	opens := c.Gate.end(held)
+	c.Gate.mu.Unlock()
+	if opens {
 		c.Available(env.Unknown)
 	}
 }
@@ -462,6 +457,8 @@ func (g *Gate) order(now time.Time, opensAt func(time.Time)) []*queueGate {
 	return order
 }
 
+// end ends what a started job counts in. It reports whether others may start that could
+// not before.
 func (g *Gate) end(held storage.Held) (opens bool) {
 	h, ok := g.held[held]
 	if !ok {

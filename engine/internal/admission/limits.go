@@ -216,6 +216,3 @@ func (l *limiter) start(now time.Time) {
 }
 
 func (l *limiter) end() { l.running-- }
-
-// LimitHandler bounds how many attempts of a handler run at once.
-func (c *Admission) LimitHandler(patterns []string, n int) { c.Gate.limitType(patterns, n) }

@@ -166,7 +166,7 @@ func (r *Run) Punctual() {
 	r.looking.Exactly(next)
 }
 
-// Join counts the attempts of a queue in its limit. None of them leaves the limit before.
+// Join counts the attempts of a queue in its limit. No attempt ends meanwhile.
 func (c *Attempts) Join(queue string) {
 	r := c.Run.Load()
 	if r == nil {

@@ -138,7 +138,7 @@ func (r *Run) interrupt(a *attempt) {
 }
 
 // settleOverrun settles an attempt whose handler has not returned in the grace period
-// after its timeout. Maintenance calls it, and does not wait for a storage that fails:
+// after its timeout. Its caller, the chore of leases, waits for no storage that fails:
 // the attempt's timer calls again. If the handler has returned meanwhile, a goroutine of
 // its own does.
 func (r *Run) settleOverrun(a *attempt) {

@@ -4,7 +4,7 @@
 // # Invariants
 //
 //  1. An attempt is in the list of its run from its claim until its handler has returned
-//     and its outcome is stored or its job is lost.
+//     and its outcome is stored, or its job is lost or given back.
 //  2. The first goroutine that takes an attempt from the phase running settles it.
 //  3. A claim that was lost before its call returned starts no handler.
 //  4. After a claim whose answer was lost, the jobs that it may have taken are given
@@ -169,7 +169,7 @@ func (r *Run) Quit() {
 // claim is under way.
 func (r *Run) Stop() (stuck, unstored []string, claiming bool) {
 	mu := &r.c.mu
-	if r.c.Grace > 0 && r.waitDrained(r.c.Grace) {
+	if r.c.Grace > 0 && r.Wait(r.drained, r.c.Grace) {
 		return nil, nil, false
 	}
 	mu.Lock()
@@ -178,13 +178,13 @@ func (r *Run) Stop() (stuck, unstored []string, claiming bool) {
 		a.end(ojs.ErrShutdown)
 	}
 	mu.Unlock()
-	if r.waitDrained(LastCall) {
+	if r.Wait(r.drained, LastCall) {
 		return nil, nil, false
 	}
 	mu.Lock()
 	if slices.ContainsFunc(r.attempts, func(a *attempt) bool { return a.returned }) {
 		mu.Unlock()
-		if r.waitDrained(lastStore) {
+		if r.Wait(r.drained, lastStore) {
 			return nil, nil, false
 		}
 		mu.Lock()
@@ -213,7 +213,7 @@ func (r *Run) Stop() (stuck, unstored []string, claiming bool) {
 }
 
 // lastStore is how long Run waits for outcomes of handlers that have returned at the end
-// of lastCall. A storage that takes longer has not answered.
+// of LastCall. A storage that takes longer has not answered.
 const lastStore = time.Millisecond
 
 // closed reports whether the grace period of a stop is over.
@@ -225,9 +225,6 @@ func (r *Run) closed() bool {
 		return false
 	}
 }
-
-// waitDrained waits until the pipeline is empty, for d at most.
-func (r *Run) waitDrained(d time.Duration) bool { return r.Wait(r.drained, d) }
 
 // Wait waits until done is closed, for d at most, and reports whether it is.
 func (r *Run) Wait(done <-chan struct{}, d time.Duration) bool {

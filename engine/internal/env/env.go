@@ -3,10 +3,12 @@
 //
 // # Invariants
 //
-//  1. New sets the fields, and no call changes them but those that have a lock or are
-//     atomic.
-//  2. The calls of Signals take no lock that a storage call holds, and may come under any
-//     lock of a part.
+//  1. The fields are set before the engine works. Then only those change that have a lock
+//     or are atomic.
+//  2. The calls of Signals take no lock that is held during a call of the storage. They
+//     take locks of parts: TakenAway that of the attempts, Available and ReturnClaimed
+//     that of the pipeline. With the lock of the attempts, a caller may call all but
+//     TakenAway.
 package env
 
 import (

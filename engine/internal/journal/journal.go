@@ -1,10 +1,12 @@
-// Package journal makes the calls of a storage that change jobs, and then tells listeners
-// and waiters of the change.
+// Package journal makes calls of a storage that move jobs, and then tells listeners and
+// waiters of the change. Calls without events of moved jobs bypass it: Delete, Prune,
+// Unclaim.
 //
 // # Invariants
 //
-//  1. The operation of the event log begins before the call and ends after it, also if
-//     the call fails: then without events.
+//  1. The operation of the event log begins before the call if a listener wants events of
+//     the call itself. For jobs that the call has moved only, it begins after the call.
+//     It ends after both, also if the call fails: then without events.
 //  2. A call that has failed may have changed the jobs all the same: Uncertain follows.
 //  3. No event and no wake-up tells of what was not stored.
 //  4. Events come before what they allow: logs, counters and wake-ups follow them. If

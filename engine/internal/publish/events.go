@@ -3,7 +3,7 @@
 //
 // # Invariants
 //
-//  1. No event is made that no listener wants.
+//  1. No entry of the event log begins for a transition that no listener wants.
 //  2. The events of a workflow are in the entry of the transition that they follow from.
 package publish
 

@@ -31,7 +31,7 @@ import (
 //
 // A lease ends while the storage does not answer, too. So an engine renews the leases of
 // all processes, its own among them, before the first call of Due after the storage has
-// failed, and after its own start (spareLeases).
+// failed, and after its own start (SpareLeases).
 
 // aliveFor is how long the value of a process outlives its last report.
 const aliveFor = 24 * time.Hour

@@ -51,11 +51,11 @@ type Reporter struct {
 	c         *Engine
 	base      context.Context // of its calls
 	started   time.Time
-	set       chores.Set
+	Set       chores.Set // of the one chore
 	chore     chores.Chore
 	sched     *scheduler.Scheduler
 	busy      idle.Counter  // for the set: an engine that reports may be idle
-	first     chan struct{} // closed after the first report
+	First     chan struct{} // closed after the first report
 	terminate func()        // has Run return
 
 	failed   bool             // the latest report was not stored
@@ -69,30 +69,24 @@ type Reporter struct {
 // Start starts the reports of a run, whose calls have the context base.
 func (c *Engine) Start(base context.Context, terminate func()) *Reporter {
 	p := &Reporter{c: c, base: base, started: c.Now(), terminate: terminate,
-		sched: scheduler.New(c.Clock), first: make(chan struct{})}
-	first := sync.OnceFunc(func() { close(p.first) })
+		sched: scheduler.New(c.Clock), First: make(chan struct{})}
+	first := sync.OnceFunc(func() { close(p.First) })
 	p.chore.Name = "report"
 	p.chore.Run = func(_ context.Context, now time.Time) (time.Time, error) {
 		defer first()
 		return now.Add(c.Peers.Every), p.report(false)
 	}
-	p.set.Start(base, chores.Config{Sched: p.sched, Busy: &p.busy, Now: c.Now, Failed: c.Failed,
+	p.Set.Start(base, chores.Config{Sched: p.sched, Busy: &p.busy, Now: c.Now, Failed: c.Failed,
 		Wait: func(int) time.Duration { return c.Peers.Every }}, &p.chore)
 	p.chore.Poke()
 	return p
 }
 
-// First returns a channel that is closed after the first report.
-func (p *Reporter) First() <-chan struct{} { return p.first }
-
-// Retry repeats a report that has failed.
-func (p *Reporter) Retry() { p.set.Retry() }
-
 // Stop makes the last report, which takes the node of the run away. It returns a channel
 // that is closed after that.
 func (p *Reporter) Stop() (done <-chan struct{}) {
 	over := make(chan struct{})
-	reported := p.set.Stop()
+	reported := p.Set.Stop()
 	p.sched.Stop()
 	go func() {
 		defer close(over)

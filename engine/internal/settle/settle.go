@@ -52,12 +52,12 @@ type Settler struct {
 	Concluded func(list []*Settlement, settled []storage.Settled)
 }
 
-// The completer stores the outcomes of attempts. Every outcome takes the same steps,
+// The Settler stores the outcomes of attempts. Every outcome takes the same steps,
 // whether a handler, a stop, a timeout, an ended lease or a remote worker brings it:
 //
 //  1. settle stores a list of outcomes in one call. A step of the pipeline that claims,
-//     too, calls exchange instead (step.go).
-//  2. storeEnds follows the outcomes that the storage has taken: events first, then logs,
+//     too, calls StoreEnds itself (exchange of package attempts).
+//  2. StoreEnds follows the outcomes that the storage has taken: events first, then logs,
 //     waiters, and the attempts.
 //  3. If the storage has refused an outcome, dropped gives it up. Follow-ups that were
 //     refused make it a failure of the attempt instead, which is stored in its place.
@@ -190,13 +190,6 @@ func (c *Settler) NotStored(f *Settlement, err error) {
 	}
 }
 
-// SettleStalled settles a job whose lease ran out and that was handed to this engine, or
-// whose process has ended.
-func (c *Settler) SettleStalled(ctx context.Context, rec storage.Record, ended bool) {
-	limit := rec.LeaseFor(c.Lease)
-	c.SettleLost(ctx, rec, policy.Outcome{Kind: policy.LeaseExpired, Limit: limit, Ended: ended})
-}
-
 // SettleLost decides and stores the outcome of a job whose lease is over, or whose holder
 // is dead. If it cannot be stored now, the lease runs out in turn.
 func (c *Settler) SettleLost(ctx context.Context, rec storage.Record, o policy.Outcome) {
@@ -204,7 +197,7 @@ func (c *Settler) SettleLost(ctx context.Context, rec storage.Record, o policy.O
 	o.Elapsed = now.Sub(rec.StartedAt)
 	ctx, end := c.Trace(ctx, telemetry.OpVisibility, &rec)
 	f := NewSettlement(&rec, rec.Worker)
-	f.Traced = c.Traced(ctx)
+	f.Traced = ctx
 	c.Decide(f, o, rec.StartedAt, now, nil)
 	refused, err := c.SettleOne(ctx, f)
 	if err == nil {
@@ -329,14 +322,6 @@ func (c *Settler) decideFailure(f *Settlement, o policy.Outcome, now time.Time) 
 	}
 	drawn := ids.Jitter(c.Jitter, f.Rec.ID, f.Rec.Attempt)
 	f.Decision = policy.Decide(&f.Rec.JobInfo, o, now, drawn, c.Types.RetryHook(&f.Rec.JobHeader))
-}
-
-// Traced is ctx if there is a tracer, and nil if there is none.
-func (c *Settler) Traced(ctx context.Context) context.Context {
-	if !c.Tracing() {
-		return nil
-	}
-	return ctx
 }
 
 // StoreIn stores a completion in the transaction of a context.

@@ -21,6 +21,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/idle"
 	"github.com/ojsengine/ojs/engine/internal/publish"
 	"github.com/ojsengine/ojs/engine/internal/settle"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/telemetry"
 )
@@ -144,7 +145,8 @@ func (k *Upkeep) promoteDue(ctx context.Context, _ time.Time) (next time.Time, e
 			return next, err
 		}
 		for _, rec := range d.Stalled {
-			c.Settle.SettleStalled(k.base, rec, slices.Contains(d.Ended, rec.ID))
+			c.Settle.SettleLost(k.base, rec, policy.Outcome{Kind: policy.LeaseExpired,
+				Limit: rec.LeaseFor(c.Lease), Ended: slices.Contains(d.Ended, rec.ID)})
 		}
 		brought := len(d.Promoted) + len(d.Expired) + len(d.Stalled)
 		switch {

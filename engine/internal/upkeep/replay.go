@@ -12,7 +12,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Replay rules. Maintenance lists the dead letters at the start of Run, when a job that
+// Replay rules. A chore lists the dead letters at the start of Run, when a job that
 // died in this engine is due, and, while the engine has rules, every five minutes for
 // jobs that died in another one. It replays what is due and sleeps until the next.
 //

@@ -86,9 +86,10 @@ var patches = []patch{
 		"	a.r.renewals = append(a.r.renewals, a)\n",
 		"	if a.phase == running {\n		a.r.renewals = append(a.r.renewals, a)\n	}\n"},
 	{"a panic keeps the slot of its type", "engine/internal/attempts/outcomes.go",
-		"	r.c.Admission.LetIn(a.held())\n",
-		"	if f := a.settlement.Decision.Failure; f == nil || f.Type != ojs.ErrorTypePanic {\n" +
-			"		r.c.Admission.LetIn(a.held())\n	}\n"},
+		"		if r.conclude(a) {\n",
+		"		if p := f.Decision.Failure; p != nil && p.Type == ojs.ErrorTypePanic {\n" +
+			"			a.rec = new(storage.Record) // which no limit knows\n		}\n" +
+			"		if r.conclude(a) {\n"},
 	{"a worker's failure keeps the slot of its limit", "engine/internal/settle/settle.go",
 		"			c.WorkerLost(storage.Held{ID: f.Rec.ID, Version: f.Rec.Version}, nil)\n",
 		"			if f.Rec.State == ojs.StateCompleted {\n" +
