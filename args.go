@@ -60,14 +60,14 @@ func encodeArgs(v any) (a Args, err error) {
 			a, err = Args{}, argsError(fmt.Sprintf("encoding %T panicked: %s", v, foreign.Text(r)))
 		}
 	}()
-	if jsonvalue.DeeperThan(v, MaxDepth) {
+	if jsonvalue.DeeperThan(v, jsonvalue.MaxDepth) {
 		return Args{}, errDeepArgs
 	}
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return Args{}, argsError(fmt.Sprintf("encoding %T: %s", v, foreign.ErrorText(err)))
 	}
-	if !jsonvalue.Bounded(v, MaxDepth) && jsonvalue.Depth(raw) > MaxDepth {
+	if !jsonvalue.Bounded(v, jsonvalue.MaxDepth) && jsonvalue.Depth(raw) > jsonvalue.MaxDepth {
 		return Args{}, errDeepArgs
 	}
 	if string(raw) == "null" {
@@ -118,7 +118,7 @@ func (a Args) lossy() bool {
 	return ok && e.lossy
 }
 
-var errDeepArgs = argsError(fmt.Sprintf("are nested deeper than %d", MaxDepth))
+var errDeepArgs = argsError(fmt.Sprintf("are nested deeper than %d", jsonvalue.MaxDepth))
 
 func argsError(reason string) error {
 	return &InvalidError{Code: InvalidCodeArgs, Field: "args", Reason: reason}

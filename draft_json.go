@@ -13,15 +13,16 @@ import (
 // kept. A backoff strategy that this program does not know is refused. Its error is an
 // *InvalidError.
 func ParseDraft(envelope []byte) (Draft, error) {
-	if len(envelope) > MaxEnvelope {
+	if len(envelope) > jsonvalue.MaxEnvelope {
 		return Draft{}, &InvalidError{Code: InvalidCodeTooLarge, Field: "envelope",
-			Reason: fmt.Sprintf("has %d bytes, more than %d", len(envelope), MaxEnvelope)}
+			Reason: fmt.Sprintf("has %d bytes, more than %d", len(envelope), jsonvalue.MaxEnvelope)}
 	}
 	if !json.Valid(envelope) {
 		return Draft{}, envelopeError("envelope", "is not JSON")
 	}
-	if jsonvalue.Depth(envelope) > MaxDepth+2 { // args in their array, in the envelope
-		return Draft{}, envelopeError("envelope", fmt.Sprintf("is nested deeper than %d", MaxDepth+2))
+	if jsonvalue.Depth(envelope) > jsonvalue.MaxDepth+2 { // args in their array, in the envelope
+		return Draft{}, envelopeError("envelope",
+			fmt.Sprintf("is nested deeper than %d", jsonvalue.MaxDepth+2))
 	}
 	var job JobInfo
 	members, err := decodeObject(envelope)

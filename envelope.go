@@ -222,7 +222,7 @@ func (d *decoder) finish() error {
 	if name, version, suffixed := strings.Cut(j.Type, "@"); suffixed {
 		j.Type = name
 		if j.TypeVersion == "" {
-			if err := ValidateVersion(version); err != nil {
+			if err := validateVersion(version); err != nil {
 				return err
 			}
 			j.TypeVersion = version

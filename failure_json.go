@@ -116,7 +116,7 @@ func decodeDetails(v json.RawMessage, into *map[string]any) error {
 }
 
 // MarshalJSON encodes the error object of a handler's answer. The default of the type is
-// ErrorTypeError, of the code CodeRetry.
+// policy.ErrorTypeError, of the code CodeRetry.
 func (e *Error) MarshalJSON() ([]byte, error) {
 	if e == nil {
 		return []byte("null"), nil
@@ -128,7 +128,7 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 		Details map[string]any `json:"details,omitempty"`
 	}{e.Type, e.Error(), e.Code, e.Details}
 	if w.Type == "" {
-		w.Type = ErrorTypeError
+		w.Type = "error"
 	}
 	if w.Code == "" {
 		w.Code = CodeRetry

@@ -24,18 +24,6 @@ const (
 // DefaultQueue is the queue of a job without WithQueue.
 const DefaultQueue = "default"
 
-// Meta entries that an engine writes when it replays a dead letter (OJS dead letter,
-// section 7.2).
-const (
-	// a number: the replays of the job, by a call or a rule
-	MetaReplayCount    = "ojs.replay_count"
-	MetaLastReplayedAt = "ojs.last_replayed_at" // RFC 3339
-	MetaReplayRule     = "ojs.replay_rule"      // the rule of the last replay; absent if that was a call
-)
-
-// MetaCopyOf is the meta entry of a copy: the id of the job that it was made like.
-const MetaCopyOf = "ojs.copy_of"
-
 // JobHeader is the part of a job that handlers, middlewares and hooks need. It is small:
 // each attempt gets its own.
 type JobHeader struct {

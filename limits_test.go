@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
 func TestParseDraftLimits(t *testing.T) {
@@ -16,11 +17,11 @@ func TestParseDraftLimits(t *testing.T) {
 		in    string
 		field string
 	}{
-		"at the size": {`{"type":"x","args":["` + strings.Repeat("x", ojs.MaxEnvelope-24) + `"]}`, ""},
-		"over it": {`{"type":"x","args":["` + strings.Repeat("x", ojs.MaxEnvelope-23) + `"]}`,
+		"at the size": {`{"type":"x","args":["` + strings.Repeat("x", jsonvalue.MaxEnvelope-24) + `"]}`, ""},
+		"over it": {`{"type":"x","args":["` + strings.Repeat("x", jsonvalue.MaxEnvelope-23) + `"]}`,
 			"envelope"},
-		"at the depth": {`{"type":"x","args":[` + nest(ojs.MaxDepth) + `]}`, ""},
-		"too deep":     {`{"type":"x","args":[` + nest(ojs.MaxDepth+1) + `]}`, "envelope"},
+		"at the depth": {`{"type":"x","args":[` + nest(jsonvalue.MaxDepth) + `]}`, ""},
+		"too deep":     {`{"type":"x","args":[` + nest(jsonvalue.MaxDepth+1) + `]}`, "envelope"},
 		"far too deep": {`{"type":"x","args":` + nest(100_000) + `}`, "envelope"},
 	} {
 		_, err := ojs.ParseDraft([]byte(tt.in))

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// HistoryNotes is how many notes the history of a job keeps. Older ones are dropped
+// historyNotes is how many notes the history of a job keeps. Older ones are dropped
 // first.
-const HistoryNotes = 20
+const historyNotes = 20
 
 // Note is an entry in the history of a job (JobInfo.History): an attempt that did not
 // count, or what a call has changed. Failed attempts are in JobInfo.Errors.
@@ -72,7 +72,7 @@ func Actor(ctx context.Context) string {
 // Note adds an entry to the history of the job. It does not write to the one it has, so
 // copies of the job stay as they are.
 func (j *JobInfo) Note(n Note) {
-	keep := j.History[max(len(j.History)-HistoryNotes+1, 0):]
+	keep := j.History[max(len(j.History)-historyNotes+1, 0):]
 	history := make([]Note, 0, len(keep)+1)
 	j.History = append(append(history, keep...), n)
 }

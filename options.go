@@ -154,7 +154,7 @@ func (o *Options) Validate() error {
 		return err
 	}
 	if o.TypeVersion != "" {
-		if err := ValidateVersion(o.TypeVersion); err != nil {
+		if err := validateVersion(o.TypeVersion); err != nil {
 			return err
 		}
 	}
@@ -438,9 +438,9 @@ func WithDraftName(name string) Option {
 // It is pending until they have ended as WithCondition asks, by default all with success.
 // Then it becomes available, or scheduled if its time is yet to come: WithDelay and
 // WithTTL count from then. If they end otherwise, it is cancelled with a Failure of
-// ErrorTypeDependency, and so are the jobs that wait for it to succeed. All of that is
-// one step of the storage with the end of the last job, so that it happens exactly once,
-// with or without an engine that runs.
+// policy.ErrorTypeDependency, and so are the jobs that wait for it to succeed. All of
+// that is one step of the storage with the end of the last job, so that it happens
+// exactly once, with or without an engine that runs.
 //
 // Several of this option add up. A job that is not stored is refused with a
 // *DependencyError: enqueue it before, and keep it with WithResultTTL. Jobs that wait for

@@ -41,7 +41,7 @@ type OnLimit string
 const (
 	OnLimitWait       OnLimit = "wait"       // it stays available, and the jobs behind it run
 	OnLimitReschedule OnLimit = "reschedule" // it is scheduled for when the limit should let it start
-	OnLimitDrop       OnLimit = "drop"       // it is discarded with ErrorTypeRateLimited
+	OnLimitDrop       OnLimit = "drop"       // it is discarded with policy.ErrorTypeRateLimited
 )
 
 // Rate is a number of starts in a period. The zero Rate bounds nothing. A rate costs 8

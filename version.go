@@ -14,14 +14,14 @@ import (
 // waits otherwise, until it expires or such an engine comes. "2" is 2.0. A job without a
 // version runs with any handler of its type.
 func WithVersion(version string) Option {
-	if err := ValidateVersion(version); err != nil {
+	if err := validateVersion(version); err != nil {
 		return func(o *Options) { o.fail(err) }
 	}
 	return func(o *Options) { o.TypeVersion = version }
 }
 
-// ValidateVersion checks a version as WithVersion takes it.
-func ValidateVersion(version string) error {
+// validateVersion checks a version as WithVersion takes it.
+func validateVersion(version string) error {
 	if _, err := versions.Parse(version); err != nil {
 		return &InvalidError{Code: InvalidCodeOption, Field: "version",
 			Reason: fmt.Sprintf("%q: %s", clip([]byte(version)), err)}
@@ -34,14 +34,14 @@ func decodeVersion(v json.RawMessage) (string, error) {
 	var n uint64
 	if json.Unmarshal(v, &n) == nil {
 		s := strconv.FormatUint(n, 10)
-		return s, ValidateVersion(s)
+		return s, validateVersion(s)
 	}
 	s, err := decodeName(v)
 	if err == nil && !strings.Contains(s, ".") {
 		err = fmt.Errorf("%q is neither major.minor, such as \"2.1\", nor an integer", clip([]byte(s)))
 	}
 	if err == nil {
-		err = ValidateVersion(s)
+		err = validateVersion(s)
 	}
 	return s, err
 }

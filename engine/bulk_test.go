@@ -17,6 +17,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -352,7 +353,8 @@ func TestEditEncoded(t *testing.T) {
 		copied, err := b.Jobs().Copy(b.ctx, ticket.ID, nil)
 		must(t, err)
 		b.advance(0)
-		if job, _ := b.Get(b.ctx, copied.ID); job.Meta[ojs.MetaCopyOf] != ticket.ID || job.Meta["a"] != "b" {
+		job, _ := b.Get(b.ctx, copied.ID)
+		if job.Meta[draft.MetaCopyOf] != ticket.ID || job.Meta["a"] != "b" {
 			t.Errorf("copy: %v", job.Meta)
 		}
 		if _, err := b.Jobs().Copy(b.ctx, ticket.ID, "short", ojs.WithQueue("q")); err != nil {

@@ -21,6 +21,8 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
@@ -323,7 +325,7 @@ func TestCodec(t *testing.T) {
 
 	t.Run("K016 size limits count what is stored", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			large := strings.Repeat("x", 2*ojs.MaxEnvelope)
+			large := strings.Repeat("x", 2*jsonvalue.MaxEnvelope)
 			ticket := must1(b.Enqueue(b.ctx, "large", large))
 			if n := b.job(ticket.ID).Args.Len(); n > 10_000 {
 				t.Errorf("%d bytes", n)
@@ -588,7 +590,7 @@ func TestCodec(t *testing.T) {
 			ticket := must1(producer.Enqueue(b.ctx, "n", map[string]int{"N": 424242}))
 			b.run()
 			job := b.want(ticket.ID, ojs.StateDiscarded, 1)
-			if job.Error.Type != ojs.ErrorTypeArgs || !job.DeadLettered() ||
+			if job.Error.Type != policy.ErrorTypeArgs || !job.DeadLettered() ||
 				strings.Contains(job.Error.Message, "424242") {
 				t.Errorf("%+v", job.Error)
 			}

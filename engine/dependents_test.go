@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/policy"
 )
 
 // steps is an engine under virtual time whose jobs "step" take one second each, and fail
@@ -113,7 +114,7 @@ func TestDependsOnFailure(t *testing.T) {
 		t.Errorf("waiting for the last job: %v", err)
 	}
 	next := s.want(tickets[1].ID, ojs.StateCancelled)
-	if next.Error.Type != ojs.ErrorTypeDependency || next.Error.Details["dependency"] != tickets[0].ID {
+	if next.Error.Type != policy.ErrorTypeDependency || next.Error.Details["dependency"] != tickets[0].ID {
 		t.Errorf("the failure is %+v", next.Error)
 	}
 	s.Advance(2 * time.Second)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/fetch"
+	"github.com/ojsengine/ojs/policy"
 )
 
 // Neither a handler nor a worker begins a job whose deadline came during the claim. The
@@ -20,8 +21,8 @@ func TestDeadlineDuringTheClaim(t *testing.T) {
 		attempt int
 		want    string
 	}{
-		"P0.5 expires_at":    {ojs.WithTTL(time.Second), 0, ojs.ErrorTypeExpired},
-		"P0.5 total_timeout": {ojs.WithTotalTimeout(time.Second), 1, ojs.ErrorTypeTotalTimeout},
+		"P0.5 expires_at":    {ojs.WithTTL(time.Second), 0, policy.ErrorTypeExpired},
+		"P0.5 total_timeout": {ojs.WithTotalTimeout(time.Second), 1, policy.ErrorTypeTotalTimeout},
 	} {
 		check := func(b *rig, s *gated, began func() []string) {
 			synctest.Wait() // the claim of the new handler or worker has found nothing

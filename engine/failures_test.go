@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
+	"github.com/ojsengine/ojs/policy"
 )
 
 func TestFailures(t *testing.T) {
@@ -47,7 +48,7 @@ func TestFailures(t *testing.T) {
 		if key := inspect.FailureKey(g.Sample); key != g.Key || inspect.FailureKey(&ojs.JobInfo{}) != "" {
 			t.Errorf("the sample has the key %q, its group %q", key, g.Key)
 		}
-		if p := all.Groups[1]; p.N != 2 || p.ErrorType != ojs.ErrorTypePanic ||
+		if p := all.Groups[1]; p.N != 2 || p.ErrorType != policy.ErrorTypePanic ||
 			!strings.Contains(p.Frame, "engine_test.TestFailures") {
 			t.Errorf("%+v", p)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -102,7 +103,7 @@ func TestFetchEndsWhileTheStorageClaims(t *testing.T) {
 		b.want(id, ojs.StateActive, 1)
 		b.advance(time.Minute)
 		if job := b.want(id, ojs.StateRetryable, 1); job.Error == nil ||
-			job.Error.Type != ojs.ErrorTypeLeaseExpired {
+			job.Error.Type != policy.ErrorTypeLeaseExpired {
 			t.Errorf("A107: error %+v", job.Error)
 		}
 	})
@@ -291,7 +292,8 @@ func TestStorageFails(t *testing.T) {
 			s.OnCall(breaks("Extend", false, before(b, time.Hour)))
 			ticket := b.enqueue("x", ojs.WithLease(time.Minute), noJitter)
 			b.advance(time.Minute)
-			if job := b.want(ticket.ID, ojs.StateRetryable, 1); job.Error.Type != ojs.ErrorTypeLeaseExpired {
+			job := b.want(ticket.ID, ojs.StateRetryable, 1)
+			if job.Error.Type != policy.ErrorTypeLeaseExpired {
 				t.Errorf("failure %+v", job.Error)
 			}
 			b.advance(time.Second)
@@ -336,7 +338,7 @@ func TestStorageFails(t *testing.T) {
 			b.want(stuck.ID, ojs.StateActive, 1)
 			b.want(long.ID, ojs.StateActive, 1)
 			b.advance(2 * time.Minute)
-			if job := b.want(stuck.ID, ojs.StateDiscarded, 1); job.Error.Type != ojs.ErrorTypeTimeout {
+			if job := b.want(stuck.ID, ojs.StateDiscarded, 1); job.Error.Type != policy.ErrorTypeTimeout {
 				t.Errorf("failure %+v", job.Error)
 			}
 			b.advance(time.Hour)
@@ -363,7 +365,7 @@ func TestStorageFails(t *testing.T) {
 			b.advance(4 * time.Minute)
 			b.want(id, ojs.StateActive, 1)
 			b.advance(70 * time.Second)
-			if job := b.want(id, ojs.StateDiscarded, 1); job.Error.Type != ojs.ErrorTypeTimeout {
+			if job := b.want(id, ojs.StateDiscarded, 1); job.Error.Type != policy.ErrorTypeTimeout {
 				t.Errorf("failure %+v", job.Error)
 			}
 		})

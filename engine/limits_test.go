@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/operate"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -326,7 +327,7 @@ func TestLimitRules(t *testing.T) {
 			second := b.enqueue("x", ojs.WithRateLimit(l))
 			b.advance(s)
 			job := b.want(second.ID, ojs.StateDiscarded, 0)
-			if job.Error == nil || job.Error.Type != ojs.ErrorTypeRateLimited || job.DeadLettered() {
+			if job.Error == nil || job.Error.Type != policy.ErrorTypeRateLimited || job.DeadLettered() {
 				b.t.Errorf("dropped as %+v", job)
 			}
 			want(b, *times, 0)

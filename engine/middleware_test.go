@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/policy"
 )
 
 func TestMiddleware(t *testing.T) {
@@ -35,7 +36,7 @@ func TestMiddleware(t *testing.T) {
 			id := b.enqueue("x", ojs.WithMaxAttempts(1)).ID
 			b.advance(time.Second)
 			job := b.want(id, ojs.StateDiscarded, 1)
-			if job.Error.Type != ojs.ErrorTypePanic || job.Error.Message != "panic: no" ||
+			if job.Error.Type != policy.ErrorTypePanic || job.Error.Message != "panic: no" ||
 				!strings.Contains(job.Error.Backtrace[0], "TestMiddleware") {
 				t.Errorf("%+v", job.Error)
 			}
@@ -53,7 +54,8 @@ func TestMiddleware(t *testing.T) {
 			b.run()
 			id := b.enqueue("x", ojs.WithMaxAttempts(1)).ID
 			b.advance(time.Second)
-			if job := b.want(id, ojs.StateDiscarded, 1); job.Error.Type != ojs.ErrorTypePanic || log != nil {
+			job := b.want(id, ojs.StateDiscarded, 1)
+			if job.Error.Type != policy.ErrorTypePanic || log != nil {
 				t.Errorf("%+v, %v", job.Error, log)
 			}
 		}, engine.WithMiddleware(chain.Middlewares()...))
@@ -83,7 +85,7 @@ func TestMiddleware(t *testing.T) {
 			must(t, err)
 			b.run()
 			b.advance(time.Second)
-			if job := b.want(bad[0].ID, ojs.StateDiscarded, 1); job.Error.Type != ojs.ErrorTypeArgs ||
+			if job := b.want(bad[0].ID, ojs.StateDiscarded, 1); job.Error.Type != policy.ErrorTypeArgs ||
 				!job.DeadLettered() {
 				t.Errorf("%+v", job.Error)
 			}
@@ -104,8 +106,8 @@ func TestMiddleware(t *testing.T) {
 			b.handle("quick", func(ctx context.Context, _ *ojs.Job[any]) error { return errBoom })
 			b.run()
 			for typ, want := range map[string]string{
-				"wait": ojs.ErrorTypeTimeout, "sleep": ojs.ErrorTypeTimeout,
-				"done": "", "quick": ojs.ErrorTypeError,
+				"wait": policy.ErrorTypeTimeout, "sleep": policy.ErrorTypeTimeout,
+				"done": "", "quick": policy.ErrorTypeError,
 			} {
 				at := b.elapsed()
 				id := b.enqueue(typ, ojs.WithMaxAttempts(1)).ID
@@ -117,7 +119,7 @@ func TestMiddleware(t *testing.T) {
 				if job.Error == nil || job.Error.Type != want {
 					t.Errorf("%s: %s, %+v", typ, job.State, job.Error)
 				}
-				if want == ojs.ErrorTypeTimeout && (job.FinishedAt.Sub(b.start)-at != time.Second ||
+				if want == policy.ErrorTypeTimeout && (job.FinishedAt.Sub(b.start)-at != time.Second ||
 					job.Error.Details["limit_seconds"] != 1.0) {
 					t.Errorf("%s: at %v, %+v", typ, job.FinishedAt.Sub(b.start)-at, job.Error)
 				}

@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -104,7 +105,7 @@ func TestMockClock(t *testing.T) {
 		}
 		advance(time.Minute)
 		if job, err := eng.Get(ctx, ticket.ID); err != nil || job.State != ojs.StateDiscarded ||
-			job.Error.Type != ojs.ErrorTypeTimeout ||
+			job.Error.Type != policy.ErrorTypeTimeout ||
 			job.FinishedAt.Sub(job.StartedAt) != time.Minute {
 			t.Fatalf("job %+v, %v", job, err)
 		}

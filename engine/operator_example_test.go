@@ -18,6 +18,7 @@ import (
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -478,7 +479,7 @@ func ExampleWithRetention() {
 // The error for an invalid job names the field, and nothing is stored.
 func ExampleEngine_Enqueue_invalid() {
 	ctx, eng := begin()
-	_, err := eng.Enqueue(ctx, "upload", make([]byte, ojs.MaxEnvelope))
+	_, err := eng.Enqueue(ctx, "upload", make([]byte, jsonvalue.MaxEnvelope))
 	var invalid *ojs.InvalidError
 	if errors.As(err, &invalid) {
 		fmt.Println(invalid.Code, invalid.Field)

@@ -511,7 +511,7 @@ func bound[T int | time.Duration](to *T, given T) {
 // ReplayRule replays dead letters without a person (OJS dead letter, section 7).
 type ReplayRule struct {
 	// Name has at most 255 lower-case letters, digits, "-" and "."; the first is a letter
-	// or a digit. The replayed job has it as ojs.MetaReplayRule.
+	// or a digit. The replayed job has it as draft.MetaReplayRule.
 	Name string
 	// Filter selects the dead letters. The zero Filter selects all. It names no states.
 	Filter inspect.Filter

@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/policy"
 )
 
 func explode() { panic(fmt.Sprintf("boom %d", 7)) }
@@ -28,18 +29,18 @@ func TestOutcomes(t *testing.T) {
 		says   string
 	}{
 		{"D002 panic", func(context.Context, *ojs.Job[any]) error { explode(); return nil },
-			ojs.ReasonHandlerPanic, ojs.ErrorTypePanic, "boom 7"},
+			ojs.ReasonHandlerPanic, policy.ErrorTypePanic, "boom 7"},
 		{"Goexit", func(context.Context, *ojs.Job[any]) error { runtime.Goexit(); return nil },
-			ojs.ReasonHandlerPanic, ojs.ErrorTypeGoexit, "Goexit"},
+			ojs.ReasonHandlerPanic, policy.ErrorTypeGoexit, "Goexit"},
 		{"typed nil", func(context.Context, *ojs.Job[any]) error { var e *ojs.Error; return e },
-			ojs.ReasonHandlerError, ojs.ErrorTypeError, "nil *ojs.Error"},
+			ojs.ReasonHandlerError, policy.ErrorTypeError, "nil *ojs.Error"},
 		{"Error method panics", func(context.Context, *ojs.Job[any]) error { return panickyError{} },
-			ojs.ReasonHandlerError, ojs.ErrorTypeError, "panicked"},
+			ojs.ReasonHandlerError, policy.ErrorTypeError, "panicked"},
 		{"result does not encode",
 			func(ctx context.Context, _ *ojs.Job[any]) error { return handler.SetResult(ctx, math.Inf(1)) },
-			ojs.ReasonHandlerError, ojs.ErrorTypeError, "result"},
+			ojs.ReasonHandlerError, policy.ErrorTypeError, "result"},
 		{"D001 plain error", func(context.Context, *ojs.Job[any]) error { return errBoom },
-			ojs.ReasonHandlerError, ojs.ErrorTypeError, "boom"},
+			ojs.ReasonHandlerError, policy.ErrorTypeError, "boom"},
 		{"A071 typed error",
 			func(context.Context, *ojs.Job[any]) error { return ojs.Errorf("a.b", "it %s", "broke") },
 			ojs.ReasonHandlerError, "a.b", "it broke"},
@@ -56,7 +57,7 @@ func TestOutcomes(t *testing.T) {
 				if f.Reason != tt.reason || f.Type != tt.typ || !strings.Contains(f.Message, tt.says) {
 					t.Errorf("failure %+v", f)
 				}
-				if tt.typ == ojs.ErrorTypePanic && (len(f.Backtrace) == 0 || len(f.Backtrace) > 50 ||
+				if tt.typ == policy.ErrorTypePanic && (len(f.Backtrace) == 0 || len(f.Backtrace) > 50 ||
 					!strings.Contains(f.Backtrace[0], "explode")) {
 					t.Errorf("backtrace %q", f.Backtrace)
 				}
@@ -77,7 +78,7 @@ func TestOutcomes(t *testing.T) {
 			}
 			b.advance(0)
 			job := b.want(tickets[0].ID, ojs.StateDiscarded, 1)
-			if !job.DeadLettered() || job.Error.Type != ojs.ErrorTypeArgs {
+			if !job.DeadLettered() || job.Error.Type != policy.ErrorTypeArgs {
 				t.Errorf("dead-lettered %v, failure %+v", job.DeadLettered(), job.Error)
 			}
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
@@ -61,7 +62,7 @@ func TestOutcomeBehindOthersIsItsOwn(t *testing.T) {
 			switch n++; {
 			case job.Error == nil:
 				t.Errorf("idle, but a job is %s at attempt %d", job.State, job.Attempt)
-			case job.Error.Type == ojs.ErrorTypeTimeout:
+			case job.Error.Type == policy.ErrorTypeTimeout:
 				wrong++
 			}
 		}

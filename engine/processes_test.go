@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -131,7 +132,7 @@ func TestDeadProcess(t *testing.T) {
 				t.Fatalf("after 37 s: %s, attempt %d: %+v", rec.State, rec.Attempt, rec.Errors)
 			}
 			f := rec.Errors[0]
-			if f.Type != ojs.ErrorTypeLeaseExpired || f.Reason != ojs.ReasonLeaseExpired ||
+			if f.Type != policy.ErrorTypeLeaseExpired || f.Reason != ojs.ReasonLeaseExpired ||
 				f.Message != "the process that held the job was silent beyond the limit of 30s" {
 				t.Errorf("%+v", f)
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -217,7 +218,7 @@ func TestBoundedQueues(t *testing.T) {
 			synctest.Wait()
 			b.enqueue("x")
 			job := b.want(oldest.ID, ojs.StateDiscarded, 0)
-			if job.Error.Type != ojs.ErrorTypeDropped || job.Error.Reason != ojs.ReasonDropped ||
+			if job.Error.Type != policy.ErrorTypeDropped || job.Error.Reason != ojs.ReasonDropped ||
 				job.DeadLettered() || job.FinishedAt.IsZero() {
 				t.Errorf("%+v", job.Error)
 			}

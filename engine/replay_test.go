@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -37,8 +38,8 @@ func TestReplayCount(t *testing.T) {
 			must(t, b.DeadLetters().Retry(b.ctx, id))
 			b.advance(0)
 			want := map[string]any{
-				"kept": "k", ojs.MetaReplayCount: float64(n),
-				ojs.MetaLastReplayedAt: b.start.Add(time.Duration(n) * time.Hour).UTC().Format(
+				"kept": "k", draft.MetaReplayCount: float64(n),
+				draft.MetaLastReplayedAt: b.start.Add(time.Duration(n) * time.Hour).UTC().Format(
 					time.RFC3339Nano),
 			}
 			if meta := b.job(id).Meta; !reflect.DeepEqual(meta, want) {
@@ -71,7 +72,7 @@ func TestReplayRules(t *testing.T) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
 			job := b.want(id, ojs.StateDiscarded, 1)
-			if job.Meta[ojs.MetaReplayCount] != 2.0 || job.Meta[ojs.MetaReplayRule] != "retry-smtp" ||
+			if job.Meta[draft.MetaReplayCount] != 2.0 || job.Meta[draft.MetaReplayRule] != "retry-smtp" ||
 				len(job.Errors) != 3 {
 				t.Errorf("meta %v, %d errors", job.Meta, len(job.Errors))
 			}
@@ -82,8 +83,8 @@ func TestReplayRules(t *testing.T) {
 			}
 			must(t, b.DeadLetters().Retry(b.ctx, id))
 			b.advance(10 * time.Hour)
-			if job := b.want(id, ojs.StateDiscarded, 1); job.Meta[ojs.MetaReplayCount] != 3.0 ||
-				job.Meta[ojs.MetaReplayRule] != nil {
+			if job := b.want(id, ojs.StateDiscarded, 1); job.Meta[draft.MetaReplayCount] != 3.0 ||
+				job.Meta[draft.MetaReplayRule] != nil {
 				t.Errorf("after a replay by hand: %v", job.Meta)
 			}
 			other := b.enqueue("other").ID
@@ -144,7 +145,7 @@ func TestReplayRules(t *testing.T) {
 				}
 			})
 			b.advance(time.Minute)
-			if job := b.want(id, ojs.StateDiscarded, 1); job.Meta[ojs.MetaReplayCount] != 1.0 {
+			if job := b.want(id, ojs.StateDiscarded, 1); job.Meta[draft.MetaReplayCount] != 1.0 {
 				t.Errorf("%v", job.Meta)
 			}
 		}, engine.WithReplayRules(rule("all", inspect.Filter{}, time.Minute, 9)))
@@ -163,7 +164,7 @@ func TestReplayRules(t *testing.T) {
 			}
 			b.advance(2 * time.Second)
 			for _, id := range ids {
-				if job := b.job(id); job.Meta[ojs.MetaReplayCount] != 1.0 {
+				if job := b.job(id); job.Meta[draft.MetaReplayCount] != 1.0 {
 					t.Fatalf("%v", job.Meta)
 				}
 			}

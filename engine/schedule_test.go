@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/policy"
 )
 
 func TestSchedule(t *testing.T) {
@@ -80,7 +81,7 @@ func TestExpiry(t *testing.T) {
 	expired := func(t *testing.T, b *rig, id string, after time.Duration) {
 		t.Helper()
 		job := b.job(id)
-		if job.State != ojs.StateDiscarded || job.Error == nil || job.Error.Type != ojs.ErrorTypeExpired ||
+		if job.State != ojs.StateDiscarded || job.Error == nil || job.Error.Type != policy.ErrorTypeExpired ||
 			job.DeadLettered() {
 			t.Errorf("job is %s with %+v, dead-lettered %v", job.State, job.Error, job.DeadLettered())
 		}
@@ -237,7 +238,7 @@ func TestTimeout(t *testing.T) {
 				t.Errorf("ran at %v", b.times())
 			}
 			f := job.Errors[0]
-			if f.Type != ojs.ErrorTypeTimeout || f.Reason != ojs.ReasonHandlerTimeout ||
+			if f.Type != policy.ErrorTypeTimeout || f.Reason != ojs.ReasonHandlerTimeout ||
 				f.Details["timeout_kind"] != "execution" ||
 				f.Details["limit_seconds"] != 60.0 || f.Details["elapsed_seconds"] != 60.0 {
 				t.Errorf("failure %+v", f)
@@ -277,7 +278,7 @@ func TestTimeout(t *testing.T) {
 			b.want(ticket.ID, ojs.StateActive, 1)
 			b.advance(1)
 			job := b.want(ticket.ID, ojs.StateDiscarded, 1)
-			if job.Error.Type != ojs.ErrorTypeTimeout {
+			if job.Error.Type != policy.ErrorTypeTimeout {
 				t.Errorf("failure %+v", job.Error)
 			}
 			// Its slot is not free before it returns.
@@ -297,7 +298,8 @@ func TestTimeout(t *testing.T) {
 				ojs.WithTotalTimeout(90*time.Second), ojs.WithMaxAttempts(10))
 			b.advance(time.Hour)
 			job := b.want(ticket.ID, ojs.StateDiscarded, 2)
-			if job.Error.Type != ojs.ErrorTypeTotalTimeout || job.FinishedAt.Sub(b.start) != 90*time.Second {
+			if job.Error.Type != policy.ErrorTypeTotalTimeout ||
+				job.FinishedAt.Sub(b.start) != 90*time.Second {
 				t.Errorf("failure %+v at %v", job.Error, job.FinishedAt.Sub(b.start))
 			}
 		})
@@ -324,7 +326,7 @@ func TestTimeout(t *testing.T) {
 				ojs.WithRetry(ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter}))
 			b.advance(2 * time.Minute)
 			job := b.want(ticket.ID, ojs.StateDiscarded, 0)
-			if job.Error.Type != ojs.ErrorTypeTotalTimeout || !job.DeadLettered() {
+			if job.Error.Type != policy.ErrorTypeTotalTimeout || !job.DeadLettered() {
 				t.Errorf("failure %+v, dead-lettered %v", job.Error, job.DeadLettered())
 			}
 			b.advance(2 * time.Hour)
@@ -357,7 +359,7 @@ func TestLease(t *testing.T) {
 			b.want(ticket.ID, ojs.StateActive, 1)
 			b.advance(1)
 			job := b.want(ticket.ID, ojs.StateRetryable, 1)
-			if job.Error.Type != ojs.ErrorTypeLeaseExpired || job.Error.Reason != ojs.ReasonLeaseExpired ||
+			if job.Error.Type != policy.ErrorTypeLeaseExpired || job.Error.Reason != ojs.ReasonLeaseExpired ||
 				len(job.Errors) != 1 {
 				t.Errorf("failure %+v", job.Error)
 			}
@@ -368,7 +370,7 @@ func TestLease(t *testing.T) {
 	t.Run("A109 non_retryable_errors is not consulted", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			ticket := b.enqueue("x", ojs.WithLease(time.Minute),
-				ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{ojs.ErrorTypeLeaseExpired}}))
+				ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{policy.ErrorTypeLeaseExpired}}))
 			crash(b, 1)
 			b.run()
 			b.advance(time.Minute)

@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -32,7 +33,7 @@ func failedAs(b *rig, id string, errorType string, reason ojs.Reason, after time
 
 var later = ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterval: time.Hour,
 	Jitter:             ojs.JitterOff,
-	NonRetryableErrors: []string{ojs.ErrorTypeWorkerDeath}})
+	NonRetryableErrors: []string{policy.ErrorTypeWorkerDeath}})
 
 func TestWorkerDeath(t *testing.T) {
 	const none = time.Duration(0)
@@ -109,7 +110,7 @@ func TestWorkerDeath(t *testing.T) {
 					}
 					return
 				}
-				failedAs(b, id, ojs.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, tt.dies)
+				failedAs(b, id, policy.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, tt.dies)
 				events := received(sub)
 				if got := names(events); !strings.Contains(got, "worker.stopped") ||
 					!strings.Contains(got, "stalled") {
@@ -167,7 +168,7 @@ func TestWorkerDeath(t *testing.T) {
 			beat(b, w)
 			f.OnCall(breaks("Settle", false, before(b, 40*time.Second)))
 			b.advance(time.Minute)
-			failedAs(b, id, ojs.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, 40*time.Second)
+			failedAs(b, id, policy.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, 40*time.Second)
 		})
 	})
 	t.Run("P0.6 a lease that another engine has renewed is a sign of life", func(t *testing.T) {
@@ -188,7 +189,7 @@ func TestWorkerDeath(t *testing.T) {
 			b.advance(30*time.Second - 1)
 			b.want(id, ojs.StateActive, 1)
 			b.advance(1)
-			failedAs(b, id, ojs.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, 230*time.Second)
+			failedAs(b, id, policy.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, 230*time.Second)
 			if err := d.Ack(b.ctx, nil); !errors.Is(err, ojs.ErrLeaseLost) {
 				t.Errorf("%v", err)
 			}
@@ -214,27 +215,27 @@ func TestWorkersAfterARestart(t *testing.T) {
 		fails time.Duration
 	}{
 		"the lease is the bound": {func(*testing.T, *rig, *engine.Engine[any], string) {},
-			ojs.ErrorTypeLeaseExpired, 2 * time.Minute},
+			policy.ErrorTypeLeaseExpired, 2 * time.Minute},
 		"so it is after a heartbeat of the worker": {func(
 			t *testing.T, b *rig, eng *engine.Engine[any], _ string,
 		) {
 			renewed(t, b, eng, fetch.Config{}, 0)
-		}, ojs.ErrorTypeLeaseExpired, 2 * time.Minute},
+		}, policy.ErrorTypeLeaseExpired, 2 * time.Minute},
 		"a heartbeat with the token is heard": {func(
 			t *testing.T, b *rig, eng *engine.Engine[any], token string,
 		) {
 			renewed(t, b, eng, fetch.Config{}, 1, token, token)
-		}, ojs.ErrorTypeWorkerDeath, 40 * time.Second},
+		}, policy.ErrorTypeWorkerDeath, 40 * time.Second},
 		"a heartbeat of the delivery does": {func(
 			t *testing.T, b *rig, eng *engine.Engine[any], token string,
 		) {
 			d, err := eng.Worker("w1", fetch.Config{}).Delivery(b.ctx, token)
 			must(t, err)
 			must(t, d.Heartbeat(b.ctx))
-		}, ojs.ErrorTypeWorkerDeath, 40 * time.Second},
+		}, policy.ErrorTypeWorkerDeath, 40 * time.Second},
 		"and its timeout holds": {func(t *testing.T, b *rig, eng *engine.Engine[any], token string) {
 			renewed(t, b, eng, fetch.Config{DeadAfter: -1}, 1, token)
-		}, ojs.ErrorTypeTimeout, time.Minute},
+		}, policy.ErrorTypeTimeout, time.Minute},
 	} {
 		t.Run("P0.6 "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
@@ -329,15 +330,15 @@ func TestTimeoutOfASilentWorker(t *testing.T) {
 		at    time.Duration
 	}{
 		"its timeout": {[]ojs.Option{ojs.WithTimeout(time.Minute)}, 0,
-			ojs.ErrorTypeTimeout, time.Minute},
+			policy.ErrorTypeTimeout, time.Minute},
 		"its timeout, whatever heartbeats": {[]ojs.Option{ojs.WithTimeout(time.Minute)}, 7 * time.Second,
-			ojs.ErrorTypeTimeout, time.Minute},
+			policy.ErrorTypeTimeout, time.Minute},
 		"its total timeout": {[]ojs.Option{ojs.WithTotalTimeout(90 * time.Second)}, 0,
-			ojs.ErrorTypeTotalTimeout, 90 * time.Second},
+			policy.ErrorTypeTotalTimeout, 90 * time.Second},
 		"its lease ends first": {[]ojs.Option{ojs.WithTimeout(time.Hour),
-			ojs.WithLease(time.Minute)}, 0, ojs.ErrorTypeLeaseExpired, time.Minute},
+			ojs.WithLease(time.Minute)}, 0, policy.ErrorTypeLeaseExpired, time.Minute},
 		"its lease ends at the same time": {[]ojs.Option{ojs.WithTimeout(time.Minute),
-			ojs.WithLease(time.Minute)}, 0, ojs.ErrorTypeLeaseExpired, time.Minute},
+			ojs.WithLease(time.Minute)}, 0, policy.ErrorTypeLeaseExpired, time.Minute},
 	} {
 		t.Run("P0.5 P0.6 "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {

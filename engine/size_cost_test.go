@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -67,7 +67,7 @@ func sizeIsExact(t *testing.T, b *rig) {
 		"list":    func(n int) any { return []string{strings.Repeat("a", n)} },
 	} {
 		most := 0 // that is taken
-		for step := ojs.MaxEnvelope; step > 0; step /= 2 {
+		for step := jsonvalue.MaxEnvelope; step > 0; step /= 2 {
 			if _, err := b.Enqueue(b.ctx, "x", of(most+step)); err == nil {
 				most += step
 			}
@@ -75,7 +75,7 @@ func sizeIsExact(t *testing.T, b *rig) {
 		ticket := must1(b.Enqueue(b.ctx, "x", of(most)))
 		job := b.job(ticket.ID)
 		raw := must1(job.MarshalJSON())
-		if len(raw) > ojs.MaxEnvelope+300 || len(raw) < ojs.MaxEnvelope-10 {
+		if len(raw) > jsonvalue.MaxEnvelope+300 || len(raw) < jsonvalue.MaxEnvelope-10 {
 			t.Errorf("the largest %s makes a job of %d bytes", name, len(raw))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
 // A job that exceeds a limit is refused with the field and the reason. Nothing is stored,
@@ -45,22 +46,22 @@ func TestLimits(t *testing.T) {
 			field string // "": accepted
 			code  ojs.InvalidCode
 		}{
-			"envelope at the limit": {args: str(ojs.MaxEnvelope - rest)},
-			"envelope over the limit": {args: str(ojs.MaxEnvelope - rest + 1), field: "envelope",
+			"envelope at the limit": {args: str(jsonvalue.MaxEnvelope - rest)},
+			"envelope over the limit": {args: str(jsonvalue.MaxEnvelope - rest + 1), field: "envelope",
 				code: ojs.InvalidCodeTooLarge},
 			"args far over it": {
 				args: str(10 << 20), field: "envelope", code: ojs.InvalidCodeTooLarge,
 			},
-			"meta at the limit": {opts: []ojs.Option{ojs.WithMeta("k", str(ojs.MaxMeta-6))}},
-			"meta over the limit": {opts: []ojs.Option{ojs.WithMeta("k", str(ojs.MaxMeta-5))},
+			"meta at the limit": {opts: []ojs.Option{ojs.WithMeta("k", str(jsonvalue.MaxMeta-6))}},
+			"meta over the limit": {opts: []ojs.Option{ojs.WithMeta("k", str(jsonvalue.MaxMeta-5))},
 				field: "meta", code: ojs.InvalidCodeMetaTooLarge},
-			"args at the depth": {args: deep(ojs.MaxDepth)},
-			"args too deep": {args: deep(ojs.MaxDepth + 1), field: "args",
+			"args at the depth": {args: deep(jsonvalue.MaxDepth)},
+			"args too deep": {args: deep(jsonvalue.MaxDepth + 1), field: "args",
 				code: ojs.InvalidCodeArgs},
 			"args a million deep": {args: deep(1_000_000), field: "args", code: ojs.InvalidCodeArgs},
 			"raw args too deep": {args: json.RawMessage(strings.Repeat("[", 33) +
 				strings.Repeat("]", 33)), field: "args", code: ojs.InvalidCodeArgs},
-			"meta too deep": {opts: []ojs.Option{ojs.WithMeta("k", deep(ojs.MaxDepth))},
+			"meta too deep": {opts: []ojs.Option{ojs.WithMeta("k", deep(jsonvalue.MaxDepth))},
 				field: "meta", code: ojs.InvalidCodeMeta},
 			"queue": {opts: []ojs.Option{ojs.WithQueue(strings.Repeat("q", 129))},
 				field: "queue", code: ojs.InvalidCodeQueue},
@@ -94,7 +95,9 @@ func TestLimits(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
 				must(t, handler.SetResult(ctx, "first"))
-				for _, v := range []any{str(ojs.MaxResult + 1), deep(ojs.MaxDepth + 1), deep(1_000_000)} {
+				for _, v := range []any{
+					str(jsonvalue.MaxResult + 1), deep(jsonvalue.MaxDepth + 1), deep(1_000_000),
+				} {
 					err := handler.SetResult(ctx, v)
 					wantInvalid(t, err, "result")
 				}
@@ -103,7 +106,7 @@ func TestLimits(t *testing.T) {
 			b.handle("fits",
 				func(ctx context.Context,
 					_ *ojs.Job[any]) error {
-					return handler.SetResult(ctx, str(ojs.MaxResult))
+					return handler.SetResult(ctx, str(jsonvalue.MaxResult))
 				})
 			b.run()
 			small, large := b.enqueue("x"), b.enqueue("fits")
@@ -111,7 +114,7 @@ func TestLimits(t *testing.T) {
 			if job := b.want(small.ID, ojs.StateCompleted, 1); string(job.Result) != `"first"` {
 				t.Errorf("result %.50s", job.Result)
 			}
-			if job := b.want(large.ID, ojs.StateCompleted, 1); len(job.Result) != ojs.MaxResult {
+			if job := b.want(large.ID, ojs.StateCompleted, 1); len(job.Result) != jsonvalue.MaxResult {
 				t.Errorf("result of %d bytes", len(job.Result))
 			}
 		})
@@ -122,7 +125,8 @@ func TestLimits(t *testing.T) {
 			b.run()
 			id := b.enqueue("x").ID
 			b.advance(0)
-			wantInvalid(t, b.DeadLetters().Retry(b.ctx, id, ojs.WithMeta("k", str(ojs.MaxMeta))), "meta")
+			tooLarge := ojs.WithMeta("k", str(jsonvalue.MaxMeta))
+			wantInvalid(t, b.DeadLetters().Retry(b.ctx, id, tooLarge), "meta")
 			b.want(id, ojs.StateDiscarded, 1)
 		})
 	})

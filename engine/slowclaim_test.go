@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/fetch"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
@@ -51,7 +52,7 @@ func TestTimeoutBeginsAfterTheClaim(t *testing.T) {
 					b.advance(time.Hour)
 					job := b.want(id, tt.ends, 1)
 					if tt.ends == ojs.StateDiscarded && (ended != time.Minute ||
-						job.Error.Type != ojs.ErrorTypeTimeout ||
+						job.Error.Type != policy.ErrorTypeTimeout ||
 						job.Error.Details["elapsed_seconds"] != 60.0) {
 						t.Errorf("its context ended after %v: %+v", ended, job.Error)
 					}
@@ -93,7 +94,7 @@ func TestTimeoutBeginsAfterTheClaim(t *testing.T) {
 						return
 					}
 					job := b.want(id, ojs.StateDiscarded, 1)
-					if job.Error.Type != ojs.ErrorTypeTimeout ||
+					if job.Error.Type != policy.ErrorTypeTimeout ||
 						job.FinishedAt.Sub(b.start) != 5*time.Minute ||
 						job.Error.Details["elapsed_seconds"] != 60.0 {
 						t.Errorf("failed at %v: %+v", job.FinishedAt.Sub(b.start), job.Error)

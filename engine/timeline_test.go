@@ -16,6 +16,9 @@ import (
 )
 
 // timeline returns the life of a job, and its attempts and notes in words.
+// historyNotes is how many notes of its latest changes a job keeps.
+const historyNotes = 20
+
 func (b *rig) timeline(id string) (tl *inspect.Timeline, words []string) {
 	b.t.Helper()
 	tl, err := b.Jobs().Timeline(b.ctx, id)
@@ -135,10 +138,10 @@ func TestActor(t *testing.T) {
 			t.Errorf("%q, want %q", words, want)
 		}
 		many := b.enqueue("a").ID
-		for p := range ojs.HistoryNotes + 5 {
+		for p := range historyNotes + 5 {
 			must(t, b.Jobs().SetPriority(b.ctx, many, p+1))
 		}
-		if job := b.job(many); len(job.History) != ojs.HistoryNotes || job.History[0].Text != "from 5 to 6" {
+		if job := b.job(many); len(job.History) != historyNotes || job.History[0].Text != "from 5 to 6" {
 			t.Errorf("%d notes, the first %+v", len(job.History), job.History[0])
 		}
 		plain := b.enqueue("a").ID

@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/policy"
 )
 
 // A timeout is a failure even if the handler answers afterwards, unless the answer
@@ -56,9 +57,9 @@ func TestAnswersAfterATimeout(t *testing.T) {
 			opts      []ojs.Option
 			ms        []handler.Middleware
 		}{
-			"its timeout": {ojs.ErrorTypeTimeout, []ojs.Option{ojs.WithTimeout(time.Minute)}, nil},
+			"its timeout": {policy.ErrorTypeTimeout, []ojs.Option{ojs.WithTimeout(time.Minute)}, nil},
 			"a handler.Timeout's": {
-				ojs.ErrorTypeTimeout, nil, []handler.Middleware{handler.Timeout(time.Minute)},
+				policy.ErrorTypeTimeout, nil, []handler.Middleware{handler.Timeout(time.Minute)},
 			},
 		}
 		for limit, l := range limits {
@@ -83,7 +84,7 @@ func TestAnswersAfterATimeout(t *testing.T) {
 				b.run()
 				id := b.enqueue("x", noJitter, ojs.WithTimeout(time.Minute)).ID
 				b.advance(time.Minute)
-				check(t, b, id, ojs.ErrorTypeTimeout)
+				check(t, b, id, policy.ErrorTypeTimeout)
 			})
 		})
 		t.Run("P0.5 "+name+" of a worker after its timeout", func(t *testing.T) {
@@ -96,7 +97,7 @@ func TestAnswersAfterATimeout(t *testing.T) {
 				} else {
 					must(t, d.Fail(b.ctx, tt.answer))
 				}
-				check(t, b, id, ojs.ErrorTypeTimeout)
+				check(t, b, id, policy.ErrorTypeTimeout)
 			})
 		})
 	}
@@ -107,7 +108,7 @@ func TestAnswersAfterATimeout(t *testing.T) {
 			b.advance(time.Minute)
 			must(t, d.Release(b.ctx))
 			if job := b.want(id, ojs.StateRetryable, 1); job.Error == nil ||
-				job.Error.Type != ojs.ErrorTypeTimeout {
+				job.Error.Type != policy.ErrorTypeTimeout {
 				t.Errorf("%+v", job.Error)
 			}
 		})
@@ -119,7 +120,7 @@ func TestAnswersAfterATimeout(t *testing.T) {
 			b.run()
 			id := b.enqueue("x", ojs.WithTotalTimeout(time.Minute)).ID
 			b.advance(time.Hour)
-			if job := b.want(id, ojs.StateDiscarded, 1); job.Error.Type != ojs.ErrorTypeTotalTimeout ||
+			if job := b.want(id, ojs.StateDiscarded, 1); job.Error.Type != policy.ErrorTypeTotalTimeout ||
 				len(b.times()) != 1 {
 				t.Errorf("ran at %v: %+v", b.times(), job.Error)
 			}
@@ -180,7 +181,7 @@ func TestTimeoutDuringAStop(t *testing.T) {
 				}
 				if tt.failed {
 					if job := b.want(id, ojs.StateDiscarded, 1); job.Error == nil ||
-						job.Error.Type != ojs.ErrorTypeTimeout {
+						job.Error.Type != policy.ErrorTypeTimeout {
 						t.Errorf("%+v", job.Error)
 					}
 				} else if job := b.job(id); !job.State.Waiting() || job.Attempt != 0 || job.Error != nil {

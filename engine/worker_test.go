@@ -16,6 +16,8 @@ import (
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
@@ -38,7 +40,7 @@ func TestWorker(t *testing.T) {
 				d.LeaseUntil.Sub(b.start) != ojs.DefaultLease || job.StartedAt.IsZero() {
 				t.Errorf("%+v", d)
 			}
-			wantInvalid(t, d.Ack(b.ctx, strings.Repeat("x", ojs.MaxResult)), "result")
+			wantInvalid(t, d.Ack(b.ctx, strings.Repeat("x", jsonvalue.MaxResult)), "result")
 			b.want(id, ojs.StateActive, 1)
 			must(t, d.Ack(b.ctx, map[string]int{"n": 1}))
 			if job := b.want(id, ojs.StateCompleted, 1); string(job.Result) != `{"n":1}` ||
@@ -134,7 +136,8 @@ func TestWorker(t *testing.T) {
 				must(t, dv.Heartbeat(b.ctx))
 			}
 			b.want(live, ojs.StateActive, 1)
-			if job := b.want(lazy, ojs.StateAvailable, 1); job.Errors[0].Type != ojs.ErrorTypeLeaseExpired {
+			job := b.want(lazy, ojs.StateAvailable, 1)
+			if job.Errors[0].Type != policy.ErrorTypeLeaseExpired {
 				t.Errorf("%+v", job.Errors)
 			}
 			if err := dl.Ack(b.ctx, nil); !errors.Is(err, ojs.ErrLeaseLost) {
@@ -248,7 +251,7 @@ func TestWorker(t *testing.T) {
 			if err := d.Heartbeat(b.ctx); !errors.Is(err, ojs.ErrTimeout) {
 				t.Errorf("%v", err)
 			}
-			if job := b.want(id, ojs.StateRetryable, 1); job.Error.Type != ojs.ErrorTypeTimeout {
+			if job := b.want(id, ojs.StateRetryable, 1); job.Error.Type != policy.ErrorTypeTimeout {
 				t.Errorf("%+v", job.Error)
 			}
 			b.run()
@@ -258,7 +261,7 @@ func TestWorker(t *testing.T) {
 			if err := d.Progress(b.ctx, 0.5); !errors.Is(err, ojs.ErrTimeout) {
 				t.Errorf("%v", err)
 			}
-			if job := b.want(id, ojs.StateDiscarded, 2); job.Error.Type != ojs.ErrorTypeTotalTimeout {
+			if job := b.want(id, ojs.StateDiscarded, 2); job.Error.Type != policy.ErrorTypeTotalTimeout {
 				t.Errorf("%+v", job.Error)
 			}
 		})
@@ -276,7 +279,8 @@ func TestWorker(t *testing.T) {
 				t.Errorf("progress %v", job.Progress)
 			}
 			must(t, d.SaveCheckpoint(b.ctx, []int{7}))
-			wantInvalid(t, d.SaveCheckpoint(b.ctx, strings.Repeat("x", ojs.MaxCheckpoint)), "checkpoint")
+			large := strings.Repeat("x", jsonvalue.MaxCheckpoint)
+			wantInvalid(t, d.SaveCheckpoint(b.ctx, large), "checkpoint")
 			must(t, d.Fail(b.ctx, errBoom))
 			if d := fetched(b, w); string(d.Checkpoint) != "[7]" || d.Job.Progress != 0 {
 				t.Errorf("%s at %v", d.Checkpoint, d.Job.Progress)

@@ -24,6 +24,7 @@ import (
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -401,7 +402,7 @@ func TestWork(t *testing.T) {
 			t.Errorf("%+v", w.Job)
 		}
 		if w := eng.Work(ojs.NewDraft("panics", nil)); w.Job.Error == nil ||
-			w.Job.Error.Type != ojs.ErrorTypePanic || w.Err == nil {
+			w.Job.Error.Type != policy.ErrorTypePanic || w.Err == nil {
 			t.Errorf("%+v", w)
 		}
 		eng.FailNext("sleeps", errBoom)

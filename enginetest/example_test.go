@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -56,7 +57,7 @@ func ExampleTest() {
 				ojs.WithMaxAttempts(1)))
 			eng.Advance(time.Minute)
 			job := eng.RequireState(ticket.ID, ojs.StateDiscarded)
-			if job.Error.Type != ojs.ErrorTypeTimeout {
+			if job.Error.Type != policy.ErrorTypeTimeout {
 				t.Error(job.Error)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/storage"
 )
 
 const jobID = "0197f000-0000-7000-8000-000000000001"
@@ -134,7 +135,7 @@ func TestEventJSON(t *testing.T) {
 		}
 	})
 	t.Run("L050 limits", func(t *testing.T) {
-		key := &event.Limit{Key: "k", Strategy: ojs.LimitedByRate, Bound: 5, Current: 7, JobID: jobID,
+		key := &event.Limit{Key: "k", Strategy: storage.LimitedByRate, Bound: 5, Current: 7, JobID: jobID,
 			JobType: "email.send"}
 		for typ, want := range map[string]map[string]any{
 			"rate_limit.exceeded": {"key": "k", "strategy": "rate", "limit": 5, "current": 7},

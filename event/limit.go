@@ -1,12 +1,12 @@
 package event
 
-import "github.com/ojsengine/ojs"
+import "github.com/ojsengine/ojs/storage"
 
 // Limit is what an event of a limit is about.
 type Limit struct {
-	Key      string            // RateLimit.Key
-	Strategy ojs.LimitStrategy // exceeded, released: the bound that holds, or held, jobs back
-	Bound    int               // exceeded: the number of that bound; of a block 0
+	Key      string                // RateLimit.Key
+	Strategy storage.LimitStrategy // exceeded, released: the bound that holds, or held, jobs back
+	Bound    int                   // exceeded: the number of that bound; of a block 0
 	// exceeded: what counts towards Bound. Of a rate it is at least that, of a throttle
 	// and a block 0.
 	Current        int

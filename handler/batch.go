@@ -13,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/policy"
 )
 
 // BatchFunc runs one attempt of each of several jobs. It returns nil if all have
@@ -267,7 +268,8 @@ func (g *gatherer[T]) lead(b *batch[T], m *member[T]) (err error) {
 	return nil // err is set above
 }
 
-var errGoexit = &ojs.Error{Type: ojs.ErrorTypeGoexit, Message: "ojs: the batch handler called runtime.Goexit"}
+var errGoexit = &ojs.Error{Type: policy.ErrorTypeGoexit,
+	Message: "ojs: the batch handler called runtime.Goexit"}
 
 // call calls the function. It returns one error for each job.
 func (g *gatherer[T]) call(ctx context.Context, jobs []*ojs.Job[T]) (errs []error) {

@@ -265,7 +265,7 @@ func (op *bulk) again(rec *storage.Record) bool {
 	_, seen := op.seen[rec.ID]
 	isNew := op.first != "" && rec.ID > op.first && // programs choose ids, too
 		(!rec.CreatedAt.Before(op.begun) ||
-			rec.Meta[ojs.MetaCopyOf] != nil && rec.ID < op.j.op.eng.NewID())
+			rec.Meta[draft.MetaCopyOf] != nil && rec.ID < op.j.op.eng.NewID())
 	return seen || isNew
 }
 

@@ -162,7 +162,7 @@ func editedMeta(have, set map[string]any) map[string]any {
 // metaOfRun are the entries of a job's meta that are about one run of it, and that a copy
 // does not have.
 var metaOfRun = []string{
-	ojs.MetaReplayCount, ojs.MetaLastReplayedAt, ojs.MetaReplayRule,
+	draft.MetaReplayCount, draft.MetaLastReplayedAt, draft.MetaReplayRule,
 	"cron_name", "cron_triggered_at", workflow.MetaWorkflow,
 }
 
@@ -170,7 +170,7 @@ var metaOfRun = []string{
 // with its args unless others are given, as for Enqueue. Options change what they name.
 // The stored one may be in any state and stays as it is, so that Copy runs again what has
 // completed or was cancelled. The copy has an id of its own, names the stored job in its
-// meta (ojs.MetaCopyOf), starts at once, and belongs to no workflow and to no recurring
+// meta (draft.MetaCopyOf), starts at once, and belongs to no workflow and to no recurring
 // entry. Rules for unique jobs and bounded queues hold for it. An unknown id gives
 // ojs.ErrNotFound.
 func (j *Jobs) Copy(ctx context.Context, id string, args any, opts ...ojs.Option) (ojs.Ticket, error) {
@@ -190,7 +190,7 @@ func (j *Jobs) Copy(ctx context.Context, id string, args any, opts ...ojs.Option
 	for _, key := range metaOfRun {
 		delete(meta, key)
 	}
-	meta[ojs.MetaCopyOf] = id
+	meta[draft.MetaCopyOf] = id
 	if args == nil {
 		args = rec.Args
 		if plain, err := o.eng.Codec.DecodeArgs(ctx, rec.Args, rec.Meta); err == nil {
@@ -378,10 +378,10 @@ func countReplay(r *storage.Record, now time.Time, rule string) {
 	if meta == nil {
 		meta = make(map[string]any)
 	}
-	meta[ojs.MetaReplayCount] = float64(draft.ReplayCount(meta) + 1) // as JSON gives it back
-	meta[ojs.MetaLastReplayedAt] = now.UTC().Format(time.RFC3339Nano)
-	if delete(meta, ojs.MetaReplayRule); rule != "" {
-		meta[ojs.MetaReplayRule] = rule
+	meta[draft.MetaReplayCount] = float64(draft.ReplayCount(meta) + 1) // as JSON gives it back
+	meta[draft.MetaLastReplayedAt] = now.UTC().Format(time.RFC3339Nano)
+	if delete(meta, draft.MetaReplayRule); rule != "" {
+		meta[draft.MetaReplayRule] = rule
 	}
 	r.Meta = meta
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -133,7 +134,7 @@ func TestCopiesNeedAnEnqueuer(t *testing.T) {
 		must(t, err)
 		n, err := r.Jobs().Count(r.ctx, inspect.Filter{}, 0)
 		must(t, err)
-		if n.N != 2 || r.job(copied.ID).Meta[ojs.MetaCopyOf] != id {
+		if n.N != 2 || r.job(copied.ID).Meta[draft.MetaCopyOf] != id {
 			t.Errorf("%d jobs", n.N)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/policy"
 )
 
 // described is what a span says of an error.
@@ -16,7 +17,7 @@ type described struct {
 // describe reads a program's error. Its methods may panic or call runtime.Goexit, and its
 // chain may lead back to itself.
 func describe(err error) (d described) {
-	d = described{kind: ojs.ErrorTypeError, message: foreign.ErrorText(err)}
+	d = described{kind: policy.ErrorTypeError, message: foreign.ErrorText(err)}
 	foreign.Walk(err, d.read)
 	return d
 }
@@ -34,9 +35,9 @@ func (d *described) read(err error) bool {
 	case ojs.ErrCancelled, context.Canceled:
 		d.cancelled = true
 	case ojs.ErrTimeout:
-		kind = ojs.ErrorTypeTimeout
+		kind = policy.ErrorTypeTimeout
 	}
-	if d.kind == ojs.ErrorTypeError && kind != "" {
+	if d.kind == policy.ErrorTypeError && kind != "" {
 		d.kind = kind
 	}
 	return true

@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/operate"
+	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -70,7 +71,7 @@ func TestKeysAreBounded(t *testing.T) {
 	const bound, more = 100, 3
 	for i := range bound + more {
 		r.Observe(&event.Event{Type: event.LimitExceeded, Limit: &event.Limit{
-			Key: fmt.Sprint("k", i), Strategy: ojs.LimitedByRate,
+			Key: fmt.Sprint("k", i), Strategy: storage.LimitedByRate,
 		}})
 	}
 	stop, err := r.WatchLimits(func(context.Context, operate.LimitQuery) ([]operate.Limit, error) {

@@ -134,34 +134,34 @@ func failure(job *ojs.JobInfo, o Outcome, s signals, now time.Time) *ojs.Failure
 	switch o.Kind {
 	case Returned, Interrupted:
 		if f.Type == "" {
-			f.Type = ojs.ErrorTypeError
+			f.Type = ErrorTypeError
 		}
 	case Panicked:
-		f.Type, f.Reason = ojs.ErrorTypePanic, ojs.ReasonHandlerPanic
+		f.Type, f.Reason = ErrorTypePanic, ojs.ReasonHandlerPanic
 		f.Backtrace = o.Backtrace[:min(len(o.Backtrace), maxBacktrace)]
 	case Exited:
-		f.Type, f.Message, f.Reason = ojs.ErrorTypeGoexit, "the handler called runtime.Goexit",
+		f.Type, f.Message, f.Reason = ErrorTypeGoexit, "the handler called runtime.Goexit",
 			ojs.ReasonHandlerPanic
 	case Undecodable:
-		f.Type = ojs.ErrorTypeArgs
+		f.Type = ErrorTypeArgs
 	case TimedOut:
-		exceeded(f, o, s, ojs.ErrorTypeTimeout, ojs.ReasonHandlerTimeout, "execution",
+		exceeded(f, o, s, ErrorTypeTimeout, ojs.ReasonHandlerTimeout, "execution",
 			"the attempt exceeded its timeout")
 	case TotalTimedOut:
-		exceeded(f, o, s, ojs.ErrorTypeTotalTimeout, ojs.ReasonHandlerTimeout, "total",
+		exceeded(f, o, s, ErrorTypeTotalTimeout, ojs.ReasonHandlerTimeout, "total",
 			"the job exceeded its total timeout")
 	case LeaseExpired:
 		what := "the attempt was not acknowledged within its lease"
 		if o.Silent > 0 {
 			what = "the process that held the job was silent beyond the limit"
 		}
-		exceeded(f, o, s, ojs.ErrorTypeLeaseExpired, ojs.ReasonLeaseExpired, "stalled", what)
+		exceeded(f, o, s, ErrorTypeLeaseExpired, ojs.ReasonLeaseExpired, "stalled", what)
 		if o.Ended {
 			f.Message = fmt.Sprintf("the process that held the job has ended, %v after the attempt began",
 				o.Elapsed.Round(time.Millisecond))
 		}
 	case WorkerDied:
-		exceeded(f, o, s, ojs.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, "stalled",
+		exceeded(f, o, s, ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, "stalled",
 			"the worker was silent beyond the limit")
 	}
 	return f

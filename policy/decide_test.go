@@ -368,7 +368,7 @@ func TestRuns(t *testing.T) {
 			!slices.Equal(waits, seconds(1, 2, 4)) {
 			t.Errorf("%d attempts, waits %v, %+v", spent, waits, j)
 		}
-		if len(j.Errors) != 4 || j.Error.Type != ojs.ErrorTypeLeaseExpired ||
+		if len(j.Errors) != 4 || j.Error.Type != policy.ErrorTypeLeaseExpired ||
 			j.Error.Reason != ojs.ReasonLeaseExpired {
 			t.Errorf("%+v", j.Errors)
 		}

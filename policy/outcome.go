@@ -139,16 +139,16 @@ func clip(m string) string { return foreign.Clip(m, foreign.MaxText) }
 // cannot be stored.
 func storable(details map[string]any) map[string]any {
 	refused := func(why string) map[string]any { return map[string]any{"details_error": why} }
-	if jsonvalue.LargerThan(details, ojs.MaxDetails) {
-		return refused(fmt.Sprintf("more than %d bytes of JSON", ojs.MaxDetails))
+	if jsonvalue.LargerThan(details, jsonvalue.MaxDetails) {
+		return refused(fmt.Sprintf("more than %d bytes of JSON", jsonvalue.MaxDetails))
 	}
 	m, err := jsonvalue.Normalize(details)
 	if err != nil {
 		return refused(foreign.ErrorText(err))
 	}
-	if jsonvalue.SizeBound(m) > ojs.MaxDetails {
-		if raw, err := json.Marshal(m); err != nil || len(raw) > ojs.MaxDetails {
-			return refused(fmt.Sprintf("%d bytes of JSON, more than %d", len(raw), ojs.MaxDetails))
+	if jsonvalue.SizeBound(m) > jsonvalue.MaxDetails {
+		if raw, err := json.Marshal(m); err != nil || len(raw) > jsonvalue.MaxDetails {
+			return refused(fmt.Sprintf("%d bytes of JSON, more than %d", len(raw), jsonvalue.MaxDetails))
 		}
 	}
 	return m

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -149,7 +150,7 @@ func TestReasons(t *testing.T) {
 			Ended: true}
 		f := policy.Decide(job(1, ojs.RetryPolicy{}), o, now, 0, nil).Failure
 		want := "the process that held the job has ended, 250ms after the attempt began"
-		if f.Message != want || f.Type != ojs.ErrorTypeLeaseExpired || f.Reason != ojs.ReasonLeaseExpired {
+		if f.Message != want || f.Type != policy.ErrorTypeLeaseExpired || f.Reason != ojs.ReasonLeaseExpired {
 			t.Errorf("%+v", f)
 		}
 	})
@@ -204,7 +205,7 @@ func TestDetails(t *testing.T) {
 // Details beyond their limit are replaced by their size, for every kind of error. Details
 // at the limit are kept.
 func TestDetailsAreBounded(t *testing.T) {
-	at := ojs.MaxDetails - len(`{"k":""}`)
+	at := jsonvalue.MaxDetails - len(`{"k":""}`)
 	for _, tt := range []struct {
 		name string
 		v    any

@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/operate"
 	ojsprometheus "github.com/ojsengine/ojs/prometheus"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // Rule L051: gauges, a counter and a histogram by key.
@@ -57,7 +58,7 @@ func TestKeysAreBounded(t *testing.T) {
 		reg.MustRegister(c)
 		for i := range want + 3 {
 			c.Observe(&event.Event{Type: event.LimitExceeded, Limit: &event.Limit{
-				Key: fmt.Sprint("k", i), Strategy: ojs.LimitedByRate,
+				Key: fmt.Sprint("k", i), Strategy: storage.LimitedByRate,
 			}})
 		}
 		var err error

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
 )
 
 // A job may wait for others (Insert.DependsOn). Its record counts them, and its storage
@@ -202,7 +203,7 @@ func (r *Record) Resolve(now time.Time, dependency string, ended ojs.State) bool
 		r.Cancel(now)
 		r.Error = &ojs.Failure{
 			Attempt: r.Attempt, At: now, Code: ojs.CodeDiscard,
-			Type: ojs.ErrorTypeDependency, Reason: ojs.ReasonDependency,
+			Type: policy.ErrorTypeDependency, Reason: ojs.ReasonDependency,
 			Message: fmt.Sprintf("job %s, which this job waited for, is %s, and the condition is %s",
 				dependency, ended, d.Condition),
 			Details: map[string]any{

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
 )
 
 // LimitKind is what a limit bounds.
@@ -88,8 +89,8 @@ type Limited struct {
 // ClosedKey is a key that lets no job start, and the bound that decides.
 type ClosedKey struct {
 	Key      string
-	Strategy ojs.LimitStrategy // [limit-16]
-	Bound    int               // its number; of a block 0 [limit-16]
+	Strategy LimitStrategy // [limit-16]
+	Bound    int           // its number; of a block 0 [limit-16]
 
 	// Current is how many jobs are active, or how many have started in the period of a
 	// rate, which is Bound at the least [limit-16]. It is 0 of a throttle and a block
@@ -103,13 +104,13 @@ type ClosedKey struct {
 func Closes(key string, b *ojs.RateLimit, active int, last, blocked, now int64) ClosedKey {
 	switch n := max(b.Concurrency, 0); {
 	case b.Concurrency != 0 && active >= n:
-		return ClosedKey{key, ojs.LimitedByConcurrency, n, active}
+		return ClosedKey{key, LimitedByConcurrency, n, active}
 	case blocked > now:
-		return ClosedKey{Key: key, Strategy: ojs.LimitedByBlock}
+		return ClosedKey{Key: key, Strategy: LimitedByBlock}
 	case b.Throttle.Limit > 0 && later(last, Gap(b.Throttle)) > now:
-		return ClosedKey{Key: key, Strategy: ojs.LimitedByThrottle, Bound: b.Throttle.Limit}
+		return ClosedKey{Key: key, Strategy: LimitedByThrottle, Bound: b.Throttle.Limit}
 	}
-	return ClosedKey{key, ojs.LimitedByRate, b.Rate.Limit, b.Rate.Limit}
+	return ClosedKey{key, LimitedByRate, b.Rate.Limit, b.Rate.Limit}
 }
 
 // LimitStore keeps settings of limits and looks at them, for every engine on the storage.
@@ -236,7 +237,7 @@ func (r *Record) Limit(now time.Time) {
 	r.FinishedAt = now
 	r.Error = &ojs.Failure{
 		Attempt: r.Attempt, At: now, Code: ojs.CodeDiscard,
-		Type: ojs.ErrorTypeRateLimited, Reason: ojs.ReasonRateLimited,
+		Type: policy.ErrorTypeRateLimited, Reason: ojs.ReasonRateLimited,
 		Message: "the limit of key " + r.RateLimit.Key + " let no job start",
 	}
 	r.Checkpoint = nil
@@ -258,3 +259,14 @@ func (r *Record) Postpone(now, opens time.Time) {
 	r.ScheduledAt = opens
 	r.Version++
 }
+
+// LimitStrategy is a bound of a key that holds jobs back.
+type LimitStrategy string
+
+// The bounds of a key.
+const (
+	LimitedByConcurrency LimitStrategy = "concurrency" // ojs.RateLimit.Concurrency
+	LimitedByRate        LimitStrategy = "rate"        // ojs.RateLimit.Rate
+	LimitedByThrottle    LimitStrategy = "throttle"    // ojs.RateLimit.Throttle
+	LimitedByBlock       LimitStrategy = "block"       // ojs.RateLimitedUntil, or a call that blocks the key
+)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
 )
 
 // Record is a stored job: what lookups show, and what only storage and engine know. Its
@@ -217,7 +218,7 @@ func (r *Record) Expire(now time.Time) {
 	total := r.TotalTimeout > 0 && r.Deadline().Equal(r.CreatedAt.Add(r.TotalTimeout))
 	f := &ojs.Failure{Attempt: r.Attempt, At: now, Code: ojs.CodeRetry}
 	if total {
-		f.Type, f.Reason = ojs.ErrorTypeTotalTimeout, ojs.ReasonHandlerTimeout
+		f.Type, f.Reason = policy.ErrorTypeTotalTimeout, ojs.ReasonHandlerTimeout
 		f.Message = "the job exceeded its total timeout of " + r.TotalTimeout.String() + " while it waited"
 		f.Details = map[string]any{
 			"timeout_kind":    "total",
@@ -225,7 +226,7 @@ func (r *Record) Expire(now time.Time) {
 			"elapsed_seconds": now.Sub(r.CreatedAt).Seconds(),
 		}
 	} else if r.EnqueueTTL > 0 && r.StartedAt.IsZero() && r.Deadline().Equal(r.CreatedAt.Add(r.EnqueueTTL)) {
-		f.Type, f.Reason = ojs.ErrorTypeEnqueueTTL, ojs.ReasonExpired
+		f.Type, f.Reason = policy.ErrorTypeEnqueueTTL, ojs.ReasonExpired
 		f.Message = "the job had not started at the end of its enqueue TTL of " + r.EnqueueTTL.String()
 		f.Details = map[string]any{
 			"timeout_kind":    "enqueue_ttl",
@@ -233,7 +234,7 @@ func (r *Record) Expire(now time.Time) {
 			"elapsed_seconds": now.Sub(r.CreatedAt).Seconds(),
 		}
 	} else {
-		f.Type, f.Reason = ojs.ErrorTypeExpired, ojs.ReasonExpired
+		f.Type, f.Reason = policy.ErrorTypeExpired, ojs.ReasonExpired
 		f.Message = "the job was still waiting at its expires_at"
 	}
 	r.State = ojs.StateDiscarded
@@ -304,7 +305,7 @@ func (r *Record) Drop(now time.Time) {
 	r.FinishedAt = now
 	r.Error = &ojs.Failure{
 		Attempt: r.Attempt, At: now, Code: ojs.CodeDiscard,
-		Type: ojs.ErrorTypeDropped, Reason: ojs.ReasonDropped,
+		Type: policy.ErrorTypeDropped, Reason: ojs.ReasonDropped,
 		Message: "the queue was full and the job had been available longest",
 	}
 	r.Checkpoint = nil

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -101,14 +102,14 @@ func TestTransitions(t *testing.T) {
 			total, enqueue, started time.Duration
 			want, kind              string
 		}{
-			{after(5), 0, 0, 0, ojs.ErrorTypeExpired, ""},
-			{after(5), 6, 7, 0, ojs.ErrorTypeExpired, ""},
-			{zero, 5, 0, 0, ojs.ErrorTypeTotalTimeout, "total"},
-			{after(6), 5, 7, 0, ojs.ErrorTypeTotalTimeout, "total"},
-			{zero, 0, 5, 0, ojs.ErrorTypeEnqueueTTL, "enqueue_ttl"},
-			{after(6), 7, 5, 0, ojs.ErrorTypeEnqueueTTL, "enqueue_ttl"},
-			{after(6), 0, 6, 1, ojs.ErrorTypeExpired, ""},
-			{zero, 6, 6, 1, ojs.ErrorTypeTotalTimeout, "total"},
+			{after(5), 0, 0, 0, policy.ErrorTypeExpired, ""},
+			{after(5), 6, 7, 0, policy.ErrorTypeExpired, ""},
+			{zero, 5, 0, 0, policy.ErrorTypeTotalTimeout, "total"},
+			{after(6), 5, 7, 0, policy.ErrorTypeTotalTimeout, "total"},
+			{zero, 0, 5, 0, policy.ErrorTypeEnqueueTTL, "enqueue_ttl"},
+			{after(6), 7, 5, 0, policy.ErrorTypeEnqueueTTL, "enqueue_ttl"},
+			{after(6), 0, 6, 1, policy.ErrorTypeExpired, ""},
+			{zero, 6, 6, 1, policy.ErrorTypeTotalTimeout, "total"},
 		} {
 			var r storage.Record
 			r.State, r.CreatedAt, r.Retry.OnExhaustion = ojs.StateRetryable, epoch, ojs.ExhaustionDeadLetter
@@ -118,7 +119,7 @@ func TestTransitions(t *testing.T) {
 			}
 			r.Expire(after(7))
 			kind, _ := r.Error.Details["timeout_kind"].(string)
-			total := tt.want == ojs.ErrorTypeTotalTimeout
+			total := tt.want == policy.ErrorTypeTotalTimeout
 			if r.Error.Type != tt.want || kind != tt.kind {
 				t.Errorf("%+v: %+v", tt, r.Error)
 			}

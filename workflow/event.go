@@ -6,6 +6,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/policy"
 )
 
 // Describe returns what the metadata of a job say of its workflow, nil if it is of none.
@@ -164,7 +165,7 @@ func (r *reading) cause(
 
 // waited reports whether a job ended because of those that it waited for, and did not
 // run.
-func waited(job *ojs.JobInfo) bool { return failureOf(job).Type == ojs.ErrorTypeDependency }
+func waited(job *ojs.JobInfo) bool { return failureOf(job).Type == policy.ErrorTypeDependency }
 
 func failureOf(job *ojs.JobInfo) *ojs.Failure {
 	if job.Error == nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs/event"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/draft"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -85,7 +86,7 @@ func (d *Delivery) Ack(ctx context.Context, result any, then ...ojs.Draft) error
 		if raw, err = internal.EncodeResult(result); err != nil {
 			return err
 		}
-		if raw, err = d.core.EncodeGiven(ctx, "result", raw, ojs.MaxResult); err != nil {
+		if raw, err = d.core.EncodeGiven(ctx, "result", raw, jsonvalue.MaxResult); err != nil {
 			return err
 		}
 	}
@@ -187,7 +188,7 @@ func (d *Delivery) SaveCheckpoint(ctx context.Context, v any) error {
 	if err != nil {
 		return err
 	}
-	if raw, err = d.core.EncodeGiven(ctx, "checkpoint", raw, ojs.MaxCheckpoint); err != nil {
+	if raw, err = d.core.EncodeGiven(ctx, "checkpoint", raw, jsonvalue.MaxCheckpoint); err != nil {
 		return err
 	}
 	return d.extend(ctx, raw, event.Checkpointed)

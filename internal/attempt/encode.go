@@ -11,11 +11,11 @@ import (
 
 // EncodeResult encodes a result. A result that is too large or too deep is refused with
 // an *ojs.InvalidError.
-func EncodeResult(v any) (json.RawMessage, error) { return encode("result", v, ojs.MaxResult) }
+func EncodeResult(v any) (json.RawMessage, error) { return encode("result", v, jsonvalue.MaxResult) }
 
 // EncodeCheckpoint encodes a checkpoint as EncodeResult does a result.
 func EncodeCheckpoint(v any) (json.RawMessage, error) {
-	return encode("checkpoint", v, ojs.MaxCheckpoint)
+	return encode("checkpoint", v, jsonvalue.MaxCheckpoint)
 }
 
 func encode(field string, v any, most int) (raw json.RawMessage, err error) {
@@ -25,8 +25,8 @@ func encode(field string, v any, most int) (raw json.RawMessage, err error) {
 		}
 	}()
 	deep := &ojs.InvalidError{Code: ojs.InvalidCodeResultTooLarge, Field: field,
-		Reason: fmt.Sprintf("is nested deeper than %d", ojs.MaxDepth)}
-	if jsonvalue.DeeperThan(v, ojs.MaxDepth) {
+		Reason: fmt.Sprintf("is nested deeper than %d", jsonvalue.MaxDepth)}
+	if jsonvalue.DeeperThan(v, jsonvalue.MaxDepth) {
 		return nil, deep
 	}
 	if jsonvalue.LargerThan(v, most) {
@@ -40,7 +40,7 @@ func encode(field string, v any, most int) (raw json.RawMessage, err error) {
 	case len(raw) > most:
 		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeResultTooLarge, Field: field,
 			Reason: fmt.Sprintf("has %d bytes of JSON, more than %d", len(raw), most)}
-	case !jsonvalue.Bounded(v, ojs.MaxDepth) && jsonvalue.Depth(raw) > ojs.MaxDepth:
+	case !jsonvalue.Bounded(v, jsonvalue.MaxDepth) && jsonvalue.Depth(raw) > jsonvalue.MaxDepth:
 		return nil, deep
 	}
 	return raw, nil

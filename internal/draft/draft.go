@@ -30,8 +30,8 @@ func InvalidAs(code ojs.InvalidCode, field, reason string, args ...any) error {
 
 // Meta returns what a job stores of its options' meta.
 func Meta(m map[string]any) (map[string]any, error) {
-	if jsonvalue.LargerThan(m, ojs.MaxMeta) {
-		return nil, tooLarge(ojs.InvalidCodeMetaTooLarge, "meta", m, ojs.MaxMeta)
+	if jsonvalue.LargerThan(m, jsonvalue.MaxMeta) {
+		return nil, tooLarge(ojs.InvalidCodeMetaTooLarge, "meta", m, jsonvalue.MaxMeta)
 	}
 	meta, err := jsonvalue.Normalize(m)
 	if err != nil {
@@ -43,7 +43,7 @@ func Meta(m map[string]any) (map[string]any, error) {
 // Args makes args of what was given, after checking it against the type that the handler
 // of a job type wants; nil: there is no handler.
 func Args(args any, jobType string, want reflect.Type, by *codec.Chain) (ojs.Args, error) {
-	most := ojs.MaxEnvelope
+	most := jsonvalue.MaxEnvelope
 	if by != nil {
 		most = codec.MaxPlaintext // a codec may make them smaller
 	}
@@ -124,7 +124,7 @@ func Time(t time.Time) time.Time {
 
 // ReplayCount is how often a job with the meta has been replayed.
 func ReplayCount(meta map[string]any) int {
-	n, err := strconv.Atoi(fmt.Sprint(meta[ojs.MetaReplayCount]))
+	n, err := strconv.Atoi(fmt.Sprint(meta[MetaReplayCount]))
 	if err != nil {
 		return 0
 	}
@@ -189,8 +189,8 @@ func tooLarge(code ojs.InvalidCode, field string, v any, most int) error {
 // encoded to know.
 func CheckSize(j *ojs.JobInfo) error {
 	meta := jsonvalue.SizeBound(j.Meta)
-	if meta > ojs.MaxMeta {
-		err := checkJSON(j.Meta, ojs.MaxMeta, "meta", ojs.InvalidCodeMeta, ojs.InvalidCodeMetaTooLarge)
+	if meta > jsonvalue.MaxMeta {
+		err := checkJSON(j.Meta, jsonvalue.MaxMeta, "meta", ojs.InvalidCodeMeta, ojs.InvalidCodeMetaTooLarge)
 		if err != nil {
 			return err
 		}
@@ -203,7 +203,7 @@ func CheckSize(j *ojs.JobInfo) error {
 	for _, pattern := range j.Retry.NonRetryableErrors {
 		bound += 6*len(pattern) + 3
 	}
-	if bound <= ojs.MaxEnvelope {
+	if bound <= jsonvalue.MaxEnvelope {
 		return nil
 	}
 	// The args, which may be large, are counted and not encoded once more.
@@ -214,7 +214,7 @@ func CheckSize(j *ojs.JobInfo) error {
 		return InvalidAs(ojs.InvalidCodeEnvelope, "envelope", "%v", err)
 	}
 	size := len(raw)
-	if size+insideArgs.SizeBound(j.Args) <= ojs.MaxEnvelope {
+	if size+insideArgs.SizeBound(j.Args) <= jsonvalue.MaxEnvelope {
 		return nil
 	}
 	switch args := j.Args.JSON(); {
@@ -224,10 +224,10 @@ func CheckSize(j *ojs.JobInfo) error {
 	default:
 		size += len(args)
 	}
-	if size > ojs.MaxEnvelope {
+	if size > jsonvalue.MaxEnvelope {
 		return InvalidAs(ojs.InvalidCodeTooLarge, "envelope",
 			"has %d bytes of JSON, more than %d: store the data elsewhere, and enqueue its name",
-			size, ojs.MaxEnvelope)
+			size, jsonvalue.MaxEnvelope)
 	}
 	return nil
 }
@@ -244,3 +244,15 @@ func checkJSON(v any, most int, field string, bad, large ojs.InvalidCode) error 
 	}
 	return nil
 }
+
+// Meta entries that an engine writes when it replays a dead letter (OJS dead letter,
+// section 7.2).
+const (
+	// a number: the replays of the job, by a call or a rule
+	MetaReplayCount    = "ojs.replay_count"
+	MetaLastReplayedAt = "ojs.last_replayed_at" // RFC 3339
+	MetaReplayRule     = "ojs.replay_rule"      // the rule of the last replay; absent if that was a call
+)
+
+// MetaCopyOf is the meta entry of a copy: the id of the job that it was made like.
+const MetaCopyOf = "ojs.copy_of"

@@ -20,7 +20,18 @@ import (
 // maxExact is the greatest integer up to which every integer is a float64.
 const maxExact = 1<<53 - 1
 
-// MaxDepth is how deep metadata may be nested, its own object included.
+// Limits of what is stored, in bytes of its JSON (OJS payload limits).
+const (
+	MaxEnvelope   = 1 << 20  // a job as it is enqueued
+	MaxMeta       = 64 << 10 // its meta
+	MaxResult     = 1 << 20
+	MaxCheckpoint = 1 << 20
+	// the details of an error; "details_error" with their size replaces larger ones
+	MaxDetails = 64 << 10
+)
+
+// MaxDepth is the nesting of args, meta, results and checkpoints: a scalar is 0 deep, a
+// list of scalars 1.
 const MaxDepth = 32
 
 var errDeep = fmt.Errorf("nested deeper than %d", MaxDepth)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -125,7 +126,7 @@ var _ = register([]fault{
 	{"what has moved is returned in another order", "depend-6 *",
 		changeMoved(func(moved records) records { slices.Reverse(moved); return moved })},
 	{"the failure does not say which job it was", "depend-2 *", changeGet(func(r *storage.Record) {
-		if r.Error != nil && r.Error.Type == ojs.ErrorTypeDependency {
+		if r.Error != nil && r.Error.Type == policy.ErrorTypeDependency {
 			r.Error.Details = nil
 		}
 	})},

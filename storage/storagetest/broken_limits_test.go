@@ -128,7 +128,7 @@ var _ = register([]fault{
 	}},
 	{"one bound told for another", "limit-16", changeLimited(func(l *storage.Limited) {
 		for i := range l.Closed {
-			l.Closed[i].Strategy = ojs.LimitedByConcurrency
+			l.Closed[i].Strategy = storage.LimitedByConcurrency
 		}
 	})},
 	{"settings that never end", "limit-8", func(b *broken) {

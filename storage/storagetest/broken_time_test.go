@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -156,7 +157,7 @@ var _ = register([]fault{
 			}
 		})},
 	{"expired jobs are dead letters if their policy wants it", "due-10", changeGet(func(r *storage.Record) {
-		if r.Error != nil && r.Error.Type == ojs.ErrorTypeExpired &&
+		if r.Error != nil && r.Error.Type == policy.ErrorTypeExpired &&
 			r.Retry.OnExhaustion == ojs.ExhaustionDeadLetter {
 			r.DeadLetteredAt = r.FinishedAt
 		}

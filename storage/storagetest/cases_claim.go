@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -737,7 +738,7 @@ var dueCases = []Case{
 			c.failf("Due expired %v, not %v", short(ids(d.Expired)), short(got))
 		}
 		for _, r := range d.Expired {
-			if r.Error == nil || r.Error.Type != ojs.ErrorTypeEnqueueTTL || r.State != ojs.StateDiscarded {
+			if r.Error == nil || r.Error.Type != policy.ErrorTypeEnqueueTTL || r.State != ojs.StateDiscarded {
 				c.failf("a job whose enqueue TTL is over is %s with %+v", r.State, r.Error)
 			}
 		}
@@ -866,19 +867,19 @@ var dueCases = []Case{
 	{"due-10", "Due/ExpiresWhy", "Record.Expire", "A job that expires says why, and is a dead letter only if that is its total timeout and its policy wants it.", needsNothing, func(c *C) {
 		total := func(r *storage.Record) { r.TotalTimeout = time.Minute }
 		enqueue := func(r *storage.Record) { r.EnqueueTTL = time.Minute }
-		for _, policy := range []ojs.Exhaustion{ojs.ExhaustionDeadLetter, ojs.ExhaustionDiscard} {
+		for _, end := range []ojs.Exhaustion{ojs.ExhaustionDeadLetter, ojs.ExhaustionDiscard} {
 			for _, tt := range []struct {
 				errorType string
 				set       []func(*storage.Record)
 			}{
-				{ojs.ErrorTypeExpired, []func(*storage.Record){expires(time.Minute)}},
-				{ojs.ErrorTypeEnqueueTTL, []func(*storage.Record){enqueue}},
-				{ojs.ErrorTypeEnqueueTTL, []func(*storage.Record){enqueue, expires(time.Minute)}},
-				{ojs.ErrorTypeTotalTimeout, []func(*storage.Record){total}},
-				{ojs.ErrorTypeTotalTimeout, []func(*storage.Record){total, enqueue, expires(time.Minute)}},
+				{policy.ErrorTypeExpired, []func(*storage.Record){expires(time.Minute)}},
+				{policy.ErrorTypeEnqueueTTL, []func(*storage.Record){enqueue}},
+				{policy.ErrorTypeEnqueueTTL, []func(*storage.Record){enqueue, expires(time.Minute)}},
+				{policy.ErrorTypeTotalTimeout, []func(*storage.Record){total}},
+				{policy.ErrorTypeTotalTimeout, []func(*storage.Record){total, enqueue, expires(time.Minute)}},
 			} {
 				r := c.job(tt.set...)
-				r.Retry.OnExhaustion = policy
+				r.Retry.OnExhaustion = end
 				c.insert(r)
 				c.pass(time.Minute)
 				if d := c.due(); !slices.Equal(ids(d.Expired), []string{r.ID}) {
@@ -888,10 +889,10 @@ var dueCases = []Case{
 				if got.Error == nil || got.Error.Type != tt.errorType || !got.FinishedAt.Equal(c.now) {
 					c.failf("%s: the job ended at %v with %v", tt.errorType, got.FinishedAt, got.Error)
 				}
-				dead := tt.errorType == ojs.ErrorTypeTotalTimeout && policy == ojs.ExhaustionDeadLetter
+				dead := tt.errorType == policy.ErrorTypeTotalTimeout && end == ojs.ExhaustionDeadLetter
 				if got.DeadLettered() != dead ||
 					slices.Contains(c.list(storage.Query{DeadLetters: true}), r.ID) != dead {
-					c.failf("%s with %q: a dead letter since %v", tt.errorType, policy, got.DeadLetteredAt)
+					c.failf("%s with %q: a dead letter since %v", tt.errorType, end, got.DeadLetteredAt)
 				}
 			}
 		}

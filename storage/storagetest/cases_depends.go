@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -171,7 +172,7 @@ var dependsCases = []Case{
 						continue
 					}
 					f := got.Error
-					if f == nil || f.Type != ojs.ErrorTypeDependency || f.Reason != ojs.ReasonDependency ||
+					if f == nil || f.Type != policy.ErrorTypeDependency || f.Reason != ojs.ReasonDependency ||
 						f.Details["dependency"] != r.ID || f.Details["state"] != string(x.ends[i]) ||
 						!f.At.Equal(c.cfg.rounded(c.now)) || !got.FinishedAt.Equal(c.cfg.rounded(c.now)) {
 						c.failf("%s: the failure is %+v", what, f)

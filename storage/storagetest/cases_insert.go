@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -186,7 +187,7 @@ var insertCases = []Case{
 		}
 		got := c.wantState(first[0], ojs.StateDiscarded)
 		c.same("what Insert returned of the dropped job", out[0].Dropped[0], got)
-		if got.Error == nil || got.Error.Type != ojs.ErrorTypeDropped || got.FinishedAt.IsZero() ||
+		if got.Error == nil || got.Error.Type != policy.ErrorTypeDropped || got.FinishedAt.IsZero() ||
 			got.Version != was+1 {
 			c.failf("the dropped job is %+v", got)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/test/fields"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -994,7 +995,7 @@ var limitCases = []Case{
 				c.failf("rescheduled %v, not %v", ids, []string{got[2], got[5]})
 			}
 			r := c.wantState(got[1], ojs.StateDiscarded)
-			if r.Error == nil || r.Error.Type != ojs.ErrorTypeRateLimited || r.DeadLettered() ||
+			if r.Error == nil || r.Error.Type != policy.ErrorTypeRateLimited || r.DeadLettered() ||
 				!r.FinishedAt.Equal(c.now) ||
 				r.Version != done.Dropped[0].Version {
 				c.failf("the dropped job is %v", r)
@@ -1451,12 +1452,12 @@ var limitCases = []Case{
 				c.job(atOnce("k", 1)), c.job(atOnce("k", 1)), c.job(rate), c.job(throttle),
 				c.job(atOnce("b", 9)),
 			)
-			k := storage.ClosedKey{Key: "k", Strategy: ojs.LimitedByConcurrency, Bound: 1, Current: 1}
+			k := storage.ClosedKey{Key: "k", Strategy: storage.LimitedByConcurrency, Bound: 1, Current: 1}
 			tells(
-				storage.ClosedKey{Key: "b", Strategy: ojs.LimitedByBlock},
+				storage.ClosedKey{Key: "b", Strategy: storage.LimitedByBlock},
 				k,
-				storage.ClosedKey{Key: "r", Strategy: ojs.LimitedByRate, Bound: 2, Current: 2},
-				storage.ClosedKey{Key: "t", Strategy: ojs.LimitedByThrottle, Bound: 3},
+				storage.ClosedKey{Key: "r", Strategy: storage.LimitedByRate, Bound: 2, Current: 2},
+				storage.ClosedKey{Key: "t", Strategy: storage.LimitedByThrottle, Bound: 3},
 			)
 			tells()
 			c.endsNow(got[0])
@@ -1470,7 +1471,7 @@ var limitCases = []Case{
 			both := c.insert(c.job(atOnce("two", 9)), c.job(atOnce("two", 9)))
 			c.obeying(9, both...)
 			c.insert(c.job(atOnce("two", 1)))
-			tells(storage.ClosedKey{Key: "two", Strategy: ojs.LimitedByConcurrency, Bound: 1, Current: 2})
+			tells(storage.ClosedKey{Key: "two", Strategy: storage.LimitedByConcurrency, Bound: 1, Current: 2})
 			c.endsNow(both[0])
 			tells()
 			// A start under other bounds does not have these told again.
@@ -1480,7 +1481,7 @@ var limitCases = []Case{
 			}
 			tells()
 			c.insert(c.job(atOnce("two", 2)))
-			tells(storage.ClosedKey{Key: "two", Strategy: ojs.LimitedByConcurrency, Bound: 2, Current: 2})
+			tells(storage.ClosedKey{Key: "two", Strategy: storage.LimitedByConcurrency, Bound: 2, Current: 2})
 
 			// If another limit holds a job back, its key may be open.
 			stopped := storage.LimitName{Kind: storage.LimitType, Name: "stopped"}

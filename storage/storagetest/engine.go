@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/policy"
 )
 
 // RunEngine proves that an engine works over the storage, in real time: jobs are
@@ -89,7 +90,7 @@ func RunEngine(t *testing.T, cfg Config) {
 			e.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
 			e.run()
 			job, err := ticket.Wait(e.ctx)
-			if err != nil || job.Attempt != 2 || job.Errors[0].Type != ojs.ErrorTypeLeaseExpired {
+			if err != nil || job.Attempt != 2 || job.Errors[0].Type != policy.ErrorTypeLeaseExpired {
 				t.Errorf("%+v, %v", job, err)
 			}
 			if err := d.Ack(e.ctx, nil); !errors.Is(err, ojs.ErrLeaseLost) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/cursor"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -216,7 +217,7 @@ func (w *world) query(t *rapid.T) storage.Query {
 		q.Types = some(t, append(w.types(), "z*", "*", "none"), 1, 2)
 	}
 	if chance(t, 5) {
-		types := []string{ojs.ErrorTypeExpired, "t*", ojs.ErrorTypeDropped, "total*", "*"}
+		types := []string{policy.ErrorTypeExpired, "t*", policy.ErrorTypeDropped, "total*", "*"}
 		q.ErrorTypes = some(t, types, 1, 2)
 	}
 	if chance(t, 2) {

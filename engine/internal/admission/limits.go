@@ -86,7 +86,7 @@ type exceeded struct {
 }
 
 type exceededKey struct {
-	by    ojs.LimitStrategy
+	by    storage.LimitStrategy
 	since time.Time // since then the key has held back each job that has not started
 }
 

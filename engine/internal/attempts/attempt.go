@@ -21,6 +21,7 @@ import (
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	internal "github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
@@ -206,7 +207,7 @@ func (a *attempt) perform() (o policy.Outcome) {
 	return o
 }
 
-var errExited = &ojs.Error{Type: ojs.ErrorTypeGoexit, Message: "ojs: the handler called runtime.Goexit"}
+var errExited = &ojs.Error{Type: policy.ErrorTypeGoexit, Message: "ojs: the handler called runtime.Goexit"}
 
 // call runs the handler in a context made from the attempt's.
 func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
@@ -241,7 +242,7 @@ func (a *attempt) Header() *ojs.JobHeader {
 
 // SetResult implements internal.Attempt.
 func (a *attempt) SetResult(v json.RawMessage) error {
-	v, err := a.r.c.EncodeValue(a.r.Base, "result", v, ojs.MaxResult)
+	v, err := a.r.c.EncodeValue(a.r.Base, "result", v, jsonvalue.MaxResult)
 	if err != nil {
 		return err
 	}
@@ -345,7 +346,7 @@ func (a *attempt) Heartbeat() error { return a.extend(nil, event.Heartbeat) }
 
 // SaveCheckpoint implements internal.Attempt.
 func (a *attempt) SaveCheckpoint(v json.RawMessage) error {
-	v, err := a.r.c.EncodeValue(a.r.Base, "checkpoint", v, ojs.MaxCheckpoint)
+	v, err := a.r.c.EncodeValue(a.r.Base, "checkpoint", v, jsonvalue.MaxCheckpoint)
 	if err != nil {
 		return err
 	}

@@ -129,9 +129,9 @@ func queued(rec *storage.Record) time.Duration {
 func ExpiredEvents(rec *storage.Record) []event.Event {
 	what, reason := event.Expired, "expired"
 	switch rec.Error.Type {
-	case ojs.ErrorTypeTotalTimeout:
+	case policy.ErrorTypeTotalTimeout:
 		what, reason = event.TotalTimeout, string(policy.RuleTotalTimeout)
-	case ojs.ErrorTypeEnqueueTTL:
+	case policy.ErrorTypeEnqueueTTL:
 		what = event.TTLExpired
 	}
 	events := []event.Event{{Type: what, Failure: rec.Error},

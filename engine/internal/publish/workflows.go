@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -78,7 +78,7 @@ func (c *Publisher) workflowEvents(rec *storage.Record, now time.Time, events []
 			}
 		case ev.Type == event.Discarded,
 			ev.Type == event.Cancelled && ev.Reason != ByWorkflow &&
-				(rec.Error == nil || rec.Error.Type != ojs.ErrorTypeDependency):
+				(rec.Error == nil || rec.Error.Type != policy.ErrorTypeDependency):
 			add(event.Event{Type: event.WorkflowStepFailed, Failure: ev.Failure})
 			if workflow.IsMember(&rec.JobInfo) {
 				add(event.Event{Type: event.WorkflowJobFailed, Failure: ev.Failure})

@@ -31,6 +31,7 @@ import (
 	"github.com/ojsengine/ojs/internal/encoded"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/iso8601"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/policy"
@@ -371,8 +372,8 @@ func (c *Settler) encodeDetails(d *policy.Decision) {
 	refused := ""
 	if err != nil {
 		refused = foreign.ErrorText(err)
-	} else if raw, err := json.Marshal(details); err != nil || len(raw) > ojs.MaxDetails {
-		refused = fmt.Sprintf("encoded, %d bytes of JSON, more than %d", len(raw), ojs.MaxDetails)
+	} else if raw, err := json.Marshal(details); err != nil || len(raw) > jsonvalue.MaxDetails {
+		refused = fmt.Sprintf("encoded, %d bytes of JSON, more than %d", len(raw), jsonvalue.MaxDetails)
 	}
 	if f.Details = details; refused != "" {
 		f.Details = map[string]any{"details_error": refused}
@@ -535,7 +536,7 @@ type panicError string
 
 func (e panicError) Error() string { return string(e) }
 
-func (panicError) ErrorType() string { return ojs.ErrorTypePanic }
+func (panicError) ErrorType() string { return policy.ErrorTypePanic }
 
 // Panicked is the outcome of a panic.
 func Panicked(p *handler.PanicError) policy.Outcome {

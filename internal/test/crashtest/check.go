@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -132,7 +133,7 @@ func checkOutcomes(t *testing.T, h *history, jobs []storage.Record) {
 			}
 		}
 		for _, f := range r.Errors {
-			if f.Type == ojs.ErrorTypeLeaseExpired {
+			if f.Type == policy.ErrorTypeLeaseExpired {
 				lost++
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -94,7 +95,7 @@ func Killed(t *testing.T, open Open, at string) {
 	if n := <-ran; n != 2 || !done.StartedAt.Before(claimed.LeaseUntil) {
 		t.Errorf("attempt %d began %v after the end of the lease", n, done.StartedAt.Sub(claimed.LeaseUntil))
 	}
-	if f := done.Errors; len(f) != 1 || f[0].Type != ojs.ErrorTypeLeaseExpired {
+	if f := done.Errors; len(f) != 1 || f[0].Type != policy.ErrorTypeLeaseExpired {
 		t.Errorf("%+v", f)
 	}
 	g.checkLog()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -137,5 +138,5 @@ func ofWorkflow(r *storage.Record) bool { return r.Meta[workflow.MetaWorkflow] !
 
 // waitedInVain reports whether a job was cancelled because of another.
 func waitedInVain(r *storage.Record) bool {
-	return r.State == ojs.StateCancelled && r.Error != nil && r.Error.Type == ojs.ErrorTypeDependency
+	return r.State == ojs.StateCancelled && r.Error != nil && r.Error.Type == policy.ErrorTypeDependency
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -804,7 +805,7 @@ func (l *ledger) due(ctx context.Context, n *node, told bool, now time.Time, mos
 			l.broken(3, j, "it expired at %s while it was %s, and its deadline is %s",
 				l.at(now), j.rec.State, l.at(j.rec.Deadline()))
 		}
-		if e := d.Expired[i].Error; e != nil && e.Type == ojs.ErrorTypeEnqueueTTL && j.begun > 0 {
+		if e := d.Expired[i].Error; e != nil && e.Type == policy.ErrorTypeEnqueueTTL && j.begun > 0 {
 			l.broken(3, j, "its enqueue TTL ended it after %d attempts", j.begun)
 		}
 		l.refresh(j)

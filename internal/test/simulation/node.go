@@ -17,6 +17,7 @@ import (
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/operate"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -266,10 +267,10 @@ func (n *node) expectOutcome(to *storage.Record, optional, spent bool, what stri
 	case !spent:
 		n.expect(id, optional, event.Scheduled)
 		return
-	case what != ojs.ErrorTypeExpired: // some failures have an event of their own too
+	case what != policy.ErrorTypeExpired: // some failures have an event of their own too
 		n.expectOneOf(id, true, event.Timeout, event.TotalTimeout, event.Stalled)
 	}
-	if what == ojs.ErrorTypeExpired {
+	if what == policy.ErrorTypeExpired {
 		n.expectOneOf(id, optional, event.Expired, event.Failed)
 	} else {
 		n.expect(id, optional, event.Failed)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -193,7 +194,7 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 		if j.reaper != n {
 			l.broken(6, j, "%s settled it, and %s had been handed its lost lease", n.name, j.reaper.name)
 		}
-		if !spent || what != ojs.ErrorTypeLeaseExpired {
+		if !spent || what != policy.ErrorTypeLeaseExpired {
 			l.broken(19, j, "its lease was lost, and it became %s with %q, spent %v", to.State, what, spent)
 		}
 		return
@@ -205,8 +206,8 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 	}
 	a := h.run
 	stopping := h.node.stopped() || h.ordinal != h.node.ordinal()
-	byClock := spent && (what == ojs.ErrorTypeTimeout || what == ojs.ErrorTypeTotalTimeout)
-	dies := spent && what == ojs.ErrorTypeWorkerDeath // the answer of a worker may not have arrived
+	byClock := spent && (what == policy.ErrorTypeTimeout || what == policy.ErrorTypeTotalTimeout)
+	dies := spent && what == policy.ErrorTypeWorkerDeath // the answer of a worker may not have arrived
 	switch {
 	case a == nil || a.returned.IsZero(), a.remote && dies,
 		// the engine may have settled it before it returned
@@ -228,7 +229,7 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 		case !spent:
 			l.broken(19, j, "its handler returned %s (cause %v) and the attempt was given back",
 				a.answer, a.cause)
-		case timedOut && (what == ojs.ErrorTypeTimeout || what == ojs.ErrorTypeTotalTimeout):
+		case timedOut && (what == policy.ErrorTypeTimeout || what == policy.ErrorTypeTotalTimeout):
 		case slices.Contains(types, what):
 		default:
 			l.broken(19, j, "its handler returned %s (cause %v) and the history says %q",
@@ -272,10 +273,10 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 			l.broken(19, j, "it was released, and its attempt is spent")
 		}
 	case answerDiscard, answerPermanent:
-		fails(ojs.ErrorTypeError)
+		fails(policy.ErrorTypeError)
 		ends(a.answer, false)
 	case answerDead:
-		fails(ojs.ErrorTypeError)
+		fails(policy.ErrorTypeError)
 		ends(a.answer, true)
 	case answerFatal:
 		fails("fatal.test")
@@ -283,13 +284,13 @@ func (l *ledger) outcome(n *node, told bool, j *job, to *storage.Record, now tim
 			ends(a.answer, to.Retry.OnExhaustion == ojs.ExhaustionDeadLetter)
 		}
 	case answerPanic:
-		fails(ojs.ErrorTypePanic)
+		fails(policy.ErrorTypePanic)
 		exhausts()
 	case answerGoexit:
-		fails(ojs.ErrorTypeGoexit)
+		fails(policy.ErrorTypeGoexit)
 		exhausts()
 	default:
-		fails(ojs.ErrorTypeError)
+		fails(policy.ErrorTypeError)
 		exhausts()
 		if failed && !timedOut && !interrupted && to.State == ojs.StateRetryable {
 			l.backoff(j, a, to)
@@ -358,10 +359,10 @@ func (l *ledger) unreturned(n *node, j *job, h *hold, to *storage.Record, spent 
 	remote := h.run != nil && h.run.remote || h.worker != "" && h.node != n
 	switch {
 	case expired, remote && spent && overran, remote && spent && now.Sub(h.now) >= 30*time.Second:
-	case remote && spent && what == ojs.ErrorTypeWorkerDeath && l.w.prog.jumps: // heard after a jump
+	case remote && spent && what == policy.ErrorTypeWorkerDeath && l.w.prog.jumps: // heard after a jump
 	case !spent && stopping:
 	case !spent && h.run == nil && !j.rec.Deadline().IsZero() && !now.Before(j.rec.Deadline()):
-	case spent && overran && (what == ojs.ErrorTypeTimeout || what == ojs.ErrorTypeTotalTimeout):
+	case spent && overran && (what == policy.ErrorTypeTimeout || what == policy.ErrorTypeTotalTimeout):
 	default:
 		begun := "has not begun"
 		if h.run != nil {

@@ -86,7 +86,7 @@ var patches = []patch{
 		"	if a.phase == running {\n		a.r.renewals = append(a.r.renewals, a)\n	}\n"},
 	{"a panic keeps the slot of its type", "engine/internal/attempts/outcomes.go",
 		"		if r.conclude(a) {\n",
-		"		if p := f.Decision.Failure; p != nil && p.Type == ojs.ErrorTypePanic {\n" +
+		"		if p := f.Decision.Failure; p != nil && p.Type == policy.ErrorTypePanic {\n" +
 			"			a.rec = new(storage.Record) // which no limit knows\n		}\n" +
 			"		if r.conclude(a) {\n"},
 	{"a worker's failure keeps the slot of its limit", "engine/internal/settle/settle.go",
@@ -101,7 +101,8 @@ var patches = []patch{
 		"		a.lines = new(joblog.Lines)\n",
 		"		if a.lines = a.r.attempts[0].lines; a.lines == nil {\n			a.lines = new(joblog.Lines)\n		}\n"},
 	{"results are not encoded", "engine/internal/attempts/attempt.go",
-		"	v, err := a.r.c.EncodeValue(a.r.Base, \"result\", v, ojs.MaxResult)\n", "	var err error\n"},
+		"	v, err := a.r.c.EncodeValue(a.r.Base, \"result\", v, jsonvalue.MaxResult)\n",
+		"	var err error\n"},
 	{"a panic counts as two failures", "telemetry/telemetry.go",
 		"		p.Failed++\n",
 		"		p.Failed++\n		if e := a.Job.Error; e != nil && e.Reason == ojs.ReasonHandlerPanic {\n" +
