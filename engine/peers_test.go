@@ -132,3 +132,28 @@ func TestFirstReport(t *testing.T) {
 		}
 	}, reports)
 }
+
+// A report of an earlier Run that hangs does not take away what the next Run reports.
+func TestRunAfterAHungReport(t *testing.T) {
+	store := hooked(nil)
+	inBubbleOn(t, store, func(b *rig) {
+		var began atomic.Bool
+		release := make(chan struct{})
+		store.OnCall(func(call *storagetest.Call) {
+			if call.Method == "PutDocuments value" && !began.Swap(true) {
+				<-release
+			}
+		})
+		ctx, stop := context.WithCancel(b.ctx)
+		go func() { b.ended <- b.Run(ctx) }()
+		b.advance(time.Second)
+		stop()
+		must(t, <-b.ended)
+		b.run()
+		close(release)
+		b.advance(time.Second)
+		if nodes, err := b.Jobs().Nodes(b.ctx); err != nil || len(nodes) != 1 {
+			t.Errorf("%d nodes, %v", len(nodes), err)
+		}
+	}, reports)
+}

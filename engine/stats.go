@@ -34,7 +34,7 @@ type Stats struct {
 }
 
 // Stats counts jobs per queue and state, and what runs here. Its cost is that of the rows
-// it returns, not of the jobs.
+// it returns, not of the jobs. Beside an error it returns what needs no storage.
 func (e *Engine[T]) Stats(ctx context.Context) (s Stats, err error) {
 	c := e.parts
 	s = Stats{Total: make(map[ojs.State]int), Slots: c.concurrency, Workers: c.workers.List()}

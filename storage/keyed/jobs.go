@@ -152,7 +152,6 @@ func (e *entries) of(j *job) []entry {
 	}
 	if j.DeadLettered() {
 		e.add(e.in(deadTable).number(j.Place), seq)
-		e.add(e.in(deadOfTable).name(j.Queue).name(j.Type).number(j.Place), seq)
 	}
 	if j.State.Terminal() {
 		e.add(j.group(e.in(endedTable)).time(j.FinishedAt).number(j.Place), seq)
@@ -184,6 +183,9 @@ func (e *entries) of(j *job) []entry {
 		if keeper == j.ID {
 			e.add(e.in(keeperTable).number(j.Seq), seq)
 		}
+	}
+	if j.DeadLettered() {
+		e.add(e.in(deadOfTable).name(j.Queue).name(j.Type).number(j.Place), seq)
 	}
 	return e.list
 }

@@ -171,6 +171,12 @@ func TestEnqueuerRole(t *testing.T) {
 		_, err = eng.Enqueue(postgres.WithTx(t.Context(), tx), "x", 3)
 		return err
 	}))
+	for _, state := range ojs.AllStates() {
+		for _, order := range []storage.Order{storage.OrderOldest, storage.OrderDue, storage.OrderFinished} {
+			_, err := s.List(t.Context(), storage.Query{States: []ojs.State{state}, Order: order})
+			must(t, err)
+		}
+	}
 	now := time.Now()
 	for what, f := range map[string]func() error{
 		"delete": func() error { _, err := s.Delete(t.Context(), []string{ticket.ID}); return err },

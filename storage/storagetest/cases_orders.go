@@ -355,10 +355,17 @@ var orderCases = []Case{
 			c.settled(moved, member(all[0]))
 			_, err := c.S.Delete(c.ctx, []string{claimed[2].ID})
 			c.noErr("Delete", err)
+			anew := c.job(queue("anew")) // dead letters that begin anew stay in their workflow
+			member(anew.ID)(&anew)
+			c.insert(anew, c.job(member(anew.ID), queue("anew")))
+			for _, r := range c.claimOf(storage.Claim{Queues: []string{"anew"}, Max: 2}) {
+				c.revive(again(c.settled(r, c.dead), ojs.StateAvailable))
+			}
 			for _, o := range allOrders {
 				for _, dead := range []bool{false, true} {
 					c.asMatched(storage.Query{Order: o, DeadLetters: dead},
 						storage.Query{Workflow: all[0]}, storage.Query{Workflow: all[9]},
+						storage.Query{Workflow: anew.ID},
 						storage.Query{Workflow: "no-job"}, storage.Query{Workflow: "none"},
 						storage.Query{Workflow: long}, storage.Query{Keepers: true},
 						storage.Query{Workflow: all[0], States: []ojs.State{ojs.StateScheduled}},

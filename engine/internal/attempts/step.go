@@ -344,7 +344,9 @@ func (r *Run) enter(s *stepScratch, empty bool, asked *asked) {
 		r.failures = 0
 	}
 	r.claiming--
-	c.book.End(asked.at[:asked.n]...)
+	if c.book.End(asked.at[:asked.n]...) {
+		r.Claims.Poke() // a job that it has left to this claim may belong to no attempt
+	}
 }
 
 // giveBack undoes the claims of attempts that have not started, and returns how many jobs

@@ -30,6 +30,7 @@ type Book struct {
 	unanswered []unanswered          // claims that have failed, and may have taken jobs
 	retired    map[string]int64      // jobs that others settle, and when they were claimed
 	early      map[storage.Held]bool // claims that were lost while others were under way
+	met        bool                  // Unknown has left jobs to a claim under way
 }
 
 // unanswered is a claim that has failed.
@@ -52,8 +53,9 @@ func (b *Book) Begin() { b.steps++ }
 // Ask records that a claim of a step is under way since now.
 func (b *Book) Ask(now time.Time) { b.asking = append(b.asking, now.UnixNano()) }
 
-// End ends a step whose claims began at these times: its jobs have attempts.
-func (b *Book) End(times ...time.Time) {
+// End ends a step whose claims began at these times: its jobs have attempts. It reports
+// whether Unknown has left jobs to a claim under way since the last End.
+func (b *Book) End(times ...time.Time) (met bool) {
 	for _, at := range times {
 		i, last := slices.Index(b.asking, at.UnixNano()), len(b.asking)-1
 		b.asking[i] = b.asking[last]
@@ -62,6 +64,8 @@ func (b *Book) End(times ...time.Time) {
 	if b.steps--; b.steps == 0 {
 		clear(b.early)
 	}
+	met, b.met = b.met, false
+	return met
 }
 
 // Lost records that a claim was lost for which there is no attempt.
@@ -123,6 +127,7 @@ func (b *Book) Unknown(recs []storage.Record, precision time.Duration,
 		waits = waits || busy
 		return busy
 	})
+	b.met = b.met || waits
 	return lost, waits
 }
 

@@ -38,6 +38,7 @@ type Engine struct {
 
 	history   telemetry.Recorder // the reporter's
 	processes Processes
+	over      <-chan struct{} // closed after the last report of the latest run; nil: there was none
 }
 
 // ReportConfig is how an engine reports on itself. See engine.Reports.
@@ -71,9 +72,13 @@ func (c *Engine) Start(base context.Context, terminate func()) *Reporter {
 	p := &Reporter{c: c, base: base, started: c.Now(), terminate: terminate,
 		sched: scheduler.New(c.Clock), First: make(chan struct{})}
 	first := sync.OnceFunc(func() { close(p.First) })
+	before := c.over
 	p.chore.Name = "report"
 	p.chore.Run = func(_ context.Context, now time.Time) (time.Time, error) {
 		defer first()
+		if before != nil {
+			<-before // its last report takes the node away
+		}
 		return now.Add(c.Peers.Every), p.report(false)
 	}
 	p.Set.Start(base, chores.Config{Sched: p.sched, Busy: &p.busy, Now: c.Now, Failed: c.Failed,
@@ -86,6 +91,7 @@ func (c *Engine) Start(base context.Context, terminate func()) *Reporter {
 // that is closed after that.
 func (p *Reporter) Stop() (done <-chan struct{}) {
 	over := make(chan struct{})
+	p.c.over = over
 	reported := p.Set.Stop()
 	p.sched.Stop()
 	go func() {

@@ -3,7 +3,7 @@ GRANT EXECUTE ON FUNCTION {schema}.workflow_of(bytea), {schema}.error_of(bytea) 
 GRANT SELECT ON {schema}.migration, {schema}.queue_state, {schema}.quarantine, {schema}.document, {schema}.job_limit TO {role};
 GRANT SELECT, INSERT ON {schema}.tally TO {role};
 GRANT SELECT, INSERT ON {schema}.job, {schema}.stage, {schema}.ready TO {role};
-GRANT SELECT ON {schema}.done TO {role};
+GRANT SELECT ON {schema}.done, {schema}.waiting, {schema}.active TO {role};
 GRANT USAGE ON SEQUENCE {schema}.place TO {role};
 -- For unique jobs and bounded queues, which lock jobs and end some of them. A role that enqueues neither does without.
 GRANT UPDATE ON {schema}.job, {schema}.stage TO {role};
