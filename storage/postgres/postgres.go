@@ -196,18 +196,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 		return nil, wrap(err)
 	}
 	err = s.within(ctx, func(ctx context.Context) error {
-		if err := s.measureClock(ctx, pool); err != nil {
-			return err
-		}
-		if err := s.lookForPaused(ctx, pool); err != nil {
-			return err
-		}
-		var level string
-		if err := pool.QueryRow(ctx, s.sql[isolationSQL]).Scan(&level); err != nil {
-			return err
-		}
-		s.isolated = !seesCommits(level)
-		return s.lookForWide(ctx, pool)
+		return again(func() error { return s.lookAround(ctx, pool) })
 	})
 	if err != nil {
 		return nil, wrap(err)
@@ -220,6 +209,22 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 	s.ends.Go(func() { s.watch(ctx) })
 	s.ends.Go(func() { s.send(ctx) })
 	return s, nil
+}
+
+// lookAround asks for what calls have to know of the database.
+func (s *Storage) lookAround(ctx context.Context, pool *pgxpool.Pool) error {
+	if err := s.measureClock(ctx, pool); err != nil {
+		return err
+	}
+	if err := s.lookForPaused(ctx, pool); err != nil {
+		return err
+	}
+	var level string
+	if err := pool.QueryRow(ctx, s.sql[isolationSQL]).Scan(&level); err != nil {
+		return err
+	}
+	s.isolated = !seesCommits(level)
+	return s.lookForWide(ctx, pool)
 }
 
 // Capabilities implements storage.Storage.

@@ -192,9 +192,11 @@ func (s *Storage) ready(ctx context.Context) error {
 	}
 	s.known = len(all)
 	var version int
-	err = s.within(ctx, func(ctx context.Context) (err error) {
-		version, err = s.version(ctx, s.pool)
-		return err
+	err = s.within(ctx, func(ctx context.Context) error {
+		return again(func() (err error) {
+			version, err = s.version(ctx, s.pool)
+			return err
+		})
 	})
 	switch {
 	case err != nil:
