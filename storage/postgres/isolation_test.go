@@ -106,6 +106,23 @@ func TestSerializable(t *testing.T) {
 	}
 }
 
+// Open repeats what it asks of a database that undoes it.
+func TestOpenIsUndone(t *testing.T) {
+	_, name := open(t, "")
+	pool := connect(t)
+	execAll(t, pool,
+		"CREATE SEQUENCE "+name+".undone",
+		// A sequence does not go back with the transaction that failed.
+		"CREATE FUNCTION "+name+".undo() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN "+
+			"IF nextval('"+name+".undone') < 3 THEN RAISE serialization_failure; END IF; RETURN true; END $$",
+		"ALTER TABLE "+name+".queue_state RENAME TO kept_state",
+		"CREATE VIEW "+name+".queue_state AS SELECT * FROM "+name+".kept_state WHERE "+name+".undo()",
+		"INSERT INTO "+name+".kept_state (queue, state) VALUES ('q', 'paused')")
+	s, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name))
+	must(t, err)
+	must(t, s.Close())
+}
+
 // A transaction that cannot see the jobs of others is refused for unique jobs, bounded
 // queues and ordering keys, and for nothing else.
 func TestWithTxIsolation(t *testing.T) {
