@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -147,6 +148,7 @@ func TestNotIdleWhileItStarts(t *testing.T) {
 	}
 	eng, err := engine.New[any](store, quiet, engine.WithClock(tellingClock{clock.New(), read}))
 	must(t, err)
+	defer eng.Subscribe(engine.EventFilter{Types: []event.Type{event.WorkerStarted}}).Close()
 	eng.Handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
 	ticket, err := eng.Enqueue(t.Context(), "x", nil)
 	must(t, err)

@@ -110,6 +110,7 @@ func (c *parts) runUntil(ctx context.Context) error {
 	c.session.Store(k)
 	r.Start()
 	c.begins.Ring()
+	c.Emit(event.Event{Type: event.WorkerStarted, Subject: c.Worker, WorkerID: c.Worker})
 	c.available(env.Unknown)
 	c.Unanswers.Store(true) // before: other processes may have had no answers
 	for _, chore := range []*chores.Chore{&r.Claims, &k.Due, &k.workers, &k.cron, &k.Prune, &k.Replay,
@@ -124,7 +125,6 @@ func (c *parts) runUntil(ctx context.Context) error {
 	c.warnQuarantined(r.Base)
 	c.Log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.Worker,
 		"concurrency", c.concurrency)
-	c.Emit(event.Event{Type: event.WorkerStarted, Subject: c.Worker, WorkerID: c.Worker})
 
 	var closed error
 	select {
