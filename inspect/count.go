@@ -64,8 +64,8 @@ func (f *Facets) Count() Count {
 	return n
 }
 
-// Facets counts the jobs that f selects by one of their properties, with a look at some
-// thousand jobs beyond the given number at most, the newest first; 0 is DefaultLook. Jobs
+// Facets counts the jobs that f selects by one of their properties. It looks at the newest
+// jobs first, and at some thousand beyond the given number at most; 0 is DefaultLook. Jobs
 // that have ended are looked at from the latest end on. A filter that names nothing but
 // States, Queues and Types costs no look at any job, and is exact by state, queue and
 // type.
@@ -103,10 +103,18 @@ func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([
 			return nil, err
 		}
 		for i, b := range by {
+			if slices.Contains(looked, i) {
+				continue
+			}
 			for _, c := range counts {
-				value := map[Facet]string{
-					FacetState: string(c.State), FacetQueue: c.Queue, FacetType: c.Type}[b]
-				if !slices.Contains(looked, i) && q.MayMatch(c.State, c.Queue, c.Type) {
+				value := string(c.State)
+				switch b {
+				case FacetQueue:
+					value = c.Queue
+				case FacetType:
+					value = c.Type
+				}
+				if q.MayMatch(c.State, c.Queue, c.Type) {
 					n[i][value] += c.N
 				}
 			}
@@ -197,7 +205,7 @@ func (by Facet) of(job *ojs.JobInfo) (string, bool) {
 func (f *Filter) narrow() {
 	f.Order = OrderNewest
 	open := slices.ContainsFunc(f.States, func(s ojs.State) bool { return !s.Terminal() })
-	if len(f.States) > 0 && !open && !f.DeadLettered && f.Workflow == "" {
+	if len(f.States) > 0 && !open && (!f.DeadLettered || len(f.ErrorTypes) > 0) && f.Workflow == "" {
 		f.Order = OrderFinished
 	}
 }

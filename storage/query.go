@@ -112,7 +112,7 @@ func (q *Query) Indexed() bool {
 		return q.ByError() && !q.Narrowed() && !q.DeadLetters && !ofWorkflows &&
 			!slices.ContainsFunc(q.ErrorTypes, long)
 	case ofWorkflows:
-		return (q.Order == OrderOldest || q.Order == OrderNewest) &&
+		return len(q.Workflow) < maxIndexed && (q.Order == OrderOldest || q.Order == OrderNewest) &&
 			len(q.States)+len(q.Queues) == 0 && (q.Keepers || len(q.Types) == 0) && !q.DeadLetters
 	case q.DeadLetters:
 		return len(q.States) == 0 && (q.Order == OrderOldest || q.Order == OrderNewest ||
@@ -121,10 +121,23 @@ func (q *Query) Indexed() bool {
 		return !q.Narrowed() || q.OfRare()
 	}
 	return len(q.States) == 0 && !q.Narrowed() || q.OfRare() &&
-		(q.Order != OrderDue || !slices.Contains(q.States, ojs.StateActive))
+		(q.Order != OrderDue || q.TimedRare())
 }
 
-// maxIndexed is how many bytes of the type of an error an index has at least.
+// TimedRare reports whether storages find the jobs of the query by an index of state,
+// queue, type and time.
+func (q *Query) TimedRare() bool {
+	switch q.Order {
+	case OrderFinished:
+		return q.OfRare() && q.Narrowed() && !q.DeadLetters
+	case OrderDue:
+		return q.OfRare() && !slices.Contains(q.States, ojs.StateActive)
+	}
+	return false
+}
+
+// maxIndexed is how many bytes of the type of an error, or of the id of a workflow, an
+// index has at least.
 const maxIndexed = 255
 
 // ByError reports whether storages find the jobs of the query by an index of the types of

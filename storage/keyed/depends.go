@@ -202,7 +202,7 @@ func (s *Storage) CancelAll(
 ) (cancelled, moved []storage.Record, err error) {
 	moved, err = change(ctx, s, func(t *tx) []storage.Record {
 		t.at(now)
-		var list []storage.Record // cancelled is not of a run that is cut short
+		var list []storage.Record // a run that is cut short must not set cancelled
 		for i, id := range ids {
 			j := t.find(id)
 			switch {

@@ -140,7 +140,8 @@ func (e *entries) of(j *job) []entry {
 		}
 		e.add(j.rank(e.in(availableTable).name(j.Queue)), seq)
 	}
-	if at := j.wakeAt(); j.State == ojs.StateActive {
+	at := j.wakeAt()
+	if j.State == ojs.StateActive {
 		kind := leased
 		if at.IsZero() {
 			kind = unleased
@@ -171,7 +172,7 @@ func (e *entries) of(j *job) []entry {
 		failed := e.in(failTable).name(j.Error.Type[:min(len(j.Error.Type), maxName)])
 		e.add(failed.time(j.FinishedAt).number(j.Place), seq)
 	}
-	if at := j.wakeAt(); rare(j.State) && (j.State.Terminal() || !at.IsZero()) {
+	if rare(j.State) && (j.State.Terminal() || !at.IsZero()) {
 		if j.State.Terminal() {
 			at = j.FinishedAt
 		}
@@ -190,8 +191,8 @@ func (e *entries) of(j *job) []entry {
 	return e.list
 }
 
-// rare reports whether the tables state and time have the jobs in a state. The table wake
-// has the active jobs.
+// rare reports whether the table state has the jobs in a state. The table time has those of
+// them with a time, and the table wake the active jobs.
 func rare(state ojs.State) bool { return storage.Rare(state) && state != ojs.StateActive }
 
 // group appends the beginning of the keys of the jobs that have ended in a state, dead

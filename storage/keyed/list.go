@@ -40,7 +40,7 @@ func (t *tx) listing(q *storage.Query) listing {
 		case q.ByError():
 			l.prefixes = t.failed(q)
 			return l
-		case q.OfRare() && q.Narrowed() && !q.DeadLetters:
+		case q.TimedRare():
 			l.prefixes = t.inStates(timeTable, q, ojs.StateCancelled, ojs.StateDiscarded)
 			return l
 		}
@@ -57,7 +57,7 @@ func (t *tx) listing(q *storage.Query) listing {
 		}
 		return l
 	case storage.OrderDue:
-		if q.OfRare() && !slices.Contains(q.States, ojs.StateActive) {
+		if q.TimedRare() {
 			return listing{format: "tn", prefixes: t.inStates(timeTable, q,
 				ojs.StatePending, ojs.StateScheduled, ojs.StateRetryable)}
 		}

@@ -80,8 +80,8 @@ func (t *tx) setAside(u *undecodable) {
 		} else { // no job has had more versions than there were places
 			j.Version = t.floor() + uint64(t.number(meta(placeName)))
 		}
-		// A later job with the id begins where this one, once released, does not come
-		// to: no token of the one then fits the other.
+		// A later job with the id begins beyond the versions that this one reaches after
+		// its release, so that no token of one fits the other.
 		t.raiseFloor(j.Version + 1<<16)
 		if a.Name = t.unlink(u.key[1:], &j); err != nil {
 			defer t.recount()

@@ -33,7 +33,7 @@ type job struct {
 	prev, next *job                 // in level
 	wake       scheduler.Item[*job] // in due, or in kept or freed once the job has ended
 	ord        uint64               // in all
-	turn       uint64               // among the available jobs, or of its end or the begin of its wait
+	turn       uint64               // among the available jobs, or of its end or the beginning of its wait
 	hash       uint32               // in the table, by which it is found there
 	state      uint8                // index of states
 	class      class                // once it has ended

@@ -94,7 +94,14 @@ func (s *Storage) lists(q *storage.Query) (of []*index, timed bool) {
 			}
 		}
 		return of, true
-	case q.Order == storage.OrderFinished && (!q.OfRare() || !q.Narrowed() || q.DeadLetters):
+	case q.TimedRare():
+		s.sections(q, func(x *section, state int) {
+			if states[state].Terminal() == (q.Order == storage.OrderFinished) {
+				of = append(of, &x.rare[state].timed)
+			}
+		})
+		return of, true
+	case q.Order == storage.OrderFinished:
 		for c := range classes {
 			ofState := len(q.States) == 0 || slices.Contains(q.States, stateOf(c))
 			if ofState && (!q.DeadLetters || c == deadLetter) {
@@ -102,31 +109,23 @@ func (s *Storage) lists(q *storage.Query) (of []*index, timed bool) {
 			}
 		}
 		return of, true
-	case q.Order == storage.OrderFinished:
-		s.sections(q, func(x *section, state int) {
-			if states[state].Terminal() {
-				of = append(of, &x.rare[state].timed)
-			}
-		})
-		return of, true
-	case q.Order == storage.OrderDue && q.OfRare() && !slices.Contains(q.States, ojs.StateActive):
-		s.sections(q, func(x *section, state int) {
-			if !states[state].Terminal() {
-				of = append(of, &x.rare[state].timed)
-			}
-		})
-		return of, true
 	case q.Order == storage.OrderDue || q.Order == storage.OrderClaim:
 		return nil, false
 	case q.DeadLetters:
-		s.sections(q, func(x *section, state int) { of = append(of, &x.rare[state].dead) })
+		s.sections(q, func(x *section, state int) {
+			if dead := &x.rare[state].dead; dead.n > 0 {
+				of = append(of, dead)
+			}
+		})
 	case q.Workflow != "":
 		if x := s.workflows[q.Workflow]; x != nil {
 			of = append(of, x)
 		}
 	case q.OfRare():
 		s.sections(q, func(x *section, state int) { of = append(of, &x.rare[state].inserted) })
-		of = append(of, s.activeOf(q))
+		if slices.Contains(q.States, ojs.StateActive) {
+			of = append(of, s.activeOf(q))
+		}
 	case q.Keepers:
 		of = append(of, &s.keepers)
 	default:
@@ -189,12 +188,13 @@ func byTime(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Posi
 	jobs := merged(of, at, turn, latest != w.From.Back, func(e *entry) cursor.Position {
 		return cursor.Position{e.at, int64(e.job.turn)}
 	})
-	if q.Order != storage.OrderFinished || q.FinishedFrom.IsZero() && q.FinishedBefore.IsZero() {
+	if !latest || q.FinishedFrom.IsZero() && q.FinishedBefore.IsZero() {
 		return jobs
 	}
+	from := int64(clamped(q.FinishedFrom))
 	return func(yield func(cursor.Position, *job) bool) {
 		for at, j := range jobs {
-			over := at[0] < int64(clamped(q.FinishedFrom))
+			over := at[0] < from
 			if w.From.Back {
 				after := at[0] > int64(before) || within && at[0] == int64(before)
 				over = after && !q.FinishedBefore.IsZero()
@@ -212,10 +212,10 @@ func merged(
 	of []*index, at int64, turn uint64, back bool, position func(*entry) cursor.Position,
 ) iter.Seq2[cursor.Position, *job] {
 	return func(yield func(cursor.Position, *job) bool) {
-		var heads heap[*head]
-		all := make([]head, len(of))
+		var heads heap[*reader]
+		all := make([]reader, len(of))
 		for i, x := range of {
-			if all[i].reader = x.from(at, turn, back); all[i].next() {
+			if all[i] = x.from(at, turn, back); all[i].next() {
 				heads.push(&all[i])
 			}
 		}
@@ -233,17 +233,14 @@ func merged(
 	}
 }
 
-// head is a list that is merged with others.
-type head struct{ reader }
-
-func (h *head) before(other *head) bool {
-	if h.back {
-		return other.entry.before(&h.entry)
+func (r *reader) before(other *reader) bool {
+	if r.back {
+		return other.entry.before(&r.entry)
 	}
-	return h.entry.before(&other.entry)
+	return r.entry.before(&other.entry)
 }
 
-func (h *head) moved(int) {}
+func (r *reader) moved(int) {}
 
 // byDue is walk in the order storage.OrderDue, of all jobs.
 func (s *Storage) byDue(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {

@@ -5,9 +5,8 @@ import (
 )
 
 // place enters a job into the indexes that its record says it belongs to; displace,
-// called before the record changes, takes it out again. The index of all jobs and that of
-// the dead letters keep their order across changes. A job that has ended changes only to
-// begin anew.
+// called before the record changes, takes it out again. The index of all jobs keeps
+// its order across changes. A job that has ended changes only to begin anew.
 func (s *Storage) place(j *job) {
 	wakeAt := j.wakeAt()
 	if !wakeAt.IsZero() {

@@ -86,7 +86,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	if limit <= 0 || limit > 1000 {
 		limit = 1000
 	}
-	along := s.walking(&q, &walk)
+	along := s.courseOf(&q, &walk)
 	scan, read := along.reach(limit)
 	hits, scanned, end, err := s.walk(ctx, &q, along, scan, read)
 	if err != nil || scanned == 0 {
@@ -272,7 +272,8 @@ func (c *course) reach(limit int) (scan, read int) {
 // errors and how they begin, $16 and $17 the first and the last time of an end.
 const walking = `WITH way AS MATERIALIZED (SELECT row_number() OVER () AS ord, w.* FROM ({way}) w
 		WHERE w.a BETWEEN $16::bigint AND $17::bigint),
-	about AS (SELECT $1::bigint, $2::bigint, $3::bigint, $4::smallint[], $5::boolean, $12::bigint, $13::text, $14::text[], $15::text[])
+	about AS (SELECT $1::bigint, $2::bigint, $3::bigint, $4::smallint[], $5::boolean,
+		$12::bigint, $13::text, $14::text[], $15::text[])
 	SELECT 0::bigint, ord, a, b, {c} FROM way WHERE ord IN ((SELECT least(count(*), $10) FROM way), $10 + 1)
 	UNION ALL
 	SELECT * FROM (SELECT w.seq, w.ord, w.a, w.b, {c} FROM way w WHERE w.ord <= $10
@@ -383,8 +384,8 @@ const unkept = `(SELECT seq, coalesce(finished, {none}) AS a, place AS b, state,
 
 var kept = strings.ReplaceAll(unkept, "kept IS NULL", "kept IS NOT NULL")
 
-// walk defines a way, forward and back.
-func walk(name, forward, back string) (both [2]statement) {
+// defineWalk defines a way, forward and back.
+func defineWalk(name, forward, back string) (both [2]statement) {
 	for i, way := range []string{forward, back} {
 		c := "0::bigint"
 		if strings.Contains(way, " AS c,") {
@@ -395,7 +396,7 @@ func walk(name, forward, back string) (both [2]statement) {
 	return both
 }
 
-// walkBy is walk of a way along the columns that are a and b: {behind} is behind a
+// walkBy is defineWalk of a way along the columns that are a and b: {behind} is behind a
 // position, and {by} the order of several parts of the way.
 func walkBy(name, way string, newest bool, columns ...string) [2]statement {
 	along := func(sign string, descends bool) string {
@@ -410,9 +411,9 @@ func walkBy(name, way string, newest bool, columns ...string) [2]statement {
 		return strings.NewReplacer("{behind}", behind, "{by}", order([]string{"a", "b"}[:n])).Replace(way)
 	}
 	if newest {
-		return walk(name, along("<", true), along(">=", false))
+		return defineWalk(name, along("<", true), along(">=", false))
 	}
-	return walk(name, along(">", false), along("<=", true))
+	return defineWalk(name, along(">", false), along("<=", true))
 }
 
 // orders are a way in the order of a column, and in the reverse.
@@ -438,27 +439,25 @@ var (
 	walkDueSQL          = walkBy("walkDue", walkDue, false, "wake", "{waits}")
 )
 
-var walkReadySQL = walk("walkReady", walkReady, strings.NewReplacer(
+var walkReadySQL = defineWalk("walkReady", walkReady, strings.NewReplacer(
 	"(place, own_place) > ($2, $12)", "place <= $2 AND (place < $2 OR coalesce(own_place, 0) <= $12)",
 	"priority DESC, place, own_place NULLS FIRST", "priority, place DESC, own_place DESC NULLS LAST",
 	"priority <", "priority >", "a DESC, b, c", "a, b DESC, c DESC",
 ).Replace(walkReady))
 
-var walkFinishedSQL = walk("walkFinished", walkFinished, strings.NewReplacer(
+var walkFinishedSQL = defineWalk("walkFinished", walkFinished, strings.NewReplacer(
 	"(finished, place) <", "(finished, place) >=",
 	"($1 > {none} OR place < $2)", "$1 = {none} AND place >= $2",
 	"finished DESC NULLS LAST, place DESC", "finished NULLS FIRST, place", "a DESC, b DESC", "a, b",
 ).Replace(walkFinished))
 
-// walking returns how a page walks along an order.
-func (s *Storage) walking(q *storage.Query, w *cursor.Walk) (c course) {
+// courseOf returns how a page walks along an order.
+func (s *Storage) courseOf(q *storage.Query, w *cursor.Walk) (c course) {
 	least := cursor.Position{math.MinInt64, math.MinInt64}
 	greatest := cursor.Position{math.MaxInt64, math.MaxInt64}
 	begin := least
 	var way [2]statement // forward, back
 	var either orders
-	inserted := q.Order == storage.OrderOldest || q.Order == storage.OrderNewest
-	byError, ofWorkflow, keepers := false, false, false // what the way knows
 	c.some = q.Narrowed() || len(q.States) > 0
 	switch {
 	case q.Order == storage.OrderFinished:
@@ -469,16 +468,16 @@ func (s *Storage) walking(q *storage.Query, w *cursor.Walk) (c course) {
 		c.some = q.Narrowed()
 		switch {
 		case q.ByError():
-			way, byError = walkFailedSQL, true
+			way = walkFailedSQL
 			c.vague = q.DeadLetters || slices.ContainsFunc(q.ErrorTypes, func(p string) bool {
 				return indexed(p) != p
 			})
-		case q.OfRare() && q.Narrowed() && !q.DeadLetters:
+		case q.TimedRare():
 			way, c.some = walkRareFinishedSQL, false
 		default:
 			way = walkFinishedSQL
 		}
-	case q.Order == storage.OrderDue && q.OfRare() && !slices.Contains(q.States, ojs.StateActive):
+	case q.Order == storage.OrderDue && q.TimedRare():
 		way, c.some = walkRareDueSQL, false
 	case q.Order == storage.OrderDue:
 		way = walkDueSQL
@@ -490,19 +489,20 @@ func (s *Storage) walking(q *storage.Query, w *cursor.Walk) (c course) {
 		}
 		c.some = len(q.States) > 0 && !slices.Contains(q.States, ojs.StateDiscarded)
 	case q.Workflow != "":
-		either, ofWorkflow = walkMembersSQL, true
+		either = walkMembersSQL
 	case q.OfRare():
 		either, c.some = walkRareSQL, false
 	case q.Keepers:
-		either, keepers = walkKeepersSQL, true
+		either = walkKeepersSQL
 	default:
 		either = walkStageSQL
 	}
 	finished := !q.FinishedFrom.IsZero() || !q.FinishedBefore.IsZero()
 	c.vague = c.vague || q.Where != nil || !q.CreatedFrom.IsZero() || !q.CreatedBefore.IsZero() ||
-		finished && q.Order != storage.OrderFinished || len(q.ErrorTypes) > 0 && !byError ||
-		q.Workflow != "" && !ofWorkflow || q.Keepers && !keepers ||
-		q.DeadLetters && !inserted && q.Order != storage.OrderFinished
+		finished && q.Order != storage.OrderFinished || len(q.ErrorTypes) > 0 && !q.ByError() ||
+		q.DeadLetters && (q.Order == storage.OrderDue || q.Order == storage.OrderClaim) ||
+		q.Keepers && either != walkKeepersSQL ||
+		q.Workflow != "" && (either != walkMembersSQL || indexed(q.Workflow) != q.Workflow)
 	switch {
 	case either == orders{}:
 	case q.Order == storage.OrderNewest:

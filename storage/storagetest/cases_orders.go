@@ -355,7 +355,7 @@ var orderCases = []Case{
 			c.settled(moved, member(all[0]))
 			_, err := c.S.Delete(c.ctx, []string{claimed[2].ID})
 			c.noErr("Delete", err)
-			anew := c.job(queue("anew")) // dead letters that begin anew stay in their workflow
+			anew := c.job(jobType("flow"), queue("anew")) // dead letters that begin anew stay in their workflow
 			member(anew.ID)(&anew)
 			c.insert(anew, c.job(member(anew.ID), queue("anew")))
 			for _, r := range c.claimOf(storage.Claim{Queues: []string{"anew"}, Max: 2}) {
@@ -370,7 +370,10 @@ var orderCases = []Case{
 						storage.Query{Workflow: long}, storage.Query{Keepers: true},
 						storage.Query{Workflow: all[0], States: []ojs.State{ojs.StateScheduled}},
 						storage.Query{Workflow: all[0], Queues: []string{"flow"}},
-						storage.Query{Keepers: true, Types: []string{"flow"}})
+						storage.Query{Keepers: true, Types: []string{"flow"}},
+						storage.Query{Keepers: true, Workflow: all[0]},
+						storage.Query{Workflow: all[0], States: []ojs.State{ojs.StateDiscarded},
+							ErrorTypes: []string{"none", ""}})
 				}
 			}
 		}},
@@ -428,7 +431,9 @@ var orderCases = []Case{
 				ojs.StateCancelled, ojs.StateDiscarded}
 			of := []storage.Query{{States: rare}, {States: []ojs.State{ojs.StateDiscarded}},
 				{States: []ojs.State{ojs.StateActive, ojs.StateRetryable}}, {Queues: []string{"q1"}},
-				{Keepers: true, States: []ojs.State{ojs.StatePending}}}
+				{Keepers: true, States: []ojs.State{ojs.StatePending}},
+				{States: rare, CreatedBefore: epoch.Add(20 * time.Second)},
+				{States: rare, FinishedBefore: epoch.Add(39 * time.Second)}}
 			for _, s := range [][]ojs.State{rare, rare[:2], rare[4:], {ojs.StateRetryable}} {
 				of = append(of, storage.Query{States: s, Types: []string{"t.1", "t.2"}},
 					storage.Query{States: s, Queues: []string{"q1"}},
@@ -440,6 +445,7 @@ var orderCases = []Case{
 					storage.Query{Queues: []string{"q1"}, Types: []string{"t.*"}},
 					storage.Query{Types: []string{"t.2"}}, storage.Query{Types: []string{"none"}},
 					storage.Query{States: []ojs.State{ojs.StateDiscarded}},
+					storage.Query{States: []ojs.State{ojs.StateDiscarded}, ErrorTypes: []string{"smtp.*"}},
 					storage.Query{States: rare[:2]}, storage.Query{States: rare, Queues: []string{"q1"}},
 					storage.Query{States: rare, ErrorTypes: []string{"smtp.1"}})
 			}
@@ -496,7 +502,11 @@ func (c *C) asMatched(in storage.Query, queries ...storage.Query) {
 		if !slices.Equal(got, want) || !slices.Equal(back, want) {
 			c.failf("%+v lists %v, and back %v, not %v", q, short(got), short(back), short(want))
 		}
-		if q.Indexed() && looked > len(want)+active || pages > len(want)/3+1+active {
+		others := 0 // that a listing may look at
+		if slices.Contains(q.States, ojs.StateActive) {
+			others = active
+		}
+		if q.Indexed() && looked > len(want)+others || pages > len(want)/3+1+others {
 			c.failf("%+v has %d jobs, and a listing looked at %d, in %d pages", q, len(want), looked, pages)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/ojsengine/ojs"
 )
 
-// Running is an attempt that a handler of this engine works on.
+// Running is an attempt that a handler of an engine works on.
 type Running struct {
 	Job    ojs.JobHeader // with a meta of its own
 	Since  time.Time
