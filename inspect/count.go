@@ -205,7 +205,7 @@ func (by Facet) of(job *ojs.JobInfo) (string, bool) {
 func (f *Filter) narrow() {
 	f.Order = OrderNewest
 	open := slices.ContainsFunc(f.States, func(s ojs.State) bool { return !s.Terminal() })
-	if len(f.States) > 0 && !open && (!f.DeadLettered || len(f.ErrorTypes) > 0) && f.Workflow == "" {
+	if len(f.States) > 0 && !open && !f.DeadLettered && f.Workflow == "" {
 		f.Order = OrderFinished
 	}
 }

@@ -103,6 +103,7 @@ func TestExact(t *testing.T) {
 		{inspect.Filter{States: scheduled, Queues: []string{"q"}, Types: []string{"f*"}}, true, true},
 		{inspect.Filter{Workflow: "000007"}, true, true},
 		{inspect.Filter{Types: []string{"ojs.workflow"}}, true, true},
+		{inspect.Filter{DeadLettered: true, Types: []string{"ojs.workflow"}}, true, true},
 		{inspect.Filter{DeadLettered: true, Types: []string{"few"}}, true, true},
 		{inspect.Filter{IDs: []string{"000007"}}, true, true},
 		{inspect.Filter{Types: []string{"few"}}, false, true},
@@ -130,6 +131,9 @@ func TestExact(t *testing.T) {
 		if err != nil || n.Exact != tc.count || n.Looked > 3*inspect.DefaultLook ||
 			!n.Exact && n.Looked == 0 {
 			t.Errorf("%s: counted %+v, %v", tc.f, n, err)
+		}
+		if found := len(page.Jobs); page.Next == "" && n.N != found {
+			t.Errorf("%s: counted %d jobs, and found %d", tc.f, n.N, found)
 		}
 	}
 	facets, err := view.Facets(ctx, inspect.Filter{Queues: []string{"q"}}, inspect.FacetType, 0)

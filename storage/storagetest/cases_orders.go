@@ -347,9 +347,11 @@ var orderCases = []Case{
 			}
 			claimed := c.claimOf(storage.Claim{Queues: []string{"flow"}, Max: 7})
 			c.settled(claimed[0], c.to(ojs.StateCompleted))
-			c.settled(claimed[1], c.dead)
+			failed := func(r *storage.Record) { r.Error = &ojs.Failure{Type: "e", At: c.now, Attempt: 1} }
+			c.settled(claimed[1], c.dead, failed)
 			c.settled(claimed[2], c.dead)
 			c.settled(claimed[3], c.to(ojs.StateRetryable))
+			c.settled(claimed[4], c.dead, failed)
 			all := c.list(storage.Query{})
 			moved := c.settled(c.get(all[1]), member("no-job")) // an edit makes it a member, and another
 			c.settled(moved, member(all[0]))
@@ -373,7 +375,7 @@ var orderCases = []Case{
 						storage.Query{Keepers: true, Types: []string{"flow"}},
 						storage.Query{Keepers: true, Workflow: all[0]},
 						storage.Query{Workflow: all[0], States: []ojs.State{ojs.StateDiscarded},
-							ErrorTypes: []string{"none", ""}})
+							ErrorTypes: []string{"*"}})
 				}
 			}
 		}},
