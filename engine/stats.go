@@ -8,8 +8,8 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/fetch"
-	"github.com/ojsengine/ojs/engine/internal/reports"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/telemetry"
@@ -228,8 +228,8 @@ func (c *parts) silentProblems(ctx context.Context) (list []Problem, err error) 
 		return nil, nil
 	}
 	now := c.Now()
-	var silent []reports.Alive
-	err = c.reporting.EachProcess(ctx, func(a *reports.Alive) {
+	var silent []stored.Alive
+	err = c.reporting.EachProcess(ctx, func(a *stored.Alive) {
 		if a.Silence(now) > 0 {
 			silent = append(silent, *a)
 		}
@@ -242,7 +242,7 @@ func (c *parts) silentProblems(ctx context.Context) (list []Problem, err error) 
 		}
 		if len(recs) > 0 {
 			text := fmt.Sprintf("the process that held %d active jobs has been silent for %s: %s",
-				len(recs), reports.Seconds(a.Silence(now)), a.ID)
+				len(recs), stored.Seconds(a.Silence(now)), a.ID)
 			list = append(list, Problem{Code: ProblemSilent, Text: text, N: len(recs)})
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -70,7 +71,7 @@ func (j *Jobs) Explain(ctx context.Context, id string) (Explanation, error) {
 		}
 		if silence > 0 {
 			e.Add(ObstacleSilent, "attempt %d: the process that held it has been silent for %s: %s",
-				rec.Attempt, seconds(silence), rec.Worker).Until = rec.LeaseUntil
+				rec.Attempt, stored.Seconds(silence), rec.Worker).Until = rec.LeaseUntil
 			return e, nil
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -131,27 +130,21 @@ func byProcess(a, b *Node) int {
 // silenceOf is how long the process of a worker has not reported; 0: it reports in time,
 // or never has.
 func (j *Jobs) silenceOf(ctx context.Context, worker string) (time.Duration, error) {
-	list, err := document.Of(j.source).Values(ctx, j.now(), stored.PrefixAlive+worker, "", 1)
-	if err != nil || len(list) == 0 || list[0].Key != stored.PrefixAlive+worker {
+	v, ok, err := document.Of(j.source).Value(ctx, j.now(), stored.PrefixAlive+worker)
+	if err != nil || !ok {
 		return 0, err
 	}
-	return silence(list[0], j.now()), nil
+	return silence(v, j.now()), nil
 }
 
 // silence is how long a process has not reported, by its value.
 func silence(v document.Value, now time.Time) time.Duration {
-	var alive struct {
-		Seen  time.Time     `json:"seen"`
-		Every time.Duration `json:"every"`
-	}
-	if json.Unmarshal(v.Data, &alive) != nil || now.Sub(alive.Seen) <= 2*alive.Every {
+	var a stored.Alive
+	if json.Unmarshal(v.Data, &a) != nil {
 		return 0
 	}
-	return now.Sub(alive.Seen)
+	return a.Silence(now)
 }
-
-// seconds is a silence as people read it.
-func seconds(d time.Duration) string { return fmt.Sprintf("%.0f s", d.Seconds()) }
 
 // Pause is a pause of a job type or of everything.
 type Pause struct {

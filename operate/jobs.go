@@ -12,7 +12,6 @@ import (
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/workflow"
 )
 
 // Jobs is what operators do with stored jobs (OJS admin, OJS bulk operations). The
@@ -187,7 +186,7 @@ func (o *Operator) retry(
 		if !ok(r) {
 			return "", cannotBe(ojs.StateAvailable, r, allowed)
 		}
-		if id := workflowOf(r); id != "" && r.State == ojs.StateDiscarded {
+		if id := r.Keeper(); id != "" && r.State == ojs.StateDiscarded {
 			return "", cannotBe(ojs.StateAvailable, r, fmt.Sprintf(
 				"it is a step of a workflow: run the workflow's failed steps again with Workflows().Retry(ctx, %q)",
 				id))
@@ -229,12 +228,6 @@ func (o *Operator) delete(ctx context.Context, rec *storage.Record) error {
 // cannotBe refuses to make something of a job in its state.
 func cannotBe(to ojs.State, r *storage.Record, allowed string) error {
 	return &ojs.TransitionError{ID: r.ID, From: r.State, To: to, Allowed: allowed}
-}
-
-// workflowOf returns the workflow that a job is of, "" if it is of none.
-func workflowOf(r *storage.Record) string {
-	id, _ := r.Meta[workflow.MetaWorkflow].(string)
-	return id
 }
 
 // DeadLetters are the jobs that ended without success and were kept for a person: because

@@ -59,13 +59,13 @@ func (n *Workers) Stacks(ctx context.Context, id string) ([]inspect.NodeJob, err
 		return nil, err
 	}
 	for {
-		list, err := document.Of(n.op.eng.Store).Values(ctx, n.op.eng.Now(), stored.PrefixAnswer+key, "", 1)
+		v, ok, err := document.Of(n.op.eng.Store).Value(ctx, n.op.eng.Now(), stored.PrefixAnswer+key)
 		if err != nil {
 			return nil, err
 		}
-		if len(list) > 0 {
+		if ok {
 			var jobs []inspect.NodeJob
-			err := json.Unmarshal(list[0].Data, &jobs)
+			err := json.Unmarshal(v.Data, &jobs)
 			return jobs, err
 		}
 		if err := n.op.rest(ctx, 200*time.Millisecond); err != nil {
@@ -77,11 +77,11 @@ func (n *Workers) Stacks(ctx context.Context, id string) ([]inspect.NodeJob, err
 // order gives an order to a node. It returns the key of its answer.
 func (n *Workers) order(ctx context.Context, id, do string) (key string, err error) {
 	e := &n.op.eng
-	there, err := document.Of(e.Store).Values(ctx, e.Now(), stored.PrefixNode+id, "", 1)
+	_, there, err := document.Of(e.Store).Value(ctx, e.Now(), stored.PrefixNode+id)
 	if err != nil {
 		return "", err
 	}
-	if len(there) == 0 || there[0].Key != stored.PrefixNode+id {
+	if !there {
 		return "", fmt.Errorf("%w: node %q", ojs.ErrNotFound, id)
 	}
 	data, err := json.Marshal(stored.Order{Do: do, By: ojs.Actor(ctx)})

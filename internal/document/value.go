@@ -87,6 +87,15 @@ func (s Store) Values(
 	return list, nil
 }
 
+// Value returns the value of a key, and whether there is one.
+func (s Store) Value(ctx context.Context, now time.Time, key string) (v Value, ok bool, err error) {
+	list, err := s.Values(ctx, now, key, "", 1)
+	if err != nil || len(list) == 0 || list[0].Key != key {
+		return Value{}, false, err
+	}
+	return list[0], true, nil
+}
+
 // EachValue yields the values that q selects and that have not expired, in the order of
 // their keys. It reads as many at once as q.Limit says. An error ends it.
 func (s Store) EachValue(

@@ -50,10 +50,10 @@ func Args(args any, jobType string, want reflect.Type, by *codec.Chain) (ojs.Arg
 	if err := checkArgs(args, most); err != nil {
 		return ojs.Args{}, err
 	}
-	switch args.(type) {
-	case ojs.Args, json.RawMessage: // JSON from elsewhere: the handler's decoding judges it
+	switch {
+	case FromElsewhere(args): // JSON from elsewhere: the handler's decoding judges it
 		return ojs.NewArgs(args)
-	case nil:
+	case args == nil:
 		if want != nil && !takesNil(want) {
 			return ojs.Args{}, InvalidAs(ojs.InvalidCodeArgs, "args",
 				"are nil, but the handler of %s takes a %v", jobType, want)

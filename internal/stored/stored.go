@@ -1,9 +1,11 @@
-// Package stored names the values of a storage by which engines and operators tell one
-// another what they are and want. Only the packages of this module use them.
+// Package stored has what several packages read and write in a storage: the keys of
+// values by which engines and operators tell one another what they are and want, and the
+// form of an attempt's log. Package telemetry has the keys of the history.
 package stored
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -35,6 +37,28 @@ const (
 
 // Order is what a node is told.
 type Order struct{ Do, By string }
+
+// Alive is the value of a process. Its members are stored: one may be added, none may
+// change its meaning.
+type Alive struct {
+	ID        string        `json:"id"`   // of its worker
+	Beat      uint64        `json:"beat"` // rises with each report
+	Seen      time.Time     `json:"seen"` // when it has reported, by its own clock
+	Every     time.Duration `json:"every"`
+	DeadAfter time.Duration `json:"dead_after"`
+	Lease     time.Duration `json:"lease"` // WithClaimLease
+}
+
+// Silence is how long the process has not reported, 0 if it reports in time.
+func (a *Alive) Silence(now time.Time) time.Duration {
+	if d := now.Sub(a.Seen); d > 2*a.Every {
+		return d
+	}
+	return 0
+}
+
+// Seconds is a silence as people read it.
+func Seconds(d time.Duration) string { return fmt.Sprintf("%.0f s", d.Seconds()) }
 
 // Log is a log of an attempt. Its lines may be encoded.
 type Log struct {

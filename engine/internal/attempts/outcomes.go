@@ -323,8 +323,7 @@ func (a *attempt) Then(ctx context.Context, drafts []ojs.Draft) error {
 	case a.then == nil:
 		a.then = list
 	default:
-		a.then.Batch = append(a.then.Batch, list.Batch...)
-		a.then.When = append(a.then.When, list.When...)
+		a.then.Add(list)
 	}
 	return nil
 }

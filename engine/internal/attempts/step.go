@@ -400,7 +400,7 @@ func (a *attempt) start() bool {
 		a.rec.StartedAt = a.began()
 		a.context.PutOff(a.overdue().Sub(a.deadline))
 	}
-	if a.rec.Attempt > 1 && publish.WorkflowOf(a.rec) != "" {
+	if a.rec.Attempt > 1 && a.rec.Keeper() != "" {
 		c.Settle.CancelWithWorkflow(a.ctx, a.rec)
 	}
 	a.started.Store(true) // before the look at the context: see end
@@ -456,19 +456,17 @@ func (c *Attempts) Reserve(
 		return nil
 	}
 	batch[0].Claim = nil // that of an earlier try
-	if len(batch) > c.Concurrency || !c.joint() || storage.Tx(ctx) != nil {
+	r := c.Run.Load()
+	if r == nil || len(batch) > c.Concurrency || !c.joint() || storage.Tx(ctx) != nil {
 		return nil
 	}
 	claim := &storage.Claim{Types: c.Types.Registry.Handled(), Worker: c.Worker, Lease: c.Lease}
 	for i := range batch {
-		r := &batch[i].Record
-		if len(claim.Types) == 0 || r.State != ojs.StateAvailable || !claim.Takes(r.Type, r.TypeVersion) {
+		rec := &batch[i].Record
+		if len(claim.Types) == 0 || rec.State != ojs.StateAvailable ||
+			!claim.Takes(rec.Type, rec.TypeVersion) {
 			return nil
 		}
-	}
-	r := c.Run.Load()
-	if r == nil {
-		return nil
 	}
 	t, ok := r.Pipe.Reserve(len(batch))
 	if !ok {

@@ -23,24 +23,31 @@ func active(id string, claimed time.Time) storage.Record {
 
 // Invariant 3, condition by condition.
 func TestUnknown(t *testing.T) {
+	failed := func(b *claims.Book) { b.Fail(at, at) }
+	retired := func(claimed time.Time, handedOn bool) func(b *claims.Book) {
+		return func(b *claims.Book) {
+			failed(b)
+			b.Retire("x", claimed, handedOn)
+		}
+	}
 	for name, tt := range map[string]struct {
-		book func(b *claims.Book)
-		has  bool
-		want bool
+		book      func(b *claims.Book)
+		has, want bool
 	}{
-		"a claim has failed":          {func(b *claims.Book) { b.Fail(at, at) }, false, true},
-		"no claim has failed":         {func(b *claims.Book) {}, false, false},
-		"a claim of another time":     {func(b *claims.Book) { b.Fail(at.Add(time.Second), at) }, false, false},
-		"an attempt has it":           {func(b *claims.Book) { b.Fail(at, at) }, true, false},
-		"an attempt has handed it on": {func(b *claims.Book) { b.Fail(at, at); b.Retire("x", at, true) }, false, false},
-		"an attempt has settled it":   {func(b *claims.Book) { b.Fail(at, at); b.Retire("x", at, false) }, false, true},
-		"an earlier claim was handed on": {
-			func(b *claims.Book) { b.Fail(at, at); b.Retire("x", at.Add(-time.Second), true) }, false, true},
+		"a claim has failed":  {failed, false, true},
+		"no claim has failed": {func(*claims.Book) {}, false, false},
+		"a claim of another time": {
+			func(b *claims.Book) { b.Fail(at.Add(time.Second), at) }, false, false},
+		"an attempt has it":              {failed, true, false},
+		"an attempt has handed it on":    {retired(at, true), false, false},
+		"an attempt has settled it":      {retired(at, false), false, true},
+		"an earlier claim was handed on": {retired(at.Add(-time.Second), true), false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b claims.Book
 			tt.book(&b)
-			lost, waits := b.Unknown([]storage.Record{active("x", at)}, 0, func(string) bool { return tt.has })
+			has := func(string) bool { return tt.has }
+			lost, waits := b.Unknown([]storage.Record{active("x", at)}, 0, has)
 			if got := len(lost) == 1; got != tt.want || waits {
 				t.Errorf("unknown %v, waits %v", got, waits)
 			}
@@ -48,8 +55,8 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// A look that meets a claim under way leaves its jobs to it. The end of the claim says so,
-// once: the jobs may belong to no attempt.
+// A look that meets a claim under way leaves its jobs to it. The end of the claim says
+// so, once: the jobs may belong to no attempt.
 func TestLookBesideAClaim(t *testing.T) {
 	var b claims.Book
 	b.Begin()

@@ -26,7 +26,12 @@ import (
 // FollowUps are jobs that are stored if an attempt completes. Nil: there are none.
 type FollowUps struct {
 	Batch []storage.Insert
-	When  []drafted // of each of the batch
+	when  []drafted // of each of the batch
+}
+
+// Add appends other follow-ups.
+func (l *FollowUps) Add(more *FollowUps) {
+	l.Batch, l.when = append(l.Batch, more.Batch...), append(l.when, more.when...)
 }
 
 // drafted says when a follow-up was drafted, and which of its times count from its
@@ -65,7 +70,7 @@ func (c *Enqueuer) FollowUps(ctx context.Context, drafts []ojs.Draft) (*FollowUp
 		default:
 			in.IDIsNew = false // a settle whose answer is lost is made again
 			when := drafted{now, p.Options.Delay > 0, !in.Record.ExpiresAt.IsZero() && p.Options.TTL > 0}
-			list.Batch, list.When = append(list.Batch, in), append(list.When, when)
+			list.Batch, list.when = append(list.Batch, in), append(list.when, when)
 			names = append(names, p.Options.Name)
 		}
 	}
@@ -83,7 +88,7 @@ func (c *Enqueuer) FollowUps(ctx context.Context, drafts []ojs.Draft) (*FollowUp
 // EnqueueAt sets the times of follow-ups that are stored with the end of an attempt.
 func (l *FollowUps) EnqueueAt(now time.Time) {
 	for i := range l.Batch {
-		r, when := &l.Batch[i].Record, &l.When[i]
+		r, when := &l.Batch[i].Record, &l.when[i]
 		since := now.Sub(when.at)
 		when.at = now
 		r.CreatedAt = now

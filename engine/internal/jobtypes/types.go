@@ -152,11 +152,9 @@ func (r *Registry) LimitName(rec *storage.Record) string {
 // type can have.
 func (c *Types) JobType(name string) (*JobType, error) {
 	r := &c.Registry
+	// If there are several, the defaults of none hold for jobs enqueued by the name.
 	if list := r.Handlers.Load().byType[name]; len(list) == 1 {
 		return list[0], nil
-	} else if len(list) > 1 { // the defaults of none of them hold for jobs enqueued by the name
-		t, _ := r.unknown.LoadOrStore(name, new(JobType))
-		return t.(*JobType), nil
 	}
 	if t, ok := r.unknown.Load(name); ok {
 		return t.(*JobType), nil

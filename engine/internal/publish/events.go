@@ -50,7 +50,7 @@ func (c *Publisher) Began(rec *storage.Record, types ...event.Type) *eventlog.Op
 // any type if none is given. For a job of a workflow it reports whether a listener may
 // want any event of the job or the workflow.
 func (c *Publisher) Wanted(rec *storage.Record, types ...event.Type) bool {
-	if id := WorkflowOf(rec); id != "" {
+	if id := rec.Keeper(); id != "" {
 		return c.Events.Wants("", rec.ID, rec.Queue) || c.Events.Wants("", id, rec.Queue)
 	}
 	if len(types) == 0 {
@@ -75,7 +75,7 @@ func (c *Publisher) Transition(op *eventlog.Op, rec *storage.Record, version uin
 	if after == eventlog.None && rec.Dependencies != nil {
 		after = eventlog.Ends // the end of another job may have moved it
 	}
-	if WorkflowOf(rec) != "" {
+	if rec.Keeper() != "" {
 		events = c.workflowEvents(rec, now, events)
 	}
 	n := 0
@@ -156,7 +156,7 @@ func ReachedBy(state ojs.State) eventlog.Effect {
 
 // EndsOthers is the effect of an operation that ends a job on the jobs that wait for it.
 func (c *Publisher) EndsOthers(rec *storage.Record) eventlog.Effect {
-	if c.Depends.Load() || rec.Dependencies != nil || WorkflowOf(rec) != "" {
+	if c.Depends.Load() || rec.Dependencies != nil || rec.Keeper() != "" {
 		return eventlog.Ends
 	}
 	return eventlog.None

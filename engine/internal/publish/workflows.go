@@ -28,12 +28,6 @@ import (
 // and then comes after the end. How a workflow has ended is looked up, once for each
 // workflow. Names are metadata of each job, and not looked up.
 
-// WorkflowOf returns the workflow that a job is of, "" if it is of none.
-func WorkflowOf(rec *storage.Record) string {
-	id, _ := rec.Meta[workflow.MetaWorkflow].(string)
-	return id
-}
-
 // ByWorkflow is the Reason of the cancellation of a step along with its workflow.
 const ByWorkflow = "workflow"
 
@@ -132,7 +126,7 @@ func (c *Publisher) recordEvent(
 
 // wantsWorkflow reports whether a listener wants an event of the workflow of a job.
 func (c *Publisher) wantsWorkflow(rec *storage.Record, t event.Type) bool {
-	return c.Events.Wants(t, rec.ID, rec.Queue) || c.Events.Wants(t, WorkflowOf(rec), rec.Queue)
+	return c.Events.Wants(t, rec.ID, rec.Queue) || c.Events.Wants(t, rec.Keeper(), rec.Queue)
 }
 
 // maxBegun bounds the workflows that are known to have begun.

@@ -3,7 +3,6 @@ package reports
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -36,32 +35,14 @@ import (
 // aliveFor is how long the value of a process outlives its last report.
 const aliveFor = 24 * time.Hour
 
-// Alive is the value of a process. Its members are stored: one may be added, none may
-// change its meaning.
-type Alive struct {
-	ID        string        `json:"id"`   // of its worker
-	Beat      uint64        `json:"beat"` // rises with each report
-	Seen      time.Time     `json:"seen"` // when it has reported, by its own clock
-	Every     time.Duration `json:"every"`
-	DeadAfter time.Duration `json:"dead_after"`
-	Lease     time.Duration `json:"lease"` // WithClaimLease
-}
-
-// Silence is how long the process has not reported, 0 if it reports in time.
-func (a *Alive) Silence(now time.Time) time.Duration {
-	if d := now.Sub(a.Seen); d > 2*a.Every {
-		return d
-	}
-	return 0
-}
-
 // aliveValue is the engine as a process; gone: without data, which deletes it.
 func (c *Engine) aliveValue(beat uint64, gone bool) document.Value {
 	v := document.Value{Key: stored.PrefixAlive + c.Worker}
 	if !gone {
 		now := c.Now()
-		v.Data, _ = json.Marshal(&Alive{ // which always encodes
-			c.Worker, beat, now, c.Peers.Every, c.Peers.DeadAfter, c.Lease,
+		v.Data, _ = json.Marshal(&stored.Alive{ // which always encodes
+			ID: c.Worker, Beat: beat, Seen: now, Every: c.Peers.Every, DeadAfter: c.Peers.DeadAfter,
+			Lease: c.Lease,
 		})
 		v.Expires = now.Add(aliveFor)
 	}
@@ -69,22 +50,19 @@ func (c *Engine) aliveValue(beat uint64, gone bool) document.Value {
 }
 
 // EachProcess calls f for each process that reports.
-func (c *Engine) EachProcess(ctx context.Context, f func(a *Alive)) error {
+func (c *Engine) EachProcess(ctx context.Context, f func(a *stored.Alive)) error {
 	q := storage.DocumentQuery{Prefix: stored.PrefixAlive}
 	for v, err := range document.Of(c.Store).EachValue(ctx, c.Now(), q) {
 		if err != nil {
 			return err
 		}
-		var a Alive
+		var a stored.Alive
 		if json.Unmarshal(v.Data, &a) == nil && a.ID == strings.TrimPrefix(v.Key, stored.PrefixAlive) {
 			f(&a)
 		}
 	}
 	return nil
 }
-
-// Seconds is a silence as people read it.
-func Seconds(d time.Duration) string { return fmt.Sprintf("%.0f s", d.Seconds()) }
 
 // process is what an engine has seen of another one.
 type process struct {
@@ -94,7 +72,7 @@ type process struct {
 
 // deadProcess is a process that has been silent for too long.
 type deadProcess struct {
-	Alive
+	stored.Alive
 	silent time.Duration
 }
 
@@ -118,7 +96,7 @@ func (p *Reporter) lookAtProcesses(ctx context.Context) error {
 	step := now.Sub(time.Unix(0, ps.looked.Load()))
 	seen := make(map[string]*process)
 	var dead []deadProcess
-	err := c.EachProcess(ctx, func(a *Alive) {
+	err := c.EachProcess(ctx, func(a *stored.Alive) {
 		if a.ID == c.Worker {
 			return
 		}
@@ -187,9 +165,9 @@ func (c *Engine) SpareLeases(ctx context.Context) (err error) {
 	if !c.Watches || !c.Unanswers.Swap(false) && !late {
 		return nil
 	}
-	own := &Alive{ID: c.Worker, Lease: c.Lease}
-	list := []*Alive{own}
-	err = c.EachProcess(ctx, func(a *Alive) {
+	own := &stored.Alive{ID: c.Worker, Lease: c.Lease}
+	list := []*stored.Alive{own}
+	err = c.EachProcess(ctx, func(a *stored.Alive) {
 		if a.ID != own.ID {
 			list = append(list, a)
 		}
@@ -204,7 +182,7 @@ func (c *Engine) SpareLeases(ctx context.Context) (err error) {
 
 // spare renews those leases of a process that are half over. A process that lives renews
 // the others itself.
-func (c *Engine) spare(ctx context.Context, a *Alive) error {
+func (c *Engine) spare(ctx context.Context, a *stored.Alive) error {
 	recs, err := c.Store.ClaimedBy(ctx, a.ID)
 	now := c.Now()
 	var renewed []storage.Extension

@@ -143,7 +143,7 @@ func (c *Settler) Revive(ctx context.Context, batch []storage.Insert, now time.T
 // later attempt calls it before it begins, too: a crash may have come before the first
 // call.
 func (c *Settler) CancelWithWorkflow(ctx context.Context, rec *storage.Record) (cancelled bool) {
-	id := publish.WorkflowOf(rec)
+	id := rec.Keeper()
 	if id == "" {
 		return false
 	}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/env"
-	"github.com/ojsengine/ojs/engine/internal/publish"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
@@ -33,7 +32,7 @@ type ReplayRule struct {
 // replayRuleFor returns the rule that decides on a dead letter and when the job is due;
 // false: it stays dead.
 func (c *Engine) replayRuleFor(r *storage.Record) (rule *ReplayRule, due time.Time, ok bool) {
-	if publish.WorkflowOf(r) != "" {
+	if r.Keeper() != "" {
 		return nil, time.Time{}, false
 	}
 	for i := range c.Rules {
