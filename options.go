@@ -416,7 +416,7 @@ func parseID(id string) (uuid.UUID, bool) {
 	return u, err == nil && len(id) == 36 && u.Variant() == uuid.RFC4122
 }
 
-// WithPending stores the job as pending: it waits until Jobs.Activate is called.
+// WithPending stores the job as pending: it waits until operate.Jobs.Activate is called.
 func WithPending() Option { return func(o *Options) { o.Pending = true } }
 
 // WithDraftName names a draft among those of the same call of EnqueueMany or
@@ -447,8 +447,8 @@ func WithDraftName(name string) Option {
 // each other in a circle are refused with an *InvalidError.
 //
 // WithEnqueueTTL, WithTotalTimeout and the time of WithExpiresAt go on while the job
-// waits. Jobs.Activate makes it available without waiting any longer. A job that has
-// ended and is replayed is not waited for again.
+// waits. operate.Jobs.Activate makes it available without waiting any longer. A job that
+// has ended and is replayed is not waited for again.
 func WithDependsOn(jobs ...string) Option {
 	return func(o *Options) {
 		for _, job := range jobs {
@@ -485,9 +485,9 @@ func WithJoin() Option { return func(o *Options) { o.Join = true } }
 // For jobs that let others pass while they wait for a retry, use a rate limit with a
 // concurrency of 1 and no ordering key (WithRateLimit).
 //
-// Jobs.Activate runs a job before its turn. A job that is replayed after its end runs at
-// once, beside the others of its key; only Workflows.Retry has it wait for its turn. A
-// key has at most 255 bytes; jobs with an empty one have no order.
+// operate.Jobs.Activate runs a job before its turn. A job that is replayed after its end
+// runs at once, beside the others of its key; only operate.Workflows.Retry has it wait
+// for its turn. A key has at most 255 bytes; jobs with an empty one have no order.
 func WithOrderingKey(key string) Option { return func(o *Options) { o.OrderingKey = key } }
 
 func withExtra(extra map[string]json.RawMessage) Option {

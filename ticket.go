@@ -32,7 +32,7 @@ func init() {
 // Wait blocks until the job has ended or ctx has. The error is nil only for a completed
 // job. Otherwise it is ctx's, the storage's, or an *EndedError with the way the job
 // ended; the job is returned with an *EndedError too. If ctx has ended, the text says why
-// the job has not, in the words of Jobs.Explain of package engine. For the ticket of a
+// the job has not, in the words of inspect.Jobs.Explain. For the ticket of a
 // workflow, the error is nil only if the workflow has completed (workflow.EndedError).
 //
 // A Wait that has begun when the engine ends the job returns its outcome. Later the job

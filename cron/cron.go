@@ -124,8 +124,8 @@ type Entry struct {
 	// run is due, in TimeZone. {run:2006-01-02} has a layout of package time instead of
 	// RFC 3339, {run-1d} and {run+36h} another time: a whole number of days (d), by the
 	// calendar of the zone, or a Go duration. Args with anything else after "{run" are
-	// refused. An EnqueueHook that reads cron_name and cron_triggered_at in the meta can
-	// set args by any other rule.
+	// refused. An engine.EnqueueHook that reads cron_name and cron_triggered_at in the
+	// meta can set args by any other rule.
 	Template bool
 
 	// Set by the engine. A run without a job of its own, since it was skipped, counts in

@@ -64,7 +64,7 @@ type config struct {
 	rand         *rand.Rand
 	retention    Retention
 	ruleNames    []string            // of all replay rules
-	rules        []upkeep.ReplayRule // those that are enabled
+	rules        []upkeep.ReplayRule // the enabled ones, in their order
 	middleware   []handler.Middleware
 	hooks        []func(context.Context, *ojs.Job[any]) error
 	observers    []telemetry.Observer
@@ -511,7 +511,7 @@ func bound[T int | time.Duration](to *T, given T) {
 // ReplayRule replays dead letters without a person (OJS dead letter, section 7).
 type ReplayRule struct {
 	// Name has at most 255 lower-case letters, digits, "-" and "."; the first is a letter
-	// or a digit. The replayed job has it as draft.MetaReplayRule.
+	// or a digit. The replayed job has it in its meta, as "ojs.replay_rule".
 	Name string
 	// Filter selects the dead letters. The zero Filter selects all. It names no states.
 	Filter inspect.Filter

@@ -215,7 +215,7 @@ func (c *parts) cancel(ctx context.Context, id string) error {
 	return c.Operator.Jobs().Cancel(ctx, id)
 }
 
-// describeNode says of an engine what others see of it as a node.
+// describeNode fills in what other processes see of this engine.
 func (c *parts) describeNode(n *inspect.Node) {
 	n.Queues, n.Slots, n.Quiet = c.types.Queues.Load().Names, c.concurrency, c.admission.Quiet()
 	for _, t := range c.types.Registry.Handlers.Load().All() {

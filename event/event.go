@@ -1,6 +1,6 @@
 // Package event has the events of jobs, workflows, queues, limits, recurring jobs and
 // workers: their types, and the data of each (OJS events). An engine publishes them,
-// Engine.Subscribe delivers them, and an engine's Observer sees them.
+// engine.Engine.Subscribe delivers them, and a telemetry.Observer sees them.
 package event
 
 import (
@@ -46,7 +46,7 @@ const (
 const (
 	DeadLetterAdded    Type = "dead_letter.added"
 	DeadLetterRetried  Type = "dead_letter.retried"  // by a call
-	DeadLetterReplayed Type = "dead_letter.replayed" // by the replay rule in MetaReplayRule
+	DeadLetterReplayed Type = "dead_letter.replayed" // by the replay rule in meta "ojs.replay_rule"
 	DeadLetterDeleted  Type = "dead_letter.deleted"
 	DeadLetterPruned   Type = "dead_letter.pruned" // retention deleted some; Job is nil
 )
@@ -91,9 +91,9 @@ const (
 	Room    Type = "backpressure.cleared" // an enqueue found the queue below 0.8 again
 )
 
-// The events of limits of keys that the storage counts (RateLimit). Their Limit is set.
-// The engine publishes what its own claims meet: engines that share a storage publish it
-// each.
+// The events of limits of keys that the storage counts (ojs.RateLimit). Their Limit is
+// set. The engine publishes what its own claims meet: engines that share a storage
+// publish it each.
 const (
 	// LimitExceeded says that a limit holds back the next job of a key. It is
 	// published when a claim finds the key closed: once for all jobs that wait, and again
@@ -102,8 +102,8 @@ const (
 	// LimitReleased says that a job of such a key may start. Subject is the key, Job
 	// is nil.
 	LimitReleased Type = "rate_limit.released"
-	LimitDropped  Type = "rate_limit.dropped" // a job ended by OnLimitDrop
-	// LimitAdjusted says that RateLimitedUntil or a call has given a key other
+	LimitDropped  Type = "rate_limit.dropped" // a job ended by ojs.OnLimitDrop
+	// LimitAdjusted says that ojs.RateLimitedUntil or a call has given a key other
 	// bounds or has blocked it. Subject is the key, Job is nil.
 	LimitAdjusted Type = "rate_limit.dynamic_adjusted"
 )
@@ -120,7 +120,7 @@ const (
 	WorkerStarted Type = "worker.started"
 	WorkerQuiet   Type = "worker.quiet"
 	WorkerStopped Type = "worker.stopped"
-	// WorkerHeartbeat is published for each Worker.Heartbeat. An engine's Run sends
+	// WorkerHeartbeat is published for each fetch.Worker.Heartbeat. An engine's Run sends
 	// no heartbeats.
 	WorkerHeartbeat Type = "worker.heartbeat"
 )
@@ -163,8 +163,8 @@ type Event struct {
 	State    string    // worker.heartbeat: the state to go to: running, quiet or terminate
 	// worker.stopped: shutdown, signal or error. cron.skipped: overlap_skip, dst_skip,
 	// dst_repeat, duplicate, dropped, enqueue_failed or missed; that one stands for all
-	// runs that were missed from Due on. discarded: a policy.Why, expired or dropped.
-	// cancelled: workflow, if it was cancelled along with its workflow.
+	// runs that were missed from Due on. discarded: a policy.Rule, expired, dropped or
+	// rate_limited. cancelled: workflow, if it was cancelled along with its workflow.
 	// rate_limit.dynamic_adjusted: handler, set, cleared, blocked or unblocked.
 	Reason string
 	// the number of events that this subscriber missed just before this one; not part of

@@ -4,7 +4,7 @@ import "github.com/ojsengine/ojs/storage"
 
 // Limit is what an event of a limit is about.
 type Limit struct {
-	Key      string                // RateLimit.Key
+	Key      string                // ojs.RateLimit.Key
 	Strategy storage.LimitStrategy // exceeded, released: the bound that holds, or held, jobs back
 	Bound    int                   // exceeded: the number of that bound; of a block 0
 	// exceeded: what counts towards Bound. Of a rate it is at least that, of a throttle

@@ -17,7 +17,7 @@ type Workflow struct {
 	Place int
 	// Remaining is how many steps follow, in a workflow that is one line of steps; -1: it
 	// is none. For other shapes the end of each step would take a read that grows with
-	// the workflow: Workflows.Get counts them.
+	// the workflow: operate.Workflows.Get counts them.
 	Remaining int
 
 	// Steps is how many steps there are, with callbacks and compensations: in created,

@@ -73,8 +73,8 @@ func (h *Handler) batching() *batching {
 // function of BatchBy is for other args.
 //
 // A job of a batch takes a slot of its engine, from when it begins to wait for others
-// until the call returns. A batch is never larger than WithSlots of the engine and
-// of the handler. Waiting is a part of the attempt: the job's timeout counts it, and
+// until the call returns. A batch is never larger than engine.WithConcurrency and
+// WithSlots allow. Waiting is a part of the attempt: the job's timeout counts it, and
 // middlewares run around it, once for each job. Jobs of different engines never share a
 // batch. A job whose context ends while it waits leaves the batch.
 func ForBatch[T any](t ojs.JobType[T], f BatchFunc[T], opts ...Option) Handler {

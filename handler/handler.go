@@ -107,10 +107,10 @@ func WithGlobalConcurrency(n int) Option {
 // nothing or has a Key: ojs.WithRateLimit and ojs.WithRateLimitBy, as options of the job
 // type, bound parts of the type or several types together.
 //
-// Run stores the limit, in the place of one that an earlier Run or Limits.Set has stored.
-// So does the registration of a handler while the engine runs. Another program that runs
-// the type obeys the limit too. A later Run without the option leaves it: Limits.Clear
-// removes it.
+// Run stores the limit, in the place of one that an earlier Run or operate.Limits.Set has
+// stored. So does the registration of a handler while the engine runs. Another program
+// that runs the type obeys the limit too. A later Run without the option leaves it:
+// operate.Limits.Clear removes it.
 func WithGlobalRateLimit(l ojs.RateLimit) Option {
 	err := l.ValidateBounds()
 	switch {

@@ -64,11 +64,11 @@ func (f *Facets) Count() Count {
 	return n
 }
 
-// Facets counts the jobs that f selects by one of their properties. It looks at the newest
-// jobs first, and at some thousand beyond the given number at most; 0 is DefaultLook. Jobs
-// that have ended are looked at from the latest end on. A filter that names nothing but
-// States, Queues and Types costs no look at any job, and is exact by state, queue and
-// type.
+// Facets counts the jobs that f selects by one of their properties. It looks at the
+// newest jobs first, and at some thousand beyond the given number at most; 0 is
+// DefaultLook. Jobs that have ended are looked at from the latest end on. A filter that
+// names nothing but States, Queues and Types costs no look at any job, and is exact by
+// state, queue and type.
 func (j *Jobs) Facets(ctx context.Context, f Filter, by Facet, look int) (Facets, error) {
 	list, err := j.FacetsBy(ctx, f, look, by)
 	if err != nil {

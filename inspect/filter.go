@@ -40,8 +40,8 @@ const (
 //   - ended jobs by the time of their end, and discarded ones by the types of their
 //     errors, in OrderFinished.
 //
-// For other filters the jobs of the narrowest index are read one by one. Jobs.Page says how
-// many it looked at (Page.Looked).
+// For other filters the jobs of the narrowest index are read one by one. Jobs.Page says
+// how many it looked at (Page.Looked).
 type Filter struct {
 	States       []ojs.State
 	Queues       []string

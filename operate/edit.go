@@ -170,7 +170,7 @@ var metaOfRun = []string{
 // with its args unless others are given, as for Enqueue. Options change what they name.
 // The stored one may be in any state and stays as it is, so that Copy runs again what has
 // completed or was cancelled. The copy has an id of its own, names the stored job in its
-// meta (draft.MetaCopyOf), starts at once, and belongs to no workflow and to no recurring
+// meta ("ojs.copy_of"), starts at once, and belongs to no workflow and to no recurring
 // entry. Rules for unique jobs and bounded queues hold for it. An unknown id gives
 // ojs.ErrNotFound.
 func (j *Jobs) Copy(ctx context.Context, id string, args any, opts ...ojs.Option) (ojs.Ticket, error) {
@@ -280,7 +280,7 @@ func (o *Operator) override(ctx context.Context, r *storage.Record, now time.Tim
 	r.Retry, r.MaxAttempts, r.Meta, r.RateLimit, r.Extra = retry, retry.Runs(), meta, to.RateLimit, to.Extra
 	r.Fairness = to.Fairness
 	if to.TotalTimeout > 0 {
-		r.Timeout = min(r.Timeout, to.TotalTimeout) // as in prepare
+		r.Timeout = min(r.Timeout, to.TotalTimeout) // as for a new job
 	}
 	if !now.Before(r.CreatedAt.Add(r.EnqueueTTL)) {
 		r.EnqueueTTL = 0

@@ -279,7 +279,7 @@ func (d *DeadLetters) Stats(ctx context.Context) (DeadLetterStats, error) {
 // changed. A deadline that has passed is dropped. A job that is no dead letter gives an
 // *ojs.TransitionError, an unknown id ojs.ErrNotFound. So does a step of a workflow, as
 // in Jobs.Retry. The job's meta counts how often it has been replayed
-// (draft.MetaReplayCount). Jobs.Apply retries many, of a filter with DeadLettered. To
+// ("ojs.replay_count"). Jobs.Apply retries many, of a filter with DeadLettered. To
 // replay dead letters without a person, see engine.WithReplayRules.
 func (d *DeadLetters) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
 	return d.op.retry(ctx, id, "", func(r *storage.Record) bool { return r.DeadLettered() },

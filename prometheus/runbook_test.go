@@ -147,7 +147,7 @@ func privateDefaults(t *testing.T) {
 		http.NewServeMux()
 }
 
-// And it does what the document says.
+// The calls do what the document says.
 func TestRunbook(t *testing.T) {
 	eng := enginetest.New[any](t)
 	eng.Drain() // it runs

@@ -32,8 +32,8 @@ type EventSelector interface {
 	EventTypes() []event.Type // exact ones: "job.*" is not a pattern here
 }
 
-// MeterReader is an Observer that reads what engines count. WithObserver gives it the
-// Meter of each engine that it observes. The function stays valid when the engine has
+// MeterReader is an Observer that reads what engines count. engine.WithObserver gives it
+// the Meter of each engine that it observes. The function stays valid when the engine has
 // stopped, and is safe for concurrent use.
 type MeterReader interface {
 	Observer

@@ -5,7 +5,8 @@
 // # Invariants
 //
 //  1. A counter of an engine only rises. Meters keeps MeterPairs pairs at most.
-//  2. Meters has a lock of its own, and holds it for no call of another package.
+//  2. Meters has a lock of its own, and holds it for no storage call and no code of a
+//     program.
 //  3. Snapshots share no memory with what is counted later.
 //  4. Each engine writes values of its own, so no engine overwrites the history of
 //     another one. A Recorder belongs to one goroutine.
@@ -108,8 +109,8 @@ const (
 // Meters is what an engine counts. The zero Meters has counted nothing. It is safe for
 // concurrent use.
 type Meters struct {
-	mu    spin.Mutex
-	last  *Meter // the meter that was counted in last
+	mu    spin.Mutex // guards the fields below
+	last  *Meter     // the meter that was counted in last
 	pairs map[pair]*Meter
 }
 

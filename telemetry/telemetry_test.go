@@ -59,7 +59,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// A meter is read as it was stored. Buckets that there are not are left out.
+// A meter is read as it was stored. Unknown buckets are left out.
 func TestStoredMeters(t *testing.T) {
 	m := Meter{Queue: "q", Type: "t", Enqueued: 3, Started: 2}
 	m.Wait.Observe(time.Second)

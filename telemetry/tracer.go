@@ -7,8 +7,8 @@ import (
 )
 
 // Tracer is an Observer that also follows what the engine does, operation by operation,
-// each in the context of the one that it is part of. WithObserver takes it. An engine
-// without one does nothing for it.
+// each in the context of the one that it is part of. engine.WithObserver takes it. An
+// engine without one does nothing for it.
 //
 // Begin begins an operation. All that belongs to the operation, handlers included, runs
 // in the context that Begin returns. That must be ctx or derived from it. If either
@@ -41,7 +41,7 @@ type Operation struct {
 	// Nil: none waits for another.
 	DependsOn [][]string
 
-	Worker string // who does it: this engine's worker, or the one that has the job; empty for an enqueue
+	Worker string // the engine's worker id, or that of the job's worker; "" for an enqueue
 	Cron   string // cron.trigger: the name of the entry
 
 	Backend string // the storage's name

@@ -9,7 +9,7 @@ import (
 )
 
 // EndedError is the error of a wait for a workflow that has ended and has not completed:
-// of Ticket.Wait for the ticket of Start, and of Workflows.Wait of package engine. It
+// of Ticket.Wait for the ticket of Start, and of operate.Workflows.Wait. It
 // unwraps to the *ojs.EndedError of Job, and for a cancelled workflow to that of its
 // record.
 type EndedError struct {

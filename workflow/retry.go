@@ -36,7 +36,7 @@ type Revival struct {
 // Revivals returns the jobs that begin anew if the failed steps of a workflow are
 // retried. It looks up every job of the workflow. A workflow that has not failed, or in
 // which no step can be retried, is refused with an *ojs.TransitionError.
-// Workflows.Retry of package engine calls it.
+// operate.Workflows.Retry calls it.
 func Revivals(ctx context.Context, lookup Lookup, id string) ([]Revival, error) {
 	r, err := openAll(ctx, lookup, id)
 	if err != nil {

@@ -43,7 +43,7 @@ const DefaultResultTTL = 24 * time.Hour
 // all or none. Steps that wait for none are available when it returns. With an empty id
 // it makes one. The ticket is that of the record: its ID is the workflow's, and its Wait
 // returns when all steps have ended, with an *EndedError unless the workflow has
-// completed. Workflows.Wait of package engine returns the steps too.
+// completed. operate.Workflows.Wait returns the steps too.
 //
 // A second Start with an id is refused with an *ojs.DuplicateError while jobs of the
 // first are stored. The error of a workflow that is none is an *InvalidError. Otherwise

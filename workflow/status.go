@@ -101,7 +101,7 @@ type Lookup func(ctx context.Context, id string) (*ojs.JobInfo, error)
 
 // Read looks up a workflow and all of its steps, one after the other: a step may have
 // ended since an earlier one was read. ErrNotFound: no workflow with the id is stored.
-// Its cost grows with the number of steps. Workflows.Get of package engine calls it.
+// Its cost grows with the number of steps. operate.Workflows.Get calls it.
 func Read(ctx context.Context, lookup Lookup, id string) (*Status, error) {
 	r, err := openAll(ctx, lookup, id)
 	if err != nil {

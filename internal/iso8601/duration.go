@@ -1,6 +1,6 @@
 // Package iso8601 reads and writes ISO 8601 durations by the strict syntax of the OJS
 // documents (OJS retry, sections 4 and 14; OJS unique jobs, section 13). Package duration
-// splits and joins the components. This package does what it does not do:
+// splits and joins the components. This package adds:
 //
 //   - The syntax. It accepts "P", "PT", "P1DT", "PP1D", "-PT1S", "PT.5S", fractions of
 //     days, and components out of order or repeated, of which the last one counts.

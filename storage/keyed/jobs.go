@@ -191,8 +191,8 @@ func (e *entries) of(j *job) []entry {
 	return e.list
 }
 
-// rare reports whether the table state has the jobs in a state. The table time has those of
-// them with a time, and the table wake the active jobs.
+// rare reports whether the table state has the jobs in a state. The table time has those
+// of them with a time, and the table wake the active jobs.
 func rare(state ojs.State) bool { return storage.Rare(state) && state != ojs.StateActive }
 
 // group appends the beginning of the keys of the jobs that have ended in a state, dead

@@ -88,7 +88,7 @@ const (
 	frontTable                      // scope, queue or type, rank, queue, type: see fronts.go
 	stateTable                      // state, queue, type, seq: seq, of the jobs in a rare state
 	failTable                       // type of the error, FinishedAt, place: seq, of the discarded jobs
-	timeTable                       // state, queue, type, WakeAt or FinishedAt, place: seq, of the jobs in a rare state that have one
+	timeTable                       // state, queue, type, time, place: seq, of rare states
 	workflowTable                   // id of the workflow, seq: seq, of its jobs
 	keeperTable                     // seq: seq, of the records of workflows
 	deadOfTable                     // queue, type, place: seq, of the dead letters

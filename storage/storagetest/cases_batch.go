@@ -18,7 +18,8 @@ func bounded(r storage.Record, depth int) storage.Insert {
 // batchCases are about what the jobs of one batch do to each other.
 var batchCases = []Case{
 	{"insert-11", "Insert/DropsNoneOfTheBatch", "Storage.Insert",
-		"A full queue gives up no job of the batch, nor one that is not available.", needsNothing, func(c *C) {
+		"A full queue gives up no job of the batch, nor one that is not available.", needsNothing,
+		func(c *C) {
 			c.insert(c.job(scheduled(time.Hour)), c.job(pending), c.job(queue("other")))
 			batch := []storage.Insert{bounded(c.job(), 3), bounded(c.job(), 3)}
 			_, err := c.S.Insert(c.ctx, c.now, batch, nil)

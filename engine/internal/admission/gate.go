@@ -31,7 +31,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Admission is that of one engine. It is safe for concurrent use.
+// Admission decides what may start in one engine. It is safe for concurrent use.
 type Admission struct {
 	*env.Env
 	Gate *Gate
@@ -146,7 +146,7 @@ func (c *Admission) SetQuiet(quiet bool) { c.hold(func(h *holds) { h.quiet = qui
 // LimitsHold reports whether limits hold jobs back, as far as claims have found.
 func (c *Admission) LimitsHold() bool { return c.Held.now() }
 
-// Claim claims up to w.max jobs, one if limits ask for a look after each, and appends
+// Claim claims up to w.Max jobs, one if limits ask for a look after each, and appends
 // them to dst. If there is none, reopens is when a limit that held some back will let
 // them in, zero if no limit opens with time.
 func (c *Admission) Claim(

@@ -260,8 +260,8 @@ func (r *Run) Stucks() int {
 	return r.stuck
 }
 
-// attend renews the leases of the attempts that need it, settles those that their
-// handlers have overrun, and reports stuck ones.
+// attend is the run of the chore Leases. It renews leases, settles attempts that have
+// overrun their grace period, and reports stuck handlers.
 func (r *Run) attend(context.Context, time.Time) (never time.Time, err error) {
 	mu := &r.c.mu
 	mu.Lock()

@@ -31,7 +31,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Enqueuer is that of one engine. It is safe for concurrent use.
+// Enqueuer stores new jobs for one engine. It is safe for concurrent use.
 type Enqueuer struct {
 	*env.Env
 	Types *jobtypes.Types

@@ -20,7 +20,7 @@ func (b *Bell) Hear() <-chan struct{} {
 	}
 }
 
-// Ring wakes those that hear the bell.
+// Ring wakes all goroutines that wait on a channel of Hear.
 func (b *Bell) Ring() {
 	if b.ch.Load() == nil {
 		return

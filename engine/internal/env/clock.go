@@ -26,7 +26,7 @@ type times struct {
 	offset atomic.Int64 // what it was then less that, in ns since 1970
 }
 
-// Start begins to read a clock.
+// start begins to read a clock.
 func (t *times) start(c clock.Clock) {
 	if reflect.TypeOf(c) == reflect.TypeOf(clock.New()) {
 		t.origin = c.Now()

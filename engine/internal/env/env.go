@@ -36,7 +36,7 @@ import (
 	"github.com/ojsengine/ojs/telemetry"
 )
 
-// Env is that of one engine. It is safe for concurrent use.
+// Env is what the parts of one engine share. It is safe for concurrent use.
 type Env struct {
 	*logs.Lines
 	*tracing.Tracers
@@ -150,7 +150,8 @@ func Earliest(a, b time.Time) time.Time {
 //  4. A recurring entry is stored encoded. Its args are decoded for each run, and encoded
 //     anew with the job.
 
-// EncodeValue encodes a result or a checkpoint that is not larger than most bytes then.
+// EncodeValue encodes a result or a checkpoint. It refuses one that is then larger than
+// most bytes.
 func (c *Env) EncodeValue(
 	ctx context.Context, field string, raw json.RawMessage, most int,
 ) (json.RawMessage, error) {

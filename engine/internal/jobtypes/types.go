@@ -50,7 +50,7 @@ type Types struct {
 type Registry struct {
 	mu       sync.Mutex // held while handlers are added and their limits stored
 	Handlers atomic.Pointer[Handlers]
-	unknown  sync.Map // of job types that were enqueued without a handler to their *jobType
+	unknown  sync.Map // of job types that were enqueued without a handler to their *JobType
 }
 
 // Handlers is the set at one time. It is replaced, never changed.

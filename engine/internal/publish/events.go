@@ -162,7 +162,7 @@ func (c *Publisher) EndsOthers(rec *storage.Record) eventlog.Effect {
 	return eventlog.None
 }
 
-// BeganChange is began for a change of one job, which may end it.
+// BeganChange is Began for a change of one job, which may end it.
 func (c *Publisher) BeganChange(rec *storage.Record, typ event.Type) *eventlog.Op {
 	effect := c.EndsOthers(rec)
 	if effect == eventlog.None {
@@ -216,8 +216,8 @@ func FailureAttrs(f *ojs.Failure) []any {
 	return attrs
 }
 
-// BeganGroup begins an operation that ends or revives jobs. It returns nil if no listener
-// wants their events.
+// BeganGroup begins an operation that ends or revives jobs. It returns nil if there is no
+// listener.
 func (c *Publisher) BeganGroup(ids []string) *eventlog.Op {
 	return c.Events.Begin(eventlog.Ends, ids...)
 }

@@ -36,7 +36,7 @@ func (p *Reporter) node(gone bool) document.Value {
 	return v
 }
 
-// obey does what others have ordered.
+// obey carries out the orders of other processes.
 func (p *Reporter) obey(ctx context.Context) error {
 	c := p.c
 	list, err := document.Of(c.Store).Values(ctx, c.Now(), stored.PrefixOrder+c.Worker+"/", "", 0)

@@ -105,7 +105,7 @@ func (p *Reporter) Stop() (done <-chan struct{}) {
 	return over
 }
 
-// report stores a report, and does what others have ordered.
+// report stores a report, and carries out orders.
 func (p *Reporter) report(last bool) (err error) {
 	c, ctx := p.c, p.base
 	p.beat++

@@ -40,7 +40,8 @@ import (
 	"github.com/ojsengine/ojs/telemetry"
 )
 
-// Settler is that of one engine. It is safe for concurrent use, and has no lock.
+// Settler stores outcomes and changes for one engine. It is safe for concurrent use, and
+// has no lock.
 type Settler struct {
 	*env.Env
 	Types   *jobtypes.Types
@@ -60,7 +61,7 @@ type Settler struct {
 //     too, calls StoreEnds itself (exchange of package attempts).
 //  2. StoreEnds follows the outcomes that the storage has taken: events first, then logs,
 //     waiters, and the attempts.
-//  3. If the storage has refused an outcome, dropped gives it up. Follow-ups that were
+//  3. If the storage has refused an outcome, its caller gives it up. Follow-ups that were
 //     refused make it a failure of the attempt instead, which is stored in its place.
 //
 // If the call itself fails, it may have stored everything. The outcomes are marked as
@@ -110,7 +111,8 @@ func (c *Settler) Settle(ctx context.Context, list []*Settlement, s *Scratch) ([
 	})
 }
 
-// StoreEnds makes a call that stores outcomes, and follows those that were stored.
+// StoreEnds makes a call that stores outcomes. It then publishes, counts and logs each
+// outcome that the storage has taken, and wakes its waiters.
 func (c *Settler) StoreEnds(ctx context.Context, list []*Settlement, s *Scratch,
 	call func() ([]storage.Settled, error)) (settled []storage.Settled, err error) {
 	c.blockKeys(ctx, list)
@@ -132,7 +134,7 @@ func (c *Settler) StoreEnds(ctx context.Context, list []*Settlement, s *Scratch,
 	return settled, err
 }
 
-// SettleOne is settle of one outcome. refused is why the storage has not taken it.
+// SettleOne is Settle of one outcome. refused is why the storage has not taken it.
 func (c *Settler) SettleOne(ctx context.Context, f *Settlement) (refused, err error) {
 	settled, err := c.Settle(ctx, []*Settlement{f}, new(Scratch))
 	if err != nil {
@@ -257,7 +259,7 @@ func (s *Scratch) Empty() {
 // about.
 type Settlement struct {
 	Owner    any             // the attempt of this engine; nil: there is none
-	Rec      *storage.Record // the attempt's own, or a copy; see decide
+	Rec      *storage.Record // the attempt's own, or a copy; see decide of package attempts
 	Decision policy.Decision
 	kind     policy.OutcomeKind
 	at       time.Time
@@ -421,7 +423,7 @@ func (c *Settler) EncodeLog(f *Settlement, attempt int, began time.Time, l *jobl
 //
 //  1. Each claim returns what limits did: jobs that were dropped or rescheduled, when
 //     time next opens one, whether they hold jobs back.
-//  2. The run claims again at that time (run.reopening).
+//  2. The run claims again at that time (Reopening of attempts.Run).
 //  3. While limits hold jobs back, each end of an attempt is followed by a claim, in the
 //     same step if the storage has one.
 //  4. Other engines hear of freed slots and of opening times by storage.Notice.

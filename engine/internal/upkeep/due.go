@@ -31,7 +31,7 @@ type Engine struct {
 	*env.Env
 	Settle *settle.Settler
 	Keep   Retention
-	Rules  []ReplayRule                    // those that are enabled
+	Rules  []ReplayRule                    // the enabled ones, in their order
 	Spare  func(ctx context.Context) error // renews the leases of all processes after a failure
 }
 

@@ -22,8 +22,8 @@ var (
 		"storage/memory", "storage/sqlite", "storage/postgres", "internal/rows", "internal/document",
 		"examples/bbolt"}
 	noStorage = []string{"storage/keyed/drivertest"} // a suite, not a part of a storage
-	engines   = []string{"engine/...", "cron", "inspect", "operate", "telemetry", "internal/journal",
-		"internal/events", "internal/draft", "internal/stored"}
+	engines   = []string{"engine/...", "cron", "inspect", "operate", "telemetry",
+		"internal/draft", "internal/stored"}
 )
 
 // source is a Go file that is not a test.

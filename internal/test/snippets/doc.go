@@ -2,9 +2,9 @@
 // the links of all documents lead somewhere.
 //
 // A block is a whole program, declarations, statements, or statements followed by
-// declarations. Statements may use the names of [usual] and those that the file
-// testdata/PAGE.txt declares for the page. "..." stands for code that does not matter.
-// The imports of a block follow from the names of the packages that it uses.
+// declarations. Statements may use the names of usual (snippets_test.go) and those that
+// the file testdata/PAGE.txt declares for the page. "..." stands for code that does not
+// matter. The imports of a block follow from the names of the packages that it uses.
 //
 // A block of another library's code has the line
 //
