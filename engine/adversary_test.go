@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/racedetector"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -27,7 +28,7 @@ func TestRulesUnderRandomPrograms(t *testing.T) {
 	switch {
 	case !storm():
 		seeds = 4
-	case raceEnabled:
+	case racedetector.On:
 		seeds = 10
 	}
 	for seed := range seeds {

@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/test/racedetector"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -20,7 +21,7 @@ import (
 // docs/performance.md has the figures; the bounds leave room for pools that a collection
 // empties.
 func TestAllocationsOfAJob(t *testing.T) {
-	if raceEnabled {
+	if racedetector.On {
 		t.Skip("the race detector allocates, too, and has pools forget; .ci/run runs it without")
 	}
 	type args struct {
@@ -99,7 +100,7 @@ func (c *eventCount) Observe(*event.Event) { c.n++ }
 // A waiting job of plain args keeps few bytes, a scheduled one not many more, and being
 // unique costs few allocations.
 func TestMemoryOfWaitingJobs(t *testing.T) {
-	if raceEnabled {
+	if racedetector.On {
 		t.Skip("the race detector allocates, too; .ci/run runs it without")
 	}
 	type args struct {

@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/racedetector"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -24,7 +25,7 @@ type numbered struct {
 // A job allocates as much as TestAllocationsOfAJob says, also if the next one is of
 // another type.
 func TestAllocationsOfAJobAmongOthers(t *testing.T) {
-	if raceEnabled {
+	if racedetector.On {
 		t.Skip("the race detector allocates, too")
 	}
 	const jobs = 20_000
@@ -54,7 +55,7 @@ func TestAllocationsOfAJobAmongOthers(t *testing.T) {
 // The job that a handler receives is a copy of its own. A program that keeps it keeps no
 // later job in memory.
 func TestMemoryStaysFlatBehindAKeptJob(t *testing.T) {
-	if raceEnabled {
+	if racedetector.On {
 		t.Skip("pools forget under the race detector")
 	}
 	const rounds, quick, size, most = 800, 300, 500, 50_000
@@ -180,7 +181,7 @@ func TestLeftBehindAsksForDone(t *testing.T) {
 	}
 	stop := started(t, eng)
 	jobs := 100_000
-	if testing.Short() || raceEnabled {
+	if testing.Short() || racedetector.On {
 		jobs = 20_000
 	}
 	for i := range jobs {

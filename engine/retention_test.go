@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/test/racedetector"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -218,7 +219,7 @@ func TestMemoryStaysFlat(t *testing.T) {
 	if !storm() {
 		t.Skip("runs 1,000,000 jobs; OJS_STORM=1 has it run")
 	}
-	if raceEnabled {
+	if racedetector.On {
 		t.Skip("the race detector keeps memory of its own; CI runs this test without it")
 	}
 	store := memory.New()

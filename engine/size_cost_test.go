@@ -6,6 +6,7 @@ import (
 
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
+	"github.com/ojsengine/ojs/internal/test/racedetector"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -18,7 +19,7 @@ type largeDocument struct {
 // The size of large args is known without another encoding of the job: an enqueue
 // allocates a small part of what they take, or what their own encoding takes.
 func TestLargeArgsAreNotEncodedToBeMeasured(t *testing.T) {
-	if raceEnabled {
+	if racedetector.On {
 		t.Skip("the race detector allocates as well")
 	}
 	const kB, MB = 1 << 10, 1 << 20

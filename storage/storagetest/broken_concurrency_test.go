@@ -703,6 +703,7 @@ func seamConfig(fault func(s *seam)) Config {
 // Each storage with a seam is caught by Histories in its default budget, with as many
 // seeds as the flag -rounds asks for.
 func TestSeamsAreCaught(t *testing.T) {
+	SkipWatched(t)
 	faults := make(map[string]Config)
 	for name, fault := range seams {
 		faults[name] = seamConfig(fault)

@@ -151,6 +151,7 @@ func resumeAll(b *broken) storage.Storage {
 // A storage that loses something when it is opened again fails cases that know nothing of
 // that, if they are run on a storage that is opened again between calls.
 func TestReopenedFaultsAreCaught(t *testing.T) {
+	storagetest.SkipWatched(t)
 	limits := func(f func(s storage.LimitStore, l storage.Limit)) func(b *broken) storage.Storage {
 		return func(b *broken) storage.Storage {
 			for _, kind := range []storage.LimitKind{"key", "queue", "type"} {

@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs/internal/test/fields"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // changeSeen changes every record that the storage answers with, if on says so.
@@ -46,6 +47,7 @@ var identity = map[string]bool{"ID": true, "Name": true, "Version": true}
 
 // Each field of a job alone is lost when the storage is opened again.
 func TestFieldsLostAtReopenAreCaught(t *testing.T) {
+	storagetest.SkipWatched(t)
 	for _, l := range fields.Leaves(reflect.TypeFor[storage.Record]()) {
 		if identity[l.Path] {
 			continue
@@ -68,6 +70,7 @@ func TestFieldsLostAtReopenAreCaught(t *testing.T) {
 // Each field of a job alone is taken from the first job that was stored, as a storage
 // does that keeps what jobs have in common once.
 func TestFieldsMixedBetweenJobsAreCaught(t *testing.T) {
+	storagetest.SkipWatched(t)
 	// no job has these fields when it is stored
 	later := []string{"LeaseUntil", "NextRetryAt", "FinishedAt", "DeadLetteredAt"}
 	for _, l := range fields.Leaves(reflect.TypeFor[storage.Record]()) {
@@ -97,6 +100,7 @@ func TestFieldsMixedBetweenJobsAreCaught(t *testing.T) {
 // A field alone is lost of jobs that are otherwise as an engine makes them without
 // options, as by a storage that keeps no document of such jobs.
 func TestFieldsOfPlainJobsAreCaught(t *testing.T) {
+	storagetest.SkipWatched(t)
 	for _, name := range []string{"TypeVersion", "MaxAttempts", "Timeout", "TotalTimeout", "EnqueueTTL",
 		"ResultTTL", "ExpiresAt", "Meta", "Extra", "Unique", "Fairness"} {
 		t.Run(name, func(t *testing.T) {
@@ -126,6 +130,7 @@ func TestFieldsOfPlainJobsAreCaught(t *testing.T) {
 // Each field of a recurring entry alone is lost at once, or when the storage is opened
 // again.
 func TestFieldsOfCronsAreCaught(t *testing.T) {
+	storagetest.SkipWatched(t)
 	for _, l := range fields.Leaves(reflect.TypeFor[storage.Cron]()) {
 		if identity[l.Path] {
 			continue
@@ -153,6 +158,7 @@ func TestFieldsOfCronsAreCaught(t *testing.T) {
 }
 
 func TestWhatIsLostAtReopenIsCaught(t *testing.T) {
+	storagetest.SkipWatched(t)
 	for name, fault := range map[string]func(b *broken, lost func() bool){
 		"queue states": func(b *broken, lost func() bool) {
 			b.states = func(b *broken, ctx context.Context) (map[string]ojs.QueueState, error) {

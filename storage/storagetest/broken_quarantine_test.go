@@ -277,6 +277,7 @@ var quarantineFaults = []struct {
 // Every fault of a quarantine is noticed by the case whose rule it breaks, and every case
 // notices a fault.
 func TestQuarantineFaultsAreCaught(t *testing.T) {
+	storagetest.SkipWatched(t)
 	storagetest.SetPatience(50 * time.Millisecond)
 	config := func(fault func(*tampered)) storagetest.Config {
 		of := func(s storage.Storage) *tampered { return s.(*tampered) }

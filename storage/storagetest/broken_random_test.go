@@ -357,6 +357,7 @@ func withFlags(values map[string]string, f func()) {
 
 // Every fault is noticed as often as -rounds says, each time with a seed of its own.
 func TestRandomFaultsAreCaught(t *testing.T) {
+	SkipWatched(t)
 	rounds := 1
 	_, _ = fmt.Sscan(flag.Lookup("rounds").Value.String(), &rounds)
 	for _, f := range randomFaults {

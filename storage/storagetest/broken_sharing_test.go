@@ -6,6 +6,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // Storages whose answers share memory with what they store. They answer Get with a record
@@ -62,6 +63,7 @@ func shareUnique(k, c *storage.Record, f func(k, c *ojs.UniquePolicy)) {
 }
 
 func TestSharedMemoryIsCaught(t *testing.T) {
+	storagetest.SkipWatched(t)
 	for name, share := range sharing {
 		t.Run(name, func(t *testing.T) {
 			wantCaught(t, "fields-3 fields-1", func(b *broken) {

@@ -387,6 +387,7 @@ func ownTests(c storagetest.Case) bool {
 
 // Every fault is noticed by the case whose rule it breaks. Every case notices a fault.
 func TestFaultsAreCaught(t *testing.T) {
+	storagetest.SkipWatched(t)
 	storagetest.SetPatience(50 * time.Millisecond) // the memory storage tells at once
 	var mu sync.Mutex
 	caught := make(map[string]bool)

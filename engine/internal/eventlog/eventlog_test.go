@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/test/eventtypes"
+	"github.com/ojsengine/ojs/internal/test/racedetector"
 )
 
 // seen is an observer that keeps what it sees.
@@ -522,7 +523,7 @@ func publish1(l *Log, job *ojs.JobInfo, t event.Type) {
 // An event that no listener keeps costs no memory: not for observers that are brief, nor
 // for a subscription that does not select it.
 func TestNothingIsCopiedForNobody(t *testing.T) {
-	if raceEnabled {
+	if racedetector.On {
 		t.Skip("the race detector has pools forget; .ci/run runs it without")
 	}
 	c := new(counter)

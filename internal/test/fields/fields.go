@@ -41,6 +41,27 @@ func exported(t reflect.Type) (list []int) {
 	return list
 }
 
+// flats tells of types whether they are flat: bool by reflect.Type.
+var flats sync.Map
+
+// flat reports whether an assignment makes a full copy of a value, as Clone sees it.
+func flat(t reflect.Type) (yes bool) {
+	if yes, ok := flats.Load(t); ok {
+		return yes.(bool)
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		yes = !slices.ContainsFunc(exported(t), func(i int) bool { return !flat(t.Field(i).Type) })
+	case reflect.Pointer:
+		yes = opaque(t.Elem())
+	case reflect.Interface, reflect.Slice, reflect.Map:
+	default:
+		yes = true
+	}
+	flats.Store(t, yes)
+	return yes
+}
+
 // join returns the path of a field. An embedded struct is not part of it:
 // JobInfo.JobHeader.ID is ID.
 func join(path string, f reflect.StructField) string {
@@ -247,13 +268,22 @@ func Clone[T any](v T) T {
 
 func copyTo(to, from reflect.Value) {
 	to.Set(from)
+	if !flat(from.Type()) {
+		copyShared(to, from)
+	}
+}
+
+// copyShared copies what to, an assigned copy of from, shares with it.
+func copyShared(to, from reflect.Value) {
 	switch from.Kind() {
 	case reflect.Struct:
 		for _, i := range exported(from.Type()) {
-			copyTo(to.Field(i), from.Field(i))
+			if f := from.Field(i); !flat(f.Type()) {
+				copyShared(to.Field(i), f)
+			}
 		}
 	case reflect.Pointer:
-		if !from.IsNil() && !opaque(from.Type().Elem()) {
+		if !from.IsNil() {
 			to.Set(reflect.New(from.Type().Elem()))
 			copyTo(to.Elem(), from.Elem())
 		}
@@ -266,8 +296,12 @@ func copyTo(to, from reflect.Value) {
 	case reflect.Slice:
 		if !from.IsNil() {
 			to.Set(reflect.MakeSlice(from.Type(), from.Len(), from.Len()))
+			reflect.Copy(to, from)
+			if flat(from.Type().Elem()) {
+				return
+			}
 			for i := range from.Len() {
-				copyTo(to.Index(i), from.Index(i))
+				copyShared(to.Index(i), from.Index(i))
 			}
 		}
 	case reflect.Map:
@@ -319,6 +353,12 @@ func scribble(v reflect.Value) {
 			scribble(v.Elem())
 		}
 	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			for i, b := range v.Bytes() {
+				v.Bytes()[i] = b ^ 0x55
+			}
+			return
+		}
 		for i := range v.Len() {
 			scribble(v.Index(i))
 		}

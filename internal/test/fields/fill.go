@@ -30,9 +30,6 @@ const maxUnix = 7_258_118_400
 // value of its own. It fails t if there is a field of a type for which it has no values.
 func (f Filler) Fill(t *rapid.T, p any) { f.fill(t, "", reflect.ValueOf(p).Elem()) }
 
-// FillValue is Fill of a settable value.
-func (f Filler) FillValue(t *rapid.T, path string, v reflect.Value) { f.fill(t, path, v) }
-
 // text is a string with what a storage may trip over, but without NUL unless f is wide:
 // engines store that in JSON only.
 func (f Filler) text(t *rapid.T, path string) string {
