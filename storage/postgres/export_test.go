@@ -22,9 +22,6 @@ func WithClock(c clock.Clock) Option { return func(cfg *config) { cfg.clock = c 
 // WithDeafEar keeps notifications from coming, as behind a pooler of transactions.
 func WithDeafEar() Option { return func(c *config) { c.deaf = true } }
 
-// WithPatience sets how long a statement may take.
-func WithPatience(d time.Duration) Option { return func(c *config) { c.patience = d } }
-
 // Pending returns how many calls wait for a statement to share.
 func (s *Storage) Pending() int {
 	return pending(&s.inserts) + pending(&s.insertsInTurn) + pending(&s.settles) + pending(&s.settlesInTurn)

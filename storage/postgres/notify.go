@@ -17,9 +17,10 @@ import (
 
 // Notify implements storage.Notifier. Notices of calls of this Storage arrive before the
 // call returns. Other processes receive them by NOTIFY, some milliseconds later. If
-// notifications do not arrive, as behind a pooler of transactions, those processes find
-// the changes at their next poll (WithPoll). When a caller's transaction (WithTx)
-// commits, its notices reach every process in the same way, this one too.
+// notifications do not arrive, as behind a pooler of transactions without WithListenDSN,
+// those processes find the changes at their next poll (WithPoll). When a caller's
+// transaction (WithTx) commits, its notices reach every process in the same way, this one
+// too.
 func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
 	return s.hub.Notify(self, f)
 }
@@ -38,6 +39,11 @@ func (s *Storage) tell(ctx context.Context, n *storage.Notice) {
 type toTell struct{}
 
 var notifySQL = define("notify", `SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload`)
+
+// sendSQL is notifySQL in a transaction that nothing is lost with: its commit waits
+// neither for the disk nor for a standby.
+var sendSQL = define("send", `SELECT pg_notify($1, payload)
+		FROM unnest($2::text[]) payload, (SELECT set_config('synchronous_commit', 'off', true)) unflushed`)
 
 // tellAtCommit says what a call has done in the transaction of its context.
 func (s *Storage) tellAtCommit(ctx context.Context, tx transaction, n *storage.Notice) error {
@@ -112,7 +118,7 @@ func (s *Storage) send(ctx context.Context) {
 		}
 		list := payloads(s.id, &n)
 		err := s.toEnd(ctx, func(ctx context.Context) error {
-			_, err := s.exec(ctx, s.sql[notifySQL], s.channel(), list)
+			_, err := s.exec(ctx, s.sql[sendSQL], s.channel(), list)
 			return err
 		})
 		if err != nil && ctx.Err() == nil {
@@ -282,33 +288,19 @@ func (s *Storage) hear(ctx context.Context, hears func()) error {
 	if err := s.toEnd(ctx, s.checkPlaces); err != nil { // of a server that is another one, perhaps
 		return err
 	}
-	cfg := s.pool.Config()
-	how := cfg.ConnConfig.Copy()
-	how.OnNotification = nil      // with which pgx could not wait for one
-	if cfg.BeforeConnect != nil { // which may have the password of the hour
-		if err := cfg.BeforeConnect(ctx, how); err != nil {
-			return err
-		}
+	to := s.config.listen
+	if to == nil {
+		to = s.pool.Config().ConnConfig
 	}
 	var conn *pgx.Conn
 	err := s.toEnd(ctx, func(ctx context.Context) (err error) {
-		conn, err = pgx.ConnectConfig(ctx, how)
+		conn, err = s.connect(ctx, to)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	defer func() {
-		ctx, cancel := wall.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = conn.Close(ctx)
-	}()
-	if cfg.AfterConnect != nil { // which may take on a role
-		if err := s.toEnd(ctx,
-			func(ctx context.Context) error { return cfg.AfterConnect(ctx, conn) }); err != nil {
-			return err
-		}
-	}
+	defer hangUp(conn)
 	if !s.config.deaf {
 		err := s.toEnd(ctx, func(ctx context.Context) error {
 			_, err := conn.Exec(ctx, s.sql[listenSQL])
@@ -398,12 +390,18 @@ var compactSQL = define("compact", `WITH gone AS (DELETE FROM {schema}.tally RET
 		INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n), type FROM gone GROUP BY 1, 2, 3, 5 HAVING sum(n) <> 0`)
 
 // look is what is done now and then: engines look at everything, the clocks are compared,
-// and the counts summed up. Last of all it sends a probe, which comes back if
-// notifications do: behind a pooler the connection is lent to others while it says
-// nothing, and what it hears by chance while it is speaking proves nothing.
+// and the counts summed up. Its commits wait for no standby. Last of all it sends a
+// probe, which comes back if notifications do: behind a pooler the connection is lent to
+// others while it says nothing, and what it hears by chance while it is speaking proves
+// nothing.
 func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error {
+	before := s.ClockOffset()
 	if err := s.measureClock(ctx, conn); err != nil {
 		return err
+	}
+	if by := s.ClockOffset() - before; by.Abs() >= time.Second {
+		s.config.log.Warn("ojs: postgres: the clocks of the database and of this machine have moved apart: "+
+			"leases and schedules follow the database's", "by", by)
 	}
 	if err := s.checkVersion(ctx, conn); err != nil {
 		return err
@@ -414,15 +412,24 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 	if err := s.lookForWide(ctx, conn); err != nil {
 		return err
 	}
+	if err := s.lookForStandby(ctx, conn); err != nil {
+		return err
+	}
 	for _, sql := range []string{s.sql[compactSQL], s.sql[compactServedSQL]} {
-		_, err := conn.Exec(ctx, sql)
+		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = off"); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, sql)
+			return err
+		})
 		if err != nil && !isCode(err, lockNotAvailable) && !isCode(err, serializationFailure) &&
 			!mayNot(err) {
 			return err
 		}
 	}
 	s.hub.Tell(ctx, storage.Notice{Everything: true})
-	_, err := s.exec(ctx, s.sql[notifySQL], s.channel(), []string{probe})
+	_, err := s.exec(ctx, s.sql[sendSQL], s.channel(), []string{probe})
 	return err
 }
 

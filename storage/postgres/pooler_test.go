@@ -18,10 +18,10 @@ import (
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-// pooled makes pools that reach a private server through a pooler of transactions.
-func pooled(t *testing.T, size int) func(mode pgx.QueryExecMode) *pgxpool.Pool {
+// pooled makes pools that reach a server through a pooler of transactions.
+func pooled(t *testing.T, server *pgtest.Server, size int) func(mode pgx.QueryExecMode) *pgxpool.Pool {
 	t.Helper()
-	p, err := privateServer(t).StartPooler(size)
+	p, err := server.StartPooler(size)
 	if errors.Is(err, pgtest.ErrNoPooler) {
 		t.Skip(err)
 	}
@@ -42,7 +42,7 @@ func pooled(t *testing.T, size int) func(mode pgx.QueryExecMode) *pgxpool.Pool {
 // that storages do, in the modes of pgx that need no prepared statement to stay.
 func TestPooler(t *testing.T) {
 	t.Parallel()
-	connectTo := pooled(t, 20)
+	connectTo := pooled(t, privateServer(t), 20)
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeCacheDescribe} {
 		t.Run(mode.String(), func(t *testing.T) {
 			c := configOn(t, connectTo(mode))
@@ -92,7 +92,7 @@ func TestPoolerTwoProcesses(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{1, 3} {
 		t.Run(fmt.Sprint("connections ", size), func(t *testing.T) {
-			connectTo := pooled(t, size)
+			connectTo := pooled(t, privateServer(t), size)
 			storages := make([]*postgres.Storage, 2)
 			for i := range storages {
 				s, err := postgres.Open(t.Context(), connectTo(pgx.QueryExecModeExec),
@@ -125,7 +125,7 @@ func TestPoolerTwoProcesses(t *testing.T) {
 // fail with an error that names the remedy.
 func TestPoolerOfPreparedStatements(t *testing.T) {
 	t.Parallel()
-	connectTo := pooled(t, 3)
+	connectTo := pooled(t, privateServer(t), 3)
 	opens := func() error {
 		s, err := postgres.Open(t.Context(), connectTo(pgx.QueryExecModeCacheStatement),
 			postgres.WithLogger(quietLog))

@@ -53,6 +53,8 @@ type Storage struct {
 	paused  atomic.Bool           // some queue is, as of the last look: how to claim quickly, not what
 
 	healed  atomic.Pointer[time.Time]          // when heal last reset the pool; nil: never
+	silent  atomic.Bool                        // the last call had no answer in time
+	awaits  atomic.Bool                        // commits wait for a standby, as of the last look
 	unheard atomic.Pointer[error]              // why the listener fails; nil: no failure is known
 	deafen  atomic.Pointer[context.CancelFunc] // ends the connection of the listener
 
@@ -104,7 +106,9 @@ type config struct {
 	asIs   bool        // do not migrate
 	keeps  bool        // do not reset the pool
 
-	patience time.Duration // with a statement or a short transaction
+	patience  time.Duration   // with a statement or a short transaction
+	listenDSN string          // "": listen where the pool leads
+	listen    *pgx.ConnConfig // of listenDSN
 }
 
 // WithSchema sets the name of the database schema, "ojs" by default: lower-case letters,
@@ -117,16 +121,29 @@ func WithSchema(name string) Option { return func(c *config) { c.schema = name }
 // migrate.
 func WithoutMigration() Option { return func(c *config) { c.asIs = true } }
 
-// WithoutPoolReset leaves the pool alone after calls that fail with ErrReadOnly. Without
-// it such a call resets the pool (pgxpool.Pool.Reset), at most once a second: after a
-// switch-over the connections of the pool may still lead to the old primary, which has
-// become a standby. Give the option if the program resets the pool by itself.
+// WithoutPoolReset leaves the pool alone after calls that fail with ErrReadOnly or that
+// had no answer in time. Without it such a call resets the pool (pgxpool.Pool.Reset), at
+// most once a second: after a fail-over the connections of the pool may still lead to the
+// old primary. Give the option if the program resets the pool by itself.
 func WithoutPoolReset() Option { return func(c *config) { c.keeps = true } }
 
 // WithPoll sets how often to look for what no notification told of, 1 s by default, and
 // ten times as long while notifications are known to come. The look costs some short
 // statements.
 func WithPoll(d time.Duration) Option { return func(c *config) { c.poll = d } }
+
+// WithPatience sets how long a call waits for an answer of the database before it fails
+// with ErrUnavailable, 30 s by default. After such a failure calls wait 5 s at most,
+// until the server has answered one. The time includes the wait for a connection of the
+// pool. Shorter times end an outage sooner where a server hangs without closing its
+// connections; longer ones bear slower disks.
+func WithPatience(d time.Duration) Option { return func(c *config) { c.patience = d } }
+
+// WithListenDSN has the storage listen for notifications on a server of its own
+// connection string, in the form that pgx.ParseConfig takes. Behind a pooler of
+// transactions notifications do not arrive: give it the address of the server itself. The
+// hooks BeforeConnect and AfterConnect of the pool apply to this connection, too.
+func WithListenDSN(dsn string) Option { return func(c *config) { c.listenDSN = dsn } }
 
 // WithLogger sets the logger for lost connections that no call reports. The default is
 // slog.Default.
@@ -142,6 +159,16 @@ func (c *config) validate() error {
 	if c.poll <= 0 {
 		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "poll",
 			Reason: fmt.Sprintf("%v is not positive", c.poll)}
+	}
+	if c.patience <= 0 {
+		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "patience",
+			Reason: fmt.Sprintf("%v is not positive", c.patience)}
+	}
+	if c.listenDSN != "" {
+		var err error
+		if c.listen, err = pgx.ParseConfig(c.listenDSN); err != nil {
+			return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "listenDSN", Reason: err.Error()}
+		}
 	}
 	if c.log == nil {
 		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "logger", Reason: "is nil"}
@@ -177,8 +204,8 @@ func newStorage(pool *pgxpool.Pool, opts []Option) (*Storage, error) {
 // Open opens the storage in a database. It makes the schema if there is none and brings
 // it up to date, unless WithoutMigration is given. The pool stays the caller's, to be
 // closed after the storage. Open waits for other processes that migrate, and for its own
-// migrations, until ctx ends; later calls wait 30 s for an answer of the database at
-// most.
+// migrations, until ctx ends; later calls wait for an answer of the database as long as
+// WithPatience says.
 //
 // A schema of a newer version fails it with ErrNewer. If Open may not migrate, an older
 // schema fails it with ErrOlder, and a missing one with ErrMissing. If the sequences of
@@ -369,59 +396,6 @@ func (q tuned) query(ctx context.Context, sql string, args []any, read func(rowS
 	})
 }
 
-// within runs f, which speaks to the database through the pool, with a time limit. It
-// resets the pool if the pool leads to a server that takes no changes.
-func (s *Storage) within(ctx context.Context, f func(ctx context.Context) error) error {
-	err := s.patiently(ctx, f)
-	if txOf(ctx) == nil {
-		s.heal(err)
-	}
-	return err
-}
-
-// heal resets the pool after a call that failed because the server takes no changes, at
-// most once a second, and has the listener connect anew. Their connections may lead to a
-// server that was the primary when they were opened.
-func (s *Storage) heal(err error) {
-	if s.config.keeps || !isCode(err, readOnlyTransaction) {
-		return
-	}
-	now, last := s.clock.Now(), s.healed.Load()
-	if last != nil && now.Sub(*last).Abs() < time.Second || !s.healed.CompareAndSwap(last, &now) {
-		return
-	}
-	s.pool.Reset()
-	if deafen := s.deafen.Load(); deafen != nil {
-		(*deafen)()
-	}
-}
-
-// patiently runs f, which speaks to the database, with a time limit: a network that
-// swallows everything does not say so.
-func (s *Storage) patiently(ctx context.Context, f func(ctx context.Context) error) error {
-	patient, cancel := wall.WithTimeout(ctx, s.config.patience)
-	defer cancel()
-	err := f(patient)
-	if err != nil && patient.Err() != nil && ctx.Err() == nil {
-		return fmt.Errorf("%w: no answer within %v: %w", ErrUnavailable, s.config.patience, err)
-	}
-	return err
-}
-
-// farewell is how long Close lets a statement of the storage's own go on.
-const farewell = time.Second
-
-// toEnd is patiently for statements that the end of ctx, which is Close, shall not break
-// off: pgx asks the database to cancel what is broken off, which costs a connection more,
-// and PgBouncer 1.18 exits at times when that meets a client that leaves.
-func (s *Storage) toEnd(ctx context.Context, f func(ctx context.Context) error) error {
-	lingering, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() { wall.AfterFunc(farewell, cancel) })
-	defer stop()
-	return s.patiently(lingering, f)
-}
-
 func readAll(result pgx.Rows, read func(rowSet) error) error {
 	defer result.Close()
 	if err := read(result); err != nil {
@@ -468,9 +442,3 @@ func each(dst []any, f func()) func(rowSet) error {
 func one(found *bool, dst ...any) func(rowSet) error {
 	return each(dst, func() { *found = true })
 }
-
-// wall is the wall clock, for waits on the network.
-var wall = clock.New()
-
-// defaultPatience is how long a statement or a short transaction may take.
-const defaultPatience = 30 * time.Second

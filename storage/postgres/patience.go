@@ -1,0 +1,127 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/jackc/pgx/v5"
+)
+
+// wall is the wall clock, for waits on the network.
+var wall = clock.New()
+
+const (
+	// defaultPatience is how long a statement or a short transaction may take.
+	defaultPatience = 30 * time.Second
+	// shortPatience is the most after one that had no answer, until another has.
+	shortPatience = 5 * time.Second
+)
+
+// errNoAnswer is in the chain of errors of calls whose patience has ended.
+var errNoAnswer = errors.New("no answer")
+
+// within runs f, which speaks to the database through the pool, with a time limit. It
+// resets the pool if the pool leads to a server that takes no changes or does not answer.
+func (s *Storage) within(ctx context.Context, f func(ctx context.Context) error) error {
+	err := s.patiently(ctx, f)
+	switch {
+	case txOf(ctx) != nil:
+	case errors.Is(err, errNoAnswer) && s.awaits.Load(): // the server is well
+		return fmt.Errorf("%w: %w", ErrStandby, err)
+	default:
+		s.heal(err)
+	}
+	return err
+}
+
+// patiently runs f, which speaks to the database, with a time limit: a network that
+// swallows everything does not say so.
+func (s *Storage) patiently(ctx context.Context, f func(ctx context.Context) error) error {
+	patience := s.config.patience
+	if s.silent.Load() {
+		patience = min(patience, shortPatience)
+	}
+	patient, cancel := wall.WithTimeout(ctx, patience)
+	defer cancel()
+	err := f(patient)
+	switch answered := err == nil || code(err) != ""; {
+	case answered && s.silent.Load():
+		s.silent.Store(false)
+	case !answered && patient.Err() != nil && ctx.Err() == nil:
+		s.silent.Store(true)
+		return fmt.Errorf("%w: %w within %v: %w", ErrUnavailable, errNoAnswer, patience, err)
+	}
+	return err
+}
+
+// heal resets the pool after a call that failed because the server takes no changes or
+// does not answer, at most once a second, and has the listener connect anew. Their
+// connections may lead to a server that was the primary when they were opened.
+func (s *Storage) heal(err error) {
+	if s.config.keeps || !isCode(err, readOnlyTransaction) && !errors.Is(err, errNoAnswer) {
+		return
+	}
+	now, last := s.clock.Now(), s.healed.Load()
+	if last != nil && now.Sub(*last).Abs() < time.Second || !s.healed.CompareAndSwap(last, &now) {
+		return
+	}
+	s.pool.Reset()
+	if deafen := s.deafen.Load(); deafen != nil {
+		(*deafen)()
+	}
+}
+
+// awaitsSQL looks for a commit of the role that waits for a standby.
+var awaitsSQL = define("awaits", `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'
+		AND state_change < now() - interval '1 second')`)
+
+// lookForStandby finds out whether commits wait for a synchronous standby.
+func (s *Storage) lookForStandby(ctx context.Context, q asker) error {
+	var awaits bool
+	err := q.QueryRow(ctx, s.sql[awaitsSQL]).Scan(&awaits)
+	if err == nil && s.awaits.Swap(awaits) != awaits && awaits {
+		s.config.log.Warn("ojs: postgres: commits wait for a synchronous standby")
+	}
+	return err
+}
+
+// connect opens a connection beside the pool, as the pool opens its own.
+func (s *Storage) connect(ctx context.Context, to *pgx.ConnConfig) (*pgx.Conn, error) {
+	cfg, how := s.pool.Config(), to.Copy()
+	how.OnNotification = nil      // with which pgx could not wait for one
+	if cfg.BeforeConnect != nil { // which may have the password of the hour
+		if err := cfg.BeforeConnect(ctx, how); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, how)
+	if err == nil && cfg.AfterConnect != nil { // which may take on a role
+		if err = cfg.AfterConnect(ctx, conn); err != nil {
+			hangUp(conn)
+		}
+	}
+	return conn, err
+}
+
+func hangUp(conn *pgx.Conn) {
+	ctx, cancel := wall.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
+
+// farewell is how long Close lets a statement of the storage's own go on.
+const farewell = time.Second
+
+// toEnd is patiently for statements that the end of ctx, which is Close, shall not break
+// off: pgx asks the database to cancel what is broken off, which costs a connection more,
+// and PgBouncer 1.18 exits at times when that meets a client that leaves.
+func (s *Storage) toEnd(ctx context.Context, f func(ctx context.Context) error) error {
+	lingering, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { wall.AfterFunc(farewell, cancel) })
+	defer stop()
+	return s.patiently(lingering, f)
+}

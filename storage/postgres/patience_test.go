@@ -1,0 +1,132 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/benbjohnson/clock"
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/postgres"
+)
+
+// insertOne stores a job that no other test has.
+func insertOne(ctx context.Context, s *postgres.Storage) error {
+	r := record(0)
+	r.ID = uuid.Must(uuid.NewV7()).String()
+	return insert(ctx, s, r)
+}
+
+// A call that has no answer in time says how long it has waited. The next one waits 5 s,
+// and as long as ever once the server has answered.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	_, _, p, _, name := behindBadNetwork(t, time.Minute)
+	pool := poolAt(t, p.dsn(), func(c *pgxpool.Config) { c.ConnConfig.ConnectTimeout = time.Minute })
+	s := openAs(t, pool, name, postgres.WithPatience(5500*time.Millisecond), postgres.WithPoll(time.Hour))
+	wantNoAnswer := func(within string) {
+		t.Helper()
+		err := insertOne(t.Context(), s)
+		if !errors.Is(err, postgres.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "no answer within "+within) {
+			t.Errorf("got %v, want no answer within %s", err, within)
+		}
+	}
+	before := pool.Stat().NewConnsCount()
+	p.swallow()
+	wantNoAnswer("5.5s")
+	wantNoAnswer("5s")
+	p.spit()
+	await(t, "the server answers", func() bool { return insertOne(t.Context(), s) == nil })
+	if after := pool.Stat().NewConnsCount(); after == before {
+		t.Error("the pool has opened no new connection")
+	}
+	p.swallow()
+	wantNoAnswer("5.5s")
+}
+
+// A commit that a synchronous standby does not confirm is said to wait for it. Such a
+// server answers, and the pool is left alone.
+func TestAbsentStandby(t *testing.T) {
+	t.Parallel()
+	server := privateServer(t)
+	pool := poolAt(t, server.DSN(), nil)
+	s := openAs(t, pool, "ojs", postgres.WithPatience(2*time.Second), postgres.WithPoll(10*time.Millisecond))
+	execAll(t, poolAt(t, server.DSN(), nil), "ALTER SYSTEM SET synchronous_standby_names = 'absent'",
+		"SELECT pg_reload_conf()")
+	var failed error
+	await(t, "a call waits for the standby", func() bool {
+		failed = insertOne(t.Context(), s)
+		return failed != nil
+	})
+	if !errors.Is(failed, postgres.ErrStandby) || !errors.Is(failed, postgres.ErrUnavailable) {
+		t.Errorf("got %v", failed)
+	}
+	execAll(t, poolAt(t, server.DSN()+" options='-c synchronous_commit=local'", nil),
+		"ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+	await(t, "the standby is no longer waited for", func() bool { return insertOne(t.Context(), s) == nil })
+}
+
+// Behind a pooler of transactions a storage hears others by a connection of its own.
+func TestListenDSN(t *testing.T) {
+	t.Parallel()
+	server := privateServer(t)
+	connectTo := pooled(t, server, 5)
+	open := func(opts ...postgres.Option) *postgres.Storage {
+		return openAs(t, connectTo(pgx.QueryExecModeExec), "ojs", opts...)
+	}
+	seldom := postgres.WithPoll(time.Hour)
+	hears, says := open(seldom, postgres.WithListenDSN(server.DSN())), open(seldom)
+	heard := make(chan struct{}, 100)
+	defer hears.Notify("", func(n storage.Notice) {
+		if n.Available && !n.Everything {
+			heard <- struct{}{}
+		}
+	})()
+	await(t, "the storage listens", func() bool {
+		must(t, insertOne(t.Context(), says))
+		select {
+		case <-heard:
+			return true
+		case <-time.After(100 * time.Millisecond):
+			return false
+		}
+	})
+	_, err := postgres.Open(t.Context(), connectTo(pgx.QueryExecModeExec), postgres.WithListenDSN("port=x"))
+	if !errors.Is(err, ojs.ErrInvalid) {
+		t.Errorf("a string that is no DSN: %v", err)
+	}
+}
+
+// jumping is a clock that tests set forward.
+type jumping struct {
+	clock.Clock
+	by atomic.Int64
+}
+
+func (c *jumping) Now() time.Time { return c.Clock.Now().Add(time.Duration(c.by.Load())) }
+
+// A jump of the database's clock, seen from this machine, is logged at the next look.
+func TestClockThatJumps(t *testing.T) {
+	t.Parallel()
+	logged := make(lines, 100)
+	machine := &jumping{Clock: clock.New()}
+	s, _ := open(t, "", postgres.WithClock(machine), postgres.WithPoll(10*time.Millisecond),
+		postgres.WithLogger(slog.New(logged)))
+	machine.by.Store(int64(-time.Hour))
+	if line := <-logged; !strings.Contains(line, "have moved apart") {
+		t.Errorf("logged %q", line)
+	}
+	if by := s.ClockOffset(); by < 59*time.Minute {
+		t.Errorf("the database's clock is %v ahead", by)
+	}
+}
