@@ -34,8 +34,8 @@ func (a access) check(address string) error {
 	if !a.open() || local(host) {
 		return nil
 	}
-	return usageError{errors.New("-listen " + address + " can be reached from other machines: " +
-		"set OJS_USER and OJS_PASSWORD, or OJS_TOKEN, or listen on 127.0.0.1")}
+	return usageError{fixError{errors.New("--listen " + address + " can be reached from other machines"),
+		"set OJS_USER and OJS_PASSWORD, or OJS_TOKEN, or listen on 127.0.0.1"}}
 }
 
 // local reports whether a host is this machine.

@@ -6,60 +6,114 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/postgres"
 	"github.com/ojsengine/ojs/storage/sqlite"
 )
 
-// open opens the storage of an address: postgres://…, sqlite:PATH, or the path of a
-// SQLite file. The function closes it. open makes neither a file nor a schema: that is
-// done by the programs that run the jobs.
-func open(ctx context.Context, address, schema string) (storage.Storage, func() error, error) {
-	if strings.HasPrefix(address, "postgres://") || strings.HasPrefix(address, "postgresql://") {
-		return openPostgres(ctx, address, schema)
-	}
+// kinds of storages.
+type kind string
+
+const (
+	onMemory   kind = "memory"
+	onSQLite   kind = "sqlite"
+	onPostgres kind = "postgres"
+)
+
+// addressOf tells which storage an address names, and of a SQLite file the path.
+func addressOf(address, schema string) (k kind, path string, err error) {
 	path, named := strings.CutPrefix(address, "sqlite:")
 	switch {
+	case strings.HasPrefix(address, "postgres://"), strings.HasPrefix(address, "postgresql://"):
+		return onPostgres, "", nil
 	case address == "":
-		return nil, nil, usageError{errors.New("no storage is given: use -storage or OJS_STORAGE, " +
-			"with postgres://… or the path of a SQLite file")}
+		return "", "", usageError{fixError{errors.New("no storage is given"),
+			"use --storage or OJS_STORAGE, with postgres://… or the path of a SQLite file"}}
+	case address == "memory":
+		return onMemory, "", nil
 	case !named && strings.Contains(path, "://"):
 		scheme, _, _ := strings.Cut(path, "://") // without the rest, which may have a password
-		const text = "storage %s://…: use postgres://… or the path of a SQLite file"
-		return nil, nil, usageError{fmt.Errorf(text, scheme)}
+		return "", "", usageError{fixError{fmt.Errorf("storage %s://… is none that the command knows", scheme),
+			"use postgres://… or the path of a SQLite file"}}
 	case schema != "":
-		return nil, nil, usageError{errors.New("-schema is for PostgreSQL alone")}
+		return "", "", usageError{errors.New("--schema is for PostgreSQL alone")}
 	}
-	if _, err := os.Stat(path); err != nil {
-		return nil, nil, fmt.Errorf("storage: %w; the program that runs the jobs makes the file", err)
-	}
-	s, err := sqlite.Open(ctx, path, sqlite.WithoutMigration())
+	return onSQLite, path, nil
+}
+
+// open opens the storage of an address. The function closes it. open makes neither a file
+// nor a schema: the programs that run the jobs do that, or ojs migrate up.
+func (p *program) open(ctx context.Context, address, schema string) (storage.Storage, func() error, error) {
+	k, path, err := addressOf(address, schema)
 	if err != nil {
 		return nil, nil, err
 	}
-	return s, s.Close, nil
+	switch k {
+	case onMemory:
+		if p.storage != nil {
+			return p.storage, func() error { return nil }, nil
+		}
+		st := memory.New()
+		return st, st.Close, nil
+	case onPostgres:
+		return openPostgres(ctx, address, schema)
+	}
+	if _, err := os.Stat(path); err != nil {
+		return nil, nil, fixError{fmt.Errorf("storage: %w", err),
+			"the program that runs the jobs makes the file; ojs migrate up makes an empty one"}
+	}
+	st, err := sqlite.Open(ctx, path, sqlite.WithoutMigration())
+	if err != nil {
+		return nil, nil, err
+	}
+	return st, st.Close, nil
 }
 
 func openPostgres(ctx context.Context, address, schema string) (storage.Storage, func() error, error) {
-	pool, err := pgxpool.New(ctx, address)
+	pool, opts, err := poolOf(ctx, address, schema)
 	if err != nil {
 		return nil, nil, err
 	}
-	opts := []postgres.Option{postgres.WithoutMigration()}
-	if schema != "" {
-		opts = append(opts, postgres.WithSchema(schema))
-	}
-	s, err := postgres.Open(ctx, pool, opts...)
+	st, err := postgres.Open(ctx, pool, append(opts, postgres.WithoutMigration())...)
 	if err != nil {
 		pool.Close()
 		return nil, nil, err
 	}
-	return s, func() error {
-		err := s.Close()
+	return st, func() error {
+		err := st.Close()
 		pool.Close()
 		return err
 	}, nil
+}
+
+// poolOf makes a small pool of connections that are named after the command, and the
+// options for the schema.
+func poolOf(ctx context.Context, address, schema string) (*pgxpool.Pool, []postgres.Option, error) {
+	cfg, err := pgxpool.ParseConfig(address)
+	if err != nil {
+		return nil, nil, usageError{err}
+	}
+	if !strings.Contains(address, "pool_max_conns") {
+		cfg.MaxConns = 4
+	}
+	if cfg.ConnConfig.ConnectTimeout == 0 {
+		cfg.ConnConfig.ConnectTimeout = 10 * time.Second
+	}
+	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
+		cfg.ConnConfig.RuntimeParams["application_name"] = "ojs"
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	var opts []postgres.Option
+	if schema != "" {
+		opts = append(opts, postgres.WithSchema(schema))
+	}
+	return pool, opts, nil
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/benbjohnson/clock"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
@@ -24,10 +25,18 @@ import (
 	"github.com/ojsengine/ojs/storage/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// dsn is the PostgreSQL server of all tests; "": there is none.
+var dsn string
 
-// server is a run of the command.
-type server struct {
+type withServer struct{ *testing.M }
+
+// Run implements goleak.TestingM.
+func (m withServer) Run() int { return pgtest.Main(m.M, &dsn) }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(withServer{m}) }
+
+// serving is a run of the command.
+type serving struct {
 	t    *testing.T
 	url  string
 	stop context.CancelFunc
@@ -53,6 +62,12 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
+// runWith runs the command without a standard input.
+func runWith(args []string, env func(string) string, out, errs io.Writer) int {
+	p := program{env: env, in: strings.NewReader(""), out: out, errs: errs, clock: clock.New()}
+	return p.run(context.Background(), args)
+}
+
 func environment(pairs ...string) func(string) string {
 	return func(name string) string {
 		for i := 0; i+1 < len(pairs); i += 2 {
@@ -67,13 +82,14 @@ func environment(pairs ...string) func(string) string {
 var address = regexp.MustCompile(`http://[^/\s]+/`)
 
 // start starts the command on a free port, and waits until it answers.
-func start(t *testing.T, env func(string) string, args ...string) *server {
+func start(t *testing.T, env func(string) string, args ...string) *serving {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	s := &server{t: t, stop: stop, code: make(chan int, 1), errs: new(output)}
+	s := &serving{t: t, stop: stop, code: make(chan int, 1), errs: new(output)}
 	out, in := io.Pipe()
 	go func() {
-		s.code <- run(ctx, append([]string{"serve", "-listen", "127.0.0.1:0"}, args...), env, in, s.errs)
+		p := program{env: env, in: strings.NewReader(""), out: in, errs: s.errs, clock: clock.New()}
+		s.code <- p.run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...))
 		_ = in.Close()
 	}()
 	line := make([]byte, 200)
@@ -90,7 +106,7 @@ func start(t *testing.T, env func(string) string, args ...string) *server {
 }
 
 // end stops the command as a signal would, and expects it to succeed.
-func (s *server) end() {
+func (s *serving) end() {
 	s.t.Helper()
 	if s.code == nil {
 		return
@@ -104,7 +120,7 @@ func (s *server) end() {
 }
 
 // ask makes a request.
-func (s *server) ask(method, path, form string, with ...func(*http.Request)) (status int, body string) {
+func (s *serving) ask(method, path, form string, with ...func(*http.Request)) (status int, body string) {
 	s.t.Helper()
 	r, err := http.NewRequest(method, s.url+path, strings.NewReader(form))
 	if err != nil {
@@ -182,7 +198,7 @@ func TestServeReads(t *testing.T) {
 // With -actions the pages change jobs, with the name of the person in their history.
 func TestServeActs(t *testing.T) {
 	path, job := file(t)
-	s := start(t, environment("OJS_USER", "ada", "OJS_PASSWORD", "secret"), "-storage", path, "-actions")
+	s := start(t, environment("OJS_USER", "ada", "OJS_PASSWORD", "secret"), "--storage", path, "--actions")
 	ada := func(r *http.Request) { r.SetBasicAuth("ada", "secret") }
 	if status, _ := s.ask("POST", "jobs/"+job+"/", "do=cancel"); status != http.StatusUnauthorized {
 		t.Errorf("without a log-in: %d", status)
@@ -238,7 +254,7 @@ func TestServeAuthenticates(t *testing.T) {
 		{[]string{"OJS_USER", "ada", "OJS_PASSWORD", "pw"}, as("ada", "PW"), 401},
 		{[]string{"OJS_USER", "ada", "OJS_PASSWORD", "pw"}, header("Authorization", "Bearer "), 401},
 	} {
-		s := start(t, environment(tc.env...), "-storage", path)
+		s := start(t, environment(tc.env...), "--storage", path)
 		if status, body := s.ask("GET", "", "", tc.with); status != tc.status {
 			t.Errorf("%v: %d, want %d\n%s", tc.env, status, tc.status, body)
 		}
@@ -249,7 +265,7 @@ func TestServeAuthenticates(t *testing.T) {
 // A stop ends open streams, and the storage is closed.
 func TestServeStops(t *testing.T) {
 	path, _ := file(t)
-	s := start(t, environment(), "-storage", path)
+	s := start(t, environment(), "--storage", path)
 	resp, err := http.Get(s.url + "live/")
 	if err != nil {
 		t.Fatal(err)
@@ -280,21 +296,21 @@ func TestWrongArguments(t *testing.T) {
 		{[]string{"version"}, nil, 0, ""},
 		{[]string{"nonsense"}, nil, 2, "is no command"},
 		{[]string{"serve", "-h"}, nil, 0, "OJS_TOKEN"},
-		{[]string{"serve", "-nonsense"}, nil, 2, "nonsense"},
+		{[]string{"serve", "--nonsense"}, nil, 2, "nonsense"},
 		{[]string{"serve", path}, nil, 2, "flags only"},
 		{[]string{"serve"}, nil, 2, "no storage is given"},
-		{[]string{"serve", "-storage", "redis://user:secret@host"}, nil, 2, "use postgres://"},
-		{[]string{"serve", "-storage", none}, nil, 1, "no such file"},
-		{[]string{"serve", "-storage", text}, nil, 1, ""},
-		{[]string{"serve", "-storage", path, "-schema", "x"}, nil, 2, "PostgreSQL"},
-		{[]string{"serve", "-storage", path, "-listen", ":0"}, nil, 2, "other machines"},
-		{[]string{"serve", "-storage", path, "-listen", "0.0.0.0:0"}, nil, 2, "other machines"},
-		{[]string{"serve", "-storage", path, "-listen", "nonsense"}, nil, 2, "address"},
-		{[]string{"serve", "-storage", path, "-trusted-origins", "example.com"}, nil, 1, "scheme://host"},
-		{[]string{"serve", "-storage", path}, []string{"OJS_USER", "ada"}, 2, "both or neither"},
+		{[]string{"serve", "--storage", "redis://user:secret@host"}, nil, 2, "use postgres://"},
+		{[]string{"serve", "--storage", none}, nil, 1, "no such file"},
+		{[]string{"serve", "--storage", text}, nil, 1, ""},
+		{[]string{"serve", "--storage", path, "--schema", "x"}, nil, 2, "PostgreSQL"},
+		{[]string{"serve", "--storage", path, "--listen", ":0"}, nil, 2, "other machines"},
+		{[]string{"serve", "--storage", path, "--listen", "0.0.0.0:0"}, nil, 2, "other machines"},
+		{[]string{"serve", "--storage", path, "--listen", "nonsense"}, nil, 2, "address"},
+		{[]string{"serve", "--storage", path, "--trusted-origins", "example.com"}, nil, 1, "scheme://host"},
+		{[]string{"serve", "--storage", path}, []string{"OJS_USER", "ada"}, 2, "both or neither"},
 	} {
 		var out, errs bytes.Buffer
-		code := run(context.Background(), tc.args, environment(tc.env...), &out, &errs)
+		code := runWith(tc.args, environment(tc.env...), &out, &errs)
 		if text := errs.String(); code != tc.code || !strings.Contains(text, tc.says) ||
 			strings.Contains(text, "secret@") {
 			t.Errorf("%v: exit code %d, want %d: %s", tc.args, code, tc.code, &errs)
@@ -307,19 +323,10 @@ func TestWrongArguments(t *testing.T) {
 
 // The command opens a schema of PostgreSQL that a program has made, and makes none.
 func TestServePostgres(t *testing.T) {
-	db, err := pgtest.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	dsn := "postgres:///postgres?user=postgres&host=" + db.Dir()
+	dsn := newDatabase(t)
 	var out, errs bytes.Buffer
-	args := []string{"serve", "-storage", dsn}
-	if code := run(context.Background(), args, environment(), &out, &errs); code != 1 {
+	args := []string{"serve", "--storage", dsn}
+	if code := runWith(args, environment(), &out, &errs); code != 1 {
 		t.Errorf("without a schema: exit code %d: %s", code, &errs)
 	}
 	ctx := context.Background()
@@ -336,7 +343,7 @@ func TestServePostgres(t *testing.T) {
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, environment("OJS_STORAGE", dsn), "-schema", "work")
+	s := start(t, environment("OJS_STORAGE", dsn), "--schema", "work")
 	status, body := s.ask("GET", "jobs/"+job+"/", "")
 	if status != http.StatusOK || !strings.Contains(body, "ada") {
 		t.Errorf("%d\n%s", status, body)

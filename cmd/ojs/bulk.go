@@ -1,0 +1,148 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/operate"
+)
+
+// change is a verb that changes the jobs that ids or a filter select.
+type change struct {
+	selection
+	Yes   bool `short:"y" help:"Do it. Without it, a filter only shows what would change."`
+	Limit int  `short:"n" default:"0" help:"The most jobs to change; 0 is all."`
+}
+
+// changed is the result for one job in JSON.
+type changed struct {
+	ID    string `json:"id"`
+	Done  bool   `json:"done"`
+	Error string `json:"error,omitempty"`
+}
+
+// apply does an action to the jobs, or shows which jobs it would change. done is the
+// participle of the action, such as "retried".
+func (v *change) apply(c *call, do operate.Action, done string) error {
+	op, err := c.operator()
+	if err != nil {
+		return err
+	}
+	f, byID, err := v.filter(c)
+	if err != nil {
+		return err
+	}
+	if byID && len(f.IDs) == 0 {
+		if len(v.Jobs) == 0 {
+			return usageError{fixError{errors.New("no jobs are named"), "give ids, or a filter such as state:discarded"}}
+		}
+		return nil // the standard input has no ids
+	}
+	if v.Limit < 0 {
+		return usageError{fmt.Errorf("--limit is %d: it is 0 or more", v.Limit)}
+	}
+	bulk := operate.Bulk{Do: do, On: f, Limit: v.Limit}
+	if !byID && !v.Yes {
+		return v.preview(c, op, bulk, done)
+	}
+	return v.act(c, op, bulk, done)
+}
+
+// preview shows what a filter selects, and how to change it.
+func (v *change) preview(c *call, op *operate.Operator, bulk operate.Bulk, done string) error {
+	p, err := op.Jobs().Preview(c.ctx, bulk, 10)
+	if err != nil {
+		return err
+	}
+	var sample []listed
+	for _, job := range p.Sample {
+		sample = append(sample, listed{job, ""})
+	}
+	l := jobListing(c)
+	l.none = "no jobs to " + bulk.Do.String()
+	if err := show(c, l, all(sample), nil); err != nil || p.N == 0 {
+		return err
+	}
+	n := atLeast(p.Count)
+	if v.Limit > 0 && v.Limit < p.N {
+		n = number(v.Limit) + " of " + n
+	}
+	noun := "jobs"
+	if n == "1" {
+		noun = "job"
+	}
+	_, err = fmt.Fprintf(c.errs, "%s %s would be %s; run it again with --yes\n", n, noun, done)
+	return err
+}
+
+// act changes the jobs. Jobs that are refused are told on the standard error.
+func (v *change) act(c *call, op *operate.Operator, bulk operate.Bulk, done string) error {
+	out := jsonArray{w: c.out}
+	last := operate.Progress{}
+	code := exitDone
+	for p, err := range op.Jobs().Apply(c.acting(), bulk) {
+		if err != nil {
+			return fmt.Errorf("%d %s before: %w", last.Done, done, err)
+		}
+		if last = p; p.ID == "" {
+			continue
+		}
+		if p.Err != nil {
+			fmt.Fprintf(c.errs, "ojs: %s\n", plainError(ofJob(p.ID, p.Err)))
+			if n := codeOf(p.Err); code == exitDone || n == exitRefused {
+				code = n
+			}
+		}
+		if err := c.changed(&out, p); err != nil {
+			return err
+		}
+	}
+	if c.style.form == "json" {
+		if err := out.end(); err != nil {
+			return err
+		}
+	}
+	if c.style.isTable() {
+		line := counted(last.Done, "job") + " " + done
+		if last.Refused > 0 {
+			line += ", " + number(last.Refused) + " refused"
+		}
+		if err := write(c.out, line); err != nil {
+			return err
+		}
+	}
+	c.code = code
+	return nil
+}
+
+// ofJob names the job of an error that does not.
+func ofJob(id string, err error) error {
+	if errors.Is(err, ojs.ErrNotFound) {
+		return fmt.Errorf("job %s: %w", id, err)
+	}
+	return err
+}
+
+func (c *call) changed(out *jsonArray, p operate.Progress) error {
+	result := changed{ID: p.ID, Done: p.Err == nil}
+	if p.Err != nil {
+		result.Error = plainError(p.Err)
+	}
+	switch c.style.form {
+	case "json":
+		return out.add(result)
+	case "ndjson":
+		return c.json(result, "")
+	case "id":
+		if p.Err == nil {
+			return write(c.out, p.ID)
+		}
+	}
+	return nil
+}
+
+const changeHelp = `Ids change jobs at once. A filter only shows what it selects, unless --yes is given.
+Without state: it selects the jobs that the verb is for.
+
+` + filterHelp

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/following"
+	"github.com/ojsengine/ojs/operate"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// call is one run of a verb. It opens the storage when the verb first asks for it.
+type call struct {
+	*program
+	ctx      context.Context
+	flags    *flags
+	settings *settings
+	style    style
+	parser   *kong.Kong
+	kong     *kong.Context
+	code     int // the exit code of a run without an error
+
+	opened  storage.Storage
+	closing func() error
+}
+
+// store opens the storage of the call.
+func (c *call) store() (storage.Storage, error) {
+	if c.opened != nil {
+		return c.opened, nil
+	}
+	st, closing, err := c.open(c.ctx, c.flags.Storage, c.flags.Schema)
+	if err != nil {
+		return nil, err
+	}
+	c.opened, c.closing = st, closing
+	return st, nil
+}
+
+func (c *call) close() error {
+	if c.closing == nil {
+		return nil
+	}
+	return c.closing()
+}
+
+// jobs reads the jobs of the storage.
+func (c *call) jobs() (*inspect.Jobs, error) {
+	op, err := c.operator()
+	if err != nil {
+		return nil, err
+	}
+	return op.Jobs().Jobs, nil
+}
+
+// operator has the verbs of an operator. What it changes has the name of the actor.
+func (c *call) operator() (*operate.Operator, error) {
+	eng, err := c.engine()
+	if err != nil {
+		return nil, err
+	}
+	return operate.Open(c.opened, c.clock, eng), nil
+}
+
+// engine makes an engine that enqueues and does not run.
+func (c *call) engine() (*engine.Engine[any], error) {
+	st, err := c.store()
+	if err != nil {
+		return nil, err
+	}
+	opts := []engine.Option{engine.WithName("ojs"), engine.WithClock(c.clock), engine.WithoutReports(),
+		engine.WithLogger(slog.New(slog.DiscardHandler))}
+	if c.rand != nil {
+		opts = append(opts, engine.WithRand(c.rand))
+	}
+	return engine.New[any](st, opts...)
+}
+
+// acting is the context of a change, with the name of the person who makes it.
+func (c *call) acting() context.Context {
+	name := c.flags.Actor
+	if name == "" {
+		name = c.env("USER")
+	}
+	return ojs.WithActor(c.ctx, name)
+}
+
+// now is the time by the clock of the storage, if it has one.
+func (c *call) now() time.Time {
+	if c.opened == nil {
+		return c.clock.Now()
+	}
+	return following.IfWall(c.clock, c.opened).Now()
+}
+
+// wait waits for d. It reports false if the call ends before.
+func (c *call) wait(d time.Duration) bool {
+	t := c.clock.Timer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-c.ctx.Done():
+		return false
+	}
+}

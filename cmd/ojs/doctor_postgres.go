@@ -1,0 +1,123 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ojsengine/ojs/storage"
+)
+
+// pgDoctor asks a PostgreSQL server what the contract of storages does not tell.
+type pgDoctor struct {
+	pool   *pgxpool.Pool
+	schema string
+}
+
+func connectDoctor(c *call) (*pgDoctor, error) {
+	pool, _, err := poolOf(c.ctx, c.flags.Storage, c.flags.Schema)
+	if err != nil {
+		return nil, err
+	}
+	return &pgDoctor{pool, cmp.Or(c.flags.Schema, "ojs")}, nil
+}
+
+// connections finds a server whose connections are nearly all in use.
+func (d *doctor) connections() ([]finding, error) {
+	if d.pg == nil {
+		return nil, errCannotAsk
+	}
+	var used, most int
+	err := d.pg.pool.QueryRow(d.ctx, `SELECT count(*), current_setting('max_connections')::int
+		- current_setting('superuser_reserved_connections')::int FROM pg_stat_activity
+		WHERE backend_type = 'client backend'`).Scan(&used, &most)
+	if err != nil || used*10 < most*8 {
+		return nil, err
+	}
+	return []finding{{Fault: fmt.Sprintf("%d of %d connections are in use", used, most),
+		Fix: "make the pools of programs smaller (pool_max_conns), put PgBouncer before it, or raise max_connections"}}, nil
+}
+
+// server finds a server that takes no changes, vacuums nothing, or whose notices do not
+// arrive.
+func (d *doctor) server() (found []finding, err error) {
+	if checker, ok := storage.As[storage.NotifyChecker](d.opened); ok {
+		if err := checker.CheckNotify(); err != nil {
+			found = append(found, finding{Fault: "notices of other processes do not arrive: " + plainError(err),
+				Fix: "connect to the server itself, or to a pooler in session mode"})
+		}
+	}
+	if d.pg == nil {
+		if found == nil {
+			return nil, errCannotAsk
+		}
+		return found, nil
+	}
+	var standby, readOnly, vacuums bool
+	err = d.pg.pool.QueryRow(d.ctx, `SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only')::bool,
+		current_setting('autovacuum')::bool`).Scan(&standby, &readOnly, &vacuums)
+	if standby || readOnly {
+		found = append(found, finding{Fault: "the server takes no changes",
+			Fix: "connect to the primary: target_session_attrs=read-write with several hosts finds it"})
+	}
+	if err == nil && !vacuums {
+		found = append(found, finding{Fault: "autovacuum is off, so that dead rows stay",
+			Fix: "ALTER SYSTEM SET autovacuum = on; SELECT pg_reload_conf()"})
+	}
+	return found, err
+}
+
+// replicaIdentity finds tables that logical replication could not replicate changes of.
+func (d *doctor) replicaIdentity() ([]finding, error) {
+	return d.tables(`SELECT c.oid::regclass::text, '' FROM pg_class c WHERE relnamespace = $1::regnamespace
+		AND relkind = 'r' AND relpersistence = 'p' AND (relreplident = 'n' OR relreplident = 'd' AND NOT EXISTS
+			(SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary))
+		ORDER BY 1`, func(table, _ string) finding {
+		return finding{Fault: "table " + table + " has no replica identity: changes of a published table would fail",
+			Fix: "ALTER TABLE " + table + " REPLICA IDENTITY FULL"}
+	})
+}
+
+// bloat finds tables of which most rows are dead.
+func (d *doctor) bloat() ([]finding, error) {
+	if d.file != nil {
+		return d.file.bloat()
+	}
+	return d.tables(`SELECT relid::regclass::text, n_dead_tup::text FROM pg_stat_user_tables
+		WHERE schemaname = $1 AND n_dead_tup > 10000 AND n_dead_tup > n_live_tup ORDER BY n_dead_tup DESC`,
+		func(table, dead string) finding {
+			return finding{Fault: "table " + table + " has " + dead + " dead rows, more than live ones",
+				Fix: "end old transactions, then: VACUUM " + table}
+		})
+}
+
+// transactions finds those that keep dead rows in the way.
+func (d *doctor) transactions() ([]finding, error) {
+	return d.tables(`SELECT pid::text, date_trunc('second', now() - xact_start)::text FROM pg_stat_activity
+		WHERE $1 <> '' AND datname = current_database() AND backend_type = 'client backend'
+		AND now() - xact_start > interval '10 minutes' ORDER BY xact_start`,
+		func(pid, age string) finding {
+			return finding{Fault: "the transaction of process " + pid + " is open for " + age + ", and keeps dead rows",
+				Fix: "end it in its program, or: SELECT pg_terminate_backend(" + pid + ")"}
+		})
+}
+
+// tables makes a finding of each row of a query about the schema.
+func (d *doctor) tables(query string, of func(first, second string) finding) ([]finding, error) {
+	if d.pg == nil {
+		return nil, errCannotAsk
+	}
+	rows, err := d.pg.pool.Query(d.ctx, query, d.pg.schema)
+	if err != nil {
+		return nil, err
+	}
+	var first, second string
+	var found []finding
+	_, err = pgx.ForEachRow(rows, []any{&first, &second}, func() error {
+		found = append(found, of(first, second))
+		return nil
+	})
+	return found, err
+}

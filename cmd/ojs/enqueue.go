@@ -1,0 +1,259 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+)
+
+type enqueueVerb struct {
+	Type string `arg:"" help:"The type of the job, or - for jobs from the standard input."`
+	Args string `arg:"" optional:"" help:"The args in JSON; nothing is null."`
+
+	Queue    string   `short:"q" placeholder:"NAME" help:"The queue."`
+	Priority int      `placeholder:"N" help:"Higher runs first."`
+	At       string   `placeholder:"TIME" help:"When to start: RFC 3339, a date, or from now on such as 90s, 2h or 3d."`
+	ID       string   `placeholder:"UUID" help:"The id, so that the call is safe to repeat."`
+	Tag      []string `placeholder:"TAG" help:"Tags."`
+	Meta     []string `placeholder:"KEY=VALUE" help:"Entries of the meta, as JSON or text."`
+	Batch    int      `default:"500" help:"How many lines of the standard input are enqueued at once."`
+	From     int      `default:"1" placeholder:"LINE" help:"The line of the standard input to begin with, to go on after an error."`
+}
+
+func (enqueueVerb) Help() string {
+	return `The defaults of the programs that run the jobs do not hold here: name the queue.
+
+A line of the standard input is a job in its wire form, such as
+
+  {"type": "email.send", "args": ["ada@example.com"], "queue": "mail"}
+
+with the attributes that a client may set. Batches are stored whole or not at all. After an
+error the command names the line from which to go on (--from). A job with an id that is
+stored is skipped, so that lines with ids can be enqueued again.`
+}
+
+// enqueued is the receipt of a job in JSON.
+type enqueued struct {
+	ID        string    `json:"id"`
+	State     ojs.State `json:"state"`
+	Duplicate bool      `json:"duplicate,omitempty"`
+}
+
+// Run enqueues a job or many.
+func (v *enqueueVerb) Run(c *call) error {
+	eng, err := c.engine()
+	if err != nil {
+		return err
+	}
+	if v.Type == "-" {
+		return v.lines(c, eng)
+	}
+	opts, err := v.options(c)
+	if err != nil {
+		return err
+	}
+	args := v.Args
+	if args == "" {
+		args = "null"
+	}
+	if !json.Valid([]byte(args)) {
+		return usageError{fmt.Errorf("the args are no JSON: %s", clean(args))}
+	}
+	ticket, err := eng.Enqueue(c.acting(), v.Type, json.RawMessage(args), opts...)
+	if err != nil {
+		return err
+	}
+	receipt := enqueued{ticket.ID, ticket.State, ticket.Deduplicated}
+	return c.page(receipt.ID, receipt, func() []string {
+		line := "job " + ticket.ID + " is " + string(ticket.State)
+		if ticket.Deduplicated {
+			line += ": an equal job was there"
+		}
+		return []string{line}
+	})
+}
+
+func (v *enqueueVerb) options(c *call) (opts []ojs.Option, err error) {
+	if v.Queue != "" {
+		opts = append(opts, ojs.WithQueue(v.Queue))
+	}
+	if v.Priority != 0 {
+		opts = append(opts, ojs.WithPriority(v.Priority))
+	}
+	if v.ID != "" {
+		opts = append(opts, ojs.WithID(v.ID))
+	}
+	if len(v.Tag) > 0 {
+		opts = append(opts, ojs.WithTags(v.Tag...))
+	}
+	for _, entry := range v.Meta {
+		key, text, ok := strings.Cut(entry, "=")
+		if !ok {
+			return nil, usageError{fmt.Errorf("--meta %s is not KEY=VALUE", clean(entry))}
+		}
+		var value any
+		if json.Unmarshal([]byte(text), &value) != nil {
+			value = text
+		}
+		opts = append(opts, ojs.WithMeta(key, value))
+	}
+	if v.At != "" {
+		at, err := parseTime(v.At, c.now())
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, ojs.WithScheduledAt(at))
+	}
+	return opts, nil
+}
+
+// lines enqueues the lines of the standard input, batch by batch.
+func (v *enqueueVerb) lines(c *call, eng *engine.Engine[any]) error {
+	if v.Batch < 1 || v.Batch > 10000 {
+		return usageError{fmt.Errorf("--batch is %d: it is from 1 to 10000", v.Batch)}
+	}
+	in := bufio.NewReaderSize(c.in, 1<<20)
+	b := batch{v: v, c: c, eng: eng, out: jsonArray{w: c.out}, last: c.clock.Now()}
+	_, b.live = terminal(c.errs)
+	for n := 1; ; n++ {
+		line, err := in.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return b.stopped(err)
+		}
+		if line = bytes.TrimSpace(line); len(line) > 0 && n >= v.From {
+			draft, bad := ojs.ParseDraft(line)
+			if bad != nil {
+				if err := b.flush(); err != nil {
+					return b.stopped(err)
+				}
+				b.from = n
+				return b.stopped(usageError{fmt.Errorf("line %d: %w", n, bad)})
+			}
+			b.add(n, draft)
+			if len(b.drafts) == v.Batch {
+				if err := b.flush(); err != nil {
+					return b.stopped(err)
+				}
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err := b.flush(); err != nil {
+		return b.stopped(err)
+	}
+	return b.end()
+}
+
+// batch is the lines that are enqueued next.
+type batch struct {
+	v      *enqueueVerb
+	c      *call
+	eng    *engine.Engine[any]
+	out    jsonArray
+	from   int // the line of the first draft
+	drafts []ojs.Draft
+
+	done, skipped int
+	live          bool // the progress is shown
+	last          time.Time
+}
+
+func (b *batch) add(line int, d ojs.Draft) {
+	if len(b.drafts) == 0 {
+		b.from = line
+	}
+	b.drafts = append(b.drafts, d)
+}
+
+// flush enqueues the batch. If an id of it is stored, the jobs are enqueued one by one.
+func (b *batch) flush() error {
+	if len(b.drafts) == 0 {
+		return nil
+	}
+	ctx := b.c.acting()
+	tickets, err := b.eng.EnqueueMany(ctx, b.drafts...)
+	var duplicate *ojs.DuplicateError
+	if errors.As(err, &duplicate) && duplicate.Fingerprint == "" {
+		tickets, err = nil, nil
+		for _, d := range b.drafts {
+			one, err := b.eng.EnqueueMany(ctx, d)
+			switch {
+			case errors.As(err, &duplicate) && duplicate.Fingerprint == "":
+				b.skipped++
+			case err != nil:
+				return err
+			}
+			tickets = append(tickets, one...)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	b.drafts = b.drafts[:0]
+	for _, t := range tickets {
+		b.done++
+		if err := b.tell(enqueued{t.ID, t.State, t.Deduplicated}); err != nil {
+			return err
+		}
+	}
+	if now := b.c.clock.Now(); b.live && now.Sub(b.last) > 200*time.Millisecond {
+		b.last = now
+		fmt.Fprintf(b.c.errs, "\r%s enqueued", counted(b.done, "job"))
+	}
+	return nil
+}
+
+func (b *batch) tell(e enqueued) error {
+	switch b.c.style.form {
+	case "json":
+		return b.out.add(e)
+	case "ndjson":
+		return b.c.json(e, "")
+	case "id":
+		return write(b.c.out, e.ID)
+	}
+	return nil
+}
+
+// stopped says how far the lines were enqueued.
+func (b *batch) stopped(err error) error {
+	b.clear()
+	if b.c.style.form == "json" {
+		if err := b.out.end(); err != nil {
+			return err
+		}
+	}
+	fix := fmt.Sprintf("mend it, and go on with --from %d; stored before it: %s", b.from, counted(b.done+b.skipped, "job"))
+	return fixError{err, fix}
+}
+
+func (b *batch) clear() {
+	if b.live {
+		fmt.Fprint(b.c.errs, "\r\x1b[K")
+	}
+}
+
+func (b *batch) end() error {
+	b.clear()
+	if b.c.style.form == "json" {
+		return b.out.end()
+	}
+	if !b.c.style.isTable() {
+		return nil
+	}
+	line := counted(b.done, "job") + " enqueued"
+	if b.skipped > 0 {
+		line += ", " + number(b.skipped) + " skipped: their ids are stored"
+	}
+	return write(b.c.out, line)
+}

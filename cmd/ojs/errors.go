@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/storage/postgres"
+	"github.com/ojsengine/ojs/storage/sqlite"
+)
+
+// The exit codes. docs/command.md has them.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2   // the arguments, a setting or the input
+	exitNotFound    = 3   // no such job, queue entry or workflow
+	exitRefused     = 4   // the state of a job or queue forbids it; of several jobs, that of one
+	exitFindings    = 5   // doctor has found faults
+	exitInterrupted = 130 // as of a process that SIGINT has ended
+)
+
+// usageError is an error of the arguments.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// fixError is an error with its remedy.
+type fixError struct {
+	error
+	fix string
+}
+
+func (e fixError) Unwrap() error { return e.error }
+
+// silentError is an exit code whose reason has been told.
+type silentError int
+
+func (e silentError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// report writes an error with its fix, and returns the exit code.
+func (c *call) report(err error) int {
+	var silent silentError
+	switch {
+	case err == nil:
+		return c.code
+	case errors.As(err, &silent):
+		return int(silent)
+	case errors.Is(err, context.Canceled) && c.ctx.Err() != nil:
+		return exitInterrupted
+	}
+	fmt.Fprintln(c.errs, "ojs: "+plainError(err))
+	var line *inspect.FilterError
+	if errors.As(err, &line) && line.Line != "" {
+		fmt.Fprintf(c.errs, "  %s\n  %s^\n", clean(line.Line), strings.Repeat(" ", line.Column-1))
+	}
+	if fix := fixOf(err); fix != "" {
+		fmt.Fprintln(c.errs, "fix: "+fix)
+	}
+	return codeOf(err)
+}
+
+// plainError is the text of an error without the prefix of each package, on one line.
+func plainError(err error) string {
+	text := strings.ReplaceAll(err.Error(), "ojs: ", "")
+	return clean(strings.ReplaceAll(text, "\n", "; "))
+}
+
+func codeOf(err error) int {
+	var usage usageError
+	switch {
+	case errors.As(err, &usage), errors.Is(err, ojs.ErrInvalid):
+		return exitUsage
+	case errors.Is(err, ojs.ErrNotFound), errors.Is(err, ojs.ErrPruned):
+		return exitNotFound
+	case isRefusal(err):
+		return exitRefused
+	}
+	return exitFailed
+}
+
+// isRefusal reports whether the state of a job or queue forbids a change.
+func isRefusal(err error) bool {
+	for _, target := range []error{ojs.ErrTransition, ojs.ErrDuplicate, ojs.ErrQueueFull,
+		ojs.ErrQueueDraining, ojs.ErrDependency, ojs.ErrDropped} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// fixOf is what to do about an error, "" if the error says it or nothing is known.
+func fixOf(err error) string {
+	var fix fixError
+	var cannotConnect *pgconn.ConnectError
+	var network net.Error
+	var queue *ojs.QueueError
+	switch {
+	case errors.As(err, &fix):
+		return fix.fix
+	case errors.Is(err, sqlite.ErrOlder), errors.Is(err, postgres.ErrOlder):
+		return "stop older programs, then: ojs migrate up"
+	case errors.Is(err, sqlite.ErrMissing), errors.Is(err, postgres.ErrMissing):
+		return "name another schema with --schema, or make this one: ojs migrate up"
+	case errors.Is(err, sqlite.ErrNewer), errors.Is(err, postgres.ErrNewer):
+		return "go install github.com/ojsengine/ojs/cmd/ojs@latest"
+	case errors.Is(err, postgres.ErrPrivilege):
+		return "run the statements of postgres.Grants as the owner of the schema"
+	case errors.As(err, &cannotConnect), errors.As(err, &network):
+		return "check the address and that the server runs; ojs config shows where the address is from"
+	case errors.As(err, &queue) && queue.Err == ojs.ErrQueueDraining:
+		return "ojs queues resume " + queue.Queue
+	}
+	return ""
+}

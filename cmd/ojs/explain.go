@@ -1,0 +1,135 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
+)
+
+type explainVerb struct {
+	ID string `arg:"" help:"The id of the job."`
+}
+
+func (explainVerb) Help() string {
+	return `It names everything that is in the way of a job: its state, pauses, limits, jobs before it,
+and whether an engine that reports takes jobs of its queue and type.`
+}
+
+// obstacle is an inspect.Obstacle in JSON.
+type obstacle struct {
+	Code  inspect.ObstacleCode `json:"code"`
+	Text  string               `json:"text"`
+	Until time.Time            `json:"until,omitzero"`
+	N     int                  `json:"n,omitempty"`
+	Fix   string               `json:"fix,omitempty"`
+}
+
+// Run explains why a job does not run.
+func (v *explainVerb) Run(c *call) error {
+	jobs, err := c.jobs()
+	if err != nil {
+		return err
+	}
+	found, err := jobs.Explain(c.ctx, v.ID)
+	if err != nil {
+		return err
+	}
+	rec, err := jobs.Record(c.ctx, v.ID)
+	if err != nil {
+		return err
+	}
+	list := make([]obstacle, 0, len(found.Obstacles))
+	for _, o := range found.Obstacles {
+		list = append(list, obstacle{o.Code, o.Text, o.Until, o.N, fixOfObstacle(o.Code, &rec.JobInfo)})
+	}
+	if !found.State.Terminal() && found.State != ojs.StateActive {
+		nodes, err := jobs.Nodes(c.ctx)
+		if err != nil {
+			return err
+		}
+		list = append(list, c.byNodes(nodes, &rec.JobInfo)...)
+	}
+	value := struct {
+		ID        string     `json:"id"`
+		State     ojs.State  `json:"state"`
+		Obstacles []obstacle `json:"obstacles"`
+	}{rec.ID, found.State, list}
+	return c.page(rec.ID, value, func() []string {
+		lines := c.style.fields([]field{{"id", of(rec.ID)}, {"state", stateCell(found.State)},
+			{"type", of(rec.Type)}, {"queue", of(rec.Queue)}})
+		if len(list) == 0 {
+			return append(lines, "", "Nothing is in its way: the next free slot takes it.")
+		}
+		lines = append(lines, "")
+		for _, o := range list {
+			text := clean(o.Text)
+			if !o.Until.IsZero() {
+				text += " (" + ago(o.Until, c.now()) + ")"
+			}
+			list := []field{{"- ", of(text)}, {"", of("")}}
+			if o.Fix != "" {
+				list[1] = field{"  ", cell{"fix: " + o.Fix, plain}}
+			}
+			lines = append(lines, c.style.fields(list)...)
+		}
+		return lines
+	})
+}
+
+// fixOfObstacle is the call that takes an obstacle away, "" if time does or none.
+func fixOfObstacle(code inspect.ObstacleCode, job *ojs.JobInfo) string {
+	switch code {
+	case inspect.ObstaclePaused:
+		return "ojs queues; then ojs queues resume " + job.Queue + ", --type " + job.Type + " or --all"
+	case inspect.ObstacleNotDue:
+		if job.State == ojs.StateRetryable {
+			return "ojs retry " + job.ID
+		}
+		return "ojs reschedule --at now " + job.ID
+	case inspect.ObstacleLimit:
+		return "ojs limits"
+	case inspect.ObstacleEnded:
+		if job.State == ojs.StateDiscarded {
+			return "ojs retry " + job.ID
+		}
+	}
+	return ""
+}
+
+// byNodes tells of the engines that report: whether one takes the job.
+func (c *call) byNodes(nodes []inspect.Node, job *ojs.JobInfo) []obstacle {
+	var queue, handler, slot bool
+	n := 0
+	for i := range nodes {
+		node := &nodes[i]
+		if !c.reports(node) {
+			continue
+		}
+		n++
+		if takes := len(node.Queues) == 0 || slices.Contains(node.Queues, job.Queue); takes {
+			queue = true
+			if slices.Contains(node.Types, job.Type) {
+				handler = true
+				slot = slot || node.Busy < node.Slots && !node.Quiet
+			}
+		}
+	}
+	switch {
+	case n == 0:
+		return []obstacle{{Code: "no_worker", Text: "no engine reports on the storage",
+			Fix: "start the program that runs the jobs"}}
+	case !queue:
+		return []obstacle{{Code: inspect.ObstacleOtherQueues, Text: fmt.Sprintf("no engine takes jobs of queue %s", job.Queue),
+			Fix: "ojs move --queue NAME " + job.ID + ", or let an engine work the queue"}}
+	case !handler:
+		return []obstacle{{Code: inspect.ObstacleNoHandler, Text: "no engine of its queue has a handler of type " + job.Type,
+			Fix: "deploy a program that handles the type"}}
+	case !slot:
+		return []obstacle{{Code: inspect.ObstacleNoSlot, Text: "every slot of the engines that take it is busy, or the engines are quiet",
+			Fix: "ojs workers"}}
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"time"
+
+	"github.com/ojsengine/ojs/inspect"
+)
+
+type failuresVerb struct {
+	filterArgs
+	Limit int `short:"n" default:"20" help:"The most groups to show."`
+	Look  int `default:"2000" help:"How many jobs to look at, and some thousand beyond."`
+}
+
+func (failuresVerb) Help() string {
+	return `Failures are alike if the type of the job, the type of the error and its message without ids
+and numbers are. Without state: in the filter they are those of discarded and retryable jobs.
+
+` + filterHelp
+}
+
+// failureRow is a group of failures in JSON.
+type failureRow struct {
+	Key     string    `json:"key"`
+	N       int       `json:"n"`
+	Exact   bool      `json:"exact"`
+	Type    string    `json:"type"`
+	Error   string    `json:"error"`
+	Message string    `json:"message"`
+	Frame   string    `json:"frame,omitempty"`
+	First   time.Time `json:"first"`
+	Last    time.Time `json:"last"`
+	Trend   [24]int   `json:"trend"` // of the last two hours, by 5 minutes
+	Sample  string    `json:"sample"`
+}
+
+// Run groups failed jobs.
+func (v *failuresVerb) Run(c *call) error {
+	jobs, err := c.jobs()
+	if err != nil {
+		return err
+	}
+	f, err := v.filter(c)
+	if err != nil {
+		return err
+	}
+	found, err := jobs.Failures(c.ctx, f, v.Look)
+	if err != nil {
+		return err
+	}
+	var rows []failureRow
+	for _, g := range found.Groups[:min(len(found.Groups), max(v.Limit, 0))] {
+		rows = append(rows, failureRow{g.Key, g.N, found.Exact, g.Type, g.ErrorType, g.Message, g.Frame,
+			g.First.UTC(), g.Last.UTC(), g.Trend, g.Sample.ID})
+	}
+	return show(c, listing[failureRow]{
+		columns: []column{{title: "JOBS", right: true}, {title: "LAST", right: true}, {title: "TREND", rank: 1},
+			{title: "TYPE", long: true}, {title: "ERROR", long: true}, {title: "FILTER"},
+			{title: "SAMPLE", rank: 2}},
+		row: func(r failureRow) []cell {
+			n := atLeast(inspect.Count{N: r.N, Exact: r.Exact})
+			message := r.Error
+			if r.Message != "" {
+				message += ": " + r.Message
+			}
+			return []cell{of(n), of(age(r.Last, c.now())), of(spark(r.Trend[:])), of(r.Type),
+				tinted(red, message), of("failure:" + r.Key), of(r.Sample)}
+		},
+		id:   func(r failureRow) string { return r.Key },
+		none: "no failures",
+	}, all(rows), func() []string {
+		if more := len(found.Groups) - len(rows); more > 0 {
+			return []string{c.style.paint(dim, counted(more, "group")+" more: --limit "+number(len(found.Groups)))}
+		}
+		return c.looked(found.Exact, found.Looked)
+	})
+}
+
+// spark draws numbers as bars.
+func spark(numbers []int) string {
+	const bars = "▁▂▃▄▅▆▇█"
+	most := 1
+	for _, n := range numbers {
+		most = max(most, n)
+	}
+	out := make([]rune, len(numbers))
+	for i, n := range numbers {
+		out[i] = ' '
+		if n > 0 {
+			out[i] = []rune(bars)[(n*8-1)/most%8]
+		}
+	}
+	return string(out)
+}

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/postgres"
+	"github.com/ojsengine/ojs/storage/sqlite"
+)
+
+var update = flag.Bool("update", false, "write the outputs of verbs into the pages")
+
+// console are the blocks of a page with calls and what they print.
+var console = regexp.MustCompile("(?s)```console\n(.*?)```")
+
+// Each call of docs/command.md and of the pages of testdata prints what stands below it,
+// on each storage. A page NAME.STORAGE.md is of one storage. The calls of a page are made
+// one after the other on the shop; those of a page that is called empty, on no jobs.
+//
+//	go test ./cmd/ojs -run TestPages -update
+func TestPages(t *testing.T) {
+	pages, err := filepath.Glob("testdata/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
+	}
+	for _, page := range append(pages, "../../docs/command.md") {
+		of := strings.Split(strings.TrimSuffix(filepath.Base(page), ".md"), ".")
+		for _, on := range []kind{onMemory, onSQLite, onPostgres} {
+			if len(of) == 1 || of[1] == string(on) {
+				t.Run(filepath.Base(page)+"/"+string(on), func(t *testing.T) { testPage(t, page, on) })
+			}
+		}
+	}
+}
+
+func testPage(t *testing.T, page string, on kind) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh := newShell(t, on, filepath.Base(page) != "empty.md")
+	got := console.ReplaceAllFunc(text, func(block []byte) []byte {
+		var out strings.Builder
+		out.WriteString("```console\n")
+		body := console.FindSubmatch(block)[1]
+		for line := range strings.SplitSeq(string(body), "\n") {
+			if command, ok := strings.CutPrefix(line, "$ "); ok {
+				out.WriteString(line + "\n" + sh.run(command))
+			}
+		}
+		return []byte(out.String() + "```")
+	})
+	if *update {
+		if err := os.WriteFile(page, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if bytes.Equal(got, text) {
+		return
+	}
+	a, b := strings.Split(string(text), "\n"), strings.Split(string(got), "\n")
+	for i := range max(len(a), len(b)) {
+		if i >= len(a) || i >= len(b) || a[i] != b[i] {
+			t.Fatalf("%s:%d, on %s, is not what the command prints:\n%s", page, i+1, on,
+				strings.Join(b[max(0, i-3):min(len(b), i+12)], "\n"))
+		}
+	}
+}
+
+// shell runs the command on a storage of its own, at noon.
+type shell struct {
+	t       testing.TB
+	shop    *shop
+	rand    *rand.Rand
+	address string
+	dir     string
+}
+
+func newShell(t testing.TB, on kind, full bool) *shell {
+	t.Helper()
+	st, address := newStorage(t, on)
+	sh := &shell{t: t, shop: newShop(t, st), rand: rand.New(rand.NewPCG(2, 2)), address: address, dir: t.TempDir()}
+	if full {
+		sh.shop.fill()
+	}
+	return sh
+}
+
+// newStorage makes an empty storage, and returns its address for --storage.
+func newStorage(t testing.TB, on kind) (storage.Storage, string) {
+	t.Helper()
+	ctx := context.Background()
+	switch on {
+	case onSQLite:
+		path := filepath.Join(t.TempDir(), "jobs.db")
+		st, err := sqlite.Open(ctx, path, sqlite.WithSynchronous(sqlite.Normal))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = st.Close() })
+		return st, path
+	case onPostgres:
+		address := newDatabase(t)
+		pool, err := pgxpool.New(ctx, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := postgres.Open(ctx, pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = st.Close()
+			pool.Close()
+		})
+		return st, address
+	}
+	st := memory.New()
+	t.Cleanup(func() { _ = st.Close() })
+	return st, "memory"
+}
+
+var databases atomic.Int32
+
+// newDatabase makes an empty database, and returns its address. Without a server it skips
+// the test.
+func newDatabase(t testing.TB) string {
+	t.Helper()
+	if dsn == "" {
+		t.Skip("no PostgreSQL")
+	}
+	cfg, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin, err := pgx.ConnectConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close(context.Background()) }()
+	name := fmt.Sprintf("command%d_%d", os.Getpid(), databases.Add(1))
+	if _, err := admin.Exec(context.Background(), "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+	q := url.Values{"host": {cfg.Host}, "port": {fmt.Sprint(cfg.Port)}}
+	return (&url.URL{Scheme: "postgres", User: url.UserPassword(cfg.User, cfg.Password), Path: "/" + name,
+		RawQuery: q.Encode()}).String()
+}
+
+var (
+	cursor  = regexp.MustCompile(`--cursor \S+`)
+	backend = regexp.MustCompile(`(?m)^(storage +|  "storage": "|"storage":")(memory|sqlite|postgres)`)
+)
+
+// run runs a line such as "COLUMNS=160 ojs jobs -o id | ojs retry -" or "ojs enqueue - <
+// FILE" and returns what it prints, with the exit code if that is not 0.
+func (sh *shell) run(line string) string {
+	sh.t.Helper()
+	in, out, code := []byte(nil), bytes.Buffer{}, 0
+	for part := range strings.SplitSeq(line, " | ") {
+		env := map[string]string{"OJS_STORAGE": sh.address, "COLUMNS": "80", "USER": "ada"}
+		words := split(part)
+		for len(words) > 0 && strings.Contains(words[0], "=") && !strings.HasPrefix(words[0], "-") {
+			name, value, _ := strings.Cut(words[0], "=")
+			env[name], words = value, words[1:]
+		}
+		if n := len(words); n > 2 && words[n-2] == "<" {
+			var err error
+			if in, err = os.ReadFile(filepath.Join("testdata", words[n-1])); err != nil {
+				sh.t.Fatal(err)
+			}
+			words = words[:n-2]
+		}
+		if words[0] == "cat" {
+			var err error
+			if in, err = os.ReadFile(filepath.Join("testdata", words[1])); err != nil {
+				sh.t.Fatal(err)
+			}
+			continue
+		}
+		if words[0] != "ojs" {
+			sh.t.Fatalf("%q is no call of the command", part)
+		}
+		var errs bytes.Buffer
+		out.Reset()
+		p := program{env: func(name string) string { return env[name] }, in: bytes.NewReader(in), out: &out, errs: &errs,
+			clock: sh.shop.clock, storage: sh.shop.st, rand: sh.rand}
+		code = p.run(context.Background(), words[1:])
+		in = bytes.Clone(out.Bytes())
+		out.Write(errs.Bytes())
+	}
+	if code != 0 {
+		fmt.Fprintf(&out, "[exit code %d]\n", code)
+	}
+	text := cursor.ReplaceAllString(out.String(), "--cursor CURSOR")
+	return backend.ReplaceAllString(text, "${1}postgres")
+}
+
+// split splits a line into words, as a shell does with quotes.
+func split(line string) (words []string) {
+	var word strings.Builder
+	quote, some := rune(0), false
+	for _, r := range line + " " {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote == 0 && (r == '"' || r == '\''):
+			quote, some = r, true
+		case quote == 0 && r == ' ':
+			if word.Len() > 0 || some {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			some = false
+		default:
+			word.WriteRune(r)
+		}
+	}
+	return words
+}

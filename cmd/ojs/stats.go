@@ -1,0 +1,163 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
+)
+
+type statsVerb struct{}
+
+func (statsVerb) Help() string {
+	return `The counts are exact and cost no look at jobs. A lag is how long the next job of a queue
+has been available.`
+}
+
+// stats are the counts of a storage.
+type stats struct {
+	At      time.Time         `json:"at"`
+	Storage string            `json:"storage"`
+	Jobs    int               `json:"jobs"`
+	States  map[ojs.State]int `json:"states"`
+	Queues  []queueRow        `json:"queues"`
+	Workers int               `json:"workers"` // that report
+	Slots   int               `json:"slots"`
+	Busy    int               `json:"busy"`
+	Paused  bool              `json:"paused"` // everything is
+}
+
+// Run shows the counts.
+func (statsVerb) Run(c *call) error {
+	op, err := c.operator()
+	if err != nil {
+		return err
+	}
+	s := stats{At: c.now().UTC(), Storage: c.opened.Capabilities().Name, States: make(map[ojs.State]int)}
+	if s.Queues, err = c.queueRows(op); err != nil {
+		return err
+	}
+	for _, q := range s.Queues {
+		for state, n := range q.States {
+			s.Jobs += n
+			s.States[state] += n
+		}
+	}
+	jobs := op.Jobs()
+	nodes, err := jobs.Nodes(c.ctx)
+	if err != nil {
+		return err
+	}
+	for i := range nodes {
+		if c.reports(&nodes[i]) {
+			s.Workers++
+			s.Slots += nodes[i].Slots
+			s.Busy += nodes[i].Busy
+		}
+	}
+	pauses, err := jobs.Pauses(c.ctx)
+	if err != nil {
+		return err
+	}
+	s.Paused = slices.ContainsFunc(pauses, func(p inspect.Pause) bool { return p.Type == "" })
+	return c.page(s.Storage, s, func() []string { return c.statsLines(&s) })
+}
+
+func (c *call) statsLines(s *stats) []string {
+	head := []field{{"storage", of(s.Storage)}, {"jobs", of(number(s.Jobs))}}
+	for _, state := range ojs.AllStates() {
+		if n := s.States[state]; n > 0 {
+			head = append(head, field{"  " + string(state), tinted(tintOf(state), number(n))})
+		}
+	}
+	workers := cell{"none that reports", yellow}
+	if s.Workers > 0 {
+		workers = of(number(s.Workers) + ", " + number(s.Busy) + " of " + number(s.Slots) + " slots busy")
+	}
+	head = append(head, field{"workers", workers})
+	if s.Paused {
+		head = append(head, field{"paused", cell{"everything; ojs queues resume --all ends that", yellow}})
+	}
+	lines := c.style.fields(head)
+	if len(s.Queues) == 0 {
+		return lines
+	}
+	var rows [][]cell
+	for i := range s.Queues {
+		rows = append(rows, s.Queues[i].row())
+	}
+	return append(append(lines, ""), c.style.lines(queueColumns, rows)...)
+}
+
+// reports reports whether a node has reported lately.
+func (c *call) reports(n *inspect.Node) bool { return c.now().Sub(n.Seen) < time.Minute }
+
+// queueRow is a queue with its counts.
+type queueRow struct {
+	Name   string            `json:"name"`
+	State  ojs.QueueState    `json:"state"`
+	States map[ojs.State]int `json:"states"`
+	Lag    float64           `json:"lag_seconds"` // of the next available job
+	Limit  string            `json:"limit,omitempty"`
+}
+
+var queueColumns = []column{{title: "QUEUE", long: true}, {title: "STATE"},
+	{title: "WAITING", right: true}, {title: "ACTIVE", right: true}, {title: "LATER", right: true, rank: 4},
+	{title: "DONE", right: true, rank: 2}, {title: "FAILED", right: true}, {title: "LAG", right: true, rank: 1},
+	{title: "LIMIT", long: true, rank: 3}}
+
+func (q *queueRow) row() []cell {
+	count := func(t tint, states ...ojs.State) cell {
+		n := 0
+		for _, s := range states {
+			n += q.States[s]
+		}
+		if n == 0 {
+			t = dim
+		}
+		return cell{number(n), t}
+	}
+	lag := ""
+	if q.Lag > 0 {
+		lag = span(time.Duration(q.Lag * float64(time.Second)))
+	}
+	return []cell{of(q.Name), stateCell(q.State), count(plain, ojs.StateAvailable),
+		count(cyan, ojs.StateActive), count(plain, ojs.StateScheduled, ojs.StatePending, ojs.StateRetryable),
+		count(plain, ojs.StateCompleted, ojs.StateCancelled), count(red, ojs.StateDiscarded), of(lag),
+		of(q.Limit)}
+}
+
+// queueRows are the queues by name.
+func (c *call) queueRows(op *operate.Operator) ([]queueRow, error) {
+	queues, err := op.Queues().List(c.ctx)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := c.limitsOf(op, "queue")
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]queueRow, 0, len(queues))
+	for _, q := range queues {
+		row := queueRow{Name: q.Name, State: q.State, States: q.Counts}
+		for _, l := range limits {
+			if l.Name == q.Name {
+				row.Limit = bounds(l.Bounds)
+			}
+		}
+		if q.Counts[ojs.StateAvailable] > 0 {
+			f := inspect.Filter{Queues: []string{q.Name}, Order: inspect.OrderClaim}
+			page, err := op.Jobs().Page(c.ctx, f, "", 1)
+			if err != nil {
+				return nil, err
+			}
+			if len(page.Jobs) > 0 {
+				row.Lag = c.now().Sub(page.Jobs[0].EnqueuedAt).Seconds()
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
