@@ -8,7 +8,7 @@ import (
 )
 
 type cronVerb struct {
-	List   cronListVerb   `cmd:"" default:"1" help:"List recurring jobs."`
+	List   cronListVerb   `cmd:"" default:"withargs" help:"List recurring jobs."`
 	Show   cronShowVerb   `cmd:"" help:"Show one, with its last and next runs."`
 	Run    cronRunVerb    `cmd:"" help:"Make a run now."`
 	Pause  cronPauseVerb  `cmd:"" help:"Make no more runs."`

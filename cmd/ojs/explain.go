@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -43,7 +44,8 @@ func (v *explainVerb) Run(c *call) error {
 	}
 	list := make([]obstacle, 0, len(found.Obstacles))
 	for _, o := range found.Obstacles {
-		list = append(list, obstacle{o.Code, o.Text, o.Until, o.N, fixOfObstacle(o.Code, &rec.JobInfo)})
+		text, fix := inWords(o, &rec.JobInfo)
+		list = append(list, obstacle{o.Code, text, o.Until, o.N, fix})
 	}
 	if !found.State.Terminal() && found.State != ojs.StateActive {
 		nodes, err := jobs.Nodes(c.ctx)
@@ -66,37 +68,58 @@ func (v *explainVerb) Run(c *call) error {
 		lines = append(lines, "")
 		for _, o := range list {
 			text := clean(o.Text)
-			if !o.Until.IsZero() {
+			switch {
+			case o.Code == inspect.ObstacleRunning, o.Code == inspect.ObstacleSilent:
+				text += "; its lease ends " + ago(o.Until, c.now())
+			case !o.Until.IsZero():
 				text += " (" + ago(o.Until, c.now()) + ")"
 			}
-			list := []field{{"- ", of(text)}, {"", of("")}}
+			lines = append(lines, c.bullet("- ", text)...)
 			if o.Fix != "" {
-				list[1] = field{"  ", cell{"fix: " + o.Fix, plain}}
+				lines = append(lines, c.bullet("  ", "fix: "+o.Fix)...)
 			}
-			lines = append(lines, c.style.fields(list)...)
 		}
 		return lines
 	})
 }
 
-// fixOfObstacle is the call that takes an obstacle away, "" if time does or none.
-func fixOfObstacle(code inspect.ObstacleCode, job *ojs.JobInfo) string {
-	switch code {
+// bullet is a text behind a mark.
+func (c *call) bullet(mark, text string) (lines []string) {
+	for _, part := range c.style.wrap(text, len(mark)) {
+		lines = append(lines, mark+part)
+		mark = strings.Repeat(" ", len(mark))
+	}
+	return lines
+}
+
+// inWords is an obstacle in the words of the command, and the call that takes it away; ""
+// if time does or none.
+func inWords(o inspect.Obstacle, job *ojs.JobInfo) (text, fix string) {
+	text, _, _ = strings.Cut(o.Text, "; Queues.") // what a program calls
+	switch o.Code {
 	case inspect.ObstaclePaused:
-		return "ojs queues; then ojs queues resume " + job.Queue + ", --type " + job.Type + " or --all"
+		switch {
+		case strings.HasPrefix(text, "queue "):
+			return text, "ojs queues resume " + job.Queue
+		case strings.HasPrefix(text, "type "):
+			return text, "ojs queues resume --type " + job.Type
+		}
+		return text, "ojs queues resume --all"
+	case inspect.ObstaclePending:
+		return "the job waits until it is activated", "ojs activate " + job.ID
 	case inspect.ObstacleNotDue:
 		if job.State == ojs.StateRetryable {
-			return "ojs retry " + job.ID
+			return text, "ojs retry " + job.ID
 		}
-		return "ojs reschedule --at now " + job.ID
+		return text, "ojs reschedule --at now " + job.ID
 	case inspect.ObstacleLimit:
-		return "ojs limits"
+		return text, "ojs limits"
 	case inspect.ObstacleEnded:
 		if job.State == ojs.StateDiscarded {
-			return "ojs retry " + job.ID
+			return text, "ojs retry " + job.ID
 		}
 	}
-	return ""
+	return text, ""
 }
 
 // byNodes tells of the engines that report: whether one takes the job.

@@ -127,7 +127,7 @@ func (c *call) section(title string, lines []string) []string {
 
 func (c *call) attempts(t *inspect.Timeline) []string {
 	var rows [][]cell
-	now := c.now()
+	now, others := c.now(), false
 	for i := range t.Attempts {
 		a := &t.Attempts[i]
 		took := ""
@@ -141,8 +141,13 @@ func (c *call) attempts(t *inspect.Timeline) []string {
 		if a.Failure != nil {
 			text = failureText(a.Failure)
 		}
+		worker := a.Worker
+		if worker == t.Worker {
+			worker = "" // the page has it
+		}
+		others = others || worker != ""
 		rows = append(rows, []cell{of(fmt.Sprint(a.N)), outcomeCell(a.Outcome), of(moment(at)), of(took),
-			of(text), of(a.Worker)})
+			of(text), of(worker)})
 	}
 	for i, next := range t.Next {
 		if i == 3 {
@@ -159,7 +164,7 @@ func (c *call) attempts(t *inspect.Timeline) []string {
 	narrow.width = max(0, narrow.width-2)
 	return c.section("attempts", narrow.lines([]column{{title: "N", right: true}, {title: "OUTCOME"},
 		{title: "AT"}, {title: "TOOK", right: true}, {title: "", long: true},
-		{title: "WORKER", long: true, rank: 1}}, rows))
+		{title: "WORKER", long: true, wide: !others}}, rows))
 }
 
 func outcomeCell(o inspect.AttemptOutcome) cell {

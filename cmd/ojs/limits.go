@@ -12,7 +12,7 @@ import (
 )
 
 type limitsVerb struct {
-	List  limitsListVerb  `cmd:"" default:"1" help:"List limits."`
+	List  limitsListVerb  `cmd:"" default:"withargs" help:"List limits."`
 	Set   limitsSetVerb   `cmd:"" help:"Set the bounds of a limit."`
 	Clear limitsClearVerb `cmd:"" help:"Remove the bounds that were set."`
 	Block limitsBlockVerb `cmd:"" help:"Let no job of a limit start for a while."`

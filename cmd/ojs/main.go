@@ -49,7 +49,7 @@ type program struct {
 	in        io.Reader
 	out, errs io.Writer
 	clock     clock.Clock
-	storage   storage.Storage // of tests, as --storage memory; nil: an empty one
+	storage   storage.Storage // of tests: what each address opens; nil: the storage of the address
 	rand      *rand.Rand      // of tests, for ids; nil: that of engines
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 type migrateVerb struct {
-	Status migrateStatusVerb `cmd:"" default:"1" help:"Say whether the schema is up to date."`
+	Status migrateStatusVerb `cmd:"" default:"withargs" help:"Say whether the schema is up to date."`
 	Up     migrateUpVerb     `cmd:"" help:"Make the schema, or bring it up to date."`
 	SQL    migrateSQLVerb    `cmd:"" name:"sql" help:"Print the SQL of the schema of PostgreSQL."`
 }

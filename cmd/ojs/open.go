@@ -53,11 +53,11 @@ func (p *program) open(ctx context.Context, address, schema string) (storage.Sto
 	if err != nil {
 		return nil, nil, err
 	}
+	if p.storage != nil {
+		return p.storage, func() error { return nil }, nil
+	}
 	switch k {
 	case onMemory:
-		if p.storage != nil {
-			return p.storage, func() error { return nil }, nil
-		}
 		st := memory.New()
 		return st, st.Close, nil
 	case onPostgres:

@@ -8,7 +8,7 @@ import (
 )
 
 type queuesVerb struct {
-	List   queuesListVerb   `cmd:"" default:"1" help:"List queues, and what is paused."`
+	List   queuesListVerb   `cmd:"" default:"withargs" help:"List queues, and what is paused."`
 	Pause  queuesPauseVerb  `cmd:"" help:"Start no more jobs of a queue, a type or at all."`
 	Drain  queuesDrainVerb  `cmd:"" help:"Refuse new jobs of a queue, and run those that it has."`
 	Resume queuesResumeVerb `cmd:"" help:"End a pause or a drain."`

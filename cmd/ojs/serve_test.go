@@ -291,13 +291,14 @@ func TestWrongArguments(t *testing.T) {
 		code int
 		says string
 	}{
-		{nil, nil, 2, "ojs serve"},
+		{nil, nil, 2, "serve "},
 		{[]string{"help"}, nil, 0, ""},
 		{[]string{"version"}, nil, 0, ""},
-		{[]string{"nonsense"}, nil, 2, "is no command"},
-		{[]string{"serve", "-h"}, nil, 0, "OJS_TOKEN"},
+		{[]string{"nonsense"}, nil, 2, "unexpected argument nonsense"},
+		{[]string{"serve", "-h"}, nil, 0, ""},
+		{[]string{"serve", "-storage", path}, nil, 2, "write --storage"},
 		{[]string{"serve", "--nonsense"}, nil, 2, "nonsense"},
-		{[]string{"serve", path}, nil, 2, "flags only"},
+		{[]string{"serve", path}, nil, 2, "unexpected argument"},
 		{[]string{"serve"}, nil, 2, "no storage is given"},
 		{[]string{"serve", "--storage", "redis://user:secret@host"}, nil, 2, "use postgres://"},
 		{[]string{"serve", "--storage", none}, nil, 1, "no such file"},
@@ -306,7 +307,7 @@ func TestWrongArguments(t *testing.T) {
 		{[]string{"serve", "--storage", path, "--listen", ":0"}, nil, 2, "other machines"},
 		{[]string{"serve", "--storage", path, "--listen", "0.0.0.0:0"}, nil, 2, "other machines"},
 		{[]string{"serve", "--storage", path, "--listen", "nonsense"}, nil, 2, "address"},
-		{[]string{"serve", "--storage", path, "--trusted-origins", "example.com"}, nil, 1, "scheme://host"},
+		{[]string{"serve", "--storage", path, "--trusted-origins", "example.com"}, nil, 2, "scheme://host"},
 		{[]string{"serve", "--storage", path}, []string{"OJS_USER", "ada"}, 2, "both or neither"},
 	} {
 		var out, errs bytes.Buffer

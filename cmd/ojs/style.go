@@ -30,13 +30,13 @@ func (c *call) styleOf(v *verbs) style {
 	if n, err := strconv.Atoi(c.env("COLUMNS")); err == nil && n > 0 {
 		s.width = n
 	}
-	switch v.Color {
-	case "always":
-		s.color = true
-	case "auto":
-		s.color = isTerminal && c.env("NO_COLOR") == "" && c.env("TERM") != "dumb"
-	}
+	s.color = colored(v.Color, isTerminal, c.env)
 	return s
+}
+
+// colored reports whether output has colours, by --color and the variables.
+func colored(when string, isTerminal bool, env func(string) string) bool {
+	return when == "always" || when == "auto" && isTerminal && env("NO_COLOR") == "" && env("TERM") != "dumb"
 }
 
 // terminal returns the width of a stream that is a terminal.
@@ -132,12 +132,4 @@ func write(w io.Writer, lines ...string) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// cutHard shortens a text to a width without a mark.
-func cutHard(text string, width int) string {
-	if head := ansi.Truncate(text, width, ""); head != "" {
-		return head
-	}
-	return text
 }

@@ -145,7 +145,8 @@ func (s *style) fields(list []field) []string {
 	return out
 }
 
-// wrap breaks a text into lines that begin at a column.
+// wrap breaks a text into lines that begin at a column. It breaks no word: a call stays
+// whole.
 func (s *style) wrap(text string, at int) []string {
 	room := s.width - at
 	if s.width == 0 || room < 20 || widthOf(text) <= room {
@@ -154,13 +155,6 @@ func (s *style) wrap(text string, at int) []string {
 	var lines []string
 	line := ""
 	for _, word := range strings.Fields(text) {
-		for widthOf(word) > room { // no space to break at
-			if line != "" {
-				lines, line = append(lines, line), ""
-			}
-			head := cutHard(word, room)
-			lines, word = append(lines, head), word[len(head):]
-		}
 		switch {
 		case line == "":
 			line = word

@@ -41,6 +41,7 @@ type verbs struct {
 	Cancel     cancelVerb     `cmd:"" group:"change" help:"Cancel jobs."`
 	Delete     deleteVerb     `cmd:"" group:"change" help:"Delete jobs that have ended."`
 	Move       moveVerb       `cmd:"" group:"change" help:"Move waiting jobs to another queue."`
+	Activate   activateVerb   `cmd:"" group:"change" help:"Make pending jobs available."`
 	Reschedule rescheduleVerb `cmd:"" group:"change" help:"Give waiting jobs another time."`
 
 	Queues    queuesVerb    `cmd:"" group:"parts" help:"List queues; pause, drain, resume or limit them."`

@@ -10,7 +10,7 @@ import (
 )
 
 type workersVerb struct {
-	List      workersListVerb      `cmd:"" default:"1" help:"List what takes the jobs."`
+	List      workersListVerb      `cmd:"" default:"withargs" help:"List what takes the jobs."`
 	Quiet     workersQuietVerb     `cmd:"" help:"Have an engine take no more jobs."`
 	Resume    workersResumeVerb    `cmd:"" help:"End quiet."`
 	Terminate workersTerminateVerb `cmd:"" help:"End the run of an engine."`

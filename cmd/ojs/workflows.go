@@ -13,7 +13,7 @@ import (
 )
 
 type workflowsVerb struct {
-	List   workflowsListVerb   `cmd:"" default:"1" help:"List workflows."`
+	List   workflowsListVerb   `cmd:"" default:"withargs" help:"List workflows."`
 	Show   workflowsShowVerb   `cmd:"" help:"Show the steps of one as a tree."`
 	Retry  workflowsRetryVerb  `cmd:"" help:"Run the failed steps of one again."`
 	Cancel workflowsCancelVerb `cmd:"" help:"Cancel the steps of one that have not started."`
@@ -187,7 +187,10 @@ func stepCells(prefix string, s *stepRow) []cell {
 	if s.State == "" {
 		state = tinted(dim, "deleted")
 	}
-	note := s.Error
+	note := ""
+	if s.State == ojs.StateDiscarded {
+		note = s.Error
+	}
 	if note == "" && len(s.After) > 1 {
 		note = "after " + strings.Join(s.After, ", ")
 	}

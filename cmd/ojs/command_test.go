@@ -1,0 +1,267 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// call runs the command with variables, and returns what it prints and its exit code.
+func (sh *shell) call(in string, env []string, args ...string) (out, errs string, code int) {
+	sh.t.Helper()
+	var o, e bytes.Buffer
+	p := program{env: environment(append(env, "OJS_STORAGE", sh.address, "USER", "ada")...), in: strings.NewReader(in),
+		out: &o, errs: &e, clock: sh.shop.clock, storage: sh.shop.st, rand: sh.rand}
+	code = p.run(context.Background(), args)
+	return o.String(), e.String(), code
+}
+
+// looks are calls that print tables.
+var looks = []string{"stats", "jobs", "dead", "failures", "queues", "limits", "cron", "cron show digest.daily", "workers",
+	"workflows", "tail --once --since 3h", "config", "jobs --by type", "explain 01a21ce0-6e00-700c-81d4-55e386d77ced"}
+
+// No line of a table is wider than the terminal.
+func TestTablesFit(t *testing.T) {
+	sh := newShell(t, onMemory, true)
+	for _, look := range looks {
+		for _, width := range []string{"80", "100", "132", "160"} {
+			out, errs, code := sh.call("", []string{"COLUMNS", width}, strings.Fields(look)...)
+			if code != 0 || errs != "" {
+				t.Fatalf("ojs %s: %d %s", look, code, errs)
+			}
+			for line := range strings.SplitSeq(out, "\n") {
+				if n := ansi.StringWidth(line); n > map[string]int{"80": 80, "100": 100, "132": 132, "160": 160}[width] {
+					t.Errorf("ojs %s at %s: %d columns: %s", look, width, n, line)
+				}
+			}
+		}
+	}
+}
+
+// A pipe gets whole texts: nothing is cut without a terminal.
+func TestPipesGetEverything(t *testing.T) {
+	sh := newShell(t, onMemory, true)
+	out, _, _ := sh.call("", nil, "jobs")
+	if strings.Contains(out, "…") || !strings.Contains(out, "reporting.low-priority.overnight-batch") {
+		t.Error(out)
+	}
+}
+
+// Colours are for terminals, unless NO_COLOR is set or --color says otherwise.
+func TestColors(t *testing.T) {
+	sh := newShell(t, onMemory, true)
+	for _, tc := range []struct {
+		env     []string
+		args    []string
+		colored bool
+	}{
+		{nil, []string{"jobs"}, false}, // no terminal
+		{nil, []string{"jobs", "--color", "always"}, true},
+		{[]string{"OJS_COLOR", "always"}, []string{"jobs"}, true},
+		{[]string{"OJS_COLOR", "always"}, []string{"jobs", "--color", "never"}, false},
+		{nil, []string{"jobs", "--color", "always", "-o", "json"}, false},
+	} {
+		out, errs, code := sh.call("", tc.env, tc.args...)
+		if colored := strings.Contains(out, "\x1b["); code != 0 || colored != tc.colored {
+			t.Errorf("%v %v: %d %s%s", tc.env, tc.args, code, out, errs)
+		}
+	}
+	v := verbs{flags: flags{Color: "auto"}}
+	for _, tc := range []struct {
+		terminal bool
+		env      []string
+		colored  bool
+	}{{true, nil, true}, {false, nil, false}, {true, []string{"NO_COLOR", "1"}, false}, {true, []string{"TERM", "dumb"}, false}} {
+		if got := colored(v.Color, tc.terminal, environment(tc.env...)); got != tc.colored {
+			t.Errorf("%+v: %v", tc, got)
+		}
+	}
+}
+
+// A text of a job cannot move the cursor, set a title or turn the direction of writing.
+func TestHostileTexts(t *testing.T) {
+	st, address := newStorage(t, onMemory)
+	sh := &shell{t: t, shop: newShop(t, st), address: address}
+	hostile := "a\x1b]0;title\x07\x1b[2Jb\u009b31mc\u202ed\nfake line\r\x00"
+	sh.shop.enqueue("email.send", map[string]any{"to": hostile}, ojs.WithMeta("note", hostile))
+	rec := sh.shop.claim("w\x1b[2J", "email.send")
+	sh.shop.end(rec, 0, ojs.StateDiscarded, "odd", hostile)
+	for _, look := range append(looks[:4:4], "tail --once --since 3h", "job "+rec.ID, "explain "+rec.ID, "retry state:discarded") {
+		for _, form := range []string{"table", "wide"} {
+			out, errs, _ := sh.call("", nil, append(strings.Fields(look), "-o", form)...)
+			if i := strings.IndexFunc(out+errs, func(r rune) bool {
+				return r != '\n' && r < ' ' || r >= 0x7f && r <= 0x9f || r == 0x202e
+			}); i >= 0 {
+				t.Errorf("ojs %s: %q", look, (out + errs)[max(0, i-20):])
+			}
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	sh := newShell(t, onMemory, true)
+	const completed, none = "01a21ce0-6e00-7001-a9ba-58c435477cdc", "01a21ce0-0000-7000-8000-000000000000"
+	for _, tc := range []struct {
+		args string
+		code int
+		says string // on the standard error
+	}{
+		{"stats", exitDone, ""},
+		{"jobs state:nonsense", exitUsage, "nonsense"},
+		{"jobs --limit=-1", exitUsage, "0 or more"},
+		{"jobs --output xml", exitUsage, "table"},
+		{"jobs --cursor nonsense", exitUsage, "cursor"},
+		{"job " + none, exitNotFound, "not found"},
+		{"job", exitUsage, "<id>"},
+		{"explain " + none, exitNotFound, "not found"},
+		{"retry " + none, exitNotFound, none},
+		{"retry " + completed, exitRefused, "is completed"},
+		{"retry " + none + " " + completed, exitRefused, "is completed"},
+		{"retry id*", exitUsage, "fix: write id:PREFIX*"},
+		{"delete state:active", exitUsage, "active"},
+		{"workflows show " + none, exitNotFound, "not found"},
+		{"workflows retry " + completed, exitNotFound, ""},
+		{"cron run none", exitNotFound, "none"},
+		{"enqueue Email.Send", exitUsage, "lower-case"},
+		{"enqueue email.send --id 01a21ce0-6e00-7001-a9ba-58c435477cdc", exitRefused, "duplicate"},
+		{"limits set queue/mail", exitUsage, "no bounds"},
+		{"limits set queue/mail --rate fast", exitUsage, "10/1m"},
+		{"tail --every 1ms --once", exitUsage, "100ms"},
+		{"doctor", exitFindings, ""},
+		{"migrate sql --from 99", exitUsage, "versions"},
+		{"--storage redis://user:hunter2@host stats", exitUsage, "fix: use postgres://"},
+	} {
+		out, errs, code := sh.call("", nil, strings.Fields(tc.args)...)
+		if code != tc.code || !strings.Contains(errs, tc.says) || strings.Contains(out+errs, "hunter2") {
+			t.Errorf("ojs %s: exit code %d, not %d: %s%s", tc.args, code, tc.code, out, errs)
+		}
+	}
+}
+
+// A file that is not there is not made.
+func TestNoFile(t *testing.T) {
+	sh := &shell{t: t, shop: &shop{}, address: filepath.Join(t.TempDir(), "none.db")}
+	if _, errs, code := sh.call("", nil, "stats"); code != exitFailed || !strings.Contains(errs, "fix: ") {
+		t.Errorf("%d %s", code, errs)
+	}
+	if _, err := os.Stat(sh.address); err == nil {
+		t.Error("the command has made the file")
+	}
+}
+
+// A stop by a signal has an exit code of its own.
+func TestInterrupted(t *testing.T) {
+	sh := newShell(t, onMemory, false)
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	p := program{env: environment("OJS_STORAGE", "memory"), in: strings.NewReader(""), out: new(bytes.Buffer),
+		errs: new(bytes.Buffer), clock: sh.shop.clock, storage: sh.shop.st}
+	if code := p.run(ctx, []string{"jobs"}); code != exitInterrupted {
+		t.Error(code)
+	}
+}
+
+// A flag counts before its variable, and that before the file. Secrets are not shown.
+func TestSettings(t *testing.T) {
+	home := t.TempDir()
+	file := filepath.Join(home, ".config", "ojs.env")
+	other := filepath.Join(home, "other.env")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write := func(path, text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(file, "# settings\nOJS_STORAGE=\"postgres://ada:hunter2@db/shop?sslpassword=hunter3\"\nOJS_OUTPUT=ndjson\nOJS_TOKEN=hunter4\nPGHOST=db\n")
+	write(other, "OJS_STORAGE=other.db\n")
+	sh := newShell(t, onMemory, false)
+	config := func(args ...string) string {
+		p := program{env: environment("HOME", home, "OJS_LISTEN", "127.0.0.1:9", "OJS_OUTPUT", ""), out: new(bytes.Buffer),
+			errs: new(bytes.Buffer), in: strings.NewReader(""), clock: sh.shop.clock}
+		if code := p.run(context.Background(), append([]string{"config"}, args...)); code != 0 {
+			t.Fatal(p.errs)
+		}
+		return p.out.(*bytes.Buffer).String()
+	}
+	out := config()
+	for _, want := range []string{
+		`{"name":"OJS_CONFIG","flag":"--config","value":"` + file + `","from":"default"}`,
+		`"value":"postgres://ada:xxxxx@db/shop?sslpassword=xxxxx","from":"` + file + `"`,
+		`{"name":"OJS_LISTEN","flag":"--listen","value":"127.0.0.1:9","from":"environment"}`,
+		`{"name":"OJS_OUTPUT","flag":"--output","value":"ndjson","from":"` + file + `"}`,
+		`{"name":"OJS_COLOR","flag":"--color","value":"auto","from":"default"}`,
+		`{"name":"OJS_TOKEN","value":"(set)","from":"` + file + `"}`,
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+	if strings.Contains(out, "hunter") {
+		t.Error(out)
+	}
+	if out := config("--storage", "a.db", "-o", "json"); !strings.Contains(out, `"value": "a.db",`+"\n    \"from\": \"flag\"") {
+		t.Error(out)
+	}
+	if out := config("--config", other); !strings.Contains(out, "other.db") || !strings.Contains(out, "flag") {
+		t.Error(out)
+	}
+	for text, says := range map[string]string{"OJS_STORGE=x\n": ":1: there is no setting OJS_STORGE", "nonsense\n": ":1: a line is"} {
+		write(other, text)
+		_, errs, code := sh.call("", []string{"OJS_CONFIG", other}, "stats")
+		if code != exitUsage || !strings.Contains(errs, says) {
+			t.Errorf("%q: %d %s", text, code, errs)
+		}
+	}
+	if _, errs, code := sh.call("", []string{"OJS_CONFIG", other + "x"}, "stats"); code != exitUsage {
+		t.Errorf("a file that is named and missing: %d %s", code, errs)
+	}
+}
+
+// A second look of tail shows only what has happened since.
+func TestTailGoesOn(t *testing.T) {
+	sh := newShell(t, onMemory, true)
+	p := &program{env: environment(), clock: sh.shop.clock, storage: sh.shop.st}
+	c := &call{program: p, ctx: context.Background(), flags: &flags{Storage: "memory"}}
+	jobs, err := c.jobs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tl := tail{call: c, jobs: jobs, q: storage.Query{}, begin: noon, from: noon, told: make(map[happening]bool)}
+	look := func() (whats []string) {
+		list, err := tl.look()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, h := range list {
+			whats = append(whats, h.Type+" "+h.What)
+		}
+		return whats
+	}
+	if got := look(); len(got) != 0 {
+		t.Error(got)
+	}
+	sh.shop.enqueue("cart.expire", nil)
+	if got := strings.Join(look(), ", "); got != "cart.expire enqueued" {
+		t.Error(got)
+	}
+	sh.shop.clock.Add(time.Second)
+	rec := sh.shop.claim("w", "cart.expire")
+	if got := strings.Join(look(), ", "); got != "cart.expire started" {
+		t.Error(got)
+	}
+	sh.shop.end(rec, time.Minute, ojs.StateCompleted, "", "")
+	if got := strings.Join(look(), ", "); got != "cart.expire completed" {
+		t.Error(got)
+	}
+}
