@@ -35,7 +35,8 @@ func (v *change) apply(c *call, do operate.Action, done string) error {
 	}
 	if byID && len(f.IDs) == 0 {
 		if len(v.Jobs) == 0 {
-			return usageError{fixError{errors.New("no jobs are named"), "give ids, or a filter such as state:discarded"}}
+			return usageError{fixError{errors.New("no jobs are named"),
+				"give ids, or a filter such as state:discarded"}}
 		}
 		return nil // the standard input has no ids
 	}

@@ -59,7 +59,7 @@ func (c *call) jobs() (*inspect.Jobs, error) {
 	return op.Jobs().Jobs, nil
 }
 
-// operator has the verbs of an operator. What it changes has the name of the actor.
+// operator has the verbs of an operator.
 func (c *call) operator() (*operate.Operator, error) {
 	eng, err := c.engine()
 	if err != nil {

@@ -19,15 +19,18 @@ import (
 func (sh *shell) call(in string, env []string, args ...string) (out, errs string, code int) {
 	sh.t.Helper()
 	var o, e bytes.Buffer
-	p := program{env: environment(append(env, "OJS_STORAGE", sh.address, "USER", "ada")...), in: strings.NewReader(in),
+	p := program{env: environment(append(env, "OJS_STORAGE", sh.address, "USER", "ada")...),
+		in:  strings.NewReader(in),
 		out: &o, errs: &e, clock: sh.shop.clock, storage: sh.shop.st, rand: sh.rand}
 	code = p.run(context.Background(), args)
 	return o.String(), e.String(), code
 }
 
 // looks are calls that print tables.
-var looks = []string{"stats", "jobs", "dead", "failures", "queues", "limits", "cron", "cron show digest.daily", "workers",
-	"workflows", "tail --once --since 3h", "config", "jobs --by type", "explain 01a21ce0-6e00-700c-81d4-55e386d77ced"}
+var looks = []string{"stats", "jobs", "dead", "failures", "queues", "limits", "cron",
+	"cron show digest.daily", "workers",
+	"workflows", "tail --once --since 3h", "config", "jobs --by type",
+	"explain 01a21ce0-6e00-700c-81d4-55e386d77ced"}
 
 // No line of a table is wider than the terminal.
 func TestTablesFit(t *testing.T) {
@@ -39,7 +42,8 @@ func TestTablesFit(t *testing.T) {
 				t.Fatalf("ojs %s: %d %s", look, code, errs)
 			}
 			for line := range strings.SplitSeq(out, "\n") {
-				if n := ansi.StringWidth(line); n > map[string]int{"80": 80, "100": 100, "132": 132, "160": 160}[width] {
+				if n := ansi.StringWidth(line); n > map[string]int{"80": 80, "100": 100, "132": 132,
+					"160": 160}[width] {
 					t.Errorf("ojs %s at %s: %d columns: %s", look, width, n, line)
 				}
 			}
@@ -80,7 +84,8 @@ func TestColors(t *testing.T) {
 		terminal bool
 		env      []string
 		colored  bool
-	}{{true, nil, true}, {false, nil, false}, {true, []string{"NO_COLOR", "1"}, false}, {true, []string{"TERM", "dumb"}, false}} {
+	}{{true, nil, true}, {false, nil, false}, {true, []string{"NO_COLOR", "1"}, false}, {true,
+		[]string{"TERM", "dumb"}, false}} {
 		if got := colored(v.Color, tc.terminal, environment(tc.env...)); got != tc.colored {
 			t.Errorf("%+v: %v", tc, got)
 		}
@@ -95,7 +100,8 @@ func TestHostileTexts(t *testing.T) {
 	sh.shop.enqueue("email.send", map[string]any{"to": hostile}, ojs.WithMeta("note", hostile))
 	rec := sh.shop.claim("w\x1b[2J", "email.send")
 	sh.shop.end(rec, 0, ojs.StateDiscarded, "odd", hostile)
-	for _, look := range append(looks[:4:4], "tail --once --since 3h", "job "+rec.ID, "explain "+rec.ID, "retry state:discarded") {
+	for _, look := range append(looks[:4:4], "tail --once --since 3h", "job "+rec.ID, "explain "+rec.ID,
+		"retry state:discarded") {
 		for _, form := range []string{"table", "wide"} {
 			out, errs, _ := sh.call("", nil, append(strings.Fields(look), "-o", form)...)
 			if i := strings.IndexFunc(out+errs, func(r rune) bool {
@@ -187,7 +193,8 @@ func TestSettings(t *testing.T) {
 	write(other, "OJS_STORAGE=other.db\n")
 	sh := newShell(t, onMemory, false)
 	config := func(args ...string) string {
-		p := program{env: environment("HOME", home, "OJS_LISTEN", "127.0.0.1:9", "OJS_OUTPUT", ""), out: new(bytes.Buffer),
+		p := program{env: environment("HOME", home, "OJS_LISTEN", "127.0.0.1:9", "OJS_OUTPUT", ""),
+			out:  new(bytes.Buffer),
 			errs: new(bytes.Buffer), in: strings.NewReader(""), clock: sh.shop.clock}
 		if code := p.run(context.Background(), append([]string{"config"}, args...)); code != 0 {
 			t.Fatal(p.errs)
@@ -210,13 +217,16 @@ func TestSettings(t *testing.T) {
 	if strings.Contains(out, "hunter") {
 		t.Error(out)
 	}
-	if out := config("--storage", "a.db", "-o", "json"); !strings.Contains(out, `"value": "a.db",`+"\n    \"from\": \"flag\"") {
+	if out := config("--storage", "a.db", "-o", "json"); !strings.Contains(out,
+		`"value": "a.db",`+"\n    \"from\": \"flag\"") {
 		t.Error(out)
 	}
-	if out := config("--config", other); !strings.Contains(out, "other.db") || !strings.Contains(out, "flag") {
+	if out := config("--config", other); !strings.Contains(out, "other.db") || !strings.Contains(out,
+		"flag") {
 		t.Error(out)
 	}
-	for text, says := range map[string]string{"OJS_STORGE=x\n": ":1: there is no setting OJS_STORGE", "nonsense\n": ":1: a line is"} {
+	for text, says := range map[string]string{"OJS_STORGE=x\n": ":1: there is no setting OJS_STORGE",
+		"nonsense\n": ":1: a line is"} {
 		write(other, text)
 		_, errs, code := sh.call("", []string{"OJS_CONFIG", other}, "stats")
 		if code != exitUsage || !strings.Contains(errs, says) {
@@ -237,7 +247,8 @@ func TestTailGoesOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tl := tail{call: c, jobs: jobs, q: storage.Query{}, begin: noon, from: noon, told: make(map[happening]bool)}
+	tl := tail{call: c, jobs: jobs, q: storage.Query{}, begin: noon, from: noon,
+		told: make(map[happening]bool)}
 	look := func() (whats []string) {
 		list, err := tl.look()
 		if err != nil {

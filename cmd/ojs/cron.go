@@ -34,7 +34,8 @@ func rowOfCron(e *cron.Entry) cronRow {
 	if zone == "" {
 		zone = "UTC"
 	}
-	return cronRow{e.Name, e.Description, e.Schedule, zone, e.Job.Type(), e.Paused, e.NextRun.UTC(), e.LastRun.UTC(),
+	return cronRow{e.Name, e.Description, e.Schedule, zone, e.Job.Type(), e.Paused, e.NextRun.UTC(),
+		e.LastRun.UTC(),
 		e.Runs, e.LastJobID}
 }
 
@@ -64,7 +65,8 @@ func (cronListVerb) Run(c *call) error {
 	}
 	return show(c, listing[cronRow]{
 		columns: []column{{title: "NAME", long: true}, {title: "SCHEDULE"}, {title: "ZONE", rank: 2},
-			{title: "TYPE", long: true}, {title: "NEXT"}, {title: "LAST"}, {title: "RUNS", right: true, rank: 1},
+			{title: "TYPE", long: true}, {title: "NEXT"}, {title: "LAST"}, {title: "RUNS", right: true,
+				rank: 1},
 			{title: "DESCRIPTION", long: true, rank: 3}},
 		row: func(r cronRow) []cell {
 			return []cell{of(r.Name), of(r.Schedule), of(r.TimeZone), of(r.Type), nextRun(r, c.now()),

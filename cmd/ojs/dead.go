@@ -35,7 +35,8 @@ func (v *deadVerb) Run(c *call) error {
 	n, next := 0, ""
 	l := jobListing(c)
 	l.columns = []column{{title: "ID"}, {title: "DEAD", right: true}, {title: "TYPE", long: true},
-		{title: "QUEUE", long: true, rank: 1}, {title: "TRY", right: true, rank: 2}, {title: "ERROR", long: true}}
+		{title: "QUEUE", long: true, rank: 1}, {title: "TRY", right: true, rank: 2}, {title: "ERROR",
+			long: true}}
 	l.row = func(job listed) []cell {
 		return []cell{of(job.ID), of(age(job.DeadLetteredAt, c.now())), of(job.Type), of(job.Queue),
 			of(fmt.Sprintf("%d/%d", job.Attempt, job.MaxAttempts)), tinted(red, latestError(job.JobInfo))}

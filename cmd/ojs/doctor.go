@@ -198,7 +198,8 @@ func (d *doctor) clock() ([]finding, error) {
 		return nil, errCannotAsk
 	}
 	if off := clocked.ClockOffset(); off.Abs() > time.Second {
-		return []finding{{Fault: fmt.Sprintf("the clock of the storage is %s away from that of this machine", span(off)),
+		return []finding{{Fault: fmt.Sprintf("the clock of the storage is %s away from that of this machine",
+			span(off)),
 			Fix: "synchronise both by NTP"}}, nil
 	}
 	return nil, nil
@@ -225,9 +226,11 @@ func (d *doctor) pauses() (found []finding, err error) {
 	waiting := d.waiting(func(c storage.Count) string { return c.Type })
 	for _, p := range pauses {
 		if p.Type == "" {
-			found = append(found, finding{Fault: "everything is paused since " + moment(p.At), Fix: "ojs queues resume --all"})
+			found = append(found, finding{Fault: "everything is paused since " + moment(p.At),
+				Fix: "ojs queues resume --all"})
 		} else if n := waiting[p.Type]; n > 0 {
-			found = append(found, finding{Fault: fmt.Sprintf("type %s is paused, and %s", p.Type, areWaiting(n)),
+			found = append(found, finding{Fault: fmt.Sprintf("type %s is paused, and %s", p.Type,
+				areWaiting(n)),
 				Fix: "ojs queues resume --type " + p.Type})
 		}
 	}
@@ -238,7 +241,8 @@ func (d *doctor) pauses() (found []finding, err error) {
 	waiting = d.waiting(func(c storage.Count) string { return c.Queue })
 	for _, name := range slices.Sorted(maps.Keys(states)) {
 		if n := waiting[name]; states[name] == ojs.QueuePaused && n > 0 {
-			found = append(found, finding{Fault: fmt.Sprintf("queue %s is paused, and %s", name, areWaiting(n)),
+			found = append(found, finding{Fault: fmt.Sprintf("queue %s is paused, and %s", name,
+				areWaiting(n)),
 				Fix: "ojs queues resume " + name})
 		}
 	}
@@ -271,14 +275,17 @@ func (d *doctor) workers() (found []finding, err error) {
 		}
 	}
 	if len(d.live) == 0 && n > 0 {
-		found = append(found, finding{Fault: "no engine reports, and " + counted(n, "job") + " have not ended",
+		found = append(found, finding{Fault: "no engine reports, and " + counted(n,
+			"job") + " have not ended",
 			Fix: "start the program that runs the jobs, without engine.WithoutReports"})
 	}
 	workers, err := d.jobs.Workers(d.ctx)
 	for _, w := range workers {
 		if w.Silent > 0 && w.Jobs > 0 {
-			found = append(found, finding{Fault: fmt.Sprintf("worker %s is silent for %s and holds %s", w.ID, span(w.Silent),
-				counted(w.Jobs, "job")), Fix: "look at its process; its jobs run again when their leases end"})
+			found = append(found, finding{
+				Fault: fmt.Sprintf("worker %s is silent for %s and holds %s", w.ID, span(w.Silent),
+					counted(w.Jobs, "job")),
+				Fix: "look at its process; its jobs run again when their leases end"})
 		}
 	}
 	return found, err
@@ -295,7 +302,8 @@ func (d *doctor) queues() (found []finding, err error) {
 		})
 		if !served {
 			found = append(found, finding{Fault: fmt.Sprintf("no engine takes jobs of queue %s, and %s", name,
-				areWaiting(waiting[name])), Fix: "let an engine work it, or: ojs move --queue NAME queue:" + name})
+				areWaiting(waiting[name])), Fix: "let an engine work it, or: ojs move --queue NAME queue:" +
+				name})
 		}
 	}
 	return found, nil
@@ -307,10 +315,15 @@ func (d *doctor) types() (found []finding, err error) {
 	}
 	waiting := d.waiting(func(c storage.Count) string { return c.Type })
 	for _, name := range slices.Sorted(maps.Keys(waiting)) {
-		handled := slices.ContainsFunc(d.live, func(n inspect.Node) bool { return slices.Contains(n.Types, name) })
+		handled := slices.ContainsFunc(d.live, func(n inspect.Node) bool {
+			return slices.Contains(n.Types,
+				name)
+		})
 		if !handled {
-			found = append(found, finding{Fault: fmt.Sprintf("no engine has a handler of type %s, and %s", name,
-				areWaiting(waiting[name])), Fix: "deploy a program that handles it, or: ojs cancel type:" + name})
+			found = append(found, finding{Fault: fmt.Sprintf("no engine has a handler of type %s, and %s",
+				name,
+				areWaiting(waiting[name])), Fix: "deploy a program that handles it, or: ojs cancel type:" +
+				name})
 		}
 	}
 	return found, nil
@@ -334,7 +347,8 @@ func (d *doctor) claims() (found []finding, err error) {
 	if n == 0 {
 		return nil, nil
 	}
-	return []finding{{Fault: fmt.Sprintf("%s %s active and the lease is over, the longest for %s", counted(n, "job"), isAre(n),
+	return []finding{{Fault: fmt.Sprintf("%s %s active and the lease is over, the longest for %s",
+		counted(n, "job"), isAre(n),
 		span(d.now.Sub(oldest))), Fix: "start an engine on the storage: it takes them over"}}, nil
 }
 
@@ -372,7 +386,8 @@ func (d *doctor) recurring() (found []finding, err error) {
 	overdue, err := entries.Due(d.ctx, d.now.Add(-late))
 	for i := range overdue {
 		e := &overdue[i]
-		found = append(found, finding{Fault: fmt.Sprintf("entry %s was due %s ago", e.Name, span(d.now.Sub(e.NextRun))),
+		found = append(found, finding{Fault: fmt.Sprintf("entry %s was due %s ago", e.Name,
+			span(d.now.Sub(e.NextRun))),
 			Fix: "start an engine on the storage: any one makes the runs"})
 	}
 	return found, err
@@ -389,10 +404,13 @@ func (d *doctor) limits() (found []finding, err error) {
 			switch {
 			case l.Waiting == 0:
 			case l.BlockedUntil.Sub(d.now) > late:
-				found = append(found, finding{Fault: fmt.Sprintf("limit %s is blocked for %s, and %s", name,
-					span(l.BlockedUntil.Sub(d.now)), areWaiting(l.Waiting)), Fix: "ojs limits block --until now " + name})
+				found = append(found, finding{
+					Fault: fmt.Sprintf("limit %s is blocked for %s, and %s", name, span(l.BlockedUntil.Sub(d.now)),
+						areWaiting(l.Waiting)),
+					Fix: "ojs limits block --until now " + name})
 			case l.Bounds.Concurrency == ojs.NoneAtOnce:
-				found = append(found, finding{Fault: fmt.Sprintf("limit %s lets none start, and %s", name, areWaiting(l.Waiting)),
+				found = append(found, finding{Fault: fmt.Sprintf("limit %s lets none start, and %s", name,
+					areWaiting(l.Waiting)),
 					Fix: "ojs limits clear " + name})
 			}
 		}

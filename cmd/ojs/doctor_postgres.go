@@ -45,7 +45,8 @@ func (d *doctor) connections() ([]finding, error) {
 func (d *doctor) server() (found []finding, err error) {
 	if checker, ok := storage.As[storage.NotifyChecker](d.opened); ok {
 		if err := checker.CheckNotify(); err != nil {
-			found = append(found, finding{Fault: "notices of other processes do not arrive: " + plainError(err),
+			found = append(found, finding{Fault: "notices of other processes do not arrive: " +
+				plainError(err),
 				Fix: "connect to the server itself, or to a pooler in session mode"})
 		}
 	}
@@ -75,7 +76,8 @@ func (d *doctor) replicaIdentity() ([]finding, error) {
 		AND relkind = 'r' AND relpersistence = 'p' AND (relreplident = 'n' OR relreplident = 'd' AND NOT EXISTS
 			(SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary))
 		ORDER BY 1`, func(table, _ string) finding {
-		return finding{Fault: "table " + table + " has no replica identity: changes of a published table would fail",
+		return finding{Fault: "table " + table +
+			" has no replica identity: changes of a published table would fail",
 			Fix: "ALTER TABLE " + table + " REPLICA IDENTITY FULL"}
 	})
 }
@@ -99,7 +101,8 @@ func (d *doctor) transactions() ([]finding, error) {
 		WHERE $1 <> '' AND datname = current_database() AND backend_type = 'client backend'
 		AND now() - xact_start > interval '10 minutes' ORDER BY xact_start`,
 		func(pid, age string) finding {
-			return finding{Fault: "the transaction of process " + pid + " is open for " + age + ", and keeps dead rows",
+			return finding{Fault: "the transaction of process " + pid + " is open for " + age +
+				", and keeps dead rows",
 				Fix: "end it in its program, or: SELECT pg_terminate_backend(" + pid + ")"}
 		})
 }

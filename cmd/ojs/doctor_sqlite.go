@@ -36,7 +36,8 @@ func (f *sqliteFile) bloat() (found []finding, err error) {
 			Fix: "stop its programs, then: sqlite3 " + f.path + " VACUUM"})
 	}
 	if info, err := os.Stat(f.path + "-wal"); err == nil && info.Size() > spareBytes {
-		found = append(found, finding{Fault: "the log " + f.path + "-wal has " + number(int(info.Size()>>20)) + " MiB",
+		found = append(found, finding{Fault: "the log " + f.path + "-wal has " +
+			number(int(info.Size()>>20)) + " MiB",
 			Fix: "end transactions that read for long: they keep the log"})
 	}
 	return found, nil

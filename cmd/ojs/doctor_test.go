@@ -38,8 +38,10 @@ func TestDoctor(t *testing.T) {
 		{"clock", "5m away", "NTP", onMemory, func(sh *shell) {
 			sh.shop.st = clocked{sh.shop.st, 5 * time.Minute}
 		}},
-		{"pauses", "everything", "resume --all", onMemory, func(sh *shell) { sh.run("ojs queues pause --all") }},
-		{"pauses", "queue default", "resume default", onMemory, func(sh *shell) { sh.run("ojs queues pause default") }},
+		{"pauses", "everything", "resume --all", onMemory,
+			func(sh *shell) { sh.run("ojs queues pause --all") }},
+		{"pauses", "queue default", "resume default", onMemory,
+			func(sh *shell) { sh.run("ojs queues pause default") }},
 		{"workers", "no engine reports", "start the program", onMemory, func(sh *shell) {
 			n := soundNode
 			n.Seen = noon.Add(-time.Hour)
@@ -48,7 +50,8 @@ func TestDoctor(t *testing.T) {
 		{"queues", "queue other", "ojs move", onMemory, func(sh *shell) {
 			sh.shop.enqueue("cart.expire", nil, ojs.WithQueue("other"))
 		}},
-		{"types", "type cart.fill", "ojs cancel type:cart.fill", onMemory, func(sh *shell) { sh.shop.enqueue("cart.fill", nil) }},
+		{"types", "type cart.fill", "ojs cancel type:cart.fill", onMemory,
+			func(sh *shell) { sh.shop.enqueue("cart.fill", nil) }},
 		{"claims", "the lease is over", "start an engine", onMemory, func(sh *shell) {
 			sh.shop.at(time.Hour).claim("gone", "cart.expire")
 			sh.shop.at(0)
@@ -58,19 +61,22 @@ func TestDoctor(t *testing.T) {
 			sh.shop.at(0)
 		}},
 		{"recurring jobs", "entry late", "start an engine", onMemory, func(sh *shell) {
-			sh.shop.at(time.Hour).must(sh.shop.eng.Cron().Set(ctx, cron.Entry{Name: "late", Schedule: "@every 10m",
-				Job: ojs.NewDraft("cart.expire", nil)}))
+			sh.shop.at(time.Hour).must(sh.shop.eng.Cron().Set(ctx,
+				cron.Entry{Name: "late", Schedule: "@every 10m",
+					Job: ojs.NewDraft("cart.expire", nil)}))
 			sh.shop.at(0)
 		}},
-		{"limits", "queue/default lets none start", "ojs limits clear queue/default", onMemory, func(sh *shell) {
-			sh.run("ojs limits set queue/default --concurrency 0")
-		}},
+		{"limits", "queue/default lets none start", "ojs limits clear queue/default", onMemory,
+			func(sh *shell) {
+				sh.run("ojs limits set queue/default --concurrency 0")
+			}},
 		{"limits", "type/cart.expire is blocked", "--until now type/cart.expire", onMemory, func(sh *shell) {
 			sh.run("ojs limits block type/cart.expire --until 1h")
 		}},
-		{"replica identity", "ojs.job has no replica identity", "REPLICA IDENTITY FULL", onPostgres, func(sh *shell) {
-			sh.exec("ALTER TABLE ojs.job REPLICA IDENTITY NOTHING")
-		}},
+		{"replica identity", "ojs.job has no replica identity", "REPLICA IDENTITY FULL", onPostgres,
+			func(sh *shell) {
+				sh.exec("ALTER TABLE ojs.job REPLICA IDENTITY NOTHING")
+			}},
 		{"server", "takes no changes", "target_session_attrs", onPostgres, func(sh *shell) {
 			sh.shop.st = nil // open it anew
 			sh.address += "&options=-c%20default_transaction_read_only%3Don"
@@ -97,14 +103,16 @@ func TestDoctor(t *testing.T) {
 				return
 			}
 			if !strings.Contains(out, `"check":"`+tc.check+`"`) || !strings.Contains(out, tc.says) ||
-				!strings.Contains(out, tc.fix) || !strings.Contains(out, "[exit code 5]") || strings.Count(out, "\n") != 2 {
+				!strings.Contains(out, tc.fix) || !strings.Contains(out, "[exit code 5]") ||
+				strings.Count(out, "\n") != 2 {
 				t.Error(out)
 			}
 		})
 	}
 }
 
-var soundNode = inspect.Node{ID: "n1", Host: "h", PID: 1, Seen: noon, Queues: []string{"default"}, Types: []string{"cart.expire"}, Slots: 1}
+var soundNode = inspect.Node{ID: "n1", Host: "h", PID: 1, Seen: noon, Queues: []string{"default"},
+	Types: []string{"cart.expire"}, Slots: 1}
 
 // exec runs a statement on the database of the shell.
 func (sh *shell) exec(sql string) {
@@ -121,7 +129,7 @@ func (sh *shell) exec(sql string) {
 
 // migrate makes a schema that is missing, and names one that is older or newer.
 func TestMigrate(t *testing.T) {
-	for _, address := range []string{filepath.Join(t.TempDir(), "new.db"), newDatabase(t)} {
+	for _, address := range []string{filepath.Join(t.TempDir(), "new.db"), newDatabase(t, "template1")} {
 		sh := &shell{t: t, shop: &shop{}, address: address}
 		if out := sh.run("ojs migrate"); address[:8] == "postgres" && !strings.Contains(out, "missing") ||
 			strings.Contains(out, "current") {

@@ -233,7 +233,8 @@ func (b *batch) stopped(err error) error {
 			return err
 		}
 	}
-	fix := fmt.Sprintf("mend it, and go on with --from %d; stored before it: %s", b.from, counted(b.done+b.skipped, "job"))
+	fix := fmt.Sprintf("mend it, and go on with --from %d; stored before it: %s", b.from,
+		counted(b.done+b.skipped, "job"))
 	return fixError{err, fix}
 }
 

@@ -145,14 +145,17 @@ func (c *call) byNodes(nodes []inspect.Node, job *ojs.JobInfo) []obstacle {
 		return []obstacle{{Code: "no_worker", Text: "no engine reports on the storage",
 			Fix: "start the program that runs the jobs"}}
 	case !queue:
-		return []obstacle{{Code: inspect.ObstacleOtherQueues, Text: fmt.Sprintf("no engine takes jobs of queue %s", job.Queue),
-			Fix: "ojs move --queue NAME " + job.ID + ", or let an engine work the queue"}}
+		return []obstacle{{Code: inspect.ObstacleOtherQueues,
+			Text: fmt.Sprintf("no engine takes jobs of queue %s", job.Queue),
+			Fix:  "ojs move --queue NAME " + job.ID + ", or let an engine work the queue"}}
 	case !handler:
-		return []obstacle{{Code: inspect.ObstacleNoHandler, Text: "no engine of its queue has a handler of type " + job.Type,
-			Fix: "deploy a program that handles the type"}}
+		return []obstacle{{Code: inspect.ObstacleNoHandler,
+			Text: "no engine of its queue has a handler of type " + job.Type,
+			Fix:  "deploy a program that handles the type"}}
 	case !slot:
-		return []obstacle{{Code: inspect.ObstacleNoSlot, Text: "every slot of the engines that take it is busy, or the engines are quiet",
-			Fix: "ojs workers"}}
+		return []obstacle{{Code: inspect.ObstacleNoSlot,
+			Text: "every slot of the engines that take it is busy, or the engines are quiet",
+			Fix:  "ojs workers"}}
 	}
 	return nil
 }

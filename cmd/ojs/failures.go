@@ -54,7 +54,8 @@ func (v *failuresVerb) Run(c *call) error {
 			g.First.UTC(), g.Last.UTC(), g.Trend, g.Sample.ID})
 	}
 	return show(c, listing[failureRow]{
-		columns: []column{{title: "JOBS", right: true}, {title: "LAST", right: true}, {title: "TREND", rank: 1},
+		columns: []column{{title: "JOBS", right: true}, {title: "LAST", right: true},
+			{title: "TREND", rank: 1},
 			{title: "TYPE", long: true}, {title: "ERROR", long: true}, {title: "FILTER"},
 			{title: "SAMPLE", rank: 2}},
 		row: func(r failureRow) []cell {
@@ -70,7 +71,8 @@ func (v *failuresVerb) Run(c *call) error {
 		none: "no failures",
 	}, all(rows), func() []string {
 		if more := len(found.Groups) - len(rows); more > 0 {
-			return []string{c.style.paint(dim, counted(more, "group")+" more: --limit "+number(len(found.Groups)))}
+			return []string{c.style.paint(dim, counted(more,
+				"group")+" more: --limit "+number(len(found.Groups)))}
 		}
 		return c.looked(found.Exact, found.Looked)
 	})

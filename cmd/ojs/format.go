@@ -188,7 +188,8 @@ func parseRate(text string) (r ojs.Rate, err error) {
 		r.Per, err = parseSpan(per)
 	}
 	if !ok || err != nil || r.Limit <= 0 || r.Per <= 0 {
-		return r, usageError{fmt.Errorf("%q is no rate: give a number of starts and a period, such as 10/1m or 5/s",
+		return r, usageError{fmt.Errorf(
+			"%q is no rate: give a number of starts and a period, such as 10/1m or 5/s",
 			clean(text))}
 	}
 	return r, nil

@@ -3,19 +3,21 @@ module github.com/ojsengine/ojs/cmd/ojs
 go 1.26.0
 
 require (
+	github.com/alecthomas/kong v1.17.0
 	github.com/benbjohnson/clock v1.3.5
+	github.com/charmbracelet/x/ansi v0.11.9
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/ojsengine/ojs v0.1.0
 	github.com/ojsengine/ojs/dashboard v0.1.0
 	github.com/ojsengine/ojs/storage/postgres v0.1.0
 	github.com/ojsengine/ojs/storage/sqlite v0.1.0
 	go.uber.org/goleak v1.3.0
+	golang.org/x/term v0.48.0
+	zombiezen.com/go/sqlite v1.4.2
 )
 
 require (
 	github.com/adhocore/gronx v1.20.4 // indirect
-	github.com/alecthomas/kong v1.17.0 // indirect
-	github.com/charmbracelet/x/ansi v0.11.9 // indirect
 	github.com/clipperhouse/displaywidth v0.11.0 // indirect
 	github.com/clipperhouse/uax29/v2 v2.7.0 // indirect
 	github.com/dustin/go-humanize v1.0.1 // indirect
@@ -33,11 +35,9 @@ require (
 	golang.org/x/exp v0.0.0-20250408133849-7e4ce0ab07d0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.50.0 // indirect
-	golang.org/x/term v0.48.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	modernc.org/libc v1.65.7 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.11.0 // indirect
 	modernc.org/sqlite v1.37.1 // indirect
-	zombiezen.com/go/sqlite v1.4.2 // indirect
 )

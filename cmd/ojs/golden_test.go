@@ -30,7 +30,7 @@ var console = regexp.MustCompile("(?s)```console\n(.*?)```")
 
 // Each call of docs/command.md and of the pages of testdata prints what stands below it,
 // on each storage. A page NAME.STORAGE.md is of one storage. The calls of a page are made
-// one after the other on the shop; those of a page that is called empty, on no jobs.
+// one after the other on the shop. The page empty.md begins without jobs.
 //
 //	go test ./cmd/ojs -run TestPages -update
 func TestPages(t *testing.T) {
@@ -95,7 +95,8 @@ type shell struct {
 func newShell(t testing.TB, on kind, full bool) *shell {
 	t.Helper()
 	st, address := newStorage(t, on)
-	sh := &shell{t: t, shop: newShop(t, st), rand: rand.New(rand.NewPCG(2, 2)), address: address, dir: t.TempDir()}
+	sh := &shell{t: t, shop: newShop(t, st), rand: rand.New(rand.NewPCG(2, 2)), address: address,
+		dir: t.TempDir()}
 	if full {
 		sh.shop.fill()
 	}
@@ -116,7 +117,7 @@ func newStorage(t testing.TB, on kind) (storage.Storage, string) {
 		t.Cleanup(func() { _ = st.Close() })
 		return st, path
 	case onPostgres:
-		address := newDatabase(t)
+		address := newDatabase(t, migrated(t))
 		pool, err := pgxpool.New(ctx, address)
 		if err != nil {
 			t.Fatal(err)
@@ -138,9 +139,27 @@ func newStorage(t testing.TB, on kind) (storage.Storage, string) {
 
 var databases atomic.Int32
 
-// newDatabase makes an empty database, and returns its address. Without a server it skips
-// the test.
-func newDatabase(t testing.TB) string {
+// template is a database with the schema, which others are copies of.
+var template string
+
+func migrated(t testing.TB) string {
+	if template == "" {
+		address := newDatabase(t, "template1")
+		if err := migratePostgres(context.Background(), address, ""); err != nil {
+			t.Fatal(err)
+		}
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template = u.Path[1:]
+	}
+	return template
+}
+
+// newDatabase makes a database that is like another, and returns its address. Without a
+// server it skips the test.
+func newDatabase(t testing.TB, like string) string {
 	t.Helper()
 	if dsn == "" {
 		t.Skip("no PostgreSQL")
@@ -155,7 +174,7 @@ func newDatabase(t testing.TB) string {
 	}
 	defer func() { _ = admin.Close(context.Background()) }()
 	name := fmt.Sprintf("command%d_%d", os.Getpid(), databases.Add(1))
-	if _, err := admin.Exec(context.Background(), "CREATE DATABASE "+name); err != nil {
+	if _, err := admin.Exec(context.Background(), "CREATE DATABASE "+name+" TEMPLATE "+like); err != nil {
 		t.Fatal(err)
 	}
 	q := url.Values{"host": {cfg.Host}, "port": {fmt.Sprint(cfg.Port)}}
@@ -199,7 +218,8 @@ func (sh *shell) run(line string) string {
 		}
 		var errs bytes.Buffer
 		out.Reset()
-		p := program{env: func(name string) string { return env[name] }, in: bytes.NewReader(in), out: &out, errs: &errs,
+		p := program{env: func(name string) string { return env[name] }, in: bytes.NewReader(in), out: &out,
+			errs:  &errs,
 			clock: sh.shop.clock, storage: sh.shop.st, rand: sh.rand}
 		code = p.run(context.Background(), words[1:])
 		in = bytes.Clone(out.Bytes())

@@ -68,7 +68,8 @@ func jobFields(t *inspect.Timeline, now time.Time) []field {
 	}
 	list = append(list, field{"created", of(when(job.CreatedAt, now))},
 		field{"scheduled", of(when(job.ScheduledAt, now))}, field{"started", of(when(job.StartedAt, now))},
-		field{"next retry", of(when(job.NextRetryAt, now))}, field{"lease until", of(when(t.LeaseUntil, now))},
+		field{"next retry", of(when(job.NextRetryAt, now))}, field{"lease until",
+			of(when(t.LeaseUntil, now))},
 		field{"deadline", of(when(t.Deadline, now))}, field{"ended", of(when(job.FinishedAt, now))},
 		field{"timeout", of(period(job.Timeout))})
 	if job.RateLimit != nil {

@@ -100,14 +100,16 @@ type listed struct {
 // jobListing is how jobs are listed.
 func jobListing(c *call) listing[listed] {
 	return listing[listed]{
-		columns: []column{{title: "ID"}, {title: "STATE"}, {title: "TYPE", long: true}, {title: "QUEUE", long: true},
+		columns: []column{{title: "ID"}, {title: "STATE"}, {title: "TYPE", long: true},
+			{title: "QUEUE", long: true},
 			{title: "AGE", right: true}, {title: "TRY", right: true, rank: 2}, {title: "WHEN", rank: 1},
 			{title: "ERROR", long: true, rank: 3}, {title: "PRIORITY", right: true, wide: true},
 			{title: "WORKER", wide: true}, {title: "CREATED", wide: true}},
 		row: func(job listed) []cell {
 			try := fmt.Sprintf("%d/%d", job.Attempt, job.MaxAttempts)
 			return []cell{of(job.ID), stateCell(job.State), of(job.Type), of(job.Queue),
-				of(age(job.CreatedAt, c.now())), of(try), of(turn(job.JobInfo, c.now())), of(latestError(job.JobInfo)),
+				of(age(job.CreatedAt, c.now())), of(try), of(turn(job.JobInfo,
+					c.now())), of(latestError(job.JobInfo)),
 				of(fmt.Sprint(job.Priority)), of(job.worker), of(moment(job.CreatedAt))}
 		},
 		id:    func(job listed) string { return job.ID },

@@ -46,13 +46,15 @@ func (limitsListVerb) Run(c *call) error {
 			return err
 		}
 		for _, l := range limits {
-			rows = append(rows, limitRow{l.Kind, l.Name, l.Active, l.Waiting, bounds(l.Bounds), l.Setting != nil,
+			rows = append(rows, limitRow{l.Kind, l.Name, l.Active, l.Waiting, bounds(l.Bounds),
+				l.Setting != nil,
 				l.Until, l.BlockedUntil, l.Opens})
 		}
 	}
 	return show(c, listing[limitRow]{
 		columns: []column{{title: "LIMIT", long: true}, {title: "ACTIVE", right: true},
-			{title: "WAITING", right: true}, {title: "BOUNDS", long: true}, {title: "NOW"}, {title: "SET", rank: 1}},
+			{title: "WAITING", right: true}, {title: "BOUNDS", long: true}, {title: "NOW"}, {title: "SET",
+				rank: 1}},
 		row: func(l limitRow) []cell {
 			set := ""
 			if l.Set {
@@ -61,7 +63,8 @@ func (limitsListVerb) Run(c *call) error {
 					set += " until " + moment(l.Until)
 				}
 			}
-			return []cell{of(string(l.Kind) + "/" + l.Name), of(number(l.Active)), of(number(l.Waiting)), of(l.Bounds),
+			return []cell{of(string(l.Kind) + "/" + l.Name), of(number(l.Active)), of(number(l.Waiting)),
+				of(l.Bounds),
 				limitNow(l, c.now()), of(set)}
 		},
 		id:   func(l limitRow) string { return string(l.Kind) + "/" + l.Name },
@@ -105,7 +108,8 @@ type limitName struct {
 func (v limitName) parse() (operate.LimitName, error) {
 	kind, name, ok := strings.Cut(v.Name, "/")
 	if !ok || !storage.LimitKind(kind).Valid() || name == "" {
-		return operate.LimitName{}, usageError{fmt.Errorf("%q is no limit: give queue/NAME, type/NAME or key/NAME",
+		return operate.LimitName{}, usageError{fmt.Errorf(
+			"%q is no limit: give queue/NAME, type/NAME or key/NAME",
 			clean(v.Name))}
 	}
 	return operate.LimitName{Kind: storage.LimitKind(kind), Name: name}, nil
@@ -192,7 +196,8 @@ func (c *call) clearLimit(name operate.LimitName) error {
 	if err := op.Limits().Clear(c.acting(), name); err != nil {
 		return err
 	}
-	return c.done(string(name.Kind)+"/"+name.Name, string(name.Kind)+" "+name.Name+" has no limit that was set")
+	return c.done(string(name.Kind)+"/"+name.Name,
+		string(name.Kind)+" "+name.Name+" has no limit that was set")
 }
 
 type limitsBlockVerb struct {

@@ -11,7 +11,8 @@ type moveVerb struct {
 }
 
 func (moveVerb) Help() string {
-	return "A moved job goes behind those of its priority. queue:NAME in a filter is where jobs are.\n\n" + changeHelp
+	return "A moved job goes behind those of its priority. queue:NAME in a filter is where jobs are.\n\n" +
+		changeHelp
 }
 
 // Run moves jobs.

@@ -38,7 +38,8 @@ func addressOf(address, schema string) (k kind, path string, err error) {
 		return onMemory, "", nil
 	case !named && strings.Contains(path, "://"):
 		scheme, _, _ := strings.Cut(path, "://") // without the rest, which may have a password
-		return "", "", usageError{fixError{fmt.Errorf("storage %s://… is none that the command knows", scheme),
+		return "", "", usageError{fixError{fmt.Errorf("storage %s://… is none that the command knows",
+			scheme),
 			"use postgres://… or the path of a SQLite file"}}
 	case schema != "":
 		return "", "", usageError{errors.New("--schema is for PostgreSQL alone")}

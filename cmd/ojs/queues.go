@@ -62,13 +62,15 @@ type paused struct {
 }
 
 // set calls one of three functions, and warns of a name that the storage does not know.
-func (v *paused) set(c *call, did string, queue, jobType func(string) (bool, error), everything func() error) error {
+func (v *paused) set(c *call, did string, queue, jobType func(string) (bool, error),
+	everything func() error) error {
 	if (len(v.Queues) > 0) == (v.Type != "" || v.All) {
 		return usageError{errors.New("give names of queues, --type TYPE or --all")}
 	}
 	told := func(kind, name string, known bool) error {
 		if !known {
-			fmt.Fprintf(c.errs, "warning: %s %s has no jobs, and no engine names it; is the name right?\n", kind, clean(name))
+			fmt.Fprintf(c.errs, "warning: %s %s has no jobs, and no engine names it; is the name right?\n",
+				kind, clean(name))
 		}
 		return c.done(name, kind+" "+name+" is "+did)
 	}

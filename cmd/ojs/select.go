@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
 )
 
@@ -49,7 +48,8 @@ func (s *selection) filter(c *call) (f inspect.Filter, byID bool, err error) {
 	}
 	for _, id := range f.IDs {
 		if strings.ContainsAny(id, "* \t") {
-			return f, false, usageError{fixError{fmt.Errorf("%q is no id", clean(id)), "write id:PREFIX* for a filter"}}
+			return f, false, usageError{fixError{fmt.Errorf("%q is no id", clean(id)),
+				"write id:PREFIX* for a filter"}}
 		}
 	}
 	return f, true, nil
@@ -107,13 +107,4 @@ func stateOrder(f *inspect.Filter, terms []string) {
 		}
 	}
 	f.Order = inspect.OrderFinished
-}
-
-// ids are the ids of jobs.
-func ids(jobs []*ojs.JobInfo) []string {
-	list := make([]string, len(jobs))
-	for i, job := range jobs {
-		list[i] = job.ID
-	}
-	return list
 }

@@ -324,7 +324,7 @@ func TestWrongArguments(t *testing.T) {
 
 // The command opens a schema of PostgreSQL that a program has made, and makes none.
 func TestServePostgres(t *testing.T) {
-	dsn := newDatabase(t)
+	dsn := newDatabase(t, "template1")
 	var out, errs bytes.Buffer
 	args := []string{"serve", "--storage", dsn}
 	if code := runWith(args, environment(), &out, &errs); code != 1 {

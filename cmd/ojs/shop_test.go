@@ -66,8 +66,9 @@ func (s *shop) enqueue(jobType string, args any, opts ...ojs.Option) string {
 // claim has a worker take the next job of a type.
 func (s *shop) claim(worker, jobType string) storage.Record {
 	s.t.Helper()
-	recs, err := s.st.Claim(context.Background(), s.clock.Now(), storage.Claim{Max: 1, Types: []string{jobType},
-		Worker: worker}, nil)
+	recs, err := s.st.Claim(context.Background(), s.clock.Now(),
+		storage.Claim{Max: 1, Types: []string{jobType},
+			Worker: worker}, nil)
 	s.must(err)
 	if len(recs) != 1 {
 		s.t.Fatalf("no job of type %s", jobType)
@@ -82,8 +83,9 @@ func (s *shop) end(rec storage.Record, after time.Duration, to ojs.State, errorT
 	now := s.clock.Now()
 	rec.State, rec.LeaseUntil = to, time.Time{}
 	if to != ojs.StateCompleted {
-		f := ojs.Failure{Attempt: rec.Attempt, At: now, Type: errorType, Message: message, StartedAt: rec.StartedAt,
-			Worker: rec.Worker}
+		f := ojs.Failure{Attempt: rec.Attempt, At: now, Type: errorType, Message: message,
+			StartedAt: rec.StartedAt,
+			Worker:    rec.Worker}
 		rec.Error, rec.Errors = &f, append(rec.Errors, f)
 	}
 	switch to {
@@ -94,7 +96,8 @@ func (s *shop) end(rec storage.Record, after time.Duration, to ojs.State, errorT
 	case ojs.StateCompleted:
 		rec.FinishedAt, rec.Progress, rec.Error = now, 1, nil
 	}
-	settled, err := s.st.Settle(context.Background(), now, []storage.Change{{Record: rec, AttemptFieldsOnly: true}}, nil)
+	settled, err := s.st.Settle(context.Background(), now,
+		[]storage.Change{{Record: rec, AttemptFieldsOnly: true}}, nil)
 	s.must(err)
 	s.must(settled[0].Err)
 }
@@ -105,10 +108,12 @@ func (s *shop) node(n inspect.Node) {
 	put := func(key string, value any) {
 		data, err := json.Marshal(value)
 		s.must(err)
-		s.must(document.Of(s.st).PutValues(context.Background(), s.clock.Now(), []document.Value{{Key: key, Data: data}}))
+		s.must(document.Of(s.st).PutValues(context.Background(), s.clock.Now(),
+			[]document.Value{{Key: key, Data: data}}))
 	}
 	put(stored.PrefixNode+n.ID, n)
-	put(stored.PrefixAlive+n.ID, stored.Alive{ID: n.ID, Seen: n.Seen, Every: 5 * time.Second, DeadAfter: 30 * time.Second})
+	put(stored.PrefixAlive+n.ID, stored.Alive{ID: n.ID, Seen: n.Seen, Every: 5 * time.Second,
+		DeadAfter: 30 * time.Second})
 }
 
 // fill has the shop at noon: something of everything.
@@ -117,39 +122,51 @@ func (s *shop) fill() {
 	const web = "shop-1:4711:a3f9"
 	mail := ojs.WithQueue("mail")
 	for i, to := range []string{"ada", "bob", "cleo"} {
-		s.at(time.Duration(180-i)*time.Minute).enqueue("email.send", map[string]any{"to": to + "@example.com"}, mail)
+		s.at(time.Duration(180-i)*time.Minute).enqueue("email.send",
+			map[string]any{"to": to + "@example.com"}, mail)
 		s.end(s.claim(web, "email.send"), 1200*time.Millisecond, ojs.StateCompleted, "", "")
 	}
 	s.at(90*time.Minute).order("order-1001", "")
 	for i, box := range []string{"17", "23"} {
-		s.at(time.Duration(60-10*i)*time.Minute).enqueue("email.send", map[string]any{"to": "box" + box + "@example.com"}, mail)
-		s.end(s.claim(web, "email.send"), 3*time.Second, ojs.StateDiscarded, "smtp.refused", "550 mailbox "+box+" is full")
+		s.at(time.Duration(60-10*i)*time.Minute).enqueue("email.send",
+			map[string]any{"to": "box" + box + "@example.com"}, mail)
+		s.end(s.claim(web, "email.send"), 3*time.Second, ojs.StateDiscarded, "smtp.refused",
+			"550 mailbox "+box+" is full")
 	}
 	s.at(20*time.Minute).order("order-1002", "card.declined")
 	s.at(5*time.Minute).enqueue("email.send", map[string]any{"to": "dora@example.com"}, mail)
-	s.end(s.claim(web, "email.send"), 30*time.Second, ojs.StateRetryable, "timeout", "the server took more than 30s")
+	s.end(s.claim(web, "email.send"), 30*time.Second, ojs.StateRetryable, "timeout",
+		"the server took more than 30s")
 	s.at(4*time.Minute).enqueue("video.transcode", map[string]any{"file": "猫の動画.mp4"}, ojs.WithQueue("media"))
-	s.end(s.claim(web, "video.transcode"), time.Second, ojs.StateDiscarded, "codec.unknown", "動画の形式がわかりません: 猫の動画.mp4")
-	s.at(150*time.Second).enqueue("video.transcode", map[string]any{"file": "dog.mp4"}, ojs.WithQueue("media"),
+	s.end(s.claim(web, "video.transcode"), time.Second, ojs.StateDiscarded, "codec.unknown",
+		"動画の形式がわかりません: 猫の動画.mp4")
+	s.at(150*time.Second).enqueue("video.transcode", map[string]any{"file": "dog.mp4"},
+		ojs.WithQueue("media"),
 		ojs.WithLease(10*time.Minute))
 	s.claim(web, "video.transcode")
 	s.at(2*time.Minute).enqueue("email.send", map[string]any{"to": "emil@example.com"}, mail)
-	s.at(time.Minute).enqueue("email.send", map[string]any{"to": "fay@example.com"}, mail, ojs.WithPriority(10))
-	s.at(time.Minute).enqueue("reporting.quarterly.consolidated_statement.build", map[string]any{"quarter": "2026Q3"},
+	s.at(time.Minute).enqueue("email.send", map[string]any{"to": "fay@example.com"}, mail,
+		ojs.WithPriority(10))
+	s.at(time.Minute).enqueue("reporting.quarterly.consolidated_statement.build",
+		map[string]any{"quarter": "2026Q3"},
 		ojs.WithQueue("reporting.low-priority.overnight-batch"))
 	s.at(30*time.Second).enqueue("invoice.remind", map[string]any{"invoice": 4711}, ojs.WithQueue("billing"),
 		ojs.WithScheduledAt(noon.Add(48*time.Hour)))
 	s.must(s.eng.Cron().Set(ctx,
 		cron.Entry{Name: "digest.daily", Description: "The digest of the day", Schedule: "0 7 * * *",
 			TimeZone: "Europe/Berlin", Job: ojs.NewDraft("email.digest", nil, mail)},
-		cron.Entry{Name: "carts.expire", Schedule: "@every 15m", Job: ojs.NewDraft("cart.expire", nil), Paused: true}))
+		cron.Entry{Name: "carts.expire", Schedule: "@every 15m", Job: ojs.NewDraft("cart.expire", nil),
+			Paused: true}))
 	s.at(0)
 	limits := operate.Open(s.st, s.clock, nil).Limits()
 	s.must(limits.Set(ctx, operate.LimitOfQueue("mail"), ojs.RateLimit{Concurrency: 5}, time.Time{}))
-	s.must(limits.Set(ctx, operate.LimitOfKey("stripe"), ojs.RateLimit{Rate: ojs.Rate{Limit: 100, Per: time.Minute}}, time.Time{}))
-	s.node(inspect.Node{ID: web, Host: "shop-1", PID: 4711, Version: "v1.4.0", Go: "go1.26", Started: noon.Add(-26 * time.Hour),
-		Seen: noon.Add(-3 * time.Second), Queues: []string{"default", "mail", "media", "billing"},
-		Types: []string{"email.send", "email.digest", "video.transcode", "order.charge", "order.ship", "order.mail"}, Slots: 10, Busy: 1})
+	s.must(limits.Set(ctx, operate.LimitOfKey("stripe"),
+		ojs.RateLimit{Rate: ojs.Rate{Limit: 100, Per: time.Minute}}, time.Time{}))
+	s.node(inspect.Node{ID: web, Host: "shop-1", PID: 4711, Version: "v1.4.0", Go: "go1.26",
+		Started: noon.Add(-26 * time.Hour),
+		Seen:    noon.Add(-3 * time.Second), Queues: []string{"default", "mail", "media", "billing"},
+		Types: []string{"email.send", "email.digest", "video.transcode", "order.charge", "order.ship",
+			"order.mail"}, Slots: 10, Busy: 1})
 }
 
 // order is a workflow that charges, and then ships and mails. An error type makes the
@@ -159,12 +176,14 @@ func (s *shop) order(name, errorType string) {
 	draft := func(jobType string) ojs.Draft { return ojs.NewDraft(jobType, map[string]any{"order": name}) }
 	_, err := s.eng.Workflows().Start(context.Background(), workflow.New(name, workflow.Chain(
 		workflow.Step("charge", draft("order.charge")),
-		workflow.Group(workflow.Step("ship", draft("order.ship")), workflow.Step("mail", draft("order.mail"))),
+		workflow.Group(workflow.Step("ship", draft("order.ship")),
+			workflow.Step("mail", draft("order.mail"))),
 	)))
 	s.must(err)
 	const web = "shop-1:4711:a3f9"
 	if errorType != "" {
-		s.end(s.claim(web, "order.charge"), 900*time.Millisecond, ojs.StateDiscarded, errorType, "the card was declined")
+		s.end(s.claim(web, "order.charge"), 900*time.Millisecond, ojs.StateDiscarded, errorType,
+			"the card was declined")
 		return
 	}
 	for _, jobType := range []string{"order.charge", "order.ship", "order.mail"} {

@@ -105,7 +105,8 @@ type queueRow struct {
 
 var queueColumns = []column{{title: "QUEUE", long: true}, {title: "STATE"},
 	{title: "WAITING", right: true}, {title: "ACTIVE", right: true}, {title: "LATER", right: true, rank: 4},
-	{title: "DONE", right: true, rank: 2}, {title: "FAILED", right: true}, {title: "LAG", right: true, rank: 1},
+	{title: "DONE", right: true, rank: 2}, {title: "FAILED", right: true}, {title: "LAG", right: true,
+		rank: 1},
 	{title: "LIMIT", long: true, rank: 3}}
 
 func (q *queueRow) row() []cell {

@@ -22,7 +22,7 @@ type style struct {
 }
 
 // styleOf is the style of a call. COLUMNS sets the width; else it is that of the
-// terminal. What goes into a pipe or a file is not cut.
+// terminal. A pipe and a file get whole texts.
 func (c *call) styleOf(v *verbs) style {
 	s := style{form: v.Output}
 	width, isTerminal := terminal(c.out)

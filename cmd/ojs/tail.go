@@ -116,8 +116,10 @@ func (t *tail) look() (list []happening, err error) {
 		f    inspect.Filter
 		time func(r *storage.Record) time.Time // falls in the order of the listing
 	}{
-		{inspect.Filter{Order: inspect.OrderNewest}, func(r *storage.Record) time.Time { return r.CreatedAt }},
-		{inspect.Filter{Order: inspect.OrderFinished}, func(r *storage.Record) time.Time { return r.FinishedAt }},
+		{inspect.Filter{Order: inspect.OrderNewest},
+			func(r *storage.Record) time.Time { return r.CreatedAt }},
+		{inspect.Filter{Order: inspect.OrderFinished},
+			func(r *storage.Record) time.Time { return r.FinishedAt }},
 		{inspect.Filter{States: []ojs.State{ojs.StateActive, ojs.StateRetryable}}, nil},
 	} {
 		n, older := 0, 0
@@ -174,7 +176,8 @@ func happenings(r *storage.Record) []happening {
 		if r.State == ojs.StateDiscarded {
 			text = latestError(&r.JobInfo)
 		}
-		list = append(list, at(r.FinishedAt, string(r.State), r.Attempt, text, took(r.StartedAt, r.FinishedAt)))
+		list = append(list, at(r.FinishedAt, string(r.State), r.Attempt, text,
+			took(r.StartedAt, r.FinishedAt)))
 	}
 	return list
 }

@@ -25,6 +25,7 @@ func (versionVerb) Run(c *call) error {
 	}
 	about.Schema = len(steps)
 	return c.page(about.Version, about, func() []string {
-		return []string{"ojs " + about.Version + " " + about.Go + ", schema " + number(about.Schema) + " of PostgreSQL"}
+		return []string{"ojs " + about.Version + " " + about.Go + ", schema " + number(about.Schema) +
+			" of PostgreSQL"}
 	})
 }

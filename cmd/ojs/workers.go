@@ -69,13 +69,15 @@ func (workersListVerb) Run(c *call) error {
 	}
 	return show(c, listing[workerRow]{
 		columns: []column{{title: "WORKER", long: true}, {title: "STATE"}, {title: "HOST", long: true},
-			{title: "PID", right: true, rank: 2}, {title: "BUSY", right: true}, {title: "QUEUES", long: true, rank: 1},
+			{title: "PID", right: true, rank: 2}, {title: "BUSY", right: true}, {title: "QUEUES", long: true,
+				rank: 1},
 			{title: "UP", right: true, rank: 3}, {title: "SEEN", rank: 4},
 			{title: "TYPES", long: true, rank: 5}},
 		row: func(r workerRow) []cell {
 			queues, busy, pid := "", number(r.Busy), ""
 			if r.Host != "" {
-				queues, busy, pid = strings.Join(r.Queues, ","), fmt.Sprintf("%d/%d", r.Busy, r.Slots), fmt.Sprint(r.PID)
+				queues, busy, pid = strings.Join(r.Queues, ","), fmt.Sprintf("%d/%d", r.Busy,
+					r.Slots), fmt.Sprint(r.PID)
 				if len(r.Queues) == 0 {
 					queues = "all"
 				}
@@ -123,14 +125,20 @@ type workersQuietVerb struct{ workerIDs }
 
 // Run makes workers quiet.
 func (v *workersQuietVerb) Run(c *call) error {
-	return v.each(c, "take no more jobs", func(w *operate.Workers, id string) error { return w.Quiet(c.acting(), id) })
+	return v.each(c, "take no more jobs", func(w *operate.Workers,
+		id string) error {
+		return w.Quiet(c.acting(), id)
+	})
 }
 
 type workersResumeVerb struct{ workerIDs }
 
 // Run has workers take jobs again.
 func (v *workersResumeVerb) Run(c *call) error {
-	return v.each(c, "take jobs", func(w *operate.Workers, id string) error { return w.Resume(c.acting(), id) })
+	return v.each(c, "take jobs", func(w *operate.Workers,
+		id string) error {
+		return w.Resume(c.acting(), id)
+	})
 }
 
 type workersTerminateVerb struct{ workerIDs }

@@ -45,7 +45,8 @@ func rowOfWorkflow(s *workflow.Status) workflowRow {
 	r := workflowRow{s.ID, s.Name, s.State, s.CreatedAt.UTC(), s.FinishedAt.UTC(), nil}
 	for i := range s.Steps {
 		step := &s.Steps[i]
-		row := stepRow{Name: step.Name, Job: step.JobID, Type: step.Type, State: step.State(), After: step.Follows(),
+		row := stepRow{Name: step.Name, Job: step.JobID, Type: step.Type, State: step.State(),
+			After:    step.Follows(),
 			Callback: step.Callback, Undoes: step.Undoes}
 		if step.Job != nil {
 			row.Error = latestError(step.Job)
@@ -86,7 +87,8 @@ func (v *workflowsListVerb) Run(c *call) error {
 		}
 	}
 	return show(c, listing[workflowRow]{
-		columns: []column{{title: "ID"}, {title: "STATE"}, {title: "NAME", long: true}, {title: "STEPS", right: true},
+		columns: []column{{title: "ID"}, {title: "STATE"}, {title: "NAME", long: true},
+			{title: "STEPS", right: true},
 			{title: "AGE", right: true}, {title: "FAILED", long: true, rank: 1}},
 		row: func(r workflowRow) []cell {
 			completed, failed := 0, ""
@@ -98,7 +100,8 @@ func (v *workflowsListVerb) Run(c *call) error {
 					failed = step.Name + ": " + step.Error
 				}
 			}
-			return []cell{of(r.ID), stateCell(r.State), of(r.Name), of(fmt.Sprintf("%d/%d", completed, len(r.Steps))),
+			return []cell{of(r.ID), stateCell(r.State), of(r.Name),
+				of(fmt.Sprintf("%d/%d", completed, len(r.Steps))),
 				of(age(r.Created, c.now())), tinted(red, failed)}
 		},
 		id:   func(r workflowRow) string { return r.ID },
@@ -147,7 +150,10 @@ func (c *call) tree(steps []stepRow) []string {
 	below := make(map[string][]int)
 	for i, s := range steps {
 		parent := ""
-		if j := slices.IndexFunc(s.After, func(name string) bool { return known[name] && name != s.Name }); j >= 0 {
+		if j := slices.IndexFunc(s.After, func(name string) bool {
+			return known[name] &&
+				name != s.Name
+		}); j >= 0 {
 			parent = s.After[j]
 		}
 		below[parent] = append(below[parent], i)
@@ -207,7 +213,8 @@ type workflowsRetryVerb struct{ workflowID }
 
 // Run retries a workflow.
 func (v *workflowsRetryVerb) Run(c *call) error {
-	return v.do(c, " runs again from its failed steps", func(w *operate.Workflows) error { return w.Retry(c.acting(), v.ID) })
+	return v.do(c, " runs again from its failed steps",
+		func(w *operate.Workflows) error { return w.Retry(c.acting(), v.ID) })
 }
 
 type workflowsCancelVerb struct{ workflowID }
