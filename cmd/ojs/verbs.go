@@ -52,6 +52,8 @@ type verbs struct {
 
 	Doctor  doctorVerb  `cmd:"" group:"keep" help:"Look for faults, with the fix of each."`
 	Migrate migrateVerb `cmd:"" group:"keep" help:"Show or change the version of the schema."`
+	Export  exportVerb  `cmd:"" group:"keep" help:"Write all jobs to a file, for another storage."`
+	Import  importVerb  `cmd:"" group:"keep" help:"Store the jobs of an export."`
 
 	Serve   serveVerb   `cmd:"" group:"tool" help:"Serve the dashboard."`
 	Show    configVerb  `cmd:"" name:"config" group:"tool" help:"Show the settings in force, and where each is from."`

@@ -1,0 +1,333 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/codec"
+)
+
+// An export is lines of JSON: a head, the states of queues, limits that were set,
+// recurring jobs, jobs in the order of their insertion, and an end. After each page of
+// jobs a line has the cursor of the next one.
+//
+// # Invariants
+//
+//  1. An export without --live is made while everything is paused and no job is active:
+//     each job that it has can run only where it is imported.
+//  2. A file that ends with a whole line of a cursor can be continued from there.
+//  3. An import runs no job before it has read the end: it pauses each queue before the
+//     first job of it is stored.
+//  4. A job is stored under its id once. As long as it has not all of its fields, its
+//     meta has markImport, and a further import continues with it.
+
+// exportLine is a line of an export; one of its fields is set.
+type exportLine struct {
+	Head     *exportHead       `json:"ojs_export,omitempty"`
+	Queue    *exportQueue      `json:"queue,omitempty"`
+	Limit    *exportLimit      `json:"limit,omitempty"`
+	Document *storage.Document `json:"cron,omitempty"`
+	Job      []byte            `json:"job,omitempty"` // of package storage/codec
+	Cursor   *exportCursor     `json:"next,omitempty"`
+	End      *exportCursor     `json:"end,omitempty"`
+}
+
+type exportHead struct {
+	Version int       `json:"version"`
+	At      time.Time `json:"at"`
+	Storage string    `json:"storage"`
+}
+
+type exportQueue struct {
+	Name  string         `json:"name"`
+	State ojs.QueueState `json:"state"`
+}
+
+type exportLimit struct {
+	storage.LimitName
+	Concurrency int
+	Rate        ojs.Rate  `json:",omitzero"`
+	Throttle    ojs.Rate  `json:",omitzero"`
+	Until       time.Time `json:",omitzero"`
+}
+
+// exportCursor says how many jobs the file has up to here, and where the others are.
+type exportCursor struct {
+	Jobs   int    `json:"jobs"`
+	Cursor string `json:"cursor,omitempty"`
+}
+
+type exportVerb struct {
+	File     string `arg:"" default:"-" help:"The file to write, or - for the standard output."`
+	Live     bool   `help:"Export while jobs run: a job may then run in both storages."`
+	SkipOpen bool   `name:"skip-waiting" help:"Leave out jobs that wait for other jobs."`
+}
+
+func (exportVerb) Help() string {
+	return `It writes queues, limits, recurring jobs and jobs, for ojs import into any storage. Stop programs
+that enqueue, pause everything (ojs queues pause --all), and wait until no job is active. A file
+that is not complete is continued.
+
+Not in an export: logs of jobs, history and pauses. Jobs that wait for others (workflows that
+run, ordering keys) cannot be exported: let them end before, or give --skip-waiting.`
+}
+
+// Run exports the storage.
+func (v *exportVerb) Run(c *call) error {
+	op, err := c.operator()
+	if err != nil {
+		return err
+	}
+	if err := v.check(c, op); err != nil {
+		return err
+	}
+	e := exporter{call: c, op: op, v: v}
+	w := c.out
+	if v.File != "-" {
+		file, from, err := openExport(v.File)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }() // Sync has told of errors
+		if from.complete {
+			return usageError{fixError{fmt.Errorf("%s is a complete export", v.File), "name another file"}}
+		}
+		e.at, e.begun, e.sync = from.at, from.begun, file.Sync
+		w = file
+	}
+	e.w = bufio.NewWriterSize(w, 1<<16)
+	if err := e.run(); err != nil {
+		return errors.Join(err, e.w.Flush())
+	}
+	fmt.Fprintf(c.errs, "%s exported", counted(e.at.Jobs, "job"))
+	if e.left > 0 {
+		fmt.Fprintf(c.errs, ", %s left out", counted(e.left, "waiting job"))
+	}
+	fmt.Fprintln(c.errs)
+	return nil
+}
+
+// check refuses an export of jobs that may run meanwhile, or that wait for others.
+func (v *exportVerb) check(c *call, op *operate.Operator) error {
+	if !v.Live {
+		pauses, err := op.Queues().Pauses(c.ctx)
+		if err != nil {
+			return err
+		}
+		const fix = "ojs queues pause --all, and wait until ojs jobs --count state:active is 0; or --live for a copy"
+		if len(pauses) == 0 || pauses[0].Type != "" {
+			return fixError{errors.New("jobs may run during the export: not everything is paused"), fix}
+		}
+		active, err := op.Jobs().Count(c.ctx, inspect.Filter{States: []ojs.State{ojs.StateActive}}, 0)
+		if err != nil {
+			return err
+		}
+		if active.N > 0 {
+			return fixError{errors.New(counted(active.N, "job") + " " + isAre(active.N) + " active"), fix}
+		}
+	}
+	if v.SkipOpen {
+		return nil
+	}
+	n := 0
+	for rec, err := range op.Jobs().Records(c.ctx, inspect.Filter{States: []ojs.State{ojs.StatePending}}) {
+		if err != nil {
+			return err
+		}
+		if waitsForOthers(rec) {
+			n++
+		}
+	}
+	if n > 0 {
+		return fixError{fmt.Errorf("jobs that wait for others: %d", n), "let their workflows end, or leave them out: --skip-waiting"}
+	}
+	return nil
+}
+
+// waitsForOthers reports whether a job is part of an order among jobs that the contract
+// of storages does not tell of.
+func waitsForOthers(rec *storage.Record) bool {
+	d := rec.Dependencies
+	return d != nil && !rec.State.Terminal() && (d.Unfinished > 0 || d.OrderingKey != "")
+}
+
+// resumed is how far a file has come.
+type resumed struct {
+	at       exportCursor
+	begun    bool // it has the lines before the jobs
+	complete bool
+}
+
+// openExport opens a file to continue it after its last cursor. What comes after that is
+// cut off.
+func openExport(path string) (*os.File, resumed, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, resumed{}, err
+	}
+	from, keep, err := resume(file)
+	if err == nil {
+		err = file.Truncate(keep)
+	}
+	if err == nil {
+		_, err = file.Seek(keep, io.SeekStart)
+	}
+	if err != nil {
+		return nil, from, errors.Join(err, file.Close())
+	}
+	return file, from, nil
+}
+
+func resume(r io.Reader) (from resumed, keep int64, err error) {
+	in := bufio.NewReaderSize(r, 1<<16)
+	at := int64(0)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			return from, keep, nil // the rest is no whole line
+		}
+		at += int64(len(line))
+		if bytes.HasPrefix(line, []byte(`{"job":`)) {
+			continue
+		}
+		var l exportLine
+		if json.Unmarshal(line, &l) != nil || keep == 0 && at == int64(len(line)) && l.Head == nil {
+			return from, 0, usageError{fixError{errors.New("the file is no export"), "name another file"}}
+		}
+		if l.Cursor != nil {
+			from.at, from.begun, keep = *l.Cursor, true, at
+		}
+		from.complete = l.End != nil
+		if from.complete {
+			keep = at
+		}
+	}
+}
+
+// exporter writes an export.
+type exporter struct {
+	*call
+	op    *operate.Operator
+	v     *exportVerb
+	w     *bufio.Writer
+	sync  func() error
+	at    exportCursor
+	begun bool
+	left  int
+}
+
+func (e *exporter) line(l exportLine) error {
+	b, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	_, err = e.w.Write(append(b, '\n'))
+	return err
+}
+
+func (e *exporter) run() error {
+	if !e.begun {
+		if err := e.head(); err != nil {
+			return err
+		}
+	}
+	var q storage.Query
+	for {
+		q.Cursor = e.at.Cursor
+		page, err := e.opened.List(e.ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range page.Records {
+			rec := &page.Records[i]
+			if waitsForOthers(rec) || rec.State == ojs.StateActive {
+				e.left++
+				continue
+			}
+			b, err := codec.EncodeRecord(rec)
+			if err == nil {
+				err = e.line(exportLine{Job: b})
+			}
+			if err != nil {
+				return fmt.Errorf("job %s: %w", rec.ID, err)
+			}
+			e.at.Jobs++
+		}
+		if page.Next == "" {
+			break
+		}
+		e.at.Cursor = page.Next
+		if err := e.mark(exportLine{Cursor: &e.at}); err != nil {
+			return err
+		}
+	}
+	return e.mark(exportLine{End: &exportCursor{Jobs: e.at.Jobs}})
+}
+
+// mark writes a line, and sees to it that the file has all lines.
+func (e *exporter) mark(l exportLine) error {
+	if err := e.line(l); err != nil {
+		return err
+	}
+	if err := e.w.Flush(); err != nil || e.sync == nil {
+		return err
+	}
+	return e.sync()
+}
+
+// head writes what comes before the jobs.
+func (e *exporter) head() error {
+	head := exportHead{1, e.now().UTC(), e.opened.Capabilities().Name}
+	if err := e.line(exportLine{Head: &head}); err != nil {
+		return err
+	}
+	queues, err := e.op.Queues().List(e.ctx)
+	if err != nil {
+		return err
+	}
+	for _, q := range queues {
+		if err := e.line(exportLine{Queue: &exportQueue{q.Name, q.State}}); err != nil {
+			return err
+		}
+	}
+	for _, kind := range []storage.LimitKind{storage.LimitQueue, storage.LimitType, storage.LimitKey} {
+		limits, err := e.limitsOf(e.op, kind)
+		if err != nil {
+			return err
+		}
+		for _, l := range limits {
+			if s := l.Setting; s != nil {
+				line := exportLimit{l.LimitName, s.Concurrency, s.Rate, s.Throttle, l.Until}
+				if err := e.line(exportLine{Limit: &line}); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	q := storage.DocumentQuery{}
+	for {
+		list, err := e.opened.Documents(e.ctx, storage.KindCron, q)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			if err := e.line(exportLine{Document: &list[i]}); err != nil {
+				return err
+			}
+			q.After = list[i].Name
+		}
+		if len(list) < q.Most() {
+			return e.mark(exportLine{Cursor: &exportCursor{}})
+		}
+	}
+}
