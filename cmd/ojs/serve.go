@@ -70,6 +70,9 @@ func (v *serveVerb) Run(c *call) error {
 	mux := http.NewServeMux()
 	mux.Handle("/", pages)
 	fmt.Fprintf(c.out, "ojs: serving the dashboard on http://%s/\n", listener.Addr())
+	if err := notify(c.env, "READY=1"); err != nil {
+		log.Warn("systemd is not told that the command is ready", "error", err)
+	}
 	return answer(c.ctx, listener, who.guard(mux), pages)
 }
 

@@ -35,9 +35,19 @@ func (statsVerb) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	s := stats{At: c.now().UTC(), Storage: c.opened.Capabilities().Name, States: make(map[ojs.State]int)}
-	if s.Queues, err = c.queueRows(op); err != nil {
+	s, err := c.stats(op)
+	if err != nil {
 		return err
+	}
+	return c.page(s.Storage, s, func() []string { return c.statsLines(&s) })
+}
+
+// stats counts the jobs of the storage.
+func (c *call) stats(op *operate.Operator) (stats, error) {
+	s := stats{At: c.now().UTC(), Storage: c.opened.Capabilities().Name, States: make(map[ojs.State]int)}
+	var err error
+	if s.Queues, err = c.queueRows(op); err != nil {
+		return s, err
 	}
 	for _, q := range s.Queues {
 		for state, n := range q.States {
@@ -48,7 +58,7 @@ func (statsVerb) Run(c *call) error {
 	jobs := op.Jobs()
 	nodes, err := jobs.Nodes(c.ctx)
 	if err != nil {
-		return err
+		return s, err
 	}
 	for i := range nodes {
 		if c.reports(&nodes[i]) {
@@ -59,10 +69,10 @@ func (statsVerb) Run(c *call) error {
 	}
 	pauses, err := jobs.Pauses(c.ctx)
 	if err != nil {
-		return err
+		return s, err
 	}
 	s.Paused = slices.ContainsFunc(pauses, func(p inspect.Pause) bool { return p.Type == "" })
-	return c.page(s.Storage, s, func() []string { return c.statsLines(&s) })
+	return s, nil
 }
 
 func (c *call) statsLines(s *stats) []string {

@@ -34,6 +34,7 @@ type verbs struct {
 	Explain  explainVerb  `cmd:"" group:"look" help:"Say why a job does not run."`
 	Failures failuresVerb `cmd:"" group:"look" help:"Group failed jobs by their error."`
 	Dead     deadVerb     `cmd:"" group:"look" help:"List dead letters."`
+	Top      topVerb      `cmd:"" group:"look" help:"Watch queues, running jobs and failures."`
 	Tail     tailVerb     `cmd:"" group:"look" help:"Show what happens to jobs, as it happens."`
 
 	Enqueue    enqueueVerb    `cmd:"" group:"change" help:"Enqueue a job, or many from the standard input."`
@@ -53,9 +54,11 @@ type verbs struct {
 	Doctor  doctorVerb  `cmd:"" group:"keep" help:"Look for faults, with the fix of each."`
 	Migrate migrateVerb `cmd:"" group:"keep" help:"Show or change the version of the schema."`
 	Export  exportVerb  `cmd:"" group:"keep" help:"Write all jobs to a file, for another storage."`
+	Bench   benchVerb   `cmd:"" group:"keep" help:"Measure what the storage does."`
 	Import  importVerb  `cmd:"" group:"keep" help:"Store the jobs of an export."`
 
-	Serve   serveVerb   `cmd:"" group:"tool" help:"Serve the dashboard."`
-	Show    configVerb  `cmd:"" name:"config" group:"tool" help:"Show the settings in force, and where each is from."`
-	Version versionVerb `cmd:"" group:"tool" help:"Print the version."`
+	Serve   serveVerb      `cmd:"" group:"tool" help:"Serve the dashboard."`
+	Show    configVerb     `cmd:"" name:"config" group:"tool" help:"Show the settings in force, and where each is from."`
+	Shell   completionVerb `cmd:"" name:"completion" group:"tool" help:"Print the completion of a shell."`
+	Version versionVerb    `cmd:"" group:"tool" help:"Print the version."`
 }

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+type completionVerb struct {
+	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
+}
+
+func (completionVerb) Help() string {
+	return `bash: source <(ojs completion bash)
+zsh: source <(ojs completion zsh)
+fish: ojs completion fish | source`
+}
+
+// Run prints the completion of a shell.
+func (v *completionVerb) Run(c *call) error {
+	switch v.Shell {
+	case "fish":
+		return fishCompletion(c)
+	case "zsh":
+		if err := write(c.out, "autoload -U +X bashcompinit && bashcompinit"); err != nil {
+			return err
+		}
+	}
+	return bashCompletion(c)
+}
+
+// verbNodes are the verbs below a node, with their paths: " queues pause".
+func verbNodes(node *kong.Node, path string, each func(path string, node *kong.Node)) {
+	each(path, node)
+	for _, child := range node.Children {
+		if child.Type == kong.CommandNode {
+			verbNodes(child, path+" "+child.Name, each)
+		}
+	}
+}
+
+// bashCompletion follows the words of the line to a verb, and offers what may come next.
+func bashCompletion(c *call) error {
+	var follow, words strings.Builder
+	verbNodes(c.parser.Model.Node, "", func(path string, node *kong.Node) {
+		if path != "" {
+			fmt.Fprintf(&follow, "\t\t%q) path=%q;;\n", path, path)
+		}
+		var offer []string
+		for _, child := range node.Children {
+			offer = append(offer, child.Name)
+		}
+		for _, flags := range node.AllFlags(true) {
+			for _, flag := range flags {
+				offer = append(offer, "--"+flag.Name)
+			}
+		}
+		if node.Name == "jobs" {
+			for _, state := range []string{"scheduled", "available", "pending", "active", "retryable", "completed",
+				"cancelled", "discarded"} {
+				offer = append(offer, "state:"+state)
+			}
+		}
+		fmt.Fprintf(&words, "\t%q) words=%q;;\n", path, strings.Join(offer, " "))
+	})
+	_, err := fmt.Fprintf(c.out, `_ojs() {
+	local path="" words="" word
+	for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
+		case "$path $word" in
+%s		esac
+	done
+	case "$path" in
+%s	esac
+	COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o default -F _ojs ojs
+`, follow.String(), words.String())
+	return err
+}
+
+func fishCompletion(c *call) error {
+	var err error
+	line := func(format string, args ...any) {
+		if err == nil {
+			_, err = fmt.Fprintf(c.out, format+"\n", args...)
+		}
+	}
+	quote := func(text string) string { return "'" + strings.ReplaceAll(text, "'", `\'`) + "'" }
+	verbNodes(c.parser.Model.Node, "", func(path string, node *kong.Node) {
+		if path != "" {
+			names := strings.Fields(path)
+			when := "__fish_use_subcommand"
+			if len(names) > 1 {
+				when = "__fish_seen_subcommand_from " + names[0]
+			}
+			line("complete -c ojs -n %s -f -a %s -d %s", quote(when), node.Name, quote(node.Help))
+		}
+		for _, flag := range node.Flags {
+			when := "true"
+			if path != "" {
+				when = "__fish_seen_subcommand_from " + node.Name
+			}
+			line("complete -c ojs -n %s -l %s -d %s", quote(when), flag.Name, quote(flag.Help))
+		}
+	})
+	return err
+}

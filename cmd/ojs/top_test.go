@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	tea "charm.land/bubbletea/v2"
+)
+
+// The keys of top select a queue, and pause and resume it only after a confirmation.
+func TestTopKeys(t *testing.T) {
+	sh := newShell(t, onMemory, true)
+	p := &program{env: environment("USER", "ada"), clock: sh.shop.clock, storage: sh.shop.st}
+	c := &call{program: p, ctx: context.Background(), flags: &flags{Storage: "memory"}}
+	look, err := c.topLook()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m tea.Model = topModel{call: c, now: look, every: 1, height: 24}
+	send := func(msgs ...tea.Msg) {
+		for _, msg := range msgs {
+			var do tea.Cmd
+			m, do = m.Update(msg)
+			if _, isKey := msg.(tea.KeyPressMsg); isKey && do != nil {
+				m, _ = m.Update(do())
+				if look, err = c.topLook(); err != nil {
+					t.Fatal(err)
+				}
+				m, _ = m.Update(lookMsg{look, nil})
+			}
+		}
+	}
+	key := func(name string) tea.Msg { return tea.KeyPressMsg{Text: name, Code: []rune(name)[0]} }
+	shows := func(text string) {
+		t.Helper()
+		if view := m.View().Content; !strings.Contains(view, text) {
+			t.Errorf("no %q in\n%s", text, view)
+		}
+	}
+	send(tea.WindowSizeMsg{Width: 80, Height: 24}, tea.KeyPressMsg{Code: tea.KeyDown}, key("j"))
+	shows("> mail")
+	send(key("p"))
+	shows("pause queue mail? y or n")
+	send(key("n"))
+	shows("not changed")
+	send(key("p"), key("y"))
+	shows("queue mail is paused")
+	shows("> mail                     paused")
+	send(key("p"))
+	shows("resume queue mail? y or n")
+	send(key("y"), key("k"), tea.KeyPressMsg{Code: tea.KeyUp}, key("k"))
+	shows("queue mail is active")
+	shows("> billing")
+	if n := strings.Count(m.View().Content, "\n"); n != 23 {
+		t.Errorf("%d lines", n+1)
+	}
+	if _, do := m.Update(key("q")); do == nil {
+		t.Error("q does not end")
+	} else if _, quits := do().(tea.QuitMsg); !quits {
+		t.Error("q does not end")
+	}
+}
