@@ -62,7 +62,8 @@ func (v *benchVerb) Run(c *call) (err error) {
 	return c.page(r.Storage, r, func() []string {
 		ms := func(a, b float64) cell { return of(fmt.Sprintf("%.1f ms median, %.1f ms at 99 %%", a, b)) }
 		rate := func(n float64) cell { return of(number(int(n)) + " jobs/s") }
-		return c.style.fields([]field{{"storage", of(r.Storage)}, {"one enqueue", ms(r.EnqueueP50, r.EnqueueP99)},
+		return c.style.fields([]field{{"storage", of(r.Storage)},
+			{"one enqueue", ms(r.EnqueueP50, r.EnqueueP99)},
 			{"enqueue in batches", rate(r.Enqueue)}, {"run", rate(r.Run)},
 			{"enqueue to end", ms(r.TripP50, r.TripP99)}})
 	})
@@ -147,7 +148,8 @@ func benchStorage(c *call) (storage.Storage, func() error, error) {
 	case onSQLite:
 		path += ".bench"
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-			return nil, nil, fixError{fmt.Errorf("%s is there", path), "delete it, if an earlier bench has left it"}
+			return nil, nil, fixError{fmt.Errorf("%s is there", path),
+				"delete it, if an earlier bench has left it"}
 		}
 		st, err := sqlite.Open(c.ctx, path)
 		if err != nil {
@@ -172,7 +174,8 @@ func benchPostgres(c *call) (storage.Storage, func() error, error) {
 		return nil, nil, err
 	}
 	var there bool
-	err = pool.QueryRow(c.ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", benchSchema).Scan(&there)
+	err = pool.QueryRow(c.ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)",
+		benchSchema).Scan(&there)
 	if err == nil && there {
 		err = fixError{errors.New("there is a schema " + benchSchema),
 			"if an earlier bench has left it: DROP SCHEMA " + benchSchema + " CASCADE"}

@@ -57,7 +57,8 @@ func bashCompletion(c *call) error {
 			}
 		}
 		if node.Name == "jobs" {
-			for _, state := range []string{"scheduled", "available", "pending", "active", "retryable", "completed",
+			for _, state := range []string{"scheduled", "available", "pending", "active", "retryable",
+				"completed",
 				"cancelled", "discarded"} {
 				offer = append(offer, "state:"+state)
 			}

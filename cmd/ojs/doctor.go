@@ -405,7 +405,8 @@ func (d *doctor) limits() (found []finding, err error) {
 			case l.Waiting == 0:
 			case l.BlockedUntil.Sub(d.now) > late:
 				found = append(found, finding{
-					Fault: fmt.Sprintf("limit %s is blocked for %s, and %s", name, span(l.BlockedUntil.Sub(d.now)),
+					Fault: fmt.Sprintf("limit %s is blocked for %s, and %s", name,
+						span(l.BlockedUntil.Sub(d.now)),
 						areWaiting(l.Waiting)),
 					Fix: "ojs limits block --until now " + name})
 			case l.Bounds.Concurrency == ojs.NoneAtOnce:

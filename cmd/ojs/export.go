@@ -149,7 +149,8 @@ func (v *exportVerb) check(c *call, op *operate.Operator) error {
 		}
 	}
 	if n > 0 {
-		return fixError{fmt.Errorf("jobs that wait for others: %d", n), "let their workflows end, or leave them out: --skip-waiting"}
+		return fixError{fmt.Errorf("jobs that wait for others: %d", n),
+			"let their workflows end, or leave them out: --skip-waiting"}
 	}
 	return nil
 }
@@ -168,8 +169,7 @@ type resumed struct {
 	complete bool
 }
 
-// openExport opens a file to continue it after its last cursor. What comes after that is
-// cut off.
+// openExport opens a file to continue it after its last cursor. Later lines are cut off.
 func openExport(path string) (*os.File, resumed, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -36,14 +36,16 @@ func (k *killed) List(ctx context.Context, q storage.Query) (storage.Page, error
 	return k.Storage.List(ctx, q)
 }
 
-func (k *killed) Insert(ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted) ([]storage.Inserted, error) {
+func (k *killed) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
+	dst []storage.Inserted) ([]storage.Inserted, error) {
 	if k.die() != nil {
 		return nil, errKilled
 	}
 	return k.Storage.Insert(ctx, now, batch, dst)
 }
 
-func (k *killed) Settle(ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled) ([]storage.Settled, error) {
+func (k *killed) Settle(ctx context.Context, now time.Time, changes []storage.Change,
+	dst []storage.Settled) ([]storage.Settled, error) {
 	if k.die() != nil {
 		return nil, errKilled
 	}
@@ -90,7 +92,8 @@ func TestExportImport(t *testing.T) {
 			from.shop.enqueue("cart.expire", 2, ojs.WithPending())
 			from.shop.enqueue("cart.expire", 3, ojs.WithRateLimit(ojs.RateLimit{Key: "k", Concurrency: 1}))
 			rec := from.shop.claim("w", "cart.expire")
-			rec.Errors, rec.History = nil, []ojs.Note{{At: noon, What: ojs.NoteEdited, By: "ada", Text: "args"}}
+			rec.Errors, rec.History = nil, []ojs.Note{{At: noon, What: ojs.NoteEdited, By: "ada",
+				Text: "args"}}
 			rec.Checkpoint = []byte(`{"n":1}`)
 			from.shop.end(rec, 0, ojs.StateRetryable, "odd", "so")
 			file := filepath.Join(t.TempDir(), "jobs.export")

@@ -3,6 +3,7 @@ module github.com/ojsengine/ojs/cmd/ojs
 go 1.26.0
 
 require (
+	charm.land/bubbletea/v2 v2.1.1
 	github.com/alecthomas/kong v1.17.0
 	github.com/benbjohnson/clock v1.3.5
 	github.com/charmbracelet/x/ansi v0.11.9
@@ -17,7 +18,6 @@ require (
 )
 
 require (
-	charm.land/bubbletea/v2 v2.1.1 // indirect
 	github.com/adhocore/gronx v1.20.4 // indirect
 	github.com/charmbracelet/colorprofile v0.4.3 // indirect
 	github.com/charmbracelet/ultraviolet v0.0.0-20261008173134-6b8d4baf91b4 // indirect

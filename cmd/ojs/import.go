@@ -48,12 +48,14 @@ func (v *importVerb) Run(c *call) error {
 	i := importer{call: c, states: make(map[string]ojs.QueueState), paused: make(map[string]bool)}
 	if err := i.run(bufio.NewReaderSize(in, 1<<16)); err != nil {
 		if i.done+i.there > 0 {
-			err = fixError{err, fmt.Sprintf("run the import again: %s stored, and the queues stay paused until its end",
+			err = fixError{err, fmt.Sprintf(
+				"run the import again: %s stored, and the queues stay paused until its end",
 				counted(i.done+i.there, "job"))}
 		}
 		return err
 	}
-	return c.done("imported", fmt.Sprintf("%s imported, %s there before", counted(i.done, "job"), number(i.there)))
+	return c.done("imported", fmt.Sprintf("%s imported, %s there before", counted(i.done, "job"),
+		number(i.there)))
 }
 
 // importer reads an export.
@@ -71,7 +73,8 @@ func (i *importer) run(in *bufio.Reader) error {
 	for n := 1; ; n++ {
 		line, err := in.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return usageError{fixError{errors.New("the export is not complete"), "run ojs export again with the same file"}}
+			return usageError{fixError{errors.New("the export is not complete"),
+				"run ojs export again with the same file"}}
 		}
 		if err != nil {
 			return err
@@ -95,13 +98,15 @@ func (i *importer) line(l *exportLine) (end bool, err error) {
 	now := i.now()
 	switch {
 	case l.Head != nil && l.Head.Version != 1:
-		return false, usageError{fmt.Errorf("the export is of version %d, and this program knows 1", l.Head.Version)}
+		return false, usageError{fmt.Errorf("the export is of version %d, and this program knows 1",
+			l.Head.Version)}
 	case l.Head != nil:
 		i.begun = true
 	case l.Queue != nil:
 		i.states[l.Queue.Name] = l.Queue.State
 	case l.Limit != nil:
-		bounds := ojs.RateLimit{Concurrency: l.Limit.Concurrency, Rate: l.Limit.Rate, Throttle: l.Limit.Throttle}
+		bounds := ojs.RateLimit{Concurrency: l.Limit.Concurrency, Rate: l.Limit.Rate,
+			Throttle: l.Limit.Throttle}
 		return false, i.opened.SetLimit(i.ctx, now, l.Limit.LimitName, bounds, l.Limit.Until)
 	case l.Document != nil:
 		l.Document.Version = 0 // an entry that is stored stays
@@ -212,8 +217,9 @@ func unfinished(rec *storage.Record) storage.Record {
 	}
 	r.Meta[markImport] = true
 	r.Unique, r.Fingerprint, r.RateLimit, r.Dependencies = nil, "", nil, nil
-	r.ExpiresAt, r.TotalTimeout, r.EnqueueTTL = time.Time{}, 0, 0
-	r.FinishedAt, r.DeadLetteredAt, r.NextRetryAt, r.LeaseUntil = time.Time{}, time.Time{}, time.Time{}, time.Time{}
+	var none time.Time
+	r.ExpiresAt, r.TotalTimeout, r.EnqueueTTL = none, 0, 0
+	r.FinishedAt, r.DeadLetteredAt, r.NextRetryAt, r.LeaseUntil = none, none, none, none
 	return r
 }
 

@@ -24,7 +24,8 @@ func TestBench(t *testing.T) {
 			args := []string{"bench", "--jobs", "200", "-o", "ndjson", "--storage", sh.address}
 			for range 2 { // the second finds nothing of the first
 				code := runWith(args, environment(), out, errs)
-				if code != 0 || !strings.Contains(out.String(), `"jobs":200`) || strings.Contains(out.String(), ":0,") {
+				if code != 0 || !strings.Contains(out.String(), `"jobs":200`) ||
+					strings.Contains(out.String(), ":0,") {
 					t.Fatalf("%d %s%s", code, out, errs)
 				}
 			}
@@ -43,11 +44,13 @@ func TestCompletion(t *testing.T) {
 	}
 	sh := newShell(t, onMemory, false)
 	script := sh.run("ojs completion bash")
-	for line, want := range map[string]string{"que": "queues", "queues res": "resume", "jobs --cu": "--cursor",
+	for line, want := range map[string]string{"que": "queues", "queues res": "resume",
+		"jobs --cu":      "--cursor",
 		"jobs state:act": "state:active", "-s x.db queues pau": "pause", "queues pause --rea": "--reason"} {
 		words := strings.Fields(line)
-		call := exec.Command(bash, "-c", script+"COMP_WORDS=(ojs "+line+"); COMP_CWORD="+string(rune('0'+len(words)))+
-			"; _ojs; echo ${COMPREPLY[@]}")
+		call := exec.Command(bash, "-c",
+			script+"COMP_WORDS=(ojs "+line+"); COMP_CWORD="+string(rune('0'+len(words)))+
+				"; _ojs; echo ${COMPREPLY[@]}")
 		got, err := call.CombinedOutput()
 		if err != nil || strings.TrimSpace(string(got)) != want {
 			t.Errorf("%s: %s %v, want %s", line, got, err, want)

@@ -83,7 +83,8 @@ func (c *call) topLook() (*topLook, error) {
 	slices.SortStableFunc(look.running, func(a, b listed) int { return a.StartedAt.Compare(b.StartedAt) })
 	groups, err := op.Jobs().Failures(c.ctx, inspect.Filter{}, 250)
 	look.failures = groups.Groups
-	slices.SortStableFunc(look.failures, func(a, b inspect.FailureGroup) int { return b.Last.Compare(a.Last) })
+	slices.SortStableFunc(look.failures,
+		func(a, b inspect.FailureGroup) int { return b.Last.Compare(a.Last) })
 	return look, err
 }
 
@@ -235,7 +236,8 @@ func (m *topModel) lines() []string {
 	lines = append(lines, window(queues, room, m.selected)...)
 	rows = nil
 	for _, job := range m.now.running {
-		rows = append(rows, []cell{of(job.ID), of(job.Type), of(job.Queue), tinted(cyan, age(job.StartedAt, m.now.At)),
+		rows = append(rows, []cell{of(job.ID), of(job.Type), of(job.Queue),
+			tinted(cyan, age(job.StartedAt, m.now.At)),
 			of(job.worker)})
 	}
 	left := max(4, m.height-len(lines)-2)
@@ -243,7 +245,8 @@ func (m *topModel) lines() []string {
 		left -= min(len(m.now.failures)+2, left/2)
 	}
 	if len(rows) > 0 {
-		running := s.lines([]column{{title: "RUNNING"}, {title: "TYPE", long: true}, {title: "QUEUE", long: true, rank: 1},
+		running := s.lines([]column{{title: "RUNNING"}, {title: "TYPE", long: true},
+			{title: "QUEUE", long: true, rank: 1},
 			{title: "FOR", right: true}, {title: "WORKER", long: true, rank: 2}}, rows)
 		lines = append(append(lines, ""), window(running, left, 0)...)
 	}

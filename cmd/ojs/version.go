@@ -25,6 +25,9 @@ func (versionVerb) Run(c *call) error {
 	}
 	about.Schema = len(steps)
 	return c.page(about.Version, about, func() []string {
+		if c.style.form != "wide" {
+			return []string{"ojs " + about.Version}
+		}
 		return []string{"ojs " + about.Version + " " + about.Go + ", schema " + number(about.Schema) +
 			" of PostgreSQL"}
 	})
