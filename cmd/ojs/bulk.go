@@ -84,7 +84,11 @@ func (v *change) act(c *call, op *operate.Operator, bulk operate.Bulk, done stri
 	code := exitDone
 	for p, err := range op.Jobs().Apply(c.acting(), bulk) {
 		if err != nil {
-			return fmt.Errorf("%d %s before: %w", last.Done, done, err)
+			err = fmt.Errorf("%d %s before: %w", last.Done, done, err)
+			if c.style.form == "json" {
+				err = errors.Join(err, out.end())
+			}
+			return err
 		}
 		if last = p; p.ID == "" {
 			continue

@@ -153,14 +153,59 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// A file that is not there is not made.
-func TestNoFile(t *testing.T) {
-	sh := &shell{t: t, shop: &shop{}, address: filepath.Join(t.TempDir(), "none.db")}
-	if _, errs, code := sh.call("", nil, "stats"); code != exitFailed || !strings.Contains(errs, "fix: ") {
-		t.Errorf("%d %s", code, errs)
+// An error of an address has a fix and no password. A file that is not there is not made.
+func TestWrongAddresses(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none.db")
+	for address, code := range map[string]int{none: exitFailed,
+		"postgres://ada:hunter2@host:port/db":   exitUsage,
+		"postgres://ada:hunter2@127.0.0.1:1/db": exitFailed} {
+		sh := &shell{t: t, shop: &shop{}, address: address}
+		_, errs, got := sh.call("", nil, "stats")
+		if got != code || code == exitFailed && !strings.Contains(errs, "fix: ") || strings.Contains(errs,
+			"hunter2") {
+			t.Errorf("%s: %d %s", address, got, errs)
+		}
 	}
-	if _, err := os.Stat(sh.address); err == nil {
+	if _, err := os.Stat(none); err == nil {
 		t.Error("the command has made the file")
+	}
+}
+
+// An argument may be a whole line of a filter, or a term whose quotes the shell has taken.
+func TestFilterArguments(t *testing.T) {
+	sh := newShell(t, onMemory, true)
+	for _, tc := range []struct {
+		args []string
+		n    string
+	}{
+		{[]string{"state:discarded queue:mail"}, "2"},
+		{[]string{"state:discarded", "queue:mail"}, "2"},
+		{[]string{"error:mailbox 17 is full"}, "1"},
+		{[]string{`error:"mailbox 17 is full" queue:mail`}, "1"},
+		{[]string{"error:mailbox 17 is full", "queue:media"}, "0"},
+	} {
+		out, errs, code := sh.call("", nil, append([]string{"jobs", "--count", "-o", "id"}, tc.args...)...)
+		if code != 0 || out != tc.n+"\n" {
+			t.Errorf("%q: %d %s%s", tc.args, code, out, errs)
+		}
+	}
+}
+
+// Lines before one that is refused are stored, and --from goes on behind them.
+func TestEnqueueGoesOn(t *testing.T) {
+	sh := newShell(t, onMemory, false)
+	sh.run("ojs queues drain closed")
+	line := `{"type": "email.send", "args": []}` + "\n"
+	in := line + "\n" + line + strings.Replace(line, `"args"`, `"queue": "closed", "args"`, 1) + line
+	out, errs, code := sh.call(in, nil, "enqueue", "-", "-o", "id")
+	if code != exitRefused || strings.Count(out, "\n") != 2 || !strings.Contains(errs,
+		"line 4: queue draining") ||
+		!strings.Contains(errs, "--from 4; stored before it: 2 jobs") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	sh.run("ojs queues resume closed")
+	if out, errs, code := sh.call(in, nil, "enqueue", "-", "--from", "4"); out != "2 jobs enqueued\n" {
+		t.Errorf("%d %s%s", code, out, errs)
 	}
 }
 
@@ -189,7 +234,8 @@ func TestSettings(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(file, "# settings\nOJS_STORAGE=\"postgres://ada:hunter2@db/shop?sslpassword=hunter3\"\nOJS_OUTPUT=ndjson\nOJS_TOKEN=hunter4\nPGHOST=db\n")
+	write(file,
+		"# settings\nOJS_STORAGE=\"postgres://ada:hunter2@db/shop?sslpassword=hunter3\"\nOJS_OUTPUT=ndjson\nOJS_TOKEN=hunter4\nPGHOST=db\n")
 	write(other, "OJS_STORAGE=other.db\n")
 	sh := newShell(t, onMemory, false)
 	config := func(args ...string) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"iter"
 	"net/url"
 	"strings"
@@ -38,7 +39,7 @@ func (configVerb) Run(c *call) error {
 		}
 		for _, path := range c.kong.Path {
 			if path.Flag == flag && !path.Resolved {
-				s.Value, s.From = c.kong.FlagValue(flag).(string), "flag"
+				s.Value, s.From = fmt.Sprint(c.kong.FlagValue(flag)), "flag"
 			}
 		}
 		if s.Name == "OJS_STORAGE" {

@@ -32,7 +32,7 @@ func (d *doctor) connections() ([]finding, error) {
 	var used, most int
 	err := d.pg.pool.QueryRow(d.ctx, `SELECT count(*), current_setting('max_connections')::int
 		- current_setting('superuser_reserved_connections')::int FROM pg_stat_activity
-		WHERE backend_type = 'client backend'`).Scan(&used, &most)
+		WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend'`).Scan(&used, &most)
 	if err != nil || used*10 < most*8 {
 		return nil, err
 	}
@@ -57,7 +57,8 @@ func (d *doctor) server() (found []finding, err error) {
 		return found, nil
 	}
 	var standby, readOnly, vacuums bool
-	err = d.pg.pool.QueryRow(d.ctx, `SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only')::bool,
+	err = d.pg.pool.QueryRow(d.ctx,
+		`SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only')::bool,
 		current_setting('autovacuum')::bool`).Scan(&standby, &readOnly, &vacuums)
 	if standby || readOnly {
 		found = append(found, finding{Fault: "the server takes no changes",

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -162,6 +163,7 @@ type batch struct {
 	out    jsonArray
 	from   int // the line of the first draft
 	drafts []ojs.Draft
+	lines  []int // of the drafts
 
 	done, skipped int
 	live          bool // the progress is shown
@@ -172,43 +174,57 @@ func (b *batch) add(line int, d ojs.Draft) {
 	if len(b.drafts) == 0 {
 		b.from = line
 	}
-	b.drafts = append(b.drafts, d)
+	b.drafts, b.lines = append(b.drafts, d), append(b.lines, line)
 }
 
-// flush enqueues the batch. If an id of it is stored, the jobs are enqueued one by one.
+// flush enqueues the batch. If a job of it is refused, the jobs are enqueued one by one,
+// up to one that is refused for another reason than that its id is stored.
 func (b *batch) flush() error {
 	if len(b.drafts) == 0 {
 		return nil
 	}
 	ctx := b.c.acting()
 	tickets, err := b.eng.EnqueueMany(ctx, b.drafts...)
-	var duplicate *ojs.DuplicateError
-	if errors.As(err, &duplicate) && duplicate.Fingerprint == "" {
-		tickets, err = nil, nil
-		for _, d := range b.drafts {
-			one, err := b.eng.EnqueueMany(ctx, d)
-			switch {
-			case errors.As(err, &duplicate) && duplicate.Fingerprint == "":
-				b.skipped++
-			case err != nil:
-				return err
-			}
-			tickets = append(tickets, one...)
-		}
+	if err != nil && (isRefusal(err) || errors.Is(err, ojs.ErrInvalid)) {
+		tickets, err = b.oneByOne(ctx)
+	}
+	if told := b.receipts(tickets); err == nil {
+		err = told
 	}
 	if err != nil {
 		return err
 	}
-	b.drafts = b.drafts[:0]
+	b.drafts, b.lines = b.drafts[:0], b.lines[:0]
+	if now := b.c.clock.Now(); b.live && now.Sub(b.last) > 200*time.Millisecond {
+		b.last = now
+		fmt.Fprintf(b.c.errs, "\r%s enqueued", counted(b.done, "job"))
+	}
+	return nil
+}
+
+func (b *batch) oneByOne(ctx context.Context) (tickets []ojs.Ticket, err error) {
+	for i, d := range b.drafts {
+		b.from = b.lines[i]
+		one, err := b.eng.EnqueueMany(ctx, d)
+		var duplicate *ojs.DuplicateError
+		switch {
+		case errors.As(err, &duplicate) && duplicate.Fingerprint == "":
+			b.skipped++
+		case err != nil:
+			return tickets, fmt.Errorf("line %d: %w", b.from, err)
+		}
+		tickets = append(tickets, one...)
+	}
+	return tickets, nil
+}
+
+// receipts writes what is stored.
+func (b *batch) receipts(tickets []ojs.Ticket) error {
 	for _, t := range tickets {
 		b.done++
 		if err := b.tell(enqueued{t.ID, t.State, t.Deduplicated}); err != nil {
 			return err
 		}
-	}
-	if now := b.c.clock.Now(); b.live && now.Sub(b.last) > 200*time.Millisecond {
-		b.last = now
-		fmt.Fprintf(b.c.errs, "\r%s enqueued", counted(b.done, "job"))
 	}
 	return nil
 }

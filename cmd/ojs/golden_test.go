@@ -184,7 +184,7 @@ func newDatabase(t testing.TB, like string) string {
 
 var (
 	cursor  = regexp.MustCompile(`--cursor \S+`)
-	backend = regexp.MustCompile(`(?m)^(storage +|  "storage": "|"storage":")(memory|sqlite|postgres)`)
+	backend = regexp.MustCompile(`(?m)^(storage +|  "storage": "|"storage":"|)(memory|sqlite|postgres)(["\s,])`)
 )
 
 // run runs a line such as "COLUMNS=160 ojs jobs -o id | ojs retry -" or "ojs enqueue - <
@@ -229,7 +229,7 @@ func (sh *shell) run(line string) string {
 		fmt.Fprintf(&out, "[exit code %d]\n", code)
 	}
 	text := cursor.ReplaceAllString(out.String(), "--cursor CURSOR")
-	return backend.ReplaceAllString(text, "${1}postgres")
+	return backend.ReplaceAllString(text, "${1}postgres$3")
 }
 
 // split splits a line into words, as a shell does with quotes.

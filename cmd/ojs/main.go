@@ -16,7 +16,7 @@
 //  1. A verb writes what it was asked for to the standard output, and everything else to
 //     the standard error.
 //  2. The command never asks a question. A change of jobs by a filter needs --yes.
-//  3. No output has a password, a token or a control character of a job.
+//  3. No output has a password or a token. No table has a control character of a job.
 //  4. Exit codes are those of errors.go.
 package main
 

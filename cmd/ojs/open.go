@@ -92,15 +92,12 @@ func openPostgres(ctx context.Context, address, schema string) (storage.Storage,
 	}, nil
 }
 
-// poolOf makes a small pool of connections that are named after the command, and the
-// options for the schema.
+// poolOf makes a pool of connections that are named after the command, and the options
+// for the schema.
 func poolOf(ctx context.Context, address, schema string) (*pgxpool.Pool, []postgres.Option, error) {
 	cfg, err := pgxpool.ParseConfig(address)
 	if err != nil {
 		return nil, nil, usageError{err}
-	}
-	if !strings.Contains(address, "pool_max_conns") {
-		cfg.MaxConns = 4
 	}
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = 10 * time.Second

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/ojsengine/ojs/inspect"
 )
@@ -55,14 +56,17 @@ func (s *selection) filter(c *call) (f inspect.Filter, byID bool, err error) {
 	return f, true, nil
 }
 
-// filterLine joins arguments to a line of a filter. The shell has taken the quotes from a
-// value with a space, such as error:"no route": the line has them again.
+// filterLine joins arguments to a line of a filter. An argument may be a line. The shell
+// has taken the quotes from a value with a space, such as error:"no route": an argument
+// that is no line by itself has them again.
 func filterLine(args []string) string {
 	var terms []string
 	for _, arg := range args {
 		key, value, ok := strings.Cut(arg, ":")
 		if ok && strings.ContainsAny(value, " \t") && !strings.Contains(arg, `"`) {
-			arg = key + `:"` + value + `"`
+			if _, err := inspect.Parse(arg, time.Time{}); err != nil {
+				arg = key + `:"` + value + `"`
+			}
 		}
 		terms = append(terms, arg)
 	}

@@ -13,7 +13,7 @@ type statsVerb struct{}
 
 func (statsVerb) Help() string {
 	return `The counts are exact and cost no look at jobs. A lag is how long the next job of a queue
-has been available.`
+has been available. Beyond 100 queues lags are not read.`
 }
 
 // stats are the counts of a storage.
@@ -140,6 +140,10 @@ func (q *queueRow) row() []cell {
 		of(q.Limit)}
 }
 
+// mostLags is how many queues there may be for their lags to be read, which costs a look
+// at each.
+const mostLags = 100
+
 // queueRows are the queues by name.
 func (c *call) queueRows(op *operate.Operator) ([]queueRow, error) {
 	queues, err := op.Queues().List(c.ctx)
@@ -158,7 +162,7 @@ func (c *call) queueRows(op *operate.Operator) ([]queueRow, error) {
 				row.Limit = bounds(l.Bounds)
 			}
 		}
-		if q.Counts[ojs.StateAvailable] > 0 {
+		if q.Counts[ojs.StateAvailable] > 0 && len(queues) <= mostLags {
 			f := inspect.Filter{Queues: []string{q.Name}, Order: inspect.OrderClaim}
 			page, err := op.Jobs().Page(c.ctx, f, "", 1)
 			if err != nil {
