@@ -85,10 +85,11 @@ func (a *filterArgs) filter(c *call) (inspect.Filter, error) {
 // filterHelp lists the terms of a filter.
 const filterHelp = `A filter has terms KEY:VALUE. A key that is repeated selects any of its values.
 
-  state: queue: type: worker: cron: id: version: errortype: key: fingerprint: workflow:
-  error:TEXT  args:TEXT  args.PATH:VALUE  meta.PATH:VALUE  tag:TAG  failure:KEY
-  since:1h  until:2026-11-27  finished.since:1h  due.until:+1h  priority:1..5  attempt:2..
-  dead:true  order:newest|finished|due|claim
+  state: queue: type: version: worker: cron: id: workflow: key: fingerprint:
+  errortype:TYPE  error:TEXT  failure:KEY  tag:TAG  dead:true
+  args:TEXT  args.PATH:VALUE  meta.PATH:VALUE  priority:1..5  attempt:2..
+  since:1h  until:2026-11-27  finished.since:1h  due.until:+1h
+  order:newest|finished|due|claim
 
 A type that ends with * selects what begins so. Quote * for the shell.`
 
