@@ -52,7 +52,11 @@ func (v *change) apply(c *call, do operate.Action, done string) error {
 
 // preview shows what a filter selects, and how to change it.
 func (v *change) preview(c *call, op *operate.Operator, bulk operate.Bulk, done string) error {
-	p, err := op.Jobs().Preview(c.ctx, bulk, 10)
+	n := 10
+	if !c.style.isTable() {
+		n = 1000
+	}
+	p, err := op.Jobs().Preview(c.ctx, bulk, n)
 	if err != nil {
 		return err
 	}
@@ -65,15 +69,15 @@ func (v *change) preview(c *call, op *operate.Operator, bulk operate.Bulk, done 
 	if err := show(c, l, all(sample), nil); err != nil || p.N == 0 {
 		return err
 	}
-	n := atLeast(p.Count)
+	selected := atLeast(p.Count)
 	if v.Limit > 0 && v.Limit < p.N {
-		n = number(v.Limit) + " of " + n
+		selected = number(v.Limit) + " of " + selected
 	}
 	noun := "jobs"
-	if n == "1" {
+	if selected == "1" {
 		noun = "job"
 	}
-	_, err = fmt.Fprintf(c.errs, "%s %s would be %s; run it again with --yes\n", n, noun, done)
+	_, err = fmt.Fprintf(c.errs, "%s %s would be %s; run it again with --yes\n", selected, noun, done)
 	return err
 }
 

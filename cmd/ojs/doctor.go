@@ -69,8 +69,7 @@ type doctor struct {
 	op    *operate.Operator
 	jobs  *inspect.Jobs
 	now   time.Time
-	nodes []inspect.Node // that report
-	live  []inspect.Node // that have reported lately
+	nodes []inspect.Node // that report: the storage forgets others
 	rows  []storage.Count
 	file  *sqliteFile
 	pg    *pgDoctor
@@ -165,11 +164,6 @@ func (c *call) doctor() (*doctor, error) {
 	d := &doctor{call: c, op: op, jobs: op.Jobs().Jobs, now: c.now()}
 	if d.nodes, err = d.jobs.Nodes(c.ctx); err != nil {
 		return nil, err
-	}
-	for i := range d.nodes {
-		if c.reports(&d.nodes[i]) {
-			d.live = append(d.live, d.nodes[i])
-		}
 	}
 	if d.rows, err = c.opened.Counts(c.ctx); err != nil {
 		return nil, err
@@ -274,7 +268,7 @@ func (d *doctor) workers() (found []finding, err error) {
 			n += c.N
 		}
 	}
-	if len(d.live) == 0 && n > 0 {
+	if len(d.nodes) == 0 && n > 0 {
 		found = append(found, finding{Fault: "no engine reports, and " + counted(n,
 			"job") + " have not ended",
 			Fix: "start the program that runs the jobs, without engine.WithoutReports"})
@@ -292,12 +286,12 @@ func (d *doctor) workers() (found []finding, err error) {
 }
 
 func (d *doctor) queues() (found []finding, err error) {
-	if len(d.live) == 0 && len(d.rows) > 0 {
+	if len(d.nodes) == 0 && len(d.rows) > 0 {
 		return nil, errNoEngine
 	}
 	waiting := d.waiting(func(c storage.Count) string { return c.Queue })
 	for _, name := range slices.Sorted(maps.Keys(waiting)) {
-		served := slices.ContainsFunc(d.live, func(n inspect.Node) bool {
+		served := slices.ContainsFunc(d.nodes, func(n inspect.Node) bool {
 			return len(n.Queues) == 0 || slices.Contains(n.Queues, name)
 		})
 		if !served {
@@ -310,12 +304,12 @@ func (d *doctor) queues() (found []finding, err error) {
 }
 
 func (d *doctor) types() (found []finding, err error) {
-	if len(d.live) == 0 && len(d.rows) > 0 {
+	if len(d.nodes) == 0 && len(d.rows) > 0 {
 		return nil, errNoEngine
 	}
 	waiting := d.waiting(func(c storage.Count) string { return c.Type })
 	for _, name := range slices.Sorted(maps.Keys(waiting)) {
-		handled := slices.ContainsFunc(d.live, func(n inspect.Node) bool {
+		handled := slices.ContainsFunc(d.nodes, func(n inspect.Node) bool {
 			return slices.Contains(n.Types,
 				name)
 		})

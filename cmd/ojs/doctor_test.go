@@ -12,6 +12,8 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -43,9 +45,8 @@ func TestDoctor(t *testing.T) {
 		{"pauses", "queue default", "resume default", onMemory,
 			func(sh *shell) { sh.run("ojs queues pause default") }},
 		{"workers", "no engine reports", "start the program", onMemory, func(sh *shell) {
-			n := soundNode
-			n.Seen = noon.Add(-time.Hour)
-			sh.shop.node(n)
+			put := document.Value{Key: stored.PrefixNode + soundNode.ID}
+			sh.shop.must(document.Of(sh.shop.st).PutValues(ctx, noon, []document.Value{put}))
 		}},
 		{"queues", "queue other", "ojs move", onMemory, func(sh *shell) {
 			sh.shop.enqueue("cart.expire", nil, ojs.WithQueue("other"))

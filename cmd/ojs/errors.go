@@ -107,7 +107,9 @@ func fixOf(err error) string {
 		return fix.fix
 	case errors.Is(err, sqlite.ErrOlder), errors.Is(err, postgres.ErrOlder):
 		return "stop older programs, then: ojs migrate up"
-	case errors.Is(err, sqlite.ErrMissing), errors.Is(err, postgres.ErrMissing):
+	case errors.Is(err, sqlite.ErrMissing):
+		return "name another file, or make this one: ojs migrate up"
+	case errors.Is(err, postgres.ErrMissing):
 		return "name another schema with --schema, or make this one: ojs migrate up"
 	case errors.Is(err, sqlite.ErrNewer), errors.Is(err, postgres.ErrNewer):
 		return "go install github.com/ojsengine/ojs/cmd/ojs@latest"

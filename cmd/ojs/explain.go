@@ -52,7 +52,7 @@ func (v *explainVerb) Run(c *call) error {
 		if err != nil {
 			return err
 		}
-		list = append(list, c.byNodes(nodes, &rec.JobInfo)...)
+		list = append(list, byNodes(nodes, &rec.JobInfo)...)
 	}
 	value := struct {
 		ID        string     `json:"id"`
@@ -123,15 +123,10 @@ func inWords(o inspect.Obstacle, job *ojs.JobInfo) (text, fix string) {
 }
 
 // byNodes tells of the engines that report: whether one takes the job.
-func (c *call) byNodes(nodes []inspect.Node, job *ojs.JobInfo) []obstacle {
+func byNodes(nodes []inspect.Node, job *ojs.JobInfo) []obstacle {
 	var queue, handler, slot bool
-	n := 0
 	for i := range nodes {
 		node := &nodes[i]
-		if !c.reports(node) {
-			continue
-		}
-		n++
 		if takes := len(node.Queues) == 0 || slices.Contains(node.Queues, job.Queue); takes {
 			queue = true
 			if slices.Contains(node.Types, job.Type) {
@@ -141,7 +136,7 @@ func (c *call) byNodes(nodes []inspect.Node, job *ojs.JobInfo) []obstacle {
 		}
 	}
 	switch {
-	case n == 0:
+	case len(nodes) == 0:
 		return []obstacle{{Code: "no_worker", Text: "no engine reports on the storage",
 			Fix: "start the program that runs the jobs"}}
 	case !queue:

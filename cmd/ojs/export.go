@@ -45,7 +45,7 @@ type exportLine struct {
 type exportHead struct {
 	Version int       `json:"version"`
 	At      time.Time `json:"at"`
-	Storage string    `json:"storage"`
+	Source  string    `json:"source"` // the address without passwords
 }
 
 type exportQueue struct {
@@ -76,7 +76,8 @@ type exportVerb struct {
 func (exportVerb) Help() string {
 	return `It writes queues, limits, recurring jobs and jobs, for ojs import into any storage. Stop programs
 that enqueue, pause everything (ojs queues pause --all), and wait until no job is active. A file
-that is not complete is continued.
+that is not complete is continued. Do not resume the storage afterwards: its jobs would run there,
+too.
 
 Not in an export: logs of jobs, history and pauses. Jobs that wait for others (workflows that
 run, ordering keys) cannot be exported: let them end before, or give --skip-waiting.`
@@ -94,14 +95,11 @@ func (v *exportVerb) Run(c *call) error {
 	e := exporter{call: c, op: op, v: v}
 	w := c.out
 	if v.File != "-" {
-		file, from, err := openExport(v.File)
+		file, from, err := openExport(v.File, e.source())
 		if err != nil {
 			return err
 		}
 		defer func() { _ = file.Close() }() // Sync has told of errors
-		if from.complete {
-			return usageError{fixError{fmt.Errorf("%s is a complete export", v.File), "name another file"}}
-		}
 		e.at, e.begun, e.sync = from.at, from.begun, file.Sync
 		w = file
 	}
@@ -166,16 +164,25 @@ func waitsForOthers(rec *storage.Record) bool {
 type resumed struct {
 	at       exportCursor
 	begun    bool // it has the lines before the jobs
+	source   string
 	complete bool
 }
 
 // openExport opens a file to continue it after its last cursor. Later lines are cut off.
-func openExport(path string) (*os.File, resumed, error) {
+func openExport(path, source string) (*os.File, resumed, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, resumed{}, err
 	}
 	from, keep, err := resume(file)
+	const fix = "name another file"
+	switch {
+	case err != nil:
+	case from.complete:
+		err = usageError{fixError{fmt.Errorf("%s is a complete export", path), fix}}
+	case from.begun && from.source != source:
+		err = usageError{fixError{fmt.Errorf("%s is an export of %s", path, clean(from.source)), fix}}
+	}
 	if err == nil {
 		err = file.Truncate(keep)
 	}
@@ -203,6 +210,9 @@ func resume(r io.Reader) (from resumed, keep int64, err error) {
 		var l exportLine
 		if json.Unmarshal(line, &l) != nil || keep == 0 && at == int64(len(line)) && l.Head == nil {
 			return from, 0, usageError{fixError{errors.New("the file is no export"), "name another file"}}
+		}
+		if l.Head != nil {
+			from.source = l.Head.Source
 		}
 		if l.Cursor != nil {
 			from.at, from.begun, keep = *l.Cursor, true, at
@@ -285,9 +295,18 @@ func (e *exporter) mark(l exportLine) error {
 	return e.sync()
 }
 
+// source is what the export is of.
+func (e *exporter) source() string {
+	source := withoutSecrets(e.flags.Storage)
+	if e.flags.Schema != "" {
+		source += " " + e.flags.Schema
+	}
+	return source
+}
+
 // head writes what comes before the jobs.
 func (e *exporter) head() error {
-	head := exportHead{1, e.now().UTC(), e.opened.Capabilities().Name}
+	head := exportHead{1, e.now().UTC(), e.source()}
 	if err := e.line(exportLine{Head: &head}); err != nil {
 		return err
 	}

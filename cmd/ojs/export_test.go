@@ -171,6 +171,20 @@ func TestExportFiles(t *testing.T) {
 	if b, err := os.ReadFile(file); err != nil || string(b) != "my notes\n" {
 		t.Error(string(b), err)
 	}
+	begun := `{"ojs_export":{"version":1,"source":"other.db"}}` + "\n" + `{"next":{"jobs":7,"cursor":"x"}}` +
+		"\n{"
+	if err := os.WriteFile(file, []byte(begun), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := sh.run("ojs export " + file); !strings.Contains(out, "is an export of other.db") {
+		t.Error(out)
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != begun {
+		t.Error(string(b), err)
+	}
+	if err := os.WriteFile(file, []byte("my notes\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if out := sh.run("ojs import " + file); !strings.Contains(out, "line 1 is no line of an export") {
 		t.Error(out)
 	}

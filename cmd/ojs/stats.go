@@ -61,11 +61,9 @@ func (c *call) stats(op *operate.Operator) (stats, error) {
 		return s, err
 	}
 	for i := range nodes {
-		if c.reports(&nodes[i]) {
-			s.Workers++
-			s.Slots += nodes[i].Slots
-			s.Busy += nodes[i].Busy
-		}
+		s.Workers++
+		s.Slots += nodes[i].Slots
+		s.Busy += nodes[i].Busy
 	}
 	pauses, err := jobs.Pauses(c.ctx)
 	if err != nil {
@@ -100,9 +98,6 @@ func (c *call) statsLines(s *stats) []string {
 	}
 	return append(append(lines, ""), c.style.lines(queueColumns, rows)...)
 }
-
-// reports reports whether a node has reported lately.
-func (c *call) reports(n *inspect.Node) bool { return c.now().Sub(n.Seen) < time.Minute }
 
 // queueRow is a queue with its counts.
 type queueRow struct {

@@ -31,7 +31,7 @@ type workerRow struct {
 	Seen    time.Time `json:"seen,omitzero"`
 }
 
-func (c *call) rowOfWorker(w *inspect.Worker) workerRow {
+func rowOfWorker(w *inspect.Worker) workerRow {
 	r := workerRow{ID: w.ID, State: "running", Busy: w.Jobs}
 	n := w.Node
 	switch {
@@ -39,8 +39,6 @@ func (c *call) rowOfWorker(w *inspect.Worker) workerRow {
 		r.State = "silent"
 	case n == nil:
 		r.State = "holds jobs"
-	case !c.reports(n):
-		r.State = "silent"
 	case n.Quiet:
 		r.State = "quiet"
 	}
@@ -65,7 +63,7 @@ func (workersListVerb) Run(c *call) error {
 	}
 	var rows []workerRow
 	for i := range workers {
-		rows = append(rows, c.rowOfWorker(&workers[i]))
+		rows = append(rows, rowOfWorker(&workers[i]))
 	}
 	return show(c, listing[workerRow]{
 		columns: []column{{title: "WORKER", long: true}, {title: "STATE"}, {title: "HOST", long: true},
