@@ -171,7 +171,7 @@ func TestWrongAddresses(t *testing.T) {
 	}
 }
 
-// An argument may be a whole line of a filter, or a term whose quotes the shell has taken.
+// An argument may be a line of a filter, or a term whose quotes the shell has taken.
 func TestFilterArguments(t *testing.T) {
 	sh := newShell(t, onMemory, true)
 	for _, tc := range []struct {

@@ -209,7 +209,7 @@ func (d *doctor) quarantine() ([]finding, error) {
 		return nil, err
 	}
 	return []finding{{Fault: counted(n, "record") + " cannot be read and take part in nothing",
-		Fix: "ojs serve --actions, page System: release or delete each"}}, nil
+		Fix: "ojs quarantine, and mend and release, or delete each"}}, nil
 }
 
 func (d *doctor) pauses() (found []finding, err error) {

@@ -86,7 +86,7 @@ func TestDoctor(t *testing.T) {
 			sh.shop.st = nil // open it anew
 			sh.exec("DELETE FROM ojs.migration WHERE version = (SELECT max(version) FROM ojs.migration)")
 		}},
-		{"quarantine", "1 record", "page System", onPostgres, func(sh *shell) {
+		{"quarantine", "1 record", "ojs quarantine", onPostgres, func(sh *shell) {
 			sh.exec("UPDATE ojs.job SET args = '{'")
 			_, _ = sh.shop.st.List(ctx, storage.Query{}) // which sets it aside
 		}},
@@ -125,6 +125,38 @@ func (sh *shell) exec(sql string) {
 	defer func() { _ = conn.Close(context.Background()) }()
 	if _, err := conn.Exec(context.Background(), sql); err != nil {
 		sh.t.Fatal(err)
+	}
+}
+
+// A record in the quarantine is listed, and put back after it is mended.
+func TestQuarantine(t *testing.T) {
+	sh := newShell(t, onPostgres, false)
+	id := sh.shop.enqueue("cart.expire", nil)
+	if out := sh.run("ojs quarantine"); out != "the quarantine is empty\n" {
+		t.Error(out)
+	}
+	sh.exec("UPDATE ojs.job SET args = '{'")
+	_, _ = sh.shop.st.List(context.Background(), storage.Query{}) // which sets it aside
+	key := strings.TrimSpace(sh.run("ojs quarantine -o id"))
+	if out := sh.run("COLUMNS=160 ojs quarantine"); !strings.Contains(out, id) || !strings.Contains(out,
+		"args") {
+		t.Error(out)
+	}
+	if out := sh.run("ojs job " + id); !strings.Contains(out, "fix: ojs quarantine") {
+		t.Error(out)
+	}
+	if out := sh.run("ojs quarantine release " + key); !strings.Contains(out, "[exit code 4]") {
+		t.Error(out)
+	}
+	sh.exec("UPDATE ojs.quarantined_job SET args = '1'")
+	if out := sh.run("ojs quarantine release " + key); out != "record "+key+" is back\n" {
+		t.Error(out)
+	}
+	if out := sh.run("ojs quarantine delete " + key); !strings.Contains(out, "[exit code 3]") {
+		t.Error(out)
+	}
+	if out := sh.run("ojs jobs -o id"); out != id+"\n" {
+		t.Error(out)
 	}
 }
 

@@ -20,8 +20,8 @@ const (
 	exitDone        = 0
 	exitFailed      = 1
 	exitUsage       = 2   // the arguments, a setting or the input
-	exitNotFound    = 3   // no such job, queue entry or workflow
-	exitRefused     = 4   // the state of a job or queue forbids it; of several jobs, that of one
+	exitNotFound    = 3   // no such job, entry or workflow
+	exitRefused     = 4   // the state of a job or queue forbids it, for one of the jobs at least
 	exitFindings    = 5   // doctor has found faults
 	exitInterrupted = 130 // as of a process that SIGINT has ended
 )
@@ -77,6 +77,8 @@ func codeOf(err error) int {
 	switch {
 	case errors.As(err, &usage), errors.Is(err, ojs.ErrInvalid):
 		return exitUsage
+	case errors.Is(err, ojs.ErrQuarantined): // which is ErrNotFound, too
+		return exitRefused
 	case errors.Is(err, ojs.ErrNotFound), errors.Is(err, ojs.ErrPruned):
 		return exitNotFound
 	case isRefusal(err):
@@ -113,6 +115,8 @@ func fixOf(err error) string {
 		return "name another schema with --schema, or make this one: ojs migrate up"
 	case errors.Is(err, sqlite.ErrNewer), errors.Is(err, postgres.ErrNewer):
 		return "go install github.com/ojsengine/ojs/cmd/ojs@latest"
+	case errors.Is(err, ojs.ErrQuarantined):
+		return "ojs quarantine"
 	case errors.Is(err, postgres.ErrPrivilege):
 		return "run the statements of postgres.Grants as the owner of the schema"
 	case errors.As(err, &cannotConnect), errors.As(err, &network):

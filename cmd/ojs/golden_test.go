@@ -184,7 +184,7 @@ func newDatabase(t testing.TB, like string) string {
 
 var (
 	cursor  = regexp.MustCompile(`--cursor \S+`)
-	backend = regexp.MustCompile(`(?m)^(storage +|  "storage": "|"storage":"|)(memory|sqlite|postgres)(["\s,])`)
+	backend = regexp.MustCompile(`(?m)^(storage +|  "storage": "|)(memory|sqlite|postgres)(["\s,])`)
 )
 
 // run runs a line such as "COLUMNS=160 ojs jobs -o id | ojs retry -" or "ojs enqueue - <

@@ -51,11 +51,12 @@ type verbs struct {
 	Workflows workflowsVerb `cmd:"" group:"parts" help:"List workflows; show, retry or cancel one."`
 	Workers   workersVerb   `cmd:"" group:"parts" help:"List what takes the jobs."`
 
-	Doctor  doctorVerb  `cmd:"" group:"keep" help:"Look for faults, with the fix of each."`
-	Migrate migrateVerb `cmd:"" group:"keep" help:"Show or change the version of the schema."`
-	Export  exportVerb  `cmd:"" group:"keep" help:"Write all jobs to a file, for another storage."`
-	Bench   benchVerb   `cmd:"" group:"keep" help:"Measure what the storage does."`
-	Import  importVerb  `cmd:"" group:"keep" help:"Store the jobs of an export."`
+	Doctor     doctorVerb     `cmd:"" group:"keep" help:"Look for faults, with the fix of each."`
+	Quarantine quarantineVerb `cmd:"" group:"keep" help:"List records that do not decode; release or delete them."`
+	Migrate    migrateVerb    `cmd:"" group:"keep" help:"Show or change the version of the schema."`
+	Export     exportVerb     `cmd:"" group:"keep" help:"Write all jobs to a file, for another storage."`
+	Bench      benchVerb      `cmd:"" group:"keep" help:"Measure what the storage does."`
+	Import     importVerb     `cmd:"" group:"keep" help:"Store the jobs of an export."`
 
 	Serve   serveVerb      `cmd:"" group:"tool" help:"Serve the dashboard."`
 	Show    configVerb     `cmd:"" name:"config" group:"tool" help:"Show the settings in force, and where each is from."`
