@@ -63,6 +63,7 @@ type importer struct {
 	*call
 	states map[string]ojs.QueueState // of queues at the end
 	paused map[string]bool           // queues that the import has paused
+	crons  []storage.Document
 	batch  []storage.Record
 	begun  bool
 	done   int
@@ -110,7 +111,7 @@ func (i *importer) line(l *exportLine) (end bool, err error) {
 		return false, i.opened.SetLimit(i.ctx, now, l.Limit.LimitName, bounds, l.Limit.Until)
 	case l.Document != nil:
 		l.Document.Version = 0 // an entry that is stored stays
-		_, err = i.opened.PutDocuments(i.ctx, storage.KindCron, []storage.Document{*l.Document})
+		i.crons = append(i.crons, *l.Document)
 	case l.Job != nil:
 		rec, err := codec.DecodeRecord(l.Job)
 		if err != nil {
@@ -128,8 +129,13 @@ func (i *importer) line(l *exportLine) (end bool, err error) {
 	return false, err
 }
 
-// resume gives the queues their states.
+// resume stores the recurring jobs, and gives the queues their states.
 func (i *importer) resume() error {
+	for _, e := range i.crons {
+		if _, err := i.opened.PutDocuments(i.ctx, storage.KindCron, []storage.Document{e}); err != nil {
+			return err
+		}
+	}
 	for name := range i.paused {
 		if i.states[name] == "" {
 			i.states[name] = ojs.QueueActive
