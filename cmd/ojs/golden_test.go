@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -137,7 +136,26 @@ func newStorage(t testing.TB, on kind) (storage.Storage, string) {
 	return st, "memory"
 }
 
-var databases atomic.Int32
+// databases are those that the tests have made.
+var databases []string
+
+// dropDatabases drops them from a server that stays.
+func dropDatabases() bool {
+	ctx := context.Background()
+	admin, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return false
+	}
+	defer func() { _ = admin.Close(ctx) }()
+	for _, name := range databases {
+		if _, err := admin.Exec(ctx, "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return false
+		}
+	}
+	return true
+}
 
 // template is a database with the schema, which others are copies of.
 var template string
@@ -173,7 +191,8 @@ func newDatabase(t testing.TB, like string) string {
 		t.Fatal(err)
 	}
 	defer func() { _ = admin.Close(context.Background()) }()
-	name := fmt.Sprintf("command%d_%d", os.Getpid(), databases.Add(1))
+	name := fmt.Sprintf("command%d_%d", os.Getpid(), len(databases))
+	databases = append(databases, name)
 	if _, err := admin.Exec(context.Background(), "CREATE DATABASE "+name+" TEMPLATE "+like); err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,13 @@ var dsn string
 type withServer struct{ *testing.M }
 
 // Run implements goleak.TestingM.
-func (m withServer) Run() int { return pgtest.Main(m.M, &dsn) }
+func (m withServer) Run() int {
+	code := pgtest.Main(m.M, &dsn)
+	if os.Getenv("OJS_TEST_POSTGRES") != "" && !dropDatabases() {
+		return 1
+	}
+	return code
+}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(withServer{m}) }
 
