@@ -83,13 +83,15 @@ func (d *doctor) replicaIdentity() ([]finding, error) {
 	})
 }
 
-// bloat finds tables of which most rows are dead.
+// bloat finds tables of which most rows are dead, and that autovacuum has not reached.
 func (d *doctor) bloat() ([]finding, error) {
 	if d.file != nil {
 		return d.file.bloat()
 	}
 	return d.tables(`SELECT relid::regclass::text, n_dead_tup::text FROM pg_stat_user_tables
-		WHERE schemaname = $1 AND n_dead_tup > 10000 AND n_dead_tup > n_live_tup ORDER BY n_dead_tup DESC`,
+		WHERE schemaname = $1 AND n_dead_tup > 100000 AND n_dead_tup > n_live_tup
+		AND coalesce(last_autovacuum, last_vacuum, '-infinity') < now() - interval '10 minutes'
+		ORDER BY n_dead_tup DESC`,
 		func(table, dead string) finding {
 			return finding{Fault: "table " + table + " has " + dead + " dead rows, more than live ones",
 				Fix: "end old transactions, then: VACUUM " + table}
