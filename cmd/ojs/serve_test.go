@@ -204,7 +204,8 @@ func TestServeReads(t *testing.T) {
 // With -actions the pages change jobs, with the name of the person in their history.
 func TestServeActs(t *testing.T) {
 	path, job := file(t)
-	s := start(t, environment("OJS_USER", "ada", "OJS_PASSWORD", "secret"), "--storage", path, "--actions")
+	s := start(t, environment("OJS_USER", "ada", "OJS_PASSWORD", "secret", "OJS_ACTIONS", "true"),
+		"--storage", path)
 	ada := func(r *http.Request) { r.SetBasicAuth("ada", "secret") }
 	if status, _ := s.ask("POST", "jobs/"+job+"/", "do=cancel"); status != http.StatusUnauthorized {
 		t.Errorf("without a log-in: %d", status)
