@@ -4,7 +4,7 @@
 //	export OJS_STORAGE=postgres://user@host/db
 //	ojs stats
 //	ojs jobs state:discarded since:1h
-//	ojs retry state:discarded type:email.* --yes
+//	ojs retry state:discarded 'type:email.*' --yes
 //
 // docs/command.md has each verb with an example.
 //
