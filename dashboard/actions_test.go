@@ -267,7 +267,8 @@ func TestActionsOnAWorkflow(t *testing.T) {
 	}
 }
 
-// A failed step has no button to retry it: the page of its workflow has.
+// A failed workflow is retried from its page, from the list and from the page of a failed
+// step. The step alone has no button.
 func TestRetryOfAWorkflow(t *testing.T) {
 	s, ids := full(t, WithAuthorizer(AllowAll))
 	at := "/workflows/" + ids["workflow"] + "/"
@@ -277,8 +278,22 @@ func TestRetryOfAWorkflow(t *testing.T) {
 	}
 	failed := status.Step("left").JobID
 	for _, page := range []string{"/jobs/" + failed + "/", "/jobs/" + failed + "/edit/"} {
-		if strings.Contains(s.ok(page), `name="do" value="retry"`) {
-			t.Errorf("%s has a button for a retry", page)
+		body := s.ok(page)
+		step := strings.Count(body, `name="do" value="retry"`)
+		flow := `action="../..` + at + `"><button class="main" name="do" value="retry"`
+		if strings.Contains(body, flow) {
+			step--
+		} else if !strings.HasSuffix(page, "edit/") {
+			t.Errorf("%s has no button to retry the workflow", page)
+		}
+		if step > 0 {
+			t.Errorf("%s has a button to retry the step", page)
+		}
+	}
+	for _, page := range []string{"/workflows/", "/workflows/?state=failed"} {
+		form := `action="./` + ids["workflow"] + `/"><button class="act" name="do" value="retry"`
+		if body := s.ok(page); !strings.Contains(body, form) {
+			t.Errorf("%s has no button to retry the workflow:\n%s", page, body)
 		}
 	}
 	w := s.do("POST", "/jobs/"+failed+"/", "do=retry")

@@ -78,6 +78,9 @@ func TestCatalogueIsWhole(t *testing.T) {
 	for _, s := range ojs.AllStates() {
 		texts[string(s)] = "states"
 	}
+	for _, t := range workflowTabs {
+		texts[t.name] = "workflowTabs"
+	}
 	for text, where := range texts {
 		translated, ok := catalogue["de"][text]
 		if !ok {

@@ -27,6 +27,8 @@ var dones = map[string]string{
 	string(Set):            "The bounds are set.",
 	string(Clear):          "The bounds are cleared.",
 	string(Block):          "Blocked.",
+	"workflow-retry":       "The failed steps of the workflow run again.",
+	"workflow-cancel":      "The workflow is cancelled.",
 	"entry":                "The entry is saved.",
 	"unblock":              "The block has ended.",
 	"pause-unknown-queue":  "Paused. No job is in this queue, and no engine names it: check the name.",

@@ -34,16 +34,21 @@ func sum(list []int) (n int) {
 // Spark is the trend as a picture.
 func (r failureRow) Spark() template.HTML { return spark(r.Trend[:]) }
 
+// failureLine is the filter of failures that are alike. Their states and their type have
+// an index.
+func failureLine(jobType, key string) inspect.Filter {
+	return inspect.Filter{States: []ojs.State{ojs.StateRetryable, ojs.StateDiscarded},
+		Types: []string{jobType}, Failure: key}
+}
+
 // Line is the filter line of the jobs that an action is for; "" is no action.
 func (r failureRow) Line(do Verb) string {
-	f := inspect.Filter{Failure: r.Key}
+	f := failureLine(r.Type, r.Key)
 	switch do {
 	case Cancel:
 		f.States = []ojs.State{ojs.StateRetryable}
 	case Delete:
 		f.States = []ojs.State{ojs.StateDiscarded}
-	default:
-		f.States = []ojs.State{ojs.StateRetryable, ojs.StateDiscarded}
 	}
 	return f.String()
 }
@@ -52,6 +57,7 @@ type failuresData struct {
 	Rows    []failureRow
 	Exact   bool
 	Looked  int
+	Of      int // how many failures are stored
 	ByType  inspect.Facets
 	ByQueue inspect.Facets
 	Verbs   []Verb
@@ -64,11 +70,15 @@ func (h *Handler) failures(p *page) error {
 	ctx := p.r.Context()
 	discarded := inspect.Filter{States: []ojs.State{ojs.StateDiscarded}}
 	failed := inspect.Filter{States: []ojs.State{ojs.StateRetryable, ojs.StateDiscarded}}
-	groups, err := h.eng.Jobs().Failures(ctx, failed, 0)
+	groups, err := h.eng.Jobs().Failures(ctx, failed, 2*look)
 	if err != nil {
 		return err
 	}
-	data := &failuresData{Exact: groups.Exact, Looked: groups.Looked, Verbs: p.ManyVerbs()}
+	all, err := h.eng.Jobs().Count(ctx, failed, 0)
+	if err != nil {
+		return err
+	}
+	data := &failuresData{Exact: groups.Exact, Looked: groups.Looked, Of: all.N, Verbs: p.ManyVerbs()}
 	for _, g := range groups.Groups[:min(len(groups.Groups), pageSize)] {
 		one := g.N == 1 && g.Sample != nil // then the state is that of the sample
 		row := failureRow{g, !one || g.Sample.State == ojs.StateRetryable,
@@ -99,7 +109,7 @@ func (h *Handler) failures(p *page) error {
 
 // breakdown counts jobs by a facet: its 30 most frequent values.
 func (h *Handler) breakdown(ctx context.Context, f inspect.Filter, by inspect.Facet) (inspect.Facets, error) {
-	facets, err := h.eng.Jobs().Facets(ctx, f, by, 0)
+	facets, err := h.eng.Jobs().Facets(ctx, f, by, look)
 	return mostFrequent(facets), err
 }
 
@@ -135,8 +145,8 @@ func (h *Handler) dead(p *page) error {
 	ctx := p.r.Context()
 	f := inspect.Filter{DeadLettered: true}
 	data := &deadData{}
-	facets, err := h.eng.Jobs().FacetsBy(ctx, f, 0, inspect.FacetState, inspect.FacetError, inspect.FacetType,
-		inspect.FacetQueue)
+	facets, err := h.eng.Jobs().FacetsBy(ctx, f, 2*look, inspect.FacetState, inspect.FacetError,
+		inspect.FacetType, inspect.FacetQueue)
 	if err != nil {
 		return err
 	}

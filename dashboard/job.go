@@ -9,7 +9,9 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 type jobData struct {
@@ -34,7 +36,8 @@ type jobData struct {
 	Unread   bool         // some logs cannot be read
 	Links    []Link
 	Actions  []Verb
-	Change   bool // the request may change it on the page of changes
+	Change   bool   // the request may change it on the page of changes
+	Revive   string // the failed workflow whose failed step it is, if the request may retry it
 }
 
 // equal is the filter line of the jobs that are equal to a unique one as it is shown, so
@@ -70,7 +73,7 @@ func (h *Handler) job(p *page) error {
 		}
 	}
 	if key := inspect.FailureKey(job); key != "" {
-		data.Alike = inspect.Filter{Failure: key}.String()
+		data.Alike = failureLine(job.Type, key).String()
 	}
 	if sameJSON(job.Args.JSON(), data.Job.Args.JSON()) {
 		data.Equal = equal(data.Job)
@@ -85,6 +88,9 @@ func (h *Handler) job(p *page) error {
 		}
 	}
 	data.Change = len(p.mayChange(job)) > 0
+	if data.Revive, err = h.revives(p, life.Job); err != nil {
+		return err
+	}
 	data.Args = indented(PartArgs, job.Args.JSON())
 	if len(job.Meta) > 0 {
 		meta, err := json.Marshal(job.Meta)
@@ -107,6 +113,21 @@ func (h *Handler) job(p *page) error {
 		}
 	}
 	return p.show("job", job.Type, data)
+}
+
+// revives is the failed workflow that a failed job is a step of, if the request may run
+// its failed steps again.
+func (h *Handler) revives(p *page, job *ojs.JobInfo) (string, error) {
+	id, _ := job.Meta[workflow.MetaWorkflow].(string)
+	if id == "" || job.State != ojs.StateDiscarded || !p.May(Retry, "workflow", id, "", "") {
+		return "", nil
+	}
+	status, err := h.eng.Workflows().Get(p.r.Context(), id)
+	if foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) ||
+		err == nil && status.State != workflow.StateFailed {
+		return "", nil
+	}
+	return id, err
 }
 
 // reasons are the reasons for readers of other languages. English readers get the

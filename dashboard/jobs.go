@@ -7,6 +7,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/storage"
 )
 
 const pageSize = 50
@@ -15,9 +16,13 @@ const pageSize = 50
 type tab struct {
 	State ojs.State // "": all states
 	Count inspect.Count
+	Known bool   // Count says anything
 	Line  string // the filter line of the tab
 	On    bool
 }
+
+// look is how many jobs the numbers of a page look at where storages do not count.
+const look = 500
 
 // sortLink is an order that a listing may have.
 type sortLink struct {
@@ -49,7 +54,6 @@ type jobsData struct {
 
 	By     inspect.Facet // the break-down that is shown; "": none
 	Facets inspect.Facets
-	All    inspect.Count // of the filter
 	Done   string
 	New    bool // the request may enqueue a job
 }
@@ -81,13 +85,14 @@ func (h *Handler) jobs(p *page) error {
 		return p.show("jobs", p.T("Jobs"), data)
 	}
 	data.Verbs = p.ManyVerbs(f.States...)
-	if err := h.tabs(p, f, data); err != nil {
+	counts, err := h.tabs(p, f, data)
+	if err != nil {
 		return err
 	}
 	if f.Order == inspect.OrderOldest {
 		f.Order = natural(f)
 	}
-	list, err := h.eng.Jobs().Page(p.r.Context(), f, p.r.FormValue("at"), pageSize)
+	list, err := h.listed(p, f, counts)
 	if foreign.Is(err, ojs.ErrInvalid) { // a cursor of another filter
 		return p.moved("./?q=" + escape(line))
 	}
@@ -106,7 +111,7 @@ func (h *Handler) jobs(p *page) error {
 	data.Sorts = sorts(f)
 	if by := inspect.Facet(p.r.FormValue("by")); slices.Contains(data.Bys(), by) {
 		data.By = by
-		if data.Facets, err = h.eng.Jobs().Facets(p.r.Context(), f, by, 0); err != nil {
+		if data.Facets, err = h.eng.Jobs().Facets(p.r.Context(), f, by, look); err != nil {
 			return err
 		}
 		if len(data.Facets.Values) > 20 {
@@ -181,30 +186,76 @@ func sorts(f inspect.Filter) []sortLink {
 	return out
 }
 
-// tabs counts the jobs of the filter by state. If the filter names nothing but queues and
-// states, the numbers are those of the queues, and exact.
-func (h *Handler) tabs(p *page, f inspect.Filter, data *jobsData) error {
+// tabs counts the jobs of the filter by state. If storages count them, the numbers are
+// exact, and counts has them. Otherwise a look at some jobs counts those in the states of
+// the filter, and the other tabs have no number.
+func (h *Handler) tabs(p *page, f inspect.Filter, data *jobsData) (counts map[ojs.State]int, err error) {
 	all := f
 	all.States, all.Order = nil, inspect.OrderOldest
-	facets, err := h.eng.Jobs().Facets(p.r.Context(), all, inspect.FacetState, 0)
-	if err != nil {
-		return err
-	}
 	count := make(map[ojs.State]int)
-	total := 0
+	var sum inspect.Count
+	of := all
+	if !f.Tallied() {
+		of.States = f.States
+	}
+	facets, err := h.eng.Jobs().Facets(p.r.Context(), of, inspect.FacetState, look)
+	if err != nil {
+		return nil, err
+	}
+	sum = facets.Count()
 	for _, v := range facets.Values {
 		count[ojs.State(v.Value)] = v.N
-		total += v.N
 	}
-	data.All = inspect.Count{N: total, Exact: facets.Exact, Looked: facets.Looked}
-	data.Tabs = []tab{{Count: data.All, Line: all.String(), On: len(f.States) == 0}}
+	ofAll := len(of.States) == 0
+	data.Tabs = []tab{{Count: sum, Known: ofAll && (sum.Exact || sum.N > 0), Line: all.String(),
+		On: len(f.States) == 0}}
 	for _, s := range ojs.AllStates() {
 		g := all
 		g.States = []ojs.State{s}
-		data.Tabs = append(data.Tabs, tab{s, inspect.Count{N: count[s], Exact: facets.Exact}, g.String(),
-			len(f.States) == 1 && f.States[0] == s})
+		known := (ofAll || slices.Contains(of.States, s)) && (facets.Exact || count[s] > 0)
+		n := inspect.Count{N: count[s], Exact: facets.Exact}
+		data.Tabs = append(data.Tabs, tab{s, n, known, g.String(), len(f.States) == 1 && f.States[0] == s})
 	}
-	return nil
+	if f.Tallied() {
+		counts = count
+	}
+	return counts, nil
+}
+
+// maxLook is how many jobs a list looks at for jobs that are known to be there.
+const maxLook = 100_000
+
+// listed is the page of a list. If the number of its jobs is known, by their states, it
+// has all of them that have a place on it.
+func (h *Handler) listed(p *page, f inspect.Filter, counts map[ojs.State]int) (inspect.Page, error) {
+	ctx, at, n, most := p.r.Context(), p.r.FormValue("at"), pageSize, 0
+	stored := 0
+	if counts != nil {
+		most = maxLook
+		var rare []ojs.State // that have jobs, if an index finds these
+		for s, of := range counts {
+			if len(f.States) == 0 || slices.Contains(f.States, s) {
+				stored += of
+			}
+			rare = append(rare, s)
+		}
+		few := !slices.ContainsFunc(rare, func(s ojs.State) bool { return !storage.Rare(s) })
+		if len(f.States) == 0 && few && f.Order == inspect.OrderNewest {
+			f.States = rare
+		}
+		if at == "" && stored > 0 {
+			n = min(n, stored)
+		}
+	}
+	list, err := h.eng.Jobs().Find(ctx, f, at, n, most)
+	if err == nil && len(list.Jobs) < n && list.Next == "" && at == "" && f.Order == inspect.OrderClaim {
+		f.Order = inspect.OrderNewest // a storage ends the listing of many jobs early
+		list, err = h.eng.Jobs().Find(ctx, f, "", n, most)
+	}
+	if counts != nil && at == "" && len(list.Jobs) >= stored {
+		list.Next = ""
+	}
+	return list, err
 }
 
 // Narrow is the filter line with a value of the break-down.

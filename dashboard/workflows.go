@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"slices"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
@@ -12,32 +13,91 @@ import (
 // workflowPage is how many workflows a page lists. Each costs a read of its steps.
 const workflowPage = 20
 
+// failedLook is how many workflows a page looks at for failed ones, which no index finds.
+const failedLook = 100
+
 type workflowsData struct {
+	Tabs       []workflowTab
+	State      string
 	List       []*workflow.Status
 	Next, Prev string
 	Looked     int
+	Retry      bool // the request may run the failed steps of a workflow again
+	Done       string
+}
+
+// workflowTab leads to the workflows in a state.
+type workflowTab struct {
+	State, Name string
+	N           int // -1: not known
+	On          bool
+}
+
+// workflowTabs are the names of the tabs, and the states of the records of workflows that
+// are on each. Of the record of a workflow that has failed the state tells nothing.
+var workflowTabs = []struct {
+	state, name string
+	records     []ojs.State
+}{
+	{"", "all", nil},
+	{"failed", "failed", nil},
+	{"running", "unfinished", []ojs.State{ojs.StatePending, ojs.StateAvailable, ojs.StateActive}},
+	{"cancelled", "cancelled", []ojs.State{ojs.StateCancelled}},
 }
 
 // workflows lists the workflows, the newest first.
 func (h *Handler) workflows(p *page) error {
 	ctx := p.r.Context()
 	f := inspect.Filter{Types: []string{workflow.Type}, Order: inspect.OrderNewest}
-	list, err := h.eng.Jobs().Page(ctx, f, p.r.FormValue("at"), workflowPage)
+	facets, err := h.eng.Jobs().Facets(ctx, f, inspect.FacetState, 0)
 	if err != nil {
-		return refusal(err)
+		return err
 	}
-	data := &workflowsData{Next: list.Next, Prev: list.Prev, Looked: list.Looked}
-	for _, record := range list.Jobs {
-		status, err := h.eng.Workflows().Get(ctx, record.ID)
-		if foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) {
-			continue
+	data := &workflowsData{Retry: p.May(Retry, "workflow", "", "", ""), Done: done(p.r.FormValue("did"))}
+	for _, t := range workflowTabs {
+		one := workflowTab{State: t.state, Name: t.name, On: t.state == p.r.FormValue("state")}
+		for _, v := range facets.Values {
+			if t.records == nil || slices.Contains(t.records, ojs.State(v.Value)) {
+				one.N += v.N
+			}
 		}
+		if t.state == "failed" {
+			one.N = -1
+		}
+		if one.On {
+			data.State, f.States = t.state, t.records
+		}
+		data.Tabs = append(data.Tabs, one)
+	}
+	data.Next = p.r.FormValue("at")
+	for failed := data.State == "failed"; ; {
+		list, err := h.eng.Jobs().Page(ctx, f, data.Next, workflowPage)
 		if err != nil {
-			return err
+			return refusal(err)
 		}
-		data.List = append(data.List, status)
+		if data.Looked == 0 {
+			data.Prev = list.Prev
+		}
+		data.Next, data.Looked = list.Next, data.Looked+list.Looked
+		for _, record := range list.Jobs {
+			if failed && !record.State.Terminal() {
+				continue
+			}
+			status, err := h.eng.Workflows().Get(ctx, record.ID)
+			if foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if !failed || status.State == workflow.StateFailed {
+				data.List = append(data.List, status)
+			}
+		}
+		if !failed || data.Next == "" || len(data.List) >= workflowPage || data.Looked >= failedLook {
+			return p.show("workflows", p.T("Workflows"), data)
+		}
 	}
-	return p.show("workflows", p.T("Workflows"), data)
 }
 
 type workflowData struct {
@@ -86,7 +146,7 @@ func (h *Handler) actOnWorkflow(p *page) error {
 	if err := step(p.r.Context(), id); err != nil {
 		return refusal(err)
 	}
-	return p.moved("./")
+	return p.moved("./?did=workflow-" + string(do))
 }
 
 // Finished is how many steps have ended, of how many.

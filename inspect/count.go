@@ -45,13 +45,14 @@ const (
 type FacetValue struct {
 	Value string
 	N     int
+	Least bool // there may be more
 }
 
 // Facets are the values that the jobs of a filter have, the most frequent first, and of
 // the same number in alphabetical order.
 type Facets struct {
 	Values []FacetValue
-	Exact  bool // false: not all jobs were looked at, and each value may have more
+	Exact  bool // false: not all jobs were looked at, and there may be more values
 	Looked int  // jobs
 }
 
@@ -68,7 +69,8 @@ func (f *Facets) Count() Count {
 // newest jobs first, and at some thousand beyond the given number at most; 0 is
 // DefaultLook. Jobs that have ended are looked at from the latest end on. A filter that
 // names nothing but States, Queues and Types costs no look at any job, and is exact by
-// state, queue and type.
+// state, queue and type. Of dead letters, each type has a share of the jobs that are
+// looked at, so that types with few are looked through.
 func (j *Jobs) Facets(ctx context.Context, f Filter, by Facet, look int) (Facets, error) {
 	list, err := j.FacetsBy(ctx, f, look, by)
 	if err != nil {
@@ -90,20 +92,20 @@ func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([
 	}
 	out := make([]Facets, len(by))
 	n := make([]map[string]int, len(by))
-	var looked []int // those of by that need a look
+	var ofLook []int // those of by that need a look
 	for i, b := range by {
 		out[i].Exact, n[i] = true, make(map[string]int)
-		if b == FacetError || !f.isTallied() {
-			looked = append(looked, i)
+		if b == FacetError || !f.Tallied() {
+			ofLook = append(ofLook, i)
 		}
 	}
-	if len(looked) < len(by) {
+	if len(ofLook) < len(by) {
 		counts, err := j.source.Counts(ctx)
 		if err != nil {
 			return nil, err
 		}
 		for i, b := range by {
-			if slices.Contains(looked, i) {
+			if slices.Contains(ofLook, i) {
 				continue
 			}
 			for _, c := range counts {
@@ -120,9 +122,10 @@ func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([
 			}
 		}
 	}
-	if len(looked) > 0 {
-		at, all, err := j.look(ctx, &f, q, look, func(job *ojs.JobInfo) {
-			for _, i := range looked {
+	var seen looked
+	if len(ofLook) > 0 {
+		seen, err = j.look(ctx, &f, q, look, func(job *ojs.JobInfo) {
+			for _, i := range ofLook {
 				if value, ok := by[i].of(job); ok {
 					n[i][value]++
 				}
@@ -131,12 +134,16 @@ func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([
 		if err != nil {
 			return nil, err
 		}
-		for _, i := range looked {
-			out[i].Looked, out[i].Exact = at, all
+		for _, i := range ofLook {
+			out[i].Looked, out[i].Exact = seen.n, seen.all
 		}
 	}
 	for i := range by {
 		out[i].Values = facetValues(n[i])
+		for k := range out[i].Values {
+			v := &out[i].Values[k]
+			v.Least = !out[i].Exact && !(by[i] == FacetType && seen.through(v.Value))
+		}
 	}
 	return out, nil
 }
@@ -146,39 +153,112 @@ func (j *Jobs) counted(f *Filter, look int) (storage.Query, error) {
 	if look < 0 {
 		return storage.Query{}, draft.Invalid("look", "%d is negative", look)
 	}
-	f.narrow()
+	*f = f.Narrow()
 	return f.Query()
 }
 
-// look calls each with the jobs of a listing, page by page, until it has looked at
-// enough of them; 0 is DefaultLook. all reports whether it has looked at all of them.
+// looked is how far a look at jobs has come.
+type looked struct {
+	n       int // jobs
+	all     bool
+	missed  map[string]bool // types of which not all jobs were looked at
+	byTypes bool            // missed is known
+}
+
+// through reports whether all jobs of a type are known to have been looked at.
+func (l *looked) through(jobType string) bool { return l.all || l.byTypes && !l.missed[jobType] }
+
+// look calls each with the jobs of a listing, until it has looked at enough of them; 0 is
+// DefaultLook. If storages count the jobs by type, and their listings have an index by
+// type, it takes a share of each type.
 func (j *Jobs) look(
 	ctx context.Context, f *Filter, q storage.Query, enough int, each func(*ojs.JobInfo),
-) (looked int, all bool, err error) {
+) (out looked, err error) {
 	if enough == 0 {
 		enough = DefaultLook
 	}
-	q.Limit = 250 // of whole jobs, which are large
-	for looked < enough {
+	if f.talliedOrDead() && (f.DeadLettered && len(f.States) == 0 || q.OfRare()) {
+		return j.lookByType(ctx, f, &q, enough, each)
+	}
+	out.n, out.all, err = j.lookAt(ctx, f, q, enough, each)
+	return out, err
+}
+
+func (j *Jobs) lookAt(
+	ctx context.Context, f *Filter, q storage.Query, enough int, each func(*ojs.JobInfo),
+) (n int, all bool, err error) {
+	for n < enough {
+		q.Limit = min(enough-n, 250) // whole jobs are large
 		page, err := j.RecordPage(ctx, f, q)
 		if err != nil {
-			return looked, false, err
+			return n, false, err
 		}
 		for i := range page.Records {
 			each(&page.Records[i].JobInfo)
 		}
-		looked += page.Looked
+		n += page.Looked
 		if q.Cursor = page.Next; q.Cursor == "" {
-			return looked, true, nil
+			return n, true, nil
 		}
 	}
-	return looked, false, nil
+	return n, false, nil
+}
+
+// maxShares bounds the listings of lookByType.
+const maxShares = 40
+
+// lookByType looks at a share of the jobs of each state and type, those with the fewest
+// jobs first. The others get the rest of such a share.
+func (j *Jobs) lookByType(
+	ctx context.Context, f *Filter, q *storage.Query, enough int, each func(*ojs.JobInfo),
+) (out looked, err error) {
+	counts, err := j.source.Counts(ctx)
+	if err != nil {
+		return out, err
+	}
+	type share struct {
+		state   ojs.State
+		jobType string
+	}
+	jobs := make(map[share]int)
+	for _, c := range counts {
+		dies := !f.DeadLettered || c.State == ojs.StateDiscarded
+		if dies && q.MayMatch(c.State, c.Queue, c.Type) {
+			jobs[share{c.State, c.Type}] += c.N
+		}
+	}
+	shares := slices.SortedFunc(maps.Keys(jobs), func(a, b share) int {
+		return cmp.Or(cmp.Compare(jobs[a], jobs[b]), cmp.Compare(a.jobType, b.jobType),
+			cmp.Compare(a.state, b.state))
+	})
+	out.byTypes, out.all, out.missed = true, true, make(map[string]bool)
+	for i, s := range shares {
+		n, all := 0, false
+		if most := (enough - out.n) / (len(shares) - i); i >= len(shares)-maxShares && most > 0 {
+			one := *f
+			if one.Types = []string{s.jobType}; !f.DeadLettered {
+				one.States = []ojs.State{s.state}
+			}
+			one = one.Narrow()
+			q, err := one.Query()
+			if err != nil {
+				return out, err
+			}
+			if n, all, err = j.lookAt(ctx, &one, q, most, each); err != nil {
+				return out, err
+			}
+		}
+		if out.n += n; !all {
+			out.all, out.missed[s.jobType] = false, true
+		}
+	}
+	return out, nil
 }
 
 func facetValues(n map[string]int) []FacetValue {
 	var values []FacetValue
 	for _, value := range slices.Sorted(maps.Keys(n)) {
-		values = append(values, FacetValue{value, n[value]})
+		values = append(values, FacetValue{Value: value, N: n[value]})
 	}
 	slices.SortStableFunc(values, func(a, b FacetValue) int { return cmp.Compare(b.N, a.N) })
 	return values
@@ -200,20 +280,25 @@ func (by Facet) of(job *ojs.JobInfo) (string, bool) {
 	return job.Error.Type, true
 }
 
-// narrow chooses the order that looks at the fewest jobs, for a filter whose listing is
-// counted, and of these the latest first.
-func (f *Filter) narrow() {
+// Narrow returns the filter in the order in which a listing looks at the fewest jobs, and
+// of these orders that of the latest jobs first. It selects the same jobs.
+func (f Filter) Narrow() Filter {
 	f.Order = OrderNewest
 	open := slices.ContainsFunc(f.States, func(s ojs.State) bool { return !s.Terminal() })
-	if len(f.States) > 0 && !open && !f.DeadLettered && f.Workflow == "" {
+	ended := len(f.States) > 0 && !open || !f.FinishedFrom.IsZero() || !f.FinishedBefore.IsZero()
+	if ended && !f.DeadLettered && f.Workflow == "" {
 		f.Order = OrderFinished
 	}
+	return f
 }
 
-// isTallied reports whether the filter names nothing but states, queues and types, which
-// storages count.
-func (f *Filter) isTallied() bool {
-	return !f.DeadLettered && f.Workflow == "" && len(f.ErrorTypes) == 0 && f.where() == nil &&
+// Tallied reports whether the filter names nothing but States, Queues and Types, by which
+// storages count jobs: a Count of its jobs looks at none, and is exact.
+func (f *Filter) Tallied() bool { return !f.DeadLettered && f.talliedOrDead() }
+
+// talliedOrDead reports whether the filter is Tallied, or would be without DeadLettered.
+func (f *Filter) talliedOrDead() bool {
+	return f.Workflow == "" && len(f.ErrorTypes) == 0 && f.where() == nil &&
 		f.CreatedFrom.IsZero() && f.CreatedBefore.IsZero() && f.FinishedFrom.IsZero() &&
 		f.FinishedBefore.IsZero()
 }

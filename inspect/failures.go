@@ -24,7 +24,8 @@ type FailureGroup struct {
 	Message   string // with # for each number and id; at most 200 bytes
 	Frame     string // "": no panic
 
-	N           int // jobs
+	N           int  // jobs
+	Least       bool // there may be more
 	First, Last time.Time
 
 	// Trend counts the jobs whose latest failure was in the last two hours, by periods of
@@ -40,17 +41,18 @@ const FailurePeriod = 5 * time.Minute
 // FailureGroups are failures by what they have in common, the most frequent first.
 type FailureGroups struct {
 	Groups []FailureGroup
-	Exact  bool // false: not all jobs were looked at, and a group may have more
+	Exact  bool // false: not all jobs were looked at, and there may be more groups
 	Looked int  // jobs
 }
 
 // maxGroups bounds how many groups are told apart.
 const maxGroups = 1000
 
-// Failures groups the jobs that f selects by their latest failures, with a look at some
-// thousand jobs beyond the given number at most; 0 is DefaultLook. Without States these
-// are discarded and retryable jobs. Beyond 1000 groups, failures of new groups are left
-// out, and Exact is false.
+// Failures groups the jobs that f selects by their latest failures, with a look at the
+// given number of jobs; 0 is DefaultLook. Without States these are discarded and
+// retryable jobs. Each type has a share of the jobs that are looked at, so that types
+// with few failures are looked through. Beyond 1000 groups, failures of new groups are
+// left out, and Exact is false.
 //
 // To retry a group with a pause between two jobs, Apply RetryJobs to a filter with its
 // Key.
@@ -65,14 +67,15 @@ func (j *Jobs) Failures(ctx context.Context, f Filter, look int) (FailureGroups,
 	var out FailureGroups
 	groups := make(map[string]*FailureGroup)
 	room, now := true, j.now()
-	out.Looked, out.Exact, err = j.look(ctx, &f, q, look, func(job *ojs.JobInfo) {
+	seen, err := j.look(ctx, &f, q, look, func(job *ojs.JobInfo) {
 		room = addFailure(groups, job, now) && room
 	})
 	if err != nil {
 		return FailureGroups{}, err
 	}
-	out.Exact = out.Exact && room
+	out.Looked, out.Exact = seen.n, seen.all && room
 	for _, g := range groups {
+		g.Least = !seen.through(g.Type)
 		out.Groups = append(out.Groups, *g)
 	}
 	slices.SortFunc(out.Groups, func(a, b FailureGroup) int {

@@ -188,6 +188,20 @@ func (j *Jobs) Page(ctx context.Context, f Filter, cursor string, n int) (Page, 
 	return out, nil
 }
 
+// Find returns a page as Page does, of the jobs of several pages: it looks further until
+// it has n jobs, or has looked at more than the given number.
+func (j *Jobs) Find(ctx context.Context, f Filter, cursor string, n, look int) (Page, error) {
+	out, err := j.Page(ctx, f, cursor, n)
+	for err == nil && out.Next != "" && len(out.Jobs) < n && out.Looked <= look {
+		var more Page
+		if more, err = j.Page(ctx, f, out.Next, n-len(out.Jobs)); err == nil {
+			out.Jobs, out.Workers = append(out.Jobs, more.Jobs...), append(out.Workers, more.Workers...)
+			out.Next, out.Looked = more.Next, out.Looked+more.Looked
+		}
+	}
+	return out, err
+}
+
 // RecordPage returns a page of the query of a filter: List of the storage, or the jobs
 // that the filter names by their ids. The cursors of these are places among the ids.
 func (j *Jobs) RecordPage(ctx context.Context, f *Filter, q storage.Query) (page storage.Page, err error) {

@@ -163,7 +163,7 @@ func (b *Bulk) filter() (f inspect.Filter, byID bool, err error) {
 // Preview is what an operation on many would do.
 type Preview struct {
 	inspect.Count                // the jobs that it would be done to, without Bulk.Limit
-	Sample        []*ojs.JobInfo // the first of them
+	Sample        []*ojs.JobInfo // some of them
 }
 
 // Preview counts the jobs that an operation on many would be done to, as Count does, and
@@ -183,17 +183,16 @@ func (j *Jobs) Preview(ctx context.Context, b Bulk, n int) (Preview, error) {
 	if p.Count, err = j.Count(ctx, f, 0); err != nil {
 		return Preview{}, err
 	}
-	cursor := ""
-	for looked := 0; n > len(p.Sample) && looked < inspect.DefaultLook; {
-		page, err := j.Page(ctx, f, cursor, n-len(p.Sample))
+	if n > 0 && (p.N > 0 || !p.Exact) {
+		look := inspect.DefaultLook
+		if p.Exact { // then the jobs are there, and what is looked at tells which they are
+			n, look = min(n, p.N), 50*look
+		}
+		page, err := j.Find(ctx, f.Narrow(), "", n, look)
 		if err != nil {
 			return Preview{}, err
 		}
-		p.Sample = append(p.Sample, page.Jobs...)
-		looked += page.Looked
-		if cursor = page.Next; cursor == "" {
-			break
-		}
+		p.Sample = page.Jobs
 	}
 	return p, nil
 }
