@@ -55,6 +55,7 @@ type Handler struct {
 	runs runs
 	past histories
 	live live
+	sums summaries
 	seen atomic.Pointer[seenHealth] // by the latest page that has looked
 
 	ctx  context.Context // ends with Close

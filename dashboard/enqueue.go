@@ -21,12 +21,12 @@ func (h *Handler) enqueueForm(p *page) error {
 	if err := h.may(p.r, Action{Do: Enqueue, On: "job"}); err != nil {
 		return denied{err}
 	}
-	rows, _, err := h.types(p, nil)
+	types, err := h.types(p, nil)
 	if err != nil {
 		return err
 	}
 	data := &enqueueData{}
-	for _, row := range rows {
+	for _, row := range types.Types {
 		if !slices.Contains(noHandlers, row.Type) {
 			data.Types = append(data.Types, row.Type)
 		}

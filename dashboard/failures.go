@@ -54,6 +54,7 @@ func (r failureRow) Line(do Verb) string {
 }
 
 type failuresData struct {
+	Type    string // the failures of one type; "": all
 	Rows    []failureRow
 	Exact   bool
 	Looked  int
@@ -65,11 +66,15 @@ type failuresData struct {
 }
 
 // failures groups the jobs that wait for a retry and the jobs that were given up by what
-// their latest failures have in common.
+// their latest failures have in common, of all types or of one.
 func (h *Handler) failures(p *page) error {
 	ctx := p.r.Context()
 	discarded := inspect.Filter{States: []ojs.State{ojs.StateDiscarded}}
 	failed := inspect.Filter{States: []ojs.State{ojs.StateRetryable, ojs.StateDiscarded}}
+	jobType := p.r.FormValue("type")
+	if jobType != "" {
+		discarded.Types, failed.Types = []string{jobType}, []string{jobType}
+	}
 	groups, err := h.eng.Jobs().Failures(ctx, failed, 2*look)
 	if err != nil {
 		return err
@@ -78,7 +83,7 @@ func (h *Handler) failures(p *page) error {
 	if err != nil {
 		return err
 	}
-	data := &failuresData{Exact: groups.Exact, Looked: groups.Looked, Of: all.N, Verbs: p.ManyVerbs()}
+	data := &failuresData{Type: jobType, Exact: groups.Exact, Looked: groups.Looked, Of: all.N, Verbs: p.ManyVerbs()}
 	for _, g := range groups.Groups[:min(len(groups.Groups), pageSize)] {
 		one := g.N == 1 && g.Sample != nil // then the state is that of the sample
 		row := failureRow{g, !one || g.Sample.State == ojs.StateRetryable,

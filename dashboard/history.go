@@ -46,6 +46,11 @@ const historyAge = 5 * time.Second
 type histories struct {
 	mu    sync.Mutex // held during a read, so that pages wait for it and do not read too
 	spans map[string]readHistory
+
+	before struct { // of dayBefore
+		at time.Time // the end of the period
+		n  uint64
+	}
 }
 
 type readHistory struct {
@@ -71,6 +76,29 @@ func (h *Handler) history(ctx context.Context, s span, now time.Time) (readHisto
 	r := readHistory{now, buckets}
 	c.spans[s.Name] = r
 	return r, nil
+}
+
+// dayBefore is how many jobs were completed a day before a period. It changes with the
+// minute.
+func (h *Handler) dayBefore(ctx context.Context, from, to time.Time) (n uint64, err error) {
+	c := &h.past
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.before.at.Equal(to) {
+		return c.before.n, nil
+	}
+	const day = 24 * time.Hour
+	buckets, err := h.eng.History(ctx, from.Add(-day), to.Add(-day), time.Minute)
+	if err != nil {
+		return 0, err
+	}
+	for _, b := range buckets {
+		for i := range b.Meters {
+			n += b.Meters[i].Completed
+		}
+	}
+	c.before.at, c.before.n = to, n
+	return n, nil
 }
 
 // start is the beginning of the first column.

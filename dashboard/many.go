@@ -14,6 +14,7 @@ import (
 
 var (
 	waitingStates = []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending, ojs.StateRetryable}
+	openStates    = append(slices.Clone(waitingStates), ojs.StateActive)
 	endedStates   = []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}
 )
 
@@ -26,7 +27,7 @@ type manyVerb struct {
 var manyVerbs = []manyVerb{
 	{Retry, []ojs.State{ojs.StateDiscarded, ojs.StateRetryable}},
 	{Run, []ojs.State{ojs.StateScheduled, ojs.StateRetryable, ojs.StatePending}},
-	{Cancel, append(slices.Clone(waitingStates), ojs.StateActive)},
+	{Cancel, openStates},
 	{Delete, endedStates},
 	{Copy, endedStates},
 	{Move, waitingStates},

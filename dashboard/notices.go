@@ -14,11 +14,18 @@ import (
 	"github.com/ojsengine/ojs/workflow"
 )
 
-// notice is something that an operator should look at and that no engine reports of
-// itself.
+// notice is something that an operator should look at.
 type notice struct {
-	Of   []noticeLink
+	Of   []noticeLink // what it is about
 	Text string
+	More noticeLink // leads on; without a path: nothing does
+
+	// A button of Act does Act.Do to what the page of Post shows, if the request may.
+	Act  Action
+	Post string
+
+	At         time.Time // since when; zero: that is not known
+	By, Reason string    // of a pause
 }
 
 type noticeLink struct {
@@ -26,7 +33,9 @@ type noticeLink struct {
 	Name string
 }
 
-func noticeOf(path, name, text string) notice { return notice{[]noticeLink{{path, name}}, text} }
+func noticeOf(path, name, text string) notice {
+	return notice{Of: []noticeLink{{path, name}}, Text: text}
+}
 
 const (
 	// A queue grows if in each third of growPeriod more jobs came than ended, growJobs
@@ -41,30 +50,92 @@ const (
 	maxNotices = 5 // of a kind
 )
 
-// notices are queues that grow, recurring runs that nothing has made, and types that no
-// engine runs.
-func (h *Handler) notices(p *page, stats *engine.Stats, types []typeRow) ([]notice, error) {
+// notices are pauses, the problems of the engine, types whose attempts fail, queues that
+// grow, recurring runs that nothing has made, and types that no engine runs.
+func (h *Handler) notices(p *page, s *summary, types *typeRows) (out []notice, err error) {
+	for _, pause := range s.pauses {
+		n := noticeOf("types/"+p.Seg(pause.Type)+"/", pause.Type, p.T("the type is paused"))
+		n.Act, n.Post = pauseAction(Resume, pause.Type), n.Of[0].Path
+		if pause.Type == "" {
+			n.Of, n.Post, n.Text = nil, "queues/", p.T("Everything is paused: no engine gets jobs.")
+		}
+		n.At, n.By, n.Reason = pause.At, pause.By, pause.Reason
+		out = append(out, n)
+	}
+	for _, problem := range s.Health.Problems {
+		out = append(out, notice{Text: p.Problem(problem), More: p.problemLink(problem.Code)})
+	}
+	for _, q := range s.Stats.Queues {
+		if q.State != ojs.QueueActive {
+			n := noticeOf("queues/"+p.Seg(q.Name)+"/", q.Name,
+				p.T("the queue is")+" "+p.T(string(q.State)))
+			n.Act, n.Post = Action{Do: Resume, On: "queue", Name: q.Name, Queue: q.Name}, n.Of[0].Path
+			out = append(out, n)
+		}
+	}
+	if types.Reported {
+		out = append(out, p.failing(types.Types)...)
+	}
 	read, err := h.history(p.r.Context(), spanNamed("1h"), p.Now)
 	if err != nil {
 		return nil, err
 	}
-	out := p.growing(read.buckets, stats.Queues)
+	out = append(out, p.growing(read.buckets, s.Stats.Queues)...)
 	late, err := h.overdue(p.r.Context(), p.Now)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range late[:min(len(late), maxNotices)] {
-		out = append(out, noticeOf("cron/"+p.Seg(e.Name)+"/", e.Name,
-			p.T("the run of %s ago has not been made", short(p.Now.Sub(e.NextRun)))))
+		n := noticeOf("cron/"+p.Seg(e.Name)+"/", e.Name,
+			p.T("the run of %s ago has not been made", short(p.Now.Sub(e.NextRun))))
+		n.Act, n.Post = Action{Do: Run, On: "cron", Name: e.Name, Type: e.Job.Type()}, n.Of[0].Path
+		out = append(out, n)
 	}
 	if more := len(late) - maxNotices; more > 0 {
 		out = append(out, noticeOf("cron/", p.T("Recurring"),
 			p.T("%s more entries are overdue", p.Num(more))))
 	}
-	if of := h.unhandled(p, stats, types); len(of) > 0 {
-		out = append(out, notice{of, p.T("no engine here or that reports has a handler")})
+	for _, of := range h.unhandled(p, &s.Stats, types.Types) {
+		n := notice{Of: []noticeLink{of}, Text: p.T("no engine here or that reports has a handler")}
+		n.More = noticeLink{"jobs/?q=" + escape("state:available "+term("type", of.Name)), p.T("Its jobs")}
+		out = append(out, n)
 	}
 	return out, nil
+}
+
+// problemLink leads to what a problem of the engine is about.
+func (p *page) problemLink(code engine.ProblemCode) noticeLink {
+	switch code {
+	case engine.ProblemStuck:
+		return noticeLink{"workers/?stacks=1", p.T("Show where they are")}
+	case engine.ProblemSilent:
+		return noticeLink{"workers/", p.T("Workers")}
+	case engine.ProblemCron:
+		return noticeLink{"cron/", p.T("Recurring")}
+	}
+	return noticeLink{"system/", p.T("System")}
+}
+
+const (
+	// A type fails if in the last hour failShare of its attempts failed, and failMost of
+	// them at least.
+	failShare = 0.2
+	failMost  = 10
+)
+
+// failing are the types whose attempts fail, those with the most failures first.
+func (p *page) failing(types []typeRow) (out []notice) {
+	types = slices.DeleteFunc(slices.Clone(types), func(t typeRow) bool {
+		return t.Failed < failMost || t.FailShare() < failShare
+	})
+	slices.SortStableFunc(types, func(a, b typeRow) int { return cmp.Compare(b.Failed, a.Failed) })
+	for _, t := range types[:min(len(types), maxNotices)] {
+		n := noticeOf("types/"+p.Seg(t.Type)+"/", t.Type, p.T("%s of %s attempts of the last hour failed",
+			p.Num(t.Failed), p.Num(t.Completed+t.Failed)))
+		n.More = noticeLink{"failures/?type=" + escape(t.Type), p.T("Failures")}
+		out = append(out, n)
+	}
+	return out
 }
 
 // unhandled are types that were enqueued in the last hour and that nothing seems to run.

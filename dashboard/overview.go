@@ -3,86 +3,122 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
-	"github.com/ojsengine/ojs/operate"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 type overviewData struct {
-	Health  engine.Health
+	*summary
+	All  hold // the pause of everything
+	Done string
+}
+
+// summary is what the overview says to every reader of a language. It is made of counters,
+// the history and a few jobs that indexes find.
+type summary struct {
+	at      time.Time
 	Stats   engine.Stats
-	Paused  []operate.QueueStats // not active
-	Pauses  []inspect.Pause      // of everything and of types
+	Health  engine.Health
 	Notices []notice
+	Now     throughput
+	Slots   int           // of the engines that report, or else of this one
 	Next    *ojs.JobInfo  // the available job that is claimed next; nil: none
 	GaveUp  inspect.Count // in the last hour
 	Dead    inspect.Count
+	deadAt  time.Time
 	Failed  []*ojs.JobInfo // the latest that were discarded
 	Retries []*ojs.JobInfo // the next that are due
-	Types   []typeRow
+	Types   []typeRow      // the busiest
 	// Reported says that Types are of all engines that report, in the last hour.
 	Reported bool
+	Handlers int        // of this engine
 	Queues   []queueRow // the deepest
 	Lately   *timeChart // nil: no engine reports
 	Times    []*timeChart
-	All      hold // the pause of everything
-	Done     string
+	pauses   []inspect.Pause
 }
 
-// overview is the first page: what runs, what waits, what fails.
+const (
+	summaryAge = time.Second      // of a summary that open pages share
+	deadAge    = 10 * time.Second // of the number of dead letters in it
+	summaryTop = 8                // rows of its tables
+)
+
+// summaries are the latest summaries, by language.
+type summaries struct {
+	mu sync.Mutex // held while a summary is made, so that other pages wait for it
+	of map[string]*summary
+}
+
+// overview is the first page: whether all is well, what runs, what waits, what fails.
 func (h *Handler) overview(p *page) error {
 	if p.r.FormValue("set") == "display" {
 		return p.setDisplay()
 	}
+	s, err := h.summary(p)
+	if err != nil {
+		return err
+	}
+	data := &overviewData{summary: s, Done: done(p.r.FormValue("did"))}
+	data.All = h.holdOf(p, s.pauses, "")
+	return p.show("overview", p.T("Overview"), data)
+}
+
+// summary makes a summary. An open page that loads itself again gets one that another
+// open page has had made.
+func (h *Handler) summary(p *page) (*summary, error) {
+	c := &h.sums
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.of[p.Lang]
+	if !p.live() {
+		last = nil
+	}
+	if last != nil && p.Now.Sub(last.at) < summaryAge {
+		return last, nil
+	}
+	s := &summary{at: p.Now}
+	if last != nil && p.Now.Sub(last.deadAt) < deadAge {
+		s.Dead, s.deadAt = last.Dead, last.deadAt
+	}
+	if err := h.summarize(p, s); err != nil {
+		return nil, err
+	}
+	if c.of == nil {
+		c.of = make(map[string]*summary)
+	}
+	c.of[p.Lang] = s
+	return s, nil
+}
+
+// live reports whether an open page loads itself again.
+func (p *page) live() bool { return p.r.Header.Get("X-Live") != "" }
+
+func (h *Handler) summarize(p *page, s *summary) (err error) {
 	ctx := p.r.Context()
-	stats, err := h.eng.Stats(ctx)
-	if err != nil {
+	if s.Stats, err = h.eng.Stats(ctx); err != nil {
 		return err
 	}
-	data := &overviewData{Health: h.health(ctx), Stats: stats, Done: done(p.r.FormValue("did"))}
-	if data.Pauses, err = h.eng.Queues().Pauses(ctx); err != nil {
+	s.Health = h.health(ctx)
+	if s.pauses, err = h.eng.Queues().Pauses(ctx); err != nil {
 		return err
 	}
-	data.All = h.holdOf(p, data.Pauses, "")
-	for _, q := range stats.Queues {
-		if q.State != ojs.QueueActive {
-			data.Paused = append(data.Paused, q)
+	for _, q := range s.Stats.Queues {
+		if q.Depth() > 0 {
+			s.Queues = append(s.Queues, queueRow{QueueStats: q})
 		}
-		data.Queues = append(data.Queues, queueRow{QueueStats: q})
 	}
-	slices.SortStableFunc(data.Queues, func(a, b queueRow) int { return cmp.Compare(b.Depth(), a.Depth()) })
-	if len(data.Queues) > 8 {
-		data.Queues = data.Queues[:8]
-	}
-	first := func(f inspect.Filter, n int) ([]*ojs.JobInfo, error) {
-		list, err := h.eng.Jobs().Page(ctx, f, "", n)
-		return h.shownAll(list.Jobs), err
-	}
-	next, err := first(inspect.Filter{States: []ojs.State{ojs.StateAvailable}, Order: inspect.OrderClaim}, 1)
-	if err != nil {
-		return err
-	}
-	if len(next) > 0 {
-		data.Next = next[0]
-	}
-	discarded := inspect.Filter{States: []ojs.State{ojs.StateDiscarded}, Order: inspect.OrderFinished}
-	if data.Failed, err = first(discarded, 8); err != nil {
-		return err
-	}
-	retryable := inspect.Filter{States: []ojs.State{ojs.StateRetryable}, Order: inspect.OrderDue}
-	if data.Retries, err = first(retryable, 8); err != nil {
-		return err
-	}
-	discarded.FinishedFrom = p.Now.Add(-time.Hour)
-	if data.GaveUp, err = h.eng.Jobs().Count(ctx, discarded, 0); err != nil {
-		return err
-	}
-	if data.Dead, err = h.deadCount(ctx); err != nil {
+	slices.SortStableFunc(s.Queues, func(a, b queueRow) int { return cmp.Compare(b.Depth(), a.Depth()) })
+	s.Queues = s.Queues[:min(len(s.Queues), summaryTop)]
+	if err := h.examples(ctx, s); err != nil {
 		return err
 	}
 	of, err := h.columns(p, spanNamed("1h"), "", "")
@@ -90,22 +126,121 @@ func (h *Handler) overview(p *page) error {
 		return err
 	}
 	if of.Any {
-		data.Lately, data.Times = p.lately(of), p.times(of)
-	}
-	if data.Types, data.Reported, err = h.types(p, data.Pauses); err != nil {
+		s.Lately, s.Times = p.lately(of), p.times(of)
+		if s.Now, err = h.throughputOf(p, of); err != nil {
+			return err
+		}
+		s.GaveUp.Exact = true
+		for i := range of.Columns {
+			s.GaveUp.N += int(of.Columns[i].Discarded)
+		}
+	} else if s.GaveUp, err = h.eng.Jobs().Count(ctx, inspect.Filter{States: []ojs.State{ojs.StateDiscarded},
+		FinishedFrom: p.Now.Add(-time.Hour)}, look); err != nil {
 		return err
 	}
-	if data.Notices, err = h.notices(p, &stats, data.Types); err != nil {
+	if s.deadAt.IsZero() {
+		if s.Dead, err = h.eng.Jobs().Count(ctx, inspect.Filter{DeadLettered: true}, look); err != nil {
+			return err
+		}
+		s.deadAt = p.Now
+	}
+	types, err := h.types(p, s.pauses)
+	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(data.Types, func(a, b typeRow) int {
+	for i := range types.nodes {
+		s.Slots += types.nodes[i].Slots
+	}
+	if len(types.nodes) == 0 && s.Stats.Running {
+		s.Slots = s.Stats.Slots
+	}
+	if s.Notices, err = h.notices(p, s, &types); err != nil {
+		return err
+	}
+	for _, t := range types.Types {
+		if t.Handled {
+			s.Handlers++
+		}
+	}
+	s.Reported = types.Reported
+	s.Types = slices.DeleteFunc(types.Types, func(t typeRow) bool { return t.Completed+t.Failed+t.Enqueued == 0 })
+	slices.SortStableFunc(s.Types, func(a, b typeRow) int {
 		return cmp.Or(cmp.Compare(b.Run.Sum, a.Run.Sum),
 			cmp.Compare(b.Completed+b.Failed, a.Completed+a.Failed))
 	})
-	if len(data.Types) > 8 {
-		data.Types = data.Types[:8]
+	s.Types = s.Types[:min(len(s.Types), summaryTop)]
+	return nil
+}
+
+// examples fills in the jobs of a summary.
+func (h *Handler) examples(ctx context.Context, s *summary) error {
+	for _, of := range []struct {
+		state ojs.State
+		order inspect.Order
+		n     int
+		to    *[]*ojs.JobInfo
+	}{
+		{ojs.StateAvailable, inspect.OrderClaim, 1, nil},
+		{ojs.StateDiscarded, inspect.OrderFinished, summaryTop, &s.Failed},
+		{ojs.StateRetryable, inspect.OrderDue, summaryTop, &s.Retries},
+	} {
+		if s.Stats.Total[of.state] == 0 {
+			continue
+		}
+		f := inspect.Filter{States: []ojs.State{of.state}, Order: of.order}
+		list, err := h.eng.Jobs().Page(ctx, f, "", of.n)
+		if err != nil {
+			return err
+		}
+		if jobs := h.shownAll(list.Jobs); of.to != nil {
+			*of.to = jobs
+		} else if len(jobs) > 0 {
+			s.Next = jobs[0]
+		}
 	}
-	return p.show("overview", p.T("Overview"), data)
+	return nil
+}
+
+// throughput is what the engines that report did in the minutes of the last hour that are
+// over.
+type throughput struct {
+	Known     bool
+	Rate      float64 // jobs that were completed in a minute
+	Yesterday float64 // in the same minutes of the day before; 0: not known
+	Wait      time.Duration
+	Waited    bool // Wait is known: 95 % of the jobs that started had waited less
+}
+
+func (h *Handler) throughputOf(p *page, of *past) (t throughput, err error) {
+	var sum telemetry.Meter
+	over := len(of.Columns) - 1
+	for i := range over {
+		sum.Add(&of.Columns[i])
+	}
+	before, err := h.dayBefore(p.r.Context(), of.Times[0], of.Times[over])
+	t = throughput{Known: true, Rate: float64(sum.Completed) / float64(over),
+		Yesterday: float64(before) / float64(over), Waited: sum.Wait.Count > 0}
+	if t.Waited {
+		t.Wait = sum.Wait.Quantile(0.95)
+	}
+	return t, err
+}
+
+// Change is how much more was done than the day before, in percent.
+func (t throughput) Change() int { return int(math.Round(100 * (t.Rate - t.Yesterday) / t.Yesterday)) }
+
+// Less is how much less it was.
+func (t throughput) Less() int { return -t.Change() }
+
+// Fresh reports whether the storage is as new as a storage can be: it has no job, and no
+// engine has counted one.
+func (s *summary) Fresh() bool {
+	for _, n := range s.Stats.Total {
+		if n > 0 {
+			return false
+		}
+	}
+	return len(s.Types) == 0
 }
 
 // Spans are the periods of the charts over time.
@@ -143,26 +278,19 @@ func (p *page) Health() engine.Health {
 	return p.h.health(p.r.Context())
 }
 
-func (h *Handler) deadCount(ctx context.Context) (inspect.Count, error) {
-	return h.eng.Jobs().Count(ctx, inspect.Filter{DeadLettered: true}, 0)
-}
-
-// Problems are what an operator should look at, in words.
-func (d *overviewData) Problems() []engine.Problem { return d.Health.Problems }
-
 // Waited is since when the job waits that is claimed next.
-func (d *overviewData) Waited() time.Time {
-	if d.Next == nil {
+func (s *summary) Waited() time.Time {
+	if s.Next == nil {
 		return time.Time{}
 	}
-	if d.Next.EnqueuedAt.IsZero() {
-		return d.Next.CreatedAt
+	if s.Next.EnqueuedAt.IsZero() {
+		return s.Next.CreatedAt
 	}
-	return d.Next.EnqueuedAt
+	return s.Next.EnqueuedAt
 }
 
 // Total is how many jobs are in a state.
-func (d *overviewData) Total(s string) int { return d.Stats.Total[ojs.State(s)] }
+func (s *summary) Total(state string) int { return s.Stats.Total[ojs.State(state)] }
 
 // problemTexts are the problems for readers of other languages. English readers get the
 // engine's own texts.

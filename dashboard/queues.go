@@ -159,8 +159,7 @@ func (h *Handler) queue(p *page) error {
 		f := inspect.Filter{Queues: []string{name}, States: []ojs.State{s}}
 		data.States = append(data.States, stateCount{s, list[at].Counts[s], f.String()})
 	}
-	waiting := inspect.Filter{Queues: []string{name}, States: []ojs.State{ojs.StateScheduled,
-		ojs.StateAvailable, ojs.StatePending, ojs.StateActive, ojs.StateRetryable}}
+	waiting := inspect.Filter{Queues: []string{name}, States: openStates}
 	if data.Types, err = h.eng.Jobs().Facets(p.r.Context(), waiting, inspect.FacetType, 0); err != nil {
 		return err
 	}

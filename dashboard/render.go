@@ -160,6 +160,9 @@ func term(key, value string) string {
 	return f.String()
 }
 
+// MayDo reports whether the request may do an action.
+func (p *page) MayDo(a Action) bool { return p.h.may(p.r, a) == nil }
+
 // May reports whether to show the button of an action.
 func (p *page) May(do Verb, on, name, queue, jobType string) bool {
 	return p.h.may(p.r, Action{Do: do, On: on, Name: name, Queue: queue, Type: jobType}) == nil

@@ -7,24 +7,31 @@ import (
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
-// entry is a page of the navigation.
-type entry struct{ Path, Name string }
+// entry is a page of the navigation. The first one of a group has a gap before it.
+type entry struct {
+	Path, Name string
+	First      bool
+}
 
 var navigation = []entry{
-	{"", "Overview"},
-	{"history/", "History"},
-	{"jobs/", "Jobs"},
-	{"queues/", "Queues"},
-	{"types/", "Types"},
-	{"failures/", "Failures"},
-	{"dead/", "Dead letters"},
-	{"due/", "Scheduled"},
-	{"cron/", "Recurring"},
-	{"limits/", "Limits"},
-	{"workers/", "Workers"},
-	{"workflows/", "Workflows"},
-	{"system/", "System"},
-	{"display/", "Display"},
+	{"", "Overview", false},
+	{"running/", "Running", false},
+	{"history/", "History", false},
+	{"workers/", "Workers", false},
+
+	{"jobs/", "Jobs", true},
+	{"failures/", "Failures", false},
+	{"dead/", "Dead letters", false},
+	{"due/", "Scheduled", false},
+	{"cron/", "Recurring", false},
+	{"workflows/", "Workflows", false},
+
+	{"queues/", "Queues", true},
+	{"types/", "Types", false},
+	{"limits/", "Limits", false},
+
+	{"system/", "System", true},
+	{"display/", "Display", false},
 }
 
 func (h *Handler) routes() *http.ServeMux {
@@ -32,6 +39,7 @@ func (h *Handler) routes() *http.ServeMux {
 	get := func(pattern string, f func(*page) error) { mux.Handle("GET "+pattern, h.serve(f)) }
 	get("/{$}", h.overview)
 	get("/history/{$}", h.historyPage)
+	get("/running/{$}", h.running)
 	get("/jobs/{$}", h.jobs)
 	get("/jobs/{id}/{$}", h.job)
 	get("/jobs/{id}/raw/{$}", h.raw)
@@ -62,6 +70,7 @@ func (h *Handler) routes() *http.ServeMux {
 	get("/runs/{id}/{$}", h.runPage)
 	post := func(pattern string, f func(*page) error) { mux.Handle("POST "+pattern, h.serve(f)) }
 	post("/{$}", h.actOnEverything)
+	post("/running/{$}", h.stopType)
 	post("/jobs/{id}/{$}", h.actOnJob)
 	post("/jobs/{id}/edit/{$}", h.actOnEdit)
 	post("/queues/{$}", h.actOnEverything)

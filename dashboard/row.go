@@ -65,5 +65,8 @@ func (p *page) Shown(job *ojs.JobInfo) *ojs.JobInfo { return p.h.shown(job) }
 // Plus is a sum, for places in pictures.
 func (p *page) Plus(a, b int) int { return a + b }
 
+// WorkerLine is the filter line of the jobs that a worker claimed last.
+func (p *page) WorkerLine(id string) string { return term("worker", id) }
+
 // TypeLine is the filter line of a type.
 func (p *page) TypeLine(name string) string { return term("type", name) }

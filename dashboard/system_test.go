@@ -38,14 +38,15 @@ func onto(t *testing.T, st storage.Storage, opts ...engine.Option) *site {
 	return &site{t: t, eng: eng, pages: pages}
 }
 
-func (s *site) has(path string, texts ...string) {
+func (s *site) has(path string, texts ...string) (body string) {
 	s.t.Helper()
-	body := s.ok(path)
+	body = s.ok(path)
 	for _, text := range texts {
 		if !strings.Contains(body, text) {
 			s.t.Errorf("%s lacks %q:\n%s", path, text, body)
 		}
 	}
+	return body
 }
 
 // The page System tells the clock of the storage and the retention.

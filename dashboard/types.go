@@ -28,8 +28,8 @@ func (t typeRow) FailShare() float64 {
 }
 
 // types sums by type, in alphabetical order, what the engines that report have counted in
-// the last hour. If none reports, reported is false, and the sums are of this process.
-func (h *Handler) types(p *page, pauses []inspect.Pause) (out []typeRow, reported bool, err error) {
+// the last hour. If none reports, the sums are of this process.
+func (h *Handler) types(p *page, pauses []inspect.Pause) (out typeRows, err error) {
 	ctx := p.r.Context()
 	rows := make(map[string]*typeRow)
 	row := func(name string) *typeRow {
@@ -41,11 +41,10 @@ func (h *Handler) types(p *page, pauses []inspect.Pause) (out []typeRow, reporte
 	for _, hd := range h.eng.Describe().Handlers {
 		row(hd.Type()).Handled = true
 	}
-	nodes, err := h.eng.Jobs().Nodes(ctx)
-	if err != nil {
-		return nil, false, err
+	if out.nodes, err = h.eng.Jobs().Nodes(ctx); err != nil {
+		return out, err
 	}
-	for _, n := range nodes {
+	for _, n := range out.nodes {
 		for _, name := range n.Types {
 			row(name).Elsewhere = true
 		}
@@ -55,40 +54,50 @@ func (h *Handler) types(p *page, pauses []inspect.Pause) (out []typeRow, reporte
 			row(pauses[i].Type).Pause = &pauses[i]
 		}
 	}
+	unfinished, err := h.eng.Jobs().Facets(ctx, inspect.Filter{States: openStates}, inspect.FacetType, 0)
+	if err != nil {
+		return out, err
+	}
+	for _, v := range unfinished.Values {
+		row(v.Value)
+	}
 	read, err := h.history(ctx, spanNamed("1h"), p.Now)
 	if err != nil {
-		return nil, false, err
+		return out, err
 	}
 	for _, b := range read.buckets {
 		for i := range b.Meters {
-			reported = true
+			out.Reported = true
 			row(b.Meters[i].Type).Add(&b.Meters[i])
 		}
 	}
-	if !reported {
+	if !out.Reported {
 		for _, m := range h.eng.Meter() {
 			row(m.Type).Add(&m)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		out = append(out, *rows[name])
+		out.Types = append(out.Types, *rows[name])
 	}
-	return out, reported, nil
+	return out, nil
 }
 
-type typesData struct {
+// typeRows are types, and the engines that report.
+type typeRows struct {
 	Types    []typeRow
 	Reported bool
+	nodes    []inspect.Node
 }
 
-// typesPage lists the types that an engine has a handler for or has counted.
+// typesPage lists the types that an engine has a handler for or has counted, and those of
+// unfinished jobs.
 func (h *Handler) typesPage(p *page) error {
 	pauses, err := h.eng.Queues().Pauses(p.r.Context())
 	if err != nil {
 		return err
 	}
-	data := &typesData{}
-	if data.Types, data.Reported, err = h.types(p, pauses); err != nil {
+	data, err := h.types(p, pauses)
+	if err != nil {
 		return err
 	}
 	return p.show("types", p.T("Types"), data)
@@ -112,12 +121,12 @@ func (h *Handler) typePage(p *page) error {
 	if err != nil {
 		return err
 	}
-	rows, reported, err := h.types(p, pauses)
+	types, err := h.types(p, pauses)
 	if err != nil {
 		return err
 	}
-	data := &typeData{Reported: reported, Done: done(p.r.FormValue("did"))}
-	for _, row := range rows {
+	data := &typeData{Reported: types.Reported, Done: done(p.r.FormValue("did"))}
+	for _, row := range types.Types {
 		if row.Type == name {
 			data.typeRow = row
 		}

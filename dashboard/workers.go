@@ -9,6 +9,9 @@ import (
 	"github.com/ojsengine/ojs/inspect"
 )
 
+// maxHeld is how many active jobs there may be so that the page reads them.
+const maxHeld = 10_000
+
 type workersData struct {
 	Stats   engine.Stats
 	ID      string           // of this engine
@@ -17,7 +20,7 @@ type workersData struct {
 	Nodes   []inspect.Node    // engines that report on themselves
 	Running []inspect.Running // with stacks; nil: they were not asked for
 	Stacks  bool
-	Active  []*ojs.JobInfo
+	Many    int  // active jobs, too many to read; 0: they were read
 	Quiet   bool // the request may quiet workers
 	Done    string
 }
@@ -31,7 +34,9 @@ func (h *Handler) workers(p *page) error {
 	}
 	data := &workersData{Stats: stats, Workers: stats.Workers, Stacks: p.r.FormValue("stacks") != "",
 		Quiet: p.May(Quiet, "worker", "", "", ""), Done: done(p.r.FormValue("did"))}
-	if stats.Total[ojs.StateActive] <= 10_000 { // it lists every active job
+	if n := stats.Total[ojs.StateActive]; n > maxHeld {
+		data.Many = n
+	} else {
 		data.ID = h.eng.Describe().ID
 		if data.Holders, err = h.eng.Workers().List(ctx); err != nil {
 			return err
@@ -42,11 +47,6 @@ func (h *Handler) workers(p *page) error {
 	if data.Nodes, err = h.eng.Jobs().Nodes(ctx); err != nil {
 		return err
 	}
-	list, err := h.eng.Jobs().Page(ctx, inspect.Filter{States: []ojs.State{ojs.StateActive}}, "", pageSize)
-	if err != nil {
-		return err
-	}
-	data.Active = h.shownAll(list.Jobs)
 	if data.Stacks {
 		data.Running = h.eng.Running()
 	}

@@ -7,14 +7,19 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/test/needles"
 	"github.com/ojsengine/ojs/internal/test/pgtest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -71,46 +76,64 @@ func onStorages(b *testing.B, bench func(b *testing.B, st storage.Storage, serve
 }
 
 func benchPages(b *testing.B, st storage.Storage, n, server int) {
-	eng, err := engine.New[any](st)
+	cl := clock.NewMock()
+	cl.Set(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	eng, err := engine.New[any](st, engine.WithClock(cl))
 	if err != nil {
 		b.Fatal(err)
 	}
-	var drafts []ojs.Draft
-	last := ""
-	for i := range n {
-		queue := ojs.WithQueue([]string{"a", "b", "c"}[i%3])
-		drafts = append(drafts, ojs.NewDraft("email.send", map[string]any{"n": i}, queue))
-		if len(drafts) == 1000 || i == n-1 {
-			tickets, err := eng.EnqueueMany(context.Background(), drafts...)
-			if err != nil {
-				b.Fatal(err)
-			}
-			drafts, last = drafts[:0], tickets[0].ID
-		}
+	flows := needles.Fill(b, st, eng, cl, n)
+	if err := document.Of(st).PutValues(b.Context(), cl.Now(), history(cl.Now())); err != nil {
+		b.Fatal(err)
 	}
-	pages, err := dashboard.New(eng)
+	pages, err := dashboard.New(eng, dashboard.WithClock(cl))
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer func() { _ = pages.Close() }()
-	for _, path := range []string{"/", "/jobs/", "/jobs/?q=state:available+args.n:7", "/jobs/?by=type",
-		"/jobs/" + last + "/", "/queues/", "/queues/a/", "/failures/", "/dead/", "/due/", "/history/",
-		"/limits/", "/types/", "/system/"} {
-		name := path
-		if path == "/jobs/"+last+"/" {
-			name = "/jobs/ID/"
-		}
+	for _, path := range []string{"/", "/jobs/", "/jobs/?q=state:active", "/jobs/?q=state:available",
+		"/jobs/?q=type:needle.waits", "/jobs/?q=state:discarded+type:needle.fails",
+		"/jobs/?q=state:discarded+errortype:hay.error", "/jobs/?q=args.n:7", "/jobs/?by=type",
+		"/jobs/" + flows[0] + "/", "/queues/", "/queues/hay-waits/", "/failures/", "/dead/", "/due/",
+		"/history/", "/limits/", "/types/", "/types/hay.fails/", "/workers/", "/workflows/", "/system/"} {
+		name := strings.Replace(path, flows[0], "ID", 1)
 		b.Run(fmt.Sprintf("%d%s", n, name), func(b *testing.B) {
 			before := pgtest.ProcessorTime(os.Getpid()) + pgtest.ProcessorTime(server)
+			var took []float64 // ms
 			for b.Loop() {
+				cl.Add(10 * time.Second) // what is kept for a while is old
+				began := time.Now()
 				w := httptest.NewRecorder()
 				pages.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 				if w.Code != http.StatusOK {
 					b.Fatalf("%d\n%s", w.Code, w.Body)
 				}
+				took = append(took, float64(time.Since(began))/1e6)
 			}
 			used := pgtest.ProcessorTime(os.Getpid()) + pgtest.ProcessorTime(server) - before
+			slices.Sort(took)
 			b.ReportMetric(used*1000/float64(b.N), "cpu-ms/op")
+			b.ReportMetric(took[len(took)/2], "p50-ms")
+			b.ReportMetric(took[len(took)*99/100], "p99-ms")
 		})
 	}
+}
+
+// history is an hour of what engines report, of 20 types.
+func history(now time.Time) (values []document.Value) {
+	for tier, width := range map[string]time.Duration{"10s": 10 * time.Second, "1m": time.Minute,
+		"1h": time.Hour} {
+		for i := range 90 {
+			start := now.Truncate(width).Add(-time.Duration(i) * width).Unix()
+			var types []string
+			for k := range 20 {
+				const of = `{"q":"q%d","t":"type.%d","n":[90,80,3,2,1,0,0,0,0],"wait":[9000000,114,60,118,20],` +
+					`"run":[90000000,151,70,155,10]}`
+				types = append(types, fmt.Sprintf(of, k%5, k))
+			}
+			values = append(values, document.Value{Key: fmt.Sprintf("history/%s/%010d/web-1", tier, start),
+				Data: []byte("[" + strings.Join(types, ",") + "]")})
+		}
+	}
+	return values
 }

@@ -102,7 +102,7 @@ pickAll(document)
 
 // Keys. None of them acts on a job: they lead to forms.
 let g = 0
-const pages = { o: '', j: 'jobs/', q: 'queues/', t: 'types/', f: 'failures/', d: 'dead/', s: 'due/', c: 'cron/', w: 'workers/' }
+const pages = { o: '', j: 'jobs/', q: 'queues/', t: 'types/', f: 'failures/', d: 'dead/', s: 'due/', c: 'cron/', w: 'workers/', r: 'running/' }
 function step(by) {
   const links = [...document.querySelectorAll('main tbody tr td a')].filter((a, i, all) => all.findIndex(b => b.closest('tr') === a.closest('tr')) === i)
   const at = links.findIndex(a => a.closest('tr').contains(document.activeElement))

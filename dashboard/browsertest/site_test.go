@@ -113,7 +113,7 @@ func past(now time.Time) (values []document.Value) {
 			load := int(width/time.Second) * (10 + 3*(i%7) + i*(n-i)/n) / 30
 			bad := load * (i % 5) / 40
 			data := fmt.Sprintf(`[{"q":"mail","t":"email.send","n":[%d,%d,%d,%d,0,0,0,0,0],`+
-				`"w":[%d,12,%d,15,%d],"r":[%d,16,%d,18,%d]}]`, load+i%3, load, bad, bad,
+				`"wait":[%d,80,%d,104,%d],"run":[%d,112,%d,128,%d]}]`, load+i%3, load, bad, bad,
 				load*9e6, load, 1+bad, load*8e7, load, 1+load/20)
 			key := fmt.Sprintf("history/%s/%010d/web-1", tier, start)
 			values = append(values, document.Value{Key: key, Data: []byte(data)})
@@ -226,10 +226,10 @@ func (s *site) pages() map[string]string {
 		"history": "history/?span=15m", "history-none": "history/?queue=none",
 		"edit": "jobs/" + s.digest + "/edit/", "enqueue": "enqueue/",
 		"queues": "queues/", "queue": "queues/search/", "types": "types/", "type": "types/email.send/",
-		"failures": "failures/", "dead": "dead/", "due": "due/",
+		"failures": "failures/", "failures-type": "failures/?type=card.charge", "dead": "dead/", "due": "due/",
 		"cron-edit": "cron/nightly-report/edit/", "crons": "cron/", "cron": "cron/nightly-report/",
-		"workers": "workers/", "limits": "limits/", "limit": "limits/key/bank/",
-		"workflows": "workflows/", "workflow": "workflows/" + s.workflow + "/",
+		"workers": "workers/", "running": "running/", "limits": "limits/", "limit": "limits/key/bank/",
+		"workflows": "workflows/", "workflows-failed": "workflows/?state=failed", "workflow": "workflows/" + s.workflow + "/",
 		"system": "system/", "display": "display/", "missing": "nope/",
 		"preview": "act/?do=retry&all=1&q=state:discarded",
 	}

@@ -209,7 +209,8 @@ func Check(t *testing.T, pages http.Handler, flows []string) {
 		{"/workflows/", []string{"flow-29", "flow-10", tab("all")}},
 		{"/workflows/?state=failed", []string{"flow-29"}},
 		{"/workflows/" + flows[N-1] + "/", []string{"failed"}},
-		{"/", []string{"Given up"}},
+		{"/", []string{"Discarded lately"}},
+		{"/running/", []string{`needle.runs">30</a>`}},
 
 		// Previews of all that match.
 		{act("retry", "state:discarded type:needle.fails"), []string{"Retry: 30 jobs", "needle.fails"}},
