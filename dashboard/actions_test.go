@@ -144,7 +144,7 @@ func TestActionsOnMany(t *testing.T) {
 		t.Errorf("%s\n%s", s.state(ids["dead"]), body)
 	}
 	all := url.Values{"do": {"cancel"}, "all": {"1"}, "q": {"queue:paused"}}
-	if body := s.ok("/act/?" + all.Encode()); !strings.Contains(body, "Cancel: 1 jobs") {
+	if body := s.ok("/act/?" + all.Encode()); !strings.Contains(body, "Cancel: 1 job") {
 		t.Error(body)
 	}
 	if s.state(ids["available"]) != ojs.StateAvailable {
@@ -350,7 +350,7 @@ func TestFailureGroups(t *testing.T) {
 	if len(links) != 2 || !strings.Contains(body, "order # is lost") {
 		t.Fatalf("%d groups:\n%s", len(links), body)
 	}
-	for i, want := range []string{"Retry: 3 jobs", "Retry: 1 jobs"} {
+	for i, want := range []string{"Retry: 3 jobs", "Retry: 1 job"} {
 		if page := s.ok("/" + strings.ReplaceAll(links[i][1], "&amp;", "&")); !strings.Contains(page, want) {
 			t.Errorf("group %d: no %q", i, want)
 		}

@@ -197,7 +197,8 @@ func full(t testing.TB, opts ...Option) (s *site, ids map[string]string) {
 
 // addresses are those of every page.
 func addresses(ids map[string]string) []string {
-	out := []string{"/", "/jobs/", "/jobs/?q=state:discarded", "/jobs/?by=error", "/jobs/?q=%3Cscript%3E",
+	out := []string{"/", "/jobs/", "/jobs/?q=state:discarded", "/jobs/?by=error", "/jobs/?q=%3Cscript%3E:1",
+		"/search/?q=%3Cscript%3E", "/running/",
 		"/history/", "/history/?queue=%3Cscript%3E",
 		"/queues/", "/queues/mail/", "/queues/paused/", "/types/", "/types/works/", "/failures/", "/dead/",
 		"/due/", "/limits/", "/limits/?kind=type", "/limits/key/mail:acme/",

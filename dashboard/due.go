@@ -19,10 +19,8 @@ type dueData struct {
 	NDay  int   // jobs of the day; maxDue: or more
 }
 
-// Least is a number of the charts, with a plus sign if there may be more.
-func (d *dueData) Least(p *page, n int) string {
-	return p.Least(inspect.Count{N: n, Exact: n < maxDue})
-}
+// Count is a number of the charts.
+func (d *dueData) Count(n int) inspect.Count { return inspect.Count{N: n, Exact: n < maxDue} }
 
 // due shows what waits for a time: the next hour and the next day as charts, and the next
 // jobs.

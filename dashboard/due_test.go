@@ -33,7 +33,7 @@ func TestDueActions(t *testing.T) {
 		return job.State
 	}
 	form := url.Values{"do": {"reschedule"}, "id": {id}, "from": {"due/"}}
-	s.has("/act/?"+form.Encode(), "Reschedule: 1 jobs", `href="../due/"`, `name="from" value="due/"`)
+	s.has("/act/?"+form.Encode(), "Reschedule: 1 job", `href="../due/"`, `name="from" value="due/"`)
 	form.Set("at", "2026-03-01T20:00:00")
 	to := s.do("POST", "/act/", form.Encode()).Header().Get("Location")
 	s.has(strings.TrimPrefix(to, ".."), `href="../../due/"`)
@@ -73,7 +73,7 @@ func TestDueCharts(t *testing.T) {
 	s.enqueue("later", nil, ojs.WithDelay(5*time.Hour))
 	s.enqueue("later", nil, ojs.WithDelay(5*time.Hour+time.Minute))
 	s.enqueue("later", nil, ojs.WithDelay(24*time.Hour))
-	s.has("/due/", "in 1m: 1", "in 0s: 1", "in 5h: 2", "by hour", "1 jobs</p>", "3 jobs</p>")
+	s.has("/due/", "in 1m: 1", "in 0s: 1", "in 5h: 2", "by hour", "1 job</p>", "3 jobs</p>")
 }
 
 // Without an authorizer the page Scheduled has no actions.

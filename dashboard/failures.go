@@ -83,7 +83,8 @@ func (h *Handler) failures(p *page) error {
 	if err != nil {
 		return err
 	}
-	data := &failuresData{Type: jobType, Exact: groups.Exact, Looked: groups.Looked, Of: all.N, Verbs: p.ManyVerbs()}
+	data := &failuresData{Type: jobType, Exact: groups.Exact, Looked: groups.Looked, Of: all.N,
+		Verbs: p.ManyVerbs()}
 	for _, g := range groups.Groups[:min(len(groups.Groups), pageSize)] {
 		one := g.N == 1 && g.Sample != nil // then the state is that of the sample
 		row := failureRow{g, !one || g.Sample.State == ojs.StateRetryable,

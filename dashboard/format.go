@@ -39,6 +39,15 @@ func (p *page) Ago(t time.Time) template.HTML {
 	return timeElement(t, text, p.absolute(t))
 }
 
+// Since is how long ago a moment was that is over. If it is after the time of the page,
+// which another clock may have told, it is now.
+func (p *page) Since(t time.Time) template.HTML {
+	if t.After(p.Now) {
+		return timeElement(t, p.T("%s ago", short(0)), p.absolute(t))
+	}
+	return p.Ago(t)
+}
+
 func (p *page) absolute(t time.Time) string {
 	return t.In(p.Zone).Format("2006-01-02 15:04:05.000 MST")
 }
@@ -106,6 +115,14 @@ func (p *page) Num(n any) string {
 		s = s[:i] + sep + s[i:]
 	}
 	return sign + s
+}
+
+// Jobs is how many jobs a count has, in words.
+func (p *page) Jobs(c inspect.Count) string {
+	if c.Exact && c.N == 1 {
+		return p.T("1 job")
+	}
+	return p.T("%s jobs", p.Least(c))
 }
 
 // Least is a count, with a plus sign if there may be more.

@@ -80,6 +80,9 @@ func (h *Handler) jobs(p *page) error {
 		New: p.May(Enqueue, "job", "", "", "")}
 	f, err := inspect.Parse(line, p.Now)
 	data.Form = p.formOf(f, line)
+	if err != nil && !strings.Contains(line, ":") {
+		return p.moved(p.Root + "search/?q=" + escape(line))
+	}
 	if err != nil {
 		data.Error = strings.TrimPrefix(err.Error(), "ojs: ")
 		return p.show("jobs", p.T("Jobs"), data)

@@ -60,7 +60,7 @@ type many struct {
 	Bulks  []operate.Bulk
 }
 
-func isPrefix(s string) bool { return s == "" || s[len(s)-1] == '*' }
+func isPattern(s string) bool { return s == "" || s[0] == '*' || s[len(s)-1] == '*' }
 
 // manyOf reads an operation on many. A value that a form has yet to ask for, such as the
 // queue to move to, may be missing until the form is posted.
@@ -84,7 +84,7 @@ func (h *Handler) manyOf(p *page) (many, error) {
 		m.Fields = append(m.Fields, hiddenField{"all", "1"}, hiddenField{"q", m.Line})
 	} else {
 		f.IDs = p.r.Form["id"]
-		if len(f.IDs) == 0 || len(f.IDs) > 1000 || slices.ContainsFunc(f.IDs, isPrefix) {
+		if len(f.IDs) == 0 || len(f.IDs) > 1000 || slices.ContainsFunc(f.IDs, isPattern) {
 			return m, refused{fmt.Errorf("no job is selected: %w", ojs.ErrInvalid)}
 		}
 		m.Line = f.String()
@@ -103,7 +103,7 @@ func (h *Handler) manyOf(p *page) (many, error) {
 	if len(f.Queues) == 1 {
 		m.Action.Queue = f.Queues[0]
 	}
-	if len(f.Types) == 1 && !isPrefix(f.Types[0]) {
+	if len(f.Types) == 1 && !isPattern(f.Types[0]) {
 		m.Action.Type = f.Types[0]
 	}
 	if err := h.may(p.r, m.Action); err != nil {

@@ -29,26 +29,26 @@ func TestOperationsOnMany(t *testing.T) {
 				s.job(ids["retryable"]).NextRetryAt.Equal(s.clock.Now()) &&
 				strings.Contains(s.ok("/runs/1/"), "Failed again</span><strong>0")
 		}},
-		{"run", "state:pending", nil, "Run now: 1 jobs", func(s *site, ids map[string]string) bool {
+		{"run", "state:pending", nil, "Run now: 1 job", func(s *site, ids map[string]string) bool {
 			return s.state(ids["pending"]) == ojs.StateAvailable &&
 				s.state(ids["scheduled"]) == ojs.StateScheduled
 		}},
-		{"move", "queue:paused", url.Values{"queue": {"other"}}, "Move: 1 jobs",
+		{"move", "queue:paused", url.Values{"queue": {"other"}}, "Move: 1 job",
 			func(s *site, ids map[string]string) bool {
 				job := s.job(ids["available"])
 				return job.Queue == "other" && job.History[0].By == "ada"
 			}},
-		{"reschedule", "state:scheduled", url.Values{"at": {"2026-03-01T15:04"}}, "Reschedule: 1 jobs",
+		{"reschedule", "state:scheduled", url.Values{"at": {"2026-03-01T15:04"}}, "Reschedule: 1 job",
 			func(s *site, ids map[string]string) bool {
 				return s.job(ids["scheduled"]).ScheduledAt.Equal(at)
 			}},
-		{"prioritize", "queue:paused", url.Values{"priority": {"7"}}, "Set the priority: 1 jobs",
+		{"prioritize", "queue:paused", url.Values{"priority": {"7"}}, "Set the priority: 1 job",
 			func(s *site, ids map[string]string) bool { return s.job(ids["available"]).Priority == 7 }},
 		{"copy", "state:completed type:works", url.Values{"limit": {"1"}}, "Copy: ",
 			func(s *site, _ map[string]string) bool {
 				return strings.Contains(s.ok("/runs/1/"), "the latest 1<")
 			}},
-		{"retry", "state:retryable", nil, "Retry: 1 jobs", func(s *site, ids map[string]string) bool {
+		{"retry", "state:retryable", nil, "Retry: 1 job", func(s *site, ids map[string]string) bool {
 			return s.state(ids["retryable"]) == ojs.StateAvailable
 		}},
 	} {

@@ -21,8 +21,8 @@ type overviewData struct {
 	Done string
 }
 
-// summary is what the overview says to every reader of a language. It is made of counters,
-// the history and a few jobs that indexes find.
+// summary is what the overview says to every reader of a language. It is made of
+// counters, the history and a few jobs that indexes find.
 type summary struct {
 	at      time.Time
 	Stats   engine.Stats
@@ -163,7 +163,9 @@ func (h *Handler) summarize(p *page, s *summary) (err error) {
 		}
 	}
 	s.Reported = types.Reported
-	s.Types = slices.DeleteFunc(types.Types, func(t typeRow) bool { return t.Completed+t.Failed+t.Enqueued == 0 })
+	s.Types = slices.DeleteFunc(types.Types, func(t typeRow) bool {
+		return t.Completed+t.Failed+t.Enqueued == 0
+	})
 	slices.SortStableFunc(s.Types, func(a, b typeRow) int {
 		return cmp.Or(cmp.Compare(b.Run.Sum, a.Run.Sum),
 			cmp.Compare(b.Completed+b.Failed, a.Completed+a.Failed))

@@ -61,12 +61,12 @@ func TestVerdict(t *testing.T) {
 		report(t, store, now, minute.Add(-24*time.Hour), "email.send", [5]int{40, 40, 0, 0, 0})
 	}
 	s.clock.Add(10 * time.Second)
-	body := s.has("/", "Everything works", "30 jobs a minute in the last hour", "25 % less than in the same hour",
-		"95 % of them waited less than")
+	body := s.has("/", "Everything works", "30 jobs a minute in the last hour", 
+		"25 % less than in the same hour", "95 % of them waited less than")
 	if strings.Contains(body, "What to do first") {
 		t.Error("a storage in use is told what to do first")
 	}
-	// What was discarded is counted by the engines, and not looked for.
+	// The engines have counted the discarded jobs. No listing counts them again.
 	report(t, store, now, now.Truncate(time.Minute), "card.charge", [5]int{9000, 0, 8000, 1000, 6137})
 	s.clock.Add(10 * time.Second)
 	s.has("/", "One thing needs attention", ">6,137<", "8,000 of 8,000 attempts of the last hour failed",
@@ -86,7 +86,8 @@ func TestNoticesHaveActions(t *testing.T) {
 		t.Fatal(err)
 	}
 	queue := `action="./queues/mail/"><button class="act" name="do" value="resume" aria-label="Resume mail"`
-	body := s.has("/", "2 things need attention", queue, `action="./types/t/"><button class="act"`, "a bad deploy")
+	body := s.has("/", "2 things need attention", queue, `action="./types/t/"><button class="act"`,
+		"a bad deploy")
 	if n := strings.Count(body, `value="resume"`); n != 2 {
 		t.Errorf("%d buttons", n)
 	}

@@ -40,6 +40,7 @@ func (h *Handler) routes() *http.ServeMux {
 	get("/{$}", h.overview)
 	get("/history/{$}", h.historyPage)
 	get("/running/{$}", h.running)
+	get("/search/{$}", h.search)
 	get("/jobs/{$}", h.jobs)
 	get("/jobs/{id}/{$}", h.job)
 	get("/jobs/{id}/raw/{$}", h.raw)

@@ -18,13 +18,13 @@ func (p *page) When(job *ojs.JobInfo) template.HTML {
 	case job.State == ojs.StateRetryable:
 		return p.Ago(job.NextRetryAt)
 	case job.State == ojs.StateActive:
-		return p.Ago(job.StartedAt)
+		return p.Since(job.StartedAt)
 	case job.State.Terminal():
-		return p.Ago(job.FinishedAt)
+		return p.Since(job.FinishedAt)
 	case job.State == ojs.StateAvailable && !job.EnqueuedAt.IsZero():
-		return p.Ago(job.EnqueuedAt)
+		return p.Since(job.EnqueuedAt)
 	}
-	return p.Ago(job.CreatedAt)
+	return p.Since(job.CreatedAt)
 }
 
 // Took is how long the latest attempt took, or has taken so far; "" if there was none.

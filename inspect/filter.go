@@ -49,8 +49,9 @@ type Filter struct {
 	ErrorTypes   []string // of the job's latest failure; prefixes as in Types
 	DeadLettered bool     // dead letters only
 
-	// IDs selects jobs by their ids; prefixes as in Types. Without prefixes no other job
-	// is looked at, and the listing has the order of IDs and not that of Order.
+	// IDs selects jobs by their ids; prefixes as in Types, and "*98fe" selects every id
+	// that ends with "98fe". Without such patterns no other job is looked at, and the
+	// listing has the order of IDs and not that of Order.
 	IDs []string
 
 	Error    string   // text in the type or message of the latest failure, in upper or lower case
@@ -159,7 +160,7 @@ func (f *Filter) where() func(*storage.Record) bool {
 		cron, _ := r.Meta["cron_name"].(string)
 		return matchesAny(f.Versions, r.TypeVersion) && matchesAny(f.Keys, orderingKey(r)) &&
 			matchesAny(f.Fingerprints, r.Fingerprint) &&
-			matchesAny(f.IDs, r.ID) && matchesAny(f.Workers, r.Worker) && matchesAny(f.Crons, cron) &&
+			f.hasID(r.ID) && matchesAny(f.Workers, r.Worker) && matchesAny(f.Crons, cron) &&
 			f.Priority.has(r.Priority) && f.Attempt.has(r.Attempt) && f.due(r) &&
 			(text == "" || r.Error != nil && (strings.Contains(strings.ToLower(r.Error.Type), text) ||
 				strings.Contains(strings.ToLower(r.Error.Message), text))) &&
@@ -182,6 +183,13 @@ func matchesAny(patterns []string, name string) bool {
 			return strings.HasPrefix(name, prefix)
 		}
 		return p == name
+	})
+}
+
+func (f *Filter) hasID(id string) bool {
+	return matchesAny(f.IDs, id) || slices.ContainsFunc(f.IDs, func(p string) bool {
+		end, ok := strings.CutPrefix(p, "*")
+		return ok && strings.HasSuffix(id, end)
 	})
 }
 
@@ -310,6 +318,6 @@ func (f *Filter) matchesArgs(job *ojs.JobInfo) bool {
 
 // ByID reports whether the filter names every job by its id.
 func (f *Filter) ByID() bool {
-	prefix := func(id string) bool { return strings.HasSuffix(id, "*") }
-	return len(f.IDs) > 0 && !slices.ContainsFunc(f.IDs, prefix)
+	pattern := func(id string) bool { return strings.HasSuffix(id, "*") || strings.HasPrefix(id, "*") }
+	return len(f.IDs) > 0 && !slices.ContainsFunc(f.IDs, pattern)
 }

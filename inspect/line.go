@@ -39,7 +39,7 @@ func (e *FilterError) Unwrap() error { return ojs.ErrInvalid }
 //
 //   - state, queue, type, version, errortype, id, worker, cron: one of several if the
 //     key is repeated. A value that ends with * selects what begins so, but of states
-//     and queues.
+//     and queues. An id that begins with * selects what ends so.
 //   - key and fingerprint: the ordering key, and that of unique jobs, like those.
 //   - tag: all of them, if the key is repeated.
 //   - args.PATH and meta.PATH: a member, as Member has it.

@@ -1,0 +1,218 @@
+package dashboard
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/operate"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/workflow"
+)
+
+const (
+	searchLook  = 3000 // jobs that a search by the end of an id looks at, of those in rare states and of all
+	searchFlows = 50   // workflows whose names a search reads
+	searchMost  = 20   // results of a kind
+)
+
+// finding is what a search has found of a kind.
+type finding struct {
+	Kind  string
+	Links []noticeLink
+	More  bool // there are more than Links
+}
+
+type searchData struct {
+	Text   string
+	Error  string // why the text is no filter line; "": it has no colon
+	Found  []finding
+	Looked int          // jobs by the end of their ids; 0: the text can be none
+	ByID   noticeLink   // leads to more of these
+	Lists  []noticeLink // jobs in which the text may be
+}
+
+// add adds the names of a kind that contain the text.
+func (d *searchData) add(kind string, links []noticeLink) {
+	if len(links) > 0 {
+		n := min(len(links), searchMost)
+		d.Found = append(d.Found, finding{kind, links[:n], n < len(links)})
+	}
+}
+
+var idEnd = regexp.MustCompile(`^[0-9a-f-]{4,36}$`)
+
+// search leads to a job by its id, or to a list by a filter line. Of any other text it
+// shows what has a name that contains it.
+func (h *Handler) search(p *page) error {
+	ctx := p.r.Context()
+	text := strings.TrimPrefix(strings.TrimSpace(p.r.FormValue("q")), "…")
+	if text == "" {
+		return p.moved(p.Root + "jobs/")
+	}
+	data := &searchData{Text: text}
+	if strings.Contains(text, ":") {
+		if _, err := inspect.Parse(text, p.Now); err == nil {
+			return p.moved(p.Root + "jobs/?q=" + escape(text))
+		} else {
+			data.Error = strings.TrimPrefix(err.Error(), "ojs: ")
+		}
+	}
+	switch job, err := h.eng.Get(ctx, text); {
+	case err == nil && job.Type == workflow.Type:
+		return p.moved(p.Root + "workflows/" + p.Seg(text) + "/")
+	case err == nil:
+		return p.moved(p.JobLink(text))
+	case !foreign.Is(err, ojs.ErrNotFound) && !foreign.Is(err, ojs.ErrPruned):
+		return err
+	}
+	has := func(name string) bool { return strings.Contains(strings.ToLower(name), strings.ToLower(text)) }
+	if err := h.searchNames(p, data, has); err != nil {
+		return err
+	}
+	if err := h.searchWorkflows(p, data, has); err != nil {
+		return err
+	}
+	if idEnd.MatchString(text) {
+		if err := h.searchIDs(p, data); err != nil {
+			return err
+		}
+	}
+	list := func(name string, f inspect.Filter) {
+		data.Lists = append(data.Lists, noticeLink{"jobs/?q=" + escape(f.String()), name})
+	}
+	list(p.T("Jobs whose args contain it"), inspect.Filter{Args: text})
+	list(p.T("Jobs whose latest error contains it"), inspect.Filter{Error: text,
+		States: []ojs.State{ojs.StateRetryable, ojs.StateDiscarded}})
+	list(p.T("Jobs with the tag"), inspect.Filter{Tags: []string{text}})
+	list(p.T("Jobs with the ordering key"), inspect.Filter{Keys: []string{text}})
+	list(p.T("Unique jobs with the fingerprint"), inspect.Filter{Fingerprints: []string{text}})
+	return p.show("search", p.T("Search"), data)
+}
+
+// searchNames finds types, queues, engines, recurring entries and limits of keys.
+func (h *Handler) searchNames(p *page, data *searchData, has func(string) bool) error {
+	ctx := p.r.Context()
+	types, err := h.types(p, nil)
+	if err != nil {
+		return err
+	}
+	stored, err := h.eng.Jobs().Facets(ctx, inspect.Filter{}, inspect.FacetType, 0)
+	if err != nil {
+		return err
+	}
+	names := make(map[string]bool)
+	for _, t := range types.Types {
+		names[t.Type] = true
+	}
+	for _, v := range stored.Values {
+		names[v.Value] = true
+	}
+	links := func(path string, names []string) (out []noticeLink) {
+		for _, name := range names {
+			if has(name) {
+				out = append(out, noticeLink{path + p.Seg(name) + "/", name})
+			}
+		}
+		return out
+	}
+	data.add(p.T("Types"), links("types/", slices.Sorted(maps.Keys(names))))
+	queues, err := h.eng.Queues().List(ctx)
+	if err != nil {
+		return err
+	}
+	var list []string
+	for i := range queues {
+		list = append(list, queues[i].Name)
+	}
+	data.add(p.T("Queues"), links("queues/", list))
+	var engines []noticeLink
+	for i := range types.nodes {
+		if n := &types.nodes[i]; has(n.ID) || has(n.Host) {
+			engines = append(engines, noticeLink{"workers/" + p.Seg(n.ID) + "/", n.ID})
+		}
+	}
+	data.add(p.T("Workers"), engines)
+	entries, err := h.eng.Cron().List(ctx)
+	if err != nil {
+		return err
+	}
+	list = nil
+	for i := range entries {
+		list = append(list, entries[i].Name)
+	}
+	data.add(p.T("Recurring"), links("cron/", list))
+	if len(data.Text) > 255 {
+		return nil
+	}
+	name := operate.LimitOfKey(data.Text)
+	switch _, err := h.eng.Limits().Get(ctx, name); {
+	case err == nil:
+		data.add(p.T("Limits"), []noticeLink{{limitPath("limits/", name), name.Name}})
+	case !foreign.Is(err, ojs.ErrNotFound) && !foreign.Is(err, ojs.ErrInvalid):
+		return err
+	}
+	return nil
+}
+
+// searchWorkflows finds workflows among the newest.
+func (h *Handler) searchWorkflows(p *page, data *searchData, has func(string) bool) error {
+	f := inspect.Filter{Types: []string{workflow.Type}, Order: inspect.OrderNewest}
+	list, err := h.eng.Jobs().Page(p.r.Context(), f, "", searchFlows)
+	if err != nil {
+		return err
+	}
+	var found []noticeLink
+	for _, record := range list.Jobs {
+		status, err := h.eng.Workflows().Get(p.r.Context(), record.ID)
+		if foreign.Is(err, ojs.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if has(status.Name) {
+			link := noticeLink{"workflows/" + p.Seg(status.ID) + "/", status.Name + " " + p.Short(status.ID)}
+			found = append(found, link)
+		}
+	}
+	data.add(p.T("Workflows"), found)
+	return nil
+}
+
+// searchIDs finds jobs by the ends of their ids: those in rare states, and then the
+// newest.
+func (h *Handler) searchIDs(p *page, data *searchData) error {
+	all := inspect.Filter{IDs: []string{"*" + data.Text}, Order: inspect.OrderNewest}
+	rare := all
+	for _, s := range ojs.AllStates() {
+		if storage.Rare(s) {
+			rare.States = append(rare.States, s)
+		}
+	}
+	var found []noticeLink
+	for _, f := range []inspect.Filter{rare, all} {
+		list, err := h.eng.Jobs().Find(p.r.Context(), f, "", searchMost, searchLook)
+		if err != nil {
+			return err
+		}
+		data.Looked += list.Looked
+		for _, job := range list.Jobs {
+			link := noticeLink{"jobs/" + p.Seg(job.ID) + "/", job.Type + " " + job.ID}
+			if !slices.Contains(found, link) {
+				found = append(found, link)
+			}
+		}
+		if len(found) > 0 {
+			break
+		}
+	}
+	all.Order = inspect.OrderOldest // which a line leaves out
+	data.ByID = noticeLink{"jobs/?q=" + escape(all.String()), p.T("Look further")}
+	data.add(p.T("Jobs by the ends of their ids"), found)
+	return nil
+}
