@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -80,6 +81,9 @@ func (h *Handler) job(p *page) error {
 	}
 	data.Logs, data.Unread = h.logs(p, job)
 	data.tell(life, p.Now)
+	if slices.ContainsFunc(data.Why.Obstacles, lasts) {
+		data.Later = nil // nothing is known of their times
+	}
 	job = data.Job
 	data.Links = h.linksOf(job)
 	for _, do := range jobActions(job) {
@@ -147,6 +151,34 @@ var reasons = map[inspect.ObstacleCode]string{
 	inspect.ObstacleOtherQueues:  "The engine here takes jobs of other queues only.",
 	inspect.ObstacleNoSlot:       "Every slot of the engine here is busy.",
 	inspect.ObstacleBehind:       "Other jobs of its queue come before it.",
+}
+
+// Remedy is what ends a reason: a button, or a page that leads on.
+func (p *page) Remedy(r inspect.Obstacle) (n notice) {
+	switch {
+	case r.Code == inspect.ObstacleLimit && r.Of.Name != "":
+		n.More = noticeLink{limitPath("limits/", r.Of), p.T("Limit")}
+	case r.Code != inspect.ObstaclePaused:
+	case r.Of.Kind == storage.LimitQueue:
+		n.Act = Action{Do: Resume, On: "queue", Name: r.Of.Name, Queue: r.Of.Name}
+		n.Post = "queues/" + p.Seg(r.Of.Name) + "/"
+	default:
+		n.Act = pauseAction(Resume, r.Of.Name)
+		if n.Post = "queues/"; r.Of.Name != "" {
+			n.Post = "types/" + p.Seg(r.Of.Name) + "/"
+		}
+	}
+	return n
+}
+
+// lasts reports whether time alone does not end a reason.
+func lasts(r inspect.Obstacle) bool {
+	switch r.Code {
+	case inspect.ObstaclePaused, inspect.ObstacleNoHandler, inspect.ObstaclePending,
+		inspect.ObstacleDependencies, inspect.ObstacleOrdering:
+		return true
+	}
+	return false
 }
 
 // Reason is a reason in the reader's language; "" if the engine's own text is.

@@ -20,10 +20,16 @@ var kindNames = map[storage.LimitKind]string{storage.LimitKey: "Keys", storage.L
 	storage.LimitType: "Types"}
 
 type limitsData struct {
+	Kind   storage.LimitKind // "": all
+	Groups []limitGroup      // those of all kinds that have limits
+	Set    bool              // the request may set limits
+}
+
+// limitGroup are limits of a kind.
+type limitGroup struct {
 	Kind   storage.LimitKind
 	Limits []operate.Limit
 	After  string // the last name, if there may be more
-	Set    bool   // the request may set limits
 }
 
 // Kinds are the kinds of limits, and KindName is the name of one.
@@ -35,23 +41,34 @@ func limitPath(root string, l operate.LimitName) string {
 	return root + string(l.Kind) + "/" + url.PathEscape(l.Name) + "/"
 }
 
-// limits lists the limits that the storage counts, by kind.
+// limits lists the limits that the storage counts, of one kind or of all.
 func (h *Handler) limits(p *page) error {
 	data := &limitsData{Kind: storage.LimitKind(p.r.FormValue("kind")), Set: p.May(Set, "limit", "", "", "")}
-	if !data.Kind.Valid() {
-		data.Kind = storage.LimitKey
+	kinds := limitKinds
+	if data.Kind.Valid() {
+		kinds = []storage.LimitKind{data.Kind}
+	} else {
+		data.Kind = ""
 	}
 	if name := p.r.FormValue("name"); name != "" {
-		return p.moved(limitPath("./", operate.LimitName{Kind: data.Kind, Name: name}))
+		return p.moved(limitPath("./", operate.LimitName{Kind: kinds[0], Name: name}))
 	}
-	q := operate.LimitQuery{Kind: data.Kind, After: p.r.FormValue("after"), Limit: pageSize}
-	list, err := h.eng.Limits().List(p.r.Context(), q)
-	if err != nil {
-		return refusal(err)
-	}
-	data.Limits = list
-	if len(list) == pageSize {
-		data.After = list[pageSize-1].Name
+	for _, kind := range kinds {
+		q := operate.LimitQuery{Kind: kind, Limit: pageSize}
+		if data.Kind != "" {
+			q.After = p.r.FormValue("after")
+		}
+		list, err := h.eng.Limits().List(p.r.Context(), q)
+		if err != nil {
+			return refusal(err)
+		}
+		group := limitGroup{Kind: kind, Limits: list}
+		if len(list) == pageSize {
+			group.After = list[pageSize-1].Name
+		}
+		if len(list) > 0 {
+			data.Groups = append(data.Groups, group)
+		}
 	}
 	return p.show("limits", p.T("Limits"), data)
 }

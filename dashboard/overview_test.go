@@ -61,7 +61,7 @@ func TestVerdict(t *testing.T) {
 		report(t, store, now, minute.Add(-24*time.Hour), "email.send", [5]int{40, 40, 0, 0, 0})
 	}
 	s.clock.Add(10 * time.Second)
-	body := s.has("/", "Everything works", "30 jobs a minute in the last hour", 
+	body := s.has("/", "Everything works", "30 jobs a minute in the last hour",
 		"25 % less than in the same hour", "95 % of them waited less than")
 	if strings.Contains(body, "What to do first") {
 		t.Error("a storage in use is told what to do first")

@@ -23,7 +23,7 @@ func findFailure(ctx context.Context, eng *engine.Engine[any]) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(errs.Values, errs.Exact) // [{smtp.refused 7} {disk.full 2}] true
+	fmt.Println(errs.Values, errs.Exact) // [{smtp.refused 7 false} {disk.full 2 false}] true
 
 	failures, err := eng.Jobs().Failures(ctx, f, 0)
 	if err != nil {
@@ -135,7 +135,7 @@ func Example_findFailure() {
 		log.Fatal(err)
 	}
 	// Output:
-	// [{smtp.refused 7} {disk.full 2}] true
+	// [{smtp.refused 7 false} {disk.full 2 false}] true
 	// 7 email.send mailbox # is full
 	// 2 report.build no space
 	// email.send 42 mailbox 42 is full

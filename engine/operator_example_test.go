@@ -89,7 +89,7 @@ func ExampleEngine_Jobs() {
 	_, err = inspect.Parse("type:a b", time.Now())
 	fmt.Println(err)
 	// Output:
-	// [{smtp.refused 1}] true
+	// [{smtp.refused 1 false}] true
 	// mailbox a@example.com is full
 	// ojs: invalid filter, column 8: "b" is no term: write key:value, such as error:b
 }
@@ -147,7 +147,7 @@ func ExampleEngine_Jobs_explain() {
 		fmt.Println(reason.Code, "-", reason.Text)
 	}
 	// Output:
-	// paused - queue default is paused; Queues.Resume ends that
+	// paused - queue default is paused
 	// not_running - this engine does not run, or is stopping
 	// behind - jobs of queue default before it: 1
 }

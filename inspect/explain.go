@@ -25,7 +25,12 @@ type Obstacle struct {
 	Code  ObstacleCode
 	Text  string    // for a person
 	Until time.Time // when it ends with time alone; zero: not by time, or that is not known
-	N     int       // of ObstacleBehind, jobs before it; of ObstacleDependencies, jobs that it waits for
+
+	// Of is the queue or the type that is paused, or the limit over all engines that is
+	// reached; zero: everything is paused, or the obstacle is another one.
+	Of storage.LimitName
+
+	N int // of ObstacleBehind, jobs before it; of ObstacleDependencies, jobs that it waits for
 }
 
 // ObstacleCode names an obstacle.
@@ -82,7 +87,8 @@ func (j *Jobs) Explain(ctx context.Context, id string) (Explanation, error) {
 	case err != nil:
 		return Explanation{}, err
 	case states[rec.Queue] == ojs.QueuePaused:
-		e.Add(ObstaclePaused, "queue %s is paused; Queues.Resume ends that", rec.Queue)
+		e.Add(ObstaclePaused, "queue %s is paused", rec.Queue).Of =
+			storage.LimitName{Kind: storage.LimitQueue, Name: rec.Queue}
 	}
 	if rec.Dependencies == nil || !rec.Dependencies.Join { // which runs nowhere
 		if err := j.byPauses(ctx, &e, &rec); err != nil {
@@ -181,10 +187,11 @@ func (j *Jobs) byPauses(ctx context.Context, e *Explanation, rec *storage.Record
 	for _, p := range pauses {
 		switch p.Type {
 		case "":
-			e.Add(ObstaclePaused, "everything is paused; Queues.ResumeAll ends that")
+			e.Add(ObstaclePaused, "everything is paused")
 			return err
 		case rec.Type:
-			e.Add(ObstaclePaused, "type %s is paused; Queues.ResumeType ends that", rec.Type)
+			e.Add(ObstaclePaused, "type %s is paused", rec.Type).Of =
+				storage.LimitName{Kind: storage.LimitType, Name: rec.Type}
 		}
 	}
 	return err
@@ -221,6 +228,7 @@ func (j *Jobs) bounded(ctx context.Context, name storage.LimitName, now time.Tim
 func (e *Explanation) byLimit(l *storage.Limit, now time.Time) {
 	full := l.Bounds.Concurrency != 0 && l.Active >= max(l.Bounds.Concurrency, 0)
 	if full || l.Opens.After(now) {
-		e.Add(ObstacleLimit, "the limit of %s %s is reached", l.Kind, l.Name).Until = l.Opens
+		o := e.Add(ObstacleLimit, "the limit of %s %s is reached", l.Kind, l.Name)
+		o.Until, o.Of = l.Opens, l.LimitName
 	}
 }

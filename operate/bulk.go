@@ -188,7 +188,10 @@ func (j *Jobs) Preview(ctx context.Context, b Bulk, n int) (Preview, error) {
 		if p.Exact { // then the jobs are there, and what is looked at tells which they are
 			n, look = min(n, p.N), 50*look
 		}
-		page, err := j.Find(ctx, f.Narrow(), "", n, look)
+		page, err := j.Find(ctx, f, "", n, inspect.DefaultLook)
+		if err == nil && len(page.Jobs) < n && page.Next != "" {
+			page, err = j.Find(ctx, f.Narrow(), "", n, look)
+		}
 		if err != nil {
 			return Preview{}, err
 		}

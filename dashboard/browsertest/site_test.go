@@ -232,7 +232,7 @@ func (s *site) pages() map[string]string {
 		"workers": "workers/", "running": "running/", "limits": "limits/", "limit": "limits/key/bank/",
 		"workflows": "workflows/", "workflows-failed": "workflows/?state=failed",
 		"workflow": "workflows/" + s.workflow + "/",
-		"system": "system/", "display": "display/", "missing": "nope/",
+		"system":   "system/", "display": "display/", "missing": "nope/",
 		"preview": "act/?do=retry&all=1&q=state:discarded",
 	}
 }
