@@ -83,6 +83,9 @@ func New(eng Engine, opts ...Option) (*Handler, error) {
 			return nil, err
 		}
 	}
+	if conf.redact == nil && !conf.bare {
+		conf.redact, conf.masks = mask, true
+	}
 	h := &Handler{eng: eng, conf: conf}
 	h.first = h
 	h.ctx, h.stop = context.WithCancel(context.Background())

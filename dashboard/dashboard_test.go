@@ -92,6 +92,7 @@ func (s *site) get(path string) *httptest.ResponseRecorder { return s.do("GET", 
 
 func (s *site) do(method, path, form string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, strings.NewReader(form))
+	r.Host = "localhost"
 	if form != "" {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
@@ -332,6 +333,7 @@ func TestMounts(t *testing.T) {
 				return
 			}
 			inner := httptest.NewRequest(r.Method, path+queryOf(r), nil)
+			inner.Host = r.Host
 			s.pages.ServeHTTP(w, inner)
 		}))
 		defer server.Close()

@@ -90,7 +90,10 @@ func (h *Handler) failures(p *page) error {
 		row := failureRow{g, !one || g.Sample.State == ojs.StateRetryable,
 			!one || g.Sample.State == ojs.StateDiscarded}
 		row.Sample = h.shown(g.Sample)
-		if h.conf.redact != nil { // the message of the group is not redacted
+		switch {
+		case h.conf.masks:
+			row.Message = h.shownText(g.Sample, PartMessage, g.Message)
+		case h.conf.redact != nil: // which may not know the message of a group
 			row.Message = ""
 			if row.Sample != nil && row.Sample.Error != nil {
 				row.Message = row.Sample.Error.Message

@@ -1,7 +1,11 @@
 package dashboard
 
 import (
+	"net"
 	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/ojsengine/ojs/internal/foreign"
 )
@@ -36,6 +40,11 @@ func (h *Handler) guard(next http.Handler) http.Handler {
 			http.Error(w, "use GET, HEAD or POST", http.StatusMethodNotAllowed)
 			return
 		}
+		if h.conf.authorize == nil && !h.named(r.Host) {
+			h.problem(w, r, problem{Status: http.StatusForbidden, Title: "Not permitted",
+				Text: "The pages have no authorizer and do not answer under this name: give dashboard.New WithAuthorizer or WithHosts."})
+			return
+		}
 		if err := h.may(r, Action{Do: Read}); err != nil {
 			h.refuse(w, r, err)
 			return
@@ -43,6 +52,21 @@ func (h *Handler) guard(next http.Handler) http.Handler {
 		limitForm(w, r)
 		checked.ServeHTTP(w, r)
 	})
+}
+
+// named reports whether pages without an authorizer answer under a host: under localhost,
+// an address, or a name that the program has given. A page of another site can have its
+// own name lead here, and no address.
+func (h *Handler) named(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
+	_, err := netip.ParseAddr(host)
+	return err == nil || host == "localhost" || strings.HasSuffix(host, ".localhost") ||
+		slices.ContainsFunc(h.conf.hosts, func(name string) bool {
+			return name == "*" || strings.EqualFold(name, host)
+		})
 }
 
 // forged answers a post that a page of another origin seems to have sent.

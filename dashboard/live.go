@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,6 +19,7 @@ import (
 //  2. The poller asks for the engine's stats each second. If they have changed, or after
 //     ten seconds, each stream gets a tick.
 //  3. A stream holds one tick at most, so that a slow reader costs nothing.
+//  4. A process has a bounded number of streams. A page without one stays as it is.
 //
 // The poller asks for stats, and does not subscribe, because a subscription would cost
 // the engine a snapshot of each job.
@@ -26,7 +28,12 @@ const (
 	pollEvery = time.Second
 	tickAfter = 10 * time.Second // ages on the page change even if the stats do not
 	pingAfter = 15 * time.Second // proxies close a stream that is silent
+
+	maxStreams = 1000 // of all handlers of the process
 )
+
+// openStreams counts the streams of all handlers.
+var openStreams atomic.Int64
 
 // live has the open streams.
 type live struct {
@@ -110,6 +117,12 @@ func (h *Handler) tick() {
 // closes.
 func (h *Handler) stream(p *page) error {
 	p.answered = true
+	defer openStreams.Add(-1)
+	if openStreams.Add(1) > maxStreams {
+		p.w.Header().Set("Retry-After", "60")
+		http.Error(p.w, "too many pages are open: this one stays as it is", http.StatusServiceUnavailable)
+		return nil
+	}
 	head := p.w.Header()
 	head.Set("Content-Type", "text/event-stream")
 	head.Set("X-Accel-Buffering", "no") // nginx passes each event on

@@ -160,3 +160,13 @@ func TestAssetsAreSmall(t *testing.T) {
 	}
 	t.Logf("%d bytes compressed", all.Len())
 }
+
+// A process has a bounded number of streams.
+func TestStreamsAreBounded(t *testing.T) {
+	s := newSite(t)
+	openStreams.Add(maxStreams)
+	defer openStreams.Add(-maxStreams)
+	if w := s.get("/live/"); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("one more stream: %d", w.Code)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/benbjohnson/clock"
 
@@ -18,9 +19,12 @@ type config struct {
 	environment string
 	authorize   Authorizer // nil: reads only
 	actor       func(*http.Request) string
-	redact      Redactor
+	redact      Redactor // nil: parts are shown as they are
+	bare        bool     // nothing is masked by default
+	masks       bool     // redact is the default one
 	links       func(*ojs.JobInfo) []Link
 	origins     []string
+	hosts       []string
 	visitor     bool // the engine never runs
 	clock       clock.Clock
 	log         *slog.Logger
@@ -88,13 +92,40 @@ func WithActor(name func(r *http.Request) string) Option {
 }
 
 // WithRedact sets a function that every part of every job goes through before a page
-// shows it. It may be called concurrently. By default all is shown.
+// shows it. It may be called concurrently. Without it, pages mask texts, lists and
+// objects whose names contain password, passphrase, secret, token, authorization, cookie
+// or api_key, what follows such a name in a text, and numbers of cards.
 func WithRedact(r Redactor) Option {
 	return func(c *config) error {
 		if r == nil {
 			return invalid("redact", "must not be nil")
 		}
 		c.redact = r
+		return nil
+	}
+}
+
+// WithoutMasks shows the parts of jobs as they are, without the masks that WithRedact
+// describes.
+func WithoutMasks() Option {
+	return func(c *config) error {
+		c.bare = true
+		return nil
+	}
+}
+
+// WithHosts names the hosts, without ports, under which pages without an authorizer
+// answer, beside localhost and addresses; "*" is any. A page elsewhere whose own name
+// leads to this program can then not read them. Pages with an authorizer answer under any
+// name.
+func WithHosts(names ...string) Option {
+	return func(c *config) error {
+		for _, name := range names {
+			if name == "" || strings.ContainsAny(name, ":/ ") {
+				return invalid("hosts", `use names without ports, such as "jobs.example.com"`)
+			}
+		}
+		c.hosts = append(c.hosts, names...)
 		return nil
 	}
 }

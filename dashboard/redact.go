@@ -29,7 +29,7 @@ type Redactor func(job *ojs.JobInfo, part Part, json []byte) []byte
 
 // shown returns the job as pages may show it. Every job that a page has goes through it.
 func (h *Handler) shown(job *ojs.JobInfo) *ojs.JobInfo {
-	if h.conf.redact == nil || job == nil {
+	if h.conf.redact == nil || job == nil || h.conf.masks && isPlain(job) {
 		return job
 	}
 	out := job.Clone()
@@ -54,13 +54,10 @@ func (h *Handler) shown(job *ojs.JobInfo) *ojs.JobInfo {
 	if len(job.Result) > 0 {
 		out.Result = hide(PartResult, job.Result)
 	}
-	out.Extra = nil // attributes that this version does not know
+	out.Extra = h.shownExtra(job)
 	failure := func(f *ojs.Failure) {
 		f.Details = object(PartDetails, f.Details)
-		b, err := json.Marshal(f.Message)
-		if err != nil || json.Unmarshal(hide(PartMessage, b), &f.Message) != nil {
-			f.Message = ""
-		}
+		f.Message = h.shownText(job, PartMessage, f.Message)
 	}
 	for i := range out.Errors {
 		failure(&out.Errors[i])
@@ -71,12 +68,34 @@ func (h *Handler) shown(job *ojs.JobInfo) *ojs.JobInfo {
 	return out
 }
 
+// shownExtra returns the attributes that this version does not know, which a redactor of
+// the program does not know either.
+func (h *Handler) shownExtra(job *ojs.JobInfo) (out map[string]json.RawMessage) {
+	if !h.conf.masks || len(job.Extra) == 0 {
+		return nil
+	}
+	b, err := json.Marshal(job.Extra)
+	if err != nil || json.Unmarshal(mask(job, PartMeta, b), &out) != nil {
+		return nil
+	}
+	return out
+}
+
 // shownPart returns a part that is stored beside a job as pages may show it.
 func (h *Handler) shownPart(job *ojs.JobInfo, part Part, in json.RawMessage) json.RawMessage {
 	if h.conf.redact == nil {
 		return in
 	}
 	return h.hide(job, part, in)
+}
+
+// shownText returns a part that is a text as pages may show it.
+func (h *Handler) shownText(job *ojs.JobInfo, part Part, text string) (out string) {
+	b, err := json.Marshal(text)
+	if err != nil || json.Unmarshal(h.shownPart(job, part, b), &out) != nil {
+		return ""
+	}
+	return out
 }
 
 // hide asks the redactor, which there is, for a part of a job.

@@ -149,13 +149,17 @@ func (h *Handler) actOnWorkflow(p *page) error {
 	return p.moved("./?did=workflow-" + string(do))
 }
 
-// Finished is how many steps have ended, of how many.
-func (p *page) Finished(s *workflow.Status) string {
-	n := 0
+// EndedSteps is how many steps have ended.
+func (p *page) EndedSteps(s *workflow.Status) (n int) {
 	for i := range s.Steps {
 		if s.Steps[i].State().Terminal() {
 			n++
 		}
 	}
-	return p.T("%d of %d", n, len(s.Steps))
+	return n
+}
+
+// Finished is how many steps have ended, of how many.
+func (p *page) Finished(s *workflow.Status) string {
+	return p.T("%d of %d", p.EndedSteps(s), len(s.Steps))
 }

@@ -70,7 +70,8 @@ func (a access) guard(next http.Handler) http.Handler {
 }
 
 func (a access) permits(r *http.Request) bool {
-	if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if strings.EqualFold(scheme, "bearer") {
 		return a.token != "" && equal(token, a.token)
 	}
 	user, password, ok := r.BasicAuth()

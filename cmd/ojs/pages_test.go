@@ -86,7 +86,7 @@ func benchPages(b *testing.B, st storage.Storage, n, server int) {
 	if err := document.Of(st).PutValues(b.Context(), cl.Now(), history(cl.Now())); err != nil {
 		b.Fatal(err)
 	}
-	pages, err := dashboard.New(eng, dashboard.WithClock(cl))
+	pages, err := dashboard.New(eng, dashboard.WithClock(cl), dashboard.WithHosts("*"))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -51,7 +51,8 @@ func (v *serveVerb) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	opts := []dashboard.Option{dashboard.WithoutRunning(), dashboard.WithEnvironment(v.Environment),
+	opts := []dashboard.Option{dashboard.WithoutRunning(), dashboard.WithHosts("*"), // guard has decided
+		dashboard.WithEnvironment(v.Environment),
 		dashboard.WithActor(actor), dashboard.WithLogger(log)}
 	if v.Actions {
 		opts = append(opts, dashboard.WithAuthorizer(dashboard.AllowAll)) // the log-in has decided

@@ -253,6 +253,7 @@ func TestServeAuthenticates(t *testing.T) {
 		{nil, host("evil.example"), 403},
 		{[]string{"OJS_TOKEN", "t0ken"}, nothing, 401},
 		{[]string{"OJS_TOKEN", "t0ken"}, header("Authorization", "Bearer t0ken"), 200},
+		{[]string{"OJS_TOKEN", "t0ken"}, header("Authorization", "bearer t0ken"), 200},
 		{[]string{"OJS_TOKEN", "t0ken"}, header("Authorization", "Bearer "), 401},
 		{[]string{"OJS_TOKEN", "t0ken"}, as("ada", "t0ken"), 200},
 		{[]string{"OJS_TOKEN", "t0ken"}, as("ada", ""), 401},

@@ -18,15 +18,37 @@ async function refresh() {
     const doc = new DOMParser().parseFromString(await answer.text(), 'text/html')
     const next = parts(doc), main = document.querySelector('main')
     const other = [...next.keys()].join() !== [...parts(document).keys()].join() // a part has come or gone
-    if (other && !held(main)) replace(main, doc.querySelector('main'))
+    if (other && !held(main) && ![...parts(document).values()].some(stays)) replace(main, doc.querySelector('main'))
     for (const [name, old] of parts(document)) {
       const now = next.get(name)
-      if (now && !held(old) && now.innerHTML !== was.get(old)) replace(old, now)
+      if (!now) continue
+      if (stays(old)) tell(old, now)
+      else if (!held(old) && now.innerHTML !== was.get(old)) replace(old, now)
     }
   } catch { /* the server is away; the next tick tries again */ } finally {
     busy = false
     if (again) { again = false; setTimeout(refresh, 1000) }
   }
+}
+
+// stays: a list keeps its rows while one of them is selected or the pointer is among them.
+function stays(part) { return part.dataset.newer && (part.matches(':hover') || part.querySelector('td.pick input:checked')) }
+
+// tell has a button say how many rows are new, and show them.
+function tell(old, now) {
+  const ids = e => [...e.querySelectorAll('tbody a[title]')].map(a => a.title)
+  const have = new Set(ids(old)), n = ids(now).filter(id => !have.has(id)).length
+  let b = old.parentElement.querySelector('.newer')
+  if (!n) { b?.remove(); return }
+  if (!b) {
+    b = document.createElement('button')
+    b.type = 'button'
+    b.className = 'newer'
+    b.setAttribute('role', 'status')
+    old.before(b)
+  }
+  b.textContent = old.dataset.newer.replace('%s', n)
+  b.onclick = () => replace(old, now)
 }
 
 // held: replacing the part would disturb what the reader does in it.
@@ -52,6 +74,7 @@ function replace(old, now) {
   const open = new Set([...old.querySelectorAll('details[open]')].map(e => e.dataset.keep))
   const places = [...old.querySelectorAll('.scroll,pre')].map(e => [e.scrollLeft, e.scrollTop])
   was.set(old, now.innerHTML)
+  if (old.dataset.newer) old.parentElement.querySelector('.newer')?.remove()
   old.replaceChildren(...document.importNode(now, true).childNodes)
   for (const e of old.querySelectorAll('input[type=checkbox]')) e.checked = picked.has(e.value)
   for (const e of old.querySelectorAll('details[data-keep]')) e.open = open.has(e.dataset.keep)

@@ -53,7 +53,8 @@ func (s *site) count(f inspect.Filter) int {
 	return n.N
 }
 
-// A page shows a new job by itself, and keeps what the reader has selected and opened.
+// A list keeps its rows while one is selected, and tells of newer ones. The page keeps
+// what the reader has selected and opened.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, dashboard.WithAuthorizer(dashboard.AllowAll))
@@ -61,7 +62,14 @@ func TestLive(t *testing.T) {
 	b.run(chromedp.Navigate(s.url+"jobs/?q=queue:search"), chromedp.WaitVisible(`td.pick input`))
 	picked := b.text(`(() => { const e = document.querySelector('td.pick input'); e.checked = true; e.focus(); return e.value })()`)
 	id := s.enqueue("search.index", map[string]any{"page": 99}, ojs.WithQueue("search"))
-	b.until(`!!document.querySelector('input[value="` + id + `"]')`)
+	row := `!!document.querySelector('input[value="` + id + `"]')`
+	b.until(`document.querySelector('.newer')?.textContent === '1 newer, show'`)
+	var there bool
+	if b.run(chromedp.Evaluate(row, &there)); there {
+		t.Error("the list has moved under a selection")
+	}
+	b.run(chromedp.Evaluate(`document.querySelector('.newer').click()`, nil))
+	b.until(row + ` && !document.querySelector('.newer')`)
 	if got := b.text(`document.querySelector('td.pick input:checked').value`); got != picked {
 		t.Errorf("selected is %s, want %s", got, picked)
 	}
@@ -202,14 +210,15 @@ func TestKeyboardOnMany(t *testing.T) {
 	id := s.enqueue("search.index", nil, ojs.WithQueue("search"), ojs.WithTags("needle"))
 	b.run(chromedp.Navigate(s.url), chromedp.WaitVisible(`button.live`),
 		input.DispatchKeyEvent(input.KeyDown).WithKey("/"),
-		chromedp.KeyEvent("tag:needle"), chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(`table.jobs`))
+		chromedp.KeyEvent("tag:needle"), leaves(chromedp.KeyEvent(kb.Enter)), chromedp.WaitVisible(`table.jobs`))
 	b.until(`!!document.querySelector('button.live') && document.querySelectorAll('table.jobs tbody tr').length === 1`)
 	b.run(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"),
 		input.DispatchKeyEvent(input.KeyDown).WithKey("a"), chromedp.KeyEvent("M"),
-		chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter),
+		chromedp.KeyEvent(kb.Tab), leaves(chromedp.KeyEvent(kb.Enter)),
 		chromedp.WaitVisible(`input[name=queue]`))
 	b.until(`document.activeElement.name === 'queue'`)
-	b.run(chromedp.KeyEvent("other"), chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(`[data-live=run]`))
+	b.run(chromedp.KeyEvent("other"), leaves(chromedp.KeyEvent(kb.Enter)),
+		chromedp.WaitVisible(`[data-live=run]`))
 	b.until(`location.pathname.endsWith('/runs/1/')`)
 	s.wait(func() bool {
 		job, err := s.eng.Get(context.Background(), id)
@@ -219,13 +228,19 @@ func TestKeyboardOnMany(t *testing.T) {
 	b.clean("keyboard on many")
 }
 
+// leaves does an action that leads to another page. This page may be gone before it
+// answers.
+func leaves(do chromedp.Action) chromedp.Action {
+	return chromedp.ActionFunc(func(ctx context.Context) error {
+		_ = do.Do(ctx)
+		return nil
+	})
+}
+
 // leads presses a key that leads to another page. This page may be gone before it
 // answers, and the next one shows that the key was heard.
 func leads(key string) chromedp.Action {
-	return chromedp.ActionFunc(func(ctx context.Context) error {
-		_ = input.DispatchKeyEvent(input.KeyDown).WithKey(key).Do(ctx)
-		return nil
-	})
+	return leaves(input.DispatchKeyEvent(input.KeyDown).WithKey(key))
 }
 
 // The keys r, c and e lead to the page that asks before the action. The action is for the

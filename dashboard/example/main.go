@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -71,7 +72,14 @@ func run(ctx context.Context) error {
 	})
 	mux.Handle("/admin/jobs/", http.StripPrefix("/admin/jobs", pages))
 
-	server := &http.Server{Addr: "localhost:8080", Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	own := func(w http.ResponseWriter, r *http.Request) {
+		if host, _, _ := net.SplitHostPort(r.Host); host != "localhost" { // or another site may act
+			http.Error(w, "open it as http://localhost:8080/", http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}
+	server := &http.Server{Addr: "localhost:8080", Handler: http.HandlerFunc(own), ReadHeaderTimeout: 10 * time.Second}
 	stopped := make(chan error, 1)
 	context.AfterFunc(ctx, func() {
 		err := pages.Close() // ends streams, which Shutdown would wait for

@@ -44,7 +44,7 @@ func TestDashboard(t *testing.T) {
 			"/admin/jobs/": "Overview", "/admin/jobs/queues/": "Queues",
 		} {
 			w := httptest.NewRecorder()
-			router.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+			router.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil))
 			if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), want) {
 				t.Errorf("%s: %s is %d: %.200s", name, path, w.Code, w.Body)
 			}

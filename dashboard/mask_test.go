@@ -1,0 +1,68 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/ojsengine/ojs"
+)
+
+func TestMask(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"password":"hunter2","n":9007199254740993}`:     `{"password":"•••","n":9007199254740993}`,
+		`{ "user" : {"API_KEY" : "x\"y" , "a":1}}`:        `{ "user" : {"API_KEY" : "•••" , "a":1}}`,
+		`{"secrets":{"a":"b"},"cookies":["a",1],"b":[1]}`: `{"secrets":"•••","cookies":"•••","b":[1]}`,
+		`[{"accessToken":"a"},{"Authorization":"b"}]`:     `[{"accessToken":"•••"},{"Authorization":"•••"}]`,
+		// A number, and a value that says nothing, is no secret.
+		`{"max_tokens":512,"secret":null,"token":""}`: `{"max_tokens":512,"secret":null,"token":""}`,
+		// Numbers of cards keep their ends.
+		`{"card":"4111 1111 1111 1111"}`:  `{"card":"••• 1111"}`,
+		`["pay 5500-0000-0000-0004 now"]`: `["pay ••• 0004 now"]`,
+		`{"n":4111111111111111}`:          `{"n":"••• 1111"}`,
+		`{"n":4111111111111112}`:          `{"n":4111111111111112}`,
+		`{"id":"1732690000000000000"}`:    `{"id":"1732690000000000000"}`,
+		// Text that names a secret.
+		`"login failed: password=hunter2, user=ada"`: `"login failed: password=•••, user=ada"`,
+		`"Authorization: Bearer abc.def"`:            `"Authorization: •••"`,
+		`"the token is bad"`:                         `"the token is bad"`,
+		`"a \"token\":\"x\" b"`:                      `"a \"token\":\"•••\" b"`,
+		`{"cookie":"a","cookie":"b"} `:               `{"cookie":"•••","cookie":"•••"} `,
+		`{"a":"plain"}`:                              `{"a":"plain"}`,
+		`not JSON with a password`:                   `not JSON with a password`,
+	} {
+		got := string(mask(nil, PartArgs, []byte(in)))
+		if got != want || json.Valid([]byte(in)) != json.Valid([]byte(got)) {
+			t.Errorf("%s\n\tis masked %s\n\tnot       %s", in, got, want)
+		}
+	}
+}
+
+func FuzzMask(f *testing.F) {
+	f.Add(`{"password":["a",{"b":"4111111111111111"}]}`)
+	f.Fuzz(func(t *testing.T, in string) {
+		got := mask(nil, PartArgs, []byte(in))
+		if json.Valid([]byte(in)) != json.Valid(got) {
+			t.Errorf("%q becomes %q", in, got)
+		}
+	})
+}
+
+// Pages mask what is named as a secret, in every part of a job, unless that is switched
+// off.
+func TestPagesMaskSecrets(t *testing.T) {
+	for _, on := range []bool{true, false} {
+		var opts []Option
+		if !on {
+			opts = append(opts, WithoutMasks())
+		}
+		s := newSite(t, append(opts, WithAuthorizer(AllowAll))...)
+		id := s.enqueue("t", map[string]any{"password": "hunter2"}, ojs.WithMeta("token", "hunter2"))
+		at := "/jobs/" + id + "/"
+		for _, path := range []string{"/jobs/", at, at + "raw/", at + "edit/"} {
+			if body := s.ok(path); strings.Contains(body, "hunter2") == on {
+				t.Errorf("%s with masks %v:\n%s", path, on, body)
+			}
+		}
+	}
+}
