@@ -40,6 +40,7 @@ type summary struct {
 	// Reported says that Types are of all engines that report, in the last hour.
 	Reported bool
 	Handlers int        // of this engine
+	Fresh    bool       // the storage has no job, and no engine has counted one
 	Queues   []queueRow // the deepest
 	Lately   *timeChart // nil: no engine reports
 	Times    []*timeChart
@@ -130,12 +131,8 @@ func (h *Handler) summarize(p *page, s *summary) (err error) {
 		if s.Now, err = h.throughputOf(p, of); err != nil {
 			return err
 		}
-		s.GaveUp.Exact = true
-		for i := range of.Columns {
-			s.GaveUp.N += int(of.Columns[i].Discarded)
-		}
-	} else if s.GaveUp, err = h.eng.Jobs().Count(ctx, inspect.Filter{States: []ojs.State{ojs.StateDiscarded},
-		FinishedFrom: p.Now.Add(-time.Hour)}, look); err != nil {
+	}
+	if err := h.discarded(ctx, p.Now, s, of); err != nil {
 		return err
 	}
 	if s.deadAt.IsZero() {
@@ -163,15 +160,36 @@ func (h *Handler) summarize(p *page, s *summary) (err error) {
 		}
 	}
 	s.Reported = types.Reported
-	s.Types = slices.DeleteFunc(types.Types, func(t typeRow) bool {
-		return t.Completed+t.Failed+t.Enqueued == 0
-	})
+	s.Fresh = !slices.ContainsFunc(types.Types, func(t typeRow) bool { return !t.IsZero() })
+	for _, n := range s.Stats.Total {
+		s.Fresh = s.Fresh && n == 0
+	}
+	s.Types = slices.DeleteFunc(types.Types, func(t typeRow) bool { return t.Completed+t.Failed == 0 })
 	slices.SortStableFunc(s.Types, func(a, b typeRow) int {
 		return cmp.Or(cmp.Compare(b.Run.Sum, a.Run.Sum),
 			cmp.Compare(b.Completed+b.Failed, a.Completed+a.Failed))
 	})
 	s.Types = s.Types[:min(len(s.Types), summaryTop)]
 	return nil
+}
+
+// discarded counts the jobs that were discarded in the last hour: those that engines have
+// reported, or those that are stored if they are more. Engines report some seconds later.
+func (h *Handler) discarded(ctx context.Context, now time.Time, s *summary, of *past) (err error) {
+	most := look
+	reported := 0
+	for i := range of.Columns {
+		reported += int(of.Columns[i].Discarded)
+	}
+	if of.Any {
+		most = 50
+	}
+	s.GaveUp, err = h.eng.Jobs().Count(ctx, inspect.Filter{States: []ojs.State{ojs.StateDiscarded},
+		FinishedFrom: now.Add(-time.Hour)}, most)
+	if of.Any && reported >= s.GaveUp.N {
+		s.GaveUp = inspect.Count{N: reported, Exact: true}
+	}
+	return err
 }
 
 // examples fills in the jobs of a summary.
@@ -233,17 +251,6 @@ func (t throughput) Change() int { return int(math.Round(100 * (t.Rate - t.Yeste
 
 // Less is how much less it was.
 func (t throughput) Less() int { return -t.Change() }
-
-// Fresh reports whether the storage is as new as a storage can be: it has no job, and no
-// engine has counted one.
-func (s *summary) Fresh() bool {
-	for _, n := range s.Stats.Total {
-		if n > 0 {
-			return false
-		}
-	}
-	return len(s.Types) == 0
-}
 
 // Spans are the periods of the charts over time.
 func (overviewData) Spans() []span { return spans }

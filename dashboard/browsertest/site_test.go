@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,22 +107,36 @@ func newSiteOn(t *testing.T, own []engine.Option, opts ...dashboard.Option) *sit
 	}
 }
 
-// past is an hour of history, as another engine would have stored it.
+// past is an hour of history and the same hour of the day before, as another engine would
+// have stored them.
 func past(now time.Time) (values []document.Value) {
-	add := func(tier string, width time.Duration, n int) {
+	add := func(tier string, width, ago time.Duration, n int, share float64) {
 		for i := range n {
-			start := now.Truncate(width).Add(-time.Duration(n-i) * width).Unix()
-			load := int(width/time.Second) * (10 + 3*(i%7) + i*(n-i)/n) / 30
-			bad := load * (i % 5) / 40
-			data := fmt.Sprintf(`[{"q":"mail","t":"email.send","n":[%d,%d,%d,%d,0,0,0,0,0],`+
-				`"wait":[%d,80,%d,104,%d],"run":[%d,112,%d,128,%d]}]`, load+i%3, load, bad, bad,
-				load*9e6, load, 1+bad, load*8e7, load, 1+load/20)
-			key := fmt.Sprintf("history/%s/%010d/web-1", tier, start)
-			values = append(values, document.Value{Key: key, Data: []byte(data)})
+			start := now.Add(-ago).Truncate(width).Add(-time.Duration(n-i) * width)
+			wave := 1 + 0.35*math.Sin(float64(start.Unix())/700) + 0.12*math.Sin(float64(start.Unix())/90)
+			var meters []string
+			for k, of := range []struct {
+				queue, jobType string
+				minute         float64 // jobs
+				wait, run      int     // buckets of the histograms
+			}{{"mail", "email.send", 46, 88, 112}, {"images", "image.resize", 14, 96, 139},
+				{"billing", "invoice.render", 9, 90, 126}, {"search", "page.fetch", 21, 92, 133}} {
+				load := int(share * wave * of.minute * width.Minutes())
+				bad := load * ((i + k) % 6) / 60
+				const text = `{"q":%q,"t":%q,"n":[%d,%d,%d,%d,0,0,0,0,0],"wait":[%d,%d,%d,%d,%d],` +
+					`"run":[%d,%d,%d,%d,%d]}`
+				few := 1 + load/20
+				meters = append(meters, fmt.Sprintf(text, of.queue, of.jobType, load+i%3, load, bad, bad,
+					load*9e6, of.wait, load, of.wait+16, few, load*8e7, of.run, load, of.run+14, few))
+			}
+			key := fmt.Sprintf("history/%s/%010d/web-1", tier, start.Unix())
+			data := []byte("[" + strings.Join(meters, ",") + "]")
+			values = append(values, document.Value{Key: key, Data: data})
 		}
 	}
-	add("10s", 10*time.Second, 90)
-	add("1m", time.Minute, 60)
+	add("10s", 10*time.Second, 0, 90, 1)
+	add("1m", time.Minute, 0, 60, 1)
+	add("1m", time.Minute, 24*time.Hour, 60, 0.9)
 	return values
 }
 

@@ -210,7 +210,8 @@ func TestKeyboardOnMany(t *testing.T) {
 	id := s.enqueue("search.index", nil, ojs.WithQueue("search"), ojs.WithTags("needle"))
 	b.run(chromedp.Navigate(s.url), chromedp.WaitVisible(`button.live`),
 		input.DispatchKeyEvent(input.KeyDown).WithKey("/"),
-		chromedp.KeyEvent("tag:needle"), leaves(chromedp.KeyEvent(kb.Enter)), chromedp.WaitVisible(`table.jobs`))
+		chromedp.KeyEvent("tag:needle"), leaves(chromedp.KeyEvent(kb.Enter)),
+		chromedp.WaitVisible(`table.jobs`))
 	b.until(`!!document.querySelector('button.live') && document.querySelectorAll('table.jobs tbody tr').length === 1`)
 	b.run(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"),
 		input.DispatchKeyEvent(input.KeyDown).WithKey("a"), chromedp.KeyEvent("M"),

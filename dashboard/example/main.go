@@ -79,7 +79,8 @@ func run(ctx context.Context) error {
 		}
 		mux.ServeHTTP(w, r)
 	}
-	server := &http.Server{Addr: "localhost:8080", Handler: http.HandlerFunc(own), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Addr: "localhost:8080", Handler: http.HandlerFunc(own),
+		ReadHeaderTimeout: 10 * time.Second}
 	stopped := make(chan error, 1)
 	context.AfterFunc(ctx, func() {
 		err := pages.Close() // ends streams, which Shutdown would wait for
