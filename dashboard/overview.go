@@ -128,6 +128,9 @@ func (h *Handler) summarize(p *page, s *summary) (err error) {
 	}
 	if of.Any {
 		s.Lately, s.Times = p.lately(of), p.times(of)
+		for _, c := range append(s.Times, s.Lately) {
+			c.Table = "history/"
+		}
 		if s.Now, err = h.throughputOf(p, of); err != nil {
 			return err
 		}
@@ -136,7 +139,7 @@ func (h *Handler) summarize(p *page, s *summary) (err error) {
 		return err
 	}
 	if s.deadAt.IsZero() {
-		if s.Dead, err = h.eng.Jobs().Count(ctx, inspect.Filter{DeadLettered: true}, look); err != nil {
+		if s.Dead, err = h.eng.Jobs().Count(ctx, inspect.Filter{DeadLettered: true}, 100); err != nil {
 			return err
 		}
 		s.deadAt = p.Now

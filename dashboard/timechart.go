@@ -14,6 +14,7 @@ import (
 type timeChart struct {
 	Title  string
 	Note   string
+	Table  string // the page that has the table, below the overview; "": this one
 	Times  []time.Time // the beginning of each column; the last column is open
 	Series []series
 	Log    bool // a logarithmic axis, for durations in seconds
