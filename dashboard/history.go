@@ -156,7 +156,7 @@ func (p *page) throughput(of *past) *timeChart {
 	retried := of.values(func(m *telemetry.Meter) float64 { return float64(m.Retried) })
 	failed := of.values(func(m *telemetry.Meter) float64 { return float64(m.Failed) - float64(m.Retried) })
 	enqueued := of.values(func(m *telemetry.Meter) float64 { return float64(m.Enqueued) })
-	return &timeChart{Title: p.T("Throughput"), Times: of.Times, Series: []series{
+	return &timeChart{Zone: p.Zone, Title: p.T("Throughput"), Times: of.Times, Series: []series{
 		{p.T("Completed"), "s-ok", false, completed},
 		{p.T("Retried"), "s-again", false, retried},
 		{p.T("Failed"), "s-bad", false, failed},
@@ -171,7 +171,7 @@ func (p *page) count(v float64) string { return p.Num(strconv.FormatFloat(v, 'f'
 func (p *page) quantiles(
 	of *past, title string, which func(*telemetry.Meter) *telemetry.Histogram,
 ) *timeChart {
-	c := &timeChart{Title: title, Times: of.Times, Log: true,
+	c := &timeChart{Zone: p.Zone, Title: title, Times: of.Times, Log: true,
 		Text: func(v float64) string { return short(time.Duration(v * float64(time.Second))) }}
 	add := func(name, class string, value func(h *telemetry.Histogram) time.Duration) {
 		c.Series = append(c.Series, series{name, class, true, of.values(func(m *telemetry.Meter) float64 {
@@ -210,7 +210,7 @@ func (p *page) depth(of *past, now int) *timeChart {
 		}
 		depth -= float64(m.Enqueued) - float64(m.Completed+m.Discarded+m.Cancelled+m.Expired)
 	}
-	return &timeChart{Title: p.T("Unfinished jobs"), Times: of.Times, Text: p.count,
+	return &timeChart{Zone: p.Zone, Title: p.T("Unfinished jobs"), Times: of.Times, Text: p.count,
 		Series: []series{{p.T("Unfinished"), "s-line", true, values}},
 		Note:   p.T("Reckoned back from now by what was enqueued and what has ended.")}
 }

@@ -129,7 +129,7 @@ func (h *Handler) summarize(p *page, s *summary) (err error) {
 	if of.Any {
 		s.Lately, s.Times = p.lately(of), p.times(of)
 		for _, c := range append(s.Times, s.Lately) {
-			c.Table = "history/"
+			c.Table, c.Zone = "history/", nil // which differs from reader to reader
 		}
 		if s.Now, err = h.throughputOf(p, of); err != nil {
 			return err

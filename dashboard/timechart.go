@@ -14,11 +14,12 @@ import (
 type timeChart struct {
 	Title  string
 	Note   string
-	Table  string // the page that has the table, below the overview; "": this one
+	Table  string      // the page that has the table, below the overview; "": this one
 	Times  []time.Time // the beginning of each column; the last column is open
 	Series []series
 	Log    bool // a logarithmic axis, for durations in seconds
 	Text   func(v float64) string
+	Zone   *time.Location // of the values under the pointer; nil: there are none
 }
 
 // series is a value for each column; NaN: none. Its class has the colour and the dashes.
@@ -75,8 +76,42 @@ func (c *timeChart) bounds() (low, high float64) {
 func (c *timeChart) Low() string  { low, _ := c.bounds(); return c.Text(low) }
 func (c *timeChart) High() string { _, high := c.bounds(); return c.Text(high) }
 
-// First is the beginning of the first column.
-func (c *timeChart) First() time.Time { return c.Times[0] }
+// Middle is the middle of the axis in words.
+func (c *timeChart) Middle() string {
+	low, high := c.bounds()
+	if c.Log {
+		return c.Text(math.Sqrt(low * high))
+	}
+	return c.Text(high / 2)
+}
+
+// Ticks are the beginnings of the quarters of the chart.
+func (c *timeChart) Ticks() (out []time.Time) {
+	for i := range 4 {
+		out = append(out, c.Times[i*len(c.Times)/4])
+	}
+	return out
+}
+
+// Tick is a time on the axis of a chart.
+func (p *page) Tick(c *timeChart, t time.Time) template.HTML {
+	layout := "15:04"
+	if c.Times[len(c.Times)-1].Sub(c.Times[0]) > 36*time.Hour {
+		layout = "2006-01-02"
+	}
+	return timeElement(t, t.In(p.Zone).Format(layout), p.absolute(t))
+}
+
+// says is what a column says under the pointer.
+func (c *timeChart) says(i int) string {
+	parts := []string{c.Times[i].In(c.Zone).Format("2006-01-02 15:04:05")}
+	for _, s := range c.Series {
+		if !math.IsNaN(s.Values[i]) {
+			parts = append(parts, s.Name+" "+c.Text(s.Values[i]))
+		}
+	}
+	return strings.Join(parts, " · ")
+}
 
 // SVG is the picture, one path for each series.
 func (c *timeChart) SVG() template.HTML {
@@ -118,6 +153,12 @@ func (c *timeChart) SVG() template.HTML {
 			}
 		}
 		b.WriteString(`"/>`)
+	}
+	for i := range c.Times {
+		if c.Zone != nil {
+			const hit = `<rect class="hit" x="%.1f" width="%.1f" height="%d"><title>%s</title></rect>`
+			fmt.Fprintf(&b, hit, float64(i)*width, width, timeHeight, template.HTMLEscapeString(c.says(i)))
+		}
 	}
 	b.WriteString("</svg>")
 	return template.HTML(b.String())
