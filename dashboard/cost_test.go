@@ -78,8 +78,11 @@ func TestPagesLookAtFewJobs(t *testing.T) {
 		jobs  int64
 		crons int64
 	}{
-		{"/workers/", 2 * active, 0}, // the holders, and the list
+		{"/workers/", active, 0},
+		{"/running/", active, 0},
+		{"/search/?q=word", 0, 0},
 		{"/jobs/?q=state:active", 2 * active, 0},
+		{"/jobs/?q=type:none", 0, 0},
 		{"/", 10, 0},
 		{"/dead/", 0, 0},
 		{"/failures/", 5000, 0},

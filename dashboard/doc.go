@@ -16,8 +16,9 @@
 //
 // The package knows no users. Mount the handler behind the middleware that protects the
 // rest of the program's administration. Without WithAuthorizer the pages only read: they
-// have no button, and a POST is refused. An authorizer is asked for each action of each
-// request, and a page has the buttons for which the authorizer returns nil:
+// have no button, and a POST is refused. They then answer under localhost, addresses and
+// the names of WithHosts. An authorizer is asked for each action of each request, and a
+// page has the buttons for which the authorizer returns nil:
 //
 //	pages, err := dashboard.New(eng, dashboard.WithAuthorizer(
 //		func(r *http.Request, a dashboard.Action) error {
@@ -28,7 +29,8 @@
 //		}))
 //
 // AllowAll is the authorizer that permits everything. WithRedact hides args, metadata,
-// results, and details and messages of errors.
+// results, and details and messages of errors. Without it the pages mask what looks like
+// a secret.
 //
 // Each action is a line of the log, with the person that WithActor names. An operation on
 // many jobs shows first how many and which it would change. It then runs beside requests,
@@ -37,6 +39,8 @@
 //
 // # Cost
 //
-// A page looks at some thousand jobs at most, however many the storage has, and says how
-// many it looked at. A count that is not exact has a plus sign.
+// Indexes find jobs by their states, other than available and completed ones, and counts
+// by state, queue and type are exact. For the rest a page looks at some thousand jobs, and
+// says so; for jobs that the counts say are there, at 100,000. A count that is not exact
+// has a plus sign.
 package dashboard

@@ -228,8 +228,8 @@ func (h *Handler) tabs(p *page, f inspect.Filter, data *jobsData) (counts map[oj
 // maxLook is how many jobs a list looks at for jobs that are known to be there.
 const maxLook = 100_000
 
-// listed is the page of a list. If the number of its jobs is known, by their states, it
-// has all of them that have a place on it.
+// listed is the page of a list. If storages have counted its jobs, by their states, the
+// page is full or has all of them.
 func (h *Handler) listed(p *page, f inspect.Filter, counts map[ojs.State]int) (inspect.Page, error) {
 	ctx, at, n, most := p.r.Context(), p.r.FormValue("at"), pageSize, 0
 	stored := 0
@@ -243,10 +243,13 @@ func (h *Handler) listed(p *page, f inspect.Filter, counts map[ojs.State]int) (i
 			rare = append(rare, s)
 		}
 		few := !slices.ContainsFunc(rare, func(s ojs.State) bool { return !storage.Rare(s) })
+		if stored == 0 {
+			return inspect.Page{}, nil
+		}
 		if len(f.States) == 0 && few && f.Order == inspect.OrderNewest {
 			f.States = rare
 		}
-		if at == "" && stored > 0 {
+		if at == "" {
 			n = min(n, stored)
 		}
 	}

@@ -236,8 +236,9 @@ func (j *Jobs) lookByType(
 		n, all := 0, false
 		if most := (enough - out.n) / (len(shares) - i); i >= len(shares)-maxShares && most > 0 {
 			one := *f
-			if one.Types = []string{s.jobType}; !f.DeadLettered {
-				one.States = []ojs.State{s.state}
+			one.Types, one.States = []string{s.jobType}, []ojs.State{s.state}
+			if f.DeadLettered { // which are discarded, and have an index without the state
+				one.States = nil
 			}
 			one = one.Narrow()
 			q, err := one.Query()

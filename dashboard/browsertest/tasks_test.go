@@ -35,7 +35,8 @@ func TestTasks(t *testing.T) {
 		"retry all failures of one kind": {[]string{`.nav a[href$="failures/"]`,
 			`a[aria-label^="Retry: card.charge"]`, `form.bound button.main`}, `[data-live=run]`},
 		"cancel all that runs of a type": {[]string{`a.tile[href$="running/"]`,
-			`[data-keep="stop-report.build"] summary`, `[data-keep="stop-report.build"] button`}, `[data-live=run]`},
+			`[data-keep="stop-report.build"] summary`, `[data-keep="stop-report.build"] button`},
+			`[data-live=run]`},
 		"find a failed workflow and retry it": {[]string{`.nav a[href$="workflows/"]`,
 			`.tabs a[href$="state=failed"]`, `form[action*="` + flow.ID + `"] button`}, `.note.ok`},
 	} {
