@@ -40,7 +40,7 @@
 // # Cost
 //
 // Indexes find jobs by their states, other than available and completed ones, and counts
-// by state, queue and type are exact. For the rest a page looks at some thousand jobs, and
-// says so; for jobs that the counts say are there, at 100,000. A count that is not exact
-// has a plus sign.
+// by state, queue and type are exact. For the rest a page looks at some thousand jobs,
+// and says so; for jobs that the counts say are there, at 100,000. A count that is not
+// exact has a plus sign.
 package dashboard
