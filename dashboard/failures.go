@@ -3,6 +3,8 @@ package dashboard
 import (
 	"context"
 	"html/template"
+	"slices"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
@@ -11,7 +13,8 @@ import (
 // failureRow is failures that are alike.
 type failureRow struct {
 	inspect.FailureGroup
-	Retryable, GivenUp bool // whether it may have such jobs
+	since              time.Time // of the ends of the jobs; zero: any
+	Retryable, GivenUp bool      // whether it may have such jobs
 }
 
 // For reports whether the group may have jobs that an action is for.
@@ -44,26 +47,38 @@ func failureLine(jobType, key string) inspect.Filter {
 // Line is the filter line of the jobs that an action is for; "" is no action.
 func (r failureRow) Line(do Verb) string {
 	f := failureLine(r.Type, r.Key)
-	switch do {
-	case Cancel:
+	f.FinishedFrom = r.since
+	switch {
+	case do == Cancel:
 		f.States = []ojs.State{ojs.StateRetryable}
-	case Delete:
+	case do == Delete, !r.since.IsZero():
 		f.States = []ojs.State{ojs.StateDiscarded}
 	}
 	return f.String()
 }
 
+// failurePeriods are the periods that the page offers.
+var failurePeriods = []string{"1h", "24h"}
+
+// Periods are the periods that the page offers.
+func (failuresData) Periods() []string { return failurePeriods }
+
 type failuresData struct {
 	Type    string // the failures of one type; "": all
+	Since   string // the jobs that were discarded in a period until now; "": all failures
 	Rows    []failureRow
 	Exact   bool
 	Looked  int
-	Of      int // how many failures are stored
+	Of      int  // how many failures are stored
+	OfAll   bool // false: there may be more than Of
 	ByType  inspect.Facets
 	ByQueue inspect.Facets
 	Verbs   []Verb
 	Latest  []*ojs.JobInfo
 }
+
+// Stored is how many failures are stored, in words.
+func (d *failuresData) Stored(p *page) string { return p.Least(inspect.Count{N: d.Of, Exact: d.OfAll}) }
 
 // failures groups the jobs that wait for a retry and the jobs that were given up by what
 // their latest failures have in common, of all types or of one.
@@ -75,19 +90,27 @@ func (h *Handler) failures(p *page) error {
 	if jobType != "" {
 		discarded.Types, failed.Types = []string{jobType}, []string{jobType}
 	}
+	since, period := time.Time{}, p.r.FormValue("since")
+	if d, err := time.ParseDuration(period); err == nil && slices.Contains(failurePeriods, period) {
+		since = p.Now.Add(-d)
+		discarded.FinishedFrom = since
+		failed = discarded
+	} else {
+		period = ""
+	}
 	groups, err := h.eng.Jobs().Failures(ctx, failed, 2*look)
 	if err != nil {
 		return err
 	}
-	all, err := h.eng.Jobs().Count(ctx, failed, 0)
+	all, err := h.eng.Jobs().Count(ctx, failed, look)
 	if err != nil {
 		return err
 	}
-	data := &failuresData{Type: jobType, Exact: groups.Exact, Looked: groups.Looked, Of: all.N,
-		Verbs: p.ManyVerbs()}
+	data := &failuresData{Type: jobType, Since: period, Exact: groups.Exact, Looked: groups.Looked, Of: all.N,
+		OfAll: all.Exact, Verbs: p.ManyVerbs()}
 	for _, g := range groups.Groups[:min(len(groups.Groups), pageSize)] {
 		one := g.N == 1 && g.Sample != nil // then the state is that of the sample
-		row := failureRow{g, !one || g.Sample.State == ojs.StateRetryable,
+		row := failureRow{g, since, since.IsZero() && (!one || g.Sample.State == ojs.StateRetryable),
 			!one || g.Sample.State == ojs.StateDiscarded}
 		row.Sample = h.shown(g.Sample)
 		switch {

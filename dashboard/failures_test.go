@@ -40,3 +40,29 @@ func TestFailuresTrend(t *testing.T) {
 		t.Errorf("%s lists %d jobs, want 5", link[1], n)
 	}
 }
+
+// The failures of the last hour are grouped alone, and so are their links.
+func TestFailuresOfAPeriod(t *testing.T) {
+	s := newSite(t, WithAuthorizer(AllowAll))
+	s.eng.Handle("mail.send", func(context.Context, *ojs.Job[any]) error {
+		return ojs.Permanent(ojs.Errorf("smtp.refused", "greylisted"))
+	})
+	for _, n := range []int{3, 2} {
+		s.clock.Add(90 * time.Minute)
+		for range n {
+			s.enqueue("mail.send", nil)
+		}
+		s.run()
+	}
+	s.has("/failures/", `<td class="num">5</td>`)
+	s.has("/failures/?since=3h", `<td class="num">5</td>`) // no period of the page
+	body := s.has("/failures/?since=1h", `<td class="num">2</td>`)
+	link := regexp.MustCompile(`href="\.\./(act/\?do=retry[^"]*)"`).FindStringSubmatch(body)
+	if len(link) == 0 || strings.Contains(body, "do=cancel") {
+		t.Fatalf("no link to a retry, or one to cancel:\n%s", body)
+	}
+	s.has("/"+html.UnescapeString(link[1]), "Retry: 2 jobs")
+	s.clock.Add(2 * time.Hour)
+	s.has("/failures/?since=1h", "No stored job was discarded in this period.")
+	s.has("/jobs/", `<option value="type:mail.send">`, `<option value="state:discarded">`)
+}

@@ -55,7 +55,8 @@ type jobsData struct {
 	By     inspect.Facet // the break-down that is shown; "": none
 	Facets inspect.Facets
 	Done   string
-	New    bool // the request may enqueue a job
+	New    bool     // the request may enqueue a job
+	Known  []string // terms that a filter may have
 }
 
 // Terms are the keys that the filter line takes, as a help below it.
@@ -80,6 +81,13 @@ func (h *Handler) jobs(p *page) error {
 		New: p.May(Enqueue, "job", "", "", "")}
 	f, err := inspect.Parse(line, p.Now)
 	data.Form = p.formOf(f, line)
+	if !p.live() {
+		known, failed := h.known(p)
+		if failed != nil {
+			return failed
+		}
+		data.Known = known
+	}
 	if err != nil && !strings.Contains(line, ":") {
 		return p.moved(p.Root + "search/?q=" + escape(line))
 	}
@@ -223,6 +231,24 @@ func (h *Handler) tabs(p *page, f inspect.Filter, data *jobsData) (counts map[oj
 		counts = count
 	}
 	return counts, nil
+}
+
+// maxKnown is how many types and queues the filter suggests.
+const maxKnown = 50
+
+// known are the terms of states, types and queues that have jobs, for the filter line.
+func (h *Handler) known(p *page) (terms []string, err error) {
+	facets, err := h.eng.Jobs().FacetsBy(p.r.Context(), inspect.Filter{}, 0, inspect.FacetState,
+		inspect.FacetType, inspect.FacetQueue)
+	if err != nil {
+		return nil, err
+	}
+	for i, key := range []string{"state", "type", "queue"} {
+		for _, v := range facets[i].Values[:min(len(facets[i].Values), maxKnown)] {
+			terms = append(terms, term(key, v.Value))
+		}
+	}
+	return append(terms, "dead:true", "finished.since:1h", "since:1h"), nil
 }
 
 // maxLook is how many jobs a list looks at for jobs that are known to be there.

@@ -123,6 +123,16 @@ function pickAll(within) {
 }
 pickAll(document)
 
+// The filter suggests terms after those that it has.
+const line = document.getElementById('q'), known = document.getElementById('known')
+if (line && known) {
+  const terms = [...known.options].map(o => o.value)
+  line.addEventListener('input', () => {
+    const before = line.value.slice(0, line.value.lastIndexOf(' ') + 1)
+    known.replaceChildren(...terms.map(t => new Option('', before + t)))
+  })
+}
+
 // Keys. None of them acts on a job: they lead to forms.
 let g = 0
 const pages = { o: '', j: 'jobs/', q: 'queues/', t: 'types/', f: 'failures/', d: 'dead/', s: 'due/', c: 'cron/', w: 'workers/', r: 'running/' }

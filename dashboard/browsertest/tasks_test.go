@@ -32,7 +32,7 @@ func TestTasks(t *testing.T) {
 		clicks []string
 		done   string // what the last page has
 	}{
-		"retry all failures of one kind": {[]string{`.nav a[href$="failures/"]`,
+		"retry all failures of one kind since an hour": {[]string{`a.tile[href$="failures/?since=1h"]`,
 			`a[aria-label^="Retry: card.charge"]`, `form.bound button.main`}, `[data-live=run]`},
 		"cancel all that runs of a type": {[]string{`a.tile[href$="running/"]`,
 			`[data-keep="stop-report.build"] summary`, `[data-keep="stop-report.build"] button`},
