@@ -108,7 +108,11 @@ func (h *Handler) summarize(p *page, s *summary) (err error) {
 	if s.Stats, err = h.eng.Stats(ctx); err != nil {
 		return err
 	}
-	s.Health = h.health(ctx)
+	if p.live() {
+		s.Health = p.Health()
+	} else {
+		s.Health = h.health(ctx)
+	}
 	if s.pauses, err = h.eng.Queues().Pauses(ctx); err != nil {
 		return err
 	}
@@ -281,10 +285,14 @@ type seenHealth struct {
 	at     time.Time
 }
 
-// Health is what the head of every page shows. It is up to a second old: more pages in a
-// second do not ask the storage for it again.
+// Health is what the head of every page shows. It is up to a second old, and up to five on
+// a page that loads itself again: more pages do not ask the storage for it again.
 func (p *page) Health() engine.Health {
-	if seen := p.h.seen.Load(); seen != nil && p.Now.Sub(seen.at) < time.Second {
+	age := time.Second
+	if p.live() {
+		age = 5 * time.Second
+	}
+	if seen := p.h.seen.Load(); seen != nil && p.Now.Sub(seen.at) < age {
 		return seen.health
 	}
 	return p.h.health(p.r.Context())

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -97,20 +96,21 @@ func (h *Handler) search(p *page) error {
 // searchNames finds types, queues, engines, recurring entries and limits of keys.
 func (h *Handler) searchNames(p *page, data *searchData, has func(string) bool) error {
 	ctx := p.r.Context()
-	types, err := h.types(p, nil)
-	if err != nil {
-		return err
-	}
 	stored, err := h.eng.Jobs().Facets(ctx, inspect.Filter{}, inspect.FacetType, 0)
 	if err != nil {
 		return err
 	}
-	names := make(map[string]bool)
-	for _, t := range types.Types {
-		names[t.Type] = true
-	}
+	var names []string
 	for _, v := range stored.Values {
-		names[v.Value] = true
+		names = append(names, v.Value)
+	}
+	types, err := h.types(p, nil, names...)
+	if err != nil {
+		return err
+	}
+	names = nil
+	for _, t := range types.Types {
+		names = append(names, t.Type)
 	}
 	links := func(path string, names []string) (out []noticeLink) {
 		for _, name := range names {
@@ -120,7 +120,7 @@ func (h *Handler) searchNames(p *page, data *searchData, has func(string) bool) 
 		}
 		return out
 	}
-	data.add(p.T("Types"), links("types/", slices.Sorted(maps.Keys(names))))
+	data.add(p.T("Types"), links("types/", names))
 	queues, err := h.eng.Queues().List(ctx)
 	if err != nil {
 		return err

@@ -29,7 +29,8 @@ func (t typeRow) FailShare() float64 {
 
 // types sums by type, in alphabetical order, what the engines that report have counted in
 // the last hour. If none reports, the sums are of this process.
-func (h *Handler) types(p *page, pauses []inspect.Pause) (out typeRows, err error) {
+// It has a row for each of the other types, too.
+func (h *Handler) types(p *page, pauses []inspect.Pause, others ...string) (out typeRows, err error) {
 	ctx := p.r.Context()
 	rows := make(map[string]*typeRow)
 	row := func(name string) *typeRow {
@@ -54,12 +55,8 @@ func (h *Handler) types(p *page, pauses []inspect.Pause) (out typeRows, err erro
 			row(pauses[i].Type).Pause = &pauses[i]
 		}
 	}
-	unfinished, err := h.eng.Jobs().Facets(ctx, inspect.Filter{States: openStates}, inspect.FacetType, 0)
-	if err != nil {
-		return out, err
-	}
-	for _, v := range unfinished.Values {
-		row(v.Value)
+	for _, name := range others {
+		row(name)
 	}
 	read, err := h.history(ctx, spanNamed("1h"), p.Now)
 	if err != nil {
@@ -96,7 +93,16 @@ func (h *Handler) typesPage(p *page) error {
 	if err != nil {
 		return err
 	}
-	data, err := h.types(p, pauses)
+	unfinished := inspect.Filter{States: openStates}
+	stored, err := h.eng.Jobs().Facets(p.r.Context(), unfinished, inspect.FacetType, 0)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, v := range stored.Values {
+		names = append(names, v.Value)
+	}
+	data, err := h.types(p, pauses, names...)
 	if err != nil {
 		return err
 	}
