@@ -34,8 +34,8 @@ var dones = map[string]string{
 	"pause-unknown-queue":  "Paused. No job is in this queue, and no engine names it: check the name.",
 	"drain-unknown-queue":  "The queue drains. No job is in this queue, and no engine names it: check the name.",
 	"resume-unknown-queue": "Resumed. No job is in this queue, and no engine names it: check the name.",
-	"pause-unknown-type":   "Paused. No engine has a handler of this type, and no recent job is of it: check the name.",
-	"resume-unknown-type":  "Resumed. No engine has a handler of this type, and no recent job is of it: check the name.",
+	"pause-unknown-type":   "Paused. No engine has a handler of this type, and no job is of it: check the name.",
+	"resume-unknown-type":  "Resumed. No engine has a handler of this type, and no job is of it: check the name.",
 	"ordered":              "The engine is told, and obeys with its next report.",
 }
 

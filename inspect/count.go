@@ -104,19 +104,11 @@ func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([
 		if err != nil {
 			return nil, err
 		}
-		for i, b := range by {
-			if slices.Contains(ofLook, i) {
-				continue
-			}
-			for _, c := range counts {
-				value := string(c.State)
-				switch b {
-				case FacetQueue:
-					value = c.Queue
-				case FacetType:
-					value = c.Type
-				}
-				if q.MayMatch(c.State, c.Queue, c.Type) {
+		for _, c := range counts {
+			job := ojs.JobInfo{JobHeader: ojs.JobHeader{Queue: c.Queue, Type: c.Type}, State: c.State}
+			for i, b := range by {
+				if value, ok := b.of(&job); ok && !slices.Contains(ofLook, i) &&
+					q.MayMatch(c.State, c.Queue, c.Type) {
 					n[i][value] += c.N
 				}
 			}
@@ -124,7 +116,7 @@ func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([
 	}
 	var seen looked
 	if len(ofLook) > 0 {
-		seen, err = j.look(ctx, &f, q, look, func(job *ojs.JobInfo) {
+		seen, err = j.look(ctx, &f, look, func(job *ojs.JobInfo) {
 			for _, i := range ofLook {
 				if value, ok := by[i].of(job); ok {
 					n[i][value]++
@@ -135,7 +127,7 @@ func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([
 			return nil, err
 		}
 		for _, i := range ofLook {
-			out[i].Looked, out[i].Exact = seen.n, seen.all
+			out[i].Looked, out[i].Exact = seen.n, len(seen.missed) == 0
 		}
 	}
 	for i := range by {
@@ -159,101 +151,83 @@ func (j *Jobs) counted(f *Filter, look int) (storage.Query, error) {
 
 // looked is how far a look at jobs has come.
 type looked struct {
-	n       int // jobs
-	all     bool
-	missed  map[string]bool // types of which not all jobs were looked at
-	byTypes bool            // missed is known
+	n      int             // jobs
+	missed map[string]bool // types of which not all jobs were looked at; "": any
 }
 
-// through reports whether all jobs of a type are known to have been looked at.
-func (l *looked) through(jobType string) bool { return l.all || l.byTypes && !l.missed[jobType] }
+// through reports whether all jobs of a type were looked at.
+func (l *looked) through(jobType string) bool { return !l.missed[""] && !l.missed[jobType] }
 
-// look calls each with the jobs of a listing, until it has looked at enough of them; 0 is
-// DefaultLook. If storages count the jobs by type, and their listings have an index by
-// type, it takes a share of each type.
-func (j *Jobs) look(
-	ctx context.Context, f *Filter, q storage.Query, enough int, each func(*ojs.JobInfo),
-) (out looked, err error) {
-	if enough == 0 {
-		enough = DefaultLook
-	}
-	if f.talliedOrDead() && (f.DeadLettered && len(f.States) == 0 || q.OfRare()) {
-		return j.lookByType(ctx, f, &q, enough, each)
-	}
-	out.n, out.all, err = j.lookAt(ctx, f, q, enough, each)
-	return out, err
-}
-
-func (j *Jobs) lookAt(
-	ctx context.Context, f *Filter, q storage.Query, enough int, each func(*ojs.JobInfo),
-) (n int, all bool, err error) {
-	for n < enough {
-		q.Limit = min(enough-n, 250) // whole jobs are large
-		page, err := j.RecordPage(ctx, f, q)
-		if err != nil {
-			return n, false, err
-		}
-		for i := range page.Records {
-			each(&page.Records[i].JobInfo)
-		}
-		n += page.Looked
-		if q.Cursor = page.Next; q.Cursor == "" {
-			return n, true, nil
-		}
-	}
-	return n, false, nil
-}
-
-// maxShares bounds the listings of lookByType.
-const maxShares = 40
-
-// lookByType looks at a share of the jobs of each state and type, those with the fewest
-// jobs first. The others get the rest of such a share.
-func (j *Jobs) lookByType(
-	ctx context.Context, f *Filter, q *storage.Query, enough int, each func(*ojs.JobInfo),
-) (out looked, err error) {
-	counts, err := j.source.Counts(ctx)
-	if err != nil {
-		return out, err
-	}
-	type share struct {
-		state   ojs.State
-		jobType string
-	}
-	jobs := make(map[share]int)
-	for _, c := range counts {
-		dies := !f.DeadLettered || c.State == ojs.StateDiscarded
-		if dies && q.MayMatch(c.State, c.Queue, c.Type) {
-			jobs[share{c.State, c.Type}] += c.N
-		}
-	}
-	shares := slices.SortedFunc(maps.Keys(jobs), func(a, b share) int {
-		return cmp.Or(cmp.Compare(jobs[a], jobs[b]), cmp.Compare(a.jobType, b.jobType),
-			cmp.Compare(a.state, b.state))
-	})
-	out.byTypes, out.all, out.missed = true, true, make(map[string]bool)
+// look calls each with the jobs of a filter, until it has looked at enough of them; 0 is
+// DefaultLook. Of each share it looks at a part. Shares with few jobs leave the rest of
+// theirs to the others.
+func (j *Jobs) look(ctx context.Context, f *Filter, enough int, each func(*ojs.JobInfo)) (looked, error) {
+	out := looked{missed: make(map[string]bool)}
+	enough = cmp.Or(enough, DefaultLook)
+	shares, err := j.shares(ctx, f)
 	for i, s := range shares {
-		n, all := 0, false
-		if most := (enough - out.n) / (len(shares) - i); i >= len(shares)-maxShares && most > 0 {
-			one := *f
-			one.Types, one.States = []string{s.jobType}, []ojs.State{s.state}
-			if f.DeadLettered { // which are discarded, and have an index without the state
-				one.States = nil
+		q, err := s.Query()
+		if err != nil {
+			return out, err
+		}
+		most := out.n + (enough-out.n)/(len(shares)-i)
+		for more := true; more; more = q.Cursor != "" {
+			if q.Limit = min(most-out.n, 250); q.Limit <= 0 || i < len(shares)-maxShares { // jobs are large
+				out.missed[s.jobType] = true
+				break
 			}
-			one = one.Narrow()
-			q, err := one.Query()
+			page, err := j.RecordPage(ctx, &s.Filter, q)
 			if err != nil {
 				return out, err
 			}
-			if n, all, err = j.lookAt(ctx, &one, q, most, each); err != nil {
-				return out, err
+			for i := range page.Records {
+				each(&page.Records[i].JobInfo)
 			}
-		}
-		if out.n += n; !all {
-			out.all, out.missed[s.jobType] = false, true
+			out.n += page.Looked
+			q.Cursor = page.Next
 		}
 	}
-	return out, nil
+	return out, err
+}
+
+// share is a part of the jobs of a filter.
+type share struct {
+	Filter
+	jobType string // "": any
+	n       int    // jobs
+}
+
+// maxShares is how many shares a look has at most.
+const maxShares = 40
+
+// shares divides the jobs of a filter by state and type, if storages count these and find
+// them by an index, those with the fewest jobs first.
+func (j *Jobs) shares(ctx context.Context, f *Filter) (out []share, err error) {
+	q, err := f.Query()
+	if err != nil || !f.talliedOrDead() || !q.OfRare() && (!f.DeadLettered || len(f.States) > 0) {
+		return []share{{Filter: *f}}, err
+	}
+	counts, err := j.source.Counts(ctx)
+	jobs := make(map[storage.Count]int)
+	for _, c := range counts {
+		dies := !f.DeadLettered || c.State == ojs.StateDiscarded
+		if dies && q.MayMatch(c.State, c.Queue, c.Type) {
+			jobs[storage.Count{State: c.State, Type: c.Type}] += c.N
+		}
+	}
+	for c, n := range jobs {
+		one := *f
+		one.Types, one.States = []string{c.Type}, []ojs.State{c.State}
+		if f.DeadLettered { // which are discarded, and have an index without the state
+			one.States = nil
+		}
+		out = append(out, share{one.Narrow(), c.Type, n})
+	}
+	slices.SortFunc(out, func(a, b share) int {
+		return cmp.Or(cmp.Compare(a.n, b.n), cmp.Compare(a.jobType, b.jobType),
+			slices.Compare(a.States, b.States))
+	})
+	return out, err
 }
 
 func facetValues(n map[string]int) []FacetValue {

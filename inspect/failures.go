@@ -60,20 +60,19 @@ func (j *Jobs) Failures(ctx context.Context, f Filter, look int) (FailureGroups,
 	if len(f.States) == 0 {
 		f.States = []ojs.State{ojs.StateDiscarded, ojs.StateRetryable}
 	}
-	q, err := j.counted(&f, look)
-	if err != nil {
+	if _, err := j.counted(&f, look); err != nil {
 		return FailureGroups{}, err
 	}
 	var out FailureGroups
 	groups := make(map[string]*FailureGroup)
 	room, now := true, j.now()
-	seen, err := j.look(ctx, &f, q, look, func(job *ojs.JobInfo) {
+	seen, err := j.look(ctx, &f, look, func(job *ojs.JobInfo) {
 		room = addFailure(groups, job, now) && room
 	})
 	if err != nil {
 		return FailureGroups{}, err
 	}
-	out.Looked, out.Exact = seen.n, seen.all && room
+	out.Looked, out.Exact = seen.n, len(seen.missed) == 0 && room
 	for _, g := range groups {
 		g.Least = !seen.through(g.Type)
 		out.Groups = append(out.Groups, *g)

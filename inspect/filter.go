@@ -187,10 +187,8 @@ func matchesAny(patterns []string, name string) bool {
 }
 
 func (f *Filter) hasID(id string) bool {
-	return matchesAny(f.IDs, id) || slices.ContainsFunc(f.IDs, func(p string) bool {
-		end, ok := strings.CutPrefix(p, "*")
-		return ok && strings.HasSuffix(id, end)
-	})
+	ends := func(p string) bool { return p != "" && p[0] == '*' && strings.HasSuffix(id, p[1:]) }
+	return matchesAny(f.IDs, id) || slices.ContainsFunc(f.IDs, ends)
 }
 
 func (f *Filter) due(r *storage.Record) bool {

@@ -241,17 +241,17 @@ func (o *Operator) byHand(ctx context.Context, msg string) func(*storage.Record)
 }
 
 // known reports whether a queue or type has jobs, or an engine names it, and warns if
-// not. For a type it looks at some thousand jobs at most.
+// not.
 func (o *Operator) known(ctx context.Context, name storage.LimitName) bool {
 	if o.eng.Names(name) {
 		return true
 	}
 	isQueue := name.Kind == storage.LimitQueue
-	f := inspect.Filter{Types: []string{name.Name}, Order: inspect.OrderNewest}
+	f := inspect.Filter{Types: []string{name.Name}}
 	if isQueue {
 		f = inspect.Filter{Queues: []string{name.Name}}
 	}
-	if n, err := o.count(ctx, isQueue, f); err != nil || n > 0 {
+	if n, err := o.eng.Inspect.Count(ctx, f, 0); err != nil || n.N > 0 {
 		return true // or it cannot be told
 	}
 	nodes, _ := o.eng.Inspect.Nodes(ctx)
@@ -268,17 +268,7 @@ func (o *Operator) known(ctx context.Context, name storage.LimitName) bool {
 			"queue", name.Name)
 		return false
 	}
-	o.eng.Log.Warn("the job type of a call is unknown: no engine has a handler of it, and no recent job is of it; "+
+	o.eng.Log.Warn("the job type of a call is unknown: no engine has a handler of it, and no job is of it; "+
 		"is the name right?", "job_type", name.Name)
 	return false
-}
-
-// count returns how many jobs of a queue there are, or whether there is one of a type.
-func (o *Operator) count(ctx context.Context, all bool, f inspect.Filter) (int, error) {
-	if all {
-		n, err := o.eng.Inspect.Count(ctx, f, 0)
-		return n.N, err
-	}
-	page, err := o.eng.Inspect.Page(ctx, f, "", 1)
-	return len(page.Jobs), err
 }

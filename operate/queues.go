@@ -124,8 +124,7 @@ func (q *Queues) List(ctx context.Context) ([]QueueStats, error) {
 // PauseType and ResumeType succeed for an unknown type, too. Its name may be a typing
 // error, so that they return false for known and the engine logs a warning. A type is
 // known if it is paused, if the engine of the call or one that reports
-// (engine.WithReports) has a handler of it, or if one of the latest jobs is of it. They
-// look at some thousand jobs at most.
+// (engine.WithReports) has a handler of it, or if a job is of it.
 func (q *Queues) PauseType(ctx context.Context, jobType, reason string) (known bool, err error) {
 	if err := ojs.ValidateType(jobType); err != nil {
 		return false, err

@@ -36,13 +36,12 @@ func (w *Workflows) Get(ctx context.Context, id string) (*workflow.Status, error
 	for _, job := range page.Jobs {
 		jobs[job.ID] = job
 	}
-	lookup := func(ctx context.Context, id string) (*ojs.JobInfo, error) {
+	return workflow.Read(ctx, func(ctx context.Context, id string) (*ojs.JobInfo, error) {
 		if job := jobs[id]; job != nil {
 			return in.Readable(ctx, job), nil
 		}
 		return in.Step(ctx, id)
-	}
-	return workflow.Read(ctx, lookup, id)
+	}, id)
 }
 
 // Wait waits until all steps of a workflow have ended or ctx has. The error is nil only
