@@ -146,3 +146,28 @@ func TestEqualJobs(t *testing.T) {
 		}
 	}
 }
+
+// The page of a job that a pause holds back ends the pause, and tells no times of
+// attempts.
+func TestJobPageLeadsToTheRemedy(t *testing.T) {
+	s := newSite(t, WithAuthorizer(AllowAll))
+	ctx := context.Background()
+	s.eng.Handle("t", func(context.Context, *ojs.Job[any]) error { return nil })
+	at := "/jobs/" + s.enqueue("t", nil, ojs.WithQueue("mail")) + "/"
+	s.has(at, "Attempts that may follow")
+	if _, err := s.eng.Queues().Pause(ctx, "mail"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.eng.Queues().PauseType(ctx, "t", ""); err != nil {
+		t.Fatal(err)
+	}
+	body := s.has(at, `action="../../queues/mail/"><button class="act" name="do" value="resume"`,
+		`action="../../types/t/"><button`, "queue mail is paused")
+	if strings.Contains(body, "Attempts that may follow") || strings.Contains(body, "Queues.Resume") {
+		t.Errorf("it tells unknown times, or names a method:\n%s", body)
+	}
+	if err := s.eng.Queues().PauseAll(ctx, ""); err != nil {
+		t.Fatal(err)
+	}
+	s.has(at, `action="../../queues/"><button class="act" name="do" value="resume"`)
+}

@@ -147,3 +147,20 @@ func TestLimitsOfAQueue(t *testing.T) {
 		})
 	}
 }
+
+// One page has the limits of all kinds. It says that there is none only if there is none.
+func TestLimitsOfAllKinds(t *testing.T) {
+	s := newSite(t, WithAuthorizer(AllowAll))
+	s.has("/limits/", "none is set")
+	ctx := context.Background()
+	for _, name := range []operate.LimitName{operate.LimitOfQueue("mail"), operate.LimitOfType("t")} {
+		if err := s.eng.Limits().Set(ctx, name, ojs.RateLimit{Concurrency: 4}, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	body := s.has("/limits/", `href="../limits/queue/mail/"`, `href="../limits/type/t/"`, ">0/4<")
+	if strings.Contains(body, "none is set") {
+		t.Errorf("it says that there is no limit:\n%s", body)
+	}
+	s.has("/limits/?kind=key", "none is set")
+}

@@ -285,8 +285,8 @@ type seenHealth struct {
 	at     time.Time
 }
 
-// Health is what the head of every page shows. It is up to a second old, and up to five on
-// a page that loads itself again: more pages do not ask the storage for it again.
+// Health is what the head of every page shows. It is up to a second old, and up to five
+// on a page that loads itself again: more pages do not ask the storage for it again.
 func (p *page) Health() engine.Health {
 	age := time.Second
 	if p.live() {
