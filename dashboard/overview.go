@@ -183,18 +183,19 @@ func (h *Handler) summarize(p *page, s *summary) (err error) {
 // discarded counts the jobs that were discarded in the last hour: those that engines have
 // reported, or those that are stored if they are more. Engines report some seconds later.
 func (h *Handler) discarded(ctx context.Context, now time.Time, s *summary, of *past) (err error) {
-	most := look
-	reported := 0
+	most, reported := look, inspect.Count{Exact: true}
 	for i := range of.Columns {
-		reported += int(of.Columns[i].Discarded)
+		reported.N += int(of.Columns[i].Discarded)
 	}
 	if of.Any {
 		most = 50
 	}
-	s.GaveUp, err = h.eng.Jobs().Count(ctx, inspect.Filter{States: []ojs.State{ojs.StateDiscarded},
-		FinishedFrom: now.Add(-time.Hour)}, most)
-	if of.Any && reported >= s.GaveUp.N {
-		s.GaveUp = inspect.Count{N: reported, Exact: true}
+	if reported.N < most {
+		s.GaveUp, err = h.eng.Jobs().Count(ctx, inspect.Filter{States: []ojs.State{ojs.StateDiscarded},
+			FinishedFrom: now.Add(-time.Hour)}, most)
+	}
+	if of.Any && reported.N >= s.GaveUp.N {
+		s.GaveUp = reported
 	}
 	return err
 }
