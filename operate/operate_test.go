@@ -3,7 +3,6 @@ package operate_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -16,9 +15,7 @@ import (
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/operate"
-	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
-	"github.com/ojsengine/ojs/workflow"
 )
 
 func must(t *testing.T, err error) {
@@ -183,39 +180,4 @@ func TestRunningEnginesNotice(t *testing.T) {
 			t.Errorf("the engine noticed after %v", took)
 		}
 	})
-}
-
-// reads counts the reads of a storage.
-type reads struct {
-	storage.Storage
-	gets, lists int
-}
-
-func (r *reads) Get(ctx context.Context, id string) (storage.Record, error) {
-	r.gets++
-	return r.Storage.Get(ctx, id)
-}
-
-func (r *reads) List(ctx context.Context, q storage.Query) (storage.Page, error) {
-	r.lists++
-	return r.Storage.List(ctx, q)
-}
-
-// A workflow costs one listing, however many steps it has.
-func TestAWorkflowIsOneListing(t *testing.T) {
-	store := &reads{Storage: memory.New()}
-	eng, err := engine.New[any](store)
-	must(t, err)
-	var steps []workflow.Part
-	for i := range 50 {
-		steps = append(steps, workflow.Step(fmt.Sprint("s", i), ojs.NewDraft("x", nil)))
-	}
-	ticket, err := eng.Workflows().Start(t.Context(), workflow.New("w", workflow.Group(steps...)))
-	must(t, err)
-	store.gets, store.lists = 0, 0
-	status, err := operate.Open(store, clock.New(), nil).Workflows().Get(t.Context(), ticket.ID)
-	must(t, err)
-	if len(status.Steps) != 50 || status.Steps[49].Job == nil || store.lists != 1 || store.gets > 0 {
-		t.Errorf("%d steps: %d lookups and %d listings", len(status.Steps), store.gets, store.lists)
-	}
 }

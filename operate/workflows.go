@@ -24,24 +24,10 @@ func (w *Workflows) Start(ctx context.Context, wf *workflow.Workflow) (ojs.Ticke
 }
 
 // Get returns a workflow and its steps, with args and results decoded as far as the
-// engine's codecs can. ErrNotFound: no workflow with the id is stored. It lists the jobs
-// of the workflow, and looks up those beyond the first 1,000 one by one.
+// engine's codecs can. ErrNotFound: no workflow with the id is stored. The cost grows
+// with the number of steps.
 func (w *Workflows) Get(ctx context.Context, id string) (*workflow.Status, error) {
-	in := w.op.eng.Inspect
-	page, err := in.Page(ctx, inspect.Filter{Workflow: id}, "", 1000)
-	if err != nil {
-		return nil, err
-	}
-	jobs := make(map[string]*ojs.JobInfo, len(page.Jobs))
-	for _, job := range page.Jobs {
-		jobs[job.ID] = job
-	}
-	return workflow.Read(ctx, func(ctx context.Context, id string) (*ojs.JobInfo, error) {
-		if job := jobs[id]; job != nil {
-			return in.Readable(ctx, job), nil
-		}
-		return in.Step(ctx, id)
-	}, id)
+	return workflow.Read(ctx, w.op.eng.Inspect.Step, id)
 }
 
 // Wait waits until all steps of a workflow have ended or ctx has. The error is nil only
