@@ -495,20 +495,20 @@ func withExtra(extra map[string]json.RawMessage) Option {
 }
 
 // ValidateType checks the name of a job type: dot-separated words of lower-case letters,
-// digits and '_', each starting with a letter, at most 255 characters (OJS core, section
-// 5.1).
+// digits, '_' and '-', each starting with a letter, at most 255 characters (OJS core,
+// section 5.1, which has no '-'; the HTTP binding has).
 func ValidateType(name string) error {
 	if !validName(name, maxTypeLen, func(c, before byte) bool {
 		switch {
 		case 'a' <= c && c <= 'z':
 			return true
-		case '0' <= c && c <= '9', c == '_':
+		case '0' <= c && c <= '9', c == '_', c == '-':
 			return before != 0 && before != '.'
 		}
 		return c == '.' && before != 0 && before != '.'
 	}) || name[len(name)-1] == '.' {
 		return &InvalidError{Code: InvalidCodeType, Field: "type", Reason: nameReason(name, maxTypeLen,
-			"lower-case words of letters, digits and _, joined by dots, each beginning with a letter, such as email.send")}
+			"lower-case words of letters, digits, _ and -, joined by dots, each beginning with a letter, such as email.send")}
 	}
 	return nil
 }

@@ -355,7 +355,7 @@ func TestDraft(t *testing.T) {
 }
 
 func FuzzNames(f *testing.F) {
-	jobType, queue := regexp.MustCompile(`\A[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*\z`),
+	jobType, queue := regexp.MustCompile(`\A[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)*\z`),
 		regexp.MustCompile(`\A[a-z0-9][a-z0-9\-\.]*\z`)
 	for _, s := range []string{"", "a", "email.send", "a.", ".a", "a..b", "a.1", "1", "_a", "a_", "A", "a-b",
 		"a\n", "é", strings.Repeat("a", 128), strings.Repeat("a", 129), strings.Repeat("a", 255),

@@ -67,7 +67,7 @@ func (j *Jobs) Explain(ctx context.Context, id string) (Explanation, error) {
 	if err != nil {
 		return Explanation{}, err
 	}
-	now := j.now()
+	now := j.Now()
 	e := Explanation{State: rec.State}
 	if rec.State == ojs.StateActive {
 		silence, err := j.silenceOf(ctx, rec.Worker)

@@ -65,7 +65,7 @@ func (j *Jobs) Failures(ctx context.Context, f Filter, look int) (FailureGroups,
 	}
 	var out FailureGroups
 	groups := make(map[string]*FailureGroup)
-	room, now := true, j.now()
+	room, now := true, j.Now()
 	seen, err := j.look(ctx, &f, look, func(job *ojs.JobInfo) {
 		room = addFailure(groups, job, now) && room
 	})

@@ -239,5 +239,5 @@ func (j *Jobs) RecordPage(ctx context.Context, f *Filter, q storage.Query) (page
 	return page, nil
 }
 
-// now is the time as storages keep it.
-func (j *Jobs) now() time.Time { return j.clock.Now().UTC().Round(0) }
+// Now is the time as storages keep it, by the clock of the engines.
+func (j *Jobs) Now() time.Time { return j.clock.Now().UTC().Round(0) }

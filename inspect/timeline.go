@@ -117,7 +117,7 @@ func (j *Jobs) Timeline(ctx context.Context, id string) (*Timeline, error) {
 	if a, ok := latest(&rec, t.Attempts); ok {
 		t.Attempts = append(t.Attempts, a)
 	}
-	t.Next = nextAttempts(&rec, j.now())
+	t.Next = nextAttempts(&rec, j.Now())
 	return t, nil
 }
 

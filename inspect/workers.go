@@ -88,7 +88,7 @@ func (j *Jobs) Workers(ctx context.Context) ([]Worker, error) {
 	}
 	err = j.eachValue(ctx, stored.PrefixAlive, func(v document.Value) {
 		if w := byID[strings.TrimPrefix(v.Key, stored.PrefixAlive)]; w != nil {
-			w.Silent = silence(v, j.now())
+			w.Silent = silence(v, j.Now())
 		}
 	})
 	list := slices.Collect(maps.Values(byID))
@@ -130,11 +130,11 @@ func byProcess(a, b *Node) int {
 // silenceOf is how long the process of a worker has not reported; 0: it reports in time,
 // or never has.
 func (j *Jobs) silenceOf(ctx context.Context, worker string) (time.Duration, error) {
-	v, ok, err := document.Of(j.source).Value(ctx, j.now(), stored.PrefixAlive+worker)
+	v, ok, err := document.Of(j.source).Value(ctx, j.Now(), stored.PrefixAlive+worker)
 	if err != nil || !ok {
 		return 0, err
 	}
-	return silence(v, j.now()), nil
+	return silence(v, j.Now()), nil
 }
 
 // silence is how long a process has not reported, by its value.
@@ -172,7 +172,7 @@ func (j *Jobs) Pauses(ctx context.Context) (list []Pause, err error) {
 
 // eachValue calls f for each value whose key has the prefix, in their order.
 func (j *Jobs) eachValue(ctx context.Context, prefix string, f func(document.Value)) error {
-	for v, err := range document.Of(j.source).EachValue(ctx, j.now(), storage.DocumentQuery{Prefix: prefix}) {
+	for v, err := range document.Of(j.source).EachValue(ctx, j.Now(), storage.DocumentQuery{Prefix: prefix}) {
 		if err != nil {
 			return err
 		}

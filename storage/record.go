@@ -141,9 +141,13 @@ func (r *Record) countedUntil() time.Time {
 }
 
 // LeaseFor is how long a claim or a renewal with this Lease holds the job: its own lease,
-// unless that is ojs.DefaultLease and the Lease is set [claim-18, lease-6].
+// unless that is ojs.DefaultLease and the Lease is set [claim-18, lease-6]. A negative
+// Lease holds any job, for -Lease [claim-18, lease-6].
 func (r *Record) LeaseFor(lease time.Duration) time.Duration {
-	if lease > 0 && r.Lease == ojs.DefaultLease {
+	switch {
+	case lease < 0:
+		return -lease
+	case lease > 0 && r.Lease == ojs.DefaultLease:
 		return lease
 	}
 	return r.Lease

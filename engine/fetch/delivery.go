@@ -49,6 +49,7 @@ type Delivery struct {
 	progress float64
 	saved    json.RawMessage
 	tried    *settle.Settlement // an outcome that may have been stored
+	ended    *ojs.JobInfo       // as the delivery has left it
 }
 
 func (c *Workers) delivery(rec *storage.Record, from *Worker) *Delivery {
@@ -97,6 +98,13 @@ func (d *Delivery) Ack(ctx context.Context, result any, then ...ojs.Draft) error
 	return d.answer(ctx, policy.Outcome{Kind: policy.Returned}, raw, list)
 }
 
+// Ended returns the job as the call that ended the delivery has left it; nil: none has.
+func (d *Delivery) Ended() *ojs.JobInfo {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ended
+}
+
 // Fail ends the attempt with an error, which decides on the job as a handler's does: by
 // its response code, its type and the job's retry policy. A nil err is a failure like any
 // other.
@@ -142,6 +150,7 @@ func (d *Delivery) end(
 		d.tried = f
 		return err
 	case refused == nil:
+		d.ended = &f.Rec.JobInfo
 		return nil
 	case f.RefusedThen(refused):
 		d.tried = nil
@@ -207,7 +216,11 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, typ e
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	x := storage.Extension{Held: d.held(), Progress: d.progress, Checkpoint: checkpoint}
+	lease := -max(d.from.cfg.Lease, 0)
+	if lease == 0 {
+		lease = c.workers.lease(d.held())
+	}
+	x := storage.Extension{Held: d.held(), Progress: d.progress, Checkpoint: checkpoint, Lease: lease}
 	lost, err := c.settle.Extend(ctx, now, &d.rec, x, typ)
 	switch {
 	case err != nil:
@@ -220,9 +233,9 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, typ e
 		d.saved = checkpoint
 	}
 	c.watch(c.workers.beat(d.from.id)) // only now: a refused call has renewed nothing
-	until := now.Add(d.rec.Lease)
+	until := now.Add(d.rec.LeaseFor(lease))
 	c.admission.Gate.Renewed(d.held(), until)
-	c.watch(c.workers.hold(d.rec.Worker, &d.rec, d.began, until))
+	c.watch(c.workers.hold(d.rec.Worker, &d.rec, d.began, until, lease))
 	return nil
 }
 

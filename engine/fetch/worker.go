@@ -74,6 +74,11 @@ type Config struct {
 	// sent a heartbeat: then it counts as dead and its attempts as failed. 0:
 	// DefaultDeadAfter; negative: it never counts as dead, and only its leases run out.
 	DeadAfter time.Duration
+
+	// Lease is how long a job is held without a renewal, whatever its own lease is
+	// (ojs.WithLease), from a Fetch or a Renew with this Config on. 0: as before, or as
+	// the job has it.
+	Lease time.Duration
 }
 
 // DefaultDeadAfter is how long a worker may be silent (OJS worker protocol). Heartbeats
@@ -131,6 +136,29 @@ func (w *Worker) Fetch(ctx context.Context) (*Delivery, error) {
 // each: then the leases of the first ones age while the others are claimed. Its errors
 // are Fetch's.
 func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
+	return w.fetch(ctx, n, nil)
+}
+
+// FetchWithin is FetchMany that waits no longer than d on the engine's clock, and then
+// returns no job. With a d of 0 or less it takes what is available now.
+func (w *Worker) FetchWithin(ctx context.Context, n int, d time.Duration) ([]*Delivery, error) {
+	if d <= 0 {
+		return w.fetch(ctx, n, past)
+	}
+	t := w.core.Clock.Timer(d)
+	defer t.Stop()
+	return w.fetch(ctx, n, t.C)
+}
+
+// past is the end of a wait that has no length.
+var past = func() <-chan time.Time {
+	c := make(chan time.Time)
+	close(c)
+	return c
+}()
+
+// fetch is FetchMany until a time comes; nil: none does.
+func (w *Worker) fetch(ctx context.Context, n int, until <-chan time.Time) ([]*Delivery, error) {
 	if n < 1 {
 		return nil, draft.Invalid("max", "%d is less than 1", n)
 	}
@@ -138,13 +166,15 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 		return nil, errWorkerID
 	}
 	c := w.core
-	defer c.listen()()
+	if until != past {
+		defer c.listen()()
+	}
 	types, err := c.workerTypes(w.cfg.Types)
 	if err != nil {
 		return nil, err
 	}
 	ask := admission.Wanted{Queues: w.cfg.Queues, Types: types, All: len(w.cfg.Types) == 0,
-		Worker: w.id, Lapses: true}
+		Worker: w.id, Lapses: true, Lease: -max(w.cfg.Lease, 0)}
 	for {
 		state, changed := w.touch()
 		switch state {
@@ -162,17 +192,21 @@ func (w *Worker) FetchMany(ctx context.Context, n int) ([]*Delivery, error) {
 		if len(claimed) > 0 { // the jobs behind them may be available
 			continue
 		}
+		if until == past {
+			return nil, nil
+		}
 		waits := c.workers.waits(w.id)
-		err = w.wait(ctx, news, changed, reopens)
+		over, err := w.wait(ctx, news, changed, reopens, until)
 		c.watch(c.workers.waited(waits, c.Now()))
-		if err != nil {
+		if err != nil || over {
 			return nil, err
 		}
 	}
 }
 
-// wait waits until another look may find a job.
-func (w *Worker) wait(ctx context.Context, news, changed <-chan struct{}, reopens time.Time) error {
+// wait waits until another look may find a job. It reports whether until has come.
+func (w *Worker) wait(ctx context.Context, news, changed <-chan struct{}, reopens time.Time,
+	until <-chan time.Time) (over bool, err error) {
 	var reopened <-chan time.Time
 	if !reopens.IsZero() {
 		t := w.core.Clock.Timer(max(reopens.Sub(w.core.Now()), 1))
@@ -183,10 +217,12 @@ func (w *Worker) wait(ctx context.Context, news, changed <-chan struct{}, reopen
 	case <-news:
 	case <-changed:
 	case <-reopened:
+	case <-until:
+		return true, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	}
-	return nil
+	return false, nil
 }
 
 // claim takes up to n jobs that are available now. An error after the first of them is
@@ -215,7 +251,7 @@ func (w *Worker) claim(
 				c.LogStarted(rec, w.id, now)
 			}
 			if !cancelled && !env.Overdue(rec, now) { // or LookAt would fail it before that
-				c.watch(c.workers.hold(w.id, rec, now, rec.LeaseUntil))
+				c.watch(c.workers.hold(w.id, rec, now, rec.LeaseUntil, -max(w.cfg.Lease, 0)))
 			}
 			c.WakeAt(rec.WakeAt())
 			d := c.delivery(rec, w)
@@ -355,6 +391,48 @@ func (w *Worker) Heartbeat(ctx context.Context, tokens ...string) (Beat, error) 
 		Type: event.WorkerHeartbeat, Subject: w.id, WorkerID: w.id, State: string(state),
 		Held: len(b.Held),
 	})
+	return b, nil
+}
+
+// DeliveryOf is Delivery for callers that have looked the job up and kept no token. If
+// the worker has lost the job and fetched it again since, it is the later delivery.
+func (w *Worker) DeliveryOf(rec storage.Record) (*Delivery, error) {
+	if rec.State != ojs.StateActive || rec.Worker != w.id {
+		return nil, notHeld(rec.ID, w.id)
+	}
+	return w.core.delivery(&rec, w), nil
+}
+
+// Renew renews the leases of jobs that the worker holds, by their ids, and names those
+// that it does not hold, or has lost by that. Other jobs of the worker stay as they are,
+// and Heartbeat still names those that it has lost.
+func (w *Worker) Renew(ctx context.Context, ids ...string) (Beat, error) {
+	if !w.valid() {
+		return Beat{}, errWorkerID
+	}
+	c := w.core
+	state, _ := w.touch()
+	b := Beat{State: state}
+	for _, id := range ids {
+		rec, err := c.Store.Get(ctx, id)
+		if err == nil {
+			var d *Delivery
+			if d, err = w.DeliveryOf(rec); err == nil {
+				err = d.Heartbeat(ctx)
+			}
+		}
+		switch {
+		case err == nil:
+			b.Held = append(b.Held, id)
+		case foreign.Is(err, ojs.ErrLeaseLost), foreign.Is(err, ojs.ErrTimeout), foreign.Is(err, ojs.ErrNotFound):
+			b.Lost = append(b.Lost, LostJob{ID: id, Cause: err})
+		default:
+			return b, err
+		}
+	}
+	c.watch(c.workers.beat(w.id))
+	c.Emit(event.Event{Type: event.WorkerHeartbeat, Subject: w.id, WorkerID: w.id, State: string(state),
+		Held: len(b.Held)})
 	return b, nil
 }
 

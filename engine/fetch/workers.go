@@ -43,6 +43,8 @@ type holding struct {
 	began   time.Time // when the claim had returned, or as stored if another engine claimed
 	until   time.Time // its lease, as far as this engine knows
 	timeout time.Time // the earlier one of its two timeouts
+
+	lease time.Duration // as storage.Extension.Lease, of each renewal
 }
 
 // maxLost bounds how many jobs one heartbeat names; the latest count.
@@ -116,16 +118,18 @@ func (ws *book) beat(id string) (look time.Time) {
 	return look
 }
 
-// hold says that a worker holds a job under the lease that ends then. Unless that is
-// known already, the worker could begin it at began. It returns when to look at the
-// worker next.
-func (ws *book) hold(id string, rec *storage.Record, began, until time.Time) (look time.Time) {
+// hold says that a worker holds a job under the lease that ends then, and for how long it
+// is renewed. Unless that is known already, the worker could begin it at began. It
+// returns when to look at the worker next.
+func (ws *book) hold(
+	id string, rec *storage.Record, began, until time.Time, lease time.Duration,
+) (look time.Time) {
 	ws.with(id, func(w *worker) {
 		held := storage.Held{ID: rec.ID, Version: rec.Version}
 		if h, known := w.held[held]; known {
 			began = h.began
 		}
-		h := holding{began: began, until: until, timeout: env.TimesOut(rec, began)}
+		h := holding{began: began, until: until, timeout: env.TimesOut(rec, began), lease: lease}
 		w.held[held] = h
 		ws.held[held] = w
 		look = env.Earliest(h.timeout, w.silence())
@@ -142,6 +146,16 @@ func (ws *book) began(rec *storage.Record) time.Time {
 		return w.held[held].began
 	}
 	return rec.StartedAt
+}
+
+// lease is for how long a job is renewed, as its claim or the last renewal has said.
+func (ws *book) lease(held storage.Held) time.Duration {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w := ws.held[held]; w != nil {
+		return w.held[held].lease
+	}
+	return 0
 }
 
 // drop takes a job from the worker that holds it, if any. With a cause, the worker's next

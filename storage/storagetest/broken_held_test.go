@@ -27,6 +27,10 @@ var _ = register([]fault{
 	{"a claim's lease no longer than the job's", "claim-18", changeClaim(func(c *storage.Claim) {
 		c.Lease = min(c.Lease, ojs.DefaultLease)
 	})},
+	{"a claim holds no other job than those of the default lease", "claim-18",
+		changeClaim(func(c *storage.Claim) { c.Lease = max(c.Lease, -c.Lease) })},
+	{"a renewal holds no other job than those of the default lease", "lease-6",
+		changeExtend(func(x *storage.Extension, _ storage.Record) { x.Lease = max(x.Lease, -x.Lease) })},
 	{"leases of renewals ignored", "lease-6", changeExtend(func(x *storage.Extension, _ storage.Record) {
 		x.Lease = 0
 	})},

@@ -24,7 +24,11 @@ func (c *C) leased() []storage.Record {
 // for d from now.
 func (c *C) heldFor(d time.Duration, recs []storage.Record) {
 	c.tb.Helper()
-	for i, want := range []time.Duration{d, time.Minute, ojs.DefaultLease + time.Second} {
+	held := []time.Duration{d, time.Minute, ojs.DefaultLease + time.Second}
+	if d < 0 {
+		held = []time.Duration{-d, -d, -d}
+	}
+	for i, want := range held {
 		if got := c.get(recs[i].ID).LeaseUntil; !got.Equal(c.now.Add(want)) {
 			c.failf("a job with a lease of %v is held for %v, not %v", recs[i].Lease, got.Sub(c.now), want)
 		}
@@ -33,9 +37,9 @@ func (c *C) heldFor(d time.Duration, recs []storage.Record) {
 
 var heldCases = []Case{
 	{"claim-18", "Claim/Lease", "Claim.Lease",
-		"A claim holds jobs of the default lease for its own, and others for theirs.",
+		"A claim holds jobs of the default lease for its own, and others for theirs; a negative one holds all.",
 		needsNothing, func(c *C) {
-			for _, lease := range []time.Duration{ask.Lease, 0, 2 * time.Hour} {
+			for _, lease := range []time.Duration{ask.Lease, 0, 2 * time.Hour, -5 * time.Second} {
 				q := ask
 				q.Lease = lease
 				c.insert(c.leased()...)
@@ -44,7 +48,7 @@ var heldCases = []Case{
 					c.failf("Claim returned %d jobs, not 3", len(recs))
 				}
 				held := ojs.DefaultLease
-				if lease > 0 {
+				if lease != 0 {
 					held = lease
 				}
 				c.heldFor(held, recs)
@@ -75,11 +79,11 @@ var heldCases = []Case{
 			}
 		}},
 	{"lease-6", "Lease/ExtendLease", "Extension.Lease",
-		"A renewal holds jobs of the default lease for its own, and others for theirs.",
+		"A renewal holds jobs of the default lease for its own, and others for theirs; a negative one holds all.",
 		needsNothing, func(c *C) {
 			c.insert(c.leased()...)
 			recs := c.claimOf(storage.Claim{Max: 10, Worker: "w"})
-			for _, lease := range []time.Duration{ask.Lease, 0} {
+			for _, lease := range []time.Duration{ask.Lease, 0, -5 * time.Second} {
 				c.pass(time.Second)
 				var xs []storage.Extension
 				for i := range recs {
@@ -92,7 +96,7 @@ var heldCases = []Case{
 					c.failf("lost %v", short(lost))
 				}
 				held := ojs.DefaultLease
-				if lease > 0 {
+				if lease != 0 {
 					held = lease
 				}
 				c.heldFor(held, recs)

@@ -110,6 +110,8 @@ type Wanted struct {
 	Worker string
 	Lapses bool    // the claimer may vanish: what it holds counts until its lease is over
 	By     Claimer // a run's step; nil: a worker that fetches
+
+	Lease time.Duration // as storage.Claim.Lease, of a worker that fetches
 }
 
 // Claimer is a claimer that keeps books of its claims.
@@ -218,7 +220,7 @@ func (g *Gate) ask(
 	reopens = g.lapses
 	opensAt := func(at time.Time) { reopens = env.Earliest(reopens, at) }
 	ask = storage.Claim{Queues: w.Queues, Types: w.Types, Max: max(w.Max, 1), Worker: w.Worker,
-		Remote: w.Lapses}
+		Remote: w.Lapses, Lease: w.Lease}
 	if g.looksAfterEach {
 		ask.Max = 1
 	}

@@ -1,0 +1,23 @@
+package draft
+
+import (
+	"context"
+
+	"github.com/ojsengine/ojs/storage"
+)
+
+type seenKey struct{}
+
+// WithSeen returns a context for an enqueue that shows each job that it has stored, or the
+// equal one that was there, with the place of its draft. The record is the enqueue's: the
+// function must not keep or change it. In a record that was stored just now, the storage
+// has not set what is its own.
+func WithSeen(ctx context.Context, see func(i int, rec *storage.Record)) context.Context {
+	return context.WithValue(ctx, seenKey{}, see)
+}
+
+// SeenBy returns what WithSeen has added to ctx, nil if nothing.
+func SeenBy(ctx context.Context) func(i int, rec *storage.Record) {
+	see, _ := ctx.Value(seenKey{}).(func(i int, rec *storage.Record))
+	return see
+}

@@ -1,0 +1,142 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+)
+
+// call is a request under way.
+type call struct {
+	s   *Server
+	w   http.ResponseWriter
+	r   *http.Request
+	ctx context.Context
+
+	id   string // of the request (F011)
+	who  *Principal
+	rt   *route
+	body object // of a route that reads one
+	sent []byte // the body as JSON
+
+	kind, name string // what an error of the library is about; see about
+	query      url.Values
+	status     int // that was answered; 0: none yet
+	buf        []byte
+}
+
+// reset readies a used call for another request. Its buffer stays, unless it is large.
+func (c *call) reset() {
+	buf := c.buf[:0]
+	if cap(buf) > 64<<10 {
+		buf = nil
+	}
+	*c = call{buf: buf}
+}
+
+// about says which thing the request is about, for the answer that it is not found.
+func (c *call) about(kind, name string) { c.kind, c.name = kind, name }
+
+// value returns a part of the path, unescaped.
+func (c *call) value(name string) string { return c.r.PathValue(name) }
+
+// in reads the body. A route without a body has an empty one.
+func (c *call) in() *input { return &input{object: c.body} }
+
+// param returns a query parameter, "" if it is absent.
+func (c *call) param(name string) string {
+	if c.query == nil {
+		c.query = c.r.URL.Query()
+	}
+	return c.query.Get(name)
+}
+
+// number reads a query parameter that is an integer from least to most.
+func (c *call) number(name string, absent, least, most int) (int, error) {
+	text := c.param(name)
+	if text == "" {
+		return absent, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most {
+		return 0, invalid(name, "is not an integer in its range").
+			expected("an integer from " + strconv.Itoa(least) + " to " + strconv.Itoa(most)).received(clip(text))
+	}
+	return n, nil
+}
+
+// moment reads a query parameter that is a time; zero: it is absent.
+func (c *call) moment(name string) (t time.Time, err error) {
+	text := c.param(name)
+	if text == "" {
+		return t, nil
+	}
+	t, ok := parseTime(text)
+	if !ok {
+		return t, invalid(name, "is no RFC 3339 time with a zone").
+			expected("such as 2026-03-01T12:00:00Z").received(clip(text))
+	}
+	return t, nil
+}
+
+// confirmed refuses a call that has not "confirm": true (F145). The parameter of the same
+// name works too (F178).
+func (c *call) confirmed() error {
+	if string(c.body.get("confirm")) == "true" || c.body.get("confirm") == nil && c.param("confirm") == "true" {
+		return nil
+	}
+	return invalid("confirm", "is not true: the call changes many jobs").expected("true")
+}
+
+// reply answers with an object. 204 has no body.
+func (c *call) reply(status int, body obj) error {
+	return c.replyJSON(status, appendValue(c.buf[:0], body))
+}
+
+// replyJSON answers with JSON that is an object. The memory of body is the call's from
+// then on.
+func (c *call) replyJSON(status int, body []byte) error {
+	c.buf = body
+	c.write(status, body)
+	return nil
+}
+
+func (c *call) write(status int, body []byte) {
+	c.status = status
+	h := c.w.Header()
+	if status == http.StatusNoContent {
+		c.w.WriteHeader(status)
+		return
+	}
+	h["Content-Type"] = contentType
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	c.w.WriteHeader(status)
+	_, _ = c.w.Write(body) // a caller that has gone reads nothing
+}
+
+var contentType = []string{"application/openjobspec+json"}
+
+// fail answers with an error.
+func (c *call) fail(err error) {
+	r := c.refusalOf(err)
+	h := c.w.Header()
+	for _, line := range r.header {
+		h.Set(line[0], line[1])
+	}
+	if after := r.retryAfter(); after != "" {
+		h.Set("Retry-After", after)
+	}
+	c.buf = r.appendTo(c.buf[:0], c.id)
+	c.write(r.status, c.buf)
+	c.s.logRefusal(c, r)
+}
+
+// engine returns the engine, or refuses a call of a server that has none.
+func (c *call) engine() (Engine, error) {
+	if c.s.eng == nil {
+		return nil, unsupported("this server has a storage and no engine: it neither enqueues nor hands out jobs")
+	}
+	return c.s.eng, nil
+}

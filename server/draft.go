@@ -1,0 +1,393 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/iso8601"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
+)
+
+// attributes are the members of a job that the server reads or writes itself. Those that
+// are false are the system's: a request that has them is taken as if it had not (F045).
+var attributes = map[string]bool{
+	"id": true, "type": true, "args": true, "meta": true, "options": true, "version": true,
+	"queue": true, "priority": true, "scheduled_at": true, "delay_until": true, "expires_at": true,
+	"retry": true, "retry_policy": true, "unique": true, "rate_limit": true, "tags": true, "pending": true,
+	"timeout": true, "timeout_ms": true, "visibility_timeout": true, "visibility_timeout_ms": true,
+	"total_timeout": true, "enqueue_ttl": true, "result_ttl": true, "fairness": true,
+	"idempotency_key": true, "unique_key": true,
+
+	"specversion": false, "state": false, "attempt": false, "max_attempts": false, "created_at": false,
+	"enqueued_at": false, "started_at": false, "completed_at": false, "cancelled_at": false,
+	"discarded_at": false, "dead_lettered_at": false, "next_retry_at": false, "retry_delay_ms": false,
+	"result": false, "error": false, "errors": false, "worker_id": false, "progress": false,
+	"workflow_id": false, "parent_results": false, "dependencies": false, keySent: false,
+}
+
+// topOnly are the attributes that options do not have.
+var topOnly = map[string]bool{"id": true, "type": true, "args": true, "options": true}
+
+// wanted is a job as a request describes it.
+type wanted struct {
+	in    *input
+	at    map[string]string // the place of each attribute, with its options
+	value map[string][]byte
+
+	queue   string
+	options []ojs.Option
+	extra   map[string]json.RawMessage
+	sent    sent
+
+	versioned bool // the job's type has a version
+}
+
+// draftOf makes a draft of a job as requests have it: of an enqueue, a member of a batch,
+// the template of a recurring job, a step of a workflow. Its queue is returned too.
+func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
+	w := wanted{in: in, at: make(map[string]string), value: make(map[string][]byte)}
+	if err := w.collect(); err != nil {
+		return d, "", err
+	}
+	jobType, err := w.jobType()
+	if err != nil {
+		return d, "", err
+	}
+	args, err := s.args(w.value["args"], in.path)
+	if err != nil {
+		return d, "", err
+	}
+	for _, step := range []func() error{w.places, w.times, w.periods, w.policies, s.metaOf(&w)} {
+		if err := step(); err != nil {
+			return d, "", err
+		}
+		if in.err != nil {
+			return d, "", in.err
+		}
+	}
+	if w.sent != (sent{}) {
+		w.keep(keySent, marshal(w.sent))
+	}
+	if w.extra != nil {
+		extra := w.extra
+		w.option(func(o *ojs.Options) { o.Extra = extra })
+	}
+	return ojs.NewDraft(jobType, args, w.options...), w.queue, nil
+}
+
+func (w *wanted) option(opts ...ojs.Option) { w.options = append(w.options, opts...) }
+
+func (w *wanted) keep(name string, value []byte) {
+	if w.extra == nil {
+		w.extra = make(map[string]json.RawMessage)
+	}
+	w.extra[name] = value
+}
+
+// collect finds each attribute, at the top or in options. One that is in both places is
+// refused (F167). Unknown ones are kept (F174).
+func (w *wanted) collect() error {
+	top, options := w.in, w.in.within("options")
+	if w.in.err != nil {
+		return w.in.err
+	}
+	for i := range top.object {
+		m := &top.object[i]
+		switch known, ours := attributes[m.name]; {
+		case isNull(m.value), ours && !known, m.name == "options":
+		case known:
+			w.at[m.name], w.value[m.name] = top.path+m.name, m.value
+		default:
+			w.keep(m.name, m.value)
+		}
+	}
+	var unknown object
+	for i := range options.object {
+		m := &options.object[i]
+		switch before, twice := w.at[m.name]; {
+		case isNull(m.value):
+		case m.name == "metadata":
+			w.at[m.name], w.value[m.name] = options.path+m.name, m.value
+		case !attributes[m.name] || topOnly[m.name]:
+			unknown = append(unknown, *m)
+		case twice && m.name != "meta":
+			return invalid(options.path+m.name, "is set twice, as "+before+" too")
+		case twice:
+			return invalid(options.path+m.name, "is set twice: use meta, or options.metadata for what lies under it")
+		default:
+			w.at[m.name], w.value[m.name] = options.path+m.name, m.value
+		}
+	}
+	if unknown != nil {
+		w.keep("options", unknown.appendJSON(nil))
+	}
+	return nil
+}
+
+// one is an input with a single attribute, whose errors name its place.
+func (w *wanted) one(name string) *input {
+	place := w.at[name]
+	at := strings.TrimSuffix(place, name)
+	return &input{object: object{{name, w.value[name]}}, path: at}
+}
+
+// has reports whether the request has an attribute.
+func (w *wanted) has(name string) bool { return w.value[name] != nil }
+
+// exclusive refuses a request that has two names of one thing.
+func (w *wanted) exclusive(a, b string) error {
+	if w.has(a) && w.has(b) {
+		return invalid(w.at[b], "is set twice, as "+w.at[a]+" too")
+	}
+	return nil
+}
+
+// jobType reads the type, with a version behind an "@" (V002).
+func (w *wanted) jobType() (string, error) {
+	if !w.has("type") {
+		return "", invalid(w.in.path+"type", "is missing").expected("string")
+	}
+	one := w.one("type")
+	jobType, version, versioned := strings.Cut(one.text("type"), "@")
+	if one.err != nil {
+		return "", one.err
+	}
+	if err := ojs.ValidateType(jobType); err != nil {
+		return "", invalid(w.at["type"], "is no job type").
+			expected("lower-case words of letters, digits, _ and -, joined by dots, such as email.send").
+			received(clip(jobType))
+	}
+	if v := w.value["version"]; v != nil {
+		var text string
+		if !decodeText(v, &text) {
+			text = string(v)
+		} else if !strings.Contains(text, ".") {
+			return "", invalid(w.at["version"], "is neither major.minor, such as \"2.1\", nor an integer")
+		}
+		version, versioned = text, true
+	}
+	if w.versioned = versioned; versioned {
+		w.option(ojs.WithVersion(version))
+	}
+	return jobType, nil
+}
+
+// args reads the args of a job.
+func (s *Server) args(v []byte, path string) (args ojs.Args, err error) {
+	switch {
+	case v == nil:
+		return args, invalid(path+"args", "is missing").expected("array")
+	case v[0] != '[':
+		return args, invalid(path+"args", "is not an array").expected("array").received(kindOf(v))
+	case len(v) > s.conf.maxArgs:
+		return args, tooLarge(codeTooLarge, path+"args", int64(len(v)), int64(s.conf.maxArgs))
+	case jsonvalue.Depth(v) > s.conf.maxDepth+1: // the array itself
+		return args, invalid(path+"args", "is nested too deep").
+			expected(fmt.Sprintf("at most %d levels", s.conf.maxDepth))
+	}
+	err = args.UnmarshalJSON(v)
+	return args, err
+}
+
+// places reads id, queue, priority, tags, pending.
+func (w *wanted) places() error {
+	if w.has("id") {
+		one := w.one("id")
+		id := one.text("id")
+		if one.err != nil {
+			return one.err
+		}
+		o := ojs.DefaultOptions()
+		if o.Apply(ojs.WithID(id)); o.Validate() != nil {
+			return invalid(w.at["id"], "is no UUIDv7").expected("a UUID of version 7").received(clip(id))
+		}
+		w.option(ojs.WithID(id))
+	}
+	w.queue = ojs.DefaultQueue
+	if w.has("queue") {
+		one := w.one("queue")
+		w.queue = one.text("queue")
+		if one.err != nil {
+			return one.err
+		}
+		if err := ojs.ValidateQueue(w.queue); err != nil {
+			return badQueue(w.at["queue"], w.queue)
+		}
+		w.option(ojs.WithQueue(w.queue))
+	}
+	if w.has("priority") {
+		one := w.one("priority")
+		n := one.integer("priority", 0, -100, 100)
+		if one.err != nil {
+			return one.err
+		}
+		w.option(ojs.WithPriority(n))
+	}
+	if w.has("pending") {
+		one := w.one("pending")
+		if one.flag("pending") {
+			w.option(ojs.WithPending())
+		}
+		return one.err
+	}
+	return nil
+}
+
+// badQueue refuses the name of a queue.
+func badQueue(field, name string) *refusal {
+	return invalid(field, "is no queue's name").
+		expected("lower-case letters, digits, - and ., the first a letter or digit, at most 128").received(clip(name))
+}
+
+// times reads scheduled_at, which may be relative, and expires_at (F166).
+func (w *wanted) times() error {
+	name := "scheduled_at"
+	if w.has("delay_until") {
+		name = "delay_until"
+		if w.has("scheduled_at") && string(w.value["scheduled_at"]) != string(w.value["delay_until"]) {
+			return invalid(w.at["delay_until"], "differs from "+w.at["scheduled_at"])
+		}
+	}
+	if w.has(name) {
+		one := w.one(name)
+		text := one.text(name)
+		if one.err != nil {
+			return one.err
+		}
+		if period, relative := strings.CutPrefix(text, "+"); relative {
+			d, err := iso8601.Parse(period)
+			if err != nil {
+				return invalid(w.at[name], "is no ISO 8601 duration behind the +").received(clip(text))
+			}
+			w.option(ojs.WithDelay(d))
+		} else {
+			at := one.time(name)
+			if one.err != nil {
+				return one.err
+			}
+			w.option(ojs.WithScheduledAt(at))
+			w.sent.ScheduledAt = asSent(at, text)
+		}
+	}
+	if w.has("expires_at") {
+		one := w.one("expires_at")
+		at := one.time("expires_at")
+		if one.err != nil {
+			return one.err
+		}
+		w.option(ojs.WithExpiresAt(at))
+		w.sent.ExpiresAt = asSent(at, one.text("expires_at"))
+	}
+	return nil
+}
+
+// asSent is the text of a time if answers would write it otherwise (F009).
+func asSent(t time.Time, text string) string {
+	if t.Format(timeLayout) == text {
+		return ""
+	}
+	return text
+}
+
+// periods reads the timeouts. In milliseconds they are integers; the names of the core
+// take seconds, or an ISO 8601 duration (F043, F167).
+func (w *wanted) periods() error {
+	for _, p := range []struct {
+		name, ms string
+		option   func(time.Duration) ojs.Option
+	}{
+		{"timeout", "timeout_ms", ojs.WithTimeout},
+		{"visibility_timeout", "visibility_timeout_ms", ojs.WithLease},
+		{"total_timeout", "", ojs.WithTotalTimeout},
+		{"enqueue_ttl", "", ojs.WithEnqueueTTL},
+		{"result_ttl", "", ojs.WithResultTTL},
+	} {
+		if err := w.exclusive(p.name, p.ms); err != nil {
+			return err
+		}
+		var d time.Duration
+		switch {
+		case w.has(p.name):
+			var err error
+			if d, err = w.seconds(p.name); err != nil {
+				return err
+			}
+		case w.has(p.ms):
+			one := w.one(p.ms)
+			if d = one.duration(p.ms); one.err != nil {
+				return one.err
+			}
+		default:
+			continue
+		}
+		w.option(p.option(d))
+	}
+	return nil
+}
+
+// seconds reads a period of the core.
+func (w *wanted) seconds(name string) (time.Duration, error) {
+	v := w.value[name]
+	var text string
+	if decodeText(v, &text) {
+		if d, err := iso8601.Parse(text); err == nil && d > 0 {
+			return d, nil
+		}
+		return 0, invalid(w.at[name], "is no positive ISO 8601 duration").received(clip(text))
+	}
+	switch {
+	case name == "result_ttl" && string(v) == "-1":
+		return ojs.KeepForever, nil
+	case name == "result_ttl" && string(v) == "0":
+		return 0, nil
+	}
+	d, err := iso8601.Parse("PT" + string(v) + "S") // a plain number is the seconds of a duration
+	if err != nil || d <= 0 {
+		return 0, invalid(w.at[name], "is no positive number of seconds").
+			expected("a number above 0").received(kindOf(v))
+	}
+	return d, nil
+}
+
+// metaOf reads meta, what lies under it, and tags.
+func (s *Server) metaOf(w *wanted) func() error {
+	return func() error {
+		for _, name := range []string{"metadata", "meta"} { // the later wins
+			if !w.has(name) {
+				continue
+			}
+			v := w.value[name]
+			if v[0] != '{' {
+				return invalid(w.at[name], "is not an object").expected("object").received(kindOf(v))
+			}
+			if len(v) > s.conf.maxMeta {
+				return tooLarge(codeMetaTooBig, w.at[name], int64(len(v)), int64(s.conf.maxMeta))
+			}
+			decoded, err := jsonvalue.Decode(v)
+			meta, ok := decoded.(map[string]any)
+			if err != nil || !ok {
+				return invalid(w.at[name], "is nested too deep, or has a number that is none")
+			}
+			for key, value := range meta {
+				w.option(ojs.WithMeta(key, value))
+			}
+		}
+		if w.has("tags") {
+			one := w.one("tags")
+			tags := one.texts("tags")
+			if one.err != nil {
+				return one.err
+			}
+			var meta object
+			if v := w.value["meta"]; v != nil {
+				meta, _ = split(v, "")
+			}
+			w.sent.Tags = meta.get("tags") == nil && len(tags) > 0
+			w.option(ojs.WithTags(tags...))
+		}
+		return nil
+	}
+}

@@ -1,0 +1,343 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/fetch"
+	"github.com/ojsengine/ojs/internal/versions"
+)
+
+// workers has what workers say of themselves (F078, F147). A worker is forgotten an hour
+// after its last word.
+type workers struct {
+	mu   sync.Mutex // guards byID and what it has
+	byID map[string]*worker
+}
+
+// worker is what a worker has said.
+type worker struct {
+	id, hostname, version string
+	state                 fetch.State // that it reports; "": none
+	queues                []string
+	concurrency           int
+	startedAt, seen       time.Time
+	metadata, labels, pid raw
+	types                 []string // the handlers of job types, as fetch.Config has them; nil: all
+	beats                 bool     // it has registered, or sent a heartbeat
+}
+
+const (
+	forgetWorkers = time.Hour
+	manyWorkers   = 10_000
+)
+
+// with calls f with a worker and mu held. An unknown one is made.
+func (ws *workers) with(id string, now time.Time, f func(w *worker)) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.byID[id]
+	if w == nil {
+		if ws.byID == nil {
+			ws.byID = make(map[string]*worker)
+		}
+		for old, w := range ws.byID {
+			if now.Sub(w.seen) > forgetWorkers || len(ws.byID) >= manyWorkers {
+				delete(ws.byID, old)
+			}
+		}
+		w = &worker{id: id, startedAt: now}
+		ws.byID[id] = w
+	}
+	w.seen = now
+	f(w)
+}
+
+// forget removes a worker.
+func (ws *workers) forget(id string) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	delete(ws.byID, id)
+}
+
+// list returns copies of the workers.
+func (ws *workers) list() []worker {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	var list []worker
+	for _, w := range ws.byID {
+		list = append(list, *w)
+	}
+	return list
+}
+
+// declare keeps the handlers that a call names, and returns those that the worker has
+// (V004).
+func (ws *workers) declare(id string, in *input) (types []string, err error) {
+	if given := in.list("handlers"); given != nil {
+		types = []string{}
+		for _, v := range given {
+			if v[0] != '{' {
+				return nil, invalid("handlers", "has an element that is not an object").expected("array of objects")
+			}
+			members, err := split(v, "handlers.")
+			if err != nil {
+				return nil, err
+			}
+			h := input{object: members, path: "handlers."}
+			name, wanted := h.name("type"), h.text("versions")
+			if h.err != nil {
+				return nil, h.err
+			}
+			if wanted != "" && wanted != "*" {
+				if _, err := versions.ParseRange(wanted); err != nil {
+					return nil, invalid("handlers.versions", "is no range of versions").
+						expected("*, 2.0, or bounds such as >=2.0 <3.0").received(clip(wanted))
+				}
+				name += "@" + wanted
+			}
+			types = append(types, name)
+		}
+	}
+	if in.err != nil {
+		return nil, in.err
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if w := ws.byID[id]; w != nil && types == nil {
+		return w.types, nil
+	}
+	return types, nil
+}
+
+// report keeps what a heartbeat or a registration says.
+func (s *Server) report(id string, in *input) error {
+	types, err := s.serving.declare(id, in)
+	if err != nil {
+		return err
+	}
+	host, version, state := in.text("hostname"), in.text("version"), in.text("state")
+	queues, concurrency, started := in.texts("queues"), in.integer("concurrency", 0, 0, 1<<31), in.time("started_at")
+	if in.err != nil {
+		return in.err
+	}
+	s.serving.with(id, s.now(), func(w *worker) {
+		w.beats = true
+		w.types = types
+		if state == "drain" {
+			state = string(fetch.Quiet)
+		}
+		for _, f := range []struct {
+			to   *string
+			from string
+		}{{&w.hostname, host}, {&w.version, version}, {(*string)(&w.state), state}} {
+			if f.from != "" {
+				*f.to = f.from
+			}
+		}
+		if queues != nil {
+			w.queues = queues
+		}
+		if concurrency > 0 {
+			w.concurrency = concurrency
+		}
+		if !started.IsZero() {
+			w.startedAt = started
+		}
+		for name, to := range map[string]*raw{"metadata": &w.metadata, "labels": &w.labels, "pid": &w.pid} {
+			if v := in.get(name); v != nil && len(v) <= 4<<10 {
+				*to = append(raw(nil), v...)
+			}
+		}
+	})
+	return nil
+}
+
+// listed are the jobs that a heartbeat names (F168). Ids that are no UUID are no jobs.
+func (in *input) listed() (ids []string) {
+	v := in.get("active_jobs")
+	switch {
+	case v != nil && v[0] == '[':
+		ids = in.texts("active_jobs")
+	case in.get("active_job_ids") != nil:
+		ids = in.texts("active_job_ids")
+	case in.get("job_id") != nil:
+		ids = []string{in.text("job_id")}
+	}
+	for i, id := range ids {
+		if u, err := uuid.Parse(id); err == nil && len(id) == 36 {
+			ids[i] = u.String()
+		}
+	}
+	return ids
+}
+
+// heartbeat answers POST /workers/heartbeat (F068, F077).
+func (s *Server) heartbeat(c *call) error { return s.beatWith(c, c.in(), nil) }
+
+// beat answers POST /workers/beat (F181).
+func (s *Server) beat(c *call) error { return s.beatWith(c, c.in(), obj{"acknowledged", true}) }
+
+func (s *Server) beatWith(c *call, in *input, first obj) error {
+	id := in.name("worker_id")
+	if in.err != nil {
+		return in.err
+	}
+	ids := in.listed()
+	if in.err != nil {
+		return in.err
+	}
+	if err := s.report(id, in); err != nil {
+		return err
+	}
+	return s.renew(c, in, id, ids, first)
+}
+
+// renew extends the reservations of jobs, and answers with what the worker should do.
+func (s *Server) renew(c *call, in *input, id string, ids []string, first obj) error {
+	eng, err := c.engine()
+	if err != nil {
+		return err
+	}
+	lease := in.duration("visibility_timeout_ms")
+	if in.err != nil {
+		return in.err
+	}
+	held := make(map[string]bool)
+	var state fetch.State
+	for _, who := range []string{id, anonymous} { // a worker may have fetched without its id
+		var mine []string
+		for _, job := range ids {
+			if rec, err := s.record(c.ctx, job); err == nil && rec.State == ojs.StateActive && rec.Worker == who {
+				mine = append(mine, job)
+			} else if err != nil && !missing(err) {
+				return err
+			}
+		}
+		if who == anonymous && len(mine) == 0 {
+			continue
+		}
+		b, err := eng.Worker(who, fetch.Config{Lease: lease}).Renew(c.ctx, mine...)
+		if err != nil {
+			return err
+		}
+		if who == id {
+			state = b.State
+		}
+		for _, job := range b.Held {
+			held[job] = true
+		}
+	}
+	extended, lost := []string{}, []string{}
+	for _, job := range ids {
+		if held[job] {
+			extended = append(extended, job)
+		} else {
+			lost = append(lost, job)
+		}
+	}
+	directive := string(state)
+	if state == fetch.Running {
+		directive = ""
+	}
+	return c.reply(http.StatusOK, append(first, "state", string(state), "directive", directive,
+		"jobs_extended", extended, "jobs_lost", lost, "server_time", s.now()))
+}
+
+// missing reports whether a lookup has found no job.
+func missing(err error) bool { return errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) }
+
+// register answers POST /workers/register (F078).
+func (s *Server) register(c *call) error {
+	in := c.in()
+	id := in.name("worker_id")
+	if in.err != nil {
+		return in.err
+	}
+	if err := s.report(id, in); err != nil {
+		return err
+	}
+	return c.reply(http.StatusOK, obj{"ok", true, "worker_id", id, "server_time", s.now(), "heartbeat_interval", 5,
+		"heartbeat_timeout", 30, "visibility_timeout_default", 1800})
+}
+
+// deregister answers POST /workers/deregister (F078).
+func (s *Server) deregister(c *call) error {
+	in := c.in()
+	id := in.name("worker_id")
+	if in.err != nil {
+		return in.err
+	}
+	s.serving.forget(id)
+	return c.reply(http.StatusOK, obj{"ok", true, "worker_id", id, "server_time", s.now()})
+}
+
+// workerProgress answers POST /workers/progress (F181).
+func (s *Server) workerProgress(c *call) error {
+	in := c.in()
+	in.require("percentage")
+	var percentage float64
+	if v := in.get("percentage"); v != nil && json.Unmarshal(v, &percentage) != nil {
+		in.fail("percentage", "is not a number", "a number from 0 to 100")
+	}
+	if in.err == nil && !(percentage >= 0 && percentage <= 100) {
+		in.fail("percentage", "is out of range", "a number from 0 to 100")
+	}
+	d, rec, err := s.held(c, in)
+	if err != nil {
+		return err
+	}
+	if err := d.Progress(c.ctx, percentage/100); err != nil {
+		return s.lost(c, rec.ID, err)
+	}
+	return c.reply(http.StatusOK, obj{"job_id", rec.ID, "progress", percentage / 100})
+}
+
+// jobHeartbeat answers POST /jobs/{id}/heartbeat (F181).
+func (s *Server) jobHeartbeat(c *call) error {
+	in := c.in()
+	rec, err := s.jobOf(c, "job", c.value("id"))
+	if err != nil {
+		return err
+	}
+	id := in.text("worker_id")
+	if in.err != nil {
+		return in.err
+	}
+	if id == "" {
+		id = rec.Worker
+	}
+	return s.renew(c, in, id, []string{rec.ID}, nil)
+}
+
+// workerHealth answers GET /workers/{id}/health (F181).
+func (s *Server) workerHealth(c *call) error {
+	id := c.value("id")
+	for _, w := range s.serving.list() {
+		if w.id == id {
+			return c.reply(http.StatusOK, obj{"worker_id", id, "status", healthWord(&w, s.now()),
+				"last_heartbeat_at", w.seen, "server_time", s.now()})
+		}
+	}
+	return notFound("worker", id)
+}
+
+func healthWord(w *worker, now time.Time) string {
+	if w.stale(now) {
+		return "stale"
+	}
+	return "ok"
+}
+
+// stale reports whether a worker has been silent for too long (F079).
+func (w *worker) stale(now time.Time) bool { return now.Sub(w.seen) >= fetch.DefaultDeadAfter }
+
+// jsonRaw is JSON that a worker has sent as its result. Its memory is the request's.
+func jsonRaw(v []byte) json.RawMessage { return json.RawMessage(strings.Clone(string(v))) }

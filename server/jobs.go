@@ -1,0 +1,258 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/draft"
+	"github.com/ojsengine/ojs/storage"
+)
+
+var jobRoutes = []route{
+	{method: http.MethodPost, path: "/jobs", need: permEnqueue, body: requiredBody, waits: true,
+		serve: (*Server).enqueue},
+	{method: http.MethodPost, path: "/jobs/batch", need: permEnqueue, body: requiredBody, large: true, waits: true,
+		serve: (*Server).enqueueBatch},
+	{method: http.MethodGet, path: "/jobs/{id}", need: permInspect, serve: (*Server).getJob},
+	{method: http.MethodDelete, path: "/jobs/{id}", need: permCancel, serve: (*Server).cancelJob},
+	{method: http.MethodPost, path: "/jobs/{id}/activate", need: permCancel, body: optionalBody,
+		serve: (*Server).activateJob},
+	{method: http.MethodPatch, path: "/jobs/{id}", need: permCancel, body: requiredBody,
+		serve: (*Server).patchJob},
+}
+
+// enqueue answers POST /jobs (F041).
+func (s *Server) enqueue(c *call) error {
+	d, queue, err := s.draftOf(c.in())
+	if err != nil {
+		return err
+	}
+	if err := c.may(queue); err != nil {
+		return err
+	}
+	b := append(c.buf[:0], `{"job":`...)
+	tickets, err := s.enqueueAll(c, []ojs.Draft{d}, func(_ int, rec *storage.Record) { b = appendJob(b, rec) })
+	if err != nil {
+		return err
+	}
+	if t := &tickets[0]; t.Deduplicated {
+		return c.replyJSON(http.StatusOK, append(b, `,"deduplicated":true}`...))
+	}
+	c.w.Header()["Location"] = []string{base + "/jobs/" + tickets[0].ID}
+	return c.replyJSON(http.StatusCreated, append(b, '}'))
+}
+
+// enqueueBatch answers POST /jobs/batch (F048, F049).
+func (s *Server) enqueueBatch(c *call) error {
+	in := c.in()
+	in.require("jobs")
+	list := in.list("jobs")
+	if in.err != nil {
+		return in.err
+	}
+	if len(list) == 0 {
+		return invalid("jobs", "is empty").expected("1 to " + strconv.Itoa(s.conf.maxBatch) + " jobs")
+	}
+	if len(list) > s.conf.maxBatch {
+		return invalid("jobs", "has "+strconv.Itoa(len(list))+" jobs").
+			expected("1 to " + strconv.Itoa(s.conf.maxBatch) + " jobs")
+	}
+	drafts, err := s.drafts(c, list)
+	if err != nil {
+		return err
+	}
+	jobs := make([][2]int, len(drafts)) // where each job is in the buffer
+	b := c.buf[:0]
+	if _, err = s.enqueueAll(c, drafts, func(i int, rec *storage.Record) {
+		jobs[i][0] = len(b)
+		b = appendJob(b, rec)
+		jobs[i][1] = len(b)
+	}); err != nil {
+		return err
+	}
+	out := append(make([]byte, 0, len(b)+len(jobs)+40), `{"jobs":[`...)
+	for i, at := range jobs {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, b[at[0]:at[1]]...)
+	}
+	out = appendNumber(append(out, ']'), `,"count":`, int64(len(jobs)))
+	return c.replyJSON(http.StatusCreated, append(out, '}'))
+}
+
+// drafts reads the members of a batch. The error of one says which it is.
+func (s *Server) drafts(c *call, list [][]byte) ([]ojs.Draft, error) {
+	drafts := make([]ojs.Draft, len(list))
+	for i, v := range list {
+		path := "jobs[" + strconv.Itoa(i) + "]"
+		if v[0] != '{' {
+			return nil, ofMember(i, invalid(path, "is not an object").expected("object").received(kindOf(v)))
+		}
+		members, err := split(v, path+".")
+		if err != nil {
+			return nil, ofMember(i, err)
+		}
+		d, queue, err := s.draftOf(&input{object: members, path: path + "."})
+		if err == nil {
+			err = c.may(queue)
+		}
+		if err != nil {
+			return nil, ofMember(i, c.refusalOf(err))
+		}
+		drafts[i] = d
+	}
+	return drafts, nil
+}
+
+// ofMember says in the refusal of a batch which member it is about (F049).
+func ofMember(i int, err error) error {
+	r, ok := err.(*refusal)
+	if !ok {
+		return err
+	}
+	field := ""
+	for k := 0; k+1 < len(r.details); k += 2 {
+		if r.details[k] == "field" {
+			field, _ = r.details[k+1].(string)
+		}
+	}
+	r.details = append(obj{"index", i}, r.details...)
+	if field == "" {
+		r.with("field", "jobs["+strconv.Itoa(i)+"]")
+	}
+	return r.with("validation", r.message)
+}
+
+// enqueueAll enqueues drafts, all or none. see is called with each job, in the order of
+// the drafts.
+func (s *Server) enqueueAll(
+	c *call, drafts []ojs.Draft, see func(i int, rec *storage.Record),
+) ([]ojs.Ticket, error) {
+	eng, err := c.engine()
+	if err != nil {
+		return nil, err
+	}
+	seen := make([]bool, len(drafts))
+	ctx := draft.WithSeen(c.ctx, func(i int, rec *storage.Record) {
+		seen[i] = true
+		see(i, rec)
+	})
+	tickets, err := eng.EnqueueMany(ctx, drafts...)
+	if err != nil {
+		return nil, err
+	}
+	for i := range tickets {
+		switch {
+		case tickets[i].Dropped:
+			return nil, ojs.ErrDropped
+		case seen[i]:
+		default: // the engine is none of package engine
+			rec, err := s.record(c.ctx, tickets[i].ID)
+			if err != nil {
+				return nil, err
+			}
+			see(i, &rec)
+		}
+	}
+	return tickets, nil
+}
+
+// record looks a job up.
+func (s *Server) record(ctx context.Context, id string) (storage.Record, error) {
+	return s.op.Jobs().Record(ctx, id)
+}
+
+// job looks up the job that the path names, and checks the permission for its queue. An
+// id that is no UUID names none (F010).
+func (s *Server) job(c *call) (rec storage.Record, err error) {
+	id := c.value("id")
+	return s.jobOf(c, "job", id)
+}
+
+func (s *Server) jobOf(c *call, kind, id string) (rec storage.Record, err error) {
+	c.about(kind, id)
+	u, err := uuid.Parse(id)
+	if err != nil || len(id) != 36 {
+		return rec, notFound(kind, id)
+	}
+	if rec, err = s.record(c.ctx, u.String()); err != nil {
+		return rec, err
+	}
+	return rec, c.may(rec.Queue)
+}
+
+// replyJob answers with a job, and with members that follow those of the job.
+func (c *call) replyJob(status int, rec *storage.Record, further ...any) error {
+	b := append(c.buf[:0], `{"job":`...)
+	return c.replyJSON(status, append(appendJob(b, rec, further...), '}'))
+}
+
+// getJob answers GET /jobs/{id} (F050).
+func (s *Server) getJob(c *call) error {
+	rec, err := s.job(c)
+	if err != nil {
+		return err
+	}
+	return c.replyJob(http.StatusOK, &rec)
+}
+
+// cancelJob answers DELETE /jobs/{id} (F051).
+func (s *Server) cancelJob(c *call) error {
+	before, err := s.job(c)
+	if err != nil {
+		return err
+	}
+	if before.State == ojs.StateCancelled {
+		return conflict(before.ID, before.State, "", "job %s is cancelled already", before.ID)
+	}
+	if err := s.op.Jobs().Cancel(c.ctx, before.ID); err != nil {
+		return err
+	}
+	rec, err := s.record(c.ctx, before.ID)
+	if err != nil {
+		return err
+	}
+	c.audit("job.cancelled", rec.ID)
+	return c.replyJob(http.StatusOK, &rec, "previous_state", string(before.State))
+}
+
+// activateJob answers POST /jobs/{id}/activate (F053).
+func (s *Server) activateJob(c *call) error {
+	before, err := s.job(c)
+	if err != nil {
+		return err
+	}
+	if err := s.op.Jobs().Activate(c.ctx, before.ID); err != nil {
+		return err
+	}
+	at := s.now()
+	rec, err := s.record(c.ctx, before.ID)
+	if err != nil {
+		return err
+	}
+	return c.replyJob(http.StatusOK, &rec, "activated_at", at, "previous_state", string(before.State))
+}
+
+// patchJob answers PATCH /jobs/{id} (F144, F153).
+func (s *Server) patchJob(c *call) error {
+	before, err := s.job(c)
+	if err != nil {
+		return err
+	}
+	in := c.in()
+	in.require("priority")
+	priority := in.integer("priority", 0, -100, 100)
+	if in.err != nil {
+		return in.err
+	}
+	if err := s.op.Jobs().SetPriority(c.ctx, before.ID, priority); err != nil {
+		return err
+	}
+	c.audit("job.reprioritized", before.ID)
+	return c.reply(http.StatusOK, obj{"id", before.ID, "priority", priority, "previous_priority", before.Priority})
+}

@@ -1,0 +1,214 @@
+package server
+
+import (
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs/internal/draft"
+)
+
+// Option configures a Server.
+type Option func(*config) error
+
+type config struct {
+	clock clock.Clock
+	log   *slog.Logger
+	audit func(AuditEntry)
+
+	auth    Authenticator // nil: every caller may do everything
+	hosts   []string      // nil: all
+	origins []string
+	cross   *http.CrossOriginProtection
+	noAdmin bool
+
+	limit Rate
+	most  int // requests of a client at once; 0: any number
+
+	maxBody, maxBatchBody int64
+	maxArgs, maxMeta      int
+	maxDepth              int
+	maxBatch              int // jobs of a batch
+	maxFetch              int // jobs of a fetch
+
+	version, homepage string
+}
+
+func defaults() config {
+	return config{
+		clock: clock.New(), log: slog.New(slog.DiscardHandler), cross: http.NewCrossOriginProtection(),
+		most: 100, maxBody: 2 << 20, maxBatchBody: 32 << 20, maxArgs: 1 << 20, maxMeta: 64 << 10,
+		maxDepth: 32, maxBatch: 10_000, maxFetch: 100,
+	}
+}
+
+// WithClock sets the clock of the server's own timers, such as those of streams. It is
+// for tests. Times in answers are those of the engine's clock.
+func WithClock(c clock.Clock) Option {
+	return func(conf *config) error {
+		if c == nil {
+			return draft.Invalid("clock", "is nil")
+		}
+		conf.clock = c
+		return nil
+	}
+}
+
+// WithLogger sets where failures are logged. Lines have no args, meta, results or
+// credentials. The default logs nothing.
+func WithLogger(l *slog.Logger) Option {
+	return func(conf *config) error {
+		if l == nil {
+			return draft.Invalid("logger", "is nil")
+		}
+		conf.log = l
+		return nil
+	}
+}
+
+// WithAuthenticator has every request but that for the health proved.
+func WithAuthenticator(a Authenticator) Option {
+	return func(conf *config) error {
+		if a == nil {
+			return draft.Invalid("authenticator", "is nil")
+		}
+		conf.auth = a
+		return nil
+	}
+}
+
+// WithHosts names the hosts that requests may be for, without ports. A request for
+// another host is refused with 403, so that a page whose name leads to this machine
+// cannot use the server. Without WithHosts any host is taken.
+func WithHosts(names ...string) Option {
+	return func(conf *config) error {
+		for _, name := range names {
+			conf.hosts = append(conf.hosts, strings.ToLower(name))
+		}
+		return nil
+	}
+}
+
+// WithOrigins names the origins whose pages may use the server, as https://example.com
+// (CORS). Other origins are refused if they would change something.
+func WithOrigins(origins ...string) Option {
+	return func(conf *config) error {
+		for _, origin := range origins {
+			u, err := url.Parse(origin)
+			if err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" {
+				return draft.Invalid("origin", "%q is not scheme://host", origin)
+			}
+			if err := conf.cross.AddTrustedOrigin(origin); err != nil {
+				return draft.Invalid("origin", "%q: %v", origin, err)
+			}
+			conf.origins = append(conf.origins, origin)
+		}
+		return nil
+	}
+}
+
+// WithoutAdmin answers the paths under /ojs/v1/admin as if there were none.
+func WithoutAdmin() Option {
+	return func(conf *config) error {
+		conf.noAdmin = true
+		return nil
+	}
+}
+
+// Rate bounds the requests of one caller: Burst at once, and PerSecond in the long run.
+type Rate struct {
+	PerSecond float64
+	Burst     int
+}
+
+// WithRequestRate bounds the requests of each principal, or of each address without an
+// authenticator. The default bounds nothing.
+func WithRequestRate(r Rate) Option {
+	return func(conf *config) error {
+		if !(r.PerSecond > 0) || r.Burst < 1 {
+			return draft.Invalid("request_rate", "%v is not a positive rate with a burst of 1 or more", r)
+		}
+		conf.limit = r
+		return nil
+	}
+}
+
+// WithMaxRequests bounds how many requests one client may have under way, long polls
+// included. The default is 100; 0 bounds nothing.
+func WithMaxRequests(n int) Option {
+	return func(conf *config) error {
+		if n < 0 {
+			return draft.Invalid("max_requests", "%d is negative", n)
+		}
+		conf.most = n
+		return nil
+	}
+}
+
+// Sizes are the limits of what a request has. A field that is 0 keeps its default.
+type Sizes struct {
+	Body  int64 // bytes of a body after decompression; 2 MiB
+	Batch int64 // bytes of the body of a batch; 32 MiB
+	Args  int   // bytes of the args of a job; 1 MiB
+	Meta  int   // bytes of the meta of a job; 64 KiB
+	Jobs  int   // of a batch; 10,000
+	Fetch int   // jobs of one fetch, to which a larger count is lowered; 100
+}
+
+// WithSizes sets limits of requests.
+func WithSizes(z Sizes) Option {
+	return func(conf *config) error {
+		if z.Body < 0 || z.Batch < 0 || z.Args < 0 || z.Meta < 0 || z.Jobs < 0 || z.Fetch < 0 {
+			return draft.Invalid("sizes", "%+v has a negative field", z)
+		}
+		set(&conf.maxBody, z.Body)
+		set(&conf.maxBatchBody, z.Batch)
+		set(&conf.maxArgs, z.Args)
+		set(&conf.maxMeta, z.Meta)
+		set(&conf.maxBatch, z.Jobs)
+		set(&conf.maxFetch, z.Fetch)
+		return nil
+	}
+}
+
+func set[N int | int64](field *N, value N) {
+	if value != 0 {
+		*field = value
+	}
+}
+
+// AuditEntry is something that an auditor asks about (F198). It has no args, meta or
+// results.
+type AuditEntry struct {
+	Timestamp     time.Time `json:"timestamp"`
+	EventType     string    `json:"event_type"`
+	Principal     string    `json:"principal"` // "": none was proved
+	SourceIP      string    `json:"source_ip"`
+	CorrelationID string    `json:"correlation_id"` // the request's id
+	Outcome       string    `json:"outcome"`        // success, failure or denied
+	Detail        string    `json:"detail"`
+}
+
+// WithAudit has a function called for each failed authentication, each denial, and each
+// change by an operator. It is called while the request waits.
+func WithAudit(f func(AuditEntry)) Option {
+	return func(conf *config) error {
+		if f == nil {
+			return draft.Invalid("audit", "is nil")
+		}
+		conf.audit = f
+		return nil
+	}
+}
+
+// WithVersion names the program in the manifest and the health.
+func WithVersion(version string) Option {
+	return func(conf *config) error {
+		conf.version = version
+		return nil
+	}
+}

@@ -1,0 +1,135 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
+	"github.com/ojsengine/ojs/internal/draft"
+	"github.com/ojsengine/ojs/operate"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/telemetry"
+)
+
+// Engine is what the server needs of an engine. Every *engine.Engine[T] has it.
+type Engine interface {
+	ojs.Enqueuer
+	Wait(ctx context.Context, id string) (*ojs.JobInfo, error)
+	Jobs() *operate.Jobs
+	DeadLetters() *operate.DeadLetters
+	Queues() *operate.Queues
+	Limits() *operate.Limits
+	Workers() *operate.Workers
+	Workflows() *operate.Workflows
+	Cron() *cron.Entries
+	Worker(id string, cfg fetch.Config) *fetch.Worker
+	AddQueue(ctx context.Context, name string, qc engine.QueueConfig) error
+	ConfigureQueue(ctx context.Context, name string, qc engine.QueueConfig) error
+	RemoveQueue(ctx context.Context, name string) error
+	Describe() engine.Description
+	Stats(ctx context.Context) (engine.Stats, error)
+	History(ctx context.Context, from, to time.Time, width time.Duration) ([]telemetry.Bucket, error)
+	Subscribe(f engine.EventFilter) *engine.Subscription
+}
+
+// Server answers the HTTP binding. It is safe for concurrent use.
+type Server struct {
+	eng Engine // nil: there is a storage alone
+	op  operator
+	can storage.Capabilities
+
+	conf  config
+	clock clock.Clock
+	begun time.Time
+	mux   *http.ServeMux
+	calls sync.Pool
+
+	serving workers // those that fetch over HTTP
+	limiter limiter
+	seen    connections
+
+	stop     chan struct{} // closed by Close
+	stopping atomic.Bool
+	busy     sync.WaitGroup // requests under way
+	once     sync.Once
+}
+
+// operator is what an Engine and an operate.Operator have in common.
+type operator interface {
+	Jobs() *operate.Jobs
+	DeadLetters() *operate.DeadLetters
+	Queues() *operate.Queues
+	Limits() *operate.Limits
+	Workers() *operate.Workers
+	Workflows() *operate.Workflows
+}
+
+// New makes a server for an engine. The engine stays the caller's to run: its chores
+// promote scheduled jobs, end leases and fire recurring jobs. A nil engine, and options
+// that make no sense, are refused with an *ojs.InvalidError.
+func New(eng Engine, opts ...Option) (*Server, error) {
+	if v := reflect.ValueOf(eng); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, draft.Invalid("engine", "is nil: give New what engine.New returned")
+	}
+	return newServer(eng, eng, eng.Describe().Storage, opts)
+}
+
+// Open makes a server for a storage without an engine. It reads and operates. What needs
+// an engine is refused with 422. The clock is that of the engines on the storage.
+func Open(st storage.Storage, c clock.Clock, opts ...Option) (*Server, error) {
+	if st == nil || c == nil {
+		return nil, draft.Invalid("storage", "or the clock is nil: give Open both")
+	}
+	return newServer(nil, operate.Open(st, c, nil), st.Capabilities(), opts)
+}
+
+func newServer(eng Engine, op operator, can storage.Capabilities, opts []Option) (*Server, error) {
+	s := &Server{eng: eng, op: op, can: can, conf: defaults(), stop: make(chan struct{})}
+	for _, opt := range opts {
+		if opt == nil {
+			return nil, draft.Invalid("option", "is nil")
+		}
+		if err := opt(&s.conf); err != nil {
+			return nil, err
+		}
+	}
+	s.clock = s.conf.clock
+	s.begun = s.now()
+	s.calls.New = func() any { return new(call) }
+	s.limiter.conf = s.conf.limit
+	s.mux = s.routing()
+	return s, nil
+}
+
+// now is the time as the storage keeps it.
+func (s *Server) now() time.Time { return s.op.Jobs().Now() }
+
+// Close ends long polls and streams, and refuses requests that come later with 503. It
+// waits for the requests under way, or until ctx ends. The engine and its storage stay the
+// caller's to stop.
+func (s *Server) Close(ctx context.Context) error {
+	s.once.Do(func() {
+		s.stopping.Store(true)
+		close(s.stop)
+	})
+	done := make(chan struct{})
+	go func() {
+		s.busy.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,275 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/fetch"
+	"github.com/ojsengine/ojs/storage"
+)
+
+var workerRoutes = []route{
+	{method: http.MethodPost, path: "/workers/fetch", need: permWork, body: requiredBody, waits: true,
+		serve: (*Server).fetch},
+	{method: http.MethodPost, path: "/workers/ack", need: permWork, body: requiredBody, serve: (*Server).ack},
+	{method: http.MethodPost, path: "/workers/nack", need: permWork, body: requiredBody, serve: (*Server).nack},
+	{method: http.MethodPost, path: "/workers/heartbeat", need: permWork, body: requiredBody,
+		serve: (*Server).heartbeat},
+	{method: http.MethodPost, path: "/workers/beat", need: permWork, body: requiredBody, serve: (*Server).beat},
+	{method: http.MethodPost, path: "/workers/register", need: permWork, body: requiredBody,
+		serve: (*Server).register},
+	{method: http.MethodPost, path: "/workers/deregister", need: permWork, body: requiredBody,
+		serve: (*Server).deregister},
+	{method: http.MethodPost, path: "/workers/progress", need: permWork, body: requiredBody,
+		serve: (*Server).workerProgress},
+	{method: http.MethodGet, path: "/workers/{id}/health", need: permWork, serve: (*Server).workerHealth},
+	{method: http.MethodPost, path: "/jobs/{id}/ack", need: permWork, body: optionalBody, serve: (*Server).ack},
+	{method: http.MethodPost, path: "/jobs/{id}/nack", need: permWork, body: optionalBody, serve: (*Server).nack},
+	{method: http.MethodPost, path: "/jobs/{id}/heartbeat", need: permWork, body: optionalBody,
+		serve: (*Server).jobHeartbeat},
+}
+
+// longestWait is what a longer wait_ms is lowered to (F064).
+const longestWait = 30 * time.Second
+
+// fetch answers POST /workers/fetch (F060).
+func (s *Server) fetch(c *call) error {
+	eng, err := c.engine()
+	if err != nil {
+		return err
+	}
+	in := c.in()
+	in.require("queues")
+	queues := in.texts("queues")
+	count := in.integer("count", 1, 1, 1<<53)
+	id := in.workerID()
+	lease := in.duration("visibility_timeout_ms")
+	wait := time.Duration(in.integer("wait_ms", 0, 0, 1<<53)) * time.Millisecond
+	if in.err == nil && len(queues) == 0 {
+		in.fail("queues", "is empty", "at least one queue")
+	}
+	if in.err == nil && lease != 0 && lease < minLease {
+		in.fail("visibility_timeout_ms", "is too short", "at least 100")
+	}
+	if in.err != nil {
+		return in.err
+	}
+	for _, queue := range queues {
+		if err := ojs.ValidateQueue(queue); err != nil {
+			return badQueue("queues", queue)
+		}
+		if err := c.may(queue); err != nil {
+			return err
+		}
+	}
+	types, err := s.serving.declare(id, in)
+	if err != nil {
+		return err
+	}
+	b := append(c.buf[:0], `{"jobs":[`...)
+	ctx, done := s.untilStopped(c.ctx, wait > 0)
+	defer done()
+	ds, err := eng.Worker(id, fetch.Config{Queues: queues, Types: types, Lease: lease}).
+		FetchWithin(ctx, min(count, s.conf.maxFetch), min(wait, longestWait))
+	switch {
+	case errors.Is(err, fetch.ErrQuiet), errors.Is(err, fetch.ErrTerminated):
+	case err != nil && ctx.Err() != nil && c.ctx.Err() == nil: // the server stops
+	case err != nil:
+		return err
+	}
+	first := len(b)
+	for i, d := range ds {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		rec := storage.Record{JobInfo: *d.Job, Worker: id}
+		b = appendJob(b, &rec, s.fetched(c, d)...)
+	}
+	end := len(b)
+	b = append(b, ']')
+	if len(ds) > 0 && !in.has("count") { // F157
+		if len(ds) == 1 {
+			b = append(append(b, `,"job":`...), b[first:end]...)
+		}
+	}
+	return c.replyJSON(http.StatusOK, append(b, '}'))
+}
+
+// minLease is the shortest reservation that the engine takes.
+const minLease = 100 * time.Millisecond
+
+// fetched are the members that a delivered job has beyond those of a stored one.
+func (s *Server) fetched(_ *call, d *fetch.Delivery) []any {
+	if d.Checkpoint == nil {
+		return nil
+	}
+	return []any{"checkpoint", raw(d.Checkpoint)}
+}
+
+// workerID reads worker_id. A worker without one shares an id with all that have none.
+func (in *input) workerID() string {
+	id := in.text("worker_id")
+	if len(id) > 255 {
+		in.fail("worker_id", "has "+strconv.Itoa(len(id))+" bytes", "1 to 255 bytes")
+	}
+	if id == "" {
+		return anonymous
+	}
+	return id
+}
+
+// untilStopped returns a context for a call that waits: it ends with Close, too.
+func (s *Server) untilStopped(ctx context.Context, waits bool) (context.Context, func()) {
+	if !waits {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-s.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// held finds the job that a worker settles, and its delivery (F069, F070).
+func (s *Server) held(c *call, in *input) (*fetch.Delivery, *storage.Record, error) {
+	eng, err := c.engine()
+	if err != nil {
+		return nil, nil, err
+	}
+	id := c.value("id")
+	if id == "" {
+		if id = in.text("job_id"); id == "" {
+			id = in.text("id")
+		}
+	}
+	worker, attempt := in.text("worker_id"), in.integer("attempt", 0, 0, 1<<53)
+	if in.err == nil && id == "" {
+		in.fail("job_id", "is missing", "string")
+	}
+	if in.err != nil {
+		return nil, nil, in.err
+	}
+	rec, err := s.jobOf(c, "job", id)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case rec.State != ojs.StateActive:
+		return nil, nil, conflict(rec.ID, rec.State, string(ojs.StateActive), "job %s is %s and not active", rec.ID, rec.State)
+	case worker != "" && worker != rec.Worker && rec.Worker != anonymous:
+		return nil, nil, conflict(rec.ID, rec.State, "", "job %s is held by another worker", rec.ID)
+	case attempt != 0 && attempt != rec.Attempt:
+		return nil, nil, conflict(rec.ID, rec.State, "", "job %s is in attempt %d", rec.ID, rec.Attempt)
+	}
+	d, err := eng.Worker(rec.Worker, fetch.Config{}).DeliveryOf(rec)
+	return d, &rec, err
+}
+
+// lost answers a worker that has lost its job while it settled it.
+func (s *Server) lost(c *call, id string, err error) error {
+	if !errors.Is(err, ojs.ErrLeaseLost) {
+		return err
+	}
+	rec, err := s.record(c.ctx, id)
+	if err != nil {
+		return err
+	}
+	return conflict(rec.ID, rec.State, string(ojs.StateActive), "job %s is not held any more: it is %s", rec.ID, rec.State)
+}
+
+// ack answers POST /workers/ack (F066).
+func (s *Server) ack(c *call) error {
+	in := c.in()
+	d, rec, err := s.held(c, in)
+	if err != nil {
+		return err
+	}
+	var result any
+	if in.has("result") {
+		for i := range in.object {
+			if in.object[i].name == "result" {
+				result = jsonRaw(in.object[i].value)
+			}
+		}
+	}
+	if err := d.Ack(c.ctx, result); err != nil {
+		return s.lost(c, rec.ID, err)
+	}
+	done := d.Ended()
+	b := append(c.buf[:0], `{"acknowledged":true,"id":`...)
+	b = appendString(b, done.ID)
+	b = appendString(append(b, `,"job_id":`...), done.ID)
+	b = appendString(append(b, `,"state":`...), string(done.State))
+	b = appendWhen(b, `,"completed_at":`, done.FinishedAt, "")
+	b = appendShort(append(b, `,"job":`...), done)
+	return c.replyJSON(http.StatusOK, append(b, '}'))
+}
+
+// appendShort writes a job in its short form (F157).
+func appendShort(b []byte, j *ojs.JobInfo) []byte {
+	b = appendString(append(b, `{"id":`...), j.ID)
+	b = appendString(append(b, `,"type":`...), j.Type)
+	b = appendString(append(b, `,"queue":`...), j.Queue)
+	b = appendString(append(b, `,"state":`...), string(j.State))
+	b = appendNumber(b, `,"attempt":`, int64(j.Attempt))
+	b = appendNumber(b, `,"max_attempts":`, int64(j.Retry.Runs()))
+	b = appendWhen(b, `,"created_at":`, j.CreatedAt, "")
+	b = appendWhen(b, `,"enqueued_at":`, j.EnqueuedAt, "")
+	b = appendWhen(b, `,"scheduled_at":`, j.ScheduledAt, "")
+	b = appendWhen(b, `,"started_at":`, j.StartedAt, "")
+	b = appendEnd(b, &storage.Record{JobInfo: *j})
+	b = appendWhen(b, `,"next_retry_at":`, j.NextRetryAt, "")
+	return append(b, '}')
+}
+
+// nack answers POST /workers/nack (F067, F071).
+func (s *Server) nack(c *call) error {
+	in := c.in()
+	d, rec, err := s.held(c, in)
+	if err != nil {
+		return err
+	}
+	if in.flag("requeue") {
+		err = d.Release(c.ctx)
+	} else if in.err == nil {
+		report := in.within("error")
+		if in.err != nil {
+			return in.err
+		}
+		failure, bad := errorOf(report, rec.Retry)
+		if bad != nil {
+			return bad
+		}
+		err = d.Fail(c.ctx, failure)
+	}
+	if in.err != nil {
+		return in.err
+	}
+	if err != nil {
+		return s.lost(c, rec.ID, err)
+	}
+	done := d.Ended()
+	b := appendString(append(c.buf[:0], `{"id":`...), done.ID)
+	b = appendString(append(b, `,"job_id":`...), done.ID)
+	b = appendString(append(b, `,"state":`...), string(done.State))
+	b = appendNumber(b, `,"attempt":`, int64(done.Attempt))
+	b = appendNumber(b, `,"max_attempts":`, int64(done.Retry.Runs()))
+	if done.State == ojs.StateRetryable {
+		b = appendWhen(b, `,"next_attempt_at":`, done.NextRetryAt, "")
+		b = appendWhen(b, `,"next_retry_at":`, done.NextRetryAt, "")
+		if delay, ok := retryDelay(&storage.Record{JobInfo: *done}); ok {
+			b = appendNumber(b, `,"retry_delay_ms":`, milliseconds(delay))
+		}
+	}
+	b = appendEnd(b, &storage.Record{JobInfo: *done})
+	b = appendShort(append(b, `,"job":`...), done)
+	return c.replyJSON(http.StatusOK, append(b, '}'))
+}
