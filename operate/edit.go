@@ -38,10 +38,8 @@ type Edit struct {
 // checked.
 func (j *Jobs) Edit(ctx context.Context, id string, e Edit) error {
 	o := j.op
-	for key := range e.Meta {
-		if e.Args == nil && (key == codec.MetaEncodings || key == codec.MetaKeyID) {
-			return draft.Invalid("meta", "%q says how the args are encoded, and changes with them alone", key)
-		}
+	if err := e.check(); err != nil {
+		return err
 	}
 	then := o.byHand(ctx, "job edited by hand")
 	return o.change(ctx, id, then, func(r *storage.Record, now time.Time) (event.Type, error) {
@@ -49,45 +47,61 @@ func (j *Jobs) Edit(ctx context.Context, id string, e Edit) error {
 			return "", cannotBe("edited", r,
 				"only a waiting job can be edited; Jobs.Copy runs one again with other args")
 		}
-		var err error
-		args, asGiven := r.Args, editedMeta(r.Meta, e.Meta)
-		if e.Args != nil {
-			args, err = draft.Args(e.Args, r.Type, o.eng.ArgsType(r.Type, r.TypeVersion), o.eng.Codec)
-			if err != nil {
-				return "", err
-			}
-			isPlain := !codec.IsEncoded(args, e.Meta)
-			if isPlain && o.eng.Codec == nil && codec.IsEncoded(r.Args, r.Meta) {
-				const reason = "the args of the job are encoded, and there is no codec for new ones: " +
-					"give encoded args, or edit by an engine that has the codec"
-				return "", fmt.Errorf("%w: %s", ojs.ErrUnsupported, reason)
-			}
-			if isPlain {
-				asGiven = codec.PlainMeta(maps.Clone(asGiven))
-			}
-		}
-		meta, err := draft.Meta(asGiven)
-		if err != nil {
+		if err := o.edit(ctx, r, e); err != nil {
 			return "", err
-		}
-		err = o.reidentify(ctx, r, identity{r.Queue, asGiven, meta, args, e.Args != nil})
-		if err != nil {
-			return "", err
-		}
-		r.Meta = meta
-		if e.Args != nil {
-			if r.Args = args; r.Unique != nil && draft.FromElsewhere(e.Args) {
-				if err := draft.CheckIdentity(r.Unique, args, meta); err != nil {
-					return "", err
-				}
-			}
-			if err := draft.Encode(ctx, o.eng.Codec, r, draft.FromElsewhere(e.Args)); err != nil {
-				return "", err
-			}
 		}
 		note(ctx, r, now, ojs.NoteEdited, e.text())
-		return event.Edited, draft.CheckSize(&r.JobInfo)
+		return event.Edited, nil
 	})
+}
+
+func (e *Edit) check() error {
+	for key := range e.Meta {
+		if e.Args == nil && (key == codec.MetaEncodings || key == codec.MetaKeyID) {
+			return draft.Invalid("meta", "%q says how the args are encoded, and changes with them alone", key)
+		}
+	}
+	return nil
+}
+
+// edit makes an edit of a record.
+func (o *Operator) edit(ctx context.Context, r *storage.Record, e Edit) (err error) {
+	args, asGiven := r.Args, editedMeta(r.Meta, e.Meta)
+	if e.Args != nil {
+		args, err = draft.Args(e.Args, r.Type, o.eng.ArgsType(r.Type, r.TypeVersion), o.eng.Codec)
+		if err != nil {
+			return err
+		}
+		isPlain := !codec.IsEncoded(args, e.Meta)
+		if isPlain && o.eng.Codec == nil && codec.IsEncoded(r.Args, r.Meta) {
+			const reason = "the args of the job are encoded, and there is no codec for new ones: " +
+				"give encoded args, or edit by an engine that has the codec"
+			return fmt.Errorf("%w: %s", ojs.ErrUnsupported, reason)
+		}
+		if isPlain {
+			asGiven = codec.PlainMeta(maps.Clone(asGiven))
+		}
+	}
+	meta, err := draft.Meta(asGiven)
+	if err != nil {
+		return err
+	}
+	err = o.reidentify(ctx, r, identity{r.Queue, asGiven, meta, args, e.Args != nil})
+	if err != nil {
+		return err
+	}
+	r.Meta = meta
+	if e.Args != nil {
+		if r.Args = args; r.Unique != nil && draft.FromElsewhere(e.Args) {
+			if err := draft.CheckIdentity(r.Unique, args, meta); err != nil {
+				return err
+			}
+		}
+		if err := draft.Encode(ctx, o.eng.Codec, r, draft.FromElsewhere(e.Args)); err != nil {
+			return err
+		}
+	}
+	return draft.CheckSize(&r.JobInfo)
 }
 
 // text says which parts of a job an edit changes.

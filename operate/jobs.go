@@ -21,6 +21,10 @@ type Jobs struct {
 	op *Operator
 }
 
+// Documents gives access to the documents of the storage, for packages that keep values
+// of their own there, under keys of their own.
+func (j *Jobs) Documents() storage.DocumentStore { return j.op.eng.Store }
+
 // Result is the result for one job of an operation on many.
 type Result struct {
 	ID  string
@@ -133,7 +137,7 @@ func (j *Jobs) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
 	}
 	return j.op.retry(ctx, id, "", func(r *storage.Record) bool {
 		return r.State == ojs.StateDiscarded || r.State == ojs.StateRetryable && len(opts) == 0
-	}, allowed, opts)
+	}, allowed, Edit{}, opts)
 }
 
 // Cancel ends a job that waits or runs. The context of a running handler ends with
@@ -173,7 +177,8 @@ func (j *Jobs) Delete(ctx context.Context, id string) error {
 // retry makes a job available again, if ok says it may be, for the replay rule of a name
 // or "", a person.
 func (o *Operator) retry(
-	ctx context.Context, id, rule string, ok func(*storage.Record) bool, allowed string, opts []ojs.Option,
+	ctx context.Context, id, rule string, ok func(*storage.Record) bool, allowed string, e Edit,
+	opts []ojs.Option,
 ) error {
 	text, then := "", o.byHand(ctx, "job retried by hand")
 	if rule != "" {
@@ -200,6 +205,11 @@ func (o *Operator) retry(
 		}
 		if err := o.override(ctx, r, now, opts); err != nil {
 			return "", err
+		}
+		if e.Args != nil {
+			if err := o.edit(ctx, r, e); err != nil {
+				return "", err
+			}
 		}
 		typ := event.Available
 		if r.DeadLettered() {
@@ -275,15 +285,21 @@ func (d *DeadLetters) Stats(ctx context.Context) (DeadLetterStats, error) {
 }
 
 // Retry makes a dead letter available again: the same id, attempt 0, its error history
-// kept. Options change what they name of the job; its args, id and time cannot be
-// changed. A deadline that has passed is dropped. A job that is no dead letter gives an
+// kept. Options change what they name of the job; its id and time cannot be changed, and
+// RetryWithArgs changes its args. A deadline that has passed is dropped. A job that is no dead letter gives an
 // *ojs.TransitionError, an unknown id ojs.ErrNotFound. So does a step of a workflow, as
 // in Jobs.Retry. The job's meta counts how often it has been replayed
 // ("ojs.replay_count"). Jobs.Apply retries many, of a filter with DeadLettered. To
 // replay dead letters without a person, see engine.WithReplayRules.
 func (d *DeadLetters) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
 	return d.op.retry(ctx, id, "", func(r *storage.Record) bool { return r.DeadLettered() },
-		"only a dead letter can be replayed", opts)
+		"only a dead letter can be replayed", Edit{}, opts)
+}
+
+// RetryWithArgs is Retry with other args, as for Jobs.Edit.
+func (d *DeadLetters) RetryWithArgs(ctx context.Context, id string, args any, opts ...ojs.Option) error {
+	return d.op.retry(ctx, id, "", func(r *storage.Record) bool { return r.DeadLettered() },
+		"only a dead letter can be replayed", Edit{Args: args}, opts)
 }
 
 // Replay is Retry of the dead letter that died at a time, for the replay rule of a name
@@ -291,7 +307,7 @@ func (d *DeadLetters) Retry(ctx context.Context, id string, opts ...ojs.Option) 
 func (d *DeadLetters) Replay(ctx context.Context, id, rule string, died time.Time) error {
 	return d.op.retry(ctx, id, rule, func(r *storage.Record) bool {
 		return r.DeadLettered() && r.DeadLetteredAt.Equal(died)
-	}, "", nil)
+	}, "", Edit{}, nil)
 }
 
 // Delete deletes a dead letter. A job that is none gives an *ojs.TransitionError, an

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -44,6 +45,9 @@ func (c *call) value(name string) string { return c.r.PathValue(name) }
 
 // in reads the body. A route without a body has an empty one.
 func (c *call) in() *input { return &input{object: c.body} }
+
+// admin reports whether the path is under /admin, whose answers have other forms.
+func (c *call) admin() bool { return strings.HasPrefix(c.r.URL.Path, base+"/admin/") }
 
 // param returns a query parameter, "" if it is absent.
 func (c *call) param(name string) string {
@@ -88,6 +92,14 @@ func (c *call) confirmed() error {
 		return nil
 	}
 	return invalid("confirm", "is not true: the call changes many jobs").expected("true")
+}
+
+// olderThan is the time older_than of the body, or else of the query.
+func (c *call) olderThan(given time.Time) (time.Time, error) {
+	if !given.IsZero() {
+		return given, nil
+	}
+	return c.moment("older_than")
 }
 
 // reply answers with an object. 204 has no body.

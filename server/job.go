@@ -288,3 +288,6 @@ func marshal(v any) []byte {
 
 // isoOf is a duration in ISO 8601.
 func isoOf(d time.Duration) string { return iso8601.Format(d) }
+
+// unmarshal decodes what the server has stored.
+func unmarshal(b []byte, v any) error { return json.Unmarshal(b, v) }

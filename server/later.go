@@ -1,6 +1,7 @@
 package server
 
-// laterRoutes are those of workflows, bulk, events, schemas, results and limits.
+// laterRoutes are those of workflows, bulk, events, schemas and limits.
 var laterRoutes []route
 
-var deadLetterRoutes, queueRoutes, cronRoutes, adminRoutes []route
+// offersSchemas reports whether args are checked against registered schemas.
+func (s *Server) offersSchemas() bool { return false }

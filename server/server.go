@@ -54,6 +54,7 @@ type Server struct {
 	calls sync.Pool
 
 	serving workers // those that fetch over HTTP
+	configs configs // of queues
 	limiter limiter
 	seen    connections
 

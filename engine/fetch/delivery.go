@@ -120,6 +120,13 @@ func (d *Delivery) Release(ctx context.Context) error {
 	return d.answer(ctx, policy.Outcome{Kind: policy.Interrupted}, nil, nil)
 }
 
+// Abandon fails the attempt of a worker that an operator knows to have died, as its
+// silence would (Config.DeadAfter). It is no call of the worker.
+func (d *Delivery) Abandon(ctx context.Context) error {
+	silence := max(d.core.Now().Sub(d.rec.StartedAt), 0)
+	return d.end(ctx, policy.Outcome{Kind: policy.WorkerDied, Limit: d.from.deadAfter(), Elapsed: silence}, nil, nil)
+}
+
 // answer settles the delivery as the worker says.
 func (d *Delivery) answer(
 	ctx context.Context, o policy.Outcome, result json.RawMessage, then *enqueue.FollowUps,

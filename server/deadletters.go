@@ -1,0 +1,298 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
+	"github.com/ojsengine/ojs/operate"
+	"github.com/ojsengine/ojs/storage"
+)
+
+var deadLetterRoutes = []route{
+	{method: http.MethodGet, path: "/dead-letter", need: permInspect, serve: (*Server).listDeadLetters},
+	{method: http.MethodGet, path: "/dead-letter/stats", need: permInspect, serve: (*Server).deadLetterStats},
+	{method: http.MethodGet, path: "/dead-letter/{id}", need: permInspect, serve: (*Server).getDeadLetter},
+	{method: http.MethodPost, path: "/dead-letter/{id}/retry", need: permOperate, body: optionalBody,
+		serve: (*Server).retryDeadLetter},
+	{method: http.MethodPost, path: "/dead-letter/retry", need: permOperate, body: optionalBody,
+		serve: (*Server).retryDeadLetters},
+	{method: http.MethodDelete, path: "/dead-letter/{id}", need: permOperate, serve: (*Server).deleteDeadLetter},
+	{method: http.MethodDelete, path: "/dead-letter", need: permPurge, body: optionalBody,
+		serve: (*Server).purgeDeadLetters},
+}
+
+// listDeadLetters answers GET /dead-letter (F085).
+func (s *Server) listDeadLetters(c *call) error {
+	p, err := c.paging()
+	if err != nil {
+		return err
+	}
+	f, err := c.jobFilter()
+	if err != nil {
+		return err
+	}
+	f.States, f.DeadLettered = nil, true
+	recs, total, next, err := s.jobPage(c, &p, f)
+	if err != nil {
+		return err
+	}
+	name := "jobs"
+	if c.admin() {
+		name = "items"
+	}
+	return c.reply(http.StatusOK, p.answer(name, jobList(recs), len(recs), total, next))
+}
+
+// deadLetter looks up the dead letter that the path names.
+func (s *Server) deadLetter(c *call) (rec storage.Record, err error) {
+	id := c.value("id")
+	if rec, err = s.jobOf(c, "dead_letter_job", id); err != nil {
+		return rec, err
+	}
+	if !rec.DeadLettered() {
+		return rec, notFound("dead_letter_job", id)
+	}
+	return rec, nil
+}
+
+// getDeadLetter answers GET /dead-letter/{id}.
+func (s *Server) getDeadLetter(c *call) error {
+	rec, err := s.deadLetter(c)
+	if err != nil {
+		return err
+	}
+	return c.replyJob(http.StatusOK, &rec)
+}
+
+// retryDeadLetter answers POST /dead-letter/{id}/retry (F086).
+func (s *Server) retryDeadLetter(c *call) error {
+	before, err := s.deadLetter(c)
+	if err != nil {
+		return err
+	}
+	args, opts, err := s.overrides(c)
+	if err != nil {
+		return err
+	}
+	if args == nil {
+		err = s.op.DeadLetters().Retry(c.ctx, before.ID, opts...)
+	} else {
+		err = s.op.DeadLetters().RetryWithArgs(c.ctx, before.ID, *args, opts...)
+	}
+	if err != nil {
+		return err
+	}
+	rec, err := s.record(c.ctx, before.ID)
+	if err != nil {
+		return err
+	}
+	c.audit("dead_letter.retried", rec.ID)
+	return c.replyJob(http.StatusOK, &rec, "re_enqueued_at", rec.EnqueuedAt)
+}
+
+// overrides reads the override of a replay; nil args: there are none.
+func (s *Server) overrides(c *call) (args *ojs.Args, opts []ojs.Option, err error) {
+	in := c.in()
+	over := in.within("override")
+	queue := over.text("queue")
+	if in.err != nil {
+		return nil, nil, in.err
+	}
+	if over.err != nil {
+		return nil, nil, over.err
+	}
+	if queue != "" {
+		if ojs.ValidateQueue(queue) != nil {
+			return nil, nil, badQueue("override.queue", queue)
+		}
+		if err := c.may(queue); err != nil {
+			return nil, nil, err
+		}
+		opts = append(opts, ojs.WithQueue(queue))
+	}
+	if v := over.get("meta"); v != nil {
+		decoded, err := jsonvalue.Decode(v)
+		meta, ok := decoded.(map[string]any)
+		if err != nil || !ok {
+			return nil, nil, invalid("override.meta", "is not an object").expected("object").received(kindOf(v))
+		}
+		for key, value := range meta {
+			opts = append(opts, ojs.WithMeta(key, value))
+		}
+	}
+	if v := over.get("retry"); v != nil {
+		p, err := retryOf(v)
+		if err != nil {
+			return nil, nil, err
+		}
+		opts = append(opts, ojs.WithRetry(p))
+	}
+	if v := over.get("args"); v != nil {
+		given, err := s.args(v, "override.")
+		if err != nil {
+			return nil, nil, err
+		}
+		args = &given
+	}
+	return args, opts, nil
+}
+
+// bulkFilter reads the filter of an operation on many: its members are in filter, or at
+// the top (F179).
+func (c *call) bulkFilter() (f inspect.Filter, err error) {
+	in := c.in()
+	from := in.within("filter")
+	if !in.has("filter") {
+		from = in
+	}
+	queue, jobType, errorType := from.text("queue"), from.text("type"), from.text("error_type")
+	f.CreatedFrom, f.CreatedBefore = from.time("since"), from.time("until")
+	if t := from.time("enqueued_after"); !t.IsZero() {
+		f.CreatedFrom = t
+	}
+	if t := from.time("enqueued_before"); !t.IsZero() {
+		f.CreatedBefore = t
+	}
+	f.FinishedBefore = from.time("older_than")
+	if queue != "" {
+		f.Queues = []string{queue}
+	}
+	if jobType != "" {
+		f.Types = []string{jobType}
+	}
+	if errorType != "" {
+		f.ErrorTypes = []string{errorType}
+	}
+	var states []string
+	if v := from.get("state"); v != nil && v[0] == '[' {
+		states = from.texts("state")
+	} else if v != nil {
+		states = []string{from.text("state")}
+	}
+	if v := from.get("states"); v != nil {
+		states = append(states, from.texts("states")...)
+	}
+	if n := from.get("priority"); n != nil {
+		at := from.integer("priority", 0, -100, 100)
+		f.Priority = &inspect.Range{Min: at, Max: at}
+	}
+	if in.err != nil {
+		return f, in.err
+	}
+	if from.err != nil {
+		return f, from.err
+	}
+	for _, name := range states {
+		if !ojs.State(name).Valid() {
+			return f, invalid("filter.state", "is no state of a job").received(clip(name))
+		}
+		f.States = append(f.States, ojs.State(name))
+	}
+	f.Queues, err = c.narrow(f.Queues)
+	return f, err
+}
+
+// applied is what an operation on many has done.
+type applied struct {
+	matched, done int
+	failed        []operate.Result
+}
+
+// apply does something to the jobs of a filter.
+func (s *Server) apply(ctx context.Context, do operate.Action, f inspect.Filter) (a applied, err error) {
+	for at, err := range s.op.Jobs().Apply(ctx, operate.Bulk{Do: do, On: f}) {
+		if err != nil {
+			return a, err
+		}
+		if at.ID == "" {
+			continue
+		}
+		if a.matched++; at.Err == nil {
+			a.done++
+		} else if len(a.failed) < 1000 {
+			a.failed = append(a.failed, at.Result)
+		}
+	}
+	return a, nil
+}
+
+// retryDeadLetters answers POST /dead-letter/retry (F086).
+func (s *Server) retryDeadLetters(c *call) error {
+	if err := c.confirmed(); err != nil {
+		return err
+	}
+	f, err := c.bulkFilter()
+	if err != nil {
+		return err
+	}
+	f.States, f.DeadLettered = nil, true
+	a, err := s.apply(c.ctx, operate.RetryJobs(), f)
+	if err != nil {
+		return err
+	}
+	c.audit("dead_letter.bulk_retried", f.String())
+	return c.reply(http.StatusOK, obj{"matched", a.matched, "retried", a.done, "failed", a.matched - a.done})
+}
+
+// deleteDeadLetter answers DELETE /dead-letter/{id} (F087).
+func (s *Server) deleteDeadLetter(c *call) error {
+	rec, err := s.deadLetter(c)
+	if err != nil {
+		return err
+	}
+	if err := s.op.DeadLetters().Delete(c.ctx, rec.ID); err != nil {
+		return err
+	}
+	c.audit("dead_letter.deleted", rec.ID)
+	if c.admin() {
+		return c.reply(http.StatusNoContent, nil)
+	}
+	return c.reply(http.StatusOK, obj{"deleted", true, "job_id", rec.ID})
+}
+
+// purgeDeadLetters answers DELETE /dead-letter (F087).
+func (s *Server) purgeDeadLetters(c *call) error {
+	if err := c.confirmed(); err != nil {
+		return err
+	}
+	f, err := c.bulkFilter()
+	if err != nil {
+		return err
+	}
+	if f.FinishedBefore, err = c.olderThan(f.FinishedBefore); err != nil {
+		return err
+	}
+	f.States, f.DeadLettered = nil, true
+	a, err := s.apply(c.ctx, operate.DeleteJobs(), f)
+	if err != nil {
+		return err
+	}
+	c.audit("dead_letter.purged", f.String())
+	return c.reply(http.StatusOK, obj{"matched", a.matched, "deleted", a.done, "purged_count", a.done,
+		"failed", a.matched - a.done})
+}
+
+// deadLetterStats answers GET /dead-letter/stats (F087).
+func (s *Server) deadLetterStats(c *call) error {
+	if err := c.mayAll(); err != nil {
+		return err
+	}
+	n, err := s.op.DeadLetters().Stats(c.ctx)
+	if err != nil {
+		return err
+	}
+	return c.reply(http.StatusOK, obj{"total", n.Total, "total_count", n.Total, "by_queue", n.ByQueue,
+		"by_type", n.ByType, "by_error_type", n.ByErrorType, "oldest_at", n.Oldest, "newest_at", n.Newest})
+}
+
+// reasonOf is why something was not done to a job, for an answer about many.
+func (c *call) reasonOf(id string, err error) string {
+	if errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) {
+		return "job " + id + " is not found"
+	}
+	return c.refusalOf(err).message
+}

@@ -1,0 +1,190 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/storage"
+)
+
+var progressRoutes = []route{
+	{method: http.MethodGet, path: "/jobs/{id}/progress", need: permInspect, serve: (*Server).getProgress},
+	{method: http.MethodPut, path: "/jobs/{id}/progress", need: permWork, body: requiredBody,
+		serve: (*Server).putProgress},
+	{method: http.MethodGet, path: "/jobs/{id}/checkpoint", need: permWork, serve: (*Server).getCheckpoint},
+	{method: http.MethodPost, path: "/jobs/{id}/checkpoint", need: permWork, body: requiredBody,
+		serve: (*Server).putCheckpoint},
+	{method: http.MethodDelete, path: "/jobs/{id}/checkpoint", need: permWork, serve: (*Server).deleteCheckpoint},
+	{method: http.MethodGet, path: "/unique-jobs", need: permInspect, serve: (*Server).uniqueJobs},
+}
+
+// told is what a worker has said along with its progress. The storage of jobs has no
+// field for it.
+type told struct {
+	Message string          `json:"message,omitempty"`
+	Data    json.RawMessage `json:"data,omitempty"`
+	At      time.Time       `json:"at"`
+}
+
+const (
+	progressPrefix = "server/progress/"
+	keepTold       = 24 * time.Hour
+	mostTold       = 4 << 10
+)
+
+// replyProgress answers with the progress of a job (F153).
+func (s *Server) replyProgress(c *call, rec *storage.Record) error {
+	v, there, err := s.documents().Value(c.ctx, s.now(), progressPrefix+rec.ID)
+	if err != nil {
+		return err
+	}
+	o := obj{"job_id", rec.ID, "state", string(rec.State), "progress", nil, "message", nil, "data", nil,
+		"updated_at", nil}
+	var t told
+	if there && unmarshal(v.Data, &t) == nil {
+		o[5] = rec.Progress
+		if t.Message != "" {
+			o[7] = t.Message
+		}
+		if t.Data != nil {
+			o[9] = raw(t.Data)
+		}
+		o[11] = t.At
+	}
+	if rec.Progress > 0 {
+		o[5] = rec.Progress
+	}
+	return c.reply(http.StatusOK, o)
+}
+
+// getProgress answers GET /jobs/{id}/progress.
+func (s *Server) getProgress(c *call) error {
+	rec, err := s.job(c)
+	if err != nil {
+		return err
+	}
+	return s.replyProgress(c, &rec)
+}
+
+// putProgress answers PUT /jobs/{id}/progress. Of a job that is not active it is ignored.
+func (s *Server) putProgress(c *call) error {
+	in := c.in()
+	v := in.get("progress")
+	percent := v == nil && in.has("percentage")
+	if percent {
+		v = in.get("percentage")
+	}
+	var fraction float64
+	if v == nil || unmarshal(v, &fraction) != nil {
+		return invalid("progress", "is missing, or is not a number").expected("a number from 0 to 1").received(kindOf(v))
+	}
+	if percent {
+		fraction /= 100
+	}
+	t := told{Message: in.text("message"), Data: in.get("data"), At: s.now()}
+	if in.err != nil {
+		return in.err
+	}
+	if len(t.Data) > mostTold {
+		return tooLarge(codeTooLarge, "data", int64(len(t.Data)), mostTold)
+	}
+	if len(t.Message) > mostTold {
+		return tooLarge(codeTooLarge, "message", int64(len(t.Message)), mostTold)
+	}
+	rec, err := s.job(c)
+	if err != nil {
+		return err
+	}
+	if rec.State != ojs.StateActive {
+		return s.replyProgress(c, &rec)
+	}
+	d, _, err := s.held(c, in)
+	if err != nil {
+		return err
+	}
+	if err := d.Progress(c.ctx, min(max(fraction, 0), 1)); err != nil {
+		return s.lost(c, rec.ID, err)
+	}
+	err = s.documents().PutValues(c.ctx, t.At, []document.Value{{Key: progressPrefix + rec.ID, Data: marshal(t),
+		Expires: t.At.Add(keepTold)}})
+	if err != nil {
+		return err
+	}
+	if rec, err = s.record(c.ctx, rec.ID); err != nil {
+		return err
+	}
+	return s.replyProgress(c, &rec)
+}
+
+// getCheckpoint answers GET /jobs/{id}/checkpoint (F153).
+func (s *Server) getCheckpoint(c *call) error {
+	rec, err := s.job(c)
+	if err != nil {
+		return err
+	}
+	if rec.Checkpoint == nil || isNull(rec.Checkpoint) {
+		return notFound("checkpoint", rec.ID)
+	}
+	return c.reply(http.StatusOK, obj{"job_id", rec.ID, "attempt", rec.Attempt, "state", raw(rec.Checkpoint),
+		"checkpoint", raw(rec.Checkpoint)})
+}
+
+// putCheckpoint answers POST /jobs/{id}/checkpoint. The checkpoint is the member state,
+// checkpoint or data, or else the body.
+func (s *Server) putCheckpoint(c *call) error {
+	in := c.in()
+	v := raw(in.object.appendJSON(nil))
+	for _, name := range []string{"data", "checkpoint", "state"} {
+		if given := in.get(name); given != nil {
+			v = given
+		}
+	}
+	return s.saveCheckpoint(c, jsonRaw(v), obj{"checkpoint", v})
+}
+
+// deleteCheckpoint answers DELETE /jobs/{id}/checkpoint.
+func (s *Server) deleteCheckpoint(c *call) error {
+	return s.saveCheckpoint(c, jsonRaw(null), obj{"deleted", true})
+}
+
+func (s *Server) saveCheckpoint(c *call, v json.RawMessage, answer obj) error {
+	d, rec, err := s.held(c, c.in())
+	if err != nil {
+		return err
+	}
+	if err := d.SaveCheckpoint(c.ctx, v); err != nil {
+		return s.lost(c, rec.ID, err)
+	}
+	return c.reply(http.StatusOK, append(obj{"job_id", rec.ID, "attempt", rec.Attempt, "saved_at", s.now()}, answer...))
+}
+
+// uniqueJobs answers GET /unique-jobs: the jobs that may keep an equal one out (F184).
+func (s *Server) uniqueJobs(c *call) error {
+	p, err := c.paging()
+	if err != nil {
+		return err
+	}
+	f, err := c.jobFilter()
+	if err != nil {
+		return err
+	}
+	f.Fingerprints = []string{"*"}
+	recs, total, next, err := s.jobPage(c, &p, f)
+	if err != nil {
+		return err
+	}
+	out := []obj{}
+	for i := range recs {
+		r := &recs[i]
+		o := obj{"unique_key", r.Fingerprint, "job_id", r.ID, "type", r.Type, "queue", r.Queue, "state", string(r.State),
+			"created_at", r.CreatedAt}
+		if r.Unique != nil {
+			o = append(o, "unique", raw(marshal(r.Unique)))
+		}
+		out = append(out, o)
+	}
+	return c.reply(http.StatusOK, p.answer("unique_jobs", out, len(out), total, next))
+}

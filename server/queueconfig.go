@@ -1,0 +1,319 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/operate"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// queueConfig is the configuration of a queue (F091, F141). Its members are the
+// standard's: jobs inherit the defaults when they are enqueued, and the storage counts
+// concurrency and rate_limit.
+type queueConfig struct {
+	defaults []ojs.Option
+	bounds   ojs.RateLimit
+	maxDepth int
+}
+
+// configured are the members of a queue's configuration.
+var configured = map[string]bool{"concurrency": true, "rate_limit": true, "throttle": true, "max_depth": true,
+	"max_size": true, "overflow": true, "priority": true, "timeout_ms": true, "visibility_timeout_ms": true,
+	"retry": true}
+
+// readConfig reads a configuration. A member that is none is refused.
+func readConfig(in *input) (q queueConfig, err error) {
+	for _, m := range in.object {
+		if !configured[m.name] {
+			return q, invalid(in.path+clip(m.name), "is no member of a queue's configuration")
+		}
+	}
+	depth := in.integer("max_depth", in.integer("max_size", 0, 0, 1<<31), 0, 1<<31)
+	priority := in.integer("priority", 0, -100, 100)
+	timeout, lease := in.duration("timeout_ms"), in.duration("visibility_timeout_ms")
+	overflow := in.text("overflow")
+	concurrency := in.get("concurrency")
+	if in.err != nil {
+		return q, in.err
+	}
+	if overflow != "" && overflow != "reject" {
+		return q, invalid(in.path+"overflow", "is not offered").expected("reject").received(clip(overflow))
+	}
+	q.maxDepth = depth
+	if priority != 0 {
+		q.defaults = append(q.defaults, ojs.WithPriority(priority))
+	}
+	if timeout > 0 {
+		q.defaults = append(q.defaults, ojs.WithTimeout(timeout))
+	}
+	if lease > 0 {
+		q.defaults = append(q.defaults, ojs.WithLease(lease))
+	}
+	if v := in.get("retry"); v != nil {
+		p, err := retryOf(v)
+		if err != nil {
+			return q, err
+		}
+		q.defaults = append(q.defaults, ojs.WithRetry(p))
+	}
+	q.bounds, err = boundsOf(in, concurrency)
+	return q, err
+}
+
+// boundsOf reads the limits of a queue: concurrency, rate_limit, which is a rate or an
+// object with a rate, and throttle.
+func boundsOf(in *input, concurrency []byte) (l ojs.RateLimit, err error) {
+	out := object{{"key", []byte(`"queue"`)}}
+	if concurrency != nil {
+		out = append(out, member{"concurrency", concurrency})
+	}
+	if v := in.get("rate_limit"); v != nil {
+		nested := in.within("rate_limit")
+		if in.err != nil {
+			return l, in.err
+		}
+		if nested.has("limit") && nested.has("period") || nested.has("max_per_second") {
+			for _, m := range nested.object {
+				out = append(out, m)
+			}
+		} else {
+			for _, name := range []string{"concurrency", "rate", "throttle"} {
+				if v := nested.get(name); v != nil {
+					out = out.set(name, v)
+				}
+			}
+		}
+	}
+	if v := in.get("throttle"); v != nil {
+		out = out.set("throttle", v)
+	}
+	if len(out) == 1 {
+		return l, nil
+	}
+	if err := l.UnmarshalJSON(out.appendJSON(nil)); err != nil {
+		return l, err
+	}
+	l.Key = ""
+	return l, nil
+}
+
+// applyConfig stores the configuration of a queue, with effect at once.
+func (s *Server) applyConfig(c *call, name string, in *input) (obj, error) {
+	q, err := readConfig(in)
+	if err != nil {
+		return nil, err
+	}
+	limit := operate.LimitOfQueue(name)
+	if q.bounds.Bounds() {
+		err = s.op.Limits().Set(c.ctx, limit, q.bounds, time.Time{})
+	} else {
+		err = s.op.Limits().Clear(c.ctx, limit)
+	}
+	if err != nil && !missing(err) {
+		return nil, err
+	}
+	doc, there, err := s.queueDoc(c.ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if !there {
+		doc.CreatedAt = s.now()
+	}
+	doc.Config = in.object.appendJSON(nil)
+	if err := s.putQueueDoc(c.ctx, name, doc); err != nil {
+		return nil, err
+	}
+	s.configs.forget()
+	return obj{"name", name, "config", raw(doc.Config), "created_at", doc.CreatedAt}, nil
+}
+
+// configOf reads the configuration in a body: in the member config, or the body itself.
+func configOf(in *input) *input {
+	if in.has("config") {
+		return in.within("config")
+	}
+	return &input{object: in.object.without("name"), err: in.err}
+}
+
+// createQueue answers POST /queues (F091).
+func (s *Server) createQueue(c *call) error {
+	in := c.in()
+	name := in.name("name")
+	if in.err != nil {
+		return in.err
+	}
+	if ojs.ValidateQueue(name) != nil {
+		return badQueue("name", name)
+	}
+	if err := c.may(name); err != nil {
+		return err
+	}
+	config := configOf(in)
+	if in.err != nil {
+		return in.err
+	}
+	out, err := s.applyConfig(c, name, config)
+	if err != nil {
+		return err
+	}
+	c.audit("queue.created", name)
+	c.w.Header().Set("Location", base+"/queues/"+name+"/stats")
+	return c.reply(http.StatusCreated, append(obj{"queue", append(out, "status", "active", "paused", false)}, out...))
+}
+
+// putQueueConfig answers PUT /queues/{name}/config (F091).
+func (s *Server) putQueueConfig(c *call) error {
+	name := c.value("name")
+	if ojs.ValidateQueue(name) != nil {
+		return badQueue("name", name)
+	}
+	if err := c.may(name); err != nil {
+		return err
+	}
+	in := c.in()
+	config := configOf(in)
+	if in.err != nil {
+		return in.err
+	}
+	out, err := s.applyConfig(c, name, config)
+	if err != nil {
+		return err
+	}
+	c.audit("queue.configured", name)
+	return c.reply(http.StatusOK, out)
+}
+
+// getQueueConfig answers GET /queues/{name}/config.
+func (s *Server) getQueueConfig(c *call) error {
+	q, err := s.findQueue(c)
+	if err != nil {
+		return err
+	}
+	config := raw(q.Config)
+	if config == nil {
+		config = raw("{}")
+	}
+	return c.reply(http.StatusOK, obj{"name", q.Name, "config", config})
+}
+
+// deleteQueue answers DELETE /queues/{name} (F091). Jobs that have ended go with it.
+func (s *Server) deleteQueue(c *call) error {
+	q, err := s.findQueue(c)
+	if err != nil {
+		return err
+	}
+	in := c.in()
+	strategy, target := in.text("strategy"), in.text("target_queue")
+	if in.err != nil {
+		return in.err
+	}
+	if strategy == "" {
+		strategy = c.param("strategy")
+	}
+	if target == "" {
+		target = c.param("target_queue")
+	}
+	live := inspect.Filter{Queues: []string{q.Name}}
+	var moved, cancelled applied
+	switch strategy {
+	case "", "reject":
+		strategy = "reject"
+	case "discard":
+		live.States = []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending, ojs.StateRetryable,
+			ojs.StateActive}
+		if cancelled, err = s.apply(c.ctx, operate.CancelJobs(), live); err != nil {
+			return err
+		}
+	case "move":
+		if ojs.ValidateQueue(target) != nil || target == q.Name {
+			return badQueue("target_queue", target)
+		}
+		if err := c.may(target); err != nil {
+			return err
+		}
+		if moved, err = s.apply(c.ctx, operate.MoveJobs(target), live); err != nil {
+			return err
+		}
+	default:
+		return invalid("strategy", "is unknown").expected("reject, discard or move").received(clip(strategy))
+	}
+	list, err := s.op.Queues().List(c.ctx)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if n := list[i].Depth(); list[i].Name == q.Name && n > 0 {
+			r := refuse(http.StatusConflict, codeConflict, "queue %s has %d jobs that have not ended", q.Name, n)
+			return r.with("queue", q.Name).with("depth", n)
+		}
+	}
+	if _, err := s.apply(c.ctx, operate.DeleteJobs(), inspect.Filter{Queues: []string{q.Name}}); err != nil {
+		return err
+	}
+	if _, err := s.op.Queues().Resume(c.ctx, q.Name); err != nil {
+		return err
+	}
+	if err := s.op.Limits().Clear(c.ctx, operate.LimitOfQueue(q.Name)); err != nil && !missing(err) {
+		return err
+	}
+	err = s.documents().PutValues(c.ctx, s.now(), []document.Value{{Key: queuePrefix + q.Name}})
+	if err != nil {
+		return err
+	}
+	s.configs.forget()
+	c.audit("queue.deleted", q.Name+" "+strategy)
+	return c.reply(http.StatusOK, obj{"deleted", true, "name", q.Name, "strategy", strategy, "jobs_moved", moved.done,
+		"jobs_discarded", cancelled.done})
+}
+
+// configs has the configurations of queues, as they were in the storage a moment ago.
+type configs struct {
+	mu    sync.Mutex // guards the fields below
+	byKey map[string]queueConfig
+	read  time.Time // zero: they have not been read
+}
+
+// configsAge is how long this server goes by configurations that another has changed.
+const configsAge = time.Second
+
+func (q *configs) forget() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.read = time.Time{}
+}
+
+// config returns the configuration of a queue.
+func (s *Server) config(ctx context.Context, name string) (queueConfig, error) {
+	q, now := &s.configs, s.now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.read.IsZero() && now.Sub(q.read) < configsAge && !now.Before(q.read) {
+		return q.byKey[name], nil
+	}
+	byKey := make(map[string]queueConfig)
+	for v, err := range s.documents().EachValue(ctx, now, storage.DocumentQuery{Prefix: queuePrefix}) {
+		if err != nil {
+			return queueConfig{}, err
+		}
+		var doc queueDoc
+		if json.Unmarshal(v.Data, &doc) != nil || len(doc.Config) == 0 {
+			continue
+		}
+		members, err := split(doc.Config, "")
+		if err == nil {
+			if conf, err := readConfig(&input{object: members}); err == nil {
+				byKey[strings.TrimPrefix(v.Key, queuePrefix)] = conf
+			}
+		}
+	}
+	q.byKey, q.read = byKey, now
+	return byKey[name], nil
+}

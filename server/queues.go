@@ -1,0 +1,281 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/operate"
+	"github.com/ojsengine/ojs/storage"
+)
+
+var queueRoutes = []route{
+	{method: http.MethodGet, path: "/queues", need: permInspect, serve: (*Server).listQueues},
+	{method: http.MethodPost, path: "/queues", need: permOperate, body: requiredBody,
+		serve: (*Server).createQueue},
+	{method: http.MethodGet, path: "/queues/{name}/stats", need: permInspect, serve: (*Server).queueStats},
+	{method: http.MethodGet, path: "/queues/{name}/priority-stats", need: permInspect,
+		serve: (*Server).priorityStats},
+	{method: http.MethodPost, path: "/queues/{name}/pause", need: permOperate, body: optionalBody,
+		serve: (*Server).pauseQueue},
+	{method: http.MethodPost, path: "/queues/{name}/resume", need: permOperate, body: optionalBody,
+		serve: (*Server).resumeQueue},
+	{method: http.MethodPut, path: "/queues/{name}/config", need: permOperate, body: requiredBody,
+		serve: (*Server).putQueueConfig},
+	{method: http.MethodGet, path: "/queues/{name}/config", need: permInspect, serve: (*Server).getQueueConfig},
+	{method: http.MethodDelete, path: "/queues/{name}", need: permOperate, body: optionalBody,
+		serve: (*Server).deleteQueue},
+}
+
+// queueDoc is what the server keeps of a queue in the storage, under queuePrefix.
+type queueDoc struct {
+	CreatedAt time.Time       `json:"created_at"`
+	PausedAt  time.Time       `json:"paused_at,omitzero"`
+	ResumedAt time.Time       `json:"resumed_at,omitzero"`
+	Config    json.RawMessage `json:"config,omitempty"`
+}
+
+const queuePrefix = "server/queue/"
+
+// documents are the values that the server keeps in the storage, under "server/".
+func (s *Server) documents() document.Store { return document.Of(s.op.Jobs().Documents()) }
+
+func (s *Server) queueDoc(ctx context.Context, name string) (doc queueDoc, there bool, err error) {
+	v, there, err := s.documents().Value(ctx, s.now(), queuePrefix+name)
+	if err == nil && there {
+		_ = json.Unmarshal(v.Data, &doc) // or another program has written it
+	}
+	return doc, there, err
+}
+
+func (s *Server) putQueueDoc(ctx context.Context, name string, doc queueDoc) error {
+	return s.documents().PutValues(ctx, s.now(), []document.Value{{Key: queuePrefix + name, Data: marshal(doc)}})
+}
+
+// queue is what is known of a queue.
+type queue struct {
+	operate.QueueStats
+	queueDoc
+}
+
+// queues returns all queues that there are: with jobs, with a state, or made by a call. A
+// queue whose making no call has noted is as old as its oldest job.
+func (s *Server) queues(c *call) ([]queue, error) {
+	list, err := s.op.Queues().List(c.ctx)
+	if err != nil {
+		return nil, err
+	}
+	docs := make(map[string]queueDoc)
+	for v, err := range s.documents().EachValue(c.ctx, s.now(), storage.DocumentQuery{Prefix: queuePrefix}) {
+		if err != nil {
+			return nil, err
+		}
+		var doc queueDoc
+		_ = json.Unmarshal(v.Data, &doc)
+		docs[v.Key[len(queuePrefix):]] = doc
+	}
+	some, all := c.who.queues(c.rt.need)
+	var out []queue
+	add := func(st operate.QueueStats, doc queueDoc) {
+		if all || slices.Contains(some, st.Name) {
+			out = append(out, queue{st, doc})
+		}
+	}
+	for _, st := range list {
+		add(st, docs[st.Name])
+		delete(docs, st.Name)
+	}
+	for name, doc := range docs {
+		add(operate.QueueStats{Name: name, State: ojs.QueueActive, Counts: map[ojs.State]int{}}, doc)
+	}
+	slices.SortFunc(out, func(a, b queue) int { return compare(a.Name, b.Name) })
+	return out, nil
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// born is when a queue came to be.
+func (s *Server) born(c *call, q *queue) (time.Time, error) {
+	if !q.CreatedAt.IsZero() {
+		return q.CreatedAt, nil
+	}
+	f := inspect.Filter{Queues: []string{q.Name}}
+	page, err := s.op.Jobs().Page(c.ctx, f, "", 1)
+	if err != nil || len(page.Jobs) == 0 {
+		return s.begun, err
+	}
+	return page.Jobs[0].CreatedAt, nil
+}
+
+// findQueue returns the queue that the path names.
+func (s *Server) findQueue(c *call) (q queue, err error) {
+	name := c.value("name")
+	c.about("queue", name)
+	if err := c.may(name); err != nil {
+		return q, err
+	}
+	list, err := s.queues(c)
+	if err != nil {
+		return q, err
+	}
+	for _, q := range list {
+		if q.Name == name {
+			return q, nil
+		}
+	}
+	return q, notFound("queue", name)
+}
+
+// listQueues answers GET /queues (F088).
+func (s *Server) listQueues(c *call) error {
+	p, err := c.paging()
+	if err != nil {
+		return err
+	}
+	list, err := s.queues(c)
+	if err != nil {
+		return err
+	}
+	page, next := pageOf(&p, list, func(q *queue) string { return q.Name })
+	out := []obj{}
+	for i := range page {
+		q := &page[i]
+		at, err := s.born(c, q)
+		if err != nil {
+			return err
+		}
+		out = append(out, obj{"name", q.Name, "status", string(q.State), "paused", q.State == ojs.QueuePaused,
+			"created_at", at})
+	}
+	return c.reply(http.StatusOK, p.answer("queues", out, len(page), len(list), next))
+}
+
+// counted are the states that the counts of a queue have, in their order.
+var counted = []ojs.State{ojs.StateAvailable, ojs.StateActive, ojs.StateScheduled, ojs.StateRetryable,
+	ojs.StateCompleted, ojs.StateDiscarded, ojs.StateCancelled, ojs.StatePending}
+
+// stats answers with a queue in all forms in use (F155).
+func (s *Server) stats(c *call, q *queue, further ...any) error {
+	paused := q.State == ojs.QueuePaused
+	var counts obj
+	for _, state := range counted {
+		counts = append(counts, string(state), q.Counts[state])
+	}
+	var one any = q.Name
+	if !c.older() {
+		one = append(append(obj{"name", q.Name}, counts...), "paused", paused)
+	}
+	n, err := s.lately(c.ctx, q.Name)
+	if err != nil {
+		return err
+	}
+	nested := append(obj{"queue", q.Name, "depth", q.Depth()}, counts...)
+	nested = append(nested, "completed_last_hour", n.completed, "failed_last_hour", n.failed,
+		"avg_duration_ms", n.run, "avg_wait_ms", n.wait, "throughput_per_second", n.rate)
+	out := append(obj{"queue", one, "name", q.Name, "status", string(q.State), "paused", paused}, counts...)
+	out = append(out, "depth", q.Depth(), "stats", nested, "computed_at", s.now())
+	return c.reply(http.StatusOK, append(out, further...))
+}
+
+// queueStats answers GET /queues/{name}/stats (F089).
+func (s *Server) queueStats(c *call) error {
+	q, err := s.findQueue(c)
+	if err != nil {
+		return err
+	}
+	return s.stats(c, &q)
+}
+
+// pauseQueue answers POST /queues/{name}/pause (F090).
+func (s *Server) pauseQueue(c *call) error { return s.setQueue(c, ojs.QueuePaused) }
+
+// resumeQueue answers POST /queues/{name}/resume (F090).
+func (s *Server) resumeQueue(c *call) error { return s.setQueue(c, ojs.QueueActive) }
+
+// setQueue pauses or resumes the queue that the path names. An unknown one is made.
+func (s *Server) setQueue(c *call, to ojs.QueueState) error {
+	name := c.value("name")
+	if ojs.ValidateQueue(name) != nil {
+		return badQueue("name", name)
+	}
+	if err := c.may(name); err != nil {
+		return err
+	}
+	doc, there, err := s.queueDoc(c.ctx, name)
+	if err != nil {
+		return err
+	}
+	set, event := s.op.Queues().Pause, "queue.paused"
+	if to == ojs.QueueActive {
+		set, event = s.op.Queues().Resume, "queue.resumed"
+	}
+	if _, err := set(c.ctx, name); err != nil {
+		return err
+	}
+	now, word, at := s.now(), "paused_at", &doc.PausedAt
+	if to == ojs.QueueActive {
+		word, at = "resumed_at", &doc.ResumedAt
+	}
+	other := doc.ResumedAt
+	if to == ojs.QueueActive {
+		other = doc.PausedAt
+	}
+	if !there {
+		doc.CreatedAt = now
+	}
+	if at.IsZero() || at.Before(other) { // else it was so before
+		*at = now
+	}
+	if err := s.putQueueDoc(c.ctx, name, doc); err != nil {
+		return err
+	}
+	c.audit(event, name)
+	if c.admin() {
+		out := obj{"name", name, "queue", name, "paused", to == ojs.QueuePaused, "state", string(to)}
+		return c.reply(http.StatusOK, append(out, word, *at))
+	}
+	q, err := s.findQueue(c)
+	if err != nil {
+		return err
+	}
+	return s.stats(c, &q, word, *at)
+}
+
+// priorityStats answers GET /queues/{name}/priority-stats (F153).
+func (s *Server) priorityStats(c *call) error {
+	q, err := s.findQueue(c)
+	if err != nil {
+		return err
+	}
+	f := inspect.Filter{Queues: []string{q.Name}, States: []ojs.State{ojs.StateAvailable}}
+	counts := make(map[int]int)
+	total := 0
+	for rec, err := range s.op.Jobs().Records(c.ctx, f) {
+		if err != nil {
+			return err
+		}
+		counts[rec.Priority]++
+		if total++; total == mostSorted {
+			break
+		}
+	}
+	out := []obj{}
+	for _, priority := range slices.Backward(slices.Sorted(maps.Keys(counts))) {
+		out = append(out, obj{"priority", priority, "count", counts[priority]})
+	}
+	return c.reply(http.StatusOK, obj{"queue", q.Name, "priorities", out, "total", total})
+}
