@@ -179,8 +179,6 @@ func (o *Options) Validate() error {
 	case o.ResultTTL < 0 && o.ResultTTL != KeepForever && o.ResultTTL != NoResult:
 		return optionError("result_ttl",
 			fmt.Sprintf("%v is negative; use ojs.KeepForever to keep the job forever", o.ResultTTL))
-	case o.Pending && (o.Delay > 0 || !o.ScheduledAt.IsZero()):
-		return optionError("pending", "a pending job waits for its activation, not for a time")
 	case o.Pending && len(o.DependsOn) > 0:
 		return optionError("pending", "a pending job waits for its activation, not for other jobs")
 	case o.Pending && o.OrderingKey != "":
@@ -416,7 +414,8 @@ func parseID(id string) (uuid.UUID, bool) {
 	return u, err == nil && len(id) == 36 && u.Variant() == uuid.RFC4122
 }
 
-// WithPending stores the job as pending: it waits until operate.Jobs.Activate is called.
+// WithPending stores the job as pending: it waits until operate.Jobs.Activate is called,
+// and then for its time, if that is yet to come.
 func WithPending() Option { return func(o *Options) { o.Pending = true } }
 
 // WithDraftName names a draft among those of the same call of EnqueueMany or

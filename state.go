@@ -51,7 +51,7 @@ func (s State) Waiting() bool {
 // table of OJS core, section 6.3:
 //
 //	scheduled  to  available (its time came), cancelled, discarded (expired)
-//	pending    to  available (activated), cancelled, discarded (expired)
+//	pending    to  available (activated), scheduled (before its time), cancelled, discarded (expired)
 //	available  to  active (claimed), cancelled, discarded (expired, dropped), scheduled (rate limit)
 //	active     to  completed, retryable, discarded, cancelled
 //	retryable  to  available (its time came), cancelled, discarded (expired)
@@ -60,8 +60,10 @@ func (s State) Waiting() bool {
 // Nothing else is a transition, a state to itself included.
 func (s State) CanBecome(to State) bool {
 	switch s {
-	case StateScheduled, StatePending, StateRetryable:
+	case StateScheduled, StateRetryable:
 		return to == StateAvailable || to == StateCancelled || to == StateDiscarded
+	case StatePending:
+		return to == StateAvailable || to == StateScheduled || to == StateCancelled || to == StateDiscarded
 	case StateAvailable:
 		return to == StateActive || to == StateCancelled || to == StateDiscarded || to == StateScheduled
 	case StateActive:

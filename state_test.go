@@ -11,7 +11,7 @@ func TestTransitions(t *testing.T) {
 	// OJS core, section 6.3, with the additions of reading 50.
 	table := map[ojs.State][]ojs.State{
 		"scheduled": {"available", "cancelled", "discarded"},
-		"pending":   {"available", "cancelled", "discarded"},
+		"pending":   {"available", "scheduled", "cancelled", "discarded"},
 		"available": {"active", "cancelled", "discarded", "scheduled"},
 		"active":    {"completed", "retryable", "discarded", "cancelled"},
 		"retryable": {"available", "cancelled", "discarded"},

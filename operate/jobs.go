@@ -107,8 +107,8 @@ func checkSchedule(at time.Time) error {
 	return o.Validate()
 }
 
-// Activate makes a pending job available (ojs.WithPending). A job in another state gives
-// an *ojs.TransitionError.
+// Activate makes a pending job available (ojs.WithPending), or scheduled if its time is
+// yet to come. A job in another state gives an *ojs.TransitionError.
 func (j *Jobs) Activate(ctx context.Context, id string) error {
 	return j.op.change(ctx, id, nil, func(r *storage.Record, now time.Time) (event.Type, error) {
 		if r.State != ojs.StatePending {
@@ -116,6 +116,10 @@ func (j *Jobs) Activate(ctx context.Context, id string) error {
 		}
 		if ojs.Actor(ctx) != "" {
 			note(ctx, r, now, ojs.NoteActivated, "")
+		}
+		if r.ScheduledAt.After(now) && r.Dependencies == nil {
+			r.State = ojs.StateScheduled
+			return event.Scheduled, nil
 		}
 		r.State = ojs.StateAvailable
 		r.EnqueuedAt = now

@@ -18,6 +18,7 @@ func (s *Server) readBody(c *call) error {
 	if c.r.ContentLength > most {
 		return tooLarge(codeTooLarge, "body", c.r.ContentLength, most)
 	}
+	defer s.reading(c)()
 	var source io.Reader = c.r.Body
 	switch encoding := strings.ToLower(c.r.Header.Get("Content-Encoding")); encoding {
 	case "", "identity":

@@ -44,7 +44,7 @@ func (c *call) about(kind, name string) { c.kind, c.name = kind, name }
 func (c *call) value(name string) string { return c.r.PathValue(name) }
 
 // in reads the body. A route without a body has an empty one.
-func (c *call) in() *input { return &input{object: c.body} }
+func (c *call) in() *input { return &input{object: c.body, call: c} }
 
 // admin reports whether the path is under /admin, whose answers have other forms.
 func (c *call) admin() bool { return strings.HasPrefix(c.r.URL.Path, base+"/admin/") }

@@ -71,11 +71,15 @@ func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
 	if w.sent != (sent{}) {
 		w.keep(keySent, marshal(w.sent))
 	}
+	conf, err := s.config(in.ctx(), w.queue)
+	if err != nil {
+		return d, "", err
+	}
 	if w.extra != nil {
 		extra := w.extra
 		w.option(func(o *ojs.Options) { o.Extra = extra })
 	}
-	return ojs.NewDraft(jobType, args, w.options...), w.queue, nil
+	return ojs.NewDraft(jobType, args, w.options...).Under(conf.defaults...), w.queue, nil
 }
 
 func (w *wanted) option(opts ...ojs.Option) { w.options = append(w.options, opts...) }

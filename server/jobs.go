@@ -2,13 +2,18 @@ package server
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/draft"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -97,7 +102,7 @@ func (s *Server) drafts(c *call, list [][]byte) ([]ojs.Draft, error) {
 		if err != nil {
 			return nil, ofMember(i, err)
 		}
-		d, queue, err := s.draftOf(&input{object: members, path: path + "."})
+		d, queue, err := s.draftOf(&input{object: members, path: path + ".", call: c})
 		if err == nil {
 			err = c.may(queue)
 		}
@@ -138,13 +143,15 @@ func (s *Server) enqueueAll(
 		return nil, err
 	}
 	seen := make([]bool, len(drafts))
-	ctx := draft.WithSeen(c.ctx, func(i int, rec *storage.Record) {
+	ctx, done := s.whileFull(c)
+	defer done()
+	ctx = draft.WithSeen(ctx, func(i int, rec *storage.Record) {
 		seen[i] = true
 		see(i, rec)
 	})
 	tickets, err := eng.EnqueueMany(ctx, drafts...)
 	if err != nil {
-		return nil, err
+		return nil, s.refusedOf(c, ctx, drafts, err)
 	}
 	for i := range tickets {
 		switch {
@@ -160,6 +167,64 @@ func (s *Server) enqueueAll(
 		}
 	}
 	return tickets, nil
+}
+
+// whileFull returns the context of an enqueue: it has the depths of queues, and ends when
+// the caller no longer waits for room in one (F030).
+func (s *Server) whileFull(c *call) (context.Context, func()) {
+	ctx, done := c.ctx, func() {}
+	if n, err := strconv.Atoi(c.r.Header.Get("OJS-Block-Timeout")); err == nil && n > 0 {
+		limited, cancel := context.WithCancelCause(ctx)
+		timer := s.clock.AfterFunc(min(time.Duration(n)*time.Second, longestWait), func() { cancel(errNoRoom) })
+		ctx, done = limited, func() { timer.Stop(); cancel(nil) }
+	}
+	ctx = draft.WithDepths(ctx, func(queue string) int {
+		conf, _ := s.config(c.ctx, queue) // an error comes again with the insert
+		return conf.maxDepth
+	})
+	return ctx, done
+}
+
+var errNoRoom = errors.New("ojs: server: no room in time")
+
+// refusedOf is the error of an enqueue. Of a batch it says which member is refused
+// (F049).
+func (s *Server) refusedOf(c *call, ctx context.Context, drafts []ojs.Draft, err error) error {
+	if context.Cause(ctx) == errNoRoom && errors.Is(err, context.Canceled) {
+		r := refuse(http.StatusTooManyRequests, codeQueueFull, "the queue has no room for the jobs")
+		r.retryable = true
+		r.members = obj{"strategy", "block"}
+		return r
+	}
+	if len(drafts) == 1 {
+		return err
+	}
+	var n, of int
+	if _, bad := fmt.Sscanf(err.Error(), "ojs: draft %d of %d:", &n, &of); bad == nil {
+		return ofMember(n-1, c.refusalOf(err))
+	}
+	var full *ojs.QueueError
+	var duplicate *ojs.DuplicateError
+	at := slices.IndexFunc(drafts, func(d ojs.Draft) bool {
+		o := ojs.DefaultOptions()
+		o.Apply(d.Options()...)
+		switch {
+		case errors.As(err, &full):
+			return o.Queue == full.Queue
+		case errors.As(err, &duplicate) && duplicate.Fingerprint == "":
+			return o.ID == duplicate.ID
+		case errors.As(err, &duplicate) && o.Unique != nil:
+			args, _ := d.Args().(ojs.Args)
+			header := ojs.JobHeader{Type: d.Type(), TypeVersion: o.TypeVersion, Queue: o.Queue, Meta: o.Meta}
+			key, bad := policy.Fingerprint(o.Unique, &ojs.JobInfo{JobHeader: header, Args: args})
+			return bad == nil && key == duplicate.Fingerprint
+		}
+		return false
+	})
+	if at < 0 {
+		return err
+	}
+	return ofMember(at, c.refusalOf(err))
 }
 
 // record looks a job up.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"math"
 	"regexp"
@@ -190,6 +191,14 @@ type input struct {
 	object
 	path string // of the object, with a dot; "": it is the body
 	err  error
+	call *call // nil: there is none
+}
+
+func (in *input) ctx() context.Context {
+	if in.call == nil {
+		return context.Background()
+	}
+	return in.call.ctx
 }
 
 func (in *input) fail(name, reason, expected string) {
@@ -304,7 +313,7 @@ func (in *input) texts(name string) []string {
 
 // within reads an object. If it is absent, it has no members.
 func (in *input) within(name string) *input {
-	out := &input{path: in.path + name + "."}
+	out := &input{path: in.path + name + ".", call: in.call}
 	v := in.get(name)
 	switch {
 	case v == nil:

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/benbjohnson/clock"
 
+	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/server"
 )
@@ -36,14 +38,24 @@ type rig struct {
 
 func newRig(t *testing.T, opts ...server.Option) *rig {
 	t.Helper()
-	r := &rig{t: t, vars: make(map[string]string)}
-	r.eng = enginetest.New[any](t, server.EngineOptions()...)
-	srv, err := server.New(r.eng, append([]server.Option{server.WithClock(clock.NewMock())}, opts...)...)
+	return rigOf(t, enginetest.New[any](t, engineOptions()...),
+		append([]server.Option{server.WithClock(clock.NewMock())}, opts...)...)
+}
+
+// engineOptions are those of an engine without a handler, whose warning of that is no
+// news.
+func engineOptions() []engine.Option {
+	return append(server.EngineOptions(), engine.WithLogger(slog.New(slog.DiscardHandler)))
+}
+
+// rigOf is newRig for an engine of the caller's.
+func rigOf(t *testing.T, eng *enginetest.Engine[any], opts ...server.Option) *rig {
+	t.Helper()
+	srv, err := server.New(eng, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.srv = srv
-	return r
+	return &rig{t: t, eng: eng, srv: srv, vars: make(map[string]string)}
 }
 
 // do makes a request of a line, headers and a body:

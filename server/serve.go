@@ -45,6 +45,9 @@ func (s *Server) answer(c *call) error {
 	}
 	s.allowOrigin(c)
 	res := s.find(c.r)
+	if s.conf.noAdmin && c.admin() {
+		res = nil
+	}
 	if c.r.Method == http.MethodOptions {
 		return s.options(c, res)
 	}
@@ -80,6 +83,7 @@ func (s *Server) answer(c *call) error {
 	if err := s.crossOrigin(c.r); err != nil {
 		return err
 	}
+	s.writing(c)
 	if c.rt.body != noBody {
 		if err := s.readBody(c); err != nil {
 			return err

@@ -257,6 +257,12 @@ func (s *Server) nack(c *call) error {
 		return s.lost(c, rec.ID, err)
 	}
 	done := d.Ended()
+	if done.State == ojs.StateRetryable && !done.NextRetryAt.After(s.now()) { // now, and not a moment later
+		if err := s.op.Jobs().Retry(c.ctx, done.ID); err != nil && !errors.Is(err, ojs.ErrTransition) {
+			return err
+		}
+		done.State, done.NextRetryAt = ojs.StateAvailable, time.Time{}
+	}
 	b := appendString(append(c.buf[:0], `{"id":`...), done.ID)
 	b = appendString(append(b, `,"job_id":`...), done.ID)
 	b = appendString(append(b, `,"state":`...), string(done.State))

@@ -21,3 +21,19 @@ func SeenBy(ctx context.Context) func(i int, rec *storage.Record) {
 	see, _ := ctx.Value(seenKey{}).(func(i int, rec *storage.Record))
 	return see
 }
+
+type depthsKey struct{}
+
+// WithDepths returns a context for an enqueue that bounds queues beyond what its engine
+// says of them: depth is how many jobs that have not ended a queue may have, 0 any number.
+func WithDepths(ctx context.Context, depth func(queue string) int) context.Context {
+	return context.WithValue(ctx, depthsKey{}, depth)
+}
+
+// DepthOf returns the bound of a queue by WithDepths, 0 if there is none.
+func DepthOf(ctx context.Context, queue string) int {
+	if depth, ok := ctx.Value(depthsKey{}).(func(queue string) int); ok {
+		return depth(queue)
+	}
+	return 0
+}

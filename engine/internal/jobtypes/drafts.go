@@ -93,6 +93,9 @@ func (c *Types) prepare(
 		}
 		in.MaxDepth, in.DropOldest = qc.MaxDepth, qc.DropOldest
 	}
+	if depth := draft.DepthOf(ctx, o.Queue); depth > 0 && (in.MaxDepth == 0 || depth < in.MaxDepth) {
+		in.MaxDepth, in.DropOldest = depth, false
+	}
 	if o.Delay > 0 {
 		r.ScheduledAt = now.Add(o.Delay)
 	}

@@ -1,0 +1,142 @@
+package server
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs/internal/draft"
+)
+
+// Key is a bearer key, of which only the hash is kept.
+type Key struct {
+	Name     string    // of the principal; several keys may have it
+	Hash     string    // of NewKey: the SHA-256 of the key in hexadecimal
+	Grants   []Grant   // what it permits
+	NotAfter time.Time // zero: it is valid until it is revoked
+}
+
+// NewKey makes a key of 256 random bits, and its hash. Give the key to its user, and keep
+// the hash.
+func NewKey() (key, hash string) {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // which does not fail
+	key = "ojs_" + base64.RawURLEncoding.EncodeToString(b)
+	return key, hashOf(key)
+}
+
+func hashOf(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return hex.EncodeToString(sum[:])
+}
+
+// Keys are the bearer keys of a server. They may be changed while it serves. It is an
+// Authenticator, and safe for concurrent use.
+type Keys struct {
+	clock clock.Clock
+
+	mu   sync.Mutex // guards keys
+	keys []Key
+}
+
+// RotationGrace is how long an old key stays valid beside the new one.
+const RotationGrace = 24 * time.Hour
+
+// NewKeys makes an Authenticator of keys. The clock ends keys that have a NotAfter; nil:
+// the wall clock.
+func NewKeys(c clock.Clock, keys ...Key) (*Keys, error) {
+	if c == nil {
+		c = clock.New()
+	}
+	k := &Keys{clock: c}
+	return k, k.Set(keys...)
+}
+
+// Set replaces all keys, as after a change of a file that has them.
+func (k *Keys) Set(keys ...Key) error {
+	for i := range keys {
+		if err := keys[i].check(); err != nil {
+			return err
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.keys = append([]Key(nil), keys...)
+	return nil
+}
+
+func (key *Key) check() error {
+	if sum, err := hex.DecodeString(key.Hash); err != nil || len(sum) != sha256.Size {
+		return draft.Invalid("key.hash", "of %q is no SHA-256 in hexadecimal: NewKey makes one", key.Name)
+	}
+	for _, g := range key.Grants {
+		if permits[g.Role] == nil {
+			return draft.Invalid("key.grants", "of %q: %q is no role", key.Name, g.Role)
+		}
+	}
+	return nil
+}
+
+// Rotate adds a key in the place of an old one, which ends after RotationGrace. It
+// returns false if there is no old one.
+func (k *Keys) Rotate(oldHash string, key Key) (bool, error) {
+	if err := key.check(); err != nil {
+		return false, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range k.keys {
+		if k.keys[i].Hash != oldHash {
+			continue
+		}
+		end := k.clock.Now().Add(RotationGrace)
+		if at := k.keys[i].NotAfter; at.IsZero() || at.After(end) {
+			k.keys[i].NotAfter = end
+		}
+		k.keys = append(k.keys, key)
+		return true, nil
+	}
+	return false, nil
+}
+
+// Revoke ends a key at once. It returns false if there is none with the hash.
+func (k *Keys) Revoke(hash string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := range k.keys {
+		if k.keys[i].Hash == hash {
+			k.keys = append(k.keys[:i:i], k.keys[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// Authenticate proves a request by its header "Authorization: Bearer KEY". Each key is
+// compared, so that the time tells nothing.
+func (k *Keys) Authenticate(r *http.Request) (*Principal, error) {
+	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok {
+		return nil, nil
+	}
+	hash, now := []byte(hashOf(given)), k.clock.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var found *Principal
+	for i := range k.keys {
+		key := &k.keys[i]
+		same := subtle.ConstantTimeCompare([]byte(strings.ToLower(key.Hash)), hash) == 1
+		if same && (key.NotAfter.IsZero() || now.Before(key.NotAfter)) {
+			found = &Principal{Name: key.Name, Grants: key.Grants}
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,68 @@
+package server
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/ojsengine/ojs/internal/draft"
+)
+
+// Deadlines of a request (F195).
+const (
+	headerTime = 30 * time.Second
+	bodyTime   = 60 * time.Second
+	idleTime   = 120 * time.Second
+	writeTime  = 60 * time.Second
+	maxHeader  = 64 << 10
+)
+
+// CheckListen refuses an address that other machines can reach if nothing proves who
+// calls (F192): name a loopback address, or use WithAuthenticator.
+func (s *Server) CheckListen(address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return draft.Invalid("address", "%q is not host:port", address)
+	}
+	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	if s.conf.auth != nil || host == "localhost" || err == nil && ip.IsLoopback() {
+		return nil
+	}
+	return draft.Invalid("address", "%q can be reached from other machines, and every caller may do everything: "+
+		"listen on 127.0.0.1, or give an authenticator", address)
+}
+
+// HTTPServer makes an http.Server with the binding's deadlines and, for TLS, versions 1.2
+// and 1.3 with forward secrecy (F190, F195). The handler is a Server, or one that has it
+// under some paths.
+func HTTPServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, CipherSuites: []uint16{
+			tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+			tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+			tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+		}},
+	}
+}
+
+// reading bounds the time for the body of a request.
+func (s *Server) reading(c *call) (done func()) {
+	control := http.NewResponseController(c.w)
+	if control.SetReadDeadline(s.clock.Now().Add(bodyTime)) != nil {
+		return func() {} // the server of a test has no connection
+	}
+	return func() { _ = control.SetReadDeadline(time.Time{}) }
+}
+
+// writing bounds the time for the answer of a route that does not wait.
+func (s *Server) writing(c *call) {
+	var deadline time.Time // none: one of an earlier request may stand
+	if !c.rt.waits {
+		deadline = s.clock.Now().Add(writeTime)
+	}
+	_ = http.NewResponseController(c.w).SetWriteDeadline(deadline) // a test has no connection
+}
