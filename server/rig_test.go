@@ -68,9 +68,7 @@ func rigOf(t *testing.T, eng *enginetest.Engine[any], opts ...server.Option) *ri
 // The path is under /ojs/v1, unless it begins with /ojs. $NAME stands for a variable.
 func (r *rig) do(text string) *httptest.ResponseRecorder {
 	r.t.Helper()
-	for name, value := range r.vars {
-		text = strings.ReplaceAll(text, "$"+name, value)
-	}
+	text = os.Expand(text, func(name string) string { return r.vars[name] })
 	head, body, _ := strings.Cut(strings.TrimSpace(text), "\n\n")
 	lines := strings.Split(head, "\n")
 	method, path, _ := strings.Cut(strings.TrimSpace(lines[0]), " ")
