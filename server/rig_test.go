@@ -19,6 +19,7 @@ import (
 
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
 )
 
@@ -58,37 +59,17 @@ func rigOf(t *testing.T, eng *enginetest.Engine[any], opts ...server.Option) *ri
 	return &rig{t: t, eng: eng, srv: srv, vars: make(map[string]string)}
 }
 
-// do makes a request of a line, headers and a body:
-//
-//	POST /jobs
-//	OJS-Version: 1.0
-//
-//	{"type":"a","args":[]}
-//
-// The path is under /ojs/v1, unless it begins with /ojs. $NAME stands for a variable.
+// do makes a request, as bindingtest.Request has it. $NAME stands for a variable.
 func (r *rig) do(text string) *httptest.ResponseRecorder {
 	r.t.Helper()
 	text = os.Expand(text, func(name string) string { return r.vars[name] })
-	head, body, _ := strings.Cut(strings.TrimSpace(text), "\n\n")
-	lines := strings.Split(head, "\n")
-	method, path, _ := strings.Cut(strings.TrimSpace(lines[0]), " ")
-	if !strings.HasPrefix(path, "/ojs") {
-		path = "/ojs/v1" + path
-	}
-	req := httptest.NewRequest(method, path, strings.NewReader(body))
+	req := bindingtest.Request(text)
 	r.n++
 	req.Header.Set("X-Request-Id", fmt.Sprintf("r%d", r.n))
-	if body != "" {
-		req.Header.Set("Content-Type", "application/openjobspec+json")
-	}
-	for _, line := range lines[1:] {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		req.Header.Set(name, strings.TrimSpace(value))
-	}
 	w := httptest.NewRecorder()
 	r.srv.ServeHTTP(w, req)
 	r.note(strings.TrimSpace(text), w)
-	r.check(method, path, w)
+	r.check(req.Method, req.URL.Path, w)
 	return w
 }
 
@@ -200,7 +181,7 @@ func (r *rig) want(rule string, w *httptest.ResponseRecorder, status int, values
 // golden compares all requests and answers with a file of testdata.
 func (r *rig) golden(name string) {
 	r.t.Helper()
-	path := filepath.Join("testdata", name+".golden")
+	path := filepath.Join("..", "internal", "test", "bindingtest", "golden", name+".golden")
 	if *update {
 		if err := os.WriteFile(path, r.log.Bytes(), 0o644); err != nil {
 			r.t.Fatal(err)
@@ -223,7 +204,11 @@ func (r *rig) golden(name string) {
 	r.t.Fatalf("%s has %d lines, not %d", path, len(b), len(a))
 }
 
-func (r *rig) advance(d time.Duration) { r.eng.Advance(d) }
+// advance moves the clock.
+func (r *rig) advance(d time.Duration) {
+	fmt.Fprintf(&r.log, "@ %v\n\n", d)
+	r.eng.Advance(d)
+}
 
 func closed(t *testing.T, s *server.Server) {
 	t.Helper()

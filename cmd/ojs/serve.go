@@ -19,6 +19,7 @@ import (
 type serveVerb struct {
 	Listen         string   `setting:"OJS_LISTEN" default:"127.0.0.1:8080" placeholder:"ADDR" help:"The address to listen on."`
 	Actions        bool     `setting:"OJS_ACTIONS" help:"Let the pages change jobs; without it they only read."`
+	Binding        bool     `setting:"OJS_BINDING" help:"Answer programs in any language under /ojs, by the HTTP binding of Open Job Spec; they may do everything, and finished jobs are pruned."`
 	Environment    string   `setting:"OJS_ENVIRONMENT" placeholder:"NAME" help:"A badge beside the title, such as production."`
 	TrustedOrigins []string `setting:"OJS_TRUSTED_ORIGINS" placeholder:"ORIGIN" help:"Origins that may post forms, with commas between."`
 }
@@ -68,16 +69,24 @@ func (v *serveVerb) Run(c *call) error {
 	if err != nil {
 		return errors.Join(err, pages.Close())
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/", pages)
+	h, end := who.guard(pages), io.Closer(pages)
+	if v.Binding {
+		if h, end, err = withBinding(c.ctx, st, who, log, h, end); err != nil {
+			return errors.Join(err, listener.Close(), pages.Close())
+		}
+	}
 	fmt.Fprintf(c.out, "ojs: serving the dashboard on http://%s/\n", listener.Addr())
 	if err := notify(c.env, "READY=1"); err != nil {
 		log.Warn("systemd is not told that the command is ready", "error", err)
 	}
-	return answer(c.ctx, listener, who.guard(mux), pages)
+	return answer(c.ctx, listener, h, end)
 }
 
-// answer answers requests until ctx ends, and then those under way, for 10 s at most.
+// gracePeriod is how long requests under way may take once the command is to end.
+const gracePeriod = 10 * time.Second
+
+// answer answers requests until ctx ends, and then those under way, for gracePeriod at
+// most.
 func answer(ctx context.Context, listener net.Listener, h http.Handler, pages io.Closer) error {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
 	stopped := make(chan error, 1)
@@ -85,7 +94,7 @@ func answer(ctx context.Context, listener net.Listener, h http.Handler, pages io
 		err := pages.Close() // ends streams, which Shutdown would wait for
 		grace, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
-		defer clock.New().AfterFunc(10*time.Second, cancel).Stop()
+		defer clock.New().AfterFunc(gracePeriod, cancel).Stop()
 		stopped <- errors.Join(err, server.Shutdown(grace))
 	})
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// ask makes a request of the binding.
+func ask(t *testing.T, method, url, token, body string) (status int, answer map[string]any) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/openjobspec+json")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	defer http.DefaultClient.CloseIdleConnections()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || json.Unmarshal(b, &answer) != nil {
+		t.Fatalf("%s %s: %v: %s", method, url, err, b)
+	}
+	return resp.StatusCode, answer
+}
+
+// The command answers the HTTP binding beside the pages, for whom the log-in permits.
+func TestBinding(t *testing.T) {
+	s := start(t, environment("OJS_TOKEN", "secret"), "--storage", "memory", "--binding")
+	url := s.url + "ojs/v1"
+	if status, a := ask(t, "POST", url+"/jobs", "", `{}`); status != 401 || a["error"] == nil {
+		t.Errorf("F025: without the token: %d %v", status, a)
+	}
+	status, a := ask(t, "POST", url+"/jobs", "secret", `{"type":"email.send","args":["a@b.c"]}`)
+	if status != 201 {
+		t.Fatalf("F041: %d %v", status, a)
+	}
+	id := a["job"].(map[string]any)["id"]
+	_, a = ask(t, "POST", url+"/workers/fetch", "secret", `{"queues":["default"],"wait_ms":1000}`)
+	jobs, _ := a["jobs"].([]any)
+	if len(jobs) != 1 || jobs[0].(map[string]any)["id"] != id {
+		t.Fatalf("F060: %v", a)
+	}
+	if status, a := ask(t, "POST", url+"/workers/ack", "secret", `{"job_id":"`+id.(string)+`"}`); status != 200 {
+		t.Errorf("F066: %d %v", status, a)
+	}
+	if status, a := ask(t, "GET", s.url+"ojs/manifest", "secret", ""); status != 200 || a["ojs_version"] != "1.0" {
+		t.Errorf("F100: %d %v", status, a)
+	}
+}
