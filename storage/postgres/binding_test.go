@@ -1,0 +1,16 @@
+package postgres_test
+
+import (
+	"testing"
+
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// The server of the HTTP binding answers over this storage as it does over memory.
+func TestBinding(t *testing.T) {
+	bindingtest.Replay(t, func(tb testing.TB) storage.Storage {
+		s, _ := open(tb, "")
+		return s
+	})
+}
