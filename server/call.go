@@ -31,7 +31,7 @@ type call struct {
 // reset readies a used call for another request. Its buffer stays, unless it is large.
 func (c *call) reset() {
 	buf := c.buf[:0]
-	if cap(buf) > 64<<10 {
+	if cap(buf) > 1<<20 {
 		buf = nil
 	}
 	*c = call{buf: buf}

@@ -34,8 +34,8 @@ var topOnly = map[string]bool{"id": true, "type": true, "args": true, "options":
 // wanted is a job as a request describes it.
 type wanted struct {
 	in    *input
-	at    map[string]string // the place of each attribute, with its options
-	value map[string][]byte
+	found []attribute
+	room  [8]attribute // of found, for most jobs
 
 	queue   string
 	options []ojs.Option
@@ -45,10 +45,18 @@ type wanted struct {
 	versioned bool // the job's type has a version
 }
 
+// attribute is one that a request has.
+type attribute struct {
+	name     string
+	value    []byte
+	inOption bool // it is a member of options
+}
+
 // draftOf makes a draft of a job as requests have it: of an enqueue, a member of a batch,
 // the template of a recurring job, a step of a workflow. Its queue is returned too.
 func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
-	w := wanted{in: in, at: make(map[string]string), value: make(map[string][]byte)}
+	w := wanted{in: in}
+	w.found = w.room[:0]
 	if err := w.collect(); err != nil {
 		return d, "", err
 	}
@@ -56,17 +64,27 @@ func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
 	if err != nil {
 		return d, "", err
 	}
-	args, err := s.args(w.value["args"], in.path)
+	args, err := s.args(w.value("args"), in.path)
 	if err != nil {
 		return d, "", err
 	}
-	for _, step := range []func() error{w.places, w.times, w.periods, w.policies, s.metaOf(&w)} {
-		if err := step(); err != nil {
-			return d, "", err
-		}
-		if in.err != nil {
-			return d, "", in.err
-		}
+	if err := w.places(); err != nil {
+		return d, "", err
+	}
+	if err := w.times(); err != nil {
+		return d, "", err
+	}
+	if err := w.periods(); err != nil {
+		return d, "", err
+	}
+	if err := w.policies(); err != nil {
+		return d, "", err
+	}
+	if err := s.meta(&w); err != nil {
+		return d, "", err
+	}
+	if in.err != nil {
+		return d, "", in.err
 	}
 	if w.sent != (sent{}) {
 		w.keep(keySent, marshal(w.sent))
@@ -79,7 +97,11 @@ func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
 		extra := w.extra
 		w.option(func(o *ojs.Options) { o.Extra = extra })
 	}
-	return ojs.NewDraft(jobType, args, w.options...).Under(conf.defaults...), w.queue, nil
+	d = ojs.NewDraft(jobType, args, w.options...)
+	if conf.defaults != nil {
+		d = d.Under(conf.defaults...)
+	}
+	return d, w.queue, nil
 }
 
 func (w *wanted) option(opts ...ojs.Option) { w.options = append(w.options, opts...) }
@@ -94,35 +116,35 @@ func (w *wanted) keep(name string, value []byte) {
 // collect finds each attribute, at the top or in options. One that is in both places is
 // refused (F167). Unknown ones are kept (F174).
 func (w *wanted) collect() error {
-	top, options := w.in, w.in.within("options")
-	if w.in.err != nil {
-		return w.in.err
-	}
+	top := w.in
 	for i := range top.object {
 		m := &top.object[i]
 		switch known, ours := attributes[m.name]; {
 		case isNull(m.value), ours && !known, m.name == "options":
 		case known:
-			w.at[m.name], w.value[m.name] = top.path+m.name, m.value
+			w.found = append(w.found, attribute{m.name, m.value, false})
 		default:
 			w.keep(m.name, m.value)
 		}
 	}
+	if !top.has("options") {
+		return nil
+	}
+	options := top.within("options")
+	if top.err != nil {
+		return top.err
+	}
 	var unknown object
 	for i := range options.object {
 		m := &options.object[i]
-		switch before, twice := w.at[m.name]; {
+		switch {
 		case isNull(m.value):
-		case m.name == "metadata":
-			w.at[m.name], w.value[m.name] = options.path+m.name, m.value
-		case !attributes[m.name] || topOnly[m.name]:
+		case m.name != "metadata" && (!attributes[m.name] || topOnly[m.name]):
 			unknown = append(unknown, *m)
-		case twice && m.name != "meta":
-			return invalid(options.path+m.name, "is set twice, as "+before+" too")
-		case twice:
-			return invalid(options.path+m.name, "is set twice: use meta, or options.metadata for what lies under it")
+		case w.has(m.name):
+			return invalid(options.path+m.name, "is set twice, as "+w.place(m.name)+" too")
 		default:
-			w.at[m.name], w.value[m.name] = options.path+m.name, m.value
+			w.found = append(w.found, attribute{m.name, m.value, true})
 		}
 	}
 	if unknown != nil {
@@ -131,20 +153,44 @@ func (w *wanted) collect() error {
 	return nil
 }
 
+// value returns an attribute as JSON, nil if the request does not have it.
+func (w *wanted) value(name string) []byte {
+	for i := range w.found {
+		if w.found[i].name == name {
+			return w.found[i].value
+		}
+	}
+	return nil
+}
+
+// place is where an attribute is in the body.
+func (w *wanted) place(name string) string {
+	for i := range w.found {
+		if w.found[i].name == name && w.found[i].inOption {
+			return w.in.path + "options." + name
+		}
+	}
+	return w.in.path + name
+}
+
 // one is an input with a single attribute, whose errors name its place.
-func (w *wanted) one(name string) *input {
-	place := w.at[name]
-	at := strings.TrimSuffix(place, name)
-	return &input{object: object{{name, w.value[name]}}, path: at}
+func (w *wanted) one(name string) input {
+	in := input{object: object{{name, w.value(name)}}, path: w.in.path}
+	for i := range w.found {
+		if w.found[i].name == name && w.found[i].inOption {
+			in.path += "options."
+		}
+	}
+	return in
 }
 
 // has reports whether the request has an attribute.
-func (w *wanted) has(name string) bool { return w.value[name] != nil }
+func (w *wanted) has(name string) bool { return w.value(name) != nil }
 
 // exclusive refuses a request that has two names of one thing.
 func (w *wanted) exclusive(a, b string) error {
 	if w.has(a) && w.has(b) {
-		return invalid(w.at[b], "is set twice, as "+w.at[a]+" too")
+		return invalid(w.place(b), "is set twice, as "+w.place(a)+" too")
 	}
 	return nil
 }
@@ -160,16 +206,16 @@ func (w *wanted) jobType() (string, error) {
 		return "", one.err
 	}
 	if err := ojs.ValidateType(jobType); err != nil {
-		return "", invalid(w.at["type"], "is no job type").
+		return "", invalid(w.place("type"), "is no job type").
 			expected("lower-case words of letters, digits, _ and -, joined by dots, such as email.send").
 			received(clip(jobType))
 	}
-	if v := w.value["version"]; v != nil {
+	if v := w.value("version"); v != nil {
 		var text string
 		if !decodeText(v, &text) {
 			text = string(v)
 		} else if !strings.Contains(text, ".") {
-			return "", invalid(w.at["version"], "is neither major.minor, such as \"2.1\", nor an integer")
+			return "", invalid(w.place("version"), "is neither major.minor, such as \"2.1\", nor an integer")
 		}
 		version, versioned = text, true
 	}
@@ -206,7 +252,7 @@ func (w *wanted) places() error {
 		}
 		o := ojs.DefaultOptions()
 		if o.Apply(ojs.WithID(id)); o.Validate() != nil {
-			return invalid(w.at["id"], "is no UUIDv7").expected("a UUID of version 7").received(clip(id))
+			return invalid(w.place("id"), "is no UUIDv7").expected("a UUID of version 7").received(clip(id))
 		}
 		w.option(ojs.WithID(id))
 	}
@@ -218,7 +264,7 @@ func (w *wanted) places() error {
 			return one.err
 		}
 		if err := ojs.ValidateQueue(w.queue); err != nil {
-			return badQueue(w.at["queue"], w.queue)
+			return badQueue(w.place("queue"), w.queue)
 		}
 		w.option(ojs.WithQueue(w.queue))
 	}
@@ -251,8 +297,8 @@ func (w *wanted) times() error {
 	name := "scheduled_at"
 	if w.has("delay_until") {
 		name = "delay_until"
-		if w.has("scheduled_at") && string(w.value["scheduled_at"]) != string(w.value["delay_until"]) {
-			return invalid(w.at["delay_until"], "differs from "+w.at["scheduled_at"])
+		if w.has("scheduled_at") && string(w.value("scheduled_at")) != string(w.value("delay_until")) {
+			return invalid(w.place("delay_until"), "differs from "+w.place("scheduled_at"))
 		}
 	}
 	if w.has(name) {
@@ -264,7 +310,7 @@ func (w *wanted) times() error {
 		if period, relative := strings.CutPrefix(text, "+"); relative {
 			d, err := iso8601.Parse(period)
 			if err != nil {
-				return invalid(w.at[name], "is no ISO 8601 duration behind the +").received(clip(text))
+				return invalid(w.place(name), "is no ISO 8601 duration behind the +").received(clip(text))
 			}
 			w.option(ojs.WithDelay(d))
 		} else {
@@ -334,13 +380,13 @@ func (w *wanted) periods() error {
 
 // seconds reads a period of the core.
 func (w *wanted) seconds(name string) (time.Duration, error) {
-	v := w.value[name]
+	v := w.value(name)
 	var text string
 	if decodeText(v, &text) {
 		if d, err := iso8601.Parse(text); err == nil && d > 0 {
 			return d, nil
 		}
-		return 0, invalid(w.at[name], "is no positive ISO 8601 duration").received(clip(text))
+		return 0, invalid(w.place(name), "is no positive ISO 8601 duration").received(clip(text))
 	}
 	switch {
 	case name == "result_ttl" && string(v) == "-1":
@@ -350,48 +396,46 @@ func (w *wanted) seconds(name string) (time.Duration, error) {
 	}
 	d, err := iso8601.Parse("PT" + string(v) + "S") // a plain number is the seconds of a duration
 	if err != nil || d <= 0 {
-		return 0, invalid(w.at[name], "is no positive number of seconds").
+		return 0, invalid(w.place(name), "is no positive number of seconds").
 			expected("a number above 0").received(kindOf(v))
 	}
 	return d, nil
 }
 
-// metaOf reads meta, what lies under it, and tags.
-func (s *Server) metaOf(w *wanted) func() error {
-	return func() error {
-		for _, name := range []string{"metadata", "meta"} { // the later wins
-			if !w.has(name) {
-				continue
-			}
-			v := w.value[name]
-			if v[0] != '{' {
-				return invalid(w.at[name], "is not an object").expected("object").received(kindOf(v))
-			}
-			if len(v) > s.conf.maxMeta {
-				return tooLarge(codeMetaTooBig, w.at[name], int64(len(v)), int64(s.conf.maxMeta))
-			}
-			decoded, err := jsonvalue.Decode(v)
-			meta, ok := decoded.(map[string]any)
-			if err != nil || !ok {
-				return invalid(w.at[name], "is nested too deep, or has a number that is none")
-			}
-			for key, value := range meta {
-				w.option(ojs.WithMeta(key, value))
-			}
+// meta reads meta, what lies under it, and tags.
+func (s *Server) meta(w *wanted) error {
+	for _, name := range []string{"metadata", "meta"} { // the later wins
+		if !w.has(name) {
+			continue
 		}
-		if w.has("tags") {
-			one := w.one("tags")
-			tags := one.texts("tags")
-			if one.err != nil {
-				return one.err
-			}
-			var meta object
-			if v := w.value["meta"]; v != nil {
-				meta, _ = split(v, "")
-			}
-			w.sent.Tags = meta.get("tags") == nil && len(tags) > 0
-			w.option(ojs.WithTags(tags...))
+		v := w.value(name)
+		if v[0] != '{' {
+			return invalid(w.place(name), "is not an object").expected("object").received(kindOf(v))
 		}
-		return nil
+		if len(v) > s.conf.maxMeta {
+			return tooLarge(codeMetaTooBig, w.place(name), int64(len(v)), int64(s.conf.maxMeta))
+		}
+		decoded, err := jsonvalue.Decode(v)
+		meta, ok := decoded.(map[string]any)
+		if err != nil || !ok {
+			return invalid(w.place(name), "is nested too deep, or has a number that is none")
+		}
+		for key, value := range meta {
+			w.option(ojs.WithMeta(key, value))
+		}
 	}
+	if w.has("tags") {
+		one := w.one("tags")
+		tags := one.texts("tags")
+		if one.err != nil {
+			return one.err
+		}
+		var meta object
+		if v := w.value("meta"); v != nil {
+			meta, _ = split(v, "")
+		}
+		w.sent.Tags = meta.get("tags") == nil && len(tags) > 0
+		w.option(ojs.WithTags(tags...))
+	}
+	return nil
 }

@@ -70,24 +70,17 @@ func (s *Server) enqueueBatch(c *call) error {
 	if err != nil {
 		return err
 	}
-	jobs := make([][2]int, len(drafts)) // where each job is in the buffer
-	b := c.buf[:0]
+	b := append(slices.Grow(c.buf[:0], 800*len(drafts)), `{"jobs":[`...)
 	if _, err = s.enqueueAll(c, drafts, func(i int, rec *storage.Record) {
-		jobs[i][0] = len(b)
+		if i > 0 {
+			b = append(b, ',')
+		}
 		b = appendJob(b, rec)
-		jobs[i][1] = len(b)
 	}); err != nil {
 		return err
 	}
-	out := append(make([]byte, 0, len(b)+len(jobs)+40), `{"jobs":[`...)
-	for i, at := range jobs {
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, b[at[0]:at[1]]...)
-	}
-	out = appendNumber(append(out, ']'), `,"count":`, int64(len(jobs)))
-	return c.replyJSON(http.StatusCreated, append(out, '}'))
+	b = appendNumber(append(b, ']'), `,"count":`, int64(len(drafts)))
+	return c.replyJSON(http.StatusCreated, append(b, '}'))
 }
 
 // drafts reads the members of a batch. The error of one says which it is.

@@ -92,13 +92,16 @@ func parseBody(b []byte, depth int) (object, error) {
 // split splits valid JSON that is an object. A name that occurs twice is refused, since
 // readers differ in which of the two they take.
 func split(b []byte, prefix string) (object, error) {
-	list := make(object, 0, 8)
+	list := make(object, 0, 4)
 	var seen map[string]bool // of a large object, which a search for each name would make slow
 	i := skip(b, 1)
 	for b[i] != '}' {
 		end := value(b, i)
-		name := string(b[i+1 : end-1])
-		if strings.IndexByte(name, '\\') >= 0 {
+		name, known := interned[string(b[i+1:end-1])]
+		if !known {
+			name = string(b[i+1 : end-1])
+		}
+		if !known && strings.IndexByte(name, '\\') >= 0 {
 			_ = json.Unmarshal(b[i:end], &name) // it is valid
 		}
 		if len(list) == 32 {
@@ -122,6 +125,18 @@ func split(b []byte, prefix string) (object, error) {
 	}
 	return list, nil
 }
+
+// interned are the names that most objects have, which need no memory of their own.
+var interned = func() map[string]string {
+	names := make(map[string]string)
+	for name := range attributes {
+		names[name] = name
+	}
+	for _, name := range []string{"queues", "count", "worker_id", "wait_ms", "job_id", "jobs", "message", "code"} {
+		names[name] = name
+	}
+	return names
+}()
 
 // elements splits valid JSON that is a list.
 func elements(b []byte) (list [][]byte) {

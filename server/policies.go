@@ -21,7 +21,7 @@ func (w *wanted) policies() error {
 	}
 	if w.has("rate_limit") {
 		var l ojs.RateLimit
-		if err := l.UnmarshalJSON(w.value["rate_limit"]); err != nil {
+		if err := l.UnmarshalJSON(w.value("rate_limit")); err != nil {
 			return err
 		}
 		if l.Key == "" { // max_per_second without a key
@@ -31,7 +31,7 @@ func (w *wanted) policies() error {
 	}
 	if w.has("fairness") {
 		var f ojs.Fairness
-		if err := f.UnmarshalJSON(w.value["fairness"]); err != nil {
+		if err := f.UnmarshalJSON(w.value("fairness")); err != nil {
 			return err
 		}
 		w.option(ojs.WithFairnessKey(f.Key, f.Weight))
@@ -62,7 +62,7 @@ func (w *wanted) retry() error {
 	if !w.has(name) {
 		return nil
 	}
-	p, err := retryOf(w.value[name])
+	p, err := retryOf(w.value(name))
 	if err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (w *wanted) unique() error {
 	var p *ojs.UniquePolicy
 	if w.has("unique") {
 		var err error
-		if p, err = w.uniqueOf(w.value["unique"]); err != nil {
+		if p, err = w.uniqueOf(w.value("unique")); err != nil {
 			return err
 		}
 	}
@@ -130,7 +130,7 @@ func (w *wanted) unique() error {
 			return one.err
 		}
 		if name == "unique_key" && !fingerprint.MatchString(key) {
-			return invalid(w.at[name], "is not a SHA-256 in lower-case hexadecimal")
+			return invalid(w.place(name), "is not a SHA-256 in lower-case hexadecimal")
 		}
 	}
 	switch {
@@ -148,16 +148,16 @@ func (w *wanted) unique() error {
 
 func (w *wanted) uniqueOf(v []byte) (*ojs.UniquePolicy, error) {
 	if v[0] != '{' {
-		return nil, invalid(w.at["unique"], "is not an object").expected("object").received(kindOf(v))
+		return nil, invalid(w.place("unique"), "is not an object").expected("object").received(kindOf(v))
 	}
-	given, err := split(v, w.at["unique"]+".")
+	given, err := split(v, w.place("unique")+".")
 	if err != nil {
 		return nil, err
 	}
 	var out object
 	set := func(name string, value []byte, as string) error {
 		if given.get(name) != nil || out.has(name) {
-			return invalid(w.at["unique"]+"."+as, "is set twice, as "+name+" too")
+			return invalid(w.place("unique")+"."+as, "is set twice, as "+name+" too")
 		}
 		out = append(out, member{name, value})
 		return nil
@@ -179,7 +179,7 @@ func (w *wanted) uniqueOf(v []byte) (*ojs.UniquePolicy, error) {
 		case m.name == "period_ms":
 			n, err := strconv.ParseInt(string(m.value), 10, 64)
 			if err != nil || n <= 0 || n > int64(1<<63-1)/int64(time.Millisecond) {
-				return nil, invalid(w.at["unique"]+".period_ms", "is not an integer above 0")
+				return nil, invalid(w.place("unique")+".period_ms", "is not an integer above 0")
 			}
 			text := strconv.AppendQuote(nil, iso8601.Format(time.Duration(n)*time.Millisecond))
 			if err := set("period", text, "period_ms"); err != nil {
@@ -209,10 +209,10 @@ func (w *wanted) dimensions(v []byte) (keys, args []string, err error) {
 	if decodeText(v, &name) {
 		names = []string{name}
 	} else if json.Unmarshal(v, &names) != nil || len(names) == 0 {
-		return nil, nil, invalid(w.at["unique"]+".key", "is no list of names").expected("array of strings")
+		return nil, nil, invalid(w.place("unique")+".key", "is no list of names").expected("array of strings")
 	}
 	members := make(map[string]json.RawMessage)
-	if list := elements(w.value["args"]); len(list) > 0 && list[0][0] == '{' {
+	if list := elements(w.value("args")); len(list) > 0 && list[0][0] == '{' {
 		_ = json.Unmarshal(list[0], &members) // it is an object
 	}
 	inArgs, inDimensions := true, true
@@ -231,6 +231,6 @@ func (w *wanted) dimensions(v []byte) (keys, args []string, err error) {
 	case inDimensions:
 		return names, nil, nil
 	}
-	return nil, nil, invalid(w.at["unique"]+".key", "has names that are neither all members of the args nor all dimensions").
+	return nil, nil, invalid(w.place("unique")+".key", "has names that are neither all members of the args nor all dimensions").
 		expected("members of args[0], or type, queue, args, meta, version")
 }

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -276,29 +276,26 @@ func (s *Server) deleteQueue(c *call) error {
 
 // configs has the configurations of queues, as they were in the storage a moment ago.
 type configs struct {
-	mu    sync.Mutex // guards the fields below
-	byKey map[string]queueConfig
-	read  time.Time // zero: they have not been read
+	known atomic.Pointer[knownConfigs] // nil: they have not been read
+}
+
+type knownConfigs struct {
+	byName map[string]queueConfig
+	read   time.Time
 }
 
 // configsAge is how long this server goes by configurations that another has changed.
 const configsAge = time.Second
 
-func (q *configs) forget() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.read = time.Time{}
-}
+func (q *configs) forget() { q.known.Store(nil) }
 
 // config returns the configuration of a queue.
 func (s *Server) config(ctx context.Context, name string) (queueConfig, error) {
-	q, now := &s.configs, s.now()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.read.IsZero() && now.Sub(q.read) < configsAge && !now.Before(q.read) {
-		return q.byKey[name], nil
+	now := s.now()
+	if k := s.configs.known.Load(); k != nil && now.Sub(k.read) < configsAge && !now.Before(k.read) {
+		return k.byName[name], nil
 	}
-	byKey := make(map[string]queueConfig)
+	byName := make(map[string]queueConfig)
 	for v, err := range s.documents().EachValue(ctx, now, storage.DocumentQuery{Prefix: queuePrefix}) {
 		if err != nil {
 			return queueConfig{}, err
@@ -310,10 +307,10 @@ func (s *Server) config(ctx context.Context, name string) (queueConfig, error) {
 		members, err := split(doc.Config, "")
 		if err == nil {
 			if conf, err := readConfig(&input{object: members}); err == nil {
-				byKey[strings.TrimPrefix(v.Key, queuePrefix)] = conf
+				byName[strings.TrimPrefix(v.Key, queuePrefix)] = conf
 			}
 		}
 	}
-	q.byKey, q.read = byKey, now
-	return byKey[name], nil
+	s.configs.known.Store(&knownConfigs{byName, now})
+	return byName[name], nil
 }
