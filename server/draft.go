@@ -34,8 +34,9 @@ var topOnly = map[string]bool{"id": true, "type": true, "args": true, "options":
 // wanted is a job as a request describes it.
 type wanted struct {
 	in    *input
-	found []attribute
-	room  [8]attribute // of found, for most jobs
+	found object    // the attributes that are there
+	tops  int       // how many of found are at the top; the others are in options
+	room  [8]member // of found, for most jobs
 
 	queue   string
 	options []ojs.Option
@@ -43,13 +44,6 @@ type wanted struct {
 	sent    sent
 
 	versioned bool // the job's type has a version
-}
-
-// attribute is one that a request has.
-type attribute struct {
-	name     string
-	value    []byte
-	inOption bool // it is a member of options
 }
 
 // draftOf makes a draft of a job as requests have it: of an enqueue, a member of a batch,
@@ -122,12 +116,12 @@ func (w *wanted) collect() error {
 		switch known, ours := attributes[m.name]; {
 		case isNull(m.value), ours && !known, m.name == "options":
 		case known:
-			w.found = append(w.found, attribute{m.name, m.value, false})
+			w.found = append(w.found, *m)
 		default:
 			w.keep(m.name, m.value)
 		}
 	}
-	if !top.has("options") {
+	if w.tops = len(w.found); !top.has("options") {
 		return nil
 	}
 	options := top.within("options")
@@ -144,7 +138,7 @@ func (w *wanted) collect() error {
 		case w.has(m.name):
 			return invalid(options.path+m.name, "is set twice, as "+w.place(m.name)+" too")
 		default:
-			w.found = append(w.found, attribute{m.name, m.value, true})
+			w.found = append(w.found, *m)
 		}
 	}
 	if unknown != nil {
@@ -165,23 +159,22 @@ func (w *wanted) value(name string) []byte {
 
 // place is where an attribute is in the body.
 func (w *wanted) place(name string) string {
-	for i := range w.found {
-		if w.found[i].name == name && w.found[i].inOption {
-			return w.in.path + "options." + name
-		}
-	}
-	return w.in.path + name
+	one := w.one(name)
+	return one.path + name
 }
 
 // one is an input with a single attribute, whose errors name its place.
 func (w *wanted) one(name string) input {
-	in := input{object: object{{name, w.value(name)}}, path: w.in.path}
 	for i := range w.found {
-		if w.found[i].name == name && w.found[i].inOption {
-			in.path += "options."
+		switch {
+		case w.found[i].name != name:
+		case i >= w.tops:
+			return input{object: w.found[i : i+1], path: w.in.path + "options."}
+		default:
+			return input{object: w.found[i : i+1], path: w.in.path}
 		}
 	}
-	return in
+	return input{path: w.in.path}
 }
 
 // has reports whether the request has an attribute.

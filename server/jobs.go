@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -87,15 +88,14 @@ func (s *Server) enqueueBatch(c *call) error {
 func (s *Server) drafts(c *call, list [][]byte) ([]ojs.Draft, error) {
 	drafts := make([]ojs.Draft, len(list))
 	for i, v := range list {
-		path := "jobs[" + strconv.Itoa(i) + "]"
 		if v[0] != '{' {
-			return nil, ofMember(i, invalid(path, "is not an object").expected("object").received(kindOf(v)))
+			return nil, ofMember(i, invalid(anyJob, "is not an object").expected("object").received(kindOf(v)))
 		}
-		members, err := split(v, path+".")
+		members, err := split(v, anyJob+".")
 		if err != nil {
 			return nil, ofMember(i, err)
 		}
-		d, queue, err := s.draftOf(&input{object: members, path: path + ".", call: c})
+		d, queue, err := s.draftOf(&input{object: members, path: anyJob + ".", call: c})
 		if err == nil {
 			err = c.may(queue)
 		}
@@ -107,21 +107,28 @@ func (s *Server) drafts(c *call, list [][]byte) ([]ojs.Draft, error) {
 	return drafts, nil
 }
 
+// anyJob stands for the path of a member of a batch until ofMember says which it is.
+const anyJob = "jobs[#]"
+
 // ofMember says in the refusal of a batch which member it is about (F049).
 func ofMember(i int, err error) error {
 	r, ok := err.(*refusal)
 	if !ok {
 		return err
 	}
-	field := ""
-	for k := 0; k+1 < len(r.details); k += 2 {
-		if r.details[k] == "field" {
-			field, _ = r.details[k+1].(string)
+	job, field := "jobs["+strconv.Itoa(i)+"]", ""
+	r.message = strings.ReplaceAll(r.message, anyJob, job)
+	for k := 1; k < len(r.details); k += 2 {
+		if text, ok := r.details[k].(string); ok {
+			r.details[k] = strings.ReplaceAll(text, anyJob, job)
+			if r.details[k-1] == "field" {
+				field = text
+			}
 		}
 	}
 	r.details = append(obj{"index", i}, r.details...)
 	if field == "" {
-		r.with("field", "jobs["+strconv.Itoa(i)+"]")
+		r.with("field", job)
 	}
 	return r.with("validation", r.message)
 }

@@ -45,6 +45,7 @@ type Engine interface {
 type Server struct {
 	eng Engine // nil: there is a storage alone
 	op  operator
+	of  *operate.Jobs // of op, for the time
 	can storage.Capabilities
 
 	conf  config
@@ -94,7 +95,7 @@ func Open(st storage.Storage, c clock.Clock, opts ...Option) (*Server, error) {
 }
 
 func newServer(eng Engine, op operator, can storage.Capabilities, opts []Option) (*Server, error) {
-	s := &Server{eng: eng, op: op, can: can, conf: defaults(), stop: make(chan struct{})}
+	s := &Server{eng: eng, op: op, of: op.Jobs(), can: can, conf: defaults(), stop: make(chan struct{})}
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, draft.Invalid("option", "is nil")
@@ -112,7 +113,7 @@ func newServer(eng Engine, op operator, can storage.Capabilities, opts []Option)
 }
 
 // now is the time as the storage keeps it.
-func (s *Server) now() time.Time { return s.op.Jobs().Now() }
+func (s *Server) now() time.Time { return s.of.Now() }
 
 // Close ends long polls and streams, and refuses requests that come later with 503. It
 // waits for the requests under way, or until ctx ends. The engine and its storage stay the
