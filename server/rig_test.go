@@ -119,6 +119,9 @@ func (r *rig) check(method, path string, w *httptest.ResponseRecorder) {
 	if err := json.Unmarshal(body, &object); err != nil {
 		r.t.Errorf("%s %s: F007: no object: %v: %s", method, path, err, body)
 	}
+	if err := checkAnswer(method, path, w.Code, object); err != nil {
+		r.t.Errorf("%s %s: OpenAPI: %v: %s", method, path, err, body)
+	}
 	if e, ok := object["error"].(map[string]any); ok && w.Code >= 400 && e["request_id"] != h.Get("X-Request-Id") {
 		r.t.Errorf("%s %s: F011: request_id %v", method, path, e["request_id"])
 	}

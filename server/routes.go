@@ -31,7 +31,7 @@ type route struct {
 // routes are all routes. Each file that serves some has its part of the table.
 func routes() []route {
 	return slices.Concat(jobRoutes, resultRoutes, progressRoutes, workerRoutes, deadLetterRoutes, queueRoutes, cronRoutes, adminRoutes,
-		systemRoutes, laterRoutes)
+		systemRoutes, openAPIRoutes, laterRoutes)
 }
 
 // resource has the routes of one path, by method.

@@ -52,7 +52,9 @@ type Server struct {
 	clock clock.Clock
 	begun time.Time
 	mux   *http.ServeMux
-	calls sync.Pool
+
+	openapi func() []byte // the document of all routes
+	calls   sync.Pool
 
 	serving workers // those that fetch over HTTP
 	configs configs // of queues
@@ -108,7 +110,7 @@ func newServer(eng Engine, op operator, can storage.Capabilities, opts []Option)
 	s.begun = s.now()
 	s.calls.New = func() any { return new(call) }
 	s.limiter.conf = s.conf.limit
-	s.mux = s.routing()
+	s.mux, s.openapi = s.routing(), openAPIDocument
 	return s, nil
 }
 
