@@ -290,7 +290,8 @@ func (d *DeadLetters) Stats(ctx context.Context) (DeadLetterStats, error) {
 
 // Retry makes a dead letter available again: the same id, attempt 0, its error history
 // kept. Options change what they name of the job; its id and time cannot be changed, and
-// RetryWithArgs changes its args. A deadline that has passed is dropped. A job that is no dead letter gives an
+// RetryWithArgs changes its args. A deadline that has passed is dropped. A job that is
+// no dead letter gives an
 // *ojs.TransitionError, an unknown id ojs.ErrNotFound. So does a step of a workflow, as
 // in Jobs.Retry. The job's meta counts how often it has been replayed
 // ("ojs.replay_count"). Jobs.Apply retries many, of a filter with DeadLettered. To

@@ -43,10 +43,11 @@ const (
 )
 
 var permits = map[Role][]permission{
-	Producer:        {permEnqueue},
-	WorkerRole:      {permWork},
-	Operator:        {permEnqueue, permCancel, permInspect},
-	Admin:           {permEnqueue, permWork, permInspect, permCancel, permOperate, permAdminRead, permAdminWrite, permPurge},
+	Producer:   {permEnqueue},
+	WorkerRole: {permWork},
+	Operator:   {permEnqueue, permCancel, permInspect},
+	Admin: {permEnqueue, permWork, permInspect, permCancel, permOperate, permAdminRead,
+		permAdminWrite, permPurge},
 	ScopeDataRead:   {permInspect},
 	ScopeDataWrite:  {permEnqueue, permWork, permCancel, permOperate},
 	ScopeAdminRead:  {permInspect, permAdminRead},
@@ -84,8 +85,8 @@ func (p *Principal) queues(need permission) (some []string, all bool) {
 	return some, false
 }
 
-// Authenticator proves who makes a request. It must not answer. An error is told to
-// nobody; a nil Principal without an error is one, too.
+// Authenticator proves who makes a request. It must not answer. An error is not
+// told to the caller; a nil Principal without an error is one, too.
 type Authenticator interface {
 	Authenticate(r *http.Request) (*Principal, error)
 }

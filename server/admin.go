@@ -39,7 +39,8 @@ var adminRoutes = slices.Concat([]route{
 	{method: http.MethodPost, path: "/admin/jobs/bulk/delete", need: permPurge, body: requiredBody,
 		serve: (*Server).adminBulk},
 
-	{method: http.MethodGet, path: "/admin/dead-letter", need: permAdminRead, serve: (*Server).listDeadLetters},
+	{method: http.MethodGet, path: "/admin/dead-letter", need: permAdminRead,
+		serve: (*Server).listDeadLetters},
 	{method: http.MethodGet, path: "/admin/dead-letter/stats", need: permAdminRead,
 		serve: (*Server).deadLetterStats},
 	{method: http.MethodPost, path: "/admin/dead-letter/{id}/retry", need: permAdminWrite, body: optionalBody,
@@ -85,7 +86,8 @@ func (s *Server) queueObject(c *call, q *queue) (obj, error) {
 		return nil, err
 	}
 	return obj{"name", q.Name, "state", string(q.State), "paused", q.State == ojs.QueuePaused,
-		"counts", countsOf(q.Counts), "throughput", perMinute(&n), "latency_ms", latency(&n), "created_at", at}, nil
+		"counts", countsOf(q.Counts), "throughput", perMinute(&n), "latency_ms", latency(&n), "created_at",
+		at}, nil
 }
 
 // countsOf has the jobs of each state, zeros too.
@@ -98,7 +100,8 @@ func countsOf(n map[ojs.State]int) (o obj) {
 
 func perMinute(n *lately) obj {
 	const minutes = 60
-	return obj{"processed_per_minute", float64(n.completed) / minutes, "failed_per_minute", float64(n.failed) / minutes}
+	return obj{"processed_per_minute", float64(n.completed) / minutes, "failed_per_minute",
+		float64(n.failed) / minutes}
 }
 
 func latency(n *lately) obj {
@@ -224,7 +227,8 @@ func (s *Server) adminJobs(c *call) error {
 	case "scheduled_at", "priority":
 		recs, total, next, err = s.sorted(c, &p, f, by, order == "asc")
 	default:
-		return invalid("sort", "is unknown").expected("created_at, scheduled_at or priority").received(clip(by))
+		return invalid("sort",
+			"is unknown").expected("created_at, scheduled_at or priority").received(clip(by))
 	}
 	if err != nil {
 		return err

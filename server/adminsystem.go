@@ -12,12 +12,14 @@ import (
 
 var adminSystemRoutes = []route{
 	{method: http.MethodGet, path: "/admin/stats", need: permAdminRead, serve: (*Server).adminStats},
-	{method: http.MethodGet, path: "/admin/stats/history", need: permAdminRead, serve: (*Server).adminHistory},
+	{method: http.MethodGet, path: "/admin/stats/history", need: permAdminRead,
+		serve: (*Server).adminHistory},
 	{method: http.MethodGet, path: "/admin/system/maintenance", need: permAdminRead,
 		serve: (*Server).getMaintenance},
 	{method: http.MethodPost, path: "/admin/system/maintenance", need: permAdminWrite, body: requiredBody,
 		serve: (*Server).setMaintenance},
-	{method: http.MethodGet, path: "/admin/system/config", need: permAdminRead, serve: (*Server).systemConfig},
+	{method: http.MethodGet, path: "/admin/system/config", need: permAdminRead,
+		serve: (*Server).systemConfig},
 }
 
 // adminStats answers GET /admin/stats (F148).
@@ -50,7 +52,8 @@ func (s *Server) adminStats(c *call) error {
 	counts := countsOf(total)
 	return c.reply(http.StatusOK, obj{
 		"queues", obj{"total", len(list), "active", len(list) - paused, "paused", paused},
-		"workers", obj{"total", len(seen), "running", words["running"], "quiet", words["quiet"], "stale", words["stale"]},
+		"workers", obj{"total", len(seen), "running", words["running"], "quiet", words["quiet"], "stale",
+			words["stale"]},
 		"jobs", append(counts[:len(counts):len(counts)], "counts", counts),
 		"throughput", append(perMinute(&n), "latency_ms", latency(&n)),
 		"uptime_seconds", int64(now.Sub(s.begun).Seconds()), "timestamp", now})
@@ -100,7 +103,8 @@ func (s *Server) adminHistory(c *call) error {
 
 func point(start time.Time, n *lately) obj {
 	return obj{"timestamp", start, "processed", n.completed, "failed", n.failed, "enqueued", n.enqueued,
-		"latency_p50_ms", n.runs.Quantile(0.5).Milliseconds(), "latency_p99_ms", n.runs.Quantile(0.99).Milliseconds()}
+		"latency_p50_ms", n.runs.Quantile(0.5).Milliseconds(), "latency_p99_ms",
+		n.runs.Quantile(0.99).Milliseconds()}
 }
 
 const keyMaintenance = "server/maintenance"
@@ -173,7 +177,8 @@ func (s *Server) setMaintenance(c *call) error {
 		if err := s.op.Queues().ResumeAll(c.ctx); err != nil {
 			return err
 		}
-		if err := s.documents().PutValues(c.ctx, s.now(), []document.Value{{Key: keyMaintenance}}); err != nil {
+		if err := s.documents().PutValues(c.ctx, s.now(),
+			[]document.Value{{Key: keyMaintenance}}); err != nil {
 			return err
 		}
 		c.audit("system.maintenance", "off")
@@ -199,9 +204,11 @@ func (s *Server) systemConfig(c *call) error {
 	}
 	return c.reply(http.StatusOK, obj{"backend", s.can.Name, "durable", s.can.Durable,
 		"authentication", conf.auth != nil, "request_rate", limit, "max_requests_per_client", conf.most,
-		"limits", obj{"body_bytes", conf.maxBody, "batch_body_bytes", conf.maxBatchBody, "args_bytes", conf.maxArgs,
+		"limits", obj{"body_bytes", conf.maxBody, "batch_body_bytes", conf.maxBatchBody, "args_bytes",
+			conf.maxArgs,
 			"meta_bytes", conf.maxMeta, "json_depth", conf.maxDepth, "batch_jobs", conf.maxBatch,
 			"fetch_jobs", conf.maxFetch},
-		"defaults", obj{"queue", ojs.DefaultQueue, "priority", 0, "timeout_ms", milliseconds(ojs.DefaultTimeout),
+		"defaults", obj{"queue", ojs.DefaultQueue, "priority", 0, "timeout_ms",
+			milliseconds(ojs.DefaultTimeout),
 			"visibility_timeout_ms", milliseconds(ojs.DefaultLease), "retry", raw(defaultRetryJSON)}})
 }

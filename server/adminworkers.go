@@ -17,7 +17,8 @@ var adminWorkerRoutes = []route{
 	{method: http.MethodGet, path: "/admin/workers/{id}", need: permAdminRead, serve: (*Server).getWorker},
 	{method: http.MethodPost, path: "/admin/workers/{id}/quiet", need: permAdminWrite, body: optionalBody,
 		serve: (*Server).quietWorker},
-	{method: http.MethodDelete, path: "/admin/workers/{id}", need: permAdminWrite, serve: (*Server).deleteWorker},
+	{method: http.MethodDelete, path: "/admin/workers/{id}", need: permAdminWrite,
+		serve: (*Server).deleteWorker},
 }
 
 // seenWorker is a worker as administrators see it: an engine, or one that fetches.

@@ -28,7 +28,8 @@ func benchServer(b *testing.B, floor bool) (url string, c *http.Client) {
 	})
 	if !floor {
 		st := memory.New()
-		eng, err := engine.New[any](st, append(server.EngineOptions(), engine.WithLogger(slog.New(slog.DiscardHandler)))...)
+		eng, err := engine.New[any](st, append(server.EngineOptions(),
+			engine.WithLogger(slog.New(slog.DiscardHandler)))...)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -85,11 +86,13 @@ func BenchmarkEnqueue(b *testing.B) {
 func BenchmarkFetchAck(b *testing.B) {
 	url, c := benchServer(b, false)
 	for n := b.N + 16; n > 0; n -= 1000 {
-		post(b, c, url+"/jobs/batch", `{"jobs":[`+strings.TrimSuffix(strings.Repeat(benchJob+",", 1000), ",")+`]}`)
+		post(b, c, url+"/jobs/batch", `{"jobs":[`+strings.TrimSuffix(strings.Repeat(benchJob+",", 1000),
+			",")+`]}`)
 	}
 	parallel(b, func() {
 		var got struct{ Jobs []struct{ ID string } }
-		if err := json.Unmarshal(post(b, c, url+"/workers/fetch", `{"queues":["mail"]}`), &got); err != nil || len(got.Jobs) != 1 {
+		if err := json.Unmarshal(post(b, c, url+"/workers/fetch", `{"queues":["mail"]}`), &got); err != nil ||
+			len(got.Jobs) != 1 {
 			b.Error(err)
 			return
 		}

@@ -35,7 +35,8 @@ func (s *Server) readBody(c *call) error {
 		source = unpacked
 	default:
 		return refuse(http.StatusUnsupportedMediaType, codeInvalid,
-			"Content-Encoding %q is not understood: use gzip or none", clip(encoding)).with("field", "Content-Encoding")
+			"Content-Encoding %q is not understood: use gzip or none", clip(encoding)).with("field",
+			"Content-Encoding")
 	}
 	body, err := readAll(source, c.r.ContentLength, most)
 	switch {

@@ -66,7 +66,8 @@ func (c *call) number(name string, absent, least, most int) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > most {
 		return 0, invalid(name, "is not an integer in its range").
-			expected("an integer from " + strconv.Itoa(least) + " to " + strconv.Itoa(most)).received(clip(text))
+			expected("an integer from " + strconv.Itoa(least) + " to " +
+				strconv.Itoa(most)).received(clip(text))
 	}
 	return n, nil
 }
@@ -88,7 +89,8 @@ func (c *call) moment(name string) (t time.Time, err error) {
 // confirmed refuses a call that has not "confirm": true (F145). The parameter of the same
 // name works too (F178).
 func (c *call) confirmed() error {
-	if string(c.body.get("confirm")) == "true" || c.body.get("confirm") == nil && c.param("confirm") == "true" {
+	if string(c.body.get("confirm")) == "true" || c.body.get("confirm") == nil &&
+		c.param("confirm") == "true" {
 		return nil
 	}
 	return invalid("confirm", "is not true: the call changes many jobs").expected("true")
@@ -148,7 +150,8 @@ func (c *call) fail(err error) {
 // engine returns the engine, or refuses a call of a server that has none.
 func (c *call) engine() (Engine, error) {
 	if c.s.eng == nil {
-		return nil, unsupported("this server has a storage and no engine: it neither enqueues nor hands out jobs")
+		return nil,
+			unsupported("this server has a storage and no engine: it neither enqueues nor hands out jobs")
 	}
 	return c.s.eng, nil
 }

@@ -20,7 +20,8 @@ var deadLetterRoutes = []route{
 		serve: (*Server).retryDeadLetter},
 	{method: http.MethodPost, path: "/dead-letter/retry", need: permOperate, body: optionalBody,
 		serve: (*Server).retryDeadLetters},
-	{method: http.MethodDelete, path: "/dead-letter/{id}", need: permOperate, serve: (*Server).deleteDeadLetter},
+	{method: http.MethodDelete, path: "/dead-letter/{id}", need: permOperate,
+		serve: (*Server).deleteDeadLetter},
 	{method: http.MethodDelete, path: "/dead-letter", need: permPurge, body: optionalBody,
 		serve: (*Server).purgeDeadLetters},
 }
@@ -118,7 +119,8 @@ func (s *Server) overrides(c *call) (args *ojs.Args, opts []ojs.Option, err erro
 		decoded, err := jsonvalue.Decode(v)
 		meta, ok := decoded.(map[string]any)
 		if err != nil || !ok {
-			return nil, nil, invalid("override.meta", "is not an object").expected("object").received(kindOf(v))
+			return nil, nil, invalid("override.meta",
+				"is not an object").expected("object").received(kindOf(v))
 		}
 		for key, value := range meta {
 			opts = append(opts, ojs.WithMeta(key, value))

@@ -11,8 +11,9 @@ import (
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
-// attributes are the members of a job that the server reads or writes itself. Those that
-// are false are the system's: a request that has them is taken as if it had not (F045).
+// attributes are the members of a job that the server reads or writes itself. The system
+// manages the ones that are false: a request that has them is taken as if it had not
+// (F045).
 var attributes = map[string]bool{
 	"id": true, "type": true, "args": true, "meta": true, "options": true, "version": true,
 	"queue": true, "priority": true, "scheduled_at": true, "delay_until": true, "expires_at": true,
@@ -107,8 +108,8 @@ func (w *wanted) keep(name string, value []byte) {
 	w.extra[name] = value
 }
 
-// collect finds each attribute, at the top or in options. One that is in both places is
-// refused (F167). Unknown ones are kept (F174).
+// collect finds each attribute, at the top or in options. An attribute in both
+// places is refused (F167). Unknown ones are kept (F174).
 func (w *wanted) collect() error {
 	top := w.in
 	for i := range top.object {
@@ -282,7 +283,8 @@ func (w *wanted) places() error {
 // badQueue refuses the name of a queue.
 func badQueue(field, name string) *refusal {
 	return invalid(field, "is no queue's name").
-		expected("lower-case letters, digits, - and ., the first a letter or digit, at most 128").received(clip(name))
+		expected("lower-case letters, digits, - and ., the first a letter or digit, at most 128").
+		received(clip(name))
 }
 
 // times reads scheduled_at, which may be relative, and expires_at (F166).

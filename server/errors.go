@@ -96,7 +96,8 @@ func (r *refusal) received(what string) *refusal {
 
 // notFound refuses a thing that there is not (F026).
 func notFound(kind, id string) *refusal {
-	r := refuse(http.StatusNotFound, codeNotFound, "%s %q is not found", strings.ReplaceAll(kind, "_", " "), clip(id))
+	r := refuse(http.StatusNotFound, codeNotFound, "%s %q is not found", strings.ReplaceAll(kind, "_", " "),
+		clip(id))
 	r.hint = "check the " + strings.ReplaceAll(kind, "_", " ") + "'s id, and whether retention has deleted it"
 	return r.with("resource_type", kind).with("resource_id", id)
 }
@@ -116,7 +117,8 @@ func unsupported(format string, a ...any) *refusal {
 
 // tooLarge refuses a request with more bytes than are allowed (F028).
 func tooLarge(code, field string, actual, most int64) *refusal {
-	r := refuse(http.StatusRequestEntityTooLarge, code, "%s has %d bytes; allowed are %d", field, actual, most)
+	r := refuse(http.StatusRequestEntityTooLarge, code, "%s has %d bytes; allowed are %d", field, actual,
+		most)
 	return r.with("actual_bytes", actual).with("max_bytes", most).with("field", field)
 }
 
@@ -144,7 +146,8 @@ func (c *call) refusalOf(err error) *refusal {
 	case errors.As(err, &bad):
 		return refusalOfInvalid(bad)
 	case errors.As(err, &duplicate):
-		r := refuse(http.StatusConflict, codeDuplicate, "an equal job exists: %s is %s", duplicate.ID, duplicate.State)
+		r := refuse(http.StatusConflict, codeDuplicate, "an equal job exists: %s is %s", duplicate.ID,
+			duplicate.State)
 		r.with("existing_job_id", duplicate.ID).with("existing_state", string(duplicate.State))
 		r.details = r.details.opt("unique_key", duplicate.Fingerprint)
 		return r
@@ -157,7 +160,8 @@ func (c *call) refusalOf(err error) *refusal {
 	case errors.Is(err, ojs.ErrQueueFull) && errors.As(err, &queue):
 		return queueFull(queue)
 	case errors.Is(err, ojs.ErrQueueDraining) && errors.As(err, &queue):
-		r := refuse(http.StatusUnprocessableEntity, codeQueuePaused, "queue %s is draining: it takes no jobs", queue.Queue)
+		r := refuse(http.StatusUnprocessableEntity, codeQueuePaused, "queue %s is draining: it takes no jobs",
+			queue.Queue)
 		r.retryable = true
 		return r.with("queue", queue.Queue)
 	case errors.As(err, &missing):
@@ -209,7 +213,8 @@ func withoutValues(reason string) string {
 
 // queueFull refuses a job for a full queue (F030).
 func queueFull(e *ojs.QueueError) *refusal {
-	r := refuse(http.StatusTooManyRequests, codeQueueFull, "queue %s has its maximum of %d jobs", e.Queue, e.MaxDepth)
+	r := refuse(http.StatusTooManyRequests, codeQueueFull, "queue %s has its maximum of %d jobs", e.Queue,
+		e.MaxDepth)
 	r.retryable = true
 	r.members = obj{"queue", e.Queue, "depth", e.MaxDepth, "bound", e.MaxDepth, "strategy", "reject"}
 	most := strconv.Itoa(e.MaxDepth)
@@ -220,7 +225,8 @@ func queueFull(e *ojs.QueueError) *refusal {
 // appendTo writes the body of the answer.
 func (r *refusal) appendTo(b []byte, requestID string) []byte {
 	e := obj{"code", r.code, "message", r.message, "retryable", r.retryable, "request_id", requestID}
-	e = e.opt("type", r.kind).opt("canonical_code", canonical[r.code]).opt("details", r.details).opt("hint", r.hint)
+	e = e.opt("type", r.kind).opt("canonical_code", canonical[r.code]).opt("details", r.details).opt("hint",
+		r.hint)
 	e = append(e, "docs_url", docsURL, "doc_url", docsURL)
 	return appendValue(b, obj{"error", append(e, r.members...)})
 }

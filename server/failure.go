@@ -32,7 +32,8 @@ func appendFailure(b []byte, f *ojs.Failure, inList bool) []byte {
 		kind = code
 	}
 	final, _ := f.Details[detailFinal].(bool)
-	retryable := !final && f.Code != ojs.CodeDiscard && f.Code != ojs.CodeFail && f.Code != ojs.CodeDeadLetter &&
+	retryable := !final && f.Code != ojs.CodeDiscard && f.Code != ojs.CodeFail &&
+		f.Code != ojs.CodeDeadLetter &&
 		f.Reason != ojs.ReasonNonRetryable
 	o := obj{"code", code, "type", kind, "message", f.Message, "retryable", retryable}
 	details := f.Details

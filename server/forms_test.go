@@ -10,7 +10,10 @@ func TestForms(t *testing.T) {
 		t.Helper()
 		r.want(rule, r.do("POST /jobs\n\n"+body), 201, values...)
 	}
-	with := func(options string) string { return `{"type":"a","args":[{"user":1,"n":2}],"options":` + options + `}` }
+	with := func(options string) string {
+		return `{"type":"a","args":[{"user":1,"n":2}],"options":` +
+			options + `}`
+	}
 	bad := func(rule string, status int, body string, values ...any) {
 		t.Helper()
 		r.want(rule, r.do("POST /jobs\n\n"+body), status, values...)
@@ -18,37 +21,50 @@ func TestForms(t *testing.T) {
 
 	ok("F162", with(`{}`), "job.timeout_ms", 1800000, "job.visibility_timeout_ms", 1800000)
 	ok("F164", with(`{"retry":{"initial_delay_ms":250,"max_interval_ms":4000,"strategy":"constant"}}`),
-		"job.retry.initial_interval", "PT0.25S", "job.retry.max_interval", "PT4S", "job.retry.backoff_strategy", "none")
+		"job.retry.initial_interval", "PT0.25S", "job.retry.max_interval", "PT4S",
+		"job.retry.backoff_strategy", "none")
 	ok("F164", with(`{"retry_policy":{"max_attempts":4,"base_delay_ms":1500,"backoff":"polynomial"}}`),
-		"job.max_attempts", 4, "job.retry.initial_interval", "PT1.5S", "job.retry.backoff_strategy", "polynomial")
-	bad("F164", 422, with(`{"retry":{"initial_interval":"PT1S","initial_interval_ms":5}}`), "error.code", "validation_error")
+		"job.max_attempts", 4, "job.retry.initial_interval", "PT1.5S", "job.retry.backoff_strategy",
+		"polynomial")
+	bad("F164", 422, with(`{"retry":{"initial_interval":"PT1S","initial_interval_ms":5}}`), "error.code",
+		"validation_error")
 	bad("F164", 422, with(`{"retry":{"color":1}}`), "error.details.field", "retry.color")
 	bad("F164", 400, with(`{"retry":{},"retry_policy":{}}`), "error.details.field", "options.retry_policy")
 
 	ok("F165", with(`{"unique":{"key":["user"],"period_ms":60000,"on_conflict":"use_existing"}}`),
-		"job.unique.keys", []any{"type", "args"}, "job.unique.args_keys", []any{"user"}, "job.unique.period", "PT1M",
+		"job.unique.keys", []any{"type", "args"}, "job.unique.args_keys", []any{"user"}, "job.unique.period",
+		"PT1M",
 		"job.unique.on_conflict", "ignore")
-	ok("F165", `{"type":"u","args":[],"unique":{"key":["type","queue"]}}`, "job.unique.keys", []any{"type", "queue"})
+	ok("F165", `{"type":"u","args":[],"unique":{"key":["type","queue"]}}`, "job.unique.keys", []any{"type",
+		"queue"})
 	bad("F165", 400, with(`{"unique":{"key":["color"]}}`), "error.details.field", "options.unique.key")
 	bad("F165", 400, with(`{"unique":{"period":"PT1S","period_ms":1000}}`), "error.code", "invalid_request")
 
-	ok("F166", with(`{"delay_until":"2000-01-01T00:00:10+00:00"}`), "job.scheduled_at", "2000-01-01T00:00:10+00:00",
+	ok("F166", with(`{"delay_until":"2000-01-01T00:00:10+00:00"}`), "job.scheduled_at",
+		"2000-01-01T00:00:10+00:00",
 		"job.state", "scheduled")
 	ok("F166", with(`{"scheduled_at":"+PT2S"}`), "job.scheduled_at", "2000-01-01T00:00:02.000Z")
-	ok("F166", with(`{"scheduled_at":"2000-01-02T00:00:00Z","delay_until":"2000-01-02T00:00:00Z"}`), "job.state", "scheduled")
+	ok("F166", with(`{"scheduled_at":"2000-01-02T00:00:00Z","delay_until":"2000-01-02T00:00:00Z"}`),
+		"job.state", "scheduled")
 	bad("F166", 400, with(`{"scheduled_at":"2000-01-02T00:00:00Z","delay_until":"2000-01-03T00:00:00Z"}`),
 		"error.details.field", "options.delay_until")
 	ok("F044", with(`{"scheduled_at":"1999-01-01T00:00:00Z"}`), "job.state", "available")
 
-	ok("F167", `{"type":"a","args":[],"queue":"q","priority":3,"scheduled_at":"2000-01-02T00:00:00Z","tags":["x"],"timeout":2.5,
+	ok("F167",
+		`{"type":"a","args":[],"queue":"q","priority":3,"scheduled_at":"2000-01-02T00:00:00Z","tags":["x"],"timeout":2.5,
 		"visibility_timeout":"PT1M","retry":{"max_attempts":2}}`, "job.queue", "q", "job.priority", 3, "job.timeout_ms", 2500,
 		"job.visibility_timeout_ms", 60000, "job.tags", []any{"x"}, "job.max_attempts", 2)
-	bad("F167", 400, `{"type":"a","args":[],"timeout":2,"options":{"timeout_ms":2000}}`, "error.code", "invalid_request")
-	ok("F167", `{"type":"a","args":[],"meta":{"a":1},"options":{"metadata":{"a":0,"b":2}}}`, "job.meta.a", 1, "job.meta.b", 2)
-	ok("F040", `{"type":"a","args":[],"meta":{"tags":["m"]}}`, "job.meta.tags", []any{"m"}, "job.tags", []any{"m"})
-	ok("F045", `{"type":"a","args":[],"attempt":9,"error":{"message":"x"},"result":1,"completed_at":"x","created_at":"y",
+	bad("F167", 400, `{"type":"a","args":[],"timeout":2,"options":{"timeout_ms":2000}}`, "error.code",
+		"invalid_request")
+	ok("F167", `{"type":"a","args":[],"meta":{"a":1},"options":{"metadata":{"a":0,"b":2}}}`, "job.meta.a", 1,
+		"job.meta.b", 2)
+	ok("F040", `{"type":"a","args":[],"meta":{"tags":["m"]}}`, "job.meta.tags", []any{"m"}, "job.tags",
+		[]any{"m"})
+	ok("F045",
+		`{"type":"a","args":[],"attempt":9,"error":{"message":"x"},"result":1,"completed_at":"x","created_at":"y",
 		"worker_id":7,"specversion":"1.0"}`, "job.attempt", 0, "job.error", "absent", "job.result", "absent")
-	ok("F174", `{"type":"a","args":[],"x_trace":{"deep":[1]},"schema":"urn:s","nothing":null}`, "job.x_trace.deep", []any{1.0},
+	ok("F174", `{"type":"a","args":[],"x_trace":{"deep":[1]},"schema":"urn:s","nothing":null}`,
+		"job.x_trace.deep", []any{1.0},
 		"job.schema", "urn:s", "job.nothing", "absent")
 	ok("V001, V002", `{"type":"a@2.0","args":[]}`, "job.type", "a", "job.version", "2.0")
 	ok("V001", `{"type":"a@2.0","args":[],"version":3}`, "job.version", 3)
@@ -56,8 +72,10 @@ func TestForms(t *testing.T) {
 	ok("F042", with(`{"expires_at":"2000-01-01T00:01:00Z"}`), "job.expires_at", "2000-01-01T00:01:00Z")
 	ok("L012", with(`{"rate_limit":{"max_per_second":5}}`), "job.rate_limit.key", "queue:default")
 	bad("L011", 400, with(`{"rate_limit":{"key":"k"}}`), "error.code", "invalid_request")
-	ok("K013", `{"type":"k","args":[],"unique":{"keys":["type"]},"unique_key":"`+key64+`"}`, "job.unique_key", key64)
-	bad("K013", 409, `{"type":"k","args":[],"unique":{"keys":["type"]},"unique_key":"`+key64+`"}`, "error.code", "duplicate")
+	ok("K013", `{"type":"k","args":[],"unique":{"keys":["type"]},"unique_key":"`+key64+`"}`, "job.unique_key",
+		key64)
+	bad("K013", 409, `{"type":"k","args":[],"unique":{"keys":["type"]},"unique_key":"`+key64+`"}`,
+		"error.code", "duplicate")
 	r.golden("forms")
 }
 

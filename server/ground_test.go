@@ -84,7 +84,8 @@ func TestErrors(t *testing.T) {
 	r := newRig(t, server.WithSizes(server.Sizes{Args: 64, Meta: 32}))
 	bad := func(rule, body, field string) {
 		t.Helper()
-		r.want(rule, r.do("POST /jobs\n\n"+body), 400, "error.code", "invalid_request", "error.details.field", field)
+		r.want(rule, r.do("POST /jobs\n\n"+body), 400, "error.code", "invalid_request", "error.details.field",
+			field)
 	}
 	bad("F022", `{"args":[]}`, "type")
 	bad("F022", `{"type":"a"}`, "args")
@@ -95,9 +96,11 @@ func TestErrors(t *testing.T) {
 	bad("F042", `{"type":"a","args":[],"options":{"priority":101}}`, "options.priority")
 	bad("F042", `{"type":"a","args":[],"options":{"priority":1.5}}`, "options.priority")
 	bad("F043", `{"type":"a","args":[],"options":{"timeout_ms":0}}`, "options.timeout_ms")
-	bad("F043", `{"type":"a","args":[],"options":{"visibility_timeout_ms":"5"}}`, "options.visibility_timeout_ms")
+	bad("F043", `{"type":"a","args":[],"options":{"visibility_timeout_ms":"5"}}`,
+		"options.visibility_timeout_ms")
 	bad("F043", `{"type":"a","args":[],"meta":[]}`, "meta")
-	bad("F009", `{"type":"a","args":[],"options":{"scheduled_at":"2030-01-01T00:00:00"}}`, "options.scheduled_at")
+	bad("F009", `{"type":"a","args":[],"options":{"scheduled_at":"2030-01-01T00:00:00"}}`,
+		"options.scheduled_at")
 	bad("F010", `{"type":"a","args":[],"id":"x"}`, "id")
 	bad("F023", `{"type":"a","args":[],"options":{"unique":{"on_conflict":"maybe"}}}`, "unique.on_conflict")
 	bad("F167", `{"type":"a","args":[],"queue":"a","options":{"queue":"b"}}`, "options.queue")
@@ -106,13 +109,16 @@ func TestErrors(t *testing.T) {
 		"error.details.type", "validation.retry_policy_invalid", "error.details.field", "retry.max_attempts")
 	r.want("F028", r.do("POST /jobs\n\n"+`{"type":"a","args":["`+strings.Repeat("x", 70)+`"]}`), 413,
 		"error.code", "payload_too_large", "error.details.field", "args", "error.details.max_bytes", 64)
-	r.want("F028", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"meta":{"k":"`+strings.Repeat("x", 40)+`"}}`), 413,
+	r.want("F028", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"meta":{"k":"`+strings.Repeat("x", 40)+`"}}`),
+		413,
 		"error.code", "metadata_too_large", "error.details.field", "meta")
 	r.want("F034", r.do("GET /admin/jobs"), 200, "pagination.total", 0)
 
 	const id = "0190a8d4-1111-7000-8000-000000000001"
-	r.want("F041", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"id":"`+strings.ToUpper(id)+`"}`), 201, "job.id", id)
-	r.want("F027", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"id":"`+id+`"}`), 409, "error.code", "duplicate",
+	r.want("F041", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"id":"`+strings.ToUpper(id)+`"}`), 201,
+		"job.id", id)
+	r.want("F027", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"id":"`+id+`"}`), 409, "error.code",
+		"duplicate",
 		"error.details.existing_job_id", id, "error.details.existing_state", "available")
 	r.want("F026", r.do("GET /jobs/0190a8d4-1111-7000-8000-000000000002"), 404, "error.code", "not_found")
 	unique := `{"type":"u","args":[1],"options":{"unique":{"keys":["type","args"],"on_conflict":"%s"}}}`
@@ -127,8 +133,10 @@ func TestErrors(t *testing.T) {
 	w = r.do("POST /jobs\n\n" + strings.Replace(unique, "%s", "replace", 1))
 	r.want("F046", w, 201, "deduplicated", "absent", "job.state", "available")
 	r.want("F046", r.do("GET /jobs/$U"), 200, "job.state", "cancelled")
-	w = r.do("POST /jobs/batch\n\n" + `{"jobs":[{"type":"b","args":[]},` + strings.Replace(unique, "%s", "reject", 1) + `]}`)
-	r.want("F049", w, 409, "error.code", "duplicate", "error.details.index", 1, "error.details.field", "jobs[1]")
+	w = r.do("POST /jobs/batch\n\n" + `{"jobs":[{"type":"b","args":[]},` + strings.Replace(unique, "%s",
+		"reject", 1) + `]}`)
+	r.want("F049", w, 409, "error.code", "duplicate", "error.details.index", 1, "error.details.field",
+		"jobs[1]")
 	r.want("F034", r.do("GET /admin/jobs?type=b"), 200, "pagination.total", 0)
 	r.golden("errors")
 }

@@ -85,7 +85,8 @@ func (ws *workers) declare(id string, in *input) (types []string, err error) {
 		types = []string{}
 		for _, v := range given {
 			if v[0] != '{' {
-				return nil, invalid("handlers", "has an element that is not an object").expected("array of objects")
+				return nil, invalid("handlers",
+					"has an element that is not an object").expected("array of objects")
 			}
 			members, err := split(v, "handlers.")
 			if err != nil {
@@ -124,7 +125,8 @@ func (s *Server) report(id string, in *input) error {
 		return err
 	}
 	host, version, state := in.text("hostname"), in.text("version"), in.text("state")
-	queues, concurrency, started := in.texts("queues"), in.integer("concurrency", 0, 0, 1<<31), in.time("started_at")
+	queues, concurrency, started := in.texts("queues"), in.integer("concurrency", 0, 0, 1<<31),
+		in.time("started_at")
 	if in.err != nil {
 		return in.err
 	}
@@ -215,7 +217,8 @@ func (s *Server) renew(c *call, in *input, id string, ids []string, first obj) e
 	for _, who := range []string{id, anonymous} { // a worker may have fetched without its id
 		var mine []string
 		for _, job := range ids {
-			if rec, err := s.record(c.ctx, job); err == nil && rec.State == ojs.StateActive && rec.Worker == who {
+			if rec, err := s.record(c.ctx, job); err == nil && rec.State == ojs.StateActive &&
+				rec.Worker == who {
 				mine = append(mine, job)
 			} else if err != nil && !missing(err) {
 				return err
@@ -264,7 +267,8 @@ func (s *Server) register(c *call) error {
 	if err := s.report(id, in); err != nil {
 		return err
 	}
-	return c.reply(http.StatusOK, obj{"ok", true, "worker_id", id, "server_time", s.now(), "heartbeat_interval", 5,
+	return c.reply(http.StatusOK, obj{"ok", true, "worker_id", id, "server_time", s.now(),
+		"heartbeat_interval", 5,
 		"heartbeat_timeout", 30, "visibility_timeout_default", 1800})
 }
 

@@ -21,7 +21,8 @@ import (
 var jobRoutes = []route{
 	{method: http.MethodPost, path: "/jobs", need: permEnqueue, body: requiredBody, waits: true,
 		serve: (*Server).enqueue},
-	{method: http.MethodPost, path: "/jobs/batch", need: permEnqueue, body: requiredBody, large: true, waits: true,
+	{method: http.MethodPost, path: "/jobs/batch", need: permEnqueue, body: requiredBody, large: true,
+		waits: true,
 		serve: (*Server).enqueueBatch},
 	{method: http.MethodGet, path: "/jobs/{id}", need: permInspect, serve: (*Server).getJob},
 	{method: http.MethodDelete, path: "/jobs/{id}", need: permCancel, serve: (*Server).cancelJob},
@@ -41,7 +42,10 @@ func (s *Server) enqueue(c *call) error {
 		return err
 	}
 	b := append(c.buf[:0], `{"job":`...)
-	tickets, err := s.enqueueAll(c, []ojs.Draft{d}, func(_ int, rec *storage.Record) { b = appendJob(b, rec) })
+	tickets, err := s.enqueueAll(c, []ojs.Draft{d}, func(_ int, rec *storage.Record) {
+		b = appendJob(b,
+			rec)
+	})
 	if err != nil {
 		return err
 	}
@@ -89,7 +93,8 @@ func (s *Server) drafts(c *call, list [][]byte) ([]ojs.Draft, error) {
 	drafts := make([]ojs.Draft, len(list))
 	for i, v := range list {
 		if v[0] != '{' {
-			return nil, ofMember(i, invalid(anyJob, "is not an object").expected("object").received(kindOf(v)))
+			return nil, ofMember(i, invalid(anyJob,
+				"is not an object").expected("object").received(kindOf(v)))
 		}
 		members, err := split(v, anyJob+".")
 		if err != nil {
@@ -170,12 +175,13 @@ func (s *Server) enqueueAll(
 }
 
 // whileFull returns the context of an enqueue: it has the depths of queues, and ends when
-// the caller no longer waits for room in one (F030).
+// the caller stops to wait for room in one (F030).
 func (s *Server) whileFull(c *call) (context.Context, func()) {
 	ctx, done := c.ctx, func() {}
 	if n, err := strconv.Atoi(c.r.Header.Get("OJS-Block-Timeout")); err == nil && n > 0 {
 		limited, cancel := context.WithCancelCause(ctx)
-		timer := s.clock.AfterFunc(min(time.Duration(n)*time.Second, longestWait), func() { cancel(errNoRoom) })
+		timer := s.clock.AfterFunc(min(time.Duration(n)*time.Second, longestWait),
+			func() { cancel(errNoRoom) })
 		ctx, done = limited, func() { timer.Stop(); cancel(nil) }
 	}
 	ctx = draft.WithDepths(ctx, func(queue string) int {
@@ -319,5 +325,6 @@ func (s *Server) patchJob(c *call) error {
 		return err
 	}
 	c.audit("job.reprioritized", before.ID)
-	return c.reply(http.StatusOK, obj{"id", before.ID, "priority", priority, "previous_priority", before.Priority})
+	return c.reply(http.StatusOK, obj{"id", before.ID, "priority", priority, "previous_priority",
+		before.Priority})
 }

@@ -14,21 +14,25 @@ func TestEnqueue(t *testing.T) {
 		t.Errorf("F041: Location %q", got)
 	}
 	r.want("F050", r.do("GET /jobs/$ID"), 200, "job.state", "available")
-	w = r.do("POST /jobs\n\n" + `{"type":"email-send.v2","args":[1,"x",null],"meta":{"trace_id":"t"},"color":"red",
+	w = r.do("POST /jobs\n\n" +
+		`{"type":"email-send.v2","args":[1,"x",null],"meta":{"trace_id":"t"},"color":"red",
 		"state":"completed","options":{"queue":"mail","priority":7,"tags":["a"],"timeout_ms":5000,
 		"visibility_timeout_ms":60000,"scheduled_at":"2030-01-01T00:00:00Z",
 		"retry":{"max_attempts":5,"initial_interval_ms":500,"backoff_type":"linear"},
 		"unique":{"keys":["type","args"],"period":"PT1H","on_conflict":"ignore"}}}`)
-	r.want("F040, F042, F044, F045", w, 201, "job.state", "scheduled", "job.color", "red", "job.timeout_ms", 5000,
+	r.want("F040, F042, F044, F045", w, 201, "job.state", "scheduled", "job.color", "red", "job.timeout_ms",
+		5000,
 		"job.tags.0", "a", "job.meta.tags", "absent", "job.scheduled_at", "2030-01-01T00:00:00Z")
 	w = r.do("POST /jobs/batch\n\n" + `{"jobs":[{"type":"a","args":[]},{"type":"b","args":[2]}]}`)
 	r.want("F048", w, 201, "count", 2, "jobs.0.type", "a", "jobs.1.type", "b")
 	r.want("F048", r.do("POST /jobs/batch\n\n"+`{"jobs":[]}`), 400, "error.code", "invalid_request")
-	r.want("F049", r.do("POST /jobs/batch\n\n"+`{"jobs":[{"type":"a","args":[]},{"type":"A B","args":[2]}]}`), 400,
+	r.want("F049", r.do("POST /jobs/batch\n\n"+`{"jobs":[{"type":"a","args":[]},{"type":"A B","args":[2]}]}`),
+		400,
 		"error.details.index", 1, "error.details.field", "jobs[1].type")
 	r.want("F051", r.do("DELETE /jobs/$ID"), 200, "job.state", "cancelled", "job.previous_state", "available",
 		"job.completed_at", "absent")
-	r.want("F051", r.do("DELETE /jobs/$ID"), 409, "error.code", "conflict", "error.details.current_state", "cancelled")
+	r.want("F051", r.do("DELETE /jobs/$ID"), 409, "error.code", "conflict", "error.details.current_state",
+		"cancelled")
 	r.golden("enqueue")
 }
 
@@ -37,15 +41,18 @@ func TestWorkers(t *testing.T) {
 	r.keep("ID", r.do("POST /jobs\n\n"+`{"type":"a","args":[]}`), "job.id")
 	r.want("F061", r.do("POST /workers/fetch\n\n"+`{"queues":["other"]}`), 200, "jobs", []any{})
 	w := r.do("POST /workers/fetch\n\n" + `{"queues":["default"],"worker_id":"w1"}`)
-	r.want("F060, F157", w, 200, "jobs.0.state", "active", "jobs.0.attempt", 1, "jobs.0.worker_id", "w1", "job.id", r.vars["ID"])
-	r.want("F069", r.do("POST /workers/ack\n\n"+`{"job_id":"$ID","worker_id":"w2"}`), 409, "error.code", "conflict")
+	r.want("F060, F157", w, 200, "jobs.0.state", "active", "jobs.0.attempt", 1, "jobs.0.worker_id", "w1",
+		"job.id", r.vars["ID"])
+	r.want("F069", r.do("POST /workers/ack\n\n"+`{"job_id":"$ID","worker_id":"w2"}`), 409, "error.code",
+		"conflict")
 	w = r.do("POST /workers/nack\n\n" + `{"job_id":"$ID","worker_id":"w1","error":{"message":"no"}}`)
 	r.want("F067", w, 200, "state", "retryable", "attempt", 1)
 	r.advance(2 * time.Second)
 	w = r.do("POST /workers/fetch\n\n" + `{"queues":["default"],"worker_id":"w1","count":1}`)
 	r.want("F060", w, 200, "jobs.0.attempt", 2, "job", "absent", "jobs.0.error.code", "handler_error")
 	w = r.do("POST /workers/heartbeat\n\n" + `{"worker_id":"w1","active_jobs":["$ID","x"]}`)
-	r.want("F068", w, 200, "state", "running", "directive", "", "jobs_extended", []any{r.vars["ID"]}, "jobs_lost", []any{"x"})
+	r.want("F068", w, 200, "state", "running", "directive", "", "jobs_extended", []any{r.vars["ID"]},
+		"jobs_lost", []any{"x"})
 	w = r.do("POST /workers/ack\n\n" + `{"job_id":"$ID","result":{"ok":true}}`)
 	r.want("F066", w, 200, "acknowledged", true, "state", "completed", "job.state", "completed")
 	r.want("F066", r.do("GET /jobs/$ID"), 200, "job.result.ok", true, "job.error", "absent")

@@ -112,7 +112,8 @@ func (s *Server) enter(c *call) (leave func(), err error) {
 		n.count = make(map[string]int)
 	}
 	if n.count[who] >= s.conf.most {
-		r := refuse(http.StatusTooManyRequests, codeRateLimited, "the client has %d requests under way", s.conf.most)
+		r := refuse(http.StatusTooManyRequests, codeRateLimited, "the client has %d requests under way",
+			s.conf.most)
 		r.retryable = true
 		return nil, r.with("limit", s.conf.most)
 	}

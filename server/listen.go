@@ -31,8 +31,9 @@ func (s *Server) CheckListen(address string) error {
 	if s.conf.auth != nil || host == "localhost" || err == nil && ip.IsLoopback() {
 		return nil
 	}
-	return draft.Invalid("address", "%q can be reached from other machines, and every caller may do everything: "+
-		"listen on 127.0.0.1, or give an authenticator", address)
+	return draft.Invalid("address",
+		"%q can be reached from other machines, and every caller may do everything: "+
+			"listen on 127.0.0.1, or give an authenticator", address)
 }
 
 // HTTPServer makes an http.Server with the binding's deadlines and, for TLS, versions 1.2
@@ -44,7 +45,8 @@ func HTTPServer(h http.Handler) *http.Server {
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, CipherSuites: []uint16{
 			tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
 			tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384, tls.TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
-			tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256, tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+			tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+			tls.TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
 		}},
 	}
 }

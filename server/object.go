@@ -84,7 +84,8 @@ func parseBody(b []byte, depth int) (object, error) {
 	case b[0] != '{':
 		return nil, badPayload("the body is JSON, but no object: begin it with {")
 	case jsonvalue.Depth(b) > depth:
-		return nil, invalid("body", "is nested too deep").expected("at most " + strconv.Itoa(depth) + " levels")
+		return nil, invalid("body", "is nested too deep").expected("at most " + strconv.Itoa(depth) +
+			" levels")
 	}
 	return split(b, "")
 }
@@ -132,7 +133,8 @@ var interned = func() map[string]string {
 	for name := range attributes {
 		names[name] = name
 	}
-	for _, name := range []string{"queues", "count", "worker_id", "wait_ms", "job_id", "jobs", "message", "code"} {
+	for _, name := range []string{"queues", "count", "worker_id", "wait_ms", "job_id", "jobs", "message",
+		"code"} {
 		names[name] = name
 	}
 	return names

@@ -20,7 +20,8 @@ var schemasJSON []byte
 // answers are the statuses and schemas of each route that succeeds. A route that is not
 // here answers with some object.
 var answers = map[string]string{
-	"GET /manifest": "200 Manifest", "GET /health": "200 Health, 503 Health", "GET /openapi.json": "200 Object",
+	"GET /manifest": "200 Manifest", "GET /health": "200 Health, 503 Health",
+	"GET /openapi.json": "200 Object",
 
 	"POST /jobs": "201 JobAnswer, 200 JobAnswer", "POST /jobs/batch": "201 JobList",
 	"GET /jobs/{id}": "200 JobAnswer", "DELETE /jobs/{id}": "200 JobAnswer",
@@ -42,20 +43,24 @@ var answers = map[string]string{
 	"POST /dead-letter/retry": "200 Retried", "DELETE /dead-letter/{id}": "200 Deleted",
 	"DELETE /dead-letter": "200 Purged",
 
-	"GET /queues": "200 Queues", "POST /queues": "201 QueueMade", "GET /queues/{name}/stats": "200 QueueStats",
+	"GET /queues": "200 Queues", "POST /queues": "201 QueueMade",
+	"GET /queues/{name}/stats":          "200 QueueStats",
 	"GET /queues/{name}/priority-stats": "200 PriorityStats", "POST /queues/{name}/pause": "200 QueueStats",
 	"POST /queues/{name}/resume": "200 QueueStats", "PUT /queues/{name}/config": "200 QueueConfig",
 	"GET /queues/{name}/config": "200 QueueConfig", "DELETE /queues/{name}": "200 QueueDeleted",
 
-	"POST /cron": "201 CronAnswer, 200 CronAnswer", "GET /cron": "200 Crons", "GET /cron/{name}": "200 CronAnswer",
+	"POST /cron": "201 CronAnswer, 200 CronAnswer", "GET /cron": "200 Crons",
+	"GET /cron/{name}":   "200 CronAnswer",
 	"PATCH /cron/{name}": "200 CronAnswer", "DELETE /cron/{name}": "200 CronDeleted",
 	"POST /crons": "201 Cron, 200 Cron", "GET /crons": "200 Crons", "GET /crons/{name}": "200 Cron",
 	"PATCH /crons/{name}": "200 Cron", "DELETE /crons/{name}": "200 CronDeleted",
 
 	"GET /admin/queues": "200 AdminQueues", "GET /admin/queues/{name}": "200 AdminQueue",
-	"POST /admin/queues/{name}/pause": "200 QueuePaused", "POST /admin/queues/{name}/resume": "200 QueuePaused",
-	"PUT /admin/queues/{name}/config": "200 QueueConfig", "DELETE /admin/queues/{name}/jobs": "200 QueuePurged",
-	"GET /admin/jobs": "200 AdminJobs", "GET /admin/jobs/{id}": "200 Job",
+	"POST /admin/queues/{name}/pause":  "200 QueuePaused",
+	"POST /admin/queues/{name}/resume": "200 QueuePaused",
+	"PUT /admin/queues/{name}/config":  "200 QueueConfig",
+	"DELETE /admin/queues/{name}/jobs": "200 QueuePurged",
+	"GET /admin/jobs":                  "200 AdminJobs", "GET /admin/jobs/{id}": "200 Job",
 	"POST /admin/jobs/{id}/cancel": "200 JobAnswer", "POST /admin/jobs/{id}/retry": "200 JobAnswer",
 	"PATCH /admin/jobs/{id}": "200 Priority", "POST /admin/jobs/bulk/retry": "200 AdminBulk",
 	"POST /admin/jobs/bulk/cancel": "200 AdminBulk", "POST /admin/jobs/bulk/delete": "200 AdminBulk",
@@ -119,7 +124,8 @@ func operation(rt *route) obj {
 		strings.NewReplacer("/", "_", "-", "_", ".", "_").Replace(rt.path), "$1")}
 	params := []obj{}
 	for _, m := range inPath.FindAllStringSubmatch(rt.path, -1) {
-		params = append(params, obj{"name", m[1], "in", "path", "required", true, "schema", obj{"type", "string"}})
+		params = append(params, obj{"name", m[1], "in", "path", "required", true, "schema", obj{"type",
+			"string"}})
 	}
 	if len(params) > 0 {
 		o = append(o, "parameters", params)

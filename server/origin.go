@@ -19,7 +19,8 @@ func (s *Server) checkHost(r *http.Request) error {
 	if slices.Contains(s.conf.hosts, strings.ToLower(strings.Trim(host, "[]"))) {
 		return nil
 	}
-	return refuse(http.StatusForbidden, codeDenied, "the request is for a host that this server does not serve")
+	return refuse(http.StatusForbidden, codeDenied,
+		"the request is for a host that this server does not serve")
 }
 
 // crossOrigin refuses changes that a page of another origin asks for.

@@ -69,8 +69,8 @@ func (p *paging) answer(name string, list any, n, total int, next string) obj {
 	return append(o, "pagination", page)
 }
 
-// pageOf cuts the page out of a whole list that is sorted by key, and returns the key with
-// which it ends, "" if it is the last.
+// pageOf cuts the page out of a whole list that is sorted by key. It returns the key with
+// which the page ends, "" if it is the last.
 func pageOf[E any](p *paging, list []E, key func(*E) string) (page []E, next string) {
 	from := min(p.offset, len(list))
 	if p.cursor != "" {

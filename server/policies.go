@@ -231,6 +231,7 @@ func (w *wanted) dimensions(v []byte) (keys, args []string, err error) {
 	case inDimensions:
 		return names, nil, nil
 	}
-	return nil, nil, invalid(w.place("unique")+".key", "has names that are neither all members of the args nor all dimensions").
+	return nil, nil, invalid(w.place("unique")+".key",
+		"has names that are neither all members of the args nor all dimensions").
 		expected("members of args[0], or type, queue, args, meta, version")
 }

@@ -17,7 +17,8 @@ var progressRoutes = []route{
 	{method: http.MethodGet, path: "/jobs/{id}/checkpoint", need: permWork, serve: (*Server).getCheckpoint},
 	{method: http.MethodPost, path: "/jobs/{id}/checkpoint", need: permWork, body: requiredBody,
 		serve: (*Server).putCheckpoint},
-	{method: http.MethodDelete, path: "/jobs/{id}/checkpoint", need: permWork, serve: (*Server).deleteCheckpoint},
+	{method: http.MethodDelete, path: "/jobs/{id}/checkpoint", need: permWork,
+		serve: (*Server).deleteCheckpoint},
 	{method: http.MethodGet, path: "/unique-jobs", need: permInspect, serve: (*Server).uniqueJobs},
 }
 
@@ -79,7 +80,8 @@ func (s *Server) putProgress(c *call) error {
 	}
 	var fraction float64
 	if v == nil || unmarshal(v, &fraction) != nil {
-		return invalid("progress", "is missing, or is not a number").expected("a number from 0 to 1").received(kindOf(v))
+		return invalid("progress",
+			"is missing, or is not a number").expected("a number from 0 to 1").received(kindOf(v))
 	}
 	if percent {
 		fraction /= 100
@@ -108,7 +110,8 @@ func (s *Server) putProgress(c *call) error {
 	if err := d.Progress(c.ctx, min(max(fraction, 0), 1)); err != nil {
 		return s.lost(c, rec.ID, err)
 	}
-	err = s.documents().PutValues(c.ctx, t.At, []document.Value{{Key: progressPrefix + rec.ID, Data: marshal(t),
+	err = s.documents().PutValues(c.ctx, t.At, []document.Value{{Key: progressPrefix + rec.ID,
+		Data:    marshal(t),
 		Expires: t.At.Add(keepTold)}})
 	if err != nil {
 		return err
@@ -158,7 +161,8 @@ func (s *Server) saveCheckpoint(c *call, v json.RawMessage, answer obj) error {
 	if err := d.SaveCheckpoint(c.ctx, v); err != nil {
 		return s.lost(c, rec.ID, err)
 	}
-	return c.reply(http.StatusOK, append(obj{"job_id", rec.ID, "attempt", rec.Attempt, "saved_at", s.now()}, answer...))
+	return c.reply(http.StatusOK, append(obj{"job_id", rec.ID, "attempt", rec.Attempt, "saved_at", s.now()},
+		answer...))
 }
 
 // uniqueJobs answers GET /unique-jobs: the jobs that may keep an equal one out (F184).
@@ -179,7 +183,8 @@ func (s *Server) uniqueJobs(c *call) error {
 	out := []obj{}
 	for i := range recs {
 		r := &recs[i]
-		o := obj{"unique_key", r.Fingerprint, "job_id", r.ID, "type", r.Type, "queue", r.Queue, "state", string(r.State),
+		o := obj{"unique_key", r.Fingerprint, "job_id", r.ID, "type", r.Type, "queue", r.Queue, "state",
+			string(r.State),
 			"created_at", r.CreatedAt}
 		if r.Unique != nil {
 			o = append(o, "unique", raw(marshal(r.Unique)))

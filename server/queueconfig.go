@@ -166,7 +166,8 @@ func (s *Server) createQueue(c *call) error {
 	}
 	c.audit("queue.created", name)
 	c.w.Header().Set("Location", base+"/queues/"+name+"/stats")
-	return c.reply(http.StatusCreated, append(obj{"queue", append(out, "status", "active", "paused", false)}, out...))
+	return c.reply(http.StatusCreated, append(obj{"queue", append(out, "status", "active", "paused", false)},
+		out...))
 }
 
 // putQueueConfig answers PUT /queues/{name}/config (F091).
@@ -227,7 +228,8 @@ func (s *Server) deleteQueue(c *call) error {
 	case "", "reject":
 		strategy = "reject"
 	case "discard":
-		live.States = []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending, ojs.StateRetryable,
+		live.States = []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending,
+			ojs.StateRetryable,
 			ojs.StateActive}
 		if cancelled, err = s.apply(c.ctx, operate.CancelJobs(), live); err != nil {
 			return err
@@ -251,7 +253,8 @@ func (s *Server) deleteQueue(c *call) error {
 	}
 	for i := range list {
 		if n := list[i].Depth(); list[i].Name == q.Name && n > 0 {
-			r := refuse(http.StatusConflict, codeConflict, "queue %s has %d jobs that have not ended", q.Name, n)
+			r := refuse(http.StatusConflict, codeConflict, "queue %s has %d jobs that have not ended", q.Name,
+				n)
 			return r.with("queue", q.Name).with("depth", n)
 		}
 	}
@@ -270,7 +273,8 @@ func (s *Server) deleteQueue(c *call) error {
 	}
 	s.configs.forget()
 	c.audit("queue.deleted", q.Name+" "+strategy)
-	return c.reply(http.StatusOK, obj{"deleted", true, "name", q.Name, "strategy", strategy, "jobs_moved", moved.done,
+	return c.reply(http.StatusOK, obj{"deleted", true, "name", q.Name, "strategy", strategy, "jobs_moved",
+		moved.done,
 		"jobs_discarded", cancelled.done})
 }
 

@@ -28,7 +28,8 @@ var queueRoutes = []route{
 		serve: (*Server).resumeQueue},
 	{method: http.MethodPut, path: "/queues/{name}/config", need: permOperate, body: requiredBody,
 		serve: (*Server).putQueueConfig},
-	{method: http.MethodGet, path: "/queues/{name}/config", need: permInspect, serve: (*Server).getQueueConfig},
+	{method: http.MethodGet, path: "/queues/{name}/config", need: permInspect,
+		serve: (*Server).getQueueConfig},
 	{method: http.MethodDelete, path: "/queues/{name}", need: permOperate, body: optionalBody,
 		serve: (*Server).deleteQueue},
 }
@@ -55,7 +56,8 @@ func (s *Server) queueDoc(ctx context.Context, name string) (doc queueDoc, there
 }
 
 func (s *Server) putQueueDoc(ctx context.Context, name string, doc queueDoc) error {
-	return s.documents().PutValues(ctx, s.now(), []document.Value{{Key: queuePrefix + name, Data: marshal(doc)}})
+	return s.documents().PutValues(ctx, s.now(), []document.Value{{Key: queuePrefix + name,
+		Data: marshal(doc)}})
 }
 
 // queue is what is known of a queue.

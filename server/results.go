@@ -14,7 +14,8 @@ import (
 )
 
 var resultRoutes = []route{
-	{method: http.MethodGet, path: "/jobs/{id}/result", need: permInspect, waits: true, serve: (*Server).getResult},
+	{method: http.MethodGet, path: "/jobs/{id}/result", need: permInspect, waits: true,
+		serve: (*Server).getResult},
 	{method: http.MethodPost, path: "/jobs/results", need: permInspect, body: requiredBody,
 		serve: (*Server).getResults},
 }
@@ -35,7 +36,8 @@ func (s *Server) getResult(c *call) error {
 		}
 	}
 	if !rec.State.Terminal() {
-		r := refuse(http.StatusRequestTimeout, "timeout", "job %s is %s: it has no result yet", rec.ID, rec.State)
+		r := refuse(http.StatusRequestTimeout, "timeout", "job %s is %s: it has no result yet", rec.ID,
+			rec.State)
 		r.retryable = true
 		return r.with("job_id", rec.ID).with("current_state", string(rec.State))
 	}

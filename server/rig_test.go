@@ -122,7 +122,8 @@ func (r *rig) check(method, path string, w *httptest.ResponseRecorder) {
 	if err := checkAnswer(method, path, w.Code, object); err != nil {
 		r.t.Errorf("%s %s: OpenAPI: %v: %s", method, path, err, body)
 	}
-	if e, ok := object["error"].(map[string]any); ok && w.Code >= 400 && e["request_id"] != h.Get("X-Request-Id") {
+	if e, ok := object["error"].(map[string]any); ok && w.Code >= 400 &&
+		e["request_id"] != h.Get("X-Request-Id") {
 		r.t.Errorf("%s %s: F011: request_id %v", method, path, e["request_id"])
 	}
 }
@@ -201,7 +202,8 @@ func (r *rig) golden(name string) {
 	a, b := strings.Split(string(want), "\n"), strings.Split(r.log.String(), "\n")
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
-			r.t.Fatalf("%s:%d: want %s\ngot %s\n(go test ./server -update writes the file)", path, i+1, a[i], b[i])
+			r.t.Fatalf("%s:%d: want %s\ngot %s\n(go test ./server -update writes the file)", path, i+1, a[i],
+				b[i])
 		}
 	}
 	r.t.Fatalf("%s has %d lines, not %d", path, len(b), len(a))

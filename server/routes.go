@@ -30,7 +30,8 @@ type route struct {
 
 // routes are all routes. Each file that serves some has its part of the table.
 func routes() []route {
-	return slices.Concat(jobRoutes, resultRoutes, progressRoutes, workerRoutes, deadLetterRoutes, queueRoutes, cronRoutes, adminRoutes,
+	return slices.Concat(jobRoutes, resultRoutes, progressRoutes, workerRoutes, deadLetterRoutes, queueRoutes,
+		cronRoutes, adminRoutes,
 		systemRoutes, openAPIRoutes, laterRoutes)
 }
 

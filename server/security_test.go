@@ -22,8 +22,10 @@ func TestAccess(t *testing.T) {
 	}
 	secret := make(map[string]string)
 	var all []server.Key
-	for name, g := range map[string]server.Grant{"producer": {Role: server.Producer}, "worker": {Role: server.WorkerRole},
-		"operator": {Role: server.Operator}, "admin": {Role: server.Admin}, "mail": {Role: server.Admin, Queues: []string{"mail"}},
+	for name, g := range map[string]server.Grant{"producer": {Role: server.Producer},
+		"worker":   {Role: server.WorkerRole},
+		"operator": {Role: server.Operator}, "admin": {Role: server.Admin}, "mail": {Role: server.Admin,
+			Queues: []string{"mail"}},
 		"reader": {Role: server.ScopeAdminRead}} {
 		key, hash := server.NewKey()
 		secret[name] = key
@@ -33,7 +35,8 @@ func TestAccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	var audit []server.AuditEntry
-	r := newRig(t, server.WithAuthenticator(keys), server.WithAudit(func(e server.AuditEntry) { audit = append(audit, e) }))
+	r := newRig(t, server.WithAuthenticator(keys),
+		server.WithAudit(func(e server.AuditEntry) { audit = append(audit, e) }))
 	as := func(rule, who, request string, status int, values ...any) {
 		t.Helper()
 		head, body, there := strings.Cut(request, "\n\n")
@@ -71,7 +74,8 @@ func TestAccess(t *testing.T) {
 	next, hash := server.NewKey()
 	for _, k := range all {
 		if k.Name == "admin" {
-			if ok, err := keys.Rotate(k.Hash, server.Key{Name: "admin", Hash: hash, Grants: k.Grants}); !ok || err != nil {
+			if ok, err := keys.Rotate(k.Hash, server.Key{Name: "admin", Hash: hash, Grants: k.Grants}); !ok ||
+				err != nil {
 				t.Errorf("Rotate: %v, %v", ok, err)
 			}
 		}
@@ -97,7 +101,8 @@ func TestAccess(t *testing.T) {
 			}
 		}
 	}
-	if count["auth.failure failure"] < 4 || count["auth.denied denied"] < 6 || count["queue.paused success"] != 1 {
+	if count["auth.failure failure"] < 4 || count["auth.denied denied"] < 6 ||
+		count["queue.paused success"] != 1 {
 		t.Errorf("F198: %v", count)
 	}
 	if err := keys.Set(server.Key{Name: "x", Hash: "plain secret"}); err == nil {
@@ -112,15 +117,18 @@ func TestOrigins(t *testing.T) {
 	h := w.Header()
 	if h.Get("Access-Control-Allow-Origin") != "https://app.example" || h.Get("Vary") != "Origin" ||
 		h.Get("Access-Control-Allow-Methods") != "GET, POST, PUT, PATCH, DELETE, OPTIONS" ||
-		h.Get("Access-Control-Max-Age") != "86400" || !strings.Contains(h.Get("Access-Control-Allow-Headers"), "Idempotency-Key") {
+		h.Get("Access-Control-Max-Age") != "86400" || !strings.Contains(h.Get("Access-Control-Allow-Headers"),
+		"Idempotency-Key") {
 		t.Errorf("F103: %v", h)
 	}
 	w = r.do("GET /queues\nOrigin: https://evil.example")
 	if w.Header().Get("Access-Control-Allow-Origin") != "" {
 		t.Error("F103: another origin is allowed")
 	}
-	r.want("cross-origin", r.do("POST /jobs\nOrigin: https://evil.example\nSec-Fetch-Site: cross-site\n\n"+job), 403)
-	r.want("cross-origin", r.do("POST /jobs\nOrigin: https://app.example\nSec-Fetch-Site: cross-site\n\n"+job), 201)
+	r.want("cross-origin",
+		r.do("POST /jobs\nOrigin: https://evil.example\nSec-Fetch-Site: cross-site\n\n"+job), 403)
+	r.want("cross-origin",
+		r.do("POST /jobs\nOrigin: https://app.example\nSec-Fetch-Site: cross-site\n\n"+job), 201)
 	req := httptest.NewRequest("GET", "http://evil.example/ojs/v1/queues", nil)
 	rec := httptest.NewRecorder()
 	r.srv.ServeHTTP(rec, req)
@@ -140,7 +148,8 @@ func TestLimits(t *testing.T) {
 	w := r.do("GET /queues")
 	r.want("F102", w, 429, "error.code", "rate_limited", "error.retryable", true, "error.details.limit", 2,
 		"error.details.window_seconds", 4, "error.details.retry_after_seconds", 2)
-	if h := w.Header(); h.Get("Retry-After") != "2" || h.Get("X-RateLimit-Limit") != "2" || h.Get("X-RateLimit-Reset") != "2" {
+	if h := w.Header(); h.Get("Retry-After") != "2" || h.Get("X-RateLimit-Limit") != "2" ||
+		h.Get("X-RateLimit-Reset") != "2" {
 		t.Errorf("F032, F102: %v", h)
 	}
 	w = r.do("GET /health")
@@ -153,7 +162,8 @@ func TestLimits(t *testing.T) {
 
 func TestListen(t *testing.T) {
 	r := newRig(t)
-	for address, ok := range map[string]bool{"127.0.0.1:80": true, "localhost:80": true, "[::1]:80": true, ":80": false,
+	for address, ok := range map[string]bool{"127.0.0.1:80": true, "localhost:80": true, "[::1]:80": true,
+		":80":        false,
 		"0.0.0.0:80": false, "10.0.0.1:80": false, "example.com:80": false, "x": false} {
 		if err := r.srv.CheckListen(address); (err == nil) != ok {
 			t.Errorf("F192: %s: %v", address, err)
@@ -164,12 +174,13 @@ func TestListen(t *testing.T) {
 		t.Errorf("F192: with an authenticator: %v", err)
 	}
 	hs := server.HTTPServer(r.srv)
-	if hs.ReadHeaderTimeout != 30*time.Second || hs.IdleTimeout != 120*time.Second || hs.MaxHeaderBytes != 64<<10 {
+	if hs.ReadHeaderTimeout != 30*time.Second || hs.IdleTimeout != 120*time.Second ||
+		hs.MaxHeaderBytes != 64<<10 {
 		t.Errorf("F194, F195: %+v", hs)
 	}
 }
 
-// A storage alone is read and operated. What needs an engine is refused.
+// A storage alone is read and operated. Enqueues and fetches are refused.
 func TestStorageAlone(t *testing.T) {
 	st := memory.New()
 	t.Cleanup(func() { st.Close() })
@@ -181,7 +192,8 @@ func TestStorageAlone(t *testing.T) {
 	r.want("F029", r.do("POST /jobs\n\n"+job), 422, "error.code", "unsupported")
 	r.want("F029", r.do("POST /workers/fetch\n\n"+`{"queues":["a"]}`), 422, "error.code", "unsupported")
 	r.want("F090", r.do("POST /queues/a/pause"), 200, "paused", true)
-	r.want("F100", r.do("GET /ojs/manifest"), 200, "capabilities.batch_enqueue", false, "capabilities.pause_resume", true)
+	r.want("F100", r.do("GET /ojs/manifest"), 200, "capabilities.batch_enqueue", false,
+		"capabilities.pause_resume", true)
 	r.want("F101", r.do("GET /health"), 200, "queues.paused", 1)
 	st.Close()
 	r.want("F101", r.do("GET /health"), 503, "status", "degraded", "backend.status", "disconnected")
@@ -192,11 +204,14 @@ func TestStorageAlone(t *testing.T) {
 func TestNothingLeaks(t *testing.T) {
 	var log bytes.Buffer
 	const secret = "s3cr3t-value"
-	r := newRig(t, server.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
+	r := newRig(t, server.WithLogger(slog.New(slog.NewTextHandler(&log,
+		&slog.HandlerOptions{Level: slog.LevelDebug}))),
 		server.WithSizes(server.Sizes{Args: 200, Meta: 100}))
 	deep := strings.Repeat("[", 40) + `"` + secret + `"` + strings.Repeat("]", 40)
-	for _, body := range []string{`{"type":"a","args":{"k":"` + secret + `"}}`, `{"type":"a","args":` + deep + `}`,
-		`{"type":"a","args":[],"meta":"` + secret + `"}`, `{"type":"a","args":["` + secret + strings.Repeat("x", 300) + `"]}`,
+	for _, body := range []string{`{"type":"a","args":{"k":"` + secret + `"}}`, `{"type":"a","args":` + deep +
+		`}`,
+		`{"type":"a","args":[],"meta":"` + secret + `"}`, `{"type":"a","args":["` + secret +
+			strings.Repeat("x", 300) + `"]}`,
 		`{"type":"a","args":[],"meta":{"k":` + deep + `}}`,
 		`{"type":"a","args":["` + secret + `"],"options":{"unique":{"key":["none"]}}}`,
 		`{"type":"a","args":["` + secret + `"`} {

@@ -87,8 +87,8 @@ func New(eng Engine, opts ...Option) (*Server, error) {
 	return newServer(eng, eng, eng.Describe().Storage, opts)
 }
 
-// Open makes a server for a storage without an engine. It reads and operates. What needs
-// an engine is refused with 422. The clock is that of the engines on the storage.
+// Open makes a server for a storage without an engine. It reads and operates. A call that
+// needs an engine is refused with 422. The clock is that of the engines on the storage.
 func Open(st storage.Storage, c clock.Clock, opts ...Option) (*Server, error) {
 	if st == nil || c == nil {
 		return nil, draft.Invalid("storage", "or the clock is nil: give Open both")
@@ -118,8 +118,8 @@ func newServer(eng Engine, op operator, can storage.Capabilities, opts []Option)
 func (s *Server) now() time.Time { return s.of.Now() }
 
 // Close ends long polls and streams, and refuses requests that come later with 503. It
-// waits for the requests under way, or until ctx ends. The engine and its storage stay the
-// caller's to stop.
+// waits for the requests under way, or until ctx ends. The engine and its storage stay
+// the caller's to stop.
 func (s *Server) Close(ctx context.Context) error {
 	s.once.Do(func() {
 		s.stopping.Store(true)

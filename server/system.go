@@ -32,7 +32,8 @@ func (s *Server) manifest(c *call) error {
 	unique := s.can.Unique != ""
 	engine := s.eng != nil
 	can := obj{"batch_enqueue", engine, "cron_jobs", engine, "dead_letter", true, "delayed_jobs", engine,
-		"job_ttl", engine, "priority_queues", true, "rate_limiting", true, "schema_validation", s.offersSchemas(),
+		"job_ttl", engine, "priority_queues", true, "rate_limiting", true, "schema_validation",
+		s.offersSchemas(),
 		"unique_jobs", unique && engine, "workflows", engine, "pause_resume", true}
 	strength := string(s.can.Unique)
 	return c.reply(http.StatusOK, obj{"ojs_version", "1.0", "specversion", "1.0",
@@ -42,13 +43,15 @@ func (s *Server) manifest(c *call) error {
 		"backend", s.can.Name, "capabilities", can, "unique_job_strength", strength,
 		"unique_jobs", obj{"strength", strength, "mechanism", s.can.Mechanism},
 		"schema_validation", s.offersSchemas(),
-		"extensions", extensions, "extensions_detail", obj{"official", extensions, "experimental", []string{}},
+		"extensions", extensions, "extensions_detail", obj{"official", extensions, "experimental",
+			[]string{}},
 		"event_delivery", "best-effort",
 		"endpoints", obj{"base_url", base, "manifest", "/ojs/manifest", "health", base + "/health"}})
 }
 
 // extensions are what the server has beyond the core, by the names of the texts.
-var extensions = []string{"admin-api", "bulk-operations", "dead-letter", "events", "job-versioning", "progress",
+var extensions = []string{"admin-api", "bulk-operations", "dead-letter", "events", "job-versioning",
+	"progress",
 	"rate-limiting", "results"}
 
 // healthPatience is how long the storage may take to answer (F101).
@@ -61,7 +64,8 @@ func (s *Server) health(c *call) error {
 	defer s.clock.AfterFunc(healthPatience, cancel).Stop()
 	begun := s.clock.Now()
 	queues, err := s.countQueues(ctx)
-	out := obj{"status", "ok", "version", s.version(), "uptime_seconds", int64(s.now().Sub(s.begun).Seconds())}
+	out := obj{"status", "ok", "version", s.version(), "uptime_seconds",
+		int64(s.now().Sub(s.begun).Seconds())}
 	if err != nil || s.stopping.Load() {
 		word := "the storage does not answer"
 		if err == nil {

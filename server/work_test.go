@@ -30,13 +30,15 @@ func TestFetch(t *testing.T) {
 	r := newRig(t, server.WithSizes(server.Sizes{Fetch: 3}))
 	r.want("F061", r.do("POST /workers/fetch\n\n"+`{}`), 400, "error.details.field", "queues")
 	r.want("F061", r.do("POST /workers/fetch\n\n"+`{"queues":[]}`), 400, "error.details.field", "queues")
-	r.want("F061", r.do("POST /workers/fetch\n\n"+`{"queues":["a"],"count":0}`), 400, "error.details.field", "count")
+	r.want("F061", r.do("POST /workers/fetch\n\n"+`{"queues":["a"],"count":0}`), 400, "error.details.field",
+		"count")
 	for _, name := range []string{"a", "b", "a", "b"} {
 		r.do("POST /jobs\n\n" + `{"type":"t","args":[],"options":{"queue":"` + name + `"}}`)
 	}
 	r.do("POST /jobs\n\n" + `{"type":"t","args":[],"options":{"queue":"a","priority":9}}`)
 	w := r.do("POST /workers/fetch\n\n" + `{"queues":["b","a"],"count":100}`)
-	r.want("F061, F062", w, 200, "jobs.0.queue", "b", "jobs.1.queue", "b", "jobs.2.queue", "a", "jobs.2.priority", 9,
+	r.want("F061, F062", w, 200, "jobs.0.queue", "b", "jobs.1.queue", "b", "jobs.2.queue", "a",
+		"jobs.2.priority", 9,
 		"jobs.3", "absent", "jobs.0.worker_id", "absent")
 	r.do("POST /queues/a/pause")
 	r.want("F063", r.do("POST /workers/fetch\n\n"+`{"queues":["a"]}`), 200, "jobs", []any{})
@@ -59,12 +61,14 @@ func TestReservations(t *testing.T) {
 	r.enqueue("A", `{"type":"a","args":[],"options":{"visibility_timeout_ms":60000}}`)
 	r.do("POST /workers/fetch\n\n" + `{"queues":["default"],"worker_id":"w","visibility_timeout_ms":5000}`)
 	r.advance(4 * time.Second)
-	r.want("F077", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w","active_job_ids":["$A"],"active_jobs":1}`), 200,
+	r.want("F077",
+		r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w","active_job_ids":["$A"],"active_jobs":1}`), 200,
 		"jobs_extended.0", r.vars["A"])
 	r.advance(4 * time.Second)
 	get("F065: the fetch's value, again", "A", "job.state", "active")
 	r.advance(time.Second + time.Nanosecond)
-	get("F065, F163", "A", "job.state", "available", "job.attempt", 1, "job.errors.0.type", "visibility_timeout")
+	get("F065, F163", "A", "job.state", "available", "job.attempt", 1, "job.errors.0.type",
+		"visibility_timeout")
 	r.fetch("w2") // which never beats, and so is not taken for dead
 	r.advance(59 * time.Second)
 	get("F065: the job's value", "A", "job.state", "active", "job.attempt", 2)
@@ -79,7 +83,8 @@ func TestReservations(t *testing.T) {
 	r.advance(30*time.Second + time.Nanosecond)
 	get("F079", "B", "job.state", "available", "job.errors.0.type", "worker_death", "job.attempt", 1)
 
-	r.enqueue("C", `{"type":"a","args":[],"options":{"priority":9,"timeout_ms":3000,"retry":{"max_attempts":1}}}`)
+	r.enqueue("C",
+		`{"type":"a","args":[],"options":{"priority":9,"timeout_ms":3000,"retry":{"max_attempts":1}}}`)
 	r.fetch("slow")
 	r.advance(2 * time.Second)
 	r.do("POST /workers/heartbeat\n\n" + `{"worker_id":"slow","active_jobs":["$C"]}`)
@@ -102,11 +107,13 @@ func TestSettle(t *testing.T) {
 	off := `{"retry":{"jitter":false,"max_attempts":2}}`
 	take("A", off)
 	nack("F067, F073", "A", "", "state", "retryable", "retry_delay_ms", 1000, "attempt", 1, "max_attempts", 2)
-	r.want("F073, F074", r.do("GET /jobs/$A"), 200, "job.error.code", "handler_error", "job.error.type", "handler_error",
+	r.want("F073, F074", r.do("GET /jobs/$A"), 200, "job.error.code", "handler_error", "job.error.type",
+		"handler_error",
 		"job.error.retryable", true, "job.errors.0.attempt", 1)
 	r.advance(time.Second)
 	r.want("F075", r.fetch("w"), 200, "jobs.0.retry_delay_ms", 1000)
-	nack("F076", "A", `,"error":{"message":"m","code":"E","type":"x.y","details":{"k":1}}`, "state", "discarded")
+	nack("F076", "A", `,"error":{"message":"m","code":"E","type":"x.y","details":{"k":1}}`, "state",
+		"discarded")
 	w := r.do("GET /jobs/$A")
 	r.want("F074, F076", w, 200, "job.error.code", "E", "job.error.type", "x.y", "job.error.message", "m",
 		"job.errors.1.details.k", 1, "job.completed_at", member(t, w, "job.discarded_at"))
@@ -126,18 +133,23 @@ func TestSettle(t *testing.T) {
 	nack("F072", "F", `,"error":{"message":"m","code":"DEAD_LETTER"}`, "state", "discarded")
 	r.want("F072", r.do("GET /dead-letter/$F"), 200, "job.error.code", "DEAD_LETTER")
 	take("G", `{}`)
-	nack("F071", "G", `,"requeue":true,"error":{"message":"m","code":"DISCARD"}`, "state", "available", "attempt", 0)
-	r.want("F071", r.do("GET /jobs/$G"), 200, "job.state", "available", "job.attempt", 0, "job.errors", "absent")
+	nack("F071", "G", `,"requeue":true,"error":{"message":"m","code":"DISCARD"}`, "state", "available",
+		"attempt", 0)
+	r.want("F071", r.do("GET /jobs/$G"), 200, "job.state", "available", "job.attempt", 0, "job.errors",
+		"absent")
 	r.want("F071", r.fetch("w"), 200, "jobs.0.attempt", 1)
-	r.want("F073", r.do("POST /workers/nack\n\n"+`{"job_id":"$G","error":"text"}`), 400, "error.details.field", "error")
+	r.want("F073", r.do("POST /workers/nack\n\n"+`{"job_id":"$G","error":"text"}`), 400,
+		"error.details.field", "error")
 	r.want("F073", r.do("POST /workers/nack\n\n"+`{"job_id":"$G","error":{"code":"x"}}`), 400,
 		"error.details.field", "error.message")
 	r.want("F069", r.do("POST /workers/ack\n\n"+`{"id":"$G","attempt":2}`), 409, "error.code", "conflict")
 	r.want("F069", r.do("POST /workers/ack\n\n"+`{"id":"$G","worker_id":"other"}`), 409)
-	r.want("F156, F066", r.do("POST /workers/ack\n\n"+`{"id":"$G","result":null}`), 200, "id", r.vars["G"], "job_id", r.vars["G"],
+	r.want("F156, F066", r.do("POST /workers/ack\n\n"+`{"id":"$G","result":null}`), 200, "id", r.vars["G"],
+		"job_id", r.vars["G"],
 		"job.state", "completed")
 	r.want("F066: null is a result", r.do("GET /jobs/$G"), 200, "job.result", nil, "job.state", "completed")
-	r.want("F069", r.do("POST /workers/ack\n\n"+`{"job_id":"$G"}`), 409, "error.details.current_state", "completed",
+	r.want("F069", r.do("POST /workers/ack\n\n"+`{"job_id":"$G"}`), 409, "error.details.current_state",
+		"completed",
 		"error.details.expected_state", "active")
 	r.want("F069", r.do("POST /workers/ack\n\n"+`{"job_id":"0190a8d4-1111-7000-8000-000000000001"}`), 404)
 	r.want("F022", r.do("POST /workers/ack\n\n"+`{}`), 400, "error.details.field", "job_id")
@@ -148,24 +160,29 @@ func TestSettle(t *testing.T) {
 	r.want("F052", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w","active_jobs":["$H"]}`), 200,
 		"jobs_lost.0", r.vars["H"], "jobs_extended", []any{})
 	take("I", `{}`)
-	r.want("F181", r.do("POST /workers/progress\n\n"+`{"job_id":"$I","percentage":25}`), 200, "progress", 0.25)
+	r.want("F181", r.do("POST /workers/progress\n\n"+`{"job_id":"$I","percentage":25}`), 200, "progress",
+		0.25)
 	r.want("F181", r.do("POST /jobs/$I/ack\n\n{}"), 200, "state", "completed")
 	r.golden("settle")
 }
 
 func TestWorkerStates(t *testing.T) {
 	r := newRig(t)
-	r.want("F078", r.do("POST /workers/register\n\n"+`{"worker_id":"w","hostname":"h","queues":["default"],"concurrency":4,
+	r.want("F078",
+		r.do("POST /workers/register\n\n"+`{"worker_id":"w","hostname":"h","queues":["default"],"concurrency":4,
 		"metadata":{"region":"eu"}}`), 200, "ok", true, "heartbeat_interval", 5, "heartbeat_timeout", 30,
 		"visibility_timeout_default", 1800)
 	r.want("F078", r.do("POST /workers/heartbeat\n\n{}"), 400, "error.details.field", "worker_id")
-	r.want("F147", r.do("GET /admin/workers"), 200, "items.0.id", "w", "items.0.state", "running", "items.0.concurrency", 4,
+	r.want("F147", r.do("GET /admin/workers"), 200, "items.0.id", "w", "items.0.state", "running",
+		"items.0.concurrency", 4,
 		"summary.running", 1)
-	r.want("F181", r.do("POST /workers/beat\n\n"+`{"worker_id":"w","state":"running"}`), 200, "acknowledged", true,
+	r.want("F181", r.do("POST /workers/beat\n\n"+`{"worker_id":"w","state":"running"}`), 200, "acknowledged",
+		true,
 		"directive", "")
 	r.enqueue("A", job)
 	r.want("F147", r.do("POST /admin/workers/w/quiet"), 200, "state", "quiet")
-	r.want("F068, F147", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w"}`), 200, "state", "quiet", "directive", "quiet")
+	r.want("F068, F147", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w"}`), 200, "state", "quiet",
+		"directive", "quiet")
 	r.want("F063", r.fetch("w"), 200, "jobs", []any{})
 	r.want("F147", r.do("DELETE /admin/workers/w"), 409, "error.code", "conflict")
 	r.advance(31 * time.Second)
@@ -179,7 +196,8 @@ func TestWorkerStates(t *testing.T) {
 	r.want("F147", r.do("GET /admin/workers/nobody"), 404, "error.details.resource_type", "worker")
 	r.do("POST /workers/register\n\n" + `{"worker_id":"gone"}`)
 	r.want("F078", r.do("POST /workers/deregister\n\n"+`{"worker_id":"gone"}`), 200, "ok", true)
-	r.want("V005", r.do("POST /workers/register\n\n"+`{"worker_id":"v","handlers":[{"type":"a","versions":"^2"}]}`), 400,
+	r.want("V005",
+		r.do("POST /workers/register\n\n"+`{"worker_id":"v","handlers":[{"type":"a","versions":"^2"}]}`), 400,
 		"error.details.field", "handlers.versions")
 	r.golden("workerstates")
 }
@@ -192,8 +210,8 @@ func TestLongPoll(t *testing.T) {
 		poll := func(ctx context.Context, ms string) chan *httptest.ResponseRecorder {
 			answered := make(chan *httptest.ResponseRecorder, 1)
 			go func() {
-				req := httptest.NewRequest("POST", "/ojs/v1/workers/fetch",
-					strings.NewReader(`{"queues":["default"],"worker_id":"w","wait_ms":`+ms+`}`)).WithContext(ctx)
+				body := strings.NewReader(`{"queues":["default"],"worker_id":"w","wait_ms":` + ms + `}`)
+				req := httptest.NewRequest("POST", "/ojs/v1/workers/fetch", body).WithContext(ctx)
 				req.Header.Set("Content-Type", "application/json")
 				w := httptest.NewRecorder()
 				r.srv.ServeHTTP(w, req)
@@ -223,7 +241,8 @@ func TestLongPoll(t *testing.T) {
 		closed(t, r.srv)
 		r.want("F064, F199", <-answered, 200, "jobs", []any{})
 		w := r.fetch("w")
-		r.want("F199", w, http.StatusServiceUnavailable, "error.code", "backend_error", "error.retryable", true)
+		r.want("F199", w, http.StatusServiceUnavailable, "error.code", "backend_error", "error.retryable",
+			true)
 		if w.Header().Get("Retry-After") != "1" {
 			t.Error("F032: no Retry-After")
 		}

@@ -16,10 +16,12 @@ var workerRoutes = []route{
 	{method: http.MethodPost, path: "/workers/fetch", need: permWork, body: requiredBody, waits: true,
 		serve: (*Server).fetch},
 	{method: http.MethodPost, path: "/workers/ack", need: permWork, body: requiredBody, serve: (*Server).ack},
-	{method: http.MethodPost, path: "/workers/nack", need: permWork, body: requiredBody, serve: (*Server).nack},
+	{method: http.MethodPost, path: "/workers/nack", need: permWork, body: requiredBody,
+		serve: (*Server).nack},
 	{method: http.MethodPost, path: "/workers/heartbeat", need: permWork, body: requiredBody,
 		serve: (*Server).heartbeat},
-	{method: http.MethodPost, path: "/workers/beat", need: permWork, body: requiredBody, serve: (*Server).beat},
+	{method: http.MethodPost, path: "/workers/beat", need: permWork, body: requiredBody,
+		serve: (*Server).beat},
 	{method: http.MethodPost, path: "/workers/register", need: permWork, body: requiredBody,
 		serve: (*Server).register},
 	{method: http.MethodPost, path: "/workers/deregister", need: permWork, body: requiredBody,
@@ -27,8 +29,10 @@ var workerRoutes = []route{
 	{method: http.MethodPost, path: "/workers/progress", need: permWork, body: requiredBody,
 		serve: (*Server).workerProgress},
 	{method: http.MethodGet, path: "/workers/{id}/health", need: permWork, serve: (*Server).workerHealth},
-	{method: http.MethodPost, path: "/jobs/{id}/ack", need: permWork, body: optionalBody, serve: (*Server).ack},
-	{method: http.MethodPost, path: "/jobs/{id}/nack", need: permWork, body: optionalBody, serve: (*Server).nack},
+	{method: http.MethodPost, path: "/jobs/{id}/ack", need: permWork, body: optionalBody,
+		serve: (*Server).ack},
+	{method: http.MethodPost, path: "/jobs/{id}/nack", need: permWork, body: optionalBody,
+		serve: (*Server).nack},
 	{method: http.MethodPost, path: "/jobs/{id}/heartbeat", need: permWork, body: optionalBody,
 		serve: (*Server).jobHeartbeat},
 }
@@ -163,7 +167,8 @@ func (s *Server) held(c *call, in *input) (*fetch.Delivery, *storage.Record, err
 	}
 	switch {
 	case rec.State != ojs.StateActive:
-		return nil, nil, conflict(rec.ID, rec.State, string(ojs.StateActive), "job %s is %s and not active", rec.ID, rec.State)
+		return nil, nil, conflict(rec.ID, rec.State, string(ojs.StateActive), "job %s is %s and not active",
+			rec.ID, rec.State)
 	case worker != "" && worker != rec.Worker && rec.Worker != anonymous:
 		return nil, nil, conflict(rec.ID, rec.State, "", "job %s is held by another worker", rec.ID)
 	case attempt != 0 && attempt != rec.Attempt:
@@ -182,7 +187,8 @@ func (s *Server) lost(c *call, id string, err error) error {
 	if err != nil {
 		return err
 	}
-	return conflict(rec.ID, rec.State, string(ojs.StateActive), "job %s is not held any more: it is %s", rec.ID, rec.State)
+	return conflict(rec.ID, rec.State, string(ojs.StateActive), "job %s is lost: it is %s",
+		rec.ID, rec.State)
 }
 
 // ack answers POST /workers/ack (F066).

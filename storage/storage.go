@@ -422,8 +422,8 @@ type Claim struct {
 
 	// Lease is how long the claims hold jobs whose own lease is ojs.DefaultLease; 0: as
 	// long as that [claim-18]. Jobs with another lease are held for their own [claim-18].
-	// A negative Lease is for all jobs, which are held for -Lease [claim-18]. It holds for SettleAndClaim and for Insert.Claim, too [settleclaim-17,
-	// insertclaim-5].
+	// A negative Lease is for all jobs, which are held for -Lease [claim-18]. It holds
+	// for SettleAndClaim and for Insert.Claim, too [settleclaim-17, insertclaim-5].
 	Lease time.Duration
 
 	// Limits receives what limits have done in the claim; nil: the caller does not ask

@@ -49,10 +49,12 @@ func TestBinding(t *testing.T) {
 	if len(jobs) != 1 || jobs[0].(map[string]any)["id"] != id {
 		t.Fatalf("F060: %v", a)
 	}
-	if status, a := ask(t, "POST", url+"/workers/ack", "secret", `{"job_id":"`+id.(string)+`"}`); status != 200 {
+	if status, a := ask(t, "POST", url+"/workers/ack", "secret",
+		`{"job_id":"`+id.(string)+`"}`); status != 200 {
 		t.Errorf("F066: %d %v", status, a)
 	}
-	if status, a := ask(t, "GET", s.url+"ojs/manifest", "secret", ""); status != 200 || a["ojs_version"] != "1.0" {
+	if status, a := ask(t, "GET", s.url+"ojs/manifest", "secret", ""); status != 200 ||
+		a["ojs_version"] != "1.0" {
 		t.Errorf("F100: %d %v", status, a)
 	}
 }

@@ -124,7 +124,8 @@ func (d *Delivery) Release(ctx context.Context) error {
 // silence would (Config.DeadAfter). It is no call of the worker.
 func (d *Delivery) Abandon(ctx context.Context) error {
 	silence := max(d.core.Now().Sub(d.rec.StartedAt), 0)
-	return d.end(ctx, policy.Outcome{Kind: policy.WorkerDied, Limit: d.from.deadAfter(), Elapsed: silence}, nil, nil)
+	return d.end(ctx, policy.Outcome{Kind: policy.WorkerDied, Limit: d.from.deadAfter(), Elapsed: silence},
+		nil, nil)
 }
 
 // answer settles the delivery as the worker says.

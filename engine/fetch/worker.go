@@ -75,9 +75,9 @@ type Config struct {
 	// DefaultDeadAfter; negative: it never counts as dead, and only its leases run out.
 	DeadAfter time.Duration
 
-	// Lease is how long a job is held without a renewal, whatever its own lease is
-	// (ojs.WithLease), from a Fetch or a Renew with this Config on. 0: as before, or as
-	// the job has it.
+	// Lease is how long a job is held without a renewal, from a Fetch or a Renew with
+	// this Config on. It wins over the lease of the job (ojs.WithLease). 0: as before, or
+	// as the job has it.
 	Lease time.Duration
 }
 
@@ -424,7 +424,8 @@ func (w *Worker) Renew(ctx context.Context, ids ...string) (Beat, error) {
 		switch {
 		case err == nil:
 			b.Held = append(b.Held, id)
-		case foreign.Is(err, ojs.ErrLeaseLost), foreign.Is(err, ojs.ErrTimeout), foreign.Is(err, ojs.ErrNotFound):
+		case foreign.Is(err, ojs.ErrLeaseLost), foreign.Is(err, ojs.ErrTimeout), foreign.Is(err,
+			ojs.ErrNotFound):
 			b.Lost = append(b.Lost, LostJob{ID: id, Cause: err})
 		default:
 			return b, err

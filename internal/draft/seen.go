@@ -8,10 +8,10 @@ import (
 
 type seenKey struct{}
 
-// WithSeen returns a context for an enqueue that shows each job that it has stored, or the
-// equal one that was there, with the place of its draft. The record is the enqueue's: the
-// function must not keep or change it. In a record that was stored just now, the storage
-// has not set what is its own.
+// WithSeen returns a context for an enqueue that shows each job that it has stored, or
+// the equal one that was there, with the place of its draft. The record is the enqueue's:
+// the function must not keep or change it. A record that was stored just now lacks what
+// the storage has set.
 func WithSeen(ctx context.Context, see func(i int, rec *storage.Record)) context.Context {
 	return context.WithValue(ctx, seenKey{}, see)
 }
@@ -25,7 +25,8 @@ func SeenBy(ctx context.Context) func(i int, rec *storage.Record) {
 type depthsKey struct{}
 
 // WithDepths returns a context for an enqueue that bounds queues beyond what its engine
-// says of them: depth is how many jobs that have not ended a queue may have, 0 any number.
+// says of them: depth is how many jobs that have not ended a queue may have, 0 any
+// number.
 func WithDepths(ctx context.Context, depth func(queue string) int) context.Context {
 	return context.WithValue(ctx, depthsKey{}, depth)
 }

@@ -163,7 +163,8 @@ func (r *replay) differ(path string, want, got any) string {
 		return ""
 	case string:
 		got, _ := got.(string)
-		if got != want && (id.MatchString(want) && id.MatchString(got) || strings.HasSuffix(path, ".next_cursor")) {
+		if got != want && (id.MatchString(want) && id.MatchString(got) || strings.HasSuffix(path,
+			".next_cursor")) {
 			if r.ids[want] == "" {
 				r.ids[want] = got
 			}
