@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -40,7 +41,7 @@ var adminRoutes = slices.Concat([]route{
 		serve: (*Server).adminBulk},
 
 	{method: http.MethodGet, path: "/admin/dead-letter", need: permAdminRead,
-		serve: (*Server).listDeadLetters},
+		serve: (*Server).adminJobs},
 	{method: http.MethodGet, path: "/admin/dead-letter/stats", need: permAdminRead,
 		serve: (*Server).deadLetterStats},
 	{method: http.MethodPost, path: "/admin/dead-letter/{id}/retry", need: permAdminWrite, body: optionalBody,
@@ -209,6 +210,9 @@ func (s *Server) adminJobs(c *call) error {
 	f, err := c.jobFilter()
 	if err != nil {
 		return err
+	}
+	if strings.HasPrefix(c.r.URL.Path, base+"/admin/dead-letter") { // F149
+		f.States, f.DeadLettered = nil, true
 	}
 	by, order := c.param("sort"), c.param("order")
 	switch order {

@@ -41,11 +41,7 @@ func (s *Server) listDeadLetters(c *call) error {
 	if err != nil {
 		return err
 	}
-	name := "jobs"
-	if c.admin() {
-		name = "items"
-	}
-	return c.reply(http.StatusOK, p.answer(name, jobList(recs), len(recs), total, next))
+	return c.reply(http.StatusOK, p.answer("jobs", jobList(recs), len(recs), total, next))
 }
 
 // deadLetter looks up the dead letter that the path names.

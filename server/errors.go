@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -196,12 +197,19 @@ func refusalOfInvalid(bad *ojs.InvalidError) *refusal {
 		if bad.Code == ojs.InvalidCodeMetaTooLarge {
 			code = codeMetaTooBig
 		}
-		return refuse(http.StatusRequestEntityTooLarge, code, "%s %s", field, bad.Reason).with("field", field)
+		r := refuse(http.StatusRequestEntityTooLarge, code, "%s %s", field, bad.Reason)
+		if n := numbers.FindAllString(bad.Reason, -1); len(n) == 2 {
+			r.with("actual_bytes", raw(n[0])).with("max_bytes", raw(n[1]))
+		}
+		return r.with("field", field)
 	case ojs.InvalidCodeArgs, ojs.InvalidCodeMeta:
 		return invalid(field, "is not valid: "+withoutValues(bad.Reason))
 	}
 	return invalid(field, bad.Reason)
 }
+
+// numbers are those of a reason: how many bytes there are, and how many may be.
+var numbers = regexp.MustCompile(`[1-9][0-9]*`)
 
 // withoutValues cuts what a reason quotes.
 func withoutValues(reason string) string {

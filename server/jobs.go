@@ -52,8 +52,36 @@ func (s *Server) enqueue(c *call) error {
 	if t := &tickets[0]; t.Deduplicated {
 		return c.replyJSON(http.StatusOK, append(b, `,"deduplicated":true}`...))
 	}
+	if err := s.pressure(c, queue); err != nil {
+		return err
+	}
 	c.w.Header()["Location"] = []string{base + "/jobs/" + tickets[0].ID}
 	return c.replyJSON(http.StatusCreated, append(b, '}'))
+}
+
+// nearlyFull is how full a bounded queue is when its enqueues say so (F030).
+const nearlyFull = 0.8
+
+// pressure says in the header how full a bounded queue is, if it is nearly full.
+func (s *Server) pressure(c *call, name string) error {
+	conf, err := s.config(c.ctx, name)
+	if err != nil || conf.maxDepth == 0 {
+		return err
+	}
+	list, err := s.op.Queues().List(c.ctx)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		depth := list[i].Depth()
+		full := float64(depth) / float64(conf.maxDepth)
+		if h := c.w.Header(); list[i].Name == name && full >= nearlyFull {
+			h.Set("X-OJS-Queue-Depth", strconv.Itoa(depth))
+			h.Set("X-OJS-Queue-Bound", strconv.Itoa(conf.maxDepth))
+			h.Set("X-OJS-Queue-Pressure", strconv.FormatFloat(min(full, 1), 'f', -1, 64))
+		}
+	}
+	return nil
 }
 
 // enqueueBatch answers POST /jobs/batch (F048, F049).

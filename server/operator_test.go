@@ -100,9 +100,12 @@ func TestQueues(t *testing.T) {
 	r.want("F091",
 		r.do("POST /queues\n\n"+`{"name":"small","config":{"max_depth":1,"visibility_timeout_ms":9000,
 		"retry":{"max_attempts":7}}}`), 201, "name", "small", "config.max_depth", 1)
-	r.want("F065, F091", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"options":{"queue":"small"}}`), 201,
-		"job.visibility_timeout_ms", 9000, "job.max_attempts", 7)
 	w := r.do("POST /jobs\n\n" + `{"type":"a","args":[],"options":{"queue":"small"}}`)
+	r.want("F065, F091", w, 201, "job.visibility_timeout_ms", 9000, "job.max_attempts", 7)
+	if h := w.Header(); h.Get("X-OJS-Queue-Depth") != "1" || h.Get("X-OJS-Queue-Pressure") != "1" {
+		t.Errorf("F030: headers %v", h)
+	}
+	w = r.do("POST /jobs\n\n" + `{"type":"a","args":[],"options":{"queue":"small"}}`)
 	r.want("F030", w, 429, "error.code", "QUEUE_FULL", "error.retryable", true, "error.queue", "small",
 		"error.bound", 1,
 		"error.strategy", "reject")

@@ -295,6 +295,9 @@ func (q *configs) forget() { q.known.Store(nil) }
 
 // config returns the configuration of a queue.
 func (s *Server) config(ctx context.Context, name string) (queueConfig, error) {
+	if s.of == nil {
+		return queueConfig{}, nil // a decoder under test has no storage
+	}
 	now := s.now()
 	if k := s.configs.known.Load(); k != nil && now.Sub(k.read) < configsAge && !now.Before(k.read) {
 		return k.byName[name], nil

@@ -144,13 +144,10 @@ func (r *Record) countedUntil() time.Time {
 // unless that is ojs.DefaultLease and the Lease is set [claim-18, lease-6]. A negative
 // Lease holds any job, for -Lease [claim-18, lease-6].
 func (r *Record) LeaseFor(lease time.Duration) time.Duration {
-	switch {
-	case lease < 0:
-		return -lease
-	case lease > 0 && r.Lease == ojs.DefaultLease:
-		return lease
+	if lease == 0 || lease > 0 && r.Lease != ojs.DefaultLease {
+		return r.Lease
 	}
-	return r.Lease
+	return max(lease, -lease)
 }
 
 // Claim makes an available job active: one more attempt, held by worker for the lease

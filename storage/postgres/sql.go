@@ -98,8 +98,7 @@ const until = `$1::bigint + least(b.lease, 9223372036854775807 - greatest($1::bi
 
 // leaseFor is storage.Record.LeaseFor. {lease} is the lease of a claim or a renewal,
 // which is the default if none is set.
-const leaseFor = `CASE WHEN {lease}::bigint < 0 THEN -{lease}::bigint ` +
-	`WHEN b.lease = {default_lease} THEN {lease}::bigint ELSE b.lease END`
+const leaseFor = `CASE WHEN {lease}::bigint < 0 THEN -{lease}::bigint WHEN b.lease = {default_lease} THEN {lease}::bigint ELSE b.lease END`
 
 // untilOf is until with another lease of a job b.
 func untilOf(lease string) string { return strings.ReplaceAll(until, "b.lease", lease) }

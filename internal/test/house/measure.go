@@ -66,6 +66,7 @@ func measure(top string) ([]value, error) {
 		{name: "engine: files in the folder itself", n: files(sources, "engine")},
 		{name: "engine: files with methods of one struct", n: spread},
 		{name: "engine: comments that say a lock is held", n: locksHeld(sources, engines)},
+		{name: "server: code lines", n: code("server")},
 		{name: "root: exported names", n: exported(sources, ".")},
 		{name: "engine: exported names", n: exported(sources, "engine")},
 		{name: "sleeps in tests", n: sleeps(tests)},
