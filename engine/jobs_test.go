@@ -229,8 +229,14 @@ func TestPending(t *testing.T) {
 		if err := b.Jobs().Activate(b.ctx, ticket.ID); !errors.Is(err, ojs.ErrTransition) {
 			t.Errorf("%v", err)
 		}
-		_, err := b.Enqueue(b.ctx, "x", nil, ojs.WithPending(), ojs.WithDelay(time.Second))
-		wantInvalid(t, err, "pending")
+		later := b.enqueue("x", ojs.WithPending(), ojs.WithDelay(time.Hour))
+		must(t, b.Jobs().Activate(b.ctx, later.ID))
+		b.advance(time.Hour - 1)
+		if job := b.want(later.ID, ojs.StateScheduled, 0); !job.EnqueuedAt.IsZero() {
+			t.Error("enqueued_at of a scheduled job")
+		}
+		b.advance(1)
+		b.want(later.ID, ojs.StateCompleted, 1)
 		ends := b.enqueue("x", ojs.WithPending(), ojs.WithTTL(time.Minute))
 		b.advance(time.Hour)
 		b.want(ends.ID, ojs.StateDiscarded, 0)

@@ -262,8 +262,7 @@ func (s *Server) replyCron(c *call, status int, e *cron.Entry) error {
 
 // cronObject is a recurring job (F169).
 func (s *Server) cronObject(e *cron.Entry) obj {
-	var o ojs.Options
-	o = ojs.DefaultOptions()
+	o := ojs.DefaultOptions()
 	o.Apply(e.Job.Defaults()...)
 	o.Apply(e.Job.Options()...)
 	args, _ := e.Job.Args().(ojs.Args)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/iso8601"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -285,9 +284,6 @@ func marshal(v any) []byte {
 	}
 	return b
 }
-
-// isoOf is a duration in ISO 8601.
-func isoOf(d time.Duration) string { return iso8601.Format(d) }
 
 // unmarshal decodes what the server has stored.
 func unmarshal(b []byte, v any) error { return json.Unmarshal(b, v) }

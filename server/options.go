@@ -35,7 +35,7 @@ type config struct {
 	maxBatch              int // jobs of a batch
 	maxFetch              int // jobs of a fetch
 
-	version, homepage string
+	version string
 }
 
 func defaults() config {

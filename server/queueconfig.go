@@ -81,9 +81,7 @@ func boundsOf(in *input, concurrency []byte) (l ojs.RateLimit, err error) {
 			return l, in.err
 		}
 		if nested.has("limit") && nested.has("period") || nested.has("max_per_second") {
-			for _, m := range nested.object {
-				out = append(out, m)
-			}
+			out = append(out, nested.object...)
 		} else {
 			for _, name := range []string{"concurrency", "rate", "throttle"} {
 				if v := nested.get(name); v != nil {
