@@ -75,10 +75,10 @@ func TestMistakes(t *testing.T) {
 		{"the zero handler", register(handler.Handler{}),
 			"ojs: invalid handler: is the zero Handler; use handler.For"},
 		{"a type with a colon", enqueue("email:deliver", nil),
-			`ojs: invalid type: "email:deliver": use lower-case words of letters, digits and _, joined by dots, ` +
+			`ojs: invalid type: "email:deliver": use lower-case words of letters, digits, _ and -, joined by dots, ` +
 				`each beginning with a letter, such as email.send`},
 		{"no type", enqueue("", nil),
-			`ojs: invalid type: is empty: use lower-case words of letters, digits and _, joined by dots, ` +
+			`ojs: invalid type: is empty: use lower-case words of letters, digits, _ and -, joined by dots, ` +
 				`each beginning with a letter, such as email.send`},
 		{"a unique key that is not in the args", enqueue("x", notePerson{1, "a"},
 			ojs.WithUnique(ojs.UniquePolicy{Keys: ojs.ByArgs, ArgsKeys: []string{"user_id"}})),
