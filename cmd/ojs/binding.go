@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"github.com/benbjohnson/clock"
 
@@ -36,10 +37,14 @@ func withBinding(ctx context.Context, st storage.Storage, who access, log *slog.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- eng.Run(running) }()
-	mux := http.NewServeMux()
-	mux.Handle("/ojs/", srv)
-	mux.Handle("/", pages)
-	return mux, closers(func() error {
+	both := func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/ojs/") { // a ServeMux would redirect some of them
+			srv.ServeHTTP(w, r)
+			return
+		}
+		pages.ServeHTTP(w, r)
+	}
+	return http.HandlerFunc(both), closers(func() error {
 		err := closePages.Close()
 		grace, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer clock.New().AfterFunc(gracePeriod, cancel).Stop()
