@@ -199,6 +199,13 @@ func TestWorkerStates(t *testing.T) {
 	r.want("V005",
 		r.do("POST /workers/register\n\n"+`{"worker_id":"v","handlers":[{"type":"a","versions":"^2"}]}`), 400,
 		"error.details.field", "handlers.versions")
+	r.do("POST /workers/register\n\n" + `{"worker_id":"v2","handlers":[{"type":"a","versions":">=2.0"}]}`)
+	for _, jobType := range []string{"a@1.0", "a@2.1", "a", "b"} {
+		r.do("POST /jobs\n\n" + `{"type":"` + jobType + `","args":[],"queue":"versions"}`)
+	}
+	r.want("V003, V004, V006", r.do("POST /workers/fetch\n\n"+
+		`{"queues":["versions"],"worker_id":"v2","count":9}`), 200, "jobs.0.version", "2.1", "jobs.1.type", "a",
+		"jobs.2.type", "b", "jobs.3", "absent")
 	r.golden("workerstates")
 }
 

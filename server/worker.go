@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/fetch"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -77,8 +80,8 @@ func (s *Server) fetch(c *call) error {
 	b := append(c.buf[:0], `{"jobs":[`...)
 	ctx, done := s.untilStopped(c.ctx, wait > 0)
 	defer done()
-	ds, err := eng.Worker(id, fetch.Config{Queues: queues, Types: types, Lease: lease}).
-		FetchWithin(ctx, min(count, s.conf.maxFetch), min(wait, longestWait))
+	ds, err := s.take(ctx, eng, id, fetch.Config{Queues: queues, Types: types, Lease: lease},
+		min(count, s.conf.maxFetch), min(wait, longestWait))
 	switch {
 	case errors.Is(err, fetch.ErrQuiet), errors.Is(err, fetch.ErrTerminated):
 	case err != nil && ctx.Err() != nil && c.ctx.Err() == nil: // the server stops
@@ -101,6 +104,44 @@ func (s *Server) fetch(c *call) error {
 		}
 	}
 	return c.replyJSON(http.StatusOK, append(b, '}'))
+}
+
+// unlistedEvery is how often a fetch that waits looks for types that are new.
+const unlistedEvery = time.Second
+
+// take waits for jobs. A worker that has declared handlers also takes the types that it
+// has not listed (V004): those that have jobs when it looks.
+func (s *Server) take(
+	ctx context.Context, eng Engine, id string, cfg fetch.Config, n int, wait time.Duration,
+) ([]*fetch.Delivery, error) {
+	if cfg.Types == nil {
+		return eng.Worker(id, cfg).FetchWithin(ctx, n, wait)
+	}
+	listed, end := cfg.Types, s.now().Add(wait)
+	f := inspect.Filter{States: []ojs.State{ojs.StateAvailable}, Queues: cfg.Queues}
+	for {
+		there, err := s.op.Jobs().Facets(ctx, f, inspect.FacetType, 0)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Types = slices.Clone(listed)
+		for _, v := range there.Values {
+			if !slices.ContainsFunc(listed, func(t string) bool {
+				name, _, _ := strings.Cut(t, "@")
+				return name == v.Value
+			}) {
+				cfg.Types = append(cfg.Types, v.Value)
+			}
+		}
+		left := end.Sub(s.now())
+		if len(cfg.Types) == 0 { // it has declared none, and there are none
+			cfg.Types = nil
+		}
+		ds, err := eng.Worker(id, cfg).FetchWithin(ctx, n, min(left, unlistedEvery))
+		if len(ds) > 0 || err != nil || left <= unlistedEvery {
+			return ds, err
+		}
+	}
 }
 
 // minLease is the shortest reservation that the engine takes.
