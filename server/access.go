@@ -136,6 +136,15 @@ func (c *call) mayAll() error {
 	return nil
 }
 
+// mayAllOr checks the permission of the route for a queue, and for every queue if that is
+// "".
+func (c *call) mayAllOr(queue string) error {
+	if queue == "" {
+		return c.mayAll()
+	}
+	return c.may(queue)
+}
+
 // narrow returns the queues that a listing may show: those that are asked for, or all
 // (nil), as far as the caller may see them.
 func (c *call) narrow(asked []string) ([]string, error) {

@@ -61,6 +61,9 @@ func (s *Server) adminStats(c *call) error {
 
 // adminHistory answers GET /admin/stats/history (F148).
 func (s *Server) adminHistory(c *call) error {
+	if err := c.mayAllOr(c.param("queue")); err != nil {
+		return err
+	}
 	period := c.param("period")
 	widths := map[string][2]time.Duration{"": {time.Minute, time.Minute}, "1m": {time.Minute, time.Minute},
 		"5m": {time.Minute, 5 * time.Minute}, "1h": {time.Hour, time.Hour}, "1d": {time.Hour, 24 * time.Hour}}
@@ -150,6 +153,9 @@ func (s *Server) getMaintenance(c *call) error { return s.replyMaintenance(c) }
 
 // setMaintenance answers POST /admin/system/maintenance (F150).
 func (s *Server) setMaintenance(c *call) error {
+	if err := c.mayAll(); err != nil {
+		return err
+	}
 	in := c.in()
 	in.require("enabled")
 	on, reason := in.flag("enabled"), in.text("reason")
@@ -197,6 +203,9 @@ func (s *Server) setMaintenance(c *call) error {
 
 // systemConfig answers GET /admin/system/config. It has no secrets.
 func (s *Server) systemConfig(c *call) error {
+	if err := c.mayAll(); err != nil {
+		return err
+	}
 	conf := &s.conf
 	limit := any(nil)
 	if conf.limit.Burst > 0 {

@@ -31,6 +31,9 @@ type seenWorker struct {
 // workersSeen returns the workers that have spoken to this server, those that hold jobs,
 // and the engines that report, by their ids.
 func (s *Server) workersSeen(c *call) ([]seenWorker, error) {
+	if err := c.mayAll(); err != nil { // a worker is of no queue
+		return nil, err
+	}
 	byID := make(map[string]*seenWorker)
 	for _, w := range s.serving.list() {
 		byID[w.id] = &seenWorker{worker: w}

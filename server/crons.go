@@ -85,8 +85,13 @@ func (s *Server) setCron(c *call) error {
 		return err
 	}
 	e.Job = d
-	_, err = entries.Get(c.ctx, e.Name)
+	old, err := entries.Get(c.ctx, e.Name)
 	there := err == nil
+	if there {
+		o := ojs.DefaultOptions()
+		o.Apply(old.Job.Options()...)
+		err = c.may(o.Queue)
+	}
 	if err != nil && !missing(err) {
 		return err
 	}

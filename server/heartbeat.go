@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -188,10 +189,7 @@ func (s *Server) heartbeat(c *call) error { return s.beatWith(c, c.in(), nil) }
 func (s *Server) beat(c *call) error { return s.beatWith(c, c.in(), obj{"acknowledged", true}) }
 
 func (s *Server) beatWith(c *call, in *input, first obj) error {
-	id := in.name("worker_id")
-	if in.err != nil {
-		return in.err
-	}
+	id := in.registered()
 	ids := in.listed()
 	if in.err != nil {
 		return in.err
@@ -213,12 +211,13 @@ func (s *Server) renew(c *call, in *input, id string, ids []string, first obj) e
 		return in.err
 	}
 	held := make(map[string]bool)
+	some, all := c.who.queues(c.rt.need)
 	var state fetch.State
 	for _, who := range []string{id, anonymous} { // a worker may have fetched without its id
 		var mine []string
 		for _, job := range ids {
 			if rec, err := s.record(c.ctx, job); err == nil && rec.State == ojs.StateActive &&
-				rec.Worker == who {
+				rec.Worker == who && (all || slices.Contains(some, rec.Queue)) {
 				mine = append(mine, job)
 			} else if err != nil && !missing(err) {
 				return err
@@ -257,10 +256,16 @@ func (s *Server) renew(c *call, in *input, id string, ids []string, first obj) e
 // missing reports whether a lookup has found no job.
 func missing(err error) bool { return errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) }
 
+// registered reads the worker_id of a worker that names itself.
+func (in *input) registered() string {
+	in.name("worker_id")
+	return in.workerID()
+}
+
 // register answers POST /workers/register (F078).
 func (s *Server) register(c *call) error {
 	in := c.in()
-	id := in.name("worker_id")
+	id := in.registered()
 	if in.err != nil {
 		return in.err
 	}
