@@ -204,7 +204,8 @@ func TestWorkerStates(t *testing.T) {
 		r.do("POST /jobs\n\n" + `{"type":"` + jobType + `","args":[],"queue":"versions"}`)
 	}
 	r.want("V003, V004, V006", r.do("POST /workers/fetch\n\n"+
-		`{"queues":["versions"],"worker_id":"v2","count":9}`), 200, "jobs.0.version", "2.1", "jobs.1.type", "a",
+		`{"queues":["versions"],"worker_id":"v2","count":9}`), 200, "jobs.0.version", "2.1", "jobs.1.type",
+		"a",
 		"jobs.2.type", "b", "jobs.3", "absent")
 	r.golden("workerstates")
 }
