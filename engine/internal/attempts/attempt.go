@@ -22,6 +22,7 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
+	"github.com/ojsengine/ojs/internal/outcome"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
@@ -201,20 +202,18 @@ func (a *attempt) perform() (o policy.Outcome) {
 	a.r.c.mu.Lock()
 	a.traced = ctx
 	a.r.c.mu.Unlock()
-	o.Err = errExited
+	o.Err = outcome.Exited
 	defer func() { end(o.Err) }()
 	o = a.call(ctx)
 	return o
 }
-
-var errExited = &ojs.Error{Type: policy.ErrorTypeGoexit, Message: "ojs: the handler called runtime.Goexit"}
 
 // call runs the handler in a context made from the attempt's.
 func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
 	defer a.context.Return() // what the handler left behind ends too
 	defer func() {
 		if p := recover(); p != nil {
-			o = settle.Panicked(handler.NewPanicError(p))
+			o = outcome.Panicked(handler.NewPanicError(p))
 		}
 	}()
 	args, decoded, err := a.r.c.PlainArgs(ctx, a.rec)
@@ -226,7 +225,7 @@ func (a *attempt) call(ctx context.Context) (o policy.Outcome) {
 	if err == nil {
 		return policy.Outcome{Kind: policy.Returned}
 	}
-	return settle.OutcomeOf(err, decoded, a.kind.Handler.ArgsType())
+	return outcome.Of(err, decoded, a.kind.Handler.ArgsType())
 }
 
 // Header implements internal.Attempt.

@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/settle"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/outcome"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -122,7 +123,7 @@ func (r *Run) settleRunning(a *attempt, kind policy.OutcomeKind) (f *settle.Sett
 	r.c.mu.Lock()
 	cause, said := a.cause, a.said()
 	r.c.mu.Unlock()
-	f = r.decide(a, settle.EndedBy(cause, policy.Outcome{Kind: kind}), said, r.c.Now())
+	f = r.decide(a, outcome.EndedBy(cause, policy.Outcome{Kind: kind}), said, r.c.Now())
 	refused, err := r.c.Settle.SettleOne(r.Base, f)
 	if refused != nil {
 		r.dropped(f, refused)
@@ -271,7 +272,7 @@ func (r *Run) settleCompleted(a *attempt, o policy.Outcome, cause error, said re
 		if o.Kind == policy.Returned && o.Err == nil {
 			o.Err = errUncommitted
 		}
-		return r.Pipe.Ended(r.decide(a, settle.EndedBy(cause, o), said, c.Now()), c.Now())
+		return r.Pipe.Ended(r.decide(a, outcome.EndedBy(cause, o), said, c.Now()), c.Now())
 	case err != nil || // only finished jobs are deleted
 		there.Version == a.rec.Version+1 && there.State == ojs.StateCompleted:
 		if o.Kind != policy.Returned || o.Err != nil {
