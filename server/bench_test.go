@@ -37,9 +37,12 @@ func benchServer(b *testing.B, floor bool) (url string, c *http.Client) {
 		ended := make(chan error)
 		go func() { ended <- eng.Run(ctx) }()
 		b.Cleanup(func() { stop(); <-ended; st.Close() })
-		if h, err = server.New(eng); err != nil {
+		srv, err := server.New(eng)
+		if err != nil {
 			b.Fatal(err)
 		}
+		b.Cleanup(func() { srv.Close(context.Background()) })
+		h = srv
 	}
 	s := httptest.NewServer(h)
 	b.Cleanup(s.Close)

@@ -20,13 +20,15 @@ var attributes = map[string]bool{
 	"retry": true, "retry_policy": true, "unique": true, "rate_limit": true, "tags": true, "pending": true,
 	"timeout": true, "timeout_ms": true, "visibility_timeout": true, "visibility_timeout_ms": true,
 	"total_timeout": true, "enqueue_ttl": true, "result_ttl": true, "fairness": true,
-	"idempotency_key": true, "unique_key": true,
+	"idempotency_key": true, "unique_key": true, keyBatch: true,
 
 	"specversion": false, "state": false, "attempt": false, "max_attempts": false, "created_at": false,
 	"enqueued_at": false, "started_at": false, "completed_at": false, "cancelled_at": false,
 	"discarded_at": false, "dead_lettered_at": false, "next_retry_at": false, "retry_delay_ms": false,
 	"result": false, "error": false, "errors": false, "worker_id": false, "progress": false,
-	"workflow_id": false, "parent_results": false, "dependencies": false, keySent: false,
+	"workflow_id": false, "parent_results": false, "parent_results_by_id": false, "dependencies": false,
+	keySent:    false,
+	keyOutline: false, keyStep: false,
 }
 
 // topOnly are the attributes that options do not have.
@@ -75,6 +77,9 @@ func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
 	if err := w.policies(); err != nil {
 		return d, "", err
 	}
+	if err := w.batchOptions(); err != nil {
+		return d, "", err
+	}
 	if err := s.meta(&w); err != nil {
 		return d, "", err
 	}
@@ -83,6 +88,17 @@ func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
 	}
 	if w.sent != (sent{}) {
 		w.keep(keySent, marshal(w.sent))
+	}
+	if s.offersSchemas() {
+		o := ojs.DefaultOptions()
+		o.Apply(w.options...)
+		var uri string
+		if v := w.extra["schema"]; v != nil {
+			decodeText(v, &uri)
+		}
+		if err := s.checkSchema(in.ctx(), jobType, o.TypeVersion, uri, args, o.Meta); err != nil {
+			return d, "", err
+		}
 	}
 	conf, err := s.config(in.ctx(), w.queue)
 	if err != nil {

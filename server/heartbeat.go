@@ -197,6 +197,11 @@ func (s *Server) beatWith(c *call, in *input, first obj) error {
 	if err := s.report(id, in); err != nil {
 		return err
 	}
+	if state := in.text("state"); state == string(fetch.Quiet) || state == string(fetch.Terminate) {
+		if eng, err := c.engine(); err == nil {
+			eng.Worker(id, fetch.Config{}).Quiet()
+		}
+	}
 	return s.renew(c, in, id, ids, first)
 }
 

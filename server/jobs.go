@@ -120,28 +120,32 @@ func (s *Server) enqueueBatch(c *call) error {
 func (s *Server) drafts(c *call, list [][]byte) ([]ojs.Draft, error) {
 	drafts := make([]ojs.Draft, len(list))
 	for i, v := range list {
-		if v[0] != '{' {
-			return nil, ofMember(i, invalid(anyJob,
-				"is not an object").expected("object").received(kindOf(v)))
-		}
-		members, err := split(v, anyJob+".")
-		if err != nil {
-			return nil, ofMember(i, err)
-		}
-		d, queue, err := s.draftOf(&input{object: members, path: anyJob + ".", call: c})
-		if err == nil {
-			err = c.may(queue)
-		}
-		if err != nil {
+		var err error
+		if drafts[i], err = s.member(c, v); err != nil {
 			return nil, ofMember(i, c.refusalOf(err))
 		}
-		drafts[i] = d
 	}
 	return drafts, nil
 }
 
 // anyJob stands for the path of a member of a batch until ofMember says which it is.
 const anyJob = "jobs[#]"
+
+// member reads a member of a batch.
+func (s *Server) member(c *call, v []byte) (d ojs.Draft, err error) {
+	if v[0] != '{' {
+		return d, invalid(anyJob, "is not an object").expected("object").received(kindOf(v))
+	}
+	members, err := split(v, anyJob+".")
+	if err != nil {
+		return d, err
+	}
+	d, queue, err := s.draftOf(&input{object: members, path: anyJob + ".", call: c})
+	if err == nil {
+		err = c.may(queue)
+	}
+	return d, err
+}
 
 // ofMember says in the refusal of a batch which member it is about (F049).
 func ofMember(i int, err error) error {
@@ -297,7 +301,11 @@ func (s *Server) getJob(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.replyJob(http.StatusOK, &rec)
+	parents, err := s.parentResults(c.ctx, &rec.JobInfo)
+	if err != nil {
+		return err
+	}
+	return c.replyJob(http.StatusOK, &rec, parents...)
 }
 
 // cancelJob answers DELETE /jobs/{id} (F051).

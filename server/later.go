@@ -1,7 +1,6 @@
 package server
 
-// laterRoutes are those of workflows, bulk, events, schemas and limits.
-var laterRoutes []route
+import "slices"
 
-// offersSchemas reports whether args are checked against registered schemas.
-func (s *Server) offersSchemas() bool { return false }
+// laterRoutes are those of workflows, bulk, events, schemas and limits.
+var laterRoutes = slices.Concat(bulkRoutes, eventRoutes, workflowRoutes, limitRoutes, schemaRoutes)

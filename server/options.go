@@ -26,8 +26,11 @@ type config struct {
 	cross   *http.CrossOriginProtection
 	noAdmin bool
 
-	limit Rate
-	most  int // requests of a client at once; 0: any number
+	events   Events
+	noEvents bool
+	schemas  SchemaCompiler // nil: none are checked
+	limit    Rate
+	most     int // requests of a client at once; 0: any number
 
 	maxBody, maxBatchBody int64
 	maxArgs, maxMeta      int
@@ -42,7 +45,7 @@ func defaults() config {
 	return config{
 		clock: clock.New(), log: slog.New(slog.DiscardHandler), cross: http.NewCrossOriginProtection(),
 		most: 100, maxBody: 2 << 20, maxBatchBody: 32 << 20, maxArgs: 1 << 20, maxMeta: 64 << 10,
-		maxDepth: 32, maxBatch: 10_000, maxFetch: 100,
+		events: keptEvents, maxDepth: 32, maxBatch: 10_000, maxFetch: 100,
 	}
 }
 

@@ -56,6 +56,7 @@ func rigOf(t *testing.T, eng *enginetest.Engine[any], opts ...server.Option) *ri
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { closed(t, srv) })
 	return &rig{t: t, eng: eng, srv: srv, vars: make(map[string]string)}
 }
 
@@ -69,7 +70,7 @@ func (r *rig) do(text string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	r.srv.ServeHTTP(w, req)
 	r.note(strings.TrimSpace(text), w)
-	r.check(req.Method, req.URL.Path, w)
+	r.check(req.Method, req.URL.EscapedPath(), w)
 	return w
 }
 

@@ -61,6 +61,10 @@ type Server struct {
 	limiter limiter
 	seen    connections
 
+	feed     *feed // nil: there is no engine
+	outlines outlines
+	schemas  schemas
+
 	stop     chan struct{} // closed by Close
 	stopping atomic.Bool
 	busy     sync.WaitGroup // requests under way
@@ -77,9 +81,10 @@ type operator interface {
 	Workflows() *operate.Workflows
 }
 
-// New makes a server for an engine. The engine stays the caller's to run: its chores
-// promote scheduled jobs, end leases and fire recurring jobs. A nil engine, and options
-// that make no sense, are refused with an *ojs.InvalidError.
+// New makes a server for an engine, whose events it follows until Close. The engine stays
+// the caller's to run: its chores promote scheduled jobs, end leases and fire recurring
+// jobs. A nil engine, and options that make no sense, are refused with an
+// *ojs.InvalidError.
 func New(eng Engine, opts ...Option) (*Server, error) {
 	if v := reflect.ValueOf(eng); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, draft.Invalid("engine", "is nil: give New what engine.New returned")
@@ -111,6 +116,9 @@ func newServer(eng Engine, op operator, can storage.Capabilities, opts []Option)
 	s.calls.New = func() any { return new(call) }
 	s.limiter.conf = s.conf.limit
 	s.mux, s.openapi = s.routing(), openAPIDocument
+	if eng != nil && !s.conf.noEvents {
+		s.feed = newFeed(eng, s.conf.events, s.stop)
+	}
 	return s, nil
 }
 

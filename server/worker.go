@@ -89,19 +89,23 @@ func (s *Server) fetch(c *call) error {
 		return err
 	}
 	first := len(b)
-	for i, d := range ds {
-		if i > 0 {
+	for _, d := range ds {
+		further, err := s.fetched(c, d)
+		if err != nil { // a job without what it needs is not handed out
+			s.conf.log.Warn("a job is given back", "request_id", c.id, "job_id", d.Job.ID, "error", err)
+			_ = d.Release(context.WithoutCancel(c.ctx)) // or its reservation ends
+			continue
+		}
+		if len(b) > first {
 			b = append(b, ',')
 		}
 		rec := storage.Record{JobInfo: *d.Job, Worker: id}
-		b = appendJob(b, &rec, s.fetched(c, d)...)
+		b = appendJob(b, &rec, further...)
 	}
 	end := len(b)
 	b = append(b, ']')
-	if len(ds) > 0 && !in.has("count") { // F157
-		if len(ds) == 1 {
-			b = append(append(b, `,"job":`...), b[first:end]...)
-		}
+	if end > first && len(ds) == 1 && !in.has("count") { // F157
+		b = append(append(b, `,"job":`...), b[first:end]...)
 	}
 	return c.replyJSON(http.StatusOK, append(b, '}'))
 }
@@ -148,11 +152,12 @@ func (s *Server) take(
 const minLease = 100 * time.Millisecond
 
 // fetched are the members that a delivered job has beyond those of a stored one.
-func (s *Server) fetched(_ *call, d *fetch.Delivery) []any {
-	if d.Checkpoint == nil {
-		return nil
+func (s *Server) fetched(c *call, d *fetch.Delivery) ([]any, error) {
+	further, err := s.parentResults(c.ctx, d.Job)
+	if err == nil && d.Checkpoint != nil {
+		further = append(further, "checkpoint", raw(d.Checkpoint))
 	}
-	return []any{"checkpoint", raw(d.Checkpoint)}
+	return further, err
 }
 
 // workerID reads worker_id. A worker without one shares an id with all that have none.
@@ -247,7 +252,11 @@ func (s *Server) ack(c *call) error {
 			}
 		}
 	}
-	if err := d.Ack(c.ctx, result); err != nil {
+	then, err := s.thenOf(c, in)
+	if err != nil {
+		return err
+	}
+	if err := d.Ack(c.ctx, result, then...); err != nil {
 		return s.lost(c, rec.ID, err)
 	}
 	done := d.Ended()
@@ -285,7 +294,7 @@ func (s *Server) nack(c *call) error {
 		return err
 	}
 	if in.flag("requeue") {
-		err = d.Release(c.ctx)
+		err = requeued(c, in, d)
 	} else if in.err == nil {
 		report := in.within("error")
 		if in.err != nil {
@@ -295,7 +304,9 @@ func (s *Server) nack(c *call) error {
 		if bad != nil {
 			return bad
 		}
-		err = d.Fail(c.ctx, failure)
+		if delayed := retryAfterOf(in, failure); in.err == nil {
+			err = d.Fail(c.ctx, delayed)
+		}
 	}
 	if in.err != nil {
 		return in.err

@@ -33,7 +33,9 @@ var files embed.FS
 
 // short are the files of a short pass: those whose server has no options, and whose
 // answers are the same on each storage.
-var short = []string{"enqueue", "workers", "settle", "deadletters", "queues", "cron", "forms"}
+var short = []string{"enqueue", "workers", "settle", "deadletters", "queues", "cron", "forms",
+	"workflow_chain", "workflow_batch", "workflow_graph", "workflow_nested", "bulk_operations",
+	"rate_limits", "queue_limits"}
 
 // Replay runs a short pass on storages that open makes, one for each file.
 func Replay(t *testing.T, open func(testing.TB) storage.Storage) {
@@ -49,6 +51,7 @@ func Replay(t *testing.T, open func(testing.TB) storage.Storage) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			defer srv.Close(t.Context())
 			r := replay{t: t, name: name, ids: make(map[string]string)}
 			for _, step := range r.steps(data) {
 				if step.pause > 0 {
