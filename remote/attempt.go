@@ -1,0 +1,517 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/ojsengine/ojs"
+	internal "github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/outcome"
+	"github.com/ojsengine/ojs/policy"
+)
+
+// attempt is one attempt of a job that the worker has fetched. Its handler speaks to it
+// by the functions of package handler.
+//
+//  1. One goroutine runs the handler and settles the attempt. It leaves the run then.
+//  2. The attempt's timer, the heartbeats and a stop end its context. The first cause
+//     holds.
+//  3. If the handler goes on after the last call of a stop, the stop takes the attempt
+//     over, and what the handler returns is dropped.
+type attempt struct {
+	r        *run
+	job      *ojs.JobInfo
+	kind     *kind
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	deadline time.Time // on the worker's clock
+
+	mu         sync.Mutex // guards what follows
+	cause      error      // why the context has ended; nil: it has not
+	isLost     bool       // the server has given its job to another, or has ended it
+	settled    bool       // a goroutine settles it, or has
+	result     json.RawMessage
+	then       []map[string]any
+	checkpoint json.RawMessage // nil: none
+	progress   float64
+	flushing   bool // a call of flush is due
+	header     *ojs.JobHeader
+}
+
+// start runs a job in a goroutine of its own, which frees its slot.
+func (r *run) start(job *ojs.JobInfo) {
+	a := &attempt{r: r, job: job, kind: r.handlers.find(job.Type, job.TypeVersion)}
+	if v, ok := job.Extra["checkpoint"]; ok && string(v) != "null" {
+		a.checkpoint = v
+	}
+	ctx, cancel := context.WithCancelCause(r.base)
+	a.ctx, a.cancel = context.WithValue(ctx, internal.Key{}, internal.Attempt(a)), cancel
+	limit := job.Timeout
+	if job.TotalTimeout > 0 {
+		limit = min(cmp.Or(limit, job.TotalTimeout), job.CreatedAt.Add(job.TotalTimeout).Sub(job.StartedAt))
+	}
+	if limit > 0 {
+		a.deadline = r.clock.Now().Add(limit)
+	}
+	r.mu.Lock()
+	before := r.held[job.ID]
+	r.held[job.ID] = a
+	r.mu.Unlock()
+	if before != nil { // its lease has run out, although no heartbeat has said so
+		before.lose(ojs.ErrLeaseLost)
+	}
+	r.works.Go(a.perform)
+}
+
+// perform runs the handler and settles the attempt, even if the handler calls
+// runtime.Goexit.
+func (a *attempt) perform() {
+	if !a.deadline.IsZero() {
+		t := a.r.clock.AfterFunc(max(a.deadline.Sub(a.r.clock.Now()), 1), func() { a.end(ojs.ErrTimeout) })
+		defer t.Stop()
+	}
+	o := policy.Outcome{Kind: policy.Exited, Err: outcome.Exited}
+	defer func() {
+		a.cancel(context.Canceled) // what the handler has left behind ends, too
+		a.settle(o)
+		<-a.r.slots
+	}()
+	o = a.call()
+}
+
+// call runs the handler.
+func (a *attempt) call() (o policy.Outcome) {
+	if a.kind == nil {
+		return policy.Outcome{Kind: policy.Returned, Err: ojs.Errorf("no_handler",
+			"ojs: worker %s has no handler for job type %s", a.r.id, a.job.Type)}
+	}
+	if slots := a.kind.slots; slots != nil {
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-a.ctx.Done():
+			return policy.Outcome{Kind: policy.Interrupted}
+		}
+	}
+	header := a.headerCopy()
+	err := a.kind.handler.Run(a.ctx, &header, a.job.Args)
+	if err == nil {
+		return policy.Outcome{Kind: policy.Returned}
+	}
+	return outcome.Of(err, false, a.kind.given.ArgsType())
+}
+
+func (a *attempt) headerCopy() ojs.JobHeader { return a.job.Clone().JobHeader }
+
+// end ends the attempt's context. The first cause holds.
+func (a *attempt) end(cause error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.cause == nil {
+		a.cause = cause
+		a.cancel(cause)
+	}
+}
+
+// lose ends an attempt whose job the server has given to another, or has ended.
+func (a *attempt) lose(cause error) {
+	a.mu.Lock()
+	a.isLost = true
+	a.mu.Unlock()
+	a.end(cause)
+}
+
+// takeOver reports whether the caller is to settle the attempt: the first that asks.
+func (a *attempt) takeOver() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.settled {
+		return false
+	}
+	a.settled = true
+	return true
+}
+
+// leave takes the attempt out of the run.
+func (a *attempt) leave() {
+	a.r.mu.Lock()
+	defer a.r.mu.Unlock()
+	if a.r.held[a.job.ID] == a {
+		delete(a.r.held, a.job.ID)
+	}
+}
+
+// settle tells the server how the attempt has ended.
+func (a *attempt) settle(o policy.Outcome) {
+	if !a.takeOver() {
+		a.r.log.Debug("late result refused", a.attrs()...)
+		return
+	}
+	defer a.leave()
+	a.mu.Lock()
+	cause, lost, result, then := a.cause, a.isLost, a.result, a.then
+	a.mu.Unlock()
+	if lost {
+		a.r.log.Debug("late result refused", append(a.attrs(), "cause", cause)...)
+		return
+	}
+	o = outcome.EndedBy(cause, o)
+	if o.Kind == policy.TimedOut && o.Limit == 0 {
+		o.Limit = a.job.Timeout
+	}
+	var hook policy.Hook
+	if a.kind != nil {
+		hook = a.kind.given.RetryHook()
+	}
+	d := policy.Decide(a.job, o, a.r.clock.Now(), 0, hook)
+	switch {
+	case d.State == ojs.StateCompleted:
+		a.repeat(func(ctx context.Context) error { return a.ack(ctx, result, then) })
+	case d.Refunded:
+		body := map[string]any{"requeue": true}
+		if snooze := (*ojs.SnoozeError)(nil); foreign.As(o.Err, &snooze) && snooze.For > 0 {
+			body["delay_ms"] = milliseconds(snooze.For)
+			if has, err := a.r.extended(a.r.calls); err == nil && !has {
+				// without the delay the job would be back at once
+				body = map[string]any{"error": map[string]any{"type": "snoozed", "code": ojs.CodeRetry,
+					"message": snooze.Error()}}
+			}
+		}
+		a.repeat(func(ctx context.Context) error { return a.nack(ctx, body) })
+	default:
+		body := map[string]any{"error": answer(d, o)}
+		if after := (*ojs.RetryAfterError)(nil); foreign.As(o.Err, &after) && d.State == ojs.StateRetryable {
+			body["retry_after_ms"] = max(after.After, 0).Milliseconds()
+		}
+		a.repeat(func(ctx context.Context) error { return a.nack(ctx, body) })
+	}
+}
+
+// answer is the error object for a failed attempt.
+func answer(d policy.Decision, o policy.Outcome) map[string]any {
+	f := d.Failure
+	code := f.Code
+	switch d.Rule {
+	case policy.RuleMarker, policy.RuleArgs:
+		code = ojs.CodeDeadLetter
+	case policy.RuleHook:
+		code = ojs.CodeDiscard
+		if d.DeadLetter {
+			code = ojs.CodeDeadLetter
+		}
+	}
+	details := f.Details
+	if len(f.Backtrace) > 0 {
+		details = map[string]any{"backtrace": f.Backtrace}
+		for k, v := range f.Details {
+			details[k] = v
+		}
+	}
+	e := map[string]any{"type": f.Type, "message": f.Message, "code": code}
+	if len(details) > 0 {
+		e["details"] = details
+	}
+	return e
+}
+
+// repeat makes a call until the server answers it. An attempt that the server has taken
+// away is over.
+func (a *attempt) repeat(call func(ctx context.Context) error) {
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
+		err := call(a.r.calls)
+		var refused *Error
+		switch {
+		case err == nil:
+			return
+		case errors.Is(err, ojs.ErrTransition), errors.Is(err, ojs.ErrNotFound):
+			a.r.log.Debug("outcome not taken: the attempt has lost its job, or an earlier try was taken",
+				append(a.attrs(), "error", err)...)
+			return
+		case errors.As(err, &refused) && !refused.Retryable:
+			a.refused(err)
+			return
+		}
+		a.r.log.Warn("outcome not stored; it is sent again", append(a.attrs(), "error", err)...)
+		if a.wait(pause) != nil {
+			a.r.log.Error("outcome not stored; the job runs again when its worker counts as dead",
+				append(a.attrs(), "error", err)...)
+			return
+		}
+	}
+}
+
+// wait waits before another try of a settle. A stop's last call ends it.
+func (a *attempt) wait(d time.Duration) error {
+	select {
+	case <-a.r.closing:
+		return ojs.ErrShutdown
+	default:
+	}
+	t := a.r.clock.Timer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-a.r.closing:
+		return ojs.ErrShutdown
+	}
+}
+
+// refused fails an attempt whose outcome the server does not accept, such as a result
+// that is too large for it.
+func (a *attempt) refused(err error) {
+	a.r.log.Error("the server refuses an outcome; the attempt has failed", append(a.attrs(), "error", err)...)
+	body := map[string]any{"error": map[string]any{"type": policy.ErrorTypeError, "message": err.Error()}}
+	if err := a.nack(a.r.calls, body); err != nil {
+		a.r.log.Error("outcome not stored; the job runs again when its lease has run out",
+			append(a.attrs(), "error", err)...)
+	}
+}
+
+func (a *attempt) ack(ctx context.Context, result json.RawMessage, then []map[string]any) error {
+	body := map[string]any{"job_id": a.job.ID, "worker_id": a.r.id, "attempt": a.job.Attempt}
+	if result != nil {
+		body["result"] = result
+	}
+	if then != nil {
+		body["then"] = then
+	}
+	return a.r.do(ctx, &request{method: http.MethodPost, path: "/workers/ack", body: body, most: 1})
+}
+
+func (a *attempt) nack(ctx context.Context, body map[string]any) error {
+	body["job_id"], body["worker_id"], body["attempt"] = a.job.ID, a.r.id, a.job.Attempt
+	return a.r.do(ctx, &request{method: http.MethodPost, path: "/workers/nack", body: body, most: 1})
+}
+
+func (a *attempt) attrs() []any {
+	return []any{"component", "worker", "ojs.job_id", a.job.ID, "ojs.job_type", a.job.Type,
+		"ojs.queue", a.job.Queue, "ojs.attempt", a.job.Attempt}
+}
+
+// Header implements internal.Attempt.
+func (a *attempt) Header() *ojs.JobHeader {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.header == nil {
+		h := a.headerCopy()
+		a.header = &h
+	}
+	return a.header
+}
+
+// Logger implements internal.Attempt.
+func (a *attempt) Logger() *slog.Logger { return a.r.log.With(a.attrs()[2:]...) }
+
+// SetResult implements internal.Attempt.
+func (a *attempt) SetResult(v json.RawMessage) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.result = v
+	return nil
+}
+
+// Now implements internal.Attempt.
+func (a *attempt) Now() time.Time { return a.r.clock.Now() }
+
+// Sleep implements internal.Attempt.
+func (a *attempt) Sleep(ctx context.Context, d time.Duration) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if d <= 0 {
+		return nil
+	}
+	return a.Park(ctx, d).Wait(ctx)
+}
+
+// parked is a wait of a handler's goroutine.
+type parked struct {
+	a     *attempt
+	d     time.Duration
+	woken chan struct{}
+}
+
+// Park implements internal.Attempt.
+func (a *attempt) Park(_ context.Context, d time.Duration) internal.Parked {
+	return &parked{a, d, make(chan struct{}, 1)}
+}
+
+// Wait implements internal.Parked.
+func (p *parked) Wait(ctx context.Context) error {
+	var over <-chan time.Time
+	if p.d >= 0 {
+		t := p.a.r.clock.Timer(p.d)
+		defer t.Stop()
+		over = t.C
+	}
+	select {
+	case <-p.woken:
+	case <-over:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// Wake implements internal.Parked.
+func (p *parked) Wake() {
+	select {
+	case p.woken <- struct{}{}:
+	default:
+	}
+}
+
+// Run implements internal.Attempt.
+func (a *attempt) Run() (id any, slots int) { return a.r, a.r.concurrency }
+
+// AfterFunc implements internal.Attempt.
+func (a *attempt) AfterFunc(d time.Duration, f func()) (stop func()) {
+	t := a.r.clock.AfterFunc(d, f)
+	return func() { t.Stop() }
+}
+
+// progressEvery is how often progress is sent at most.
+const progressEvery = time.Second
+
+// Progress implements internal.Attempt.
+func (a *attempt) Progress(p float64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if math.IsNaN(p) || p <= a.progress || a.settled || a.cause != nil {
+		return
+	}
+	a.progress = min(p, 1)
+	if !a.flushing {
+		a.flushing = true
+		a.r.works.Go(a.flush)
+	}
+}
+
+// flush sends the progress, and again after a second if there is more by then.
+func (a *attempt) flush() {
+	for sent := 0.0; ; {
+		a.mu.Lock()
+		p := a.progress
+		if p == sent || a.settled {
+			a.flushing = false
+			a.mu.Unlock()
+			return
+		}
+		a.mu.Unlock()
+		err := a.r.do(a.ctx, &request{method: http.MethodPut, path: "/jobs/" + segment(a.job.ID) +
+			"/progress",
+			body: map[string]any{"progress": p, "worker_id": a.r.id, "attempt": a.job.Attempt}, most: 1})
+		if err != nil {
+			a.r.log.Debug("progress not stored", append(a.attrs(), "error", err)...)
+		}
+		sent = p
+		_ = a.r.sleep(a.ctx, progressEvery)
+	}
+}
+
+// Heartbeat implements internal.Attempt.
+func (a *attempt) Heartbeat() error {
+	if err := a.gone(); err != nil {
+		return err
+	}
+	b, err := a.r.sendBeat(a.r.calls, []string{a.job.ID})
+	if err != nil {
+		return err
+	}
+	for _, id := range b.Lost {
+		if id == a.job.ID {
+			if cause := a.r.lost(a.r.calls, a); cause != nil {
+				a.lose(cause)
+			}
+		}
+	}
+	return a.gone()
+}
+
+// gone says why the attempt does not hold its job, nil if it does.
+func (a *attempt) gone() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.isLost:
+		return a.cause
+	case a.settled:
+		return cmp.Or(a.cause, ojs.ErrLeaseLost)
+	}
+	return nil
+}
+
+// SaveCheckpoint implements internal.Attempt.
+func (a *attempt) SaveCheckpoint(v json.RawMessage) error {
+	if err := a.gone(); err != nil {
+		return err
+	}
+	err := a.r.post(a.r.calls, "/jobs/"+segment(a.job.ID)+"/checkpoint",
+		map[string]any{"checkpoint": v, "worker_id": a.r.id, "attempt": a.job.Attempt}, nil)
+	if err == nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.checkpoint = v
+		return nil
+	}
+	if errors.Is(err, ojs.ErrTransition) || errors.Is(err, ojs.ErrNotFound) {
+		a.lose(cmp.Or(a.r.lost(a.r.calls, a), ojs.ErrLeaseLost))
+		return a.gone()
+	}
+	return err
+}
+
+// Checkpoint implements internal.Attempt.
+func (a *attempt) Checkpoint() (json.RawMessage, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.checkpoint, nil
+}
+
+// Then implements internal.Attempt.
+func (a *attempt) Then(ctx context.Context, drafts []ojs.Draft) error {
+	if err := a.gone(); err != nil {
+		return err
+	}
+	if err := a.r.extend(ctx, []string{"then"}); err != nil {
+		return err
+	}
+	var list []map[string]any
+	for _, d := range drafts {
+		body, _, err := a.r.wire(d)
+		if err != nil {
+			return err
+		}
+		list = append(list, body)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.then = append(a.then, list...)
+	return nil
+}
+
+// Lookup implements internal.Attempt.
+func (a *attempt) Lookup(ctx context.Context, id string) (*ojs.JobInfo, error) {
+	return a.r.Get(ctx, id)
+}
+
+// Complete implements internal.Attempt.
+func (a *attempt) Complete(context.Context) error {
+	return fmt.Errorf("%w: handler.Complete: a server cannot join a transaction of this program",
+		ojs.ErrUnsupported)
+}
+
+// Enqueuer implements internal.Attempt.
+func (a *attempt) Enqueuer() ojs.Enqueuer { return a.r.enqueuer }
+
+var _ internal.Attempt = (*attempt)(nil)

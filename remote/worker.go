@@ -1,0 +1,605 @@
+package remote
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/handler"
+	internal "github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/internal/bridge"
+	"github.com/ojsengine/ojs/internal/versions"
+)
+
+// Errors of Run.
+var (
+	// ErrRunning refuses a Run while another one of the same worker works.
+	ErrRunning = errors.New("ojs: worker is running")
+	// ErrStuck says that Run stopped while handlers were still going on, although their
+	// contexts had ended. Their jobs have been given back and may run again beside them.
+	ErrStuck = errors.New("ojs: handlers ignored the end of their contexts")
+)
+
+// Worker is a Client that runs handlers: an engine.Engine[T] whose jobs are on a server.
+//
+// A few things differ from an engine, since other programs use the server too:
+//
+//   - The server holds the retry policy and the clock. An attempt has no grace period
+//     after its timeout: the server fails it then.
+//   - handler.Complete returns ojs.ErrUnsupported, and so does handler.Then if the server
+//     is not this module's.
+//   - A limit of a handler over all engines (handler.WithGlobalConcurrency,
+//     handler.WithGlobalRateLimit) makes Run fail. Set it on the server, or limit jobs by
+//     ojs.WithRateLimit.
+type Worker[T any] struct {
+	*Client
+	handlers handlers
+}
+
+// New makes a worker of the server at a URL. It calls nothing: see Dial.
+func New[T any](server string, opts ...Option) (*Worker[T], error) {
+	c, err := Dial(server, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return &Worker[T]{Client: c, handlers: handlers{changed: make(chan struct{})}}, nil
+}
+
+// Enqueue stores a job whose args are T. Its errors are those of Client.Enqueue.
+func (w *Worker[T]) Enqueue(ctx context.Context, jobType string, args T, opts ...ojs.Option) (ojs.Ticket,
+	error) {
+	return w.Client.Enqueue(ctx, jobType, args, opts...)
+}
+
+// Handle runs jobs of the type with f. It panics if the type's name is invalid or has a
+// handler already (handler.WithVersions allows several), and if f is nil. A handler may
+// be added while the worker runs.
+func (w *Worker[T]) Handle(jobType string, f handler.Func[T], opts ...handler.Option) {
+	w.Register(handler.For(ojs.Define[T](jobType), f, opts...))
+}
+
+// Register adds handlers made by handler.For. It panics as Handle does, and then adds
+// none.
+func (w *Worker[T]) Register(list ...handler.Handler) {
+	if err := w.handlers.add(list, w.around); err != nil {
+		panic(err)
+	}
+}
+
+// handlers are those of a worker.
+type handlers struct {
+	mu      sync.Mutex // guards what follows
+	byType  map[string][]*kind
+	changed chan struct{} // closed and replaced when handlers are added
+	running bool          // a Run is
+}
+
+// kind is a handler and what the worker knows of it.
+type kind struct {
+	handler handler.Handler // inside the worker's middlewares
+	given   handler.Handler
+	takes   versions.Range
+	slots   chan struct{} // of the type; nil: as many as the worker has
+}
+
+var inside = bridge.Take[bridge.Handlers[handler.Handler, handler.Middleware, internal.Frame]]()
+
+func (h *handlers) add(list []handler.Handler, around []handler.Middleware) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	byType := make(map[string][]*kind)
+	for name, kinds := range h.byType {
+		byType[name] = slices.Clone(kinds)
+	}
+	for _, given := range list {
+		name := given.Type()
+		if name == "" {
+			return invalid("handler", "is the zero Handler; use handler.For")
+		}
+		k := &kind{given: given, takes: versions.Range{Open: true}}
+		if within := given.Versions(); within != "" {
+			var err error
+			if k.takes, err = versions.ParseRange(within); err != nil {
+				return err
+			}
+		}
+		for _, other := range byType[name] {
+			if k.takes.Overlaps(other.takes) {
+				return invalid("handler", "job type %s has a handler already; several need "+
+					"handler.WithVersions with ranges that do not overlap", name)
+			}
+		}
+		k.handler = inside.Wrap(given, append(slices.Clone(around), handler.Recover))
+		if n := given.Concurrency(); n > 0 {
+			k.slots = make(chan struct{}, n)
+		}
+		byType[name] = append(byType[name], k)
+	}
+	h.byType = byType
+	close(h.changed)
+	h.changed = make(chan struct{})
+	return nil
+}
+
+// find returns the handler of a version of a type, nil if there is none.
+func (h *handlers) find(name, version string) *kind {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := h.byType[name]
+	if version == "" && len(list) > 0 {
+		return list[0]
+	}
+	v, err := versions.Parse(version)
+	for _, k := range list {
+		if err == nil && k.takes.Has(v) {
+			return k
+		}
+	}
+	return nil
+}
+
+// declared is how the binding names a handler.
+type declared struct {
+	Type     string `json:"type"`
+	Versions string `json:"versions"`
+}
+
+// declare returns the handlers, and a channel that is closed when there are more.
+func (h *handlers) declare() (list []declared, more <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(h.byType)) {
+		for _, k := range h.byType[name] {
+			list = append(list, declared{name, cmp.Or(k.given.Versions(), "*")})
+		}
+	}
+	return list, h.changed
+}
+
+// unlimited refuses handlers with limits over all engines.
+func (h *handlers) unlimited() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, kinds := range h.byType {
+		for _, k := range kinds {
+			if l := k.given.GlobalRateLimit(); l.Bounds() {
+				return fmt.Errorf("%w: job type %s: its handler has a limit over all engines; "+
+					"set it on the server", ojs.ErrUnsupported, name)
+			}
+		}
+	}
+	return nil
+}
+
+// Run takes jobs from the server and runs them until ctx ends, or an operator terminates
+// the worker. Then it takes no more jobs, lets running handlers finish within the grace
+// period, ends the contexts of the rest with ojs.ErrShutdown, and gives their jobs back
+// without spending the attempt.
+//
+// It returns nil after a clean stop and may then be called again; ErrRunning while
+// another Run works; and an error that is ErrStuck if handlers went on after their
+// contexts had ended. A server that cannot be reached does not end it: Run repeats its
+// calls with a backoff, and logs that at WARN. A key that the server refuses ends it,
+// with an *Error.
+//
+// Handler contexts have ctx's values, but do not end with it.
+func (w *Worker[T]) Run(ctx context.Context) error {
+	if err := w.handlers.unlimited(); err != nil {
+		return err
+	}
+	h := &w.handlers
+	h.mu.Lock()
+	if h.running {
+		h.mu.Unlock()
+		return ErrRunning
+	}
+	h.running = true
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		h.running = false
+		h.mu.Unlock()
+	}()
+	id, err := workerID(w.name)
+	if err != nil {
+		return err
+	}
+	r := &run{Client: w.Client, handlers: h, id: id, base: context.WithoutCancel(ctx), enqueuer: w,
+		slots: make(chan struct{}, w.concurrency), held: make(map[string]*attempt), started: w.clock.Now(),
+		closing: make(chan struct{})}
+	return r.until(ctx)
+}
+
+// workerID is a name that no other run has.
+func workerID(name string) (string, error) {
+	if name == "" {
+		name, _ = os.Hostname()
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", fmt.Errorf("ojs: making an id: %w", err)
+	}
+	name = name[:min(len(name), 200)]
+	return strings.TrimPrefix(name+"-"+id.String(), "-"), nil
+}
+
+// The times of a run.
+const (
+	beatEvery = 5 * time.Second // OJS worker protocol
+	lastCall  = time.Second     // for handlers whose contexts have ended, and for the last fetch
+	maxFetch  = 100             // jobs of one fetch
+)
+
+// run is one call of Run.
+type run struct {
+	*Client
+	handlers *handlers
+	id       string
+	base     context.Context // of handlers and calls: Run's values, no end
+	enqueuer ojs.Enqueuer
+	slots    chan struct{} // has an element for each attempt
+	started  time.Time
+
+	works   sync.WaitGroup  // attempts, and what they send
+	calls   context.Context // of the calls of attempts; it ends with Run
+	closing chan struct{}   // closed when calls are not to be repeated
+
+	mu    sync.Mutex // guards what follows
+	held  map[string]*attempt
+	state string // "running", "quiet" or "terminate"
+	fatal error  // why the run ends without ctx
+}
+
+// The states of a worker.
+const (
+	running   = "running"
+	quiet     = "quiet"
+	terminate = "terminate"
+)
+
+// until works until ctx ends, and stops.
+func (r *run) until(ctx context.Context) error {
+	r.state = running
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	fetching, cancelFetch := context.WithCancel(r.base)
+	defer cancelFetch()
+	var endCalls func()
+	r.calls, endCalls = context.WithCancel(r.base)
+	defer endCalls()
+	beating, stopBeats := context.WithCancel(r.base)
+
+	var beats sync.WaitGroup
+	beats.Go(func() { r.beat(beating, stop) })
+	defer beats.Wait()
+	defer stopBeats()
+
+	fetched := make(chan struct{})
+	go func() {
+		defer close(fetched)
+		r.fetch(working, fetching, stop)
+	}()
+
+	<-working.Done()
+	r.quieten()
+	r.within(lastCall, fetched)
+	cancelFetch()
+	<-fetched
+
+	idle := make(chan struct{})
+	go func() {
+		r.works.Wait()
+		close(idle)
+	}()
+	if !r.within(r.grace, idle) {
+		r.endAll(ojs.ErrShutdown)
+		r.within(lastCall, idle)
+	}
+	close(r.closing)
+	err := r.giveBack()
+	r.within(lastCall, idle)
+	endCalls()
+	stopBeats()
+	beats.Wait()
+	r.deregister()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return errors.Join(r.fatal, err)
+}
+
+// within waits for a channel to be closed, for at most d. It reports whether it was.
+func (r *run) within(d time.Duration, done <-chan struct{}) bool {
+	t := r.clock.Timer(d)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// fail ends the run for an error that no repetition mends.
+func (r *run) fail(err error, stop func()) {
+	r.mu.Lock()
+	if r.fatal == nil {
+		r.fatal = err
+	}
+	r.mu.Unlock()
+	stop()
+}
+
+// hopeless reports whether an answer will be the same tomorrow: a refused key, or a
+// server that does not know the call.
+func hopeless(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && !e.Retryable && e.Status < 500
+}
+
+// fetch takes jobs until the run stops. Calls go on in a context of their own, so that a
+// stop does not lose the answer of one.
+func (r *run) fetch(working, calls context.Context, stop func()) {
+	pause := minPause
+	for working.Err() == nil {
+		list, more := r.handlers.declare()
+		if len(list) == 0 {
+			select {
+			case <-more:
+			case <-working.Done():
+			}
+			continue
+		}
+		n := r.reserve(working)
+		if n == 0 {
+			return
+		}
+		asked := r.clock.Now()
+		jobs, err := r.fetchJobs(calls, n, list)
+		for range n - len(jobs) {
+			<-r.slots
+		}
+		for _, j := range jobs {
+			r.start(&j.JobInfo)
+		}
+		wait, _ := repeatable(err)
+		switch {
+		case calls.Err() != nil || working.Err() != nil:
+			return
+		case err != nil && hopeless(err):
+			r.fail(err, stop)
+			return
+		case err != nil:
+			r.log.Warn("fetch failed; it is repeated", "component", "worker", "worker_id", r.id, "error", err)
+		case len(jobs) > 0 || r.clock.Now().Sub(asked) > pollTime/2:
+			pause = minPause
+			continue
+		default: // a paused queue, for example: the server does not wait
+			pause = min(pause, lastCall)
+		}
+		_ = r.sleep(working, max(wait, pause))
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// reserve waits for a free slot, and takes all that are free. It returns 0 if ctx ends.
+func (r *run) reserve(ctx context.Context) (n int) {
+	select {
+	case r.slots <- struct{}{}:
+	case <-ctx.Done():
+		return 0
+	}
+	for n = 1; n < maxFetch; n++ {
+		select {
+		case r.slots <- struct{}{}:
+		default:
+			return n
+		}
+	}
+	return n
+}
+
+// fetchJobs is one long poll. It returns at most n jobs.
+func (r *run) fetchJobs(ctx context.Context, n int, list []declared) ([]*job, error) {
+	var answer struct {
+		Jobs []*job `json:"jobs"`
+	}
+	err := r.do(ctx, &request{method: "POST", path: "/workers/fetch", out: &answer, most: 1,
+		within: pollTime + callTime, body: map[string]any{
+			"queues": r.queues, "count": n, "worker_id": r.id, "wait_ms": pollTime.Milliseconds(),
+			"handlers": list,
+		}})
+	if err != nil {
+		return nil, err
+	}
+	jobs := slices.DeleteFunc(answer.Jobs, func(j *job) bool { return j == nil })
+	if len(jobs) > n {
+		return jobs[:n], fmt.Errorf("ojs: POST /workers/fetch: %d jobs for a count of %d", len(jobs), n)
+	}
+	return jobs, nil
+}
+
+// quieten says that the worker takes no more jobs, which ends its long poll.
+func (r *run) quieten() {
+	ctx, cancel := r.clock.WithTimeout(r.base, lastCall)
+	defer cancel()
+	r.mu.Lock()
+	r.state = quiet
+	r.mu.Unlock()
+	if _, err := r.sendBeat(ctx, nil); err != nil {
+		r.log.Debug("the last heartbeat failed", "component", "worker", "worker_id", r.id, "error", err)
+	}
+}
+
+func (r *run) deregister() {
+	ctx, cancel := r.clock.WithTimeout(r.base, lastCall)
+	defer cancel()
+	err := r.do(ctx, &request{method: "POST", path: "/workers/deregister", most: 1,
+		body: map[string]any{"worker_id": r.id}})
+	if err != nil {
+		r.log.Debug("deregister failed", "component", "worker", "worker_id", r.id, "error", err)
+	}
+}
+
+// beat sends heartbeats until ctx ends.
+func (r *run) beat(ctx context.Context, stop func()) {
+	failed := 0
+	for {
+		answer, err := r.sendBeat(ctx, r.ids())
+		wait := beatEvery
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && hopeless(err):
+			r.fail(err, stop)
+		case err != nil:
+			if failed++; failed == 1 {
+				r.log.Warn("heartbeat failed; it is repeated", "component", "worker", "worker_id", r.id,
+					"error", err)
+			}
+			wait = lastCall
+		default:
+			failed = 0
+			r.heard(ctx, answer, stop)
+		}
+		if r.sleep(ctx, wait) != nil {
+			return
+		}
+	}
+}
+
+// beatAnswer is the answer to a heartbeat.
+type beatAnswer struct {
+	State     string   `json:"state"`
+	Directive string   `json:"directive"`
+	Lost      []string `json:"jobs_lost"`
+}
+
+// sendBeat sends a heartbeat for jobs.
+func (r *run) sendBeat(ctx context.Context, ids []string) (a beatAnswer, err error) {
+	list, _ := r.handlers.declare()
+	host, _ := os.Hostname()
+	r.mu.Lock()
+	state := r.state
+	r.mu.Unlock()
+	if ids == nil {
+		ids = []string{}
+	}
+	if list == nil {
+		list = []declared{}
+	}
+	err = r.do(ctx, &request{method: "POST", path: "/workers/heartbeat", out: &a, most: 1,
+		body: map[string]any{
+			"worker_id": r.id, "active_jobs": ids, "state": state, "hostname": host, "pid": os.Getpid(),
+			"queues": r.queues, "concurrency": r.concurrency, "started_at": formatTime(r.started),
+			"handlers": list,
+		}})
+	return a, err
+}
+
+// heard does what the answer to a heartbeat asks for.
+func (r *run) heard(ctx context.Context, a beatAnswer, stop func()) {
+	state := cmp.Or(a.Directive, a.State, running)
+	r.mu.Lock()
+	if r.state == running || state == terminate {
+		if r.state != state && state != running {
+			r.log.Info("the server asks the worker to stop taking jobs", "component", "worker",
+				"worker_id", r.id, "state", state)
+		}
+		r.state = state
+	}
+	r.mu.Unlock()
+	if state == terminate {
+		stop()
+	}
+	for _, id := range a.Lost {
+		r.mu.Lock()
+		att := r.held[id]
+		r.mu.Unlock()
+		if att == nil {
+			continue
+		}
+		if cause := r.lost(ctx, att); cause != nil {
+			att.lose(cause)
+		}
+	}
+}
+
+// lost returns why an attempt has lost its job, nil if it holds it: the name in the
+// server's answer may be of an earlier attempt.
+func (r *run) lost(ctx context.Context, a *attempt) error {
+	var answer struct {
+		Job struct {
+			State   ojs.State `json:"state"`
+			Attempt int       `json:"attempt"`
+			Worker  string    `json:"worker_id"`
+		} `json:"job"`
+	}
+	err := r.do(ctx, &request{method: "GET", path: "/jobs/" + segment(a.job.ID), out: &answer, most: 1})
+	j := answer.Job
+	switch {
+	case errors.Is(err, ojs.ErrNotFound), err != nil && hopeless(err): // or the key may not read jobs
+		return ojs.ErrLeaseLost
+	case err != nil: // the next heartbeat names it again, as it names each job that is not held
+		return nil
+	case j.State == ojs.StateCancelled:
+		return ojs.ErrCancelled
+	case j.State == ojs.StateActive && j.Attempt == a.job.Attempt && (j.Worker == "" || j.Worker == r.id):
+		return nil
+	case !a.deadline.IsZero() && !r.clock.Now().Before(a.deadline):
+		return ojs.ErrTimeout
+	}
+	return ojs.ErrLeaseLost
+}
+
+// ids are those of the jobs that the run holds.
+func (r *run) ids() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.held))
+}
+
+// endAll ends the contexts of all attempts.
+func (r *run) endAll(cause error) {
+	r.mu.Lock()
+	list := slices.Collect(maps.Values(r.held))
+	r.mu.Unlock()
+	for _, a := range list {
+		a.end(cause)
+	}
+}
+
+// giveBack gives back the jobs of handlers that have not returned.
+func (r *run) giveBack() error {
+	r.mu.Lock()
+	list := slices.Collect(maps.Values(r.held))
+	r.mu.Unlock()
+	var stuck []string
+	for _, a := range list {
+		if !a.takeOver() {
+			continue
+		}
+		stuck = append(stuck, a.job.Type+" "+a.job.ID)
+		ctx, cancel := r.clock.WithTimeout(r.base, lastCall)
+		if err := a.nack(ctx, map[string]any{"requeue": true}); err != nil {
+			r.log.Warn("job not given back; it runs again when its worker counts as dead",
+				"component", "worker", "ojs.job_id", a.job.ID, "error", err)
+		}
+		cancel()
+		a.leave()
+	}
+	if len(stuck) == 0 {
+		return nil
+	}
+	slices.Sort(stuck)
+	return fmt.Errorf("%w: %s", ErrStuck, strings.Join(stuck, ", "))
+}
