@@ -204,8 +204,7 @@ func (a *attempt) perform() (o policy.Outcome) {
 	a.r.c.mu.Unlock()
 	o.Err = outcome.Exited
 	defer func() { end(o.Err) }()
-	o = a.call(ctx)
-	return o
+	return a.call(ctx)
 }
 
 // call runs the handler in a context made from the attempt's.

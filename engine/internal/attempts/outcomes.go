@@ -123,7 +123,7 @@ func (r *Run) settleRunning(a *attempt, kind policy.OutcomeKind) (f *settle.Sett
 	r.c.mu.Lock()
 	cause, said := a.cause, a.said()
 	r.c.mu.Unlock()
-	f = r.decide(a, outcome.EndedBy(cause, policy.Outcome{Kind: kind}), said, r.c.Now())
+	f = r.decide(a, cause, policy.Outcome{Kind: kind}, said, r.c.Now())
 	refused, err := r.c.Settle.SettleOne(r.Base, f)
 	if refused != nil {
 		r.dropped(f, refused)
@@ -173,10 +173,10 @@ type reported struct {
 	alone      bool            // in a copy: the handler has returned, and no other goroutine reads the record
 }
 
-// decide decides on the job of an attempt. If the handler has returned, and neither a
-// caller nor a chore has the attempt, its own record takes the decision; otherwise a
-// copy does.
-func (r *Run) decide(a *attempt, o policy.Outcome, said reported, now time.Time) *settle.Settlement {
+// decide decides on the job of an attempt, whose context was ended by an error, nil if
+// it has not. If the handler has returned, and neither a caller nor a chore has the
+// attempt, its own record takes the decision; otherwise a copy does.
+func (r *Run) decide(a *attempt, by error, o policy.Outcome, said reported, now time.Time) *settle.Settlement {
 	f := &a.settlement
 	if said.alone && a.context.TakeBack() {
 		f.Rec, f.Worker = a.rec, r.c.Worker
@@ -189,7 +189,7 @@ func (r *Run) decide(a *attempt, o policy.Outcome, said reported, now time.Time)
 		f.Traced = context.WithoutCancel(said.traced)
 	}
 	n, began := f.Rec.Attempt, a.began()
-	r.c.Settle.Decide(f, o, began, now, said.result)
+	r.c.Settle.Decide(f, outcome.EndedBy(by, o), began, now, said.result)
 	f.Follow(said.then)
 	f.Log = r.c.Settle.EncodeLog(f, n, began, said.lines)
 	return f
@@ -230,7 +230,7 @@ func (a *attempt) Complete(ctx context.Context) error {
 	a.inTx = true // no renewal from here on
 	c.mu.Unlock()
 
-	f := a.r.decide(a, policy.Outcome{Kind: policy.Returned}, said, c.Now())
+	f := a.r.decide(a, nil, policy.Outcome{Kind: policy.Returned}, said, c.Now())
 	var stored storage.Settled
 	err := error(ojs.ErrTimeout) // of the job as a whole
 	if f.Rec.State == ojs.StateCompleted {
@@ -272,7 +272,7 @@ func (r *Run) settleCompleted(a *attempt, o policy.Outcome, cause error, said re
 		if o.Kind == policy.Returned && o.Err == nil {
 			o.Err = errUncommitted
 		}
-		return r.Pipe.Ended(r.decide(a, outcome.EndedBy(cause, o), said, c.Now()), c.Now())
+		return r.Pipe.Ended(r.decide(a, cause, o, said, c.Now()), c.Now())
 	case err != nil || // only finished jobs are deleted
 		there.Version == a.rec.Version+1 && there.State == ojs.StateCompleted:
 		if o.Kind != policy.Returned || o.Err != nil {
@@ -341,7 +341,7 @@ func (r *Run) failed(f *settle.Settlement, refused error) *settle.Settlement {
 	r.c.mu.Unlock()
 	err := fmt.Errorf("ojs: a job of handler.Then was refused: %w", r.c.Enqueue.Explained(refused,
 		f.Then.Batch))
-	return r.decide(a, policy.Outcome{Kind: policy.Returned, Err: err}, said, r.c.Now())
+	return r.decide(a, nil, policy.Outcome{Kind: policy.Returned, Err: err}, said, r.c.Now())
 }
 
 // mu is held in the rest.

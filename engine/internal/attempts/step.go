@@ -18,7 +18,6 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/settle"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
-	"github.com/ojsengine/ojs/internal/outcome"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -200,7 +199,7 @@ func (r *Run) finish(a *attempt, o policy.Outcome) task {
 		return r.settleCompleted(a, o, cause, said)
 	}
 	if mine {
-		return r.Pipe.Ended(r.decide(a, outcome.EndedBy(cause, o), said, now), now)
+		return r.Pipe.Ended(r.decide(a, cause, o, said, now), now)
 	}
 	if c.Logs(slog.LevelDebug) {
 		c.JobLog(&a.rec.JobHeader).Debug("late result dropped", "cause", cause)
