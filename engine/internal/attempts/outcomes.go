@@ -176,7 +176,7 @@ type reported struct {
 // decide decides on the job of an attempt, whose context was ended by an error, nil if
 // it has not. If the handler has returned, and neither a caller nor a chore has the
 // attempt, its own record takes the decision; otherwise a copy does.
-func (r *Run) decide(a *attempt, by error, o policy.Outcome, said reported, now time.Time) *settle.Settlement {
+func (r *Run) decide(a *attempt, by error, o policy.Outcome, said reported, at time.Time) *settle.Settlement {
 	f := &a.settlement
 	if said.alone && a.context.TakeBack() {
 		f.Rec, f.Worker = a.rec, r.c.Worker
@@ -189,7 +189,7 @@ func (r *Run) decide(a *attempt, by error, o policy.Outcome, said reported, now 
 		f.Traced = context.WithoutCancel(said.traced)
 	}
 	n, began := f.Rec.Attempt, a.began()
-	r.c.Settle.Decide(f, outcome.EndedBy(by, o), began, now, said.result)
+	r.c.Settle.Decide(f, outcome.EndedBy(by, o), began, at, said.result)
 	f.Follow(said.then)
 	f.Log = r.c.Settle.EncodeLog(f, n, began, said.lines)
 	return f
