@@ -154,16 +154,23 @@ type declared struct {
 	Versions string `json:"versions"`
 }
 
-// declare returns the handlers, and a channel that is closed when there are more.
-func (h *handlers) declare() (list []declared, more <-chan struct{}) {
+// declare returns the handlers, the types that they take, and a channel that is closed
+// when there are more. A server without the Extension may hand out other types, too.
+func (h *handlers) declare() (list []declared, types []string, more <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(h.byType)) {
 		for _, k := range h.byType[name] {
-			list = append(list, declared{name, cmp.Or(k.given.Versions(), "*")})
+			within := k.given.Versions()
+			list = append(list, declared{name, cmp.Or(within, "*")})
+			pattern := name
+			if within != "" {
+				pattern += "@" + within
+			}
+			types = append(types, pattern)
 		}
 	}
-	return list, h.changed
+	return list, types, h.changed
 }
 
 // unlimited refuses handlers with limits over all engines.
@@ -351,7 +358,7 @@ func hopeless(err error) bool {
 func (r *run) fetch(working, calls context.Context, stop func()) {
 	pause := minPause
 	for working.Err() == nil {
-		list, more := r.handlers.declare()
+		list, types, more := r.handlers.declare()
 		if len(list) == 0 {
 			select {
 			case <-more:
@@ -364,7 +371,7 @@ func (r *run) fetch(working, calls context.Context, stop func()) {
 			return
 		}
 		asked := r.clock.Now()
-		jobs, err := r.fetchJobs(calls, n, list)
+		jobs, err := r.fetchJobs(calls, n, list, types)
 		for range n - len(jobs) {
 			<-r.slots
 		}
@@ -409,14 +416,14 @@ func (r *run) reserve(ctx context.Context) (n int) {
 }
 
 // fetchJobs is one long poll. It returns at most n jobs.
-func (r *run) fetchJobs(ctx context.Context, n int, list []declared) ([]*job, error) {
+func (r *run) fetchJobs(ctx context.Context, n int, list []declared, types []string) ([]*job, error) {
 	var answer struct {
 		Jobs []*job `json:"jobs"`
 	}
 	err := r.do(ctx, &request{method: "POST", path: "/workers/fetch", out: &answer, most: 1,
 		within: pollTime + callTime, body: map[string]any{
 			"queues": r.queues, "count": n, "worker_id": r.id, "wait_ms": pollTime.Milliseconds(),
-			"handlers": list,
+			"handlers": list, "types": types,
 		}})
 	if err != nil {
 		return nil, err
@@ -486,7 +493,7 @@ type beatAnswer struct {
 
 // sendBeat sends a heartbeat for jobs.
 func (r *run) sendBeat(ctx context.Context, ids []string) (a beatAnswer, err error) {
-	list, _ := r.handlers.declare()
+	list, _, _ := r.handlers.declare()
 	host, _ := os.Hostname()
 	r.mu.Lock()
 	state := r.state

@@ -565,3 +565,32 @@ func TestAttemptAPI(t *testing.T) {
 		}
 	}
 }
+
+// A worker takes the types and versions of its handlers alone.
+func TestTypes(t *testing.T) {
+	r := newRig(t)
+	w, c := worker[any](r), r.dial()
+	done := func(context.Context, *ojs.Job[order]) error { return nil }
+	w.Register(handler.For(charge, done, handler.WithVersions(">=2.0 <3.0")), handler.For(receipt, done))
+	ctx := within(t)
+	drafts := []ojs.Draft{charge.New(order{}, ojs.WithVersion("1.0")), ojs.NewDraft("order.other", nil),
+		charge.New(order{}, ojs.WithVersion("2.5")), receipt.New(order{}, ojs.WithVersion("9.0"))}
+	tickets, err := c.EnqueueMany(ctx, drafts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs(r, w)
+	for i, ticket := range tickets {
+		if i < 2 {
+			continue
+		}
+		if _, err := ticket.Wait(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, ticket := range tickets[:2] {
+		if job, err := c.Get(ctx, ticket.ID); err != nil || job.State != ojs.StateAvailable {
+			t.Errorf("%+v, %v", job, err)
+		}
+	}
+}

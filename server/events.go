@@ -34,6 +34,8 @@ var eventRoutes = []route{
 	{method: http.MethodGet, path: "/events", need: permInspect, serve: (*Server).listEvents},
 	{method: http.MethodGet, path: "/events/stream", need: permInspect, waits: true,
 		serve: (*Server).streamChannel},
+	{method: http.MethodGet, path: "/jobs/{id}/progress/stream", need: permInspect, waits: true,
+		serve: (*Server).streamProgress},
 	{method: http.MethodGet, path: "/jobs/{id}/events", need: permInspect, waits: true,
 		serve: (*Server).streamJob},
 	{method: http.MethodGet, path: "/queues/{name}/events", need: permInspect, waits: true,

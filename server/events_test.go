@@ -65,6 +65,7 @@ func TestEvents(t *testing.T) {
 // The feed keeps as many events as it may. A caller who comes back too late sees a gap.
 func TestEventsKept(t *testing.T) {
 	r := newRig(t, server.WithEvents(server.Events{Count: 3}))
+	r.advance(0) // the engine has begun, as an event says
 	r.do("POST /jobs\n\n" + `{"type":"a","args":[]}`)
 	r.keep("FIRST", r.do("GET /events"), "cursor")
 	for range 3 {
@@ -233,6 +234,18 @@ func TestStreams(t *testing.T) {
 	r.do("POST /queues/q/pause\n\n{}")
 	queue.want("F125 F126", "queue.paused")
 
+	t.Run("progress", func(t *testing.T) {
+		r.keep("P", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"options":{"queue":"p"}}`), "job.id")
+		s := r.stream(ts.URL, "/jobs/$P/progress/stream", "")
+		r.do("POST /workers/fetch\n\n" + `{"queues":["p"],"worker_id":"w1"}`)
+		r.do("PUT /jobs/$P/progress\n\n" + `{"progress":0.5}`)
+		r.do("POST /workers/ack\n\n" + `{"job_id":"$P"}`)
+		list := s.want("F153", "available>active", "job.progress", "active>completed")
+		if list[1].data["progress_percent"] != 50.0 {
+			t.Errorf("F153: %v", list[1].data)
+		}
+		s.end("F124")
+	})
 	t.Run("a job that has ended", func(t *testing.T) {
 		s := r.stream(ts.URL, "/jobs/$ID/events", "")
 		s.want("F124", "active>completed")

@@ -123,6 +123,15 @@ func (s *Server) streamJob(c *call) error {
 	return s.stream(c, channel{job: rec.ID})
 }
 
+// streamProgress answers GET /jobs/{id}/progress/stream (F153).
+func (s *Server) streamProgress(c *call) error {
+	rec, err := s.job(c)
+	if err != nil {
+		return err
+	}
+	return s.stream(c, channel{job: rec.ID}, string(event.Progress), string(stateChanged))
+}
+
 // streamQueue answers GET /queues/{name}/events.
 func (s *Server) streamQueue(c *call) error { return s.stream(c, channel{queue: c.value("name")}) }
 

@@ -54,7 +54,7 @@ func (s *Server) fetch(c *call) error {
 	queues := in.texts("queues")
 	count := in.integer("count", 1, 1, 1<<53)
 	id := in.workerID()
-	lease := in.duration("visibility_timeout_ms")
+	lease, only := in.duration("visibility_timeout_ms"), in.texts("types")
 	wait := time.Duration(in.integer("wait_ms", 0, 0, 1<<53)) * time.Millisecond
 	if in.err == nil && len(queues) == 0 {
 		in.fail("queues", "is empty", "at least one queue")
@@ -80,8 +80,15 @@ func (s *Server) fetch(c *call) error {
 	b := append(c.buf[:0], `{"jobs":[`...)
 	ctx, done := s.untilStopped(c.ctx, wait > 0)
 	defer done()
-	ds, err := s.take(ctx, eng, id, fetch.Config{Queues: queues, Types: types, Lease: lease},
-		min(count, s.conf.maxFetch), min(wait, longestWait))
+	cfg := fetch.Config{Queues: queues, Types: types, Lease: lease}
+	n, most := min(count, s.conf.maxFetch), min(wait, longestWait)
+	var ds []*fetch.Delivery
+	if len(only) > 0 { // the Extension
+		cfg.Types = only
+		ds, err = eng.Worker(id, cfg).FetchWithin(ctx, n, most)
+	} else {
+		ds, err = s.take(ctx, eng, id, cfg, n, most)
+	}
 	switch {
 	case errors.Is(err, fetch.ErrQuiet), errors.Is(err, fetch.ErrTerminated):
 	case err != nil && ctx.Err() != nil && c.ctx.Err() == nil: // the server stops
