@@ -16,8 +16,8 @@ import (
 //   - "delay_ms" beside "requeue" in a nack, and "retry_after_ms" beside "error";
 //   - "ojs:batch" in the options of a job: the properties that ojs.WithDependsOn,
 //     WithCondition, WithJoin, WithDraftName and WithOrderingKey set;
-//   - "types" in a fetch: the only types that the worker takes, with ranges of versions as
-//     fetch.Config has them;
+//   - "types" in a fetch: the only types that the worker takes, with ranges of versions
+//     as fetch.Config has them;
 //   - "state" quiet or terminate in a heartbeat, which ends the worker's long polls.
 const Extension = "urn:ojsengine:remote:1"
 
