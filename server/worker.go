@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 var workerRoutes = []route{
@@ -224,7 +225,7 @@ func (s *Server) held(c *call, in *input) (*fetch.Delivery, *storage.Record, err
 			rec.ID, rec.State)
 	case worker != "" && worker != rec.Worker && rec.Worker != anonymous:
 		return nil, nil, conflict(rec.ID, rec.State, "", "job %s is held by another worker", rec.ID)
-	case attempt != 0 && attempt != rec.Attempt:
+	case in.get("attempt") != nil && attempt != rec.Attempt:
 		return nil, nil, conflict(rec.ID, rec.State, "", "job %s is in attempt %d", rec.ID, rec.Attempt)
 	}
 	d, err := eng.Worker(rec.Worker, fetch.Config{}).DeliveryOf(rec)
@@ -322,6 +323,13 @@ func (s *Server) nack(c *call) error {
 		return s.lost(c, rec.ID, err)
 	}
 	done := d.Ended()
+	if _, step := done.Meta[workflow.MetaWorkflow]; step && !done.State.Terminal() {
+		if now, err := s.record(c.ctx, done.ID); err != nil {
+			return err
+		} else if now.State == ojs.StateCancelled { // along with its workflow (W051)
+			done = &now.JobInfo
+		}
+	}
 	if done.State == ojs.StateRetryable && !done.NextRetryAt.After(s.now()) { // now, and not a moment later
 		if err := s.op.Jobs().Retry(c.ctx, done.ID); err != nil && !errors.Is(err, ojs.ErrTransition) {
 			return err
