@@ -1,7 +1,10 @@
 package server_test
 
 import (
+	"regexp"
+	"strings"
 	"testing"
+	"time"
 )
 
 // An answer tells what the storage has.
@@ -34,4 +37,48 @@ func TestUniqueJobsHavePolicies(t *testing.T) {
 	r.enqueue("B", `{"type":"u","args":[],"options":{"unique":{"keys":["type"]}}}`)
 	r.want("F184", r.do("GET /unique-jobs"), 200, "pagination.total", 1)
 	t.Log(r.do("GET /unique-jobs").Body)
+}
+
+// A name that no storage could keep is refused before the storage sees it.
+func TestNamesWithNUL(t *testing.T) {
+	r := newRig(t)
+	r.want("F022", r.do("POST /cron\n\n"+`{"name":"a\u0000b","expression":"* * * * *","type":"a","args":[]}`),
+		400, "error.details.field", "name")
+	for _, name := range []string{"%00", "%ff", "UPPER"} {
+		r.want("F092", r.do("GET /cron/"+name), 404, "error.details.resource_type", "cron")
+		r.want("F092", r.do("PATCH /cron/"+name+"\n\n"+`{"enabled":true}`), 404)
+		r.want("F092", r.do("DELETE /cron/"+name), 404)
+	}
+	for _, path := range []string{"fetch", "heartbeat", "register", "deregister"} {
+		r.want("F022", r.do("POST /workers/"+path+"\n\n"+`{"worker_id":"\u0000","queues":["default"]}`), 400,
+			"error.details.field", "worker_id")
+	}
+}
+
+// Times in the data of events have milliseconds, too.
+func TestTimesOfEvents(t *testing.T) {
+	r := newRig(t)
+	r.advance(time.Nanosecond)
+	r.do("POST /jobs\n\n" + `{"type":"a","args":[],"options":{"retry":{"max_attempts":2,"on_exhaustion":"dead_letter",` +
+		`"jitter":false}}}`)
+	for range 2 {
+		r.keep("A", r.fetch("w"), "jobs.0.id")
+		r.want("", r.do("POST /workers/nack\n\n"+`{"job_id":"$A","error":{"message":"m"}}`), 200)
+		r.advance(time.Second + time.Nanosecond)
+	}
+	r.do("POST /jobs\n\n" + `{"type":"a","args":[],"options":{"delay_until":"2000-01-01T01:00:00.000000001Z"}}`)
+	r.want("F086", r.do("POST /dead-letter/$A/retry"), 200)
+	long := regexp.MustCompile(`"[a-z._]*":"\d{4}-[^"]*:\d\d(\.\d{4,}|)Z"`)
+	w := r.do("GET /events")
+	for _, name := range []string{"next_retry_at", "dead_lettered_at", "scheduled_at"} {
+		if !strings.Contains(w.Body.String(), name) {
+			t.Errorf("no event has %s", name)
+		}
+	}
+	if at := long.FindString(w.Body.String()); at != "" {
+		t.Errorf("F009: %s", at)
+	}
+	if at := long.FindString(r.do("GET /jobs/$A").Body.String()); at != "" {
+		t.Errorf("F009: %s", at)
+	}
 }

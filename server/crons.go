@@ -59,6 +59,9 @@ func (s *Server) setCron(c *call) error {
 	}
 	e.Overlap = cron.Overlap(overlap)
 	e.Paused = in.get("enabled") != nil && !in.flag("enabled")
+	if in.err == nil && !cron.ValidName(e.Name) {
+		in.fail("name", "is no name of a recurring job", "lower-case letters, digits, hyphens and dots")
+	}
 	if in.err != nil {
 		return in.err
 	}
@@ -150,6 +153,9 @@ func (s *Server) cronName(c *call) (*cron.Entries, string, error) {
 	c.about("cron", name)
 	if err == nil {
 		err = c.mayAll()
+	}
+	if err == nil && !cron.ValidName(name) {
+		err = notFound("cron", name)
 	}
 	return entries, name, err
 }

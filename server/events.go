@@ -260,6 +260,13 @@ type notice struct {
 // event is the event itself.
 func (e *entry) event() notice {
 	data := e.Data()
+	for name, v := range data { // F009
+		if text, ok := v.(string); ok && (strings.HasSuffix(name, "_at") || strings.HasSuffix(name, "until")) {
+			if at, ok := parseTime(text); ok {
+				data[name] = at.Format(timeLayout)
+			}
+		}
+	}
 	if j := e.Job; j != nil && e.Workflow == nil {
 		data["job_id"], data["state"] = j.ID, j.State // CF
 	}

@@ -285,7 +285,7 @@ func (s *Server) register(c *call) error {
 // deregister answers POST /workers/deregister (F078).
 func (s *Server) deregister(c *call) error {
 	in := c.in()
-	id := in.name("worker_id")
+	id := in.registered()
 	if in.err != nil {
 		return in.err
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -175,7 +176,9 @@ func (s *Server) uniqueJobs(c *call) error {
 	if err != nil {
 		return err
 	}
-	f.Fingerprints = []string{"*"}
+	for digit := range strings.SplitSeq("0123456789abcdef", "") { // a job without a policy has none
+		f.Fingerprints = append(f.Fingerprints, digit+"*")
+	}
 	recs, total, next, err := s.jobPage(c, &p, f)
 	if err != nil {
 		return err

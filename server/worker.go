@@ -174,6 +174,9 @@ func (in *input) workerID() string {
 	if len(id) > 255 {
 		in.fail("worker_id", "has "+strconv.Itoa(len(id))+" bytes", "1 to 255 bytes")
 	}
+	if strings.Contains(id, "\x00") {
+		in.fail("worker_id", "has a NUL", "a string without NUL")
+	}
 	if id == "" {
 		return anonymous
 	}
