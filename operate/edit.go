@@ -393,7 +393,7 @@ func countReplay(r *storage.Record, now time.Time, rule string) {
 		meta = make(map[string]any)
 	}
 	meta[draft.MetaReplayCount] = float64(draft.ReplayCount(meta) + 1) // as JSON gives it back
-	meta[draft.MetaLastReplayedAt] = now.UTC().Format("2006-01-02T15:04:05.000Z")
+	meta[draft.MetaLastReplayedAt] = now.UTC().Format(time.RFC3339Nano)
 	if delete(meta, draft.MetaReplayRule); rule != "" {
 		meta[draft.MetaReplayRule] = rule
 	}

@@ -45,6 +45,9 @@ func (s *Server) workersSeen(c *call) ([]seenWorker, error) {
 	now := s.now()
 	for i := range holding {
 		h := &holding[i]
+		if h.Node != nil && len(h.Node.Types) == 0 && h.Jobs == 0 { // an engine without handlers
+			continue
+		}
 		w := byID[h.ID]
 		if w == nil {
 			w = &seenWorker{worker: worker{id: h.ID, seen: now, startedAt: now}}

@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/enginetest"
 )
 
 // An answer tells what the storage has.
@@ -81,4 +84,21 @@ func TestTimesOfEvents(t *testing.T) {
 	if at := long.FindString(r.do("GET /jobs/$A").Body.String()); at != "" {
 		t.Errorf("F009: %s", at)
 	}
+}
+
+// The jobs that are done over HTTP are in the statistics.
+func TestJobsAreCounted(t *testing.T) {
+	r := rigOf(t, enginetest.New[any](t, append(engineOptions(), engine.WithReports(engine.Reports{}))...))
+	for _, end := range []string{"ack", "nack"} {
+		r.enqueue("A", job)
+		r.fetch("w")
+		r.advance(2 * time.Second)
+		r.want("", r.do("POST /workers/"+end+"\n\n"+`{"job_id":"$A"}`), 200)
+	}
+	r.advance(10 * time.Second)
+	r.want("F155", r.do("GET /queues/default/stats"), 200, "stats.completed_last_hour", 1,
+		"stats.failed_last_hour", 1, "stats.avg_duration_ms", 2000)
+	r.want("F148", r.do("GET /admin/stats/history?period=1m"), 200, "data.0.processed", 1, "data.0.failed", 1,
+		"data.0.enqueued", 2)
+	r.want("F147", r.do("GET /admin/workers"), 200, "pagination.total", 1, "items.0.id", "w")
 }

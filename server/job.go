@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -210,6 +211,12 @@ func appendMeta(b []byte, meta map[string]any, withoutTags bool) []byte {
 	if withoutTags {
 		meta = maps.Clone(meta)
 		delete(meta, "tags")
+	}
+	if at, ok := meta[draft.MetaLastReplayedAt].(string); ok { // F009
+		if t, ok := parseTime(at); ok {
+			meta = maps.Clone(meta)
+			meta[draft.MetaLastReplayedAt] = t.Format(timeLayout)
+		}
 	}
 	return append(b, marshal(meta)...)
 }

@@ -19,7 +19,8 @@ import (
 // handlers: it promotes, prunes and fires what is due. The closer ends the engine, too.
 func withBinding(ctx context.Context, st storage.Storage, who access, log *slog.Logger, pages http.Handler,
 	closePages io.Closer) (http.Handler, io.Closer, error) {
-	opts := append(binding.EngineOptions(), engine.WithName("ojs-binding"), engine.WithLogger(log))
+	opts := append(binding.EngineOptions(), engine.WithName("ojs-binding"), engine.WithLogger(log),
+		engine.WithReports(engine.Reports{})) // so that its statistics count
 	eng, err := engine.New[any](st, opts...)
 	if err != nil {
 		return nil, nil, err
