@@ -70,6 +70,9 @@ func (s *Server) workersSeen(c *call) ([]seenWorker, error) {
 		}
 		for _, st := range stats.Workers {
 			w := byID[st.ID]
+			if w == nil && s.serving.removed(st.ID, st.Seen) {
+				continue
+			}
 			if w == nil {
 				w = &seenWorker{worker: worker{id: st.ID, startedAt: st.Seen}}
 				byID[st.ID] = w
@@ -230,7 +233,7 @@ func (s *Server) deleteWorker(c *call) error {
 			return err
 		}
 	}
-	s.serving.forget(w.id)
+	s.serving.forget(w.id, s.now())
 	c.audit("worker.deleted", w.id)
 	return c.reply(http.StatusOK, obj{"deleted", true, "worker_id", w.id, "jobs_recovered", recovered})
 }

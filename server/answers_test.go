@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/storage/memory"
 )
 
 // An answer tells what the storage has.
@@ -101,4 +102,38 @@ func TestJobsAreCounted(t *testing.T) {
 	r.want("F148", r.do("GET /admin/stats/history?period=1m"), 200, "data.0.processed", 1, "data.0.failed", 1,
 		"data.0.enqueued", 2)
 	r.want("F147", r.do("GET /admin/workers"), 200, "pagination.total", 1, "items.0.id", "w")
+}
+
+// A step that waits for others cannot be activated.
+func TestActivateStep(t *testing.T) {
+	r := newRig(t)
+	r.do("POST /workflows\n\n" + `{"type":"chain","name":"n","steps":[{"type":"a","args":[]},{"type":"b","args":[]}]}`)
+	r.keep("B", r.do("GET /admin/jobs?type=b"), "items.0.id")
+	r.want("W021", r.do("POST /jobs/$B/activate"), 409, "error.code", "conflict", "error.details.current_state",
+		"pending")
+	r.want("W021", r.do("POST /workers/fetch\n\n"+`{"queues":["default"],"count":9}`), 200, "jobs.0.type", "a",
+		"jobs.1", "absent")
+}
+
+func TestDeletedWorkers(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", job)
+	r.fetch("w")
+	r.want("", r.do("POST /workers/ack\n\n"+`{"job_id":"$A"}`), 200)
+	r.advance(31 * time.Second)
+	r.want("F147", r.do("DELETE /admin/workers/w"), 200)
+	r.want("F147", r.do("GET /admin/workers/w"), 404)
+	r.advance(time.Second)
+	r.fetch("w")
+	r.want("F147: it is back", r.do("GET /admin/workers/w"), 200, "state", "running")
+	r.want("F078", r.do("POST /workers/deregister\n\n"+`{"worker_id":"w"}`), 200)
+	r.want("F078", r.do("GET /admin/workers/w"), 404)
+}
+
+func TestHeartbeatOfAStorageGone(t *testing.T) {
+	st := memory.New()
+	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+	r.want("F068", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w"}`), 200)
+	st.Close()
+	r.want("F031", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w"}`), 503, "error.code", "backend_error")
 }

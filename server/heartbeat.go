@@ -19,8 +19,9 @@ import (
 // workers has what workers say of themselves (F078, F147). A worker is forgotten an hour
 // after its last word.
 type workers struct {
-	mu   sync.Mutex // guards byID and what it has
+	mu   sync.Mutex // guards what follows
 	byID map[string]*worker
+	gone map[string]time.Time // when a worker was removed, which the engine remembers
 }
 
 // worker is what a worker has said.
@@ -62,10 +63,27 @@ func (ws *workers) with(id string, now time.Time, f func(w *worker)) {
 }
 
 // forget removes a worker.
-func (ws *workers) forget(id string) {
+func (ws *workers) forget(id string, now time.Time) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	delete(ws.byID, id)
+	if ws.gone == nil {
+		ws.gone = make(map[string]time.Time)
+	}
+	for old, at := range ws.gone {
+		if now.Sub(at) > forgetWorkers || len(ws.gone) >= manyWorkers {
+			delete(ws.gone, old)
+		}
+	}
+	ws.gone[id] = now
+}
+
+// removed reports whether a worker was removed, and not seen since.
+func (ws *workers) removed(id string, seen time.Time) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	at, ok := ws.gone[id]
+	return ok && !seen.After(at)
 }
 
 // list returns copies of the workers.
@@ -215,6 +233,11 @@ func (s *Server) renew(c *call, in *input, id string, ids []string, first obj) e
 	if in.err != nil {
 		return in.err
 	}
+	if len(ids) == 0 { // a storage that has gone is told here, too (F031)
+		if _, _, err := s.documents().Value(c.ctx, s.now(), progressPrefix); err != nil {
+			return err
+		}
+	}
 	held := make(map[string]bool)
 	some, all := c.who.queues(c.rt.need)
 	var state fetch.State
@@ -289,7 +312,7 @@ func (s *Server) deregister(c *call) error {
 	if in.err != nil {
 		return in.err
 	}
-	s.serving.forget(id)
+	s.serving.forget(id, s.now())
 	return c.reply(http.StatusOK, obj{"ok", true, "worker_id", id, "server_time", s.now()})
 }
 

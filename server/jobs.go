@@ -334,6 +334,9 @@ func (s *Server) activateJob(c *call) error {
 	if err != nil {
 		return err
 	}
+	if before.State == ojs.StatePending && before.Dependencies != nil { // W021
+		return conflict(before.ID, before.State, "", "job %s waits for other jobs", before.ID)
+	}
 	if err := s.op.Jobs().Activate(c.ctx, before.ID); err != nil {
 		return err
 	}
