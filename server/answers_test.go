@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -136,4 +137,45 @@ func TestHeartbeatOfAStorageGone(t *testing.T) {
 	r.want("F068", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w"}`), 200)
 	st.Close()
 	r.want("F031", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w"}`), 503, "error.code", "backend_error")
+}
+
+// A stream has each transition of a job once, as GET /jobs/{id} has its state.
+func TestTransitions(t *testing.T) {
+	r := newRig(t)
+	ts := httptest.NewServer(r.srv)
+	t.Cleanup(ts.Close)
+	s := r.stream(ts.URL, "/events/stream?channel=all&event_types=job.state_changed", "")
+	begin := func(options string) {
+		t.Helper()
+		r.enqueue("A", `{"type":"a","args":[],"options":`+options+`}`)
+		r.want("", r.fetch("w"), 200, "jobs.0.id", r.vars["A"])
+		s.want("F125", "<nil>>available", "available>active")
+	}
+	nack := func(more string) {
+		r.want("", r.do("POST /workers/nack\n\n"+`{"job_id":"$A"`+more+`}`), 200)
+	}
+	begin(`{"retry":{"max_attempts":1,"on_exhaustion":"dead_letter"}}`)
+	nack("")
+	r.want("F086", r.do("POST /dead-letter/$A/retry"), 200)
+	r.fetch("w")
+	s.want("F125: a dead letter", "active>discarded", "discarded>available", "available>active")
+	nack(`,"requeue":true`)
+	r.want("F071", r.do("GET /jobs/$A"), 200, "job.state", "available")
+	r.fetch("w")
+	nack("")
+	s.want("F125: requeue", "active>available", "available>active", "active>discarded")
+
+	begin(`{"visibility_timeout_ms":1000}`)
+	r.advance(2 * time.Second)
+	r.want("F163", r.do("GET /jobs/$A"), 200, "job.state", "available")
+	r.fetch("w")
+	s.want("F125: an expired reservation", "active>available", "available>active")
+	nack("")
+	r.want("F144", r.do("POST /admin/jobs/$A/retry"), 200)
+	r.fetch("w")
+	s.want("F125: a retry by hand", "active>retryable", "retryable>available", "available>active")
+	nack("")
+	r.advance(time.Minute)
+	r.want("F067", r.do("GET /jobs/$A"), 200, "job.state", "discarded")
+	s.want("F125", "active>discarded")
 }

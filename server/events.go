@@ -82,6 +82,7 @@ var keptEvents = Events{Count: 1_000_000, Bytes: 16 << 20, Age: 168 * time.Hour}
 type entry struct {
 	event.Event
 	place position
+	path  []ojs.State // as transition has it
 	size  int
 }
 
@@ -110,6 +111,7 @@ type feed struct {
 	entries []*entry   // with numbers without a gap
 	bytes   int
 	last    position
+	ready   map[string]bool // jobs that the events before have told to be available
 	readers map[*reader]struct{}
 	streams map[string]int // of each client
 }
@@ -181,7 +183,7 @@ func (f *feed) add(ev event.Event) {
 		f.last.seq++
 	}
 	f.last = position{ms: max(f.last.ms, ev.Time.UnixMilli()), seq: f.last.seq + 1, sub: lastSub}
-	e.place = f.last
+	e.place, e.path = f.last, f.path(&ev)
 	f.entries, f.bytes = append(f.entries, e), f.bytes+e.size
 	n := 0
 	for n < len(f.entries) && (len(f.entries)-n > f.limit.Count || f.bytes > f.limit.Bytes ||
@@ -195,6 +197,38 @@ func (f *feed) add(ev event.Event) {
 		r.offer(e)
 	}
 }
+
+// path is the transition of an event, as it follows from the events before it. f.mu is
+// held.
+func (f *feed) path(ev *event.Event) []ojs.State {
+	path, j := transition(ev), ev.Job
+	if len(path) == 0 {
+		return nil
+	}
+	waits := path[0] == ojs.StateRetryable || path[0] == ojs.StateScheduled
+	known, last := f.ready[j.ID], len(path)-1
+	delete(f.ready, j.ID)
+	switch {
+	case ev.Type == event.Available && known:
+		path = nil
+	case ev.Type == event.Started && known && waits:
+		path = path[1:]
+	case known && waits:
+		path[0] = ojs.StateAvailable
+	case path[last] == ojs.StateRetryable && !j.NextRetryAt.After(ev.Time.Add(time.Millisecond)): // at once
+		path[last] = ojs.StateAvailable
+	}
+	if ev.Type == event.Available || len(path) > 0 && path[0] == ojs.StateActive && path[last] == ojs.StateAvailable {
+		if f.ready == nil || len(f.ready) >= manyReady {
+			f.ready = make(map[string]bool)
+		}
+		f.ready[j.ID] = true
+	}
+	return path
+}
+
+// manyReady is how many jobs the feed knows to be available. Others may have claimed them.
+const manyReady = 10_000
 
 const (
 	nonceBits = 24
@@ -278,7 +312,7 @@ const stateChanged event.Type = "job.state_changed"
 
 // changes are the changes of state that come before the event.
 func (e *entry) changes() (list []notice) {
-	path := transition(&e.Event)
+	path := e.path
 	for i := 1; i < len(path); i++ {
 		var from any
 		if path[i-1] != "" {
@@ -344,6 +378,8 @@ func transition(ev *event.Event) []ojs.State {
 		case !j.EnqueuedAt.IsZero(): // a limit has put it off
 			return []ojs.State{ojs.StateAvailable, j.State}
 		}
+	case event.DeadLetterRetried, event.DeadLetterReplayed:
+		return []ojs.State{ojs.StateDiscarded, j.State}
 	case event.Available:
 		switch note := lastNote(j); {
 		case note == ojs.NoteRetried && j.Attempt > 0:
