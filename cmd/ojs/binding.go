@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs/engine"
 	binding "github.com/ojsengine/ojs/server"
+	"github.com/ojsengine/ojs/server/jsonschema"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -25,7 +26,7 @@ func withBinding(ctx context.Context, st storage.Storage, who access, log *slog.
 	if err != nil {
 		return nil, nil, err
 	}
-	conf := []binding.Option{binding.WithLogger(log)}
+	conf := []binding.Option{binding.WithLogger(log), binding.WithSchemas(jsonschema.New())}
 	if who.open() {
 		conf = append(conf, binding.WithHosts("localhost", "127.0.0.1", "::1"))
 	} else {

@@ -57,4 +57,22 @@ func TestBinding(t *testing.T) {
 		a["ojs_version"] != "1.0" {
 		t.Errorf("F100: %d %v", status, a)
 	}
+	if status, a := ask(t, "POST", url+"/schemas", "secret",
+		`{"uri":"urn:mail","type":"email.send","version":1,"schema":{"type":"object"}}`); status != 201 {
+		t.Errorf("F093: %d %v", status, a)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), "GET", url+"/health", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Long", strings.Repeat("x", 70<<10))
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("F194: headers of 70 KiB: %d", resp.StatusCode)
+	}
 }

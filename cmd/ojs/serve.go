@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
+	binding "github.com/ojsengine/ojs/server"
 )
 
 type serveVerb struct {
@@ -88,7 +89,7 @@ const gracePeriod = 10 * time.Second
 // answer answers requests until ctx ends, and then those under way, for gracePeriod at
 // most.
 func answer(ctx context.Context, listener net.Listener, h http.Handler, pages io.Closer) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	server := binding.HTTPServer(h)
 	stopped := make(chan error, 1)
 	context.AfterFunc(ctx, func() {
 		err := pages.Close() // ends streams, which Shutdown would wait for
