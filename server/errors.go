@@ -43,6 +43,27 @@ var canonical = map[string]string{
 	codeUnsupported: "UNSUPPORTED",
 }
 
+// canonicalOf has the words of the errors text for a member that is not valid.
+var canonicalOf = map[string]string{
+	"type": "INVALID_JOB_TYPE", "args": "INVALID_ARGS", "meta": "INVALID_METADATA",
+	"metadata": "INVALID_METADATA", "queue": "INVALID_QUEUE", "queues": "INVALID_QUEUE",
+	"expression": "INVALID_CRON_EXPRESSION", "cron": "INVALID_CRON_EXPRESSION",
+	"schedule": "INVALID_CRON_EXPRESSION",
+}
+
+// canonical is the word of the errors text for the refusal, "" if it has none.
+func (r *refusal) canonical() string {
+	for i := 0; r.code == codeInvalid && i+1 < len(r.details); i += 2 {
+		if field, ok := r.details[i+1].(string); ok && r.details[i] == "field" {
+			field = field[strings.LastIndexByte(field, '.')+1:]
+			if word := canonicalOf[field]; word != "" {
+				return word
+			}
+		}
+	}
+	return canonical[r.code]
+}
+
 // docsURL has the words about errors.
 const docsURL = "https://github.com/ojsengine/ojs/blob/main/docs/server.md#errors"
 
@@ -233,7 +254,7 @@ func queueFull(e *ojs.QueueError) *refusal {
 // appendTo writes the body of the answer.
 func (r *refusal) appendTo(b []byte, requestID string) []byte {
 	e := obj{"code", r.code, "message", r.message, "retryable", r.retryable, "request_id", requestID}
-	e = e.opt("type", r.kind).opt("canonical_code", canonical[r.code]).opt("details", r.details).opt("hint",
+	e = e.opt("type", r.kind).opt("canonical_code", r.canonical()).opt("details", r.details).opt("hint",
 		r.hint)
 	e = append(e, "docs_url", docsURL, "doc_url", docsURL)
 	return appendValue(b, obj{"error", append(e, r.members...)})

@@ -243,7 +243,7 @@ func (s *Server) refusedOf(c *call, ctx context.Context, drafts []ojs.Draft, err
 	}
 	var full *ojs.QueueError
 	var duplicate *ojs.DuplicateError
-	at := slices.IndexFunc(drafts, func(d ojs.Draft) bool {
+	is := func(d ojs.Draft) bool {
 		o := ojs.DefaultOptions()
 		o.Apply(d.Options()...)
 		switch {
@@ -258,11 +258,13 @@ func (s *Server) refusedOf(c *call, ctx context.Context, drafts []ojs.Draft, err
 			return bad == nil && key == duplicate.Fingerprint
 		}
 		return false
-	})
-	if at < 0 {
-		return err
 	}
-	return ofMember(at, c.refusalOf(err))
+	for at := len(drafts) - 1; at >= 0; at-- { // of equal members the later one is refused
+		if is(drafts[at]) {
+			return ofMember(at, c.refusalOf(err))
+		}
+	}
+	return err
 }
 
 // record looks a job up.

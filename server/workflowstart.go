@@ -235,9 +235,32 @@ func (f *flow) job(in *input) (ojs.Draft, stepNote) {
 	}
 	d, _, err := f.s.draftOf(&input{object: o, path: in.path, call: f.c})
 	if err != nil {
-		f.refused(in.path, err)
+		f.refusedEach(in.path, o, err)
 	}
 	return d, note
+}
+
+// refusedEach notes each attribute for which a job is refused, or else why it is.
+func (f *flow) refusedEach(path string, o object, err error) {
+	before := len(f.faults)
+	names := []string{"type", "args"}
+	for _, m := range o {
+		if !slices.Contains(names, m.name) {
+			names = append(names, m.name)
+		}
+	}
+	for _, name := range names {
+		one := object{{"type", []byte(`"a"`)}, {"args", []byte("[]")}}.without(name)
+		if v := o.get(name); v != nil {
+			one = append(one, member{name, v})
+		}
+		if _, _, err := f.s.draftOf(&input{object: one, path: path, call: f.c}); err != nil {
+			f.refused(path, err)
+		}
+	}
+	if len(f.faults) == before {
+		f.refused(path, err)
+	}
 }
 
 func (f *flow) chain(in *input, form string, at []int) (workflow.Part, *outline) {
@@ -288,6 +311,9 @@ func (f *flow) undoable(in *input, at []int) (workflow.Part, outlined) {
 	d, note := f.job(in)
 	note.Path = at
 	name := f.step(note)
+	o := ojs.DefaultOptions()
+	o.Apply(d.Options()...)
+	undo = append(undo, member{"queue", marshal(o.Queue)}) // that of the step (W082)
 	back, _, err := f.s.draftOf(&input{object: undo, path: in.path + "compensate_", call: f.c})
 	if err != nil {
 		f.refused(in.path+"compensate_type", err)
@@ -481,7 +507,7 @@ func (f *flow) callbackSteps(list []*input, ids []string, after [][]string) []st
 func (s *Server) startWorkflow(c *call) error {
 	in := c.in()
 	in.path = "$."
-	id, name := in.text("id"), in.text("name")
+	id := in.text("id")
 	if in.err != nil {
 		return in.err
 	}
@@ -495,6 +521,11 @@ func (s *Server) startWorkflow(c *call) error {
 	id = u.String()
 	f := &flow{s: s, c: c, names: make(map[string]bool), notes: make(map[string]stepNote),
 		calls: make(map[string]*outline)}
+	name := in.text("name")
+	if in.err != nil {
+		f.refused("$", in.err)
+		in.err = nil
+	}
 	common := f.common(in)
 	part, out := f.part(in, nil)
 	if f.err != nil {
