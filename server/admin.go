@@ -147,7 +147,7 @@ func (s *Server) purgeQueue(c *call) error {
 	}
 	in := c.in()
 	names := in.texts("states")
-	given := in.time("older_than")
+	given := c.age(in)
 	if in.err != nil {
 		return in.err
 	}

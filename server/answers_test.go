@@ -179,3 +179,87 @@ func TestTransitions(t *testing.T) {
 	r.want("F067", r.do("GET /jobs/$A"), 200, "job.state", "discarded")
 	s.want("F125", "active>discarded")
 }
+
+// The refusal of a batch names the member that cannot be stored.
+func TestRefusedMember(t *testing.T) {
+	r := newRig(t)
+	const id = `"id":"0190a8d4-1111-7000-8000-000000000001",`
+	r.want("F049", r.do("POST /jobs/batch\n\n"+`{"jobs":[{"type":"a","args":[]},{`+id+`"type":"a","args":[]},{`+id+
+		`"type":"a","args":[]}]}`), 409, "error.details.index", 2)
+	const unique = `{"type":"u","args":[],"options":{"unique":{"keys":["type"]}}}`
+	r.want("F049", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+unique+`,`+unique+`]}`), 409,
+		"error.details.index", 1)
+	r.want("", r.do("POST /queues\n\n"+`{"name":"full","config":{"max_depth":1}}`), 201)
+	const full = `{"type":"u","args":[],"queue":"full"}`
+	r.want("F049", r.do("POST /jobs/batch\n\n"+`{"jobs":[{"type":"a","args":[]},`+full+`,`+full+`]}`), 429,
+		"error.code", "QUEUE_FULL", "error.details.index", 2, "error.details.field", "jobs[2]")
+	r.want("F028", r.do("POST /jobs\n\n"+`{"type":"a","args":["`+strings.Repeat("x", 1<<20-8)+`"]}`), 413,
+		"error.details.max_bytes", 1<<20)
+}
+
+func TestCanonicalCodes(t *testing.T) {
+	r := newRig(t)
+	for body, code := range map[string]string{
+		`{"type":"A","args":[]}`:                               "INVALID_JOB_TYPE",
+		`{"type":"a","args":{}}`:                               "INVALID_ARGS",
+		`{"type":"a","args":[],"meta":1}`:                      "INVALID_METADATA",
+		`{"type":"a","args":[],"options":{"queue":"Q"}}`:       "INVALID_QUEUE",
+		`{"type":"a","args":[],"options":{"priority":"high"}}`: "INVALID_PAYLOAD",
+	} {
+		r.want("F159", r.do("POST /jobs\n\n"+body), 400, "error.canonical_code", code)
+	}
+	r.want("F159", r.do("POST /cron\n\n"+`{"name":"c","cron":"x","type":"a","args":[]}`), 400,
+		"error.canonical_code", "INVALID_CRON_EXPRESSION")
+}
+
+func TestRefusedForms(t *testing.T) {
+	r := newRig(t)
+	for _, strategy := range []string{"block", "drop_oldest"} {
+		r.want("F029, F030", r.do("POST /queues\n\n"+`{"name":"q","config":{"overflow":"`+strategy+`"}}`), 422,
+			"error.code", "unsupported", "error.details.field", "config.overflow")
+	}
+	r.dead("D", "dies")
+	r.enqueue("A", job)
+	r.fetch("w")
+	r.want("F153", r.do("POST /workers/progress\n\n"+`{"job_id":"$A","percentage":25}`), 200)
+	r.want("F153", r.do("GET /jobs/$A/progress"), 200, "progress", 0.25, "updated_at",
+		"2000-01-01T00:00:00.000Z")
+	r.want("F152", r.do("GET /jobs/$A/result?wait=zz"), 400, "error.details.field", "wait")
+	r.want("F073", r.do("POST /workers/nack\n\n"+`{"job_id":"$A","error":{}}`), 400, "error.details.field",
+		"error.message")
+	r.want("F068", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w","active_jobs":"x"}`), 400,
+		"error.details.field", "active_jobs")
+	r.want("F168", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w","active_jobs":1,"active_job_ids":["$A"]}`),
+		200, "jobs_extended.0", r.vars["A"])
+	r.want("F068", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w","state":"terminate"}`), 200, "state",
+		"terminate", "directive", "terminate")
+	r.want("V001", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"version":1.5}`), 400, "error.details.field",
+		"version")
+	r.want("V001", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"version":3}`), 201, "job.version", 3)
+	r.want("F166", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"options":{"expires_at":"+PT1H"}}`), 201,
+		"job.expires_at", "2000-01-01T01:00:00.000Z")
+	r.want("F086", r.do("POST /dead-letter/$D/retry\n\n"+`{"override":{"argz":[1]}}`), 400,
+		"error.details.field", "override.argz")
+	r.want("F149", r.do("DELETE /dead-letter?older_than=PT1H&confirm=true"), 200, "purged_count", 0)
+	r.advance(time.Hour + time.Second)
+	r.want("F149", r.do("DELETE /dead-letter\n\n"+`{"older_than":"PT1H","confirm":true}`), 200, "purged_count", 1)
+	r.want("", r.do("POST /queues\n\n"+`{"name":"q","config":{"max_depth":7}}`), 201)
+	r.want("F091", r.do("POST /queues\n\n"+`{"name":"q"}`), 201, "config.max_depth", 7)
+}
+
+func TestSagaInItsQueue(t *testing.T) {
+	r := newRig(t)
+	r.want("W080", r.do("POST /workflows\n\n"+`{"type":"saga","name":"n","steps":[
+ {"type":"a","args":[],"compensate_type":"undo.a","options":{"queue":"q"}},{"type":"b","args":[]}]}`), 201)
+	r.want("W082", r.do("GET /admin/jobs?type=undo.a"), 200, "items.0.queue", "q")
+}
+
+func TestAllFaultsOfAMember(t *testing.T) {
+	r := newRig(t)
+	w := r.do("POST /workflows\n\n" + `{"type":"chain","name":"n","steps":[{"type":"A","args":{}},{"type":"b"}]}`)
+	r.want("W009", w, 400, "error.details.validation_errors.0.path", "$.steps[0].type",
+		"error.details.validation_errors.1.path", "$.steps[0].args",
+		"error.details.validation_errors.2.path", "$.steps[1].args")
+	r.want("W009", r.do("POST /workflows\n\n"+`{"type":"chain","name":5,"steps":[{"type":"a","args":[]}]}`), 400,
+		"error.code", "invalid_workflow", "error.details.validation_errors.0.path", "$.name")
+}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ojsengine/ojs/internal/iso8601"
 )
 
 // call is a request under way.
@@ -96,10 +98,21 @@ func (c *call) confirmed() error {
 	return invalid("confirm", "is not true: the call changes many jobs").expected("true")
 }
 
+// age is the time older_than of an object. It may be a duration, which ends now.
+func (c *call) age(in *input) time.Time {
+	if d, err := iso8601.Parse(in.text("older_than")); err == nil {
+		return c.s.now().Add(-d)
+	}
+	return in.time("older_than")
+}
+
 // olderThan is the time older_than of the body, or else of the query.
 func (c *call) olderThan(given time.Time) (time.Time, error) {
 	if !given.IsZero() {
 		return given, nil
+	}
+	if d, err := iso8601.Parse(c.param("older_than")); err == nil {
+		return c.s.now().Add(-d), nil
 	}
 	return c.moment("older_than")
 }

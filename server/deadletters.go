@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
@@ -95,6 +96,11 @@ func (s *Server) retryDeadLetter(c *call) error {
 func (s *Server) overrides(c *call) (args *ojs.Args, opts []ojs.Option, err error) {
 	in := c.in()
 	over := in.within("override")
+	for _, m := range over.object {
+		if !slices.Contains([]string{"queue", "meta", "retry", "args"}, m.name) {
+			over.fail(m.name, "is no member of an override", "queue, meta, retry or args")
+		}
+	}
 	queue := over.text("queue")
 	if in.err != nil {
 		return nil, nil, in.err
@@ -155,7 +161,7 @@ func (c *call) bulkFilter() (f inspect.Filter, err error) {
 	if t := from.time("enqueued_before"); !t.IsZero() {
 		f.CreatedBefore = t
 	}
-	f.FinishedBefore = from.time("older_than")
+	f.FinishedBefore = c.age(from)
 	if queue != "" {
 		f.Queues = []string{queue}
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -223,7 +224,10 @@ func (w *wanted) jobType() (string, error) {
 	if v := w.value("version"); v != nil {
 		var text string
 		if !decodeText(v, &text) {
-			text = string(v)
+			one := w.one("version")
+			if text = strconv.Itoa(one.integer("version", 0, 0, 1<<31)); one.err != nil {
+				return "", one.err
+			}
 		} else if !strings.Contains(text, ".") {
 			return "", invalid(w.place("version"), "is neither major.minor, such as \"2.1\", nor an integer")
 		}
@@ -335,12 +339,22 @@ func (w *wanted) times() error {
 	}
 	if w.has("expires_at") {
 		one := w.one("expires_at")
+		text := one.text("expires_at")
+		if period, relative := strings.CutPrefix(text, "+"); relative {
+			d, err := iso8601.Parse(period)
+			if err != nil {
+				return invalid(w.place("expires_at"),
+					"is no ISO 8601 duration behind the +").received(clip(text))
+			}
+			w.option(ojs.WithTTL(d))
+			return nil
+		}
 		at := one.time("expires_at")
 		if one.err != nil {
 			return one.err
 		}
 		w.option(ojs.WithExpiresAt(at))
-		w.sent.ExpiresAt = asSent(at, one.text("expires_at"))
+		w.sent.ExpiresAt = asSent(at, text)
 	}
 	return nil
 }

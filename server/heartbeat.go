@@ -187,6 +187,8 @@ func (in *input) listed() (ids []string) {
 	switch {
 	case v != nil && v[0] == '[':
 		ids = in.texts("active_jobs")
+	case v != nil && kindOf(v) != "number":
+		in.fail("active_jobs", "is neither a list nor a number", "array of ids, or number")
 	case in.get("active_job_ids") != nil:
 		ids = in.texts("active_job_ids")
 	case in.get("job_id") != nil:
@@ -215,9 +217,12 @@ func (s *Server) beatWith(c *call, in *input, first obj) error {
 	if err := s.report(id, in); err != nil {
 		return err
 	}
-	if state := in.text("state"); state == string(fetch.Quiet) || state == string(fetch.Terminate) {
-		if eng, err := c.engine(); err == nil {
-			eng.Worker(id, fetch.Config{}).Quiet()
+	if eng, err := c.engine(); err == nil {
+		switch w := eng.Worker(id, fetch.Config{}); fetch.State(in.text("state")) {
+		case fetch.Quiet, "drain":
+			w.Quiet()
+		case fetch.Terminate:
+			w.Close()
 		}
 	}
 	return s.renew(c, in, id, ids, first)
@@ -333,6 +338,9 @@ func (s *Server) workerProgress(c *call) error {
 	}
 	if err := d.Progress(c.ctx, percentage/100); err != nil {
 		return s.lost(c, rec.ID, err)
+	}
+	if err := s.tell(c, rec.ID, told{At: s.now()}); err != nil {
+		return err
 	}
 	return c.reply(http.StatusOK, obj{"job_id", rec.ID, "progress", percentage / 100})
 }

@@ -111,16 +111,20 @@ func (s *Server) putProgress(c *call) error {
 	if err := d.Progress(c.ctx, min(max(fraction, 0), 1)); err != nil {
 		return s.lost(c, rec.ID, err)
 	}
-	err = s.documents().PutValues(c.ctx, t.At, []document.Value{{Key: progressPrefix + rec.ID,
-		Data:    marshal(t),
-		Expires: t.At.Add(keepTold)}})
-	if err != nil {
+	if err := s.tell(c, rec.ID, t); err != nil {
 		return err
 	}
 	if rec, err = s.record(c.ctx, rec.ID); err != nil {
 		return err
 	}
 	return s.replyProgress(c, &rec)
+}
+
+// tell keeps what a worker has said along with its progress.
+func (s *Server) tell(c *call, id string, t told) error {
+	return s.documents().PutValues(c.ctx, t.At, []document.Value{{Key: progressPrefix + id,
+		Data:    marshal(t),
+		Expires: t.At.Add(keepTold)}})
 }
 
 // getCheckpoint answers GET /jobs/{id}/checkpoint (F153).

@@ -45,7 +45,7 @@ func readConfig(in *input) (q queueConfig, err error) {
 		return q, in.err
 	}
 	if overflow != "" && overflow != "reject" {
-		return q, invalid(in.path+"overflow", "is not offered").expected("reject").received(clip(overflow))
+		return q, unsupported("overflow is not offered but for reject").with("field", in.path+"overflow")
 	}
 	q.maxDepth = depth
 	if priority != 0 {
@@ -157,6 +157,13 @@ func (s *Server) createQueue(c *call) error {
 	config := configOf(in)
 	if in.err != nil {
 		return in.err
+	}
+	if doc, there, err := s.queueDoc(c.ctx, name); err != nil {
+		return err
+	} else if there && doc.Config != nil && len(config.object) == 0 { // what it has stays
+		if config.object, err = split(doc.Config, ""); err != nil {
+			return err
+		}
 	}
 	out, err := s.applyConfig(c, name, config)
 	if err != nil {

@@ -30,7 +30,11 @@ func (s *Server) getResult(c *call) error {
 	if err != nil {
 		return pruned(c.value("id"), err)
 	}
-	if wait := c.param("wait"); !rec.State.Terminal() && wait != "" && wait != "false" && timeout > 0 {
+	wait := c.param("wait")
+	if wait != "" && wait != "true" && wait != "1" && wait != "false" && wait != "0" {
+		return invalid("wait", "is neither true nor false").received(clip(wait))
+	}
+	if !rec.State.Terminal() && (wait == "true" || wait == "1") && timeout > 0 {
 		if rec, err = s.waitFor(c, rec.ID, time.Duration(timeout)*time.Second); err != nil {
 			return pruned(rec.ID, err)
 		}

@@ -311,6 +311,12 @@ func (s *Server) nack(c *call) error {
 		if in.err != nil {
 			return in.err
 		}
+		if in.get("error") != nil {
+			report.require("message")
+		}
+		if report.err != nil {
+			return report.err
+		}
 		failure, bad := errorOf(report, rec.Retry)
 		if bad != nil {
 			return bad
