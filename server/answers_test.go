@@ -110,10 +110,10 @@ func TestActivateStep(t *testing.T) {
 	r := newRig(t)
 	r.do("POST /workflows\n\n" + `{"type":"chain","name":"n","steps":[{"type":"a","args":[]},{"type":"b","args":[]}]}`)
 	r.keep("B", r.do("GET /admin/jobs?type=b"), "items.0.id")
-	r.want("W021", r.do("POST /jobs/$B/activate"), 409, "error.code", "conflict", "error.details.current_state",
-		"pending")
-	r.want("W021", r.do("POST /workers/fetch\n\n"+`{"queues":["default"],"count":9}`), 200, "jobs.0.type", "a",
-		"jobs.1", "absent")
+	r.want("W021", r.do("POST /jobs/$B/activate"), 409, "error.code", "conflict",
+		"error.details.current_state", "pending")
+	r.want("W021", r.do("POST /workers/fetch\n\n"+`{"queues":["default"],"count":9}`), 200, "jobs.0.type",
+		"a", "jobs.1", "absent")
 }
 
 func TestDeletedWorkers(t *testing.T) {
@@ -136,7 +136,8 @@ func TestHeartbeatOfAStorageGone(t *testing.T) {
 	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
 	r.want("F068", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w"}`), 200)
 	st.Close()
-	r.want("F031", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w"}`), 503, "error.code", "backend_error")
+	r.want("F031", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w"}`), 503, "error.code",
+		"backend_error")
 }
 
 // A stream has each transition of a job once, as GET /jobs/{id} has its state.
@@ -184,8 +185,8 @@ func TestTransitions(t *testing.T) {
 func TestRefusedMember(t *testing.T) {
 	r := newRig(t)
 	const id = `"id":"0190a8d4-1111-7000-8000-000000000001",`
-	r.want("F049", r.do("POST /jobs/batch\n\n"+`{"jobs":[{"type":"a","args":[]},{`+id+`"type":"a","args":[]},{`+id+
-		`"type":"a","args":[]}]}`), 409, "error.details.index", 2)
+	r.want("F049", r.do("POST /jobs/batch\n\n"+`{"jobs":[{"type":"a","args":[]},{`+id+`"type":"a","args":[]},{`+
+		id+`"type":"a","args":[]}]}`), 409, "error.details.index", 2)
 	const unique = `{"type":"u","args":[],"options":{"unique":{"keys":["type"]}}}`
 	r.want("F049", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+unique+`,`+unique+`]}`), 409,
 		"error.details.index", 1)
@@ -215,8 +216,8 @@ func TestCanonicalCodes(t *testing.T) {
 func TestRefusedForms(t *testing.T) {
 	r := newRig(t)
 	for _, strategy := range []string{"block", "drop_oldest"} {
-		r.want("F029, F030", r.do("POST /queues\n\n"+`{"name":"q","config":{"overflow":"`+strategy+`"}}`), 422,
-			"error.code", "unsupported", "error.details.field", "config.overflow")
+		r.want("F029, F030", r.do("POST /queues\n\n"+`{"name":"q","config":{"overflow":"`+strategy+`"}}`),
+			422, "error.code", "unsupported", "error.details.field", "config.overflow")
 	}
 	r.dead("D", "dies")
 	r.enqueue("A", job)
@@ -229,8 +230,8 @@ func TestRefusedForms(t *testing.T) {
 		"error.message")
 	r.want("F068", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w","active_jobs":"x"}`), 400,
 		"error.details.field", "active_jobs")
-	r.want("F168", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w","active_jobs":1,"active_job_ids":["$A"]}`),
-		200, "jobs_extended.0", r.vars["A"])
+	r.want("F168", r.do("POST /workers/heartbeat\n\n"+
+		`{"worker_id":"w","active_jobs":1,"active_job_ids":["$A"]}`), 200, "jobs_extended.0", r.vars["A"])
 	r.want("F068", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w","state":"terminate"}`), 200, "state",
 		"terminate", "directive", "terminate")
 	r.want("V001", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"version":1.5}`), 400, "error.details.field",
@@ -242,7 +243,8 @@ func TestRefusedForms(t *testing.T) {
 		"error.details.field", "override.argz")
 	r.want("F149", r.do("DELETE /dead-letter?older_than=PT1H&confirm=true"), 200, "purged_count", 0)
 	r.advance(time.Hour + time.Second)
-	r.want("F149", r.do("DELETE /dead-letter\n\n"+`{"older_than":"PT1H","confirm":true}`), 200, "purged_count", 1)
+	r.want("F149", r.do("DELETE /dead-letter\n\n"+`{"older_than":"PT1H","confirm":true}`), 200,
+		"purged_count", 1)
 	r.want("", r.do("POST /queues\n\n"+`{"name":"q","config":{"max_depth":7}}`), 201)
 	r.want("F091", r.do("POST /queues\n\n"+`{"name":"q"}`), 201, "config.max_depth", 7)
 }
@@ -256,10 +258,18 @@ func TestSagaInItsQueue(t *testing.T) {
 
 func TestAllFaultsOfAMember(t *testing.T) {
 	r := newRig(t)
-	w := r.do("POST /workflows\n\n" + `{"type":"chain","name":"n","steps":[{"type":"A","args":{}},{"type":"b"}]}`)
+	w := r.do("POST /workflows\n\n" +
+		`{"type":"chain","name":"n","steps":[{"type":"A","args":{}},{"type":"b"}]}`)
 	r.want("W009", w, 400, "error.details.validation_errors.0.path", "$.steps[0].type",
 		"error.details.validation_errors.1.path", "$.steps[0].args",
 		"error.details.validation_errors.2.path", "$.steps[1].args")
-	r.want("W009", r.do("POST /workflows\n\n"+`{"type":"chain","name":5,"steps":[{"type":"a","args":[]}]}`), 400,
-		"error.code", "invalid_workflow", "error.details.validation_errors.0.path", "$.name")
+	r.want("W009", r.do("POST /workflows\n\n"+`{"type":"chain","name":5,"steps":[{"type":"a","args":[]}]}`),
+		400, "error.code", "invalid_workflow", "error.details.validation_errors.0.path", "$.name")
+}
+
+func TestErrorOfAnExpiredJob(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", `{"type":"a","args":[],"options":{"expires_at":"+PT1S"}}`)
+	r.advance(2 * time.Second)
+	r.want("F076", r.do("GET /jobs/$A"), 200, "job.state", "discarded", "job.error.retryable", false)
 }

@@ -218,7 +218,8 @@ func (f *feed) path(ev *event.Event) []ojs.State {
 	case path[last] == ojs.StateRetryable && !j.NextRetryAt.After(ev.Time.Add(time.Millisecond)): // at once
 		path[last] = ojs.StateAvailable
 	}
-	if ev.Type == event.Available || len(path) > 0 && path[0] == ojs.StateActive && path[last] == ojs.StateAvailable {
+	atOnce := len(path) > 0 && path[0] == ojs.StateActive && path[last] == ojs.StateAvailable
+	if ev.Type == event.Available || atOnce {
 		if f.ready == nil || len(f.ready) >= manyReady {
 			f.ready = make(map[string]bool)
 		}
@@ -227,7 +228,8 @@ func (f *feed) path(ev *event.Event) []ojs.State {
 	return path
 }
 
-// manyReady is how many jobs the feed knows to be available. Others may have claimed them.
+// manyReady is how many jobs the feed knows to be available. Engines of other servers may
+// have claimed some.
 const manyReady = 10_000
 
 const (
@@ -295,7 +297,8 @@ type notice struct {
 func (e *entry) event() notice {
 	data := e.Data()
 	for name, v := range data { // F009
-		if text, ok := v.(string); ok && (strings.HasSuffix(name, "_at") || strings.HasSuffix(name, "until")) {
+		text, ok := v.(string)
+		if ok && (strings.HasSuffix(name, "_at") || strings.HasSuffix(name, "until")) {
 			if at, ok := parseTime(text); ok {
 				data[name] = at.Format(timeLayout)
 			}

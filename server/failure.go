@@ -34,7 +34,7 @@ func appendFailure(b []byte, f *ojs.Failure, inList bool) []byte {
 	final, _ := f.Details[detailFinal].(bool)
 	retryable := !final && f.Code != ojs.CodeDiscard && f.Code != ojs.CodeFail &&
 		f.Code != ojs.CodeDeadLetter &&
-		f.Reason != ojs.ReasonNonRetryable
+		f.Reason != ojs.ReasonNonRetryable && f.Reason != ojs.ReasonExpired
 	o := obj{"code", code, "type", kind, "message", f.Message, "retryable", retryable}
 	details := f.Details
 	if details[detailCode] != nil || details[detailFinal] != nil {
