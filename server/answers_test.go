@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"fmt"
 	"net/http/httptest"
 	"regexp"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -194,6 +196,9 @@ func TestRefusedMember(t *testing.T) {
 	const full = `{"type":"u","args":[],"queue":"full"}`
 	r.want("F049", r.do("POST /jobs/batch\n\n"+`{"jobs":[{"type":"a","args":[]},`+full+`,`+full+`]}`), 429,
 		"error.code", "QUEUE_FULL", "error.details.index", 2, "error.details.field", "jobs[2]")
+	r.do("POST /jobs\n\n" + full)
+	r.want("F049", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+full+`]}`), 429, "error.details.index", 0,
+		"error.details.field", "jobs[0]")
 	r.want("F028", r.do("POST /jobs\n\n"+`{"type":"a","args":["`+strings.Repeat("x", 1<<20-8)+`"]}`), 413,
 		"error.details.max_bytes", 1<<20)
 }
@@ -272,4 +277,28 @@ func TestErrorOfAnExpiredJob(t *testing.T) {
 	r.enqueue("A", `{"type":"a","args":[],"options":{"expires_at":"+PT1S"}}`)
 	r.advance(2 * time.Second)
 	r.want("F076", r.do("GET /jobs/$A"), 200, "job.state", "discarded", "job.error.retryable", false)
+}
+
+// Of clients that set the same new recurring job at once, one has made it.
+func TestCronMadeOnce(t *testing.T) {
+	r := newRig(t)
+	for n := range 20 {
+		made, codes := 0, make(chan int)
+		for range 6 {
+			go func() {
+				w := httptest.NewRecorder()
+				r.srv.ServeHTTP(w, bindingtest.Request(fmt.Sprintf("POST /cron\n\n"+
+					`{"name":"c%d","cron":"* * * * *","type":"a","args":[]}`, n)))
+				codes <- w.Code
+			}()
+		}
+		for range 6 {
+			if <-codes == 201 {
+				made++
+			}
+		}
+		if made != 1 {
+			t.Fatalf("F092: made %d times", made)
+		}
+	}
 }

@@ -88,6 +88,8 @@ func (s *Server) setCron(c *call) error {
 		return err
 	}
 	e.Job = d
+	s.setting.Lock()
+	defer s.setting.Unlock()
 	old, err := entries.Get(c.ctx, e.Name)
 	there := err == nil
 	if there {

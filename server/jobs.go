@@ -110,6 +110,9 @@ func (s *Server) enqueueBatch(c *call) error {
 		}
 		b = appendJob(b, rec)
 	}); err != nil {
+		if r := c.refusalOf(err); len(drafts) == 1 && r.status < http.StatusInternalServerError {
+			return ofMember(0, r) // refusedOf says it of more
+		}
 		return err
 	}
 	b = appendNumber(append(b, ']'), `,"count":`, int64(len(drafts)))
