@@ -187,8 +187,8 @@ func TestTransitions(t *testing.T) {
 func TestRefusedMember(t *testing.T) {
 	r := newRig(t)
 	const id = `"id":"0190a8d4-1111-7000-8000-000000000001",`
-	r.want("F049", r.do("POST /jobs/batch\n\n"+`{"jobs":[{"type":"a","args":[]},{`+id+`"type":"a","args":[]},{`+
-		id+`"type":"a","args":[]}]}`), 409, "error.details.index", 2)
+	r.want("F049", r.do("POST /jobs/batch\n\n"+`{"jobs":[{"type":"a","args":[]},{`+
+		id+`"type":"a","args":[]},{`+id+`"type":"a","args":[]}]}`), 409, "error.details.index", 2)
 	const unique = `{"type":"u","args":[],"options":{"unique":{"keys":["type"]}}}`
 	r.want("F049", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+unique+`,`+unique+`]}`), 409,
 		"error.details.index", 1)
