@@ -69,6 +69,12 @@ func (r *run) start(job *ojs.JobInfo) {
 	if before != nil { // its lease has run out, although no heartbeat has said so
 		before.lose(ojs.ErrLeaseLost)
 	}
+	if job.Lease > 0 && job.Lease/3 < beatEvery {
+		select {
+		case r.shorter <- struct{}{}:
+		default: // the loop looks at all attempts
+		}
+	}
 	r.works.Go(a.perform)
 }
 

@@ -41,6 +41,8 @@ type rig struct {
 	mu   sync.Mutex                 // guards what follows
 	seen []string                   // methods and paths
 	cut  func(r *http.Request) bool // whether an answer is lost
+
+	intercept func(w http.ResponseWriter, r *http.Request) bool // whether it has answered
 }
 
 func newRig(t *testing.T, opts ...engine.Option) *rig {
@@ -62,11 +64,14 @@ func newRig(t *testing.T, opts ...engine.Option) *rig {
 func (r *rig) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	r.seen = append(r.seen, req.Method+" "+strings.TrimPrefix(req.URL.Path, "/ojs/v1"))
-	cut := r.cut
+	cut, intercept := r.cut, r.intercept
 	r.mu.Unlock()
 	h := r.front.Load()
 	if h == nil {
 		panic(http.ErrAbortHandler)
+	}
+	if intercept != nil && intercept(w, req) {
+		return
 	}
 	if cut != nil && cut(req) {
 		(*h).ServeHTTP(httptest.NewRecorder(), req)
@@ -80,6 +85,13 @@ func (r *rig) loses(f func(req *http.Request) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cut = f
+}
+
+// intercepts makes f answer the requests for which it reports true.
+func (r *rig) intercepts(f func(w http.ResponseWriter, req *http.Request) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.intercept = f
 }
 
 // calls counts the requests that were made.

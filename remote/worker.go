@@ -223,7 +223,7 @@ func (w *Worker[T]) Run(ctx context.Context) error {
 	}
 	r := &run{Client: w.Client, handlers: h, id: id, base: context.WithoutCancel(ctx), enqueuer: w,
 		slots: make(chan struct{}, w.concurrency), held: make(map[string]*attempt), started: w.clock.Now(),
-		closing: make(chan struct{})}
+		closing: make(chan struct{}), shorter: make(chan struct{}, 1)}
 	return r.until(ctx)
 }
 
@@ -260,6 +260,7 @@ type run struct {
 	works   sync.WaitGroup  // attempts, and what they send
 	calls   context.Context // of the calls of attempts; it ends with Run
 	closing chan struct{}   // closed when calls are not to be repeated
+	shorter chan struct{}   // an attempt with a short lease has started
 
 	mu    sync.Mutex // guards what follows
 	held  map[string]*attempt
@@ -461,8 +462,8 @@ func (r *run) deregister() {
 func (r *run) beat(ctx context.Context, stop func()) {
 	failed := 0
 	for {
+		begun := r.clock.Now()
 		answer, err := r.sendBeat(ctx, r.ids())
-		wait := beatEvery
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -473,15 +474,53 @@ func (r *run) beat(ctx context.Context, stop func()) {
 				r.log.Warn("heartbeat failed; it is repeated", "component", "worker", "worker_id", r.id,
 					"error", err)
 			}
-			wait = lastCall
+			if r.sleep(ctx, min(lastCall, r.beatPeriod())) != nil {
+				return
+			}
+			continue
 		default:
 			failed = 0
 			r.heard(ctx, answer, stop)
 		}
-		if r.sleep(ctx, wait) != nil {
+		if !r.beatDue(ctx, begun) {
 			return
 		}
 	}
+}
+
+// beatDue waits until a heartbeat is due after one that began at a time. An attempt with
+// a short lease shortens the wait. It returns false if ctx ends.
+func (r *run) beatDue(ctx context.Context, begun time.Time) bool {
+	for {
+		wait := begun.Add(r.beatPeriod()).Sub(r.clock.Now())
+		if wait <= 0 {
+			return ctx.Err() == nil
+		}
+		t := r.clock.Timer(wait)
+		select {
+		case <-t.C:
+		case <-r.shorter:
+		case <-ctx.Done():
+		}
+		t.Stop()
+		if ctx.Err() != nil {
+			return false
+		}
+	}
+}
+
+// beatPeriod is the time between two heartbeats: beatEvery, or a third of the shortest
+// lease that the run holds.
+func (r *run) beatPeriod() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	period := beatEvery
+	for _, a := range r.held {
+		if lease := a.job.Lease; lease > 0 {
+			period = min(period, lease/3)
+		}
+	}
+	return period
 }
 
 // beatAnswer is the answer to a heartbeat.
@@ -505,7 +544,7 @@ func (r *run) sendBeat(ctx context.Context, ids []string) (a beatAnswer, err err
 		list = []declared{}
 	}
 	err = r.do(ctx, &request{method: "POST", path: "/workers/heartbeat", out: &a, most: 1,
-		body: map[string]any{
+		within: max(r.beatPeriod(), lastCall), body: map[string]any{
 			"worker_id": r.id, "active_jobs": ids, "state": state, "hostname": host, "pid": os.Getpid(),
 			"queues": r.queues, "concurrency": r.concurrency, "started_at": formatTime(r.started),
 			"handlers": list,
