@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -134,6 +135,18 @@ func (a *attempt) lose(cause error) {
 	a.isLost = true
 	a.mu.Unlock()
 	a.end(cause)
+}
+
+// drop ends an attempt that a heartbeat's answer names as lost. Another goroutine asks for
+// the cause, so that the heartbeats go on meanwhile.
+func (a *attempt) drop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.isLost || a.settled {
+		return
+	}
+	a.isLost = true
+	a.r.works.Go(func() { a.end(a.r.lostCause(a)) })
 }
 
 // takeOver reports whether the caller is to settle the attempt: the first that asks.
@@ -430,16 +443,12 @@ func (a *attempt) Heartbeat() error {
 	if err := a.gone(); err != nil {
 		return err
 	}
-	b, err := a.r.sendBeat(a.r.calls, []string{a.job.ID})
+	b, err := a.r.sendBeat(a.r.calls, []*attempt{a})
 	if err != nil {
 		return err
 	}
-	for _, id := range b.Lost {
-		if id == a.job.ID {
-			if cause := a.r.lost(a.r.calls, a); cause != nil {
-				a.lose(cause)
-			}
-		}
+	if slices.Contains(b.Lost, a.job.ID) {
+		a.lose(a.r.lostCause(a))
 	}
 	return a.gone()
 }
@@ -449,9 +458,7 @@ func (a *attempt) gone() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
-	case a.isLost:
-		return a.cause
-	case a.settled:
+	case a.isLost, a.settled:
 		return cmp.Or(a.cause, ojs.ErrLeaseLost)
 	}
 	return nil
@@ -471,7 +478,7 @@ func (a *attempt) SaveCheckpoint(v json.RawMessage) error {
 		return nil
 	}
 	if errors.Is(err, ojs.ErrTransition) || errors.Is(err, ojs.ErrNotFound) {
-		a.lose(cmp.Or(a.r.lost(a.r.calls, a), ojs.ErrLeaseLost))
+		a.lose(a.r.lostCause(a))
 		return a.gone()
 	}
 	return err

@@ -2,6 +2,9 @@ package remote_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -28,6 +31,15 @@ func mockClock() *clock.Mock {
 func hold(req *http.Request) {
 	_, _ = io.Copy(io.Discard, req.Body) // the server notices the end of the connection only then
 	<-req.Context().Done()
+}
+
+func refuseWith(w http.ResponseWriter, status int, code string) {
+	w.WriteHeader(status)
+	if code == "" {
+		_, _ = w.Write([]byte("<html>a proxy</html>"))
+		return
+	}
+	_, _ = fmt.Fprintf(w, `{"error":{"code":%q,"message":"m"}}`, code)
 }
 
 // F079: a heartbeat without an answer is repeated before the worker counts as dead.
@@ -80,4 +92,68 @@ func TestShortLease(t *testing.T) {
 	until(t, "a heartbeat within a third of the lease", func() bool {
 		return r.calls("POST /workers/heartbeat") > 1
 	})
+}
+
+// The answer to a heartbeat ends the attempts that the heartbeat named, and no later one.
+func TestLostAttemptOfTheBeat(t *testing.T) {
+	r := newRig(t)
+	mock := mockClock()
+	w, c := worker[any](r, remote.WithClock(mock)), r.dial()
+	held, answer := make(chan struct{}), make(chan struct{})
+	var cut, answered atomic.Bool
+	r.intercepts(func(rw http.ResponseWriter, req *http.Request) bool {
+		switch {
+		case req.Method == "GET": // the key may not read jobs
+			refuseWith(rw, http.StatusForbidden, "permission_denied")
+			return true
+		case !strings.HasSuffix(req.URL.Path, "/heartbeat"):
+			return false
+		}
+		var body struct {
+			Jobs []string `json:"active_jobs"`
+		}
+		if json.NewDecoder(req.Body).Decode(&body) != nil || len(body.Jobs) == 0 || cut.Swap(true) {
+			_, _ = rw.Write([]byte(`{"state":"running"}`))
+			answered.Store(cut.Load() && len(body.Jobs) > 0)
+			return true
+		}
+		close(held)
+		<-answer
+		_, _ = fmt.Fprintf(rw, `{"state":"running","jobs_lost":[%q]}`, body.Jobs[0])
+		return true
+	})
+	second, goOn := make(chan struct{}), make(chan struct{})
+	w.Register(handler.For(charge, func(ctx context.Context, job *ojs.Job[order]) error {
+		if job.Attempt == 1 {
+			<-held
+			return ojs.RetryAfter(0, errors.New("again"))
+		}
+		close(second)
+		select {
+		case <-goOn:
+		case <-ctx.Done():
+		}
+		return context.Cause(ctx)
+	}))
+	stop := runs(r, w)
+	ticket, err := charge.Enqueue(within(t), c, order{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a heartbeat for the first attempt", func() bool {
+		mock.Add(time.Second)
+		return cut.Load()
+	})
+	<-second
+	close(answer)
+	until(t, "the next heartbeat", func() bool { mock.Add(time.Second); return answered.Load() })
+	close(goOn)
+	until(t, "the second attempt has ended", func() bool {
+		job, err := r.eng.Get(within(t), ticket.ID)
+		return err == nil && job.State == ojs.StateCompleted && job.Attempt == 2
+	})
+	go func() { mock.Add(time.Minute) }()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
 }

@@ -463,7 +463,8 @@ func (r *run) beat(ctx context.Context, stop func()) {
 	failed := 0
 	for {
 		begun := r.clock.Now()
-		answer, err := r.sendBeat(ctx, r.ids())
+		held := r.attempts()
+		answer, err := r.sendBeat(ctx, held)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -480,7 +481,7 @@ func (r *run) beat(ctx context.Context, stop func()) {
 			continue
 		default:
 			failed = 0
-			r.heard(ctx, answer, stop)
+			r.applyBeat(answer, held, stop)
 		}
 		if !r.beatDue(ctx, begun) {
 			return
@@ -530,15 +531,16 @@ type beatAnswer struct {
 	Lost      []string `json:"jobs_lost"`
 }
 
-// sendBeat sends a heartbeat for jobs.
-func (r *run) sendBeat(ctx context.Context, ids []string) (a beatAnswer, err error) {
+// sendBeat sends a heartbeat for the jobs of attempts.
+func (r *run) sendBeat(ctx context.Context, held []*attempt) (a beatAnswer, err error) {
 	list, _, _ := r.handlers.declare()
 	host, _ := os.Hostname()
 	r.mu.Lock()
 	state := r.state
 	r.mu.Unlock()
-	if ids == nil {
-		ids = []string{}
+	ids := make([]string, len(held))
+	for i, att := range held {
+		ids[i] = att.job.ID
 	}
 	if list == nil {
 		list = []declared{}
@@ -552,8 +554,9 @@ func (r *run) sendBeat(ctx context.Context, ids []string) (a beatAnswer, err err
 	return a, err
 }
 
-// heard does what the answer to a heartbeat asks for.
-func (r *run) heard(ctx context.Context, a beatAnswer, stop func()) {
+// applyBeat applies the answer to a heartbeat for attempts. A job in it may be back with
+// the worker since the heartbeat was sent: its new attempt goes on.
+func (r *run) applyBeat(a beatAnswer, held []*attempt, stop func()) {
 	state := cmp.Or(a.Directive, a.State, running)
 	r.mu.Lock()
 	if r.state == running || state == terminate {
@@ -567,70 +570,47 @@ func (r *run) heard(ctx context.Context, a beatAnswer, stop func()) {
 	if state == terminate {
 		stop()
 	}
-	for _, id := range a.Lost {
-		r.mu.Lock()
-		att := r.held[id]
-		r.mu.Unlock()
-		if att == nil {
-			continue
-		}
-		if cause := r.lost(ctx, att); cause != nil {
-			att.lose(cause)
+	for _, att := range held {
+		if slices.Contains(a.Lost, att.job.ID) {
+			att.drop()
 		}
 	}
 }
 
-// lost returns why an attempt has lost its job, nil if it holds it: the name in the
-// server's answer may be of an earlier attempt.
-func (r *run) lost(ctx context.Context, a *attempt) error {
-	var answer struct {
-		Job struct {
-			State   ojs.State `json:"state"`
-			Attempt int       `json:"attempt"`
-			Worker  string    `json:"worker_id"`
-		} `json:"job"`
-	}
-	err := r.do(ctx, &request{method: "GET", path: "/jobs/" + segment(a.job.ID), out: &answer, most: 1})
-	j := answer.Job
-	switch {
-	case errors.Is(err, ojs.ErrNotFound), err != nil && hopeless(err): // or the key may not read jobs
-		return ojs.ErrLeaseLost
-	case err != nil: // the next heartbeat names it again, as it names each job that is not held
-		return nil
-	case j.State == ojs.StateCancelled:
+// lostCause asks the server why an attempt has lost its job. Without an answer it is
+// ojs.ErrLeaseLost: the key may not read jobs, for example.
+func (r *run) lostCause(a *attempt) error {
+	job := struct {
+		State ojs.State `json:"state"`
+	}{}
+	err := r.do(r.calls, &request{method: "GET", path: "/jobs/" + segment(a.job.ID), most: 1,
+		within: lastCall, out: &struct {
+			Job any `json:"job"`
+		}{&job}})
+	if err == nil && job.State == ojs.StateCancelled {
 		return ojs.ErrCancelled
-	case j.State == ojs.StateActive && j.Attempt == a.job.Attempt && (j.Worker == "" || j.Worker == r.id):
-		return nil
-	case !a.deadline.IsZero() && !r.clock.Now().Before(a.deadline):
-		return ojs.ErrTimeout
 	}
 	return ojs.ErrLeaseLost
 }
 
-// ids are those of the jobs that the run holds.
-func (r *run) ids() []string {
+// attempts returns the attempts that the run holds.
+func (r *run) attempts() []*attempt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Sorted(maps.Keys(r.held))
+	return slices.Collect(maps.Values(r.held))
 }
 
 // endAll ends the contexts of all attempts.
 func (r *run) endAll(cause error) {
-	r.mu.Lock()
-	list := slices.Collect(maps.Values(r.held))
-	r.mu.Unlock()
-	for _, a := range list {
+	for _, a := range r.attempts() {
 		a.end(cause)
 	}
 }
 
 // giveBack gives back the jobs of handlers that have not returned.
 func (r *run) giveBack() error {
-	r.mu.Lock()
-	list := slices.Collect(maps.Values(r.held))
-	r.mu.Unlock()
 	var stuck []string
-	for _, a := range list {
+	for _, a := range r.attempts() {
 		if !a.takeOver() {
 			continue
 		}
