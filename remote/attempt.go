@@ -32,6 +32,7 @@ type attempt struct {
 	r        *run
 	job      *ojs.JobInfo
 	kind     *kind
+	invalid  error // the job does not decode
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	deadline time.Time // on the worker's clock
@@ -48,9 +49,10 @@ type attempt struct {
 	header     *ojs.JobHeader
 }
 
-// start runs a job in a goroutine of its own, which frees its slot.
-func (r *run) start(job *ojs.JobInfo) {
-	a := &attempt{r: r, job: job, kind: r.handlers.find(job.Type, job.TypeVersion)}
+// start runs a job in a goroutine of its own, which frees its slot. A job that does not
+// decode becomes a dead letter.
+func (r *run) start(job *ojs.JobInfo, invalid error) {
+	a := &attempt{r: r, job: job, kind: r.handlers.find(job.Type, job.TypeVersion), invalid: invalid}
 	if v, ok := job.Extra["checkpoint"]; ok && string(v) != "null" {
 		a.checkpoint = v
 	}
@@ -97,6 +99,9 @@ func (a *attempt) perform() {
 
 // call runs the handler.
 func (a *attempt) call() (o policy.Outcome) {
+	if a.invalid != nil {
+		return policy.Outcome{Kind: policy.Undecodable, Err: a.invalid}
+	}
 	if a.kind == nil {
 		return policy.Outcome{Kind: policy.Returned, Err: ojs.Errorf("no_handler",
 			"ojs: worker %s has no handler for job type %s", a.r.id, a.job.Type)}

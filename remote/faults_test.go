@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -155,5 +156,42 @@ func TestLostAttemptOfTheBeat(t *testing.T) {
 	go func() { mock.Add(time.Minute) }()
 	if err := stop(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A job that does not decode becomes a dead letter. The others of its fetch run.
+func TestJobThatDoesNotDecode(t *testing.T) {
+	r := newRig(t)
+	w, c := worker[any](r), r.dial()
+	ctx := within(t)
+	tickets, err := c.EnqueueMany(ctx, charge.New(order{1}), charge.New(order{2}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.intercepts(func(rw http.ResponseWriter, req *http.Request) bool {
+		if !strings.HasSuffix(req.URL.Path, "/fetch") {
+			return false
+		}
+		rec := httptest.NewRecorder()
+		(*r.front.Load()).ServeHTTP(rec, req)
+		var body struct {
+			Jobs []map[string]any `json:"jobs"`
+		}
+		_ = json.Unmarshal(rec.Body.Bytes(), &body)
+		for _, j := range body.Jobs {
+			if j["id"] == tickets[0].ID {
+				j["created_at"] = "some day"
+			}
+		}
+		_ = json.NewEncoder(rw).Encode(body)
+		return true
+	})
+	w.Register(handler.For(charge, func(context.Context, *ojs.Job[order]) error { return nil }))
+	runs(r, w)
+	if job, err := tickets[1].Wait(ctx); err != nil || job.Attempt != 1 {
+		t.Errorf("%+v, %v", job, err)
+	}
+	if _, err := tickets[0].Wait(ctx); ended(err) == nil || !ended(err).DeadLettered {
+		t.Errorf("%v", err)
 	}
 }

@@ -3,6 +3,7 @@ package remote
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -376,8 +377,15 @@ func (r *run) fetch(working, calls context.Context, stop func()) {
 		for range n - len(jobs) {
 			<-r.slots
 		}
-		for _, j := range jobs {
-			r.start(&j.JobInfo)
+		for _, raw := range jobs {
+			job, err := decode(raw)
+			if job.ID == "" {
+				r.log.Error("a job without an id is not run; its lease ends", "component", "worker",
+					"worker_id", r.id, "error", err)
+				<-r.slots
+				continue
+			}
+			r.start(job, err)
 		}
 		wait, _ := repeatable(err)
 		switch {
@@ -417,9 +425,10 @@ func (r *run) reserve(ctx context.Context) (n int) {
 }
 
 // fetchJobs is one long poll. It returns at most n jobs.
-func (r *run) fetchJobs(ctx context.Context, n int, list []declared, types []string) ([]*job, error) {
+func (r *run) fetchJobs(ctx context.Context, n int, list []declared, types []string) ([]json.RawMessage,
+	error) {
 	var answer struct {
-		Jobs []*job `json:"jobs"`
+		Jobs []json.RawMessage `json:"jobs"`
 	}
 	err := r.do(ctx, &request{method: "POST", path: "/workers/fetch", out: &answer, most: 1,
 		within: pollTime + callTime, body: map[string]any{
@@ -429,11 +438,27 @@ func (r *run) fetchJobs(ctx context.Context, n int, list []declared, types []str
 	if err != nil {
 		return nil, err
 	}
-	jobs := slices.DeleteFunc(answer.Jobs, func(j *job) bool { return j == nil })
-	if len(jobs) > n {
-		return jobs[:n], fmt.Errorf("ojs: POST /workers/fetch: %d jobs for a count of %d", len(jobs), n)
+	if len(answer.Jobs) > n {
+		return answer.Jobs[:n], fmt.Errorf("ojs: POST /workers/fetch: %d jobs for a count of %d",
+			len(answer.Jobs), n)
 	}
-	return jobs, nil
+	return answer.Jobs, nil
+}
+
+// decode reads a job of a fetch. A job that does not decode has its id and attempt, if
+// these decode.
+func decode(raw json.RawMessage) (*ojs.JobInfo, error) {
+	var j job
+	err := json.Unmarshal(raw, &j)
+	if err == nil {
+		return &j.JobInfo, nil
+	}
+	var part struct {
+		ID      string `json:"id"`
+		Attempt int    `json:"attempt"`
+	}
+	_ = json.Unmarshal(raw, &part)
+	return &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: part.ID, Attempt: part.Attempt}}, err
 }
 
 // quieten says that the worker takes no more jobs, which ends its long poll.
