@@ -247,12 +247,11 @@ func answer(d policy.Decision, o policy.Outcome) map[string]any {
 	return e
 }
 
-// repeat makes a call until the server answers it. An attempt that the server has taken
-// away is over.
+// repeat makes a call until the server takes or refuses the outcome. Answers of a proxy,
+// or about the key, do neither. An attempt that the server has taken away is over.
 func (a *attempt) repeat(call func(ctx context.Context) error) {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		err := call(a.r.calls)
-		var refused *Error
 		switch {
 		case err == nil:
 			return
@@ -260,7 +259,7 @@ func (a *attempt) repeat(call func(ctx context.Context) error) {
 			a.r.log.Debug("outcome not taken: the attempt has lost its job, or an earlier try was taken",
 				append(a.attrs(), "error", err)...)
 			return
-		case errors.As(err, &refused) && !refused.Retryable:
+		case outcomeRefused(err):
 			a.refused(err)
 			return
 		}
@@ -271,6 +270,15 @@ func (a *attempt) repeat(call func(ctx context.Context) error) {
 			return
 		}
 	}
+}
+
+// outcomeRefused reports whether the server will not take an outcome: it is too large, for
+// example, or a job of handler.Then is a duplicate.
+func outcomeRefused(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Code != codeUnknown && !e.Retryable &&
+		(e.Status == http.StatusBadRequest || e.Status == http.StatusRequestEntityTooLarge ||
+			e.Status == http.StatusUnprocessableEntity || errors.Is(err, ojs.ErrDuplicate))
 }
 
 // wait waits before another try of a settle. A stop's last call ends it.

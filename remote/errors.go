@@ -36,6 +36,9 @@ func (e *Error) Error() string {
 // Unwrap returns the error of the library.
 func (e *Error) Unwrap() error { return e.Err }
 
+// codeUnknown is the code of an answer that is not the binding's, but a proxy's.
+const codeUnknown = "unknown"
+
 // details are the members of error.details that the client reads.
 type details struct {
 	JobID            string    `json:"job_id"`
@@ -70,8 +73,9 @@ func errorOf(resp *http.Response, body []byte) error {
 	}
 	e := &Error{Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header)}
 	if json.Unmarshal(body, &w) != nil || w.Error.Code == "" { // a proxy's answer, say
-		e.Code, e.Message = "unknown", http.StatusText(resp.StatusCode)
-		e.Retryable = resp.StatusCode == http.StatusTooManyRequests ||
+		e.Code, e.Message = codeUnknown, http.StatusText(resp.StatusCode)
+		e.Retryable = resp.StatusCode == http.StatusRequestTimeout ||
+			resp.StatusCode == http.StatusTooManyRequests ||
 			resp.StatusCode == http.StatusBadGateway ||
 			resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusGatewayTimeout
 		return e

@@ -195,3 +195,62 @@ func TestJobThatDoesNotDecode(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// An answer that is a proxy's, or about the key, fails no attempt. A fetch that a proxy
+// refuses does not end Run.
+func TestAnswersOfProxies(t *testing.T) {
+	for _, test := range []struct {
+		status int
+		code   string
+	}{{400, ""}, {403, ""}, {404, ""}, {408, ""}, {500, ""}, {400, "NEW_CODE"}, {408, "timeout"}} {
+		t.Run(fmt.Sprintf("%d %s", test.status, test.code), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			w, c := worker[any](r), r.dial()
+			var fetches, beats, acks atomic.Int64
+			r.intercepts(func(rw http.ResponseWriter, req *http.Request) bool {
+				n := map[string]*atomic.Int64{"/ojs/v1/workers/fetch": &fetches,
+					"/ojs/v1/workers/heartbeat": &beats, "/ojs/v1/workers/ack": &acks}[req.URL.Path]
+				if n == nil || n.Add(1) > 1 || n == &acks && test.status == 400 && test.code != "" {
+					return false
+				}
+				refuseWith(rw, test.status, test.code)
+				return true
+			})
+			w.Register(handler.For(charge, func(context.Context, *ojs.Job[order]) error { return nil }))
+			runs(r, w)
+			ctx := within(t)
+			ticket, err := charge.Enqueue(ctx, c, order{}, ojs.WithMaxAttempts(1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if job, err := ticket.Wait(ctx); err != nil || job.Attempt != 1 {
+				t.Errorf("%+v, %v", job, err)
+			}
+		})
+	}
+}
+
+// An outcome that a key may not send waits for the next key.
+func TestOutcomeWithRefusedKey(t *testing.T) {
+	r := newRig(t)
+	w, c := worker[any](r), r.dial()
+	var acks atomic.Int64
+	r.intercepts(func(rw http.ResponseWriter, req *http.Request) bool {
+		if req.URL.Path != "/ojs/v1/workers/ack" || acks.Add(1) > 1 {
+			return false
+		}
+		refuseWith(rw, http.StatusUnauthorized, "unauthenticated")
+		return true
+	})
+	w.Register(handler.For(charge, func(context.Context, *ojs.Job[order]) error { return nil }))
+	runs(r, w)
+	ctx := within(t)
+	ticket, err := charge.Enqueue(ctx, c, order{}, ojs.WithMaxAttempts(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if job, err := ticket.Wait(ctx); err != nil || job.Attempt != 1 {
+		t.Errorf("%+v, %v", job, err)
+	}
+}

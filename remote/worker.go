@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -338,7 +339,7 @@ func (r *run) within(d time.Duration, done <-chan struct{}) bool {
 	}
 }
 
-// fail ends the run for an error that no repetition mends.
+// fail ends the run with an error.
 func (r *run) fail(err error, stop func()) {
 	r.mu.Lock()
 	if r.fatal == nil {
@@ -348,11 +349,11 @@ func (r *run) fail(err error, stop func()) {
 	stop()
 }
 
-// hopeless reports whether an answer will be the same tomorrow: a refused key, or a
-// server that does not know the call.
-func hopeless(err error) bool {
+// keyRefused reports whether the server, and not a proxy, has refused the key.
+func keyRefused(err error) bool {
 	var e *Error
-	return errors.As(err, &e) && !e.Retryable && e.Status < 500
+	return errors.As(err, &e) && e.Code != codeUnknown &&
+		(e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden)
 }
 
 // fetch takes jobs until the run stops. Calls go on in a context of their own, so that a
@@ -391,7 +392,7 @@ func (r *run) fetch(working, calls context.Context, stop func()) {
 		switch {
 		case calls.Err() != nil || working.Err() != nil:
 			return
-		case err != nil && hopeless(err):
+		case err != nil && keyRefused(err):
 			r.fail(err, stop)
 			return
 		case err != nil:
@@ -493,7 +494,7 @@ func (r *run) beat(ctx context.Context, stop func()) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil && hopeless(err):
+		case err != nil && keyRefused(err):
 			r.fail(err, stop)
 		case err != nil:
 			if failed++; failed == 1 {
