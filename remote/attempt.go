@@ -31,8 +31,9 @@ import (
 type attempt struct {
 	r        *run
 	job      *ojs.JobInfo
-	kind     *kind
+	kind     *registered
 	invalid  error // the job does not decode
+	full     bool  // the handler has no free slot
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	deadline time.Time // on the worker's clock
@@ -50,8 +51,8 @@ type attempt struct {
 }
 
 // start runs a job in a goroutine of its own, which frees its slot. A job that does not
-// decode becomes a dead letter.
-func (r *run) start(job *ojs.JobInfo, invalid error) {
+// decode becomes a dead letter. A job whose handler is full goes back: start returns false.
+func (r *run) start(job *ojs.JobInfo, invalid error) bool {
 	a := &attempt{r: r, job: job, kind: r.handlers.find(job.Type, job.TypeVersion), invalid: invalid}
 	if v, ok := job.Extra["checkpoint"]; ok && string(v) != "null" {
 		a.checkpoint = v
@@ -78,7 +79,15 @@ func (r *run) start(job *ojs.JobInfo, invalid error) {
 		default: // the loop looks at all attempts
 		}
 	}
+	if a.kind != nil && a.kind.slots != nil && invalid == nil {
+		select {
+		case a.kind.slots <- struct{}{}:
+		default:
+			a.full = true
+		}
+	}
 	r.works.Go(a.perform)
+	return !a.full
 }
 
 // perform runs the handler and settles the attempt, even if the handler calls
@@ -106,13 +115,11 @@ func (a *attempt) call() (o policy.Outcome) {
 		return policy.Outcome{Kind: policy.Returned, Err: ojs.Errorf("no_handler",
 			"ojs: worker %s has no handler for job type %s", a.r.id, a.job.Type)}
 	}
-	if slots := a.kind.slots; slots != nil {
-		select {
-		case slots <- struct{}{}:
-			defer func() { <-slots }()
-		case <-a.ctx.Done():
-			return policy.Outcome{Kind: policy.Interrupted}
-		}
+	switch {
+	case a.full: // the job goes back
+		return policy.Outcome{Kind: policy.Interrupted}
+	case a.kind.slots != nil:
+		defer a.r.handlers.release(a.kind)
 	}
 	header := a.headerCopy()
 	err := a.kind.handler.Run(a.ctx, &header, a.job.Args)

@@ -254,3 +254,85 @@ func TestOutcomeWithRefusedKey(t *testing.T) {
 		t.Errorf("%+v, %v", job, err)
 	}
 }
+
+// A worker fetches no more jobs of a type than its handler has slots.
+func TestFullHandler(t *testing.T) {
+	r := newRig(t)
+	w, c := worker[any](r), r.dial()
+	started, goOn := make(chan struct{}, 10), make(chan struct{})
+	w.Register(
+		handler.For(charge, func(context.Context, *ojs.Job[order]) error {
+			started <- struct{}{}
+			<-goOn
+			return nil
+		}, handler.WithSlots(1)),
+		handler.For(receipt, func(context.Context, *ojs.Job[order]) error { return nil }))
+	ctx := within(t)
+	tickets, err := c.EnqueueMany(ctx, charge.New(order{}), charge.New(order{}), charge.New(order{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs(r, w)
+	<-started
+	other, err := receipt.Enqueue(ctx, c, order{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Wait(ctx); err != nil { // another type is not blocked
+		t.Error(err)
+	}
+	if n := r.count("default", ojs.StateActive); n != 1 {
+		t.Errorf("%d jobs are active, not 1", n)
+	}
+	close(goOn)
+	for _, ticket := range tickets {
+		if job, err := ticket.Wait(ctx); err != nil || job.Attempt != 1 {
+			t.Errorf("%+v, %v", job, err)
+		}
+	}
+	if n := r.calls("POST /workers/nack"); n != 0 {
+		t.Errorf("%d jobs were given back", n)
+	}
+}
+
+// A job that a server without the Extension hands out for a full handler is given back.
+func TestJobForFullHandler(t *testing.T) {
+	r := newRig(t)
+	w, c := worker[any](r), r.dial()
+	r.intercepts(func(_ http.ResponseWriter, req *http.Request) bool {
+		if strings.HasSuffix(req.URL.Path, "/fetch") {
+			var body map[string]any
+			_ = json.NewDecoder(req.Body).Decode(&body)
+			delete(body, "types")
+			delete(body, "handlers")
+			body["count"] = 10
+			b, _ := json.Marshal(body)
+			req.Body, req.ContentLength = io.NopCloser(strings.NewReader(string(b))), int64(len(b))
+		}
+		return false
+	})
+	started, goOn := make(chan struct{}, 10), make(chan struct{})
+	w.Register(handler.For(charge, func(context.Context, *ojs.Job[order]) error {
+		started <- struct{}{}
+		<-goOn
+		return nil
+	}, handler.WithSlots(1)), handler.For(receipt, func(context.Context, *ojs.Job[order]) error { return nil }))
+	ctx := within(t)
+	ticket, err := charge.Enqueue(ctx, c, order{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs(r, w)
+	<-started
+	second, err := charge.Enqueue(ctx, c, order{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the job is given back", func() bool { return r.calls("POST /workers/nack") > 0 })
+	close(goOn)
+	for _, ticket := range []ojs.Ticket{ticket, second} {
+		if job, err := ticket.Wait(ctx); err != nil || job.Attempt != 1 {
+			t.Errorf("%+v, %v", job, err)
+		}
+	}
+}

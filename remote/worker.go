@@ -81,13 +81,13 @@ func (w *Worker[T]) Register(list ...handler.Handler) {
 // handlers are those of a worker.
 type handlers struct {
 	mu      sync.Mutex // guards what follows
-	byType  map[string][]*kind
-	changed chan struct{} // closed and replaced when handlers are added
+	byType  map[string][]*registered
+	changed chan struct{} // closed and replaced when handlers are added, or have a slot again
 	running bool          // a Run is
 }
 
-// kind is a handler and what the worker knows of it.
-type kind struct {
+// registered is a handler and what the worker knows of it.
+type registered struct {
 	handler handler.Handler // inside the worker's middlewares
 	given   handler.Handler
 	takes   versions.Range
@@ -99,7 +99,7 @@ var inside = bridge.Take[bridge.Handlers[handler.Handler, handler.Middleware, in
 func (h *handlers) add(list []handler.Handler, around []handler.Middleware) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	byType := make(map[string][]*kind)
+	byType := make(map[string][]*registered)
 	for name, kinds := range h.byType {
 		byType[name] = slices.Clone(kinds)
 	}
@@ -108,7 +108,7 @@ func (h *handlers) add(list []handler.Handler, around []handler.Middleware) erro
 		if name == "" {
 			return invalid("handler", "is the zero Handler; use handler.For")
 		}
-		k := &kind{given: given, takes: versions.Range{Open: true}}
+		k := &registered{given: given, takes: versions.Range{Open: true}}
 		if within := given.Versions(); within != "" {
 			var err error
 			if k.takes, err = versions.ParseRange(within); err != nil {
@@ -134,7 +134,7 @@ func (h *handlers) add(list []handler.Handler, around []handler.Middleware) erro
 }
 
 // find returns the handler of a version of a type, nil if there is none.
-func (h *handlers) find(name, version string) *kind {
+func (h *handlers) find(name, version string) *registered {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	list := h.byType[name]
@@ -156,23 +156,47 @@ type declared struct {
 	Versions string `json:"versions"`
 }
 
-// declare returns the handlers, the types that they take, and a channel that is closed
-// when there are more. A server without the Extension may hand out other types, too.
-func (h *handlers) declare() (list []declared, types []string, more <-chan struct{}) {
+// declare returns the handlers.
+func (h *handlers) declare() []declared {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := []declared{}
+	for _, name := range slices.Sorted(maps.Keys(h.byType)) {
+		for _, k := range h.byType[name] {
+			list = append(list, declared{name, cmp.Or(k.given.Versions(), "*")})
+		}
+	}
+	return list
+}
+
+// open returns the handlers that have a free slot, at most n jobs that they all have slots
+// for, and whether another handler is full. The channel is closed when there are more.
+func (h *handlers) open(n int) (list []declared, count int, full bool, more <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(h.byType)) {
 		for _, k := range h.byType[name] {
-			within := k.given.Versions()
-			list = append(list, declared{name, cmp.Or(within, "*")})
-			pattern := name
-			if within != "" {
-				pattern += "@" + within
+			if k.slots != nil {
+				free := cap(k.slots) - len(k.slots)
+				if free == 0 {
+					full = true
+					continue
+				}
+				n = min(n, free)
 			}
-			types = append(types, pattern)
+			list = append(list, declared{name, cmp.Or(k.given.Versions(), "*")})
 		}
 	}
-	return list, types, h.changed
+	return list, n, full, h.changed
+}
+
+// release frees a slot of a handler.
+func (h *handlers) release(k *registered) {
+	<-k.slots
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	close(h.changed)
+	h.changed = make(chan struct{})
 }
 
 // unlimited refuses handlers with limits over all engines.
@@ -361,23 +385,34 @@ func keyRefused(err error) bool {
 func (r *run) fetch(working, calls context.Context, stop func()) {
 	pause := minPause
 	for working.Err() == nil {
-		list, types, more := r.handlers.declare()
+		n := r.reserve(working)
+		if n == 0 {
+			return
+		}
+		list, count, full, more := r.handlers.open(n)
+		for range n - count {
+			<-r.slots
+		}
 		if len(list) == 0 {
+			for range count {
+				<-r.slots
+			}
 			select {
 			case <-more:
 			case <-working.Done():
 			}
 			continue
 		}
-		n := r.reserve(working)
-		if n == 0 {
-			return
+		wait := pollTime
+		if full {
+			wait = 0 // a slot may be free before a long poll ends
 		}
 		asked := r.clock.Now()
-		jobs, err := r.fetchJobs(calls, n, list, types)
-		for range n - len(jobs) {
+		jobs, err := r.fetchJobs(calls, count, list, wait)
+		for range count - len(jobs) {
 			<-r.slots
 		}
+		started := 0
 		for _, raw := range jobs {
 			job, err := decode(raw)
 			if job.ID == "" {
@@ -386,9 +421,11 @@ func (r *run) fetch(working, calls context.Context, stop func()) {
 				<-r.slots
 				continue
 			}
-			r.start(job, err)
+			if r.start(job, err) {
+				started++
+			}
 		}
-		wait, _ := repeatable(err)
+		wait, _ = repeatable(err)
 		switch {
 		case calls.Err() != nil || working.Err() != nil:
 			return
@@ -397,14 +434,28 @@ func (r *run) fetch(working, calls context.Context, stop func()) {
 			return
 		case err != nil:
 			r.log.Warn("fetch failed; it is repeated", "component", "worker", "worker_id", r.id, "error", err)
-		case len(jobs) > 0 || r.clock.Now().Sub(asked) > pollTime/2:
+		case started > 0 || len(jobs) == 0 && r.clock.Now().Sub(asked) > pollTime/2:
 			pause = minPause
 			continue
-		default: // a paused queue, for example: the server does not wait
+		default: // the server does not wait, or hands out jobs for full handlers
 			pause = min(pause, lastCall)
 		}
-		_ = r.sleep(working, max(wait, pause))
+		if err != nil || !full && len(jobs) == 0 {
+			more = nil
+		}
+		r.pause(working, max(wait, pause), more)
 		pause = min(2*pause, maxPause)
+	}
+}
+
+// pause waits for d, for more handlers, or for the end of ctx.
+func (r *run) pause(ctx context.Context, d time.Duration, more <-chan struct{}) {
+	t := r.clock.Timer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-more:
+	case <-ctx.Done():
 	}
 }
 
@@ -426,14 +477,21 @@ func (r *run) reserve(ctx context.Context) (n int) {
 }
 
 // fetchJobs is one long poll. It returns at most n jobs.
-func (r *run) fetchJobs(ctx context.Context, n int, list []declared, types []string) ([]json.RawMessage,
-	error) {
+func (r *run) fetchJobs(ctx context.Context, n int, list []declared, wait time.Duration) (
+	[]json.RawMessage, error) {
+	types := make([]string, len(list)) // a server without the Extension hands out other types, too
+	for i, d := range list {
+		types[i] = d.Type
+		if d.Versions != "*" {
+			types[i] += "@" + d.Versions
+		}
+	}
 	var answer struct {
 		Jobs []json.RawMessage `json:"jobs"`
 	}
 	err := r.do(ctx, &request{method: "POST", path: "/workers/fetch", out: &answer, most: 1,
-		within: pollTime + callTime, body: map[string]any{
-			"queues": r.queues, "count": n, "worker_id": r.id, "wait_ms": pollTime.Milliseconds(),
+		within: wait + callTime, body: map[string]any{
+			"queues": r.queues, "count": n, "worker_id": r.id, "wait_ms": wait.Milliseconds(),
 			"handlers": list, "types": types,
 		}})
 	if err != nil {
@@ -559,7 +617,6 @@ type beatAnswer struct {
 
 // sendBeat sends a heartbeat for the jobs of attempts.
 func (r *run) sendBeat(ctx context.Context, held []*attempt) (a beatAnswer, err error) {
-	list, _, _ := r.handlers.declare()
 	host, _ := os.Hostname()
 	r.mu.Lock()
 	state := r.state
@@ -568,14 +625,11 @@ func (r *run) sendBeat(ctx context.Context, held []*attempt) (a beatAnswer, err 
 	for i, att := range held {
 		ids[i] = att.job.ID
 	}
-	if list == nil {
-		list = []declared{}
-	}
 	err = r.do(ctx, &request{method: "POST", path: "/workers/heartbeat", out: &a, most: 1,
 		within: max(r.beatPeriod(), lastCall), body: map[string]any{
 			"worker_id": r.id, "active_jobs": ids, "state": state, "hostname": host, "pid": os.Getpid(),
 			"queues": r.queues, "concurrency": r.concurrency, "started_at": formatTime(r.started),
-			"handlers": list,
+			"handlers": r.handlers.declare(),
 		}})
 	return a, err
 }
