@@ -112,17 +112,33 @@ func (c *Client) storedBefore(err error, made []string) bool {
 	return false
 }
 
-// ticketsOf returns the tickets of jobs that are stored.
+// ticketsOf returns the tickets of jobs that an earlier try has stored. It reads a unique
+// job only, in whose place the server may have kept an equal one.
 func (c *Client) ticketsOf(ctx context.Context, bodies []map[string]any) ([]ojs.Ticket, error) {
 	tickets := make([]ojs.Ticket, len(bodies))
 	for i, body := range bodies {
-		job, err := c.Get(ctx, body["id"].(string))
-		if err != nil {
-			return nil, err
+		job := &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: body["id"].(string)}, State: ojs.StateAvailable}
+		opts := body["options"].(map[string]any)
+		switch {
+		case opts["unique"] != nil:
+			var err error
+			if job, err = c.Get(ctx, job.ID); err != nil {
+				return nil, err
+			}
+		case opts["pending"] != nil, dependent(opts):
+			job.State = ojs.StatePending
+		case opts["scheduled_at"] != nil:
+			job.State = ojs.StateScheduled
 		}
 		tickets[i] = c.ticket(job, false)
 	}
 	return tickets, nil
+}
+
+// dependent reports whether a job waits for others.
+func dependent(opts map[string]any) bool {
+	batch, _ := opts["ojs:batch"].(batchOptions)
+	return len(batch.DependsOn) > 0
 }
 
 var tickets = bridge.Take[bridge.Tickets[ojs.Ticket, ojs.JobInfo]]()

@@ -336,3 +336,28 @@ func TestJobForFullHandler(t *testing.T) {
 		}
 	}
 }
+
+// A key that may enqueue gets tickets after a lost answer, although it may not read jobs.
+func TestLostAnswerWithoutReading(t *testing.T) {
+	r := newRig(t)
+	c := r.dial()
+	r.intercepts(func(rw http.ResponseWriter, req *http.Request) bool {
+		if req.Method == "GET" {
+			refuseWith(rw, http.StatusForbidden, "permission_denied")
+		}
+		return req.Method == "GET"
+	})
+	var lost atomic.Bool
+	r.loses(func(req *http.Request) bool { return req.Method == "POST" && !lost.Swap(true) })
+	tickets, err := c.EnqueueMany(within(t), charge.New(order{}), charge.New(order{}, ojs.WithPending()),
+		charge.New(order{}, ojs.WithDelay(time.Hour)))
+	if err != nil || len(tickets) != 3 {
+		t.Fatalf("%+v, %v", tickets, err)
+	}
+	for i, state := range []ojs.State{ojs.StateAvailable, ojs.StatePending, ojs.StateScheduled} {
+		job, err := r.eng.Get(within(t), tickets[i].ID)
+		if err != nil || tickets[i].State != state || job.State != state {
+			t.Errorf("ticket %d: %+v, %+v, %v", i, tickets[i], job, err)
+		}
+	}
+}
