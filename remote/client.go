@@ -197,6 +197,7 @@ type request struct {
 	header http.Header   // of the answer
 	tries  int           // how often the call was made
 	most   int           // how often it may be; 0: maxTries
+	same   bool          // a repetition does its work once; so does that of each GET
 	within time.Duration // how long one try may take; 0: callTime
 }
 
@@ -216,7 +217,8 @@ func (c *Client) remove(ctx context.Context, path string, body, out any) error {
 	return c.do(ctx, &request{method: http.MethodDelete, path: path, body: body, out: out})
 }
 
-// do makes a call, and repeats it while the server cannot be reached or asks for that.
+// do makes a call, and repeats it while the server cannot be reached or asks for that. A
+// call that is not the same twice is repeated only after 429, since its work may be done.
 func (c *Client) do(ctx context.Context, r *request) error {
 	var body []byte
 	if r.body != nil {
@@ -229,6 +231,9 @@ func (c *Client) do(ctx context.Context, r *request) error {
 		r.tries++
 		err := c.try(ctx, r, body)
 		wait, again := repeatable(err)
+		if e := (*Error)(nil); !r.same && r.method != http.MethodGet {
+			again = again && errors.As(err, &e) && e.Status == http.StatusTooManyRequests
+		}
 		switch {
 		case err == nil || !again || ctx.Err() != nil || r.tries == cmp.Or(r.most, maxTries):
 			return err

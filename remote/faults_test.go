@@ -361,3 +361,26 @@ func TestLostAnswerWithoutReading(t *testing.T) {
 		}
 	}
 }
+
+// Invariant 1: an operator's call whose answer is lost is not repeated.
+func TestOperatorsCallOnce(t *testing.T) {
+	r := newRig(t)
+	c := r.dial()
+	r.loses(func(*http.Request) bool { return true })
+	const id = "0197f000-0000-7000-8000-000000000001"
+	ctx := within(t)
+	for line, call := range map[string]func() error{
+		"POST /admin/jobs/" + id + "/retry":  func() error { return c.Jobs().Retry(ctx, id) },
+		"POST /jobs/bulk/delete":             func() error { return c.Jobs().Delete(ctx, id) },
+		"PATCH /jobs/" + id:                  func() error { return c.Jobs().SetPriority(ctx, id, 1) },
+		"POST /dead-letter/" + id + "/retry": func() error { return c.DeadLetters().Retry(ctx, id) },
+		"DELETE /dead-letter/" + id:          func() error { return c.DeadLetters().Delete(ctx, id) },
+		"POST /queues/default/pause":         func() error { return c.Queues().Pause(ctx, "default") },
+		"PATCH /cron/x":                      func() error { return c.Cron().Pause(ctx, "x") },
+		"DELETE /workflows/" + id:            func() error { return c.Workflows().Cancel(ctx, id) },
+	} {
+		if err := call(); err == nil || r.calls(line) != 1 {
+			t.Errorf("%s: %d calls, %v", line, r.calls(line), err)
+		}
+	}
+}
