@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -203,7 +204,8 @@ func (a *attempt) settle(o policy.Outcome) {
 	if a.kind != nil {
 		hook = a.kind.given.RetryHook()
 	}
-	d := policy.Decide(a.job, o, a.r.clock.Now(), 0, hook)
+	now := a.r.clock.Now()
+	d := policy.Decide(a.job, o, now, rand.Float64(), hook)
 	switch {
 	case d.State == ojs.StateCompleted:
 		a.repeat(func(ctx context.Context) error { return a.ack(ctx, result, then) })
@@ -220,8 +222,9 @@ func (a *attempt) settle(o policy.Outcome) {
 		a.repeat(func(ctx context.Context) error { return a.nack(ctx, body) })
 	default:
 		body := map[string]any{"error": answer(d, o)}
-		if after := (*ojs.RetryAfterError)(nil); foreign.As(o.Err, &after) && d.State == ojs.StateRetryable {
-			body["retry_after_ms"] = max(after.After, 0).Milliseconds()
+		after := (*ojs.RetryAfterError)(nil)
+		if d.State == ojs.StateRetryable && (hook != nil || foreign.As(o.Err, &after)) {
+			body["retry_after_ms"] = cmp.Or(d.Asked, d.RunAt.Sub(now)).Milliseconds()
 		}
 		a.repeat(func(ctx context.Context) error { return a.nack(ctx, body) })
 	}
@@ -489,8 +492,9 @@ func (a *attempt) SaveCheckpoint(v json.RawMessage) error {
 	if err := a.gone(); err != nil {
 		return err
 	}
-	err := a.r.post(a.r.calls, "/jobs/"+segment(a.job.ID)+"/checkpoint",
-		map[string]any{"checkpoint": v, "worker_id": a.r.id, "attempt": a.job.Attempt}, nil)
+	err := a.r.do(a.r.calls, &request{method: http.MethodPost, path: "/jobs/" + segment(a.job.ID) +
+		"/checkpoint", same: true,
+		body: map[string]any{"checkpoint": v, "worker_id": a.r.id, "attempt": a.job.Attempt}})
 	if err == nil {
 		a.mu.Lock()
 		defer a.mu.Unlock()

@@ -384,3 +384,31 @@ func TestOperatorsCallOnce(t *testing.T) {
 		}
 	}
 }
+
+type hookOf time.Duration
+
+func (hookOf) ShouldRetry(*ojs.JobInfo, error) bool { return true }
+
+func (d hookOf) Delay(*ojs.JobInfo, error) time.Duration { return time.Duration(d) }
+
+// The delay of handler.WithRetryHook is that of the retry.
+func TestRetryHookDelay(t *testing.T) {
+	r := newRig(t)
+	w, c := worker[any](r), r.dial()
+	w.Register(handler.For(charge, func(_ context.Context, job *ojs.Job[order]) error {
+		if job.Attempt == 1 {
+			return errors.New("again")
+		}
+		return nil
+	}, handler.WithRetryHook(hookOf(time.Millisecond))))
+	runs(r, w)
+	ctx := within(t)
+	ticket, err := charge.Enqueue(ctx, c, order{},
+		ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Hour, MaxInterval: time.Hour}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if job, err := ticket.Wait(ctx); err != nil || job.Attempt != 2 {
+		t.Errorf("%+v, %v", job, err)
+	}
+}
