@@ -112,20 +112,21 @@ func (c *Client) storedBefore(err error, made []string) bool {
 	return false
 }
 
-// ticketsOf returns the tickets of jobs that an earlier try has stored. It reads a unique
-// job only, in whose place the server may have kept an equal one.
+// ticketsOf returns the tickets of jobs that an earlier try has stored. It reads only
+// jobs whose state the server decides: unique jobs, and those with an ordering key.
 func (c *Client) ticketsOf(ctx context.Context, bodies []map[string]any) ([]ojs.Ticket, error) {
 	tickets := make([]ojs.Ticket, len(bodies))
 	for i, body := range bodies {
 		job := &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: body["id"].(string)}, State: ojs.StateAvailable}
 		opts := body["options"].(map[string]any)
+		batch, _ := opts["ojs:batch"].(batchOptions)
 		switch {
-		case opts["unique"] != nil:
+		case opts["unique"] != nil, batch.OrderingKey != "":
 			var err error
 			if job, err = c.Get(ctx, job.ID); err != nil {
 				return nil, err
 			}
-		case opts["pending"] != nil, dependent(opts):
+		case opts["pending"] != nil, len(batch.DependsOn) > 0:
 			job.State = ojs.StatePending
 		case opts["scheduled_at"] != nil:
 			job.State = ojs.StateScheduled
@@ -133,12 +134,6 @@ func (c *Client) ticketsOf(ctx context.Context, bodies []map[string]any) ([]ojs.
 		tickets[i] = c.ticket(job, false)
 	}
 	return tickets, nil
-}
-
-// dependent reports whether a job waits for others.
-func dependent(opts map[string]any) bool {
-	batch, _ := opts["ojs:batch"].(batchOptions)
-	return len(batch.DependsOn) > 0
 }
 
 var tickets = bridge.Take[bridge.Tickets[ojs.Ticket, ojs.JobInfo]]()
