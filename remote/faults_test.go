@@ -412,3 +412,75 @@ func TestRetryHookDelay(t *testing.T) {
 		t.Errorf("%+v, %v", job, err)
 	}
 }
+
+// A server that does not wait is not asked without a pause.
+func TestEarlyTimeoutOfWait(t *testing.T) {
+	r := newRig(t)
+	mock := mockClock()
+	c := r.dial(remote.WithClock(mock))
+	ticket, err := charge.Enqueue(within(t), c, order{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int64
+	r.intercepts(func(rw http.ResponseWriter, req *http.Request) bool {
+		if !strings.HasSuffix(req.URL.Path, "/result") {
+			return false
+		}
+		if asked.Add(1) > 3 {
+			refuseWith(rw, http.StatusBadRequest, "invalid_request")
+		} else {
+			refuseWith(rw, http.StatusRequestTimeout, "timeout")
+		}
+		return true
+	})
+	begun := mock.Now()
+	done := make(chan error, 1)
+	go func() { done <- second(ticket.Wait(within(t))) }()
+	until(t, "the wait ends", func() bool { mock.Add(10 * time.Millisecond); return len(done) == 1 })
+	if took := mock.Now().Sub(begun); took < 700*time.Millisecond {
+		t.Errorf("3 repetitions within %v", took)
+	}
+}
+
+// A stop gives the jobs of all stuck handlers back at once.
+func TestStuckJobsGoBackTogether(t *testing.T) {
+	r := newRig(t)
+	mock := mockClock()
+	w, c := worker[any](r, remote.WithClock(mock)), r.dial()
+	var nacks atomic.Int64
+	both := make(chan struct{})
+	r.intercepts(func(_ http.ResponseWriter, req *http.Request) bool {
+		if !strings.HasSuffix(req.URL.Path, "/nack") {
+			return false
+		}
+		if nacks.Add(1) == 2 {
+			close(both)
+		}
+		<-both
+		return false
+	})
+	started, leave := make(chan struct{}, 2), make(chan struct{})
+	w.Register(handler.For(charge, func(context.Context, *ojs.Job[order]) error {
+		started <- struct{}{}
+		<-leave
+		return nil
+	}))
+	stop := runs(r, w)
+	for range 2 {
+		if _, err := charge.Enqueue(within(t), c, order{}); err != nil {
+			t.Fatal(err)
+		}
+		<-started
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- stop() }()
+	until(t, "the first nack", func() bool { mock.Add(time.Second); return nacks.Load() > 0 })
+	until(t, "the second nack while the first waits", func() bool { return nacks.Load() == 2 })
+	until(t, "the jobs are back", func() bool { return r.count("default", ojs.StateAvailable) == 2 })
+	close(leave)
+	until(t, "the stop", func() bool { mock.Add(time.Second); return len(stopped) == 1 })
+	if err := <-stopped; !errors.Is(err, remote.ErrStuck) {
+		t.Errorf("%v is not ErrStuck", err)
+	}
+}

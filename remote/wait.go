@@ -47,11 +47,14 @@ func (w storedWaiter) Wait(ctx context.Context, id string) (*ojs.JobInfo, error)
 func (c *Client) wait(ctx context.Context, id string, stored bool) (*ojs.JobInfo, error) {
 	query := url.Values{"wait": {"true"}, "timeout": {strconv.Itoa(int(pollTime / time.Second))}}
 	for pause := minPause; ; {
+		asked := c.clock.Now()
 		err := c.do(ctx, &request{method: http.MethodGet, path: "/jobs/" + segment(id) + "/result",
 			query:  query,
 			within: pollTime + callTime, most: 1})
 		var refused *Error
 		_, again := repeatable(err)
+		timedOut := errors.As(err, &refused) && refused.Status == http.StatusRequestTimeout
+		stored = stored || timedOut && refused.Code != codeUnknown // the server has found the job
 		switch {
 		case ctx.Err() != nil:
 			return nil, fmt.Errorf("ojs: job %s has not ended: %w", id, ctx.Err())
@@ -59,9 +62,10 @@ func (c *Client) wait(ctx context.Context, id string, stored bool) (*ojs.JobInfo
 			return c.ended(ctx, id)
 		case errors.Is(err, ojs.ErrNotFound) && stored:
 			return nil, &ojs.PrunedError{ID: id}
-		case errors.As(err, &refused) && refused.Status == http.StatusRequestTimeout:
-			stored, pause = true, minPause
-		case again:
+		case timedOut, again:
+			if c.clock.Now().Sub(asked) > pollTime/2 {
+				pause = minPause
+			}
 			if c.sleep(ctx, pause) != nil {
 				return nil, fmt.Errorf("ojs: job %s has not ended: %w", id, ctx.Err())
 			}

@@ -689,20 +689,24 @@ func (r *run) endAll(cause error) {
 
 // giveBack gives back the jobs of handlers that have not returned.
 func (r *run) giveBack() error {
+	ctx, cancel := r.clock.WithTimeout(r.base, lastCall)
+	defer cancel()
 	var stuck []string
+	var calls sync.WaitGroup
 	for _, a := range r.attempts() {
 		if !a.takeOver() {
 			continue
 		}
 		stuck = append(stuck, a.job.Type+" "+a.job.ID)
-		ctx, cancel := r.clock.WithTimeout(r.base, lastCall)
-		if err := a.nack(ctx, map[string]any{"requeue": true}); err != nil {
-			r.log.Warn("job not given back; it runs again when its worker counts as dead",
-				"component", "worker", "ojs.job_id", a.job.ID, "error", err)
-		}
-		cancel()
-		a.leave()
+		calls.Go(func() {
+			if err := a.nack(ctx, map[string]any{"requeue": true}); err != nil {
+				r.log.Warn("job not given back; it runs again when its worker counts as dead",
+					"component", "worker", "ojs.job_id", a.job.ID, "error", err)
+			}
+			a.leave()
+		})
 	}
+	calls.Wait()
 	if len(stuck) == 0 {
 		return nil
 	}
