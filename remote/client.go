@@ -35,6 +35,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -47,8 +48,8 @@ import (
 // but the idle connections of its http.Client.
 type Client struct {
 	config
-	base   string // without a slash at its end
-	server extended
+	base         string               // without a slash at its end
+	hasExtension atomic.Pointer[bool] // whether the server has the Extension; nil: not known yet
 }
 
 var _ ojs.Enqueuer = (*Client)(nil)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/ojsengine/ojs"
 )
@@ -16,20 +15,11 @@ import (
 // the manifest first.
 const Extension = "urn:ojsengine:remote:1"
 
-// extended is what is known of a server.
-type extended struct {
-	mu    sync.Mutex // guards what follows, and is held during the call
-	known bool
-	has   bool
-}
-
-// extended reports whether the server has the Extension. It asks once.
+// extended reports whether the server has the Extension. It asks until the server has
+// answered once.
 func (c *Client) extended(ctx context.Context) (bool, error) {
-	e := &c.server
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.known {
-		return e.has, nil
+	if has := c.hasExtension.Load(); has != nil {
+		return *has, nil
 	}
 	var manifest struct {
 		Extensions []string `json:"extensions"`
@@ -37,8 +27,9 @@ func (c *Client) extended(ctx context.Context) (bool, error) {
 	if err := c.do(ctx, &request{method: "GET", path: manifestPath, out: &manifest}); err != nil {
 		return false, err
 	}
-	e.known, e.has = true, slices.Contains(manifest.Extensions, Extension)
-	return e.has, nil
+	has := slices.Contains(manifest.Extensions, Extension)
+	c.hasExtension.Store(&has)
+	return has, nil
 }
 
 // manifestPath is the only path without the root.

@@ -484,3 +484,41 @@ func TestStuckJobsGoBackTogether(t *testing.T) {
 		t.Errorf("%v is not ErrStuck", err)
 	}
 }
+
+// A call that asks for the manifest does not block another one.
+func TestManifestDoesNotBlock(t *testing.T) {
+	r := newRig(t)
+	c := r.dial()
+	asked := make(chan struct{}, 1)
+	goOn := make(chan struct{})
+	r.intercepts(func(_ http.ResponseWriter, req *http.Request) bool {
+		if req.URL.Path == "/ojs/manifest" {
+			select {
+			case asked <- struct{}{}: // the first
+				<-goOn
+			default:
+			}
+		}
+		return false
+	})
+	enqueue := func() error {
+		return second(charge.Enqueue(within(t), c, order{}, ojs.WithOrderingKey("k")))
+	}
+	first := make(chan error, 1)
+	go func() { first <- enqueue() }()
+	until(t, "the first call", func() bool { return len(asked) == 1 })
+	other := make(chan error, 1)
+	go func() { other <- enqueue() }()
+	select {
+	case err := <-other:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-within(t).Done():
+		t.Error("the second call waits for the first")
+	}
+	close(goOn)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+}
