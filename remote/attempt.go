@@ -24,7 +24,7 @@ import (
 // attempt is one attempt of a job that the worker has fetched. Its handler speaks to it
 // by the functions of package handler.
 //
-//  1. One goroutine runs the handler and settles the attempt. It leaves the run then.
+//  1. One goroutine runs the handler and settles the attempt, and then removes it from the run.
 //  2. The attempt's timer, the heartbeats and a stop end its context. The first cause
 //     holds.
 //  3. If the handler goes on after the last call of a stop, the stop takes the attempt
@@ -32,7 +32,7 @@ import (
 type attempt struct {
 	r        *run
 	job      *ojs.JobInfo
-	kind     *registered
+	handler  *registered
 	invalid  error // the job does not decode
 	full     bool  // the handler has no free slot
 	ctx      context.Context
@@ -54,7 +54,7 @@ type attempt struct {
 // start runs a job in a goroutine of its own, which frees its slot. A job that does not
 // decode becomes a dead letter. A job whose handler is full goes back: start returns false.
 func (r *run) start(job *ojs.JobInfo, invalid error) bool {
-	a := &attempt{r: r, job: job, kind: r.handlers.find(job.Type, job.TypeVersion), invalid: invalid}
+	a := &attempt{r: r, job: job, handler: r.handlers.find(job.Type, job.TypeVersion), invalid: invalid}
 	if v, ok := job.Extra["checkpoint"]; ok && string(v) != "null" {
 		a.checkpoint = v
 	}
@@ -80,9 +80,9 @@ func (r *run) start(job *ojs.JobInfo, invalid error) bool {
 		default: // the loop looks at all attempts
 		}
 	}
-	if a.kind != nil && a.kind.slots != nil && invalid == nil {
+	if a.handler != nil && a.handler.slots != nil && invalid == nil {
 		select {
-		case a.kind.slots <- struct{}{}:
+		case a.handler.slots <- struct{}{}:
 		default:
 			a.full = true
 		}
@@ -112,22 +112,22 @@ func (a *attempt) call() (o policy.Outcome) {
 	if a.invalid != nil {
 		return policy.Outcome{Kind: policy.Undecodable, Err: a.invalid}
 	}
-	if a.kind == nil {
+	if a.handler == nil {
 		return policy.Outcome{Kind: policy.Returned, Err: ojs.Errorf("no_handler",
 			"ojs: worker %s has no handler for job type %s", a.r.id, a.job.Type)}
 	}
 	switch {
 	case a.full: // the job goes back
 		return policy.Outcome{Kind: policy.Interrupted}
-	case a.kind.slots != nil:
-		defer a.r.handlers.release(a.kind)
+	case a.handler.slots != nil:
+		defer a.r.handlers.release(a.handler)
 	}
 	header := a.headerCopy()
-	err := a.kind.handler.Run(a.ctx, &header, a.job.Args)
+	err := a.handler.handler.Run(a.ctx, &header, a.job.Args)
 	if err == nil {
 		return policy.Outcome{Kind: policy.Returned}
 	}
-	return outcome.Of(err, false, a.kind.given.ArgsType())
+	return outcome.Of(err, false, a.handler.given.ArgsType())
 }
 
 func (a *attempt) headerCopy() ojs.JobHeader { return a.job.Clone().JobHeader }
@@ -162,8 +162,8 @@ func (a *attempt) drop() {
 	a.r.works.Go(func() { a.end(a.r.lostCause(a)) })
 }
 
-// takeOver reports whether the caller is to settle the attempt: the first that asks.
-func (a *attempt) takeOver() bool {
+// beginSettle reports whether the caller is to settle the attempt: the first that asks.
+func (a *attempt) beginSettle() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.settled {
@@ -173,8 +173,8 @@ func (a *attempt) takeOver() bool {
 	return true
 }
 
-// leave takes the attempt out of the run.
-func (a *attempt) leave() {
+// remove takes the attempt out of the run.
+func (a *attempt) remove() {
 	a.r.mu.Lock()
 	defer a.r.mu.Unlock()
 	if a.r.held[a.job.ID] == a {
@@ -184,11 +184,11 @@ func (a *attempt) leave() {
 
 // settle tells the server how the attempt has ended.
 func (a *attempt) settle(o policy.Outcome) {
-	if !a.takeOver() {
+	if !a.beginSettle() {
 		a.r.log.Debug("late result refused", a.attrs()...)
 		return
 	}
-	defer a.leave()
+	defer a.remove()
 	a.mu.Lock()
 	cause, lost, result, then := a.cause, a.isLost, a.result, a.then
 	a.mu.Unlock()
@@ -201,8 +201,8 @@ func (a *attempt) settle(o policy.Outcome) {
 		o.Limit = a.job.Timeout
 	}
 	var hook policy.Hook
-	if a.kind != nil {
-		hook = a.kind.given.RetryHook()
+	if a.handler != nil {
+		hook = a.handler.given.RetryHook()
 	}
 	now := a.r.clock.Now()
 	d := policy.Decide(a.job, o, now, rand.Float64(), hook)
@@ -463,7 +463,7 @@ func (a *attempt) flush() {
 
 // Heartbeat implements internal.Attempt.
 func (a *attempt) Heartbeat() error {
-	if err := a.gone(); err != nil {
+	if err := a.lostError(); err != nil {
 		return err
 	}
 	b, err := a.r.sendBeat(a.r.calls, []*attempt{a})
@@ -473,11 +473,11 @@ func (a *attempt) Heartbeat() error {
 	if slices.Contains(b.Lost, a.job.ID) {
 		a.lose(a.r.lostCause(a))
 	}
-	return a.gone()
+	return a.lostError()
 }
 
-// gone says why the attempt does not hold its job, nil if it does.
-func (a *attempt) gone() error {
+// lostError says why the attempt does not hold its job, nil if it does.
+func (a *attempt) lostError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -489,7 +489,7 @@ func (a *attempt) gone() error {
 
 // SaveCheckpoint implements internal.Attempt.
 func (a *attempt) SaveCheckpoint(v json.RawMessage) error {
-	if err := a.gone(); err != nil {
+	if err := a.lostError(); err != nil {
 		return err
 	}
 	err := a.r.do(a.r.calls, &request{method: http.MethodPost, path: "/jobs/" + segment(a.job.ID) +
@@ -503,7 +503,7 @@ func (a *attempt) SaveCheckpoint(v json.RawMessage) error {
 	}
 	if errors.Is(err, ojs.ErrTransition) || errors.Is(err, ojs.ErrNotFound) {
 		a.lose(a.r.lostCause(a))
-		return a.gone()
+		return a.lostError()
 	}
 	return err
 }
@@ -517,7 +517,7 @@ func (a *attempt) Checkpoint() (json.RawMessage, error) {
 
 // Then implements internal.Attempt.
 func (a *attempt) Then(ctx context.Context, drafts []ojs.Draft) error {
-	if err := a.gone(); err != nil {
+	if err := a.lostError(); err != nil {
 		return err
 	}
 	if err := a.r.extend(ctx, []string{"then"}); err != nil {

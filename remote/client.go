@@ -75,9 +75,17 @@ const (
 	DefaultGracePeriod = 25 * time.Second
 )
 
-// Option sets how a Client or a Worker works. The defaults of the others have no meaning
-// for a Client: WithName, WithConcurrency, WithGracePeriod, WithQueues, WithMiddleware.
+// Option sets how a Client or a Worker works.
 type Option func(*config)
+
+// WorkerOption sets how a Worker works. Each Option is one.
+type WorkerOption interface{ set(c *config) }
+
+type workerOption func(*config)
+
+func (o Option) set(c *config) { o(c) }
+
+func (o workerOption) set(c *config) { o(c) }
 
 // WithHTTPClient sets the client of the calls, for TLS, proxies and connections. A
 // Timeout below a minute cuts long polls short. The default follows no redirect.
@@ -100,29 +108,41 @@ func WithDefaults(opts ...ojs.Option) Option {
 }
 
 // WithName sets the beginning of the worker's id. The default is the name of the host.
-func WithName(name string) Option { return func(o *config) { o.name = name } }
+func WithName(name string) WorkerOption { return workerOption(func(o *config) { o.name = name }) }
 
 // WithConcurrency sets how many attempts run at once, at least 1. The default is
 // DefaultConcurrency.
-func WithConcurrency(n int) Option { return func(o *config) { o.concurrency = n } }
+func WithConcurrency(n int) WorkerOption { return workerOption(func(o *config) { o.concurrency = n }) }
 
 // WithGracePeriod sets how long a stop waits for running handlers before it ends their
 // contexts. The default is DefaultGracePeriod.
-func WithGracePeriod(d time.Duration) Option { return func(o *config) { o.grace = d } }
+func WithGracePeriod(d time.Duration) WorkerOption {
+	return workerOption(func(o *config) { o.grace = d })
+}
 
 // WithQueues sets the queues that a Worker takes jobs from, in order of preference. The
 // default is ojs.DefaultQueue.
-func WithQueues(names ...string) Option { return func(o *config) { o.queues = names } }
+func WithQueues(names ...string) WorkerOption {
+	return workerOption(func(o *config) { o.queues = names })
+}
 
 // WithMiddleware puts middlewares around every handler, the first outermost.
-func WithMiddleware(ms ...handler.Middleware) Option {
-	return func(o *config) { o.around = append(o.around, ms...) }
+func WithMiddleware(ms ...handler.Middleware) WorkerOption {
+	return workerOption(func(o *config) { o.around = append(o.around, ms...) })
 }
 
 // Dial makes a client of the server at a URL such as "https://jobs.example.org". A path
 // in it precedes the server's own. Dial calls nothing: an unreachable server shows in the
 // first call. Options and URLs that make no sense are refused with an *ojs.InvalidError.
 func Dial(server string, opts ...Option) (*Client, error) {
+	list := make([]WorkerOption, len(opts))
+	for i, opt := range opts {
+		list[i] = opt
+	}
+	return dial(server, list)
+}
+
+func dial(server string, opts []WorkerOption) (*Client, error) {
 	c := &Client{config: config{
 		http: &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse // it would take the key elsewhere
@@ -131,10 +151,10 @@ func Dial(server string, opts ...Option) (*Client, error) {
 		concurrency: DefaultConcurrency, grace: DefaultGracePeriod, queues: []string{ojs.DefaultQueue},
 	}}
 	for _, opt := range opts {
-		if opt == nil {
+		if o, is := opt.(Option); opt == nil || is && o == nil {
 			return nil, invalid("option", "is nil")
 		}
-		opt(&c.config)
+		opt.set(&c.config)
 	}
 	u, err := url.Parse(server)
 	switch {

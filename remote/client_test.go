@@ -120,10 +120,15 @@ func TestErrors(t *testing.T) {
 				t.Errorf("%q: %v", url, err)
 			}
 		}
-		for _, opt := range []remote.Option{nil, remote.WithConcurrency(0), remote.WithGracePeriod(-1),
-			remote.WithQueues(), remote.WithQueues("No Queue"), remote.WithClock(nil), remote.WithLogger(nil),
-			remote.WithHTTPClient(nil), remote.WithMiddleware(nil)} {
+		for _, opt := range []remote.Option{nil, remote.WithClock(nil), remote.WithLogger(nil),
+			remote.WithHTTPClient(nil)} {
 			if _, err := remote.Dial("http://h", opt); !errors.Is(err, ojs.ErrInvalid) {
+				t.Errorf("%v", err)
+			}
+		}
+		for _, opt := range []remote.WorkerOption{nil, remote.WithConcurrency(0), remote.WithGracePeriod(-1),
+			remote.WithQueues(), remote.WithQueues("No Queue"), remote.WithMiddleware(nil)} {
+			if _, err := remote.New[any]("http://h", opt); !errors.Is(err, ojs.ErrInvalid) {
 				t.Errorf("%v", err)
 			}
 		}

@@ -146,8 +146,7 @@ func (r *rig) halt() {
 
 func (r *rig) options(opts []remote.Option) []remote.Option {
 	return append([]remote.Option{remote.WithHTTPClient(r.http),
-		remote.WithLogger(slog.New(slog.DiscardHandler)),
-		remote.WithName("test")}, opts...)
+		remote.WithLogger(slog.New(slog.DiscardHandler))}, opts...)
 }
 
 func (r *rig) dial(opts ...remote.Option) *remote.Client {
@@ -159,9 +158,12 @@ func (r *rig) dial(opts ...remote.Option) *remote.Client {
 	return c
 }
 
-func worker[T any](r *rig, opts ...remote.Option) *remote.Worker[T] {
+func worker[T any](r *rig, opts ...remote.WorkerOption) *remote.Worker[T] {
 	r.t.Helper()
-	w, err := remote.New[T](r.url, r.options(opts)...)
+	for _, opt := range r.options(nil) {
+		opts = append(opts, opt)
+	}
+	w, err := remote.New[T](r.url, append(opts, remote.WithName("test"))...)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -49,8 +49,8 @@ type Worker[T any] struct {
 }
 
 // New makes a worker of the server at a URL. It calls nothing: see Dial.
-func New[T any](server string, opts ...Option) (*Worker[T], error) {
-	c, err := Dial(server, opts...)
+func New[T any](server string, opts ...WorkerOption) (*Worker[T], error) {
+	c, err := dial(server, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -325,7 +325,7 @@ func (r *run) until(ctx context.Context) error {
 	}()
 
 	<-working.Done()
-	r.quieten()
+	r.sendQuiet()
 	r.within(lastCall, fetched)
 	cancelFetch()
 	<-fetched
@@ -520,8 +520,8 @@ func decode(raw json.RawMessage) (*ojs.JobInfo, error) {
 	return &ojs.JobInfo{JobHeader: ojs.JobHeader{ID: part.ID, Attempt: part.Attempt}}, err
 }
 
-// quieten says that the worker takes no more jobs, which ends its long poll.
-func (r *run) quieten() {
+// sendQuiet says that the worker takes no more jobs, which ends its long poll.
+func (r *run) sendQuiet() {
 	ctx, cancel := r.clock.WithTimeout(r.base, lastCall)
 	defer cancel()
 	r.mu.Lock()
@@ -694,7 +694,7 @@ func (r *run) giveBack() error {
 	var stuck []string
 	var calls sync.WaitGroup
 	for _, a := range r.attempts() {
-		if !a.takeOver() {
+		if !a.beginSettle() {
 			continue
 		}
 		stuck = append(stuck, a.job.Type+" "+a.job.ID)
@@ -703,7 +703,7 @@ func (r *run) giveBack() error {
 				r.log.Warn("job not given back; it runs again when its worker counts as dead",
 					"component", "worker", "ojs.job_id", a.job.ID, "error", err)
 			}
-			a.leave()
+			a.remove()
 		})
 	}
 	calls.Wait()

@@ -198,8 +198,7 @@ func TestCancelRunning(t *testing.T) {
 			r := newRig(t)
 			mock := clock.NewMock()
 			mock.Set(time.Now())
-			opts := []remote.Option{remote.WithClock(mock)}
-			w, c := worker[any](r, opts...), r.dial()
+			w, c := worker[any](r, remote.WithClock(mock)), r.dial()
 			started, cause := make(chan struct{}), make(chan error, 1)
 			ask := make(chan struct{})
 			w.Register(handler.For(charge, func(ctx context.Context, _ *ojs.Job[order]) error {
