@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -24,7 +23,7 @@ import (
 // attempt is one attempt of a job that the worker has fetched. Its handler speaks to it
 // by the functions of package handler.
 //
-//  1. One goroutine runs the handler and settles the attempt, and then removes it from the run.
+//  1. One goroutine runs the handler, settles the attempt, and removes it from the run.
 //  2. The attempt's timer, the heartbeats and a stop end its context. The first cause
 //     holds.
 //  3. If the handler goes on after the last call of a stop, the stop takes the attempt
@@ -52,7 +51,8 @@ type attempt struct {
 }
 
 // start runs a job in a goroutine of its own, which frees its slot. A job that does not
-// decode becomes a dead letter. A job whose handler is full goes back: start returns false.
+// decode becomes a dead letter. If the handler is full, the job goes back and start
+// returns false.
 func (r *run) start(job *ojs.JobInfo, invalid error) bool {
 	a := &attempt{r: r, job: job, handler: r.handlers.find(job.Type, job.TypeVersion), invalid: invalid}
 	if v, ok := job.Extra["checkpoint"]; ok && string(v) != "null" {
@@ -150,8 +150,8 @@ func (a *attempt) lose(cause error) {
 	a.end(cause)
 }
 
-// drop ends an attempt that a heartbeat's answer names as lost. Another goroutine asks for
-// the cause, so that the heartbeats go on meanwhile.
+// drop ends an attempt that a heartbeat's answer names as lost. Another goroutine asks
+// for the cause, so that the heartbeats continue meanwhile.
 func (a *attempt) drop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -201,11 +201,12 @@ func (a *attempt) settle(o policy.Outcome) {
 		o.Limit = a.job.Timeout
 	}
 	var hook policy.Hook
-	if a.handler != nil {
-		hook = a.handler.given.RetryHook()
+	var recorded hookDelay
+	if a.handler != nil && a.handler.given.RetryHook() != nil {
+		recorded.Hook = a.handler.given.RetryHook()
+		hook = &recorded
 	}
-	now := a.r.clock.Now()
-	d := policy.Decide(a.job, o, now, rand.Float64(), hook)
+	d := policy.Decide(a.job, o, a.r.clock.Now(), 0, hook)
 	switch {
 	case d.State == ojs.StateCompleted:
 		a.repeat(func(ctx context.Context) error { return a.ack(ctx, result, then) })
@@ -223,11 +224,27 @@ func (a *attempt) settle(o policy.Outcome) {
 	default:
 		body := map[string]any{"error": answer(d, o)}
 		after := (*ojs.RetryAfterError)(nil)
-		if d.State == ojs.StateRetryable && (hook != nil || foreign.As(o.Err, &after)) {
-			body["retry_after_ms"] = cmp.Or(d.Asked, d.RunAt.Sub(now)).Milliseconds()
+		switch {
+		case d.State != ojs.StateRetryable:
+		case foreign.As(o.Err, &after):
+			body["retry_after_ms"] = max(after.After, 0).Milliseconds()
+		case recorded.delay > 0:
+			body["retry_after_ms"] = milliseconds(recorded.delay)
 		}
 		a.repeat(func(ctx context.Context) error { return a.nack(ctx, body) })
 	}
+}
+
+// hookDelay records the delay that a hook chooses. Without one, the server's policy
+// decides.
+type hookDelay struct {
+	policy.Hook
+	delay time.Duration
+}
+
+func (h *hookDelay) Delay(job *ojs.JobInfo, err error) time.Duration {
+	h.delay = h.Hook.Delay(job, err)
+	return h.delay
 }
 
 // answer is the error object for a failed attempt.
@@ -282,8 +299,8 @@ func (a *attempt) repeat(call func(ctx context.Context) error) {
 	}
 }
 
-// outcomeRefused reports whether the server will not take an outcome: it is too large, for
-// example, or a job of handler.Then is a duplicate.
+// outcomeRefused reports whether the server will not take an outcome: it is too large,
+// for example, or a job of handler.Then is a duplicate.
 func outcomeRefused(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Code != codeUnknown && !e.Retryable &&
@@ -493,7 +510,7 @@ func (a *attempt) SaveCheckpoint(v json.RawMessage) error {
 		return err
 	}
 	err := a.r.do(a.r.calls, &request{method: http.MethodPost, path: "/jobs/" + segment(a.job.ID) +
-		"/checkpoint", same: true,
+		"/checkpoint", idempotent: true,
 		body: map[string]any{"checkpoint": v, "worker_id": a.r.id, "attempt": a.job.Attempt}})
 	if err == nil {
 		a.mu.Lock()

@@ -218,8 +218,9 @@ type request struct {
 	header http.Header   // of the answer
 	tries  int           // how often the call was made
 	most   int           // how often it may be; 0: maxTries
-	same   bool          // a repetition does its work once; so does that of each GET
 	within time.Duration // how long one try may take; 0: callTime
+
+	idempotent bool // a repetition does the work once; each GET is idempotent
 }
 
 // callTime is how long the server may take to answer. A long poll adds its wait.
@@ -239,7 +240,7 @@ func (c *Client) remove(ctx context.Context, path string, body, out any) error {
 }
 
 // do makes a call, and repeats it while the server cannot be reached or asks for that. A
-// call that is not the same twice is repeated only after 429, since its work may be done.
+// call that is not idempotent is repeated only after 429: else its work may be done.
 func (c *Client) do(ctx context.Context, r *request) error {
 	var body []byte
 	if r.body != nil {
@@ -252,7 +253,7 @@ func (c *Client) do(ctx context.Context, r *request) error {
 		r.tries++
 		err := c.try(ctx, r, body)
 		wait, again := repeatable(err)
-		if e := (*Error)(nil); !r.same && r.method != http.MethodGet {
+		if e := (*Error)(nil); !r.idempotent && r.method != http.MethodGet {
 			again = again && errors.As(err, &e) && e.Status == http.StatusTooManyRequests
 		}
 		switch {

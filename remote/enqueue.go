@@ -69,7 +69,7 @@ func (c *Client) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.Ti
 		Job  *job   `json:"job"`
 		Jobs []*job `json:"jobs"`
 	}
-	r := &request{method: "POST", path: "/jobs", body: bodies[0], out: &answer, same: true}
+	r := &request{method: "POST", path: "/jobs", body: bodies[0], out: &answer, idempotent: true}
 	if len(drafts) > 1 {
 		r.path, r.body = "/jobs/batch", map[string]any{"jobs": bodies}
 	}

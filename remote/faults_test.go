@@ -316,7 +316,8 @@ func TestJobForFullHandler(t *testing.T) {
 		started <- struct{}{}
 		<-goOn
 		return nil
-	}, handler.WithSlots(1)), handler.For(receipt, func(context.Context, *ojs.Job[order]) error { return nil }))
+	}, handler.WithSlots(1)),
+		handler.For(receipt, func(context.Context, *ojs.Job[order]) error { return nil }))
 	ctx := within(t)
 	ticket, err := charge.Enqueue(ctx, c, order{})
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 
 // Cancel ends a job that waits or runs, as engine.Engine.Cancel does.
 func (c *Client) Cancel(ctx context.Context, id string) error {
-	err := c.do(ctx, &request{method: http.MethodDelete, path: "/jobs/" + segment(id), same: true})
+	err := c.do(ctx, &request{method: http.MethodDelete, path: "/jobs/" + segment(id), idempotent: true})
 	var wrong *ojs.TransitionError
 	if errors.As(err, &wrong) && wrong.From == ojs.StateCancelled {
 		return nil

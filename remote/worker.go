@@ -169,8 +169,9 @@ func (h *handlers) declare() []declared {
 	return list
 }
 
-// open returns the handlers that have a free slot, at most n jobs that they all have slots
-// for, and whether another handler is full. The channel is closed when there are more.
+// open returns the handlers that have a free slot, and whether another one is full. count
+// is at most n, and each handler has a slot for so many jobs. The channel is closed when
+// a handler is added or frees a slot.
 func (h *handlers) open(n int) (list []declared, count int, full bool, more <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -269,8 +270,9 @@ func workerID(name string) (string, error) {
 // The times of a run.
 const (
 	beatEvery = 5 * time.Second // OJS worker protocol
-	lastCall  = time.Second     // for handlers whose contexts have ended, and for the last fetch
-	maxFetch  = 100             // jobs of one fetch
+	minBeat   = time.Second / 50
+	lastCall  = time.Second // for handlers whose contexts have ended, and for the last fetch
+	maxFetch  = 100         // jobs of one fetch
 )
 
 // run is one call of Run.
@@ -602,7 +604,7 @@ func (r *run) beatPeriod() time.Duration {
 	period := beatEvery
 	for _, a := range r.held {
 		if lease := a.job.Lease; lease > 0 {
-			period = min(period, lease/3)
+			period = min(period, max(lease/3, minBeat))
 		}
 	}
 	return period
