@@ -145,6 +145,9 @@ func TestQuarantine(t *testing.T) {
 	if out := sh.run("ojs job " + id); !strings.Contains(out, "fix: ojs quarantine") {
 		t.Error(out)
 	}
+	if out := sh.run("ojs export --live"); !strings.Contains(out, "records in the quarantine: 1") {
+		t.Error(out)
+	}
 	if out := sh.run("ojs quarantine release " + key); !strings.Contains(out, "[exit code 4]") {
 		t.Error(out)
 	}

@@ -31,6 +31,11 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
+// refusedError is an error of what the state of the storage or of a file forbids.
+type refusedError struct{ error }
+
+func (e refusedError) Unwrap() error { return e.error }
+
 // fixError is an error with its remedy.
 type fixError struct {
 	error
@@ -81,7 +86,7 @@ func codeOf(err error) int {
 		return exitRefused
 	case errors.Is(err, ojs.ErrNotFound), errors.Is(err, ojs.ErrPruned):
 		return exitNotFound
-	case isRefusal(err):
+	case isRefusal(err), errors.As(err, new(refusedError)):
 		return exitRefused
 	}
 	return exitFailed

@@ -10,6 +10,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
@@ -17,19 +19,24 @@ import (
 	"github.com/ojsengine/ojs/storage/codec"
 )
 
-// An export is lines of JSON: a head, the states of queues, limits that were set,
-// recurring jobs, jobs in the order of their insertion, and an end. After each page of
-// jobs a line has the cursor of the next one.
+// An export is lines of JSON: a head, the states of queues, limits that were set, jobs in
+// the order of their insertion, recurring jobs, and an end. After each page of jobs a
+// line has the cursor of the next one.
 //
 // # Invariants
 //
-//  1. An export without --live is made while everything is paused and no job is active:
-//     each job that it has can run only where it is imported.
-//  2. A file that ends with a whole line of a cursor can be continued from there.
+//  1. An export without --live is made while everything is paused and no job is active.
+//     It pauses each queue itself, too: Claim obeys that, while an engine may not have
+//     read yet that everything is paused. Before the end it checks all of this again.
+//     Each job that it has can run only where it is imported.
+//  2. A file that ends with a whole line of a cursor can be continued from there, as long
+//     as the pause of everything is the one of its head.
 //  3. An import runs no job before it has read the end: it pauses each queue before the
-//     first job of it is stored.
+//     first job of it is stored. Until a job has all of its fields, it is pending or in
+//     queueImport, which is paused.
 //  4. A job is stored under its id once. As long as it has not all of its fields, its
 //     meta has markImport, and a further import continues with it.
+//  5. An export is imported once: its id is stored in the target.
 
 // exportLine is a line of an export; one of its fields is set.
 type exportLine struct {
@@ -44,8 +51,10 @@ type exportLine struct {
 
 type exportHead struct {
 	Version int       `json:"version"`
+	ID      string    `json:"id"`
 	At      time.Time `json:"at"`
-	Source  string    `json:"source"` // the address without passwords
+	Source  string    `json:"source"`          // the address without passwords
+	Paused  time.Time `json:"paused,omitzero"` // since when everything is; zero: --live
 }
 
 type exportQueue struct {
@@ -61,23 +70,25 @@ type exportLimit struct {
 	Until       time.Time `json:",omitzero"`
 }
 
-// exportCursor says how many jobs the file has up to here, and where the others are.
+// exportCursor says how many jobs the file has up to here, how many were left out, and
+// where the others are.
 type exportCursor struct {
 	Jobs   int    `json:"jobs"`
+	Left   int    `json:"left,omitempty"`
 	Cursor string `json:"cursor,omitempty"`
 }
 
 type exportVerb struct {
 	File     string `arg:"" default:"-" help:"The file to write, or - for the standard output."`
-	Live     bool   `help:"Export while jobs run: a job may then run in both storages."`
+	Live     bool   `help:"Export while jobs run, without active ones: a job may run in both storages."`
 	SkipOpen bool   `name:"skip-waiting" help:"Leave out jobs that wait for other jobs."`
 }
 
 func (exportVerb) Help() string {
 	return `It writes queues, limits, recurring jobs and jobs, for ojs import into any storage. Stop programs
-that enqueue, pause everything (ojs queues pause --all), and wait until no job is active. A file
-that is not complete is continued. Do not resume the storage afterwards: its jobs would run there,
-too.
+that enqueue, pause everything (ojs queues pause --all), and wait until no job is active. The
+export pauses each queue, too. A file that is not complete is continued. Do not resume the storage
+afterwards: its jobs would run there, too.
 
 Not in an export: logs of jobs, history and pauses. Jobs that wait for others (workflows that
 run, ordering keys) cannot be exported: let them end before, or give --skip-waiting.`
@@ -89,13 +100,16 @@ func (v *exportVerb) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := v.check(c, op); err != nil {
+	e := exporter{call: c, op: op, v: v}
+	if e.head, err = e.newHead(); err != nil {
 		return err
 	}
-	e := exporter{call: c, op: op, v: v}
+	if err := e.check(); err != nil {
+		return err
+	}
 	w := c.out
 	if v.File != "-" {
-		file, from, err := openExport(v.File, e.source())
+		file, from, err := openExport(v.File, e.head)
 		if err != nil {
 			return err
 		}
@@ -108,37 +122,64 @@ func (v *exportVerb) Run(c *call) error {
 		return errors.Join(err, e.w.Flush())
 	}
 	fmt.Fprintf(c.errs, "%s exported", counted(e.at.Jobs, "job"))
-	if e.left > 0 {
-		fmt.Fprintf(c.errs, ", %s left out", counted(e.left, "waiting job"))
+	if e.at.Left > 0 {
+		fmt.Fprintf(c.errs, ", %s left out: active, or waiting for others", counted(e.at.Left, "job"))
 	}
 	fmt.Fprintln(c.errs)
 	return nil
 }
 
-// check refuses an export of jobs that may run meanwhile, or that wait for others.
-func (v *exportVerb) check(c *call, op *operate.Operator) error {
-	if !v.Live {
-		pauses, err := op.Queues().Pauses(c.ctx)
-		if err != nil {
-			return err
-		}
-		const fix = "ojs queues pause --all, and wait until ojs jobs --count state:active is 0; or --live for a copy"
-		if len(pauses) == 0 || pauses[0].Type != "" {
-			return fixError{errors.New("jobs may run during the export: not everything is paused"), fix}
-		}
-		active, err := op.Jobs().Count(c.ctx, inspect.Filter{States: []ojs.State{ojs.StateActive}}, 0)
-		if err != nil {
-			return err
-		}
-		if active.N > 0 {
-			return fixError{errors.New(counted(active.N, "job") + " " + isAre(active.N) + " active"), fix}
-		}
+// newHead makes a head. It refuses an export of jobs that may run meanwhile.
+func (e *exporter) newHead() (exportHead, error) {
+	head := exportHead{Version: 1, ID: uuid.NewString(), At: e.now().UTC(), Source: e.source()}
+	if e.v.Live {
+		return head, nil
 	}
-	if v.SkipOpen {
+	pauses, err := e.op.Queues().Pauses(e.ctx)
+	if err != nil {
+		return head, err
+	}
+	if len(pauses) == 0 || pauses[0].Type != "" {
+		return head, refusedError{fixError{
+			errors.New("jobs may run during the export: not everything is paused"), fixActive}}
+	}
+	head.Paused = pauses[0].At.UTC()
+	return head, e.idle()
+}
+
+const fixActive = "ojs queues pause --all, and wait until ojs jobs --count state:active is 0; or --live for a copy"
+
+// idle refuses an export while jobs are active.
+func (e *exporter) idle() error {
+	n, err := e.op.Jobs().Count(e.ctx, inspect.Filter{States: []ojs.State{ojs.StateActive}}, 0)
+	if err == nil && n.N > 0 {
+		err = refusedError{fixError{errors.New(counted(n.N, "job") + " " + isAre(n.N) + " active"), fixActive}}
+	}
+	return err
+}
+
+// decodes refuses an export while records are in the quarantine.
+func (e *exporter) decodes() error {
+	q, ok := storage.As[storage.Quarantiner](e.opened)
+	if !ok {
 		return nil
 	}
+	n, err := q.CountQuarantined(e.ctx)
+	if err == nil && n > 0 {
+		err = refusedError{fixError{fmt.Errorf("records in the quarantine: %d", n),
+			"ojs quarantine, and release or delete each"}}
+	}
+	return err
+}
+
+// check refuses an export that would leave out jobs.
+func (e *exporter) check() error {
+	if err := e.decodes(); err != nil || e.v.SkipOpen {
+		return err
+	}
 	n := 0
-	for rec, err := range op.Jobs().Records(c.ctx, inspect.Filter{States: []ojs.State{ojs.StatePending}}) {
+	f := inspect.Filter{States: []ojs.State{ojs.StatePending}}
+	for rec, err := range e.op.Jobs().Records(e.ctx, f) {
 		if err != nil {
 			return err
 		}
@@ -147,10 +188,45 @@ func (v *exportVerb) check(c *call, op *operate.Operator) error {
 		}
 	}
 	if n > 0 {
-		return fixError{fmt.Errorf("jobs that wait for others: %d", n),
-			"let their workflows end, or leave them out: --skip-waiting"}
+		return refusedError{fixError{fmt.Errorf("jobs that wait for others: %d", n),
+			"let their workflows end, or leave them out: --skip-waiting"}}
 	}
 	return nil
+}
+
+// fence pauses each queue by its state.
+func (e *exporter) fence() error {
+	queues, err := e.op.Queues().List(e.ctx)
+	if err != nil || e.v.Live {
+		return err
+	}
+	for _, q := range queues {
+		if _, err := e.opened.SetQueueState(e.ctx, q.Name, ojs.QueuePaused); err != nil {
+			return err
+		}
+	}
+	return e.idle()
+}
+
+// fenced refuses an export during which jobs may have run.
+func (e *exporter) fenced() error {
+	if err := e.decodes(); err != nil || e.v.Live {
+		return err
+	}
+	now, err := e.newHead()
+	if err != nil {
+		return err
+	}
+	resumed := !now.Paused.Equal(e.head.Paused)
+	queues, err := e.op.Queues().List(e.ctx)
+	for _, q := range queues {
+		resumed = resumed || q.Depth() > 0 && q.State != ojs.QueuePaused
+	}
+	if err == nil && resumed {
+		err = refusedError{fixError{errors.New("jobs may have run during the export"),
+			"stop programs that enqueue, and export into another file"}}
+	}
+	return err
 }
 
 // waitsForOthers reports whether a job is part of an order among jobs that the contract
@@ -164,12 +240,12 @@ func waitsForOthers(rec *storage.Record) bool {
 type resumed struct {
 	at       exportCursor
 	begun    bool // it has the lines before the jobs
-	source   string
+	head     exportHead
 	complete bool
 }
 
 // openExport opens a file to continue it after its last cursor. Later lines are cut off.
-func openExport(path, source string) (*os.File, resumed, error) {
+func openExport(path string, head exportHead) (*os.File, resumed, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, resumed{}, err
@@ -179,9 +255,11 @@ func openExport(path, source string) (*os.File, resumed, error) {
 	switch {
 	case err != nil:
 	case from.complete:
-		err = usageError{fixError{fmt.Errorf("%s is a complete export", path), fix}}
-	case from.begun && from.source != source:
-		err = usageError{fixError{fmt.Errorf("%s is an export of %s", path, clean(from.source)), fix}}
+		err = refusedError{fixError{fmt.Errorf("%s is a complete export", path), fix}}
+	case from.begun && from.head.Source != head.Source:
+		err = refusedError{fixError{fmt.Errorf("%s is an export of %s", path, clean(from.head.Source)), fix}}
+	case from.begun && !from.head.Paused.Equal(head.Paused):
+		err = refusedError{fixError{fmt.Errorf("jobs may have run since %s was begun", path), fix}}
 	}
 	if err == nil {
 		err = file.Truncate(keep)
@@ -197,22 +275,20 @@ func openExport(path, source string) (*os.File, resumed, error) {
 
 func resume(r io.Reader) (from resumed, keep int64, err error) {
 	in := bufio.NewReaderSize(r, 1<<16)
-	at := int64(0)
-	for {
+	for at := int64(0); ; {
 		line, err := in.ReadBytes('\n')
-		if err != nil {
+		if at += int64(len(line)); err != nil && (from.head.Version != 0 || at == 0) {
 			return from, keep, nil // the rest is no whole line
 		}
-		at += int64(len(line))
-		if bytes.HasPrefix(line, []byte(`{"job":`)) {
+		var l exportLine
+		if from.head.Version != 0 && bytes.HasPrefix(line, []byte(`{"job":`)) {
 			continue
 		}
-		var l exportLine
-		if json.Unmarshal(line, &l) != nil || keep == 0 && at == int64(len(line)) && l.Head == nil {
+		if json.Unmarshal(line, &l) != nil || from.head.Version == 0 && (l.Head == nil || l.Head.Version == 0) {
 			return from, 0, usageError{fixError{errors.New("the file is no export"), "name another file"}}
 		}
 		if l.Head != nil {
-			from.source = l.Head.Source
+			from.head = *l.Head
 		}
 		if l.Cursor != nil {
 			from.at, from.begun, keep = *l.Cursor, true, at
@@ -231,9 +307,9 @@ type exporter struct {
 	v     *exportVerb
 	w     *bufio.Writer
 	sync  func() error
+	head  exportHead
 	at    exportCursor
 	begun bool
-	left  int
 }
 
 func (e *exporter) line(l exportLine) error {
@@ -247,9 +323,12 @@ func (e *exporter) line(l exportLine) error {
 
 func (e *exporter) run() error {
 	if !e.begun {
-		if err := e.head(); err != nil {
+		if err := e.begin(); err != nil {
 			return err
 		}
+	}
+	if err := e.fence(); err != nil {
+		return err
 	}
 	var q storage.Query
 	for {
@@ -260,8 +339,11 @@ func (e *exporter) run() error {
 		}
 		for i := range page.Records {
 			rec := &page.Records[i]
+			if rec.State == ojs.StateActive && !e.v.Live {
+				return refusedError{fixError{fmt.Errorf("job %s is active", rec.ID), fixActive}}
+			}
 			if waitsForOthers(rec) || rec.State == ojs.StateActive {
-				e.left++
+				e.at.Left++
 				continue
 			}
 			b, err := codec.EncodeRecord(rec)
@@ -281,7 +363,13 @@ func (e *exporter) run() error {
 			return err
 		}
 	}
-	return e.mark(exportLine{End: &exportCursor{Jobs: e.at.Jobs}})
+	if err := e.crons(); err != nil {
+		return err
+	}
+	if err := e.fenced(); err != nil {
+		return err
+	}
+	return e.mark(exportLine{End: &exportCursor{Jobs: e.at.Jobs, Left: e.at.Left}})
 }
 
 // mark writes a line, and sees to it that the file has all lines.
@@ -304,10 +392,9 @@ func (e *exporter) source() string {
 	return source
 }
 
-// head writes what comes before the jobs.
-func (e *exporter) head() error {
-	head := exportHead{1, e.now().UTC(), e.source()}
-	if err := e.line(exportLine{Head: &head}); err != nil {
+// begin writes what comes before the jobs.
+func (e *exporter) begin() error {
+	if err := e.line(exportLine{Head: &e.head}); err != nil {
 		return err
 	}
 	queues, err := e.op.Queues().List(e.ctx)
@@ -333,6 +420,11 @@ func (e *exporter) head() error {
 			}
 		}
 	}
+	return e.mark(exportLine{Cursor: &exportCursor{}})
+}
+
+// crons writes the recurring jobs.
+func (e *exporter) crons() error {
 	q := storage.DocumentQuery{}
 	for {
 		list, err := e.opened.Documents(e.ctx, storage.KindCron, q)
@@ -346,7 +438,7 @@ func (e *exporter) head() error {
 			q.After = list[i].Name
 		}
 		if len(list) < q.Most() {
-			return e.mark(exportLine{Cursor: &exportCursor{}})
+			return nil
 		}
 	}
 }

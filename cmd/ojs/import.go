@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/codec"
@@ -22,14 +23,25 @@ type importVerb struct {
 func (importVerb) Help() string {
 	return `It stores what ojs export has written. Queues are paused until the end of the import, and then
 have the states of the export. Run it again after an interruption: jobs that are stored are
-skipped. Jobs of other ids in the storage stay as they are.`
+skipped. An export is imported once. Jobs of other ids in the storage stay as they are.`
 }
 
 // markImport is in the meta of a job that has not all of its fields.
 const markImport = "ojs.import"
 
-// importBatch is how many jobs are stored at once.
-const importBatch = 500
+// queueImport has the jobs that pass through states in which a job may be claimed. It is
+// paused.
+const queueImport = "ojs.import"
+
+// The values of an import in the target, by the id of the export.
+const (
+	prefixImport = "import/"
+	importStored = "stored" // the jobs are; the recurring jobs and queues may not be
+	importDone   = "done"
+)
+
+// importBatch is how many jobs are stored at once. Tests change it.
+var importBatch = 500
 
 // Run imports an export.
 func (v *importVerb) Run(c *call) error {
@@ -65,7 +77,9 @@ type importer struct {
 	paused map[string]bool           // queues that the import has paused
 	crons  []storage.Document
 	batch  []storage.Record
-	begun  bool
+	id     string // of the export
+	was    string // how far an import before this one has come
+	jobs   int    // lines
 	done   int
 	there  int
 }
@@ -81,7 +95,7 @@ func (i *importer) run(in *bufio.Reader) error {
 			return err
 		}
 		var l exportLine
-		if err := json.Unmarshal(line, &l); err != nil || !i.begun && l.Head == nil {
+		if err := json.Unmarshal(line, &l); err != nil || i.id == "" && (l.Head == nil || l.Head.ID == "") {
 			return usageError{fmt.Errorf("line %d is no line of an export", n)}
 		}
 		end, err := i.line(&l)
@@ -102,7 +116,7 @@ func (i *importer) line(l *exportLine) (end bool, err error) {
 		return false, usageError{fmt.Errorf("the export is of version %d, and this program knows 1",
 			l.Head.Version)}
 	case l.Head != nil:
-		i.begun = true
+		return false, i.begin(l.Head.ID)
 	case l.Queue != nil:
 		i.states[l.Queue.Name] = l.Queue.State
 	case l.Limit != nil:
@@ -113,6 +127,10 @@ func (i *importer) line(l *exportLine) (end bool, err error) {
 		l.Document.Version = 0 // an entry that is stored stays
 		i.crons = append(i.crons, *l.Document)
 	case l.Job != nil:
+		if i.jobs++; i.was == importStored {
+			i.there++
+			return false, nil
+		}
 		rec, err := codec.DecodeRecord(l.Job)
 		if err != nil {
 			return false, err
@@ -121,12 +139,53 @@ func (i *importer) line(l *exportLine) (end bool, err error) {
 			return false, i.flush()
 		}
 	case l.End != nil:
+		if i.jobs != l.End.Jobs {
+			return false, usageError{fmt.Errorf("the export has %s and not the %s of its end",
+				counted(i.jobs, "job"), number(l.End.Jobs))}
+		}
 		if err := i.flush(); err != nil {
 			return false, err
 		}
-		return true, i.resume()
+		return true, i.end()
 	}
 	return false, err
+}
+
+// begin refuses an export that is imported.
+func (i *importer) begin(id string) error {
+	v, _, err := document.Of(i.opened).Value(i.ctx, i.now(), prefixImport+id)
+	if err != nil {
+		return err
+	}
+	if i.id, i.was = id, string(v.Data); i.was == importDone {
+		return refusedError{errors.New("the export is imported: its jobs would run again")}
+	}
+	return i.pause(queueImport)
+}
+
+// pause pauses a queue until the end.
+func (i *importer) pause(name string) error {
+	if i.paused[name] {
+		return nil
+	}
+	i.paused[name] = true
+	_, err := i.opened.SetQueueState(i.ctx, name, ojs.QueuePaused)
+	return err
+}
+
+// end notes that the jobs are stored, and then that nothing else is to be done.
+func (i *importer) end() error {
+	note := func(text string) error {
+		return document.Of(i.opened).PutValues(i.ctx, i.now(),
+			[]document.Value{{Key: prefixImport + i.id, Data: []byte(text)}})
+	}
+	if err := note(importStored); err != nil {
+		return err
+	}
+	if err := i.resume(); err != nil {
+		return err
+	}
+	return note(importDone)
 }
 
 // resume stores the recurring jobs, and gives the queues their states.
@@ -155,11 +214,8 @@ func (i *importer) flush() error {
 	batch := i.batch
 	i.batch = i.batch[:0]
 	for j := range batch {
-		if name := batch[j].Queue; !i.paused[name] {
-			if _, err := i.opened.SetQueueState(i.ctx, name, ojs.QueuePaused); err != nil {
-				return err
-			}
-			i.paused[name] = true
+		if err := i.pause(batch[j].Queue); err != nil {
+			return err
 		}
 	}
 	begun := make([]storage.Record, len(batch))
@@ -201,7 +257,7 @@ func (i *importer) continued(batch, begun []storage.Record) (open, stored []stor
 			rec.Version = r[0].Version
 		case err != nil:
 			return nil, nil, err
-		case rec.Meta[markImport] == nil:
+		case rec.Meta[markImport] == nil, rec.State.Terminal():
 			i.there++
 			continue
 		}
@@ -210,13 +266,10 @@ func (i *importer) continued(batch, begun []storage.Record) (open, stored []stor
 	return open, stored, nil
 }
 
-// unfinished is a job that nothing happens to: pending, or scheduled until it is due.
+// unfinished is a job that nothing happens to: pending, and in a paused queue.
 func unfinished(rec *storage.Record) storage.Record {
 	r := rec.Copy()
-	r.State, r.Version = ojs.StatePending, 0
-	if rec.State == ojs.StateScheduled {
-		r.State = ojs.StateScheduled
-	}
+	r.State, r.Version, r.Queue = ojs.StatePending, 0, queueImport
 	r.Meta = jsonvalue.Clone(r.Meta)
 	if r.Meta == nil {
 		r.Meta = make(map[string]any)
