@@ -88,7 +88,8 @@ func (v *change) act(c *call, op *operate.Operator, bulk operate.Bulk, done stri
 	code := exitDone
 	for p, err := range op.Jobs().Apply(c.acting(), bulk) {
 		if err != nil {
-			err = fmt.Errorf("%d %s before: %w", last.Done, done, err)
+			err = fixError{err, fmt.Sprintf("run it again for the other jobs: %s %s before",
+				counted(last.Done, "job"), done)}
 			if c.style.form == "json" {
 				err = errors.Join(err, out.end())
 			}

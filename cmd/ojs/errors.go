@@ -58,6 +58,10 @@ func (c *call) report(err error) int {
 	case errors.As(err, &silent):
 		return int(silent)
 	case errors.Is(err, context.Canceled) && c.ctx.Err() != nil:
+		var fix fixError
+		if errors.As(err, &fix) {
+			fmt.Fprintln(c.errs, "ojs: interrupted\nfix: "+fix.fix)
+		}
 		return exitInterrupted
 	}
 	fmt.Fprintln(c.errs, "ojs: "+plainError(err))
@@ -107,7 +111,7 @@ func isRefusal(err error) bool {
 func fixOf(err error) string {
 	var fix fixError
 	var cannotConnect *pgconn.ConnectError
-	var network net.Error
+	var network *net.OpError
 	var queue *ojs.QueueError
 	switch {
 	case errors.As(err, &fix):
@@ -124,7 +128,7 @@ func fixOf(err error) string {
 		return "ojs quarantine"
 	case errors.Is(err, postgres.ErrPrivilege):
 		return "run the statements of postgres.Grants as the owner of the schema"
-	case errors.As(err, &cannotConnect), errors.As(err, &network):
+	case errors.As(err, &cannotConnect), errors.As(err, &network) && network.Op == "dial":
 		return "check the address and that the server runs; ojs config shows where the address is from"
 	case errors.As(err, &queue) && queue.Err == ojs.ErrQueueDraining:
 		return "ojs queues resume " + queue.Queue
