@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"time"
 
@@ -97,6 +98,18 @@ func (c *call) now() time.Time {
 		return c.clock.Now()
 	}
 	return following.IfWall(c.clock, c.opened).Now()
+}
+
+// input is the standard input. It ends with the call, although a read of a terminal or a
+// pipe may not end.
+func (c *call) input() io.Reader {
+	r, w := io.Pipe()
+	go func() {
+		_, err := io.Copy(w, c.in)
+		w.CloseWithError(err)
+	}()
+	context.AfterFunc(c.ctx, func() { w.CloseWithError(c.ctx.Err()) })
+	return r
 }
 
 // wait waits for d. It reports false if the call ends before.

@@ -3,8 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -100,8 +104,13 @@ func TestHostileTexts(t *testing.T) {
 	sh.shop.enqueue("email.send", map[string]any{"to": hostile}, ojs.WithMeta("note", hostile))
 	rec := sh.shop.claim("w\x1b[2J", "email.send")
 	sh.shop.end(rec, 0, ojs.StateDiscarded, "odd", hostile)
+	sh.shop.enqueue("email.send", nil)
+	sh.shop.claim("w\x1b[2J", "email.send")
+	sh.shop.node(inspect.Node{ID: "w-1", Host: hostile, Version: hostile, Seen: noon,
+		Queues: []string{hostile}, Types: []string{hostile}})
+	sh.shop.enqueue("email.send", nil)
 	for _, look := range append(looks[:4:4], "tail --once --since 3h", "job "+rec.ID, "explain "+rec.ID,
-		"retry state:discarded") {
+		"retry state:discarded", "doctor", "workers", "workflows", "top --once", "limits") {
 		for _, form := range []string{"table", "wide"} {
 			out, errs, _ := sh.call("", nil, append(strings.Fields(look), "-o", form)...)
 			if i := strings.IndexFunc(out+errs, func(r rune) bool {
@@ -142,6 +151,9 @@ func TestExitCodes(t *testing.T) {
 		{"limits set queue/mail", exitUsage, "no bounds"},
 		{"limits set queue/mail --rate fast", exitUsage, "10/1m"},
 		{"tail --every 1ms --once", exitUsage, "100ms"},
+		{"tail --since=-5s --once", exitUsage, "--since takes"},
+		{"export", exitRefused, "not everything is paused"},
+		{"-s password=hunter2 stats", exitUsage, "fix: use postgres://"},
 		{"doctor", exitFindings, ""},
 		{"migrate sql --from 99", exitUsage, "versions"},
 		{"--storage redis://user:hunter2@host stats", exitUsage, "fix: use postgres://"},
@@ -221,6 +233,86 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// reading is an input that ends with a channel. It calls a function when it is read again.
+type reading struct {
+	text  io.Reader
+	again func()
+	ended chan struct{}
+}
+
+func (r *reading) Read(p []byte) (int, error) {
+	if n, err := r.text.Read(p); err == nil {
+		return n, nil
+	}
+	r.again()
+	<-r.ended
+	return 0, io.EOF
+}
+
+// A signal ends a verb that waits for input. It says what was done and how to continue.
+func TestInterruptedInput(t *testing.T) {
+	for args, says := range map[string]string{
+		"enqueue - --batch 1 -o id": "--from 2; stored before it: 1 job",
+		"retry -":                   "",
+		"import":                    "run the import again",
+	} {
+		sh := newShell(t, onMemory, false)
+		line := `{"type": "email.send", "args": []}` + "\n"
+		if args == "import" {
+			sh.shop.enqueue("email.send", nil)
+			sh.run("ojs queues pause --all")
+			importBatch = 1
+			t.Cleanup(func() { importBatch = 500 })
+			line, _, _ = strings.Cut(sh.run("ojs export"), `{"next":{"jobs":1`)
+			line, _, _ = strings.Cut(line, `{"end":`)
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		out, errs := new(output), new(bytes.Buffer)
+		again := func() {
+			for begun := args == "retry -"; !begun; runtime.Gosched() {
+				states, _ := sh.shop.st.QueueStates(ctx)
+				begun = out.String() != "" || states[queueImport] != ""
+			}
+			stop()
+		}
+		ended := make(chan struct{})
+		defer close(ended)
+		p := program{env: environment("OJS_STORAGE", "memory"), in: &reading{strings.NewReader(line), again, ended},
+			out: out, errs: errs, clock: sh.shop.clock, storage: sh.shop.st}
+		if code := p.run(ctx, strings.Fields(args)); code != exitInterrupted || !strings.Contains(errs.String(), says) {
+			t.Errorf("ojs %s: %d %q", args, code, errs)
+		}
+	}
+}
+
+// lossy is a storage that stores a batch and then loses its connection.
+type lossy struct{ storage.Storage }
+
+func (l lossy) Insert(ctx context.Context, now time.Time, batch []storage.Insert,
+	dst []storage.Inserted) ([]storage.Inserted, error) {
+	_, err := l.Storage.Insert(ctx, now, batch, dst)
+	return nil, errors.Join(errors.New("connection lost"), err)
+}
+
+// After an error that leaves open whether a batch is stored, an id of it tells.
+func TestEnqueueUnknown(t *testing.T) {
+	sh := newShell(t, onMemory, false)
+	whole := sh.shop.st
+	sh.shop.st = lossy{whole}
+	line := `{"type": "email.send", "args": []}` + "\n"
+	_, errs, code := sh.call(line+"\n"+line, nil, "enqueue", "-")
+	if code != exitFailed || !strings.Contains(errs, "lines 1 to 3 may be stored") ||
+		!strings.Contains(errs, "--from 4") || !strings.Contains(errs, "--from 1") {
+		t.Errorf("%d %s", code, errs)
+	}
+	_, id, _ := strings.Cut(errs, "if ojs job ")
+	id, _, _ = strings.Cut(id, " ")
+	sh.shop.st = whole
+	if out := sh.run("ojs job " + id); !strings.Contains(out, "email.send") {
+		t.Error(out)
+	}
+}
+
 // A flag counts before its variable, and that before the file. Secrets are not shown.
 func TestSettings(t *testing.T) {
 	home := t.TempDir()
@@ -262,6 +354,11 @@ func TestSettings(t *testing.T) {
 	}
 	if strings.Contains(out, "hunter") {
 		t.Error(out)
+	}
+	for _, address := range []string{"postgres://ada@db/shop?sslpassword=hunter5;x=%", "host=db password=hunter5"} {
+		if out := config("--storage", address); strings.Contains(out, "hunter") {
+			t.Error(out)
+		}
 	}
 	if out := config("--storage", "a.db", "-o", "json"); !strings.Contains(out,
 		`"value": "a.db",`+"\n    \"from\": \"flag\"") {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 )
@@ -121,8 +123,8 @@ func (v *enqueueVerb) lines(c *call, eng *engine.Engine[any]) error {
 	if v.Batch < 1 || v.Batch > 10000 {
 		return usageError{fmt.Errorf("--batch is %d: it is from 1 to 10000", v.Batch)}
 	}
-	in := bufio.NewReaderSize(c.in, 1<<20)
-	b := batch{v: v, c: c, eng: eng, out: jsonArray{w: c.out}, last: c.clock.Now()}
+	in := bufio.NewReaderSize(c.input(), 1<<20)
+	b := batch{v: v, c: c, eng: eng, out: jsonArray{w: c.out}, from: v.From, last: c.clock.Now()}
 	_, b.live = terminal(c.errs)
 	for n := 1; ; n++ {
 		line, err := in.ReadBytes('\n')
@@ -138,7 +140,7 @@ func (v *enqueueVerb) lines(c *call, eng *engine.Engine[any]) error {
 				b.from = n
 				return b.stopped(usageError{fmt.Errorf("line %d: %w", n, bad)})
 			}
-			b.add(n, draft)
+			b.add(n, line, draft)
 			if len(b.drafts) == v.Batch {
 				if err := b.flush(); err != nil {
 					return b.stopped(err)
@@ -161,20 +163,30 @@ type batch struct {
 	c      *call
 	eng    *engine.Engine[any]
 	out    jsonArray
-	from   int // the line of the first draft
+	from   int // the line of the first draft, or behind the last that is stored
 	drafts []ojs.Draft
-	lines  []int // of the drafts
+	lines  []int    // of the drafts
+	ids    []string // of the drafts
+
+	unknown int // the last line of a batch that may be stored; 0: none
 
 	done, skipped int
 	live          bool // the progress is shown
 	last          time.Time
 }
 
-func (b *batch) add(line int, d ojs.Draft) {
+// add gives a draft an id, unless its line has one: after an error that does not tell
+// whether the batch is stored, its first id does.
+func (b *batch) add(line int, text []byte, d ojs.Draft) {
 	if len(b.drafts) == 0 {
 		b.from = line
 	}
-	b.drafts, b.lines = append(b.drafts, d), append(b.lines, line)
+	var own struct{ ID string }
+	if _ = json.Unmarshal(text, &own); own.ID == "" { // ParseDraft has decoded it
+		own.ID = uuid.Must(uuid.NewV7()).String()
+		d = d.With(ojs.WithID(own.ID))
+	}
+	b.drafts, b.lines, b.ids = append(b.drafts, d), append(b.lines, line), append(b.ids, own.ID)
 }
 
 // flush enqueues the batch. If a job of it is refused, the jobs are enqueued one by one,
@@ -185,8 +197,10 @@ func (b *batch) flush() error {
 	}
 	ctx := b.c.acting()
 	tickets, err := b.eng.EnqueueMany(ctx, b.drafts...)
-	if err != nil && (isRefusal(err) || errors.Is(err, ojs.ErrInvalid)) {
+	if refused(err) {
 		tickets, err = b.oneByOne(ctx)
+	} else if err != nil {
+		b.unknown = b.lines[len(b.lines)-1]
 	}
 	if told := b.receipts(tickets); err == nil {
 		err = told
@@ -194,13 +208,17 @@ func (b *batch) flush() error {
 	if err != nil {
 		return err
 	}
-	b.drafts, b.lines = b.drafts[:0], b.lines[:0]
+	b.from = b.lines[len(b.lines)-1] + 1
+	b.drafts, b.lines, b.ids = b.drafts[:0], b.lines[:0], b.ids[:0]
 	if now := b.c.clock.Now(); b.live && now.Sub(b.last) > 200*time.Millisecond {
 		b.last = now
 		fmt.Fprintf(b.c.errs, "\r%s enqueued", counted(b.done, "job"))
 	}
 	return nil
 }
+
+// refused reports whether an error says that nothing is stored.
+func refused(err error) bool { return isRefusal(err) || errors.Is(err, ojs.ErrInvalid) }
 
 func (b *batch) oneByOne(ctx context.Context) (tickets []ojs.Ticket, err error) {
 	for i, d := range b.drafts {
@@ -211,6 +229,9 @@ func (b *batch) oneByOne(ctx context.Context) (tickets []ojs.Ticket, err error) 
 		case errors.As(err, &duplicate) && duplicate.Fingerprint == "":
 			b.skipped++
 		case err != nil:
+			if !refused(err) {
+				b.unknown, b.ids[0] = b.from, b.ids[i]
+			}
 			return tickets, fmt.Errorf("line %d: %w", b.from, err)
 		}
 		tickets = append(tickets, one...)
@@ -249,8 +270,12 @@ func (b *batch) stopped(err error) error {
 			return err
 		}
 	}
-	fix := fmt.Sprintf("mend it, and go on with --from %d; stored before it: %s", b.from,
+	fix := fmt.Sprintf("continue with --from %d; stored before it: %s", b.from,
 		counted(b.done+b.skipped, "job"))
+	if b.unknown > 0 {
+		fix = fmt.Sprintf("lines %d to %d may be stored: if ojs job %s finds one, continue with --from %d, else "+
+			"with --from %d", b.from, b.unknown, b.ids[0], b.unknown+1, b.from)
+	}
 	return fixError{err, fix}
 }
 

@@ -48,7 +48,7 @@ func (v *importVerb) Run(c *call) error {
 	if _, err := c.store(); err != nil {
 		return err
 	}
-	in := c.in
+	in := c.input()
 	if v.File != "-" {
 		file, err := os.Open(v.File)
 		if err != nil {
@@ -59,7 +59,7 @@ func (v *importVerb) Run(c *call) error {
 	}
 	i := importer{call: c, states: make(map[string]ojs.QueueState), paused: make(map[string]bool)}
 	if err := i.run(bufio.NewReaderSize(in, 1<<16)); err != nil {
-		if i.done+i.there > 0 {
+		if i.id != "" && i.was != importDone {
 			err = fixError{err, fmt.Sprintf(
 				"run the import again: %s stored, and the queues stay paused until its end",
 				counted(i.done+i.there, "job"))}

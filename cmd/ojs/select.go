@@ -37,7 +37,7 @@ func (s *selection) filter(c *call) (f inspect.Filter, byID bool, err error) {
 			f.IDs = append(f.IDs, id)
 			continue
 		}
-		lines := bufio.NewScanner(c.in)
+		lines := bufio.NewScanner(c.input())
 		for lines.Scan() {
 			if id := strings.TrimSpace(lines.Text()); id != "" {
 				f.IDs = append(f.IDs, id)
