@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -63,7 +64,7 @@ func (v *tailVerb) Run(c *call) error {
 	}
 	since, err := parseSpan(v.Since)
 	if err != nil || since < 0 {
-		return usageError{fixError{err, "--since takes a duration such as 90s, 2h or 3d"}}
+		return usageError{fmt.Errorf("--since takes a duration such as 90s, 2h or 3d, and not %q", v.Since)}
 	}
 	if v.Every < 100*time.Millisecond {
 		return usageError{fixError{errTooOften, "give --every 100ms or more"}}
