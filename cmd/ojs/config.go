@@ -112,6 +112,9 @@ func allFlags(node *kong.Node) iter.Seq[*kong.Flag] {
 // withoutSecrets is an address whose password is hidden, in its user or its parameters.
 func withoutSecrets(address string) string {
 	if !strings.Contains(address, "://") {
+		if _, _, err := addressOf(address, ""); err != nil && address != "" {
+			return "… (no address)"
+		}
 		return address
 	}
 	u, err := url.Parse(address)
@@ -119,9 +122,12 @@ func withoutSecrets(address string) string {
 		scheme, _, _ := strings.Cut(address, "://")
 		return scheme + "://… (no address)"
 	}
-	q := u.Query()
+	q, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		u.RawQuery = "… (no parameters)"
+	}
 	for name := range q {
-		if strings.Contains(name, "password") {
+		if err == nil && strings.Contains(name, "password") {
 			q.Set(name, "xxxxx")
 			u.RawQuery = q.Encode()
 		}

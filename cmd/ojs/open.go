@@ -41,6 +41,9 @@ func addressOf(address, schema string) (k kind, path string, err error) {
 		return "", "", usageError{fixError{fmt.Errorf("storage %s://… is none that the command knows",
 			scheme),
 			"use postgres://… or the path of a SQLite file"}}
+	case !named && strings.Contains(path, "="): // key=value, which may have a password
+		return "", "", usageError{fixError{errors.New("the storage has a =, as no address has"),
+			"use postgres://…, or sqlite:PATH for a file whose path has one"}}
 	case schema != "":
 		return "", "", usageError{errors.New("--schema is for PostgreSQL alone")}
 	}
