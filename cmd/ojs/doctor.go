@@ -113,6 +113,9 @@ func (doctorVerb) Run(c *call) error {
 		defer d.close()
 		for _, ch := range checks {
 			found, err := ch.find(d)
+			if err := c.ctx.Err(); err != nil {
+				return err
+			}
 			for i := range found {
 				found[i].Check = ch.name
 			}
@@ -142,7 +145,7 @@ func (c *call) doctorLines(results [][]cell, faults []finding) (lines []string) 
 		}
 		if r[0].text == "fault" {
 			head = strings.Repeat(" ", 25) + "fix: "
-			for _, part := range c.style.wrap(faults[at].Fix, 30) {
+			for _, part := range c.style.wrap(clean(faults[at].Fix), 30) {
 				lines = append(lines, head+part)
 				head = strings.Repeat(" ", 30)
 			}

@@ -76,7 +76,7 @@ func (v *explainVerb) Run(c *call) error {
 			}
 			lines = append(lines, c.bullet("- ", text)...)
 			if o.Fix != "" {
-				lines = append(lines, c.bullet("  ", "fix: "+o.Fix)...)
+				lines = append(lines, c.bullet("  ", "fix: "+clean(o.Fix))...)
 			}
 		}
 		return lines
