@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -35,6 +37,10 @@ type call struct {
 func (c *call) store() (storage.Storage, error) {
 	if c.opened != nil {
 		return c.opened, nil
+	}
+	if c.flags.Storage == "memory" && c.storage == nil && !strings.HasPrefix(c.kong.Command(), "serve") {
+		return nil, usageError{fixError{errors.New("the storage in memory is empty, and lost when the command ends"),
+			"use postgres://… or the path of a SQLite file"}}
 	}
 	st, closing, err := c.open(c.ctx, c.flags.Storage, c.flags.Schema)
 	if err != nil {

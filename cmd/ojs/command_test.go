@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/ojsengine/ojs"
@@ -247,6 +248,14 @@ func (r *reading) Read(p []byte) (int, error) {
 	r.again()
 	<-r.ended
 	return 0, io.EOF
+}
+
+// Jobs that would be lost with the command are refused.
+func TestMemoryIsRefused(t *testing.T) {
+	sh := &shell{t: t, shop: &shop{clock: clock.NewMock()}, address: "memory"}
+	if out := sh.run("ojs enqueue email.send"); !strings.Contains(out, "lost when the command ends") {
+		t.Error(out)
+	}
 }
 
 // A signal ends a verb that waits for input. It says what was done and how to continue.

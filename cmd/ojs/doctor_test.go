@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -173,6 +174,15 @@ func TestMigrate(t *testing.T) {
 		}
 		if out := sh.run("ojs stats"); !strings.Contains(out, "ojs migrate up") {
 			t.Error(out)
+		}
+		made, want := sh.run("ojs migrate up"), "the schema is up to date\n"
+		if info, err := os.Stat(address); err == nil {
+			if want = "made " + address + "\n"; info.Mode() != 0o600 {
+				t.Error(info.Mode())
+			}
+		}
+		if made != want {
+			t.Error(made)
 		}
 		if out := sh.run("ojs migrate up"); out != "the schema is up to date\n" {
 			t.Error(out)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/ojsengine/ojs/storage/postgres"
@@ -79,10 +80,19 @@ func (migrateUpVerb) Run(c *call) error {
 	if err != nil {
 		return err
 	}
+	text := "the schema is up to date"
 	switch k {
 	case onPostgres:
 		err = migratePostgres(c.ctx, c.flags.Storage, c.flags.Schema)
 	case onSQLite:
+		file, made := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600) // SQLite would let others read it
+		if made == nil {
+			text = "made " + path
+			err = file.Close()
+		}
+		if err != nil {
+			return err
+		}
 		var st *sqlite.Storage
 		if st, err = sqlite.Open(c.ctx, path); err == nil {
 			err = st.Close()
@@ -93,7 +103,7 @@ func (migrateUpVerb) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.done("current", "the schema is up to date")
+	return c.done("current", text)
 }
 
 func migratePostgres(ctx context.Context, address, schema string) error {

@@ -6,7 +6,7 @@ const description = "Look at the jobs of a storage, and change them."
 
 // flags are those of every verb. A setting names the variable of the flag.
 type flags struct {
-	Storage string `short:"s" group:"global" setting:"OJS_STORAGE" placeholder:"ADDR" help:"The storage: postgres://…, the path of a SQLite file, or memory, which is empty."`
+	Storage string `short:"s" group:"global" setting:"OJS_STORAGE" placeholder:"ADDR" help:"The storage: postgres://…, the path of a SQLite file, or memory for serve and bench."`
 	Schema  string `group:"global" setting:"OJS_SCHEMA" placeholder:"NAME" help:"The schema of PostgreSQL, \"ojs\" by default."`
 	Output  string `short:"o" group:"global" setting:"OJS_OUTPUT" enum:"table,wide,json,ndjson,id" default:"table" placeholder:"FORM" help:"table, wide, json, ndjson or id."`
 	Color   string `group:"global" setting:"OJS_COLOR" enum:"auto,always,never" default:"auto" placeholder:"WHEN" help:"auto, always or never."`
