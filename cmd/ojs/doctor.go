@@ -63,16 +63,28 @@ var checks = []check{
 // late is how long something may be due before it is a fault.
 const late = time.Minute
 
+// doctorBounds are where something is a fault.
+type doctorBounds struct {
+	connections float64       // the share in use
+	dead        int           // rows of a table
+	spare       int64         // bytes of a SQLite file or its log that it does not need
+	transaction time.Duration // its age
+}
+
+// usualBounds are the bounds of doctor. Tests change them.
+var usualBounds = doctorBounds{0.8, 100_000, 256 << 20, 10 * time.Minute}
+
 // doctor is a run of the checks.
 type doctor struct {
 	*call
-	op    *operate.Operator
-	jobs  *inspect.Jobs
-	now   time.Time
-	nodes []inspect.Node // that report: the storage forgets others
-	rows  []storage.Count
-	file  *sqliteFile
-	pg    *pgDoctor
+	bounds doctorBounds
+	op     *operate.Operator
+	jobs   *inspect.Jobs
+	now    time.Time
+	nodes  []inspect.Node // that report: the storage forgets others
+	rows   []storage.Count
+	file   *sqliteFile
+	pg     *pgDoctor
 }
 
 // Run looks for faults.
@@ -164,7 +176,7 @@ func (c *call) doctor() (*doctor, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &doctor{call: c, op: op, jobs: op.Jobs().Jobs, now: c.now()}
+	d := &doctor{call: c, bounds: usualBounds, op: op, jobs: op.Jobs().Jobs, now: c.now()}
 	if d.nodes, err = d.jobs.Nodes(c.ctx); err != nil {
 		return nil, err
 	}
@@ -288,42 +300,67 @@ func (d *doctor) workers() (found []finding, err error) {
 	return found, err
 }
 
-func (d *doctor) queues() (found []finding, err error) {
+// queues finds queues whose jobs no engine takes.
+func (d *doctor) queues() ([]finding, error) {
+	return d.unserved(func(queue, jobType string, byQueue bool) (text, fix string) {
+		if byQueue {
+			return "", ""
+		}
+		return "no engine that reports takes jobs of queue " + queue,
+			"let an engine work it, or: ojs move --queue NAME queue:" + queue
+	})
+}
+
+// types finds types that no engine of their queue handles.
+func (d *doctor) types() ([]finding, error) {
+	return d.unserved(func(queue, jobType string, byQueue bool) (text, fix string) {
+		if !byQueue {
+			return "", "" // the check of queues tells of it
+		}
+		return "no engine that reports has a handler of type " + jobType + " and takes jobs of queue " + queue,
+			"deploy a program that handles it"
+	})
+}
+
+// unserved calls say for each queue and type with available jobs that no engine takes,
+// and finds what it says. Workers of other programs do not report: a job that has run
+// lately shows that there is one.
+func (d *doctor) unserved(say func(queue, jobType string, byQueue bool) (text, fix string)) (found []finding, err error) {
 	if len(d.nodes) == 0 && len(d.rows) > 0 {
 		return nil, errNoEngine
 	}
-	waiting := d.waiting(func(c storage.Count) string { return c.Queue })
-	for _, name := range slices.Sorted(maps.Keys(waiting)) {
-		served := slices.ContainsFunc(d.nodes, func(n inspect.Node) bool {
-			return len(n.Queues) == 0 || slices.Contains(n.Queues, name)
-		})
-		if !served {
-			found = append(found, finding{Fault: fmt.Sprintf("no engine takes jobs of queue %s, and %s", name,
-				areWaiting(waiting[name])), Fix: "let an engine work it, or: ojs move --queue NAME queue:" +
-				name})
+	waiting, fixes := make(map[string]int), make(map[string]string)
+	for _, c := range d.rows {
+		byQueue, byType, _ := served(d.nodes, c.Queue, c.Type)
+		if c.State != ojs.StateAvailable || byType {
+			continue
 		}
+		text, fix := say(c.Queue, c.Type, byQueue)
+		runs, err := d.runs(c.Queue, c.Type)
+		if err != nil {
+			return nil, err
+		}
+		if text != "" && !runs {
+			waiting[text] += c.N
+			fixes[text] = fix
+		}
+	}
+	for _, text := range slices.Sorted(maps.Keys(waiting)) {
+		found = append(found, finding{Fault: text + ", and " + areWaiting(waiting[text]), Fix: fixes[text]})
 	}
 	return found, nil
 }
 
-func (d *doctor) types() (found []finding, err error) {
-	if len(d.nodes) == 0 && len(d.rows) > 0 {
-		return nil, errNoEngine
-	}
-	waiting := d.waiting(func(c storage.Count) string { return c.Type })
-	for _, name := range slices.Sorted(maps.Keys(waiting)) {
-		handled := slices.ContainsFunc(d.nodes, func(n inspect.Node) bool {
-			return slices.Contains(n.Types,
-				name)
-		})
-		if !handled {
-			found = append(found, finding{Fault: fmt.Sprintf("no engine has a handler of type %s, and %s",
-				name,
-				areWaiting(waiting[name])), Fix: "deploy a program that handles it, or: ojs cancel type:" +
-				name})
+// runs reports whether a job of a queue and type is active, or has ended lately.
+func (d *doctor) runs(queue, jobType string) (bool, error) {
+	for _, c := range d.rows {
+		if c.Queue == queue && c.Type == jobType && c.State == ojs.StateActive {
+			return true, nil
 		}
 	}
-	return found, nil
+	f := inspect.Filter{Queues: []string{queue}, Types: []string{jobType}, Order: inspect.OrderFinished}
+	page, err := d.jobs.Page(d.ctx, f, "", 1)
+	return len(page.Jobs) > 0 && d.now.Sub(page.Jobs[0].StartedAt) < 10*time.Minute, err
 }
 
 // claims finds active jobs whose lease is over and that no engine has taken over.

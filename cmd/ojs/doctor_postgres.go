@@ -33,7 +33,7 @@ func (d *doctor) connections() ([]finding, error) {
 	err := d.pg.pool.QueryRow(d.ctx, `SELECT count(*), current_setting('max_connections')::int
 		- current_setting('superuser_reserved_connections')::int FROM pg_stat_activity
 		WHERE datid IS NOT NULL AND coalesce(backend_type, 'client backend') = 'client backend'`).Scan(&used, &most)
-	if err != nil || used*10 < most*8 {
+	if err != nil || float64(used) < float64(most)*d.bounds.connections {
 		return nil, err
 	}
 	return []finding{{Fault: fmt.Sprintf("%d of %d connections are in use", used, most),
@@ -86,36 +86,56 @@ func (d *doctor) replicaIdentity() ([]finding, error) {
 // bloat finds tables of which most rows are dead, and that autovacuum has not reached.
 func (d *doctor) bloat() ([]finding, error) {
 	if d.file != nil {
-		return d.file.bloat()
+		return d.file.bloat(d.bounds.spare)
 	}
 	return d.tables(`SELECT relid::regclass::text, n_dead_tup::text FROM pg_stat_user_tables
-		WHERE schemaname = $1 AND n_dead_tup > 100000 AND n_dead_tup > n_live_tup
-		AND coalesce(last_autovacuum, last_vacuum, '-infinity') < now() - interval '10 minutes'
+		WHERE schemaname = $1 AND n_dead_tup > $2 AND n_dead_tup > n_live_tup
+		AND coalesce(greatest(last_autovacuum, last_vacuum), '-infinity') < now() - interval '10 minutes'
 		ORDER BY n_dead_tup DESC`,
 		func(table, dead string) finding {
 			return finding{Fault: "table " + table + " has " + dead + " dead rows, more than live ones",
 				Fix: "end old transactions, then: VACUUM " + table}
-		})
+		}, d.bounds.dead)
 }
 
-// transactions finds those that keep dead rows in the way.
+// transactions finds those that keep dead rows in the way, prepared ones included.
 func (d *doctor) transactions() ([]finding, error) {
-	return d.tables(`SELECT pid::text, date_trunc('second', now() - xact_start)::text FROM pg_stat_activity
+	found, err := d.tables(`SELECT pid::text, date_trunc('second', now() - xact_start)::text FROM pg_stat_activity
 		WHERE $1 <> '' AND datname = current_database() AND backend_type = 'client backend'
-		AND now() - xact_start > interval '10 minutes' ORDER BY xact_start`,
+		AND now() - xact_start > $2 * interval '1 second' ORDER BY xact_start`,
 		func(pid, age string) finding {
 			return finding{Fault: "the transaction of process " + pid + " is open for " + age +
 				", and keeps dead rows",
 				Fix: "end it in its program, or: SELECT pg_terminate_backend(" + pid + ")"}
+		}, d.bounds.transaction.Seconds())
+	if err != nil {
+		return nil, err
+	}
+	prepared, err := d.tables(`SELECT gid, date_trunc('second', now() - prepared)::text FROM pg_prepared_xacts
+		WHERE $1 <> '' AND database = current_database()
+		AND now() - prepared > $2 * interval '1 second' ORDER BY prepared`,
+		func(gid, age string) finding {
+			return finding{Fault: "the prepared transaction " + gid + " is open for " + age +
+				", and keeps dead rows", Fix: "COMMIT PREPARED or ROLLBACK PREPARED"}
+		}, d.bounds.transaction.Seconds())
+	if err != nil {
+		return nil, err
+	}
+	hidden, err := d.tables(`SELECT count(*)::text, '' FROM pg_stat_activity
+		WHERE $1 <> '' AND datname = current_database() AND backend_type IS NULL HAVING count(*) > 0`,
+		func(n, _ string) finding {
+			return finding{Fault: "the transactions of " + n + " processes of other users are hidden",
+				Fix: "GRANT pg_read_all_stats TO the user of the command"}
 		})
+	return append(append(found, prepared...), hidden...), err
 }
 
 // tables makes a finding of each row of a query about the schema.
-func (d *doctor) tables(query string, of func(first, second string) finding) ([]finding, error) {
+func (d *doctor) tables(query string, of func(first, second string) finding, args ...any) ([]finding, error) {
 	if d.pg == nil {
 		return nil, errCannotAsk
 	}
-	rows, err := d.pg.pool.Query(d.ctx, query, d.pg.schema)
+	rows, err := d.pg.pool.Query(d.ctx, query, append([]any{d.pg.schema}, args...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -10,11 +10,8 @@ import (
 // sqliteFile is the file of a storage.
 type sqliteFile struct{ path string }
 
-// A file or its log may have this many bytes that it does not need.
-const spareBytes = 256 << 20
-
 // bloat finds a file that is mostly empty, and a log that is not shortened.
-func (f *sqliteFile) bloat() (found []finding, err error) {
+func (f *sqliteFile) bloat(spareBytes int64) (found []finding, err error) {
 	conn, err := zombiezen.OpenConn(f.path, zombiezen.OpenReadOnly)
 	if err != nil {
 		return nil, err

@@ -52,8 +52,22 @@ func TestDoctor(t *testing.T) {
 		{"queues", "queue other", "ojs move", onMemory, func(sh *shell) {
 			sh.shop.enqueue("cart.expire", nil, ojs.WithQueue("other"))
 		}},
-		{"types", "type cart.fill", "ojs cancel type:cart.fill", onMemory,
+		{"queues", "queue default", "let an engine", onMemory, func(sh *shell) {
+			quiet := soundNode
+			quiet.Quiet = true
+			sh.shop.node(quiet)
+		}},
+		{"types", "type cart.fill", "deploy", onMemory,
 			func(sh *shell) { sh.shop.enqueue("cart.fill", nil) }},
+		{"types", "type cart.fill and takes jobs of queue default", "deploy", onMemory, func(sh *shell) {
+			sh.shop.node(inspect.Node{ID: "n2", Seen: noon, Queues: []string{"q"}, Types: []string{"cart.fill"}})
+			sh.shop.enqueue("cart.fill", nil)
+		}},
+		{"", "", "", onMemory, func(sh *shell) { // a worker of another program runs them
+			sh.shop.enqueue("cart.fill", nil)
+			sh.shop.end(sh.shop.claim("w", "cart.fill"), 0, ojs.StateCompleted, "", "")
+			sh.shop.enqueue("cart.fill", nil)
+		}},
 		{"claims", "the lease is over", "start an engine", onMemory, func(sh *shell) {
 			sh.shop.at(time.Hour).claim("gone", "cart.expire")
 			sh.shop.at(0)
@@ -83,6 +97,29 @@ func TestDoctor(t *testing.T) {
 			sh.shop.st = nil // open it anew
 			sh.address += "&options=-c%20default_transaction_read_only%3Don"
 		}},
+		{"connections", "connections are in use", "pool_max_conns", onPostgres, func(sh *shell) {
+			usualBounds.connections = 0
+		}},
+		{"bloat", "ojs.job has", "VACUUM ojs.job", onPostgres, func(sh *shell) {
+			usualBounds.dead = 1
+			for range 9 {
+				sh.exec("UPDATE ojs.job SET args = args")
+			}
+			sh.exec("SELECT pg_stat_force_next_flush()")
+		}},
+		{"bloat", "the log", "that read for long", onSQLite, func(sh *shell) { usualBounds.spare = 1 }},
+		{"transactions", "is open for", "pg_terminate_backend", onPostgres, func(sh *shell) {
+			usualBounds.transaction = 0
+			conn, err := pgx.Connect(ctx, sh.address)
+			sh.shop.must(err)
+			sh.t.Cleanup(func() { _ = conn.Close(ctx) })
+			_, err = conn.Exec(ctx, "BEGIN; SELECT 1")
+			sh.shop.must(err)
+		}},
+		{"workers", "worker n2 is silent", "when their leases end", onMemory, func(sh *shell) {
+			sh.shop.node(inspect.Node{ID: "n2", Seen: noon.Add(-time.Minute), Queues: []string{"q"}})
+			sh.shop.claim("n2", "cart.expire")
+		}},
 		{"schema", "older", "ojs migrate up", onPostgres, func(sh *shell) {
 			sh.shop.st = nil // open it anew
 			sh.exec("DELETE FROM ojs.migration WHERE version = (SELECT max(version) FROM ojs.migration)")
@@ -93,6 +130,8 @@ func TestDoctor(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.check+"/"+string(tc.on), func(t *testing.T) {
+			usual := usualBounds
+			t.Cleanup(func() { usualBounds = usual })
 			sh := newShell(t, tc.on, false)
 			sh.shop.node(soundNode)
 			sh.shop.enqueue("cart.expire", nil)

@@ -122,34 +122,41 @@ func inWords(o inspect.Obstacle, job *ojs.JobInfo) (text, fix string) {
 	return text, ""
 }
 
-// byNodes tells of the engines that report: whether one takes the job.
-func byNodes(nodes []inspect.Node, job *ojs.JobInfo) []obstacle {
-	var queue, handler, slot bool
+// served reports whether an engine that is not quiet takes jobs of a queue, and of a type
+// of it, and whether one of these has a slot.
+func served(nodes []inspect.Node, queue, jobType string) (byQueue, byType, slot bool) {
 	for i := range nodes {
 		node := &nodes[i]
-		if takes := len(node.Queues) == 0 || slices.Contains(node.Queues, job.Queue); takes {
-			queue = true
-			if slices.Contains(node.Types, job.Type) {
-				handler = true
-				slot = slot || node.Busy < node.Slots && !node.Quiet
-			}
+		if node.Quiet || len(node.Queues) > 0 && !slices.Contains(node.Queues, queue) {
+			continue
+		}
+		byQueue = true
+		if slices.Contains(node.Types, jobType) {
+			byType = true
+			slot = slot || node.Busy < node.Slots
 		}
 	}
+	return byQueue, byType, slot
+}
+
+// byNodes tells of the engines that report: whether one takes the job.
+func byNodes(nodes []inspect.Node, job *ojs.JobInfo) []obstacle {
+	queue, handler, slot := served(nodes, job.Queue, job.Type)
 	switch {
 	case len(nodes) == 0:
 		return []obstacle{{Code: "no_worker", Text: "no engine reports on the storage",
 			Fix: "start the program that runs the jobs"}}
 	case !queue:
 		return []obstacle{{Code: inspect.ObstacleOtherQueues,
-			Text: fmt.Sprintf("no engine takes jobs of queue %s", job.Queue),
+			Text: fmt.Sprintf("no engine that reports takes jobs of queue %s", job.Queue),
 			Fix:  "ojs move --queue NAME " + job.ID + ", or let an engine work the queue"}}
 	case !handler:
 		return []obstacle{{Code: inspect.ObstacleNoHandler,
-			Text: "no engine of its queue has a handler of type " + job.Type,
+			Text: "no engine of its queue that reports has a handler of type " + job.Type,
 			Fix:  "deploy a program that handles the type"}}
 	case !slot:
 		return []obstacle{{Code: inspect.ObstacleNoSlot,
-			Text: "every slot of the engines that take it is busy, or the engines are quiet",
+			Text: "every slot of the engines that take it is busy",
 			Fix:  "ojs workers"}}
 	}
 	return nil
