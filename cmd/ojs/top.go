@@ -13,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 type topVerb struct {
@@ -23,7 +24,7 @@ type topVerb struct {
 func (topVerb) Help() string {
 	return `Keys: up and down select a queue, p pauses or resumes it after a confirmation, q ends.
 
-A rate is the difference of two looks. Without a terminal --once is implied.`
+Rates are of the last minute, by what engines report. Without a terminal --once is implied.`
 }
 
 // Run shows the storage until it is stopped.
@@ -49,7 +50,7 @@ func (v *topVerb) Run(c *call) error {
 	_, err = tea.NewProgram(m, tea.WithContext(c.ctx), tea.WithOutput(c.out), tea.WithInput(c.in),
 		tea.WithoutSignalHandler()).Run()
 	if errors.Is(err, tea.ErrProgramKilled) && c.ctx.Err() != nil {
-		return nil // a signal is a way to end
+		return c.ctx.Err()
 	}
 	return err
 }
@@ -57,6 +58,7 @@ func (v *topVerb) Run(c *call) error {
 // topLook is what one look has found.
 type topLook struct {
 	stats
+	in, out  float64 // jobs in a second, by what engines have reported in the last minute
 	running  []listed
 	failures []inspect.FailureGroup
 }
@@ -72,6 +74,18 @@ func (c *call) topLook() (*topLook, error) {
 		return nil, err
 	}
 	look := &topLook{stats: s}
+	from := s.At.Add(-time.Minute).Truncate(10 * time.Second)
+	history, err := telemetry.History(c.ctx, c.opened, s.At, from, s.At, 10*time.Second)
+	if err != nil {
+		return nil, err
+	}
+	for i := range history {
+		for j := range history[i].Meters {
+			m := &history[i].Meters[j]
+			look.in += float64(m.Enqueued) / s.At.Sub(from).Seconds()
+			look.out += float64(m.Completed+m.Discarded+m.Cancelled+m.Expired) / s.At.Sub(from).Seconds()
+		}
+	}
 	f := inspect.Filter{States: []ojs.State{ojs.StateActive}}
 	page, err := op.Jobs().Page(c.ctx, f, "", 200)
 	if err != nil {
@@ -88,20 +102,15 @@ func (c *call) topLook() (*topLook, error) {
 	return look, err
 }
 
-// ended is how many jobs have ended and are stored.
-func (s *stats) ended() int {
-	return s.States[ojs.StateCompleted] + s.States[ojs.StateCancelled] + s.States[ojs.StateDiscarded]
-}
-
 // topModel is the state of the view.
 type topModel struct {
 	*call
-	every       time.Duration
-	now, before *topLook
-	height      int
-	selected    int    // of the queues
-	asked       string // the queue that p asks about; "": none
-	said        string // what a key has done
+	every    time.Duration
+	now      *topLook
+	height   int
+	selected int    // of the queues
+	asked    string // the queue that p asks about; "": none
+	said     string // what a key has done
 }
 
 // lookMsg is a further look, and didMsg the result of a key.
@@ -135,7 +144,7 @@ func (m topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			m.said = plainError(msg.err) // the next look may succeed
 			return m, m.next
 		}
-		m.before, m.now = m.now, msg.look
+		m.now = msg.look
 		m.selected = min(m.selected, max(0, len(m.now.Queues)-1))
 		return m, m.next
 	case didMsg:
@@ -208,7 +217,11 @@ func (m topModel) View() tea.View {
 // failures. A part that needs less leaves the rest to the others.
 func (m *topModel) lines() []string {
 	s := m.style
-	lines := []string{m.headline(), ""}
+	rates := "in -  out -: no engine reports"
+	if m.now.Workers > 0 {
+		rates = fmt.Sprintf("in %.1f/s  out %.1f/s in the last minute", m.now.in, m.now.out)
+	}
+	lines := []string{m.headline(), rates, ""}
 	room := max(6, m.height-len(lines)-2) // a blank line and the foot
 	var rows [][]cell
 	for i := range m.now.Queues {
@@ -290,12 +303,6 @@ func (m *topModel) headline() string {
 		paused, counted(st.Jobs, "job"), st.States[ojs.StateAvailable], st.States[ojs.StateActive])
 	if st.Slots > 0 {
 		text += fmt.Sprintf(", %d of %d slots busy", st.Busy, st.Slots)
-	}
-	if m.before != nil {
-		if d := st.At.Sub(m.before.At).Seconds(); d > 0 {
-			in, out := max(0, st.Jobs-m.before.Jobs), max(0, st.ended()-m.before.ended())
-			text += fmt.Sprintf("  in %.0f/s  out %.0f/s", float64(in)/d, float64(out)/d)
-		}
 	}
 	if m.style.width > 0 {
 		text = cut(text, m.style.width)

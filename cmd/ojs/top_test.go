@@ -4,9 +4,25 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/telemetry"
 )
+
+// Rates are those of the history that engines report, and not of the jobs that are stored.
+func TestTopRates(t *testing.T) {
+	sh := newShell(t, onMemory, true)
+	counted := []telemetry.Meter{{Queue: "mail", Type: "email.send", Enqueued: 120, Completed: 60}}
+	var r telemetry.Recorder
+	values := r.Record(counted, noon.Add(-30*time.Second), "w")
+	sh.shop.must(document.Of(sh.shop.st).PutValues(context.Background(), noon, values))
+	if out := sh.run("ojs top --once"); !strings.Contains(out, "in 2.0/s  out 1.0/s") {
+		t.Error(out)
+	}
+}
 
 // The keys of top select a queue, and pause and resume it only after a confirmation.
 func TestTopKeys(t *testing.T) {
