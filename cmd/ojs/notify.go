@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"net"
-	"strings"
 )
 
 // notify tells systemd of the state of the process, such as READY=1, if it has started it
@@ -12,9 +11,6 @@ func notify(env func(string) string, state string) error {
 	path := env("NOTIFY_SOCKET")
 	if path == "" {
 		return nil
-	}
-	if abstract, ok := strings.CutPrefix(path, "@"); ok {
-		path = "\x00" + abstract
 	}
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
