@@ -16,6 +16,10 @@ type listing[T any] struct {
 	none    string      // the line for an empty table
 }
 
+// mostRows is how many rows of a table have the widths of their columns in common. Tests
+// change it.
+var mostRows = 1000
+
 // show writes things in the form of --output, and in a table the foot below them.
 func show[T any](c *call, l listing[T], things iter.Seq2[T, error], foot func() []string) error {
 	value := l.value
@@ -23,6 +27,16 @@ func show[T any](c *call, l listing[T], things iter.Seq2[T, error], foot func() 
 		value = func(t T) any { return t }
 	}
 	var rows [][]cell
+	written := 0
+	flush := func() error { // a table of any length keeps few rows
+		lines := c.style.lines(l.columns, rows)
+		if written > 0 {
+			lines = lines[1:] // without the titles
+		}
+		written += len(rows)
+		rows = rows[:0]
+		return write(c.out, lines...)
+	}
 	array := jsonArray{w: c.out}
 	for t, err := range things {
 		if err == nil {
@@ -34,7 +48,9 @@ func show[T any](c *call, l listing[T], things iter.Seq2[T, error], foot func() 
 			case "json":
 				err = array.add(value(t))
 			default:
-				rows = append(rows, l.row(t))
+				if rows = append(rows, l.row(t)); len(rows) == mostRows {
+					err = flush()
+				}
 			}
 		}
 		if err != nil {
@@ -46,14 +62,18 @@ func show[T any](c *call, l listing[T], things iter.Seq2[T, error], foot func() 
 		return array.end()
 	case !c.style.isTable():
 		return nil
-	case len(rows) == 0:
+	case written+len(rows) == 0:
 		return write(c.out, l.none)
 	}
-	lines := c.style.lines(l.columns, rows)
-	if foot != nil {
-		lines = append(lines, foot()...)
+	if len(rows) > 0 {
+		if err := flush(); err != nil {
+			return err
+		}
 	}
-	return write(c.out, lines...)
+	if foot == nil {
+		return nil
+	}
+	return write(c.out, foot()...)
 }
 
 // page writes one thing: its lines in a table, else its id or its JSON.
