@@ -43,10 +43,10 @@ type happening struct {
 // after its time.
 const overlap = 10 * time.Second
 
-// mostOfLook bounds the jobs of each listing of a look.
 var errTooOften = errors.New("--every is less than 100ms")
 
-const mostOfLook = 1000
+// mostOfScan bounds the jobs of each listing of a scan.
+const mostOfScan = 1000
 
 // Run shows what happens to jobs until it is stopped.
 func (v *tailVerb) Run(c *call) error {
@@ -87,9 +87,11 @@ func (v *tailVerb) Run(c *call) error {
 		}
 	}
 	if c.style.form == "json" {
-		return out.end()
+		if err := out.end(); err != nil {
+			return err
+		}
 	}
-	return nil
+	return c.ctx.Err()
 }
 
 // tail reads what happens to the jobs of a query.
@@ -100,6 +102,8 @@ type tail struct {
 	begin time.Time // nothing before it is told
 	from  time.Time // of the next look
 	told  map[happening]bool
+
+	warned bool // that not all jobs are shown
 }
 
 // look returns what has happened since the look before, in the order of its times.
@@ -133,7 +137,12 @@ func (t *tail) look() (list []happening, err error) {
 			} else {
 				older = 0
 			}
-			if older >= 50 || n >= mostOfLook {
+			if n >= mostOfScan && at.time == nil && !t.warned {
+				t.warned = true
+				fmt.Fprintf(t.errs, "warning: more than %s jobs are active or retryable: the newest are not shown\n",
+					number(mostOfScan))
+			}
+			if older >= 50 || n >= mostOfScan {
 				break
 			}
 			if n++; t.q.Matches(r) {
@@ -165,11 +174,14 @@ func happenings(r *storage.Record) []happening {
 	list := []happening{at(r.CreatedAt, "enqueued", 0, "", 0)}
 	for i := range r.Errors {
 		f := &r.Errors[i]
+		if !f.StartedAt.IsZero() {
+			list = append(list, at(f.StartedAt, "started", f.Attempt, "", 0))
+		}
 		if last := i == len(r.Errors)-1; !last || r.State != ojs.StateDiscarded {
 			list = append(list, at(f.At, "failed", f.Attempt, failureText(f), took(f.StartedAt, f.At)))
 		}
 	}
-	if r.State == ojs.StateActive {
+	if !r.StartedAt.IsZero() && (r.State == ojs.StateActive || r.State.Terminal()) {
 		list = append(list, at(r.StartedAt, "started", r.Attempt, "", 0))
 	}
 	if r.State.Terminal() {
