@@ -40,8 +40,8 @@ func (v *change) apply(c *call, do operate.Action, done string) error {
 		}
 		return nil // the standard input has no ids
 	}
-	if v.Limit < 0 {
-		return usageError{fmt.Errorf("--limit is %d: it is 0 or more", v.Limit)}
+	if err := checkLimit(v.Limit); err != nil {
+		return err
 	}
 	bulk := operate.Bulk{Do: do, On: f, Limit: v.Limit}
 	if !byID && !v.Yes {

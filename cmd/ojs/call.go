@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/google/uuid"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
@@ -104,6 +106,16 @@ func (c *call) now() time.Time {
 		return c.clock.Now()
 	}
 	return following.IfWall(c.clock, c.opened).Now()
+}
+
+// newID makes a UUIDv7.
+func (c *call) newID() string {
+	u := uuid.Must(uuid.NewV7())
+	if c.rand != nil {
+		binary.BigEndian.PutUint64(u[:8], uint64(c.now().UnixMilli())<<16|0x7000|c.rand.Uint64()>>52)
+		binary.BigEndian.PutUint64(u[8:], 1<<63|c.rand.Uint64()>>2)
+	}
+	return u.String()
 }
 
 // input is the standard input. It ends with the call, although a read of a terminal or a

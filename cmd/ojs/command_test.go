@@ -152,6 +152,9 @@ func TestExitCodes(t *testing.T) {
 		{"limits set queue/mail", exitUsage, "no bounds"},
 		{"limits set queue/mail --rate fast", exitUsage, "10/1m"},
 		{"tail --every 1ms --once", exitUsage, "100ms"},
+		{"dead --limit=-1", exitUsage, "0 or more"},
+		{"failures --limit=-1", exitUsage, "0 or more"},
+		{"workflows --state typo", exitUsage, "running"},
 		{"tail --since=-5s --once", exitUsage, "--since takes"},
 		{"export", exitRefused, "not everything is paused"},
 		{"-s password=hunter2 stats", exitUsage, "fix: use postgres://"},
@@ -248,6 +251,29 @@ func (r *reading) Read(p []byte) (int, error) {
 	r.again()
 	<-r.ended
 	return 0, io.EOF
+}
+
+// A long table is written in pieces, with its titles once and its foot at the end.
+func TestLongTable(t *testing.T) {
+	mostRows = 2
+	t.Cleanup(func() { mostRows = 1000 })
+	sh := newShell(t, onMemory, true)
+	for limit, lines := range map[string]int{"0": 23, "4": 6, "3": 5} {
+		out := sh.run("ojs jobs -n " + limit)
+		if strings.Count(out, "\n") != lines || strings.Count(out, "STATE") != 1 {
+			t.Error(out)
+		}
+	}
+}
+
+// A limit of 0 shows all.
+func TestLimitZero(t *testing.T) {
+	sh := newShell(t, onMemory, true)
+	for _, verb := range []string{"failures", "workflows", "dead"} {
+		if out := sh.run("ojs " + verb + " -o id -n 0"); strings.Count(out, "\n") < 2 {
+			t.Errorf("%s: %s", verb, out)
+		}
+	}
 }
 
 // Jobs that would be lost with the command are refused.

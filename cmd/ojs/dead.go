@@ -22,6 +22,9 @@ func (v *deadVerb) Run(c *call) error {
 		return err
 	}
 	f, err := v.filter(c)
+	if err == nil {
+		err = checkLimit(v.Limit)
+	}
 	if err != nil {
 		return err
 	}

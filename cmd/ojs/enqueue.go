@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 )
@@ -183,7 +181,7 @@ func (b *batch) add(line int, text []byte, d ojs.Draft) {
 	}
 	var own struct{ ID string }
 	if _ = json.Unmarshal(text, &own); own.ID == "" { // ParseDraft has decoded it
-		own.ID = uuid.Must(uuid.NewV7()).String()
+		own.ID = b.c.newID()
 		d = d.With(ojs.WithID(own.ID))
 	}
 	b.drafts, b.lines, b.ids = append(b.drafts, d), append(b.lines, line), append(b.ids, own.ID)

@@ -8,7 +8,7 @@ import (
 
 type failuresVerb struct {
 	filterArgs
-	Limit int `short:"n" default:"20" help:"The most groups to show."`
+	Limit int `short:"n" default:"20" help:"The most groups to show; 0 shows all."`
 	Look  int `default:"2000" help:"How many jobs to look at, and some thousand beyond."`
 }
 
@@ -41,6 +41,9 @@ func (v *failuresVerb) Run(c *call) error {
 		return err
 	}
 	f, err := v.filter(c)
+	if err == nil {
+		err = checkLimit(v.Limit)
+	}
 	if err != nil {
 		return err
 	}
@@ -49,7 +52,10 @@ func (v *failuresVerb) Run(c *call) error {
 		return err
 	}
 	var rows []failureRow
-	for _, g := range found.Groups[:min(len(found.Groups), max(v.Limit, 0))] {
+	for i, g := range found.Groups {
+		if v.Limit > 0 && i == v.Limit {
+			break
+		}
 		rows = append(rows, failureRow{g.Key, g.N, found.Exact, g.Type, g.ErrorType, g.Message, g.Frame,
 			g.First.UTC(), g.Last.UTC(), g.Trend, g.Sample.ID})
 	}

@@ -31,12 +31,13 @@ func (v *jobsVerb) Run(c *call) error {
 		return err
 	}
 	f, err := v.filter(c)
+	if err == nil {
+		err = checkLimit(v.Limit)
+	}
 	if err != nil {
 		return err
 	}
 	switch {
-	case v.Limit < 0:
-		return usageError{fmt.Errorf("--limit is %d: it is 0 or more", v.Limit)}
 	case v.By != "":
 		return c.facets(jobs, f, inspect.Facet(v.By))
 	case v.Count:
@@ -44,6 +45,14 @@ func (v *jobsVerb) Run(c *call) error {
 	}
 	stateOrder(&f, v.Terms)
 	return v.list(c, jobs, f)
+}
+
+// checkLimit refuses a limit that is none.
+func checkLimit(n int) error {
+	if n < 0 {
+		return usageError{fmt.Errorf("--limit is %d: it is 0 or more", n)}
+	}
+	return nil
 }
 
 // list lists jobs page by page, up to the limit.
@@ -186,5 +195,8 @@ func (c *call) count(jobs *inspect.Jobs, f inspect.Filter) error {
 		Exact  bool `json:"exact"`
 		Looked int  `json:"looked"`
 	}{n.N, n.Exact, n.Looked}
+	if !n.Exact && c.style.form == "id" {
+		fmt.Fprintln(c.errs, "warning: there are more: not all jobs were counted")
+	}
 	return c.page(fmt.Sprint(n.N), value, func() []string { return []string{atLeast(n)} })
 }

@@ -104,7 +104,7 @@ type queueRow struct {
 	Name   string            `json:"name"`
 	State  ojs.QueueState    `json:"state"`
 	States map[ojs.State]int `json:"states"`
-	Lag    float64           `json:"lag_seconds"` // of the next available job
+	Lag    *float64          `json:"lag_seconds,omitempty"` // of the next available job; nil: not read
 	Limit  string            `json:"limit,omitempty"`
 }
 
@@ -126,8 +126,8 @@ func (q *queueRow) row() []cell {
 		return cell{number(n), t}
 	}
 	lag := ""
-	if q.Lag > 0 {
-		lag = span(time.Duration(q.Lag * float64(time.Second)))
+	if q.Lag != nil && *q.Lag > 0 {
+		lag = span(time.Duration(*q.Lag * float64(time.Second)))
 	}
 	return []cell{of(q.Name), stateCell(q.State), count(plain, ojs.StateAvailable),
 		count(cyan, ojs.StateActive), count(plain, ojs.StateScheduled, ojs.StatePending, ojs.StateRetryable),
@@ -157,14 +157,17 @@ func (c *call) queueRows(op *operate.Operator) ([]queueRow, error) {
 				row.Limit = bounds(l.Bounds)
 			}
 		}
-		if q.Counts[ojs.StateAvailable] > 0 && len(queues) <= mostLags {
+		if len(queues) <= mostLags {
+			row.Lag = new(float64)
+		}
+		if q.Counts[ojs.StateAvailable] > 0 && row.Lag != nil {
 			f := inspect.Filter{Queues: []string{q.Name}, Order: inspect.OrderClaim}
 			page, err := op.Jobs().Page(c.ctx, f, "", 1)
 			if err != nil {
 				return nil, err
 			}
 			if len(page.Jobs) > 0 {
-				row.Lag = c.now().Sub(page.Jobs[0].EnqueuedAt).Seconds()
+				*row.Lag = c.now().Sub(page.Jobs[0].EnqueuedAt).Seconds()
 			}
 		}
 		rows = append(rows, row)

@@ -57,13 +57,16 @@ func rowOfWorkflow(s *workflow.Status) workflowRow {
 }
 
 type workflowsListVerb struct {
-	State string `placeholder:"STATE" help:"pending, running, completed, failed, cancelled, compensating or compensated."`
+	State string `enum:",pending,running,completed,failed,cancelled,compensating,compensated" default:"" placeholder:"STATE" help:"pending, running, completed, failed, cancelled, compensating or compensated."`
 	Limit int    `short:"n" default:"20" help:"The most workflows to list; 0 lists all."`
 }
 
 // Run lists workflows.
 func (v *workflowsListVerb) Run(c *call) error {
 	op, err := c.operator()
+	if err == nil {
+		err = checkLimit(v.Limit)
+	}
 	if err != nil {
 		return err
 	}
