@@ -30,9 +30,14 @@ type finding struct {
 // errCannotAsk says that a check is not for the storage.
 var errCannotAsk = errors.New("not on this storage")
 
+// cannotTell is why a check finds nothing, and does not say that all is well.
+type cannotTell string
+
+func (c cannotTell) Error() string { return string(c) }
+
 // errNoEngine says that a check needs an engine that reports: the check of workers tells
 // of it.
-var errNoEngine = errors.New("no engine reports")
+const errNoEngine = cannotTell("no engine reports")
 
 // check looks for faults of a kind. sound is what it says if there are none.
 type check struct {
@@ -44,7 +49,7 @@ type check struct {
 // checks are in the order in which a fault explains those after it.
 var checks = []check{
 	{"connections", "there is room for more", (*doctor).connections},
-	{"server", "it takes changes and notices arrive", (*doctor).server},
+	{"server", "it takes changes", (*doctor).server},
 	{"clock", "that of this machine and that of the storage agree", (*doctor).clock},
 	{"replica identity", "every table can be in a publication", (*doctor).replicaIdentity},
 	{"bloat", "few rows are dead", (*doctor).bloat},
@@ -100,7 +105,7 @@ func (doctorVerb) Run(c *call) error {
 		switch {
 		case errors.Is(err, errCannotAsk):
 			unasked = append(unasked, name)
-		case errors.Is(err, errNoEngine):
+		case errors.As(err, new(cannotTell)):
 			results = append(results, []cell{tinted(dim, "-"), of(name), tinted(dim, err.Error())})
 		case err != nil:
 			found = []finding{{name, "it could not be looked at: " + plainError(err), fixOf(err)}}
@@ -224,7 +229,7 @@ func (d *doctor) quarantine() ([]finding, error) {
 		return nil, err
 	}
 	return []finding{{Fault: counted(n, "record") + " cannot be read and take part in nothing",
-		Fix: "ojs quarantine, and mend and release, or delete each"}}, nil
+		Fix: "ojs quarantine, and correct and release, or delete each"}}, nil
 }
 
 func (d *doctor) pauses() (found []finding, err error) {
@@ -314,11 +319,15 @@ func (d *doctor) queues() ([]finding, error) {
 // types finds types that no engine of their queue handles.
 func (d *doctor) types() ([]finding, error) {
 	return d.unserved(func(queue, jobType string, byQueue bool) (text, fix string) {
-		if !byQueue {
-			return "", "" // the check of queues tells of it
+		fix = "deploy a program that handles it"
+		handles := func(n inspect.Node) bool { return slices.Contains(n.Types, jobType) }
+		switch {
+		case !slices.ContainsFunc(d.nodes, handles):
+			return "no engine that reports has a handler of type " + jobType, fix
+		case byQueue:
+			return "no engine that reports has a handler of type " + jobType + " and takes jobs of queue " + queue, fix
 		}
-		return "no engine that reports has a handler of type " + jobType + " and takes jobs of queue " + queue,
-			"deploy a program that handles it"
+		return "", "" // the check of queues tells of it
 	})
 }
 
