@@ -81,7 +81,7 @@ func (v *change) preview(c *call, op *operate.Operator, bulk operate.Bulk, done 
 	return err
 }
 
-// act changes the jobs. Jobs that are refused are told on the standard error.
+// act changes the jobs. Refusals are written to the standard error.
 func (v *change) act(c *call, op *operate.Operator, bulk operate.Bulk, done string) error {
 	out := jsonArray{w: c.out}
 	last := operate.Progress{}

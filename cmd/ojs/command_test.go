@@ -416,7 +416,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// A second look of tail shows only what has happened since.
+// A second scan of tail shows only what has happened since.
 func TestTailGoesOn(t *testing.T) {
 	sh := newShell(t, onMemory, true)
 	p := &program{env: environment(), clock: sh.shop.clock, storage: sh.shop.st}
@@ -426,9 +426,9 @@ func TestTailGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	tl := tail{call: c, jobs: jobs, q: storage.Query{}, begin: noon, from: noon,
-		told: make(map[happening]bool)}
+		shown: make(map[happening]bool)}
 	look := func() (whats []string) {
-		list, err := tl.look()
+		list, err := tl.scan()
 		if err != nil {
 			t.Fatal(err)
 		}

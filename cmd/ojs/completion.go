@@ -66,14 +66,18 @@ func bashCompletion(c *call) error {
 		fmt.Fprintf(&words, "\t%q) words=%q;;\n", path, strings.Join(offer, " "))
 	})
 	_, err := fmt.Fprintf(c.out, `_ojs() {
-	local path="" words="" word
+	local path="" words="" word line="${COMP_LINE:0:COMP_POINT}"
 	for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
 		case "$path $word" in
 %s		esac
 	done
 	case "$path" in
 %s	esac
-	COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
+	line="${line##* }"
+	COMPREPLY=($(compgen -W "$words" -- "$line"))
+	if [[ $COMP_WORDBREAKS == *:* && $line == *:* ]]; then
+		COMPREPLY=("${COMPREPLY[@]#"${line%%:*}:"}") # bash completes what is behind the colon
+	fi
 }
 complete -o default -F _ojs ojs
 `, follow.String(), words.String())

@@ -175,7 +175,7 @@ func (c *call) doctorLines(results [][]cell, faults []finding) (lines []string) 
 	return append(lines, "", counted(at, "fault")+".")
 }
 
-// doctor reads what several checks look at.
+// doctor reads what several checks read.
 func (c *call) doctor() (*doctor, error) {
 	op, err := c.operator()
 	if err != nil {
@@ -299,7 +299,7 @@ func (d *doctor) workers() (found []finding, err error) {
 			found = append(found, finding{
 				Fault: fmt.Sprintf("worker %s is silent for %s and holds %s", w.ID, span(w.Silent),
 					counted(w.Jobs, "job")),
-				Fix: "look at its process; its jobs run again when their leases end"})
+				Fix: "check its process; its jobs run again when their leases end"})
 		}
 	}
 	return found, err
@@ -334,7 +334,9 @@ func (d *doctor) types() ([]finding, error) {
 // unserved calls say for each queue and type with available jobs that no engine takes,
 // and finds what it says. Workers of other programs do not report: a job that has run
 // lately shows that there is one.
-func (d *doctor) unserved(say func(queue, jobType string, byQueue bool) (text, fix string)) (found []finding, err error) {
+func (d *doctor) unserved(
+	say func(queue, jobType string, byQueue bool) (text, fix string),
+) (found []finding, err error) {
 	if len(d.nodes) == 0 && len(d.rows) > 0 {
 		return nil, errNoEngine
 	}

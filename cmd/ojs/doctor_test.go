@@ -168,7 +168,7 @@ func (sh *shell) exec(sql string) {
 	}
 }
 
-// A record in the quarantine is listed, and put back after it is mended.
+// A record in the quarantine is listed, and put back after it is corrected.
 func TestQuarantine(t *testing.T) {
 	sh := newShell(t, onPostgres, false)
 	id := sh.shop.enqueue("cart.expire", nil)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
@@ -26,7 +25,7 @@ type enqueueVerb struct {
 	Tag      []string `placeholder:"TAG" help:"Tags."`
 	Meta     []string `placeholder:"KEY=VALUE" help:"Entries of the meta, as JSON or text."`
 	Batch    int      `default:"500" help:"How many lines of the standard input are enqueued at once."`
-	From     int      `default:"1" placeholder:"LINE" help:"The line of the standard input to begin with, to go on after an error."`
+	From     int      `default:"1" placeholder:"LINE" help:"The line of the standard input to begin with, to continue after an error."`
 }
 
 func (enqueueVerb) Help() string {
@@ -37,7 +36,7 @@ A line of the standard input is a job in its wire form, such as
   {"type": "email.send", "args": ["ada@example.com"], "queue": "mail"}
 
 with the attributes that a client may set. Batches are stored whole or not at all. After an
-error the command names the line from which to go on (--from). A job with an id that is
+error the command names the line to continue from (--from). A job with an id that is
 stored is skipped, so that lines with ids can be enqueued again.`
 }
 
@@ -122,8 +121,7 @@ func (v *enqueueVerb) lines(c *call, eng *engine.Engine[any]) error {
 		return usageError{fmt.Errorf("--batch is %d: it is from 1 to 10000", v.Batch)}
 	}
 	in := bufio.NewReaderSize(c.input(), 1<<20)
-	b := batch{v: v, c: c, eng: eng, out: jsonArray{w: c.out}, from: v.From, last: c.clock.Now()}
-	_, b.live = terminal(c.errs)
+	b := batch{v: v, c: c, eng: eng, out: jsonArray{w: c.out}, from: v.From, progress: c.progress()}
 	for n := 1; ; n++ {
 		line, err := in.ReadBytes('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -169,8 +167,7 @@ type batch struct {
 	unknown int // the last line of a batch that may be stored; 0: none
 
 	done, skipped int
-	live          bool // the progress is shown
-	last          time.Time
+	progress      progress
 }
 
 // add gives a draft an id, unless its line has one: after an error that does not tell
@@ -200,18 +197,15 @@ func (b *batch) flush() error {
 	} else if err != nil {
 		b.unknown = b.lines[len(b.lines)-1]
 	}
-	if told := b.receipts(tickets); err == nil {
-		err = told
+	if failed := b.receipts(tickets); err == nil {
+		err = failed
 	}
 	if err != nil {
 		return err
 	}
 	b.from = b.lines[len(b.lines)-1] + 1
 	b.drafts, b.lines, b.ids = b.drafts[:0], b.lines[:0], b.ids[:0]
-	if now := b.c.clock.Now(); b.live && now.Sub(b.last) > 200*time.Millisecond {
-		b.last = now
-		fmt.Fprintf(b.c.errs, "\r%s enqueued", counted(b.done, "job"))
-	}
+	b.progress.show(b.done, "enqueued")
 	return nil
 }
 
@@ -262,7 +256,7 @@ func (b *batch) tell(e enqueued) error {
 
 // stopped says how far the lines were enqueued.
 func (b *batch) stopped(err error) error {
-	b.clear()
+	b.progress.clear()
 	if b.c.style.form == "json" {
 		if err := b.out.end(); err != nil {
 			return err
@@ -277,14 +271,8 @@ func (b *batch) stopped(err error) error {
 	return fixError{err, fix}
 }
 
-func (b *batch) clear() {
-	if b.live {
-		fmt.Fprint(b.c.errs, "\r\x1b[K")
-	}
-}
-
 func (b *batch) end() error {
-	b.clear()
+	b.progress.clear()
 	if b.c.style.form == "json" {
 		return b.out.end()
 	}

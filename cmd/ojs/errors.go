@@ -44,7 +44,7 @@ type fixError struct {
 
 func (e fixError) Unwrap() error { return e.error }
 
-// silentError is an exit code whose reason has been told.
+// silentError is an exit code whose reason is written.
 type silentError int
 
 func (e silentError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }

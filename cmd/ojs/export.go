@@ -100,7 +100,7 @@ func (v *exportVerb) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	e := exporter{call: c, op: op, v: v}
+	e := exporter{call: c, op: op, v: v, shown: c.progress()}
 	if e.head, err = e.newHead(); err != nil {
 		return err
 	}
@@ -113,12 +113,14 @@ func (v *exportVerb) Run(c *call) error {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = file.Close() }() // Sync has told of errors
+		defer func() { _ = file.Close() }() // Sync has reported errors
 		e.at, e.begun, e.sync = from.at, from.begun, file.Sync
 		w = file
 	}
 	e.w = bufio.NewWriterSize(w, 1<<16)
-	if err := e.run(); err != nil {
+	err = e.run()
+	e.shown.clear()
+	if err != nil {
 		return errors.Join(err, e.w.Flush())
 	}
 	fmt.Fprintf(c.errs, "%s exported", counted(e.at.Jobs, "job"))
@@ -147,7 +149,8 @@ func (e *exporter) newHead() (exportHead, error) {
 	return head, e.idle()
 }
 
-const fixActive = "ojs queues pause --all, and wait until ojs jobs --count state:active is 0; or --live for a copy"
+const fixActive = "ojs queues pause --all, and wait until ojs jobs --count state:active is 0; " +
+	"or --live for a copy"
 
 // idle refuses an export while jobs are active.
 func (e *exporter) idle() error {
@@ -310,6 +313,7 @@ type exporter struct {
 	head  exportHead
 	at    exportCursor
 	begun bool
+	shown progress
 }
 
 func (e *exporter) line(l exportLine) error {
@@ -362,6 +366,7 @@ func (e *exporter) run() error {
 		if err := e.mark(exportLine{Cursor: &e.at}); err != nil {
 			return err
 		}
+		e.shown.show(e.at.Jobs, "exported")
 	}
 	if err := e.crons(); err != nil {
 		return err

@@ -57,8 +57,11 @@ func (v *importVerb) Run(c *call) error {
 		defer func() { _ = file.Close() }() // it is only read
 		in = file
 	}
-	i := importer{call: c, states: make(map[string]ojs.QueueState), paused: make(map[string]bool)}
-	if err := i.run(bufio.NewReaderSize(in, 1<<16)); err != nil {
+	i := importer{call: c, states: make(map[string]ojs.QueueState), paused: make(map[string]bool),
+		shown: c.progress()}
+	err := i.run(bufio.NewReaderSize(in, 1<<16))
+	i.shown.clear()
+	if err != nil {
 		if i.id != "" && i.was != importDone {
 			err = fixError{err, fmt.Sprintf(
 				"run the import again: %s stored, and the queues stay paused until its end",
@@ -82,6 +85,7 @@ type importer struct {
 	jobs   int    // lines
 	done   int
 	there  int
+	shown  progress
 }
 
 func (i *importer) run(in *bufio.Reader) error {
@@ -239,6 +243,7 @@ func (i *importer) flush() error {
 	if err == nil {
 		err = i.complete(batch, begun)
 	}
+	i.shown.show(i.done+i.there, "imported")
 	return err
 }
 

@@ -117,8 +117,8 @@ func jobListing(c *call) listing[listed] {
 		row: func(job listed) []cell {
 			try := fmt.Sprintf("%d/%d", job.Attempt, job.MaxAttempts)
 			return []cell{of(job.ID), stateCell(job.State), of(job.Type), of(job.Queue),
-				of(age(job.CreatedAt, c.now())), of(try), of(turn(job.JobInfo,
-					c.now())), of(latestError(job.JobInfo)),
+				of(age(job.CreatedAt, c.now())), of(try), of(timing(job.JobInfo, c.now())),
+				of(latestError(job.JobInfo)),
 				of(fmt.Sprint(job.Priority)), of(job.worker), of(moment(job.CreatedAt))}
 		},
 		id:    func(job listed) string { return job.ID },
@@ -127,8 +127,8 @@ func jobListing(c *call) listing[listed] {
 	}
 }
 
-// turn is what time says of a job: since when it runs or has ended, or when it is due.
-func turn(job *ojs.JobInfo, now time.Time) string {
+// timing is the time that matters of a job: since when it runs or has ended, or when it is due.
+func timing(job *ojs.JobInfo, now time.Time) string {
 	switch job.State {
 	case ojs.StateActive:
 		return "for " + span(now.Sub(job.StartedAt))

@@ -7,7 +7,7 @@ import (
 
 type quarantineVerb struct {
 	List    quarantineListVerb    `cmd:"" default:"withargs" help:"List the records that do not decode."`
-	Release quarantineReleaseVerb `cmd:"" help:"Put records back that were mended."`
+	Release quarantineReleaseVerb `cmd:"" help:"Put records back that were corrected."`
 	Delete  quarantineDeleteVerb  `cmd:"" help:"Delete records."`
 }
 
@@ -55,7 +55,7 @@ func (v *quarantineKeys) each(c *call, done string, f func(q *operate.Quarantine
 type quarantineReleaseVerb struct{ quarantineKeys }
 
 func (quarantineReleaseVerb) Help() string {
-	return "A record is mended in the quarantine of the storage, such as the table quarantined_job of PostgreSQL."
+	return "A record is corrected in the quarantine of the storage, such as the table quarantined_job of PostgreSQL."
 }
 
 // Run puts records back.

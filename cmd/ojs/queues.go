@@ -67,7 +67,7 @@ func (v *paused) set(c *call, did string, queue, jobType func(string) (bool, err
 	if (len(v.Queues) > 0) == (v.Type != "" || v.All) {
 		return usageError{errors.New("give names of queues, --type TYPE or --all")}
 	}
-	told := func(kind, name string, known bool) error {
+	done := func(kind, name string, known bool) error {
 		if !known {
 			fmt.Fprintf(c.errs, "warning: %s %s has no jobs, and no engine names it; is the name right?\n",
 				kind, clean(name))
@@ -85,14 +85,14 @@ func (v *paused) set(c *call, did string, queue, jobType func(string) (bool, err
 		if err != nil {
 			return err
 		}
-		return told("type", v.Type, known)
+		return done("type", v.Type, known)
 	}
 	for _, name := range v.Queues {
 		known, err := queue(name)
 		if err != nil {
 			return err
 		}
-		if err := told("queue", name, known); err != nil {
+		if err := done("queue", name, known); err != nil {
 			return err
 		}
 	}

@@ -123,7 +123,7 @@ type field struct {
 }
 
 // fields lays out the fields that have a text, with the texts below one another. A text
-// that does not fit goes on in the next line.
+// that does not fit continues in the next line.
 func (s *style) fields(list []field) []string {
 	width := 0
 	for _, f := range list {

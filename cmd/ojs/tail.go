@@ -15,14 +15,14 @@ import (
 type tailVerb struct {
 	filterArgs
 	Since string        `default:"0s" placeholder:"TIME" help:"Begin with what has happened in this time."`
-	Every time.Duration `default:"1s" help:"How often to look."`
-	Once  bool          `help:"End after the first look."`
+	Every time.Duration `default:"1s" help:"How often to read the storage."`
+	Once  bool          `help:"End after the first scan."`
 }
 
 func (tailVerb) Help() string {
 	return `It shows jobs that are enqueued, start, fail and end. It reads the storage again and again: of a
-job that starts and fails between two looks it shows both, and of more than 1,000 new jobs
-between two looks the last 1,000.
+job that starts and fails between two scans it shows both, and of more than 1,000 new jobs
+between two scans the last 1,000.
 
 ` + filterHelp
 }
@@ -39,7 +39,7 @@ type happening struct {
 	Took  float64   `json:"took_seconds,omitempty"`
 }
 
-// overlap is how far each look goes back behind the one before: a transaction may commit
+// overlap is how far each scan goes back behind the one before: a transaction may commit
 // after its time.
 const overlap = 10 * time.Second
 
@@ -69,11 +69,11 @@ func (v *tailVerb) Run(c *call) error {
 	if v.Every < 100*time.Millisecond {
 		return usageError{fixError{errTooOften, "give --every 100ms or more"}}
 	}
-	t := tail{call: c, jobs: jobs, q: q, begin: c.now().Add(-since), told: make(map[happening]bool)}
+	t := tail{call: c, jobs: jobs, q: q, begin: c.now().Add(-since), shown: make(map[happening]bool)}
 	t.from = t.begin
 	out := jsonArray{w: c.out}
 	for {
-		list, err := t.look()
+		list, err := t.scan()
 		if err != nil {
 			return err
 		}
@@ -99,20 +99,20 @@ type tail struct {
 	*call
 	jobs  *inspect.Jobs
 	q     storage.Query
-	begin time.Time // nothing before it is told
-	from  time.Time // of the next look
-	told  map[happening]bool
+	begin time.Time // nothing before it is shown
+	from  time.Time // of the next scan
+	shown map[happening]bool
 
 	warned bool // that not all jobs are shown
 }
 
-// look returns what has happened since the look before, in the order of its times.
-func (t *tail) look() (list []happening, err error) {
+// scan returns what has happened since the scan before, in the order of its times.
+func (t *tail) scan() (list []happening, err error) {
 	now := t.now()
 	add := func(r *storage.Record) {
 		for _, h := range happenings(r) {
-			if !h.At.Before(t.from) && !t.told[h] {
-				t.told[h] = true
+			if !h.At.Before(t.from) && !t.shown[h] {
+				t.shown[h] = true
 				list = append(list, h)
 			}
 		}
@@ -156,9 +156,9 @@ func (t *tail) look() (list []happening, err error) {
 	if t.from = now.Add(-overlap); t.from.Before(t.begin) {
 		t.from = t.begin
 	}
-	for h := range t.told {
+	for h := range t.shown {
 		if h.At.Before(t.from) {
-			delete(t.told, h)
+			delete(t.shown, h)
 		}
 	}
 	return list, nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -45,12 +46,12 @@ func TestCompletion(t *testing.T) {
 	sh := newShell(t, onMemory, false)
 	script := sh.run("ojs completion bash")
 	for line, want := range map[string]string{"que": "queues", "queues res": "resume",
-		"jobs --cu":      "--cursor",
-		"jobs state:act": "state:active", "-s x.db queues pau": "pause", "queues pause --rea": "--reason"} {
+		"jobs --cu":        "--cursor",
+		"jobs state : act": "active", "-s x.db queues pau": "pause", "queues pause --rea": "--reason"} {
 		words := strings.Fields(line)
-		call := exec.Command(bash, "-c",
-			script+"COMP_WORDS=(ojs "+line+"); COMP_CWORD="+string(rune('0'+len(words)))+
-				"; _ojs; echo ${COMPREPLY[@]}")
+		call := exec.Command(bash, "-c", fmt.Sprintf(`%s COMP_WORDBREAKS=: COMP_WORDS=(ojs %s) COMP_LINE="ojs %s"
+COMP_POINT=${#COMP_LINE} COMP_CWORD=%d; _ojs; echo ${COMPREPLY[@]}`,
+			script, line, strings.ReplaceAll(line, " : ", ":"), len(words)))
 		got, err := call.CombinedOutput()
 		if err != nil || strings.TrimSpace(string(got)) != want {
 			t.Errorf("%s: %s %v, want %s", line, got, err, want)

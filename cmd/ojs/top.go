@@ -17,8 +17,8 @@ import (
 )
 
 type topVerb struct {
-	Every time.Duration `default:"2s" help:"How often to look."`
-	Once  bool          `help:"Print one look and end."`
+	Every time.Duration `default:"2s" help:"How often to snap."`
+	Once  bool          `help:"Print it once and end."`
 }
 
 func (topVerb) Help() string {
@@ -32,7 +32,7 @@ func (v *topVerb) Run(c *call) error {
 	if v.Every < 100*time.Millisecond {
 		return usageError{fixError{errTooOften, "give --every 100ms or more"}}
 	}
-	first, err := c.topLook()
+	first, err := c.snapshot()
 	if err != nil {
 		return err
 	}
@@ -55,16 +55,16 @@ func (v *topVerb) Run(c *call) error {
 	return err
 }
 
-// topLook is what one look has found.
-type topLook struct {
+// snapshot is what the storage has at a time.
+type snapshot struct {
 	stats
 	in, out  float64 // jobs in a second, by what engines have reported in the last minute
 	running  []listed
 	failures []inspect.FailureGroup
 }
 
-// topLook reads the storage.
-func (c *call) topLook() (*topLook, error) {
+// snapshot reads the storage.
+func (c *call) snapshot() (*snapshot, error) {
 	op, err := c.operator()
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (c *call) topLook() (*topLook, error) {
 	if err != nil {
 		return nil, err
 	}
-	look := &topLook{stats: s}
+	snap := &snapshot{stats: s}
 	from := s.At.Add(-time.Minute).Truncate(10 * time.Second)
 	history, err := telemetry.History(c.ctx, c.opened, s.At, from, s.At, 10*time.Second)
 	if err != nil {
@@ -82,8 +82,8 @@ func (c *call) topLook() (*topLook, error) {
 	for i := range history {
 		for j := range history[i].Meters {
 			m := &history[i].Meters[j]
-			look.in += float64(m.Enqueued) / s.At.Sub(from).Seconds()
-			look.out += float64(m.Completed+m.Discarded+m.Cancelled+m.Expired) / s.At.Sub(from).Seconds()
+			snap.in += float64(m.Enqueued) / s.At.Sub(from).Seconds()
+			snap.out += float64(m.Completed+m.Discarded+m.Cancelled+m.Expired) / s.At.Sub(from).Seconds()
 		}
 	}
 	f := inspect.Filter{States: []ojs.State{ojs.StateActive}}
@@ -92,32 +92,32 @@ func (c *call) topLook() (*topLook, error) {
 		return nil, err
 	}
 	for i, job := range page.Jobs {
-		look.running = append(look.running, listed{job, page.Workers[i]})
+		snap.running = append(snap.running, listed{job, page.Workers[i]})
 	}
-	slices.SortStableFunc(look.running, func(a, b listed) int { return a.StartedAt.Compare(b.StartedAt) })
+	slices.SortStableFunc(snap.running, func(a, b listed) int { return a.StartedAt.Compare(b.StartedAt) })
 	groups, err := op.Jobs().Failures(c.ctx, inspect.Filter{}, 250)
-	look.failures = groups.Groups
-	slices.SortStableFunc(look.failures,
+	snap.failures = groups.Groups
+	slices.SortStableFunc(snap.failures,
 		func(a, b inspect.FailureGroup) int { return b.Last.Compare(a.Last) })
-	return look, err
+	return snap, err
 }
 
 // topModel is the state of the view.
 type topModel struct {
 	*call
 	every    time.Duration
-	now      *topLook
+	now      *snapshot
 	height   int
 	selected int    // of the queues
 	asked    string // the queue that p asks about; "": none
 	said     string // what a key has done
 }
 
-// lookMsg is a further look, and didMsg the result of a key.
+// snapshotMsg is a further snapshot, and didMsg the result of a key.
 type (
-	lookMsg struct {
-		look *topLook
-		err  error
+	snapshotMsg struct {
+		snapshot *snapshot
+		err      error
 	}
 	didMsg string
 )
@@ -125,13 +125,13 @@ type (
 // Init implements tea.Model.
 func (m topModel) Init() tea.Cmd { return m.next }
 
-// next waits, and looks again.
+// next waits, and reads the storage again.
 func (m topModel) next() tea.Msg {
 	if !m.wait(m.every) {
 		return tea.Quit()
 	}
-	look, err := m.topLook()
-	return lookMsg{look, err}
+	snap, err := m.snapshot()
+	return snapshotMsg{snap, err}
 }
 
 // Update implements tea.Model.
@@ -139,12 +139,12 @@ func (m topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.style.width, m.height = msg.Width, msg.Height
-	case lookMsg:
+	case snapshotMsg:
 		if msg.err != nil {
-			m.said = plainError(msg.err) // the next look may succeed
+			m.said = plainError(msg.err) // the next one may succeed
 			return m, m.next
 		}
-		m.now = msg.look
+		m.now = msg.snapshot
 		m.selected = min(m.selected, max(0, len(m.now.Queues)-1))
 		return m, m.next
 	case didMsg:
@@ -180,7 +180,7 @@ func (m topModel) key(key string) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// stateOf is the state of a queue in the latest look.
+// stateOf is the state of a queue in the latest snap.
 func (m *topModel) stateOf(name string) ojs.QueueState {
 	for _, q := range m.now.Queues {
 		if q.Name == name {

@@ -12,7 +12,7 @@ import (
 	"github.com/ojsengine/ojs/telemetry"
 )
 
-// Rates are those of the history that engines report, and not of the jobs that are stored.
+// Rates are those of the history that engines report, and not of the stored jobs.
 func TestTopRates(t *testing.T) {
 	sh := newShell(t, onMemory, true)
 	counted := []telemetry.Meter{{Queue: "mail", Type: "email.send", Enqueued: 120, Completed: 60}}
@@ -29,21 +29,21 @@ func TestTopKeys(t *testing.T) {
 	sh := newShell(t, onMemory, true)
 	p := &program{env: environment("USER", "ada"), clock: sh.shop.clock, storage: sh.shop.st}
 	c := &call{program: p, ctx: context.Background(), flags: &flags{Storage: "memory"}}
-	look, err := c.topLook()
+	snap, err := c.snapshot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var m tea.Model = topModel{call: c, now: look, every: 1, height: 24}
+	var m tea.Model = topModel{call: c, now: snap, every: 1, height: 24}
 	send := func(msgs ...tea.Msg) {
 		for _, msg := range msgs {
 			var do tea.Cmd
 			m, do = m.Update(msg)
 			if _, isKey := msg.(tea.KeyPressMsg); isKey && do != nil {
 				m, _ = m.Update(do())
-				if look, err = c.topLook(); err != nil {
+				if snap, err = c.snapshot(); err != nil {
 					t.Fatal(err)
 				}
-				m, _ = m.Update(lookMsg{look, nil})
+				m, _ = m.Update(snapshotMsg{snap, nil})
 			}
 		}
 	}
