@@ -107,7 +107,7 @@ func (v *exportVerb) Run(c *call) error {
 	if err := e.check(); err != nil {
 		return err
 	}
-	w := c.out
+	w, restart := c.out, func() error { return nil }
 	if v.File != "-" {
 		file, from, err := openExport(v.File, e.head)
 		if err != nil {
@@ -115,13 +115,17 @@ func (v *exportVerb) Run(c *call) error {
 		}
 		defer func() { _ = file.Close() }() // Sync has reported errors
 		e.at, e.begun, e.sync = from.at, from.begun, file.Sync
-		w = file
+		w, restart = file, func() error { return file.Truncate(0) }
 	}
 	e.w = bufio.NewWriterSize(w, 1<<16)
 	err = e.run()
 	e.shown.clear()
 	if err != nil {
-		return errors.Join(err, e.w.Flush())
+		err = errors.Join(err, e.w.Flush())
+		if errors.As(err, new(refusedError)) && e.at.Cursor != "" { // the file may have jobs that have run
+			err = errors.Join(err, restart())
+		}
+		return err
 	}
 	fmt.Fprintf(c.errs, "%s exported", counted(e.at.Jobs, "job"))
 	if e.at.Left > 0 {
@@ -227,7 +231,7 @@ func (e *exporter) fenced() error {
 	}
 	if err == nil && resumed {
 		err = refusedError{fixError{errors.New("jobs may have run during the export"),
-			"stop programs that enqueue, and export into another file"}}
+			"stop programs that enqueue, and run the export again: it begins anew"}}
 	}
 	return err
 }
@@ -328,6 +332,10 @@ func (e *exporter) line(l exportLine) error {
 func (e *exporter) run() error {
 	if !e.begun {
 		if err := e.begin(); err != nil {
+			return err
+		}
+	} else if e.at.Cursor != "" {
+		if err := e.fenced(); err != nil {
 			return err
 		}
 	}

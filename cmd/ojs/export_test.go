@@ -291,7 +291,8 @@ func TestExportFence(t *testing.T) {
 					tc.happens(sh, st)
 				}
 			}}
-			if out := sh.run("ojs export " + filepath.Join(t.TempDir(), "x")); !strings.Contains(out, tc.says) {
+			file := filepath.Join(t.TempDir(), "x")
+			if out := sh.run("ojs export " + file); !strings.Contains(out, tc.says) {
 				t.Error(out)
 			}
 		})
@@ -321,6 +322,17 @@ func TestExportContinues(t *testing.T) {
 	sh.run("ojs queues pause --all")
 	if out := sh.run("ojs export --skip-waiting " + file); !strings.Contains(out, "jobs may have run since") {
 		t.Error(out)
+	}
+	// A queue that is new has had no pause: the file may have a job that has run.
+	file += "y"
+	sh.shop.st = &killed{whole, 6 + 2, false}
+	sh.run("ojs export --skip-waiting " + file)
+	sh.shop.st = whole
+	sh.shop.enqueue("cart.expire", nil, ojs.WithQueue("new"))
+	for _, says := range []string{"may have run during the export", "jobs exported"} {
+		if out := sh.run("ojs export --skip-waiting " + file); !strings.Contains(out, says) {
+			t.Error(out)
+		}
 	}
 }
 

@@ -62,7 +62,7 @@ func (v *importVerb) Run(c *call) error {
 	err := i.run(bufio.NewReaderSize(in, 1<<16))
 	i.shown.clear()
 	if err != nil {
-		if i.id != "" && i.was != importDone {
+		if i.id != "" && !errors.As(err, new(refusedError)) && !errors.As(err, new(fixError)) {
 			err = fixError{err, fmt.Sprintf(
 				"run the import again: %s stored, and the queues stay paused until its end",
 				counted(i.done+i.there, "job"))}

@@ -127,7 +127,8 @@ func jobListing(c *call) listing[listed] {
 	}
 }
 
-// timing is the time that matters of a job: since when it runs or has ended, or when it is due.
+// timing is the time that matters of a job: since when it runs or has ended, or when it
+// is due.
 func timing(job *ojs.JobInfo, now time.Time) string {
 	switch job.State {
 	case ojs.StateActive:

@@ -85,8 +85,8 @@ func (migrateUpVerb) Run(c *call) error {
 	case onPostgres:
 		err = migratePostgres(c.ctx, c.flags.Storage, c.flags.Schema)
 	case onSQLite:
-		file, made := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600) // SQLite would let others read it
-		if made == nil {
+		file, exists := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o600) // SQLite would let others read it
+		if exists == nil {
 			text = "made " + path
 			err = file.Close()
 		}
