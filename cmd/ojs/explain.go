@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/storage"
 )
 
 type explainVerb struct {
@@ -95,13 +96,13 @@ func (c *call) bullet(mark, text string) (lines []string) {
 // inWords is an obstacle in the words of the command, and the call that takes it away; ""
 // if time does or none.
 func inWords(o inspect.Obstacle, job *ojs.JobInfo) (text, fix string) {
-	text, _, _ = strings.Cut(o.Text, "; Queues.") // what a program calls
+	text = o.Text
 	switch o.Code {
 	case inspect.ObstaclePaused:
-		switch {
-		case strings.HasPrefix(text, "queue "):
+		switch o.Of.Kind {
+		case storage.LimitQueue:
 			return text, "ojs queues resume " + job.Queue
-		case strings.HasPrefix(text, "type "):
+		case storage.LimitType:
 			return text, "ojs queues resume --type " + job.Type
 		}
 		return text, "ojs queues resume --all"

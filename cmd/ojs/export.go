@@ -291,7 +291,8 @@ func resume(r io.Reader) (from resumed, keep int64, err error) {
 		if from.head.Version != 0 && bytes.HasPrefix(line, []byte(`{"job":`)) {
 			continue
 		}
-		if json.Unmarshal(line, &l) != nil || from.head.Version == 0 && (l.Head == nil || l.Head.Version == 0) {
+		bad := json.Unmarshal(line, &l)
+		if bad != nil || from.head.Version == 0 && (l.Head == nil || l.Head.Version == 0) {
 			return from, 0, usageError{fixError{errors.New("the file is no export"), "name another file"}}
 		}
 		if l.Head != nil {

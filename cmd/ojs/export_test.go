@@ -77,7 +77,9 @@ func (k *killed) PutDocuments(ctx context.Context, kind storage.Kind,
 	return versions, call()
 }
 
-func (k *killed) SetQueueState(ctx context.Context, queue string, to ojs.QueueState) (was ojs.QueueState, err error) {
+func (k *killed) SetQueueState(
+	ctx context.Context, queue string, to ojs.QueueState,
+) (was ojs.QueueState, err error) {
 	call := func() error {
 		was, err = k.Storage.SetQueueState(ctx, queue, to)
 		return err
@@ -195,7 +197,8 @@ func TestExportImport(t *testing.T) {
 					t.Fatal("claimed before the end", jobs, err)
 				}
 				for _, rec := range everything(t, target) {
-					if rec.Meta[markImport] != nil && rec.State != ojs.StatePending && rec.Queue != queueImport {
+					open := rec.Meta[markImport] != nil
+					if open && rec.State != ojs.StatePending && rec.Queue != queueImport {
 						t.Fatalf("a job that is not complete is %s in queue %s", rec.State, rec.Queue)
 					}
 				}

@@ -139,7 +139,7 @@ func (t *tail) scan() (list []happening, err error) {
 			}
 			if n >= mostOfScan && at.time == nil && !t.warned {
 				t.warned = true
-				fmt.Fprintf(t.errs, "warning: more than %s active and retryable jobs; the newest are left out\n",
+				fmt.Fprintf(t.errs, "warning: of active and retryable jobs only the oldest %s are shown\n",
 					number(mostOfScan))
 			}
 			if older >= 50 || n >= mostOfScan {
