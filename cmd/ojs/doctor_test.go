@@ -60,7 +60,8 @@ func TestDoctor(t *testing.T) {
 		{"types", "type cart.fill", "deploy", onMemory,
 			func(sh *shell) { sh.shop.enqueue("cart.fill", nil) }},
 		{"types", "type cart.fill and takes jobs of queue default", "deploy", onMemory, func(sh *shell) {
-			sh.shop.node(inspect.Node{ID: "n2", Seen: noon, Queues: []string{"q"}, Types: []string{"cart.fill"}})
+			sh.shop.node(inspect.Node{ID: "n2", Seen: noon, Queues: []string{"q"},
+				Types: []string{"cart.fill"}})
 			sh.shop.enqueue("cart.fill", nil)
 		}},
 		{"", "", "", onMemory, func(sh *shell) { // a worker of another program runs them

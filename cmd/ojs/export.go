@@ -160,7 +160,7 @@ const fixActive = "ojs queues pause --all, and wait until ojs jobs --count state
 func (e *exporter) idle() error {
 	n, err := e.op.Jobs().Count(e.ctx, inspect.Filter{States: []ojs.State{ojs.StateActive}}, 0)
 	if err == nil && n.N > 0 {
-		err = refusedError{fixError{errors.New(counted(n.N, "job") + " " + isAre(n.N) + " active"), fixActive}}
+		err = refusedError{fixError{fmt.Errorf("%s %s active", counted(n.N, "job"), isAre(n.N)), fixActive}}
 	}
 	return err
 }
