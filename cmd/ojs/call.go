@@ -41,7 +41,8 @@ func (c *call) store() (storage.Storage, error) {
 		return c.opened, nil
 	}
 	if c.flags.Storage == "memory" && c.storage == nil && !strings.HasPrefix(c.kong.Command(), "serve") {
-		return nil, usageError{fixError{errors.New("the storage in memory is empty, and lost when the command ends"),
+		return nil, usageError{fixError{
+			errors.New("the storage in memory is empty, and lost when the command ends"),
 			"use postgres://… or the path of a SQLite file"}}
 	}
 	st, closing, err := c.open(c.ctx, c.flags.Storage, c.flags.Schema)

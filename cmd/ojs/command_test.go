@@ -237,7 +237,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// reading is an input that ends with a channel. It calls a function when it is read again.
+// reading is an input that ends with a channel. It calls a function when it is read
+// again.
 type reading struct {
 	text  io.Reader
 	again func()
@@ -312,9 +313,11 @@ func TestInterruptedInput(t *testing.T) {
 		}
 		ended := make(chan struct{})
 		defer close(ended)
-		p := program{env: environment("OJS_STORAGE", "memory"), in: &reading{strings.NewReader(line), again, ended},
+		in := &reading{strings.NewReader(line), again, ended}
+		p := program{env: environment("OJS_STORAGE", "memory"), in: in,
 			out: out, errs: errs, clock: sh.shop.clock, storage: sh.shop.st}
-		if code := p.run(ctx, strings.Fields(args)); code != exitInterrupted || !strings.Contains(errs.String(), says) {
+		code := p.run(ctx, strings.Fields(args))
+		if code != exitInterrupted || !strings.Contains(errs.String(), says) {
 			t.Errorf("ojs %s: %d %q", args, code, errs)
 		}
 	}
@@ -390,7 +393,8 @@ func TestSettings(t *testing.T) {
 	if strings.Contains(out, "hunter") {
 		t.Error(out)
 	}
-	for _, address := range []string{"postgres://ada@db/shop?sslpassword=hunter5;x=%", "host=db password=hunter5"} {
+	for _, address := range []string{"postgres://ada@db/shop?sslpassword=hunter5;x=%",
+		"host=db password=hunter5"} {
 		if out := config("--storage", address); strings.Contains(out, "hunter") {
 			t.Error(out)
 		}

@@ -325,7 +325,8 @@ func (d *doctor) types() ([]finding, error) {
 		case !slices.ContainsFunc(d.nodes, handles):
 			return "no engine that reports has a handler of type " + jobType, fix
 		case byQueue:
-			return "no engine that reports has a handler of type " + jobType + " and takes jobs of queue " + queue, fix
+			return "no engine that reports has a handler of type " + jobType +
+				" and takes jobs of queue " + queue, fix
 		}
 		return "", "" // the check of queues tells of it
 	})

@@ -128,7 +128,8 @@ func (d *doctor) transactions() ([]finding, error) {
 	err = d.pg.pool.QueryRow(d.ctx, `SELECT count(*) FROM pg_stat_activity
 		WHERE datname = current_database() AND backend_type IS NULL`).Scan(&hidden)
 	if err == nil && hidden > 0 {
-		err = cannotTell(counted(hidden, "transaction") + " of other users may be hidden: GRANT pg_read_all_stats")
+		err = cannotTell(counted(hidden, "transaction") +
+			" of other users may be hidden: GRANT pg_read_all_stats")
 	}
 	return nil, err
 }

@@ -87,8 +87,8 @@ type exportVerb struct {
 func (exportVerb) Help() string {
 	return `It writes queues, limits, recurring jobs and jobs, for ojs import into any storage. Stop programs
 that enqueue, pause everything (ojs queues pause --all), and wait until no job is active. The
-export pauses each queue, too. A file that is not complete is continued. Do not resume the storage
-afterwards: its jobs would run there, too.
+export pauses each queue, too: a second export has them as paused. A file that is not complete is
+continued. Do not resume the storage afterwards: its jobs would run there, too.
 
 Not in an export: logs of jobs, history and pauses. Jobs that wait for others (workflows that
 run, ordering keys) cannot be exported: let them end before, or give --skip-waiting.`
