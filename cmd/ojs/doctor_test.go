@@ -102,20 +102,24 @@ func TestDoctor(t *testing.T) {
 			usualBounds.connections = 0
 		}},
 		{"bloat", "ojs.job has", "VACUUM ojs.job", onPostgres, func(sh *shell) {
-			usualBounds.dead = 1
-			for range 9 {
+			usualBounds.dead = 10
+			for range 20 {
 				sh.exec("UPDATE ojs.job SET args = args")
 			}
 			sh.exec("SELECT pg_stat_force_next_flush()")
 		}},
 		{"bloat", "the log", "that read for long", onSQLite, func(sh *shell) { usualBounds.spare = 1 }},
 		{"transactions", "is open for", "pg_terminate_backend", onPostgres, func(sh *shell) {
-			usualBounds.transaction = 0
+			usualBounds.transaction = 50 * time.Millisecond
 			conn, err := pgx.Connect(ctx, sh.address)
 			sh.shop.must(err)
 			sh.t.Cleanup(func() { _ = conn.Close(ctx) })
-			_, err = conn.Exec(ctx, "BEGIN; SELECT 1")
+			_, err = conn.Exec(ctx, "BEGIN")
 			sh.shop.must(err)
+			for old := false; !old; {
+				const age = "SELECT clock_timestamp() - now() > interval '60 ms'"
+				sh.shop.must(conn.QueryRow(ctx, age).Scan(&old))
+			}
 		}},
 		{"workers", "worker n2 is silent", "when their leases end", onMemory, func(sh *shell) {
 			sh.shop.node(inspect.Node{ID: "n2", Seen: noon.Add(-time.Minute), Queues: []string{"q"}})
