@@ -201,9 +201,9 @@ func (a *attempt) settle(o policy.Outcome) {
 		o.Limit = a.job.Timeout
 	}
 	var hook policy.Hook
-	var recorded hookDelay
+	recorded := retryHook{a: a}
 	if a.handler != nil && a.handler.given.RetryHook() != nil {
-		recorded.Hook = a.handler.given.RetryHook()
+		recorded.hook = a.handler.given.RetryHook()
 		hook = &recorded
 	}
 	d := policy.Decide(a.job, o, a.r.clock.Now(), 0, hook)
@@ -235,16 +235,29 @@ func (a *attempt) settle(o policy.Outcome) {
 	}
 }
 
-// hookDelay records the delay that a hook chooses. Without one, the server's policy
-// decides.
-type hookDelay struct {
-	policy.Hook
+// retryHook asks the hook of a handler, and records the delay that it chooses: without
+// one, the server's policy decides. A panic is no opinion, nor is runtime.Goexit.
+type retryHook struct {
+	a     *attempt
+	hook  policy.Hook
 	delay time.Duration
 }
 
-func (h *hookDelay) Delay(job *ojs.JobInfo, err error) time.Duration {
-	h.delay = h.Hook.Delay(job, err)
+func (h *retryHook) ShouldRetry(job *ojs.JobInfo, err error) bool {
+	retry := true
+	h.call("ShouldRetry", func() { retry = h.hook.ShouldRetry(job.Clone(), err) })
+	return retry
+}
+
+func (h *retryHook) Delay(job *ojs.JobInfo, err error) time.Duration {
+	h.call("Delay", func() { h.delay = h.hook.Delay(job.Clone(), err) })
 	return h.delay
+}
+
+func (h *retryHook) call(method string, f func()) {
+	if stop := foreign.Call(f); stop != nil {
+		h.a.r.log.Error("retry hook "+stop.How(), append(h.a.attrs(), "method", method, stop.Attr())...)
+	}
 }
 
 // answer is the error object for a failed attempt.

@@ -414,6 +414,34 @@ func TestRetryHookDelay(t *testing.T) {
 	}
 }
 
+// panics is a retry hook that has no opinion.
+type panics struct{}
+
+func (panics) ShouldRetry(*ojs.JobInfo, error) bool    { panic("no") }
+func (panics) Delay(*ojs.JobInfo, error) time.Duration { panic("no") }
+
+// A retry hook that panics leaves the retry to the policy.
+func TestRetryHookPanics(t *testing.T) {
+	r := newRig(t)
+	w, c := worker[any](r), r.dial()
+	w.Register(handler.For(charge, func(_ context.Context, job *ojs.Job[order]) error {
+		if job.Attempt == 1 {
+			return errors.New("again")
+		}
+		return nil
+	}, handler.WithRetryHook(panics{})))
+	runs(r, w)
+	ctx := within(t)
+	ticket, err := charge.Enqueue(ctx, c, order{},
+		ojs.WithRetry(ojs.RetryPolicy{InitialInterval: time.Millisecond, MaxInterval: time.Millisecond}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if job, err := ticket.Wait(ctx); err != nil || job.Attempt != 2 {
+		t.Errorf("%+v, %v", job, err)
+	}
+}
+
 // A server that does not wait is not asked without a pause.
 func TestEarlyTimeoutOfWait(t *testing.T) {
 	r := newRig(t)
