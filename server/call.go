@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -126,21 +127,32 @@ func (c *call) reply(status int, body obj) error {
 // then on.
 func (c *call) replyJSON(status int, body []byte) error {
 	c.buf = body
-	c.write(status, body)
+	_ = c.write(status, body) // a caller that has gone reads nothing
 	return nil
 }
 
-func (c *call) write(status int, body []byte) {
+// write sends an answer. The error says that the caller has hung up.
+func (c *call) write(status int, body []byte) error {
 	c.status = status
 	h := c.w.Header()
 	if status == http.StatusNoContent {
 		c.w.WriteHeader(status)
-		return
+		return nil
 	}
 	h["Content-Type"] = contentType
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	c.w.WriteHeader(status)
-	_, _ = c.w.Write(body) // a caller that has gone reads nothing
+	_, err := c.w.Write(body)
+	return err
+}
+
+// flush sends what is written. The error says that the caller has hung up.
+func (c *call) flush() error {
+	err := http.NewResponseController(c.w).Flush()
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	return err
 }
 
 var contentType = []string{"application/openjobspec+json"}
@@ -156,7 +168,7 @@ func (c *call) fail(err error) {
 		h.Set("Retry-After", after)
 	}
 	c.buf = r.appendTo(c.buf[:0], c.id)
-	c.write(r.status, c.buf)
+	_ = c.write(r.status, c.buf)
 	c.s.logRefusal(c, r)
 }
 

@@ -317,6 +317,23 @@ func (s *Server) deregister(c *call) error {
 	if in.err != nil {
 		return in.err
 	}
+	eng, err := c.engine()
+	if err != nil {
+		return err
+	}
+	recs, err := s.jobsOf(c, id)
+	if err != nil {
+		return err
+	}
+	for i := range recs {
+		d, err := eng.Worker(id, fetch.Config{}).DeliveryOf(recs[i])
+		if err == nil {
+			err = d.Release(c.ctx)
+		}
+		if err != nil && !lostLease(err) {
+			return err
+		}
+	}
 	s.serving.forget(id, s.now())
 	return c.reply(http.StatusOK, obj{"ok", true, "worker_id", id, "server_time", s.now()})
 }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
 )
 
@@ -256,4 +258,23 @@ func TestLongPoll(t *testing.T) {
 		}
 		r.want("F199", r.do("GET /health"), 503, "status", "degraded")
 	}, engineOptions()...)
+}
+
+// deadWriter is the writer of a caller who has gone.
+type deadWriter struct{ *httptest.ResponseRecorder }
+
+func (deadWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// A job that was claimed for a caller who has gone is given back (F064).
+func TestFetchForNobody(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", job)
+	req := bindingtest.Request("POST /workers/fetch\n\n" + `{"queues":["default"],"worker_id":"w"}`)
+	r.srv.ServeHTTP(deadWriter{httptest.NewRecorder()}, req)
+	r.advance(time.Nanosecond)
+	r.want("F064", r.do("GET /jobs/$A"), 200, "job.state", "available", "job.attempt", 0)
+	r.fetch("w")
+	r.do("POST /workers/deregister\n\n" + `{"worker_id":"w"}`)
+	r.advance(time.Nanosecond)
+	r.want("F078: deregistered", r.do("GET /jobs/$A"), 200, "job.state", "available", "job.attempt", 0)
 }

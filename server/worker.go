@@ -100,8 +100,7 @@ func (s *Server) fetch(c *call) error {
 	for _, d := range ds {
 		further, err := s.fetched(c, d)
 		if err != nil { // a job without what it needs is not handed out
-			s.conf.log.Warn("a job is given back", "request_id", c.id, "job_id", d.Job.ID, "error", err)
-			_ = d.Release(context.WithoutCancel(c.ctx)) // or its reservation ends
+			s.giveBack(c, d, err)
 			continue
 		}
 		if len(b) > first {
@@ -115,7 +114,26 @@ func (s *Server) fetch(c *call) error {
 	if end > first && len(ds) == 1 && !in.has("count") { // F157
 		b = append(append(b, `,"job":`...), b[first:end]...)
 	}
-	return c.replyJSON(http.StatusOK, append(b, '}'))
+	c.buf = append(b, '}')
+	gone := c.ctx.Err()
+	if gone == nil {
+		gone = c.write(http.StatusOK, c.buf)
+	}
+	if gone == nil && len(ds) > 0 {
+		gone = c.flush()
+	}
+	if gone != nil {
+		for _, d := range ds {
+			s.giveBack(c, d, gone)
+		}
+	}
+	return nil
+}
+
+// giveBack releases a claimed job that no worker runs. If that fails, its reservation ends.
+func (s *Server) giveBack(c *call, d *fetch.Delivery, cause error) {
+	s.conf.log.Warn("a job is given back", "request_id", c.id, "job_id", d.Job.ID, "error", cause)
+	_ = d.Release(context.WithoutCancel(c.ctx))
 }
 
 // unlistedEvery is how often a fetch that waits looks for types that are new.
