@@ -19,11 +19,13 @@ type call struct {
 	r   *http.Request
 	ctx context.Context
 
-	id   string // of the request (F011)
-	who  *Principal
-	rt   *route
-	body object // of a route that reads one
-	sent []byte // the body as JSON
+	id  string // of the request (F011)
+	who *Principal
+	rt  *route
+
+	admitted bool   // underway counts it
+	body     object // of a route that reads one
+	sent     []byte // the body as JSON
 
 	kind, name string // what an error of the library is about; see about
 	query      url.Values

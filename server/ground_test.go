@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ojsengine/ojs/server"
@@ -139,4 +140,26 @@ func TestErrors(t *testing.T) {
 		"jobs[1]")
 	r.want("F034", r.do("GET /admin/jobs?type=b"), 200, "pagination.total", 0)
 	r.golden("errors")
+}
+
+// Requests that come while the server closes are answered, and Close waits for those that
+// were let in (F199). The race detector checks it.
+func TestCloseUnderRequests(t *testing.T) {
+	r := newRig(t)
+	var clients sync.WaitGroup
+	for range 4 {
+		clients.Go(func() {
+			for range 100 {
+				w := httptest.NewRecorder()
+				r.srv.ServeHTTP(w, httptest.NewRequest("GET", "/ojs/v1/queues", nil))
+				if w.Code != 200 && w.Code != 503 {
+					t.Errorf("F199: %d %s", w.Code, w.Body)
+				}
+			}
+		})
+	}
+	for range 20 {
+		closed(t, r.srv)
+	}
+	clients.Wait()
 }

@@ -16,9 +16,10 @@ import (
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := s.calls.Get().(*call)
 	c.s, c.w, c.r, c.ctx = s, w, r, r.Context()
-	s.busy.Add(1)
 	defer func() {
-		s.busy.Done()
+		if c.admitted {
+			s.underway.end()
+		}
 		c.reset()
 		s.calls.Put(c)
 	}()
@@ -63,8 +64,10 @@ func (s *Server) answer(c *call) error {
 		r := refuse(http.StatusMethodNotAllowed, codeInvalid, "%s is not a method of this path", c.r.Method)
 		return r.with("allowed", res.allow)
 	}
-	if s.stopping.Load() && c.rt.need != permHealth {
-		return unavailable(http.StatusServiceUnavailable, "the server is stopping", nil)
+	if c.rt.need != permHealth {
+		if c.admitted = s.underway.begin(); !c.admitted {
+			return unavailable(http.StatusServiceUnavailable, "the server is stopping", nil)
+		}
 	}
 	if err := checkVersion(c.r); err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"reflect"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -67,9 +66,7 @@ type Server struct {
 	schemas  schemas
 
 	stop     chan struct{} // closed by Close
-	stopping atomic.Bool
-	busy     sync.WaitGroup // requests under way
-	once     sync.Once
+	underway underway
 }
 
 // operator is what an Engine and an operate.Operator have in common.
@@ -103,7 +100,8 @@ func Open(st storage.Storage, c clock.Clock, opts ...Option) (*Server, error) {
 }
 
 func newServer(eng Engine, op operator, can storage.Capabilities, opts []Option) (*Server, error) {
-	s := &Server{eng: eng, op: op, of: op.Jobs(), can: can, conf: defaults(), stop: make(chan struct{})}
+	s := &Server{eng: eng, op: op, of: op.Jobs(), can: can, conf: defaults(), stop: make(chan struct{}),
+		underway: underway{idle: make(chan struct{})}}
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, draft.Invalid("option", "is nil")
@@ -130,19 +128,53 @@ func (s *Server) now() time.Time { return s.of.Now() }
 // waits for the requests under way, or until ctx ends. The engine and its storage stay
 // the caller's to stop.
 func (s *Server) Close(ctx context.Context) error {
-	s.once.Do(func() {
-		s.stopping.Store(true)
+	if s.underway.close() {
 		close(s.stop)
-	})
-	done := make(chan struct{})
-	go func() {
-		s.busy.Wait()
-		close(done)
-	}()
+	}
 	select {
-	case <-done:
+	case <-s.underway.idle:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// underway counts the requests under way.
+type underway struct {
+	mu     sync.Mutex // guards n and closed
+	n      int
+	closed bool
+	idle   chan struct{} // closed when closed is set and n is 0
+}
+
+// begin admits a request, unless the server is closed. It must be followed by end.
+func (u *underway) begin() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.closed {
+		u.n++
+	}
+	return !u.closed
+}
+
+// end counts an admitted request out.
+func (u *underway) end() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.n--; u.n == 0 && u.closed {
+		close(u.idle)
+	}
+}
+
+// close admits no more requests. It reports whether this call was the first.
+func (u *underway) close() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.closed {
+		return false
+	}
+	if u.closed = true; u.n == 0 {
+		close(u.idle)
+	}
+	return true
 }

@@ -66,7 +66,13 @@ func (s *Server) health(c *call) error {
 	queues, err := s.countQueues(ctx)
 	out := obj{"status", "ok", "version", s.version(), "uptime_seconds",
 		int64(s.now().Sub(s.begun).Seconds())}
-	if err != nil || s.stopping.Load() {
+	stopping := false
+	select {
+	case <-s.stop:
+		stopping = true
+	default:
+	}
+	if err != nil || stopping {
 		word := "the storage does not answer"
 		if err == nil {
 			word = "the server is stopping"
