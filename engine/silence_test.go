@@ -73,6 +73,11 @@ func TestWorkerDeath(t *testing.T) {
 					b.t.Error("fetched")
 				}
 			}, 330 * time.Second},
+		"30 s after the last heartbeat, with a long lease of its own": {fetch.Config{Lease: 3 * time.Hour},
+			func(b *rig, w *fetch.Worker, d *fetch.Delivery) {
+				b.advance(5 * time.Second)
+				beat(b, w)
+			}, 35 * time.Second},
 		"after its own time": {fetch.Config{DeadAfter: time.Second},
 			func(b *rig, w *fetch.Worker, d *fetch.Delivery) {
 				beat(b, w)
@@ -171,29 +176,42 @@ func TestWorkerDeath(t *testing.T) {
 			failedAs(b, id, policy.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, 40*time.Second)
 		})
 	})
-	t.Run("P0.6 a lease that another engine has renewed is a sign of life", func(t *testing.T) {
-		inBubble(t, func(b *rig) {
-			b.run()
-			other, err := engine.New[any](b.store, quiet)
-			must(t, err)
-			id := b.enqueue("x", later, ojs.WithLease(time.Hour)).ID
-			d := fetched(b, b.Worker("w1", fetch.Config{}))
-			beat(b, b.Worker("w1", fetch.Config{}))
-			for range 10 {
-				b.advance(20 * time.Second)
-				got, err := other.Worker("w1", fetch.Config{}).Heartbeat(b.ctx, d.Token)
-				if err != nil || !slices.Equal(got.Held, []string{id}) || len(got.Lost) > 0 {
-					t.Fatalf("%+v, %v", got, err)
-				}
-			}
-			b.advance(30*time.Second - 1)
-			b.want(id, ojs.StateActive, 1)
-			b.advance(1)
-			failedAs(b, id, policy.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, 230*time.Second)
-			if err := d.Ack(b.ctx, nil); !errors.Is(err, ojs.ErrLeaseLost) {
-				t.Errorf("%v", err)
-			}
+	for name, leases := range map[string][2]time.Duration{
+		"":                             {},
+		"for as long as the claim":     {time.Minute, time.Minute},
+		"for less":                     {0, time.Minute},
+		"for a little less":            {70 * time.Second, time.Minute},
+		"for more, as the claim's job": {time.Minute, 0},
+	} {
+		t.Run("P0.6 a lease that another engine has renewed is a sign of life "+name, func(t *testing.T) {
+			renewedElsewhere(t, fetch.Config{Lease: leases[0]}, fetch.Config{Lease: leases[1]})
 		})
+	}
+}
+
+// renewedElsewhere checks that a worker lives as long as another engine renews its lease.
+func renewedElsewhere(t *testing.T, fetches, beats fetch.Config) {
+	inBubble(t, func(b *rig) {
+		b.run()
+		other, err := engine.New[any](b.store, quiet)
+		must(t, err)
+		id := b.enqueue("x", later, ojs.WithLease(time.Hour)).ID
+		d := fetched(b, b.Worker("w1", fetches))
+		beat(b, b.Worker("w1", fetches))
+		for range 10 {
+			b.advance(20 * time.Second)
+			got, err := other.Worker("w1", beats).Heartbeat(b.ctx, d.Token)
+			if err != nil || !slices.Equal(got.Held, []string{id}) || len(got.Lost) > 0 {
+				t.Fatalf("%+v, %v", got, err)
+			}
+		}
+		b.advance(30*time.Second - 1)
+		b.want(id, ojs.StateActive, 1)
+		b.advance(30 * time.Second) // the first engine looks every 30 s
+		failedAs(b, id, policy.ErrorTypeWorkerDeath, ojs.ReasonWorkerDeath, 240*time.Second)
+		if err := d.Ack(b.ctx, nil); !errors.Is(err, ojs.ErrLeaseLost) {
+			t.Errorf("%v", err)
+		}
 	})
 }
 

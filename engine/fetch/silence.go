@@ -21,8 +21,9 @@ import (
 // a worker's patience. When it fires, the storage is asked before anything is decided:
 //
 //  1. A job that the worker has lost is only forgotten.
-//  2. A lease that was renewed through another engine is a sign of life: LeaseUntil less
-//     Lease is when.
+//  2. A lease that was renewed through another engine since the last look is a sign of
+//     life. The look counts as the time of it, since the engines may renew for different
+//     lengths.
 //  3. The remaining attempts fail through the same decision and the same fenced settle as
 //     the worker's own answer would.
 //
@@ -82,8 +83,8 @@ func (c *Workers) mourn(ctx context.Context, s silent, now time.Time) (next time
 		if err != nil {
 			return time.Time{}, err
 		}
-		if renewed := rec.LeaseUntil.Add(-rec.Lease); cause == nil && renewed.After(last) {
-			last = renewed
+		if cause == nil && c.workers.renewedElsewhere(held, rec.LeaseUntil) {
+			last = now
 		}
 	}
 	if at := last.Add(s.limit); now.Before(at) {

@@ -158,6 +158,21 @@ func (ws *book) lease(held storage.Held) time.Duration {
 	return 0
 }
 
+// renewedElsewhere notes when the lease of a job ends. It reports whether that is news:
+// another engine has renewed the lease.
+func (ws *book) renewedElsewhere(held storage.Held, until time.Time) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.held[held]
+	if w == nil || w.held[held].until.Equal(until) {
+		return false
+	}
+	h := w.held[held]
+	h.until = until
+	w.held[held] = h
+	return true
+}
+
 // drop takes a job from the worker that holds it, if any. With a cause, the worker's next
 // heartbeat names the job.
 func (ws *book) drop(held storage.Held, cause error) {
