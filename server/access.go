@@ -108,7 +108,7 @@ func (s *Server) identify(c *call, need permission) error {
 	if need == permAny {
 		return nil
 	}
-	if some, all := who.queues(need); !all && len(some) == 0 {
+	if some, all := who.queues(need); !all && (len(some) == 0 || c.rt.whole) {
 		return s.denied(c)
 	}
 	return nil
@@ -120,8 +120,11 @@ func (s *Server) denied(c *call) error {
 }
 
 // may checks the permission of the route for a queue.
-func (c *call) may(queue string) error {
-	some, all := c.who.queues(c.rt.need)
+func (c *call) may(queue string) error { return c.mayDo(c.rt.need, queue) }
+
+// mayDo checks a permission for a queue.
+func (c *call) mayDo(need permission, queue string) error {
+	some, all := c.who.queues(need)
 	if all || slices.Contains(some, queue) {
 		return nil
 	}

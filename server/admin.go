@@ -42,7 +42,7 @@ var adminRoutes = slices.Concat([]route{
 
 	{method: http.MethodGet, path: "/admin/dead-letter", need: permAdminRead,
 		serve: (*Server).adminJobs},
-	{method: http.MethodGet, path: "/admin/dead-letter/stats", need: permAdminRead,
+	{method: http.MethodGet, path: "/admin/dead-letter/stats", need: permAdminRead, whole: true,
 		serve: (*Server).deadLetterStats},
 	{method: http.MethodPost, path: "/admin/dead-letter/{id}/retry", need: permAdminWrite, body: optionalBody,
 		serve: (*Server).retryDeadLetter},

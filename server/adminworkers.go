@@ -13,11 +13,14 @@ import (
 )
 
 var adminWorkerRoutes = []route{
-	{method: http.MethodGet, path: "/admin/workers", need: permAdminRead, serve: (*Server).listWorkers},
-	{method: http.MethodGet, path: "/admin/workers/{id}", need: permAdminRead, serve: (*Server).getWorker},
-	{method: http.MethodPost, path: "/admin/workers/{id}/quiet", need: permAdminWrite, body: optionalBody,
+	{method: http.MethodGet, path: "/admin/workers", need: permAdminRead, whole: true,
+		serve: (*Server).listWorkers},
+	{method: http.MethodGet, path: "/admin/workers/{id}", need: permAdminRead, whole: true,
+		serve: (*Server).getWorker},
+	{method: http.MethodPost, path: "/admin/workers/{id}/quiet", need: permAdminWrite, whole: true,
+		body:  optionalBody,
 		serve: (*Server).quietWorker},
-	{method: http.MethodDelete, path: "/admin/workers/{id}", need: permAdminWrite,
+	{method: http.MethodDelete, path: "/admin/workers/{id}", need: permAdminWrite, whole: true,
 		serve: (*Server).deleteWorker},
 }
 
@@ -31,9 +34,6 @@ type seenWorker struct {
 // workersSeen returns the workers that have spoken to this server, those that hold jobs,
 // and the engines that report, by their ids.
 func (s *Server) workersSeen(c *call) ([]seenWorker, error) {
-	if err := c.mayAll(); err != nil { // a worker is of no queue
-		return nil, err
-	}
 	byID := make(map[string]*seenWorker)
 	for _, w := range s.serving.list() {
 		byID[w.id] = &seenWorker{worker: w}
@@ -156,9 +156,12 @@ func (s *Server) seenWorker(c *call) (w seenWorker, err error) {
 	return w, notFound("worker", id)
 }
 
-// jobsOf are the jobs that a worker holds.
+// jobsOf are the jobs that a worker holds, as far as the caller may see them.
 func (s *Server) jobsOf(c *call, id string) (recs []storage.Record, err error) {
 	f := inspect.Filter{States: []ojs.State{ojs.StateActive}, Workers: []string{id}}
+	if f.Queues, err = c.narrow(nil); err != nil {
+		return nil, err
+	}
 	for rec, err := range s.op.Jobs().Records(c.ctx, f) {
 		if err != nil {
 			return nil, err

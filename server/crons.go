@@ -13,18 +13,22 @@ import (
 
 var cronRoutes = []route{
 	{method: http.MethodPost, path: "/cron", need: permOperate, body: requiredBody, serve: (*Server).setCron},
-	{method: http.MethodGet, path: "/cron", need: permInspect, serve: (*Server).listCrons},
-	{method: http.MethodGet, path: "/cron/{name}", need: permInspect, serve: (*Server).getCron},
-	{method: http.MethodPatch, path: "/cron/{name}", need: permOperate, body: requiredBody,
+	{method: http.MethodGet, path: "/cron", need: permInspect, whole: true, serve: (*Server).listCrons},
+	{method: http.MethodGet, path: "/cron/{name}", need: permInspect, whole: true,
+		serve: (*Server).getCron},
+	{method: http.MethodPatch, path: "/cron/{name}", need: permOperate, whole: true, body: requiredBody,
 		serve: (*Server).patchCron},
-	{method: http.MethodDelete, path: "/cron/{name}", need: permOperate, serve: (*Server).deleteCron},
+	{method: http.MethodDelete, path: "/cron/{name}", need: permOperate, whole: true,
+		serve: (*Server).deleteCron},
 	{method: http.MethodPost, path: "/crons", need: permOperate, body: requiredBody,
 		serve: (*Server).setCron},
-	{method: http.MethodGet, path: "/crons", need: permInspect, serve: (*Server).listCrons},
-	{method: http.MethodGet, path: "/crons/{name}", need: permInspect, serve: (*Server).getCron},
-	{method: http.MethodPatch, path: "/crons/{name}", need: permOperate, body: requiredBody,
+	{method: http.MethodGet, path: "/crons", need: permInspect, whole: true, serve: (*Server).listCrons},
+	{method: http.MethodGet, path: "/crons/{name}", need: permInspect, whole: true,
+		serve: (*Server).getCron},
+	{method: http.MethodPatch, path: "/crons/{name}", need: permOperate, whole: true, body: requiredBody,
 		serve: (*Server).patchCron},
-	{method: http.MethodDelete, path: "/crons/{name}", need: permOperate, serve: (*Server).deleteCron},
+	{method: http.MethodDelete, path: "/crons/{name}", need: permOperate, whole: true,
+		serve: (*Server).deleteCron},
 }
 
 // crons returns the recurring jobs.
@@ -90,15 +94,15 @@ func (s *Server) setCron(c *call) error {
 	e.Job = d
 	s.setting.Lock()
 	defer s.setting.Unlock()
-	old, err := entries.Get(c.ctx, e.Name)
+	before, err := entries.Get(c.ctx, e.Name)
 	there := err == nil
-	if there {
-		o := ojs.DefaultOptions()
-		o.Apply(old.Job.Options()...)
-		err = c.may(o.Queue)
-	}
 	if err != nil && !missing(err) {
 		return err
+	}
+	if there {
+		if err := c.may(queueOf(before.Job)); err != nil {
+			return err
+		}
 	}
 	if err := entries.Set(c.ctx, e); err != nil {
 		return badCron(err, field)
@@ -148,14 +152,18 @@ func badCron(err error, field string) error {
 	return bad
 }
 
-// cronName checks the permission for the recurring job that the path names.
+// queueOf is the queue of a draft.
+func queueOf(d ojs.Draft) string {
+	o := ojs.DefaultOptions()
+	o.Apply(d.Options()...)
+	return o.Queue
+}
+
+// cronName reads the name of the recurring job in the path.
 func (s *Server) cronName(c *call) (*cron.Entries, string, error) {
 	entries, err := s.crons()
 	name := c.value("name")
 	c.about("cron", name)
-	if err == nil {
-		err = c.mayAll()
-	}
 	if err == nil && !cron.ValidName(name) {
 		err = notFound("cron", name)
 	}
@@ -223,9 +231,6 @@ func (s *Server) deleteCron(c *call) error {
 func (s *Server) listCrons(c *call) error {
 	entries, err := s.crons()
 	if err != nil {
-		return err
-	}
-	if err := c.mayAll(); err != nil {
 		return err
 	}
 	p, err := c.paging()

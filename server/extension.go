@@ -12,7 +12,8 @@ import (
 // Extension is the name, in the manifest, of what this server takes beyond the binding,
 // so that package remote offers what an engine does:
 //
-//   - "then" in an ack: jobs that are stored in the same step as the completion;
+//   - "then" in an ack: jobs that are stored in the same step as the completion; it needs
+//     the permission to enqueue them;
 //   - "delay_ms" beside "requeue" in a nack, and "retry_after_ms" beside "error";
 //   - "ojs:batch" in the options of a job: the properties that ojs.WithDependsOn,
 //     WithCondition, WithJoin, WithDraftName and WithOrderingKey set;
@@ -62,7 +63,16 @@ func (s *Server) thenOf(c *call, in *input) ([]ojs.Draft, error) {
 		return nil, invalid("then", "has "+strconv.Itoa(len(list))+" jobs").
 			expected("at most " + strconv.Itoa(s.conf.maxBatch))
 	}
-	return s.drafts(c, list)
+	drafts, err := s.drafts(c, list)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range drafts {
+		if err := c.mayDo(permEnqueue, queueOf(d)); err != nil {
+			return nil, err
+		}
+	}
+	return drafts, nil
 }
 
 // requeued ends a delivery that its worker gives back (F071).

@@ -27,6 +27,7 @@ type workers struct {
 // worker is what a worker has said.
 type worker struct {
 	id, hostname, version string
+	owner                 string      // the principal that registered it
 	state                 fetch.State // that it reports; "": none
 	queues                []string
 	concurrency           int
@@ -138,7 +139,7 @@ func (ws *workers) declare(id string, in *input) (types []string, err error) {
 }
 
 // report keeps what a heartbeat or a registration says.
-func (s *Server) report(id string, in *input) error {
+func (s *Server) report(c *call, id string, in *input) error {
 	types, err := s.serving.declare(id, in)
 	if err != nil {
 		return err
@@ -149,8 +150,14 @@ func (s *Server) report(id string, in *input) error {
 	if in.err != nil {
 		return in.err
 	}
+	if err := s.mayBe(c, id); err != nil {
+		return err
+	}
 	s.serving.with(id, s.now(), func(w *worker) {
 		w.beats = true
+		if c.who != nil && w.owner == "" {
+			w.owner = c.who.Name
+		}
 		w.types = types
 		if state == "drain" {
 			state = string(fetch.Quiet)
@@ -179,6 +186,21 @@ func (s *Server) report(id string, in *input) error {
 		}
 	})
 	return nil
+}
+
+// mayBe refuses a caller who speaks for a worker that another principal has registered,
+// unless the caller may work on every queue.
+func (s *Server) mayBe(c *call, id string) error {
+	owner := ""
+	s.serving.mu.Lock()
+	if w := s.serving.byID[id]; w != nil {
+		owner = w.owner
+	}
+	s.serving.mu.Unlock()
+	if owner == "" || c.who == nil || owner == c.who.Name {
+		return nil
+	}
+	return c.mayAll()
 }
 
 // listed are the jobs that a heartbeat names (F168). Ids that are no UUID are no jobs.
@@ -214,7 +236,7 @@ func (s *Server) beatWith(c *call, in *input, first obj) error {
 	if in.err != nil {
 		return in.err
 	}
-	if err := s.report(id, in); err != nil {
+	if err := s.report(c, id, in); err != nil {
 		return err
 	}
 	if eng, err := c.engine(); err == nil {
@@ -302,7 +324,7 @@ func (s *Server) register(c *call) error {
 	if in.err != nil {
 		return in.err
 	}
-	if err := s.report(id, in); err != nil {
+	if err := s.report(c, id, in); err != nil {
 		return err
 	}
 	return c.reply(http.StatusOK, obj{"ok", true, "worker_id", id, "server_time", s.now(),
@@ -316,6 +338,9 @@ func (s *Server) deregister(c *call) error {
 	id := in.registered()
 	if in.err != nil {
 		return in.err
+	}
+	if err := s.mayBe(c, id); err != nil {
+		return err
 	}
 	eng, err := c.engine()
 	if err != nil {

@@ -216,6 +216,9 @@ func (s *Server) deleteQueue(c *call) error {
 	if err != nil {
 		return err
 	}
+	if err := c.mayDo(permPurge, q.Name); err != nil {
+		return err
+	}
 	in := c.in()
 	strategy, target := in.text("strategy"), in.text("target_queue")
 	if in.err != nil {

@@ -24,6 +24,7 @@ type route struct {
 	need         permission
 	body         bodyRule
 	large        bool // it takes a batch
+	whole        bool // it needs the permission for every queue
 	waits        bool // it may answer late: it has no deadline for writing
 	serve        func(s *Server, c *call) error
 }

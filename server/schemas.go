@@ -54,12 +54,13 @@ func WithSchemas(c SchemaCompiler) Option {
 }
 
 var schemaRoutes = []route{
-	{method: http.MethodPost, path: "/schemas", need: permOperate, body: requiredBody,
+	{method: http.MethodPost, path: "/schemas", need: permOperate, whole: true, body: requiredBody,
 		serve: (*Server).postSchema},
 	{method: http.MethodGet, path: "/schemas", need: permInspect, serve: (*Server).listSchemas},
 	{method: http.MethodGet, path: "/schemas/{uri}", need: permInspect, serve: (*Server).getSchema},
-	{method: http.MethodDelete, path: "/schemas/{uri}", need: permOperate, serve: (*Server).deleteSchema},
-	{method: http.MethodPut, path: "/admin/schemas/{type}/{version}", need: permAdminWrite,
+	{method: http.MethodDelete, path: "/schemas/{uri}", need: permOperate, whole: true,
+		serve: (*Server).deleteSchema},
+	{method: http.MethodPut, path: "/admin/schemas/{type}/{version}", need: permAdminWrite, whole: true,
 		body:  requiredBody,
 		serve: (*Server).putVersionSchema},
 	{method: http.MethodGet, path: "/admin/schemas", need: permAdminRead,

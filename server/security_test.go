@@ -26,7 +26,7 @@ func TestAccess(t *testing.T) {
 		"worker":   {Role: server.WorkerRole},
 		"operator": {Role: server.Operator}, "admin": {Role: server.Admin}, "mail": {Role: server.Admin,
 			Queues: []string{"mail"}},
-		"reader": {Role: server.ScopeAdminRead}} {
+		"reader": {Role: server.ScopeAdminRead}, "writer": {Role: server.ScopeDataWrite}} {
 		key, hash := server.NewKey()
 		secret[name] = key
 		all = append(all, server.Key{Name: name, Hash: hash, Grants: []server.Grant{g}})
@@ -70,6 +70,31 @@ func TestAccess(t *testing.T) {
 	as("F193", "mail", "GET /admin/jobs?queue=default", 403)
 	as("F193", "mail", "POST /queues/default/pause", 403)
 	as("F193", "admin", "POST /queues/default/pause", 200)
+
+	r.keep("ID", r.do("POST /jobs\nAuthorization: Bearer "+secret["admin"]+"\n\n"+job), "job.id")
+	as("F193", "admin", "POST /queues/default/resume", 200)
+	as("F193", "admin", "POST /workers/fetch\n\n"+`{"queues":["default"],"worker_id":"w","count":9}`, 200)
+	as("F193", "admin", "POST /workers/register\n\n"+`{"worker_id":"w"}`, 200)
+	as("F193", "admin", "POST /cron\n\n"+`{"name":"c","expression":"@daily","type":"a"}`, 201)
+	as("F193: jobs of other queues", "mail",
+		"POST /workers/heartbeat\n\n"+`{"worker_id":"m","active_jobs":["$ID"]}`, 200, "jobs_extended", []any{})
+	for _, request := range []string{"GET /admin/workers/w", "POST /admin/workers/w/quiet",
+		"DELETE /admin/workers/w",
+		"POST /workers/heartbeat\n\n" + `{"worker_id":"w","state":"quiet"}`,
+		"POST /workers/register\n\n" + `{"worker_id":"w"}`,
+		"POST /workers/deregister\n\n" + `{"worker_id":"w"}`,
+		"POST /cron\n\n" + `{"name":"c","expression":"@daily","type":"a","queue":"mail"}`,
+		"POST /admin/system/maintenance\n\n" + `{"enabled":true}`,
+		"GET /admin/stats/history", "GET /admin/stats/history?queue=default",
+		"POST /schemas\n\n" + `{"uri":"urn:x:a","type":"a","version":1,"schema":{}}`,
+		"DELETE /schemas/urn:x:a",
+		"PUT /admin/schemas/a/1\n\n" + `{"schema":{}}`} {
+		as("F193: of all queues", "mail", request, 403)
+	}
+	as("F193", "mail", "GET /admin/stats/history?queue=mail", 200)
+	as("F193: a purge", "writer", "DELETE /queues/default\n\n{}", 403)
+	as("F193: an enqueue", "worker", "POST /workers/ack\n\n"+`{"job_id":"$ID","then":[`+job+`]}`, 403)
+	as("F193", "worker", "POST /workers/ack\n\n"+`{"job_id":"$ID"}`, 200)
 
 	next, hash := server.NewKey()
 	for _, k := range all {
