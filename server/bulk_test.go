@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
 )
 
@@ -173,8 +176,14 @@ func TestIdempotencyKeys(t *testing.T) {
 // A request whose server was killed in the middle is done once, by the next request with
 // its key.
 func TestIdempotencyAfterAKill(t *testing.T) {
+	for _, atomicity := range []string{"partial", "atomic"} {
+		t.Run(atomicity, func(t *testing.T) { afterAKill(t, atomicity) })
+	}
+}
+
+func afterAKill(t *testing.T, atomicity string) {
 	r := newRig(t)
-	const body = `{"jobs":[{"type":"a","args":[]},{"type":"b","args":[]}]}`
+	body := `{"jobs":[{"type":"a","args":[]},{"type":"b","args":[]}],"atomicity":"` + atomicity + `"}`
 	mine := r.srv
 	killed := &killed{Engine: r.eng}
 	var err error
@@ -195,6 +204,7 @@ func TestIdempotencyAfterAKill(t *testing.T) {
 		"error.code", "conflict",
 		"error.retryable", true)
 	r.advance(2 * time.Minute)
+	r.do("POST /queues/other/pause") // which deletes values that have expired
 	w := r.do("POST /jobs/bulk\nIdempotency-Key: k\n\n" + body)
 	r.want("F117", w, 201, "succeeded", 2, "items.0.status", "created", "items.0.job.id", killed.ids[0],
 		"items.1.job.id", killed.ids[1])
@@ -216,4 +226,83 @@ func (k *killed) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.Ti
 		panic(http.ErrAbortHandler)
 	}
 	return nil, err
+}
+
+// A request whose caller hangs up in the middle, or whose storage fails, is done once by
+// the next request with its key.
+func TestIdempotencyAfterAHangUp(t *testing.T) {
+	r := newRig(t)
+	ctx, hangUp := context.WithCancel(t.Context())
+	broken := &broken{Engine: r.eng, hangUp: hangUp}
+	srv, err := server.New(broken, server.WithClock(clock.NewMock()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closed(t, srv)
+	r.srv = srv
+	r.do("POST /jobs\n\n" + fmt.Sprintf(bulkOf, "reject"))
+	request := "POST /jobs/bulk\nIdempotency-Key: k\n\n" + `{"jobs":[` + fmt.Sprintf(bulkOf, "reject") +
+		strings.Repeat(`,{"type":"b","args":[]}`, 4) + `]}`
+	r.srv.ServeHTTP(httptest.NewRecorder(), bindingtest.Request(request).WithContext(ctx))
+	r.want("F117: done in part", r.do("GET /queues/default/stats"), 200, "available", 3)
+	r.do("POST /queues/other/pause") // which deletes values that have expired
+	w := r.do(request)
+	r.want("F117", w, 207, "succeeded", 4, "failed", 1)
+	if again := r.do(request); again.Body.String() != w.Body.String() {
+		t.Errorf("F117: %s", again.Body)
+	}
+	r.want("F117: done once", r.do("GET /queues/default/stats"), 200, "available", 5)
+}
+
+// broken is an engine that hangs up the caller at its fourth call, and fails at its sixth.
+type broken struct {
+	server.Engine
+	hangUp func()
+	calls  int
+}
+
+func (b *broken) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.Ticket, error) {
+	if b.calls++; b.calls == 4 {
+		b.hangUp()
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if b.calls == 6 {
+		return nil, ojs.ErrClosed
+	}
+	return b.Engine.EnqueueMany(ctx, drafts...)
+}
+
+// A key is taken for as long as its request is under way (F117).
+func TestIdempotencyOfASlowRequest(t *testing.T) {
+	enginetest.Test(t, func(t *testing.T, eng *enginetest.Engine[any]) {
+		r := rigOf(t, eng)
+		slow, err := server.New(&slow{eng})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closed(t, slow)
+		const request = "POST /jobs/bulk\nIdempotency-Key: k\n\n" + `{"jobs":[{"type":"a","args":[]}]}`
+		first := make(chan *httptest.ResponseRecorder, 1)
+		go func() {
+			w := httptest.NewRecorder()
+			slow.ServeHTTP(w, bindingtest.Request(request))
+			first <- w
+		}()
+		time.Sleep(5 * time.Minute)
+		r.want("F117: under way", r.do(request), 409, "error.retryable", true)
+		w := <-first
+		if again := r.do(request); again.Body.String() != w.Body.String() {
+			t.Errorf("F117: %s\nnot %s", again.Body, w.Body)
+		}
+	}, engineOptions()...)
+}
+
+// slow is an engine that takes its time.
+type slow struct{ server.Engine }
+
+func (s *slow) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.Ticket, error) {
+	time.Sleep(6 * time.Minute)
+	return s.Engine.EnqueueMany(ctx, drafts...)
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -26,9 +27,12 @@ import (
 //     between two.
 //  2. It does its work and replaces the claim by its answer. Pieces of a large answer are
 //     stored before.
-//  3. A claim ends after claimTime: its server has been killed. The next request with the
-//     key takes it over, with the time of the first one. The ids of new jobs follow from
-//     key, time and place. So a job that the killed server has stored is recognised.
+//  3. The server renews the claim while it works, whether or not the client waits. A claim
+//     ends after claimTime: its server has been killed. A claim is given up if the storage
+//     fails.
+//  4. The next request with the key takes over a claim that has ended, with the time of the
+//     first one. The ids of new jobs follow from key, time and place. So a job that the
+//     first request has stored is recognised.
 
 const (
 	idempotencyPrefix = "server/once/"
@@ -48,8 +52,10 @@ type idempotent struct {
 type keptAnswer struct {
 	Sent   string    `json:"sent"`             // the hash of the body
 	Begun  time.Time `json:"begun"`            // of the first request
+	Until  time.Time `json:"until,omitzero"`   // when the claim ends
 	Status int       `json:"status,omitempty"` // 0: it is under way
 	Header []string  `json:"header,omitempty"` // names and values by turns
+	Claim  uint64    `json:"claim,omitempty"`  // the version of the claim, which names the pieces
 	Pieces int       `json:"pieces,omitempty"` // of the body
 }
 
@@ -84,14 +90,18 @@ func (s *Server) onlyOnce(c *call, operation string, do func(k *idempotent) erro
 	if err != nil || version == 0 {
 		return err
 	}
+	c.ctx = context.WithoutCancel(c.ctx) // the answer is for the next try, too
+	renewed := s.renewClaim(c.ctx, *k, version)
+	defer renewed() // if do panics
 	answer := &recorder{ResponseWriter: c.w}
 	c.w = answer
 	err = do(k)
 	c.w = answer.ResponseWriter
+	version = renewed()
 	if err != nil {
 		r := c.refusalOf(err)
 		if r.status >= http.StatusInternalServerError || r.status == http.StatusTooManyRequests {
-			s.release(k, version)
+			s.release(c.ctx, k, version)
 			return err
 		}
 		c.w = answer
@@ -104,7 +114,7 @@ func (s *Server) onlyOnce(c *call, operation string, do func(k *idempotent) erro
 			k.kept.Header = append(k.kept.Header, name, v)
 		}
 	}
-	if err := s.keep(k, answer.body.Bytes(), version); err != nil {
+	if err := s.keep(c.ctx, k, answer.body.Bytes(), version); err != nil {
 		s.conf.log.Warn("the answer to a request with an idempotency key is not kept", "request_id", c.id,
 			"error", err)
 	}
@@ -142,25 +152,22 @@ func (s *Server) claim(c *call, k *idempotent, sent string) (version uint64, err
 			if err := json.Unmarshal(before.Data, &kept); err != nil {
 				return 0, err
 			}
-			over := !now.Before(before.Due)
 			switch {
-			case kept.Status != 0 && over: // a day is over
+			case !now.Before(before.Due): // a day is over
 			case kept.Sent != sent:
 				return 0, keyConflict("was used for a request with another body")
 			case kept.Status != 0:
 				return 0, s.repeat(c, k, &kept)
-			case !over:
+			case now.Before(kept.Until):
 				r := keyConflict("is used by a request under way")
-				r.retryable, r.after = true, before.Due.Sub(now)
-				if r.after > time.Second {
-					r.after = time.Second
-				}
+				r.retryable, r.after = true, time.Second
 				return 0, r
 			default:
 				k.kept.Begun = kept.Begun
 			}
 		}
-		version, err = s.put(c.ctx, k, before.Version, now.Add(claimTime))
+		k.kept.Until = now.Add(claimTime)
+		version, err = s.put(c.ctx, k, before.Version)
 		if err != nil || version != 0 {
 			return version, err
 		}
@@ -172,29 +179,63 @@ func keyConflict(reason string) *refusal {
 		"idempotency_key")
 }
 
-// put stores the value of a key in the place of a version. It returns 0 if there is
-// another.
-func (s *Server) put(ctx context.Context, k *idempotent, version uint64, due time.Time) (uint64, error) {
+// renewClaim renews a claim until its result is called, which returns the claim's version.
+func (s *Server) renewClaim(ctx context.Context, k idempotent, version uint64) (done func() uint64) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	timer := s.clock.Ticker(claimTime / 4)
+	go func() {
+		defer close(ended)
+		defer timer.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-timer.C:
+			}
+			k.kept.Until = s.now().Add(claimTime)
+			next, err := s.put(context.WithoutCancel(ctx), &k, version)
+			switch {
+			case err != nil:
+				s.conf.log.Warn("the claim of an idempotency key is not renewed", "error", err)
+			case next == 0: // another request has taken it over
+				return
+			default:
+				version = next
+			}
+		}
+	}()
+	return func() uint64 {
+		cancel()
+		<-ended
+		return version
+	}
+}
+
+// put stores the value of a key for a day, in the place of a version. It returns 0 if
+// there is another.
+func (s *Server) put(ctx context.Context, k *idempotent, version uint64) (uint64, error) {
 	versions, err := s.values().PutDocuments(ctx, storage.KindValue, []storage.Document{
-		{Name: k.name, Version: version, Due: due, Data: marshal(k.kept)}})
+		{Name: k.name, Version: version, Due: s.now().Add(idempotencyTime), Data: marshal(k.kept)}})
 	if err != nil {
 		return 0, err
 	}
 	return versions[0], nil
 }
 
-// release gives up a claim, so that the request may be made again.
-func (s *Server) release(k *idempotent, version uint64) {
-	_, err := s.values().PutDocuments(context.WithoutCancel(context.Background()), storage.KindValue,
-		[]storage.Document{{Name: k.name, Version: version}})
+// release gives up a claim, so that the request may be made again. It leaves the time of
+// the first request.
+func (s *Server) release(ctx context.Context, k *idempotent, version uint64) {
+	k.kept.Until = time.Time{}
+	_, err := s.put(ctx, k, version)
 	if err != nil {
 		s.conf.log.Warn("an idempotency key is not given up; it is free in a minute", "error", err)
 	}
 }
 
-// keep stores an answer. The client may have gone: the answer is for its next try.
-func (s *Server) keep(k *idempotent, body []byte, version uint64) error {
-	ctx := context.Background()
+// keep stores an answer.
+func (s *Server) keep(ctx context.Context, k *idempotent, body []byte, version uint64) error {
+	k.kept.Claim, k.kept.Until = version, time.Time{}
 	due := s.now().Add(idempotencyTime)
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -204,25 +245,31 @@ func (s *Server) keep(k *idempotent, body []byte, version uint64) error {
 	for len(rest) > 0 {
 		n := min(len(rest), pieceSize)
 		_, err := s.values().PutDocuments(ctx, storage.KindValue, []storage.Document{{
-			Name: k.piece(k.kept.Pieces), Version: storage.AnyVersion, Due: due, Data: rest[:n]}})
+			Name: k.piece(version, k.kept.Pieces), Version: storage.AnyVersion, Due: due, Data: rest[:n]}})
 		if err != nil {
 			return err
 		}
 		k.kept.Pieces++
 		rest = rest[n:]
 	}
-	_, err := s.put(ctx, k, version, due)
+	stored, err := s.put(ctx, k, version)
+	if err == nil && stored == 0 {
+		err = errors.New("ojs: server: another request has taken the key over")
+	}
 	return err
 }
 
-func (k *idempotent) piece(n int) string { return k.name + "/" + strconv.Itoa(n) }
+// piece names a piece of an answer. Requests with the same key have claims of their own.
+func (k *idempotent) piece(claim uint64, n int) string {
+	return k.name + "/" + strconv.FormatUint(claim, 10) + "/" + strconv.Itoa(n)
+}
 
 // repeat gives an answer again.
 func (s *Server) repeat(c *call, k *idempotent, kept *keptAnswer) error {
 	var packed []byte
 	for n := range kept.Pieces {
 		list, err := s.values().Documents(c.ctx, storage.KindValue,
-			storage.DocumentQuery{Names: []string{k.piece(n)}})
+			storage.DocumentQuery{Names: []string{k.piece(kept.Claim, n)}})
 		if err != nil {
 			return err
 		}
