@@ -119,7 +119,7 @@ func (s *Server) enqueueItems(c *call, list [][]byte, atomic bool, k *idempotent
 		err := s.enqueueSome(c, items, drafts, places, own)
 		switch {
 		case err == nil:
-		case len(drafts) == 1 || atomic:
+		case len(drafts) == 1 || atomic && !ownDuplicate(err, own):
 			r := c.refusalOf(err)
 			if r.status >= http.StatusInternalServerError {
 				return err
@@ -128,7 +128,7 @@ func (s *Server) enqueueItems(c *call, list [][]byte, atomic bool, k *idempotent
 			for _, i := range places {
 				items[i] = item{status: itemFailed, err: r}
 			}
-		default: // one of them is refused: each by itself
+		default: // one of them is refused, or was stored before: each by itself
 			for n := range drafts {
 				err := s.enqueueSome(c, items, drafts[n:n+1], places[n:n+1], own[n:n+1])
 				if err == nil {
@@ -162,14 +162,21 @@ func duplicateOf(err error) (id string, ok bool) {
 	return dup.ID, true
 }
 
+// ownDuplicate reports whether an error names a job that an earlier try of the same
+// request has stored. The ids are those of the request.
+func ownDuplicate(err error, own []string) bool {
+	id, dup := duplicateOf(err)
+	return dup && slices.Contains(own, id)
+}
+
 // enqueueSome enqueues drafts in one step, and notes the results. A job that
 // an earlier try of the same request has stored counts as created.
 func (s *Server) enqueueSome(c *call, items []item, drafts []ojs.Draft, places []int, own []string) error {
 	tickets, err := s.enqueueAll(c, drafts, func(n int, rec *storage.Record) {
 		items[places[n]].job = appendJob(nil, rec)
 	})
-	if id, dup := duplicateOf(err); dup && len(drafts) == 1 && id == own[0] {
-		rec, err := s.record(c.ctx, id)
+	if len(drafts) == 1 && ownDuplicate(err, own) {
+		rec, err := s.record(c.ctx, own[0])
 		if err != nil {
 			return err
 		}

@@ -79,7 +79,7 @@ type refusal struct {
 	members   obj           // further members of the error object
 	header    [][2]string   // of the answer
 	after     time.Duration // Retry-After; 0: a second, if the status has one
-	cause     error         // for the log of the server, not for the caller
+	cause     error         // for the server, not for the caller
 }
 
 func (r *refusal) Error() string { return "ojs: server: " + r.code + ": " + r.message }
@@ -172,6 +172,7 @@ func (c *call) refusalOf(err error) *refusal {
 			duplicate.State)
 		r.with("existing_job_id", duplicate.ID).with("existing_state", string(duplicate.State))
 		r.details = r.details.opt("unique_key", duplicate.Fingerprint)
+		r.cause = duplicate
 		return r
 	case errors.As(err, &wrong):
 		what := wrong.Allowed
