@@ -205,7 +205,8 @@ func (s *Server) quietWorker(c *call) error {
 }
 
 // deleteWorker answers DELETE /admin/workers/{id}: a stale one is forgotten, and its jobs
-// are recovered.
+// are recovered. It is refused while a reservation may have been renewed through another
+// server: it was renewed lately, or for less than the job says, so that nothing tells when.
 func (s *Server) deleteWorker(c *call) error {
 	w, err := s.seenWorker(c)
 	if err != nil {
@@ -218,6 +219,14 @@ func (s *Server) deleteWorker(c *call) error {
 	recs, err := s.jobsOf(c, w.id)
 	if err != nil {
 		return err
+	}
+	for i := range recs {
+		if renewedAt := recs[i].LeaseUntil.Add(-recs[i].Lease); renewedAt.Before(recs[i].StartedAt) ||
+			s.now().Sub(renewedAt) < fetch.DefaultDeadAfter {
+			r := refuse(http.StatusConflict, codeConflict, "worker %s may live: job %s is reserved until %s",
+				clip(w.id), recs[i].ID, recs[i].LeaseUntil.Format(time.RFC3339))
+			return r.with("worker_id", w.id).with("expected_state", "stale")
+		}
 	}
 	recovered := 0
 	for i := range recs {

@@ -13,6 +13,8 @@ import (
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
 )
 
 // enqueue makes a job and keeps its id under a name.
@@ -277,4 +279,27 @@ func TestFetchForNobody(t *testing.T) {
 	r.do("POST /workers/deregister\n\n" + `{"worker_id":"w"}`)
 	r.advance(time.Nanosecond)
 	r.want("F078: deregistered", r.do("GET /jobs/$A"), 200, "job.state", "available", "job.attempt", 0)
+}
+
+// A worker that beats at another server is not deleted, however long this one has not
+// heard of it (F147).
+func TestDeleteWorkerOfAnotherServer(t *testing.T) {
+	st := memory.New()
+	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+	r.enqueue("A", job)
+	r.fetch("w")
+	r.advance(31 * time.Second)
+	rec, err := st.Get(t.Context(), r.vars["A"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lease := range []time.Duration{0, -time.Minute} {
+		lost, err := st.Extend(t.Context(), rec.StartedAt.Add(31*time.Second), []storage.Extension{
+			{Held: storage.Held{ID: rec.ID, Version: rec.Version}, Lease: lease}})
+		if err != nil || len(lost) > 0 {
+			t.Fatal(lost, err)
+		}
+		r.want("F147", r.do("DELETE /admin/workers/w"), 409, "error.code", "conflict")
+	}
+	r.want("F147", r.do("GET /jobs/$A"), 200, "job.state", "active")
 }
