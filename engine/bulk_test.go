@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/draft"
@@ -237,6 +238,25 @@ func TestApplyOnce(t *testing.T) {
 				t.Fatalf("%+v", p)
 			}
 		}
+	})
+}
+
+// A job that has moved on since it was listed is in none of the states that the operation
+// selects, and stays as it is.
+func TestApplyLeavesWhatHasMovedOn(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.enqueue("x")
+		second := b.enqueue("x").ID
+		op := operate.Bulk{Do: operate.CancelJobs(), On: inspect.Filter{States: []ojs.State{ojs.StateAvailable}}}
+		for p, err := range b.Jobs().Apply(b.ctx, op) {
+			must(t, err)
+			if p.ID != second {
+				fetched(b, b.Worker("w1", fetch.Config{}))
+			} else if !errors.Is(p.Err, ojs.ErrTransition) {
+				t.Errorf("%v", p.Err)
+			}
+		}
+		b.want(second, ojs.StateActive, 1)
 	})
 }
 

@@ -103,10 +103,13 @@ func idAt(now time.Time) string {
 
 // Operator has an operator's verbs for the jobs of a storage. It is safe for concurrent
 // use.
-type Operator struct{ eng Engine }
+type Operator struct {
+	eng  Engine
+	only []ojs.State // change refuses jobs in other states; nil: it refuses none
+}
 
 // New makes the Operator of an engine.
-func New(e Engine) *Operator { return &Operator{e} }
+func New(e Engine) *Operator { return &Operator{eng: e} }
 
 // Open makes an Operator for a storage. The clock is that of the engines on it: the wall
 // clock follows that of the storage, as engines do. There are no codecs: args that are
@@ -203,6 +206,9 @@ func (o *Operator) change(ctx context.Context, id string, then func(*storage.Rec
 		rec, err := o.eng.Inspect.Record(ctx, id)
 		if err != nil {
 			return err
+		}
+		if o.only != nil && !slices.Contains(o.only, rec.State) {
+			return cannotBe("changed", &rec, "it has left the states that the operation selects")
 		}
 		from, now := rec.State, o.eng.Now()
 		typ, err := decide(&rec, now)

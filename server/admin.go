@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"net/http"
 	"path"
 	"slices"
@@ -183,10 +184,12 @@ func (s *Server) purgeQueue(c *call) error {
 			if at.ID == "" || at.Err != nil {
 				continue
 			}
-			if err := s.op.Jobs().Delete(c.ctx, at.ID); err != nil && !missing(err) {
+			switch err := s.op.Jobs().Delete(c.ctx, at.ID); {
+			case err == nil, missing(err):
+				purged++
+			case !errors.Is(err, ojs.ErrTransition): // else it was retried meanwhile
 				return err
 			}
-			purged++
 		}
 	}
 	if ended != nil {

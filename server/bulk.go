@@ -300,11 +300,14 @@ func (s *Server) bulk(c *call, v *bulkVerb) error {
 		return err
 	}
 	if filtered {
+		if atomic {
+			return invalid("atomicity", "is atomic, which a filter cannot be").expected("partial, or job_ids")
+		}
 		f, err := s.bulkFilter(c, within, v)
 		if err != nil {
 			return err
 		}
-		return s.onlyOnce(c, v.name, func(*idempotent) error { return s.bulkByFilter(c, v, f, atomic) })
+		return s.onlyOnce(c, v.name, func(*idempotent) error { return s.bulkByFilter(c, v, f) })
 	}
 	return s.onlyOnce(c, v.name, func(*idempotent) error { return s.bulkByID(c, v, ids, atomic) })
 }
@@ -352,7 +355,7 @@ func (s *Server) bulkByID(c *call, v *bulkVerb, ids []string, atomic bool) error
 	}
 	done := make(map[string]error, len(ready))
 	if len(ready) > 0 {
-		b := operate.Bulk{Do: v.action(), On: inspect.Filter{IDs: ready}}
+		b := operate.Bulk{Do: v.action(), On: inspect.Filter{IDs: ready, States: v.states}}
 		for p, err := range s.op.Jobs().Apply(c.ctx, b) {
 			if err != nil {
 				return err
@@ -380,18 +383,19 @@ func (r *result) settle(v *bulkVerb, came bool, err error) {
 		r.status = v.done
 	case errors.As(err, &wrong):
 		r.status, r.reason = itemSkipped, "the job is "+string(wrong.From)
-	case !came || missing(err):
+	case missing(err):
 		r.status, r.reason = itemFailed, codeNotFound
+	case !came:
+		r.status, r.reason = itemSkipped, "the job has changed meanwhile"
 	default:
 		r.status, r.reason = itemFailed, "the job has changed meanwhile"
 	}
 }
 
-// bulkByFilter does it to the jobs that a filter selects. Each is chosen and changed in
-// one step of the storage: one that has moved on is skipped.
-func (s *Server) bulkByFilter(c *call, v *bulkVerb, f inspect.Filter, atomic bool) error {
+// bulkByFilter does it to the jobs that a filter selects. The step of the storage that
+// changes a job checks its state: one that has moved on is skipped.
+func (s *Server) bulkByFilter(c *call, v *bulkVerb, f inspect.Filter) error {
 	var list []result
-	refused := false
 	for p, err := range s.op.Jobs().Apply(c.ctx, operate.Bulk{Do: v.action(), On: f,
 		Limit: s.conf.maxBatch}) {
 		if err != nil {
@@ -402,11 +406,10 @@ func (s *Server) bulkByFilter(c *call, v *bulkVerb, f inspect.Filter, atomic boo
 		}
 		r := result{id: p.ID}
 		r.settle(v, true, p.Err)
-		refused = refused || p.Err != nil
 		list = append(list, r)
 	}
 	c.audit("jobs."+v.name, strconv.Itoa(len(list)))
-	return c.replyResults(v, list, atomic && refused)
+	return c.replyResults(v, list, false)
 }
 
 // replyResults answers an operation on many jobs (F114).
