@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -84,6 +85,7 @@ type entry struct {
 	place position
 	path  []ojs.State // as transition has it
 	size  int
+	gap   []byte // the data of a system.gap, which is no event and in no feed
 }
 
 // position is the place of an event in the feed. Its text is the event's id.
@@ -95,8 +97,31 @@ type position struct {
 
 const lastSub = 3
 
-// entryOverhead is about what an entry takes in memory beside args and result.
+// entryOverhead is about what an entry takes in memory beside what add counts.
 const entryOverhead = 1 << 10
+
+// valueSize is about what a value of a map takes in memory beside its text.
+const valueSize = 64
+
+// sizeOf is about what a value that was JSON takes in memory.
+func sizeOf(v any) int {
+	n := valueSize
+	switch v := v.(type) {
+	case string:
+		n += len(v)
+	case json.Number:
+		n += len(v)
+	case []any:
+		for _, e := range v {
+			n += sizeOf(e)
+		}
+	case map[string]any:
+		for name, e := range v {
+			n += len(name) + sizeOf(e)
+		}
+	}
+	return n
+}
 
 // feed keeps events.
 type feed struct {
@@ -174,12 +199,25 @@ func (f *feed) sync() {
 func (f *feed) add(ev event.Event) {
 	e := &entry{Event: ev, size: entryOverhead}
 	if j := ev.Job; j != nil {
-		e.size += j.Args.Len() + len(j.Result)
+		e.size += j.Args.Len() + len(j.Result) + sizeOf(j.Meta) + len(j.History)*valueSize
+		for name, v := range j.Extra {
+			e.size += valueSize + len(name) + len(v)
+		}
+		for i := range j.Errors {
+			x := &j.Errors[i]
+			e.size += 4*valueSize + len(x.Message) + sizeOf(x.Details)
+			for _, line := range x.Backtrace {
+				e.size += len(line)
+			}
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if ev.Missed > 0 { // the goroutine was too slow: readers meet a gap
 		f.entries, f.bytes = nil, 0
+		for r := range f.readers {
+			r.offer(f.gap(r.ch, f.id(f.last)))
+		}
 		f.last.seq++
 	}
 	f.last = position{ms: max(f.last.ms, ev.Time.UnixMilli()), seq: f.last.seq + 1, sub: lastSub}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +16,10 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/server"
+	"github.com/ojsengine/ojs/storage/memory"
 )
 
 func TestEvents(t *testing.T) {
@@ -83,6 +87,16 @@ func TestEventsKept(t *testing.T) {
 	if !slices.IsSorted(ids) || ids[0] == ids[1] || ids[1] == ids[2] {
 		t.Errorf("F127: ids do not rise: %v", ids)
 	}
+}
+
+// What the meta of jobs takes counts, too.
+func TestEventsKeptByBytes(t *testing.T) {
+	r := newRig(t, server.WithEvents(server.Events{Bytes: 64 << 10}))
+	for range 10 {
+		r.do("POST /jobs\n\n" + `{"type":"a","args":[],"meta":{"k":["` + strings.Repeat("x", 20<<10) + `"]}}`)
+	}
+	w := r.do("GET /events?types=job.enqueued")
+	r.want("F121", w, 200, "events.3", "absent")
 }
 
 // streams opens them. A stream takes a connection.
@@ -342,4 +356,39 @@ func TestSlowReader(t *testing.T) {
 	} else if took := mock.Now().Sub(begun); took < time.Duration(o.events-200)*time.Second/100 {
 		t.Errorf("F128: %d events within %v", o.events, took)
 	}
+}
+
+// The stream of a job ends when the job has ended, though another server has ended it
+// (F124).
+func TestStreamOfAJobThatEndsElsewhere(t *testing.T) {
+	mock, st := clock.NewMock(), memory.New()
+	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...), server.WithClock(mock))
+	ts := httptest.NewServer(r.srv)
+	t.Cleanup(ts.Close)
+	r.enqueue("ID", job)
+	s := r.stream(ts.URL, "/jobs/$ID/events", "")
+	if err := operate.Open(st, clock.NewMock(), nil).Jobs().Cancel(t.Context(), r.vars["ID"]); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan []sse, 1)
+	go func() {
+		var list []sse
+		for e, ok := s.next(); ok; e, ok = s.next() {
+			list = append(list, e)
+		}
+		ended <- list
+	}()
+	for range 1000 {
+		mock.Add(time.Second)
+		select {
+		case list := <-ended:
+			if last := list[len(list)-1]; last.data["to"] != "cancelled" {
+				t.Errorf("F124: %+v", list)
+			}
+			return
+		default:
+			runtime.Gosched()
+		}
+	}
+	t.Error("F124: the stream goes on")
 }

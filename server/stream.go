@@ -54,8 +54,11 @@ type reader struct {
 	types patterns
 	wake  chan struct{}
 
+	after  position // no event up to this place is sent
+	replay []*entry // that the client has missed; they are sent first
+
 	mu    sync.Mutex // guards what follows
-	waits []notice
+	waits []*entry
 	lost  dropped
 }
 
@@ -67,51 +70,64 @@ type dropped struct {
 
 // offer gives a reader an event. If too many wait, the oldest is dropped.
 func (r *reader) offer(e *entry) {
-	if !r.ch.has(e) {
+	if !r.wants(e) {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, t := range r.wanted(e) {
-		if len(r.waits) == streamBuffer {
-			if r.lost.n++; r.lost.n == 1 {
-				r.lost.oldest = r.waits[0].place
-			}
-			r.lost.newest = r.waits[0].place
-			r.waits = r.waits[1:]
+	if len(r.waits) == streamBuffer {
+		if r.lost.n++; r.lost.n == 1 {
+			r.lost.oldest = r.waits[0].place
 		}
-		r.waits = append(r.waits, t)
+		r.lost.newest = r.waits[0].place
+		r.waits = r.waits[1:]
 	}
+	r.waits = append(r.waits, e)
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
+// wants reports whether a stream sends anything of an entry.
+func (r *reader) wants(e *entry) bool {
+	return e.gap != nil || r.ch.has(e) &&
+		(r.types.match(string(e.Type)) || r.types.match(string(stateChanged)) && len(transition(&e.Event)) > 1)
+}
+
 // wanted is what a stream sends of an entry.
 func (r *reader) wanted(e *entry) (list []notice) {
+	if e.gap != nil {
+		return []notice{{e.place, systemGap, e.gap, nil}}
+	}
 	if r.types.match(string(stateChanged)) {
 		list = e.changes()
 	}
 	if r.types.match(string(e.Type)) {
 		list = append(list, e.event())
 	}
-	return list
+	return slices.DeleteFunc(list, func(t notice) bool {
+		return t.place.seq < r.after.seq || t.place.seq == r.after.seq && t.place.sub <= r.after.sub
+	})
 }
 
 // next takes an event, and what was dropped before it.
-func (r *reader) next() (t notice, lost dropped, ok bool) {
+func (r *reader) next() (e *entry, lost dropped, ok bool) {
+	if len(r.replay) > 0 {
+		e, r.replay = r.replay[0], r.replay[1:]
+		return e, lost, true
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.waits) == 0 {
-		return t, lost, false
+		return nil, lost, false
 	}
-	t, lost = r.waits[0], r.lost
+	e, lost = r.waits[0], r.lost
 	r.waits, r.lost = r.waits[1:], dropped{}
 	if len(r.waits) == 0 {
 		r.waits = nil
 	}
-	return t, lost, true
+	return e, lost, true
 }
 
 // streamJob answers GET /jobs/{id}/events (F123, F124).
@@ -177,7 +193,7 @@ func (s *Server) stream(c *call, ch channel, types ...string) error {
 	}
 	r := &reader{ch: ch, types: types, wake: make(chan struct{}, 1)}
 	f.sync()
-	replay, leave, err := f.enter(c, r)
+	leave, err := f.enter(c, r)
 	if err != nil {
 		return err
 	}
@@ -190,28 +206,27 @@ func (s *Server) stream(c *call, ch channel, types ...string) error {
 	c.w.WriteHeader(http.StatusOK)
 	w := &writer{c: c, f: f, ch: ch, flush: http.NewResponseController(c.w).Flush}
 	w.text("retry: " + strconv.Itoa(streamRetry) + "\n\n")
-	for _, t := range replay {
-		w.event(t)
-	}
-	done := func() bool { return false }
-	if ch.job != "" {
-		rec, err := s.record(c.ctx, ch.job) // after enter: an end from here on is in the feed
-		switch {
-		case err != nil:
-			return nil
-		case rec.State.Terminal():
-			s.lastWords(w, r, &rec.JobInfo, replay)
-			return nil
-		}
-		done = func() bool { return w.ended }
-	}
 	w.flushAll()
-	return s.follow(c, w, r, done)
+	s.follow(c, w, r)
+	return nil
 }
 
-// lastWords sends the state of a job that has ended, unless the replay has (F124).
-func (s *Server) lastWords(w *writer, r *reader, j *ojs.JobInfo, replay []notice) {
-	if !w.ended || len(replay) == 0 {
+// endOf looks up the job of a stream: it may have ended without an event in this server's
+// feed. gone reports that there is no job to follow.
+func (s *Server) endOf(c *call, ch channel) (end *ojs.JobInfo, gone bool) {
+	if ch.job == "" {
+		return nil, false
+	}
+	rec, err := s.record(c.ctx, ch.job)
+	if err != nil || !rec.State.Terminal() {
+		return nil, missing(err)
+	}
+	return &rec.JobInfo, false
+}
+
+// lastWords sends the state of a job that has ended, unless the stream has (F124).
+func (w *writer) lastWords(j *ojs.JobInfo) {
+	if j != nil && !w.ended {
 		from := ojs.StateActive
 		if j.State != ojs.StateCompleted && j.Attempt <= len(j.Errors) && j.Error == nil {
 			from = waited(j)
@@ -221,29 +236,36 @@ func (s *Server) lastWords(w *writer, r *reader, j *ojs.JobInfo, replay []notice
 	w.flushAll()
 }
 
-// follow sends what comes.
-func (s *Server) follow(c *call, w *writer, r *reader, done func() bool) error {
+// follow sends what the client has missed, and then what comes.
+func (s *Server) follow(c *call, w *writer, r *reader) {
+	end, gone := s.endOf(c, r.ch) // after enter: an event from here on is in the feed
 	silence := s.clock.Timer(streamSilence)
 	defer func() { silence.Stop() }()
 	bucket := limiter{conf: Rate{PerSecond: streamRate, Burst: streamRate}}
 	ending := false
 	for {
-		t, lost, ok := r.next()
+		e, lost, ok := r.next()
 		if ok {
 			if lost.n > 0 {
 				w.dropped(lost)
 			}
-			w.event(t)
-			if _, wait, _ := bucket.take("", s.clock.Now()); !s.pace(c, &bucket, wait) {
-				return nil
+			for _, t := range r.wanted(e) {
+				w.event(t)
+				if _, wait, _ := bucket.take("", s.clock.Now()); w.err != nil ||
+					!s.pace(c, w, &bucket, wait) {
+					return
+				}
 			}
 			continue
 		}
 		w.flushAll()
 		switch {
-		case w.err != nil, ending:
-			return nil
-		case done(): // more events of the same end may be on their way
+		case w.err != nil, gone:
+			return
+		case ending:
+			w.lastWords(end)
+			return
+		case end != nil, r.ch.job != "" && w.ended: // more events of the same end may be on their way
 			w.f.sync()
 			ending = true
 			continue
@@ -255,27 +277,31 @@ func (s *Server) follow(c *call, w *writer, r *reader, done func() bool) error {
 		case <-silence.C:
 			w.text(":heartbeat\n\n")
 			w.flushAll()
+			end, gone = s.endOf(c, r.ch)
 		case <-c.ctx.Done():
-			return nil
+			return
 		case <-s.stop:
 			<-w.f.ended
-			for t, _, ok := r.next(); ok; t, _, ok = r.next() {
-				w.event(t)
+			for e, _, ok := r.next(); ok; e, _, ok = r.next() {
+				for _, t := range r.wanted(e) {
+					w.event(t)
+				}
 			}
 			w.line(w.end(), "server.shutdown", appendValue(nil, obj{"reason", "the server stops",
 				"grace_period_ms", streamGrace.Milliseconds()}))
 			w.flushAll()
-			return nil
+			return
 		}
 	}
 }
 
 // pace waits until the stream may have another event. It reports false if the stream ends
 // first.
-func (s *Server) pace(c *call, bucket *limiter, wait time.Duration) bool {
+func (s *Server) pace(c *call, w *writer, bucket *limiter, wait time.Duration) bool {
 	if bucket.at(bucket.buckets[""], s.clock.Now()) >= 1 {
 		return true
 	}
+	w.flushAll()
 	t := s.clock.Timer(wait)
 	defer t.Stop()
 	select {
@@ -288,9 +314,9 @@ func (s *Server) pace(c *call, bucket *limiter, wait time.Duration) bool {
 	}
 }
 
-// enter makes a reader one of the feed's, and returns what it has missed since the event
-// that its client had last (F127).
-func (f *feed) enter(c *call, r *reader) (replay []notice, leave func(), err error) {
+// enter makes a reader one of the feed's, and gives it what its client has missed since
+// the event that it had last (F127).
+func (f *feed) enter(c *call, r *reader) (leave func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	who := c.client()
@@ -298,27 +324,25 @@ func (f *feed) enter(c *call, r *reader) (replay []notice, leave func(), err err
 		refused := refuse(http.StatusTooManyRequests, codeRateLimited, "the client has %d streams open",
 			streamsOfOne)
 		refused.retryable = true
-		return nil, nil, refused.with("limit", streamsOfOne)
+		return nil, refused.with("limit", streamsOfOne)
 	}
 	if last := c.r.Header.Get("Last-Event-ID"); last != "" {
 		list, p, whole := f.after(last)
+		if p.seq <= f.last.seq { // else it is of the end of a stream
+			r.after = p
+		}
 		if !whole {
-			replay = append(replay, f.gap(r.ch, last))
+			r.replay = append(r.replay, f.gap(r.ch, last))
 		}
 		for _, e := range list {
-			if !r.ch.has(e) {
-				continue
-			}
-			for _, t := range r.wanted(e) {
-				if t.place.seq > p.seq || t.place.seq == p.seq && t.place.sub > p.sub {
-					replay = append(replay, t)
-				}
+			if r.wants(e) {
+				r.replay = append(r.replay, e)
 			}
 		}
 	}
 	f.readers[r] = struct{}{}
 	f.streams[who]++
-	return replay, func() {
+	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		delete(f.readers, r)
@@ -330,7 +354,7 @@ func (f *feed) enter(c *call, r *reader) (replay []notice, leave func(), err err
 
 // gap says that events were dropped. Its id is that of the latest of them, so that a
 // stream that comes back with it goes on behind the gap. f.mu is held.
-func (f *feed) gap(ch channel, last string) notice {
+func (f *feed) gap(ch channel, last string) *entry {
 	end, place := "", f.last
 	if len(f.entries) > 0 {
 		place = f.entries[0].place
@@ -341,7 +365,7 @@ func (f *feed) gap(ch channel, last string) notice {
 	if p, ok := f.position(last); ok && len(f.entries) > 0 && f.entries[0].place.seq > p.seq+1 {
 		data = append(data, "estimated_missed_count", int(f.entries[0].place.seq-p.seq-1))
 	}
-	return notice{place: place, typ: systemGap, data: appendValue(nil, data)}
+	return &entry{place: place, gap: appendValue(nil, data)}
 }
 
 const systemGap event.Type = "system.gap"
