@@ -52,7 +52,7 @@ func TestGzip(t *testing.T) {
 		z := gzip.NewWriter(&b)
 		z.Write([]byte(body))
 		z.Close()
-		req := httptest.NewRequest("POST", "/ojs/v1/jobs", &b)
+		req := httptest.NewRequest("POST", "http://localhost/ojs/v1/jobs", &b)
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Content-Encoding", "gzip")
 		w := httptest.NewRecorder()
@@ -69,7 +69,7 @@ func TestRequestIDs(t *testing.T) {
 	r := newRig(t)
 	for given, kept := range map[string]bool{"abc-1": true, strings.Repeat("x", 128): true,
 		strings.Repeat("x", 129): false, "a b": false, "\u00e9": false} {
-		req := httptest.NewRequest("GET", "/ojs/v1/nothing", nil)
+		req := httptest.NewRequest("GET", "http://localhost/ojs/v1/nothing", nil)
 		req.Header.Set("X-Request-Id", given)
 		w := httptest.NewRecorder()
 		r.srv.ServeHTTP(w, req)
@@ -151,7 +151,7 @@ func TestCloseUnderRequests(t *testing.T) {
 		clients.Go(func() {
 			for range 100 {
 				w := httptest.NewRecorder()
-				r.srv.ServeHTTP(w, httptest.NewRequest("GET", "/ojs/v1/queues", nil))
+				r.srv.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/ojs/v1/queues", nil))
 				if w.Code != 200 && w.Code != 503 {
 					t.Errorf("F199: %d %s", w.Code, w.Body)
 				}

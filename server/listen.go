@@ -27,13 +27,18 @@ func (s *Server) CheckListen(address string) error {
 	if err != nil {
 		return draft.Invalid("address", "%q is not host:port", address)
 	}
-	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
-	if s.conf.auth != nil || host == "localhost" || err == nil && ip.IsLoopback() {
+	if s.conf.auth != nil || loopback(strings.Trim(host, "[]")) {
 		return nil
 	}
 	return draft.Invalid("address",
 		"%q can be reached from other machines, and every caller may do everything: "+
 			"listen on 127.0.0.1, or give an authenticator", address)
+}
+
+// loopback reports whether only this machine can reach a host.
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // HTTPServer makes an http.Server with the binding's deadlines and, for TLS, versions 1.2

@@ -24,7 +24,7 @@ var openAPI = sync.OnceValue(func() (doc map[string]any) {
 		panic(err)
 	}
 	w := httptest.NewRecorder()
-	srv.ServeHTTP(w, httptest.NewRequest("GET", "/ojs/v1/openapi.json", nil))
+	srv.ServeHTTP(w, httptest.NewRequest("GET", "http://localhost/ojs/v1/openapi.json", nil))
 	if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil {
 		panic(err)
 	}

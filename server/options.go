@@ -86,7 +86,8 @@ func WithAuthenticator(a Authenticator) Option {
 
 // WithHosts names the hosts that requests may be for, without ports. A request for
 // another host is refused with 403, so that a page whose name leads to this machine
-// cannot use the server. Without WithHosts any host is taken.
+// cannot use the server. Without WithHosts any host is taken if there is an authenticator,
+// and otherwise localhost and the loopback addresses.
 func WithHosts(names ...string) Option {
 	return func(conf *config) error {
 		for _, name := range names {

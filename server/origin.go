@@ -7,16 +7,18 @@ import (
 	"strings"
 )
 
-// checkHost refuses a request for another host than those of WithHosts.
+// checkHost refuses a request for another host than those of WithHosts. Without these, a
+// server without an authenticator serves the names of this machine alone.
 func (s *Server) checkHost(r *http.Request) error {
-	if s.conf.hosts == nil {
+	if s.conf.hosts == nil && s.conf.auth != nil {
 		return nil
 	}
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
 		host = r.Host
 	}
-	if slices.Contains(s.conf.hosts, strings.ToLower(strings.Trim(host, "[]"))) {
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	if slices.Contains(s.conf.hosts, host) || s.conf.hosts == nil && loopback(host) {
 		return nil
 	}
 	return refuse(http.StatusForbidden, codeDenied,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/benbjohnson/clock"
 
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -158,6 +159,15 @@ func TestOrigins(t *testing.T) {
 	rec := httptest.NewRecorder()
 	r.srv.ServeHTTP(rec, req)
 	r.want("Host", rec, 403, "error.code", "permission_denied")
+	r = newRig(t)
+	for host, status := range map[string]int{"evil.example": 403, "10.0.0.1:80": 403, "": 403, "localhost": 200,
+		"127.0.0.1:80": 200, "[::1]:80": 200} {
+		req := bindingtest.Request("GET /queues")
+		req.Host = host
+		rec := httptest.NewRecorder()
+		r.srv.ServeHTTP(rec, req)
+		r.want("Host, without an authenticator: "+host, rec, status)
+	}
 }
 
 func TestLimits(t *testing.T) {

@@ -223,7 +223,7 @@ func TestLongPoll(t *testing.T) {
 			answered := make(chan *httptest.ResponseRecorder, 1)
 			go func() {
 				body := strings.NewReader(`{"queues":["default"],"worker_id":"w","wait_ms":` + ms + `}`)
-				req := httptest.NewRequest("POST", "/ojs/v1/workers/fetch", body).WithContext(ctx)
+				req := httptest.NewRequest("POST", "http://localhost/ojs/v1/workers/fetch", body).WithContext(ctx)
 				req.Header.Set("Content-Type", "application/json")
 				w := httptest.NewRecorder()
 				r.srv.ServeHTTP(w, req)

@@ -27,9 +27,7 @@ func withBinding(ctx context.Context, st storage.Storage, who access, log *slog.
 		return nil, nil, err
 	}
 	conf := []binding.Option{binding.WithLogger(log), binding.WithSchemas(jsonschema.New())}
-	if who.open() {
-		conf = append(conf, binding.WithHosts("localhost", "127.0.0.1", "::1"))
-	} else {
+	if !who.open() {
 		conf = append(conf, binding.WithAuthenticator(who))
 	}
 	srv, err := binding.New(eng, conf...)

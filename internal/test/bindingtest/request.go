@@ -22,6 +22,7 @@ func Request(text string) *http.Request {
 		path = "/ojs/v1" + path
 	}
 	req := httptest.NewRequest(method, path, strings.NewReader(body))
+	req.Host = "127.0.0.1"
 	if body != "" {
 		req.Header.Set("Content-Type", "application/openjobspec+json")
 	}
