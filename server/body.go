@@ -18,7 +18,6 @@ func (s *Server) readBody(c *call) error {
 	if c.r.ContentLength > most {
 		return tooLarge(codeTooLarge, "body", c.r.ContentLength, most)
 	}
-	defer s.reading(c)()
 	var source io.Reader = c.r.Body
 	switch encoding := strings.ToLower(c.r.Header.Get("Content-Encoding")); encoding {
 	case "", "identity":
@@ -45,6 +44,7 @@ func (s *Server) readBody(c *call) error {
 	case err != nil:
 		return badPayload("the body could not be read")
 	}
+	c.reading(true)
 	c.sent = body
 	if len(trim(body)) == 0 && c.rt.body == optionalBody {
 		return nil

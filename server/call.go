@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -144,17 +143,7 @@ func (c *call) write(status int, body []byte) error {
 	h["Content-Type"] = contentType
 	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	c.w.WriteHeader(status)
-	_, err := c.w.Write(body)
-	return err
-}
-
-// flush sends what is written. The error says that the caller has hung up.
-func (c *call) flush() error {
-	err := http.NewResponseController(c.w).Flush()
-	if errors.Is(err, http.ErrNotSupported) {
-		return nil
-	}
-	return err
+	return c.send(body)
 }
 
 var contentType = []string{"application/openjobspec+json"}

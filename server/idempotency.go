@@ -118,8 +118,7 @@ func (s *Server) onlyOnce(c *call, operation string, do func(k *idempotent) erro
 		s.conf.log.Warn("the answer to a request with an idempotency key is not kept", "request_id", c.id,
 			"error", err)
 	}
-	c.w.WriteHeader(answer.status)
-	_, _ = c.w.Write(answer.body.Bytes())
+	_ = c.write(answer.status, answer.body.Bytes())
 	return nil
 }
 

@@ -2,11 +2,14 @@ package server
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs/internal/draft"
 )
@@ -56,20 +59,32 @@ func HTTPServer(h http.Handler) *http.Server {
 	}
 }
 
-// reading bounds the time for the body of a request.
-func (s *Server) reading(c *call) (done func()) {
-	control := http.NewResponseController(c.w)
-	if control.SetReadDeadline(s.clock.Now().Add(bodyTime)) != nil {
-		return func() {} // the server of a test has no connection
+// wall is the clock of connections, whose deadlines are times of the wall clock.
+var wall = clock.New()
+
+// reading bounds the time for the body of a request. Done reading ends the bound.
+func (c *call) reading(done bool) {
+	var deadline time.Time
+	if !done {
+		deadline = wall.Now().Add(bodyTime)
 	}
-	return func() { _ = control.SetReadDeadline(time.Time{}) }
+	_ = http.NewResponseController(c.w).SetReadDeadline(deadline) // a test has no connection
 }
 
-// writing bounds the time for the answer of a route that does not wait.
-func (s *Server) writing(c *call) {
-	var deadline time.Time // none: one of an earlier request may stand
-	if !c.rt.waits {
-		deadline = s.clock.Now().Add(writeTime)
+// send writes a part of an answer within writeTime. The error says that the caller has
+// hung up.
+func (c *call) send(b []byte) error {
+	control := http.NewResponseController(c.w)
+	bounded := control.SetWriteDeadline(wall.Now().Add(writeTime)) == nil
+	_, err := c.w.Write(b)
+	if err == nil {
+		err = control.Flush()
 	}
-	_ = http.NewResponseController(c.w).SetWriteDeadline(deadline) // a test has no connection
+	if errors.Is(err, http.ErrNotSupported) {
+		err = nil
+	}
+	if bounded { // another handler may use the connection next
+		_ = control.SetWriteDeadline(time.Time{})
+	}
+	return err
 }

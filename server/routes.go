@@ -25,7 +25,7 @@ type route struct {
 	body         bodyRule
 	large        bool // it takes a batch
 	whole        bool // it needs the permission for every queue
-	waits        bool // it may answer late: it has no deadline for writing
+	waits        bool // it may answer late
 	serve        func(s *Server, c *call) error
 }
 

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net/http/httptest"
 	"strings"
@@ -257,5 +258,44 @@ func TestNothingLeaks(t *testing.T) {
 	}
 	if strings.Contains(log.String(), secret) {
 		t.Errorf("F197: %s", &log)
+	}
+}
+
+// deadlines notes the deadlines of a connection.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	log []string
+}
+
+func (d *deadlines) note(what string, t time.Time) error {
+	if t.IsZero() {
+		what = "no " + what
+	}
+	d.log = append(d.log, what)
+	return nil
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error  { return d.note("read", t) }
+func (d *deadlines) SetWriteDeadline(t time.Time) error { return d.note("write", t) }
+
+// A connection has a deadline for the body before anything is known of its caller, and one
+// for each write, on routes that wait too (F195).
+func TestDeadlines(t *testing.T) {
+	keys, _ := server.NewKeys(nil)
+	for name, tt := range map[string]struct {
+		opts    []server.Option
+		request string
+		want    string
+	}{
+		"an unknown caller": {[]server.Option{server.WithAuthenticator(keys)}, "POST /jobs\n\n" + job,
+			"[read write no write]"},
+		"a route that waits": {nil, "POST /jobs\n\n" + job, "[read no read write no write]"},
+		"no body":            {nil, "GET /queues", "[write no write]"},
+	} {
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		newRig(t, tt.opts...).srv.ServeHTTP(w, bindingtest.Request(tt.request))
+		if got := fmt.Sprint(w.log); got != tt.want {
+			t.Errorf("F195: %s: deadlines %s, not %s", name, got, tt.want)
+		}
 	}
 }

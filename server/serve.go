@@ -24,6 +24,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.calls.Put(c)
 	}()
 	c.id = requestID(r)
+	if r.ContentLength != 0 { // until readBody has it, or the connection ends
+		c.reading(false)
+	}
 	h := w.Header()
 	h["Ojs-Version"] = ojsVersion
 	h["X-Request-Id"] = []string{c.id}
@@ -86,7 +89,6 @@ func (s *Server) answer(c *call) error {
 	if err := s.crossOrigin(c.r); err != nil {
 		return err
 	}
-	s.writing(c)
 	if c.rt.body != noBody {
 		if err := s.readBody(c); err != nil {
 			return err

@@ -204,7 +204,7 @@ func (s *Server) stream(c *call, ch channel, types ...string) error {
 	h["X-Accel-Buffering"] = []string{"no"} // of proxies
 	c.status = http.StatusOK
 	c.w.WriteHeader(http.StatusOK)
-	w := &writer{c: c, f: f, ch: ch, flush: http.NewResponseController(c.w).Flush}
+	w := &writer{c: c, f: f, ch: ch}
 	w.text("retry: " + strconv.Itoa(streamRetry) + "\n\n")
 	w.flushAll()
 	s.follow(c, w, r)
@@ -375,7 +375,6 @@ type writer struct {
 	c     *call
 	f     *feed
 	ch    channel
-	flush func() error
 	buf   []byte
 	last  position // of the last event
 	ended bool     // it has told the end of its job
@@ -388,9 +387,7 @@ func (w *writer) text(s string) { w.buf = append(w.buf, s...) }
 // flushAll sends what was written.
 func (w *writer) flushAll() {
 	if w.err == nil && len(w.buf) > 0 {
-		if _, w.err = w.c.w.Write(w.buf); w.err == nil {
-			w.err = w.flush()
-		}
+		w.err = w.c.send(w.buf)
 	}
 	w.buf = w.buf[:0]
 }

@@ -119,9 +119,6 @@ func (s *Server) fetch(c *call) error {
 	if gone == nil {
 		gone = c.write(http.StatusOK, c.buf)
 	}
-	if gone == nil && len(ds) > 0 {
-		gone = c.flush()
-	}
 	if gone != nil {
 		for _, d := range ds {
 			s.giveBack(c, d, gone)
