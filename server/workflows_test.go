@@ -3,7 +3,10 @@ package server_test
 import (
 	"fmt"
 	"net/http/httptest"
+	"strings"
 	"testing"
+
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // next fetches a job and keeps its id as $JOB.
@@ -285,4 +288,17 @@ func TestWorkflowInvalid(t *testing.T) {
 		`{"type":"chain","steps":[{"type":"u","args":[],"unique":{"keys":["type"]}}]}`), 201)
 	r.want("W013", r.do("POST /workflows\n\n"+
 		`{"type":"chain","steps":[{"type":"u","args":[],"unique":{"keys":["type"],"on_conflict":"ignore"}}]}`), 409, "error.code", "duplicate")
+}
+
+// A workflow with too many steps is refused before its steps are compared.
+func TestWorkflowOfTooManySteps(t *testing.T) {
+	r := newRig(t)
+	steps := make([]string, workflow.MaxSteps+1)
+	for i := range steps {
+		steps[i] = fmt.Sprintf(`{"id":"s%d","type":"a","depends_on":["s%d"]}`, i, (i+1)%len(steps))
+	}
+	w := r.do("POST /workflows\n\n" + `{"steps":[` + strings.Join(steps, ",") + `]}`)
+	if w.Code != 400 || !strings.Contains(w.Body.String(), "has 10001 members") {
+		t.Errorf("%d %.300s", w.Code, w.Body)
+	}
 }

@@ -149,6 +149,11 @@ func (f *flow) members(in *input, name string) (list []*input) {
 	if len(values) == 0 {
 		f.fault(in.path+name, "has no members")
 	}
+	if len(values) > workflow.MaxSteps {
+		f.fault(in.path+name, "has "+strconv.Itoa(len(values))+" members: a workflow has at most "+
+			strconv.Itoa(workflow.MaxSteps)+" steps")
+		return nil
+	}
 	for i, v := range values {
 		path := in.path + name + "[" + strconv.Itoa(i) + "]"
 		o, err := object(nil), error(nil)
@@ -407,22 +412,24 @@ func (f *flow) graph(in *input, at []int) (workflow.Part, *outline) {
 		}
 	}
 	for i, m := range list {
-		for k, id := range after[i] {
+		before := make(map[string]bool, len(after[i]))
+		for _, id := range after[i] {
 			place, known := places[id]
 			switch {
 			case !known:
 				f.fault(m.path+"depends_on", "names "+strconv.Quote(clip(id))+", which is no step")
 			case place == i:
 				f.fault(m.path+"depends_on", "names the step itself")
-			case slices.Contains(after[i][:k], id):
+			case before[id]:
 				f.fault(m.path+"depends_on", "names "+strconv.Quote(clip(id))+" twice")
 			}
+			before[id] = true
 		}
 	}
 	if len(f.faults) > 0 {
 		return nil, nil
 	}
-	kinds := f.callbackSteps(list, ids, after)
+	kinds := f.callbackSteps(list, ids, after, places)
 	var nodes []workflow.Node
 	var callbacks []workflow.Callback
 	outer := make([]string, len(list)) // the names of the steps
@@ -465,7 +472,7 @@ func (f *flow) graph(in *input, at []int) (workflow.Part, *outline) {
 
 // callbackSteps returns which steps of a graph are callbacks: they say so, or have the
 // name of one, and depend on every step that is none (W065).
-func (f *flow) callbackSteps(list []*input, ids []string, after [][]string) []string {
+func (f *flow) callbackSteps(list []*input, ids []string, after [][]string, places map[string]int) []string {
 	named := map[string]string{"on-complete": "on_complete", "on_complete": "on_complete",
 		"on-success": "on_success", "on_success": "on_success", "on-failure": "on_failure",
 		"on_failure": "on_failure"}
@@ -485,20 +492,24 @@ func (f *flow) callbackSteps(list []*input, ids []string, after [][]string) []st
 			steps++
 		}
 	}
+	plain, followers := steps, make([][]int, len(list))
 	for i := range list {
-		covers := steps > 0
-		for k := range list {
-			covers = covers && (kinds[k] != "" || slices.Contains(after[i], ids[k]))
+		covered := 0
+		for _, id := range after[i] {
+			k := places[id]
+			followers[k] = append(followers[k], i)
+			if kinds[k] == "" {
+				covered++
+			}
 		}
-		if kinds[i] != "" && !covers {
+		if kinds[i] != "" && (steps == 0 || covered < plain) {
 			kinds[i] = "" // a step like any other
+			plain++
 		}
 	}
 	for i := range list { // no step waits for a callback
-		for k := range list {
-			if kinds[i] != "" && kinds[k] == "" && slices.Contains(after[k], ids[i]) {
-				kinds[i] = ""
-			}
+		if slices.ContainsFunc(followers[i], func(k int) bool { return kinds[k] == "" }) {
+			kinds[i] = ""
 		}
 	}
 	return kinds
