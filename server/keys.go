@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -62,6 +63,7 @@ func NewKeys(c clock.Clock, keys ...Key) (*Keys, error) {
 
 // Set replaces all keys, as after a change of a file that has them.
 func (k *Keys) Set(keys ...Key) error {
+	keys = slices.Clone(keys)
 	for i := range keys {
 		if err := keys[i].check(); err != nil {
 			return err
@@ -69,11 +71,13 @@ func (k *Keys) Set(keys ...Key) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.keys = append([]Key(nil), keys...)
+	k.keys = keys
 	return nil
 }
 
+// check refuses a key that is none. It makes the hash lower-case.
 func (key *Key) check() error {
+	key.Hash = strings.ToLower(key.Hash)
 	if sum, err := hex.DecodeString(key.Hash); err != nil || len(sum) != sha256.Size {
 		return draft.Invalid("key.hash", "of %q is no SHA-256 in hexadecimal: NewKey makes one", key.Name)
 	}
@@ -94,7 +98,7 @@ func (k *Keys) Rotate(oldHash string, key Key) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := range k.keys {
-		if k.keys[i].Hash != oldHash {
+		if k.keys[i].Hash != strings.ToLower(oldHash) {
 			continue
 		}
 		end := k.clock.Now().Add(RotationGrace)
@@ -112,7 +116,7 @@ func (k *Keys) Revoke(hash string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := range k.keys {
-		if k.keys[i].Hash == hash {
+		if k.keys[i].Hash == strings.ToLower(hash) {
 			k.keys = append(k.keys[:i:i], k.keys[i+1:]...)
 			return true
 		}
@@ -133,7 +137,7 @@ func (k *Keys) Authenticate(r *http.Request) (*Principal, error) {
 	var found *Principal
 	for i := range k.keys {
 		key := &k.keys[i]
-		same := subtle.ConstantTimeCompare([]byte(strings.ToLower(key.Hash)), hash) == 1
+		same := subtle.ConstantTimeCompare([]byte(key.Hash), hash) == 1
 		if same && (key.NotAfter.IsZero() || now.Before(key.NotAfter)) {
 			found = &Principal{Name: key.Name, Grants: key.Grants}
 		}

@@ -101,7 +101,7 @@ func TestAccess(t *testing.T) {
 	next, hash := server.NewKey()
 	for _, k := range all {
 		if k.Name == "admin" {
-			if ok, err := keys.Rotate(k.Hash, server.Key{Name: "admin", Hash: hash, Grants: k.Grants}); !ok ||
+			if ok, err := keys.Rotate(strings.ToUpper(k.Hash), server.Key{Name: "admin", Hash: hash, Grants: k.Grants}); !ok ||
 				err != nil {
 				t.Errorf("Rotate: %v, %v", ok, err)
 			}
@@ -113,7 +113,9 @@ func TestAccess(t *testing.T) {
 	as("F191: both are valid", "new", "GET /queues", 200)
 	c.Add(time.Second)
 	as("F191: the old one has ended", "admin", "GET /queues", 401)
-	keys.Revoke(hash)
+	if !keys.Revoke(strings.ToUpper(hash)) {
+		t.Error("F191: a hash in capitals is not revoked")
+	}
 	as("F191: revoked", "new", "GET /queues", 401)
 
 	count := make(map[string]int)
