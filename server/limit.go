@@ -53,14 +53,14 @@ func (l *limiter) at(b bucket, now time.Time) float64 {
 	return min(float64(l.conf.Burst), b.tokens+max(0, now.Sub(b.at).Seconds())*l.conf.PerSecond)
 }
 
-// forget drops the full buckets, and all if none is full.
+// forget drops the full buckets, and all if few are full.
 func (l *limiter) forget(now time.Time) {
 	for who, b := range l.buckets {
 		if l.at(b, now) >= float64(l.conf.Burst) {
 			delete(l.buckets, who)
 		}
 	}
-	if len(l.buckets) >= manyBuckets {
+	if len(l.buckets) > manyBuckets/2 { // or the next callers would scan them again
 		clear(l.buckets)
 	}
 }
@@ -94,10 +94,16 @@ func (s *Server) limit(c *call) error {
 		with("retry_after_seconds", int64(math.Ceil(next.Seconds())))
 }
 
-// connections counts the requests under way of each client (F196).
+// connections counts the requests under way of each client (F196). The requests to a
+// route that waits are counted by themselves: many long polls keep no ack out.
 type connections struct {
 	mu    sync.Mutex // guards count
-	count map[string]int
+	count map[connection]int
+}
+
+type connection struct {
+	client string
+	route  *route // nil: any that does not wait
 }
 
 // enter counts a request in. It is counted out by leave.
@@ -105,11 +111,14 @@ func (s *Server) enter(c *call) (leave func(), err error) {
 	if s.conf.most == 0 || c.rt.need == permHealth {
 		return func() {}, nil
 	}
-	who, n := c.client(), &s.seen
+	who, n := connection{client: c.client()}, &s.seen
+	if c.rt.waits {
+		who.route = c.rt
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.count == nil {
-		n.count = make(map[string]int)
+		n.count = make(map[connection]int)
 	}
 	if n.count[who] >= s.conf.most {
 		r := refuse(http.StatusTooManyRequests, codeRateLimited, "the client has %d requests under way",

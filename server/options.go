@@ -141,8 +141,9 @@ func WithRequestRate(r Rate) Option {
 	}
 }
 
-// WithMaxRequests bounds how many requests one client may have under way, long polls
-// included. The default is 100; 0 bounds nothing.
+// WithMaxRequests bounds how many requests one client may have under way. The requests to
+// each route that waits, such as long polls, are counted by themselves. The default is 100;
+// 0 bounds nothing.
 func WithMaxRequests(n int) Option {
 	return func(conf *config) error {
 		if n < 0 {

@@ -218,7 +218,7 @@ func TestWorkerStates(t *testing.T) {
 // stops, and claims nothing for a caller that has gone (F064).
 func TestLongPoll(t *testing.T) {
 	enginetest.Test(t, func(t *testing.T, eng *enginetest.Engine[any]) {
-		r := rigOf(t, eng)
+		r := rigOf(t, eng, server.WithMaxRequests(1)) // beside each long poll
 		poll := func(ctx context.Context, ms string) chan *httptest.ResponseRecorder {
 			answered := make(chan *httptest.ResponseRecorder, 1)
 			go func() {
