@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
@@ -302,4 +305,29 @@ func TestDeleteWorkerOfAnotherServer(t *testing.T) {
 		r.want("F147", r.do("DELETE /admin/workers/w"), 409, "error.code", "conflict")
 	}
 	r.want("F147", r.do("GET /jobs/$A"), 200, "job.state", "active")
+}
+
+// A call about an attempt that is over its time has lost the job, though no engine has
+// noticed the timeout before (F069, F081).
+func TestProgressAfterTheTimeout(t *testing.T) {
+	for _, call := range []string{"PUT /jobs/$A/progress\n\n" + `{"progress":0.5}`,
+		"POST /workers/progress\n\n" + `{"job_id":"$A","percentage":50}`,
+		"POST /jobs/$A/checkpoint\n\n" + `{"k":1}`} {
+		mock, st := clock.NewMock(), memory.New()
+		eng, err := engine.New[any](st, append(engineOptions(), engine.WithClock(mock))...) // and no Run
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv, err := server.New(eng)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &rig{t: t, srv: srv, vars: map[string]string{}}
+		r.enqueue("A", `{"type":"a","args":[],"options":{"timeout_ms":1000}}`)
+		r.fetch("w")
+		mock.Add(2 * time.Second)
+		r.want("F069", r.do(call), 409, "error.code", "conflict")
+		closed(t, srv)
+		st.Close()
+	}
 }

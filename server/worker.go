@@ -252,7 +252,7 @@ func (s *Server) held(c *call, in *input) (*fetch.Delivery, *storage.Record, err
 
 // lost answers a worker that has lost its job while it settled it.
 func (s *Server) lost(c *call, id string, err error) error {
-	if !errors.Is(err, ojs.ErrLeaseLost) {
+	if !errors.Is(err, ojs.ErrLeaseLost) && !errors.Is(err, ojs.ErrTimeout) {
 		return err
 	}
 	rec, err := s.record(c.ctx, id)
