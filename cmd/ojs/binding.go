@@ -3,12 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"strings"
-
-	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs/engine"
 	binding "github.com/ojsengine/ojs/server"
@@ -17,9 +14,10 @@ import (
 )
 
 // withBinding puts the HTTP binding under /ojs, beside the pages. Its engine has no
-// handlers: it promotes, prunes and fires what is due. The closer ends the engine, too.
-func withBinding(ctx context.Context, st storage.Storage, who access, log *slog.Logger, pages http.Handler,
-	closePages io.Closer) (http.Handler, io.Closer, error) {
+// handlers: it promotes, prunes and fires what is due. The closer ends the engine, too. If
+// the engine ends by itself, end is called: without it no job would be promoted.
+func withBinding(ctx context.Context, end func(), st storage.Storage, who access, log *slog.Logger,
+	pages http.Handler, closePages closer) (http.Handler, closer, error) {
 	opts := append(binding.EngineOptions(), engine.WithName("ojs-binding"), engine.WithLogger(log),
 		engine.WithReports(engine.Reports{})) // so that its statistics count
 	eng, err := engine.New[any](st, opts...)
@@ -36,7 +34,15 @@ func withBinding(ctx context.Context, st storage.Storage, who access, log *slog.
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
-	go func() { ended <- eng.Run(running) }()
+	go func() {
+		err := eng.Run(running)
+		if running.Err() == nil {
+			log.Error("the engine of the binding has ended; the command ends, too", "error", err)
+			err = errors.Join(errors.New("ojs: the engine of the binding has ended"), err)
+			end()
+		}
+		ended <- err
+	}()
 	both := func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/ojs/") { // a ServeMux would redirect some of them
 			srv.ServeHTTP(w, r)
@@ -44,22 +50,17 @@ func withBinding(ctx context.Context, st storage.Storage, who access, log *slog.
 		}
 		pages.ServeHTTP(w, r)
 	}
-	return http.HandlerFunc(both), closers(func() error {
-		err := closePages.Close()
-		grace, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		defer clock.New().AfterFunc(gracePeriod, cancel).Stop()
-		defer cancel()
-		err = errors.Join(err, srv.Close(grace))
+	return http.HandlerFunc(both), func(grace context.Context) error {
+		err := errors.Join(closePages(grace), srv.Close(grace))
 		stop()
-		return errors.Join(err, <-ended)
-	}), nil
+		select {
+		case failed := <-ended:
+			return errors.Join(err, failed)
+		case <-grace.Done():
+			return errors.Join(err, grace.Err())
+		}
+	}, nil
 }
-
-// closers is an io.Closer.
-type closers func() error
-
-// Close closes.
-func (c closers) Close() error { return c() }
 
 // Authenticate proves a request of the binding by the log-in of the pages.
 func (a access) Authenticate(r *http.Request) (*binding.Principal, error) {

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/ojsengine/ojs/storage/memory"
 )
 
 // ask makes a request of the binding.
@@ -74,5 +79,25 @@ func TestBinding(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("F194: headers of 70 KiB: %d", resp.StatusCode)
+	}
+}
+
+// The command ends when the engine of the binding does.
+func TestBindingEndsWithItsEngine(t *testing.T) {
+	st := memory.New()
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	pages := closer(func(context.Context) error { return nil })
+	_, end, err := withBinding(ctx, stop, st, access{}, slog.New(slog.DiscardHandler),
+		http.NotFoundHandler(), pages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.Close()
+	if <-ctx.Done(); ctx.Err() != context.Canceled {
+		t.Errorf("%v", ctx.Err())
+	}
+	if err := end(context.Background()); err == nil {
+		t.Error("the command ends without an error")
 	}
 }

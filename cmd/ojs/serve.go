@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -70,9 +69,11 @@ func (v *serveVerb) Run(c *call) error {
 	if err != nil {
 		return errors.Join(err, pages.Close())
 	}
-	h, end := who.guard(pages), io.Closer(pages)
+	h, end := who.guard(pages), closer(func(context.Context) error { return pages.Close() })
+	ctx, stop := context.WithCancel(c.ctx)
+	defer stop()
 	if v.Binding {
-		if h, end, err = withBinding(c.ctx, st, who, log, h, end); err != nil {
+		if h, end, err = withBinding(ctx, stop, st, who, log, h, end); err != nil {
 			return errors.Join(err, listener.Close(), pages.Close())
 		}
 	}
@@ -80,26 +81,29 @@ func (v *serveVerb) Run(c *call) error {
 	if err := notify(c.env, "READY=1"); err != nil {
 		log.Warn("systemd is not told that the command is ready", "error", err)
 	}
-	return answer(c.ctx, listener, h, end)
+	return answer(ctx, listener, h, end)
 }
+
+// closer ends what answers requests, before a context ends.
+type closer func(grace context.Context) error
 
 // gracePeriod is how long requests under way may take once the command is to end.
 const gracePeriod = 10 * time.Second
 
 // answer answers requests until ctx ends, and then those under way, for gracePeriod at
 // most.
-func answer(ctx context.Context, listener net.Listener, h http.Handler, pages io.Closer) error {
+func answer(ctx context.Context, listener net.Listener, h http.Handler, end closer) error {
 	server := binding.HTTPServer(h)
 	stopped := make(chan error, 1)
 	context.AfterFunc(ctx, func() {
-		err := pages.Close() // ends streams, which Shutdown would wait for
 		grace, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		defer cancel()
 		defer clock.New().AfterFunc(gracePeriod, cancel).Stop()
+		err := end(grace) // it ends streams, which Shutdown would wait for
 		stopped <- errors.Join(err, server.Shutdown(grace))
 	})
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return errors.Join(err, pages.Close())
+		return errors.Join(err, end(ctx))
 	}
 	return <-stopped
 }
