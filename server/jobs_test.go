@@ -1,8 +1,13 @@
 package server_test
 
 import (
+	"context"
 	"testing"
 	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/enginetest"
 )
 
 func TestEnqueue(t *testing.T) {
@@ -57,4 +62,20 @@ func TestWorkers(t *testing.T) {
 	r.want("F066", w, 200, "acknowledged", true, "state", "completed", "job.state", "completed")
 	r.want("F066", r.do("GET /jobs/$ID"), 200, "job.result.ok", true, "job.error", "absent")
 	r.golden("workers")
+}
+
+// A hook that enqueues a job of its own does not change the answer about the caller's.
+func TestHookThatEnqueues(t *testing.T) {
+	var eng *enginetest.Engine[any]
+	eng = enginetest.New[any](t, append(engineOptions(), engine.WithEnqueueHook(
+		func(ctx context.Context, j *ojs.Job[any]) error {
+			if j.Type != "a" {
+				return nil
+			}
+			_, err := eng.Enqueue(ctx, "audit", nil)
+			return err
+		}))...)
+	r := rigOf(t, eng)
+	r.want("F041", r.do("POST /jobs\n\n"+job), 201, "job.type", "a")
+	r.want("F048", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+job+`]}`), 201, "jobs.0.type", "a", "jobs.1", "absent")
 }

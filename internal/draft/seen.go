@@ -38,3 +38,14 @@ func DepthOf(ctx context.Context, queue string) int {
 	}
 	return 0
 }
+
+// WithoutSeen hides what WithSeen and WithDepths have added to ctx from hooks, whose
+// enqueues are their own.
+func WithoutSeen(ctx context.Context) context.Context {
+	for _, key := range []any{seenKey{}, depthsKey{}} {
+		if ctx.Value(key) != nil {
+			ctx = context.WithValue(ctx, key, nil)
+		}
+	}
+	return ctx
+}
