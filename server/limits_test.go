@@ -212,6 +212,12 @@ func TestSchemas(t *testing.T) {
 	r.want("F100", r.do("GET /ojs/manifest"), 200, "capabilities.schema_validation", true)
 	r.advance(time.Second)
 	r.golden("schemas")
+	for _, version := range []string{`{"x":1}`, `[]`, `1.5`, `"` + strings.Repeat("1", 300) + `"`} {
+		r.want("F182", r.do("PUT /admin/schemas/mail.send/3\n\n"+`{`+schema+`,"version":`+version+`}`), 400,
+			"error.details.field", "version")
+	}
+	r.want("F194", r.do("PUT /admin/schemas/mail.send/3\n\n"+`{`+schema+`,"compatible_with":"`+
+		strings.Repeat("1", 5000)+`"}`), 413)
 }
 
 func TestWithoutSchemas(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -286,34 +285,23 @@ func (s *Server) deleteQueue(c *call) error {
 		"jobs_discarded", cancelled.done})
 }
 
-// configs has the configurations of queues, as they were in the storage a moment ago.
-type configs struct {
-	known atomic.Pointer[knownConfigs] // nil: they have not been read
-}
-
-type knownConfigs struct {
-	byName map[string]queueConfig
-	read   time.Time
-}
-
-// configsAge is how long this server goes by configurations that another has changed.
-const configsAge = time.Second
-
-func (q *configs) forget() { q.known.Store(nil) }
-
 // config returns the configuration of a queue.
 func (s *Server) config(ctx context.Context, name string) (queueConfig, error) {
 	if s.of == nil {
 		return queueConfig{}, nil // a decoder under test has no storage
 	}
-	now := s.now()
-	if k := s.configs.known.Load(); k != nil && now.Sub(k.read) < configsAge && !now.Before(k.read) {
-		return k.byName[name], nil
-	}
+	byName, err := s.configs.get(s.now(), false, func() (map[string]queueConfig, error) {
+		return s.readConfigs(ctx)
+	})
+	return byName[name], err
+}
+
+// readConfigs reads the configurations of all queues.
+func (s *Server) readConfigs(ctx context.Context) (map[string]queueConfig, error) {
 	byName := make(map[string]queueConfig)
-	for v, err := range s.documents().EachValue(ctx, now, storage.DocumentQuery{Prefix: queuePrefix}) {
+	for v, err := range s.documents().EachValue(ctx, s.now(), storage.DocumentQuery{Prefix: queuePrefix}) {
 		if err != nil {
-			return queueConfig{}, err
+			return nil, err
 		}
 		var doc queueDoc
 		if json.Unmarshal(v.Data, &doc) != nil || len(doc.Config) == 0 {
@@ -326,6 +314,5 @@ func (s *Server) config(ctx context.Context, name string) (queueConfig, error) {
 			}
 		}
 	}
-	s.configs.known.Store(&knownConfigs{byName, now})
-	return byName[name], nil
+	return byName, nil
 }

@@ -81,20 +81,19 @@ type schemaDoc struct {
 	Schema     json.RawMessage `json:"schema"`
 	CreatedAt  time.Time       `json:"created_at"`
 	Compatible json.RawMessage `json:"compatible_with,omitempty"`
+
+	digest string // of URI and Schema
 }
 
 const schemaPrefix = "server/schema/"
 
-// schemas are those that are registered, as they were read last.
+// schemas are those that are registered.
 type schemas struct {
-	mu   sync.Mutex // guards what follows
-	read time.Time
-	docs []schemaDoc       // by their URIs
-	done map[string]Schema // compiled ones, by their JSON
-}
+	docs cached[[]schemaDoc] // by their URIs
 
-// schemasAge is after how long a server reads again what others have registered.
-const schemasAge = time.Second
+	mu   sync.Mutex        // guards done
+	done map[string]Schema // compiled ones, by their digests
+}
 
 func (s *Server) offersSchemas() bool { return s.conf.schemas != nil }
 
@@ -107,45 +106,44 @@ func (s *Server) registered(ctx context.Context, fresh bool) ([]schemaDoc, error
 	if !s.offersSchemas() {
 		return nil, noSchemas()
 	}
-	r := &s.schemas
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := s.now()
-	if !fresh && !r.read.IsZero() && now.Sub(r.read).Abs() < schemasAge {
-		return r.docs, nil
-	}
-	var docs []schemaDoc
-	for v, err := range s.documents().EachValue(ctx, now, storage.DocumentQuery{Prefix: schemaPrefix}) {
+	return s.schemas.docs.get(s.now(), fresh, func() ([]schemaDoc, error) { return s.readSchemas(ctx) })
+}
+
+// readSchemas reads the schemas from the storage.
+func (s *Server) readSchemas(ctx context.Context) (docs []schemaDoc, err error) {
+	for v, err := range s.documents().EachValue(ctx, s.now(), storage.DocumentQuery{Prefix: schemaPrefix}) {
 		if err != nil {
 			return nil, err
 		}
 		var doc schemaDoc
 		if json.Unmarshal(v.Data, &doc) == nil {
+			doc.digest = digest(doc.URI, string(doc.Schema))
 			docs = append(docs, doc)
 		}
 	}
 	slices.SortFunc(docs, func(a, b schemaDoc) int { return strings.Compare(a.URI, b.URI) })
-	r.docs, r.read = docs, now
 	return docs, nil
 }
 
 // compiled returns a schema for use.
 func (s *Server) compiled(doc *schemaDoc) (Schema, error) {
 	r := &s.schemas
-	key := doc.URI + "\x00" + string(doc.Schema)
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if schema := r.done[key]; schema != nil {
+	schema := r.done[doc.digest]
+	r.mu.Unlock()
+	if schema != nil {
 		return schema, nil
 	}
 	schema, err := s.conf.schemas.Compile(doc.URI, doc.Schema)
 	if err != nil {
 		return nil, err
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.done == nil || len(r.done) >= manySchemas {
 		r.done = make(map[string]Schema)
 	}
-	r.done[key] = schema
+	r.done[doc.digest] = schema
 	return schema, nil
 }
 
@@ -261,6 +259,22 @@ func (s *Server) registerSchema(c *call, doc schemaDoc) (replaced bool, err erro
 // maxSchema is the largest schema, in bytes.
 const maxSchema = 128 << 10
 
+// maxCompatible is the largest compatible_with, in bytes.
+const maxCompatible = 4 << 10
+
+// version reads the version of a schema: a text or an integer, answered as it came (F182).
+func (in *input) version(v []byte) json.RawMessage {
+	switch {
+	case v[0] != '"':
+		in.integer("version", 0, 0, 1<<53)
+	case len(v) > 255:
+		in.fail("version", "is too long", "at most 255 bytes")
+	default:
+		in.name("version")
+	}
+	return json.RawMessage(slices.Clone(v))
+}
+
 // schemaOf reads the schema of a body.
 func schemaOf(in *input, names ...string) json.RawMessage {
 	for _, name := range names {
@@ -290,10 +304,7 @@ func (s *Server) postSchema(c *call) error {
 	doc := schemaDoc{URI: in.name("uri"), Type: in.name("type"), Schema: schemaOf(in, "schema")}
 	in.require("version")
 	if v := in.get("version"); v != nil {
-		if v[0] != '"' {
-			in.integer("version", 0, 0, 1<<53)
-		}
-		doc.Version = json.RawMessage(slices.Clone(v))
+		doc.Version = in.version(v)
 	}
 	if in.err != nil {
 		return in.err
@@ -369,15 +380,10 @@ func (s *Server) deleteSchema(c *call) error {
 		return err
 	}
 	c.audit("schema.deleted", clip(doc.URI))
-	_, err = s.registered(c.ctx, true)
-	return firstOf(err, c.reply(http.StatusOK, obj{"deleted", true, "uri", doc.URI}))
-}
-
-func firstOf(err, other error) error {
-	if err != nil {
+	if _, err := s.registered(c.ctx, true); err != nil {
 		return err
 	}
-	return other
+	return c.reply(http.StatusOK, obj{"deleted", true, "uri", doc.URI})
 }
 
 // versionURI names the schema of a version of a job type.
@@ -394,11 +400,14 @@ func (s *Server) putVersionSchema(c *call) error {
 		"schema"),
 		Version: marshal(version)}
 	if v := in.get("version"); v != nil {
-		doc.Version = json.RawMessage(slices.Clone(v))
+		doc.Version = in.version(v)
 	} else if isInteger(version) {
 		doc.Version = json.RawMessage(version)
 	}
 	if v := in.get("compatible_with"); v != nil {
+		if len(v) > maxCompatible {
+			return tooLarge(codeTooLarge, "compatible_with", int64(len(v)), maxCompatible)
+		}
 		doc.Compatible = json.RawMessage(slices.Clone(v))
 	}
 	if in.err != nil {

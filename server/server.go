@@ -55,9 +55,9 @@ type Server struct {
 	openapi func() []byte // the document of all routes
 	calls   sync.Pool
 
-	serving workers    // those that fetch over HTTP
-	configs configs    // of queues
-	setting sync.Mutex // held while a recurring job is set
+	serving workers                        // those that fetch over HTTP
+	configs cached[map[string]queueConfig] // of queues, by name
+	setting sync.Mutex                     // held while a recurring job is set
 	limiter limiter
 	seen    connections
 
