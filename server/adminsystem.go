@@ -1,6 +1,7 @@
 package server
 
 import (
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -15,7 +16,7 @@ var adminSystemRoutes = []route{
 	{method: http.MethodGet, path: "/admin/stats/history", need: permAdminRead,
 		serve: (*Server).adminHistory},
 	{method: http.MethodGet, path: "/admin/system/maintenance", need: permAdminRead,
-		serve: (*Server).getMaintenance},
+		serve: (*Server).replyMaintenance},
 	{method: http.MethodPost, path: "/admin/system/maintenance", need: permAdminWrite, whole: true,
 		body:  requiredBody,
 		serve: (*Server).setMaintenance},
@@ -138,7 +139,7 @@ func (s *Server) replyMaintenance(c *call) error {
 			return err
 		}
 		if there {
-			_ = unmarshal(v.Data, &m)
+			_ = json.Unmarshal(v.Data, &m)
 		}
 	}
 	var reason any
@@ -148,9 +149,6 @@ func (s *Server) replyMaintenance(c *call) error {
 	return c.reply(http.StatusOK, obj{"maintenance", on, "enabled", on, "reason", reason,
 		"enabled_at", all.At, "started_at", all.At, "estimated_end", m.Ends, "ends_at", m.Ends})
 }
-
-// getMaintenance answers GET /admin/system/maintenance.
-func (s *Server) getMaintenance(c *call) error { return s.replyMaintenance(c) }
 
 // setMaintenance answers POST /admin/system/maintenance (F150).
 func (s *Server) setMaintenance(c *call) error {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -241,7 +242,7 @@ func (s *Server) deleteWorker(c *call) error {
 		switch {
 		case err == nil:
 			recovered++
-		case !lostLease(err):
+		case !errors.Is(err, ojs.ErrLeaseLost):
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -40,7 +41,12 @@ type worker struct {
 const (
 	forgetWorkers = time.Hour
 	manyWorkers   = 10_000
+	manyNames     = 100  // of the queues that a worker reports; more are left out
+	manyHandlers  = 1000 // of a worker; more are refused
 )
+
+// short cuts a text that a worker reports to what is kept of it.
+func short(s string) string { return strings.ToValidUTF8(s[:min(len(s), 255)], "") }
 
 // with calls f with a worker and mu held. An unknown one is made.
 func (ws *workers) with(id string, now time.Time, f func(w *worker)) {
@@ -102,6 +108,10 @@ func (ws *workers) list() []worker {
 // (V004).
 func (ws *workers) declare(id string, in *input) (types []string, err error) {
 	if given := in.list("handlers"); given != nil {
+		if len(given) > manyHandlers {
+			return nil, invalid("handlers", "has "+strconv.Itoa(len(given))+" elements").
+				expected("at most " + strconv.Itoa(manyHandlers))
+		}
 		types = []string{}
 		for _, v := range given {
 			if v[0] != '{' {
@@ -144,7 +154,7 @@ func (s *Server) report(c *call, id string, in *input) error {
 	if err != nil {
 		return err
 	}
-	host, version, state := in.text("hostname"), in.text("version"), in.text("state")
+	host, version, state := short(in.text("hostname")), short(in.text("version")), short(in.text("state"))
 	queues, concurrency, started := in.texts("queues"), in.integer("concurrency", 0, 0, 1<<31),
 		in.time("started_at")
 	if in.err != nil {
@@ -152,6 +162,10 @@ func (s *Server) report(c *call, id string, in *input) error {
 	}
 	if err := s.mayBe(c, id); err != nil {
 		return err
+	}
+	queues = queues[:min(len(queues), manyNames)]
+	for i := range queues {
+		queues[i] = short(queues[i])
 	}
 	s.serving.with(id, s.now(), func(w *worker) {
 		w.beats = true
@@ -355,7 +369,7 @@ func (s *Server) deregister(c *call) error {
 		if err == nil {
 			err = d.Release(c.ctx)
 		}
-		if err != nil && !lostLease(err) {
+		if err != nil && !errors.Is(err, ojs.ErrLeaseLost) {
 			return err
 		}
 	}

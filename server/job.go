@@ -291,6 +291,3 @@ func marshal(v any) []byte {
 	}
 	return b
 }
-
-// unmarshal decodes what the server has stored.
-func unmarshal(b []byte, v any) error { return json.Unmarshal(b, v) }

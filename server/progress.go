@@ -46,7 +46,7 @@ func (s *Server) replyProgress(c *call, rec *storage.Record) error {
 	o := obj{"job_id", rec.ID, "state", string(rec.State), "progress", nil, "message", nil, "data", nil,
 		"updated_at", nil}
 	var t told
-	if there && unmarshal(v.Data, &t) == nil {
+	if there && json.Unmarshal(v.Data, &t) == nil {
 		o[5] = rec.Progress
 		if t.Message != "" {
 			o[7] = t.Message
@@ -80,7 +80,7 @@ func (s *Server) putProgress(c *call) error {
 		v = in.get("percentage")
 	}
 	var fraction float64
-	if v == nil || unmarshal(v, &fraction) != nil {
+	if v == nil || json.Unmarshal(v, &fraction) != nil {
 		return invalid("progress",
 			"is missing, or is not a number").expected("a number from 0 to 1").received(kindOf(v))
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -96,18 +97,8 @@ func (s *Server) queues(c *call) ([]queue, error) {
 	for name, doc := range docs {
 		add(operate.QueueStats{Name: name, State: ojs.QueueActive, Counts: map[ojs.State]int{}}, doc)
 	}
-	slices.SortFunc(out, func(a, b queue) int { return compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b queue) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
-}
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // born is when a queue came to be.

@@ -33,7 +33,8 @@ type route struct {
 func routes() []route {
 	return slices.Concat(jobRoutes, resultRoutes, progressRoutes, workerRoutes, deadLetterRoutes, queueRoutes,
 		cronRoutes, adminRoutes,
-		systemRoutes, openAPIRoutes, laterRoutes)
+		systemRoutes, openAPIRoutes, bulkRoutes, eventRoutes, workflowRoutes,
+		limitRoutes, schemaRoutes)
 }
 
 // resource has the routes of one path, by method.

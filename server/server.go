@@ -16,27 +16,18 @@ import (
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/telemetry"
 )
 
-// Engine is what the server needs of an engine. Every *engine.Engine[T] has it.
+// Engine is what the server needs of an engine, beside what operators need. Every
+// *engine.Engine[T] has it.
 type Engine interface {
 	ojs.Enqueuer
 	Wait(ctx context.Context, id string) (*ojs.JobInfo, error)
-	Jobs() *operate.Jobs
-	DeadLetters() *operate.DeadLetters
-	Queues() *operate.Queues
-	Limits() *operate.Limits
-	Workers() *operate.Workers
-	Workflows() *operate.Workflows
+	operator
 	Cron() *cron.Entries
 	Worker(id string, cfg fetch.Config) *fetch.Worker
-	AddQueue(ctx context.Context, name string, qc engine.QueueConfig) error
-	ConfigureQueue(ctx context.Context, name string, qc engine.QueueConfig) error
-	RemoveQueue(ctx context.Context, name string) error
 	Describe() engine.Description
 	Stats(ctx context.Context) (engine.Stats, error)
-	History(ctx context.Context, from, to time.Time, width time.Duration) ([]telemetry.Bucket, error)
 	Subscribe(f engine.EventFilter) *engine.Subscription
 }
 

@@ -1,7 +1,7 @@
 package server
 
 import (
-	"fmt"
+	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
@@ -185,7 +185,7 @@ func (s *Server) stream(c *call, ch channel, types ...string) error {
 			return err
 		}
 		if known, err := s.knowsQueue(c, ch.queue); err != nil || !known {
-			return firstError(err, notFound("queue", ch.queue))
+			return cmp.Or(err, error(notFound("queue", ch.queue)))
 		}
 	}
 	if types == nil {
@@ -440,16 +440,6 @@ func (w *writer) end() string {
 func (w *writer) state(j *ojs.JobInfo, from ojs.State) {
 	w.line(w.end(), stateChanged, appendValue(nil, obj{"job_id", j.ID, "queue", j.Queue, "type", j.Type,
 		"from", string(from), "to", string(j.State), "timestamp", j.FinishedAt}))
-}
-
-// firstError is the first of errors that is not nil.
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("ojs: no error")
 }
 
 // knowsQueue reports whether there is a queue.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/operate"
 )
 
 var systemRoutes = []route{
@@ -63,7 +62,7 @@ func (s *Server) health(c *call) error {
 	defer cancel()
 	defer s.clock.AfterFunc(healthPatience, cancel).Stop()
 	begun := s.clock.Now()
-	queues, err := s.countQueues(ctx)
+	queues, err := s.op.Queues().List(ctx)
 	out := obj{"status", "ok", "version", s.version(), "uptime_seconds",
 		int64(s.now().Sub(s.begun).Seconds())}
 	stopping := false
@@ -104,8 +103,4 @@ func (s *Server) health(c *call) error {
 		"backend", obj{"type", s.can.Name, "status", "connected", "latency_ms", took},
 		"queues", obj{"total", len(queues), "paused", paused},
 		"workers", obj{"total", len(list), "active", active, "stale", stale}))
-}
-
-func (s *Server) countQueues(ctx context.Context) ([]operate.QueueStats, error) {
-	return s.op.Queues().List(ctx)
 }

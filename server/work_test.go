@@ -331,3 +331,16 @@ func TestProgressAfterTheTimeout(t *testing.T) {
 		st.Close()
 	}
 }
+
+// What a worker reports is kept within bounds.
+func TestReportsAreShort(t *testing.T) {
+	r := newRig(t)
+	queues := `"` + strings.Repeat("q", 300) + `"` + strings.Repeat(`,"q"`, 200)
+	r.do("POST /workers/register\n\n" + `{"worker_id":"w","hostname":"` + strings.Repeat("h", 9999) +
+		`","version":"` + strings.Repeat("v", 9999) + `","queues":[` + queues + `]}`)
+	r.want("F078", r.do("GET /admin/workers/w"), 200, "hostname", strings.Repeat("h", 255), "version",
+		strings.Repeat("v", 255), "queues.0", strings.Repeat("q", 255), "queues.99", "q", "queues.100", "absent")
+	handlers := strings.Repeat(`{"type":"a"},`, 1000) + `{"type":"a"}`
+	r.want("F078", r.do("POST /workers/register\n\n"+`{"worker_id":"w","handlers":[`+handlers+`]}`), 400,
+		"error.details.field", "handlers")
+}

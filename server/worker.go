@@ -376,6 +376,3 @@ func (s *Server) nack(c *call) error {
 	b = appendShort(append(b, `,"job":`...), done)
 	return c.replyJSON(http.StatusOK, append(b, '}'))
 }
-
-// lostLease reports whether an error says that a worker does not hold the job.
-func lostLease(err error) bool { return errors.Is(err, ojs.ErrLeaseLost) }
