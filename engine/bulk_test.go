@@ -247,7 +247,8 @@ func TestApplyLeavesWhatHasMovedOn(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.enqueue("x")
 		second := b.enqueue("x").ID
-		op := operate.Bulk{Do: operate.CancelJobs(), On: inspect.Filter{States: []ojs.State{ojs.StateAvailable}}}
+		op := operate.Bulk{Do: operate.CancelJobs(),
+			On: inspect.Filter{States: []ojs.State{ojs.StateAvailable}}}
 		for p, err := range b.Jobs().Apply(b.ctx, op) {
 			must(t, err)
 			if p.ID != second {

@@ -201,7 +201,9 @@ func (j *Jobs) Preview(ctx context.Context, b Bulk, n int) (Preview, error) {
 }
 
 // Apply does something, once, to every job that an operation on many selects, in the
-// order of its filter. The step that changes a job checks its state again. It yields a Progress after each job, and after each page of a
+// order of its filter. The step that changes a job checks its state again.
+//
+// It yields a Progress after each job, and after each page of a
 // listing that brought none; breaking off the loop stops the operation. A job that is
 // gone or has moved on in between is refused, and its Progress says why. An error of the
 // storage or of ctx is the last thing that it yields. It undoes nothing.

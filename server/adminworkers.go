@@ -207,7 +207,8 @@ func (s *Server) quietWorker(c *call) error {
 
 // deleteWorker answers DELETE /admin/workers/{id}: a stale one is forgotten, and its jobs
 // are recovered. It is refused while a reservation may have been renewed through another
-// server: it was renewed lately, or for less than the job says, so that nothing tells when.
+// server: one that was renewed lately, or for less than the job says, so that nothing
+// tells when.
 func (s *Server) deleteWorker(c *call) error {
 	w, err := s.seenWorker(c)
 	if err != nil {

@@ -255,7 +255,8 @@ func TestIdempotencyAfterAHangUp(t *testing.T) {
 	r.want("F117: done once", r.do("GET /queues/default/stats"), 200, "available", 5)
 }
 
-// broken is an engine that hangs up the caller at its fourth call, and fails at its sixth.
+// broken is an engine that hangs up the caller at its fourth call, and fails at its
+// sixth.
 type broken struct {
 	server.Engine
 	hangUp func()
@@ -291,7 +292,7 @@ func TestIdempotencyOfASlowRequest(t *testing.T) {
 			slow.ServeHTTP(w, bindingtest.Request(request))
 			first <- w
 		}()
-		time.Sleep(5 * time.Minute)
+		<-time.After(5 * time.Minute)
 		r.want("F117: under way", r.do(request), 409, "error.retryable", true)
 		w := <-first
 		if again := r.do(request); again.Body.String() != w.Body.String() {
@@ -304,6 +305,6 @@ func TestIdempotencyOfASlowRequest(t *testing.T) {
 type slow struct{ server.Engine }
 
 func (s *slow) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.Ticket, error) {
-	time.Sleep(6 * time.Minute)
+	<-time.After(6 * time.Minute)
 	return s.Engine.EnqueueMany(ctx, drafts...)
 }

@@ -89,7 +89,7 @@ func TestEventsKept(t *testing.T) {
 	}
 }
 
-// What the meta of jobs takes counts, too.
+// The bytes of events include the meta of their jobs.
 func TestEventsKeptByBytes(t *testing.T) {
 	r := newRig(t, server.WithEvents(server.Events{Bytes: 64 << 10}))
 	for range 10 {

@@ -27,12 +27,12 @@ import (
 //     between two.
 //  2. It does its work and replaces the claim by its answer. Pieces of a large answer are
 //     stored before.
-//  3. The server renews the claim while it works, whether or not the client waits. A claim
-//     ends after claimTime: its server has been killed. A claim is given up if the storage
-//     fails.
-//  4. The next request with the key takes over a claim that has ended, with the time of the
-//     first one. The ids of new jobs follow from key, time and place. So a job that the
-//     first request has stored is recognised.
+//  3. The server renews the claim while it works, whether or not the client waits. A
+//     claim ends after claimTime: its server has been killed. A claim is given up if the
+//     storage fails.
+//  4. The next request with the key takes over a claim that has ended, with the time of
+//     the first one. The ids of new jobs follow from key, time and place. So a job that
+//     the first request has stored is recognised.
 
 const (
 	idempotencyPrefix = "server/once/"
@@ -178,7 +178,8 @@ func keyConflict(reason string) *refusal {
 		"idempotency_key")
 }
 
-// renewClaim renews a claim until its result is called, which returns the claim's version.
+// renewClaim renews a claim until its result is called, which returns the version of the
+// claim.
 func (s *Server) renewClaim(ctx context.Context, k idempotent, version uint64) (done func() uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})

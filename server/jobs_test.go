@@ -77,5 +77,6 @@ func TestHookThatEnqueues(t *testing.T) {
 		}))...)
 	r := rigOf(t, eng)
 	r.want("F041", r.do("POST /jobs\n\n"+job), 201, "job.type", "a")
-	r.want("F048", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+job+`]}`), 201, "jobs.0.type", "a", "jobs.1", "absent")
+	r.want("F048", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+job+`]}`), 201, "jobs.0.type", "a",
+		"jobs.1", "absent")
 }

@@ -86,8 +86,8 @@ func WithAuthenticator(a Authenticator) Option {
 
 // WithHosts names the hosts that requests may be for, without ports. A request for
 // another host is refused with 403, so that a page whose name leads to this machine
-// cannot use the server. Without WithHosts any host is taken if there is an authenticator,
-// and otherwise localhost and the loopback addresses.
+// cannot use the server. Without WithHosts any host is taken if there is an
+// authenticator, and otherwise localhost and the loopback addresses.
 func WithHosts(names ...string) Option {
 	return func(conf *config) error {
 		for _, name := range names {
@@ -142,8 +142,8 @@ func WithRequestRate(r Rate) Option {
 }
 
 // WithMaxRequests bounds how many requests one client may have under way. The requests to
-// each route that waits, such as long polls, are counted by themselves. The default is 100;
-// 0 bounds nothing.
+// each route that waits, such as long polls, are counted by themselves. The default is
+// 100; 0 bounds nothing.
 func WithMaxRequests(n int) Option {
 	return func(conf *config) error {
 		if n < 0 {

@@ -262,7 +262,8 @@ const maxSchema = 128 << 10
 // maxCompatible is the largest compatible_with, in bytes.
 const maxCompatible = 4 << 10
 
-// version reads the version of a schema: a text or an integer, answered as it came (F182).
+// version reads the version of a schema: a text or an integer, which is answered as it
+// came (F182).
 func (in *input) version(v []byte) json.RawMessage {
 	switch {
 	case v[0] != '"':

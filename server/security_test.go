@@ -79,7 +79,8 @@ func TestAccess(t *testing.T) {
 	as("F193", "admin", "POST /workers/register\n\n"+`{"worker_id":"w"}`, 200)
 	as("F193", "admin", "POST /cron\n\n"+`{"name":"c","expression":"@daily","type":"a"}`, 201)
 	as("F193: jobs of other queues", "mail",
-		"POST /workers/heartbeat\n\n"+`{"worker_id":"m","active_jobs":["$ID"]}`, 200, "jobs_extended", []any{})
+		"POST /workers/heartbeat\n\n"+`{"worker_id":"m","active_jobs":["$ID"]}`, 200,
+		"jobs_extended", []any{})
 	for _, request := range []string{"GET /admin/workers/w", "POST /admin/workers/w/quiet",
 		"DELETE /admin/workers/w",
 		"POST /workers/heartbeat\n\n" + `{"worker_id":"w","state":"quiet"}`,
@@ -101,8 +102,8 @@ func TestAccess(t *testing.T) {
 	next, hash := server.NewKey()
 	for _, k := range all {
 		if k.Name == "admin" {
-			if ok, err := keys.Rotate(strings.ToUpper(k.Hash), server.Key{Name: "admin", Hash: hash, Grants: k.Grants}); !ok ||
-				err != nil {
+			renewed := server.Key{Name: "admin", Hash: hash, Grants: k.Grants}
+			if ok, err := keys.Rotate(strings.ToUpper(k.Hash), renewed); !ok || err != nil {
 				t.Errorf("Rotate: %v, %v", ok, err)
 			}
 		}
@@ -163,7 +164,8 @@ func TestOrigins(t *testing.T) {
 	r.srv.ServeHTTP(rec, req)
 	r.want("Host", rec, 403, "error.code", "permission_denied")
 	r = newRig(t)
-	for host, status := range map[string]int{"evil.example": 403, "10.0.0.1:80": 403, "": 403, "localhost": 200,
+	for host, status := range map[string]int{"evil.example": 403, "10.0.0.1:80": 403, "": 403,
+		"localhost":    200,
 		"127.0.0.1:80": 200, "[::1]:80": 200} {
 		req := bindingtest.Request("GET /queues")
 		req.Host = host
@@ -280,8 +282,8 @@ func (d *deadlines) note(what string, t time.Time) error {
 func (d *deadlines) SetReadDeadline(t time.Time) error  { return d.note("read", t) }
 func (d *deadlines) SetWriteDeadline(t time.Time) error { return d.note("write", t) }
 
-// A connection has a deadline for the body before anything is known of its caller, and one
-// for each write, on routes that wait too (F195).
+// A connection has a deadline for the body before anything is known of its caller, and
+// one for each write, on routes that wait too (F195).
 func TestDeadlines(t *testing.T) {
 	keys, _ := server.NewKeys(nil)
 	for name, tt := range map[string]struct {

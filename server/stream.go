@@ -91,8 +91,11 @@ func (r *reader) offer(e *entry) {
 
 // wants reports whether a stream sends anything of an entry.
 func (r *reader) wants(e *entry) bool {
-	return e.gap != nil || r.ch.has(e) &&
-		(r.types.match(string(e.Type)) || r.types.match(string(stateChanged)) && len(transition(&e.Event)) > 1)
+	if e.gap != nil {
+		return true
+	}
+	return r.ch.has(e) && (r.types.match(string(e.Type)) ||
+		r.types.match(string(stateChanged)) && len(transition(&e.Event)) > 1)
 }
 
 // wanted is what a stream sends of an entry.

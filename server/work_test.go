@@ -226,7 +226,8 @@ func TestLongPoll(t *testing.T) {
 			answered := make(chan *httptest.ResponseRecorder, 1)
 			go func() {
 				body := strings.NewReader(`{"queues":["default"],"worker_id":"w","wait_ms":` + ms + `}`)
-				req := httptest.NewRequest("POST", "http://localhost/ojs/v1/workers/fetch", body).WithContext(ctx)
+				req := httptest.NewRequest("POST", "http://localhost/ojs/v1/workers/fetch", body)
+				req = req.WithContext(ctx)
 				req.Header.Set("Content-Type", "application/json")
 				w := httptest.NewRecorder()
 				r.srv.ServeHTTP(w, req)
@@ -332,14 +333,15 @@ func TestProgressAfterTheTimeout(t *testing.T) {
 	}
 }
 
-// What a worker reports is kept within bounds.
+// The names that a worker reports are cut, and its handlers are bounded.
 func TestReportsAreShort(t *testing.T) {
 	r := newRig(t)
 	queues := `"` + strings.Repeat("q", 300) + `"` + strings.Repeat(`,"q"`, 200)
 	r.do("POST /workers/register\n\n" + `{"worker_id":"w","hostname":"` + strings.Repeat("h", 9999) +
 		`","version":"` + strings.Repeat("v", 9999) + `","queues":[` + queues + `]}`)
 	r.want("F078", r.do("GET /admin/workers/w"), 200, "hostname", strings.Repeat("h", 255), "version",
-		strings.Repeat("v", 255), "queues.0", strings.Repeat("q", 255), "queues.99", "q", "queues.100", "absent")
+		strings.Repeat("v", 255), "queues.0", strings.Repeat("q", 255), "queues.99", "q",
+		"queues.100", "absent")
 	handlers := strings.Repeat(`{"type":"a"},`, 1000) + `{"type":"a"}`
 	r.want("F078", r.do("POST /workers/register\n\n"+`{"worker_id":"w","handlers":[`+handlers+`]}`), 400,
 		"error.details.field", "handlers")

@@ -127,7 +127,8 @@ func (s *Server) fetch(c *call) error {
 	return nil
 }
 
-// giveBack releases a claimed job that no worker runs. If that fails, its reservation ends.
+// giveBack releases a claimed job that no worker runs. If that fails, its reservation
+// ends.
 func (s *Server) giveBack(c *call, d *fetch.Delivery, cause error) {
 	s.conf.log.Warn("a job is given back", "request_id", c.id, "job_id", d.Job.ID, "error", cause)
 	_ = d.Release(context.WithoutCancel(c.ctx))

@@ -14,8 +14,8 @@ import (
 )
 
 // withBinding puts the HTTP binding under /ojs, beside the pages. Its engine has no
-// handlers: it promotes, prunes and fires what is due. The closer ends the engine, too. If
-// the engine ends by itself, end is called: without it no job would be promoted.
+// handlers: it promotes, prunes and fires what is due. The closer ends the engine, too.
+// If the engine ends by itself, end is called: without it no job would be promoted.
 func withBinding(ctx context.Context, end func(), st storage.Storage, who access, log *slog.Logger,
 	pages http.Handler, closePages closer) (http.Handler, closer, error) {
 	opts := append(binding.EngineOptions(), engine.WithName("ojs-binding"), engine.WithLogger(log),
