@@ -30,10 +30,10 @@ type Role string
 
 // The roles. Scopes may be used as roles.
 const (
-	Producer   Role = "producer" // enqueue
-	WorkerRole Role = "worker"   // fetch, ack, nack, heartbeat
-	Operator   Role = "operator" // enqueue, cancel, inspect
-	Admin      Role = "admin"    // everything
+	RoleProducer Role = "producer" // enqueue
+	RoleWorker   Role = "worker"   // fetch, ack, nack, heartbeat
+	RoleOperator Role = "operator" // enqueue, cancel, inspect
+	RoleAdmin    Role = "admin"    // everything
 
 	ScopeDataRead   Role = "ojs:data:read"
 	ScopeDataWrite  Role = "ojs:data:write"
@@ -43,10 +43,10 @@ const (
 )
 
 var permits = map[Role][]permission{
-	Producer:   {permEnqueue},
-	WorkerRole: {permWork},
-	Operator:   {permEnqueue, permCancel, permInspect},
-	Admin: {permEnqueue, permWork, permInspect, permCancel, permOperate, permAdminRead,
+	RoleProducer: {permEnqueue},
+	RoleWorker:   {permWork},
+	RoleOperator: {permEnqueue, permCancel, permInspect},
+	RoleAdmin: {permEnqueue, permWork, permInspect, permCancel, permOperate, permAdminRead,
 		permAdminWrite, permPurge},
 	ScopeDataRead:   {permInspect},
 	ScopeDataWrite:  {permEnqueue, permWork, permCancel, permOperate},

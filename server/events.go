@@ -185,7 +185,7 @@ func (f *feed) drain() {
 	}
 }
 
-// sync has the feed take what the engine has published.
+// sync waits until the feed has taken what the engine has published.
 func (f *feed) sync() {
 	done := make(chan struct{})
 	select {

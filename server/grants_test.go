@@ -12,9 +12,9 @@ func TestOneQueueOnly(t *testing.T) {
 	key, hash := server.NewKey()
 	root, rootHash := server.NewKey()
 	keys, err := server.NewKeys(nil,
-		server.Key{Name: "mail", Hash: hash, Grants: []server.Grant{{Role: server.Admin,
+		server.Key{Name: "mail", Hash: hash, Grants: []server.Grant{{Role: server.RoleAdmin,
 			Queues: []string{"mail"}}}},
-		server.Key{Name: "root", Hash: rootHash, Grants: []server.Grant{{Role: server.Admin}}})
+		server.Key{Name: "root", Hash: rootHash, Grants: []server.Grant{{Role: server.RoleAdmin}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/ojsengine/ojs/internal/versions"
 )
 
-// workers has what workers say of themselves (F078, F147). A worker is forgotten an hour
-// after its last word.
+// workers has what workers report of themselves (F078, F147). A worker is forgotten an
+// hour after its last call.
 type workers struct {
 	mu   sync.Mutex // guards what follows
 	byID map[string]*worker

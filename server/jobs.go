@@ -220,7 +220,7 @@ func (s *Server) whileFull(c *call) (context.Context, func()) {
 		ctx, done = limited, func() { timer.Stop(); cancel(nil) }
 	}
 	ctx = draft.WithDepths(ctx, func(queue string) int {
-		conf, _ := s.config(c.ctx, queue) // an error comes again with the insert
+		conf, _ := s.config(c.ctx, queue) // draftOf has just read it
 		return conf.maxDepth
 	})
 	return ctx, done

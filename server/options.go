@@ -73,7 +73,7 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
-// WithAuthenticator has every request but that for the health proved.
+// WithAuthenticator authenticates every request except health.
 func WithAuthenticator(a Authenticator) Option {
 	return func(conf *config) error {
 		if a == nil {

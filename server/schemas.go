@@ -41,8 +41,8 @@ type SchemaFault struct {
 	SchemaPath string `json:"schema_path,omitempty"`
 }
 
-// WithSchemas has the args of new jobs checked against the schemas that are registered
-// for them. Without it the paths of schemas answer 422.
+// WithSchemas checks the args of new jobs against the schemas that are registered for
+// them. Without it the paths of schemas answer 422.
 func WithSchemas(c SchemaCompiler) Option {
 	return func(conf *config) error {
 		if c == nil {
@@ -235,7 +235,7 @@ func (d *schemaDoc) head() obj {
 	return obj{"uri", d.URI, "type", d.Type, "version", raw(d.Version), "created_at", d.CreatedAt}
 }
 
-// register stores a schema that is one.
+// registerSchema stores a schema that compiles.
 func (s *Server) registerSchema(c *call, doc schemaDoc) (replaced bool, err error) {
 	before, err := s.registered(c.ctx, true)
 	if err != nil {

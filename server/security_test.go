@@ -24,9 +24,10 @@ func TestAccess(t *testing.T) {
 	}
 	secret := make(map[string]string)
 	var all []server.Key
-	for name, g := range map[string]server.Grant{"producer": {Role: server.Producer},
-		"worker":   {Role: server.WorkerRole},
-		"operator": {Role: server.Operator}, "admin": {Role: server.Admin}, "mail": {Role: server.Admin,
+	for name, g := range map[string]server.Grant{"producer": {Role: server.RoleProducer},
+		"worker":   {Role: server.RoleWorker},
+		"operator": {Role: server.RoleOperator}, "admin": {Role: server.RoleAdmin},
+		"mail": {Role: server.RoleAdmin,
 			Queues: []string{"mail"}},
 		"reader": {Role: server.ScopeAdminRead}, "writer": {Role: server.ScopeDataWrite}} {
 		key, hash := server.NewKey()

@@ -111,7 +111,7 @@ func requestID(r *http.Request) string {
 	return "req_" + uuid.Must(uuid.NewV7()).String()
 }
 
-// versions are the versions of the binding that a request may name (F008).
+// versionsTaken matches the versions of the binding that a request may name (F008).
 var versionsTaken = regexp.MustCompile(`^1(\.0(\.0)?)?(-rc\.[0-9]+)?$`)
 
 func checkVersion(r *http.Request) error {

@@ -71,5 +71,5 @@ func (a access) Authenticate(r *http.Request) (*binding.Principal, error) {
 	if name == "" {
 		name = "token"
 	}
-	return &binding.Principal{Name: name, Grants: []binding.Grant{{Role: binding.Admin}}}, nil
+	return &binding.Principal{Name: name, Grants: []binding.Grant{{Role: binding.RoleAdmin}}}, nil
 }
