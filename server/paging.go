@@ -149,7 +149,7 @@ func badCursor(err error) error {
 	return err
 }
 
-// appendJobs makes the elements of a list of jobs.
+// jobList encodes a list of jobs.
 func jobList(recs []storage.Record) []raw {
 	list := make([]raw, len(recs))
 	for i := range recs {
