@@ -30,6 +30,9 @@ func InvalidAs(code ojs.InvalidCode, field, reason string, args ...any) error {
 
 // Meta returns what a job stores of its options' meta.
 func Meta(m map[string]any) (map[string]any, error) {
+	if len(m) == 0 {
+		return nil, nil
+	}
 	if jsonvalue.LargerThan(m, jsonvalue.MaxMeta) {
 		return nil, tooLarge(ojs.InvalidCodeMetaTooLarge, "meta", m, jsonvalue.MaxMeta)
 	}
