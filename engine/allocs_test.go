@@ -38,6 +38,8 @@ func TestAllocationsOfAJob(t *testing.T) {
 		"nobody": {allocs: 4, bytes: 500},
 		"a brief observer": {opts: []engine.Option{engine.WithObserver(&eventCount{})},
 			allocs: 8, bytes: 650},
+		"an observer": {opts: []engine.Option{engine.WithObserver(new(wholeCount))},
+			allocs: 18, bytes: 4000},
 		"a subscription that selects none of its events": {allocs: 4, bytes: 500, listens: true,
 			filter: engine.EventFilter{Types: []event.Type{event.Discarded}}},
 	} {
@@ -96,6 +98,11 @@ type eventCount struct {
 }
 
 func (c *eventCount) Observe(*event.Event) { c.n++ }
+
+// wholeCount is an observer that may keep its events, and end its goroutine.
+type wholeCount struct{ n int }
+
+func (c *wholeCount) Observe(*event.Event) { c.n++ }
 
 // A waiting job of plain args keeps few bytes, a scheduled one not many more, and being
 // unique costs few allocations.

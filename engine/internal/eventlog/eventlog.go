@@ -102,6 +102,8 @@ type Log struct {
 	// All observers are foreign.Brief: events need no copy for them, and no goroutine.
 	allBrief bool
 
+	shows *foreign.Caller // of at.show, where an observer may end the goroutine
+
 	ofJobs bool // an observer may see events about jobs
 	logger *slog.Logger
 	stamp  func(*event.Event)
@@ -117,6 +119,7 @@ type Log struct {
 	blocked [effects]list.List
 	steps   int // work done, for tests: entries and operations handled
 	lines   []line
+	at      position // of the batch that observers are shown
 	out     []Entry  // memory for the next call
 	spare   []*chain // memory for other jobs
 }
@@ -168,6 +171,7 @@ type entry struct {
 func New(observers []Observer, logger *slog.Logger, stamp func(*event.Event)) *Log {
 	l := &Log{observed: make(map[event.Type]bool), allBrief: true, logger: logger, stamp: stamp,
 		most: maxWaiting, chains: make(map[string]*chain)}
+	l.shows = foreign.NewCaller(l.at.show)
 	for _, o := range observers {
 		l.allBrief = l.allBrief && foreign.IsBrief(o)
 		selects, ok := o.(interface{ EventTypes() []event.Type })
@@ -377,16 +381,8 @@ func (p *position) show() {
 	}
 }
 
-// goOn is show where an observer may panic or end the goroutine.
-func (p *position) goOn() *foreign.Stop {
-	shared := *p // a goroutine of its own gets it from the heap
-	stop := foreign.Call(shared.show)
-	*p = shared
-	return stop
-}
-
-// goOnHere is goOn for observers that do not end the goroutine.
-func (p *position) goOnHere() (stop *foreign.Stop) {
+// goOn is show for observers that may panic, and do not end the goroutine.
+func (p *position) goOn() (stop *foreign.Stop) {
 	defer func() {
 		if v := recover(); v != nil {
 			stop = &foreign.Stop{Value: v}
@@ -576,17 +572,19 @@ func (l *Log) publish(out []Entry) {
 // observe shows the observers the events, one by one. An observer that stops the call has
 // seen its event.
 func (l *Log) observe(out []Entry) {
-	at := position{log: l, out: out}
+	at := &l.at
+	*at = position{log: l, out: out}
 	for at.entry < len(out) {
 		var stop *foreign.Stop
 		if l.allBrief {
-			stop = at.goOnHere()
-		} else {
 			stop = at.goOn()
+		} else {
+			stop = l.shows.Call()
 		}
 		if stop != nil {
 			l.lines = append(l.lines, line{slog.LevelError, "observer " + stop.How(),
 				[]slog.Attr{slog.String("event", string(at.seen)), stop.Attr()}})
 		}
 	}
+	*at = position{}
 }
