@@ -172,8 +172,10 @@ func (j *Jobs) look(ctx context.Context, f *Filter, enough int, each func(*ojs.J
 		}
 		most := out.n + (enough-out.n)/(len(shares)-i)
 		for more := true; more; more = q.Cursor != "" {
-			if q.Limit = min(most-out.n, 250); q.Limit <= 0 || i < len(shares)-maxShares { // jobs are large
-				out.missed[s.jobType] = true
+			if q.Limit = min(most-out.n, 250); q.Limit <= 0 { // jobs are large
+				for _, t := range s.types {
+					out.missed[t] = true
+				}
 				break
 			}
 			page, err := j.RecordPage(ctx, &s.Filter, q)
@@ -181,7 +183,10 @@ func (j *Jobs) look(ctx context.Context, f *Filter, enough int, each func(*ojs.J
 				return out, err
 			}
 			for i := range page.Records {
-				each(&page.Records[i].JobInfo)
+				job := &page.Records[i].JobInfo
+				if !s.without[storage.Count{State: job.State, Type: job.Type}] {
+					each(job)
+				}
 			}
 			out.n += page.Looked
 			q.Cursor = page.Next
@@ -193,19 +198,21 @@ func (j *Jobs) look(ctx context.Context, f *Filter, enough int, each func(*ojs.J
 // share is a part of the jobs of a filter.
 type share struct {
 	Filter
-	jobType string // "": any
-	n       int    // jobs
+	types   []string               // "": any
+	of      storage.Count          // the state and the type
+	without map[storage.Count]bool // the states and types that have shares of their own
 }
 
 // maxShares is how many shares a look has at most.
 const maxShares = 40
 
 // shares divides the jobs of a filter by state and type, if storages count these and find
-// them by an index, those with the fewest jobs first.
+// them by an index, those with the fewest jobs first. The last share has the states and
+// types with the most jobs, if there are more than maxShares.
 func (j *Jobs) shares(ctx context.Context, f *Filter) (out []share, err error) {
 	q, err := f.Query()
 	if err != nil || !f.talliedOrDead() || !q.OfRare() && (!f.DeadLettered || len(f.States) > 0) {
-		return []share{{Filter: *f}}, err
+		return []share{{Filter: *f, types: []string{""}}}, err
 	}
 	counts, err := j.source.Counts(ctx)
 	jobs := make(map[storage.Count]int)
@@ -215,19 +222,30 @@ func (j *Jobs) shares(ctx context.Context, f *Filter) (out []share, err error) {
 			jobs[storage.Count{State: c.State, Type: c.Type}] += c.N
 		}
 	}
-	for c, n := range jobs {
+	for c := range jobs {
 		one := *f
 		one.Types, one.States = []string{c.Type}, []ojs.State{c.State}
 		if f.DeadLettered { // which are discarded, and have an index without the state
 			one.States = nil
 		}
-		out = append(out, share{one.Narrow(), c.Type, n})
+		out = append(out, share{Filter: one.Narrow(), types: one.Types, of: c})
 	}
 	slices.SortFunc(out, func(a, b share) int {
-		return cmp.Or(cmp.Compare(a.n, b.n), cmp.Compare(a.jobType, b.jobType),
+		return cmp.Or(cmp.Compare(jobs[a.of], jobs[b.of]), slices.Compare(a.types, b.types),
 			slices.Compare(a.States, b.States))
 	})
-	return out, err
+	if len(out) <= maxShares {
+		return out, err
+	}
+	rest := share{Filter: *f, without: make(map[storage.Count]bool)}
+	for c := range jobs {
+		rest.without[c] = true
+	}
+	for _, s := range out[maxShares-1:] {
+		rest.types = append(rest.types, s.types...)
+		delete(rest.without, s.of)
+	}
+	return append(out[:maxShares-1], rest), err
 }
 
 func facetValues(n map[string]int) []FacetValue {
