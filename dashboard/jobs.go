@@ -148,7 +148,8 @@ func held(list inspect.Page) map[string]string {
 }
 
 // natural is the order in which a person wants to see the jobs of a filter that names
-// none: the latest ends, the next that are due, or else the newest.
+// none: the latest ends, the next that are due or claimed, or else the newest. Storages may
+// end a listing in OrderClaim before jobs that few filters select.
 func natural(f inspect.Filter) inspect.Order {
 	all := func(in ...ojs.State) bool {
 		for _, s := range f.States {
@@ -165,7 +166,7 @@ func natural(f inspect.Filter) inspect.Order {
 		return inspect.OrderOldest
 	case all(ojs.StateScheduled, ojs.StateRetryable):
 		return inspect.OrderDue
-	case all(ojs.StateAvailable):
+	case all(ojs.StateAvailable) && f.Tallied() && len(f.Queues)+len(f.Types) == 0:
 		return inspect.OrderClaim
 	}
 	return inspect.OrderNewest
@@ -280,10 +281,6 @@ func (h *Handler) listed(p *page, f inspect.Filter, counts map[ojs.State]int) (i
 		}
 	}
 	list, err := h.eng.Jobs().Find(ctx, f, at, n, most)
-	if err == nil && len(list.Jobs) < n && list.Next == "" && at == "" && f.Order == inspect.OrderClaim {
-		f.Order = inspect.OrderNewest // a storage ends the listing of many jobs early
-		list, err = h.eng.Jobs().Find(ctx, f, "", n, most)
-	}
 	if counts != nil && at == "" && len(list.Jobs) >= stored {
 		list.Next = ""
 	}
