@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"fmt"
+	"html/template"
 	"net/url"
 	"strconv"
 	"strings"
@@ -18,6 +19,21 @@ var limitKinds = []storage.LimitKind{storage.LimitKey, storage.LimitQueue, stora
 // kindNames are the tabs of the page.
 var kindNames = map[storage.LimitKind]string{storage.LimitKey: "Keys", storage.LimitQueue: "Queues",
 	storage.LimitType: "Types"}
+
+// NextStart is when a job of a limit may start next, as far as the limit knows.
+func (p *page) NextStart(l operate.Limit) template.HTML {
+	most := l.Bounds.Concurrency
+	text := p.T("now")
+	switch {
+	case !l.Opens.IsZero():
+		return p.Ago(l.Opens)
+	case most == ojs.NoneAtOnce:
+		text = p.T("when the bounds change")
+	case most > 0 && l.Active >= most:
+		text = p.T("when a job ends")
+	}
+	return template.HTML(template.HTMLEscapeString(text))
+}
 
 type limitsData struct {
 	Kind   storage.LimitKind // "": all

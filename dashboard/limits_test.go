@@ -11,6 +11,8 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/operate"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
 )
 
 // Limits are set, cleared and blocked from their pages: after a post that only shows what
@@ -163,4 +165,33 @@ func TestLimitsOfAllKinds(t *testing.T) {
 		t.Errorf("it says that there is no limit:\n%s", body)
 	}
 	s.has("/limits/?kind=key", "none is set")
+}
+
+// A limit that lets no job start says what has to happen first.
+func TestNextStartOfALimit(t *testing.T) {
+	store := memory.New()
+	s := siteOn(t, store)
+	queue := func(name string, bounds ojs.RateLimit) string {
+		t.Helper()
+		if err := s.eng.Limits().Set(t.Context(), operate.LimitOfQueue(name), bounds, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		return "/limits/queue/" + name + "/"
+	}
+	full := queue("full", ojs.RateLimit{Concurrency: 4})
+	free := queue("free", ojs.RateLimit{Concurrency: 5})
+	none := queue("none", ojs.RateLimit{Concurrency: ojs.NoneAtOnce})
+	for _, name := range []string{"full", "free"} {
+		for i := range 5 {
+			s.enqueue("t", i, ojs.WithQueue(name))
+		}
+		claim := storage.Claim{Queues: []string{name}, Max: 4, Worker: "w"}
+		if _, err := store.Claim(t.Context(), s.clock.Now(), claim, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for path, want := range map[string]string{full: "when a job ends", free: "now", none: "when the bounds change"} {
+		s.has(path, "Next start possible</span><strong>"+want+"<")
+	}
+	s.has("/limits/", `num">when a job ends<`, `num">now<`, `num">when the bounds change<`)
 }
