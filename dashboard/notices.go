@@ -62,6 +62,10 @@ func (h *Handler) notices(p *page, s *summary, types *typeRows) (out []notice, e
 		n.At, n.By, n.Reason = pause.At, pause.By, pause.Reason
 		out = append(out, n)
 	}
+	if h.conf.visitor && !s.Stats.Running && len(types.nodes)+len(s.Stats.Workers) == 0 && s.waits() {
+		out = append(out, notice{Text: p.T("Jobs wait, and no engine reports that it runs."),
+			More: noticeLink{"workers/", p.T("Workers")}})
+	}
 	for _, problem := range s.Health.Problems {
 		out = append(out, notice{Text: p.Problem(problem), More: p.problemLink(problem.Code)})
 	}

@@ -310,6 +310,11 @@ func (s *summary) Waited() time.Time {
 	return s.Next.EnqueuedAt
 }
 
+// waits reports whether a job waits.
+func (s *summary) waits() bool {
+	return slices.ContainsFunc(waitingStates, func(state ojs.State) bool { return s.Stats.Total[state] > 0 })
+}
+
 // Total is how many jobs are in a state.
 func (s *summary) Total(state string) int { return s.Stats.Total[ojs.State(state)] }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -26,6 +27,15 @@ func report(t *testing.T, store storage.Storage, now, minute time.Time, jobType 
 		`"run":[2000000000,151,%d]}]`, jobType, n[0], n[1], n[2], n[3], n[4], n[1]+n[2], n[1]+n[2])
 	key := fmt.Sprintf("history/1m/%010d/%s", minute.Unix(), jobType)
 	v := document.Value{Key: key, Data: []byte(data)}
+	if err := document.Of(store).PutValues(t.Context(), now, []document.Value{v}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reportNode stores what an engine that runs reports of itself.
+func reportNode(t *testing.T, store storage.Storage, now time.Time) {
+	t.Helper()
+	v := document.Value{Key: stored.PrefixNode + "e", Data: []byte(`{"id":"e"}`)}
 	if err := document.Of(store).PutValues(t.Context(), now, []document.Value{v}); err != nil {
 		t.Fatal(err)
 	}
@@ -52,16 +62,18 @@ func siteOn(t *testing.T, store storage.Storage, opts ...Option) *site {
 func TestVerdict(t *testing.T) {
 	store := memory.New()
 	s := siteOn(t, store, WithAuthorizer(AllowAll))
-	s.has("/", "Everything works", "What to do first")
+	s.has("/", "No problem is known", "What to do first")
 	s.enqueue("email.send", nil, ojs.WithQueue("mail"))
+	s.has("/", "One thing needs attention", "Jobs wait, and no engine reports that it runs.")
 	now := s.clock.Now()
+	reportNode(t, store, now)
 	for i := range 59 {
 		minute := now.Truncate(time.Minute).Add(-time.Duration(i+1) * time.Minute)
 		report(t, store, now, minute, "email.send", [5]int{30, 30, 0, 0, 0})
 		report(t, store, now, minute.Add(-24*time.Hour), "email.send", [5]int{40, 40, 0, 0, 0})
 	}
 	s.clock.Add(10 * time.Second)
-	body := s.has("/", "Everything works", "30 jobs a minute in the last hour",
+	body := s.has("/", "No problem is known", "30 jobs a minute in the last hour",
 		"25 % less than in the same hour", "95 % of them waited less than")
 	if strings.Contains(body, "What to do first") {
 		t.Error("a storage in use is told what to do first")
@@ -78,6 +90,7 @@ func TestNoticesHaveActions(t *testing.T) {
 	store, ctx := memory.New(), context.Background()
 	s := siteOn(t, store, WithAuthorizer(AllowAll))
 	reader := siteOn(t, store)
+	reportNode(t, store, s.clock.Now())
 	s.enqueue("t", nil, ojs.WithQueue("mail"))
 	if _, err := s.eng.Queues().Pause(ctx, "mail"); err != nil {
 		t.Fatal(err)
@@ -99,7 +112,7 @@ func TestNoticesHaveActions(t *testing.T) {
 			t.Errorf("%s: %d", path, w.Code)
 		}
 	}
-	s.has("/", "Everything works")
+	s.has("/", "No problem is known")
 }
 
 // countsCalls counts the calls of a storage that an overview makes.
