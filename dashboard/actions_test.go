@@ -202,6 +202,13 @@ func testRunStops(t *testing.T, end string) {
 	if body := s.ok("/runs/1/"); !strings.Contains(body, "under way") {
 		t.Errorf("the page of the run:\n%s", body)
 	}
+	// What keeps a run from starting keeps the type from being paused.
+	if to := s.do("POST", "/running/", "do=stop&type=t").Header().Get("Location"); to != "../runs/1/?busy=1" {
+		t.Errorf("a second run leads to %s", to)
+	}
+	if pauses, err := s.eng.Queues().Pauses(t.Context()); err != nil || len(pauses) != 0 {
+		t.Errorf("paused: %+v, %v", pauses, err)
+	}
 	if to := s.do("POST", "/act/", "do=cancel&all=1&q=").Header().Get("Location"); to != "../runs/1/?busy=1" {
 		t.Errorf("another run leads to %s", to)
 	}

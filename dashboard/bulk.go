@@ -182,7 +182,13 @@ func (h *Handler) begin(p *page, m *many) error {
 // apply works through the jobs of a run.
 func (h *Handler) apply(ctx context.Context, r *run, m *many) {
 	var failed error
+	if m.First != nil {
+		failed = m.First(ctx)
+	}
 	for i, bulk := range m.Bulks {
+		if failed != nil {
+			break
+		}
 		before := r.state()
 		if bulk.Limit > 0 {
 			if bulk.Limit -= before.Done; bulk.Limit <= 0 {
@@ -195,9 +201,6 @@ func (h *Handler) apply(ctx context.Context, r *run, m *many) {
 				break
 			}
 			r.add(&before, &progress, m.Starts(), i == len(m.Bulks)-1 || m.Do != Purge)
-		}
-		if failed != nil {
-			break
 		}
 	}
 	r.mu.Lock()

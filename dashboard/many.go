@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -58,6 +59,7 @@ type many struct {
 	Link   string // where the jobs are listed, below the overview
 	Fields []hiddenField
 	Bulks  []operate.Bulk
+	First  func(context.Context) error // what the run does before Bulks; nil: nothing
 }
 
 func isPattern(s string) bool { return s == "" || s[0] == '*' || s[len(s)-1] == '*' }

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -139,8 +140,9 @@ func (h *Handler) stopType(p *page) error {
 	if err := h.allowed(p, pauseAction(Pause, jobType), "reason", reason); err != nil {
 		return err
 	}
-	if _, err := h.eng.Queues().PauseType(p.r.Context(), jobType, reason); err != nil {
-		return refusal(err)
+	m.First = func(ctx context.Context) error {
+		_, err := h.eng.Queues().PauseType(ctx, jobType, reason)
+		return err
 	}
 	return h.begin(p, &m)
 }
