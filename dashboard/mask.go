@@ -15,16 +15,23 @@ import (
 
 const masked = "•••"
 
+const (
+	secretNames = `passw(?:or)?d|passphrase|secret|token|authorization|cookie|api[_-]?key`
+	isValue     = `[\w-]*(?:\\*["'])?\s*[=:]\s*` // between a name and its value
+)
+
 var (
-	secretName = regexp.MustCompile(
-		`(?i)passw(?:or)?d|passphrase|secret|token|authorization|cookie|api[_-]?key`)
+	secretName = regexp.MustCompile(`(?i)` + secretNames)
 
-	// secretText is a name of a secret and its value, in the JSON of a text.
-	secretText = regexp.MustCompile(`(?i)((?:` + secretName.String()[len(`(?i)`):] +
-		`)(?:\\"|')?\s*[=:]\s*(?:\\"|')?)(?:(?:bearer|basic)\s+)?[^\s,;&"'\\]+`)
+	// headerText is a header with a secret, up to the end of its line.
+	headerText = regexp.MustCompile(`(?i)((?:authorization|cookie)` + isValue + `)[^\s"'\\].*`)
 
-	// cardText is a number of 13 to 19 digits that begins as those of cards do.
-	cardText = regexp.MustCompile(`\b[3-6](?:[ -]?[0-9]){12,18}\b`)
+	// secretText is a name of a secret and its value, up to its quote if it has one.
+	secretText = regexp.MustCompile(`(?i)((?:` + secretNames + `)` + isValue + `)(?:` +
+		`(")(?:[^"\\]|\\.)+|(')[^']+|(\\+["'])[^"'\\]+|(?:(?:bearer|basic)\s+)?[^\s,;&"'\\][^\s,;&"']*)`)
+
+	// digitsText is digits that may have the number of a card among them.
+	digitsText = regexp.MustCompile(`\b[0-9](?:[ -]?[0-9]){12,}\b`)
 )
 
 // mask is the Redactor of pages that have no other one.
@@ -73,15 +80,15 @@ func mask(_ *ojs.JobInfo, _ Part, in []byte) []byte {
 				named, isKey = secretName.MatchString(token), false
 				continue
 			}
-			if text := maskText(in[begin:end]); !bytes.Equal(text, in[begin:end]) {
+			if text := maskText(token); text != token {
 				out.Write(in[done:begin])
-				out.Write(text)
+				out.Write(quote(text))
 				done = end
 			}
 		case json.Number:
-			if text := cardText.ReplaceAllFunc(in[begin:end], maskCard); !bytes.Equal(text, in[begin:end]) {
+			if text := maskCards(token.String()); text != token.String() {
 				out.Write(in[done:begin])
-				out.WriteString(`"` + string(text) + `"`)
+				out.WriteString(`"` + text + `"`)
 				done = end
 			}
 		}
@@ -94,8 +101,10 @@ func mask(_ *ojs.JobInfo, _ Part, in []byte) []byte {
 	return out.Bytes()
 }
 
-// suspicious reports whether mask may change some JSON.
-func suspicious(in []byte) bool { return secretName.Match(in) || cardText.Match(in) }
+// suspicious reports whether mask may change some JSON. Escapes may hide a name.
+func suspicious(in []byte) bool {
+	return secretName.Match(in) || digitsText.Match(in) || bytes.Contains(in, []byte(`\u`))
+}
 
 // isPlain reports whether mask changes no part of a job.
 func isPlain(job *ojs.JobInfo) bool {
@@ -126,15 +135,63 @@ func skip(in []byte, at int) int {
 	return at
 }
 
-// maskText masks the JSON of a text.
-func maskText(text []byte) []byte {
-	text = secretText.ReplaceAll(text, []byte("${1}"+masked))
-	return cardText.ReplaceAllFunc(text, maskCard)
+// maskText masks a text, which may be JSON itself.
+func maskText(text string) string {
+	if in := strings.TrimSpace(text); in != "" && (in[0] == '{' || in[0] == '[') && json.Valid([]byte(in)) {
+		return string(mask(nil, "", []byte(text)))
+	}
+	text = headerText.ReplaceAllString(text, "${1}"+masked)
+	text = secretText.ReplaceAllString(text, "${1}${2}${3}${4}"+masked)
+	return maskCards(text)
 }
 
-// maskCard masks a number if its last digit fits the others, as that of a card does.
-func maskCard(text []byte) []byte {
-	digits := strings.NewReplacer(" ", "", "-", "").Replace(string(text))
+// quote is a text as JSON.
+func quote(text string) []byte {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(text) // a text has JSON
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+}
+
+func maskCards(text string) string { return digitsText.ReplaceAllStringFunc(text, maskDigits) }
+
+// maskDigits masks the numbers of cards among groups of digits: 13 to 19 digits of whole
+// groups that begin as a card's number does, and whose last digit fits the others.
+func maskDigits(text string) string {
+	var out strings.Builder
+	for len(text) > 0 {
+		card, digits := 0, 0 // bytes of text that are the number of a card; digits so far
+		for i := 0; i < len(text) && digits < 19; i++ {
+			if text[i] < '0' {
+				continue
+			}
+			digits++
+			ends := i+1 == len(text) || text[i+1] < '0'
+			if ends && digits >= 13 && '3' <= text[0] && text[0] <= '6' && fits(plainDigits.Replace(text[:i+1])) {
+				card = i + 1
+			}
+		}
+		if card > 0 {
+			number := plainDigits.Replace(text[:card])
+			out.WriteString(masked + " " + number[len(number)-4:])
+			text = text[card:]
+			continue
+		}
+		next := strings.IndexAny(text, " -") + 1
+		if next == 0 {
+			next = len(text)
+		}
+		out.WriteString(text[:next])
+		text = text[next:]
+	}
+	return out.String()
+}
+
+var plainDigits = strings.NewReplacer(" ", "", "-", "")
+
+// fits reports whether the last digit fits the others, as that of a card's number does.
+func fits(digits string) bool {
 	sum := 0
 	for i := range len(digits) {
 		d := int(digits[len(digits)-1-i] - '0')
@@ -145,8 +202,5 @@ func maskCard(text []byte) []byte {
 		}
 		sum += d
 	}
-	if sum%10 != 0 {
-		return text
-	}
-	return []byte(masked + " " + digits[len(digits)-4:])
+	return sum%10 == 0
 }

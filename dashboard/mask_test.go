@@ -28,8 +28,31 @@ func TestMask(t *testing.T) {
 		`"the token is bad"`:                         `"the token is bad"`,
 		`"a \"token\":\"x\" b"`:                      `"a \"token\":\"•••\" b"`,
 		`{"cookie":"a","cookie":"b"} `:               `{"cookie":"•••","cookie":"•••"} `,
-		`{"a":"plain"}`:                              `{"a":"plain"}`,
-		`not JSON with a password`:                   `not JSON with a password`,
+		// The value goes on to its quote, and that of a header to the end of its line.
+		`"Cookie: a=b; session=S\nhost: h"`:                   `"Cookie: •••\nhost: h"`,
+		`"Authorization: Token S"`:                            `"Authorization: •••"`,
+		`"authorization=Digest a=\"b\", c=S"`:                 `"authorization=•••"`,
+		`"aws_secret_access_key=S x"`:                         `"aws_secret_access_key=••• x"`,
+		`"access_token_v2=S"`:                                 `"access_token_v2=•••"`,
+		`"passwords=S"`:                                       `"passwords=•••"`,
+		`"bad: {\"password\":\"a b,c\",\"n\":1}"`:             `"bad: {\"password\":\"•••\",\"n\":1}"`,
+		`"bad: {\\\"password\\\":\\\"a b,c\\\",\\\"n\\\":1}"`: `"bad: {\\\"password\\\":\\\"•••\\\",\\\"n\\\":1}"`,
+		`"password='a b', n"`:                                 `"password='•••', n"`,
+		`"password=\u003cS\u003e"`:                            `"password=•••"`,
+		`["{\"pin\":{\"secret\":[\"S\"]},\"max_tokens\":5}"]`: `["{\"pin\":{\"secret\":\"•••\"},\"max_tokens\":5}"]`,
+		`["{\"a\":\"{\\\"password\\\":\\\"a b\\\"}\"}"]`:      `["{\"a\":\"{\\\"password\\\":\\\"•••\\\"}\"}"]`,
+		`"<b>token</b> token=S <i>"`:                          `"<b>token</b> token=••• <i>"`,
+		// Escapes hide no name.
+		`{"pass\u0077ord":"x"}`: `{"pass\u0077ord":"•••"}`,
+		// Other digits beside the number of a card.
+		`"4111 1111 1111 1111 12/27"`:   `"••• 1111 12/27"`,
+		`"4111 1111 1111 1111 123"`:     `"••• 1111 123"`,
+		`"order 35 4111111111111111"`:   `"order 35 ••• 1111"`,
+		`"7 4111-1111-1111-1111 8 9"`:   `"7 ••• 1111 8 9"`,
+		`"no 9994111111111111111 card"`: `"no 9994111111111111111 card"`,
+		`{"n":"4111111111111111"}`:      `{"n":"••• 1111"}`,
+		`{"a":"plain"}`:                 `{"a":"plain"}`,
+		`not JSON with a password`:      `not JSON with a password`,
 	} {
 		got := string(mask(nil, PartArgs, []byte(in)))
 		if got != want || json.Valid([]byte(in)) != json.Valid([]byte(got)) {
