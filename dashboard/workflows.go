@@ -22,6 +22,7 @@ type workflowsData struct {
 	List       []*workflow.Status
 	Next, Prev string
 	Looked     int
+	At         bool // it is not the first page
 	Retry      bool // the request may run the failed steps of a workflow again
 	Done       string
 }
@@ -41,7 +42,7 @@ var workflowTabs = []struct {
 }{
 	{"", "all", nil},
 	{"failed", "failed", nil},
-	{"running", "unfinished", []ojs.State{ojs.StatePending, ojs.StateAvailable, ojs.StateActive}},
+	{"running", "unfinished", []ojs.State{ojs.StatePending}},
 	{"cancelled", "cancelled", []ojs.State{ojs.StateCancelled}},
 }
 
@@ -70,6 +71,7 @@ func (h *Handler) workflows(p *page) error {
 		data.Tabs = append(data.Tabs, one)
 	}
 	data.Next = p.r.FormValue("at")
+	data.At = data.Next != ""
 	for failed := data.State == "failed"; ; {
 		list, err := h.eng.Jobs().Page(ctx, f, data.Next, workflowPage)
 		if err != nil {
