@@ -30,6 +30,7 @@ type searchData struct {
 	Text   string
 	Error  string // why the text is no filter line; "": it has no colon
 	Found  []finding
+	Flows  int          // the newest workflows, of more, whose names were looked at; 0: of all
 	Looked int          // jobs by the end of their ids; 0: the text can be none
 	ByID   noticeLink   // leads to more of these
 	Lists  []noticeLink // jobs in which the text may be
@@ -179,6 +180,9 @@ func (h *Handler) searchWorkflows(p *page, data *searchData, has func(string) bo
 			link := noticeLink{"workflows/" + p.Seg(status.ID) + "/", status.Name + " " + p.Short(status.ID)}
 			found = append(found, link)
 		}
+	}
+	if list.Next != "" {
+		data.Flows = len(list.Jobs)
 	}
 	data.add(p.T("Workflows"), found)
 	return nil

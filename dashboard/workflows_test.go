@@ -1,0 +1,37 @@
+package dashboard
+
+import (
+	"fmt"
+	"html"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/workflow"
+)
+
+// A page that has not looked at all workflows does not say that there is none.
+func TestPagesOfManyWorkflows(t *testing.T) {
+	s := newSite(t)
+	for i := range 130 {
+		step := workflow.Step("a", ojs.NewDraft("t", i))
+		if _, err := s.eng.Workflows().Start(t.Context(), workflow.New(fmt.Sprint("flow-", i), step)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	body := s.has("/workflows/?state=failed", "None of the 100 workflows that were looked at has failed")
+	next := regexp.MustCompile(`rel="next" href="\./(\?[^"]*)"`).FindStringSubmatch(body)
+	if next == nil {
+		t.Fatal("no page follows")
+	}
+	if body := s.ok("/workflows/" + html.UnescapeString(next[1])); strings.Contains(body, "No workflow is in") {
+		t.Errorf("the second page says that there is none:\n%s", body)
+	}
+	s.has("/workflows/?state=cancelled", "No workflow is in this state.")
+	s.has("/workflows/?state=running", "flow-129")
+	body = s.has("/search/?q=nothing-has-it", "The names of the 50 newest workflows were looked at.")
+	if strings.Contains(body, "No name contains it") {
+		t.Errorf("the search says that there is none:\n%s", body)
+	}
+}
