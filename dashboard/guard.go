@@ -40,9 +40,9 @@ func (h *Handler) guard(next http.Handler) http.Handler {
 			http.Error(w, "use GET, HEAD or POST", http.StatusMethodNotAllowed)
 			return
 		}
-		if h.conf.authorize == nil && !h.named(r.Host) {
+		if (h.conf.authorize == nil || len(h.conf.hosts) > 0) && !h.named(r.Host) {
 			h.problem(w, r, problem{Status: http.StatusForbidden, Title: "Not permitted",
-				Text: "The pages have no authorizer and do not answer under this name: give dashboard.New WithAuthorizer or WithHosts."})
+				Text: "The pages do not answer under this name: give dashboard.New WithHosts, or WithAuthorizer alone."})
 			return
 		}
 		if err := h.may(r, Action{Do: Read}); err != nil {
@@ -54,7 +54,7 @@ func (h *Handler) guard(next http.Handler) http.Handler {
 	})
 }
 
-// named reports whether pages without an authorizer answer under a host: under localhost,
+// named reports whether pages whose hosts are checked answer under one: under localhost,
 // an address, or a name that the program has given. A page of another site can have its
 // own name lead here, and no address.
 func (h *Handler) named(host string) bool {
