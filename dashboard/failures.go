@@ -75,6 +75,8 @@ type failuresData struct {
 	ByQueue inspect.Facets
 	Verbs   []Verb
 	Latest  []*ojs.JobInfo
+
+	Discarded string // the filter line of the discarded jobs
 }
 
 // Stored is how many failures are stored, in words.
@@ -102,12 +104,20 @@ func (h *Handler) failures(p *page) error {
 	if err != nil {
 		return err
 	}
-	all, err := h.eng.Jobs().Count(ctx, failed, look)
+	facets, err := h.eng.Jobs().FacetsBy(ctx, discarded, 2*look, inspect.FacetState, inspect.FacetType,
+		inspect.FacetQueue)
 	if err != nil {
 		return err
 	}
+	all := facets[0].Count()
+	if since.IsZero() {
+		if all, err = h.eng.Jobs().Count(ctx, failed, look); err != nil {
+			return err
+		}
+	}
 	data := &failuresData{Type: jobType, Since: period, Exact: groups.Exact, Looked: groups.Looked, Of: all.N,
-		OfAll: all.Exact, Verbs: p.ManyVerbs()}
+		OfAll: all.Exact, Verbs: p.ManyVerbs(), Discarded: discarded.String(),
+		ByType: mostFrequent(facets[1]), ByQueue: mostFrequent(facets[2])}
 	for _, g := range groups.Groups[:min(len(groups.Groups), pageSize)] {
 		one := g.N == 1 && g.Sample != nil // then the state is that of the sample
 		row := failureRow{g, since, since.IsZero() && (!one || g.Sample.State == ojs.StateRetryable),
@@ -123,12 +133,6 @@ func (h *Handler) failures(p *page) error {
 			}
 		}
 		data.Rows = append(data.Rows, row)
-	}
-	if data.ByType, err = h.breakdown(ctx, discarded, inspect.FacetType); err != nil {
-		return err
-	}
-	if data.ByQueue, err = h.breakdown(ctx, discarded, inspect.FacetQueue); err != nil {
-		return err
 	}
 	discarded.Order = inspect.OrderFinished
 	list, err := h.eng.Jobs().Page(ctx, discarded, "", 20)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/draft"
@@ -211,7 +212,9 @@ const maxShares = 40
 // types with the most jobs, if there are more than maxShares.
 func (j *Jobs) shares(ctx context.Context, f *Filter) (out []share, err error) {
 	q, err := f.Query()
-	if err != nil || !f.talliedOrDead() || !q.OfRare() && (!f.DeadLettered || len(f.States) > 0) {
+	always := *f
+	always.FinishedFrom, always.FinishedBefore = time.Time{}, time.Time{}
+	if err != nil || !always.talliedOrDead() || !q.OfRare() && (!f.DeadLettered || len(f.States) > 0) {
 		return []share{{Filter: *f, types: []string{""}}}, err
 	}
 	counts, err := j.source.Counts(ctx)

@@ -83,3 +83,22 @@ func TestRareFailuresOfManyTypes(t *testing.T) {
 		}
 	}
 }
+
+// In a period too, the types with few failures are looked through.
+func TestRareFailuresOfAPeriod(t *testing.T) {
+	view := discarded(t, 3010, func(i int) (string, time.Time) {
+		if i < 10 {
+			return "rare", noon.Add(-30 * time.Minute)
+		}
+		return "frequent", noon.Add(-time.Minute)
+	})
+	groups, err := view.Failures(t.Context(), inspect.Filter{States: []ojs.State{ojs.StateDiscarded},
+		FinishedFrom: noon.Add(-time.Hour)}, 500)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(groups.Groups); n != 2 || groups.Groups[1].Type != "rare" || groups.Groups[1].N != 10 ||
+		groups.Groups[1].Least {
+		t.Errorf("%d groups: %+v", n, groups.Groups)
+	}
+}

@@ -197,6 +197,8 @@ func Check(t *testing.T, pages http.Handler, flows []string) {
 
 		// Pages of their own.
 		{"/failures/", []string{row("needle.fails"), "needle.error", "needle.step-error"}},
+		{"/failures/?since=24h", []string{row("needle.fails"), "needle.error", "needle.step-error",
+			"state%3Adiscarded+finished.since"}},
 		{"/dead/", []string{"needle.error", `>needle.fails</a></td><td class="num">10</td>`,
 			url.QueryEscape("dead:true state:discarded order:finished errortype:needle.error")}},
 		{"/types/", []string{"needle.waits", "needle.held"}},
