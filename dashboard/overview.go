@@ -181,9 +181,10 @@ func (h *Handler) summarize(p *page, s *summary) (err error) {
 }
 
 // discarded counts the jobs that were discarded in the last hour: those that engines have
-// reported, or those that are stored if they are more. Engines report some seconds later.
+// reported, or those that are stored if they are more. Engines report some seconds later, so
+// that there may be more.
 func (h *Handler) discarded(ctx context.Context, now time.Time, s *summary, of *past) (err error) {
-	most, reported := look, inspect.Count{Exact: true}
+	most, reported := look, inspect.Count{}
 	for i := range of.Columns {
 		reported.N += int(of.Columns[i].Discarded)
 	}
@@ -194,7 +195,7 @@ func (h *Handler) discarded(ctx context.Context, now time.Time, s *summary, of *
 		s.GaveUp, err = h.eng.Jobs().Count(ctx, inspect.Filter{States: []ojs.State{ojs.StateDiscarded},
 			FinishedFrom: now.Add(-time.Hour)}, most)
 	}
-	if of.Any && reported.N >= s.GaveUp.N {
+	if of.Any && reported.N > s.GaveUp.N {
 		s.GaveUp = reported
 	}
 	return err

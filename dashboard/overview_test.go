@@ -81,7 +81,7 @@ func TestVerdict(t *testing.T) {
 	// The engines have counted the discarded jobs. No listing counts them again.
 	report(t, store, now, now.Truncate(time.Minute), "card.charge", [5]int{9000, 0, 8000, 1000, 6137})
 	s.clock.Add(10 * time.Second)
-	s.has("/", "One thing needs attention", ">6,137<", "8,000 of 8,000 attempts of the last hour failed",
+	s.has("/", "One thing needs attention", ">6,137&#43;<", "8,000 of 8,000 attempts of the last hour failed",
 		`href="./failures/?type=card.charge"`)
 }
 
