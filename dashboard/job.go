@@ -92,9 +92,7 @@ func (h *Handler) job(p *page) error {
 		}
 	}
 	data.Change = len(p.mayChange(job)) > 0
-	if data.Revive, err = h.revives(p, life.Job); err != nil {
-		return err
-	}
+	data.Revive = h.revives(p, life.Job)
 	data.Args = indented(PartArgs, job.Args.JSON())
 	if len(job.Meta) > 0 {
 		meta, err := json.Marshal(job.Meta)
@@ -121,17 +119,19 @@ func (h *Handler) job(p *page) error {
 
 // revives is the failed workflow that a failed job is a step of, if the request may run
 // its failed steps again.
-func (h *Handler) revives(p *page, job *ojs.JobInfo) (string, error) {
+func (h *Handler) revives(p *page, job *ojs.JobInfo) string {
 	id, _ := job.Meta[workflow.MetaWorkflow].(string)
 	if id == "" || job.State != ojs.StateDiscarded || !p.May(Retry, "workflow", id, "", "") {
-		return "", nil
+		return ""
 	}
 	status, err := h.eng.Workflows().Get(p.r.Context(), id)
-	if foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) ||
-		err == nil && status.State != workflow.StateFailed {
-		return "", nil
+	if err != nil && !foreign.Is(err, ojs.ErrNotFound) && !foreign.Is(err, ojs.ErrPruned) {
+		h.conf.log.Warn("ojs: dashboard: workflow cannot be read", "workflow", id, "error", err)
 	}
-	return id, err
+	if err != nil || status.State != workflow.StateFailed {
+		return ""
+	}
+	return id
 }
 
 // reasons are the reasons for readers of other languages. English readers get the

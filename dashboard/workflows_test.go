@@ -1,6 +1,8 @@
 package dashboard
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"html"
 	"regexp"
@@ -34,4 +36,14 @@ func TestPagesOfManyWorkflows(t *testing.T) {
 	if strings.Contains(body, "No name contains it") {
 		t.Errorf("the search says that there is none:\n%s", body)
 	}
+}
+
+// The page of a failed job shows it although the record of its workflow cannot be read.
+func TestJobOfADamagedWorkflow(t *testing.T) {
+	s := newSite(t, WithAuthorizer(AllowAll))
+	s.eng.Handle("t", func(context.Context, *ojs.Job[any]) error { return ojs.Permanent(errors.New("no")) })
+	record := s.enqueue(workflow.Type, 1, ojs.WithPending())
+	id := s.enqueue("t", 1, ojs.WithMeta(workflow.MetaWorkflow, record))
+	s.run()
+	s.has("/jobs/"+id+"/", "discarded")
 }
