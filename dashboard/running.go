@@ -28,6 +28,11 @@ type runningJob struct {
 	Usual   time.Duration // of 95 % of the attempts of the last hour; 0: not known
 }
 
+// Some is a number of jobs that were read, of which there may be more.
+func (d *runningData) Some(p *page, n int) string {
+	return p.Least(inspect.Count{N: n, Exact: d.Read >= d.N})
+}
+
 // Late reports whether the attempt goes on after its timeout.
 func (r *runningJob) Late() bool { return r.Timeout > 0 && r.Elapsed > r.Timeout }
 
@@ -88,7 +93,7 @@ func (h *Handler) running(p *page) error {
 			Stop: h.may(p.r, pauseAction(Pause, v.Value)) == nil && h.may(p.r, cancelOf(v.Value)) == nil}
 	}
 	for i, job := range list.Jobs {
-		r := runningJob{h.shown(job), list.Workers[i], max(0, p.Now.Sub(job.StartedAt)), usual[job.Type]}
+		r := runningJob{job, list.Workers[i], max(0, p.Now.Sub(job.StartedAt)), usual[job.Type]}
 		if t := types[job.Type]; t != nil { // or the job has begun since the count
 			t.Longest = max(t.Longest, r.Elapsed)
 			if r.Late() || r.Long() {
@@ -111,6 +116,9 @@ func (h *Handler) running(p *page) error {
 			cmp.Compare(b.Elapsed, a.Elapsed))
 	})
 	data.Jobs = data.Jobs[:min(len(data.Jobs), shownRunning)]
+	for i := range data.Jobs {
+		data.Jobs[i].JobInfo = h.shown(data.Jobs[i].JobInfo)
+	}
 	for _, v := range of.Values {
 		data.Types = append(data.Types, *types[v.Value])
 	}
