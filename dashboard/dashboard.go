@@ -88,6 +88,7 @@ func New(eng Engine, opts ...Option) (*Handler, error) {
 	}
 	h := &Handler{eng: eng, conf: conf}
 	h.first = h
+	h.sums.slot = make(chan struct{}, 1)
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	h.mux = h.routes()
 	h.serv = h.guard(h.mux)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -55,8 +54,8 @@ const (
 
 // summaries are the latest summaries, by language.
 type summaries struct {
-	mu sync.Mutex // held while a summary is made, so that other pages wait for it
-	of map[string]*summary
+	slot chan struct{} // full while a summary is made, so that other pages wait for it
+	of   map[string]*summary
 }
 
 // overview is the first page: whether all is well, what runs, what waits, what fails.
@@ -77,8 +76,12 @@ func (h *Handler) overview(p *page) error {
 // open page has had made.
 func (h *Handler) summary(p *page) (*summary, error) {
 	c := &h.sums
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	select {
+	case c.slot <- struct{}{}:
+		defer func() { <-c.slot }()
+	case <-p.r.Context().Done():
+		return nil, p.r.Context().Err()
+	}
 	last := c.of[p.Lang]
 	if !p.live() {
 		last = nil
