@@ -26,6 +26,7 @@ type notice struct {
 
 	At         time.Time // since when; zero: that is not known
 	By, Reason string    // of a pause
+	others     int       // how many things it is about, beside one
 }
 
 type noticeLink struct {
@@ -53,7 +54,7 @@ const (
 // notices are pauses, the problems of the engine, types whose attempts fail, queues that
 // grow, recurring runs that nothing has made, and types that no engine runs.
 func (h *Handler) notices(p *page, s *summary, types *typeRows) (out []notice, err error) {
-	for _, pause := range s.pauses {
+	for _, pause := range s.pauses[:min(len(s.pauses), maxNotices)] {
 		n := noticeOf("types/"+p.Seg(pause.Type)+"/", pause.Type, p.T("the type is paused"))
 		n.Act, n.Post = pauseAction(Resume, pause.Type), n.Of[0].Path
 		if pause.Type == "" {
@@ -62,6 +63,7 @@ func (h *Handler) notices(p *page, s *summary, types *typeRows) (out []notice, e
 		n.At, n.By, n.Reason = pause.At, pause.By, pause.Reason
 		out = append(out, n)
 	}
+	out = append(out, p.more("types/", "Types", "%s more types are paused", len(s.pauses)-maxNotices)...)
 	if h.conf.visitor && !s.Stats.Running && len(types.nodes)+len(s.Stats.Workers) == 0 && s.waits() {
 		out = append(out, notice{Text: p.T("Jobs wait, and no engine reports that it runs."),
 			More: noticeLink{"workers/", p.T("Workers")}})
@@ -69,14 +71,19 @@ func (h *Handler) notices(p *page, s *summary, types *typeRows) (out []notice, e
 	for _, problem := range s.Health.Problems {
 		out = append(out, notice{Text: p.Problem(problem), More: p.problemLink(problem.Code)})
 	}
+	paused := 0
 	for _, q := range s.Stats.Queues {
-		if q.State != ojs.QueueActive {
+		if q.State == ojs.QueueActive {
+			continue
+		}
+		if paused++; paused <= maxNotices {
 			n := noticeOf("queues/"+p.Seg(q.Name)+"/", q.Name,
 				p.T("the queue is")+" "+p.T(string(q.State)))
 			n.Act, n.Post = Action{Do: Resume, On: "queue", Name: q.Name, Queue: q.Name}, n.Of[0].Path
 			out = append(out, n)
 		}
 	}
+	out = append(out, p.more("queues/", "Queues", "%s more queues are paused", paused-maxNotices)...)
 	if types.Reported {
 		out = append(out, p.failing(types.Types)...)
 	}
@@ -95,16 +102,24 @@ func (h *Handler) notices(p *page, s *summary, types *typeRows) (out []notice, e
 		n.Act, n.Post = Action{Do: Run, On: "cron", Name: e.Name, Type: e.Job.Type()}, n.Of[0].Path
 		out = append(out, n)
 	}
-	if more := len(late) - maxNotices; more > 0 {
-		out = append(out, noticeOf("cron/", p.T("Recurring"),
-			p.T("%s more entries are overdue", p.Num(more))))
-	}
-	for _, of := range h.unhandled(p, &s.Stats, types.Types) {
+	out = append(out, p.more("cron/", "Recurring", "%s more entries are overdue", len(late)-maxNotices)...)
+	idle := h.unhandled(p, &s.Stats, types.Types)
+	for _, of := range idle[:min(len(idle), maxNotices)] {
 		n := notice{Of: []noticeLink{of}, Text: p.T("no engine here or that reports has a handler")}
 		n.More = noticeLink{"jobs/?q=" + escape("state:available "+term("type", of.Name)), p.T("Its jobs")}
 		out = append(out, n)
 	}
-	return out, nil
+	return append(out, p.more("types/", "Types", "%s more types have no handler", len(idle)-maxNotices)...), nil
+}
+
+// more is a notice of those of a kind that have none of their own.
+func (p *page) more(path, name, text string, n int) []notice {
+	if n <= 0 {
+		return nil
+	}
+	out := noticeOf(path, p.T(name), p.T(text, p.Num(n)))
+	out.others = n - 1
+	return []notice{out}
 }
 
 // problemLink leads to what a problem of the engine is about.
@@ -139,7 +154,7 @@ func (p *page) failing(types []typeRow) (out []notice) {
 		n.More = noticeLink{"failures/?type=" + escape(t.Type), p.T("Failures")}
 		out = append(out, n)
 	}
-	return out
+	return append(out, p.more("types/", "Types", "%s more types fail", len(types)-maxNotices)...)
 }
 
 // unhandled are types that were enqueued in the last hour and that nothing seems to run.
@@ -150,7 +165,7 @@ func (h *Handler) unhandled(p *page, stats *engine.Stats, types []typeRow) (out 
 	}
 	for _, t := range types {
 		handled := t.Handled || t.Elsewhere || t.Completed+t.Failed > 0 || slices.Contains(noHandlers, t.Type)
-		if t.Enqueued > 0 && !handled && t.Pause == nil && len(out) < maxNotices {
+		if t.Enqueued > 0 && !handled && t.Pause == nil {
 			out = append(out, noticeLink{"types/" + p.Seg(t.Type) + "/", t.Type})
 		}
 	}
@@ -199,7 +214,7 @@ func (p *page) growing(buckets []telemetry.Bucket, queues []operate.QueueStats) 
 			p.Num(of[q.Name].sum))
 		out = append(out, noticeOf("queues/"+p.Seg(q.Name)+"/", q.Name, text))
 	}
-	return out
+	return append(out, p.more("queues/", "Queues", "%s more queues grow", len(grows)-maxNotices)...)
 }
 
 // overdue are the entries whose run should have been made a while ago, the longest

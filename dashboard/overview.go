@@ -314,6 +314,14 @@ func (s *summary) Waited() time.Time {
 	return s.Next.EnqueuedAt
 }
 
+// Things is how many things need attention.
+func (s *summary) Things() (n int) {
+	for i := range s.Notices {
+		n += 1 + s.Notices[i].others
+	}
+	return n
+}
+
 // waits reports whether a job waits.
 func (s *summary) waits() bool {
 	return slices.ContainsFunc(waitingStates, func(state ojs.State) bool { return s.Stats.Total[state] > 0 })

@@ -115,6 +115,17 @@ func TestNoticesHaveActions(t *testing.T) {
 	s.has("/", "No problem is known")
 }
 
+// Many pauses are a few notices and the number of the others.
+func TestManyPauses(t *testing.T) {
+	s := siteOn(t, memory.New())
+	for i := range 12 {
+		if _, err := s.eng.Queues().PauseType(t.Context(), fmt.Sprintf("t%02d", i), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.has("/", "12 things need attention", "t04", "7 more types are paused")
+}
+
 // countsCalls counts the calls of a storage that an overview makes.
 type countsCalls struct {
 	storage.Storage
