@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -100,5 +101,15 @@ func TestRareFailuresOfAPeriod(t *testing.T) {
 	if n := len(groups.Groups); n != 2 || groups.Groups[1].Type != "rare" || groups.Groups[1].N != 10 ||
 		groups.Groups[1].Least {
 		t.Errorf("%d groups: %+v", n, groups.Groups)
+	}
+}
+
+// A pattern of ids with two stars is refused.
+func TestPatternsOfIDs(t *testing.T) {
+	for id, ok := range map[string]bool{"*abc": true, "abc*": true, "*": true, "*abc*": false, "**": false} {
+		f := inspect.Filter{IDs: []string{id}}
+		if _, err := f.Query(); ok == errors.Is(err, ojs.ErrInvalid) {
+			t.Errorf("%s: %v", id, err)
+		}
 	}
 }

@@ -115,6 +115,12 @@ func (f *Filter) Query() (storage.Query, error) {
 			return storage.Query{}, draft.Invalid("filter.states", "%q is no state", s)
 		}
 	}
+	for _, id := range f.IDs {
+		if len(id) > 1 && id[0] == '*' && id[len(id)-1] == '*' {
+			return storage.Query{}, draft.Invalid("filter.ids",
+				"%q has a * at both ends; use one at the beginning or at the end", id)
+		}
+	}
 	for _, m := range f.Members {
 		if !slices.ContainsFunc(memberPrefixes, func(p string) bool { return strings.HasPrefix(m.Path, p) }) {
 			return storage.Query{}, draft.Invalid("filter.members",
