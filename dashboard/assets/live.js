@@ -36,7 +36,7 @@ function stays(part) { return part.dataset.newer && (part.matches(':hover') || p
 
 // tell has a button say how many rows are new, and show them.
 function tell(old, now) {
-  const ids = e => [...e.querySelectorAll('tbody a[title]')].map(a => a.title)
+  const ids = e => [...e.querySelectorAll('tbody a[title]:not(.quiet)')].map(a => a.title)
   const have = new Set(ids(old)), n = ids(now).filter(id => !have.has(id)).length
   let b = old.parentElement.querySelector('.newer')
   if (!n) { b?.remove(); return }
@@ -44,7 +44,7 @@ function tell(old, now) {
     b = document.createElement('button')
     b.type = 'button'
     b.className = 'newer'
-    b.setAttribute('role', 'status')
+    b.setAttribute('aria-live', 'polite')
     old.before(b)
   }
   b.textContent = old.dataset.newer.replace('%s', n)
@@ -97,7 +97,10 @@ function listen() {
     latest = Date.now()
     refresh()
   })
-  source.onerror = () => { if (++failed > 2) { source?.close(); source = null; setTimeout(() => { refresh(); listen() }, 5000) } }
+  source.onerror = () => { // an answer that is no stream closes the source for good
+    const ended = source?.readyState === EventSource.CLOSED
+    if (++failed > 2 || ended) { source?.close(); source = null; setTimeout(() => { refresh(); listen() }, ended ? 60000 : 5000) }
+  }
 }
 document.addEventListener('visibilitychange', () => { if (!document.hidden && on) refresh(); listen() })
 
