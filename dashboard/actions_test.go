@@ -202,7 +202,7 @@ func testRunStops(t *testing.T, end string) {
 	if body := s.ok("/runs/1/"); !strings.Contains(body, "under way") {
 		t.Errorf("the page of the run:\n%s", body)
 	}
-	// What keeps a run from starting keeps the type from being paused.
+	// A type is not paused while another run works.
 	if to := s.do("POST", "/running/", "do=stop&type=t").Header().Get("Location"); to != "../runs/1/?busy=1" {
 		t.Errorf("a second run leads to %s", to)
 	}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Pages without an authorizer, and pages with hosts, answer under names that no other site
-// can lead here.
+// Pages without an authorizer, and pages with hosts, answer under names that no other
+// site can lead here.
 func TestHosts(t *testing.T) {
 	for host, code := range map[string]int{"localhost": 200, "LOCALHOST:8080": 200, "jobs.localhost": 200,
 		"127.0.0.1:80": 200, "[::1]:80": 200, "10.0.0.7": 200, "jobs.example.com:443": 200,

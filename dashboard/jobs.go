@@ -148,8 +148,8 @@ func held(list inspect.Page) map[string]string {
 }
 
 // natural is the order in which a person wants to see the jobs of a filter that names
-// none: the latest ends, the next that are due or claimed, or else the newest. Storages may
-// end a listing in OrderClaim before jobs that few filters select.
+// none: the latest ends, the next that are due or claimed, or else the newest. Storages
+// may end a listing in OrderClaim before jobs that few filters select.
 func natural(f inspect.Filter) inspect.Order {
 	all := func(in ...ojs.State) bool {
 		for _, s := range f.States {

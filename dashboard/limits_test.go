@@ -173,7 +173,8 @@ func TestNextStartOfALimit(t *testing.T) {
 	s := siteOn(t, store)
 	queue := func(name string, bounds ojs.RateLimit) string {
 		t.Helper()
-		if err := s.eng.Limits().Set(t.Context(), operate.LimitOfQueue(name), bounds, time.Time{}); err != nil {
+		err := s.eng.Limits().Set(t.Context(), operate.LimitOfQueue(name), bounds, time.Time{})
+		if err != nil {
 			t.Fatal(err)
 		}
 		return "/limits/queue/" + name + "/"
@@ -190,7 +191,8 @@ func TestNextStartOfALimit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for path, want := range map[string]string{full: "when a job ends", free: "now", none: "when the bounds change"} {
+	for path, want := range map[string]string{full: "when a job ends", free: "now",
+		none: "when the bounds change"} {
 		s.has(path, "Next start possible</span><strong>"+want+"<")
 	}
 	s.has("/limits/", `num">when a job ends<`, `num">now<`, `num">when the bounds change<`)

@@ -168,7 +168,8 @@ func maskDigits(text string) string {
 			}
 			digits++
 			ends := i+1 == len(text) || text[i+1] < '0'
-			if ends && digits >= 13 && '3' <= text[0] && text[0] <= '6' && fits(plainDigits.Replace(text[:i+1])) {
+			begins := '3' <= text[0] && text[0] <= '6'
+			if begins && ends && digits >= 13 && fits(plainDigits.Replace(text[:i+1])) {
 				card = i + 1
 			}
 		}

@@ -10,12 +10,17 @@ import (
 
 func TestMask(t *testing.T) {
 	for in, want := range map[string]string{
-		`{"password":"hunter2","n":9007199254740993}`:     `{"password":"•••","n":9007199254740993}`,
-		`{ "user" : {"API_KEY" : "x\"y" , "a":1}}`:        `{ "user" : {"API_KEY" : "•••" , "a":1}}`,
-		`{"secrets":{"a":"b"},"cookies":["a",1],"b":[1]}`: `{"secrets":"•••","cookies":"•••","b":[1]}`,
-		`[{"accessToken":"a"},{"Authorization":"b"}]`:     `[{"accessToken":"•••"},{"Authorization":"•••"}]`,
+		`{"password":"hunter2","n":9007199254740993}`: `{"password":"•••","n` +
+			`":9007199254740993}`,
+		`{ "user" : {"API_KEY" : "x\"y" , "a":1}}`: `{ "user" : {"API_KEY` +
+			`" : "•••" , "a":1}}`,
+		`{"secrets":{"a":"b"},"cookies":["a",1],"b":[1]}`: `{"secrets":"•••","coo` +
+			`kies":"•••","b":[1]}`,
+		`[{"accessToken":"a"},{"Authorization":"b"}]`: `[{"accessToken":"•••"},{` +
+			`"Authorization":"•••"}]`,
 		// A number, and a value that says nothing, is no secret.
-		`{"max_tokens":512,"secret":null,"token":""}`: `{"max_tokens":512,"secret":null,"token":""}`,
+		`{"max_tokens":512,"secret":null,"token":""}`: `{"max_tokens":512,"sec` +
+			`ret":null,"token":""}`,
 		// Numbers of cards keep their ends.
 		`{"card":"4111 1111 1111 1111"}`:  `{"card":"••• 1111"}`,
 		`["pay 5500-0000-0000-0004 now"]`: `["pay ••• 0004 now"]`,
@@ -29,19 +34,23 @@ func TestMask(t *testing.T) {
 		`"a \"token\":\"x\" b"`:                      `"a \"token\":\"•••\" b"`,
 		`{"cookie":"a","cookie":"b"} `:               `{"cookie":"•••","cookie":"•••"} `,
 		// The value goes on to its quote, and that of a header to the end of its line.
-		`"Cookie: a=b; session=S\nhost: h"`:                   `"Cookie: •••\nhost: h"`,
-		`"Authorization: Token S"`:                            `"Authorization: •••"`,
-		`"authorization=Digest a=\"b\", c=S"`:                 `"authorization=•••"`,
-		`"aws_secret_access_key=S x"`:                         `"aws_secret_access_key=••• x"`,
-		`"access_token_v2=S"`:                                 `"access_token_v2=•••"`,
-		`"passwords=S"`:                                       `"passwords=•••"`,
-		`"bad: {\"password\":\"a b,c\",\"n\":1}"`:             `"bad: {\"password\":\"•••\",\"n\":1}"`,
-		`"bad: {\\\"password\\\":\\\"a b,c\\\",\\\"n\\\":1}"`: `"bad: {\\\"password\\\":\\\"•••\\\",\\\"n\\\":1}"`,
-		`"password='a b', n"`:                                 `"password='•••', n"`,
-		`"password=\u003cS\u003e"`:                            `"password=•••"`,
-		`["{\"pin\":{\"secret\":[\"S\"]},\"max_tokens\":5}"]`: `["{\"pin\":{\"secret\":\"•••\"},\"max_tokens\":5}"]`,
-		`["{\"a\":\"{\\\"password\\\":\\\"a b\\\"}\"}"]`:      `["{\"a\":\"{\\\"password\\\":\\\"•••\\\"}\"}"]`,
-		`"<b>token</b> token=S <i>"`:                          `"<b>token</b> token=••• <i>"`,
+		`"Cookie: a=b; session=S\nhost: h"`:   `"Cookie: •••\nhost: h"`,
+		`"Authorization: Token S"`:            `"Authorization: •••"`,
+		`"authorization=Digest a=\"b\", c=S"`: `"authorization=•••"`,
+		`"aws_secret_access_key=S x"`:         `"aws_secret_access_key=••• x"`,
+		`"access_token_v2=S"`:                 `"access_token_v2=•••"`,
+		`"passwords=S"`:                       `"passwords=•••"`,
+		`"bad: {\"password\":\"a b,c\",\"n\":1}"`: `"bad: {\"password\"` +
+			`:\"•••\",\"n\":1}"`,
+		`"bad: {\\\"password\\\":\\\"a b,c\\\",\\\"n\\\":1}"`: `"bad: {\\\"password\\\":\` +
+			`\\"•••\\\",\\\"n\\\":1}"`,
+		`"password='a b', n"`:      `"password='•••', n"`,
+		`"password=\u003cS\u003e"`: `"password=•••"`,
+		`["{\"pin\":{\"secret\":[\"S\"]},\"max_tokens\":5}"]`: `["{\"pin\":{\"secret\":\"•` +
+			`••\"},\"max_tokens\":5}"]`,
+		`["{\"a\":\"{\\\"password\\\":\\\"a b\\\"}\"}"]`: `["{\"a\":\"{\\\"password` +
+			`\\\":\\\"•••\\\"}\"}"]`,
+		`"<b>token</b> token=S <i>"`: `"<b>token</b> token=••• <i>"`,
 		// Escapes hide no name.
 		`{"pass\u0077ord":"x"}`: `{"pass\u0077ord":"•••"}`,
 		// Other digits beside the number of a card.

@@ -109,7 +109,8 @@ func (h *Handler) notices(p *page, s *summary, types *typeRows) (out []notice, e
 		n.More = noticeLink{"jobs/?q=" + escape("state:available "+term("type", of.Name)), p.T("Its jobs")}
 		out = append(out, n)
 	}
-	return append(out, p.more("types/", "Types", "%s more types have no handler", len(idle)-maxNotices)...), nil
+	out = append(out, p.more("types/", "Types", "%s more types have no handler", len(idle)-maxNotices)...)
+	return out, nil
 }
 
 // more is a notice of those of a kind that have none of their own.

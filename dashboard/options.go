@@ -116,8 +116,8 @@ func WithoutMasks() Option {
 
 // WithHosts names the hosts, without ports, under which the pages answer, beside
 // localhost and addresses; "*" is any. A page elsewhere whose own name leads to this
-// program can then not read them. Without WithHosts, pages with an authorizer answer under
-// any name, and pages without one only under localhost and addresses.
+// program can then not read them. Without WithHosts, pages with an authorizer answer
+// under any name, and pages without one only under localhost and addresses.
 func WithHosts(names ...string) Option {
 	return func(c *config) error {
 		for _, name := range names {

@@ -11,7 +11,7 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// Of more running jobs than the page reads, it says that there may be more, and only those
+// Of more running jobs than the page reads, it says that there may be more. Only those
 // that it shows are masked.
 func TestManyRunning(t *testing.T) {
 	store, hidden := memory.New(), 0

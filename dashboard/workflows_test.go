@@ -17,8 +17,8 @@ import (
 func TestPagesOfManyWorkflows(t *testing.T) {
 	s := newSite(t)
 	for i := range 130 {
-		step := workflow.Step("a", ojs.NewDraft("t", i))
-		if _, err := s.eng.Workflows().Start(t.Context(), workflow.New(fmt.Sprint("flow-", i), step)); err != nil {
+		flow := workflow.New(fmt.Sprint("flow-", i), workflow.Step("a", ojs.NewDraft("t", i)))
+		if _, err := s.eng.Workflows().Start(t.Context(), flow); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -27,7 +27,8 @@ func TestPagesOfManyWorkflows(t *testing.T) {
 	if next == nil {
 		t.Fatal("no page follows")
 	}
-	if body := s.ok("/workflows/" + html.UnescapeString(next[1])); strings.Contains(body, "No workflow is in") {
+	body = s.ok("/workflows/" + html.UnescapeString(next[1]))
+	if strings.Contains(body, "No workflow is in") {
 		t.Errorf("the second page says that there is none:\n%s", body)
 	}
 	s.has("/workflows/?state=cancelled", "No workflow is in this state.")

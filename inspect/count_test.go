@@ -14,7 +14,8 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
-// discarded stores dead letters of a type and an end, and returns the view of their storage.
+// discarded stores dead letters of a type and an end, and returns the view of their
+// storage.
 func discarded(t *testing.T, n int, of func(i int) (string, time.Time)) *inspect.Jobs {
 	t.Helper()
 	store, ctx := memory.New(), t.Context()
@@ -24,7 +25,8 @@ func discarded(t *testing.T, n int, of func(i int) (string, time.Time)) *inspect
 	for i := range n {
 		jobType, end := of(i)
 		var r storage.Record
-		r.ID, r.Type, r.Queue, r.CreatedAt, r.State = fmt.Sprintf("%06d", i), jobType, "q", noon, ojs.StateAvailable
+		r.ID, r.Type, r.Queue = fmt.Sprintf("%06d", i), jobType, "q"
+		r.CreatedAt, r.State = noon, ojs.StateAvailable
 		batch = append(batch, storage.Insert{Record: r})
 		ends[r.ID] = end
 	}
