@@ -98,3 +98,23 @@ func TestPagesMaskSecrets(t *testing.T) {
 		}
 	}
 }
+
+// Every part of a job is masked, each without the help of another.
+func TestMaskOfEveryPart(t *testing.T) {
+	h, secret := newSite(t).pages, json.RawMessage(`{"password":"hunter2"}`)
+	object := map[string]any{"password": "hunter2"}
+	failures := []ojs.Failure{{Message: "password=hunter2", Details: object}}
+	for name, job := range map[string]ojs.JobInfo{
+		"meta":    {JobHeader: ojs.JobHeader{Meta: object}},
+		"result":  {Result: secret},
+		"extra":   {Extra: map[string]json.RawMessage{"x": secret}},
+		"message": {Error: &ojs.Failure{Message: "password=hunter2"}},
+		"details": {Error: &ojs.Failure{Details: object}},
+		"history": {JobHeader: ojs.JobHeader{Errors: failures}},
+	} {
+		b, err := json.Marshal(h.shown(&job))
+		if err != nil || strings.Contains(string(b), "hunter2") || !strings.Contains(string(b), masked) {
+			t.Errorf("%s: %s, %v", name, b, err)
+		}
+	}
+}
