@@ -86,6 +86,8 @@ func TestWorkerDeath(t *testing.T) {
 			func(b *rig, w *fetch.Worker, d *fetch.Delivery) { beat(b, w) }, none},
 		"never, if it has never beaten": {fetch.Config{},
 			func(*rig, *fetch.Worker, *fetch.Delivery) {}, none},
+		"never, if it has told of progress alone": {fetch.Config{},
+			func(b *rig, _ *fetch.Worker, d *fetch.Delivery) { must(b.t, d.Progress(b.ctx, 0.5)) }, none},
 		"never, if it holds nothing more": {fetch.Config{},
 			func(b *rig, w *fetch.Worker,
 				d *fetch.Delivery) {
@@ -551,9 +553,6 @@ func TestRefusedHeartbeatDoesNotCount(t *testing.T) {
 	for name, call := range map[string]func(b *rig, w *fetch.Worker, d *fetch.Delivery) error{
 		"of a delivery": func(b *rig, _ *fetch.Worker, d *fetch.Delivery) error {
 			return d.Heartbeat(b.ctx)
-		},
-		"progress": func(b *rig, _ *fetch.Worker, d *fetch.Delivery) error {
-			return d.Progress(b.ctx, 0.5)
 		},
 		"of the worker": func(b *rig, w *fetch.Worker, d *fetch.Delivery) error {
 			_, err := w.Heartbeat(b.ctx)

@@ -197,7 +197,7 @@ func (s *Server) quietWorker(c *call) error {
 		if !missing(err) || s.eng == nil {
 			return err
 		}
-		s.eng.Worker(w.id, fetch.Config{}).Quiet()
+		workerOf(s.eng, w.id, fetch.Config{}).Quiet()
 	}
 	s.serving.with(w.id, s.now(), func(w *worker) { w.state = fetch.Quiet })
 	c.audit("worker.quiet", w.id)
@@ -236,7 +236,7 @@ func (s *Server) deleteWorker(c *call) error {
 		if err != nil {
 			return err
 		}
-		d, err := eng.Worker(w.id, fetch.Config{}).DeliveryOf(recs[i])
+		d, err := workerOf(eng, w.id, fetch.Config{}).DeliveryOf(recs[i])
 		if err == nil {
 			err = d.Abandon(c.ctx)
 		}

@@ -254,7 +254,7 @@ func (s *Server) beatWith(c *call, in *input, first obj) error {
 		return err
 	}
 	if eng, err := c.engine(); err == nil {
-		switch w := eng.Worker(id, fetch.Config{}); fetch.State(in.text("state")) {
+		switch w := workerOf(eng, id, fetch.Config{}); fetch.State(in.text("state")) {
 		case fetch.Quiet, "drain":
 			w.Quiet()
 		case fetch.Terminate:
@@ -295,7 +295,7 @@ func (s *Server) renew(c *call, in *input, id string, ids []string, first obj) e
 		if who == anonymous && len(mine) == 0 {
 			continue
 		}
-		b, err := eng.Worker(who, fetch.Config{Lease: lease}).Renew(c.ctx, mine...)
+		b, err := workerOf(eng, who, fetch.Config{Lease: lease}).Renew(c.ctx, mine...)
 		if err != nil {
 			return err
 		}
@@ -365,7 +365,7 @@ func (s *Server) deregister(c *call) error {
 		return err
 	}
 	for i := range recs {
-		d, err := eng.Worker(id, fetch.Config{}).DeliveryOf(recs[i])
+		d, err := workerOf(eng, id, fetch.Config{}).DeliveryOf(recs[i])
 		if err == nil {
 			err = d.Release(c.ctx)
 		}

@@ -86,7 +86,7 @@ func (s *Server) fetch(c *call) error {
 	var ds []*fetch.Delivery
 	if len(only) > 0 { // the Extension
 		cfg.Types = only
-		ds, err = eng.Worker(id, cfg).FetchWithin(ctx, n, most)
+		ds, err = workerOf(eng, id, cfg).FetchWithin(ctx, n, most)
 	} else {
 		ds, err = s.take(ctx, eng, id, cfg, n, most)
 	}
@@ -143,7 +143,7 @@ func (s *Server) take(
 	ctx context.Context, eng Engine, id string, cfg fetch.Config, n int, wait time.Duration,
 ) ([]*fetch.Delivery, error) {
 	if cfg.Types == nil {
-		return eng.Worker(id, cfg).FetchWithin(ctx, n, wait)
+		return workerOf(eng, id, cfg).FetchWithin(ctx, n, wait)
 	}
 	listed, end := cfg.Types, s.now().Add(wait)
 	f := inspect.Filter{States: []ojs.State{ojs.StateAvailable}, Queues: cfg.Queues}
@@ -165,7 +165,7 @@ func (s *Server) take(
 		if len(cfg.Types) == 0 { // it has declared none, and there are none
 			cfg.Types = nil
 		}
-		ds, err := eng.Worker(id, cfg).FetchWithin(ctx, n, min(left, unlistedEvery))
+		ds, err := workerOf(eng, id, cfg).FetchWithin(ctx, n, min(left, unlistedEvery))
 		if len(ds) > 0 || err != nil || left <= unlistedEvery {
 			return ds, err
 		}
@@ -247,7 +247,7 @@ func (s *Server) held(c *call, in *input) (*fetch.Delivery, *storage.Record, err
 	case in.get("attempt") != nil && attempt != rec.Attempt:
 		return nil, nil, conflict(rec.ID, rec.State, "", "job %s is in attempt %d", rec.ID, rec.Attempt)
 	}
-	d, err := eng.Worker(rec.Worker, fetch.Config{}).DeliveryOf(rec)
+	d, err := workerOf(eng, rec.Worker, fetch.Config{}).DeliveryOf(rec)
 	return d, &rec, err
 }
 
@@ -376,4 +376,13 @@ func (s *Server) nack(c *call) error {
 	b = appendEnd(b, &storage.Record{JobInfo: *done})
 	b = appendShort(append(b, `,"job":`...), done)
 	return c.replyJSON(http.StatusOK, append(b, '}'))
+}
+
+// workerOf is a worker of the engine. Callers without an id share one. Its silence does
+// not tell that all of them are dead, so that only their reservations end.
+func workerOf(eng Engine, id string, cfg fetch.Config) *fetch.Worker {
+	if id == anonymous {
+		cfg.DeadAfter = -1
+	}
+	return eng.Worker(id, cfg)
 }

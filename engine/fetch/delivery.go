@@ -228,6 +228,9 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, typ e
 	if lease == 0 {
 		lease = c.workers.lease(d.held())
 	}
+	if left := d.rec.LeaseUntil.Sub(now); lease == 0 && left > d.rec.Lease {
+		lease = -left // which another engine has given
+	}
 	x := storage.Extension{Held: d.held(), Progress: d.progress, Checkpoint: checkpoint, Lease: lease}
 	lost, err := c.settle.Extend(ctx, now, &d.rec, x, typ)
 	switch {
@@ -240,7 +243,9 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, typ e
 	if checkpoint != nil {
 		d.saved = checkpoint
 	}
-	c.watch(c.workers.beat(d.from.id)) // only now: a refused call has renewed nothing
+	if typ == event.Heartbeat {
+		c.watch(c.workers.beat(d.from.id)) // only now: a refused call has renewed nothing
+	}
 	until := now.Add(d.rec.LeaseFor(lease))
 	c.admission.Gate.Renewed(d.held(), until)
 	c.watch(c.workers.hold(d.rec.Worker, &d.rec, d.began, until, lease))

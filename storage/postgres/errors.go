@@ -49,8 +49,9 @@ var (
 	ErrUnavailable = errors.New("ojs: postgres: the server is unavailable")
 	// ErrStandby says that a commit has waited for a synchronous standby that does not
 	// confirm it: bring the standby back, or take it out of synchronous_standby_names. Do
-	// not cancel the waiting backends: the commits then return as if they were confirmed,
-	// and a fail-over loses them. ErrUnavailable is in its chain.
+	// not cancel the waiting backends: their commits then stand on the primary alone, and
+	// a fail-over loses them. So does the commit of the call that fails with it, which
+	// pgx cancels. ErrUnavailable is in its chain.
 	ErrStandby = errors.New("ojs: postgres: the primary waits for a synchronous standby")
 	// ErrTooManyConnections says that the server, the database or the role has reached
 	// its limit of connections: make pools smaller, or raise max_connections.

@@ -246,6 +246,7 @@ func (s *Storage) watch(ctx context.Context) {
 		listens, deafen := context.WithCancel(ctx)
 		s.deafen.Store(&deafen)
 		err := s.hear(listens, hears)
+		s.awaits.Store(false)
 		moved := listens.Err() != nil
 		deafen()
 		if moved { // or ctx has ended
@@ -412,7 +413,7 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 	if err := s.lookForWide(ctx, conn); err != nil {
 		return err
 	}
-	if err := s.lookForStandby(ctx, conn); err != nil {
+	if err := s.lookForStandby(ctx, conn); err != nil && !mayNot(err) {
 		return err
 	}
 	for _, sql := range []string{s.sql[compactSQL], s.sql[compactServedSQL]} {

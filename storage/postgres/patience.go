@@ -58,8 +58,9 @@ func (s *Storage) patiently(ctx context.Context, f func(ctx context.Context) err
 }
 
 // heal resets the pool after a call that failed because the server takes no changes or
-// does not answer, at most once a second, and has the listener connect anew. Their
-// connections may lead to a server that was the primary when they were opened.
+// does not answer, at most once a second. Its connections may lead to a server that was
+// the primary when they were opened. So may the listener's, which finds out by itself
+// that a server does not answer, and connects anew here if the server is read-only.
 func (s *Storage) heal(err error) {
 	if s.config.keeps || !isCode(err, readOnlyTransaction) && !errors.Is(err, errNoAnswer) {
 		return
@@ -69,14 +70,14 @@ func (s *Storage) heal(err error) {
 		return
 	}
 	s.pool.Reset()
-	if deafen := s.deafen.Load(); deafen != nil {
+	if deafen := s.deafen.Load(); deafen != nil && isCode(err, readOnlyTransaction) {
 		(*deafen)()
 	}
 }
 
 // awaitsSQL looks for a commit of the role that waits for a standby.
-var awaitsSQL = define("awaits", `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'
-		AND state_change < now() - interval '1 second')`)
+var awaitsSQL = define("awaits", `SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity WHERE wait_event = 'SyncRep'
+		AND state_change < clock_timestamp() - interval '1 second')`)
 
 // lookForStandby finds out whether commits wait for a synchronous standby.
 func (s *Storage) lookForStandby(ctx context.Context, q asker) error {

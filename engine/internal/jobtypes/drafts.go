@@ -120,11 +120,12 @@ func (c *Types) prepare(
 		r.EnqueuedAt = now
 	default:
 		r.State = ojs.StateScheduled
-		if !r.ExpiresAt.IsZero() && !r.ExpiresAt.After(r.ScheduledAt) {
-			return draft.Invalid("expires_at",
-				"%s is not after scheduled_at %s", r.ExpiresAt.Format(time.RFC3339Nano),
-				r.ScheduledAt.Format(time.RFC3339Nano))
-		}
+	}
+	if r.Dependencies == nil && r.ScheduledAt.After(now) && !r.ExpiresAt.IsZero() &&
+		!r.ExpiresAt.After(r.ScheduledAt) {
+		return draft.Invalid("expires_at",
+			"%s is not after scheduled_at %s", r.ExpiresAt.Format(time.RFC3339Nano),
+			r.ScheduledAt.Format(time.RFC3339Nano))
 	}
 	if err := draft.Encode(ctx, c.Codec, r, fromElsewhere); err != nil {
 		return err
