@@ -15,7 +15,7 @@ const mostResting = 4
 // NewCrew makes a crew without goroutines.
 func NewCrew() *Crew { return &Crew{wake: make(chan struct{}), over: make(chan struct{})} }
 
-// Start wakes a goroutine that waits. If none does, it starts one that calls work.
+// Start has a goroutine that waits go on, or a new one call work.
 func (c *Crew) Start(work func()) {
 	select {
 	case c.wake <- struct{}{}:

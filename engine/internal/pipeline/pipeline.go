@@ -74,7 +74,7 @@ type Config struct {
 	Joint    func() bool           // one call of the storage stores and claims
 	Ahead    func() int            // most jobs in the local queue behind the slots; 0: claims are exact
 	Now      func() time.Time      // the engine's clock
-	Start    func()                // begins or wakes a goroutine that calls Enter; comes with the lock
+	Start    func()                // starts a goroutine that calls Enter; comes with the lock
 	Arm      func(d time.Duration) // has Tick called in d; replaces the call before; comes with the lock
 	Work     *idle.Counter         // counts the goroutines, and what they leave behind
 }
@@ -84,7 +84,7 @@ type Kind uint8
 
 // The kinds of tasks.
 const (
-	Leave   Kind = iota // nothing: call Enter again after the next Start, or end
+	Leave   Kind = iota // end the goroutine
 	Run                 // run Job, then call Ended or Dropped
 	Step                // store Outcomes, claim up to Claim jobs, then call Stepped
 	Unclaim             // give Jobs back to the storage, then call Unclaimed
