@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"testing"
@@ -156,30 +155,4 @@ func TestNotIdleWhileItStarts(t *testing.T) {
 	id = ticket.ID
 	started(t, eng)
 	must(t, eng.WaitIdle(t.Context()))
-}
-
-// A job that comes to an idle engine finds the goroutine of an earlier one: a new one
-// begins later.
-func TestIdleWorkersStay(t *testing.T) {
-	eng, err := engine.New[any](memory.New(), quiet)
-	must(t, err)
-	ran := make(chan string, 1)
-	eng.Handle("x", func(context.Context, *ojs.Job[any]) error {
-		first := make([]byte, 64)
-		first = first[:runtime.Stack(first, false)] // goroutine 7 [running]:
-		ran <- string(bytes.Fields(first)[1])
-		return nil
-	})
-	started(t, eng)
-	seen := make(map[string]bool)
-	for range 1000 { // those before may be about to rest
-		must1(eng.Enqueue(t.Context(), "x", nil))
-		id := <-ran
-		if seen[id] { // no two goroutines have one id
-			return
-		}
-		seen[id] = true
-		must(t, eng.WaitIdle(t.Context()))
-	}
-	t.Error("no job has found the goroutine of an earlier one")
 }

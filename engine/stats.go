@@ -42,8 +42,7 @@ func (e *Engine[T]) Stats(ctx context.Context) (s Stats, err error) {
 		s.Notifications = store.CheckNotify()
 	}
 	if r := c.attempts.Run.Load(); r != nil {
-		s.Running, s.Busy = true, r.Pipe.Busy()
-		s.Stuck, _, _ = r.State()
+		s.Running, s.Busy, s.Stuck = true, r.Pipe.Busy(), r.Stucks()
 	}
 	if s.Queues, err = e.Queues().List(ctx); err != nil {
 		return s, err
@@ -194,7 +193,7 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 		return h
 	}
 	r := k.r
-	_, failures, failure := r.State()
+	failures, failure := r.ClaimsFail()
 	h.Uptime = c.Now().Sub(r.Started)
 	h.Seconds = h.Uptime.Seconds()
 	if n, err := k.Due.Failing(); n > 0 && failures == 0 {

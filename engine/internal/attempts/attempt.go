@@ -426,10 +426,8 @@ func (a *attempt) Logger() *slog.Logger {
 func (r *Run) begin(a *attempt) {
 	a.at = len(r.attempts)
 	r.attempts = append(r.attempts, a)
-	select {
-	case <-r.closing: // the grace period of a stop is over
+	if r.closed() {
 		a.end(ojs.ErrShutdown)
-	default:
 	}
 	r.c.WakeAt(a.rec.WakeAt())
 	r.looking.By(env.Earliest(a.renewAt, a.deadline))

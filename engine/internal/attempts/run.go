@@ -31,7 +31,6 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/engine/internal/idle"
 	"github.com/ojsengine/ojs/engine/internal/jobtypes"
-	"github.com/ojsengine/ojs/engine/internal/pipeline"
 	"github.com/ojsengine/ojs/engine/internal/settle"
 	"github.com/ojsengine/ojs/engine/internal/sleeps"
 	"github.com/ojsengine/ojs/engine/internal/stacks"
@@ -77,7 +76,6 @@ type Run struct {
 	Started time.Time
 	Sched   *scheduler.Scheduler
 	Pipe    *pipe
-	crew    *pipeline.Crew
 	tick    scheduler.Timer // of the pipeline
 	Busy    idle.Counter    // of the pipeline and of chores
 
@@ -99,6 +97,7 @@ type Run struct {
 	failures   int           // claims that failed in a row
 	failure    error         // of the last of them
 	stuck      int           // attempts that are reported as stuck
+	spare      []*attempt    // memory for the next ones
 	attempts   []*attempt    // claimed and not stored, or running; two of a job if a lost one goes on
 	drained    chan struct{} // closed when stopping, and the pipeline and attempts are empty
 	returned   []string      // the jobs whose attempts the stop has interrupted
@@ -127,7 +126,6 @@ func (c *Attempts) NewRun(ctx context.Context) *Run {
 		Base:    storage.WithCaller(context.WithoutCancel(ctx), c.Caller),
 		Started: c.Now(),
 		Sched:   scheduler.New(c.Clock),
-		crew:    pipeline.NewCrew(),
 		drained: make(chan struct{}),
 		closing: make(chan struct{}),
 	}
@@ -150,7 +148,6 @@ func (r *Run) Start() { r.c.Run.Store(r) }
 
 // Over ends the run. It returns the jobs whose attempts the stop has interrupted.
 func (r *Run) Over() (returned []string) {
-	r.crew.End()
 	r.Sched.Stop()
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
@@ -209,10 +206,8 @@ func (r *Run) Stop() (stuck, unstored []string, claiming bool) {
 	}
 	claiming = r.claiming > 0
 	mu.Unlock()
-	for _, a := range given { // their handlers go on, their jobs go back
-		if f, err := r.settleRunning(a, policy.Interrupted); err != nil {
-			r.dropped(f, err)
-		}
+	for _, a := range given {
+		r.interrupt(a)
 	}
 	return stuck, unstored, claiming
 }
@@ -220,6 +215,16 @@ func (r *Run) Stop() (stuck, unstored []string, claiming bool) {
 // lastStore is how long Run waits for outcomes of handlers that have returned at the end
 // of LastCall. A storage that takes longer has not answered.
 const lastStore = time.Millisecond
+
+// closed reports whether the grace period of a stop is over.
+func (r *Run) closed() bool {
+	select {
+	case <-r.closing:
+		return true
+	default:
+		return false
+	}
+}
 
 // Wait waits until done is closed, for d at most, and reports whether it is.
 func (r *Run) Wait(done <-chan struct{}, d time.Duration) bool {
@@ -241,12 +246,18 @@ func (r *Run) Settled() (bool, <-chan struct{}) {
 	return r.Sched.Settled()
 }
 
-// State returns how many attempts are reported as stuck, how many claims have failed in a
-// row, and why the last of these did.
-func (r *Run) State() (stuck, failures int, failure error) {
+// ClaimsFail returns how many claims have failed in a row, and why the last of them did.
+func (r *Run) ClaimsFail() (n int, err error) {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	return r.stuck, r.failures, r.failure
+	return r.failures, r.failure
+}
+
+// Stucks returns how many attempts are reported as stuck.
+func (r *Run) Stucks() int {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	return r.stuck
 }
 
 // attend is the run of the chore Leases. It renews leases, settles attempts that have

@@ -81,7 +81,7 @@ func (r *Run) newPipe() *pipe {
 		},
 		Now:   c.Now,
 		Work:  &r.Busy,
-		Start: func() { r.crew.Start(func() { r.work(r.Pipe.Enter()) }) },
+		Start: func() { go r.work(nil) },
 		Arm:   func(d time.Duration) { r.Sched.Set(&r.tick, c.Clock.Now().Add(d)) },
 	})
 }
@@ -96,6 +96,7 @@ type stepScratch struct {
 	into    []*storage.Record
 	recs    []storage.Record
 	claimed []*attempt
+	spare   []*attempt // for the next jobs
 	limited storage.Limited
 }
 
@@ -112,12 +113,21 @@ func (s *stepScratch) clear() {
 	clear(s.into)
 	clear(s.recs)
 	clear(s.claimed)
+	clear(s.spare)
 	s.limited = storage.Limited{}
-	s.to, s.into, s.recs, s.claimed = s.to[:0], s.into[:0], s.recs[:0], s.claimed[:0]
+	s.to, s.into, s.recs = s.to[:0], s.into[:0], s.recs[:0]
+	s.claimed, s.spare = s.claimed[:0], s.spare[:0]
 }
 
-// work is a goroutine of the pipeline, with its first task.
-func (r *Run) work(t task) {
+// work is a goroutine of the pipeline. It does the task that it is given, or asks for
+// one.
+func (r *Run) work(given *task) {
+	var t task
+	if given != nil {
+		t = *given
+	} else {
+		t = r.Pipe.Enter()
+	}
 	s := scratches.Get().(*stepScratch)
 	defer scratches.Put(s)
 	var calling *attempt
@@ -127,7 +137,8 @@ func (r *Run) work(t task) {
 		}
 		// The handler has called runtime.Goexit, which ends this goroutine after its
 		// deferred calls. Another one goes on.
-		go r.work(r.finish(calling, policy.Outcome{Kind: policy.Exited}))
+		next := r.finish(calling, policy.Outcome{Kind: policy.Exited})
+		go r.work(&next)
 	}()
 	for {
 		switch t.Kind {
@@ -148,10 +159,7 @@ func (r *Run) work(t task) {
 			t = r.Pipe.Unclaimed(r.giveBack(t.Jobs))
 		default:
 			r.left()
-			if !r.crew.Rest() {
-				return
-			}
-			t = r.Pipe.Enter()
+			return
 		}
 	}
 }
@@ -207,6 +215,10 @@ func (r *Run) step(t *task, s *stepScratch) task {
 		now = r.c.Now()
 		r.c.mu.Lock()
 		asked.begin(now)
+		n := max(len(r.spare)-t.Claim, 0)
+		s.spare = append(s.spare, r.spare[n:]...)
+		clear(r.spare[n:])
+		r.spare = r.spare[:n]
 		r.c.mu.Unlock()
 	}
 	more := t.Free > 0 // a claim through the gate is wanted
@@ -230,8 +242,13 @@ func (r *Run) exchange(t *task, s *stepScratch, now time.Time) (none bool) {
 	for _, f := range t.Outcomes {
 		s.to = append(s.to, f.Rec)
 	}
-	for range t.Claim { // the records go to where they stay
-		a := attempts.Get().(*attempt)
+	for i := range t.Claim { // the records go to where they stay
+		var a *attempt
+		if i < len(s.spare) {
+			a = s.spare[i]
+		} else {
+			a = attempts.Get().(*attempt)
+		}
 		s.claimed = append(s.claimed, a)
 		s.into = append(s.into, a.rec)
 	}
@@ -394,10 +411,8 @@ func (a *attempt) start() bool {
 		return false
 	}
 	c.Meter.Started(a.rec)
-	if op != nil {
-		c.Transition(op, a.rec, a.rec.Version, eventlog.None, now, publish.StartedEvent(a.rec))
-		op.End()
-	}
+	c.Transition(op, a.rec, a.rec.Version, eventlog.None, now, publish.StartedEvent(a.rec))
+	op.End()
 	if ended || env.Overdue(a.rec, now) {
 		return false
 	}
@@ -490,7 +505,7 @@ func (v *reserved) start(batch []storage.Insert, stored []storage.Inserted, now 
 	}
 	v.r.enter(s, false, &v.asked)
 	if next := v.r.Pipe.Reserved(&v.t, s.claimed); next.Kind != pipeline.Leave {
-		go v.r.work(next)
+		go v.r.work(&next)
 		return
 	}
 	v.r.left()

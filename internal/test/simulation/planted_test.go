@@ -85,10 +85,10 @@ var patches = []patch{
 		"	a.r.renewals = append(a.r.renewals, a)\n",
 		"	if a.phase == running {\n		a.r.renewals = append(a.r.renewals, a)\n	}\n"},
 	{"a panic keeps the slot of its type", "engine/internal/attempts/outcomes.go",
-		"		if r.conclude(a) && a.reusable(f) {\n",
+		"		if r.conclude(a) {\n",
 		"		if p := f.Decision.Failure; p != nil && p.Type == policy.ErrorTypePanic {\n" +
 			"			a.rec = new(storage.Record) // which no limit knows\n		}\n" +
-			"		if r.conclude(a) && a.reusable(f) {\n"},
+			"		if r.conclude(a) {\n"},
 	{"a worker's failure keeps the slot of its limit", "engine/internal/settle/settle.go",
 		"			c.WorkerLost(storage.Held{ID: f.Rec.ID, Version: f.Rec.Version}, nil)\n",
 		"			if f.Rec.State == ojs.StateCompleted {\n" +
@@ -108,7 +108,7 @@ var patches = []patch{
 		"		p.Failed++\n		if e := a.Job.Error; e != nil && e.Reason == ojs.ReasonHandlerPanic {\n" +
 			"			p.Failed++\n		}\n"},
 	{"a late claim starts after the stop", "engine/internal/attempts/attempt.go",
-		"		a.end(ojs.ErrShutdown)\n	default:\n", "	default:\n"},
+		"	if r.closed() {\n		a.end(ojs.ErrShutdown)\n	}\n", ""},
 	{"a worker's heartbeat renews the claim of another", "engine/fetch/delivery.go",
 		"	lost, err := c.settle.Extend(ctx, now, &d.rec, x, typ)\n",
 		"	if r, err := c.Store.Get(ctx, d.rec.ID); err == nil {\n		x.Version = r.Version\n	}\n" +
