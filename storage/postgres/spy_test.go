@@ -58,7 +58,7 @@ func openSpied(t testing.TB, name string, opts ...postgres.Option) (*postgres.St
 	}
 	y := newSpy(t, name)
 	looked := make(chan struct{}) // the first look of the storage, which nothing asks for, ends so
-	y.once("notify", func() { close(looked) })
+	y.once("send", func() { close(looked) })
 	s, err := postgres.Open(t.Context(), y.pool, append(opts, postgres.WithSchema(name))...)
 	must(t, err)
 	t.Cleanup(func() { must(t, s.Close()) })
