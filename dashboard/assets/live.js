@@ -161,7 +161,7 @@ function act(what) {
 function theme() {
   const page = document.documentElement.dataset
   page.theme = (page.theme ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light')) === 'dark' ? 'light' : 'dark'
-  fetch(new URL(`${document.body.dataset.top}?set=display&theme=${page.theme}`, location.href), { redirect: 'manual' })
+  fetch(new URL(`${document.body.dataset.top}?set=display&theme=${page.theme}`, location.href), { redirect: 'manual', keepalive: true })
 }
 document.addEventListener('keydown', e => {
   if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches('input:not([type=checkbox]),select,textarea')) return

@@ -112,5 +112,21 @@ func (b *browser) text(expression string) (out string) {
 // until waits for an expression to be true.
 func (b *browser) until(expression string) {
 	b.t.Helper()
-	b.run(chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond)))
+	ctx, stop := context.WithTimeout(b.ctx, time.Minute)
+	defer stop()
+	for {
+		err := chromedp.Run(ctx, chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond)))
+		if err == nil {
+			return
+		}
+		if ctx.Err() != nil || !leftPage(err) {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// leftPage reports whether a call has failed because its page is gone: another one comes.
+func leftPage(err error) bool {
+	return strings.Contains(err.Error(), "navigated or closed") ||
+		strings.Contains(err.Error(), "Cannot find context")
 }

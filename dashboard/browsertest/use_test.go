@@ -179,8 +179,7 @@ func TestKeyboard(t *testing.T) {
 	b.run(chromedp.Navigate(s.url), chromedp.WaitVisible(`button.live`),
 		// The page keeps the slash from being typed, so no character follows the key.
 		input.DispatchKeyEvent(input.KeyDown).WithKey("/"),
-		chromedp.KeyEvent("id:"+s.failed), chromedp.KeyEvent(kb.Enter),
-		chromedp.WaitVisible(`table.jobs`))
+		chromedp.KeyEvent("id:"+s.failed), leaves(chromedp.KeyEvent(kb.Enter)))
 	b.until(`!!document.querySelector('button.live') && document.querySelectorAll('table.jobs tbody tr').length === 1`)
 	b.run(chromedp.KeyEvent("j"), chromedp.KeyEvent(kb.Enter), chromedp.WaitVisible(`button[value=retry]`))
 	for range 60 {
@@ -210,8 +209,7 @@ func TestKeyboardOnMany(t *testing.T) {
 	id := s.enqueue("search.index", nil, ojs.WithQueue("search"), ojs.WithTags("needle"))
 	b.run(chromedp.Navigate(s.url), chromedp.WaitVisible(`button.live`),
 		input.DispatchKeyEvent(input.KeyDown).WithKey("/"),
-		chromedp.KeyEvent("tag:needle"), leaves(chromedp.KeyEvent(kb.Enter)),
-		chromedp.WaitVisible(`table.jobs`))
+		chromedp.KeyEvent("tag:needle"), leaves(chromedp.KeyEvent(kb.Enter)))
 	b.until(`!!document.querySelector('button.live') && document.querySelectorAll('table.jobs tbody tr').length === 1`)
 	b.run(chromedp.KeyEvent("j"), chromedp.KeyEvent("x"),
 		input.DispatchKeyEvent(input.KeyDown).WithKey("a"), chromedp.KeyEvent("M"),
