@@ -114,8 +114,9 @@ func (b *browser) until(expression string) {
 	b.t.Helper()
 	ctx, stop := context.WithTimeout(b.ctx, time.Minute)
 	defer stop()
+	poll := chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond))
 	for {
-		err := chromedp.Run(ctx, chromedp.Poll(expression, nil, chromedp.WithPollingInterval(50*time.Millisecond)))
+		err := chromedp.Run(ctx, poll)
 		if err == nil {
 			return
 		}
