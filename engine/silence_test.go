@@ -191,6 +191,29 @@ func TestWorkerDeath(t *testing.T) {
 	}
 }
 
+// F065: a call through an engine that does not know the lease of the claim does not
+// shorten it.
+func TestProgressElsewhereKeepsTheLease(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.run()
+		other, err := engine.New[any](b.store, quiet)
+		must(t, err)
+		id := b.enqueue("x", later, ojs.WithLease(time.Minute)).ID
+		fetched(b, b.Worker("w1", fetch.Config{Lease: 2 * time.Hour}))
+		b.advance(time.Second)
+		rec, err := b.store.Get(b.ctx, id)
+		must(t, err)
+		d, err := other.Worker("w1", fetch.Config{}).DeliveryOf(rec)
+		must(t, err)
+		must(t, d.Progress(b.ctx, 0.5))
+		got, err := b.store.Get(b.ctx, id)
+		must(t, err)
+		if got.LeaseUntil.Before(rec.LeaseUntil) || got.Progress != 0.5 {
+			t.Errorf("the lease ends at %v, and before the call at %v", got.LeaseUntil, rec.LeaseUntil)
+		}
+	})
+}
+
 // renewedElsewhere checks that a worker lives as long as another engine renews its lease.
 func renewedElsewhere(t *testing.T, fetches, beats fetch.Config) {
 	inBubble(t, func(b *rig) {

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // An answer tells what the storage has.
@@ -24,6 +26,32 @@ func TestAttemptNamed(t *testing.T) {
 			"conflict")
 	}
 	r.want("F070", r.do("POST /workers/ack\n\n"+`{"job_id":"$A","attempt":1}`), 200)
+}
+
+// The silence of callers without an id tells nothing of the others: their jobs stay with
+// them as long as their reservations.
+func TestSilenceWithoutAnID(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", job)
+	r.enqueue("B", job)
+	for range 2 {
+		r.want("F060", r.do("POST /workers/fetch\n\n"+`{"queues":["default"]}`), 200, "jobs.0.attempt", 1)
+	}
+	r.want("F068", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w","active_jobs":["$A"]}`), 200)
+	r.advance(5 * time.Minute)
+	for _, id := range []string{"$A", "$B"} {
+		r.want("F079", r.do("GET /jobs/"+id), 200, "job.state", "active", "job.attempt", 1)
+	}
+}
+
+// A worker that tells of its progress alone has sent no heartbeat that could stop.
+func TestProgressIsNoHeartbeat(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", job)
+	r.fetch("w")
+	r.want("F181", r.do("POST /workers/progress\n\n"+`{"job_id":"$A","worker_id":"w","percentage":50}`), 200)
+	r.advance(5 * time.Minute)
+	r.want("F079", r.do("GET /jobs/$A"), 200, "job.state", "active", "job.attempt", 1)
 }
 
 func TestNackOfCancelledWorkflow(t *testing.T) {
@@ -43,7 +71,6 @@ func TestUniqueJobsHavePolicies(t *testing.T) {
 	r.enqueue("A", job)
 	r.enqueue("B", `{"type":"u","args":[],"options":{"unique":{"keys":["type"]}}}`)
 	r.want("F184", r.do("GET /unique-jobs"), 200, "pagination.total", 1)
-	t.Log(r.do("GET /unique-jobs").Body)
 }
 
 // A name that no storage could keep is refused before the storage sees it.
@@ -134,12 +161,13 @@ func TestDeletedWorkers(t *testing.T) {
 }
 
 func TestHeartbeatOfAStorageGone(t *testing.T) {
-	st := memory.New()
+	st := &storagetest.Faulty{Storage: memory.New()}
 	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
 	r.want("F068", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w"}`), 200)
-	st.Close()
+	st.OnCall(func(c *storagetest.Call) { c.Err = errors.New("gone") })
 	r.want("F031", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w"}`), 503, "error.code",
 		"backend_error")
+	st.OnCall(nil)
 }
 
 // A stream has each transition of a job once, as GET /jobs/{id} has its state.
