@@ -183,9 +183,9 @@ func (h *Handler) summarize(p *page, s *summary) (err error) {
 	return nil
 }
 
-// discarded counts the jobs that were discarded in the last hour: those that engines have
-// reported, or those that are stored if they are more. Engines report some seconds later,
-// so that there may be more.
+// discarded counts the jobs that were discarded in the last hour. It takes the number
+// that engines have reported or the number that is stored, whichever is greater. Engines
+// report some seconds later, so that there may be more.
 func (h *Handler) discarded(ctx context.Context, now time.Time, s *summary, of *past) (err error) {
 	most, reported := look, inspect.Count{}
 	for i := range of.Columns {

@@ -167,7 +167,7 @@ func TestOpenOverviewsShareAReading(t *testing.T) {
 	}
 }
 
-// The page of running jobs has those that take too long first, and stops a type in one
+// The page of running jobs begins with jobs that take too long, and stops a type in one
 // step: it pauses the type and cancels what runs of it.
 func TestRunning(t *testing.T) {
 	store, ctx := memory.New(), context.Background()

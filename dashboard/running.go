@@ -64,7 +64,7 @@ type runningData struct {
 	Read  int          // active jobs that were read: the oldest
 }
 
-// running lists the active jobs, those that take too long first.
+// running lists the active jobs. Jobs that take too long come first.
 func (h *Handler) running(p *page) error {
 	ctx := p.r.Context()
 	active := inspect.Filter{States: []ojs.State{ojs.StateActive}}

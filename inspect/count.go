@@ -146,7 +146,7 @@ func (j *Jobs) counted(f *Filter, look int) (storage.Query, error) {
 	if look < 0 {
 		return storage.Query{}, draft.Invalid("look", "%d is negative", look)
 	}
-	*f = f.Narrow()
+	*f = f.InCheapestOrder()
 	return f.Query()
 }
 
@@ -231,7 +231,7 @@ func (j *Jobs) shares(ctx context.Context, f *Filter) (out []share, err error) {
 		if f.DeadLettered { // which are discarded, and have an index without the state
 			one.States = nil
 		}
-		out = append(out, share{Filter: one.Narrow(), types: one.Types, of: c})
+		out = append(out, share{Filter: one.InCheapestOrder(), types: one.Types, of: c})
 	}
 	slices.SortFunc(out, func(a, b share) int {
 		return cmp.Or(cmp.Compare(jobs[a.of], jobs[b.of]), slices.Compare(a.types, b.types),
@@ -276,9 +276,9 @@ func (by Facet) of(job *ojs.JobInfo) (string, bool) {
 	return job.Error.Type, true
 }
 
-// Narrow returns the filter in the order in which a listing looks at the fewest jobs, and
-// of these orders that of the latest jobs first. It selects the same jobs.
-func (f Filter) Narrow() Filter {
+// InCheapestOrder returns the filter in the order in which a listing looks at the fewest
+// jobs, and of these orders that of the latest jobs first. It selects the same jobs.
+func (f Filter) InCheapestOrder() Filter {
 	f.Order = OrderNewest
 	open := slices.ContainsFunc(f.States, func(s ojs.State) bool { return !s.Terminal() })
 	ended := len(f.States) > 0 && !open || !f.FinishedFrom.IsZero() || !f.FinishedBefore.IsZero()

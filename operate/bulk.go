@@ -190,7 +190,7 @@ func (j *Jobs) Preview(ctx context.Context, b Bulk, n int) (Preview, error) {
 		}
 		page, err := j.Find(ctx, f, "", n, inspect.DefaultLook)
 		if err == nil && len(page.Jobs) < n && page.Next != "" {
-			page, err = j.Find(ctx, f.Narrow(), "", n, look)
+			page, err = j.Find(ctx, f.InCheapestOrder(), "", n, look)
 		}
 		if err != nil {
 			return Preview{}, err

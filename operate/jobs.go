@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -21,9 +22,10 @@ type Jobs struct {
 	op *Operator
 }
 
-// Documents gives access to the documents of the storage, for packages that keep values
-// of their own there, under keys of their own.
-func (j *Jobs) Documents() storage.DocumentStore { return j.op.eng.Store }
+func init() {
+	bridge.Give(bridge.Operators[Jobs, storage.DocumentStore]{
+		Documents: func(j *Jobs) storage.DocumentStore { return j.op.eng.Store }})
+}
 
 // Result is the result for one job of an operation on many.
 type Result struct {

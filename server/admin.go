@@ -79,11 +79,11 @@ func (s *Server) adminQueues(c *call) error {
 
 // queueObject is a queue as administrators see it.
 func (s *Server) queueObject(c *call, q *queue) (obj, error) {
-	n, err := s.lately(c.ctx, q.Name)
+	n, err := s.lastHour(c.ctx, q.Name)
 	if err != nil {
 		return nil, err
 	}
-	at, err := s.born(c, q)
+	at, err := s.queueMadeAt(c, q)
 	if err != nil {
 		return nil, err
 	}
@@ -100,13 +100,13 @@ func countsOf(n map[ojs.State]int) (o obj) {
 	return o
 }
 
-func perMinute(n *lately) obj {
+func perMinute(n *counts) obj {
 	const minutes = 60
 	return obj{"processed_per_minute", float64(n.completed) / minutes, "failed_per_minute",
 		float64(n.failed) / minutes}
 }
 
-func latency(n *lately) obj {
+func latency(n *counts) obj {
 	return obj{"p50", n.runs.Quantile(0.5).Milliseconds(), "p95", n.runs.Quantile(0.95).Milliseconds(),
 		"p99", n.runs.Quantile(0.99).Milliseconds()}
 }
@@ -318,7 +318,7 @@ func (s *Server) adminBulk(c *call) error {
 	if err := c.confirmed(); err != nil {
 		return err
 	}
-	f, err := c.bulkFilter()
+	f, err := c.bodyFilter()
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func (s *Server) adminStats(c *call) error {
 	for i := range seen {
 		words[seen[i].word(now)]++
 	}
-	n, err := s.lately(c.ctx, "")
+	n, err := s.lastHour(c.ctx, "")
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *Server) adminHistory(c *call) error {
 	data := []obj{}
 	for i := 0; i < len(buckets); {
 		start := buckets[i].Start.Truncate(width[1])
-		var n lately
+		var n counts
 		for ; i < len(buckets) && buckets[i].Start.Before(start.Add(width[1])); i++ {
 			n.add(&buckets[i], c.param("queue"))
 		}
@@ -106,7 +106,7 @@ func (s *Server) adminHistory(c *call) error {
 	return c.reply(http.StatusOK, obj{"period", period, "data", data})
 }
 
-func point(start time.Time, n *lately) obj {
+func point(start time.Time, n *counts) obj {
 	return obj{"timestamp", start, "processed", n.completed, "failed", n.failed, "enqueued", n.enqueued,
 		"latency_p50_ms", n.runs.Quantile(0.5).Milliseconds(), "latency_p99_ms",
 		n.runs.Quantile(0.99).Milliseconds()}
@@ -205,7 +205,8 @@ func (s *Server) systemConfig(c *call) error {
 		limit = obj{"per_second", conf.limit.PerSecond, "burst", conf.limit.Burst}
 	}
 	return c.reply(http.StatusOK, obj{"backend", s.can.Name, "durable", s.can.Durable,
-		"authentication", conf.auth != nil, "request_rate", limit, "max_requests_per_client", conf.most,
+		"authentication", conf.auth != nil, "request_rate", limit,
+		"max_requests_per_client", conf.maxRequests,
 		"limits", obj{"body_bytes", conf.maxBody, "batch_body_bytes", conf.maxBatchBody, "args_bytes",
 			conf.maxArgs,
 			"meta_bytes", conf.maxMeta, "json_depth", conf.maxDepth, "batch_jobs", conf.maxBatch,

@@ -76,7 +76,7 @@ func (s *Server) bulkEnqueue(c *call) error {
 	if err := s.checkBatch(len(list)); err != nil {
 		return err
 	}
-	return s.onlyOnce(c, "bulk_enqueue", func(k *idempotent) error {
+	return s.idempotently(c, "bulk_enqueue", func(k *idempotent) error {
 		return s.enqueueItems(c, list, atomic,
 			k)
 	})
@@ -307,9 +307,9 @@ func (s *Server) bulk(c *call, v *bulkVerb) error {
 		if err != nil {
 			return err
 		}
-		return s.onlyOnce(c, v.name, func(*idempotent) error { return s.bulkByFilter(c, v, f) })
+		return s.idempotently(c, v.name, func(*idempotent) error { return s.bulkByFilter(c, v, f) })
 	}
-	return s.onlyOnce(c, v.name, func(*idempotent) error { return s.bulkByID(c, v, ids, atomic) })
+	return s.idempotently(c, v.name, func(*idempotent) error { return s.bulkByID(c, v, ids, atomic) })
 }
 
 // result is the result for a job of an operation on many.

@@ -7,16 +7,16 @@ import (
 	"github.com/ojsengine/ojs/telemetry"
 )
 
-// lately is what was counted of late.
-type lately struct {
+// counts are the numbers of a period, of a queue or of all.
+type counts struct {
 	completed, failed, enqueued uint64
 	run, wait                   int64   // in milliseconds, on average
 	rate                        float64 // completed jobs in a second
 	runs                        telemetry.Histogram
 }
 
-// lately sums up the last hour of a queue, or of all; it is what engines have reported.
-func (s *Server) lately(ctx context.Context, queue string) (n lately, err error) {
+// lastHour sums up what engines have reported of the last hour.
+func (s *Server) lastHour(ctx context.Context, queue string) (n counts, err error) {
 	now := s.now()
 	buckets, err := s.history(ctx, now.Add(-time.Hour), now, time.Minute)
 	if err != nil {
@@ -33,11 +33,11 @@ func (s *Server) lately(ctx context.Context, queue string) (n lately, err error)
 func (s *Server) history(
 	ctx context.Context, from, to time.Time, width time.Duration,
 ) ([]telemetry.Bucket, error) {
-	return telemetry.History(ctx, s.op.Jobs().Documents(), s.now(), from, to, width)
+	return telemetry.History(ctx, s.values(), s.now(), from, to, width)
 }
 
 // add adds a bucket's counts of a queue, or of all.
-func (n *lately) add(b *telemetry.Bucket, queue string) {
+func (n *counts) add(b *telemetry.Bucket, queue string) {
 	var wait telemetry.Histogram
 	for i := range b.Meters {
 		m := &b.Meters[i]

@@ -146,9 +146,9 @@ func (s *Server) overrides(c *call) (args *ojs.Args, opts []ojs.Option, err erro
 	return args, opts, nil
 }
 
-// bulkFilter reads the filter of an operation on many: its members are in filter, or at
+// bodyFilter reads the filter of an operation on many: its members are in filter, or at
 // the top (F179).
-func (c *call) bulkFilter() (f inspect.Filter, err error) {
+func (c *call) bodyFilter() (f inspect.Filter, err error) {
 	in := c.in()
 	from := in.within("filter")
 	if !in.has("filter") {
@@ -230,7 +230,7 @@ func (s *Server) retryDeadLetters(c *call) error {
 	if err := c.confirmed(); err != nil {
 		return err
 	}
-	f, err := c.bulkFilter()
+	f, err := c.bodyFilter()
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func (s *Server) purgeDeadLetters(c *call) error {
 	if err := c.confirmed(); err != nil {
 		return err
 	}
-	f, err := c.bulkFilter()
+	f, err := c.bodyFilter()
 	if err != nil {
 		return err
 	}

@@ -35,8 +35,8 @@ var attributes = map[string]bool{
 // topOnly are the attributes that options do not have.
 var topOnly = map[string]bool{"id": true, "type": true, "args": true, "options": true}
 
-// wanted is a job as a request describes it.
-type wanted struct {
+// jobRequest is a job as a request describes it.
+type jobRequest struct {
 	in    *input
 	found object    // the attributes that are there
 	tops  int       // how many of found are at the top; the others are in options
@@ -53,7 +53,7 @@ type wanted struct {
 // draftOf makes a draft of a job as requests have it: of an enqueue, a member of a batch,
 // the template of a recurring job, a step of a workflow. Its queue is returned too.
 func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
-	w := wanted{in: in}
+	w := jobRequest{in: in}
 	w.found = w.room[:0]
 	if err := w.collect(); err != nil {
 		return d, "", err
@@ -116,9 +116,9 @@ func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
 	return d, w.queue, nil
 }
 
-func (w *wanted) option(opts ...ojs.Option) { w.options = append(w.options, opts...) }
+func (w *jobRequest) option(opts ...ojs.Option) { w.options = append(w.options, opts...) }
 
-func (w *wanted) keep(name string, value []byte) {
+func (w *jobRequest) keep(name string, value []byte) {
 	if w.extra == nil {
 		w.extra = make(map[string]json.RawMessage)
 	}
@@ -127,7 +127,7 @@ func (w *wanted) keep(name string, value []byte) {
 
 // collect finds each attribute, at the top or in options. An attribute in both
 // places is refused (F167). Unknown ones are kept (F174).
-func (w *wanted) collect() error {
+func (w *jobRequest) collect() error {
 	top := w.in
 	for i := range top.object {
 		m := &top.object[i]
@@ -166,7 +166,7 @@ func (w *wanted) collect() error {
 }
 
 // value returns an attribute as JSON, nil if the request does not have it.
-func (w *wanted) value(name string) []byte {
+func (w *jobRequest) value(name string) []byte {
 	for i := range w.found {
 		if w.found[i].name == name {
 			return w.found[i].value
@@ -176,13 +176,13 @@ func (w *wanted) value(name string) []byte {
 }
 
 // place is where an attribute is in the body.
-func (w *wanted) place(name string) string {
+func (w *jobRequest) place(name string) string {
 	one := w.one(name)
 	return one.path + name
 }
 
 // one is an input with a single attribute, whose errors name its place.
-func (w *wanted) one(name string) input {
+func (w *jobRequest) one(name string) input {
 	for i := range w.found {
 		switch {
 		case w.found[i].name != name:
@@ -196,10 +196,10 @@ func (w *wanted) one(name string) input {
 }
 
 // has reports whether the request has an attribute.
-func (w *wanted) has(name string) bool { return w.value(name) != nil }
+func (w *jobRequest) has(name string) bool { return w.value(name) != nil }
 
 // exclusive refuses a request that has two names of one thing.
-func (w *wanted) exclusive(a, b string) error {
+func (w *jobRequest) exclusive(a, b string) error {
 	if w.has(a) && w.has(b) {
 		return invalid(w.place(b), "is set twice, as "+w.place(a)+" too")
 	}
@@ -207,7 +207,7 @@ func (w *wanted) exclusive(a, b string) error {
 }
 
 // jobType reads the type, with a version behind an "@" (V002).
-func (w *wanted) jobType() (string, error) {
+func (w *jobRequest) jobType() (string, error) {
 	if !w.has("type") {
 		return "", invalid(w.in.path+"type", "is missing").expected("string")
 	}
@@ -257,7 +257,7 @@ func (s *Server) args(v []byte, path string) (args ojs.Args, err error) {
 }
 
 // places reads id, queue, priority, tags, pending.
-func (w *wanted) places() error {
+func (w *jobRequest) places() error {
 	if w.has("id") {
 		one := w.one("id")
 		id := one.text("id")
@@ -308,7 +308,7 @@ func badQueue(field, name string) *refusal {
 }
 
 // times reads scheduled_at, which may be relative, and expires_at (F166).
-func (w *wanted) times() error {
+func (w *jobRequest) times() error {
 	name := "scheduled_at"
 	if w.has("delay_until") {
 		name = "delay_until"
@@ -369,7 +369,7 @@ func asSent(t time.Time, text string) string {
 
 // periods reads the timeouts. In milliseconds they are integers; the names of the core
 // take seconds, or an ISO 8601 duration (F043, F167).
-func (w *wanted) periods() error {
+func (w *jobRequest) periods() error {
 	for _, p := range []struct {
 		name, ms string
 		option   func(time.Duration) ojs.Option
@@ -404,7 +404,7 @@ func (w *wanted) periods() error {
 }
 
 // seconds reads a period of the core.
-func (w *wanted) seconds(name string) (time.Duration, error) {
+func (w *jobRequest) seconds(name string) (time.Duration, error) {
 	v := w.value(name)
 	var text string
 	if decodeText(v, &text) {
@@ -428,7 +428,7 @@ func (w *wanted) seconds(name string) (time.Duration, error) {
 }
 
 // meta reads meta, what lies under it, and tags.
-func (s *Server) meta(w *wanted) error {
+func (s *Server) meta(w *jobRequest) error {
 	for _, name := range []string{"metadata", "meta"} { // the later wins
 		if !w.has(name) {
 			continue

@@ -26,7 +26,7 @@ const Extension = "urn:ojsengine:remote:1"
 const keyBatch = "ojs:batch"
 
 // batchOptions reads it.
-func (w *wanted) batchOptions() error {
+func (w *jobRequest) batchOptions() error {
 	if !w.has(keyBatch) {
 		return nil
 	}

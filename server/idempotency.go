@@ -17,6 +17,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/bridge"
+	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -59,14 +61,16 @@ type keptAnswer struct {
 	Pieces int       `json:"pieces,omitempty"` // of the body
 }
 
-// keptHeaders are those that an answer gives again.
+// keptHeaders are the headers that a repeated answer has, too.
 var keptHeaders = []string{"X-OJS-Batch-Size", "X-OJS-Max-Batch-Size", "Location"}
 
-// values returns where values are kept.
-func (s *Server) values() storage.DocumentStore { return s.op.Jobs().Documents() }
+var operators = bridge.Take[bridge.Operators[operate.Jobs, storage.DocumentStore]]()
 
-// onlyOnce does a request whose key no other has, or answers as before.
-func (s *Server) onlyOnce(c *call, operation string, do func(k *idempotent) error) error {
+// values is where the storage keeps values.
+func (s *Server) values() storage.DocumentStore { return operators.Documents(s.op.Jobs()) }
+
+// idempotently does a request with a new key, and repeats the answer to one before.
+func (s *Server) idempotently(c *call, operation string, do func(k *idempotent) error) error {
 	key := c.r.Header.Get("Idempotency-Key")
 	if key == "" {
 		in := c.in()

@@ -108,7 +108,7 @@ type connection struct {
 
 // enter counts a request in. It is counted out by leave.
 func (s *Server) enter(c *call) (leave func(), err error) {
-	if s.conf.most == 0 || c.rt.need == permHealth {
+	if s.conf.maxRequests == 0 || c.rt.need == permHealth {
 		return func() {}, nil
 	}
 	who, n := connection{client: c.client()}, &s.seen
@@ -120,11 +120,11 @@ func (s *Server) enter(c *call) (leave func(), err error) {
 	if n.count == nil {
 		n.count = make(map[connection]int)
 	}
-	if n.count[who] >= s.conf.most {
+	if n.count[who] >= s.conf.maxRequests {
 		r := refuse(http.StatusTooManyRequests, codeRateLimited, "the client has %d requests under way",
-			s.conf.most)
+			s.conf.maxRequests)
 		r.retryable = true
-		return nil, r.with("limit", s.conf.most)
+		return nil, r.with("limit", s.conf.maxRequests)
 	}
 	n.count[who]++
 	return func() {

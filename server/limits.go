@@ -57,7 +57,7 @@ func limitBounds(in *input) (l ojs.RateLimit, until time.Time, err error) {
 	return l, until, nil
 }
 
-// bounds are the members of a limit's bounds, those that are not set as null.
+// bounds are the members of a limit's bounds, null for each that is not set.
 func bounds(l *ojs.RateLimit) obj {
 	o := obj{"concurrency", nil, "rate", nil, "throttle", nil}
 	if l == nil {
@@ -163,6 +163,14 @@ func (s *Server) putLimit(c *call) error {
 	if err != nil {
 		return err
 	}
+	if err := s.setLimit(c, name); err != nil {
+		return err
+	}
+	return s.getLimit(c)
+}
+
+// setLimit sets the bounds of the body.
+func (s *Server) setLimit(c *call, name operate.LimitName) error {
 	b, until, err := limitBounds(c.in())
 	if err != nil {
 		return err
@@ -170,8 +178,8 @@ func (s *Server) putLimit(c *call) error {
 	if err := s.op.Limits().Set(c.ctx, name, b, until); err != nil {
 		return err
 	}
-	c.audit("limit.set", "key "+name.Name)
-	return s.getLimit(c)
+	c.audit("limit.set", string(name.Kind)+" "+name.Name)
+	return nil
 }
 
 // clearLimit answers DELETE /rate-limits/{key}/override.
@@ -243,14 +251,9 @@ func (s *Server) putQueueLimit(c *call) error {
 	if err != nil {
 		return err
 	}
-	b, until, err := limitBounds(c.in())
-	if err != nil {
+	if err := s.setLimit(c, name); err != nil {
 		return err
 	}
-	if err := s.op.Limits().Set(c.ctx, name, b, until); err != nil {
-		return err
-	}
-	c.audit("limit.set", "queue "+name.Name)
 	return s.queueLimit(c)
 }
 

@@ -26,11 +26,11 @@ type config struct {
 	cross   *http.CrossOriginProtection
 	noAdmin bool
 
-	events   Events
-	noEvents bool
-	schemas  SchemaCompiler // nil: none are checked
-	limit    Rate
-	most     int // requests of a client at once; 0: any number
+	events      Events
+	noEvents    bool
+	schemas     SchemaCompiler // nil: none are checked
+	limit       Rate
+	maxRequests int // requests of a client at once; 0: any number
 
 	maxBody, maxBatchBody int64
 	maxArgs, maxMeta      int
@@ -44,7 +44,7 @@ type config struct {
 func defaults() config {
 	return config{
 		clock: clock.New(), log: slog.New(slog.DiscardHandler), cross: http.NewCrossOriginProtection(),
-		most: 100, maxBody: 2 << 20, maxBatchBody: 32 << 20, maxArgs: 1 << 20, maxMeta: 64 << 10,
+		maxRequests: 100, maxBody: 2 << 20, maxBatchBody: 32 << 20, maxArgs: 1 << 20, maxMeta: 64 << 10,
 		events: keptEvents, maxDepth: 32, maxBatch: 10_000, maxFetch: 100,
 	}
 }
@@ -149,7 +149,7 @@ func WithMaxRequests(n int) Option {
 		if n < 0 {
 			return draft.Invalid("max_requests", "%d is negative", n)
 		}
-		conf.most = n
+		conf.maxRequests = n
 		return nil
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // policies reads retry, unique, rate_limit, fairness and the key of a unique job. Other
 // forms of them are made the standard's here (F164, F165).
-func (w *wanted) policies() error {
+func (w *jobRequest) policies() error {
 	if err := w.retry(); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ var otherNames = map[string]struct {
 	"backoff": {"backoff_strategy", false}, "strategy": {"backoff_strategy", false},
 }
 
-func (w *wanted) retry() error {
+func (w *jobRequest) retry() error {
 	if err := w.exclusive("retry", "retry_policy"); err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func badRetry(field, reason string) error {
 var fingerprint = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // unique reads the policy of a unique job, and the key that the client gives it.
-func (w *wanted) unique() error {
+func (w *jobRequest) unique() error {
 	var p *ojs.UniquePolicy
 	if w.has("unique") {
 		var err error
@@ -146,7 +146,7 @@ func (w *wanted) unique() error {
 	return nil
 }
 
-func (w *wanted) uniqueOf(v []byte) (*ojs.UniquePolicy, error) {
+func (w *jobRequest) uniqueOf(v []byte) (*ojs.UniquePolicy, error) {
 	if v[0] != '{' {
 		return nil, invalid(w.place("unique"), "is not an object").expected("object").received(kindOf(v))
 	}
@@ -203,7 +203,7 @@ func (w *wanted) uniqueOf(v []byte) (*ojs.UniquePolicy, error) {
 
 // dimensions reads the member "key" of a unique policy: names of members of the args, or
 // of dimensions.
-func (w *wanted) dimensions(v []byte) (keys, args []string, err error) {
+func (w *jobRequest) dimensions(v []byte) (keys, args []string, err error) {
 	var names []string
 	var name string
 	if decodeText(v, &name) {

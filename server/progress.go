@@ -23,9 +23,9 @@ var progressRoutes = []route{
 	{method: http.MethodGet, path: "/unique-jobs", need: permInspect, serve: (*Server).uniqueJobs},
 }
 
-// told is what a worker has said along with its progress. The storage of jobs has no
-// field for it.
-type told struct {
+// progressNote is what a worker has said along with its progress. The storage of jobs has
+// no field for it.
+type progressNote struct {
 	Message string          `json:"message,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"`
 	At      time.Time       `json:"at"`
@@ -45,7 +45,7 @@ func (s *Server) replyProgress(c *call, rec *storage.Record) error {
 	}
 	o := obj{"job_id", rec.ID, "state", string(rec.State), "progress", nil, "message", nil, "data", nil,
 		"updated_at", nil}
-	var t told
+	var t progressNote
 	if there && json.Unmarshal(v.Data, &t) == nil {
 		o[5] = rec.Progress
 		if t.Message != "" {
@@ -87,7 +87,7 @@ func (s *Server) putProgress(c *call) error {
 	if percent {
 		fraction /= 100
 	}
-	t := told{Message: in.text("message"), Data: in.get("data"), At: s.now()}
+	t := progressNote{Message: in.text("message"), Data: in.get("data"), At: s.now()}
 	if in.err != nil {
 		return in.err
 	}
@@ -121,7 +121,7 @@ func (s *Server) putProgress(c *call) error {
 }
 
 // tell keeps what a worker has said along with its progress.
-func (s *Server) tell(c *call, id string, t told) error {
+func (s *Server) tell(c *call, id string, t progressNote) error {
 	return s.documents().PutValues(c.ctx, t.At, []document.Value{{Key: progressPrefix + id,
 		Data:    marshal(t),
 		Expires: t.At.Add(keepTold)}})

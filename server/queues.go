@@ -46,7 +46,7 @@ type queueDoc struct {
 const queuePrefix = "server/queue/"
 
 // documents are the values that the server keeps in the storage, under "server/".
-func (s *Server) documents() document.Store { return document.Of(s.op.Jobs().Documents()) }
+func (s *Server) documents() document.Store { return document.Of(s.values()) }
 
 func (s *Server) queueDoc(ctx context.Context, name string) (doc queueDoc, there bool, err error) {
 	v, there, err := s.documents().Value(ctx, s.now(), queuePrefix+name)
@@ -101,8 +101,8 @@ func (s *Server) queues(c *call) ([]queue, error) {
 	return out, nil
 }
 
-// born is when a queue came to be.
-func (s *Server) born(c *call, q *queue) (time.Time, error) {
+// queueMadeAt is when a queue was made, or else its oldest job, or else this server.
+func (s *Server) queueMadeAt(c *call, q *queue) (time.Time, error) {
 	if !q.CreatedAt.IsZero() {
 		return q.CreatedAt, nil
 	}
@@ -147,7 +147,7 @@ func (s *Server) listQueues(c *call) error {
 	out := []obj{}
 	for i := range page {
 		q := &page[i]
-		at, err := s.born(c, q)
+		at, err := s.queueMadeAt(c, q)
 		if err != nil {
 			return err
 		}
@@ -172,7 +172,7 @@ func (s *Server) stats(c *call, q *queue, further ...any) error {
 	if !c.older() {
 		one = append(append(obj{"name", q.Name}, counts...), "paused", paused)
 	}
-	n, err := s.lately(c.ctx, q.Name)
+	n, err := s.lastHour(c.ctx, q.Name)
 	if err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func (d *doctor) bloat() ([]finding, error) {
 		}, d.bounds.dead)
 }
 
-// transactions finds those that keep dead rows in the way, prepared ones included.
+// transactions finds transactions that keep dead rows in the way, prepared ones included.
 func (d *doctor) transactions() ([]finding, error) {
 	found, err := d.tables(`SELECT pid::text, date_trunc('second', now() - xact_start)::text FROM pg_stat_activity
 		WHERE $1 <> '' AND datname = current_database() AND backend_type = 'client backend'

@@ -136,7 +136,7 @@ func newStorage(t testing.TB, on kind) (storage.Storage, string) {
 	return st, "memory"
 }
 
-// databases are those that the tests have made.
+// databases are the databases that the tests have made.
 var databases []string
 
 // dropDatabases drops them from a server that stays.

@@ -247,8 +247,8 @@ func (i *importer) flush() error {
 	return err
 }
 
-// continued inserts the jobs of a batch one by one, and returns those that have not all
-// of their fields, as they are stored.
+// continued inserts the jobs of a batch one by one. It returns the jobs that lack some of
+// their fields, and how they are stored.
 func (i *importer) continued(batch, begun []storage.Record) (open, stored []storage.Record, err error) {
 	for j := range batch {
 		rec, err := i.opened.Get(i.ctx, batch[j].ID)

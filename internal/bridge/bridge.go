@@ -47,6 +47,13 @@ type Handlers[Handler, Middleware, Frame any] struct {
 	Wrap func(Handler, []Middleware) Handler
 }
 
+// Operators is what package operate hides of its Jobs.
+type Operators[Jobs, Store any] struct {
+	// Documents returns the documents of the storage. A package keeps values there under
+	// keys of its own.
+	Documents func(*Jobs) Store
+}
+
 var given []any
 
 // Give makes inside available to Take. It is for functions init.
