@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/internal/test/racedetector"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -84,10 +85,10 @@ func newAdversary(t *testing.T, seed uint64) *adversary {
 		if b.heeds {
 			_ = handler.Sleep(ctx, b.works)
 			if ctx.Err() != nil {
-				time.Sleep(b.lingers)
+				pace.Virtual(b.lingers)
 			}
 		} else {
-			time.Sleep(b.works)
+			pace.Virtual(b.works)
 		}
 		a.end(job.ID, b, context.Cause(ctx), b.began.Add(a.timeout(job.ID)+grace))
 		return b.answer
@@ -278,7 +279,7 @@ func (a *adversary) fetch(ctx context.Context, id string) {
 		b.plan(a)
 		var cause error
 		for end := time.Now().Add(b.works); time.Now().Before(end); {
-			time.Sleep(min(time.Second, time.Until(end)))
+			pace.Virtual(min(time.Second, time.Until(end)))
 			if !b.heeds {
 				continue // and say nothing
 			}
@@ -340,7 +341,7 @@ func (a *adversary) play() {
 			a.mu.Lock()
 			a.ends = append(a.ends, time.Now())
 			a.mu.Unlock()
-			time.Sleep(rests)
+			pace.Virtual(rests)
 		}
 	})
 	var ids []string
@@ -350,17 +351,17 @@ func (a *adversary) play() {
 		pause, cancel := time.Duration(a.rnd.IntN(4000))*time.Millisecond, a.rnd.IntN(10) == 0
 		victim := ids[a.rnd.IntN(len(ids))]
 		a.mu.Unlock()
-		time.Sleep(pause)
+		pace.Virtual(pause)
 		if cancel && a.eng.Cancel(context.Background(), victim) == nil {
 			a.mu.Lock()
 			a.jobs[victim].cancelled = true
 			a.mu.Unlock()
 		}
 	}
-	time.Sleep(6 * time.Hour)
+	pace.Virtual(6 * time.Hour)
 	done()
 	group.Wait()
-	time.Sleep(time.Hour) // for handlers that go on
+	pace.Virtual(time.Hour) // for handlers that go on
 	for _, id := range ids {
 		job, err := a.eng.Get(context.Background(), id)
 		if err != nil || !job.State.Terminal() {

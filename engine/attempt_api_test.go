@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -35,20 +36,20 @@ func TestProgress(t *testing.T) {
 					t.Errorf("P1.3: the second attempt began at %v", got)
 				}
 				report(ctx, 0.1)
-				time.Sleep(10 * time.Millisecond)
+				pace.Virtual(10 * time.Millisecond)
 				return nil
 			}
 			report(ctx, 0.2, 0.1, math.NaN(), -1)
-			time.Sleep(10 * time.Millisecond)
+			pace.Virtual(10 * time.Millisecond)
 			if got := stored(job); got != 0.2 {
 				t.Errorf("P1.3: stored %v, want 0.2", got)
 			}
 			report(ctx, 0.3, 0.5)
-			time.Sleep(500 * time.Millisecond)
+			pace.Virtual(500 * time.Millisecond)
 			if got := stored(job); got != 0.2 {
 				t.Errorf("P1.3: stored %v within a second", got)
 			}
-			time.Sleep(500 * time.Millisecond)
+			pace.Virtual(500 * time.Millisecond)
 			if got := stored(job); got != 0.5 {
 				t.Errorf("P1.3: stored %v, want 0.5", got)
 			}
@@ -82,7 +83,7 @@ func TestHeartbeat(t *testing.T) {
 			b.handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
 				before, err := b.store.Get(ctx, job.ID)
 				must(t, err)
-				time.Sleep(time.Second)
+				pace.Virtual(time.Second)
 				must(t, handler.Heartbeat(ctx))
 				after, err := b.store.Get(ctx, job.ID)
 				must(t, err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/test/pace"
 )
 
 func TestCancel(t *testing.T) {
@@ -45,7 +46,7 @@ func TestCancel(t *testing.T) {
 							t.Errorf("cause %v", context.Cause(ctx))
 						}
 						b.ran()
-						time.Sleep(time.Minute)
+						pace.Virtual(time.Minute)
 						return result
 					})
 					b.run()

@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -64,7 +65,7 @@ func TestComplete(t *testing.T) {
 		},
 		"commits after the timeout and the time of a renewal": {
 			then: func(_ context.Context, tx *pending) error {
-				time.Sleep(15 * minute)
+				pace.Virtual(15 * minute)
 				tx.commit()
 				return nil
 			},
@@ -256,7 +257,7 @@ func TestComplete(t *testing.T) {
 			b.handle("pay", func(ctx context.Context, _ *ojs.Job[any]) error {
 				tx := new(pending)
 				must(t, handler.Complete(storage.WithTx(ctx, tx)))
-				time.Sleep(time.Hour)
+				pace.Virtual(time.Hour)
 				tx.commit()
 				return nil
 			})

@@ -18,6 +18,7 @@ import (
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -476,7 +477,7 @@ func TestCronOverlapEnqueueAcrossEngines(t *testing.T) {
 			b.ran()
 			running++
 			most = max(most, running)
-			time.Sleep(150 * time.Second)
+			pace.Virtual(150 * time.Second)
 			running--
 			return nil
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/test/pace"
 )
 
 // received takes what has come by now.
@@ -156,7 +157,7 @@ func TestEvents(t *testing.T) {
 			b.handle("x",
 				func(context.Context,
 					*ojs.Job[any]) error {
-					time.Sleep(1500 * time.Millisecond)
+					pace.Virtual(1500 * time.Millisecond)
 					return nil
 				})
 			b.run()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/fetch"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -29,7 +30,7 @@ func TestDeadlineDuringTheClaim(t *testing.T) {
 			gate := make(chan struct{})
 			s.hold <- gate
 			late := b.enqueue("job", tt.option).ID
-			time.Sleep(time.Second)
+			pace.Virtual(time.Second)
 			next := b.enqueue("job").ID
 			close(gate)
 			b.advance(time.Second)

@@ -18,6 +18,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -120,7 +121,7 @@ func TestExplain(t *testing.T) {
 		},
 		"expired": func(b *rig) {
 			ticket := b.enqueue("x", ojs.WithExpiresAt(time.Now().Add(time.Second)))
-			time.Sleep(time.Minute)
+			pace.Virtual(time.Minute)
 			b.explained(ticket.ID, inspect.ObstacleExpired)
 		},
 		"paused": func(b *rig) {

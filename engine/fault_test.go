@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -230,7 +231,7 @@ func TestClaimThatWaitsOverAStop(t *testing.T) {
 // A claim whose answer comes late must not take the place of a job that came meanwhile.
 func TestLateClaimLosesNoWakeUp(t *testing.T) {
 	onGated(t, func(b *rig, s *gated) {
-		b.handle("long", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Second); return nil })
+		b.handle("long", func(context.Context, *ojs.Job[any]) error { pace.Virtual(time.Second); return nil })
 		b.handle("short", func(context.Context, *ojs.Job[any]) error { return nil })
 		b.enqueue("long")
 		synctest.Wait()
@@ -328,9 +329,9 @@ func TestStorageFails(t *testing.T) {
 	t.Run("an overrun attempt is settled when the storage is back, and others keep their leases", func(t *testing.T) {
 		onFaulty(t, func(b *rig, s *storagetest.Faulty) {
 			b.handle("stuck",
-				func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Hour); return nil })
+				func(context.Context, *ojs.Job[any]) error { pace.Virtual(time.Hour); return nil })
 			b.handle("long",
-				func(context.Context, *ojs.Job[any]) error { time.Sleep(10 * time.Minute); return nil })
+				func(context.Context, *ojs.Job[any]) error { pace.Virtual(10 * time.Minute); return nil })
 			s.OnCall(breaks("Settle", false, before(b, 5*time.Minute)))
 			stuck := b.enqueue("stuck", ojs.WithTimeout(time.Minute), ojs.WithMaxAttempts(1))
 			long := b.enqueue("long", ojs.WithLease(time.Second))
@@ -444,7 +445,7 @@ func TestStorageFailsAtRandom(t *testing.T) {
 			running[job.ID] = true
 			sleep, fail := time.Duration(rnd.IntN(3000))*time.Millisecond, rnd.IntN(4) == 0
 			mu.Unlock()
-			time.Sleep(sleep)
+			pace.Virtual(sleep)
 			mu.Lock()
 			delete(running, job.ID)
 			mu.Unlock()

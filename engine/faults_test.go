@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -50,7 +51,7 @@ func TestStorageThatFails(t *testing.T) {
 				t.Errorf("job %s runs twice at once", job.ID)
 			}
 			defer running.Delete(job.ID)
-			time.Sleep(time.Millisecond)
+			pace.Virtual(time.Millisecond)
 			if ran.Add(1)%5 == 0 {
 				return errBoom
 			}
@@ -90,7 +91,7 @@ func TestStorageThatFails(t *testing.T) {
 			if minute == 24*60 {
 				t.Fatalf("%d jobs have not ended after a day", open())
 			}
-			time.Sleep(time.Minute)
+			pace.Virtual(time.Minute)
 		}
 		stop()
 		must(t, <-ended)
@@ -142,7 +143,7 @@ func TestHealthOfAStorageThatFails(t *testing.T) {
 				_, err := eng.Enqueue(t.Context(), "x", nil)
 				must(t, err)
 			}
-			time.Sleep(2 * time.Second)
+			pace.Virtual(2 * time.Second)
 			synctest.Wait()
 			h, want := eng.Health(t.Context()), says.Text+storagetest.ErrFault.Error()
 			status, storage := engine.Degraded, engine.Healthy
@@ -156,7 +157,7 @@ func TestHealthOfAStorageThatFails(t *testing.T) {
 				t.Errorf("%s: %+v, want %q", op, h, want)
 			}
 			failing.Store("")
-			time.Sleep(time.Minute)
+			pace.Virtual(time.Minute)
 			synctest.Wait()
 			if h := eng.Health(t.Context()); h.Status != engine.Healthy {
 				t.Errorf("%s works again: %+v", op, h)

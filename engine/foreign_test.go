@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/telemetry"
@@ -238,7 +239,7 @@ func TestForeignCode(t *testing.T) {
 						return nil
 					}, ctx)
 					synctest.Wait()
-					time.Sleep(time.Hour)
+					pace.Virtual(time.Hour)
 					if s.refused != (enqueued != nil) {
 						t.Fatalf("Enqueue: %v", enqueued)
 					}

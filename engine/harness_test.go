@@ -19,6 +19,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -141,7 +142,7 @@ func (b *rig) times() []time.Duration {
 
 // advance lets d pass, and waits until all goroutines are blocked again.
 func (b *rig) advance(d time.Duration) {
-	time.Sleep(d)
+	pace.Virtual(d)
 	synctest.Wait()
 }
 

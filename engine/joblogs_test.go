@@ -18,6 +18,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -62,7 +63,7 @@ func TestJobLogs(t *testing.T) {
 			log := handler.Logger(ctx).With("run", runs)
 			log.Debug("unseen")
 			log.Info("begins")
-			time.Sleep(time.Second)
+			pace.Virtual(time.Second)
 			switch runs {
 			case 1:
 				return ojs.Snooze(time.Minute)
@@ -191,7 +192,7 @@ func TestJobLogsAfterTheEnd(t *testing.T) {
 		b.handle("a", func(ctx context.Context, _ *ojs.Job[any]) error {
 			log := handler.Logger(ctx)
 			log.Info("in time")
-			time.Sleep(time.Hour)
+			pace.Virtual(time.Hour)
 			log.Info("too late")
 			return nil
 		})

@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -30,7 +31,7 @@ func TestConcurrencyBound(t *testing.T) {
 			var now, most atomic.Int32
 			b.handle("x", func(context.Context, *ojs.Job[any]) error {
 				most.Store(max(most.Load(), now.Add(1)))
-				time.Sleep(time.Second)
+				pace.Virtual(time.Second)
 				now.Add(-1)
 				return nil
 			})
@@ -55,7 +56,7 @@ func TestGracefulStop(t *testing.T) {
 			b.handle("x",
 				func(ctx context.Context,
 					_ *ojs.Job[any]) error {
-					time.Sleep(20 * time.Second)
+					pace.Virtual(20 * time.Second)
 					return ctx.Err()
 				})
 			b.run()
@@ -121,7 +122,7 @@ func TestGracefulStop(t *testing.T) {
 	})
 	t.Run("P1.8 a handler that goes on is left behind and named", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("x", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Hour); return nil })
+			b.handle("x", func(context.Context, *ojs.Job[any]) error { pace.Virtual(time.Hour); return nil })
 			b.run()
 			ticket := b.enqueue("x")
 			b.advance(time.Second)
@@ -145,7 +146,7 @@ func TestGracefulStop(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", func(_ context.Context, job *ojs.Job[any]) error {
 				if job.Attempt == 1 {
-					time.Sleep(time.Hour)
+					pace.Virtual(time.Hour)
 				}
 				return nil
 			})
@@ -312,7 +313,7 @@ func TestWaitIdle(t *testing.T) {
 	t.Run("waits for what is due, not for what is not", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x",
-				func(context.Context, *ojs.Job[any]) error { time.Sleep(3 * time.Second); return nil })
+				func(context.Context, *ojs.Job[any]) error { pace.Virtual(3 * time.Second); return nil })
 			idle := make(chan time.Duration, 1)
 			go func() { // before Run
 				if err := b.WaitIdle(b.ctx); err != nil {
@@ -337,7 +338,7 @@ func TestWaitIdle(t *testing.T) {
 	t.Run("a handler that runs is not idle", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x",
-				func(context.Context, *ojs.Job[any]) error { time.Sleep(3 * time.Second); return nil })
+				func(context.Context, *ojs.Job[any]) error { pace.Virtual(3 * time.Second); return nil })
 			b.run()
 			b.enqueue("x")
 			b.advance(time.Second)
@@ -368,7 +369,7 @@ func TestWaitIdle(t *testing.T) {
 						handler.Job(ctx) // which lends the attempt to the goroutine
 						go func() {
 							if !early {
-								time.Sleep(time.Second)
+								pace.Virtual(time.Second)
 							}
 							if err := handler.Sleep(context.WithoutCancel(ctx), time.Hour); err != nil {
 								t.Error(err)
@@ -376,12 +377,12 @@ func TestWaitIdle(t *testing.T) {
 							woke = b.elapsed()
 						}()
 						if early {
-							time.Sleep(time.Second)
+							pace.Virtual(time.Second)
 						}
 						return nil
 					})
 					b.Handle("y",
-						func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Second); return nil })
+						func(context.Context, *ojs.Job[any]) error { pace.Virtual(time.Second); return nil })
 					b.run()
 					b.enqueue("x")
 					b.advance(2 * time.Second)

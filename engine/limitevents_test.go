@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/operate"
 )
 
@@ -20,7 +21,7 @@ func TestLimitEvents(t *testing.T) {
 	// sleeps has jobs run for 10 s.
 	sleeps := func(b *rig) {
 		b.handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
-			time.Sleep(10 * s)
+			pace.Virtual(10 * s)
 			return nil
 		})
 	}

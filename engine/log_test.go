@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -77,7 +78,7 @@ func TestLog(t *testing.T) {
 	t.Run("P1.11 one line per event, at its level, with its fields", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
-				time.Sleep(250 * time.Millisecond)
+				pace.Virtual(250 * time.Millisecond)
 				if job.Attempt == 1 {
 					return ojs.Errorf("smtp.down", "no")
 				}
@@ -144,7 +145,7 @@ func TestLog(t *testing.T) {
 	t.Run("P1.11 a worker's job starts when it is fetched", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			id := b.enqueue("other").ID
-			time.Sleep(time.Second)
+			pace.Virtual(time.Second)
 			logged.Reset()
 			if _, err := b.Worker("w", fetch.Config{}).Fetch(b.ctx); err != nil {
 				t.Fatal(err)

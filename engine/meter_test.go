@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/telemetry"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -17,7 +18,7 @@ import (
 func TestMeter(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.Handle("x", func(ctx context.Context, job *ojs.Job[any]) error {
-			time.Sleep(100 * time.Millisecond)
+			pace.Virtual(100 * time.Millisecond)
 			switch {
 			case job.Args == "fails once" && job.Attempt == 1:
 				return ojs.Errorf("t", "no")

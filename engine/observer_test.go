@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/telemetry"
 )
@@ -41,7 +42,7 @@ func TestObserverSeesDurations(t *testing.T) {
 	var seen record
 	inBubble(t, func(b *rig) {
 		b.handle("slow", func(_ context.Context, job *ojs.Job[any]) error {
-			time.Sleep(3 * time.Second)
+			pace.Virtual(3 * time.Second)
 			if job.Attempt == 1 {
 				return errBoom
 			}
@@ -49,7 +50,7 @@ func TestObserverSeesDurations(t *testing.T) {
 		})
 		b.enqueue("slow", ojs.WithDelay(time.Second),
 			ojs.WithRetry(ojs.RetryPolicy{InitialInterval: 5 * time.Second, Jitter: ojs.JitterOff}))
-		time.Sleep(2 * time.Second)
+		pace.Virtual(2 * time.Second)
 		b.run()
 		b.advance(time.Minute)
 	}, engine.WithObserver(&seen))
@@ -117,7 +118,7 @@ func TestObserverSeesTheWait(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.handle("job", func(context.Context, *ojs.Job[any]) error { return nil })
 		b.enqueue("job")
-		time.Sleep(7 * time.Second)
+		pace.Virtual(7 * time.Second)
 		b.run()
 		b.advance(0)
 	}, engine.WithObserver(&seen))

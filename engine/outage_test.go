@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -65,7 +66,7 @@ func TestOutageEndsEveryWait(t *testing.T) {
 		must(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		eng.Handle("short", func(context.Context, *ojs.Job[any]) error {
-			time.Sleep(20 * time.Second)
+			pace.Virtual(20 * time.Second)
 			return nil
 		})
 		eng.Handle("long", func(ctx context.Context, _ *ojs.Job[any]) error {
@@ -89,13 +90,13 @@ func TestOutageEndsEveryWait(t *testing.T) {
 			must(t, err)
 			jobs = append(jobs, ticket)
 		}
-		time.Sleep(20 * time.Second)
+		pace.Virtual(20 * time.Second)
 		other, err := engine.New[any](s.inner, quiet)
 		must(t, err)
 		_, err = other.Queues().PauseType(ctx, "other", "")
 		must(t, err)
 
-		time.Sleep(time.Until(s.till) + 2*time.Second)
+		pace.Virtual(time.Until(s.till) + 2*time.Second)
 		synctest.Wait()
 		s.mu.Lock()
 		calls := maps.Clone(s.first)
@@ -110,7 +111,7 @@ func TestOutageEndsEveryWait(t *testing.T) {
 				t.Errorf("%s: %v after the first call, at %v", m, at.Sub(first), at)
 			}
 		}
-		time.Sleep(time.Minute)
+		pace.Virtual(time.Minute)
 		synctest.Wait()
 		for _, j := range jobs {
 			job, err := eng.Get(ctx, j.ID)
@@ -156,7 +157,7 @@ func TestOutageInTheLog(t *testing.T) {
 		must(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		eng.Handle("x", func(context.Context, *ojs.Job[any]) error {
-			time.Sleep(20 * time.Second)
+			pace.Virtual(20 * time.Second)
 			return nil
 		})
 		ended := make(chan error, 1)
@@ -165,7 +166,7 @@ func TestOutageInTheLog(t *testing.T) {
 			_, err := eng.Enqueue(ctx, "x", nil, ojs.WithLease(time.Minute))
 			must(t, err)
 		}
-		time.Sleep(6 * time.Minute)
+		pace.Virtual(6 * time.Minute)
 		synctest.Wait()
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 		// at 10 s, after 1, 2, 3 and 4 minutes, and the end
@@ -218,7 +219,7 @@ func TestOutcomeThatWaitsHoldsNoSlot(t *testing.T) {
 			must(t, err)
 			ids = append(ids, ticket.ID)
 		}
-		time.Sleep(20 * time.Second)
+		pace.Virtual(20 * time.Second)
 		synctest.Wait()
 		states := func() string {
 			var list []string
@@ -235,7 +236,7 @@ func TestOutcomeThatWaitsHoldsNoSlot(t *testing.T) {
 		mu.Lock()
 		refused = "none"
 		mu.Unlock()
-		time.Sleep(time.Minute)
+		pace.Virtual(time.Minute)
 		synctest.Wait()
 		if got := states(); got != "[completed completed completed completed completed]" || ran != 5 {
 			t.Errorf("later: %s, %d handlers ran", got, ran)
@@ -248,7 +249,7 @@ func TestOutcomeThatWaitsHoldsNoSlot(t *testing.T) {
 			_, err := eng.Enqueue(ctx, "x", i)
 			must(t, err)
 		}
-		time.Sleep(time.Minute)
+		pace.Virtual(time.Minute)
 		synctest.Wait()
 		mu.Lock()
 		if ran-5 > 3 {
@@ -256,7 +257,7 @@ func TestOutcomeThatWaitsHoldsNoSlot(t *testing.T) {
 		}
 		all = false
 		mu.Unlock()
-		time.Sleep(time.Minute)
+		pace.Virtual(time.Minute)
 		synctest.Wait()
 		if ran != 15 {
 			t.Errorf("%d handlers ran", ran)

@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -66,31 +67,18 @@ func prefetchOnMoodyStorage(t *testing.T, lasts bool) {
 	_, err = eng.EnqueueMany(t.Context(), drafts...)
 	must(t, err)
 	stop := started(t, eng)
-	late := time.Now().Add(2 * time.Minute)
-	for {
+	pace.Until(t, "all jobs have completed", func() bool {
 		must1(eng.Queues().Pause(t.Context(), ojs.DefaultQueue)) // jobs claimed ahead go back
 		must1(eng.Queues().Resume(t.Context(), ojs.DefaultQueue))
 		stats, err := eng.Stats(t.Context())
 		must(t, err)
-		if stats.Total[ojs.StateCompleted] == jobs {
-			break
-		}
-		if time.Now().After(late) {
-			t.Fatalf("%+v", stats)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	for { // outcomes that are stored already, and whose workers do not know
+		return stats.Total[ojs.StateCompleted] == jobs
+	})
+	pace.Until(t, "workers know of the outcomes that are stored", func() bool {
 		stats, err := eng.Stats(t.Context())
 		must(t, err)
-		if stats.Busy == 0 {
-			break
-		}
-		if time.Now().After(late) {
-			t.Fatalf("%+v", stats)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return stats.Busy == 0
+	})
 	must(t, eng.WaitIdle(t.Context()))
 	for job, err := range eng.Jobs().List(t.Context(), inspect.Filter{}) {
 		must(t, err)

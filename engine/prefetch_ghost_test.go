@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -59,7 +60,7 @@ func TestGhostsStealNoJobs(t *testing.T) {
 				_ = handler.Sleep(ctx, time.Hour)
 			}()
 		}
-		time.Sleep(20 * time.Microsecond)
+		pace.Work(20 * time.Microsecond)
 	}
 	ctx, enough := context.WithTimeout(t.Context(), time.Minute)
 	defer enough()

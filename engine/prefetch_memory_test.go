@@ -7,11 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/internal/test/racedetector"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -144,13 +144,11 @@ func TestWorkersAheadKeepNoEndedJobs(t *testing.T) {
 		enqueue(i+1, large)
 	}
 	close(open)
-	for over := false; !over; {
+	pace.Until(t, "all but the long jobs have completed", func() bool {
 		stats, err := eng.Stats(ctx)
 		must(t, err)
-		if over = stats.Busy == long && stats.Total[ojs.StateCompleted] == others+long+1; !over {
-			time.Sleep(time.Millisecond)
-		}
-	}
+		return stats.Busy == long && stats.Total[ojs.StateCompleted] == others+long+1
+	})
 	_, err = results(eng.Jobs().Apply(ctx, operate.Bulk{Do: operate.DeleteJobs()}))
 	must(t, err)
 	if kept := int(heapInUse()) - before; kept > 2*size {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -36,7 +37,7 @@ func TestWaitForTheNextJob(t *testing.T) {
 	}
 	started(t, eng)
 	last := time.Now()
-	for done := 0; done < jobs; time.Sleep(10 * time.Millisecond) {
+	for done := 0; done < jobs; pace.Work(10 * time.Millisecond) {
 		stats, err := eng.Stats(t.Context())
 		must(t, err)
 		if n := stats.Total[ojs.StateCompleted]; n > done {
@@ -73,15 +74,12 @@ func TestGivenBackJobsKeepTheirPlace(t *testing.T) {
 	}
 	started(t, eng)
 	defer close(release)
-	for {
+	pace.Until(t, "what was claimed ahead has been given back", func() bool {
 		all := blocked.Load() == workers
 		stats, err := eng.Stats(t.Context())
 		must(t, err)
-		if all && stats.Total[ojs.StateActive] == workers {
-			break
-		}
-		time.Sleep(time.Millisecond) // until what was claimed ahead has been given back
-	}
+		return all && stats.Total[ojs.StateActive] == workers
+	})
 	stats, err := eng.Stats(t.Context())
 	must(t, err)
 	claimed, err := store.Claim(t.Context(), time.Now(), storage.Claim{Max: jobs, Worker: "other"}, nil)

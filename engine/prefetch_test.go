@@ -2,7 +2,9 @@ package engine_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
@@ -124,22 +127,13 @@ func newPrefetching(t *testing.T, jobs, first int, handle func(*prefetching, con
 // until waits until the states of the jobs are what is wanted.
 func (p *prefetching) until(want map[ojs.State]int) {
 	p.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
+	pace.Until(p.T, fmt.Sprintf("jobs %v", want), func() bool {
 		stats, err := p.Stats(p.Context())
 		must(p.T, err)
-		same := true
-		for _, state := range ojs.AllStates() {
-			same = same && stats.Total[state] == want[state]
-		}
-		if same {
-			return
-		}
-		if time.Now().After(deadline) {
-			p.Fatalf("the jobs are %v, want %v", stats.Total, want)
-		}
-		time.Sleep(time.Millisecond) // the storage sends no notice of this
-	}
+		return !slices.ContainsFunc(ojs.AllStates(), func(state ojs.State) bool {
+			return stats.Total[state] != want[state]
+		})
+	})
 }
 
 // settles waits until that many jobs that block are active and no others are, and what
@@ -147,20 +141,13 @@ func (p *prefetching) until(want map[ojs.State]int) {
 // slot.
 func (p *prefetching) settles(workers int) {
 	p.Helper()
-	// The storage sends no notice of its counts: they are asked for again.
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	pace.Until(p.T, "the jobs that block are active, and no others", func() bool {
 		stats, err := p.Stats(p.Context())
 		must(p.T, err)
-		done := stats.Total[ojs.StateCompleted]
-		if active := stats.Total[ojs.StateActive]; active == workers &&
-			done+active+stats.Total[ojs.StateAvailable] == len(p.tickets) && done <= p.first &&
-			done > p.first-workers*32 {
-			return
-		}
-		if time.Now().After(deadline) {
-			p.Fatalf("the jobs are %v", stats.Total)
-		}
-	}
+		done, active := stats.Total[ojs.StateCompleted], stats.Total[ojs.StateActive]
+		return active == workers && done+active+stats.Total[ojs.StateAvailable] == len(p.tickets) &&
+			done <= p.first && done > p.first-workers*32
+	})
 }
 
 // once checks that each job has run once, at its first attempt.
@@ -291,11 +278,11 @@ func TestPrefetch(t *testing.T) {
 			if paused.Load() {
 				after.Add(1)
 			}
-			time.Sleep(300 * time.Microsecond)
+			pace.Work(300 * time.Microsecond)
 			return nil
 		}, engine.WithConcurrency(workers))
 		for begun.Load() == 0 {
-			time.Sleep(100 * time.Microsecond)
+			pace.Work(100 * time.Microsecond)
 		}
 		must1(p.Queues().Pause(t.Context(), "default"))
 		paused.Store(true)

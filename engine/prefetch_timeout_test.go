@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -47,14 +48,13 @@ func TestOutcomeBehindOthersIsItsOwn(t *testing.T) {
 	_, err = eng.EnqueueMany(t.Context(), drafts...)
 	must(t, err)
 	started(t, eng)
-	for { // an engine that waits for its storage counts as idle
+	// An engine that waits for its storage counts as idle.
+	pace.Until(t, "all jobs have ended", func() bool {
 		stats, err := eng.Stats(t.Context())
 		must(t, err)
-		if stats.Total[ojs.StateAvailable]+stats.Total[ojs.StateActive]+stats.Total[ojs.StateRetryable] == 0 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		n := stats.Total
+		return n[ojs.StateAvailable]+n[ojs.StateActive]+n[ojs.StateRetryable] == 0
+	})
 	n, wrong := 0, 0
 	for job, err := range eng.Jobs().List(t.Context(), inspect.Filter{}) {
 		must(t, err)

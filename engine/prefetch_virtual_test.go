@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -72,7 +73,7 @@ func TestMockClockShortSleeps(t *testing.T) {
 func TestBubbleShortSleeps(t *testing.T) {
 	for name, sleep := range map[string]func(context.Context, time.Duration) error{
 		"handler.Sleep": handler.Sleep,
-		"time.Sleep":    func(_ context.Context, d time.Duration) error { time.Sleep(d); return nil },
+		"time.Sleep":    func(_ context.Context, d time.Duration) error { pace.Virtual(d); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -96,7 +97,7 @@ func TestBubbleShortSleeps(t *testing.T) {
 				ctx, stop := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() { ended <- eng.Run(ctx) }()
-				time.Sleep(time.Minute)
+				pace.Virtual(time.Minute)
 				mu.Lock()
 				defer mu.Unlock()
 				for i, at := range begun {

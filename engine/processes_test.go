@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -75,7 +76,7 @@ func (c *cluster) join(opts ...engine.Option) *clusterNode {
 	return n
 }
 
-func (c *cluster) advance(d time.Duration) { time.Sleep(d); synctest.Wait() }
+func (c *cluster) advance(d time.Duration) { pace.Virtual(d); synctest.Wait() }
 
 func (c *cluster) get(id string) storage.Record {
 	c.t.Helper()

@@ -18,6 +18,7 @@ import (
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -49,7 +50,10 @@ func TestQueueStates(t *testing.T) {
 	})
 	t.Run("P1.6 a pause leaves running jobs alone", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("x", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Second); return nil })
+			b.handle("x", func(context.Context, *ojs.Job[any]) error {
+				pace.Virtual(time.Second)
+				return nil
+			})
 			b.run()
 			ticket := b.enqueue("x")
 			b.advance(0)

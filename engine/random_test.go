@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 )
 
 // Random lives of jobs, in virtual time: every job ends, none runs more often than its
@@ -104,7 +105,7 @@ func randomLives(b *rig, seed uint64) {
 		case 9:
 			return ojs.DeadLetter(errBoom)
 		case 10:
-			time.Sleep(time.Duration(n(5)) * time.Second) // less than the grace period
+			pace.Virtual(time.Duration(n(5)) * time.Second) // less than the grace period
 		case 11:
 			if err := b.Cancel(ctx, job.ID); err != nil && !errors.Is(err, context.Canceled) &&
 				context.Cause(ctx) == nil {

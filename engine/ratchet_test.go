@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/policy/preset"
 )
 
@@ -85,7 +86,7 @@ func TestRatchet(t *testing.T) {
 	t.Run("E041 E043 E044 reading 47 what a retry stores", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("fail", func(_ context.Context, job *ojs.Job[any]) error {
-				time.Sleep(2 * time.Second)
+				pace.Virtual(2 * time.Second)
 				return fmt.Errorf("failure %d", job.Attempt)
 			})
 			b.run()

@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -224,7 +225,7 @@ func (s *setsSlowly) SetLimit(
 	ctx context.Context, now time.Time, name storage.LimitName, bounds ojs.RateLimit, until time.Time,
 ) error {
 	if !s.set.Swap(true) {
-		time.Sleep(time.Second)
+		pace.Virtual(time.Second)
 	}
 	return s.Storage.SetLimit(ctx, now, name, bounds, until)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -140,7 +141,7 @@ func TestIdleEngineWritesNoHistory(t *testing.T) {
 func TestHistory(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.handle("a", func(context.Context, *ojs.Job[any]) error {
-			time.Sleep(time.Second)
+			pace.Virtual(time.Second)
 			return nil
 		})
 		other, err := engine.New[any](b.store, quiet, reports)

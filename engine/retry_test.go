@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/test/pace"
 )
 
 func TestRetryTimes(t *testing.T) {
@@ -53,7 +54,7 @@ func TestBackoffCountsFromTheFailure(t *testing.T) {
 	t.Run("A008 not from the start of the attempt that failed", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("fail",
-				func(context.Context, *ojs.Job[any]) error { time.Sleep(10 * time.Second); return errBoom })
+				func(context.Context, *ojs.Job[any]) error { pace.Virtual(10 * time.Second); return errBoom })
 			b.run()
 			b.enqueue("fail", noJitter)
 			b.advance(time.Hour)
@@ -119,7 +120,7 @@ func TestUpperBound(t *testing.T) {
 		"nil pointer":  func(context.Context, *rig) error { var e *ojs.Error; return e },
 		"other nil":    func(context.Context, *rig) error { var e *customError; return e },
 		"Error panics": func(context.Context, *rig) error { return panickyError{} },
-		"ignores ctx":  func(_ context.Context, b *rig) error { time.Sleep(time.Hour); return nil },
+		"ignores ctx":  func(_ context.Context, b *rig) error { pace.Virtual(time.Hour); return nil },
 		"bad result":   func(ctx context.Context, _ *rig) error { return errors.Join(errBoom, nil) },
 		"wrapped panic": func(context.Context,
 			*rig) error {

@@ -17,6 +17,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -152,7 +153,7 @@ func TestRetryHookGoexit(t *testing.T) {
 		b.handle("fail", fails)
 		b.Handle("exit", func(context.Context, *ojs.Job[any]) error { runtime.Goexit(); return nil })
 		b.Handle("slow",
-			func(ctx context.Context, _ *ojs.Job[any]) error { time.Sleep(5 * time.Minute); return nil })
+			func(ctx context.Context, _ *ojs.Job[any]) error { pace.Virtual(5 * time.Minute); return nil })
 		b.handle("later", nothing)
 		b.run()
 		b.enqueue("exit", ojs.WithMaxAttempts(2))

@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -92,7 +93,7 @@ func TestExpiry(t *testing.T) {
 	t.Run("P0.5 nobody is free before expires_at", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("slow",
-				func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Minute); return nil })
+				func(context.Context, *ojs.Job[any]) error { pace.Virtual(time.Minute); return nil })
 			b.run()
 			b.enqueue("slow")
 			ticket := b.enqueue("slow", ojs.WithTTL(10*time.Second),
@@ -121,7 +122,7 @@ func TestExpiry(t *testing.T) {
 	t.Run("P0.5 P0.8 enqueue_ttl ends the wait for the first attempt", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("slow",
-				func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Minute); return nil })
+				func(context.Context, *ojs.Job[any]) error { pace.Virtual(time.Minute); return nil })
 			b.run()
 			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"job.ttl_expired"}})
 			defer sub.Close()
@@ -259,7 +260,7 @@ func TestTimeout(t *testing.T) {
 	t.Run("P0.5 work completed in the grace period counts", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("slow",
-				func(context.Context, *ojs.Job[any]) error { time.Sleep(70 * time.Second); return nil })
+				func(context.Context, *ojs.Job[any]) error { pace.Virtual(70 * time.Second); return nil })
 			b.run()
 			ticket := b.enqueue("slow", ojs.WithTimeout(time.Minute))
 			b.advance(time.Hour)
@@ -269,7 +270,7 @@ func TestTimeout(t *testing.T) {
 	t.Run("P0.5 a handler that ignores its context is given up after the grace period", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("stuck", func(_ context.Context, job *ojs.Job[any]) error {
-				time.Sleep(10 * time.Minute)
+				pace.Virtual(10 * time.Minute)
 				return nil // too late: refused
 			})
 			b.run()
@@ -319,7 +320,10 @@ func TestTimeout(t *testing.T) {
 	})
 	t.Run("P0.5 total timeout of a waiting job", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("slow", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Hour); return nil })
+			b.handle("slow", func(context.Context, *ojs.Job[any]) error {
+				pace.Virtual(time.Hour)
+				return nil
+			})
 			b.run()
 			b.enqueue("slow", ojs.WithTimeout(2*time.Hour))
 			ticket := b.enqueue("slow", ojs.WithTotalTimeout(time.Minute),
@@ -338,7 +342,7 @@ func TestLease(t *testing.T) {
 	t.Run("A012 A114 A115 A175 B028 renewed while the handler runs", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("slow", func(ctx context.Context, _ *ojs.Job[any]) error {
-				time.Sleep(25 * time.Minute)
+				pace.Virtual(25 * time.Minute)
 				return ctx.Err()
 			})
 			b.run()
@@ -450,7 +454,7 @@ func TestPriority(t *testing.T) {
 				if name == "high" && job.Attempt == 1 {
 					return errBoom
 				}
-				time.Sleep(time.Second) // the retry comes due while the first low one runs
+				pace.Virtual(time.Second) // the retry comes due while the first low one runs
 				return nil
 			})
 			for _, j := range []struct {

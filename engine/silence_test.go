@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -520,7 +521,7 @@ func TestWorkerStoppedSaysWhy(t *testing.T) {
 	})
 	t.Run("P0.8 handlers that go on", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
-			b.handle("x", func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Hour); return nil })
+			b.handle("x", func(context.Context, *ojs.Job[any]) error { pace.Virtual(time.Hour); return nil })
 			b.run()
 			b.enqueue("x")
 			synctest.Wait()

@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -22,7 +23,7 @@ import (
 func TestStopAfterWaitIdleLosesNothing(t *testing.T) {
 	for name, f := range map[string]func(ctx context.Context) error{
 		"handler.Sleep": func(ctx context.Context) error { return handler.Sleep(ctx, time.Hour) },
-		"time.Sleep":    func(context.Context) error { time.Sleep(time.Hour); return nil },
+		"time.Sleep":    func(context.Context) error { pace.Virtual(time.Hour); return nil },
 	} {
 		t.Run("P1.8 "+name, func(t *testing.T) {
 			inBubble(t, func(b *rig) {
@@ -61,7 +62,7 @@ func TestStopTellsWhatItGivesBack(t *testing.T) {
 				func(ctx context.Context,
 					_ *ojs.Job[any]) error {
 					<-ctx.Done()
-					time.Sleep(time.Hour)
+					pace.Virtual(time.Hour)
 					return nil
 				})
 			b.handle("z", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil })

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/fetch"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -17,7 +18,7 @@ func tardy(takes time.Duration) *storagetest.Faulty {
 	return hooked(func(c *storagetest.Call) {
 		if c.Method == "Claim" {
 			c.Do()
-			time.Sleep(takes)
+			pace.Virtual(takes)
 		}
 	})
 }

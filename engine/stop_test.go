@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
@@ -104,7 +105,7 @@ func TestReturnAtTheEndOfTheLastCall(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
 				<-ctx.Done() // at the end of the grace period
-				time.Sleep(time.Second)
+				pace.Virtual(time.Second)
 				return nil
 			})
 			b.run()

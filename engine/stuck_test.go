@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/test/pace"
 )
 
 // ignores goes on even if its context ends. Its name stands in the reported stack.
@@ -77,7 +78,7 @@ func TestStuckHandlers(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.Handle("slow", func(ctx context.Context, _ *ojs.Job[any]) error {
 				<-ctx.Done()
-				time.Sleep(9 * time.Second)
+				pace.Virtual(9 * time.Second)
 				return nil
 			})
 			b.run()

@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -58,7 +59,7 @@ func TestThen(t *testing.T) {
 		"panics":    {func(context.Context) error { panic("boom") }, 0, ojs.StateRetryable},
 		"times out": {func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }, 0,
 			ojs.StateRetryable},
-		"overruns": {func(context.Context) error { time.Sleep(4 * time.Second); return nil }, 0,
+		"overruns": {func(context.Context) error { pace.Virtual(4 * time.Second); return nil }, 0,
 			ojs.StateRetryable},
 	}
 	stores := map[string]func() storage.Storage{

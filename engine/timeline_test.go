@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/operate"
 )
 
@@ -36,7 +37,7 @@ func TestTimeline(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		runs := 0
 		b.handle("a", func(ctx context.Context, _ *ojs.Job[any]) error {
-			time.Sleep(time.Second)
+			pace.Virtual(time.Second)
 			switch runs++; runs {
 			case 1:
 				return ojs.Snooze(time.Minute)

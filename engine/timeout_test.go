@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -67,7 +68,7 @@ func TestAnswersAfterATimeout(t *testing.T) {
 				inBubble(t, func(b *rig) {
 					b.Handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
 						<-ctx.Done()
-						time.Sleep(time.Second)
+						pace.Virtual(time.Second)
 						return tt.answer
 					}, handler.WithMiddleware(l.ms...))
 					b.run()
@@ -80,7 +81,10 @@ func TestAnswersAfterATimeout(t *testing.T) {
 		t.Run("P0.5 "+name+" at the very time of the timeout", func(t *testing.T) {
 			inBubble(t, func(b *rig) {
 				b.Handle("x",
-					func(context.Context, *ojs.Job[any]) error { time.Sleep(time.Minute); return tt.answer })
+					func(context.Context, *ojs.Job[any]) error {
+						pace.Virtual(time.Minute)
+						return tt.answer
+					})
 				b.run()
 				id := b.enqueue("x", noJitter, ojs.WithTimeout(time.Minute)).ID
 				b.advance(time.Minute)
@@ -168,7 +172,7 @@ func TestTimeoutDuringAStop(t *testing.T) {
 			inBubble(t, func(b *rig) {
 				b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error {
 					<-ctx.Done()
-					time.Sleep(tt.hangs)
+					pace.Virtual(tt.hangs)
 					return context.Cause(ctx)
 				})
 				b.run()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -190,7 +191,7 @@ func TestLostClaimsAtRandom(t *testing.T) {
 				runs[job.ID]++
 				n := len(runs)
 				mu.Unlock()
-				time.Sleep(time.Duration(n%3) * time.Millisecond)
+				pace.Virtual(time.Duration(n%3) * time.Millisecond)
 				return nil
 			})
 			faulty.OnCall(func(c *storagetest.Call) {
@@ -203,7 +204,7 @@ func TestLostClaimsAtRandom(t *testing.T) {
 					return
 				}
 				if slow {
-					time.Sleep(time.Millisecond)
+					pace.Virtual(time.Millisecond)
 				}
 				if !fails {
 					return

@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -203,7 +204,7 @@ func TestVersions(t *testing.T) {
 				running[name]++
 				most[name] = max(most[name], running[name])
 				b.mu.Unlock()
-				time.Sleep(time.Second)
+				pace.Virtual(time.Second)
 				b.mu.Lock()
 				running[name]--
 				b.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -38,7 +39,7 @@ func TestWaitSaysWhyAJobHasNotEnded(t *testing.T) {
 		}, []string{"queue default is paused"}},
 		"running": {func(b *rig) string {
 			b.handle("x", func(context.Context, *ojs.Job[any]) error {
-				time.Sleep(time.Hour)
+				pace.Virtual(time.Hour)
 				return nil
 			})
 			b.run()
@@ -156,6 +157,7 @@ func TestHealthOfAnEntryThatCannotRun(t *testing.T) {
 			list[0].TimeZone = zone // of another machine
 			_, err = document.Of(crons).SetCrons(b.ctx, list)
 			must(t, err)
+			b.advance(0) // the engine has looked at it
 		}
 		problem := func() string {
 			for _, p := range b.Health(b.ctx).Problems {

@@ -24,6 +24,7 @@ import (
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -276,7 +277,7 @@ func TestBubble(t *testing.T) {
 			return ctx.Err()
 		})
 		eng.Handle("sleep", func(context.Context, *ojs.Job[string]) error {
-			time.Sleep(time.Hour)
+			pace.Virtual(time.Hour)
 			return nil
 		})
 		waits := eng.MustEnqueue(ojs.NewDraft("context", "", ojs.WithTimeout(time.Minute),

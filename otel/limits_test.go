@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -28,7 +29,7 @@ func TestLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Handle("call", func(context.Context, *ojs.Job[any]) error {
-			time.Sleep(10 * time.Second)
+			pace.Virtual(10 * time.Second)
 			return nil
 		})
 		figures := func() (lines []string) {
@@ -49,12 +50,12 @@ func TestLimits(t *testing.T) {
 			for range 3 {
 				r.enqueue(ctx, "call", ojs.WithRateLimit(ojs.RateLimit{Key: "api", Concurrency: 1}))
 			}
-			time.Sleep(time.Second)
+			pace.Virtual(time.Second)
 			synctest.Wait()
 			want("ojs.rate_limit.active{key=api} 1 {job}",
 				"ojs.rate_limit.exceeded_total{key=api,strategy=concurrency} 1 {time}",
 				"ojs.rate_limit.waiting{key=api} 2 {job}")
-			time.Sleep(time.Minute)
+			pace.Virtual(time.Minute)
 			synctest.Wait()
 		})
 		want("ojs.rate_limit.exceeded_total{key=api,strategy=concurrency} 2 {time}",

@@ -28,6 +28,7 @@ import (
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/engine/fetch"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	ojsotel "github.com/ojsengine/ojs/otel"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -204,7 +205,7 @@ func run(t *testing.T, producer *ojsotel.Producer, then func(r *rig)) {
 		}
 		once := ojs.WithMaxAttempts(1)
 		r.Handle("mail.send", func(ctx context.Context, job *ojs.Job[any]) error {
-			time.Sleep(2 * time.Second)
+			pace.Virtual(2 * time.Second)
 			_, err := r.Enqueue(ctx, "mail.log", nil, ojs.WithPriority(5))
 			return err
 		})
@@ -233,9 +234,9 @@ func run(t *testing.T, producer *ojsotel.Producer, then func(r *rig)) {
 			return context.Cause(ctx)
 		})
 		r.enqueue(t.Context(), "mail.send", ojs.WithQueue("mail"))
-		time.Sleep(3 * time.Second)
+		pace.Virtual(3 * time.Second)
 		r.during(func(ctx context.Context) {
-			settle := func() { time.Sleep(time.Minute); synctest.Wait() }
+			settle := func() { pace.Virtual(time.Minute); synctest.Wait() }
 			settle()
 			r.enqueue(ctx, "flaky", ojs.WithRetry(ojs.RetryPolicy{InitialInterval: 4 * time.Second,
 				Jitter: ojs.JitterOff}))
@@ -323,7 +324,7 @@ func TestWorkflowMetrics(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r.during(func(context.Context) { time.Sleep(time.Second) })
+		r.during(func(context.Context) { pace.Virtual(time.Second) })
 		got := r.figures()
 		for _, want := range []string{"ojs.workflow.created{workflow=report} 2 {workflow}",
 			"ojs.workflow.ended{state=completed,workflow=report} 1 {workflow}",
@@ -350,7 +351,7 @@ func TestEngineOperations(t *testing.T) {
 			Job: ojs.NewDraft("tick", nil)}); err != nil {
 			t.Fatal(err)
 		}
-		r.during(func(context.Context) { time.Sleep(61 * time.Minute) })
+		r.during(func(context.Context) { pace.Virtual(61 * time.Minute) })
 		seen := make(map[string]bool)
 		for _, s := range r.spans.GetSpans() {
 			seen[fmt.Sprintf("%s %s", s.Name, s.SpanKind)] = true

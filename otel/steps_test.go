@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -210,7 +211,7 @@ func TestDependentSpans(t *testing.T) {
 			creates[0].Links[0].SpanContext.SpanID() != creates[1].SpanContext.SpanID() {
 			t.Fatalf("spans %v", creates)
 		}
-		r.during(func(context.Context) { time.Sleep(time.Second) })
+		r.during(func(context.Context) { pace.Virtual(time.Second) })
 		linked := 0
 		for _, s := range r.spans.GetSpans() {
 			if s.Name != "default process" {

@@ -12,6 +12,7 @@ import (
 	"github.com/benbjohnson/clock"
 	"go.uber.org/goleak"
 
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/scheduler"
 )
 
@@ -19,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // pass lets time go by in a bubble, and what that brings about happen.
 func pass(d time.Duration) {
-	time.Sleep(d)
+	pace.Virtual(d)
 	synctest.Wait()
 }
 
@@ -58,7 +59,7 @@ func TestRhythm(t *testing.T) {
 		var timer scheduler.Timer
 		timer.Func = func(time.Time) {
 			at = append(at, time.Since(start))
-			time.Sleep(300 * time.Millisecond) // a slow call does not shift the next
+			pace.Virtual(300 * time.Millisecond) // a slow call does not shift the next
 			if next = next.Add(time.Second); len(at) < 60 {
 				s.Set(&timer, next)
 			}
@@ -124,7 +125,7 @@ func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := scheduler.New(clock.New())
 		ended := false
-		s.At(time.Now(), func(time.Time) { time.Sleep(time.Second); ended = true })
+		s.At(time.Now(), func(time.Time) { pace.Virtual(time.Second); ended = true })
 		timer := s.At(time.Now().Add(500*time.Millisecond), func(time.Time) { t.Error("called after Stop") })
 		pass(100 * time.Millisecond)
 		s.Stop()

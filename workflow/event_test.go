@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
@@ -249,7 +250,7 @@ func TestEventsOfCalls(t *testing.T) {
 func TestEventData(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.handle("x", func(_ context.Context, step string) error {
-			time.Sleep(time.Second)
+			pace.Virtual(time.Second)
 			if step == "b" {
 				return ojs.Discard(errBoom)
 			}
@@ -291,7 +292,7 @@ func TestEventData(t *testing.T) {
 func TestEventDataOfEnds(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.handle("x", func(context.Context, string) error {
-			time.Sleep(time.Second)
+			pace.Virtual(time.Second)
 			return nil
 		})
 		sub := b.Subscribe(engine.EventFilter{Types: []event.Type{event.WorkflowCallbackFired,

@@ -26,6 +26,7 @@ import (
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
@@ -64,7 +65,7 @@ func (b *rig) run(d time.Duration) {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- b.Run(ctx) }()
-	time.Sleep(d)
+	pace.Virtual(d)
 	synctest.Wait()
 	stop()
 	must(b.t, <-ended)
@@ -408,7 +409,7 @@ func TestRun(t *testing.T) {
 			if s := b.status(id); !s.StartedAt.IsZero() {
 				t.Errorf("it has started at %v", s.StartedAt)
 			}
-			time.Sleep(time.Minute)
+			pace.Virtual(time.Minute)
 			b.run(time.Hour)
 			s := b.want(id, workflow.StateCompleted, "a:completed b:completed")
 			if after := s.StartedAt.Sub(s.CreatedAt); after != time.Minute {

@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -260,7 +261,7 @@ func TestRetry(t *testing.T) {
 			id := b.start(workflow.New("", workflow.Chain(step("a"), step("b"), step("c"))))
 			b.run(0)
 			before := b.want(id, workflow.StateFailed, "a:completed b:discarded c:cancelled")
-			time.Sleep(time.Minute)
+			pace.Virtual(time.Minute)
 			if err := b.Jobs().Retry(b.ctx, before.Step("b").JobID); !errors.Is(err, ojs.ErrTransition) {
 				t.Errorf("%v", err)
 			}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/keyed"
 	"github.com/ojsengine/ojs/storage/keyed/driver"
@@ -62,9 +63,7 @@ func insertAll(t *testing.T, c *counting, s *keyed.Storage, calls ...func() erro
 	for i, call := range calls {
 		wg.Go(func() { errs[i] = call() })
 	}
-	for s.Waiting() < len(calls) {
-		time.Sleep(time.Millisecond)
-	}
+	pace.Until(t, "the calls wait", func() bool { return s.Waiting() == len(calls) })
 	close(c.hold)
 	wg.Wait()
 	return errs

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -243,13 +244,13 @@ func TestInboxTellsWhoBeganToListen(t *testing.T) {
 			[]storage.Insert{ordinary("second", "q")}, nil)
 		done <- err
 	}()
-	for waits := false; !waits; {
-		time.Sleep(100 * time.Microsecond)
+	pace.Until(t, "the call waits for the inbox", func() (waits bool) {
 		all := make([]byte, 1<<20)
 		for stack := range strings.SplitSeq(string(all[:runtime.Stack(all, true)]), "\n\n") {
 			waits = waits || strings.Contains(stack, "leaveIn(") && strings.Contains(stack, "lockSlow(")
 		}
-	}
+		return waits
+	})
 	defer s.Notify("theirs", count(&theirs))()
 	s.inbox.mu.Unlock()
 	if err := <-done; err != nil {

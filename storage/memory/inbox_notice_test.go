@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
@@ -55,7 +56,7 @@ func TestInboxTellsWhoListens(t *testing.T) {
 		both.Go(func() { <-start; insert(batch) })
 		both.Go(func() {
 			<-start
-			time.Sleep(time.Duration(rand.IntN(40)) * 500 * time.Nanosecond)
+			pace.Work(time.Duration(rand.IntN(40)) * 500 * time.Nanosecond)
 			stop = s.Notify("theirs", func(n storage.Notice) { heard.Store(heard.Load() || n.Available) })
 			for claimAll() > 0 {
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/internal/test/pgtest"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -82,7 +83,7 @@ func BenchmarkLimitsBesideOthers(b *testing.B) {
 				ended := make(chan struct{})
 				handlers := map[string]func(context.Context, *ojs.Job[int]) error{
 					"limited": func(context.Context, *ojs.Job[int]) error {
-						time.Sleep(took)
+						pace.Work(took)
 						if left.Add(-1) == 0 {
 							close(ended)
 						}
@@ -120,7 +121,7 @@ func BenchmarkLimitsBesideOthers(b *testing.B) {
 					wg.Go(func() {
 						for beside && ctx.Err() == nil {
 							_, _ = eng.Enqueue(ctx, "unlimited", 0)
-							time.Sleep(every)
+							pace.Work(every)
 						}
 					})
 				}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/internal/test/pgtest"
 	"github.com/ojsengine/ojs/internal/test/racedetector"
 	"github.com/ojsengine/ojs/storage/postgres"
@@ -76,7 +77,7 @@ func TestPoolerHearsNoCancel(t *testing.T) {
 		s, err := postgres.Open(t.Context(), pool)
 		must(t, err)
 		// so that some are closed in the middle of their first look
-		time.Sleep(time.Duration(i) * 200 * time.Microsecond)
+		pace.Work(time.Duration(i) * 200 * time.Microsecond)
 		must(t, s.Close())
 	}
 	pool.Close()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/internal/test/upgradetest"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/sqlite"
@@ -183,9 +184,7 @@ func TestKilledHolder(t *testing.T) {
 		must(t, insert(s, record(1)))
 		kill := hold(t, path)
 		kill()
-		for len(stalled(t, s)) == 0 {
-			time.Sleep(time.Millisecond)
-		}
+		pace.Until(t, "the job is handed over", func() bool { return len(stalled(t, s)) > 0 })
 		must(t, s.Close()) // not a death: what goes on in this process may still end well
 		s = reopen(t, path)
 		defer s.Close()

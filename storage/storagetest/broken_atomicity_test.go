@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -44,7 +45,7 @@ var _ = register([]fault{
 				return b.Storage.Unclaim(ctx, now, held)
 			}
 			r, err := b.Storage.Get(ctx, held[0].ID)
-			time.Sleep(time.Millisecond)
+			pace.Work(time.Millisecond)
 			n, uerr := b.Storage.Unclaim(ctx, now, held)
 			if err == nil && uerr == nil && r.Version == held[0].Version && r.State == ojs.StateActive {
 				n = 1
@@ -88,7 +89,7 @@ var _ = register([]fault{
 				return b.Storage.Settle(ctx, now, changes, dst)
 			}
 			r, err := b.Storage.Get(ctx, changes[0].Record.ID)
-			time.Sleep(time.Millisecond)
+			pace.Work(time.Millisecond)
 			out, serr := b.Storage.Settle(ctx, now, changes, nil)
 			if err == nil && serr == nil && r.Version == changes[0].Record.Version {
 				out[0] = storage.Settled{Version: r.Version + 1}
@@ -103,7 +104,7 @@ var _ = register([]fault{
 			}
 			page, _ := b.Storage.List(ctx,
 				storage.Query{States: []ojs.State{ojs.StateActive}, Queues: []string{"one"}})
-			time.Sleep(time.Millisecond)
+			pace.Work(time.Millisecond)
 			d, err := b.Storage.Due(ctx, now, max, buf)
 			for _, r := range page.Records {
 				if !r.LeaseUntil.After(now) &&
@@ -132,7 +133,7 @@ var _ = register([]fault{
 					return b.Storage.Insert(ctx, now, batch, dst)
 				}
 			}
-			time.Sleep(time.Millisecond)
+			pace.Work(time.Millisecond)
 			blind := []storage.Insert{batch[0]}
 			blind[0].Record.Unique = nil
 			return b.Storage.Insert(ctx, now, blind, dst)
@@ -147,7 +148,7 @@ var _ = register([]fault{
 				return b.Storage.Insert(ctx, now, batch, dst)
 			}
 			page, _ := b.Storage.List(ctx, storage.Query{Queues: []string{r[0].Record.Queue}})
-			time.Sleep(time.Millisecond)
+			pace.Work(time.Millisecond)
 			for _, old := range page.Records {
 				old.Cancel(now)
 				old.Version--
