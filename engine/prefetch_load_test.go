@@ -209,7 +209,7 @@ func TestPrefetchUnderLoad(t *testing.T) {
 			<-produced
 			ctx, enough := context.WithTimeout(t.Context(), time.Minute)
 			defer enough()
-			// Handlers asleep count as idle; what has just been interrupted comes due.
+			// Handlers asleep count as idle. A job that was interrupted comes due again.
 			pace.Until(t, "all jobs have ended", func() bool {
 				if err := eng.WaitIdle(ctx); err != nil {
 					stats, _ := eng.Stats(t.Context())
