@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -15,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/internal/cronspec"
 	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -35,7 +35,7 @@ type Ticker struct {
 	quitting func() bool
 	started  bool // the entries that run on start are due; Tick alone uses it
 
-	mu         sync.Mutex        // guards unreadable
+	mu         locks.Mutex       // guards unreadable
 	unreadable map[string]uint64 // entries that cannot run here, and their versions
 }
 

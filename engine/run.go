@@ -23,6 +23,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/upkeep"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -357,7 +358,7 @@ func (c *parts) logQuarantine(ctx context.Context, level slog.Level, msg string,
 // listening is a subscription to the notices of a storage that is open while it has
 // users.
 type listening struct {
-	mu    sync.Mutex // guards the fields below
+	mu    locks.Mutex // guards the fields below
 	users int
 	stop  func()
 }

@@ -1,10 +1,11 @@
 package scheduler
 
 import (
-	"sync"
 	"time"
 
 	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs/internal/locks"
 )
 
 // Scheduler calls functions at their times: on one goroutine, one at a time, in the order
@@ -19,7 +20,7 @@ type Scheduler struct {
 	quit   chan struct{}
 	done   chan struct{}
 
-	mu      sync.Mutex // guards everything below
+	mu      locks.Mutex // guards everything below
 	heap    Heap[*Timer]
 	alarm   *clock.Timer
 	armed   time.Time     // the time of alarm; zero: none

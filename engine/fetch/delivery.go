@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -17,6 +16,7 @@ import (
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
+	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -45,7 +45,7 @@ type Delivery struct {
 	began     time.Time // when the worker could begin; see holding
 	cancelled bool      // along with its workflow, before it was delivered
 
-	mu       sync.Mutex // guards the fields below, and is held while the delivery is settled
+	mu       locks.Mutex // guards the fields below, and is held while the delivery is settled
 	progress float64
 	saved    json.RawMessage
 	tried    *settle.Settlement // an outcome that may have been stored

@@ -4,12 +4,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs/engine/internal/env"
 	"github.com/ojsengine/ojs/engine/internal/publish"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -18,7 +18,7 @@ const firstSweep = 64
 
 // book maps each remote worker to the jobs that it has claimed.
 type book struct {
-	mu    sync.Mutex // guards the fields below
+	mu    locks.Mutex // guards the fields below
 	byID  map[string]*worker
 	held  map[storage.Held]*worker
 	sweep int // the number of workers at which to forget old ones

@@ -5,6 +5,8 @@ package spin
 import (
 	"runtime"
 	"sync"
+
+	"github.com/ojsengine/ojs/internal/locks"
 )
 
 // Mutex is a sync.Mutex whose Lock waits without sleep at first. Its zero value is
@@ -27,6 +29,7 @@ const (
 
 // Lock locks the mutex.
 func (m *Mutex) Lock() {
+	locks.Taking(m)
 	for range looks {
 		if m.mu.TryLock() {
 			return
@@ -49,7 +52,13 @@ func (m *Mutex) Lock() {
 }
 
 // TryLock locks the mutex if it is free, and reports whether it did.
-func (m *Mutex) TryLock() bool { return m.mu.TryLock() }
+func (m *Mutex) TryLock() bool {
+	if !m.mu.TryLock() {
+		return false
+	}
+	locks.Taking(m)
+	return true
+}
 
 // pause takes about a nanosecond.
 //
@@ -57,4 +66,7 @@ func (m *Mutex) TryLock() bool { return m.mu.TryLock() }
 func pause(i int) int { return i }
 
 // Unlock unlocks the mutex, which must be locked.
-func (m *Mutex) Unlock() { m.mu.Unlock() }
+func (m *Mutex) Unlock() {
+	locks.Freed(m)
+	m.mu.Unlock()
+}

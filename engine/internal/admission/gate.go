@@ -17,7 +17,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +27,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/publish"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -49,7 +49,7 @@ type Gate struct {
 	holding chan struct{} // holds a token while pauses are read and obeyed
 	plain   atomic.Bool   // no queue or type has a limit of this engine or a weight
 
-	mu     sync.Mutex // guards the fields below
+	mu     locks.Mutex // guards the fields below
 	queues []*queueGate
 	past   map[string]*queueGate // that the engine serves no more: what runs of them still counts
 	types  map[string]*limiter   // those with a limit, by their names in claims

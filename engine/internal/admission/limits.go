@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -9,6 +8,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/env"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -81,7 +81,7 @@ func (c *Admission) Limited(l *storage.Limited, held uint64, now time.Time) (ope
 // Exceeded are the keys that the engine has told as exceeded and has not started a job of
 // since. If other engines start their jobs, keys stay: then some key makes room.
 type exceeded struct {
-	mu    sync.Mutex
+	mu    locks.Mutex
 	byKey map[string]exceededKey
 }
 

@@ -9,10 +9,10 @@ package alarm
 
 import (
 	"math"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/scheduler"
 )
 
@@ -21,7 +21,7 @@ type Alarm struct {
 	sched *scheduler.Scheduler
 	timer scheduler.Timer
 
-	mu sync.Mutex // held by writers of at
+	mu locks.Mutex // held by writers of at
 	at atomic.Int64
 }
 

@@ -16,11 +16,11 @@ package chores
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs/engine/internal/alarm"
 	"github.com/ojsengine/ojs/engine/internal/idle"
+	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/scheduler"
 )
 
@@ -58,7 +58,7 @@ type Set struct {
 	Config
 	list               []*Chore
 	signal, quit, done chan struct{}
-	mu                 sync.Mutex // guards fields of the chores
+	mu                 locks.Mutex // guards fields of the chores
 }
 
 // Start starts the goroutine. Stop ends it.

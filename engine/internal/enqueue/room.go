@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -31,7 +31,7 @@ const roomEvery = time.Second
 // wakes the one behind it, which may.
 type Room struct {
 	n       atomic.Int32        // enqueues that wait; raised before they look for room for the last time
-	mu      sync.Mutex          // guards the fields below
+	mu      locks.Mutex         // guards the fields below
 	waiting map[string][]*place // by queue, in the order in which they came
 	nearly  map[string]bool
 }

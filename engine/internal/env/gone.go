@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
-	"sync"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/locks"
 )
 
 // maxGone bounds the jobs that are known to be gone: half a megabyte.
@@ -16,7 +16,7 @@ const maxGone = 1 << 16
 // Gone are the jobs that the engine deleted last, as hashes of their ids: a lookup of one
 // of them says so, and not that there never was such a job.
 type Gone struct {
-	mu   sync.Mutex // guards the fields below
+	mu   locks.Mutex // guards the fields below
 	seed maphash.Seed
 	ids  []uint64 // a ring once there are maxGone
 	next int

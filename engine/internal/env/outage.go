@@ -3,11 +3,11 @@ package env
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs/engine/internal/idle"
+	"github.com/ojsengine/ojs/internal/locks"
 )
 
 // An outage begins with a call of the storage that fails and that the engine repeats. It
@@ -30,7 +30,7 @@ const (
 type outage struct {
 	down atomic.Bool // no call has succeeded since one failed
 
-	mu       sync.Mutex // guards the fields below
+	mu       locks.Mutex // guards the fields below
 	began    time.Time
 	failures int       // since the latest line of the log
 	line     time.Time // when that was; zero: there is none

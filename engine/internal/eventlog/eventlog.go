@@ -60,6 +60,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/telemetry"
 )
 
@@ -111,8 +112,8 @@ type Log struct {
 
 	subs atomic.Pointer[[]*Subscription] // replaced under mu
 
-	mu      sync.Mutex // guards the fields below, and is held while observers run
-	last    uint64     // the number of the latest operation
+	mu      locks.Mutex // guards the fields below, and is held while observers run
+	last    uint64      // the number of the latest operation
 	wide    [effects]list.List
 	chains  map[string]*chain // of jobs that an operation names, or whose entries wait
 	waiting list.List         // *entry, in the order in which they were handed in

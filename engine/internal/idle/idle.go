@@ -12,11 +12,11 @@
 //     function that wakes it adds.
 package idle
 
-import "sync"
+import "github.com/ojsengine/ojs/internal/locks"
 
 // Counter counts the work that is under way. The zero Counter is ready.
 type Counter struct {
-	mu    sync.Mutex // guards the fields below
+	mu    locks.Mutex // guards the fields below
 	n     int
 	rises uint64        // how often n has left zero
 	zero  chan struct{} // closed when n is zero again; nil: no caller waits

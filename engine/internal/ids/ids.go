@@ -10,15 +10,16 @@ import (
 	crand "crypto/rand"
 	"encoding/binary"
 	rand "math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/ojsengine/ojs/internal/locks"
 )
 
 // Source draws every random number of an engine, so that one seed fixes them all.
 type Source struct {
-	mu   sync.Mutex // guards the fields below
+	mu   locks.Mutex // guards the fields below
 	r    *rand.Rand
 	last uint64 // time and counter of the latest id
 }

@@ -11,8 +11,9 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"sync"
 	"time"
+
+	"github.com/ojsengine/ojs/internal/locks"
 )
 
 // Max is how many bytes of lines are kept.
@@ -21,7 +22,7 @@ const Max = 64 << 10
 // Lines is what an attempt has logged. The zero Lines is empty and ready. It is safe for
 // concurrent use.
 type Lines struct {
-	mu    sync.Mutex // guards the fields below
+	mu    locks.Mutex // guards the fields below
 	buf   []byte
 	start int // where the lines that are not cut begin
 	cut   int

@@ -22,6 +22,7 @@ import (
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/draft"
+	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
@@ -48,7 +49,7 @@ type Types struct {
 // Registry holds the handlers of an engine. Each job comes by several times, so a lookup
 // takes no lock.
 type Registry struct {
-	mu       sync.Mutex // held while handlers are added and their limits stored
+	mu       locks.Mutex // held while handlers are added and their limits stored
 	Handlers atomic.Pointer[Handlers]
 	unknown  sync.Map // of job types that were enqueued without a handler to their *JobType
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
@@ -134,7 +134,7 @@ const maxBegun = 1 << 12
 
 // begun are the workflows of which this engine has started a first step.
 type begun struct {
-	mu   sync.Mutex // guards the fields below
+	mu   locks.Mutex // guards the fields below
 	ids  map[string]struct{}
 	ring []string // ids, in the order of their begin from next on
 	next int

@@ -14,12 +14,12 @@ package sleeps
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs/engine/internal/idle"
+	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/scheduler"
 )
 
@@ -30,7 +30,7 @@ type Sleeps struct {
 	Busy    *idle.Counter
 	Virtual bool // the clock is
 
-	mu     sync.Mutex          // guards the fields below, and those of each Sleep that say so
+	mu     locks.Mutex         // guards the fields below, and those of each Sleep that say so
 	pauses map[*Sleep]struct{} // of Pause
 }
 

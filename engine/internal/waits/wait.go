@@ -12,7 +12,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/env"
 	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -33,7 +33,7 @@ type Waits struct {
 // Waiters are the calls that wait for jobs to end.
 type Waiters struct {
 	n    atomic.Int32 // how many there are; raised before they look at the job for the first time
-	mu   sync.Mutex   // guards byID, and the outcome of each waiter
+	mu   locks.Mutex  // guards byID, and the outcome of each waiter
 	byID map[string]map[*waiter]struct{}
 }
 
