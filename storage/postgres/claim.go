@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
@@ -397,7 +398,9 @@ func (s *Storage) together(ctx context.Context, locks bool, list []sent) error {
 		list = slices.Concat(
 			[]sent{{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"}}, list, []sent{{sql: "COMMIT"}})
 	}
-	return readBatch(s.pool.SendBatch(ctx, batchOf(list)), list)
+	return s.borrow(ctx, func(conn *pgxpool.Conn) error {
+		return readBatch(conn.SendBatch(ctx, batchOf(list)), list)
+	})
 }
 
 func batchOf(list []sent) *pgx.Batch {

@@ -32,10 +32,17 @@ type endpoint struct {
 // startEndpoint makes an endpoint before a server, which the end of the test closes.
 func startEndpoint(t *testing.T, server *pgtest.Server) *endpoint {
 	t.Helper()
+	return startEndpointAt(t, socketOf(server))
+}
+
+func socketOf(server *pgtest.Server) string { return filepath.Join(server.Dir(), ".s.PGSQL.5432") }
+
+func startEndpointAt(t *testing.T, socket string) *endpoint {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	e := &endpoint{listener: listener}
-	e.moveTo(server)
+	e.socket.Store(socket)
 	var ends sync.WaitGroup
 	ends.Go(func() {
 		for {
@@ -54,9 +61,7 @@ func startEndpoint(t *testing.T, server *pgtest.Server) *endpoint {
 	return e
 }
 
-func (e *endpoint) moveTo(server *pgtest.Server) {
-	e.socket.Store(filepath.Join(server.Dir(), ".s.PGSQL.5432"))
-}
+func (e *endpoint) moveTo(server *pgtest.Server) { e.socket.Store(socketOf(server)) }
 
 func (e *endpoint) connect(client net.Conn) {
 	defer client.Close()
@@ -131,6 +136,35 @@ func TestMovedEndpoint(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An old primary whose agent has died stays up: its commits wait for the standby that has
+// taken its place. The pool and the listener leave it for the server that the endpoint
+// leads to.
+func TestForsakenPrimary(t *testing.T) {
+	t.Parallel()
+	before := privateServer(t)
+	after, err := before.Standby()
+	must(t, err)
+	t.Cleanup(func() { _ = after.Close() })
+	end := startEndpoint(t, before)
+	e := startShop(t, openAs(t, poolAt(t, end.dsn(), nil), "ojs", often, postgres.WithPatience(2*time.Second),
+		postgres.WithLogger(quietLog)))
+	e.well(1)
+	must(t, after.Promote())
+	await(t, "commits wait for the standby", func() bool {
+		_, err := e.Enqueue(t.Context(), "x", -1)
+		return errors.Is(err, postgres.ErrStandby)
+	})
+	end.moveTo(after)
+	e.well(2)
+	clients := poolAt(t, before.DSN()+" options='-c synchronous_commit=local'", nil)
+	await(t, "the listener has left the old primary", func() bool {
+		var n int
+		must(t, clients.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`).Scan(&n))
+		return n == 0
+	})
 }
 
 // Calls that fail on a read-only server reset the pool once a second, and not at all with

@@ -8,6 +8,7 @@ import (
 
 	"github.com/benbjohnson/clock"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // wall is the wall clock, for waits on the network.
@@ -27,12 +28,12 @@ var errNoAnswer = errors.New("no answer")
 // resets the pool if the pool leads to a server that takes no changes or does not answer.
 func (s *Storage) within(ctx context.Context, f func(ctx context.Context) error) error {
 	err := s.patiently(ctx, f)
-	switch {
-	case txOf(ctx) != nil:
-	case errors.Is(err, errNoAnswer) && s.awaits.Load(): // the server is well
+	if txOf(ctx) != nil {
+		return err
+	}
+	s.heal(err)
+	if errors.Is(err, errNoAnswer) && s.awaits.Load() {
 		return fmt.Errorf("%w: %w", ErrStandby, err)
-	default:
-		s.heal(err)
 	}
 	return err
 }
@@ -60,7 +61,8 @@ func (s *Storage) patiently(ctx context.Context, f func(ctx context.Context) err
 // heal resets the pool after a call that failed because the server takes no changes or
 // does not answer, at most once a second. Its connections may lead to a server that was
 // the primary when they were opened. So may the listener's, which finds out by itself
-// that a server does not answer, and connects anew here if the server is read-only.
+// that a server does not answer at all. It connects anew here if the server is read-only,
+// or if its commits wait for a standby, which may have become the primary.
 func (s *Storage) heal(err error) {
 	if s.config.keeps || !isCode(err, readOnlyTransaction) && !errors.Is(err, errNoAnswer) {
 		return
@@ -70,9 +72,30 @@ func (s *Storage) heal(err error) {
 		return
 	}
 	s.pool.Reset()
-	if deafen := s.deafen.Load(); deafen != nil && isCode(err, readOnlyTransaction) {
+	if deafen := s.deafen.Load(); deafen != nil && (isCode(err, readOnlyTransaction) || s.awaits.Load()) {
 		(*deafen)()
 	}
+}
+
+// borrow runs f with a connection of the pool.
+func (s *Storage) borrow(ctx context.Context, f func(conn *pgxpool.Conn) error) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer giveBack(conn)
+	return f(conn)
+}
+
+// giveBack ends the loan of a connection. After a call without an answer the connection
+// is closed, and leaves the pool at once. The pool would wait for pgx, which asks the
+// server for up to 15 s to cancel the statement. A server that stands still would take
+// all places of the pool for that time.
+func giveBack(conn *pgxpool.Conn) {
+	if conn.Conn().IsClosed() {
+		conn.Hijack()
+	}
+	conn.Release()
 }
 
 // awaitsSQL looks for a commit of the role that waits for a standby.

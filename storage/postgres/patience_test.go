@@ -54,6 +54,37 @@ func TestPatience(t *testing.T) {
 	wantNoAnswer("5.5s")
 }
 
+// A connection that had no answer in time leaves its place in the pool at once.
+func TestPlaceOfADeadConnection(t *testing.T) {
+	t.Parallel()
+	_, _, p, _, name := behindBadNetwork(t, time.Minute)
+	pool := poolAt(t, p.dsn(), func(c *pgxpool.Config) {
+		c.MaxConns, c.ConnConfig.ConnectTimeout = 1, time.Minute
+	})
+	s := openAs(t, pool, name, postgres.WithPatience(2*time.Second), postgres.WithPoll(time.Hour),
+		postgres.WithLogger(quietLog))
+	calls := everyCall(t, t.Context(), s)
+	for _, call := range []string{"Claim", "QueueStates", "SetLimit"} { // a batch, a query, a transaction
+		must(t, calls["QueueStates"]()) // by a connection that lives
+		p.swallow()
+		if err := calls[call](); !errors.Is(err, postgres.ErrUnavailable) {
+			t.Errorf("%s in a black hole: %v", call, err)
+		}
+		p.spit()
+		failures := 0
+		await(t, "an answer", func() bool {
+			err := calls["QueueStates"]()
+			if err != nil {
+				failures++
+			}
+			return err == nil
+		})
+		if failures > 2 { // the listener may have had the only place meanwhile
+			t.Errorf("%d calls failed after %s that had no answer", failures, call)
+		}
+	}
+}
+
 // A commit that a synchronous standby does not confirm is said to wait for it. Such a
 // server answers, and the pool is left alone.
 func TestAbsentStandby(t *testing.T) {

@@ -381,7 +381,39 @@ type tuned struct{ s *Storage }
 // even if the default of the database is another isolation. After a wait for a lock, a
 // statement has to see what the holder of the lock has done.
 func (q tuned) Begin(ctx context.Context) (pgx.Tx, error) {
-	return q.s.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	conn, err := q.s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		giveBack(conn)
+		return nil, err
+	}
+	return &pooledTx{tx, conn}, nil
+}
+
+// pooledTx gives its connection back to the pool when it ends.
+type pooledTx struct {
+	pgx.Tx
+	conn *pgxpool.Conn // nil: it has been given back
+}
+
+func (q *pooledTx) Commit(ctx context.Context) error {
+	defer q.end()
+	return q.Tx.Commit(ctx)
+}
+
+func (q *pooledTx) Rollback(ctx context.Context) error {
+	defer q.end()
+	return q.Tx.Rollback(ctx)
+}
+
+func (q *pooledTx) end() {
+	if q.conn != nil {
+		giveBack(q.conn)
+		q.conn = nil
+	}
 }
 
 func (q tuned) begin(ctx context.Context) (transaction, error) {
@@ -407,9 +439,11 @@ func readAll(result pgx.Rows, read func(rowSet) error) error {
 
 // exec makes a statement that returns nothing.
 func (s *Storage) exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
-	err = s.within(ctx, func(ctx context.Context) (err error) {
-		tag, err = s.pool.Exec(ctx, sql, args...)
-		return err
+	err = s.within(ctx, func(ctx context.Context) error {
+		return s.borrow(ctx, func(conn *pgxpool.Conn) (err error) {
+			tag, err = conn.Exec(ctx, sql, args...)
+			return err
+		})
 	})
 	return tag, err
 }
@@ -417,11 +451,13 @@ func (s *Storage) exec(ctx context.Context, sql string, args ...any) (tag pgconn
 // query makes a statement and has its rows read.
 func (s *Storage) query(ctx context.Context, sql string, args []any, read func(rowSet) error) error {
 	return s.within(ctx, func(ctx context.Context) error {
-		result, err := s.pool.Query(ctx, sql, args...)
-		if err != nil {
-			return err
-		}
-		return readAll(result, read)
+		return s.borrow(ctx, func(conn *pgxpool.Conn) error {
+			result, err := conn.Query(ctx, sql, args...)
+			if err != nil {
+				return err
+			}
+			return readAll(result, read)
+		})
 	})
 }
 
