@@ -249,4 +249,9 @@ func TestMigrate(t *testing.T) {
 		!strings.Contains(out, `"work".migration`) {
 		t.Error(out)
 	}
+	dir := t.TempDir()
+	sh.run("ojs migrate sql --from 24 --dir " + dir)
+	if files, err := os.ReadDir(dir); err != nil || len(files) == 0 || files[0].Name()[:5] != "0024_" {
+		t.Errorf("%v, %v", files, err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/ojsengine/ojs/storage/postgres"
@@ -116,12 +117,13 @@ func migratePostgres(ctx context.Context, address, schema string) error {
 }
 
 type migrateSQLVerb struct {
-	From int `default:"1" placeholder:"VERSION" help:"The first version to print."`
+	From int    `default:"1" placeholder:"VERSION" help:"The first version to print."`
+	Dir  string `placeholder:"DIR" help:"Write each step to a file in this directory instead."`
 }
 
 func (migrateSQLVerb) Help() string {
-	return `Run each step in a transaction, such as by psql --single-transaction -v ON_ERROR_STOP=1. No
-storage is asked.`
+	return `Run each step in a transaction, such as by psql --single-transaction -v ON_ERROR_STOP=1. The files
+are also for goose, golang-migrate and Atlas. No storage is asked.`
 }
 
 // Run prints the steps of the schema.
@@ -138,6 +140,12 @@ func (v *migrateSQLVerb) Run(c *call) error {
 		return usageError{fmt.Errorf("--from is %d: the versions are 1 to %d", v.From, len(steps))}
 	}
 	for _, step := range steps[v.From-1:] {
+		if v.Dir != "" {
+			if err := os.WriteFile(filepath.Join(v.Dir, step.Name), []byte(step.SQL), 0o644); err != nil {
+				return err
+			}
+			continue
+		}
 		if _, err := fmt.Fprintf(c.out, "-- %s\n%s\n", step.Name, strings.TrimSpace(step.SQL)); err != nil {
 			return err
 		}

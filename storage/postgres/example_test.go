@@ -110,9 +110,9 @@ func ExampleSchema() {
 		log.Fatal(err)
 	}
 	fmt.Println(steps[0].Name)
-	fmt.Println(strings.Split(steps[0].SQL, "\n")[0])
+	fmt.Println(strings.Split(steps[0].SQL, "\n")[2])
 	// Output:
-	// 0001_jobs.sql
+	// 0001_jobs.up.sql
 	// -- Version 1 of the schema jobs. Run this in one transaction.
 }
 

@@ -33,7 +33,7 @@ var migrations embed.FS
 // Migration is one step of the schema.
 type Migration struct {
 	Version int    // of the schema afterwards
-	Name    string // of a file, such as "0001_jobs.sql"; names sort by version
+	Name    string // of a file, such as "0001_jobs.up.sql"; names sort by version
 	SQL     string // to be run in one transaction
 }
 
@@ -45,8 +45,14 @@ type Migration struct {
 //		err = os.WriteFile(m.Name, []byte(m.SQL), 0o644)
 //	}
 //
-// Run a file in a transaction: psql --single-transaction -v ON_ERROR_STOP=1 -f FILE. A
-// file that is not the next one fails and changes nothing. Released files never change.
+// The names and the texts are such that goose, golang-migrate, Atlas and psql run them
+// (psql --single-transaction -v ON_ERROR_STOP=1 -f FILE). This is the contract:
+//
+//   - A file is run once, in one transaction, after the file before it. Out of turn it
+//     fails and changes nothing.
+//   - It changes the schema that it names and nothing else, and leaves search_path as it
+//     was. No placeholder is left in it, and there is no way back.
+//   - Released files never change. New versions add files.
 func Schema(opts ...Option) ([]Migration, error) {
 	cfg, err := configure(opts)
 	if err != nil {
@@ -71,7 +77,8 @@ func steps(schema string) ([]Migration, error) {
 		if i == 0 {
 			begin = beginFirst
 		}
-		list[i] = Migration{Version: i + 1, Name: path.Base(name), SQL: strings.NewReplacer(
+		file := strings.TrimSuffix(path.Base(name), ".sql") + ".up.sql"
+		list[i] = Migration{Version: i + 1, Name: file, SQL: strings.NewReplacer(
 			"{schema}", `"`+schema+`"`, "{name}", schema, "{before}", strconv.Itoa(i), "{version}",
 			strconv.Itoa(i+1),
 		).Replace(begin + identify + "\n" + string(body) + identify + endStep)}
@@ -80,7 +87,10 @@ func steps(schema string) ([]Migration, error) {
 }
 
 const (
-	beginStep = `-- Version {version} of the schema {name}. Run this in one transaction.
+	beginStep = `-- +goose Up
+-- +goose StatementBegin
+-- Version {version} of the schema {name}. Run this in one transaction.
+SELECT set_config('ojs.search_path', current_setting('search_path'), true);
 SET LOCAL search_path = pg_catalog, pg_temp;
 SELECT pg_advisory_xact_lock(hashtextextended('{name} migrate', 3131961357));
 DO $check$ BEGIN
@@ -90,7 +100,10 @@ DO $check$ BEGIN
 	END IF;
 END $check$;
 `
-	beginFirst = `-- Version {version} of the schema {name}. Run this in one transaction.
+	beginFirst = `-- +goose Up
+-- +goose StatementBegin
+-- Version {version} of the schema {name}. Run this in one transaction.
+SELECT set_config('ojs.search_path', current_setting('search_path'), true);
 SET LOCAL search_path = pg_catalog, pg_temp;
 SELECT pg_advisory_xact_lock(hashtextextended('{name} migrate', 3131961357));
 DO $check$ BEGIN
@@ -118,6 +131,8 @@ END $identify$;
 `
 	endStep = `
 INSERT INTO {schema}.migration (version) VALUES ({version});
+SELECT set_config('search_path', current_setting('ojs.search_path'), true);
+-- +goose StatementEnd
 `
 )
 
