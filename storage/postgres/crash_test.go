@@ -17,12 +17,14 @@ import (
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
-// openForCrash opens a storage at a schema and, after a space, a server. After the schema
-// may come a slash and how long to wait for an answer of the database.
+// openForCrash opens a storage at a schema and, after a space, a server, or one of some
+// with "|" between them. After the schema may come a slash and how long to wait for an
+// answer of the database.
 func openForCrash(ctx context.Context, at string) (storage.Storage, func(), error) {
 	where, dsn, _ := strings.Cut(at, " ")
 	schema, patient, _ := strings.Cut(where, "/")
-	cfg, err := pgxpool.ParseConfig(dsn)
+	dsns := strings.Split(dsn, "|")
+	cfg, err := pgxpool.ParseConfig(dsns[os.Getpid()%len(dsns)])
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,6 +73,10 @@ func check(t *testing.T, cfg *Config, h *history) {
 	checkAttempts(t, h, byID)
 	checkOutcomes(t, h, jobs)
 	checkUnique(t, h, jobs)
+	checkOrder(t, h, jobs)
+	if cfg.Faults > 0 {
+		checkFaults(t, cfg, h, jobs)
+	}
 	checkBatches(t, jobs)
 	checkFollowed(t, jobs)
 	checkWaited(t, h, jobs)
@@ -164,6 +169,95 @@ func checkUnique(t *testing.T, h *history, jobs []storage.Record) {
 	}
 }
 
+// checkOrder: of the jobs of an ordering key each began after the one before it had
+// ended.
+func checkOrder(t *testing.T, h *history, jobs []storage.Record) {
+	before := make(map[string]*storage.Record) // by key
+	for i := range jobs {
+		r := &jobs[i]
+		if !ordered(r) {
+			continue
+		}
+		key := r.Dependencies.OrderingKey
+		if b := before[key]; b != nil {
+			for _, a := range h.started[run{r.ID, 1}] {
+				if a.at.Before(b.FinishedAt) {
+					t.Errorf("job %s of the ordering key %s ran at %v, and job %s before it ended at %v",
+						r.ID, key, a.at, b.ID, b.FinishedAt)
+				}
+			}
+		}
+		before[key] = r
+	}
+}
+
+func ordered(r *storage.Record) bool {
+	return r.Dependencies != nil && r.Dependencies.OrderingKey != ""
+}
+
+// checkFaults: a fault costs a job one attempt at most, and handlers of a limited key
+// never ran beside more than its limit. No process died, so that what the handlers wrote
+// down is the whole of it.
+func checkFaults(t *testing.T, cfg *Config, h *history, jobs []storage.Record) {
+	type bound struct {
+		at time.Time
+		by int
+	}
+	var bounds []bound
+	for i := range jobs {
+		r, lost := &jobs[i], 0
+		for _, f := range r.Errors {
+			if f.Type == policy.ErrorTypeLeaseExpired {
+				lost++
+			}
+		}
+		if lost > cfg.Faults {
+			t.Errorf("job %s has lost %d attempts to %d faults", r.ID, lost, cfg.Faults)
+		}
+		if r.RateLimit == nil || r.RateLimit.Key != limited {
+			continue
+		}
+		for attempt := range r.Attempt {
+			this := run{r.ID, attempt + 1}
+			for k, a := range h.succeeded[this] {
+				bounds = append(bounds, bound{h.started[this][k].at, 1}, bound{a.at, -1})
+			}
+		}
+	}
+	slices.SortFunc(bounds, func(a, b bound) int { return cmp.Or(a.at.Compare(b.at), a.by-b.by) })
+	running := 0
+	for _, b := range bounds {
+		if running += b.by; running > mostLimited {
+			t.Errorf("at %v %d jobs of a key ran, and its limit is %d", b.at, running, mostLimited)
+		}
+	}
+	var times []time.Time
+	for _, a := range h.enqueued {
+		times = append(times, a.at)
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	for i := 1; i < len(times); i++ {
+		if gap := times[i].Sub(times[i-1]); gap > time.Second {
+			t.Logf("%s: no enqueue returned for %v", times[i-1].Format("15:04:05.000"),
+				gap.Round(time.Millisecond))
+		}
+	}
+}
+
+// checkOrphans: nothing is active that was claimed before a time, since no handler takes
+// so long.
+func checkOrphans(t *testing.T, s storage.Storage, since time.Time) {
+	active, err := list(t.Context(), s, storage.Query{States: []ojs.State{ojs.StateActive}})
+	if err != nil {
+		t.Error(err)
+	}
+	for i := range active {
+		if r := &active[i]; r.StartedAt.Before(since) {
+			t.Errorf("job %s is active without a holder since %v, until %v", r.ID, r.StartedAt, r.LeaseUntil)
+		}
+	}
+}
+
 // checkBatches: of each batch all is there or nothing.
 func checkBatches(t *testing.T, jobs []storage.Record) {
 	size, there := make(map[string]int), make(map[string]int)
@@ -218,7 +312,8 @@ func checkWaited(t *testing.T, h *history, jobs []storage.Record) {
 	for i := range jobs {
 		r := &jobs[i]
 		var args task
-		if err := r.Args.Decode(&args); err == nil && args.Batch != "" && r.Dependencies == nil &&
+		waits := r.Dependencies != nil && !ordered(r)
+		if err := r.Args.Decode(&args); err == nil && args.Batch != "" && !waits &&
 			r.FinishedAt.After(ended[args.Batch]) {
 			ended[args.Batch] = r.FinishedAt
 		}
@@ -226,7 +321,7 @@ func checkWaited(t *testing.T, h *history, jobs []storage.Record) {
 	for i := range jobs {
 		r := &jobs[i]
 		var args task
-		if d := r.Dependencies; d == nil {
+		if d := r.Dependencies; d == nil || ordered(r) {
 			continue
 		} else if d.Unfinished != 0 && !waitedInVain(r) {
 			t.Errorf("job %s is %s, and waits for %d jobs", r.ID, r.State, d.Unfinished)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
@@ -18,12 +19,14 @@ const (
 	envAt        = "OJS_CRASH_AT"
 	envJournal   = "OJS_CRASH_JOURNAL"
 	envDisturbed = "OJS_CRASH_DISTURBED"
+	envFaults    = "OJS_CRASH_FAULTS"
 )
 
 // The roles of children.
 const (
 	worker   = "worker"
 	producer = "producer"
+	both     = "both" // which produces until it is written a line
 )
 
 // unexpected begins what a child reports that must not happen, disturbed or not.
@@ -48,14 +51,17 @@ func Child(open Open, begin func(s storage.Storage) InTx) {
 }
 
 func child(role string, open Open, begin func(s storage.Storage) InTx) error {
+	producing, stop := context.WithCancel(context.Background())
 	go func() { // an orphan ends
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		stop()
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1)
 	}()
 	log := slog.New(quiet{slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})})
 	slog.SetDefault(log)
 	ctx := context.Background()
-	disturbed := os.Getenv(envDisturbed) != ""
+	disturbed, faults := os.Getenv(envDisturbed) != "", os.Getenv(envFaults) != ""
 	s, _, err := open(ctx, os.Getenv(envAt))
 	for disturbed && err != nil {
 		<-wall.After(lookEvery)
@@ -72,15 +78,26 @@ func child(role string, open Open, begin func(s storage.Storage) InTx) error {
 		return err
 	}
 	eng, err := engine.New[task](s, engine.WithLogger(log), engine.WithConcurrency(8),
-		engine.WithDefaults(defaults...),
+		engine.WithDefaults(defaults(faults)...),
 		engine.WithRetention(engine.Retention{Completed: -1, Cancelled: -1, Discarded: -1, DeadLetters: -1,
 			MaxFinished: -1, MaxDeadLetters: -1}))
 	if err != nil {
 		return err
 	}
 	handle(eng, j, begin(s))
-	if role == producer {
-		return produce(ctx, eng, j, disturbed)
+	pause := time.Duration(0)
+	if faults {
+		pause = pauseTime
+	}
+	switch role {
+	case producer:
+		return produce(ctx, eng, j, disturbed, pause)
+	case both:
+		go func() {
+			if err := produce(producing, eng, j, disturbed, pause); err != nil {
+				fmt.Fprintf(os.Stderr, "%s%s: %v\n", unexpected, role, err)
+			}
+		}()
 	}
 	return eng.Run(ctx)
 }

@@ -33,11 +33,18 @@ type Config struct {
 	Direct    string // for the test itself, which looks at what they do; "": At
 	Workers   int
 	Producers int
+	Both      int // processes that work and, until Disturb returns, produce
 
 	// Disturb does something to what is between the processes and their jobs, and puts it
 	// right again before it returns. Then no process is killed, and calls may fail. Nil:
 	// processes are killed at random, and the calls of the others do not fail.
 	Disturb func(ctx context.Context)
+
+	// Faults is how many faults Disturb makes. If it is not 0, jobs have the default
+	// lease, which is longer than a test: a job that a fault leaves active without a
+	// holder has to come back in orphanTime after Disturb. No job loses more attempts
+	// than there were faults. Enqueues pause, so that Disturb has the machine for itself.
+	Faults int
 }
 
 const (
@@ -45,7 +52,9 @@ const (
 	killEvery   = 200 * time.Millisecond
 	drainTime   = 3 * time.Minute // without an end; more than any backoff, on a busy machine
 	lookEvery   = 50 * time.Millisecond
-	calmTime    = time.Second // for a database to finish the calls of a killed process
+	orphanTime  = 5 * time.Second
+	pauseTime   = 200 * time.Millisecond // of an enqueuer, with Faults
+	calmTime    = time.Second            // for a database to finish the calls of a killed process
 )
 
 // wall is the clock on the wall: other processes go by it.
@@ -83,6 +92,9 @@ func Run(t *testing.T, cfg Config) {
 	for range cfg.Producers {
 		g.start(producer)
 	}
+	for range cfg.Both {
+		g.start(both)
+	}
 
 	watching, stopWatching := context.WithCancel(t.Context())
 	watched := make(chan struct{})
@@ -94,6 +106,7 @@ func Run(t *testing.T, cfg Config) {
 		g.killSome(Time(t))
 	}
 	g.killAll(producer)
+	g.stopProducing()
 	drained := drain(t, &cfg)
 	stopWatching()
 	<-watched
@@ -135,7 +148,7 @@ func (g *group) killSome(d time.Duration) {
 
 // enqueued reports whether a process has enqueued a job.
 func (g *group) enqueued() bool {
-	return slices.ContainsFunc(g.processes, func(p *process) bool { return p.role == producer && p.begun() })
+	return slices.ContainsFunc(g.processes, func(p *process) bool { return p.role != worker && p.begun() })
 }
 
 // awaitEnqueue waits until a process has enqueued a job: on a busy machine the
@@ -162,7 +175,7 @@ func drain(t *testing.T, cfg *Config) bool {
 	stuck := wall.AfterFunc(drainTime, func() { cancel(context.DeadlineExceeded) })
 	defer stuck.Stop()
 	began := wall.Now()
-	calm, least := 0, math.MaxInt
+	calm, least, orphans := 0, math.MaxInt, cfg.Faults > 0
 	look := wall.Ticker(lookEvery)
 	defer look.Stop()
 	for {
@@ -187,6 +200,10 @@ func drain(t *testing.T, cfg *Config) bool {
 		}
 		if calm++; open > 0 {
 			calm = 0
+		}
+		if orphans && wall.Since(began) > orphanTime {
+			orphans = false
+			checkOrphans(t, s, began)
 		}
 		if calm > int(calmTime/lookEvery) {
 			t.Logf("what was left had ended after %v", wall.Since(began).Round(time.Millisecond))

@@ -27,7 +27,7 @@ type process struct {
 	role    string
 	journal string
 	cmd     *exec.Cmd
-	stdin   io.Closer
+	stdin   io.WriteCloser
 }
 
 // begun reports whether a process has done anything yet.
@@ -54,6 +54,9 @@ func (g *group) start(role string) {
 	if g.cfg.Disturb != nil {
 		cmd.Env = append(cmd.Env, envDisturbed+"=1")
 	}
+	if g.cfg.Faults > 0 {
+		cmd.Env = append(cmd.Env, envFaults+"=1")
+	}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		g.t.Fatal(err)
@@ -62,6 +65,17 @@ func (g *group) start(role string) {
 		g.t.Fatal(err)
 	}
 	g.processes = append(g.processes, &process{role, journal, cmd, stdin})
+}
+
+// stopProducing has the processes that do both only work from now on.
+func (g *group) stopProducing() {
+	for _, p := range g.processes {
+		if p.role == both {
+			if _, err := p.stdin.Write([]byte{'\n'}); err != nil {
+				g.t.Error(err)
+			}
+		}
+	}
 }
 
 // kill ends a process as nothing else does: it has no chance to do anything more.

@@ -46,15 +46,24 @@ const (
 	mostLimited = 4
 )
 
+// orderingKeys is how many ordering keys there are, which some jobs have.
+const orderingKeys = 16
+
 // maxAttempts is few enough for jobs to run out of them, now and then.
 const maxAttempts = 5
 
 // defaults are of every job. The lease is short, so that the jobs of the dead come back
-// soon.
-var defaults = []ojs.Option{
-	ojs.WithLease(500 * time.Millisecond),
-	ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: maxAttempts, InitialInterval: 10 * time.Millisecond,
-		MaxInterval: 50 * time.Millisecond}),
+// soon, unless no job may wait for its end.
+func defaults(faults bool) []ojs.Option {
+	lease := 500 * time.Millisecond
+	if faults {
+		lease = ojs.DefaultLease
+	}
+	return []ojs.Option{
+		ojs.WithLease(lease),
+		ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: maxAttempts, InitialInterval: 10 * time.Millisecond,
+			MaxInterval: 50 * time.Millisecond}),
+	}
 }
 
 var errFlaky = errors.New("flaky")
@@ -111,10 +120,10 @@ const (
 	ahead     = 100 // enqueues of each whose jobs need not have ended
 )
 
-// produce enqueues as fast as the workers can follow. It ends with an error if an enqueue
-// fails, unless that may be.
+// produce enqueues as fast as the workers can follow, with a pause after each enqueue,
+// until ctx ends. It ends with an error if an enqueue fails, unless that may be.
 func produce(
-	ctx context.Context, eng *engine.Engine[task], j *journal, mayFail bool,
+	ctx context.Context, eng *engine.Engine[task], j *journal, mayFail bool, pause time.Duration,
 ) error {
 	failed := make(chan error, enqueuers)
 	var all sync.WaitGroup
@@ -122,7 +131,7 @@ func produce(
 		all.Go(func() {
 			name := fmt.Sprintf("%d.%d", os.Getpid(), n)
 			var behind [ahead]ojs.Ticket // a ring
-			for n := 0; ; n++ {
+			for n := 0; ctx.Err() == nil; n++ {
 				if t := behind[n%ahead]; t.ID != "" {
 					var ended *ojs.EndedError
 					if _, err := t.Wait(ctx); err != nil && !errors.As(err, &ended) && !mayFail {
@@ -142,10 +151,12 @@ func produce(
 					j.enqueued(tickets)
 					behind[n%ahead] = tickets[0]
 				}
+				<-wall.After(pause)
 			}
 		})
 	}
 	all.Wait()
+	close(failed)
 	return <-failed
 }
 
@@ -205,6 +216,9 @@ func plain(args task) ojs.Draft {
 	}
 	if rand.IntN(8) == 0 {
 		opts = append(opts, ojs.WithRateLimit(ojs.RateLimit{Key: limited, Concurrency: mostLimited}))
+	}
+	if rand.IntN(8) == 0 {
+		opts = append(opts, ojs.WithOrderingKey(fmt.Sprint(rand.IntN(orderingKeys))))
 	}
 	return ojs.NewDraft([]string{quick, slow, flaky, exact}[rand.IntN(4)], args, opts...)
 }

@@ -107,15 +107,8 @@ func version(path string) int {
 }
 
 func (s *Server) init() error {
-	if os.Getuid() == 0 { // the server refuses to run as root
-		as, err := account()
-		if err != nil {
-			return err
-		}
-		s.as = as
-		if err := os.Chown(s.dir, int(as.Uid), int(as.Gid)); err != nil {
-			return err
-		}
+	if err := s.own(); err != nil {
+		return err
 	}
 	initdb := s.command("initdb", "--pgdata", s.data(), "--username", "postgres", "--auth", "trust",
 		"--encoding", "UTF8", "--locale", "C", "--no-sync")
@@ -123,6 +116,17 @@ func (s *Server) init() error {
 		return fmt.Errorf("pgtest: initdb: %w\n%s", err, out)
 	}
 	return nil
+}
+
+// own gives the directory to the account of the server, which refuses to run as root.
+func (s *Server) own() (err error) {
+	if os.Getuid() != 0 {
+		return nil
+	}
+	if s.as, err = account(); err != nil {
+		return err
+	}
+	return os.Chown(s.dir, int(s.as.Uid), int(s.as.Gid))
 }
 
 // account is the account for a server that root has started.

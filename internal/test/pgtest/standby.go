@@ -11,7 +11,7 @@ import (
 // Standby starts a server that replicates s by streaming, and waits until s counts on it:
 // from then on a commit of s returns when the standby has applied it.
 func (s *Server) Standby() (*Server, error) {
-	b := &Server{bin: s.bin, as: s.as, settings: s.settings}
+	b := &Server{bin: s.bin, settings: s.settings}
 	var err error
 	if b.dir, err = os.MkdirTemp(filepath.Dir(s.dir), "pgtest"); err != nil {
 		return nil, err
@@ -23,10 +23,8 @@ func (s *Server) Standby() (*Server, error) {
 }
 
 func (s *Server) follow(primary *Server) error {
-	if s.as != nil {
-		if err := os.Chown(s.dir, int(s.as.Uid), int(s.as.Gid)); err != nil {
-			return err
-		}
+	if err := s.own(); err != nil {
+		return err
 	}
 	copied := s.command("pg_basebackup", "--pgdata", s.data(), "--host", primary.dir,
 		"--username", "postgres", "--write-recovery-conf", "--checkpoint", "fast", "--no-sync")

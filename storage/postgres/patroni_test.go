@@ -1,0 +1,178 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ojsengine/ojs/internal/test/crashtest"
+	"github.com/ojsengine/ojs/internal/test/pgtest"
+	"github.com/ojsengine/ojs/storage/postgres"
+)
+
+// ha is a cluster with an endpoint that leads to its primary and keeps the connections to
+// other servers, and a shop behind the endpoint.
+type ha struct {
+	*pgtest.Patroni
+	t    *testing.T
+	end  *endpoint
+	held atomic.Bool // the endpoint does not move
+	shop *shop
+	jobs int
+}
+
+// follow moves the endpoint to the primary until ctx ends.
+func (c *ha) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		if i := c.Primary(); i >= 0 && !c.held.Load() {
+			c.end.socket.Store(c.Socket(i))
+		}
+		crashtest.Wait(ctx, 100*time.Millisecond)
+	}
+}
+
+// runs waits until a job runs that is enqueued now.
+func (c *ha) runs() {
+	c.t.Helper()
+	c.jobs++
+	await(c.t, "an enqueue", func() bool {
+		_, err := c.shop.Enqueue(c.t.Context(), "x", c.jobs)
+		return err == nil
+	})
+	await(c.t, "its job", func() bool { return c.shop.has(c.jobs) })
+}
+
+// another waits until another node than i is the primary.
+func (c *ha) another(i int) {
+	c.t.Helper()
+	must(c.t, c.Await("another primary", func() bool { n := c.Primary(); return n >= 0 && n != i }))
+}
+
+// commits waits until the primary commits, by connections that are new.
+func (c *ha) commits() {
+	c.t.Helper()
+	await(c.t, "a commit", func() bool {
+		i := c.Primary()
+		if i < 0 {
+			return false
+		}
+		ctx, cancel := context.WithTimeout(c.t.Context(), time.Second)
+		defer cancel()
+		conn, err := pgx.Connect(ctx, c.NodeDSN(i))
+		if err != nil {
+			return false
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		_, err = conn.Exec(ctx, "CREATE TABLE IF NOT EXISTS probe (); INSERT INTO probe DEFAULT VALUES")
+		return err == nil
+	})
+}
+
+// faults is what is done to a cluster whose primary is i. The function begin returns when
+// there is a primary again; end mends what it has broken.
+var faults = []struct {
+	name  string
+	begin func(c *ha, i int) (end func())
+}{
+	{"a switch-over behind an endpoint that lags", func(c *ha, i int) func() {
+		c.held.Store(true)
+		must(c.t, c.SwitchOver())
+		c.another(i)
+		await(c.t, "connections to a standby", func() bool {
+			_, err := c.shop.Enqueue(c.t.Context(), "x", -1)
+			return errors.Is(err, postgres.ErrReadOnly)
+		})
+		c.held.Store(false)
+		return func() {}
+	}},
+	{"kill -9 of the primary and its agent", func(c *ha, i int) func() {
+		c.Kill(i)
+		c.another(i)
+		return func() { must(c.t, c.Up(i)) }
+	}},
+	{"a primary that stands still with its agent", func(c *ha, i int) func() {
+		thaw := c.Freeze(i)
+		c.another(i)
+		return thaw
+	}},
+	{"kill -9 of the agent of the primary", func(c *ha, i int) func() {
+		c.KillAgent(i)
+		c.another(i)
+		return func() { must(c.t, c.Up(i)) }
+	}},
+	{"kill -9 of the primary", func(c *ha, i int) func() {
+		c.KillServer(i)
+		return func() {}
+	}},
+	{"a synchronous standby that stands still with its agent", func(c *ha, i int) func() {
+		return c.Freeze(c.Synchronous())
+	}},
+	{"kill -9 of the synchronous standby and its agent", func(c *ha, i int) func() {
+		n := c.Synchronous()
+		c.Kill(n)
+		return func() { must(c.t, c.Up(n)) }
+	}},
+}
+
+// In a cluster whose primary moves, nothing is lost that was acknowledged, and no job
+// waits for its lease.
+func TestPatroni(t *testing.T) {
+	n, err := strconv.Atoi(os.Getenv("OJS_PATRONI"))
+	if err != nil {
+		t.Skip("it needs Patroni and a minute: set OJS_PATRONI to a number of faults, such as 3")
+	}
+	cluster, err := pgtest.StartPatroni(5*time.Second)
+	must(t, err)
+	defer cluster.Close()
+	c := &ha{Patroni: cluster, t: t, end: startEndpointAt(t, cluster.Socket(cluster.Primary()))}
+	const patience = 2 * time.Second
+	pool := poolAt(t, c.end.dsn(), func(cfg *pgxpool.Config) {
+		cfg.ConnConfig.ConnectTimeout, cfg.PingTimeout = patience, patience
+	})
+	following, stop := context.WithCancel(t.Context())
+	var ends sync.WaitGroup
+	ends.Go(func() { c.follow(following) })
+	defer ends.Wait()
+	defer stop()
+	c.shop = startShop(t, openAs(t, pool, "shop", postgres.WithPatience(patience),
+		postgres.WithLogger(quietLog)))
+	crashtest.Run(t, crashtest.Config{
+		Open:   openForCrash,
+		At:     fmt.Sprintf("ojs/%v %s|%s", patience, c.end.dsn(), c.DSN()),
+		Direct: "ojs " + c.DSN(),
+		Both:   3,
+		Faults: n,
+		Disturb: func(ctx context.Context) {
+			for k := range n {
+				must(t, c.Await("a complete cluster", c.Complete))
+				c.runs()
+				crashtest.Wait(ctx, time.Second)
+				fault := faults[k%len(faults)]
+				began := time.Now()
+				end := fault.begin(c, c.Primary())
+				elected := time.Since(began).Round(time.Millisecond)
+				var probe sync.WaitGroup
+				probe.Go(func() {
+					c.commits()
+					t.Logf("a commit after %v", time.Since(began).Round(time.Millisecond))
+				})
+				c.runs()
+				t.Logf("%s: %s: a primary after %v, a job has run after %v", began.Format("15:04:05.000"),
+					fault.name, elected, time.Since(began).Round(time.Millisecond))
+				probe.Wait()
+				end()
+			}
+			must(t, c.Await("a complete cluster", c.Complete))
+			c.runs()
+		},
+	})
+}
