@@ -97,6 +97,8 @@ type history struct {
 	theme  *theme
 	byJob  bool
 	calls  []*historyCall
+
+	disturbed bool // calls that fail may have been done (Failovers)
 }
 
 // stats counts what was done.
@@ -170,7 +172,7 @@ const checkTime = 2 * time.Second
 func (h *history) effects() (list []*effect) {
 	for _, c := range h.calls {
 		for part := range c.parts {
-			list = append(list, &effect{historyCall: c, part: part})
+			list = append(list, &effect{historyCall: c, part: part, free: h.disturbed && c.ambiguous()})
 		}
 	}
 	return list
@@ -307,71 +309,58 @@ func empty(cfg *Config, h *handle) error {
 	return nil
 }
 
-// makeHistory has clients make calls.
-func makeHistory(cfg *Config, handles []*handle, th *theme, number int, rnd *rand.Rand) *history {
-	h := &history{number: number, theme: th, byJob: cfg.JobByJob}
+// maker makes the calls of a history.
+type maker struct {
+	*history
+	handles []*handle
+	known   *known
+	draws   []*draw // by client
+	clock   atomic.Int64
+	made    [][]*historyCall // by client
+}
+
+func newMaker(cfg *Config, handles []*handle, th *theme, number, clients int, rnd *rand.Rand) *maker {
 	k := &known{jobs: make(map[string]storage.Record), crons: make(map[string]storage.Cron)}
-	clients, rounds, burst := 2+rnd.IntN(3), 1+rnd.IntN(4), 1+rnd.IntN(3)
-	together, still := rnd.IntN(4) > 0, rnd.IntN(2) == 0
-	var clock atomic.Int64
-	made := make([][]*historyCall, clients)
-	makeCall := func(client int, op operation) *historyCall {
-		c := &historyCall{client: client, op: op}
-		handle, ctx := handles[client%len(handles)], context.Background()
-		c.began = clock.Add(1)
-		c.answer = op.do(ctx, handle)
-		c.ended = clock.Add(1)
-		return c
-	}
-	keep := func(c *historyCall) {
-		k.learn(c)
-		made[c.client] = append(made[c.client], c)
-	}
-	draws := make([]*draw, clients)
-	for i := range draws {
-		draws[i] = &draw{
+	m := &maker{history: &history{number: number, theme: th, byJob: cfg.JobByJob}, handles: handles, known: k,
+		draws: make([]*draw, clients), made: make([][]*historyCall, clients)}
+	still := rnd.IntN(2) == 0
+	for i := range m.draws {
+		m.draws[i] = &draw{
 			theme: th, rnd: rand.New(rand.NewPCG(rnd.Uint64(), uint64(i))), cfg: cfg, known: k,
 			client: i, number: number, still: still,
 		}
 	}
-	for i := range th.before {
-		if op := draws[0].first(i); op != nil {
-			keep(makeCall(0, op))
+	return m
+}
+
+// call makes a call of a client.
+func (m *maker) call(client int, op operation) *historyCall {
+	c := &historyCall{client: client, op: op}
+	handle, ctx := m.handles[client%len(m.handles)], context.Background()
+	c.began = m.clock.Add(1)
+	c.answer = op.do(ctx, handle)
+	c.ended = m.clock.Add(1)
+	return c
+}
+
+func (m *maker) keep(c *historyCall) {
+	m.known.learn(c)
+	m.made[c.client] = append(m.made[c.client], c)
+}
+
+// first makes the calls of one client before all others.
+func (m *maker) first() {
+	for i := range m.theme.before {
+		if op := m.draws[0].first(i); op != nil {
+			m.keep(m.call(0, op))
 		}
 	}
-	var all sync.WaitGroup
-	if together {
-		for range rounds {
-			meet := &meeting{clients: int64(clients)}
-			calls := make([][]*historyCall, clients)
-			for i, d := range draws {
-				var ops []operation
-				for range burst {
-					ops = append(ops, d.next())
-				}
-				all.Go(func() {
-					meet.wait()
-					for _, op := range ops { // with nothing between them
-						calls[i] = append(calls[i], makeCall(i, op))
-					}
-				})
-			}
-			all.Wait()
-			for _, c := range slices.Concat(calls...) {
-				keep(c)
-			}
-		}
-	} else {
-		for i, d := range draws {
-			all.Go(func() {
-				for range rounds + burst - 1 {
-					keep(makeCall(i, d.next()))
-				}
-			})
-		}
-		all.Wait()
-	}
-	h.calls = slices.Concat(made...)
+}
+
+// end returns the history of the calls that were made.
+func (m *maker) end(cfg *Config) *history {
+	h := m.history
+	h.calls = slices.Concat(m.made...)
 	slices.SortFunc(h.calls, func(a, b *historyCall) int { return int(a.began - b.began) })
 	for _, c := range h.calls {
 		c.answer.normal(cfg)
@@ -379,6 +368,47 @@ func makeHistory(cfg *Config, handles []*handle, th *theme, number int, rnd *ran
 	}
 	h.findUnsettled()
 	return h
+}
+
+// makeHistory has clients make calls.
+func makeHistory(cfg *Config, handles []*handle, th *theme, number int, rnd *rand.Rand) *history {
+	clients, rounds, burst := 2+rnd.IntN(3), 1+rnd.IntN(4), 1+rnd.IntN(3)
+	together := rnd.IntN(4) > 0
+	m := newMaker(cfg, handles, th, number, clients, rnd)
+	m.first()
+	var all sync.WaitGroup
+	if together {
+		for range rounds {
+			meet := &meeting{clients: int64(clients)}
+			calls := make([][]*historyCall, clients)
+			for i, d := range m.draws {
+				var ops []operation
+				for range burst {
+					ops = append(ops, d.next())
+				}
+				all.Go(func() {
+					meet.wait()
+					for _, op := range ops { // with nothing between them
+						calls[i] = append(calls[i], m.call(i, op))
+					}
+				})
+			}
+			all.Wait()
+			for _, c := range slices.Concat(calls...) {
+				m.keep(c)
+			}
+		}
+	} else {
+		for i, d := range m.draws {
+			all.Go(func() {
+				for range rounds + burst - 1 {
+					m.keep(m.call(i, d.next()))
+				}
+			})
+		}
+		all.Wait()
+	}
+	return m.end(cfg)
 }
 
 // findUnsettled sets the queues whose state changes during a claim or an insert.

@@ -170,8 +170,20 @@ func outcome(err error) string {
 	case errors.Is(err, ojs.ErrNotFound):
 		return "not found"
 	}
-	return "failed: " + err.Error()
+	return failedCall + err.Error()
 }
+
+// failedCall begins what programs see of an error of the storage itself.
+const failedCall = "failed: "
+
+// ambiguous reports whether the call may have been done, although it has failed.
+func (a *answer) ambiguous() bool { return strings.HasPrefix(a.Err, failedCall) }
+
+// tells reports whether the call has said which jobs it is about, or may have been about
+// those that findOut has put into its answer.
+func (a *answer) tells() bool { return a.Err == "" || a.ambiguous() }
+
+func (c *historyCall) ambiguous() bool { return c.answer.ambiguous() }
 
 // whole is an operation that takes effect as one.
 type whole struct{}
@@ -304,7 +316,7 @@ type claimCall struct {
 func (c *claimCall) reads() bool { return false }
 
 func (c *claimCall) parts(got *answer, byJob bool) int {
-	if byJob && got.Err == "" {
+	if byJob && got.tells() {
 		return len(got.Records)
 	}
 	return 1
@@ -317,7 +329,7 @@ func (c *claimCall) do(ctx context.Context, h *handle) answer {
 
 func (c *claimCall) step(m *model, got *answer, part int) (seen, want answer) {
 	q := c.claim
-	if !m.byJob || got.Err != "" {
+	if !m.byJob || !got.tells() {
 		recs, err := m.ref.Claim(context.Background(), c.now, q, nil)
 		return *got, answer{Records: recs, Err: outcome(err)}
 	}
@@ -355,7 +367,7 @@ type settleCall struct {
 func (c *settleCall) reads() bool { return false }
 
 func (c *settleCall) parts(got *answer, _ bool) int {
-	if got.Err == "" {
+	if got.tells() {
 		return len(c.changes)
 	}
 	return 1
@@ -374,11 +386,16 @@ func settledOf(list []storage.Settled) (out []settled) {
 }
 
 func (c *settleCall) step(m *model, got *answer, part int) (seen, want answer) {
+	change := &c.changes[part]
+	if got.ambiguous() {
+		settled := m.ref.settleThen(c.now, change)
+		m.adopt(change.Then, got.Settled[part].Then, settled.Then, settled.Moved)
+		return *got, want
+	}
 	if got.Err != "" || part >= len(got.Settled) {
 		return *got, want
 	}
 	seen.Settled = got.Settled[part : part+1]
-	change := &c.changes[part]
 	settled := m.ref.settleThen(c.now, change)
 	m.adopt(change.Then, seen.Settled[0].Then, settled.Then, settled.Moved)
 	want.Settled = settledOf([]storage.Settled{settled})
@@ -413,7 +430,7 @@ type extendCall struct {
 func (c *extendCall) reads() bool { return false }
 
 func (c *extendCall) parts(got *answer, byJob bool) int {
-	if byJob && got.Err == "" {
+	if byJob && got.tells() {
 		return len(c.xs)
 	}
 	return 1
@@ -426,7 +443,7 @@ func (c *extendCall) do(ctx context.Context, h *handle) answer {
 
 func (c *extendCall) step(m *model, got *answer, part int) (seen, want answer) {
 	seen, xs := *got, c.xs
-	if m.byJob && got.Err == "" {
+	if m.byJob && got.tells() {
 		xs = c.xs[part : part+1]
 		seen.IDs = nil
 		if slices.Contains(got.IDs, xs[0].ID) {
@@ -453,7 +470,7 @@ type dueCall struct {
 func (c *dueCall) reads() bool { return false }
 
 func (c *dueCall) parts(got *answer, byJob bool) int {
-	if byJob && got.Err == "" {
+	if byJob && got.tells() {
 		return len(got.Records)
 	}
 	return 1
@@ -472,7 +489,7 @@ func dueAnswer(d storage.Due, err error) answer {
 }
 
 func (c *dueCall) step(m *model, got *answer, part int) (seen, want answer) {
-	if !m.byJob || got.Err != "" {
+	if !m.byJob || !got.tells() {
 		return *got, dueAnswer(m.ref.Due(context.Background(), c.now, c.max, nil))
 	}
 	r := got.Records[part]
@@ -621,7 +638,7 @@ type pruneCall struct{ p storage.Prune }
 func (c *pruneCall) reads() bool { return false }
 
 func (c *pruneCall) parts(got *answer, byJob bool) int {
-	if byJob && got.Err == "" {
+	if byJob && got.tells() {
 		return len(got.IDs)
 	}
 	return 1
@@ -637,7 +654,7 @@ func pruneAnswer(p storage.Pruned, err error) answer {
 
 func (c *pruneCall) step(m *model, got *answer, part int) (seen, want answer) {
 	m.deleting(func() {
-		if !m.byJob || got.Err != "" {
+		if !m.byJob || !got.tells() {
 			seen, want = *got, pruneAnswer(m.ref.Prune(context.Background(), c.p))
 			return
 		}
@@ -828,7 +845,7 @@ type stepCall struct {
 func (c *stepCall) reads() bool { return false }
 
 func (c *stepCall) parts(got *answer, byJob bool) int {
-	if byJob && got.Err == "" {
+	if byJob && got.tells() {
 		return len(c.to) + len(got.Records)
 	}
 	return 1
@@ -863,7 +880,7 @@ func (c *stepCall) asked() storage.Claim {
 }
 
 func (c *stepCall) step(m *model, got *answer, part int) (answer, answer) {
-	if m.byJob && got.Err == "" {
+	if m.byJob && got.tells() {
 		return c.stepPart(m, got, part)
 	}
 	into := used(c.room)

@@ -71,7 +71,7 @@ func (m *model) deleting(f func()) {
 type effect struct {
 	*historyCall
 	part int  // from 0 on
-	free bool // the call was under way when the history ends: its answer is not looked at
+	free bool // the call was under way when the history ends, or is ambiguous: its answer is not looked at
 }
 
 // input is an effect of one check. It is no part of the effect, which a check that has

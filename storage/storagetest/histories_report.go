@@ -46,7 +46,8 @@ func (h *history) shorten() *violation {
 	until := func(end int64) (list []*effect) {
 		for _, e := range all {
 			if e.began < end {
-				list = append(list, &effect{historyCall: e.historyCall, part: e.part, free: e.ended > end})
+				free := e.free || e.ended > end
+				list = append(list, &effect{historyCall: e.historyCall, part: e.part, free: free})
 			}
 		}
 		return list
