@@ -85,7 +85,7 @@ var faults = []struct {
 }{
 	{"a switch-over behind an endpoint that lags", func(c *ha, i int) func() {
 		c.held.Store(true)
-		must(c.t, c.SwitchOver())
+		must(c.t, c.SwitchOver(i))
 		c.another(i)
 		await(c.t, "connections to a standby", func() bool {
 			_, err := c.shop.Enqueue(c.t.Context(), "x", -1)
@@ -130,12 +130,13 @@ func TestPatroni(t *testing.T) {
 	if err != nil {
 		t.Skip("it needs Patroni and a minute: set OJS_PATRONI to a number of faults, such as 3")
 	}
-	cluster, err := pgtest.StartPatroni(5*time.Second)
+	cluster, err := pgtest.StartPatroni(5 * time.Second)
 	must(t, err)
 	defer cluster.Close()
 	c := &ha{Patroni: cluster, t: t, end: startEndpointAt(t, cluster.Socket(cluster.Primary()))}
 	const patience = 2 * time.Second
-	pool := poolAt(t, c.end.dsn(), func(cfg *pgxpool.Config) {
+	const places = " pool_max_conns=20" // pgxpool keeps the places of dead ones for 15 s
+	pool := poolAt(t, c.end.dsn()+places, func(cfg *pgxpool.Config) {
 		cfg.ConnConfig.ConnectTimeout, cfg.PingTimeout = patience, patience
 	})
 	following, stop := context.WithCancel(t.Context())
@@ -147,7 +148,7 @@ func TestPatroni(t *testing.T) {
 		postgres.WithLogger(quietLog)))
 	crashtest.Run(t, crashtest.Config{
 		Open:   openForCrash,
-		At:     fmt.Sprintf("ojs/%v %s|%s", patience, c.end.dsn(), c.DSN()),
+		At:     fmt.Sprintf("ojs/%v %s|%s", patience, c.end.dsn()+places, c.DSN()+places),
 		Direct: "ojs " + c.DSN(),
 		Both:   3,
 		Faults: n,

@@ -55,7 +55,7 @@ func StartPatroni(ttl time.Duration) (*Patroni, error) {
 		return nil, err
 	}
 	p := &Patroni{http: http.Client{Timeout: time.Second}}
-	if p.etcd, err = etcdtest.Start(); err != nil {
+	if p.etcd, err = etcdtest.Start("--enable-v2=true"); err != nil {
 		return nil, err
 	}
 	if p.dir, err = os.MkdirTemp(memdir.Dir(), "patroni"); err == nil {
@@ -129,7 +129,7 @@ func (p *Patroni) config(n *node, ttl int) object {
 	return object{
 		"scope": filepath.Base(p.dir), "name": n.name,
 		"restapi": object{"listen": n.api, "connect_address": n.api},
-		"etcd3":   object{"hosts": etcd},
+		"etcd":    object{"hosts": etcd},
 		"bootstrap": object{
 			"dcs": object{"ttl": ttl, "loop_wait": 1, "retry_timeout": (ttl - 1) / 2,
 				"synchronous_mode": true, "postgresql": object{"use_pg_rewind": true}},
@@ -270,27 +270,24 @@ func (p *Patroni) Await(what string, is func() bool) error {
 	return nil
 }
 
-// SwitchOver has the synchronous standby of the primary take its place.
-func (p *Patroni) SwitchOver() error {
-	i := p.Primary()
-	if i < 0 {
-		return errors.New("pgtest: there is no primary")
-	}
+// SwitchOver has the synchronous standby take the place of the primary, which is node i.
+// It repeats what an agent refuses, such as while it knows of no standby that has caught
+// up.
+func (p *Patroni) SwitchOver(i int) error {
 	n := p.nodes[i]
 	body, err := json.Marshal(object{"leader": n.name})
 	if err != nil {
 		return err
 	}
 	patient := http.Client{Timeout: time.Minute}
-	answer, err := patient.Post("http://"+n.api+"/switchover", "application/json", bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("pgtest: switch-over: %w", err)
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("pgtest: switch-over: %s", answer.Status)
-	}
-	return nil
+	return p.Await("a switch-over", func() bool {
+		answer, err := patient.Post("http://"+n.api+"/switchover", "application/json", bytes.NewReader(body))
+		if err != nil {
+			return false
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	})
 }
 
 // server returns the processes of the server of a node, its postmaster first.
