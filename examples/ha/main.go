@@ -33,7 +33,7 @@ func main() {
 // run works until ctx ends. Each line of in kills the primary, or starts it again.
 func run(ctx context.Context, in io.Reader, out io.Writer) error {
 	fmt.Fprintln(out, "Three nodes start. That takes some seconds.")
-	cluster, err := pgtest.StartPatroni(10 * time.Second)
+	cluster, err := pgtest.StartPatroni(10*time.Second, "127.0.0.1", pgtest.Local)
 	if err != nil {
 		return err
 	}

@@ -36,8 +36,10 @@ func (s *Storage) Claim(
 		}
 		return &dst[had+i]
 	}}
-	_, err := s.claimAll(ctx, settling{}, &taken)
-	return dst[:had+taken.had], wrap(err)
+	if _, err := s.claimAll(ctx, settling{}, &taken); err != nil {
+		return dst[:had], wrap(err)
+	}
+	return dst[:had+taken.had], nil
 }
 
 // asking is a claim on its way.

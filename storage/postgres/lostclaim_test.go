@@ -7,8 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/postgres"
 )
 
 // The server commits a claim, and the network swallows the answer. The job does not wait
@@ -76,4 +80,59 @@ func TestLostClaim(t *testing.T) {
 			t.Errorf("attempt %d: %+v", done.Attempt, done.Errors)
 		}
 	}
+}
+
+// A step that has stored an outcome fails if it has no answer about the jobs with limits
+// that it claims: the server may have committed them.
+func TestLostClaimOfLimits(t *testing.T) {
+	t.Parallel()
+	server := privateServer(t)
+	s := openAs(t, poolAt(t, server.DSN(), nil), "ojs", postgres.WithPatience(2*time.Second),
+		postgres.WithPoll(time.Hour), postgres.WithLogger(quietLog))
+	admin := poolAt(t, server.DSN()+" options='-c synchronous_commit=local'", nil)
+	limited := record(2)
+	limited.RateLimit = &ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 5, Per: time.Hour}}
+	must(t, insert(t.Context(), s, record(1)))
+	claim := storage.Claim{Max: 1, Worker: "w"}
+	first, err := s.Claim(t.Context(), time.Now(), claim, nil)
+	must(t, err)
+	done := first[0]
+	done.State, done.FinishedAt, done.LeaseUntil = ojs.StateCompleted, time.Now(), time.Time{}
+	must(t, insert(t.Context(), s, limited))
+	tx, err := admin.Begin(t.Context())
+	must(t, err)
+	_, err = tx.Exec(t.Context(), "LOCK TABLE ojs.job_start IN SHARE MODE") // the claim of limits waits for it
+	must(t, err)
+	ended := make(chan error, 1)
+	go func() {
+		_, _, err := s.SettleAndClaim(t.Context(), time.Now(), []*storage.Record{&done}, nil, claim,
+			[]*storage.Record{{}})
+		ended <- err
+	}()
+	is := func(condition string) func() bool {
+		return func() (is bool) {
+			must(t, admin.QueryRow(t.Context(), "SELECT "+condition).Scan(&is))
+			return is
+		}
+	}
+	await(t, "the claim waits", is("EXISTS (SELECT FROM pg_locks WHERE NOT granted)"))
+	execAll(t, admin, "ALTER SYSTEM SET synchronous_standby_names = 'absent'", "SELECT pg_reload_conf()")
+	await(t, "commits wait for a standby", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		conn, err := pgx.Connect(t.Context(), server.DSN())
+		must(t, err)
+		defer conn.Close(context.WithoutCancel(ctx))
+		_, err = conn.Exec(ctx, "CREATE TABLE IF NOT EXISTS probe (); INSERT INTO probe DEFAULT VALUES")
+		return err != nil
+	})
+	must(t, tx.Commit(t.Context()))
+	if err := <-ended; !errors.Is(err, postgres.ErrUnavailable) {
+		t.Errorf("the step returned %v", err)
+	}
+	execAll(t, admin, "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+	await(t, "the job with a limit is active", func() bool {
+		recs, err := s.ClaimedBy(t.Context(), "w")
+		return err == nil && len(recs) == 1 && recs[0].ID == limited.ID
+	})
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -123,6 +125,53 @@ var faults = []struct {
 	}},
 }
 
+// networks makes a network namespace for each node, which the end of the test removes, and
+// an address that all of them reach. To cut a node off take its link down.
+func networks(t *testing.T) (host string, places [pgtest.Nodes]pgtest.Place) {
+	t.Helper()
+	ip := func(args string) {
+		t.Helper()
+		if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v\n%s", args, err, out)
+		}
+	}
+	must(t, os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644))
+	const common = "10.77.99.1"
+	ip("addr add " + common + "/32 dev lo")
+	t.Cleanup(func() { ip("addr del " + common + "/32 dev lo") })
+	for i := range places {
+		name, link := fmt.Sprint("ojs", i), linkOf(i)
+		here, there := fmt.Sprintf("10.77.%d.1", i), fmt.Sprintf("10.77.%d.2", i)
+		ip("netns add " + name)
+		t.Cleanup(func() { ip("netns del " + name) })
+		ip("link add " + link + " type veth peer name eth0 netns " + name)
+		ip("addr add " + here + "/24 dev " + link)
+		ip("link set " + link + " up")
+		in := "-n " + name + " "
+		ip(in + "link set lo up")
+		ip(in + "addr add " + there + "/24 dev eth0")
+		ip(in + "link set eth0 up")
+		ip(in + "route add default via " + here)
+		places[i] = pgtest.Place{Host: there, Root: true, Wrap: strings.Fields("ip netns exec " + name +
+			" setpriv --reuid postgres --regid postgres --clear-groups")}
+	}
+	return common, places
+}
+
+func linkOf(i int) string { return fmt.Sprint("ojsnet", i) }
+
+// cut takes the link of a node down until the function that it returns is called.
+func cut(t *testing.T, i int) (mend func()) {
+	set := func(state string) {
+		out, err := exec.Command("ip", "link", "set", linkOf(i), state).CombinedOutput()
+		if err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+	set("down")
+	return func() { set("up") }
+}
+
 // In a cluster whose primary moves, nothing is lost that was acknowledged, and no job
 // waits for its lease.
 func TestPatroni(t *testing.T) {
@@ -130,13 +179,20 @@ func TestPatroni(t *testing.T) {
 	if err != nil {
 		t.Skip("it needs Patroni and a minute: set OJS_PATRONI to a number of faults, such as 3")
 	}
-	cluster, err := pgtest.StartPatroni(5 * time.Second)
+	etcd, places := "127.0.0.1", pgtest.Local
+	if os.Getenv("OJS_PATRONI_NETS") != "" {
+		etcd, places = networks(t)
+	}
+	if ahead := os.Getenv("OJS_PATRONI_AHEAD"); ahead != "" {
+		places[1].Wrap = append(places[1].Wrap, "faketime", "-f", ahead)
+	}
+	cluster, err := pgtest.StartPatroni(5*time.Second, etcd, places)
 	must(t, err)
 	defer cluster.Close()
 	c := &ha{Patroni: cluster, t: t, end: startEndpointAt(t, cluster.Socket(cluster.Primary()))}
 	const patience = 2 * time.Second
-	const places = " pool_max_conns=20" // pgxpool keeps the places of dead ones for 15 s
-	pool := poolAt(t, c.end.dsn()+places, func(cfg *pgxpool.Config) {
+	const room = " pool_max_conns=20" // pgxpool keeps the places of dead ones for 15 s
+	pool := poolAt(t, c.end.dsn()+room, func(cfg *pgxpool.Config) {
 		cfg.ConnConfig.ConnectTimeout, cfg.PingTimeout = patience, patience
 	})
 	following, stop := context.WithCancel(t.Context())
@@ -148,7 +204,7 @@ func TestPatroni(t *testing.T) {
 		postgres.WithLogger(quietLog)))
 	crashtest.Run(t, crashtest.Config{
 		Open:   openForCrash,
-		At:     fmt.Sprintf("ojs/%v %s|%s", patience, c.end.dsn()+places, c.DSN()+places),
+		At:     fmt.Sprintf("ojs/%v %s|%s", patience, c.end.dsn()+room, c.DSN()+room),
 		Direct: "ojs " + c.DSN(),
 		Both:   3,
 		Faults: n,
@@ -158,6 +214,13 @@ func TestPatroni(t *testing.T) {
 				c.runs()
 				crashtest.Wait(ctx, time.Second)
 				fault := faults[k%len(faults)]
+				if os.Getenv("OJS_PATRONI_NETS") != "" {
+					fault.name, fault.begin = "a primary that is cut off", func(c *ha, i int) func() {
+						mend := cut(t, i)
+						c.another(i)
+						return mend
+					}
+				}
 				began := time.Now()
 				end := fault.begin(c, c.Primary())
 				elected := time.Since(began).Round(time.Millisecond)

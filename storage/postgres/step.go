@@ -62,19 +62,22 @@ func (s *Storage) SettleAndClaim(
 }
 
 // claimAll stores outcomes and claims jobs, in as many statements as it takes. It fails
-// only if it has done neither.
+// only if it has done neither, or if a statement had no answer: the caller then has to
+// look for what it has done.
 func (s *Storage) claimAll(ctx context.Context, o settling, c *claims) ([]storage.Settled, error) {
 	results, err := s.step(ctx, o, c)
 	if err != nil {
 		return nil, err
 	}
 	for c.took(ctx) && c.left() > 0 { // others come in the place of jobs that do not decode
-		if _, err := s.step(ctx, settling{}, c); err != nil {
+		if _, err := s.step(ctx, settling{}, c); mayHaveDone(err) {
+			return nil, err
+		} else if err != nil {
 			break
 		}
 	}
 	if c.more && c.left() > 0 && txOf(ctx) == nil {
-		if err := s.claimLimited(ctx, c); err != nil && c.had+len(results) == 0 {
+		if err := s.claimLimited(ctx, c); err != nil && (mayHaveDone(err) || c.had+len(results) == 0) {
 			return nil, err
 		} else if err != nil {
 			s.config.log.Warn("ojs: postgres: jobs with limits not claimed: the next claim looks again",

@@ -52,13 +52,16 @@ func Main(m *testing.M, cluster **Cluster, args ...string) int {
 }
 
 // Start makes a cluster and waits until its members answer.
-func Start(args ...string) (*Cluster, error) {
+func Start(args ...string) (*Cluster, error) { return StartAt("127.0.0.1", args...) }
+
+// StartAt is Start at another address of this machine.
+func StartAt(host string, args ...string) (*Cluster, error) {
 	dir, err := os.MkdirTemp(memdir.Dir(), "etcdtest")
 	if err != nil {
 		return nil, err
 	}
 	c := &Cluster{dir: dir, args: args}
-	addresses, err := freeAddresses(2 * Members)
+	addresses, err := freeAddresses(host, 2*Members)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -79,9 +82,9 @@ func Start(args ...string) (*Cluster, error) {
 }
 
 // freeAddresses returns URLs on which nothing listens now.
-func freeAddresses(n int) (urls []string, err error) {
+func freeAddresses(host string, n int) (urls []string, err error) {
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := net.Listen("tcp", host+":0")
 		if err != nil {
 			return nil, err
 		}

@@ -38,15 +38,28 @@ type Patroni struct {
 // node is a server and its agent.
 type node struct {
 	Server // without a process: the agent starts it
-	name   string
-	port   int
-	api    string    // the address of the agent
-	agent  *exec.Cmd // nil: it does not run
+	Place
+	name  string
+	port  int
+	api   string    // the address of the agent
+	agent *exec.Cmd // nil: it does not run
 }
 
+// Place is where a node runs.
+type Place struct {
+	Host string   // its address
+	Wrap []string // is before the command line of the agent: faketime and its options, say
+	Root bool     // Wrap is run by root, and runs the agent as the user that it is to be
+}
+
+// Local has all nodes run as processes of this machine.
+var Local = [Nodes]Place{{Host: localhost}, {Host: localhost}, {Host: localhost}}
+
+const localhost = "127.0.0.1"
+
 // StartPatroni makes a cluster and waits until it is complete. If the primary is silent
-// for ttl, 5 s at least, another takes its place.
-func StartPatroni(ttl time.Duration) (*Patroni, error) {
+// for ttl, 5 s at least, another takes its place. The nodes find etcd by its host.
+func StartPatroni(ttl time.Duration, etcd string, places [Nodes]Place) (*Patroni, error) {
 	if _, err := exec.LookPath("patroni"); err != nil {
 		return nil, ErrNoPatroni
 	}
@@ -55,11 +68,11 @@ func StartPatroni(ttl time.Duration) (*Patroni, error) {
 		return nil, err
 	}
 	p := &Patroni{http: http.Client{Timeout: time.Second}}
-	if p.etcd, err = etcdtest.Start("--enable-v2=true"); err != nil {
+	if p.etcd, err = etcdtest.StartAt(etcd, "--enable-v2=true"); err != nil {
 		return nil, err
 	}
 	if p.dir, err = os.MkdirTemp(memdir.Dir(), "patroni"); err == nil {
-		err = p.start(bin, ttl)
+		err = p.start(bin, ttl, places)
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -67,7 +80,7 @@ func StartPatroni(ttl time.Duration) (*Patroni, error) {
 	return p, nil
 }
 
-func (p *Patroni) start(bin string, ttl time.Duration) error {
+func (p *Patroni) start(bin string, ttl time.Duration, places [Nodes]Place) error {
 	if err := os.Chmod(p.dir, 0o755); err != nil { // for the account of the servers
 		return err
 	}
@@ -76,7 +89,9 @@ func (p *Patroni) start(bin string, ttl time.Duration) error {
 		return err
 	}
 	for i := range p.nodes {
-		n := &node{name: fmt.Sprint("n", i), port: ports[2*i], api: fmt.Sprint("127.0.0.1:", ports[2*i+1])}
+		at := places[i]
+		n := &node{Place: at, name: fmt.Sprint("n", i), port: ports[2*i]}
+		n.api = fmt.Sprint(at.Host, ":", ports[2*i+1])
 		n.bin, n.dir = bin, filepath.Join(p.dir, n.name)
 		p.nodes[i] = n
 		if err := os.Mkdir(n.dir, 0o700); err != nil {
@@ -123,9 +138,8 @@ func (p *Patroni) config(n *node, ttl int) object {
 	for _, url := range p.etcd.Endpoints() {
 		etcd = append(etcd, strings.TrimPrefix(url, "http://"))
 	}
-	server := fmt.Sprint("127.0.0.1:", n.port)
-	trusted := []string{"local all all trust", "host all all 127.0.0.1/32 trust",
-		"host replication all 127.0.0.1/32 trust"}
+	server := fmt.Sprint(n.Host, ":", n.port)
+	trusted := []string{"local all all trust", "host all all all trust", "host replication all all trust"}
 	return object{
 		"scope": filepath.Base(p.dir), "name": n.name,
 		"restapi": object{"listen": n.api, "connect_address": n.api},
@@ -145,19 +159,21 @@ func (p *Patroni) config(n *node, ttl int) object {
 	}
 }
 
-// Up starts an agent that does not run, which starts the server. The command line wrap,
-// such as that of faketime, goes before the agent's.
-func (p *Patroni) Up(i int, wrap ...string) error {
+// Up starts an agent that does not run, which starts the server.
+func (p *Patroni) Up(i int) error {
 	n := p.nodes[i]
 	log, err := os.OpenFile(n.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	line := append(wrap, "patroni", n.config())
+	line := append(slices.Clone(n.Wrap), "patroni", n.config())
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = n.dir, log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: n.as, Pdeathsig: syscall.SIGTERM}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	if !n.Root {
+		cmd.SysProcAttr.Credential = n.as
+	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("pgtest: %w", err)
 	}
@@ -181,7 +197,7 @@ func (p *Patroni) NodeDSN(i int) string {
 func (p *Patroni) DSN() string {
 	var hosts, ports []string
 	for _, n := range p.nodes {
-		hosts, ports = append(hosts, "127.0.0.1"), append(ports, strconv.Itoa(n.port))
+		hosts, ports = append(hosts, n.Host), append(ports, strconv.Itoa(n.port))
 	}
 	return fmt.Sprintf("host=%s port=%s user=postgres dbname=postgres sslmode=disable target_session_attrs=read-write",
 		strings.Join(hosts, ","), strings.Join(ports, ","))
