@@ -101,7 +101,7 @@ func TestLostClaimOfLimits(t *testing.T) {
 	must(t, insert(t.Context(), s, limited))
 	tx, err := admin.Begin(t.Context())
 	must(t, err)
-	_, err = tx.Exec(t.Context(), "LOCK TABLE ojs.job_start IN SHARE MODE") // the claim of limits waits for it
+	_, err = tx.Exec(t.Context(), "LOCK TABLE ojs.job_start IN SHARE MODE") // which limits are counted in
 	must(t, err)
 	ended := make(chan error, 1)
 	go func() {
