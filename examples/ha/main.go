@@ -1,3 +1,5 @@
+//go:build linux
+
 // Ha runs three nodes of PostgreSQL with Patroni on this machine, and an engine on them.
 // Kill the primary and look.
 package main
