@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -311,10 +312,13 @@ func (s *Storage) hear(ctx context.Context, hears func()) error {
 			return err
 		}
 	}
-	p := pulse{id: s.id, poll: s.config.poll, next: wall.Now()}
+	p := pulse{id: s.id, poll: s.config.poll, next: wall.Now(), proven: s.proven}
+	defer func() { s.proven = p.proven }()
 	for {
 		if !wall.Now().Before(p.next) {
-			p.look()
+			if p.look(); p.lost == mostLost {
+				return errOtherServer
+			}
 			if err := s.toEnd(ctx,
 				func(ctx context.Context) error { return s.look(ctx, conn, p.probe) }); err != nil {
 				return err
@@ -333,6 +337,7 @@ func (s *Storage) hear(ctx context.Context, hears func()) error {
 		switch {
 		case err == nil && p.hears(got.Payload):
 		case err == nil && strings.HasPrefix(got.Payload, s.id):
+			p.lost = 0 // it comes from the pool, too
 		case err == nil:
 			_, n := parse(got.Payload)
 			s.hub.Tell(ctx, n)
@@ -359,10 +364,23 @@ type pulse struct {
 	next  time.Time
 	looks int
 	probe string // of the latest look; "": it has come back
+
+	proven bool // a probe has come back, on this connection or on an earlier one
+	lost   int  // probes in a row that have not come back, although some did before
 }
+
+// mostLost is how many probes in a row may be lost before the listener connects anew. The
+// pool sends them: they are lost if it leads to another server than the listener, such as
+// one that has ceased to be the primary and does not know it.
+const mostLost = 3
+
+var errOtherServer = errors.New("the notifications of the pool's server do not arrive")
 
 // look makes the probe of another look.
 func (p *pulse) look() {
+	if p.proven && p.probe != "" {
+		p.lost++
+	}
 	p.looks++
 	p.probe = fmt.Sprintf("%s p%d", p.id, p.looks)
 }
@@ -373,7 +391,7 @@ func (p *pulse) hears(payload string) bool {
 	if p.probe == "" || payload != p.probe {
 		return false
 	}
-	p.probe = ""
+	p.probe, p.proven, p.lost = "", true, 0
 	p.next = p.next.Add(9 * p.poll)
 	return true
 }

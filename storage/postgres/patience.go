@@ -61,8 +61,8 @@ func (s *Storage) patiently(ctx context.Context, f func(ctx context.Context) err
 // heal resets the pool after a call that failed because the server takes no changes or
 // does not answer, at most once a second. Its connections may lead to a server that was
 // the primary when they were opened. So may the listener's, which finds out by itself
-// that a server does not answer at all. It connects anew here if the server is read-only,
-// or if its commits wait for a standby, which may have become the primary.
+// that a server does not answer or is another than the pool's, and connects anew here if
+// the server is read-only.
 func (s *Storage) heal(err error) {
 	if s.config.keeps || !isCode(err, readOnlyTransaction) && !errors.Is(err, errNoAnswer) {
 		return
@@ -72,7 +72,7 @@ func (s *Storage) heal(err error) {
 		return
 	}
 	s.pool.Reset()
-	if deafen := s.deafen.Load(); deafen != nil && (isCode(err, readOnlyTransaction) || s.awaits.Load()) {
+	if deafen := s.deafen.Load(); deafen != nil && isCode(err, readOnlyTransaction) {
 		(*deafen)()
 	}
 }

@@ -57,6 +57,7 @@ type Storage struct {
 	awaits  atomic.Bool                        // commits wait for a standby, as of the last look
 	unheard atomic.Pointer[error]              // why the listener fails; nil: no failure is known
 	deafen  atomic.Pointer[context.CancelFunc] // ends the connection of the listener
+	proven  bool                               // probes have come back; the listener's own
 
 	counting atomic.Bool // the last Settle or step has ended jobs that others wait for: a hint
 

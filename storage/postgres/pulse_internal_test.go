@@ -33,3 +33,20 @@ func TestPulse(t *testing.T) {
 		}
 	}
 }
+
+// Probes count as lost only where one has come back before.
+func TestLostProbes(t *testing.T) {
+	p := pulse{id: "me"}
+	for range 2 * mostLost {
+		p.look()
+	}
+	if p.lost != 0 || !p.hears("me p6") {
+		t.Errorf("%d probes are lost where none comes back", p.lost)
+	}
+	for range mostLost {
+		p.look() // the first has none before it that is missed
+	}
+	if p.look(); p.lost != mostLost || !p.hears("me p10") || p.lost != 0 {
+		t.Errorf("%d probes are lost", p.lost)
+	}
+}
