@@ -48,7 +48,7 @@ type node struct {
 // Place is where a node runs.
 type Place struct {
 	Host string   // its address
-	Wrap []string // is before the command line of the agent: faketime and its options, say
+	Wrap []string // is before the command line of the agent, whose process it becomes: env, say
 	Root bool     // Wrap is run by root, and runs the agent as the user that it is to be
 }
 
