@@ -204,7 +204,7 @@ func TestProgressElsewhereKeepsTheLease(t *testing.T) {
 		b.advance(time.Second)
 		rec, err := b.store.Get(b.ctx, id)
 		must(t, err)
-		d, err := other.Worker("w1", fetch.Config{}).DeliveryOf(rec)
+		d, err := other.Worker("w1", fetch.Config{}).DeliveryOfRecord(rec)
 		must(t, err)
 		must(t, d.Progress(b.ctx, 0.5))
 		got, err := b.store.Get(b.ctx, id)

@@ -236,7 +236,7 @@ func (s *Server) deleteWorker(c *call) error {
 		if err != nil {
 			return err
 		}
-		d, err := workerOf(eng, w.id, fetch.Config{}).DeliveryOf(recs[i])
+		d, err := workerOf(eng, w.id, fetch.Config{}).DeliveryOfRecord(recs[i])
 		if err == nil {
 			err = d.Abandon(c.ctx)
 		}

@@ -21,7 +21,7 @@ import (
 const bulkOf = `{"type":"a","args":[1],"options":{"unique":{"keys":["type","args"],"on_conflict":"%s"}}}`
 
 func TestBulkEnqueue(t *testing.T) {
-	r := newRig(t, server.WithSizes(server.Sizes{Jobs: 3}))
+	r := newRig(t, server.WithLimits(server.Limits{Jobs: 3}))
 	w := r.do("POST /jobs/bulk\n\n" + `{"jobs":[` + fmt.Sprintf(bulkOf, "ignore") +
 		`,{"type":"b","args":[]}]}`)
 	r.want("F110 F111", w, 201, "total", 2, "succeeded", 2, "failed", 0, "items.0.index", 0, "items.0.status",

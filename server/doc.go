@@ -6,8 +6,8 @@
 //	h, err := server.New(eng)
 //	http.ListenAndServe("127.0.0.1:8080", h)
 //
-// The paths are under /ojs/v1; the manifest is at /ojs/manifest. Open serves a storage
-// without an engine: it reads and operates, and refuses to enqueue and to fetch.
+// The paths are under /ojs/v1; the manifest is at /ojs/manifest. NewWithoutEngine
+// serves a storage alone: it reads and operates, and refuses to enqueue and to fetch.
 //
 // Without WithAuthenticator every caller may do everything: listen on a loopback address
 // then (CheckListen).

@@ -26,7 +26,7 @@ import (
 //  2. A request that reads the feed first has the goroutine take all events that the
 //     engine has published by then (sync). So a caller sees the events of the calls that
 //     were answered before.
-//  3. The feed keeps the latest events in memory, within Events. A reader that comes back
+//  3. The feed keeps the latest events in memory, within EventRetention. A reader that comes back
 //     later meets a gap.
 //  4. Streams have a job.state_changed before each event that brings a job into another
 //     state. Polls have the events of the catalogue only (F125).
@@ -43,17 +43,18 @@ var eventRoutes = []route{
 		serve: (*Server).streamQueue},
 }
 
-// Events says how many events the server keeps for polls, and for streams that come back.
+// EventRetention says how many events the server keeps for polls, and for streams that
+// come back.
 // A field that is 0 keeps its default.
-type Events struct {
+type EventRetention struct {
 	Count int           // at most; 1,000,000
 	Bytes int           // at most, about; 16 MiB
 	Age   time.Duration // at most; 168 h
 }
 
-// WithEvents sets how many events are kept. Each server keeps those of its own engine, in
-// memory.
-func WithEvents(e Events) Option {
+// WithEventRetention sets how many events are kept. Each server keeps those of its own
+// engine, in memory.
+func WithEventRetention(e EventRetention) Option {
 	return func(conf *config) error {
 		if e.Count < 0 || e.Bytes < 0 || e.Age < 0 {
 			return draft.Invalid("events", "%+v has a negative field", e)
@@ -76,8 +77,8 @@ func WithoutEvents() Option {
 	}
 }
 
-// keptEvents is the default of WithEvents.
-var keptEvents = Events{Count: 1_000_000, Bytes: 16 << 20, Age: 168 * time.Hour}
+// keptEvents is the default of WithEventRetention.
+var keptEvents = EventRetention{Count: 1_000_000, Bytes: 16 << 20, Age: 168 * time.Hour}
 
 // entry is an event in the feed. It does not change.
 type entry struct {
@@ -126,7 +127,7 @@ func sizeOf(v any) int {
 // feed keeps events.
 type feed struct {
 	stop  <-chan struct{}
-	limit Events
+	limit EventRetention
 	sub   *engine.Subscription
 	syncs chan chan struct{}
 	ended chan struct{} // closed when the goroutine has ended
@@ -142,7 +143,7 @@ type feed struct {
 }
 
 // newFeed begins the feed of an engine. It ends with stop.
-func newFeed(eng Engine, limit Events, stop <-chan struct{}) *feed {
+func newFeed(eng Engine, limit EventRetention, stop <-chan struct{}) *feed {
 	id := uuid.New()
 	f := &feed{stop: stop, limit: limit, syncs: make(chan chan struct{}), ended: make(chan struct{}),
 		nonce:   binary.BigEndian.Uint32(id[:4]) & nonceMask,

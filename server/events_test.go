@@ -68,7 +68,7 @@ func TestEvents(t *testing.T) {
 
 // The feed keeps as many events as it may. A caller who comes back too late sees a gap.
 func TestEventsKept(t *testing.T) {
-	r := newRig(t, server.WithEvents(server.Events{Count: 3}))
+	r := newRig(t, server.WithEventRetention(server.EventRetention{Count: 3}))
 	r.advance(0) // the engine has begun, as an event says
 	r.do("POST /jobs\n\n" + `{"type":"a","args":[]}`)
 	r.keep("FIRST", r.do("GET /events"), "cursor")
@@ -91,7 +91,7 @@ func TestEventsKept(t *testing.T) {
 
 // The bytes of events include the meta of their jobs.
 func TestEventsKeptByBytes(t *testing.T) {
-	r := newRig(t, server.WithEvents(server.Events{Bytes: 64 << 10}))
+	r := newRig(t, server.WithEventRetention(server.EventRetention{Bytes: 64 << 10}))
 	for range 10 {
 		r.do("POST /jobs\n\n" + `{"type":"a","args":[],"meta":{"k":["` + strings.Repeat("x", 20<<10) + `"]}}`)
 	}

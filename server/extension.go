@@ -9,7 +9,7 @@ import (
 	"github.com/ojsengine/ojs/engine/fetch"
 )
 
-// Extension is the name, in the manifest, of what this server takes beyond the binding,
+// extension is the name, in the manifest, of what this server takes beyond the binding,
 // so that package remote offers what an engine does:
 //
 //   - "then" in an ack: jobs that are stored in the same step as the completion; it needs
@@ -20,9 +20,9 @@ import (
 //   - "types" in a fetch: the only types that the worker takes, with ranges of versions
 //     as fetch.Config has them;
 //   - "state" quiet or terminate in a heartbeat, which ends the worker's long polls.
-const Extension = "urn:ojsengine:remote:1"
+const extension = "urn:ojsengine:remote:1"
 
-// keyBatch is the option of the Extension.
+// keyBatch is the option of the extension.
 const keyBatch = "ojs:batch"
 
 // batchOptions reads it.

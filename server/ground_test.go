@@ -46,7 +46,7 @@ func TestGround(t *testing.T) {
 }
 
 func TestGzip(t *testing.T) {
-	r := newRig(t, server.WithSizes(server.Sizes{Body: 1000}))
+	r := newRig(t, server.WithLimits(server.Limits{Body: 1000}))
 	send := func(body string) *httptest.ResponseRecorder {
 		var b bytes.Buffer
 		z := gzip.NewWriter(&b)
@@ -82,7 +82,7 @@ func TestRequestIDs(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	r := newRig(t, server.WithSizes(server.Sizes{Args: 64, Meta: 32}))
+	r := newRig(t, server.WithLimits(server.Limits{Args: 64, Meta: 32}))
 	bad := func(rule, body, field string) {
 		t.Helper()
 		r.want(rule, r.do("POST /jobs\n\n"+body), 400, "error.code", "invalid_request", "error.details.field",

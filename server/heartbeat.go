@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/internal/versions"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // workers has what workers report of themselves (F078, F147). A worker is forgotten an
@@ -281,24 +282,27 @@ func (s *Server) renew(c *call, in *input, id string, ids []string, first obj) e
 	}
 	held := make(map[string]bool)
 	some, all := c.who.queues(c.rt.need)
-	var state fetch.State
-	for _, who := range []string{id, anonymous} { // a worker may have fetched without its id
-		var mine []string
-		for _, job := range ids {
-			if rec, err := s.record(c.ctx, job); err == nil && rec.State == ojs.StateActive &&
-				rec.Worker == who && (all || slices.Contains(some, rec.Queue)) {
-				mine = append(mine, job)
-			} else if err != nil && !missing(err) {
-				return err
-			}
+	byWorker := make(map[string][]storage.Record)
+	for _, job := range ids {
+		rec, err := s.record(c.ctx, job)
+		switch {
+		case missing(err):
+		case err != nil:
+			return err
+		case rec.State == ojs.StateActive && (all || slices.Contains(some, rec.Queue)):
+			byWorker[rec.Worker] = append(byWorker[rec.Worker], rec)
 		}
-		if who == anonymous && len(mine) == 0 {
+	}
+	var state fetch.State
+	for i, who := range []string{id, anonymous} { // a worker may have fetched without its id
+		if i > 0 && len(byWorker[who]) == 0 {
 			continue
 		}
-		b, err := workerOf(eng, who, fetch.Config{Lease: lease}).Renew(c.ctx, mine...)
+		b, err := workerOf(eng, who, fetch.Config{Lease: lease}).Renew(c.ctx, byWorker[who]...)
 		if err != nil {
 			return err
 		}
+		delete(byWorker, who)
 		if who == id {
 			state = b.State
 		}
@@ -365,7 +369,7 @@ func (s *Server) deregister(c *call) error {
 		return err
 	}
 	for i := range recs {
-		d, err := workerOf(eng, id, fetch.Config{}).DeliveryOf(recs[i])
+		d, err := workerOf(eng, id, fetch.Config{}).DeliveryOfRecord(recs[i])
 		if err == nil {
 			err = d.Release(c.ctx)
 		}

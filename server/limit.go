@@ -10,7 +10,7 @@ import (
 
 // limiter has a bucket of tokens for each caller: a request takes one (F102).
 type limiter struct {
-	conf Rate
+	conf RequestRate
 
 	mu      sync.Mutex // guards buckets
 	buckets map[string]bucket

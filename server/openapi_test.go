@@ -19,7 +19,7 @@ import (
 
 // openAPI is the document that the server serves.
 var openAPI = sync.OnceValue(func() (doc map[string]any) {
-	srv, err := server.Open(memory.New(), clock.New())
+	srv, err := server.NewWithoutEngine(memory.New(), clock.New())
 	if err != nil {
 		panic(err)
 	}

@@ -26,10 +26,10 @@ type config struct {
 	cross   *http.CrossOriginProtection
 	noAdmin bool
 
-	events      Events
+	events      EventRetention
 	noEvents    bool
 	schemas     SchemaCompiler // nil: none are checked
-	limit       Rate
+	limit       RequestRate
 	maxRequests int // requests of a client at once; 0: any number
 
 	maxBody, maxBatchBody int64
@@ -123,15 +123,16 @@ func WithoutAdmin() Option {
 	}
 }
 
-// Rate bounds the requests of one caller: Burst at once, and PerSecond in the long run.
-type Rate struct {
+// RequestRate bounds the requests of one caller: Burst at once, and PerSecond in the long
+// run.
+type RequestRate struct {
 	PerSecond float64
 	Burst     int
 }
 
 // WithRequestRate bounds the requests of each principal, or of each address without an
 // authenticator. The default bounds nothing.
-func WithRequestRate(r Rate) Option {
+func WithRequestRate(r RequestRate) Option {
 	return func(conf *config) error {
 		if !(r.PerSecond > 0) || r.Burst < 1 {
 			return draft.Invalid("request_rate", "%v is not a positive rate with a burst of 1 or more", r)
@@ -154,8 +155,8 @@ func WithMaxRequests(n int) Option {
 	}
 }
 
-// Sizes are the limits of what a request has. A field that is 0 keeps its default.
-type Sizes struct {
+// Limits are the limits of what a request has. A field that is 0 keeps its default.
+type Limits struct {
 	Body  int64 // bytes of a body after decompression; 2 MiB
 	Batch int64 // bytes of the body of a batch; 32 MiB
 	Args  int   // bytes of the args of a job; 1 MiB
@@ -164,11 +165,11 @@ type Sizes struct {
 	Fetch int   // jobs of one fetch, to which a larger count is lowered; 100
 }
 
-// WithSizes sets limits of requests.
-func WithSizes(z Sizes) Option {
+// WithLimits sets limits of requests.
+func WithLimits(z Limits) Option {
 	return func(conf *config) error {
 		if z.Body < 0 || z.Batch < 0 || z.Args < 0 || z.Meta < 0 || z.Jobs < 0 || z.Fetch < 0 {
-			return draft.Invalid("sizes", "%+v has a negative field", z)
+			return draft.Invalid("limits", "%+v has a negative field", z)
 		}
 		set(&conf.maxBody, z.Body)
 		set(&conf.maxBatchBody, z.Batch)

@@ -178,7 +178,7 @@ func TestOrigins(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	c := clock.NewMock()
-	r := newRig(t, server.WithClock(c), server.WithRequestRate(server.Rate{PerSecond: 0.5, Burst: 2}))
+	r := newRig(t, server.WithClock(c), server.WithRequestRate(server.RequestRate{PerSecond: 0.5, Burst: 2}))
 	for left := 1; left >= 0; left-- {
 		w := r.do("GET /queues")
 		r.want("F102", w, 200)
@@ -225,7 +225,7 @@ func TestListen(t *testing.T) {
 func TestStorageAlone(t *testing.T) {
 	st := memory.New()
 	t.Cleanup(func() { st.Close() })
-	srv, err := server.Open(st, clock.New())
+	srv, err := server.NewWithoutEngine(st, clock.New())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestNothingLeaks(t *testing.T) {
 	const secret = "s3cr3t-value"
 	r := newRig(t, server.WithLogger(slog.New(slog.NewTextHandler(&log,
 		&slog.HandlerOptions{Level: slog.LevelDebug}))),
-		server.WithSizes(server.Sizes{Args: 200, Meta: 100}))
+		server.WithLimits(server.Limits{Args: 200, Meta: 100}))
 	deep := strings.Repeat("[", 40) + `"` + secret + `"` + strings.Repeat("]", 40)
 	for _, body := range []string{`{"type":"a","args":{"k":"` + secret + `"}}`, `{"type":"a","args":` + deep +
 		`}`,

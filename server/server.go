@@ -81,11 +81,12 @@ func New(eng Engine, opts ...Option) (*Server, error) {
 	return newServer(eng, eng, eng.Describe().Storage, opts)
 }
 
-// Open makes a server for a storage without an engine. It reads and operates. A call that
-// needs an engine is refused with 422. The clock is that of the engines on the storage.
-func Open(st storage.Storage, c clock.Clock, opts ...Option) (*Server, error) {
+// NewWithoutEngine makes a server for a storage without an engine. It reads and operates.
+// A call that needs an engine is refused with 422. The clock is that of the engines on
+// the storage.
+func NewWithoutEngine(st storage.Storage, c clock.Clock, opts ...Option) (*Server, error) {
 	if st == nil || c == nil {
-		return nil, draft.Invalid("storage", "or the clock is nil: give Open both")
+		return nil, draft.Invalid("storage", "or the clock is nil: give both")
 	}
 	return newServer(nil, operate.Open(st, c, nil), st.Capabilities(), opts)
 }

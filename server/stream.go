@@ -244,7 +244,7 @@ func (s *Server) follow(c *call, w *writer, r *reader) {
 	end, gone := s.endOf(c, r.ch) // after enter: an event from here on is in the feed
 	silence := s.clock.Timer(streamSilence)
 	defer func() { silence.Stop() }()
-	bucket := limiter{conf: Rate{PerSecond: streamRate, Burst: streamRate}}
+	bucket := limiter{conf: RequestRate{PerSecond: streamRate, Burst: streamRate}}
 	ending := false
 	for {
 		e, lost, ok := r.next()

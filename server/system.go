@@ -51,7 +51,7 @@ func (s *Server) manifest(c *call) error {
 // extensions are what the server has beyond the core, by the names of the texts.
 var extensions = []string{"admin-api", "bulk-operations", "dead-letter", "events", "job-versioning",
 	"progress",
-	"rate-limiting", "results", Extension}
+	"rate-limiting", "results", extension}
 
 // healthPatience is how long the storage may take to answer (F101).
 const healthPatience = 2 * time.Second

@@ -34,7 +34,7 @@ func (r *rig) fetch(worker string) *httptest.ResponseRecorder {
 }
 
 func TestFetch(t *testing.T) {
-	r := newRig(t, server.WithSizes(server.Sizes{Fetch: 3}))
+	r := newRig(t, server.WithLimits(server.Limits{Fetch: 3}))
 	r.want("F061", r.do("POST /workers/fetch\n\n"+`{}`), 400, "error.details.field", "queues")
 	r.want("F061", r.do("POST /workers/fetch\n\n"+`{"queues":[]}`), 400, "error.details.field", "queues")
 	r.want("F061", r.do("POST /workers/fetch\n\n"+`{"queues":["a"],"count":0}`), 400, "error.details.field",

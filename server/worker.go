@@ -84,7 +84,7 @@ func (s *Server) fetch(c *call) error {
 	cfg := fetch.Config{Queues: queues, Types: types, Lease: lease}
 	n, most := min(count, s.conf.maxFetch), min(wait, longestWait)
 	var ds []*fetch.Delivery
-	if len(only) > 0 { // the Extension
+	if len(only) > 0 { // the extension
 		cfg.Types = only
 		ds, err = workerOf(eng, id, cfg).FetchWithin(ctx, n, most)
 	} else {
@@ -247,7 +247,7 @@ func (s *Server) held(c *call, in *input) (*fetch.Delivery, *storage.Record, err
 	case in.get("attempt") != nil && attempt != rec.Attempt:
 		return nil, nil, conflict(rec.ID, rec.State, "", "job %s is in attempt %d", rec.ID, rec.Attempt)
 	}
-	d, err := workerOf(eng, rec.Worker, fetch.Config{}).DeliveryOf(rec)
+	d, err := workerOf(eng, rec.Worker, fetch.Config{}).DeliveryOfRecord(rec)
 	return d, &rec, err
 }
 
@@ -286,7 +286,7 @@ func (s *Server) ack(c *call) error {
 	if err := d.Ack(c.ctx, result, then...); err != nil {
 		return s.lost(c, rec.ID, err)
 	}
-	done := d.Ended()
+	done := d.Settled()
 	b := append(c.buf[:0], `{"acknowledged":true,"id":`...)
 	b = appendString(b, done.ID)
 	b = appendString(append(b, `,"job_id":`...), done.ID)
@@ -347,7 +347,7 @@ func (s *Server) nack(c *call) error {
 	if err != nil {
 		return s.lost(c, rec.ID, err)
 	}
-	done := d.Ended()
+	done := d.Settled()
 	if _, step := done.Meta[workflow.MetaWorkflow]; step && !done.State.Terminal() {
 		if now, err := s.record(c.ctx, done.ID); err != nil {
 			return err

@@ -98,8 +98,8 @@ func (d *Delivery) Ack(ctx context.Context, result any, then ...ojs.Draft) error
 	return d.answer(ctx, policy.Outcome{Kind: policy.Returned}, raw, list)
 }
 
-// Ended returns the job as the call that ended the delivery has left it; nil: none has.
-func (d *Delivery) Ended() *ojs.JobInfo {
+// Settled returns the job as the call that ended the delivery has left it; nil: none has.
+func (d *Delivery) Settled() *ojs.JobInfo {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.ended

@@ -394,39 +394,35 @@ func (w *Worker) Heartbeat(ctx context.Context, tokens ...string) (Beat, error) 
 	return b, nil
 }
 
-// DeliveryOf is Delivery for callers that have looked the job up and kept no token. If
+// DeliveryOfRecord is Delivery for callers that have looked the job up and kept no token. If
 // the worker has lost the job and fetched it again since, it is the later delivery.
-func (w *Worker) DeliveryOf(rec storage.Record) (*Delivery, error) {
+func (w *Worker) DeliveryOfRecord(rec storage.Record) (*Delivery, error) {
 	if rec.State != ojs.StateActive || rec.Worker != w.id {
 		return nil, notHeld(rec.ID, w.id)
 	}
 	return w.core.delivery(&rec, w), nil
 }
 
-// Renew renews the leases of jobs that the worker holds, by their ids, and names those
-// that it does not hold, or has lost by that. Other jobs of the worker stay as they are,
-// and Heartbeat still names those that it has lost.
-func (w *Worker) Renew(ctx context.Context, ids ...string) (Beat, error) {
+// Renew renews the leases of jobs that the worker holds, as they were looked up, and names
+// those that it does not hold, or has lost by that. Other jobs of the worker stay as they
+// are, and Heartbeat still names those that it has lost.
+func (w *Worker) Renew(ctx context.Context, jobs ...storage.Record) (Beat, error) {
 	if !w.valid() {
 		return Beat{}, errWorkerID
 	}
 	c := w.core
 	state, _ := w.touch()
 	b := Beat{State: state}
-	for _, id := range ids {
-		rec, err := c.Store.Get(ctx, id)
+	for i := range jobs {
+		d, err := w.DeliveryOfRecord(jobs[i])
 		if err == nil {
-			var d *Delivery
-			if d, err = w.DeliveryOf(rec); err == nil {
-				err = d.Heartbeat(ctx)
-			}
+			err = d.Heartbeat(ctx)
 		}
 		switch {
 		case err == nil:
-			b.Held = append(b.Held, id)
-		case foreign.Is(err, ojs.ErrLeaseLost), foreign.Is(err, ojs.ErrTimeout), foreign.Is(err,
-			ojs.ErrNotFound):
-			b.Lost = append(b.Lost, LostJob{ID: id, Cause: err})
+			b.Held = append(b.Held, jobs[i].ID)
+		case foreign.Is(err, ojs.ErrLeaseLost), foreign.Is(err, ojs.ErrTimeout):
+			b.Lost = append(b.Lost, LostJob{ID: jobs[i].ID, Cause: err})
 		default:
 			return b, err
 		}
