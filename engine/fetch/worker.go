@@ -394,8 +394,8 @@ func (w *Worker) Heartbeat(ctx context.Context, tokens ...string) (Beat, error) 
 	return b, nil
 }
 
-// DeliveryOfRecord is Delivery for callers that have looked the job up and kept no token. If
-// the worker has lost the job and fetched it again since, it is the later delivery.
+// DeliveryOfRecord is Delivery for callers that have looked the job up and kept no token.
+// If the worker has lost the job and fetched it again since, it is the later delivery.
 func (w *Worker) DeliveryOfRecord(rec storage.Record) (*Delivery, error) {
 	if rec.State != ojs.StateActive || rec.Worker != w.id {
 		return nil, notHeld(rec.ID, w.id)
@@ -403,9 +403,9 @@ func (w *Worker) DeliveryOfRecord(rec storage.Record) (*Delivery, error) {
 	return w.core.delivery(&rec, w), nil
 }
 
-// Renew renews the leases of jobs that the worker holds, as they were looked up, and names
-// those that it does not hold, or has lost by that. Other jobs of the worker stay as they
-// are, and Heartbeat still names those that it has lost.
+// Renew renews the leases of jobs that the worker holds, as they were looked up, and
+// names those that it does not hold, or has lost by that. Other jobs of the worker stay
+// as they are, and Heartbeat still names those that it has lost.
 func (w *Worker) Renew(ctx context.Context, jobs ...storage.Record) (Beat, error) {
 	if !w.valid() {
 		return Beat{}, errWorkerID
