@@ -26,8 +26,8 @@ import (
 //  2. A request that reads the feed first has the goroutine take all events that the
 //     engine has published by then (sync). So a caller sees the events of the calls that
 //     were answered before.
-//  3. The feed keeps the latest events in memory, within EventRetention. A reader that comes back
-//     later meets a gap.
+//  3. The feed keeps the latest events in memory, within EventRetention. A reader that
+//     comes back later meets a gap.
 //  4. Streams have a job.state_changed before each event that brings a job into another
 //     state. Polls have the events of the catalogue only (F125).
 
@@ -41,6 +41,7 @@ var eventRoutes = []route{
 		serve: (*Server).streamJob},
 	{method: http.MethodGet, path: "/queues/{name}/events", need: permInspect, waits: true,
 		serve: (*Server).streamQueue},
+	{method: http.MethodGet, path: "/ws", need: permInspect, waits: true, serve: (*Server).socket},
 }
 
 // EventRetention says how many events the server keeps for polls, and for streams that
@@ -217,7 +218,7 @@ func (f *feed) add(ev event.Event) {
 	if ev.Missed > 0 { // the goroutine was too slow: readers meet a gap
 		f.entries, f.bytes = nil, 0
 		for r := range f.readers {
-			r.offer(f.gap(r.ch, f.id(f.last)))
+			r.offer(f.gap(r.about(), f.id(f.last)))
 		}
 		f.last.seq++
 	}

@@ -78,7 +78,7 @@ var answers = map[string]string{
 	"POST /jobs/bulk/retry":  "200 BulkChange, 207 BulkChange, 422 BulkChangeRefused",
 	"POST /jobs/bulk/delete": "200 BulkChange, 207 BulkChange, 422 BulkChangeRefused",
 
-	"GET /events": "200 Events",
+	"GET /events": "200 Events", "GET /ws": "101",
 
 	"POST /workflows": "201 WorkflowAnswer", "GET /workflows": "200 Workflows",
 	"GET /workflows/{id}": "200 WorkflowAnswer", "DELETE /workflows/{id}": "200 WorkflowAnswer",

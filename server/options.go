@@ -28,6 +28,7 @@ type config struct {
 
 	events      EventRetention
 	noEvents    bool
+	sockets     WebSockets     // nil: there are none
 	schemas     SchemaCompiler // nil: none are checked
 	limit       RequestRate
 	maxRequests int // requests of a client at once; 0: any number

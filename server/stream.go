@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ const (
 	streamRate    = 100              // events that one stream gets in a second (F128)
 	streamSilence = 15 * time.Second // before a comment (F126)
 	streamsOfOne  = 100              // streams of one client (F130)
+	streamsOfAll  = 10_000           // streams of the process
 	streamRetry   = 3000             // milliseconds, for the client (F123)
 	streamGrace   = 5 * time.Second  // within which a stop closes streams (F129)
 )
@@ -48,18 +50,42 @@ func (ch channel) has(e *entry) bool {
 	return true
 }
 
-// reader is a stream's place in the feed.
+// subscription is what a reader follows.
+type subscription struct {
+	ch       channel
+	types    patterns
+	queues   []string // of an events subscription; empty: all
+	jobTypes patterns // of an events subscription
+
+	id    string   // of an events subscription, whose events are whole envelopes
+	since position // of the feed when it began
+}
+
+// reader is a connection's place in the feed.
 type reader struct {
-	ch    channel
-	types patterns
-	wake  chan struct{}
+	wake chan struct{}
 
 	after  position // no event up to this place is sent
 	replay []*entry // that the client has missed; they are sent first
 
 	mu    sync.Mutex // guards what follows
+	subs  []*subscription
 	waits []*entry
 	lost  dropped
+}
+
+func newReader(subs ...*subscription) *reader {
+	return &reader{wake: make(chan struct{}, 1), subs: subs}
+}
+
+// about is the channel that a gap is about.
+func (r *reader) about() channel {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.subs) == 1 {
+		return r.subs[0].ch
+	}
+	return channel{}
 }
 
 // dropped are events that a slow reader has missed.
@@ -70,11 +96,11 @@ type dropped struct {
 
 // offer gives a reader an event. If too many wait, the oldest is dropped.
 func (r *reader) offer(e *entry) {
-	if !r.wants(e) {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if !slices.ContainsFunc(r.subs, func(s *subscription) bool { return s.wants(e) }) {
+		return
+	}
 	if len(r.waits) == streamBuffer {
 		if r.lost.n++; r.lost.n == 1 {
 			r.lost.oldest = r.waits[0].place
@@ -89,30 +115,35 @@ func (r *reader) offer(e *entry) {
 	}
 }
 
-// wants reports whether a stream sends anything of an entry.
-func (r *reader) wants(e *entry) bool {
-	if e.gap != nil {
+// wants reports whether a subscription has anything of an entry.
+func (s *subscription) wants(e *entry) bool {
+	switch {
+	case e.gap != nil:
 		return true
+	case s.id != "":
+		return s.types.match(string(e.Type)) && (len(s.queues) == 0 || slices.Contains(s.queues, e.Queue)) &&
+			(len(s.jobTypes) == 0 || s.jobTypes.match(e.jobType()))
 	}
-	return r.ch.has(e) && (r.types.match(string(e.Type)) ||
-		r.types.match(string(stateChanged)) && len(transition(&e.Event)) > 1)
+	return s.ch.has(e) && (s.types.match(string(e.Type)) ||
+		s.types.match(string(stateChanged)) && len(transition(&e.Event)) > 1)
 }
 
-// wanted is what a stream sends of an entry.
-func (r *reader) wanted(e *entry) (list []notice) {
+// wanted is what a subscription has of an entry that comes after a place.
+func (s *subscription) wanted(e *entry, after position) (list []notice) {
 	if e.gap != nil {
 		return []notice{{e.place, systemGap, e.gap, nil}}
 	}
-	if r.types.match(string(stateChanged)) {
+	if s.id == "" && s.types.match(string(stateChanged)) {
 		list = e.changes()
 	}
-	if r.types.match(string(e.Type)) {
+	if s.types.match(string(e.Type)) {
 		list = append(list, e.event())
 	}
-	return slices.DeleteFunc(list, func(t notice) bool {
-		return t.place.seq < r.after.seq || t.place.seq == r.after.seq && t.place.sub <= r.after.sub
-	})
+	return slices.DeleteFunc(list, func(t notice) bool { return !t.place.after(after) })
 }
+
+// after reports whether a place comes after another one.
+func (p position) after(q position) bool { return p.seq > q.seq || p.seq == q.seq && p.sub > q.sub }
 
 // next takes an event, and what was dropped before it.
 func (r *reader) next() (e *entry, lost dropped, ok bool) {
@@ -152,28 +183,41 @@ func (s *Server) streamProgress(c *call) error {
 }
 
 // streamQueue answers GET /queues/{name}/events.
-func (s *Server) streamQueue(c *call) error { return s.stream(c, channel{queue: c.value("name")}) }
+func (s *Server) streamQueue(c *call) error {
+	ch, err := s.channel(c, "queue:"+c.value("name"))
+	if err != nil {
+		return err
+	}
+	return s.stream(c, ch)
+}
 
 // streamChannel answers GET /events/stream (F180).
 func (s *Server) streamChannel(c *call) error {
-	text := c.param("channel")
-	kind, name, _ := strings.Cut(text, ":")
-	switch {
-	case kind == "job" && name != "":
-		rec, err := s.jobOf(c, "job", name)
-		if err != nil {
-			return err
-		}
-		return s.stream(c, channel{job: rec.ID})
-	case kind == "queue" && name != "":
-		return s.stream(c, channel{queue: name})
-	case text == "" || text == "all":
-		if err := c.mayAll(); err != nil {
-			return err
-		}
-		return s.stream(c, channel{})
+	ch, err := s.channel(c, cmp.Or(c.param("channel"), "all"))
+	if err != nil {
+		return err
 	}
-	return invalid("channel", "is no channel").expected("job:ID, queue:NAME or all").received(clip(text))
+	return s.stream(c, ch)
+}
+
+// channel reads the name of a channel that the caller may follow.
+func (s *Server) channel(c *call, name string) (ch channel, err error) {
+	switch kind, of, _ := strings.Cut(name, ":"); {
+	case kind == "job" && of != "":
+		rec, err := s.jobOf(c, "job", of)
+		return channel{job: rec.ID}, err
+	case kind == "queue" && of != "":
+		if err := c.may(of); err != nil {
+			return ch, err
+		}
+		if known, err := s.knowsQueue(c, of); err != nil || !known {
+			return ch, cmp.Or(err, error(notFound("queue", of)))
+		}
+		return channel{queue: of}, nil
+	case name == "all":
+		return ch, c.mayAll()
+	}
+	return ch, invalid("channel", "is no channel").expected("job:ID, queue:NAME or all").received(clip(name))
 }
 
 // stream sends the events of a channel until the client leaves, its job ends or the
@@ -183,18 +227,11 @@ func (s *Server) stream(c *call, ch channel, types ...string) error {
 	if err != nil {
 		return err
 	}
-	if ch.queue != "" {
-		if err := c.may(ch.queue); err != nil {
-			return err
-		}
-		if known, err := s.knowsQueue(c, ch.queue); err != nil || !known {
-			return cmp.Or(err, error(notFound("queue", ch.queue)))
-		}
-	}
 	if types == nil {
 		types = c.names("event_types")
 	}
-	r := &reader{ch: ch, types: types, wake: make(chan struct{}, 1)}
+	sub := &subscription{ch: ch, types: types}
+	r := newReader(sub)
 	f.sync()
 	leave, err := f.enter(c, r)
 	if err != nil {
@@ -210,7 +247,7 @@ func (s *Server) stream(c *call, ch channel, types ...string) error {
 	w := &writer{c: c, f: f, ch: ch}
 	w.text("retry: " + strconv.Itoa(streamRetry) + "\n\n")
 	w.flushAll()
-	s.follow(c, w, r)
+	s.follow(c, w, r, sub)
 	return nil
 }
 
@@ -240,8 +277,8 @@ func (w *writer) lastWords(j *ojs.JobInfo) {
 }
 
 // follow sends what the client has missed, and then what comes.
-func (s *Server) follow(c *call, w *writer, r *reader) {
-	end, gone := s.endOf(c, r.ch) // after enter: an event from here on is in the feed
+func (s *Server) follow(c *call, w *writer, r *reader, sub *subscription) {
+	end, gone := s.endOf(c, sub.ch) // after enter: an event from here on is in the feed
 	silence := s.clock.Timer(streamSilence)
 	defer func() { silence.Stop() }()
 	bucket := limiter{conf: RequestRate{PerSecond: streamRate, Burst: streamRate}}
@@ -252,10 +289,9 @@ func (s *Server) follow(c *call, w *writer, r *reader) {
 			if lost.n > 0 {
 				w.dropped(lost)
 			}
-			for _, t := range r.wanted(e) {
+			for _, t := range sub.wanted(e, r.after) {
 				w.event(t)
-				if _, wait, _ := bucket.take("", s.clock.Now()); w.err != nil ||
-					!s.pace(c, w, &bucket, wait) {
+				if w.err != nil || !s.pace(c.ctx, w.flushAll, &bucket) {
 					return
 				}
 			}
@@ -268,7 +304,7 @@ func (s *Server) follow(c *call, w *writer, r *reader) {
 		case ending:
 			w.lastWords(end)
 			return
-		case end != nil, r.ch.job != "" && w.ended: // more events of the same end may be on their way
+		case end != nil, sub.ch.job != "" && w.ended: // more events of the same end may be on their way
 			w.f.sync()
 			ending = true
 			continue
@@ -280,37 +316,42 @@ func (s *Server) follow(c *call, w *writer, r *reader) {
 		case <-silence.C:
 			w.text(":heartbeat\n\n")
 			w.flushAll()
-			end, gone = s.endOf(c, r.ch)
+			end, gone = s.endOf(c, sub.ch)
 		case <-c.ctx.Done():
 			return
 		case <-s.stop:
 			<-w.f.ended
 			for e, _, ok := r.next(); ok; e, _, ok = r.next() {
-				for _, t := range r.wanted(e) {
+				for _, t := range sub.wanted(e, r.after) {
 					w.event(t)
 				}
 			}
-			w.line(w.end(), "server.shutdown", appendValue(nil, obj{"reason", "the server stops",
-				"grace_period_ms", streamGrace.Milliseconds()}))
+			w.line(w.end(), systemShutdown, appendValue(nil, shutdown))
 			w.flushAll()
 			return
 		}
 	}
 }
 
-// pace waits until the stream may have another event. It reports false if the stream ends
-// first.
-func (s *Server) pace(c *call, w *writer, bucket *limiter, wait time.Duration) bool {
+// systemShutdown is the last event of a connection that the server ends (F129).
+const systemShutdown event.Type = "server.shutdown"
+
+var shutdown = obj{"reason", "the server stops", "grace_period_ms", streamGrace.Milliseconds()}
+
+// pace counts an event, and waits until the connection may have another one. It reports
+// false if the connection ends first.
+func (s *Server) pace(ctx context.Context, flush func(), bucket *limiter) bool {
+	_, wait, _ := bucket.take("", s.clock.Now())
 	if bucket.at(bucket.buckets[""], s.clock.Now()) >= 1 {
 		return true
 	}
-	w.flushAll()
+	flush()
 	t := s.clock.Timer(wait)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return true
-	case <-c.ctx.Done():
+	case <-ctx.Done():
 		return false
 	case <-s.stop:
 		return true
@@ -329,16 +370,19 @@ func (f *feed) enter(c *call, r *reader) (leave func(), err error) {
 		refused.retryable = true
 		return nil, refused.with("limit", streamsOfOne)
 	}
-	if last := c.r.Header.Get("Last-Event-ID"); last != "" {
+	if len(f.readers) >= streamsOfAll {
+		return nil, unavailable(http.StatusServiceUnavailable, "the server has too many streams open", nil)
+	}
+	if last := c.r.Header.Get("Last-Event-ID"); last != "" && len(r.subs) > 0 {
 		list, p, whole := f.after(last)
 		if p.seq <= f.last.seq { // else it is of the end of a stream
 			r.after = p
 		}
 		if !whole {
-			r.replay = append(r.replay, f.gap(r.ch, last))
+			r.replay = append(r.replay, f.gap(r.subs[0].ch, last))
 		}
 		for _, e := range list {
-			if r.wants(e) {
+			if r.subs[0].wants(e) {
 				r.replay = append(r.replay, e)
 			}
 		}
@@ -379,9 +423,8 @@ type writer struct {
 	f     *feed
 	ch    channel
 	buf   []byte
-	last  position // of the last event
-	ended bool     // it has told the end of its job
-	err   error    // of a write
+	ended bool  // it has told the end of its job
+	err   error // of a write
 }
 
 // text writes part of the stream.
@@ -410,19 +453,22 @@ func (w *writer) event(t notice) {
 		w.line(w.f.id(t.place), t.typ, t.data)
 		return
 	}
-	w.last = t.place
-	data := t.data
-	if t.typ != stateChanged {
-		data = append(slices.Clone(data[:len(data)-1]), `,"timestamp":`...)
-		if len(t.data) == 2 {
-			data = []byte(`{"timestamp":`)
-		}
-		data = append(appendTime(data, t.entry.Time), '}')
-	}
-	w.line(w.f.id(t.place), t.typ, data)
+	w.line(w.f.id(t.place), t.typ, t.flat())
 	if j := t.entry.Job; j != nil && j.ID == w.ch.job && t.entry.Workflow == nil {
 		w.ended = j.State.Terminal()
 	}
+}
+
+// flat is the data of an event with its time (F125).
+func (t *notice) flat() []byte {
+	if t.typ == stateChanged {
+		return t.data
+	}
+	data := append(slices.Clone(t.data[:len(t.data)-1]), `,"timestamp":`...)
+	if len(t.data) == 2 {
+		data = []byte(`{"timestamp":`)
+	}
+	return append(appendTime(data, t.entry.Time), '}')
 }
 
 func (w *writer) dropped(lost dropped) {
@@ -433,10 +479,13 @@ func (w *writer) dropped(lost dropped) {
 }
 
 // end is the id of the last event of a stream, which is in no feed.
-func (w *writer) end() string {
-	w.f.mu.Lock()
-	defer w.f.mu.Unlock()
-	return w.f.id(position{ms: w.f.last.ms, seq: w.f.last.seq + 1})
+func (w *writer) end() string { return w.f.id(w.f.end()) }
+
+// end is the place of an event that is in no feed.
+func (f *feed) end() position {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return position{ms: f.last.ms, seq: f.last.seq + 1}
 }
 
 // state writes the state of a job that has ended.

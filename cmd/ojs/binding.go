@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	binding "github.com/ojsengine/ojs/server"
 	"github.com/ojsengine/ojs/server/jsonschema"
+	"github.com/ojsengine/ojs/server/websocket"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -24,7 +25,8 @@ func withBinding(ctx context.Context, end func(), st storage.Storage, who access
 	if err != nil {
 		return nil, nil, err
 	}
-	conf := []binding.Option{binding.WithLogger(log), binding.WithSchemas(jsonschema.New())}
+	conf := []binding.Option{binding.WithLogger(log), binding.WithSchemas(jsonschema.New()),
+		binding.WithWebSockets(websocket.New())}
 	if !who.open() {
 		conf = append(conf, binding.WithAuthenticator(who))
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -65,6 +67,14 @@ func TestBinding(t *testing.T) {
 	if status, a := ask(t, "POST", url+"/schemas", "secret",
 		`{"uri":"urn:mail","type":"email.send","version":1,"schema":{"type":"object"}}`); status != 201 {
 		t.Errorf("F093: %d %v", status, a)
+	}
+	conn, _, err := websocket.Dial(t.Context(), strings.Replace(url, "http", "ws", 1)+"/ws",
+		&websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer secret"}}})
+	if err != nil {
+		t.Fatalf("F131: %v", err)
+	}
+	if err := conn.Close(websocket.StatusNormalClosure, ""); err != nil {
+		t.Errorf("F131: %v", err)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), "GET", url+"/health", nil)
 	if err != nil {

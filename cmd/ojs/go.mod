@@ -7,11 +7,13 @@ require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/benbjohnson/clock v1.3.5
 	github.com/charmbracelet/x/ansi v0.11.9
+	github.com/coder/websocket v1.8.15
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/ojsengine/ojs v0.1.0
 	github.com/ojsengine/ojs/dashboard v0.1.0
 	github.com/ojsengine/ojs/server/jsonschema v0.1.0
+	github.com/ojsengine/ojs/server/websocket v0.1.0
 	github.com/ojsengine/ojs/storage/postgres v0.1.0
 	github.com/ojsengine/ojs/storage/sqlite v0.1.0
 	go.uber.org/goleak v1.3.0

@@ -39,8 +39,7 @@ var packages = strings.Fields(`
 	zombiezen.com/go/sqlite zombiezen.com/go/sqlite/sqlitex
 	ojs ojs/codec ojs/codec/compress ojs/cron ojs/dashboard ojs/engine ojs/enginetest ojs/event ojs/handler
 	ojs/inspect ojs/operate ojs/otel ojs/policy ojs/policy/preset ojs/prometheus ojs/remote ojs/server
-	ojs/server/jsonschema ojs/storage
-	ojs/storage/etcd
+	ojs/server/jsonschema ojs/server/websocket ojs/storage ojs/storage/etcd
 	ojs/storage/keyed ojs/storage/keyed/driver ojs/storage/keyed/drivertest
 	ojs/storage/keyed/keyedtest ojs/storage/memory ojs/storage/postgres ojs/storage/sqlite
 	ojs/storage/storagetest ojs/telemetry ojs/workflow`)
