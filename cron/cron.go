@@ -197,11 +197,25 @@ const maxName = 255
 // never comes is refused, and so are two entries of one name. The error for a bad entry
 // is an *ojs.InvalidError with the field, such as "schedule" or "time_zone".
 func (c *Entries) Set(ctx context.Context, entries ...Entry) error {
-	return c.set(ctx, entries, false)
+	return c.set(ctx, entries, func(old, to *storage.Cron) error { return nil })
 }
 
-// set is Set. With keepPause, an entry that is paused stays so.
-func (c *Entries) set(ctx context.Context, entries []Entry, keepPause bool) error {
+// Put is Set for one entry, and reports whether it is new. Of several programs that put
+// the same new entry at once, one is told so. If there is one of the name, replace is
+// asked first, and its error is that of Put.
+func (c *Entries) Put(ctx context.Context, e Entry, replace func(old Entry) error) (isNew bool, err error) {
+	err = c.set(ctx, []Entry{e}, func(old, to *storage.Cron) error {
+		if isNew = old.Version == 0; isNew {
+			return nil
+		}
+		return replace(entryOf(old))
+	})
+	return isNew, err
+}
+
+// set is Set. f is called with each stored entry, and what takes its place, before that
+// is stored.
+func (c *Entries) set(ctx context.Context, entries []Entry, f func(old, to *storage.Cron) error) error {
 	made := make([]storage.Cron, len(entries))
 	names := make(map[string]struct{}, len(entries))
 	for i, e := range entries {
@@ -219,7 +233,9 @@ func (c *Entries) set(ctx context.Context, entries []Entry, keepPause bool) erro
 			to := *n
 			to.Version, to.LastRun, to.Runs, to.LastJobID = old.Version, old.LastRun, old.Runs, old.LastJobID
 			to.History = old.History
-			to.Paused = to.Paused || keepPause && old.Paused
+			if err := f(old, &to); err != nil {
+				return nil, err
+			}
 			if to.CreatedAt = old.CreatedAt; old.Version == 0 {
 				if to.CreatedAt = c.eng.Now(); to.RunOnStart && !to.Paused {
 					to.NextRun = to.CreatedAt
@@ -260,7 +276,11 @@ func (c *Entries) Sync(ctx context.Context, prefix string, entries ...Entry) (re
 		}
 		keep[e.Name] = struct{}{}
 	}
-	if err := c.set(ctx, entries, true); err != nil {
+	stayPaused := func(old, to *storage.Cron) error {
+		to.Paused = to.Paused || old.Paused
+		return nil
+	}
+	if err := c.set(ctx, entries, stayPaused); err != nil {
 		return nil, err
 	}
 	all, err := c.List(ctx)

@@ -30,14 +30,21 @@ type seenWorker struct {
 	worker
 	active int
 	dead   bool
+	engine bool // and not a worker that fetches
 }
 
 // workersSeen returns the workers that have spoken to this server, those that hold jobs,
 // and the engines that report, by their ids.
 func (s *Server) workersSeen(c *call) ([]seenWorker, error) {
-	byID := make(map[string]*seenWorker)
-	for _, w := range s.serving.list() {
-		byID[w.id] = &seenWorker{worker: w}
+	kept, err := s.workersKept(c.ctx)
+	if err != nil {
+		return nil, err
+	}
+	byID, gone := make(map[string]*seenWorker), make(map[string]time.Time)
+	for _, w := range kept {
+		if gone[w.ID] = w.Gone; w.Gone.IsZero() {
+			byID[w.ID] = &seenWorker{worker: w}
+		}
 	}
 	holding, err := s.op.Workers().List(c.ctx)
 	if err != nil {
@@ -51,15 +58,16 @@ func (s *Server) workersSeen(c *call) ([]seenWorker, error) {
 		}
 		w := byID[h.ID]
 		if w == nil {
-			w = &seenWorker{worker: worker{id: h.ID, seen: now, startedAt: now}}
+			w = &seenWorker{worker: worker{ID: h.ID, StartedAt: now}}
 			byID[h.ID] = w
 		}
 		w.active = h.Jobs
 		if n := h.Node; n != nil {
-			w.hostname, w.version, w.queues, w.concurrency = n.Host, n.Version, n.Queues, n.Slots
-			w.startedAt, w.seen = n.Started, n.Seen
+			w.engine = true
+			w.Hostname, w.Version, w.Queues, w.Concurrency = n.Host, n.Version, n.Queues, n.Slots
+			w.StartedAt, w.Seen = n.Started, n.Seen
 			if n.Quiet {
-				w.state = fetch.Quiet
+				w.State = fetch.Quiet
 			}
 		}
 		w.dead = h.Silent > 0
@@ -71,25 +79,30 @@ func (s *Server) workersSeen(c *call) ([]seenWorker, error) {
 		}
 		for _, st := range stats.Workers {
 			w := byID[st.ID]
-			if w == nil && s.serving.removed(st.ID, st.Seen) {
+			if w == nil && !st.Seen.After(gone[st.ID]) {
 				continue
 			}
 			if w == nil {
-				w = &seenWorker{worker: worker{id: st.ID, startedAt: st.Seen}}
+				w = &seenWorker{worker: worker{ID: st.ID, StartedAt: st.Seen}}
 				byID[st.ID] = w
 			}
 			if st.State != fetch.Running {
-				w.state = st.State
+				w.State = st.State
 			}
-			w.dead, w.seen = st.Dead, st.Seen
+			if !st.Seen.Before(w.Seen) { // and not with another server later
+				w.dead, w.Seen = st.Dead, st.Seen
+			}
 		}
 	}
 	delete(byID, anonymous)
 	var out []seenWorker
 	for _, w := range byID {
+		if w.Seen.IsZero() { // it holds jobs of another server, and no more is known
+			w.Seen = now
+		}
 		out = append(out, *w)
 	}
-	slices.SortFunc(out, func(a, b seenWorker) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(out, func(a, b seenWorker) int { return cmp.Compare(a.ID, b.ID) })
 	return out, nil
 }
 
@@ -98,22 +111,22 @@ func (w *seenWorker) word(now time.Time) string {
 	if w.dead || w.stale(now) {
 		return "stale"
 	}
-	return cmp.Or(string(w.state), string(fetch.Running))
+	return cmp.Or(string(w.State), string(fetch.Running))
 }
 
 func (w *seenWorker) object(now time.Time) obj {
-	metadata := w.metadata
+	metadata := w.Metadata
 	if metadata == nil {
 		metadata = raw("{}")
 	}
-	queues := w.queues
+	queues := w.Queues
 	if queues == nil {
 		queues = []string{}
 	}
-	o := obj{"id", w.id, "hostname", w.hostname, "state", w.word(now), "queues", queues,
-		"concurrency", w.concurrency, "active_jobs", w.active, "started_at", w.startedAt,
-		"last_heartbeat_at", w.seen, "version", w.version, "metadata", metadata}
-	return o.opt("labels", w.labels).opt("pid", w.pid)
+	o := obj{"id", w.ID, "hostname", w.Hostname, "state", w.word(now), "queues", queues,
+		"concurrency", w.Concurrency, "active_jobs", w.active, "started_at", w.StartedAt,
+		"last_heartbeat_at", w.Seen, "version", w.Version, "metadata", metadata}
+	return o.opt("labels", w.Labels).opt("pid", w.PID)
 }
 
 // listWorkers answers GET /admin/workers (F147).
@@ -131,7 +144,7 @@ func (s *Server) listWorkers(c *call) error {
 	for i := range list {
 		n[list[i].word(now)]++
 	}
-	page, next := pageOf(&p, list, func(w *seenWorker) string { return w.id })
+	page, next := pageOf(&p, list, func(w *seenWorker) string { return w.ID })
 	out := []obj{}
 	for i := range page {
 		out = append(out, page[i].object(now))
@@ -150,7 +163,7 @@ func (s *Server) seenWorker(c *call) (w seenWorker, err error) {
 		return w, err
 	}
 	for _, w := range list {
-		if w.id == id {
+		if w.ID == id {
 			return w, nil
 		}
 	}
@@ -180,7 +193,7 @@ func (s *Server) getWorker(c *call) error {
 	if err != nil {
 		return err
 	}
-	recs, err := s.jobsOf(c, w.id)
+	recs, err := s.jobsOf(c, w.ID)
 	if err != nil {
 		return err
 	}
@@ -193,15 +206,23 @@ func (s *Server) quietWorker(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.op.Workers().Quiet(c.ctx, w.id); err != nil {
-		if !missing(err) || s.eng == nil {
+	if err := s.op.Workers().Quiet(c.ctx, w.ID); err != nil && (w.engine || !missing(err)) {
+		return err
+	}
+	if !w.engine {
+		_, err := s.updateWorker(c.ctx, w.ID, func(w *worker) error {
+			w.State, w.Directive = fetch.Quiet, cmp.Or(w.Directive, fetch.Quiet)
+			return nil
+		})
+		if err != nil {
 			return err
 		}
-		workerOf(s.eng, w.id, fetch.Config{}).Quiet()
+		if s.eng != nil {
+			workerOf(s.eng, w.ID, fetch.Config{}).Quiet()
+		}
 	}
-	s.serving.with(w.id, s.now(), func(w *worker) { w.state = fetch.Quiet })
-	c.audit("worker.quiet", w.id)
-	w.state = fetch.Quiet
+	c.audit("worker.quiet", w.ID)
+	w.State = fetch.Quiet
 	return c.reply(http.StatusOK, append(w.object(s.now()), "acknowledged", true))
 }
 
@@ -215,19 +236,19 @@ func (s *Server) deleteWorker(c *call) error {
 		return err
 	}
 	if word := w.word(s.now()); word != "stale" {
-		r := refuse(http.StatusConflict, codeConflict, "worker %s is %s and not stale", clip(w.id), word)
-		return r.with("worker_id", w.id).with("current_state", word).with("expected_state", "stale")
+		r := refuse(http.StatusConflict, codeConflict, "worker %s is %s and not stale", clip(w.ID), word)
+		return r.with("worker_id", w.ID).with("current_state", word).with("expected_state", "stale")
 	}
-	recs, err := s.jobsOf(c, w.id)
+	recs, err := s.jobsOf(c, w.ID)
 	if err != nil {
 		return err
 	}
 	for i := range recs {
-		if renewedAt := recs[i].LeaseUntil.Add(-recs[i].Lease); renewedAt.Before(recs[i].StartedAt) ||
-			s.now().Sub(renewedAt) < fetch.DefaultDeadAfter {
+		renewedAt := recs[i].LeaseUntil.Add(-cmp.Or(w.Lease, recs[i].Lease))
+		if renewedAt.Before(recs[i].StartedAt) || s.now().Sub(renewedAt) < fetch.DefaultDeadAfter {
 			r := refuse(http.StatusConflict, codeConflict, "worker %s may live: job %s is reserved until %s",
-				clip(w.id), recs[i].ID, recs[i].LeaseUntil.Format(time.RFC3339))
-			return r.with("worker_id", w.id).with("expected_state", "stale")
+				clip(w.ID), recs[i].ID, recs[i].LeaseUntil.Format(time.RFC3339))
+			return r.with("worker_id", w.ID).with("expected_state", "stale")
 		}
 	}
 	recovered := 0
@@ -236,7 +257,7 @@ func (s *Server) deleteWorker(c *call) error {
 		if err != nil {
 			return err
 		}
-		d, err := workerOf(eng, w.id, fetch.Config{}).DeliveryOfRecord(recs[i])
+		d, err := workerOf(eng, w.ID, fetch.Config{}).DeliveryOfRecord(recs[i])
 		if err == nil {
 			err = d.Abandon(c.ctx)
 		}
@@ -247,7 +268,9 @@ func (s *Server) deleteWorker(c *call) error {
 			return err
 		}
 	}
-	s.serving.forget(w.id, s.now())
-	c.audit("worker.deleted", w.id)
-	return c.reply(http.StatusOK, obj{"deleted", true, "worker_id", w.id, "jobs_recovered", recovered})
+	if err := s.forget(c.ctx, w.ID); err != nil {
+		return err
+	}
+	c.audit("worker.deleted", w.ID)
+	return c.reply(http.StatusOK, obj{"deleted", true, "worker_id", w.ID, "jobs_recovered", recovered})
 }

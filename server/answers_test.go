@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"errors"
-	"fmt"
 	"net/http/httptest"
 	"regexp"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
-	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -305,28 +303,4 @@ func TestErrorOfAnExpiredJob(t *testing.T) {
 	r.enqueue("A", `{"type":"a","args":[],"options":{"expires_at":"+PT1S"}}`)
 	r.advance(2 * time.Second)
 	r.want("F076", r.do("GET /jobs/$A"), 200, "job.state", "discarded", "job.error.retryable", false)
-}
-
-// Of clients that set the same new recurring job at once, one has made it.
-func TestCronMadeOnce(t *testing.T) {
-	r := newRig(t)
-	for n := range 20 {
-		made, codes := 0, make(chan int)
-		for range 6 {
-			go func() {
-				w := httptest.NewRecorder()
-				r.srv.ServeHTTP(w, bindingtest.Request(fmt.Sprintf("POST /cron\n\n"+
-					`{"name":"c%d","cron":"* * * * *","type":"a","args":[]}`, n)))
-				codes <- w.Code
-			}()
-		}
-		for range 6 {
-			if <-codes == 201 {
-				made++
-			}
-		}
-		if made != 1 {
-			t.Fatalf("F092: made %d times", made)
-		}
-	}
 }

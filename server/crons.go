@@ -92,19 +92,8 @@ func (s *Server) setCron(c *call) error {
 		return err
 	}
 	e.Job = d
-	s.setting.Lock()
-	defer s.setting.Unlock()
-	before, err := entries.Get(c.ctx, e.Name)
-	there := err == nil
-	if err != nil && !missing(err) {
-		return err
-	}
-	if there {
-		if err := c.may(queueOf(before.Job)); err != nil {
-			return err
-		}
-	}
-	if err := entries.Set(c.ctx, e); err != nil {
+	isNew, err := entries.Put(c.ctx, e, func(old cron.Entry) error { return c.may(queueOf(old.Job)) })
+	if err != nil {
 		return badCron(err, field)
 	}
 	set, err := entries.Get(c.ctx, e.Name)
@@ -113,7 +102,7 @@ func (s *Server) setCron(c *call) error {
 	}
 	c.audit("cron.set", e.Name)
 	status := http.StatusOK
-	if !there {
+	if isNew {
 		status = http.StatusCreated
 		c.w.Header().Set("Location", base+"/cron/"+e.Name)
 	}

@@ -1,6 +1,9 @@
 package server
 
 import (
+	"bytes"
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -18,201 +21,291 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// workers has what workers report of themselves (F078, F147). A worker is forgotten an
-// hour after its last call.
-type workers struct {
-	mu   sync.Mutex // guards what follows
-	byID map[string]*worker
-	gone map[string]time.Time // when a worker was removed, which the engine remembers
-}
+// The storage keeps the reports of workers (F078, F147), a value for each worker, so that
+// all servers know them.
+//
+//  1. A heartbeat and a registration read the value and replace it. Of two at the same
+//     time one is repeated.
+//  2. A fetch goes by what this server has read within maxAge. It changes the value if it
+//     names other handlers or another reservation.
+//  3. A worker is forgotten an hour after its last call. The value of a removed worker
+//     says when that was, since engines remember the worker longer.
 
 // worker is what a worker has said.
 type worker struct {
-	id, hostname, version string
-	owner                 string      // the principal that registered it
-	state                 fetch.State // that it reports; "": none
-	queues                []string
-	concurrency           int
-	startedAt, seen       time.Time
-	metadata, labels, pid raw
-	types                 []string // the handlers of job types, as fetch.Config has them; nil: all
-	beats                 bool     // it has registered, or sent a heartbeat
+	ID          string        `json:"id"`
+	Hostname    string        `json:"hostname,omitempty"`
+	Version     string        `json:"version,omitempty"`
+	Owner       string        `json:"owner,omitempty"`     // the principal that registered it
+	State       fetch.State   `json:"state,omitempty"`     // that it reports; "": none
+	Directive   fetch.State   `json:"directive,omitempty"` // quiet or terminate: it gets no more jobs
+	Queues      []string      `json:"queues,omitempty"`
+	Concurrency int           `json:"concurrency,omitempty"`
+	StartedAt   time.Time     `json:"started_at"`
+	Seen        time.Time     `json:"seen"`
+	Metadata    raw           `json:"metadata,omitempty"`
+	Labels      raw           `json:"labels,omitempty"`
+	PID         raw           `json:"pid,omitempty"`
+	Types       []string      `json:"types"`           // its handlers, as fetch.Config has them; null: all
+	Lease       time.Duration `json:"lease,omitempty"` // the reservation that it has asked for last
+	Gone        time.Time     `json:"gone,omitzero"`   // when it was removed
 }
 
 const (
+	workerPrefix  = "server/worker/"
 	forgetWorkers = time.Hour
 	manyWorkers   = 10_000
 	manyNames     = 100  // of the queues that a worker reports; more are left out
 	manyHandlers  = 1000 // of a worker; more are refused
+	seenEvery     = time.Second
 )
 
 // short cuts a text that a worker reports to what is kept of it.
 func short(s string) string { return strings.ToValidUTF8(s[:min(len(s), 255)], "") }
 
-// with calls f with a worker and mu held. An unknown one is made.
-func (ws *workers) with(id string, now time.Time, f func(w *worker)) {
+// workers are those that this server has read lately.
+type workers struct {
+	mu   sync.Mutex // guards read
+	read map[string]known[worker]
+}
+
+// get returns a worker that was read within maxAge.
+func (ws *workers) get(id string, now time.Time) (w worker, ok bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	w := ws.byID[id]
-	if w == nil {
-		if ws.byID == nil {
-			ws.byID = make(map[string]*worker)
-		}
-		for old, w := range ws.byID {
-			if now.Sub(w.seen) > forgetWorkers || len(ws.byID) >= manyWorkers {
-				delete(ws.byID, old)
-			}
-		}
-		w = &worker{id: id, startedAt: now}
-		ws.byID[id] = w
+	k, ok := ws.read[id]
+	return k.value, ok && now.Sub(k.at).Abs() < maxAge
+}
+
+func (ws *workers) put(w worker, now time.Time) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.read == nil || len(ws.read) >= manyWorkers {
+		ws.read = make(map[string]known[worker])
 	}
-	w.seen = now
-	f(w)
+	ws.read[w.ID] = known[worker]{w, now}
+}
+
+func workerKey(id string) string { return workerPrefix + digest(id) }
+
+// worker reads what is kept of a worker. If there is nothing, it is new. The engine is
+// told what another server has told the worker to do.
+func (s *Server) worker(ctx context.Context, id string) (w worker, version uint64, err error) {
+	list, err := s.values().Documents(ctx, storage.KindValue,
+		storage.DocumentQuery{Names: []string{workerKey(id)}})
+	if err != nil {
+		return w, 0, err
+	}
+	now := s.now()
+	if len(list) > 0 {
+		version = list[0].Version
+		if now.Before(list[0].Due) {
+			_ = json.Unmarshal(list[0].Data, &w) // or another program has written it
+		}
+	}
+	if w.ID != id || !w.Gone.IsZero() {
+		w = worker{ID: id, StartedAt: now}
+	}
+	if s.eng != nil {
+		switch w.Directive {
+		case fetch.Quiet:
+			workerOf(s.eng, id, fetch.Config{}).Quiet()
+		case fetch.Terminate:
+			workerOf(s.eng, id, fetch.Config{}).Close()
+		}
+	}
+	s.serving.put(w, now)
+	return w, version, nil
+}
+
+// updateWorker changes what is kept of a worker. If f fails, nothing changes.
+func (s *Server) updateWorker(ctx context.Context, id string, f func(w *worker) error) (worker, error) {
+	for {
+		w, version, err := s.worker(ctx, id)
+		if err != nil {
+			return w, err
+		}
+		old, before := w, marshal(&w)
+		if err := f(&w); err != nil {
+			return w, err
+		}
+		seen := w.Seen
+		w.Seen = old.Seen
+		same := bytes.Equal(before, marshal(&w))
+		if w.Seen = seen; same && seen.Sub(old.Seen) < seenEvery {
+			return w, nil
+		}
+		stored, err := s.putWorker(ctx, &w, version)
+		if err != nil || stored {
+			return w, err
+		}
+	}
+}
+
+// putWorker replaces a version of what is kept of a worker. It reports false if there is
+// another. A new value takes the place of some that have expired.
+func (s *Server) putWorker(ctx context.Context, w *worker, version uint64) (bool, error) {
+	now := s.now()
+	list := []storage.Document{{Name: workerKey(w.ID), Version: version, Due: now.Add(forgetWorkers),
+		Data: marshal(w)}}
+	if version == 0 {
+		old, _, err := s.values().DueDocuments(ctx, storage.KindValue, now, nil, 10)
+		if err != nil {
+			return false, err
+		}
+		for _, d := range old {
+			list = append(list, storage.Document{Name: d.Name, Version: d.Version})
+		}
+	}
+	versions, err := s.values().PutDocuments(ctx, storage.KindValue, list)
+	if err != nil || versions[0] == 0 {
+		return false, err
+	}
+	s.serving.put(*w, now)
+	return true, nil
 }
 
 // forget removes a worker.
-func (ws *workers) forget(id string, now time.Time) {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	delete(ws.byID, id)
-	if ws.gone == nil {
-		ws.gone = make(map[string]time.Time)
-	}
-	for old, at := range ws.gone {
-		if now.Sub(at) > forgetWorkers || len(ws.gone) >= manyWorkers {
-			delete(ws.gone, old)
-		}
-	}
-	ws.gone[id] = now
+func (s *Server) forget(ctx context.Context, id string) error {
+	now := s.now()
+	_, err := s.putWorker(ctx, &worker{ID: id, Seen: now, Gone: now}, storage.AnyVersion)
+	return err
 }
 
-// removed reports whether a worker was removed, and not seen since.
-func (ws *workers) removed(id string, seen time.Time) bool {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	at, ok := ws.gone[id]
-	return ok && !seen.After(at)
-}
-
-// list returns copies of the workers.
-func (ws *workers) list() []worker {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	var list []worker
-	for _, w := range ws.byID {
-		list = append(list, *w)
-	}
-	return list
-}
-
-// declare keeps the handlers that a call names, and returns those that the worker has
-// (V004).
-func (ws *workers) declare(id string, in *input) (types []string, err error) {
-	if given := in.list("handlers"); given != nil {
-		if len(given) > manyHandlers {
-			return nil, invalid("handlers", "has "+strconv.Itoa(len(given))+" elements").
-				expected("at most " + strconv.Itoa(manyHandlers))
+// workersKept are the workers that the storage knows, removed ones too.
+func (s *Server) workersKept(ctx context.Context) (list []worker, err error) {
+	for v, err := range s.documents().EachValue(ctx, s.now(), storage.DocumentQuery{Prefix: workerPrefix}) {
+		if err != nil {
+			return nil, err
 		}
-		types = []string{}
-		for _, v := range given {
-			if v[0] != '{' {
-				return nil, invalid("handlers",
-					"has an element that is not an object").expected("array of objects")
-			}
-			members, err := split(v, "handlers.")
-			if err != nil {
-				return nil, err
-			}
-			h := input{object: members, path: "handlers."}
-			name, wanted := h.name("type"), h.text("versions")
-			if h.err != nil {
-				return nil, h.err
-			}
-			if wanted != "" && wanted != "*" {
-				if _, err := versions.ParseRange(wanted); err != nil {
-					return nil, invalid("handlers.versions", "is no range of versions").
-						expected("*, 2.0, or bounds such as >=2.0 <3.0").received(clip(wanted))
-				}
-				name += "@" + wanted
-			}
-			types = append(types, name)
+		var w worker
+		if json.Unmarshal(v.Data, &w) == nil && w.ID != "" {
+			list = append(list, w)
 		}
 	}
-	if in.err != nil {
+	return list, nil
+}
+
+// handlersOf reads the handlers that a call names (V004); nil: it names none.
+func handlersOf(in *input) (types []string, err error) {
+	given := in.list("handlers")
+	if given == nil {
 		return nil, in.err
 	}
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if w := ws.byID[id]; w != nil && types == nil {
-		return w.types, nil
+	if len(given) > manyHandlers {
+		return nil, invalid("handlers", "has "+strconv.Itoa(len(given))+" elements").
+			expected("at most " + strconv.Itoa(manyHandlers))
 	}
-	return types, nil
+	types = []string{}
+	for _, v := range given {
+		if v[0] != '{' {
+			return nil, invalid("handlers",
+				"has an element that is not an object").expected("array of objects")
+		}
+		members, err := split(v, "handlers.")
+		if err != nil {
+			return nil, err
+		}
+		h := input{object: members, path: "handlers."}
+		name, wanted := h.name("type"), h.text("versions")
+		if h.err != nil {
+			return nil, h.err
+		}
+		if wanted != "" && wanted != "*" {
+			if _, err := versions.ParseRange(wanted); err != nil {
+				return nil, invalid("handlers.versions", "is no range of versions").
+					expected("*, 2.0, or bounds such as >=2.0 <3.0").received(clip(wanted))
+			}
+			name += "@" + wanted
+		}
+		types = append(types, name)
+	}
+	return types, in.err
+}
+
+// fetching is a worker that fetches, with the handlers and the reservation that the fetch
+// names, if any.
+func (s *Server) fetching(ctx context.Context, id string, types []string, lease time.Duration) (
+	w worker, err error) {
+	if id == anonymous {
+		return worker{Types: types}, nil
+	}
+	w, ok := s.serving.get(id, s.now())
+	if !ok {
+		if w, _, err = s.worker(ctx, id); err != nil {
+			return w, err
+		}
+	}
+	if (lease == 0 || lease == w.Lease) && (types == nil || slices.Equal(types, w.Types)) {
+		return w, nil
+	}
+	return s.updateWorker(ctx, id, func(w *worker) error {
+		if types != nil {
+			w.Types = types
+		}
+		w.Lease, w.Seen = cmp.Or(lease, w.Lease), s.now()
+		return nil
+	})
 }
 
 // report keeps what a heartbeat or a registration says.
-func (s *Server) report(c *call, id string, in *input) error {
-	types, err := s.serving.declare(id, in)
+func (s *Server) report(c *call, id string, in *input) (w worker, err error) {
+	types, err := handlersOf(in)
 	if err != nil {
-		return err
+		return w, err
 	}
 	host, version, state := short(in.text("hostname")), short(in.text("version")), short(in.text("state"))
 	queues, concurrency, started := in.texts("queues"), in.integer("concurrency", 0, 0, 1<<31),
 		in.time("started_at")
+	lease := in.duration("visibility_timeout_ms")
 	if in.err != nil {
-		return in.err
-	}
-	if err := s.mayBe(c, id); err != nil {
-		return err
+		return w, in.err
 	}
 	queues = queues[:min(len(queues), manyNames)]
 	for i := range queues {
 		queues[i] = short(queues[i])
 	}
-	s.serving.with(id, s.now(), func(w *worker) {
-		w.beats = true
-		if c.who != nil && w.owner == "" {
-			w.owner = c.who.Name
+	if state == "drain" {
+		state = string(fetch.Quiet)
+	}
+	return s.updateWorker(c.ctx, id, func(w *worker) error {
+		if err := w.may(c); err != nil {
+			return err
 		}
-		w.types = types
-		if state == "drain" {
-			state = string(fetch.Quiet)
+		if c.who != nil && w.Owner == "" {
+			w.Owner = c.who.Name
 		}
-		for _, f := range []struct {
-			to   *string
-			from string
-		}{{&w.hostname, host}, {&w.version, version}, {(*string)(&w.state), state}} {
-			if f.from != "" {
-				*f.to = f.from
-			}
+		w.Seen = s.now()
+		w.Hostname, w.Version = cmp.Or(host, w.Hostname), cmp.Or(version, w.Version)
+		w.State, w.Lease = cmp.Or(fetch.State(state), w.State), cmp.Or(lease, w.Lease)
+		if w.Directive != fetch.Terminate && (w.State == fetch.Quiet || w.State == fetch.Terminate) {
+			w.Directive = w.State
+		}
+		if types != nil {
+			w.Types = types
 		}
 		if queues != nil {
-			w.queues = queues
+			w.Queues = queues
 		}
 		if concurrency > 0 {
-			w.concurrency = concurrency
+			w.Concurrency = concurrency
 		}
 		if !started.IsZero() {
-			w.startedAt = started
+			w.StartedAt = started
 		}
-		for name, to := range map[string]*raw{"metadata": &w.metadata, "labels": &w.labels, "pid": &w.pid} {
+		for name, to := range map[string]*raw{"metadata": &w.Metadata, "labels": &w.Labels, "pid": &w.PID} {
 			if v := in.get(name); v != nil && len(v) <= 4<<10 {
 				*to = append(raw(nil), v...)
 			}
 		}
+		return nil
 	})
-	return nil
 }
 
-// mayBe refuses a caller who speaks for a worker that another principal has registered,
+// may refuses a caller who speaks for a worker that another principal has registered,
 // unless the caller may work on every queue.
-func (s *Server) mayBe(c *call, id string) error {
-	owner := ""
-	s.serving.mu.Lock()
-	if w := s.serving.byID[id]; w != nil {
-		owner = w.owner
-	}
-	s.serving.mu.Unlock()
-	if owner == "" || c.who == nil || owner == c.who.Name {
+func (w *worker) may(c *call) error {
+	if w.Owner == "" || c.who == nil || w.Owner == c.who.Name {
 		return nil
 	}
 	return c.mayAll()
@@ -251,22 +344,24 @@ func (s *Server) beatWith(c *call, in *input, first obj) error {
 	if in.err != nil {
 		return in.err
 	}
-	if err := s.report(c, id, in); err != nil {
+	w, err := s.report(c, id, in)
+	if err != nil {
 		return err
 	}
 	if eng, err := c.engine(); err == nil {
-		switch w := workerOf(eng, id, fetch.Config{}); fetch.State(in.text("state")) {
-		case fetch.Quiet, "drain":
-			w.Quiet()
+		switch e := workerOf(eng, id, fetch.Config{}); w.Directive {
+		case fetch.Quiet:
+			e.Quiet()
 		case fetch.Terminate:
-			w.Close()
+			e.Close()
 		}
 	}
-	return s.renew(c, in, id, ids, first)
+	return s.renew(c, in, id, w.Lease, ids, first)
 }
 
 // renew extends the reservations of jobs, and answers with what the worker should do.
-func (s *Server) renew(c *call, in *input, id string, ids []string, first obj) error {
+// asked is the reservation that the worker has asked for, of any server.
+func (s *Server) renew(c *call, in *input, id string, asked time.Duration, ids []string, first obj) error {
 	eng, err := c.engine()
 	if err != nil {
 		return err
@@ -274,11 +369,6 @@ func (s *Server) renew(c *call, in *input, id string, ids []string, first obj) e
 	lease := in.duration("visibility_timeout_ms")
 	if in.err != nil {
 		return in.err
-	}
-	if len(ids) == 0 { // a storage that has gone is told here, too (F031)
-		if _, _, err := s.documents().Value(c.ctx, s.now(), progressPrefix); err != nil {
-			return err
-		}
 	}
 	held := make(map[string]bool)
 	some, all := c.who.queues(c.rt.need)
@@ -298,7 +388,8 @@ func (s *Server) renew(c *call, in *input, id string, ids []string, first obj) e
 		if i > 0 && len(byWorker[who]) == 0 {
 			continue
 		}
-		b, err := workerOf(eng, who, fetch.Config{Lease: lease}).Renew(c.ctx, byWorker[who]...)
+		cfg := fetch.Config{Lease: lease, LeaseElsewhere: asked}
+		b, err := workerOf(eng, who, cfg).Renew(c.ctx, byWorker[who]...)
 		if err != nil {
 			return err
 		}
@@ -342,7 +433,7 @@ func (s *Server) register(c *call) error {
 	if in.err != nil {
 		return in.err
 	}
-	if err := s.report(c, id, in); err != nil {
+	if _, err := s.report(c, id, in); err != nil {
 		return err
 	}
 	return c.reply(http.StatusOK, obj{"ok", true, "worker_id", id, "server_time", s.now(),
@@ -357,7 +448,11 @@ func (s *Server) deregister(c *call) error {
 	if in.err != nil {
 		return in.err
 	}
-	if err := s.mayBe(c, id); err != nil {
+	w, _, err := s.worker(c.ctx, id)
+	if err != nil {
+		return err
+	}
+	if err := w.may(c); err != nil {
 		return err
 	}
 	eng, err := c.engine()
@@ -377,7 +472,9 @@ func (s *Server) deregister(c *call) error {
 			return err
 		}
 	}
-	s.serving.forget(id, s.now())
+	if err := s.forget(c.ctx, id); err != nil {
+		return err
+	}
 	return c.reply(http.StatusOK, obj{"ok", true, "worker_id", id, "server_time", s.now()})
 }
 
@@ -419,19 +516,25 @@ func (s *Server) jobHeartbeat(c *call) error {
 	if id == "" {
 		id = rec.Worker
 	}
-	return s.renew(c, in, id, []string{rec.ID}, nil)
+	w, err := s.fetching(c.ctx, id, nil, 0)
+	if err != nil {
+		return err
+	}
+	return s.renew(c, in, id, w.Lease, []string{rec.ID}, nil)
 }
 
 // workerHealth answers GET /workers/{id}/health (F181).
 func (s *Server) workerHealth(c *call) error {
 	id := c.value("id")
-	for _, w := range s.serving.list() {
-		if w.id == id {
-			return c.reply(http.StatusOK, obj{"worker_id", id, "status", healthWord(&w, s.now()),
-				"last_heartbeat_at", w.seen, "server_time", s.now()})
-		}
+	w, version, err := s.worker(c.ctx, id)
+	if err != nil {
+		return err
 	}
-	return notFound("worker", id)
+	if version == 0 || w.Seen.IsZero() {
+		return notFound("worker", id)
+	}
+	return c.reply(http.StatusOK, obj{"worker_id", id, "status", healthWord(&w, s.now()),
+		"last_heartbeat_at", w.Seen, "server_time", s.now()})
 }
 
 func healthWord(w *worker, now time.Time) string {
@@ -442,7 +545,7 @@ func healthWord(w *worker, now time.Time) string {
 }
 
 // stale reports whether a worker has been silent for too long (F079).
-func (w *worker) stale(now time.Time) bool { return now.Sub(w.seen) >= fetch.DefaultDeadAfter }
+func (w *worker) stale(now time.Time) bool { return now.Sub(w.Seen) >= fetch.DefaultDeadAfter }
 
 // jsonRaw is JSON that a worker has sent as its result. Its memory is the request's.
 func jsonRaw(v []byte) json.RawMessage { return json.RawMessage(strings.Clone(string(v))) }

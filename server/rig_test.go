@@ -21,6 +21,7 @@ import (
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
+	"github.com/ojsengine/ojs/storage"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -31,6 +32,8 @@ type rig struct {
 	t   *testing.T
 	eng *enginetest.Engine[any]
 	srv *server.Server
+
+	store storage.Storage // of a rig of twoServers
 
 	log  bytes.Buffer      // of the requests and answers
 	vars map[string]string // $NAME in requests

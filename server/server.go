@@ -46,9 +46,9 @@ type Server struct {
 	openapi func() []byte // the document of all routes
 	calls   sync.Pool
 
-	serving workers                        // those that fetch over HTTP
+	serving workers                        // as they were read
+	kept    cached[[]worker]               // all of them, for the health
 	configs cached[map[string]queueConfig] // of queues, by name
-	setting sync.Mutex                     // held while a recurring job is set
 	limiter limiter
 	seen    connections
 

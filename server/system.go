@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -91,7 +92,11 @@ func (s *Server) health(c *call) error {
 		}
 	}
 	now, stale, active := s.now(), 0, 0
-	list := s.serving.list()
+	list, err := s.kept.get(now, false, func() ([]worker, error) { return s.workersKept(ctx) })
+	if err != nil {
+		return err
+	}
+	list = slices.DeleteFunc(slices.Clone(list), func(w worker) bool { return !w.Gone.IsZero() })
 	for i := range list {
 		if list[i].stale(now) {
 			stale++

@@ -74,14 +74,18 @@ func (s *Server) fetch(c *call) error {
 			return err
 		}
 	}
-	types, err := s.serving.declare(id, in)
+	types, err := handlersOf(in)
+	if err != nil {
+		return err
+	}
+	w, err := s.fetching(c.ctx, id, types, lease)
 	if err != nil {
 		return err
 	}
 	b := append(c.buf[:0], `{"jobs":[`...)
 	ctx, done := s.untilStopped(c.ctx, wait > 0)
 	defer done()
-	cfg := fetch.Config{Queues: queues, Types: types, Lease: lease}
+	cfg := fetch.Config{Queues: queues, Types: w.Types, Lease: lease}
 	n, most := min(count, s.conf.maxFetch), min(wait, longestWait)
 	var ds []*fetch.Delivery
 	if len(only) > 0 { // the extension

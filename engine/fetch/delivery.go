@@ -225,8 +225,10 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, typ e
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	lease := -max(d.from.cfg.Lease, 0)
-	if lease == 0 {
-		lease = c.workers.lease(d.held())
+	if known, here := c.workers.lease(d.held()); lease == 0 && here {
+		lease = known
+	} else if lease == 0 {
+		lease = -max(d.from.cfg.LeaseElsewhere, 0)
 	}
 	if left := d.rec.LeaseUntil.Sub(now); lease == 0 && left > d.rec.Lease {
 		lease = -left // which another engine has given

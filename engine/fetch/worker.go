@@ -79,6 +79,10 @@ type Config struct {
 	// this Config on. It wins over the lease of the job (ojs.WithLease). 0: as before, or
 	// as the job has it.
 	Lease time.Duration
+
+	// LeaseElsewhere is the Lease of jobs that the worker has fetched from another engine
+	// on the storage. 0: as the jobs have it.
+	LeaseElsewhere time.Duration
 }
 
 // DefaultDeadAfter is how long a worker may be silent (OJS worker protocol). Heartbeats

@@ -148,14 +148,16 @@ func (ws *book) began(rec *storage.Record) time.Time {
 	return rec.StartedAt
 }
 
-// lease is for how long a job is renewed, as its claim or the last renewal has said.
-func (ws *book) lease(held storage.Held) time.Duration {
+// lease is for how long a job is renewed, as its claim or the last renewal has said. here
+// is false if neither was by this engine.
+func (ws *book) lease(held storage.Held) (lease time.Duration, here bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if w := ws.held[held]; w != nil {
-		return w.held[held].lease
+	w := ws.held[held]
+	if w == nil {
+		return 0, false
 	}
-	return 0
+	return w.held[held].lease, true
 }
 
 // renewedElsewhere notes when the lease of a job ends. It reports whether that is news:
