@@ -14,3 +14,9 @@ func TestBinding(t *testing.T) {
 		return s
 	})
 }
+
+// Of two servers on one database one is killed, and nothing is lost or done twice.
+func TestBindingKilled(t *testing.T) {
+	st, name := open(t, "")
+	bindingtest.Kill(t, name+" "+server, st)
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/internal/test/crashtest"
 	"github.com/ojsengine/ojs/internal/test/limittest"
 	"github.com/ojsengine/ojs/internal/test/pgtest"
@@ -27,6 +28,7 @@ var server string
 func TestMain(m *testing.M) {
 	crashtest.Child(openForCrash, beginForCrash)
 	limittest.Child(openForCrash)
+	bindingtest.Child(openForCrash)
 	if os.Getenv("RAPID_CHECKS") == "" { // 100 runs of storagetest.Random take a minute of the server
 		_ = flag.Set("rapid.checks", "25") // the command line comes after
 	}
