@@ -246,10 +246,6 @@ func TestCanonicalCodes(t *testing.T) {
 
 func TestRefusedForms(t *testing.T) {
 	r := newRig(t)
-	for _, strategy := range []string{"block", "drop_oldest"} {
-		r.want("F029, F030", r.do("POST /queues\n\n"+`{"name":"q","config":{"overflow":"`+strategy+`"}}`),
-			422, "error.code", "unsupported", "error.details.field", "config.overflow")
-	}
 	r.dead("D", "dies")
 	r.enqueue("A", job)
 	r.fetch("w")

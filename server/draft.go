@@ -3,6 +3,9 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -84,6 +87,9 @@ func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
 	if err := s.meta(&w); err != nil {
 		return d, "", err
 	}
+	if err := s.conf.strict.check(&w, jobType); err != nil {
+		return d, "", err
+	}
 	if in.err != nil {
 		return d, "", in.err
 	}
@@ -115,6 +121,42 @@ func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
 	}
 	return d, w.queue, nil
 }
+
+// check refuses a job that the server is too strict for.
+func (z *Strictness) check(w *jobRequest, jobType string) error {
+	refused := func(field, reason string) error {
+		return unsupported("%s %s", field, reason).with("field", field)
+	}
+	if len(z.Types) > 0 && !patterns(z.Types).match(jobType) {
+		return refused(w.place("type"), "is none that this server takes")
+	}
+	if z.UnknownAttributes {
+		for _, name := range slices.Sorted(maps.Keys(w.extra)) {
+			if name == "schema" || name == keySent {
+				continue
+			}
+			if name == "options" {
+				if options, err := split(w.extra[name], ""); err == nil {
+					name += "." + options[0].name
+				}
+			}
+			return refused(w.in.path+clip(name), "is no attribute of a job")
+		}
+	}
+	if z.Meta {
+		var o ojs.Options
+		o.Apply(w.options...)
+		for _, key := range slices.Sorted(maps.Keys(o.Meta)) {
+			text, _ := o.Meta[key].(string)
+			if !metaKey.MatchString(key) || strings.ContainsAny(text, "\r\n") {
+				return refused(w.in.path+"meta", "has a key or a text that this server does not take")
+			}
+		}
+	}
+	return nil
+}
+
+var metaKey = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,128}$`)
 
 func (w *jobRequest) option(opts ...ojs.Option) { w.options = append(w.options, opts...) }
 

@@ -181,7 +181,7 @@ func (c *call) refusalOf(err error) *refusal {
 		}
 		return conflict(wrong.ID, wrong.From, "", "job %s is %s: %s", wrong.ID, wrong.From, what)
 	case errors.Is(err, ojs.ErrQueueFull) && errors.As(err, &queue):
-		return queueFull(queue)
+		return queueFull(queue, "reject")
 	case errors.Is(err, ojs.ErrQueueDraining) && errors.As(err, &queue):
 		r := refuse(http.StatusUnprocessableEntity, codeQueuePaused, "queue %s is draining: it takes no jobs",
 			queue.Queue)
@@ -242,11 +242,11 @@ func withoutValues(reason string) string {
 }
 
 // queueFull refuses a job for a full queue (F030).
-func queueFull(e *ojs.QueueError) *refusal {
+func queueFull(e *ojs.QueueError, strategy string) *refusal {
 	r := refuse(http.StatusTooManyRequests, codeQueueFull, "queue %s has its maximum of %d jobs", e.Queue,
 		e.MaxDepth)
 	r.retryable = true
-	r.members = obj{"queue", e.Queue, "depth", e.MaxDepth, "bound", e.MaxDepth, "strategy", "reject"}
+	r.members = obj{"queue", e.Queue, "depth", e.MaxDepth, "bound", e.MaxDepth, "strategy", strategy}
 	most := strconv.Itoa(e.MaxDepth)
 	r.header = [][2]string{{"X-OJS-Queue-Depth", most}, {"X-OJS-Queue-Bound", most}}
 	return r.with("queue", e.Queue)

@@ -65,7 +65,7 @@ const nearlyFull = 0.8
 // pressure says in the header how full a bounded queue is, if it is nearly full.
 func (s *Server) pressure(c *call, name string) error {
 	conf, err := s.config(c.ctx, name)
-	if err != nil || conf.maxDepth == 0 {
+	if err != nil || conf.bound.MaxDepth == 0 {
 		return err
 	}
 	list, err := s.op.Queues().List(c.ctx)
@@ -74,10 +74,10 @@ func (s *Server) pressure(c *call, name string) error {
 	}
 	for i := range list {
 		depth := list[i].Depth()
-		full := float64(depth) / float64(conf.maxDepth)
+		full := float64(depth) / float64(conf.bound.MaxDepth)
 		if h := c.w.Header(); list[i].Name == name && full >= nearlyFull {
 			h.Set("X-OJS-Queue-Depth", strconv.Itoa(depth))
-			h.Set("X-OJS-Queue-Bound", strconv.Itoa(conf.maxDepth))
+			h.Set("X-OJS-Queue-Bound", strconv.Itoa(conf.bound.MaxDepth))
 			h.Set("X-OJS-Queue-Pressure", strconv.FormatFloat(min(full, 1), 'f', -1, 64))
 		}
 	}
@@ -209,33 +209,52 @@ func (s *Server) enqueueAll(
 	return tickets, nil
 }
 
-// whileFull returns the context of an enqueue: it has the depths of queues, and ends when
-// the caller stops to wait for room in one (F030).
+// whileFull returns the context of an enqueue: it has the bounds of queues. If a queue
+// blocks, it ends after the seconds of OJS-Block-Timeout, or longestWait, and with the
+// server (F030).
 func (s *Server) whileFull(c *call) (context.Context, func()) {
-	ctx, done := c.ctx, func() {}
-	if n, err := strconv.Atoi(c.r.Header.Get("OJS-Block-Timeout")); err == nil && n > 0 {
-		limited, cancel := context.WithCancelCause(ctx)
-		timer := s.clock.AfterFunc(min(time.Duration(n)*time.Second, longestWait),
-			func() { cancel(errNoRoom) })
-		ctx, done = limited, func() { timer.Stop(); cancel(nil) }
-	}
-	ctx = draft.WithDepths(ctx, func(queue string) int {
+	bound := func(queue string) draft.Bound {
 		conf, _ := s.config(c.ctx, queue) // draftOf has just read it
-		return conf.maxDepth
-	})
-	return ctx, done
+		return conf.bound
+	}
+	if !bound(anyQueue).Blocks {
+		return draft.WithBounds(c.ctx, bound), func() {}
+	}
+	wait := longestWait
+	if n, err := strconv.Atoi(c.r.Header.Get("OJS-Block-Timeout")); err == nil && n >= 0 {
+		wait = min(time.Duration(min(n, 1000))*time.Second, longestWait)
+	}
+	ctx, cancel := context.WithCancelCause(c.ctx)
+	full := &noRoom{ojs.QueueError{Err: ojs.ErrQueueFull}}
+	timer := s.clock.Timer(wait)
+	go func() {
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel(full)
+		case <-s.stop:
+			cancel(full)
+		case <-ctx.Done():
+		}
+	}()
+	return draft.WithBounds(ctx, func(queue string) draft.Bound {
+		b := bound(queue)
+		if b.Blocks { // of several, the last is told
+			full.Queue, full.MaxDepth = queue, b.MaxDepth
+		}
+		return b
+	}), func() { cancel(nil) }
 }
 
-var errNoRoom = errors.New("ojs: server: no room in time")
+// noRoom ends an enqueue that has waited for room in a queue.
+type noRoom struct{ ojs.QueueError }
 
 // refusedOf is the error of an enqueue. Of a batch it says which member is refused
 // (F049).
 func (s *Server) refusedOf(c *call, ctx context.Context, drafts []ojs.Draft, err error) error {
-	if context.Cause(ctx) == errNoRoom && errors.Is(err, context.Canceled) {
-		r := refuse(http.StatusTooManyRequests, codeQueueFull, "the queue has no room for the jobs")
-		r.retryable = true
-		r.members = obj{"strategy", "block"}
-		return r
+	var late *noRoom
+	if errors.As(context.Cause(ctx), &late) && errors.Is(err, context.Canceled) {
+		return queueFull(&late.QueueError, "block")
 	}
 	if len(drafts) == 1 {
 		return err

@@ -2,12 +2,19 @@ package server_test
 
 import (
 	"context"
+	"net/http/httptest"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
+	"github.com/ojsengine/ojs/server"
 )
 
 func TestEnqueue(t *testing.T) {
@@ -79,4 +86,55 @@ func TestHookThatEnqueues(t *testing.T) {
 	r.want("F041", r.do("POST /jobs\n\n"+job), 201, "job.type", "a")
 	r.want("F048", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+job+`]}`), 201, "jobs.0.type", "a",
 		"jobs.1", "absent")
+}
+
+// A full queue refuses, waits for room or drops its oldest job, as its configuration says
+// (F030).
+func TestOverflow(t *testing.T) {
+	mock := clock.NewMock()
+	r := newRig(t, server.WithClock(mock))
+	configure := func(queue, overflow string, status int) {
+		r.want("F091", r.do("PUT /queues/"+queue+"/config\n\n"+
+			`{"max_depth":1,"overflow":"`+overflow+`"}`), status)
+	}
+	configure("q", "vanish", 400)
+	enqueue := func(queue, header string) *httptest.ResponseRecorder {
+		return r.do("POST /jobs" + header + "\n\n" + `{"type":"a","args":[],"queue":"` + queue + `"}`)
+	}
+	configure("r", "reject", 200)
+	configure("d", "drop_oldest", 200)
+	configure("b", "block", 200)
+	r.want("F030", enqueue("r", ""), 201)
+	r.want("F030", enqueue("r", ""), 429, "error.code", "QUEUE_FULL", "error.strategy", "reject")
+	r.keep("D", enqueue("d", ""), "job.id")
+	r.want("F030", enqueue("d", ""), 201)
+	r.want("F030, F076", r.do("GET /jobs/$D"), 200, "job.state", "discarded")
+	r.keep("B", enqueue("b", ""), "job.id")
+	answers := make(chan *httptest.ResponseRecorder, 1)
+	wait := func(header string, until func()) *httptest.ResponseRecorder {
+		req := bindingtest.Request("POST /jobs" + header + "\n\n" + `{"type":"a","args":[],"queue":"b"}`)
+		go func() {
+			w := httptest.NewRecorder()
+			r.srv.ServeHTTP(w, req)
+			answers <- w
+		}()
+		for len(answers) == 0 {
+			until()
+			runtime.Gosched()
+		}
+		return <-answers
+	}
+	begun := mock.Now()
+	w := wait("\nOJS-Block-Timeout: 3", func() { mock.Add(100 * time.Millisecond) })
+	r.want("F030: no room in time", w, 429, "error.code", "QUEUE_FULL", "error.strategy", "block",
+		"error.queue", "b", "error.bound", 1, "error.retryable", true)
+	if waited := mock.Now().Sub(begun); waited < 3*time.Second || w.Header().Get("Retry-After") == "" {
+		t.Errorf("F030: after %v, %v", waited, w.Header())
+	}
+	r.want("F030: room in time", wait("", sync.OnceFunc(func() { r.do("DELETE /jobs/$B") })), 201)
+	closing := sync.OnceFunc(func() { go closed(t, r.srv) })
+	w = wait("", closing)
+	if w.Code != 429 && w.Code != 503 {
+		t.Errorf("F199: an enqueue that waits: %d %s", w.Code, w.Body)
+	}
 }

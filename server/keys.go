@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -44,8 +45,33 @@ func hashOf(key string) string {
 type Keys struct {
 	clock clock.Clock
 
-	mu   sync.Mutex // guards keys
-	keys []Key
+	mu     sync.Mutex // guards what follows
+	keys   []Key
+	audits []func(AuditEntry) // of the servers that the keys are for
+}
+
+// follow makes a server's audit hear of changes (F198).
+func (k *Keys) follow(audit func(AuditEntry)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.audits = append(k.audits, audit)
+}
+
+// change changes the keys by f, and then audits what f says.
+func (k *Keys) change(f func(say func(event, name string))) {
+	var list []AuditEntry
+	k.mu.Lock()
+	f(func(event, name string) {
+		list = append(list, AuditEntry{Timestamp: k.clock.Now(), EventType: event, Outcome: "success",
+			Detail: "key of " + name})
+	})
+	audits := k.audits
+	k.mu.Unlock()
+	for _, e := range list {
+		for _, audit := range audits {
+			audit(e)
+		}
+	}
 }
 
 // RotationGrace is how long an old key stays valid beside the new one.
@@ -69,9 +95,24 @@ func (k *Keys) Set(keys ...Key) error {
 			return err
 		}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.keys = keys
+	at := func(list []Key, hash string) int {
+		return slices.IndexFunc(list, func(key Key) bool { return key.Hash == hash })
+	}
+	k.change(func(say func(event, name string)) {
+		for i := range k.keys {
+			if at(keys, k.keys[i].Hash) < 0 {
+				say("key.revoked", k.keys[i].Name)
+			}
+		}
+		for i := range keys {
+			if n := at(k.keys, keys[i].Hash); n < 0 {
+				say("key.added", keys[i].Name)
+			} else if !reflect.DeepEqual(k.keys[n], keys[i]) {
+				say("key.changed", keys[i].Name)
+			}
+		}
+		k.keys = keys
+	})
 	return nil
 }
 
@@ -81,9 +122,13 @@ func (key *Key) check() error {
 	if sum, err := hex.DecodeString(key.Hash); err != nil || len(sum) != sha256.Size {
 		return draft.Invalid("key.hash", "of %q is no SHA-256 in hexadecimal: NewKey makes one", key.Name)
 	}
-	for _, g := range key.Grants {
+	return checkGrants("key.grants", key.Name, key.Grants)
+}
+
+func checkGrants(field, name string, grants []Grant) error {
+	for _, g := range grants {
 		if permits[g.Role] == nil {
-			return draft.Invalid("key.grants", "of %q: %q is no role", key.Name, g.Role)
+			return draft.Invalid(field, "of %q: %q is no role", name, g.Role)
 		}
 	}
 	return nil
@@ -91,37 +136,40 @@ func (key *Key) check() error {
 
 // Rotate adds a key in the place of an old one, which ends after RotationGrace. It
 // returns false if there is no old one.
-func (k *Keys) Rotate(oldHash string, key Key) (bool, error) {
+func (k *Keys) Rotate(oldHash string, key Key) (rotated bool, err error) {
 	if err := key.check(); err != nil {
 		return false, err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for i := range k.keys {
-		if k.keys[i].Hash != strings.ToLower(oldHash) {
-			continue
+	k.change(func(say func(event, name string)) {
+		i := k.find(oldHash)
+		if rotated = i >= 0; !rotated {
+			return
 		}
 		end := k.clock.Now().Add(RotationGrace)
 		if at := k.keys[i].NotAfter; at.IsZero() || at.After(end) {
 			k.keys[i].NotAfter = end
 		}
 		k.keys = append(k.keys, key)
-		return true, nil
-	}
-	return false, nil
+		say("key.rotated", key.Name)
+	})
+	return rotated, nil
+}
+
+// find returns the place of the key with a hash; below 0: there is none.
+func (k *Keys) find(hash string) int {
+	return slices.IndexFunc(k.keys, func(key Key) bool { return key.Hash == strings.ToLower(hash) })
 }
 
 // Revoke ends a key at once. It returns false if there is none with the hash.
-func (k *Keys) Revoke(hash string) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for i := range k.keys {
-		if k.keys[i].Hash == strings.ToLower(hash) {
+func (k *Keys) Revoke(hash string) (revoked bool) {
+	k.change(func(say func(event, name string)) {
+		if i := k.find(hash); i >= 0 {
+			revoked = true
+			say("key.revoked", k.keys[i].Name)
 			k.keys = append(k.keys[:i:i], k.keys[i+1:]...)
-			return true
 		}
-	}
-	return false
+	})
+	return revoked
 }
 
 // Authenticate proves a request by its header "Authorization: Bearer KEY". Each key is

@@ -9,6 +9,7 @@ import (
 
 	"github.com/benbjohnson/clock"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/draft"
 )
 
@@ -39,6 +40,7 @@ type config struct {
 	maxBatch              int // jobs of a batch
 	maxFetch              int // jobs of a fetch
 
+	strict  Strictness
 	version string
 }
 
@@ -182,6 +184,28 @@ func WithLimits(z Limits) Option {
 	}
 }
 
+// Strictness refuses jobs that the binding takes, with 422 (F174). The zero value refuses
+// none.
+type Strictness struct {
+	Types             []string // the only types, such as email.send or email.*; empty: all
+	UnknownAttributes bool     // refuse attributes that the binding does not name
+	Meta              bool     // refuse keys with other than letters, digits, _.-, and texts with new lines
+}
+
+// WithStrictness sets which jobs are refused.
+func WithStrictness(z Strictness) Option {
+	return func(conf *config) error {
+		for _, t := range z.Types {
+			name := strings.TrimSuffix(t, "*")
+			if name != "" && ojs.ValidateType(strings.TrimSuffix(name, ".")) != nil {
+				return draft.Invalid("types", "%q is no job type, nor the beginning of some and *", t)
+			}
+		}
+		conf.strict = z
+		return nil
+	}
+}
+
 func set[N int | int64](field *N, value N) {
 	if value != 0 {
 		*field = value
@@ -200,8 +224,9 @@ type AuditEntry struct {
 	Detail        string    `json:"detail"`
 }
 
-// WithAudit has a function called for each failed authentication, each denial, and each
-// change by an operator. It is called while the request waits.
+// WithAudit has a function called for each failed authentication, each denial, each
+// change by an operator, and each change of the server's Keys. It is called while the
+// request, or the change, waits.
 func WithAudit(f func(AuditEntry)) Option {
 	return func(conf *config) error {
 		if f == nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -20,7 +21,7 @@ import (
 type queueConfig struct {
 	defaults []ojs.Option
 	bounds   ojs.RateLimit
-	maxDepth int
+	bound    draft.Bound
 }
 
 // configured are the members of a queue's configuration.
@@ -43,10 +44,13 @@ func readConfig(in *input) (q queueConfig, err error) {
 	if in.err != nil {
 		return q, in.err
 	}
-	if overflow != "" && overflow != "reject" {
-		return q, unsupported("overflow is not offered but for reject").with("field", in.path+"overflow")
+	switch overflow {
+	case "", "reject", "block", "drop_oldest":
+	default:
+		return q, invalid(in.path+"overflow", "is unknown").expected("reject, block or drop_oldest").
+			received(clip(overflow))
 	}
-	q.maxDepth = depth
+	q.bound = draft.Bound{MaxDepth: depth, Blocks: overflow == "block", DropOldest: overflow == "drop_oldest"}
 	if priority != 0 {
 		q.defaults = append(q.defaults, ojs.WithPriority(priority))
 	}
@@ -296,6 +300,9 @@ func (s *Server) config(ctx context.Context, name string) (queueConfig, error) {
 	return byName[name], err
 }
 
+// anyQueue stands for the queues that block, if there are any.
+const anyQueue = ""
+
 // readConfigs reads the configurations of all queues.
 func (s *Server) readConfigs(ctx context.Context) (map[string]queueConfig, error) {
 	byName := make(map[string]queueConfig)
@@ -310,6 +317,9 @@ func (s *Server) readConfigs(ctx context.Context) (map[string]queueConfig, error
 		members, err := split(doc.Config, "")
 		if err == nil {
 			if conf, err := readConfig(&input{object: members}); err == nil {
+				if conf.bound.Blocks {
+					byName[anyQueue] = queueConfig{bound: draft.Bound{Blocks: true}}
+				}
 				byName[strings.TrimPrefix(v.Key, queuePrefix)] = conf
 			}
 		}

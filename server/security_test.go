@@ -123,7 +123,8 @@ func TestAccess(t *testing.T) {
 	count := make(map[string]int)
 	for _, e := range audit {
 		count[e.EventType+" "+e.Outcome]++
-		if e.SourceIP == "" || e.CorrelationID == "" || e.Timestamp.IsZero() {
+		ofRequest := !strings.HasPrefix(e.EventType, "key.")
+		if ofRequest && (e.SourceIP == "" || e.CorrelationID == "") || e.Timestamp.IsZero() {
 			t.Errorf("F198: %+v", e)
 		}
 		for _, s := range secret {
@@ -133,8 +134,21 @@ func TestAccess(t *testing.T) {
 		}
 	}
 	if count["auth.failure failure"] < 4 || count["auth.denied denied"] < 6 ||
-		count["queue.paused success"] != 1 {
+		count["queue.paused success"] != 1 || count["key.rotated success"] != 1 ||
+		count["key.revoked success"] != 1 {
 		t.Errorf("F198: %v", count)
+	}
+	audit = nil
+	all[0].Grants, all[1] = nil, server.Key{Name: "other", Hash: hash}
+	if err := keys.Set(all...); err != nil {
+		t.Fatal(err)
+	}
+	clear(count)
+	for _, e := range audit {
+		count[e.EventType]++
+	}
+	if count["key.added"] != 1 || count["key.changed"] < 1 || count["key.revoked"] < 1 {
+		t.Errorf("F198: %v", audit)
 	}
 	if err := keys.Set(server.Key{Name: "x", Hash: "plain secret"}); err == nil {
 		t.Error("F191: a key that is not hashed was taken")

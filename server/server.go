@@ -102,6 +102,9 @@ func newServer(eng Engine, op operator, can storage.Capabilities, opts []Option)
 			return nil, err
 		}
 	}
+	if keys, ok := s.conf.auth.(auditor); ok && s.conf.audit != nil {
+		keys.follow(s.conf.audit)
+	}
 	s.clock = s.conf.clock
 	s.begun = s.now()
 	s.calls.New = func() any { return new(call) }

@@ -22,27 +22,34 @@ func SeenBy(ctx context.Context) func(i int, rec *storage.Record) {
 	return see
 }
 
-type depthsKey struct{}
+type boundsKey struct{}
 
-// WithDepths returns a context for an enqueue that bounds queues beyond what its engine
-// says of them: depth is how many jobs that have not ended a queue may have, 0 any
-// number.
-func WithDepths(ctx context.Context, depth func(queue string) int) context.Context {
-	return context.WithValue(ctx, depthsKey{}, depth)
+// Bound is how many jobs that have not ended a queue may have, and what happens to an
+// enqueue beyond that: it fails, unless one of the flags is set.
+type Bound struct {
+	MaxDepth   int // 0: any number
+	DropOldest bool
+	Blocks     bool // it waits for room until its context ends
 }
 
-// DepthOf returns the bound of a queue by WithDepths, 0 if there is none.
-func DepthOf(ctx context.Context, queue string) int {
-	if depth, ok := ctx.Value(depthsKey{}).(func(queue string) int); ok {
-		return depth(queue)
+// WithBounds returns a context for an enqueue that bounds queues beyond what its engine
+// says of them.
+func WithBounds(ctx context.Context, bound func(queue string) Bound) context.Context {
+	return context.WithValue(ctx, boundsKey{}, bound)
+}
+
+// BoundOf returns the bound of a queue by WithBounds, zero if there is none.
+func BoundOf(ctx context.Context, queue string) Bound {
+	if bound, ok := ctx.Value(boundsKey{}).(func(queue string) Bound); ok {
+		return bound(queue)
 	}
-	return 0
+	return Bound{}
 }
 
-// WithoutSeen hides what WithSeen and WithDepths have added to ctx from hooks, whose
+// WithoutSeen hides what WithSeen and WithBounds have added to ctx from hooks, whose
 // enqueues are their own.
 func WithoutSeen(ctx context.Context) context.Context {
-	for _, key := range []any{seenKey{}, depthsKey{}} {
+	for _, key := range []any{seenKey{}, boundsKey{}} {
 		if ctx.Value(key) != nil {
 			ctx = context.WithValue(ctx, key, nil)
 		}

@@ -80,7 +80,7 @@ func (c *Enqueuer) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.
 func (c *Enqueuer) withRoom(ctx context.Context, jobs int, try func() error) error {
 	for {
 		err := try()
-		queue, blocks := c.blocks(err)
+		queue, blocks := c.blocks(ctx, err)
 		if !blocks {
 			return err
 		}
@@ -101,7 +101,7 @@ func (c *Enqueuer) inPlace(
 	for {
 		// Again, since room made before the wait began is not announced.
 		err := try()
-		at, blocks := c.blocks(err)
+		at, blocks := c.blocks(ctx, err)
 		if !blocks {
 			return false, err
 		}
@@ -317,7 +317,7 @@ func (c *Enqueuer) insert(
 		start(stored, err)
 	}
 	if err != nil {
-		if _, blocks := c.blocks(err); !blocks {
+		if _, blocks := c.blocks(ctx, err); !blocks {
 			c.Rejected(err)
 		}
 		return nil, err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/storage"
@@ -110,7 +111,7 @@ func wake(places []*place) {
 
 // blocks reports whether an enqueue that failed with err has to wait, and for which
 // queue.
-func (c *Enqueuer) blocks(err error) (queue string, blocks bool) {
+func (c *Enqueuer) blocks(ctx context.Context, err error) (queue string, blocks bool) {
 	if err == nil {
 		return "", false
 	}
@@ -118,7 +119,8 @@ func (c *Enqueuer) blocks(err error) (queue string, blocks bool) {
 	if !foreign.As(err, &full) || full.Err != ojs.ErrQueueFull {
 		return "", false
 	}
-	return full.Queue, c.Types.Queues.Load().Config[full.Queue].Blocks
+	config := c.Types.Queues.Load().Config[full.Queue]
+	return full.Queue, config.Blocks || draft.BoundOf(ctx, full.Queue).Blocks
 }
 
 // waitForRoom waits until a look at the queue may find room; p waited before the look

@@ -93,8 +93,8 @@ func (c *Types) prepare(
 		}
 		in.MaxDepth, in.DropOldest = qc.MaxDepth, qc.DropOldest
 	}
-	if depth := draft.DepthOf(ctx, o.Queue); depth > 0 && (in.MaxDepth == 0 || depth < in.MaxDepth) {
-		in.MaxDepth, in.DropOldest = depth, false
+	if b := draft.BoundOf(ctx, o.Queue); b.MaxDepth > 0 && (in.MaxDepth == 0 || b.MaxDepth < in.MaxDepth) {
+		in.MaxDepth, in.DropOldest = b.MaxDepth, b.DropOldest
 	}
 	if o.Delay > 0 {
 		r.ScheduledAt = now.Add(o.Delay)

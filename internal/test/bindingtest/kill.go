@@ -185,7 +185,7 @@ func (k *killing) client(n int) {
 				k.note(item.(map[string]any)["job"].(map[string]any)["id"])
 			}
 		case 1:
-			k.call(c, n+i, "/jobs", "", `{"type":"a","args":[],"id":"`+id+`"}`, 201, 409) // 409: stored before
+			k.call(c, n+i, "/jobs", "", `{"type":"a","args":[],"id":"`+id+`"}`, 201, 409) // 409: it is stored
 			k.note(id)
 		case 2:
 			_, a := k.call(c, n+i, "/workers/fetch", "",
