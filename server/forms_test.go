@@ -1,7 +1,14 @@
 package server_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
+
+	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/server"
+	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 func TestForms(t *testing.T) {
@@ -80,3 +87,33 @@ func TestForms(t *testing.T) {
 }
 
 const key64 = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+
+// Where the texts differ, the forms are those that clients read.
+func TestSettledForms(t *testing.T) {
+	r := newRig(t, server.WithSchemas(oneOf{}))
+	r.enqueue("A", job)
+	w := r.do("DELETE /jobs/$A")
+	for name := range w.Header() {
+		if strings.HasPrefix(name, "X-Ratelimit") {
+			t.Errorf("F176: %s without a limiter", name)
+		}
+	}
+	r.want("F158", r.do("DELETE /jobs/$A"), 409, "error.code", "conflict")
+	r.want("F161", r.do("POST /schemas\n\n"+
+		`{"uri":"urn:a","type":"checked","version":1,"schema":{"required":["to"]}}`), 201)
+	r.want("F161", r.do("POST /jobs\n\n"+`{"type":"checked","args":[{}]}`), 400, "error.code",
+		"schema_validation")
+	for _, name := range []string{"B", "C"} {
+		r.enqueue(name, job)
+	}
+	r.want("F177", r.do("POST /jobs/bulk/cancel\n\n"+`{"job_ids":["$B","$C"]}`), 200, "cancelled", 2)
+	r.want("F177", r.do("POST /jobs/bulk/delete\n\n"+`{"job_ids":["$B","$C"]}`), 200, "deleted", 2)
+	r.want("F177", r.do("POST /jobs/bulk\n\n"+`{"jobs":[`+job+`]}`), 201, "succeeded", 1)
+
+	st := &storagetest.Faulty{Storage: memory.New()}
+	gone := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+	st.OnCall(func(c *storagetest.Call) { c.Err = errors.New("gone") })
+	gone.want("F158", gone.do("GET /jobs/0190a8d4-0000-7000-8000-000000000000"), 503, "error.code",
+		"backend_error", "error.retryable", true)
+	st.OnCall(nil)
+}

@@ -2,6 +2,8 @@ package server_test
 
 import (
 	"encoding/json"
+	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -119,6 +121,44 @@ func TestQueueLimits(t *testing.T) {
 	r.want("L035", r.do("POST /workers/fetch\n\n"+`{"queues":["mail"],"count":2,"worker_id":"w"}`), 200,
 		"jobs.0.type", "a")
 	r.golden("queue_limits")
+}
+
+// Jobs of one key have counts in common and bounds of their own, a pause comes before
+// limits, and a failure may hold a key back.
+func TestLimitedTogether(t *testing.T) {
+	r := newRig(t, server.WithRequestRate(server.RequestRate{PerSecond: 1000, Burst: 1000}))
+	limited := func(name string, concurrency int) {
+		r.enqueue(name, `{"type":"a","args":[],"options":{"rate_limit":{"key":"api","concurrency":`+
+			strconv.Itoa(concurrency)+`}}}`)
+	}
+	limited("A", 1)
+	limited("B", 1)
+	limited("C", 2)
+	fetch := func(rule string, want ...any) *httptest.ResponseRecorder {
+		t.Helper()
+		w := r.do("POST /workers/fetch\n\n" + `{"queues":["default"],"worker_id":"w","count":3}`)
+		r.want(rule, w, 200, want...)
+		return w
+	}
+	r.do("POST /queues/default/pause")
+	fetch("L037", "jobs", []any{})
+	r.do("POST /queues/default/resume")
+	fetch("L013: each to its own bound", "jobs.0.id", r.vars["A"], "jobs.1.id", r.vars["C"],
+		"jobs.2", "absent")
+	r.want("L045: requests are counted by themselves", r.do("GET /rate-limits"), 200, "items.0.key", "api",
+		"pagination.total", 1)
+
+	until := r.eng.Now().Add(time.Minute).UTC().Format(time.RFC3339)
+	r.want("L041", r.do("POST /workers/nack\n\n"+
+		`{"job_id":"$A","error":{"message":"slow down","rate_limit_until":"`+until+`"}}`), 200,
+		"state", "retryable", "attempt", 1)
+	r.do("POST /workers/ack\n\n" + `{"job_id":"$C"}`)
+	r.advance(30 * time.Second)
+	fetch("L040: not before its time", "jobs", []any{})
+	r.want("L040", r.do("GET /rate-limits/api"), 200,
+		"blocked_until", strings.Replace(until, "Z", ".000Z", 1))
+	r.advance(31 * time.Second)
+	fetch("L040", "jobs.1", "absent", "jobs.0.type", "a")
 }
 
 // oneOf is a compiler that knows the member "required" of a schema.

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,9 +127,33 @@ func (r *rig) check(method, path string, w *httptest.ResponseRecorder) {
 	if err := checkAnswer(method, path, w.Code, object); err != nil {
 		r.t.Errorf("%s %s: OpenAPI: %v: %s", method, path, err, body)
 	}
-	if e, ok := object["error"].(map[string]any); ok && w.Code >= 400 &&
-		e["request_id"] != h.Get("X-Request-Id") {
-		r.t.Errorf("%s %s: F011: request_id %v", method, path, e["request_id"])
+	if e, ok := object["error"].(map[string]any); ok && w.Code >= 400 {
+		r.checkError(method+" "+path, e, h.Get("X-Request-Id"))
+	}
+}
+
+// codes are those of the binding. A code of our own begins with x_ (F033).
+var codes = strings.Fields(`invalid_payload invalid_request validation_error schema_validation unauthenticated
+	permission_denied not_found conflict duplicate payload_too_large metadata_too_large unsupported
+	rate_limited queue_paused backend_error timeout invalid_workflow QUEUE_FULL BATCH_SIZE_EXCEEDED
+	RESULT_PRUNED`)
+
+// checkError holds each error to what all have in common (F020, F021, F033, F160).
+func (r *rig) checkError(of string, e map[string]any, requestID string) {
+	r.t.Helper()
+	code, _ := e["code"].(string)
+	message, _ := e["message"].(string)
+	if _, ok := e["retryable"].(bool); !ok || message == "" || code == "" {
+		r.t.Errorf("%s: F020: %v", of, e)
+	}
+	if e["request_id"] != requestID {
+		r.t.Errorf("%s: F020, F011: request_id %v", of, e["request_id"])
+	}
+	if !slices.Contains(codes, code) && !strings.HasPrefix(code, "x_") {
+		r.t.Errorf("%s: F033: code %q", of, code)
+	}
+	if e["docs_url"] == nil || e["docs_url"] != e["doc_url"] {
+		r.t.Errorf("%s: F160: %v and %v", of, e["docs_url"], e["doc_url"])
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/google/uuid"
 
 	"github.com/ojsengine/ojs"
@@ -76,7 +77,7 @@ func serveChild(name string, open Open) error {
 // one with requests under way. All that was acknowledged is there, each request with an
 // idempotency key has run once, and each job was completed once (F117).
 func Kill(t *testing.T, name string, st storage.Storage) {
-	k := &killing{t: t, st: st, stored: make(map[string]bool), completed: make(map[string]int)}
+	k := &killing{t: t, st: st, busy: make(chan struct{}), stored: make(map[string]bool), completed: make(map[string]int)}
 	for i := range k.urls {
 		k.start(i, name)
 	}
@@ -84,9 +85,7 @@ func Kill(t *testing.T, name string, st storage.Storage) {
 	for n := range 6 {
 		clients.Go(func() { k.client(n) })
 	}
-	for k.done.Load() < 60 {
-		time.Sleep(time.Millisecond)
-	}
+	<-k.busy
 	if err := k.children[0].Process.Kill(); err != nil {
 		t.Error(err)
 	}
@@ -99,12 +98,16 @@ func Kill(t *testing.T, name string, st storage.Storage) {
 	}
 }
 
+// pause is the clock between two tries of a request.
+var pause = clock.New()
+
 type killing struct {
 	t        *testing.T
 	st       storage.Storage
 	urls     [2]string
 	children [2]*exec.Cmd
-	done     atomic.Int32 // requests
+	done     atomic.Int32  // requests
+	busy     chan struct{} // closed when so many were done that one server may be killed
 	killed   atomic.Bool
 
 	mu        sync.Mutex // guards what follows
@@ -194,7 +197,9 @@ func (k *killing) client(n int) {
 				k.complete(c, n, i, job.(map[string]any))
 			}
 		}
-		k.done.Add(1)
+		if k.done.Add(1) == 60 {
+			close(k.busy)
+		}
 	}
 }
 
@@ -238,7 +243,7 @@ func (k *killing) call(c *http.Client, at int, path, key, body string, wanted ..
 		}
 		resp, err := c.Do(req)
 		if err != nil { // the server has been killed
-			time.Sleep(time.Millisecond)
+			pause.Sleep(time.Millisecond)
 			continue
 		}
 		var answer map[string]any
@@ -252,7 +257,7 @@ func (k *killing) call(c *http.Client, at int, path, key, body string, wanted ..
 				return status, answer
 			}
 		}
-		time.Sleep(5 * time.Millisecond) // the key's request is under way
+		pause.Sleep(5 * time.Millisecond) // the key's request is under way
 		if k.killed.Load() && try%50 == 49 {
 			k.endClaims() // of a write that the storage did after the kill
 		}
