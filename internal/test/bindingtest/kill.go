@@ -77,7 +77,8 @@ func serveChild(name string, open Open) error {
 // one with requests under way. All that was acknowledged is there, each request with an
 // idempotency key has run once, and each job was completed once (F117).
 func Kill(t *testing.T, name string, st storage.Storage) {
-	k := &killing{t: t, st: st, busy: make(chan struct{}), stored: make(map[string]bool), completed: make(map[string]int)}
+	k := &killing{t: t, st: st, busy: make(chan struct{}), stored: make(map[string]bool),
+		completed: make(map[string]int)}
 	for i := range k.urls {
 		k.start(i, name)
 	}
@@ -85,14 +86,22 @@ func Kill(t *testing.T, name string, st storage.Storage) {
 	for n := range 6 {
 		clients.Go(func() { k.client(n) })
 	}
-	<-k.busy
+	ended := make(chan struct{})
+	go func() {
+		clients.Wait()
+		close(ended)
+	}()
+	select {
+	case <-k.busy:
+	case <-ended: // with an error
+	}
 	if err := k.children[0].Process.Kill(); err != nil {
 		t.Error(err)
 	}
 	k.children[0].Wait()
 	k.endClaims()
 	k.killed.Store(true)
-	clients.Wait()
+	<-ended
 	if !t.Failed() {
 		k.check()
 	}
