@@ -84,7 +84,7 @@ func (s *Server) health(c *call) error {
 		return c.reply(http.StatusServiceUnavailable, append(out, "backend",
 			obj{"type", s.can.Name, "status", "disconnected", "error", word}))
 	}
-	took := float64(s.clock.Since(begun).Microseconds()) / 1000
+	took := s.clock.Since(begun).Milliseconds() // a whole number, which the Go client wants
 	paused := 0
 	for i := range queues {
 		if queues[i].State == ojs.QueuePaused {
