@@ -1,10 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -244,37 +246,54 @@ func (s *Server) adminJobs(c *call) error {
 }
 
 // mostSorted is how many jobs are sorted by what a storage has no order for.
-const mostSorted = 10_000
+const mostSorted = 100_000
 
-// sorted reads a page of the jobs of a filter by another order than a storage has.
+// sorted reads a page of the jobs of a filter by another order than a storage has. It
+// keeps the keys of all jobs, and reads those of the page.
 func (s *Server) sorted(
 	c *call, p *paging, f inspect.Filter, by string, up bool,
 ) (recs []storage.Record, total int, next string, err error) {
-	var all []storage.Record
+	type keyed struct {
+		id  string
+		key int64
+	}
+	var all []keyed
 	for rec, err := range s.op.Jobs().Records(c.ctx, f) {
 		if err != nil {
 			return nil, 0, "", err
 		}
-		if all = append(all, *rec); len(all) == mostSorted {
-			break
+		if len(all) == mostSorted {
+			return nil, 0, "", invalid("sort", "would sort too many jobs: narrow the filter").
+				expected("at most " + strconv.Itoa(mostSorted) + " jobs")
 		}
-	}
-	slices.SortStableFunc(all, func(a, b storage.Record) int {
-		n := a.Priority - b.Priority
+		k := keyed{rec.ID, int64(rec.Priority)}
 		if by == "scheduled_at" {
-			n = a.ScheduledAt.Compare(b.ScheduledAt)
+			k.key = rec.ScheduledAt.UnixMicro()
 		}
-		if !up {
-			n = -n
+		all = append(all, k)
+	}
+	slices.SortStableFunc(all, func(a, b keyed) int {
+		if up {
+			return cmp.Compare(a.key, b.key)
 		}
-		return n
+		return cmp.Compare(b.key, a.key)
 	})
 	from := min(p.offset, len(all)) // a cursor has it, too
 	to := min(from+p.limit, len(all))
 	if to < len(all) {
-		next = all[to-1].ID
+		next = all[to-1].id
 	}
-	return all[from:to], len(all), next, nil
+	for _, k := range all[from:to] {
+		rec, err := s.record(c.ctx, k.id)
+		switch {
+		case missing(err): // it has been deleted since
+		case err != nil:
+			return nil, 0, "", err
+		default:
+			recs = append(recs, rec)
+		}
+	}
+	return recs, len(all), next, nil
 }
 
 // adminJob answers GET /admin/jobs/{id} (F143).
