@@ -18,11 +18,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/benbjohnson/clock"
 	"github.com/google/uuid"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/server"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -106,9 +106,6 @@ func Kill(t *testing.T, name string, st storage.Storage) {
 		k.check()
 	}
 }
-
-// pause is the clock between two tries of a request.
-var pause = clock.New()
 
 type killing struct {
 	t        *testing.T
@@ -252,7 +249,7 @@ func (k *killing) call(c *http.Client, at int, path, key, body string, wanted ..
 		}
 		resp, err := c.Do(req)
 		if err != nil { // the server has been killed
-			pause.Sleep(time.Millisecond)
+			pace.Work(time.Millisecond)
 			continue
 		}
 		var answer map[string]any
@@ -266,7 +263,7 @@ func (k *killing) call(c *http.Client, at int, path, key, body string, wanted ..
 				return status, answer
 			}
 		}
-		pause.Sleep(5 * time.Millisecond) // the key's request is under way
+		pace.Work(5 * time.Millisecond) // the key's request is under way
 		if k.killed.Load() && try%50 == 49 {
 			k.endClaims() // of a write that the storage did after the kill
 		}
