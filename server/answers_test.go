@@ -10,6 +10,8 @@ import (
 
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -124,7 +126,12 @@ func TestJobsAreCounted(t *testing.T) {
 		r.advance(2 * time.Second)
 		r.want("", r.do("POST /workers/"+end+"\n\n"+`{"job_id":"$A"}`), 200)
 	}
-	r.advance(10 * time.Second)
+	pace.Until(t, "the engine has reported", func() bool {
+		r.advance(time.Second)
+		w := httptest.NewRecorder()
+		r.srv.ServeHTTP(w, bindingtest.Request("GET /queues/default/stats"))
+		return member(t, w, "stats.failed_last_hour") == 1.0
+	})
 	r.want("F155", r.do("GET /queues/default/stats"), 200, "stats.completed_last_hour", 1,
 		"stats.failed_last_hour", 1, "stats.avg_duration_ms", 2000)
 	r.want("F148", r.do("GET /admin/stats/history?period=1m"), 200, "data.0.processed", 1, "data.0.failed", 1,

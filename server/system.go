@@ -92,10 +92,8 @@ func (s *Server) health(c *call) error {
 		}
 	}
 	now, stale, active := s.now(), 0, 0
-	list, err := s.kept.get(now, false, func() ([]worker, error) { return s.workersKept(ctx) })
-	if err != nil {
-		return err
-	}
+	// The storage has just answered: without its workers the health is still told.
+	list, _ := s.kept.get(now, false, func() ([]worker, error) { return s.workersKept(ctx) })
 	list = slices.DeleteFunc(slices.Clone(list), func(w worker) bool { return !w.Gone.IsZero() })
 	for i := range list {
 		if list[i].stale(now) {
