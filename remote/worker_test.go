@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -261,12 +262,13 @@ func TestLostJob(t *testing.T) {
 	}))
 	stop := runs(r, w)
 	ctx := within(t)
-	ticket, err := charge.Enqueue(ctx, c, order{}, ojs.WithLease(100*time.Millisecond))
+	ticket, err := charge.Enqueue(ctx, c, order{}, ojs.WithLease(100*time.Millisecond),
+		ojs.WithMaxAttempts(100)) // under load the lease of another attempt may run out, too
 	if err != nil {
 		t.Fatal(err)
 	}
 	var attempt int
-	if err := ticket.Result(ctx, &attempt); err != nil || attempt != 2 {
+	if err := ticket.Result(ctx, &attempt); err != nil || attempt < 2 {
 		t.Errorf("result of attempt %d, %v", attempt, err)
 	}
 	if err := <-cause; err != ojs.ErrLeaseLost {
@@ -282,7 +284,7 @@ func TestLostJob(t *testing.T) {
 		t.Error(err)
 	}
 	job, err := c.Get(ctx, ticket.ID)
-	if err != nil || string(job.Result) != "2" || len(job.Errors) != 1 ||
+	if err != nil || string(job.Result) != strconv.Itoa(attempt) || len(job.Errors) != attempt-1 ||
 		job.Errors[0].Type != "visibility_timeout" {
 		t.Errorf("%+v, %v", job, err)
 	}
