@@ -39,7 +39,12 @@ func (m withServer) Run() int {
 	return code
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(withServer{m}) }
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		os.Exit(beCommand())
+	}
+	goleak.VerifyTestMain(withServer{m})
+}
 
 // serving is a run of the command.
 type serving struct {

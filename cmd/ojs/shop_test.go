@@ -81,6 +81,14 @@ func (s *shop) end(rec storage.Record, after time.Duration, to ojs.State, errorT
 	s.t.Helper()
 	s.clock.Set(s.clock.Now().Add(after))
 	now := s.clock.Now()
+	settled, err := s.st.Settle(context.Background(), now,
+		[]storage.Change{{Record: ended(rec, now, to, errorType, message), AttemptFieldsOnly: true}}, nil)
+	s.must(err)
+	s.must(settled[0].Err)
+}
+
+// ended is the record of an attempt that has ended in a state.
+func ended(rec storage.Record, now time.Time, to ojs.State, errorType, message string) storage.Record {
 	rec.State, rec.LeaseUntil = to, time.Time{}
 	if to != ojs.StateCompleted {
 		f := ojs.Failure{Attempt: rec.Attempt, At: now, Type: errorType, Message: message,
@@ -96,10 +104,7 @@ func (s *shop) end(rec storage.Record, after time.Duration, to ojs.State, errorT
 	case ojs.StateCompleted:
 		rec.FinishedAt, rec.Progress, rec.Error = now, 1, nil
 	}
-	settled, err := s.st.Settle(context.Background(), now,
-		[]storage.Change{{Record: rec, AttemptFieldsOnly: true}}, nil)
-	s.must(err)
-	s.must(settled[0].Err)
+	return rec
 }
 
 // node stores what an engine reports.
