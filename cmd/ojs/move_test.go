@@ -144,7 +144,8 @@ func (s *shop) many(n int) {
 		changes := make([]storage.Change, len(recs))
 		for i, rec := range recs {
 			to := []ojs.State{ojs.StateCompleted, ojs.StateDiscarded, ojs.StateRetryable}[i%3]
-			changes[i] = storage.Change{Record: ended(rec, s.clock.Now(), to, "odd", "so"), AttemptFieldsOnly: true}
+			rec = ended(rec, s.clock.Now(), to, "odd", "so")
+			changes[i] = storage.Change{Record: rec, AttemptFieldsOnly: true}
 		}
 		_, err = s.st.Settle(ctx, s.clock.Now(), changes, nil)
 		s.must(err)
