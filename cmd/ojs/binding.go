@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ojsengine/ojs/engine"
+	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 	binding "github.com/ojsengine/ojs/server"
 	"github.com/ojsengine/ojs/server/jsonschema"
 	"github.com/ojsengine/ojs/server/websocket"
@@ -18,13 +19,14 @@ import (
 // handlers: it promotes, prunes and fires what is due. The closer ends the engine, too.
 // If the engine ends by itself, end is called: without it no job would be promoted.
 func withBinding(ctx context.Context, end func(), st storage.Storage, who access, log *slog.Logger,
-	pages http.Handler, closePages closer) (http.Handler, closer, error) {
+	counts *ojsprometheus.Collector, pages http.Handler, closePages closer) (http.Handler, closer, error) {
 	opts := append(binding.EngineOptions(), engine.WithName("ojs-binding"), engine.WithLogger(log),
-		engine.WithReports(engine.Reports{})) // so that its statistics count
+		engine.WithObserver(counts), engine.WithReports(engine.Reports{})) // so that its statistics count
 	eng, err := engine.New[any](st, opts...)
 	if err != nil {
 		return nil, nil, err
 	}
+	counts.Watch(eng.Stats)
 	conf := []binding.Option{binding.WithLogger(log), binding.WithSchemas(jsonschema.New()),
 		binding.WithWebSockets(websocket.New())}
 	if !who.open() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -99,7 +100,7 @@ func TestBindingEndsWithItsEngine(t *testing.T) {
 	defer stop()
 	pages := closer(func(context.Context) error { return nil })
 	_, end, err := withBinding(ctx, stop, st, access{}, slog.New(slog.DiscardHandler),
-		http.NotFoundHandler(), pages)
+		ojsprometheus.New(), http.NotFoundHandler(), pages)
 	if err != nil {
 		t.Fatal(err)
 	}

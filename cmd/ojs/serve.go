@@ -13,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
+	ojsprometheus "github.com/ojsengine/ojs/prometheus"
 	binding "github.com/ojsengine/ojs/server"
 )
 
@@ -25,13 +26,14 @@ type serveVerb struct {
 }
 
 func (serveVerb) Help() string {
-	return `It shows the jobs of a storage as web pages and runs no jobs. Variables, or the file with
-settings, have what other users of the machine should not see:
+	return `It shows the jobs of a storage as web pages and runs no jobs. /metrics is for Prometheus, and
+/health says whether the storage answers. Variables, or the file with settings, have what
+other users of the machine should not see:
 
-  OJS_USER, OJS_PASSWORD      the log-in of the pages
+  OJS_USER, OJS_PASSWORD      the log-in of the pages and of /metrics
   OJS_TOKEN                   a bearer token, or the password of any user
 
-Without them the pages are for this machine only.`
+Without them the pages are for this machine only. /health asks for no log-in.`
 }
 
 // Run serves the dashboard until the call ends.
@@ -69,18 +71,23 @@ func (v *serveVerb) Run(c *call) error {
 	if err != nil {
 		return errors.Join(err, pages.Close())
 	}
-	h, end := who.guard(pages), closer(func(context.Context) error { return pages.Close() })
+	counts := ojsprometheus.New()
+	counts.Watch(eng.Stats)
+	counts.WatchLimits(eng.Limits().List)
+	h, end := who.guard(withMetrics(counts, pages)), closer(func(context.Context) error { return pages.Close() })
 	ctx, stop := context.WithCancel(c.ctx)
 	defer stop()
 	if v.Binding {
-		if h, end, err = withBinding(ctx, stop, st, who, log, h, end); err != nil {
+		if h, end, err = withBinding(ctx, stop, st, who, log, counts, h, end); err != nil {
 			return errors.Join(err, listener.Close(), pages.Close())
 		}
 	}
+	h = withHealth(eng, c.clock, h)
 	fmt.Fprintf(c.out, "ojs: serving the dashboard on http://%s/\n", listener.Addr())
 	if err := notify(c.env, "READY=1"); err != nil {
 		log.Warn("systemd is not told that the command is ready", "error", err)
 	}
+	context.AfterFunc(ctx, func() { _ = notify(c.env, "STOPPING=1") }) // READY=1 has told of an error
 	return answer(ctx, listener, h, end)
 }
 

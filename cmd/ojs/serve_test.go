@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,6 +22,7 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/test/pgtest"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/postgres"
 	"github.com/ojsengine/ojs/storage/sqlite"
 )
@@ -363,4 +365,44 @@ func TestServePostgres(t *testing.T) {
 		t.Errorf("%d\n%s", status, body)
 	}
 	s.end()
+}
+
+// unanswered is a storage whose counts fail.
+type unanswered struct{ storage.Storage }
+
+func (unanswered) QueueStates(context.Context) (map[string]ojs.QueueState, error) {
+	return nil, errors.New("no answer")
+}
+
+func (unanswered) Counts(context.Context) ([]storage.Count, error) { return nil, errors.New("no answer") }
+
+// serve has metrics, for whom the log-in permits, and its health, for everybody.
+func TestServeMetrics(t *testing.T) {
+	path, _ := file(t)
+	s := start(t, environment("OJS_TOKEN", "t0ken"), "--storage", path)
+	bearer := func(r *http.Request) { r.Header.Set("Authorization", "Bearer t0ken") }
+	if status, _ := s.ask("GET", "metrics", ""); status != http.StatusUnauthorized {
+		t.Errorf("metrics without the log-in: %d", status)
+	}
+	status, body := s.ask("GET", "metrics", "", bearer)
+	if status != http.StatusOK || !strings.Contains(body, `ojs_queue_depth{queue="default",state="available"} 1`) ||
+		!strings.Contains(body, "ojs_storage_up 1") {
+		t.Errorf("%d\n%s", status, body)
+	}
+	if status, body := s.ask("GET", "health", ""); status != http.StatusOK || body != `{"status":"ok"}`+"\n" {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, _ := s.ask("POST", "health", ""); status != http.StatusMethodNotAllowed {
+		t.Error(status)
+	}
+	s.end()
+	eng, err := engine.New[any](unanswered{memory.New()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	withHealth(eng, clock.New(), http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", "/health", nil))
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
 }
