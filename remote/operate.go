@@ -339,9 +339,32 @@ func (e *Cron) Get(ctx context.Context, name string) (cron.Entry, error) {
 		Cron cronEntry `json:"cron"`
 	}
 	err := e.c.get(ctx, "/cron/"+segment(name), &answer)
-	w := answer.Cron
+	return answer.Cron.entry(), err
+}
+
+func (w *cronEntry) entry() cron.Entry {
 	return cron.Entry{Name: w.Name, Schedule: w.Expression, TimeZone: w.TimeZone, Overlap: w.Overlap,
-		Paused: !w.Enabled, CreatedAt: w.CreatedAt, LastRun: w.LastRun, NextRun: w.NextRun, Runs: w.Runs}, err
+		Paused: !w.Enabled, CreatedAt: w.CreatedAt, LastRun: w.LastRun, NextRun: w.NextRun, Runs: w.Runs}
+}
+
+// List returns the entries without their jobs, sorted by name.
+func (e *Cron) List(ctx context.Context) (list []cron.Entry, err error) {
+	for page := 1; ; page++ {
+		var answer struct {
+			Crons []cronEntry `json:"crons"`
+		}
+		query := url.Values{"page": {strconv.Itoa(page)}, "per_page": {strconv.Itoa(pageSize)}}
+		err := e.c.do(ctx, &request{method: http.MethodGet, path: "/cron", query: query, out: &answer})
+		if err != nil {
+			return nil, err
+		}
+		for i := range answer.Crons {
+			list = append(list, answer.Crons[i].entry())
+		}
+		if len(answer.Crons) < pageSize {
+			return list, nil
+		}
+	}
 }
 
 // Remove removes an entry. Jobs that it has made stay.

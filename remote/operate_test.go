@@ -151,6 +151,10 @@ func TestOperators(t *testing.T) {
 		!got.NextRun.IsZero() {
 		t.Errorf("Cron.Get: %+v, %v", got, err)
 	}
+	if list, err := c.Cron().List(ctx); err != nil || len(list) != 1 || list[0].Schedule != got.Schedule ||
+		!list[0].Paused {
+		t.Errorf("%+v, %v", list, err)
+	}
 	if err := c.Cron().Resume(ctx, "nightly"); err != nil {
 		t.Errorf("Cron.Resume: %v", err)
 	}

@@ -137,7 +137,7 @@ func (c *call) times(n int, f func() error) ([]float64, error) {
 
 // benchStorage makes a storage beside that of the call, which the function deletes.
 func benchStorage(c *call) (storage.Storage, func() error, error) {
-	k, path, err := addressOf(c.flags.Storage, c.flags.Schema)
+	k, path, err := c.address()
 	if err != nil {
 		return nil, nil, err
 	}

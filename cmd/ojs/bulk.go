@@ -3,8 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
 )
 
@@ -25,7 +27,7 @@ type changed struct {
 // apply does an action to the jobs, or shows which jobs it would change. done is the
 // participle of the action, such as "retried".
 func (v *change) apply(c *call, do operate.Action, done string) error {
-	op, err := c.operator()
+	cl, err := c.server()
 	if err != nil {
 		return err
 	}
@@ -44,19 +46,22 @@ func (v *change) apply(c *call, do operate.Action, done string) error {
 		return err
 	}
 	bulk := operate.Bulk{Do: do, On: f, Limit: v.Limit}
+	if cl != nil {
+		return v.onServer(c, cl, bulk, byID, done)
+	}
+	op, err := c.operator()
+	if err != nil {
+		return err
+	}
 	if !byID && !v.Yes {
 		return v.preview(c, op, bulk, done)
 	}
-	return v.act(c, op, bulk, done)
+	return v.act(c, op.Jobs().Apply(c.acting(), bulk), done)
 }
 
 // preview shows what a filter selects, and how to change it.
 func (v *change) preview(c *call, op *operate.Operator, bulk operate.Bulk, done string) error {
-	n := 10
-	if !c.style.isTable() {
-		n = 1000
-	}
-	p, err := op.Jobs().Preview(c.ctx, bulk, n)
+	p, err := op.Jobs().Preview(c.ctx, bulk, v.sample(c))
 	if err != nil {
 		return err
 	}
@@ -64,29 +69,42 @@ func (v *change) preview(c *call, op *operate.Operator, bulk operate.Bulk, done 
 	for _, job := range p.Sample {
 		sample = append(sample, listed{job, ""})
 	}
+	return v.shown(c, bulk, sample, p.Count, done)
+}
+
+// sample is how many of the jobs a preview shows.
+func (v *change) sample(c *call) int {
+	if c.style.isTable() {
+		return 10
+	}
+	return 1000
+}
+
+// shown writes a preview.
+func (v *change) shown(c *call, bulk operate.Bulk, sample []listed, n inspect.Count, done string) error {
 	l := jobListing(c)
 	l.none = "no jobs to " + bulk.Do.String()
-	if err := show(c, l, all(sample), nil); err != nil || p.N == 0 {
+	if err := show(c, l, all(sample), nil); err != nil || n.N == 0 {
 		return err
 	}
-	selected := atLeast(p.Count)
-	if v.Limit > 0 && v.Limit < p.N {
+	selected := atLeast(n)
+	if v.Limit > 0 && v.Limit < n.N {
 		selected = number(v.Limit) + " of " + selected
 	}
 	noun := "jobs"
 	if selected == "1" {
 		noun = "job"
 	}
-	_, err = fmt.Fprintf(c.errs, "%s %s would be %s; run it again with --yes\n", selected, noun, done)
+	_, err := fmt.Fprintf(c.errs, "%s %s would be %s; run it again with --yes\n", selected, noun, done)
 	return err
 }
 
 // act changes the jobs. Refusals are written to the standard error.
-func (v *change) act(c *call, op *operate.Operator, bulk operate.Bulk, done string) error {
+func (v *change) act(c *call, jobs iter.Seq2[operate.Progress, error], done string) error {
 	out := jsonArray{w: c.out}
 	last := operate.Progress{}
 	code := exitDone
-	for p, err := range op.Jobs().Apply(c.acting(), bulk) {
+	for p, err := range jobs {
 		if err != nil {
 			err = fixError{err, fmt.Sprintf("run it again for the other jobs: %s %s before",
 				counted(last.Done, "job"), done)}

@@ -45,12 +45,24 @@ func (c *call) store() (storage.Storage, error) {
 			errors.New("the storage in memory is empty, and lost when the command ends"),
 			"use postgres://… or the path of a SQLite file"}}
 	}
+	if _, _, err := c.address(); err != nil {
+		return nil, err
+	}
 	st, closing, err := c.open(c.ctx, c.flags.Storage, c.flags.Schema)
 	if err != nil {
 		return nil, err
 	}
 	c.opened, c.closing = st, closing
 	return st, nil
+}
+
+// address tells which storage --storage names. It refuses the address of a server.
+func (c *call) address() (k kind, path string, err error) {
+	k, path, err = addressOf(c.flags.Storage, c.flags.Schema)
+	if k == onServer {
+		err = needsStorage(c.verb())
+	}
+	return k, path, err
 }
 
 func (c *call) close() error {

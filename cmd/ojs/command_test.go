@@ -159,6 +159,13 @@ func TestExitCodes(t *testing.T) {
 		{"export", exitRefused, "not everything is paused"},
 		{"-s password=hunter2 stats", exitUsage, "fix: use postgres://"},
 		{"doctor", exitFindings, ""},
+		{"-s https://ada:hunter2@host stats", exitUsage, "set OJS_KEY"},
+		{"-s https://host?key=hunter2 stats", exitUsage, "set OJS_KEY"},
+		{"-s https://hunter2%zz stats", exitUsage, "set OJS_KEY"},
+		{"-s https://host --schema x stats", exitUsage, "PostgreSQL"},
+		{"-s https://hunter2@host config", exitDone, ""},
+		{"-s https://host?hunter2 config", exitDone, ""},
+		{"-s https://host top", exitUsage, "no call for ojs top"},
 		{"migrate sql --from 99", exitUsage, "versions"},
 		{"--storage redis://user:hunter2@host stats", exitUsage, "fix: use postgres://"},
 	} {

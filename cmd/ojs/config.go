@@ -47,11 +47,11 @@ func (configVerb) Run(c *call) error {
 		}
 		list = append(list, s)
 	}
-	for _, name := range secrets {
-		s := setting{Name: name, From: "default"}
-		if value, from := c.settings.value(name); value != "" {
+	for _, secret := range secrets {
+		s := setting{Name: secret.name, From: "default"}
+		if value, from := c.settings.value(s.Name); value != "" {
 			s.Value, s.From = value, from
-			if name != "OJS_USER" {
+			if s.Name != "OJS_USER" && s.Name != "OJS_KEY_FILE" {
 				s.Value = "(set)"
 			}
 		}
@@ -121,6 +121,9 @@ func withoutSecrets(address string) string {
 	if err != nil {
 		scheme, _, _ := strings.Cut(address, "://")
 		return scheme + "://… (no address)"
+	}
+	if strings.HasPrefix(u.Scheme, "http") && (u.User != nil || u.RawQuery != "" || u.Fragment != "") {
+		return u.Scheme + "://… (no address)" // it may have a key
 	}
 	q, err := url.ParseQuery(u.RawQuery)
 	if err != nil {

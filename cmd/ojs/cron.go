@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -47,15 +48,27 @@ func (c *call) cron() (*cron.Entries, error) {
 	return eng.Cron(), nil
 }
 
+// cronEntries lists the recurring jobs. A server gives them without their jobs.
+func (c *call) cronEntries() ([]cron.Entry, error) {
+	cl, err := c.server()
+	if err != nil {
+		return nil, err
+	}
+	if cl != nil {
+		return cl.Cron().List(c.ctx)
+	}
+	entries, err := c.cron()
+	if err != nil {
+		return nil, err
+	}
+	return entries.List(c.ctx)
+}
+
 type cronListVerb struct{}
 
 // Run lists the recurring jobs.
 func (cronListVerb) Run(c *call) error {
-	entries, err := c.cron()
-	if err != nil {
-		return err
-	}
-	list, err := entries.List(c.ctx)
+	list, err := c.cronEntries()
 	if err != nil {
 		return err
 	}
@@ -143,18 +156,29 @@ type cronNames struct {
 	Names []string `arg:"" name:"name" help:"Names of entries."`
 }
 
+// switcher pauses and resumes entries: of a storage or of a server.
+type switcher interface {
+	Pause(ctx context.Context, name string) error
+	Resume(ctx context.Context, name string) error
+}
+
 // each calls f for each name.
-func (v *cronNames) each(c *call, f func(entries *cron.Entries, name string) (done string, err error)) error {
-	entries, err := c.cron()
+func (v *cronNames) each(c *call, did string, f func(s switcher, name string) error) error {
+	cl, err := c.server()
 	if err != nil {
 		return err
 	}
+	var entries switcher
+	if cl != nil {
+		entries = cl.Cron()
+	} else if entries, err = c.cron(); err != nil {
+		return err
+	}
 	for _, name := range v.Names {
-		did, err := f(entries, name)
-		if err != nil {
+		if err := f(entries, name); err != nil {
 			return fmt.Errorf("entry %s: %w", name, err)
 		}
-		if err := c.done(name, "entry "+name+did); err != nil {
+		if err := c.done(name, "entry "+name+" is "+did); err != nil {
 			return err
 		}
 	}
@@ -185,16 +209,12 @@ type cronPauseVerb struct{ cronNames }
 
 // Run pauses entries.
 func (v *cronPauseVerb) Run(c *call) error {
-	return v.each(c, func(entries *cron.Entries, name string) (string, error) {
-		return " is paused", entries.Pause(c.acting(), name)
-	})
+	return v.each(c, "paused", func(s switcher, name string) error { return s.Pause(c.acting(), name) })
 }
 
 type cronResumeVerb struct{ cronNames }
 
 // Run ends the pauses of entries.
 func (v *cronResumeVerb) Run(c *call) error {
-	return v.each(c, func(entries *cron.Entries, name string) (string, error) {
-		return " is active", entries.Resume(c.acting(), name)
-	})
+	return v.each(c, "active", func(s switcher, name string) error { return s.Resume(c.acting(), name) })
 }

@@ -17,7 +17,7 @@ func (deadVerb) Help() string {
 
 // Run lists dead letters.
 func (v *deadVerb) Run(c *call) error {
-	jobs, err := c.jobs()
+	cl, err := c.server()
 	if err != nil {
 		return err
 	}
@@ -29,6 +29,13 @@ func (v *deadVerb) Run(c *call) error {
 		return err
 	}
 	f.DeadLettered = true
+	if cl != nil {
+		return v.ofServer(c, cl, deadListing(c), f)
+	}
+	jobs, err := c.jobs()
+	if err != nil {
+		return err
+	}
 	switch {
 	case v.By != "":
 		return c.facets(jobs, f, inspect.Facet(v.By))
@@ -36,6 +43,11 @@ func (v *deadVerb) Run(c *call) error {
 		return c.count(jobs, f)
 	}
 	n, next := 0, ""
+	return show(c, deadListing(c), v.pages(c, jobs, f, &n, &next), func() []string { return c.more(n, next) })
+}
+
+// deadListing is how dead letters are listed.
+func deadListing(c *call) listing[listed] {
 	l := jobListing(c)
 	l.columns = []column{{title: "ID"}, {title: "DEAD", right: true}, {title: "TYPE", long: true},
 		{title: "QUEUE", long: true, rank: 1}, {title: "TRY", right: true, rank: 2}, {title: "ERROR",
@@ -45,5 +57,5 @@ func (v *deadVerb) Run(c *call) error {
 			of(fmt.Sprintf("%d/%d", job.Attempt, job.MaxAttempts)), tinted(red, latestError(job.JobInfo))}
 	}
 	l.none = "no dead letters"
-	return show(c, l, v.pages(c, jobs, f, &n, &next), func() []string { return c.more(n, next) })
+	return l
 }

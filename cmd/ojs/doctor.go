@@ -188,7 +188,7 @@ func (c *call) doctor() (*doctor, error) {
 	if d.rows, err = c.opened.Counts(c.ctx); err != nil {
 		return nil, err
 	}
-	k, path, err := addressOf(c.flags.Storage, c.flags.Schema)
+	k, path, err := c.address()
 	switch {
 	case err != nil:
 		return nil, err

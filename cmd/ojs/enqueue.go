@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine"
 )
 
 type enqueueVerb struct {
@@ -49,7 +48,7 @@ type enqueued struct {
 
 // Run enqueues a job or many.
 func (v *enqueueVerb) Run(c *call) error {
-	eng, err := c.engine()
+	eng, err := c.enqueuer()
 	if err != nil {
 		return err
 	}
@@ -67,10 +66,11 @@ func (v *enqueueVerb) Run(c *call) error {
 	if !json.Valid([]byte(args)) {
 		return usageError{fmt.Errorf("the args are no JSON: %s", clean(args))}
 	}
-	ticket, err := eng.Enqueue(c.acting(), v.Type, json.RawMessage(args), opts...)
+	tickets, err := eng.EnqueueMany(c.acting(), ojs.NewDraft(v.Type, json.RawMessage(args), opts...))
 	if err != nil {
 		return err
 	}
+	ticket := tickets[0]
 	receipt := enqueued{ticket.ID, ticket.State, ticket.Deduplicated}
 	return c.page(receipt.ID, receipt, func() []string {
 		line := "job " + ticket.ID + " is " + string(ticket.State)
@@ -79,6 +79,15 @@ func (v *enqueueVerb) Run(c *call) error {
 		}
 		return []string{line}
 	})
+}
+
+// enqueuer is a server, or an engine on the storage.
+func (c *call) enqueuer() (ojs.Enqueuer, error) {
+	cl, err := c.server()
+	if cl != nil || err != nil {
+		return cl, err
+	}
+	return c.engine()
 }
 
 func (v *enqueueVerb) options(c *call) (opts []ojs.Option, err error) {
@@ -116,7 +125,7 @@ func (v *enqueueVerb) options(c *call) (opts []ojs.Option, err error) {
 }
 
 // lines enqueues the lines of the standard input, batch by batch.
-func (v *enqueueVerb) lines(c *call, eng *engine.Engine[any]) error {
+func (v *enqueueVerb) lines(c *call, eng ojs.Enqueuer) error {
 	if v.Batch < 1 || v.Batch > 10000 {
 		return usageError{fmt.Errorf("--batch is %d: it is from 1 to 10000", v.Batch)}
 	}
@@ -157,7 +166,7 @@ func (v *enqueueVerb) lines(c *call, eng *engine.Engine[any]) error {
 type batch struct {
 	v      *enqueueVerb
 	c      *call
-	eng    *engine.Engine[any]
+	eng    ojs.Enqueuer
 	out    jsonArray
 	from   int // the line of the first draft, or behind the last that is stored
 	drafts []ojs.Draft

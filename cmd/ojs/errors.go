@@ -26,6 +26,19 @@ const (
 	exitInterrupted = 130 // as of a process that SIGINT has ended
 )
 
+// exitCodes are what the manual page says of them.
+var exitCodes = []struct {
+	code  int
+	means string
+}{
+	{exitDone, "done"}, {exitFailed, "the storage failed"},
+	{exitUsage, "wrong arguments, settings or input, or not with a server"},
+	{exitNotFound, "there is no such job, entry or workflow"},
+	{exitRefused, "the state of a job, a queue or an export forbids it"},
+	{exitFindings, "doctor or migrate found a fault"},
+	{exitInterrupted, "stopped by a signal; serve ends with 0"},
+}
+
 // usageError is an error of the arguments.
 type usageError struct{ error }
 
@@ -84,7 +97,8 @@ func plainError(err error) string {
 func codeOf(err error) int {
 	var usage usageError
 	switch {
-	case errors.As(err, &usage), errors.Is(err, ojs.ErrInvalid):
+	case errors.As(err, &usage), errors.Is(err, ojs.ErrInvalid),
+		errors.Is(err, ojs.ErrUnsupported), forbidden(err):
 		return exitUsage
 	case errors.Is(err, ojs.ErrQuarantined): // which is ErrNotFound, too
 		return exitRefused
@@ -132,6 +146,10 @@ func fixOf(err error) string {
 		return "check the address and that the server runs; ojs config shows where the address is from"
 	case errors.As(err, &queue) && queue.Err == ojs.ErrQueueDraining:
 		return "ojs queues resume " + queue.Queue
+	case forbidden(err):
+		return "set OJS_KEY, or OJS_KEY_FILE, to a key that may do that"
+	case errors.Is(err, ojs.ErrUnsupported):
+		return fixStorage
 	}
 	return ""
 }

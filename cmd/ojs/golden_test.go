@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -16,6 +18,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/ojsengine/ojs/engine"
+	binding "github.com/ojsengine/ojs/server"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/postgres"
@@ -39,8 +43,8 @@ func TestPages(t *testing.T) {
 	}
 	for _, page := range append(pages, "../../docs/command.md") {
 		of := strings.Split(strings.TrimSuffix(filepath.Base(page), ".md"), ".")
-		for _, on := range []kind{onMemory, onSQLite, onPostgres} {
-			if len(of) == 1 || of[1] == string(on) {
+		for _, on := range []kind{onMemory, onSQLite, onPostgres, onServer} {
+			if len(of) == 1 && on != onServer || len(of) == 2 && of[1] == string(on) {
 				t.Run(filepath.Base(page)+"/"+string(on), func(t *testing.T) { testPage(t, page, on) })
 			}
 		}
@@ -99,7 +103,26 @@ func newShell(t testing.TB, on kind, full bool) *shell {
 	if full {
 		sh.shop.fill()
 	}
+	if on == onServer {
+		sh.address = serverOf(t, sh.shop.eng)
+	}
 	return sh
+}
+
+// serverOf starts a server of an engine, whose key is "k3y".
+func serverOf(t testing.TB, eng *engine.Engine[any]) (address string) {
+	t.Helper()
+	srv, err := binding.New(eng, binding.WithAuthenticator(access{token: "k3y"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(srv)
+	t.Cleanup(func() {
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+		web.Close()
+		_ = srv.Close(context.Background())
+	})
+	return web.URL
 }
 
 // newStorage makes an empty storage, and returns its address for --storage.
@@ -212,7 +235,8 @@ func (sh *shell) run(line string) string {
 	sh.t.Helper()
 	in, out, code := []byte(nil), bytes.Buffer{}, 0
 	for part := range strings.SplitSeq(line, " | ") {
-		env := map[string]string{"OJS_STORAGE": sh.address, "COLUMNS": "80", "USER": "ada"}
+		env := map[string]string{"OJS_STORAGE": sh.address, "COLUMNS": "80", "USER": "ada",
+			"OJS_KEY": "k3y"}
 		words := split(part)
 		for len(words) > 0 && strings.Contains(words[0], "=") && !strings.HasPrefix(words[0], "-") {
 			name, value, _ := strings.Cut(words[0], "=")

@@ -17,6 +17,13 @@ type jobVerb struct {
 
 // Run shows a job: what it is, its attempts, and what is to come.
 func (v *jobVerb) Run(c *call) error {
+	cl, err := c.server()
+	if err != nil {
+		return err
+	}
+	if cl != nil {
+		return v.ofServer(c, cl)
+	}
 	jobs, err := c.jobs()
 	if err != nil {
 		return err
@@ -31,6 +38,11 @@ func (v *jobVerb) Run(c *call) error {
 			return err
 		}
 	}
+	return c.jobPage(t, logs, v.Logs)
+}
+
+// jobPage writes a job.
+func (c *call) jobPage(t *inspect.Timeline, logs []inspect.AttemptLog, withLogs bool) error {
 	return c.page(t.Job.ID, t.Job, func() []string {
 		lines := c.style.fields(jobFields(t, c.now()))
 		lines = append(lines, c.section("args", jsonLines(argsOf(t.Job)))...)
@@ -39,7 +51,7 @@ func (v *jobVerb) Run(c *call) error {
 		}
 		lines = append(lines, c.attempts(t)...)
 		lines = append(lines, c.notes(t)...)
-		if v.Logs {
+		if withLogs {
 			lines = append(lines, c.section("logs", logLines(logs))...)
 		}
 		return lines

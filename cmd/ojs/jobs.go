@@ -26,7 +26,7 @@ The newest jobs come first, and of ended jobs the latest end.`
 
 // Run lists or counts jobs.
 func (v *jobsVerb) Run(c *call) error {
-	jobs, err := c.jobs()
+	cl, err := c.server()
 	if err != nil {
 		return err
 	}
@@ -34,6 +34,13 @@ func (v *jobsVerb) Run(c *call) error {
 	if err == nil {
 		err = checkLimit(v.Limit)
 	}
+	if err != nil {
+		return err
+	}
+	if cl != nil {
+		return v.ofServer(c, cl, jobListing(c), f)
+	}
+	jobs, err := c.jobs()
 	if err != nil {
 		return err
 	}

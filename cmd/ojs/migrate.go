@@ -47,7 +47,7 @@ func (migrateStatusVerb) Run(c *call) error {
 
 // schemaStatus opens the storage to see whether its schema is that of this program.
 func (c *call) schemaStatus() (schemaStatus, error) {
-	k, _, err := addressOf(c.flags.Storage, c.flags.Schema)
+	k, _, err := c.address()
 	if err != nil {
 		return schemaStatus{}, err
 	}
@@ -77,7 +77,7 @@ func (migrateUpVerb) Help() string {
 
 // Run makes the schema or brings it up to date.
 func (migrateUpVerb) Run(c *call) error {
-	k, path, err := addressOf(c.flags.Storage, c.flags.Schema)
+	k, path, err := c.address()
 	if err != nil {
 		return err
 	}

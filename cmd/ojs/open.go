@@ -23,9 +23,11 @@ const (
 	onMemory   kind = "memory"
 	onSQLite   kind = "sqlite"
 	onPostgres kind = "postgres"
+	onServer   kind = "server"
 )
 
-// addressOf tells which storage an address names, and of a SQLite file the path.
+// addressOf tells which storage an address names. It returns the path of a SQLite file,
+// and the address of a server.
 func addressOf(address, schema string) (k kind, path string, err error) {
 	path, named := strings.CutPrefix(address, "sqlite:")
 	switch {
@@ -33,21 +35,26 @@ func addressOf(address, schema string) (k kind, path string, err error) {
 		return onPostgres, "", nil
 	case address == "":
 		return "", "", usageError{fixError{errors.New("no storage is given"),
-			"use --storage or OJS_STORAGE, with postgres://… or the path of a SQLite file"}}
+			"use --storage or OJS_STORAGE, with postgres://…, the path of a SQLite file, or https://… of a server"}}
 	case address == "memory":
 		return onMemory, "", nil
 	case !named && strings.Contains(path, "://"):
 		scheme, _, _ := strings.Cut(path, "://") // without the rest, which may have a password
-		return "", "", usageError{fixError{fmt.Errorf("storage %s://… is none that the command knows",
-			scheme),
-			"use postgres://… or the path of a SQLite file"}}
+		if k = onServer; scheme != "http" && scheme != "https" {
+			return "", "", usageError{fixError{fmt.Errorf("storage %s://… is none that the command knows",
+				scheme),
+				"use postgres://…, the path of a SQLite file, or https://… of a server"}}
+		}
 	case !named && strings.Contains(path, "="): // key=value, which may have a password
 		return "", "", usageError{fixError{errors.New("the storage has a =, as no address has"),
 			"use postgres://…, or sqlite:PATH for a file whose path has one"}}
-	case schema != "":
+	default:
+		k = onSQLite
+	}
+	if schema != "" {
 		return "", "", usageError{errors.New("--schema is for PostgreSQL alone")}
 	}
-	return onSQLite, path, nil
+	return k, path, nil
 }
 
 // open opens the storage of an address. The function closes it. open makes neither a file

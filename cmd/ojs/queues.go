@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
 )
 
@@ -19,15 +20,17 @@ type queuesListVerb struct{}
 
 // Run lists queues.
 func (queuesListVerb) Run(c *call) error {
-	op, err := c.operator()
+	cl, err := c.server()
 	if err != nil {
 		return err
 	}
-	rows, err := c.queueRows(op)
-	if err != nil {
-		return err
+	var rows []queueRow
+	var pauses []inspect.Pause
+	if cl != nil {
+		rows, err = c.queueRowsOf(cl)
+	} else {
+		rows, pauses, err = c.queuesAndPauses()
 	}
-	pauses, err := op.Queues().Pauses(c.ctx)
 	if err != nil {
 		return err
 	}
@@ -52,6 +55,19 @@ func (queuesListVerb) Run(c *call) error {
 		}
 		return lines
 	})
+}
+
+func (c *call) queuesAndPauses() ([]queueRow, []inspect.Pause, error) {
+	op, err := c.operator()
+	if err != nil {
+		return nil, nil, err
+	}
+	rows, err := c.queueRows(op)
+	if err != nil {
+		return nil, nil, err
+	}
+	pauses, err := op.Queues().Pauses(c.ctx)
+	return rows, pauses, err
 }
 
 // paused are what a pause is about: queues, a type, or everything.
@@ -99,6 +115,17 @@ func (v *paused) set(c *call, did string, queue, jobType func(string) (bool, err
 	return nil
 }
 
+// onServer calls a function for queues of a server.
+func (v *paused) onServer(c *call, did string, queue func(string) error, err error) error {
+	if err == nil && (v.Type != "" || v.All) {
+		err = needsStorage("a pause of a type or of everything")
+	}
+	if err != nil {
+		return err
+	}
+	return v.set(c, did, func(name string) (bool, error) { return true, queue(name) }, nil, nil)
+}
+
 // done tells of a change of something that is no job.
 func (c *call) done(id, text string) error {
 	return c.page(id, struct {
@@ -114,6 +141,13 @@ type queuesPauseVerb struct {
 
 // Run pauses queues, a type or everything.
 func (v *queuesPauseVerb) Run(c *call) error {
+	if cl, err := c.server(); cl != nil || err != nil {
+		if err == nil && v.Reason != "" {
+			err = needsStorage("the reason of a pause")
+		}
+		pause := func(name string) error { return cl.Queues().Pause(c.acting(), name) }
+		return v.onServer(c, "paused", pause, err)
+	}
 	q, err := c.queues()
 	if err != nil {
 		return err
@@ -128,6 +162,10 @@ type queuesResumeVerb struct{ paused }
 
 // Run ends pauses and drains.
 func (v *queuesResumeVerb) Run(c *call) error {
+	if cl, err := c.server(); cl != nil || err != nil {
+		resume := func(name string) error { return cl.Queues().Resume(c.acting(), name) }
+		return v.onServer(c, "active", resume, err)
+	}
 	q, err := c.queues()
 	if err != nil {
 		return err

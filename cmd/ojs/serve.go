@@ -74,7 +74,8 @@ func (v *serveVerb) Run(c *call) error {
 	counts := ojsprometheus.New()
 	counts.Watch(eng.Stats)
 	counts.WatchLimits(eng.Limits().List)
-	h, end := who.guard(withMetrics(counts, pages)), closer(func(context.Context) error { return pages.Close() })
+	h := who.guard(withMetrics(counts, pages))
+	end := closer(func(context.Context) error { return pages.Close() })
 	ctx, stop := context.WithCancel(c.ctx)
 	defer stop()
 	if v.Binding {

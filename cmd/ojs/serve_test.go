@@ -374,9 +374,11 @@ func (unanswered) QueueStates(context.Context) (map[string]ojs.QueueState, error
 	return nil, errors.New("no answer")
 }
 
-func (unanswered) Counts(context.Context) ([]storage.Count, error) { return nil, errors.New("no answer") }
+func (unanswered) Counts(context.Context) ([]storage.Count, error) {
+	return nil, errors.New("no answer")
+}
 
-// serve has metrics, for whom the log-in permits, and its health, for everybody.
+// The log-in guards metrics, and not health.
 func TestServeMetrics(t *testing.T) {
 	path, _ := file(t)
 	s := start(t, environment("OJS_TOKEN", "t0ken"), "--storage", path)
@@ -385,7 +387,8 @@ func TestServeMetrics(t *testing.T) {
 		t.Errorf("metrics without the log-in: %d", status)
 	}
 	status, body := s.ask("GET", "metrics", "", bearer)
-	if status != http.StatusOK || !strings.Contains(body, `ojs_queue_depth{queue="default",state="available"} 1`) ||
+	const depth = `ojs_queue_depth{queue="default",state="available"} 1`
+	if status != http.StatusOK || !strings.Contains(body, depth) ||
 		!strings.Contains(body, "ojs_storage_up 1") {
 		t.Errorf("%d\n%s", status, body)
 	}
@@ -401,7 +404,8 @@ func TestServeMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := httptest.NewRecorder()
-	withHealth(eng, clock.New(), http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("GET", "/health", nil))
+	h := withHealth(eng, clock.New(), http.NotFoundHandler())
+	h.ServeHTTP(w, httptest.NewRequest("GET", "/health", nil))
 	if w.Code != http.StatusServiceUnavailable {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

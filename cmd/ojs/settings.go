@@ -22,7 +22,13 @@ type settings struct {
 
 // secrets are variables without a flag: other users of the machine see the arguments of a
 // process.
-var secrets = []string{"OJS_USER", "OJS_PASSWORD", "OJS_TOKEN"}
+var secrets = []struct{ name, means string }{
+	{"OJS_USER", "the name of the log-in of serve"},
+	{"OJS_PASSWORD", "its password"},
+	{"OJS_TOKEN", "a bearer token for serve, or the password of any user"},
+	{"OJS_KEY", "the key for a server whose address --storage has"},
+	{"OJS_KEY_FILE", "a file with that key"},
+}
 
 // readSettings reads the file of --config, of OJS_CONFIG, or ojs.env in the directory for
 // configurations of the user, which need not exist.
@@ -90,7 +96,10 @@ func readFile(path, text string) (map[string]string, error) {
 
 // settingNames are the variables that have a meaning.
 func settingNames() []string {
-	names := append([]string{"OJS_CONFIG"}, secrets...)
+	names := []string{"OJS_CONFIG"}
+	for _, s := range secrets {
+		names = append(names, s.name)
+	}
 	for flag := range settingFlags(kong.Must(new(verbs)).Model.Node) {
 		names = append(names, settingOf(flag))
 	}

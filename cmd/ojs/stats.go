@@ -16,21 +16,37 @@ func (statsVerb) Help() string {
 has been available. Beyond 100 queues lags are not read.`
 }
 
-// stats are the counts of a storage.
-type stats struct {
+// counts are those of jobs.
+type counts struct {
 	At      time.Time         `json:"at"`
 	Storage string            `json:"storage"`
 	Jobs    int               `json:"jobs"`
 	States  map[ojs.State]int `json:"states"`
 	Queues  []queueRow        `json:"queues"`
-	Workers int               `json:"workers"` // that report
-	Slots   int               `json:"slots"`
-	Busy    int               `json:"busy"`
-	Paused  bool              `json:"paused"` // everything is
+}
+
+// stats are the counts of a storage.
+type stats struct {
+	counts
+	Workers int  `json:"workers"` // that report
+	Slots   int  `json:"slots"`
+	Busy    int  `json:"busy"`
+	Paused  bool `json:"paused"` // everything is
 }
 
 // Run shows the counts.
 func (statsVerb) Run(c *call) error {
+	if cl, err := c.server(); cl != nil || err != nil {
+		if err != nil {
+			return err
+		}
+		rows, err := c.queueRowsOf(cl)
+		if err != nil {
+			return err
+		}
+		n := c.countsOf(string(onServer), rows)
+		return c.page(n.Storage, n, func() []string { return c.countLines(n.head(), n.Queues) })
+	}
 	op, err := c.operator()
 	if err != nil {
 		return err
@@ -44,16 +60,10 @@ func (statsVerb) Run(c *call) error {
 
 // stats counts the jobs of the storage.
 func (c *call) stats(op *operate.Operator) (stats, error) {
-	s := stats{At: c.now().UTC(), Storage: c.opened.Capabilities().Name, States: make(map[ojs.State]int)}
-	var err error
-	if s.Queues, err = c.queueRows(op); err != nil {
+	rows, err := c.queueRows(op)
+	s := stats{counts: c.countsOf(c.opened.Capabilities().Name, rows)}
+	if err != nil {
 		return s, err
-	}
-	for _, q := range s.Queues {
-		for state, n := range q.States {
-			s.Jobs += n
-			s.States[state] += n
-		}
 	}
 	jobs := op.Jobs()
 	nodes, err := jobs.Nodes(c.ctx)
@@ -73,13 +83,29 @@ func (c *call) stats(op *operate.Operator) (stats, error) {
 	return s, nil
 }
 
-func (c *call) statsLines(s *stats) []string {
-	head := []field{{"storage", of(s.Storage)}, {"jobs", of(number(s.Jobs))}}
+func (c *call) countsOf(storage string, queues []queueRow) counts {
+	n := counts{At: c.now().UTC(), Storage: storage, States: make(map[ojs.State]int), Queues: queues}
+	for _, q := range queues {
+		for state, jobs := range q.States {
+			n.Jobs += jobs
+			n.States[state] += jobs
+		}
+	}
+	return n
+}
+
+func (n *counts) head() []field {
+	head := []field{{"storage", of(n.Storage)}, {"jobs", of(number(n.Jobs))}}
 	for _, state := range ojs.AllStates() {
-		if n := s.States[state]; n > 0 {
+		if n := n.States[state]; n > 0 {
 			head = append(head, field{"  " + string(state), tinted(tintOf(state), number(n))})
 		}
 	}
+	return head
+}
+
+func (c *call) statsLines(s *stats) []string {
+	head := s.head()
 	workers := cell{"none that reports", yellow}
 	if s.Workers > 0 {
 		workers = of(number(s.Workers) + ", " + number(s.Busy) + " of " + number(s.Slots) + " slots busy")
@@ -88,13 +114,17 @@ func (c *call) statsLines(s *stats) []string {
 	if s.Paused {
 		head = append(head, field{"paused", cell{"everything; ojs queues resume --all ends that", yellow}})
 	}
+	return c.countLines(head, s.Queues)
+}
+
+func (c *call) countLines(head []field, queues []queueRow) []string {
 	lines := c.style.fields(head)
-	if len(s.Queues) == 0 {
+	if len(queues) == 0 {
 		return lines
 	}
 	var rows [][]cell
-	for i := range s.Queues {
-		rows = append(rows, s.Queues[i].row())
+	for i := range queues {
+		rows = append(rows, queues[i].row())
 	}
 	return append(append(lines, ""), c.style.lines(queueColumns, rows)...)
 }

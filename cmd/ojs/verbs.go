@@ -6,7 +6,7 @@ const description = "Look at the jobs of a storage, and change them."
 
 // flags are those of every verb. A setting names the variable of the flag.
 type flags struct {
-	Storage string `short:"s" group:"global" setting:"OJS_STORAGE" placeholder:"ADDR" help:"The storage: postgres://…, the path of a SQLite file, or memory for serve and bench."`
+	Storage string `short:"s" group:"global" setting:"OJS_STORAGE" placeholder:"ADDR" help:"The storage: postgres://…, the path of a SQLite file, memory for serve and bench, or https://… of a server."`
 	Schema  string `group:"global" setting:"OJS_SCHEMA" placeholder:"NAME" help:"The schema of PostgreSQL, \"ojs\" by default."`
 	Output  string `short:"o" group:"global" setting:"OJS_OUTPUT" enum:"table,wide,json,ndjson,id" default:"table" placeholder:"FORM" help:"table, wide, json, ndjson or id."`
 	Color   string `group:"global" setting:"OJS_COLOR" enum:"auto,always,never" default:"auto" placeholder:"WHEN" help:"auto, always or never."`
@@ -61,5 +61,6 @@ type verbs struct {
 	Serve   serveVerb      `cmd:"" group:"tool" help:"Serve the dashboard."`
 	Show    configVerb     `cmd:"" name:"config" group:"tool" help:"Show the settings in force, and where each is from."`
 	Shell   completionVerb `cmd:"" name:"completion" group:"tool" help:"Print the completion of a shell."`
+	Man     manVerb        `cmd:"" group:"tool" help:"Print the manual page."`
 	Version versionVerb    `cmd:"" group:"tool" help:"Print the version."`
 }

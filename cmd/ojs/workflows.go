@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"slices"
@@ -8,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -56,6 +56,43 @@ func rowOfWorkflow(s *workflow.Status) workflowRow {
 	return r
 }
 
+// workflows lists the workflows of the storage or the server.
+func (c *call) workflows() (iter.Seq2[*workflow.Status, error], error) {
+	cl, err := c.server()
+	if err != nil {
+		return nil, err
+	}
+	if cl != nil {
+		return workflowsOf(c.ctx, cl), nil
+	}
+	op, err := c.operator()
+	if err != nil {
+		return nil, err
+	}
+	return op.Workflows().List(c.ctx), nil
+}
+
+// flows reads and cancels workflows: of a storage or of a server.
+type flows interface {
+	Get(ctx context.Context, id string) (*workflow.Status, error)
+	Cancel(ctx context.Context, id string) error
+}
+
+func (c *call) flows() (flows, error) {
+	cl, err := c.server()
+	if err != nil {
+		return nil, err
+	}
+	if cl != nil {
+		return cl.Workflows(), nil
+	}
+	op, err := c.operator()
+	if err != nil {
+		return nil, err
+	}
+	return op.Workflows(), nil
+}
+
 type workflowsListVerb struct {
 	State string `enum:",pending,running,completed,failed,cancelled,compensating,compensated" default:"" placeholder:"STATE" help:"pending, running, completed, failed, cancelled, compensating or compensated."`
 	Limit int    `short:"n" default:"20" help:"The most workflows to list; 0 lists all."`
@@ -63,7 +100,7 @@ type workflowsListVerb struct {
 
 // Run lists workflows.
 func (v *workflowsListVerb) Run(c *call) error {
-	op, err := c.operator()
+	list, err := c.workflows()
 	if err == nil {
 		err = checkLimit(v.Limit)
 	}
@@ -73,7 +110,7 @@ func (v *workflowsListVerb) Run(c *call) error {
 	more := false
 	rows := func(yield func(workflowRow, error) bool) {
 		n := 0
-		for s, err := range op.Workflows().List(c.ctx) {
+		for s, err := range list {
 			if err != nil {
 				yield(workflowRow{}, err)
 				return
@@ -126,11 +163,11 @@ type workflowsShowVerb struct{ workflowID }
 
 // Run shows a workflow.
 func (v *workflowsShowVerb) Run(c *call) error {
-	op, err := c.operator()
+	list, err := c.flows()
 	if err != nil {
 		return err
 	}
-	s, err := op.Workflows().Get(c.ctx, v.ID)
+	s, err := list.Get(c.ctx, v.ID)
 	if err != nil {
 		return err
 	}
@@ -216,24 +253,26 @@ type workflowsRetryVerb struct{ workflowID }
 
 // Run retries a workflow.
 func (v *workflowsRetryVerb) Run(c *call) error {
-	return v.do(c, " runs again from its failed steps",
-		func(w *operate.Workflows) error { return w.Retry(c.acting(), v.ID) })
+	op, err := c.operator()
+	if err != nil {
+		return err
+	}
+	if err := op.Workflows().Retry(c.acting(), v.ID); err != nil {
+		return err
+	}
+	return c.done(v.ID, "workflow "+v.ID+" runs again from its failed steps")
 }
 
 type workflowsCancelVerb struct{ workflowID }
 
 // Run cancels a workflow.
 func (v *workflowsCancelVerb) Run(c *call) error {
-	return v.do(c, " is cancelled", func(w *operate.Workflows) error { return w.Cancel(c.acting(), v.ID) })
-}
-
-func (v *workflowID) do(c *call, done string, f func(*operate.Workflows) error) error {
-	op, err := c.operator()
+	list, err := c.flows()
 	if err != nil {
 		return err
 	}
-	if err := f(op.Workflows()); err != nil {
+	if err := list.Cancel(c.acting(), v.ID); err != nil {
 		return err
 	}
-	return c.done(v.ID, "workflow "+v.ID+done)
+	return c.done(v.ID, "workflow "+v.ID+" is cancelled")
 }

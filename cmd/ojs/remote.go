@@ -1,0 +1,258 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/operate"
+	"github.com/ojsengine/ojs/remote"
+	"github.com/ojsengine/ojs/workflow"
+)
+
+// server returns the client of the server whose address --storage has; nil: that is the
+// address of a storage. A verb that does not call it needs a storage.
+func (c *call) server() (*remote.Client, error) {
+	k, address, err := addressOf(c.flags.Storage, c.flags.Schema)
+	if err != nil || k != onServer {
+		return nil, err
+	}
+	u, err := url.Parse(address) // whose error has the address
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, usageError{fixError{errors.New("the address is not like https://jobs.example.org"),
+			"leave out users and parameters, and set OJS_KEY or OJS_KEY_FILE for a key"}}
+	}
+	key, err := c.key()
+	if err != nil {
+		return nil, err
+	}
+	return remote.Dial(address, remote.WithKey(key), remote.WithClock(c.clock))
+}
+
+// key is that of OJS_KEY, or of the file that OJS_KEY_FILE names; "": there is none.
+func (c *call) key() (string, error) {
+	if key := c.settings.get("OJS_KEY"); key != "" {
+		return key, nil
+	}
+	path := c.settings.get("OJS_KEY_FILE")
+	if path == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", usageError{fmt.Errorf("the file of OJS_KEY_FILE: %w", err)}
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+const fixStorage = "give the address of the storage: postgres://… or the path of a SQLite file"
+
+// needsStorage refuses what package remote has no call for.
+func needsStorage(what string) error {
+	return usageError{fixError{errors.New("the client of a server has no call for " + what), fixStorage}}
+}
+
+// verb is what the call was asked for, such as "ojs queues drain".
+func (c *call) verb() string {
+	words := []string{"ojs"}
+	for _, part := range c.kong.Path {
+		if part.Command != nil {
+			words = append(words, part.Command.Name)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// forbidden reports whether a server refuses the key of the call.
+func forbidden(err error) bool {
+	var answer *remote.Error
+	return errors.As(err, &answer) &&
+		(answer.Status == http.StatusUnauthorized || answer.Status == http.StatusForbidden)
+}
+
+// limited yields the first n things; 0: all. It sets more if there are others.
+func limited[T any](list iter.Seq2[T, error], n int, more *bool) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		seen := 0
+		for thing, err := range list {
+			if *more = n > 0 && seen == n && err == nil; *more {
+				return
+			}
+			seen++
+			if !yield(thing, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// serverJobs lists jobs of a server, of one state after the other: its binding selects by
+// one.
+func serverJobs(ctx context.Context, cl *remote.Client, f inspect.Filter) iter.Seq2[*ojs.JobInfo, error] {
+	states := f.States
+	if len(states) == 0 {
+		return cl.Jobs().List(ctx, f)
+	}
+	return func(yield func(*ojs.JobInfo, error) bool) {
+		for _, s := range states {
+			f.States = []ojs.State{s}
+			for job, err := range cl.Jobs().List(ctx, f) {
+				if !yield(job, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ofServer lists the jobs of a server.
+func (v *jobsVerb) ofServer(c *call, cl *remote.Client, l listing[listed], f inspect.Filter) error {
+	if v.By != "" || v.Count {
+		return needsStorage("a count of jobs other than ojs stats")
+	}
+	if v.Cursor != "" {
+		return needsStorage("a cursor")
+	}
+	if f.Order == inspect.OrderOldest && !strings.Contains(filterLine(v.Terms), "order:") {
+		f.Order = inspect.OrderNewest
+	}
+	more := false
+	jobs := func(yield func(listed, error) bool) {
+		for job, err := range limited(serverJobs(c.ctx, cl, f), v.Limit, &more) {
+			if !yield(listed{job, ""}, err) {
+				return
+			}
+		}
+	}
+	return show(c, l, jobs, c.moreOfServer(&more))
+}
+
+func (c *call) moreOfServer(more *bool) func() []string {
+	return func() []string {
+		if !*more {
+			return nil
+		}
+		return []string{c.style.paint(dim, "there are more: --limit 0")}
+	}
+}
+
+// ofServer shows a job of a server.
+func (v *jobVerb) ofServer(c *call, cl *remote.Client) error {
+	if v.Logs {
+		return needsStorage("the logs of a job")
+	}
+	job, err := cl.Get(c.ctx, v.ID)
+	if err != nil {
+		return err
+	}
+	t := &inspect.Timeline{Job: job, Notes: job.History}
+	for i := range job.Errors {
+		f := &job.Errors[i]
+		t.Attempts = append(t.Attempts, inspect.Attempt{N: f.Attempt, Start: f.StartedAt, End: f.At,
+			Worker: f.Worker, Outcome: inspect.OutcomeFailed, Failure: f})
+	}
+	return c.jobPage(t, nil, false)
+}
+
+// onServer does an action to the jobs of a server, or shows which jobs it would change.
+func (v *change) onServer(c *call, cl *remote.Client, bulk operate.Bulk, byID bool, done string) error {
+	act := actionsOfServer(cl)[bulk.Do.String()]
+	if act == nil {
+		return needsStorage("ojs " + bulk.Do.String())
+	}
+	if byID {
+		return v.act(c, applied(c, all(bulk.On.IDs), act), done)
+	}
+	states, err := bulk.States()
+	if err != nil {
+		return err
+	}
+	bulk.On.States = states
+	more := false
+	jobs := limited(serverJobs(c.ctx, cl, bulk.On), cmp.Or(v.Limit, mostPreviewed), &more)
+	if v.Yes {
+		jobs = limited(serverJobs(c.ctx, cl, bulk.On), v.Limit, new(bool))
+	}
+	var found []listed
+	var ids []string
+	for job, err := range jobs {
+		if err != nil {
+			return err
+		}
+		if ids = append(ids, job.ID); !v.Yes {
+			found = append(found, listed{job, ""})
+		}
+	}
+	if v.Yes {
+		return v.act(c, applied(c, all(ids), act), done)
+	}
+	n := inspect.Count{N: len(ids), Exact: !more}
+	return v.shown(c, bulk, found[:min(len(found), v.sample(c))], n, done)
+}
+
+// mostPreviewed is how many jobs of a server are counted without --yes.
+const mostPreviewed = 1000
+
+// actionsOfServer are the actions that the binding has, by the names of operate.Action.
+func actionsOfServer(cl *remote.Client) map[string]func(context.Context, string) error {
+	jobs := cl.Jobs()
+	return map[string]func(context.Context, string) error{"retry": jobs.Retry, "cancel": jobs.Cancel,
+		"delete": jobs.Delete, "activate": jobs.Activate}
+}
+
+// applied does an action to jobs, one after the other.
+func applied(c *call, ids iter.Seq2[string, error],
+	act func(context.Context, string) error) iter.Seq2[operate.Progress, error] {
+	return func(yield func(operate.Progress, error) bool) {
+		var p operate.Progress
+		for id := range ids {
+			p.Result = operate.Result{ID: id, Err: act(c.acting(), id)}
+			if p.Err == nil {
+				p.Done++
+			} else if p.Refused++; !refused(p.Err) && !errors.Is(p.Err, ojs.ErrNotFound) {
+				yield(p, p.Err)
+				return
+			}
+			if !yield(p, nil) {
+				return
+			}
+		}
+	}
+}
+
+// queueRowsOf are the queues of a server.
+func (c *call) queueRowsOf(cl *remote.Client) ([]queueRow, error) {
+	queues, err := cl.Queues().List(c.ctx)
+	rows := make([]queueRow, 0, len(queues))
+	for _, q := range queues {
+		rows = append(rows, queueRow{Name: q.Name, State: q.State, States: q.Counts})
+	}
+	return rows, err
+}
+
+// workflowsOf lists the workflows of a server.
+func workflowsOf(ctx context.Context, cl *remote.Client) iter.Seq2[*workflow.Status, error] {
+	return func(yield func(*workflow.Status, error) bool) {
+		f := inspect.Filter{Types: []string{workflow.Type}, Order: inspect.OrderOldest}
+		for job, err := range cl.Jobs().List(ctx, f) {
+			var s *workflow.Status
+			if err == nil {
+				s, err = cl.Workflows().Get(ctx, job.ID)
+			}
+			if errors.Is(err, ojs.ErrNotFound) { // it has been deleted meanwhile
+				continue
+			}
+			if !yield(s, err) || err != nil {
+				return
+			}
+		}
+	}
+}
