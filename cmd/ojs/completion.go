@@ -19,15 +19,13 @@ fish: ojs completion fish | source`
 
 // Run prints the completion of a shell.
 func (v *completionVerb) Run(c *call) error {
-	switch v.Shell {
-	case "fish":
+	if v.Shell == "fish" {
 		return fishCompletion(c)
-	case "zsh":
-		if err := write(c.out, "autoload -U +X bashcompinit && bashcompinit"); err != nil {
-			return err
-		}
 	}
-	return bashCompletion(c)
+	follow, offer := c.completions()
+	script := map[string]string{"bash": bashScript, "zsh": zshScript}[v.Shell]
+	_, err := fmt.Fprintf(c.out, script, follow, offer)
+	return err
 }
 
 // verbNodes are the verbs below a node, with their paths: " queues pause".
@@ -40,12 +38,13 @@ func verbNodes(node *kong.Node, path string, each func(path string, node *kong.N
 	}
 }
 
-// bashCompletion follows the words of the line to a verb, and offers what may come next.
-func bashCompletion(c *call) error {
-	var follow, words strings.Builder
+// completions are the cases of two case statements: the first follows the words of the
+// line to a verb, the second has what may come next.
+func (c *call) completions() (follow, offers string) {
+	var verbs, words strings.Builder
 	verbNodes(c.parser.Model.Node, "", func(path string, node *kong.Node) {
 		if path != "" {
-			fmt.Fprintf(&follow, "\t\t%q) path=%q;;\n", path, path)
+			fmt.Fprintf(&verbs, "\t\t%q) verb=%q;;\n", path, path)
 		}
 		var offer []string
 		for _, child := range node.Children {
@@ -63,26 +62,45 @@ func bashCompletion(c *call) error {
 				offer = append(offer, "state:"+state)
 			}
 		}
-		fmt.Fprintf(&words, "\t%q) words=%q;;\n", path, strings.Join(offer, " "))
+		fmt.Fprintf(&words, "\t%q) offer=%q;;\n", path, strings.Join(offer, " "))
 	})
-	_, err := fmt.Fprintf(c.out, `_ojs() {
-	local path="" words="" word line="${COMP_LINE:0:COMP_POINT}"
+	return verbs.String(), words.String()
+}
+
+const bashScript = `_ojs() {
+	local verb="" offer="" word line="${COMP_LINE:0:COMP_POINT}"
 	for word in "${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-		case "$path $word" in
+		case "$verb $word" in
 %s		esac
 	done
-	case "$path" in
+	case "$verb" in
 %s	esac
 	line="${line##* }"
-	COMPREPLY=($(compgen -W "$words" -- "$line"))
+	COMPREPLY=($(compgen -W "$offer" -- "$line"))
 	if [[ $COMP_WORDBREAKS == *:* && $line == *:* ]]; then
 		COMPREPLY=("${COMPREPLY[@]#"${line%%:*}:"}") # bash completes what is behind the colon
 	fi
 }
 complete -o default -F _ojs ojs
-`, follow.String(), words.String())
-	return err
+`
+
+const zshScript = `#compdef ojs
+_ojs() {
+	local verb="" offer="" word
+	for word in "${(@)words[2,CURRENT-1]}"; do
+		case "$verb $word" in
+%s		esac
+	done
+	case "$verb" in
+%s	esac
+	compadd -- ${=offer} || _files
 }
+if [[ $funcstack[1] == _ojs ]]; then
+	_ojs "$@"
+else
+	compdef _ojs ojs
+fi
+`
 
 func fishCompletion(c *call) error {
 	var err error

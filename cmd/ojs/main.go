@@ -20,6 +20,8 @@
 //  4. Exit codes are those of errors.go.
 package main
 
+//go:generate go test -run TestShare -update .
+
 import (
 	"context"
 	"fmt"

@@ -16,7 +16,7 @@ func (manVerb) Run(c *call) error {
 	p := &roff{}
 	p.line(".TH OJS 1 \"\" \"ojs\" \"User Commands\"")
 	p.section("NAME", `ojs \- look at the jobs of a storage, and change them`)
-	p.section("SYNOPSIS", `.B ojs \fIVERB\fR [\fIFLAGS\fR] [\fIARGS\fR]`)
+	p.section("SYNOPSIS", `.B ojs`, `\fIVERB\fR [\fIFLAGS\fR] [\fIARGS\fR]`)
 	p.section("DESCRIPTION")
 	p.text("ojs opens the storage that --storage or OJS_STORAGE names, or calls the server at such an " +
 		"address: no engine has to run. The command never asks a question.")
@@ -65,13 +65,24 @@ func (p *roff) section(title string, lines ...string) {
 	}
 }
 
-// escaped is a text without marks of roff.
+// escaped is a text in ASCII without marks of roff.
 func escaped(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
-	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
-		return `\&` + text
+	var b strings.Builder
+	for i, r := range text {
+		switch {
+		case r == '\\':
+			b.WriteString(`\e`)
+		case r == '-':
+			b.WriteString(`\-`)
+		case i == 0 && (r == '.' || r == '\''):
+			b.WriteString(`\&` + string(r))
+		case r > 126:
+			fmt.Fprintf(&b, `\[u%04X]`, r)
+		default:
+			b.WriteRune(r)
+		}
 	}
-	return text
+	return b.String()
 }
 
 // text writes paragraphs. Lines that begin with a space stay as they are.
@@ -83,8 +94,7 @@ func (p *roff) text(text string) {
 			p.line(map[bool]string{true: ".nf", false: ".fi"}[as])
 		}
 		if line == "" {
-			line = ".PP"
-			p.line(line)
+			p.line(".PP")
 			continue
 		}
 		p.line(escaped(line))

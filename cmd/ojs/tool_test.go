@@ -64,6 +64,48 @@ COMP_POINT=${#COMP_LINE} COMP_CWORD=%d; _ojs; echo ${COMPREPLY[@]}`,
 	}
 }
 
+// The files of share are what the verbs print.
+//
+//	go test ./cmd/ojs -run TestShare -update
+func TestShare(t *testing.T) {
+	sh := newShell(t, onMemory, false)
+	for path, line := range map[string]string{"man/man1/ojs.1": "ojs man",
+		"bash-completion/completions/ojs":    "ojs completion bash",
+		"zsh/site-functions/_ojs":            "ojs completion zsh",
+		"fish/vendor_completions.d/ojs.fish": "ojs completion fish"} {
+		path = filepath.Join("share", path)
+		want := sh.run(line)
+		if *update {
+			sh.shop.must(os.MkdirAll(filepath.Dir(path), 0o755))
+			sh.shop.must(os.WriteFile(path, []byte(want), 0o644))
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("%s is not what %s prints: run go generate; %v", path, line, err)
+		}
+	}
+}
+
+// The manual page has each verb, and roff reads it.
+func TestMan(t *testing.T) {
+	sh := newShell(t, onMemory, false)
+	page := sh.run("ojs man")
+	for _, want := range []string{`.SS "ojs queues pause [<queue> ...]"`, ".B \\-\\-concurrency N",
+		".B OJS_KEY\n", ".B 130\n", "postgres://\\[u2026]"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	groff, err := exec.LookPath("groff")
+	if err != nil {
+		t.Skip(err)
+	}
+	call := exec.Command(groff, "-man", "-Tutf8", "-ww", "-z")
+	call.Stdin = strings.NewReader(page)
+	if out, err := call.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v %s", err, out)
+	}
+}
+
 // serve tells systemd when it is ready.
 func TestServeNotifies(t *testing.T) {
 	path, _ := file(t)

@@ -61,6 +61,6 @@ type verbs struct {
 	Serve   serveVerb      `cmd:"" group:"tool" help:"Serve the dashboard."`
 	Show    configVerb     `cmd:"" name:"config" group:"tool" help:"Show the settings in force, and where each is from."`
 	Shell   completionVerb `cmd:"" name:"completion" group:"tool" help:"Print the completion of a shell."`
-	Man     manVerb        `cmd:"" group:"tool" help:"Print the manual page."`
+	Man     manVerb        `cmd:"" group:"tool" help:"Print the manual page, in roff."`
 	Version versionVerb    `cmd:"" group:"tool" help:"Print the version."`
 }
