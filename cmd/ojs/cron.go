@@ -14,6 +14,7 @@ type cronVerb struct {
 	Run    cronRunVerb    `cmd:"" help:"Make a run now."`
 	Pause  cronPauseVerb  `cmd:"" help:"Make no more runs."`
 	Resume cronResumeVerb `cmd:"" help:"End a pause."`
+	Sync   cronSyncVerb   `cmd:"" help:"Make them those of a file."`
 }
 
 // cronRow is a recurring job in JSON.

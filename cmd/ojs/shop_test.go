@@ -18,6 +18,7 @@ import (
 	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/telemetry"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -162,6 +163,7 @@ func (s *shop) fill() {
 			TimeZone: "Europe/Berlin", Job: ojs.NewDraft("email.digest", nil, mail)},
 		cron.Entry{Name: "carts.expire", Schedule: "@every 15m", Job: ojs.NewDraft("cart.expire", nil),
 			Paused: true}))
+	s.history(web)
 	s.at(0)
 	limits := operate.Open(s.st, s.clock, nil).Limits()
 	s.must(limits.Set(ctx, operate.LimitOfQueue("mail"), ojs.RateLimit{Concurrency: 5}, time.Time{}))
@@ -172,6 +174,26 @@ func (s *shop) fill() {
 		Seen:    noon.Add(-3 * time.Second), Queues: []string{"default", "mail", "media", "billing"},
 		Types: []string{"email.send", "email.digest", "video.transcode", "order.charge", "order.ship",
 			"order.mail"}, Slots: 10, Busy: 1})
+}
+
+// history is what an engine has counted.
+func (s *shop) history(worker string) {
+	s.t.Helper()
+	var r telemetry.Recorder
+	for i, before := range []time.Duration{25 * time.Hour, 50 * time.Minute, 20 * time.Minute,
+		19 * time.Minute} {
+		n := uint64(i + 1)
+		mail := telemetry.Meter{Queue: "mail", Type: "email.send", Enqueued: 1200 * n, Started: 1190 * n,
+			Completed: 1180 * n, Failed: 4 * n, Discarded: n - 1}
+		for j := range n {
+			mail.Wait.Observe(40 * time.Millisecond)
+			mail.Run.Observe(time.Duration(j+1) * time.Second)
+		}
+		video := telemetry.Meter{Queue: "media", Type: "video.transcode", Started: n, Cancelled: n}
+		s.at(before)
+		values := r.Record([]telemetry.Meter{mail, video}, s.clock.Now(), worker)
+		s.must(document.Of(s.st).PutValues(context.Background(), s.clock.Now(), values))
+	}
 }
 
 // order is a workflow that charges, and then ships and mails. An error type makes the

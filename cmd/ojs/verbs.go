@@ -35,6 +35,7 @@ type verbs struct {
 	Failures failuresVerb `cmd:"" group:"look" help:"Group failed jobs by their error."`
 	Dead     deadVerb     `cmd:"" group:"look" help:"List dead letters."`
 	Top      topVerb      `cmd:"" group:"look" help:"Watch queues, running jobs and failures."`
+	History  historyVerb  `cmd:"" group:"look" help:"Count what has happened to jobs, by time."`
 	Tail     tailVerb     `cmd:"" group:"look" help:"Show what happens to jobs, as it happens."`
 
 	Enqueue    enqueueVerb    `cmd:"" group:"change" help:"Enqueue a job, or many from the standard input."`
@@ -47,7 +48,7 @@ type verbs struct {
 
 	Queues    queuesVerb    `cmd:"" group:"parts" help:"List queues; pause, drain, resume or limit them."`
 	Limits    limitsVerb    `cmd:"" group:"parts" help:"List limits; set, clear or block them."`
-	Cron      cronVerb      `cmd:"" group:"parts" help:"List recurring jobs; run, pause or resume them."`
+	Cron      cronVerb      `cmd:"" group:"parts" help:"List recurring jobs; run, pause, resume or sync them."`
 	Workflows workflowsVerb `cmd:"" group:"parts" help:"List workflows; show, retry or cancel one."`
 	Workers   workersVerb   `cmd:"" group:"parts" help:"List what takes the jobs."`
 
