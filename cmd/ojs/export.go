@@ -37,6 +37,8 @@ import (
 //  4. A job is stored under its id once. As long as it has not all of its fields, its
 //     meta has markImport, and a further import continues with it.
 //  5. An export is imported once: its id is stored in the target.
+//  6. Jobs of an ordering key enter its line in the order of the file. Whether one waits
+//     in it is for the target to say.
 
 // exportLine is a line of an export; one of its fields is set.
 type exportLine struct {
@@ -90,8 +92,10 @@ that enqueue, pause everything (ojs queues pause --all), and wait until no job i
 export pauses each queue, too: a second export has them as paused. A file that is not complete is
 continued. Do not resume the storage afterwards: its jobs would run there, too.
 
-Not in an export: logs of jobs, history and pauses. Jobs that wait for others (workflows that
-run, ordering keys) cannot be exported: let them end before, or give --skip-waiting.`
+Not in an export: logs of jobs, history and pauses. Jobs that wait for others to end, such as
+those of workflows that run, cannot be exported: a storage counts for how many jobs one
+waits, and does not list them. Let them end before, or give --skip-waiting. Jobs of an
+ordering key are exported, and wait in the order in which they were stored.`
 }
 
 // Run exports the storage.
@@ -195,8 +199,9 @@ func (e *exporter) check() error {
 		}
 	}
 	if n > 0 {
-		return refusedError{fixError{fmt.Errorf("jobs that wait for others: %d", n),
-			"let their workflows end, or leave them out: --skip-waiting"}}
+		return refusedError{fixError{fmt.Errorf(
+			"jobs that wait for others: %d; a storage counts for how many jobs one waits, and does not list them",
+			n), "let their workflows end, or leave them out: --skip-waiting"}}
 	}
 	return nil
 }
@@ -236,11 +241,17 @@ func (e *exporter) fenced() error {
 	return err
 }
 
-// waitsForOthers reports whether a job is part of an order among jobs that the contract
-// of storages does not tell of.
+// waitsForOthers reports whether a job waits for others to end: the contract of storages
+// does not tell for which. The jobs before it in the line of its ordering key are known.
 func waitsForOthers(rec *storage.Record) bool {
 	d := rec.Dependencies
-	return d != nil && !rec.State.Terminal() && (d.Unfinished > 0 || d.OrderingKey != "")
+	if d == nil || rec.State != ojs.StatePending {
+		return false
+	}
+	if d.InLine {
+		return d.Unfinished > 1
+	}
+	return d.Unfinished > 0
 }
 
 // resumed is how far a file has come.

@@ -137,6 +137,13 @@ func TestExportImport(t *testing.T) {
 				Text: "args"}}
 			rec.Checkpoint = []byte(`{"n":1}`)
 			from.shop.end(rec, 0, ojs.StateRetryable, "odd", "so")
+			for n := range 4 {
+				from.shop.enqueue("cart.order", n, ojs.WithOrderingKey("k"))
+				from.shop.enqueue("cart.count", n, ojs.WithOrderingKey("l"),
+					ojs.WithScheduledAt(noon.Add(time.Hour)))
+			}
+			from.shop.end(from.shop.claim("w", "cart.order"), 0, ojs.StateCompleted, "", "")
+			from.shop.end(from.shop.claim("w", "cart.order"), 0, ojs.StateRetryable, "odd", "so")
 			file := filepath.Join(t.TempDir(), "jobs.export")
 			if out := from.run("ojs export " + file); !strings.Contains(out, "not everything is paused") {
 				t.Fatal(out)
@@ -216,6 +223,14 @@ func TestExportImport(t *testing.T) {
 				if a, b := shown[view], to.run(view); strings.Split(a, "everything")[0] != b {
 					t.Errorf("%s:\n%s\nis not\n%s", view, b, a)
 				}
+			}
+			const inLine = "ojs jobs --count type:cart.order state:pending"
+			if n := to.run(inLine); n != "2\n" {
+				t.Error(n)
+			}
+			to.run("ojs cancel -y type:cart.order state:retryable") // gives the turn to the next
+			if n := to.run(inLine); n != "1\n" {
+				t.Error(n)
 			}
 			if out := to.run("ojs import " + file); !strings.Contains(out, "the export is imported") ||
 				!strings.Contains(out, "[exit code 4]") {
@@ -385,9 +400,35 @@ func TestExportFiles(t *testing.T) {
 			t.Error(out)
 		}
 	}
-	sh.shop.enqueue("cart.expire", 1, ojs.WithOrderingKey("k"))
-	sh.shop.enqueue("cart.expire", 2, ojs.WithOrderingKey("k"))
-	if out := sh.run("ojs export"); !strings.Contains(out, "wait for others") {
+	id := sh.shop.enqueue("cart.expire", 1)
+	sh.shop.enqueue("cart.expire", 2, ojs.WithDependsOn(id), ojs.WithOrderingKey("k"))
+	file += ".none"
+	if out := sh.run("ojs export " + file); !strings.Contains(out, "wait for others: 1; a storage counts") ||
+		!strings.Contains(out, "[exit code 4]") {
 		t.Error(out)
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("a refused export has made the file")
+	}
+}
+
+// A job of an ordering key that has jobs in the target waits for them.
+func TestImportBehind(t *testing.T) {
+	from, to := newShell(t, onMemory, false), newShell(t, onSQLite, false)
+	const second = "01a21ce0-6e00-7fff-8000-000000000002"
+	from.shop.enqueue("cart.order", 1, ojs.WithOrderingKey("k"), ojs.WithID(second))
+	from.run("ojs queues pause --all")
+	file := filepath.Join(t.TempDir(), "jobs.export")
+	from.run("ojs export " + file)
+	first := to.shop.enqueue("cart.order", 0, ojs.WithOrderingKey("k"))
+	if out := to.run("ojs import " + file); !strings.Contains(out, "1 job imported") {
+		t.Fatal(out)
+	}
+	if jobs := to.run("ojs jobs -o id state:available"); jobs != first+"\n" {
+		t.Error(jobs)
+	}
+	to.shop.end(to.shop.claim("w", "cart.order"), 0, ojs.StateCompleted, "", "")
+	if jobs := to.run("ojs jobs -o id state:available"); jobs != second+"\n" {
+		t.Error(jobs)
 	}
 }

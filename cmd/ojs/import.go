@@ -225,8 +225,8 @@ func (i *importer) flush() error {
 	begun := make([]storage.Record, len(batch))
 	inserts := make([]storage.Insert, len(batch))
 	for j := range batch {
-		begun[j] = unfinished(&batch[j])
-		inserts[j] = storage.Insert{Record: begun[j]}
+		inserts[j] = unfinished(&batch[j])
+		begun[j] = inserts[j].Record
 	}
 	if len(batch) == 0 {
 		return nil
@@ -235,10 +235,12 @@ func (i *importer) flush() error {
 	switch {
 	case err == nil:
 		for j, r := range results {
-			begun[j].Version = r.Version
+			if begun[j].Version = r.Version; inserts[j].OrderingKey != "" && err == nil { // it may have moved
+				begun[j], err = i.opened.Get(i.ctx, batch[j].ID)
+			}
 		}
 	case errors.Is(err, ojs.ErrDuplicate):
-		batch, begun, err = i.continued(batch, begun)
+		batch, begun, err = i.continued(batch, inserts)
 	}
 	if err == nil {
 		err = i.complete(batch, begun)
@@ -249,17 +251,17 @@ func (i *importer) flush() error {
 
 // continued inserts the jobs of a batch one by one. It returns the jobs that lack some of
 // their fields, and how they are stored.
-func (i *importer) continued(batch, begun []storage.Record) (open, stored []storage.Record, err error) {
+func (i *importer) continued(
+	batch []storage.Record, inserts []storage.Insert,
+) (open, stored []storage.Record, err error) {
 	for j := range batch {
 		rec, err := i.opened.Get(i.ctx, batch[j].ID)
-		switch {
-		case errors.Is(err, ojs.ErrNotFound):
-			r, err := i.opened.Insert(i.ctx, i.now(), []storage.Insert{{Record: begun[j]}}, nil)
-			if err != nil {
-				return nil, nil, err
+		if errors.Is(err, ojs.ErrNotFound) {
+			if _, err = i.opened.Insert(i.ctx, i.now(), inserts[j:j+1:j+1], nil); err == nil {
+				rec, err = i.opened.Get(i.ctx, batch[j].ID)
 			}
-			rec = begun[j]
-			rec.Version = r[0].Version
+		}
+		switch {
 		case err != nil:
 			return nil, nil, err
 		case rec.Meta[markImport] == nil, rec.State.Terminal():
@@ -271,8 +273,9 @@ func (i *importer) continued(batch, begun []storage.Record) (open, stored []stor
 	return open, stored, nil
 }
 
-// unfinished is a job that nothing happens to: pending, and in a paused queue.
-func unfinished(rec *storage.Record) storage.Record {
+// unfinished is a job that nothing happens to: pending, and in a paused queue. A job that
+// has not ended enters the line of its ordering key.
+func unfinished(rec *storage.Record) (in storage.Insert) {
 	r := rec.Copy()
 	r.State, r.Version, r.Queue = ojs.StatePending, 0, queueImport
 	r.Meta = jsonvalue.Clone(r.Meta)
@@ -284,7 +287,30 @@ func unfinished(rec *storage.Record) storage.Record {
 	var none time.Time
 	r.ExpiresAt, r.TotalTimeout, r.EnqueueTTL = none, 0, 0
 	r.FinishedAt, r.DeadLetteredAt, r.NextRetryAt, r.LeaseUntil = none, none, none, none
-	return r
+	if d := rec.Dependencies; d != nil && d.OrderingKey != "" && !rec.State.Terminal() {
+		in.OrderingKey = d.OrderingKey
+		r.Dependencies = &ojs.Dependencies{Condition: d.Condition}
+	}
+	in.Record = r
+	return in
+}
+
+// inLine gives a job of an ordering key the place in its line that the storage has given
+// it: that of the export may be another one, if the target has jobs of the key.
+func inLine(rec, stored *storage.Record, now time.Time) {
+	d := stored.Dependencies
+	if d == nil || d.OrderingKey == "" || rec.State.Terminal() {
+		return
+	}
+	switch {
+	case stored.InLine():
+		rec.State = ojs.StatePending
+	case rec.InLine() && rec.ScheduledAt.After(now):
+		rec.State = ojs.StateScheduled
+	case rec.InLine():
+		rec.State = ojs.StateAvailable
+	}
+	rec.Dependencies = d
 }
 
 // nextState is the state on the way from one to another, by the table of transitions.
@@ -300,6 +326,9 @@ func nextState(from, to ojs.State) ojs.State {
 
 // complete takes jobs to their states, one transition of all at a time.
 func (i *importer) complete(batch, stored []storage.Record) error {
+	for j := range batch {
+		inLine(&batch[j], &stored[j], i.now())
+	}
 	for len(batch) > 0 {
 		changes := make([]storage.Change, len(batch))
 		for j := range batch {
