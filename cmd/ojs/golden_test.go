@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/alecthomas/kong"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -296,4 +298,89 @@ func split(line string) (words []string) {
 		}
 	}
 	return words
+}
+
+// unshown says why the output of a verb is in no page of testdata.
+var unshown = map[string]string{
+	"ojs bench": "its figures differ", "ojs completion": "TestShare", "ojs config": "TestSettings",
+	"ojs import": "TestExportImport", "ojs man": "TestShare", "ojs migrate sql": "TestMigrate",
+	"ojs quarantine delete": "TestQuarantine", "ojs quarantine release": "TestQuarantine",
+	"ojs serve": "TestServeReads", "ojs version": "it differs",
+}
+
+// The pages for all storages have each verb at 80 and at 160 columns, and docs/command.md
+// has each.
+func TestEveryVerb(t *testing.T) {
+	const docs = "../../docs/command.md"
+	pages, err := filepath.Glob("testdata/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := make(map[string]bool) // by width and verb, and before it the storage of the page
+	for _, page := range append(pages, docs) {
+		of := strings.Split(filepath.Base(page), ".")[1]
+		for _, call := range calls(t, page) {
+			shown[strings.TrimPrefix(of, "md")+call] = true
+			if page == docs {
+				shown["docs "+call] = true
+			}
+		}
+	}
+	docText, err := os.ReadFile(docs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parser := kong.Must(new(verbs))
+	verbNodes(parser.Model.Node, "", func(path string, node *kong.Node) {
+		verb := "ojs" + path
+		if path == "" || !node.Leaf() {
+			return
+		}
+		name := strings.TrimSuffix(strings.TrimSuffix(verb, " list"), " status")
+		byStorage := true // it differs between storages
+		for _, width := range []string{"80 ", "160 "} {
+			call := width + verb
+			all := shown["memory"+call] && shown["sqlite"+call] && shown["postgres"+call]
+			if byStorage = byStorage && all; unshown[verb] == "" && !shown[call] && !all {
+				t.Errorf("no page has %s at %scolumns", verb, width)
+			}
+		}
+		mentioned := (byStorage || unshown[verb] != "") && strings.Contains(string(docText), name)
+		if !shown["docs 80 "+verb] && !mentioned {
+			t.Errorf("docs/command.md has no %s", name)
+		}
+	})
+}
+
+// calls are the verbs of the calls of a page, each behind its width.
+func calls(t *testing.T, page string) (list []string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range console.FindAllSubmatch(text, -1) {
+		for line := range strings.SplitSeq(string(block[1]), "\n") {
+			line, ok := strings.CutPrefix(line, "$ ")
+			width := "80 "
+			if rest, wide := strings.CutPrefix(line, "COLUMNS=160 "); wide {
+				width, line = "160 ", rest
+			}
+			line = strings.TrimPrefix(line, "LINES=8 ")
+			for part := range strings.SplitSeq(line, " | ") {
+				part, _, _ = strings.Cut(part, " < ")
+				words := split(part)
+				if !ok || len(words) < 2 || words[0] != "ojs" {
+					continue
+				}
+				c := &call{program: &program{env: environment(), out: io.Discard, errs: io.Discard}}
+				v := new(verbs)
+				c.flags = &v.flags
+				if err := c.parse(v, words[1:]); err == nil {
+					list = append(list, width+c.verb())
+				}
+			}
+		}
+	}
+	return list
 }
