@@ -160,13 +160,6 @@ func (b *Bulk) filter() (f inspect.Filter, byID bool, err error) {
 	return f, false, nil
 }
 
-// States are the states of the jobs that the operation is for: those of the filter, else
-// those of the action. A state that the action is not for is refused.
-func (b *Bulk) States() ([]ojs.State, error) {
-	f, _, err := b.filter()
-	return f.States, err
-}
-
 // Preview is what an operation on many would do.
 type Preview struct {
 	inspect.Count                // the jobs that it would be done to, without Bulk.Limit

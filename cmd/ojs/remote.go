@@ -164,18 +164,17 @@ func (v *jobVerb) ofServer(c *call, cl *remote.Client) error {
 
 // onServer does an action to the jobs of a server, or shows which jobs it would change.
 func (v *change) onServer(c *call, cl *remote.Client, bulk operate.Bulk, byID bool, done string) error {
-	act := actionsOfServer(cl)[bulk.Do.String()]
-	if act == nil {
+	do, is := serverActions[bulk.Do.String()]
+	if !is {
 		return needsStorage("ojs " + bulk.Do.String())
 	}
+	act := func(ctx context.Context, id string) error { return do.act(cl.Jobs(), ctx, id) }
 	if byID {
 		return v.act(c, applied(c, all(bulk.On.IDs), act), done)
 	}
-	states, err := bulk.States()
-	if err != nil {
-		return err
+	if len(bulk.On.States) == 0 {
+		bulk.On.States = do.states
 	}
-	bulk.On.States = states
 	more := false
 	jobs := limited(serverJobs(c.ctx, cl, bulk.On), cmp.Or(v.Limit, mostPreviewed), &more)
 	if v.Yes {
@@ -201,11 +200,21 @@ func (v *change) onServer(c *call, cl *remote.Client, bulk operate.Bulk, byID bo
 // mostPreviewed is how many jobs of a server are counted without --yes.
 const mostPreviewed = 1000
 
-// actionsOfServer are the actions that the binding has, by the names of operate.Action.
-func actionsOfServer(cl *remote.Client) map[string]func(context.Context, string) error {
-	jobs := cl.Jobs()
-	return map[string]func(context.Context, string) error{"retry": jobs.Retry, "cancel": jobs.Cancel,
-		"delete": jobs.Delete, "activate": jobs.Activate}
+// serverAction is an action that the client of a server has, and the states of the jobs
+// that it is for without state: in the filter. The server refuses jobs of other states.
+type serverAction struct {
+	act    func(*remote.Jobs, context.Context, string) error
+	states []ojs.State
+}
+
+// serverActions are by the names of operate.Action.
+var serverActions = map[string]serverAction{
+	"retry": {(*remote.Jobs).Retry, []ojs.State{ojs.StateDiscarded}},
+	"cancel": {(*remote.Jobs).Cancel,
+		[]ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending, ojs.StateRetryable}},
+	"delete": {(*remote.Jobs).Delete,
+		[]ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}},
+	"activate": {(*remote.Jobs).Activate, []ojs.State{ojs.StatePending}},
 }
 
 // applied does an action to jobs, one after the other.
