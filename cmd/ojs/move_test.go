@@ -59,15 +59,18 @@ func beCommand() int {
 	ctx := context.Background()
 	p := program{env: os.Getenv, in: os.Stdin, out: os.Stdout, errs: os.Stderr, clock: clock.New()}
 	calls, err := strconv.Atoi(os.Getenv(asCommand))
-	if err == nil && calls > 0 {
-		var st storage.Storage
+	if err == nil && calls == 0 {
+		main()
+	}
+	var st storage.Storage
+	if err == nil {
 		st, _, err = p.open(ctx, os.Getenv("OJS_STORAGE"), "")
-		p.storage = &dying{st, calls}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return exitFailed
 	}
+	p.storage = &dying{st, calls}
 	return p.run(ctx, os.Args[1:])
 }
 

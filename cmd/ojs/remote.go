@@ -172,7 +172,7 @@ func (v *change) onServer(c *call, cl *remote.Client, bulk operate.Bulk, byID bo
 	if byID {
 		return v.act(c, applied(c, all(bulk.On.IDs), act), done)
 	}
-	if len(bulk.On.States) == 0 {
+	if len(bulk.On.States) == 0 && !bulk.On.DeadLettered {
 		bulk.On.States = do.states
 	}
 	more := false

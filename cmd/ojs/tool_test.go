@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/benbjohnson/clock"
@@ -106,7 +107,7 @@ func TestMan(t *testing.T) {
 	}
 }
 
-// serve tells systemd when it is ready.
+// serve tells systemd when it is ready and when it stops. SIGTERM stops it with 0.
 func TestServeNotifies(t *testing.T) {
 	path, _ := file(t)
 	socket := filepath.Join(t.TempDir(), "notify")
@@ -115,11 +116,25 @@ func TestServeNotifies(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	s := start(t, environment("NOTIFY_SOCKET", socket), "--storage", path)
-	said := make([]byte, 100)
-	n, err := conn.Read(said)
-	if err != nil || string(said[:n]) != "READY=1" {
-		t.Errorf("%q %v", said[:n], err)
+	cmd := exec.Command(os.Args[0], "serve", "--listen", "127.0.0.1:0", "--binding")
+	cmd.Env = append(os.Environ(), asCommand+"=0", "OJS_STORAGE="+path, "NOTIFY_SOCKET="+socket)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
 	}
-	s.end()
+	defer func() { _ = cmd.Process.Kill() }()
+	for _, want := range []string{"READY=1", "STOPPING=1"} {
+		said := make([]byte, 100)
+		n, err := conn.Read(said)
+		if err != nil || string(said[:n]) != want {
+			t.Errorf("%q %v, want %s", said[:n], err, want)
+		}
+		if want == "READY=1" {
+			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
 }
