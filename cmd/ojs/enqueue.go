@@ -129,8 +129,9 @@ func (v *enqueueVerb) lines(c *call, eng ojs.Enqueuer) error {
 	if v.Batch < 1 || v.Batch > 10000 {
 		return usageError{fmt.Errorf("--batch is %d: it is from 1 to 10000", v.Batch)}
 	}
-	in := bufio.NewReaderSize(c.input(), 1<<20)
-	b := batch{v: v, c: c, eng: eng, out: jsonArray{w: c.out}, from: v.From, progress: c.progress()}
+	shown := c.progress()
+	in := bufio.NewReaderSize(shown.reads(c.input(), c.in), 1<<20)
+	b := batch{v: v, c: c, eng: eng, out: jsonArray{w: c.out}, from: v.From, progress: shown}
 	for n := 1; ; n++ {
 		line, err := in.ReadBytes('\n')
 		if err != nil && !errors.Is(err, io.EOF) {

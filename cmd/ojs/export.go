@@ -111,6 +111,9 @@ func (v *exportVerb) Run(c *call) error {
 	if err := e.check(); err != nil {
 		return err
 	}
+	if err := e.total(); err != nil {
+		return err
+	}
 	w, restart := c.out, func() error { return nil }
 	if v.File != "-" {
 		file, from, err := openExport(v.File, e.head)
@@ -204,6 +207,19 @@ func (e *exporter) check() error {
 			n), "let their workflows end, or leave them out: --skip-waiting"}}
 	}
 	return nil
+}
+
+// total has the bar show how many of the jobs are read.
+func (e *exporter) total() error {
+	counts, err := e.opened.Counts(e.ctx)
+	n := 0
+	for _, c := range counts {
+		n += c.N
+	}
+	if n > 0 {
+		e.shown.part = func() float64 { return float64(e.at.Jobs+e.at.Left) / float64(n) }
+	}
+	return err
 }
 
 // fence pauses each queue by its state.

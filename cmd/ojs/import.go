@@ -48,17 +48,20 @@ func (v *importVerb) Run(c *call) error {
 	if _, err := c.store(); err != nil {
 		return err
 	}
-	in := c.input()
-	if v.File != "-" {
+	shown := c.progress()
+	var in io.Reader
+	if v.File == "-" {
+		in = shown.reads(c.input(), c.in)
+	} else {
 		file, err := os.Open(v.File)
 		if err != nil {
 			return usageError{err}
 		}
 		defer func() { _ = file.Close() }() // it is only read
-		in = file
+		in = shown.reads(file, file)
 	}
 	i := importer{call: c, states: make(map[string]ojs.QueueState), paused: make(map[string]bool),
-		shown: c.progress()}
+		shown: shown}
 	err := i.run(bufio.NewReaderSize(in, 1<<16))
 	i.shown.clear()
 	if err != nil {

@@ -6,11 +6,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/benbjohnson/clock"
 	"golang.org/x/sys/unix"
 )
 
@@ -113,5 +116,28 @@ func TestVerbOnTerminal(t *testing.T) {
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
+	}
+}
+
+// enqueue shows a bar of how much of a file is read.
+func TestProgressBar(t *testing.T) {
+	sh := newShell(t, onMemory, false)
+	path := filepath.Join(t.TempDir(), "jobs.ndjson")
+	line := `{"type": "email.send", "args": []}` + "\n"
+	sh.shop.must(os.WriteFile(path, []byte(strings.Repeat(line, 100_000)), 0o600))
+	in, err := os.Open(path)
+	sh.shop.must(err)
+	defer func() { _ = in.Close() }()
+	clock := clock.NewMock()
+	p := progress{call: &call{program: &program{errs: new(output), clock: clock}}, live: true}
+	if _, err := io.CopyN(io.Discard, p.reads(in, in), int64(len(line))*50_000); err != nil {
+		t.Fatal(err)
+	}
+	clock.Add(time.Second)
+	p.show(50_000, "enqueued")
+	p.show(50_001, "enqueued")
+	const want = "\r[##########          ]  50 %  50,000 jobs enqueued\x1b[K"
+	if got := p.errs.(*output).String(); got != want {
+		t.Errorf("%q", got)
 	}
 }

@@ -88,8 +88,10 @@ func (v *serveVerb) Run(c *call) error {
 	if err := notify(c.env, "READY=1"); err != nil {
 		log.Warn("systemd is not told that the command is ready", "error", err)
 	}
-	context.AfterFunc(ctx, func() { _ = notify(c.env, "STOPPING=1") }) // READY=1 has told of an error
-	return answer(ctx, listener, h, end)
+	return answer(ctx, listener, h, func(grace context.Context) error {
+		_ = notify(c.env, "STOPPING=1") // READY=1 has told of an error
+		return end(grace)
+	})
 }
 
 // closer ends what answers requests, before a context ends.
