@@ -350,6 +350,9 @@ func TestEnqueueUnknown(t *testing.T) {
 		!strings.Contains(errs, "--from 4") || !strings.Contains(errs, "--from 1") {
 		t.Errorf("%d %s", code, errs)
 	}
+	if out := sh.run("ojs enqueue email.send"); !strings.Contains(out, "run it again with --id 0") {
+		t.Error(out)
+	}
 	_, id, _ := strings.Cut(errs, "if ojs job ")
 	id, _, _ = strings.Cut(id, " ")
 	sh.shop.st = whole

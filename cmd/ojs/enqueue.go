@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,7 +67,12 @@ func (v *enqueueVerb) Run(c *call) error {
 	if !json.Valid([]byte(args)) {
 		return usageError{fmt.Errorf("the args are no JSON: %s", clean(args))}
 	}
+	id := cmp.Or(v.ID, c.newID()) // a repeat with it enqueues no second job
+	opts = append(opts, ojs.WithID(id))
 	tickets, err := eng.EnqueueMany(c.acting(), ojs.NewDraft(v.Type, json.RawMessage(args), opts...))
+	if err != nil && !refused(err) && codeOf(err) == exitFailed && fixOf(err) == "" {
+		err = fixError{err, "the job may be stored: run it again with --id " + id}
+	}
 	if err != nil {
 		return err
 	}
@@ -96,9 +102,6 @@ func (v *enqueueVerb) options(c *call) (opts []ojs.Option, err error) {
 	}
 	if v.Priority != 0 {
 		opts = append(opts, ojs.WithPriority(v.Priority))
-	}
-	if v.ID != "" {
-		opts = append(opts, ojs.WithID(v.ID))
 	}
 	if len(v.Tag) > 0 {
 		opts = append(opts, ojs.WithTags(v.Tag...))
