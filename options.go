@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+
+	"github.com/ojsengine/ojs/internal/bridge"
 )
 
 // Option sets a property of a job at its enqueue, or a default for a job type, a queue or
@@ -58,9 +60,10 @@ type Options struct {
 	// attributes of a parsed draft that this version does not know
 	Extra map[string]json.RawMessage
 
-	err          error // the first option that is invalid by itself
-	given        given // set by the options of the current Apply
-	timeoutGiven bool  // an option has set Timeout
+	place        bridge.Place // in a fleet; the zero value: none
+	err          error        // the first option that is invalid by itself
+	given        given        // set by the options of the current Apply
+	timeoutGiven bool         // an option has set Timeout
 }
 
 // given is a set of properties that one call may set in one way only.
@@ -93,6 +96,21 @@ const (
 // DefaultOptions returns the options of a job without options.
 func DefaultOptions() Options {
 	return Options{Queue: DefaultQueue, Timeout: DefaultTimeout, Lease: DefaultLease}
+}
+
+func init() {
+	bridge.Give(bridge.Options[Options]{
+		Place: func(o *Options) *bridge.Place { return &o.place },
+		Cell: func(o *Options, key string, partition int) {
+			if key == "" {
+				o.fail(optionError("cell", "is an empty key"))
+			}
+			if err := validateKey("cell", key); err != nil {
+				o.fail(err)
+			}
+			o.place.Key, o.place.Partition = key, partition
+		},
+	})
 }
 
 // Clone returns a copy that shares only the values of its meta with o.

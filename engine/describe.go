@@ -55,7 +55,7 @@ func (e *Engine[T]) Describe() Description {
 	c := e.parts
 	queues := c.types.Queues.Load()
 	s := Description{
-		ID: c.Worker, Name: c.Name, Slots: c.concurrency, GracePeriod: c.grace, ClaimLease: c.Lease,
+		ID: c.Worker, Name: c.Name, Slots: c.attempts.Slots(), GracePeriod: c.grace, ClaimLease: c.Lease,
 		Queues: slices.Clone(queues.Names), Configs: make(map[string]QueueConfig),
 		Codecs:   slices.Clone(c.codecs),
 		Defaults: ojs.DefaultOptions(), Storage: c.Store.Capabilities(),

@@ -102,6 +102,17 @@ func (e *Engine[T]) Run(ctx context.Context) error { return e.parts.runUntil(ctx
 // a storage fails, the engine is not idle, since jobs may be due.
 func (e *Engine[T]) WaitIdle(ctx context.Context) error { return e.parts.waitIdle(ctx) }
 
+// SetConcurrency changes WithConcurrency, with effect at once, before Run and during it.
+// If more attempts run than n, they go on, and none starts until there are fewer than n.
+// A number that WithConcurrency refuses is refused with an *ojs.InvalidError.
+func (e *Engine[T]) SetConcurrency(n int) error {
+	if err := WithConcurrency(n)(new(config)); err != nil {
+		return err
+	}
+	e.parts.attempts.SetSlots(n)
+	return nil
+}
+
 // Get looks a job up. It returns ojs.ErrNotFound if there is none with the id.
 func (e *Engine[T]) Get(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	return e.parts.Lookup(ctx, id)

@@ -68,13 +68,14 @@ type config struct {
 	middleware   []handler.Middleware
 	hooks        []func(context.Context, *ojs.Job[any]) error
 	observers    []telemetry.Observer
-	tracers      []telemetry.Tracer // those of the observers that are
-	ownRetryHook policy.Hook        // nil: none
-	codec        *codec.Chain       // nil: none
-	codecs       []string           // the encodings of codec
-	reports      *Reports           // nil: none
-	noReports    bool               // not by default either
-	jobLogs      *slog.Level        // from which on lines of handlers are kept; nil: none are
+	tracers      []telemetry.Tracer      // those of the observers that are
+	ownRetryHook policy.Hook             // nil: none
+	codec        *codec.Chain            // nil: none
+	codecs       []string                // the encodings of codec
+	reports      *Reports                // nil: none
+	noReports    bool                    // not by default either
+	pick         func(random uint64) int // the partition of an id; nil: ids have none
+	jobLogs      *slog.Level             // from which on lines of handlers are kept; nil: none are
 }
 
 func newConfig(opts []Option) (config, error) {

@@ -33,6 +33,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/waits"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/following"
 	"github.com/ojsengine/ojs/internal/versions"
@@ -109,8 +110,9 @@ func newParts(s storage.Storage, opts []Option) (*parts, error) {
 	c.settler = &settle.Settler{Env: c.Env, Types: c.types, Enqueue: c.enqueuer, Jitter: jitter,
 		Cancel: c.cancel}
 	c.attempts = attempts.New(&attempts.Attempts{Env: c.Env, Types: c.types, Admission: c.admission,
-		Enqueue: c.enqueuer, Settle: c.settler, Concurrency: cfg.concurrency, Prefetch: cfg.prefetch,
+		Enqueue: c.enqueuer, Settle: c.settler, Prefetch: cfg.prefetch,
 		Grace: cfg.grace, JobLogs: cfg.jobLogs, InsertClaims: can.InsertClaims})
+	c.attempts.SetSlots(cfg.concurrency)
 	c.enqueuer.Reserve, c.settler.Concluded = c.attempts.Reserve, c.attempts.Concluded
 	c.workers = fetch.NewWorkers(c.Env, c.admission, c.enqueuer, c.settler, c.listen, c.watchWorkers)
 	c.reporting = &reports.Engine{Env: c.Env, Settle: c.settler, Peers: (*reports.ReportConfig)(c.reports),
@@ -133,6 +135,7 @@ func (c *parts) newEnv(s storage.Storage) (e *env.Env, jitter uint64) {
 	e = &env.Env{Lines: &logs.Lines{Log: c.log}, Store: caller.Bind(c, s), Clock: c.clock,
 		IDs:  ids.New(c.rand),
 		Name: c.name, Lease: c.lease, Durable: s.Capabilities().Durable, Caller: c, Codec: c.codec}
+	e.IDs.Pick = c.pick
 	if e.Clock == nil {
 		e.Clock = following.Of(c.wall, s)
 	}
@@ -217,7 +220,7 @@ func (c *parts) cancel(ctx context.Context, id string) error {
 
 // describeNode fills in what other processes see of this engine.
 func (c *parts) describeNode(n *inspect.Node) {
-	n.Queues, n.Slots, n.Quiet = c.types.Queues.Load().Names, c.concurrency, c.admission.Quiet()
+	n.Queues, n.Slots, n.Quiet = c.types.Queues.Load().Names, c.attempts.Slots(), c.admission.Quiet()
 	for _, t := range c.types.Registry.Handlers.Load().All() {
 		n.Types = append(n.Types, t.Given.Type())
 	}
@@ -317,7 +320,7 @@ func (c *parts) hinders(rec *storage.Record, now time.Time) []inspect.Obstacle {
 	var e inspect.Explanation
 	r := c.attempts.Run.Load()
 	runs := r != nil && !r.Stopping.Load()
-	full := runs && r.Pipe.Busy() >= c.concurrency
+	full := runs && r.Pipe.Busy() >= c.attempts.Slots()
 	if !runs {
 		e.Add(inspect.ObstacleNotRunning, "this engine does not run, or is stopping")
 	}
@@ -330,7 +333,39 @@ func (c *parts) hinders(rec *storage.Record, now time.Time) []inspect.Obstacle {
 	}
 	c.admission.Gate.Explain(&e, rec, now)
 	if full {
-		e.Add(inspect.ObstacleNoSlot, "every slot of this engine is busy: %d", c.concurrency)
+		e.Add(inspect.ObstacleNoSlot, "every slot of this engine is busy: %d", c.attempts.Slots())
 	}
 	return e.Obstacles
+}
+
+func (e *Engine[T]) own() *parts { return e.parts }
+
+// partsOf returns the parts of an *Engine of any args.
+func partsOf(engine any) *parts { return engine.(interface{ own() *parts }).own() }
+
+// Package fleet reaches its engines so.
+func init() {
+	bridge.Give(bridge.Engines[Option, ojs.Draft, ojs.Options, clock.Clock]{
+		Partitions: func(pick func(random uint64) int) Option {
+			return option(true, func(c *config) { c.pick = pick }, "", "")
+		},
+		NewID: func(engine any, partition int) string {
+			c := partsOf(engine)
+			return c.IDs.In(c.Now(), partition)
+		},
+		Resolve: func(engine any, d *ojs.Draft, use func(*ojs.Options) error) error {
+			_, p, err := partsOf(engine).types.Plan(d.Type(), d.Defaults(), d.Options(), new(jobtypes.Plan))
+			if err != nil {
+				return err
+			}
+			return use(&p.Options)
+		},
+		Load: func(engine any) (busy int, more bool) {
+			if r := partsOf(engine).attempts.Run.Load(); r != nil {
+				busy, more = r.Pipe.Busy(), r.Pipe.Full()
+			}
+			return busy, more
+		},
+		Clock: func(engine any) clock.Clock { return partsOf(engine).Clock },
+	})
 }

@@ -110,6 +110,7 @@ func (c *parts) runUntil(ctx context.Context) error {
 	r.Busy.Add(1) // until all that there is to do counts
 	c.session.Store(k)
 	r.Start()
+	r.Pipe.Resize(c.attempts.Slots) // SetConcurrency may have been called since newSession
 	c.begins.Ring()
 	c.Emit(event.Event{Type: event.WorkerStarted, Subject: c.Worker, WorkerID: c.Worker})
 	c.available(env.Unknown)
@@ -125,7 +126,7 @@ func (c *parts) runUntil(ctx context.Context) error {
 	c.warnUnreached()
 	c.warnQuarantined(r.Base)
 	c.Log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.Worker,
-		"concurrency", c.concurrency)
+		"concurrency", c.attempts.Slots())
 
 	var closed error
 	select {
@@ -301,9 +302,9 @@ func (c *parts) warnUnreached() {
 	var types, others []string
 	for _, t := range c.types.Registry.Handlers.Load().All() {
 		h, name := t.Given, t.Given.Type()
-		if n := h.Concurrency(); n > c.concurrency {
+		if n := h.Concurrency(); n > c.attempts.Slots() {
 			c.Log.Warn("the concurrency of a handler is above the engine's, which holds",
-				"job_type", name, "handler_concurrency", n, "concurrency", c.concurrency)
+				"job_type", name, "handler_concurrency", n, "concurrency", c.attempts.Slots())
 		}
 		if o, err := c.types.Resolve(queues, h.Defaults(), nil); err == nil && !queues.Serves(o.Queue) {
 			types = append(types, name)
@@ -318,9 +319,9 @@ func (c *parts) warnUnreached() {
 }
 
 func (c *parts) warnConcurrency(queue string, n int) {
-	if n > c.concurrency {
+	if n > c.attempts.Slots() {
 		c.Log.Warn("the concurrency of a queue is above the engine's, which holds for its attempts",
-			"queue", queue, "queue_concurrency", n, "concurrency", c.concurrency)
+			"queue", queue, "queue_concurrency", n, "concurrency", c.attempts.Slots())
 	}
 }
 

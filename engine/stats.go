@@ -37,7 +37,7 @@ type Stats struct {
 // it returns, not of the jobs. Beside an error it returns what needs no storage.
 func (e *Engine[T]) Stats(ctx context.Context) (s Stats, err error) {
 	c := e.parts
-	s = Stats{Total: make(map[ojs.State]int), Slots: c.concurrency, Workers: c.workers.List()}
+	s = Stats{Total: make(map[ojs.State]int), Slots: c.attempts.Slots(), Workers: c.workers.List()}
 	if store, ok := storage.As[storage.NotifyChecker](c.Store); ok {
 		s.Notifications = store.CheckNotify()
 	}

@@ -37,6 +37,38 @@ type Tickets[Ticket, Job any] struct {
 	WithWaiter func(Ticket, Waiter[Job]) Ticket
 }
 
+// Place is where package fleet stores a job. Its zero value says nothing.
+type Place struct {
+	Key       string // of fleet.WithCell; "": none
+	Partition int    // of the job's id, from 1 on; 0: the engine's choice
+	New       bool   // the id that the options give was drawn for this enqueue
+}
+
+// Options is what package ojs hides of its Options.
+type Options[O any] struct {
+	// Place returns the place of a job.
+	Place func(*O) *Place
+	// Cell sets the key and the partition of the place, and refuses a key that is none.
+	Cell func(o *O, key string, partition int)
+}
+
+// Engines is what package engine hides of its engines, which are *engine.Engine[T], and
+// of its options.
+type Engines[Option, Draft, Options, Clock any] struct {
+	// Partitions returns an option that has ids carry partitions. pick chooses the
+	// partition of an id that has none, by some random bits; 0: any.
+	Partitions func(pick func(random uint64) int) Option
+	// NewID draws an id with a partition.
+	NewID func(engine any, partition int) string
+	// Resolve calls use with the options that an enqueue of the draft adds up to. They
+	// are not use's to keep.
+	Resolve func(engine any, d *Draft, use func(*Options) error) error
+	// Load returns how many attempts run, and whether a job waits for a slot.
+	Load func(engine any) (busy int, more bool)
+	// Clock returns the clock of the engine.
+	Clock func(engine any) Clock
+}
+
 // Handlers is what package handler hides of its Handler.
 type Handlers[Handler, Middleware, Frame any] struct {
 	// Frames returns the function that makes the context and the header for one call of

@@ -300,7 +300,7 @@ func (p *parked) Wait(ctx context.Context) error {
 func (p *parked) Wake() { p.s.WakeNow() }
 
 // Run implements internal.Attempt.
-func (a *attempt) Run() (id any, slots int) { return a.r, a.r.c.Concurrency }
+func (a *attempt) Run() (id any, slots int) { return a.r, a.r.c.Slots() }
 
 // AfterFunc implements internal.Attempt.
 func (a *attempt) AfterFunc(d time.Duration, f func()) (stop func()) {

@@ -51,14 +51,14 @@ type Attempts struct {
 	Enqueue   *enqueue.Enqueuer
 	Settle    *settle.Settler
 
-	Concurrency  int
 	Prefetch     int
 	Grace        time.Duration
 	JobLogs      *slog.Level           // from which on lines of handlers are kept; nil: none are
 	Stepper      storage.SettleClaimer // the storage, if it stores and claims in one step; nil: it does not
 	InsertClaims bool                  // the storage claims new jobs if asked to
 
-	Run atomic.Pointer[Run] // nil: not running
+	Run   atomic.Pointer[Run] // nil: not running
+	slots atomic.Int64        // how many handlers run at once
 
 	mu spin.Mutex // guards everything below, and the fields of Run and attempt that say so
 
@@ -117,6 +117,17 @@ func New(c *Attempts) *Attempts {
 		}
 	}
 	return c
+}
+
+// Slots returns how many handlers run at once.
+func (c *Attempts) Slots() int { return int(c.slots.Load()) }
+
+// SetSlots sets how many handlers run at once, with effect at once if the engine runs.
+func (c *Attempts) SetSlots(n int) {
+	c.slots.Store(int64(n))
+	if r := c.Run.Load(); r != nil {
+		r.Pipe.Resize(c.Slots)
+	}
 }
 
 // NewRun makes a run.

@@ -56,7 +56,15 @@ var birth = clock.New().Now()
 // time, under which everything is. A bubble of testing/synctest cannot be seen from
 // inside, but its time begins in the year 2000.
 func (c *Attempts) MostAhead() int {
-	if c.Stepper == nil || c.Concurrency == 1 || c.Prefetch == 1 || c.Mocked || c.Tracing() ||
+	if c.Slots() == 1 {
+		return 0
+	}
+	return c.mostAhead()
+}
+
+// mostAhead is MostAhead with several slots. It does not change.
+func (c *Attempts) mostAhead() int {
+	if c.Stepper == nil || c.Prefetch == 1 || c.Mocked || c.Tracing() ||
 		c.Clock.Now().Before(birth) {
 		return 0
 	}
@@ -66,15 +74,15 @@ func (c *Attempts) MostAhead() int {
 // newPipe makes the pipeline of a run.
 func (r *Run) newPipe() *pipe {
 	c := r.c
-	most := c.MostAhead()
+	most := c.mostAhead()
 	r.tick.Func = func(now time.Time) { r.Pipe.Tick(now) }
 	return pipeline.New[*attempt, *settle.Settlement](pipeline.Config{
-		Slots:    c.Concurrency,
+		Slots:    c.Slots(),
 		Slow:     c.Durable || c.Stepper == nil,
 		Unclaims: c.Stepper != nil,
 		Joint:    c.joint,
 		Ahead: func() int {
-			if !c.Admission.Unbounded() {
+			if !c.Admission.Unbounded() || c.Slots() == 1 {
 				return 0
 			}
 			return most
@@ -457,7 +465,7 @@ func (c *Attempts) Reserve(
 	}
 	batch[0].Claim = nil // that of an earlier try
 	r := c.Run.Load()
-	if r == nil || len(batch) > c.Concurrency || !c.joint() || storage.Tx(ctx) != nil {
+	if r == nil || len(batch) > c.Slots() || !c.joint() || storage.Tx(ctx) != nil {
 		return nil
 	}
 	claim := &storage.Claim{Types: c.Types.Registry.Handled(), Worker: c.Worker, Lease: c.Lease}

@@ -19,6 +19,10 @@ import (
 
 // Source draws every random number of an engine, so that one seed fixes them all.
 type Source struct {
+	// Pick chooses the partition of an id that is given none, by some random bits; 0:
+	// any. Nil: ids carry no partitions.
+	Pick func(random uint64) int
+
 	mu   locks.Mutex // guards the fields below
 	r    *rand.Rand
 	last uint64 // time and counter of the latest id
@@ -37,12 +41,23 @@ func New(r *rand.Rand) *Source {
 // Next makes a UUIDv7 of the engine's clock and random source, which uuid.NewV7 has its
 // own of. Ids of one engine sort in the order in which they were made: the 12 bits after
 // the millisecond count within it (RFC 9562, section 6.2, method 1).
-func (g *Source) Next(now time.Time) string {
+func (g *Source) Next(now time.Time) string { return g.In(now, 0) }
+
+// In is Next with a partition, from 1 on, whose number less one is in the 12 bits after
+// the variant; 0: that of Pick, or random bits.
+func (g *Source) In(now time.Time, partition int) string {
 	g.mu.Lock()
 	g.last = max(uint64(max(now.UnixMilli(), 0))<<12, g.last+1)
 	stamp, tail := g.last, g.r.Uint64()
 	g.mu.Unlock()
 
+	if partition == 0 && g.Pick != nil {
+		partition = g.Pick(tail >> 8)
+	}
+	if partition > 0 {
+		const bits = 0xfff << 50
+		tail = tail&^uint64(bits) | uint64(partition-1)<<50
+	}
 	var u uuid.UUID
 	binary.BigEndian.PutUint64(u[:8], stamp>>12<<16|stamp&0xfff)
 	binary.BigEndian.PutUint64(u[8:], tail)

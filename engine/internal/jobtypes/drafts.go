@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
+	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
@@ -36,9 +37,9 @@ func (c *Types) prepare(
 	if o.TypeVersion != "" || !t.Handled {
 		t = c.Registry.Lookup(jobType, o.TypeVersion) // whose args may be of another type
 	}
-	id := o.ID
+	id, place := o.ID, insideOptions.Place(o)
 	if id == "" {
-		id = c.IDs.Next(now)
+		id = c.IDs.In(now, place.Partition)
 	}
 	if len(c.Hooks) > 0 {
 		changed := o.Clone()
@@ -57,7 +58,7 @@ func (c *Types) prepare(
 	}
 	// A hook has seen the id, and may have passed it on: the id is not new.
 	// the fields are set one by one: a record is large to copy
-	*in = storage.Insert{IDIsNew: o.ID == "" && !c.Seeded && len(c.Hooks) == 0}
+	*in = storage.Insert{IDIsNew: (o.ID == "" || place.New) && !c.Seeded && len(c.Hooks) == 0}
 	r.ID, r.Type, r.Queue, r.Priority, r.MaxAttempts, r.Meta = id, jobType, o.Queue, o.Priority,
 		retry.Runs(), meta
 	r.TypeVersion = o.TypeVersion
@@ -366,6 +367,8 @@ func (c *Types) limitBy(r *storage.Record, o *ojs.Options, fromElsewhere bool) e
 	r.RateLimit = &l
 	return nil
 }
+
+var insideOptions = bridge.Take[bridge.Options[ojs.Options]]()
 
 func runHook(
 	ctx context.Context, h func(context.Context, *ojs.Job[any]) error, job *ojs.Job[any],

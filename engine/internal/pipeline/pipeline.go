@@ -113,7 +113,7 @@ type waiting[J any] struct {
 type Pipeline[J, O any] struct {
 	Config
 
-	mu         spin.Mutex   // guards everything below
+	mu         spin.Mutex   // guards everything below, and Slots
 	goroutines int          // that have not left
 	starting   int          // of them: have not asked for a task yet
 	running    int          // handlers
@@ -304,6 +304,22 @@ func (p *Pipeline[J, O]) Unblock() {
 	defer p.mu.Unlock()
 	p.blocked = false
 	p.wake()
+}
+
+// Resize sets the number of slots to what slots returns, which the last of several calls
+// asks last. Handlers beyond it go on, and none starts until there are fewer.
+func (p *Pipeline[J, O]) Resize(slots func() int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.Slots = slots()
+	p.wake()
+}
+
+// Full reports whether jobs wait for a slot, as far as known.
+func (p *Pipeline[J, O]) Full() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.slots() <= 0 && p.backlog+p.waits() > 0
 }
 
 // Return has the jobs of the local queue given back, and those of claims under way.

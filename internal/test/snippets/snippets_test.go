@@ -37,7 +37,7 @@ var packages = strings.Fields(`
 	github.com/prometheus/client_golang/prometheus github.com/prometheus/client_golang/prometheus/promhttp
 	go.etcd.io/etcd/client/v3
 	zombiezen.com/go/sqlite zombiezen.com/go/sqlite/sqlitex
-	ojs ojs/codec ojs/codec/compress ojs/cron ojs/dashboard ojs/engine ojs/enginetest ojs/event ojs/handler
+	ojs ojs/codec ojs/codec/compress ojs/cron ojs/dashboard ojs/engine ojs/enginetest ojs/event ojs/fleet ojs/handler
 	ojs/inspect ojs/operate ojs/otel ojs/policy ojs/policy/preset ojs/prometheus ojs/remote ojs/server
 	ojs/server/jsonschema ojs/server/websocket ojs/storage ojs/storage/etcd
 	ojs/storage/keyed ojs/storage/keyed/driver ojs/storage/keyed/drivertest

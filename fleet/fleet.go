@@ -1,0 +1,452 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/benbjohnson/clock"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/bridge"
+	"github.com/ojsengine/ojs/internal/draft"
+	"github.com/ojsengine/ojs/storage"
+)
+
+// Cell is a storage that is a part of a fleet.
+type Cell struct {
+	// Name is that of the cell for ever: lower-case letters, digits, '-' and '.', at most
+	// 128 characters. It names the engine, too (engine.WithName).
+	Name string
+	// Store stays yours to close.
+	Store storage.Storage
+	// Options are those of this cell's engine, after those of New, such as an observer
+	// that labels metrics with the cell.
+	Options []engine.Option
+}
+
+// Config says what a fleet consists of.
+type Config struct {
+	// Cells are all cells of the fleet, in any order. A program may name cells that have
+	// no partitions yet.
+	Cells []Cell
+
+	// Concurrency is how many attempts run at once in this process, over all cells: at
+	// least one for each cell that it serves; 0: 10 for each. A cell with nothing to do
+	// leaves its share to the others, all but one. It takes the place of
+	// engine.WithConcurrency.
+	Concurrency int
+
+	// Serve names the cells whose jobs Run runs; nil: all. Enqueues and lookups know all
+	// cells. Each cell needs two processes that serve it, so that one may stop.
+	Serve []string
+
+	// Key returns the key of jobs without WithCell; "": they have none. Nil: no job has.
+	Key func(ojs.Draft) string
+}
+
+// Fleet is several engines behind one front, each on a cell. Methods are safe for
+// concurrent use. A nil context panics, as in the standard library.
+type Fleet[T any] struct {
+	atlas  *atlas
+	cells  []*cell[T] // sorted by name
+	bySite map[*site]*cell[T]
+	served []*cell[T]
+	total  int // Config.Concurrency
+	runs   atomic.Bool
+	key    func(ojs.Draft) string
+}
+
+var _ ojs.Enqueuer = (*Fleet[any])(nil)
+
+// cell is a cell in this process.
+type cell[T any] struct {
+	*site
+	fleet *Fleet[T]
+	eng   *engine.Engine[T]
+	slots int // that the engine has, for share
+
+	// Of enqueues without a key. Times are in nanoseconds since 1970.
+	calls    atomic.Int64 // under way
+	progress atomic.Int64 // when the last call ended, or the first of those under way began
+	down     atomic.Int64 // until when the cell is left out, since a call has failed
+}
+
+var (
+	insideEngines = bridge.Take[bridge.Engines[engine.Option, ojs.Draft, ojs.Options, clock.Clock]]()
+	insideTickets = bridge.Take[bridge.Tickets[ojs.Ticket, ojs.JobInfo]]()
+)
+
+// New makes a fleet, with the options for the engine of each cell. It starts nothing and
+// calls no storage. A configuration that makes no sense is refused with an
+// *ojs.InvalidError, and one that does not fit the stored map by the first call with
+// ErrMap.
+//
+// A source of engine.WithRand serves one engine: give it in Cell.Options.
+func New[T any](cfg Config, opts ...engine.Option) (*Fleet[T], error) {
+	a, err := newAtlas(cfg.Cells)
+	if err != nil {
+		return nil, err
+	}
+	f := &Fleet[T]{atlas: a, bySite: make(map[*site]*cell[T]), key: cfg.Key}
+	for _, s := range a.sites {
+		c := &cell[T]{site: s, fleet: f}
+		f.cells = append(f.cells, c)
+		f.bySite[s] = c
+		if cfg.Serve == nil || slices.Contains(cfg.Serve, s.name) {
+			f.served = append(f.served, c)
+		}
+	}
+	for _, name := range cfg.Serve {
+		if a.site(name) == nil {
+			return nil, draft.Invalid("serve", "names %q, which is no cell", name)
+		}
+	}
+	if f.total = cfg.Concurrency; f.total == 0 {
+		f.total = engine.DefaultConcurrency * len(f.served)
+	}
+	if f.total < len(f.served) {
+		return nil, draft.Invalid("concurrency", "%d is less than the %d cells that are served", f.total,
+			len(f.served))
+	}
+	for i, c := range f.cells {
+		if k := slices.Index(f.served, c); k >= 0 {
+			c.slots = (k+1)*f.total/len(f.served) - k*f.total/len(f.served)
+		}
+		all := slices.Concat([]engine.Option{engine.WithName(c.name)}, opts)
+		for _, given := range cfg.Cells {
+			if given.Name == c.name {
+				all = append(all, given.Options...)
+			}
+		}
+		all = append(all, engine.WithConcurrency(max(c.slots, 1)), insideEngines.Partitions(c.pick))
+		if c.eng, err = engine.New[T](c.store, all...); err != nil {
+			return nil, fmt.Errorf("ojs: cell %s: %w", c.name, err)
+		}
+		if i == 0 {
+			a.clock = insideEngines.Clock(c.eng)
+		}
+	}
+	return f, nil
+}
+
+// pick chooses one of the cell's partitions for a job without a key.
+func (c *cell[T]) pick(random uint64) int {
+	chart := c.fleet.atlas.chart.Load()
+	if chart == nil || len(chart.open[c.site]) == 0 {
+		return 0
+	}
+	open := chart.open[c.site]
+	return open[random%uint64(len(open))] + 1
+}
+
+// Handle runs jobs of the type with f, in every cell, as Engine.Handle does.
+func (f *Fleet[T]) Handle(jobType string, h handler.Func[T], opts ...handler.Option) {
+	f.Register(handler.For(ojs.Define[T](jobType), h, opts...))
+}
+
+// Register adds handlers made by handler.For to the engine of every cell, as
+// Engine.Register does.
+func (f *Fleet[T]) Register(handlers ...handler.Handler) {
+	for _, c := range f.cells {
+		c.eng.Register(handlers...)
+	}
+}
+
+var scratch = sync.Pool{New: func() any { return new(ojs.Options) }}
+
+// given returns the partition of the options' own key. It reports false if they have
+// none, or name other jobs.
+func given(opts []ojs.Option) (partition int, ok bool) {
+	o := scratch.Get().(*ojs.Options)
+	defer func() {
+		*o = ojs.Options{}
+		scratch.Put(o)
+	}()
+	o.Apply(opts...)
+	place := insideOptions.Place(o)
+	return place.Partition - 1, place.Key != "" && len(o.DependsOn) == 0
+}
+
+// Enqueue stores a job, in the cell of its key if it has one (see the package). Its
+// errors are those of Engine.Enqueue, ErrCells, ErrMap and ErrMoving. A context that
+// carries a transaction is refused with ojs.ErrUnsupported: use the engine of the cell.
+func (f *Fleet[T]) Enqueue(
+	ctx context.Context, jobType string, args T, opts ...ojs.Option,
+) (ojs.Ticket, error) {
+	if partition, ok := given(opts); ok && storage.Tx(ctx) == nil {
+		c, err := f.at(ctx, partition)
+		if err != nil {
+			return ojs.Ticket{}, err
+		}
+		ticket, err := c.eng.Enqueue(ctx, jobType, args, opts...)
+		if err != nil {
+			return ojs.Ticket{}, err
+		}
+		return insideTickets.WithWaiter(ticket, (*stored[T])(c)), nil
+	}
+	tickets, err := f.EnqueueMany(ctx, ojs.NewDraft(jobType, args, opts...))
+	switch {
+	case err != nil:
+		return ojs.Ticket{}, err
+	case tickets[0].Dropped:
+		return ojs.Ticket{}, ojs.ErrDropped
+	}
+	return tickets[0], nil
+}
+
+// EnqueueMany stores jobs of any types in one cell, all or none, as Engine.EnqueueMany
+// does. If their keys lie in different cells, it fails with ErrCells: make a call for
+// each engine that Cell returns for them.
+func (f *Fleet[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.Ticket, error) {
+	if len(drafts) == 0 {
+		return nil, ctx.Err()
+	}
+	if storage.Tx(ctx) != nil {
+		return nil, fmt.Errorf("%w: the context carries a transaction, which is one cell's: use Fleet.Cell",
+			ojs.ErrUnsupported)
+	}
+	drafts = slices.Clone(drafts)
+	c, err := f.place(ctx, drafts)
+	switch {
+	case err != nil:
+		return nil, err
+	case c != nil:
+		return c.enqueue(ctx, drafts)
+	}
+	cells, err := f.healthy(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range drafts {
+		drafts[i] = d.With(withNewID(insideEngines.NewID(cells[0].eng, 0)))
+	}
+	var errs []error
+	for _, c := range cells {
+		tickets, err := c.tryEnqueue(ctx, drafts)
+		if err == nil || refuses(err) || ctx.Err() != nil {
+			return tickets, err
+		}
+		errs = append(errs, fmt.Errorf("ojs: cell %s: %w", c.name, err))
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (c *cell[T]) enqueue(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticket, error) {
+	tickets, err := c.eng.EnqueueMany(ctx, drafts...)
+	for i := range tickets {
+		tickets[i] = insideTickets.WithWaiter(tickets[i], (*stored[T])(c))
+	}
+	return tickets, err
+}
+
+const (
+	downTime = time.Second // for which a cell is left out after a call that failed
+	slowTime = time.Second // after which a call without an answer makes it the last choice
+)
+
+// tryEnqueue is enqueue for jobs that may go elsewhere.
+func (c *cell[T]) tryEnqueue(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticket, error) {
+	if c.copied.Load() == nil { // the storage may be that of another cell
+		if _, err := c.fleet.atlas.read(ctx, c.site, nil); err != nil {
+			c.down.Store(c.fleet.atlas.clock.Now().Add(downTime).UnixNano())
+			return nil, err
+		}
+	}
+	if c.calls.Add(1) == 1 {
+		c.progress.Store(c.fleet.atlas.clock.Now().UnixNano())
+	}
+	defer c.calls.Add(-1)
+	tickets, err := c.enqueue(ctx, drafts)
+	now := c.fleet.atlas.clock.Now()
+	c.progress.Store(now.UnixNano())
+	if err != nil && !refuses(err) && ctx.Err() == nil {
+		c.down.Store(now.Add(downTime).UnixNano())
+	}
+	return tickets, err
+}
+
+// refuses reports whether an error is about the jobs, so that each cell would give it.
+func refuses(err error) bool {
+	for _, refusal := range []error{ojs.ErrInvalid, ojs.ErrDuplicate, ojs.ErrDropped, ojs.ErrDependency,
+		ojs.ErrUnsupported} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}
+
+// healthy returns the cells that have partitions, those first that answer. Of two random
+// ones, the one with fewer calls under way is the first.
+func (f *Fleet[T]) healthy(ctx context.Context) (list []*cell[T], err error) {
+	chart, err := f.atlas.known(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := f.atlas.clock.Now().UnixNano()
+	var last []*cell[T]
+	for _, i := range rand.Perm(len(f.cells)) {
+		c := f.cells[i]
+		silent := c.calls.Load() > 0 && now-c.progress.Load() > int64(slowTime)
+		switch {
+		case len(chart.open[c.site]) == 0:
+		case silent || now < c.down.Load():
+			last = append(last, c)
+		default:
+			list = append(list, c)
+		}
+	}
+	if len(list) > 1 && list[1].calls.Load() < list[0].calls.Load() {
+		list[0], list[1] = list[1], list[0]
+	}
+	if list = append(list, last...); len(list) == 0 {
+		return nil, fmt.Errorf("%w: a strict move holds every partition", ErrMoving)
+	}
+	return list, nil
+}
+
+// at returns the cell that gives out a partition.
+func (f *Fleet[T]) at(ctx context.Context, partition int) (*cell[T], error) {
+	s, err := f.atlas.locate(ctx, partition)
+	if err != nil {
+		return nil, err
+	}
+	return f.bySite[s], nil
+}
+
+// Cell returns the engine of the cell of a key, with everything that engines have:
+// workflows, limits, transactions, operators' calls. All that is enqueued there stays in
+// the cell. Ask for the engine before each use, since a move changes the answer. A strict
+// move waits for no program that keeps the engine, and finds the jobs of the key that
+// were given WithCell.
+func (f *Fleet[T]) Cell(ctx context.Context, key string) (*engine.Engine[T], error) {
+	c, err := f.at(ctx, Partition(key))
+	if err != nil {
+		return nil, err
+	}
+	return c.eng, nil
+}
+
+// Cron gives access to the recurring jobs of the cell of a name, which is that of the
+// entry.
+func (f *Fleet[T]) Cron(ctx context.Context, name string) (*cron.Entries, error) {
+	eng, err := f.Cell(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return eng.Cron(), nil
+}
+
+// Engines returns the engine of each cell, by the names of the cells: for a dashboard,
+// for metrics, for health checks.
+func (f *Fleet[T]) Engines() iter.Seq2[string, *engine.Engine[T]] {
+	return func(yield func(string, *engine.Engine[T]) bool) {
+		for _, c := range f.cells {
+			if !yield(c.name, c.eng) {
+				return
+			}
+		}
+	}
+}
+
+// Cells gives access to the map of the fleet.
+func (f *Fleet[T]) Cells() *Cells { return &Cells{f.atlas} }
+
+// find returns the cell that has a job, and the job.
+func (f *Fleet[T]) find(ctx context.Context, id string) (*cell[T], *ojs.JobInfo, error) {
+	chart, err := f.atlas.known(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	cells := f.cells
+	if p, ok := PartitionOf(id); ok {
+		first := f.bySite[chart.sites[p]]
+		cells = slices.DeleteFunc(slices.Clone(cells), func(c *cell[T]) bool { return c == first })
+		cells = slices.Insert(cells, 0, first)
+	}
+	var missing error
+	var errs []error
+	for _, c := range cells {
+		job, err := c.eng.Get(ctx, id)
+		switch {
+		case err == nil:
+			return c, job, nil
+		case !missed(err):
+			errs = append(errs, fmt.Errorf("ojs: cell %s: %w", c.name, err))
+		case missing == nil:
+			missing = err
+		}
+	}
+	if len(errs) > 0 { // it may be there
+		return nil, nil, errors.Join(errs...)
+	}
+	return nil, nil, missing
+}
+
+// missed reports whether a cell does not have a job.
+func missed(err error) bool { return errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) }
+
+// Get looks a job up. It returns ojs.ErrNotFound if no cell has one with the id. While a
+// cell does not answer, a job that the others do not have is an error of that cell.
+func (f *Fleet[T]) Get(ctx context.Context, id string) (*ojs.JobInfo, error) {
+	_, job, err := f.find(ctx, id)
+	return job, err
+}
+
+// Wait blocks until the job has ended or ctx has, as Engine.Wait does.
+func (f *Fleet[T]) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
+	c, _, err := f.find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return c.wait(ctx, id)
+}
+
+// stored is a cell to the tickets of its jobs.
+type stored[T any] cell[T]
+
+// Wait implements bridge.Waiter. A job that is not there was deleted.
+func (s *stored[T]) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
+	job, err := (*cell[T])(s).wait(ctx, id)
+	if errors.Is(err, ojs.ErrNotFound) {
+		err = &ojs.PrunedError{ID: id}
+	}
+	return job, err
+}
+
+// wait waits for a job of the cell, and follows it to another one.
+func (c *cell[T]) wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
+	for {
+		job, err := c.eng.Wait(ctx, id)
+		if !missed(err) && (job == nil || job.Meta[metaMoved] == nil) {
+			return job, err
+		}
+		next, _, lost := c.fleet.find(ctx, id)
+		switch {
+		case missed(lost), next == c:
+			return job, err
+		case lost != nil:
+			return nil, lost
+		}
+		c = next
+	}
+}
+
+// Cancel ends a job that waits or runs, as Engine.Cancel does.
+func (f *Fleet[T]) Cancel(ctx context.Context, id string) error {
+	c, _, err := f.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	return c.eng.Cancel(ctx, id)
+}
