@@ -10,11 +10,9 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 )
-
-// pass lets time pass, which is virtual.
-func pass(d time.Duration) { time.Sleep(d) }
 
 // SetConcurrency changes how many attempts run, at once and without an end of those that
 // run.
@@ -30,7 +28,7 @@ func TestSetConcurrency(t *testing.T) {
 		eng.Handle("x", func(context.Context, *ojs.Job[int]) error {
 			running.Add(1)
 			defer running.Add(-1)
-			pass(10 * time.Second)
+			pace.Virtual(10 * time.Second)
 			return nil
 		})
 		for range 100 {
@@ -50,7 +48,7 @@ func TestSetConcurrency(t *testing.T) {
 		go func() { ended <- eng.Run(ctx) }()
 		check := func(when string, want int64) {
 			t.Helper()
-			pass(time.Second)
+			pace.Virtual(time.Second)
 			stats, err := eng.Stats(ctx)
 			if n := running.Load(); n != want || err != nil {
 				t.Errorf("%s: %d attempts, want %d, %v", when, n, want, err)
@@ -64,10 +62,10 @@ func TestSetConcurrency(t *testing.T) {
 		check("raised", 7)
 		set(3)
 		check("lowered: attempts go on", 7)
-		pass(10 * time.Second)
+		pace.Virtual(10 * time.Second)
 		check("lowered", 3)
 		set(1)
-		pass(10 * time.Second)
+		pace.Virtual(10 * time.Second)
 		check("one slot", 1)
 		set(20)
 		check("raised again", 20)

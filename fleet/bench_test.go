@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/fleet"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -143,7 +144,7 @@ func BenchmarkSlowCommits(b *testing.B) {
 							if c.Method == "Insert" {
 								commit.Lock()
 								defer commit.Unlock()
-								time.Sleep(10 * time.Millisecond)
+								pace.Work(10 * time.Millisecond)
 							}
 						})
 						return s

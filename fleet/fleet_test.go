@@ -20,6 +20,7 @@ import (
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/fleet"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -104,9 +105,6 @@ func (r *rig) cellOf(id string) (names string) {
 	}
 	return names
 }
-
-// pass lets time pass, which is virtual.
-func pass(d time.Duration) { time.Sleep(d) }
 
 // keyIn returns a key of a cell by the first map of n cells.
 func keyIn(cell, n int) string {
@@ -288,7 +286,7 @@ func TestHungCell(t *testing.T) {
 			hung.Go(func() { r.must(r.Enqueue(r.ctx, "x", 1)) })
 			synctest.Wait()
 		}
-		pass(2 * time.Second)
+		pace.Virtual(2 * time.Second)
 		for range 100 {
 			r.must(r.Enqueue(r.ctx, "x", 2))
 		}
@@ -351,7 +349,7 @@ func TestCron(t *testing.T) {
 			t.Fatal(err)
 		}
 		stop := r.run(r.Fleet)
-		pass(3*time.Hour + time.Second)
+		pace.Virtual(3*time.Hour + time.Second)
 		if n := ran.Load(); n != 3 {
 			t.Errorf("%d runs in 3 hours", n)
 		}
@@ -359,7 +357,7 @@ func TestCron(t *testing.T) {
 		if _, err := r.Cells().Move(r.ctx, move); err != nil {
 			t.Error(err)
 		}
-		pass(3 * time.Hour)
+		pace.Virtual(3 * time.Hour)
 		if n := ran.Load(); n != 6 {
 			t.Errorf("%d runs in 6 hours, and a move", n)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/fleet"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -129,7 +130,7 @@ func TestAnswersAsOneEngine(t *testing.T) {
 		start := func(f front, handle func(string, func(context.Context, *ojs.Job[int]) error)) *answers {
 			handle("quick", func(context.Context, *ojs.Job[int]) error { return nil })
 			handle("slow", func(context.Context, *ojs.Job[int]) error {
-				pass(1500 * time.Millisecond)
+				pace.Virtual(1500 * time.Millisecond)
 				return nil
 			})
 			handle("fails", func(context.Context, *ojs.Job[int]) error { return errors.New("boom") })
@@ -167,14 +168,14 @@ func TestAnswersAsOneEngine(t *testing.T) {
 		synctest.Wait()
 		for _, s := range steps {
 			if s.verb == 9 {
-				pass(time.Duration(s.m) * time.Second)
+				pace.Virtual(time.Duration(s.m) * time.Second)
 			} else {
 				whole.call(ctx, names[s.key], s.verb, s.n, s.m)
 				alone[s.key].call(ctx, names[s.key], s.verb, s.n, s.m)
 			}
 			synctest.Wait()
 		}
-		pass(time.Minute)
+		pace.Virtual(time.Minute)
 		whole.look(ctx)
 		for i, a := range alone {
 			a.look(ctx)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/fleet"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -48,7 +49,7 @@ func newLoad(r *rig) *load {
 			l.overlaps++
 		}
 		l.mu.Unlock()
-		pass(time.Duration(job.Args) * time.Millisecond)
+		pace.Virtual(time.Duration(job.Args) * time.Millisecond)
 		l.mu.Lock()
 		l.running[key]--
 		l.mu.Unlock()
@@ -68,7 +69,7 @@ func (l *load) produce(r *rig, f *fleet.Fleet[int], key string, opts ...ojs.Opti
 			l.mu.Lock()
 			l.enqueued[key] = append(l.enqueued[key], ticket.ID)
 			l.mu.Unlock()
-			pass(200 * time.Millisecond)
+			pace.Virtual(200 * time.Millisecond)
 		}
 	})
 }
@@ -105,7 +106,7 @@ func TestMovesUnderLoad(t *testing.T) {
 						l.produce(r, f, key, fleet.WithCell(key), ojs.WithDelay(time.Duration(i)*time.Second))
 					}
 				}
-				pass(5 * time.Second)
+				pace.Virtual(5 * time.Second)
 				for i := range 3 {
 					move := fleet.Move{Partitions: upTo(fleet.Partitions / 2), To: r.cells[i%3].Name,
 						Strict: strict, CallTime: time.Second}
@@ -116,7 +117,7 @@ func TestMovesUnderLoad(t *testing.T) {
 					if err != nil || len(m.Partitions(move.To)) < fleet.Partitions/2 {
 						t.Errorf("the map is %v, %v", m, err)
 					}
-					pass(3 * time.Second)
+					pace.Virtual(3 * time.Second)
 				}
 				l.end(r)
 				stop()
@@ -150,7 +151,7 @@ func TestScheduledJobMoves(t *testing.T) {
 		unique := r.must(r.Enqueue(r.ctx, "x", 2, append(at, ojs.WithIdempotencyKey("u"))...))
 		awaited := r.must(r.Enqueue(r.ctx, "x", 1, at...))
 		after := r.must(r.Enqueue(r.ctx, "x", 1, ojs.WithDependsOn(awaited.ID)))
-		pass(time.Second)
+		pace.Virtual(time.Second)
 		late := r.must(r.Enqueue(r.ctx, "x", 1, at...))
 		waited := make(chan error)
 		go func() {
@@ -209,7 +210,7 @@ func TestStrictMoveGivesUp(t *testing.T) {
 			_, err := r.Cells().Move(ctx, move)
 			moved <- err
 		}()
-		pass(11 * time.Second)
+		pace.Virtual(11 * time.Second)
 		if _, err := r.Enqueue(r.ctx, "x", 1, fleet.WithCell(key)); !errors.Is(err, fleet.ErrMoving) {
 			t.Errorf("an enqueue: %v", err)
 		}

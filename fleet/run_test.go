@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -63,7 +64,7 @@ func TestIdleCellsLendTheirSlots(t *testing.T) {
 		f.Handle("x", func(_ context.Context, job *ojs.Job[int]) error {
 			running[job.Args].Add(1)
 			defer running[job.Args].Add(-1)
-			time.Sleep(100 * time.Millisecond)
+			pace.Virtual(100 * time.Millisecond)
 			return nil
 		})
 		ctx, stop := context.WithCancel(t.Context())
@@ -76,14 +77,13 @@ func TestIdleCellsLendTheirSlots(t *testing.T) {
 				}
 			}
 		}
-		pass := func(d time.Duration) { time.Sleep(d) } // which is virtual
 		fill(0)
-		pass(time.Second + time.Millisecond)
+		pace.Virtual(time.Second + time.Millisecond)
 		if a := running[0].Load(); a != 10 {
 			t.Errorf("%d attempts of the busy cell, want 10: all but one of each other cell", a)
 		}
 		fill(1)
-		pass(time.Second)
+		pace.Virtual(time.Second)
 		a, b := running[0].Load(), running[1].Load()
 		if a+b != 11 || a < 5 || b < 5 {
 			t.Errorf("%d and %d attempts of two busy cells, want 5 and 6", a, b)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/fleet"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
@@ -29,7 +30,7 @@ func TestStorm(t *testing.T) {
 			defer running.Add(-1)
 			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 			}
-			pass(time.Duration(job.Args) * time.Millisecond)
+			pace.Virtual(time.Duration(job.Args) * time.Millisecond)
 			ran.Store(job.ID, true)
 			return nil
 		})
@@ -41,14 +42,14 @@ func TestStorm(t *testing.T) {
 		for i := range cells - 1 { // the last one lives
 			all.Go(func() {
 				for ctx.Err() == nil {
-					pass(time.Duration(rand.IntN(8000)) * time.Millisecond)
+					pace.Virtual(time.Duration(rand.IntN(8000)) * time.Millisecond)
 					r.stores[i].OnCall(func(c *storagetest.Call) {
 						if rand.IntN(2) == 0 {
 							c.Do()
 						}
 						c.Err = errDown
 					})
-					pass(time.Duration(rand.IntN(4000)) * time.Millisecond)
+					pace.Virtual(time.Duration(rand.IntN(4000)) * time.Millisecond)
 					r.revive(i)
 				}
 			})
@@ -58,7 +59,7 @@ func TestStorm(t *testing.T) {
 		for i := range 8 {
 			all.Go(func() {
 				for ctx.Err() == nil {
-					pass(time.Duration(rand.IntN(100)) * time.Millisecond)
+					pace.Virtual(time.Duration(rand.IntN(100)) * time.Millisecond)
 					var opts []ojs.Option
 					if i%2 == 0 {
 						opts = append(opts, fleet.WithCell(keyIn(i/2, cells)))
