@@ -18,8 +18,7 @@ import (
 // Run enqueues jobs from two fleets over the storages, moves partitions and runs the
 // jobs: each runs once, and those of a key in their order.
 func Run(t *testing.T, stores ...storage.Storage) {
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-	defer stop()
+	ctx := t.Context()
 	var cells []fleet.Cell
 	for i, s := range stores {
 		cells = append(cells, fleet.Cell{Name: fmt.Sprint("cell-", i), Store: s})
