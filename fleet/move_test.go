@@ -327,3 +327,21 @@ func TestBadMoves(t *testing.T) {
 		t.Errorf("a refused move has written %v, %v", docs, err)
 	}
 }
+
+// A strict move waits for the processes that have read an older copy of the map.
+func TestStrictMoveWaitsForOldCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		r.Handle("x", func(context.Context, *ojs.Job[int]) error { return nil })
+		r.run(r.Fleet)
+		key, other := keyIn(0, 2), r.open(fleet.Config{Cells: r.cells})
+		r.must(other.Enqueue(r.ctx, "x", 1, fleet.WithCell(key)))
+		move := fleet.Move{Partitions: []int{fleet.Partition(key)}, To: "b", Strict: true}
+		if _, err := r.Cells().Move(r.ctx, move); err != nil {
+			t.Fatal(err)
+		}
+		if ticket := r.must(other.Enqueue(r.ctx, "x", 1, fleet.WithCell(key))); r.cellOf(ticket.ID) != "b" {
+			t.Errorf("a process puts a job into cell %s after the move", r.cellOf(ticket.ID))
+		}
+	})
+}
