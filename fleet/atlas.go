@@ -168,25 +168,31 @@ func (a *atlas) known(ctx context.Context) (*chart, error) {
 	if c := a.chart.Load(); c != nil {
 		return c, nil
 	}
-	ctx, cancel := context.WithCancel(ctx) // ends the calls that one answer makes unnecessary
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var calls sync.WaitGroup
+	var answered sync.Once
+	var patience *clock.Timer // with the other cells, after the first has answered
 	errs := make([]error, len(a.sites))
 	for i, s := range a.sites {
 		calls.Go(func() {
 			m, _, err := s.look(ctx)
 			if err == nil && m != nil {
 				_, err = a.offer(m)
-				cancel()
+				answered.Do(func() { patience = a.clock.AfterFunc(time.Second, cancel) })
 			}
 			errs[i] = err
 		})
 	}
 	calls.Wait()
+	if patience != nil {
+		patience.Stop()
+	}
 	misfit := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, ErrMap) })
 	c := a.chart.Load()
 	switch {
 	case misfit >= 0:
+		a.chart.Store(nil) // each call is refused
 		return nil, errs[misfit]
 	case c != nil:
 		return c, nil
