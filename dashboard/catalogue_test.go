@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"io/fs"
 	"iter"
 	"maps"
@@ -57,7 +58,7 @@ func TestCatalogueIsWhole(t *testing.T) {
 		}
 	}
 	for _, e := range navigation {
-		texts[e.Name] = "navigation"
+		texts[e.Name], texts[cmp.Or(e.Group, e.Name)] = "navigation", "navigation"
 	}
 	add := func(where string, list iter.Seq[string]) {
 		for text := range list {
@@ -80,6 +81,12 @@ func TestCatalogueIsWhole(t *testing.T) {
 	}
 	for _, t := range workflowTabs {
 		texts[t.name] = "workflowTabs"
+	}
+	for _, c := range comparisons {
+		texts[c.name] = "comparisons"
+	}
+	for _, c := range scales {
+		texts[c.Name] = "scales"
 	}
 	for text, where := range texts {
 		translated, ok := catalogue["de"][text]

@@ -3,69 +3,313 @@ package dashboard
 import (
 	"fmt"
 	"html/template"
+	"math"
 	"slices"
 	"strings"
+	"time"
 )
 
-// chart is bars in the order of an axis. A page shows it as SVG, and as a table for those
-// who read it otherwise.
-type chart struct{ Bars []bar }
+// chart is bars that stand on one another, and lines, over columns. A page shows it as
+// SVG, and as a table for those who read it otherwise. The texts of its axes are pictures
+// of their own beside it, so that they keep their size while it is as wide as the page.
+type chart struct {
+	Title string
+	Note  string
+	Table string // the page that has the table, below the overview; "": this one
 
-type bar struct {
-	Label string
-	Value float64
-	Text  string // of the value
+	Times  []time.Time // the beginnings of the columns; nil: Labels has their names
+	End    time.Time   // of the last column
+	Now    bool        // the last column is open
+	Labels []string
+	Lines  []string // the filter lines of the jobs of the columns; nil: there are none
+
+	Series  []series
+	Seconds bool // the values are durations in seconds, and else numbers
+	Log     bool // a logarithmic axis
 }
 
-func (c *chart) add(label string, value float64, text string) {
-	c.Bars = append(c.Bars, bar{label, value, text})
+// series is a value for each column; NaN: none. Its class has the colour and the dashes.
+type series struct {
+	Name, Class string
+	Line        bool
+	Values      []float64
 }
 
-// Filled are the bars of the table: those with a value.
-func (c chart) Filled() (out []bar) {
-	for _, b := range c.Bars {
-		if b.Value > 0 {
-			out = append(out, b)
+const (
+	chartWidth  = 720
+	chartHeight = 120
+	chartTop    = 4 // above the highest tick
+	chartTicks  = 6 // of the axis of columns, at most
+)
+
+// bars is a chart of numbers with names.
+func bars(title string) *chart {
+	return &chart{Title: title, Series: []series{{Class: "s-ok"}}}
+}
+
+func (c *chart) add(label, line string, n float64) {
+	c.Labels, c.Lines = append(c.Labels, label), append(c.Lines, line)
+	c.Series[0].Values = append(c.Series[0].Values, n)
+}
+
+// Columns is how many columns the chart has.
+func (c *chart) Columns() int { return max(len(c.Times), len(c.Labels)) }
+
+// scale is the axis of values.
+type scale struct {
+	low, high float64
+	log       bool
+	ticks     []float64
+}
+
+// y is the place of a value in the picture.
+func (s *scale) y(v float64) float64 {
+	if s.log {
+		v = math.Log10(max(v, s.low)/s.low) / math.Log10(s.high/s.low)
+	} else {
+		v /= s.high
+	}
+	return chartHeight - v*(chartHeight-chartTop)
+}
+
+// scale ends at a round value above the highest one, and has a few round ticks.
+func (c *chart) scale() (s scale) {
+	low, high := math.Inf(1), 0.0
+	see := func(v float64) {
+		if v > 0 {
+			low, high = min(low, v), max(high, v)
 		}
+	}
+	for i := range c.Columns() {
+		sum := 0.0
+		for _, of := range c.Series {
+			if v := of.Values[i]; of.Line {
+				see(v)
+			} else if v > 0 {
+				see(v)
+				sum += v
+			}
+		}
+		see(sum)
+	}
+	if high == 0 {
+		low, high = 1, 1
+	}
+	if c.Log {
+		first, last := math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
+		last = max(last, first+1)
+		for at, step := first, math.Ceil((last-first)/4); at <= last; at += step {
+			s.ticks = append(s.ticks, math.Pow(10, at))
+		}
+		s.low, s.high, s.log = math.Pow(10, first), math.Pow(10, last), true
+		return s
+	}
+	unit := 1.0
+	switch {
+	case !c.Seconds:
+		high = max(high, 4)
+	case high >= 4*3600:
+		unit = 3600
+	case high >= 4*60:
+		unit = 60
+	}
+	step := round(high/unit/4) * unit
+	for i := 1.0; ; i++ {
+		s.high = i * step
+		if s.ticks = append(s.ticks, s.high); s.high >= high*0.999 {
+			return s
+		}
+	}
+}
+
+// round is the next of 1, 2, 5, 10, 20 and so on.
+func round(v float64) float64 {
+	power := math.Pow(10, math.Floor(math.Log10(v)))
+	for _, n := range []float64{1, 2, 5} {
+		if v <= n*power*1.001 {
+			return n * power
+		}
+	}
+	return 10 * power
+}
+
+// value is a value of a chart in words.
+func (p *page) value(c *chart, v float64) string {
+	if c.Seconds {
+		return short(time.Duration(v * float64(time.Second)))
+	}
+	return p.count(v)
+}
+
+// ColumnName names a column.
+func (p *page) ColumnName(c *chart, i int) string {
+	if c.Times == nil {
+		return c.Labels[i]
+	}
+	return c.Times[i].In(p.Zone).Format("2006-01-02 15:04:05")
+}
+
+// says is what a column says under the pointer and in focus.
+func (p *page) says(c *chart, i int) string {
+	parts := []string{p.ColumnName(c, i)}
+	for _, s := range c.Series {
+		if v := s.Values[i]; !math.IsNaN(v) {
+			parts = append(parts, strings.TrimSpace(s.Name+" "+p.value(c, v)))
+		}
+	}
+	return strings.Join(parts, " · ")
+}
+
+// Plot is the picture of a chart: one path for each series, the axes, and a column of the
+// whole height for the pointer, which leads to the jobs.
+func (p *page) Plot(c *chart) template.HTML {
+	s, n := c.scale(), c.Columns()
+	width := float64(chartWidth) / float64(n)
+	base := make([]float64, n) // the top of the bars so far
+	var b strings.Builder
+	const head = `<svg class="over-time" viewBox="0 0 %d %d" preserveAspectRatio="none" aria-hidden="true">`
+	fmt.Fprintf(&b, head, chartWidth, chartHeight)
+	for _, v := range s.ticks {
+		fmt.Fprintf(&b, `<path class="grid" d="M0 %.1fH%d"/>`, s.y(v), chartWidth)
+	}
+	ticks := p.ticks(c)
+	for _, t := range ticks {
+		fmt.Fprintf(&b, `<path class="grid" d="M%.1f %dV%d"/>`, t.at*chartWidth/100, chartHeight-chartTop,
+			chartHeight)
+	}
+	for _, of := range c.Series {
+		fmt.Fprintf(&b, `<path class="%s" d="`, of.Class)
+		gap := true
+		for i, v := range of.Values {
+			x := float64(i) * width
+			switch {
+			case math.IsNaN(v):
+				gap = true
+			case of.Line && gap:
+				fmt.Fprintf(&b, "M%.1f %.1fH%.1f", x, s.y(v), x+width)
+				gap = false
+			case of.Line:
+				fmt.Fprintf(&b, "L%.1f %.1fH%.1f", x, s.y(v), x+width)
+			case v > 0:
+				bottom, top := s.y(base[i]), s.y(base[i]+v)
+				top = min(top, bottom-1)
+				fmt.Fprintf(&b, "M%.1f %.1fV%.1fh%.1fV%.1fz", x+width/10, bottom, top, width*.8, bottom)
+				base[i] += v
+			}
+		}
+		b.WriteString(`"/>`)
+	}
+	for i := range n {
+		const hit = `<rect class="hit" x="%.1f" width="%.1f" height="%d"><title>%s</title></rect>`
+		column := fmt.Sprintf(hit, float64(i)*width, width, chartHeight,
+			template.HTMLEscapeString(p.says(c, i)))
+		if c.Lines != nil {
+			link := template.HTMLEscapeString(p.List(c.Lines[i]))
+			column = `<a href="` + link + `" tabindex="-1">` + column + `</a>`
+		}
+		b.WriteString(column)
+	}
+	b.WriteString(`</svg><svg class="y-axis" aria-hidden="true">`)
+	for _, v := range s.ticks {
+		fmt.Fprintf(&b, `<text x="100%%" y="%.1f%%">%s</text>`, s.y(v)/chartHeight*100,
+			template.HTMLEscapeString(p.value(c, v)))
+	}
+	b.WriteString(`</svg><svg class="x-axis" aria-hidden="true">`)
+	for _, t := range ticks {
+		fmt.Fprintf(&b, `<text x="%.2f%%" y="12">%s</text>`, t.at, template.HTMLEscapeString(t.text))
+	}
+	b.WriteString("</svg>")
+	return template.HTML(b.String())
+}
+
+// tick is a name on the axis of the columns, at a share of its width in percent.
+type tick struct {
+	at   float64
+	text string
+}
+
+// tickSteps are the times between two ticks. From a day on they are whole days.
+var tickSteps = []time.Duration{time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute,
+	15 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour,
+	12 * time.Hour, day, 2 * day, 7 * day, 14 * day, 28 * day}
+
+const day = 24 * time.Hour
+
+// ticks are round times of the reader's zone, or some of the names.
+func (p *page) ticks(c *chart) (out []tick) {
+	n := c.Columns()
+	if c.Times == nil {
+		for i := 0; i < n; i += (n + chartTicks - 1) / chartTicks {
+			out = append(out, tick{(float64(i) + 0.5) / float64(n) * 100, c.Labels[i]})
+		}
+		return out
+	}
+	start := c.Times[0].In(p.Zone)
+	length := c.End.Sub(start)
+	i := slices.IndexFunc(tickSteps, func(step time.Duration) bool { return length <= chartTicks*step })
+	if i < 0 {
+		i = len(tickSteps) - 1
+	}
+	step, most := tickSteps[i], 100.0
+	if c.Now {
+		most = 93
+	}
+	at := time.Date(start.Year(), start.Month(), start.Day(), 0, 0, 0, 0, p.Zone)
+	for at.Before(c.End) {
+		next := at.AddDate(0, 0, int(max(1, step/day)))
+		for t := at; t.Before(next); t = t.Add(step) {
+			text := t.Format("15:04")
+			if step >= day || length > day && t.Equal(at) {
+				text = t.Format("01-02")
+			}
+			share := float64(t.Sub(start)) / float64(length) * 100
+			if share >= 0 && share <= most {
+				out = append(out, tick{share, text})
+			}
+			if step >= day { // a day has not always 24 hours
+				break
+			}
+		}
+		at = next
+	}
+	if c.Now {
+		out = append(out, tick{100, p.T("now")})
 	}
 	return out
 }
 
-const (
-	chartWidth  = 600
-	chartHeight = 90
-)
-
-// SVG is the picture. Sizes are attributes, since the policy of the pages allows no
-// style.
-func (c chart) SVG() template.HTML {
-	highest := 0.0
-	for _, b := range c.Bars {
-		highest = max(highest, b.Value)
-	}
-	var s strings.Builder
-	fmt.Fprintf(&s, `<svg class="chart" viewBox="0 0 %d %d" preserveAspectRatio="none" aria-hidden="true">`,
-		chartWidth, chartHeight)
-	width := chartWidth / float64(max(len(c.Bars), 1))
-	for i, b := range c.Bars {
-		x := float64(i) * width
-		if b.Value <= 0 {
-			fmt.Fprintf(&s, `<rect class="none" x="%.1f" y="%d" width="%.1f" height="1"/>`,
-				x, chartHeight-1, width-1)
-			continue
-		}
-		height := max(3, b.Value/highest*(chartHeight-4))
-		fmt.Fprintf(&s, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f"><title>%s: %s</title></rect>`,
-			x, chartHeight-height, max(1, width-1), height,
-			template.HTMLEscapeString(b.Label), template.HTMLEscapeString(b.Text))
-	}
-	s.WriteString("</svg>")
-	return template.HTML(s.String())
+// chartRow is a row of the table.
+type chartRow struct {
+	Name  string
+	Line  string
+	Texts []string
 }
 
-// First and Last are the ends of the axis.
-func (c chart) First() string { return c.Bars[0].Label }
-func (c chart) Last() string  { return c.Bars[len(c.Bars)-1].Label }
+// Rows are the columns with a value, the latest first.
+func (p *page) Rows(c *chart) (rows []chartRow) {
+	for i := range c.Columns() {
+		row, filled := chartRow{Name: p.ColumnName(c, i)}, false
+		if c.Lines != nil {
+			row.Line = c.Lines[i]
+		}
+		for _, s := range c.Series {
+			v := s.Values[i]
+			if math.IsNaN(v) {
+				row.Texts = append(row.Texts, "–")
+				continue
+			}
+			filled = filled || v > 0
+			row.Texts = append(row.Texts, p.value(c, v))
+		}
+		if filled {
+			rows = append(rows, row)
+		}
+	}
+	if c.Times != nil {
+		slices.Reverse(rows)
+	}
+	return rows
+}
 
 // spark is numbers as bars in the height of a line of text, without an axis.
 func spark(values []int) template.HTML {

@@ -56,7 +56,9 @@ type Handler struct {
 	past histories
 	live live
 	sums summaries
-	seen atomic.Pointer[seenHealth] // by the latest page that has looked
+	seen atomic.Pointer[seenHealth] // by the latest page that has asked
+
+	counts atomic.Pointer[seenStats] // by the latest page that has asked
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc

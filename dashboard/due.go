@@ -12,11 +12,11 @@ const maxDue = 1000
 
 type dueData struct {
 	manyBar
-	Chart chart // of the next hour
-	Day   chart // of the next 24 hours; without bars: no job is due after the first hour
-	Late  int   // jobs whose time has come
-	N     int   // jobs of the hour; maxDue: or more
-	NDay  int   // jobs of the day; maxDue: or more
+	Chart *chart // of the next hour
+	Day   *chart // of the next 24 hours; nil: no job is due after the first hour
+	Late  int    // jobs whose time has come
+	N     int    // jobs of the hour; maxDue: or more
+	NDay  int    // jobs of the day; maxDue: or more
 }
 
 // Count is a number of the charts.
@@ -54,17 +54,28 @@ func (h *Handler) due(p *page) error {
 			data.N++
 		}
 	}
-	for i, n := range minutes {
-		data.Chart.add(p.T("in %s", short(time.Duration(i)*time.Minute)), float64(n), p.Num(n))
-	}
+	data.Chart = p.dueIn(p.T("Jobs due in the next hour, by minute"), minutes[:], time.Minute)
 	if data.NDay > data.N {
-		for i, n := range hours {
-			data.Day.add(p.T("in %s", short(time.Duration(i)*time.Hour)), float64(n), p.Num(n))
-		}
+		data.Day = p.dueIn(p.T("Jobs due in the next day, by hour"), hours[:], time.Hour)
 	}
 	if len(list.Jobs) > pageSize {
 		list.Jobs = list.Jobs[:pageSize]
 	}
 	data.Jobs = h.shownAll(list.Jobs)
 	return p.show("due", p.T("Scheduled"), data)
+}
+
+// dueIn is a chart of jobs that are due. The first column has the overdue ones, too.
+func (p *page) dueIn(title string, columns []int, width time.Duration) *chart {
+	c := bars(title)
+	f := inspect.Filter{States: []ojs.State{ojs.StateScheduled, ojs.StateRetryable}, Order: inspect.OrderDue}
+	for i, n := range columns {
+		from := p.Now.Add(time.Duration(i) * width)
+		if i > 0 {
+			f.DueFrom = from
+		}
+		f.DueBefore = from.Add(width)
+		c.add(p.T("in %s", short(time.Duration(i)*width)), f.String(), float64(n))
+	}
+	return c
 }

@@ -67,13 +67,13 @@ func TestDueActions(t *testing.T) {
 func TestDueCharts(t *testing.T) {
 	s := newSite(t)
 	s.enqueue("later", nil, ojs.WithDelay(90*time.Second))
-	if body := s.ok("/due/"); !strings.Contains(body, "in 1m: 1") || strings.Contains(body, "by hour") {
+	if body := s.ok("/due/"); !strings.Contains(body, "in 1m · 1") || strings.Contains(body, "by hour") {
 		t.Error(body)
 	}
 	s.enqueue("later", nil, ojs.WithDelay(5*time.Hour))
 	s.enqueue("later", nil, ojs.WithDelay(5*time.Hour+time.Minute))
 	s.enqueue("later", nil, ojs.WithDelay(24*time.Hour))
-	s.has("/due/", "in 1m: 1", "in 0s: 1", "in 5h: 2", "by hour", "1 job</p>", "3 jobs</p>")
+	s.has("/due/", "in 1m · 1", "in 0s · 1", "in 5h · 2", "by hour", "1 job</p>", "3 jobs</p>")
 }
 
 // Without an authorizer the page Scheduled has no actions.

@@ -53,23 +53,32 @@ func picture(svg string) string {
 }
 
 func pictures(t *testing.T) map[string]string {
-	var bars chart
+	p := &page{display: display{Lang: "en", Zone: time.FixedZone("", 3600)}, Root: "./"}
+	named := bars("a & b")
 	for i, n := range []float64{0, 3, 12, 0.1, 7} {
-		bars.add(strings.Repeat("<", i), n, "a & b")
+		named.add(strings.Repeat("<", i), "tag:<"+strings.Repeat("b", i), n)
 	}
 	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	nan := math.NaN()
-	bounded := &timeChart{Times: make([]time.Time, 8), Series: []series{
+	times := func(n int, width time.Duration) (out []time.Time) {
+		for i := range n {
+			out = append(out, start.Add(time.Duration(i)*width))
+		}
+		return out
+	}
+	bounded := &chart{Times: times(8, time.Minute), End: start.Add(8 * time.Minute), Now: true,
+		Series: []series{
 		{"done", "s-ok", false, []float64{4, 9, 0, 3, 3, 5, 8, 2}},
 		{"failed", "s-bad", false, []float64{1, 0, 0, 0, 2, 0, 0, 1}},
 		{"new", "s-line", true, []float64{5, 8, nan, 3, 4, nan, nan, 6}},
 	}}
-	latency := &timeChart{Times: make([]time.Time, 5), Log: true, Series: []series{
+	latency := &chart{Times: times(5, 6*time.Hour), End: start.Add(30 * time.Hour), Seconds: true,
+		Log: true, Series: []series{
 		{"p50", "s-line", true, []float64{0.001, 0.002, nan, 0.004, 0.02}},
 		{"p99", "s-dots", true, []float64{0.03, 0.9, nan, 12, 700}},
 	}}
 	none := []series{{"done", "s-ok", false, make([]float64, 3)}}
-	empty := &timeChart{Times: make([]time.Time, 3), Series: none}
+	empty := &chart{Times: times(3, 30*day), End: start.Add(90 * day), Series: none}
 	job := &ojs.JobInfo{State: ojs.StateRetryable}
 	job.CreatedAt = start
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
@@ -82,15 +91,21 @@ func pictures(t *testing.T) map[string]string {
 	ended.Next, ended.Job = nil, &ojs.JobInfo{State: ojs.StateCompleted, FinishedAt: at(100)}
 	ended.Job.CreatedAt = start
 	return map[string]string{
-		"bars":       string(bars.SVG()),
+		"bars":       plot(p, named),
 		"spark":      string(spark([]int{0, 1, 5, 9, 0, 3})),
-		"time":       string(bounded.SVG()),
-		"time-log":   string(latency.SVG()),
-		"time-empty": string(empty.SVG()),
+		"time":       plot(p, bounded),
+		"time-log":   plot(p, latency),
+		"time-empty": plot(p, empty),
 		"life":       string(stripOf(life, at(100)).SVG()),
 		"life-ended": string(stripOf(&ended, at(500)).SVG()),
 		"graph":      graphPicture(t),
 	}
+}
+
+// plot is a chart, whose axes are pictures of their own, as one element.
+func plot(p *page, c *chart) string {
+	parts := strings.NewReplacer("<svg ", "<g ", "</svg>", "</g>")
+	return "<svg >" + parts.Replace(string(p.Plot(c))) + "</svg>"
 }
 
 // graphPicture is the graph of a workflow with steps in all states, and one whose job has

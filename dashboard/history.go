@@ -3,32 +3,81 @@ package dashboard
 import (
 	"context"
 	"math"
+	"net/url"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/telemetry"
 )
 
 // The charts over time come from the history that engines keep in their storage
 // (engine.WithReports), so they have the jobs of all processes and survive restarts.
 
-// span is a period that charts show: columns, each of one or several buckets of a tier of
-// the history.
+// span is a period that charts show and that ends now.
 type span struct {
-	Name         string
-	Columns      int
-	Column, Tier time.Duration
+	Name   string
+	N      int // columns
+	Column time.Duration
 }
 
 var spans = []span{
-	{"15m", 90, 10 * time.Second, 10 * time.Second},
-	{"1h", 60, time.Minute, time.Minute},
-	{"6h", 180, 2 * time.Minute, time.Minute},
-	{"24h", 144, 10 * time.Minute, time.Minute},
-	{"7d", 168, time.Hour, time.Hour},
-	{"30d", 180, 4 * time.Hour, time.Hour},
+	{"15m", 90, 10 * time.Second},
+	{"1h", 60, time.Minute},
+	{"6h", 180, 2 * time.Minute},
+	{"24h", 144, 10 * time.Minute},
+	{"7d", 168, time.Hour},
+	{"30d", 180, 4 * time.Hour},
+}
+
+// tiers are how finely the history is kept, and for how long (telemetry.History).
+var tiers = []struct{ width, keep time.Duration }{
+	{10 * time.Second, 2 * time.Hour}, {time.Minute, 2 * day}, {time.Hour, 90 * day},
+}
+
+// keeps is how long the history reaches back.
+var keeps = tiers[len(tiers)-1].keep
+
+// maxColumns is how many columns a chart of a chosen period has.
+const maxColumns = 180
+
+// columnWidths are the columns of a chosen period.
+var columnWidths = []time.Duration{10 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute,
+	10 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour, 12 * time.Hour}
+
+// window is a period as columns. The history has it in buckets of a tier, which are wider
+// than a column where it keeps no finer ones.
+type window struct {
+	Start  time.Time
+	N      int
+	Column time.Duration
+	Tier   time.Duration
+}
+
+// End is the end of the last column.
+func (w window) End() time.Time { return w.Start.Add(time.Duration(w.N) * w.Column) }
+
+// tierFor is the coarsest tier that is as fine as a column and reaches back to a time, or
+// else the finest that reaches back.
+func tierFor(start, now time.Time, column time.Duration) time.Duration {
+	var fits time.Duration
+	for _, t := range tiers {
+		if now.Sub(start) <= t.keep+t.width && (t.width <= column || fits == 0) {
+			fits = t.width
+		}
+	}
+	if fits == 0 {
+		fits = tiers[len(tiers)-1].width
+	}
+	return fits
+}
+
+// window is the span until now.
+func (s span) window(now time.Time) window {
+	start := now.UTC().Truncate(s.Column).Add(-time.Duration(s.N-1) * s.Column)
+	return window{start, s.N, s.Column, tierFor(start, now, s.Column)}
 }
 
 // spanNamed is the span of a name, or that of an hour.
@@ -39,18 +88,40 @@ func spanNamed(name string) span {
 	return spans[1]
 }
 
-// historyAge is how old the history of a page may be. Engines report as often.
-const historyAge = 5 * time.Second
+// windowOf is a period from one time until another.
+func windowOf(from, to, now time.Time) window {
+	w := window{Column: columnWidths[len(columnWidths)-1], Tier: tierFor(from, now, 0)}
+	for _, width := range columnWidths {
+		if width >= w.Tier && to.Sub(from) <= maxColumns*width {
+			w.Column = width
+			break
+		}
+	}
+	w.Start, w.Tier = from.UTC().Truncate(w.Tier), tierFor(from, now, w.Column)
+	w.N = min(max(1, int((to.Sub(w.Start)+w.Column-1)/w.Column)), maxColumns)
+	return w
+}
+
+// before is the same period some time before.
+func (w window) before(ago time.Duration, now time.Time) window {
+	w.Start = w.Start.Add(-ago)
+	w.Tier = tierFor(w.Start, now, w.Column)
+	return w
+}
+
+const (
+	// historyAge is how old the history of a page may be. Engines report as often.
+	historyAge = 5 * time.Second
+	// overAge is the same of a period that is over. Late reports may change it.
+	overAge = time.Minute
+
+	maxHistories = 16 // reads that are kept
+)
 
 // histories has the latest reads of the history, so that many open pages cost one read.
 type histories struct {
 	mu    sync.Mutex // held during a read, so that pages wait for it and do not read too
-	spans map[string]readHistory
-
-	before struct { // of dayBefore
-		at time.Time // the end of the period
-		n  uint64
-	}
+	reads map[window]readHistory
 }
 
 type readHistory struct {
@@ -58,76 +129,56 @@ type readHistory struct {
 	buckets []telemetry.Bucket
 }
 
-// history returns the buckets of a span until now.
-func (h *Handler) history(ctx context.Context, s span, now time.Time) (readHistory, error) {
+// history returns the buckets of a window.
+func (h *Handler) history(ctx context.Context, w window, now time.Time) (readHistory, error) {
 	c := &h.past
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r, ok := c.spans[s.Name]; ok && !now.Before(r.at) && now.Sub(r.at) < historyAge {
+	stale := func(w window, r readHistory) bool {
+		age := historyAge
+		if now.Sub(w.End()) > overAge {
+			age = overAge
+		}
+		return now.Before(r.at) || now.Sub(r.at) >= age
+	}
+	if r, ok := c.reads[w]; ok && !stale(w, r) {
 		return r, nil
 	}
-	buckets, err := h.eng.History(ctx, s.start(now), now.Add(s.Column), s.Tier)
+	buckets, err := h.eng.History(ctx, w.Start, w.End(), w.Tier)
 	if err != nil {
 		return readHistory{}, err
 	}
-	if c.spans == nil {
-		c.spans = make(map[string]readHistory)
+	for other, r := range c.reads {
+		if stale(other, r) || len(c.reads) >= maxHistories {
+			delete(c.reads, other)
+		}
+	}
+	if c.reads == nil {
+		c.reads = make(map[window]readHistory)
 	}
 	r := readHistory{now, buckets}
-	c.spans[s.Name] = r
+	c.reads[w] = r
 	return r, nil
 }
 
-// dayBefore is how many jobs were completed a day before a period. It changes with the
-// minute.
-func (h *Handler) dayBefore(ctx context.Context, from, to time.Time) (n uint64, err error) {
-	c := &h.past
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.before.at.Equal(to) {
-		return c.before.n, nil
-	}
-	const day = 24 * time.Hour
-	buckets, err := h.eng.History(ctx, from.Add(-day), to.Add(-day), time.Minute)
-	if err != nil {
-		return 0, err
-	}
-	for _, b := range buckets {
-		for i := range b.Meters {
-			n += b.Meters[i].Completed
-		}
-	}
-	c.before.at, c.before.n = to, n
-	return n, nil
-}
-
-// start is the beginning of the first column.
-func (s span) start(now time.Time) time.Time {
-	return now.UTC().Truncate(s.Column).Add(-time.Duration(s.Columns-1) * s.Column)
-}
-
-// past is what was counted in each column of a span.
+// past is what was counted in each column of a window.
 type past struct {
-	span
-	Times   []time.Time
-	Columns []telemetry.Meter
-	Any     bool // something was counted
+	window
+	Columns []telemetry.Meter // of the tier, if that is wider than a column
+	Any     bool              // something was counted
 }
 
-// columns adds up the history of a span, of a queue and type if they are named.
-func (h *Handler) columns(p *page, s span, queue, jobType string) (*past, error) {
-	read, err := h.history(p.r.Context(), s, p.Now)
+// columns adds up the history of a window, of a queue and type if they are named.
+func (h *Handler) columns(p *page, w window, queue, jobType string) (*past, error) {
+	read, err := h.history(p.r.Context(), w, p.Now)
 	if err != nil {
 		return nil, err
 	}
-	start := s.start(p.Now)
-	out := &past{span: s, Columns: make([]telemetry.Meter, s.Columns)}
-	for i := range s.Columns {
-		out.Times = append(out.Times, start.Add(time.Duration(i)*s.Column))
-	}
+	out := &past{window: w}
+	out.Columns = make([]telemetry.Meter, out.at(w.End().Add(-1))+1)
 	for _, b := range read.buckets {
-		i := int(b.Start.Sub(start) / s.Column)
-		if b.Start.Before(start) || i >= s.Columns {
+		i := out.at(b.Start)
+		if i < 0 || i >= len(out.Columns) {
 			continue
 		}
 		for j := range b.Meters {
@@ -141,39 +192,107 @@ func (h *Handler) columns(p *page, s span, queue, jobType string) (*past, error)
 	return out, nil
 }
 
+// coarse reports whether the tier is wider than a column.
+func (of *past) coarse() bool { return of.Tier > of.Column }
+
+// at is the place in Columns that has a time.
+func (of *past) at(t time.Time) int {
+	start, width := of.Start, of.Column
+	if of.coarse() {
+		start, width = start.Truncate(of.Tier), of.Tier
+	}
+	if t.Before(start) {
+		return -1
+	}
+	return int(t.Sub(start) / width)
+}
+
 // values are a value of each column.
 func (of *past) values(f func(m *telemetry.Meter) float64) []float64 {
-	out := make([]float64, len(of.Columns))
-	for i := range of.Columns {
-		out[i] = f(&of.Columns[i])
+	out := make([]float64, of.N)
+	for i := range out {
+		out[i] = f(&of.Columns[of.at(of.Start.Add(time.Duration(i)*of.Column))])
 	}
 	return out
 }
 
+// share is the part of a count that a column has of what Columns has in its place.
+func (of *past) share() float64 {
+	if of.coarse() {
+		return float64(of.Column) / float64(of.Tier)
+	}
+	return 1
+}
+
+// period is what a page has charts of.
+type period struct {
+	of             *past
+	queue, jobType string // "": all
+	scale          string // linear or log, or "": numbers linear, durations logarithmic
+	befores        []before
+}
+
+// before is an earlier period that charts compare theirs with.
+type before struct {
+	of          *past
+	name, class string
+}
+
+// chart is an empty chart of the period. A column leads to the jobs that jobs selects.
+func (p *page) chart(of period, title string, jobs func(f *inspect.Filter, from, to time.Time)) *chart {
+	w := of.of.window
+	c := &chart{Title: title, End: w.End(), Now: w.End().After(p.Now), Log: of.scale == "log"}
+	var f inspect.Filter
+	if of.queue != "" {
+		f.Queues = []string{of.queue}
+	}
+	if of.jobType != "" {
+		f.Types = []string{of.jobType}
+	}
+	for i := range w.N {
+		at := w.Start.Add(time.Duration(i) * w.Column)
+		jobs(&f, at, at.Add(w.Column))
+		c.Times, c.Lines = append(c.Times, at), append(c.Lines, f.String())
+	}
+	return c
+}
+
+// endedIn selects the jobs that ended in a period.
+func endedIn(f *inspect.Filter, from, to time.Time) { f.FinishedFrom, f.FinishedBefore = from, to }
+
+// createdIn selects the jobs that were created in a period.
+func createdIn(f *inspect.Filter, from, to time.Time) { f.CreatedFrom, f.CreatedBefore = from, to }
+
 // throughput is what was done in each column.
-func (p *page) throughput(of *past) *timeChart {
-	completed := of.values(func(m *telemetry.Meter) float64 { return float64(m.Completed) })
-	retried := of.values(func(m *telemetry.Meter) float64 { return float64(m.Retried) })
-	failed := of.values(func(m *telemetry.Meter) float64 { return float64(m.Failed) - float64(m.Retried) })
-	enqueued := of.values(func(m *telemetry.Meter) float64 { return float64(m.Enqueued) })
-	return &timeChart{Zone: p.Zone, Title: p.T("Throughput"), Times: of.Times, Series: []series{
-		{p.T("Completed"), "s-ok", false, completed},
-		{p.T("Retried"), "s-again", false, retried},
-		{p.T("Failed"), "s-bad", false, failed},
-		{p.T("Enqueued"), "s-line", true, enqueued},
-	}, Text: p.count,
-		Note: p.T("In each %s. Retried are failed attempts that others follow.", short(of.Column))}
+func (p *page) throughput(of period) *chart {
+	c := p.chart(of, p.T("Throughput"), endedIn)
+	add := func(of *past, name, class string, line bool, f func(m *telemetry.Meter) uint64) {
+		c.Series = append(c.Series, series{name, class, line, of.values(func(m *telemetry.Meter) float64 {
+			return float64(f(m)) * of.share()
+		})})
+	}
+	completed := func(m *telemetry.Meter) uint64 { return m.Completed }
+	add(of.of, p.T("Completed"), "s-ok", false, completed)
+	add(of.of, p.T("Retried"), "s-again", false, func(m *telemetry.Meter) uint64 { return m.Retried })
+	failed := func(m *telemetry.Meter) uint64 { return m.Failed - min(m.Failed, m.Retried) }
+	add(of.of, p.T("Failed"), "s-bad", false, failed)
+	add(of.of, p.T("Enqueued"), "s-line", true, func(m *telemetry.Meter) uint64 { return m.Enqueued })
+	for _, b := range of.befores {
+		add(b.of, p.T("Completed")+", "+b.name, b.class, true, completed)
+	}
+	c.Note = p.T("In each %s. Retried are failed attempts that others follow.", short(of.of.Column))
+	return c
 }
 
 func (p *page) count(v float64) string { return p.Num(strconv.FormatFloat(v, 'f', 0, 64)) }
 
 // quantiles are percentiles of durations in each column.
 func (p *page) quantiles(
-	of *past, title string, which func(*telemetry.Meter) *telemetry.Histogram,
-) *timeChart {
-	c := &timeChart{Zone: p.Zone, Title: title, Times: of.Times, Log: true,
-		Text: func(v float64) string { return short(time.Duration(v * float64(time.Second))) }}
-	add := func(name, class string, value func(h *telemetry.Histogram) time.Duration) {
+	of period, title string, which func(*telemetry.Meter) *telemetry.Histogram,
+) *chart {
+	c := p.chart(of, title, endedIn)
+	c.Seconds, c.Log = true, of.scale != "linear"
+	add := func(of *past, name, class string, value func(h *telemetry.Histogram) time.Duration) {
 		c.Series = append(c.Series, series{name, class, true, of.values(func(m *telemetry.Meter) float64 {
 			h := which(m)
 			if h.Count == 0 {
@@ -182,10 +301,14 @@ func (p *page) quantiles(
 			return value(h).Seconds()
 		})})
 	}
-	add("p50", "s-line", func(h *telemetry.Histogram) time.Duration { return h.Quantile(0.5) })
-	add("p95", "s-dash", func(h *telemetry.Histogram) time.Duration { return h.Quantile(0.95) })
-	add("p99", "s-dots", func(h *telemetry.Histogram) time.Duration { return h.Quantile(0.99) })
-	add(p.T("longest"), "s-top", longest)
+	p95 := func(h *telemetry.Histogram) time.Duration { return h.Quantile(0.95) }
+	add(of.of, "p50", "s-line", func(h *telemetry.Histogram) time.Duration { return h.Quantile(0.5) })
+	add(of.of, "p95", "s-dash", p95)
+	add(of.of, "p99", "s-dots", func(h *telemetry.Histogram) time.Duration { return h.Quantile(0.99) })
+	add(of.of, p.T("longest"), "s-top", longest)
+	for _, b := range of.befores {
+		add(b.of, "p95, "+b.name, b.class, p95)
+	}
 	return c
 }
 
@@ -197,50 +320,107 @@ func longest(h *telemetry.Histogram) (end time.Duration) {
 	return end
 }
 
-// depth is how many jobs had not ended at the end of each column, reckoned back from how
-// many there are now.
-func (p *page) depth(of *past, now int) *timeChart {
-	values := make([]float64, len(of.Columns))
-	first := slices.IndexFunc(of.Columns, func(m telemetry.Meter) bool { return !m.IsZero() })
+// depth is how many jobs had not ended at the end of each column of a period until now,
+// reckoned back from how many there are. A column leads to the jobs that were enqueued in
+// it.
+func (p *page) depth(of period, now int) *chart {
+	c := p.chart(of, p.T("Unfinished jobs"), createdIn)
+	c.Note = p.T("Reckoned back from now by what was enqueued and what has ended.")
+	values := make([]float64, of.of.N)
+	first := slices.IndexFunc(of.of.Columns, func(m telemetry.Meter) bool { return !m.IsZero() })
 	depth := float64(now)
 	for i := len(values) - 1; i >= 0; i-- {
-		m := &of.Columns[i]
+		m := &of.of.Columns[i]
 		if values[i] = max(0, depth); i < first || first < 0 {
 			values[i] = math.NaN() // nothing is known of that time
 		}
 		depth -= float64(m.Enqueued) - float64(m.Completed+m.Discarded+m.Cancelled+m.Expired)
 	}
-	return &timeChart{Zone: p.Zone, Title: p.T("Unfinished jobs"), Times: of.Times, Text: p.count,
-		Series: []series{{p.T("Unfinished"), "s-line", true, values}},
-		Note:   p.T("Reckoned back from now by what was enqueued and what has ended.")}
+	c.Series = []series{{p.T("Unfinished"), "s-line", true, values}}
+	return c
+}
+
+// historyTab leads to a period.
+type historyTab struct {
+	Name, Link string
+	On         bool
+}
+
+// choice is a value of a field of a form.
+type choice struct {
+	Value, Name string
+	On          bool
 }
 
 type historyData struct {
-	Spans       []span
-	Span        string
+	Tabs        []historyTab
 	Queue, Type string
-	Charts      []*timeChart
+	Span        string // "": From and To are given
+	From, To    string // of the form
+	Bad         bool   // From and To are no period
+	With        []choice
+	Scales      []choice
+	Charts      []*chart
 	Absent      bool // nothing was reported
+	Notes       []string
 }
+
+// fieldTime is the layout of a field of a form with a day and a time.
+const fieldTime = "2006-01-02T15:04"
+
+// comparisons are what the charts of a period can be compared with.
+var comparisons = []struct {
+	value, name, class string
+	ago                time.Duration
+}{{"day", "the day before", "s-day", day}, {"week", "the week before", "s-week", 7 * day}}
+
+// scales are the axes of values. As it fits, numbers are linear and durations
+// logarithmic.
+var scales = []choice{{Name: "as it fits"}, {Value: "linear", Name: "linear"},
+	{Value: "log", Name: "logarithmic"}}
 
 // historyPage shows charts over time, of everything, or of a queue or type.
 func (h *Handler) historyPage(p *page) error {
-	s := spanNamed(p.r.FormValue("span"))
-	data := &historyData{Spans: spans, Span: s.Name, Queue: p.r.FormValue("queue"),
-		Type: p.r.FormValue("type")}
-	of, err := h.columns(p, s, data.Queue, data.Type)
-	if err != nil {
+	form := p.r.URL.Query()
+	data := &historyData{Queue: form.Get("queue"), Type: form.Get("type")}
+	w := h.chosen(p, form, data)
+	of := period{queue: data.Queue, jobType: data.Type, scale: form.Get("scale")}
+	for _, c := range scales {
+		data.Scales = append(data.Scales, choice{c.Value, p.T(c.Name), c.Value == of.scale})
+	}
+	var err error
+	if of.of, err = h.columns(p, w, data.Queue, data.Type); err != nil {
 		return err
 	}
-	if data.Absent = !of.Any; data.Absent {
+	note := func(text string) { data.Notes = append(data.Notes, text) }
+	for _, c := range comparisons {
+		on := slices.Contains(form["with"], c.value)
+		data.With = append(data.With, choice{c.value, p.T(c.name), on})
+		if !on {
+			continue
+		}
+		b, err := h.columns(p, w.before(c.ago, p.Now), data.Queue, data.Type)
+		switch {
+		case err != nil:
+			return err
+		case !b.Any:
+			note(p.T("Nothing was reported of %s.", p.T(c.name)))
+			continue
+		case b.coarse():
+			note(p.T("Of %s the history has whole periods of %s only: the line is their average.",
+				p.T(c.name), short(b.Tier)))
+		}
+		of.befores = append(of.befores, before{b, p.T(c.name), c.class})
+	}
+	if data.Absent = !of.of.Any; data.Absent {
 		return p.show("history", p.T("History"), data)
 	}
 	data.Charts = append(data.Charts, p.throughput(of))
 	times := p.times(of)
 	times[0].Note = p.T("The longest is how old the oldest job was that started then.")
 	data.Charts = append(data.Charts, times...)
-	if data.Type == "" {
-		stats, err := h.eng.Stats(p.r.Context())
+	if data.Type == "" && data.Span != "" {
+		stats, err := h.stats(p.r.Context())
 		if err != nil {
 			return err
 		}
@@ -255,9 +435,60 @@ func (h *Handler) historyPage(p *page) error {
 	return p.show("history", p.T("History"), data)
 }
 
+// chosen is the period that a request names, or else the last hour. It fills in the tabs
+// and the form.
+func (h *Handler) chosen(p *page, form url.Values, data *historyData) (w window) {
+	at := func(field string) time.Time {
+		t, _ := time.ParseInLocation(fieldTime, form.Get(field), p.Zone) // zero: it is none
+		return t
+	}
+	from, to := at("from"), at("to")
+	if to.IsZero() || to.After(p.Now) {
+		to = p.Now
+	}
+	s := spanNamed(form.Get("span"))
+	switch given := form.Get("from")+form.Get("to") != ""; {
+	case given && !from.IsZero() && from.Before(to):
+		if oldest := p.Now.Add(-keeps); from.Before(oldest) && to.After(oldest) {
+			from = oldest
+			data.Notes = append(data.Notes, p.T("The history reaches back for %s.", short(keeps)))
+		}
+		w = windowOf(from, to, p.Now)
+	default:
+		data.Bad, data.Span = given, s.Name
+		w = s.window(p.Now)
+	}
+	end := w.End()
+	if end.After(p.Now) {
+		end = p.Now
+	}
+	data.From, data.To = w.Start.In(p.Zone).Format(fieldTime), end.In(p.Zone).Format(fieldTime)
+	add := func(name string, on bool, set ...string) {
+		to := url.Values{}
+		for _, key := range []string{"queue", "type", "scale", "with"} {
+			if v := form[key]; len(v) > 0 && v[0] != "" {
+				to[key] = v
+			}
+		}
+		for i := 0; i < len(set); i += 2 {
+			to.Set(set[i], set[i+1])
+		}
+		data.Tabs = append(data.Tabs, historyTab{name, "./?" + to.Encode(), on})
+	}
+	for _, s := range spans {
+		add(s.Name, s.Name == data.Span, "span", s.Name)
+	}
+	now := p.Now.In(p.Zone)
+	today := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, p.Zone)
+	since, until := today.AddDate(0, 0, -1), today
+	add(p.T("yesterday"), data.Span == "" && from.Equal(since) && to.Equal(until),
+		"from", since.Format(fieldTime), "to", until.Format(fieldTime))
+	return w
+}
+
 // times are how long jobs waited, and how long attempts took.
-func (p *page) times(of *past) []*timeChart {
-	return []*timeChart{
+func (p *page) times(of period) []*chart {
+	return []*chart{
 		p.quantiles(of, p.T("Time from being available to the first attempt"),
 			func(m *telemetry.Meter) *telemetry.Histogram { return &m.Wait }),
 		p.quantiles(of, p.T("Time of an attempt"),
@@ -266,15 +497,15 @@ func (p *page) times(of *past) []*timeChart {
 }
 
 // lately is the throughput of the last hour; nil if nothing was reported.
-func (h *Handler) lately(p *page, queue, jobType string) (*timeChart, error) {
-	of, err := h.columns(p, spanNamed("1h"), queue, jobType)
+func (h *Handler) lately(p *page, queue, jobType string) (*chart, error) {
+	of, err := h.columns(p, spanNamed("1h").window(p.Now), queue, jobType)
 	if err != nil || !of.Any {
 		return nil, err
 	}
-	return p.lately(of), nil
+	return p.lately(period{of: of, queue: queue, jobType: jobType}), nil
 }
 
-func (p *page) lately(of *past) *timeChart {
+func (p *page) lately(of period) *chart {
 	c := p.throughput(of)
 	c.Title = p.T("The last hour")
 	return c
@@ -286,7 +517,7 @@ const rateMinutes = 5
 // rates are how many jobs of each queue were completed in a minute lately; nil if nothing
 // was reported.
 func (h *Handler) rates(p *page) (map[string]float64, error) {
-	read, err := h.history(p.r.Context(), spanNamed("1h"), p.Now)
+	read, err := h.history(p.r.Context(), spanNamed("1h").window(p.Now), p.Now)
 	if err != nil || len(read.buckets) == 0 {
 		return nil, err
 	}

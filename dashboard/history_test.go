@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"math"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/telemetry"
 )
@@ -65,7 +67,8 @@ func TestHistory(t *testing.T) {
 			continue
 		}
 		p := pages.newPage(nil, httptest.NewRequest("GET", path, nil))
-		of, err := pages.columns(p, spanNamed("1h"), p.r.FormValue("queue"), p.r.FormValue("type"))
+		hour := spanNamed("1h").window(cl.Now())
+		of, err := pages.columns(p, hour, p.r.FormValue("queue"), p.r.FormValue("type"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,10 +120,9 @@ func wellFormed(t *testing.T, path, body string) {
 // The depth of the past follows from the depth of now.
 func TestDepthIsReckonedBack(t *testing.T) {
 	p := &page{display: display{Lang: "en"}}
-	of := &past{Columns: []telemetry.Meter{{}, {Enqueued: 10}, {Completed: 4, Discarded: 1},
-		{Enqueued: 2, Expired: 1}}}
-	of.Times = make([]time.Time, len(of.Columns))
-	got := p.depth(of, 6).Series[0].Values
+	of := &past{window: window{N: 4, Column: time.Minute}, Columns: []telemetry.Meter{{}, {Enqueued: 10},
+		{Completed: 4, Discarded: 1}, {Enqueued: 2, Expired: 1}}}
+	got := p.depth(period{of: of}, 6).Series[0].Values
 	if want := []float64{10, 5, 6}; !math.IsNaN(got[0]) || !slices.Equal(got[1:], want) {
 		t.Errorf("%v, want none and %v", got, want)
 	}
@@ -129,15 +131,85 @@ func TestDepthIsReckonedBack(t *testing.T) {
 // An attempt that another one follows is retried, and no other series has it.
 func TestThroughputTellsRetries(t *testing.T) {
 	p := &page{display: display{Lang: "en"}}
-	of := &past{Times: make([]time.Time, 1), Columns: []telemetry.Meter{
+	of := &past{window: window{N: 1, Column: time.Minute}, Columns: []telemetry.Meter{
 		{Enqueued: 9, Completed: 4, Failed: 5, Retried: 3, Discarded: 2},
 	}}
 	got := make(map[string]float64)
-	for _, s := range p.throughput(of).Series {
+	for _, s := range p.throughput(period{of: of}).Series {
 		got[s.Name] = s.Values[0]
 	}
 	want := map[string]float64{"Completed": 4, "Retried": 3, "Failed": 2, "Enqueued": 9}
 	if !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// A period is chosen by its ends, in the zone of the reader. The history of its time has
+// it, as finely as it is kept.
+func TestChosenPeriod(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 30, 0, time.UTC)
+	for _, tt := range []struct {
+		ago, length, column, tier time.Duration
+		n                         int
+	}{
+		{time.Hour, 20 * time.Minute, 10 * time.Second, 10 * time.Second, 120},
+		{5 * time.Hour, time.Hour, time.Minute, time.Minute, 61},
+		{36 * time.Hour, day, 10 * time.Minute, time.Minute, 145},
+		{3 * day, time.Hour, time.Hour, time.Hour, 2},
+		{60 * day, 50 * day, 12 * time.Hour, time.Hour, 101},
+	} {
+		from := now.Add(-tt.ago)
+		w := windowOf(from, from.Add(tt.length), now)
+		if w.Column != tt.column || w.Tier != tt.tier || w.N != tt.n || w.Start.After(from) {
+			t.Errorf("%v %v ago: %+v", tt.length, tt.ago, w)
+		}
+	}
+	// What is older than the finest tier has a coarser one, whose buckets columns share.
+	before := spanNamed("1h").window(now).before(7*day, now)
+	if before.Tier != time.Hour || before.Column != time.Minute {
+		t.Errorf("%+v", before)
+	}
+	of := &past{window: before}
+	if n := of.at(before.End().Add(-1)) + 1; n != 2 || !of.coarse() || of.share() != 1./60 {
+		t.Errorf("%d buckets", n)
+	}
+}
+
+// Charts are compared with the day and the week before, and say where the history has
+// nothing or no more than whole hours. A column leads to its jobs.
+func TestChartsOfAPeriod(t *testing.T) {
+	store := memory.New()
+	s := siteOn(t, store)
+	now := s.clock.Now()
+	minute := now.Truncate(time.Minute).Add(-30 * time.Minute)
+	report(t, store, now, minute, "email.send", [5]int{30, 30, 0, 0, 0})
+	report(t, store, now, minute.Add(-day), "email.send", [5]int{40, 41, 0, 0, 0})
+	body := s.has("/history/?with=day&with=week", "Completed, the day before", "p95, the day before",
+		"Nothing was reported of the week before.", "2026-03-01 11:30:00 · Completed 30",
+		"Completed, the day before 41", `<a href="../jobs/?q=`+
+			`finished.since%3A2026-03-01T11%3A30%3A00Z&#43;finished.until%3A2026-03-01T11%3A31%3A00Z"`)
+	wellFormed(t, "compared", body)
+	hour := document.Value{Key: fmt.Sprintf("history/1h/%010d/e", minute.Truncate(time.Hour).Add(-7*day).Unix()),
+		Data: []byte(`[{"q":"mail","t":"email.send","n":[0,120,0,0,0,0,0,0,0]}]`)}
+	if err := document.Of(store).PutValues(t.Context(), now, []document.Value{hour}); err != nil {
+		t.Fatal(err)
+	}
+	s.clock.Add(2 * time.Minute)
+	s.has("/history/?with=week", "whole periods of 1h only", "Completed, the week before 2")
+	// The day before is from midnight to midnight of the reader's zone.
+	w := s.do("GET", "/history/", "", "Cookie", "ojs_zone=Europe/Berlin")
+	yesterday := `./?from=2026-02-28T00%3A00&amp;to=2026-03-01T00%3A00">yesterday`
+	if body := w.Body.String(); !strings.Contains(body, yesterday) {
+		t.Errorf("no yesterday in %s", body)
+	}
+	s.has("/history/?from=2026-02-28T11:00&to=2026-02-28T12:00&scale=log", "Completed 41",
+		`<option value="log" selected>`)
+	if body := s.ok("/history/?from=2026-02-28T11:00&to=2026-02-28T12:00"); strings.Contains(body, "Unfinished jobs") {
+		t.Error("how many jobs were unfinished yesterday is not known")
+	}
+	s.has("/history/?from=2025-01-01T00:00", "The history reaches back for 90d.")
+	for _, bad := range []string{"from=x", "from=2026-03-01T11:00&to=2026-03-01T10:00", "to=2026-03-01T10:00",
+		"from=2027-03-01T11:00"} {
+		s.has("/history/?"+bad, "From is before To", `aria-invalid="true"`)
 	}
 }

@@ -39,6 +39,8 @@ type manyBar struct {
 	Jobs  []*ojs.JobInfo
 	Held  map[string]string // who holds the active ones, by their ids; empty: none is active
 	Next  string            // the cursor of the next page; "": there is none
+
+	Members memberColumns
 }
 
 type jobsData struct {
@@ -57,6 +59,8 @@ type jobsData struct {
 	Done   string
 	New    bool     // the request may enqueue a job
 	Known  []string // terms that a filter may have
+
+	Toggles []memberToggle
 }
 
 // Terms are the keys that the filter line takes, as a help below it.
@@ -73,11 +77,15 @@ func (jobsData) Bys() []inspect.Facet {
 
 // jobs lists the jobs that the filter line selects.
 func (h *Handler) jobs(p *page) error {
+	members, cols := membersOf(p.r.FormValue("cols")), ""
+	if len(members) > 0 {
+		cols = "&cols=" + escape(members.String())
+	}
 	if p.r.FormValue("form") != "" {
-		return p.moved("./?q=" + escape(lineOf(p)))
+		return p.moved("./?q=" + escape(lineOf(p)) + cols)
 	}
 	line := strings.TrimSpace(p.r.FormValue("q"))
-	data := &jobsData{manyBar: manyBar{Line: line}, Done: done(p.r.FormValue("did")),
+	data := &jobsData{manyBar: manyBar{Line: line, Members: members}, Done: done(p.r.FormValue("did")),
 		New: p.May(Enqueue, "job", "", "", "")}
 	f, err := inspect.Parse(line, p.Now)
 	data.Form = p.formOf(f, line)
@@ -105,14 +113,14 @@ func (h *Handler) jobs(p *page) error {
 	}
 	list, err := h.listed(p, f, counts)
 	if foreign.Is(err, ojs.ErrInvalid) { // a cursor of another filter
-		return p.moved("./?q=" + escape(line))
+		return p.moved("./?q=" + escape(line) + cols)
 	}
 	if err != nil {
 		return err
 	}
 	data.Jobs, data.Next, data.Prev, data.Looked = h.shownAll(list.Jobs), list.Next, list.Prev, list.Looked
-	data.Held = held(list)
-	stats, err := h.eng.Stats(p.r.Context())
+	data.Held, data.Toggles = held(list), members.toggles(data.Jobs)
+	stats, err := h.stats(p.r.Context())
 	if err != nil {
 		return err
 	}
@@ -159,8 +167,9 @@ func natural(f inspect.Filter) inspect.Order {
 		}
 		return len(f.States) > 0
 	}
+	ended := !f.FinishedFrom.IsZero() || !f.FinishedBefore.IsZero()
 	switch {
-	case all(ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded):
+	case ended && len(f.States) == 0, all(ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded):
 		return inspect.OrderFinished
 	case f.DeadLettered:
 		return inspect.OrderOldest

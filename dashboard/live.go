@@ -86,7 +86,7 @@ func (h *Handler) poll(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		stats, err := h.eng.Stats(ctx)
+		stats, err := h.stats(ctx)
 		if err != nil {
 			continue // the page that a tick loads would fail too; the next look may not
 		}

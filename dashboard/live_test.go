@@ -148,14 +148,11 @@ func TestAssetsAreSmall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasSuffix(f.Name(), ".js") && len(b) > 10<<10 {
-			t.Errorf("%s has %d bytes", f.Name(), len(b))
-		}
 		if _, err := zip.Write(b); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := zip.Close(); err != nil || all.Len() > 40<<10 {
+	if err := zip.Close(); err != nil || all.Len() > 14<<10 {
 		t.Errorf("the assets have %d bytes compressed: %v", all.Len(), err)
 	}
 	t.Logf("%d bytes compressed", all.Len())

@@ -87,7 +87,7 @@ func (h *Handler) notices(p *page, s *summary, types *typeRows) (out []notice, e
 	if types.Reported {
 		out = append(out, p.failing(types.Types)...)
 	}
-	read, err := h.history(p.r.Context(), spanNamed("1h"), p.Now)
+	read, err := h.history(p.r.Context(), spanNamed("1h").window(p.Now), p.Now)
 	if err != nil {
 		return nil, err
 	}

@@ -41,8 +41,8 @@ type summary struct {
 	Handlers int        // of this engine
 	Fresh    bool       // the storage has no job, and no engine has counted one
 	Queues   []queueRow // the deepest
-	Lately   *timeChart // nil: no engine reports
-	Times    []*timeChart
+	Lately   *chart     // nil: no engine reports
+	Times    []*chart
 	pauses   []inspect.Pause
 }
 
@@ -108,7 +108,7 @@ func (p *page) live() bool { return p.r.Header.Get("X-Live") != "" }
 
 func (h *Handler) summarize(p *page, s *summary) (err error) {
 	ctx := p.r.Context()
-	if s.Stats, err = h.eng.Stats(ctx); err != nil {
+	if s.Stats, err = h.stats(ctx); err != nil {
 		return err
 	}
 	if p.live() {
@@ -129,14 +129,14 @@ func (h *Handler) summarize(p *page, s *summary) (err error) {
 	if err := h.examples(ctx, s); err != nil {
 		return err
 	}
-	of, err := h.columns(p, spanNamed("1h"), "", "")
+	of, err := h.columns(p, spanNamed("1h").window(p.Now), "", "")
 	if err != nil {
 		return err
 	}
 	if of.Any {
-		s.Lately, s.Times = p.lately(of), p.times(of)
+		s.Lately, s.Times = p.lately(period{of: of}), p.times(period{of: of})
 		for _, c := range append(s.Times, s.Lately) {
-			c.Table, c.Zone = "history/", nil // which differs from reader to reader
+			c.Table = "history/"
 		}
 		if s.Now, err = h.throughputOf(p, of); err != nil {
 			return err
@@ -249,13 +249,20 @@ func (h *Handler) throughputOf(p *page, of *past) (t throughput, err error) {
 	for i := range over {
 		sum.Add(&of.Columns[i])
 	}
-	before, err := h.dayBefore(p.r.Context(), of.Times[0], of.Times[over])
+	before, err := h.columns(p, of.before(day, p.Now), "", "")
+	if err != nil {
+		return t, err
+	}
+	var yesterday float64
+	for i := range over {
+		yesterday += float64(before.Columns[i].Completed)
+	}
 	t = throughput{Known: true, Rate: float64(sum.Completed) / float64(over),
-		Yesterday: float64(before) / float64(over), Waited: sum.Wait.Count > 0}
+		Yesterday: yesterday / float64(over), Waited: sum.Wait.Count > 0}
 	if t.Waited {
 		t.Wait = sum.Wait.Quantile(0.95)
 	}
-	return t, err
+	return t, nil
 }
 
 // Change is how much more was done than the day before, in percent.

@@ -78,8 +78,8 @@ type queueData struct {
 	States []stateCount
 	Types  inspect.Facets // of the jobs that have not ended
 	Meter  []telemetry.Meter
-	Lately *timeChart // nil: no engine reports
-	All    hold       // the pause of everything
+	Lately *chart // nil: no engine reports
+	All    hold   // the pause of everything
 	Done   string
 
 	Actions   []Verb

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"context"
 	"embed"
 	"html/template"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
 )
 
@@ -117,8 +119,54 @@ func (p *page) Site() string        { return p.h.conf.title }
 func (p *page) Environment() string { return p.h.conf.environment }
 func (p *page) ReadOnly() bool      { return p.h.conf.authorize == nil }
 
-// Nav has the entries of the navigation.
-func (p *page) Nav() []entry { return navigation }
+// navEntry is an entry of the navigation with its number.
+type navEntry struct {
+	entry
+	N int // 0: it shows none
+}
+
+// Nav has the entries of the navigation. All pages share the numbers, which storages
+// count and which are some seconds old.
+func (p *page) Nav() []navEntry {
+	out := make([]navEntry, len(navigation))
+	stats := p.h.counted(p.r.Context(), p.Now)
+	for i, e := range navigation {
+		if out[i].entry = e; e.count != nil && stats != nil {
+			out[i].N = e.count(stats)
+		}
+	}
+	return out
+}
+
+// countsAge is how old the numbers of the navigation may be.
+const countsAge = 5 * time.Second
+
+// seenStats are the stats at a moment.
+type seenStats struct {
+	stats engine.Stats
+	at    time.Time
+}
+
+// stats are those of the engine. The navigation of the next pages has them, too.
+func (h *Handler) stats(ctx context.Context) (engine.Stats, error) {
+	stats, err := h.eng.Stats(ctx)
+	if err == nil {
+		h.counts.Store(&seenStats{stats, h.conf.clock.Now()})
+	}
+	return stats, err
+}
+
+// counted are stats that a page has read lately; nil if they cannot be read.
+func (h *Handler) counted(ctx context.Context, now time.Time) *engine.Stats {
+	if seen := h.counts.Load(); seen != nil && now.Sub(seen.at) < countsAge {
+		return &seen.stats
+	}
+	stats, err := h.stats(ctx)
+	if err != nil {
+		return nil
+	}
+	return &stats
+}
 
 // Style and Script are the addresses of the assets.
 func (p *page) Asset(name string) string { return p.Top() + "assets/" + assetVersion + "/" + name }

@@ -4,34 +4,46 @@ import (
 	"net/http"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
-// entry is a page of the navigation. The first one of a group has a gap before it.
+// entry is a page of the navigation. The first one of a group has its name.
 type entry struct {
 	Path, Name string
-	First      bool
+	Group      string
+	count      func(*engine.Stats) int // nil: the page has no number
 }
 
 var navigation = []entry{
-	{"", "Overview", false},
-	{"running/", "Running", false},
-	{"history/", "History", false},
-	{"workers/", "Workers", false},
+	{"", "Overview", "Now", nil},
+	{"running/", "Running", "", totals(ojs.StateActive)},
+	{"workers/", "Workers", "", nil},
+	{"history/", "History", "", nil},
 
-	{"jobs/", "Jobs", true},
-	{"failures/", "Failures", false},
-	{"dead/", "Dead letters", false},
-	{"due/", "Scheduled", false},
-	{"cron/", "Recurring", false},
-	{"workflows/", "Workflows", false},
+	{"jobs/", "Jobs", "Work", totals(ojs.AllStates()...)},
+	{"failures/", "Failures", "", totals(ojs.StateDiscarded)},
+	{"dead/", "Dead letters", "", nil},
+	{"due/", "Scheduled", "", totals(ojs.StateScheduled, ojs.StateRetryable)},
+	{"cron/", "Recurring", "", nil},
+	{"workflows/", "Workflows", "", nil},
 
-	{"queues/", "Queues", true},
-	{"types/", "Types", false},
-	{"limits/", "Limits", false},
+	{"queues/", "Queues", "Control", func(s *engine.Stats) int { return len(s.Queues) }},
+	{"types/", "Types", "", nil},
+	{"limits/", "Limits", "", nil},
 
-	{"system/", "System", true},
-	{"display/", "Display", false},
+	{"system/", "System", "Settings", nil},
+	{"display/", "Display", "", nil},
+}
+
+// totals counts the jobs in states.
+func totals(states ...ojs.State) func(*engine.Stats) int {
+	return func(s *engine.Stats) (n int) {
+		for _, state := range states {
+			n += s.Total[state]
+		}
+		return n
+	}
 }
 
 func (h *Handler) routes() *http.ServeMux {

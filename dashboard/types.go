@@ -58,7 +58,7 @@ func (h *Handler) types(p *page, pauses []inspect.Pause, others ...string) (out 
 	for _, name := range others {
 		row(name)
 	}
-	read, err := h.history(ctx, spanNamed("1h"), p.Now)
+	read, err := h.history(ctx, spanNamed("1h").window(p.Now), p.Now)
 	if err != nil {
 		return out, err
 	}
@@ -112,10 +112,10 @@ func (h *Handler) typesPage(p *page) error {
 type typeData struct {
 	typeRow
 	Reported  bool
-	Wait, Run chart
+	Wait, Run *chart   // nil: no attempt has ended
 	Versions  []string // of the handlers
 	States    inspect.Facets
-	Lately    *timeChart // nil: no engine reports
+	Lately    *chart // nil: no engine reports
 	Hold      hold
 	Done      string
 }
@@ -151,7 +151,8 @@ func (h *Handler) typePage(p *page) error {
 			data.Versions = append(data.Versions, hd.Versions())
 		}
 	}
-	data.Wait, data.Run = p.histogram(&data.Meter.Wait), p.histogram(&data.Meter.Run)
+	data.Wait = p.histogram(p.T("Time from being available to the first attempt"), &data.Meter.Wait)
+	data.Run = p.histogram(p.T("Time of an attempt"), &data.Meter.Run)
 	if data.Lately, err = h.lately(p, "", name); err != nil {
 		return err
 	}
@@ -164,8 +165,8 @@ func (t typeRow) Unhandled() bool {
 	return !t.Handled && !t.Elsewhere && !slices.Contains(noHandlers, t.Type)
 }
 
-// histogram is a chart of durations, with a column for each doubling.
-func (p *page) histogram(of *telemetry.Histogram) (c chart) {
+// histogram is a chart of durations, with a column for each doubling; nil: there are none.
+func (p *page) histogram(title string, of *telemetry.Histogram) *chart {
 	var columns [64]uint64 // of 2^i µs at most
 	first, last := len(columns), 0
 	for bound, n := range of.Buckets() {
@@ -173,8 +174,13 @@ func (p *page) histogram(of *telemetry.Histogram) (c chart) {
 		first = min(first, last)
 		columns[last] += n
 	}
-	for i := max(0, first-1); first <= last && i <= last+1; i++ {
-		c.add("< "+short(time.Microsecond<<i), float64(columns[i]), p.Num(columns[i]))
+	if first > last {
+		return nil
 	}
+	c := bars(title)
+	for i := max(0, first-1); i <= last+1; i++ {
+		c.add("< "+short(time.Microsecond<<i), "", float64(columns[i]))
+	}
+	c.Lines = nil
 	return c
 }

@@ -28,7 +28,7 @@ type workersData struct {
 // workers shows what holds active jobs: engines and workers that fetch.
 func (h *Handler) workers(p *page) error {
 	ctx := p.r.Context()
-	stats, err := h.eng.Stats(ctx)
+	stats, err := h.stats(ctx)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (h *Handler) actOnWorker(p *page) error {
 	if err := h.allowed(p, Action{Do: Quiet, On: "worker", Name: id}); err != nil {
 		return err
 	}
-	stats, err := h.eng.Stats(p.r.Context())
+	stats, err := h.stats(p.r.Context())
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ function held(part) {
 function key(e) {
   if (!e || e === document.body) return null
   if (e.id) return '#' + CSS.escape(e.id)
-  for (const a of ['href', 'value', 'action']) if (e.hasAttribute(a)) return `${e.localName}[${a}="${CSS.escape(e.getAttribute(a))}"]`
+  for (const a of ['href', 'value', 'action', 'aria-label']) if (e.hasAttribute(a)) return `${e.localName}[${a}="${CSS.escape(e.getAttribute(a))}"]`
   const d = e.closest('details[data-keep]')
   return d && e.localName === 'summary' ? `details[data-keep="${CSS.escape(d.dataset.keep)}"]>summary` : null
 }
@@ -81,6 +81,7 @@ function replace(old, now) {
   old.querySelectorAll('.scroll,pre').forEach((e, i) => { if (places[i]) [e.scrollLeft, e.scrollTop] = places[i] })
   note(old)
   pickAll(old)
+  charts(old)
   if (focus) old.querySelector(focus)?.focus({ preventScroll: true })
 }
 
@@ -125,6 +126,48 @@ function pickAll(within) {
   head.replaceChildren(box)
 }
 pickAll(document)
+
+// A chart says the values of the column under the pointer, or of the one that the arrow
+// keys have chosen. Enter leads to its jobs.
+const says = document.createElement('div')
+says.className = 'says'
+says.setAttribute('role', 'status')
+let spot, spotted // the column, and its name, which outlives a tick
+function say(hit) {
+  spot?.classList.remove('on')
+  spot = hit
+  if (!hit) { says.remove(); return }
+  if (hit.firstChild) { hit.dataset.says = hit.textContent.replaceAll(' · ', '\n'); hit.replaceChildren() } // or the browser says it too
+  const plot = hit.closest('.plot'), box = hit.getBoundingClientRect(), all = plot.getBoundingClientRect()
+  hit.classList.add('on')
+  says.textContent = hit.dataset.says
+  spotted = says.textContent.split('\n')[0]
+  plot.append(says)
+  says.style.left = Math.max(0, Math.min(box.right + 8, all.right) - all.left - (box.right + 8 + says.offsetWidth > all.right ? says.offsetWidth + box.width + 16 : 0)) + 'px'
+}
+function charts(within) { for (const e of within.querySelectorAll('.plot')) e.tabIndex = 0 }
+const hits = plot => [...plot.querySelectorAll('.hit')]
+charts(document)
+document.addEventListener('pointerover', e => {
+  if (e.pointerType === 'touch') return // the first touch shows the values, the second one leads on
+  if (e.target.matches('.hit')) say(e.target)
+  else if (spot && !e.target.closest('.plot')) say()
+})
+document.addEventListener('click', e => { if (e.pointerType === 'touch' && e.target.matches('.hit') && e.target !== spot) { e.preventDefault(); say(e.target) } })
+document.addEventListener('focusin', e => {
+  if (!e.target.matches('.plot')) return
+  const all = hits(e.target)
+  say(all.find(h => (h.dataset.says ?? h.textContent).startsWith(spotted)) ?? all.at(-1))
+})
+document.addEventListener('focusout', e => { if (e.target.matches('.plot')) say() })
+document.addEventListener('keydown', e => {
+  if (!e.target.matches('.plot')) return
+  const all = hits(e.target), at = all.indexOf(spot)
+  const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: all.length - 1 }[e.key]
+  if (all[to]) { e.preventDefault(); say(all[to]) }
+  else if (e.key === 'Enter' && spot.parentNode.href) location.href = spot.parentNode.href.baseVal
+  else if (e.key === 'Escape') say()
+})
 
 // The filter suggests terms after those that it has.
 const line = document.getElementById('q'), known = document.getElementById('known')
