@@ -80,7 +80,7 @@ func TestPagesLookAtFewJobs(t *testing.T) {
 	}{
 		{"/workers/", active, 0},
 		{"/running/", active, 0},
-		{"/search/?q=word", 0, 500},
+		{"/search/?q=word", 3 * 1100, 500},
 		{"/jobs/?q=state:active", 2 * active, 0},
 		{"/jobs/?q=type:none", 0, 0},
 		{"/", 10, 0},

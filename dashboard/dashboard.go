@@ -52,11 +52,12 @@ type Handler struct {
 	mux  *http.ServeMux
 	serv http.Handler // mux behind the checks of every request
 
-	runs runs
-	past histories
-	live live
-	sums summaries
-	seen atomic.Pointer[seenHealth] // by the latest page that has asked
+	runs  runs
+	past  histories
+	flows flows
+	live  live
+	sums  summaries
+	seen  atomic.Pointer[seenHealth] // by the latest page that has asked
 
 	counts atomic.Pointer[seenStats] // by the latest page that has asked
 

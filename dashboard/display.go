@@ -20,6 +20,8 @@ const (
 	cookieLang  = "ojs_lang"
 	cookieTheme = "ojs_theme"
 	cookieZone  = "ojs_zone"
+
+	cookieAge = 400 * 24 * 3600 // in seconds
 )
 
 func displayOf(r *http.Request) display {
@@ -78,20 +80,25 @@ func (h *Handler) display(p *page) error {
 	return p.show("display", p.T("Display"), displayData{languages, commonZones, p.r.FormValue("bad")})
 }
 
-// setDisplay is the overview's answer to the form of the page.
-func (p *page) setDisplay() error {
-	zone, to := p.r.FormValue("zone"), "./display/"
+// below is the path of an engine below the overview of the first one.
+func (p *page) below(name string) string {
 	for _, e := range p.h.engines {
-		if e.name == p.r.FormValue("engine") {
-			to = "./" + e.below() + "display/"
+		if e.name == name {
+			return e.below()
 		}
 	}
+	return ""
+}
+
+// setDisplay is the overview's answer to the form of the page.
+func (p *page) setDisplay() error {
+	zone, to := p.r.FormValue("zone"), "./"+p.below(p.r.FormValue("engine"))+"display/"
 	if _, err := zoneNamed(zone); err != nil || len(zone) > 60 {
 		return p.moved(to + "?bad=1")
 	}
 	for field, name := range map[string]string{"lang": cookieLang, "theme": cookieTheme, "zone": cookieZone} {
 		if p.r.Form.Has(field) { // the key for the theme leaves the others as they are
-			http.SetCookie(p.w, &http.Cookie{Name: name, Value: p.r.FormValue(field), MaxAge: 400 * 24 * 3600,
+			http.SetCookie(p.w, &http.Cookie{Name: name, Value: p.r.FormValue(field), MaxAge: cookieAge,
 				HttpOnly: true, SameSite: http.SameSiteLaxMode})
 		}
 	}

@@ -68,15 +68,15 @@ func pictures(t *testing.T) map[string]string {
 	}
 	bounded := &chart{Times: times(8, time.Minute), End: start.Add(8 * time.Minute), Now: true,
 		Series: []series{
-		{"done", "s-ok", false, []float64{4, 9, 0, 3, 3, 5, 8, 2}},
-		{"failed", "s-bad", false, []float64{1, 0, 0, 0, 2, 0, 0, 1}},
-		{"new", "s-line", true, []float64{5, 8, nan, 3, 4, nan, nan, 6}},
-	}}
+			{"done", "s-ok", false, []float64{4, 9, 0, 3, 3, 5, 8, 2}},
+			{"failed", "s-bad", false, []float64{1, 0, 0, 0, 2, 0, 0, 1}},
+			{"new", "s-line", true, []float64{5, 8, nan, 3, 4, nan, nan, 6}},
+		}}
 	latency := &chart{Times: times(5, 6*time.Hour), End: start.Add(30 * time.Hour), Seconds: true,
 		Log: true, Series: []series{
-		{"p50", "s-line", true, []float64{0.001, 0.002, nan, 0.004, 0.02}},
-		{"p99", "s-dots", true, []float64{0.03, 0.9, nan, 12, 700}},
-	}}
+			{"p50", "s-line", true, []float64{0.001, 0.002, nan, 0.004, 0.02}},
+			{"p99", "s-dots", true, []float64{0.03, 0.9, nan, 12, 700}},
+		}}
 	none := []series{{"done", "s-ok", false, make([]float64, 3)}}
 	empty := &chart{Times: times(3, 30*day), End: start.Add(90 * day), Series: none}
 	job := &ojs.JobInfo{State: ojs.StateRetryable}
@@ -127,7 +127,8 @@ func graphPicture(t *testing.T) string {
 	s := newSite(t)
 	p := s.pages.newPage(httptest.NewRecorder(), httptest.NewRequest("GET", "/workflows/x/", nil))
 	var b bytes.Buffer
-	if err := templates["workflow"].ExecuteTemplate(&b, "graph", p.With(layout(p, status))); err != nil {
+	g := layout(p, partsOf(status, true))
+	if err := templates["workflow"].ExecuteTemplate(&b, "graph", p.With(g)); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

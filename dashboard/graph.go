@@ -3,8 +3,6 @@ package dashboard
 import (
 	"fmt"
 	"slices"
-
-	"github.com/ojsengine/ojs/workflow"
 )
 
 const (
@@ -14,8 +12,8 @@ const (
 	maxLanes              = 400 // rows for edges; further edges are drawn without
 )
 
-// graph is a workflow as a picture: its steps in columns, each to the right of all the
-// steps that it follows. An edge across other columns has a row of its own in each, so
+// graph is a workflow as a picture: its parts in columns, each to the right of all the
+// parts that it follows. An edge across other columns has a row of its own in each, so
 // that it passes behind no step.
 type graph struct {
 	Width, Height int
@@ -28,18 +26,15 @@ type node struct {
 	Name, Link string
 	Full       string // the name, not cut
 	State      string
+	Says       string // the state in words
 }
 
-// layout places the steps of a workflow.
-func layout(p *page, s *workflow.Status) (g graph) {
-	if len(s.Steps) == 0 || len(s.Steps) > maxNodes {
+// layout places the parts of a workflow.
+func layout(p *page, parts []part) (g graph) {
+	if len(parts) == 0 || len(parts) > maxNodes {
 		return g
 	}
-	index := make(map[string]int, len(s.Steps))
-	for i, step := range s.Steps {
-		index[step.Name] = i
-	}
-	columns := make([]int, len(s.Steps)) // -1: being computed, which a cycle would meet
+	columns := make([]int, len(parts)) // -1: being computed, which a cycle would meet
 	for i := range columns {
 		columns[i] = -2
 	}
@@ -50,10 +45,8 @@ func layout(p *page, s *workflow.Status) (g graph) {
 		}
 		columns[i] = -1
 		at := 0
-		for _, before := range s.Steps[i].Follows() {
-			if j, ok := index[before]; ok {
-				at = max(at, place(j)+1)
-			}
+		for _, before := range parts[i].After {
+			at = max(at, place(before)+1)
 		}
 		columns[i] = at
 		return at
@@ -65,22 +58,16 @@ func layout(p *page, s *workflow.Status) (g graph) {
 		heights[column]++
 		return x, y
 	}
-	for i := range s.Steps {
-		step := &s.Steps[i]
-		n := node{Name: clip(step.Name), Full: step.Name, State: string(step.State())}
+	for i := range parts {
+		of := &parts[i]
+		n := node{Name: clip(p.PartName(of)), Full: of.Name, State: of.State(), Says: p.PartState(of),
+			Link: p.PartLink(of)}
 		n.X, n.Y = take(place(i))
-		if step.Job != nil {
-			n.Link = p.JobLink(step.JobID)
-		}
 		g.Nodes = append(g.Nodes, n)
 	}
 	lanes := 0
-	for i := range s.Steps {
-		for _, before := range s.Steps[i].Follows() {
-			j, ok := index[before]
-			if !ok {
-				continue
-			}
+	for i := range parts {
+		for _, j := range parts[i].After {
 			x, y := g.Nodes[j].X+nodeWidth, g.Nodes[j].Y+nodeHeight/2
 			path := fmt.Sprintf("M%d %d", x, y)
 			bend := func(toX, toY int) {

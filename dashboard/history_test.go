@@ -164,7 +164,7 @@ func TestChosenPeriod(t *testing.T) {
 			t.Errorf("%v %v ago: %+v", tt.length, tt.ago, w)
 		}
 	}
-	// What is older than the finest tier has a coarser one, whose buckets columns share.
+	// Before the finest tier begins there is a coarser one, whose buckets columns share.
 	before := spanNamed("1h").window(now).before(7*day, now)
 	if before.Tier != time.Hour || before.Column != time.Minute {
 		t.Errorf("%+v", before)
@@ -189,7 +189,8 @@ func TestChartsOfAPeriod(t *testing.T) {
 		"Completed, the day before 41", `<a href="../jobs/?q=`+
 			`finished.since%3A2026-03-01T11%3A30%3A00Z&#43;finished.until%3A2026-03-01T11%3A31%3A00Z"`)
 	wellFormed(t, "compared", body)
-	hour := document.Value{Key: fmt.Sprintf("history/1h/%010d/e", minute.Truncate(time.Hour).Add(-7*day).Unix()),
+	week := minute.Truncate(time.Hour).Add(-7 * day)
+	hour := document.Value{Key: fmt.Sprintf("history/1h/%010d/e", week.Unix()),
 		Data: []byte(`[{"q":"mail","t":"email.send","n":[0,120,0,0,0,0,0,0,0]}]`)}
 	if err := document.Of(store).PutValues(t.Context(), now, []document.Value{hour}); err != nil {
 		t.Fatal(err)
@@ -204,7 +205,8 @@ func TestChartsOfAPeriod(t *testing.T) {
 	}
 	s.has("/history/?from=2026-02-28T11:00&to=2026-02-28T12:00&scale=log", "Completed 41",
 		`<option value="log" selected>`)
-	if body := s.ok("/history/?from=2026-02-28T11:00&to=2026-02-28T12:00"); strings.Contains(body, "Unfinished jobs") {
+	body = s.ok("/history/?from=2026-02-28T11:00&to=2026-02-28T12:00")
+	if strings.Contains(body, "Unfinished jobs") {
 		t.Error("how many jobs were unfinished yesterday is not known")
 	}
 	s.has("/history/?from=2025-01-01T00:00", "The history reaches back for 90d.")

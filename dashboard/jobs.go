@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"io"
 	"slices"
 	"strings"
 
@@ -246,7 +247,8 @@ func (h *Handler) tabs(p *page, f inspect.Filter, data *jobsData) (counts map[oj
 // maxKnown is how many types and queues the filter suggests.
 const maxKnown = 50
 
-// known are the terms of states, types and queues that have jobs, for the filter line.
+// known are the terms of states, types and queues that have jobs, which storages count,
+// and the other keys of the filter line.
 func (h *Handler) known(p *page) (terms []string, err error) {
 	facets, err := h.eng.Jobs().FacetsBy(p.r.Context(), inspect.Filter{}, 0, inspect.FacetState,
 		inspect.FacetType, inspect.FacetQueue)
@@ -258,7 +260,33 @@ func (h *Handler) known(p *page) (terms []string, err error) {
 			terms = append(terms, term(key, v.Value))
 		}
 	}
-	return append(terms, "dead:true", "finished.since:1h", "since:1h"), nil
+	terms = append(terms, "dead:true")
+	more := []string{"id:", "worker:", "key:", "fingerprint:", "workflow:", "cron:", "version:"}
+	for _, line := range append(jobsData{}.Terms(), more...) {
+		key, _, _ := strings.Cut(line, ":")
+		if strings.HasPrefix(key, "args.") || strings.HasPrefix(key, "meta.") { // any member follows
+			key = key[:len("args.")]
+		} else {
+			key += ":"
+		}
+		if !slices.ContainsFunc(terms, func(t string) bool { return strings.HasPrefix(t, key) }) {
+			terms = append(terms, key)
+		}
+	}
+	return terms, nil
+}
+
+// terms are the suggestions of the search box, a line each. The script asks for them when
+// the box gets the focus, so that no page has them.
+func (h *Handler) terms(p *page) error {
+	known, err := h.known(p)
+	if err != nil {
+		return err
+	}
+	p.answered = true
+	p.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(p.w, strings.Join(known, "\n")) // a client that has left misses it
+	return nil
 }
 
 // maxLook is how many jobs a list looks at for jobs that are known to be there.

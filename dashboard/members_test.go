@@ -15,8 +15,9 @@ func TestMembersAsColumns(t *testing.T) {
 	s.enqueue("email.send", map[string]any{"to": "ada@example.com", "order": map[string]any{"id": 4711},
 		"a.b": []any{map[string]any{"c": true}}, "password": "hunter2", "<b>": 1})
 	s.enqueue("email.send", []any{"first", "second"})
-	body := s.has("/jobs/?q=type:email.send&cols=to,order.id,a.b.0.c,password,1", ">ada@example.com</td>", ">4711</td>",
-		">true</td>", ">second</td>", `data-name="order.id"`, `name="cols" value="to,order.id,a.b.0.c,password,1"`,
+	body := s.has("/jobs/?q=type:email.send&cols=to,order.id,a.b.0.c,password,1",
+		">ada@example.com</td>", ">4711</td>", ">true</td>", ">second</td>", `data-name="order.id"`,
+		`name="cols" value="to,order.id,a.b.0.c,password,1"`,
 		`href="./?q=state%3adiscarded%20type%3aemail.send&amp;cols=to%2corder.id`,
 		`&amp;cols=to%2ca.b.0.c%2cpassword%2c1" aria-current="true">− order.id<`)
 	if strings.Contains(body, "hunter2") {

@@ -60,8 +60,11 @@ type summaries struct {
 
 // overview is the first page: whether all is well, what runs, what waits, what fails.
 func (h *Handler) overview(p *page) error {
-	if p.r.FormValue("set") == "display" {
+	switch p.r.FormValue("set") {
+	case "display":
 		return p.setDisplay()
+	case "filter":
+		return p.saveFilter()
 	}
 	s, err := h.summary(p)
 	if err != nil {

@@ -53,6 +53,7 @@ func (h *Handler) routes() *http.ServeMux {
 	get("/history/{$}", h.historyPage)
 	get("/running/{$}", h.running)
 	get("/search/{$}", h.search)
+	get("/search/terms/{$}", h.terms)
 	get("/jobs/{$}", h.jobs)
 	get("/jobs/{id}/{$}", h.job)
 	get("/jobs/{id}/raw/{$}", h.raw)

@@ -17,6 +17,7 @@ const (
 	searchLook  = 3000 // jobs that a search by the end of an id looks at, of those in rare states and of all
 	searchFlows = 50   // workflows whose names a search reads
 	searchMost  = 20   // results of a kind
+	searchJobs  = 1000 // of the newest jobs, those whose args and keys a search looks at
 )
 
 // finding is what a search has found of a kind.
@@ -33,7 +34,15 @@ type searchData struct {
 	Flows  int          // the newest workflows, of more, whose names were looked at; 0: of all
 	Looked int          // jobs by the end of their ids; 0: the text can be none
 	ByID   noticeLink   // leads to more of these
-	Lists  []noticeLink // jobs in which the text may be
+	Lists  []searchList // jobs in which the text may be
+}
+
+// searchList is a list of jobs, and the first of them that a bounded search has found.
+type searchList struct {
+	Name, Path string
+	Looked     int // among the newest jobs; 0: none was looked at
+	Found      []noticeLink
+	All        bool // Looked are all jobs
 }
 
 // add adds the names of a kind that contain the text.
@@ -83,15 +92,41 @@ func (h *Handler) search(p *page) error {
 		}
 	}
 	list := func(name string, f inspect.Filter) {
-		data.Lists = append(data.Lists, noticeLink{"jobs/?q=" + escape(f.String()), name})
+		data.Lists = append(data.Lists, searchList{Name: name, Path: "jobs/?q=" + escape(f.String())})
 	}
-	list(p.T("Jobs whose args contain it"), inspect.Filter{Args: text})
+	for _, in := range []struct {
+		name string
+		f    inspect.Filter
+	}{
+		{p.T("Jobs whose args contain it"), inspect.Filter{Args: text}},
+		{p.T("Jobs with the ordering key"), inspect.Filter{Keys: []string{text}}},
+		{p.T("Unique jobs with the fingerprint"), inspect.Filter{Fingerprints: []string{text}}},
+	} {
+		if err := h.searchJobs(p, data, in.name, in.f); err != nil {
+			return err
+		}
+	}
 	list(p.T("Jobs whose latest error contains it"), inspect.Filter{Error: text,
 		States: []ojs.State{ojs.StateRetryable, ojs.StateDiscarded}})
 	list(p.T("Jobs with the tag"), inspect.Filter{Tags: []string{text}})
-	list(p.T("Jobs with the ordering key"), inspect.Filter{Keys: []string{text}})
-	list(p.T("Unique jobs with the fingerprint"), inspect.Filter{Fingerprints: []string{text}})
 	return p.show("search", p.T("Search"), data)
+}
+
+// searchJobs finds jobs among the newest.
+func (h *Handler) searchJobs(p *page, data *searchData, name string, f inspect.Filter) error {
+	to := searchList{Name: name, Path: "jobs/?q=" + escape(f.String())}
+	f.Order = inspect.OrderNewest
+	list, err := h.eng.Jobs().Find(p.r.Context(), f, "", searchMost, searchJobs)
+	if err != nil {
+		return err
+	}
+	to.Looked, to.All = list.Looked, list.Next == ""
+	for _, job := range list.Jobs {
+		name := job.Type + " " + p.Short(job.ID)
+		to.Found = append(to.Found, noticeLink{"jobs/" + p.Seg(job.ID) + "/", name})
+	}
+	data.Lists = append(data.Lists, to)
+	return nil
 }
 
 // searchNames finds types, queues, engines, recurring entries and limits of keys.
@@ -137,6 +172,16 @@ func (h *Handler) searchNames(p *page, data *searchData, has func(string) bool) 
 			engines = append(engines, noticeLink{"workers/" + p.Seg(n.ID) + "/", n.ID})
 		}
 	}
+	stats, err := h.stats(ctx)
+	if err != nil {
+		return err
+	}
+	for _, w := range stats.Workers {
+		if has(w.ID) {
+			line := inspect.Filter{States: []ojs.State{ojs.StateActive}, Workers: []string{w.ID}}.String()
+			engines = append(engines, noticeLink{"jobs/?q=" + escape(line), w.ID})
+		}
+	}
 	data.add(p.T("Workers"), engines)
 	entries, err := h.eng.Cron().List(ctx)
 	if err != nil {
@@ -169,15 +214,15 @@ func (h *Handler) searchWorkflows(p *page, data *searchData, has func(string) bo
 	}
 	var found []noticeLink
 	for _, record := range list.Jobs {
-		status, err := h.eng.Workflows().Get(p.r.Context(), record.ID)
+		f, err := h.flow(p.r.Context(), record)
 		if foreign.Is(err, ojs.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		if has(status.Name) {
-			link := noticeLink{"workflows/" + p.Seg(status.ID) + "/", status.Name + " " + p.Short(status.ID)}
+		if has(f.Name) {
+			link := noticeLink{"workflows/" + p.Seg(f.ID) + "/", f.Name + " " + p.Short(f.ID)}
 			found = append(found, link)
 		}
 	}

@@ -8,8 +8,33 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/workflow"
 )
+
+// A search finds jobs by values of their args and by their keys, among the newest jobs,
+// and says so.
+func TestSearchOfJobs(t *testing.T) {
+	s := newSite(t)
+	id := s.enqueue("email.send", map[string]any{"customer": "cust_123"}, ojs.WithOrderingKey("order-7"),
+		ojs.WithUnique(ojs.UniquePolicy{}))
+	job, err := s.eng.Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fingerprint, err := policy.Fingerprint(job.Unique, job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"cust_123", "order-7", fingerprint} {
+		s.has("/search/?q="+url.QueryEscape(text), `href="../jobs/`+id+`/">email.send`)
+	}
+	s.has("/search/?q=cust_9", "none of all 1 jobs")
+	for range 2 * searchJobs {
+		s.enqueue("email.send", nil)
+	}
+	s.has("/search/?q=cust_9", "newest jobs")
+}
 
 // The search leads to a job by its id and to a list by a filter line, and lists what has
 // a name or an id that contains the text.

@@ -165,7 +165,8 @@ func (t typeRow) Unhandled() bool {
 	return !t.Handled && !t.Elsewhere && !slices.Contains(noHandlers, t.Type)
 }
 
-// histogram is a chart of durations, with a column for each doubling; nil: there are none.
+// histogram is a chart of durations, with a column for each doubling; nil: there are
+// none.
 func (p *page) histogram(title string, of *telemetry.Histogram) *chart {
 	var columns [64]uint64 // of 2^i µs at most
 	first, last := len(columns), 0

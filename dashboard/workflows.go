@@ -1,8 +1,11 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
@@ -19,7 +22,7 @@ const failedLook = 100
 type workflowsData struct {
 	Tabs       []workflowTab
 	State      string
-	List       []*workflow.Status
+	List       []flow // of a page the failed ones first, and then the unfinished ones
 	Next, Prev string
 	Looked     int
 	At         bool // it is not the first page
@@ -27,10 +30,71 @@ type workflowsData struct {
 	Done       string
 }
 
+// flow is a workflow in a list.
+type flow struct {
+	ID, Name  string
+	State     workflow.State
+	Ended, N  int // steps
+	CreatedAt time.Time
+	EndedAt   time.Time // zero: it has not ended
+}
+
+// rank orders the workflows of a page.
+func (f *flow) rank() int {
+	switch {
+	case f.State == workflow.StateFailed:
+		return 0
+	case !f.State.Final():
+		return 1
+	}
+	return 2
+}
+
+// maxFlows is how many workflows that have ended a handler remembers.
+const maxFlows = 2000
+
+// flows are workflows that have ended, as pages have read them, by their ids.
+type flows struct {
+	mu    sync.Mutex // guards ended
+	ended map[string]flow
+}
+
+// flow is the workflow of a record. A workflow that has ended is read once, since each
+// costs a read of its steps. A retry changes the end of its record.
+func (h *Handler) flow(ctx context.Context, record *ojs.JobInfo) (flow, error) {
+	c := &h.flows
+	c.mu.Lock()
+	f, ok := c.ended[record.ID]
+	c.mu.Unlock()
+	if ok && f.EndedAt.Equal(record.FinishedAt) {
+		return f, nil
+	}
+	s, err := h.eng.Workflows().Get(ctx, record.ID)
+	if err != nil {
+		return flow{}, err
+	}
+	f = flow{s.ID, s.Name, s.State, 0, len(s.Steps), s.CreatedAt, s.FinishedAt}
+	for i := range s.Steps {
+		if s.Steps[i].State().Terminal() {
+			f.Ended++
+		}
+	}
+	if s.State.Final() && !s.FinishedAt.IsZero() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.ended == nil || len(c.ended) >= maxFlows {
+			c.ended = make(map[string]flow)
+		}
+		c.ended[f.ID] = f
+	}
+	return f, nil
+}
+
 // workflowTab leads to the workflows in a state.
 type workflowTab struct {
 	State, Name string
-	N           int // -1: not known
+	N           inspect.Count
+	Known       bool // N says something
 	On          bool
 }
 
@@ -56,14 +120,12 @@ func (h *Handler) workflows(p *page) error {
 	}
 	data := &workflowsData{Retry: p.May(Retry, "workflow", "", "", ""), Done: done(p.r.FormValue("did"))}
 	for _, t := range workflowTabs {
-		one := workflowTab{State: t.state, Name: t.name, On: t.state == p.r.FormValue("state")}
+		one := workflowTab{State: t.state, Name: t.name, On: t.state == p.r.FormValue("state"),
+			N: inspect.Count{Exact: facets.Exact}, Known: t.state != "failed"}
 		for _, v := range facets.Values {
-			if t.records == nil || slices.Contains(t.records, ojs.State(v.Value)) {
-				one.N += v.N
+			if one.Known && (t.records == nil || slices.Contains(t.records, ojs.State(v.Value))) {
+				one.N.N += v.N
 			}
-		}
-		if t.state == "failed" {
-			one.N = -1
 		}
 		if one.On {
 			data.State, f.States = t.state, t.records
@@ -85,37 +147,75 @@ func (h *Handler) workflows(p *page) error {
 			if failed && !record.State.Terminal() {
 				continue
 			}
-			status, err := h.eng.Workflows().Get(ctx, record.ID)
+			f, err := h.flow(ctx, record)
 			if foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) {
 				continue
 			}
 			if err != nil {
 				return err
 			}
-			if !failed || status.State == workflow.StateFailed {
-				data.List = append(data.List, status)
+			if !failed || f.State == workflow.StateFailed {
+				data.List = append(data.List, f)
 			}
 		}
 		if !failed || data.Next == "" || len(data.List) >= workflowPage || data.Looked >= failedLook {
-			return p.show("workflows", p.T("Workflows"), data)
+			break
 		}
 	}
+	slices.SortStableFunc(data.List, func(a, b flow) int { return cmp.Compare(a.rank(), b.rank()) })
+	data.countFailed()
+	return p.show("workflows", p.T("Workflows"), data)
+}
+
+// countFailed gives the tab of the failed workflows the number of those on the page, of
+// which there may be more. No storage counts them.
+func (d *workflowsData) countFailed() {
+	if d.State != "" && d.State != "failed" {
+		return
+	}
+	t := &d.Tabs[1]
+	for i := range d.List {
+		if d.List[i].State == workflow.StateFailed {
+			t.N.N++
+		}
+	}
+	t.N.Exact = d.Next == "" && !d.At
+	t.Known = t.N.Exact || t.N.N > 0
 }
 
 type workflowData struct {
 	*workflow.Status
+	Parts   []part
+	Folded  bool // a part is a group
+	Open    bool // the reader wants no groups folded
+	Counts  []stepCount
 	Graph   graph
 	Actions []Verb
 	Done    string
 }
 
-// workflow shows one workflow as a graph and as a table.
+// stepCount is how many steps are in a state.
+type stepCount struct {
+	State ojs.State
+	N     int
+}
+
+// workflow shows one workflow as a graph, in time, and as a table.
 func (h *Handler) workflow(p *page) error {
 	status, err := h.eng.Workflows().Get(p.r.Context(), p.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	data := &workflowData{Status: status, Graph: layout(p, status), Done: done(p.r.FormValue("did"))}
+	open := p.r.FormValue("open") != ""
+	data := &workflowData{Status: status, Parts: partsOf(status, !open), Open: open,
+		Done: done(p.r.FormValue("did"))}
+	data.Graph = layout(p, data.Parts)
+	data.Folded = slices.ContainsFunc(data.Parts, func(of part) bool { return of.folded() })
+	for _, state := range stateRanks {
+		if n := status.Count(state); n > 0 {
+			data.Counts = append(data.Counts, stepCount{state, n})
+		}
+	}
 	var do Verb
 	switch {
 	case status.State == workflow.StateFailed:
@@ -151,17 +251,13 @@ func (h *Handler) actOnWorkflow(p *page) error {
 	return p.moved("./?did=workflow-" + string(do))
 }
 
-// EndedSteps is how many steps have ended.
-func (p *page) EndedSteps(s *workflow.Status) (n int) {
+// Finished is how many steps have ended, of how many.
+func (p *page) Finished(s *workflow.Status) string {
+	n := 0
 	for i := range s.Steps {
 		if s.Steps[i].State().Terminal() {
 			n++
 		}
 	}
-	return n
-}
-
-// Finished is how many steps have ended, of how many.
-func (p *page) Finished(s *workflow.Status) string {
-	return p.T("%d of %d", p.EndedSteps(s), len(s.Steps))
+	return p.T("%d of %d", n, len(s.Steps))
 }

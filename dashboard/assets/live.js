@@ -170,14 +170,25 @@ document.addEventListener('keydown', e => {
 })
 
 // The filter suggests terms after those that it has.
+const suggest = (line, known, terms) => line.addEventListener('input', () => {
+  const before = line.value.slice(0, line.value.lastIndexOf(' ') + 1)
+  known.replaceChildren(...terms.map(t => new Option('', before + t)))
+})
 const line = document.getElementById('q'), known = document.getElementById('known')
-if (line && known) {
-  const terms = [...known.options].map(o => o.value)
-  line.addEventListener('input', () => {
-    const before = line.value.slice(0, line.value.lastIndexOf(' ') + 1)
-    known.replaceChildren(...terms.map(t => new Option('', before + t)))
-  })
-}
+if (line && known) suggest(line, known, [...known.options].map(o => o.value))
+
+// So does the search box. Its terms come when it gets the focus for the first time.
+const find = document.querySelector('.find input')
+find.addEventListener('focus', async () => {
+  const answer = await fetch(new URL('search/terms/', root)).catch(() => 0)
+  if (!answer.ok) return
+  const list = document.createElement('datalist'), terms = (await answer.text()).split('\n')
+  list.id = 'terms'
+  list.replaceChildren(...terms.map(t => new Option('', t)))
+  find.after(list)
+  find.setAttribute('list', 'terms')
+  suggest(find, list, terms)
+}, { once: true })
 
 // Keys. None of them acts on a job: they lead to forms.
 let g = 0

@@ -1,5 +1,5 @@
 // Package browsertest shows the dashboard in a real Chromium: every page in both themes
-// at two widths, with axe (testdata/axe.min.js, version 4.10.3, Mozilla Public License
+// at three widths, with axe (testdata/axe.min.js, version 4.10.3, Mozilla Public License
 // 2.0, unchanged). It is a module of its own, outside of the workspace, so that chromedp
 // is in no user's dependencies:
 //
