@@ -149,8 +149,8 @@ func (p *page) ColumnName(c *chart, i int) string {
 	return c.Times[i].In(p.Zone).Format("2006-01-02 15:04:05")
 }
 
-// says is what a column says under the pointer and in focus.
-func (p *page) says(c *chart, i int) string {
+// readout is what a column says under the pointer and in focus.
+func (p *page) readout(c *chart, i int) string {
 	parts := []string{p.ColumnName(c, i)}
 	for _, s := range c.Series {
 		if v := s.Values[i]; !math.IsNaN(v) {
@@ -202,7 +202,7 @@ func (p *page) Plot(c *chart) template.HTML {
 	for i := range n {
 		const hit = `<rect class="hit" x="%.1f" width="%.1f" height="%d"><title>%s</title></rect>`
 		column := fmt.Sprintf(hit, float64(i)*width, width, chartHeight,
-			template.HTMLEscapeString(p.says(c, i)))
+			template.HTMLEscapeString(p.readout(c, i)))
 		if c.Lines != nil {
 			link := template.HTMLEscapeString(p.List(c.Lines[i]))
 			column = `<a href="` + link + `" tabindex="-1">` + column + `</a>`
@@ -271,6 +271,9 @@ func (p *page) ticks(c *chart) (out []tick) {
 			}
 		}
 		at = next
+	}
+	if len(out) == 0 {
+		out = append(out, tick{0, start.Format("15:04:05")})
 	}
 	if c.Now {
 		out = append(out, tick{100, p.T("now")})

@@ -86,7 +86,7 @@ func New(eng Engine, opts ...Option) (*Handler, error) {
 			return nil, err
 		}
 	}
-	if conf.redact == nil && !conf.bare {
+	if conf.redact == nil && !conf.unmasked {
 		conf.redact, conf.masks = mask, true
 	}
 	h := &Handler{eng: eng, conf: conf}

@@ -110,8 +110,8 @@ func TestListSaysHowFarItLooked(t *testing.T) {
 	for range 3 {
 		s.enqueue("t", nil)
 	}
-	s.has("/jobs/?q=args.x:1", "0 shown, 3 of 3 looked at")
-	s.has("/jobs/", "3 shown, 3 of 3 looked at")
+	s.has("/jobs/?q=args.x:1", "0 shown, 3 of 3 scanned")
+	s.has("/jobs/", "3 shown, 3 of 3 scanned")
 }
 
 // The busiest types are those whose attempts took the most time.

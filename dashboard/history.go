@@ -266,9 +266,12 @@ func createdIn(f *inspect.Filter, from, to time.Time) { f.CreatedFrom, f.Created
 // throughput is what was done in each column.
 func (p *page) throughput(of period) *chart {
 	c := p.chart(of, p.T("Throughput"), endedIn)
-	add := func(of *past, name, class string, line bool, f func(m *telemetry.Meter) uint64) {
-		c.Series = append(c.Series, series{name, class, line, of.values(func(m *telemetry.Meter) float64 {
-			return float64(f(m)) * of.share()
+	add := func(from *past, name, class string, line bool, f func(m *telemetry.Meter) uint64) {
+		c.Series = append(c.Series, series{name, class, line, from.values(func(m *telemetry.Meter) float64 {
+			if from != of.of && m.IsZero() {
+				return math.NaN() // it may be older than the history
+			}
+			return float64(f(m)) * from.share()
 		})})
 	}
 	completed := func(m *telemetry.Meter) uint64 { return m.Completed }

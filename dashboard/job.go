@@ -80,8 +80,8 @@ func (h *Handler) job(p *page) error {
 		data.Equal = equal(data.Job)
 	}
 	data.Logs, data.Unread = h.logs(p, job)
-	data.tell(life, p.Now)
-	if slices.ContainsFunc(data.Why.Obstacles, lasts) {
+	data.addMoments(life, p.Now)
+	if slices.ContainsFunc(data.Why.Obstacles, needsAction) {
 		data.Later = nil // nothing is known of their times
 	}
 	job = data.Job
@@ -171,8 +171,8 @@ func (p *page) Remedy(r inspect.Obstacle) (n notice) {
 	return n
 }
 
-// lasts reports whether time alone does not end a reason.
-func lasts(r inspect.Obstacle) bool {
+// needsAction reports whether time alone does not end a reason.
+func needsAction(r inspect.Obstacle) bool {
 	switch r.Code {
 	case inspect.ObstaclePaused, inspect.ObstacleNoHandler, inspect.ObstaclePending,
 		inspect.ObstacleDependencies, inspect.ObstacleOrdering:

@@ -142,7 +142,7 @@ func TestEqualJobs(t *testing.T) {
 			t.Fatalf("a link: %v, want %v", found, want)
 		}
 		if link, _, _ = strings.Cut(link, `"`); found {
-			s.has("/jobs/?q=fingerprint"+link, "2 shown, 3 of 3 looked at")
+			s.has("/jobs/?q=fingerprint"+link, "2 shown, 3 of 3 scanned")
 		}
 	}
 }

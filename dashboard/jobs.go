@@ -289,8 +289,8 @@ func (h *Handler) terms(p *page) error {
 	return nil
 }
 
-// maxLook is how many jobs a list looks at for jobs that are known to be there.
-const maxLook = 100_000
+// maxScan is how many jobs a list looks at for jobs that are known to be there.
+const maxScan = 100_000
 
 // listed is the page of a list. If storages have counted its jobs, by their states, the
 // page is full or has all of them.
@@ -298,7 +298,7 @@ func (h *Handler) listed(p *page, f inspect.Filter, counts map[ojs.State]int) (i
 	ctx, at, n, most := p.r.Context(), p.r.FormValue("at"), pageSize, 0
 	stored := 0
 	if counts != nil {
-		most = maxLook
+		most = maxScan
 		var rare []ojs.State // that have jobs, if an index finds these
 		for s, of := range counts {
 			if len(f.States) == 0 || slices.Contains(f.States, s) {

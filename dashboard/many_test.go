@@ -128,7 +128,7 @@ func TestPreviewBeyondItsLook(t *testing.T) {
 	}
 	body = s.ok("/jobs/?by=error&q=" + url.QueryEscape(form.Get("q")))
 	if strings.Contains(body, "No job has a value") {
-		t.Error("the break-down says none of what it has not looked at")
+		t.Error("the break-down says none of what it has not scanned")
 	}
 }
 

@@ -20,7 +20,7 @@ type config struct {
 	authorize   Authorizer // nil: reads only
 	actor       func(*http.Request) string
 	redact      Redactor // nil: parts are shown as they are
-	bare        bool     // nothing is masked by default
+	unmasked    bool     // nothing is masked by default
 	masks       bool     // redact is the default one
 	links       func(*ojs.JobInfo) []Link
 	origins     []string
@@ -109,7 +109,7 @@ func WithRedact(r Redactor) Option {
 // describes.
 func WithoutMasks() Option {
 	return func(c *config) error {
-		c.bare = true
+		c.unmasked = true
 		return nil
 	}
 }

@@ -53,7 +53,7 @@ type runningType struct {
 	N       int
 	Usual   time.Duration // as runningJob has it
 	Longest time.Duration // of the jobs that were read
-	Odd     int           // jobs that are late or long
+	Slow    int           // jobs that are late or long
 	Stop    bool          // the request may pause the type and cancel its jobs
 }
 
@@ -97,7 +97,7 @@ func (h *Handler) running(p *page) error {
 		if t := types[job.Type]; t != nil { // or the job has begun since the count
 			t.Longest = max(t.Longest, r.Elapsed)
 			if r.Late() || r.Long() {
-				t.Odd++
+				t.Slow++
 			}
 		}
 		data.Jobs = append(data.Jobs, r)
@@ -122,7 +122,7 @@ func (h *Handler) running(p *page) error {
 	for _, v := range of.Values {
 		data.Types = append(data.Types, *types[v.Value])
 	}
-	slices.SortStableFunc(data.Types, func(a, b runningType) int { return cmp.Compare(b.Odd, a.Odd) })
+	slices.SortStableFunc(data.Types, func(a, b runningType) int { return cmp.Compare(b.Slow, a.Slow) })
 	return p.show("running", p.T("Running"), data)
 }
 

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	searchLook  = 3000 // jobs that a search by the end of an id looks at, of those in rare states and of all
+	searchScan  = 3000 // jobs that a search by the end of an id scans, of those in rare states and of all
 	searchFlows = 50   // workflows whose names a search reads
 	searchMost  = 20   // results of a kind
-	searchJobs  = 1000 // of the newest jobs, those whose args and keys a search looks at
+	searchJobs  = 1000 // of the newest jobs, those whose args and keys a search scans
 )
 
 // finding is what a search has found of a kind.
@@ -31,7 +31,7 @@ type searchData struct {
 	Text   string
 	Error  string // why the text is no filter line; "": it has no colon
 	Found  []finding
-	Flows  int          // the newest workflows, of more, whose names were looked at; 0: of all
+	Flows  int          // the newest workflows, of more, whose names were scanned; 0: of all
 	Looked int          // jobs by the end of their ids; 0: the text can be none
 	ByID   noticeLink   // leads to more of these
 	Lists  []searchList // jobs in which the text may be
@@ -40,7 +40,7 @@ type searchData struct {
 // searchList is a list of jobs, and the first of them that a bounded search has found.
 type searchList struct {
 	Name, Path string
-	Looked     int // among the newest jobs; 0: none was looked at
+	Looked     int // among the newest jobs; 0: none was scanned
 	Found      []noticeLink
 	All        bool // Looked are all jobs
 }
@@ -123,7 +123,11 @@ func (h *Handler) searchJobs(p *page, data *searchData, name string, f inspect.F
 	to.Looked, to.All = list.Looked, list.Next == ""
 	for _, job := range list.Jobs {
 		name := job.Type + " " + p.Short(job.ID)
-		to.Found = append(to.Found, noticeLink{"jobs/" + p.Seg(job.ID) + "/", name})
+		path := "jobs/"
+		if job.Type == workflow.Type {
+			path = "workflows/"
+		}
+		to.Found = append(to.Found, noticeLink{path + p.Seg(job.ID) + "/", name})
 	}
 	data.Lists = append(data.Lists, to)
 	return nil
@@ -245,7 +249,7 @@ func (h *Handler) searchIDs(p *page, data *searchData) error {
 	}
 	var found []noticeLink
 	for _, f := range []inspect.Filter{rare, all} {
-		list, err := h.eng.Jobs().Find(p.r.Context(), f, "", searchMost, searchLook)
+		list, err := h.eng.Jobs().Find(p.r.Context(), f, "", searchMost, searchScan)
 		if err != nil {
 			return err
 		}

@@ -71,7 +71,7 @@ func TestSearch(t *testing.T) {
 		"…" + id[28:]:    {`href="../jobs/` + id + `/"`},
 		"bank:4":         {`href="../limits/key/bank:4/"`, "&#34;bank&#34; is no key"},
 		"nothing-has-it": {"No name contains it."},
-		"deadbeef":       {"were looked at", "id%3A%2Adeadbeef\""},
+		"deadbeef":       {"were scanned", "id%3A%2Adeadbeef\""},
 		"<script>":       {"&lt;script&gt;"},
 	} {
 		s.has(at(text), want...)

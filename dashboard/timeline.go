@@ -54,9 +54,9 @@ func (p *page) Lasted(a inspect.Attempt) string {
 	return short(a.Duration(p.Now))
 }
 
-// tell fills in what has happened to a job and what is to come, with the errors of the
+// addMoments fills in what has happened to a job and what is to come, with the errors of the
 // job as pages may show them.
-func (d *jobData) tell(life *inspect.Timeline, now time.Time) {
+func (d *jobData) addMoments(life *inspect.Timeline, now time.Time) {
 	job := d.Job
 	add := func(m moment) {
 		if !m.At.IsZero() {

@@ -16,8 +16,8 @@ import (
 // workflowPage is how many workflows a page lists. Each costs a read of its steps.
 const workflowPage = 20
 
-// failedLook is how many workflows a page looks at for failed ones, which no index finds.
-const failedLook = 100
+// failedScan is how many workflows a page looks at for failed ones, which no index finds.
+const failedScan = 100
 
 type workflowsData struct {
 	Tabs       []workflowTab
@@ -158,7 +158,7 @@ func (h *Handler) workflows(p *page) error {
 				data.List = append(data.List, f)
 			}
 		}
-		if !failed || data.Next == "" || len(data.List) >= workflowPage || data.Looked >= failedLook {
+		if !failed || data.Next == "" || len(data.List) >= workflowPage || data.Looked >= failedScan {
 			break
 		}
 	}

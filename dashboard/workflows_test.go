@@ -22,7 +22,7 @@ func TestPagesOfManyWorkflows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	body := s.has("/workflows/?state=failed", "None of the 100 workflows that were looked at has failed")
+	body := s.has("/workflows/?state=failed", "None of the 100 workflows that were scanned has failed")
 	next := regexp.MustCompile(`rel="next" href="\./(\?[^"]*)"`).FindStringSubmatch(body)
 	if next == nil {
 		t.Fatal("no page follows")
@@ -33,7 +33,7 @@ func TestPagesOfManyWorkflows(t *testing.T) {
 	}
 	s.has("/workflows/?state=cancelled", "No workflow is in this state.")
 	s.has("/workflows/?state=running", "flow-129")
-	body = s.has("/search/?q=nothing-has-it", "The names of the 50 newest workflows were looked at.")
+	body = s.has("/search/?q=nothing-has-it", "The names of the 50 newest workflows were scanned.")
 	if strings.Contains(body, "No name contains it") {
 		t.Errorf("the search says that there is none:\n%s", body)
 	}

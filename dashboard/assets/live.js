@@ -22,7 +22,7 @@ async function refresh() {
     for (const [name, old] of parts(document)) {
       const now = next.get(name)
       if (!now) continue
-      if (stays(old)) tell(old, now)
+      if (stays(old)) announce(old, now)
       else if (!held(old) && now.innerHTML !== was.get(old)) replace(old, now)
     }
   } catch { /* the server is away; the next tick tries again */ } finally {
@@ -34,8 +34,8 @@ async function refresh() {
 // stays: a list keeps its rows while one of them is selected or the pointer is among them.
 function stays(part) { return part.dataset.newer && (part.matches(':hover') || part.querySelector('td.pick input:checked')) }
 
-// tell has a button say how many rows are new, and show them.
-function tell(old, now) {
+// announce has a button say how many rows are new, and show them.
+function announce(old, now) {
   const ids = e => [...e.querySelectorAll('tbody a[title]:not(.quiet)')].map(a => a.title)
   const have = new Set(ids(old)), n = ids(now).filter(id => !have.has(id)).length
   let b = old.parentElement.querySelector('.newer')

@@ -79,10 +79,8 @@ func (b *browser) check(where string) {
 		b.t.Fatal(err)
 	}
 	for _, v := range violations {
-		if v.Impact == "serious" || v.Impact == "critical" {
-			first := v.Nodes[0]
-			b.t.Errorf("%s: %s (%s): %s\n%s\n%s", where, v.ID, v.Impact, v.Help, first.HTML, first.Summary)
-		}
+		first := v.Nodes[0]
+		b.t.Errorf("%s: %s (%s): %s\n%s\n%s", where, v.ID, v.Impact, v.Help, first.HTML, first.Summary)
 	}
 }
 

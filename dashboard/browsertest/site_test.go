@@ -30,7 +30,7 @@ type site struct {
 	root http.Handler
 	url  string // of the overview
 
-	failed, active, digest, workflow string // ids
+	failed, active, digest, workflow, album string // ids
 }
 
 type mail struct {
@@ -107,13 +107,16 @@ func newSiteOn(t *testing.T, own []engine.Option, opts ...dashboard.Option) *sit
 	}
 }
 
-// past is an hour of history and the same hour of the day before, as another engine would
-// have stored them.
+// past is two days of history, and a week by the hour, as another engine would have
+// stored them: days that rise and fall, and ten minutes in which the invoices failed.
 func past(now time.Time) (values []document.Value) {
-	add := func(tier string, width, ago time.Duration, n int, share float64) {
+	add := func(tier string, width time.Duration, n int) {
 		for i := range n {
-			start := now.Add(-ago).Truncate(width).Add(-time.Duration(n-i) * width)
-			wave := 1 + 0.35*math.Sin(float64(start.Unix())/700) + 0.12*math.Sin(float64(start.Unix())/90)
+			start := now.Truncate(width).Add(-time.Duration(n-i) * width)
+			ago := now.Sub(start)
+			share := 1 + 0.4*math.Sin(float64(start.Unix())/13750) + 0.08*math.Sin(float64(start.Unix())/700) +
+				0.06*math.Sin(float64(start.Unix())/90)
+			share *= 1 - 0.05*math.Floor(ago.Hours()/24)
 			var meters []string
 			for k, of := range []struct {
 				queue, jobType string
@@ -121,22 +124,27 @@ func past(now time.Time) (values []document.Value) {
 				wait, run      int     // buckets of the histograms
 			}{{"mail", "email.send", 46, 88, 112}, {"images", "image.resize", 14, 96, 139},
 				{"billing", "invoice.render", 9, 90, 126}, {"search", "page.fetch", 21, 92, 133}} {
-				load := int(share * wave * of.minute * width.Minutes())
+				load := int(share * of.minute * width.Minutes())
 				bad := load * ((i + k) % 6) / 60
+				if k == 2 && ago > 34*time.Minute && ago < 44*time.Minute {
+					bad = 4 * load
+				}
 				const text = `{"q":%q,"t":%q,"n":[%d,%d,%d,%d,0,0,0,0,0],"wait":[%d,%d,%d,%d,%d],` +
 					`"run":[%d,%d,%d,%d,%d]}`
 				few := 1 + load/20
-				meters = append(meters, fmt.Sprintf(text, of.queue, of.jobType, load+i%3, load, bad, bad,
-					load*9e6, of.wait, load, of.wait+16, few, load*8e7, of.run, load, of.run+14, few))
+				slow := (i / 9 % 5) * 2
+				meters = append(meters, fmt.Sprintf(text, of.queue, of.jobType, load+bad+i%3, load, bad, bad*2/3,
+					load*9e6, of.wait+slow, load, of.wait+16+slow, few, load*8e7, of.run, load,
+					of.run+14+slow, few))
 			}
 			key := fmt.Sprintf("history/%s/%010d/web-1", tier, start.Unix())
 			data := []byte("[" + strings.Join(meters, ",") + "]")
 			values = append(values, document.Value{Key: key, Data: data})
 		}
 	}
-	add("10s", 10*time.Second, 0, 90, 1)
-	add("1m", time.Minute, 0, 60, 1)
-	add("1m", time.Minute, 24*time.Hour, 60, 0.9)
+	add("10s", 10*time.Second, 700)
+	add("1m", time.Minute, 2850)
+	add("1h", time.Hour, 8*24)
 	return values
 }
 
@@ -210,6 +218,16 @@ func (s *site) fill(ctx context.Context) {
 	record, err := s.eng.Workflows().Start(ctx, workflow.New("order", order))
 	s.must(err)
 	s.workflow = record.ID
+	s.eng.Handle("image.resize", func(context.Context, *ojs.Job[any]) error { return nil })
+	var sizes []workflow.Part
+	for i := range 8 {
+		sizes = append(sizes, step(fmt.Sprintf("size-%d", 100*(i+1)), "image.resize"))
+	}
+	album := workflow.Chain(step("import", "image.resize"), workflow.Group(sizes...),
+		step("publish", "email.send"), step("charge", "card.charge"))
+	record, err = s.eng.Workflows().Start(ctx, workflow.New("album", album))
+	s.must(err)
+	s.album = record.ID
 }
 
 func (s *site) must(err error) {
@@ -239,7 +257,9 @@ func (s *site) pages() map[string]string {
 		"overview": "", "jobs": "jobs/", "jobs-discarded": "jobs/?q=state:discarded&by=error",
 		"jobs-none": "jobs/?q=type:nothing", "jobs-bad": "jobs/?q=nokey:1",
 		"job-failed": "jobs/" + s.failed + "/", "job-active": "jobs/" + s.active + "/?stack=1",
-		"history": "history/?span=15m", "history-none": "history/?queue=none",
+		"history": "history/?span=15m", "history-day": "history/?span=24h&with=day&with=week",
+		"history-bad": "history/?from=x&scale=log", "album": "workflows/" + s.album + "/",
+		"jobs-members": "jobs/?q=queue:mail&cols=to,subject", "history-none": "history/?queue=none",
 		"edit": "jobs/" + s.digest + "/edit/", "enqueue": "enqueue/",
 		"queues": "queues/", "queue": "queues/search/", "types": "types/", "type": "types/email.send/",
 		"failures": "failures/", "failures-type": "failures/?type=card.charge",

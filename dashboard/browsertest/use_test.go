@@ -14,6 +14,7 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -25,6 +26,7 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 func (s *site) state(id string) ojs.State {
@@ -545,7 +547,15 @@ func TestHostileText(t *testing.T) {
 		Job: ojs.NewDraft("no.handler", args)}))
 	_, err = s.eng.Worker(evil, fetch.Config{}).Fetch(ctx)
 	s.must(err)
-	for _, path := range []string{"", "jobs/", "jobs/" + id + "/", "jobs/" + failed + "/", filtered,
+	step := workflow.Step("a", ojs.NewDraft("no.handler", args))
+	flow, err := s.eng.Workflows().Start(ctx, workflow.New(evil, step))
+	s.must(err)
+	b.run(network.SetCookie("ojs_filters", url.Values{evil: {evil}}.Encode()).WithURL(s.url))
+	text := url.QueryEscape(evil)
+	for _, path := range []string{"workflows/", "workflows/" + flow.ID + "/", "search/?q=" + text,
+		"jobs/?q=type:no.handler&cols=evil," + text, "history/?with=day&type=" + text + "&queue=" + text,
+		"history/?from=" + text + "&to=" + text + "&scale=" + text, "jobs/?full=1&q=type:no.handler",
+		"", "jobs/", "jobs/" + id + "/", "jobs/" + failed + "/", filtered,
 		"failures/",
 		"queues/", "types/no.handler/", "cron/", "cron/evil/", "workers/", "limits/",
 		"limits/key/" + url.PathEscape(strings.ReplaceAll(evil, "/", "")) + "/"} {

@@ -192,8 +192,8 @@ func Check(t *testing.T, pages http.Handler, flows []string) {
 		{list("queue:needle-done"), []string{all, tab("all"), tab("completed")}},
 		{list("dead:true type:needle.fails"), []string{"10 shown, 10 of"}},
 		{list("workflow:" + flows[1]), []string{"3 shown, 3 of"}},
-		{list("args:no-such-text"), []string{"there are more to look at"}},
-		{list("type:needle.waits args:no-such-text"), []string{"there are more to look at"}},
+		{list("args:no-such-text"), []string{"there are more to scan"}},
+		{list("type:needle.waits args:no-such-text"), []string{"there are more to scan"}},
 
 		// Pages of their own.
 		{"/failures/", []string{row("needle.fails"), "needle.error", "needle.step-error"}},
