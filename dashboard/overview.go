@@ -137,13 +137,19 @@ func (h *Handler) summarize(p *page, s *summary) (err error) {
 		return err
 	}
 	if of.Any {
-		s.Lately, s.Times = p.lately(period{of: of}), p.times(period{of: of})
+		yesterday, err := h.columns(p, of.before(day, p.Now), "", "")
+		if err != nil {
+			return err
+		}
+		compared := period{of: of}
+		if yesterday.Any {
+			compared.befores = []before{{yesterday, p.T("the day before"), "s-day"}}
+		}
+		s.Lately, s.Times = p.lately(compared), p.times(period{of: of})
 		for _, c := range append(s.Times, s.Lately) {
 			c.Table = "history/"
 		}
-		if s.Now, err = h.throughputOf(p, of); err != nil {
-			return err
-		}
+		s.Now = throughputOf(of, yesterday)
 	}
 	if err := h.discarded(ctx, p.Now, s, of); err != nil {
 		return err
@@ -246,26 +252,22 @@ type throughput struct {
 	Waited    bool // Wait is known: 95 % of the jobs that started had waited less
 }
 
-func (h *Handler) throughputOf(p *page, of *past) (t throughput, err error) {
+func throughputOf(of, before *past) throughput {
 	var sum telemetry.Meter
 	over := len(of.Columns) - 1
 	for i := range over {
 		sum.Add(&of.Columns[i])
 	}
-	before, err := h.columns(p, of.before(day, p.Now), "", "")
-	if err != nil {
-		return t, err
-	}
 	var yesterday float64
 	for i := range over {
 		yesterday += float64(before.Columns[i].Completed)
 	}
-	t = throughput{Known: true, Rate: float64(sum.Completed) / float64(over),
+	t := throughput{Known: true, Rate: float64(sum.Completed) / float64(over),
 		Yesterday: yesterday / float64(over), Waited: sum.Wait.Count > 0}
 	if t.Waited {
 		t.Wait = sum.Wait.Quantile(0.95)
 	}
-	return t, nil
+	return t
 }
 
 // Change is how much more was done than the day before, in percent.

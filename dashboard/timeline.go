@@ -54,8 +54,8 @@ func (p *page) Lasted(a inspect.Attempt) string {
 	return short(a.Duration(p.Now))
 }
 
-// addMoments fills in what has happened to a job and what is to come, with the errors of the
-// job as pages may show them.
+// addMoments fills in what has happened to a job and what is to come, with the errors of
+// the job as pages may show them.
 func (d *jobData) addMoments(life *inspect.Timeline, now time.Time) {
 	job := d.Job
 	add := func(m moment) {

@@ -74,10 +74,12 @@ func TestChartsAndListsWithoutScript(t *testing.T) {
 		chromedp.WaitVisible(`.s-day`, chromedp.ByQuery), chromedp.Click(`.tabs a[href*="from="]`),
 		chromedp.WaitVisible(`input[name=from]:not([value=""])`))
 	columns, save := `[data-keep=columns] `, `[data-keep=save] `
-	b.run(chromedp.Navigate(s.url+"jobs/?q=queue:mail"), chromedp.Click(columns+`summary`, chromedp.NodeVisible),
+	b.run(chromedp.Navigate(s.url+"jobs/?q=queue:mail"),
+		chromedp.Click(columns+`summary`, chromedp.NodeVisible),
 		chromedp.Click(`.toggles a[href$="cols=to"]`, chromedp.NodeVisible),
 		chromedp.WaitVisible(`td.cell[data-name=to]`), chromedp.Click(save+`summary`),
-		chromedp.SendKeys(save+`input[name=name]`, "post", chromedp.NodeVisible), chromedp.Click(save+`button`),
+		chromedp.SendKeys(save+`input[name=name]`, "post", chromedp.NodeVisible),
+		chromedp.Click(save+`button`),
 		chromedp.WaitVisible(`.chip a[aria-current]`), chromedp.Navigate(s.url+"search/?q=nothing"),
 		chromedp.Click(`.chip a`, chromedp.NodeVisible),
 		chromedp.Click(`.chip a[aria-label="Forget post"]`, chromedp.NodeVisible),

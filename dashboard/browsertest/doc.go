@@ -6,5 +6,5 @@
 //	cd dashboard/browsertest && GOWORK=off go test .
 //
 // Without Chromium the tests are skipped, unless CI is set. OJS_SHOTS names a directory
-// for pictures of all pages.
+// for pictures of all pages, of which overview-light-1280.png is docs/dashboard.png.
 package browsertest

@@ -114,8 +114,8 @@ func past(now time.Time) (values []document.Value) {
 		for i := range n {
 			start := now.Truncate(width).Add(-time.Duration(n-i) * width)
 			ago := now.Sub(start)
-			share := 1 + 0.4*math.Sin(float64(start.Unix())/13750) + 0.08*math.Sin(float64(start.Unix())/700) +
-				0.06*math.Sin(float64(start.Unix())/90)
+			wave := func(seconds float64) float64 { return math.Sin(float64(start.Unix()) / seconds) }
+			share := 1 + 0.4*wave(13750) + 0.08*wave(700) + 0.06*wave(90)
 			share *= 1 - 0.05*math.Floor(ago.Hours()/24)
 			var meters []string
 			for k, of := range []struct {
@@ -133,8 +133,8 @@ func past(now time.Time) (values []document.Value) {
 					`"run":[%d,%d,%d,%d,%d]}`
 				few := 1 + load/20
 				slow := (i / 9 % 5) * 2
-				meters = append(meters, fmt.Sprintf(text, of.queue, of.jobType, load+bad+i%3, load, bad, bad*2/3,
-					load*9e6, of.wait+slow, load, of.wait+16+slow, few, load*8e7, of.run, load,
+				meters = append(meters, fmt.Sprintf(text, of.queue, of.jobType, load+bad+i%3, load, bad,
+					bad*2/3, load*9e6, of.wait+slow, load, of.wait+16+slow, few, load*8e7, of.run, load,
 					of.run+14+slow, few))
 			}
 			key := fmt.Sprintf("history/%s/%010d/web-1", tier, start.Unix())
