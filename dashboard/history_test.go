@@ -189,6 +189,8 @@ func TestChartsOfAPeriod(t *testing.T) {
 		"Completed, the day before 41", `<a href="../jobs/?q=`+
 			`finished.since%3A2026-03-01T11%3A30%3A00Z&#43;finished.until%3A2026-03-01T11%3A31%3A00Z"`)
 	wellFormed(t, "compared", body)
+	s.enqueue("t", nil)
+	s.has("/jobs/?q=finished.since:1h", `aria-current="true">latest end first`)
 	week := minute.Truncate(time.Hour).Add(-7 * day)
 	hour := document.Value{Key: fmt.Sprintf("history/1h/%010d/e", week.Unix()),
 		Data: []byte(`[{"q":"mail","t":"email.send","n":[0,120,0,0,0,0,0,0,0]}]`)}

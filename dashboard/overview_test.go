@@ -142,6 +142,30 @@ func (c *countsCalls) Counts(ctx context.Context) ([]storage.Count, error) {
 	return c.Storage.Counts(ctx)
 }
 
+// The navigation has the numbers that storages count. All pages share what one of them
+// has read.
+func TestNavigationCounts(t *testing.T) {
+	store := &countsCalls{Storage: memory.New()}
+	s := siteOn(t, store)
+	s.enqueue("t", nil)
+	s.enqueue("t", nil, ojs.WithQueue("mail"), ojs.WithDelay(time.Hour))
+	for _, want := range []string{`href="../jobs/">Jobs <span class="count">2<`,
+		`href="../due/">Scheduled <span class="count">1<`, `href="../queues/">Queues <span class="count">2<`,
+		`href="../running/">Running</a>`} {
+		s.has("/display/", want)
+	}
+	before := store.n.Load()
+	for range 10 {
+		s.ok("/display/")
+	}
+	if n := store.n.Load() - before; n > 0 {
+		t.Errorf("%d calls for the numbers of ten pages", n)
+	}
+	s.enqueue("t", nil)
+	s.clock.Add(countsAge)
+	s.has("/display/", `Jobs <span class="count">3<`)
+}
+
 // Open overviews share what a tick has one of them read. A page that a person loads reads
 // for itself.
 func TestOpenOverviewsShareAReading(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -62,7 +63,11 @@ func TestSearch(t *testing.T) {
 			t.Errorf("%q: %d to %s, want %s", text, w.Code, w.Header().Get("Location"), to)
 		}
 	}
+	if _, err := s.eng.Worker("fetcher-1", fetch.Config{}).Fetch(ctx); err != nil {
+		t.Fatal(err)
+	}
 	for text, want := range map[string][]string{
+		"fetcher": {`href="../jobs/?q=state%3Aactive&#43;worker%3Afetcher-1">fetcher-1`},
 		"email": {`href="../types/email.send/"`, `href="../cron/email-digest/"`,
 			`href="../workflows/` + flow.ID + `/"`, "Jobs whose args contain it"},
 		"EMAIL":          {`href="../types/email.send/"`},
