@@ -56,8 +56,11 @@ type window struct {
 	Tier   time.Duration
 }
 
+// column is the beginning of a column.
+func (w window) column(i int) time.Time { return w.Start.Add(time.Duration(i) * w.Column) }
+
 // End is the end of the last column.
-func (w window) End() time.Time { return w.Start.Add(time.Duration(w.N) * w.Column) }
+func (w window) End() time.Time { return w.column(w.N) }
 
 // tierFor is the coarsest tier that is as fine as a column and reaches back to a time, or
 // else the finest that reaches back.
@@ -170,6 +173,26 @@ type past struct {
 
 // columns adds up the history of a window, of a queue and type if they are named.
 func (h *Handler) columns(p *page, w window, queue, jobType string) (*past, error) {
+	return h.summed(p, w, func(sum, m *telemetry.Meter) bool {
+		ok := (queue == "" || m.Queue == queue) && (jobType == "" || m.Type == jobType)
+		if ok {
+			sum.Add(m)
+		}
+		return ok
+	})
+}
+
+// completed is what was completed in a window, without the histograms, whose sums cost
+// more than all else of a page.
+func (h *Handler) completed(p *page, w window) (*past, error) {
+	return h.summed(p, w, func(sum, m *telemetry.Meter) bool {
+		sum.Completed += m.Completed
+		return true
+	})
+}
+
+// summed adds up the history of a window. add reports whether it has added a meter.
+func (h *Handler) summed(p *page, w window, add func(sum, m *telemetry.Meter) bool) (*past, error) {
 	read, err := h.history(p.r.Context(), w, p.Now)
 	if err != nil {
 		return nil, err
@@ -182,9 +205,7 @@ func (h *Handler) columns(p *page, w window, queue, jobType string) (*past, erro
 			continue
 		}
 		for j := range b.Meters {
-			m := &b.Meters[j]
-			if (queue == "" || m.Queue == queue) && (jobType == "" || m.Type == jobType) {
-				out.Columns[i].Add(m)
+			if add(&out.Columns[i], &b.Meters[j]) {
 				out.Any = true
 			}
 		}
@@ -211,7 +232,7 @@ func (of *past) at(t time.Time) int {
 func (of *past) values(f func(m *telemetry.Meter) float64) []float64 {
 	out := make([]float64, of.N)
 	for i := range out {
-		out[i] = f(&of.Columns[of.at(of.Start.Add(time.Duration(i)*of.Column))])
+		out[i] = f(&of.Columns[of.at(of.column(i))])
 	}
 	return out
 }
@@ -227,8 +248,9 @@ func (of *past) share() float64 {
 // period is what a page has charts of.
 type period struct {
 	of             *past
-	queue, jobType string // "": all
-	scale          string // linear or log, or "": numbers linear, durations logarithmic
+	queue, jobType string   // "": all
+	scale          string   // linear or log, or "": numbers linear, durations logarithmic
+	ended          []string // the filter lines of the columns
 	befores        []before
 }
 
@@ -238,34 +260,45 @@ type before struct {
 	name, class string
 }
 
-// chart is an empty chart of the period. A column leads to the jobs that jobs selects.
-func (p *page) chart(of period, title string, jobs func(f *inspect.Filter, from, to time.Time)) *chart {
-	w := of.of.window
-	c := &chart{Title: title, End: w.End(), Now: w.End().After(p.Now), Log: of.scale == "log"}
+// periodOf is a period whose charts are compared with nothing.
+func periodOf(of *past, queue, jobType string) period {
+	return period{of: of, queue: queue, jobType: jobType, ended: linesOf(of, queue, jobType, "finished.")}
+}
+
+// linesOf are the filter lines of the jobs that ended in each column of a window, or that
+// were created in it.
+func linesOf(of *past, queue, jobType, key string) (lines []string) {
 	var f inspect.Filter
-	if of.queue != "" {
-		f.Queues = []string{of.queue}
+	if queue != "" {
+		f.Queues = []string{queue}
 	}
-	if of.jobType != "" {
-		f.Types = []string{of.jobType}
+	if jobType != "" {
+		f.Types = []string{jobType}
 	}
-	for i := range w.N {
-		at := w.Start.Add(time.Duration(i) * w.Column)
-		jobs(&f, at, at.Add(w.Column))
-		c.Times, c.Lines = append(c.Times, at), append(c.Lines, f.String())
+	base := f.String()
+	if base != "" {
+		base += " "
+	}
+	for i := range of.N {
+		from, to := of.column(i), of.column(i+1)
+		lines = append(lines, base+key+"since:"+from.Format(time.RFC3339)+" "+key+"until:"+to.Format(time.RFC3339))
+	}
+	return lines
+}
+
+// chart is an empty chart of the period. A column leads to the jobs of its line.
+func (p *page) chart(of period, title string, lines []string) *chart {
+	end := of.of.End()
+	c := &chart{Title: title, End: end, Now: end.After(p.Now), Log: of.scale == "log", Lines: lines}
+	for i := range of.of.N {
+		c.Times = append(c.Times, of.of.column(i))
 	}
 	return c
 }
 
-// endedIn selects the jobs that ended in a period.
-func endedIn(f *inspect.Filter, from, to time.Time) { f.FinishedFrom, f.FinishedBefore = from, to }
-
-// createdIn selects the jobs that were created in a period.
-func createdIn(f *inspect.Filter, from, to time.Time) { f.CreatedFrom, f.CreatedBefore = from, to }
-
 // throughput is what was done in each column.
 func (p *page) throughput(of period) *chart {
-	c := p.chart(of, p.T("Throughput"), endedIn)
+	c := p.chart(of, p.T("Throughput"), of.ended)
 	add := func(from *past, name, class string, line bool, f func(m *telemetry.Meter) uint64) {
 		c.Series = append(c.Series, series{name, class, line, from.values(func(m *telemetry.Meter) float64 {
 			if from != of.of && m.IsZero() {
@@ -293,7 +326,7 @@ func (p *page) count(v float64) string { return p.Num(strconv.FormatFloat(v, 'f'
 func (p *page) quantiles(
 	of period, title string, which func(*telemetry.Meter) *telemetry.Histogram,
 ) *chart {
-	c := p.chart(of, title, endedIn)
+	c := p.chart(of, title, of.ended)
 	c.Seconds, c.Log = true, of.scale != "linear"
 	add := func(of *past, name, class string, value func(h *telemetry.Histogram) time.Duration) {
 		c.Series = append(c.Series, series{name, class, true, of.values(func(m *telemetry.Meter) float64 {
@@ -327,7 +360,7 @@ func longest(h *telemetry.Histogram) (end time.Duration) {
 // reckoned back from how many there are. A column leads to the jobs that were enqueued in
 // it.
 func (p *page) depth(of period, now int) *chart {
-	c := p.chart(of, p.T("Unfinished jobs"), createdIn)
+	c := p.chart(of, p.T("Unfinished jobs"), linesOf(of.of, of.queue, of.jobType, ""))
 	c.Note = p.T("Reckoned back from now by what was enqueued and what has ended.")
 	values := make([]float64, of.of.N)
 	first := slices.IndexFunc(of.of.Columns, func(m telemetry.Meter) bool { return !m.IsZero() })
@@ -387,13 +420,14 @@ func (h *Handler) historyPage(p *page) error {
 	form := p.r.URL.Query()
 	data := &historyData{Queue: form.Get("queue"), Type: form.Get("type")}
 	w := h.chosen(p, form, data)
-	of := period{queue: data.Queue, jobType: data.Type, scale: form.Get("scale")}
+	counted, err := h.columns(p, w, data.Queue, data.Type)
+	if err != nil {
+		return err
+	}
+	of := periodOf(counted, data.Queue, data.Type)
+	of.scale = form.Get("scale")
 	for _, c := range scales {
 		data.Scales = append(data.Scales, choice{c.Value, p.T(c.Name), c.Value == of.scale})
-	}
-	var err error
-	if of.of, err = h.columns(p, w, data.Queue, data.Type); err != nil {
-		return err
 	}
 	note := func(text string) { data.Notes = append(data.Notes, text) }
 	for _, c := range comparisons {
@@ -505,7 +539,7 @@ func (h *Handler) lately(p *page, queue, jobType string) (*chart, error) {
 	if err != nil || !of.Any {
 		return nil, err
 	}
-	return p.lately(period{of: of, queue: queue, jobType: jobType}), nil
+	return p.lately(periodOf(of, queue, jobType)), nil
 }
 
 func (p *page) lately(of period) *chart {

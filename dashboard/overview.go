@@ -137,15 +137,16 @@ func (h *Handler) summarize(p *page, s *summary) (err error) {
 		return err
 	}
 	if of.Any {
-		yesterday, err := h.columns(p, of.before(day, p.Now), "", "")
+		yesterday, err := h.completed(p, of.before(day, p.Now))
 		if err != nil {
 			return err
 		}
-		compared := period{of: of}
+		compared := periodOf(of, "", "")
+		times := compared
 		if yesterday.Any {
 			compared.befores = []before{{yesterday, p.T("the day before"), "s-day"}}
 		}
-		s.Lately, s.Times = p.lately(compared), p.times(period{of: of})
+		s.Lately, s.Times = p.lately(compared), p.times(times)
 		for _, c := range append(s.Times, s.Lately) {
 			c.Table = "history/"
 		}
