@@ -16,15 +16,9 @@ import (
 // fields make. The field of the error is text. Each other field has the values of its key
 // as the line has them, with spaces between them.
 type filterForm struct {
-	States []stateChoice
+	States []choice
 	Fields []filterField
 	Rest   string // the terms that have no field
-}
-
-// stateChoice is an option of the field for the state.
-type stateChoice struct {
-	Value, Name string
-	On          bool
 }
 
 type filterField struct{ Key, Name, Value, Hint string }
@@ -52,13 +46,13 @@ func (p *page) formOf(f inspect.Filter, line string) *filterForm {
 	for _, s := range f.States {
 		states, names = append(states, string(s)), append(names, p.T(string(s)))
 	}
-	form.States = []stateChoice{{"", p.T("any"), len(states) == 0}}
+	form.States = []choice{{"", p.T("any"), len(states) == 0}}
 	for _, s := range ojs.AllStates() {
-		form.States = append(form.States, stateChoice{string(s), p.T(string(s)),
+		form.States = append(form.States, choice{string(s), p.T(string(s)),
 			len(states) == 1 && f.States[0] == s})
 	}
 	if len(states) > 1 {
-		all := stateChoice{strings.Join(states, " "), strings.Join(names, ", "), true}
+		all := choice{strings.Join(states, " "), strings.Join(names, ", "), true}
 		form.States = append(form.States, all)
 	}
 	f.States, f.Queues, f.Types, f.Error, f.Tags, f.CreatedFrom = nil, nil, nil, "", nil, time.Time{}

@@ -101,7 +101,7 @@ func windowOf(from, to, now time.Time) window {
 		}
 	}
 	w.Start, w.Tier = from.UTC().Truncate(w.Tier), tierFor(from, now, w.Column)
-	w.N = min(max(1, int((to.Sub(w.Start)+w.Column-1)/w.Column)), maxColumns)
+	w.N = min(max(1, int((to.Sub(w.Start)+w.Column-1)/w.Column)), maxColumns+1)
 	return w
 }
 
@@ -280,8 +280,8 @@ func linesOf(of *past, queue, jobType, key string) (lines []string) {
 		base += " "
 	}
 	for i := range of.N {
-		from, to := of.column(i), of.column(i+1)
-		lines = append(lines, base+key+"since:"+from.Format(time.RFC3339)+" "+key+"until:"+to.Format(time.RFC3339))
+		from, to := of.column(i).Format(time.RFC3339), of.column(i+1).Format(time.RFC3339)
+		lines = append(lines, base+key+"since:"+from+" "+key+"until:"+to)
 	}
 	return lines
 }
@@ -382,7 +382,7 @@ type historyTab struct {
 	On         bool
 }
 
-// choice is a value of a field of a form.
+// choice is an option of a field of a form.
 type choice struct {
 	Value, Name string
 	On          bool

@@ -161,6 +161,9 @@ func TestNavigationCounts(t *testing.T) {
 	if n := store.n.Load() - before; n > 0 {
 		t.Errorf("%d calls for the numbers of ten pages", n)
 	}
+	if body := s.get("/nope/").Body.String(); strings.Contains(body, `class="count"`) {
+		t.Error("a page that refuses has the numbers")
+	}
 	s.enqueue("t", nil)
 	s.clock.Add(countsAge)
 	s.has("/display/", `Jobs <span class="count">3<`)

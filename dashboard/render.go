@@ -126,10 +126,14 @@ type navEntry struct {
 }
 
 // Nav has the entries of the navigation. All pages share the numbers, which storages
-// count and which are some seconds old.
+// count and which are some seconds old. A page that says what went wrong has none: its
+// reader may not be allowed to know them.
 func (p *page) Nav() []navEntry {
 	out := make([]navEntry, len(navigation))
-	stats := p.h.counted(p.r.Context(), p.Now)
+	var stats *engine.Stats
+	if p.File != "problem" {
+		stats = p.h.counted(p.r.Context(), p.Now)
+	}
 	for i, e := range navigation {
 		if out[i].entry = e; e.count != nil && stats != nil {
 			out[i].N = e.count(stats)

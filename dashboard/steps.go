@@ -54,11 +54,20 @@ func partsOf(s *workflow.Status, fold bool) []part {
 				groups[key] = append(groups[key], c)
 			}
 		}
-		i := slices.IndexFunc(order, func(key string) bool { return len(groups[key]) >= foldFrom })
-		if i < 0 {
+		order = slices.DeleteFunc(order, func(key string) bool { return len(groups[key]) < foldFrom })
+		if len(order) == 0 {
 			break
 		}
-		parts = foldGroup(parts, groups[order[i]])
+		first := make([]int, len(parts)) // of the parts that become one
+		for i := range first {
+			first[i] = i
+		}
+		for _, key := range order {
+			for _, i := range slices.Concat(groups[key]...) {
+				first[i] = groups[key][0][0]
+			}
+		}
+		parts = merged(parts, first)
 	}
 	return parts
 }
@@ -82,46 +91,30 @@ func branch(parts []part, i int) []int {
 	return out
 }
 
-// foldGroup makes one part of branches, in the place of the first one.
-func foldGroup(parts []part, branches [][]int) (out []part) {
-	group := part{Name: parts[branches[0][0]].Name}
-	to := make([]int, len(parts)) // where each part goes
-	first := branches[0][0]
-	for _, b := range branches {
-		for _, i := range b {
-			to[i] = -1
-			group.Steps = append(group.Steps, parts[i].Steps...)
+// merged makes one part of all parts with the same first one, in the place of that.
+func merged(parts []part, first []int) (out []part) {
+	to := make([]int, len(parts))
+	for i := range parts {
+		if first[i] == i {
+			to[i] = len(out)
+			out = append(out, part{Name: parts[i].Name})
 		}
 	}
-	for i, n := 0, 0; i < len(parts); i++ {
-		if to[i] == 0 || i == first {
-			to[i] = n
-			n++
-		}
+	for i := range parts {
+		to[i] = to[first[i]]
 	}
-	for i := range to {
-		if to[i] < 0 {
-			to[i] = to[first]
-		}
-	}
-	move := func(list []int, of int) (out []int) {
-		for _, i := range list {
-			if to[i] != of && !slices.Contains(out, to[i]) {
-				out = append(out, to[i])
+	add := func(list *[]int, from []int, of int) {
+		for _, i := range from {
+			if to[i] != of && !slices.Contains(*list, to[i]) {
+				*list = append(*list, to[i])
 			}
 		}
-		return out
 	}
-	group.After = move(parts[first].After, to[first])
-	group.before = move(parts[branches[0][len(branches[0])-1]].before, to[first])
-	for i, p := range parts {
-		switch {
-		case i == first:
-			out = append(out, group)
-		case to[i] != to[first]:
-			p.After, p.before = move(p.After, to[i]), move(p.before, to[i])
-			out = append(out, p)
-		}
+	for i := range parts {
+		into := &out[to[i]]
+		into.Steps = append(into.Steps, parts[i].Steps...)
+		add(&into.After, parts[i].After, to[i])
+		add(&into.before, parts[i].before, to[i])
 	}
 	return out
 }

@@ -165,7 +165,7 @@ document.addEventListener('keydown', e => {
   const all = hits(e.target), at = all.indexOf(spot)
   const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: all.length - 1 }[e.key]
   if (all[to]) { e.preventDefault(); say(all[to]) }
-  else if (e.key === 'Enter' && spot.parentNode.href) location.href = spot.parentNode.href.baseVal
+  else if (e.key === 'Enter' && spot?.parentNode.href) location.href = spot.parentNode.href.baseVal
   else if (e.key === 'Escape') say()
 })
 
