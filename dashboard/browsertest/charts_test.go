@@ -18,7 +18,8 @@ func TestCharts(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, dashboard.WithAuthorizer(dashboard.AllowAll))
 	b := newBrowser(t, s)
-	b.run(chromedp.Navigate(s.url+"history/"), chromedp.WaitVisible(`.plot[tabindex]`))
+	b.run(chromedp.EmulateViewport(1280, 900), chromedp.Navigate(s.url+"history/"),
+		chromedp.WaitVisible(`.plot[tabindex]`))
 	b.reach(`.plot`)
 	const column = `document.querySelector('.says')?.textContent.split('\n')[0] ?? ''`
 	last := b.text(column)
