@@ -149,9 +149,9 @@ func TestNavigationCounts(t *testing.T) {
 	s := siteOn(t, store)
 	s.enqueue("t", nil)
 	s.enqueue("t", nil, ojs.WithQueue("mail"), ojs.WithDelay(time.Hour))
-	for _, want := range []string{`href="../jobs/">Jobs <span class="count">2<`,
-		`href="../due/">Scheduled <span class="count">1<`, `href="../queues/">Queues <span class="count">2<`,
-		`href="../running/">Running</a>`} {
+	for _, want := range []string{`data-live="count-jobs/">2<`,
+		`data-live="count-due/">1<`, `data-live="count-queues/">2<`,
+		`data-live="count-running/"></span></a>`} {
 		s.has("/display/", want)
 	}
 	before := store.n.Load()
@@ -161,12 +161,12 @@ func TestNavigationCounts(t *testing.T) {
 	if n := store.n.Load() - before; n > 0 {
 		t.Errorf("%d calls for the numbers of ten pages", n)
 	}
-	if body := s.get("/nope/").Body.String(); strings.Contains(body, `class="count"`) {
+	if body := s.get("/nope/").Body.String(); strings.Contains(body, `data-live="count-jobs/">2`) {
 		t.Error("a page that refuses has the numbers")
 	}
 	s.enqueue("t", nil)
 	s.clock.Add(countsAge)
-	s.has("/display/", `Jobs <span class="count">3<`)
+	s.has("/display/", `data-live="count-jobs/">3<`)
 }
 
 // Open overviews share what a tick has one of them read. A page that a person loads reads

@@ -125,6 +125,9 @@ type navEntry struct {
 	N int // 0: it shows none
 }
 
+// Counts reports whether the entry has a number.
+func (e navEntry) Counts() bool { return e.count != nil }
+
 // Nav has the entries of the navigation. All pages share the numbers, which storages
 // count and which are some seconds old. A page that says what went wrong has none: its
 // reader may not be allowed to know them.

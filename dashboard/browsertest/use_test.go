@@ -390,12 +390,12 @@ func TestFormsByKeyboard(t *testing.T) {
 			`form button.danger`, "", `[data-live=run]`},
 		{"jobs/", []string{`details.help summary`, kb.Enter, `details [name=queue]`, "billing"},
 			`details[open] button`, "", `.tabs [href="./?q=queue%3abilling"][aria-current]`},
-		{"display/", nil, `main form button`, "", `main form`},
 		{"history/", []string{`[name=with]`, " "}, `main form button`, "", `.tabs a[href*="with=day"]`},
 		{"jobs/?q=queue:mail", []string{`[data-keep=columns] summary`, kb.Enter, `[name=cols]`, "to"},
 			`[data-keep=columns] button`, "", `td.cell[data-name=to]:not(:empty)`},
 		{"jobs/?q=queue:mail", []string{`[data-keep=save] summary`, kb.Enter, `[data-keep=save] [name=name]`,
 			"post"}, `[data-keep=save] button`, "", `.chip`},
+		{"display/", nil, `main form button`, "", `main form`},
 	} {
 		b.run(chromedp.Navigate(s.url+form.page), chromedp.WaitVisible(`main h1`))
 		for i := 0; i < len(form.fields); i += 2 {
