@@ -71,3 +71,50 @@ func TestFailures(t *testing.T) {
 		}
 	})
 }
+
+// An engine that reports counts each failed attempt in a group of the history: errors,
+// panics and timeouts, of jobs that are retried and deleted later, too.
+func TestCountedFailures(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		n := 0
+		b.handle("t", func(ctx context.Context, job *ojs.Job[any]) error {
+			switch n++; n {
+			case 1, 2:
+				return ojs.Errorf("smtp.refused", "greylisted by %s", job.ID)
+			case 3:
+				panic("no")
+			case 4:
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		})
+		b.run()
+		id := b.enqueue("t", ojs.WithTimeout(time.Second), ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 9})).ID
+		b.advance(time.Hour)
+		b.want(id, ojs.StateCompleted, 5)
+		list, err := b.Jobs().CountedFailures(b.ctx)
+		must(t, err)
+		history, err := b.History(b.ctx, b.start, b.start.Add(2*time.Hour), time.Hour)
+		must(t, err)
+		failed, counted := uint64(0), uint64(0)
+		for _, bucket := range history {
+			for _, m := range bucket.Meters {
+				failed += m.Failed
+			}
+		}
+		for _, g := range list {
+			counted += g.N
+			if g.Version != "v1.2.3" || g.Sample != id || g.Type != "t" {
+				t.Errorf("%+v", g)
+			}
+		}
+		if len(list) != 3 || counted != 4 || failed != 4 {
+			t.Fatalf("%d of %d failures in %d groups, want 4 in 3", counted, failed, len(list))
+		}
+		if g := list[0]; g.N != 2 || g.Message != "greylisted by #" || g.Text != "greylisted by "+id ||
+			!g.First.Equal(b.start) {
+			t.Errorf("%+v", g)
+		}
+	}, reports)
+}

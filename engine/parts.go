@@ -98,6 +98,7 @@ func newParts(s storage.Storage, opts []Option) (*parts, error) {
 	if watches && c.reports == nil && !c.noReports {
 		_ = WithReports(Reports{})(&c.config) // which are valid
 	}
+	c.Meter.CountFailures = c.reports != nil
 	c.types = &jobtypes.Types{Env: c.Env, Defaults: cfg.defaults, Hooks: cfg.hooks, Retry: cfg.ownRetryHook,
 		Seeded: cfg.rand != nil, Around: cfg.middleware, Runs: c.runs, SetTypeLimits: c.setTypeLimits}
 	c.types.Queues.Store(&cfg.queues)

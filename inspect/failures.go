@@ -3,15 +3,12 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
-	"hash/fnv"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // FailureGroup is jobs whose latest failures are alike: of the same job type, the same
@@ -123,37 +120,14 @@ func FailureKey(job *ojs.JobInfo) string {
 
 // groupOf is the group of a job that has failed, without its jobs.
 func groupOf(job *ojs.JobInfo) FailureGroup {
-	f := job.Error
-	g := FailureGroup{Type: job.Type, ErrorType: f.Type,
-		Message: plainMessage(f.Message), Frame: ownFrame(f.Backtrace)}
-	h := fnv.New64a()
-	for _, part := range []string{g.Type, g.ErrorType, g.Message, g.Frame} {
-		_, _ = h.Write([]byte(part)) // which never fails
-		_, _ = h.Write([]byte{0})
-	}
-	g.Key = hex.EncodeToString(h.Sum(nil))
-	return g
+	k := telemetry.KindOf(job.Type, job.Error)
+	return FailureGroup{Key: k.Key, Type: k.Type, ErrorType: k.ErrorType, Message: k.Message, Frame: k.Frame}
 }
 
-// varying is what differs between messages of the same failure: quoted text, ids and
-// numbers, alone or in words with digits.
-var varying = regexp.MustCompile(`"[^"]*"|'[^']*'|` + "`[^`]*`" +
-	`|\S+@\S+|\b[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}\b|0x[0-9a-fA-F]+|\b\w*[0-9](?:[\w.:-]*\w)?`)
-
-// plainMessage is a message without what varies in it.
-func plainMessage(message string) string {
-	return foreign.Clip(varying.ReplaceAllString(foreign.Clip(message, 1000), "#"), 200)
-}
-
-// ownFrame is the function of the first frame of a backtrace that is not the standard
-// library's, "" if there is none. A frame is a function, a file and a line.
-func ownFrame(frames []string) string {
-	for _, frame := range frames {
-		name, _, _ := strings.Cut(frame, " ")
-		host, _, _ := strings.Cut(name, "/")
-		if strings.HasPrefix(name, "main.") || strings.Contains(name, "/") && strings.Contains(host, ".") {
-			return foreign.Clip(name, 200)
-		}
-	}
-	return ""
+// CountedFailures returns the failed attempts of the last 30 days that the engines that
+// report have counted, by kind. The numbers are exact, and jobs that were deleted count,
+// too. See telemetry.Failures, which has the bounds and the cost. The key of a kind
+// selects the stored jobs whose latest failure is of it: Filter.Failure.
+func (j *Jobs) CountedFailures(ctx context.Context) ([]telemetry.FailureCount, error) {
+	return telemetry.Failures(ctx, j.source, j.Now())
 }

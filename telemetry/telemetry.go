@@ -9,7 +9,8 @@
 //     program.
 //  3. Snapshots share no memory with what is counted later.
 //  4. Each engine writes values of its own, so no engine overwrites the history of
-//     another one. A Recorder belongs to one goroutine.
+//     another one. The groups of failures are common to all: failures.go says how. A
+//     Recorder belongs to one goroutine.
 package telemetry
 
 import (
@@ -112,6 +113,11 @@ type Meters struct {
 	mu    spin.Mutex // guards the fields below
 	last  *Meter     // the meter that was counted in last
 	pairs map[pair]*Meter
+
+	// CountFailures has failed attempts counted by kind, for a FailureRecorder. It is set
+	// before the first call.
+	CountFailures bool
+	failures      failures // has a lock of its own
 }
 
 type pair struct{ queue, jobType string }
@@ -177,6 +183,19 @@ type Attempt struct {
 
 // Ended counts the ends of n attempts. of returns each, false if its end was not stored.
 func (m *Meters) Ended(n int, of func(i int) (Attempt, bool)) {
+	failed := m.ended(n, of)
+	for i := 0; failed && m.CountFailures && i < n; i++ {
+		if a, ok := of(i); ok && a.failed() {
+			m.failures.count(a.Job)
+		}
+	}
+}
+
+// failed reports whether the attempt counts as failed.
+func (a *Attempt) failed() bool { return !a.Completed && !a.Returned }
+
+// ended is Ended without the kinds of failures. It reports whether an attempt has failed.
+func (m *Meters) ended(n int, of func(i int) (Attempt, bool)) (failed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range n {
@@ -196,6 +215,7 @@ func (m *Meters) Ended(n int, of func(i int) (Attempt, bool)) {
 			continue
 		}
 		p.Failed++
+		failed = true
 		switch a.Job.State {
 		case ojs.StateRetryable:
 			p.Retried++
@@ -208,6 +228,7 @@ func (m *Meters) Ended(n int, of func(i int) (Attempt, bool)) {
 			p.DeadLettered++
 		}
 	}
+	return failed
 }
 
 // EndedOtherwise counts a job that ended, and not with the end of an attempt.

@@ -36,7 +36,8 @@ type Engine struct {
 	DescribeNode func(n *inspect.Node)
 	Works        func(stacks bool) []inspect.Running // the attempts of handlers
 
-	history   telemetry.Recorder // the reporter's
+	history   telemetry.Recorder // the reporter's, and so is failures
+	failures  telemetry.FailureRecorder
 	processes Processes
 	over      <-chan struct{} // closed after the last report of the latest run; nil: there was none
 }
@@ -110,6 +111,8 @@ func (p *Reporter) report(last bool) (err error) {
 	c, ctx := p.c, p.base
 	p.beat++
 	counts := c.history.Record(c.Meter.Snapshot(), c.Now(), c.Worker)
+	failures, failed := c.failures.Record(ctx, &c.Meter, c.Store, c.Now(), c.Worker, c.Peers.Version)
+	counts = append(counts, failures...)
 	for _, v := range p.unstored { // counts of buckets that have been closed since
 		if !slices.ContainsFunc(counts, func(c document.Value) bool { return c.Key == v.Key }) {
 			counts = append(counts, v)
@@ -119,7 +122,7 @@ func (p *Reporter) report(last bool) (err error) {
 	values := append(slices.Clone(counts), p.node(last), c.aliveValue(p.beat, last))
 	err = document.Of(c.Store).PutValues(ctx, c.Now(), values)
 	if err == nil {
-		p.unstored = nil
+		p.unstored, err = nil, failed
 	}
 	if err == nil && !last {
 		err = p.obey(ctx)
