@@ -54,6 +54,7 @@ type Handler struct {
 
 	runs  runs
 	past  histories
+	fails countedFailures
 	flows flows
 	live  live
 	sums  summaries

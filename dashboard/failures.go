@@ -65,6 +65,10 @@ func (failuresData) Periods() []string { return failurePeriods }
 
 type failuresData struct {
 	Type    string // the failures of one type; "": all
+	Any     bool   // engines have counted failures
+	Counted []countedRow
+	More    int    // kinds that Counted has not
+	Stored  bool   // the stored jobs are shown
 	Since   string // the jobs that were discarded in a period until now; "": all failures
 	Rows    []failureRow
 	Exact   bool
@@ -79,11 +83,12 @@ type failuresData struct {
 	Discarded string // the filter line of the discarded jobs
 }
 
-// Stored is how many failures are stored, in words.
-func (d *failuresData) Stored(p *page) string { return p.Least(inspect.Count{N: d.Of, Exact: d.OfAll}) }
+// Sum is how many failures are stored, in words.
+func (d *failuresData) Sum(p *page) string { return p.Least(inspect.Count{N: d.Of, Exact: d.OfAll}) }
 
-// failures groups the jobs that wait for a retry and the jobs that were given up by what
-// their latest failures have in common, of all types or of one.
+// failures shows the failures that engines have counted, of all types or of one. If there
+// are none, or if it is asked to, it groups the stored jobs that wait for a retry or were
+// given up by what their latest failures have in common.
 func (h *Handler) failures(p *page) error {
 	ctx := p.r.Context()
 	discarded := inspect.Filter{States: []ojs.State{ojs.StateDiscarded}}
@@ -100,7 +105,25 @@ func (h *Handler) failures(p *page) error {
 	} else {
 		period = ""
 	}
-	groups, err := h.eng.Jobs().Failures(ctx, failed, 2*look)
+	counted, err := h.counted(ctx, p.Now)
+	if err != nil {
+		return err
+	}
+	data := &failuresData{Type: jobType, Since: period, Any: len(counted) > 0, Verbs: p.ManyVerbs(),
+		Discarded: discarded.String(), Stored: len(counted) == 0 || period != "" || p.r.FormValue("of") == "stored"}
+	if data.Stored {
+		err = h.storedFailures(p, data, failed, since)
+	} else {
+		for _, c := range counted {
+			switch {
+			case jobType != "" && c.Type != jobType:
+			case len(data.Counted) == pageSize:
+				data.More++
+			default:
+				data.Counted = append(data.Counted, h.countedRow(c))
+			}
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -109,15 +132,30 @@ func (h *Handler) failures(p *page) error {
 	if err != nil {
 		return err
 	}
-	all := facets[0].Count()
-	if since.IsZero() {
-		if all, err = h.eng.Jobs().Count(ctx, failed, look); err != nil {
-			return err
-		}
+	data.ByType, data.ByQueue = mostFrequent(facets[1]), mostFrequent(facets[2])
+	discarded.Order = inspect.OrderFinished
+	list, err := h.eng.Jobs().Page(ctx, discarded, "", 20)
+	if err != nil {
+		return err
 	}
-	data := &failuresData{Type: jobType, Since: period, Exact: groups.Exact, Looked: groups.Looked, Of: all.N,
-		OfAll: all.Exact, Verbs: p.ManyVerbs(), Discarded: discarded.String(),
-		ByType: mostFrequent(facets[1]), ByQueue: mostFrequent(facets[2])}
+	data.Latest = h.shownAll(list.Jobs)
+	return p.show("failures", p.T("Failures"), data)
+}
+
+// storedFailures groups the jobs of a filter, and counts them.
+func (h *Handler) storedFailures(
+	p *page, data *failuresData, failed inspect.Filter, since time.Time,
+) error {
+	ctx := p.r.Context()
+	groups, err := h.eng.Jobs().Failures(ctx, failed, 2*look)
+	if err != nil {
+		return err
+	}
+	all, err := h.eng.Jobs().Count(ctx, failed, look)
+	if err != nil {
+		return err
+	}
+	data.Exact, data.Looked, data.Of, data.OfAll = groups.Exact, groups.Looked, all.N, all.Exact
 	for _, g := range groups.Groups[:min(len(groups.Groups), pageSize)] {
 		one := g.N == 1 && g.Sample != nil // then the state is that of the sample
 		row := failureRow{g, since, since.IsZero() && (!one || g.Sample.State == ojs.StateRetryable),
@@ -134,13 +172,7 @@ func (h *Handler) failures(p *page) error {
 		}
 		data.Rows = append(data.Rows, row)
 	}
-	discarded.Order = inspect.OrderFinished
-	list, err := h.eng.Jobs().Page(ctx, discarded, "", 20)
-	if err != nil {
-		return err
-	}
-	data.Latest = h.shownAll(list.Jobs)
-	return p.show("failures", p.T("Failures"), data)
+	return nil
 }
 
 // breakdown counts jobs by a facet: its 30 most frequent values.

@@ -3,12 +3,14 @@ package dashboard
 import (
 	"context"
 	"html"
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
 )
 
 // A group of failures tells how many jobs have failed in the last hour, and in the hour
@@ -65,4 +67,52 @@ func TestFailuresOfAPeriod(t *testing.T) {
 	s.clock.Add(2 * time.Hour)
 	s.has("/failures/?since=1h", "No stored job was discarded in this period.")
 	s.has("/jobs/", `<option value="type:mail.send">`, `<option value="state:discarded">`)
+}
+
+// Engines that report count failures by kind: the page has jobs that were deleted, too,
+// and a page of its own for each kind. Secrets are masked.
+func TestCountedFailures(t *testing.T) {
+	reports := engine.WithReports(engine.Reports{Version: "v1.2.3"})
+	sited := func(opts ...Option) *site {
+		s := newSiteOn(t, []engine.Option{reports}, append(opts, WithAuthorizer(AllowAll))...)
+		s.eng.Handle("mail.send", func(_ context.Context, job *ojs.Job[any]) error {
+			return ojs.Permanent(ojs.Errorf("smtp.refused", "job %s: password=hunter", job.ID))
+		})
+		return s
+	}
+	s := sited()
+	gone := s.enqueue("mail.send", nil)
+	s.run()
+	if err := s.eng.Jobs().Delete(t.Context(), gone); err != nil {
+		t.Fatal(err)
+	}
+	s.clock.Add(24 * time.Hour)
+	id := s.enqueue("mail.send", nil)
+	s.run()
+	body := s.has("/failures/", "smtp.refused", `data-name="30 days">2<`, `data-name="24 hours">1<`, "v1.2.3",
+		"do=retry")
+	link := regexp.MustCompile(`href="\./([0-9a-f]{16}/)"`).FindStringSubmatch(body)
+	if len(link) == 0 || strings.Contains(body, "hunter") {
+		t.Fatalf("no link to the kind, or a secret:\n%s", body)
+	}
+	s.has("/failures/?type=mail.send", `data-name="30 days">2<`)
+	s.has("/failures/?type=other", "No attempt of the type has failed in 30 days.")
+	s.has("/failures/?of=stored", "Failures that are alike", `<td class="num">1</td>`)
+	body = s.has("/failures/"+link[1], "v1.2.3", id, "2, 1 of these in the last 24 hours", `class="over-time"`,
+		"Stored jobs, the newest first")
+	if strings.Contains(body, "hunter") {
+		t.Errorf("a secret on\n%s", body)
+	}
+	wellFormed(t, "/failures/"+link[1], body)
+	s.has("/jobs/"+id+"/", `href="../../failures/`+link[1])
+	if w := s.get("/failures/none/"); w.Code != http.StatusNotFound {
+		t.Errorf("no kind: %d", w.Code)
+	}
+
+	s = sited(WithRedact(func(_ *ojs.JobInfo, _ Part, json []byte) []byte { return []byte(`"hidden"`) }))
+	s.enqueue("mail.send", nil)
+	s.run()
+	if body := s.has("/failures/", "smtp.refused"); strings.Contains(body, "password") {
+		t.Errorf("a message that the redactor has not seen:\n%s", body)
+	}
 }

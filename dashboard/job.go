@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/telemetry"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -30,6 +31,7 @@ type jobData struct {
 	Result   payload
 	Saved    payload // the checkpoint
 	Encoded  bool    // args are encoded by a codec
+	Kind     string  // of its latest failure, if engines have counted it
 	Alike    string  // the filter line of jobs whose latest failures are alike; "": it has none
 	Equal    string  // the filter line of jobs that are equal; "": it is not unique, or encoded
 	Stack    string
@@ -75,6 +77,13 @@ func (h *Handler) job(p *page) error {
 	}
 	if key := inspect.FailureKey(job); key != "" {
 		data.Alike = failureLine(job.Type, key).String()
+		counted, err := h.counted(p.r.Context(), p.Now)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(counted, func(c telemetry.FailureCount) bool { return c.Key == key }) {
+			data.Kind = key
+		}
 	}
 	if sameJSON(job.Args.JSON(), data.Job.Args.JSON()) {
 		data.Equal = equal(data.Job)

@@ -65,6 +65,7 @@ func (h *Handler) routes() *http.ServeMux {
 	get("/types/{$}", h.typesPage)
 	get("/types/{name}/{$}", h.typePage)
 	get("/failures/{$}", h.failures)
+	get("/failures/{key}/{$}", h.countedPage)
 	get("/dead/{$}", h.dead)
 	get("/due/{$}", h.due)
 	get("/cron/{$}", h.crons)
