@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -35,6 +36,7 @@ type jobData struct {
 	Alike    string  // the filter line of jobs whose latest failures are alike; "": it has none
 	Equal    string  // the filter line of jobs that are equal; "": it is not unique, or encoded
 	Stack    string
+	Running  *attemptLog  // of the attempt that runs; nil: none is known
 	Logs     []attemptLog // the latest first
 	Unread   bool         // some logs cannot be read
 	Links    []Link
@@ -89,6 +91,9 @@ func (h *Handler) job(p *page) error {
 		data.Equal = equal(data.Job)
 	}
 	data.Logs, data.Unread = h.logs(p, job)
+	if job.State == ojs.StateActive {
+		data.Running = h.runningLog(p, job, life.Worker)
+	}
 	data.addMoments(life, p.Now)
 	if slices.ContainsFunc(data.Why.Obstacles, needsAction) {
 		data.Later = nil // nothing is known of their times
@@ -206,6 +211,11 @@ func ofEngine(r inspect.Obstacle) bool {
 		return true
 	}
 	return false
+}
+
+// LogQuery is what the stream of an open page needs to follow the log of a job.
+func (p *page) LogQuery(id, worker string) string {
+	return url.Values{"log": {id}, "worker": {worker}}.Encode()
 }
 
 // raw answers with a part of a job, or with its whole envelope, as a file.

@@ -20,6 +20,8 @@ import (
 //     ten seconds, each stream gets a tick.
 //  3. A stream holds one tick at most, so that a slow reader costs nothing.
 //  4. A process has a bounded number of streams. A page without one stays as it is.
+//  5. The stream of a page of an active job gets a tick each second in which its running
+//     attempt has logged, too. A process has fewer of these.
 //
 // The poller asks for stats, and does not subscribe, because a subscription would cost
 // the engine a snapshot of each job.
@@ -29,11 +31,13 @@ const (
 	tickAfter = 10 * time.Second // ages on the page change even if the stats do not
 	pingAfter = 15 * time.Second // proxies close a stream that is silent
 
-	maxStreams = 1000 // of all handlers of the process
+	maxStreams    = 1000 // of all handlers of the process
+	maxLogStreams = 100  // of these, the streams that follow a log
 )
 
-// openStreams counts the streams of all handlers.
-var openStreams atomic.Int64
+// openStreams counts the streams of all handlers, and openLogStreams those that follow a
+// log.
+var openStreams, openLogStreams atomic.Int64
 
 // live has the open streams.
 type live struct {
@@ -135,6 +139,16 @@ func (h *Handler) stream(p *page) error {
 	}
 	ping := h.conf.clock.Ticker(pingAfter)
 	defer ping.Stop()
+	var logged <-chan time.Time
+	log := followedLog{worker: p.r.FormValue("worker"), job: p.r.FormValue("log")}
+	if log.job != "" {
+		defer openLogStreams.Add(-1)
+		if openLogStreams.Add(1) <= maxLogStreams {
+			ticker := h.conf.clock.Ticker(pollEvery)
+			defer ticker.Stop()
+			logged = ticker.C
+		}
+	}
 	for {
 		message := ": ping\n\n"
 		select {
@@ -143,11 +157,35 @@ func (h *Handler) stream(p *page) error {
 		case <-h.ctx.Done():
 			return nil
 		case <-ticks:
-			message = "event: tick\ndata:\n\n"
+			message = tickMessage
+		case <-logged:
+			if !h.grown(p.r.Context(), &log) {
+				continue
+			}
+			message = tickMessage
 		case <-ping.C:
 		}
 		if _, err := fmt.Fprint(p.w, message); err != nil || out.Flush() != nil {
 			return nil
 		}
 	}
+}
+
+const tickMessage = "event: tick\ndata:\n\n"
+
+// followedLog is the log of a running attempt that an open page shows.
+type followedLog struct {
+	worker, job string
+	n           int // lines when it was read last
+}
+
+// grown reports whether the attempt has logged since the last call.
+func (h *Handler) grown(ctx context.Context, f *followedLog) bool {
+	log, ok, err := h.eng.Workers().Log(ctx, f.worker, f.job)
+	n := log.Cut + len(log.Lines) + len(log.Encoded)
+	grown := ok && err == nil && n != f.n
+	if grown {
+		f.n = n
+	}
+	return grown
 }

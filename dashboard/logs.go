@@ -23,14 +23,34 @@ type attemptLog struct {
 func (h *Handler) logs(p *page, job *ojs.JobInfo) (logs []attemptLog, unread bool) {
 	stored, err := h.eng.Jobs().Logs(p.r.Context(), job.ID)
 	for _, log := range slices.Backward(stored) {
-		var text strings.Builder
-		for _, line := range log.Lines {
-			text.WriteString(logLine(h.shownPart(job, PartLog, line), p.Zone))
-			text.WriteByte('\n')
-		}
-		logs = append(logs, attemptLog{log, text.String()})
+		logs = append(logs, h.attemptLog(p, job, log))
 	}
 	return logs, err != nil
+}
+
+func (h *Handler) attemptLog(p *page, job *ojs.JobInfo, log inspect.AttemptLog) attemptLog {
+	var text strings.Builder
+	for _, line := range log.Lines {
+		text.WriteString(logLine(h.shownPart(job, PartLog, line), p.Zone))
+		text.WriteByte('\n')
+	}
+	return attemptLog{log, text.String()}
+}
+
+// runningLog is what the running attempt of a job has logged so far; nil: nothing is
+// known. The engine of another process answers some seconds later, while an open page
+// asks.
+func (h *Handler) runningLog(p *page, job *ojs.JobInfo, worker string) *attemptLog {
+	log, ok, err := h.eng.Workers().Log(p.r.Context(), worker, job.ID)
+	if err != nil { // the page has all else
+		h.conf.log.Debug("ojs: dashboard: log of a running attempt cannot be read", "job_id", job.ID,
+			"error", err)
+	}
+	if !ok || log.Attempt != job.Attempt || log.Worker != worker {
+		return nil
+	}
+	shown := h.attemptLog(p, job, log)
+	return &shown
 }
 
 // logLine is a line of a log as text: time, level, message, and the attributes in the

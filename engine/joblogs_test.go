@@ -238,3 +238,85 @@ func TestJobLogsAreEncoded(t *testing.T) {
 		}
 	}, keepLogs, withKeys(testRing("k1")))
 }
+
+// An engine tells at once what its running attempt has logged. Another one asks for it,
+// and gets it with the next report, until it asks no more.
+func TestRunningLog(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("a", func(ctx context.Context, job *ojs.Job[any]) error {
+			for i := range 100 {
+				handler.Logger(ctx).Info(fmt.Sprint("line ", i))
+				time.Sleep(7 * time.Second)
+			}
+			return nil
+		})
+		other := must1(engine.New[any](b.store, quiet)) // as of another process
+		b.run()
+		id := b.enqueue("a").ID
+		b.advance(15 * time.Second)
+		worker := b.nodes()[0].ID
+		log := func(eng *engine.Engine[any]) (msgs []string) {
+			t.Helper()
+			l, ok, err := eng.Workers().Log(b.ctx, worker, id)
+			must(t, err)
+			if ok && (!l.End.IsZero() || l.Attempt != 1 || l.Worker != worker || !l.Start.Equal(b.start)) {
+				t.Errorf("%+v", l)
+			}
+			return said(t, l)
+		}
+		wantMessages(t, log(b.Engine), "line 0", "line 1", "line 2")
+		wantMessages(t, log(other)) // it is asked for
+		b.advance(10 * time.Second)
+		wantMessages(t, log(other), "line 0", "line 1", "line 2")
+		b.advance(10 * time.Second)
+		wantMessages(t, log(other), "line 0", "line 1", "line 2", "line 3", "line 4")
+		b.advance(5 * time.Minute)
+		if msgs := log(other); len(msgs) > 0 {
+			t.Errorf("nothing has asked for %q", msgs)
+		}
+		if _, ok, err := other.Workers().Log(b.ctx, "none", id); ok || err != nil {
+			t.Errorf("of no engine: %v, %v", ok, err)
+		}
+		b.advance(time.Hour)
+		wantMessages(t, log(b.Engine)) // it has ended
+	}, reports, keepLogs)
+}
+
+// A report answers with a bounded number of logs, and the next one with those that wait
+// for longest.
+func TestRunningLogsAreBounded(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("a", func(ctx context.Context, job *ojs.Job[any]) error {
+			handler.Logger(ctx).Info("begins")
+			<-ctx.Done()
+			return nil
+		})
+		other := must1(engine.New[any](b.store, quiet))
+		b.run()
+		var ids []string
+		for range 15 {
+			ids = append(ids, b.enqueue("a").ID)
+		}
+		b.advance(11 * time.Second)
+		answered := func() (n int) {
+			for _, id := range ids {
+				_, ok, err := other.Workers().Log(b.ctx, b.nodes()[0].ID, id)
+				if must(t, err); ok {
+					n++
+				}
+			}
+			return n
+		}
+		if n := answered(); n != 0 {
+			t.Errorf("%d logs before a report", n)
+		}
+		b.advance(12 * time.Second)
+		if n := answered(); n != 10 { // which asks for these again
+			t.Errorf("the first report answers with %d logs, want 10", n)
+		}
+		b.advance(10 * time.Second)
+		if n := answered(); n != 15 {
+			t.Errorf("after two reports %d logs, want 15", n)
+		}
+	}, reports, keepLogs, engine.WithConcurrency(20))
+}

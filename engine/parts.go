@@ -118,7 +118,7 @@ func newParts(s storage.Storage, opts []Option) (*parts, error) {
 	c.workers = fetch.NewWorkers(c.Env, c.admission, c.enqueuer, c.settler, c.listen, c.watchWorkers)
 	c.reporting = &reports.Engine{Env: c.Env, Settle: c.settler, Peers: (*reports.ReportConfig)(c.reports),
 		Watches: watches, SetQuiet: c.admission.SetQuiet, DescribeNode: c.describeNode,
-		Works: c.attempts.Works}
+		Works: c.attempts.Works, RunningLog: c.attempts.LogOf}
 	c.upkeep = &upkeep.Engine{Env: c.Env, Settle: c.settler, Keep: upkeep.Retention(cfg.retention),
 		Rules: cfg.rules, Spare: c.reporting.SpareLeases}
 	c.crons, c.Operator = c.newCrons(), c.newOperator()
@@ -252,9 +252,10 @@ func (c *parts) newOperator() *operate.Operator {
 		c.Store, c.Clock)
 	return operate.New(operate.Engine{
 		Store: c.Store, Clock: c.Clock, Inspect: c.Jobs, Codec: c.Codec, Log: c.Log, Now: c.Now,
-		NewID:    func() string { return c.IDs.Next(c.Now()) },
-		NewOrder: func() string { return c.EventIDs.Next(c.Now()) },
-		Enqueuer: c.enqueuer, Wait: c.waits.Wait,
+		NewID:      func() string { return c.IDs.Next(c.Now()) },
+		NewOrder:   func() string { return c.EventIDs.Next(c.Now()) },
+		RunningLog: c.attempts.LogOf,
+		Enqueuer:   c.enqueuer, Wait: c.waits.Wait,
 		TraceCancel: func(ctx context.Context, id string) (context.Context, func(error)) {
 			return c.TraceID(ctx, telemetry.OpCancel, id)
 		},

@@ -15,7 +15,7 @@ import (
 // AttemptLog is what an attempt has logged by handler.Logger.
 type AttemptLog struct {
 	Attempt    int // as Attempt.N
-	Start, End time.Time
+	Start, End time.Time // End is zero: the attempt runs
 	Worker     string
 
 	// Lines are JSON objects with time, level, msg and the attributes, the oldest first.
@@ -42,7 +42,7 @@ func (j *Jobs) Logs(ctx context.Context, id string) ([]AttemptLog, error) {
 	}
 	var logs []AttemptLog
 	for _, l := range stored {
-		log, bad := readLog(l.Data)
+		log, bad := ReadLog(l.Data)
 		if bad != nil {
 			err = errors.Join(err, fmt.Errorf("ojs: the log of job %s at version %d cannot be read: %w",
 				id, l.Version, bad))
@@ -72,7 +72,8 @@ func (j *Jobs) DecodeLog(ctx context.Context, job *ojs.JobInfo, log AttemptLog) 
 	return log, nil
 }
 
-func readLog(data []byte) (AttemptLog, error) {
+// ReadLog reads a log as it is stored.
+func ReadLog(data []byte) (AttemptLog, error) {
 	var s stored.Log
 	if err := json.Unmarshal(data, &s); err != nil {
 		return AttemptLog{}, err

@@ -79,6 +79,10 @@ type Engine struct {
 	// TraceCancel begins the cancellation of a job, which end ends.
 	TraceCancel func(ctx context.Context, id string) (traced context.Context, end func(error))
 
+	// RunningLog returns the log of an attempt that runs in this engine, as it is stored;
+	// nil: there is none.
+	RunningLog func(job string) []byte
+
 	// Wait waits for the end of a job.
 	Wait func(ctx context.Context, id string) (*ojs.JobInfo, error)
 
@@ -164,6 +168,8 @@ func Open(s storage.Storage, c clock.Clock, enqueuer ojs.Enqueuer) *Operator {
 		LimitSet:  func(storage.LimitName, time.Time, string, error) {},
 		Moved:     func(string) {},
 		WorkerSet: func(string, bool) bool { return false },
+
+		RunningLog: func(string) []byte { return nil },
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/stored"
 )
 
@@ -74,8 +75,47 @@ func (n *Workers) Stacks(ctx context.Context, id string) ([]inspect.NodeJob, err
 	}
 }
 
+// Log returns what the running attempt of a job has logged so far, in an engine that
+// keeps logs (engine.WithJobLogs). Its End is zero. worker holds the job: an engine. That
+// of the call answers at once. Another one answers with its next report: call again,
+// until then ok is false. It stores its answer for a minute, and only after such a call.
+func (n *Workers) Log(ctx context.Context, worker, job string) (log inspect.AttemptLog, ok bool, err error) {
+	e := &n.op.eng
+	data := e.RunningLog(job)
+	if data == nil {
+		values, now := document.Of(e.Store), e.Now()
+		answer, _, err := values.Value(ctx, now, stored.PrefixAnswer+stored.KeyLog(job))
+		if err != nil {
+			return log, false, err
+		}
+		data = answer.Data
+		if answer.Expires.Sub(now) < stored.LogFor-logAge {
+			_, asked, err := values.Value(ctx, now, stored.PrefixOrder+worker+"/"+stored.KeyLog(job))
+			if err == nil && !asked {
+				_, err = n.give(ctx, worker, stored.KeyLog(job), stored.Order{Do: stored.OrderLog, Job: job})
+			}
+			if err != nil && !foreign.Is(err, ojs.ErrNotFound) {
+				return log, false, err
+			}
+		}
+	}
+	if data == nil {
+		return log, false, nil
+	}
+	log, err = inspect.ReadLog(data)
+	return log, err == nil, err
+}
+
+// logAge is how old the log of a running attempt is when Log asks for it again.
+const logAge = time.Second
+
 // order gives an order to a node. It returns the key of its answer.
 func (n *Workers) order(ctx context.Context, id, do string) (key string, err error) {
+	return n.give(ctx, id, n.op.eng.NewOrder(), stored.Order{Do: do, By: ojs.Actor(ctx)})
+}
+
+// give gives an order to a node under a key, and returns the key.
+func (n *Workers) give(ctx context.Context, id, key string, o stored.Order) (string, error) {
 	e := &n.op.eng
 	_, there, err := document.Of(e.Store).Value(ctx, e.Now(), stored.PrefixNode+id)
 	if err != nil {
@@ -84,11 +124,10 @@ func (n *Workers) order(ctx context.Context, id, do string) (key string, err err
 	if !there {
 		return "", fmt.Errorf("%w: node %q", ojs.ErrNotFound, id)
 	}
-	data, err := json.Marshal(stored.Order{Do: do, By: ojs.Actor(ctx)})
+	data, err := json.Marshal(&o)
 	if err != nil {
 		return "", err
 	}
-	key = e.NewOrder()
 	return key, document.Of(e.Store).PutValues(ctx, e.Now(), []document.Value{
 		{Key: stored.PrefixOrder + id + "/" + key, Data: data, Expires: e.Now().Add(10 * time.Minute)},
 	})

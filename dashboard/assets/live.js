@@ -27,6 +27,7 @@ async function refresh() {
     }
   } catch { /* the server is away; the next tick tries again */ } finally {
     busy = false
+    listen()
     if (again) { again = false; setTimeout(refresh, 1000) }
   }
 }
@@ -89,9 +90,11 @@ function replace(old, now) {
 function listen() {
   const want = on && !document.hidden && document.querySelector('main [data-live]')
   if (!want) { source?.close(); source = null; return }
-  if (source) return
+  const log = document.querySelector('[data-log]'), url = new URL('live/' + (log ? '?' + log.dataset.log : ''), root)
+  if (source?.url === url.href) return
+  source?.close()
   let failed = 0
-  source = new EventSource(new URL('live/', root))
+  source = new EventSource(url)
   source.addEventListener('tick', () => {
     failed = 0
     if (Date.now() - latest < 900) return

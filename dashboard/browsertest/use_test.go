@@ -82,6 +82,7 @@ func TestLive(t *testing.T) {
 }
 
 // If a change of the job adds a part to its page or removes one, the open page follows.
+// It shows what a running attempt logs as it comes.
 func TestLiveParts(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, dashboard.WithAuthorizer(dashboard.AllowAll))
@@ -99,6 +100,22 @@ func TestLiveParts(t *testing.T) {
 	}
 	s.enqueue("new.type", nil)
 	b.run(chromedp.WaitVisible(`#many`), chromedp.WaitVisible(`td.pick`))
+
+	next := make(chan string)
+	s.eng.Handle("log.type", func(ctx context.Context, _ *ojs.Job[any]) error {
+		for line := range next {
+			handler.Logger(ctx).Info(line)
+		}
+		return nil
+	})
+	b.run(chromedp.Navigate(s.url + "jobs/" + s.enqueue("log.type", nil) + "/"))
+	b.until(`!!document.querySelector('[data-log]')`)
+	for _, line := range []string{"first line", "second line"} {
+		next <- line
+		b.until(`document.querySelector('[data-live=running-log] pre')?.textContent.includes('` + line + `')`)
+	}
+	close(next)
+	b.until(`!document.querySelector('[data-live=running-log]') && !!document.querySelector('[data-live=logs]')`)
 	b.clean("live parts")
 }
 

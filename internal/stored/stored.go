@@ -33,10 +33,21 @@ const (
 	OrderResume    = "resume"
 	OrderTerminate = "terminate"
 	OrderStacks    = "stacks"
+	OrderLog       = "log" // of a running attempt, under the key KeyLog
 )
 
 // Order is what a node is told.
-type Order struct{ Do, By string }
+type Order struct {
+	Do, By string
+	Job    string // of OrderLog
+}
+
+// LogFor is how long the log of a running attempt is stored.
+const LogFor = time.Minute
+
+// KeyLog is the key of the order for the log of a job's running attempt, and of its
+// answer, behind their prefixes.
+func KeyLog(job string) string { return "log/" + job }
 
 // Alive is the value of a process. Its members are stored: one may be added, none may
 // change its meaning.

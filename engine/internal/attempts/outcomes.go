@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/outcome"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -188,10 +189,10 @@ func (r *Run) decide(a *attempt, by error, o policy.Outcome, said reported, at t
 	if said.traced != nil {
 		f.Traced = context.WithoutCancel(said.traced)
 	}
-	n, began := f.Rec.Attempt, a.began()
-	r.c.Settle.Decide(f, outcome.EndedBy(by, o), began, at, said.result)
+	log := stored.Log{Attempt: f.Rec.Attempt, Start: a.began(), End: at, Worker: f.Rec.Worker}
+	r.c.Settle.Decide(f, outcome.EndedBy(by, o), log.Start, at, said.result)
 	f.Follow(said.then)
-	f.Log = r.c.Settle.EncodeLog(f, n, began, said.lines)
+	f.Log = r.c.Settle.EncodeLog(&f.Rec.JobHeader, log, said.lines)
 	return f
 }
 

@@ -38,6 +38,7 @@ import (
 	"github.com/ojsengine/ojs/inspect"
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/spin"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
@@ -405,6 +406,26 @@ func (c *Attempts) Works(withStacks bool) []inspect.Running {
 		return strings.Compare(a.Job.ID, b.Job.ID)
 	})
 	return list
+}
+
+// LogOf returns what the attempt of a job that a handler works on has logged so far, as
+// it is stored; nil: nothing.
+func (c *Attempts) LogOf(job string) []byte {
+	r := c.Run.Load()
+	if r == nil {
+		return nil
+	}
+	c.mu.Lock()
+	for _, a := range r.attempts {
+		if a.rec.ID == job && a.started.Load() && !a.returned && a.lines != nil {
+			header := detached(a.rec)
+			log, lines := stored.Log{Attempt: a.rec.Attempt, Start: a.began(), Worker: a.rec.Worker}, a.lines
+			c.mu.Unlock()
+			return c.Settle.EncodeLog(&header, log, lines)
+		}
+	}
+	c.mu.Unlock()
+	return nil
 }
 
 // stackIn finds the goroutine that calls the attempt's handler, in whose stack the

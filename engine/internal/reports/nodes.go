@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,8 +14,10 @@ import (
 	"github.com/ojsengine/ojs/internal/stored"
 )
 
-// maxNodeJobs bounds inspect.Node.Running.
-const maxNodeJobs = 100
+const (
+	maxNodeJobs = 100 // of inspect.Node.Running
+	maxNodeLogs = 10  // that a report answers with, of 64 KiB at most each
+)
 
 // node is the engine as a node; gone: without data, which deletes it.
 func (p *Reporter) node(gone bool) document.Value {
@@ -43,11 +46,23 @@ func (p *Reporter) obey(ctx context.Context) error {
 	if err != nil || len(list) == 0 {
 		return err
 	}
+	// The oldest first: the others of many logs wait for the next report.
+	slices.SortStableFunc(list, func(a, b document.Value) int { return a.Expires.Compare(b.Expires) })
 	var done []document.Value
+	logs := 0
 	for _, v := range list {
-		done = append(done, document.Value{Key: v.Key})
 		var o stored.Order
-		if json.Unmarshal(v.Data, &o) != nil {
+		err := json.Unmarshal(v.Data, &o)
+		if o.Do == stored.OrderLog {
+			if logs++; logs > maxNodeLogs {
+				continue
+			}
+			if log := c.RunningLog(o.Job); log != nil {
+				done = append(done, document.Value{Key: stored.PrefixAnswer + stored.KeyLog(o.Job), Data: log,
+					Expires: c.Now().Add(stored.LogFor)})
+			}
+		}
+		if done = append(done, document.Value{Key: v.Key}); err != nil || o.Do == stored.OrderLog {
 			continue
 		}
 		c.Log.Info("order taken", "component", "worker", "category", "lifecycle", "worker_id", c.Worker,

@@ -35,6 +35,7 @@ type Engine struct {
 	SetQuiet     func(quiet bool)
 	DescribeNode func(n *inspect.Node)
 	Works        func(stacks bool) []inspect.Running // the attempts of handlers
+	RunningLog   func(job string) []byte             // of one of them; nil: there is none
 
 	history   telemetry.Recorder // the reporter's, and so is failures
 	failures  telemetry.FailureRecorder

@@ -374,9 +374,9 @@ func (c *Settler) encodeDetails(d *policy.Decision) {
 //
 // An outcome with a log is stored by Settle, since SettleAndClaim takes none.
 
-// EncodeLog returns the lines of an attempt as they are stored with its outcome, nil if
-// there are none. An outcome is stored even if they cannot be encoded, without them.
-func (c *Settler) EncodeLog(f *Settlement, attempt int, began time.Time, l *joblog.Lines) []byte {
+// EncodeLog returns the lines of an attempt as they are stored, nil if there are none. An
+// outcome is stored even if they cannot be encoded, without them.
+func (c *Settler) EncodeLog(job *ojs.JobHeader, of stored.Log, l *joblog.Lines) []byte {
 	if l == nil {
 		return nil
 	}
@@ -391,10 +391,10 @@ func (c *Settler) EncodeLog(f *Settlement, attempt int, began time.Time, l *jobl
 	if err != nil || n == 0 {
 		array, cut = json.RawMessage("[]"), cut+n
 	}
-	data, err := json.Marshal(stored.Log{Attempt: attempt, Start: began, End: f.at,
-		Worker: f.Rec.Worker, Cut: cut, Lines: array})
+	of.Cut, of.Lines = cut, array
+	data, err := json.Marshal(of)
 	if err != nil { // a line that is no JSON
-		c.JobLog(&f.Rec.JobHeader).Error("log of an attempt not stored", "error", err)
+		c.JobLog(job).Error("log of an attempt not stored", "error", err)
 		return nil
 	}
 	return data
