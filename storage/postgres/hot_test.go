@@ -455,6 +455,7 @@ type node struct {
 	Index     string `json:"Index Name"`
 	Condition string `json:"Index Cond"`
 	Subplan   string `json:"Subplan Name"`
+	Filter    string `json:"Join Filter"`
 	Plans     []node
 }
 
@@ -476,7 +477,7 @@ func (n *node) scans(first map[string]string, ends bool) (all []string) {
 		case "LockRows", "Append", "Merge Append", "Result", "Subquery Scan", "ProjectSet", "WindowAgg":
 			passes = ends
 		case "Nested Loop":
-			passes = ends && i == 0
+			passes = ends && i == 0 && n.Filter == "" // else it may find no row for the limit
 		}
 		all = append(all, child.scans(first, passes && child.Subplan == "")...)
 	}

@@ -348,10 +348,11 @@ const (
 		SELECT seq, ` + finishedAt + ` AS a, place AS b, state, queue, type FROM {schema}.done
 		WHERE state = 8 AND ` + errorOf + ` = k.t AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
 
+	// LIMIT 1 keeps the planner from reading all jobs.
 	walkKeepers = `SELECT s.* FROM (SELECT seq FROM {schema}.job
 			WHERE position('"workflow_id"'::bytea IN job) > 0 AND {behind} LIMIT $3) m
 		CROSS JOIN LATERAL (SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.stage
-			WHERE seq = m.seq) s ORDER BY {by} LIMIT $3`
+			WHERE seq = m.seq LIMIT 1) s ORDER BY {by} LIMIT $3`
 
 	// The rest of a priority, and all lower or higher ones.
 	walkReady = `SELECT r.* FROM unnest(ARRAY[true, false]) h (yes) CROSS JOIN LATERAL (
