@@ -14,12 +14,18 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/workflow"
 )
 
-// counting is a storage that counts what its listings look at.
+// counting is a storage that counts what its listings look at, and lookups.
 type counting struct {
 	storage.Storage
-	looked, crons atomic.Int64
+	looked, crons, gets atomic.Int64
+}
+
+func (c *counting) Get(ctx context.Context, id string) (storage.Record, error) {
+	c.gets.Add(1)
+	return c.Storage.Get(ctx, id)
 }
 
 func (c *counting) List(ctx context.Context, q storage.Query) (storage.Page, error) {
@@ -96,6 +102,101 @@ func TestPagesLookAtFewJobs(t *testing.T) {
 		if n, crons := store.looked.Load(), store.crons.Load(); n > tt.jobs || crons > tt.crons {
 			t.Errorf("%s looks at %d jobs and %d entries, want %d and %d at most", tt.path, n, crons,
 				tt.jobs, tt.crons)
+		}
+	}
+}
+
+// An open list of a few jobs among many is made anew rarely. In between it has the same
+// jobs, if they are still selected.
+func TestOpenListLooksRarely(t *testing.T) {
+	cl := clock.NewMock()
+	store := &counting{Storage: memory.New()}
+	eng, err := engine.New[any](store, engine.WithClock(cl), engine.WithLogger(quiet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := New(eng, WithClock(cl), WithLogger(quiet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pages.Close()
+	s := &site{t, cl, eng, pages}
+	few := []string{s.enqueue("few", nil), s.enqueue("few", nil)}
+	const jobs = 20_000
+	drafts := make([]ojs.Draft, jobs)
+	for i := range drafts {
+		drafts[i] = ojs.NewDraft("many", i)
+	}
+	if _, err := eng.EnqueueMany(t.Context(), drafts...); err != nil {
+		t.Fatal(err)
+	}
+	body := ""
+	load := func(want int) (looked int64) {
+		t.Helper()
+		store.looked.Store(0)
+		body = s.do("GET", "/jobs/?q=type:few", "", "X-Live", "1").Body.String()
+		rows := 0
+		for _, id := range few {
+			rows += strings.Count(body, `title="`+id+`"`)
+		}
+		if rows != want {
+			t.Errorf("the list has %d of the jobs, want %d", rows, want)
+		}
+		return store.looked.Load()
+	}
+	first := load(2)
+	if first < jobs/2 {
+		t.Fatalf("the list looks at %d jobs", first)
+	}
+	cl.Add(time.Second)
+	if n := load(2); n > 0 {
+		t.Errorf("a second later it looks at %d jobs", n)
+	}
+	if err := eng.Cancel(t.Context(), few[0]); err != nil {
+		t.Fatal(err)
+	}
+	cl.Add(time.Second)
+	if load(2); strings.Count(body, `class="state cancelled"`) != 1 {
+		t.Error("the list has jobs as they were")
+	}
+	cl.Add(time.Minute)
+	if n := load(2); n < first/2 {
+		t.Errorf("a minute later it looks at %d jobs, want %d", n, first)
+	}
+}
+
+// Pages read the steps of a workflow by one listing.
+func TestStepsAreReadTogether(t *testing.T) {
+	store := &counting{Storage: memory.New()}
+	eng, err := engine.New[any](store, engine.WithLogger(quiet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := New(eng, WithLogger(quiet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pages.Close()
+	s := &site{t: t, eng: eng, pages: pages}
+	const flows, steps = 10, 40
+	id := ""
+	for range flows {
+		var parts []workflow.Part
+		for i := range steps {
+			parts = append(parts, workflow.Step(fmt.Sprint("s", i), ojs.NewDraft("x", i)))
+		}
+		ticket, err := eng.Workflows().Start(t.Context(), workflow.New("flow", workflow.Group(parts...)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = ticket.ID
+	}
+	for path, most := range map[string]int64{"/workflows/": flows, "/workflows/" + id + "/": 1} {
+		store.gets.Store(0)
+		store.looked.Store(0)
+		s.ok(path)
+		if gets, looked := store.gets.Load(), store.looked.Load(); gets > most || looked > flows*(steps+5) {
+			t.Errorf("%s makes %d lookups, want %d at most, and looks at %d jobs", path, gets, most, looked)
 		}
 	}
 }

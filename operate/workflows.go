@@ -24,10 +24,29 @@ func (w *Workflows) Start(ctx context.Context, wf *workflow.Workflow) (ojs.Ticke
 }
 
 // Get returns a workflow and its steps, with args and results decoded as far as the
-// engine's codecs can. ErrNotFound: no workflow with the id is stored. The cost grows
-// with the number of steps.
+// engine's codecs can. ErrNotFound: no workflow with the id is stored. The steps of
+// its definition are read by one listing, up to 1000, and others one by one.
 func (w *Workflows) Get(ctx context.Context, id string) (*workflow.Status, error) {
-	return workflow.Read(ctx, w.op.eng.Inspect.Step, id)
+	jobs := w.op.eng.Inspect
+	f := inspect.Filter{Workflow: id}
+	q, err := f.Query()
+	if err != nil {
+		return nil, err
+	}
+	page, err := jobs.RecordPage(ctx, &f, q)
+	if err != nil {
+		return nil, err
+	}
+	steps := make(map[string]*ojs.JobInfo, len(page.Records))
+	for i := range page.Records {
+		steps[page.Records[i].ID] = &page.Records[i].JobInfo
+	}
+	return workflow.Read(ctx, func(ctx context.Context, id string) (*ojs.JobInfo, error) {
+		if job := steps[id]; job != nil {
+			return jobs.Readable(ctx, job), nil
+		}
+		return jobs.Step(ctx, id)
+	}, id)
 }
 
 // Wait waits until all steps of a workflow have ended or ctx has. The error is nil only

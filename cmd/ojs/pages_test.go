@@ -16,6 +16,7 @@ import (
 	"github.com/benbjohnson/clock"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/document"
@@ -25,6 +26,7 @@ import (
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/postgres"
 	"github.com/ojsengine/ojs/storage/sqlite"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // The time of pages over many jobs, on each storage, and the processor time with that of
@@ -83,7 +85,8 @@ func benchPages(b *testing.B, st storage.Storage, n, server int) {
 		b.Fatal(err)
 	}
 	flows := needles.Fill(b, st, eng, cl, n)
-	if err := document.Of(st).PutValues(b.Context(), cl.Now(), history(cl.Now())); err != nil {
+	reported := append(history(cl.Now()), failures(b, st, cl.Now())...)
+	if err := document.Of(st).PutValues(b.Context(), cl.Now(), reported); err != nil {
 		b.Fatal(err)
 	}
 	pages, err := dashboard.New(eng, dashboard.WithClock(cl), dashboard.WithHosts("*"))
@@ -94,8 +97,9 @@ func benchPages(b *testing.B, st storage.Storage, n, server int) {
 	for _, path := range []string{"/", "/jobs/", "/jobs/?q=state:active", "/jobs/?q=state:available",
 		"/jobs/?q=type:needle.waits", "/jobs/?q=state:discarded+type:needle.fails",
 		"/jobs/?q=state:discarded+errortype:hay.error", "/jobs/?q=args.n:7", "/jobs/?by=type",
-		"/jobs/" + flows[0] + "/", "/queues/", "/queues/hay-waits/", "/failures/", "/dead/", "/due/",
-		"/history/", "/limits/", "/types/", "/types/hay.fails/", "/workers/", "/workflows/", "/system/"} {
+		"/jobs/" + flows[0] + "/", "/queues/", "/queues/hay-waits/", "/failures/", "/failures/?of=stored", "/dead/", "/due/",
+		"/history/", "/limits/", "/types/", "/types/hay.fails/", "/workers/", "/workflows/", "/workflows/?state=failed",
+		"/workflows/" + flows[0] + "/", "/running/", "/system/"} {
 		name := strings.Replace(path, flows[0], "ID", 1)
 		b.Run(fmt.Sprintf("%d%s", n, name), func(b *testing.B) {
 			before := pgtest.ProcessorTime(os.Getpid()) + pgtest.ProcessorTime(server)
@@ -118,6 +122,28 @@ func benchPages(b *testing.B, st storage.Storage, n, server int) {
 			b.ReportMetric(took[len(took)*99/100], "p99-ms")
 		})
 	}
+}
+
+// failures are what an engine has counted in a month: 10 kinds of 20 types.
+func failures(b *testing.B, st storage.Storage, now time.Time) (values []document.Value) {
+	var meters telemetry.Meters
+	var rec telemetry.FailureRecorder
+	meters.CountFailures = true
+	for day := range 30 {
+		at := now.AddDate(0, 0, day-29)
+		for i := range 200 {
+			r := &storage.Record{JobInfo: ojs.JobInfo{JobHeader: ojs.JobHeader{Type: fmt.Sprint("type.", i%20)},
+				State: ojs.StateDiscarded,
+				Error: &ojs.Failure{Type: fmt.Sprintf("error.%c", 'a'+i/20), Message: "no answer", At: at}}}
+			meters.Ended(1, func(int) (telemetry.Attempt, bool) { return telemetry.Attempt{Job: r}, true })
+		}
+		list, err := rec.Record(b.Context(), &meters, st, at, "web-1", "v1")
+		if err != nil {
+			b.Fatal(err)
+		}
+		values = append(values, list...)
+	}
+	return values
 }
 
 // history is an hour of what engines report, of 20 types.
