@@ -68,9 +68,11 @@ func (h *Handler) notices(p *page, s *summary, types *typeRows) (out []notice, e
 		out = append(out, notice{Text: p.T("Jobs wait, and no engine reports that it runs."),
 			More: noticeLink{"workers/", p.T("Workers")}})
 	}
-	for _, problem := range s.Health.Problems {
+	problems := s.Health.Problems
+	for _, problem := range problems[:min(len(problems), maxNotices)] {
 		out = append(out, notice{Text: p.Problem(problem), More: p.problemLink(problem.Code)})
 	}
+	out = append(out, p.more("system/", "System", "%s more problems", len(problems)-maxNotices)...)
 	paused := 0
 	for _, q := range s.Stats.Queues {
 		if q.State == ojs.QueueActive {

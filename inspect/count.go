@@ -165,13 +165,13 @@ func (l *looked) through(jobType string) bool { return !l.missed[""] && !l.misse
 func (j *Jobs) look(ctx context.Context, f *Filter, enough int, each func(*ojs.JobInfo)) (looked, error) {
 	out := looked{missed: make(map[string]bool)}
 	enough = cmp.Or(enough, DefaultLook)
-	shares, err := j.shares(ctx, f)
+	shares, err := j.shares(ctx, f, enough)
 	for i, s := range shares {
 		q, err := s.Query()
 		if err != nil {
 			return out, err
 		}
-		most := out.n + (enough-out.n)/(len(shares)-i)
+		most := out.n + max((enough-out.n)/(len(shares)-i), s.n)
 		for more := true; more; more = q.Cursor != "" {
 			if q.Limit = min(most-out.n, 250); q.Limit <= 0 { // jobs are large
 				for _, t := range s.types {
@@ -202,15 +202,17 @@ type share struct {
 	types   []string               // "": any
 	of      storage.Count          // the state and the type
 	without map[storage.Count]bool // the states and types that have shares of their own
+	n       int                    // more than its jobs, which are all looked at; 0: they may be too many
 }
 
 // maxShares is how many shares a look has at most.
 const maxShares = 40
 
 // shares divides the jobs of a filter by state and type, if storages count these and find
-// them by an index, those with the fewest jobs first. The last share has the states and
-// types with the most jobs, if there are more than maxShares.
-func (j *Jobs) shares(ctx context.Context, f *Filter) (out []share, err error) {
+// them by an index, those with the fewest jobs first. The types with the fewest jobs have
+// one share for each state. The last share has the states and types with the most jobs,
+// if there are more than maxShares.
+func (j *Jobs) shares(ctx context.Context, f *Filter, enough int) (out []share, err error) {
 	q, err := f.Query()
 	always := *f
 	always.FinishedFrom, always.FinishedBefore = time.Time{}, time.Time{}
@@ -237,6 +239,7 @@ func (j *Jobs) shares(ctx context.Context, f *Filter) (out []share, err error) {
 		return cmp.Or(cmp.Compare(jobs[a.of], jobs[b.of]), slices.Compare(a.types, b.types),
 			slices.Compare(a.States, b.States))
 	})
+	out = together(out, jobs, enough/2)
 	if len(out) <= maxShares {
 		return out, err
 	}
@@ -249,6 +252,31 @@ func (j *Jobs) shares(ctx context.Context, f *Filter) (out []share, err error) {
 		delete(rest.without, s.of)
 	}
 	return append(out[:maxShares-1], rest), err
+}
+
+// together makes one share of those of a state that have the fewest jobs, and so many in
+// all. They have the order of their numbers.
+func together(shares []share, jobs map[storage.Count]int, most int) (out []share) {
+	few := make(map[ojs.State]int) // the places of the shares, by state
+	for i := range shares {
+		s := &shares[i]
+		n := jobs[s.of]
+		if most -= n; most < 0 {
+			return append(out, shares[i:]...)
+		}
+		at, ok := few[s.of.State]
+		if !ok {
+			few[s.of.State] = len(out)
+			s.n = n + 1
+			out = append(out, *s)
+			continue
+		}
+		o := &out[at]
+		o.n += n
+		o.types = append(o.types, s.types...)
+		o.Types = o.types
+	}
+	return out
 }
 
 func facetValues(n map[string]int) []FacetValue {

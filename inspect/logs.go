@@ -14,7 +14,7 @@ import (
 
 // AttemptLog is what an attempt has logged by handler.Logger.
 type AttemptLog struct {
-	Attempt    int // as Attempt.N
+	Attempt    int       // as Attempt.N
 	Start, End time.Time // End is zero: the attempt runs
 	Worker     string
 

@@ -97,9 +97,10 @@ func benchPages(b *testing.B, st storage.Storage, n, server int) {
 	for _, path := range []string{"/", "/jobs/", "/jobs/?q=state:active", "/jobs/?q=state:available",
 		"/jobs/?q=type:needle.waits", "/jobs/?q=state:discarded+type:needle.fails",
 		"/jobs/?q=state:discarded+errortype:hay.error", "/jobs/?q=args.n:7", "/jobs/?by=type",
-		"/jobs/" + flows[0] + "/", "/queues/", "/queues/hay-waits/", "/failures/", "/failures/?of=stored", "/dead/", "/due/",
-		"/history/", "/limits/", "/types/", "/types/hay.fails/", "/workers/", "/workflows/", "/workflows/?state=failed",
-		"/workflows/" + flows[0] + "/", "/running/", "/system/"} {
+		"/jobs/" + flows[0] + "/", "/queues/", "/queues/hay-waits/", "/failures/",
+		"/failures/?of=stored", "/dead/", "/due/", "/history/", "/limits/",
+		"/types/", "/types/hay.fails/", "/workers/", "/workflows/",
+		"/workflows/?state=failed", "/workflows/" + flows[0] + "/", "/running/", "/system/"} {
 		name := strings.Replace(path, flows[0], "ID", 1)
 		b.Run(fmt.Sprintf("%d%s", n, name), func(b *testing.B) {
 			before := pgtest.ProcessorTime(os.Getpid()) + pgtest.ProcessorTime(server)
@@ -132,9 +133,9 @@ func failures(b *testing.B, st storage.Storage, now time.Time) (values []documen
 	for day := range 30 {
 		at := now.AddDate(0, 0, day-29)
 		for i := range 200 {
-			r := &storage.Record{JobInfo: ojs.JobInfo{JobHeader: ojs.JobHeader{Type: fmt.Sprint("type.", i%20)},
-				State: ojs.StateDiscarded,
+			r := &storage.Record{JobInfo: ojs.JobInfo{State: ojs.StateDiscarded,
 				Error: &ojs.Failure{Type: fmt.Sprintf("error.%c", 'a'+i/20), Message: "no answer", At: at}}}
+			r.Type = fmt.Sprint("type.", i%20)
 			meters.Ended(1, func(int) (telemetry.Attempt, bool) { return telemetry.Attempt{Job: r}, true })
 		}
 		list, err := rec.Record(b.Context(), &meters, st, at, "web-1", "v1")

@@ -27,6 +27,11 @@ import (
 // those of the others with "hay.".
 const N = 30
 
+const (
+	flowsN = 150 // workflows
+	rareN  = 50  // types with one failure each
+)
+
 // fill stores jobs.
 type fill struct {
 	testing.TB
@@ -37,7 +42,7 @@ type fill struct {
 
 // Fill stores the needles and at least as many others as it is told. Half of these are
 // older, and half newer, by their insertion and by their end. It returns the ids of the
-// workflows; the last one has failed.
+// workflows; the oldest one has failed.
 func Fill(
 	tb testing.TB, store storage.Storage, eng *engine.Engine[any], cl *clock.Mock, others int,
 ) (flows []string) {
@@ -46,14 +51,15 @@ func Fill(
 	cl.Add(time.Hour)
 	f.kinds("needle", map[string]int{"waits": N, "done": N, "fails": N, "runs": N, "retries": N, "later": N,
 		"held": N})
-	for i := range N {
+	f.rare()
+	for i := range flowsN {
 		step := workflow.Step("a", ojs.NewDraft("needle.step", i, ojs.WithQueue("needle-steps")))
 		record, err := eng.Workflows().Start(tb.Context(), workflow.New(fmt.Sprint("flow-", i), step))
 		f.must(err)
 		flows = append(flows, record.ID)
 	}
-	steps := f.claim("needle-steps", N)
-	f.end(steps[N-1:], ojs.StateDiscarded, "needle.step-error")
+	steps := f.claim("needle-steps", flowsN)
+	f.end(steps[:1], ojs.StateDiscarded, "needle.step-error")
 	cl.Add(time.Hour)
 	f.hay(others - others/2)
 	cl.Add(time.Minute)
@@ -91,6 +97,18 @@ func (f *fill) kinds(name string, of map[string]int) {
 		f.enqueue(name, kind, of[kind])
 		f.end(f.claim(name+"-"+kind, of[kind]), to, name+".error")
 	}
+}
+
+// rare stores failures of many types.
+func (f *fill) rare() {
+	f.Helper()
+	var drafts []ojs.Draft
+	for i := range rareN {
+		drafts = append(drafts, ojs.NewDraft(fmt.Sprintf("rare.t%02d", i), i, ojs.WithQueue("rare")))
+	}
+	_, err := f.eng.EnqueueMany(f.Context(), drafts...)
+	f.must(err)
+	f.end(f.claim("rare", rareN), ojs.StateDiscarded, "rare.error")
 }
 
 // later is when scheduled jobs are due.
@@ -208,9 +226,11 @@ func Check(t *testing.T, pages http.Handler, flows []string) {
 		{"/queues/", []string{"needle-retries"}},
 		{"/workers/", []string{"needle-runs-worker"}},
 		{"/due/", []string{"needle.later"}},
-		{"/workflows/", []string{"flow-29", "flow-10", tab("all")}},
-		{"/workflows/?state=failed", []string{"flow-29"}},
-		{"/workflows/" + flows[N-1] + "/", []string{"failed"}},
+		{"/workflows/", []string{"flow-149", "flow-130", `all <span class="count">150<`}},
+		{"/workflows/?state=failed", []string{">flow-0<"}},
+		{"/workflows/" + flows[0] + "/", []string{"failed"}},
+		{"/failures/?type=rare.t00", []string{"rare.error"}},
+		{"/failures/?type=rare.t49", []string{"rare.error"}},
 		{"/", []string{"Discarded lately"}},
 		{"/running/", []string{`needle.runs">30</a>`}},
 
@@ -224,27 +244,44 @@ func Check(t *testing.T, pages http.Handler, flows []string) {
 		{act("cancel", "state:active type:needle.runs"), []string{"Cancel: 30 jobs", "needle.runs"}},
 		{act("cancel", "state:available type:needle.waits"), []string{"Cancel: 30 jobs"}},
 		{act("cancel", "queue:needle-waits"), []string{"Cancel: 30 jobs"}},
-		{act("cancel", "workflow:"+flows[0]), []string{`<button class="danger"`}},
+		{act("cancel", "workflow:"+flows[2]), []string{`<button class="danger"`}},
 		{act("run", "state:pending type:needle.held"), []string{"30 jobs", "needle.held"}},
 		{act("retry", "args:no-such-text"), []string{`<button class="main"`}},
 		{act("retry", "state:discarded errortype:needle.error since:3h"), []string{`<button class="main"`}},
 	} {
-		w := httptest.NewRecorder()
-		pages.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), "GET", page.path, nil))
-		body := html.UnescapeString(w.Body.String())
-		_, body, _ = strings.Cut(body, "<main")
-		if w.Code != http.StatusOK {
-			t.Errorf("%s: %d\n%s", page.path, w.Code, body)
+		body := get(t, pages, page.path)
+		for range 3 { // a page may lead on
+			next := older.FindStringSubmatch(body)
+			if next == nil || strings.Contains(body, page.want[0]) {
+				break
+			}
+			path, _, _ := strings.Cut(page.path, "?")
+			body = get(t, pages, path+next[1])
 		}
 		for _, text := range page.want {
 			if !strings.Contains(body, text) {
 				t.Errorf("%s: no %q in\n%s", page.path, text, short(body))
 			}
 		}
-		if said := none.FindString(body); said != "" {
-			t.Errorf("%s says %q:\n%s", page.path, said, short(body))
-		}
 	}
+}
+
+// older is the link to the next page of workflows.
+var older = regexp.MustCompile(`rel="next" href="\./(\?state=[^"]*)"`)
+
+// get returns what a page has, which does not say that there is nothing.
+func get(t *testing.T, pages http.Handler, path string) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	pages.ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), "GET", path, nil))
+	_, body, _ := strings.Cut(html.UnescapeString(w.Body.String()), "<main")
+	if w.Code != http.StatusOK {
+		t.Errorf("%s: %d\n%s", path, w.Code, body)
+	}
+	if said := none.FindString(body); said != "" {
+		t.Errorf("%s says %q:\n%s", path, said, short(body))
+	}
+	return body
 }
 
 // short is a page without its tags.
