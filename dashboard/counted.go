@@ -84,7 +84,7 @@ func (r countedRow) Spark() template.HTML {
 type countedData struct {
 	countedRow
 	Sampled *ojs.JobInfo // the job that failed last; nil: it is not stored
-	Charts  []*timeChart
+	Charts  []*chart
 	Stored  inspect.Count // jobs whose latest failure is of the kind
 	Jobs    []*ojs.JobInfo
 	Verbs   []Verb
@@ -109,7 +109,7 @@ func (h *Handler) countedPage(p *page) error {
 	case !foreign.Is(err, ojs.ErrNotFound) && !foreign.Is(err, ojs.ErrPruned):
 		return err
 	}
-	data.Charts = []*timeChart{
+	data.Charts = []*chart{
 		p.failureChart(p.T("Failed attempts of 30 days"), p.Now.UTC().Truncate(24*time.Hour), 24*time.Hour, list[i].Days[:]),
 		p.failureChart(p.T("Failed attempts of 24 hours"), p.Now.UTC().Truncate(time.Hour), time.Hour, list[i].Hours[:]),
 	}
@@ -130,8 +130,8 @@ func (h *Handler) countedPage(p *page) error {
 
 // failureChart is a chart of numbers by periods of a width, of which the last begins at a
 // time.
-func (p *page) failureChart(title string, last time.Time, width time.Duration, numbers []uint64) *timeChart {
-	c := &timeChart{Title: title, Zone: p.Zone, Text: p.count}
+func (p *page) failureChart(title string, last time.Time, width time.Duration, numbers []uint64) *chart {
+	c := &chart{Title: title, End: last.Add(width), Now: true}
 	var values []float64
 	for i, n := range numbers {
 		c.Times = append(c.Times, last.Add(-time.Duration(len(numbers)-1-i)*width))

@@ -135,7 +135,7 @@ func (p *page) Nav() []navEntry {
 	out := make([]navEntry, len(navigation))
 	var stats *engine.Stats
 	if p.File != "problem" {
-		stats = p.h.counted(p.r.Context(), p.Now)
+		stats = p.h.recentStats(p.r.Context(), p.Now)
 	}
 	for i, e := range navigation {
 		if out[i].entry = e; e.count != nil && stats != nil {
@@ -163,8 +163,8 @@ func (h *Handler) stats(ctx context.Context) (engine.Stats, error) {
 	return stats, err
 }
 
-// counted are stats that a page has read lately; nil if they cannot be read.
-func (h *Handler) counted(ctx context.Context, now time.Time) *engine.Stats {
+// recentStats are the stats that a page has read some seconds ago; nil if they cannot be read.
+func (h *Handler) recentStats(ctx context.Context, now time.Time) *engine.Stats {
 	if seen := h.counts.Load(); seen != nil && now.Sub(seen.at) < countsAge {
 		return &seen.stats
 	}
