@@ -90,7 +90,7 @@ const (
 	beginStep = `-- +goose Up
 -- +goose StatementBegin
 -- Version {version} of the schema {name}. Run this in one transaction.
-SELECT set_config('ojs.search_path', current_setting('search_path'), true);
+SELECT pg_catalog.set_config('ojs.search_path', pg_catalog.current_setting('search_path'), true);
 SET LOCAL search_path = pg_catalog, pg_temp;
 SELECT pg_advisory_xact_lock(hashtextextended('{name} migrate', 3131961357));
 DO $check$ BEGIN
@@ -103,7 +103,7 @@ END $check$;
 	beginFirst = `-- +goose Up
 -- +goose StatementBegin
 -- Version {version} of the schema {name}. Run this in one transaction.
-SELECT set_config('ojs.search_path', current_setting('search_path'), true);
+SELECT pg_catalog.set_config('ojs.search_path', pg_catalog.current_setting('search_path'), true);
 SET LOCAL search_path = pg_catalog, pg_temp;
 SELECT pg_advisory_xact_lock(hashtextextended('{name} migrate', 3131961357));
 DO $check$ BEGIN
@@ -131,7 +131,7 @@ END $identify$;
 `
 	endStep = `
 INSERT INTO {schema}.migration (version) VALUES ({version});
-SELECT set_config('search_path', current_setting('ojs.search_path'), true);
+SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('ojs.search_path'), true);
 -- +goose StatementEnd
 `
 )
