@@ -87,7 +87,9 @@ func wrap(err error) error {
 
 // mayHaveDone reports whether an error may hide that the database has done what it was
 // asked for.
-func mayHaveDone(err error) bool { return err != nil && (code(err) == "" || kindOf(err) == ErrUnavailable) }
+func mayHaveDone(err error) bool {
+	return err != nil && (code(err) == "" || kindOf(err) == ErrUnavailable)
+}
 
 // kindOf is the error of this package for an error of the database or of the way to it,
 // or nil.
