@@ -53,6 +53,7 @@ type Handler struct {
 	serv http.Handler // mux behind the checks of every request
 
 	runs  runs
+	lists costlyLists
 	past  histories
 	fails countedFailures
 	flows flows

@@ -1,9 +1,12 @@
 package dashboard
 
 import (
+	"context"
 	"io"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
@@ -317,11 +320,77 @@ func (h *Handler) listed(p *page, f inspect.Filter, counts map[ojs.State]int) (i
 			n = min(n, stored)
 		}
 	}
+	key := f.String() + " " + at
+	if p.live() {
+		if before, ok := h.lists.recent(key, p.Now); ok {
+			return h.again(ctx, f, before)
+		}
+	}
 	list, err := h.eng.Jobs().Find(ctx, f, at, n, most)
 	if counts != nil && at == "" && len(list.Jobs) >= stored {
 		list.Next = ""
 	}
+	if err == nil {
+		h.lists.keep(key, p.Now, list)
+	}
 	return list, err
+}
+
+// costlyLists are pages of lists for which many jobs were looked at. An open page that
+// loads itself again gets the same jobs, as they are then. The list is made anew after a
+// second for each 2,000 jobs that were looked at.
+type costlyLists struct {
+	mu sync.Mutex // guards of
+	of map[string]costlyList
+}
+
+type costlyList struct {
+	inspect.Page // without its jobs
+	ids          []string
+	at           time.Time
+}
+
+const (
+	maxLists   = 100  // that are kept
+	listSecond = 2000 // jobs that an open list looks at in a second, on average
+)
+
+func (c *costlyLists) keep(key string, now time.Time, page inspect.Page) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.of, key)
+	if page.Looked <= listSecond {
+		return
+	}
+	if len(c.of) == maxLists || c.of == nil {
+		c.of = make(map[string]costlyList)
+	}
+	l := costlyList{Page: page, at: now}
+	for _, job := range page.Jobs {
+		l.ids = append(l.ids, job.ID)
+	}
+	l.Jobs, l.Workers = nil, nil
+	c.of[key] = l
+}
+
+// recent returns a list that need not be made anew.
+func (c *costlyLists) recent(key string, now time.Time) (costlyList, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l, ok := c.of[key]
+	return l, ok && now.Sub(l.at) < time.Duration(l.Looked/listSecond)*time.Second
+}
+
+// again is a list with those of its jobs that the filter still selects.
+func (h *Handler) again(ctx context.Context, f inspect.Filter, l costlyList) (inspect.Page, error) {
+	page := l.Page
+	if len(l.ids) == 0 {
+		return page, nil
+	}
+	f.IDs = l.ids
+	now, err := h.eng.Jobs().Page(ctx, f, "", len(l.ids))
+	page.Jobs, page.Workers = now.Jobs, now.Workers
+	return page, err
 }
 
 // Narrow is the filter line with a value of the break-down.
