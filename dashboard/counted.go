@@ -110,8 +110,8 @@ func (h *Handler) countedPage(p *page) error {
 		return err
 	}
 	data.Charts = []*chart{
-		p.failureChart(p.T("Failed attempts of 30 days"), p.Now.UTC().Truncate(24*time.Hour), 24*time.Hour, list[i].Days[:]),
-		p.failureChart(p.T("Failed attempts of 24 hours"), p.Now.UTC().Truncate(time.Hour), time.Hour, list[i].Hours[:]),
+		p.failureChart(p.T("Failed attempts of 30 days"), 24*time.Hour, list[i].Days[:]),
+		p.failureChart(p.T("Failed attempts of 24 hours"), time.Hour, list[i].Hours[:]),
 	}
 	if !data.Other() {
 		f := failureLine(data.Type, data.Key)
@@ -128,9 +128,9 @@ func (h *Handler) countedPage(p *page) error {
 	return p.show("failure", data.Type, data)
 }
 
-// failureChart is a chart of numbers by periods of a width, of which the last begins at a
-// time.
-func (p *page) failureChart(title string, last time.Time, width time.Duration, numbers []uint64) *chart {
+// failureChart is a chart of numbers by periods of a width, of which the last has now.
+func (p *page) failureChart(title string, width time.Duration, numbers []uint64) *chart {
+	last := p.Now.UTC().Truncate(width)
 	c := &chart{Title: title, End: last.Add(width), Now: true}
 	var values []float64
 	for i, n := range numbers {

@@ -110,8 +110,8 @@ func (h *Handler) failures(p *page) error {
 		return err
 	}
 	data := &failuresData{Type: jobType, Since: period, Any: len(counted) > 0, Verbs: p.ManyVerbs(),
-		Discarded: discarded.String(), Stored: len(counted) == 0 || period != "" || p.r.FormValue("of") == "stored"}
-	if data.Stored {
+		Discarded: discarded.String()}
+	if data.Stored = !data.Any || period != "" || p.r.FormValue("of") == "stored"; data.Stored {
 		err = h.storedFailures(p, data, failed, since)
 	} else {
 		for _, c := range counted {

@@ -1,15 +1,20 @@
 package main
 
 import (
+	"errors"
 	"time"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/storage"
 )
 
 type failuresVerb struct {
 	filterArgs
 	Limit int `short:"n" default:"20" help:"The most groups to show; 0 shows all."`
 	Look  int `default:"2000" help:"How many jobs to look at, and some thousand beyond."`
+
+	Counted bool `help:"Show the failed attempts of 30 days that engines have counted, of deleted jobs, too. The filter may have type: only."`
 }
 
 func (failuresVerb) Help() string {
@@ -47,6 +52,9 @@ func (v *failuresVerb) Run(c *call) error {
 	if err != nil {
 		return err
 	}
+	if v.Counted {
+		return v.counted(c, jobs, f)
+	}
 	found, err := jobs.Failures(c.ctx, f, v.Look)
 	if err != nil {
 		return err
@@ -81,6 +89,78 @@ func (v *failuresVerb) Run(c *call) error {
 				"group")+" more: --limit "+number(len(found.Groups)))}
 		}
 		return c.looked(found.Exact, found.Looked)
+	})
+}
+
+// countedRow is the failed attempts of a kind in JSON.
+type countedRow struct {
+	Key     string     `json:"key"`
+	N       uint64     `json:"n"`
+	Type    string     `json:"type"`
+	Error   string     `json:"error"`
+	Message string     `json:"message"`
+	Frame   string     `json:"frame,omitempty"`
+	First   time.Time  `json:"first"`
+	Version string     `json:"version"` // of the program whose attempt failed first
+	Last    time.Time  `json:"last"`
+	Days    [30]uint64 `json:"days"`  // of UTC, today last
+	Hours   [24]uint64 `json:"hours"` // the current one last
+	Sample  string     `json:"sample"`
+	Text    string     `json:"text"` // the message of the sample
+}
+
+// counted shows the failures that engines have counted.
+func (v *failuresVerb) counted(c *call, jobs *inspect.Jobs, f inspect.Filter) error {
+	types := inspect.Filter{Types: f.Types}
+	if f.String() != types.String() {
+		return usageError{errors.New("--counted takes type: and no other term")}
+	}
+	q, err := f.Query()
+	if err != nil {
+		return err
+	}
+	list, err := jobs.CountedFailures(c.ctx)
+	if err != nil {
+		return err
+	}
+	rows, more := []countedRow(nil), 0
+	for _, g := range list {
+		switch {
+		case !q.Matches(&storage.Record{JobInfo: ojs.JobInfo{JobHeader: ojs.JobHeader{Type: g.Type}}}):
+		case v.Limit > 0 && len(rows) == v.Limit:
+			more++
+		default:
+			rows = append(rows, countedRow{g.Key, g.N, g.Type, g.ErrorType, g.Message, g.Frame,
+				g.First.UTC(), g.Version, g.Last.UTC(), g.Days, g.Hours, g.Sample, g.Text})
+		}
+	}
+	return show(c, listing[countedRow]{
+		columns: []column{{title: "FAILURES", right: true}, {title: "LAST", right: true},
+			{title: "FIRST", right: true, rank: 1}, {title: "VERSION", rank: 1}, {title: "TREND", rank: 2},
+			{title: "TYPE", long: true}, {title: "ERROR", long: true}, {title: "FILTER"},
+			{title: "SAMPLE", rank: 2}},
+		row: func(r countedRow) []cell {
+			message, filter := r.Error, "failure:"+r.Key
+			switch {
+			case r.Error == "":
+				message, filter = "all other kinds", ""
+			case r.Message != "":
+				message += ": " + r.Message
+			}
+			days := make([]int, len(r.Days))
+			for i, n := range r.Days {
+				days[i] = int(n)
+			}
+			return []cell{of(number(int(r.N))), of(age(r.Last, c.now())), of(age(r.First, c.now())),
+				of(r.Version), of(spark(days)), of(r.Type), tinted(red, message), of(filter), of(r.Sample)}
+		},
+		id:   func(r countedRow) string { return r.Key },
+		none: "no failures are counted: engines with reports count them",
+	}, all(rows), func() []string {
+		if more > 0 {
+			return []string{c.style.paint(dim, counted(more, "group")+" more: --limit 0")}
+		}
+		return nil
 	})
 }
 

@@ -31,12 +31,15 @@ type shop struct {
 	st    storage.Storage
 	clock *clock.Mock
 	eng   *engine.Engine[any]
+
+	meters telemetry.Meters // of failures
 }
 
 func newShop(t testing.TB, st storage.Storage) *shop {
 	t.Helper()
 	s := &shop{t: t, st: st, clock: clock.NewMock()}
 	s.clock.Set(noon)
+	s.meters.CountFailures = true
 	eng, err := engine.New[any](st, engine.WithClock(s.clock), engine.WithRand(rand.New(rand.NewPCG(1, 1))),
 		engine.WithoutReports(), engine.WithLogger(slog.New(slog.DiscardHandler)))
 	s.must(err)
@@ -82,10 +85,14 @@ func (s *shop) end(rec storage.Record, after time.Duration, to ojs.State, errorT
 	s.t.Helper()
 	s.clock.Set(s.clock.Now().Add(after))
 	now := s.clock.Now()
+	rec = ended(rec, now, to, errorType, message)
 	settled, err := s.st.Settle(context.Background(), now,
-		[]storage.Change{{Record: ended(rec, now, to, errorType, message), AttemptFieldsOnly: true}}, nil)
+		[]storage.Change{{Record: rec, AttemptFieldsOnly: true}}, nil)
 	s.must(err)
 	s.must(settled[0].Err)
+	s.meters.Ended(1, func(int) (telemetry.Attempt, bool) {
+		return telemetry.Attempt{Job: &rec, Completed: to == ojs.StateCompleted}, true
+	})
 }
 
 // ended is the record of an attempt that has ended in a state.
@@ -106,6 +113,15 @@ func ended(rec storage.Record, now time.Time, to ojs.State, errorType, message s
 		rec.FinishedAt, rec.Progress, rec.Error = now, 1, nil
 	}
 	return rec
+}
+
+// report stores the failures that an engine has counted.
+func (s *shop) report(worker, version string) {
+	s.t.Helper()
+	ctx, now := context.Background(), s.clock.Now()
+	values, err := new(telemetry.FailureRecorder).Record(ctx, &s.meters, s.st, now, worker, version)
+	s.must(err)
+	s.must(document.Of(s.st).PutValues(ctx, now, values))
 }
 
 // node stores what an engine reports.
@@ -169,6 +185,7 @@ func (s *shop) fill() {
 	s.must(limits.Set(ctx, operate.LimitOfQueue("mail"), ojs.RateLimit{Concurrency: 5}, time.Time{}))
 	s.must(limits.Set(ctx, operate.LimitOfKey("stripe"),
 		ojs.RateLimit{Rate: ojs.Rate{Limit: 100, Per: time.Minute}}, time.Time{}))
+	s.report(web, "v1.4.0")
 	s.node(inspect.Node{ID: web, Host: "shop-1", PID: 4711, Version: "v1.4.0", Go: "go1.26",
 		Started: noon.Add(-26 * time.Hour),
 		Seen:    noon.Add(-3 * time.Second), Queues: []string{"default", "mail", "media", "billing"},
