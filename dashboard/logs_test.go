@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -40,7 +41,7 @@ func TestRunningLog(t *testing.T) {
 		s.eng.Handle("slow", func(ctx context.Context, _ *ojs.Job[any]) error {
 			for i := range 5 {
 				handler.Logger(ctx).Info(fmt.Sprintf("step %d password=hunter", i))
-				time.Sleep(10 * time.Second)
+				pace.Virtual(10 * time.Second)
 			}
 			return nil
 		})
@@ -48,7 +49,7 @@ func TestRunningLog(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- s.eng.Run(ctx) }()
-		time.Sleep(11 * time.Second)
+		pace.Virtual(11 * time.Second)
 		body := s.ok("/jobs/" + id + "/")
 		if !strings.Contains(body, "Log of the running attempt") || !strings.Contains(body, "step 1") ||
 			strings.Contains(body, "step 2") || strings.Contains(body, "hunter") {
@@ -77,7 +78,7 @@ func TestRunningLog(t *testing.T) {
 		if body := other.ok("/jobs/" + id + "/"); !strings.Contains(body, "step 1") {
 			t.Errorf("the page of the other engine:\n%s", body)
 		}
-		time.Sleep(time.Minute)
+		pace.Virtual(time.Minute)
 		body = s.ok("/jobs/" + id + "/")
 		if strings.Contains(body, "Log of the running attempt") || strings.Contains(body, "data-log") ||
 			!strings.Contains(body, "step 4") {

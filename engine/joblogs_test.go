@@ -246,7 +246,7 @@ func TestRunningLog(t *testing.T) {
 		b.handle("a", func(ctx context.Context, job *ojs.Job[any]) error {
 			for i := range 100 {
 				handler.Logger(ctx).Info(fmt.Sprint("line ", i))
-				time.Sleep(7 * time.Second)
+				pace.Virtual(7 * time.Second)
 			}
 			return nil
 		})

@@ -41,7 +41,8 @@ const (
 //     errors, in OrderFinished.
 //
 // For other filters the jobs of the narrowest index are read one by one. Jobs.Page says
-// how many it looked at (Page.Looked).
+// how many it looked at (Page.Looked). Jobs.Count and Jobs.Facets are exact without a
+// look at any job if the filter names nothing but States, Queues and Types (Tallied).
 type Filter struct {
 	States       []ojs.State
 	Queues       []string
