@@ -163,7 +163,7 @@ func (h *Handler) stats(ctx context.Context) (engine.Stats, error) {
 	return stats, err
 }
 
-// recentStats are the stats that a page has read some seconds ago; nil if they cannot be read.
+// recentStats are stats that are some seconds old; nil if they cannot be read.
 func (h *Handler) recentStats(ctx context.Context, now time.Time) *engine.Stats {
 	if seen := h.counts.Load(); seen != nil && now.Sub(seen.at) < countsAge {
 		return &seen.stats
