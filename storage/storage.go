@@ -68,6 +68,11 @@
 // and not by their rounds [fair-7]. A round counts even if claims have skipped it
 // [fair-8]. The rounds of a durable storage outlive it [fair-9].
 //
+// It follows that before a job of a key that has none waiting, at most twice Share jobs
+// of another key start [fair-12]. While keys have jobs waiting, each starts its share by
+// weight [fair-13]. A key that stores its next job whenever one starts has no more than
+// that [fair-14]. Jobs of one call take turns as those of many calls do [fair-15].
+//
 // # Copies
 //
 // The results of a call share no memory with the stored records, nor these with the

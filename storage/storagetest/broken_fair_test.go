@@ -46,7 +46,7 @@ func (b *broken) cancelPeers(ctx Context, now Time, batch inserts) {
 
 // Storages that break the rules of Fairness.
 var _ = register([]fault{
-	{"fairness keys are lost", "fair-1 *",
+	{"fairness keys are lost", "fair-1 fair-12 fair-14 fair-15 *",
 		changeKeyed(func(in *storage.Insert) { in.Record.Fairness = ojs.Fairness{} })},
 	{"each type has turns of its own", "fair-1 *",
 		changeKeyed(func(in *storage.Insert) { in.Record.Fairness.Key += in.Record.Type })},
@@ -55,7 +55,7 @@ var _ = register([]fault{
 	{"jobs without a key share one", "fair-2 *",
 		changeNew(func(in *storage.Insert) bool { return in.Record.Fairness.Key == "" },
 			func(in *storage.Insert) { in.Record.Fairness.Key = "none" })},
-	{"weights are lost", "fair-3 *",
+	{"weights are lost", "fair-3 fair-13 *",
 		changeKeyed(func(in *storage.Insert) { in.Record.Fairness.Weight = 0 })},
 	{"all weigh two", "fair-3 *", changeKeyed(func(in *storage.Insert) { in.Record.Fairness.Weight = 2 })},
 	{"the round under way takes all", "fair-4 *", func(b *broken) {

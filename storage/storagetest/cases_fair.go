@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -40,6 +41,23 @@ func (c *C) inTurn(q storage.Claim, want ...string) {
 		c.wantList(storage.Query{Order: storage.OrderClaim}, want)
 	}
 	c.order(q, want...)
+}
+
+// together stores jobs in one call, and returns their ids.
+func (c *C) together(recs ...storage.Record) (list []string) {
+	c.tb.Helper()
+	_, err := c.insertBatch(recs...)
+	c.noErr("Insert", err)
+	for _, r := range recs {
+		list = append(list, r.ID)
+	}
+	return list
+}
+
+// starts claims a job and returns its key.
+func (c *C) starts() string {
+	c.tb.Helper()
+	return c.one().Fairness.Key
 }
 
 var fairCases = []Case{
@@ -337,6 +355,110 @@ var fairCases = []Case{
 			between, last := c.job(), c.job(replaces("h"), fair("d"))
 			batch(c.job(replaces("h"), fair("b")), between, last)
 			c.inTurn(storage.Claim{}, between.ID, last.ID)
+		}},
+	{"fair-12", "Fairness/Bound", "Fairness",
+		"Before a job of a key that has none waiting, at most twice the weight of another key start of its jobs.",
+		needsNothing, func(c *C) {
+			for round := range 8 {
+				rnd := rand.New(rand.NewPCG(uint64(round), 1))
+				weights := make(map[string]int)
+				for i := range 5 {
+					weights[fmt.Sprint("key", i)] = 1 + rnd.IntN(4)
+				}
+				own := queue(fmt.Sprint("q", round))
+				job := func() storage.Record {
+					key := fmt.Sprint("key", rnd.IntN(5))
+					return c.job(share(key, weights[key]), own)
+				}
+				var backlog []storage.Record
+				for range 60 {
+					backlog = append(backlog, job())
+				}
+				c.together(backlog...)
+				for i := range 10 {
+					if rnd.IntN(2) == 0 {
+						c.settled(c.get(backlog[59-i].ID), c.to(ojs.StateCancelled))
+					}
+				}
+				claim := storage.Claim{Queues: []string{fmt.Sprint("q", round)}, Max: 1 + rnd.IntN(20)}
+				c.claimOf(claim)
+				c.insert(c.job(fair("late"), own))
+				claim.Max = 1
+				for before := make(map[string]int); ; {
+					key := c.claimOf(claim)[0].Fairness.Key
+					if key == "late" {
+						break
+					}
+					if before[key]++; before[key] > 2*weights[key] {
+						c.failf("%d jobs of a key of weight %d start before that of another",
+							before[key], weights[key])
+					}
+					c.insert(job())
+				}
+			}
+		}},
+	{"fair-13", "Fairness/Shares", "Fairness",
+		"Of any 1,000 starts of a level in which keys of weights 1, 3 and 10 have jobs waiting, each has its share within 5 %.",
+		needsNothing, func(c *C) {
+			weights := []int{1, 3, 10}
+			var backlog []storage.Record
+			for i := range 14 * 90 {
+				key := slices.IndexFunc([]int{1, 4, 14}, func(until int) bool { return i%14 < until })
+				backlog = append(backlog, c.job(share(fmt.Sprint(key), weights[key])))
+			}
+			rand.New(rand.NewPCG(1, 2)).Shuffle(len(backlog), func(i, j int) {
+				backlog[i], backlog[j] = backlog[j], backlog[i]
+			})
+			for part := range slices.Chunk(backlog, 100) {
+				c.together(part...)
+			}
+			var started []string
+			for len(started) < 1150 {
+				for _, r := range c.claimOf(storage.Claim{Max: 50}) {
+					started = append(started, r.Fairness.Key)
+				}
+			}
+			for from := range len(started) - 1000 {
+				n := make(map[string]int)
+				for _, key := range started[from : from+1000] {
+					n[key]++
+				}
+				for i, w := range weights {
+					want := 1000 * float64(w) / 14
+					if got := float64(n[fmt.Sprint(i)]); got < want*0.95 || got > want*1.05 {
+						c.failf("%v of 1000 starts are of the key of weight %d, not %v", got, w, want)
+					}
+				}
+			}
+		}},
+	{"fair-14", "Fairness/Serial", "Fairness",
+		"A key that stores its next job whenever one starts has no more starts than a key with a backlog.",
+		needsNothing, func(c *C) {
+			c.tenant(20, fair("a"))
+			c.tenant(40, share("b", 2))
+			c.tenant(1, fair("serial"))
+			n := make(map[string]int)
+			for range 40 {
+				key := c.starts()
+				if n[key]++; key == "serial" {
+					c.tenant(1, fair("serial"))
+				}
+			}
+			if n["a"] < 9 || n["b"] < 19 || n["serial"] < 9 || n["serial"] > 11 {
+				c.failf("40 starts are %v, not 10 of each key of weight 1", n)
+			}
+		}},
+	{"fair-15", "Fairness/Batches", "Fairness",
+		"Jobs of one call take turns as those of many calls do, and a claim of many takes what many claims take.",
+		needsNothing, func(c *C) {
+			var recs []storage.Record
+			for i := range 13 {
+				recs = append(recs, c.job(fair([]string{"a", "b"}[i/10])))
+			}
+			list := c.together(recs...)
+			c.nextInTurn(list[0], list[10], list[1], list[11], list[2], list[12])
+			b := c.tenant(2, fair("b"))
+			c.nextInTurn(list[3], b[0], list[4], b[1], list[5], list[6], list[7], list[8], list[9])
 		}},
 	{"fair-9", "Fairness/Reopened", "Capabilities.Durable",
 		"Turns outlive the storage, and so does which round was claimed of last.",
