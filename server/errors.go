@@ -181,6 +181,10 @@ func (c *call) refusalOf(err error) *refusal {
 		}
 		return conflict(wrong.ID, wrong.From, "", "job %s is %s: %s", wrong.ID, wrong.From, what)
 	case errors.Is(err, ojs.ErrQueueFull) && errors.As(err, &queue):
+		conf, _ := c.s.config(c.ctx, queue.Queue)
+		if conf.bound.Blocks {
+			return queueFull(queue, "block")
+		}
 		return queueFull(queue, "reject")
 	case errors.Is(err, ojs.ErrQueueDraining) && errors.As(err, &queue):
 		r := refuse(http.StatusUnprocessableEntity, codeQueuePaused, "queue %s is draining: it takes no jobs",

@@ -183,7 +183,7 @@ func (s *Server) enqueueAll(
 		return nil, err
 	}
 	seen := make([]bool, len(drafts))
-	ctx, done := s.whileFull(c)
+	ctx, done := s.withBounds(c)
 	defer done()
 	ctx = draft.WithSeen(ctx, func(i int, rec *storage.Record) {
 		seen[i] = true
@@ -191,7 +191,7 @@ func (s *Server) enqueueAll(
 	})
 	tickets, err := eng.EnqueueMany(ctx, drafts...)
 	if err != nil {
-		return nil, s.refusedOf(c, ctx, drafts, err)
+		return nil, s.refusedOf(c, drafts, err)
 	}
 	for i := range tickets {
 		switch {
@@ -209,53 +209,39 @@ func (s *Server) enqueueAll(
 	return tickets, nil
 }
 
-// whileFull returns the context of an enqueue: it has the bounds of queues. If a queue
-// blocks, it ends after the seconds of OJS-Block-Timeout, or longestWait, and with the
-// server (F030).
-func (s *Server) whileFull(c *call) (context.Context, func()) {
-	bound := func(queue string) draft.Bound {
+// withBounds returns the context of an enqueue, which has the bounds of queues. If a
+// queue blocks, the wait for room ends after the seconds of OJS-Block-Timeout, or
+// longestWait, and with the server (F030). The context itself does not end then: the
+// storage may be storing the jobs.
+func (s *Server) withBounds(c *call) (context.Context, func()) {
+	done := func() {}
+	var until <-chan struct{}
+	return draft.WithBounds(c.ctx, func(queue string) draft.Bound {
 		conf, _ := s.config(c.ctx, queue) // draftOf has just read it
-		return conf.bound
-	}
-	if !bound(anyQueue).Blocks {
-		return draft.WithBounds(c.ctx, bound), func() {}
-	}
-	wait := longestWait
-	if n, err := strconv.Atoi(c.r.Header.Get("OJS-Block-Timeout")); err == nil && n >= 0 {
-		wait = min(time.Duration(min(n, 1000))*time.Second, longestWait)
-	}
-	ctx, cancel := context.WithCancelCause(c.ctx)
-	full := &noRoom{ojs.QueueError{Err: ojs.ErrQueueFull}}
-	timer := s.clock.Timer(wait)
-	go func() {
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			cancel(full)
-		case <-s.stop:
-			cancel(full)
-		case <-ctx.Done():
+		b := conf.bound
+		if b.Blocks && until == nil {
+			patience := longestWait
+			if n, err := strconv.Atoi(c.r.Header.Get("OJS-Block-Timeout")); err == nil && n >= 0 {
+				patience = min(time.Duration(min(n, 1000))*time.Second, longestWait)
+			}
+			wait, end := s.untilStopped(c.ctx, true)
+			until = wait.Done()
+			timer := s.clock.AfterFunc(patience, end)
+			done = func() { timer.Stop(); end() }
+			if patience == 0 {
+				end()
+			}
 		}
-	}()
-	return draft.WithBounds(ctx, func(queue string) draft.Bound {
-		b := bound(queue)
-		if b.Blocks { // of several, the last is told
-			full.Queue, full.MaxDepth = queue, b.MaxDepth
+		if b.Blocks {
+			b.Until = until
 		}
 		return b
-	}), func() { cancel(nil) }
+	}), func() { done() }
 }
-
-// noRoom ends an enqueue that has waited for room in a queue.
-type noRoom struct{ ojs.QueueError }
 
 // refusedOf is the error of an enqueue. Of a batch it says which member is refused
 // (F049).
-func (s *Server) refusedOf(c *call, ctx context.Context, drafts []ojs.Draft, err error) error {
-	var late *noRoom
-	if errors.As(context.Cause(ctx), &late) && errors.Is(err, context.Canceled) {
-		return queueFull(&late.QueueError, "block")
-	}
+func (s *Server) refusedOf(c *call, drafts []ojs.Draft, err error) error {
 	if len(drafts) == 1 {
 		return err
 	}

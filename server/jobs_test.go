@@ -15,6 +15,8 @@ import (
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
+	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 func TestEnqueue(t *testing.T) {
@@ -86,6 +88,34 @@ func TestHookThatEnqueues(t *testing.T) {
 	r.want("F041", r.do("POST /jobs\n\n"+job), 201, "job.type", "a")
 	r.want("F048", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+job+`]}`), 201, "jobs.0.type", "a",
 		"jobs.1", "absent")
+}
+
+// The time that an enqueue waits for room does not end the call that stores its jobs: the
+// caller would repeat what is stored (F030).
+func TestBlockTimeoutOfASlowStorage(t *testing.T) {
+	mock, st := clock.NewMock(), &storagetest.Faulty{Storage: memory.New()}
+	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...), server.WithClock(mock))
+	r.want("F091", r.do("PUT /queues/b/config\n\n"+`{"max_depth":2,"overflow":"block"}`), 200)
+	st.OnCall(func(c *storagetest.Call) {
+		if c.Method == "Insert" {
+			mock.Add(time.Minute)
+			for range 1000 {
+				runtime.Gosched()
+			}
+			if c.Do(); c.Context.Err() != nil {
+				c.Err = c.Context.Err()
+			}
+		}
+	})
+	for _, seconds := range []string{"0", "3"} {
+		r.want("F030", r.do("POST /jobs\nOJS-Block-Timeout: "+seconds+"\n\n"+
+			`{"type":"a","args":[],"queue":"b"}`), 201)
+	}
+	st.OnCall(nil)
+	w := r.do("POST /jobs/batch\nOJS-Block-Timeout: 0\n\n" +
+		`{"jobs":[{"type":"a","args":[]},{"type":"a","args":[],"queue":"b"}]}`)
+	r.want("F030, F049", w, 429, "error.code", "QUEUE_FULL", "error.strategy", "block",
+		"error.details.index", 1, "error.retryable", true)
 }
 
 // A full queue refuses, waits for room or drops its oldest job, as its configuration says

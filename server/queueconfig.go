@@ -300,9 +300,6 @@ func (s *Server) config(ctx context.Context, name string) (queueConfig, error) {
 	return byName[name], err
 }
 
-// anyQueue stands for the queues that block, if there are any.
-const anyQueue = ""
-
 // readConfigs reads the configurations of all queues.
 func (s *Server) readConfigs(ctx context.Context) (map[string]queueConfig, error) {
 	byName := make(map[string]queueConfig)
@@ -317,9 +314,6 @@ func (s *Server) readConfigs(ctx context.Context) (map[string]queueConfig, error
 		members, err := split(doc.Config, "")
 		if err == nil {
 			if conf, err := readConfig(&input{object: members}); err == nil {
-				if conf.bound.Blocks {
-					byName[anyQueue] = queueConfig{bound: draft.Bound{Blocks: true}}
-				}
 				byName[strings.TrimPrefix(v.Key, queuePrefix)] = conf
 			}
 		}

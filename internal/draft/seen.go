@@ -30,6 +30,8 @@ type Bound struct {
 	MaxDepth   int // 0: any number
 	DropOldest bool
 	Blocks     bool // it waits for room until its context ends
+	// Until ends that wait, and nothing else, when it is closed; nil: it never does.
+	Until <-chan struct{}
 }
 
 // WithBounds returns a context for an enqueue that bounds queues beyond what its engine

@@ -111,7 +111,7 @@ func (c *Enqueuer) inPlace(
 		if jobs > 1 {
 			c.Room.skip(p)
 		}
-		if err := c.waitForRoom(ctx, p); err != nil {
+		if err := c.waitForRoom(ctx, p, err); err != nil {
 			return false, err
 		}
 		c.Room.again(p)

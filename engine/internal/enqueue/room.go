@@ -124,19 +124,28 @@ func (c *Enqueuer) blocks(ctx context.Context, err error) (queue string, blocks 
 }
 
 // waitForRoom waits until a look at the queue may find room; p waited before the look
-// that found none.
-func (c *Enqueuer) waitForRoom(ctx context.Context, p *place) error {
+// that found none with the error full. It returns that error when the wait has lasted
+// long enough (draft.Bound).
+func (c *Enqueuer) waitForRoom(ctx context.Context, p *place, full error) error {
 	t := c.Clock.Timer(roomEvery)
 	defer t.Stop()
+	until := draft.BoundOf(ctx, p.queue).Until
 	select {
 	case <-p.ready:
 	case <-t.C:
+	case <-until:
 	case <-ctx.Done():
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("ojs: %w: queue %q is full, and the enqueue waited for room", err, p.queue)
 	}
-	return nil
+	select {
+	case <-until:
+		c.Rejected(full)
+		return full
+	default:
+		return nil
+	}
 }
 
 // Rejected publishes what a full queue has refused.
