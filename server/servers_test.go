@@ -82,6 +82,26 @@ func TestReservationOfTwoServers(t *testing.T) {
 	}
 }
 
+// A fetch that asks for a short reservation shortens no other of the same worker, at
+// another server either (F065).
+func TestReservationsOfOneWorker(t *testing.T) {
+	mock, a, b := twoServers(t)
+	a.enqueue("A", job)
+	a.want("F060", a.fetch("w"), 200, "jobs.0.id", a.vars["A"])
+	a.enqueue("B", job)
+	a.want("F060", a.do("POST /workers/fetch\n\n"+
+		`{"queues":["default"],"worker_id":"w","visibility_timeout_ms":5000}`), 200, "jobs.0.id", a.vars["B"])
+	b.vars = a.vars
+	mock.Add(2 * time.Second)
+	b.want("F077", b.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w","active_jobs":["$A","$B"]}`), 200,
+		"jobs_lost", []any{})
+	for name, want := range map[string]time.Duration{"A": 30 * time.Minute, "B": 5 * time.Second} {
+		if got := b.leaseOf(name).Sub(mock.Now()); got != want {
+			t.Errorf("F065: %s is renewed for %v, not %v", name, got, want)
+		}
+	}
+}
+
 // leaseOf is when the reservation of a job ends.
 func (r *rig) leaseOf(name string) time.Time {
 	rec, err := r.store.Get(r.t.Context(), r.vars[name])

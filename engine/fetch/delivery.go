@@ -228,10 +228,7 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, typ e
 	if known, here := c.workers.lease(d.held()); lease == 0 && here {
 		lease = known
 	} else if lease == 0 {
-		lease = -max(d.from.cfg.LeaseElsewhere, 0)
-	}
-	if left := d.rec.LeaseUntil.Sub(now); lease == 0 && left > d.rec.Lease {
-		lease = -left // which another engine has given
+		lease = -d.leaseElsewhere(now)
 	}
 	x := storage.Extension{Held: d.held(), Progress: d.progress, Checkpoint: checkpoint, Lease: lease}
 	lost, err := c.settle.Extend(ctx, now, &d.rec, x, typ)
@@ -252,6 +249,20 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, typ e
 	c.admission.Gate.Renewed(d.held(), until)
 	c.watch(c.workers.hold(d.rec.Worker, &d.rec, d.began, until, lease))
 	return nil
+}
+
+// leaseElsewhere is the lease that another engine may have given; 0: that of the job. It
+// does not shorten one: LeaseElsewhere may be that of the worker's other jobs.
+func (d *Delivery) leaseElsewhere(now time.Time) time.Duration {
+	own, asked, left := d.rec.Lease, d.from.cfg.LeaseElsewhere, d.rec.LeaseUntil.Sub(now)
+	notOwn := d.rec.LeaseUntil.Before(d.rec.StartedAt.Add(own)) // it was shorter from the first
+	switch {
+	case asked >= left && asked > 0 && (asked > own || notOwn):
+		return asked
+	case left > own:
+		return left
+	}
+	return 0
 }
 
 // Decode decodes Job and Checkpoint by the engine's codecs, for a worker in a program

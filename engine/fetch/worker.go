@@ -81,7 +81,7 @@ type Config struct {
 	Lease time.Duration
 
 	// LeaseElsewhere is the Lease of jobs that the worker has fetched from another engine
-	// on the storage. 0: as the jobs have it.
+	// on the storage. It shortens no lease. 0: as the jobs have it.
 	LeaseElsewhere time.Duration
 }
 
