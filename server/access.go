@@ -3,6 +3,7 @@ package server
 import (
 	"net"
 	"net/http"
+	"reflect"
 	"slices"
 
 	"github.com/ojsengine/ojs"
@@ -104,7 +105,7 @@ func (s *Server) identify(c *call, need permission) error {
 		return r
 	}
 	c.who = who
-	c.ctx = ojs.WithActor(c.ctx, who.Name)
+	c.ctx = ojs.WithActor(c.r.Context(), who.Name)
 	if need == permAny {
 		return nil
 	}
@@ -112,6 +113,33 @@ func (s *Server) identify(c *call, need permission) error {
 		return s.denied(c)
 	}
 	return nil
+}
+
+// still proves the caller of a connection again: a key may be revoked, and a certificate
+// may end. It reports false if the caller may not have all of the subscriptions.
+func (c *call) still(subs ...*subscription) bool {
+	before := c.who
+	if c.s.identify(c, c.rt.need) != nil {
+		return false
+	}
+	if reflect.DeepEqual(before, c.who) {
+		return true
+	}
+	for _, sub := range subs {
+		var err error
+		switch {
+		case sub.id == "":
+			_, err = c.s.channel(c, sub.ch.String())
+		case len(sub.queues) == 0:
+			err = c.mayAll()
+		default:
+			_, err = c.narrow(sub.queues)
+		}
+		if err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *Server) denied(c *call) error {

@@ -325,6 +325,21 @@ func (f *feed) after(id string) (list []*entry, p position, whole bool) {
 	return f.entries[p.seq-first:], p, true // what is left of the entry
 }
 
+// from returns the first entry that is kept, from a number on, and how many before it are
+// dropped; nil: there is none.
+func (f *feed) from(seq uint64) (e *entry, lost int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.last.seq + 1 - uint64(len(f.entries)) // the number of the first
+	if seq < n {
+		seq, lost = n, int(n-seq)
+	}
+	if i := seq - n; i < uint64(len(f.entries)) {
+		e = f.entries[i]
+	}
+	return e, lost
+}
+
 // notice is an event as it is sent.
 type notice struct {
 	place position

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/server"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -207,6 +209,35 @@ func (s *stream) end(rule string) {
 	s.t.Helper()
 	if e, ok := s.next(); ok {
 		s.t.Errorf("%s: the stream goes on with %q %v", rule, e.event, e.data)
+	}
+}
+
+// once proves the first request only.
+type once struct{ asked atomic.Bool }
+
+func (o *once) Authenticate(*http.Request) (*server.Principal, error) {
+	if o.asked.Swap(true) {
+		return nil, nil
+	}
+	return &server.Principal{Name: "n", Grants: []server.Grant{{Role: server.RoleAdmin}}}, nil
+}
+
+// A stream ends once its caller is proved no more (F130, F191).
+func TestRevokedKeyEndsStreams(t *testing.T) {
+	mock := clock.NewMock()
+	r := newRig(t, server.WithClock(mock), server.WithAuthenticator(new(once)))
+	ended := make(chan *httptest.ResponseRecorder, 1)
+	go func() {
+		w := httptest.NewRecorder()
+		r.srv.ServeHTTP(w, bindingtest.Request("GET /events/stream?channel=all"))
+		ended <- w
+	}()
+	for len(ended) == 0 {
+		mock.Add(time.Second)
+		runtime.Gosched()
+	}
+	if w := <-ended; w.Code != 200 {
+		t.Errorf("F130: %d %s", w.Code, w.Body)
 	}
 }
 

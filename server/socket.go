@@ -22,7 +22,8 @@ import (
 //  2. All subscriptions of a connection share its reader in the feed, and so the buffer
 //     and the rate of a stream.
 //  3. A subscription has the events after its since. A resume replays those up to its
-//     since: none is sent twice.
+//     since: none is sent twice. It keeps a place in the feed, and not the events.
+//  4. The caller is proved again at each message and each ping.
 
 // WebSockets upgrades requests to WebSocket connections. Module server/websocket has an
 // implementation.
@@ -66,6 +67,7 @@ const (
 const (
 	closeNormal = 1000
 	closeAway   = 1001
+	closePolicy = 1008
 )
 
 // socket is a connection.
@@ -78,16 +80,16 @@ type socket struct {
 	ctx  context.Context
 	end  context.CancelFunc
 
-	replay []missed
+	replay replay
 	bucket limiter
 	buf    []byte
 }
 
-// missed is an event that a resume has asked for.
-type missed struct {
-	entry *entry
-	sub   *subscription
-	after position
+// replay are the events that a resume has asked for and that are not sent yet.
+type replay struct {
+	next, end uint64          // the numbers of the entries from next on, without end
+	after     position        // no event up to this place is sent
+	subs      []*subscription // of the resume
 }
 
 // socket answers GET /ws.
@@ -114,10 +116,10 @@ func (s *Server) socket(c *call) error {
 	}
 	defer leave()
 	conn, err := s.conf.sockets.Accept(c.w, c.r, socketProtocol)
-	c.status = http.StatusSwitchingProtocols
 	if err != nil {
 		return nil // and the request is answered
 	}
+	c.status = http.StatusSwitchingProtocols
 	k := &socket{s: s, c: c, f: f, r: r, conn: conn,
 		bucket: limiter{conf: RequestRate{PerSecond: streamRate, Burst: streamRate}}}
 	k.ctx, k.end = context.WithCancel(c.ctx)
@@ -186,8 +188,14 @@ func (k *socket) serve(messages <-chan []byte, others *sync.WaitGroup) (code int
 		}
 		select {
 		case m := <-messages:
+			if !k.c.still(k.r.subs...) {
+				return closePolicy
+			}
 			k.act(m)
 		case <-pings.C:
+			if !k.c.still(k.r.subs...) {
+				return closePolicy
+			}
 			others.Go(k.ping)
 		case <-waiting:
 			k.next()
@@ -232,7 +240,7 @@ func (k *socket) write(text []byte) {
 
 // waits reports whether there is an event to send.
 func (k *socket) waits() bool {
-	if len(k.replay) > 0 {
+	if k.replay.next < k.replay.end {
 		return true
 	}
 	k.r.mu.Lock()
@@ -240,12 +248,21 @@ func (k *socket) waits() bool {
 	return len(k.r.waits) > 0
 }
 
-// next sends an event: one that a resume asks for, or the next of the feed.
+// next sends the next entry: one that a resume asks for, or one of the feed.
 func (k *socket) next() {
-	if len(k.replay) > 0 {
-		m := k.replay[0]
-		if k.replay = k.replay[1:]; slices.Contains(k.r.subs, m.sub) {
-			k.events(m.sub, m.entry, m.after)
+	if m := &k.replay; m.next < m.end {
+		e, lost := k.f.from(m.next)
+		if lost = min(lost, int(m.end-m.next)); lost > 0 {
+			k.dropped(lost)
+		}
+		m.next += uint64(lost) + 1
+		if e == nil || e.place.seq >= m.end {
+			return
+		}
+		for _, sub := range m.subs {
+			if !e.place.after(sub.since) && slices.Contains(k.r.subs, sub) && sub.wants(e) {
+				k.events(sub, e, m.after)
+			}
 		}
 		return
 	}
@@ -254,7 +271,7 @@ func (k *socket) next() {
 		return
 	}
 	if lost.n > 0 {
-		k.send(obj{"type", "warning", "code", "events_dropped", "count", lost.n})
+		k.dropped(lost.n)
 	}
 	if e.gap != nil {
 		k.event(k.r.about().String(), &notice{e.place, systemGap, e.gap, nil}, k.s.now())
@@ -265,6 +282,10 @@ func (k *socket) next() {
 			k.events(sub, e, position{})
 		}
 	}
+}
+
+func (k *socket) dropped(n int) {
+	k.send(obj{"type", "warning", "code", "events_dropped", "count", n})
 }
 
 // events sends what a subscription has of an entry.
@@ -429,18 +450,18 @@ func (k *socket) resume(in *input) error {
 		}
 		subs = []*subscription{sub}
 	}
+	if k.replay.next < k.replay.end {
+		return refuse(http.StatusConflict, codeConflict, "the events of the resume before are being sent")
+	}
 	k.f.mu.Lock()
-	defer k.f.mu.Unlock()
 	list, after, whole := k.f.after(id)
+	if whole {
+		end := k.f.last.seq + 1
+		k.replay = replay{next: end - uint64(len(list)), end: end, after: after, subs: subs}
+	}
+	k.f.mu.Unlock()
 	if !whole {
 		return refuse(http.StatusNotFound, codeUnknownEvent, "last_event_id is no event that is kept")
-	}
-	for _, e := range list {
-		for _, sub := range subs {
-			if !e.place.after(sub.since) && sub.wants(e) {
-				k.replay = append(k.replay, missed{e, sub, after})
-			}
-		}
 	}
 	return nil
 }

@@ -233,6 +233,93 @@ func TestSocketResumes(t *testing.T) {
 	s.end()
 }
 
+// A connection has one replay at a time, and is told what the feed drops meanwhile
+// (F132).
+func TestOneReplay(t *testing.T) {
+	from, mock := newSockets(), clock.NewMock()
+	r := newRig(t, server.WithWebSockets(from), server.WithClock(mock),
+		server.WithEventRetention(server.EventRetention{Count: 60}))
+	enqueue := func(n int) {
+		drafts := make([]ojs.Draft, n)
+		for i := range drafts {
+			drafts[i] = ojs.NewDraft("a", i)
+		}
+		if _, err := r.eng.EnqueueMany(t.Context(), drafts...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enqueue(61)
+	last := member(t, r.do("GET /events?limit=1"), "events.0.id").(string)
+	s := r.connect(from, "")
+	s.tell(`{"action":"subscribe","channel":"all","event_types":["job.enqueued"]}`)
+	s.want("F131", `{"type":"subscribed"}`)
+	resume := `{"action":"resume","last_event_id":"` + last + `"}`
+	s.tell(resume)
+	text := <-s.out
+	s.tell(resume)
+	seen := 0
+	for ; strings.Contains(text, `"type":"event"`); text = <-s.out {
+		seen++
+	}
+	if !strings.Contains(text, `"code":"conflict"`) {
+		t.Fatalf("F132: a resume during a replay, after %d events: %s", seen, text)
+	}
+	text = <-s.out // the next is read from the feed before the events below drop it
+	enqueue(200)
+	r.do("GET /events?limit=1")
+	dropped := 0.0
+	for ; !strings.Contains(text, `"code":"events_dropped"`); text = <-s.out {
+		seen++
+	}
+	var m struct{ Count float64 }
+	if err := json.Unmarshal([]byte(text), &m); err != nil {
+		t.Fatal(err)
+	}
+	if dropped += m.Count; seen+int(dropped) != 59 {
+		t.Errorf("F132: %d events and %v dropped, not 59", seen, dropped)
+	}
+	s.end()
+}
+
+// A connection ends once its key is revoked, and follows the grants of its key (F130,
+// F191).
+func TestRevokedKeyEndsConnections(t *testing.T) {
+	for _, ping := range []bool{false, true} {
+		from, mock := newSockets(), clock.NewMock()
+		secret, hash := server.NewKey()
+		key := server.Key{Name: "n", Hash: hash, Grants: []server.Grant{{Role: server.RoleAdmin}}}
+		keys, err := server.NewKeys(nil, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := newRig(t, server.WithWebSockets(from), server.WithAuthenticator(keys), server.WithClock(mock))
+		bearer := "Authorization: Bearer " + secret + "\n"
+		grant := func(queue string) {
+			key.Grants = []server.Grant{{Role: server.RoleAdmin, Queues: []string{queue}}}
+			if err := keys.Set(key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.want("F041", r.do("POST /jobs\n"+bearer+"\n"+job), 201)
+		s := r.connect(from, bearer)
+		s.tell(`{"action":"subscribe","channel":"queue:default"}`)
+		s.want("F131", `{"type":"subscribed"}`)
+		grant("default")
+		s.tell(`{"action":"subscribe","channel":"all"}`)
+		s.want("F130: by the new grants", `{"type":"error","code":"permission_denied"}`)
+		if grant("other"); ping {
+			keys.Revoke(hash)
+			mock.Add(30 * time.Second)
+		} else {
+			s.tell(`{"action":"unsubscribe","channel":"queue:default"}`)
+		}
+		if code := <-s.closed; code != 1008 {
+			t.Errorf("F130, F191: closed with %d", code)
+		}
+		s.end()
+	}
+}
+
 // A client that does not read gets the latest events, and is told how many it has missed
 // (F128, F132).
 func TestSlowSocket(t *testing.T) {

@@ -282,8 +282,13 @@ func (s *Server) follow(c *call, w *writer, r *reader, sub *subscription) {
 	silence := s.clock.Timer(streamSilence)
 	defer func() { silence.Stop() }()
 	bucket := limiter{conf: RequestRate{PerSecond: streamRate, Burst: streamRate}}
-	ending := false
+	ending, proved := false, s.clock.Now()
 	for {
+		if now := s.clock.Now(); now.Sub(proved) >= streamSilence {
+			if proved = now; !c.still(sub) {
+				return
+			}
+		}
 		e, lost, ok := r.next()
 		if ok {
 			if lost.n > 0 {
