@@ -36,15 +36,14 @@ type seenWorker struct {
 // workersSeen returns the workers that have spoken to this server, those that hold jobs,
 // and the engines that report, by their ids.
 func (s *Server) workersSeen(c *call) ([]seenWorker, error) {
-	kept, err := s.workersKept(c.ctx)
+	byID, gone := make(map[string]*seenWorker), make(map[string]time.Time)
+	err := s.eachWorker(c.ctx, func(w *worker) {
+		if gone[w.ID] = w.Gone; w.Gone.IsZero() {
+			byID[w.ID] = &seenWorker{worker: *w}
+		}
+	})
 	if err != nil {
 		return nil, err
-	}
-	byID, gone := make(map[string]*seenWorker), make(map[string]time.Time)
-	for _, w := range kept {
-		if gone[w.ID] = w.Gone; w.Gone.IsZero() {
-			byID[w.ID] = &seenWorker{worker: w}
-		}
 	}
 	holding, err := s.op.Workers().List(c.ctx)
 	if err != nil {

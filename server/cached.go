@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 type cached[T any] struct {
 	known   atomic.Pointer[known[T]] // nil: it has not been read
 	reading sync.Mutex               // held while it is read
+	age     time.Duration            // from which it is old; 0: maxAge
 }
 
 type known[T any] struct {
@@ -23,7 +25,9 @@ const maxAge = time.Second
 
 // get returns the value. fresh reads it in any case.
 func (v *cached[T]) get(now time.Time, fresh bool, read func() (T, error)) (T, error) {
-	isYoung := func(k *known[T]) bool { return !fresh && k != nil && now.Sub(k.at).Abs() < maxAge }
+	isYoung := func(k *known[T]) bool {
+		return !fresh && k != nil && now.Sub(k.at).Abs() < cmp.Or(v.age, maxAge)
+	}
 	k := v.known.Load()
 	switch {
 	case isYoung(k):

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,7 +29,8 @@ import (
 //     time one is repeated.
 //  2. A fetch goes by what this server has read within maxAge. It changes the value if it
 //     names other handlers or another reservation.
-//  3. A worker is forgotten an hour after its last call. The value of a removed worker
+//  3. There are about manyWorkers at most: calls that would store another are refused.
+//  4. A worker is forgotten an hour after its last call. The value of a removed worker
 //     says when that was, since engines remember the worker longer.
 
 // worker is what a worker has said.
@@ -55,8 +57,11 @@ const (
 	workerPrefix  = "server/worker/"
 	forgetWorkers = time.Hour
 	manyWorkers   = 10_000
-	manyNames     = 100  // of the queues that a worker reports; more are left out
-	manyHandlers  = 1000 // of a worker; more are refused
+	countAge      = 10 * time.Second // of a count of them
+	mostOfWorker  = 64 << 10         // bytes of a value
+	manyTries     = 10               // of a change, before others
+	manyNames     = 100              // of the queues that a worker reports; more are left out
+	manyHandlers  = 1000             // of a worker; more are refused
 	seenEvery     = time.Second
 )
 
@@ -120,7 +125,7 @@ func (s *Server) worker(ctx context.Context, id string) (w worker, version uint6
 
 // updateWorker changes what is kept of a worker. If f fails, nothing changes.
 func (s *Server) updateWorker(ctx context.Context, id string, f func(w *worker) error) (worker, error) {
-	for {
+	for range manyTries {
 		w, version, err := s.worker(ctx, id)
 		if err != nil {
 			return w, err
@@ -140,15 +145,54 @@ func (s *Server) updateWorker(ctx context.Context, id string, f func(w *worker) 
 			return w, err
 		}
 	}
+	return worker{}, unavailable(http.StatusServiceUnavailable, "other calls change the worker all the time",
+		nil)
+}
+
+// workerCount is how many workers the storage has.
+type workerCount struct {
+	kept        atomic.Int64 // with removed ones, and with those that this server has stored since
+	gone, stale int          // removed ones, and those that were silent
+}
+
+// countWorkers counts the workers at most once in countAge.
+func (s *Server) countWorkers(ctx context.Context) (*workerCount, error) {
+	now := s.now()
+	return s.counted.get(now, false, func() (*workerCount, error) {
+		n := new(workerCount)
+		return n, s.eachWorker(ctx, func(w *worker) {
+			n.kept.Add(1)
+			switch {
+			case !w.Gone.IsZero():
+				n.gone++
+			case w.stale(now):
+				n.stale++
+			}
+		})
+	})
 }
 
 // putWorker replaces a version of what is kept of a worker. It reports false if there is
 // another. A new value takes the place of some that have expired.
 func (s *Server) putWorker(ctx context.Context, w *worker, version uint64) (bool, error) {
-	now := s.now()
+	now, data := s.now(), marshal(w)
+	if len(data) > mostOfWorker {
+		return false, tooLarge(codeTooLarge, "worker", int64(len(data)), mostOfWorker)
+	}
 	list := []storage.Document{{Name: workerKey(w.ID), Version: version, Due: now.Add(forgetWorkers),
-		Data: marshal(w)}}
+		Data: data}}
+	var n *workerCount
 	if version == 0 {
+		var err error
+		if n, err = s.countWorkers(ctx); err != nil {
+			return false, err
+		}
+		if n.kept.Load() >= manyWorkers {
+			r := refuse(http.StatusTooManyRequests, codeRateLimited,
+				"there are %d workers: one is forgotten an hour after its last call", manyWorkers)
+			r.retryable = true
+			return false, r.with("limit", manyWorkers)
+		}
 		old, _, err := s.values().DueDocuments(ctx, storage.KindValue, now, nil, 10)
 		if err != nil {
 			return false, err
@@ -161,29 +205,36 @@ func (s *Server) putWorker(ctx context.Context, w *worker, version uint64) (bool
 	if err != nil || versions[0] == 0 {
 		return false, err
 	}
+	if n != nil {
+		n.kept.Add(1)
+	}
 	s.serving.put(*w, now)
 	return true, nil
 }
 
 // forget removes a worker.
 func (s *Server) forget(ctx context.Context, id string) error {
-	now := s.now()
-	_, err := s.putWorker(ctx, &worker{ID: id, Seen: now, Gone: now}, storage.AnyVersion)
+	_, err := s.updateWorker(ctx, id, func(w *worker) error {
+		now := s.now()
+		*w = worker{ID: id, Seen: now, Gone: now}
+		return nil
+	})
 	return err
 }
 
-// workersKept are the workers that the storage knows, removed ones too.
-func (s *Server) workersKept(ctx context.Context) (list []worker, err error) {
-	for v, err := range s.documents().EachValue(ctx, s.now(), storage.DocumentQuery{Prefix: workerPrefix}) {
+// eachWorker calls f with the workers that the storage knows, removed ones too.
+func (s *Server) eachWorker(ctx context.Context, f func(w *worker)) error {
+	q := storage.DocumentQuery{Prefix: workerPrefix, Limit: 200}
+	for v, err := range s.documents().EachValue(ctx, s.now(), q) {
 		if err != nil {
-			return nil, err
+			return err
 		}
 		var w worker
 		if json.Unmarshal(v.Data, &w) == nil && w.ID != "" {
-			list = append(list, w)
+			f(&w)
 		}
 	}
-	return list, nil
+	return nil
 }
 
 // handlersOf reads the handlers that a call names (V004); nil: it names none.
@@ -225,21 +276,26 @@ func handlersOf(in *input) (types []string, err error) {
 
 // fetching is a worker that fetches, with the handlers and the reservation that the fetch
 // names, if any.
-func (s *Server) fetching(ctx context.Context, id string, types []string, lease time.Duration) (
-	w worker, err error) {
+func (s *Server) fetching(c *call, id string, types []string, lease time.Duration) (w worker, err error) {
 	if id == anonymous {
 		return worker{Types: types}, nil
 	}
 	w, ok := s.serving.get(id, s.now())
 	if !ok {
-		if w, _, err = s.worker(ctx, id); err != nil {
+		if w, _, err = s.worker(c.ctx, id); err != nil {
 			return w, err
 		}
+	}
+	if err := w.may(c); err != nil {
+		return w, err
 	}
 	if (lease == 0 || lease == w.Lease) && (types == nil || slices.Equal(types, w.Types)) {
 		return w, nil
 	}
-	return s.updateWorker(ctx, id, func(w *worker) error {
+	return s.updateWorker(c.ctx, id, func(w *worker) error {
+		if err := w.may(c); err != nil {
+			return err
+		}
 		if types != nil {
 			w.Types = types
 		}
@@ -516,7 +572,7 @@ func (s *Server) jobHeartbeat(c *call) error {
 	if id == "" {
 		id = rec.Worker
 	}
-	w, err := s.fetching(c.ctx, id, nil, 0)
+	w, err := s.fetching(c, id, nil, 0)
 	if err != nil {
 		return err
 	}

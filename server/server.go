@@ -47,7 +47,7 @@ type Server struct {
 	calls   sync.Pool
 
 	serving workers                        // as they were read
-	kept    cached[[]worker]               // all of them, for the health
+	counted cached[*workerCount]           // of all servers
 	configs cached[map[string]queueConfig] // of queues, by name
 	limiter limiter
 	seen    connections
@@ -107,6 +107,7 @@ func newServer(eng Engine, op operator, can storage.Capabilities, opts []Option)
 	}
 	s.clock = s.conf.clock
 	s.begun = s.now()
+	s.counted.age = countAge
 	s.calls.New = func() any { return new(call) }
 	s.limiter.conf = s.conf.limit
 	s.mux, s.openapi = s.routing(), openAPIDocument

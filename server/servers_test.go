@@ -3,15 +3,19 @@ package server_test
 import (
 	"fmt"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
+	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // twoServers are two servers over one storage, whose engines have one clock.
@@ -115,11 +119,15 @@ func (r *rig) leaseOf(name string) time.Time {
 func TestOwnerOfTwoServers(t *testing.T) {
 	var list []server.Key
 	var header []string
-	for _, name := range []string{"one", "two"} {
+	for i, name := range []string{"one", "two", "producer"} {
+		role := server.RoleWorker
+		if i == 2 {
+			role = server.RoleProducer
+		}
 		key, hash := server.NewKey()
 		header = append(header, "Authorization: Bearer "+key+"\n\n")
 		list = append(list, server.Key{Name: name, Hash: hash,
-			Grants: []server.Grant{{Role: server.RoleWorker, Queues: []string{"q"}}}})
+			Grants: []server.Grant{{Role: role, Queues: []string{"q"}}}})
 	}
 	keys, err := server.NewKeys(nil, list...)
 	if err != nil {
@@ -129,7 +137,76 @@ func TestOwnerOfTwoServers(t *testing.T) {
 	a.want("F078", a.do("POST /workers/register\n"+header[0]+`{"worker_id":"w"}`), 200)
 	b.want("F193", b.do("POST /workers/heartbeat\n"+header[1]+`{"worker_id":"w"}`), 403)
 	b.want("F193", b.do("POST /workers/deregister\n"+header[1]+`{"worker_id":"w"}`), 403)
+	for _, more := range []string{"", `,"handlers":[{"type":"x"}]`, `,"visibility_timeout_ms":5000`} {
+		b.want("F193"+more, b.do("POST /workers/fetch\n"+header[1]+
+			`{"worker_id":"w","queues":["q"]`+more+`}`), 403)
+	}
+	a.want("F041", a.do("POST /jobs\n"+header[2]+`{"type":"a","args":[],"queue":"q"}`), 201)
+	b.want("F193: its handlers are as before", b.do("POST /workers/fetch\n"+header[0]+
+		`{"worker_id":"w","queues":["q"]}`), 200, "jobs.0.type", "a")
 	b.want("F193", b.do("POST /workers/heartbeat\n"+header[0]+`{"worker_id":"w"}`), 200)
+}
+
+// A storage keeps a bounded number of workers, and a bounded report of each (F078).
+func TestManyWorkers(t *testing.T) {
+	st := &storagetest.Faulty{Storage: memory.New()}
+	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+	register := func(id, more string) *httptest.ResponseRecorder {
+		return r.do("POST /workers/register\n\n" + `{"worker_id":"` + id + `"` + more + `}`)
+	}
+	r.want("F078", register("known", ""), 200)
+	r.want("F101", r.do("GET /health"), 200, "workers.total", 1, "workers.active", 1)
+	large := `,"handlers":[` + strings.Repeat(`{"type":"`+strings.Repeat("a", 200)+`"},`, 500) +
+		`{"type":"b"}]`
+	r.want("F028", register("known", large), 413, "error.code", "payload_too_large")
+	for n := 1; n < 10_000; n += 999 {
+		var list []storage.Document
+		for i := n; i < n+999 && i < 10_000; i++ {
+			list = append(list, storage.Document{Name: fmt.Sprint("server/worker/", i),
+				Due: r.eng.Now().Add(time.Hour), Data: fmt.Appendf(nil, `{"id":"w%d"}`, i)})
+		}
+		if _, err := st.Storage.PutDocuments(t.Context(), storage.KindValue, list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.advance(10 * time.Second)
+	read := 0
+	st.OnCall(func(c *storagetest.Call) {
+		if c.Method == "Documents value" && c.In.(storage.DocumentQuery).Prefix == "server/worker/" {
+			read++
+		}
+	})
+	r.want("F101", r.do("GET /health"), 200, "workers.total", 10_000, "workers.active", 1)
+	before := read
+	r.want("F078", register("new", ""), 429, "error.code", "rate_limited", "error.retryable", true)
+	r.want("F078", r.do("POST /workers/deregister\n\n"+`{"worker_id":"other"}`), 429)
+	r.want("F078", r.do("POST /workers/fetch\n\n"+
+		`{"worker_id":"newer","queues":["q"],"visibility_timeout_ms":5000}`), 429)
+	r.want("F078: one that is known", register("known", `,"hostname":"h"`), 200)
+	r.advance(9 * time.Second)
+	r.want("F101", r.do("GET /health"), 200, "workers.total", 10_000)
+	if read != before {
+		t.Errorf("F101: the workers are read %d times in 9 s", read-before)
+	}
+	r.advance(time.Hour) // all have expired
+	r.want("F078", register("new", ""), 200)
+	st.OnCall(nil)
+}
+
+// A call whose worker is changed by other calls all the time is refused, and ends (F031).
+func TestWorkerThatOthersChange(t *testing.T) {
+	st := &storagetest.Faulty{Storage: memory.New()}
+	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+	st.OnCall(func(c *storagetest.Call) {
+		if c.Method == "PutDocuments value" {
+			d := c.In.([]storage.Document)[0]
+			d.Version, d.Data = storage.AnyVersion, []byte(`{"id":"w"}`)
+			_, _ = st.Storage.PutDocuments(c.Context, storage.KindValue, []storage.Document{d})
+		}
+	})
+	r.want("F031", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w","hostname":"h"}`), 503,
+		"error.retryable", true)
+	st.OnCall(nil)
 }
 
 // Of clients that set the same new recurring job at two servers, one has made it (F092).

@@ -5,7 +5,6 @@ import (
 	"context"
 	"net/http"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -91,19 +90,14 @@ func (s *Server) health(c *call) error {
 			paused++
 		}
 	}
-	now, stale, active := s.now(), 0, 0
 	// The storage has just answered: without its workers the health is still told.
-	list, _ := s.kept.get(now, false, func() ([]worker, error) { return s.workersKept(ctx) })
-	list = slices.DeleteFunc(slices.Clone(list), func(w worker) bool { return !w.Gone.IsZero() })
-	for i := range list {
-		if list[i].stale(now) {
-			stale++
-		} else {
-			active++
-		}
+	n, err := s.countWorkers(ctx)
+	if err != nil {
+		n = new(workerCount)
 	}
+	total := int(n.kept.Load()) - n.gone
 	return c.reply(http.StatusOK, append(out,
 		"backend", obj{"type", s.can.Name, "status", "connected", "latency_ms", took},
 		"queues", obj{"total", len(queues), "paused", paused},
-		"workers", obj{"total", len(list), "active", active, "stale", stale}))
+		"workers", obj{"total", total, "active", total - n.stale, "stale", n.stale}))
 }

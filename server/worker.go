@@ -78,7 +78,7 @@ func (s *Server) fetch(c *call) error {
 	if err != nil {
 		return err
 	}
-	w, err := s.fetching(c.ctx, id, types, lease)
+	w, err := s.fetching(c, id, types, lease)
 	if err != nil {
 		return err
 	}
