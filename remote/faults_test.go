@@ -373,6 +373,7 @@ func TestOperatorsCallOnce(t *testing.T) {
 	for line, call := range map[string]func() error{
 		"POST /admin/jobs/" + id + "/retry":  func() error { return c.Jobs().Retry(ctx, id) },
 		"POST /jobs/bulk/delete":             func() error { return c.Jobs().Delete(ctx, id) },
+		"POST /jobs/bulk/cancel":             func() error { return c.Jobs().CancelWaiting(ctx, id) },
 		"PATCH /jobs/" + id:                  func() error { return c.Jobs().SetPriority(ctx, id, 1) },
 		"POST /dead-letter/" + id + "/retry": func() error { return c.DeadLetters().Retry(ctx, id) },
 		"DELETE /dead-letter/" + id:          func() error { return c.DeadLetters().Delete(ctx, id) },

@@ -69,11 +69,21 @@ func (j *Jobs) Retry(ctx context.Context, id string) error {
 // Delete deletes a job that has ended. A job that has not gives an *ojs.TransitionError,
 // an unknown id ojs.ErrNotFound.
 func (j *Jobs) Delete(ctx context.Context, id string) error {
-	var answer struct {
-		Deleted int `json:"deleted"`
-	}
-	err := j.c.post(ctx, "/jobs/bulk/delete", map[string]any{"job_ids": []string{id}}, &answer)
-	if err == nil && answer.Deleted == 1 {
+	return j.one(ctx, id, "delete", "deleted", "only a job that has ended can be deleted")
+}
+
+// CancelWaiting is Cancel for a job that has not begun. A job in another state gives an
+// *ojs.TransitionError: the server decides when it cancels.
+func (j *Jobs) CancelWaiting(ctx context.Context, id string) error {
+	return j.one(ctx, id, "cancel", "cancelled", "only a job that waits can be cancelled so")
+}
+
+// one does what the binding does to a list of jobs. done is the member of the answer that
+// counts jobs.
+func (j *Jobs) one(ctx context.Context, id, verb, done, allowed string) error {
+	var answer map[string]any
+	err := j.c.post(ctx, "/jobs/bulk/"+verb, map[string]any{"job_ids": []string{id}}, &answer)
+	if err == nil && answer[done] == 1.0 {
 		return nil
 	}
 	if refused := (*Error)(nil); err != nil && (!errors.As(err, &refused) ||
@@ -84,8 +94,7 @@ func (j *Jobs) Delete(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return &ojs.TransitionError{ID: id, From: job.State, To: "deleted",
-		Allowed: "only a job that has ended can be deleted"}
+	return &ojs.TransitionError{ID: id, From: job.State, To: ojs.State(done), Allowed: allowed}
 }
 
 // List lists jobs, as inspect.Jobs.List does, with one request for each page. The binding

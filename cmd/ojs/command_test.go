@@ -5,6 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -52,6 +56,65 @@ func TestTablesFit(t *testing.T) {
 					t.Errorf("ojs %s at %s: %d columns: %s", look, width, n, line)
 				}
 			}
+		}
+	}
+}
+
+// A filter without a state cancels no job at a server that has started since it was
+// listed.
+func TestCancelAtAServerLeavesRunningJobs(t *testing.T) {
+	sh := newShell(t, onServer, false)
+	ticket, err := sh.shop.eng.Enqueue(t.Context(), "a", nil, ojs.WithQueue("mail"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := url.Parse(sh.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claimed := 0
+	proxy := httputil.NewSingleHostReverseProxy(to)
+	proxy.ModifyResponse = func(resp *http.Response) error {
+		if resp.Request.URL.Query().Get("state") == "available" {
+			_, answer := ask(t, "POST", sh.address+"/ojs/v1/workers/fetch", "k3y", `{"queues":["mail"]}`)
+			claimed += len(answer["jobs"].([]any))
+		}
+		return nil
+	}
+	web := httptest.NewServer(proxy)
+	defer web.Close()
+	sh.address = web.URL
+	out, errs, code := sh.call("", []string{"OJS_KEY", "k3y"}, "cancel", "queue:mail", "--yes")
+	if claimed != 1 || !strings.HasPrefix(out, "0 jobs cancelled, 1 refused") {
+		t.Errorf("%d claimed: %d %s%s", claimed, code, out, errs)
+	}
+	job, err := sh.shop.eng.Get(t.Context(), ticket.ID)
+	if err != nil || job.State != ojs.StateActive {
+		t.Errorf("the running job is %v, %v", job, err)
+	}
+	out, errs, _ = sh.call("", []string{"OJS_KEY", "k3y"}, "cancel", "queue:mail", "state:active", "--yes")
+	if !strings.HasPrefix(out, "1 job cancelled") {
+		t.Errorf("%s%s", out, errs)
+	}
+}
+
+// A key is not sent in clear to another machine.
+func TestKeyInClear(t *testing.T) {
+	sh := newShell(t, onMemory, false)
+	for address, refused := range map[string]bool{"http://jobs.example.invalid": true,
+		"HTTP://192.0.2.1:8080": true, "http://localhost.example.invalid": true,
+		"http://127.0.0.1:1": false, "http://[::1]:1": false, "https://jobs.example.invalid": false} {
+		ctx, stop := context.WithCancel(t.Context())
+		stop() // no call is made
+		var out, errs bytes.Buffer
+		p := program{env: environment("OJS_STORAGE", address, "OJS_KEY", "k3y"), out: &out, errs: &errs,
+			clock: sh.shop.clock}
+		code := p.run(ctx, []string{"stats"})
+		if got := code == exitUsage && strings.Contains(errs.String(), "https://"); got != refused {
+			t.Errorf("%s: %d %s", address, code, errs.String())
+		}
+		if strings.Contains(errs.String(), "k3y") {
+			t.Errorf("%s: %s", address, errs.String())
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/ojsengine/ojs"
@@ -33,6 +34,10 @@ func (c *call) server() (*remote.Client, error) {
 	key, err := c.key()
 	if err != nil {
 		return nil, err
+	}
+	if key != "" && u.Scheme == "http" && !local(u.Hostname()) {
+		return nil, usageError{fixError{errors.New("the key would go to " + u.Host + " in clear"),
+			"give an https:// address, or one of this machine that a tunnel takes there"}}
 	}
 	return remote.Dial(address, remote.WithKey(key), remote.WithClock(c.clock))
 }
@@ -168,6 +173,9 @@ func (v *change) onServer(c *call, cl *remote.Client, bulk operate.Bulk, byID bo
 	if !is {
 		return needsStorage("ojs " + bulk.Do.String())
 	}
+	if do.waiting != nil && !byID && !slices.Contains(bulk.On.States, ojs.StateActive) {
+		do.act = do.waiting
+	}
 	act := func(ctx context.Context, id string) error { return do.act(cl.Jobs(), ctx, id) }
 	if byID {
 		return v.act(c, applied(c, all(bulk.On.IDs), act), done)
@@ -201,20 +209,22 @@ func (v *change) onServer(c *call, cl *remote.Client, bulk operate.Bulk, byID bo
 const mostPreviewed = 1000
 
 // serverAction is an action that the client of a server has, and the states of the jobs
-// that it is for without state: in the filter. The server refuses jobs of other states.
+// that it is for without state: in the filter. The server refuses jobs of other states
+// when it acts: a job may have started since it was listed.
 type serverAction struct {
-	act    func(*remote.Jobs, context.Context, string) error
-	states []ojs.State
+	act     func(*remote.Jobs, context.Context, string) error
+	waiting func(*remote.Jobs, context.Context, string) error // of a filter without state:active; nil: act
+	states  []ojs.State
 }
 
 // serverActions are by the names of operate.Action.
 var serverActions = map[string]serverAction{
-	"retry": {(*remote.Jobs).Retry, []ojs.State{ojs.StateDiscarded}},
-	"cancel": {(*remote.Jobs).Cancel,
+	"retry": {(*remote.Jobs).Retry, nil, []ojs.State{ojs.StateDiscarded}},
+	"cancel": {(*remote.Jobs).Cancel, (*remote.Jobs).CancelWaiting,
 		[]ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StatePending, ojs.StateRetryable}},
-	"delete": {(*remote.Jobs).Delete,
+	"delete": {(*remote.Jobs).Delete, nil,
 		[]ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}},
-	"activate": {(*remote.Jobs).Activate, []ojs.State{ojs.StatePending}},
+	"activate": {(*remote.Jobs).Activate, nil, []ojs.State{ojs.StatePending}},
 }
 
 // applied does an action to jobs, one after the other.
