@@ -41,13 +41,13 @@ type outage struct {
 // Failed follows a call of the storage that has failed and that the engine repeats. The
 // attributes are for the log. A closed storage ends the run.
 func (c *Env) Failed(call string, err error, attrs ...any) {
-	now := c.Now()
 	if c.ClosedBy(err) {
 		return
 	}
 	c.Unanswers.Store(true)
 	o := &c.outage
 	o.mu.Lock()
+	now := c.Now() // not before: another call may have begun the outage meanwhile
 	if !o.down.Load() {
 		o.began, o.told = now, false
 		o.down.Store(true)
@@ -60,7 +60,7 @@ func (c *Env) Failed(call string, err error, attrs ...any) {
 	if tell {
 		o.line, o.told, o.failures = now, true, 0
 	}
-	lasts := now.Sub(o.began)
+	lasts := max(now.Sub(o.began), 0) // the clock may have been set back
 	o.mu.Unlock()
 	level := slog.LevelDebug
 	if tell {
@@ -79,13 +79,13 @@ func (c *Env) Answered() {
 	if !o.down.Load() {
 		return
 	}
-	now := c.Now()
 	o.mu.Lock()
 	if !o.down.Swap(false) {
 		o.mu.Unlock()
 		return
 	}
-	told, lasted := o.told, now.Sub(o.began)
+	now := c.Now()
+	told, lasted := o.told, max(now.Sub(o.began), 0)
 	c.RecoverAt(Later(now, Later(o.began.Add(StorageBackoff(1)), o.retried.Add(ProbeEvery))))
 	o.mu.Unlock()
 	if told {
