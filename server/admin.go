@@ -246,7 +246,12 @@ func (s *Server) adminJobs(c *call) error {
 }
 
 // mostSorted is how many jobs are sorted by what a storage has no order for.
-const mostSorted = 100_000
+const mostSorted = 10_000
+
+func tooManyToSort() error {
+	return invalid("sort", "would sort too many jobs: narrow the filter").
+		expected("at most " + strconv.Itoa(mostSorted) + " jobs")
+}
 
 // sorted reads a page of the jobs of a filter by another order than a storage has. It
 // keeps the keys of all jobs, and reads those of the page.
@@ -257,14 +262,20 @@ func (s *Server) sorted(
 		id  string
 		key int64
 	}
+	n, err := s.op.Jobs().Count(c.ctx, f, 0) // which reads few jobs, or none
+	if err != nil {
+		return nil, 0, "", err
+	}
+	if n.N > mostSorted {
+		return nil, 0, "", tooManyToSort()
+	}
 	var all []keyed
 	for rec, err := range s.op.Jobs().Records(c.ctx, f) {
 		if err != nil {
 			return nil, 0, "", err
 		}
 		if len(all) == mostSorted {
-			return nil, 0, "", invalid("sort", "would sort too many jobs: narrow the filter").
-				expected("at most " + strconv.Itoa(mostSorted) + " jobs")
+			return nil, 0, "", tooManyToSort()
 		}
 		k := keyed{rec.ID, int64(rec.Priority)}
 		if by == "scheduled_at" {

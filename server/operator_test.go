@@ -4,6 +4,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/server"
+	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // dead makes a dead letter, and keeps its id.
@@ -217,6 +223,31 @@ func TestSystem(t *testing.T) {
 	r.want("F044", r.do("GET /jobs/$C"), 200, "job.state", "available")
 	r.want("F153", r.do("PATCH /jobs/$C\n\n"+`{"priority":50}`), 200, "priority", 50, "previous_priority", 0)
 	r.golden("system")
+}
+
+// A page by another order than the storage has reads a bounded number of jobs, and none
+// if the storage knows that there are more (F143).
+func TestSortedPageIsBounded(t *testing.T) {
+	st := &storagetest.Faulty{Storage: memory.New()}
+	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...), server.WithoutEvents())
+	drafts := make([]ojs.Draft, 10_001)
+	for i := range drafts {
+		drafts[i] = ojs.NewDraft("a", nil, ojs.WithPriority(i%100))
+	}
+	if _, err := r.eng.EnqueueMany(t.Context(), drafts[1:]...); err != nil {
+		t.Fatal(err)
+	}
+	r.want("F143", r.do("GET /admin/jobs?sort=priority&per_page=1"), 200, "items.0.priority", 99,
+		"pagination.total", 10_000)
+	if _, err := r.eng.EnqueueMany(t.Context(), drafts[0]); err != nil {
+		t.Fatal(err)
+	}
+	before := st.Calls("List")
+	r.want("F143", r.do("GET /admin/jobs?sort=priority"), 400, "error.details.field", "sort",
+		"error.details.expected", "at most 10000 jobs")
+	if n := st.Calls("List") - before; n > 0 {
+		t.Errorf("F143: a page that is refused reads %d pages of the storage", n)
+	}
 }
 
 func TestAdmin(t *testing.T) {
