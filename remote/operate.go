@@ -73,7 +73,7 @@ func (j *Jobs) Delete(ctx context.Context, id string) error {
 }
 
 // CancelWaiting is Cancel for a job that has not begun. A job in another state gives an
-// *ojs.TransitionError: the server decides when it cancels.
+// *ojs.TransitionError: the server reads the state as it cancels.
 func (j *Jobs) CancelWaiting(ctx context.Context, id string) error {
 	return j.one(ctx, id, "cancel", "cancelled", "only a job that waits can be cancelled so")
 }

@@ -209,32 +209,33 @@ func (s *Server) enqueueAll(
 	return tickets, nil
 }
 
-// withBounds returns the context of an enqueue, which has the bounds of queues. If a
-// queue blocks, the wait for room ends after the seconds of OJS-Block-Timeout, or
-// longestWait, and with the server (F030). The context itself does not end then: the
-// storage may be storing the jobs.
+// withBounds returns the context of an enqueue, which has the bounds of queues. A wait
+// for room ends after the seconds of OJS-Block-Timeout, or longestWait, and with the
+// server (F030). The context itself does not end then: the storage may be storing the
+// jobs.
 func (s *Server) withBounds(c *call) (context.Context, func()) {
 	done := func() {}
-	var until <-chan struct{}
+	var ended <-chan struct{}
+	until := func() <-chan struct{} {
+		if ended != nil {
+			return ended
+		}
+		patience := longestWait
+		if n, err := strconv.Atoi(c.r.Header.Get("OJS-Block-Timeout")); err == nil && n >= 0 {
+			patience = min(time.Duration(min(n, 1000))*time.Second, longestWait)
+		}
+		wait, end := s.untilStopped(c.ctx, true)
+		ended = wait.Done()
+		timer := s.clock.AfterFunc(patience, end)
+		if done = func() { timer.Stop(); end() }; patience == 0 {
+			end()
+		}
+		return ended
+	}
 	return draft.WithBounds(c.ctx, func(queue string) draft.Bound {
 		conf, _ := s.config(c.ctx, queue) // draftOf has just read it
 		b := conf.bound
-		if b.Blocks && until == nil {
-			patience := longestWait
-			if n, err := strconv.Atoi(c.r.Header.Get("OJS-Block-Timeout")); err == nil && n >= 0 {
-				patience = min(time.Duration(min(n, 1000))*time.Second, longestWait)
-			}
-			wait, end := s.untilStopped(c.ctx, true)
-			until = wait.Done()
-			timer := s.clock.AfterFunc(patience, end)
-			done = func() { timer.Stop(); end() }
-			if patience == 0 {
-				end()
-			}
-		}
-		if b.Blocks {
-			b.Until = until
-		}
+		b.Until = until
 		return b
 	}), func() { done() }
 }

@@ -225,10 +225,12 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, typ e
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	lease := -max(d.from.cfg.Lease, 0)
-	if known, here := c.workers.lease(d.held()); lease == 0 && here {
+	known, here := c.workers.lease(d.held())
+	if lease == 0 && here {
 		lease = known
-	} else if lease == 0 {
-		lease = -d.leaseElsewhere(now)
+	}
+	if lease == 0 {
+		lease = -d.leaseElsewhere(now, here)
 	}
 	x := storage.Extension{Held: d.held(), Progress: d.progress, Checkpoint: checkpoint, Lease: lease}
 	lost, err := c.settle.Extend(ctx, now, &d.rec, x, typ)
@@ -251,13 +253,14 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, typ e
 	return nil
 }
 
-// leaseElsewhere is the lease that another engine may have given; 0: that of the job. It
-// does not shorten one: LeaseElsewhere may be that of the worker's other jobs.
-func (d *Delivery) leaseElsewhere(now time.Time) time.Duration {
+// leaseElsewhere is the lease that another engine may have given; 0: that of the job. If
+// the delivery is here, this engine has given one. The result does not shorten a lease:
+// LeaseElsewhere may be that of the worker's other jobs.
+func (d *Delivery) leaseElsewhere(now time.Time, here bool) time.Duration {
 	own, asked, left := d.rec.Lease, d.from.cfg.LeaseElsewhere, d.rec.LeaseUntil.Sub(now)
 	notOwn := d.rec.LeaseUntil.Before(d.rec.StartedAt.Add(own)) // it was shorter from the first
 	switch {
-	case asked >= left && asked > 0 && (asked > own || notOwn):
+	case !here && asked >= left && asked > 0 && (asked > own || notOwn):
 		return asked
 	case left > own:
 		return left

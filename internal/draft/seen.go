@@ -30,8 +30,9 @@ type Bound struct {
 	MaxDepth   int // 0: any number
 	DropOldest bool
 	Blocks     bool // it waits for room until its context ends
-	// Until ends that wait, and nothing else, when it is closed; nil: it never does.
-	Until <-chan struct{}
+	// Until is called when the enqueue waits for room. Once its channel is closed, the
+	// wait ends, and nothing else does. nil: it never ends so.
+	Until func() <-chan struct{}
 }
 
 // WithBounds returns a context for an enqueue that bounds queues beyond what its engine

@@ -129,7 +129,10 @@ func (c *Enqueuer) blocks(ctx context.Context, err error) (queue string, blocks 
 func (c *Enqueuer) waitForRoom(ctx context.Context, p *place, full error) error {
 	t := c.Clock.Timer(roomEvery)
 	defer t.Stop()
-	until := draft.BoundOf(ctx, p.queue).Until
+	var until <-chan struct{}
+	if b := draft.BoundOf(ctx, p.queue); b.Until != nil {
+		until = b.Until()
+	}
 	select {
 	case <-p.ready:
 	case <-t.C:
