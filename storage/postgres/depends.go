@@ -123,7 +123,7 @@ func (s *Storage) settleCounting(
 			})
 		})
 	})
-	if err == errInTurn {
+	if errors.Is(err, errInTurn) {
 		for i := range o.encoded {
 			if err := s.settleCounting(ctx, q, o.part(i, i+1), results[i:i+1]); err != nil {
 				return err

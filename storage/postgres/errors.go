@@ -85,10 +85,19 @@ func wrap(err error) error {
 	return fmt.Errorf("ojs: postgres: %w", err)
 }
 
+// undone marks the error of statements that the database has not committed: they were not
+// sent, or the commit of their transaction was not.
+type undone struct{ error }
+
+func (e undone) Unwrap() error { return e.error }
+
 // mayHaveDone reports whether an error may hide that the database has done what it was
 // asked for.
 func mayHaveDone(err error) bool {
-	return err != nil && (code(err) == "" || kindOf(err) == ErrUnavailable)
+	if err == nil || errors.As(err, new(undone)) || pgconn.SafeToRetry(err) {
+		return false
+	}
+	return code(err) == "" || kindOf(err) == ErrUnavailable
 }
 
 // kindOf is the error of this package for an error of the database or of the way to it,

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
@@ -79,6 +81,53 @@ func TestLostClaim(t *testing.T) {
 		if done.Attempt != 1 || len(done.Errors) > 0 {
 			t.Errorf("attempt %d: %+v", done.Attempt, done.Errors)
 		}
+	}
+}
+
+// A claim that has claimed jobs returns them if its statement for jobs with limits is not
+// sent. It makes no difference whether the caller or the pool is at fault.
+func TestClaimThatCannotGoOn(t *testing.T) {
+	t.Parallel()
+	type breaks struct{}
+	pool := poolAt(t, server, func(cfg *pgxpool.Config) {
+		cfg.PrepareConn = func(ctx context.Context, _ *pgx.Conn) (bool, error) {
+			if f, ok := ctx.Value(breaks{}).(func() error); ok {
+				return true, f()
+			}
+			return true, nil
+		}
+	})
+	for name, fault := range map[string]func(stop func()) error{
+		"the caller goes away":       func(stop func()) error { stop(); return nil },
+		"the pool has no connection": func(func()) error { return net.ErrClosed },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openAs(t, pool, schema(t, pool), postgres.WithPoll(time.Hour), postgres.WithLogger(quietLog))
+			limited := func(n int) storage.Record {
+				r := record(n)
+				r.RateLimit = &ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 5, Per: time.Hour}}
+				return r
+			}
+			claim := storage.Claim{Max: 2, Worker: "w"}
+			must(t, insert(t.Context(), s, limited(3)))
+			recs, err := s.Claim(t.Context(), time.Now(), claim, nil) // from here on the limit is known
+			must(t, err)
+			must(t, insert(t.Context(), s, record(1)))
+			must(t, insert(t.Context(), s, limited(2)))
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			loans := 0
+			ctx = context.WithValue(ctx, breaks{}, func() error {
+				if loans++; loans == 2 {
+					return fault(stop)
+				}
+				return nil
+			})
+			recs, err = s.Claim(ctx, time.Now(), claim, nil)
+			if err != nil || len(recs) != 1 || recs[0].ID != record(1).ID || loans < 2 {
+				t.Errorf("%d jobs, %v after %d loans", len(recs), err, loans)
+			}
+		})
 	}
 }
 

@@ -47,6 +47,9 @@ func (s *Storage) patiently(ctx context.Context, f func(ctx context.Context) err
 	}
 	patient, cancel := wall.WithTimeout(ctx, patience)
 	defer cancel()
+	if patient.Value(callers{}) == nil {
+		patient = context.WithValue(patient, callers{}, ctx)
+	}
 	err := f(patient)
 	switch answered := err == nil || code(err) != ""; {
 	case answered && s.silent.Load():
@@ -56,6 +59,15 @@ func (s *Storage) patiently(ctx context.Context, f func(ctx context.Context) err
 		return fmt.Errorf("%w: %w within %v: %w", ErrUnavailable, errNoAnswer, patience, err)
 	}
 	return err
+}
+
+// callers is the key of the context of a call in the context that has its patience.
+type callers struct{}
+
+// impatient reports whether the patience of a context has ended, and not its caller's.
+func impatient(ctx context.Context) bool {
+	caller, ok := ctx.Value(callers{}).(context.Context)
+	return ok && ctx.Err() != nil && caller.Err() == nil
 }
 
 // heal resets the pool after a call that failed because the server takes no changes or
@@ -81,19 +93,29 @@ func (s *Storage) heal(err error) {
 func (s *Storage) borrow(ctx context.Context, f func(conn *pgxpool.Conn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return err
+		return undone{err}
 	}
-	defer giveBack(conn)
+	defer s.endLoan(ctx, conn)
 	return f(conn)
 }
 
-// giveBack ends the loan of a connection. After a call without an answer the connection
-// is closed, and leaves the pool at once. The pool would wait for pgx, which asks the
-// server for up to 15 s to cancel the statement. A server that stands still would take
-// all places of the pool for that time.
-func giveBack(conn *pgxpool.Conn) {
-	if conn.Conn().IsClosed() {
-		conn.Hijack()
+// endLoan ends the loan of a connection. After a call without an answer the connection is
+// closed, and leaves the pool at once. The pool would wait for pgx, which asks the server
+// for up to 15 s to cancel the statement. A server that stands still would take all
+// places of the pool for that time. As many as the pool has places close outside of it.
+// The others, and those of callers that do not wait, keep their places until they are
+// closed: so they are not more than twice the places.
+func (s *Storage) endLoan(ctx context.Context, conn *pgxpool.Conn) {
+	if conn.Conn().IsClosed() && impatient(ctx) {
+		select {
+		case s.closing <- struct{}{}:
+			closed := conn.Hijack().PgConn().CleanupDone()
+			go func() {
+				<-closed
+				<-s.closing
+			}()
+		default:
+		}
 	}
 	conn.Release()
 }

@@ -57,23 +57,19 @@ func TestPatience(t *testing.T) {
 // A connection that had no answer in time leaves its place in the pool at once.
 func TestPlaceOfADeadConnection(t *testing.T) {
 	t.Parallel()
-	_, _, p, _, name := behindBadNetwork(t, time.Minute)
-	pool := poolAt(t, p.dsn(), func(c *pgxpool.Config) {
-		c.MaxConns, c.ConnConfig.ConnectTimeout = 1, time.Minute
-	})
-	s := openAs(t, pool, name, postgres.WithPatience(2*time.Second), postgres.WithPoll(time.Hour),
-		postgres.WithLogger(quietLog))
-	calls := everyCall(t, t.Context(), s)
+	_, _, p, _, _ := behindBadNetwork(t, time.Minute)
+	defer p.stop()                                                      // or pgx waits for 15 s
 	for _, call := range []string{"Claim", "QueueStates", "SetLimit"} { // a batch, a query, a transaction
-		must(t, calls["QueueStates"]()) // by a connection that lives
+		calls, _ := onePlace(t, p)
+		must(t, calls(t.Context(), "QueueStates")) // by a connection that lives
 		p.swallow()
-		if err := calls[call](); !errors.Is(err, postgres.ErrUnavailable) {
+		if err := calls(t.Context(), call); !errors.Is(err, postgres.ErrUnavailable) {
 			t.Errorf("%s in a black hole: %v", call, err)
 		}
 		p.spit()
 		failures := 0
 		await(t, "an answer", func() bool {
-			err := calls["QueueStates"]()
+			err := calls(t.Context(), "QueueStates")
 			if err != nil {
 				failures++
 			}
@@ -83,6 +79,60 @@ func TestPlaceOfADeadConnection(t *testing.T) {
 			t.Errorf("%d calls failed after %s that had no answer", failures, call)
 		}
 	}
+}
+
+// Connections that close are no more than the pool has places, beside the pool, and those
+// of callers that go away keep their places.
+func TestPlacesOfDeadConnections(t *testing.T) {
+	t.Parallel()
+	_, _, p, _, _ := behindBadNetwork(t, time.Minute)
+	defer p.stop() // or pgx waits for 15 s
+	for what, tt := range map[string]struct {
+		gone   bool
+		places []int32 // of dead connections, after each black hole
+	}{
+		"the patience ends":    {false, []int32{0, 1}},
+		"the caller goes away": {true, []int32{1}},
+	} {
+		calls, pool := onePlace(t, p)
+		for _, places := range tt.places {
+			must(t, calls(t.Context(), "QueueStates"))
+			ctx, stop := context.WithCancel(t.Context())
+			p.swallow()
+			if tt.gone {
+				time.AfterFunc(100*time.Millisecond, stop)
+			}
+			if err := calls(ctx, "QueueStates"); err == nil {
+				t.Errorf("%s: an answer in a black hole", what)
+			}
+			stop()
+			if n := pool.Stat().TotalConns(); n != places {
+				t.Errorf("%s: dead connections have %d places, not %d", what, n, places)
+			}
+			p.spit()
+		}
+	}
+}
+
+// onePlace opens a storage behind a network with a pool of one place, and returns its
+// calls by their names. The listener has had the place.
+func onePlace(t *testing.T, p *badNetwork) (
+	call func(context.Context, string) error, pool *pgxpool.Pool) {
+	t.Helper()
+	pool = poolAt(t, p.dsn(), func(c *pgxpool.Config) {
+		c.MaxConns, c.ConnConfig.ConnectTimeout = 1, time.Minute
+	})
+	name := schema(t, connect(t))
+	ear, err := pgx.Connect(t.Context(), server)
+	must(t, err)
+	defer ear.Close(t.Context())
+	_, err = ear.Exec(t.Context(), `LISTEN "ojs:`+name+`"`)
+	must(t, err)
+	s := openAs(t, pool, name, postgres.WithPatience(2*time.Second), postgres.WithPoll(time.Hour),
+		postgres.WithLogger(quietLog))
+	_, err = ear.WaitForNotification(t.Context()) // of the pool
+	must(t, err)
+	return func(ctx context.Context, call string) error { return everyCall(t, ctx, s)[call]() }, pool
 }
 
 // A commit that a synchronous standby does not confirm is said to wait for it. Such a

@@ -54,6 +54,7 @@ type Storage struct {
 
 	healed  atomic.Pointer[time.Time]          // when heal last reset the pool; nil: never
 	silent  atomic.Bool                        // the last call had no answer in time
+	closing chan struct{}                      // a token for each connection that closes outside of the pool
 	awaits  atomic.Bool                        // commits wait for a standby, as of the last look
 	unheard atomic.Pointer[error]              // why the listener fails; nil: no failure is known
 	deafen  atomic.Pointer[context.CancelFunc] // ends the connection of the listener
@@ -230,6 +231,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 		return nil, wrap(err)
 	}
 	s.aside = make(chan struct{}, 1)
+	s.closing = make(chan struct{}, pool.Config().MaxConns)
 	s.inserts.flush, s.insertsInTurn.flush = s.flushInserts, s.flushInserts
 	s.settles.flush, s.settlesInTurn.flush = s.flushSettles, s.flushSettles
 	s.out.signal = make(chan struct{}, 1)
@@ -328,7 +330,7 @@ type rowSet interface {
 func begun(ctx context.Context, q querier, f func(transaction) error) error {
 	tx, err := q.begin(ctx)
 	if err != nil {
-		return err
+		return undone{err}
 	}
 	ended := false
 	defer func() {
@@ -342,9 +344,9 @@ func begun(ctx context.Context, q querier, f func(transaction) error) error {
 		return tx.commit(ctx)
 	}
 	if failed := tx.rollback(ctx); failed != nil && !errors.Is(failed, pgx.ErrTxClosed) {
-		return errors.Join(err, failed)
+		err = errors.Join(err, failed)
 	}
-	return err
+	return undone{err}
 }
 
 // inTx makes statements in a transaction. The planner works as its owner wants it to.
@@ -388,31 +390,32 @@ func (q tuned) Begin(ctx context.Context) (pgx.Tx, error) {
 	}
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
-		giveBack(conn)
+		q.s.endLoan(ctx, conn)
 		return nil, err
 	}
-	return &pooledTx{tx, conn}, nil
+	return &pooledTx{tx, q.s, conn}, nil
 }
 
 // pooledTx gives its connection back to the pool when it ends.
 type pooledTx struct {
 	pgx.Tx
+	s    *Storage
 	conn *pgxpool.Conn // nil: it has been given back
 }
 
 func (q *pooledTx) Commit(ctx context.Context) error {
-	defer q.end()
+	defer q.end(ctx)
 	return q.Tx.Commit(ctx)
 }
 
 func (q *pooledTx) Rollback(ctx context.Context) error {
-	defer q.end()
+	defer q.end(ctx)
 	return q.Tx.Rollback(ctx)
 }
 
-func (q *pooledTx) end() {
+func (q *pooledTx) end(ctx context.Context) {
 	if q.conn != nil {
-		giveBack(q.conn)
+		q.s.endLoan(ctx, q.conn)
 		q.conn = nil
 	}
 }

@@ -21,6 +21,7 @@ type badNetwork struct {
 	good             atomic.Bool
 	holes            atomic.Int64 // how often a black hole has begun or ended: odd while there is one
 	done             context.Context
+	stop             func() // ends done, and all connections
 	ends             sync.WaitGroup
 
 	dropped, halved atomic.Int64
@@ -34,7 +35,7 @@ func startBadNetwork(t *testing.T, server string) *badNetwork {
 	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	must(t, err)
 	done, stop := context.WithCancel(context.Background())
-	p := &badNetwork{listener: listener, done: done}
+	p := &badNetwork{listener: listener, done: done, stop: stop}
 	p.network, p.address = pgconn.NetworkAddress(cfg.Host, cfg.Port)
 	p.ends.Go(p.accept)
 	t.Cleanup(func() {

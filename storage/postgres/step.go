@@ -48,44 +48,54 @@ func (s *Storage) SettleAndClaim(
 	at := func(i int) *storage.Record { return into[i] }
 	taken := claims{asking: s.asking(now, &c, len(into), true), at: at}
 	results, err := s.claimAll(ctx, outcomes, &taken)
-	if err != nil {
-		return dst, 0, wrap(err)
-	}
 	n := taken.had
 	var notice storage.Notice
-	s.noteSettled(&notice, outcomes.encoded, results)
+	if err == nil || results != nil {
+		s.noteSettled(&notice, outcomes.encoded, results)
+	}
 	for _, r := range into[:n] {
 		notice.Add(r.ID, r.State, r.WakeAt())
 	}
 	s.tell(ctx, &notice)
+	if err != nil {
+		return dst, 0, wrap(err)
+	}
 	return append(dst, results...), n, nil
 }
 
 // claimAll stores outcomes and claims jobs, in as many statements as it takes. It fails
 // only if it has done neither, or if a statement had no answer: the caller then has to
-// look for what it has done.
+// look for what it has claimed. It returns results also then, if it has stored outcomes.
 func (s *Storage) claimAll(ctx context.Context, o settling, c *claims) ([]storage.Settled, error) {
 	results, err := s.step(ctx, o, c)
 	if err != nil {
 		return nil, err
 	}
+	err = s.claimMore(ctx, c, len(results))
+	c.asked = c.asked && err == nil // the caller reads no answer of a call that has failed
+	c.tell(ctx)
+	return results, err
+}
+
+// claimMore claims what the first statement of a claim has left.
+func (s *Storage) claimMore(ctx context.Context, c *claims, settled int) error {
 	for c.took(ctx) && c.left() > 0 { // others come in the place of jobs that do not decode
 		if _, err := s.step(ctx, settling{}, c); mayHaveDone(err) {
-			return nil, err
+			return err
 		} else if err != nil {
 			break
 		}
 	}
-	if c.more && c.left() > 0 && txOf(ctx) == nil {
-		if err := s.claimLimited(ctx, c); err != nil && (mayHaveDone(err) || c.had+len(results) == 0) {
-			return nil, err
-		} else if err != nil {
-			s.config.log.Warn("ojs: postgres: jobs with limits not claimed: the next claim looks again",
-				"error", err)
-		}
+	if !c.more || c.left() == 0 || txOf(ctx) != nil {
+		return nil
 	}
-	c.tell(ctx)
-	return results, nil
+	err := s.claimLimited(ctx, c)
+	if err == nil || mayHaveDone(err) || c.had+settled == 0 {
+		return err
+	}
+	s.config.log.Warn("ojs: postgres: jobs with limits not claimed: the next claim looks again",
+		"error", err)
+	return nil
 }
 
 // claims are what a claim has claimed.
