@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -52,6 +53,43 @@ func TestLostClaims(t *testing.T) {
 			}, engine.WithConcurrency(3))
 		})
 	}
+	t.Run("of a worker that fetches", func(t *testing.T) {
+		for _, steps := range []bool{false, true} {
+			faulty := &storagetest.Faulty{Storage: memory.New()}
+			var store storage.Storage = faulty
+			if steps {
+				store = faulty.Stepping()
+			}
+			inBubbleOn(t, store, func(b *rig) {
+				b.run()
+				w := b.Worker("w1", fetch.Config{})
+				held := b.enqueue("x").ID
+				d := fetched(b, w)
+				id := b.enqueue("x").ID
+				fails := true
+				faulty.OnCall(func(c *storagetest.Call) {
+					if fails && c.Method == "Claim" {
+						fails = false
+						c.Do()
+						c.Err = errStorage
+					}
+				})
+				if _, err := w.FetchWithin(b.ctx, 1, 0); !errors.Is(err, errStorage) {
+					t.Fatalf("the fetch returned %v", err)
+				}
+				b.advance(time.Second)
+				b.want(id, ojs.StateAvailable, 0)
+				again, err := w.FetchWithin(b.ctx, 1, 0)
+				if err != nil || len(again) != 1 || again[0].Job.ID != id || again[0].Job.Attempt != 1 {
+					t.Fatalf("%d jobs, %v", len(again), err)
+				}
+				must(t, again[0].Ack(b.ctx, nil))
+				b.want(held, ojs.StateActive, 1) // which was claimed at the same time
+				b.advance(2 * time.Minute)       // with all looks
+				must(t, d.Ack(b.ctx, nil))
+			})
+		}
+	})
 	t.Run("Insert", func(t *testing.T) {
 		s := newClaimsNew()
 		var mu sync.Mutex

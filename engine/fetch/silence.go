@@ -56,8 +56,9 @@ func (c *Workers) heldRecord(
 	return rec, ojs.ErrLeaseLost, nil
 }
 
-// LookAt fails what workers hold beyond its time, and what dead workers hold. It
-// returns when to look again. The engine's chore of workers calls it.
+// LookAt fails what workers hold beyond its time, and what dead workers hold, and gives
+// back what claims have taken whose answer was lost. It returns when to look again. The
+// engine's chore of workers calls it.
 func (c *Workers) LookAt(ctx context.Context, now time.Time) (next time.Time, err error) {
 	late, dead, next := c.workers.due(now)
 	for _, claim := range late {
@@ -65,6 +66,10 @@ func (c *Workers) LookAt(ctx context.Context, now time.Time) (next time.Time, er
 	}
 	for _, s := range dead {
 		at, failed := c.mourn(ctx, s, now)
+		next, err = env.Earliest(next, at), errors.Join(err, failed)
+	}
+	for _, w := range c.workers.unanswered() {
+		at, failed := c.findClaims(ctx, w, now)
 		next, err = env.Earliest(next, at), errors.Join(err, failed)
 	}
 	if err != nil {

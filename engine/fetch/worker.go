@@ -234,34 +234,46 @@ func (w *Worker) wait(ctx context.Context, news, changed <-chan struct{}, reopen
 func (w *Worker) claim(
 	ctx context.Context, ask admission.Wanted, n int,
 ) (ds []*Delivery, reopens time.Time, err error) {
-	c := w.core
 	for len(ds) < n {
 		ask.Max = min(n-len(ds), maxClaim)
-		recs, at, err := c.admission.Claim(ctx, ask, nil)
-		switch {
-		case err != nil:
-			if len(ds) > 0 {
-				return ds, at, nil
-			}
+		more, at, err := w.claimOnce(ctx, ask)
+		switch ds = append(ds, more...); {
+		case err != nil && len(ds) == 0:
 			return nil, at, err
-		case len(recs) == 0:
+		case len(more) == 0:
 			return ds, at, nil
 		}
-		now := c.Now()
-		for i := range recs {
-			rec := &recs[i]
-			cancelled := rec.Attempt > 1 && c.settle.CancelWithWorkflow(ctx, rec)
-			if !cancelled {
-				c.LogStarted(rec, w.id, now)
-			}
-			if !cancelled && !env.Overdue(rec, now) { // or LookAt would fail it before that
-				c.watch(c.workers.hold(w.id, rec, now, rec.LeaseUntil, -max(w.cfg.Lease, 0)))
-			}
-			c.WakeAt(rec.WakeAt())
-			d := c.delivery(rec, w)
-			d.began, d.cancelled = now, cancelled
-			ds = append(ds, d)
+	}
+	return ds, reopens, nil
+}
+
+// claimOnce makes one claim, which the book of the worker's claims has until the jobs are
+// held.
+func (w *Worker) claimOnce(
+	ctx context.Context, ask admission.Wanted,
+) (ds []*Delivery, reopens time.Time, err error) {
+	c := w.core
+	asked := asked{c: c}
+	c.workers.with(w.id, func(found *worker) { asked.of, ask.By = found, &asked })
+	defer asked.end()
+	recs, reopens, err := c.admission.Claim(ctx, ask, nil)
+	if err != nil {
+		return nil, reopens, err
+	}
+	now := c.Now()
+	for i := range recs {
+		rec := &recs[i]
+		cancelled := rec.Attempt > 1 && c.settle.CancelWithWorkflow(ctx, rec)
+		if !cancelled {
+			c.LogStarted(rec, w.id, now)
 		}
+		if !cancelled && !env.Overdue(rec, now) { // or LookAt would fail it before that
+			c.watch(c.workers.hold(w.id, rec, now, rec.LeaseUntil, -max(w.cfg.Lease, 0)))
+		}
+		c.WakeAt(rec.WakeAt())
+		d := c.delivery(rec, w)
+		d.began, d.cancelled = now, cancelled
+		ds = append(ds, d)
 	}
 	return ds, reopens, nil
 }

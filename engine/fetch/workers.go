@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ojsengine/ojs/engine/internal/claims"
 	"github.com/ojsengine/ojs/engine/internal/env"
 	"github.com/ojsengine/ojs/engine/internal/publish"
 	"github.com/ojsengine/ojs/event"
@@ -33,6 +34,7 @@ type worker struct {
 	held    map[storage.Held]holding
 	lost    []LostJob // to be named by the next heartbeat
 
+	claims    claims.Book   // of its fetches
 	deadAfter time.Duration // of silence; 0: never
 	beats     bool          // it has renewed a lease: from then on its silence counts
 	dead      bool

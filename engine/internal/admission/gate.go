@@ -109,7 +109,7 @@ type Wanted struct {
 	Max    int  // how many jobs at most; 0: one
 	Worker string
 	Lapses bool    // the claimer may vanish: what it holds counts until its lease is over
-	By     Claimer // a run's step; nil: a worker that fetches
+	By     Claimer // nil: none keeps books of the claim
 
 	Lease time.Duration // as storage.Claim.Lease, of a worker that fetches
 }
@@ -168,8 +168,10 @@ func (c *Admission) Claim(
 	if !ok {
 		return nil, reopens, nil
 	}
-	if w.By != nil {
+	if !w.Lapses {
 		ask.Lease = c.Lease
+	}
+	if w.By != nil {
 		w.By.Asks(now)
 	}
 	ctx, end := c.TraceFetch(ctx, w.Queues, w.Worker)

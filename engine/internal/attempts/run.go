@@ -39,7 +39,6 @@ import (
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/spin"
 	"github.com/ojsengine/ojs/internal/stored"
-	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -493,59 +492,12 @@ func (r *Run) findClaims(ctx context.Context, now time.Time) (next time.Time, er
 		return next, nil
 	}
 	recs, err := c.Store.ClaimedBy(ctx, c.Worker)
-	waits, precision := false, c.Store.Capabilities().Precision
-	if err == nil {
-		c.mu.Lock() // only now: a claim that has returned meanwhile is in the books
-		recs, waits = c.book.Unknown(recs, precision, func(id string) bool {
-			return slices.ContainsFunc(r.attempts, func(a *attempt) bool { return a.rec.ID == id })
-		})
-		c.mu.Unlock()
-		err = r.unclaim(recs)
-		c.Available(len(recs)) // also if that failed: the storage may have done it
-		for i := range recs {
-			recs[i].Unclaim()
-			c.WakeAt(recs[i].WakeAt())
-		}
-	}
 	if err != nil {
 		return next, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.book.Looked(now, waits), nil
-}
-
-// unclaim gives back jobs whose attempts have not begun.
-func (r *Run) unclaim(recs []storage.Record) error {
-	if len(recs) == 0 {
-		return nil
-	}
-	c := r.c
-	c.Log.Warn("claims whose answer was lost are given back", "jobs", len(recs))
-	now := c.Now()
-	if c.Stepper != nil {
-		var held []storage.Held
-		recs = slices.DeleteFunc(slices.Clone(recs), func(rec storage.Record) bool {
-			undoes := rec.EnqueueTTL == 0 // Unclaim would have it count again
-			if undoes {
-				held = append(held, storage.Held{ID: rec.ID, Version: rec.Version})
-			}
-			return undoes
-		})
-		if len(held) > 0 {
-			if _, err := c.Stepper.Unclaim(r.Base, now, held); err != nil {
-				return err
-			}
-		}
-	}
-	for i := range recs {
-		f := settle.NewSettlement(&recs[i], c.Worker)
-		c.Settle.Decide(f, policy.Outcome{Kind: policy.Interrupted}, now, now, nil)
-		if _, err := c.Settle.SettleOne(r.Base, f); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.Settle.GiveBack(r.Base, now, c.Worker, recs, &c.mu, &c.book, func(id string) bool {
+		return slices.ContainsFunc(r.attempts, func(a *attempt) bool { return a.rec.ID == id })
+	})
 }
 
 // TakenAway follows a transition that has ended a claim. It ends the attempt of this

@@ -1,11 +1,13 @@
-// Package claims keeps the books of an engine's claims: those under way, those that were
-// lost meanwhile, and those whose answer was lost.
+// Package claims keeps the books of an engine's claims, and of those of workers that
+// fetch from it: claims under way, those that were lost meanwhile, and those whose answer
+// was lost.
 //
 // A call that claims may fail after the storage has taken jobs, or before: a server may
 // still commit what its client has given up. The jobs are active then, and no attempt of
 // the engine has them. So the engine asks for its active jobs at once, and again after 1
 // s, 10 s and 60 s, and gives back those that Unknown returns. Only this engine claims
-// under its worker id.
+// under its worker id. A worker may fetch from several engines. A job that it has fetched
+// from another one at the time of a failed claim goes back, too.
 //
 // # Invariants
 //
@@ -23,7 +25,8 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Book is that of one engine. The zero Book is ready. The lock of its owner guards it.
+// Book is that of one engine or worker. The zero Book is ready. The lock of its owner
+// guards it.
 type Book struct {
 	steps      int                   // that claim
 	asking     []int64               // the times of claims under way
