@@ -139,7 +139,9 @@ func TestMovedEndpoint(t *testing.T) {
 }
 
 // An old primary whose agent has died stays up: its commits wait for the standby that has
-// taken its place. The pool leaves it for the server that the endpoint leads to.
+// taken its place. The pool and the listener leave it for the server that the endpoint
+// leads to. Backends that wait for the standby stay: pgx asks to cancel them through the
+// endpoint, which leads to the other server.
 func TestForsakenPrimary(t *testing.T) {
 	t.Parallel()
 	before := privateServer(t)
@@ -157,6 +159,14 @@ func TestForsakenPrimary(t *testing.T) {
 	})
 	end.moveTo(after)
 	e.well(2)
+	admin := poolAt(t, before.DSN(), nil)
+	await(t, "the listener has left the old server", func() bool {
+		var n int
+		must(t, admin.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
+			AND wait_event IS DISTINCT FROM 'SyncRep'`).Scan(&n))
+		return n == 0
+	})
 }
 
 // Calls that fail on a read-only server reset the pool once a second, and not at all with
