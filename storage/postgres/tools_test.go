@@ -17,8 +17,8 @@ import (
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
-// migrators run a file as tools do, and then note it in a table of theirs, whose name
-// has no schema.
+// migrators imitate how tools run a file, and then note it in a table of theirs, whose
+// name has no schema.
 var migrators = map[string]func(t *testing.T, pool *pgxpool.Pool, m postgres.Migration, note string){
 	// The text between annotations is one Exec, in a transaction that also has the note.
 	"goose": func(t *testing.T, pool *pgxpool.Pool, m postgres.Migration, note string) {
@@ -80,8 +80,8 @@ func statementsOf(script string) (list []string) {
 	return list
 }
 
-// Tools of applications run the files of the schema, by their names and as they are. Open
-// finds the schema complete.
+// The files of the schema are named and annotated for the tools of applications. After
+// an imitation of each tool has run them as they are, Open finds the schema complete.
 func TestSchemaByTools(t *testing.T) {
 	pool := connect(t)
 	for tool, run := range migrators {
