@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,22 @@ func (c *ha) runs() {
 		return err == nil
 	})
 	await(c.t, "its job", func() bool { return c.shop.has(c.jobs) })
+}
+
+// awaitNode waits until the cluster has a node of a kind, and returns it.
+func awaitNode(t *testing.T, cluster *pgtest.Patroni, kind string, which func() int) (i int) {
+	t.Helper()
+	must(t, cluster.Await(kind, func() bool {
+		i = which()
+		return i >= 0
+	}))
+	return i
+}
+
+func (c *ha) primary() int { return awaitNode(c.t, c.Patroni, "a primary", c.Primary) }
+
+func (c *ha) synchronous() int {
+	return awaitNode(c.t, c.Patroni, "a synchronous standby", c.Synchronous)
 }
 
 // another waits until another node than i is the primary.
@@ -122,10 +139,10 @@ var faults = []struct {
 		return func() {}
 	}},
 	{"a synchronous standby that stands still with its agent", func(c *ha, i int) func() {
-		return c.Freeze(c.Synchronous())
+		return c.Freeze(c.synchronous())
 	}},
 	{"kill -9 of the synchronous standby and its agent", func(c *ha, i int) func() {
-		n := c.Synchronous()
+		n := c.synchronous()
 		c.Kill(n)
 		return func() { must(c.t, c.Up(n)) }
 	}},
@@ -179,13 +196,18 @@ func cut(t *testing.T, i int) (mend func()) {
 }
 
 // In a cluster whose primary moves, nothing is lost that was acknowledged, and no job
-// waits for its lease. OJS_PATRONI is the number of faults. With OJS_PATRONI_NETS each
-// node has a network of its own, and primaries are cut off. With OJS_PATRONI_AHEAD=+30s
-// the clock of a node is ahead.
+// waits for its lease. OJS_PATRONI is how many faults happen, in the order of the list,
+// which begins at the number OJS_PATRONI_FIRST. With OJS_PATRONI_NETS each node has a
+// network of its own, and primaries are cut off. With OJS_PATRONI_AHEAD=+30s the clock of
+// a node is ahead.
 func TestPatroni(t *testing.T) {
 	n, err := strconv.Atoi(os.Getenv("OJS_PATRONI"))
 	if err != nil {
 		t.Skip("it needs Patroni and a minute: set OJS_PATRONI to a number of faults, such as 3")
+	}
+	first, err := strconv.Atoi(cmp.Or(os.Getenv("OJS_PATRONI_FIRST"), "0"))
+	if err != nil || first < 0 {
+		t.Fatalf("OJS_PATRONI_FIRST=%s is not the number of a fault", os.Getenv("OJS_PATRONI_FIRST"))
 	}
 	etcd, places := "127.0.0.1", pgtest.Local
 	if os.Getenv("OJS_PATRONI_NETS") != "" {
@@ -202,7 +224,8 @@ func TestPatroni(t *testing.T) {
 	cluster, err := pgtest.StartPatroni(5*time.Second, etcd, places)
 	must(t, err)
 	defer cluster.Close()
-	c := &ha{Patroni: cluster, t: t, end: startEndpointAt(t, cluster.Socket(cluster.Primary()))}
+	c := &ha{Patroni: cluster, t: t}
+	c.end = startEndpointAt(t, cluster.Socket(c.primary()))
 	const patience = 2 * time.Second
 	const room = " pool_max_conns=20" // pgxpool keeps the places of dead ones for 15 s
 	pool := poolAt(t, c.end.dsn()+room, func(cfg *pgxpool.Config) {
@@ -226,7 +249,7 @@ func TestPatroni(t *testing.T) {
 				must(t, c.Await("a complete cluster", c.Complete))
 				c.runs()
 				crashtest.Wait(ctx, time.Second)
-				fault := faults[k%len(faults)]
+				fault := faults[(first+k)%len(faults)]
 				if os.Getenv("OJS_PATRONI_NETS") != "" {
 					fault.name, fault.begin = "a primary that is cut off", func(c *ha, i int) func() {
 						mend := cut(t, i)
@@ -235,7 +258,7 @@ func TestPatroni(t *testing.T) {
 					}
 				}
 				began := time.Now()
-				end := fault.begin(c, c.Primary())
+				end := fault.begin(c, c.primary())
 				elected := time.Since(began).Round(time.Millisecond)
 				var probe sync.WaitGroup
 				probe.Go(func() {

@@ -68,7 +68,7 @@ func StartPatroni(ttl time.Duration, etcd string, places [Nodes]Place) (*Patroni
 		return nil, err
 	}
 	p := &Patroni{http: http.Client{Timeout: time.Second}}
-	if p.etcd, err = etcdtest.StartAt(etcd, "--enable-v2=true"); err != nil {
+	if p.etcd, err = etcdtest.StartAt(etcd); err != nil {
 		return nil, err
 	}
 	if p.dir, err = os.MkdirTemp(memdir.Dir(), "patroni"); err == nil {
@@ -143,7 +143,7 @@ func (p *Patroni) config(n *node, ttl int) object {
 	return object{
 		"scope": filepath.Base(p.dir), "name": n.name,
 		"restapi": object{"listen": n.api, "connect_address": n.api},
-		"etcd":    object{"hosts": etcd},
+		"etcd3":   object{"hosts": etcd}, // its API of version 2 is gone from etcd 3.6
 		"bootstrap": object{
 			"dcs": object{"ttl": ttl, "loop_wait": 1, "retry_timeout": (ttl - 1) / 2,
 				"synchronous_mode": true, "postgresql": object{"use_pg_rewind": true}},
