@@ -368,6 +368,7 @@ func init() {
 			}
 			return busy, more
 		},
-		Clock: func(engine any) clock.Clock { return partsOf(engine).Clock },
+		Refused: enqueue.Refused,
+		Clock:   func(engine any) clock.Clock { return partsOf(engine).Clock },
 	})
 }

@@ -20,11 +20,24 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
+// The map of a new fleet comes about in two steps. Version 1 is a proposal, by which no
+// program places jobs. Version 2 holds.
+//
+//  1. A program that finds no map in any cell proposes one. It stores the proposal in
+//     each of its cells, in the order of their names, if the cell has no copy.
+//  2. When each cell of the proposal has it, the first cell replaces it by version 2, by
+//     a compare-and-swap. Then the others do.
+//
+// Any program may complete a proposal that it reads: the first cell decides. If a cell
+// has another proposal, the program reads all cells again. Of several proposals, the one
+// that has got to the last cell is completed, since the others wait for that cell. A
+// proposal that is left behind is replaced by the map that holds, as an older copy is.
+
 const (
-	mapKey   = "fleet/map"            // of the value that is a cell's copy
-	trust    = 10 * time.Second       // how long a copy may be used after it was read
-	heldWait = 30 * time.Second       // how long a job waits for a strict move
-	heldPoll = 250 * time.Millisecond // between two looks at the copy meanwhile
+	mapKey   = "fleet/map"      // of the value that is a cell's copy
+	proposed = 1                // the version of a proposal
+	trust    = 10 * time.Second // how long a copy may be used after it was read
+	patience = time.Second      // for cells that do not answer, if the answers of others do
 )
 
 // atlas is what a process knows of the map. It is safe for concurrent use.
@@ -38,8 +51,7 @@ type atlas struct {
 type chart struct {
 	*Map
 	sites []*site         // by partition
-	held  map[int]bool    // nil: none is
-	open  map[*site][]int // the partitions of each site that are not held
+	of    map[*site][]int // the partitions of each site
 }
 
 // site is the place of one cell.
@@ -53,9 +65,8 @@ type site struct {
 
 // copied is the copy of a site, as it was read.
 type copied struct {
-	chart   *chart
-	until   time.Time // when it is to be read again
-	version uint64    // of the document
+	chart *chart
+	until time.Time // when it is to be read again
 }
 
 // newAtlas checks the cells of a configuration.
@@ -96,13 +107,7 @@ func (a *atlas) site(name string) *site {
 
 // draw makes the chart of a map, which must have no cell that is not configured.
 func (a *atlas) draw(m *Map) (*chart, error) {
-	c := &chart{Map: m, sites: make([]*site, Partitions), open: make(map[*site][]int)}
-	if len(m.held) > 0 {
-		c.held = make(map[int]bool)
-	}
-	for _, p := range m.held {
-		c.held[p] = true
-	}
+	c := &chart{Map: m, sites: make([]*site, Partitions), of: make(map[*site][]int)}
 	for p, owner := range m.owners {
 		if p > 0 && owner == m.owners[p-1] {
 			c.sites[p] = c.sites[p-1]
@@ -110,9 +115,7 @@ func (a *atlas) draw(m *Map) (*chart, error) {
 			return nil, fmt.Errorf("%w: cell %s has partitions, and is not configured: "+
 				"version %d has the cells %s", ErrMap, owner, m.Version, strings.Join(m.Cells(), ", "))
 		}
-		if !c.held[p] {
-			c.open[c.sites[p]] = append(c.open[c.sites[p]], p)
-		}
+		c.of[c.sites[p]] = append(c.of[c.sites[p]], p)
 	}
 	return c, nil
 }
@@ -151,8 +154,8 @@ func (s *site) look(ctx context.Context) (*Map, uint64, error) {
 	return m, docs[0].Version, err
 }
 
-// put replaces the copy of a version by a map. It returns 0 if the copy has another
-// version.
+// put replaces the copy of a version by a map; 0: there is none. It returns 0 if the copy
+// has another version.
 func (s *site) put(ctx context.Context, version uint64, m *Map) (uint64, error) {
 	versions, err := s.store.PutDocuments(ctx, storage.KindValue, []storage.Document{
 		{Name: mapKey, Version: version, Data: m.encode(s.name)}})
@@ -163,94 +166,103 @@ func (s *site) put(ctx context.Context, version uint64, m *Map) (uint64, error) 
 }
 
 // known returns the newest chart. If none was read, it reads the copies of all sites, and
-// makes the first map if there is none.
+// makes the map if none holds.
 func (a *atlas) known(ctx context.Context) (*chart, error) {
-	if c := a.chart.Load(); c != nil {
-		return c, nil
+	for range 10 {
+		if c := a.chart.Load(); c != nil {
+			return c, nil
+		}
+		proposal, err := a.survey(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if proposal != nil {
+			if err := a.found(ctx, proposal); err != nil {
+				return nil, err
+			}
+		}
 	}
+	return nil, fmt.Errorf("%w: programs with different cells propose maps", ErrMap)
+}
+
+// survey reads the copies of all sites, and offers those that hold. If none does, it
+// returns the proposal to complete.
+func (a *atlas) survey(ctx context.Context) (proposal *Map, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var calls sync.WaitGroup
 	var answered sync.Once
-	var patience *clock.Timer // with the other cells, after the first has answered
-	errs := make([]error, len(a.sites))
+	var timer *clock.Timer // set by the first site with a map that holds
+	maps, errs := make([]*Map, len(a.sites)), make([]error, len(a.sites))
 	for i, s := range a.sites {
 		calls.Go(func() {
-			m, _, err := s.look(ctx)
-			if err == nil && m != nil {
-				_, err = a.offer(m)
-				answered.Do(func() { patience = a.clock.AfterFunc(time.Second, cancel) })
+			maps[i], _, errs[i] = s.look(ctx)
+			if m := maps[i]; m != nil && m.Version > proposed {
+				_, errs[i] = a.offer(m)
+				answered.Do(func() { timer = a.clock.AfterFunc(patience, cancel) })
 			}
-			errs[i] = err
 		})
 	}
 	calls.Wait()
-	if patience != nil {
-		patience.Stop()
+	if timer != nil {
+		timer.Stop()
 	}
-	misfit := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, ErrMap) })
-	c := a.chart.Load()
-	switch {
-	case misfit >= 0:
+	if i := slices.IndexFunc(errs, misfits); i >= 0 {
 		a.chart.Store(nil) // each call is refused
-		return nil, errs[misfit]
-	case c != nil:
-		return c, nil
+		return nil, errs[i]
+	}
+	if a.chart.Load() != nil {
+		return nil, nil
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("ojs: the map of the fleet was not read, and is made when every cell answers: %w", err)
 	}
-	return a.found(ctx)
+	for _, m := range maps {
+		if m != nil {
+			proposal = m
+		}
+	}
+	return cmp.Or(proposal, even(rand.Text(), a.sites)), nil
 }
 
-// found makes the first map, in the order of the names of its cells. If another program
-// is faster in one of them, its own map holds.
-func (a *atlas) found(ctx context.Context) (*chart, error) {
-	names := make([]string, len(a.sites))
-	for i, s := range a.sites {
-		names[i] = s.name
+func misfits(err error) bool { return errors.Is(err, ErrMap) }
+
+// found completes a proposal, unless a site has another copy.
+func (a *atlas) found(ctx context.Context, proposal *Map) error {
+	if _, err := a.draw(proposal); err != nil {
+		return err
 	}
-	first := even(rand.Text(), names)
-	written := make([]uint64, len(a.sites))
-	for i, s := range a.sites {
-		var err error
-		if written[i], err = s.put(ctx, 0, first); err != nil {
-			return nil, err
-		}
-		if written[i] > 0 {
-			continue
-		}
-		m, _, err := s.look(ctx)
-		if err != nil || m == nil {
-			return nil, cmp.Or(err, fmt.Errorf("%w: the copy in cell %s comes and goes", ErrMap, s.name))
-		}
-		if m.Fleet == first.Fleet {
-			continue // another program has copied it
-		}
-		for k, s := range a.sites[:i] { // which were of no fleet
-			if written[k] > 0 {
-				_, err = s.store.PutDocuments(ctx, storage.KindValue, []storage.Document{
-					{Name: mapKey, Version: written[k]}})
-				if err != nil {
-					return nil, err
-				}
+	second := *proposal
+	second.Version++
+	var versions []uint64 // of the documents, by the order of names
+	names := proposal.Cells()
+	for _, name := range names {
+		s := a.site(name)
+		version, err := s.put(ctx, 0, proposal)
+		if err == nil && version == 0 {
+			var m *Map
+			if m, version, err = s.look(ctx); err == nil && (m == nil || m.Fleet != proposal.Fleet) {
+				return nil
+			}
+			if err == nil && m.Version > proposed {
+				_, err = a.offer(m)
+				return err
 			}
 		}
-		return a.offer(m)
+		if err != nil {
+			return fmt.Errorf("ojs: cell %s: the map of the fleet was not made: %w", name, err)
+		}
+		versions = append(versions, version)
 	}
-	// From the second version on, a cell with partitions has a copy.
-	second := first.next()
-	if _, err := a.sites[0].put(ctx, written[0], second); err != nil {
-		return nil, err
+	first, err := a.site(names[0]).put(ctx, versions[0], &second)
+	if err != nil || first == 0 { // 0: another program has been faster
+		return err
 	}
-	if _, err := a.offer(first); err != nil {
-		return nil, err
+	for i, name := range names[1:] {
+		_, _ = a.site(name).put(ctx, versions[i+1], &second) // else the first reader does
 	}
-	own, err := a.read(ctx, a.sites[0], nil)
-	if err != nil {
-		return nil, err
-	}
-	return own.chart, nil
+	_, err = a.offer(&second)
+	return err
 }
 
 // fresh returns the chart of the site's copy, read within the time for which copies are
@@ -295,21 +307,21 @@ func (a *atlas) reread(ctx context.Context, s *site) (*copied, error) {
 		}
 		began := a.clock.Now()
 		m, version, err := s.look(ctx)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if m != nil {
+		case m == nil && len(newest.of[s]) > 0:
+			return nil, fmt.Errorf("%w: the storage of cell %s has no copy of version %d, by which it has partitions: "+
+				"is it the storage of this cell?", ErrMap, s.name, newest.Version)
+		case m != nil && m.Version > proposed:
 			if newest, err = a.offer(m); err != nil {
 				return nil, err
 			}
-		} else if newest.Version > 1 && slices.Contains(newest.owners, s.name) {
-			return nil, fmt.Errorf("%w: the storage of cell %s has no copy of version %d, by which it has partitions: "+
-				"is it the storage of this cell?", ErrMap, s.name, newest.Version)
-		}
-		if m != nil && m.Version == newest.Version {
-			c := &copied{newest, began.Add(trust), version}
-			s.copied.Store(c)
-			return c, nil
+			if m.Version == newest.Version {
+				c := &copied{newest, began.Add(trust)}
+				s.copied.Store(c)
+				return c, nil
+			}
 		}
 		if _, err = s.put(ctx, version, newest.Map); err != nil { // and read it back
 			return nil, err
@@ -317,9 +329,8 @@ func (a *atlas) reread(ctx context.Context, s *site) (*copied, error) {
 	}
 }
 
-// locate returns the site that gives out a partition, by its own copy.
+// locate returns the site that has a partition, by its own copy.
 func (a *atlas) locate(ctx context.Context, partition int) (*site, error) {
-	var began time.Time // of the wait for a move
 	for {
 		newest, err := a.known(ctx)
 		if err != nil {
@@ -327,17 +338,8 @@ func (a *atlas) locate(ctx context.Context, partition int) (*site, error) {
 		}
 		s := newest.sites[partition]
 		own, err := a.fresh(ctx, s)
-		if err == nil && own.chart.sites[partition] == s && !own.chart.held[partition] {
+		if err == nil && own.chart.sites[partition] == s {
 			return s, nil
-		}
-		if err == nil && own.chart.held[partition] {
-			if now := a.clock.Now(); began.IsZero() {
-				began = now
-			} else if now.Sub(began) >= heldWait {
-				return nil, fmt.Errorf("%w: partition %d moves from cell %s to cell %s: "+
-					"if no program moves it, repeat the move", ErrMoving, partition, s.name, own.chart.to)
-			}
-			err = a.sleep(ctx, heldPoll)
 		}
 		if err == nil {
 			_, err = a.read(ctx, s, own)
@@ -348,14 +350,23 @@ func (a *atlas) locate(ctx context.Context, partition int) (*site, error) {
 	}
 }
 
-// sleep waits for d, or until ctx ends.
-func (a *atlas) sleep(ctx context.Context, d time.Duration) error {
-	timer := a.clock.Timer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// check reads every copy, and returns ErrMap for those that do not fit. Sites that do not
+// answer are left out.
+func (a *atlas) check(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer a.clock.AfterFunc(patience, cancel).Stop()
+	errs := make([]error, len(a.sites))
+	if _, errs[0] = a.known(ctx); errs[0] == nil {
+		var calls sync.WaitGroup
+		for i, s := range a.sites {
+			calls.Go(func() {
+				if _, err := a.read(ctx, s, s.copied.Load()); err != nil {
+					errs[i] = fmt.Errorf("ojs: cell %s: %w", s.name, err)
+				}
+			})
+		}
+		calls.Wait()
 	}
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool { return !misfits(err) })...)
 }

@@ -26,15 +26,16 @@
 // job with WithID alone lies in the cell of its id. Each cell is fair to all its jobs, so
 // a fairness key needs no cell.
 //
-// A job without a key goes to a cell that has answered lately. If the enqueue fails
-// there, it goes on to the next cell under the same id. So it fails only if every cell
-// does. If a cell has stored the job and its answer was lost, the job runs in two cells,
-// under one id.
+// A job without a key goes to a cell that has answered lately. If the storage fails, or
+// the job's queue is full there, the job goes on to the next cell under the same id. It
+// is refused only if every cell fails, or for what it is. If a cell has stored the job
+// and its answer was lost, the job runs in two cells, under one id.
 //
 // All jobs of one EnqueueMany go to one cell, in one step of its storage.
 //
-// The id of a job carries its partition. Get, Wait and Cancel ask the cell of the
-// partition first, and the others if the job is not there.
+// The id of a job carries its partition. An id of WithID that carries another one than
+// the job's key is refused. Get, Wait and Cancel ask the cell of the partition first, and
+// the others if the job is not there. A cell that does not answer is asked last.
 //
 // # The map
 //
@@ -42,15 +43,14 @@
 // shares for its cells, and each cell stores a copy. From then on programs follow the
 // stored map. The fleet refuses a program whose cells do not fit it with ErrMap: one that
 // lacks a cell which has partitions, that has swapped the storages of two cells, or that
-// names a storage of another fleet. Only Cells.Move changes the map.
+// names a storage of another fleet.
 //
-//  1. Versions of the map rise by one. The first cell of a version, by name, decides by a
-//     compare-and-swap which version follows.
+// Partitions do not move: the number of cells is chosen when the fleet begins. The 4,096
+// partitions and the version of the map are there so that they can move one day.
+//
+//  1. All cells of a map have stored it, or its proposal, before a job is placed by it.
 //  2. A process puts a job with a key into a cell only if the cell's own copy gives it
 //     the partition. The process has read that copy within the last 10 s.
-//  3. In a strict move, at most one cell's copy gives out the partition at any moment.
-//     Before the next cell's copy does, every job of the partition in the last one has
-//     ended or has been moved.
-//  4. A reader that finds an older copy replaces it by the newest one it knows.
-//  5. The attempts of all cells in a process are never more than Config.Concurrency.
+//  3. A reader that finds an older copy replaces it by the newest one it knows.
+//  4. The attempts of all cells in a process are never more than Config.Concurrency.
 package fleet

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/benbjohnson/clock"
-
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/fleet"
@@ -123,35 +121,19 @@ func ExampleFleet_EnqueueMany() {
 	// Output: true
 }
 
-// A new cell gets a tenth of the partitions of another one.
-func ExampleCells_Move() {
-	ctx := context.Background()
-	all := append(cells(), fleet.Cell{Name: "c", Store: memory.New()})
-	f, err := fleet.New[any](fleet.Config{Cells: all[:2]}) // the fleet as it was
+// The map says which cell has the partition of a key.
+func ExampleFleet_Map() {
+	f, err := fleet.New[any](fleet.Config{Cells: cells()})
 	if err != nil {
 		log.Fatal(err)
 	}
-	if _, err := f.Enqueue(ctx, "invoice.send", "ada@example.org"); err != nil {
-		log.Fatal(err)
-	}
-	c, err := fleet.Open(clock.New(), all...) // needs no engine
-	if err != nil {
-		log.Fatal(err)
-	}
-	m, err := c.Map(ctx)
+	m, err := f.Map(context.Background())
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(m)
-	few := m.Partitions("a")[:205]
-	if _, err := c.Move(ctx, fleet.Move{Partitions: few, To: "c"}); err != nil {
-		log.Fatal(err)
-	}
-	if m, err = c.Map(ctx); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(m)
+	fmt.Println("tenant-7 is in cell", m.Cell(fleet.Partition("tenant-7")))
 	// Output:
 	// version 2: a 2048, b 2048
-	// version 3: a 1843, b 2048, c 205
+	// tenant-7 is in cell b
 }

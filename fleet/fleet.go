@@ -30,7 +30,8 @@ type Cell struct {
 	// Store stays yours to close.
 	Store storage.Storage
 	// Options are those of this cell's engine, after those of New, such as an observer
-	// that labels metrics with the cell.
+	// that labels metrics with the cell. They must not change the defaults of jobs: the
+	// fleet chooses the cell of a job by the defaults of the first cell, by name.
 	Options []engine.Option
 }
 
@@ -46,8 +47,9 @@ type Config struct {
 	// engine.WithConcurrency.
 	Concurrency int
 
-	// Serve names the cells whose jobs Run runs; nil: all. Enqueues and lookups know all
-	// cells. Each cell needs two processes that serve it, so that one may stop.
+	// Serve names the cells whose jobs Run runs; nil: all. With an empty list, Run runs
+	// none. Enqueues and lookups know all cells. Each cell needs two processes that serve
+	// it, so that one may stop.
 	Serve []string
 
 	// Key returns the key of jobs without WithCell; "": they have none. Nil: no job has.
@@ -75,16 +77,13 @@ type cell[T any] struct {
 	eng   *engine.Engine[T]
 	slots int // that the engine has, for share
 
-	// Of enqueues without a key. Times are in nanoseconds since 1970.
+	// Of lookups and enqueues without a key. Times are in nanoseconds since 1970.
 	calls    atomic.Int64 // under way
-	progress atomic.Int64 // when the last call ended, or the first of those under way began
-	down     atomic.Int64 // until when the cell is left out, since a call has failed
+	progress atomic.Int64 // when the cell last answered, or the first of the calls under way began
+	down     atomic.Int64 // until when the cell is the last choice, since a call has failed
 }
 
-var (
-	insideEngines = bridge.Take[bridge.Engines[engine.Option, ojs.Draft, ojs.Options, clock.Clock]]()
-	insideTickets = bridge.Take[bridge.Tickets[ojs.Ticket, ojs.JobInfo]]()
-)
+var insideEngines = bridge.Take[bridge.Engines[engine.Option, ojs.Draft, ojs.Options, clock.Clock]]()
 
 // New makes a fleet, with the options for the engine of each cell. It starts nothing and
 // calls no storage. A configuration that makes no sense is refused with an
@@ -142,11 +141,11 @@ func New[T any](cfg Config, opts ...engine.Option) (*Fleet[T], error) {
 // pick chooses one of the cell's partitions for a job without a key.
 func (c *cell[T]) pick(random uint64) int {
 	chart := c.fleet.atlas.chart.Load()
-	if chart == nil || len(chart.open[c.site]) == 0 {
+	if chart == nil || len(chart.of[c.site]) == 0 {
 		return 0
 	}
-	open := chart.open[c.site]
-	return open[random%uint64(len(open))] + 1
+	partitions := chart.of[c.site]
+	return partitions[random%uint64(len(partitions))] + 1
 }
 
 // Handle runs jobs of the type with f, in every cell, as Engine.Handle does.
@@ -165,7 +164,7 @@ func (f *Fleet[T]) Register(handlers ...handler.Handler) {
 var scratch = sync.Pool{New: func() any { return new(ojs.Options) }}
 
 // given returns the partition of the options' own key. It reports false if they have
-// none, or name other jobs.
+// none, or an id, or name other jobs.
 func given(opts []ojs.Option) (partition int, ok bool) {
 	o := scratch.Get().(*ojs.Options)
 	defer func() {
@@ -174,12 +173,12 @@ func given(opts []ojs.Option) (partition int, ok bool) {
 	}()
 	o.Apply(opts...)
 	place := insideOptions.Place(o)
-	return place.Partition - 1, place.Key != "" && len(o.DependsOn) == 0
+	return place.Partition - 1, place.Key != "" && o.ID == "" && len(o.DependsOn) == 0
 }
 
 // Enqueue stores a job, in the cell of its key if it has one (see the package). Its
-// errors are those of Engine.Enqueue, ErrCells, ErrMap and ErrMoving. A context that
-// carries a transaction is refused with ojs.ErrUnsupported: use the engine of the cell.
+// errors are those of Engine.Enqueue, ErrCells and ErrMap. A context that carries a
+// transaction is refused with ojs.ErrUnsupported: use the engine of the cell.
 func (f *Fleet[T]) Enqueue(
 	ctx context.Context, jobType string, args T, opts ...ojs.Option,
 ) (ojs.Ticket, error) {
@@ -188,11 +187,7 @@ func (f *Fleet[T]) Enqueue(
 		if err != nil {
 			return ojs.Ticket{}, err
 		}
-		ticket, err := c.eng.Enqueue(ctx, jobType, args, opts...)
-		if err != nil {
-			return ojs.Ticket{}, err
-		}
-		return insideTickets.WithWaiter(ticket, (*stored[T])(c)), nil
+		return c.eng.Enqueue(ctx, jobType, args, opts...)
 	}
 	tickets, err := f.EnqueueMany(ctx, ojs.NewDraft(jobType, args, opts...))
 	switch {
@@ -221,7 +216,7 @@ func (f *Fleet[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.
 	case err != nil:
 		return nil, err
 	case c != nil:
-		return c.enqueue(ctx, drafts)
+		return c.eng.EnqueueMany(ctx, drafts...)
 	}
 	cells, err := f.healthy(ctx)
 	if err != nil {
@@ -233,7 +228,7 @@ func (f *Fleet[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.
 	var errs []error
 	for _, c := range cells {
 		tickets, err := c.tryEnqueue(ctx, drafts)
-		if err == nil || refuses(err) || ctx.Err() != nil {
+		if err == nil || refuses(err) && !full(err) || ctx.Err() != nil {
 			return tickets, err
 		}
 		errs = append(errs, fmt.Errorf("ojs: cell %s: %w", c.name, err))
@@ -241,50 +236,64 @@ func (f *Fleet[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.
 	return nil, errors.Join(errs...)
 }
 
-func (c *cell[T]) enqueue(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticket, error) {
-	tickets, err := c.eng.EnqueueMany(ctx, drafts...)
-	for i := range tickets {
-		tickets[i] = insideTickets.WithWaiter(tickets[i], (*stored[T])(c))
-	}
-	return tickets, err
-}
-
 const (
-	downTime = time.Second // for which a cell is left out after a call that failed
+	downTime = time.Second // for which a cell is the last choice after a call that failed
 	slowTime = time.Second // after which a call without an answer makes it the last choice
 )
 
-// tryEnqueue is enqueue for jobs that may go elsewhere.
-func (c *cell[T]) tryEnqueue(ctx context.Context, drafts []ojs.Draft) ([]ojs.Ticket, error) {
-	if c.copied.Load() == nil { // the storage may be that of another cell
-		if _, err := c.fleet.atlas.read(ctx, c.site, nil); err != nil {
-			c.down.Store(c.fleet.atlas.clock.Now().Add(downTime).UnixNano())
-			return nil, err
-		}
+// call calls the storage of the cell, and notes whether the cell has answered. An answer
+// is an error about the jobs, too.
+func (c *cell[T]) call(ctx context.Context, storage func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	if c.calls.Add(1) == 1 {
-		c.progress.Store(c.fleet.atlas.clock.Now().UnixNano())
+		c.progress.Store(c.now())
 	}
 	defer c.calls.Add(-1)
-	tickets, err := c.enqueue(ctx, drafts)
-	now := c.fleet.atlas.clock.Now()
-	c.progress.Store(now.UnixNano())
-	if err != nil && !refuses(err) && ctx.Err() == nil {
-		c.down.Store(now.Add(downTime).UnixNano())
+	err := storage()
+	switch {
+	case err == nil || refuses(err) || missed(err):
+		c.progress.Store(c.now())
+	case ctx.Err() == nil || ctx.Err() == context.DeadlineExceeded:
+		c.down.Store(c.now() + int64(downTime))
 	}
+	return err
+}
+
+func (c *cell[T]) now() int64 { return c.fleet.atlas.clock.Now().UnixNano() }
+
+// silent reports whether the cell does not answer, as far as known.
+func (c *cell[T]) silent() bool {
+	now := c.now()
+	return now < c.down.Load() || c.calls.Load() > 0 && now-c.progress.Load() > int64(slowTime)
+}
+
+// tryEnqueue enqueues jobs that may go elsewhere.
+func (c *cell[T]) tryEnqueue(ctx context.Context, drafts []ojs.Draft) (tickets []ojs.Ticket, err error) {
+	err = c.call(ctx, func() error {
+		if c.copied.Load() == nil { // the storage may be that of another cell
+			if _, err := c.fleet.atlas.read(ctx, c.site, nil); err != nil {
+				return err
+			}
+		}
+		tickets, err = c.eng.EnqueueMany(ctx, drafts...)
+		return err
+	})
 	return tickets, err
 }
 
-// refuses reports whether an error is about the jobs, so that each cell would give it.
-func refuses(err error) bool {
-	for _, refusal := range []error{ojs.ErrInvalid, ojs.ErrDuplicate, ojs.ErrDropped, ojs.ErrDependency,
-		ojs.ErrUnsupported} {
-		if errors.Is(err, refusal) {
-			return true
-		}
-	}
-	return false
+// refuses reports whether an error is about the jobs. All but full queues refuse them in
+// each cell.
+func refuses(err error) bool { return insideEngines.Refused(err) }
+
+// full reports whether a queue of a cell takes no more jobs.
+func full(err error) bool {
+	return errors.Is(err, ojs.ErrQueueFull) || errors.Is(err, ojs.ErrQueueDraining)
 }
+
+// missed reports whether a cell does not have a job.
+func missed(err error) bool { return errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) }
 
 // healthy returns the cells that have partitions, those first that answer. Of two random
 // ones, the one with fewer calls under way is the first.
@@ -293,14 +302,12 @@ func (f *Fleet[T]) healthy(ctx context.Context) (list []*cell[T], err error) {
 	if err != nil {
 		return nil, err
 	}
-	now := f.atlas.clock.Now().UnixNano()
 	var last []*cell[T]
 	for _, i := range rand.Perm(len(f.cells)) {
 		c := f.cells[i]
-		silent := c.calls.Load() > 0 && now-c.progress.Load() > int64(slowTime)
 		switch {
-		case len(chart.open[c.site]) == 0:
-		case silent || now < c.down.Load():
+		case len(chart.of[c.site]) == 0:
+		case c.silent():
 			last = append(last, c)
 		default:
 			list = append(list, c)
@@ -309,13 +316,10 @@ func (f *Fleet[T]) healthy(ctx context.Context) (list []*cell[T], err error) {
 	if len(list) > 1 && list[1].calls.Load() < list[0].calls.Load() {
 		list[0], list[1] = list[1], list[0]
 	}
-	if list = append(list, last...); len(list) == 0 {
-		return nil, fmt.Errorf("%w: a strict move holds every partition", ErrMoving)
-	}
-	return list, nil
+	return append(list, last...), nil
 }
 
-// at returns the cell that gives out a partition.
+// at returns the cell that has a partition.
 func (f *Fleet[T]) at(ctx context.Context, partition int) (*cell[T], error) {
 	s, err := f.atlas.locate(ctx, partition)
 	if err != nil {
@@ -326,9 +330,8 @@ func (f *Fleet[T]) at(ctx context.Context, partition int) (*cell[T], error) {
 
 // Cell returns the engine of the cell of a key, with everything that engines have:
 // workflows, limits, transactions, operators' calls. All that is enqueued there stays in
-// the cell. Ask for the engine before each use, since a move changes the answer. A strict
-// move waits for no program that keeps the engine, and finds the jobs of the key that
-// were given WithCell.
+// the cell, even with keys and ids of other cells. Get, Wait and Cancel of the fleet find
+// it.
 func (f *Fleet[T]) Cell(ctx context.Context, key string) (*engine.Engine[T], error) {
 	c, err := f.at(ctx, Partition(key))
 	if err != nil {
@@ -348,7 +351,8 @@ func (f *Fleet[T]) Cron(ctx context.Context, name string) (*cron.Entries, error)
 }
 
 // Engines returns the engine of each cell, by the names of the cells: for a dashboard,
-// for metrics, for health checks.
+// for metrics, for health checks. Do not call their SetConcurrency: Run shares
+// Config.Concurrency between them, and would count by numbers of its own.
 func (f *Fleet[T]) Engines() iter.Seq2[string, *engine.Engine[T]] {
 	return func(yield func(string, *engine.Engine[T]) bool) {
 		for _, c := range f.cells {
@@ -359,25 +363,47 @@ func (f *Fleet[T]) Engines() iter.Seq2[string, *engine.Engine[T]] {
 	}
 }
 
-// Cells gives access to the map of the fleet.
-func (f *Fleet[T]) Cells() *Cells { return &Cells{f.atlas} }
+// Map reads the map of the fleet from its first cell. If there is none, it makes the map.
+func (f *Fleet[T]) Map(ctx context.Context) (*Map, error) {
+	newest, err := f.atlas.known(ctx)
+	if err != nil {
+		return nil, err
+	}
+	first := newest.sites[0]
+	own, err := f.atlas.read(ctx, first, first.copied.Load())
+	if err != nil {
+		return nil, fmt.Errorf("ojs: cell %s: %w", first.name, err)
+	}
+	return own.chart.Map, nil
+}
 
-// find returns the cell that has a job, and the job.
+// find returns the cell that has a job, and the job. It asks the cell of the id's
+// partition first, and cells that do not answer last.
 func (f *Fleet[T]) find(ctx context.Context, id string) (*cell[T], *ojs.JobInfo, error) {
 	chart, err := f.atlas.known(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	cells := f.cells
-	if p, ok := PartitionOf(id); ok {
-		first := f.bySite[chart.sites[p]]
-		cells = slices.DeleteFunc(slices.Clone(cells), func(c *cell[T]) bool { return c == first })
-		cells = slices.Insert(cells, 0, first)
+	cells, last := make([]*cell[T], 0, len(f.cells)), []*cell[T](nil)
+	p, ok := PartitionOf(id)
+	for _, c := range f.cells {
+		switch {
+		case c.silent():
+			last = append(last, c)
+		case ok && chart.sites[p] == c.site:
+			cells = slices.Insert(cells, 0, c)
+		default:
+			cells = append(cells, c)
+		}
 	}
 	var missing error
 	var errs []error
-	for _, c := range cells {
-		job, err := c.eng.Get(ctx, id)
+	for _, c := range append(cells, last...) {
+		var job *ojs.JobInfo
+		err := c.call(ctx, func() (err error) {
+			job, err = c.eng.Get(ctx, id)
+			return err
+		})
 		switch {
 		case err == nil:
 			return c, job, nil
@@ -393,9 +419,6 @@ func (f *Fleet[T]) find(ctx context.Context, id string) (*cell[T], *ojs.JobInfo,
 	return nil, nil, missing
 }
 
-// missed reports whether a cell does not have a job.
-func missed(err error) bool { return errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) }
-
 // Get looks a job up. It returns ojs.ErrNotFound if no cell has one with the id. While a
 // cell does not answer, a job that the others do not have is an error of that cell.
 func (f *Fleet[T]) Get(ctx context.Context, id string) (*ojs.JobInfo, error) {
@@ -409,37 +432,7 @@ func (f *Fleet[T]) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.wait(ctx, id)
-}
-
-// stored is a cell to the tickets of its jobs.
-type stored[T any] cell[T]
-
-// Wait implements bridge.Waiter. A job that is not there was deleted.
-func (s *stored[T]) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
-	job, err := (*cell[T])(s).wait(ctx, id)
-	if errors.Is(err, ojs.ErrNotFound) {
-		err = &ojs.PrunedError{ID: id}
-	}
-	return job, err
-}
-
-// wait waits for a job of the cell, and follows it to another one.
-func (c *cell[T]) wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
-	for {
-		job, err := c.eng.Wait(ctx, id)
-		if !missed(err) && (job == nil || job.Meta[metaMoved] == nil) {
-			return job, err
-		}
-		next, _, lost := c.fleet.find(ctx, id)
-		switch {
-		case missed(lost), next == c:
-			return job, err
-		case lost != nil:
-			return nil, lost
-		}
-		c = next
-	}
+	return c.eng.Wait(ctx, id)
 }
 
 // Cancel ends a job that waits or runs, as Engine.Cancel does.

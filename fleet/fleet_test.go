@@ -353,17 +353,9 @@ func TestCron(t *testing.T) {
 		if n := ran.Load(); n != 3 {
 			t.Errorf("%d runs in 3 hours", n)
 		}
-		move := fleet.Move{Partitions: []int{fleet.Partition(name)}, To: "a"}
-		if _, err := r.Cells().Move(r.ctx, move); err != nil {
-			t.Error(err)
-		}
-		pace.Virtual(3 * time.Hour)
-		if n := ran.Load(); n != 6 {
-			t.Errorf("%d runs in 6 hours, and a move", n)
-		}
 		for cell, eng := range r.Engines() {
 			list, err := eng.Cron().List(r.ctx)
-			if err != nil || (len(list) == 1) != (cell == "a") {
+			if err != nil || (len(list) == 1) != (cell == "b") {
 				t.Errorf("cell %s has %v, %v", cell, list, err)
 			}
 		}
@@ -395,4 +387,232 @@ func TestConfig(t *testing.T) {
 	if !errors.Is(err, ojs.ErrInvalid) || !strings.Contains(err.Error(), "cell a") {
 		t.Errorf("an option of the engines: %v", err)
 	}
+}
+
+// hang has calls of a cell wait for the end of their contexts.
+func (r *rig) hang(cell int) {
+	r.stores[cell].OnCall(func(c *storagetest.Call) {
+		<-c.Context.Done()
+		c.Err = c.Context.Err()
+	})
+}
+
+// within makes a call with half a second of time.
+func (r *rig) within(call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(r.ctx, time.Second/2)
+	defer cancel()
+	return call(ctx)
+}
+
+// A caller's deadline that passes makes a cell the last choice, though it is short.
+func TestHungCellBeforeDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		r.must(r.Enqueue(r.ctx, "x", 0))
+		r.hang(0)
+		enqueue := func(ctx context.Context) error { _, err := r.Enqueue(ctx, "x", 1); return err }
+		var err error
+		for err == nil {
+			err = r.within(enqueue)
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		for range 50 {
+			if err := r.within(enqueue); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// A job that went to another cell is found, although the cell of its id hangs.
+func TestLookupsPastAHungCell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		r.must(r.Enqueue(r.ctx, "x", 0))
+		ofA := func(id string) bool { p, _ := fleet.PartitionOf(id); return p < fleet.Partitions/2 }
+		r.kill(0)
+		id := ""
+		for !ofA(id) || id == "" {
+			id = r.must(r.Enqueue(r.ctx, "x", 1)).ID
+			pace.Virtual(2 * time.Second) // cell a is asked again
+		}
+		r.hang(0)
+		get := func(ctx context.Context) error { _, err := r.Get(ctx, id); return err }
+		if err := r.within(get); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the first lookup: %v", err)
+		}
+		if err := r.within(get); err != nil {
+			t.Errorf("Get: %v", err)
+		}
+		if err := r.within(func(ctx context.Context) error { return r.Cancel(ctx, id) }); err != nil {
+			t.Errorf("Cancel: %v", err)
+		}
+		var ended *ojs.EndedError
+		err := r.within(func(ctx context.Context) error { _, err := r.Wait(ctx, id); return err })
+		if !errors.As(err, &ended) {
+			t.Errorf("Wait: %v", err)
+		}
+	})
+}
+
+// The refusal of a hook holds in every cell.
+func TestRefusedJobsGoNowhere(t *testing.T) {
+	r := newRig(t, 4)
+	errNo := errors.New("no")
+	asked := 0
+	f, err := fleet.New[int](fleet.Config{Cells: r.cells}, quiet,
+		engine.WithEnqueueHook(func(context.Context, *ojs.Job[any]) error { asked++; return errNo }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Enqueue(r.ctx, "x", 1); !errors.Is(err, errNo) || asked != 1 {
+		t.Errorf("%d cells were asked: %v", asked, err)
+	}
+}
+
+// A job without a key whose queue is full goes to a cell with room. The full cell takes
+// jobs of other queues.
+func TestFullQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		f, err := fleet.New[int](fleet.Config{Cells: r.cells}, quiet,
+			engine.WithQueueConfig("small", engine.QueueConfig{MaxDepth: 1}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := func(queue string) (string, error) {
+			ticket, err := f.Enqueue(r.ctx, "x", 1, ojs.WithQueue(queue))
+			return r.cellOf(ticket.ID), err
+		}
+		first, err := in("small")
+		second, err2 := in("small")
+		if err != nil || err2 != nil || first+second != "ab" && first+second != "ba" {
+			t.Errorf("the cells %q and %q, %v, %v", first, second, err, err2)
+		}
+		if _, err := in("small"); !errors.Is(err, ojs.ErrQueueFull) {
+			t.Errorf("both queues are full: %v", err)
+		}
+		counts := make(map[string]int)
+		for range 100 {
+			cell, err := in("large")
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts[cell]++
+		}
+		if counts["a"] < 20 || counts["b"] < 20 {
+			t.Errorf("jobs of another queue: %v", counts)
+		}
+	})
+}
+
+// An id must carry the partition of the job's key.
+func TestIDOfAnotherPartition(t *testing.T) {
+	r := newRig(t, 2)
+	a, b := keyIn(0, 2), keyIn(1, 2)
+	inA := r.must(r.Enqueue(r.ctx, "x", 1, fleet.WithCell(a)))
+	inB := r.must(r.Enqueue(r.ctx, "x", 1, fleet.WithCell(b)))
+	id := "01960000" + inB.ID[8:]
+	byType := r.open(fleet.Config{Cells: r.cells, Key: func(d ojs.Draft) string { return d.Type() }})
+	for name, enqueue := range map[string]func() error{
+		"WithCell": func() error {
+			_, err := r.Enqueue(r.ctx, "x", 1, fleet.WithCell(a), ojs.WithID(id))
+			return err
+		},
+		"after another draft of the key": func() error {
+			_, err := r.EnqueueMany(r.ctx, ojs.NewDraft("x", 1, fleet.WithCell(a)),
+				ojs.NewDraft("x", 1, fleet.WithCell(a), ojs.WithID(id)))
+			return err
+		},
+		"an ordering key": func() error {
+			_, err := r.Enqueue(r.ctx, "x", 1, ojs.WithOrderingKey(a), ojs.WithID(id))
+			return err
+		},
+		"Config.Key": func() error { _, err := byType.Enqueue(r.ctx, a, 1, ojs.WithID(id)); return err },
+	} {
+		if err := enqueue(); !errors.Is(err, ojs.ErrInvalid) || !strings.Contains(err.Error(), "partition") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err := r.Enqueue(r.ctx, "x", 1, ojs.WithDependsOn(inA.ID), ojs.WithID(id))
+	if !errors.Is(err, fleet.ErrCells) {
+		t.Errorf("a dependency in another cell than the id: %v", err)
+	}
+	ticket := r.must(r.Enqueue(r.ctx, "x", 1, fleet.WithCell(b), ojs.WithID(id)))
+	if ticket.ID != id || r.cellOf(id) != "b" {
+		t.Errorf("an id of the key's partition: %+v in cell %s", ticket, r.cellOf(id))
+	}
+}
+
+// All that the engine of a cell enqueues stays in the cell, and is found.
+func TestEngineOfACell(t *testing.T) {
+	r := newRig(t, 2)
+	a, b := keyIn(0, 2), keyIn(1, 2)
+	eng, err := r.Cell(r.ctx, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inB := r.must(r.Enqueue(r.ctx, "x", 1, fleet.WithCell(b)))
+	ofB := ojs.WithID("01960000" + inB.ID[8:])
+	for _, opt := range []ojs.Option{fleet.WithCell(b), ojs.WithOrderingKey(b), ofB} {
+		ticket := r.must(eng.Enqueue(r.ctx, "x", 1, opt))
+		if got := r.cellOf(ticket.ID); got != "a" {
+			t.Errorf("a job is in cell %s", got)
+		}
+		if err := r.Cancel(r.ctx, ticket.ID); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Run reads the map: it refuses cells that do not fit, and waits for none that hangs.
+func TestRunReadsTheMap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 3)
+		r.must(r.Enqueue(r.ctx, "x", 1))
+		swapped := slices.Clone(r.cells)
+		swapped[0].Store, swapped[1].Store = r.cells[1].Store, r.cells[0].Store
+		empty, _ := newCells(t, 3)
+		for name, cells := range map[string][]fleet.Cell{"swapped": swapped, "lacks one": r.cells[:2],
+			"an empty storage": {r.cells[0], r.cells[1], empty[2]}} {
+			if err := r.open(fleet.Config{Cells: cells}).Run(r.ctx); !errors.Is(err, fleet.ErrMap) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		r.Handle("x", func(context.Context, *ojs.Job[int]) error { return nil })
+		later := r.must(r.Enqueue(r.ctx, "x", 1, fleet.WithCell(keyIn(1, 3))))
+		r.hang(0)
+		r.kill(2)
+		stop := r.run(r.Fleet)
+		if _, err := later.Wait(r.ctx); err != nil {
+			t.Error(err)
+		}
+		r.revive(0)
+		r.revive(2)
+		stop()
+	})
+}
+
+// A process that serves no cell runs until its context ends.
+func TestServesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 1)
+		f := r.open(fleet.Config{Cells: r.cells, Serve: []string{}})
+		ctx, cancel := context.WithCancel(r.ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- f.Run(ctx) }()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			t.Errorf("Run has returned: %v", err)
+		default:
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		cancel()
+	})
 }

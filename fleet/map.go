@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,15 +22,14 @@ var (
 	ErrCells = errors.New("ojs: keys in different cells")
 	// ErrMap refuses a configuration that does not fit the stored map.
 	ErrMap = errors.New("ojs: cells do not fit the map of the fleet")
-	// ErrMoving says that a job has waited too long for a strict move of its partition.
-	ErrMoving = errors.New("ojs: the partition is moving")
 )
 
 var insideOptions = bridge.Take[bridge.Options[ojs.Options]]()
 
 // WithCell puts the job into the cell of a key, such as the id of a tenant: UTF-8 of 1 to
-// 255 bytes. All jobs of a key are in one cell. An engine outside of a fleet ignores the
-// key, and so do the engines of Fleet.Cell, whose jobs stay in their cells.
+// 255 bytes. All jobs of a key that a fleet enqueues are in one cell. An engine does not
+// choose a cell, one of Fleet.Cell neither: its jobs are in its own storage, under ids
+// with the partition of the key.
 func WithCell(key string) ojs.Option {
 	partition := Partition(key)
 	return func(o *ojs.Options) { insideOptions.Cell(o, key, partition+1) }
@@ -74,12 +74,10 @@ func PartitionOf(id string) (partition int, ok bool) {
 
 // Map says which cell has which partition, at one version. It does not change.
 type Map struct {
-	Version uint64 // from 1 on
+	Version uint64 // from 2 on: version 1 is a proposal, by which no job is placed
 	Fleet   string // the id of the fleet, which was drawn with its first map
 
 	owners []string // by partition
-	held   []int    // the partitions that a strict move holds
-	to     string   // where they move to
 }
 
 // Cell returns the cell that has a partition, from 0 to 4095.
@@ -102,10 +100,6 @@ func (m *Map) Partitions(cell string) (list []int) {
 	return list
 }
 
-// Moving returns the partitions that a strict move holds, and the cell that they move to:
-// nil and "" if there are none.
-func (m *Map) Moving() (partitions []int, to string) { return slices.Clone(m.held), m.to }
-
 // String lists the cells with the numbers of their partitions.
 func (m *Map) String() string {
 	var b strings.Builder
@@ -116,38 +110,25 @@ func (m *Map) String() string {
 		}
 		fmt.Fprintf(&b, " %s %d", name, len(m.Partitions(name)))
 	}
-	if len(m.held) > 0 {
-		fmt.Fprintf(&b, "; moving to %s: %d", m.to, len(m.held))
-	}
 	return b.String()
 }
 
-// next returns the map of the next version, to be changed.
-func (m *Map) next() *Map {
-	c := *m
-	c.Version++
-	c.owners, c.held = slices.Clone(m.owners), slices.Clone(m.held)
-	return &c
-}
-
-// even makes the first map of a fleet. The names are sorted.
-func even(fleet string, names []string) *Map {
-	m := &Map{Version: 1, Fleet: fleet, owners: make([]string, Partitions)}
+// even proposes the map of a new fleet, with equal shares for the sites.
+func even(fleet string, sites []*site) *Map {
+	m := &Map{Version: proposed, Fleet: fleet, owners: make([]string, Partitions)}
 	for p := range m.owners {
-		m.owners[p] = names[p*len(names)/Partitions]
+		m.owners[p] = sites[p*len(sites)/Partitions].name
 	}
 	return m
 }
 
-// document is the form of a copy of the map. Its members are stored: one may be added,
-// none may change its meaning.
+// document is the form of a copy of the map. Its members are stored. A program refuses a
+// copy with members that it does not know.
 type document struct {
 	Fleet   string `json:"fleet"`
 	Version uint64 `json:"version"`
 	Cell    string `json:"cell"` // whose copy it is
 	Owners  []span `json:"owners"`
-	Held    []int  `json:"held,omitempty"`
-	To      string `json:"to,omitempty"`
 }
 
 // span is some partitions in a row.
@@ -158,7 +139,7 @@ type span struct {
 
 // encode makes the copy of a cell.
 func (m *Map) encode(cell string) []byte {
-	d := document{Fleet: m.Fleet, Version: m.Version, Cell: cell, Held: m.held, To: m.to}
+	d := document{Fleet: m.Fleet, Version: m.Version, Cell: cell}
 	for _, owner := range m.owners {
 		if n := len(d.Owners); n == 0 || d.Owners[n-1].Cell != owner {
 			d.Owners = append(d.Owners, span{Cell: owner})
@@ -172,22 +153,23 @@ func (m *Map) encode(cell string) []byte {
 // decode reads the copy of a cell.
 func decode(cell string, data []byte) (*Map, error) {
 	var d document
-	if err := json.Unmarshal(data, &d); err != nil {
+	strict := json.NewDecoder(bytes.NewReader(data))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&d); err != nil {
 		return nil, fmt.Errorf("%w: the copy in cell %s does not decode: %w", ErrMap, cell, err)
 	}
 	if d.Cell != cell {
 		return nil, fmt.Errorf("%w: the storage that is configured as cell %s is that of cell %s", ErrMap,
 			cell, d.Cell)
 	}
-	m := &Map{Version: d.Version, Fleet: d.Fleet, held: d.Held, to: d.To}
+	m := &Map{Version: d.Version, Fleet: d.Fleet}
 	for _, s := range d.Owners {
 		if s.Partitions < 1 || s.Partitions > Partitions-len(m.owners) {
 			return nil, fmt.Errorf("%w: the copy in cell %s has not %d partitions", ErrMap, cell, Partitions)
 		}
 		m.owners = append(m.owners, slices.Repeat([]string{s.Cell}, s.Partitions)...)
 	}
-	badHeld := slices.ContainsFunc(m.held, func(p int) bool { return p < 0 || p >= Partitions })
-	if len(m.owners) != Partitions || m.Version == 0 || badHeld {
+	if len(m.owners) != Partitions || m.Version == 0 {
 		return nil, fmt.Errorf("%w: the copy in cell %s has not %d partitions", ErrMap, cell, Partitions)
 	}
 	return m, nil

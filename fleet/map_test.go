@@ -4,13 +4,14 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
-
-	"github.com/benbjohnson/clock"
+	"testing/synctest"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/fleet"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // A program whose cells do not fit the stored map is refused, with or without a key.
@@ -73,12 +74,12 @@ func TestFirstMap(t *testing.T) {
 				own = cells[:2] // another configuration
 			}
 			all.Go(func() {
-				list, err := fleet.Open(clock.New(), own...)
+				f, err := fleet.New[int](fleet.Config{Cells: own}, quiet)
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				maps[i], errs[i] = list.Map(t.Context())
+				maps[i], errs[i] = f.Map(t.Context())
 			})
 		}
 		all.Wait()
@@ -111,12 +112,12 @@ func TestMapOfADeadCell(t *testing.T) {
 	r.must(later.Enqueue(r.ctx, "x", 1))
 }
 
-// A copy that does not decode, or is not whole, is refused.
+// A copy that does not decode, is not whole, or has unknown members is refused.
 func TestBrokenCopy(t *testing.T) {
 	for _, data := range []string{`{`, `{"cell":"a"}`,
 		`{"cell":"a","version":1,"owners":[{"cell":"a","partitions":9}]}`,
 		`{"cell":"a","version":1,"owners":[{"cell":"a","partitions":5000}]}`,
-		`{"cell":"a","version":1,"owners":[{"cell":"a","partitions":4096}],"held":[-1]}`} {
+		`{"cell":"a","version":1,"owners":[{"cell":"a","partitions":4096}],"new":1}`} {
 		r := newRig(t, 1)
 		_, err := r.stores[0].PutDocuments(r.ctx, storage.KindValue, []storage.Document{
 			{Name: "fleet/map", Version: storage.AnyVersion, Data: []byte(data)}})
@@ -127,4 +128,81 @@ func TestBrokenCopy(t *testing.T) {
 			t.Errorf("%s: %v", data, err)
 		}
 	}
+}
+
+// A program that dies at any call while it makes the map leaves no cell of another map,
+// and no map that does not hold.
+func TestFoundingDiesAnywhere(t *testing.T) {
+	for _, done := range []bool{false, true} {
+		for n, died := int64(1), true; died; n++ {
+			r := newRig(t, 3)
+			var calls atomic.Int64
+			for _, s := range r.stores {
+				s.OnCall(func(c *storagetest.Call) {
+					if strings.HasPrefix(c.Method, "PutDocuments") {
+						at := calls.Add(1)
+						if at == n && done {
+							c.Do()
+						}
+						if at >= n {
+							c.Err = errDown
+						}
+					}
+				})
+			}
+			_, err := r.Enqueue(r.ctx, "x", 1)
+			died = calls.Load() >= n
+			for i := range r.stores {
+				r.revive(i)
+			}
+			for range 2 { // a process that has failed, and a new one
+				for i := range r.stores {
+					if _, err := r.Enqueue(r.ctx, "x", 1, fleet.WithCell(keyIn(i, 3))); err != nil {
+						t.Fatalf("call %d: %v", n, err)
+					}
+				}
+				if m, err := r.Map(r.ctx); err != nil || m.Version != 2 {
+					t.Errorf("call %d: the map is %v, %v", n, m, err)
+				}
+				r.Fleet = r.open(fleet.Config{Cells: r.cells})
+			}
+			for i, s := range r.stores {
+				q := storage.DocumentQuery{Names: []string{"fleet/map"}}
+				docs, err := s.Documents(r.ctx, storage.KindValue, q)
+				if err != nil || len(docs) != 1 || !strings.Contains(string(docs[0].Data), `"version":2`) {
+					t.Errorf("call %d: cell %d has %v, %v", n, i, docs, err)
+				}
+			}
+			if n > 20 {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A proposal that its program has left behind gives way to the map of other programs.
+func TestProposalLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 2)
+		r.stores[1].OnCall(func(c *storagetest.Call) {
+			if strings.HasPrefix(c.Method, "PutDocuments") {
+				c.Err = errDown
+			}
+		})
+		if _, err := r.Enqueue(r.ctx, "x", 1); !errors.Is(err, errDown) {
+			t.Errorf("no map was made: %v", err)
+		}
+		r.revive(1)
+		r.must(r.open(fleet.Config{Cells: r.cells[1:]}).Enqueue(r.ctx, "x", 1))
+		for range 2 {
+			f := r.open(fleet.Config{Cells: r.cells})
+			r.must(f.Enqueue(r.ctx, "x", 1))
+			if m, err := f.Map(r.ctx); err != nil || len(m.Partitions("b")) != fleet.Partitions {
+				t.Errorf("the map is %v, %v", m, err)
+			}
+			stop := r.run(f)
+			synctest.Wait() // Run has read the copy of each cell
+			stop()
+		}
+	})
 }

@@ -38,34 +38,37 @@ func (f *Fleet[T]) place(ctx context.Context, drafts []ojs.Draft) (c *cell[T], e
 			return nil
 		}
 		keys, jobs, err := f.keys(d)
+		if err != nil {
+			return err
+		}
 		if own {
 			same = partition
 		}
 		for _, k := range keys {
-			var at *cell[T]
-			if at, err = f.at(ctx, k.partition); err == nil {
+			at, err := f.at(ctx, k.partition)
+			if err == nil {
 				err = agree(k, at)
 			}
 			if err != nil {
 				return err
 			}
 		}
-		if len(keys) > 0 && keys[0].kind != kindCell {
+		if len(keys) > 0 && keys[0].kind != kindCell && keys[0].kind != kindID {
 			*d = d.With(inPartition(keys[0].partition))
 		}
 		for _, id := range jobs {
-			at, _, lost := f.find(ctx, id)
-			if missed(lost) {
+			at, _, err := f.find(ctx, id)
+			if missed(err) {
 				return &ojs.DependencyError{Dependency: id}
 			}
-			if err = lost; err == nil {
+			if err == nil {
 				err = agree(key{kind: "dependency", text: id}, at)
 			}
 			if err != nil {
 				return err
 			}
 		}
-		return err
+		return nil
 	}
 	for i := range drafts {
 		switch err := one(&drafts[i]); {
@@ -78,51 +81,68 @@ func (f *Fleet[T]) place(ctx context.Context, drafts []ojs.Draft) (c *cell[T], e
 	return c, nil
 }
 
-const kindCell = "cell key"
+const (
+	kindCell = "cell key"
+	kindID   = "id"
+)
 
-// keys returns the keys that place the job of a draft, and the jobs that it waits for.
-// The keys are all of kindCell, or none is.
+// keys returns the keys that place the job of a draft, and the jobs that it waits for. If
+// one is of kindCell or kindID, it is the only one. An id must carry the partition of the
+// first key.
 func (f *Fleet[T]) keys(d *ojs.Draft) (keys []key, jobs []string, err error) {
-	add := func(kind, text string) { keys = append(keys, key{kind, text, Partition(text)}) }
-	err = insideEngines.Resolve(f.cells[0].eng, d, func(o *ojs.Options) error {
+	err = insideEngines.Resolve(f.cells[0].eng, d, func(o *ojs.Options) (err error) {
 		for _, id := range o.DependsOn {
 			if _, ok := PartitionOf(id); ok { // it is no name of a draft
 				jobs = append(jobs, id)
 			}
 		}
-		if k := insideOptions.Place(o).Key; k != "" {
-			add(kindCell, k)
-			return nil
+		if keys, err = f.keysOf(d, o); err != nil {
+			return err
 		}
-		if f.key != nil {
-			if k := f.key(*d); k != "" {
-				add(kindCell, k)
-				*d = d.Under(WithCell(k))
-				return nil
-			}
+		p, ok := PartitionOf(o.ID)
+		switch {
+		case ok && len(keys) == 0:
+			keys = []key{{kindID, o.ID, p}}
+		case ok && p != keys[0].partition:
+			return draft.Invalid("id", "carries partition %d, and %s has partition %d: "+
+				"leave out the id or the key", p, keys[0], keys[0].partition)
 		}
-		if o.OrderingKey != "" {
-			add("ordering key", o.OrderingKey)
-		}
-		job, err := jobOf(d, o)
-		if err == nil && o.RateLimit != nil {
-			limit := o.RateLimit.Key
-			if o.RateLimitBy != "" {
-				limit, err = policy.RateLimitKey(limit, o.RateLimitBy, job)
-			}
-			add("rate limit key", limit)
-		}
-		if err == nil && o.Unique != nil {
-			var fingerprint string
-			fingerprint, err = policy.Fingerprint(o.Unique, job)
-			add("unique job", fingerprint)
-		}
-		if p, ok := PartitionOf(o.ID); ok && len(keys)+len(jobs) == 0 {
-			keys = append(keys, key{"id", o.ID, p})
-		}
-		return err
+		return nil
 	})
 	return keys, jobs, err
+}
+
+// keysOf returns the keys of a draft whose options are o, without its id.
+func (f *Fleet[T]) keysOf(d *ojs.Draft, o *ojs.Options) (keys []key, err error) {
+	add := func(kind, text string) { keys = append(keys, key{kind, text, Partition(text)}) }
+	if k := insideOptions.Place(o).Key; k != "" {
+		add(kindCell, k)
+		return keys, nil
+	}
+	if f.key != nil {
+		if k := f.key(*d); k != "" {
+			add(kindCell, k)
+			*d = d.Under(WithCell(k))
+			return keys, nil
+		}
+	}
+	if o.OrderingKey != "" {
+		add("ordering key", o.OrderingKey)
+	}
+	job, err := jobOf(d, o)
+	if err == nil && o.RateLimit != nil {
+		limit := o.RateLimit.Key
+		if o.RateLimitBy != "" {
+			limit, err = policy.RateLimitKey(limit, o.RateLimitBy, job)
+		}
+		add("rate limit key", limit)
+	}
+	if err == nil && o.Unique != nil {
+		var fingerprint string
+		fingerprint, err = policy.Fingerprint(o.Unique, job)
+		add("unique job", fingerprint)
+	}
+	return keys, err
 }
 
 // jobOf makes what limits and unique policies look at, if the options have any.

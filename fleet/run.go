@@ -14,17 +14,24 @@ import (
 const shareEvery = 250 * time.Millisecond
 
 // Run runs the engines of the cells that this process serves until ctx ends, as
-// Engine.Run does. A cell whose storage does not answer works again when it answers, and
-// the others go on. If the Run of one engine ends before ctx, since its storage is closed
-// or since it was told to terminate, Run stops the others, too. The error joins those of
-// the engines, each with its cell.
+// Engine.Run does. First it reads the map from all cells, and returns ErrMap if one does
+// not fit. It waits for a second at most for cells that do not answer. A cell whose
+// storage fails works again when it answers, and the others go on. If the Run of one
+// engine ends before ctx, since its storage is closed or since it was told to terminate,
+// Run stops the others, too. The error joins those of the engines, each with its cell.
 func (f *Fleet[T]) Run(ctx context.Context) error {
 	if !f.runs.CompareAndSwap(false, true) {
 		return engine.ErrRunning
 	}
 	defer f.runs.Store(false)
+	if err := f.atlas.check(ctx); err != nil {
+		return err
+	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+	if len(f.served) == 0 {
+		<-ctx.Done()
+	}
 	var runs sync.WaitGroup
 	errs := make([]error, len(f.served))
 	for i, c := range f.served {

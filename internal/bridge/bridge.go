@@ -65,6 +65,8 @@ type Engines[Option, Draft, Options, Clock any] struct {
 	Resolve func(engine any, d *Draft, use func(*Options) error) error
 	// Load returns how many attempts run, and whether a job waits for a slot.
 	Load func(engine any) (busy int, more bool)
+	// Refused reports whether an enqueue was refused for what it is.
+	Refused func(err error) bool
 	// Clock returns the clock of the engine.
 	Clock func(engine any) Clock
 }

@@ -8,15 +8,14 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/fleet"
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Run enqueues jobs from two fleets over the storages, moves partitions and runs the
-// jobs: each runs once, and those of a key in their order.
+// Run enqueues jobs from two fleets over the storages and runs them: each job runs once,
+// and those of a key in their order.
 func Run(t *testing.T, stores ...storage.Storage) {
 	ctx := t.Context()
 	var cells []fleet.Cell
@@ -58,21 +57,9 @@ func Run(t *testing.T, stores ...storage.Storage) {
 		}
 		enqueue(i, "")
 	}
-	const later = "later"
-	for i := range jobs {
-		enqueue(i, later, fleet.WithCell(later), ojs.WithDelay(5*time.Second))
-	}
-	m, err := fleets[0].Cells().Map(ctx)
+	m, err := fleets[0].Map(ctx)
 	if err != nil || len(m.Cells()) != len(cells) {
 		t.Fatal(m, err)
-	}
-	to := m.Cells()[0]
-	if m.Cell(fleet.Partition(later)) == to {
-		to = m.Cells()[1]
-	}
-	n, err := fleets[1].Cells().Move(ctx, fleet.Move{Partitions: []int{fleet.Partition(later)}, To: to})
-	if n != jobs || err != nil {
-		t.Errorf("%d jobs moved, want %d: %v", n, jobs, err)
 	}
 	if _, err := open(cells[1:]).Enqueue(ctx, "x", 1); !errors.Is(err, fleet.ErrMap) {
 		t.Errorf("a fleet that lacks a cell: %v", err)
@@ -97,11 +84,11 @@ func Run(t *testing.T, stores ...storage.Storage) {
 	end()
 	all.Wait()
 	for key, args := range ran {
-		if len(args) != jobs || key != "" && key != later && !slices.IsSorted(args) {
+		if len(args) != jobs || key != "" && !slices.IsSorted(args) {
 			t.Errorf("key %q: ran %v", key, args)
 		}
 	}
-	if len(ran) != keys+2 {
+	if len(ran) != keys+1 {
 		t.Errorf("jobs of %d keys ran", len(ran))
 	}
 }
