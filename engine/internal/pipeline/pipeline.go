@@ -313,13 +313,15 @@ func (p *Pipeline[J, O]) Resize(slots func() int) {
 	defer p.mu.Unlock()
 	p.Slots = slots()
 	p.wake()
+	p.arm()
 }
 
-// Full reports whether jobs wait for a slot, as far as known.
+// Full reports whether jobs wait for a slot, as far as known, and for nothing else: the
+// storage gives jobs and takes outcomes.
 func (p *Pipeline[J, O]) Full() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.slots() <= 0 && p.backlog+p.waits() > 0
+	return p.slots() <= 0 && p.backlog+p.waits() > 0 && !p.blocked && p.failed == 0
 }
 
 // Return has the jobs of the local queue given back, and those of claims under way.
@@ -605,10 +607,13 @@ func (p *Pipeline[J, O]) wake() {
 }
 
 // arm has Tick called if something waits: in TickTime for outcomes, else when the first
-// job is to go back.
+// job is to go back. If no job is claimed ahead, all have free slots, but after Resize.
 func (p *Pipeline[J, O]) arm() {
 	soon := len(p.done) > 0
-	if p.waits()+len(p.done) == 0 || p.armed && (p.soon || !soon) || p.exact() {
+	if p.waits()+len(p.done) == 0 || p.armed && (p.soon || !soon) {
+		return
+	}
+	if p.exact() && (!p.Unclaims || p.waits() <= max(p.slots(), 0)) {
 		return
 	}
 	p.armed, p.soon = true, soon

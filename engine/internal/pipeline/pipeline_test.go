@@ -468,3 +468,56 @@ func TestLongSteps(t *testing.T) {
 		t.Errorf("the largest claim is of %d jobs", most)
 	}
 }
+
+// Invariant 2: jobs that were claimed ahead go back after SetConcurrency(1), which lets no
+// job be claimed ahead.
+func TestResizeToExact(t *testing.T) {
+	r := newRig(t, 2, 8, false)
+	at := r.warm(100)
+	for at.Kind == pipeline.Step {
+		at = r.Stepped(&at, make([]int, at.Claim), false)
+	}
+	r.ahead = 0
+	r.Resize(func() int { return 1 })
+	for r.starts > 0 { // of the time with two slots
+		other := r.entered()
+		for other.Kind == pipeline.Step {
+			other = r.Stepped(&other, nil, false)
+		}
+		r.is(other, pipeline.Leave, 0)
+	}
+	r.ticks = 0
+	r.Tick(r.now.Add(time.Millisecond)) // which came for outcomes
+	if r.ticks != 1 || r.starts != 0 {
+		t.Fatalf("%d ticks are wanted for jobs that wait, %d goroutines start", r.ticks, r.starts)
+	}
+	r.Tick(r.now.Add(r.in + time.Millisecond))
+	if back := r.is(r.entered(), pipeline.Unclaim, 0); len(back.Jobs) == 0 {
+		t.Error("no job goes back")
+	}
+}
+
+// Jobs wait for more slots only while the storage works: a slot more is no help before.
+func TestFull(t *testing.T) {
+	r := newRig(t, 1, 0, true)
+	r.Available(5)
+	a := r.is(r.entered(), pipeline.Step, 1)
+	r.runs(r.Stepped(&a, []int{1}, false), 1)
+	full := func(when string, want bool) {
+		t.Helper()
+		if r.Full() != want {
+			t.Errorf("%s: full %t", when, !want)
+		}
+	}
+	full("one slot, five jobs", true)
+	r.Block()
+	full("claims fail", false)
+	r.Unblock()
+	full("claims go on", true)
+	s := r.is(r.Ended(1, r.now), pipeline.Step, 0)
+	r.Failed(2)
+	full("outcomes are not stored", false)
+	r.Recovered()
+	r.Recovered()
+	r.Stepped(&s, nil, false)
+}
