@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/test/pace"
+	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -79,4 +80,44 @@ func TestSetConcurrency(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// Jobs that were claimed ahead go back if one slot is left, and its handler blocks.
+func TestOneSlotKeepsNoJobs(t *testing.T) {
+	const first, jobs = 1000, 1100
+	for range 5 {
+		store := memory.New()
+		open := func(n int) *engine.Engine[int] {
+			eng, err := engine.New[int](store, quiet, engine.WithConcurrency(n))
+			must(t, err)
+			return eng
+		}
+		eng := open(4)
+		release := make(chan struct{})
+		var blocked atomic.Int64
+		eng.Handle("x", func(_ context.Context, job *ojs.Job[int]) error {
+			if job.Args >= first {
+				if blocked.Add(1) == 1 {
+					must(t, eng.SetConcurrency(1))
+				}
+				<-release
+			}
+			return nil
+		})
+		for i := range jobs {
+			_, err := eng.Enqueue(t.Context(), "x", i)
+			must(t, err)
+		}
+		stop := started(t, eng)
+		pace.Until(t, "a handler blocks", func() bool { return blocked.Load() > 0 })
+		active := storage.Query{States: []ojs.State{ojs.StateActive}}
+		pace.Until(t, "the engine holds the jobs of its handlers only", func() bool {
+			page, err := store.List(t.Context(), active)
+			must(t, err)
+			return len(page.Records) <= int(blocked.Load())
+		})
+		close(release)
+		stop()
+		must(t, store.Close())
+	}
 }
