@@ -469,8 +469,8 @@ func TestLongSteps(t *testing.T) {
 	}
 }
 
-// Invariant 2: jobs that were claimed ahead go back after a Resize to one slot, with which
-// no job is claimed ahead.
+// Invariant 2: jobs that were claimed ahead go back after a Resize to one slot, with
+// which no job is claimed ahead.
 func TestResizeToExact(t *testing.T) {
 	r := newRig(t, 2, 8, false)
 	at := r.warm(100)
