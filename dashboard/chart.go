@@ -5,7 +5,9 @@ import (
 	"html/template"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -25,8 +27,20 @@ type chart struct {
 
 	Series  []series
 	Seconds bool // the values are durations in seconds, and else numbers
-	Log     bool // a logarithmic axis
+	Log     bool // a logarithmic axis, with the bars of a column side by side
+	Days    bool // the columns are days of UTC, for readers of all zones
+
+	drawn *drawings // nil: one page only shows the chart
 }
+
+// drawings are the pictures of a chart that pages share, by their zones and roots.
+type drawings struct {
+	mu sync.Mutex // guards of
+	of map[[2]string]template.HTML
+}
+
+// maxDrawings is how many pictures of a chart are kept.
+const maxDrawings = 20
 
 // series is a value for each column; NaN: none. Its class has the colour and the dashes.
 type series struct {
@@ -83,10 +97,9 @@ func (c *chart) scale() (s scale) {
 	for i := range c.Columns() {
 		sum := 0.0
 		for _, of := range c.Series {
-			if v := of.Values[i]; of.Line {
-				see(v)
-			} else if v > 0 {
-				see(v)
+			v := of.Values[i]
+			see(v)
+			if !of.Line && !c.Log && v > 0 {
 				sum += v
 			}
 		}
@@ -96,8 +109,7 @@ func (c *chart) scale() (s scale) {
 		low, high = 1, 1
 	}
 	if c.Log {
-		first, last := math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
-		last = max(last, first+1)
+		first, last := math.Ceil(math.Log10(low))-1, math.Ceil(math.Log10(high))
 		for at, step := first, math.Ceil((last-first)/4); at <= last; at += step {
 			s.ticks = append(s.ticks, math.Pow(10, at))
 		}
@@ -135,23 +147,52 @@ func round(v float64) float64 {
 
 // value is a value of a chart in words.
 func (p *page) value(c *chart, v float64) string {
-	if c.Seconds {
+	switch {
+	case c.Seconds:
 		return short(time.Duration(v * float64(time.Second)))
+	case v > 0 && v < 1: // a share of what a wider period has
+		return strconv.FormatFloat(v, 'g', 1, 64)
 	}
 	return p.count(v)
 }
 
+// zone is that of the columns.
+func (p *page) zone(c *chart) *time.Location {
+	if c.Days {
+		return time.UTC
+	}
+	return p.Zone
+}
+
 // ColumnName names a column.
 func (p *page) ColumnName(c *chart, i int) string {
-	if c.Times == nil {
+	switch {
+	case c.Times == nil:
 		return c.Labels[i]
+	case c.Days:
+		return c.Times[i].UTC().Format(time.DateOnly)
 	}
-	return c.Times[i].In(p.Zone).Format("2006-01-02 15:04:05")
+	return c.Times[i].In(p.Zone).Format(time.DateTime)
+}
+
+// spotName names a column in its readout, as shortly as tells it from the others.
+func (p *page) spotName(c *chart, i int) string {
+	if c.Times == nil || c.Days {
+		return p.ColumnName(c, i)
+	}
+	layout := "15:04"
+	if c.End.Sub(c.Times[0]) >= day {
+		layout = "01-02 15:04"
+	}
+	if len(c.Times) > 1 && c.Times[1].Sub(c.Times[0]) < time.Minute {
+		layout += ":05"
+	}
+	return c.Times[i].In(p.Zone).Format(layout)
 }
 
 // readout is what a column says under the pointer and in focus.
 func (p *page) readout(c *chart, i int) string {
-	parts := []string{p.ColumnName(c, i)}
+	parts := []string{p.spotName(c, i)}
 	for _, s := range c.Series {
 		if v := s.Values[i]; !math.IsNaN(v) {
 			parts = append(parts, strings.TrimSpace(s.Name+" "+p.value(c, v)))
@@ -160,12 +201,28 @@ func (p *page) readout(c *chart, i int) string {
 	return strings.Join(parts, " · ")
 }
 
-// Plot is the picture of a chart: one path for each series, the axes, and a column of the
-// whole height for the pointer, which leads to the jobs.
+// Plot is the picture of a chart. Pages that share the chart share its picture.
 func (p *page) Plot(c *chart) template.HTML {
+	if c.drawn == nil {
+		return p.plot(c)
+	}
+	key := [2]string{p.Zone.String(), p.Root}
+	c.drawn.mu.Lock()
+	defer c.drawn.mu.Unlock()
+	picture, ok := c.drawn.of[key]
+	if !ok {
+		if picture = p.plot(c); c.drawn.of == nil || len(c.drawn.of) == maxDrawings {
+			c.drawn.of = make(map[[2]string]template.HTML)
+		}
+		c.drawn.of[key] = picture
+	}
+	return picture
+}
+
+// plot draws a chart: one path for each series, the axes, and a column of the whole
+// height for the pointer, which leads to the jobs.
+func (p *page) plot(c *chart) template.HTML {
 	s, n := c.scale(), c.Columns()
-	width := float64(chartWidth) / float64(n)
-	base := make([]float64, n) // the top of the bars so far
 	var b strings.Builder
 	const head = `<svg class="over-time" viewBox="0 0 %d %d" preserveAspectRatio="none" aria-hidden="true">`
 	fmt.Fprintf(&b, head, chartWidth, chartHeight)
@@ -177,37 +234,17 @@ func (p *page) Plot(c *chart) template.HTML {
 		fmt.Fprintf(&b, `<path class="grid" d="M%.1f %dV%d"/>`, t.at*chartWidth/100, chartHeight-chartTop,
 			chartHeight)
 	}
-	for _, of := range c.Series {
-		fmt.Fprintf(&b, `<path class="%s" d="`, of.Class)
-		gap := true
-		for i, v := range of.Values {
-			x := float64(i) * width
-			switch {
-			case math.IsNaN(v):
-				gap = true
-			case of.Line && gap:
-				fmt.Fprintf(&b, "M%.1f %.1fH%.1f", x, s.y(v), x+width)
-				gap = false
-			case of.Line:
-				fmt.Fprintf(&b, "L%.1f %.1fH%.1f", x, s.y(v), x+width)
-			case v > 0:
-				bottom, top := s.y(base[i]), s.y(base[i]+v)
-				top = min(top, bottom-1)
-				fmt.Fprintf(&b, "M%.1f %.1fV%.1fh%.1fV%.1fz", x+width/10, bottom, top, width*.8, bottom)
-				base[i] += v
-			}
-		}
-		b.WriteString(`"/>`)
-	}
+	c.paths(&b, &s)
+	fmt.Fprintf(&b, `</svg><svg class="hits" viewBox="0 0 %d 1" preserveAspectRatio="none" aria-hidden="true">`, n)
 	for i := range n {
-		const hit = `<rect class="hit" x="%.1f" width="%.1f" height="%d"><title>%s</title></rect>`
-		column := fmt.Sprintf(hit, float64(i)*width, width, chartHeight,
-			template.HTMLEscapeString(p.readout(c, i)))
 		if c.Lines != nil {
-			link := template.HTMLEscapeString(p.List(c.Lines[i]))
-			column = `<a href="` + link + `" tabindex="-1">` + column + `</a>`
+			b.WriteString(`<a href="` + template.HTMLEscapeString(p.List(c.Lines[i])) + `" tabindex="-1">`)
 		}
-		b.WriteString(column)
+		b.WriteString(`<rect class="hit" x="` + strconv.Itoa(i) + `"><title>` +
+			template.HTMLEscapeString(p.readout(c, i)) + `</title></rect>`)
+		if c.Lines != nil {
+			b.WriteString(`</a>`)
+		}
 	}
 	b.WriteString(`</svg><svg class="y-axis" aria-hidden="true">`)
 	for _, v := range s.ticks {
@@ -220,6 +257,68 @@ func (p *page) Plot(c *chart) template.HTML {
 	}
 	b.WriteString("</svg>")
 	return template.HTML(b.String())
+}
+
+// paths draws the series. The bars of a column stand on one another, but side by side on
+// a logarithmic axis, where the height of a sum says nothing of its parts. That axis has
+// no place for 0.
+func (c *chart) paths(b *strings.Builder, s *scale) {
+	n := c.Columns()
+	width := float64(chartWidth) / float64(n)
+	bar, shift := width*.8, 0.0
+	if c.Log {
+		bars := 0
+		for _, of := range c.Series {
+			if !of.Line {
+				bars++
+			}
+		}
+		bar /= float64(max(1, bars))
+	}
+	base := make([]float64, n) // the top of the bars so far
+	var path []byte
+	place := func(command byte, v float64) {
+		path = strconv.AppendFloat(append(path, command), v, 'f', 1, 64)
+	}
+	for _, of := range c.Series {
+		path = path[:0]
+		gap := true
+		for i, v := range of.Values {
+			x := float64(i) * width
+			switch {
+			case math.IsNaN(v), c.Log && v <= 0:
+				gap = true
+			case of.Line:
+				command := byte('L')
+				if gap {
+					command, gap = 'M', false
+				}
+				place(command, x)
+				place(' ', s.y(v))
+				place('H', x+width)
+			case v > 0:
+				bottom := float64(chartHeight)
+				if !c.Log {
+					bottom = s.y(base[i])
+				}
+				place('M', x+width/10+shift)
+				place(' ', bottom)
+				place('V', min(s.y(base[i]+v), bottom-1))
+				place('h', bar)
+				place('V', bottom)
+				path = append(path, 'z')
+				if !c.Log {
+					base[i] += v
+				}
+			}
+		}
+		if c.Log && !of.Line {
+			shift += bar
+		}
+		b.WriteString(`<path class="` + of.Class + `" d="`)
+		b.Write(path)
+		b.WriteString(`"/>`)
+	}
 }
 
 // tick is a name on the axis of the columns, at a share of its width in percent.
@@ -244,7 +343,8 @@ func (p *page) ticks(c *chart) (out []tick) {
 		}
 		return out
 	}
-	start := c.Times[0].In(p.Zone)
+	zone := p.zone(c)
+	start := c.Times[0].In(zone)
 	length := c.End.Sub(start)
 	i := slices.IndexFunc(tickSteps, func(step time.Duration) bool { return length <= chartTicks*step })
 	if i < 0 {
@@ -254,10 +354,20 @@ func (p *page) ticks(c *chart) (out []tick) {
 	if c.Now {
 		most = 93
 	}
-	at := time.Date(start.Year(), start.Month(), start.Day(), 0, 0, 0, 0, p.Zone)
+	at := time.Date(start.Year(), start.Month(), start.Day(), 0, 0, 0, 0, zone)
 	for at.Before(c.End) {
 		next := at.AddDate(0, 0, int(max(1, step/day)))
-		for t := at; t.Before(next); t = t.Add(step) {
+		for t, i := at, 0; t.Before(next); i++ {
+			if t = at.Add(time.Duration(i) * step); step > time.Hour { // the hours of a day may not be 24
+				hour := i * int(step/time.Hour)
+				t = time.Date(at.Year(), at.Month(), at.Day(), hour, 0, 0, 0, zone)
+				if t.Hour() != hour%24 {
+					continue // the hour is left out on that day
+				}
+			}
+			if !t.Before(next) {
+				break
+			}
 			text := t.Format("15:04")
 			if step >= day || length > day && t.Equal(at) {
 				text = t.Format("01-02")

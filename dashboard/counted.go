@@ -129,9 +129,10 @@ func (h *Handler) countedPage(p *page) error {
 }
 
 // failureChart is a chart of numbers by periods of a width, of which the last has now.
+// Days are those of UTC, by which engines count.
 func (p *page) failureChart(title string, width time.Duration, numbers []uint64) *chart {
 	last := p.Now.UTC().Truncate(width)
-	c := &chart{Title: title, End: last.Add(width), Now: true}
+	c := &chart{Title: title, End: last.Add(width), Now: true, Days: width == day}
 	var values []float64
 	for i, n := range numbers {
 		c.Times = append(c.Times, last.Add(-time.Duration(len(numbers)-1-i)*width))

@@ -61,7 +61,8 @@ type Handler struct {
 	sums  summaries
 	seen  atomic.Pointer[seenHealth] // by the latest page that has asked
 
-	counts atomic.Pointer[seenStats] // by the latest page that has asked
+	counts   atomic.Pointer[seenStats] // by the latest page that has asked
+	counting chan struct{}             // full while a page asks for the numbers of all
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
@@ -94,6 +95,8 @@ func New(eng Engine, opts ...Option) (*Handler, error) {
 	h := &Handler{eng: eng, conf: conf}
 	h.first = h
 	h.sums.slot = make(chan struct{}, 1)
+	h.past.chosen = make(chan struct{}, maxChosen)
+	h.counting = make(chan struct{}, 1)
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	h.mux = h.routes()
 	h.serv = h.guard(h.mux)

@@ -395,7 +395,8 @@ func crawl(t *testing.T, root string, below ...string) {
 func TestReadOnlyHasNoPostForm(t *testing.T) {
 	s, ids := full(t)
 	for _, path := range addresses(ids) {
-		if body := s.ok(path); strings.Contains(body, `method="post"`) {
+		own := `method="post"><input type="hidden" name="set"` // changes the reader's own cookie
+		if body := strings.ReplaceAll(s.ok(path), own, ""); strings.Contains(body, `method="post"`) {
 			t.Errorf("%s has a form that posts", path)
 		}
 	}

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"math"
 	"net/url"
 	"slices"
@@ -54,6 +55,7 @@ type window struct {
 	N      int
 	Column time.Duration
 	Tier   time.Duration
+	Chosen bool // a reader has chosen its ends: it is no span
 }
 
 // column is the beginning of a column.
@@ -80,7 +82,7 @@ func tierFor(start, now time.Time, column time.Duration) time.Duration {
 // window is the span until now.
 func (s span) window(now time.Time) window {
 	start := now.UTC().Truncate(s.Column).Add(-time.Duration(s.N-1) * s.Column)
-	return window{start, s.N, s.Column, tierFor(start, now, s.Column)}
+	return window{Start: start, N: s.N, Column: s.Column, Tier: tierFor(start, now, s.Column)}
 }
 
 // spanNamed is the span of a name, or that of an hour.
@@ -93,7 +95,7 @@ func spanNamed(name string) span {
 
 // windowOf is a period from one time until another.
 func windowOf(from, to, now time.Time) window {
-	w := window{Column: columnWidths[len(columnWidths)-1], Tier: tierFor(from, now, 0)}
+	w := window{Column: columnWidths[len(columnWidths)-1], Tier: tierFor(from, now, 0), Chosen: true}
 	for _, width := range columnWidths {
 		if width >= w.Tier && to.Sub(from) <= maxColumns*width {
 			w.Column = width
@@ -118,51 +120,119 @@ const (
 	// overAge is the same of a period that is over. Late reports may change it.
 	overAge = time.Minute
 
-	maxHistories = 16 // reads that are kept
+	maxChosen     = 2             // reads of chosen periods at a time
+	maxChosenKept = 3 * maxChosen // a page has its period and two that it is compared with
 )
 
 // histories has the latest reads of the history, so that many open pages cost one read.
+// The first page that needs a window reads it, and other pages that need it wait for that
+// read. The windows of spans are as few as these, and none makes way for a chosen one.
 type histories struct {
-	mu    sync.Mutex // held during a read, so that pages wait for it and do not read too
-	reads map[window]readHistory
+	mu     sync.Mutex // guards reads
+	reads  map[window]*readHistory
+	chosen chan struct{} // full while maxChosen chosen periods are read
 }
 
 type readHistory struct {
 	at      time.Time
+	done    chan struct{} // closed when the read has ended, which sets the fields below
 	buckets []telemetry.Bucket
+	err     error
+}
+
+// ended reports whether the read has ended.
+func (r *readHistory) ended() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// stale reports whether the read of a window is over and too old.
+func (r *readHistory) stale(w window, now time.Time) bool {
+	age := historyAge
+	if now.Sub(w.End()) > overAge {
+		age = overAge
+	}
+	return r.ended() && (now.Before(r.at) || now.Sub(r.at) >= age)
 }
 
 // history returns the buckets of a window.
-func (h *Handler) history(ctx context.Context, w window, now time.Time) (readHistory, error) {
-	c := &h.past
+func (h *Handler) history(ctx context.Context, w window, now time.Time) ([]telemetry.Bucket, error) {
+	for {
+		r, mine := h.past.join(w, now)
+		if mine {
+			h.read(ctx, w, r)
+			return r.buckets, r.err
+		}
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if r.err == nil {
+			return r.buckets, nil
+		}
+		// The page that has read it may have failed because its client left.
+	}
+}
+
+// join returns the read of a window, and whether it is the caller's to make.
+func (c *histories) join(w window, now time.Time) (r *readHistory, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	stale := func(w window, r readHistory) bool {
-		age := historyAge
-		if now.Sub(w.End()) > overAge {
-			age = overAge
-		}
-		return now.Before(r.at) || now.Sub(r.at) >= age
+	if r, ok := c.reads[w]; ok && !r.stale(w, now) {
+		return r, false
 	}
-	if r, ok := c.reads[w]; ok && !stale(w, r) {
-		return r, nil
-	}
-	buckets, err := h.eng.History(ctx, w.Start, w.End(), w.Tier)
-	if err != nil {
-		return readHistory{}, err
-	}
+	chosen, oldest := 0, window{}
 	for other, r := range c.reads {
-		if stale(other, r) || len(c.reads) >= maxHistories {
+		switch {
+		case r.stale(other, now):
 			delete(c.reads, other)
+		case other.Chosen && r.ended():
+			if chosen++; chosen == 1 || r.at.Before(c.reads[oldest].at) {
+				oldest = other
+			}
 		}
+	}
+	if w.Chosen && chosen >= maxChosenKept {
+		delete(c.reads, oldest)
 	}
 	if c.reads == nil {
-		c.reads = make(map[window]readHistory)
+		c.reads = make(map[window]*readHistory)
 	}
-	r := readHistory{now, buckets}
+	r = &readHistory{at: now, done: make(chan struct{})}
 	c.reads[w] = r
-	return r, nil
+	return r, true
 }
+
+// read makes a read, for all pages that wait for it. A failed one is not kept.
+func (h *Handler) read(ctx context.Context, w window, r *readHistory) {
+	c := &h.past
+	r.err = errUnread // if the engine panics
+	defer func() {
+		if r.err != nil {
+			c.mu.Lock()
+			delete(c.reads, w)
+			c.mu.Unlock()
+		}
+		close(r.done)
+	}()
+	if w.Chosen {
+		select {
+		case c.chosen <- struct{}{}:
+			defer func() { <-c.chosen }()
+		case <-ctx.Done():
+			r.err = ctx.Err()
+			return
+		}
+	}
+	r.buckets, r.err = h.eng.History(ctx, w.Start, w.End(), w.Tier)
+}
+
+var errUnread = errors.New("ojs: dashboard: the history was not read")
 
 // past is what was counted in each column of a window.
 type past struct {
@@ -193,13 +263,13 @@ func (h *Handler) completed(p *page, w window) (*past, error) {
 
 // summed adds up the history of a window. add reports whether it has added a meter.
 func (h *Handler) summed(p *page, w window, add func(sum, m *telemetry.Meter) bool) (*past, error) {
-	read, err := h.history(p.r.Context(), w, p.Now)
+	buckets, err := h.history(p.r.Context(), w, p.Now)
 	if err != nil {
 		return nil, err
 	}
 	out := &past{window: w}
 	out.Columns = make([]telemetry.Meter, out.at(w.End().Add(-1))+1)
-	for _, b := range read.buckets {
+	for _, b := range buckets {
 		i := out.at(b.Start)
 		if i < 0 || i >= len(out.Columns) {
 			continue
@@ -326,7 +396,7 @@ func (p *page) count(v float64) string { return p.Num(strconv.FormatFloat(v, 'f'
 func (p *page) quantiles(
 	of period, title string, which func(*telemetry.Meter) *telemetry.Histogram,
 ) *chart {
-	c := p.chart(of, title, of.ended)
+	c := p.chart(of, title, nil) // no filter selects the jobs whose attempts began or ended in a column
 	c.Seconds, c.Log = true, of.scale != "linear"
 	add := func(of *past, name, class string, value func(h *telemetry.Histogram) time.Duration) {
 		c.Series = append(c.Series, series{name, class, true, of.values(func(m *telemetry.Meter) float64 {
@@ -554,14 +624,14 @@ const rateMinutes = 5
 // rates are how many jobs of each queue were completed in a minute lately; nil if nothing
 // was reported.
 func (h *Handler) rates(p *page) (map[string]float64, error) {
-	read, err := h.history(p.r.Context(), spanNamed("1h").window(p.Now), p.Now)
-	if err != nil || len(read.buckets) == 0 {
+	buckets, err := h.history(p.r.Context(), spanNamed("1h").window(p.Now), p.Now)
+	if err != nil || len(buckets) == 0 {
 		return nil, err
 	}
 	end := p.Now.Truncate(time.Minute)
 	start := end.Add(-rateMinutes * time.Minute)
 	out := make(map[string]float64)
-	for _, b := range read.buckets {
+	for _, b := range buckets {
 		if b.Start.Before(start) || !b.Start.Before(end) {
 			continue
 		}

@@ -185,7 +185,7 @@ func TestChartsOfAPeriod(t *testing.T) {
 	report(t, store, now, minute, "email.send", [5]int{30, 30, 0, 0, 0})
 	report(t, store, now, minute.Add(-day), "email.send", [5]int{40, 41, 0, 0, 0})
 	body := s.has("/history/?with=day&with=week", "Completed, the day before", "p95, the day before",
-		"Nothing was reported of the week before.", "2026-03-01 11:30:00 · Completed 30",
+		"Nothing was reported of the week before.", "11:30 · Completed 30",
 		"Completed, the day before 41", `<a href="../jobs/?q=`+
 			`finished.since%3A2026-03-01T11%3A30%3A00Z&#43;finished.until%3A2026-03-01T11%3A31%3A00Z"`)
 	wellFormed(t, "compared", body)
@@ -215,5 +215,139 @@ func TestChartsOfAPeriod(t *testing.T) {
 	for _, bad := range []string{"from=x", "from=2026-03-01T11:00&to=2026-03-01T10:00", "to=2026-03-01T10:00",
 		"from=2027-03-01T11:00"} {
 		s.has("/history/?"+bad, "From is before To", `aria-invalid="true"`)
+	}
+}
+
+// slowHistory is an engine whose reads of the history end when the test says.
+type slowHistory struct {
+	*engine.Engine[any]
+	begun chan time.Time
+	end   chan error
+}
+
+func (e *slowHistory) History(
+	ctx context.Context, from, _ time.Time, _ time.Duration,
+) ([]telemetry.Bucket, error) {
+	e.begun <- from
+	select {
+	case err := <-e.end:
+		return nil, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A window of the history is read once at a time, and no window waits for another one.
+// Chosen periods are read two at a time, and leave those of spans where they are.
+func TestReadsOfTheHistory(t *testing.T) {
+	s := siteOn(t, memory.New())
+	e := &slowHistory{s.eng, make(chan time.Time, 99), make(chan error)}
+	s.pages.eng = e
+	now := s.clock.Now()
+	hour := spanNamed("1h").window(now)
+	read := func(ctx context.Context, w window) <-chan error {
+		out := make(chan error, 1)
+		go func() {
+			_, err := s.pages.history(ctx, w, now)
+			out <- err
+		}()
+		return out
+	}
+	leaves, leave := context.WithCancel(t.Context())
+	left := read(leaves, hour)
+	<-e.begun
+	waits := read(t.Context(), hour)
+	leave() // the page that waits reads for itself
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	<-e.begun
+	other := read(t.Context(), spanNamed("6h").window(now))
+	<-e.begun // while the other one is read
+	e.end <- nil
+	e.end <- nil
+	if err := errors.Join(<-waits, <-other); err != nil {
+		t.Fatal(err)
+	}
+	var chosen []<-chan error
+	for i := range 10 {
+		from := now.Add(-time.Duration(i+2) * time.Hour)
+		chosen = append(chosen, read(t.Context(), windowOf(from, from.Add(time.Hour), now)))
+	}
+	<-e.begun
+	<-e.begun
+	for i := range chosen {
+		if n := len(e.begun); i == 0 && n > 0 {
+			t.Errorf("%d more reads of chosen periods at the same time", n)
+		}
+		e.end <- nil
+	}
+	for _, c := range chosen {
+		if err := <-c; err != nil {
+			t.Error(err)
+		}
+	}
+	before := len(e.begun)
+	if _, err := s.pages.history(t.Context(), hour, now); err != nil || len(e.begun) != before {
+		t.Errorf("the window of a span was read again: %v", err)
+	}
+	if n := len(s.pages.past.reads); n > 2+maxChosenKept+maxChosen {
+		t.Errorf("%d reads are kept", n)
+	}
+}
+
+// No column of a chart of durations leads to jobs: a filter has no jobs by when their
+// attempts began.
+func TestTimesLeadNowhere(t *testing.T) {
+	p := &page{display: display{Lang: "en"}}
+	of := &past{window: window{N: 1, Column: time.Minute}, Columns: make([]telemetry.Meter, 1)}
+	for _, c := range p.times(periodOf(of, "", "")) {
+		if c.Lines != nil {
+			t.Errorf("%s leads to %v", c.Title, c.Lines)
+		}
+	}
+}
+
+// A day with 23 or 25 hours has its ticks at the same hours as any other.
+func TestTicksOfLongDays(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &page{display: display{Lang: "en", Zone: berlin}}
+	for _, date := range []string{"2026-03-29", "2026-10-25", "2026-06-01"} {
+		midnight, err := time.ParseInLocation(time.DateOnly, date, berlin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, length := range []int{1, 3} { // days
+			c := &chart{Times: []time.Time{midnight}, End: midnight.AddDate(0, 0, length)}
+			for _, tick := range p.ticks(c) {
+				if hour, minute, ok := strings.Cut(tick.text, ":"); ok && (minute != "00" || hour > "23" ||
+					strings.Contains("01 05 07 11 13 17 19 23", hour)) {
+					t.Errorf("%s, %d days: a tick at %s", date, length, tick.text)
+				}
+			}
+		}
+	}
+	days := p.failureChart("", day, make([]uint64, 2))
+	if name := p.ColumnName(days, 1); name != "0001-01-01" {
+		t.Errorf("a day of UTC is named %s", name)
+	}
+}
+
+// On a logarithmic axis each series has bars of its own, which no other one hides. The
+// least value shows, and 0 has no place.
+func TestLogarithmicBars(t *testing.T) {
+	p := &page{display: display{Lang: "en", Zone: time.UTC}, Root: "./"}
+	c := &chart{Labels: []string{"a", "b"}, Log: true, Series: []series{
+		{"done", "s-ok", false, []float64{1000, 1000}}, {"failed", "s-bad", false, []float64{1, 10}},
+		{"new", "s-line", true, []float64{0, 5}}}}
+	svg := plot(p, c)
+	for _, want := range []string{`class="s-bad" d="M180.0 120.0V91.0h144.0V120.0z`,
+		`class="s-ok" d="M36.0 120.0V4.0h144.0`, `class="s-line" d="M360.0 `} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("no %s in\n%s", want, svg)
+		}
 	}
 }

@@ -320,10 +320,11 @@ func (h *Handler) listed(p *page, f inspect.Filter, counts map[ojs.State]int) (i
 			n = min(n, stored)
 		}
 	}
-	key := f.String() + " " + at
+	// A relative time in the line is another one with each load.
+	key := listKey{strings.TrimSpace(p.r.FormValue("q")), at, f.Order}
 	if p.live() {
-		if before, ok := h.lists.recent(key, p.Now); ok {
-			return h.again(ctx, f, before)
+		if before := h.lists.recent(key, p.Now); before != nil {
+			return h.again(ctx, f, before, p.Now)
 		}
 	}
 	list, err := h.eng.Jobs().Find(ctx, f, at, n, most)
@@ -337,60 +338,83 @@ func (h *Handler) listed(p *page, f inspect.Filter, counts map[ojs.State]int) (i
 }
 
 // costlyLists are pages of lists for which many jobs were looked at. An open page that
-// loads itself again gets the same jobs, as they are then. The list is made anew after a
-// second for each 2,000 jobs that were looked at.
+// loads itself again gets the same jobs, as they were some seconds ago. The list is made
+// anew after a second for each 2,000 jobs that were looked at. A list without jobs is not
+// kept, since the first job that matches has to show at once.
 type costlyLists struct {
-	mu sync.Mutex // guards of
-	of map[string]costlyList
+	mu sync.Mutex // guards of, and its lists
+	of map[listKey]*costlyList
+}
+
+type listKey struct {
+	line, cursor string
+	order        inspect.Order
 }
 
 type costlyList struct {
-	inspect.Page // without its jobs
-	ids          []string
-	at           time.Time
+	page inspect.Page // its jobs are as they were at read
+	ids  []string
+	at   time.Time // when the list was made
+	read time.Time
 }
 
 const (
-	maxLists   = 100  // that are kept
-	listSecond = 2000 // jobs that an open list looks at in a second, on average
+	maxLists   = 20              // that are kept
+	listSecond = 2000            // jobs that an open list looks at in a second, on average
+	listAge    = 5 * time.Second // of the jobs of a list that is kept: each costs a lookup
 )
 
-func (c *costlyLists) keep(key string, now time.Time, page inspect.Page) {
+func (c *costlyLists) keep(key listKey, now time.Time, page inspect.Page) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.of, key)
-	if page.Looked <= listSecond {
+	if page.Looked <= listSecond || len(page.Jobs) == 0 {
 		return
 	}
 	if len(c.of) == maxLists || c.of == nil {
-		c.of = make(map[string]costlyList)
+		c.of = make(map[listKey]*costlyList)
 	}
-	l := costlyList{Page: page, at: now}
+	l := &costlyList{page: page, at: now, read: now}
 	for _, job := range page.Jobs {
 		l.ids = append(l.ids, job.ID)
 	}
-	l.Jobs, l.Workers = nil, nil
 	c.of[key] = l
 }
 
-// recent returns a list that need not be made anew.
-func (c *costlyLists) recent(key string, now time.Time) (costlyList, bool) {
+// recent returns a list that need not be made anew; nil: there is none.
+func (c *costlyLists) recent(key listKey, now time.Time) *costlyList {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l, ok := c.of[key]
-	return l, ok && now.Sub(l.at) < time.Duration(l.Looked/listSecond)*time.Second
+	l := c.of[key]
+	if l == nil || now.Sub(l.at) >= time.Duration(l.page.Looked/listSecond)*time.Second {
+		return nil
+	}
+	return l
 }
 
-// again is a list with those of its jobs that the filter still selects.
-func (h *Handler) again(ctx context.Context, f inspect.Filter, l costlyList) (inspect.Page, error) {
-	page := l.Page
-	if len(l.ids) == 0 {
+// again is a list with those of its jobs that the filter still selects. One open page
+// reads them, for all that show the list.
+func (h *Handler) again(
+	ctx context.Context, f inspect.Filter, l *costlyList, now time.Time,
+) (inspect.Page, error) {
+	h.lists.mu.Lock()
+	page, fresh := l.page, now.Sub(l.read) < listAge
+	if !fresh {
+		l.read = now
+	}
+	h.lists.mu.Unlock()
+	if fresh {
 		return page, nil
 	}
 	f.IDs = l.ids
-	now, err := h.eng.Jobs().Page(ctx, f, "", len(l.ids))
-	page.Jobs, page.Workers = now.Jobs, now.Workers
-	return page, err
+	list, err := h.eng.Jobs().Page(ctx, f, "", len(l.ids))
+	if err != nil {
+		return page, err
+	}
+	h.lists.mu.Lock()
+	defer h.lists.mu.Unlock()
+	l.page.Jobs, l.page.Workers = list.Jobs, list.Workers
+	return l.page, nil
 }
 
 // Narrow is the filter line with a value of the break-down.

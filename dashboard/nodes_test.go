@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 )
 
@@ -47,7 +48,7 @@ func testNodes(t *testing.T) {
 	id := s.enqueue("slow", nil)
 	ended := make(chan error, 1)
 	go func() { ended <- other.Run(context.Background()) }()
-	time.Sleep(time.Minute)
+	pace.Virtual(time.Minute)
 	nodes, err := eng.Jobs().Nodes(t.Context())
 	if err != nil || len(nodes) != 1 {
 		t.Fatalf("%+v, %v", nodes, err)

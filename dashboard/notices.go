@@ -89,11 +89,11 @@ func (h *Handler) notices(p *page, s *summary, types *typeRows) (out []notice, e
 	if types.Reported {
 		out = append(out, p.failing(types.Types)...)
 	}
-	read, err := h.history(p.r.Context(), spanNamed("1h").window(p.Now), p.Now)
+	buckets, err := h.history(p.r.Context(), spanNamed("1h").window(p.Now), p.Now)
 	if err != nil {
 		return nil, err
 	}
-	out = append(out, p.growing(read.buckets, s.Stats.Queues)...)
+	out = append(out, p.growing(buckets, s.Stats.Queues)...)
 	late, err := h.overdue(p.r.Context(), p.Now)
 	if err != nil {
 		return nil, err

@@ -60,11 +60,8 @@ type summaries struct {
 
 // overview is the first page: whether all is well, what runs, what waits, what fails.
 func (h *Handler) overview(p *page) error {
-	switch p.r.FormValue("set") {
-	case "display":
+	if p.r.FormValue("set") == "display" {
 		return p.setDisplay()
-	case "filter":
-		return p.saveFilter()
 	}
 	s, err := h.summary(p)
 	if err != nil {
@@ -148,7 +145,7 @@ func (h *Handler) summarize(p *page, s *summary) (err error) {
 		}
 		s.Lately, s.Times = p.lately(compared), p.times(times)
 		for _, c := range append(s.Times, s.Lately) {
-			c.Table = "history/"
+			c.Table, c.drawn = "history/", new(drawings)
 		}
 		s.Now = throughputOf(of, yesterday)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 // report stores what an engine would have reported of a minute: how many jobs of a type
 // were enqueued, completed, failed, retried and discarded, and that each waited for 90 ms
 // and ran for 2 s.
-func report(t *testing.T, store storage.Storage, now, minute time.Time, jobType string, n [5]int) {
+func report(t testing.TB, store storage.Storage, now, minute time.Time, jobType string, n [5]int) {
 	t.Helper()
 	data := fmt.Sprintf(`[{"q":"mail","t":%q,"n":[%d,%d,%d,%d,%d,0,0,0,0],"wait":[90000000,114,%d],`+
 		`"run":[2000000000,151,%d]}]`, jobType, n[0], n[1], n[2], n[3], n[4], n[1]+n[2], n[1]+n[2])
@@ -42,7 +43,7 @@ func reportNode(t *testing.T, store storage.Storage, now time.Time) {
 }
 
 // siteOn is a site on a storage.
-func siteOn(t *testing.T, store storage.Storage, opts ...Option) *site {
+func siteOn(t testing.TB, store storage.Storage, opts ...Option) *site {
 	t.Helper()
 	cl := clock.NewMock()
 	cl.Set(time.Date(2026, 3, 1, 12, 0, 30, 0, time.UTC))
@@ -154,6 +155,9 @@ func TestNavigationCounts(t *testing.T) {
 		`data-live="count-running/"></span></a>`} {
 		s.has("/display/", want)
 	}
+	if strings.Contains(s.ok("/display/"), `data-live="count-failures/"`) {
+		t.Error("the navigation counts discarded jobs, and the page of failures does not")
+	}
 	before := store.n.Load()
 	for range 10 {
 		s.ok("/display/")
@@ -248,5 +252,95 @@ func TestRunning(t *testing.T) {
 	}
 	if w := reader.do("POST", "/running/", "do=stop&type=email.send"); w.Code != 403 {
 		t.Errorf("a reader stops a type: %d", w.Code)
+	}
+}
+
+// The processor time of an overview with the reports of an hour and of the same hour of
+// the day before, for a reader who loads it, and for an open page:
+//
+//	go test -run '^$' -bench Overview .
+func BenchmarkOverview(b *testing.B) {
+	for name, header := range map[string][]string{"loaded": nil, "open": {"X-Live", "1"}} {
+		store := memory.New()
+		s := siteOn(b, store)
+		now := s.clock.Now()
+		for i := range 60 {
+			minute := now.Truncate(time.Minute).Add(-time.Duration(i) * time.Minute)
+			for k := range 5 {
+				of := fmt.Sprint("type.", k)
+				report(b, store, now, minute, of, [5]int{30 + i, 29 + i, 1, 1, 0})
+				report(b, store, now, minute.Add(-24*time.Hour), of, [5]int{40 + i, 41, 0, 0, 0})
+			}
+		}
+		b.Run(name, func(b *testing.B) {
+			size := 0
+			var was, now syscall.Rusage
+			_ = syscall.Getrusage(syscall.RUSAGE_SELF, &was)
+			for b.Loop() {
+				size = s.do("GET", "/", "", header...).Body.Len()
+			}
+			_ = syscall.Getrusage(syscall.RUSAGE_SELF, &now)
+			spent := now.Utime.Nano() + now.Stime.Nano() - was.Utime.Nano() - was.Stime.Nano()
+			b.ReportMetric(float64(spent)/float64(b.N), "cpu-ns/op")
+			b.ReportMetric(float64(size), "bytes/page")
+		})
+	}
+}
+
+// One page at a time reads numbers that are too old. The others have the old ones
+// meanwhile.
+func TestOldNumbersMeanwhile(t *testing.T) {
+	store := &slowCounts{Storage: memory.New(), begun: make(chan int, 9), end: make(chan int)}
+	s := siteOn(t, store)
+	close(store.end)
+	first := s.pages.recentStats(t.Context(), s.clock.Now())
+	<-store.begun
+	store.end = make(chan int)
+	s.clock.Add(countsAge)
+	s.enqueue("t", nil)
+	read := make(chan *engine.Stats)
+	go func() { read <- s.pages.recentStats(t.Context(), s.clock.Now()) }()
+	<-store.begun
+	for range 3 {
+		if now := s.pages.recentStats(t.Context(), s.clock.Now()); now.Total[ojs.StateAvailable] != 0 {
+			t.Error("there are new numbers before they are read")
+		}
+	}
+	close(store.end)
+	if now := <-read; first.Total[ojs.StateAvailable] != 0 || now.Total[ojs.StateAvailable] != 1 {
+		t.Errorf("%v, then %v", first.Total, now.Total)
+	}
+	if n := len(store.begun); n > 0 {
+		t.Errorf("%d more reads", n)
+	}
+}
+
+// slowCounts is a storage whose counts end when the test says.
+type slowCounts struct {
+	storage.Storage
+	begun, end chan int
+}
+
+func (c *slowCounts) Counts(ctx context.Context) ([]storage.Count, error) {
+	c.begun <- 1
+	<-c.end
+	return c.Storage.Counts(ctx)
+}
+
+// Open overviews share the pictures of their charts too, for each zone.
+func TestOverviewsSharePictures(t *testing.T) {
+	c := bars("x")
+	c.add("a", "", 1)
+	c.drawn = new(drawings)
+	p := &page{display: display{Lang: "en", Zone: time.UTC}, Root: "./"}
+	first := p.Plot(c)
+	c.Series[0].Values[0] = 2
+	if p.Plot(c) != first {
+		t.Error("the picture is drawn again")
+	}
+	other := *p
+	other.Zone = time.FixedZone("x", 3600)
+	if other.Plot(c) == first {
+		t.Error("a reader in another zone has the same picture")
 	}
 }

@@ -45,6 +45,14 @@ func pauseAction(do Verb, jobType string) Action {
 // actOnEverything pauses and resumes everything.
 func (h *Handler) actOnEverything(p *page) error { return h.actOnHold(p, "") }
 
+// actOnOverview does what a form that posts to the overview asks for.
+func (h *Handler) actOnOverview(p *page) error {
+	if p.r.PostFormValue("set") == "filter" {
+		return p.saveFilter()
+	}
+	return h.actOnEverything(p)
+}
+
 // actOnType pauses and resumes a type.
 func (h *Handler) actOnType(p *page) error { return h.actOnHold(p, p.r.PathValue("name")) }
 

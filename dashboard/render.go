@@ -163,9 +163,28 @@ func (h *Handler) stats(ctx context.Context) (engine.Stats, error) {
 	return stats, err
 }
 
-// recentStats are stats that are some seconds old; nil if they cannot be read.
+// recentStats are stats that are some seconds old; nil if they cannot be read. One page
+// at a time reads them. The others have the old ones, or wait for the first.
 func (h *Handler) recentStats(ctx context.Context, now time.Time) *engine.Stats {
-	if seen := h.counts.Load(); seen != nil && now.Sub(seen.at) < countsAge {
+	seen := h.counts.Load()
+	if seen == nil {
+		select {
+		case h.counting <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		seen = h.counts.Load()
+	} else if now.Sub(seen.at) >= countsAge {
+		select {
+		case h.counting <- struct{}{}:
+		default:
+			return &seen.stats
+		}
+	} else {
+		return &seen.stats
+	}
+	defer func() { <-h.counting }()
+	if seen != nil && now.Sub(seen.at) < countsAge { // another page has read them meanwhile
 		return &seen.stats
 	}
 	stats, err := h.stats(ctx)

@@ -22,7 +22,7 @@ var navigation = []entry{
 	{"history/", "History", "", nil},
 
 	{"jobs/", "Jobs", "Work", totals(ojs.AllStates()...)},
-	{"failures/", "Failures", "", totals(ojs.StateDiscarded)},
+	{"failures/", "Failures", "", nil}, // whose number would be another one than that of the page
 	{"dead/", "Dead letters", "", nil},
 	{"due/", "Scheduled", "", totals(ojs.StateScheduled, ojs.StateRetryable)},
 	{"cron/", "Recurring", "", nil},
@@ -84,7 +84,7 @@ func (h *Handler) routes() *http.ServeMux {
 	get("/act/{$}", h.preview)
 	get("/runs/{id}/{$}", h.runPage)
 	post := func(pattern string, f func(*page) error) { mux.Handle("POST "+pattern, h.serve(f)) }
-	post("/{$}", h.actOnEverything)
+	post("/{$}", h.actOnOverview)
 	post("/running/{$}", h.stopType)
 	post("/jobs/{id}/{$}", h.actOnJob)
 	post("/jobs/{id}/edit/{$}", h.actOnEdit)

@@ -47,12 +47,11 @@ func (p *page) Saved(line string) saved {
 }
 
 // saveFilter is the overview's answer to the form that saves a filter. An empty line
-// removes it. A form of another site changes nothing.
+// removes it. It needs no permission: it changes the browser's own cookie alone.
 func (p *page) saveFilter() error {
-	name, line := strings.TrimSpace(p.r.FormValue("name")), strings.TrimSpace(p.r.FormValue("q"))
-	to := "./" + p.below(p.r.FormValue("engine")) + "jobs/?q=" + escape(p.r.FormValue("at"))
-	site := p.r.Header.Get("Sec-Fetch-Site")
-	if name == "" || site == "cross-site" || site == "same-site" {
+	name, line := strings.TrimSpace(p.r.PostFormValue("name")), strings.TrimSpace(p.r.PostFormValue("q"))
+	to := "./" + p.below(p.r.PostFormValue("engine")) + "jobs/?q=" + escape(p.r.PostFormValue("at"))
+	if name == "" {
 		return p.moved(to)
 	}
 	list, err := url.ParseQuery(cookie(p.r, cookieSaved))

@@ -7,15 +7,17 @@ import (
 	"testing"
 )
 
-// A filter is saved in a cookie of the browser, by a form that needs no script. It is
-// forgotten by a link. A page of another site saves nothing.
+// A filter is saved in a cookie of the browser, and forgotten, by forms that need no
+// script. A link saves nothing, and neither does a page of another site.
 func TestSavedFilters(t *testing.T) {
 	s := newSite(t)
 	jar := ""
-	save := func(name, line string, header ...string) string {
+	formOf := func(name, line string) string {
+		return url.Values{"set": {"filter"}, "name": {name}, "q": {line}, "at": {"x:1"}}.Encode()
+	}
+	save := func(name, line string) string {
 		t.Helper()
-		path := "/?set=filter&name=" + url.QueryEscape(name) + "&q=" + url.QueryEscape(line) + "&at=x:1"
-		w := s.do("GET", path, "", append(header, "Cookie", jar)...)
+		w := s.do("POST", "/", formOf(name, line), "Cookie", jar)
 		if w.Code != 303 || !strings.HasPrefix(w.Header().Get("Location"), "./jobs/?q=x%3A1") {
 			t.Fatalf("%d to %s", w.Code, w.Header().Get("Location"))
 		}
@@ -27,10 +29,17 @@ func TestSavedFilters(t *testing.T) {
 	const line = `state:discarded error:"a & b"`
 	save("<mine>", line)
 	save("other", "type:t")
-	save("evil", "type:t", "Sec-Fetch-Site", "cross-site")
+	evil := formOf("evil", "type:t")
+	if w := s.do("POST", "/", evil, "Cookie", jar, "Sec-Fetch-Site", "cross-site"); w.Code != 403 {
+		t.Errorf("a page of another site saves a filter: %d", w.Code)
+	}
+	if w := s.do("GET", "/?"+evil, "", "Cookie", jar); w.Header().Get("Set-Cookie") != "" {
+		t.Error("a link saves a filter")
+	}
 	page := func(path string) string { return s.do("GET", path, "", "Cookie", jar).Body.String() }
 	body := page("/jobs/?q=" + url.QueryEscape(line))
-	for _, want := range []string{"&lt;mine&gt;</a>", `aria-label="Forget &lt;mine&gt;"`, ">other</a>",
+	for _, want := range []string{"&lt;mine&gt;</a>", ">other</a>",
+		`<button name="name" value="&lt;mine&gt;" aria-label="Forget &lt;mine&gt;">`,
 		`name="q" value="state:discarded error:&#34;a &amp; b&#34;"`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %s in %s", want, body)

@@ -128,8 +128,9 @@ var stateRanks = []ojs.State{ojs.StateDiscarded, ojs.StateRetryable, ojs.StateAc
 
 // State is the state of the step, or the first one of the steps of a group.
 func (of *part) State() string {
+	ranks := append(slices.Clone(stateRanks), "") // a step that is deleted comes last
 	return string(slices.MinFunc(of.Steps, func(a, b *workflow.StepStatus) int {
-		return cmp.Compare(slices.Index(stateRanks, a.State()), slices.Index(stateRanks, b.State()))
+		return cmp.Compare(slices.Index(ranks, a.State()), slices.Index(ranks, b.State()))
 	}).State())
 }
 
@@ -177,20 +178,32 @@ func (p *page) PartLink(of *part) string {
 	return p.JobLink(of.Steps[0].JobID)
 }
 
-// attemptBar is an attempt of a step.
-type attemptBar struct {
-	from, to time.Time
-	class    string
+// ganttBar is a time of a step, or the times of several steps that make one bar.
+type ganttBar struct {
+	from, to    time.Time
+	class, name string // of what happened in it
+	step        string
+	n           int // times in the bar
 }
 
-// attemptsOf are the attempts of a step whose times are known.
-func attemptsOf(job *ojs.JobInfo, now time.Time) (out []attemptBar) {
+// timesOf are the attempts of a step whose times are known, and the time in which its job
+// was available before the first attempt after that, or until now.
+func timesOf(step *workflow.StepStatus, now time.Time) (out []ganttBar) {
+	job := step.Job
 	if job == nil {
 		return nil
 	}
+	until := now
+	if job.State != ojs.StateAvailable {
+		until = time.Time{}
+	}
 	add := func(from, to time.Time, outcome inspect.AttemptOutcome) {
-		if !from.IsZero() && !to.Before(from) {
-			out = append(out, attemptBar{from, to, markClasses[outcome]})
+		if from.IsZero() || to.Before(from) {
+			return
+		}
+		out = append(out, ganttBar{from, to, markClasses[outcome], outcomeNames[outcome], step.Name, 1})
+		if !from.Before(job.EnqueuedAt) && (until.IsZero() || from.Before(until)) {
+			until = from
 		}
 	}
 	for i := range job.Errors {
@@ -204,6 +217,45 @@ func attemptsOf(job *ojs.JobInfo, now time.Time) (out []attemptBar) {
 		add(job.StartedAt, now, inspect.OutcomeRunning)
 	case job.State == ojs.StateCompleted:
 		add(job.StartedAt, job.FinishedAt, inspect.OutcomeCompleted)
+	}
+	if e := job.Errors; len(e) > 0 && e[0].Attempt > 1 && until.Equal(e[0].StartedAt) {
+		return out // the attempts before are not known
+	}
+	if !job.EnqueuedAt.IsZero() && !until.Before(job.EnqueuedAt) {
+		out = append(out, ganttBar{job.EnqueuedAt, until, "m-wait", "available", step.Name, 1})
+	}
+	return out
+}
+
+// maxBars is how many bars of a class a row has.
+const maxBars = 250
+
+// barsOf are the times of a part in the order in which they are drawn: the failed
+// attempts come last, above all others. Times of a class that overlap, or that are less
+// than a gap apart, are one bar, so that a large group has no more bars than can be seen.
+func barsOf(of *part, now time.Time, gap time.Duration) (out []ganttBar) {
+	var all []ganttBar
+	for _, step := range of.Steps {
+		all = append(all, timesOf(step, now)...)
+	}
+	layers := []string{"m-wait", "", "m-failed"}
+	layer := func(b ganttBar) int {
+		if i := slices.Index(layers, b.class); i >= 0 {
+			return i
+		}
+		return 1
+	}
+	slices.SortStableFunc(all, func(a, b ganttBar) int {
+		return cmp.Or(cmp.Compare(layer(a), layer(b)), cmp.Compare(a.class, b.class), a.from.Compare(b.from))
+	})
+	for _, b := range all {
+		if i := len(out) - 1; i >= 0 && out[i].class == b.class && b.from.Sub(out[i].to) < gap {
+			if out[i].n++; b.to.After(out[i].to) {
+				out[i].to = b.to
+			}
+			continue
+		}
+		out = append(out, b)
 	}
 	return out
 }
@@ -242,20 +294,12 @@ func (p *page) Gantt(s *workflow.Status, parts []part) template.HTML {
 			fmt.Fprintf(&rows, bar, class, at(from), top+6, max(0.4, at(to)-at(from)),
 				template.HTMLEscapeString(title))
 		}
-		for _, step := range of.Steps {
-			job := step.Job
-			attempts := attemptsOf(job, p.Now)
-			if job != nil && !job.EnqueuedAt.IsZero() && (len(attempts) > 0 || !job.State.Terminal()) {
-				until := p.Now
-				if len(attempts) > 0 {
-					until = attempts[len(attempts)-1].from
-				}
-				rect("m-wait", job.EnqueuedAt, until, step.Name+": "+p.T("available")+", "+
-					short(max(0, until.Sub(job.EnqueuedAt))))
+		for _, b := range barsOf(of, p.Now, c.End.Sub(s.CreatedAt)/maxBars) {
+			title := b.step + ": " + p.T(b.name)
+			if b.n > 1 {
+				title = p.Num(b.n) + " " + p.T(b.name)
 			}
-			for _, r := range attempts {
-				rect(r.class, r.from, r.to, step.Name+": "+short(r.to.Sub(r.from)))
-			}
+			rect(b.class, b.from, b.to, title+", "+short(b.to.Sub(b.from)))
 		}
 	}
 	for _, t := range p.ticks(c) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
@@ -139,5 +140,58 @@ func TestFailedWorkflowsFirst(t *testing.T) {
 	s.ok("/workflows/?state=failed")
 	if n := store.n - before; n > 3 { // of the one that goes on
 		t.Errorf("%d reads for workflows that have ended", n)
+	}
+}
+
+// A step waits until its first attempt after it was enqueued, whichever attempt is known
+// last. Attempts of a group that overlap are one bar, however many they are.
+func TestBars(t *testing.T) {
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	failed := func(from, to int) ojs.Failure { return ojs.Failure{StartedAt: at(from), At: at(to)} }
+	step := func(state ojs.State, errs ...ojs.Failure) *workflow.StepStatus {
+		job := &ojs.JobInfo{State: state}
+		job.Errors, job.EnqueuedAt, job.StartedAt, job.FinishedAt = errs, at(10), at(60), at(70)
+		return &workflow.StepStatus{Name: "s", Job: job}
+	}
+	for name, tt := range map[string]struct {
+		step *workflow.StepStatus
+		want [][2]int
+	}{
+		"retried": {step(ojs.StateCompleted, failed(20, 30), failed(40, 50)),
+			[][2]int{{10, 20}, {60, 70}, {20, 30}, {40, 50}}},
+		"retryable": {step(ojs.StateRetryable, failed(20, 30)), [][2]int{{10, 20}, {20, 30}}},
+		"by hand":   {step(ojs.StateAvailable, failed(1, 2)), [][2]int{{10, 99}, {1, 2}}},
+		"cancelled": {step(ojs.StateCancelled), nil},
+		"many": {step(ojs.StateRetryable, ojs.Failure{Attempt: 9, StartedAt: at(20), At: at(30)}),
+			[][2]int{{20, 30}}},
+	} {
+		var got [][2]int
+		for _, b := range barsOf(&part{Steps: []*workflow.StepStatus{tt.step}}, at(99), 1) {
+			got = append(got, [2]int{int(b.from.Sub(start).Seconds()), int(b.to.Sub(start).Seconds())})
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", name, got, tt.want)
+		}
+	}
+	group := &part{}
+	for i := range 10_000 {
+		s := step(ojs.StateCompleted, failed(20+i, 21+i))
+		s.Job.StartedAt, s.Job.FinishedAt = at(22+i), at(23+i)
+		group.Steps = append(group.Steps, s)
+	}
+	bars := barsOf(group, at(20_000), time.Second*10_000/maxBars)
+	if len(bars) != 3 || bars[2].class != "m-failed" || bars[2].n != 10_000 || !bars[2].to.Equal(at(10_020)) {
+		t.Errorf("%d bars: %+v", len(bars), bars[0])
+	}
+}
+
+// A group is in the state of its steps that are stored.
+func TestStateOfAGroupWithDeletedSteps(t *testing.T) {
+	gone, bad := &workflow.StepStatus{}, &workflow.StepStatus{Job: &ojs.JobInfo{State: ojs.StateDiscarded}}
+	for _, steps := range [][]*workflow.StepStatus{{gone, bad}, {bad, gone}} {
+		if got := (&part{Steps: steps}).State(); got != "discarded" {
+			t.Errorf("the group is %q", got)
+		}
 	}
 }

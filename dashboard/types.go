@@ -58,11 +58,11 @@ func (h *Handler) types(p *page, pauses []inspect.Pause, others ...string) (out 
 	for _, name := range others {
 		row(name)
 	}
-	read, err := h.history(ctx, spanNamed("1h").window(p.Now), p.Now)
+	buckets, err := h.history(ctx, spanNamed("1h").window(p.Now), p.Now)
 	if err != nil {
 		return out, err
 	}
-	for _, b := range read.buckets {
+	for _, b := range buckets {
 		for i := range b.Meters {
 			out.Reported = true
 			row(b.Meters[i].Type).Add(&b.Meters[i])

@@ -132,20 +132,23 @@ pickAll(document)
 
 // A chart says the values of the column under the pointer, or of the one that the arrow
 // keys have chosen. Enter leads to its jobs.
-const says = document.createElement('div')
+const says = document.createElement('div'), told = document.createElement('div')
 says.className = 'says'
-says.setAttribute('role', 'status')
+told.className = 'sr'
+told.setAttribute('role', 'status') // it is there before it says anything, or no screen reader does
+document.body.append(told)
 let spot, spotted // the column, and its name, which outlives a tick
 function say(hit) {
   spot?.classList.remove('on')
   spot = hit
-  if (!hit) { says.remove(); return }
+  if (!hit) { says.remove(); told.textContent = ''; return }
   if (hit.firstChild) { hit.dataset.says = hit.textContent.replaceAll(' · ', '\n'); hit.replaceChildren() } // or the browser says it too
   const plot = hit.closest('.plot'), box = hit.getBoundingClientRect(), all = plot.getBoundingClientRect()
   hit.classList.add('on')
   says.textContent = hit.dataset.says
   spotted = says.textContent.split('\n')[0]
   plot.append(says)
+  if (told.textContent !== says.textContent) told.textContent = says.textContent
   says.style.left = Math.max(0, Math.min(box.right + 8, all.right) - all.left - (box.right + 8 + says.offsetWidth > all.right ? says.offsetWidth + box.width + 16 : 0)) + 'px'
 }
 function charts(within) { for (const e of within.querySelectorAll('.plot')) e.tabIndex = 0 }

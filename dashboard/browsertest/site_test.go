@@ -91,20 +91,10 @@ func newSiteOn(t *testing.T, own []engine.Option, opts ...dashboard.Option) *sit
 	})
 	s.fill(ctx)
 	go func() { ended <- eng.Run(ctx) }()
-	for {
-		job, err := eng.Get(ctx, s.failed)
-		if err != nil {
-			t.Fatal(err)
-		}
-		other, err := eng.Get(ctx, s.active)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if job.State == ojs.StateDiscarded && other.State == ojs.StateActive {
-			return s
-		}
-		time.Sleep(time.Millisecond)
-	}
+	s.wait(func() bool {
+		return s.state(s.failed) == ojs.StateDiscarded && s.state(s.active) == ojs.StateActive
+	})
+	return s
 }
 
 // past is two days of history, and a week by the hour, as another engine would have
@@ -240,12 +230,12 @@ func (s *site) must(err error) {
 // pages are the paths of all pages below the overview, by a name for pictures.
 func (s *site) pages() map[string]string {
 	var nodes []inspect.Node
-	for len(nodes) == 0 { // the engine reports within a second
+	s.wait(func() bool { // the engine reports within a second
 		var err error
 		nodes, err = s.eng.Jobs().Nodes(context.Background())
 		s.must(err)
-		time.Sleep(time.Millisecond)
-	}
+		return len(nodes) > 0
+	})
 	done, err := http.PostForm(s.url+"act/", url.Values{"do": {"prioritize"}, "all": {"1"},
 		"q": {"queue:search"}, "priority": {"1"}})
 	s.must(err)
