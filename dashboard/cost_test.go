@@ -180,10 +180,12 @@ func testOpenList(t *testing.T, line string, counted bool) {
 		t.Errorf("a minute later it looks at %d jobs, want %d", n, first)
 	}
 	// The first job that matches shows at once.
-	none := func() string { return s.do("GET", "/jobs/?q=tag:new", "", "X-Live", "1").Body.String() }
+	none := func() string {
+		return s.do("GET", "/jobs/?q=type:new+since:1h", "", "X-Live", "1").Body.String()
+	}
 	none()
-	s.enqueue("few", nil, ojs.WithTags("new"))
-	if !strings.Contains(none(), ">few</a>") {
+	id := s.enqueue("new", nil)
+	if !strings.Contains(none(), `title="`+id+`"`) {
 		t.Error("no job matches, says the list, and one does")
 	}
 }

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"net/url"
 	"slices"
@@ -186,20 +187,7 @@ func (c *histories) join(w window, now time.Time) (r *readHistory, mine bool) {
 	if r, ok := c.reads[w]; ok && !r.stale(w, now) {
 		return r, false
 	}
-	chosen, oldest := 0, window{}
-	for other, r := range c.reads {
-		switch {
-		case r.stale(other, now):
-			delete(c.reads, other)
-		case other.Chosen && r.ended():
-			if chosen++; chosen == 1 || r.at.Before(c.reads[oldest].at) {
-				oldest = other
-			}
-		}
-	}
-	if w.Chosen && chosen >= maxChosenKept {
-		delete(c.reads, oldest)
-	}
+	maps.DeleteFunc(c.reads, func(w window, r *readHistory) bool { return r.stale(w, now) })
 	if c.reads == nil {
 		c.reads = make(map[window]*readHistory)
 	}
@@ -213,12 +201,13 @@ func (h *Handler) read(ctx context.Context, w window, r *readHistory) {
 	c := &h.past
 	r.err = errUnread // if the engine panics
 	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		if r.err != nil {
-			c.mu.Lock()
 			delete(c.reads, w)
-			c.mu.Unlock()
 		}
 		close(r.done)
+		c.trim()
 	}()
 	if w.Chosen {
 		select {
@@ -230,6 +219,20 @@ func (h *Handler) read(ctx context.Context, w window, r *readHistory) {
 		}
 	}
 	r.buckets, r.err = h.eng.History(ctx, w.Start, w.End(), w.Tier)
+}
+
+// trim takes out the oldest reads of chosen periods, but for a few.
+func (c *histories) trim() {
+	var chosen []window
+	for w, r := range c.reads {
+		if w.Chosen && r.ended() {
+			chosen = append(chosen, w)
+		}
+	}
+	slices.SortFunc(chosen, func(a, b window) int { return c.reads[b].at.Compare(c.reads[a].at) })
+	for _, w := range chosen[min(len(chosen), maxChosenKept):] {
+		delete(c.reads, w)
+	}
 }
 
 var errUnread = errors.New("ojs: dashboard: the history was not read")

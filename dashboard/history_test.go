@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -239,7 +240,9 @@ func (e *slowHistory) History(
 
 // A window of the history is read once at a time, and no window waits for another one.
 // Chosen periods are read two at a time, and leave those of spans where they are.
-func TestReadsOfTheHistory(t *testing.T) {
+func TestReadsOfTheHistory(t *testing.T) { synctest.Test(t, testReadsOfTheHistory) }
+
+func testReadsOfTheHistory(t *testing.T) {
 	s := siteOn(t, memory.New())
 	e := &slowHistory{s.eng, make(chan time.Time, 99), make(chan error)}
 	s.pages.eng = e
@@ -274,12 +277,11 @@ func TestReadsOfTheHistory(t *testing.T) {
 		from := now.Add(-time.Duration(i+2) * time.Hour)
 		chosen = append(chosen, read(t.Context(), windowOf(from, from.Add(time.Hour), now)))
 	}
-	<-e.begun
-	<-e.begun
-	for i := range chosen {
-		if n := len(e.begun); i == 0 && n > 0 {
-			t.Errorf("%d more reads of chosen periods at the same time", n)
-		}
+	synctest.Wait()
+	if n := len(e.begun); n != maxChosen {
+		t.Errorf("%d reads of chosen periods at the same time", n)
+	}
+	for range chosen {
 		e.end <- nil
 	}
 	for _, c := range chosen {
@@ -291,7 +293,7 @@ func TestReadsOfTheHistory(t *testing.T) {
 	if _, err := s.pages.history(t.Context(), hour, now); err != nil || len(e.begun) != before {
 		t.Errorf("the window of a span was read again: %v", err)
 	}
-	if n := len(s.pages.past.reads); n > 2+maxChosenKept+maxChosen {
+	if n := len(s.pages.past.reads); n != 2+maxChosenKept {
 		t.Errorf("%d reads are kept", n)
 	}
 }
