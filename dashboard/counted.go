@@ -16,9 +16,10 @@ import (
 // countedFailures has the latest read of the failures that engines have counted, so that
 // many open pages cost one read.
 type countedFailures struct {
-	mu   sync.Mutex // held during a read, so that pages wait for it and do not read too
-	at   time.Time
-	list []telemetry.FailureCount
+	mu    sync.Mutex // held during a read, so that pages wait for it and do not read too
+	at    time.Time
+	list  []telemetry.FailureCount
+	known telemetry.KnownFailures
 }
 
 // counted returns the failures that engines have counted.
@@ -29,7 +30,7 @@ func (h *Handler) counted(ctx context.Context, now time.Time) ([]telemetry.Failu
 	if !c.at.IsZero() && !now.Before(c.at) && now.Sub(c.at) < historyAge {
 		return c.list, nil
 	}
-	list, err := h.eng.Jobs().CountedFailures(ctx)
+	list, err := h.eng.Jobs().CountedFailures(ctx, &c.known)
 	if err == nil {
 		c.at, c.list = now, list
 	}
@@ -64,7 +65,7 @@ func (r countedRow) Line(do Verb) string {
 	return failureRow{FailureGroup: inspect.FailureGroup{Type: r.Type, Key: r.Key}}.Line(do)
 }
 
-// Today is the failures of the last 24 hours.
+// Today is the failures of the last 24 hours of the clock: since CountedSince.
 func (r countedRow) Today() (n uint64) {
 	for _, hour := range r.Hours {
 		n += hour
@@ -79,6 +80,11 @@ func (r countedRow) Spark() template.HTML {
 		values[i] = int(n)
 	}
 	return spark(values)
+}
+
+// CountedSince is when the last 24 hours of counted failures begin.
+func (p *page) CountedSince() template.HTML {
+	return p.Time(p.Now.Truncate(time.Hour).Add(-23 * time.Hour))
 }
 
 type countedData struct {

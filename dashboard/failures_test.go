@@ -98,7 +98,7 @@ func TestCountedFailures(t *testing.T) {
 	s.has("/failures/?type=mail.send", `data-name="30 days">2<`)
 	s.has("/failures/?type=other", "No attempt of the type has failed in 30 days.")
 	s.has("/failures/?of=stored", "Failures that are alike", `<td class="num">1</td>`)
-	body = s.has("/failures/"+link[1], "v1.2.3", id, "2, 1 of these in the last 24 hours",
+	body = s.has("/failures/"+link[1], "v1.2.3", id, "2, 1 of these since",
 		`class="over-time"`, "Stored jobs, the newest first")
 	if strings.Contains(body, "hunter") {
 		t.Errorf("a secret on\n%s", body)

@@ -13,7 +13,6 @@ import (
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/telemetry"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -37,6 +36,7 @@ type jobData struct {
 	Equal    string  // the filter line of jobs that are equal; "": it is not unique, or encoded
 	Stack    string
 	Running  *attemptLog  // of the attempt that runs; nil: none is known
+	Follow   bool         // the engine of that attempt keeps its log
 	Logs     []attemptLog // the latest first
 	Unread   bool         // some logs cannot be read
 	Links    []Link
@@ -79,11 +79,11 @@ func (h *Handler) job(p *page) error {
 	}
 	if key := inspect.FailureKey(job); key != "" {
 		data.Alike = failureLine(job.Type, key).String()
-		counted, err := h.counted(p.r.Context(), p.Now)
+		counted, err := h.eng.Jobs().FailureCounted(p.r.Context(), job.Type, key)
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(counted, func(c telemetry.FailureCount) bool { return c.Key == key }) {
+		if counted {
 			data.Kind = key
 		}
 	}
@@ -92,7 +92,7 @@ func (h *Handler) job(p *page) error {
 	}
 	data.Logs, data.Unread = h.logs(p, job)
 	if job.State == ojs.StateActive {
-		data.Running = h.runningLog(p, job, life.Worker)
+		data.Running, data.Follow = h.runningLog(p, job, life.Worker)
 	}
 	data.addMoments(life, p.Now)
 	if slices.ContainsFunc(data.Why.Obstacles, needsAction) {

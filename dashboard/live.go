@@ -10,6 +10,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // An open page listens to a stream of ticks, and loads itself again at each. One poller
@@ -159,7 +162,10 @@ func (h *Handler) stream(p *page) error {
 		case <-ticks:
 			message = tickMessage
 		case <-logged:
-			if !h.grown(p.r.Context(), &log) {
+			if grown, err := h.grown(p.r.Context(), &log); foreign.Is(err, ojs.ErrNotFound) {
+				logged = nil // the job does not run there, or its log is not kept
+				continue
+			} else if !grown {
 				continue
 			}
 			message = tickMessage
@@ -176,16 +182,15 @@ const tickMessage = "event: tick\ndata:\n\n"
 // followedLog is the log of a running attempt that an open page shows.
 type followedLog struct {
 	worker, job string
-	n           int // lines when it was read last
+	n           uint64 // lines when it was read last
 }
 
 // grown reports whether the attempt has logged since the last call.
-func (h *Handler) grown(ctx context.Context, f *followedLog) bool {
-	log, ok, err := h.eng.Workers().Log(ctx, f.worker, f.job)
-	n := log.Cut + len(log.Lines) + len(log.Encoded)
-	grown := ok && err == nil && n != f.n
+func (h *Handler) grown(ctx context.Context, f *followedLog) (bool, error) {
+	n, err := h.eng.Workers().Logged(ctx, f.worker, f.job)
+	grown := err == nil && n > 0 && n != f.n
 	if grown {
 		f.n = n
 	}
-	return grown
+	return grown, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // attemptLog is what an attempt has logged, with its lines as text.
@@ -39,18 +40,18 @@ func (h *Handler) attemptLog(p *page, job *ojs.JobInfo, log inspect.AttemptLog) 
 
 // runningLog is what the running attempt of a job has logged so far; nil: nothing is
 // known. The engine of another process answers some seconds later, while an open page
-// asks.
-func (h *Handler) runningLog(p *page, job *ojs.JobInfo, worker string) *attemptLog {
+// asks. keeps reports whether that engine keeps logs.
+func (h *Handler) runningLog(p *page, job *ojs.JobInfo, worker string) (is *attemptLog, keeps bool) {
 	log, ok, err := h.eng.Workers().Log(p.r.Context(), worker, job.ID)
-	if err != nil { // the page has all else
+	if err != nil && !foreign.Is(err, ojs.ErrNotFound) { // the page has all else
 		h.conf.log.Debug("ojs: dashboard: log of a running attempt cannot be read", "job_id", job.ID,
 			"error", err)
 	}
-	if !ok || log.Attempt != job.Attempt || log.Worker != worker {
-		return nil
+	if !ok || log.Attempt != job.Attempt {
+		return nil, err == nil
 	}
 	shown := h.attemptLog(p, job, log)
-	return &shown
+	return &shown, true
 }
 
 // logLine is a line of a log as text: time, level, message, and the attributes in the

@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/policy"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 func TestFailures(t *testing.T) {
@@ -93,7 +94,7 @@ func TestCountedFailures(t *testing.T) {
 		id := b.enqueue("t", ojs.WithTimeout(time.Second), ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 9})).ID
 		b.advance(time.Hour)
 		b.want(id, ojs.StateCompleted, 5)
-		list, err := b.Jobs().CountedFailures(b.ctx)
+		list, err := b.Jobs().CountedFailures(b.ctx, new(telemetry.KnownFailures))
 		must(t, err)
 		history, err := b.History(b.ctx, b.start, b.start.Add(2*time.Hour), time.Hour)
 		must(t, err)

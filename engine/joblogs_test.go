@@ -18,6 +18,8 @@ import (
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
@@ -274,12 +276,75 @@ func TestRunningLog(t *testing.T) {
 		if msgs := log(other); len(msgs) > 0 {
 			t.Errorf("nothing has asked for %q", msgs)
 		}
-		if _, ok, err := other.Workers().Log(b.ctx, "none", id); ok || err != nil {
-			t.Errorf("of no engine: %v, %v", ok, err)
+		for _, of := range []struct{ worker, job string }{{"none", id}, {worker, "none"}} {
+			_, ok, err := other.Workers().Log(b.ctx, of.worker, of.job)
+			if ok || !errors.Is(err, ojs.ErrNotFound) {
+				t.Errorf("of %v: %v, %v", of, ok, err)
+			}
 		}
 		b.advance(time.Hour)
 		wantMessages(t, log(b.Engine)) // it has ended
 	}, reports, keepLogs)
+}
+
+// The log of an attempt that was put off is not that of the next one, which has its
+// number. An engine that keeps no logs is given no order.
+func TestRunningLogOfAnotherAttempt(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		runs := 0
+		b.handle("a", func(ctx context.Context, job *ojs.Job[any]) error {
+			if runs++; runs == 1 {
+				handler.Logger(ctx).Info("first")
+				pace.Virtual(25 * time.Second)
+				return ojs.Snooze(time.Second)
+			}
+			<-ctx.Done()
+			return nil
+		})
+		other := must1(engine.New[any](b.store, quiet))
+		b.run()
+		id := b.enqueue("a").ID
+		b.advance(time.Second)
+		worker := b.nodes()[0].ID
+		waiting := b.enqueue("waits").ID
+		if _, _, err := other.Workers().Log(b.ctx, worker, waiting); !errors.Is(err, ojs.ErrNotFound) {
+			t.Errorf("of a job that waits: %v", err)
+		}
+		for range 2 {
+			if _, _, err := other.Workers().Log(b.ctx, worker, id); err != nil {
+				t.Fatal(err)
+			}
+			b.advance(11 * time.Second)
+		}
+		if _, ok, err := other.Workers().Log(b.ctx, worker, id); !ok || err != nil {
+			t.Fatalf("the first attempt: %v, %v", ok, err)
+		}
+		if n, err := other.Workers().Logged(b.ctx, worker, id); n != 1 || err != nil {
+			t.Errorf("the first attempt has %d lines, %v", n, err)
+		}
+		b.advance(12 * time.Second)
+		if log, ok, err := other.Workers().Log(b.ctx, worker, id); ok || err != nil {
+			t.Errorf("the second attempt: %+v, %v", log, err)
+		}
+	}, reports, keepLogs)
+
+	inBubble(t, func(b *rig) {
+		b.handle("a", func(ctx context.Context, job *ojs.Job[any]) error { <-ctx.Done(); return nil })
+		other := must1(engine.New[any](b.store, quiet))
+		b.run()
+		id := b.enqueue("a").ID
+		b.advance(time.Second)
+		worker := b.nodes()[0].ID
+		for _, eng := range []*engine.Engine[any]{b.Engine, other} {
+			if _, _, err := eng.Workers().Log(b.ctx, worker, id); !errors.Is(err, ojs.ErrNotFound) {
+				t.Errorf("without logs: %v", err)
+			}
+		}
+		orders, err := document.Of(b.store).Values(b.ctx, b.start, stored.PrefixOrder, "", 0)
+		if must(t, err); len(orders) > 0 {
+			t.Errorf("orders: %v", orders)
+		}
+	}, reports)
 }
 
 // A report answers with a bounded number of logs, and the next one with those that wait

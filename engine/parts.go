@@ -118,7 +118,7 @@ func newParts(s storage.Storage, opts []Option) (*parts, error) {
 	c.workers = fetch.NewWorkers(c.Env, c.admission, c.enqueuer, c.settler, c.listen, c.watchWorkers)
 	c.reporting = &reports.Engine{Env: c.Env, Settle: c.settler, Peers: (*reports.ReportConfig)(c.reports),
 		Watches: watches, SetQuiet: c.admission.SetQuiet, DescribeNode: c.describeNode,
-		Works: c.attempts.Works, RunningLog: c.attempts.LogOf}
+		Works: c.attempts.Works, RunningLog: c.attempts.LogOf, Logged: c.attempts.Logged}
 	c.upkeep = &upkeep.Engine{Env: c.Env, Settle: c.settler, Keep: upkeep.Retention(cfg.retention),
 		Rules: cfg.rules, Spare: c.reporting.SpareLeases}
 	c.crons, c.Operator = c.newCrons(), c.newOperator()
@@ -222,6 +222,7 @@ func (c *parts) cancel(ctx context.Context, id string) error {
 // describeNode fills in what other processes see of this engine.
 func (c *parts) describeNode(n *inspect.Node) {
 	n.Queues, n.Slots, n.Quiet = c.types.Queues.Load().Names, c.attempts.Slots(), c.admission.Quiet()
+	n.Logs = c.attempts.JobLogs != nil
 	for _, t := range c.types.Registry.Handlers.Load().All() {
 		n.Types = append(n.Types, t.Given.Type())
 	}
@@ -254,8 +255,9 @@ func (c *parts) newOperator() *operate.Operator {
 		Store: c.Store, Clock: c.Clock, Inspect: c.Jobs, Codec: c.Codec, Log: c.Log, Now: c.Now,
 		NewID:      func() string { return c.IDs.Next(c.Now()) },
 		NewOrder:   func() string { return c.EventIDs.Next(c.Now()) },
-		RunningLog: c.attempts.LogOf,
-		Enqueuer:   c.enqueuer, Wait: c.waits.Wait,
+		RunningLog: c.attempts.LogOf, Logged: c.attempts.Logged, Worker: c.Worker,
+		KeepsLogs: c.attempts.JobLogs != nil,
+		Enqueuer:  c.enqueuer, Wait: c.waits.Wait,
 		TraceCancel: func(ctx context.Context, id string) (context.Context, func(error)) {
 			return c.TraceID(ctx, telemetry.OpCancel, id)
 		},

@@ -125,9 +125,19 @@ func groupOf(job *ojs.JobInfo) FailureGroup {
 }
 
 // CountedFailures returns the failed attempts of the last 30 days that the engines that
-// report have counted, by kind. The numbers are exact, and jobs that were deleted count,
-// too. See telemetry.Failures, which has the bounds and the cost. The key of a kind
-// selects the stored jobs whose latest failure is of it: Filter.Failure.
-func (j *Jobs) CountedFailures(ctx context.Context) ([]telemetry.FailureCount, error) {
-	return telemetry.Failures(ctx, j.source, j.Now())
+// report have counted, by kind, those of jobs that were deleted, too. Engines without
+// reports count none, and one that is killed loses those since its last report. known
+// keeps what the next call need not read. See KnownFailures.Read, which has the bounds
+// and the cost. The key of a kind selects the stored jobs whose latest failure is of it:
+// Filter.Failure.
+func (j *Jobs) CountedFailures(
+	ctx context.Context, known *telemetry.KnownFailures,
+) ([]telemetry.FailureCount, error) {
+	return known.Read(ctx, j.source, j.Now())
+}
+
+// FailureCounted reports whether CountedFailures has the kind of a job type with a key.
+// It costs a read of one value.
+func (j *Jobs) FailureCounted(ctx context.Context, jobType, key string) (bool, error) {
+	return telemetry.FailureCounted(ctx, j.source, j.Now(), jobType, key)
 }

@@ -32,14 +32,12 @@ type Worker struct {
 
 // Node is an engine that runs on the storage and reports on itself (WithReports).
 type Node struct {
-	ID      string // of its worker, as in event.Event.WorkerID
-	Host    string
-	PID     int
-	Version string // of the program
-	Go      string // of the toolchain
+	ID, Host    string // ID is that of its worker, as in event.Event.WorkerID
+	PID         int
+	Version, Go string // of the program, of the toolchain
 
 	Started, Seen time.Time // Run was called; it has reported
-	Quiet         bool      // it takes no more jobs
+	Quiet, Logs   bool      // it takes no more jobs; it keeps what handlers log (WithJobLogs)
 	Queues        []string  // that it works; empty: all
 	Types         []string  // with a handler
 	Slots, Busy   int       // attempts that may run at once, and that do

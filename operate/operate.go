@@ -80,8 +80,12 @@ type Engine struct {
 	TraceCancel func(ctx context.Context, id string) (traced context.Context, end func(error))
 
 	// RunningLog returns the log of an attempt that runs in this engine, as it is stored;
-	// nil: there is none.
+	// nil: there is none. Logged returns how many lines it has had. Worker is the id of
+	// the engine, and KeepsLogs reports whether it keeps logs.
 	RunningLog func(job string) []byte
+	Logged     func(job string) uint64
+	Worker     string
+	KeepsLogs  bool
 
 	// Wait waits for the end of a job.
 	Wait func(ctx context.Context, id string) (*ojs.JobInfo, error)
@@ -168,8 +172,6 @@ func Open(s storage.Storage, c clock.Clock, enqueuer ojs.Enqueuer) *Operator {
 		LimitSet:  func(storage.LimitName, time.Time, string, error) {},
 		Moved:     func(string) {},
 		WorkerSet: func(string, bool) bool { return false },
-
-		RunningLog: func(string) []byte { return nil },
 	})
 }
 

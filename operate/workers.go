@@ -9,8 +9,8 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
-	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/stored"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // Workers are what takes the jobs of a storage, in this process and others: engines, and
@@ -75,35 +75,89 @@ func (n *Workers) Stacks(ctx context.Context, id string) ([]inspect.NodeJob, err
 	}
 }
 
-// Log returns what the running attempt of a job has logged so far, in an engine that
-// keeps logs (engine.WithJobLogs). Its End is zero. worker holds the job: an engine. That
-// of the call answers at once. Another one answers with its next report: call again,
-// until then ok is false. It stores its answer for a minute, and only after such a call.
+// Log returns what the running attempt of a job has logged so far. Its End is zero.
+// worker holds the job: an engine that keeps logs (engine.WithJobLogs). That of the call
+// answers at once. Another one answers with its next report: call again, until then ok is
+// false. It stores its answer for a minute, and only after such a call. If the worker
+// does not hold the job, or keeps no logs, the error is ojs.ErrNotFound.
 func (n *Workers) Log(ctx context.Context, worker, job string) (log inspect.AttemptLog, ok bool, err error) {
-	e := &n.op.eng
-	data := e.RunningLog(job)
-	if data == nil {
-		values, now := document.Of(e.Store), e.Now()
-		answer, _, err := values.Value(ctx, now, stored.PrefixAnswer+stored.KeyLog(job))
-		if err != nil {
-			return log, false, err
-		}
-		data = answer.Data
-		if answer.Expires.Sub(now) < stored.LogFor-logAge {
-			_, asked, err := values.Value(ctx, now, stored.PrefixOrder+worker+"/"+stored.KeyLog(job))
-			if err == nil && !asked {
-				_, err = n.give(ctx, worker, stored.KeyLog(job), stored.Order{Do: stored.OrderLog, Job: job})
-			}
-			if err != nil && !foreign.Is(err, ojs.ErrNotFound) {
-				return log, false, err
-			}
-		}
+	data := []byte(nil)
+	if e := &n.op.eng; worker == e.Worker && e.KeepsLogs {
+		data = e.RunningLog(job)
+	} else if data, err = n.answeredLog(ctx, worker, job); err != nil {
+		return log, false, err
 	}
 	if data == nil {
 		return log, false, nil
 	}
 	log, err = inspect.ReadLog(data)
 	return log, err == nil, err
+}
+
+// Logged returns how many lines the running attempt of a job has logged so far, for a
+// program that calls Log if there are more. It costs less, and has the same errors. In an
+// engine that is not that of the call, these are the lines of its latest answer.
+func (n *Workers) Logged(ctx context.Context, worker, job string) (lines uint64, err error) {
+	if e := &n.op.eng; worker == e.Worker && e.KeepsLogs {
+		return e.Logged(job), nil
+	}
+	data, err := n.answeredLog(ctx, worker, job)
+	var log stored.Log
+	if err == nil && data != nil {
+		err = json.Unmarshal(data, &log)
+	}
+	return log.N, err
+}
+
+// answeredLog is the log of a job that runs in another engine, as that has answered; nil:
+// it has not. It asks for the log if the answer is old.
+func (n *Workers) answeredLog(ctx context.Context, worker, job string) ([]byte, error) {
+	e := &n.op.eng
+	rec, err := e.Inspect.Record(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	if rec.State != ojs.StateActive || rec.Worker != worker || worker == e.Worker {
+		return nil, fmt.Errorf("%w: log of job %s in worker %q", ojs.ErrNotFound, job, worker)
+	}
+	values, now := document.Of(e.Store), e.Now()
+	answer, ok, err := values.Value(ctx, now, stored.PrefixAnswer+stored.KeyLog(job))
+	if err != nil {
+		return nil, err
+	}
+	if ok && !answers(answer.Data, &rec) {
+		answer = document.Value{}
+	}
+	if answer.Expires.Sub(now) >= stored.LogFor-logAge {
+		return answer.Data, nil
+	}
+	_, asked, err := values.Value(ctx, now, stored.PrefixOrder+worker+"/"+stored.KeyLog(job))
+	if err != nil || asked {
+		return answer.Data, err
+	}
+	return answer.Data, n.askLog(ctx, worker, job)
+}
+
+// answers reports whether a log is that of the running attempt of a job. An attempt that
+// does not count has the number of the next one.
+func answers(data []byte, rec *storage.Record) bool {
+	var log stored.Log
+	return json.Unmarshal(data, &log) == nil && log.Attempt == rec.Attempt && log.Worker == rec.Worker &&
+		!log.Start.Before(rec.StartedAt)
+}
+
+// askLog asks an engine for the log of a job.
+func (n *Workers) askLog(ctx context.Context, worker, job string) error {
+	v, ok, err := document.Of(n.op.eng.Store).Value(ctx, n.op.eng.Now(), stored.PrefixNode+worker)
+	if err != nil {
+		return err
+	}
+	var node inspect.Node
+	if !ok || json.Unmarshal(v.Data, &node) != nil || !node.Logs {
+		return fmt.Errorf("%w: node %q that keeps logs", ojs.ErrNotFound, worker)
+	}
+	_, err = n.give(ctx, worker, stored.KeyLog(job), stored.Order{Do: stored.OrderLog, Job: job})
+	return err
 }
 
 // logAge is how old the log of a running attempt is when Log asks for it again.

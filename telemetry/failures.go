@@ -25,31 +25,40 @@ import (
 //   - failures/group/TYPE/KEY is a group: its texts, its first failure, and the version
 //     of the program then. TYPE is a hash of the job type. Each engine that counts a
 //     failure of it on a day stores the value anew, so that it outlives its counts.
-//   - failures/day/DAY/WORKER has what the engine of a worker has counted in a day of
-//     UTC: for each group the numbers by hour, the first and the latest failure.
+//   - failures/hour/HOUR/WORKER has what the engine of a worker has stored with its
+//     reports in an hour: for each group the numbers by the hours of the failures, the
+//     first and the latest failure.
+//   - failures/sum/DAY/TYPE has the sums of the values of the hours of a day of UTC. An
+//     engine that reports makes them of these, and deletes these in the same step.
 //
 // Invariants:
 //
 //  1. The sum of the groups is the number of failed attempts that engines have reported.
-//  2. A value of a day has one writer. A group that several engines store at the same
-//     time may keep the later of their first failures. The values of the days have all of
-//     them, and Failures takes the earliest.
-//  3. A type has failureGroups groups, and one more for the failures of all others. An
+//  2. A value of an hour has one writer, which writes it within the hour. closedAfter
+//     after its end it does not change. Counts that a report could not store go to the
+//     value of the next report.
+//  3. The sums of a day are made once: a value is stored if there is none. A day with
+//     sums has no other values that count. All engines make the same ones.
+//  4. A group that several engines store at the same time may keep the later of their
+//     first failures. The other values have all of them, and a read takes the earliest.
+//  5. A type has failureGroups groups, and one more for the failures of all others. An
 //     engine that is about to add a group reads those of the type before.
 
 const (
 	failureGroupPrefix = "failures/group/"
-	failureDayPrefix   = "failures/day/"
+	failureHourPrefix  = "failures/hour/"
+	failureSumPrefix   = "failures/sum/"
 
 	failureGroups = 50  // of a job type, beside that of the others
-	failureKinds  = 500 // that an engine counts apart in a day; the rest counts for the others
+	failureKinds  = 200 // that an engine counts apart in an hour; the rest counts for the others
 
 	day = 24 * time.Hour
 
 	// FailureDays is how many days counts of failures are kept, that of now included.
 	FailureDays = 30
 
-	sampleText = 200 // bytes
+	sampleText  = 200  // bytes
+	messageRead = 1000 // bytes of a message that its kind is made of
 )
 
 // FailureKind is what failures that are alike have in common: the job type, the error
@@ -94,12 +103,31 @@ func KindOf(jobType string, f *ojs.Failure) FailureKind {
 
 // varying is what differs between messages of the same failure: quoted text, ids and
 // numbers, alone or in words with digits.
-var varying = regexp.MustCompile(`"[^"]*"|'[^']*'|` + "`[^`]*`" +
+var varying = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|"[^"]*"|'[^']*'|` + "`[^`]*`" +
 	`|\S+@\S+|\b[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}\b|0x[0-9a-fA-F]+|\b\w*[0-9](?:[\w.:-]*\w)?`)
 
-// plainMessage is a message without what varies in it.
+// plainMessage is a message without what varies in it. A quoted text that the bound cuts
+// goes, too: the name of a secret may have been before it.
 func plainMessage(message string) string {
-	return foreign.Clip(varying.ReplaceAllString(foreign.Clip(message, 1000), "#"), 200)
+	plain := varying.ReplaceAllString(foreign.Clip(message, messageRead), "#")
+	if open := strings.IndexAny(plain, "\"'`"); len(message) > messageRead && open >= 0 {
+		plain = plain[:open]
+	}
+	return foreign.Clip(plain, sampleText)
+}
+
+// sample is the beginning of a message, of which a page can hide the secrets: without the
+// word or the number that the end cuts, and nothing of JSON that it cuts.
+func sample(message string) string {
+	text := foreign.Clip(message, sampleText)
+	if len(message) <= sampleText {
+		return text
+	}
+	if begin := strings.TrimLeft(text, " \t\r\n"); begin == "" || begin[0] == '{' || begin[0] == '[' {
+		return ""
+	}
+	text = text[:strings.LastIndexAny(text, " \t\r\n,;")+1]
+	return strings.TrimRight(text, "0123456789- \t\r\n,;")
 }
 
 // ownFrame is the function of the first frame of a backtrace that is not the standard
@@ -115,106 +143,8 @@ func ownFrame(frames []string) string {
 	return ""
 }
 
-// FailureCount is the failed attempts of a kind that the engines of a storage have
-// counted.
-type FailureCount struct {
-	FailureKind
-	N           uint64 // in Days
-	First, Last time.Time
-
-	// Version is the program of the engine whose attempt failed first
-	// (engine.Reports.Version).
-	Version string
-
-	Sample string // the id of the job that failed last
-	Text   string // its message; at most 200 bytes
-
-	Days  [FailureDays]uint64 // by days of UTC, that of now last
-	Hours [24]uint64          // by hours, that of now last
-}
-
-// Failures returns the failed attempts that the engines on a storage that report
-// (engine.WithReports) have counted in the last FailureDays days, by kind. The kinds with
-// the most failures in the last day come first. A job type has 50 kinds apart, and one
-// for all others (FailureKind.Other). An engine that is killed loses what it has counted
-// since its last report.
-//
-// It costs a read of a value for each engine and day with failures, and of the groups.
-func Failures(ctx context.Context, s storage.DocumentStore, now time.Time) ([]FailureCount, error) {
-	counts := make(map[string]*FailureCount)
-	values := document.Of(s)
-	for v, err := range values.EachValue(ctx, now, storage.DocumentQuery{Prefix: failureGroupPrefix}) {
-		if err != nil {
-			return nil, err
-		}
-		var g storedGroup
-		if json.Unmarshal(v.Data, &g) == nil {
-			key := v.Key[strings.LastIndexByte(v.Key, '/')+1:]
-			counts[key] = &FailureCount{First: g.First, Version: g.Version,
-				FailureKind: FailureKind{key, g.Type, g.ErrorType, g.Message, g.Frame}}
-		}
-	}
-	today := now.Truncate(day)
-	first := today.Add(-(FailureDays - 1) * day)
-	q := storage.DocumentQuery{Prefix: failureDayPrefix, After: failureDayPrefix + bucketKey(first)}
-	for v, err := range values.EachValue(ctx, now, q) {
-		if err != nil {
-			return nil, err
-		}
-		start := bucketStart(v.Key, failureDayPrefix)
-		var stored storedDay
-		if start.IsZero() || start.After(today) || json.Unmarshal(v.Data, &stored) != nil {
-			continue
-		}
-		for i := range stored.Groups {
-			g := &stored.Groups[i]
-			c := counts[g.Key]
-			if c == nil { // of a later version
-				c = &FailureCount{FailureKind: FailureKind{Key: g.Key, Type: MeterOther}}
-				counts[g.Key] = c
-			}
-			c.add(g, stored.Version, start, now)
-		}
-	}
-	var out []FailureCount
-	for _, c := range counts {
-		if c.N > 0 {
-			out = append(out, *c)
-		}
-	}
-	lately := func(c *FailureCount) (n uint64) {
-		for _, hour := range c.Hours {
-			n += hour
-		}
-		return n
-	}
-	slices.SortFunc(out, func(a, b FailureCount) int {
-		return cmp.Or(cmp.Compare(lately(&b), lately(&a)), cmp.Compare(b.N, a.N),
-			strings.Compare(a.Type, b.Type), strings.Compare(a.Key, b.Key))
-	})
-	return out, nil
-}
-
-// add adds what an engine has counted in a day.
-func (c *FailureCount) add(g *storedFailures, version string, start, now time.Time) {
-	for hour, n := range g.Hours {
-		at := start.Add(time.Duration(hour) * time.Hour)
-		c.N += n
-		c.Days[FailureDays-1-int(now.Truncate(day).Sub(start)/day)] += n
-		if ago := int(now.Truncate(time.Hour).Sub(at) / time.Hour); ago >= 0 && ago < len(c.Hours) {
-			c.Hours[len(c.Hours)-1-ago] += n
-		}
-	}
-	if c.First.IsZero() || g.First.Before(c.First) {
-		c.First, c.Version = g.First, version
-	}
-	if !g.Last.Before(c.Last) {
-		c.Last, c.Sample, c.Text = g.Last, g.Sample, g.Text
-	}
-}
-
-// storedGroup and storedDay are values in the storage. Their members are stored: one may
-// be added, none may change its meaning.
+// storedGroup and storedFailures are values in the storage. Their members are stored: one
+// may be added, none may change its meaning.
 type storedGroup struct {
 	Type      string    `json:"t"`
 	ErrorType string    `json:"e,omitzero"`
@@ -224,32 +154,64 @@ type storedGroup struct {
 	Version   string    `json:"v,omitzero"`
 }
 
-type storedDay struct {
-	Version string           `json:"v,omitzero"` // of the program
-	Groups  []storedFailures `json:"g"`
-}
-
-// storedFailures is what an engine has counted of a group: in a day, and before that
-// since its latest report.
+// storedFailures is what was counted of a group.
 type storedFailures struct {
-	Key    string         `json:"k"`
-	Hours  map[int]uint64 `json:"h"` // by the hour of the day
-	First  time.Time      `json:"first"`
-	Last   time.Time      `json:"last"`
-	Sample string         `json:"id"`
-	Text   string         `json:"x,omitzero"`
+	Key     string           `json:"k"`
+	Type    string           `json:"t"` // its hash
+	Hours   map[int64]uint64 `json:"h"` // by the hours of the failures, since 1970
+	First   time.Time        `json:"first"`
+	Version string           `json:"v,omitzero"` // of the program of the first
+	Last    time.Time        `json:"last"`
+	Sample  string           `json:"id"`
+	Text    string           `json:"x,omitzero"`
 }
 
-// add adds a later count of the same group and day.
+// add adds another count of the same group.
 func (f *storedFailures) add(g *storedFailures) {
 	for hour, n := range g.Hours {
 		f.Hours[hour] += n
 	}
 	if g.First.Before(f.First) {
-		f.First = g.First
+		f.First, f.Version = g.First, g.Version
 	}
 	if !g.Last.Before(f.Last) {
 		f.Last, f.Sample, f.Text = g.Last, g.Sample, g.Text
+	}
+}
+
+// failureSums are counts by the keys of their groups.
+type failureSums map[string]*storedFailures
+
+func (s failureSums) add(g *storedFailures) {
+	if old := s[g.Key]; old != nil {
+		old.add(g)
+		return
+	}
+	sum := *g
+	sum.Hours = maps.Clone(g.Hours)
+	s[g.Key] = &sum
+}
+
+// encode is the counts as they are stored.
+func (s failureSums) encode() []byte {
+	var list []*storedFailures
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		list = append(list, s[key])
+	}
+	data, _ := json.Marshal(list) // which always encodes
+	return data
+}
+
+// load adds stored counts. Counts of a later version may not decode, and are left out.
+func (s failureSums) load(data []byte) {
+	var list []storedFailures
+	if json.Unmarshal(data, &list) != nil {
+		return
+	}
+	for i := range list {
+		if list[i].Hours != nil {
+			s.add(&list[i])
+		}
 	}
 }
 
@@ -257,17 +219,12 @@ func (f *storedFailures) add(g *storedFailures) {
 type failures struct {
 	mu    sync.Mutex // guards the fields below
 	kinds map[failureText]FailureKind
-	news  map[newsKey]*newFailures
+	news  map[string]*newFailures // by the keys of their groups
 }
 
 // failureText is all that the kind of a failure is made of. The kinds of the latest texts
 // are kept, because it takes longer to make one than to count.
 type failureText struct{ jobType, errorType, message, frame string }
-
-type newsKey struct {
-	day time.Time // its start
-	key string
-}
 
 type newFailures struct {
 	kind FailureKind
@@ -280,44 +237,57 @@ const (
 	maxNews = 1000
 )
 
+// kind is the kind of a failure of a job of a type. It is made without the lock.
+func (f *failures) kind(jobType string, e *ojs.Failure) FailureKind {
+	// One byte more than a kind is made of: it matters whether a message is longer.
+	text := failureText{jobType, e.Type, foreign.Clip(e.Message, messageRead+1), ownFrame(e.Backtrace)}
+	f.mu.Lock()
+	kind, ok := f.kinds[text]
+	f.mu.Unlock()
+	if ok {
+		return kind
+	}
+	kind = KindOf(jobType, e)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.kinds == nil || len(f.kinds) >= keptTexts {
+		f.kinds = make(map[failureText]FailureKind)
+	}
+	f.kinds[text] = kind
+	return kind
+}
+
 // count counts a failed attempt of a job.
 func (f *failures) count(r *storage.Record) {
 	e := r.Error
 	if e == nil {
 		return
 	}
-	text := failureText{r.Type, e.Type, foreign.Clip(e.Message, 1000), ownFrame(e.Backtrace)}
+	kind := f.kind(r.Type, e)
 	at := e.At.UTC()
+	one := storedFailures{Key: kind.Key, Hours: map[int64]uint64{hourOf(at): 1}, First: at, Last: at,
+		Sample: r.ID, Text: sample(e.Message)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	kind, ok := f.kinds[text]
-	if !ok {
-		kind = KindOf(r.Type, e)
-		if f.kinds == nil || len(f.kinds) == keptTexts {
-			f.kinds = make(map[failureText]FailureKind)
-		}
-		f.kinds[text] = kind
-	}
-	key := newsKey{at.Truncate(day), kind.Key}
-	n := f.news[key]
-	if n == nil && len(f.news) >= maxNews {
+	if f.news[kind.Key] == nil && len(f.news) >= maxNews {
 		kind = others(r.Type)
-		key.key = kind.Key
-		n = f.news[key]
+		one.Key = kind.Key
 	}
-	if n == nil {
-		n = &newFailures{kind, storedFailures{Key: kind.Key, Hours: make(map[int]uint64), First: at}}
-		if f.news == nil {
-			f.news = make(map[newsKey]*newFailures)
-		}
-		f.news[key] = n
+	if n := f.news[one.Key]; n != nil {
+		n.add(&one)
+		return
 	}
-	n.Hours[at.Hour()]++
-	n.Last, n.Sample, n.Text = at, r.ID, foreign.Clip(e.Message, sampleText)
+	if f.news == nil {
+		f.news = make(map[string]*newFailures)
+	}
+	f.news[one.Key] = &newFailures{kind, one}
 }
 
+// hourOf is the number of hours from 1970 to a time.
+func hourOf(at time.Time) int64 { return at.Unix() / int64(time.Hour/time.Second) }
+
 // take returns what was counted since the last call.
-func (f *failures) take() map[newsKey]*newFailures {
+func (f *failures) take() map[string]*newFailures {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	news := f.news
@@ -328,102 +298,116 @@ func (f *failures) take() map[newsKey]*newFailures {
 // FailureRecorder stores the failures that the engine of a worker counts. The zero
 // FailureRecorder has recorded nothing. It belongs to one goroutine.
 type FailureRecorder struct {
-	news  map[newsKey]*newFailures // that are in no value yet: a read of the storage has failed
-	today time.Time
-	days  map[time.Time]map[string]*storedFailures // of today and of the day before
-	types map[string]map[string]*knownGroup        // by type and key, as read today
+	news     map[string]*newFailures // whose groups are unknown: a read of the storage has failed
+	unstored map[string]*newFailures // that the storage may not have
+	hour     time.Time
+	stored   failureSums // that the value of the hour has
+	today    time.Time
+	types    map[string]map[string]*knownGroup // by hash and key, as read today
+	merge    time.Time                         // when Merge looks again
 }
 
-// knownGroup is a group that is stored until a time.
+// knownGroup is a group that is stored until a time, zero if it may not be as it is here.
 type knownGroup struct {
 	storedGroup
 	until time.Time
 }
 
-// Record adds the failures that were counted since the last call to the values of their
-// days, and returns the values to write. Without failures it does nothing. It reads the
-// groups of a job type that may have a new one. If that fails, the next call has the
-// failures.
+// Record returns the values to write for the failures that were counted since the last
+// call, and for those that no call of Stored was for. Without failures it does nothing.
+// It reads the groups of a job type that may have a new one. If that fails, the next call
+// has the failures.
 func (r *FailureRecorder) Record(
 	ctx context.Context, m *Meters, s storage.DocumentStore, now time.Time, worker, version string,
 ) ([]document.Value, error) {
-	for key, n := range m.failures.take() {
-		if r.news == nil {
-			r.news = make(map[newsKey]*newFailures)
-		}
-		if old := r.news[key]; old == nil {
-			r.news[key] = n
-		} else {
-			old.add(&n.storedFailures)
-		}
+	for _, n := range m.failures.take() {
+		n.Version = version
+		r.news = withNews(r.news, n)
 	}
-	if len(r.news) == 0 {
+	if len(r.news)+len(r.unstored) == 0 {
 		return nil, nil
 	}
 	if today := now.Truncate(day); !today.Equal(r.today) {
 		r.today, r.types = today, make(map[string]map[string]*knownGroup)
-		days := map[time.Time]map[string]*storedFailures{}
-		for _, start := range []time.Time{today.Add(-day), today} {
-			if days[start] = r.days[start]; days[start] == nil {
-				days[start] = make(map[string]*storedFailures)
-			}
-		}
-		r.days = days
 	}
+	if hour := now.Truncate(time.Hour); !hour.Equal(r.hour) {
+		r.hour, r.stored = hour, make(failureSums)
+	}
+	err := r.placeNews(ctx, s, now)
+	if len(r.unstored) == 0 {
+		return nil, err
+	}
+	sums := make(failureSums)
+	for _, g := range r.stored {
+		sums.add(g)
+	}
+	var values []document.Value
+	for _, key := range slices.Sorted(maps.Keys(r.unstored)) {
+		n := r.unstored[key]
+		sums.add(&n.storedFailures)
+		if v := r.keep(n); v.Key != "" {
+			values = append(values, v)
+		}
+	}
+	return append(values, document.Value{Key: failureHourPrefix + bucketKey(r.hour) + "/" + worker,
+		Data: sums.encode(), Expires: r.hour.Add(failuresKept)}), err
+}
+
+// Stored says that the values of the last call of Record are stored.
+func (r *FailureRecorder) Stored() {
+	for _, n := range r.unstored {
+		r.stored.add(&n.storedFailures)
+		r.group(n).until = r.today.Add(failuresKept)
+	}
+	r.unstored = nil
+}
+
+// withNews adds a count to others.
+func withNews(news map[string]*newFailures, n *newFailures) map[string]*newFailures {
+	if news == nil {
+		news = make(map[string]*newFailures)
+	}
+	if old := news[n.Key]; old != nil {
+		old.add(&n.storedFailures)
+	} else {
+		news[n.Key] = n
+	}
+	return news
+}
+
+// placeNews moves the news to the groups that they count in.
+func (r *FailureRecorder) placeNews(ctx context.Context, s storage.DocumentStore, now time.Time) error {
 	read := make(map[string]bool)
 	for _, n := range r.news {
-		if k := &n.kind; !k.Other() && r.types[k.Type][k.Key] == nil && !read[k.Type] {
-			if err := r.read(ctx, s, now, k.Type); err != nil {
-				return nil, err
+		n.Type = hashed(n.kind.Type)
+		if !n.kind.Other() && r.types[n.Type][n.Key] == nil && !read[n.Type] {
+			if err := r.read(ctx, s, now, n.Type); err != nil {
+				return err
 			}
-			read[k.Type] = true
+			read[n.Type] = true
 		}
 	}
 	news := slices.SortedFunc(maps.Values(r.news), func(a, b *newFailures) int {
 		return cmp.Or(a.First.Compare(b.First), strings.Compare(a.Key, b.Key))
 	})
 	r.news = nil
-	var values []document.Value
-	changed := make(map[time.Time]bool)
 	for _, n := range news {
-		start := n.First.Truncate(day)
-		if r.days[start] == nil { // a failure that was stored late
-			start = r.today
-		}
-		kind := r.place(&n.kind, r.days[start])
-		if v := r.keep(&kind, n, start, version); v.Key != "" {
-			values = append(values, v)
-		}
-		if old := r.days[start][kind.Key]; old != nil {
-			old.add(&n.storedFailures)
-		} else {
-			n.Key = kind.Key
-			r.days[start][kind.Key] = &n.storedFailures
-		}
-		changed[start] = true
+		n.kind = r.place(n)
+		n.Key = n.kind.Key
+		r.group(n)
+		r.unstored = withNews(r.unstored, n)
 	}
-	for start := range changed {
-		stored := storedDay{Version: version}
-		for _, key := range slices.Sorted(maps.Keys(r.days[start])) {
-			stored.Groups = append(stored.Groups, *r.days[start][key])
-		}
-		data, _ := json.Marshal(&stored) // which always encodes
-		values = append(values, document.Value{Key: failureDayPrefix + bucketKey(start) + "/" + worker,
-			Data: data, Expires: start.Add(failuresKept)})
-	}
-	return values, nil
+	return nil
 }
 
 // failuresKept is how long counts are kept from the start of their day on.
 const failuresKept = (FailureDays + 1) * day
 
-func groupPrefix(jobType string) string { return failureGroupPrefix + hashed(jobType) + "/" }
-
-// read reads the groups of a job type.
+// read reads the groups of a job type by its hash.
 func (r *FailureRecorder) read(
 	ctx context.Context, s storage.DocumentStore, now time.Time, jobType string,
 ) error {
-	known, prefix := make(map[string]*knownGroup), groupPrefix(jobType)
+	known, prefix := make(map[string]*knownGroup), failureGroupPrefix+jobType+"/"
 	for v, err := range document.Of(s).EachValue(ctx, now, storage.DocumentQuery{Prefix: prefix}) {
 		if err != nil {
 			return err
@@ -437,49 +421,52 @@ func (r *FailureRecorder) read(
 	return nil
 }
 
-// place is the group in which failures of a kind count: that of the others, if the type
-// or the day has no room.
-func (r *FailureRecorder) place(k *FailureKind, day map[string]*storedFailures) FailureKind {
-	known := r.types[k.Type]
-	full := day[k.Key] == nil && len(day) >= failureKinds
-	if known[k.Key] == nil {
-		n := 0
+// place is the group in which failures count: that of the others, if the type or the
+// value of the hour has no room.
+func (r *FailureRecorder) place(n *newFailures) FailureKind {
+	known := r.types[n.Type]
+	full := r.stored[n.Key] == nil && r.unstored[n.Key] == nil &&
+		len(r.stored)+len(r.unstored) >= failureKinds
+	if known[n.Key] == nil {
+		groups := 0
 		for key := range known {
 			if !strings.HasPrefix(key, otherKey) {
-				n++
+				groups++
 			}
 		}
-		full = full || n >= failureGroups
+		full = full || groups >= failureGroups
 	}
 	if full {
-		return others(k.Type)
+		return others(n.kind.Type)
 	}
-	return *k
+	return n.kind
 }
 
-// keep is the value of a group that has failures of a day, without a key if the storage
-// has the value for long enough.
-func (r *FailureRecorder) keep(
-	k *FailureKind, n *newFailures, start time.Time, version string,
-) (v document.Value) {
-	known := r.types[k.Type]
-	if known == nil { // of the others: nothing has read it
+// group is the group of failures. It may be new.
+func (r *FailureRecorder) group(n *newFailures) *knownGroup {
+	known := r.types[n.Type]
+	if known == nil { // of the others, or of yesterday: nothing has read it
 		known = make(map[string]*knownGroup)
-		r.types[k.Type] = known
+		r.types[n.Type] = known
 	}
-	g := known[k.Key]
+	g, k := known[n.Key], &n.kind
 	if g == nil {
-		g = &knownGroup{storedGroup: storedGroup{k.Type, k.ErrorType, k.Message, k.Frame, n.First, version}}
-		known[k.Key] = g
+		g = &knownGroup{storedGroup: storedGroup{k.Type, k.ErrorType, k.Message, k.Frame, n.First, n.Version}}
+		known[n.Key] = g
 	}
-	until := start.Add(failuresKept)
-	if !g.until.Before(until) && !n.First.Before(g.First) {
+	return g
+}
+
+// keep is the value of the group of failures, without a key if the storage has the value
+// for long enough.
+func (r *FailureRecorder) keep(n *newFailures) (v document.Value) {
+	g, until := r.group(n), r.today.Add(failuresKept)
+	if n.First.Before(g.First) {
+		g.First, g.Version, g.until = n.First, n.Version, time.Time{}
+	}
+	if !g.until.Before(until) {
 		return document.Value{}
 	}
-	if n.First.Before(g.First) {
-		g.First, g.Version = n.First, version
-	}
-	g.until = until
 	data, _ := json.Marshal(&g.storedGroup) // which always encodes
-	return document.Value{Key: groupPrefix(k.Type) + k.Key, Data: data, Expires: until}
+	return document.Value{Key: failureGroupPrefix + n.Type + "/" + n.Key, Data: data, Expires: until}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +53,7 @@ func (f *failing) put(now time.Time, values []document.Value) {
 	if err := document.Of(f.store).PutValues(f.Context(), now, values); err != nil {
 		f.Fatal(err)
 	}
+	f.rec.Stored()
 }
 
 func (f *failing) report(now time.Time) {
@@ -62,7 +64,7 @@ func (f *failing) report(now time.Time) {
 // stored are the failures that the storage has.
 func (f *failing) stored(now time.Time) []telemetry.FailureCount {
 	f.Helper()
-	list, err := telemetry.Failures(f.Context(), f.store, now)
+	list, err := new(telemetry.KnownFailures).Read(f.Context(), f.store, now)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -202,6 +204,7 @@ type failingStore struct {
 	storage.DocumentStore
 	fails bool
 	calls int
+	read  int // documents
 }
 
 func (s *failingStore) Documents(
@@ -211,7 +214,9 @@ func (s *failingStore) Documents(
 	if s.fails {
 		return nil, errors.New("no answer")
 	}
-	return s.DocumentStore.Documents(ctx, kind, q)
+	list, err := s.DocumentStore.Documents(ctx, kind, q)
+	s.read += len(list)
+	return list, err
 }
 
 // A storage that does not answer loses no failure. An attempt that succeeds costs
@@ -239,5 +244,198 @@ func TestFailuresOfAnOutage(t *testing.T) {
 	a.report(noon)
 	if list := a.stored(noon); len(list) != 1 || list[0].N != 2 {
 		t.Errorf("the failures are %+v", list)
+	}
+}
+
+// merge has an engine look for hours to merge.
+func (f *failing) merge(now time.Time) {
+	f.Helper()
+	for i := range 3 { // the first call only chooses the time
+		at := now.Add(time.Duration(i) * time.Hour)
+		if err := f.rec.Merge(f.Context(), f.store, at, f.worker); err != nil {
+			f.Fatal(err)
+		}
+	}
+}
+
+// keys are the keys of values of a prefix.
+func (f *failing) keys(prefix string, now time.Time) (keys []string) {
+	f.Helper()
+	q := storage.DocumentQuery{Prefix: prefix}
+	for v, err := range document.Of(f.store).EachValue(f.Context(), now, q) {
+		if err != nil {
+			f.Fatal(err)
+		}
+		keys = append(keys, v.Key)
+	}
+	return keys
+}
+
+// between runs a step before the next documents are stored.
+type between struct {
+	storage.DocumentStore
+	step func()
+}
+
+func (s *between) PutDocuments(
+	ctx context.Context, kind storage.Kind, documents []storage.Document,
+) ([]uint64, error) {
+	if step := s.step; step != nil {
+		s.step = nil
+		step()
+	}
+	return s.DocumentStore.PutDocuments(ctx, kind, documents)
+}
+
+// The values of a day that is over are merged into one for each type, once even if two
+// engines merge at the same time. The counts stay, also for a program that has read them
+// before.
+func TestMergedFailures(t *testing.T) {
+	store := &between{DocumentStore: memory.New()}
+	midnight := noon.Truncate(24 * time.Hour)
+	for i := range 30 { // a process each hour
+		at := midnight.Add(time.Duration(i) * time.Hour)
+		a := newFailing(t, store, fmt.Sprint("w", i), "v1")
+		a.fail("1", fmt.Sprint("t.", i%2), "no", at)
+		a.report(at)
+	}
+	a, b := newFailing(t, store, "a", "v1"), newFailing(t, store, "b", "v1")
+	now := midnight.Add(30 * time.Hour)
+	var known telemetry.KnownFailures
+	check := func(when string, now time.Time) {
+		t.Helper()
+		cached, err := known.Read(t.Context(), store, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, list := range [][]telemetry.FailureCount{cached, a.stored(now)} {
+			if len(list) != 2 || list[0].N != 15 || list[1].N != 15 ||
+				list[0].Days[28]+list[1].Days[28] != 24 {
+				t.Errorf("%s: %+v", when, list)
+			}
+		}
+	}
+	check("before", now)
+	if n := len(a.keys("failures/hour/", now)); n != 30 {
+		t.Fatalf("%d values of hours", n)
+	}
+	store.step = func() { b.merge(now) }
+	a.merge(now)
+	if store.step != nil {
+		t.Fatal("nothing was merged")
+	}
+	if sums, hours := a.keys("failures/sum/", now), a.keys("failures/hour/", now); len(sums) != 2 ||
+		len(hours) != 6 {
+		t.Errorf("%d sums and %d hours, want 2 and 6", len(sums), len(hours))
+	}
+	check("after", now)
+	counted := &failingStore{DocumentStore: store}
+	if _, err := known.Read(t.Context(), counted, now); err != nil || counted.calls != 2 || counted.read > 3 {
+		t.Errorf("the next read costs %d calls and %d documents, %v", counted.calls, counted.read, err)
+	}
+	for range 2 { // a day that is not over is not merged
+		a.merge(now)
+	}
+	if n := len(a.keys("failures/hour/", now)); n != 6 {
+		t.Errorf("%d values of hours of today", n)
+	}
+}
+
+// The beginning of a long message has no part of a word, of a number or of JSON.
+func TestCutMessages(t *testing.T) {
+	store, long := memory.New(), strings.Repeat("x", 185)
+	for name, tt := range map[string]struct{ message, text string }{
+		"card":          {long + " 4111 1111 1111 1111", long},
+		"card at once":  {long + ", 4111111111111111, and more", long},
+		"card at a gap": {long + " 4111-1111-1111-1111", long},
+		"object":        {` {"password":["` + long[:90] + `","` + long + `"]}`, ""},
+		"list":          {`["` + long + long + `"]`, ""},
+		"short":         {`{"a":1}`, `{"a":1}`},
+		"words":         {strings.Repeat("no ", 100), strings.TrimSpace(strings.Repeat("no ", 66))},
+	} {
+		a := newFailing(t, store, "a", "v1")
+		a.fail("1", strings.ReplaceAll(name, " ", "."), tt.message, noon)
+		a.report(noon)
+		if g := a.stored(noon)[0]; g.Text != tt.text {
+			t.Errorf("%s: %q, want %q", name, g.Text, tt.text)
+		}
+		store = memory.New()
+	}
+	secret := `{"note":"` + strings.Repeat("a", 960) + `","password":"` + strings.Repeat("hunter ", 20) + `"}`
+	k := telemetry.KindOf("t", &ojs.Failure{Message: secret})
+	if strings.Contains(k.Message, "hunter") {
+		t.Errorf("the message of the kind is %q", k.Message)
+	}
+	k = telemetry.KindOf("t", &ojs.Failure{Message: `{"password":"a\"hunter b"}`})
+	if k.Message != "{#:#}" {
+		t.Errorf("the message of the kind is %q", k.Message)
+	}
+}
+
+// A failure that is counted late counts in its own hour. The first and the latest go by
+// their times.
+func TestLateFailures(t *testing.T) {
+	a := newFailing(t, memory.New(), "a", "v1")
+	a.fail("2", "t", "no", noon)
+	a.fail("1", "t", "no", noon.AddDate(0, 0, -3))
+	a.report(noon)
+	g := a.stored(noon)[0]
+	if g.Days[26] != 1 || g.Days[29] != 1 || g.Sample != "2" || !g.Last.Equal(noon) ||
+		!g.First.Equal(noon.AddDate(0, 0, -3)) {
+		t.Errorf("%+v", g)
+	}
+}
+
+// A report that was not stored is made again by the next one, in another hour, too, with
+// the texts of its groups.
+func TestFailuresOfALostReport(t *testing.T) {
+	a := newFailing(t, memory.New(), "a", "v1")
+	a.fail("1", "t", "no", noon)
+	a.report(noon)
+	a.fail("2", "t", "yes", noon)
+	a.values(noon)
+	for _, now := range []time.Time{noon.Add(time.Hour), noon.Add(14 * time.Hour)} {
+		a.report(now)
+		list := a.stored(now)
+		if len(list) != 2 || list[0].N != 1 || list[1].N != 1 || list[0].Type != "t" || list[1].Type != "t" {
+			t.Errorf("%+v", list)
+		}
+	}
+}
+
+// The values of a day of many failures with long texts are small, each report's and the
+// sums.
+func TestSizesOfFailures(t *testing.T) {
+	a := newFailing(t, memory.New(), "a", "v1")
+	start := noon.Truncate(24 * time.Hour)
+	sizes := func(values []document.Value) {
+		for _, v := range values {
+			if len(v.Data) > 300<<10 {
+				t.Errorf("%s has %d bytes", v.Key, len(v.Data))
+			}
+		}
+	}
+	for i := range 24 {
+		at := start.Add(time.Duration(i) * time.Hour)
+		for k := range 500 {
+			message := fmt.Sprintf("%c%c %s", 'a'+k/26%26, 'a'+k%26, strings.Repeat("<> ", 400))
+			a.fail("1", fmt.Sprint("type.", k%10), message, at)
+		}
+		values := a.values(at)
+		sizes(values)
+		a.put(at, values)
+	}
+	now := start.Add(26 * time.Hour)
+	a.merge(now)
+	values, err := document.Of(a.store).Values(t.Context(), now, "failures/sum/", "", 0)
+	if sizes(values); err != nil || len(values) != 10 {
+		t.Errorf("%d sums, %v", len(values), err)
+	}
+	sum := uint64(0)
+	for _, g := range a.stored(now) {
+		sum += g.N
+	}
+	if sum != 24*500 {
+		t.Errorf("%d failures", sum)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 type failuresVerb struct {
@@ -119,7 +120,7 @@ func (v *failuresVerb) counted(c *call, jobs *inspect.Jobs, f inspect.Filter) er
 	if err != nil {
 		return err
 	}
-	list, err := jobs.CountedFailures(c.ctx)
+	list, err := jobs.CountedFailures(c.ctx, new(telemetry.KnownFailures))
 	if err != nil {
 		return err
 	}

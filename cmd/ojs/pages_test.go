@@ -142,6 +142,7 @@ func failures(b *testing.B, st storage.Storage, now time.Time) (values []documen
 		if err != nil {
 			b.Fatal(err)
 		}
+		rec.Stored()
 		values = append(values, list...)
 	}
 	return values

@@ -18,6 +18,8 @@ type Value struct {
 	Key     string
 	Data    []byte    // at most some hundred KiB
 	Expires time.Time // when it ceases to exist; zero: never
+
+	version uint64 // of EachValue
 }
 
 // maxKey is the longest key, in bytes.
@@ -70,6 +72,23 @@ func (s Store) PutValues(ctx context.Context, now time.Time, values []Value) err
 	return err
 }
 
+// Merge stores each value whose key has none, and deletes others, each if it is as
+// EachValue has yielded it: all in one step.
+func (s Store) Merge(ctx context.Context, made, others []Value) error {
+	if err := checkValues(made); err != nil {
+		return err
+	}
+	var list []storage.Document
+	for _, v := range made {
+		list = append(list, storage.Document{Name: v.Key, Due: v.Expires, Data: v.Data})
+	}
+	for _, v := range others {
+		list = append(list, storage.Document{Name: v.Key, Version: v.version})
+	}
+	_, err := s.s.PutDocuments(ctx, storage.KindValue, list)
+	return err
+}
+
 // Values returns up to limit of the values that EachValue yields. A limit of 0 or more
 // than storage.MaxDocuments is that.
 func (s Store) Values(
@@ -110,7 +129,7 @@ func (s Store) EachValue(
 			}
 			for _, d := range page {
 				q.After = d.Name
-				v := Value{Key: d.Name, Data: d.Data, Expires: d.Due}
+				v := Value{Key: d.Name, Data: d.Data, Expires: d.Due, version: d.Version}
 				if !v.Expired(now) && !yield(v, nil) {
 					return
 				}

@@ -77,6 +77,7 @@ type Log struct {
 	Start   time.Time       `json:"start"`
 	End     time.Time       `json:"end"`
 	Worker  string          `json:"worker"`
+	N       uint64          `json:"n,omitzero"` // lines, those that were cut included
 	Cut     int             `json:"cut,omitzero"`
 	Lines   json.RawMessage `json:"lines"`
 }

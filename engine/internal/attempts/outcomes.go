@@ -364,6 +364,9 @@ func (r *Run) retire(a *attempt) {
 	last := len(r.attempts) - 1
 	r.attempts[last].at, r.attempts[a.at] = a.at, r.attempts[last]
 	r.attempts[last], r.attempts = nil, r.attempts[:last]
+	if r.logging[a.rec.ID] == a {
+		delete(r.logging, a.rec.ID)
+	}
 	r.c.Admission.LetIn(a.held())
 	r.checkDrained() // the pipeline may be empty already
 	r.c.book.Retire(a.rec.ID, a.claimed, a.cause == ojs.ErrLeaseLost)

@@ -93,14 +93,15 @@ type Run struct {
 	closing  chan struct{} // closed when the grace period is over too
 
 	// Guarded by mu of Attempts.
-	claiming   int           // claims under way
-	failures   int           // claims that failed in a row
-	failure    error         // of the last of them
-	stuck      int           // attempts that are reported as stuck
-	spare      []*attempt    // memory for the next ones
-	attempts   []*attempt    // claimed and not stored, or running; two of a job if a lost one goes on
-	drained    chan struct{} // closed when stopping, and the pipeline and attempts are empty
-	returned   []string      // the jobs whose attempts the stop has interrupted
+	claiming   int                 // claims under way
+	failures   int                 // claims that failed in a row
+	failure    error               // of the last of them
+	stuck      int                 // attempts that are reported as stuck
+	spare      []*attempt          // memory for the next ones
+	logging    map[string]*attempt // that have lines, by their jobs
+	attempts   []*attempt          // claimed and not stored, or running; two of a job if a lost one goes on
+	drained    chan struct{}       // closed when stopping, and the pipeline and attempts are empty
+	returned   []string            // the jobs whose attempts the stop has interrupted
 	renewals   []*attempt
 	overrun    []*attempt
 	unreported []*attempt // that are stuck
@@ -410,21 +411,29 @@ func (c *Attempts) Works(withStacks bool) []inspect.Running {
 // LogOf returns what the attempt of a job that a handler works on has logged so far, as
 // it is stored; nil: nothing.
 func (c *Attempts) LogOf(job string) []byte {
-	r := c.Run.Load()
-	if r == nil {
+	c.mu.Lock()
+	a := c.logging(job)
+	if a == nil {
+		c.mu.Unlock()
 		return nil
 	}
-	c.mu.Lock()
-	for _, a := range r.attempts {
-		if a.rec.ID == job && a.started.Load() && !a.returned && a.lines != nil {
-			header := detached(a.rec)
-			log, lines := stored.Log{Attempt: a.rec.Attempt, Start: a.began(), Worker: a.rec.Worker}, a.lines
-			c.mu.Unlock()
-			return c.Settle.EncodeLog(&header, log, lines)
-		}
-	}
+	header := detached(a.rec)
+	log, lines := stored.Log{Attempt: a.rec.Attempt, Start: a.began(), Worker: a.rec.Worker}, a.lines
 	c.mu.Unlock()
-	return nil
+	return c.Settle.EncodeLog(&header, log, lines)
+}
+
+// Logged returns how many lines LogOf has had, those that were cut included.
+func (c *Attempts) Logged(job string) uint64 {
+	c.mu.Lock()
+	a := c.logging(job)
+	if a == nil {
+		c.mu.Unlock()
+		return 0
+	}
+	lines := a.lines
+	c.mu.Unlock()
+	return lines.N()
 }
 
 // stackIn finds the goroutine that calls the attempt's handler, in whose stack the
@@ -514,6 +523,17 @@ func (c *Attempts) TakenAway(held storage.Held, cause error) {
 }
 
 // mu is held in the rest.
+
+// logging is the attempt of a job that a handler works on and that has logged; nil: there
+// is none.
+func (c *Attempts) logging(job string) *attempt {
+	if r := c.Run.Load(); r != nil {
+		if a := r.logging[job]; a != nil && a.started.Load() && !a.returned {
+			return a
+		}
+	}
+	return nil
+}
 
 func (r *Run) checkDrained() {
 	if r.Stopping.Load() && len(r.attempts) == 0 && r.Pipe.Drained() {

@@ -26,12 +26,14 @@ type Lines struct {
 	buf   []byte
 	start int // where the lines that are not cut begin
 	cut   int
+	n     uint64 // lines, those that were cut included
 }
 
 // Write adds a line, and cuts the oldest ones beyond the bound.
 func (l *Lines) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.n++
 	if len(line) > Max {
 		l.cut++
 		return len(line), nil
@@ -59,6 +61,13 @@ func (l *Lines) List() (array json.RawMessage, n, cut int) {
 	kept, newline := l.buf[l.start:len(l.buf)-1], []byte("\n")
 	array = append(json.RawMessage("["), bytes.ReplaceAll(kept, newline, []byte(","))...)
 	return append(array, ']'), bytes.Count(kept, newline) + 1, l.cut
+}
+
+// N returns how many lines there were.
+func (l *Lines) N() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.n
 }
 
 // Tee is the handler of a logger that writes to a log and, from a level on, to the lines.

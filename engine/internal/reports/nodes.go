@@ -53,7 +53,7 @@ func (p *Reporter) obey(ctx context.Context) error {
 	for _, v := range list {
 		var o stored.Order
 		err := json.Unmarshal(v.Data, &o)
-		if o.Do == stored.OrderLog {
+		if o.Do == stored.OrderLog && c.Logged(o.Job) > 0 { // or the order is forgotten
 			if logs++; logs > maxNodeLogs {
 				continue
 			}

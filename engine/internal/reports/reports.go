@@ -36,9 +36,11 @@ type Engine struct {
 	DescribeNode func(n *inspect.Node)
 	Works        func(stacks bool) []inspect.Running // the attempts of handlers
 	RunningLog   func(job string) []byte             // of one of them; nil: there is none
+	Logged       func(job string) uint64             // how many lines that has had
 
-	history   telemetry.Recorder // the reporter's, and so is failures
+	history   telemetry.Recorder // the reporter's, and so are failures and unstored
 	failures  telemetry.FailureRecorder
+	unstored  []document.Value // of the history, whose report has failed
 	processes Processes
 	over      <-chan struct{} // closed after the last report of the latest run; nil: there was none
 }
@@ -61,9 +63,8 @@ type Reporter struct {
 	First     chan struct{} // closed after the first report
 	terminate func()        // has Run return
 
-	failed   bool             // the latest report was not stored
-	beat     uint64           // how many reports were made
-	unstored []document.Value // counts whose report has failed
+	failed bool   // the latest report was not stored
+	beat   uint64 // how many reports were made
 
 	burying sync.Mutex // held while the attempts of dead processes are ended
 	burials sync.WaitGroup
@@ -113,17 +114,20 @@ func (p *Reporter) report(last bool) (err error) {
 	p.beat++
 	counts := c.history.Record(c.Meter.Snapshot(), c.Now(), c.Worker)
 	failures, failed := c.failures.Record(ctx, &c.Meter, c.Store, c.Now(), c.Worker, c.Peers.Version)
-	counts = append(counts, failures...)
-	for _, v := range p.unstored { // counts of buckets that have been closed since
+	for _, v := range c.unstored { // of buckets that have been closed since
 		if !slices.ContainsFunc(counts, func(c document.Value) bool { return c.Key == v.Key }) {
 			counts = append(counts, v)
 		}
 	}
-	p.unstored = counts
-	values := append(slices.Clone(counts), p.node(last), c.aliveValue(p.beat, last))
+	c.unstored = counts
+	values := slices.Concat(counts, failures, []document.Value{p.node(last), c.aliveValue(p.beat, last)})
 	err = document.Of(c.Store).PutValues(ctx, c.Now(), values)
 	if err == nil {
-		p.unstored, err = nil, failed
+		c.failures.Stored()
+		c.unstored, err = nil, failed
+	}
+	if err == nil && !last {
+		err = c.failures.Merge(ctx, c.Store, c.Now(), c.Worker)
 	}
 	if err == nil && !last {
 		err = p.obey(ctx)

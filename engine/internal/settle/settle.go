@@ -384,6 +384,7 @@ func (c *Settler) EncodeLog(job *ojs.JobHeader, of stored.Log, l *joblog.Lines) 
 	if n == 0 && cut == 0 {
 		return nil
 	}
+	of.N = uint64(n + cut)
 	var err error
 	if c.Codec != nil && n > 0 {
 		array, err = c.Codec.EncodeValue(context.Background(), array)
