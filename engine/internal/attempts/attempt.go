@@ -413,11 +413,7 @@ func (a *attempt) Logger() *slog.Logger {
 	}
 	c.mu.Lock()
 	if a.lines == nil {
-		a.lines = new(joblog.Lines)
-		if a.r.logging == nil {
-			a.r.logging = make(map[string]*attempt)
-		}
-		if !a.returned {
+		if a.lines = new(joblog.Lines); !a.returned {
 			a.r.logging[a.rec.ID] = a
 		}
 	}

@@ -13,6 +13,7 @@
 package attempts
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -30,6 +31,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/env"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/engine/internal/idle"
+	"github.com/ojsengine/ojs/engine/internal/joblog"
 	"github.com/ojsengine/ojs/engine/internal/jobtypes"
 	"github.com/ojsengine/ojs/engine/internal/settle"
 	"github.com/ojsengine/ojs/engine/internal/sleeps"
@@ -138,6 +140,7 @@ func (c *Attempts) NewRun(ctx context.Context) *Run {
 		Base:    storage.WithCaller(context.WithoutCancel(ctx), c.Caller),
 		Started: c.Now(),
 		Sched:   scheduler.New(c.Clock),
+		logging: make(map[string]*attempt),
 		drained: make(chan struct{}),
 		closing: make(chan struct{}),
 	}
@@ -400,10 +403,7 @@ func (c *Attempts) Works(withStacks bool) []inspect.Running {
 	}
 	c.mu.Unlock()
 	slices.SortFunc(list, func(a, b inspect.Running) int {
-		if n := a.Since.Compare(b.Since); n != 0 {
-			return n
-		}
-		return strings.Compare(a.Job.ID, b.Job.ID)
+		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Job.ID, b.Job.ID))
 	})
 	return list
 }
@@ -411,29 +411,28 @@ func (c *Attempts) Works(withStacks bool) []inspect.Running {
 // LogOf returns what the attempt of a job that a handler works on has logged so far, as
 // it is stored; nil: nothing.
 func (c *Attempts) LogOf(job string) []byte {
-	c.mu.Lock()
-	a := c.logging(job)
-	if a == nil {
-		c.mu.Unlock()
-		return nil
-	}
-	header := detached(a.rec)
-	log, lines := stored.Log{Attempt: a.rec.Attempt, Start: a.began(), Worker: a.rec.Worker}, a.lines
-	c.mu.Unlock()
+	header, log, lines := c.logging(job)
 	return c.Settle.EncodeLog(&header, log, lines)
 }
 
 // Logged returns how many lines LogOf has had, those that were cut included.
 func (c *Attempts) Logged(job string) uint64 {
-	c.mu.Lock()
-	a := c.logging(job)
-	if a == nil {
-		c.mu.Unlock()
-		return 0
-	}
-	lines := a.lines
-	c.mu.Unlock()
+	_, _, lines := c.logging(job)
 	return lines.N()
+}
+
+// logging returns the log of an attempt that a handler works on, without and with its
+// lines; nil: there are none.
+func (c *Attempts) logging(job string) (header ojs.JobHeader, log stored.Log, lines *joblog.Lines) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.Run.Load(); r != nil {
+		if a := r.logging[job]; a != nil && a.started.Load() && !a.returned {
+			log = stored.Log{Attempt: a.rec.Attempt, Start: a.began(), Worker: a.rec.Worker}
+			return detached(a.rec), log, a.lines
+		}
+	}
+	return header, log, nil
 }
 
 // stackIn finds the goroutine that calls the attempt's handler, in whose stack the
@@ -523,17 +522,6 @@ func (c *Attempts) TakenAway(held storage.Held, cause error) {
 }
 
 // mu is held in the rest.
-
-// logging is the attempt of a job that a handler works on and that has logged; nil: there
-// is none.
-func (c *Attempts) logging(job string) *attempt {
-	if r := c.Run.Load(); r != nil {
-		if a := r.logging[job]; a != nil && a.started.Load() && !a.returned {
-			return a
-		}
-	}
-	return nil
-}
 
 func (r *Run) checkDrained() {
 	if r.Stopping.Load() && len(r.attempts) == 0 && r.Pipe.Drained() {

@@ -63,8 +63,11 @@ func (l *Lines) List() (array json.RawMessage, n, cut int) {
 	return append(array, ']'), bytes.Count(kept, newline) + 1, l.cut
 }
 
-// N returns how many lines there were.
+// N returns how many lines there were. Without Lines, it returns 0.
 func (l *Lines) N() uint64 {
+	if l == nil {
+		return 0
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.n
