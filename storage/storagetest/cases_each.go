@@ -550,7 +550,7 @@ var eachCases = []Case{
 					list, err := document.Of(vs).Values(c.ctx, c.now, "", "", 0)
 					if err != nil || len(list) != 3 || string(list[0].Data) != string(list[1].Data) ||
 						string(list[1].Data) != string(list[2].Data) {
-						c.errorf("Values returned %q, %v while three values are put in each call", list, err)
+						c.errorf("Values returned %v, %v while three values are put in each call", list, err)
 						return
 					}
 					if data := string(list[0].Data); data != last {
