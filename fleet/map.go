@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/bridge"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // Partitions is how many partitions a fleet has. It does not change.
@@ -148,6 +150,21 @@ func (m *Map) encode(cell string) []byte {
 	}
 	data, _ := json.Marshal(d) // strings and numbers encode
 	return data
+}
+
+// StoredMap reads the copy of the map in the storage of a cell, without an engine. It
+// returns the name of the cell, too, and nil if the storage is of no fleet.
+func StoredMap(ctx context.Context, store storage.DocumentStore) (m *Map, cell string, err error) {
+	docs, err := store.Documents(ctx, storage.KindValue, storage.DocumentQuery{Names: []string{mapKey}})
+	if err != nil || len(docs) == 0 {
+		return nil, "", err
+	}
+	var d document
+	if err := json.Unmarshal(docs[0].Data, &d); err != nil {
+		return nil, "", fmt.Errorf("%w: the copy does not decode: %w", ErrMap, err)
+	}
+	m, err = decode(d.Cell, docs[0].Data)
+	return m, d.Cell, err
 }
 
 // decode reads the copy of a cell.

@@ -127,6 +127,25 @@ func TestBrokenCopy(t *testing.T) {
 		if _, err := r.Enqueue(r.ctx, "x", 1); !errors.Is(err, fleet.ErrMap) {
 			t.Errorf("%s: %v", data, err)
 		}
+		if m, _, err := fleet.StoredMap(r.ctx, r.stores[0]); m != nil || !errors.Is(err, fleet.ErrMap) {
+			t.Errorf("%s, without an engine: %v, %v", data, m, err)
+		}
+	}
+}
+
+// The map is read without an engine, by the storage of any cell.
+func TestStoredMap(t *testing.T) {
+	r := newRig(t, 2)
+	if m, cell, err := fleet.StoredMap(r.ctx, r.stores[1]); m != nil || cell != "" || err != nil {
+		t.Errorf("of no fleet: %v, %q, %v", m, cell, err)
+	}
+	want, err := r.Map(r.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, cell, err := fleet.StoredMap(r.ctx, r.stores[1])
+	if err != nil || cell != "b" || got.String() != want.String() || got.Fleet != want.Fleet {
+		t.Errorf("%v in cell %q, %v; want %v", got, cell, err, want)
 	}
 }
 

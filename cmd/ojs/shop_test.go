@@ -13,11 +13,13 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/fleet"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/telemetry"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -186,6 +188,12 @@ func (s *shop) fill() {
 	s.must(limits.Set(ctx, operate.LimitOfKey("stripe"),
 		ojs.RateLimit{Rate: ojs.Rate{Limit: 100, Per: time.Minute}}, time.Time{}))
 	s.report(web, "v1.4.0")
+	cells, err := fleet.New[any](fleet.Config{Serve: []string{},
+		Cells: []fleet.Cell{{Name: "eu-1", Store: s.st}, {Name: "eu-2", Store: memory.New()}}},
+		engine.WithClock(s.clock), engine.WithoutReports(), engine.WithLogger(slog.New(slog.DiscardHandler)))
+	s.must(err)
+	_, err = cells.Map(ctx)
+	s.must(err)
 	s.node(inspect.Node{ID: web, Host: "shop-1", PID: 4711, Version: "v1.4.0", Go: "go1.26",
 		Started: noon.Add(-26 * time.Hour),
 		Seen:    noon.Add(-3 * time.Second), Queues: []string{"default", "mail", "media", "billing"},

@@ -112,6 +112,8 @@ complete -c ojs -n '__fish_seen_subcommand_from workers' -f -a list -d 'List wha
 complete -c ojs -n '__fish_seen_subcommand_from workers' -f -a quiet -d 'Have an engine take no more jobs.'
 complete -c ojs -n '__fish_seen_subcommand_from workers' -f -a resume -d 'End quiet.'
 complete -c ojs -n '__fish_seen_subcommand_from workers' -f -a terminate -d 'End the run of an engine.'
+complete -c ojs -n '__fish_use_subcommand' -f -a cells -d 'List the cells of a fleet, or find that of a key.'
+complete -c ojs -n '__fish_seen_subcommand_from cells' -l key -d 'Only the cell of a key.'
 complete -c ojs -n '__fish_use_subcommand' -f -a doctor -d 'Look for faults, with the fix of each.'
 complete -c ojs -n '__fish_use_subcommand' -f -a quarantine -d 'List records that do not decode; release or delete them.'
 complete -c ojs -n '__fish_seen_subcommand_from quarantine' -f -a list -d 'List the records that do not decode.'
