@@ -110,7 +110,7 @@ func TestClaimThatCannotGoOn(t *testing.T) {
 			}
 			claim := storage.Claim{Max: 2, Worker: "w"}
 			must(t, insert(t.Context(), s, limited(3)))
-			recs, err := s.Claim(t.Context(), time.Now(), claim, nil) // from here on the limit is known
+			_, err := s.Claim(t.Context(), time.Now(), claim, nil) // from here on the limit is known
 			must(t, err)
 			must(t, insert(t.Context(), s, record(1)))
 			must(t, insert(t.Context(), s, limited(2)))
@@ -123,7 +123,7 @@ func TestClaimThatCannotGoOn(t *testing.T) {
 				}
 				return nil
 			})
-			recs, err = s.Claim(ctx, time.Now(), claim, nil)
+			recs, err := s.Claim(ctx, time.Now(), claim, nil)
 			if err != nil || len(recs) != 1 || recs[0].ID != record(1).ID || loans < 2 {
 				t.Errorf("%d jobs, %v after %d loans", len(recs), err, loans)
 			}
