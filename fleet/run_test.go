@@ -64,7 +64,7 @@ func TestIdleCellsLendTheirSlots(t *testing.T) {
 		f.Handle("x", func(_ context.Context, job *ojs.Job[int]) error {
 			running[job.Args].Add(1)
 			defer running[job.Args].Add(-1)
-			pace.Virtual(100 * time.Millisecond)
+			pace.Virtual(73 * time.Millisecond) // so that no attempt ends when slots are shared
 			return nil
 		})
 		ctx, stop := context.WithCancel(t.Context())

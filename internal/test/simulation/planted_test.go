@@ -98,8 +98,9 @@ var patches = []patch{
 		"	for i := range jobs[:(len(jobs)+1)/2] {\n		r := &jobs[i].Record\n" +
 			"		for k"},
 	{"an attempt has the log of an earlier one", "engine/internal/attempts/attempt.go",
-		"		a.lines = new(joblog.Lines)\n",
-		"		if a.lines = a.r.attempts[0].lines; a.lines == nil {\n			a.lines = new(joblog.Lines)\n		}\n"},
+		"		if a.lines = new(joblog.Lines); !a.returned {\n",
+		"		if a.lines = a.r.attempts[0].lines; a.lines == nil {\n			a.lines = new(joblog.Lines)\n		}\n" +
+			"		if !a.returned {\n"},
 	{"results are not encoded", "engine/internal/attempts/attempt.go",
 		"	v, err := a.r.c.EncodeValue(a.r.Base, \"result\", v, jsonvalue.MaxResult)\n",
 		"	var err error\n"},
