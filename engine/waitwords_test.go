@@ -200,7 +200,8 @@ func TestHealthOfAnEntryThatCannotRun(t *testing.T) {
 func TestWaitForRoomSaysWhichQueue(t *testing.T) {
 	inBubble(t, func(b *rig) {
 		b.enqueue("x")
-		ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+		// Not at a full second, when it tries again.
+		ctx, cancel := context.WithTimeout(b.ctx, 59500*time.Millisecond)
 		defer cancel()
 		_, err := b.Enqueue(ctx, "x", nil)
 		if !errors.Is(err, context.DeadlineExceeded) ||
