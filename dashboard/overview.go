@@ -27,7 +27,6 @@ type summary struct {
 	Stats   engine.Stats
 	Health  engine.Health
 	Notices []notice
-	Now     throughput
 	Slots   int           // of the engines that report, or else of this one
 	Next    *ojs.JobInfo  // the available job that is claimed next; nil: none
 	GaveUp  inspect.Count // in the last hour
@@ -41,9 +40,17 @@ type summary struct {
 	Handlers int        // of this engine
 	Fresh    bool       // the storage has no job, and no engine has counted one
 	Queues   []queueRow // the deepest
-	Lately   *chart     // nil: no engine reports
-	Times    []*chart
-	pauses   []inspect.Pause
+	*trend
+	pauses []inspect.Pause
+}
+
+// trend is what a summary makes of the history.
+type trend struct {
+	of     *past // the last hour
+	read   time.Time
+	Now    throughput
+	Lately *chart // nil: no engine reports
+	Times  []*chart
 }
 
 const (
@@ -83,7 +90,7 @@ func (h *Handler) summary(p *page) (*summary, error) {
 		return nil, p.r.Context().Err()
 	}
 	last := c.of[p.Lang]
-	if !p.live() {
+	if !p.live() || last != nil && p.Now.Before(last.at) {
 		last = nil
 	}
 	if last != nil && p.Now.Sub(last.at) < summaryAge {
@@ -92,6 +99,9 @@ func (h *Handler) summary(p *page) (*summary, error) {
 	s := &summary{at: p.Now}
 	if last != nil && p.Now.Sub(last.deadAt) < deadAge {
 		s.Dead, s.deadAt = last.Dead, last.deadAt
+	}
+	if last != nil && p.Now.Sub(last.read) < historyAge {
+		s.trend = last.trend
 	}
 	if err := h.summarize(p, s); err != nil {
 		return nil, err
@@ -129,27 +139,12 @@ func (h *Handler) summarize(p *page, s *summary) (err error) {
 	if err := h.examples(ctx, s); err != nil {
 		return err
 	}
-	of, err := h.columns(p, spanNamed("1h").window(p.Now), "", "")
-	if err != nil {
-		return err
-	}
-	if of.Any {
-		yesterday, err := h.completed(p, of.before(day, p.Now))
-		if err != nil {
+	if s.trend == nil {
+		if s.trend, err = h.trend(p); err != nil {
 			return err
 		}
-		compared := periodOf(of, "", "")
-		times := compared
-		if yesterday.Any {
-			compared.befores = []before{{yesterday, p.T("the day before"), "s-day"}}
-		}
-		s.Lately, s.Times = p.lately(compared), p.times(times)
-		for _, c := range append(s.Times, s.Lately) {
-			c.Table, c.drawn = "history/", new(drawings)
-		}
-		s.Now = throughputOf(of, yesterday)
 	}
-	if err := h.discarded(ctx, p.Now, s, of); err != nil {
+	if err := h.discarded(ctx, p.Now, s); err != nil {
 		return err
 	}
 	if s.deadAt.IsZero() {
@@ -190,11 +185,37 @@ func (h *Handler) summarize(p *page, s *summary) (err error) {
 	return nil
 }
 
+// trend makes the trend of the last hour.
+func (h *Handler) trend(p *page) (*trend, error) {
+	of, err := h.columns(p, spanNamed("1h").window(p.Now), "", "")
+	if err != nil {
+		return nil, err
+	}
+	t := &trend{of: of, read: p.Now}
+	if !of.Any {
+		return t, nil
+	}
+	yesterday, err := h.completed(p, of.before(day, p.Now))
+	if err != nil {
+		return nil, err
+	}
+	compared := periodOf(of, "", "")
+	t.Times = p.times(compared)
+	if yesterday.Any {
+		compared.befores = []before{{yesterday, p.T("the day before"), "s-day"}}
+	}
+	t.Lately, t.Now = p.lately(compared), throughputOf(of, yesterday)
+	for _, c := range append(t.Times, t.Lately) {
+		c.Table, c.drawn = "history/", new(drawings)
+	}
+	return t, nil
+}
+
 // discarded counts the jobs that were discarded in the last hour. It takes the number
 // that engines have reported or the number that is stored, whichever is greater. Engines
 // report some seconds later, so that there may be more.
-func (h *Handler) discarded(ctx context.Context, now time.Time, s *summary, of *past) (err error) {
-	most, reported := look, inspect.Count{}
+func (h *Handler) discarded(ctx context.Context, now time.Time, s *summary) (err error) {
+	most, reported, of := look, inspect.Count{}, s.of
 	for i := range of.Columns {
 		reported.N += int(of.Columns[i].Discarded)
 	}
