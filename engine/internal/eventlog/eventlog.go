@@ -336,20 +336,26 @@ func (l *Log) outlive(e *Entry) bool {
 	return false
 }
 
+// memory is that of an entry with one event, as almost every entry is.
+type memory struct {
+	events [1]event.Event
+	job    ojs.JobInfo
+}
+
 // keep makes the events of an entry the log's own.
 func (l *Log) keep(e *Entry) {
 	if e.kept {
 		return
 	}
-	e.kept, e.Events = true, slices.Clone(e.Events)
-	var job *ojs.JobInfo
+	m := new(memory)
+	e.kept, e.Events = true, append(m.events[:0], e.Events...)
 	for i := range e.Events {
 		ev := &e.Events[i]
 		if ev.Job != nil {
-			if job == nil {
-				job = ev.Job.Clone()
+			if i == 0 {
+				m.job = *ev.Job.Clone()
 			}
-			ev.Job = job
+			ev.Job = &m.job // all events of an entry are of one job
 		}
 		if l.stamp != nil {
 			l.stamp(ev)

@@ -12,8 +12,6 @@ import (
 	rand "math/rand/v2"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/ojsengine/ojs/internal/locks"
 )
 
@@ -45,7 +43,10 @@ func (g *Source) Next(now time.Time) string { return g.In(now, 0) }
 
 // In is Next with a partition, from 1 on, whose number less one is in the 12 bits after
 // the variant; 0: that of Pick, or random bits.
-func (g *Source) In(now time.Time, partition int) string {
+func (g *Source) In(now time.Time, partition int) string { return g.Named("", now, partition) }
+
+// Named is In with a name before the id.
+func (g *Source) Named(name string, now time.Time, partition int) string {
 	g.mu.Lock()
 	g.last = max(uint64(max(now.UnixMilli(), 0))<<12, g.last+1)
 	stamp, tail := g.last, g.r.Uint64()
@@ -58,13 +59,23 @@ func (g *Source) In(now time.Time, partition int) string {
 		const bits = 0xfff << 50
 		tail = tail&^uint64(bits) | uint64(partition-1)<<50
 	}
-	var u uuid.UUID
+	var u [16]byte
 	binary.BigEndian.PutUint64(u[:8], stamp>>12<<16|stamp&0xfff)
 	binary.BigEndian.PutUint64(u[8:], tail)
 	u[6] = u[6]&0x0f | 0x70
 	u[8] = u[8]&0x3f | 0x80
-	return u.String()
+	var room [48]byte
+	text := append(room[:0], name...)
+	for i, b := range u {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			text = append(text, '-')
+		}
+		text = append(text, digits[b>>4], digits[b&0xf])
+	}
+	return string(text)
 }
+
+const digits = "0123456789abcdef"
 
 // Uint64 draws a number.
 func (g *Source) Uint64() uint64 {

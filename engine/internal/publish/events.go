@@ -97,7 +97,7 @@ func (c *Publisher) Transition(op *eventlog.Op, rec *storage.Record, version uin
 }
 
 // IdentifyEvent gives an event its id.
-func (c *Publisher) IdentifyEvent(ev *event.Event) { ev.ID = "evt_" + c.EventIDs.Next(ev.Time) }
+func (c *Publisher) IdentifyEvent(ev *event.Event) { ev.ID = c.EventIDs.Named("evt_", ev.Time, 0) }
 
 // Emit publishes an event that is about no job.
 func (c *Publisher) Emit(ev event.Event) {
