@@ -62,11 +62,7 @@ func (ws *book) unanswered() (list []*worker) {
 // findClaims gives back the jobs of a worker's claims whose answer was lost. It returns
 // when to look again.
 func (c *Workers) findClaims(ctx context.Context, w *worker, now time.Time) (next time.Time, err error) {
-	recs, err := c.Store.ClaimedBy(ctx, w.id)
-	if err != nil {
-		return next, err
-	}
-	return c.settle.GiveBack(ctx, now, w.id, recs, &c.workers.mu, &w.claims, func(id string) bool {
+	return c.settle.GiveBack(ctx, now, w.id, &c.workers.mu, &w.claims, func(id string) bool {
 		for held := range w.held {
 			if held.ID == id {
 				return true

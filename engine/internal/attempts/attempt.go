@@ -59,7 +59,7 @@ type life struct {
 	renewAt   time.Time     // when the lease wants renewing
 	unrenewed bool          // the storage has failed to renew it
 	forceAt   time.Time     // when the job is settled without the handler; zero until the deadline
-	sleep     *sleeps.Sleep // what the handler waits for
+	sleep     *sleeps.Sleep // what the handler waits in, or has waited in last
 
 	inTx      bool               // a transaction of the handler's may hold the job's row; see Complete
 	completed *settle.Settlement // that it stores; nil: none
@@ -278,26 +278,6 @@ func (a *attempt) Park(ctx context.Context, d time.Duration) internal.Parked {
 	defer a.r.c.mu.Unlock()
 	return a.park(d, ctx.Err() == nil)
 }
-
-// parked is a sleep of an attempt.
-type parked struct {
-	a *attempt
-	s *sleeps.Sleep
-}
-
-// Wait implements internal.Parked.
-func (p *parked) Wait(ctx context.Context) error {
-	err := p.s.Wait(ctx)
-	p.a.r.c.mu.Lock()
-	defer p.a.r.c.mu.Unlock()
-	if p.a.sleep == p.s {
-		p.a.sleep = nil
-	}
-	return err
-}
-
-// Wake implements internal.Parked.
-func (p *parked) Wake() { p.s.WakeNow() }
 
 // Run implements internal.Attempt.
 func (a *attempt) Run() (id any, slots int) { return a.r, a.r.c.Slots() }
@@ -544,13 +524,13 @@ func (a *attempt) reusable(f *settle.Settlement) bool {
 
 // park begins a sleep. Goroutines of one handler may sleep side by side. The first of
 // them stands for the handler, until that returns.
-func (a *attempt) park(d time.Duration, stands bool) *parked {
-	first := a.sleep == nil && !a.returned
-	p := &parked{a, a.r.sleeps.New(d, first && stands)}
+func (a *attempt) park(d time.Duration, stands bool) *sleeps.Sleep {
+	first := !a.sleep.Waits() && !a.returned
+	s := a.r.sleeps.New(d, first && stands)
 	if first {
-		a.sleep = p.s
+		a.sleep = s
 	}
-	return p
+	return s
 }
 
 // gone says why the attempt has lost its job.

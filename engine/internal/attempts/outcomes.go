@@ -38,8 +38,8 @@ func (c *Attempts) Concluded(list []*settle.Settlement, settled []storage.Settle
 		if r.Stopping.Load() && f.Decision.Rule == policy.RuleInterrupted {
 			r.returned = append(r.returned, f.Rec.ID)
 		}
-		if r.conclude(a) {
-			r.reuse(a, f)
+		if r.conclude(a) && a.reusable(f) {
+			attempts.Put(a)
 		}
 	}
 }
@@ -370,17 +370,6 @@ func (r *Run) retire(a *attempt) {
 	r.c.Admission.LetIn(a.held())
 	r.checkDrained() // the pipeline may be empty already
 	r.c.book.Retire(a.rec.ID, a.claimed, a.cause == ojs.ErrLeaseLost)
-}
-
-// reuse keeps the memory of an attempt for the next one, if that may have it.
-func (r *Run) reuse(a *attempt, f *settle.Settlement) {
-	switch {
-	case !a.reusable(f):
-	case len(r.spare) < settle.MaxScratch:
-		r.spare = append(r.spare, a)
-	default:
-		attempts.Put(a)
-	}
 }
 
 func (a *attempt) said() reported {

@@ -99,7 +99,6 @@ type Run struct {
 	failures   int                 // claims that failed in a row
 	failure    error               // of the last of them
 	stuck      int                 // attempts that are reported as stuck
-	spare      []*attempt          // memory for the next ones
 	logging    map[string]*attempt // that have lines, by their jobs
 	attempts   []*attempt          // claimed and not stored, or running; two of a job if a lost one goes on
 	drained    chan struct{}       // closed when stopping, and the pipeline and attempts are empty
@@ -392,7 +391,7 @@ func (c *Attempts) Works(withStacks bool) []inspect.Running {
 		if a.returned || !a.started.Load() {
 			continue
 		}
-		w := inspect.Running{Job: a.rec.JobHeader, Since: a.began(), Asleep: a.sleep != nil, Ended: a.cause}
+		w := inspect.Running{Job: a.rec.JobHeader, Since: a.began(), Asleep: a.sleep.Waits(), Ended: a.cause}
 		if withStacks {
 			w.Job, w.Stack = detached(a.rec), stacks.NotFound
 			if before[a] == a.held() {
@@ -493,17 +492,7 @@ func (r *Run) unanswer(now time.Time, err error) {
 // again.
 func (r *Run) findClaims(ctx context.Context, now time.Time) (next time.Time, err error) {
 	c := r.c
-	c.mu.Lock()
-	failed := c.book.Failed()
-	c.mu.Unlock()
-	if !failed {
-		return next, nil
-	}
-	recs, err := c.Store.ClaimedBy(ctx, c.Worker)
-	if err != nil {
-		return next, err
-	}
-	return c.Settle.GiveBack(r.Base, now, c.Worker, recs, &c.mu, &c.book, func(id string) bool {
+	return c.Settle.GiveBack(ctx, now, c.Worker, &c.mu, &c.book, func(id string) bool {
 		return slices.ContainsFunc(r.attempts, func(a *attempt) bool { return a.rec.ID == id })
 	})
 }

@@ -104,7 +104,6 @@ type stepScratch struct {
 	into    []*storage.Record
 	recs    []storage.Record
 	claimed []*attempt
-	spare   []*attempt // for the next jobs
 	limited storage.Limited
 }
 
@@ -121,10 +120,8 @@ func (s *stepScratch) clear() {
 	clear(s.into)
 	clear(s.recs)
 	clear(s.claimed)
-	clear(s.spare)
 	s.limited = storage.Limited{}
-	s.to, s.into, s.recs = s.to[:0], s.into[:0], s.recs[:0]
-	s.claimed, s.spare = s.claimed[:0], s.spare[:0]
+	s.to, s.into, s.recs, s.claimed = s.to[:0], s.into[:0], s.recs[:0], s.claimed[:0]
 }
 
 // work is a goroutine of the pipeline. It does the task that it is given, or asks for
@@ -223,10 +220,6 @@ func (r *Run) step(t *task, s *stepScratch) task {
 		now = r.c.Now()
 		r.c.mu.Lock()
 		asked.begin(now)
-		n := max(len(r.spare)-t.Claim, 0)
-		s.spare = append(s.spare, r.spare[n:]...)
-		clear(r.spare[n:])
-		r.spare = r.spare[:n]
 		r.c.mu.Unlock()
 	}
 	more := t.Free > 0 // a claim through the gate is wanted
@@ -250,13 +243,8 @@ func (r *Run) exchange(t *task, s *stepScratch, now time.Time) (none bool) {
 	for _, f := range t.Outcomes {
 		s.to = append(s.to, f.Rec)
 	}
-	for i := range t.Claim { // the records go to where they stay
-		var a *attempt
-		if i < len(s.spare) {
-			a = s.spare[i]
-		} else {
-			a = attempts.Get().(*attempt)
-		}
+	for range t.Claim { // the records go to where they stay
+		a := attempts.Get().(*attempt)
 		s.claimed = append(s.claimed, a)
 		s.into = append(s.into, a.rec)
 	}

@@ -14,8 +14,18 @@ import (
 // GiveBack gives back those of the active jobs of a worker that a failed claim has taken,
 // by the book of its claims, and returns when to look again. mu guards the book and what
 // has, which reports whether a job has an attempt, looks at.
-func (c *Settler) GiveBack(ctx context.Context, now time.Time, worker string, active []storage.Record,
-	mu sync.Locker, book *claims.Book, has func(id string) bool) (next time.Time, err error) {
+func (c *Settler) GiveBack(ctx context.Context, now time.Time, worker string, mu sync.Locker,
+	book *claims.Book, has func(id string) bool) (next time.Time, err error) {
+	mu.Lock()
+	failed := book.Failed()
+	mu.Unlock()
+	if !failed {
+		return next, nil
+	}
+	active, err := c.Store.ClaimedBy(ctx, worker)
+	if err != nil {
+		return next, err
+	}
 	mu.Lock() // after the look: a claim that has returned meanwhile is in the books
 	recs, waits := book.Unknown(active, c.Store.Capabilities().Precision, has)
 	mu.Unlock()

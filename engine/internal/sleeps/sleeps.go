@@ -35,7 +35,7 @@ type Sleeps struct {
 }
 
 // Sleep is one wait. It is safe for concurrent use, but for Wait. A nil Sleep takes
-// Doubt, Decided and End, and does nothing.
+// Waits, Doubt, Decided and End, and does nothing.
 type Sleep struct {
 	all   *Sleeps
 	timer scheduler.Timer
@@ -44,6 +44,7 @@ type Sleep struct {
 
 	// Guarded by all.mu.
 	ended  bool // over is closed
+	left   bool // the call of Wait has returned
 	stands bool // for its goroutine; false once the sleep is over
 	counts bool // its goroutine is idle
 	doubts int  // how many calls are about to end contexts, perhaps the sleeper's
@@ -89,11 +90,22 @@ func (all *Sleeps) EndPauses() {
 	}
 }
 
-// Wake ends the sleep, and its goroutine is busy.
+// Wake ends the sleep, also before its time, and its goroutine is busy.
 func (s *Sleep) Wake() {
+	s.all.Sched.Cancel(&s.timer)
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
 	s.wake()
+}
+
+// Waits reports whether the call of Wait is to come, or has not returned.
+func (s *Sleep) Waits() bool {
+	if s == nil {
+		return false
+	}
+	s.all.mu.Lock()
+	defer s.all.mu.Unlock()
+	return !s.left
 }
 
 // End has the sleep stand for its goroutine no more.
@@ -134,6 +146,7 @@ func (s *Sleep) Decided() {
 // Wait returns nil when the sleep is over, and the cause of ctx's end if that comes
 // first.
 func (s *Sleep) Wait(ctx context.Context) error {
+	defer s.leave()
 	for {
 		select {
 		case <-s.over:
@@ -145,24 +158,19 @@ func (s *Sleep) Wait(ctx context.Context) error {
 				s.count()
 			}
 			s.all.mu.Unlock()
-			continue
 		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		s.leave()
-		return context.Cause(ctx)
 	}
 }
 
 // leave ends the sleep of a goroutine that waits no more.
 func (s *Sleep) leave() {
 	s.all.Sched.Cancel(&s.timer)
-	s.End()
-}
-
-// WakeNow ends the sleep before its time.
-func (s *Sleep) WakeNow() {
-	s.all.Sched.Cancel(&s.timer)
-	s.Wake()
+	s.all.mu.Lock()
+	defer s.all.mu.Unlock()
+	s.left, s.stands = true, false
+	s.count()
 }
 
 // all.mu is held in the rest.

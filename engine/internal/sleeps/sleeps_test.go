@@ -50,7 +50,7 @@ func TestSleep(t *testing.T) {
 
 	beside := r.New(time.Second, false)
 	r.idle(false)
-	beside.WakeNow()
+	beside.Wake()
 	if err := beside.Wait(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -93,7 +93,7 @@ func TestDoubt(t *testing.T) {
 	}
 	s.End()
 	r.idle(false)
-	s.WakeNow()
+	s.Wake()
 	if err := <-over; err != nil {
 		t.Error(err)
 	}
