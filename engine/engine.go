@@ -28,6 +28,8 @@ type Engine[T any] struct{ parts *parts }
 
 var _ ojs.Enqueuer = (*Engine[any])(nil)
 
+func (e *Engine[T]) own() *parts { return e.parts }
+
 // New makes an engine over s. It starts nothing, and s stays yours to close. Options that
 // make no sense are refused with an *ojs.InvalidError.
 func New[T any](s storage.Storage, opts ...Option) (*Engine[T], error) {
@@ -79,7 +81,8 @@ func (e *Engine[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs
 // It returns nil after a clean stop and may then be called again; ErrRunning while
 // another Run works; an error that is ErrStuck if handlers went on after their contexts
 // had ended; and one that is ErrUnanswered if calls of the storage were still under way a
-// second after that. It may be both. If the storage has been closed, Run does not wait
+// second after that, or if the storage has failed to take outcomes until then. It may be
+// both. If the storage has been closed, Run does not wait
 // for ctx, and its error is ojs.ErrClosed.
 //
 // With a storage that is not durable, unfinished jobs are lost when the program ends. Run

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -368,13 +369,17 @@ func TestStorageFails(t *testing.T) {
 			}
 		})
 	})
-	t.Run("stop while settling fails gives the job up", func(t *testing.T) {
+	t.Run("P1.8 stop while settling fails gives the job up, and says so", func(t *testing.T) {
 		onFaulty(t, func(b *rig, s *storagetest.Faulty) {
 			b.handle("x", ok)
 			s.OnCall(breaks("Settle", false, nil))
 			ticket := b.enqueue("x")
 			b.advance(time.Second)
-			b.halt()
+			b.stop()
+			err := <-b.ended
+			if !errors.Is(err, engine.ErrUnanswered) || !strings.Contains(err.Error(), ticket.ID) {
+				t.Errorf("Run: %v, of job %s", err, ticket.ID)
+			}
 			b.want(ticket.ID, ojs.StateActive, 1)
 			s.OnCall(nil)
 			b.run()

@@ -344,10 +344,7 @@ func WithRand(r *rand.Rand) Option {
 // its lines, and its outcome is not stored in one step with the next claim. WithCodec
 // encodes the lines.
 func WithJobLogs(level slog.Level) Option {
-	return func(c *config) error {
-		c.jobLogs = &level
-		return nil
-	}
+	return option(true, func(c *config) { c.jobLogs = &level }, "", "")
 }
 
 // WithCodec encodes args, results, checkpoints and the details of errors before they
@@ -490,7 +487,7 @@ var defaultRetention = Retention{
 
 // WithRetention sets how long finished jobs are kept.
 func WithRetention(r Retention) Option {
-	return func(c *config) error {
+	return option(true, func(c *config) {
 		bound(&c.retention.Completed, r.Completed)
 		bound(&c.retention.Cancelled, r.Cancelled)
 		bound(&c.retention.Discarded, r.Discarded)
@@ -498,8 +495,7 @@ func WithRetention(r Retention) Option {
 		bound(&c.retention.MinAge, r.MinAge)
 		bound(&c.retention.MaxFinished, r.MaxFinished)
 		bound(&c.retention.MaxDeadLetters, r.MaxDeadLetters)
-		return nil
-	}
+	}, "", "")
 }
 
 // bound sets a bound that is given. A negative one is none.
@@ -622,8 +618,5 @@ func WithReports(r Reports) Option {
 // until their leases end (WithClaimLease). It does not look for other processes that are
 // dead either.
 func WithoutReports() Option {
-	return func(c *config) error {
-		c.reports, c.noReports = nil, true
-		return nil
-	}
+	return option(true, func(c *config) { c.reports, c.noReports = nil, true }, "", "")
 }

@@ -31,7 +31,6 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/tracing"
 	"github.com/ojsengine/ojs/engine/internal/upkeep"
 	"github.com/ojsengine/ojs/engine/internal/waits"
-	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/draft"
@@ -49,9 +48,9 @@ var (
 	// ErrStuck says that Run stopped while handlers were still going on, although their
 	// contexts had ended. Their jobs have been given back and may run again beside them.
 	ErrStuck = errors.New("ojs: handlers ignored the end of their contexts")
-	// ErrUnanswered says that Run stopped while calls of the storage were under way. An
-	// outcome that such a call brings may be stored still; if it is not, its job runs
-	// again when the lease has run out.
+	// ErrUnanswered says that Run stopped while calls of the storage were under way, or
+	// before the storage had taken an outcome. The outcome may be stored still; if it is
+	// not, its job runs again when the lease has run out.
 	ErrUnanswered = errors.New("ojs: the storage has not answered")
 )
 
@@ -70,10 +69,10 @@ type parts struct {
 	reporting *reports.Engine
 	crons     *cron.Entries
 
-	session   atomic.Pointer[session] // nil: not running
-	running   atomic.Bool             // Run works
-	begins    env.Bell                // rings when a run begins
-	listening listening               // for Run, Wait and Fetch
+	session  atomic.Pointer[session] // nil: not running
+	running  atomic.Bool             // Run works
+	begins   env.Bell                // rings when a run begins
+	listener caller.Listener         // of Run, Wait and Fetch
 }
 
 func newParts(s storage.Storage, opts []Option) (*parts, error) {
@@ -103,7 +102,8 @@ func newParts(s storage.Storage, opts []Option) (*parts, error) {
 		Seeded: cfg.rand != nil, Around: cfg.middleware, Runs: c.runs, SetTypeLimits: c.setTypeLimits}
 	c.types.Queues.Store(&cfg.queues)
 	c.types.Registry.Handlers.Store(new(jobtypes.Handlers))
-	c.waits = &waits.Waits{Env: c.Env, Listen: c.listen}
+	c.listener.Store, c.listener.Caller, c.listener.Hear = c.Store, c, c.hear
+	c.waits = &waits.Waits{Env: c.Env, Listen: c.listener.Listen}
 	c.admission = &admission.Admission{Env: c.Env, Gate: admission.NewGate(&cfg.queues)}
 	c.admission.Gate.LimitName = c.types.Registry.LimitName
 	c.types.LimitHandler = c.admission.Gate.LimitType
@@ -115,7 +115,7 @@ func newParts(s storage.Storage, opts []Option) (*parts, error) {
 		Grace: cfg.grace, JobLogs: cfg.jobLogs, InsertClaims: can.InsertClaims})
 	c.attempts.SetSlots(cfg.concurrency)
 	c.enqueuer.Reserve, c.settler.Concluded = c.attempts.Reserve, c.attempts.Concluded
-	c.workers = fetch.NewWorkers(c.Env, c.admission, c.enqueuer, c.settler, c.listen, c.watchWorkers)
+	c.workers = fetch.NewWorkers(c.Env, c.admission, c.enqueuer, c.settler, c.listener.Listen, c.watchWorkers)
 	c.reporting = &reports.Engine{Env: c.Env, Settle: c.settler, Peers: (*reports.ReportConfig)(c.reports),
 		Watches: watches, SetQuiet: c.admission.SetQuiet, DescribeNode: c.describeNode,
 		Works: c.attempts.Works, RunningLog: c.attempts.LogOf, Logged: c.attempts.Logged}
@@ -270,7 +270,7 @@ func (c *parts) newOperator() *operate.Operator {
 		Names: c.names, Queues: func() []string { return c.types.Queues.Load().Names },
 		Settle: c.settler.SettleChange, Delete: c.settler.Delete, CancelAll: c.settler.CancelAll,
 		Revive:   c.settler.Revive,
-		QueueSet: c.queueChanged, Paused: c.admission.LoadHolds, LimitSet: c.settler.LimitSet,
+		QueueSet: c.settler.QueueSet, Paused: c.admission.LoadHolds, LimitSet: c.settler.LimitSet,
 		Moved: func(from string) { c.enqueuer.Room.Made(from) },
 		WorkerSet: func(id string, terminate bool) bool {
 			to := fetch.Quiet
@@ -297,28 +297,6 @@ func (c *parts) names(name storage.LimitName) bool {
 		})
 }
 
-var queueEvents = map[ojs.QueueState]event.Type{ojs.QueuePaused: event.QueuePaused,
-	ojs.QueueDraining: event.QueueDraining, ojs.QueueActive: event.QueueResumed}
-
-// queueChanged follows a change of a queue's state.
-func (c *parts) queueChanged(name string, was, to ojs.QueueState) {
-	if to == ojs.QueuePaused {
-		c.returnClaimed()
-	}
-	if was == to {
-		return
-	}
-	c.Log.Info("queue is "+string(to), "component", "worker", "category", "lifecycle",
-		slog.Group("ojs", "queue", name))
-	c.Emit(event.Event{Type: queueEvents[to], Subject: name, Queue: name})
-	switch was {
-	case ojs.QueuePaused:
-		c.available(env.Unknown)
-	case ojs.QueueDraining:
-		c.enqueuer.Room.Made(name)
-	}
-}
-
 // hinders returns what the engine has against a job: what keeps it from running here.
 func (c *parts) hinders(rec *storage.Record, now time.Time) []inspect.Obstacle {
 	var e inspect.Explanation
@@ -341,8 +319,6 @@ func (c *parts) hinders(rec *storage.Record, now time.Time) []inspect.Obstacle {
 	}
 	return e.Obstacles
 }
-
-func (e *Engine[T]) own() *parts { return e.parts }
 
 // partsOf returns the parts of an *Engine of any args.
 func partsOf(engine any) *parts { return engine.(interface{ own() *parts }).own() }

@@ -23,7 +23,6 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/upkeep"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
-	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -90,16 +89,24 @@ func (c *parts) runUntil(ctx context.Context) error {
 		return ErrRunning
 	}
 	defer c.running.Store(false)
-	defer c.listen()() // before the first look, or what comes in between would go unnoticed
+	defer c.listener.Listen()() // before the first look, or what comes in between would go unnoticed
 	c.admission.SetQuiet(false)
-	unread := c.admission.LoadHolds(ctx)
+	var unread error
+	if !c.answered(ctx, func() { unread = c.admission.LoadHolds(ctx) }) {
+		return errStart
+	}
 	if foreign.Is(unread, ojs.ErrClosed) {
 		return unread
 	}
 	k := c.newSession(ctx)
 	r := k.r
-	limited := c.setLimits(r.Base) // before the first claim
-	if c.reports != nil {          // before it, too: other processes see the end of this one
+	var limited *jobtypes.Handlers
+	if !c.answered(ctx, func() { limited = c.setLimits(r.Base) }) { // before the first claim
+		<-k.Stop()
+		r.Over()
+		return errStart
+	}
+	if c.reports != nil { // before it, too: other processes see the end of this one
 		k.reports = c.reporting.Start(r.Base, k.terminate)
 		select {
 		case <-k.reports.First:
@@ -120,23 +127,27 @@ func (c *parts) runUntil(ctx context.Context) error {
 		chore.Poke()
 	}
 	r.Busy.Add(-1)
-	if set := c.types.Registry.Handlers.Load(); set != limited { // registered since
-		c.setTypeLimits(r.Base, set.All())
-	}
 	c.warnUnreached()
-	c.warnQuarantined(r.Base)
+	var err error
+	if !c.answered(ctx, func() {
+		if set := c.types.Registry.Handlers.Load(); set != limited { // registered since
+			c.setTypeLimits(r.Base, set.All())
+		}
+		c.warnQuarantined(r.Base)
+	}) {
+		err = errStart
+	}
 	c.Log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.Worker,
 		"concurrency", c.attempts.Slots())
 
-	var closed error
 	select {
 	case <-ctx.Done():
 	case <-k.terminated:
-		if err := k.closedStore.Load(); err != nil {
-			closed = *err
+		if closed := k.closedStore.Load(); closed != nil {
+			err = *closed
 		}
 	}
-	err := errors.Join(closed, c.stop(k))
+	err = errors.Join(err, c.stop(k))
 	returned := r.Over()
 	c.session.Store(nil)
 	close(k.over)
@@ -152,6 +163,32 @@ func (c *parts) runUntil(ctx context.Context) error {
 		Reason: stopReason(ctx, err != nil),
 	})
 	return err
+}
+
+// errStart is the error of a Run whose first calls of the storage have not ended.
+var errStart = fmt.Errorf("%w: a call at the start", ErrUnanswered)
+
+// answered makes calls of the storage with which a run starts. It reports false if they
+// go on LastCall after the end of ctx.
+func (c *parts) answered(ctx context.Context, calls func()) bool {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		calls()
+	}()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+	}
+	last := c.Clock.Timer(attempts.LastCall)
+	defer last.Stop()
+	select {
+	case <-done:
+		return true
+	case <-last.C:
+		return false
+	}
 }
 
 // stop ends the work of a session. Its error names the handlers and the calls of the
@@ -299,23 +336,7 @@ func (c *parts) warnUnreached() {
 	for _, name := range queues.Names {
 		c.warnConcurrency(name, configOf(queues, name).Concurrency)
 	}
-	var types, others []string
-	for _, t := range c.types.Registry.Handlers.Load().All() {
-		h, name := t.Given, t.Given.Type()
-		if n := h.Concurrency(); n > c.attempts.Slots() {
-			c.Log.Warn("the concurrency of a handler is above the engine's, which holds",
-				"job_type", name, "handler_concurrency", n, "concurrency", c.attempts.Slots())
-		}
-		if o, err := c.types.Resolve(queues, h.Defaults(), nil); err == nil && !queues.Serves(o.Queue) {
-			types = append(types, name)
-			others = append(others, o.Queue)
-		}
-	}
-	if len(types) > 0 {
-		slices.Sort(others)
-		c.Log.Warn("jobs of handled types go to queues that this engine does not serve, unless they are enqueued to another",
-			"job_types", types, "queues", slices.Compact(others))
-	}
+	c.types.WarnUnreached(c.attempts.Slots())
 }
 
 func (c *parts) warnConcurrency(queue string, n int) {
@@ -354,38 +375,6 @@ func (c *parts) setAside(list []storage.Quarantined) {
 func (c *parts) logQuarantine(ctx context.Context, level slog.Level, msg string, attrs ...any) {
 	c.Log.LogAttrs(ctx, level, msg, slog.String("component", "worker"), slog.String("category", "lifecycle"),
 		slog.Group("attributes", attrs...))
-}
-
-// listening is a subscription to the notices of a storage that is open while it has
-// users.
-type listening struct {
-	mu    locks.Mutex // guards the fields below
-	users int
-	stop  func()
-}
-
-func (l *listening) release() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.users--; l.users == 0 {
-		l.stop()
-	}
-}
-
-// listen has the engine hear of others until release is called, as every Run, Wait and
-// Fetch does.
-func (c *parts) listen() (release func()) {
-	n, ok := storage.As[storage.Notifier](c.Store)
-	if !ok {
-		return func() {}
-	}
-	l := &c.listening
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.users++; l.users == 1 {
-		l.stop = n.Notify(c, c.hear)
-	}
-	return l.release
 }
 
 // hear takes in what others have done.

@@ -2,7 +2,8 @@ package engine_test
 
 import (
 	"context"
-	"log/slog"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,56 +14,86 @@ import (
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-// atLine calls a function when a line is logged.
-type atLine struct {
-	slog.Handler
-	line string
-	f    func()
-}
-
-func (atLine) Enabled(context.Context, slog.Level) bool { return true }
-
-func (a atLine) WithAttrs([]slog.Attr) slog.Handler { return a }
-
-func (a atLine) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == a.line {
-		a.f()
+// A call of the storage that hangs at the start of Run does not keep Run from returning
+// at the end of its context. A later Run works.
+func TestStopDuringTheStart(t *testing.T) {
+	for name, method := range map[string]string{
+		"P1.8 the pauses": "Documents value",
+		"P1.8 the limits": "SetQueueState",
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := limitHooked{hooked(nil)}
+			inBubbleOn(t, store, func(b *rig) {
+				release := make(chan struct{})
+				store.OnCall(hangs(method, release))
+				b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+				b.run()
+				b.stop()
+				b.stop = nil
+				b.advance(2 * time.Second)
+				select {
+				case err := <-b.ended:
+					if !errors.Is(err, engine.ErrUnanswered) {
+						t.Errorf("Run: %v", err)
+					}
+				default:
+					t.Fatal("Run has not returned")
+				}
+				close(release)
+				b.run()
+				id := b.enqueue("x").ID
+				b.advance(time.Second)
+				b.want(id, ojs.StateCompleted, 1)
+			}, engine.WithQueueConfig("default", engine.QueueConfig{GlobalConcurrency: 5}))
+		})
 	}
-	return nil
 }
 
-// A job that another engine enqueues while an engine starts is noticed, also when the
-// storage has been looked at before.
-func TestEnqueuedWhileAnotherStarts(t *testing.T) {
-	store := memory.New()
-	other, err := engine.New[int](store, quiet)
-	must(t, err)
-	inVain := make(chan struct{}, 1) // a claim has found no job
-	looked := &storagetest.Faulty{Storage: store}
-	looked.OnCall(func(c *storagetest.Call) {
-		if c.Method != "Claim" {
-			return
-		}
-		if c.Do(); len(c.Out.([]storage.Record)) == 0 {
-			select {
-			case inVain <- struct{}{}:
-			default:
-			}
-		}
-	})
-	log := slog.New(atLine{line: "engine started", f: func() {
-		<-inVain
-		_, err := other.Enqueue(t.Context(), "x", 1)
-		must(t, err)
-	}})
-	eng, err := engine.New[int](looked.Stepping(), engine.WithLogger(log))
-	must(t, err)
-	ran := make(chan struct{})
-	eng.Handle("x", func(context.Context, *ojs.Job[int]) error { close(ran); return nil })
-	started(t, eng)
-	select {
-	case <-ran:
-	case <-time.After(time.Minute):
-		t.Error("nobody has noticed the job")
+// limitHooked is a Faulty that calls SetQueueState, which has a hook, before SetLimit.
+type limitHooked struct{ *storagetest.Faulty }
+
+func (s limitHooked) SetLimit(ctx context.Context, now time.Time, name storage.LimitName,
+	bounds ojs.RateLimit, until time.Time) error {
+	if _, err := s.SetQueueState(ctx, "hook", ojs.QueueActive); err != nil {
+		return err
+	}
+	return s.Faulty.SetLimit(ctx, now, name, bounds, until)
+}
+
+// A stop names the jobs whose outcomes the storage has failed to take.
+func TestStopSaysWhatIsNotStored(t *testing.T) {
+	for name, takes := range map[string]time.Duration{
+		"P1.8 of a handler that returns":  0,
+		"P1.8 of a handler that goes on":  time.Hour,
+		"P1.8 of a handler that is ended": time.Second,
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := &storagetest.Faulty{Storage: memory.New()}
+			inBubbleOn(t, store, func(b *rig) {
+				done := make(chan struct{})
+				b.handle("x", func(context.Context, *ojs.Job[any]) error {
+					select {
+					case <-time.After(takes):
+					case <-done:
+					}
+					return nil
+				})
+				store.OnCall(func(c *storagetest.Call) {
+					if c.Method == "Settle" {
+						c.Err = errStorage
+					}
+				})
+				b.run()
+				id := b.enqueue("x").ID
+				b.advance(0)
+				b.stop()
+				b.stop = nil
+				err := <-b.ended
+				close(done)
+				if !errors.Is(err, engine.ErrUnanswered) || !strings.Contains(err.Error(), id) {
+					t.Errorf("Run: %v, of job %s", err, id)
+				}
+			}, engine.WithGracePeriod(time.Second/2))
+		})
 	}
 }

@@ -153,12 +153,12 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 		}
 	}
 	stats, err := e.Stats(ctx)
-	var silent []Problem
 	if err == nil {
-		silent, err = c.silentProblems(ctx)
-	}
-	for _, p := range silent {
-		is(Degraded, p)
+		err = c.reporting.Silent(ctx, func(id string, silence time.Duration, jobs int) {
+			text := fmt.Sprintf("the process that held %d active jobs has been silent for %s: %s",
+				jobs, stored.Seconds(silence), id)
+			is(Degraded, Problem{Code: ProblemSilent, Text: text, N: jobs})
+		})
 	}
 	if err != nil {
 		text := "the storage does not answer: " + foreign.ErrorText(err)
@@ -220,31 +220,4 @@ func (c *parts) quarantined(ctx context.Context) (int, error) {
 		return store.CountQuarantined(ctx)
 	}
 	return 0, nil
-}
-
-// silentProblems are the processes that hold jobs and are silent.
-func (c *parts) silentProblems(ctx context.Context) (list []Problem, err error) {
-	if !c.reporting.Watches {
-		return nil, nil
-	}
-	now := c.Now()
-	var silent []stored.Alive
-	err = c.reporting.EachProcess(ctx, func(a *stored.Alive) {
-		if a.Silence(now) > 0 {
-			silent = append(silent, *a)
-		}
-	})
-	for i := range silent {
-		a := &silent[i]
-		recs, failed := c.Store.ClaimedBy(ctx, a.ID)
-		if err = failed; err != nil {
-			break
-		}
-		if len(recs) > 0 {
-			text := fmt.Sprintf("the process that held %d active jobs has been silent for %s: %s",
-				len(recs), stored.Seconds(a.Silence(now)), a.ID)
-			list = append(list, Problem{Code: ProblemSilent, Text: text, N: len(recs)})
-		}
-	}
-	return list, err
 }

@@ -254,7 +254,9 @@ func (w *Worker) claimOnce(
 ) (ds []*Delivery, reopens time.Time, err error) {
 	c := w.core
 	asked := asked{c: c}
-	c.workers.with(w.id, func(found *worker) { asked.of, ask.By = found, &asked })
+	c.workers.with(w.id, func(found *worker) {
+		asked.Book, asked.Mu, ask.By = &found.claims, &c.workers.mu, &asked
+	})
 	defer asked.end()
 	recs, reopens, err := c.admission.Claim(ctx, ask, nil)
 	if err != nil {

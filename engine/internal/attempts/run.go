@@ -92,10 +92,10 @@ type Run struct {
 	sleeps     sleeps.Sleeps // of handlers, and before calls of the storage are repeated
 
 	Stopping atomic.Bool   // no more claims; set with mu
+	claiming atomic.Int32  // claims under way
 	closing  chan struct{} // closed when the grace period is over too
 
 	// Guarded by mu of Attempts.
-	claiming   int                 // claims under way
 	failures   int                 // claims that failed in a row
 	failure    error               // of the last of them
 	stuck      int                 // attempts that are reported as stuck
@@ -103,6 +103,7 @@ type Run struct {
 	attempts   []*attempt          // claimed and not stored, or running; two of a job if a lost one goes on
 	drained    chan struct{}       // closed when stopping, and the pipeline and attempts are empty
 	returned   []string            // the jobs whose attempts the stop has interrupted
+	unstored   []string            // those whose outcomes it has given up
 	renewals   []*attempt
 	overrun    []*attempt
 	unreported []*attempt // that are stuck
@@ -182,9 +183,16 @@ func (r *Run) Quit() {
 // whose handlers go on nevertheless, those whose outcomes are not stored, and whether a
 // claim is under way.
 func (r *Run) Stop() (stuck, unstored []string, claiming bool) {
+	stuck, claiming = r.end()
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	return stuck, slices.Clone(r.unstored), claiming
+}
+
+func (r *Run) end() (stuck []string, claiming bool) {
 	mu := &r.c.mu
 	if r.c.Grace > 0 && r.Wait(r.drained, r.c.Grace) {
-		return nil, nil, false
+		return nil, false
 	}
 	mu.Lock()
 	close(r.closing)
@@ -193,13 +201,13 @@ func (r *Run) Stop() (stuck, unstored []string, claiming bool) {
 	}
 	mu.Unlock()
 	if r.Wait(r.drained, LastCall) {
-		return nil, nil, false
+		return nil, false
 	}
 	mu.Lock()
 	if slices.ContainsFunc(r.attempts, func(a *attempt) bool { return a.returned }) {
 		mu.Unlock()
 		if r.Wait(r.drained, lastStore) {
-			return nil, nil, false
+			return nil, false
 		}
 		mu.Lock()
 	}
@@ -207,7 +215,7 @@ func (r *Run) Stop() (stuck, unstored []string, claiming bool) {
 	for _, a := range r.attempts {
 		r.c.book.Retire(a.rec.ID, a.claimed, true) // the next run does not have it
 		if a.returned {
-			unstored = append(unstored, a.rec.ID)
+			r.unstored = append(r.unstored, a.rec.ID)
 			continue
 		}
 		if a.started.Load() {
@@ -218,12 +226,12 @@ func (r *Run) Stop() (stuck, unstored []string, claiming bool) {
 			given = append(given, a)
 		}
 	}
-	claiming = r.claiming > 0
+	claiming = r.claiming.Load() > 0
 	mu.Unlock()
 	for _, a := range given {
 		r.interrupt(a)
 	}
-	return stuck, unstored, claiming
+	return stuck, claiming
 }
 
 // lastStore is how long Run waits for outcomes of handlers that have returned at the end
@@ -456,19 +464,17 @@ func (r *Run) Retry(now time.Time) {
 	}
 }
 
-// asked is a step that claims. It has the times of its claims, one past the gate and one
-// through it.
+// asked is a step that claims.
 type asked struct {
-	r  *Run
-	at [2]time.Time
-	n  int
+	claims.Step
+	r *Run
 }
 
-// Asks is add for a claim through the gate.
-func (a *asked) Asks(now time.Time) {
-	a.r.c.mu.Lock()
-	defer a.r.c.mu.Unlock()
-	a.add(now)
+// asks begins a step, which enter ends, with a claim at now.
+func (r *Run) asks(a *asked, now time.Time) {
+	a.r, a.Book, a.Mu = r, &r.c.book, &r.c.mu
+	r.claiming.Add(1)
+	a.Asks(now)
 }
 
 func (a *asked) Stopping() bool { return a.r.Stopping.Load() }
@@ -537,18 +543,4 @@ func (r *Run) newest(renewals []*attempt) []*attempt {
 		}
 		return older || a.inTx
 	})
-}
-
-// begin begins the step, which enter ends.
-func (a *asked) begin(now time.Time) {
-	a.r.claiming++
-	a.r.c.book.Begin()
-	a.add(now)
-}
-
-// add says that a claim is under way since now.
-func (a *asked) add(now time.Time) {
-	a.at[a.n] = now
-	a.r.c.book.Ask(now)
-	a.n++
 }

@@ -102,6 +102,7 @@ type stepScratch struct {
 	settle.Scratch
 	to      []*storage.Record
 	into    []*storage.Record
+	asked   *asked
 	recs    []storage.Record
 	claimed []*attempt
 	limited storage.Limited
@@ -214,23 +215,22 @@ func (r *Run) finish(a *attempt, o policy.Outcome) task {
 
 // step stores outcomes and claims jobs. It returns what the goroutine does next.
 func (r *Run) step(t *task, s *stepScratch) task {
-	asked := asked{r: r}
-	var now time.Time
+	if s.asked == nil {
+		s.asked = new(asked)
+	}
+	asked := s.asked
 	if t.Claim > 0 {
-		now = r.c.Now()
-		r.c.mu.Lock()
-		asked.begin(now)
-		r.c.mu.Unlock()
+		r.asks(asked, t.Began)
 	}
 	more := t.Free > 0 // a claim through the gate is wanted
 	if t.Claim > 0 && !settle.AnyExtras(t.Outcomes) && r.c.joint() && len(r.c.Types.Registry.Handled()) > 0 {
-		more = r.exchange(t, s, now) && more
+		more = r.exchange(t, s) && more
 	} else {
 		r.store(t.Outcomes, &s.Scratch)
 	}
-	empty := more && r.claim(t.Free, s, &asked)
+	empty := more && r.claim(t.Free, s, asked)
 	if t.Claim > 0 {
-		r.enter(s, empty, &asked)
+		r.enter(s, empty, asked)
 	}
 	return r.Pipe.Stepped(t, s.claimed, empty)
 }
@@ -238,8 +238,8 @@ func (r *Run) step(t *task, s *stepScratch) task {
 // exchange stores outcomes and claims jobs in one call. It reports whether a claim
 // through the gate may find one although it has found none: it leaves out those that it
 // could not give back.
-func (r *Run) exchange(t *task, s *stepScratch, now time.Time) (none bool) {
-	c := r.c
+func (r *Run) exchange(t *task, s *stepScratch) (none bool) {
+	c, now := r.c, t.Began
 	for _, f := range t.Outcomes {
 		s.to = append(s.to, f.Rec)
 	}
@@ -339,8 +339,8 @@ func (r *Run) enter(s *stepScratch, empty bool, asked *asked) {
 		r.c.Failing(&r.Busy, r.failures > 0, false)
 		r.failures = 0
 	}
-	r.claiming--
-	if c.book.End(asked.at[:asked.n]...) {
+	r.claiming.Add(-1)
+	if asked.End() {
 		r.Claims.Poke() // a job that it has left to this claim may belong to no attempt
 	}
 }
@@ -436,15 +436,9 @@ func (a *attempt) lost() bool {
 // A slot is reserved only if a step could claim jobs ahead, and if no job is ahead of new
 // ones as far as the pipeline knows.
 
-// reserved are slots that are kept for the jobs of an enqueue.
-type reserved struct {
-	r     *Run
-	t     task
-	asked asked
-}
-
 // Reserve keeps slots for the jobs of a batch, and has the storage asked to claim them.
-// It returns nil if the jobs cannot start at once. Otherwise start ends it.
+// It returns nil if the jobs cannot start at once. Otherwise start has those started that
+// the storage has claimed.
 func (c *Attempts) Reserve(
 	ctx context.Context, now time.Time, batch []storage.Insert,
 ) (start func(stored []storage.Inserted, err error)) {
@@ -468,41 +462,33 @@ func (c *Attempts) Reserve(
 	if !ok {
 		return nil
 	}
-	v := &reserved{r: r, t: t, asked: asked{r: r}}
-	c.mu.Lock()
-	v.asked.begin(now)
-	c.mu.Unlock()
+	asked := new(asked)
+	r.asks(asked, now)
 	claim.Queues = c.Types.Queues.Load().Names // of now: a change has reserved jobs given back
 	batch[0].Claim = claim
-	return func(stored []storage.Inserted, err error) { v.start(batch, stored, now, err) }
-}
-
-// start has the jobs started that the storage has claimed. If the call has failed, stored
-// is nil.
-func (v *reserved) start(batch []storage.Insert, stored []storage.Inserted, now time.Time, err error) {
-	if err != nil {
-		v.r.unanswer(now, err)
-	}
-	s := scratches.Get().(*stepScratch)
-	defer func() {
-		s.clear()
-		scratches.Put(s)
-	}()
-	for i := range stored {
-		if !stored[i].Claimed {
-			break
+	return func(stored []storage.Inserted, err error) {
+		if err != nil {
+			r.unanswer(now, err)
 		}
-		a := attempts.Get().(*attempt)
-		*a.rec = batch[i].Record.Copy()
-		a.rec.Version = stored[i].Version
-		a.rec.Claim(now, v.r.c.Worker, v.r.c.Lease)
-		a.prepare(v.r)
-		s.claimed = append(s.claimed, a)
+		s := scratches.Get().(*stepScratch)
+		defer scratches.Put(s)
+		defer s.clear()
+		for i := range stored { // none, if the call has failed
+			if !stored[i].Claimed {
+				break
+			}
+			a := attempts.Get().(*attempt)
+			*a.rec = batch[i].Record.Copy()
+			a.rec.Version = stored[i].Version
+			a.rec.Claim(now, c.Worker, c.Lease)
+			a.prepare(r)
+			s.claimed = append(s.claimed, a)
+		}
+		r.enter(s, false, asked)
+		if next := r.Pipe.Reserved(&t, s.claimed); next.Kind != pipeline.Leave {
+			go r.work(&next)
+			return
+		}
+		r.left()
 	}
-	v.r.enter(s, false, &v.asked)
-	if next := v.r.Pipe.Reserved(&v.t, s.claimed); next.Kind != pipeline.Leave {
-		go v.r.work(&next)
-		return
-	}
-	v.r.left()
 }

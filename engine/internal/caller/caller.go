@@ -1,11 +1,12 @@
-// Package caller tells a storage whose calls it gets, so that an engine does not hear of
-// what it has done itself.
+// Package caller tells a storage whose calls it gets, so that an engine hears what others
+// do, and does not hear of what it has done itself.
 package caller
 
 import (
 	"context"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -86,4 +87,38 @@ func (s callerStorage) Due(
 	ctx context.Context, now time.Time, max int, buf []storage.Record,
 ) (storage.Due, error) {
 	return s.Storage.Due(s.withCaller(ctx), now, max, buf)
+}
+
+// Listener hears what others do on a storage, by a subscription to its notices that is
+// open while the Listener has users. It is safe for concurrent use.
+type Listener struct {
+	Store  storage.Storage
+	Caller any // whose own calls are not told
+	Hear   func(storage.Notice)
+
+	mu    locks.Mutex // guards the fields below
+	users int
+	stop  func()
+}
+
+// Listen adds a user until release is called.
+func (l *Listener) Listen() (release func()) {
+	n, ok := storage.As[storage.Notifier](l.Store)
+	if !ok {
+		return func() {}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users++; l.users == 1 {
+		l.stop = n.Notify(l.Caller, l.Hear)
+	}
+	return l.release
+}
+
+func (l *Listener) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users--; l.users == 0 {
+		l.stop()
+	}
 }

@@ -20,6 +20,7 @@ package claims
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs/storage"
@@ -50,20 +51,40 @@ var looksAfter = [...]time.Duration{time.Second, 10 * time.Second, time.Minute}
 // their leases.
 const maxUnanswered = 1000
 
-// Begin begins a step that claims. End ends it.
-func (b *Book) Begin() { b.steps++ }
+// Step is a step that claims, once past the gate of an engine and once through it at
+// most.
+type Step struct {
+	Book *Book
+	Mu   sync.Locker // that guards the book
+	at   [2]time.Time
+	n    int // of at
+}
 
-// Ask records that a claim of a step is under way since now.
-func (b *Book) Ask(now time.Time) { b.asking = append(b.asking, now.UnixNano()) }
+// Asks records that a claim of the step is under way since now.
+func (s *Step) Asks(now time.Time) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if s.n == 0 {
+		s.Book.steps++
+	}
+	s.at[s.n] = now
+	s.n++
+	s.Book.asking = append(s.Book.asking, now.UnixNano())
+}
 
-// End ends a step whose claims began at these times: its jobs have attempts. It reports
-// whether Unknown has left jobs to a claim under way since the last End.
-func (b *Book) End(times ...time.Time) (met bool) {
-	for _, at := range times {
+// End ends the step: its jobs have attempts. It reports whether Unknown has left jobs to
+// a claim under way since the last End. The caller holds Mu.
+func (s *Step) End() (met bool) {
+	b := s.Book
+	if s.n == 0 {
+		return false
+	}
+	for _, at := range s.at[:s.n] {
 		i, last := slices.Index(b.asking, at.UnixNano()), len(b.asking)-1
 		b.asking[i] = b.asking[last]
 		b.asking = b.asking[:last]
 	}
+	s.n = 0
 	if b.steps--; b.steps == 0 {
 		clear(b.early)
 	}

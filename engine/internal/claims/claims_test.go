@@ -2,6 +2,7 @@ package claims_test
 
 import (
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,8 +60,8 @@ func TestUnknown(t *testing.T) {
 // so, once: the jobs may belong to no attempt.
 func TestLookBesideAClaim(t *testing.T) {
 	var b claims.Book
-	b.Begin()
-	b.Ask(at)
+	step := claims.Step{Book: &b, Mu: new(sync.Mutex)}
+	step.Asks(at)
 	b.Fail(at, at)
 	look := func() (n int, waits bool) {
 		lost, waits := b.Unknown([]storage.Record{active("x", at)}, 0, none)
@@ -69,15 +70,14 @@ func TestLookBesideAClaim(t *testing.T) {
 	if n, waits := look(); n != 0 || !waits {
 		t.Errorf("beside the claim: %d unknown, waits %v", n, waits)
 	}
-	if !b.End(at) {
+	if !step.End() {
 		t.Error("the end of the claim does not tell of the look")
 	}
 	if n, waits := look(); n != 1 || waits {
 		t.Errorf("after the claim: %d unknown, waits %v", n, waits)
 	}
-	b.Begin()
-	b.Ask(at.Add(time.Second))
-	if look(); b.End(at.Add(time.Second)) {
+	step.Asks(at.Add(time.Second))
+	if look(); step.End() {
 		t.Error("the end of a claim tells of a look that left nothing to it")
 	}
 }

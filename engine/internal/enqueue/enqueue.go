@@ -50,16 +50,16 @@ type Enqueuer struct {
 func (c *Enqueuer) Enqueue(
 	ctx context.Context, jobType string, args any, defaults, opts []ojs.Option,
 ) (ojs.Ticket, error) {
-	var ticket ojs.Ticket
+	var tickets [1]ojs.Ticket
 	err := c.withRoom(ctx, 1,
-		func() error { return c.tryEnqueueOne(ctx, jobType, args, defaults, opts, &ticket) })
+		func() error { return c.try(ctx, tickets[:], nil, jobType, args, defaults, opts) })
 	switch {
 	case err != nil:
 		return ojs.Ticket{}, err
-	case ticket.Dropped:
+	case tickets[0].Dropped:
 		return ojs.Ticket{}, ojs.ErrDropped
 	}
-	return ticket, nil
+	return tickets[0], nil
 }
 
 // EnqueueMany implements ojs.Enqueuer.
@@ -68,8 +68,9 @@ func (c *Enqueuer) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.
 		return nil, ctx.Err()
 	}
 	tickets := make([]ojs.Ticket, len(drafts))
-	if err := c.withRoom(ctx, len(drafts),
-		func() error { return c.tryEnqueue(ctx, drafts, tickets) }); err != nil {
+	err := c.withRoom(ctx, len(drafts),
+		func() error { return c.try(ctx, tickets, drafts, "", nil, nil, nil) })
+	if err != nil {
 		return nil, err
 	}
 	return tickets, nil
@@ -78,41 +79,24 @@ func (c *Enqueuer) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.
 // withRoom enqueues by try. If a queue is full that callers wait for, it waits until
 // there is room and tries again.
 func (c *Enqueuer) withRoom(ctx context.Context, jobs int, try func() error) error {
+	var p *place // in the queue that was full last; nil: none was
+	defer func() { c.Room.leave(p) }()
 	for {
 		err := try()
 		queue, blocks := c.blocks(ctx, err)
 		if !blocks {
 			return err
 		}
-		full, err := c.inPlace(ctx, queue, jobs, try)
-		if !full {
-			return err
-		}
-	}
-}
-
-// inPlace tries until the queue has room. It reports whether another queue of the batch
-// has none.
-func (c *Enqueuer) inPlace(
-	ctx context.Context, queue string, jobs int, try func() error,
-) (full bool, err error) {
-	p := c.Room.enter(queue)
-	defer c.Room.leave(p)
-	for {
-		// Again, since room made before the wait began is not announced.
-		err := try()
-		at, blocks := c.blocks(ctx, err)
-		if !blocks {
-			return false, err
-		}
-		if at != queue {
-			return true, nil
+		if p == nil || p.queue != queue {
+			c.Room.leave(p)
+			p = c.Room.enter(queue)
+			continue // room made before the wait began is not announced
 		}
 		if jobs > 1 {
 			c.Room.skip(p)
 		}
 		if err := c.waitForRoom(ctx, p, err); err != nil {
-			return false, err
+			return err
 		}
 		c.Room.again(p)
 	}
@@ -142,68 +126,41 @@ func (s *shelf) putBack() {
 	shelves.Put(s)
 }
 
-// tryEnqueue enqueues the drafts once, each of which has a ticket.
-func (c *Enqueuer) tryEnqueue(ctx context.Context, drafts []ojs.Draft, tickets []ojs.Ticket) error {
+// try enqueues drafts once, each of which has a ticket, or the one draft that comes in
+// parts if drafts is nil. Those that a hook drops are left out.
+func (c *Enqueuer) try(ctx context.Context, tickets []ojs.Ticket, drafts []ojs.Draft,
+	jobType string, args any, defaults, opts []ojs.Option) error {
 	now := c.Now()
 	s := shelves.Get().(*shelf)
-	s.batch = slices.Grow(s.batch, len(drafts))
-	for i := range drafts {
-		d := &drafts[i]
-		switch dropped, err := c.lay(ctx, s, i, d.Type(), d.Args(), d.Defaults(), d.Options(), now); {
-		case err != nil && len(drafts) > 1:
-			return fmt.Errorf("ojs: draft %d of %d: %w", i+1, len(drafts), err)
-		case err != nil:
-			return err
+	s.batch = slices.Grow(s.batch, len(tickets))
+	for i := range tickets {
+		if drafts != nil {
+			d := &drafts[i]
+			jobType, args, defaults, opts = d.Type(), d.Args(), d.Defaults(), d.Options()
+		}
+		n := len(s.batch)
+		s.batch = s.batch[:n+1]
+		p, err := c.Types.Prepare(ctx, &s.batch[n], jobType, args, defaults, opts, now, &s.own)
+		switch tickets[i].Dropped = err == ojs.ErrDropped; {
+		case err == nil:
+			s.places, s.names = append(s.places, i), append(s.names, p.Options.Name)
+		case err == ojs.ErrDropped:
+			s.batch = s.batch[:n]
+		case len(tickets) > 1:
+			return fmt.Errorf("ojs: draft %d of %d: %w", i+1, len(tickets), err)
 		default:
-			tickets[i].Dropped = dropped
+			return err
 		}
 	}
 	if err := jobtypes.NameDependencies(s.batch, s.names); err != nil {
 		return err
 	}
-	if awaited := internal.AwaitedOf(ctx); len(drafts) > 1 && awaited != nil { // see workflow.Add
+	if awaited := internal.AwaitedOf(ctx); len(tickets) > 1 && awaited != nil { // see workflow.Add
 		for i := range s.batch {
 			s.batch[i].AwaitedBy = awaited[s.batch[i].Record.ID]
 		}
 	}
 	return c.insertShelf(ctx, s, tickets, now)
-}
-
-// tryEnqueueOne is tryEnqueue of one draft in parts.
-func (c *Enqueuer) tryEnqueueOne(
-	ctx context.Context, jobType string, args any, defaults, opts []ojs.Option, ticket *ojs.Ticket,
-) error {
-	now := c.Now()
-	s := shelves.Get().(*shelf)
-	s.batch = slices.Grow(s.batch, 1)
-	dropped, err := c.lay(ctx, s, 0, jobType, args, defaults, opts, now)
-	if err != nil {
-		return err
-	}
-	tickets := [1]ojs.Ticket{{Dropped: dropped}}
-	err = c.insertShelf(ctx, s, tickets[:], now)
-	*ticket = tickets[0]
-	return err
-}
-
-// lay makes the i-th draft a job of the shelf's batch, which has room for it, unless a
-// hook drops it.
-func (c *Enqueuer) lay(
-	ctx context.Context, s *shelf, i int, jobType string, args any, defaults, opts []ojs.Option,
-	now time.Time,
-) (dropped bool, err error) {
-	n := len(s.batch)
-	s.batch = s.batch[:n+1]
-	p, err := c.Types.Prepare(ctx, &s.batch[n], jobType, args, defaults, opts, now, &s.own)
-	if err != nil {
-		s.batch = s.batch[:n]
-		if err == ojs.ErrDropped {
-			return true, nil
-		}
-		return false, err
-	}
-	s.places, s.names = append(s.places, i), append(s.names, p.Options.Name)
-	return false, nil
 }
 
 // insertShelf stores the shelf's batch, fills in the tickets of its jobs and puts the
@@ -482,7 +439,7 @@ func (c *Enqueuer) EnqueueCron(ctx context.Context, d ojs.Draft) (ojs.Ticket, er
 	var err error
 	// A hook may have put a value into the job whose MarshalJSON ends this goroutine,
 	// which may be that of the chores.
-	stop := foreign.Call(func() { err = c.tryEnqueue(ctx, []ojs.Draft{d}, tickets[:]) })
+	stop := foreign.Call(func() { err = c.try(ctx, tickets[:], nil, d.Type(), d.Args(), d.Defaults(), d.Options()) })
 	if stop != nil {
 		return ojs.Ticket{}, &jobtypes.HookError{Err: stop}
 	}

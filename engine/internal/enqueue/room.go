@@ -68,8 +68,11 @@ func (r *Room) again(p *place) {
 	}
 }
 
-// leave gives up a place and wakes the next.
+// leave gives up a place and wakes the next. nil: there is none.
 func (r *Room) leave(p *place) {
+	if p == nil {
+		return
+	}
 	r.n.Add(-1)
 	r.mu.Lock()
 	defer r.mu.Unlock()

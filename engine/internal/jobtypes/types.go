@@ -284,3 +284,26 @@ func (c *Types) warnUnserved(queue string) {
 			"queue", queue)
 	}
 }
+
+// WarnUnreached logs which handlers have a limit above the slots of the engine, and which
+// are of types whose jobs go to queues that it does not serve.
+func (c *Types) WarnUnreached(slots int) {
+	queues := c.Queues.Load()
+	var types, others []string
+	for _, t := range c.Registry.Handlers.Load().All() {
+		h, name := t.Given, t.Given.Type()
+		if n := h.Concurrency(); n > slots {
+			c.Log.Warn("the concurrency of a handler is above the engine's, which holds",
+				"job_type", name, "handler_concurrency", n, "concurrency", slots)
+		}
+		if o, err := c.Resolve(queues, h.Defaults(), nil); err == nil && !queues.Serves(o.Queue) {
+			types = append(types, name)
+			others = append(others, o.Queue)
+		}
+	}
+	if len(types) > 0 {
+		slices.Sort(others)
+		c.Log.Warn("jobs of handled types go to queues that this engine does not serve, unless they are enqueued to another",
+			"job_types", types, "queues", slices.Compact(others))
+	}
+}

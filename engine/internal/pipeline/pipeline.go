@@ -100,7 +100,8 @@ type Task[J, O any] struct {
 	Free     int // of Claim: how many jobs can start at once
 
 	news, emptied, returns uint64 // as they were when the step began
-	began                  time.Time
+
+	Began time.Time // of a Step: when it began
 }
 
 // waiting is a job in the local queue.
@@ -167,7 +168,7 @@ func (p *Pipeline[J, O]) Enter() Task[J, O] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.starting--
-	return p.next()
+	return p.next(time.Time{})
 }
 
 // Ended says that the handler of a job has returned, with an outcome to store.
@@ -182,8 +183,9 @@ func (p *Pipeline[J, O]) Ended(o O, now time.Time) Task[J, O] {
 		p.mu.Unlock()
 		runtime.Gosched()
 		p.mu.Lock()
+		now = time.Time{}
 	}
-	return p.next()
+	return p.next(now)
 }
 
 // Dropped says that the handler of a job has returned, with nothing to store.
@@ -191,7 +193,7 @@ func (p *Pipeline[J, O]) Dropped() Task[J, O] {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.running--
-	return p.next()
+	return p.next(time.Time{})
 }
 
 // Failed says that the storage has failed to take n outcomes of a step. For each of them
@@ -209,8 +211,10 @@ func (p *Pipeline[J, O]) Stepped(t *Task[J, O], jobs []J, empty bool) Task[J, O]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.steps--
+	now := t.Began
 	if p.Slow {
-		p.stepTime += (min(p.Now().Sub(t.began), maxStep) - p.stepTime) / 4
+		now = p.Now()
+		p.stepTime += (min(now.Sub(t.Began), maxStep) - p.stepTime) / 4
 	}
 	p.storing -= len(t.Outcomes)
 	clear(t.Outcomes)
@@ -229,14 +233,14 @@ func (p *Pipeline[J, O]) Stepped(t *Task[J, O], jobs []J, empty bool) Task[J, O]
 			p.back = append(p.back, jobs...)
 			break
 		}
-		p.push(jobs)
+		p.push(jobs, now)
 	case empty && p.news == t.news:
 		p.backlog = 0
 		p.emptied++
 	case t.Claim > 0 && t.Free == 0:
 		p.target = 0 // the next job is one that no claim ahead gets
 	}
-	return p.next()
+	return p.next(time.Time{})
 }
 
 // Reserve keeps slots for n new jobs, which the insert that stores them is to claim: it
@@ -265,9 +269,9 @@ func (p *Pipeline[J, O]) Reserved(t *Task[J, O], jobs []J) Task[J, O] {
 	if p.returns != t.returns {
 		p.back = append(p.back, jobs...)
 	} else {
-		p.push(jobs)
+		p.push(jobs, p.Now())
 	}
-	return p.next()
+	return p.next(time.Time{})
 }
 
 // Unclaimed says that n jobs of an Unclaim are available again.
@@ -278,7 +282,7 @@ func (p *Pipeline[J, O]) Unclaimed(n int) Task[J, O] {
 		p.backlog = min(p.backlog+n, Unknown)
 		p.news++
 	}
-	return p.next()
+	return p.next(time.Time{})
 }
 
 // Recovered says that an outcome which the storage had failed to take is stored, or given
@@ -374,13 +378,12 @@ func (p *Pipeline[J, O]) Busy() int {
 // waits is how many jobs are in the local queue.
 func (p *Pipeline[J, O]) waits() int { return len(p.queue) - p.head }
 
-func (p *Pipeline[J, O]) push(jobs []J) {
+func (p *Pipeline[J, O]) push(jobs []J, now time.Time) {
 	if p.head > 0 && len(p.queue)+len(jobs) > cap(p.queue) {
 		n := copy(p.queue, p.queue[p.head:])
 		clear(p.queue[n:])
 		p.queue, p.head = p.queue[:n], 0
 	}
-	now := p.Now()
 	for _, j := range jobs {
 		p.queue = append(p.queue, waiting[J]{j, now})
 	}
@@ -424,13 +427,14 @@ func (p *Pipeline[J, O]) allowance() int {
 // slots is how many slots are free.
 func (p *Pipeline[J, O]) slots() int { return p.Slots - p.taken() }
 
-// next is the task of a goroutine that has none.
-func (p *Pipeline[J, O]) next() (t Task[J, O]) {
+// next is the task of a goroutine that has none. The time is zero if no caller has read
+// the clock.
+func (p *Pipeline[J, O]) next(now time.Time) (t Task[J, O]) {
 	switch {
 	case len(p.back) > 0:
 		t.Kind, t.Jobs, p.back = Unclaim, p.back, nil
 	case p.stepDue() || p.waits() == 0 && p.wantsStep():
-		p.step(&t)
+		p.step(&t, now)
 	case p.waits() > 0 && p.slots() > 0:
 		t.Kind, t.Job = Run, p.pop()
 		p.running++
@@ -519,9 +523,12 @@ func (p *Pipeline[J, O]) size() (claim, free int) {
 	return max(free, min(p.target, p.Ahead(), p.backlog)-promised), free
 }
 
-func (p *Pipeline[J, O]) step(t *Task[J, O]) {
-	p.grow()
-	t.Kind = Step
+func (p *Pipeline[J, O]) step(t *Task[J, O], now time.Time) {
+	if now.IsZero() {
+		now = p.Now()
+	}
+	p.grow(now)
+	t.Kind, t.Began = Step, now
 	t.news, t.emptied, t.returns = p.news, p.emptied, p.returns
 	if n := len(p.done); n > maxStore {
 		t.Outcomes, p.done = p.done[:maxStore:maxStore], p.done[maxStore:]
@@ -530,9 +537,6 @@ func (p *Pipeline[J, O]) step(t *Task[J, O]) {
 	}
 	if len(t.Outcomes) == 0 || !p.Slow || p.Joint() { // a claim does not wait for a slow storage to store
 		t.Claim, t.Free = p.size()
-	}
-	if p.Slow {
-		t.began = p.Now()
 	}
 	p.steps++
 	p.storing += len(t.Outcomes)
@@ -571,14 +575,14 @@ func (p *Pipeline[J, O]) count(now time.Time) {
 }
 
 // grow adjusts the size of the local queue.
-func (p *Pipeline[J, O]) grow() {
+func (p *Pipeline[J, O]) grow(now time.Time) {
 	ahead := p.Ahead()
 	if ahead == 0 {
 		p.target = 0
 		return
 	}
 	recent := p.earlier + p.now
-	if d := p.Now().Sub(p.since); d >= 2*p.window() || d < 0 {
+	if d := now.Sub(p.since); d >= 2*p.window() || d < 0 {
 		recent = 0
 	}
 	p.target = min(ahead, recent, 2*max(p.target, 1))

@@ -216,12 +216,6 @@ func FailureAttrs(f *ojs.Failure) []any {
 	return attrs
 }
 
-// BeganGroup begins an operation that ends or revives jobs. It returns nil if there is no
-// listener.
-func (c *Publisher) BeganGroup(ids []string) *eventlog.Op {
-	return c.Events.Begin(eventlog.Ends, ids...)
-}
-
 // Reasons of a worker's stop (OJS events).
 const (
 	StoppedShutdown = "shutdown"

@@ -64,6 +64,30 @@ func (c *Engine) EachProcess(ctx context.Context, f func(a *stored.Alive)) error
 	return nil
 }
 
+// Silent calls f for each process that holds jobs and is silent.
+func (c *Engine) Silent(ctx context.Context, f func(id string, silence time.Duration, jobs int)) error {
+	if !c.Watches {
+		return nil
+	}
+	now := c.Now()
+	var silent []stored.Alive
+	err := c.EachProcess(ctx, func(a *stored.Alive) {
+		if a.Silence(now) > 0 {
+			silent = append(silent, *a)
+		}
+	})
+	for i := range silent {
+		recs, err := c.Store.ClaimedBy(ctx, silent[i].ID)
+		if err != nil {
+			return err
+		}
+		if len(recs) > 0 {
+			f(silent[i].ID, silent[i].Silence(now), len(recs))
+		}
+	}
+	return err
+}
+
 // process is what an engine has seen of another one.
 type process struct {
 	beat   uint64

@@ -3,14 +3,18 @@ package settle
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/claims"
 	"github.com/ojsengine/ojs/engine/internal/env"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/engine/internal/publish"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -85,7 +89,7 @@ func (c *Settler) Delete(ctx context.Context, rec *storage.Record) error {
 func (c *Settler) CancelAll(ctx context.Context, ids []string) error {
 	now := c.Now()
 	var cancelled []storage.Record
-	return c.Journal.Do(c.BeganGroup(ids), func() (moved []storage.Record, err error) {
+	return c.Journal.Do(c.Events.Begin(eventlog.Ends, ids...), func() (moved []storage.Record, err error) {
 		cancelled, moved, err = c.Store.CancelAll(ctx, now, ids)
 		return moved, err
 	}, func(op *eventlog.Op) {
@@ -111,7 +115,7 @@ func (c *Settler) Revive(ctx context.Context, batch []storage.Insert, now time.T
 		ids[i] = batch[i].Record.ID
 	}
 	c.Depends.Store(true)
-	return c.Journal.Do(c.BeganGroup(ids), func() ([]storage.Record, error) {
+	return c.Journal.Do(c.Events.Begin(eventlog.Ends, ids...), func() ([]storage.Record, error) {
 		return c.Store.Revive(ctx, now, batch)
 	}, func(op *eventlog.Op) {
 		for i := range batch {
@@ -170,4 +174,90 @@ func (c *Settler) LimitSet(name storage.LimitName, until time.Time, reason strin
 		c.Emit(event.Event{Type: event.LimitAdjusted, Subject: name.Name, Until: until, Reason: reason,
 			Limit: &event.Limit{Key: name.Name}})
 	}
+}
+
+var queueEvents = map[ojs.QueueState]event.Type{ojs.QueuePaused: event.QueuePaused,
+	ojs.QueueDraining: event.QueueDraining, ojs.QueueActive: event.QueueResumed}
+
+// QueueSet follows a change of a queue's state.
+func (c *Settler) QueueSet(name string, was, to ojs.QueueState) {
+	if to == ojs.QueuePaused {
+		c.ReturnClaimed()
+	}
+	if was == to {
+		return
+	}
+	c.Log.Info("queue is "+string(to), "component", "worker", "category", "lifecycle",
+		slog.Group("ojs", "queue", name))
+	c.Emit(event.Event{Type: queueEvents[to], Subject: name, Queue: name})
+	switch was {
+	case ojs.QueuePaused:
+		c.Available(env.Unknown)
+	case ojs.QueueDraining:
+		c.Enqueue.Room.Made(name)
+	}
+}
+
+// GiveBack gives back those of the active jobs of a worker that a failed claim has taken,
+// by the book of its claims, and returns when to look again. mu guards the book and what
+// has, which reports whether a job has an attempt, looks at.
+func (c *Settler) GiveBack(ctx context.Context, now time.Time, worker string, mu sync.Locker,
+	book *claims.Book, has func(id string) bool) (next time.Time, err error) {
+	mu.Lock()
+	failed := book.Failed()
+	mu.Unlock()
+	if !failed {
+		return next, nil
+	}
+	active, err := c.Store.ClaimedBy(ctx, worker)
+	if err != nil {
+		return next, err
+	}
+	mu.Lock() // after the look: a claim that has returned meanwhile is in the books
+	recs, waits := book.Unknown(active, c.Store.Capabilities().Precision, has)
+	mu.Unlock()
+	err = c.unclaim(ctx, worker, recs)
+	c.Available(len(recs)) // also if that failed: the storage may have done it
+	for i := range recs {
+		recs[i].Unclaim()
+		c.WakeAt(recs[i].WakeAt())
+	}
+	if err != nil {
+		return next, err
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	return book.Looked(now, waits), nil
+}
+
+// unclaim gives back jobs whose attempts have not begun.
+func (c *Settler) unclaim(ctx context.Context, worker string, recs []storage.Record) error {
+	if len(recs) == 0 {
+		return nil
+	}
+	c.Log.Warn("claims whose answer was lost are given back", "worker_id", worker, "jobs", len(recs))
+	now := c.Now()
+	if stepper, ok := c.Store.(storage.SettleClaimer); ok {
+		var held []storage.Held
+		recs = slices.DeleteFunc(slices.Clone(recs), func(rec storage.Record) bool {
+			undoes := rec.EnqueueTTL == 0 // Unclaim would have it count again
+			if undoes {
+				held = append(held, storage.Held{ID: rec.ID, Version: rec.Version})
+			}
+			return undoes
+		})
+		if len(held) > 0 {
+			if _, err := stepper.Unclaim(ctx, now, held); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range recs {
+		f := NewSettlement(&recs[i], worker)
+		c.Decide(f, policy.Outcome{Kind: policy.Interrupted}, now, now, nil)
+		if _, err := c.SettleOne(ctx, f); err != nil {
+			return err
+		}
+	}
+	return nil
 }
