@@ -365,6 +365,39 @@ func TestOutcomeGivenUpIsNoLostClaim(t *testing.T) {
 	}
 }
 
+// The lease of a job is over that a lost claim has taken, and another engine has it to
+// settle (lease-3). It does not go back.
+func TestLostClaimIsHandedOver(t *testing.T) {
+	faulty := &storagetest.Faulty{Storage: memory.New()}
+	inBubbleOn(t, faulty, func(b *rig) {
+		b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+		id := b.enqueue("x", noJitter, ojs.WithLease(time.Minute)).ID
+		faulty.OnCall(func(c *storagetest.Call) {
+			if c.Method == "Claim" {
+				c.Do()
+				c.Err = errStorage
+			} else if c.Method == "ClaimedBy" {
+				c.Err = errStorage
+			}
+		})
+		b.run()
+		b.advance(time.Second)
+		b.stop()
+		<-b.ended
+		b.advance(2 * time.Minute)
+		faulty.OnCall(nil)
+		due, err := faulty.Due(b.ctx, time.Now(), 10, nil)
+		if err != nil || len(due.Stalled) != 1 {
+			t.Fatalf("%+v, %v", due, err)
+		}
+		b.run()
+		b.advance(30 * time.Second)
+		b.want(id, ojs.StateActive, 1)
+		b.advance(time.Minute)
+		b.want(id, ojs.StateCompleted, 2)
+	})
+}
+
 // The wait that an enqueue TTL bounds has ended with a lost claim: its job is given back
 // and runs, though the TTL is over by then.
 func TestLostClaimEndsTheEnqueueTTL(t *testing.T) {

@@ -182,7 +182,8 @@ func (ws *book) unanswered() (list []*worker) {
 // findClaims gives back the jobs of a worker's claims whose answer was lost. It returns
 // when to look again.
 func (c *Workers) findClaims(ctx context.Context, w *worker, now time.Time) (next time.Time, err error) {
-	return c.settle.GiveBack(ctx, now, w.id, &c.workers.mu, &w.claims, func(id string) bool {
+	// The lease is that of each job. Another one of Config.Lease is not known here.
+	return c.settle.GiveBack(ctx, now, w.id, 0, &c.workers.mu, &w.claims, func(id string) bool {
 		for held := range w.held {
 			if held.ID == id {
 				return true

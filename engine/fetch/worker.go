@@ -403,13 +403,16 @@ func (w *Worker) Heartbeat(ctx context.Context, tokens ...string) (Beat, error) 
 		}
 		c.workers.tell(w.id, held, cause)
 	}
-	c.watch(c.workers.beat(w.id))
 	b.Lost = c.workers.takeLost(w.id)
-	c.Emit(event.Event{
-		Type: event.WorkerHeartbeat, Subject: w.id, WorkerID: w.id, State: string(state),
-		Held: len(b.Held),
-	})
+	w.beaten(&b)
 	return b, nil
+}
+
+// beaten follows a heartbeat.
+func (w *Worker) beaten(b *Beat) {
+	w.core.watch(w.core.workers.beat(w.id))
+	w.core.Emit(event.Event{Type: event.WorkerHeartbeat, Subject: w.id, WorkerID: w.id,
+		State: string(b.State), Held: len(b.Held)})
 }
 
 // DeliveryOfRecord is Delivery for callers that have looked the job up and kept no token.
@@ -428,7 +431,6 @@ func (w *Worker) Renew(ctx context.Context, jobs ...storage.Record) (Beat, error
 	if !w.valid() {
 		return Beat{}, errWorkerID
 	}
-	c := w.core
 	state, _ := w.touch()
 	b := Beat{State: state}
 	for i := range jobs {
@@ -445,9 +447,7 @@ func (w *Worker) Renew(ctx context.Context, jobs ...storage.Record) (Beat, error
 			return b, err
 		}
 	}
-	c.watch(c.workers.beat(w.id))
-	c.Emit(event.Event{Type: event.WorkerHeartbeat, Subject: w.id, WorkerID: w.id, State: string(state),
-		Held: len(b.Held)})
+	w.beaten(&b)
 	return b, nil
 }
 

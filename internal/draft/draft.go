@@ -193,8 +193,11 @@ func tooLarge(code ojs.InvalidCode, field string, v any, most int) error {
 func CheckSize(j *ojs.JobInfo) error {
 	meta := jsonvalue.SizeBound(j.Meta)
 	if meta > jsonvalue.MaxMeta {
-		err := checkJSON(j.Meta, jsonvalue.MaxMeta, "meta", ojs.InvalidCodeMeta, ojs.InvalidCodeMetaTooLarge)
+		raw, err := json.Marshal(j.Meta)
 		if err != nil {
+			return InvalidAs(ojs.InvalidCodeMeta, "meta", "%v", err)
+		}
+		if err := tooLong(ojs.InvalidCodeMetaTooLarge, "meta", len(raw), jsonvalue.MaxMeta); err != nil {
 			return err
 		}
 	}
@@ -227,25 +230,16 @@ func CheckSize(j *ojs.JobInfo) error {
 	default:
 		size += len(args)
 	}
-	if size > jsonvalue.MaxEnvelope {
-		return InvalidAs(ojs.InvalidCodeTooLarge, "envelope",
-			"has %d bytes of JSON, more than %d: store the data elsewhere, and enqueue its name",
-			size, jsonvalue.MaxEnvelope)
-	}
-	return nil
+	return tooLong(ojs.InvalidCodeTooLarge, "envelope", size, jsonvalue.MaxEnvelope)
 }
 
-// checkJSON refuses a value that does not encode, or to more bytes than most.
-func checkJSON(v any, most int, field string, bad, large ojs.InvalidCode) error {
-	raw, err := json.Marshal(v)
-	switch {
-	case err != nil:
-		return InvalidAs(bad, field, "%v", err)
-	case len(raw) > most:
-		return InvalidAs(large, field, "has %d bytes of JSON, more than %d: store the data elsewhere, and "+
-			"enqueue its name", len(raw), most)
+// tooLong refuses a field of more bytes of JSON than most.
+func tooLong(code ojs.InvalidCode, field string, size, most int) error {
+	if size <= most {
+		return nil
 	}
-	return nil
+	return InvalidAs(code, field,
+		"has %d bytes of JSON, more than %d: store the data elsewhere, and enqueue its name", size, most)
 }
 
 // Meta entries that an engine writes when it replays a dead letter (OJS dead letter,

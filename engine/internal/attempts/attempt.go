@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine/internal/env"
 	"github.com/ojsengine/ojs/engine/internal/joblog"
 	"github.com/ojsengine/ojs/engine/internal/jobtypes"
@@ -101,7 +100,7 @@ func (a *attempt) prepare(r *Run) {
 	a.kind = r.c.Types.Registry.Lookup(rec.Type, rec.TypeVersion)
 	a.ctx = a.kind.Frame()
 	a.context, a.header = a.ctx.Parts()
-	*a.header = detached(rec)
+	*a.header = env.Detached(rec)
 	var shown time.Time
 	if !r.c.Mocked { // a virtual deadline means nothing beside the time of day
 		shown = a.deadline
@@ -109,18 +108,6 @@ func (a *attempt) prepare(r *Run) {
 	a.owner = internal.Owner{Run: r.contexts, Attempt: a}
 	a.context.Begin(&a.owner, shown)
 	a.renewAt = now.Add(a.renewalInterval())
-}
-
-// detached is the header of a job for its handler. It shares nothing with the job.
-func detached(rec *storage.Record) ojs.JobHeader {
-	if rec.Meta == nil && rec.Errors == nil {
-		return rec.JobHeader
-	}
-	h := rec.Copy().JobHeader
-	if h.Meta != nil {
-		h.Meta = codec.PlainMeta(h.Meta)
-	}
-	return h
 }
 
 // held names the attempt: the job, and the version that its claim gave it.
@@ -232,7 +219,7 @@ func (a *attempt) Header() *ojs.JobHeader {
 	a.r.c.mu.Lock()
 	defer a.r.c.mu.Unlock()
 	if a.shown == nil {
-		h := detached(a.rec)
+		h := env.Detached(a.rec)
 		a.shown = &h
 	}
 	return a.shown
@@ -261,15 +248,7 @@ func (a *attempt) Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
-	c := a.r.c
-	c.mu.Lock()
-	if a.cause != nil {
-		c.mu.Unlock()
-		return a.cause
-	}
-	p := a.park(d, true)
-	c.mu.Unlock()
-	return p.Wait(ctx)
+	return a.Park(ctx, d).Wait(ctx)
 }
 
 // Park implements internal.Attempt.

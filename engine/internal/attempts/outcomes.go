@@ -135,13 +135,6 @@ func (r *Run) settleRunning(a *attempt, kind policy.OutcomeKind) (f *settle.Sett
 	return f, err
 }
 
-// interrupt gives back the job of an attempt whose handler goes on after a stop.
-func (r *Run) interrupt(a *attempt) {
-	if f, err := r.settleRunning(a, policy.Interrupted); err != nil {
-		r.dropped(f, err)
-	}
-}
-
 // settleOverrun settles an attempt whose handler has not returned in the grace period
 // after its timeout. Its caller, the chore of leases, waits for no storage that fails:
 // the attempt's timer calls again. If the handler has returned meanwhile, a goroutine of
@@ -268,7 +261,7 @@ var errUncommitted = errors.New(
 // job was committed. It returns what the attempt's goroutine does next.
 func (r *Run) settleCompleted(a *attempt, o policy.Outcome, cause error, said reported) task {
 	f, c := a.completed, r.c
-	there, err := r.lookUp(a.rec.ID)
+	there, err := c.Settle.LookUp(r.Base, a.rec.ID, r.pause)
 	switch {
 	case err != nil && !foreign.Is(err, ojs.ErrNotFound): // the engine stops
 		r.dropped(f, err)
@@ -294,22 +287,6 @@ func (r *Run) settleCompleted(a *attempt, o policy.Outcome, cause error, said re
 	return r.Pipe.Dropped()
 }
 
-// lookUp reads a job, again and again until the storage answers or the engine stops.
-func (r *Run) lookUp(id string) (storage.Record, error) {
-	for n := 1; ; n++ {
-		rec, err := r.c.Store.Get(r.Base, id)
-		answered := err == nil || foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrClosed)
-		if answered {
-			r.c.Answered()
-			return rec, err
-		}
-		r.c.Failed("get", err, "job_id", id)
-		if !r.pause(n) {
-			return rec, err
-		}
-	}
-}
-
 // Then implements internal.Attempt.
 func (a *attempt) Then(ctx context.Context, drafts []ojs.Draft) error {
 	c := a.r.c
@@ -324,12 +301,8 @@ func (a *attempt) Then(ctx context.Context, drafts []ojs.Draft) error {
 		return a.gone()
 	case a.inTx:
 		return errCompleting
-	case list == nil:
-	case a.then == nil:
-		a.then = list
-	default:
-		a.then.Add(list)
 	}
+	a.then = a.then.With(list)
 	return nil
 }
 

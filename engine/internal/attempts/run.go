@@ -41,6 +41,7 @@ import (
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/spin"
 	"github.com/ojsengine/ojs/internal/stored"
+	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -228,8 +229,10 @@ func (r *Run) end() (stuck []string, claiming bool) {
 	}
 	claiming = r.claiming.Load() > 0
 	mu.Unlock()
-	for _, a := range given {
-		r.interrupt(a)
+	for _, a := range given { // their handlers go on
+		if f, err := r.settleRunning(a, policy.Interrupted); err != nil {
+			r.dropped(f, err)
+		}
 	}
 	return stuck, claiming
 }
@@ -268,18 +271,12 @@ func (r *Run) Settled() (bool, <-chan struct{}) {
 	return r.Sched.Settled()
 }
 
-// ClaimsFail returns how many claims have failed in a row, and why the last of them did.
-func (r *Run) ClaimsFail() (n int, err error) {
+// Trouble returns how many claims have failed in a row, why the last of them did, and how
+// many attempts are reported as stuck.
+func (r *Run) Trouble() (failures int, failure error, stuck int) {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	return r.failures, r.failure
-}
-
-// Stucks returns how many attempts are reported as stuck.
-func (r *Run) Stucks() int {
-	r.c.mu.Lock()
-	defer r.c.mu.Unlock()
-	return r.stuck
+	return r.failures, r.failure, r.stuck
 }
 
 // attend is the run of the chore Leases. It renews leases, settles attempts that have
@@ -401,7 +398,7 @@ func (c *Attempts) Works(withStacks bool) []inspect.Running {
 		}
 		w := inspect.Running{Job: a.rec.JobHeader, Since: a.began(), Asleep: a.sleep.Waits(), Ended: a.cause}
 		if withStacks {
-			w.Job, w.Stack = detached(a.rec), stacks.NotFound
+			w.Job, w.Stack = env.Detached(a.rec), stacks.NotFound
 			if before[a] == a.held() {
 				w.Stack = stackIn(all, a)
 			}
@@ -436,7 +433,7 @@ func (c *Attempts) logging(job string) (header ojs.JobHeader, log stored.Log, li
 	if r := c.Run.Load(); r != nil {
 		if a := r.logging[job]; a != nil && a.started.Load() && !a.returned {
 			log = stored.Log{Attempt: a.rec.Attempt, Start: a.began(), Worker: a.rec.Worker}
-			return detached(a.rec), log, a.lines
+			return env.Detached(a.rec), log, a.lines
 		}
 	}
 	return header, log, nil
@@ -498,7 +495,7 @@ func (r *Run) unanswer(now time.Time, err error) {
 // again.
 func (r *Run) findClaims(ctx context.Context, now time.Time) (next time.Time, err error) {
 	c := r.c
-	return c.Settle.GiveBack(ctx, now, c.Worker, &c.mu, &c.book, func(id string) bool {
+	return c.Settle.GiveBack(ctx, now, c.Worker, c.Lease, &c.mu, &c.book, func(id string) bool {
 		return slices.ContainsFunc(r.attempts, func(a *attempt) bool { return a.rec.ID == id })
 	})
 }

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/benbjohnson/clock"
-
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/admission"
 	"github.com/ojsengine/ojs/engine/internal/env"
@@ -17,7 +15,6 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/publish"
 	"github.com/ojsengine/ojs/engine/internal/settle"
 	"github.com/ojsengine/ojs/event"
-	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -46,15 +43,11 @@ type (
 	task = pipeline.Task[*attempt, *settle.Settlement]
 )
 
-// birth is when the program began.
-var birth = clock.New().Now()
-
 // MostAhead is how many jobs are claimed ahead at most, while no limit and no weight
 // forbids it.
 //
 // Nothing is claimed ahead with one slot, for which order is exact, nor under virtual
-// time, under which everything is. A bubble of testing/synctest cannot be seen from
-// inside, but its time begins in the year 2000.
+// time, under which everything is.
 func (c *Attempts) MostAhead() int {
 	if c.Slots() == 1 {
 		return 0
@@ -64,8 +57,7 @@ func (c *Attempts) MostAhead() int {
 
 // mostAhead is MostAhead with several slots. It does not change.
 func (c *Attempts) mostAhead() int {
-	if c.Stepper == nil || c.Prefetch == 1 || c.Mocked || c.Tracing() ||
-		c.Clock.Now().Before(birth) {
+	if c.Stepper == nil || c.Prefetch == 1 || c.Tracing() || c.Virtual() {
 		return 0
 	}
 	return c.Prefetch
@@ -89,7 +81,7 @@ func (r *Run) newPipe() *pipe {
 		},
 		Now:   c.Now,
 		Work:  &r.Busy,
-		Start: func() { go r.work(nil) },
+		Start: func() { go func() { r.work(r.Pipe.Enter()) }() },
 		Arm:   func(d time.Duration) { r.Sched.Set(&r.tick, c.Clock.Now().Add(d)) },
 	})
 }
@@ -125,15 +117,8 @@ func (s *stepScratch) clear() {
 	s.to, s.into, s.recs, s.claimed = s.to[:0], s.into[:0], s.recs[:0], s.claimed[:0]
 }
 
-// work is a goroutine of the pipeline. It does the task that it is given, or asks for
-// one.
-func (r *Run) work(given *task) {
-	var t task
-	if given != nil {
-		t = *given
-	} else {
-		t = r.Pipe.Enter()
-	}
+// work is a goroutine of the pipeline. It does a task, and those that follow from it.
+func (r *Run) work(t task) {
 	s := scratches.Get().(*stepScratch)
 	defer scratches.Put(s)
 	var calling *attempt
@@ -144,7 +129,7 @@ func (r *Run) work(given *task) {
 		// The handler has called runtime.Goexit, which ends this goroutine after its
 		// deferred calls. Another one goes on.
 		next := r.finish(calling, policy.Outcome{Kind: policy.Exited})
-		go r.work(&next)
+		go r.work(next)
 	}()
 	for {
 		switch t.Kind {
@@ -346,26 +331,14 @@ func (r *Run) enter(s *stepScratch, empty bool, asked *asked) {
 }
 
 // giveBack undoes the claims of attempts that have not started, and returns how many jobs
-// are available again. It tries until it succeeds or the engine stops: a call that fails
-// may have undone them, and then their handlers must not start.
+// are available again.
 func (r *Run) giveBack(list []*attempt) int {
 	c := r.c
 	held := make([]storage.Held, len(list))
 	for i, a := range list {
 		held[i] = a.held()
 	}
-	n, err := c.Stepper.Unclaim(r.Base, c.Now(), held)
-	for tries := 1; err != nil && !foreign.Is(err, ojs.ErrClosed); tries++ {
-		c.Failed("unclaim", err, "jobs", len(list))
-		n = env.Unknown
-		if !r.pause(tries) {
-			break
-		}
-		_, err = c.Stepper.Unclaim(r.Base, c.Now(), held)
-	}
-	if err == nil {
-		c.Answered()
-	}
+	n := c.Settle.Unclaim(r.Base, held, r.pause)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, a := range list {
@@ -486,7 +459,7 @@ func (c *Attempts) Reserve(
 		}
 		r.enter(s, false, asked)
 		if next := r.Pipe.Reserved(&t, s.claimed); next.Kind != pipeline.Leave {
-			go r.work(&next)
+			go r.work(next)
 			return
 		}
 		r.left()

@@ -127,7 +127,7 @@ func (s *shelf) putBack() {
 }
 
 // try enqueues drafts once, each of which has a ticket, or the one draft that comes in
-// parts if drafts is nil. Those that a hook drops are left out.
+// parts if drafts is nil. A draft that a hook drops is left out.
 func (c *Enqueuer) try(ctx context.Context, tickets []ojs.Ticket, drafts []ojs.Draft,
 	jobType string, args any, defaults, opts []ojs.Option) error {
 	now := c.Now()
@@ -439,7 +439,9 @@ func (c *Enqueuer) EnqueueCron(ctx context.Context, d ojs.Draft) (ojs.Ticket, er
 	var err error
 	// A hook may have put a value into the job whose MarshalJSON ends this goroutine,
 	// which may be that of the chores.
-	stop := foreign.Call(func() { err = c.try(ctx, tickets[:], nil, d.Type(), d.Args(), d.Defaults(), d.Options()) })
+	stop := foreign.Call(func() {
+		err = c.try(ctx, tickets[:], nil, d.Type(), d.Args(), d.Defaults(), d.Options())
+	})
 	if stop != nil {
 		return ojs.Ticket{}, &jobtypes.HookError{Err: stop}
 	}

@@ -1,6 +1,7 @@
 package enqueue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -29,9 +30,13 @@ type FollowUps struct {
 	when  []drafted // of each of the batch
 }
 
-// Add appends other follow-ups.
-func (l *FollowUps) Add(more *FollowUps) {
+// With returns the follow-ups and others.
+func (l *FollowUps) With(more *FollowUps) *FollowUps {
+	if l == nil || more == nil {
+		return cmp.Or(l, more)
+	}
 	l.Batch, l.when = append(l.Batch, more.Batch...), append(l.when, more.when...)
+	return l
 }
 
 // drafted says when a follow-up was drafted, and which of its times count from its

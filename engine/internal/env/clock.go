@@ -17,6 +17,13 @@ func (c *Env) Now() time.Time {
 	return c.Clock.Now().UTC().Round(0)
 }
 
+// birth is when the program began.
+var birth = clock.New().Now()
+
+// Virtual reports whether time is virtual. A bubble of testing/synctest cannot be seen
+// from inside, but its time begins in the year 2000.
+func (c *Env) Virtual() bool { return c.Mocked || c.Clock.Now().Before(birth) }
+
 // times reads the wall clock in half the time that time.Now takes, which reads both the
 // time of day and the monotonic clock: it counts on from a time of day that is a
 // millisecond old at most. So when the clock is set it follows within a millisecond.

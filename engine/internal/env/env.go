@@ -252,3 +252,15 @@ func (c *Env) PlainArgs(
 	}
 	return args, true, err
 }
+
+// Detached is the header of a job for its handler. It shares nothing with the job.
+func Detached(rec *storage.Record) ojs.JobHeader {
+	if rec.Meta == nil && rec.Errors == nil {
+		return rec.JobHeader
+	}
+	h := rec.Copy().JobHeader
+	if h.Meta != nil {
+		h.Meta = codec.PlainMeta(h.Meta)
+	}
+	return h
+}

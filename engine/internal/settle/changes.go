@@ -200,9 +200,10 @@ func (c *Settler) QueueSet(name string, was, to ojs.QueueState) {
 
 // GiveBack gives back those of the active jobs of a worker that a failed claim has taken,
 // by the book of its claims, and returns when to look again. mu guards the book and what
-// has, which reports whether a job has an attempt, looks at.
-func (c *Settler) GiveBack(ctx context.Context, now time.Time, worker string, mu sync.Locker,
-	book *claims.Book, has func(id string) bool) (next time.Time, err error) {
+// has, which reports whether a job has an attempt, looks at. The lease is that of claims.
+// Once it is over, another engine may have the job to settle.
+func (c *Settler) GiveBack(ctx context.Context, now time.Time, worker string, lease time.Duration,
+	mu sync.Locker, book *claims.Book, has func(id string) bool) (next time.Time, err error) {
 	mu.Lock()
 	failed := book.Failed()
 	mu.Unlock()
@@ -213,6 +214,9 @@ func (c *Settler) GiveBack(ctx context.Context, now time.Time, worker string, mu
 	if err != nil {
 		return next, err
 	}
+	active = slices.DeleteFunc(active, func(rec storage.Record) bool {
+		return !now.Before(rec.StartedAt.Add(rec.LeaseFor(lease)))
+	})
 	mu.Lock() // after the look: a claim that has returned meanwhile is in the books
 	recs, waits := book.Unknown(active, c.Store.Capabilities().Precision, has)
 	mu.Unlock()
@@ -228,6 +232,44 @@ func (c *Settler) GiveBack(ctx context.Context, now time.Time, worker string, mu
 	mu.Lock()
 	defer mu.Unlock()
 	return book.Looked(now, waits), nil
+}
+
+// Unclaim gives back jobs that were claimed ahead, and returns how many are available
+// again. It tries until it succeeds, or pause reports that the engine stops: a call that
+// fails may have undone the claims, and then no handler may start.
+func (c *Settler) Unclaim(ctx context.Context, held []storage.Held, pause func(tries int) bool) int {
+	stepper := c.Store.(storage.SettleClaimer) // or nothing is claimed ahead
+	n, err := stepper.Unclaim(ctx, c.Now(), held)
+	for tries := 1; err != nil && !foreign.Is(err, ojs.ErrClosed); tries++ {
+		c.Failed("unclaim", err, "jobs", len(held))
+		n = env.Unknown
+		if !pause(tries) {
+			break
+		}
+		_, err = stepper.Unclaim(ctx, c.Now(), held)
+	}
+	if err == nil {
+		c.Answered()
+	}
+	return n
+}
+
+// LookUp reads a job, again and again until the storage answers, or pause reports that
+// the engine stops.
+func (c *Settler) LookUp(
+	ctx context.Context, id string, pause func(tries int) bool,
+) (rec storage.Record, err error) {
+	for n := 1; ; n++ {
+		rec, err = c.Store.Get(ctx, id)
+		if err == nil || foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrClosed) {
+			c.Answered()
+			return rec, err
+		}
+		c.Failed("get", err, "job_id", id)
+		if !pause(n) {
+			return rec, err
+		}
+	}
 }
 
 // unclaim gives back jobs whose attempts have not begun.

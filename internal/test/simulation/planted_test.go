@@ -85,10 +85,10 @@ var patches = []patch{
 		"	a.r.renewals = append(a.r.renewals, a)\n",
 		"	if a.phase == running {\n		a.r.renewals = append(a.r.renewals, a)\n	}\n"},
 	{"a panic keeps the slot of its type", "engine/internal/attempts/outcomes.go",
-		"		if r.conclude(a) {\n",
+		"		if r.conclude(a) && a.reusable(f) {\n",
 		"		if p := f.Decision.Failure; p != nil && p.Type == policy.ErrorTypePanic {\n" +
 			"			a.rec = new(storage.Record) // which no limit knows\n		}\n" +
-			"		if r.conclude(a) {\n"},
+			"		if r.conclude(a) && a.reusable(f) {\n"},
 	{"a worker's failure keeps the slot of its limit", "engine/internal/settle/settle.go",
 		"			c.WorkerLost(storage.Held{ID: f.Rec.ID, Version: f.Rec.Version}, nil)\n",
 		"			if f.Rec.State == ojs.StateCompleted {\n" +
@@ -145,8 +145,8 @@ var patches = []patch{
 	{"args are not encoded", "internal/draft/draft.go",
 		"	if by != nil {\n		r.Args, r.Meta, err =",
 		"	if by != nil && r.Attempt > 0 {\n		r.Args, r.Meta, err ="},
-	{"jobs that were claimed ahead are kept", "engine/internal/attempts/step.go",
-		"	n, err := c.Stepper.Unclaim(r.Base, c.Now(), held)\n", "	n, err := 0, error(nil)\n"},
+	{"jobs that were claimed ahead are kept", "engine/internal/settle/changes.go",
+		"	n, err := stepper.Unclaim(ctx, c.Now(), held)\n", "	_, n, err := stepper, 0, error(nil)\n"},
 	{"dropped jobs are not told", "engine/internal/admission/limits.go",
 		"		for i := range l.Dropped {\n			r := &l.Dropped[i]\n			c.Transition(",
 		"		for i := range l.Dropped[:0] {\n			r := &l.Dropped[i]\n" +
