@@ -62,7 +62,7 @@ func (r countedRow) For(do Verb) bool {
 // Line is the filter line of the stored jobs of the kind that an action is for; "" is no
 // action.
 func (r countedRow) Line(do Verb) string {
-	return failureRow{FailureGroup: inspect.FailureGroup{Type: r.Type, Key: r.Key}}.Line(do)
+	return failureRow{FailureGroup: inspect.FailureGroup{FailureKind: r.FailureKind}}.Line(do)
 }
 
 // Today is the failures of the last 24 hours of the clock: since CountedSince.

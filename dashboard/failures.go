@@ -111,8 +111,21 @@ func (h *Handler) failures(p *page) error {
 	}
 	data := &failuresData{Type: jobType, Since: period, Any: len(counted) > 0, Verbs: p.ManyVerbs(),
 		Discarded: discarded.String()}
+	facets, err := h.eng.Jobs().FacetsBy(ctx, discarded, 2*look, inspect.FacetState, inspect.FacetType,
+		inspect.FacetQueue)
+	if err != nil {
+		return err
+	}
+	data.ByType, data.ByQueue = mostFrequent(facets[1]), mostFrequent(facets[2])
 	if data.Stored = !data.Any || period != "" || p.r.FormValue("of") == "stored"; data.Stored {
-		err = h.storedFailures(p, data, failed, since)
+		all := facets[0].Count()
+		if since.IsZero() { // then the storage counts those that wait for a retry, too
+			all, err = h.eng.Jobs().Count(ctx, failed, look)
+		}
+		if err == nil {
+			data.Of, data.OfAll = all.N, all.Exact
+			err = h.storedFailures(p, data, failed, since)
+		}
 	} else {
 		for _, c := range counted {
 			switch {
@@ -127,12 +140,6 @@ func (h *Handler) failures(p *page) error {
 	if err != nil {
 		return err
 	}
-	facets, err := h.eng.Jobs().FacetsBy(ctx, discarded, 2*look, inspect.FacetState, inspect.FacetType,
-		inspect.FacetQueue)
-	if err != nil {
-		return err
-	}
-	data.ByType, data.ByQueue = mostFrequent(facets[1]), mostFrequent(facets[2])
 	discarded.Order = inspect.OrderFinished
 	list, err := h.eng.Jobs().Page(ctx, discarded, "", 20)
 	if err != nil {
@@ -142,20 +149,15 @@ func (h *Handler) failures(p *page) error {
 	return p.show("failures", p.T("Failures"), data)
 }
 
-// storedFailures groups the jobs of a filter, and counts them.
+// storedFailures groups the jobs of a filter.
 func (h *Handler) storedFailures(
 	p *page, data *failuresData, failed inspect.Filter, since time.Time,
 ) error {
-	ctx := p.r.Context()
-	groups, err := h.eng.Jobs().Failures(ctx, failed, 2*look)
+	groups, err := h.eng.Jobs().Failures(p.r.Context(), failed, 2*look)
 	if err != nil {
 		return err
 	}
-	all, err := h.eng.Jobs().Count(ctx, failed, look)
-	if err != nil {
-		return err
-	}
-	data.Exact, data.Looked, data.Of, data.OfAll = groups.Exact, groups.Looked, all.N, all.Exact
+	data.Exact, data.Looked = groups.Exact, groups.Looked
 	for _, g := range groups.Groups[:min(len(groups.Groups), pageSize)] {
 		one := g.N == 1 && g.Sample != nil // then the state is that of the sample
 		row := failureRow{g, since, since.IsZero() && (!one || g.Sample.State == ojs.StateRetryable),

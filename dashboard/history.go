@@ -35,12 +35,10 @@ var spans = []span{
 }
 
 // tiers are how finely the history is kept, and for how long (telemetry.History).
-var tiers = []struct{ width, keep time.Duration }{
-	{10 * time.Second, 2 * time.Hour}, {time.Minute, 2 * day}, {time.Hour, 90 * day},
-}
+var tiers = telemetry.Tiers()
 
 // keeps is how long the history reaches back.
-var keeps = tiers[len(tiers)-1].keep
+var keeps = tiers[len(tiers)-1].Keep
 
 // maxColumns is how many columns a chart of a chosen period has.
 const maxColumns = 180
@@ -70,12 +68,12 @@ func (w window) End() time.Time { return w.column(w.N) }
 func tierFor(start, now time.Time, column time.Duration) time.Duration {
 	var fits time.Duration
 	for _, t := range tiers {
-		if now.Sub(start) <= t.keep+t.width && (t.width <= column || fits == 0) {
-			fits = t.width
+		if now.Sub(start) <= t.Keep+t.Width && (t.Width <= column || fits == 0) {
+			fits = t.Width
 		}
 	}
 	if fits == 0 {
-		fits = tiers[len(tiers)-1].width
+		fits = tiers[len(tiers)-1].Width
 	}
 	return fits
 }

@@ -15,11 +15,7 @@ import (
 // error type, the same message without ids and numbers, and, after a panic, the same
 // first frame that is not of the standard library.
 type FailureGroup struct {
-	Key       string // selects the jobs of the group: Filter.Failure
-	Type      string // of the jobs
-	ErrorType string
-	Message   string // with # for each number and id; at most 200 bytes
-	Frame     string // "": no panic
+	telemetry.FailureKind // its Key selects the jobs of the group: Filter.Failure
 
 	N           int  // jobs
 	Least       bool // there may be more
@@ -86,14 +82,14 @@ func addFailure(groups map[string]*FailureGroup, job *ojs.JobInfo, now time.Time
 	if job.Error == nil {
 		return true
 	}
-	is := groupOf(job)
-	g := groups[is.Key]
+	kind := telemetry.KindOf(job.Type, job.Error)
+	g := groups[kind.Key]
 	if g == nil {
 		if len(groups) == maxGroups {
 			return false
 		}
-		g = &is
-		groups[is.Key] = g
+		g = &FailureGroup{FailureKind: kind}
+		groups[kind.Key] = g
 	}
 	g.N++
 	at := job.Error.At
@@ -115,13 +111,7 @@ func FailureKey(job *ojs.JobInfo) string {
 	if job.Error == nil {
 		return ""
 	}
-	return groupOf(job).Key
-}
-
-// groupOf is the group of a job that has failed, without its jobs.
-func groupOf(job *ojs.JobInfo) FailureGroup {
-	k := telemetry.KindOf(job.Type, job.Error)
-	return FailureGroup{Key: k.Key, Type: k.Type, ErrorType: k.ErrorType, Message: k.Message, Frame: k.Frame}
+	return telemetry.KindOf(job.Type, job.Error).Key
 }
 
 // CountedFailures returns the failed attempts of the last 30 days that the engines that

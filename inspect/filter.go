@@ -171,7 +171,7 @@ func (f *Filter) where() func(*storage.Record) bool {
 			f.Priority.has(r.Priority) && f.Attempt.has(r.Attempt) && f.due(r) &&
 			(text == "" || r.Error != nil && (strings.Contains(strings.ToLower(r.Error.Type), text) ||
 				strings.Contains(strings.ToLower(r.Error.Message), text))) &&
-			(f.Failure == "" || r.Error != nil && groupOf(&r.JobInfo).Key == f.Failure) &&
+			(f.Failure == "" || FailureKey(&r.JobInfo) == f.Failure) &&
 			hasTags(r.Meta["tags"], f.Tags) && f.matchesMembers(&r.JobInfo) && f.matchesArgs(&r.JobInfo)
 	}
 }

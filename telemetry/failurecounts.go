@@ -153,10 +153,9 @@ func readSums(
 			return nil, err
 		}
 		start := bucketStart(v.Key, prefix).Unix()
-		if out[start] == nil {
-			out[start] = make(failureSums)
-		}
-		out[start].load(v.Data)
+		sums := out[start]
+		sums.load(v.Data)
+		out[start] = sums
 	}
 	return out, nil
 }
@@ -283,13 +282,12 @@ func mergeFailures(ctx context.Context, s storage.DocumentStore, now time.Time) 
 			break
 		}
 		merged = append(merged, v)
-		sums := make(failureSums)
+		var sums failureSums
 		sums.load(v.Data)
 		for _, g := range sums {
-			if types[g.Type] == nil {
-				types[g.Type] = make(failureSums)
-			}
-			types[g.Type].add(g)
+			ofType := types[g.Type]
+			ofType.add(g)
+			types[g.Type] = ofType
 		}
 	}
 	var made []document.Value

@@ -10,12 +10,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -164,6 +164,8 @@ type storedFailures struct {
 	Last    time.Time        `json:"last"`
 	Sample  string           `json:"id"`
 	Text    string           `json:"x,omitzero"`
+
+	kind FailureKind // of failures that this process has counted
 }
 
 // add adds another count of the same group.
@@ -182,14 +184,18 @@ func (f *storedFailures) add(g *storedFailures) {
 // failureSums are counts by the keys of their groups.
 type failureSums map[string]*storedFailures
 
-func (s failureSums) add(g *storedFailures) {
-	if old := s[g.Key]; old != nil {
+// add adds a count, of which it keeps a copy.
+func (s *failureSums) add(g *storedFailures) {
+	if old := (*s)[g.Key]; old != nil {
 		old.add(g)
 		return
 	}
+	if *s == nil {
+		*s = make(failureSums)
+	}
 	sum := *g
 	sum.Hours = maps.Clone(g.Hours)
-	s[g.Key] = &sum
+	(*s)[g.Key] = &sum
 }
 
 // encode is the counts as they are stored.
@@ -203,7 +209,7 @@ func (s failureSums) encode() []byte {
 }
 
 // load adds stored counts. Counts of a later version may not decode, and are left out.
-func (s failureSums) load(data []byte) {
+func (s *failureSums) load(data []byte) {
 	var list []storedFailures
 	if json.Unmarshal(data, &list) != nil {
 		return
@@ -217,19 +223,14 @@ func (s failureSums) load(data []byte) {
 
 // failures are the failed attempts that were counted since the engine's latest report.
 type failures struct {
-	mu    sync.Mutex // guards the fields below
+	mu    locks.Mutex // guards the fields below
 	kinds map[failureText]FailureKind
-	news  map[string]*newFailures // by the keys of their groups
+	news  failureSums
 }
 
 // failureText is all that the kind of a failure is made of. The kinds of the latest texts
 // are kept, because it takes longer to make one than to count.
 type failureText struct{ jobType, errorType, message, frame string }
-
-type newFailures struct {
-	kind FailureKind
-	storedFailures
-}
 
 const (
 	keptTexts = 1000
@@ -265,29 +266,20 @@ func (f *failures) count(r *storage.Record) {
 	}
 	kind := f.kind(r.Type, e)
 	at := e.At.UTC()
-	one := storedFailures{Key: kind.Key, Hours: map[int64]uint64{hourOf(at): 1}, First: at, Last: at,
-		Sample: r.ID, Text: sample(e.Message)}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.news[kind.Key] == nil && len(f.news) >= maxNews {
 		kind = others(r.Type)
-		one.Key = kind.Key
 	}
-	if n := f.news[one.Key]; n != nil {
-		n.add(&one)
-		return
-	}
-	if f.news == nil {
-		f.news = make(map[string]*newFailures)
-	}
-	f.news[one.Key] = &newFailures{kind, one}
+	f.news.add(&storedFailures{Key: kind.Key, kind: kind, Hours: map[int64]uint64{hourOf(at): 1},
+		First: at, Last: at, Sample: r.ID, Text: sample(e.Message)})
 }
 
 // hourOf is the number of hours from 1970 to a time.
 func hourOf(at time.Time) int64 { return at.Unix() / int64(time.Hour/time.Second) }
 
 // take returns what was counted since the last call.
-func (f *failures) take() map[string]*newFailures {
+func (f *failures) take() failureSums {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	news := f.news
@@ -298,12 +290,12 @@ func (f *failures) take() map[string]*newFailures {
 // FailureRecorder stores the failures that the engine of a worker counts. The zero
 // FailureRecorder has recorded nothing. It belongs to one goroutine.
 type FailureRecorder struct {
-	news     map[string]*newFailures // whose groups are unknown: a read of the storage has failed
-	unstored map[string]*newFailures // that the storage may not have
+	news     failureSums // whose groups are unknown: a read of the storage has failed
+	unstored failureSums // that the storage may not have
 	hour     time.Time
-	stored   failureSums // that the value of the hour has
+	sums     failureSums // of the value of the hour, the unstored ones included
 	today    time.Time
-	types    map[string]map[string]*knownGroup // by hash and key, as read today
+	groups   map[string]map[string]*knownGroup // by the hash of the type and by key, as read today
 	merge    time.Time                         // when Merge looks again
 }
 
@@ -312,6 +304,9 @@ type knownGroup struct {
 	storedGroup
 	until time.Time
 }
+
+// failuresKept is how long counts are kept from the start of their day on.
+const failuresKept = (FailureDays + 1) * day
 
 // Record returns the values to write for the failures that were counted since the last
 // call, and for those that no call of Stored was for. Without failures it does nothing.
@@ -322,57 +317,48 @@ func (r *FailureRecorder) Record(
 ) ([]document.Value, error) {
 	for _, n := range m.failures.take() {
 		n.Version = version
-		r.news = withNews(r.news, n)
+		r.news.add(n)
 	}
 	if len(r.news)+len(r.unstored) == 0 {
 		return nil, nil
 	}
 	if today := now.Truncate(day); !today.Equal(r.today) {
-		r.today, r.types = today, make(map[string]map[string]*knownGroup)
+		r.today, r.groups = today, make(map[string]map[string]*knownGroup)
 	}
 	if hour := now.Truncate(time.Hour); !hour.Equal(r.hour) {
-		r.hour, r.stored = hour, make(failureSums)
+		r.hour, r.sums = hour, nil
+		for _, n := range r.unstored {
+			r.sums.add(n)
+		}
 	}
 	err := r.placeNews(ctx, s, now)
 	if len(r.unstored) == 0 {
 		return nil, err
 	}
-	sums := make(failureSums)
-	for _, g := range r.stored {
-		sums.add(g)
-	}
 	var values []document.Value
+	until := r.today.Add(failuresKept)
 	for _, key := range slices.Sorted(maps.Keys(r.unstored)) {
 		n := r.unstored[key]
-		sums.add(&n.storedFailures)
-		if v := r.keep(n); v.Key != "" {
-			values = append(values, v)
+		g := r.group(n)
+		if n.First.Before(g.First) {
+			g.First, g.Version, g.until = n.First, n.Version, time.Time{}
+		}
+		if g.until.Before(until) {
+			data, _ := json.Marshal(&g.storedGroup) // which always encodes
+			values = append(values, document.Value{Key: failureGroupPrefix + n.Type + "/" + key, Data: data,
+				Expires: until})
 		}
 	}
 	return append(values, document.Value{Key: failureHourPrefix + bucketKey(r.hour) + "/" + worker,
-		Data: sums.encode(), Expires: r.hour.Add(failuresKept)}), err
+		Data: r.sums.encode(), Expires: r.hour.Add(failuresKept)}), err
 }
 
 // Stored says that the values of the last call of Record are stored.
 func (r *FailureRecorder) Stored() {
 	for _, n := range r.unstored {
-		r.stored.add(&n.storedFailures)
 		r.group(n).until = r.today.Add(failuresKept)
 	}
 	r.unstored = nil
-}
-
-// withNews adds a count to others.
-func withNews(news map[string]*newFailures, n *newFailures) map[string]*newFailures {
-	if news == nil {
-		news = make(map[string]*newFailures)
-	}
-	if old := news[n.Key]; old != nil {
-		old.add(&n.storedFailures)
-	} else {
-		news[n.Key] = n
-	}
-	return news
 }
 
 // placeNews moves the news to the groups that they count in.
@@ -380,28 +366,28 @@ func (r *FailureRecorder) placeNews(ctx context.Context, s storage.DocumentStore
 	read := make(map[string]bool)
 	for _, n := range r.news {
 		n.Type = hashed(n.kind.Type)
-		if !n.kind.Other() && r.types[n.Type][n.Key] == nil && !read[n.Type] {
+		if !n.kind.Other() && r.groups[n.Type][n.Key] == nil && !read[n.Type] {
 			if err := r.read(ctx, s, now, n.Type); err != nil {
 				return err
 			}
 			read[n.Type] = true
 		}
 	}
-	news := slices.SortedFunc(maps.Values(r.news), func(a, b *newFailures) int {
+	news := slices.SortedFunc(maps.Values(r.news), func(a, b *storedFailures) int {
 		return cmp.Or(a.First.Compare(b.First), strings.Compare(a.Key, b.Key))
 	})
 	r.news = nil
 	for _, n := range news {
-		n.kind = r.place(n)
-		n.Key = n.kind.Key
+		if r.full(n) {
+			n.kind = others(n.kind.Type)
+			n.Key = n.kind.Key
+		}
 		r.group(n)
-		r.unstored = withNews(r.unstored, n)
+		r.unstored.add(n)
+		r.sums.add(n)
 	}
 	return nil
 }
-
-// failuresKept is how long counts are kept from the start of their day on.
-const failuresKept = (FailureDays + 1) * day
 
 // read reads the groups of a job type by its hash.
 func (r *FailureRecorder) read(
@@ -417,37 +403,34 @@ func (r *FailureRecorder) read(
 			known[strings.TrimPrefix(v.Key, prefix)] = g
 		}
 	}
-	r.types[jobType] = known
+	r.groups[jobType] = known
 	return nil
 }
 
-// place is the group in which failures count: that of the others, if the type or the
-// value of the hour has no room.
-func (r *FailureRecorder) place(n *newFailures) FailureKind {
-	known := r.types[n.Type]
-	full := r.stored[n.Key] == nil && r.unstored[n.Key] == nil &&
-		len(r.stored)+len(r.unstored) >= failureKinds
-	if known[n.Key] == nil {
-		groups := 0
-		for key := range known {
-			if !strings.HasPrefix(key, otherKey) {
-				groups++
-			}
+// full reports whether failures have no group of their own, since the type or the value
+// of the hour has no room for one.
+func (r *FailureRecorder) full(n *storedFailures) bool {
+	if r.sums[n.Key] == nil && len(r.sums) >= failureKinds {
+		return true
+	}
+	known, groups := r.groups[n.Type], 0
+	if known[n.Key] != nil {
+		return false
+	}
+	for key := range known {
+		if !strings.HasPrefix(key, otherKey) {
+			groups++
 		}
-		full = full || groups >= failureGroups
 	}
-	if full {
-		return others(n.kind.Type)
-	}
-	return n.kind
+	return groups >= failureGroups
 }
 
 // group is the group of failures. It may be new.
-func (r *FailureRecorder) group(n *newFailures) *knownGroup {
-	known := r.types[n.Type]
+func (r *FailureRecorder) group(n *storedFailures) *knownGroup {
+	known := r.groups[n.Type]
 	if known == nil { // of the others, or of yesterday: nothing has read it
 		known = make(map[string]*knownGroup)
-		r.types[n.Type] = known
+		r.groups[n.Type] = known
 	}
 	g, k := known[n.Key], &n.kind
 	if g == nil {
@@ -455,18 +438,4 @@ func (r *FailureRecorder) group(n *newFailures) *knownGroup {
 		known[n.Key] = g
 	}
 	return g
-}
-
-// keep is the value of the group of failures, without a key if the storage has the value
-// for long enough.
-func (r *FailureRecorder) keep(n *newFailures) (v document.Value) {
-	g, until := r.group(n), r.today.Add(failuresKept)
-	if n.First.Before(g.First) {
-		g.First, g.Version, g.until = n.First, n.Version, time.Time{}
-	}
-	if !g.until.Before(until) {
-		return document.Value{}
-	}
-	data, _ := json.Marshal(&g.storedGroup) // which always encodes
-	return document.Value{Key: failureGroupPrefix + n.Type + "/" + n.Key, Data: data, Expires: until}
 }

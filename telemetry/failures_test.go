@@ -439,3 +439,34 @@ func TestSizesOfFailures(t *testing.T) {
 		t.Errorf("%d failures", sum)
 	}
 }
+
+// A kind that fails again and again in an hour counts once towards the kinds that have a
+// place in the hour, and each report writes one value for it.
+func TestKindsThatFailAgain(t *testing.T) {
+	store := memory.New()
+	a := newFailing(t, store, "a", "v1")
+	const types, kinds, reports = 4, 45, 6 // 180 kinds of the 200 of an hour
+	for i := range reports {
+		now := noon.Add(time.Duration(i) * 10 * time.Minute)
+		for k := range types * kinds {
+			word := fmt.Sprintf("%c%c", 'a'+k%kinds/26, 'a'+k%kinds%26)
+			a.fail("1", fmt.Sprint("type.", k/kinds), word, now)
+		}
+		a.fail("2", "another", fmt.Sprintf("report %c", 'a'+i), now.Add(time.Second))
+		values := a.values(now)
+		// the value of the hour, the new group, and in the first report all groups
+		if want := 2; i > 0 && len(values) != want || i == 0 && len(values) != want+types*kinds {
+			t.Errorf("report %d writes %d values", i, len(values))
+		}
+		a.put(now, values)
+	}
+	list := a.stored(noon.Add(time.Hour))
+	if want := types*kinds + reports; len(list) != want {
+		t.Errorf("%d kinds, want %d", len(list), want)
+	}
+	for _, g := range list {
+		if want := uint64(reports); g.Type != "another" && g.N != want || g.Other() {
+			t.Errorf("%d failures of %s %q, others: %t; want %d", g.N, g.Type, g.Message, g.Other(), want)
+		}
+	}
+}

@@ -20,17 +20,20 @@ import (
 // worker has counted in the bucket of the tier that starts then, in seconds since 1970. A
 // bucket is written again while it is open. The storage deletes it when its time is over.
 
-// historyTier is how finely the history is kept, and for how long.
-type historyTier struct {
+// Tier is how finely the history is kept, and for how long.
+type Tier struct {
+	Width time.Duration // of a bucket
+	Keep  time.Duration
 	name  string
-	width time.Duration
-	keep  time.Duration
 }
 
-var historyTiers = []historyTier{
-	{"10s", 10 * time.Second, 2 * time.Hour},
-	{"1m", time.Minute, 48 * time.Hour},
-	{"1h", time.Hour, 90 * 24 * time.Hour},
+// Tiers returns the tiers of the history, the finest first.
+func Tiers() []Tier { return slices.Clone(historyTiers) }
+
+var historyTiers = []Tier{
+	{10 * time.Second, 2 * time.Hour, "10s"},
+	{time.Minute, 48 * time.Hour, "1m"},
+	{time.Hour, 90 * day, "1h"},
 }
 
 const (
@@ -46,19 +49,19 @@ type Bucket struct {
 }
 
 // History returns what the engines on a storage that report (engine.WithReports) have
-// counted from a time on until another, in buckets of a width: 10 s, which are kept for 2
-// h, 1 min, for 48 h, or 1 h, for 90 days. A width of 0 is the finest that reaches back
-// to from. Buckets in which nothing was counted are left out. The last bucket may be
-// open. Each engine has the 100 busiest pairs of a queue and a type of a bucket apart,
-// the rest as MeterOther. An engine that is killed loses what it has counted since its
-// last report.
+// counted from a time on until another, in buckets of the width of one of Tiers: 10 s,
+// which are kept for 2 h, 1 min, for 48 h, or 1 h, for 90 days. A width of 0 is the
+// finest that reaches back to from. Buckets in which nothing was counted are left out.
+// The last bucket may be open. Each engine has the 100 busiest pairs of a queue and a
+// type of a bucket apart, the rest as MeterOther. An engine that is killed loses what it
+// has counted since its last report.
 //
 // It costs a read of the buckets of each engine.
 func History(
 	ctx context.Context, s storage.DocumentStore, now, from, to time.Time, width time.Duration,
 ) ([]Bucket, error) {
-	i := slices.IndexFunc(historyTiers, func(t historyTier) bool {
-		return t.width == width || width == 0 && now.Sub(from) <= t.keep
+	i := slices.IndexFunc(historyTiers, func(t Tier) bool {
+		return t.Width == width || width == 0 && now.Sub(from) <= t.Keep
 	})
 	if i < 0 && width != 0 {
 		return nil, draft.Invalid("width", "%v is none of 10s, 1m and 1h", width)
@@ -68,7 +71,7 @@ func History(
 	tier := historyTiers[i]
 	prefix := historyPrefix + tier.name + "/"
 	var buckets []Bucket
-	q := storage.DocumentQuery{Prefix: prefix, After: prefix + bucketKey(from.Truncate(tier.width))}
+	q := storage.DocumentQuery{Prefix: prefix, After: prefix + bucketKey(from.Truncate(tier.Width))}
 	for v, err := range document.Of(s).EachValue(ctx, now, q) {
 		if err != nil {
 			return nil, err
@@ -81,7 +84,7 @@ func History(
 			break
 		}
 		if n := len(buckets); n == 0 || !buckets[n-1].Start.Equal(start) {
-			buckets = append(buckets, Bucket{Start: start, Width: tier.width})
+			buckets = append(buckets, Bucket{Start: start, Width: tier.Width})
 		}
 		b := &buckets[len(buckets)-1]
 		b.Meters = addMeters(b.Meters, decodeMeters(v.Data))
@@ -148,13 +151,13 @@ func (r *Recorder) Record(counted []Meter, now time.Time, worker string) (values
 	news = busiest(news)
 	for i, tier := range historyTiers {
 		b := &r.open[i]
-		if start := now.Truncate(tier.width); !start.Equal(b.start) {
+		if start := now.Truncate(tier.Width); !start.Equal(b.start) {
 			b.start, b.meters = start, nil
 		}
 		b.meters = busiest(addMeters(b.meters, news))
 		values = append(values, document.Value{
 			Key:  historyPrefix + tier.name + "/" + bucketKey(b.start) + "/" + worker,
-			Data: encodeMeters(b.meters), Expires: b.start.Add(tier.width + tier.keep),
+			Data: encodeMeters(b.meters), Expires: b.start.Add(tier.Width + tier.Keep),
 		})
 	}
 	return values

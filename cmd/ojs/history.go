@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs/telemetry"
@@ -44,18 +45,12 @@ var rowWidths = []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute, 
 
 // widths returns the width of a row, and that of the buckets that are kept for it.
 func (v *historyVerb) widths() (since, every, bucket time.Duration, err error) {
-	if since, err = parseSpan(v.Since); err != nil || since <= 0 || since > 90*24*time.Hour {
+	tiers := telemetry.Tiers()
+	if since, err = parseSpan(v.Since); err != nil || since <= 0 || since > tiers[len(tiers)-1].Keep {
 		err = fmt.Errorf("--since takes a duration up to 90d, and not %q", clean(v.Since))
 		return 0, 0, 0, usageError{err}
 	}
-	switch {
-	case since <= 2*time.Hour:
-		bucket = 10 * time.Second
-	case since <= 48*time.Hour:
-		bucket = time.Minute
-	default:
-		bucket = time.Hour
-	}
+	bucket = tiers[slices.IndexFunc(tiers, func(t telemetry.Tier) bool { return since <= t.Keep })].Width
 	for _, every = range rowWidths {
 		if every >= bucket && since <= 24*every {
 			break
