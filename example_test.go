@@ -210,9 +210,9 @@ func ExampleWithPriority() {
 	ctx, cancel := context.WithCancel(context.Background())
 	for _, d := range []ojs.Draft{
 		ojs.NewDraft("say", "first of the normal ones"),
-		ojs.NewDraft("say", "last", ojs.WithPriority(ojs.PriorityLow)),
+		ojs.NewDraft("say", "last", ojs.WithPriority(-10)),
 		ojs.NewDraft("say", "second of the normal ones"),
-		ojs.NewDraft("say", "urgent", ojs.WithPriority(ojs.PriorityHigh)),
+		ojs.NewDraft("say", "urgent", ojs.WithPriority(10)),
 	} {
 		if _, err := eng.EnqueueMany(ctx, d); err != nil {
 			log.Fatal(err)

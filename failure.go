@@ -5,6 +5,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/iso8601"
 )
 
@@ -177,27 +178,21 @@ func (e *RetryAfterError) Unwrap() error {
 	return e.Err
 }
 
-// Members of an error's Details that block the RateLimit.Key of the job: until a time in
-// the form of RFC 3339 (RateLimitedUntil), or for an ISO 8601 duration from the end of
-// the attempt (RateLimitedFor). If an error has both, the first holds.
-const (
-	DetailRateLimitUntil = "rate_limit_until"
-	DetailRateLimitFor   = "rate_limit_for"
-)
-
 // RateLimitedUntil fails the attempt with err and blocks the RateLimit.Key of its job: no
 // job of the key starts before until, on any engine. A block that lasts longer stays. The
 // failure follows the retry policy of its job. It blocks nothing if until is not in the
 // future, or if the job has no such key. A nil err stays nil.
+//
+// The time is in the details of the error, as rate_limit_until.
 func RateLimitedUntil(until time.Time, err error) error {
-	return detailed(err, DetailRateLimitUntil, until.UTC().Format(time.RFC3339Nano))
+	return detailed(err, bridge.DetailRateLimitUntil, until.UTC().Format(time.RFC3339Nano))
 }
 
 // RateLimitedFor is RateLimitedUntil for a time from now on: d from the end of the
 // attempt on the engine's clock, as a server that is too busy says in Retry-After. It
 // blocks nothing if d is not positive.
 func RateLimitedFor(d time.Duration, err error) error {
-	return detailed(err, DetailRateLimitFor, iso8601.Format(d))
+	return detailed(err, bridge.DetailRateLimitFor, iso8601.Format(d))
 }
 
 // detailed is err with one more of its details. A nil err stays nil.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/ojsengine/ojs/internal/bridge"
 )
 
 // failureJSON is one entry of "errors". The standard's documents call the time timestamp
@@ -139,7 +141,7 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON decodes the error object that a handler in another language returns (OJS
 // retry, section 7.3): type and message are required, code is one of the four and RETRY
 // by default, details are any object. A text rate_limit_until joins the details, unless
-// they have one (DetailRateLimitUntil). It refuses anything else with an *InvalidError
+// they have one (RateLimitedUntil). It refuses anything else with an *InvalidError
 // and leaves e as it was. Other members are ignored, unless they differ from one of these
 // only in case.
 func (e *Error) UnmarshalJSON(b []byte) error {
@@ -155,16 +157,16 @@ func (e *Error) UnmarshalJSON(b []byte) error {
 			return fmt.Errorf("%s is not one of RETRY, DISCARD, DEAD_LETTER, FAIL", clip(v))
 		},
 		"details": func(v json.RawMessage) error { return decodeDetails(v, &out.Details) },
-		DetailRateLimitUntil: func(v json.RawMessage) error {
+		bridge.DetailRateLimitUntil: func(v json.RawMessage) error {
 			_ = json.Unmarshal(v, &until) // what is no text blocks nothing, as in the details
 			return nil
 		},
 	})
-	if _, ok := out.Details[DetailRateLimitUntil]; until != "" && !ok {
+	if _, ok := out.Details[bridge.DetailRateLimitUntil]; until != "" && !ok {
 		if out.Details == nil {
 			out.Details = make(map[string]any, 1)
 		}
-		out.Details[DetailRateLimitUntil] = until
+		out.Details[bridge.DetailRateLimitUntil] = until
 	}
 	switch {
 	case err != nil:

@@ -13,14 +13,6 @@ import (
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
-// Priorities with a name. Any integer from -2^31 to 2^31-1 is a priority; higher runs
-// first.
-const (
-	PriorityLow    = -10
-	PriorityNormal = 0
-	PriorityHigh   = 10
-)
-
 // DefaultQueue is the queue of a job without WithQueue.
 const DefaultQueue = "default"
 

@@ -66,7 +66,7 @@ func TestOptions(t *testing.T) {
 			func(o *ojs.Options) { o.TotalTimeout = time.Second }},
 		{"id in lower case", []ojs.Option{ojs.WithID(strings.ToUpper(jobID))},
 			func(o *ojs.Options) { o.ID = jobID }},
-		{"P0.4 priority", []ojs.Option{ojs.WithPriority(ojs.PriorityHigh)},
+		{"P0.4 priority", []ojs.Option{ojs.WithPriority(10)},
 			func(o *ojs.Options) { o.Priority = 10 }},
 		{"P0.4 the lowest priority", []ojs.Option{ojs.WithPriority(math.MinInt32)},
 			func(o *ojs.Options) { o.Priority = -1 << 31 }},

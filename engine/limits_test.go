@@ -448,7 +448,7 @@ func TestLimitRules(t *testing.T) {
 					3: begin.Add(-s).Format(time.RFC3339), 2: "soon",
 					1: begin.Add(time.Hour).Format(time.RFC3339),
 				}
-				details := map[string]any{ojs.DetailRateLimitUntil: untils[job.Priority]}
+				details := map[string]any{"rate_limit_until": untils[job.Priority]}
 				return &ojs.Error{Message: "no", Details: details}
 			})
 			once := ojs.WithRetry(ojs.RetryPolicy{MaxAttempts: 1})

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"maps"
 
+	"github.com/ojsengine/ojs/internal/bridge"
+
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/policy"
 )
@@ -69,7 +71,7 @@ func errorOf(in *input, retry ojs.RetryPolicy) (*ojs.Error, error) {
 	e.Message = in.text("message")
 	code, kind := in.text("code"), in.text("type")
 	details := in.get("details")
-	until := in.get(ojs.DetailRateLimitUntil)
+	until := in.get(bridge.DetailRateLimitUntil)
 	final := in.has("retryable") && !in.flag("retryable")
 	if details != nil && details[0] != '{' {
 		in.fail("details", "is not an object", "object")
@@ -111,11 +113,9 @@ func errorOf(in *input, retry ojs.RetryPolicy) (*ojs.Error, error) {
 	if code != e.Type {
 		keep(detailCode, code)
 	}
-	if until != nil && e.Details[ojs.DetailRateLimitUntil] == nil {
-		var text string
-		if decodeText(until, &text) {
-			keep(ojs.DetailRateLimitUntil, text)
-		}
+	var text string
+	if until != nil && e.Details[bridge.DetailRateLimitUntil] == nil && decodeText(until, &text) {
+		keep(bridge.DetailRateLimitUntil, text)
 	}
 	return e, nil
 }

@@ -25,6 +25,14 @@ type Args[A any] struct {
 	LargerThan func(a A, n int) bool
 }
 
+// Members of an error's details that block the RateLimit.Key of the job: until a time in
+// the form of RFC 3339, or for an ISO 8601 duration from the end of the attempt. If an
+// error has both, the first holds.
+const (
+	DetailRateLimitUntil = "rate_limit_until"
+	DetailRateLimitFor   = "rate_limit_for"
+)
+
 // Waiter waits for a job's end.
 type Waiter[Job any] interface {
 	// Wait blocks until the job has ended or ctx has, as ojs.Ticket.Wait does.

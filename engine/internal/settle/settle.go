@@ -16,6 +16,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/bridge"
+
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/enqueue"
 	"github.com/ojsengine/ojs/engine/internal/env"
@@ -421,10 +423,10 @@ func (c *Settler) blocksUntil(rec *storage.Record, failure *ojs.Failure, now tim
 	if failure == nil || rec.RateLimit == nil {
 		return time.Time{}
 	}
-	text, _ := failure.Details[ojs.DetailRateLimitUntil].(string)
+	text, _ := failure.Details[bridge.DetailRateLimitUntil].(string)
 	until, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		text, _ = failure.Details[ojs.DetailRateLimitFor].(string)
+		text, _ = failure.Details[bridge.DetailRateLimitFor].(string)
 		wait, _ := iso8601.Parse(text)
 		until = now.Add(wait)
 	}
