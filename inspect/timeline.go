@@ -91,6 +91,11 @@ func (j *Jobs) Timeline(ctx context.Context, id string) (*Timeline, error) {
 	if err != nil {
 		return nil, err
 	}
+	return TimelineOf(&rec, j.Now()), nil
+}
+
+// TimelineOf returns the life of a job that has been read, as far as the record has it.
+func TimelineOf(rec *storage.Record, now time.Time) *Timeline {
 	t := &Timeline{Job: &rec.JobInfo, Worker: rec.Worker, LeaseUntil: rec.LeaseUntil,
 		Checkpoint: rec.Checkpoint}
 	if rec.State.Waiting() {
@@ -114,11 +119,11 @@ func (j *Jobs) Timeline(ctx context.Context, id string) (*Timeline, error) {
 		t.Attempts = append(t.Attempts, a)
 	}
 	slices.SortStableFunc(t.Attempts, func(a, b Attempt) int { return a.End.Compare(b.End) })
-	if a, ok := latest(&rec, t.Attempts); ok {
+	if a, ok := latest(rec, t.Attempts); ok {
 		t.Attempts = append(t.Attempts, a)
 	}
-	t.Next = nextAttempts(&rec, j.Now())
-	return t, nil
+	t.Next = nextAttempts(rec, now)
+	return t
 }
 
 // latest is the latest attempt of a job, if none of those that are noted is it: the one

@@ -88,7 +88,7 @@ func (v *change) shown(c *call, bulk operate.Bulk, sample []listed, n inspect.Co
 		return err
 	}
 	selected := atLeast(n)
-	if v.Limit > 0 && v.Limit < n.N {
+	if v.Limit > 0 && (v.Limit < n.N || v.Limit == n.N && !n.Exact) {
 		selected = number(v.Limit) + " of " + selected
 	}
 	noun := "jobs"

@@ -60,7 +60,7 @@ func (c *call) store() (storage.Storage, error) {
 func (c *call) address() (k kind, path string, err error) {
 	k, path, err = addressOf(c.flags.Storage, c.flags.Schema)
 	if k == onServer {
-		err = needsStorage(c.verb())
+		err = needsStorage(c.kong.Selected().FullPath())
 	}
 	return k, path, err
 }

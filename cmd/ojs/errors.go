@@ -19,7 +19,7 @@ import (
 const (
 	exitDone        = 0
 	exitFailed      = 1
-	exitUsage       = 2   // the arguments, a setting or the input
+	exitUsage       = 2   // the arguments, a setting, the input, or what a server refuses
 	exitNotFound    = 3   // no such job, entry or workflow
 	exitRefused     = 4   // the state of a job or queue forbids it, for one of the jobs at least
 	exitFindings    = 5   // doctor has found faults
@@ -32,7 +32,7 @@ var exitCodes = []struct {
 	means string
 }{
 	{exitDone, "done"}, {exitFailed, "the storage failed"},
-	{exitUsage, "wrong arguments, settings or input, or not with a server"},
+	{exitUsage, "wrong arguments, settings or input, or a call that a server does not offer, or refuses to the key"},
 	{exitNotFound, "there is no such job, entry or workflow"},
 	{exitRefused, "the state of a job, a queue or an export forbids it"},
 	{exitFindings, "doctor or migrate found a fault"},

@@ -377,7 +377,7 @@ func calls(t *testing.T, page string) (list []string) {
 				v := new(verbs)
 				c.flags = &v.flags
 				if err := c.parse(v, words[1:]); err == nil {
-					list = append(list, width+c.verb())
+					list = append(list, width+c.kong.Selected().FullPath())
 				}
 			}
 		}

@@ -116,12 +116,9 @@ func (v *paused) set(c *call, did string, queue, jobType func(string) (bool, err
 }
 
 // onServer calls a function for queues of a server.
-func (v *paused) onServer(c *call, did string, queue func(string) error, err error) error {
-	if err == nil && (v.Type != "" || v.All) {
-		err = needsStorage("a pause of a type or of everything")
-	}
-	if err != nil {
-		return err
+func (v *paused) onServer(c *call, did string, queue func(string) error) error {
+	if v.Type != "" || v.All {
+		return needsStorage("a pause of a type or of everything")
 	}
 	return v.set(c, did, func(name string) (bool, error) { return true, queue(name) }, nil, nil)
 }
@@ -141,12 +138,15 @@ type queuesPauseVerb struct {
 
 // Run pauses queues, a type or everything.
 func (v *queuesPauseVerb) Run(c *call) error {
-	if cl, err := c.server(); cl != nil || err != nil {
-		if err == nil && v.Reason != "" {
-			err = needsStorage("the reason of a pause")
-		}
+	cl, err := c.server()
+	switch {
+	case err != nil:
+		return err
+	case cl != nil && v.Reason != "":
+		return needsStorage("the reason of a pause")
+	case cl != nil:
 		pause := func(name string) error { return cl.Queues().Pause(c.acting(), name) }
-		return v.onServer(c, "paused", pause, err)
+		return v.onServer(c, "paused", pause)
 	}
 	q, err := c.queues()
 	if err != nil {
@@ -162,9 +162,13 @@ type queuesResumeVerb struct{ paused }
 
 // Run ends pauses and drains.
 func (v *queuesResumeVerb) Run(c *call) error {
-	if cl, err := c.server(); cl != nil || err != nil {
+	cl, err := c.server()
+	switch {
+	case err != nil:
+		return err
+	case cl != nil:
 		resume := func(name string) error { return cl.Queues().Resume(c.acting(), name) }
-		return v.onServer(c, "active", resume, err)
+		return v.onServer(c, "active", resume)
 	}
 	q, err := c.queues()
 	if err != nil {

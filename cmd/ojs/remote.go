@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/remote"
+	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -63,17 +63,6 @@ const fixStorage = "give the address of the storage: postgres://… or the path 
 // needsStorage refuses what package remote has no call for.
 func needsStorage(what string) error {
 	return usageError{fixError{errors.New("the client of a server has no call for " + what), fixStorage}}
-}
-
-// verb is what the call was asked for, such as "ojs queues drain".
-func (c *call) verb() string {
-	words := []string{"ojs"}
-	for _, part := range c.kong.Path {
-		if part.Command != nil {
-			words = append(words, part.Command.Name)
-		}
-	}
-	return strings.Join(words, " ")
 }
 
 // forbidden reports whether a server refuses the key of the call.
@@ -137,10 +126,11 @@ func (v *jobsVerb) ofServer(c *call, cl *remote.Client, l listing[listed], f ins
 			}
 		}
 	}
-	return show(c, l, jobs, c.moreOfServer(&more))
+	return show(c, l, jobs, c.moreIf(&more))
 }
 
-func (c *call) moreOfServer(more *bool) func() []string {
+// moreIf says below a list of limited things that there are others.
+func (c *call) moreIf(more *bool) func() []string {
 	return func() []string {
 		if !*more {
 			return nil
@@ -158,13 +148,7 @@ func (v *jobVerb) ofServer(c *call, cl *remote.Client) error {
 	if err != nil {
 		return err
 	}
-	t := &inspect.Timeline{Job: job, Notes: job.History}
-	for i := range job.Errors {
-		f := &job.Errors[i]
-		t.Attempts = append(t.Attempts, inspect.Attempt{N: f.Attempt, Start: f.StartedAt, End: f.At,
-			Worker: f.Worker, Outcome: inspect.OutcomeFailed, Failure: f})
-	}
-	return c.jobPage(t, nil, false)
+	return c.jobPage(inspect.TimelineOf(&storage.Record{JobInfo: *job}, c.now()), nil, false)
 }
 
 // onServer does an action to the jobs of a server, or shows which jobs it would change.
@@ -178,31 +162,29 @@ func (v *change) onServer(c *call, cl *remote.Client, bulk operate.Bulk, byID bo
 	}
 	act := func(ctx context.Context, id string) error { return do.act(cl.Jobs(), ctx, id) }
 	if byID {
-		return v.act(c, applied(c, all(bulk.On.IDs), act), done)
+		return v.act(c, applied(c, bulk.On.IDs, v.Limit, act), done)
 	}
 	if len(bulk.On.States) == 0 && !bulk.On.DeadLettered {
 		bulk.On.States = do.states
 	}
-	more := false
-	jobs := limited(serverJobs(c.ctx, cl, bulk.On), cmp.Or(v.Limit, mostPreviewed), &more)
-	if v.Yes {
-		jobs = limited(serverJobs(c.ctx, cl, bulk.On), v.Limit, new(bool))
+	most, more := 0, false
+	if !v.Yes {
+		most = max(mostPreviewed, v.Limit)
 	}
-	var found []listed
+	var sample []listed
 	var ids []string
-	for job, err := range jobs {
+	for job, err := range limited(serverJobs(c.ctx, cl, bulk.On), most, &more) {
 		if err != nil {
 			return err
 		}
-		if ids = append(ids, job.ID); !v.Yes {
-			found = append(found, listed{job, ""})
+		if ids = append(ids, job.ID); len(ids) <= v.sample(c) {
+			sample = append(sample, listed{job, ""})
 		}
 	}
 	if v.Yes {
-		return v.act(c, applied(c, all(ids), act), done)
+		return v.act(c, applied(c, ids, v.Limit, act), done)
 	}
-	n := inspect.Count{N: len(ids), Exact: !more}
-	return v.shown(c, bulk, found[:min(len(found), v.sample(c))], n, done)
+	return v.shown(c, bulk, sample, inspect.Count{N: len(ids), Exact: !more}, done)
 }
 
 // mostPreviewed is how many jobs of a server are counted without --yes.
@@ -227,12 +209,12 @@ var serverActions = map[string]serverAction{
 	"activate": {(*remote.Jobs).Activate, nil, []ojs.State{ojs.StatePending}},
 }
 
-// applied does an action to jobs, one after the other.
-func applied(c *call, ids iter.Seq2[string, error],
+// applied does an action to jobs, one after the other, until it is done to some; 0: all.
+func applied(c *call, ids []string, limit int,
 	act func(context.Context, string) error) iter.Seq2[operate.Progress, error] {
 	return func(yield func(operate.Progress, error) bool) {
 		var p operate.Progress
-		for id := range ids {
+		for _, id := range ids {
 			p.Result = operate.Result{ID: id, Err: act(c.acting(), id)}
 			if p.Err == nil {
 				p.Done++
@@ -240,7 +222,7 @@ func applied(c *call, ids iter.Seq2[string, error],
 				yield(p, p.Err)
 				return
 			}
-			if !yield(p, nil) {
+			if !yield(p, nil) || limit > 0 && p.Done == limit {
 				return
 			}
 		}

@@ -109,19 +109,12 @@ func (v *workflowsListVerb) Run(c *call) error {
 	}
 	more := false
 	rows := func(yield func(workflowRow, error) bool) {
-		n := 0
 		for s, err := range list {
-			if err != nil {
-				yield(workflowRow{}, err)
-				return
+			var row workflowRow
+			if err == nil {
+				row = rowOfWorkflow(s)
 			}
-			if v.State != "" && string(s.State) != v.State {
-				continue
-			}
-			if more = v.Limit > 0 && n == v.Limit; more {
-				return
-			}
-			if n++; !yield(rowOfWorkflow(s), nil) {
+			if (err != nil || v.State == "" || string(s.State) == v.State) && !yield(row, err) {
 				return
 			}
 		}
@@ -146,12 +139,7 @@ func (v *workflowsListVerb) Run(c *call) error {
 		},
 		id:   func(r workflowRow) string { return r.ID },
 		none: "no workflows",
-	}, iter.Seq2[workflowRow, error](rows), func() []string {
-		if !more {
-			return nil
-		}
-		return []string{c.style.paint(dim, "there are more: --limit 0")}
-	})
+	}, limited(rows, v.Limit, &more), c.moreIf(&more))
 }
 
 // workflowID is the argument that names a workflow.
