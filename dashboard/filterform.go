@@ -31,7 +31,7 @@ func (p *page) formOf(f inspect.Filter, line string) *filterForm {
 	each := func(key string, values []string) string {
 		var out []string
 		for _, value := range values {
-			out = append(out, strings.TrimPrefix(term(key, value), key+":"))
+			out = append(out, strings.TrimPrefix(inspect.Term(key, value), key+":"))
 		}
 		return strings.Join(out, " ")
 	}

@@ -260,16 +260,12 @@ func (h *Handler) known(p *page) (terms []string, err error) {
 	}
 	for i, key := range []string{"state", "type", "queue"} {
 		for _, v := range facets[i].Values[:min(len(facets[i].Values), maxKnown)] {
-			terms = append(terms, term(key, v.Value))
+			terms = append(terms, inspect.Term(key, v.Value))
 		}
 	}
 	terms = append(terms, "dead:true")
-	more := []string{"id:", "worker:", "key:", "fingerprint:", "workflow:", "cron:", "version:"}
-	for _, line := range append(jobsData{}.Terms(), more...) {
-		key, _, _ := strings.Cut(line, ":")
-		if strings.HasPrefix(key, "args.") || strings.HasPrefix(key, "meta.") { // any member follows
-			key = key[:len("args.")]
-		} else {
+	for _, key := range inspect.FilterKeys() {
+		if !strings.HasSuffix(key, ".") { // any member follows
 			key += ":"
 		}
 		if !slices.ContainsFunc(terms, func(t string) bool { return strings.HasPrefix(t, key) }) {
@@ -421,5 +417,5 @@ func (h *Handler) again(
 func (d *jobsData) Narrow(value string) string {
 	key := map[inspect.Facet]string{inspect.FacetType: "type", inspect.FacetQueue: "queue",
 		inspect.FacetError: "errortype"}[d.By]
-	return strings.TrimSpace(d.Line + " " + term(key, value))
+	return strings.TrimSpace(d.Line + " " + inspect.Term(key, value))
 }

@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
 const (
@@ -73,41 +73,20 @@ func (m memberColumns) toggles(jobs []*ojs.JobInfo) (out []memberToggle) {
 func (m memberColumns) Cells(job *ojs.JobInfo) []string {
 	out := make([]string, len(m))
 	raw := readable(job.Args.JSON())
+	if len(raw) > maxMemberJSON {
+		return slices.Repeat([]string{"…"}, len(m))
+	}
+	args, _ := jsonvalue.Decode(raw) // without members, if the args do not decode
 	for i, path := range m {
-		if len(raw) > maxMemberJSON {
-			out[i] = "…"
-			continue
+		for value := range jsonvalue.At(args, path) {
+			text, isText := value.(string)
+			if !isText {
+				b, _ := json.Marshal(value) // it was JSON
+				text = string(b)
+			}
+			out[i] = snippet([]byte(text))
+			break
 		}
-		value := memberAt(raw, strings.Split(path, "."))
-		var text string
-		if json.Unmarshal(value, &text) == nil {
-			value = []byte(text)
-		}
-		out[i] = snippet(value)
 	}
 	return out
-}
-
-// memberAt is the value at a path; nil: there is none. A dot may be between two names and
-// in a name.
-func memberAt(raw json.RawMessage, path []string) json.RawMessage {
-	var members map[string]json.RawMessage
-	var items []json.RawMessage
-	if json.Unmarshal(raw, &members) != nil && json.Unmarshal(raw, &items) != nil {
-		return nil
-	}
-	for end := 1; end <= len(path); end++ {
-		name := strings.Join(path[:end], ".")
-		below := members[name]
-		if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(items) {
-			below = items[i]
-		}
-		if end < len(path) && below != nil {
-			below = memberAt(below, path[end:])
-		}
-		if below != nil {
-			return below
-		}
-	}
-	return nil
 }

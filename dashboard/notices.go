@@ -108,7 +108,7 @@ func (h *Handler) notices(p *page, s *summary, types *typeRows) (out []notice, e
 	idle := h.unhandled(p, &s.Stats, types.Types)
 	for _, of := range idle[:min(len(idle), maxNotices)] {
 		n := notice{Of: []noticeLink{of}, Text: p.T("no engine here or that reports has a handler")}
-		n.More = noticeLink{"jobs/?q=" + escape("state:available "+term("type", of.Name)), p.T("Its jobs")}
+		n.More = noticeLink{"jobs/?q=" + escape("state:available "+p.TypeLine(of.Name)), p.T("Its jobs")}
 		out = append(out, n)
 	}
 	out = append(out, p.more("types/", "Types", "%s more types have no handler", len(idle)-maxNotices)...)

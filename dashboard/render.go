@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/inspect"
 )
@@ -210,29 +209,7 @@ func (p *page) QueueLink(name string) string { return p.Root + "queues/" + url.P
 func (p *page) List(line string) string { return p.Root + "jobs/?q=" + url.QueryEscape(line) }
 
 // ListBy is the address of the jobs of a queue, type or error type.
-func (p *page) ListBy(key, value string) string { return p.List(term(key, value)) }
-
-// term is a term of a filter line with any value.
-func term(key, value string) string {
-	var f inspect.Filter
-	switch key {
-	case "queue":
-		f.Queues = []string{value}
-	case "type":
-		f.Types = []string{value}
-	case "errortype":
-		f.ErrorTypes = []string{value}
-	case "state":
-		f.States = []ojs.State{ojs.State(value)}
-	case "worker":
-		f.Workers = []string{value}
-	case "tag":
-		f.Tags = []string{value}
-	case "cron":
-		f.Crons = []string{value}
-	}
-	return f.String()
-}
+func (p *page) ListBy(key, value string) string { return p.List(inspect.Term(key, value)) }
 
 // MayDo reports whether the request may do an action.
 func (p *page) MayDo(a Action) bool { return p.h.may(p.r, a) == nil }

@@ -232,7 +232,11 @@ func (f *Filter) matchesMembers(job *ojs.JobInfo) bool {
 		if ofArgs {
 			root = args
 		}
-		if !hasMember(root, path, m.Value) {
+		there := false
+		for v := range jsonvalue.At(root, path) {
+			there = there || isValue(v, m.Value)
+		}
+		if !there {
 			return false
 		}
 	}
@@ -257,32 +261,6 @@ func lacks(raw []byte, value string) bool {
 	}
 	_, err := strconv.ParseFloat(value, 64)
 	return err != nil
-}
-
-// hasMember reports whether there is the value at a path below v. A dot may be between
-// two names, or in one.
-func hasMember(v any, path, value string) bool {
-	for end := 0; end <= len(path); end++ {
-		if end < len(path) && path[end] != '.' {
-			continue
-		}
-		var below any
-		there := false
-		switch v := v.(type) {
-		case map[string]any:
-			below, there = v[path[:end]]
-		case []any:
-			i, err := strconv.Atoi(path[:end])
-			if there = err == nil && i >= 0 && i < len(v); there {
-				below = v[i]
-			}
-		}
-		if there && (end == len(path) && isValue(below, value) || end < len(path) && hasMember(below,
-			path[end+1:], value)) {
-			return true
-		}
-	}
-	return false
 }
 
 // isValue reports whether v is the text of a string, or a value as its JSON.

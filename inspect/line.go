@@ -73,7 +73,8 @@ func Parse(line string, now time.Time) (Filter, error) {
 		}
 		key := keyNamed(name)
 		if key == nil {
-			return Filter{}, p.fail(begin, fmt.Sprintf("%q is no key: use one of %s", name, keyNames()))
+			return Filter{}, p.fail(begin, fmt.Sprintf("%q is no key: use one of %s", name,
+				strings.ReplaceAll(strings.Join(FilterKeys(), ", "), "., ", ".PATH, ")))
 		}
 		p.at++
 		begin = p.at
@@ -130,13 +131,7 @@ func (f Filter) String() string {
 	var terms []string
 	for i := range filterKeys {
 		k := &filterKeys[i]
-		k.get(&f, func(name, value string) {
-			key := quoteTerm(name)
-			if strings.Contains(name, ":") {
-				key = strconv.Quote(name)
-			}
-			terms = append(terms, key+":"+quoteTerm(value))
-		})
+		k.get(&f, func(name, value string) { terms = append(terms, Term(name, value)) })
 	}
 	return strings.Join(terms, " ")
 }
@@ -168,15 +163,22 @@ func keyNamed(name string) *filterKey {
 	return nil
 }
 
-func keyNames() string {
-	var names []string
+// FilterKeys returns the keys of filter lines. A key that ends with a dot is the
+// beginning of many: args. and meta., which a path follows.
+func FilterKeys() (names []string) {
 	for _, k := range filterKeys {
-		if strings.HasSuffix(k.name, ".") {
-			k.name += "PATH"
-		}
 		names = append(names, k.name)
 	}
-	return strings.Join(names, ", ")
+	return names
+}
+
+// Term returns a term of a filter line.
+func Term(key, value string) string {
+	quoted := quoteTerm(key)
+	if strings.Contains(key, ":") {
+		quoted = strconv.Quote(key)
+	}
+	return quoted + ":" + quoteTerm(value)
 }
 
 // filterKeys are in the order in which String writes them. keyNamed takes the first that
