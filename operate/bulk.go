@@ -19,8 +19,8 @@ type Action struct {
 	name   string
 	states []ojs.State // the jobs that it is for, unless a filter names states
 	also   []ojs.State // the states that a filter may name beyond these
+	err    error       // of its options
 	do     func(context.Context, *Jobs, *storage.Record) (copied string, err error)
-	check  func() error
 	copies bool // it makes jobs that the filter may select
 }
 
@@ -33,26 +33,26 @@ var (
 	endedStates   = []ojs.State{ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded}
 )
 
-// one makes an Action of what is done by a job's id.
-func one(name string, states, also []ojs.State, do func(context.Context, *Jobs, string) error) Action {
-	return Action{name: name, states: states, also: also,
+// one makes an Action of what is done by a job's id. err is the error of its options.
+func one(name string, states, also []ojs.State, err error,
+	do func(*Jobs, context.Context, string) error) Action {
+	return Action{name: name, states: states, also: also, err: err,
 		do: func(ctx context.Context, j *Jobs, rec *storage.Record) (string, error) {
-			return "", do(ctx, j, rec.ID)
+			return "", do(j, ctx, rec.ID)
 		}}
 }
 
 // RetryJobs retries discarded jobs, and retryable ones if the filter names that state
 // (Jobs.Retry).
 func RetryJobs(opts ...ojs.Option) Action {
-	return one("retry", []ojs.State{ojs.StateDiscarded}, []ojs.State{ojs.StateRetryable},
-		func(ctx context.Context, j *Jobs, id string) error { return j.Retry(ctx, id, opts...) })
+	return one("retry", []ojs.State{ojs.StateDiscarded}, []ojs.State{ojs.StateRetryable}, nil,
+		func(j *Jobs, ctx context.Context, id string) error { return j.Retry(ctx, id, opts...) })
 }
 
 // CancelJobs cancels jobs that wait, and active ones if the filter names that state
 // (Jobs.Cancel).
 func CancelJobs() Action {
-	return one("cancel", waitingStates, []ojs.State{ojs.StateActive},
-		func(ctx context.Context, j *Jobs, id string) error { return j.Cancel(ctx, id) })
+	return one("cancel", waitingStates, []ojs.State{ojs.StateActive}, nil, (*Jobs).Cancel)
 }
 
 // DeleteJobs deletes jobs that have ended (Jobs.Delete).
@@ -65,33 +65,28 @@ func DeleteJobs() Action {
 
 // ActivateJobs makes pending jobs available (Jobs.Activate).
 func ActivateJobs() Action {
-	return one("activate", []ojs.State{ojs.StatePending}, nil,
-		func(ctx context.Context, j *Jobs, id string) error { return j.Activate(ctx, id) })
+	return one("activate", []ojs.State{ojs.StatePending}, nil, nil, (*Jobs).Activate)
 }
 
 // PrioritizeJobs changes the priority of available and scheduled jobs (Jobs.SetPriority).
 func PrioritizeJobs(priority int) Action {
-	a := one("prioritize", []ojs.State{ojs.StateAvailable, ojs.StateScheduled}, nil,
-		func(ctx context.Context, j *Jobs, id string) error { return j.SetPriority(ctx, id, priority) })
-	a.check = func() error { return checkPriority(priority) }
-	return a
+	states := []ojs.State{ojs.StateAvailable, ojs.StateScheduled}
+	return one("prioritize", states, nil, checkPriority(priority),
+		func(j *Jobs, ctx context.Context, id string) error { return j.SetPriority(ctx, id, priority) })
 }
 
 // RescheduleJobs gives scheduled, available and retryable jobs another time
 // (Jobs.Reschedule).
 func RescheduleJobs(at time.Time) Action {
-	a := one("reschedule", []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StateRetryable}, nil,
-		func(ctx context.Context, j *Jobs, id string) error { return j.Reschedule(ctx, id, at) })
-	a.check = func() error { return checkSchedule(at) }
-	return a
+	states := []ojs.State{ojs.StateScheduled, ojs.StateAvailable, ojs.StateRetryable}
+	return one("reschedule", states, nil, checkSchedule(at),
+		func(j *Jobs, ctx context.Context, id string) error { return j.Reschedule(ctx, id, at) })
 }
 
 // MoveJobs moves jobs that wait to another queue (Jobs.Move).
 func MoveJobs(queue string) Action {
-	a := one("move", waitingStates, nil,
-		func(ctx context.Context, j *Jobs, id string) error { return j.Move(ctx, id, queue) })
-	a.check = func() error { return ojs.ValidateQueue(queue) }
-	return a
+	return one("move", waitingStates, nil, ojs.ValidateQueue(queue),
+		func(j *Jobs, ctx context.Context, id string) error { return j.Move(ctx, id, queue) })
 }
 
 // CopyJobs runs jobs again that have ended, each as a new job (Jobs.Copy).
@@ -128,26 +123,19 @@ type Progress struct {
 	Looked  int // jobs that were looked at to find these
 }
 
-func (b *Bulk) validate() error {
-	switch {
-	case b.Do.do == nil:
-		return draft.Invalid("bulk.do", "is not set: give one of the actions, such as RetryJobs()")
-	case b.Limit < 0:
-		return draft.Invalid("bulk.limit", "is negative")
-	case b.Every < 0:
-		return draft.Invalid("bulk.every", "is negative")
-	}
-	if b.Do.check != nil {
-		return b.Do.check()
-	}
-	return nil
-}
-
-// filter is the filter with the states that the action is for. It reports whether the
-// operation goes by ids instead, of jobs in any state.
+// filter checks the operation, and returns its filter with the states that the action is
+// for. It reports whether the operation goes by ids instead, of jobs in any state.
 func (b *Bulk) filter() (f inspect.Filter, byID bool, err error) {
-	f = b.On
-	if len(f.States) == 0 {
+	switch f = b.On; {
+	case b.Do.do == nil:
+		return f, false, draft.Invalid("bulk.do", "is not set: give one of the actions, such as RetryJobs()")
+	case b.Limit < 0:
+		return f, false, draft.Invalid("bulk.limit", "is negative")
+	case b.Every < 0:
+		return f, false, draft.Invalid("bulk.every", "is negative")
+	case b.Do.err != nil:
+		return f, false, b.Do.err
+	case len(f.States) == 0:
 		f.States = b.Do.states
 		return f, b.On.ByID(), nil
 	}
@@ -171,9 +159,6 @@ type Preview struct {
 func (j *Jobs) Preview(ctx context.Context, b Bulk, n int) (Preview, error) {
 	if n < 0 || n > 1000 {
 		return Preview{}, draft.Invalid("sample", "is not from 0 to 1000 jobs")
-	}
-	if err := b.validate(); err != nil {
-		return Preview{}, err
 	}
 	f, _, err := b.filter()
 	if err != nil {
@@ -214,10 +199,6 @@ func (j *Jobs) Preview(ctx context.Context, b Bulk, n int) (Preview, error) {
 // has come to, some 100 bytes each.
 func (j *Jobs) Apply(ctx context.Context, b Bulk) iter.Seq2[Progress, error] {
 	return func(yield func(Progress, error) bool) {
-		if err := b.validate(); err != nil {
-			yield(Progress{}, err)
-			return
-		}
 		f, byID, err := b.filter()
 		if err == nil && byID {
 			f.States = nil
@@ -231,21 +212,18 @@ func (j *Jobs) Apply(ctx context.Context, b Bulk) iter.Seq2[Progress, error] {
 			return
 		}
 		op := bulk{Bulk: b, j: j, yield: yield}
-		if !byID {
-			op.j = &Jobs{j.Jobs, &Operator{eng: j.op.eng, only: f.States}}
-		}
 		if byID || listsAgain(&f) {
 			op.seen = make(map[string]struct{})
 		}
 		if b.Do.copies {
-			op.begun = j.op.eng.Now()
-			op.first = j.op.eng.NewID()
+			op.begun, op.first = j.op.eng.Now(), j.op.eng.NewID()
 		}
 		if byID {
 			op.overIDs(ctx, &q)
-		} else {
-			op.overPages(ctx, &f, q)
+			return
 		}
+		op.j = &Jobs{j.Jobs, &Operator{eng: j.op.eng, only: f.States}}
+		op.overPages(ctx, &f, q)
 	}
 }
 
@@ -361,9 +339,7 @@ func (op *bulk) report(id string, job *ojs.JobInfo, copied string, err error) bo
 // aboutJob reports whether an error is about one job, so that an operation on many goes
 // on with the next.
 func aboutJob(err error) bool {
-	return foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) ||
-		foreign.Is(err, ojs.ErrTransition) || foreign.Is(err, ojs.ErrInvalid) ||
-		foreign.Is(err, ojs.ErrDropped) || foreign.Is(err, ojs.ErrDuplicate) ||
-		foreign.Is(err, ojs.ErrQueueFull) ||
-		foreign.Is(err, ojs.ErrQueueDraining)
+	return slices.ContainsFunc([]error{ojs.ErrNotFound, ojs.ErrPruned, ojs.ErrTransition, ojs.ErrInvalid,
+		ojs.ErrDropped, ojs.ErrDuplicate, ojs.ErrQueueFull, ojs.ErrQueueDraining},
+		func(about error) bool { return foreign.Is(err, about) })
 }

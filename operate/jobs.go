@@ -174,10 +174,10 @@ func (j *Jobs) Cancel(ctx context.Context, id string) (err error) {
 // an unknown id ojs.ErrNotFound.
 func (j *Jobs) Delete(ctx context.Context, id string) error {
 	rec, err := j.op.eng.Inspect.Record(ctx, id)
-	if err != nil {
-		return err
+	if err == nil {
+		err = j.op.delete(ctx, &rec)
 	}
-	return j.op.delete(ctx, &rec)
+	return err
 }
 
 // retry makes a job available again, if ok says it may be, for the replay rule of a name
@@ -209,13 +209,12 @@ func (o *Operator) retry(
 			r.Version-- // Settle raises it
 			return event.Available, nil
 		}
-		if err := o.override(ctx, r, now, opts); err != nil {
-			return "", err
+		err := draft.Override(ctx, o.eng.Codec, r, now, opts)
+		if err == nil && e.Args != nil {
+			err = o.edit(ctx, r, e)
 		}
-		if e.Args != nil {
-			if err := o.edit(ctx, r, e); err != nil {
-				return "", err
-			}
+		if err != nil {
+			return "", err
 		}
 		typ := event.Available
 		if r.DeadLettered() {
@@ -223,7 +222,7 @@ func (o *Operator) retry(
 			if rule != "" {
 				typ = event.DeadLetterReplayed
 			}
-			countReplay(r, now, rule)
+			draft.CountReplay(r, now, rule)
 		}
 		beginAnew(r, now)
 		return typ, nil
@@ -299,8 +298,7 @@ func (d *DeadLetters) Stats(ctx context.Context) (DeadLetterStats, error) {
 // ("ojs.replay_count"). Jobs.Apply retries many, of a filter with DeadLettered. To
 // replay dead letters without a person, see engine.WithReplayRules.
 func (d *DeadLetters) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
-	return d.op.retry(ctx, id, "", func(r *storage.Record) bool { return r.DeadLettered() },
-		"only a dead letter can be replayed", Edit{}, opts)
+	return d.RetryWithArgs(ctx, id, nil, opts...)
 }
 
 // RetryWithArgs is Retry with other args, as for Jobs.Edit.
@@ -321,11 +319,11 @@ func (d *DeadLetters) Replay(ctx context.Context, id, rule string, died time.Tim
 // unknown id ojs.ErrNotFound.
 func (d *DeadLetters) Delete(ctx context.Context, id string) error {
 	rec, err := d.op.eng.Inspect.Record(ctx, id)
-	if err != nil {
-		return err
+	if err == nil && !rec.DeadLettered() {
+		err = cannotBe("deleted", &rec, "only a dead letter can be deleted here")
 	}
-	if !rec.DeadLettered() {
-		return cannotBe("deleted", &rec, "only a dead letter can be deleted here")
+	if err == nil {
+		err = d.op.delete(ctx, &rec)
 	}
-	return d.op.delete(ctx, &rec)
+	return err
 }

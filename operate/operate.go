@@ -260,29 +260,22 @@ func (o *Operator) known(ctx context.Context, name storage.LimitName) bool {
 	if o.eng.Names(name) {
 		return true
 	}
-	isQueue := name.Kind == storage.LimitQueue
+	what, key, naming := "the job type of a call is unknown: no engine has a handler of it, and no job is of it",
+		"job_type", func(n inspect.Node) []string { return n.Types }
 	f := inspect.Filter{Types: []string{name.Name}}
-	if isQueue {
+	if name.Kind == storage.LimitQueue {
+		what, key = "the queue of a call is unknown: it has no jobs, and no engine names it", "queue"
+		naming = func(n inspect.Node) []string { return n.Queues }
 		f = inspect.Filter{Queues: []string{name.Name}}
 	}
 	if n, err := o.eng.Inspect.Count(ctx, f, 0); err != nil || n.N > 0 {
 		return true // or it cannot be told
 	}
 	nodes, _ := o.eng.Inspect.Nodes(ctx)
-	if slices.ContainsFunc(nodes, func(n inspect.Node) bool {
-		if isQueue {
-			return slices.Contains(n.Queues, name.Name)
-		}
-		return slices.Contains(n.Types, name.Name)
-	}) {
-		return true
+	named := slices.ContainsFunc(nodes,
+		func(n inspect.Node) bool { return slices.Contains(naming(n), name.Name) })
+	if !named {
+		o.eng.Log.Warn(what+"; is the name right?", key, name.Name)
 	}
-	if isQueue {
-		o.eng.Log.Warn("the queue of a call is unknown: it has no jobs, and no engine names it; is the name right?",
-			"queue", name.Name)
-		return false
-	}
-	o.eng.Log.Warn("the job type of a call is unknown: no engine has a handler of it, and no job is of it; "+
-		"is the name right?", "job_type", name.Name)
-	return false
+	return named
 }

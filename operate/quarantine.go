@@ -29,22 +29,18 @@ func (q *Quarantine) List(ctx context.Context) iter.Seq2[storage.Quarantined, er
 		if !ok {
 			return
 		}
-		after := ""
-		for {
+		for after, more := "", true; more; {
 			page, err := store.Quarantined(ctx, after, 0)
 			if err != nil {
 				yield(storage.Quarantined{}, err)
 				return
 			}
-			if len(page) == 0 {
-				return
-			}
+			more = len(page) > 0
 			for _, r := range page {
-				if !yield(r, nil) {
+				if after = r.Key; !yield(r, nil) {
 					return
 				}
 			}
-			after = page[len(page)-1].Key
 		}
 	}
 }
@@ -57,40 +53,26 @@ func (q *Quarantine) List(ctx context.Context) iter.Seq2[storage.Quarantined, er
 // enqueued meanwhile. An unknown key gives an error that is ojs.ErrNotFound and not
 // ojs.ErrQuarantined.
 func (q *Quarantine) Release(ctx context.Context, key string) error {
-	store, err := q.store(key)
-	if err != nil {
-		return err
-	}
-	if err := store.ReleaseQuarantined(ctx, key); err != nil {
-		return err
-	}
-	q.log(ctx, "record released from quarantine", key)
-	return nil
+	return q.change(ctx, key, "record released from quarantine", storage.Quarantiner.ReleaseQuarantined)
 }
 
 // Delete deletes a record. An unknown key gives ojs.ErrNotFound.
 func (q *Quarantine) Delete(ctx context.Context, key string) error {
-	store, err := q.store(key)
-	if err != nil {
-		return err
-	}
-	if err := store.DeleteQuarantined(ctx, key); err != nil {
-		return err
-	}
-	q.log(ctx, "record deleted from quarantine", key)
-	return nil
+	return q.change(ctx, key, "record deleted from quarantine", storage.Quarantiner.DeleteQuarantined)
 }
 
-func (q *Quarantine) store(key string) (storage.Quarantiner, error) {
+// change makes a change of a record, and writes its line.
+func (q *Quarantine) change(ctx context.Context, key, msg string,
+	do func(storage.Quarantiner, context.Context, string) error) error {
 	store, ok := storage.As[storage.Quarantiner](q.op.eng.Store)
 	if !ok {
-		return nil, fmt.Errorf("%w: %q in the quarantine: storage %s has none", ojs.ErrNotFound, key,
+		return fmt.Errorf("%w: %q in the quarantine: storage %s has none", ojs.ErrNotFound, key,
 			q.op.eng.Store.Capabilities().Name)
 	}
-	return store, nil
-}
-
-func (q *Quarantine) log(ctx context.Context, msg, key string) {
-	q.op.eng.Log.InfoContext(ctx, msg, "component", "worker", "category", "lifecycle",
-		slog.Group("attributes", "key", key))
+	err := do(store, ctx, key)
+	if err == nil {
+		q.op.eng.Log.InfoContext(ctx, msg, "component", "worker", "category", "lifecycle",
+			slog.Group("attributes", "key", key))
+	}
+	return err
 }

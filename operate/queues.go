@@ -41,9 +41,7 @@ func (q *Queues) Resume(ctx context.Context, name string) (known bool, err error
 	return q.set(ctx, name, ojs.QueueActive)
 }
 
-func (q *Queues) set(
-	ctx context.Context, name string, to ojs.QueueState,
-) (known bool, err error) {
+func (q *Queues) set(ctx context.Context, name string, to ojs.QueueState) (known bool, err error) {
 	if err := ojs.ValidateQueue(name); err != nil {
 		return false, err
 	}
@@ -126,17 +124,11 @@ func (q *Queues) List(ctx context.Context) ([]QueueStats, error) {
 // known if it is paused, if the engine of the call or one that reports
 // (engine.WithReports) has a handler of it, or if a job is of it.
 func (q *Queues) PauseType(ctx context.Context, jobType, reason string) (known bool, err error) {
-	if err := ojs.ValidateType(jobType); err != nil {
-		return false, err
-	}
 	return q.op.pauseOfType(ctx, jobType, &inspect.Pause{Type: jobType, Reason: reason})
 }
 
 // ResumeType ends a pause of a type. A type that is not paused is no error.
 func (q *Queues) ResumeType(ctx context.Context, jobType string) (known bool, err error) {
-	if err := ojs.ValidateType(jobType); err != nil {
-		return false, err
-	}
 	return q.op.pauseOfType(ctx, jobType, nil)
 }
 
@@ -159,9 +151,10 @@ func (q *Queues) Pauses(ctx context.Context) ([]inspect.Pause, error) {
 }
 
 // pauseOfType pauses or resumes a type, and reports whether it is known.
-func (o *Operator) pauseOfType(
-	ctx context.Context, jobType string, p *inspect.Pause,
-) (known bool, err error) {
+func (o *Operator) pauseOfType(ctx context.Context, jobType string, p *inspect.Pause) (bool, error) {
+	if err := ojs.ValidateType(jobType); err != nil {
+		return false, err
+	}
 	before, _ := o.eng.Inspect.Pauses(ctx) // none, if they cannot be read now
 	if err := o.setPause(ctx, stored.PrefixPauseType+jobType, p); err != nil {
 		return false, err

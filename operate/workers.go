@@ -27,17 +27,12 @@ func (n *Workers) List(ctx context.Context) ([]inspect.Worker, error) {
 // more jobs from now on: its Fetch returns fetch.ErrQuiet. An unknown id gives
 // ojs.ErrNotFound.
 func (n *Workers) Quiet(ctx context.Context, id string) error {
-	if n.op.eng.WorkerSet(id, false) {
-		return nil
-	}
-	_, err := n.order(ctx, id, stored.OrderQuiet)
-	return err
+	return n.direct(ctx, id, stored.OrderQuiet)
 }
 
 // Resume ends Quiet of an engine.
 func (n *Workers) Resume(ctx context.Context, id string) error {
-	_, err := n.order(ctx, id, stored.OrderResume)
-	return err
+	return n.direct(ctx, id, stored.OrderResume)
 }
 
 // Terminate makes Run of an engine return, as if its context had ended, with its next
@@ -45,17 +40,23 @@ func (n *Workers) Resume(ctx context.Context, id string) error {
 // it does then. A worker that fetches from the engine of the call is told to end: its
 // Fetch returns fetch.ErrTerminated. An unknown id gives ojs.ErrNotFound.
 func (n *Workers) Terminate(ctx context.Context, id string) error {
-	if n.op.eng.WorkerSet(id, true) {
+	return n.direct(ctx, id, stored.OrderTerminate)
+}
+
+// direct tells a worker what to do: one that fetches from this engine at once, an engine
+// by an order.
+func (n *Workers) direct(ctx context.Context, id, do string) error {
+	if do != stored.OrderResume && n.op.eng.WorkerSet(id, do == stored.OrderTerminate) {
 		return nil
 	}
-	_, err := n.order(ctx, id, stored.OrderTerminate)
+	_, err := n.order(ctx, id, stored.Order{Do: do, By: ojs.Actor(ctx)})
 	return err
 }
 
 // Stacks asks an engine for what it runs, with the stacks of the handlers. It answers
 // with its next report: give ctx an end. An unknown id gives ojs.ErrNotFound.
 func (n *Workers) Stacks(ctx context.Context, id string) ([]inspect.NodeJob, error) {
-	key, err := n.order(ctx, id, stored.OrderStacks)
+	key, err := n.order(ctx, id, stored.Order{Do: stored.OrderStacks, By: ojs.Actor(ctx)})
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +136,8 @@ func (n *Workers) answeredLog(ctx context.Context, worker, job string) ([]byte, 
 	if err != nil || asked {
 		return answer.Data, err
 	}
-	return answer.Data, n.askLog(ctx, worker, job)
+	_, err = n.order(ctx, worker, stored.Order{Do: stored.OrderLog, Job: job})
+	return answer.Data, err
 }
 
 // answers reports whether a log is that of the running attempt of a job. An attempt that
@@ -146,37 +148,23 @@ func answers(data []byte, rec *storage.Record) bool {
 		!log.Start.Before(rec.StartedAt)
 }
 
-// askLog asks an engine for the log of a job.
-func (n *Workers) askLog(ctx context.Context, worker, job string) error {
-	v, ok, err := document.Of(n.op.eng.Store).Value(ctx, n.op.eng.Now(), stored.PrefixNode+worker)
-	if err != nil {
-		return err
-	}
-	var node inspect.Node
-	if !ok || json.Unmarshal(v.Data, &node) != nil || !node.Logs {
-		return fmt.Errorf("%w: node %q that keeps logs", ojs.ErrNotFound, worker)
-	}
-	_, err = n.give(ctx, worker, stored.KeyLog(job), stored.Order{Do: stored.OrderLog, Job: job})
-	return err
-}
-
 // logAge is how old the log of a running attempt is when Log asks for it again.
 const logAge = time.Second
 
-// order gives an order to a node. It returns the key of its answer.
-func (n *Workers) order(ctx context.Context, id, do string) (key string, err error) {
-	return n.give(ctx, id, n.op.eng.NewOrder(), stored.Order{Do: do, By: ojs.Actor(ctx)})
-}
-
-// give gives an order to a node under a key, and returns the key.
-func (n *Workers) give(ctx context.Context, id, key string, o stored.Order) (string, error) {
+// order gives an order to an engine, and returns the key of its answer.
+func (n *Workers) order(ctx context.Context, id string, o stored.Order) (key string, err error) {
 	e := &n.op.eng
-	_, there, err := document.Of(e.Store).Value(ctx, e.Now(), stored.PrefixNode+id)
+	v, ok, err := document.Of(e.Store).Value(ctx, e.Now(), stored.PrefixNode+id)
 	if err != nil {
 		return "", err
 	}
-	if !there {
+	if !ok {
 		return "", fmt.Errorf("%w: node %q", ojs.ErrNotFound, id)
+	}
+	if key = stored.KeyLog(o.Job); o.Job == "" {
+		key = e.NewOrder()
+	} else if node := (inspect.Node{}); json.Unmarshal(v.Data, &node) != nil || !node.Logs {
+		return "", fmt.Errorf("%w: node %q that keeps logs", ojs.ErrNotFound, id)
 	}
 	data, err := json.Marshal(&o)
 	if err != nil {
