@@ -39,7 +39,7 @@ func (e edge) waits() bool {
 func byInsertion(a, b edge) int { return cmp.Compare(a.ord, b.ord) }
 
 // addEdge has a job wait for another, which has not ended.
-func (s *Storage) addEdge(to, waiting *job) {
+func (s *store) addEdge(to, waiting *job) {
 	list := s.edges[to]
 	if len(list) == cap(list) {
 		list = slices.DeleteFunc(list, func(e edge) bool { return !e.waits() })
@@ -53,7 +53,7 @@ func (s *Storage) addEdge(to, waiting *job) {
 
 // count counts the jobs that have ended for those that wait for them, and appends the
 // jobs that this moves to dst.
-func (s *Storage) count(now time.Time, dst []storage.Record) []storage.Record {
+func (s *store) count(now time.Time, dst []storage.Record) []storage.Record {
 	if len(s.toCount) == 0 {
 		return dst
 	}
@@ -81,7 +81,7 @@ func (s *Storage) count(now time.Time, dst []storage.Record) []storage.Record {
 }
 
 // countFor counts a job that has ended for one that waits.
-func (s *Storage) countFor(j, ended *job, now time.Time, dst []storage.Record) []storage.Record {
+func (s *store) countFor(j, ended *job, now time.Time, dst []storage.Record) []storage.Record {
 	whole := j.whole()
 	whole.Count(ended.current())
 	if !whole.Decided() {
@@ -91,7 +91,7 @@ func (s *Storage) countFor(j, ended *job, now time.Time, dst []storage.Record) [
 }
 
 // waiting returns the job with an id if it waits for others, else nil.
-func (s *Storage) waiting(id string) *job {
+func (s *store) waiting(id string) *job {
 	if j := s.find(id); j != nil && j.current() == ojs.StatePending && j.rest != nil && j.rest.counted {
 		return j
 	}
@@ -101,7 +101,7 @@ func (s *Storage) waiting(id string) *job {
 // await has the new jobs of a batch wait for others, after all that the batch has ended.
 // stored has the jobs of the batch, nil for those that are not stored. It returns the
 // jobs that have moved.
-func (s *Storage) await(now time.Time, batch []storage.Insert, stored []*job) []storage.Record {
+func (s *store) await(now time.Time, batch []storage.Insert, stored []*job) []storage.Record {
 	var moved []storage.Record
 	for i, j := range stored {
 		if j != nil {
@@ -134,7 +134,7 @@ func (s *Storage) await(now time.Time, batch []storage.Insert, stored []*job) []
 }
 
 // awaitNew has stored jobs wait for a new one.
-func (s *Storage) awaitNew(j *job, ids []string) {
+func (s *store) awaitNew(j *job, ids []string) {
 	for _, id := range ids {
 		w := s.waiting(id)
 		if w == nil {
@@ -148,7 +148,7 @@ func (s *Storage) awaitNew(j *job, ids []string) {
 }
 
 // awaitOthers has a job wait for others.
-func (s *Storage) awaitOthers(
+func (s *store) awaitOthers(
 	now time.Time, j *job, ids []string, moved []storage.Record,
 ) []storage.Record {
 	for _, id := range ids {

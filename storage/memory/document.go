@@ -30,7 +30,7 @@ func timeKey(t time.Time) string {
 }
 
 // documentsOf are those of a kind.
-func (s *Storage) documentsOf(kind storage.Kind) *documents {
+func (s *store) documentsOf(kind storage.Kind) *documents {
 	if s.documents[kind] == nil {
 		s.documents[kind] = &documents{}
 	}
@@ -63,7 +63,7 @@ func (ds *documents) put(d *storage.Document) (version uint64) {
 }
 
 // PutDocuments implements storage.Storage.
-func (s *Storage) PutDocuments(
+func (s *store) PutDocuments(
 	ctx context.Context, kind storage.Kind, list []storage.Document,
 ) ([]uint64, error) {
 	if err := s.enter(ctx); err != nil {
@@ -81,7 +81,7 @@ func (s *Storage) PutDocuments(
 }
 
 // Documents implements storage.Storage.
-func (s *Storage) Documents(
+func (s *store) Documents(
 	ctx context.Context, kind storage.Kind, q storage.DocumentQuery,
 ) (list []storage.Document, err error) {
 	if err := s.enter(ctx); err != nil {
@@ -107,7 +107,7 @@ func (s *Storage) Documents(
 }
 
 // DueDocuments implements storage.Storage.
-func (s *Storage) DueDocuments(
+func (s *store) DueDocuments(
 	ctx context.Context, kind storage.Kind, now time.Time, after *storage.Document, max int,
 ) (due []storage.Document, next time.Time, err error) {
 	if err := s.enter(ctx); err != nil {

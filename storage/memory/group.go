@@ -13,7 +13,7 @@ import (
 func (s personal) CancelAll(
 	ctx context.Context, now time.Time, ids []string,
 ) (cancelled, moved []storage.Record, err error) {
-	if err := s.enterAs(ctx, s.by); err != nil {
+	if err := s.enterAs(ctx, s.caller(ctx)); err != nil {
 		return nil, nil, err
 	}
 	defer s.leave()
@@ -35,7 +35,7 @@ func (s personal) CancelAll(
 func (s personal) Revive(
 	ctx context.Context, now time.Time, batch []storage.Insert,
 ) ([]storage.Record, error) {
-	if err := s.enterAs(ctx, s.by); err != nil {
+	if err := s.enterAs(ctx, s.caller(ctx)); err != nil {
 		return nil, err
 	}
 	defer s.leave()
@@ -76,7 +76,7 @@ func (s personal) Revive(
 }
 
 // applyRevival makes a job that has ended what a batch says, before it waits for others.
-func (s *Storage) applyRevival(j *job, in *storage.Insert) {
+func (s *store) applyRevival(j *job, in *storage.Insert) {
 	s.displace(j)
 	queue := j.kind.home
 	to := in.Record

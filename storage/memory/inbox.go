@@ -42,7 +42,7 @@ const (
 // if no other job is available or a job of the batch is not ordinary. A job is not
 // ordinary if a listener must be told of it, if its kind is not known yet, if it has a
 // priority, if its id may exist already, or if other jobs decide on it.
-func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert, first *job) bool {
+func (s *store) leaveIn(ctx context.Context, self any, batch []storage.Insert, first *job) bool {
 	if !s.inbox.open.Load() || ctx.Err() != nil || s.hub.HeardFrom(self) {
 		return false
 	}
@@ -98,7 +98,7 @@ func (s *Storage) leaveIn(ctx context.Context, self any, batch []storage.Insert,
 }
 
 // takeIn empties the inbox. mu is held.
-func (s *Storage) takeIn() {
+func (s *store) takeIn() {
 	x := &s.inbox
 	if !x.some.Load() {
 		return
@@ -131,7 +131,7 @@ func (s *Storage) takeIn() {
 
 // openInbox opens the inbox if there are available jobs, and closes it otherwise. mu is
 // held.
-func (s *Storage) openInbox() {
+func (s *store) openInbox() {
 	if some := s.ready.n > 0; s.inbox.open.Load() != some {
 		s.inbox.open.Store(some)
 	}
@@ -139,7 +139,7 @@ func (s *Storage) openInbox() {
 
 // shutInbox closes or reopens the inbox. While it is shut, every enqueue locks the
 // storage. mu is held.
-func (s *Storage) shutInbox(shut bool) {
+func (s *store) shutInbox(shut bool) {
 	s.inbox.mu.Lock()
 	s.inbox.shut = shut
 	s.inbox.mu.Unlock()

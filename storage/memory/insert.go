@@ -12,13 +12,13 @@ import (
 // plain reports whether no rule of package insert can decide about a batch: no job is
 // unique, waits for others or goes into a bounded queue. A lone unique job without an
 // equal one is plain, too.
-func (s *Storage) plain(batch []storage.Insert) bool {
+func (s *store) plain(batch []storage.Insert) bool {
 	return insert.Plain(batch) || len(batch) == 1 && batch[0].MaxDepth == 0 && !batch[0].Waits() &&
 		len(batch[0].AwaitedBy) == 0 && s.unique[batch[0].Record.Fingerprint] == nil
 }
 
 // insertByRules stores the jobs of a batch as package insert has it.
-func (s *Storage) insertByRules(
+func (s *store) insertByRules(
 	now time.Time, batch []storage.Insert, after *lead,
 ) ([]storage.Inserted, error) {
 	own := slices.Clone(batch) // or no caller could have its batch on the stack
@@ -37,7 +37,7 @@ func (s *Storage) insertByRules(
 
 // inserter is the insert.Tx of a batch. Storage.mu is its transaction.
 type inserter struct {
-	s     *Storage
+	s     *store
 	batch []storage.Insert
 	added []*job // by position in the batch; nil: not stored
 	next  int    // position of the next job that may be added

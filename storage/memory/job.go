@@ -151,7 +151,7 @@ func equalUnique(a, b *ojs.UniquePolicy) bool {
 func equalLists[E comparable](a, b []E) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
 
 // kindOf finds the kind of a job, or makes it.
-func (s *Storage) kindOf(r *storage.Record) *kind {
+func (s *store) kindOf(r *storage.Record) *kind {
 	if k := s.lastKind.Load(); k != nil && k.fits(r) {
 		return k
 	}
@@ -189,7 +189,7 @@ func (s *Storage) kindOf(r *storage.Record) *kind {
 const maxKinds = 16
 
 // leaves takes a job out of its kind.
-func (s *Storage) leaves(k *kind) {
+func (s *store) leaves(k *kind) {
 	if k.jobs--; k.jobs > 0 {
 		return
 	}
@@ -202,7 +202,7 @@ func (s *Storage) leaves(k *kind) {
 
 // set makes the job what a record says, of which it keeps nothing. Its places in the
 // indexes are the caller's.
-func (s *Storage) set(j *job, r *storage.Record) {
+func (s *store) set(j *job, r *storage.Record) {
 	if k := j.kind; !k.fits(r) {
 		j.kind = s.kindOf(r)
 		j.kind.jobs++
@@ -223,7 +223,7 @@ func (s *Storage) set(j *job, r *storage.Record) {
 
 // fill makes the job what a record says, but for its kind. It needs no lock for a job
 // that is not stored yet.
-func (s *Storage) fill(j *job, r *storage.Record) {
+func (s *store) fill(j *job, r *storage.Record) {
 	j.id, j.args, j.version = r.ID, r.Args, r.Version
 	j.state, j.priority = uint8(stateIndex(r.State)),
 		int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
@@ -262,7 +262,7 @@ func (j *job) common(r *storage.Record) bool {
 
 // attempted takes in what attempts change of a job. It reports false if that is more than
 // most jobs have.
-func (s *Storage) attempted(j *job, r *storage.Record) bool {
+func (s *store) attempted(j *job, r *storage.Record) bool {
 	if r.Errors != nil || r.History != nil || r.Error != nil || r.Result != nil || r.Checkpoint != nil ||
 		!r.DeadLetteredAt.IsZero() || r.Progress != 0 && r.Progress != 1 ||
 		int(int32(r.Attempt)) != r.Attempt {
@@ -301,7 +301,7 @@ func (s *Storage) attempted(j *job, r *storage.Record) bool {
 }
 
 // workerName returns a name that jobs may share.
-func (s *Storage) workerName(name string) *string {
+func (s *store) workerName(name string) *string {
 	if last := s.lastWorker.Load(); last != nil && *last == name {
 		return last
 	}
@@ -312,7 +312,7 @@ func (s *Storage) workerName(name string) *string {
 }
 
 // sharedLimit returns a rate limit that jobs may share.
-func (s *Storage) sharedLimit(l *ojs.RateLimit) *ojs.RateLimit {
+func (s *store) sharedLimit(l *ojs.RateLimit) *ojs.RateLimit {
 	if l == nil {
 		return nil
 	}
@@ -326,7 +326,7 @@ func (s *Storage) sharedLimit(l *ojs.RateLimit) *ojs.RateLimit {
 
 // advance is set for a record that differs from the job in nothing but what attempts
 // change.
-func (s *Storage) advance(j *job, r *storage.Record) {
+func (s *store) advance(j *job, r *storage.Record) {
 	if j.whole() != nil || !s.attempted(j, r) {
 		s.set(j, r)
 		return
@@ -336,7 +336,7 @@ func (s *Storage) advance(j *job, r *storage.Record) {
 
 // claimed makes an available job active, as storage.Record.Claim does, and r a copy of
 // it.
-func (s *Storage) claimed(
+func (s *store) claimed(
 	j *job, now time.Time, worker string, lease time.Duration, r *storage.Record,
 ) {
 	if whole := j.whole(); whole != nil {
@@ -526,7 +526,7 @@ const firstVersion = 1
 
 // prepare makes a job of a record, in its first version. It runs before the storage is
 // locked, so that the lock is held for less time.
-func (s *Storage) prepare(r *storage.Record) *job {
+func (s *store) prepare(r *storage.Record) *job {
 	j := s.spares.take()
 	if k := s.lastKind.Load(); k != nil && k.fits(r) {
 		j.kind = k // if it still is one when the job is stored
@@ -538,7 +538,7 @@ func (s *Storage) prepare(r *storage.Record) *job {
 }
 
 // adopt gives a prepared job its kind.
-func (s *Storage) adopt(j *job, r *storage.Record) {
+func (s *store) adopt(j *job, r *storage.Record) {
 	if j.kind == nil || j.kind != s.lastKind.Load() {
 		j.kind = s.kindOf(r)
 	}

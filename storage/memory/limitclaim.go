@@ -10,7 +10,7 @@ import (
 
 // holdsBack reports whether limits keep the job, which is next, from starting. It does
 // what the job's OnLimit says, unless the claim ends before a job that need not wait.
-func (s *Storage) holdsBack(j *job, now time.Time, to *storage.Limited, ends bool) bool {
+func (s *store) holdsBack(j *job, now time.Time, to *storage.Limited, ends bool) bool {
 	for _, l := range j.kind.group.lanes {
 		if s.ready.judge(l); l.closed {
 			return true
@@ -47,7 +47,7 @@ func (s *Storage) holdsBack(j *job, now time.Time, to *storage.Limited, ends boo
 const maxTold = 100
 
 // limited completes what a claim says of limits.
-func (s *Storage) limited(now time.Time, to *storage.Limited, t *taker) {
+func (s *store) limited(now time.Time, to *storage.Limited, t *taker) {
 	x := &s.ready.limits
 	if x.closed == 0 {
 		return

@@ -15,20 +15,20 @@ import (
 )
 
 // SetLimit implements storage.Storage.
-func (s *Storage) SetLimit(
+func (s *store) SetLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, bounds ojs.RateLimit, until time.Time,
 ) error {
 	return s.setLimit(ctx, now, limit, bounds, until, func(c *counter, end int64) { c.Set(bounds, end) })
 }
 
 // BlockLimit implements storage.Storage.
-func (s *Storage) BlockLimit(
+func (s *store) BlockLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, until time.Time,
 ) error {
 	return s.setLimit(ctx, now, limit, ojs.RateLimit{}, until, func(c *counter, end int64) { c.Block(end) })
 }
 
-func (s *Storage) setLimit(
+func (s *store) setLimit(
 	ctx context.Context,
 	now time.Time,
 	limit storage.LimitName,
@@ -61,7 +61,7 @@ func (s *Storage) setLimit(
 }
 
 // bindAll gives the counter of a queue or type its lane, its groups and its active jobs.
-func (s *Storage) bindAll(c *counter) {
+func (s *store) bindAll(c *counter) {
 	l := c.add(ojs.RateLimit{})
 	for g := range s.groupsOf(c) {
 		g.lanes = append(g.lanes, l)
@@ -71,7 +71,7 @@ func (s *Storage) bindAll(c *counter) {
 }
 
 // groupsOf yields the groups of the limit of a queue or type.
-func (s *Storage) groupsOf(c *counter) iter.Seq[*group] {
+func (s *store) groupsOf(c *counter) iter.Seq[*group] {
 	return func(yield func(*group) bool) {
 		for _, types := range s.ready.queues {
 			for _, g := range types {
@@ -86,7 +86,7 @@ func (s *Storage) groupsOf(c *counter) iter.Seq[*group] {
 }
 
 // GetLimit implements storage.Storage.
-func (s *Storage) GetLimit(
+func (s *store) GetLimit(
 	ctx context.Context,
 	now time.Time,
 	limit storage.LimitName,
@@ -114,7 +114,7 @@ func (s *Storage) GetLimit(
 }
 
 // ListLimits implements storage.Storage.
-func (s *Storage) ListLimits(
+func (s *store) ListLimits(
 	ctx context.Context,
 	now time.Time,
 	kind storage.LimitKind,
@@ -151,7 +151,7 @@ func (s *Storage) ListLimits(
 
 // limitOf is the state of a limit, where expired has the available jobs of each bucket
 // whose deadline has come. It reports false if there is nothing to tell.
-func (s *Storage) limitOf(c *counter, now time.Time, expired map[*bucket]int) (storage.Limit, bool) {
+func (s *store) limitOf(c *counter, now time.Time, expired map[*bucket]int) (storage.Limit, bool) {
 	ns := now.UnixNano()
 	state := storage.Limit{LimitName: c.LimitName, Active: c.Active}
 	if set := c.InForce(ns); set != nil {
@@ -201,7 +201,7 @@ func (b *bucket) count() (n int) {
 
 // expiredReady puts the jobs that are not expired at now back into their buckets, and
 // counts the expired ones of each bucket. It costs a look at each job that is due.
-func (s *Storage) expiredReady(now time.Time) map[*bucket]int {
+func (s *store) expiredReady(now time.Time) map[*bucket]int {
 	s.ready.bringBack(now)
 	n := make(map[*bucket]int)
 	for due := range s.due.Due(now) {

@@ -24,7 +24,7 @@ type keyLine struct {
 func (e edge) inLine() bool { return e.waits() && e.job.rest.line != nil && e.job.whole().InLine() }
 
 // enterLine has a job that is stored with an ordering key wait for its turn.
-func (s *Storage) enterLine(j *job, in *storage.Insert) {
+func (s *store) enterLine(j *job, in *storage.Insert) {
 	if in.OrderingKey == "" || j.current().Terminal() {
 		return
 	}
@@ -48,7 +48,7 @@ func (s *Storage) enterLine(j *job, in *storage.Insert) {
 }
 
 // takeTurn gives a job the turn of its line, if it is in one and does not have it.
-func (s *Storage) takeTurn(j *job) {
+func (s *store) takeTurn(j *job) {
 	if j.rest != nil && j.rest.line != nil && !j.rest.turn {
 		j.rest.turn = true
 		j.rest.line.turns++
@@ -56,7 +56,7 @@ func (s *Storage) takeTurn(j *job) {
 }
 
 // leaveTurn takes the turn from a job that has ended.
-func (s *Storage) leaveTurn(j *job) {
+func (s *store) leaveTurn(j *job) {
 	if j.rest != nil && j.rest.turn {
 		j.rest.turn = false
 		j.rest.line.turns--
@@ -65,7 +65,7 @@ func (s *Storage) leaveTurn(j *job) {
 
 // endInLine takes a job that has ended out of its line, and returns the key, "" if it was
 // in none.
-func (s *Storage) endInLine(j *job) (key string) {
+func (s *store) endInLine(j *job) (key string) {
 	if j.rest == nil || j.rest.line == nil {
 		return ""
 	}
@@ -79,7 +79,7 @@ func (s *Storage) endInLine(j *job) (key string) {
 
 // nextTurn gives the turn of a key to the first in line, unless a job has it, and appends
 // the job to dst if this moves it.
-func (s *Storage) nextTurn(now time.Time, key string, dst []storage.Record) []storage.Record {
+func (s *store) nextTurn(now time.Time, key string, dst []storage.Record) []storage.Record {
 	l := s.lines[key]
 	if l == nil {
 		return dst

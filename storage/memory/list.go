@@ -25,7 +25,7 @@ const (
 )
 
 // List implements storage.Storage.
-func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, error) {
+func (s *store) List(ctx context.Context, q storage.Query) (storage.Page, error) {
 	w, err := cursor.Begin(q.Cursor)
 	if err != nil {
 		return storage.Page{}, err
@@ -69,7 +69,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 
 // walk goes through the jobs in the order of a query, from where a page begins: at least
 // one more than a page looks at, if there are so many.
-func (s *Storage) walk(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
+func (s *store) walk(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 	of, timed := s.lists(q)
 	switch {
 	case of != nil && timed:
@@ -84,7 +84,7 @@ func (s *Storage) walk(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Positi
 
 // lists returns the lists that have the jobs of a query, and whether they are by time.
 // Without a list in the order, it returns nil.
-func (s *Storage) lists(q *storage.Query) (of []*index, timed bool) {
+func (s *store) lists(q *storage.Query) (of []*index, timed bool) {
 	of = []*index{} // not nil
 	switch {
 	case q.ByError():
@@ -136,7 +136,7 @@ func (s *Storage) lists(q *storage.Query) (of []*index, timed bool) {
 
 // activeOf makes a list of the active jobs that a query may select. It sorts them: they
 // are few.
-func (s *Storage) activeOf(q *storage.Query) *index {
+func (s *store) activeOf(q *storage.Query) *index {
 	var jobs []*job
 	for j := s.running.first; j != nil; j = j.next {
 		if q.MayMatch(j.current(), j.kind.queue, j.kind.jobType) {
@@ -243,7 +243,7 @@ func (r *reader) before(other *reader) bool {
 func (r *reader) moved(int) {}
 
 // byDue is walk in the order storage.OrderDue, of all jobs.
-func (s *Storage) byDue(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
+func (s *store) byDue(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 	return func(yield func(cursor.Position, *job) bool) {
 		at, list := scheduler.Place{Due: w.From.After[0], Turn: w.From.After[1]}, s.due.List
 		if w.First {

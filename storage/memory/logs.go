@@ -8,7 +8,7 @@ import (
 )
 
 // addLog keeps the log of a change that has given the job a version.
-func (s *Storage) addLog(j *job, version uint64, data []byte) {
+func (s *store) addLog(j *job, version uint64, data []byte) {
 	if s.logs == nil {
 		s.logs = make(map[string][]storage.Log)
 	}
@@ -20,7 +20,7 @@ func (s *Storage) addLog(j *job, version uint64, data []byte) {
 }
 
 // Logs implements storage.Storage.
-func (s *Storage) Logs(ctx context.Context, id string) ([]storage.Log, error) {
+func (s *store) Logs(ctx context.Context, id string) ([]storage.Log, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}

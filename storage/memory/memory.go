@@ -30,7 +30,10 @@ import (
 )
 
 // Storage is a storage.Storage. Its zero value is not usable; see New.
-type Storage struct {
+type Storage struct{ personal }
+
+// store is what a storage has.
+type store struct {
 	inbox  inbox      // jobs that are in none of what follows yet
 	hub    notify.Hub // of engines that share the storage
 	hashes hashes
@@ -95,9 +98,10 @@ type queue struct {
 }
 
 // New makes an empty storage.
-func New() *Storage {
-	h := newHashes()
-	return &Storage{
+func New() *Storage { return &Storage{personal{store: newStore(newHashes())}} }
+
+func newStore(h hashes) *store {
+	return &store{
 		hashes: h,
 		jobs:   newTable(h),
 		ready:  newReady(),
@@ -109,19 +113,19 @@ func New() *Storage {
 }
 
 // Capabilities implements storage.Storage.
-func (s *Storage) Capabilities() storage.Capabilities {
+func (s *store) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "memory", Unique: storage.Strong, Mechanism: "mutex"}
 }
 
 // find returns the job with the id, nil if there is none.
-func (s *Storage) find(id string) *job { return s.jobs.find(s.hashes.near(id), id) }
+func (s *store) find(id string) *job { return s.jobs.find(s.hashes.near(id), id) }
 
 // enter locks the storage for a call, unless the call must fail, and takes in what waits
 // in the inbox.
-func (s *Storage) enter(ctx context.Context) error { return s.enterAs(ctx, s.caller(ctx)) }
+func (s *store) enter(ctx context.Context) error { return s.enterAs(ctx, s.callerIn(ctx)) }
 
 // enterAs is enter for a call that self makes.
-func (s *Storage) enterAs(ctx context.Context, self any) error {
+func (s *store) enterAs(ctx context.Context, self any) error {
 	err := s.enterAhead(ctx, self)
 	if err == nil {
 		s.takeIn()
@@ -130,7 +134,7 @@ func (s *Storage) enterAs(ctx context.Context, self any) error {
 }
 
 // enterAhead is enterAs that leaves the inbox as it is.
-func (s *Storage) enterAhead(ctx context.Context, self any) error {
+func (s *store) enterAhead(ctx context.Context, self any) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -144,7 +148,7 @@ func (s *Storage) enterAhead(ctx context.Context, self any) error {
 }
 
 // leave unlocks the storage after a call, and tells others of it.
-func (s *Storage) leave() {
+func (s *store) leave() {
 	s.openInbox()
 	if !s.heard {
 		s.mu.Unlock()
@@ -157,7 +161,7 @@ func (s *Storage) leave() {
 }
 
 // taken notes that a claim has been taken from its holder.
-func (s *Storage) taken(id string, version uint64, cause error) {
+func (s *store) taken(id string, version uint64, cause error) {
 	if s.heard {
 		s.notice.Taken = append(s.notice.Taken, storage.Taken{Held: storage.Held{ID: id, Version: version},
 			Cause: cause})
@@ -166,7 +170,7 @@ func (s *Storage) taken(id string, version uint64, cause error) {
 
 // Notify implements storage.Notifier. Notices are told before the call that they are
 // about returns.
-func (s *Storage) Notify(self any, f func(storage.Notice)) (stop func()) {
+func (s *store) Notify(self any, f func(storage.Notice)) (stop func()) {
 	return s.hub.Notify(self, f)
 }
 
@@ -175,13 +179,13 @@ func (s personal) Insert(
 	ctx context.Context, now time.Time, batch []storage.Insert, dst []storage.Inserted,
 ) ([]storage.Inserted, error) {
 	first, refused := s.prepareAll(batch)
-	if refused == nil && s.leaveIn(ctx, s.by, batch, first) {
+	if refused == nil && s.leaveIn(ctx, s.caller(ctx), batch, first) {
 		for range batch {
 			dst = append(dst, storage.Inserted{Version: firstVersion})
 		}
 		return dst, nil
 	}
-	if err := s.enterAs(ctx, s.by); err != nil {
+	if err := s.enterAs(ctx, s.caller(ctx)); err != nil {
 		s.spares.give(first)
 		return dst, err
 	}
@@ -196,7 +200,7 @@ func (s personal) Insert(
 }
 
 // prepareAll makes the jobs of a batch, a list by next.
-func (s *Storage) prepareAll(batch []storage.Insert) (first *job, err error) {
+func (s *store) prepareAll(batch []storage.Insert) (first *job, err error) {
 	for i := range batch {
 		switch state := batch[i].Record.State; state {
 		case ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending:
@@ -214,7 +218,7 @@ func (s *Storage) prepareAll(batch []storage.Insert) (first *job, err error) {
 
 // insertPrepared stores the jobs of a batch, after a change if it follows one. It returns
 // a list of the jobs that are not stored.
-func (s *Storage) insertPrepared(
+func (s *store) insertPrepared(
 	now time.Time, batch []storage.Insert, jobs *job, dst []storage.Inserted, after *lead,
 ) (results []storage.Inserted, unused *job, err error) {
 	if !s.plain(batch) {
@@ -244,7 +248,7 @@ func (s *Storage) insertPrepared(
 }
 
 // enlist enters a job that has its kind into the indexes.
-func (s *Storage) enlist(j *job) {
+func (s *store) enlist(j *job) {
 	j.kind.jobs++
 	s.jobs.add(j)
 	s.ords++
@@ -255,7 +259,7 @@ func (s *Storage) enlist(j *job) {
 }
 
 // insertable looks whether the ids of a batch are free and its queues take jobs.
-func (s *Storage) insertable(batch []storage.Insert, jobs *job, after *lead) error {
+func (s *store) insertable(batch []storage.Insert, jobs *job, after *lead) error {
 	// The ids of an engine come in order, and then none occurs twice.
 	var ids map[string]struct{}
 	for i := 1; i < len(batch); i++ {
@@ -291,7 +295,7 @@ func (s *Storage) insertable(batch []storage.Insert, jobs *job, after *lead) err
 func (s personal) Claim(
 	ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record,
 ) ([]storage.Record, error) {
-	if err := s.enterAhead(ctx, s.by); err != nil {
+	if err := s.enterAhead(ctx, s.caller(ctx)); err != nil {
 		return dst, err
 	}
 	defer s.leave()
@@ -308,7 +312,7 @@ func (s personal) SettleAndClaim(ctx context.Context, now time.Time, to []*stora
 	for _, r := range to {
 		near = append(near, s.hashes.near(r.ID))
 	}
-	if err := s.enterAhead(ctx, s.by); err != nil {
+	if err := s.enterAhead(ctx, s.caller(ctx)); err != nil {
 		return dst, 0, err
 	}
 	defer s.leave()
@@ -331,7 +335,7 @@ func (s personal) SettleAndClaim(ctx context.Context, now time.Time, to []*stora
 
 // Unclaim implements storage.SettleClaimer.
 func (s personal) Unclaim(ctx context.Context, _ time.Time, held []storage.Held) (n int, err error) {
-	if err := s.enterAs(ctx, s.by); err != nil {
+	if err := s.enterAs(ctx, s.caller(ctx)); err != nil {
 		return 0, err
 	}
 	defer s.leave()
@@ -382,7 +386,7 @@ func (t *taker) room() (r *storage.Record) {
 }
 
 // claimJobs hands the jobs of a claim to t.
-func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
+func (s *store) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	c.ResetLimits()
 	s.ready.openDue(now)
 	defer s.limited(now, c.Limits, t)
@@ -441,7 +445,7 @@ func (s *Storage) claimJobs(now time.Time, c storage.Claim, t *taker) {
 func (s personal) Settle(
 	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
 ) ([]storage.Settled, error) {
-	if err := s.enterAs(ctx, s.by); err != nil {
+	if err := s.enterAs(ctx, s.caller(ctx)); err != nil {
 		return dst, err
 	}
 	defer s.leave()
@@ -464,7 +468,7 @@ func (s personal) Settle(
 }
 
 // settleOne is Settle of one change, to the job whose id has the near hash.
-func (s *Storage) settleOne(near uint32, now time.Time, to *storage.Record, sameJob bool) storage.Settled {
+func (s *store) settleOne(near uint32, now time.Time, to *storage.Record, sameJob bool) storage.Settled {
 	j, refused := s.settles(near, to)
 	if refused != nil {
 		return *refused
@@ -475,7 +479,7 @@ func (s *Storage) settleOne(near uint32, now time.Time, to *storage.Record, same
 }
 
 // settles finds the job of a change, or says why the change is refused.
-func (s *Storage) settles(near uint32, to *storage.Record) (j *job, refused *storage.Settled) {
+func (s *store) settles(near uint32, to *storage.Record) (j *job, refused *storage.Settled) {
 	if j = s.jobs.find(near, to.ID); j == nil {
 		return nil, &storage.Settled{Err: ojs.ErrNotFound}
 	}
@@ -491,7 +495,7 @@ func (s *Storage) settles(near uint32, to *storage.Record) (j *job, refused *sto
 }
 
 // applyChange makes a change that settles allows.
-func (s *Storage) applyChange(j *job, to *storage.Record, sameJob bool) storage.Settled {
+func (s *store) applyChange(j *job, to *storage.Record, sameJob bool) storage.Settled {
 	from := j.current()
 	if from == ojs.StateAvailable && to.State == from && to.Queue == j.kind.queue &&
 		to.Priority == int(j.priority) &&
@@ -538,7 +542,7 @@ func (e *lead) state(j *job) ojs.State {
 }
 
 // settleThen is settleOne of a change with a Then.
-func (s *Storage) settleThen(near uint32, now time.Time, c *storage.Change) storage.Settled {
+func (s *store) settleThen(near uint32, now time.Time, c *storage.Change) storage.Settled {
 	j, refused := s.settles(near, &c.Record)
 	if refused != nil {
 		return *refused
@@ -560,7 +564,7 @@ func (s *Storage) settleThen(near uint32, now time.Time, c *storage.Change) stor
 
 // edit changes an available job that keeps its place among the others, though maybe not
 // where that is looked for.
-func (s *Storage) edit(j *job, to *storage.Record) {
+func (s *store) edit(j *job, to *storage.Record) {
 	limit := j.limit
 	moves := j.level == &s.ready.passed || to.Type != j.kind.jobType || to.TypeVersion != j.kind.version ||
 		(limit != nil) != (to.RateLimit != nil) || limit != nil && *limit != *to.RateLimit
@@ -580,7 +584,7 @@ func (s *Storage) edit(j *job, to *storage.Record) {
 }
 
 // wakeAnew notes when to look next at an open job whose state stays.
-func (s *Storage) wakeAnew(j *job) {
+func (s *store) wakeAnew(j *job) {
 	at := j.wakeAt()
 	if at.IsZero() {
 		s.due.Remove(&j.wake)
@@ -593,7 +597,7 @@ func (s *Storage) wakeAnew(j *job) {
 }
 
 // change makes a transition of a job, and appends the job as it is then to dst.
-func (s *Storage) change(j *job, dst []storage.Record, f func(*storage.Record)) []storage.Record {
+func (s *store) change(j *job, dst []storage.Record, f func(*storage.Record)) []storage.Record {
 	dst, r := another(dst)
 	if whole := j.whole(); whole != nil { // one copy, since such a record is large
 		s.displace(j)
@@ -622,7 +626,7 @@ func another(list []storage.Record) ([]storage.Record, *storage.Record) {
 func (s personal) Extend(
 	ctx context.Context, now time.Time, extensions []storage.Extension,
 ) (lost []string, err error) {
-	if err := s.enterAs(ctx, s.by); err != nil {
+	if err := s.enterAs(ctx, s.caller(ctx)); err != nil {
 		return nil, err
 	}
 	defer s.leave()
@@ -645,7 +649,7 @@ func (s personal) Due(
 	ctx context.Context, now time.Time, limit int, buf []storage.Record,
 ) (storage.Due, error) {
 	d := storage.Due{Promoted: buf[:0]}
-	if err := s.enterAs(ctx, s.by); err != nil {
+	if err := s.enterAs(ctx, s.caller(ctx)); err != nil {
 		return storage.Due{}, err
 	}
 	defer s.leave()
@@ -671,7 +675,7 @@ func (s personal) Due(
 }
 
 // ClaimedBy implements storage.Storage.
-func (s *Storage) ClaimedBy(ctx context.Context, worker string) (list []storage.Record, err error) {
+func (s *store) ClaimedBy(ctx context.Context, worker string) (list []storage.Record, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -685,7 +689,7 @@ func (s *Storage) ClaimedBy(ctx context.Context, worker string) (list []storage.
 }
 
 // Get implements storage.Storage.
-func (s *Storage) Get(ctx context.Context, id string) (r storage.Record, err error) {
+func (s *store) Get(ctx context.Context, id string) (r storage.Record, err error) {
 	if err := s.enter(ctx); err != nil {
 		return r, err
 	}
@@ -699,7 +703,7 @@ func (s *Storage) Get(ctx context.Context, id string) (r storage.Record, err err
 }
 
 // Counts implements storage.Storage.
-func (s *Storage) Counts(ctx context.Context) ([]storage.Count, error) {
+func (s *store) Counts(ctx context.Context) ([]storage.Count, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -719,7 +723,7 @@ func (s *Storage) Counts(ctx context.Context) ([]storage.Count, error) {
 }
 
 // Delete implements storage.Storage.
-func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
+func (s *store) Delete(ctx context.Context, ids []string) (int, error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
@@ -745,7 +749,7 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
 }
 
 // delete takes a job out of every index.
-func (s *Storage) delete(j *job) {
+func (s *store) delete(j *job) {
 	s.floor = max(s.floor, j.version)
 	s.displace(j)
 	s.all.remove(int64(j.ord), j)
@@ -758,11 +762,10 @@ func (s *Storage) delete(j *job) {
 }
 
 // Close implements storage.Storage. It forgets every job.
-func (s *Storage) Close() error {
+func (s *store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fresh := New()
-	fresh.jobs = newTable(s.hashes)
+	fresh := newStore(s.hashes)
 	s.closed = true
 	s.shutInbox(true)
 	s.jobs, s.ready, s.due, s.all = fresh.jobs, fresh.ready, fresh.due, fresh.all

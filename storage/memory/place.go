@@ -7,7 +7,7 @@ import (
 // place enters a job into the indexes that its record says it belongs to; displace,
 // called before the record changes, takes it out again. The index of all jobs keeps
 // its order across changes. A job that has ended changes only to begin anew.
-func (s *Storage) place(j *job) {
+func (s *store) place(j *job) {
 	wakeAt := j.wakeAt()
 	if !wakeAt.IsZero() {
 		s.due.Push(&j.wake, wakeAt)
@@ -35,7 +35,7 @@ func (s *Storage) place(j *job) {
 	}
 }
 
-func (s *Storage) displace(j *job) {
+func (s *store) displace(j *job) {
 	s.leaveSection(j)
 	if j.end == open {
 		s.due.Remove(&j.wake)
@@ -62,7 +62,7 @@ func (s *Storage) displace(j *job) {
 
 // forgetIfEmpty drops what is kept of a queue that a job has left for good, if it was the
 // last one and the queue has no state to remember.
-func (s *Storage) forgetIfEmpty(q *queue) {
+func (s *store) forgetIfEmpty(q *queue) {
 	if q.total == 0 && q.state == "" {
 		delete(s.queues, q.name)
 	}

@@ -46,7 +46,7 @@ func classOf(j *job) class {
 
 // settleEnd enters a job that has just ended among its like, or keeps it from being
 // pruned for now.
-func (s *Storage) settleEnd(j *job) {
+func (s *store) settleEnd(j *job) {
 	if !j.current().Terminal() {
 		return
 	}
@@ -64,14 +64,14 @@ func (s *Storage) settleEnd(j *job) {
 	s.ended[j.class].add(j.finished(), j)
 }
 
-func (s *Storage) hold(j *job, until time.Time) {
+func (s *store) hold(j *job, until time.Time) {
 	j.end = held
 	s.kept.Push(&j.wake, until)
 	s.held[j.class].add(j.finished(), j)
 }
 
 // leaveEnd undoes settleEnd, before a job that has ended changes.
-func (s *Storage) leaveEnd(j *job) {
+func (s *store) leaveEnd(j *job) {
 	switch j.end {
 	case held:
 		s.kept.Remove(&j.wake)
@@ -85,7 +85,7 @@ func (s *Storage) leaveEnd(j *job) {
 
 // release lets go the jobs that are kept until now at the latest, and only those: if the
 // clock goes back, some are held again.
-func (s *Storage) release(now time.Time) {
+func (s *store) release(now time.Time) {
 	for {
 		it, ok := s.freed.PopDue(mirrored(now).Add(-1)) // kept for longer than now
 		if !ok {
@@ -113,7 +113,7 @@ func (s *Storage) release(now time.Time) {
 }
 
 // keptBy reports whether the workflow of a job that has ended keeps it.
-func (s *Storage) keptBy(j *job, now time.Time) bool {
+func (s *store) keptBy(j *job, now time.Time) bool {
 	whole := j.whole()
 	if whole == nil {
 		return false // it has no meta
@@ -148,7 +148,7 @@ func (j *job) keptUntil() time.Time {
 }
 
 // Prune implements storage.Storage.
-func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned, err error) {
+func (s *store) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned, err error) {
 	if err := s.enter(ctx); err != nil {
 		return out, err
 	}

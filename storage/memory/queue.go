@@ -8,7 +8,7 @@ import (
 )
 
 // SetQueueState implements storage.Storage.
-func (s *Storage) SetQueueState(ctx context.Context, name string, to ojs.QueueState) (ojs.QueueState, error) {
+func (s *store) SetQueueState(ctx context.Context, name string, to ojs.QueueState) (ojs.QueueState, error) {
 	if !to.Valid() {
 		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state",
 			Reason: fmt.Sprintf("%q is not active, paused or draining", to)}
@@ -44,7 +44,7 @@ func (s *Storage) SetQueueState(ctx context.Context, name string, to ojs.QueueSt
 }
 
 // QueueStates implements storage.Storage.
-func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
+func (s *store) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 }
 
 // draining reports whether a queue takes no new jobs.
-func (s *Storage) draining(name string) bool {
+func (s *store) draining(name string) bool {
 	q := s.queues[name]
 	return q != nil && q.state == ojs.QueueDraining
 }

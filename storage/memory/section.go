@@ -42,7 +42,7 @@ func (j *job) timed() instant {
 }
 
 // enterSection counts a job in its queue and its section, and lists it there.
-func (s *Storage) enterSection(j *job) {
+func (s *store) enterSection(j *job) {
 	x, q := j.kind.section, j.kind.home
 	x.counts[j.state]++
 	q.total++
@@ -55,7 +55,7 @@ func (s *Storage) enterSection(j *job) {
 }
 
 // leaveSection undoes enterSection, before the record of the job changes.
-func (s *Storage) leaveSection(j *job) {
+func (s *store) leaveSection(j *job) {
 	x, q := j.kind.section, j.kind.home
 	x.counts[j.state]--
 	q.total--
@@ -68,7 +68,7 @@ func (s *Storage) leaveSection(j *job) {
 }
 
 // eachList calls f with each list of a job in a rare state, and where it is there.
-func (s *Storage) eachList(j *job, f func(*index, int64, *job)) {
+func (s *store) eachList(j *job, f func(*index, int64, *job)) {
 	o := &j.kind.section.rare[j.state]
 	f(&o.inserted, int64(j.ord), j)
 	at := j.timed()
@@ -84,7 +84,7 @@ func (s *Storage) eachList(j *job, f func(*index, int64, *job)) {
 }
 
 // in calls f with the index of a name, and forgets it if it is empty then.
-func (s *Storage) in(byName *map[string]*index, name string, f func(*index)) {
+func (s *store) in(byName *map[string]*index, name string, f func(*index)) {
 	if *byName == nil {
 		*byName = make(map[string]*index)
 	}
@@ -107,7 +107,7 @@ func (j *job) keeper() string {
 }
 
 // inWorkflow calls f with the lists of the workflow of a job, by job.ord, if it has one.
-func (s *Storage) inWorkflow(j *job, keeper string, f func(*index, int64, *job)) {
+func (s *store) inWorkflow(j *job, keeper string, f func(*index, int64, *job)) {
 	if keeper == "" {
 		return
 	}
@@ -118,7 +118,7 @@ func (s *Storage) inWorkflow(j *job, keeper string, f func(*index, int64, *job))
 }
 
 // sections calls f for each section of which a query may select jobs in a state.
-func (s *Storage) sections(q *storage.Query, f func(*section, int)) {
+func (s *store) sections(q *storage.Query, f func(*section, int)) {
 	for name, queue := range s.queues {
 		for _, x := range queue.sections {
 			for i, n := range x.counts {

@@ -17,7 +17,7 @@ func (j *job) before(k *job) bool {
 }
 func (j *job) moved(to int) { j.rest.peerAt = to }
 
-func (s *Storage) addPeer(j *job) {
+func (s *store) addPeer(j *job) {
 	fp := j.fingerprint()
 	if fp == "" {
 		return
@@ -32,7 +32,7 @@ func (s *Storage) addPeer(j *job) {
 	p.n++
 }
 
-func (s *Storage) removePeer(j *job) {
+func (s *store) removePeer(j *job) {
 	fp := j.fingerprint()
 	if fp == "" {
 		return
