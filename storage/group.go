@@ -42,6 +42,14 @@ type GroupStore interface {
 // CheckRevive refuses a batch for Revive whose states or DependsOn are not as Insert
 // wants them [group-4].
 func CheckRevive(batch []Insert) error {
+	if err := CheckBegin(batch); err != nil {
+		return err
+	}
+	return checkDependsOn(batch, false) // each has the place in line of its insertion
+}
+
+// CheckBegin refuses a batch with a job whose state is not one to begin in [insert-5].
+func CheckBegin(batch []Insert) error {
 	for i := range batch {
 		switch state := batch[i].Record.State; state {
 		case ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending:
@@ -50,7 +58,31 @@ func CheckRevive(batch []Insert) error {
 				Reason: fmt.Sprintf("%q is no state to begin in", state)}
 		}
 	}
-	return checkDependsOn(batch, false) // each has the place in line of its insertion
+	return nil
+}
+
+// CheckRevived refuses a batch for Revive with a job that is not stored or may not be
+// revived, or one that is to wait for a job that is not stored. was returns the version
+// and the state of a stored job, "" if there is none.
+func CheckRevived(batch []Insert, was func(id string) (uint64, ojs.State)) error {
+	for i := range batch {
+		var r Record
+		r.ID = batch[i].Record.ID
+		if r.Version, r.State = was(r.ID); r.State == "" {
+			return fmt.Errorf("%w: job %q", ojs.ErrNotFound, r.ID)
+		}
+		if err := r.CanRevive(&batch[i].Record); err != nil {
+			return err
+		}
+	}
+	for i := range batch {
+		for _, id := range batch[i].DependsOn {
+			if _, state := was(id); state == "" {
+				return &ojs.DependencyError{ID: batch[i].Record.ID, Dependency: id}
+			}
+		}
+	}
+	return nil
 }
 
 // CanRevive checks a job of Revive: r is the stored record, and to the one that it is to

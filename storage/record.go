@@ -252,13 +252,15 @@ func (r *Record) Expire(now time.Time) {
 // CanSettle checks a change that Settle is asked for: r is the stored record and to the
 // one given. The error is that of [Settled]: ErrFenced if the versions differ, an
 // *ojs.TransitionError if no job may go from the one state to the other, or nil.
-func (r *Record) CanSettle(to *Record) error {
-	if r.Version != to.Version {
+func (r *Record) CanSettle(to *Record) error { return CanSettle(r.Version, r.State, to) }
+
+// CanSettle is Record.CanSettle of a stored record with a version and a state.
+func CanSettle(version uint64, from ojs.State, to *Record) error {
+	if version != to.Version {
 		return ErrFenced
 	}
-	stays := r.State == to.State && r.State.Waiting()
-	if !stays && !r.State.CanBecome(to.State) {
-		return &ojs.TransitionError{ID: to.ID, From: r.State, To: to.State}
+	if stays := from == to.State && from.Waiting(); !stays && !from.CanBecome(to.State) {
+		return &ojs.TransitionError{ID: to.ID, From: from, To: to.State}
 	}
 	return nil
 }

@@ -57,27 +57,7 @@ func (c *Counter) Closes(own *ojs.RateLimit, now int64) storage.ClosedKey {
 	return c.Limit.Closes(c.Name, own, now)
 }
 
-// State is what GetLimit tells of the counter, but for the jobs that wait. own are the
-// bounds of the job of the key that started last, or of one that waits.
-func (c *Counter) State(own ojs.RateLimit, waiting int, now int64,
-	start func(n int64) (int64, bool, error)) (state storage.Limit, there bool, err error) {
-	state = storage.Limit{LimitName: c.LimitName, Active: c.Active, Waiting: waiting}
-	if set := c.InForce(now); set != nil {
-		kept := *set
-		state.Setting, state.Until = &kept, Time(c.Until)
-	}
-	if c.Blocked != None && c.Blocked > now {
-		state.BlockedUntil = Time(c.Blocked)
-	}
-	own.Key, own.OnLimit = "", ""
-	state.Bounds = storage.Override(own, state.Setting)
-	at, waits, err := c.Opens(state.Bounds, now, start)
-	if !state.BlockedUntil.IsZero() {
-		at = max(at, c.Blocked)
-	}
-	if !waits && at > now {
-		state.Opens = Time(at)
-	}
-	set := state.Setting != nil || !state.BlockedUntil.IsZero()
-	return state, state.Active > 0 || state.Waiting > 0 || set, err
+// State is what GetLimit tells of the counter (rule.Limit.State).
+func (c *Counter) State(own ojs.RateLimit, waiting int, now int64, start rule.Starts) (storage.Limit, error) {
+	return c.Limit.State(c.LimitName, own, waiting, now, start)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/insert"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // Row is a stored record. Its Place is the order in which jobs entered their queue, began
@@ -37,7 +38,8 @@ type Columns struct {
 	RateKey                 string
 	Bounds                  string // see Bounds; for storages that count limits
 	FairKey                 string // of ojs.Fairness
-	Share                   int    // storage.Share of a row that was encoded; no column
+	Share                   int    // storage.Share of a row that was encoded; not read
+	Kept                    int64  // storage.Record.KeptUntil of such a row, or None; not read
 
 	// Nanoseconds since 1970, or None.
 	Wake, Deadline, Created, Enqueued, Started, NextRetry, Finished, Dead, LeaseUntil int64
@@ -53,7 +55,7 @@ type Columns struct {
 }
 
 // None is the time of a column that has none.
-const None = math.MinInt64
+const None = rule.None
 
 // Codes of states. They are stored: none of them may ever change.
 const (
@@ -115,37 +117,14 @@ var froms = func() (masks [len(states)]int) {
 	return masks
 }()
 
-var (
-	earliest = time.Unix(0, math.MinInt64+1)
-	latest   = time.Unix(0, math.MaxInt64)
-)
-
 // Nanos returns a time as a column has it.
-func Nanos(t time.Time) int64 {
-	switch {
-	case t.IsZero():
-		return None
-	case t.Before(earliest):
-		return math.MinInt64 + 1
-	case t.After(latest):
-		return math.MaxInt64
-	}
-	return t.UnixNano()
-}
+func Nanos(t time.Time) int64 { return rule.Nanos(t) }
 
 // Time returns what Nanos was given.
-func Time(ns int64) time.Time {
-	if ns == None {
-		return time.Time{}
-	}
-	return time.Unix(0, ns).UTC()
-}
+func Time(ns int64) time.Time { return rule.Time(ns) }
 
 // exact reports whether a column holds the time.
-func exact(t time.Time) bool {
-	ns := Nanos(t)
-	return ns != math.MinInt64+1 && ns != math.MaxInt64
-}
+func exact(t time.Time) bool { return rule.Exact(Nanos(t)) }
 
 // Encode returns the columns of a record.
 func Encode(r *storage.Record) (Columns, error) {
@@ -158,7 +137,7 @@ func Encode(r *storage.Record) (Columns, error) {
 		Started:  Nanos(r.StartedAt), NextRetry: Nanos(r.NextRetryAt), Finished: Nanos(r.FinishedAt),
 		Dead:       Nanos(r.DeadLetteredAt),
 		LeaseUntil: Nanos(r.LeaseUntil),
-		FairKey:    r.Fairness.Key, Share: storage.Share(r.Fairness),
+		FairKey:    r.Fairness.Key, Share: storage.Share(r.Fairness), Kept: Nanos(r.KeptUntil()),
 		Checkpoint: bytes.Clone(r.Checkpoint), // which may be on its way still when a call has been given up
 	}
 	if c.State == 0 {

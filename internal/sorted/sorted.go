@@ -3,6 +3,7 @@
 package sorted
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"sort"
@@ -10,27 +11,27 @@ import (
 
 // Map is a list of pages, each a sorted list of keys. Its zero value is empty. A copy by
 // Clone shares its pages until one of them is written.
-type Map[V any] struct {
-	pages []*page[V]
+type Map[K cmp.Ordered, V any] struct {
+	pages []*page[K, V]
 	n     int
 }
 
-type page[V any] struct {
-	keys   []string
+type page[K cmp.Ordered, V any] struct {
+	keys   []K
 	values []V
-	owner  *Map[V] // writes in place; any other map copies the page first
+	owner  *Map[K, V] // writes in place; any other map copies the page first
 }
 
 const maxPage = 256
 
 // Clone returns a copy. The map that is copied must not be written after that.
-func (m *Map[V]) Clone() *Map[V] { return &Map[V]{slices.Clone(m.pages), m.n} }
+func (m *Map[K, V]) Clone() *Map[K, V] { return &Map[K, V]{slices.Clone(m.pages), m.n} }
 
 // Len returns the number of keys.
-func (m *Map[V]) Len() int { return m.n }
+func (m *Map[K, V]) Len() int { return m.n }
 
 // find returns where a key is or would be.
-func (m *Map[V]) find(key string) (p, i int, there bool) {
+func (m *Map[K, V]) find(key K) (p, i int, there bool) {
 	p = max(sort.Search(len(m.pages), func(p int) bool { return m.pages[p].keys[0] > key })-1, 0)
 	if p < len(m.pages) {
 		i, there = slices.BinarySearch(m.pages[p].keys, key)
@@ -39,7 +40,7 @@ func (m *Map[V]) find(key string) (p, i int, there bool) {
 }
 
 // Get returns the value of a key.
-func (m *Map[V]) Get(key string) (value V, there bool) {
+func (m *Map[K, V]) Get(key K) (value V, there bool) {
 	p, i, there := m.find(key)
 	if there {
 		value = m.pages[p].values[i]
@@ -48,17 +49,17 @@ func (m *Map[V]) Get(key string) (value V, there bool) {
 }
 
 // own returns a page that may be written.
-func (m *Map[V]) own(p int) *page[V] {
+func (m *Map[K, V]) own(p int) *page[K, V] {
 	if m.pages[p].owner != m {
-		m.pages[p] = &page[V]{slices.Clone(m.pages[p].keys), slices.Clone(m.pages[p].values), m}
+		m.pages[p] = &page[K, V]{slices.Clone(m.pages[p].keys), slices.Clone(m.pages[p].values), m}
 	}
 	return m.pages[p]
 }
 
 // Set gives a key a value, and returns the one before.
-func (m *Map[V]) Set(key string, value V) (was V, had bool) {
+func (m *Map[K, V]) Set(key K, value V) (was V, had bool) {
 	if len(m.pages) == 0 {
-		m.pages, m.n = append(m.pages, &page[V]{[]string{key}, []V{value}, m}), 1
+		m.pages, m.n = append(m.pages, &page[K, V]{[]K{key}, []V{value}, m}), 1
 		return was, false
 	}
 	p, i, had := m.find(key)
@@ -70,7 +71,7 @@ func (m *Map[V]) Set(key string, value V) (was V, had bool) {
 	m.n++
 	own.keys, own.values = slices.Insert(own.keys, i, key), slices.Insert(own.values, i, value)
 	if half := len(own.keys) / 2; len(own.keys) > maxPage {
-		next := &page[V]{slices.Clone(own.keys[half:]), slices.Clone(own.values[half:]), m}
+		next := &page[K, V]{slices.Clone(own.keys[half:]), slices.Clone(own.values[half:]), m}
 		clear(own.values[half:])
 		own.keys, own.values = own.keys[:half], own.values[:half]
 		m.pages = slices.Insert(m.pages, p+1, next)
@@ -79,7 +80,7 @@ func (m *Map[V]) Set(key string, value V) (was V, had bool) {
 }
 
 // Delete removes a key.
-func (m *Map[V]) Delete(key string) {
+func (m *Map[K, V]) Delete(key K) {
 	p, i, there := m.find(key)
 	if !there {
 		return
@@ -93,8 +94,8 @@ func (m *Map[V]) Delete(key string) {
 }
 
 // From yields the keys from one on, with their values. The map must not change meanwhile.
-func (m *Map[V]) From(key string) iter.Seq2[string, V] {
-	return func(yield func(string, V) bool) {
+func (m *Map[K, V]) From(key K) iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
 		p, i, _ := m.find(key)
 		for ; p < len(m.pages); p++ {
 			for ; i < len(m.pages[p].keys); i++ {
@@ -109,8 +110,8 @@ func (m *Map[V]) From(key string) iter.Seq2[string, V] {
 
 // Before yields the keys before one, the last first, with their values. The map must not
 // change meanwhile.
-func (m *Map[V]) Before(key string) iter.Seq2[string, V] {
-	return func(yield func(string, V) bool) {
+func (m *Map[K, V]) Before(key K) iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
 		p, i, _ := m.find(key)
 		for ; p >= 0 && p < len(m.pages); p-- {
 			for i--; i >= 0; i-- {

@@ -14,8 +14,8 @@ import (
 // made of as it is.
 func TestMap(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	m, want := new(sorted.Map[int]), make(map[string]int)
-	equal := func(m *sorted.Map[int], want map[string]int) {
+	m, want := new(sorted.Map[string, int]), make(map[string]int)
+	equal := func(m *sorted.Map[string, int], want map[string]int) {
 		t.Helper()
 		from := fmt.Sprint(rnd.IntN(3000))
 		keys := slices.DeleteFunc(slices.Sorted(maps.Keys(want)), func(k string) bool { return k < from })

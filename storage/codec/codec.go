@@ -91,11 +91,8 @@ func (w *writer) bytes(b []byte) {
 	w.b = append(w.b, b...)
 }
 
-// reader reads what a writer has appended. After a failure it reads zeros.
-type reader struct {
-	b   []byte
-	err error
-}
+// reader reads what a writer has appended.
+type reader struct{ rows.Reader }
 
 // open begins to read bytes of a kind.
 func open(b []byte, kind byte) (*reader, error) {
@@ -107,63 +104,18 @@ func open(b []byte, kind byte) (*reader, error) {
 	case b[1] != kind:
 		return nil, fmt.Errorf("%w: of kind %d, not %d", ErrCorrupt, b[1], kind)
 	}
-	return &reader{b: b[2:]}, nil
+	return &reader{rows.Reader{B: b[2:]}}, nil
 }
 
 // close returns what went wrong. All of the bytes must have been read.
 func (r *reader) close() error {
-	if r.err == nil && len(r.b) > 0 {
-		return fmt.Errorf("%w: %d bytes are left over", ErrCorrupt, len(r.b))
+	switch {
+	case r.Short:
+		return ErrCorrupt
+	case len(r.B) > 0:
+		return fmt.Errorf("%w: %d bytes are left over", ErrCorrupt, len(r.B))
 	}
-	return r.err
-}
-
-func (r *reader) fail() {
-	r.err, r.b = ErrCorrupt, nil
-}
-
-func (r *reader) uint() uint64 {
-	n, size := binary.Uvarint(r.b)
-	if size <= 0 {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[size:]
-	return n
-}
-
-func (r *reader) int() int64 {
-	n, size := binary.Varint(r.b)
-	if size <= 0 {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[size:]
-	return n
-}
-
-func (r *reader) take(n uint64) []byte {
-	if n > uint64(len(r.b)) {
-		r.fail()
-		return nil
-	}
-	b := r.b[:n]
-	r.b = r.b[n:]
-	return b
-}
-
-func (r *reader) string() string { return string(r.take(r.uint())) }
-
-func (r *reader) bytes() []byte {
-	n := r.uint()
-	if n == 0 {
-		return nil
-	}
-	b := r.take(n - 1)
-	if r.err != nil {
-		return nil
-	}
-	return bytes.Clone(b)
+	return nil
 }
 
 // fields are the fields of a record in the order in which they are written. The order is
@@ -206,17 +158,17 @@ func (r *reader) record(c *rows.Columns) {
 	for _, f := range fields(c) {
 		switch f := f.(type) {
 		case *string:
-			*f = r.string()
+			*f = r.Text()
 		case *int:
-			*f = int(r.int())
+			*f = int(r.Int())
 		case *int64:
-			*f = r.int()
+			*f = r.Int()
 		case *nanos:
-			*f = nanos(r.uint() + 1<<63)
+			*f = nanos(r.Uint() + 1<<63)
 		case *float64:
-			*f = math.Float64frombits(r.uint())
+			*f = math.Float64frombits(r.Uint())
 		case *[]byte:
-			*f = r.bytes()
+			*f = bytes.Clone(r.Bytes())
 		}
 	}
 }

@@ -50,7 +50,7 @@ type store struct {
 
 // snapshot is the pairs as of a revision of the version.
 type snapshot struct {
-	pairs *sorted.Map[[]byte]
+	pairs *sorted.Map[string, []byte]
 	at    int64 // 0: nothing has been committed
 }
 
@@ -65,7 +65,7 @@ func (s *store) Limits() driver.Limits {
 // anew.
 func (s *store) load(ctx context.Context) (rev int64, err error) {
 	for {
-		now := snapshot{pairs: new(sorted.Map[[]byte])}
+		now := snapshot{pairs: new(sorted.Map[string, []byte])}
 		rev, err = s.loadInto(ctx, &now)
 		if !errors.Is(err, rpctypes.ErrCompacted) {
 			if err == nil {

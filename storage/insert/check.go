@@ -1,8 +1,6 @@
 package insert
 
 import (
-	"fmt"
-
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/storage"
@@ -23,18 +21,15 @@ func Plain(batch []storage.Insert) bool {
 // Check refuses a batch with a job whose state is not one to begin in, whose id is stored
 // (stored has the states), or whose id an earlier job of the batch has. Batch calls it.
 func Check(batch []storage.Insert, stored map[string]ojs.State) error {
+	if err := storage.CheckBegin(batch); err != nil {
+		return err
+	}
 	var ids map[string]struct{}
 	if len(batch) > 1 {
 		ids = make(map[string]struct{}, len(batch))
 	}
 	for i := range batch {
 		r := &batch[i].Record
-		switch r.State {
-		case ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending:
-		default:
-			return &ojs.InvalidError{Code: ojs.InvalidCodeEnvelope, Field: "state",
-				Reason: fmt.Sprintf("%q is no state to begin in", r.State)}
-		}
 		if state, ok := stored[r.ID]; ok {
 			return &ojs.DuplicateError{ID: r.ID, State: state}
 		}

@@ -323,11 +323,7 @@ func (k *claimer) act(r *readyJob, l *lane, v rule.Verdict) {
 		k.again = len(k.limits.Moved) > n // new available jobs may rank before the walk's position
 		return
 	}
-	var opens time.Time
-	if v.At != rule.None {
-		opens = rows.Time(v.At)
-	}
-	k.t.change(j, true, func(r *storage.Record) { r.Postpone(k.now, opens) })
+	k.t.change(j, true, func(r *storage.Record) { r.Postpone(k.now, rows.Time(v.At)) })
 	k.limits.Postponed = append(k.limits.Postponed, j.Record)
 }
 

@@ -235,23 +235,15 @@ func (s *Storage) Revive(
 	}
 	return change(ctx, s, func(t *tx) (moved []storage.Record) {
 		t.at(now)
-		jobs := make([]*job, len(batch))
-		for i := range batch {
-			to := &batch[i].Record
-			if jobs[i] = t.find(to.ID); jobs[i] == nil {
-				refuse(fmt.Errorf("%w: job %q", ojs.ErrNotFound, to.ID))
+		check(storage.CheckRevived(batch, func(id string) (version uint64, state ojs.State) {
+			if j := t.find(id); j != nil {
+				version, state = j.Version, j.State
 			}
-			check(jobs[i].CanRevive(to))
-		}
+			return version, state
+		}))
 		for i := range batch {
-			for _, id := range batch[i].DependsOn {
-				if t.get(idKey(id)) == nil {
-					refuse(&ojs.DependencyError{ID: batch[i].Record.ID, Dependency: id})
-				}
-			}
-		}
-		for i, j := range jobs {
 			in := &batch[i]
+			j := t.find(in.Record.ID)
 			t.change(j, true, func(r *storage.Record) {
 				j.become(&in.Record)
 				if in.Waits() {

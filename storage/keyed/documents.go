@@ -71,9 +71,9 @@ func readDocument(kind storage.Kind, name string, value []byte) (d storage.Docum
 	if value == nil {
 		return d
 	}
-	r := reader{b: value}
-	d.Name, d.Due, d.Version = name, timeOf(r.take(timeLen)), r.uint()
-	d.Data = bytes.Clone(r.b)
+	r := readerOf(value)
+	d.Name, d.Due, d.Version = name, timeOf(r.Take(timeLen)), r.Uint()
+	d.Data = bytes.Clone(r.B)
 	if err := rows.CheckDocument(kind, &d); err != nil {
 		refuse(&undecodable{kind, documentKey(kind, name), name, err})
 	}

@@ -101,66 +101,21 @@ func cutString(b []byte) (text, rest []byte) {
 	return b[size : size+int(n)], b[size+int(n):]
 }
 
-// reader reads fields. If they are cut short, it reads zeros and short is set.
-type reader struct {
-	b     []byte
-	short bool
-}
+// reader reads fields. If they are cut short, it reads zeros and Short is set.
+type reader struct{ rows.Reader }
 
-func (r *reader) take(n int) []byte {
-	if n < 0 || n > len(r.b) {
-		r.short, r.b = true, nil
-		return make([]byte, timeLen)[:max(0, min(n, timeLen))]
-	}
-	b := r.b[:n]
-	r.b = r.b[n:]
-	return b
-}
+func readerOf(b []byte) reader { return reader{rows.Reader{B: b}} }
 
-func (r *reader) byte() byte { return r.take(1)[0] }
+func (r *reader) byte() byte { return r.Take(1)[0] }
 
-func (r *reader) uint() uint64 {
-	n, size := binary.Uvarint(r.b)
-	if size <= 0 {
-		r.short, r.b = true, nil
-		return 0
-	}
-	r.b = r.b[size:]
-	return n
-}
-
-func (r *reader) int() int64 {
-	n := r.uint()
-	return int64(n>>1) ^ -int64(n&1) // as binary.AppendVarint has it
-}
-
-func (r *reader) nanos() time.Time { return rows.Time(int64(r.uint() + 1<<63)) }
-
-func (r *reader) string() string { return string(r.all(r.uint())) }
-
-// all reads n bytes, or none of fewer.
-func (r *reader) all(n uint64) []byte {
-	if n > uint64(len(r.b)) {
-		r.short, r.b = true, nil
-		return nil
-	}
-	return r.take(int(n))
-}
+func (r *reader) nanos() time.Time { return rows.Time(int64(r.Uint() + 1<<63)) }
 
 func (r *reader) name() string {
-	n := int(min(r.uint(), maxName+1))
+	n := int(min(r.Uint(), maxName+1))
 	if n > maxName {
 		n = sha256.Size
 	}
-	return string(r.take(n))
-}
-
-// bytes returns what key.bytes has appended.
-func (r *reader) bytes() []byte {
-	if n := r.uint(); n > 0 {
-		return r.all(n - 1)
-	}
-	return nil
+	return string(r.Take(n))
 }
 
 // behind is the first key behind all that begin with a prefix.

@@ -105,7 +105,7 @@ const (
 const (
 	layoutName  = "layout"   // the version of the layout
 	placeName   = "place"    // the last seq or place that was given
-	setName     = "set"      // how many queues and types something was set for (SetLimit, BlockLimit)
+	setName     = "set"      // how many queues and types something was set for; tx.settingsOver
 	sweptName   = "swept"    // the key of a rate limit that was looked at last (tx.forget)
 	asideName   = "aside"    // how many records are in the quarantine
 	floorName   = "floor"    // highest version that a deleted job had

@@ -22,7 +22,8 @@ import (
 //  3. A claim that takes a head gives the lane its next one at once, while it is ready.
 //     So it meets the jobs of a lane in their order.
 //  4. open has the time at which time alone may open lanes of a key. A claim judges the
-//     keys whose time has come before it looks at jobs.
+//     keys whose time has come before it looks at jobs. If its clock is before the end of
+//     a setting that a call has found ended, it judges all keys.
 //  5. closed has the keys whose lanes have closed with jobs in them outside of a claim
 //     that tells. The next claim that wants more tells of them.
 //
@@ -82,8 +83,8 @@ func (l *lane) encode(v key) key {
 }
 
 func readLane(r *reader) *lane {
-	l := &lane{n: int(r.uint()), closed: r.byte() != 0, head: r.string()}
-	l.queue, l.jobType, l.version, l.bounds = r.string(), r.string(), r.string(), r.string()
+	l := &lane{n: int(r.Uint()), closed: r.byte() != 0, head: r.Text()}
+	l.queue, l.jobType, l.version, l.bounds = r.Text(), r.Text(), r.Text(), r.Text()
 	l.own = readBounds(l.bounds)
 	return l
 }
@@ -101,11 +102,11 @@ func (k key) appendBounds(l *ojs.RateLimit) key {
 }
 
 func readBounds(bounds string) (l ojs.RateLimit) {
-	r := reader{b: []byte(bounds)}
-	l.Concurrency = int(r.int())
-	l.Rate = ojs.Rate{Limit: int(r.int()), Per: time.Duration(r.int())}
-	l.Throttle = ojs.Rate{Limit: int(r.int()), Per: time.Duration(r.int())}
-	l.OnLimit = ojs.OnLimit(r.b)
+	r := readerOf([]byte(bounds))
+	l.Concurrency = int(r.Int())
+	l.Rate = ojs.Rate{Limit: int(r.Int()), Per: time.Duration(r.Int())}
+	l.Throttle = ojs.Rate{Limit: int(r.Int()), Per: time.Duration(r.Int())}
+	l.OnLimit = ojs.OnLimit(r.B)
 	return l
 }
 
@@ -115,7 +116,7 @@ func (t *tx) lane(c *limit, queue, jobType, version, bounds string) *lane {
 	l := c.lanes[id]
 	if l == nil && c.many && !c.complete {
 		if v := t.get(laneKey(c, id)); v != nil {
-			l = readLane(&reader{b: v})
+			l = readLane(new(readerOf(v)))
 			l.stored = v
 		}
 	}
@@ -151,7 +152,7 @@ func (t *tx) all(c *limit) (list []*lane) {
 func (t *tx) learn(c *limit, prefix string) {
 	for rest, v := range t.scan(laneKey(c, prefix), nil) {
 		if id := prefix + string(rest); c.lanes[id] == nil {
-			l := readLane(&reader{b: v})
+			l := readLane(new(readerOf(v)))
 			l.stored = v
 			c.know(id, l)
 		}
@@ -286,7 +287,26 @@ func (t *tx) leaveLane(c *limit, l *lane, rank string) {
 
 // judged asks the limit of a lane's key about it.
 func (t *tx) judged(c *limit, l *lane) rule.Verdict {
-	return must(c.Judge(&l.own, t.lanes.now.UnixNano(), t.startOf(c)))
+	now := t.lanes.now.UnixNano()
+	v := must(c.Judge(&l.own, now, t.startOf(c)))
+	if v.Closed(&l.own) && c.Over(now) && c.Until > t.settingsOver() {
+		t.setSettingsOver(c.Until)
+	}
+	return v
+}
+
+// settingsOver is a time after which no setting has ended of a closed lane: what set has
+// behind its number.
+func (t *tx) settingsOver() int64 {
+	if v := t.get(meta(setName)); len(v) > numberLen {
+		return number(v[numberLen:])
+	}
+	return rule.None
+}
+
+func (t *tx) setSettingsOver(at int64) {
+	k := meta(setName)
+	t.put(k, key{}.number(t.number(k)).number(at))
 }
 
 // show gives a lane a head if it is ready, and takes it away if it is not.
@@ -387,9 +407,16 @@ func closedKey(name, bounds string) key { return newKey(closedTable).string(name
 // open judges the keys whose lanes time alone may have opened.
 func (t *tx) open() {
 	var due []string
+	now := t.lanes.now.UnixNano()
+	if now < t.settingsOver() { // the clock has gone back
+		t.setSettingsOver(rule.None)
+		for name := range t.scan(newKey(limitTable).byte(kinds[storage.LimitKey]), nil) {
+			due = append(due, string(name))
+		}
+	}
 	all := newKey(openTable)
 	for k := range t.pages(all, all, behind(all), 1, peeking) {
-		if number(k) > t.lanes.now.UnixNano() {
+		if number(k) > now {
 			break
 		}
 		due = append(due, string(k[numberLen:]))

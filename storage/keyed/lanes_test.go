@@ -302,6 +302,32 @@ func TestClockBackBeforeTheEndOfASetting(t *testing.T) {
 	}
 }
 
+// TestOpensBeforeTheEndOfASetting: a claim whose clock is before the end of a setting
+// tells of that end, though a later call has found the lane closed without it [limit-15].
+func TestOpensBeforeTheEndOfASetting(t *testing.T) {
+	w := openLanes(t)
+	k := storage.LimitName{Kind: storage.LimitKey, Name: "k"}
+	ends := w.now.Add(time.Minute)
+	if err := w.SetLimit(t.Context(), w.now, k, once("", ojs.NoneAtOnce), ends); err != nil {
+		t.Fatal(err)
+	}
+	ids := w.insert(w.job(once("k", 1)), w.job(once("k", 1)))
+	opens := func(at time.Time, want time.Time, ids ...string) {
+		t.Helper()
+		w.now = at
+		if done := w.wants(9, ids...); !done.Opens.Equal(want) {
+			t.Errorf("at %v the limit opens at %v, not %v", at, done.Opens, want)
+		}
+		keyed.CheckLanes(t, w.Storage)
+	}
+	opens(w.now, ends)
+	opens(ends, time.Time{}, ids[0])
+	opens(ends.Add(-time.Second), ends)
+	opens(ends.Add(-time.Minute), ends)
+	opens(ends, time.Time{})
+	opens(ends.Add(-30*24*time.Hour), ends)
+}
+
 // TestClosedIsToldOnce: a claim tells of a key and bounds once each time that they close,
 // however many lanes they have and whichever call has closed them.
 func TestClosedIsToldOnce(t *testing.T) {

@@ -95,15 +95,15 @@ func (t *tx) limit(name storage.LimitName) *limit {
 		return c
 	}
 	c.Stored = true
-	r := reader{b: v}
-	c.Active, c.Started, c.LastStart, c.Window, c.Most = int(r.int()), r.int(), r.int(), r.int(), r.int()
-	c.Until, c.Blocked, c.opens, c.inTable = r.int(), r.int(), r.int(), int(r.int())
-	c.Last = r.string()
-	if setting := r.string(); setting != "" {
+	r := readerOf(v)
+	c.Active, c.Started, c.LastStart, c.Window, c.Most = int(r.Int()), r.Int(), r.Int(), r.Int(), r.Int()
+	c.Until, c.Blocked, c.opens, c.inTable = r.Int(), r.Int(), r.Int(), int(r.Int())
+	c.Last = r.Text()
+	if setting := r.Text(); setting != "" {
 		b := readBounds(setting)
 		c.Setting = &b
 	}
-	if c.many = c.inTable > 0; len(r.b) > 0 {
+	if c.many = c.inTable > 0; len(r.B) > 0 {
 		c.only = readLane(&r)
 		c.know(c.only.id(), c.only)
 	}
@@ -347,8 +347,8 @@ func (s *Storage) GetLimit(ctx context.Context, now time.Time,
 		return storage.Limit{}, err
 	}
 	return view(ctx, s, func(t *tx) storage.Limit {
-		state, there := t.limitState(now, name)
-		if !there {
+		state := t.limitState(now, name)
+		if !rule.Known(&state) {
 			refuse(fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, name.Kind, name.Name))
 		}
 		return state
@@ -366,9 +366,8 @@ func (s *Storage) ListLimits(ctx context.Context, now time.Time, kind storage.Li
 			if len(list) >= most {
 				break
 			}
-			state, there := t.limitState(now, storage.LimitName{Kind: kind, Name: string(name)})
-			set := state.Setting != nil || !state.BlockedUntil.IsZero()
-			if there && (set || kind == storage.LimitKey) {
+			state := t.limitState(now, storage.LimitName{Kind: kind, Name: string(name)})
+			if rule.Listed(&state) {
 				list = append(list, state)
 			}
 		}
@@ -376,8 +375,8 @@ func (s *Storage) ListLimits(ctx context.Context, now time.Time, kind storage.Li
 	})
 }
 
-// limitState is the state of a limit. It reports false if there is nothing to tell.
-func (t *tx) limitState(now time.Time, name storage.LimitName) (storage.Limit, bool) {
+// limitState is the state of a limit.
+func (t *tx) limitState(now time.Time, name storage.LimitName) storage.Limit {
 	var c *limit
 	if name.Kind == storage.LimitKey {
 		c = t.key(name.Name)
@@ -392,8 +391,7 @@ func (t *tx) limitState(now time.Time, name storage.LimitName) (storage.Limit, b
 	if bounds != "" {
 		own = readBounds(bounds)
 	}
-	state, there, err := c.State(own, waiting, now.UnixNano(), t.startOf(c))
-	check(err)
+	state := must(c.State(own, waiting, now.UnixNano(), t.startOf(c)))
 	if per := int64(state.Bounds.Rate.Per); state.Bounds.Rate.Limit > 0 {
 		for n := c.Started; n > 0; n-- {
 			if at := t.get(startKey(c, n)); at == nil || number(at) <= now.UnixNano()-per {
@@ -402,7 +400,7 @@ func (t *tx) limitState(now time.Time, name storage.LimitName) (storage.Limit, b
 			state.Starts++
 		}
 	}
-	return state, there
+	return state
 }
 
 // waitingIn counts the available jobs of a limit whose deadline has not come, and returns

@@ -5,7 +5,6 @@ import (
 	"container/heap"
 	"context"
 	"encoding/binary"
-	"fmt"
 	"iter"
 	"slices"
 	"sort"
@@ -15,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/internal/cursor"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // maxLooked is how many jobs a page looks at, so that no listing reads for long.
@@ -171,13 +171,7 @@ func (l *listing) at(p cursor.Position) (rest key) {
 // List implements storage.Storage.
 func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, error) {
 	return view(ctx, s, func(t *tx) (page storage.Page) {
-		walk := must(cursor.Begin(q.Cursor))
-		if !q.Order.Valid() {
-			refuse(fmt.Errorf("%w: storage %s has no order %q", ojs.ErrUnsupported, s.name, q.Order))
-		}
-		if q.Limit <= 0 || q.Limit > 1000 {
-			q.Limit = 1000
-		}
+		walk := must(rule.Begin(s.name, &q))
 		l := t.listing(&q)
 		for rest, value := range t.from(&l, &walk) {
 			if l.over(rest, walk.From.Back) {

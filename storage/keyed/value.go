@@ -78,16 +78,16 @@ func readJob(seq, v []byte, known *storage.Record) *job {
 // decodeHead reads the head, and returns what follows it. Its error says that the value
 // is damaged.
 func (j *job) decodeHead(v []byte) (r reader, err error) {
-	r = reader{b: v}
-	j.Place, j.State, j.Queue, j.Type = int64(r.uint()), rows.State(int(r.byte())), r.name(), r.name()
-	j.flags, j.round, j.since = flags(r.byte()), int64(r.uint()), int64(r.uint())
+	r = readerOf(v)
+	j.Place, j.State, j.Queue, j.Type = int64(r.Uint()), rows.State(int(r.byte())), r.name(), r.name()
+	j.flags, j.round, j.since = flags(r.byte()), int64(r.Uint()), int64(r.Uint())
 	if j.State == ojs.StateActive {
-		j.back, j.handle = spot{int64(r.uint()), int64(r.uint())}, int64(r.uint())
+		j.back, j.handle = spot{int64(r.Uint()), int64(r.Uint())}, int64(r.Uint())
 	}
 	if j.flags&keptOn != 0 {
-		j.keptOn = timeOf(r.take(timeLen))
+		j.keptOn = timeOf(r.Take(timeLen))
 	}
-	if j.limit, j.Version = r.name(), r.uint(); r.short || j.State == "" {
+	if j.limit, j.Version = r.name(), r.Uint(); r.Short || j.State == "" {
 		return r, errors.New("the head of the record is damaged")
 	}
 	return r, nil
@@ -101,24 +101,24 @@ func (j *job) decode(r reader, known *storage.Record) error {
 		j.Record = *known
 		j.State, j.Version = state, version
 	}
-	j.Attempt, j.Progress = int(r.uint()), math.Float64frombits(r.uint())
+	j.Attempt, j.Progress = int(r.Uint()), math.Float64frombits(r.Uint())
 	for _, t := range j.times() {
 		*t = r.nanos()
 	}
-	j.Worker, j.Checkpoint = r.string(), bytes.Clone(r.bytes())
-	outcome := r.bytes()
-	j.body = r.b
-	if version := r.byte(); !r.short && version != format {
+	j.Worker, j.Checkpoint = r.Text(), bytes.Clone(r.Bytes())
+	outcome := r.Bytes()
+	j.body = r.B
+	if version := r.byte(); !r.Short && version != format {
 		return fmt.Errorf("the record has format %d, and this program knows %d", version, format)
 	}
 	j.Error, j.Errors, j.History, j.Result = nil, nil, nil, nil
 	if err := rows.DecodeOutcome(&j.Record, outcome); err != nil || borrows {
 		return err
 	}
-	j.ID, j.Fingerprint = r.string(), r.string()
-	j.Priority, j.Lease, j.CreatedAt = int(r.int()), time.Duration(r.int()), r.nanos()
-	args, document := bytes.Clone(r.bytes()), r.bytes()
-	if r.short || len(r.b) > 0 {
+	j.ID, j.Fingerprint = r.Text(), r.Text()
+	j.Priority, j.Lease, j.CreatedAt = int(r.Int()), time.Duration(r.Int()), r.nanos()
+	args, document := bytes.Clone(r.Bytes()), r.Bytes()
+	if r.Short || len(r.B) > 0 {
 		return errors.New("the record is damaged")
 	}
 	if args != nil {

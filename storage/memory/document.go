@@ -13,9 +13,9 @@ import (
 
 // documents are the documents of a kind. Storage.mu guards them.
 type documents struct {
-	byName  sorted.Map[*storage.Document]
-	due     sorted.Map[*storage.Document] // those that have a Due, by dueKey
-	version uint64                        // the latest of any document
+	byName  sorted.Map[string, *storage.Document]
+	due     sorted.Map[string, *storage.Document] // those that have a Due, by dueKey
+	version uint64                                // the latest of any document
 }
 
 // dueKey orders documents as storage.Document.CompareDue does.

@@ -1,9 +1,10 @@
 package memory
 
 import (
-	"slices"
+	"math"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/sorted"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -101,10 +102,10 @@ func (r *ready) leaveRound(j *job) {
 	id, key := j.levelID(), j.fairness().Key
 	l := r.fair[id]
 	own := l.keys[key]
-	if own.remove(j.rest.round); own.jobs == 0 {
+	if own.remove(j.rest.round); own.Len() == 0 {
 		delete(l.keys, key)
 	}
-	if l.rounds.remove(j.rest.round); l.rounds.jobs == 0 {
+	if l.rounds.remove(j.rest.round); l.rounds.Len() == 0 {
 		delete(r.fair, id)
 	}
 }
@@ -129,108 +130,34 @@ func (r *ready) serve(j *job) {
 	}
 }
 
-// turns is a list of rounds, in order, with how many jobs each has. Rounds enter at the
-// end and leave at the begin, as a rule: that costs the same for any number of them. A
-// round that has lost its jobs between others stays in the list until half of it is such.
-type turns struct {
-	list  []turnsOf // from first on; neither the first nor the last is empty
-	first int
-	empty int
-	jobs  int
-}
-
-type turnsOf struct {
-	at uint64
-	n  int
-}
-
-func (t *turns) find(at uint64) (int, bool) {
-	i, found := slices.BinarySearchFunc(t.list[t.first:], at, func(r turnsOf, at uint64) int {
-		switch {
-		case r.at < at:
-			return -1
-		case r.at > at:
-			return 1
-		}
-		return 0
-	})
-	return t.first + i, found
-}
+// turns are rounds, in order, with how many jobs each has.
+type turns struct{ sorted.Map[uint64, int] }
 
 // last is the latest round and the number of its jobs, 0 if there is none.
 func (t *turns) last() (at uint64, n int) {
-	if t.first == len(t.list) {
-		return 0, 0
+	for at, n := range t.Before(math.MaxUint64) {
+		return at, n
 	}
-	r := t.list[len(t.list)-1]
-	return r.at, r.n
+	return 0, 0
 }
 
 // after is the first round after a place.
 func (t *turns) after(place uint64) (at uint64, some bool) {
-	i, _ := t.find(place + 1)
-	for ; i < len(t.list); i++ {
-		if t.list[i].n > 0 {
-			return t.list[i].at, true
-		}
+	for at := range t.From(place + 1) {
+		return at, true
 	}
 	return 0, false
 }
 
 func (t *turns) add(at uint64) {
-	t.jobs++
-	i := len(t.list)
-	if last, _ := t.last(); at <= last {
-		found := false
-		if i, found = t.find(at); found {
-			if t.list[i].n == 0 {
-				t.empty--
-			}
-			t.list[i].n++
-			return
-		}
-	}
-	switch {
-	case t.first > 0 && i-t.first <= len(t.list)-i: // the shorter side moves
-		copy(t.list[t.first-1:], t.list[t.first:i])
-		t.first--
-		t.list[i-1] = turnsOf{at, 1}
-	case t.first > len(t.list)/2 && len(t.list) == cap(t.list):
-		t.compact()
-		t.jobs--
-		t.add(at)
-	default:
-		t.list = slices.Insert(t.list, i, turnsOf{at, 1})
-	}
+	n, _ := t.Get(at)
+	t.Set(at, n+1)
 }
 
 func (t *turns) remove(at uint64) {
-	t.jobs--
-	i, _ := t.find(at)
-	if t.list[i].n--; t.list[i].n > 0 {
-		return
+	if n, _ := t.Get(at); n > 1 {
+		t.Set(at, n-1)
+	} else {
+		t.Delete(at)
 	}
-	t.empty++
-	for t.first < len(t.list) && t.list[t.first].n == 0 {
-		t.first++
-		t.empty--
-	}
-	for len(t.list) > t.first && t.list[len(t.list)-1].n == 0 {
-		t.list = t.list[:len(t.list)-1]
-		t.empty--
-	}
-	if t.empty > (len(t.list)-t.first)/2 {
-		t.compact()
-	}
-}
-
-// compact drops what is empty.
-func (t *turns) compact() {
-	kept := t.list[:0]
-	for _, r := range t.list[t.first:] {
-		if r.n > 0 {
-			kept = append(kept, r)
-		}
-	}
-	t.list, t.first, t.empty = kept, 0, 0
 }

@@ -23,9 +23,8 @@ func TestTurns(t *testing.T) {
 			got.add(at)
 			want[at]++
 		}
-		jobs, last, next, from := 0, uint64(0), uint64(0), uint64(rnd.Intn(101))
-		for at, n := range want {
-			jobs += n
+		last, next, from := uint64(0), uint64(0), uint64(rnd.Intn(101))
+		for at := range want {
 			last = max(last, at)
 			if at > from && (next == 0 || at < next) {
 				next = at
@@ -34,13 +33,13 @@ func TestTurns(t *testing.T) {
 		if at, n := got.last(); at != last || n != want[last] {
 			t.Fatalf("the last is %d with %d jobs, not %d with %d", at, n, last, want[last])
 		}
-		if at, some := got.after(from); at != next || some != (next != 0) || got.jobs != jobs {
-			t.Fatalf("after %d comes %d of %d jobs, not %d of %d", from, at, got.jobs, next, jobs)
+		if at, some := got.after(from); at != next || some != (next != 0) || got.Len() != len(want) {
+			t.Fatalf("after %d comes %d of %d rounds, not %d of %d", from, at, got.Len(), next, len(want))
 		}
 	}
 }
 
-// Rounds that come at the end and leave at the begin take memory for those there are.
+// Rounds that come at the end and leave at the begin leave nothing behind.
 func TestTurnsKeepNothing(t *testing.T) {
 	var list turns
 	for at := range uint64(100_000) {
@@ -49,10 +48,7 @@ func TestTurnsKeepNothing(t *testing.T) {
 			list.remove(at - 9)
 		}
 	}
-	if at, _ := list.after(0); at != 99_991 || list.jobs != 10 {
-		t.Errorf("%d jobs are left, from %d on, not 10 from 99991 on", list.jobs, at)
-	}
-	if cap(list.list) > 100 {
-		t.Errorf("10 rounds have room for %d", cap(list.list))
+	if at, _ := list.after(0); at != 99_991 || list.Len() != 10 {
+		t.Errorf("%d rounds are left, from %d on, not 10 from 99991 on", list.Len(), at)
 	}
 }

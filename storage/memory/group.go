@@ -42,27 +42,19 @@ func (s personal) Revive(
 	if err := storage.CheckRevive(batch); err != nil {
 		return nil, err
 	}
+	err := storage.CheckRevived(batch, func(id string) (version uint64, state ojs.State) {
+		if j := s.find(id); j != nil {
+			version, state = j.version, j.current()
+		}
+		return version, state
+	})
+	if err != nil {
+		return nil, err
+	}
 	jobs := make([]*job, len(batch))
 	for i := range batch {
-		j := s.find(batch[i].Record.ID)
-		if j == nil {
-			return nil, fmt.Errorf("%w: job %q", ojs.ErrNotFound, batch[i].Record.ID)
-		}
-		was := j.record()
-		if err := was.CanRevive(&batch[i].Record); err != nil {
-			return nil, err
-		}
-		jobs[i] = j
-	}
-	for i := range batch {
-		for _, id := range batch[i].DependsOn {
-			if s.find(id) == nil {
-				return nil, &ojs.DependencyError{ID: batch[i].Record.ID, Dependency: id}
-			}
-		}
-	}
-	for i, j := range jobs {
-		s.applyRevival(j, &batch[i])
+		jobs[i] = s.find(batch[i].Record.ID)
+		s.applyRevival(jobs[i], &batch[i])
 	}
 	var moved []storage.Record
 	for i, j := range jobs {

@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // job is a stored job with its places in the indexes. Most jobs have nothing to remember
@@ -82,26 +83,15 @@ func (j *job) whole() *storage.Record {
 type instant int64
 
 // never is the zero time.
-const never = instant(math.MinInt64)
+const never = instant(rule.None)
 
 // at makes an instant of a time. It reports false for one that no instant stands for.
 func at(t time.Time) (instant, bool) {
-	if t.IsZero() {
-		return never, true
-	}
-	const most = math.MaxInt64 / int64(time.Second)
-	if s := t.Unix(); s <= -most || s >= most {
-		return never, false
-	}
-	return instant(t.UnixNano()), true
+	ns := rule.Nanos(t)
+	return instant(ns), rule.Exact(ns)
 }
 
-func (i instant) time() time.Time {
-	if i == never {
-		return time.Time{}
-	}
-	return time.Unix(0, int64(i)).UTC()
-}
+func (i instant) time() time.Time { return rule.Time(int64(i)) }
 
 // kind is what jobs have in common that were enqueued alike.
 type kind struct {
@@ -473,20 +463,7 @@ func (j *job) finished() int64 {
 	if j.whole() == nil {
 		return int64(j.until)
 	}
-	return int64(clamped(j.finishedAt()))
-}
-
-// clamped is the instant next to a time.
-func clamped(t time.Time) instant {
-	i, ok := at(t)
-	switch {
-	case ok:
-	case t.After(time.Unix(0, 0)): // beyond what an instant holds
-		i = math.MaxInt64
-	default:
-		i = never + 1
-	}
-	return i
+	return rule.Nanos(j.finishedAt())
 }
 
 // hasEnqueueTTL reports whether the job has an enqueue TTL.

@@ -32,12 +32,8 @@ func (s *store) holdsBack(j *job, now time.Time, to *storage.Limited, ends bool)
 		to.Moved = s.count(now, to.Moved)
 		return true
 	}
-	var opens time.Time
-	if opensAt != rule.None {
-		opens = instant(opensAt).time()
-	}
 	to.Postponed = s.change(j, to.Postponed, func(r *storage.Record) {
-		r.Postpone(now, opens)
+		r.Postpone(now, rule.Time(opensAt))
 		j.scheduled, _ = at(r.ScheduledAt) // which no attempt changes
 	})
 	return true

@@ -272,7 +272,7 @@ func (r *ready) judge(l *lane) (at int64, open bool) {
 	} else {
 		x.opening.Remove(&l.opens)
 	}
-	if closed && c.Setting != nil && c.InForce(now) == nil {
+	if closed && c.Over(now) {
 		x.ended = max(x.ended, c.Until)
 	}
 	return at, open

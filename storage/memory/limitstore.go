@@ -5,13 +5,13 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // SetLimit implements storage.Storage.
@@ -43,13 +43,9 @@ func (s *store) setLimit(
 		return err
 	}
 	defer s.leave()
-	end, ok := at(until)
-	if !ok {
-		end = math.MaxInt64
-	}
 	s.ready.openDue(now)
 	c := s.ready.limits.counter(limit)
-	set(c, int64(end))
+	set(c, rule.Nanos(until))
 	if limit.Kind != storage.LimitKey && len(c.lanes) == 0 {
 		s.bindAll(c)
 	}
@@ -106,7 +102,7 @@ func (s *store) GetLimit(
 		}
 	}
 	if c != nil {
-		if state, there := s.limitOf(c, now, s.expiredReady(now)); there {
+		if state := s.limitOf(c, now, s.expiredReady(now)); rule.Known(&state) {
 			return state, nil
 		}
 	}
@@ -141,8 +137,7 @@ func (s *store) ListLimits(
 		if len(list) >= most {
 			break
 		}
-		state, there := s.limitOf(c, now, expired)
-		if there && (kind == storage.LimitKey || state.Setting != nil || !state.BlockedUntil.IsZero()) {
+		if state := s.limitOf(c, now, expired); rule.Listed(&state) {
 			list = append(list, state)
 		}
 	}
@@ -150,45 +145,31 @@ func (s *store) ListLimits(
 }
 
 // limitOf is the state of a limit, where expired has the available jobs of each bucket
-// whose deadline has come. It reports false if there is nothing to tell.
-func (s *store) limitOf(c *counter, now time.Time, expired map[*bucket]int) (storage.Limit, bool) {
-	ns := now.UnixNano()
-	state := storage.Limit{LimitName: c.LimitName, Active: c.Active}
-	if set := c.InForce(ns); set != nil {
-		kept := *set
-		state.Setting, state.Until = &kept, instant(c.Until).time()
-	}
-	if c.Blocked > ns {
-		state.BlockedUntil = instant(c.Blocked).time()
-	}
-	own := c.last
+// whose deadline has come.
+func (s *store) limitOf(c *counter, now time.Time, expired map[*bucket]int) storage.Limit {
+	own, waiting := c.last, 0
 	for _, l := range c.lanes {
 		for _, b := range l.buckets {
 			n := b.count() - expired[b]
-			state.Waiting += n
+			waiting += n
 			if own.Key == "" && n > 0 {
 				own = l.own
 			}
 		}
 	}
 	for g := range s.groupsOf(c) {
-		state.Waiting += g.plain.count() - expired[g.plain]
+		waiting += g.plain.count() - expired[g.plain]
 		for _, b := range g.keyed {
-			state.Waiting += b.count() - expired[b]
+			waiting += b.count() - expired[b]
 		}
 	}
-	own.Key, own.OnLimit = "", ""
-	state.Bounds = storage.Override(own, state.Setting)
+	ns := now.UnixNano()
+	state, _ := c.State(c.LimitName, own, waiting, ns, c.start)
 	if per := int64(state.Bounds.Rate.Per); state.Bounds.Rate.Limit > 0 {
 		first, _ := slices.BinarySearch(c.starts, ns-per+1)
 		state.Starts = len(c.starts) - first
 	}
-	at, waits := storage.Opens(&state.Bounds, c.Active, c.starts, ns)
-	if at = max(at, c.Blocked); !waits && at > ns {
-		state.Opens = instant(at).time()
-	}
-	return state, state.Active > 0 || state.Waiting > 0 || state.Setting != nil ||
-		!state.BlockedUntil.IsZero()
+	return state
 }
 
 // count returns how many jobs the bucket has, expired ones included.

@@ -3,7 +3,6 @@ package memory
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"math"
 	"slices"
@@ -12,10 +11,10 @@ import (
 	"github.com/ojsengine/ojs/internal/cursor"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 const (
-	maxPage = 1000
 	// A page ends after looking at this many jobs even if it is not full, so that a
 	// listing which matches few of very many does not hold up the others.
 	maxLook = 4096
@@ -26,28 +25,21 @@ const (
 
 // List implements storage.Storage.
 func (s *store) List(ctx context.Context, q storage.Query) (storage.Page, error) {
-	w, err := cursor.Begin(q.Cursor)
+	w, err := rule.Begin("memory", &q)
 	if err != nil {
 		return storage.Page{}, err
-	}
-	if !q.Order.Valid() {
-		return storage.Page{}, fmt.Errorf("%w: memory storage has no order %q", ojs.ErrUnsupported, q.Order)
 	}
 	if err := s.enter(ctx); err != nil {
 		return storage.Page{}, err
 	}
 	defer s.leave()
-	limit := q.Limit
-	if limit <= 0 || limit > maxPage {
-		limit = maxPage
-	}
 	look := maxLook
 	if q.Order == storage.OrderDue || q.Where != nil {
 		look = maxLookLong
 	}
 	var page storage.Page
 	for at, j := range s.walk(&q, &w) {
-		if len(page.Records) == limit || page.Looked == look {
+		if len(page.Records) == q.Limit || page.Looked == look {
 			w.Stop(at)
 			break
 		}
@@ -171,17 +163,17 @@ func inInsertion(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor
 func byTime(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 	latest := q.Order == storage.OrderFinished
 	at, turn := w.From.After[0], uint64(w.From.After[1])
-	before := clamped(q.FinishedBefore)
-	within := before.time().Equal(q.FinishedBefore) // or jobs that ended before may be at before
+	before := rule.Nanos(q.FinishedBefore)
+	within := rule.Time(before).Equal(q.FinishedBefore) // or jobs that ended before may be at before
 	switch {
 	case w.First && !latest:
 		at, turn = math.MinInt64, 0
 	case w.First && q.FinishedBefore.IsZero():
 		at, turn = math.MaxInt64, math.MaxUint64
 	case w.First && within:
-		at, turn = int64(before), 0
+		at, turn = before, 0
 	case w.First:
-		at, turn = int64(before), math.MaxUint64
+		at, turn = before, math.MaxUint64
 	case latest:
 		turn = max(turn, 1) - 1
 	}
@@ -191,12 +183,12 @@ func byTime(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Posi
 	if !latest || q.FinishedFrom.IsZero() && q.FinishedBefore.IsZero() {
 		return jobs
 	}
-	from := int64(clamped(q.FinishedFrom))
+	from := rule.Nanos(q.FinishedFrom)
 	return func(yield func(cursor.Position, *job) bool) {
 		for at, j := range jobs {
 			over := at[0] < from
 			if w.From.Back {
-				after := at[0] > int64(before) || within && at[0] == int64(before)
+				after := at[0] > before || within && at[0] == before
 				over = after && !q.FinishedBefore.IsZero()
 			}
 			if over || !yield(at, j) {

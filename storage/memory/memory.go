@@ -201,13 +201,8 @@ func (s personal) Insert(
 
 // prepareAll makes the jobs of a batch, a list by next.
 func (s *store) prepareAll(batch []storage.Insert) (first *job, err error) {
-	for i := range batch {
-		switch state := batch[i].Record.State; state {
-		case ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending:
-		default:
-			return nil, &ojs.InvalidError{Code: ojs.InvalidCodeEnvelope, Field: "state",
-				Reason: fmt.Sprintf("%q is no state to begin in", state)}
-		}
+	if err := storage.CheckBegin(batch); err != nil {
+		return nil, err
 	}
 	for i := len(batch) - 1; i >= 0; i-- {
 		j := s.prepare(&batch[i].Record)
@@ -483,15 +478,10 @@ func (s *store) settles(near uint32, to *storage.Record) (j *job, refused *stora
 	if j = s.jobs.find(near, to.ID); j == nil {
 		return nil, &storage.Settled{Err: ojs.ErrNotFound}
 	}
-	from := j.current()
-	switch {
-	case j.version != to.Version:
-		return nil, &storage.Settled{Version: j.version, Err: storage.ErrFenced}
-	case from == to.State && from.Waiting(), from.CanBecome(to.State):
-		return j, nil
+	if err := storage.CanSettle(j.version, j.current(), to); err != nil {
+		return nil, &storage.Settled{Version: j.version, Err: err}
 	}
-	bad := &ojs.TransitionError{ID: to.ID, From: from, To: to.State}
-	return nil, &storage.Settled{Version: j.version, Err: bad}
+	return j, nil
 }
 
 // applyChange makes a change that settles allows.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // section is the jobs of a type in a queue: how many are in each state, and lists of the
@@ -34,11 +35,7 @@ func (j *job) timed() instant {
 	if j.current().Terminal() {
 		return instant(j.finished())
 	}
-	at := j.wakeAt()
-	if at.IsZero() {
-		return never
-	}
-	return clamped(at)
+	return instant(rule.Nanos(j.wakeAt()))
 }
 
 // enterSection counts a job in its queue and its section, and lists it there.

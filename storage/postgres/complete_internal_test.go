@@ -19,7 +19,7 @@ func TestPlainCompletions(t *testing.T) {
 			r.ID, r.Queue, r.Type, r.Worker = "a", "default", "noop", "worker"
 			r.State, r.Attempt, r.Version, r.Progress = ojs.StateCompleted, 1, 3, p
 			r.CreatedAt, r.EnqueuedAt, r.StartedAt, r.FinishedAt = now, now, now, now
-			e, err := encode(&r)
+			e, err := rows.Encode(&r)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -84,6 +85,17 @@ func (s *Storage) applyCounting(
 	return applied, list, nil
 }
 
+// applyLocked is applyCounting for jobs that the transaction has locked.
+func (s *Storage) applyLocked(
+	ctx context.Context, tx transaction, o settling,
+) (applied []int64, list []ended, err error) {
+	applied, list, err = s.applyCounting(ctx, tx, o)
+	if err == nil && slices.Contains(applied, 0) {
+		err = errNotLocked
+	}
+	return applied, list, err
+}
+
 var countingSQL = settlesWith("completeCounting endCounting settleCounting settleAllCounting",
 	counting, "", "")
 
@@ -115,13 +127,9 @@ func (s *Storage) settleCounting(
 ) error {
 	var met []bad
 	var some bool
-	err := again(func() error {
-		return s.within(ctx, func(ctx context.Context) error {
-			return begun(ctx, q, func(tx transaction) (err error) {
-				met, some, err = s.settleCountingIn(ctx, tx, o, results)
-				return err
-			})
-		})
+	err := s.transact(ctx, q, func(ctx context.Context, tx transaction) (err error) {
+		met, some, err = s.settleCountingIn(ctx, tx, o, results)
+		return err
 	})
 	if errors.Is(err, errInTurn) {
 		for i := range o.encoded {
@@ -193,12 +201,8 @@ func (s *Storage) settleCountingIn(
 		}
 	}
 	if len(all.encoded) > 0 {
-		stored, _, err := s.applyCounting(ctx, tx, all)
-		if err != nil {
+		if _, _, err := s.applyLocked(ctx, tx, all); err != nil {
 			return nil, false, err
-		}
-		if slices.Contains(stored, 0) {
-			return nil, false, errNotLocked
 		}
 	}
 	c.moved = nil
@@ -223,7 +227,7 @@ var errNotLocked = errors.New("ojs: postgres: a job does not change though it is
 // move appends the changes that move waiting jobs.
 func (o *settling) move(moved []storage.Record) error {
 	for i := range moved {
-		w, err := encode(&moved[i])
+		w, err := rows.Encode(&moved[i])
 		if err != nil {
 			return err
 		}
@@ -509,10 +513,7 @@ func (c *counter) store() error {
 		}
 	}
 	c.moved = nil
-	stored, _, err := c.s.applyCounting(c.ctx, c.tx, moves)
-	if err == nil && slices.Contains(stored, 0) {
-		err = errNotLocked
-	}
+	_, _, err := c.s.applyLocked(c.ctx, c.tx, moves)
 	return err
 }
 
@@ -578,22 +579,30 @@ func (i *inserter) Await(
 	now time.Time, batch []storage.Insert, added func(int) bool,
 ) ([]storage.Record, error) {
 	c := i.s.counter(i.ctx, i.tx)
-	moved, more, err := c.awaitNew(now, batch, added)
-	if err == nil {
-		err = c.enterLines(batch, added)
+	new := make(map[string]found, len(i.added))
+	for id, a := range i.added {
+		new[id] = a.found
 	}
-	if err != nil {
-		return nil, err
+	moved, more, err := c.awaitNew(now, batch, new, added)
+	for k := range batch {
+		if in := &batch[k]; err == nil && in.Waits() && added(k) {
+			a := i.added[in.Record.ID]
+			a.columns.State = int(a.code) // another job of the batch may have replaced it
+			err = c.enter(in, a.seq, &a.columns)
+		}
 	}
-	counted, err := c.count(now, append(i.ended, more...)...)
-	moved = append(moved, counted...)
 	if err == nil {
-		err = c.store()
+		err = c.enterLines(batch, new, added)
+	}
+	var counted, awaiting []storage.Record
+	if err == nil {
+		counted, err = c.count(now, append(i.ended, more...)...)
 	}
 	if err == nil && storage.DependsOn(batch) {
-		var more []storage.Record
-		more, err = c.await(now, batch, added)
-		moved = append(moved, more...)
+		awaiting, err = c.await(now, batch, new, added)
+	}
+	if err == nil {
+		err = c.store()
 	}
 	if err == nil && len(c.met) > 0 {
 		err = &undecodable{c.met}
@@ -601,8 +610,25 @@ func (i *inserter) Await(
 	if err != nil {
 		return nil, err
 	}
+	moved = slices.Concat(moved, counted, awaiting)
 	noteMoved(i.notice, moved)
 	return moved, nil
+}
+
+// enter has the counter know a job that has just been stored, with these columns.
+func (c *counter) enter(in *storage.Insert, seq int64, columns *rows.Columns) error {
+	if !in.Waits() {
+		return nil
+	}
+	r, err := rows.Read(columns)
+	if err != nil {
+		return err
+	}
+	r.Wait(in)
+	c.jobs[seq] = &waiter{Row: &rows.Row{Record: r, Seq: seq, Was: r.Version}, depends: true, counted: true}
+	// The edges from it are not stored yet.
+	c.taken[seq] = in.OrderingKey == "" && len(in.AwaitedBy) == 0
+	return nil
 }
 
 // waitingIDsSQL returns the pending ones of the jobs with the ids $1, which the
@@ -612,73 +638,35 @@ var waitingIDsSQL = define("waitingIDs", `SELECT coalesce(awaited, false)::integ
 
 // await has jobs that have just been stored wait for others, and their lines give turns.
 func (c *counter) await(
-	now time.Time, batch []storage.Insert, added func(int) bool,
+	now time.Time, batch []storage.Insert, new map[string]found, added func(int) bool,
 ) (moved []storage.Record, err error) {
-	var ids, waiting []string
-	var ordered bool
+	var ids []string
 	for k := range batch {
-		if batch[k].Waits() && added(k) {
-			waiting = append(waiting, batch[k].Record.ID)
-			ids = append(ids, batch[k].DependsOn...)
-			ordered = ordered || batch[k].OrderingKey != ""
+		for _, id := range batch[k].DependsOn {
+			if _, there := new[id]; !there && added(k) {
+				ids = append(ids, id)
+			}
 		}
 	}
-	read := ordered && len(ids) > 0 // turns may end jobs that others of the batch wait for
-	ids = append(ids, waiting...)
 	slices.Sort(ids)
 	heads, err := c.s.find(c.ctx, c.tx, slices.Compact(ids))
 	if err != nil {
 		return nil, err
 	}
-	for _, h := range heads {
-		read = read || h.state().Terminal()
+	if heads == nil {
+		heads = make(map[string]found)
 	}
-	if read {
-		if _, err := c.read(c.s.sql[waitingIDsSQL], waiting); err != nil {
-			return nil, err
-		}
-	}
+	maps.Copy(heads, new)
 	for k := range batch {
-		in := &batch[k]
-		if len(in.DependsOn) > 0 && len(in.AwaitedBy) == 0 && in.OrderingKey == "" && added(k) {
-			c.taken[heads[in.Record.ID].seq] = true // those of a new job are not stored yet
-		}
-	}
-	var seqs []int64
-	var depends [][]byte
-	for k := range batch {
-		in := &batch[k]
-		if !in.Waits() || !added(k) {
-			continue
-		}
-		h := heads[in.Record.ID]
-		if in.OrderingKey == "" { // or enterLines has done so, and its turn may have come
-			r := storage.Record{JobInfo: ojs.JobInfo{Dependencies: in.Record.Dependencies}}
-			r.Wait(in)
-			b, err := rows.EncodeDepends(r.Dependencies)
+		if in := &batch[k]; in.Waits() && added(k) {
+			more, err := c.awaitOne(now, in, heads)
 			if err != nil {
 				return nil, err
 			}
-			seqs, depends = append(seqs, h.seq), append(depends, b)
-			if w := c.jobs[h.seq]; w != nil {
-				w.Dependencies = r.Dependencies
-			}
-		}
-		more, err := c.awaitOne(now, in, heads)
-		if err != nil {
-			return nil, err
-		}
-		moved = append(moved, more...)
-	}
-	if len(seqs) > 0 {
-		if err := c.tx.exec(c.ctx, c.s.sql[setDependsSQL], seqs, depends); err != nil {
-			return nil, err
+			moved = append(moved, more...)
 		}
 	}
-	if err := c.addEdges(); err != nil {
-		return nil, err
-	}
-	return moved, c.store()
+	return moved, c.addEdges()
 }
 
 // awaitOne has a job that has just been stored wait for others, and its line give the
@@ -701,7 +689,7 @@ func (c *counter) awaitOne(
 	w := c.jobs[h.seq]
 	for _, id := range in.DependsOn {
 		// If the batch has replaced it, or what has ended decides, it waits for none.
-		if h.state() != ojs.StatePending || w != nil && w.State != ojs.StatePending {
+		if w.State != ojs.StatePending {
 			break
 		}
 		d, ok := heads[id]

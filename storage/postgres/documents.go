@@ -52,10 +52,8 @@ func (s *Storage) PutDocuments(
 			versions[i] = uint64(version)
 			n.AddDocuments(kind)
 		})
-		return s.within(ctx, func(ctx context.Context) error {
-			return s.together(ctx, true, []sent{{sql: s.sql[tuneSQL]}, s.nameLock("document " + string(kind)),
-				{s.sql[putDocumentsSQL], args, read}})
-		})
+		return s.atOnceTuned(ctx, true, s.nameLock("document "+string(kind)),
+			sent{s.sql[putDocumentsSQL], args, read})
 	})
 	if err != nil {
 		return nil, wrap(err)

@@ -181,7 +181,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"waiting jobs":     {s.sql[waitingJobsSQL], []any{[]int64{1, 2}}},
 		"set documents":    {s.sql[setDocumentsSQL], []any{[]int64{1, 2}, [][]byte{nil, nil}}},
 		"set depends":      {s.sql[setDependsSQL], []any{[]int64{1, 2}, [][]byte{nil, nil}}},
-		"enter lines":      {s.sql[enterLinesSQL], []any{ids, ids, [][]byte{nil, nil}}},
+		"enter lines":      {s.sql[enterLinesSQL], []any{[]int64{1, 2}, ids}},
 		"first in line":    {s.sql[firstInLineSQL], []any{ids, []int64{1, 2}}},
 		"leave line":       {s.sql[leaveLineSQL], []any{[]int64{1, 2}}},
 		"give turns":       {s.sql[giveTurnsSQL], []any{[]int64{1, 2}, [][]byte{nil, nil}, []int64{1, 2}}},

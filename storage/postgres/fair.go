@@ -92,9 +92,7 @@ func (s *Storage) entersIn(ctx context.Context, tx transaction) error {
 type joining struct{ tuned }
 
 func (q joining) query(ctx context.Context, sql string, args []any, read func(rowSet) error) error {
-	return q.s.within(ctx, func(ctx context.Context) error {
-		return q.s.together(ctx, true, []sent{{sql: q.s.sql[tuneSQL]}, {sql, args, read}})
-	})
+	return q.s.atOnceTuned(ctx, true, sent{sql, args, read})
 }
 
 var tryRoundsSQL = define("tryRounds", `SELECT l.queue FROM unnest($1::text[]) l (queue)

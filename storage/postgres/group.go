@@ -26,10 +26,7 @@ func (s *Storage) CancelAll(
 		if err != nil || len(cancelled) == 0 {
 			return err
 		}
-		applied, list, err := s.applyCounting(ctx, tx, o)
-		if err == nil && slices.Contains(applied, 0) {
-			err = errNotLocked
-		}
+		_, list, err := s.applyLocked(ctx, tx, o)
 		if err != nil {
 			return err
 		}
@@ -38,7 +35,7 @@ func (s *Storage) CancelAll(
 			err = c.store()
 		}
 		for i := range o.encoded {
-			rows.Note(n, &o.encoded[i].Columns)
+			rows.Note(n, &o.encoded[i])
 		}
 		noteMoved(n, moved)
 		met = append(met, c.met...)
@@ -83,7 +80,7 @@ func (s *Storage) cancels(
 			return nil, o, met, &ojs.TransitionError{ID: id, From: row.State, To: ojs.StateCancelled}
 		}
 		row.Cancel(now)
-		w, err := encode(&row.Record)
+		w, err := rows.Encode(&row.Record)
 		if err != nil {
 			return nil, o, met, err
 		}
@@ -130,7 +127,7 @@ func (s *Storage) Revive(
 		keys[i] = batch[i].OrderingKey
 		r := batch[i].Record
 		r.Version++
-		if o.encoded[i], err = encode(&r); err != nil {
+		if o.encoded[i], err = rows.Encode(&r); err != nil {
 			return nil, err
 		}
 		o.froms[i] = 1<<rows.Completed | 1<<rows.Cancelled | 1<<rows.Discarded
@@ -140,12 +137,9 @@ func (s *Storage) Revive(
 		if err := s.lockRevived(ctx, tx, n, batch); err != nil {
 			return err
 		}
-		seqs, _, err := s.applyCounting(ctx, tx, o)
-		if err == nil && slices.Contains(seqs, 0) {
-			err = errNotLocked
-		}
+		seqs, _, err := s.applyLocked(ctx, tx, o)
 		if err == nil {
-			err = s.forgetDependencies(ctx, tx, batch, seqs)
+			err = tx.exec(ctx, s.sql[forgetEdgesSQL], seqs)
 		}
 		if err == nil {
 			err = s.lockKeys(ctx, tx, slices.Clone(keys))
@@ -154,13 +148,22 @@ func (s *Storage) Revive(
 			return err
 		}
 		c := s.counter(ctx, tx)
-		all := func(int) bool { return true }
-		if err := c.enterLines(batch, all); err != nil {
-			return err
+		there, all := make(map[string]found), func(int) bool { return true }
+		for i := range batch {
+			e := &o.encoded[i]
+			there[e.ID] = found{seqs[i], e.Version, int16(e.State)}
+			if err := c.enter(&batch[i], seqs[i], e); err != nil {
+				return err
+			}
 		}
-		moved, err = c.await(now, batch, all)
+		if err = c.enterLines(batch, there, all); err == nil {
+			moved, err = c.await(now, batch, there, all)
+		}
+		if err == nil {
+			err = c.store()
+		}
 		for i := range o.encoded {
-			rows.Note(n, &o.encoded[i].Columns)
+			rows.Note(n, &o.encoded[i])
 		}
 		noteMoved(n, moved)
 		met = c.met
@@ -178,65 +181,27 @@ func (s *Storage) Revive(
 func (s *Storage) lockRevived(
 	ctx context.Context, tx transaction, n *storage.Notice, batch []storage.Insert,
 ) error {
-	var ids, all []string
+	var ids []string
 	for i := range batch {
-		ids = append(ids, batch[i].Record.ID)
-		all = append(all, batch[i].DependsOn...)
+		ids = append(append(ids, batch[i].Record.ID), batch[i].DependsOn...)
 	}
-	all = append(all, ids...)
-	slices.Sort(all)
-	known, err := (&inserter{ctx: ctx, s: s, tx: tx, notice: n}).Known(slices.Compact(all))
-	if err != nil {
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	if _, err := s.inserter(ctx, tx, n).Known(ids); err != nil {
 		return err
 	}
 	there, err := s.find(ctx, tx, sayables(ids))
 	if err != nil {
 		return err
 	}
-	for i := range batch {
-		r := &batch[i].Record
-		f := there[r.ID]
-		if f.state() == "" {
-			return fmt.Errorf("%w: job %q", ojs.ErrNotFound, r.ID)
-		}
-		was := storage.Record{JobInfo: ojs.JobInfo{JobHeader: ojs.JobHeader{ID: r.ID}, State: f.state()},
-			Version: uint64(f.version)}
-		if err := was.CanRevive(r); err != nil {
-			return err
-		}
-	}
-	for i := range batch {
-		for _, id := range batch[i].DependsOn {
-			if !known[id] {
-				return &ojs.DependencyError{ID: batch[i].Record.ID, Dependency: id}
-			}
-		}
-	}
-	return nil
+	return storage.CheckRevived(batch, func(id string) (uint64, ojs.State) {
+		f := there[id]
+		return uint64(f.version), f.state()
+	})
 }
 
 // forgetEdgesSQL deletes the edges to jobs. It reads all edges: few calls revive jobs.
 var forgetEdgesSQL = define("forgetEdges", `DELETE FROM {schema}.edge WHERE waiting = ANY ($1::bigint[])`)
-
-// forgetDependencies deletes the edges to revived jobs, and the counts of revived jobs
-// that are to wait.
-func (s *Storage) forgetDependencies(
-	ctx context.Context, tx transaction, batch []storage.Insert, seqs []int64,
-) error {
-	if err := tx.exec(ctx, s.sql[forgetEdgesSQL], seqs); err != nil {
-		return err
-	}
-	var waiting []int64
-	for i := range batch {
-		if batch[i].Waits() {
-			waiting = append(waiting, seqs[i])
-		}
-	}
-	if len(waiting) == 0 {
-		return nil
-	}
-	return tx.exec(ctx, s.sql[setDependsSQL], waiting, make([][]byte, len(waiting)))
-}
 
 // Waiting implements insert.Tx. It locks the jobs, so that none ends before the
 // insert has.
@@ -258,23 +223,19 @@ func (i *inserter) Waiting(ids []string) (map[string]bool, error) {
 // awaitNew has stored jobs wait for jobs that have just been stored. A new job that this
 // call has replaced counts at once, so awaitNew returns the jobs that it moves and ends.
 func (c *counter) awaitNew(
-	now time.Time, batch []storage.Insert, added func(int) bool,
+	now time.Time, batch []storage.Insert, new map[string]found, added func(int) bool,
 ) (moved []storage.Record, list []ended, err error) {
-	var ids, waiting []string
+	var waiting []string
 	for k := range batch {
-		if len(batch[k].AwaitedBy) > 0 && added(k) {
-			ids = append(ids, batch[k].Record.ID)
+		if added(k) {
 			waiting = append(waiting, batch[k].AwaitedBy...)
 		}
 	}
-	if len(ids) == 0 {
+	if len(waiting) == 0 {
 		return nil, nil, nil
 	}
-	heads, err := c.s.find(c.ctx, c.tx, ids)
-	if err == nil {
-		_, err = c.read(c.s.sql[waitingIDsSQL], sayables(waiting)) // they are locked: see Waiting
-	}
-	if err != nil {
+	// They are locked: see Waiting.
+	if _, err = c.read(c.s.sql[waitingIDsSQL], sayables(waiting)); err != nil {
 		return nil, nil, err
 	}
 	byID := make(map[string]*waiter, len(c.jobs))
@@ -296,7 +257,7 @@ func (c *counter) awaitNew(
 			if w == nil || w.State != ojs.StatePending || !w.depends {
 				continue
 			}
-			h := heads[in.Record.ID]
+			h := new[in.Record.ID]
 			w.WaitsMore()
 			w.counted = true
 			if !h.state().Terminal() {

@@ -68,7 +68,7 @@ func (s *Storage) Insert(
 	var results []storage.Inserted
 	var n storage.Notice
 	err := s.atOnce(ctx, &n, func(ctx context.Context, tx transaction) (err error) {
-		results, err = insert.Batch(&inserter{ctx: ctx, s: s, tx: tx, notice: &n}, now, batch)
+		results, err = insert.Batch(s.inserter(ctx, tx, &n), now, batch)
 		return err
 	})
 	if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
@@ -98,7 +98,7 @@ func encodeNew(batch []storage.Insert) ([]written, error) {
 	encoded := make([]written, len(batch))
 	for i := range batch {
 		var err error
-		if encoded[i], err = encode(&batch[i].Record); err != nil {
+		if encoded[i], err = rows.Encode(&batch[i].Record); err != nil {
 			return nil, err
 		}
 		encoded[i].Version = 0 // which comes from the database
@@ -175,7 +175,7 @@ func unbegun(of []written) bool {
 			c.Outcome != nil || c.Checkpoint != nil ||
 			c.Wake != rows.None || c.Deadline != rows.None || c.Started != rows.None ||
 			c.NextRetry != rows.None || c.Finished != rows.None || c.Dead != rows.None ||
-			c.LeaseUntil != rows.None || c.kept != rows.None {
+			c.LeaseUntil != rows.None || c.Kept != rows.None {
 			return false
 		}
 	}
@@ -188,24 +188,27 @@ const manyNew = 100
 
 // judge judges lanes, or leaves them to the next claim.
 func (s *Storage) judge(now int64) {
-	_ = s.within(context.Background(), func(ctx context.Context) error {
-		return s.together(ctx, true, []sent{{sql: s.sql[tuneSQL]},
-			{sql: s.sql[judgeLimitsSQL], args: []any{now}}, {sql: s.sql[promoteSQL], args: []any{1}}})
-	})
+	_ = s.atOnceTuned(context.Background(), true, sent{sql: s.sql[judgeLimitsSQL], args: []any{now}},
+		sent{sql: s.sql[promoteSQL], args: []any{1}})
 }
 
-// insertSQL stores jobs, or none if one of the queues is draining.
-var insertSQL = define("insert", `WITH locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT u.queue COLLATE "C" AS queue
+// inserting stores jobs, or none if one of the queues is draining.
+var (
+	insertSQL = define("insert", inserting+"version")
+	addSQL    = define("insert", inserting+"seq")
+)
+
+var inserting = `WITH locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT u.queue COLLATE "C" AS queue
 			FROM unnest($2::text[], $4::smallint[], $28::text[]) u (queue, state, fair_key)
 			WHERE u.state = 3 AND u.fair_key <> '' ORDER BY 1) l),
 		n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM {given} u WHERE (SELECT n FROM locked) >= 0
 			AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))),
 		body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job) SELECT place, created, lease, id, args, job FROM n)
 		INSERT INTO {schema}.stage {standing}
-		SELECT `+standingBut("seq", "place", "version", "CASE version WHEN 0 THEN {first} ELSE version END",
+		SELECT ` + standingBut("seq", "place", "version", "CASE version WHEN 0 THEN {first} ELSE version END",
 	"other_place", "NULL", "released", "NULL", "created", peerCreated, "progress", "nullif(progress, 0)",
-	"limited", "{limited}", "worker", "nullif(worker, '')", "awaited", "NULL", "own_place", "NULL")+`
-		FROM n RETURNING version`)
+	"limited", "{limited}", "worker", "nullif(worker, '')", "awaited", "NULL", "own_place", "NULL") + `
+		FROM n RETURNING `
 
 // insertFreshSQL is insertSQL of fresh jobs, as freshArguments has them.
 var insertFreshSQL = define("insertFresh", `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
@@ -312,9 +315,20 @@ type inserter struct {
 
 	notice *storage.Notice // what it does
 	ended  []ended         // jobs that it has ended and that others may wait for
+	added  map[string]*added
+}
+
+// added is a job that the transaction has stored.
+type added struct {
+	found
+	columns rows.Columns
 }
 
 var _ insert.Tx = (*inserter)(nil)
+
+func (s *Storage) inserter(ctx context.Context, tx transaction, n *storage.Notice) *inserter {
+	return &inserter{ctx: ctx, s: s, tx: tx, notice: n, added: make(map[string]*added)}
+}
 
 var takeNamesSQL = define("takeNames",
 	`INSERT INTO {schema}.name_lock SELECT unnest($1::bigint[]) ON CONFLICT (name) DO UPDATE SET name = excluded.name`)
@@ -369,11 +383,8 @@ func (s *Storage) checkIsolation(ctx context.Context, tx transaction) error {
 	if seesCommits(level) {
 		return nil
 	}
-	return &ojs.InvalidError{
-		Code: ojs.InvalidCodeOption, Field: "tx",
-		Reason: "is " + level + " and does not see what others have enqueued since it began, " +
-			"as a unique job, a bounded queue, an ordering key or a fairness key needs: make it read committed",
-	}
+	return invalid("tx", "is %s and does not see what others have enqueued since it began, "+
+		"as a unique job, a bounded queue, an ordering key or a fairness key needs: make it read committed", level)
 }
 
 // storedSQL returns the states of the stored ones of the jobs $1, and a first version
@@ -500,23 +511,32 @@ func (i *inserter) Add(recs []*storage.Record) error {
 	encoded := make([]written, len(recs))
 	for k, r := range recs {
 		var err error
-		if encoded[k], err = encode(r); err != nil {
+		if encoded[k], err = rows.Encode(r); err != nil {
 			return err
 		}
-		rows.Note(i.notice, &encoded[k].Columns)
+		rows.Note(i.notice, &encoded[k])
 	}
 	if takesTurn(encoded) {
 		if err := i.s.entersIn(i.ctx, i.tx); err != nil {
 			return err
 		}
 	}
-	stored, version := 0, int64(0)
-	read := each([]any{&version}, func() { stored++ })
-	err := i.tx.query(i.ctx, i.s.sql[insertSQL], arguments(encoded), read)
-	if err == nil && stored < len(encoded) {
+	var seqs []int64
+	var seq int64
+	read := each([]any{&seq}, func() { seqs = append(seqs, seq) })
+	err := i.tx.query(i.ctx, i.s.sql[addSQL], arguments(encoded), read)
+	if err == nil && len(seqs) < len(encoded) {
 		err = errDraining
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	slices.Sort(seqs) // drawn in the order of the jobs
+	for k := range encoded {
+		c := &encoded[k]
+		i.added[c.ID] = &added{found{seqs[k], c.Version, int16(c.State)}, *c}
+	}
+	return nil
 }
 
 // errDraining undoes an insert into a queue that has begun to drain since the insert
@@ -534,6 +554,9 @@ func (i *inserter) Save(changed []*rows.Row) error {
 			taken(i.notice, r.ID, int64(r.Was), ojs.ErrReplaced)
 		}
 		i.s.note(i.notice, &o.encoded[k])
+		if new := i.added[r.ID]; new != nil {
+			new.code = int16(o.encoded[k].State)
+		}
 	}
 	_, list, err := i.s.applyCounting(i.ctx, i.tx, o)
 	i.ended = append(i.ended, list...)
@@ -553,7 +576,7 @@ func saving(now time.Time, changed []*rows.Row) (settling, error) {
 	encoded, froms := make([]written, len(changed)), make([]int64, len(changed))
 	for i, r := range changed {
 		var err error
-		if encoded[i], err = encode(&r.Record); err != nil {
+		if encoded[i], err = rows.Encode(&r.Record); err != nil {
 			return settling{}, err
 		}
 		froms[i] = anyState | int64(r.Version-r.Was-1)<<16

@@ -69,14 +69,10 @@ func (s *Storage) claimLimited(ctx context.Context, a *claims) error {
 	const tries = 20
 	for try := 0; try < tries && a.left() > 0 && !a.over; try++ {
 		var r *round
-		err := again(func() error {
-			return s.within(ctx, func(ctx context.Context) error {
-				return begun(ctx, tuned{s}, func(tx transaction) error {
-					r = &round{claims: a, ctx: ctx, tx: tx.(inTx), most: a.left(), opens: a.opens,
-						leave: a.leave, aside: make(map[string]*ojs.RateLimit)}
-					return r.make()
-				})
-			})
+		err := s.transact(ctx, tuned{s}, func(ctx context.Context, tx transaction) error {
+			r = &round{claims: a, ctx: ctx, tx: tx.(inTx), most: a.left(), opens: a.opens,
+				leave: a.leave, aside: make(map[string]*ojs.RateLimit)}
+			return r.make()
 		})
 		if err != nil {
 			return err
@@ -421,19 +417,16 @@ func (r *round) putAway() error {
 			row.Postpone(now, rows.Time(g.at))
 			r.postponed = append(r.postponed, row.Record)
 		}
-		w, err := encode(&row.Record)
+		w, err := rows.Encode(&row.Record)
 		if err != nil {
 			return err
 		}
 		o.encoded, o.froms = []written{w}, []int64{1 << rows.Available}
-		applied, list, err := r.s.applyCounting(r.ctx, r.tx, o)
-		if err == nil && applied[0] == 0 {
-			err = errNotLocked
-		}
+		_, list, err := r.s.applyLocked(r.ctx, r.tx, o)
 		if err != nil {
 			return err
 		}
-		rows.Note(&r.notice, &w.Columns)
+		rows.Note(&r.notice, &w)
 		if len(list) == 0 {
 			continue
 		}

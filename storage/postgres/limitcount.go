@@ -197,16 +197,14 @@ func (s *Storage) forgetIdle(ctx context.Context, now int64) error {
 	for i, name := range names {
 		of[i] = storage.LimitName{Kind: storage.LimitKey, Name: name}
 	}
-	return s.within(ctx, func(ctx context.Context) error {
-		return begun(ctx, tuned{s}, func(tx transaction) error {
-			if err := s.lockLimits(ctx, tx, now, of); err != nil {
-				return err
-			}
-			if err := tx.exec(ctx, s.sql[forgetLimitsSQL], names, now); err != nil {
-				return err
-			}
-			return tx.exec(ctx, s.sql[lookLaterSQL], names, later(now, idlePeriod))
-		})
+	return s.transact(ctx, tuned{s}, func(ctx context.Context, tx transaction) error {
+		if err := s.lockLimits(ctx, tx, now, of); err != nil {
+			return err
+		}
+		if err := tx.exec(ctx, s.sql[forgetLimitsSQL], names, now); err != nil {
+			return err
+		}
+		return tx.exec(ctx, s.sql[lookLaterSQL], names, later(now, idlePeriod))
 	})
 }
 

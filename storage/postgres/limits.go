@@ -5,8 +5,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
@@ -137,17 +135,14 @@ type wideSet = map[storage.LimitName]bool
 
 var wideSQL = define("wide", `SELECT kind, name FROM {schema}.job_limit WHERE kind IN ('queue', 'type')`)
 
-func (s *Storage) lookForWide(ctx context.Context, q rowAsker) error {
+func (s *Storage) lookForWide(ctx context.Context, q asker) error {
 	set := make(wideSet)
-	result, err := q.Query(ctx, s.sql[wideSQL])
-	if err != nil {
-		return err
-	}
 	var name storage.LimitName
-	_, err = pgx.ForEachRow(result, []any{&name.Kind, &name.Name}, func() error {
-		set[name] = true
-		return nil
-	})
+	read := each([]any{&name.Kind, &name.Name}, func() { set[name] = true })
+	result, err := q.Query(ctx, s.sql[wideSQL])
+	if err == nil {
+		err = readAll(result, read)
+	}
 	if err == nil {
 		s.keepWide(set)
 	}
@@ -165,23 +160,14 @@ func (s *Storage) keepWide(set wideSet) {
 	}
 }
 
-// rowAsker is a connection or a pool.
-type rowAsker interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
 // note adds to a notice what a row tells as it is now: also that it leaves a slot of a
 // limit, if it has been active.
 func (s *Storage) note(n *storage.Notice, c *written) {
-	rows.Note(n, &c.Columns)
+	rows.Note(n, c)
 	if c.State == rows.Active || n.Available {
 		return
 	}
-	n.Available = c.Bounds != ""
-	if set := s.wide.Load(); set != nil && len(*set) > 0 && !n.Available {
-		n.Available = (*set)[storage.LimitName{Kind: storage.LimitQueue, Name: c.Queue}] ||
-			(*set)[storage.LimitName{Kind: storage.LimitType, Name: rows.TypeName(c.Type)}]
-	}
+	n.Available = len(limitsOf(*s.wide.Load(), c.Queue, c.Type, c.Bounds, c.RateKey)) > 0
 }
 
 // limitsOf returns the limits that count a job: those of its queue and type, if any, and

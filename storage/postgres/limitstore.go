@@ -8,6 +8,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // SetLimit implements storage.Storage. In a context of WithTx it is part of that
@@ -42,9 +43,7 @@ func (s *Storage) changeLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, change func(*rows.Counter),
 ) error {
 	if !sayable(limit.Name) {
-		return &ojs.InvalidError{
-			Code: ojs.InvalidCodeOption, Field: "limit.name", Reason: "holds a zero byte or is no UTF-8",
-		}
+		return invalid("limit.name", "holds a zero byte or is no UTF-8")
 	}
 	return s.atomically(ctx, func(ctx context.Context, tx transaction, n *storage.Notice) error {
 		of := []storage.LimitName{limit}
@@ -93,13 +92,12 @@ func (s *Storage) GetLimit(
 		return storage.Limit{}, err
 	}
 	defer s.mu.RUnlock()
-	there := false
 	var state storage.Limit
 	var err error
 	if sayable(limit.Name) {
-		state, there, err = s.limitState(ctx, rows.Nanos(now), limit)
+		state, err = s.limitState(ctx, rows.Nanos(now), limit)
 	}
-	if err == nil && !there {
+	if err == nil && !rule.Known(&state) {
 		err = fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, limit.Kind, limit.Name)
 	}
 	if err != nil {
@@ -134,12 +132,11 @@ func (s *Storage) ListLimits(
 		if err != nil || !some {
 			return list, wrap(err)
 		}
-		state, there, err := s.limitState(ctx, rows.Nanos(now), storage.LimitName{Kind: kind, Name: after})
+		state, err := s.limitState(ctx, rows.Nanos(now), storage.LimitName{Kind: kind, Name: after})
 		if err != nil {
 			return nil, wrap(err)
 		}
-		set := state.Setting != nil || !state.BlockedUntil.IsZero()
-		if there && (set || kind == storage.LimitKey) {
+		if rule.Listed(&state) {
 			list = append(list, state)
 		}
 	}
@@ -160,14 +157,14 @@ var waitingOfTypeSQL = define("waitingOfType", `SELECT count(*), '' FROM {schema
 var countStartsSQL = define("countStarts",
 	`SELECT count(*) FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND at > $3`)
 
-// limitState is the state of a limit. It reports false if there is nothing to tell.
+// limitState is the state of a limit.
 func (s *Storage) limitState(
 	ctx context.Context, now int64, limit storage.LimitName,
-) (state storage.Limit, there bool, err error) {
+) (state storage.Limit, err error) {
 	q := s.in(ctx)
 	counters, err := s.counters(ctx, q, []storage.LimitName{limit})
 	if err != nil {
-		return state, false, err
+		return state, err
 	}
 	t := counters[limit]
 	sql := s.sql[waitingOfKeySQL]
@@ -180,7 +177,7 @@ func (s *Storage) limitState(
 	waiting, some := 0, false
 	var bounds string
 	if err := q.query(ctx, sql, []any{limit.Name, now}, one(&some, &waiting, &bounds)); err != nil {
-		return state, false, err
+		return state, err
 	}
 	if t.Last != "" {
 		bounds = t.Last
@@ -188,13 +185,13 @@ func (s *Storage) limitState(
 	var own ojs.RateLimit
 	if bounds != "" {
 		if own, err = rows.ReadBounds(bounds); err != nil {
-			return state, false, err
+			return state, err
 		}
 	}
-	state, there, err = t.State(own, waiting, now, s.startOf(ctx, q, t, now))
+	state, err = t.State(own, waiting, now, s.startOf(ctx, q, t, now))
 	if rate := state.Bounds.Rate; err == nil && rate.Limit > 0 {
 		args := []any{string(limit.Kind), limit.Name, now - int64(rate.Per)}
 		err = q.query(ctx, s.sql[countStartsSQL], args, one(&some, &state.Starts))
 	}
-	return state, there, err
+	return state, err
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -39,41 +38,33 @@ func (s *Storage) lockKeys(ctx context.Context, tx transaction, keys []string) e
 	return s.lock(ctx, tx, "line ", keys)
 }
 
-// enterLinesSQL puts the new jobs $1 with the dependencies $3 into the lines of the keys
-// $2.
-var enterLinesSQL = define("enterLines", `WITH n AS MATERIALIZED (SELECT b.seq, u.key, u.depends
-			FROM unnest($1::text[], $2::text[], $3::bytea[]) u (id, key, depends)
-			JOIN {schema}.job b ON b.id = u.id),
-		body AS (UPDATE {schema}.job b SET depends = n.depends FROM n WHERE b.seq = n.seq),
-		awaited AS (UPDATE {schema}.stage SET awaited = true
-			WHERE seq = ANY (ARRAY(SELECT seq FROM n)) AND state = 1)
-		INSERT INTO {schema}.line SELECT seq, key, true FROM n
-		WHERE (SELECT s.state FROM {schema}.stage s WHERE s.seq = n.seq) = 1
+// enterLinesSQL puts the pending jobs $1 into the lines of the keys $2.
+var enterLinesSQL = define("enterLines", `WITH
+		awaited AS (UPDATE {schema}.stage SET awaited = true WHERE seq = ANY ($1::bigint[]))
+		INSERT INTO {schema}.line SELECT u.seq, u.key, true FROM unnest($1::bigint[], $2::text[]) u (seq, key)
 		ON CONFLICT (seq) DO UPDATE SET key = excluded.key, waits = true`)
 
 // enterLines has jobs that have just been stored wait for their turns. Their keys are
 // locked.
-func (c *counter) enterLines(batch []storage.Insert, added func(int) bool) error {
-	var ids, keys []string
-	var depends [][]byte
+func (c *counter) enterLines(batch []storage.Insert, new map[string]found, added func(int) bool) error {
+	var seqs []int64
+	var keys []string
 	for k := range batch {
 		in := &batch[k]
 		if in.OrderingKey == "" || !added(k) {
 			continue
 		}
-		r := storage.Record{JobInfo: ojs.JobInfo{Dependencies: in.Record.Dependencies}}
-		r.Wait(in)
-		b, err := rows.EncodeDepends(r.Dependencies)
-		if err != nil {
-			return err
-		}
-		ids, keys, depends = append(ids, in.Record.ID), append(keys, in.OrderingKey), append(depends, b)
 		c.lines.locked[in.OrderingKey] = true
+		seq := new[in.Record.ID].seq
+		if w := c.jobs[seq]; w.State == ojs.StatePending { // or it has been replaced
+			w.awaited = true
+			seqs, keys = append(seqs, seq), append(keys, in.OrderingKey)
+		}
 	}
-	if len(ids) == 0 {
+	if len(seqs) == 0 {
 		return nil
 	}
-	return c.tx.exec(c.ctx, c.s.sql[enterLinesSQL], ids, keys, depends)
+	return c.tx.exec(c.ctx, c.s.sql[enterLinesSQL], seqs, keys)
 }
 
 // lines are the lines of the jobs that a transaction has ended or stored.

@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs/internal/cursor"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // sayable reports whether a text can be one of the database's. No stored one is any
@@ -71,23 +72,16 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 // List implements storage.Storage. One statement walks along the index of the order and
 // finds the jobs that the query may select; another reads them.
 func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page, err error) {
-	walk, err := cursor.Begin(q.Cursor)
+	walk, err := rule.Begin("postgres", &q)
 	if err != nil {
 		return page, err
-	}
-	if !q.Order.Valid() {
-		return page, fmt.Errorf("%w: storage postgres has no order %q", ojs.ErrUnsupported, q.Order)
 	}
 	if err := s.enter(ctx); err != nil {
 		return page, err
 	}
 	defer s.mu.RUnlock()
-	limit := q.Limit
-	if limit <= 0 || limit > 1000 {
-		limit = 1000
-	}
 	along := s.courseOf(&q, &walk)
-	scan, read := along.reach(limit)
+	scan, read := along.reach(q.Limit)
 	hits, scanned, end, err := s.walk(ctx, &q, along, scan, read)
 	if err != nil || scanned == 0 {
 		page.Prev, page.Next = walk.Ends()
@@ -109,7 +103,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	stopped := false
 	for i := range hits {
 		h := &hits[i]
-		if stopped = len(page.Records) == limit || i == len(seqs); stopped {
+		if stopped = len(page.Records) == q.Limit || i == len(seqs); stopped {
 			walk.Stop(h.at)
 			break
 		}

@@ -42,16 +42,12 @@ func (s *Storage) settleLogged(
 	s.mu.RUnlock() // which each of the calls below takes by itself
 	var notices []storage.Notice
 	ctx = context.WithValue(ctx, toTell{}, &notices)
-	err := again(func() error {
+	err := s.transact(ctx, tuned{s}, func(ctx context.Context, tx transaction) error {
 		notices = nil
-		return s.within(ctx, func(ctx context.Context) error {
-			return begun(ctx, tuned{s}, func(tx transaction) error {
-				if err := tx.exec(ctx, s.sql[tuneSQL]); err != nil {
-					return err
-				}
-				return settle(WithTx(ctx, tx.(inTx).Tx), tx)
-			})
-		})
+		if err := tx.exec(ctx, s.sql[tuneSQL]); err != nil {
+			return err
+		}
+		return settle(WithTx(ctx, tx.(inTx).Tx), tx)
 	})
 	if err != nil {
 		return dst, wrap(err)

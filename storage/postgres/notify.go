@@ -422,16 +422,7 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 		s.config.log.Warn("ojs: postgres: the clocks of the database and of this machine have moved apart: "+
 			"leases and schedules follow the database's", "by", by)
 	}
-	if err := s.checkVersion(ctx, conn); err != nil {
-		return err
-	}
-	if err := s.lookForPaused(ctx, conn); err != nil {
-		return err
-	}
-	if err := s.lookForWide(ctx, conn); err != nil {
-		return err
-	}
-	if err := s.lookForStandby(ctx, conn); err != nil && !mayNot(err) {
+	if err := all(ctx, conn, s.checkVersion, s.lookForPaused, s.lookForWide, s.lookForStandby); err != nil {
 		return err
 	}
 	for _, sql := range []string{s.sql[compactSQL], s.sql[compactServedSQL]} {
@@ -464,7 +455,18 @@ func (s *Storage) heardWide(ctx context.Context, conn *pgx.Conn) error {
 
 // asker is a connection or a pool.
 type asker interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// all looks with one after another.
+func all(ctx context.Context, q asker, looks ...func(context.Context, asker) error) error {
+	for _, look := range looks {
+		if err := look(ctx, q); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 var somePausedSQL = define("somePaused",

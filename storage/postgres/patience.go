@@ -128,6 +128,9 @@ var awaitsSQL = define("awaits", `SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_
 func (s *Storage) lookForStandby(ctx context.Context, q asker) error {
 	var awaits bool
 	err := q.QueryRow(ctx, s.sql[awaitsSQL]).Scan(&awaits)
+	if mayNot(err) {
+		return nil
+	}
 	if err == nil && s.awaits.Swap(awaits) != awaits && awaits {
 		s.config.log.Warn("ojs: postgres: commits wait for a synchronous standby")
 	}

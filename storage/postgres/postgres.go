@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -154,28 +155,28 @@ func WithLogger(l *slog.Logger) Option { return func(c *config) { c.log = l } }
 var schemaName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
 func (c *config) validate() error {
-	if !schemaName.MatchString(c.schema) {
-		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "schema",
-			Reason: fmt.Sprintf("%q does not match %s", c.schema, schemaName)}
+	switch {
+	case !schemaName.MatchString(c.schema):
+		return invalid("schema", "%q does not match %s", c.schema, schemaName)
+	case c.poll <= 0:
+		return invalid("poll", "%v is not positive", c.poll)
+	case c.patience <= 0:
+		return invalid("patience", "%v is not positive", c.patience)
+	case c.log == nil:
+		return invalid("logger", "is nil")
+	case c.listenDSN == "":
+		return nil
 	}
-	if c.poll <= 0 {
-		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "poll",
-			Reason: fmt.Sprintf("%v is not positive", c.poll)}
-	}
-	if c.patience <= 0 {
-		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "patience",
-			Reason: fmt.Sprintf("%v is not positive", c.patience)}
-	}
-	if c.listenDSN != "" {
-		var err error
-		if c.listen, err = pgx.ParseConfig(c.listenDSN); err != nil {
-			return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "listenDSN", Reason: err.Error()}
-		}
-	}
-	if c.log == nil {
-		return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "logger", Reason: "is nil"}
+	var err error
+	if c.listen, err = pgx.ParseConfig(c.listenDSN); err != nil {
+		return invalid("listenDSN", "%v", err)
 	}
 	return nil
+}
+
+// invalid refuses what an option or an argument is.
+func invalid(field, reason string, args ...any) error {
+	return &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: field, Reason: fmt.Sprintf(reason, args...)}
 }
 
 func configure(opts []Option) (config, error) {
@@ -183,7 +184,7 @@ func configure(opts []Option) (config, error) {
 		patience: defaultPatience}
 	for _, opt := range opts {
 		if opt == nil {
-			return cfg, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "option", Reason: "is nil"}
+			return cfg, invalid("option", "is nil")
 		}
 		opt(&cfg)
 	}
@@ -197,7 +198,7 @@ func newStorage(pool *pgxpool.Pool, opts []Option) (*Storage, error) {
 		return nil, err
 	}
 	if pool == nil {
-		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "pool", Reason: "is nil"}
+		return nil, invalid("pool", "is nil")
 	}
 	return &Storage{pool: pool, config: cfg, sql: statementsIn(cfg.schema), id: uuid.NewString(),
 		clock: cfg.clock}, nil
@@ -243,18 +244,12 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 
 // lookAround asks for what calls have to know of the database.
 func (s *Storage) lookAround(ctx context.Context, pool *pgxpool.Pool) error {
-	if err := s.measureClock(ctx, pool); err != nil {
-		return err
-	}
-	if err := s.lookForPaused(ctx, pool); err != nil {
-		return err
-	}
 	var level string
 	if err := pool.QueryRow(ctx, s.sql[isolationSQL]).Scan(&level); err != nil {
 		return err
 	}
 	s.isolated = !seesCommits(level)
-	return s.lookForWide(ctx, pool)
+	return all(ctx, pool, s.measureClock, s.lookForPaused, s.lookForWide)
 }
 
 // Capabilities implements storage.Storage.
@@ -349,6 +344,18 @@ func begun(ctx context.Context, q querier, f func(transaction) error) error {
 	return undone{err}
 }
 
+// transact runs f in a transaction of its own, in its time, and again if the database
+// undoes it (again).
+func (s *Storage) transact(
+	ctx context.Context, q querier, f func(ctx context.Context, tx transaction) error,
+) error {
+	return again(func() error {
+		return s.within(ctx, func(ctx context.Context) error {
+			return begun(ctx, q, func(tx transaction) error { return f(ctx, tx) })
+		})
+	})
+}
+
 // inTx makes statements in a transaction. The planner works as its owner wants it to.
 type inTx struct{ pgx.Tx }
 
@@ -427,9 +434,13 @@ func (q tuned) begin(ctx context.Context) (transaction, error) {
 
 // query makes a statement in one round trip with its transaction.
 func (q tuned) query(ctx context.Context, sql string, args []any, read func(rowSet) error) error {
-	return q.s.within(ctx, func(ctx context.Context) error {
-		return q.s.together(ctx, false, []sent{{sql: q.s.sql[tuneSQL]}, {sql, args, read}})
-	})
+	return q.s.atOnceTuned(ctx, false, sent{sql, args, read})
+}
+
+// atOnceTuned makes statements for tuned, in its time.
+func (s *Storage) atOnceTuned(ctx context.Context, locks bool, list ...sent) error {
+	list = slices.Insert(list, 0, sent{sql: s.sql[tuneSQL]})
+	return s.within(ctx, func(ctx context.Context) error { return s.together(ctx, locks, list) })
 }
 
 func readAll(result pgx.Rows, read func(rowSet) error) error {

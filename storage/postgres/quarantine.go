@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
@@ -301,7 +299,7 @@ var releaseQueueSQL = define("releaseQueue",
 // ReleaseQuarantined implements storage.Quarantiner.
 func (s *Storage) ReleaseQuarantined(ctx context.Context, key string) error {
 	var n storage.Notice
-	err := s.withEntry(ctx, key, func(ctx context.Context, tx pgx.Tx, e *entry) error {
+	err := s.withEntry(ctx, key, func(ctx context.Context, tx inTx, e *entry) error {
 		n = storage.Notice{}
 		switch e.kind {
 		case storage.KindJob:
@@ -331,7 +329,7 @@ func (s *Storage) ReleaseQuarantined(ctx context.Context, key string) error {
 
 // DeleteQuarantined implements storage.Quarantiner.
 func (s *Storage) DeleteQuarantined(ctx context.Context, key string) error {
-	return s.withEntry(ctx, key, func(context.Context, pgx.Tx, *entry) error { return nil })
+	return s.withEntry(ctx, key, func(context.Context, inTx, *entry) error { return nil })
 }
 
 // entry is what the quarantine says of a record.
@@ -357,7 +355,7 @@ var deleteQuarantinedSQL = define("deleteQuarantined", `WITH gone AS (DELETE FRO
 
 // withEntry locks an entry, calls do with it, and deletes it, in one transaction.
 func (s *Storage) withEntry(
-	ctx context.Context, key string, do func(context.Context, pgx.Tx, *entry) error,
+	ctx context.Context, key string, do func(context.Context, inTx, *entry) error,
 ) error {
 	if err := s.enterApart(ctx); err != nil {
 		return err
@@ -368,24 +366,20 @@ func (s *Storage) withEntry(
 	if err != nil {
 		return unknown
 	}
-	err = s.within(ctx, func(ctx context.Context) error {
-		return again(func() error {
-			return pgx.BeginFunc(ctx, tuned{s}, func(tx pgx.Tx) error {
-				e := entry{n: n}
-				err := tx.QueryRow(ctx, s.sql[quarantineEntrySQL], n).Scan(&e.kind, &e.name, &e.seq,
-					&e.version, &e.body)
-				if err == pgx.ErrNoRows {
-					return unknown
-				}
-				if err == nil {
-					err = do(ctx, tx, &e)
-				}
-				if err == nil {
-					_, err = tx.Exec(ctx, s.sql[deleteQuarantinedSQL], e.n)
-				}
-				return err
-			})
-		})
+	err = s.transact(ctx, tuned{s}, func(ctx context.Context, tx transaction) error {
+		e, some := entry{n: n}, false
+		err := tx.query(ctx, s.sql[quarantineEntrySQL], []any{n},
+			one(&some, &e.kind, &e.name, &e.seq, &e.version, &e.body))
+		if err == nil && !some {
+			err = unknown
+		}
+		if err == nil {
+			err = do(ctx, tx.(inTx), &e)
+		}
+		if err == nil {
+			err = tx.exec(ctx, s.sql[deleteQuarantinedSQL], e.n)
+		}
+		return err
 	})
 	return wrap(err)
 }
@@ -396,7 +390,7 @@ func (e *entry) still(why error) error {
 }
 
 // put puts back what has a name, unless something else has it now.
-func (e *entry) put(ctx context.Context, tx pgx.Tx, sql string, args ...any) error {
+func (e *entry) put(ctx context.Context, tx inTx, sql string, args ...any) error {
 	tag, err := tx.Exec(ctx, sql, args...)
 	if err == nil && tag.RowsAffected() == 0 {
 		err = &ojs.DuplicateError{ID: e.name}
@@ -412,8 +406,8 @@ var releaseJobSQL = define("releaseJob", `WITH n AS MATERIALIZED (SELECT * FROM 
 		INSERT INTO {schema}.stage {standing} SELECT `+standingBut("created", peerCreated,
 	"progress", "nullif(progress, 0)", "limited", "{limited}", "worker", "nullif(worker, '')")+` FROM n`)
 
-func (s *Storage) releaseJob(ctx context.Context, tx pgx.Tx, e *entry, n *storage.Notice) error {
-	list, err := selectRows(ctx, inTx{tx}, false, s.sql[quarantinedJobSQL], e.seq)
+func (s *Storage) releaseJob(ctx context.Context, tx inTx, e *entry, n *storage.Notice) error {
+	list, err := selectRows(ctx, tx, false, s.sql[quarantinedJobSQL], e.seq)
 	if err != nil {
 		return err
 	}
@@ -424,11 +418,11 @@ func (s *Storage) releaseJob(ctx context.Context, tx pgx.Tx, e *entry, n *storag
 	if err != nil {
 		return e.still(err)
 	}
-	w, err := encode(&rec)
+	w, err := rows.Encode(&rec)
 	if err != nil {
 		return e.still(err)
 	}
-	there, err := s.find(ctx, inTx{tx}, []string{rec.ID})
+	there, err := s.find(ctx, tx, []string{rec.ID})
 	if err != nil {
 		return err
 	}
@@ -439,7 +433,7 @@ func (s *Storage) releaseJob(ctx context.Context, tx pgx.Tx, e *entry, n *storag
 	if rec.State == ojs.StateActive { // claims that limits count have counted without it
 		names := limitsOf(*s.wide.Load(), w.Queue, w.Type, w.Bounds, w.RateKey)
 		if len(names) > 0 {
-			if err := s.lockLimits(ctx, inTx{tx}, wall.Now().UnixNano(), names); err != nil {
+			if err := s.lockLimits(ctx, tx, wall.Now().UnixNano(), names); err != nil {
 				return err
 			}
 		}

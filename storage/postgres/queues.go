@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
@@ -14,8 +13,7 @@ func (s *Storage) SetQueueState(
 	ctx context.Context, queue string, to ojs.QueueState,
 ) (was ojs.QueueState, err error) {
 	if !to.Valid() {
-		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state",
-			Reason: fmt.Sprintf("%q is not active, paused or draining", to)}
+		return "", invalid("queue_state", "%q is not active, paused or draining", to)
 	}
 	if err := s.enterApart(ctx); err != nil {
 		return "", err
@@ -27,10 +25,8 @@ func (s *Storage) SetQueueState(
 	if to == ojs.QueueActive {
 		change = sent{s.sql[activateQueueSQL], []any{queue}, nil}
 	}
-	err = s.within(ctx, func(ctx context.Context) error {
-		return s.together(ctx, true, []sent{s.nameLock("state " + queue),
-			{s.sql[queueStateSQL], []any{queue}, one(&some, &stored)}, change})
-	})
+	err = s.atOnceTuned(ctx, true, s.nameLock("state "+queue),
+		sent{s.sql[queueStateSQL], []any{queue}, one(&some, &stored)}, change)
 	if err != nil {
 		return "", wrap(err)
 	}

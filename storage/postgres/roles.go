@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/ojsengine/ojs"
 )
 
 // The privileges that a role needs, by what its programs do. The owner of the schema, who
@@ -39,15 +37,11 @@ func Grants(a Access, role string, opts ...Option) (string, error) {
 		return "", err
 	}
 	if role == "" || strings.ContainsRune(role, 0) {
-		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "role",
-			Reason: "is empty or holds a zero byte"}
+		return "", invalid("role", "is empty or holds a zero byte")
 	}
 	script, err := grants.ReadFile("grants/" + string(a) + ".sql")
 	if err != nil {
-		return "", &ojs.InvalidError{
-			Code: ojs.InvalidCodeOption, Field: "access", Reason: string(a) +
-				" is none of worker, enqueuer, reader",
-		}
+		return "", invalid("access", "%s is none of worker, enqueuer, reader", a)
 	}
 	return strings.NewReplacer(
 		"{schema}", `"`+cfg.schema+`"`, "{role}", pgx.Identifier{role}.Sanitize(),

@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"github.com/ojsengine/ojs/internal/rows"
-	"github.com/ojsengine/ojs/storage"
 )
 
 // stored is a row as it was read.
@@ -21,12 +21,7 @@ type stored struct {
 // scanner reads the columns of jobs, as the constant columns names them.
 type scanner struct {
 	row    stored
-	state  int16
-	prio   int32
-	att    int64
 	times  [9]pgtype.Int8
-	fp     pgtype.Text
-	key    pgtype.Text
 	target []any
 }
 
@@ -36,13 +31,13 @@ func newScanner(withOrd bool) *scanner {
 	if withOrd {
 		s.target = append(s.target, &r.ord)
 	}
-	s.target = append(s.target, &r.seq, &r.place, &r.ID, &r.Queue, &r.Type, &s.state, &s.prio,
-		&s.att, &r.Version)
+	s.target = append(s.target, &r.seq, &r.place, &r.ID, &r.Queue, &r.Type, &r.State, &r.Priority,
+		&r.Attempt, &r.Version)
 	for i := range s.times {
 		s.target = append(s.target, &s.times[i])
 	}
-	s.target = append(s.target, &r.Lease, &r.Progress, &r.Worker, &s.fp, &s.key, &r.Args, &r.Job, &r.Outcome,
-		&r.Checkpoint, &r.Depends)
+	s.target = append(s.target, &r.Lease, &r.Progress, &r.Worker, (*zeronull.Text)(&r.Fingerprint),
+		(*zeronull.Text)(&r.RateKey), &r.Args, &r.Job, &r.Outcome, &r.Checkpoint, &r.Depends)
 	return s
 }
 
@@ -53,7 +48,6 @@ func (s *scanner) scan(from rowSet) error {
 	if err := from.Scan(s.target...); err != nil {
 		return err
 	}
-	r.State, r.Priority, r.Attempt = int(s.state), int(s.prio), int(s.att)
 	for i, to := range []*int64{
 		&r.Wake, &r.Deadline, &r.Created, &r.Enqueued, &r.Started, &r.NextRetry, &r.Finished, &r.Dead,
 		&r.LeaseUntil,
@@ -63,7 +57,6 @@ func (s *scanner) scan(from rowSet) error {
 			*to = s.times[i].Int64
 		}
 	}
-	r.Fingerprint, r.RateKey = s.fp.String, s.key.String
 	return nil
 }
 
@@ -96,16 +89,7 @@ func (r *stored) decode() (*rows.Row, error) {
 }
 
 // written is a row as statements write it.
-type written struct {
-	rows.Columns
-	kept int64 // until when it is not pruned, once it has ended; or rows.None
-}
-
-func encode(r *storage.Record) (w written, err error) {
-	w.Columns, err = rows.Encode(r)
-	w.kept = rows.Nanos(r.KeptUntil())
-	return w, err
-}
+type written = rows.Columns
 
 // documentBytes is how large the documents of jobs are together.
 func documentBytes(of []written) (n int) {
@@ -149,7 +133,7 @@ var fields = []field{
 	{"job", "bytea", "", column(func(c *written) []byte { return c.Job })},
 	{"outcome", "bytea", "", column(func(c *written) []byte { return c.Outcome })},
 	{"checkpoint", "bytea", "", column(func(c *written) []byte { return c.Checkpoint })},
-	{"kept", "bigint", "{none}", column(func(c *written) int64 { return c.kept })},
+	{"kept", "bigint", "{none}", column(func(c *written) int64 { return c.Kept })},
 	{"bounds", "text", "''", column(func(c *written) string { return c.Bounds })},
 	{"fair_key", "text", "''", column(func(c *written) string { return c.FairKey })},
 	{"share", "integer", "", column(func(c *written) int32 { return int32(c.Share) })},

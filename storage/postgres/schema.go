@@ -73,15 +73,15 @@ func steps(schema string) ([]Migration, error) {
 		if err != nil {
 			return nil, err
 		}
-		begin := beginStep
+		check := checkStep
 		if i == 0 {
-			begin = beginFirst
+			check = checkFirst
 		}
 		file := strings.TrimSuffix(path.Base(name), ".sql") + ".up.sql"
 		list[i] = Migration{Version: i + 1, Name: file, SQL: strings.NewReplacer(
 			"{schema}", `"`+schema+`"`, "{name}", schema, "{before}", strconv.Itoa(i), "{version}",
 			strconv.Itoa(i+1),
-		).Replace(begin + identify + "\n" + string(body) + identify + endStep)}
+		).Replace(beginStep + check + identify + "\n" + string(body) + identify + endStep)}
 	}
 	return list, nil
 }
@@ -93,20 +93,15 @@ const (
 SELECT pg_catalog.set_config('ojs.search_path', pg_catalog.current_setting('search_path'), true);
 SET LOCAL search_path = pg_catalog, pg_temp;
 SELECT pg_advisory_xact_lock(hashtextextended('{name} migrate', 3131961357));
-DO $check$ BEGIN
+`
+	checkStep = `DO $check$ BEGIN
 	IF (SELECT coalesce(max(version), 0) FROM {schema}.migration) <> {before} THEN
 		RAISE EXCEPTION 'ojs: version {version} of the schema {name} comes after version {before}, and it is of version %',
 			(SELECT coalesce(max(version), 0) FROM {schema}.migration);
 	END IF;
 END $check$;
 `
-	beginFirst = `-- +goose Up
--- +goose StatementBegin
--- Version {version} of the schema {name}. Run this in one transaction.
-SELECT pg_catalog.set_config('ojs.search_path', pg_catalog.current_setting('search_path'), true);
-SET LOCAL search_path = pg_catalog, pg_temp;
-SELECT pg_advisory_xact_lock(hashtextextended('{name} migrate', 3131961357));
-DO $check$ BEGIN
+	checkFirst = `DO $check$ BEGIN
 	IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = '{name}') THEN
 		CREATE SCHEMA {schema};
 	END IF;

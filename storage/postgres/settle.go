@@ -43,20 +43,12 @@ func (s *Storage) Settle(
 	if len(changes) == 0 {
 		return dst, nil
 	}
-	c := &settleCall{
-		settling: settling{
-			make([]written, len(changes)), make([]int64, len(changes)),
-			slices.Repeat([]time.Time{now}, len(changes)), true,
-		},
-		ended: make(chan struct{}),
+	o, err := settlingOf(now, len(changes), func(i int) *storage.Record { return &changes[i].Record })
+	if err != nil {
+		return dst, err
 	}
+	c := &settleCall{settling: o, ended: make(chan struct{})}
 	for i := range changes {
-		var err error
-		if c.encoded[i], err = encode(&changes[i].Record); err != nil {
-			return dst, err
-		}
-		c.encoded[i].Version++
-		c.froms[i] = int64(rows.From(c.encoded[i].State))
 		c.sameJob = c.sameJob && changes[i].AttemptFieldsOnly
 	}
 	settles := &s.settles
@@ -111,23 +103,16 @@ func noteMoved(n *storage.Notice, moved []storage.Record) {
 func (s *Storage) flushSettles(calls []*settleCall) {
 	ctx := context.Background() // that of none of the calls; each statement has its own time
 	// A statement writes everything or what attempts change. Most calls are of attempts.
-	slices.SortStableFunc(calls, func(a, b *settleCall) int {
-		switch {
-		case a.sameJob == b.sameJob:
-			return 0
-		case a.sameJob:
-			return -1
+	var attempts, others []*settleCall
+	for _, c := range calls {
+		if c.sameJob {
+			attempts = append(attempts, c)
+		} else {
+			others = append(others, c)
 		}
-		return 1
-	})
-	at, _ := slices.BinarySearchFunc(calls, false, func(c *settleCall, sameJob bool) int {
-		if c.sameJob != sameJob {
-			return -1
-		}
-		return 0
-	})
-	s.settleIn(ctx, tuned{s}, calls[:at])
-	s.settleIn(ctx, tuned{s}, calls[at:])
+	}
+	s.settleIn(ctx, tuned{s}, attempts)
+	s.settleIn(ctx, tuned{s}, others)
 }
 
 // settleIn makes calls of one kind, and ends them.
@@ -168,6 +153,19 @@ type settling struct {
 	sameJob bool // each is AttemptFieldsOnly
 }
 
+// settlingOf are changes to n records, each of what attempts change.
+func settlingOf(now time.Time, n int, to func(i int) *storage.Record) (o settling, err error) {
+	o = settling{make([]written, n), make([]int64, n), slices.Repeat([]time.Time{now}, n), true}
+	for i := range o.encoded {
+		if o.encoded[i], err = rows.Encode(to(i)); err != nil {
+			return o, err
+		}
+		o.encoded[i].Version++
+		o.froms[i] = int64(rows.From(o.encoded[i].State))
+	}
+	return o, nil
+}
+
 // ends reports whether each of the changes ends an active job, and is AttemptFieldsOnly.
 func (o *settling) ends() bool {
 	for i := range o.encoded {
@@ -190,7 +188,7 @@ func (o *settling) completes() bool {
 			c.Progress != o.encoded[0].Progress || c.Outcome != nil || c.Checkpoint != nil ||
 			c.Wake != rows.None || c.Deadline != rows.None || c.NextRetry != rows.None ||
 			c.Finished == rows.None || c.Dead != rows.None || c.LeaseUntil != rows.None ||
-			c.kept != rows.None {
+			c.Kept != rows.None {
 			return false
 		}
 	}

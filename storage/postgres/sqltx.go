@@ -3,10 +3,10 @@ package postgres
 import (
 	"context"
 	"database/sql"
-	"encoding/hex"
 	"fmt"
-	"strconv"
-	"strings"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/ojsengine/ojs/storage"
 )
@@ -86,53 +86,25 @@ func (q inSQLTx) query(ctx context.Context, statement string, args []any, read f
 
 // sqlArgs makes arrays of the database's of slices. A nil slice is NULL.
 func sqlArgs(args []any) ([]any, error) {
-	texts := make([]any, len(args))
+	texts, arrays := slices.Clone(args), pgtype.NewMap()
 	for i, arg := range args {
 		switch arg := arg.(type) {
 		case nil, string, bool, int64, float64:
-			texts[i] = arg
 		case int:
 			texts[i] = int64(arg)
-		case []string:
-			texts[i] = sqlArray(arg, arrayText)
-		case [][]byte:
-			texts[i] = sqlArray(arg, func(b []byte) string {
-				if b == nil {
-					return "NULL"
-				}
-				return `"\\x` + hex.EncodeToString(b) + `"`
-			})
-		case []int64:
-			texts[i] = sqlArray(arg, func(n int64) string { return strconv.FormatInt(n, 10) })
-		case []int32:
-			texts[i] = sqlArray(arg, func(n int32) string { return strconv.FormatInt(int64(n), 10) })
-		case []int16:
-			texts[i] = sqlArray(arg, func(n int16) string { return strconv.FormatInt(int64(n), 10) })
-		case []float64:
-			texts[i] = sqlArray(arg, func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) })
 		default:
-			return nil, fmt.Errorf("ojs: postgres: no text for an argument of type %T", arg)
+			of, known := arrays.TypeForValue(arg)
+			if !known {
+				return nil, fmt.Errorf("ojs: postgres: no text for an argument of type %T", arg)
+			}
+			text, err := arrays.Encode(of.OID, pgtype.TextFormatCode, arg, nil)
+			if err != nil {
+				return nil, fmt.Errorf("ojs: postgres: an argument of type %T: %w", arg, err)
+			}
+			if texts[i] = nil; text != nil {
+				texts[i] = string(text)
+			}
 		}
 	}
 	return texts, nil
-}
-
-var arrayEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-
-func arrayText(text string) string { return `"` + arrayEscapes.Replace(text) + `"` }
-
-func sqlArray[T any](list []T, text func(T) string) any {
-	if list == nil {
-		return nil
-	}
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, v := range list {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(text(v))
-	}
-	b.WriteByte('}')
-	return b.String()
 }

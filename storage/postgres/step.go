@@ -34,16 +34,9 @@ func (s *Storage) SettleAndClaim(
 		return dst, 0, err
 	}
 	defer s.mu.RUnlock()
-	outcomes := settling{
-		make([]written, len(to)), make([]int64, len(to)), slices.Repeat([]time.Time{now}, len(to)), true,
-	}
-	for i, r := range to {
-		var err error
-		if outcomes.encoded[i], err = encode(r); err != nil {
-			return dst, 0, err
-		}
-		outcomes.encoded[i].Version++
-		outcomes.froms[i] = int64(rows.From(outcomes.encoded[i].State))
+	outcomes, err := settlingOf(now, len(to), func(i int) *storage.Record { return to[i] })
+	if err != nil {
+		return dst, 0, err
 	}
 	at := func(i int) *storage.Record { return into[i] }
 	taken := claims{asking: s.asking(now, &c, len(into), true), at: at}
@@ -136,7 +129,7 @@ func (c *claims) read(result rowSet) error {
 			if c.refused == nil {
 				c.refused = make(map[string]found)
 			}
-			c.refused[s.row.ID] = found{s.row.seq, s.row.Version, s.state}
+			c.refused[s.row.ID] = found{s.row.seq, s.row.Version, int16(s.row.State)}
 			continue
 		}
 		rec, err := rows.Decode(&s.row.Columns)
@@ -178,11 +171,7 @@ func (s *Storage) step(
 		})
 	}
 	if slowly && err == nil {
-		err = again(func() (err error) {
-			results, err = s.stepSlowly(ctx, o, taken)
-			return err
-		})
-		return results, err
+		return s.stepSlowly(ctx, o, taken)
 	}
 	if err != nil {
 		return nil, err
@@ -231,15 +220,13 @@ func (s *Storage) stepAtOnce(
 func (s *Storage) stepSlowly(
 	ctx context.Context, o settling, taken *claims,
 ) (results []storage.Settled, err error) {
-	err = s.within(ctx, func(ctx context.Context) error {
-		return begun(ctx, s.in(ctx), func(tx transaction) (err error) {
-			if results, err = s.settleRounds(ctx, tx, o); err != nil || taken.left() == 0 {
-				return err
-			}
-			taken.said = said{first: rows.None}
-			sql, args := taken.claiming(false)
-			return tx.query(ctx, sql, args, taken.read)
-		})
+	err = s.transact(ctx, s.in(ctx), func(ctx context.Context, tx transaction) (err error) {
+		if results, err = s.settleRounds(ctx, tx, o); err != nil || taken.left() == 0 {
+			return err
+		}
+		taken.said = said{first: rows.None}
+		sql, args := taken.claiming(false)
+		return tx.query(ctx, sql, args, taken.read)
 	})
 	return results, err
 }
@@ -266,42 +253,38 @@ func (s *Storage) unclaim(ctx context.Context, now time.Time, held []storage.Hel
 		return 0, nil
 	}
 	var back settling
-	err = again(func() error {
-		return s.within(ctx, func(ctx context.Context) error {
-			return begun(ctx, s.in(ctx), func(tx transaction) error {
-				list, err := selectRows(ctx, tx, false, s.sql[lockedIDsSQL], ids)
-				if err != nil {
-					return err
-				}
-				back = settling{sameJob: true}
-				var undone []storage.Record
-				for i := range list {
-					r, err := list[i].decode()
-					if err != nil || list[i].State != rows.Active ||
-						!named[storage.Held{ID: r.ID, Version: r.Version}] {
-						continue
-					}
-					undone = append(undone, r.Record)
-					r.Unclaim()
-					w, err := encode(&r.Record)
-					if err != nil {
-						return err
-					}
-					back.encoded = append(back.encoded, w)
-					back.froms = append(back.froms, 1<<rows.Active|returns)
-				}
-				if len(back.encoded) == 0 {
-					return nil
-				}
-				if err := s.takeBack(ctx, tx, rows.Nanos(now), undone); err != nil {
-					return err
-				}
-				if err := s.rest(ctx, tx, back.encoded); err != nil {
-					return err
-				}
-				return tx.exec(ctx, s.sql[countingSQL.attempt], attemptArguments(back.encoded, back.froms)...)
-			})
-		})
+	err = s.transact(ctx, s.in(ctx), func(ctx context.Context, tx transaction) error {
+		list, err := selectRows(ctx, tx, false, s.sql[lockedIDsSQL], ids)
+		if err != nil {
+			return err
+		}
+		back = settling{sameJob: true}
+		var undone []storage.Record
+		for i := range list {
+			r, err := list[i].decode()
+			if err != nil || list[i].State != rows.Active ||
+				!named[storage.Held{ID: r.ID, Version: r.Version}] {
+				continue
+			}
+			undone = append(undone, r.Record)
+			r.Unclaim()
+			w, err := rows.Encode(&r.Record)
+			if err != nil {
+				return err
+			}
+			back.encoded = append(back.encoded, w)
+			back.froms = append(back.froms, 1<<rows.Active|returns)
+		}
+		if len(back.encoded) == 0 {
+			return nil
+		}
+		if err := s.takeBack(ctx, tx, rows.Nanos(now), undone); err != nil {
+			return err
+		}
+		if err := s.rest(ctx, tx, back.encoded); err != nil {
+			return err
+		}
+		return tx.exec(ctx, s.sql[countingSQL.attempt], attemptArguments(back.encoded, back.froms)...)
 	})
 	if err != nil {
 		return 0, wrap(err)
@@ -311,7 +294,7 @@ func (s *Storage) unclaim(ctx context.Context, now time.Time, held []storage.Hel
 	}
 	var notice storage.Notice
 	for i := range back.encoded {
-		rows.Note(&notice, &back.encoded[i].Columns)
+		rows.Note(&notice, &back.encoded[i])
 	}
 	s.tell(ctx, &notice)
 	return len(back.encoded), nil

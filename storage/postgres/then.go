@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/insert"
 )
@@ -75,15 +74,15 @@ func (s *Storage) tryThen(
 	ctx context.Context, now time.Time, c *storage.Change,
 ) (settled storage.Settled, err error) {
 	ended := c.Record
-	ended.Version++
-	e, err := encode(&ended)
+	o, err := settlingOf(now, 1, func(int) *storage.Record { return &ended })
 	if err != nil {
 		return storage.Settled{}, err
 	}
-	o := settling{[]written{e}, []int64{int64(rows.From(e.State))}, []time.Time{now}, true}
+	e := o.encoded[0]
+	ended.Version++
 	var n storage.Notice
 	err = s.atOnce(ctx, &n, func(ctx context.Context, tx transaction) (err error) {
-		i := &inserter{ctx: ctx, s: s, tx: tx, notice: &n}
+		i := s.inserter(ctx, tx, &n)
 		change := func() error {
 			applied, list, err := s.applyCounting(ctx, tx, o)
 			if err == nil && applied[0] == 0 {

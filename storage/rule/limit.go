@@ -4,7 +4,6 @@ package rule
 
 import (
 	"math"
-	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
@@ -49,6 +48,10 @@ func (l *Limit) InForce(now int64) *ojs.RateLimit {
 	}
 	return l.Setting
 }
+
+// Over reports whether the limit has a setting that has ended. The clock of a later call
+// may be before that end: then a lane that is closed without the setting may open.
+func (l *Limit) Over(now int64) bool { return l.Setting != nil && l.InForce(now) == nil }
 
 // Set gives a limit bounds until a time (None: for ever), or takes them away if they
 // bound nothing.
@@ -136,6 +139,36 @@ func (l *Limit) Closes(key string, own *ojs.RateLimit, now int64) storage.Closed
 	return storage.Closes(key, &b, l.Active, last, l.Blocked, now)
 }
 
+// State is what GetLimit tells of a limit, but for the starts. own are the bounds of the
+// job of the key that started last, or of one that waits.
+func (l *Limit) State(
+	name storage.LimitName, own ojs.RateLimit, waiting int, now int64, start Starts,
+) (state storage.Limit, err error) {
+	state = storage.Limit{LimitName: name, Active: l.Active, Waiting: waiting}
+	if set := l.InForce(now); set != nil {
+		kept := *set
+		state.Setting, state.Until = &kept, Time(l.Until)
+	}
+	if l.Blocked > now {
+		state.BlockedUntil = Time(l.Blocked)
+	}
+	own.Key, own.OnLimit = "", ""
+	state.Bounds = storage.Override(own, state.Setting)
+	at, waits, err := l.Opens(state.Bounds, now, start)
+	if at = max(at, l.Blocked); !waits && at > now {
+		state.Opens = Time(at)
+	}
+	return state, err
+}
+
+// Known reports whether there is anything to tell of a limit.
+func Known(l *storage.Limit) bool { return isSet(l) || l.Active > 0 || l.Waiting > 0 }
+
+// Listed reports whether ListLimits tells of a limit.
+func Listed(l *storage.Limit) bool { return isSet(l) || l.Kind == storage.LimitKey && Known(l) }
+
+func isSet(l *storage.Limit) bool { return l.Setting != nil || !l.BlockedUntil.IsZero() }
+
 // Waits reports whether a job with bounds waits while it may not start. Other jobs are
 // dropped or rescheduled by the claim that meets them.
 func Waits(own *ojs.RateLimit) bool {
@@ -152,21 +185,10 @@ type Verdict struct {
 // Closed reports whether the lane's jobs wait because of the limit.
 func (v Verdict) Closed(own *ojs.RateLimit) bool { return !v.Open && Waits(own) }
 
-// clockBack is how far a clock may go back without a claim missing a job: to before the
-// end of a setting that let more jobs start.
-const clockBack = int64(7 * 24 * time.Hour)
-
 // Judge decides about the lane of jobs with bounds. A lane is ready while its first job
-// may start, and also if a claim has to meet that job to drop or reschedule it. It stays
-// ready for a while after the end of a setting that would open it: no time is left that
-// opens the lane, and the clock of the next claim may be before that end.
+// may start, and also if a claim has to meet that job to drop or reschedule it.
 func (l *Limit) Judge(own *ojs.RateLimit, now int64, start Starts) (v Verdict, err error) {
-	if v.At, v.Open, err = l.Open(own, now, start); err != nil {
-		return v, err
-	}
-	v.Ready = v.Open || !Waits(own)
-	if !v.Ready && l.Setting != nil && l.InForce(now) == nil && now-l.Until < clockBack {
-		_, v.Ready, err = l.Open(own, l.Until-1, start)
-	}
+	v.At, v.Open, err = l.Open(own, now, start)
+	v.Ready = err == nil && (v.Open || !Waits(own))
 	return v, err
 }

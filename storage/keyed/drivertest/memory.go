@@ -20,18 +20,18 @@ type Memory struct {
 type store struct {
 	writing chan struct{} // has room for the transaction that writes, unless the first wins
 	mu      sync.Mutex    // guards the fields below
-	now     *sorted.Map[[]byte]
-	version uint64              // number of commits
-	changed *sorted.Map[uint64] // by key: the version that wrote it last
-	watch   map[*Memory]func()  // see Watch
+	now     *sorted.Map[string, []byte]
+	version uint64                      // number of commits
+	changed *sorted.Map[string, uint64] // by key: the version that wrote it last
+	watch   map[*Memory]func()          // see Watch
 }
 
 // NewMemory returns an empty store. If firstWins is set, transactions run at the same
 // time and Commit may return driver.ErrConflict.
 func NewMemory(firstWins bool, limits driver.Limits) *Memory {
 	return (&Memory{firstWins: firstWins, limits: limits}).with(
-		&store{writing: make(chan struct{}, 1), now: new(sorted.Map[[]byte]),
-			changed: new(sorted.Map[uint64]), watch: make(map[*Memory]func())})
+		&store{writing: make(chan struct{}, 1), now: new(sorted.Map[string, []byte]),
+			changed: new(sorted.Map[string, uint64]), watch: make(map[*Memory]func())})
 }
 
 func (m *Memory) with(s *store) *Memory {
@@ -89,7 +89,7 @@ type memoryTx struct {
 	m       *Memory
 	locked  bool
 	ended   bool
-	seen    *sorted.Map[[]byte]
+	seen    *sorted.Map[string, []byte]
 	version uint64
 	reads   [][2]string // ranges: the first key, and that behind the last
 }
@@ -164,7 +164,7 @@ func (t *memoryTx) Commit(writes []driver.Pair) error {
 }
 
 // with returns what the store is after writes.
-func with(now *sorted.Map[[]byte], writes []driver.Pair) *sorted.Map[[]byte] {
+func with(now *sorted.Map[string, []byte], writes []driver.Pair) *sorted.Map[string, []byte] {
 	now = now.Clone()
 	for _, w := range writes {
 		if w.Value == nil {
