@@ -64,6 +64,11 @@ func (n *Notice) Add(id string, state ojs.State, wakeAt time.Time) {
 	}
 }
 
+// AddTaken adds the news that a claim was taken from its holder.
+func (n *Notice) AddTaken(id string, version uint64, cause error) {
+	n.Taken = append(n.Taken, Taken{Held{id, version}, cause})
+}
+
 // AddDocuments adds the news that documents of a kind have changed.
 func (n *Notice) AddDocuments(kind Kind) {
 	n.Crons = n.Crons || kind == KindCron

@@ -3,6 +3,7 @@ package rows
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 	"unicode/utf8"
 
@@ -83,47 +84,38 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*string)(t))
 }
 
+// copyAlike copies what is alike in two structs: fields of the same name and of the same
+// kind, and the elements of lists and maps.
+// It leaves out what differs, but for values of maps, which are converted.
+func copyAlike(to, from reflect.Value) {
+	switch same := to.Kind() == from.Kind(); {
+	case same && from.CanConvert(to.Type()):
+		to.Set(from.Convert(to.Type()))
+	case !same:
+	case to.Kind() == reflect.Struct:
+		for i := range to.NumField() {
+			if f := from.FieldByName(to.Type().Field(i).Name); f.IsValid() && to.Field(i).CanSet() {
+				copyAlike(to.Field(i), f)
+			}
+		}
+	case to.Kind() == reflect.Slice && !from.IsNil():
+		to.Set(reflect.MakeSlice(to.Type(), from.Len(), from.Len()))
+		for i := range from.Len() {
+			copyAlike(to.Index(i), from.Index(i))
+		}
+	case to.Kind() == reflect.Map && !from.IsNil():
+		to.Set(reflect.MakeMapWithSize(to.Type(), from.Len()))
+		for k, v := range from.Seq2() {
+			to.SetMapIndex(k, v.Convert(to.Type().Elem()))
+		}
+	}
+}
+
 // EncodeCron returns a recurring job as a document, without its version.
 func EncodeCron(c *storage.Cron) ([]byte, error) {
-	o := &c.Options
-	d := cronDocument{
-		Name: c.Name, Description: c.Description, Schedule: c.Schedule, TimeZone: c.TimeZone,
-		Overlap: c.Overlap, Paused: c.Paused,
-		Type: c.Type, Args: text(c.Args.String()), CreatedAt: c.CreatedAt, LastRun: c.LastRun,
-		NextRun: c.NextRun.UTC(), Runs: c.Runs, LastJobID: c.LastJobID,
-		Missed: c.Missed, MissedLimit: c.MissedLimit, Gap: c.Gap,
-		RunOnStart: c.RunOnStart, Template: c.Template,
-		Options: options{
-			ID: o.ID, TypeVersion: o.TypeVersion,
-			Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt,
-			TTL: o.TTL, ExpiresAt: o.ExpiresAt,
-			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, EnqueueTTL: o.EnqueueTTL, Lease: o.Lease,
-			ResultTTL: o.ResultTTL, Retry: retry(o.Retry), Meta: o.Meta, Pending: o.Pending,
-			Name: o.Name, DependsOn: o.DependsOn, Condition: o.Condition, Join: o.Join,
-			OrderingKey: o.OrderingKey, RateLimitBy: o.RateLimitBy,
-			Fairness: fairness(o.Fairness), FairnessBy: o.FairnessBy,
-		},
-	}
-	if c.History != nil {
-		d.History = make([]cronRun, len(c.History))
-		for i, r := range c.History {
-			d.History[i] = cronRun{Due: r.Due, JobID: r.JobID, Outcome: r.Outcome, Manual: r.Manual}
-		}
-	}
-	if o.RateLimit != nil {
-		l := rateLimit(*o.RateLimit)
-		d.Options.RateLimit = &l
-	}
-	if o.Unique != nil {
-		u := unique(*o.Unique)
-		d.Options.Unique = &u
-	}
-	if o.Extra != nil {
-		d.Options.Extra = make(map[string]text, len(o.Extra))
-		for k, v := range o.Extra {
-			d.Options.Extra[k] = text(v)
-		}
-	}
+	d := cronDocument{Args: text(c.Args.String())}
+	copyAlike(reflect.ValueOf(&d).Elem(), reflect.ValueOf(c).Elem())
+	d.NextRun = d.NextRun.UTC()
 	b, err := json.Marshal(&d)
 	if err != nil {
 		return nil, fmt.Errorf("ojs: recurring job %s does not encode: %w", c.Name, err)
@@ -168,44 +160,7 @@ func readCron(entry []byte) (storage.Cron, error) {
 	if err != nil {
 		return storage.Cron{}, fmt.Errorf("args: %w", err)
 	}
-	o := &d.Options
-	c := storage.Cron{
-		Name: d.Name, Description: d.Description, Schedule: d.Schedule, TimeZone: d.TimeZone,
-		Overlap: d.Overlap, Paused: d.Paused,
-		Type: d.Type, Args: args, CreatedAt: d.CreatedAt, LastRun: d.LastRun, NextRun: d.NextRun,
-		Runs: d.Runs, LastJobID: d.LastJobID,
-		Missed: d.Missed, MissedLimit: d.MissedLimit, Gap: d.Gap,
-		RunOnStart: d.RunOnStart, Template: d.Template,
-		Options: ojs.Options{
-			ID: o.ID, TypeVersion: o.TypeVersion,
-			Queue: o.Queue, Priority: o.Priority, Delay: o.Delay, ScheduledAt: o.ScheduledAt,
-			TTL: o.TTL, ExpiresAt: o.ExpiresAt,
-			Timeout: o.Timeout, TotalTimeout: o.TotalTimeout, EnqueueTTL: o.EnqueueTTL, Lease: o.Lease,
-			ResultTTL: o.ResultTTL, Retry: ojs.RetryPolicy(o.Retry), Meta: o.Meta, Pending: o.Pending,
-			Name: o.Name, DependsOn: o.DependsOn, Condition: o.Condition, Join: o.Join,
-			OrderingKey: o.OrderingKey, RateLimitBy: o.RateLimitBy,
-			Fairness: ojs.Fairness(o.Fairness), FairnessBy: o.FairnessBy,
-		},
-	}
-	if d.History != nil {
-		c.History = make([]storage.CronRun, len(d.History))
-		for i, r := range d.History {
-			c.History[i] = storage.CronRun{Due: r.Due, JobID: r.JobID, Outcome: r.Outcome, Manual: r.Manual}
-		}
-	}
-	if o.RateLimit != nil {
-		l := ojs.RateLimit(*o.RateLimit)
-		c.Options.RateLimit = &l
-	}
-	if o.Unique != nil {
-		u := ojs.UniquePolicy(*o.Unique)
-		c.Options.Unique = &u
-	}
-	if o.Extra != nil {
-		c.Options.Extra = make(map[string]json.RawMessage, len(o.Extra))
-		for k, v := range o.Extra {
-			c.Options.Extra[k] = json.RawMessage(v)
-		}
-	}
+	c := storage.Cron{Args: args}
+	copyAlike(reflect.ValueOf(&c).Elem(), reflect.ValueOf(&d).Elem())
 	return c, nil
 }

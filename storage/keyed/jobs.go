@@ -358,8 +358,7 @@ func (t *tx) attempt(j *job, moves bool, transition func(r *storage.Record)) {
 // taken tells that a claim is taken from its holder.
 func (t *tx) taken(j *job, cause error) {
 	if j.State == ojs.StateActive {
-		held := storage.Held{ID: j.ID, Version: j.Version}
-		t.notice.Taken = append(t.notice.Taken, storage.Taken{Held: held, Cause: cause})
+		t.notice.AddTaken(j.ID, j.Version, cause)
 	}
 }
 

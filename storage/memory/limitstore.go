@@ -29,11 +29,7 @@ func (s *store) BlockLimit(
 }
 
 func (s *store) setLimit(
-	ctx context.Context,
-	now time.Time,
-	limit storage.LimitName,
-	bounds ojs.RateLimit,
-	until time.Time,
+	ctx context.Context, now time.Time, limit storage.LimitName, bounds ojs.RateLimit, until time.Time,
 	set func(c *counter, until int64),
 ) error {
 	if err := storage.CheckLimit(limit, bounds); err != nil {
@@ -83,9 +79,7 @@ func (s *store) groupsOf(c *counter) iter.Seq[*group] {
 
 // GetLimit implements storage.Storage.
 func (s *store) GetLimit(
-	ctx context.Context,
-	now time.Time,
-	limit storage.LimitName,
+	ctx context.Context, now time.Time, limit storage.LimitName,
 ) (storage.Limit, error) {
 	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
 		return storage.Limit{}, err
@@ -111,11 +105,7 @@ func (s *store) GetLimit(
 
 // ListLimits implements storage.Storage.
 func (s *store) ListLimits(
-	ctx context.Context,
-	now time.Time,
-	kind storage.LimitKind,
-	after string,
-	most int,
+	ctx context.Context, now time.Time, kind storage.LimitKind, after string, most int,
 ) ([]storage.Limit, error) {
 	if err := storage.CheckLimit(storage.LimitName{Kind: kind, Name: "any"}, ojs.RateLimit{}); err != nil {
 		return nil, err

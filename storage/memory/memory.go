@@ -43,7 +43,12 @@ type store struct {
 	lastLimit  atomic.Pointer[ojs.RateLimit] // of a job
 	lastWorker atomic.Pointer[string]        // who claimed
 
-	mu     spin.Mutex // guards everything below
+	mu spin.Mutex // guards the fields below
+	state
+}
+
+// state is what mu guards.
+type state struct {
 	closed bool
 	jobs   table
 	ready  ready // available jobs
@@ -98,11 +103,13 @@ type queue struct {
 }
 
 // New makes an empty storage.
-func New() *Storage { return &Storage{personal{store: newStore(newHashes())}} }
+func New() *Storage {
+	h := newHashes()
+	return &Storage{personal{store: &store{hashes: h, state: newState(h)}}}
+}
 
-func newStore(h hashes) *store {
-	return &store{
-		hashes: h,
+func newState(h hashes) state {
+	return state{
 		jobs:   newTable(h),
 		ready:  newReady(),
 		queues: make(map[string]*queue),
@@ -163,8 +170,7 @@ func (s *store) leave() {
 // taken notes that a claim has been taken from its holder.
 func (s *store) taken(id string, version uint64, cause error) {
 	if s.heard {
-		s.notice.Taken = append(s.notice.Taken, storage.Taken{Held: storage.Held{ID: id, Version: version},
-			Cause: cause})
+		s.notice.AddTaken(id, version, cause)
 	}
 }
 
@@ -755,15 +761,9 @@ func (s *store) delete(j *job) {
 func (s *store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	fresh := newStore(s.hashes)
-	s.closed = true
 	s.shutInbox(true)
-	s.jobs, s.ready, s.due, s.all = fresh.jobs, fresh.ready, fresh.due, fresh.all
-	s.ended, s.kept, s.held, s.freed = fresh.ended, fresh.kept, fresh.held, fresh.freed
-	s.running = level{}
-	s.edges, s.toCount, s.lines, s.logs = nil, nil, nil, nil
-	s.failed, s.workflows, s.keepers = nil, nil, fresh.keepers
-	s.queues, s.unique, s.documents = fresh.queues, fresh.unique, fresh.documents
+	s.state = newState(s.hashes)
+	s.closed = true
 	s.lastKind.Store(nil)
 	return nil
 }

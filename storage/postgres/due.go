@@ -29,7 +29,7 @@ func (s *Storage) Due(
 	}
 	var n storage.Notice
 	for i := range d.Stalled {
-		taken(&n, d.Stalled[i].ID, int64(d.Stalled[i].Version)-1, ojs.ErrLeaseLost)
+		n.AddTaken(d.Stalled[i].ID, d.Stalled[i].Version-1, ojs.ErrLeaseLost)
 	}
 	for _, list := range [][]storage.Record{d.Promoted, d.Expired, d.Stalled} {
 		for i := range list {

@@ -551,7 +551,7 @@ func (i *inserter) Save(changed []*rows.Row) error {
 	}
 	for k, r := range changed {
 		if r.State == ojs.StateCancelled && r.Seq != 0 { // no claim has a job of the batch
-			taken(i.notice, r.ID, int64(r.Was), ojs.ErrReplaced)
+			i.notice.AddTaken(r.ID, r.Was, ojs.ErrReplaced)
 		}
 		i.s.note(i.notice, &o.encoded[k])
 		if new := i.added[r.ID]; new != nil {

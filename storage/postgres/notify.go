@@ -55,11 +55,6 @@ func (s *Storage) tellAtCommit(ctx context.Context, tx transaction, n *storage.N
 	return tx.exec(ctx, s.sql[notifySQL], s.channel(), payloads("tx", n))
 }
 
-func taken(n *storage.Notice, id string, version int64, cause error) {
-	n.Taken = append(n.Taken, storage.Taken{Held: storage.Held{ID: id, Version: uint64(version)},
-		Cause: cause})
-}
-
 // outbox collects what other processes are to be told, so that NOTIFY, for which
 // transactions queue up, is not part of each.
 type outbox struct {
@@ -119,8 +114,7 @@ func (s *Storage) send(ctx context.Context) {
 		}
 		list := payloads(s.id, &n)
 		err := s.toEnd(ctx, func(ctx context.Context) error {
-			_, err := s.exec(ctx, s.sql[sendSQL], s.channel(), list)
-			return err
+			return s.exec(ctx, s.sql[sendSQL], s.channel(), list)
 		})
 		if err != nil && ctx.Err() == nil {
 			s.config.log.Warn("ojs: postgres: notification not sent: others find it when they look",
@@ -214,7 +208,7 @@ func parse(payload string) (from string, n storage.Notice) {
 		case 'x', 'r', 'l':
 			id, version, _ := strings.Cut(arg, ".")
 			if v, err := strconv.ParseInt(version, 10, 64); err == nil {
-				taken(&n, id, v, causes[w[0]])
+				n.AddTaken(id, uint64(v), causes[w[0]])
 			}
 		}
 	}
@@ -439,8 +433,7 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 		}
 	}
 	s.hub.Tell(ctx, storage.Notice{Everything: true})
-	_, err := s.exec(ctx, s.sql[sendSQL], s.channel(), []string{probe})
-	return err
+	return s.exec(ctx, s.sql[sendSQL], s.channel(), []string{probe})
 }
 
 // heardWide follows a change of the limit of a queue or type. The end of a job may have

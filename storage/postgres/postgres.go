@@ -32,7 +32,6 @@ import (
 	"github.com/benbjohnson/clock"
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs"
@@ -452,15 +451,13 @@ func readAll(result pgx.Rows, read func(rowSet) error) error {
 	return result.Err()
 }
 
-// exec makes a statement that returns nothing.
-func (s *Storage) exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
-	err = s.within(ctx, func(ctx context.Context) error {
-		return s.borrow(ctx, func(conn *pgxpool.Conn) (err error) {
-			tag, err = conn.Exec(ctx, sql, args...)
-			return err
-		})
+// exec makes a statement and drops what it returns.
+func (s *Storage) exec(ctx context.Context, sql string, args ...any) error {
+	return s.query(ctx, sql, args, func(result rowSet) error {
+		for result.Next() {
+		}
+		return result.Err()
 	})
-	return tag, err
 }
 
 // query makes a statement and has its rows read.

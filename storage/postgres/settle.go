@@ -88,7 +88,7 @@ func (s *Storage) noteSettled(n *storage.Notice, encoded []written, results []st
 // noteEnd adds to a notice what a change tells.
 func (s *Storage) noteEnd(n *storage.Notice, e *written) {
 	if e.State == rows.Cancelled {
-		taken(n, e.ID, e.Version-1, ojs.ErrCancelled)
+		n.AddTaken(e.ID, uint64(e.Version-1), ojs.ErrCancelled)
 	}
 	s.note(n, e)
 }
