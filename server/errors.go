@@ -170,8 +170,11 @@ func (c *call) refusalOf(err error) *refusal {
 	case errors.As(err, &duplicate):
 		r := refuse(http.StatusConflict, codeDuplicate, "an equal job exists: %s is %s", duplicate.ID,
 			duplicate.State)
-		r.with("existing_job_id", duplicate.ID).with("existing_state", string(duplicate.State))
+		// The names of F027, and those of the text on unique jobs (C043).
+		r.with("existing_job_id", duplicate.ID)
+		r.with("existing_state", string(duplicate.State)).with("existing_job_state", string(duplicate.State))
 		r.details = r.details.opt("unique_key", duplicate.Fingerprint)
+		r.details = r.details.opt("uniqueness_key", duplicate.Fingerprint)
 		r.cause = duplicate
 		return r
 	case errors.As(err, &wrong):

@@ -126,8 +126,11 @@ func TestErrors(t *testing.T) {
 	r.keep("U", r.do("POST /jobs\n\n"+strings.Replace(unique, "%s", "reject", 1)), "job.id")
 	w = r.do("POST /jobs\n\n" + strings.Replace(unique, "%s", "reject", 1))
 	r.want("F027", w, 409, "error.code", "duplicate", "error.details.existing_job_id", r.vars["U"])
-	if member(t, w, "error.details.unique_key") == nil {
+	if key := member(t, w, "error.details.unique_key"); key == nil {
 		t.Error("F027: no unique_key")
+	} else {
+		r.want("C043", w, 409, "error.details.existing_job_state", "available",
+			"error.details.uniqueness_key", key)
 	}
 	w = r.do("POST /jobs\n\n" + strings.Replace(unique, "%s", "ignore", 1))
 	r.want("F046", w, 200, "deduplicated", true, "job.id", r.vars["U"])
