@@ -24,9 +24,9 @@ var attributes = map[string]bool{
 	"retry": true, "retry_policy": true, "unique": true, "rate_limit": true, "tags": true, "pending": true,
 	"timeout": true, "timeout_ms": true, "visibility_timeout": true, "visibility_timeout_ms": true,
 	"total_timeout": true, "enqueue_ttl": true, "result_ttl": true, "fairness": true,
-	"idempotency_key": true, "unique_key": true, keyBatch: true,
+	"idempotency_key": true, "unique_key": true, "specversion": true, keyBatch: true,
 
-	"specversion": false, "state": false, "attempt": false, "max_attempts": false, "created_at": false,
+	"state": false, "attempt": false, "max_attempts": false, "created_at": false,
 	"enqueued_at": false, "started_at": false, "completed_at": false, "cancelled_at": false,
 	"discarded_at": false, "dead_lettered_at": false, "next_retry_at": false, "retry_delay_ms": false,
 	"result": false, "error": false, "errors": false, "worker_id": false, "progress": false,
@@ -36,7 +36,7 @@ var attributes = map[string]bool{
 }
 
 // topOnly are the attributes that options do not have.
-var topOnly = map[string]bool{"id": true, "type": true, "args": true, "options": true}
+var topOnly = map[string]bool{"specversion": true, "id": true, "type": true, "args": true, "options": true}
 
 // jobRequest is a job as a request describes it.
 type jobRequest struct {
@@ -59,6 +59,9 @@ func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
 	w := jobRequest{in: in}
 	w.found = w.room[:0]
 	if err := w.collect(); err != nil {
+		return d, "", err
+	}
+	if err := w.specVersion(); err != nil {
 		return d, "", err
 	}
 	jobType, err := w.jobType()
@@ -246,6 +249,20 @@ func (w *jobRequest) exclusive(a, b string) error {
 		return invalid(w.place(b), "is set twice, as "+w.place(a)+" too")
 	}
 	return nil
+}
+
+// specVersion refuses a job in the form of another version of the standard (F008).
+func (w *jobRequest) specVersion() error {
+	if !w.has("specversion") {
+		return nil
+	}
+	one := w.one("specversion")
+	v := one.text("specversion")
+	if one.err != nil || versionsTaken.MatchString(v) {
+		return one.err
+	}
+	return unsupported("%s %q is not offered: use 1.0", w.place("specversion"), clip(v)).
+		with("field", w.place("specversion"))
 }
 
 // jobType reads the type, with a version behind an "@" (V002).

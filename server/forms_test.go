@@ -70,6 +70,13 @@ func TestForms(t *testing.T) {
 	ok("F045",
 		`{"type":"a","args":[],"attempt":9,"error":{"message":"x"},"result":1,"completed_at":"x","created_at":"y",
 		"worker_id":7,"specversion":"1.0"}`, "job.attempt", 0, "job.error", "absent", "job.result", "absent")
+	ok("F008", `{"type":"a","args":[],"specversion":"1.0.0-rc.1"}`, "job.specversion", "1.0")
+	ok("F008", `{"type":"a","args":[],"specversion":null}`, "job.specversion", "1.0")
+	bad("F008, F029", 422, `{"type":"a","args":[],"specversion":"2.0"}`, "error.code", "unsupported",
+		"error.details.field", "specversion")
+	bad("F008, F022", 400, `{"type":"a","args":[],"specversion":1}`, "error.code", "invalid_request",
+		"error.details.field", "specversion")
+	ok("F174", with(`{"specversion":"2.0"}`), "job.specversion", "1.0")
 	ok("F174", `{"type":"a","args":[],"x_trace":{"deep":[1]},"schema":"urn:s","nothing":null}`,
 		"job.x_trace.deep", []any{1.0},
 		"job.schema", "urn:s", "job.nothing", "absent")
