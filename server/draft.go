@@ -442,7 +442,7 @@ func (w *jobRequest) periods() error {
 		if err := w.exclusive(p.name, p.ms); err != nil {
 			return err
 		}
-		var d time.Duration
+		name, d := p.name, time.Duration(0)
 		switch {
 		case w.has(p.name):
 			var err error
@@ -451,11 +451,15 @@ func (w *jobRequest) periods() error {
 			}
 		case w.has(p.ms):
 			one := w.one(p.ms)
+			name = p.ms
 			if d = one.duration(p.ms); one.err != nil {
 				return one.err
 			}
 		default:
 			continue
+		}
+		if p.name == "visibility_timeout" && d < minLease {
+			return invalid(w.place(name), "is too short").expected("at least 100 ms")
 		}
 		w.option(p.option(d))
 	}

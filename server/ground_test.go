@@ -99,6 +99,9 @@ func TestErrors(t *testing.T) {
 	bad("F043", `{"type":"a","args":[],"options":{"timeout_ms":0}}`, "options.timeout_ms")
 	bad("F043", `{"type":"a","args":[],"options":{"visibility_timeout_ms":"5"}}`,
 		"options.visibility_timeout_ms")
+	bad("F021, F043", `{"type":"a","args":[],"options":{"visibility_timeout_ms":5}}`,
+		"options.visibility_timeout_ms")
+	bad("F021, F167", `{"type":"a","args":[],"visibility_timeout":"PT0.05S"}`, "visibility_timeout")
 	bad("F043", `{"type":"a","args":[],"meta":[]}`, "meta")
 	bad("F009", `{"type":"a","args":[],"options":{"scheduled_at":"2030-01-01T00:00:00"}}`,
 		"options.scheduled_at")
