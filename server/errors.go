@@ -227,8 +227,11 @@ func refusalOfInvalid(bad *ojs.InvalidError) *refusal {
 			code = codeMetaTooBig
 		}
 		r := refuse(http.StatusRequestEntityTooLarge, code, "%s %s", field, bad.Reason)
-		if n := numbers.FindAllString(bad.Reason, -1); len(n) == 2 {
+		switch n := numbers.FindAllString(bad.Reason, -1); {
+		case len(n) == 2:
 			r.with("actual_bytes", raw(n[0])).with("max_bytes", raw(n[1]))
+		case len(n) == 1 && strings.Contains(bad.Reason, "bytes"): // not counted to the end
+			r.with("max_bytes", raw(n[0]))
 		}
 		return r.with("field", field)
 	case ojs.InvalidCodeArgs, ojs.InvalidCodeMeta:

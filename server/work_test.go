@@ -173,6 +173,15 @@ func TestSettle(t *testing.T) {
 	r.golden("settle")
 }
 
+func TestLargeResult(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", job)
+	r.fetch("w")
+	r.want("F028", r.do("POST /workers/ack\n\n"+`{"job_id":"$A","result":"`+strings.Repeat("x", 1<<20)+`"}`),
+		413, "error.details.field", "result", "error.details.max_bytes", 1<<20)
+	r.want("F028: it is not settled", r.do("GET /jobs/$A"), 200, "job.state", "active")
+}
+
 func TestWorkerStates(t *testing.T) {
 	r := newRig(t)
 	r.want("F078",
