@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"maps"
+	"strings"
 
 	"github.com/ojsengine/ojs/internal/bridge"
 
@@ -16,8 +17,15 @@ const codeHandler = "handler_error"
 // Details of a failure in which the server keeps what of the worker's error has no field
 // in ojs.Failure. No answer has them among the details.
 const (
-	detailCode  = "ojs:code"  // error.code
-	detailFinal = "ojs:final" // error.retryable was false
+	detailCode  = "ojs:code"      // error.code
+	detailFinal = "ojs:final"     // error.retryable was false
+	detailTrace = "ojs:backtrace" // error.backtrace
+)
+
+// A worker's backtrace is cut after so many frames, and so many bytes (P0.10).
+const (
+	maxFrames = 50
+	maxTrace  = 10_000
 )
 
 // appendFailure writes the error of a job, or an element of its errors (F074).
@@ -38,11 +46,12 @@ func appendFailure(b []byte, f *ojs.Failure, inList bool) []byte {
 		f.Code != ojs.CodeDeadLetter &&
 		f.Reason != ojs.ReasonNonRetryable && f.Reason != ojs.ReasonExpired
 	o := obj{"code", code, "type", kind, "message", f.Message, "retryable", retryable}
-	details := f.Details
-	if details[detailCode] != nil || details[detailFinal] != nil {
+	details, trace := f.Details, f.Details[detailTrace]
+	if details[detailCode] != nil || details[detailFinal] != nil || trace != nil {
 		details = maps.Clone(details)
 		delete(details, detailCode)
 		delete(details, detailFinal)
+		delete(details, detailTrace)
 	}
 	if inList {
 		o = append(o, "attempt", f.Attempt, "occurred_at", f.At, "timestamp", f.At)
@@ -54,8 +63,11 @@ func appendFailure(b []byte, f *ojs.Failure, inList bool) []byte {
 	if details != nil && (inList || len(details) > 0) {
 		o = append(o, "details", raw(marshal(details)))
 	}
-	if len(f.Backtrace) > 0 {
-		o = append(o, "backtrace", f.Backtrace)
+	if trace == nil && len(f.Backtrace) > 0 {
+		trace = f.Backtrace
+	}
+	if trace != nil {
+		o = append(o, "backtrace", trace)
 	}
 	return appendValue(b, o)
 }
@@ -113,9 +125,32 @@ func errorOf(in *input, retry ojs.RetryPolicy) (*ojs.Error, error) {
 	if code != e.Type {
 		keep(detailCode, code)
 	}
+	if trace := backtraceOf(in.get("backtrace")); len(trace) > 0 {
+		keep(detailTrace, trace)
+	}
 	var text string
 	if until != nil && e.Details[bridge.DetailRateLimitUntil] == nil && decodeText(until, &text) {
 		keep(bridge.DetailRateLimitUntil, text)
 	}
 	return e, nil
+}
+
+// backtraceOf reads the frames of a list or of a text with a frame a line. The first
+// frames are kept. Of another form there are none.
+func backtraceOf(v []byte) (frames []string) {
+	var text string
+	switch {
+	case v == nil:
+	case decodeText(v, &text):
+		frames = strings.Split(text, "\n")
+	case json.Unmarshal(v, &frames) != nil:
+		return nil
+	}
+	left := maxTrace
+	for i, frame := range frames {
+		if left -= len(frame); left < 0 || i == maxFrames {
+			return frames[:i]
+		}
+	}
+	return frames
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -171,6 +172,28 @@ func TestSettle(t *testing.T) {
 		0.25)
 	r.want("F181", r.do("POST /jobs/$I/ack\n\n{}"), 200, "state", "completed")
 	r.golden("settle")
+}
+
+func TestBacktraces(t *testing.T) {
+	r := newRig(t)
+	fails := func(name, given string, want any) {
+		t.Helper()
+		r.enqueue(name, `{"type":"a","args":[],"options":{"retry":{"max_attempts":1}}}`)
+		r.fetch("w")
+		r.want("R14", r.do("POST /workers/nack\n\n"+`{"job_id":"$`+name+`","error":{"message":"m","code":"E",
+			"details":{"k":1},"backtrace":`+given+`}}`), 200)
+		r.want("R14", r.do("GET /jobs/$"+name), 200, "job.error.backtrace", want,
+			"job.errors.0.backtrace", want,
+			"job.error.details", map[string]any{"k": 1}, "job.error.code", "E")
+	}
+	fails("A", `["inner","outer"]`, []any{"inner", "outer"})
+	fails("B", `"inner\nouter"`, []any{"inner", "outer"})
+	fails("C", `{"frames":1}`, "absent")
+	fails("D", `[]`, "absent")
+	long := strings.Repeat(`"frame",`, 50)
+	fails("E", `[`+long+`"last"]`, slices.Repeat([]any{"frame"}, 50))
+	wide := strings.Repeat("x", 6000)
+	fails("F", `["`+wide+`","`+wide+`"]`, []any{wide})
 }
 
 func TestLargeResult(t *testing.T) {
