@@ -2,12 +2,14 @@ package server
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"strings"
 
 	"github.com/ojsengine/ojs/internal/bridge"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -131,6 +133,14 @@ func errorOf(in *input, retry ojs.RetryPolicy) (*ojs.Error, error) {
 	var text string
 	if until != nil && e.Details[bridge.DetailRateLimitUntil] == nil && decodeText(until, &text) {
 		keep(bridge.DetailRateLimitUntil, text)
+	}
+	// The engine refuses details that are too large as a whole: the worker's are left out
+	// before. An escaped byte has six.
+	if len(details) > jsonvalue.MaxDetails/8 && len(marshal(e.Details)) > jsonvalue.MaxDetails {
+		maps.DeleteFunc(e.Details, func(name string, _ any) bool {
+			return !strings.HasPrefix(name, "ojs:") && name != ojs.DetailRateLimitUntil
+		})
+		keep("details_error", fmt.Sprintf("more than %d bytes of JSON", jsonvalue.MaxDetails))
 	}
 	return e, nil
 }

@@ -196,6 +196,21 @@ func TestBacktraces(t *testing.T) {
 	fails("F", `["`+wide+`","`+wide+`"]`, []any{wide})
 }
 
+func TestLargeDetails(t *testing.T) {
+	r := newRig(t)
+	limited := `{"type":"a","args":[],"options":{"rate_limit":{"key":"api","concurrency":9}}}`
+	r.enqueue("A", limited)
+	r.enqueue("B", limited)
+	r.want("F060", r.fetch("w"), 200, "jobs.0.id", r.vars["A"])
+	r.want("F067", r.do("POST /workers/nack\n\n"+`{"job_id":"$A","error":{"message":"m","code":"E","type":"t",
+		"backtrace":["f"],"rate_limit_until":"2000-01-01T00:01:00Z","details":{"k":"`+
+		strings.Repeat("<", 20_000)+`"}}}`), 200, "state", "retryable")
+	r.want("F074", r.do("GET /jobs/$A"), 200, "job.error.code", "E", "job.error.type", "t",
+		"job.error.backtrace", []any{"f"}, "job.error.details.k", "absent",
+		"job.error.details.details_error", "more than 65536 bytes of JSON")
+	r.want("L040", r.fetch("w"), 200, "jobs", []any{})
+}
+
 func TestLargeResult(t *testing.T) {
 	r := newRig(t)
 	r.enqueue("A", job)
