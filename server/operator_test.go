@@ -123,6 +123,14 @@ func TestQueues(t *testing.T) {
 	r.want("F049", w, 429, "error.code", "QUEUE_FULL", "error.details.index", 1)
 	r.want("F141", r.do("PUT /queues/small/config\n\n"+`{"max_depth":2,"color":"red"}`), 400,
 		"error.details.field", "color")
+	for body, field := range map[string]string{
+		`{"visibility_timeout_ms":5}`:             "visibility_timeout_ms", // which no job may have
+		`{"rate_limit":{"color":1}}`:              "rate_limit.color",
+		`{"rate_limit":{"limit":1}}`:              "rate_limit.limit",
+		`{"timeout_ms":5,"rate_limit":{"key":1}}`: "rate_limit.key",
+	} {
+		r.want("F141", newRig(t).do("PUT /queues/small/config\n\n"+body), 400, "error.details.field", field)
+	}
 	r.want("F141", r.do("PUT /queues/small/config\n\n"+`{"max_depth":2,"concurrency":1}`), 200,
 		"config.concurrency", 1)
 	r.want("F141", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"options":{"queue":"small"}}`), 201)

@@ -41,6 +41,9 @@ func readConfig(in *input) (q queueConfig, err error) {
 	timeout, lease := in.duration("timeout_ms"), in.duration("visibility_timeout_ms")
 	overflow := in.text("overflow")
 	concurrency := in.get("concurrency")
+	if in.err == nil && lease > 0 && lease < minLease {
+		in.fail("visibility_timeout_ms", "is too short", "at least 100")
+	}
 	if in.err != nil {
 		return q, in.err
 	}
@@ -86,9 +89,13 @@ func boundsOf(in *input, concurrency []byte) (l ojs.RateLimit, err error) {
 		if nested.has("limit") && nested.has("period") || nested.has("max_per_second") {
 			out = append(out, nested.object...)
 		} else {
-			for _, name := range []string{"concurrency", "rate", "throttle"} {
-				if v := nested.get(name); v != nil {
-					out = out.set(name, v)
+			for _, m := range nested.object {
+				switch {
+				case m.name != "concurrency" && m.name != "rate" && m.name != "throttle":
+					return l, invalid(nested.path+clip(m.name), "is no member of a limit").
+						expected("concurrency, rate, throttle; or limit and period")
+				case !isNull(m.value):
+					out = out.set(m.name, m.value)
 				}
 			}
 		}
