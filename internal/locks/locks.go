@@ -7,8 +7,8 @@ package locks
 // place of their own. A lock may be taken while locks of earlier places are held, and
 // never two of one place.
 var order = []string{
-	"engine", "caller", "jobtypes", "fetch.(*Delivery)", "settle", "claims", "attempts", "fetch", "admission", "env",
-	"chores", "pipeline", "sleeps", "alarm", "eventlog", "ids", "idle", "scheduler", "telemetry",
-	"cron", "enqueue", "joblog", "publish", "waits",
+	"engine", "caller", "jobtypes", "fetch.(*Delivery)", "settle", "claims", "attempts", "fetch",
+	"admission", "env", "chores", "pipeline", "sleeps", "alarm", "eventlog", "ids", "idle", "scheduler",
+	"telemetry", "cron", "enqueue", "joblog", "publish", "waits",
 	"memory", // storage/memory, which calls nothing of the engine under its lock
 }
