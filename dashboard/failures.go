@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/terms"
 )
 
 // failureRow is failures that are alike.
@@ -208,7 +209,7 @@ func (p *page) Facet(key, rest string, of inspect.Facets) facetTable {
 }
 
 // Line is the filter line of the jobs with a value.
-func (f facetTable) Line(value string) string { return f.rest + " " + inspect.Term(f.key, value) }
+func (f facetTable) Line(value string) string { return f.rest + " " + terms.Term(f.key, value) }
 
 // dead shows the dead letters.
 func (h *Handler) dead(p *page) error {

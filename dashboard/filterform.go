@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/terms"
 )
 
 // filterForm is a filter line as fields. The form leads to the page of the line that the
@@ -31,7 +32,7 @@ func (p *page) formOf(f inspect.Filter, line string) *filterForm {
 	each := func(key string, values []string) string {
 		var out []string
 		for _, value := range values {
-			out = append(out, strings.TrimPrefix(inspect.Term(key, value), key+":"))
+			out = append(out, strings.TrimPrefix(terms.Term(key, value), key+":"))
 		}
 		return strings.Join(out, " ")
 	}

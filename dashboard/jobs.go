@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/terms"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -252,7 +253,7 @@ const maxKnown = 50
 
 // known are the terms of states, types and queues that have jobs, which storages count,
 // and the other keys of the filter line.
-func (h *Handler) known(p *page) (terms []string, err error) {
+func (h *Handler) known(p *page) (list []string, err error) {
 	facets, err := h.eng.Jobs().FacetsBy(p.r.Context(), inspect.Filter{}, 0, inspect.FacetState,
 		inspect.FacetType, inspect.FacetQueue)
 	if err != nil {
@@ -260,19 +261,19 @@ func (h *Handler) known(p *page) (terms []string, err error) {
 	}
 	for i, key := range []string{"state", "type", "queue"} {
 		for _, v := range facets[i].Values[:min(len(facets[i].Values), maxKnown)] {
-			terms = append(terms, inspect.Term(key, v.Value))
+			list = append(list, terms.Term(key, v.Value))
 		}
 	}
-	terms = append(terms, "dead:true")
+	list = append(list, "dead:true")
 	for _, key := range inspect.FilterKeys() {
 		if !strings.HasSuffix(key, ".") { // any member follows
 			key += ":"
 		}
-		if !slices.ContainsFunc(terms, func(t string) bool { return strings.HasPrefix(t, key) }) {
-			terms = append(terms, key)
+		if !slices.ContainsFunc(list, func(t string) bool { return strings.HasPrefix(t, key) }) {
+			list = append(list, key)
 		}
 	}
-	return terms, nil
+	return list, nil
 }
 
 // terms are the suggestions of the search box, a line each. The script asks for them when
@@ -417,5 +418,5 @@ func (h *Handler) again(
 func (d *jobsData) Narrow(value string) string {
 	key := map[inspect.Facet]string{inspect.FacetType: "type", inspect.FacetQueue: "queue",
 		inspect.FacetError: "errortype"}[d.By]
-	return strings.TrimSpace(d.Line + " " + inspect.Term(key, value))
+	return strings.TrimSpace(d.Line + " " + terms.Term(key, value))
 }

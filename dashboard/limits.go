@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/terms"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -136,9 +136,9 @@ func (h *Handler) limit(p *page) error {
 	data := &limitData{Limit: l, Form: fieldsOf("", l.Setting), Done: done(p.r.FormValue("did"))}
 	switch l.Kind {
 	case storage.LimitQueue:
-		data.Jobs = inspect.Term("queue", l.Name)
+		data.Jobs = terms.Term("queue", l.Name)
 	case storage.LimitType:
-		data.Jobs = inspect.Term("type", l.Name)
+		data.Jobs = terms.Term("type", l.Name)
 	}
 	for _, do := range []Verb{Set, Clear, Block} {
 		if h.may(p.r, limitAction(do, &l)) == nil && (do != Clear || l.Setting != nil) {

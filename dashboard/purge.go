@@ -5,6 +5,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/terms"
 )
 
 // purgeOf is the purge of the queue that an address names.
@@ -13,7 +14,7 @@ func (h *Handler) purgeOf(p *page) (*many, error) {
 	if err := ojs.ValidateQueue(name); err != nil {
 		return nil, ojs.ErrNotFound
 	}
-	m := &many{Do: Purge, Line: inspect.Term("queue", name), Link: "queues/" + p.Seg(name) + "/",
+	m := &many{Do: Purge, Line: terms.Term("queue", name), Link: "queues/" + p.Seg(name) + "/",
 		Action: Action{Do: Purge, On: "queue", Name: name, Queue: name}}
 	if err := h.may(p.r, m.Action); err != nil {
 		return nil, denied{err}

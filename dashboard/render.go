@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs/engine"
-	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/terms"
 )
 
 //go:embed templates
@@ -209,7 +209,7 @@ func (p *page) QueueLink(name string) string { return p.Root + "queues/" + url.P
 func (p *page) List(line string) string { return p.Root + "jobs/?q=" + url.QueryEscape(line) }
 
 // ListBy is the address of the jobs of a queue, type or error type.
-func (p *page) ListBy(key, value string) string { return p.List(inspect.Term(key, value)) }
+func (p *page) ListBy(key, value string) string { return p.List(terms.Term(key, value)) }
 
 // MayDo reports whether the request may do an action.
 func (p *page) MayDo(a Action) bool { return p.h.may(p.r, a) == nil }

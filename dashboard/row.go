@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/terms"
 )
 
 func escape(s string) string { return url.QueryEscape(s) }
@@ -67,7 +67,7 @@ func (p *page) Shown(job *ojs.JobInfo) *ojs.JobInfo { return p.h.shown(job) }
 func (p *page) Plus(a, b int) int { return a + b }
 
 // WorkerLine is the filter line of the jobs that a worker claimed last.
-func (p *page) WorkerLine(id string) string { return inspect.Term("worker", id) }
+func (p *page) WorkerLine(id string) string { return terms.Term("worker", id) }
 
 // TypeLine is the filter line of a type.
-func (p *page) TypeLine(name string) string { return inspect.Term("type", name) }
+func (p *page) TypeLine(name string) string { return terms.Term("type", name) }

@@ -104,10 +104,9 @@ func (j *Jobs) Explain(ctx context.Context, id string) (Explanation, error) {
 		if err != nil {
 			return Explanation{}, err
 		}
-		if n > 0 && found {
-			e.Add(ObstacleBehind, "jobs of queue %s before it: %d", rec.Queue, n).N = n
-		} else if n > 0 {
-			e.Add(ObstacleBehind, "jobs of queue %s before it: at least %d", rec.Queue, n).N = n
+		least := map[bool]string{false: "at least "}[found]
+		if n > 0 {
+			e.Add(ObstacleBehind, "jobs of queue %s before it: %s%d", rec.Queue, least, n).N = n
 		}
 	}
 	return e, nil

@@ -56,7 +56,6 @@ func (j *Jobs) Failures(ctx context.Context, f Filter, look int) (FailureGroups,
 	if _, err := j.counted(&f, look); err != nil {
 		return FailureGroups{}, err
 	}
-	var out FailureGroups
 	groups := make(map[string]*FailureGroup)
 	room, now := true, j.Now()
 	seen, err := j.look(ctx, &f, look, func(job *ojs.JobInfo) {
@@ -65,7 +64,7 @@ func (j *Jobs) Failures(ctx context.Context, f Filter, look int) (FailureGroups,
 	if err != nil {
 		return FailureGroups{}, err
 	}
-	out.Looked, out.Exact = seen.n, len(seen.missed) == 0 && room
+	out := FailureGroups{Looked: seen.n, Exact: len(seen.missed) == 0 && room}
 	for _, g := range groups {
 		g.Least = !seen.through(g.Type)
 		out.Groups = append(out.Groups, *g)

@@ -1,11 +1,7 @@
 package inspect
 
 import (
-	"bytes"
-	"encoding/json"
-	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -133,9 +129,8 @@ func (f *Filter) Query() (storage.Query, error) {
 			"%q is none of newest, finished, due and claim", f.Order)
 	}
 	q := storage.Query{
-		Workflow: f.Workflow,
-		Order:    f.Order, DeadLetters: f.DeadLettered, States: f.States, Queues: f.Queues, Types: f.Types,
-		ErrorTypes:  f.ErrorTypes,
+		Workflow: f.Workflow, Order: f.Order, DeadLetters: f.DeadLettered, States: f.States,
+		Queues: f.Queues, Types: f.Types, ErrorTypes: f.ErrorTypes,
 		CreatedFrom: f.CreatedFrom, CreatedBefore: f.CreatedBefore,
 		FinishedFrom: f.FinishedFrom, FinishedBefore: f.FinishedBefore,
 		Where: f.where(),
@@ -157,17 +152,16 @@ func (f *Filter) Exact() bool {
 // where is the part of the filter of which storages know nothing; nil: there is none.
 func (f *Filter) where() func(*storage.Record) bool {
 	if len(f.IDs)+len(f.Tags)+len(f.Members)+len(f.Workers)+len(f.Crons)+len(f.Versions)+len(f.Keys)+
-		len(f.Fingerprints) == 0 && f.Error == "" &&
-		f.Args == "" && f.Failure == "" &&
+		len(f.Fingerprints) == 0 && f.Error == "" && f.Args == "" && f.Failure == "" &&
 		f.Priority == nil && f.Attempt == nil && f.DueFrom.IsZero() && f.DueBefore.IsZero() {
 		return nil
 	}
 	text := strings.ToLower(f.Error)
 	return func(r *storage.Record) bool {
 		cron, _ := r.Meta["cron_name"].(string)
-		return matchesAny(f.Versions, r.TypeVersion) && matchesAny(f.Keys, orderingKey(r)) &&
-			matchesAny(f.Fingerprints, r.Fingerprint) &&
-			f.hasID(r.ID) && matchesAny(f.Workers, r.Worker) && matchesAny(f.Crons, cron) &&
+		return f.hasID(r.ID) && matchesAny(f.Versions, r.TypeVersion) && matchesAny(f.Keys, orderingKey(r)) &&
+			matchesAny(f.Fingerprints, r.Fingerprint) && matchesAny(f.Workers, r.Worker) &&
+			matchesAny(f.Crons, cron) &&
 			f.Priority.has(r.Priority) && f.Attempt.has(r.Attempt) && f.due(r) &&
 			(text == "" || r.Error != nil && (strings.Contains(strings.ToLower(r.Error.Type), text) ||
 				strings.Contains(strings.ToLower(r.Error.Message), text))) &&
@@ -221,7 +215,7 @@ func (f *Filter) matchesMembers(job *ojs.JobInfo) bool {
 			path = strings.TrimPrefix(m.Path, memberPrefixes[1])
 		} else if args == nil {
 			raw := job.Args.JSON()
-			if codec.IsEncoded(job.Args, job.Meta) || lacks(raw, m.Value) {
+			if codec.IsEncoded(job.Args, job.Meta) || jsonvalue.Lacks(raw, m.Value) {
 				return false
 			}
 			var err error
@@ -232,44 +226,11 @@ func (f *Filter) matchesMembers(job *ojs.JobInfo) bool {
 		if ofArgs {
 			root = args
 		}
-		there := false
-		for v := range jsonvalue.At(root, path) {
-			there = there || isValue(v, m.Value)
-		}
-		if !there {
+		if !jsonvalue.Has(root, path, m.Value) {
 			return false
 		}
 	}
 	return true
-}
-
-// lacks reports whether it can be seen without decoding that some JSON does not have a
-// value: a text or an integer stands in JSON as it is, unless it is escaped or has an
-// exponent.
-func lacks(raw []byte, value string) bool {
-	if bytes.Contains(raw, []byte(value)) || bytes.IndexByte(raw, '\\') >= 0 || strings.ContainsAny(value,
-		`{["`) {
-		return false
-	}
-	if _, err := strconv.ParseInt(value, 10, 64); err == nil {
-		for i := 1; i < len(raw); i++ {
-			if (raw[i] == 'e' || raw[i] == 'E') && '0' <= raw[i-1] && raw[i-1] <= '9' {
-				return false
-			}
-		}
-		return true
-	}
-	_, err := strconv.ParseFloat(value, 64)
-	return err != nil
-}
-
-// isValue reports whether v is the text of a string, or a value as its JSON.
-func isValue(v any, text string) bool {
-	if s, ok := v.(string); ok && s == text {
-		return true
-	}
-	want, err := jsonvalue.Decode([]byte(text))
-	return err == nil && reflect.DeepEqual(v, want)
 }
 
 // matchesArgs reports whether the filter selects a job by its args, of which storages
@@ -281,22 +242,7 @@ func (f *Filter) matchesArgs(job *ojs.JobInfo) bool {
 	if codec.IsEncoded(job.Args, job.Meta) {
 		return false
 	}
-	raw := job.Args.JSON()
-	if bytes.Contains(raw, []byte(f.Args)) {
-		return true
-	}
-	// encoding/json writes it for < > &, other encoders for any character
-	if !bytes.Contains(raw, []byte(`\u`)) {
-		return false
-	}
-	v, err := jsonvalue.Decode(raw)
-	if err != nil {
-		return false
-	}
-	var plain bytes.Buffer
-	enc := json.NewEncoder(&plain)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v) == nil && bytes.Contains(plain.Bytes(), []byte(f.Args))
+	return jsonvalue.ContainsText(job.Args.JSON(), f.Args)
 }
 
 // ByID reports whether the filter names every job by its id.

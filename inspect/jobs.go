@@ -178,9 +178,8 @@ func (j *Jobs) Page(ctx context.Context, f Filter, cursor string, n int) (Page, 
 	if err != nil {
 		return Page{}, err
 	}
-	out := Page{Next: page.Next, Prev: page.Prev, Looked: page.Looked}
-	out.Jobs = make([]*ojs.JobInfo, 0, len(page.Records))
-	out.Workers = make([]string, 0, len(page.Records))
+	out := Page{Next: page.Next, Prev: page.Prev, Looked: page.Looked,
+		Jobs: make([]*ojs.JobInfo, 0, len(page.Records)), Workers: make([]string, 0, len(page.Records))}
 	for i := range page.Records {
 		out.Jobs = append(out.Jobs, &page.Records[i].JobInfo)
 		out.Workers = append(out.Workers, page.Records[i].Worker)

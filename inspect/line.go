@@ -7,15 +7,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/terms"
 )
 
-// A filter line is a list of terms key:value with spaces between them. A key or value
-// with a space or a quote in it is a Go string literal, in double quotes. Parse has
-// the keys. Both directions go through the list filterKeys.
+// A filter line is a line of terms. Parse has the keys. Both directions go through the
+// list filterKeys.
 
 // FilterError refuses a filter line. It is an ojs.ErrInvalid.
 type FilterError struct {
@@ -56,93 +54,46 @@ func (e *FilterError) Unwrap() error { return ojs.ErrInvalid }
 // The empty line selects all. An error is a *FilterError that names the column.
 func Parse(line string, now time.Time) (Filter, error) {
 	var f Filter
-	p := lineParser{line: line}
-	for {
-		p.at += len(p.rest()) - len(strings.TrimLeftFunc(p.rest(), unicode.IsSpace))
-		if p.rest() == "" {
-			return f, nil
+	p := terms.Line{Text: line}
+	fail := func(at int, reason string) (Filter, error) {
+		return Filter{}, &FilterError{Line: line, Column: p.Column(at), Reason: reason}
+	}
+	for p.Skip() {
+		begin := p.At
+		name, wrong := p.Token(':')
+		if wrong != "" {
+			return fail(p.At, wrong)
 		}
-		begin := p.at
-		name, err := p.token(':')
-		if err != nil {
-			return Filter{}, err
-		}
-		if !strings.HasPrefix(p.rest(), ":") {
-			return Filter{}, p.fail(begin, fmt.Sprintf("%q is no term: write key:value, such as error:%s",
-				name, quoteTerm(name)))
+		if !strings.HasPrefix(p.Rest(), ":") {
+			return fail(begin, fmt.Sprintf("%q is no term: write key:value, such as error:%s",
+				name, terms.Quote(name)))
 		}
 		key := keyNamed(name)
 		if key == nil {
-			return Filter{}, p.fail(begin, fmt.Sprintf("%q is no key: use one of %s", name,
+			return fail(begin, fmt.Sprintf("%q is no key: use one of %s", name,
 				strings.ReplaceAll(strings.Join(FilterKeys(), ", "), "., ", ".PATH, ")))
 		}
-		p.at++
-		begin = p.at
-		value, err := p.token(0)
-		if err != nil {
-			return Filter{}, err
+		p.At++
+		begin = p.At
+		value, wrong := p.Token(0)
+		if wrong != "" {
+			return fail(p.At, wrong)
 		}
 		if err := key.set(&f, name, value, now); err != nil {
-			return Filter{}, p.fail(begin, name+": "+err.Error())
+			return fail(begin, name+": "+err.Error())
 		}
 	}
-}
-
-type lineParser struct {
-	line string
-	at   int // in bytes
-}
-
-func (p *lineParser) rest() string { return p.line[p.at:] }
-
-func (p *lineParser) fail(at int, reason string) error {
-	return &FilterError{Line: p.line, Column: utf8.RuneCountInString(p.line[:at]) + 1, Reason: reason}
-}
-
-// token reads a string literal, or what comes before a space or the byte end.
-func (p *lineParser) token(end rune) (string, error) {
-	begin := p.at
-	if strings.HasPrefix(p.rest(), `"`) {
-		quoted, err := strconv.QuotedPrefix(p.rest())
-		if err != nil {
-			return "", p.fail(begin, `a quote that does not end: write "..." with \" and \\ inside`)
-		}
-		text, err := strconv.Unquote(quoted)
-		if err != nil {
-			return "", p.fail(begin, "no string literal: "+err.Error())
-		}
-		p.at += len(quoted)
-		if r, _ := utf8.DecodeRuneInString(p.rest()); p.rest() != "" && !unicode.IsSpace(r) && r != end {
-			return "", p.fail(p.at, "a space is missing after the quote")
-		}
-		return text, nil
-	}
-	n := strings.IndexFunc(p.rest(), func(r rune) bool { return unicode.IsSpace(r) || r == end && end != 0 })
-	if n < 0 {
-		n = len(p.rest())
-	}
-	p.at += n
-	return p.line[begin:p.at], nil
+	return f, nil
 }
 
 // String is the filter as a line, from which Parse makes the same filter, with
 // times in UTC.
 func (f Filter) String() string {
-	var terms []string
-	for i := range filterKeys {
-		k := &filterKeys[i]
-		k.get(&f, func(name, value string) { terms = append(terms, Term(name, value)) })
+	var line []string
+	for _, k := range filterKeys {
+		k.get(&f, func(name, value string) { line = append(line, terms.Term(name, value)) })
 	}
-	return strings.Join(terms, " ")
-}
-
-// quoteTerm writes a key or a value so that token reads it.
-func quoteTerm(s string) string {
-	odd := func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) || r == utf8.RuneError }
-	if s == "" || s[0] == '"' || strings.Contains(s, `"`) || strings.ContainsFunc(s, odd) {
-		return strconv.Quote(s)
-	}
-	return s
+	return strings.Join(line, " ")
 }
 
 // filterKey is a key of filter lines, or a prefix of keys: it ends with a dot.
@@ -172,29 +123,10 @@ func FilterKeys() (names []string) {
 	return names
 }
 
-// Term returns a term of a filter line.
-func Term(key, value string) string {
-	quoted := quoteTerm(key)
-	if strings.Contains(key, ":") {
-		quoted = strconv.Quote(key)
-	}
-	return quoted + ":" + quoteTerm(value)
-}
-
 // filterKeys are in the order in which String writes them. keyNamed takes the first that
 // fits.
 var filterKeys = []filterKey{
-	{"state", func(f *Filter, _, value string, _ time.Time) error {
-		if !ojs.State(value).Valid() {
-			return fmt.Errorf("%q is none of %v", value, ojs.AllStates())
-		}
-		f.States = append(f.States, ojs.State(value))
-		return nil
-	}, func(f *Filter, term func(string, string)) {
-		for _, s := range f.States {
-			term("state", string(s))
-		}
-	}},
+	listKey("state", func(f *Filter) *[]ojs.State { return &f.States }),
 	listKey("queue", func(f *Filter) *[]string { return &f.Queues }),
 	listKey("type", func(f *Filter) *[]string { return &f.Types }),
 	listKey("errortype", func(f *Filter) *[]string { return &f.ErrorTypes }),
@@ -254,16 +186,18 @@ func oneKey[T comparable](name string, field func(*Filter) *T,
 	}}
 }
 
-func listKey(name string, field func(*Filter) *[]string) filterKey {
+func listKey[T ~string](name string, field func(*Filter) *[]T) filterKey {
 	return filterKey{name, func(f *Filter, _, value string, _ time.Time) error {
-		if value == "" {
+		if state, is := any(T(value)).(ojs.State); is && !state.Valid() {
+			return fmt.Errorf("%q is none of %v", value, ojs.AllStates())
+		} else if value == "" {
 			return errors.New("has no value")
 		}
-		*field(f) = append(*field(f), value)
+		*field(f) = append(*field(f), T(value))
 		return nil
 	}, func(f *Filter, term func(string, string)) {
 		for _, value := range *field(f) {
-			term(name, value)
+			term(name, string(value))
 		}
 	}}
 }

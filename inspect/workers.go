@@ -89,8 +89,7 @@ func (j *Jobs) Workers(ctx context.Context) ([]Worker, error) {
 			w.Silent = silence(v, j.Now())
 		}
 	})
-	list := slices.Collect(maps.Values(byID))
-	slices.SortFunc(list, func(a, b *Worker) int {
+	list := slices.SortedFunc(maps.Values(byID), func(a, b *Worker) int {
 		switch {
 		case a.Node != nil && b.Node != nil:
 			return byProcess(a.Node, b.Node)
