@@ -28,7 +28,7 @@ const None = math.MinInt64
 type Limit struct {
 	Active  int            // jobs that are active
 	Setting *ojs.RateLimit // by SetLimit; nil: none
-	Until   int64          // when the setting ends; None: never
+	Until   int64          // when the setting ends; None: never, or there is none
 	Blocked int64          // until when BlockLimit lets no job start; None: it does not
 	Window  int64          // how long a start counts at most; 0: starts are not kept
 	Most    int64          // starts that count at most
@@ -101,7 +101,7 @@ func (l *Limit) Open(own *ojs.RateLimit, now int64, start Starts) (at int64, ope
 	} else if at = max(at, l.Blocked); at <= now {
 		return at, true, nil
 	}
-	if l.Setting != nil && l.Until != None && l.Until > now && (at == None || l.Until < at) {
+	if l.Until > now && (at == None || l.Until < at) {
 		at = max(l.Until, l.Blocked) // other bounds hold then
 	}
 	return at, false, nil
@@ -189,6 +189,6 @@ func (v Verdict) Closed(own *ojs.RateLimit) bool { return !v.Open && Waits(own) 
 // may start, and also if a claim has to meet that job to drop or reschedule it.
 func (l *Limit) Judge(own *ojs.RateLimit, now int64, start Starts) (v Verdict, err error) {
 	v.At, v.Open, err = l.Open(own, now, start)
-	v.Ready = err == nil && (v.Open || !Waits(own))
+	v.Ready = v.Open || !Waits(own)
 	return v, err
 }

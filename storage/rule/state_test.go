@@ -71,6 +71,18 @@ func TestRememberMore(t *testing.T) {
 	}
 }
 
+// TestFewStarts: starts that are not known count for no rate, before 1970 either.
+func TestFewStarts(t *testing.T) {
+	l := rule.Limit{Until: rule.None, Blocked: rule.None, Started: 5, LastStart: -5 * second}
+	unknown := func(int64) (int64, bool, error) { return 0, false, nil }
+	for _, n := range []int{2, 9} {
+		own := ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: n, Per: 10 * time.Second}}
+		if at, open, err := l.Open(&own, -second, unknown); err != nil || !open {
+			t.Errorf("%d at once: open %v, at %d, error %v", n, open, at, err)
+		}
+	}
+}
+
 // TestState: what GetLimit tells of a limit, and whether ListLimits does.
 func TestState(t *testing.T) {
 	const now = 100 * second

@@ -112,6 +112,15 @@ var targets = []target{
 		},
 		guards: []guard{{"enter", "Unlock", "mu"}},
 	},
+	{
+		name: "rule", dir: "storage/rule",
+		judges: []judge{
+			{pkg: "storage/rule", args: []string{"-test.run=."}},
+			{pkg: "storage/memory", args: light},
+			{pkg: "storage/memory", args: quick},
+			{pkg: "storage/memory", args: suite, random: true, long: true},
+		},
+	},
 }
 
 func main() {
@@ -149,7 +158,7 @@ func main() {
 			target: t, match: match, parallel: *parallel, list: *list, verbose: *verbose, out: os.Stdout,
 			sample: *sample, seed: *seed, again: *again,
 		}
-		clean, err := r.run(ctx, filepath.Join("internal", "mutate", t.name+".survivors"))
+		clean, err := r.run(ctx, filepath.Join("internal", "test", "mutate", t.name+".survivors"))
 		if err != nil {
 			fail(fmt.Errorf("%s: %w", t.name, err))
 		}
