@@ -43,7 +43,7 @@ func (e *Engine[T]) Stats(ctx context.Context) (s Stats, err error) {
 	}
 	if r := c.attempts.Run.Load(); r != nil {
 		s.Running, s.Busy = true, r.Pipe.Busy()
-		_, _, s.Stuck = r.Trouble()
+		_, s.Stuck, _ = r.Trouble()
 	}
 	if s.Queues, err = e.Queues().List(ctx); err != nil {
 		return s, err
@@ -194,7 +194,7 @@ func (e *Engine[T]) Health(ctx context.Context) Health {
 		return h
 	}
 	r := k.r
-	failures, failure, _ := r.Trouble()
+	failures, _, failure := r.Trouble()
 	h.Uptime = c.Now().Sub(r.Started)
 	h.Seconds = h.Uptime.Seconds()
 	if n, err := k.Due.Failing(); n > 0 && failures == 0 {

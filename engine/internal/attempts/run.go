@@ -271,12 +271,12 @@ func (r *Run) Settled() (bool, <-chan struct{}) {
 	return r.Sched.Settled()
 }
 
-// Trouble returns how many claims have failed in a row, why the last of them did, and how
-// many attempts are reported as stuck.
-func (r *Run) Trouble() (failures int, failure error, stuck int) {
+// Trouble returns how many claims have failed in a row, how many attempts are reported as
+// stuck, and why the last claim has failed.
+func (r *Run) Trouble() (failures, stuck int, failure error) {
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	return r.failures, r.failure, r.stuck
+	return r.failures, r.stuck, r.failure
 }
 
 // attend is the run of the chore Leases. It renews leases, settles attempts that have
