@@ -63,15 +63,12 @@ func (j JobInfo) MarshalJSON() ([]byte, error) {
 		Args: j.Args, Meta: j.Meta, Priority: j.Priority,
 		Timeout: seconds(j.Timeout), Total: seconds(j.TotalTimeout), EnqueueTTL: seconds(j.EnqueueTTL),
 		Lease: seconds(j.Lease), ResultTTL: resultTTL(j.ResultTTL), Retry: &j.Retry, RateLimit: j.RateLimit,
-		Fairness:    j.Fairness,
-		Unique:      j.Unique,
-		Depends:     j.Dependencies,
+		Fairness: j.Fairness, Unique: j.Unique, Depends: j.Dependencies,
 		ScheduledAt: wireTime(j.ScheduledAt), ExpiresAt: wireTime(j.ExpiresAt),
-		CreatedAt:  wireTime(j.CreatedAt),
-		EnqueuedAt: wireTime(j.EnqueuedAt), StartedAt: wireTime(j.StartedAt),
-		NextRetryAt: wireTime(j.NextRetryAt),
-		DeadAt:      wireTime(j.DeadLetteredAt),
-		Progress:    j.Progress, Error: j.Error, Errors: j.Errors, Result: j.Result,
+		CreatedAt: wireTime(j.CreatedAt), EnqueuedAt: wireTime(j.EnqueuedAt),
+		StartedAt: wireTime(j.StartedAt), NextRetryAt: wireTime(j.NextRetryAt),
+		DeadAt: wireTime(j.DeadLetteredAt), Progress: j.Progress,
+		Error: j.Error, Errors: j.Errors, Result: j.Result,
 	}
 	if j.Unique != nil {
 		e.UniqueKey = j.Unique.Key
@@ -255,9 +252,12 @@ func (d *decoder) finish() error {
 	return nil
 }
 
+// decodeFunc decodes an attribute.
+type decodeFunc func(d *decoder, v json.RawMessage) error
+
 // attribute is a known attribute of the envelope.
 type attribute struct {
-	decode  func(d *decoder, v json.RawMessage) error
+	decode  decodeFunc
 	client  bool // a client may set it; the system manages the other attributes
 	topOnly bool // it is not allowed in "options"
 }
@@ -265,20 +265,13 @@ type attribute struct {
 var attributes map[string]attribute
 
 func init() { // a function, since the decoders refer to the table
-	client := func(decode func(*decoder, json.RawMessage) error) attribute {
-		return attribute{decode: decode, client: true}
-	}
-	top := func(decode func(*decoder, json.RawMessage) error) attribute {
-		return attribute{decode: decode, client: true, topOnly: true}
-	}
-	system := func(decode func(*decoder,
-		json.RawMessage) error) attribute {
-		return attribute{decode: decode}
-	}
-	at := func(field func(*JobInfo) *time.Time) func(*decoder, json.RawMessage) error {
+	client := func(decode decodeFunc) attribute { return attribute{decode: decode, client: true} }
+	top := func(decode decodeFunc) attribute { return attribute{decode: decode, client: true, topOnly: true} }
+	system := func(decode decodeFunc) attribute { return attribute{decode: decode} }
+	at := func(field func(*JobInfo) *time.Time) decodeFunc {
 		return func(d *decoder, v json.RawMessage) error { return (*wireTime)(field(d.job)).decode(v) }
 	}
-	ended := func(s State) func(*decoder, json.RawMessage) error {
+	ended := func(s State) decodeFunc {
 		return func(d *decoder, v json.RawMessage) error {
 			var t wireTime
 			if err := t.decode(v); err != nil {
@@ -291,7 +284,7 @@ func init() { // a function, since the decoders refer to the table
 			return nil
 		}
 	}
-	period := func(field func(*JobInfo) *time.Duration) func(*decoder, json.RawMessage) error {
+	period := func(field func(*JobInfo) *time.Duration) decodeFunc {
 		return func(d *decoder, v json.RawMessage) error { return (*seconds)(field(d.job)).decode(v) }
 	}
 	attributes = map[string]attribute{

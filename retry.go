@@ -1,6 +1,7 @@
 package ojs
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -82,29 +83,15 @@ func (p RetryPolicy) Runs() int {
 
 // Inherit returns p with its zero fields taken from base (OJS retry, section 8.1).
 func (p RetryPolicy) Inherit(base RetryPolicy) RetryPolicy {
-	if p.MaxAttempts == 0 {
-		p.MaxAttempts = base.MaxAttempts
-	}
-	if p.InitialInterval == 0 {
-		p.InitialInterval = base.InitialInterval
-	}
-	if p.BackoffCoefficient == 0 {
-		p.BackoffCoefficient = base.BackoffCoefficient
-	}
-	if p.MaxInterval == 0 {
-		p.MaxInterval = base.MaxInterval
-	}
-	if p.Jitter == "" {
-		p.Jitter = base.Jitter
-	}
-	if p.BackoffStrategy == "" {
-		p.BackoffStrategy = base.BackoffStrategy
-	}
+	p.MaxAttempts = cmp.Or(p.MaxAttempts, base.MaxAttempts)
+	p.InitialInterval = cmp.Or(p.InitialInterval, base.InitialInterval)
+	p.BackoffCoefficient = cmp.Or(p.BackoffCoefficient, base.BackoffCoefficient)
+	p.MaxInterval = cmp.Or(p.MaxInterval, base.MaxInterval)
+	p.Jitter = cmp.Or(p.Jitter, base.Jitter)
+	p.BackoffStrategy = cmp.Or(p.BackoffStrategy, base.BackoffStrategy)
+	p.OnExhaustion = cmp.Or(p.OnExhaustion, base.OnExhaustion)
 	if p.NonRetryableErrors == nil {
 		p.NonRetryableErrors = base.NonRetryableErrors
-	}
-	if p.OnExhaustion == "" {
-		p.OnExhaustion = base.OnExhaustion
 	}
 	return p
 }

@@ -80,14 +80,12 @@ func (p *RetryPolicy) UnmarshalJSON(b []byte) error {
 	}
 	var q RetryPolicy
 	for _, f := range fields {
-		if isNull(f.value) {
-			if _, known := retryFields[f.name]; known {
-				continue
-			}
-		}
 		decode, known := retryFields[f.name]
 		if !known {
 			return retryError(f.name, "unknown field")
+		}
+		if isNull(f.value) {
+			continue
 		}
 		if err := decode(&q, f.value); err != nil {
 			return retryError(f.name, err.Error())
@@ -118,12 +116,10 @@ var retryFields = map[string]func(*RetryPolicy, json.RawMessage) error{
 		}
 		return nil
 	},
-	"initial_interval": func(p *RetryPolicy,
-		v json.RawMessage) error {
+	"initial_interval": func(p *RetryPolicy, v json.RawMessage) error {
 		return decodeInterval(v, &p.InitialInterval)
 	},
-	"max_interval": func(p *RetryPolicy,
-		v json.RawMessage) error {
+	"max_interval": func(p *RetryPolicy, v json.RawMessage) error {
 		return decodeInterval(v, &p.MaxInterval)
 	},
 	"backoff_coefficient": func(p *RetryPolicy, v json.RawMessage) error {

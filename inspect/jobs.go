@@ -13,6 +13,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -213,10 +214,7 @@ func (j *Jobs) RecordPage(ctx context.Context, f *Filter, q storage.Query) (page
 			return page, draft.Invalid("cursor", "%q is not of a page of this filter", q.Cursor)
 		}
 	}
-	limit := q.Limit
-	if limit == 0 {
-		limit = 1000
-	}
+	limit := cmp.Or(q.Limit, 1000)
 	if at > 0 {
 		page.Prev = strconv.Itoa(max(at-limit, 0))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
@@ -54,8 +55,7 @@ func Add(ctx context.Context, part Part, opts ...ojs.Option) (added bool, err er
 		above = root
 	}
 	if root == "" {
-		return false, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "workflow",
-			Reason: fmt.Sprintf("job %s is no step of a workflow", header.ID)}
+		return false, draft.Invalid("workflow", "job %s is no step of a workflow", header.ID)
 	}
 	r, err := open(ctx, a.Lookup, above)
 	if err != nil {
@@ -69,8 +69,7 @@ func Add(ctx context.Context, part Part, opts ...ojs.Option) (added bool, err er
 	}
 	name, _ := header.Meta[MetaStep].(string)
 	if node < 0 {
-		return false, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "step",
-			Reason: fmt.Sprintf("%.50q is no workflow.Adder", name)}
+		return false, draft.Invalid("step", "%.50q is no workflow.Adder", name)
 	}
 	base := additionID(header.ID)
 	w := &Workflow{name: name, root: part, opts: opts, prefix: name + "/",

@@ -58,15 +58,6 @@ type builder struct {
 	faults []Fault
 }
 
-// build returns the nodes of a workflow but for the record.
-func (w *Workflow) build() ([]node, error) {
-	b, err := w.builder()
-	if err != nil {
-		return nil, err
-	}
-	return b.nodes, nil
-}
-
 func (w *Workflow) builder() (*builder, error) {
 	b := &builder{prefix: w.prefix, names: make(map[string]bool), at: "$", opts: w.opts, member: w.member}
 	last := b.part(w.root, "", nil)
@@ -180,6 +171,16 @@ func (b *builder) begun(start int) {
 	}
 }
 
+// stepsFrom returns the steps among the nodes from one on.
+func (b *builder) stepsFrom(first int) (steps []int) {
+	for i := first; i < len(b.nodes); i++ {
+		if !b.nodes[i].join() {
+			steps = append(steps, i)
+		}
+	}
+	return steps
+}
+
 // join adds a join.
 func (b *builder) join(when ojs.Condition, after ...int) int {
 	b.nodes = append(b.nodes, node{after: distinct(after), when: when})
@@ -249,13 +250,7 @@ func (bt batch) add(b *builder, before []int) []int {
 	if len(b.faults) > 0 {
 		return nil
 	}
-	var jobs []int // of the parts
-	for i := first; i < len(b.nodes); i++ {
-		if !b.nodes[i].join() {
-			jobs = append(jobs, i)
-		}
-	}
-	ended := b.join(ojs.AllEnded, jobs...)
+	ended := b.join(ojs.AllEnded, b.stepsFrom(first)...)
 	succeeded := b.join(ojs.AllSucceeded, parts...)
 	failed := b.not(succeeded)
 	if len(bt.callbacks) == 0 {

@@ -57,7 +57,16 @@ func (g *gen) name() string {
 	return fmt.Sprint("s", g.n)
 }
 
-func draft() ojs.Draft { return ojs.NewDraft("x", nil) }
+// build returns the nodes of a workflow but for the record.
+func (w *Workflow) build() ([]node, error) {
+	b, err := w.builder()
+	if err != nil {
+		return nil, err
+	}
+	return b.nodes, nil
+}
+
+func some() ojs.Draft { return ojs.NewDraft("x", nil) }
 
 func (g *gen) part(t *rapid.T, depth int) drawn {
 	kinds := []string{"step", "chain", "group", "batch", "graph", "saga"}
@@ -72,7 +81,7 @@ func (g *gen) part(t *rapid.T, depth int) drawn {
 	kind := rapid.SampledFrom(kinds).Draw(t, "kind")
 	if kind == "undoable" {
 		name := g.name()
-		return drawn{Undoable(name, draft(), draft()), func(m *model, started bool) bool {
+		return drawn{Undoable(name, some(), some()), func(m *model, started bool) bool {
 			ok := m.step(name, started)
 			m.undo = append(m.undo, undo{name, ok})
 			return ok
@@ -86,7 +95,7 @@ func (g *gen) part(t *rapid.T, depth int) drawn {
 		g.saga = ""
 		d := g.part(t, depth-1)
 		g.adds[name], g.saga = d.part, outer
-		return drawn{Adder(name, draft()), func(m *model, started bool) bool {
+		return drawn{Adder(name, some()), func(m *model, started bool) bool {
 			ok := m.step(name, started)
 			if !started { // it adds nothing
 				return false
@@ -100,7 +109,7 @@ func (g *gen) part(t *rapid.T, depth int) drawn {
 	}
 	if kind == "step" {
 		name := g.name()
-		return drawn{Step(name, draft()), func(m *model, started bool) bool { return m.step(name, started) }}
+		return drawn{Step(name, some()), func(m *model, started bool) bool { return m.step(name, started) }}
 	}
 	if kind == "graph" {
 		return g.graph(t)
@@ -132,7 +141,7 @@ func (g *gen) part(t *rapid.T, depth int) drawn {
 	used := rapid.SampledFrom([]int{1, 2, 3, 4, 5, 6, 7}).Draw(t, "callbacks")
 	var callbacks []Callback
 	names := make([]string, 3)
-	for i, c := range []Callback{OnComplete(draft()), OnSuccess(draft()), OnFailure(draft())} {
+	for i, c := range []Callback{OnComplete(some()), OnSuccess(some()), OnFailure(some())} {
 		if used&(1<<i) != 0 {
 			names[i] = g.name()
 			callbacks = append(callbacks, c.Named(names[i]))
@@ -217,7 +226,7 @@ func (g *gen) graph(t *rapid.T) drawn {
 	n := rapid.IntRange(0, 5).Draw(t, "nodes")
 	nodes := make([]Node, n)
 	for i := range nodes {
-		nodes[i] = Node{Name: g.name(), Job: draft()}
+		nodes[i] = Node{Name: g.name(), Job: some()}
 		for k := range i {
 			if rapid.IntRange(0, 2).Draw(t, "edge") == 0 {
 				nodes[i].After = append(nodes[i].After, nodes[k].Name)
@@ -340,11 +349,11 @@ func TestEdgesGrowWithTheSteps(t *testing.T) {
 	many := func() Part {
 		parts := make([]Part, 1000)
 		for i := range parts {
-			parts[i] = Step("", draft())
+			parts[i] = Step("", some())
 		}
 		return Group(parts...)
 	}
-	nodes, err := New("", Chain(many(), many(), Batch(many(), OnComplete(draft())))).build()
+	nodes, err := New("", Chain(many(), many(), Batch(many(), OnComplete(some())))).build()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,18 +369,18 @@ func TestEdgesGrowWithTheSteps(t *testing.T) {
 // W005: each shape nests in each, three levels deep.
 func TestShapesNest(t *testing.T) {
 	n := 0
-	leaf := func() Part { return Step("", draft()) }
+	leaf := func() Part { return Step("", some()) }
 	name := func() string { n++; return fmt.Sprint("n", n) }
 	shapes := map[string]func(Part) Part{
 		"chain": func(p Part) Part { return Chain(leaf(), p) },
 		"group": func(p Part) Part { return Group(leaf(), p) },
-		"batch": func(p Part) Part { return Batch(p, OnComplete(draft()).Named(name())) },
-		"saga":  func(p Part) Part { return Saga(Compensate, Undoable(name(), draft(), draft()), p) },
+		"batch": func(p Part) Part { return Batch(p, OnComplete(some()).Named(name())) },
+		"saga":  func(p Part) Part { return Saga(Compensate, Undoable(name(), some(), some()), p) },
 	}
 	for outer, a := range shapes {
 		for middle, b := range shapes {
 			for inner, c := range shapes {
-				graph := Graph(Node{Name: name(), Job: draft()})
+				graph := Graph(Node{Name: name(), Job: some()})
 				if _, err := New("", a(b(c(graph)))).build(); err != nil {
 					t.Errorf("a graph in a %s in a %s in a %s: %v", inner, middle, outer, err)
 				}
@@ -381,17 +390,17 @@ func TestShapesNest(t *testing.T) {
 }
 
 func TestInvalid(t *testing.T) {
-	deep := Step("x", draft())
+	deep := Step("x", some())
 	for range MaxDepth + 1 {
 		deep = Chain(deep)
 	}
 	big := make([]Part, MaxSteps+1)
 	for i := range big {
-		big[i] = Step("", draft())
+		big[i] = Step("", some())
 	}
-	a := Step("a", draft())
+	a := Step("a", some())
 	when := func(name string, when ojs.Condition, after ...string) Node {
-		return Node{Name: name, Job: draft(), After: after, When: when}
+		return Node{Name: name, Job: some(), After: after, When: when}
 	}
 	node := func(name string, after ...string) Node { return when(name, "", after...) }
 	for name, c := range map[string]struct {
@@ -405,13 +414,13 @@ func TestInvalid(t *testing.T) {
 			"$ is a batch without callbacks; use a group"}},
 		"W007 no callback": {Batch(a, Callback{}), []string{
 			"$ has a callback that is none; use OnComplete, OnSuccess or OnFailure"}},
-		"W007 twice": {Batch(a, OnSuccess(draft()), OnSuccess(draft()).Named("b")), []string{
+		"W007 twice": {Batch(a, OnSuccess(some()), OnSuccess(some()).Named("b")), []string{
 			"$ has two callbacks on_success"}},
-		"W080 no saga": {Undoable("a", draft(), draft()), []string{
+		"W080 no saga": {Undoable("a", some(), some()), []string{
 			"$ has a compensation, and is in no saga; use Step, or put it into a Saga"}},
 		"W080 policy": {Saga("x", a), []string{
 			`$ has the policy "x"; use Compensate, RetryFirst or Skip`}},
-		"W080 names": {Saga(Compensate, Undoable("a", draft(), draft()), Step("undo-a", draft())), []string{
+		"W080 names": {Saga(Compensate, Undoable("a", some(), some()), Step("undo-a", some())), []string{
 			`$.steps[0].compensation has the name "undo-a" of another step; ` +
 				`names are unique within a workflow`}},
 		"W005 depth": {deep, []string{
@@ -420,7 +429,7 @@ func TestInvalid(t *testing.T) {
 			"$.jobs[10000] is one step more than the 10000 that a workflow may have"}},
 		"W061 names": {Group(a, a), []string{
 			`$.jobs[1] has the name "a" of another step; names are unique within a workflow`}},
-		"W061 no name": {Graph(Node{Job: draft()}), []string{"$ has a node without a name, at 0"}},
+		"W061 no name": {Graph(Node{Job: some()}), []string{"$ has a node without a name, at 0"}},
 		"W061 unknown": {Graph(node("a", "b")), []string{
 			`$.steps[0] waits for "b", which is no node of the graph`}},
 		"W061 itself": {Graph(node("a", "a")), []string{"$.steps[0] waits for itself"}},

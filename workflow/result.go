@@ -7,6 +7,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
@@ -45,8 +46,7 @@ func UndoneResult[T any](ctx context.Context) (T, error) {
 			return Result[T](ctx, r.shape.Nodes[n.Undoes-1].Name)
 		}
 	}
-	return v, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "step",
-		Reason: fmt.Sprintf("%.50q is no compensation", name)}
+	return v, draft.Invalid("step", "%.50q is no compensation", name)
 }
 
 // StepError says that a step has no result.
@@ -87,8 +87,7 @@ func current(ctx context.Context) (*reading, Lookup, error) {
 	header := a.Header()
 	id, ok := header.Meta[MetaWorkflow].(string)
 	if !ok {
-		return nil, nil, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "workflow",
-			Reason: fmt.Sprintf("job %s is no step of a workflow", header.ID)}
+		return nil, nil, draft.Invalid("workflow", "job %s is no step of a workflow", header.ID)
 	}
 	r, err := openAll(ctx, a.Lookup, id)
 	return r, a.Lookup, err
@@ -110,6 +109,5 @@ func stepJob(ctx context.Context, name string) (*ojs.JobInfo, error) {
 		}
 		return job, err
 	}
-	return nil, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "step",
-		Reason: fmt.Sprintf("workflow %s has no step %.50q", r.base, name)}
+	return nil, draft.Invalid("step", "workflow %s has no step %.50q", r.base, name)
 }

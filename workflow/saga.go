@@ -105,12 +105,7 @@ func (s *saga) add(b *builder, before []int) []int {
 	if len(b.faults) > 0 {
 		return nil
 	}
-	var jobs []int
-	for i := first; i < len(b.nodes); i++ {
-		if !b.nodes[i].join() {
-			jobs = append(jobs, i)
-		}
-	}
+	jobs := b.stepsFrom(first)
 	good := b.join(ojs.AllSucceeded, last...)
 	begun := slices.Clone(before) // a saga that does not begin undoes nothing
 	failed := b.join(ojs.AllSucceeded, append(begun, b.join(ojs.AllEnded, jobs...), b.not(good))...)
@@ -149,17 +144,11 @@ func (s *saga) skip(b *builder, before []int) []int {
 		first := len(b.nodes)
 		b.part(p, fmt.Sprintf(".steps[%d]", i), next)
 		b.begun(first)
-		var jobs []int
-		for k := first; k < len(b.nodes); k++ {
-			if !b.nodes[k].join() {
-				jobs = append(jobs, k)
-			}
-		}
 		if len(b.faults) > 0 {
 			return nil
 		}
 		// A saga that does not begin runs nothing.
-		next = append([]int{b.join(ojs.AllEnded, jobs...)}, before...)
+		next = append([]int{b.join(ojs.AllEnded, b.stepsFrom(first)...)}, before...)
 	}
 	return next
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/draft"
 )
 
 // The job types of a workflow beside those of its steps.
@@ -75,8 +76,7 @@ func Start(ctx context.Context, q ojs.Enqueuer, w *Workflow, id string) (ojs.Tic
 func (w *Workflow) Drafts(id string) ([]ojs.Draft, error) {
 	base, err := uuid.Parse(id)
 	if err != nil || base.Version() != 7 {
-		return nil, &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "id",
-			Reason: fmt.Sprintf("%.50q is no UUIDv7", id)}
+		return nil, draft.Invalid("id", "%.50q is no UUIDv7", id)
 	}
 	b, err := w.builder()
 	if err != nil {
