@@ -138,7 +138,7 @@ func errorOf(in *input, retry ojs.RetryPolicy) (*ojs.Error, error) {
 	// before. An escaped byte has six.
 	if len(details) > jsonvalue.MaxDetails/8 && len(marshal(e.Details)) > jsonvalue.MaxDetails {
 		maps.DeleteFunc(e.Details, func(name string, _ any) bool {
-			return !strings.HasPrefix(name, "ojs:") && name != ojs.DetailRateLimitUntil
+			return !strings.HasPrefix(name, "ojs:") && name != bridge.DetailRateLimitUntil
 		})
 		keep("details_error", fmt.Sprintf("more than %d bytes of JSON", jsonvalue.MaxDetails))
 	}
