@@ -173,7 +173,20 @@ func given(opts []ojs.Option) (partition int, ok bool) {
 	}()
 	o.Apply(opts...)
 	place := insideOptions.Place(o)
-	return place.Partition - 1, place.Key != "" && o.ID == "" && len(o.DependsOn) == 0
+	return place.Partition - 1, place.Key != "" && (o.ID == "" || place.Near > 0) && len(o.DependsOn) == 0
+}
+
+// near returns the partition of the first choice, below 0 if there is none, and whether
+// the options have an id that a request has given.
+func near(opts []ojs.Option) (partition int, named bool) {
+	o := scratch.Get().(*ojs.Options)
+	defer func() {
+		*o = ojs.Options{}
+		scratch.Put(o)
+	}()
+	o.Apply(opts...)
+	n := insideOptions.Place(o).Near
+	return n - 1, n > 0 && o.ID != ""
 }
 
 // Enqueue stores a job, in the cell of its key if it has one (see the package). Its
@@ -218,12 +231,15 @@ func (f *Fleet[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.
 	case c != nil:
 		return c.eng.EnqueueMany(ctx, drafts...)
 	}
-	cells, err := f.healthy(ctx)
+	first, _ := near(drafts[0].Options())
+	cells, err := f.healthy(ctx, first)
 	if err != nil {
 		return nil, err
 	}
 	for i, d := range drafts {
-		drafts[i] = d.With(withNewID(insideEngines.NewID(cells[0].eng, 0)))
+		if _, named := near(d.Options()); !named {
+			drafts[i] = d.With(withNewID(insideEngines.NewID(cells[0].eng, 0)))
+		}
 	}
 	var errs []error
 	for _, c := range cells {
@@ -295,9 +311,9 @@ func full(err error) bool {
 // missed reports whether a cell does not have a job.
 func missed(err error) bool { return errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) }
 
-// healthy returns the cells that have partitions, those first that answer. Of two random
-// ones, the one with fewer calls under way is the first.
-func (f *Fleet[T]) healthy(ctx context.Context) (list []*cell[T], err error) {
+// healthy returns the cells that have partitions, those first that answer. The first is
+// the cell of a partition, or else of two random ones the one with fewer calls under way.
+func (f *Fleet[T]) healthy(ctx context.Context, partition int) (list []*cell[T], err error) {
 	chart, err := f.atlas.known(ctx)
 	if err != nil {
 		return nil, err
@@ -315,6 +331,12 @@ func (f *Fleet[T]) healthy(ctx context.Context) (list []*cell[T], err error) {
 	}
 	if len(list) > 1 && list[1].calls.Load() < list[0].calls.Load() {
 		list[0], list[1] = list[1], list[0]
+	}
+	if partition >= 0 {
+		i := slices.Index(list, f.bySite[chart.sites[partition]])
+		if i > 0 {
+			list[0], list[i] = list[i], list[0]
+		}
 	}
 	return append(list, last...), nil
 }
@@ -417,6 +439,15 @@ func (f *Fleet[T]) find(ctx context.Context, id string) (*cell[T], *ojs.JobInfo,
 		return nil, nil, errors.Join(errs...)
 	}
 	return nil, nil, missing
+}
+
+// CellOf returns the engine of the cell that has a job. Its errors are those of Get.
+func (f *Fleet[T]) CellOf(ctx context.Context, id string) (*engine.Engine[T], error) {
+	c, _, err := f.find(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return c.eng, nil
 }
 
 // Get looks a job up. It returns ojs.ErrNotFound if no cell has one with the id. While a

@@ -100,6 +100,7 @@ func (f *Fleet[T]) keys(d *ojs.Draft) (keys []key, jobs []string, err error) {
 			return err
 		}
 		p, ok := PartitionOf(o.ID)
+		ok = ok && insideOptions.Place(o).Near == 0
 		switch {
 		case ok && len(keys) == 0:
 			keys = []key{{kindID, o.ID, p}}

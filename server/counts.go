@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs/telemetry"
@@ -33,7 +34,11 @@ func (s *Server) lastHour(ctx context.Context, queue string) (n counts, err erro
 func (s *Server) history(
 	ctx context.Context, from, to time.Time, width time.Duration,
 ) ([]telemetry.Bucket, error) {
-	return telemetry.History(ctx, s.values(), s.now(), from, to, width)
+	list, err := gathered(ctx, s, func(ctx context.Context, s *Server) ([]telemetry.Bucket, error) {
+		return telemetry.History(ctx, s.values(), s.now(), from, to, width)
+	})
+	slices.SortStableFunc(list, func(a, b telemetry.Bucket) int { return a.Start.Compare(b.Start) })
+	return list, err
 }
 
 // add adds a bucket's counts of a queue, or of all.

@@ -90,6 +90,9 @@ func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
 	if err := s.meta(&w); err != nil {
 		return d, "", err
 	}
+	if err := s.place(&w); err != nil {
+		return d, "", err
+	}
 	if err := s.conf.strict.check(&w, jobType); err != nil {
 		return d, "", err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/fleet"
 )
 
 // The codes of the binding. Codes in upper case are those of their own texts (F159).
@@ -198,6 +199,8 @@ func (c *call) refusalOf(err error) *refusal {
 		return invalid("depends_on", "names a job that is not stored")
 	case errors.Is(err, ojs.ErrNotFound), errors.Is(err, ojs.ErrPruned):
 		return notFound(c.kind, c.name)
+	case errors.Is(err, fleet.ErrCells):
+		return unsupported("%s", strings.TrimPrefix(err.Error(), "ojs: "))
 	case errors.Is(err, ojs.ErrUnsupported):
 		return unsupported("the storage or this server does not offer that")
 	case errors.Is(err, ojs.ErrClosed):

@@ -276,13 +276,14 @@ func handlersOf(in *input) (types []string, err error) {
 
 // fetching is a worker that fetches, with the handlers and the reservation that the fetch
 // names, if any.
-func (s *Server) fetching(c *call, id string, types []string, lease time.Duration) (w worker, err error) {
+func (s *Server) fetching(ctx context.Context, c *call, want *wanted) (w worker, err error) {
+	id, types, lease := want.id, want.handlers, want.lease
 	if id == anonymous {
 		return worker{Types: types}, nil
 	}
 	w, ok := s.serving.get(id, s.now())
 	if !ok {
-		if w, _, err = s.worker(c.ctx, id); err != nil {
+		if w, _, err = s.worker(ctx, id); err != nil {
 			return w, err
 		}
 	}
@@ -292,7 +293,7 @@ func (s *Server) fetching(c *call, id string, types []string, lease time.Duratio
 	if (lease == 0 || lease == w.Lease) && (types == nil || slices.Equal(types, w.Types)) {
 		return w, nil
 	}
-	return s.updateWorker(c.ctx, id, func(w *worker) error {
+	return s.updateWorker(ctx, id, func(w *worker) error {
 		if err := w.may(c); err != nil {
 			return err
 		}
@@ -572,7 +573,7 @@ func (s *Server) jobHeartbeat(c *call) error {
 	if id == "" {
 		id = rec.Worker
 	}
-	w, err := s.fetching(c, id, nil, 0)
+	w, err := s.fetching(c.ctx, c, &wanted{id: id})
 	if err != nil {
 		return err
 	}

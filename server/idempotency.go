@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/fleet"
 	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
@@ -70,7 +71,7 @@ var operators = bridge.Take[bridge.Operators[operate.Jobs, storage.DocumentStore
 func (s *Server) values() storage.DocumentStore { return operators.Documents(s.op.Jobs()) }
 
 // idempotently does a request with a new key, and repeats the answer to one before.
-func (s *Server) idempotently(c *call, operation string, do func(k *idempotent) error) error {
+func (s *Server) idempotently(c *call, operation string, do func(k *idempotent) error) (err error) {
 	key := c.r.Header.Get("Idempotency-Key")
 	if key == "" {
 		in := c.in()
@@ -90,12 +91,18 @@ func (s *Server) idempotently(c *call, operation string, do func(k *idempotent) 
 	}
 	k := &idempotent{name: idempotencyPrefix + digest(who, operation, key)}
 	sent := digest(string(c.sent))
-	version, err := s.claim(c, k, sent)
+	at := s // which has the key
+	if s.isFront() {
+		if at, err = s.fleet.keyed(c.ctx, k.name); err != nil {
+			return err
+		}
+	}
+	version, err := at.claim(c, k, sent)
 	if err != nil || version == 0 {
 		return err
 	}
 	c.ctx = context.WithoutCancel(c.ctx) // the answer is for the next try, too
-	renewed := s.renewClaim(c.ctx, *k, version)
+	renewed := at.renewClaim(c.ctx, *k, version)
 	defer renewed() // if do panics
 	answer := &recorder{ResponseWriter: c.w}
 	c.w = answer
@@ -105,7 +112,7 @@ func (s *Server) idempotently(c *call, operation string, do func(k *idempotent) 
 	if err != nil {
 		r := c.refusalOf(err)
 		if r.status >= http.StatusInternalServerError || r.status == http.StatusTooManyRequests {
-			s.release(c.ctx, k, version)
+			at.release(c.ctx, k, version)
 			return err
 		}
 		c.w = answer
@@ -118,7 +125,7 @@ func (s *Server) idempotently(c *call, operation string, do func(k *idempotent) 
 			k.kept.Header = append(k.kept.Header, name, v)
 		}
 	}
-	if err := s.keep(c.ctx, k, answer.body.Bytes(), version); err != nil {
+	if err := at.keep(c.ctx, k, answer.body.Bytes(), version); err != nil {
 		s.conf.log.Warn("the answer to a request with an idempotency key is not kept", "request_id", c.id,
 			"error", err)
 	}
@@ -312,7 +319,7 @@ func (k *idempotent) identify(d ojs.Draft, place int) (ojs.Draft, string) {
 	binary.BigEndian.PutUint64(u[:8], uint64(k.kept.Begun.UnixMilli())<<16)
 	copy(u[6:], sum[:])
 	u[6], u[8] = 0x70|u[6]&0xf, 0x80|u[8]&0x3f
-	return d.With(ojs.WithID(u.String())), u.String()
+	return d.With(ojs.WithID(u.String()), nearTo(fleet.Partition(k.name))), u.String()
 }
 
 // recorder keeps an answer until it is stored.

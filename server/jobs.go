@@ -52,7 +52,7 @@ func (s *Server) enqueue(c *call) error {
 	if t := &tickets[0]; t.Deduplicated {
 		return c.replyJSON(http.StatusOK, append(b, `,"deduplicated":true}`...))
 	}
-	if err := s.pressure(c, queue); err != nil {
+	if err := s.pressure(c, queue, tickets[0].ID); err != nil {
 		return err
 	}
 	c.w.Header()["Location"] = []string{base + "/jobs/" + tickets[0].ID}
@@ -62,10 +62,14 @@ func (s *Server) enqueue(c *call) error {
 // nearlyFull is how full a bounded queue is when its enqueues say so (F030).
 const nearlyFull = 0.8
 
-// pressure says in the header how full a bounded queue is, if it is nearly full.
-func (s *Server) pressure(c *call, name string) error {
+// pressure says in the header how full the bounded queue of a new job is, if it is nearly
+// full.
+func (s *Server) pressure(c *call, name, id string) error {
 	conf, err := s.config(c.ctx, name)
 	if err != nil || conf.bound.MaxDepth == 0 {
+		return err
+	}
+	if s, err = s.home(c.ctx, id); err != nil {
 		return err
 	}
 	list, err := s.op.Queues().List(c.ctx)
@@ -189,7 +193,7 @@ func (s *Server) enqueueAll(
 		seen[i] = true
 		see(i, rec)
 	})
-	tickets, err := eng.EnqueueMany(ctx, drafts...)
+	tickets, err := eng.EnqueueMany(ctx, s.near(drafts)...)
 	if err != nil {
 		return nil, s.refusedOf(c, drafts, err)
 	}

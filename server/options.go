@@ -40,6 +40,8 @@ type config struct {
 	maxBatch              int // jobs of a batch
 	maxFetch              int // jobs of a fetch
 
+	cellKeys CellKeys // of a fleet
+
 	strict  Strictness
 	version string
 }
@@ -49,6 +51,7 @@ func defaults() config {
 		clock: clock.New(), log: slog.New(slog.DiscardHandler), cross: http.NewCrossOriginProtection(),
 		maxRequests: 100, maxBody: 2 << 20, maxBatchBody: 32 << 20, maxArgs: 1 << 20, maxMeta: 64 << 10,
 		events: keptEvents, maxDepth: 32, maxBatch: 10_000, maxFetch: 100,
+		cellKeys: CellKeys{Header: "OJS-Cell-Key"},
 	}
 }
 

@@ -62,7 +62,11 @@ func (s *Server) options(c *call, res *resource) error {
 	h := c.w.Header()
 	if h.Get("Access-Control-Allow-Origin") != "" {
 		h.Set("Access-Control-Allow-Methods", corsMethods)
-		h.Set("Access-Control-Allow-Headers", corsAllowed)
+		allowed := corsAllowed
+		if s.isFront() {
+			allowed += ", " + s.conf.cellKeys.Header
+		}
+		h.Set("Access-Control-Allow-Headers", allowed)
 		h.Set("Access-Control-Max-Age", "86400")
 	}
 	if res == nil {

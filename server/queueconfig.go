@@ -301,8 +301,10 @@ func (s *Server) config(ctx context.Context, name string) (queueConfig, error) {
 	if s.of == nil {
 		return queueConfig{}, nil // a decoder under test has no storage
 	}
-	byName, err := s.configs.get(s.now(), false, func() (map[string]queueConfig, error) {
-		return s.readConfigs(ctx)
+	byName, err := common(ctx, s, func(ctx context.Context, s *Server) (map[string]queueConfig, error) {
+		return s.configs.get(s.now(), false, func() (map[string]queueConfig, error) {
+			return s.readConfigs(ctx)
+		})
 	})
 	return byName[name], err
 }

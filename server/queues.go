@@ -65,17 +65,41 @@ func (s *Server) putQueueDoc(ctx context.Context, name string, doc queueDoc) err
 type queue struct {
 	operate.QueueStats
 	queueDoc
+	of *Server // of a cell that has it
 }
 
 // queues returns all queues that there are: with jobs, with a state, or made by a call. A
 // queue whose making no call has noted is as old as its oldest job.
 func (s *Server) queues(c *call) ([]queue, error) {
-	list, err := s.op.Queues().List(c.ctx)
+	list, err := gathered(c.ctx, s, func(ctx context.Context, s *Server) ([]queue, error) {
+		return s.ownQueues(ctx, c)
+	})
+	slices.SortStableFunc(list, func(a, b queue) int { return strings.Compare(a.Name, b.Name) })
+	out := list[:0]
+	for _, q := range list { // of several cells
+		if n := len(out); n == 0 || out[n-1].Name != q.Name {
+			out = append(out, q)
+			continue
+		}
+		sum := &out[len(out)-1]
+		for state, n := range q.Counts {
+			sum.Counts[state] += n
+		}
+		if q.State == ojs.QueuePaused {
+			sum.State = q.State
+		}
+	}
+	return out, err
+}
+
+// ownQueues returns the queues of the server's storage.
+func (s *Server) ownQueues(ctx context.Context, c *call) ([]queue, error) {
+	list, err := s.op.Queues().List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	docs := make(map[string]queueDoc)
-	for v, err := range s.documents().EachValue(c.ctx, s.now(), storage.DocumentQuery{Prefix: queuePrefix}) {
+	for v, err := range s.documents().EachValue(ctx, s.now(), storage.DocumentQuery{Prefix: queuePrefix}) {
 		if err != nil {
 			return nil, err
 		}
@@ -87,7 +111,7 @@ func (s *Server) queues(c *call) ([]queue, error) {
 	var out []queue
 	add := func(st operate.QueueStats, doc queueDoc) {
 		if all || slices.Contains(some, st.Name) {
-			out = append(out, queue{st, doc})
+			out = append(out, queue{st, doc, s})
 		}
 	}
 	for _, st := range list {
@@ -97,7 +121,6 @@ func (s *Server) queues(c *call) ([]queue, error) {
 	for name, doc := range docs {
 		add(operate.QueueStats{Name: name, State: ojs.QueueActive, Counts: map[ojs.State]int{}}, doc)
 	}
-	slices.SortFunc(out, func(a, b queue) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
 
@@ -107,7 +130,7 @@ func (s *Server) queueMadeAt(c *call, q *queue) (time.Time, error) {
 		return q.CreatedAt, nil
 	}
 	f := inspect.Filter{Queues: []string{q.Name}}
-	page, err := s.op.Jobs().Page(c.ctx, f, "", 1)
+	page, err := q.of.op.Jobs().Page(c.ctx, f, "", 1)
 	if err != nil || len(page.Jobs) == 0 {
 		return s.begun, err
 	}

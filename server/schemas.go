@@ -156,7 +156,9 @@ func (s *Server) checkSchema(ctx context.Context, jobType, version, uri string, 
 	if !s.offersSchemas() {
 		return nil
 	}
-	docs, err := s.registered(ctx, false)
+	docs, err := common(ctx, s, func(ctx context.Context, s *Server) ([]schemaDoc, error) {
+		return s.registered(ctx, false)
+	})
 	if err != nil {
 		return err
 	}

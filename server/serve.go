@@ -94,6 +94,9 @@ func (s *Server) answer(c *call) error {
 			return err
 		}
 	}
+	if s.isFront() {
+		return s.fleet.serve(c)
+	}
 	return c.rt.serve(s, c)
 }
 

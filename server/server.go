@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/benbjohnson/clock"
@@ -56,6 +57,10 @@ type Server struct {
 	outlines outlines
 	schemas  schemas
 
+	fleet *front       // that the server is of; nil: there is one engine
+	name  string       // of the cell; "": of no fleet, or of a whole one
+	down  atomic.Int64 // until when the cell is asked last, in nanoseconds since 1970
+
 	stop     chan struct{} // closed by Close
 	underway underway
 }
@@ -78,7 +83,11 @@ func New(eng Engine, opts ...Option) (*Server, error) {
 	if v := reflect.ValueOf(eng); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, draft.Invalid("engine", "is nil: give New what engine.New returned")
 	}
-	return newServer(eng, eng, eng.Describe().Storage, opts)
+	conf, err := withDefaults(opts)
+	if err != nil {
+		return nil, err
+	}
+	return newServer(eng, eng, eng.Describe().Storage, conf), nil
 }
 
 // NewWithoutEngine makes a server for a storage without an engine. It reads and operates.
@@ -88,24 +97,33 @@ func NewWithoutEngine(st storage.Storage, c clock.Clock, opts ...Option) (*Serve
 	if st == nil || c == nil {
 		return nil, draft.Invalid("storage", "or the clock is nil: give both")
 	}
-	return newServer(nil, operate.Open(st, c, nil), st.Capabilities(), opts)
+	conf, err := withDefaults(opts)
+	if err != nil {
+		return nil, err
+	}
+	return newServer(nil, operate.Open(st, c, nil), st.Capabilities(), conf), nil
 }
 
-func newServer(eng Engine, op operator, can storage.Capabilities, opts []Option) (*Server, error) {
-	s := &Server{eng: eng, op: op, of: op.Jobs(), can: can, conf: defaults(), stop: make(chan struct{}),
-		underway: underway{idle: make(chan struct{})}}
+// withDefaults adds options to the defaults.
+func withDefaults(opts []Option) (conf config, err error) {
+	conf = defaults()
 	for _, opt := range opts {
 		if opt == nil {
-			return nil, draft.Invalid("option", "is nil")
+			return conf, draft.Invalid("option", "is nil")
 		}
-		if err := opt(&s.conf); err != nil {
-			return nil, err
+		if err := opt(&conf); err != nil {
+			return conf, err
 		}
 	}
-	if keys, ok := s.conf.auth.(auditor); ok && s.conf.audit != nil {
-		keys.follow(s.conf.audit)
+	if keys, ok := conf.auth.(auditor); ok && conf.audit != nil {
+		keys.follow(conf.audit)
 	}
-	s.clock = s.conf.clock
+	return conf, nil
+}
+
+func newServer(eng Engine, op operator, can storage.Capabilities, conf config) *Server {
+	s := &Server{eng: eng, op: op, of: op.Jobs(), can: can, conf: conf, clock: conf.clock,
+		stop: make(chan struct{}), underway: underway{idle: make(chan struct{})}}
 	s.begun = s.now()
 	s.counted.age = countAge
 	s.calls.New = func() any { return new(call) }
@@ -114,7 +132,7 @@ func newServer(eng Engine, op operator, can storage.Capabilities, opts []Option)
 	if eng != nil && !s.conf.noEvents {
 		s.feed = newFeed(eng, s.conf.events, s.stop)
 	}
-	return s, nil
+	return s
 }
 
 // now is the time as the storage keeps it.
@@ -126,6 +144,11 @@ func (s *Server) now() time.Time { return s.of.Now() }
 func (s *Server) Close(ctx context.Context) error {
 	if s.underway.close() {
 		close(s.stop)
+		if s.isFront() {
+			for _, cell := range s.fleet.cells {
+				_ = cell.Close(ctx) // the front counts the requests
+			}
+		}
 	}
 	select {
 	case <-s.underway.idle:

@@ -46,10 +46,6 @@ const longestWait = 30 * time.Second
 
 // fetch answers POST /workers/fetch (F060).
 func (s *Server) fetch(c *call) error {
-	eng, err := c.engine()
-	if err != nil {
-		return err
-	}
 	in := c.in()
 	in.require("queues")
 	queues := in.texts("queues")
@@ -78,33 +74,22 @@ func (s *Server) fetch(c *call) error {
 	if err != nil {
 		return err
 	}
-	w, err := s.fetching(c, id, types, lease)
-	if err != nil {
-		return err
-	}
 	b := append(c.buf[:0], `{"jobs":[`...)
 	ctx, done := s.untilStopped(c.ctx, wait > 0)
 	defer done()
-	cfg := fetch.Config{Queues: queues, Types: w.Types, Lease: lease}
-	n, most := min(count, s.conf.maxFetch), min(wait, longestWait)
-	var ds []*fetch.Delivery
-	if len(only) > 0 { // the extension
-		cfg.Types = only
-		ds, err = workerOf(eng, id, cfg).FetchWithin(ctx, n, most)
-	} else {
-		ds, err = s.take(ctx, eng, id, cfg, n, most)
+	take, n := s.takeFor, min(count, s.conf.maxFetch)
+	if s.isFront() {
+		take = s.fleet.fetch
 	}
-	switch {
-	case errors.Is(err, fetch.ErrQuiet), errors.Is(err, fetch.ErrTerminated):
-	case err != nil && ctx.Err() != nil && c.ctx.Err() == nil: // the server stops
-	case err != nil:
+	ds, err := take(ctx, c, &wanted{id, queues, only, types, lease}, n, min(wait, longestWait))
+	if err != nil && (ctx.Err() == nil || c.ctx.Err() != nil) { // else the server stops
 		return err
 	}
 	first := len(b)
 	for _, d := range ds {
-		further, err := s.fetched(c, d)
+		further, err := d.from.fetched(c, d.Delivery)
 		if err != nil { // a job without what it needs is not handed out
-			s.giveBack(c, d, err)
+			d.giveBack(c, err)
 			continue
 		}
 		if len(b) > first {
@@ -125,16 +110,60 @@ func (s *Server) fetch(c *call) error {
 	}
 	if gone != nil {
 		for _, d := range ds {
-			s.giveBack(c, d, gone)
+			d.giveBack(c, gone)
 		}
 	}
 	return nil
 }
 
+// wanted is what a worker asks for in a fetch.
+type wanted struct {
+	id       string
+	queues   []string
+	only     []string // the extension: the only types
+	handlers []string // that the fetch names
+	lease    time.Duration
+}
+
+// delivered is a job that was fetched, and the server of its storage.
+type delivered struct {
+	*fetch.Delivery
+	from *Server
+}
+
+// takeFor takes up to n jobs for a worker. A worker that is to stop gets none.
+func (s *Server) takeFor(
+	ctx context.Context, c *call, want *wanted, n int, wait time.Duration,
+) (list []delivered, err error) {
+	if s.eng == nil {
+		_, err := c.engine()
+		return nil, err
+	}
+	w, err := s.fetching(ctx, c, want)
+	if err != nil {
+		return nil, err
+	}
+	cfg := fetch.Config{Queues: want.queues, Types: w.Types, Lease: want.lease}
+	var ds []*fetch.Delivery
+	if len(want.only) > 0 {
+		cfg.Types = want.only
+		ds, err = workerOf(s.eng, want.id, cfg).FetchWithin(ctx, n, wait)
+	} else {
+		ds, err = s.take(ctx, want.id, cfg, n, wait)
+	}
+	for _, d := range ds {
+		list = append(list, delivered{d, s})
+	}
+	if errors.Is(err, fetch.ErrQuiet) || errors.Is(err, fetch.ErrTerminated) {
+		err = nil
+	}
+	return list, err
+}
+
 // giveBack releases a claimed job that no worker runs. If that fails, its reservation
 // ends.
-func (s *Server) giveBack(c *call, d *fetch.Delivery, cause error) {
-	s.conf.log.Warn("a job is given back", "request_id", c.id, "job_id", d.Job.ID, "error", cause)
+func (d delivered) giveBack(c *call, cause error) {
+	c.s.conf.log.Warn("a job is given back", "request_id", c.id, "job_id", d.Job.ID, "error", cause)
 	_ = d.Release(context.WithoutCancel(c.ctx))
 }
 
@@ -144,10 +173,10 @@ const unlistedEvery = time.Second
 // take waits for jobs. A worker that has declared handlers also takes the types that it
 // has not listed (V004): those that have jobs when it looks.
 func (s *Server) take(
-	ctx context.Context, eng Engine, id string, cfg fetch.Config, n int, wait time.Duration,
+	ctx context.Context, id string, cfg fetch.Config, n int, wait time.Duration,
 ) ([]*fetch.Delivery, error) {
 	if cfg.Types == nil {
-		return workerOf(eng, id, cfg).FetchWithin(ctx, n, wait)
+		return workerOf(s.eng, id, cfg).FetchWithin(ctx, n, wait)
 	}
 	listed, end := cfg.Types, s.now().Add(wait)
 	f := inspect.Filter{States: []ojs.State{ojs.StateAvailable}, Queues: cfg.Queues}
@@ -169,7 +198,7 @@ func (s *Server) take(
 		if len(cfg.Types) == 0 { // it has declared none, and there are none
 			cfg.Types = nil
 		}
-		ds, err := workerOf(eng, id, cfg).FetchWithin(ctx, n, min(left, unlistedEvery))
+		ds, err := workerOf(s.eng, id, cfg).FetchWithin(ctx, n, min(left, unlistedEvery))
 		if len(ds) > 0 || err != nil || left <= unlistedEvery {
 			return ds, err
 		}
