@@ -12,9 +12,9 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/fleet"
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/remote"
 	"github.com/ojsengine/ojs/server"
-	"github.com/ojsengine/ojs/storage/memory"
 )
 
 // A client and a worker use a fleet as one server: jobs of all cells run once, those of a
@@ -22,7 +22,7 @@ import (
 func TestFleet(t *testing.T) {
 	var cfg fleet.Config
 	for _, name := range []string{"a", "b", "c"} {
-		cfg.Cells = append(cfg.Cells, fleet.Cell{Name: name, Store: memory.New()})
+		cfg.Cells = append(cfg.Cells, fleet.Cell{Name: name, Store: bindingtest.Fresh(t)})
 	}
 	f, err := fleet.New[any](cfg, append(server.EngineOptions(),
 		engine.WithLogger(slog.New(slog.DiscardHandler)))...)

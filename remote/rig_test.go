@@ -16,10 +16,10 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/remote"
 	"github.com/ojsengine/ojs/server"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/memory"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,7 +47,7 @@ type rig struct {
 
 func newRig(t *testing.T, opts ...engine.Option) *rig {
 	t.Helper()
-	r := &rig{t: t, store: memory.New(), engineOpts: opts}
+	r := &rig{t: t, store: bindingtest.Fresh(t), engineOpts: opts}
 	ts := httptest.NewServer(r)
 	r.url = ts.URL
 	r.http = &http.Client{Transport: &http.Transport{}}

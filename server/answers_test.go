@@ -12,7 +12,6 @@ import (
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/internal/test/pace"
-	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
@@ -119,7 +118,7 @@ func TestTimesOfEvents(t *testing.T) {
 
 // The jobs that are done over HTTP are in the statistics.
 func TestJobsAreCounted(t *testing.T) {
-	r := rigOf(t, enginetest.New[any](t, append(engineOptions(), engine.WithReports(engine.Reports{}))...))
+	r := rigOf(t, enginetest.NewOn[any](t, bindingtest.Fresh(t), append(engineOptions(), engine.WithReports(engine.Reports{}))...))
 	for _, end := range []string{"ack", "nack"} {
 		r.enqueue("A", job)
 		r.fetch("w")
@@ -166,7 +165,7 @@ func TestDeletedWorkers(t *testing.T) {
 }
 
 func TestHeartbeatOfAStorageGone(t *testing.T) {
-	st := &storagetest.Faulty{Storage: memory.New()}
+	st := &storagetest.Faulty{Storage: bindingtest.Fresh(t)}
 	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
 	r.want("F068", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w"}`), 200)
 	st.OnCall(func(c *storagetest.Call) { c.Err = errors.New("gone") })

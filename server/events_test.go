@@ -21,7 +21,6 @@ import (
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/server"
-	"github.com/ojsengine/ojs/storage/memory"
 )
 
 func TestEvents(t *testing.T) {
@@ -392,7 +391,7 @@ func TestSlowReader(t *testing.T) {
 // The stream of a job ends when the job has ended, though another server has ended it
 // (F124).
 func TestStreamOfAJobThatEndsElsewhere(t *testing.T) {
-	mock, st := clock.NewMock(), memory.New()
+	mock, st := clock.NewMock(), bindingtest.Fresh(t)
 	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...), server.WithClock(mock))
 	ts := httptest.NewServer(r.srv)
 	t.Cleanup(ts.Close)

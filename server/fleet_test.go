@@ -17,7 +17,6 @@ import (
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
@@ -34,7 +33,7 @@ func newFleet(t *testing.T, opts ...server.Option) *fleetRig {
 	r := &fleetRig{cells: make(map[string]*engine.Engine[any]), stores: make(map[string]*storagetest.Faulty)}
 	var cfg fleet.Config
 	for _, name := range []string{"a", "b", "c"} {
-		st := &storagetest.Faulty{Storage: memory.New()}
+		st := &storagetest.Faulty{Storage: bindingtest.Fresh(t)}
 		t.Cleanup(func() { st.Close() })
 		r.stores[name] = st
 		cfg.Cells = append(cfg.Cells, fleet.Cell{Name: name, Store: st})
@@ -285,7 +284,7 @@ func TestFleetLongPoll(t *testing.T) {
 			t.Fatalf("F064: %d jobs: %s", len(list), w.Body)
 		}
 	}
-	w := r.do("POST /workers/fetch\n\n" + `{"queues":["default"],"worker_id":"w","count":5}`)
+	w := r.do("POST /workers/fetch\n\n" + `{"queues":["default"],"worker_id":"w","count":5,"wait_ms":30000}`)
 	r.want("F071: the other is given back", w, 200, "jobs.0.attempt", 1, "jobs.1", nil)
 }
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
-	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
@@ -117,7 +117,7 @@ func TestSettledForms(t *testing.T) {
 	r.want("F177", r.do("POST /jobs/bulk/delete\n\n"+`{"job_ids":["$B","$C"]}`), 200, "deleted", 2)
 	r.want("F177", r.do("POST /jobs/bulk\n\n"+`{"jobs":[`+job+`]}`), 201, "succeeded", 1)
 
-	st := &storagetest.Faulty{Storage: memory.New()}
+	st := &storagetest.Faulty{Storage: bindingtest.Fresh(t)}
 	gone := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
 	st.OnCall(func(c *storagetest.Call) { c.Err = errors.New("gone") })
 	gone.want("F158", gone.do("GET /jobs/0190a8d4-0000-7000-8000-000000000000"), 503, "error.code",

@@ -15,7 +15,6 @@ import (
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
-	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
@@ -76,7 +75,7 @@ func TestWorkers(t *testing.T) {
 // A hook that enqueues a job of its own does not change the answer about the caller's.
 func TestHookThatEnqueues(t *testing.T) {
 	var eng *enginetest.Engine[any]
-	eng = enginetest.New[any](t, append(engineOptions(), engine.WithEnqueueHook(
+	eng = enginetest.NewOn[any](t, bindingtest.Fresh(t), append(engineOptions(), engine.WithEnqueueHook(
 		func(ctx context.Context, j *ojs.Job[any]) error {
 			if j.Type != "a" {
 				return nil
@@ -93,7 +92,7 @@ func TestHookThatEnqueues(t *testing.T) {
 // The time that an enqueue waits for room does not end the call that stores its jobs: the
 // caller would repeat what is stored (F030).
 func TestBlockTimeoutOfASlowStorage(t *testing.T) {
-	mock, st := clock.NewMock(), &storagetest.Faulty{Storage: memory.New()}
+	mock, st := clock.NewMock(), &storagetest.Faulty{Storage: bindingtest.Fresh(t)}
 	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...), server.WithClock(mock))
 	r.want("F091", r.do("PUT /queues/b/config\n\n"+`{"max_depth":2,"overflow":"block"}`), 200)
 	st.OnCall(func(c *storagetest.Call) {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
-	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
@@ -191,13 +191,13 @@ func TestSystem(t *testing.T) {
 	r := newRig(t)
 	r.want("F100, F170", r.do("GET /ojs/manifest"), 200, "ojs_version", "1.0", "specversion", "1.0",
 		"implementation.language",
-		"go", "conformance_tier", "runtime", "protocols.0", "http", "backend", "memory",
+		"go", "conformance_tier", "runtime", "protocols.0", "http", "backend", bindingtest.Storage,
 		"capabilities.batch_enqueue", true,
 		"capabilities.unique_jobs", true, "unique_job_strength", "strong", "unique_jobs.strength", "strong",
 		"endpoints.base_url", "/ojs/v1", "endpoints.health", "/ojs/v1/health")
 	r.want("F001", r.do("GET /ojs/v1/manifest"), 404)
-	r.want("F101, F171", r.do("GET /health"), 200, "status", "ok", "backend.type", "memory", "backend.status",
-		"connected",
+	r.want("F101, F171", r.do("GET /health"), 200, "status", "ok", "backend.type",
+		bindingtest.Storage, "backend.status", "connected",
 		"queues.total", 0, "workers.total", 0, "uptime_seconds", 0)
 	r.enqueue("A", job)
 	r.want("F152", r.do("GET /jobs/$A/result"), 408, "error.code", "timeout", "error.details.current_state",
@@ -236,7 +236,7 @@ func TestSystem(t *testing.T) {
 // A page by another order than the storage has reads a bounded number of jobs, and none
 // if the storage knows that there are more (F143).
 func TestSortedPageIsBounded(t *testing.T) {
-	st := &storagetest.Faulty{Storage: memory.New()}
+	st := &storagetest.Faulty{Storage: bindingtest.Fresh(t)}
 	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...), server.WithoutEvents())
 	drafts := make([]ojs.Draft, 10_001)
 	for i := range drafts {
@@ -324,6 +324,7 @@ func TestAdmin(t *testing.T) {
 		"maintenance", true, "reason", "upgrade", "enabled_at", "2000-01-01T00:00:03.000Z",
 		"ends_at", "2000-01-01T01:00:03.000Z")
 	r.want("F150", r.do("POST /jobs\n\n"+job), 201)
-	r.want("F150", r.do("GET /admin/system/config"), 200, "backend", "memory", "authentication", false)
+	r.want("F150", r.do("GET /admin/system/config"), 200, "backend", bindingtest.Storage,
+		"authentication", false)
 	r.golden("admin")
 }

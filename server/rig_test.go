@@ -43,7 +43,7 @@ type rig struct {
 
 func newRig(t *testing.T, opts ...server.Option) *rig {
 	t.Helper()
-	return rigOf(t, enginetest.New[any](t, engineOptions()...),
+	return rigOf(t, enginetest.NewOn[any](t, bindingtest.Fresh(t), engineOptions()...),
 		append([]server.Option{server.WithClock(clock.NewMock())}, opts...)...)
 }
 
@@ -214,6 +214,9 @@ func (r *rig) want(rule string, w *httptest.ResponseRecorder, status int, values
 // golden compares all requests and answers with a file of testdata.
 func (r *rig) golden(name string) {
 	r.t.Helper()
+	if bindingtest.Storage != "memory" { // ids differ: Replay knows that
+		return
+	}
 	path := filepath.Join("..", "internal", "test", "bindingtest", "golden", name+".golden")
 	if *update {
 		if err := os.WriteFile(path, r.log.Bytes(), 0o644); err != nil {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
-	"github.com/ojsengine/ojs/storage/memory"
 )
 
 func TestAccess(t *testing.T) {
@@ -237,7 +236,7 @@ func TestListen(t *testing.T) {
 
 // A storage alone is read and operated. Enqueues and fetches are refused.
 func TestStorageAlone(t *testing.T) {
-	st := memory.New()
+	st := bindingtest.Fresh(t)
 	t.Cleanup(func() { st.Close() })
 	srv, err := server.NewWithoutEngine(st, clock.New())
 	if err != nil {

@@ -14,14 +14,13 @@ import (
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // twoServers are two servers over one storage, whose engines have one clock.
 func twoServers(t *testing.T, opts ...server.Option) (mock *clock.Mock, a, b *rig) {
 	t.Helper()
-	mock, st := clock.NewMock(), memory.New()
+	mock, st := clock.NewMock(), bindingtest.Fresh(t)
 	t.Cleanup(func() { st.Close() })
 	one := func() *rig {
 		eng, err := engine.New[any](st, append(engineOptions(), engine.WithClock(mock))...) // and no Run
@@ -149,7 +148,7 @@ func TestOwnerOfTwoServers(t *testing.T) {
 
 // A storage keeps a bounded number of workers, and a bounded report of each (F078).
 func TestManyWorkers(t *testing.T) {
-	st := &storagetest.Faulty{Storage: memory.New()}
+	st := &storagetest.Faulty{Storage: bindingtest.Fresh(t)}
 	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
 	register := func(id, more string) *httptest.ResponseRecorder {
 		return r.do("POST /workers/register\n\n" + `{"worker_id":"` + id + `"` + more + `}`)
@@ -195,7 +194,7 @@ func TestManyWorkers(t *testing.T) {
 
 // A call whose worker is changed by other calls all the time is refused, and ends (F031).
 func TestWorkerThatOthersChange(t *testing.T) {
-	st := &storagetest.Faulty{Storage: memory.New()}
+	st := &storagetest.Faulty{Storage: bindingtest.Fresh(t)}
 	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
 	st.OnCall(func(c *storagetest.Call) {
 		if c.Method == "PutDocuments value" {

@@ -18,7 +18,6 @@ import (
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/memory"
 )
 
 // enqueue makes a job and keeps its id under a name.
@@ -335,7 +334,7 @@ func TestFetchForNobody(t *testing.T) {
 // A worker that beats at another server is not deleted, however long this one has not
 // heard of it (F147).
 func TestDeleteWorkerOfAnotherServer(t *testing.T) {
-	st := memory.New()
+	st := bindingtest.Fresh(t)
 	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
 	r.enqueue("A", job)
 	r.fetch("w")
@@ -361,7 +360,7 @@ func TestProgressAfterTheTimeout(t *testing.T) {
 	for _, call := range []string{"PUT /jobs/$A/progress\n\n" + `{"progress":0.5}`,
 		"POST /workers/progress\n\n" + `{"job_id":"$A","percentage":50}`,
 		"POST /jobs/$A/checkpoint\n\n" + `{"k":1}`} {
-		mock, st := clock.NewMock(), memory.New()
+		mock, st := clock.NewMock(), bindingtest.Fresh(t)
 		eng, err := engine.New[any](st, append(engineOptions(), engine.WithClock(mock))...) // and no Run
 		if err != nil {
 			t.Fatal(err)

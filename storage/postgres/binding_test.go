@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	_ "embed"
 	"testing"
 
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
@@ -19,4 +20,13 @@ func TestBinding(t *testing.T) {
 func TestBindingKilled(t *testing.T) {
 	st, name := open(t, "")
 	bindingtest.Kill(t, name+" "+server, st)
+}
+
+//go:embed testdata/fresh.go.txt
+var freshFile string
+
+// The tests of the server and of its client pass on this storage.
+func TestBindingSuite(t *testing.T) {
+	connect(t) // or skip it
+	bindingtest.Suite(t, freshFile, "OJS_TEST_FRESH="+server)
 }

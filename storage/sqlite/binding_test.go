@@ -1,6 +1,7 @@
 package sqlite_test
 
 import (
+	_ "embed"
 	"testing"
 
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
@@ -11,3 +12,9 @@ import (
 func TestBinding(t *testing.T) {
 	bindingtest.Replay(t, func(tb testing.TB) storage.Storage { return fresh(tb) })
 }
+
+//go:embed testdata/fresh.go.txt
+var freshFile string
+
+// The tests of the server and of its client pass on this storage.
+func TestBindingSuite(t *testing.T) { bindingtest.Suite(t, freshFile) }
