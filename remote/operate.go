@@ -264,32 +264,43 @@ func (q *Queues) Resume(ctx context.Context, name string) error {
 
 // List returns the queues with their counts, sorted by name.
 func (q *Queues) List(ctx context.Context) ([]operate.QueueStats, error) {
+	type item struct {
+		Name   string            `json:"name"`
+		State  ojs.QueueState    `json:"state"`
+		Counts map[ojs.State]int `json:"counts"`
+	}
+	items, err := pages[item](ctx, q.c, "/admin/queues")
+	if err != nil {
+		return nil, err
+	}
 	var list []operate.QueueStats
-	for page := 1; ; page++ {
+	for _, i := range items {
+		maps.DeleteFunc(i.Counts, func(_ ojs.State, n int) bool { return n == 0 })
+		list = append(list, operate.QueueStats{Name: i.Name, State: i.State, Counts: i.Counts})
+	}
+	slices.SortFunc(list, func(a, b operate.QueueStats) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// pages reads all pages of a list.
+func pages[T any](ctx context.Context, c *Client, path string) (list []T, err error) {
+	for query := (url.Values{"limit": {strconv.Itoa(pageSize)}}); ; {
 		var answer struct {
-			Items []struct {
-				Name   string            `json:"name"`
-				State  ojs.QueueState    `json:"state"`
-				Counts map[ojs.State]int `json:"counts"`
-			} `json:"items"`
+			Items      []T `json:"items"`
+			Crons      []T `json:"crons"`
+			Pagination struct {
+				Next string `json:"next_cursor"`
+			} `json:"pagination"`
 		}
-		query := url.Values{"page": {strconv.Itoa(page)}, "per_page": {strconv.Itoa(pageSize)}}
-		err := q.c.do(ctx, &request{method: http.MethodGet, path: "/admin/queues", query: query,
-			out: &answer})
+		err := c.do(ctx, &request{method: http.MethodGet, path: path, query: query, out: &answer})
 		if err != nil {
 			return nil, err
 		}
-		for _, i := range answer.Items {
-			maps.DeleteFunc(i.Counts, func(_ ojs.State, n int) bool { return n == 0 })
-			list = append(list, operate.QueueStats{Name: i.Name, State: i.State, Counts: i.Counts})
-		}
-		if len(answer.Items) < pageSize {
-			slices.SortFunc(list, func(a, b operate.QueueStats) int {
-				return strings.Compare(a.Name,
-					b.Name)
-			})
+		list = append(append(list, answer.Items...), answer.Crons...)
+		if answer.Pagination.Next == "" {
 			return list, nil
 		}
+		query.Set("cursor", answer.Pagination.Next)
 	}
 }
 
@@ -358,22 +369,11 @@ func (w *cronEntry) entry() cron.Entry {
 
 // List returns the entries without their jobs, sorted by name.
 func (e *Cron) List(ctx context.Context) (list []cron.Entry, err error) {
-	for page := 1; ; page++ {
-		var answer struct {
-			Crons []cronEntry `json:"crons"`
-		}
-		query := url.Values{"page": {strconv.Itoa(page)}, "per_page": {strconv.Itoa(pageSize)}}
-		err := e.c.do(ctx, &request{method: http.MethodGet, path: "/cron", query: query, out: &answer})
-		if err != nil {
-			return nil, err
-		}
-		for i := range answer.Crons {
-			list = append(list, answer.Crons[i].entry())
-		}
-		if len(answer.Crons) < pageSize {
-			return list, nil
-		}
+	entries, err := pages[cronEntry](ctx, e.c, "/cron")
+	for i := range entries {
+		list = append(list, entries[i].entry())
 	}
+	return list, err
 }
 
 // Remove removes an entry. Jobs that it has made stay.

@@ -118,7 +118,8 @@ func TestTimesOfEvents(t *testing.T) {
 
 // The jobs that are done over HTTP are in the statistics.
 func TestJobsAreCounted(t *testing.T) {
-	r := rigOf(t, enginetest.NewOn[any](t, bindingtest.Fresh(t), append(engineOptions(), engine.WithReports(engine.Reports{}))...))
+	r := rigOf(t, enginetest.NewOn[any](t, bindingtest.Fresh(t),
+		append(engineOptions(), engine.WithReports(engine.Reports{}))...))
 	for _, end := range []string{"ack", "nack"} {
 		r.enqueue("A", job)
 		r.fetch("w")

@@ -138,7 +138,7 @@ func (z *Strictness) check(w *jobRequest, jobType string) error {
 	}
 	if z.UnknownAttributes {
 		for _, name := range slices.Sorted(maps.Keys(w.extra)) {
-			if name == "schema" || name == keySent {
+			if name == "schema" {
 				continue
 			}
 			if name == "options" {

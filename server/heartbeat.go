@@ -130,15 +130,16 @@ func (s *Server) updateWorker(ctx context.Context, id string, f func(w *worker) 
 		if err != nil {
 			return w, err
 		}
-		old, before := w, marshal(&w)
+		old := w
 		if err := f(&w); err != nil {
 			return w, err
 		}
-		seen := w.Seen
-		w.Seen = old.Seen
-		same := bytes.Equal(before, marshal(&w))
-		if w.Seen = seen; same && seen.Sub(old.Seen) < seenEvery {
-			return w, nil
+		if w.Seen.Sub(old.Seen) < seenEvery {
+			after := w
+			after.Seen = old.Seen
+			if bytes.Equal(marshal(&old), marshal(&after)) {
+				return w, nil
+			}
 		}
 		stored, err := s.putWorker(ctx, &w, version)
 		if err != nil || stored {
@@ -583,11 +584,11 @@ func (s *Server) jobHeartbeat(c *call) error {
 // workerHealth answers GET /workers/{id}/health (F181).
 func (s *Server) workerHealth(c *call) error {
 	id := c.value("id")
-	w, version, err := s.worker(c.ctx, id)
+	w, _, err := s.worker(c.ctx, id)
 	if err != nil {
 		return err
 	}
-	if version == 0 || w.Seen.IsZero() {
+	if w.Seen.IsZero() {
 		return notFound("worker", id)
 	}
 	return c.reply(http.StatusOK, obj{"worker_id", id, "status", healthWord(&w, s.now()),

@@ -70,7 +70,8 @@ var operators = bridge.Take[bridge.Operators[operate.Jobs, storage.DocumentStore
 // values is where the storage keeps values.
 func (s *Server) values() storage.DocumentStore { return operators.Documents(s.op.Jobs()) }
 
-// idempotently does a request with a new key, and repeats the answer to one before.
+// idempotently does the work of a request whose key is new. For a known key it repeats
+// the answer.
 func (s *Server) idempotently(c *call, operation string, do func(k *idempotent) error) (err error) {
 	key := c.r.Header.Get("Idempotency-Key")
 	if key == "" {

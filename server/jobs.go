@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -219,23 +220,18 @@ func (s *Server) enqueueAll(
 // jobs.
 func (s *Server) withBounds(c *call) (context.Context, func()) {
 	done := func() {}
-	var ended <-chan struct{}
-	until := func() <-chan struct{} {
-		if ended != nil {
-			return ended
-		}
+	until := sync.OnceValue(func() <-chan struct{} {
 		patience := longestWait
 		if n, err := strconv.Atoi(c.r.Header.Get("OJS-Block-Timeout")); err == nil && n >= 0 {
 			patience = min(time.Duration(min(n, 1000))*time.Second, longestWait)
 		}
 		wait, end := s.untilStopped(c.ctx, true)
-		ended = wait.Done()
 		timer := s.clock.AfterFunc(patience, end)
 		if done = func() { timer.Stop(); end() }; patience == 0 {
 			end()
 		}
-		return ended
-	}
+		return wait.Done()
+	})
 	return draft.WithBounds(c.ctx, func(queue string) draft.Bound {
 		conf, _ := s.config(c.ctx, queue) // draftOf has just read it
 		b := conf.bound

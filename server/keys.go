@@ -95,17 +95,14 @@ func (k *Keys) Set(keys ...Key) error {
 			return err
 		}
 	}
-	at := func(list []Key, hash string) int {
-		return slices.IndexFunc(list, func(key Key) bool { return key.Hash == hash })
-	}
 	k.change(func(say func(event, name string)) {
 		for i := range k.keys {
-			if at(keys, k.keys[i].Hash) < 0 {
+			if find(keys, k.keys[i].Hash) < 0 {
 				say("key.revoked", k.keys[i].Name)
 			}
 		}
 		for i := range keys {
-			if n := at(k.keys, keys[i].Hash); n < 0 {
+			if n := find(k.keys, keys[i].Hash); n < 0 {
 				say("key.added", keys[i].Name)
 			} else if !reflect.DeepEqual(k.keys[n], keys[i]) {
 				say("key.changed", keys[i].Name)
@@ -141,7 +138,7 @@ func (k *Keys) Rotate(oldHash string, key Key) (rotated bool, err error) {
 		return false, err
 	}
 	k.change(func(say func(event, name string)) {
-		i := k.find(oldHash)
+		i := find(k.keys, oldHash)
 		if rotated = i >= 0; !rotated {
 			return
 		}
@@ -156,14 +153,14 @@ func (k *Keys) Rotate(oldHash string, key Key) (rotated bool, err error) {
 }
 
 // find returns the place of the key with a hash; below 0: there is none.
-func (k *Keys) find(hash string) int {
-	return slices.IndexFunc(k.keys, func(key Key) bool { return key.Hash == strings.ToLower(hash) })
+func find(keys []Key, hash string) int {
+	return slices.IndexFunc(keys, func(key Key) bool { return key.Hash == strings.ToLower(hash) })
 }
 
 // Revoke ends a key at once. It returns false if there is none with the hash.
 func (k *Keys) Revoke(hash string) (revoked bool) {
 	k.change(func(say func(event, name string)) {
-		if i := k.find(hash); i >= 0 {
+		if i := find(k.keys, hash); i >= 0 {
 			revoked = true
 			say("key.revoked", k.keys[i].Name)
 			k.keys = append(k.keys[:i:i], k.keys[i+1:]...)

@@ -192,7 +192,7 @@ func WithLimits(z Limits) Option {
 type Strictness struct {
 	Types             []string // the only types, such as email.send or email.*; empty: all
 	UnknownAttributes bool     // refuse attributes that the binding does not name
-	Meta              bool     // refuse keys with other than letters, digits, _.-, and texts with new lines
+	Meta              bool     // refuse texts with line breaks, and keys of other than letters, digits, _.-
 }
 
 // WithStrictness sets which jobs are refused.

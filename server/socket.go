@@ -72,7 +72,6 @@ const (
 
 // socket is a connection.
 type socket struct {
-	s    *Server
 	c    *call
 	f    *feed
 	r    *reader
@@ -120,7 +119,7 @@ func (s *Server) socket(c *call) error {
 		return nil // and the request is answered
 	}
 	c.status = http.StatusSwitchingProtocols
-	k := &socket{s: s, c: c, f: f, r: r, conn: conn,
+	k := &socket{c: c, f: f, r: r, conn: conn,
 		bucket: limiter{conf: RequestRate{PerSecond: streamRate, Burst: streamRate}}}
 	k.ctx, k.end = context.WithCancel(c.ctx)
 	messages := make(chan []byte)
@@ -177,7 +176,7 @@ func (k *socket) read(messages chan<- []byte) {
 
 // serve acts on messages and sends events. It returns why it ends.
 func (k *socket) serve(messages <-chan []byte, others *sync.WaitGroup) (code int) {
-	pings := k.s.clock.Ticker(socketPing)
+	pings := k.c.s.clock.Ticker(socketPing)
 	defer pings.Stop()
 	ready := make(chan struct{})
 	close(ready)
@@ -202,14 +201,14 @@ func (k *socket) serve(messages <-chan []byte, others *sync.WaitGroup) (code int
 		case <-k.r.wake:
 		case <-k.ctx.Done():
 			return closeNormal
-		case <-k.s.stop:
+		case <-k.c.s.stop:
 			<-k.f.ended
 			for k.waits() && k.ctx.Err() == nil {
 				k.next()
 			}
 			place := k.f.end()
 			k.send(obj{"type", "event", "channel", "all", "event", string(systemShutdown), "data",
-				shutdown, "id", k.f.id(place), "timestamp", k.s.now()})
+				shutdown, "id", k.f.id(place), "timestamp", k.c.s.now()})
 			return closeAway
 		}
 	}
@@ -219,7 +218,7 @@ func (k *socket) serve(messages <-chan []byte, others *sync.WaitGroup) (code int
 func (k *socket) ping() {
 	ctx, cancel := context.WithCancel(k.ctx)
 	defer cancel()
-	defer k.s.clock.AfterFunc(socketPatience, cancel).Stop()
+	defer k.c.s.clock.AfterFunc(socketPatience, cancel).Stop()
 	if k.conn.Ping(ctx) != nil {
 		k.end()
 	}
@@ -274,7 +273,7 @@ func (k *socket) next() {
 		k.dropped(lost.n)
 	}
 	if e.gap != nil {
-		k.event(k.r.about().String(), &notice{e.place, systemGap, e.gap, nil}, k.s.now())
+		k.event(k.r.about().String(), &notice{e.place, systemGap, e.gap, nil}, k.c.s.now())
 		return
 	}
 	for _, sub := range k.r.subs {
@@ -297,7 +296,7 @@ func (k *socket) events(sub *subscription, e *entry, after position) {
 			t.data = t.flat()
 			k.event(sub.ch.String(), &t, e.Time)
 		}
-		if !k.s.pace(k.ctx, func() {}, &k.bucket) {
+		if !k.c.s.pace(k.ctx, func() {}, &k.bucket) {
 			return
 		}
 	}
@@ -312,7 +311,7 @@ func (k *socket) event(channel string, t *notice, at time.Time) {
 func (k *socket) act(message []byte) {
 	object, err := parseBody(message, socketDepth)
 	if err == nil {
-		err = k.s.limit(k.c)
+		err = k.c.s.limit(k.c)
 	}
 	if err == nil {
 		in := &input{object: object, call: k.c}
@@ -330,7 +329,7 @@ func (k *socket) act(message []byte) {
 	}
 	if err != nil {
 		r := k.c.refusalOf(err)
-		k.s.logRefusal(k.c, r)
+		k.c.s.logRefusal(k.c, r)
 		k.send(obj{"type", "error", "code", r.code, "message", r.message})
 	}
 }
@@ -357,7 +356,7 @@ func (k *socket) subscribe(in *input) (err error) {
 		sub.id = "sub_" + uuid.Must(uuid.NewV7()).String()
 		done = append(done, "subscription_id", sub.id)
 	} else {
-		sub.ch, err = k.s.channel(k.c, name)
+		sub.ch, err = k.c.s.channel(k.c, name)
 		if len(sub.types) > 0 {
 			done = append(done, "event_types", []string(sub.types))
 		}
@@ -380,7 +379,7 @@ func (k *socket) add(sub *subscription) bool {
 	defer k.f.mu.Unlock()
 	k.r.mu.Lock()
 	defer k.r.mu.Unlock()
-	if old := k.find(sub.id, sub.ch); old != nil {
+	if old := k.find(sub.id, sub.ch.String()); old != nil {
 		old.types = sub.types
 		return true
 	}
@@ -394,9 +393,9 @@ func (k *socket) add(sub *subscription) bool {
 
 // find returns the subscription with an id or, if that is "", to a channel; nil: there is
 // none.
-func (k *socket) find(id string, ch channel) *subscription {
+func (k *socket) find(id, name string) *subscription {
 	for _, sub := range k.r.subs {
-		if sub.id == id && (id != "" || sub.ch == ch) {
+		if sub.id == id && (id != "" || sub.ch.String() == name) {
 			return sub
 		}
 	}
@@ -409,10 +408,8 @@ func (k *socket) named(in *input) (*subscription, error) {
 	if in.err != nil {
 		return nil, in.err
 	}
-	for _, sub := range k.r.subs {
-		if id != "" && sub.id == id || id == "" && sub.id == "" && sub.ch.String() == name {
-			return sub, nil
-		}
+	if sub := k.find(id, name); sub != nil {
+		return sub, nil
 	}
 	return nil, notFound("subscription", cmp.Or(id, name))
 }

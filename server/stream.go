@@ -165,40 +165,18 @@ func (r *reader) next() (e *entry, lost dropped, ok bool) {
 }
 
 // streamJob answers GET /jobs/{id}/events (F123, F124).
-func (s *Server) streamJob(c *call) error {
-	rec, err := s.job(c)
-	if err != nil {
-		return err
-	}
-	return s.stream(c, channel{job: rec.ID})
-}
+func (s *Server) streamJob(c *call) error { return s.stream(c, "job:"+c.value("id")) }
 
 // streamProgress answers GET /jobs/{id}/progress/stream (F153).
 func (s *Server) streamProgress(c *call) error {
-	rec, err := s.job(c)
-	if err != nil {
-		return err
-	}
-	return s.stream(c, channel{job: rec.ID}, string(event.Progress), string(stateChanged))
+	return s.stream(c, "job:"+c.value("id"), string(event.Progress), string(stateChanged))
 }
 
 // streamQueue answers GET /queues/{name}/events.
-func (s *Server) streamQueue(c *call) error {
-	ch, err := s.channel(c, "queue:"+c.value("name"))
-	if err != nil {
-		return err
-	}
-	return s.stream(c, ch)
-}
+func (s *Server) streamQueue(c *call) error { return s.stream(c, "queue:"+c.value("name")) }
 
 // streamChannel answers GET /events/stream (F180).
-func (s *Server) streamChannel(c *call) error {
-	ch, err := s.channel(c, cmp.Or(c.param("channel"), "all"))
-	if err != nil {
-		return err
-	}
-	return s.stream(c, ch)
-}
+func (s *Server) streamChannel(c *call) error { return s.stream(c, cmp.Or(c.param("channel"), "all")) }
 
 // channel reads the name of a channel that the caller may follow.
 func (s *Server) channel(c *call, name string) (ch channel, err error) {
@@ -222,7 +200,11 @@ func (s *Server) channel(c *call, name string) (ch channel, err error) {
 
 // stream sends the events of a channel until the client leaves, its job ends or the
 // server stops.
-func (s *Server) stream(c *call, ch channel, types ...string) error {
+func (s *Server) stream(c *call, name string, types ...string) error {
+	ch, err := s.channel(c, name)
+	if err != nil {
+		return err
+	}
 	f, err := c.feed()
 	if err != nil {
 		return err
@@ -346,8 +328,8 @@ var shutdown = obj{"reason", "the server stops", "grace_period_ms", streamGrace.
 // pace counts an event, and waits until the connection may have another one. It reports
 // false if the connection ends first.
 func (s *Server) pace(ctx context.Context, flush func(), bucket *limiter) bool {
-	_, wait, _ := bucket.take("", s.clock.Now())
-	if bucket.at(bucket.buckets[""], s.clock.Now()) >= 1 {
+	left, wait, _ := bucket.take("", s.clock.Now())
+	if left >= 1 {
 		return true
 	}
 	flush()

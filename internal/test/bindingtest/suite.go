@@ -15,8 +15,8 @@ import (
 // Storage is the name of the storages that Fresh makes.
 var Storage = "memory"
 
-// Fresh makes an empty storage, which ends with the test. The tests of packages server and
-// remote run on it: in memory, unless Suite runs them.
+// Fresh makes an empty storage, which ends with the test. The tests of packages server
+// and remote run on it: in memory, unless Suite runs them.
 var Fresh = func(tb testing.TB) storage.Storage {
 	s := memory.New()
 	tb.Cleanup(func() { _ = s.Close() })
