@@ -176,17 +176,12 @@ func given(opts []ojs.Option) (partition int, ok bool) {
 	return place.Partition - 1, place.Key != "" && (o.ID == "" || place.Near > 0) && len(o.DependsOn) == 0
 }
 
-// near returns the partition of the first choice, below 0 if there is none, and whether
-// the options have an id that a request has given.
-func near(opts []ojs.Option) (partition int, named bool) {
-	o := scratch.Get().(*ojs.Options)
-	defer func() {
-		*o = ojs.Options{}
-		scratch.Put(o)
-	}()
+// near returns the partition that a request has chosen for jobs without a key; below 0:
+// none.
+func near(opts []ojs.Option) (partition int) {
+	var o ojs.Options
 	o.Apply(opts...)
-	n := insideOptions.Place(o).Near
-	return n - 1, n > 0 && o.ID != ""
+	return insideOptions.Place(&o).Near - 1
 }
 
 // Enqueue stores a job, in the cell of its key if it has one (see the package). Its
@@ -228,18 +223,22 @@ func (f *Fleet[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.
 	switch {
 	case err != nil:
 		return nil, err
-	case c != nil:
+	case c == nil:
+		if p := near(drafts[0].Options()); p >= 0 {
+			if c, err = f.at(ctx, p); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if c != nil {
 		return c.eng.EnqueueMany(ctx, drafts...)
 	}
-	first, _ := near(drafts[0].Options())
-	cells, err := f.healthy(ctx, first)
+	cells, err := f.healthy(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i, d := range drafts {
-		if _, named := near(d.Options()); !named {
-			drafts[i] = d.With(withNewID(insideEngines.NewID(cells[0].eng, 0)))
-		}
+		drafts[i] = d.With(withNewID(insideEngines.NewID(cells[0].eng, 0)))
 	}
 	var errs []error
 	for _, c := range cells {
@@ -311,9 +310,9 @@ func full(err error) bool {
 // missed reports whether a cell does not have a job.
 func missed(err error) bool { return errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) }
 
-// healthy returns the cells that have partitions, those first that answer. The first is
-// the cell of a partition, or else of two random ones the one with fewer calls under way.
-func (f *Fleet[T]) healthy(ctx context.Context, partition int) (list []*cell[T], err error) {
+// healthy returns the cells that have partitions, those first that answer. Of two random
+// ones, the one with fewer calls under way is the first.
+func (f *Fleet[T]) healthy(ctx context.Context) (list []*cell[T], err error) {
 	chart, err := f.atlas.known(ctx)
 	if err != nil {
 		return nil, err
@@ -332,12 +331,6 @@ func (f *Fleet[T]) healthy(ctx context.Context, partition int) (list []*cell[T],
 	if len(list) > 1 && list[1].calls.Load() < list[0].calls.Load() {
 		list[0], list[1] = list[1], list[0]
 	}
-	if partition >= 0 {
-		i := slices.Index(list, f.bySite[chart.sites[partition]])
-		if i > 0 {
-			list[0], list[i] = list[i], list[0]
-		}
-	}
 	return append(list, last...), nil
 }
 
@@ -355,11 +348,7 @@ func (f *Fleet[T]) at(ctx context.Context, partition int) (*cell[T], error) {
 // the cell, even with keys and ids of other cells. Get, Wait and Cancel of the fleet find
 // it.
 func (f *Fleet[T]) Cell(ctx context.Context, key string) (*engine.Engine[T], error) {
-	c, err := f.at(ctx, Partition(key))
-	if err != nil {
-		return nil, err
-	}
-	return c.eng, nil
+	return f.CellAt(ctx, Partition(key))
 }
 
 // Cron gives access to the recurring jobs of the cell of a name, which is that of the
@@ -439,6 +428,15 @@ func (f *Fleet[T]) find(ctx context.Context, id string) (*cell[T], *ojs.JobInfo,
 		return nil, nil, errors.Join(errs...)
 	}
 	return nil, nil, missing
+}
+
+// CellAt returns the engine of the cell that has a partition, from 0 to 4095.
+func (f *Fleet[T]) CellAt(ctx context.Context, partition int) (*engine.Engine[T], error) {
+	c, err := f.at(ctx, partition)
+	if err != nil {
+		return nil, err
+	}
+	return c.eng, nil
 }
 
 // CellOf returns the engine of the cell that has a job. Its errors are those of Get.

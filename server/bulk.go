@@ -111,6 +111,7 @@ func (s *Server) enqueueItems(c *call, list [][]byte, atomic bool, k *idempotent
 		d, id := k.identify(one, i)
 		drafts, places, own = append(drafts, d), append(places, i), append(own, id)
 	}
+	drafts = s.near(drafts, k) // one cell, though each may be by itself
 	refused := len(drafts) < len(list)
 	switch {
 	case atomic && refused:

@@ -200,7 +200,7 @@ func (c *call) refusalOf(err error) *refusal {
 	case errors.Is(err, ojs.ErrNotFound), errors.Is(err, ojs.ErrPruned):
 		return notFound(c.kind, c.name)
 	case errors.Is(err, fleet.ErrCells):
-		return unsupported("%s", strings.TrimPrefix(err.Error(), "ojs: "))
+		return unsupported("the keys of the jobs are in different cells: make a request for each")
 	case errors.Is(err, ojs.ErrUnsupported):
 		return unsupported("the storage or this server does not offer that")
 	case errors.Is(err, ojs.ErrClosed):

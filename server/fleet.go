@@ -48,12 +48,13 @@ func WithCellKeys(k CellKeys) Option {
 
 // front is what the servers of a fleet share.
 type front struct {
-	whole *Server   // whose engine enqueues in any cell
-	cells []*Server // by name
-	next  atomic.Uint32
+	whole *Server       // whose engine enqueues in any cell
+	cells []*Server     // by name
+	next  atomic.Uint32 // counts fetches, which begin with one cell after another
 
 	ofKey func(ctx context.Context, key string) (Engine, error)
 	ofJob func(ctx context.Context, id string) (Engine, error)
+	at    func(ctx context.Context, partition int) (Engine, error)
 }
 
 // anyCell is an engine whose new jobs the fleet places.
@@ -85,16 +86,18 @@ func NewFleet[T any](f *fleet.Fleet[T], opts ...Option) (*Server, error) {
 	all := &front{
 		ofKey: func(ctx context.Context, key string) (Engine, error) { return f.Cell(ctx, key) },
 		ofJob: func(ctx context.Context, id string) (Engine, error) { return f.CellOf(ctx, id) },
+		at:    func(ctx context.Context, partition int) (Engine, error) { return f.CellAt(ctx, partition) },
 	}
+	limits := &limiter{conf: conf.limit}
 	for name, eng := range f.Engines() {
 		cell := newServer(eng, eng, eng.Describe().Storage, conf)
-		cell.fleet, cell.name = all, name
+		cell.fleet, cell.name, cell.limiter = all, name, limits
 		all.cells = append(all.cells, cell)
 	}
 	first := all.cells[0]
 	conf.noEvents = true
 	all.whole = newServer(anyCell{first.eng, f}, first.op, first.can, conf)
-	all.whole.fleet = all
+	all.whole.fleet, all.whole.limiter = all, limits
 	return all.whole, nil
 }
 
@@ -111,11 +114,12 @@ var rules = func() map[string]func(f *front, c *call) error {
 		{(*front).itself, `POST /jobs, POST /jobs/batch, POST /jobs/bulk, POST /workers/fetch, GET /manifest,
 			GET /openapi.json, GET /queues, GET /admin/queues, GET /queues/{name}/stats, GET /admin/stats/history`},
 		{(*front).byBody, `POST /workers/ack, POST /workers/nack, POST /workers/progress`},
-		{(*front).search, `GET /workflows/{id}, GET /workflows/{id}/progress, DELETE /workflows/{id},
-			POST /workflows/{id}/cancel, GET /admin/workers/{id}, GET /workers/{id}/health`},
+		{(*front).one, `GET /admin/workers/{id}, DELETE /admin/workers/{id}, GET /workers/{id}/health,
+			DELETE /queues/{name}`},
 		{(*front).named, `POST /cron, POST /crons, GET /cron/{name}, GET /crons/{name}, PATCH /cron/{name},
 			PATCH /crons/{name}, DELETE /cron/{name}, DELETE /crons/{name}`},
-		{(*front).any, `POST /workflows, GET /schemas, GET /schemas/{uri}, GET /admin/schemas,
+		{(*front).workflow, `POST /workflows`},
+		{(*front).any, `GET /schemas, GET /schemas/{uri}, GET /admin/schemas,
 			GET /admin/schemas/{type}, GET /queues/{name}/config, GET /admin/queues/{name}/rate-limit,
 			GET /admin/routing/{type}, GET /admin/system/config, GET /admin/system/maintenance`},
 		{(*front).list, `GET /admin/jobs, GET /dead-letter, GET /admin/dead-letter, GET /cron, GET /crons,
@@ -123,8 +127,8 @@ var rules = func() map[string]func(f *front, c *call) error {
 		{(*front).beat, `POST /workers/heartbeat, POST /workers/beat`},
 		{(*front).pause, `POST /queues/{name}/pause, POST /queues/{name}/resume`},
 		{(*front).health, `GET /health`},
-		{(*front).each, `POST /workers/register, POST /workers/deregister, DELETE /admin/workers/{id},
-			POST /admin/workers/{id}/quiet, POST /queues, DELETE /queues/{name}, PUT /queues/{name}/config,
+		{(*front).register, `POST /workers/register`},
+		{(*front).each, `POST /workers/deregister, POST /admin/workers/{id}/quiet, POST /queues, PUT /queues/{name}/config,
 			PUT /admin/queues/{name}/config, POST /admin/queues/{name}/pause, POST /admin/queues/{name}/resume,
 			PUT /admin/queues/{name}/rate-limit, DELETE /admin/queues/{name}/rate-limit,
 			PUT /rate-limits/{key}, DELETE /rate-limits/{key}/override, POST /schemas, DELETE /schemas/{uri},
@@ -152,6 +156,11 @@ func (f *front) serve(c *call) error {
 	case strings.Contains(c.rt.path, "/{id}"):
 		return f.byID(c, c.value("id"))
 	}
+	return f.one(c)
+}
+
+// one refuses a request that has to name its cell.
+func (f *front) one(*call) error {
 	return f.unplaced("this request is for one cell of the fleet: name it by the parameter \"cell\", " +
 		"or a key of it in the header " + f.whole.conf.cellKeys.Header)
 }
@@ -168,9 +177,10 @@ func (f *front) names() (list []string) {
 }
 
 // asked returns the cell that a request names; nil: it names none. A key in the header
-// of new jobs is the jobs'.
+// names no cell for new jobs, whose key it is, and for what a fleet knows the cell of.
 func (f *front) asked(c *call) (*Server, error) {
-	if name := c.param("cell"); name != "" {
+	cron := strings.HasPrefix(c.rt.path, "/cron") && c.rt.method != http.MethodGet
+	if name := c.param("cell"); name != "" && !cron {
 		i := slices.Index(f.names(), name)
 		if i < 0 {
 			return nil, invalid("cell", "is no cell of the fleet").expected(strings.Join(f.names(), ", ")).
@@ -179,7 +189,9 @@ func (f *front) asked(c *call) (*Server, error) {
 		return f.cells[i], nil
 	}
 	key := c.r.Header.Get(f.whole.conf.cellKeys.Header)
-	if key == "" || c.rt.need == permEnqueue && c.rt.path != "/workflows" {
+	known := strings.Contains(c.rt.path, "/{id}") && rules[c.rt.method+" "+c.rt.path] == nil
+	if key == "" || cron || known || c.rt.need == permWork ||
+		c.rt.need == permEnqueue && c.rt.path != "/workflows" {
 		return nil, nil
 	}
 	return f.keyed(c.ctx, key)
@@ -211,12 +223,11 @@ func (s *Server) serve(c *call) error {
 // that has not is asked last.
 const cellPatience = time.Second
 
-// order returns the cells that have not failed lately, and those that have. Each call
-// begins with another cell.
-func (f *front) order() (up, down []*Server) {
-	now, first := f.whole.clock.Now().UnixNano(), int(f.next.Add(1))
-	for i := range f.cells {
-		cell := f.cells[(first+i)%len(f.cells)]
+// order returns the cells that have not failed lately, and those that have, from one on.
+func (f *front) order(first uint32) (up, down []*Server) {
+	now, n := f.whole.clock.Now().UnixNano(), uint32(len(f.cells))
+	for i := range n {
+		cell := f.cells[(first%n+i)%n]
 		if now < cell.down.Load() {
 			down = append(down, cell)
 		} else {
@@ -228,7 +239,7 @@ func (f *front) order() (up, down []*Server) {
 
 // ordered are all cells, those that have failed lately last.
 func (f *front) ordered() []*Server {
-	up, down := f.order()
+	up, down := f.order(0)
 	return append(up, down...)
 }
 
@@ -246,10 +257,13 @@ func (s *Server) within(ctx context.Context, use func(ctx context.Context) error
 	defer s.clock.AfterFunc(cellPatience, cancel).Stop()
 	err := use(limited)
 	if failing(err) && ctx.Err() == nil {
-		s.down.Store(s.clock.Now().Add(cellPatience).UnixNano())
+		s.failed()
 	}
 	return err
 }
+
+// failed has a cell asked last for a while.
+func (s *Server) failed() { s.down.Store(s.clock.Now().Add(cellPatience).UnixNano()) }
 
 // common reads what is set in all cells from one that answers. A server that is no front
 // reads it from its storage.
@@ -271,8 +285,8 @@ func common[T any](
 	return v, err
 }
 
-// gathered reads something from each cell that answers. A server that is no front reads
-// it from its storage. It fails if no cell answers.
+// gathered reads something from each cell. A server that is no front reads it from its
+// storage. It fails if a cell does: a sum that lacks a part would be wrong.
 func gathered[T any](
 	ctx context.Context, s *Server, read func(context.Context, *Server) ([]T, error),
 ) ([]T, error) {
@@ -286,19 +300,27 @@ func gathered[T any](
 			return err
 		})
 	})
-	if !slices.Contains(errs, nil) {
-		return nil, errs[0]
-	}
-	return slices.Concat(lists...), nil
+	return slices.Concat(lists...), errors.Join(errs...)
 }
 
-// together calls a function for all cells at once.
+// together calls a function for all cells at once. It panics if one has.
 func (f *front) together(use func(i int, cell *Server)) {
 	var calls sync.WaitGroup
+	var panicked atomic.Pointer[any]
 	for i, cell := range f.cells {
-		calls.Go(func() { use(i, cell) })
+		calls.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					panicked.Store(&p)
+				}
+			}()
+			use(i, cell)
+		})
 	}
 	calls.Wait()
+	if p := panicked.Load(); p != nil {
+		panic(*p)
+	}
 }
 
 // place gives a job the key of its cell. If a cell has been chosen for the request, a key
@@ -335,35 +357,38 @@ func (s *Server) place(w *jobRequest) error {
 	return err
 }
 
-// near has ids of jobs choose no cell, since clients draw them for each job. Jobs without
-// a key go to the cell of the first id if it answers, so that a repeated request finds
-// them.
-func (s *Server) near(drafts []ojs.Draft) []ojs.Draft {
+// near has all jobs of a request that have no key go to one cell: that of the idempotency
+// key, or else of the first id. A repeated request finds them there, so that no other
+// cell takes them while that one is down.
+func (s *Server) near(drafts []ojs.Draft, k *idempotent) []ojs.Draft {
 	if !s.isFront() {
 		return drafts
+	}
+	partition, ok := 0, k != nil
+	if ok {
+		partition = fleet.Partition(k.name)
 	}
 	for _, d := range drafts {
 		var o ojs.Options
 		o.Apply(d.Options()...)
-		if p, ok := fleet.PartitionOf(o.ID); ok {
-			if insideOptions.Place(&o).Near > 0 { // by the key of the request
-				break
-			}
-			drafts = slices.Clone(drafts)
-			for i := range drafts {
-				drafts[i] = drafts[i].With(nearTo(p))
-			}
-			break
+		if insideOptions.Place(&o).Near > 0 { // for more of them
+			return drafts
 		}
+		if !ok {
+			partition, ok = fleet.PartitionOf(o.ID)
+		}
+	}
+	if !ok {
+		return drafts
+	}
+	drafts = slices.Clone(drafts)
+	for i := range drafts {
+		drafts[i] = drafts[i].With(func(o *ojs.Options) { insideOptions.Place(o).Near = partition + 1 })
 	}
 	return drafts
 }
 
 var insideOptions = bridge.Take[bridge.Options[ojs.Options]]()
-
-func nearTo(partition int) ojs.Option {
-	return func(o *ojs.Options) { insideOptions.Place(o).Near = partition + 1 }
-}
 
 // home is the server of the cell that has a job.
 func (s *Server) home(ctx context.Context, id string) (*Server, error) {
@@ -405,27 +430,7 @@ func (f *front) byBody(c *call) error {
 	return f.byID(c, id)
 }
 
-// search answers by the first cell that has what the path names.
-func (f *front) search(c *call) error { return f.searchFrom(c, f.ordered()) }
-
-func (f *front) searchFrom(c *call, cells []*Server) (err error) {
-	var failed error
-	for _, cell := range cells {
-		if err = cell.serve(c); err == nil {
-			return nil
-		}
-		switch r := c.refusalOf(err); {
-		case failing(r):
-			failed = err
-		case r.status != http.StatusNotFound:
-			return err
-		}
-	}
-	return cmp.Or(failed, err)
-}
-
-// named answers by the cell of a recurring job's name, and for one that is there by the
-// cell that has it.
+// named answers by the cell of a recurring job's name.
 func (f *front) named(c *call) error {
 	name := c.value("name")
 	if name == "" {
@@ -438,19 +443,34 @@ func (f *front) named(c *call) error {
 	if err != nil {
 		return err
 	}
-	if c.rt.method == http.MethodPost {
-		return cell.serve(c)
+	return cell.serve(c)
+}
+
+// workflow starts a workflow in the cell of its id, in which a repeated request finds it.
+// Without an id any cell that answers will do.
+func (f *front) workflow(c *call) error {
+	in := c.in()
+	id := in.text("id")
+	if in.err != nil {
+		return in.err
 	}
-	rest := slices.DeleteFunc(f.ordered(), func(s *Server) bool { return s == cell })
-	return f.searchFrom(c, append([]*Server{cell}, rest...))
+	p, ok := fleet.PartitionOf(id)
+	if !ok {
+		return f.any(c)
+	}
+	eng, err := f.at(c.ctx, p)
+	if err != nil {
+		return err
+	}
+	return f.of(eng).serve(c)
 }
 
 // any answers by a cell that has answered lately.
 func (f *front) any(c *call) error {
 	cell := f.ordered()[0]
 	err := cell.serve(c)
-	if failing(err) {
-		cell.down.Store(f.whole.clock.Now().Add(cellPatience).UnixNano())
+	if err != nil && failing(c.refusalOf(err)) && c.ctx.Err() == nil {
+		cell.failed()
 	}
 	return err
 }
@@ -458,25 +478,27 @@ func (f *front) any(c *call) error {
 // list answers with a page of the lists of the cells, one after the other. Its cursor is
 // the name of a cell, and the cursor there.
 func (f *front) list(c *call) error {
-	if c.param("page") != "" || c.param("offset") != "" {
+	if c.param("page") != "" || c.param("per_page") != "" || c.param("offset") != "" {
 		return f.unplaced("a list of all cells has no numbered pages: go on with its next_cursor, or name " +
 			"a cell by the parameter \"cell\"")
 	}
-	name, cursor, _ := strings.Cut(c.query.Get("cursor"), ".")
-	i := 0
-	if name != "" {
-		if i = slices.Index(f.names(), name); i < 0 {
+	i, token := 0, c.query.Get("cursor")
+	at := strings.LastIndexByte(token, '.') // names of cells may have some, cursors have none
+	if token != "" {
+		if i = slices.Index(f.names(), token[:max(at, 0)]); i < 0 {
 			return invalid("cursor", "is none of this list").expected("next_cursor of a page")
 		}
 	}
+	cursor := token[at+1:]
 	if c.query.Del("cursor"); cursor != "" {
 		c.query.Set("cursor", cursor)
 	}
 	answer := &recorder{ResponseWriter: c.w}
-	c.w = answer
-	err := f.cells[i].serve(c)
-	c.w = answer.ResponseWriter
-	if err != nil {
+	if err := func() error {
+		defer func(w http.ResponseWriter) { c.w = w }(c.w) // if it panics, too
+		c.w = answer
+		return f.cells[i].serve(c)
+	}(); err != nil {
 		return err
 	}
 	whole, err := split(answer.body.Bytes(), "")
@@ -506,16 +528,27 @@ type answered struct {
 	status int
 	body   object // nil: err is set
 	err    *refusal
+
+	location string // the header
 }
+
+// headers keeps the headers of an answer, and nothing else.
+type headers http.Header
+
+// Header, Write and WriteHeader make it an http.ResponseWriter.
+func (h headers) Header() http.Header         { return http.Header(h) }
+func (h headers) Write(b []byte) (int, error) { return len(b), nil }
+func (h headers) WriteHeader(int)             {}
 
 // ask makes the request in every cell at once. A cell may have limited time.
 func (f *front) ask(c *call, limited bool) []answered {
 	list := make([]answered, len(f.cells))
 	c.param("") // reads the query, for all
 	f.together(func(i int, cell *Server) {
-		at := &recorder{ResponseWriter: new(finder)}
-		one := &call{s: cell, w: at, r: c.r, ctx: c.ctx, id: c.id, who: c.who, rt: c.rt, body: c.body,
-			sent: c.sent, query: c.query}
+		header := make(headers)
+		at := &recorder{ResponseWriter: header}
+		one := &call{s: cell, w: at, r: c.r, ctx: c.ctx, id: c.id, who: c.who, rt: c.rt,
+			body: slices.Clone(c.body), sent: c.sent, query: c.query}
 		defer func() {
 			if p := recover(); p != nil {
 				cell.panicked(one, p)
@@ -533,7 +566,7 @@ func (f *front) ask(c *call, limited bool) []answered {
 		} else {
 			err = serve(c.ctx)
 		}
-		list[i] = answered{cell: cell, status: at.status}
+		list[i] = answered{cell: cell, status: at.status, location: http.Header(header).Get("Location")}
 		if err == nil && at.body.Len() > 0 {
 			list[i].body, err = split(at.body.Bytes(), "")
 		}
@@ -564,7 +597,10 @@ func (f *front) all(c *call) (first answered, err error) {
 	if refused == nil || len(done) > 0 && len(failed) == 0 {
 		return first, nil
 	}
-	if len(done) > 0 {
+	if len(done) == 0 {
+		return first, refused
+	}
+	if len(failed) > 0 {
 		refused.message += ": cell " + strings.Join(failed, ", ") + " has not changed, and " +
 			strings.Join(done, ", ") + " has"
 	}
@@ -577,7 +613,23 @@ func (f *front) each(c *call) error {
 	if err != nil {
 		return err
 	}
+	if a.location != "" {
+		c.w.Header().Set("Location", a.location)
+	}
 	return c.replyJSON(a.status, a.body.appendJSON(c.buf[:0]))
+}
+
+// register registers a worker in all cells that answer: it is new in the others when it
+// beats.
+func (f *front) register(c *call) error {
+	var failed *refusal
+	for _, a := range f.ask(c, true) {
+		if a.err == nil {
+			return c.replyJSON(a.status, a.body.appendJSON(c.buf[:0]))
+		}
+		failed = a.err
+	}
+	return failed
 }
 
 // pause pauses or resumes a queue in every cell, and answers with its counts in all.
@@ -648,10 +700,11 @@ func severe(state string) int {
 func (f *front) health(c *call) error {
 	var cells obj
 	var best answered
+	whole := true
 	for _, a := range f.ask(c, true) {
 		word := "ok"
 		if a.err != nil || a.status != http.StatusOK {
-			word = "degraded"
+			word, whole = "degraded", false
 		}
 		if cells = append(cells, a.cell.name, word); best.cell == nil || word == "ok" {
 			best = a
@@ -660,7 +713,7 @@ func (f *front) health(c *call) error {
 	if best.err != nil {
 		return best.err
 	}
-	if slices.Contains(cells, any("degraded")) {
+	if !whole {
 		best.body = best.body.set("status", raw(`"degraded"`))
 	}
 	return c.replyJSON(best.status, best.body.set("cells", appendValue(nil, cells)).appendJSON(c.buf[:0]))
@@ -672,7 +725,7 @@ func (f *front) health(c *call) error {
 func (f *front) fetch(
 	ctx context.Context, c *call, want *wanted, n int, wait time.Duration,
 ) (ds []delivered, err error) {
-	up, down := f.order()
+	up, down := f.order(f.next.Add(1))
 	if len(up) == 0 {
 		up = down
 	}
@@ -681,8 +734,10 @@ func (f *front) fetch(
 	for _, cell := range up {
 		err := cell.within(ctx, func(ctx context.Context) error {
 			list, err := cell.takeFor(ctx, c, want, n-len(ds), 0)
-			ds = append(ds, list...)
-			return err
+			if ds = append(ds, list...); err != nil {
+				return c.refusalOf(err)
+			}
+			return nil
 		})
 		switch {
 		case failing(err):
@@ -707,10 +762,26 @@ func (f *front) fetch(
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	clock := f.whole.clock
+	end := clock.Now().Add(wait)
+	defer clock.AfterFunc(wait+cellPatience, cancel).Stop() // a cell may hang
 	lists := make([][]delivered, len(f.cells))
 	f.together(func(i int, cell *Server) {
-		if lists[i], _ = cell.takeFor(ctx, c, want, n, wait); len(lists[i]) > 0 {
-			cancel()
+		for ctx.Err() == nil {
+			var err error
+			lists[i], err = cell.takeFor(ctx, c, want, n, max(0, clock.Until(end)))
+			if len(lists[i]) > 0 {
+				cancel()
+			}
+			if err == nil || !clock.Now().Add(cellPatience).Before(end) {
+				return
+			}
+			again := clock.Timer(cellPatience) // a cell that fails may be back
+			select {
+			case <-again.C:
+			case <-ctx.Done():
+			}
+			again.Stop()
 		}
 	})
 	ds = slices.Concat(lists...)

@@ -194,14 +194,50 @@ func TestFleetIDs(t *testing.T) {
 		r.want("F048", r.do("POST /jobs/batch\n\n"+batch), 201)
 		r.want("F027", r.do("POST /jobs/batch\n\n"+batch), 409)
 	}
-	for dead := range r.cells {
-		r.kill(dead)
-		for range 10 {
-			r.want("F041: the cell of the id is down", r.do("POST /jobs\n\n"+
-				`{"type":"a","args":[],"id":"`+id()+`"}`), 201)
-		}
-		r.stores[dead].OnCall(nil)
+	stored := r.jobs()
+	for _, more := range []string{"", `,"atomicity":"atomic"`} {
+		bulk := `{"jobs":[{"type":"a","args":[],"id":"` + id() + `"},
+			{"type":"a","args":[],"id":"` + id() + `"}]` + more + `}`
+		r.want("F110", r.do("POST /jobs/bulk\n\n"+bulk), 201, "succeeded", 2)
+		r.want("F110: repeated", r.do("POST /jobs/bulk\n\n"+bulk), 422, "succeeded", 0)
+		stored += 2
 	}
+	if n := r.jobs(); n != stored {
+		t.Errorf("F110: %d jobs are stored, not %d", n, stored)
+	}
+	flow := "POST /workflows\n\n" + `{"id":"` + id() + `","type":"chain","steps":[` + job + `]}`
+	r.want("W021", r.do(flow), 201)
+	for range 5 {
+		r.want("W021: repeated", r.do(flow), 409, "error.code", "duplicate")
+	}
+}
+
+// A request with an idempotency key that has failed finds what it has stored, in any cell
+// (F117).
+func TestFleetIdempotencyAfterFailure(t *testing.T) {
+	r := newFleet(t)
+	for i := range 12 {
+		bulk := fmt.Sprintf("POST /jobs/bulk\nIdempotency-Key: k%d\n\n", i) +
+			`{"jobs":[` + r.keyed("a") + `,` + r.keyed("b") + `,` + r.keyed("c") + `]}`
+		down := []string{"a", "b", "c"}[i%3]
+		r.kill(down)
+		r.want("F117", r.do(bulk), 503)
+		r.stores[down].OnCall(nil)
+		r.want("F117: repeated", r.do(bulk), 201, "succeeded", 3)
+	}
+	if n := r.jobs(); n != 36 {
+		t.Errorf("F117: %d jobs are stored", n)
+	}
+}
+
+// A storage that panics ends its request alone (F031).
+func TestFleetPanics(t *testing.T) {
+	r := newFleet(t)
+	r.stores["b"].OnCall(func(*storagetest.Call) { panic("a driver") })
+	r.want("F031", r.do("GET /queues"), 500)
+	r.want("F031", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w"}`), 200)
+	r.stores["b"].OnCall(nil)
+	r.want("F031", r.do("GET /queues"), 200)
 }
 
 // Requests about a job go to its cell, and workers get jobs of all cells.
@@ -376,8 +412,13 @@ func TestFleetOperations(t *testing.T) {
 	}
 	r.want("F030: the bound is each cell's", r.do("POST /jobs\n\n"+
 		strings.Replace(r.keyed("a"), `}}`, `},"options":{"queue":"small"}}`, 1)), 429)
-	r.want("F091", r.do("DELETE /queues/small"), 409, "error.details.failed", []string{"a"},
-		"error.details.changed", []string{"b", "c"})
+	r.want("F091: what deletes names its cell", r.do("DELETE /queues/small"), 422)
+	r.want("F091", r.do("DELETE /queues/small?cell=b"), 200)
+	w := r.do("POST /queues\n\n" + `{"name":"made","max_depth":5}`)
+	r.want("F088", w, 201, "queue.name", "made")
+	for cell := range r.cells {
+		r.want("F091", r.do("GET /queues/made/config?cell="+cell), 200, "config.max_depth", 5)
+	}
 	r.want("one cell", r.do("GET /events"), 422, "error.details.cells", []string{"a", "b", "c"})
 	r.want("one cell", r.do("GET /events?cell=a"), 200)
 	r.want("one cell", r.do("POST /jobs/bulk/cancel\n\n"+`{"job_ids":["`+made[0]+`"]}`), 422)
@@ -392,17 +433,14 @@ func TestFleetOperations(t *testing.T) {
 		t.Errorf("F092: the entry is not in the cell of its name: %v", err)
 	}
 	r.want("F092", r.do("GET /cron/daily"), 200, "cron.name", "daily")
-	r.want("F092", r.do("POST /cron\nOJS-Cell-Key: "+r.keyOf("b")+"\n\n"+
-		strings.Replace(entry, "daily", "hourly", 1)), 201)
-	r.want("F092: in the cell of its key", r.do("GET /cron?cell=b"), 200)
-	if _, err := r.cells["b"].Cron().Get(t.Context(), "hourly"); err != nil {
-		t.Errorf("F092: %v", err)
-	}
-	r.want("F092", r.do("GET /cron/hourly"), 200)
-	r.want("F092", r.do("DELETE /cron/hourly"), 200)
-	r.want("F092", r.do("GET /cron/hourly"), 404)
+	again := r.do("POST /cron\nOJS-Cell-Key: " + r.keyOf("b") + "\n\n" + entry)
+	r.want("F092: one name, one entry", again, 200)
+	r.want("F092", r.do("GET /cron"), 200)
+	r.want("F092", r.do("PATCH /cron/daily?cell=b\n\n"+`{"enabled":false}`), 200)
+	r.want("F092", r.do("DELETE /cron/daily"), 200)
+	r.want("F092", r.do("GET /cron/daily"), 404)
 
-	w := r.do("POST /workflows\n\n" + `{"type":"chain","steps":[` + job + `,` + job + `]}`)
+	w = r.do("POST /workflows\n\n" + `{"type":"chain","steps":[` + job + `,` + job + `]}`)
 	r.want("W021", w, 201)
 	id := fmt.Sprint(member(t, w, "workflow.id"))
 	r.want("W021", r.do("GET /workflows/"+id), 200, "workflow.id", id)

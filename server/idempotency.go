@@ -17,7 +17,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/fleet"
 	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
@@ -320,7 +319,7 @@ func (k *idempotent) identify(d ojs.Draft, place int) (ojs.Draft, string) {
 	binary.BigEndian.PutUint64(u[:8], uint64(k.kept.Begun.UnixMilli())<<16)
 	copy(u[6:], sum[:])
 	u[6], u[8] = 0x70|u[6]&0xf, 0x80|u[8]&0x3f
-	return d.With(ojs.WithID(u.String()), nearTo(fleet.Partition(k.name))), u.String()
+	return d.With(ojs.WithID(u.String())), u.String()
 }
 
 // recorder keeps an answer until it is stored.

@@ -53,9 +53,7 @@ func (s *Server) enqueue(c *call) error {
 	if t := &tickets[0]; t.Deduplicated {
 		return c.replyJSON(http.StatusOK, append(b, `,"deduplicated":true}`...))
 	}
-	if err := s.pressure(c, queue, tickets[0].ID); err != nil {
-		return err
-	}
+	s.pressure(c, queue, tickets[0].ID)
 	c.w.Header()["Location"] = []string{base + "/jobs/" + tickets[0].ID}
 	return c.replyJSON(http.StatusCreated, append(b, '}'))
 }
@@ -64,19 +62,16 @@ func (s *Server) enqueue(c *call) error {
 const nearlyFull = 0.8
 
 // pressure says in the header how full the bounded queue of a new job is, if it is nearly
-// full.
-func (s *Server) pressure(c *call, name, id string) error {
+// full. The job is stored, so that a failure here is none of the request.
+func (s *Server) pressure(c *call, name, id string) {
 	conf, err := s.config(c.ctx, name)
 	if err != nil || conf.bound.MaxDepth == 0 {
-		return err
+		return
 	}
 	if s, err = s.home(c.ctx, id); err != nil {
-		return err
+		return
 	}
-	list, err := s.op.Queues().List(c.ctx)
-	if err != nil {
-		return err
-	}
+	list, _ := s.op.Queues().List(c.ctx)
 	for i := range list {
 		depth := list[i].Depth()
 		full := float64(depth) / float64(conf.bound.MaxDepth)
@@ -86,7 +81,6 @@ func (s *Server) pressure(c *call, name, id string) error {
 			h.Set("X-OJS-Queue-Pressure", strconv.FormatFloat(min(full, 1), 'f', -1, 64))
 		}
 	}
-	return nil
 }
 
 // enqueueBatch answers POST /jobs/batch (F048, F049).
@@ -194,7 +188,7 @@ func (s *Server) enqueueAll(
 		seen[i] = true
 		see(i, rec)
 	})
-	tickets, err := eng.EnqueueMany(ctx, s.near(drafts)...)
+	tickets, err := eng.EnqueueMany(ctx, s.near(drafts, nil)...)
 	if err != nil {
 		return nil, s.refusedOf(c, drafts, err)
 	}
@@ -277,7 +271,10 @@ func (s *Server) refusedOf(c *call, drafts []ojs.Draft, err error) error {
 }
 
 // record looks a job up.
-func (s *Server) record(ctx context.Context, id string) (storage.Record, error) {
+func (s *Server) record(ctx context.Context, id string) (rec storage.Record, err error) {
+	if s, err = s.home(ctx, id); err != nil {
+		return rec, err
+	}
 	return s.op.Jobs().Record(ctx, id)
 }
 

@@ -50,7 +50,7 @@ type Server struct {
 	serving workers                        // as they were read
 	counted cached[*workerCount]           // of all servers
 	configs cached[map[string]queueConfig] // of queues, by name
-	limiter limiter
+	limiter *limiter
 	seen    connections
 
 	feed     *feed // nil: there is no engine
@@ -127,7 +127,7 @@ func newServer(eng Engine, op operator, can storage.Capabilities, conf config) *
 	s.begun = s.now()
 	s.counted.age = countAge
 	s.calls.New = func() any { return new(call) }
-	s.limiter.conf = s.conf.limit
+	s.limiter = &limiter{conf: s.conf.limit}
 	s.mux, s.openapi = s.routing(), openAPIDocument
 	if eng != nil && !s.conf.noEvents {
 		s.feed = newFeed(eng, s.conf.events, s.stop)

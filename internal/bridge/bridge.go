@@ -50,7 +50,7 @@ type Place struct {
 	Key       string // of fleet.WithCell; "": none
 	Partition int    // of the job's id, from 1 on; 0: the engine's choice
 	New       bool   // the id that the options give was drawn for this enqueue
-	Near      int    // above 0: the partition, from 1 on, of the first choice; ids do not place the job
+	Near      int    // above 0: the partition, from 1 on, of jobs without a key; ids place none
 }
 
 // Options is what package ojs hides of its Options.
