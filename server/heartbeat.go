@@ -18,6 +18,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/fetch"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -180,8 +181,6 @@ func (s *Server) putWorker(ctx context.Context, w *worker, version uint64) (bool
 	if len(data) > mostOfWorker {
 		return false, tooLarge(codeTooLarge, "worker", int64(len(data)), mostOfWorker)
 	}
-	list := []storage.Document{{Name: workerKey(w.ID), Version: version, Due: now.Add(forgetWorkers),
-		Data: data}}
 	var n *workerCount
 	if version == 0 {
 		var err error
@@ -194,16 +193,10 @@ func (s *Server) putWorker(ctx context.Context, w *worker, version uint64) (bool
 			r.retryable = true
 			return false, r.with("limit", manyWorkers)
 		}
-		old, _, err := s.values().DueDocuments(ctx, storage.KindValue, now, nil, 10)
-		if err != nil {
-			return false, err
-		}
-		for _, d := range old {
-			list = append(list, storage.Document{Name: d.Name, Version: d.Version})
-		}
 	}
-	versions, err := s.values().PutDocuments(ctx, storage.KindValue, list)
-	if err != nil || versions[0] == 0 {
+	stored, err := s.documents().Swap(ctx, now,
+		document.Value{Key: workerKey(w.ID), Expires: now.Add(forgetWorkers), Data: data}, version)
+	if err != nil || stored == 0 {
 		return false, err
 	}
 	if n != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/bridge"
+	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -226,12 +227,9 @@ func (s *Server) renewClaim(ctx context.Context, k idempotent, version uint64) (
 // put stores the value of a key for a day, in the place of a version. It returns 0 if
 // there is another.
 func (s *Server) put(ctx context.Context, k *idempotent, version uint64) (uint64, error) {
-	versions, err := s.values().PutDocuments(ctx, storage.KindValue, []storage.Document{
-		{Name: k.name, Version: version, Due: s.now().Add(idempotencyTime), Data: marshal(k.kept)}})
-	if err != nil {
-		return 0, err
-	}
-	return versions[0], nil
+	now := s.now()
+	return s.documents().Swap(ctx, now,
+		document.Value{Key: k.name, Expires: now.Add(idempotencyTime), Data: marshal(k.kept)}, version)
 }
 
 // release gives up a claim, so that the request may be made again. It leaves the time of

@@ -72,6 +72,29 @@ func (s Store) PutValues(ctx context.Context, now time.Time, values []Value) err
 	return err
 }
 
+// Swap stores a value in the place of a version, 0 standing for none. It returns the new
+// version, or 0 if the stored value has another one. A new value takes the place of some
+// that have expired.
+func (s Store) Swap(ctx context.Context, now time.Time, v Value, version uint64) (uint64, error) {
+	list := []storage.Document{{Name: v.Key, Version: version, Due: v.Expires, Data: v.Data}}
+	if version == 0 {
+		expired, _, err := s.s.DueDocuments(ctx, storage.KindValue, now, nil, 10)
+		if err != nil {
+			return 0, err
+		}
+		for _, d := range expired {
+			if d.Name != v.Key {
+				list = append(list, storage.Document{Name: d.Name, Version: d.Version})
+			}
+		}
+	}
+	versions, err := s.s.PutDocuments(ctx, storage.KindValue, list)
+	if err != nil {
+		return 0, err
+	}
+	return versions[0], nil
+}
+
 // Merge stores each value whose key has none, and deletes others, each if it is as
 // EachValue has yielded it: all in one step.
 func (s Store) Merge(ctx context.Context, made, others []Value) error {
