@@ -151,8 +151,9 @@ func (s *Server) takeFor(
 	} else {
 		ds, err = s.take(ctx, want.id, cfg, n, wait)
 	}
-	for _, d := range ds {
-		list = append(list, delivered{d, s})
+	list = make([]delivered, len(ds))
+	for i, d := range ds {
+		list[i] = delivered{d, s}
 	}
 	if errors.Is(err, fetch.ErrQuiet) || errors.Is(err, fetch.ErrTerminated) {
 		err = nil
