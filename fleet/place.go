@@ -99,8 +99,12 @@ func (f *Fleet[T]) keys(d *ojs.Draft) (keys []key, jobs []string, err error) {
 		if keys, err = f.keysOf(d, o); err != nil {
 			return err
 		}
+		place := insideOptions.Place(o)
+		if place.Apart && len(keys) == 0 && len(jobs) == 0 {
+			keys = []key{{kindID, o.ID, place.Near - 1}}
+		}
 		p, ok := PartitionOf(o.ID)
-		ok = ok && insideOptions.Place(o).Near == 0
+		ok = ok && place.Near == 0
 		switch {
 		case ok && len(keys) == 0:
 			keys = []key{{kindID, o.ID, p}}

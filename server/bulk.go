@@ -77,8 +77,7 @@ func (s *Server) bulkEnqueue(c *call) error {
 		return err
 	}
 	return s.idempotently(c, "bulk_enqueue", func(k *idempotent) error {
-		return s.enqueueItems(c, list, atomic,
-			k)
+		return s.enqueueItems(c, list, atomic, k)
 	})
 }
 
@@ -111,7 +110,7 @@ func (s *Server) enqueueItems(c *call, list [][]byte, atomic bool, k *idempotent
 		d, id := k.identify(one, i)
 		drafts, places, own = append(drafts, d), append(places, i), append(own, id)
 	}
-	drafts = s.near(drafts, k) // one cell, though each may be by itself
+	drafts = s.near(drafts, k, !atomic)
 	refused := len(drafts) < len(list)
 	switch {
 	case atomic && refused:

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -180,9 +181,12 @@ func (f *front) names() (list []string) {
 // names no cell for new jobs, whose key it is, and for what a fleet knows the cell of.
 func (f *front) asked(c *call) (*Server, error) {
 	cron := strings.HasPrefix(c.rt.path, "/cron") && c.rt.method != http.MethodGet
-	if name := c.param("cell"); name != "" && !cron {
+	if name := c.param("cell"); name != "" {
 		i := slices.Index(f.names(), name)
-		if i < 0 {
+		switch {
+		case cron:
+			return nil, invalid("cell", "is chosen by the name of a recurring job")
+		case i < 0:
 			return nil, invalid("cell", "is no cell of the fleet").expected(strings.Join(f.names(), ", ")).
 				received(clip(name))
 		}
@@ -330,7 +334,7 @@ func (s *Server) place(w *jobRequest) error {
 		return nil
 	}
 	keys, key := s.conf.cellKeys, ""
-	if c := w.in.call; c != nil {
+	if c := w.in.call; c != nil && c.rt.need != permWork { // or it is an ack's next job
 		key = c.r.Header.Get(keys.Header)
 	}
 	if keys.Meta != "" {
@@ -359,8 +363,9 @@ func (s *Server) place(w *jobRequest) error {
 
 // near has all jobs of a request that have no key go to one cell: that of the idempotency
 // key, or else of the first id. A repeated request finds them there, so that no other
-// cell takes them while that one is down.
-func (s *Server) near(drafts []ojs.Draft, k *idempotent) []ojs.Draft {
+// cell takes them while that one is down. If the jobs are stored apart where they cannot
+// be together, the keys of others place none of them.
+func (s *Server) near(drafts []ojs.Draft, k *idempotent, apart bool) []ojs.Draft {
 	if !s.isFront() {
 		return drafts
 	}
@@ -383,7 +388,10 @@ func (s *Server) near(drafts []ojs.Draft, k *idempotent) []ojs.Draft {
 	}
 	drafts = slices.Clone(drafts)
 	for i := range drafts {
-		drafts[i] = drafts[i].With(func(o *ojs.Options) { insideOptions.Place(o).Near = partition + 1 })
+		drafts[i] = drafts[i].With(func(o *ojs.Options) {
+			place := insideOptions.Place(o)
+			place.Near, place.Apart = partition+1, apart
+		})
 	}
 	return drafts
 }
@@ -456,7 +464,8 @@ func (f *front) workflow(c *call) error {
 	}
 	p, ok := fleet.PartitionOf(id)
 	if !ok {
-		return f.any(c)
+		up, down := f.order(rand.Uint32())
+		return f.by(c, append(up, down...)[0])
 	}
 	eng, err := f.at(c.ctx, p)
 	if err != nil {
@@ -466,10 +475,24 @@ func (f *front) workflow(c *call) error {
 }
 
 // any answers by a cell that has answered lately.
-func (f *front) any(c *call) error {
-	cell := f.ordered()[0]
-	err := cell.serve(c)
-	if err != nil && failing(c.refusalOf(err)) && c.ctx.Err() == nil {
+func (f *front) any(c *call) error { return f.by(c, f.ordered()[0]) }
+
+// by answers by a cell, and notes whether it has failed. A cell that only reads has
+// limited time.
+func (f *front) by(c *call, cell *Server) error {
+	serve := func(ctx context.Context) error {
+		defer func(whole context.Context) { c.ctx = whole }(c.ctx)
+		c.ctx = ctx
+		if err := cell.serve(c); err != nil {
+			return c.refusalOf(err)
+		}
+		return nil
+	}
+	if c.rt.method == http.MethodGet {
+		return cell.within(c.ctx, serve)
+	}
+	err := serve(c.ctx)
+	if failing(err) && c.ctx.Err() == nil {
 		cell.failed()
 	}
 	return err
@@ -739,8 +762,9 @@ func (f *front) fetch(
 			}
 			return nil
 		})
+		var r *refusal
 		switch {
-		case failing(err):
+		case failing(err), errors.As(err, &r) && r.status == http.StatusForbidden: // another's worker there
 			failed = err
 		case err != nil:
 			for _, d := range ds {
@@ -766,6 +790,14 @@ func (f *front) fetch(
 	end := clock.Now().Add(wait)
 	defer clock.AfterFunc(wait+cellPatience, cancel).Stop() // a cell may hang
 	lists := make([][]delivered, len(f.cells))
+	gathered := false
+	defer func() {
+		for _, d := range slices.Concat(lists...) {
+			if !gathered { // a cell has panicked
+				d.giveBack(c, errTooMany)
+			}
+		}
+	}()
 	f.together(func(i int, cell *Server) {
 		for ctx.Err() == nil {
 			var err error
@@ -784,7 +816,7 @@ func (f *front) fetch(
 			again.Stop()
 		}
 	})
-	ds = slices.Concat(lists...)
+	ds, gathered = slices.Concat(lists...), true
 	for _, d := range ds[min(n, len(ds)):] {
 		d.giveBack(c, errTooMany)
 	}

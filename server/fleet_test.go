@@ -212,6 +212,25 @@ func TestFleetIDs(t *testing.T) {
 	}
 }
 
+// The cell of a job without a key does not depend on the keys beside it: a repeated
+// request finds it (F110).
+func TestFleetRepeatedBulk(t *testing.T) {
+	r := newFleet(t)
+	for i := range 12 {
+		id := uuid.Must(uuid.NewV7()).String()
+		down := []string{"a", "b", "c"}[i%3]
+		bulk := `{"jobs":[{"type":"a","args":[],"id":"` + id + `"},` + r.keyed(down) + `]}`
+		r.kill(down)
+		w := r.do("POST /jobs/bulk\n\n" + bulk)
+		r.want("F110", w, 503)
+		r.stores[down].OnCall(nil)
+		w = r.do("POST /jobs/bulk\n\n" + bulk)
+		if cells := r.cellOf(id); len(cells) != 1 {
+			t.Fatalf("F110: job %s of a repeated request is in the cells %q: %s", id, cells, w.Body)
+		}
+	}
+}
+
 // A request with an idempotency key that has failed finds what it has stored, in any cell
 // (F117).
 func TestFleetIdempotencyAfterFailure(t *testing.T) {
@@ -231,6 +250,24 @@ func TestFleetIdempotencyAfterFailure(t *testing.T) {
 }
 
 // A storage that panics ends its request alone (F031).
+// A worker's default key is none of its acks' next jobs, and a recurring job's cell is
+// its name's.
+func TestFleetKeysOfOthers(t *testing.T) {
+	r := newFleet(t)
+	for cell := range r.cells {
+		r.want("F041", r.do("POST /jobs\n\n"+r.keyed(cell)), 201)
+	}
+	for range r.cells {
+		w := r.do("POST /workers/fetch\n\n" + `{"queues":["default"],"worker_id":"w","count":1}`)
+		id := fmt.Sprint(member(t, w, "jobs.0.id"))
+		w = r.do("POST /workers/ack\nOJS-Cell-Key: " + r.keyOf("a") + "\n\n" +
+			`{"job_id":"` + id + `","worker_id":"w","then":[` + job + `]}`)
+		r.want("F062", w, 200)
+	}
+	cron := `{"name":"x","cron":"0 0 * * *","type":"a","args":[]}`
+	r.want("F092", r.do("POST /cron?cell=a\n\n"+cron), 400)
+}
+
 func TestFleetPanics(t *testing.T) {
 	r := newFleet(t)
 	r.stores["b"].OnCall(func(*storagetest.Call) { panic("a driver") })
@@ -436,7 +473,7 @@ func TestFleetOperations(t *testing.T) {
 	again := r.do("POST /cron\nOJS-Cell-Key: " + r.keyOf("b") + "\n\n" + entry)
 	r.want("F092: one name, one entry", again, 200)
 	r.want("F092", r.do("GET /cron"), 200)
-	r.want("F092", r.do("PATCH /cron/daily?cell=b\n\n"+`{"enabled":false}`), 200)
+	r.want("F092", r.do("PATCH /cron/daily\n\n"+`{"enabled":false}`), 200)
 	r.want("F092", r.do("DELETE /cron/daily"), 200)
 	r.want("F092", r.do("GET /cron/daily"), 404)
 

@@ -44,8 +44,7 @@ func (s *Server) enqueue(c *call) error {
 	}
 	b := append(c.buf[:0], `{"job":`...)
 	tickets, err := s.enqueueAll(c, []ojs.Draft{d}, func(_ int, rec *storage.Record) {
-		b = appendJob(b,
-			rec)
+		b = appendJob(b, rec)
 	})
 	if err != nil {
 		return err
@@ -188,7 +187,7 @@ func (s *Server) enqueueAll(
 		seen[i] = true
 		see(i, rec)
 	})
-	tickets, err := eng.EnqueueMany(ctx, s.near(drafts, nil)...)
+	tickets, err := eng.EnqueueMany(ctx, s.near(drafts, nil, false)...)
 	if err != nil {
 		return nil, s.refusedOf(c, drafts, err)
 	}

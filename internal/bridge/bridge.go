@@ -51,6 +51,7 @@ type Place struct {
 	Partition int    // of the job's id, from 1 on; 0: the engine's choice
 	New       bool   // the id that the options give was drawn for this enqueue
 	Near      int    // above 0: the partition, from 1 on, of jobs without a key; ids place none
+	Apart     bool   // Near places the job beside jobs with a key, too
 }
 
 // Options is what package ojs hides of its Options.
