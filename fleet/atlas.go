@@ -34,10 +34,12 @@ import (
 // proposal that is left behind is replaced by the map that holds, as an older copy is.
 
 const (
-	mapKey   = "fleet/map"      // of the value that is a cell's copy
-	proposed = 1                // the version of a proposal
-	trust    = 10 * time.Second // how long a copy may be used after it was read
-	patience = time.Second      // for cells that do not answer, if the answers of others do
+	mapKey   = "fleet/map"            // of the value that is a cell's copy
+	proposed = 1                      // the version of a proposal
+	trust    = 10 * time.Second       // how long a copy may be used after it was read
+	patience = time.Second            // for cells that do not answer, if the answers of others do
+	heldWait = 30 * time.Second       // how long an enqueue waits for a strict move
+	heldPoll = 250 * time.Millisecond // between two reads of the copy meanwhile
 )
 
 // atlas is what a process knows of the map. It is safe for concurrent use.
@@ -51,7 +53,8 @@ type atlas struct {
 type chart struct {
 	*Map
 	sites []*site         // by partition
-	of    map[*site][]int // the partitions of each site
+	held  map[int]bool    // the partitions that a strict move holds; nil: none
+	of    map[*site][]int // the partitions of each site that are not held
 }
 
 // site is the place of one cell.
@@ -65,8 +68,9 @@ type site struct {
 
 // copied is the copy of a site, as it was read.
 type copied struct {
-	chart *chart
-	until time.Time // when it is to be read again
+	chart   *chart
+	until   time.Time // when it is to be read again
+	version uint64    // of the document
 }
 
 // newAtlas checks the cells of a configuration.
@@ -108,6 +112,12 @@ func (a *atlas) site(name string) *site {
 // draw makes the chart of a map, which must have no cell that is not configured.
 func (a *atlas) draw(m *Map) (*chart, error) {
 	c := &chart{Map: m, sites: make([]*site, Partitions), of: make(map[*site][]int)}
+	if m.held != nil {
+		c.held = make(map[int]bool, len(m.held.Partitions))
+		for _, p := range m.held.Partitions {
+			c.held[p] = true
+		}
+	}
 	for p, owner := range m.owners {
 		if p > 0 && owner == m.owners[p-1] {
 			c.sites[p] = c.sites[p-1]
@@ -115,7 +125,9 @@ func (a *atlas) draw(m *Map) (*chart, error) {
 			return nil, fmt.Errorf("%w: cell %s has partitions, and is not configured: "+
 				"version %d has the cells %s", ErrMap, owner, m.Version, strings.Join(m.Cells(), ", "))
 		}
-		c.of[c.sites[p]] = append(c.of[c.sites[p]], p)
+		if !c.held[p] {
+			c.of[c.sites[p]] = append(c.of[c.sites[p]], p)
+		}
 	}
 	return c, nil
 }
@@ -146,12 +158,29 @@ func (a *atlas) offer(m *Map) (*chart, error) {
 
 // look reads the copy of a site as it is. It returns nil if there is none.
 func (s *site) look(ctx context.Context) (*Map, uint64, error) {
-	docs, err := s.store.Documents(ctx, storage.KindValue, storage.DocumentQuery{Names: []string{mapKey}})
-	if err != nil || len(docs) == 0 {
+	doc, err := s.document(ctx, storage.KindValue, mapKey)
+	if err != nil {
 		return nil, 0, err
 	}
-	m, err := decode(s.name, docs[0].Data)
-	return m, docs[0].Version, err
+	return s.decode(doc)
+}
+
+// decode decodes the document of the site's copy. It returns nil if there is none.
+func (s *site) decode(doc storage.Document) (*Map, uint64, error) {
+	if doc.Version == 0 {
+		return nil, 0, nil
+	}
+	m, err := decode(s.name, doc.Data)
+	return m, doc.Version, err
+}
+
+// document returns a document, the zero document if there is none.
+func (s *site) document(ctx context.Context, kind storage.Kind, name string) (storage.Document, error) {
+	docs, err := s.store.Documents(ctx, kind, storage.DocumentQuery{Names: []string{name}})
+	if err != nil || len(docs) == 0 {
+		return storage.Document{}, err
+	}
+	return docs[0], nil
 }
 
 // put replaces the copy of a version by a map; 0: there is none. It returns 0 if the copy
@@ -306,11 +335,20 @@ func (a *atlas) reread(ctx context.Context, s *site) (*copied, error) {
 			return nil, err
 		}
 		began := a.clock.Now()
-		m, version, err := s.look(ctx)
+		doc, err := s.document(ctx, storage.KindValue, mapKey)
+		if err != nil {
+			return nil, err
+		}
+		if c := s.copied.Load(); c != nil && c.version == doc.Version && c.chart == newest {
+			c = &copied{newest, began.Add(trust), doc.Version}
+			s.copied.Store(c)
+			return c, nil
+		}
+		m, version, err := s.decode(doc)
 		switch {
 		case err != nil:
 			return nil, err
-		case m == nil && len(newest.of[s]) > 0:
+		case m == nil && slices.Contains(newest.Cells(), s.name):
 			return nil, fmt.Errorf("%w: the storage of cell %s has no copy of version %d, by which it has partitions: "+
 				"is it the storage of this cell?", ErrMap, s.name, newest.Version)
 		case m != nil && m.Version > proposed:
@@ -318,7 +356,7 @@ func (a *atlas) reread(ctx context.Context, s *site) (*copied, error) {
 				return nil, err
 			}
 			if m.Version == newest.Version {
-				c := &copied{newest, began.Add(trust)}
+				c := &copied{newest, began.Add(trust), version}
 				s.copied.Store(c)
 				return c, nil
 			}
@@ -329,8 +367,13 @@ func (a *atlas) reread(ctx context.Context, s *site) (*copied, error) {
 	}
 }
 
-// locate returns the site that has a partition, by its own copy.
-func (a *atlas) locate(ctx context.Context, partition int) (*site, error) {
+// locate returns the site that has a partition, by its own copy. While a strict move
+// holds the partition, it waits, and adds that to waited.
+func (a *atlas) locate(ctx context.Context, partition int, waited *time.Duration) (*site, error) {
+	refuse := func(h *hold, err error) error {
+		return fmt.Errorf("%w: a strict move to cell %s holds partition %d: %w", ErrMoving, h.To,
+			partition, err)
+	}
 	for {
 		newest, err := a.known(ctx)
 		if err != nil {
@@ -339,7 +382,22 @@ func (a *atlas) locate(ctx context.Context, partition int) (*site, error) {
 		s := newest.sites[partition]
 		own, err := a.fresh(ctx, s)
 		if err == nil && own.chart.sites[partition] == s {
-			return s, nil
+			if !own.chart.held[partition] {
+				return s, nil
+			}
+			if *waited >= heldWait {
+				return nil, refuse(own.chart.Map.held, fmt.Errorf("it has not ended within %v", heldWait))
+			}
+			*waited += heldPoll
+			_ = a.sleep(ctx, heldPoll) // the end of ctx is seen below
+			// The program that makes the move may have died after it has ended the hold
+			// in the cell that decides.
+			if first := a.site(newest.Cells()[0]); first != s {
+				_, _ = a.read(ctx, first, first.copied.Load())
+			}
+			if err := ctx.Err(); err != nil {
+				return nil, refuse(own.chart.Map.held, err)
+			}
 		}
 		if err == nil {
 			_, err = a.read(ctx, s, own)
@@ -347,6 +405,18 @@ func (a *atlas) locate(ctx context.Context, partition int) (*site, error) {
 		if err != nil {
 			return nil, fmt.Errorf("ojs: cell %s: %w", s.name, err)
 		}
+	}
+}
+
+// sleep waits. It returns the error of the context if that ends before.
+func (a *atlas) sleep(ctx context.Context, d time.Duration) error {
+	timer := a.clock.Timer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

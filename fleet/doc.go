@@ -45,12 +45,16 @@
 // lacks a cell which has partitions, that has swapped the storages of two cells, or that
 // names a storage of another fleet.
 //
-// Partitions do not move: the number of cells is chosen when the fleet begins. The 4,096
-// partitions and the version of the map are there so that they can move one day.
+// Fleet.Move and MovePartitions give partitions to another cell. Jobs that are stored end
+// in the cell where they are, and ids find them there. After a plain move, jobs of a key
+// may run in both cells for a while. A strict move lets the enqueues of a key wait until
+// its jobs in the other cells have ended.
 //
-//  1. All cells of a map have stored it, or its proposal, before a job is placed by it.
+//  1. All cells of the first map have stored it, or its proposal, before a job is placed
+//     by it. A cell that gets partitions by a move has stored the map before.
 //  2. A process puts a job with a key into a cell only if the cell's own copy gives it
-//     the partition. The process has read that copy within the last 10 s.
+//     the partition, and no strict move holds it. The process has read that copy within
+//     the last 10 s.
 //  3. A reader that finds an older copy replaces it by the newest one it knows.
 //  4. The attempts of all cells in a process are never more than Config.Concurrency.
 package fleet

@@ -137,3 +137,22 @@ func ExampleFleet_Map() {
 	// version 2: a 2048, b 2048
 	// tenant-7 is in cell b
 }
+
+// Some partitions move to another cell. Their jobs end where they are.
+func ExampleFleet_Move() {
+	ctx := context.Background()
+	f, err := fleet.New[any](fleet.Config{Cells: cells()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := f.Map(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	// It takes 40 s, until no program trusts the old map.
+	moved, err := f.Move(ctx, fleet.Move{Partitions: m.Partitions("a")[:512], To: "b"})
+	if err != nil {
+		log.Fatal(err) // the move is to be repeated
+	}
+	fmt.Println(moved.Left, "jobs end where they are, and", moved.Recurring, "recurring jobs fire there")
+}

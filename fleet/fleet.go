@@ -185,13 +185,13 @@ func near(opts []ojs.Option) (partition int) {
 }
 
 // Enqueue stores a job, in the cell of its key if it has one (see the package). Its
-// errors are those of Engine.Enqueue, ErrCells and ErrMap. A context that carries a
-// transaction is refused with ojs.ErrUnsupported: use the engine of the cell.
+// errors are those of Engine.Enqueue, ErrCells, ErrMap and ErrMoving. A context that
+// carries a transaction is refused with ojs.ErrUnsupported: use the engine of the cell.
 func (f *Fleet[T]) Enqueue(
 	ctx context.Context, jobType string, args T, opts ...ojs.Option,
 ) (ojs.Ticket, error) {
 	if partition, ok := given(opts); ok && storage.Tx(ctx) == nil {
-		c, err := f.at(ctx, partition)
+		c, err := f.at(ctx, partition, new(time.Duration))
 		if err != nil {
 			return ojs.Ticket{}, err
 		}
@@ -219,15 +219,20 @@ func (f *Fleet[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs.
 			ojs.ErrUnsupported)
 	}
 	drafts = slices.Clone(drafts)
-	c, err := f.place(ctx, drafts)
-	switch {
-	case err != nil:
-		return nil, err
-	case c == nil:
-		if p := near(drafts[0].Options()); p >= 0 {
-			if c, err = f.at(ctx, p); err != nil {
-				return nil, err
-			}
+	var c *cell[T]
+	for waited, before := time.Duration(0), time.Duration(-1); waited > before; {
+		before = waited
+		var err error
+		c, err = f.place(ctx, drafts, &waited)
+		// During a wait for one partition, another one may have moved: place them anew.
+		if err != nil && (waited == before || !errors.Is(err, ErrCells)) {
+			return nil, err
+		}
+	}
+	if p := near(drafts[0].Options()); c == nil && p >= 0 {
+		var err error
+		if c, err = f.at(ctx, p, new(time.Duration)); err != nil {
+			return nil, err
 		}
 	}
 	if c != nil {
@@ -287,10 +292,12 @@ func (c *cell[T]) silent() bool {
 // tryEnqueue enqueues jobs that may go elsewhere.
 func (c *cell[T]) tryEnqueue(ctx context.Context, drafts []ojs.Draft) (tickets []ojs.Ticket, err error) {
 	err = c.call(ctx, func() error {
-		if c.copied.Load() == nil { // the storage may be that of another cell
-			if _, err := c.fleet.atlas.read(ctx, c.site, nil); err != nil {
-				return err
-			}
+		own, err := c.fleet.atlas.fresh(ctx, c.site) // the storage may be that of another cell
+		if err != nil {
+			return err
+		}
+		if len(own.chart.of[c.site]) == 0 {
+			return fmt.Errorf("%w: cell %s has no partition that a move does not hold", ErrMoving, c.name)
 		}
 		tickets, err = c.eng.EnqueueMany(ctx, drafts...)
 		return err
@@ -331,12 +338,16 @@ func (f *Fleet[T]) healthy(ctx context.Context) (list []*cell[T], err error) {
 	if len(list) > 1 && list[1].calls.Load() < list[0].calls.Load() {
 		list[0], list[1] = list[1], list[0]
 	}
-	return append(list, last...), nil
+	if list = append(list, last...); len(list) == 0 {
+		return nil, fmt.Errorf("%w: a strict move holds every partition", ErrMoving)
+	}
+	return list, nil
 }
 
-// at returns the cell that has a partition.
-func (f *Fleet[T]) at(ctx context.Context, partition int) (*cell[T], error) {
-	s, err := f.atlas.locate(ctx, partition)
+// at returns the cell that has a partition. It adds to waited how long it has waited for
+// a strict move.
+func (f *Fleet[T]) at(ctx context.Context, partition int, waited *time.Duration) (*cell[T], error) {
+	s, err := f.atlas.locate(ctx, partition, waited)
 	if err != nil {
 		return nil, err
 	}
@@ -346,13 +357,14 @@ func (f *Fleet[T]) at(ctx context.Context, partition int) (*cell[T], error) {
 // Cell returns the engine of the cell of a key, with everything that engines have:
 // workflows, limits, transactions, operators' calls. All that is enqueued there stays in
 // the cell, even with keys and ids of other cells. Get, Wait and Cancel of the fleet find
-// it.
+// it. A move changes the answer: ask for the engine before each use. A strict move waits
+// for the jobs of this engine that were given WithCell, and delays no enqueue of it.
 func (f *Fleet[T]) Cell(ctx context.Context, key string) (*engine.Engine[T], error) {
 	return f.CellAt(ctx, Partition(key))
 }
 
 // Cron gives access to the recurring jobs of the cell of a name, which is that of the
-// entry.
+// entry. After a move that is the new cell, and the entry is in the old one.
 func (f *Fleet[T]) Cron(ctx context.Context, name string) (*cron.Entries, error) {
 	eng, err := f.Cell(ctx, name)
 	if err != nil {
@@ -432,7 +444,7 @@ func (f *Fleet[T]) find(ctx context.Context, id string) (*cell[T], *ojs.JobInfo,
 
 // CellAt returns the engine of the cell that has a partition, from 0 to 4095.
 func (f *Fleet[T]) CellAt(ctx context.Context, partition int) (*engine.Engine[T], error) {
-	c, err := f.at(ctx, partition)
+	c, err := f.at(ctx, partition, new(time.Duration))
 	if err != nil {
 		return nil, err
 	}

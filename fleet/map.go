@@ -24,6 +24,9 @@ var (
 	ErrCells = errors.New("ojs: keys in different cells")
 	// ErrMap refuses a configuration that does not fit the stored map.
 	ErrMap = errors.New("ojs: cells do not fit the map of the fleet")
+	// ErrMoving refuses a job of a partition that a strict move holds, and a move beside
+	// another one. Try again later.
+	ErrMoving = errors.New("ojs: the partition is moving")
 )
 
 var insideOptions = bridge.Take[bridge.Options[ojs.Options]]()
@@ -80,7 +83,17 @@ type Map struct {
 	Fleet   string // the id of the fleet, which was drawn with its first map
 
 	owners []string // by partition
+	held   *hold    // nil: no strict move is under way
 }
+
+// hold is a strict move under way. Its members are stored.
+type hold struct {
+	Partitions []int  `json:"partitions"` // sorted
+	To         string `json:"to"`
+	Owner      string `json:"owner"` // drawn by the program that makes the move
+}
+
+func (h *hold) has(partition int) bool { return contains(h.Partitions, partition) }
 
 // Cell returns the cell that has a partition, from 0 to 4095.
 func (m *Map) Cell(partition int) string { return m.owners[partition] }
@@ -102,6 +115,15 @@ func (m *Map) Partitions(cell string) (list []int) {
 	return list
 }
 
+// Moving returns the partitions that a strict move holds, sorted, and the cell that they
+// move to; nil and "" if there is no strict move.
+func (m *Map) Moving() (partitions []int, to string) {
+	if m.held == nil {
+		return nil, ""
+	}
+	return slices.Clone(m.held.Partitions), m.held.To
+}
+
 // String lists the cells with the numbers of their partitions.
 func (m *Map) String() string {
 	var b strings.Builder
@@ -112,7 +134,25 @@ func (m *Map) String() string {
 		}
 		fmt.Fprintf(&b, " %s %d", name, len(m.Partitions(name)))
 	}
+	if m.held != nil {
+		fmt.Fprintf(&b, "; moving to %s: %d", m.held.To, len(m.held.Partitions))
+	}
 	return b.String()
+}
+
+// next returns the map of the next version, to be changed.
+func (m *Map) next() *Map {
+	c := *m
+	c.Version++
+	c.owners = slices.Clone(m.owners)
+	return &c
+}
+
+// give gives partitions to a cell.
+func (m *Map) give(partitions []int, cell string) {
+	for _, p := range partitions {
+		m.owners[p] = cell
+	}
 }
 
 // even proposes the map of a new fleet, with equal shares for the sites.
@@ -131,6 +171,7 @@ type document struct {
 	Version uint64 `json:"version"`
 	Cell    string `json:"cell"` // whose copy it is
 	Owners  []span `json:"owners"`
+	Held    *hold  `json:"held,omitempty"`
 }
 
 // span is some partitions in a row.
@@ -141,7 +182,7 @@ type span struct {
 
 // encode makes the copy of a cell.
 func (m *Map) encode(cell string) []byte {
-	d := document{Fleet: m.Fleet, Version: m.Version, Cell: cell}
+	d := document{Fleet: m.Fleet, Version: m.Version, Cell: cell, Held: m.held}
 	for _, owner := range m.owners {
 		if n := len(d.Owners); n == 0 || d.Owners[n-1].Cell != owner {
 			d.Owners = append(d.Owners, span{Cell: owner})
@@ -179,15 +220,18 @@ func decode(cell string, data []byte) (*Map, error) {
 		return nil, fmt.Errorf("%w: the storage that is configured as cell %s is that of cell %s", ErrMap,
 			cell, d.Cell)
 	}
-	m := &Map{Version: d.Version, Fleet: d.Fleet}
+	m := &Map{Version: d.Version, Fleet: d.Fleet, held: d.Held}
 	for _, s := range d.Owners {
 		if s.Partitions < 1 || s.Partitions > Partitions-len(m.owners) {
 			return nil, fmt.Errorf("%w: the copy in cell %s has not %d partitions", ErrMap, cell, Partitions)
 		}
 		m.owners = append(m.owners, slices.Repeat([]string{s.Cell}, s.Partitions)...)
 	}
-	if len(m.owners) != Partitions || m.Version == 0 {
+	badHold := m.held != nil && slices.ContainsFunc(m.held.Partitions, outOfRange)
+	if len(m.owners) != Partitions || m.Version == 0 || badHold {
 		return nil, fmt.Errorf("%w: the copy in cell %s has not %d partitions", ErrMap, cell, Partitions)
 	}
 	return m, nil
 }
+
+func outOfRange(partition int) bool { return partition < 0 || partition >= Partitions }

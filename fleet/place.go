@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/draft"
@@ -18,8 +19,11 @@ type key struct {
 func (k key) String() string { return fmt.Sprintf("%s %q", k.kind, k.text) }
 
 // place returns the cell of the drafts, nil if it may be any. It gives those whose key is
-// not that of WithCell the partition of it.
-func (f *Fleet[T]) place(ctx context.Context, drafts []ojs.Draft) (c *cell[T], err error) {
+// not that of WithCell the partition of it. It adds to waited how long it has waited for
+// strict moves.
+func (f *Fleet[T]) place(
+	ctx context.Context, drafts []ojs.Draft, waited *time.Duration,
+) (c *cell[T], err error) {
 	var first key // of c
 	agree := func(k key, at *cell[T]) error {
 		if c == nil {
@@ -45,7 +49,7 @@ func (f *Fleet[T]) place(ctx context.Context, drafts []ojs.Draft) (c *cell[T], e
 			same = partition
 		}
 		for _, k := range keys {
-			at, err := f.at(ctx, k.partition)
+			at, err := f.at(ctx, k.partition, waited)
 			if err == nil {
 				err = agree(k, at)
 			}

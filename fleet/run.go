@@ -41,6 +41,7 @@ func (f *Fleet[T]) Run(ctx context.Context) error {
 				errs[i] = fmt.Errorf("ojs: cell %s: %w", c.name, err)
 			}
 		})
+		runs.Go(func() { c.follow(ctx) })
 	}
 	if len(f.served) > 1 {
 		runs.Go(func() {
@@ -58,6 +59,14 @@ func (f *Fleet[T]) Run(ctx context.Context) error {
 	}
 	runs.Wait()
 	return errors.Join(errs...)
+}
+
+// follow reads the cell's copy of the map every 10 s, so that the engine's own jobs get
+// ids of partitions that the cell has and no strict move holds.
+func (c *cell[T]) follow(ctx context.Context) {
+	for c.fleet.atlas.sleep(ctx, trust) == nil {
+		_, _ = c.fleet.atlas.read(ctx, c.site, c.copied.Load()) // else the next time
+	}
 }
 
 // share moves slots to the cells whose jobs wait for one.

@@ -51,7 +51,7 @@ type verbs struct {
 	Cron      cronVerb      `cmd:"" group:"parts" help:"List recurring jobs; run, pause, resume or sync them."`
 	Workflows workflowsVerb `cmd:"" group:"parts" help:"List workflows; show, retry or cancel one."`
 	Workers   workersVerb   `cmd:"" group:"parts" help:"List what takes the jobs."`
-	Cells     cellsVerb     `cmd:"" group:"parts" help:"List the cells of a fleet, or find that of a key."`
+	Cells     cellsVerb     `cmd:"" group:"parts" help:"List the cells of a fleet; move partitions."`
 
 	Doctor     doctorVerb     `cmd:"" group:"keep" help:"Look for faults, with the fix of each."`
 	Quarantine quarantineVerb `cmd:"" group:"keep" help:"List records that do not decode; release or delete them."`

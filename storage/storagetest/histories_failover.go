@@ -38,6 +38,9 @@ func Failovers(
 	if ambiguous == 0 {
 		t.Error("no call was ambiguous: nothing is proven")
 	}
+	if found == nil && stats.undecided == stats.histories {
+		t.Errorf("%v: nothing is proven", stats)
+	}
 	t.Logf("%v, %d ambiguous calls", stats, ambiguous)
 }
 

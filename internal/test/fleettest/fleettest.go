@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/fleet"
@@ -15,7 +16,7 @@ import (
 )
 
 // Run enqueues jobs from two fleets over the storages and runs them: each job runs once,
-// and those of a key in their order.
+// and those of a key in their order. Meanwhile a partition moves, for some 20 seconds.
 func Run(t *testing.T, stores ...storage.Storage) {
 	ctx := t.Context()
 	var cells []fleet.Cell
@@ -73,6 +74,7 @@ func Run(t *testing.T, stores ...storage.Storage) {
 			}
 		})
 	}
+	moves(t, fleets[0], cells)
 	for _, ticket := range tickets {
 		if _, err := ticket.Wait(ctx); err != nil {
 			t.Error(err)
@@ -90,5 +92,45 @@ func Run(t *testing.T, stores ...storage.Storage) {
 	}
 	if len(ran) != keys+1 {
 		t.Errorf("jobs of %d keys ran", len(ran))
+	}
+}
+
+// moves moves a key to the last of the cells, when its job in the old one has ended.
+func moves(t *testing.T, f *fleet.Fleet[int], cells []fleet.Cell) {
+	ctx, key, to := t.Context(), "tenant-0", cells[len(cells)-1]
+	m, err := f.Map(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; m.Cell(fleet.Partition(key)) == to.Name; n++ {
+		key = fmt.Sprint("moving-", n)
+	}
+	opts := []ojs.Option{fleet.WithCell(key), ojs.WithDelay(time.Hour)}
+	stays, err := f.Enqueue(ctx, "x", 1, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	move := fleet.Move{Partitions: []int{fleet.Partition(key)}, To: to.Name, Strict: true,
+		CallTime: time.Millisecond}
+	short, cancel := context.WithTimeout(ctx, 11*time.Second)
+	defer cancel()
+	if _, err := f.Move(short, move); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a strict move of a key with a job: %v", err)
+	}
+	if err := f.Cancel(ctx, stays.ID); err != nil {
+		t.Error(err)
+	}
+	if moved, err := f.Move(ctx, move); err != nil || moved != (fleet.Moved{}) {
+		t.Errorf("the move: %+v, %v", moved, err)
+	}
+	next, err := f.Enqueue(ctx, "x", 1, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := to.Store.Get(ctx, next.ID); err != nil {
+		t.Errorf("a job of the moved key is not in its cell: %v", err)
+	}
+	if err := f.Cancel(ctx, next.ID); err != nil {
+		t.Error(err)
 	}
 }
