@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/benbjohnson/clock"
+
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/fleet"
 	"github.com/ojsengine/ojs/storage"
@@ -112,7 +114,7 @@ func moves(t *testing.T, f *fleet.Fleet[int], cells []fleet.Cell) {
 	}
 	move := fleet.Move{Partitions: []int{fleet.Partition(key)}, To: to.Name, Strict: true,
 		CallTime: time.Millisecond}
-	short, cancel := context.WithTimeout(ctx, 11*time.Second)
+	short, cancel := clock.New().WithTimeout(ctx, 11*time.Second)
 	defer cancel()
 	if _, err := f.Move(short, move); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a strict move of a key with a job: %v", err)
