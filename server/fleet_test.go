@@ -340,6 +340,15 @@ func TestFleetFetchIsFair(t *testing.T) {
 // A fetch that waits gets the next job of any cell, and no more than it asks for.
 func TestFleetLongPoll(t *testing.T) {
 	r := newFleet(t)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.fleet.Run(ctx) }() // which looks for claims that were given up
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 	for n, cell := range []string{"a", "b", "c", "a"} {
 		answers := make(chan *httptest.ResponseRecorder, 1)
 		go func() {

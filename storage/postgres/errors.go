@@ -134,11 +134,11 @@ func kindOf(err error) error {
 	return nil
 }
 
-// again makes a call, up to five times, while the database undoes it because of a
+// again makes a call, up to twenty times, while the database undoes it because of a
 // deadlock, a serialization failure, or an id that another transaction has stored since
 // the call looked. A deadlock of an earlier statement counts, too.
 func again(f func() error) error {
-	const tries = 5
+	const tries = 20
 	var err error
 	for range tries {
 		err = f()

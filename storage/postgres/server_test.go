@@ -225,6 +225,7 @@ func TestDiskFull(t *testing.T) {
 	must(t, run("DROP TABLE filler"))
 	must(t, run("CHECKPOINT")) // which gives the space back
 	e.well(3)
+	must(t, e.WaitIdle(t.Context()))
 	must(t, server.Crash()) // before its disk goes
 }
 
