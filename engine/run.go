@@ -128,6 +128,7 @@ func (c *parts) runUntil(ctx context.Context) error {
 	}
 	r.Busy.Add(-1)
 	c.warnUnreached()
+	quit := context.AfterFunc(ctx, r.Quit) // a call may hang: nothing is claimed meanwhile
 	var err error
 	if !c.answered(ctx, func() {
 		if set := c.types.Registry.Handlers.Load(); set != limited { // registered since
@@ -137,6 +138,7 @@ func (c *parts) runUntil(ctx context.Context) error {
 	}) {
 		err = errStart
 	}
+	quit()
 	c.Log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.Worker,
 		"concurrency", c.attempts.Slots())
 
@@ -144,7 +146,7 @@ func (c *parts) runUntil(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-k.terminated:
 		if closed := k.closedStore.Load(); closed != nil {
-			err = *closed
+			err = errors.Join(err, *closed)
 		}
 	}
 	err = errors.Join(err, c.stop(k))
@@ -216,6 +218,7 @@ func unfinished(stuck, unstored []string, claiming bool) error {
 	}
 	if len(unstored) > 0 {
 		slices.Sort(unstored)
+		unstored = slices.Compact(unstored)
 		errs = append(errs, fmt.Errorf("%w: outcomes of jobs %v", ErrUnanswered, unstored))
 	}
 	if claiming {

@@ -76,6 +76,9 @@ func (s Store) PutValues(ctx context.Context, now time.Time, values []Value) err
 // version, or 0 if the stored value has another one. A new value takes the place of some
 // that have expired.
 func (s Store) Swap(ctx context.Context, now time.Time, v Value, version uint64) (uint64, error) {
+	if err := checkValues([]Value{v}); err != nil {
+		return 0, err
+	}
 	list := []storage.Document{{Name: v.Key, Version: version, Due: v.Expires, Data: v.Data}}
 	if version == 0 {
 		expired, _, err := s.s.DueDocuments(ctx, storage.KindValue, now, nil, 10)

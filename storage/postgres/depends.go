@@ -625,7 +625,8 @@ func (c *counter) enter(in *storage.Insert, seq int64, columns *rows.Columns) er
 		return err
 	}
 	r.Wait(in)
-	c.jobs[seq] = &waiter{Row: &rows.Row{Record: r, Seq: seq, Was: r.Version}, depends: true, counted: true}
+	c.jobs[seq] = &waiter{Row: &rows.Row{Record: r, Seq: seq, Was: r.Version}, awaited: len(in.AwaitedBy) > 0,
+		depends: true, counted: true}
 	// The edges from it are not stored yet.
 	c.taken[seq] = in.OrderingKey == "" && len(in.AwaitedBy) == 0
 	return nil

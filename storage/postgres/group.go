@@ -187,7 +187,8 @@ func (s *Storage) lockRevived(
 	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	if _, err := s.inserter(ctx, tx, n).Known(ids); err != nil {
+	known, err := s.inserter(ctx, tx, n).Known(ids)
+	if err != nil {
 		return err
 	}
 	there, err := s.find(ctx, tx, sayables(ids))
@@ -196,6 +197,9 @@ func (s *Storage) lockRevived(
 	}
 	return storage.CheckRevived(batch, func(id string) (uint64, ojs.State) {
 		f := there[id]
+		if !known[id] { // it has been stored since, and is not locked
+			f = found{}
+		}
 		return uint64(f.version), f.state()
 	})
 }

@@ -40,7 +40,8 @@ func (s *Storage) lockKeys(ctx context.Context, tx transaction, keys []string) e
 
 // enterLinesSQL puts the pending jobs $1 into the lines of the keys $2.
 var enterLinesSQL = define("enterLines", `WITH
-		awaited AS (UPDATE {schema}.stage SET awaited = true WHERE seq = ANY ($1::bigint[]))
+		awaited AS (UPDATE {schema}.stage SET awaited = true WHERE seq = ANY ($1::bigint[])
+			AND state = 1)
 		INSERT INTO {schema}.line SELECT u.seq, u.key, true FROM unnest($1::bigint[], $2::text[]) u (seq, key)
 		ON CONFLICT (seq) DO UPDATE SET key = excluded.key, waits = true`)
 

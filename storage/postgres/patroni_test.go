@@ -199,7 +199,8 @@ func cut(t *testing.T, i int) (mend func()) {
 // waits for its lease. OJS_PATRONI is how many faults happen, in the order of the list,
 // which begins at the number OJS_PATRONI_FIRST. With OJS_PATRONI_NETS each node has a
 // network of its own, and primaries are cut off. With OJS_PATRONI_AHEAD=+30s the clock of
-// a node is ahead.
+// a node is ahead. OJS_PATRONI_TTL is for how long a primary that is silent keeps its
+// place, such as 20s.
 func TestPatroni(t *testing.T) {
 	n, err := strconv.Atoi(os.Getenv("OJS_PATRONI"))
 	if err != nil {
@@ -209,6 +210,8 @@ func TestPatroni(t *testing.T) {
 	if err != nil || first < 0 {
 		t.Fatalf("OJS_PATRONI_FIRST=%s is not the number of a fault", os.Getenv("OJS_PATRONI_FIRST"))
 	}
+	ttl, err := time.ParseDuration(cmp.Or(os.Getenv("OJS_PATRONI_TTL"), "5s"))
+	must(t, err)
 	etcd, places := "127.0.0.1", pgtest.Local
 	if os.Getenv("OJS_PATRONI_NETS") != "" {
 		etcd, places = networks(t)
@@ -221,7 +224,7 @@ func TestPatroni(t *testing.T) {
 		places[1].Wrap = append(places[1].Wrap, "env", "LD_PRELOAD="+libs[0], "FAKETIME="+ahead,
 			"FAKETIME_DONT_FAKE_MONOTONIC=1")
 	}
-	cluster, err := pgtest.StartPatroni(5*time.Second, etcd, places)
+	cluster, err := pgtest.StartPatroni(ttl, etcd, places)
 	must(t, err)
 	defer cluster.Close()
 	c := &ha{Patroni: cluster, t: t}

@@ -321,6 +321,14 @@ var groupCases = []Case{
 			c.wantMoved("the end of the other", c.ends(r, isCompleted).Moved,
 				is(one, isAvailable), is(two, isAvailable))
 
+			// A new job that what has ended decides is counted at once, too.
+			g, failed := c.active(), c.reach(ojs.StateDiscarded)
+			last = c.wait(ojs.AllSucceeded, []string{g.ID})
+			waits = c.waiting(ojs.AllSucceeded, []string{failed.ID})
+			waits.AwaitedBy = []string{last}
+			c.wantMoved("Insert", c.insertOne(waits).Moved,
+				is(waits.Record.ID, isCancelled), is(last, isCancelled))
+
 			// A new job that another of its batch replaces is counted at once. No job
 			// waits for a new job that is not stored.
 			e := c.active()

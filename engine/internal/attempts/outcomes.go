@@ -82,7 +82,7 @@ func (r *Run) dropped(f *settle.Settlement, err error) {
 	r.c.Settle.NotStored(f, err)
 	r.c.mu.Lock()
 	defer r.c.mu.Unlock()
-	if r.Stopping.Load() && !foreign.Is(err, storage.ErrFenced) && !foreign.Is(err, ojs.ErrClosed) {
+	if r.Stopping.Load() && !settle.LostClaim(err) && !foreign.Is(err, ojs.ErrClosed) {
 		r.unstored = append(r.unstored, f.Rec.ID)
 	}
 	f.Owner.(*attempt).cause = ojs.ErrLeaseLost // or the lease is going to run out

@@ -113,6 +113,9 @@ func (s *stepScratch) clear() {
 	clear(s.into)
 	clear(s.recs)
 	clear(s.claimed)
+	if s.asked != nil {
+		*s.asked = asked{}
+	}
 	s.limited = storage.Limited{}
 	s.to, s.into, s.recs, s.claimed = s.to[:0], s.into[:0], s.recs[:0], s.claimed[:0]
 }

@@ -212,8 +212,10 @@ func (p *Pipeline[J, O]) Stepped(t *Task[J, O], jobs []J, empty bool) Task[J, O]
 	defer p.mu.Unlock()
 	p.steps--
 	now := t.Began
-	if p.Slow {
+	if p.Slow || len(jobs) > p.slots() { // some of them are going to wait
 		now = p.Now()
+	}
+	if p.Slow {
 		p.stepTime += (min(now.Sub(t.Began), maxStep) - p.stepTime) / 4
 	}
 	p.storing -= len(t.Outcomes)
