@@ -302,7 +302,8 @@ func split(line string) (words []string) {
 
 // unshown says why the output of a verb is in no page of testdata.
 var unshown = map[string]string{
-	"ojs bench": "its figures differ", "ojs cells move": "TestMoveOfPartitions", "ojs completion": "TestShare", "ojs config": "TestSettings",
+	"ojs bench": "its figures differ", "ojs cells move": "TestMoveOfPartitions",
+	"ojs completion": "TestShare", "ojs config": "TestSettings",
 	"ojs import": "TestExportImport", "ojs man": "TestShare", "ojs migrate sql": "TestMigrate",
 	"ojs quarantine delete": "TestQuarantine", "ojs quarantine release": "TestQuarantine",
 	"ojs serve": "TestServeReads", "ojs version": "it differs",

@@ -94,7 +94,7 @@ type stepScratch struct {
 	settle.Scratch
 	to      []*storage.Record
 	into    []*storage.Record
-	asked   *asked
+	asked   asked
 	recs    []storage.Record
 	claimed []*attempt
 	limited storage.Limited
@@ -113,10 +113,7 @@ func (s *stepScratch) clear() {
 	clear(s.into)
 	clear(s.recs)
 	clear(s.claimed)
-	if s.asked != nil {
-		*s.asked = asked{}
-	}
-	s.limited = storage.Limited{}
+	s.asked, s.limited = asked{}, storage.Limited{}
 	s.to, s.into, s.recs, s.claimed = s.to[:0], s.into[:0], s.recs[:0], s.claimed[:0]
 }
 
@@ -203,10 +200,7 @@ func (r *Run) finish(a *attempt, o policy.Outcome) task {
 
 // step stores outcomes and claims jobs. It returns what the goroutine does next.
 func (r *Run) step(t *task, s *stepScratch) task {
-	if s.asked == nil {
-		s.asked = new(asked)
-	}
-	asked := s.asked
+	asked := &s.asked
 	if t.Claim > 0 {
 		r.asks(asked, t.Began)
 	}
