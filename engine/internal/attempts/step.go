@@ -94,7 +94,7 @@ type stepScratch struct {
 	settle.Scratch
 	to      []*storage.Record
 	into    []*storage.Record
-	asked   asked
+	asked   *asked
 	recs    []storage.Record
 	claimed []*attempt
 	limited storage.Limited
@@ -113,7 +113,7 @@ func (s *stepScratch) clear() {
 	clear(s.into)
 	clear(s.recs)
 	clear(s.claimed)
-	s.asked, s.limited = asked{}, storage.Limited{}
+	s.limited = storage.Limited{}
 	s.to, s.into, s.recs, s.claimed = s.to[:0], s.into[:0], s.recs[:0], s.claimed[:0]
 }
 
@@ -200,7 +200,10 @@ func (r *Run) finish(a *attempt, o policy.Outcome) task {
 
 // step stores outcomes and claims jobs. It returns what the goroutine does next.
 func (r *Run) step(t *task, s *stepScratch) task {
-	asked := &s.asked
+	if s.asked == nil {
+		s.asked = new(asked)
+	}
+	asked := s.asked
 	if t.Claim > 0 {
 		r.asks(asked, t.Began)
 	}
