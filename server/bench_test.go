@@ -12,10 +12,13 @@ import (
 	_ "net/http/pprof"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/internal/test/pgtest"
 	"github.com/ojsengine/ojs/server"
 	"github.com/ojsengine/ojs/storage/memory"
@@ -157,6 +160,26 @@ func BenchmarkFetchAck(b *testing.B) {
 func BenchmarkBatch500(b *testing.B) {
 	s, body := benchServer(b, "server"), batch(500)
 	s.run(func() { s.post("/jobs/batch", body) })
+}
+
+// BenchmarkLongPoll reports the median time from the begin of an enqueue until a worker
+// that waits has the job.
+func BenchmarkLongPoll(b *testing.B) {
+	s := benchServer(b, "server")
+	var took []float64 // ms
+	for b.Loop() {
+		delivered := make(chan time.Time)
+		go func() {
+			s.post("/workers/fetch", `{"queues":["mail"],"worker_id":"w","wait_ms":30000}`)
+			delivered <- time.Now()
+		}()
+		pace.Work(5 * time.Millisecond) // until the fetch waits
+		began := time.Now()
+		s.post("/jobs", benchJob)
+		took = append(took, float64((<-delivered).Sub(began))/1e6)
+	}
+	slices.Sort(took)
+	b.ReportMetric(took[len(took)/2], "p50-ms")
 }
 
 // BenchmarkWaiting reports the memory of 200,000 waiting jobs.

@@ -134,16 +134,19 @@ func kindOf(err error) error {
 	return nil
 }
 
-// again makes a call, up to twenty times, while the database undoes it because of a
-// deadlock, a serialization failure, or an id that another transaction has stored since
-// the call looked. A deadlock of an earlier statement counts, too.
-func again(f func() error) error {
-	const tries = 20
-	var err error
-	for range tries {
+// again makes a call anew while the database undoes it: up to twenty times because of a
+// deadlock or a serialization failure, and five times because of an id that another
+// transaction has stored since the call looked. A deadlock of an earlier statement counts,
+// too.
+func again(f func() error) (err error) {
+	for n := range 20 {
 		err = f()
 		switch code(err) {
-		case deadlockDetected, serializationFailure, uniqueViolation, failedTransaction:
+		case deadlockDetected, serializationFailure, failedTransaction:
+		case uniqueViolation:
+			if n >= 4 {
+				return err
+			}
 		default:
 			return err
 		}
