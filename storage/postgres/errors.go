@@ -135,9 +135,8 @@ func kindOf(err error) error {
 }
 
 // again makes a call anew while the database undoes it: up to twenty times because of a
-// deadlock or a serialization failure, and five times because of an id that another
-// transaction has stored since the call looked. A deadlock of an earlier statement counts,
-// too.
+// deadlock, which may be an earlier statement's, or a serialization failure, and five
+// times because of an id that another transaction has stored since the call looked.
 func again(f func() error) (err error) {
 	for n := range 20 {
 		err = f()
