@@ -35,6 +35,7 @@ type rig struct {
 	serverOpts []server.Option
 
 	front atomic.Pointer[http.Handler] // what answers; nil: nothing does
+	open  atomic.Int32                 // requests under way
 	eng   *engine.Engine[any]
 	stop  func()
 
@@ -62,6 +63,8 @@ func newRig(t *testing.T, opts ...engine.Option) *rig {
 
 // ServeHTTP answers by the server that runs. Without one the connection breaks.
 func (r *rig) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	r.open.Add(1)
+	defer r.open.Add(-1)
 	r.mu.Lock()
 	r.seen = append(r.seen, req.Method+" "+strings.TrimPrefix(req.URL.Path, "/ojs/v1"))
 	cut, intercept := r.cut, r.intercept

@@ -14,7 +14,6 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/handler"
-	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/remote"
 	"github.com/ojsengine/ojs/server"
 )
@@ -420,17 +419,15 @@ func TestStop(t *testing.T) {
 		}
 	})
 	t.Run("handlers that do not", func(t *testing.T) {
-		if bindingtest.Storage == "postgres" {
-			t.Skip("the worker's clock, which the test moves on and on, ends calls that take milliseconds")
-		}
 		r := newRig(t)
 		mock := clock.NewMock()
 		mock.Set(time.Now())
 		w, c := worker[any](r, remote.WithClock(mock)), r.dial()
-		started, leave := make(chan struct{}, 2), make(chan struct{})
+		started, ended, leave := make(chan struct{}, 2), make(chan struct{}, 2), make(chan struct{})
 		w.Register(handler.For(charge, func(ctx context.Context, job *ojs.Job[order]) error {
 			started <- struct{}{}
 			<-ctx.Done()
+			ended <- struct{}{}
 			if context.Cause(ctx) != ojs.ErrShutdown {
 				t.Errorf("cause %v", context.Cause(ctx))
 			}
@@ -452,18 +449,25 @@ func TestStop(t *testing.T) {
 		}
 		stopped := make(chan error, 1)
 		go func() { stopped <- stop() }()
-		until(t, "the stop",
-			func() bool { mock.Add(remote.DefaultGracePeriod / 10); return len(stopped) == 1 })
-		if err := <-stopped; !errors.Is(err, remote.ErrStuck) {
-			t.Errorf("%v is not ErrStuck", err)
+		moves := func() { // in small steps, and not past a request, whose time it is, too
+			if r.open.Load() == 0 {
+				mock.Add(100 * time.Millisecond)
+			}
 		}
-		close(leave)
-		for _, id := range ids {
+		back := func(id string) {
 			until(t, "the job is back", func() bool {
 				job, err := c.Get(ctx, id)
 				return err == nil && job.State == ojs.StateAvailable && job.Attempt == 0
 			})
 		}
+		until(t, "the end of the grace period", func() bool { moves(); return len(ended) == 2 })
+		back(ids[0])
+		until(t, "the stop", func() bool { moves(); return len(stopped) == 1 })
+		if err := <-stopped; !errors.Is(err, remote.ErrStuck) {
+			t.Errorf("%v is not ErrStuck", err)
+		}
+		close(leave)
+		back(ids[1])
 	})
 	t.Run("a second Run", func(t *testing.T) {
 		r := newRig(t)

@@ -6,9 +6,8 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/ojsengine/ojs/internal/bridge"
-
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/policy"
 )
