@@ -190,7 +190,7 @@ func (r *Run) finish(a *attempt, o policy.Outcome) task {
 		return r.settleCompleted(a, o, cause, said)
 	}
 	if mine {
-		return r.Pipe.Ended(r.decide(a, cause, o, said, now), now)
+		return r.Pipe.Ended(r.decide(a, cause, o, said, now), c.Now()) // hooks and codecs take time
 	}
 	if c.Logs(slog.LevelDebug) {
 		c.JobLog(&a.rec.JobHeader).Debug("late result dropped", "cause", cause)

@@ -336,7 +336,7 @@ func (l *Log) outlive(e *Entry) bool {
 	return false
 }
 
-// memory is that of an entry with one event, as almost every entry is.
+// memory is that of an entry with one event of a job, as almost every entry is.
 type memory struct {
 	events [1]event.Event
 	job    ojs.JobInfo
@@ -347,17 +347,17 @@ func (l *Log) keep(e *Entry) {
 	if e.kept {
 		return
 	}
-	m := new(memory)
-	e.kept, e.Events = true, append(m.events[:0], e.Events...)
+	e.kept = true
+	var job *ojs.JobInfo // of all events of the entry
+	if about := e.Events[0].Job; about != nil {
+		m := &memory{job: *about.Clone()}
+		e.Events, job = append(m.events[:0], e.Events...), &m.job
+	} else {
+		e.Events = slices.Clone(e.Events)
+	}
 	for i := range e.Events {
 		ev := &e.Events[i]
-		if ev.Job != nil {
-			if i == 0 {
-				m.job = *ev.Job.Clone()
-			}
-			ev.Job = &m.job // all events of an entry are of one job
-		}
-		if l.stamp != nil {
+		if ev.Job = job; l.stamp != nil {
 			l.stamp(ev)
 		}
 	}
