@@ -120,7 +120,7 @@ func (h *Handler) failures(p *page) error {
 	data.ByType, data.ByQueue = mostFrequent(facets[1]), mostFrequent(facets[2])
 	if data.Stored = !data.Any || period != "" || p.r.FormValue("of") == "stored"; data.Stored {
 		all := facets[0].Count()
-		if since.IsZero() { // then the storage counts those that wait for a retry, too
+		if since.IsZero() { // the storage also counts jobs that wait for a retry
 			all, err = h.eng.Jobs().Count(ctx, failed, look)
 		}
 		if err == nil {

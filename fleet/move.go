@@ -55,10 +55,10 @@ type Move struct {
 	To         string // a cell of the fleet, or a new one that the map gets by the move
 
 	// Strict keeps what holds for the jobs of a key: their order, their limits, and that
-	// equal jobs do not coexist. Enqueues of the partitions wait until every job of them
-	// has ended in the other cells, also those that wait for their time. An enqueue that
-	// has waited for 30 s fails with ErrMoving. Without Strict, jobs in the new cell run
-	// beside those left in the old one, and an equal job in the old one is not noticed.
+	// equal jobs do not coexist. Enqueues of the partitions wait until the other cells
+	// have no unfinished job of them. Scheduled jobs count. An enqueue that has waited for
+	// 30 s fails with ErrMoving. Without Strict, jobs in the new cell run beside jobs in
+	// the old one, and an equal job in the old one is not noticed.
 	Strict bool
 
 	// CallTime is how long an enqueue may take from its look at the map to its end, at
@@ -189,8 +189,8 @@ func (v *mover) strictly(ctx context.Context) (given bool, err error) {
 	return true, v.publish(ctx)
 }
 
-// hold makes the first step of a strict move. It returns the partitions that are held:
-// those that the new cell does not have.
+// hold makes the first step of a strict move. It returns the held partitions, which the
+// new cell does not have yet.
 func (v *mover) hold(ctx context.Context) (held []int, err error) {
 	err = v.decide(ctx, func(next *Map) error {
 		held = slices.DeleteFunc(slices.Clone(v.list), func(p int) bool {

@@ -33,8 +33,8 @@ type seenWorker struct {
 	engine bool // and not a worker that fetches
 }
 
-// workersSeen returns the workers that the storage knows, those that hold jobs, and the
-// engines that report, by their ids.
+// workersSeen returns stored workers, holders of jobs and engines that report, by their
+// ids.
 func (s *Server) workersSeen(c *call) ([]seenWorker, error) {
 	byID, gone := make(map[string]*seenWorker), make(map[string]time.Time)
 	err := s.eachWorker(c.ctx, func(w *worker) {

@@ -14,7 +14,7 @@ import (
 // documents are the documents of a kind. Storage.mu guards them.
 type documents struct {
 	byName  sorted.Map[string, *storage.Document]
-	due     sorted.Map[string, *storage.Document] // those that have a Due, by dueKey
+	due     sorted.Map[string, *storage.Document] // with a Due, by dueKey
 	version uint64                                // the latest of any document
 }
 

@@ -117,7 +117,7 @@ func (s *stepScratch) clear() {
 	s.to, s.into, s.recs, s.claimed = s.to[:0], s.into[:0], s.recs[:0], s.claimed[:0]
 }
 
-// work is a goroutine of the pipeline. It does a task, and those that follow from it.
+// work is a goroutine of the pipeline. It does one task after another.
 func (r *Run) work(t task) {
 	s := scratches.Get().(*stepScratch)
 	defer scratches.Put(s)
