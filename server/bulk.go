@@ -87,8 +87,7 @@ func (s *Server) checkBatch(n int) error {
 		return nil
 	}
 	r := refuse(http.StatusRequestEntityTooLarge, "BATCH_SIZE_EXCEEDED",
-		"%d members are more than the %d of a batch",
-		n, s.conf.maxBatch)
+		"%d members are more than the %d of a batch", n, s.conf.maxBatch)
 	r.members = obj{"max_batch_size", s.conf.maxBatch}
 	r.header = [][2]string{{"X-OJS-Max-Batch-Size", strconv.Itoa(s.conf.maxBatch)}}
 	return r

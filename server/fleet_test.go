@@ -249,7 +249,6 @@ func TestFleetIdempotencyAfterFailure(t *testing.T) {
 	}
 }
 
-// A storage that panics ends its request alone (F031).
 // A worker's default key is none of its acks' next jobs, and a recurring job's cell is
 // its name's.
 func TestFleetKeysOfOthers(t *testing.T) {
@@ -268,6 +267,7 @@ func TestFleetKeysOfOthers(t *testing.T) {
 	r.want("F092", r.do("POST /cron?cell=a\n\n"+cron), 400)
 }
 
+// A storage that panics ends its request alone (F031).
 func TestFleetPanics(t *testing.T) {
 	r := newFleet(t)
 	r.stores["b"].OnCall(func(*storagetest.Call) { panic("a driver") })

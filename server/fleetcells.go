@@ -32,7 +32,7 @@ func (f *front) order(first uint32) (up, down []*Server) {
 	return up, down
 }
 
-// ordered returns all cells. One that has failed lately comes last.
+// ordered returns all cells. Cells that have failed lately come last.
 func (f *front) ordered() []*Server {
 	up, down := f.order(0)
 	return append(up, down...)
