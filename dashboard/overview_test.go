@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -195,6 +196,23 @@ func TestOpenOverviewsShareAReading(t *testing.T) {
 	s.enqueue("t", nil)
 	if w := s.do("GET", "/", "", "X-Live", "1"); !strings.Contains(w.Body.String(), "<strong>3<") {
 		t.Error("an open page shows what is two seconds old")
+	}
+}
+
+// The trend of an open overview is as old as the history that pages share.
+func TestOpenOverviewFollowsTheHistory(t *testing.T) {
+	store := memory.New()
+	s := siteOn(t, store)
+	open := func() string { return s.do("GET", "/", "", "X-Live", "1").Body.String() }
+	minute := s.clock.Now().Truncate(time.Minute).Add(-time.Minute)
+	report(t, store, s.clock.Now(), minute, "a", [5]int{60, 60, 0, 0, 0})
+	if body := open(); !strings.Contains(body, "1.0 jobs a minute in the last hour") {
+		t.Errorf("no trend: %q", regexp.MustCompile(`[^>]*jobs? a minute[^<]*`).FindString(body))
+	}
+	report(t, store, s.clock.Now(), minute, "b", [5]int{120, 120, 0, 0, 0})
+	s.clock.Add(historyAge)
+	if body := open(); !strings.Contains(body, "3.1 jobs a minute in the last hour") {
+		t.Errorf("no trend of now: %q", regexp.MustCompile(`[^>]*jobs? a minute[^<]*`).FindString(body))
 	}
 }
 

@@ -99,6 +99,61 @@ func TestStopSaysWhatIsNotStored(t *testing.T) {
 	}
 }
 
+// While a stop waits for a call of the start, no job is claimed.
+func TestNoClaimAfterTheEnd(t *testing.T) {
+	store := &uncounted{Storage: memory.New()}
+	inBubbleOn(t, store, func(b *rig) {
+		release := make(chan struct{})
+		store.count = func() { <-release }
+		b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+		b.run()
+		id := b.enqueue("x").ID
+		b.advance(0)
+		b.want(id, ojs.StateCompleted, 1)
+		b.stop()
+		b.stop = nil
+		b.advance(0)
+		id = b.enqueue("x").ID
+		b.advance(0)
+		b.want(id, ojs.StateAvailable, 0)
+		close(release)
+		if err := <-b.ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// uncounted has a quarantine of which only the count is asked.
+type uncounted struct {
+	storage.Storage
+	storage.Quarantiner
+	count func()
+}
+
+func (s *uncounted) CountQuarantined(context.Context) (int, error) { s.count(); return 0, nil }
+
+// An outcome of a job that another process has deleted is none that a stop gives up.
+func TestStopWithoutAJob(t *testing.T) {
+	store := &storagetest.Faulty{Storage: memory.New()}
+	inBubbleOn(t, store, func(b *rig) {
+		b.handle("x", func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return nil })
+		b.run()
+		b.enqueue("x")
+		b.advance(0)
+		store.OnCall(func(c *storagetest.Call) {
+			if c.Method == "Settle" {
+				c.Err = ojs.ErrNotFound
+			}
+		})
+		b.stop()
+		b.stop = nil
+		b.advance(time.Minute)
+		if err := <-b.ended; err != nil {
+			t.Error(err)
+		}
+	}, engine.WithGracePeriod(time.Second/2))
+}
+
 // atLine calls a function when a line is logged.
 type atLine struct {
 	slog.Handler

@@ -57,8 +57,8 @@ type Move struct {
 	// Strict keeps what holds for the jobs of a key: their order, their limits, and that
 	// equal jobs do not coexist. Enqueues of the partitions wait until the other cells
 	// have no unfinished job of them. Scheduled jobs count. After 30 s an enqueue fails
-	// with ErrMoving. Without Strict, jobs of both cells run side by side, and an equal job
-	// in the old one is not noticed.
+	// with ErrMoving. Without Strict, jobs of both cells run side by side, and an equal
+	// job in the old cell is not noticed.
 	Strict bool
 
 	// CallTime is how long an enqueue may take from its look at the map to its end, at

@@ -274,6 +274,30 @@ func TestTick(t *testing.T) {
 	r.is(r.Unclaimed(len(back.Jobs)), pipeline.Leave, 0) // both slots are taken
 }
 
+// The wait of a job begins when the step that claims it has ended, also if that took
+// long: an observer may hold it up.
+func TestWaitBeginsAfterTheStep(t *testing.T) {
+	r := newRig(t, 2, 8, false)
+	at := r.warm(100)
+	for at.Kind != pipeline.Step || at.Claim < 3 {
+		if at.Kind == pipeline.Step {
+			at = r.Stepped(&at, make([]int, at.Claim), false)
+			continue
+		}
+		at = r.Ended(0, r.now)
+	}
+	for r.starts > 0 {
+		r.entered()
+	}
+	r.now = r.now.Add(time.Hour)
+	r.Stepped(&at, make([]int, at.Claim), false)
+	for r.Tick(r.now); r.starts > 0; {
+		if at := r.entered(); at.Kind == pipeline.Unclaim {
+			t.Errorf("%d jobs go back that have just been claimed", len(at.Jobs))
+		}
+	}
+}
+
 // Jobs in the local queue go back, and so do those that a claim under way brings.
 func TestReturnAndStop(t *testing.T) {
 	for name, call := range map[string]func(*rig){
