@@ -201,6 +201,8 @@ func (c *call) refusalOf(err error) *refusal {
 		return notFound(c.kind, c.name)
 	case errors.Is(err, fleet.ErrCells):
 		return unsupported("the keys of the jobs are in different cells: make a request for each")
+	case errors.Is(err, fleet.ErrMoving):
+		return unavailable(http.StatusServiceUnavailable, "the key moves to another cell: try again", err)
 	case errors.Is(err, ojs.ErrUnsupported):
 		return unsupported("the storage or this server does not offer that")
 	case errors.Is(err, ojs.ErrClosed):

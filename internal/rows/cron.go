@@ -84,9 +84,8 @@ func (t *text) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*string)(t))
 }
 
-// copyAlike copies what is alike in two structs: fields of the same name and of the same
-// kind, and the elements of lists and maps.
-// It leaves out what differs, but for values of maps, which are converted.
+// copyAlike copies fields of the same name and kind from one struct to another, and the
+// elements of lists and maps. Values of maps are converted. Other fields stay.
 func copyAlike(to, from reflect.Value) {
 	switch same := to.Kind() == from.Kind(); {
 	case same && from.CanConvert(to.Type()):

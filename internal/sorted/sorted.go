@@ -79,20 +79,18 @@ func (m *Map[K, V]) Set(key K, value V) (was V, had bool) {
 	return was, false
 }
 
-// Delete removes a key, and returns its value.
-func (m *Map[K, V]) Delete(key K) (was V, had bool) {
-	p, i, had := m.find(key)
-	if !had {
-		return was, false
+// Delete removes a key.
+func (m *Map[K, V]) Delete(key K) {
+	p, i, there := m.find(key)
+	if !there {
+		return
 	}
 	m.n--
 	own := m.own(p)
-	was = own.values[i]
 	own.keys, own.values = slices.Delete(own.keys, i, i+1), slices.Delete(own.values, i, i+1)
 	if len(own.keys) == 0 {
 		m.pages = slices.Delete(m.pages, p, p+1)
 	}
-	return was, true
 }
 
 // From yields the keys from one on, with their values. The map must not change meanwhile.

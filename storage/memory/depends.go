@@ -11,9 +11,9 @@ import (
 
 // Jobs that wait for others (storage.Insert.DependsOn).
 //
-// Storage.edges lists, for each job that others wait for, those that do. Such a job has
+// store.edges lists, for each job that others wait for, those that do. Such a job has
 // the mark awaited, so that the end of any other job costs nothing. place enters an
-// awaited job that has ended in Storage.toCount. Each call that ends jobs then calls
+// awaited job that has ended in store.toCount. Each call that ends jobs then calls
 // count, which counts them for those that wait.
 //
 // Invariants, between calls:

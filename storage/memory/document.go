@@ -11,7 +11,7 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// documents are the documents of a kind. Storage.mu guards them.
+// documents are the documents of a kind. store.mu guards them.
 type documents struct {
 	byName  sorted.Map[string, *storage.Document]
 	due     sorted.Map[string, *storage.Document] // with a Due, by dueKey

@@ -150,13 +150,13 @@ func (t *turns) after(place uint64) (at uint64, some bool) {
 }
 
 func (t *turns) add(at uint64) {
-	if n, had := t.Set(at, 1); had {
-		t.Set(at, n+1)
-	}
+	n, _ := t.Get(at)
+	t.Set(at, n+1)
 }
 
 func (t *turns) remove(at uint64) {
-	if n, _ := t.Delete(at); n > 1 {
-		t.Set(at, n-1)
+	n, _ := t.Get(at)
+	if t.Set(at, n-1); n == 1 {
+		t.Delete(at)
 	}
 }

@@ -21,13 +21,13 @@ import (
 type inbox struct {
 	some atomic.Bool // jobs are in it; changed under mu
 	// open says that jobs are available, so that workers are likely to have enough to do
-	// without what is left here. It is changed under Storage.mu.
+	// without what is left here. It is changed under store.mu.
 	open atomic.Bool
 
-	mu    sync.Mutex // guards the fields below; Storage.mu is locked before it
+	mu    sync.Mutex // guards the fields below; store.mu is locked before it
 	shut  bool       // every insert takes the lock: the storage is closed, or a queue has a state
 	jobs  []*job
-	spare []*job // memory for the next; changed under Storage.mu
+	spare []*job // memory for the next; changed under store.mu
 	_     [64]byte
 }
 

@@ -35,7 +35,7 @@ func (s *store) insertByRules(
 	return insert.Then(x, now, &ended, change, own)
 }
 
-// inserter is the insert.Tx of a batch. Storage.mu is its transaction.
+// inserter is the insert.Tx of a batch. store.mu is its transaction.
 type inserter struct {
 	s     *store
 	batch []storage.Insert

@@ -9,7 +9,7 @@ import (
 
 // Jobs with an ordering key (storage.Insert.OrderingKey).
 //
-// Storage.lines has a line for each key of which a job has yet to end. Such a job has the
+// store.lines has a line for each key of which a job has yet to end. Such a job has the
 // mark awaited, so that count hears of its end, and names its line in rest.line.
 
 // keyLine is the jobs of one ordering key.
