@@ -735,7 +735,7 @@ func lockCases() []lockCase {
 				o.add("q")
 				d := o.take("q", 1)
 				w := o.waiting(d[0].ID)
-				a, b := o.around("", "setDepends", o.inserts(o.a, w), o.completes(o.b, d...))
+				a, b := o.around("", "setAwaited", o.inserts(o.a, w), o.completes(o.b, d...))
 				o.check(errors.Join(a, b))
 				o.state(w.Record, ojs.StateAvailable)
 			}},
