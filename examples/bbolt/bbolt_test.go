@@ -1,6 +1,8 @@
 package bbolt_test
 
 import (
+	"flag"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -15,6 +17,15 @@ import (
 	"github.com/ojsengine/ojs/storage/keyed/keyedtest"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
+
+// The tests of package keyed make 100 runs of the random operations of storagetest. Here
+// the driver alone is new.
+func TestMain(m *testing.M) {
+	if os.Getenv("RAPID_CHECKS") == "" {
+		_ = flag.Set("rapid.checks", "10") // the command line comes after
+	}
+	os.Exit(m.Run())
+}
 
 // paths are the files of the stores that are open, to open them again.
 var paths sync.Map

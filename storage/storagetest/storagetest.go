@@ -20,6 +20,7 @@ import (
 	"os"
 	"reflect"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -129,6 +130,9 @@ func Run(t *testing.T, cfg Config) {
 	if cfg.Open == nil {
 		t.Fatal("storagetest: Config.Open is nil")
 	}
+	// Calls leave much garbage, of which little lives: to collect it would take a quarter
+	// of the time.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	r := conformance(t, cfg)
 	if cfg.Reopen != nil && cfg.durable(t) {
 		t.Run("Reopened", func(t *testing.T) { reopenedCases(t, cfg, r) })
