@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/engine/fetch"
+	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
@@ -204,5 +206,64 @@ func TestSharedStorage(t *testing.T) {
 			stop()
 			must(t, <-ended)
 		})
+	})
+}
+
+// An idle engine, which nothing but a notice wakes, runs the jobs that another engine on
+// its storage gives back, while the other engine runs and when it stops.
+func TestIdleEngineRunsJobsGivenBack(t *testing.T) {
+	const quick, jobs, slots = 1000, 1100, 2
+	store := memory.New()
+	unclaims, giveBack := make(chan struct{}), make(chan struct{})
+	tell := sync.OnceFunc(func() { close(unclaims) })
+	watched := &storagetest.Faulty{Storage: store}
+	watched.OnCall(func(c *storagetest.Call) {
+		if c.Method == "Unclaim" {
+			tell()
+			<-giveBack
+		}
+	})
+	gives, err := engine.New[int](watched.Stepping(), quiet, engine.WithConcurrency(slots),
+		engine.WithGracePeriod(0))
+	must(t, err)
+	blocked := make(chan struct{}, jobs)
+	gives.Handle("x", func(ctx context.Context, job *ojs.Job[int]) error {
+		if job.Args < quick {
+			return nil
+		}
+		blocked <- struct{}{}
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	idle, err := engine.New[int](store, quiet, keepAll)
+	must(t, err)
+	idle.Handle("x", func(context.Context, *ojs.Job[int]) error { return nil })
+	for i := range jobs {
+		must1(gives.Enqueue(t.Context(), "x", i))
+	}
+	counts := func() (active, completed int) {
+		stats := must1(idle.Stats(t.Context()))
+		return stats.Total[ojs.StateActive], stats.Total[ojs.StateCompleted]
+	}
+	stop := started(t, gives)
+	<-unclaims
+	for range slots {
+		<-blocked
+	}
+	started(t, idle)
+	must(t, idle.WaitIdle(t.Context()))
+	if active, _ := counts(); active <= slots {
+		t.Fatalf("%d jobs are active: none was claimed ahead", active)
+	}
+	close(giveBack)
+	pace.Until(t, "the jobs claimed ahead run", func() bool {
+		active, completed := counts()
+		return active == slots && completed == jobs-slots
+	})
+	must(t, idle.WaitIdle(t.Context()))
+	stop()
+	pace.Until(t, "the jobs that the stop gives back run", func() bool {
+		_, completed := counts()
+		return completed == jobs
 	})
 }

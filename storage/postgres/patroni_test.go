@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -97,12 +99,16 @@ func (c *ha) commits() {
 	})
 }
 
-// faults is what is done to a cluster whose primary is i. The function begin returns when
-// there is a primary again; end mends what it has broken.
-var faults = []struct {
-	name  string
+// fault breaks a cluster.
+type fault struct {
+	name string
+
+	// begin breaks the cluster, whose primary is node i, and returns once there is a
+	// primary again. The function end repairs it.
 	begin func(c *ha, i int) (end func())
-}{
+}
+
+var faults = []fault{
 	{"a switch-over behind an endpoint that lags", func(c *ha, i int) func() {
 		c.held.Store(true)
 		must(c.t, c.SwitchOver(i))
@@ -184,7 +190,7 @@ func networks(t *testing.T) (host string, places [pgtest.Nodes]pgtest.Place) {
 func linkOf(i int) string { return fmt.Sprint("ojsnet", i) }
 
 // cut takes the link of a node down, until the function that it returns is called.
-func cut(t *testing.T, i int) (mend func()) {
+func cut(t *testing.T, i int) (restore func()) {
 	set := func(state string) {
 		out, err := exec.Command("ip", "link", "set", linkOf(i), state).CombinedOutput()
 		if err != nil {
@@ -195,26 +201,33 @@ func cut(t *testing.T, i int) (mend func()) {
 	return func() { set("up") }
 }
 
-// In a cluster whose primary moves, nothing is lost that was acknowledged, and no job
-// waits for its lease. OJS_PATRONI is how many faults happen, in the order of the list,
-// which begins at the number OJS_PATRONI_FIRST. With OJS_PATRONI_NETS each node has a
-// network of its own, and primaries are cut off. With OJS_PATRONI_AHEAD=+30s the clock of
-// a node is ahead. OJS_PATRONI_TTL is for how long a primary that is silent keeps its
-// place, such as 20s.
+// When the primary of a cluster moves, no acknowledged job is lost, and no job waits for
+// its lease. OJS_PATRONI is the number of faults. They happen in the order of their list,
+// which starts again after its end; OJS_PATRONI_ONLY, a regular expression, selects some
+// by name. With OJS_PATRONI_NETS each node has a network of its own, and the fault is a
+// primary that is cut off. With OJS_PATRONI_AHEAD=+30s the clock of a node is ahead.
+// OJS_PATRONI_TTL is how long a silent primary stays the primary, such as 20s.
 func TestPatroni(t *testing.T) {
 	n, err := strconv.Atoi(os.Getenv("OJS_PATRONI"))
 	if err != nil {
 		t.Skip("it needs Patroni and a minute: set OJS_PATRONI to a number of faults, such as 3")
 	}
-	first, err := strconv.Atoi(cmp.Or(os.Getenv("OJS_PATRONI_FIRST"), "0"))
-	if err != nil || first < 0 {
-		t.Fatalf("OJS_PATRONI_FIRST=%s is not the number of a fault", os.Getenv("OJS_PATRONI_FIRST"))
-	}
+	only, err := regexp.Compile(os.Getenv("OJS_PATRONI_ONLY"))
+	must(t, err)
+	list := slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return !only.MatchString(f.name) })
 	ttl, err := time.ParseDuration(cmp.Or(os.Getenv("OJS_PATRONI_TTL"), "5s"))
 	must(t, err)
 	etcd, places := "127.0.0.1", pgtest.Local
 	if os.Getenv("OJS_PATRONI_NETS") != "" {
 		etcd, places = networks(t)
+		list = []fault{{"a primary that is cut off", func(c *ha, i int) func() {
+			restore := cut(t, i)
+			c.another(i)
+			return restore
+		}}}
+	}
+	if len(list) == 0 {
+		t.Fatalf("no fault is called %v", only)
 	}
 	if ahead := os.Getenv("OJS_PATRONI_AHEAD"); ahead != "" {
 		libs, _ := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
@@ -252,14 +265,7 @@ func TestPatroni(t *testing.T) {
 				must(t, c.Await("a complete cluster", c.Complete))
 				c.runs()
 				crashtest.Wait(ctx, time.Second)
-				fault := faults[(first+k)%len(faults)]
-				if os.Getenv("OJS_PATRONI_NETS") != "" {
-					fault.name, fault.begin = "a primary that is cut off", func(c *ha, i int) func() {
-						mend := cut(t, i)
-						c.another(i)
-						return mend
-					}
-				}
+				fault := list[k%len(list)]
 				began := time.Now()
 				end := fault.begin(c, c.primary())
 				elected := time.Since(began).Round(time.Millisecond)
