@@ -26,8 +26,8 @@ func insertOne(ctx context.Context, s *postgres.Storage) error {
 	return insert(ctx, s, r)
 }
 
-// A call that has no answer in time says how long it has waited. The next one waits 5 s,
-// and as long as ever once the server has answered.
+// A call without an answer fails with the time that it has waited. Later calls wait for
+// 5 s at most until the server answers, and then for the patience again.
 func TestPatience(t *testing.T) {
 	t.Parallel()
 	_, _, p, _, name := behindBadNetwork(t, time.Minute)
@@ -54,7 +54,7 @@ func TestPatience(t *testing.T) {
 	wantNoAnswer("5.5s")
 }
 
-// A connection that had no answer in time leaves its place in the pool at once.
+// A connection whose call had no answer in time frees its place in the pool at once.
 func TestPlaceOfADeadConnection(t *testing.T) {
 	t.Parallel()
 	_, _, p, _, _ := behindBadNetwork(t, time.Minute)
@@ -81,8 +81,8 @@ func TestPlaceOfADeadConnection(t *testing.T) {
 	}
 }
 
-// Connections that close are no more than the pool has places, beside the pool, and those
-// of callers that go away keep their places.
+// A pool closes at most as many dead connections beside its places as it has places.
+// A connection whose caller gave up keeps its place while it closes.
 func TestPlacesOfDeadConnections(t *testing.T) {
 	t.Parallel()
 	_, _, p, _, _ := behindBadNetwork(t, time.Minute)
@@ -114,8 +114,8 @@ func TestPlacesOfDeadConnections(t *testing.T) {
 	}
 }
 
-// onePlace opens a storage behind a network with a pool of one place, and returns its
-// calls by their names. The listener has had the place.
+// onePlace opens a storage behind a network with a pool of one place. It returns the
+// calls of the storage by their names. The listener has used the place before.
 func onePlace(t *testing.T, p *badNetwork) (
 	call func(context.Context, string) error, pool *pgxpool.Pool) {
 	t.Helper()
@@ -130,13 +130,13 @@ func onePlace(t *testing.T, p *badNetwork) (
 	must(t, err)
 	s := openAs(t, pool, name, postgres.WithPatience(2*time.Second), postgres.WithPoll(time.Hour),
 		postgres.WithLogger(quietLog))
-	_, err = ear.WaitForNotification(t.Context()) // of the pool
+	_, err = ear.WaitForNotification(t.Context()) // from the pool
 	must(t, err)
 	return func(ctx context.Context, call string) error { return everyCall(t, ctx, s)[call]() }, pool
 }
 
-// A commit that a synchronous standby does not confirm is said to wait for it. Such a
-// server answers, and the pool is left alone.
+// A call whose commit waits for a synchronous standby fails with ErrStandby. The server
+// answers other calls, so the pool is not reset.
 func TestAbsentStandby(t *testing.T) {
 	t.Parallel()
 	server := privateServer(t)
@@ -157,7 +157,8 @@ func TestAbsentStandby(t *testing.T) {
 	await(t, "the standby is no longer waited for", func() bool { return insertOne(t.Context(), s) == nil })
 }
 
-// Behind a pooler of transactions a storage hears others by a connection of its own.
+// Behind a transaction pooler, a storage with WithListenDSN receives notifications by a
+// connection of its own.
 func TestListenDSN(t *testing.T) {
 	t.Parallel()
 	server := privateServer(t)
@@ -188,7 +189,7 @@ func TestListenDSN(t *testing.T) {
 	}
 }
 
-// jumping is a clock that tests set forward.
+// jumping is a clock that a test sets to another time.
 type jumping struct {
 	clock.Clock
 	by atomic.Int64
@@ -196,7 +197,7 @@ type jumping struct {
 
 func (c *jumping) Now() time.Time { return c.Clock.Now().Add(time.Duration(c.by.Load())) }
 
-// A jump of the database's clock, seen from this machine, is logged at the next look.
+// The next poll logs a jump between the clocks of the database and this machine.
 func TestClockThatJumps(t *testing.T) {
 	t.Parallel()
 	logged := make(lines, 100)

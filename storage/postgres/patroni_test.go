@@ -25,13 +25,13 @@ import (
 	"github.com/ojsengine/ojs/storage/postgres"
 )
 
-// ha is a cluster with an endpoint that leads to its primary and keeps the connections to
-// other servers, and a shop behind the endpoint.
+// ha is a cluster with an endpoint, and a shop behind the endpoint. The endpoint leads
+// new connections to the primary, and keeps those to other servers.
 type ha struct {
 	*pgtest.Patroni
 	t    *testing.T
 	end  *endpoint
-	held atomic.Bool // the endpoint does not move
+	held atomic.Bool // the endpoint stays where it is
 	shop *shop
 	jobs int
 }
@@ -46,7 +46,7 @@ func (c *ha) follow(ctx context.Context) {
 	}
 }
 
-// runs waits until a job runs that is enqueued now.
+// runs enqueues a job, again and again until that succeeds, and waits until the job runs.
 func (c *ha) runs() {
 	c.t.Helper()
 	c.jobs++
@@ -57,7 +57,7 @@ func (c *ha) runs() {
 	await(c.t, "its job", func() bool { return c.shop.has(c.jobs) })
 }
 
-// awaitNode waits until the cluster has a node of a kind, and returns it.
+// awaitNode waits until the cluster has a node of a kind, and returns its number.
 func awaitNode(t *testing.T, cluster *pgtest.Patroni, kind string, which func() int) (i int) {
 	t.Helper()
 	must(t, cluster.Await(kind, func() bool {
@@ -73,13 +73,13 @@ func (c *ha) synchronous() int {
 	return awaitNode(c.t, c.Patroni, "a synchronous standby", c.Synchronous)
 }
 
-// another waits until another node than i is the primary.
+// another waits until a node other than i is the primary.
 func (c *ha) another(i int) {
 	c.t.Helper()
 	must(c.t, c.Await("another primary", func() bool { n := c.Primary(); return n >= 0 && n != i }))
 }
 
-// commits waits until the primary commits, by connections that are new.
+// commits waits until the primary commits, without the pool: each try opens a connection.
 func (c *ha) commits() {
 	c.t.Helper()
 	await(c.t, "a commit", func() bool {
@@ -134,8 +134,8 @@ var faults = []fault{
 		c.KillAgent(i)
 		c.another(i)
 		return func() {
-			// A watchdog would have done so. An agent that comes back to a server that
-			// runs resets synchronous_standby_names, and the commits that wait return.
+			// As a watchdog does. An agent that starts beside a running server resets
+			// synchronous_standby_names, and the waiting commits return.
 			c.KillServer(i)
 			must(c.t, c.Up(i))
 		}
@@ -154,8 +154,8 @@ var faults = []fault{
 	}},
 }
 
-// networks makes a network namespace for each node, and an address that all of them
-// reach. The end of the test removes them.
+// networks makes a network namespace for each node, and an address of this machine that
+// every node reaches. They are removed after the test.
 func networks(t *testing.T) (host string, places [pgtest.Nodes]pgtest.Place) {
 	t.Helper()
 	ip := func(args string) {
@@ -189,7 +189,7 @@ func networks(t *testing.T) (host string, places [pgtest.Nodes]pgtest.Place) {
 
 func linkOf(i int) string { return fmt.Sprint("ojsnet", i) }
 
-// cut takes the link of a node down, until the function that it returns is called.
+// cut takes the link of a node down. The function restore brings the link up again.
 func cut(t *testing.T, i int) (restore func()) {
 	set := func(state string) {
 		out, err := exec.Command("ip", "link", "set", linkOf(i), state).CombinedOutput()
@@ -243,7 +243,7 @@ func TestPatroni(t *testing.T) {
 	c := &ha{Patroni: cluster, t: t}
 	c.end = startEndpointAt(t, cluster.Socket(c.primary()))
 	const patience = 2 * time.Second
-	const room = " pool_max_conns=20" // pgxpool keeps the places of dead ones for 15 s
+	const room = " pool_max_conns=20" // pgxpool keeps the places of dead connections for 15 s
 	pool := poolAt(t, c.end.dsn()+room, func(cfg *pgxpool.Config) {
 		cfg.ConnConfig.ConnectTimeout, cfg.PingTimeout = patience, patience
 	})

@@ -48,10 +48,10 @@ type Migration struct {
 // The names and the texts are such that goose, golang-migrate, Atlas and psql run them
 // (psql --single-transaction -v ON_ERROR_STOP=1 -f FILE). This is the contract:
 //
-//   - A file is run once, in one transaction, after the file before it. Out of turn it
+//   - A file runs once, in one transaction, after the file before it. In another order it
 //     fails and changes nothing.
-//   - It changes the schema that it names and nothing else, and leaves search_path as it
-//     was. No placeholder is left in it, and there is no way back.
+//   - A file changes only the schema that it names, and restores search_path. It contains
+//     no placeholder. There are no files that undo a step.
 //   - Released files never change. New versions add files.
 func Schema(opts ...Option) ([]Migration, error) {
 	cfg, err := configure(opts)
