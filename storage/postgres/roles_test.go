@@ -53,7 +53,7 @@ func granted(t *testing.T, admin *pgxpool.Pool, schema string, a postgres.Access
 }
 
 // openAs opens a schema with a pool, which the end of the test closes.
-func openAs(t *testing.T, pool *pgxpool.Pool, name string, opts ...postgres.Option) *postgres.Storage {
+func openAs(t testing.TB, pool *pgxpool.Pool, name string, opts ...postgres.Option) *postgres.Storage {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), pool, append(opts, postgres.WithSchema(name))...)
 	must(t, err)

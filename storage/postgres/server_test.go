@@ -26,7 +26,7 @@ import (
 // often has a storage notice soon what fails.
 var often = postgres.WithPoll(50 * time.Millisecond)
 
-func poolAt(t *testing.T, dsn string, change func(*pgxpool.Config)) *pgxpool.Pool {
+func poolAt(t testing.TB, dsn string, change func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(dsn)
 	must(t, err)
