@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -214,12 +215,14 @@ func TestSharedStorage(t *testing.T) {
 func TestIdleEngineRunsJobsGivenBack(t *testing.T) {
 	const quick, jobs, slots = 1000, 1100, 2
 	store := memory.New()
-	unclaims, giveBack := make(chan struct{}), make(chan struct{})
-	tell := sync.OnceFunc(func() { close(unclaims) })
+	var unclaims atomic.Bool
+	giveBack := make(chan struct{})
+	give := sync.OnceFunc(func() { close(giveBack) })
+	defer give()
 	watched := &storagetest.Faulty{Storage: store}
 	watched.OnCall(func(c *storagetest.Call) {
 		if c.Method == "Unclaim" {
-			tell()
+			unclaims.Store(true)
 			<-giveBack
 		}
 	})
@@ -246,7 +249,7 @@ func TestIdleEngineRunsJobsGivenBack(t *testing.T) {
 		return stats.Total[ojs.StateActive], stats.Total[ojs.StateCompleted]
 	}
 	stop := started(t, gives)
-	<-unclaims
+	pace.Until(t, "jobs claimed ahead are given back", unclaims.Load)
 	for range slots {
 		<-blocked
 	}
@@ -255,7 +258,7 @@ func TestIdleEngineRunsJobsGivenBack(t *testing.T) {
 	if active, _ := counts(); active <= slots {
 		t.Fatalf("%d jobs are active: none was claimed ahead", active)
 	}
-	close(giveBack)
+	give()
 	pace.Until(t, "the jobs claimed ahead run", func() bool {
 		active, completed := counts()
 		return active == slots && completed == jobs-slots

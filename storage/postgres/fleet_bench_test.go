@@ -91,6 +91,9 @@ func (f *benchFleet) run(b *testing.B, c *cost, jobs, producers, batch int) {
 		})
 	}
 	all.Wait()
+	if b.Failed() {
+		b.FailNow() // not all jobs come
+	}
 	<-f.done
 	after := f.cost()
 	c.wall += time.Since(began).Seconds()
@@ -209,11 +212,10 @@ func BenchmarkDeadServer(b *testing.B) {
 		must(b, f.servers[3].Crash())
 		part(1)
 		must(b, f.servers[3].Up())
-		for {
-			if _, err := f.Enqueue(b.Context(), "x", 0, fleet.WithCell(keys[0][0])); err == nil {
-				break
-			}
-		}
+		pace.Until(b, "the server is back", func() bool {
+			_, err := f.Enqueue(b.Context(), "x", 0, fleet.WithCell(keys[0][0]))
+			return err == nil
+		})
 	}
 	var p99 [2]float64
 	for k, unit := range []string{"p99-ms-alive", "p99-ms-dead"} {
