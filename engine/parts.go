@@ -184,7 +184,8 @@ func (c *parts) available(n int) {
 	if n == 0 {
 		return
 	}
-	if r := c.attempts.Run.Load(); r != nil {
+	// Register makes the call again for the first handler.
+	if r := c.attempts.Run.Load(); r != nil && len(c.types.Registry.Handled()) > 0 {
 		r.Pipe.Available(n)
 	}
 	c.Offers.Ring()
