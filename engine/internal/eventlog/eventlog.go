@@ -41,8 +41,8 @@
 //     the oldest entry waits for. Their later events are not published, because they
 //     would come out of order: subscribers see them in Missed.
 //  7. The memory that an entry points to belongs to the caller until End returns. The log
-//     copies an entry that has to wait, and one that a subscription selects or an
-//     observer may keep. It copies and allocates nothing for any other.
+//     copies an entry that has to wait or that an observer may keep, and the job of one
+//     that a subscription selects. It copies and allocates nothing for any other.
 //
 // An event without a job is published when it is handed in. A transition that another
 // engine makes has no event here, and nothing waits for it.
@@ -57,7 +57,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/locks"
@@ -84,7 +83,7 @@ type Entry struct {
 	Version uint64 // of the job, after the transition
 	After   Effect // which effect of an unnamed operation may have brought the event before
 	Events  []event.Event
-	kept    bool // the events are the log's own, and complete
+	kept    bool // the events are complete, and their job is the log's own
 }
 
 // Observer sees every event, or those of its EventTypes if it has that method.
@@ -126,7 +125,7 @@ type Log struct {
 }
 
 // maxSpare bounds how much memory the log keeps for later.
-const maxSpare = 256
+const maxSpare = 1024
 
 // line is what the log has to say when mu is free: a logger is foreign code.
 type line struct {
@@ -301,10 +300,12 @@ func (l *Log) end(op *Op) {
 	l.forget(op)
 	for i := range op.entries {
 		out = l.enter(out, &op.entries[i])
-		op.ids = append(op.ids, op.entries[i].Job) // released after all entries of the job
 	}
 	for _, id := range op.ids {
 		out = l.release(out, id)
+	}
+	for i := range op.entries { // of jobs that the operation has not named
+		out = l.release(out, op.entries[i].Job)
 	}
 	out = l.unblock(out, op.effect)
 	for l.waiting.Len() > l.most {
@@ -336,24 +337,18 @@ func (l *Log) outlive(e *Entry) bool {
 	return false
 }
 
-// memory is that of an entry with one event of a job, as almost every entry is.
-type memory struct {
-	events [1]event.Event
-	job    ojs.JobInfo
-}
-
-// keep makes the events of an entry the log's own.
-func (l *Log) keep(e *Entry) {
+// keep makes the events of an entry complete, and the job that they share the log's own.
+// An entry that waits, or that an observer may keep, is a copy of the operation's.
+func (l *Log) keep(e *Entry, copied bool) {
 	if e.kept {
 		return
 	}
-	e.kept = true
-	var job *ojs.JobInfo // of all events of the entry
-	if about := e.Events[0].Job; about != nil {
-		m := &memory{job: *about.Clone()}
-		e.Events, job = append(m.events[:0], e.Events...), &m.job
-	} else {
+	if e.kept = true; copied {
 		e.Events = slices.Clone(e.Events)
+	}
+	job := e.Events[0].Job
+	if job != nil {
+		job = job.Clone()
 	}
 	for i := range e.Events {
 		ev := &e.Events[i]
@@ -438,7 +433,7 @@ func (l *Log) enter(out []Entry, e *Entry) []Entry {
 	}
 	ch = l.chain(e.Job)
 	w := &entry{Entry: *e, after: l.last}
-	l.keep(&w.Entry)
+	l.keep(&w.Entry, true)
 	w.waits = l.waiting.PushBack(w)
 	if e.After != None {
 		w.blocked = l.blocked[e.After].PushBack(w)
@@ -561,7 +556,7 @@ func (l *Log) drop(entries []Entry) {
 func (l *Log) publish(out []Entry) {
 	for i := range out {
 		if e := &out[i]; !e.kept && l.outlive(e) {
-			l.keep(e)
+			l.keep(e, !l.allBrief)
 		}
 	}
 	if len(l.observers) > 0 && len(out) > 0 {
