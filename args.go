@@ -269,8 +269,8 @@ func (a *Args) UnmarshalJSON(b []byte) error {
 	if len(b) == 0 || b[0] != '[' {
 		return argsError("must be an array")
 	}
-	var buf bytes.Buffer
-	if err := json.Compact(&buf, b); err != nil {
+	buf := bytes.NewBuffer(make([]byte, 0, len(b)))
+	if err := json.Compact(buf, b); err != nil {
 		return argsError(foreign.ErrorText(err))
 	}
 	*a = Args{v: &encoded{raw: buf.Bytes()}}
