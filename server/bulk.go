@@ -98,8 +98,9 @@ func (s *Server) enqueueItems(c *call, list [][]byte, atomic bool, k *idempotent
 	drafts := make([]ojs.Draft, 0, len(list))
 	places := make([]int, 0, len(list)) // of the drafts
 	own := make([]string, 0, len(list)) // their ids, if the key gives them
+	in := memberInput(c)
 	for i, v := range list {
-		one, err := s.member(c, v)
+		one, err := s.member(in, v)
 		if err != nil {
 			r := c.refusalOf(err)
 			_ = ofMember(i, r) // which it is

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -41,9 +42,8 @@ var topOnly = map[string]bool{"specversion": true, "id": true, "type": true, "ar
 // jobRequest is a job as a request describes it.
 type jobRequest struct {
 	in    *input
-	found object    // the attributes that are there
-	tops  int       // how many of found are at the top; the others are in options
-	room  [8]member // of found, for most jobs
+	found object // the attributes that are there
+	tops  int    // how many of found are at the top; the others are in options
 
 	queue   string
 	options []ojs.Option
@@ -53,11 +53,23 @@ type jobRequest struct {
 	versioned bool // the job's type has a version
 }
 
+var jobRequests = sync.Pool{New: func() any { return new(jobRequest) }}
+
+// putBack leaves the memory to another request.
+func (w *jobRequest) putBack() {
+	clear(w.found)
+	clear(w.options)
+	if *w = (jobRequest{found: w.found[:0], options: w.options[:0]}); cap(w.options) <= 64 {
+		jobRequests.Put(w)
+	}
+}
+
 // draftOf makes a draft of a job as requests have it: of an enqueue, a member of a batch,
 // the template of a recurring job, a step of a workflow. Its queue is returned too.
 func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
-	w := jobRequest{in: in}
-	w.found = w.room[:0]
+	w := jobRequests.Get().(*jobRequest)
+	defer w.putBack()
+	w.in = in
 	if err := w.collect(); err != nil {
 		return d, "", err
 	}
@@ -87,13 +99,13 @@ func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
 	if err := w.batchOptions(); err != nil {
 		return d, "", err
 	}
-	if err := s.meta(&w); err != nil {
+	if err := s.meta(w); err != nil {
 		return d, "", err
 	}
-	if err := s.place(&w); err != nil {
+	if err := s.place(w); err != nil {
 		return d, "", err
 	}
-	if err := s.conf.strict.check(&w, jobType); err != nil {
+	if err := s.conf.strict.check(w, jobType); err != nil {
 		return d, "", err
 	}
 	if in.err != nil {
@@ -187,22 +199,29 @@ func (w *jobRequest) collect() error {
 			w.keep(m.name, m.value)
 		}
 	}
-	if w.tops = len(w.found); !top.has("options") {
+	w.tops = len(w.found)
+	v := top.get("options")
+	switch {
+	case v == nil:
 		return nil
-	}
-	options := top.within("options")
-	if top.err != nil {
+	case v[0] != '{':
+		top.fail("options", "is not an object", "object")
 		return top.err
 	}
+	var room [8]member
+	options, err := splitTo(room[:0], v, top.path, "options.")
+	if err != nil {
+		return err
+	}
 	var unknown object
-	for i := range options.object {
-		m := &options.object[i]
+	for i := range options {
+		m := &options[i]
 		switch {
 		case isNull(m.value):
 		case m.name != "metadata" && (!attributes[m.name] || topOnly[m.name]):
 			unknown = append(unknown, *m)
 		case w.has(m.name):
-			return invalid(options.path+m.name, "is set twice, as "+w.place(m.name)+" too")
+			return invalid(top.path+"options."+m.name, "is set twice, as "+w.place(m.name)+" too")
 		default:
 			w.found = append(w.found, *m)
 		}

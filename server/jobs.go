@@ -119,10 +119,10 @@ func (s *Server) enqueueBatch(c *call) error {
 
 // drafts reads the members of a batch. The error of one says which it is.
 func (s *Server) drafts(c *call, list [][]byte) ([]ojs.Draft, error) {
-	drafts := make([]ojs.Draft, len(list))
+	drafts, in := make([]ojs.Draft, len(list)), memberInput(c)
 	for i, v := range list {
 		var err error
-		if drafts[i], err = s.member(c, v); err != nil {
+		if drafts[i], err = s.member(in, v); err != nil {
 			return nil, ofMember(i, c.refusalOf(err))
 		}
 	}
@@ -132,18 +132,21 @@ func (s *Server) drafts(c *call, list [][]byte) ([]ojs.Draft, error) {
 // anyJob stands for the path of a member of a batch until ofMember says which it is.
 const anyJob = "jobs[#]"
 
+// memberInput is an input for one member of a batch after another.
+func memberInput(c *call) *input { return &input{path: anyJob + ".", call: c} }
+
 // member reads a member of a batch.
-func (s *Server) member(c *call, v []byte) (d ojs.Draft, err error) {
+func (s *Server) member(in *input, v []byte) (d ojs.Draft, err error) {
 	if v[0] != '{' {
 		return d, invalid(anyJob, "is not an object").expected("object").received(kindOf(v))
 	}
-	members, err := split(v, anyJob+".")
-	if err != nil {
+	in.err = nil
+	if in.object, err = splitTo(in.object[:0], v, in.path); err != nil {
 		return d, err
 	}
-	d, queue, err := s.draftOf(&input{object: members, path: anyJob + ".", call: c})
+	d, queue, err := s.draftOf(in)
 	if err == nil {
-		err = c.may(queue)
+		err = in.call.may(queue)
 	}
 	return d, err
 }

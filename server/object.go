@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"math"
@@ -92,18 +93,17 @@ func parseBody(b []byte, depth int) (object, error) {
 
 // split splits valid JSON that is an object. A name that occurs twice is refused, since
 // readers differ in which of the two they take.
-func split(b []byte, prefix string) (object, error) {
-	list := make(object, 0, 4)
+func split(b []byte, prefix string) (object, error) { return splitTo(make(object, 0, 4), b, prefix) }
+
+// splitTo is split to the end of a list. The prefix of a name is in parts.
+func splitTo(list object, b []byte, prefix ...string) (object, error) {
 	var seen map[string]bool // of a large object, which a search for each name would make slow
 	i := skip(b, 1)
 	for b[i] != '}' {
 		end := value(b, i)
 		name, known := interned[string(b[i+1:end-1])]
 		if !known {
-			name = string(b[i+1 : end-1])
-		}
-		if !known && strings.IndexByte(name, '\\') >= 0 {
-			_ = json.Unmarshal(b[i:end], &name) // it is valid
+			decodeText(b[i:end], &name)
 		}
 		if len(list) == 32 {
 			seen = make(map[string]bool)
@@ -112,7 +112,7 @@ func split(b []byte, prefix string) (object, error) {
 			}
 		}
 		if seen[name] || seen == nil && list.has(name) {
-			return nil, invalid(prefix+clip(name), "occurs twice")
+			return nil, invalid(strings.Join(prefix, "")+clip(name), "occurs twice")
 		}
 		if seen != nil {
 			seen[name] = true
@@ -246,13 +246,14 @@ func decodeText(v []byte, s *string) bool {
 	if v[0] != '"' {
 		return false
 	}
-	for _, c := range v {
-		if c == '\\' {
-			return json.Unmarshal(v, s) == nil
-		}
+	if bytes.IndexByte(v, '\\') < 0 {
+		*s = string(v[1 : len(v)-1])
+		return true
 	}
-	*s = string(v[1 : len(v)-1])
-	return true
+	var decoded string // s itself needs no memory from the heap
+	err := json.Unmarshal(v, &decoded)
+	*s = decoded
+	return err == nil
 }
 
 // name reads a string that is required and not empty.
