@@ -280,12 +280,16 @@ const (
 // id is the id of an event: a UUIDv7 of the time, whose other bits are the place and the
 // nonce. So ids rise strictly.
 func (f *feed) id(p position) string {
-	var u [16]byte
-	binary.BigEndian.PutUint64(u[:8], uint64(p.ms)<<16)
 	low := p.seq<<2 | p.sub&3 // 50 bits: 12 of them beside the version, 38 beside the variant
-	u[6], u[7] = 0x70|byte(low>>46&0xf), byte(low>>38)
-	binary.BigEndian.PutUint64(u[8:], 2<<62|low&(1<<38-1)<<nonceBits|uint64(f.nonce))
-	return "evt_" + uuid.UUID(u).String()
+	return newID("evt_", p.ms, low>>38, low&(1<<38-1)<<nonceBits|uint64(f.nonce))
+}
+
+// newID is a UUIDv7 of a time in milliseconds, with 12 and 62 bits that follow.
+func newID(prefix string, ms int64, high, low uint64) string {
+	var u uuid.UUID
+	binary.BigEndian.PutUint64(u[:8], uint64(ms)<<16|7<<12|high&0xfff)
+	binary.BigEndian.PutUint64(u[8:], 2<<62|low&(1<<62-1))
+	return prefix + u.String()
 }
 
 // position reads an id of this feed.

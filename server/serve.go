@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"runtime/debug"
 	"strings"
-
-	"github.com/google/uuid"
 )
 
 // ServeHTTP answers a request.
@@ -111,7 +110,7 @@ func requestID(r *http.Request) string {
 			return id
 		}
 	}
-	return "req_" + uuid.Must(uuid.NewV7()).String()
+	return newID("req_", wall.Now().UnixMilli(), rand.Uint64(), rand.Uint64()) // it is no secret
 }
 
 // versionsTaken matches the versions of the binding that a request may name (F008).
