@@ -109,7 +109,8 @@ func replaces(v any, raw []byte) bool {
 }
 
 func init() {
-	bridge.Give(bridge.Args[Args]{Lossy: Args.lossy, SizeBound: Args.sizeBound, LargerThan: Args.largerThan})
+	bridge.Give(bridge.Args[Args]{Lossy: Args.lossy, SizeBound: Args.sizeBound, LargerThan: Args.largerThan,
+		OfJSON: func(raw []byte) Args { return Args{v: &encoded{raw: raw}} }})
 }
 
 // lossy: see package bridge.

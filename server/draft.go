@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/iso8601"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
@@ -333,9 +334,10 @@ func (s *Server) args(v []byte, path string) (args ojs.Args, err error) {
 		return args, invalid(path+"args", "is nested too deep").
 			expected(fmt.Sprintf("at most %d levels", s.conf.maxDepth))
 	}
-	err = args.UnmarshalJSON(v)
-	return args, err
+	return insideArgs.OfJSON(compact(v)), nil
 }
+
+var insideArgs = bridge.Take[bridge.Args[ojs.Args]]()
 
 // places reads id, queue, priority, tags, pending.
 func (w *jobRequest) places() error {

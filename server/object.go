@@ -163,6 +163,22 @@ func skip(b []byte, i int) int {
 	return i
 }
 
+// compact returns valid JSON without the spaces between its tokens, in memory of its own.
+func compact(b []byte) []byte {
+	out := make([]byte, 0, len(b))
+	for i := 0; i < len(b); {
+		end := i + 1
+		if b[i] == '"' {
+			end = value(b, i)
+		}
+		if !space(b[i]) {
+			out = append(out, b[i:end]...)
+		}
+		i = end
+	}
+	return out
+}
+
 func trim(b []byte) []byte {
 	b = b[skip(b, 0):]
 	for len(b) > 0 && space(b[len(b)-1]) {

@@ -23,6 +23,9 @@ type Args[A any] struct {
 	// JSON escapes much of the args, it may report false for larger ones. SizeBound is
 	// the other bound.
 	LargerThan func(a A, n int) bool
+	// OfJSON makes args of valid JSON, an array without spaces between its tokens. The
+	// memory is the args' own from then on.
+	OfJSON func(raw []byte) A
 }
 
 // Members of an error's details that block the RateLimit.Key of the job: until a time in
