@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
+	"github.com/benbjohnson/clock"
 	"github.com/google/uuid"
 
 	"github.com/ojsengine/ojs"
@@ -42,19 +42,25 @@ func (s *Server) enqueue(c *call) error {
 	if err := c.may(queue); err != nil {
 		return err
 	}
-	b := append(c.buf[:0], `{"job":`...)
-	tickets, err := s.enqueueAll(c, []ojs.Draft{d}, func(_ int, rec *storage.Record) {
-		b = appendJob(b, rec)
-	})
+	c.buf = append(c.buf[:0], `{"job":`...)
+	tickets, err := s.enqueueAll(c, []ojs.Draft{d}, c.appendNext)
 	if err != nil {
 		return err
 	}
 	if t := &tickets[0]; t.Deduplicated {
-		return c.replyJSON(http.StatusOK, append(b, `,"deduplicated":true}`...))
+		return c.replyJSON(http.StatusOK, append(c.buf, `,"deduplicated":true}`...))
 	}
 	s.pressure(c, queue, tickets[0].ID)
 	c.w.Header()["Location"] = []string{base + "/jobs/" + tickets[0].ID}
-	return c.replyJSON(http.StatusCreated, append(b, '}'))
+	return c.replyJSON(http.StatusCreated, append(c.buf, '}'))
+}
+
+// appendNext writes a job of a list to the answer.
+func (c *call) appendNext(i int, rec *storage.Record) {
+	if i > 0 {
+		c.buf = append(c.buf, ',')
+	}
+	c.buf = appendJob(c.buf, rec)
 }
 
 // nearlyFull is how full a bounded queue is when its enqueues say so (F030).
@@ -101,19 +107,14 @@ func (s *Server) enqueueBatch(c *call) error {
 	if err != nil {
 		return err
 	}
-	b := append(slices.Grow(c.buf[:0], 800*len(drafts)), `{"jobs":[`...)
-	if _, err = s.enqueueAll(c, drafts, func(i int, rec *storage.Record) {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = appendJob(b, rec)
-	}); err != nil {
+	c.buf = append(slices.Grow(c.buf[:0], 800*len(drafts)), `{"jobs":[`...)
+	if _, err = s.enqueueAll(c, drafts, c.appendNext); err != nil {
 		if r := c.refusalOf(err); len(drafts) == 1 && r.status < http.StatusInternalServerError {
 			return ofMember(0, r) // refusedOf says it of more
 		}
 		return err
 	}
-	b = appendNumber(append(b, ']'), `,"count":`, int64(len(drafts)))
+	b := appendNumber(append(c.buf, ']'), `,"count":`, int64(len(drafts)))
 	return c.replyJSON(http.StatusCreated, append(b, '}'))
 }
 
@@ -183,14 +184,9 @@ func (s *Server) enqueueAll(
 	if err != nil {
 		return nil, err
 	}
-	seen := make([]bool, len(drafts))
-	ctx, done := s.withBounds(c)
-	defer done()
-	ctx = draft.WithSeen(ctx, func(i int, rec *storage.Record) {
-		seen[i] = true
-		see(i, rec)
-	})
-	tickets, err := eng.EnqueueMany(ctx, s.near(drafts, nil, false)...)
+	caller := &enqueuer{s: s, c: c, see: see}
+	defer caller.end()
+	tickets, err := eng.EnqueueMany(draft.WithCaller(c.ctx, caller), s.near(drafts, nil, false)...)
 	if err != nil {
 		return nil, s.refusedOf(c, drafts, err)
 	}
@@ -198,7 +194,7 @@ func (s *Server) enqueueAll(
 		switch {
 		case tickets[i].Dropped:
 			return nil, ojs.ErrDropped
-		case seen[i]:
+		case caller.seen > i:
 		default: // the engine is none of package engine
 			rec, err := s.record(c.ctx, tickets[i].ID)
 			if err != nil {
@@ -210,30 +206,53 @@ func (s *Server) enqueueAll(
 	return tickets, nil
 }
 
-// withBounds returns the context of an enqueue, which has the bounds of queues. A wait
-// for room ends after the seconds of OJS-Block-Timeout, or longestWait, and with the
-// server (F030). The context itself does not end then: the storage may be storing the
-// jobs.
-func (s *Server) withBounds(c *call) (context.Context, func()) {
-	done := func() {}
-	until := sync.OnceValue(func() <-chan struct{} {
+// enqueuer is a request that enqueues, with the bounds of queues. A wait for room ends
+// after the seconds of OJS-Block-Timeout, or longestWait, and with the server (F030). The
+// context itself does not end then: the storage may be storing the jobs.
+type enqueuer struct {
+	s    *Server
+	c    *call
+	see  func(i int, rec *storage.Record)
+	seen int // jobs
+
+	wait   context.Context // nil: there was none
+	cancel func()          // ends it
+	timer  *clock.Timer
+}
+
+// See implements draft.Caller.
+func (e *enqueuer) See(i int, rec *storage.Record) {
+	e.seen = i + 1
+	e.see(i, rec)
+}
+
+// Bound implements draft.Caller.
+func (e *enqueuer) Bound(queue string) draft.Bound {
+	conf, _ := e.s.config(e.c.ctx, queue) // draftOf has just read it
+	return conf.bound
+}
+
+// Until implements draft.Caller.
+func (e *enqueuer) Until() <-chan struct{} {
+	if e.wait == nil {
 		patience := longestWait
-		if n, err := strconv.Atoi(c.r.Header.Get("OJS-Block-Timeout")); err == nil && n >= 0 {
+		if n, err := strconv.Atoi(e.c.r.Header.Get("OJS-Block-Timeout")); err == nil && n >= 0 {
 			patience = min(time.Duration(min(n, 1000))*time.Second, longestWait)
 		}
-		wait, end := s.untilStopped(c.ctx, true)
-		timer := s.clock.AfterFunc(patience, end)
-		if done = func() { timer.Stop(); end() }; patience == 0 {
-			end()
+		e.wait, e.cancel = e.s.untilStopped(e.c.ctx, true)
+		if e.timer = e.s.clock.AfterFunc(patience, e.cancel); patience == 0 {
+			e.cancel()
 		}
-		return wait.Done()
-	})
-	return draft.WithBounds(c.ctx, func(queue string) draft.Bound {
-		conf, _ := s.config(c.ctx, queue) // draftOf has just read it
-		b := conf.bound
-		b.Until = until
-		return b
-	}), func() { done() }
+	}
+	return e.wait.Done()
+}
+
+// end ends a wait for room.
+func (e *enqueuer) end() {
+	if e.wait != nil {
+		e.timer.Stop()
+		e.cancel()
+	}
 }
 
 // refusedOf is the error of an enqueue. Of a batch it says which member is refused

@@ -179,14 +179,14 @@ func (c *Enqueuer) insertShelf(
 	if storage.Tx(ctx) != nil {
 		waiter = c.Waits // the jobs exist if the transaction commits
 	}
-	see := draft.SeenBy(ctx)
+	caller := draft.CallerOf(ctx)
 	for n, i := range s.places {
 		r, equal := &s.batch[n].Record, s.stored[n].Existing
 		if equal != nil {
 			r = equal
 		}
-		if see != nil {
-			see(i, r)
+		if caller != nil {
+			caller.See(i, r)
 		}
 		ticket := ojs.Ticket{ID: r.ID, State: r.State, Deduplicated: equal != nil}
 		tickets[i] = insideTickets.WithWaiter(ticket, waiter)

@@ -128,13 +128,13 @@ func (c *Enqueuer) blocks(ctx context.Context, err error) (queue string, blocks 
 
 // waitForRoom waits until a look at the queue may find room; p waited before the look
 // that found none with the error full. It returns that error when the wait has lasted
-// long enough (draft.Bound).
+// long enough (draft.Caller).
 func (c *Enqueuer) waitForRoom(ctx context.Context, p *place, full error) error {
 	t := c.Clock.Timer(roomEvery)
 	defer t.Stop()
 	var until <-chan struct{}
-	if b := draft.BoundOf(ctx, p.queue); b.Until != nil {
-		until = b.Until()
+	if caller := draft.CallerOf(ctx); caller != nil {
+		until = caller.Until()
 	}
 	select {
 	case <-p.ready:

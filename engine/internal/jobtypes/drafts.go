@@ -169,7 +169,7 @@ func (c *Types) hook(
 		CreatedAt: now, ScheduledAt: at,
 	}}
 	for _, h := range c.Hooks {
-		if err := runHook(draft.WithoutSeen(ctx), h, job); err != nil {
+		if err := runHook(draft.WithoutCaller(ctx), h, job); err != nil {
 			return nil, err
 		}
 	}
