@@ -90,9 +90,9 @@ func appendJob(b []byte, rec *storage.Record, further ...any) []byte {
 	b = appendWhen(b, `,"scheduled_at":`, rec.ScheduledAt, as.ScheduledAt)
 	b = appendWhen(b, `,"expires_at":`, rec.ExpiresAt, as.ExpiresAt)
 	b = appendWhen(b, `,"started_at":`, rec.StartedAt, "")
-	b = appendEnd(b, rec)
+	b = appendEnd(b, &rec.JobInfo)
 	b = appendWhen(b, `,"next_retry_at":`, rec.NextRetryAt, "")
-	if d, ok := retryDelay(rec); ok {
+	if d, ok := retryDelay(&rec.JobInfo); ok {
 		b = appendNumber(b, `,"retry_delay_ms":`, milliseconds(d))
 	}
 	if rec.Result != nil && rec.State == ojs.StateCompleted {
@@ -156,28 +156,28 @@ func appendWhen(b []byte, name string, t time.Time, given string) []byte {
 }
 
 // appendEnd writes when and how the job ended (F076).
-func appendEnd(b []byte, rec *storage.Record) []byte {
-	switch rec.State {
+func appendEnd(b []byte, j *ojs.JobInfo) []byte {
+	switch j.State {
 	case ojs.StateCompleted:
-		return appendWhen(b, `,"completed_at":`, rec.FinishedAt, "")
+		return appendWhen(b, `,"completed_at":`, j.FinishedAt, "")
 	case ojs.StateCancelled:
-		return appendWhen(b, `,"cancelled_at":`, rec.FinishedAt, "")
+		return appendWhen(b, `,"cancelled_at":`, j.FinishedAt, "")
 	case ojs.StateDiscarded:
-		if failed(rec) {
-			b = appendWhen(b, `,"completed_at":`, rec.FinishedAt, "")
+		if failed(j) {
+			b = appendWhen(b, `,"completed_at":`, j.FinishedAt, "")
 		}
-		return appendWhen(b, `,"discarded_at":`, rec.FinishedAt, "")
+		return appendWhen(b, `,"discarded_at":`, j.FinishedAt, "")
 	}
 	return b
 }
 
 // failed reports whether a discarded job ended with a failed attempt, and not since it
 // had expired or was dropped.
-func failed(rec *storage.Record) bool {
-	if rec.Error == nil {
+func failed(j *ojs.JobInfo) bool {
+	if j.Error == nil {
 		return false
 	}
-	switch rec.Error.Reason {
+	switch j.Error.Reason {
 	case ojs.ReasonExpired, ojs.ReasonDropped, ojs.ReasonDependency, ojs.ReasonRateLimited:
 		return false
 	}
@@ -186,22 +186,22 @@ func failed(rec *storage.Record) bool {
 
 // retryDelay is the delay before the next attempt of a retryable job, or before the
 // attempt of an active one (F075).
-func retryDelay(rec *storage.Record) (time.Duration, bool) {
-	if len(rec.Errors) == 0 {
+func retryDelay(j *ojs.JobInfo) (time.Duration, bool) {
+	if len(j.Errors) == 0 {
 		return 0, false
 	}
-	last := &rec.Errors[len(rec.Errors)-1]
+	last := &j.Errors[len(j.Errors)-1]
 	switch {
-	case rec.State == ojs.StateRetryable && !rec.NextRetryAt.IsZero():
-		return max(rec.NextRetryAt.Sub(last.At), 0), true
-	case rec.State != ojs.StateActive || last.Attempt != rec.Attempt-1:
+	case j.State == ojs.StateRetryable && !j.NextRetryAt.IsZero():
+		return max(j.NextRetryAt.Sub(last.At), 0), true
+	case j.State != ojs.StateActive || last.Attempt != j.Attempt-1:
 	case last.Reason == ojs.ReasonLeaseExpired || last.Reason == ojs.ReasonWorkerDeath:
 		return 0, true // F163
 	default:
 		// The storage keeps no delay. It is that of the policy, as far as jitter lets it
 		// be known, and never longer than the wait.
-		waited := max(rec.StartedAt.Sub(last.At), 0)
-		least, most := policy.Delay(rec.Retry, last.Attempt, 0), policy.Delay(rec.Retry, last.Attempt, 1)
+		waited := max(j.StartedAt.Sub(last.At), 0)
+		least, most := policy.Delay(j.Retry, last.Attempt, 0), policy.Delay(j.Retry, last.Attempt, 1)
 		return max(min(waited, most), min(least, waited)), true
 	}
 	return 0, false

@@ -342,7 +342,7 @@ func appendShort(b []byte, j *ojs.JobInfo) []byte {
 	b = appendWhen(b, `,"enqueued_at":`, j.EnqueuedAt, "")
 	b = appendWhen(b, `,"scheduled_at":`, j.ScheduledAt, "")
 	b = appendWhen(b, `,"started_at":`, j.StartedAt, "")
-	b = appendEnd(b, &storage.Record{JobInfo: *j})
+	b = appendEnd(b, j)
 	b = appendWhen(b, `,"next_retry_at":`, j.NextRetryAt, "")
 	return append(b, '}')
 }
@@ -403,11 +403,11 @@ func (s *Server) nack(c *call) error {
 	if done.State == ojs.StateRetryable {
 		b = appendWhen(b, `,"next_attempt_at":`, done.NextRetryAt, "")
 		b = appendWhen(b, `,"next_retry_at":`, done.NextRetryAt, "")
-		if delay, ok := retryDelay(&storage.Record{JobInfo: *done}); ok {
+		if delay, ok := retryDelay(done); ok {
 			b = appendNumber(b, `,"retry_delay_ms":`, milliseconds(delay))
 		}
 	}
-	b = appendEnd(b, &storage.Record{JobInfo: *done})
+	b = appendEnd(b, done)
 	b = appendShort(append(b, `,"job":`...), done)
 	return c.replyJSON(http.StatusOK, append(b, '}'))
 }

@@ -52,11 +52,14 @@ type Delivery struct {
 	ended    *ojs.JobInfo       // as the delivery has left it
 }
 
+// delivery makes a delivery of a record. What the record points to belongs to its Job from
+// then on.
 func (c *Workers) delivery(rec *storage.Record, from *Worker) *Delivery {
+	job := rec.JobInfo // without the memory of the other records of a claim
 	return &Delivery{
-		Job: rec.JobInfo.Clone(), Token: token(storage.Held{ID: rec.ID, Version: rec.Version}),
+		Job: &job, Token: token(storage.Held{ID: rec.ID, Version: rec.Version}),
 		LeaseUntil: rec.LeaseUntil,
-		Checkpoint: rec.Checkpoint, core: c, from: from, rec: *rec, began: c.workers.began(rec),
+		Checkpoint: rec.Checkpoint, core: c, from: from, rec: rec.Copy(), began: c.workers.began(rec),
 		progress: rec.Progress, saved: rec.Checkpoint,
 	}
 }

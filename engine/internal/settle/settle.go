@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/ojsengine/ojs/internal/bridge"
@@ -134,13 +135,18 @@ func (c *Settler) StoreEnds(ctx context.Context, list []*Settlement, s *Scratch,
 	return settled, err
 }
 
+var scratches = sync.Pool{New: func() any { return new(Scratch) }}
+
 // SettleOne is Settle of one outcome. refused is why the storage has not taken it.
 func (c *Settler) SettleOne(ctx context.Context, f *Settlement) (refused, err error) {
-	settled, err := c.Settle(ctx, []*Settlement{f}, new(Scratch))
-	if err != nil {
-		return nil, err
+	s := scratches.Get().(*Scratch)
+	settled, err := c.Settle(ctx, []*Settlement{f}, s)
+	if err == nil {
+		refused = settled[0].Err
 	}
-	return settled[0].Err, nil
+	s.Empty()
+	scratches.Put(s)
+	return refused, err
 }
 
 // storedBefore reports whether a Settle that failed had stored rec all the same: the next
