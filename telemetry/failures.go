@@ -308,19 +308,19 @@ type knownGroup struct {
 // failuresKept is how long counts are kept from the start of their day on.
 const failuresKept = (FailureDays + 1) * day
 
-// Record returns the values to write for the failures that were counted since the last
-// call, and for those that no call of Stored was for. Without failures it does nothing.
-// It reads the groups of a job type that may have a new one. If that fails, the next call
-// has the failures.
+// Record hands the values to store to put, for the failures that were counted since the
+// last call, and for those that no call of Stored was for. Without failures it does
+// nothing. It reads the groups of a job type that may have a new one. If that fails, the
+// next call has the failures.
 func (r *FailureRecorder) Record(
-	ctx context.Context, m *Meters, s storage.DocumentStore, now time.Time, worker, version string,
-) ([]document.Value, error) {
+	ctx context.Context, m *Meters, s storage.DocumentStore, now time.Time, worker, version string, put Put,
+) error {
 	for _, n := range m.failures.take() {
 		n.Version = version
 		r.news.add(n)
 	}
 	if len(r.news)+len(r.unstored) == 0 {
-		return nil, nil
+		return nil
 	}
 	if today := now.Truncate(day); !today.Equal(r.today) {
 		r.today, r.groups = today, make(map[string]map[string]*knownGroup)
@@ -333,9 +333,8 @@ func (r *FailureRecorder) Record(
 	}
 	err := r.placeNews(ctx, s, now)
 	if len(r.unstored) == 0 {
-		return nil, err
+		return err
 	}
-	var values []document.Value
 	until := r.today.Add(failuresKept)
 	for _, key := range slices.Sorted(maps.Keys(r.unstored)) {
 		n := r.unstored[key]
@@ -345,15 +344,14 @@ func (r *FailureRecorder) Record(
 		}
 		if g.until.Before(until) {
 			data, _ := json.Marshal(&g.storedGroup) // which always encodes
-			values = append(values, document.Value{Key: failureGroupPrefix + n.Type + "/" + key, Data: data,
-				Expires: until})
+			put(failureGroupPrefix+n.Type+"/"+key, data, until)
 		}
 	}
-	return append(values, document.Value{Key: failureHourPrefix + bucketKey(r.hour) + "/" + worker,
-		Data: r.sums.encode(), Expires: r.hour.Add(failuresKept)}), err
+	put(failureHourPrefix+bucketKey(r.hour)+"/"+worker, r.sums.encode(), r.hour.Add(failuresKept))
+	return err
 }
 
-// Stored says that the values of the last call of Record are stored.
+// Stored says that the values that the last call of Record has handed to put are stored.
 func (r *FailureRecorder) Stored() {
 	for _, n := range r.unstored {
 		r.group(n).until = r.today.Add(failuresKept)

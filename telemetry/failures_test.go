@@ -41,7 +41,8 @@ func (f *failing) fail(id, jobType, message string, at time.Time) {
 // values are those that a report of now stores.
 func (f *failing) values(now time.Time) []document.Value {
 	f.Helper()
-	values, err := f.rec.Record(f.Context(), &f.meters, f.store, now, f.worker, f.version)
+	var values []document.Value
+	err := f.rec.Record(f.Context(), &f.meters, f.store, now, f.worker, f.version, document.Into(&values))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -236,7 +237,7 @@ func TestFailuresOfAnOutage(t *testing.T) {
 	store.fails = true
 	for range 2 {
 		a.fail("1", "t", "no", noon)
-		if _, err := a.rec.Record(t.Context(), &a.meters, store, noon, "a", "v1"); err == nil {
+		if err := a.rec.Record(t.Context(), &a.meters, store, noon, "a", "v1", nil); err == nil {
 			t.Error("no error of the storage")
 		}
 	}

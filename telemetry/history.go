@@ -121,6 +121,9 @@ func addMeters(list, others []Meter) []Meter {
 	return list
 }
 
+// Put takes a value that is to be stored by a key until it expires.
+type Put func(key string, data []byte, expires time.Time)
+
 // Recorder makes the history of an engine. The zero Recorder has recorded nothing.
 type Recorder struct {
 	last map[pair]Meter // what had been counted when it was recorded last
@@ -131,8 +134,8 @@ type Recorder struct {
 }
 
 // Record adds what the engine of a worker has counted since the last call to the open
-// buckets, and returns those to write.
-func (r *Recorder) Record(counted []Meter, now time.Time, worker string) (values []document.Value) {
+// buckets, and hands those that are to be stored to put.
+func (r *Recorder) Record(counted []Meter, now time.Time, worker string, put Put) {
 	var news []Meter
 	if r.last == nil {
 		r.last = make(map[pair]Meter)
@@ -146,7 +149,7 @@ func (r *Recorder) Record(counted []Meter, now time.Time, worker string) (values
 		}
 	}
 	if len(news) == 0 {
-		return nil
+		return
 	}
 	news = busiest(news)
 	for i, tier := range historyTiers {
@@ -155,12 +158,9 @@ func (r *Recorder) Record(counted []Meter, now time.Time, worker string) (values
 			b.start, b.meters = start, nil
 		}
 		b.meters = busiest(addMeters(b.meters, news))
-		values = append(values, document.Value{
-			Key:  historyPrefix + tier.name + "/" + bucketKey(b.start) + "/" + worker,
-			Data: encodeMeters(b.meters), Expires: b.start.Add(tier.Width + tier.Keep),
-		})
+		put(historyPrefix+tier.name+"/"+bucketKey(b.start)+"/"+worker, encodeMeters(b.meters),
+			b.start.Add(tier.Width+tier.Keep))
 	}
-	return values
 }
 
 // busiest keeps the busiest pairs apart, and adds up the rest.

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,5 +90,27 @@ func TestSnapshotIsACopy(t *testing.T) {
 	m.Started(job)
 	if w := before[0].Wait; w.Count != 1 || w.Within(time.Hour) != 1 {
 		t.Errorf("%+v", w)
+	}
+}
+
+// Recorders take and return types that a program can name.
+func TestRecordersHavePublicTypes(t *testing.T) {
+	for _, recorder := range []any{new(Recorder), new(FailureRecorder)} {
+		of := reflect.TypeOf(recorder)
+		for i := range of.NumMethod() {
+			f := of.Method(i).Type
+			for k := range f.NumIn() + f.NumOut() {
+				var named reflect.Type
+				if named = f.In(min(k, f.NumIn()-1)); k >= f.NumIn() {
+					named = f.Out(k - f.NumIn())
+				}
+				for named.Kind() == reflect.Pointer || named.Kind() == reflect.Slice {
+					named = named.Elem()
+				}
+				if strings.Contains(named.PkgPath(), "/internal/") {
+					t.Errorf("%v.%s has a %v", of, of.Method(i).Name, named)
+				}
+			}
+		}
 	}
 }

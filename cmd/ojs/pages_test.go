@@ -138,12 +138,11 @@ func failures(b *testing.B, st storage.Storage, now time.Time) (values []documen
 			r.Type = fmt.Sprint("type.", i%20)
 			meters.Ended(1, func(int) (telemetry.Attempt, bool) { return telemetry.Attempt{Job: r}, true })
 		}
-		list, err := rec.Record(b.Context(), &meters, st, at, "web-1", "v1")
+		err := rec.Record(b.Context(), &meters, st, at, "web-1", "v1", document.Into(&values))
 		if err != nil {
 			b.Fatal(err)
 		}
 		rec.Stored()
-		values = append(values, list...)
 	}
 	return values
 }

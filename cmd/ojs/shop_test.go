@@ -121,8 +121,9 @@ func ended(rec storage.Record, now time.Time, to ojs.State, errorType, message s
 func (s *shop) report(worker, version string) {
 	s.t.Helper()
 	ctx, now := context.Background(), s.clock.Now()
-	values, err := new(telemetry.FailureRecorder).Record(ctx, &s.meters, s.st, now, worker, version)
-	s.must(err)
+	var values []document.Value
+	s.must(new(telemetry.FailureRecorder).Record(ctx, &s.meters, s.st, now, worker, version,
+		document.Into(&values)))
 	s.must(document.Of(s.st).PutValues(ctx, now, values))
 }
 
@@ -216,7 +217,8 @@ func (s *shop) history(worker string) {
 		}
 		video := telemetry.Meter{Queue: "media", Type: "video.transcode", Started: n, Cancelled: n}
 		s.at(before)
-		values := r.Record([]telemetry.Meter{mail, video}, s.clock.Now(), worker)
+		var values []document.Value
+		r.Record([]telemetry.Meter{mail, video}, s.clock.Now(), worker, document.Into(&values))
 		s.must(document.Of(s.st).PutValues(context.Background(), s.clock.Now(), values))
 	}
 }

@@ -17,7 +17,8 @@ func TestTopRates(t *testing.T) {
 	sh := newShell(t, onMemory, true)
 	counted := []telemetry.Meter{{Queue: "mail", Type: "email.send", Enqueued: 120, Completed: 60}}
 	var r telemetry.Recorder
-	values := r.Record(counted, noon.Add(-30*time.Second), "w")
+	var values []document.Value
+	r.Record(counted, noon.Add(-30*time.Second), "w", document.Into(&values))
 	sh.shop.must(document.Of(sh.shop.st).PutValues(context.Background(), noon, values))
 	if out := sh.run("ojs top --once"); !strings.Contains(out, "in 2.0/s  out 1.0/s") {
 		t.Error(out)

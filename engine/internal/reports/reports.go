@@ -112,15 +112,17 @@ func (p *Reporter) Stop() (done <-chan struct{}) {
 func (p *Reporter) report(last bool) (err error) {
 	c, ctx := p.c, p.base
 	p.beat++
-	counts := c.history.Record(c.Meter.Snapshot(), c.Now(), c.Worker)
-	failures, failed := c.failures.Record(ctx, &c.Meter, c.Store, c.Now(), c.Worker, c.Peers.Version)
+	var values []document.Value
+	c.history.Record(c.Meter.Snapshot(), c.Now(), c.Worker, document.Into(&values))
 	for _, v := range c.unstored { // of buckets that have been closed since
-		if !slices.ContainsFunc(counts, func(c document.Value) bool { return c.Key == v.Key }) {
-			counts = append(counts, v)
+		if !slices.ContainsFunc(values, func(c document.Value) bool { return c.Key == v.Key }) {
+			values = append(values, v)
 		}
 	}
-	c.unstored = counts
-	values := slices.Concat(counts, failures, []document.Value{p.node(last), c.aliveValue(p.beat, last)})
+	c.unstored = slices.Clip(values)
+	failed := c.failures.Record(ctx, &c.Meter, c.Store, c.Now(), c.Worker, c.Peers.Version,
+		document.Into(&values))
+	values = append(values, p.node(last), c.aliveValue(p.beat, last))
 	err = document.Of(c.Store).PutValues(ctx, c.Now(), values)
 	if err == nil {
 		c.failures.Stored()
