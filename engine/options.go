@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	rand "math/rand/v2"
 	"slices"
 	"time"
@@ -85,7 +86,7 @@ func newConfig(opts []Option) (config, error) {
 		concurrency: DefaultConcurrency,
 		grace:       DefaultGracePeriod,
 		lease:       DefaultClaimLease,
-		log:         slog.New(logs.AtLeast(slog.LevelWarn, logs.Guard(slog.Default().Handler()))),
+		log:         slog.New(logs.Guard(slog.Default().Handler(), slog.LevelWarn)),
 		retention:   defaultRetention,
 	}
 	for _, opt := range opts {
@@ -316,7 +317,7 @@ func WithMiddleware(ms ...handler.Middleware) Option {
 // handler that panics or calls runtime.Goexit loses its line. The default writes warnings
 // and errors to slog.Default.
 func WithLogger(l *slog.Logger) Option {
-	return option(l != nil, func(c *config) { c.log = slog.New(logs.Guard(l.Handler())) },
+	return option(l != nil, func(c *config) { c.log = slog.New(logs.Guard(l.Handler(), math.MinInt)) },
 		"logger", "is nil")
 }
 

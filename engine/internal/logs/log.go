@@ -20,48 +20,25 @@ type Lines struct{ Log *slog.Logger }
 // ojs that names the job, a group trace if its meta has ids for one, a group attributes
 // for the rest.
 
-// atLeast is a handler that drops lines below a level. An engine without WithLogger
-// writes to one.
-type atLeast struct {
-	level slog.Level
-	slog.Handler
-}
-
-func (h atLeast) Enabled(ctx context.Context, l slog.Level) bool {
-	return l >= h.level && h.Handler.Enabled(ctx, l)
-}
-
-func (h atLeast) WithAttrs(as []slog.Attr) slog.Handler {
-	return atLeast{h.level, h.Handler.WithAttrs(as)}
-}
-
-func (h atLeast) WithGroup(name string) slog.Handler {
-	return atLeast{h.level, h.Handler.WithGroup(name)}
-}
-
-// AtLeast returns a handler that drops the lines of another one below a level.
-func AtLeast(level slog.Level, h slog.Handler) slog.Handler { return atLeast{level, h} }
-
 // guarded is a program's handler. If the handler panics or calls runtime.Goexit, the line
 // is lost, and no goroutine of the engine ends.
 type guarded struct {
 	inner slog.Handler
-	known bool // a handler of package slog, which returns: asking for its level needs no goroutine
+	least slog.Level // lines below it are dropped
+	known bool       // a handler of package slog, which returns: asking for its level needs no goroutine
 }
 
-func Guard(h slog.Handler) slog.Handler {
+// Guard returns a handler of the lines from a level on that a program's handler takes.
+func Guard(h slog.Handler, least slog.Level) slog.Handler {
 	t := reflect.TypeOf(h)
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	return guarded{h, t.PkgPath() == "log/slog"}
+	return guarded{h, least, t.PkgPath() == "log/slog"}
 }
 
 func (g guarded) Enabled(ctx context.Context, l slog.Level) bool {
-	if g.known {
-		return g.inner.Enabled(ctx, l)
-	}
-	return g.asks(ctx, l)
+	return l >= g.least && (g.known && g.inner.Enabled(ctx, l) || !g.known && g.asks(ctx, l))
 }
 
 // asks is Enabled of a handler that may not return. It is apart from Enabled because its
@@ -91,7 +68,7 @@ func (g guarded) with(f func() slog.Handler) slog.Handler {
 	if foreign.Call(func() { h = f() }); h == nil {
 		return g
 	}
-	return Guard(h)
+	return Guard(h, g.least)
 }
 
 // jobAttrs names a job.
