@@ -76,34 +76,20 @@ func (l *Lines) N() uint64 {
 // Tee is the handler of a logger that writes to a log and, from a level on, to the lines.
 // These have the time of now.
 func (l *Lines) Tee(log slog.Handler, level slog.Level, now func() time.Time) slog.Handler {
-	return tee{log, slog.NewJSONHandler(l, &slog.HandlerOptions{Level: level}), now}
+	return slog.NewMultiHandler(timed{slog.NewJSONHandler(l, &slog.HandlerOptions{Level: level}), now}, log)
 }
 
-type tee struct {
-	log, lines slog.Handler
-	now        func() time.Time
+// timed is a handler of lines that have the time of now.
+type timed struct {
+	slog.Handler
+	now func() time.Time
 }
 
-func (t tee) Enabled(ctx context.Context, l slog.Level) bool {
-	return t.lines.Enabled(ctx, l) || t.log.Enabled(ctx, l)
+func (t timed) Handle(ctx context.Context, r slog.Record) error {
+	r.Time = t.now()
+	return t.Handler.Handle(ctx, r)
 }
 
-func (t tee) Handle(ctx context.Context, r slog.Record) error {
-	if t.lines.Enabled(ctx, r.Level) {
-		line := r
-		line.Time = t.now()
-		_ = t.lines.Handle(ctx, line) // which writes to memory
-	}
-	if !t.log.Enabled(ctx, r.Level) {
-		return nil
-	}
-	return t.log.Handle(ctx, r)
-}
+func (t timed) WithAttrs(as []slog.Attr) slog.Handler { return timed{t.Handler.WithAttrs(as), t.now} }
 
-func (t tee) WithAttrs(as []slog.Attr) slog.Handler {
-	return tee{t.log.WithAttrs(as), t.lines.WithAttrs(as), t.now}
-}
-
-func (t tee) WithGroup(name string) slog.Handler {
-	return tee{t.log.WithGroup(name), t.lines.WithGroup(name), t.now}
-}
+func (t timed) WithGroup(name string) slog.Handler { return timed{t.Handler.WithGroup(name), t.now} }
