@@ -129,34 +129,26 @@ func (c *Publisher) wantsWorkflow(rec *storage.Record, t event.Type) bool {
 	return c.Events.Wants(t, rec.ID, rec.Queue) || c.Events.Wants(t, rec.Keeper(), rec.Queue)
 }
 
-// maxBegun bounds the workflows that are known to have begun.
+// maxBegun is how many workflows at least are known to have begun, and half of how many
+// at most.
 const maxBegun = 1 << 12
 
 // begun are the workflows of which this engine has started a first step.
 type begun struct {
-	mu   locks.Mutex // guards the fields below
-	ids  map[string]struct{}
-	ring []string // ids, in the order of their begin from next on
-	next int
+	mu         locks.Mutex // guards the fields below
+	ids, older map[string]bool
 }
 
 // first reports whether it has not been called with the id before.
 func (b *begun) first(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, ok := b.ids[id]; ok {
+	if b.ids[id] || b.older[id] {
 		return false
 	}
-	if b.ids == nil {
-		b.ids = make(map[string]struct{})
+	if b.ids == nil || len(b.ids) == maxBegun {
+		b.ids, b.older = make(map[string]bool), b.ids
 	}
-	if len(b.ring) < maxBegun {
-		b.ring = append(b.ring, id)
-	} else {
-		delete(b.ids, b.ring[b.next])
-		b.ring[b.next] = id
-		b.next = (b.next + 1) % maxBegun
-	}
-	b.ids[id] = struct{}{}
+	b.ids[id] = true
 	return true
 }
