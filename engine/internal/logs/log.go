@@ -38,7 +38,13 @@ func Guard(h slog.Handler, least slog.Level) slog.Handler {
 }
 
 func (g guarded) Enabled(ctx context.Context, l slog.Level) bool {
-	return l >= g.least && (g.known && g.inner.Enabled(ctx, l) || !g.known && g.asks(ctx, l))
+	if l < g.least {
+		return false
+	}
+	if g.known {
+		return g.inner.Enabled(ctx, l)
+	}
+	return g.asks(ctx, l)
 }
 
 // asks is Enabled of a handler that may not return. It is apart from Enabled because its

@@ -129,14 +129,14 @@ func (c *Publisher) wantsWorkflow(rec *storage.Record, t event.Type) bool {
 	return c.Events.Wants(t, rec.ID, rec.Queue) || c.Events.Wants(t, rec.Keeper(), rec.Queue)
 }
 
-// maxBegun is how many workflows at least are known to have begun, and half of how many
-// at most.
+// maxBegun bounds each map of begun.
 const maxBegun = 1 << 12
 
-// begun are the workflows of which this engine has started a first step.
+// begun are the workflows of which this engine has started a first step, as far as it
+// remembers: at least the last maxBegun of them.
 type begun struct {
-	mu         locks.Mutex // guards the fields below
-	ids, older map[string]bool
+	mu         locks.Mutex     // guards ids and older
+	ids, older map[string]bool // when ids is full, it takes the place of older
 }
 
 // first reports whether it has not been called with the id before.
