@@ -179,9 +179,8 @@ func (c *Types) hook(
 
 // shareBy gives a job the fairness key of its value of a member (ojs.WithFairnessBy).
 func (c *Types) shareBy(r *storage.Record, o *ojs.Options, fromElsewhere bool) error {
-	if fromElsewhere && strings.HasPrefix(o.FairnessBy, "args.") && codec.IsEncoded(r.Args, r.Meta) {
-		return draft.Invalid("fairness_by",
-			"names a member of args, which come encoded; give the key of the plain args by ojs.WithFairnessKey")
+	if err := readable(r, o.FairnessBy, fromElsewhere, "fairness_by", "ojs.WithFairnessKey"); err != nil {
+		return err
 	}
 	key, err := policy.FairnessKey(o.FairnessBy, &r.JobInfo)
 	if err != nil {
@@ -277,18 +276,18 @@ func (p *Plan) finish(o ojs.Options, err error) error {
 // Resolve adds up the options of a draft: standard, engine, queue, job type, call; the
 // later overrides the earlier.
 func (c *Types) Resolve(queues *QueueSet, defaults, own []ojs.Option) (ojs.Options, error) {
-	o := ojs.DefaultOptions()
-	o.Apply(c.Defaults...)
-	o.Apply(defaults...)
-	o.Apply(own...)
+	sum := func(ofQueue []ojs.Option) ojs.Options {
+		o := ojs.DefaultOptions()
+		for _, opts := range [][]ojs.Option{c.Defaults, ofQueue, defaults, own} {
+			o.Apply(opts...)
+		}
+		return o
+	}
+	o := sum(nil)
 	// Only now is the queue known, whose defaults come in before the type's.
-	if qc := queues.Config[o.Queue]; len(qc.Defaults) > 0 {
+	if ofQueue := queues.Config[o.Queue].Defaults; len(ofQueue) > 0 {
 		queue := o.Queue
-		o = ojs.DefaultOptions()
-		o.Apply(c.Defaults...)
-		o.Apply(qc.Defaults...)
-		o.Apply(defaults...)
-		o.Apply(own...)
+		o = sum(ofQueue)
 		o.Queue = queue
 	}
 	return o, o.Validate()
@@ -354,9 +353,8 @@ func NameDependencies(batch []storage.Insert, names []string) error {
 
 // limitBy gives a job the limit of its value of a member (ojs.WithRateLimitBy).
 func (c *Types) limitBy(r *storage.Record, o *ojs.Options, fromElsewhere bool) error {
-	if fromElsewhere && strings.HasPrefix(o.RateLimitBy, "args.") && codec.IsEncoded(r.Args, r.Meta) {
-		return draft.Invalid("rate_limit_by",
-			"names a member of args, which come encoded; give the key of the plain args by ojs.WithRateLimit")
+	if err := readable(r, o.RateLimitBy, fromElsewhere, "rate_limit_by", "ojs.WithRateLimit"); err != nil {
+		return err
 	}
 	key, err := policy.RateLimitKey(o.RateLimit.Key, o.RateLimitBy, &r.JobInfo)
 	if err != nil {
@@ -366,6 +364,15 @@ func (c *Types) limitBy(r *storage.Record, o *ojs.Options, fromElsewhere bool) e
 	l.Key = key
 	r.RateLimit = &l
 	return nil
+}
+
+// readable refuses an option whose key is a member of args that come encoded.
+func readable(r *storage.Record, member string, fromElsewhere bool, option, remedy string) error {
+	if !fromElsewhere || !strings.HasPrefix(member, "args.") || !codec.IsEncoded(r.Args, r.Meta) {
+		return nil
+	}
+	return draft.Invalid(option,
+		"names a member of args, which come encoded; give the key of the plain args by %s", remedy)
 }
 
 var insideOptions = bridge.Take[bridge.Options[ojs.Options]]()
