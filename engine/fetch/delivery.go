@@ -56,12 +56,13 @@ type Delivery struct {
 // then on.
 func (c *Workers) delivery(rec *storage.Record, from *Worker) *Delivery {
 	job := rec.JobInfo // without the memory of the other records of a claim
-	return &Delivery{
-		Job: &job, Token: token(storage.Held{ID: rec.ID, Version: rec.Version}),
-		LeaseUntil: rec.LeaseUntil,
-		Checkpoint: rec.Checkpoint, core: c, from: from, rec: rec.Copy(), began: c.workers.began(rec),
-		progress: rec.Progress, saved: rec.Checkpoint,
+	d := &Delivery{Job: &job, LeaseUntil: rec.LeaseUntil, Checkpoint: rec.Checkpoint, core: c, from: from,
+		rec: rec.Copy(), began: rec.StartedAt, progress: rec.Progress, saved: rec.Checkpoint}
+	d.Token = token(d.held())
+	if h, here := c.workers.holding(d.held()); here {
+		d.began = h.began
 	}
+	return d
 }
 
 func token(held storage.Held) string { return held.ID + "." + strconv.FormatUint(held.Version, 36) }
@@ -228,9 +229,9 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, typ e
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	lease := -max(d.from.cfg.Lease, 0)
-	known, here := c.workers.lease(d.held())
-	if lease == 0 && here {
-		lease = known
+	known, here := c.workers.holding(d.held())
+	if lease == 0 {
+		lease = known.lease
 	}
 	if lease == 0 {
 		lease = -d.leaseElsewhere(now, here)

@@ -139,27 +139,16 @@ func (ws *book) hold(
 	return look
 }
 
-// began is when a worker could begin a job that it holds, as far as this engine knows.
-func (ws *book) began(rec *storage.Record) time.Time {
-	held := storage.Held{ID: rec.ID, Version: rec.Version}
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if w := ws.held[held]; w != nil {
-		return w.held[held].began
-	}
-	return rec.StartedAt
-}
-
-// lease is for how long a job is renewed, as its claim or the last renewal has said. here
-// is false if neither was by this engine.
-func (ws *book) lease(held storage.Held) (lease time.Duration, here bool) {
+// holding returns what this engine knows of a job that a worker holds. here is false if
+// neither its claim nor a renewal was by this engine.
+func (ws *book) holding(held storage.Held) (h holding, here bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w := ws.held[held]
 	if w == nil {
-		return 0, false
+		return h, false
 	}
-	return w.held[held].lease, true
+	return w.held[held], true
 }
 
 // renewedElsewhere notes when the lease of a job ends. It reports whether that is news:
