@@ -131,7 +131,7 @@ func (e *Engine[T]) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
 // ojs.ErrCancelled, and what the handler then returns is dropped. Cancelling a cancelled
 // job does nothing. A job that has completed or been discarded gives an
 // *ojs.TransitionError; an unknown id, ojs.ErrNotFound.
-func (e *Engine[T]) Cancel(ctx context.Context, id string) error { return e.parts.cancel(ctx, id) }
+func (e *Engine[T]) Cancel(ctx context.Context, id string) error { return e.Jobs().Cancel(ctx, id) }
 
 // Jobs gives access to what operators do with stored jobs: list and change them, one or
 // many.

@@ -108,8 +108,7 @@ func newParts(s storage.Storage, opts []Option) (*parts, error) {
 	c.admission.Gate.LimitName = c.types.Registry.LimitName
 	c.types.LimitHandler = c.admission.Gate.LimitType
 	c.enqueuer = &enqueue.Enqueuer{Env: c.Env, Types: c.types, Waits: c.waits}
-	c.settler = &settle.Settler{Env: c.Env, Types: c.types, Enqueue: c.enqueuer, Jitter: jitter,
-		Cancel: c.cancel}
+	c.settler = &settle.Settler{Env: c.Env, Types: c.types, Enqueue: c.enqueuer, Jitter: jitter}
 	c.attempts = attempts.New(&attempts.Attempts{Env: c.Env, Types: c.types, Admission: c.admission,
 		Enqueue: c.enqueuer, Settle: c.settler, Prefetch: cfg.prefetch,
 		Grace: cfg.grace, JobLogs: cfg.jobLogs, InsertClaims: can.InsertClaims})
@@ -117,11 +116,11 @@ func newParts(s storage.Storage, opts []Option) (*parts, error) {
 	c.enqueuer.Reserve, c.settler.Concluded = c.attempts.Reserve, c.attempts.Concluded
 	c.workers = fetch.NewWorkers(c.Env, c.admission, c.enqueuer, c.settler, c.listener.Listen, c.watchWorkers)
 	c.reporting = &reports.Engine{Env: c.Env, Settle: c.settler, Peers: (*reports.ReportConfig)(c.reports),
-		Watches: watches, SetQuiet: c.admission.SetQuiet, DescribeNode: c.describeNode,
-		Works: c.attempts.Works, RunningLog: c.attempts.LogOf, Logged: c.attempts.Logged}
+		Watches: watches, Attempts: c.attempts}
 	c.upkeep = &upkeep.Engine{Env: c.Env, Settle: c.settler, Keep: upkeep.Retention(cfg.retention),
 		Rules: cfg.rules, Spare: c.reporting.SpareLeases}
-	c.crons, c.Operator = c.newCrons(), c.newOperator()
+	c.Operator = c.newOperator()
+	c.crons = c.newCrons()
 	c.TakenAway, c.WorkerLost = c.attempts.TakenAway, c.workers.Lose
 	for _, o := range c.observers {
 		if r, ok := o.(telemetry.MeterReader); ok {
@@ -216,22 +215,6 @@ func (c *parts) jobEnded(rec *storage.Record) {
 // runs reports whether the engine runs.
 func (c *parts) runs() bool { return c.attempts.Run.Load() != nil }
 
-func (c *parts) cancel(ctx context.Context, id string) error {
-	return c.Operator.Jobs().Cancel(ctx, id)
-}
-
-// describeNode fills in what other processes see of this engine.
-func (c *parts) describeNode(n *inspect.Node) {
-	n.Queues, n.Slots, n.Quiet = c.types.Queues.Load().Names, c.attempts.Slots(), c.admission.Quiet()
-	n.Logs = c.attempts.JobLogs != nil
-	for _, t := range c.types.Registry.Handlers.Load().All() {
-		n.Types = append(n.Types, t.Given.Type())
-	}
-	if r := c.attempts.Run.Load(); r != nil {
-		n.Busy = r.Pipe.Busy()
-	}
-}
-
 // newCrons makes what package cron needs of the engine.
 func (c *parts) newCrons() *cron.Entries {
 	return cron.New(cron.Engine{
@@ -239,12 +222,8 @@ func (c *parts) newCrons() *cron.Entries {
 		Now: c.Now, NewID: func() string { return c.IDs.Next(c.Now()) },
 		CheckTx: c.CheckTx, Draft: c.enqueuer.CronDraft, Check: c.enqueuer.CheckCron,
 		Enqueue: c.enqueuer.EnqueueCron,
-		Refused: enqueue.Refused, Cancel: c.cancel, Trace: c.TraceCron, Emit: c.Emit,
-		Changed: func() {
-			if k := c.session.Load(); k != nil {
-				k.cron.Poke()
-			}
-		},
+		Refused: enqueue.Refused, Cancel: c.Operator.Jobs().Cancel, Trace: c.TraceCron, Emit: c.Emit,
+		Changed: func() { c.current().cron.Poke() },
 	})
 }
 

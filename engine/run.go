@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,6 +81,12 @@ func (c *parts) newSession(ctx context.Context) *session {
 		Wait: func(n int) time.Duration { return min(env.StorageBackoff(n), env.ProbeEvery) }}, list...)
 	return k
 }
+
+// noSession ignores what it is told.
+var noSession = session{Upkeep: new(upkeep.Upkeep)}
+
+// current returns the session of the run, noSession if there is none.
+func (c *parts) current() *session { return cmp.Or(c.session.Load(), &noSession) }
 
 // terminate has Run return.
 func (k *session) terminate() { k.once.Do(func() { close(k.terminated) }) }
@@ -252,26 +259,14 @@ func (c *parts) closedBy(err error) bool {
 }
 
 // recoverAt has all that waits for the storage try again at t.
-func (c *parts) recoverAt(t time.Time) {
-	if k := c.session.Load(); k != nil {
-		k.recovery.By(t)
-	}
-}
+func (c *parts) recoverAt(t time.Time) { c.current().recovery.By(t) }
 
 // wakeAt asks for a look at the storage's deadlines at t, if none is due earlier. Zero
 // asks for none.
-func (c *parts) wakeAt(t time.Time) {
-	if k := c.session.Load(); k != nil {
-		k.Due.By(t)
-	}
-}
+func (c *parts) wakeAt(t time.Time) { c.current().Due.By(t) }
 
 // watchWorkers asks for a look at the workers at t, if it is not zero.
-func (c *parts) watchWorkers(t time.Time) {
-	if k := c.session.Load(); k != nil {
-		k.workers.By(t)
-	}
-}
+func (c *parts) watchWorkers(t time.Time) { c.current().workers.By(t) }
 
 func (c *parts) waitIdle(ctx context.Context) error {
 	for {
@@ -353,7 +348,7 @@ func (c *parts) warnConcurrency(queue string, n int) {
 // operator has to mend or delete them.
 func (c *parts) warnQuarantined(ctx context.Context) {
 	if n, err := c.quarantined(ctx); err == nil && n > 0 {
-		c.logQuarantine(ctx, slog.LevelWarn, "records are in quarantine", slog.Int("records", n))
+		c.warnQuarantine("records are in quarantine", slog.Int("records", n))
 	}
 }
 
@@ -370,14 +365,12 @@ func (c *parts) setAside(list []storage.Quarantined) {
 			c.waits.Waiters.Ended(q.Name, nil) // and their calls fail
 			c.enqueuer.Room.Made(q.Queue)
 		}
-		c.logQuarantine(context.Background(), slog.LevelWarn,
-			"record does not decode and is in quarantine", attrs...)
+		c.warnQuarantine("record does not decode and is in quarantine", attrs...)
 	}
 }
 
-func (c *parts) logQuarantine(ctx context.Context, level slog.Level, msg string, attrs ...any) {
-	c.Log.LogAttrs(ctx, level, msg, slog.String("component", "worker"), slog.String("category", "lifecycle"),
-		slog.Group("attributes", attrs...))
+func (c *parts) warnQuarantine(msg string, attrs ...any) {
+	c.Log.Warn(msg, "component", "worker", "category", "lifecycle", slog.Group("attributes", attrs...))
 }
 
 // hear takes in what others have done.
@@ -389,21 +382,21 @@ func (c *parts) hear(n storage.Notice) {
 	if !n.Opens.IsZero() {
 		c.Offers.Ring() // they ask when it opens
 	}
-	k := c.session.Load()
-	if k != nil {
+	k := c.current()
+	if k != &noSession {
 		k.r.Reopening.By(n.Opens)
 		if len(n.Ended) > 0 {
 			k.Ended(len(n.Ended))
 		}
-		if n.Everything {
-			k.Due.Poke()
-		}
-		if n.Values || n.Everything {
-			k.holds.Poke()
-		}
-		if n.Crons || n.Everything {
-			k.cron.Poke()
-		}
+	}
+	if n.Everything {
+		k.Due.Poke()
+	}
+	if n.Values || n.Everything {
+		k.holds.Poke()
+	}
+	if n.Crons || n.Everything {
+		k.cron.Poke()
 	}
 	for _, t := range n.Taken {
 		c.attempts.TakenAway(t.Held, t.Cause)

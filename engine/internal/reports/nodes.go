@@ -32,7 +32,15 @@ func (p *Reporter) node(gone bool) document.Value {
 		Go: runtime.Version(), Seen: now,
 	}
 	node.Host, _ = os.Hostname()
-	c.DescribeNode(&node)
+	a := c.Attempts
+	node.Queues, node.Slots, node.Quiet = a.Types.Queues.Load().Names, a.Slots(), a.Admission.Quiet()
+	node.Logs = a.JobLogs != nil
+	for _, t := range a.Types.Registry.Handlers.Load().All() {
+		node.Types = append(node.Types, t.Given.Type())
+	}
+	if r := a.Run.Load(); r != nil {
+		node.Busy = r.Pipe.Busy()
+	}
 	node.Running = append(node.Running, p.jobs(false)...)
 	v.Data, _ = json.Marshal(&node) // which always encodes
 	v.Expires = now.Add(3 * c.Peers.Every)
@@ -53,11 +61,11 @@ func (p *Reporter) obey(ctx context.Context) error {
 	for _, v := range list {
 		var o stored.Order
 		err := json.Unmarshal(v.Data, &o)
-		if o.Do == stored.OrderLog && c.Logged(o.Job) > 0 { // or the order is forgotten
+		if o.Do == stored.OrderLog && c.Attempts.Logged(o.Job) > 0 { // or the order is forgotten
 			if logs++; logs > maxNodeLogs {
 				continue
 			}
-			if log := c.RunningLog(o.Job); log != nil {
+			if log := c.Attempts.LogOf(o.Job); log != nil {
 				done = append(done, document.Value{Key: stored.PrefixAnswer + stored.KeyLog(o.Job), Data: log,
 					Expires: c.Now().Add(stored.LogFor)})
 			}
@@ -69,28 +77,23 @@ func (p *Reporter) obey(ctx context.Context) error {
 			"order", o.Do, "actor", o.By)
 		switch o.Do {
 		case stored.OrderQuiet, stored.OrderResume:
-			c.SetQuiet(o.Do == stored.OrderQuiet)
+			c.Attempts.Admission.SetQuiet(o.Do == stored.OrderQuiet)
 		case stored.OrderTerminate:
 			defer p.terminate()
 		case stored.OrderStacks:
 			key := strings.TrimPrefix(v.Key, stored.PrefixOrder+c.Worker+"/")
+			data, _ := json.Marshal(p.jobs(true)) // which always encodes
 			done = append(done, document.Value{
-				Key: stored.PrefixAnswer + key, Data: p.stacks(), Expires: c.Now().Add(time.Minute)})
+				Key: stored.PrefixAnswer + key, Data: data, Expires: c.Now().Add(time.Minute)})
 		}
 	}
 	return document.Of(c.Store).PutValues(ctx, c.Now(), done)
 }
 
-// stacks is what runs, with stacks of 8 KiB at most, as JSON.
-func (p *Reporter) stacks() []byte {
-	b, _ := json.Marshal(p.jobs(true)) // which always encodes
-	return b
-}
-
-// jobs lists what runs, with stacks or without.
+// jobs lists what runs, with stacks of 8 KiB at most or without.
 func (p *Reporter) jobs(stacks bool) []inspect.NodeJob {
 	list := []inspect.NodeJob{}
-	for _, r := range p.c.Works(stacks) {
+	for _, r := range p.c.Attempts.Works(stacks) {
 		if len(list) == maxNodeJobs {
 			break
 		}

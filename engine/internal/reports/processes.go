@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs/internal/document"
@@ -49,8 +48,8 @@ func (c *Engine) aliveValue(beat uint64, gone bool) document.Value {
 	return v
 }
 
-// EachProcess calls f for each process that reports.
-func (c *Engine) EachProcess(ctx context.Context, f func(a *stored.Alive)) error {
+// eachProcess calls f for each process that reports.
+func (c *Engine) eachProcess(ctx context.Context, f func(a *stored.Alive)) error {
 	q := storage.DocumentQuery{Prefix: stored.PrefixAlive}
 	for v, err := range document.Of(c.Store).EachValue(ctx, c.Now(), q) {
 		if err != nil {
@@ -70,19 +69,19 @@ func (c *Engine) Silent(ctx context.Context, f func(id string, silence time.Dura
 		return nil
 	}
 	now := c.Now()
-	var silent []stored.Alive
-	err := c.EachProcess(ctx, func(a *stored.Alive) {
+	var silent []*stored.Alive
+	err := c.eachProcess(ctx, func(a *stored.Alive) {
 		if a.Silence(now) > 0 {
-			silent = append(silent, *a)
+			silent = append(silent, a)
 		}
 	})
-	for i := range silent {
-		recs, err := c.Store.ClaimedBy(ctx, silent[i].ID)
+	for _, a := range silent {
+		recs, err := c.Store.ClaimedBy(ctx, a.ID)
 		if err != nil {
 			return err
 		}
 		if len(recs) > 0 {
-			f(silent[i].ID, silent[i].Silence(now), len(recs))
+			f(a.ID, a.Silence(now), len(recs))
 		}
 	}
 	return err
@@ -100,31 +99,24 @@ type deadProcess struct {
 	silent time.Duration
 }
 
-// Processes is what an engine knows of the others on its storage.
-type Processes struct {
-	seen   map[string]*process // by the ids of their workers; the reporter's
-	looked atomic.Int64        // when the storage answered the last look, in ns
-}
-
 // late reports whether a look that the storage answers now comes late.
 func (c *Engine) late(now time.Time) bool {
-	return now.Sub(time.Unix(0, c.processes.looked.Load())) > 2*c.Peers.Every
+	return now.Sub(time.Unix(0, c.looked.Load())) > 2*c.Peers.Every
 }
 
 // lookAtProcesses ends the attempts of processes that are dead.
 func (p *Reporter) lookAtProcesses(ctx context.Context) error {
 	c := p.c
-	ps := &c.processes
 	now := c.Now()
 	late := c.late(now)
-	step := now.Sub(time.Unix(0, ps.looked.Load()))
+	step := now.Sub(time.Unix(0, c.looked.Load()))
 	seen := make(map[string]*process)
 	var dead []deadProcess
-	err := c.EachProcess(ctx, func(a *stored.Alive) {
+	err := c.eachProcess(ctx, func(a *stored.Alive) {
 		if a.ID == c.Worker {
 			return
 		}
-		s := ps.seen[a.ID]
+		s := c.seen[a.ID]
 		switch {
 		case s == nil || s.beat != a.Beat:
 			s = &process{beat: a.Beat}
@@ -140,11 +132,11 @@ func (p *Reporter) lookAtProcesses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ps.seen = seen
+	c.seen = seen
 	if late {
 		c.Unanswers.Store(true)
 	}
-	ps.looked.Store(now.UnixNano())
+	c.looked.Store(now.UnixNano())
 	if len(dead) == 0 || !p.burying.TryLock() {
 		return nil
 	}
@@ -189,10 +181,9 @@ func (c *Engine) SpareLeases(ctx context.Context) (err error) {
 	if !c.Watches || !c.Unanswers.Swap(false) && !late {
 		return nil
 	}
-	own := &stored.Alive{ID: c.Worker, Lease: c.Lease}
-	list := []*stored.Alive{own}
-	err = c.EachProcess(ctx, func(a *stored.Alive) {
-		if a.ID != own.ID {
+	list := []*stored.Alive{{ID: c.Worker, Lease: c.Lease}}
+	err = c.eachProcess(ctx, func(a *stored.Alive) {
+		if a.ID != c.Worker {
 			list = append(list, a)
 		}
 	})

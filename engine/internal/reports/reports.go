@@ -13,13 +13,14 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/ojsengine/ojs/engine/internal/attempts"
 	"github.com/ojsengine/ojs/engine/internal/chores"
 	"github.com/ojsengine/ojs/engine/internal/env"
 	"github.com/ojsengine/ojs/engine/internal/idle"
 	"github.com/ojsengine/ojs/engine/internal/settle"
-	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/telemetry"
@@ -28,21 +29,17 @@ import (
 // Engine is what the package needs of an engine.
 type Engine struct {
 	*env.Env
-	Settle  *settle.Settler
-	Peers   *ReportConfig // nil: it does not report
-	Watches bool          // other processes may report on the storage
+	Settle   *settle.Settler
+	Attempts *attempts.Attempts
+	Peers    *ReportConfig // nil: it does not report
+	Watches  bool          // other processes may report on the storage
 
-	SetQuiet     func(quiet bool)
-	DescribeNode func(n *inspect.Node)
-	Works        func(stacks bool) []inspect.Running // the attempts of handlers
-	RunningLog   func(job string) []byte             // of one of them; nil: there is none
-	Logged       func(job string) uint64             // how many lines that has had
-
-	history   telemetry.Recorder // the reporter's, and so are failures and unstored
-	failures  telemetry.FailureRecorder
-	unstored  []document.Value // of the history, whose report has failed
-	processes Processes
-	over      <-chan struct{} // closed after the last report of the latest run; nil: there was none
+	history  telemetry.Recorder // the reporter's, and so are the next three
+	failures telemetry.FailureRecorder
+	unstored []document.Value    // of the history, whose report has failed
+	seen     map[string]*process // other engines on the storage, by the ids of their workers
+	looked   atomic.Int64        // when the storage answered the last look at these, in ns
+	over     <-chan struct{}     // closed after the last report of the latest run; nil: there was none
 }
 
 // ReportConfig is how an engine reports on itself. See engine.Reports.

@@ -153,7 +153,7 @@ func (c *Settler) CancelWithWorkflow(ctx context.Context, rec *storage.Record) (
 	}
 	record, err := c.Store.Get(ctx, id)
 	if err == nil && record.Type == workflow.Type && record.State == ojs.StateCancelled {
-		err = c.Cancel(ctx, rec.ID)
+		err = c.Operator.Jobs().Cancel(ctx, rec.ID)
 		cancelled = err == nil
 	}
 	switch {

@@ -1,8 +1,6 @@
 package settle
 
 import (
-	"time"
-
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/eventlog"
 	"github.com/ojsengine/ojs/event"
@@ -46,33 +44,27 @@ func (c *Settler) publishEnds(op *eventlog.Op, list []*Settlement, settled []sto
 			if f.Then != nil {
 				c.Enqueue.EnqueuedEvents(op, f.Then.Batch, settled[i].Then, f.at, 0)
 			}
-		case f.kind == policy.LeaseExpired:
-			c.Transition(op, f.Rec, f.Rec.Version+1, eventlog.Starts, f.at,
-				endedEvents(f.Rec, f.kind, f.Decision, f.took)...)
 		default:
-			c.Transition(op, f.Rec, f.Rec.Version+1, eventlog.None, f.at,
-				endedEvents(f.Rec, f.kind, f.Decision, f.took)...)
+			after := eventlog.None
+			if f.kind == policy.LeaseExpired {
+				after = eventlog.Starts
+			}
+			c.Transition(op, f.Rec, f.Rec.Version+1, after, f.at, f.events()...)
 		}
 	}
 }
 
-// endedEvents are the events of an attempt that has ended with a decision.
-func endedEvents(
-	rec *storage.Record, kind policy.OutcomeKind, d policy.Decision, took time.Duration,
-) []event.Event {
-	var events []event.Event
+// events are those of an attempt that has ended and has not completed its job.
+func (f *Settlement) events() (events []event.Event) {
+	d := &f.Decision
 	add := func(t event.Type) {
-		events = append(events, event.Event{Type: t, Duration: took, Failure: d.Failure})
+		events = append(events, event.Event{Type: t, Duration: f.took, Failure: d.Failure})
 	}
-	switch {
-	case d.State == ojs.StateCompleted:
-		add(event.Completed)
-		return events
-	case d.Refunded:
+	if d.Refunded {
 		add(event.Scheduled)
 		return events
 	}
-	switch kind {
+	switch f.kind {
 	case policy.TimedOut:
 		add(event.Timeout)
 	case policy.TotalTimedOut:
@@ -88,7 +80,7 @@ func endedEvents(
 	}
 	add(event.Discarded)
 	events[len(events)-1].Reason = string(d.Rule)
-	if rec.DeadLettered() {
+	if f.Rec.DeadLettered() {
 		add(event.DeadLetterAdded)
 	}
 	return events

@@ -49,8 +49,6 @@ type Settler struct {
 	Enqueue *enqueue.Enqueuer
 	Jitter  uint64 // the seed of delays
 
-	Cancel func(ctx context.Context, id string) error // cancels a job
-
 	// Concluded follows outcomes that were stored, for the attempts that they end.
 	Concluded func(list []*Settlement, settled []storage.Settled)
 }
