@@ -82,7 +82,8 @@ func (c *parts) newSession(ctx context.Context) *session {
 	return k
 }
 
-// noSession ignores what it is told.
+// noSession stands for the session of an engine that does not run. Only its alarms and
+// chores may be used, and they wake nothing.
 var noSession = session{Upkeep: new(upkeep.Upkeep)}
 
 // current returns the session of the run, noSession if there is none.
