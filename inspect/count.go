@@ -93,37 +93,37 @@ func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([
 	}
 	out := make([]Facets, len(by))
 	n := make([]map[string]int, len(by))
-	var ofLook []int // those of by that need a look
+	var tallied, ofLook []int // the places in by of those that need no look, and of those that do
 	for i, b := range by {
 		out[i].Exact, n[i] = true, make(map[string]int)
 		if b == FacetError || !f.Tallied() {
 			ofLook = append(ofLook, i)
+		} else {
+			tallied = append(tallied, i)
 		}
 	}
-	if len(ofLook) < len(by) {
+	count := func(places []int, job *ojs.JobInfo, jobs int) {
+		for _, i := range places {
+			if value, ok := by[i].of(job); ok {
+				n[i][value] += jobs
+			}
+		}
+	}
+	if len(tallied) > 0 {
 		counts, err := j.source.Counts(ctx)
 		if err != nil {
 			return nil, err
 		}
 		for _, c := range counts {
 			job := ojs.JobInfo{JobHeader: ojs.JobHeader{Queue: c.Queue, Type: c.Type}, State: c.State}
-			for i, b := range by {
-				if value, ok := b.of(&job); ok && !slices.Contains(ofLook, i) &&
-					q.MayMatch(c.State, c.Queue, c.Type) {
-					n[i][value] += c.N
-				}
+			if q.MayMatch(c.State, c.Queue, c.Type) {
+				count(tallied, &job, c.N)
 			}
 		}
 	}
 	var seen looked
 	if len(ofLook) > 0 {
-		seen, err = j.look(ctx, &f, look, func(job *ojs.JobInfo) {
-			for _, i := range ofLook {
-				if value, ok := by[i].of(job); ok {
-					n[i][value]++
-				}
-			}
-		})
+		seen, err = j.look(ctx, &f, look, func(job *ojs.JobInfo) { count(ofLook, job, 1) })
 		if err != nil {
 			return nil, err
 		}
