@@ -443,13 +443,11 @@ func (c *Entries) check(ctx context.Context, e Entry) (storage.Cron, error) {
 	}
 	e.Overlap = cmp.Or(e.Overlap, OverlapSkip)
 	e.Missed, e.Gap = cmp.Or(e.Missed, MissedOnce), cmp.Or(e.Gap, GapSkip)
-	switch e.Overlap {
-	case OverlapSkip, OverlapAllow, OverlapCancelPrevious, OverlapEnqueue:
-	default:
+	overlaps := []Overlap{OverlapSkip, OverlapAllow, OverlapCancelPrevious, OverlapEnqueue}
+	switch serial := e.Overlap == OverlapAllow || e.Overlap == OverlapEnqueue; {
+	case !slices.Contains(overlaps, e.Overlap):
 		return storage.Cron{}, draft.Invalid("overlap",
 			"%q is none of skip, allow, cancel_previous, enqueue", e.Overlap)
-	}
-	switch serial := e.Overlap == OverlapAllow || e.Overlap == OverlapEnqueue; {
 	case e.Missed != MissedOnce && e.Missed != MissedSkip && e.Missed != MissedAll:
 		return storage.Cron{}, draft.Invalid("missed", "%q is none of once, skip, all", e.Missed)
 	case e.Missed == MissedAll && !serial:
@@ -458,8 +456,7 @@ func (c *Entries) check(ctx context.Context, e Entry) (storage.Cron, error) {
 	case e.MissedLimit < 0 || e.MissedLimit > maxMissedLimit:
 		return storage.Cron{}, draft.Invalid("missed_limit",
 			"%d is not from 1 to %d, or 0 for %[2]d", e.MissedLimit, maxMissedLimit)
-	}
-	if e.Gap != GapSkip && e.Gap != GapRun {
+	case e.Gap != GapSkip && e.Gap != GapRun:
 		return storage.Cron{}, draft.Invalid("gap", "%q is neither skip nor run", e.Gap)
 	}
 	probed := storage.Cron{Schedule: e.Schedule, TimeZone: e.TimeZone, Gap: string(e.Gap)}

@@ -201,18 +201,13 @@ func (qc *QueueConfig) validateBounds() error {
 		return draft.Invalid("concurrency", "%d is negative", qc.Concurrency)
 	case qc.GlobalConcurrency < 0:
 		return draft.Invalid("global_concurrency", "%d is negative", qc.GlobalConcurrency)
-	case qc.GlobalRateLimit.Key != "":
-		return draft.Invalid("rate_limit.key", "the limit of a queue has none")
 	case qc.Weight < 0:
 		return draft.Invalid("weight", "%d is negative", qc.Weight)
 	case qc.MaxDepth < 0:
 		return draft.Invalid("max_depth", "%d is negative", qc.MaxDepth)
-	case qc.RateLimit.Key != "":
+	case qc.RateLimit.Key != "" || qc.GlobalRateLimit.Key != "":
 		return draft.Invalid("rate_limit.key", "the limit of a queue has none")
-	}
-	switch qc.Overflow {
-	case "", OverflowReject, OverflowBlock, OverflowDropOldest:
-	default:
+	case !slices.Contains([]Overflow{"", OverflowReject, OverflowBlock, OverflowDropOldest}, qc.Overflow):
 		return draft.Invalid("overflow", "%q is none of reject, block and drop_oldest", qc.Overflow)
 	}
 	if err := qc.GlobalRateLimit.ValidateBounds(); err != nil {

@@ -202,20 +202,14 @@ func (c *Enqueuer) insertShelf(
 // noteReplaced says in the tickets of jobs that later jobs of the same batch have
 // replaced that they are cancelled.
 func (s *shelf) noteReplaced(tickets []ojs.Ticket) {
-	var replaced map[string]struct{}
+	replaced := make(map[string]bool)
 	for n := range s.places {
 		for k := range s.stored[n].Replaced {
-			if replaced == nil {
-				replaced = make(map[string]struct{})
-			}
-			replaced[s.stored[n].Replaced[k].ID] = struct{}{}
+			replaced[s.stored[n].Replaced[k].ID] = true
 		}
 	}
-	if replaced == nil {
-		return
-	}
 	for _, i := range s.places {
-		if _, ok := replaced[tickets[i].ID]; ok {
+		if replaced[tickets[i].ID] {
 			tickets[i].State = ojs.StateCancelled
 		}
 	}

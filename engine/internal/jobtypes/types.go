@@ -9,6 +9,7 @@
 package jobtypes
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"reflect"
@@ -212,19 +213,12 @@ func (h *Handlers) add(c *Types, added *JobType) error {
 			}
 			return draft.Invalid("handler",
 				"job type %s has a handler already, for %s, and this is for %s", name,
-				rangeName(t.Given), rangeName(given))
+				cmp.Or(t.Given.Versions(), "all versions"), cmp.Or(given.Versions(), "all versions"))
 		}
 	}
 	added.patterns = patterns(given, len(h.byType[name]) == 0)
 	h.byType[name] = append(slices.Clone(h.byType[name]), added)
 	return nil
-}
-
-func rangeName(h handler.Handler) string {
-	if h.Versions() == "" {
-		return "all versions"
-	}
-	return h.Versions()
 }
 
 // All returns the handlers, by type.

@@ -9,6 +9,7 @@ package publish
 
 import (
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -56,12 +57,7 @@ func (c *Publisher) Wanted(rec *storage.Record, types ...event.Type) bool {
 	if len(types) == 0 {
 		return c.Events.Wants("", rec.ID, rec.Queue)
 	}
-	for _, t := range types {
-		if c.Events.Wants(t, rec.ID, rec.Queue) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(types, func(t event.Type) bool { return c.Events.Wants(t, rec.ID, rec.Queue) })
 }
 
 // Transition hands in a transition of one job with those of its events that a listener

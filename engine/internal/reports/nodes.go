@@ -93,10 +93,8 @@ func (p *Reporter) obey(ctx context.Context) error {
 // jobs lists what runs, with stacks of 8 KiB at most or without.
 func (p *Reporter) jobs(stacks bool) []inspect.NodeJob {
 	list := []inspect.NodeJob{}
-	for _, r := range p.c.Attempts.Works(stacks) {
-		if len(list) == maxNodeJobs {
-			break
-		}
+	works := p.c.Attempts.Works(stacks)
+	for _, r := range works[:min(len(works), maxNodeJobs)] {
 		j := &r.Job
 		list = append(list, inspect.NodeJob{ID: j.ID, Type: j.Type, Queue: j.Queue, Attempt: j.Attempt,
 			Since: r.Since,

@@ -2,6 +2,7 @@ package settle
 
 import (
 	"context"
+	"slices"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/enqueue"
@@ -101,12 +102,7 @@ func (f *Settlement) Follow(l *enqueue.FollowUps) {
 // AnyExtras reports whether a settlement of a list is more than a record, so that
 // SettleAndClaim cannot store it.
 func AnyExtras(list []*Settlement) bool {
-	for _, f := range list {
-		if f.Then != nil || f.Log != nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(f *Settlement) bool { return f.Then != nil || f.Log != nil })
 }
 
 // RefusedThen reports whether a settlement was refused for its follow-ups.

@@ -11,6 +11,7 @@ package waits
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -34,7 +35,7 @@ type Waits struct {
 type Waiters struct {
 	n    atomic.Int32 // how many there are; raised before they look at the job for the first time
 	mu   locks.Mutex  // guards byID, and the outcome of each waiter
-	byID map[string]map[*waiter]struct{}
+	byID map[string][]*waiter
 }
 
 // waiter is a call that waits for a job.
@@ -49,19 +50,16 @@ func (w *Waiters) add(id string) *waiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.byID == nil {
-		w.byID = make(map[string]map[*waiter]struct{})
+		w.byID = make(map[string][]*waiter)
 	}
-	if w.byID[id] == nil {
-		w.byID[id] = make(map[*waiter]struct{})
-	}
-	w.byID[id][one] = struct{}{}
+	w.byID[id] = append(w.byID[id], one)
 	return one
 }
 
 func (w *Waiters) remove(id string, one *waiter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.byID[id], one)
+	w.byID[id] = slices.DeleteFunc(w.byID[id], func(other *waiter) bool { return other == one })
 	if len(w.byID[id]) == 0 {
 		delete(w.byID, id)
 	}
@@ -77,7 +75,7 @@ func (w *Waiters) Ended(id string, job *ojs.JobInfo) {
 	defer w.mu.Unlock()
 	if job != nil && len(w.byID[id]) > 0 {
 		outcome := *job
-		for one := range w.byID[id] {
+		for _, one := range w.byID[id] {
 			one.outcome = &outcome
 		}
 	}
@@ -95,7 +93,7 @@ func (w *Waiters) outcome(one *waiter) *ojs.JobInfo {
 }
 
 func (w *Waiters) tell(id string) {
-	for one := range w.byID[id] {
+	for _, one := range w.byID[id] {
 		select {
 		case one.look <- struct{}{}:
 		default:
