@@ -44,7 +44,8 @@ type Ticker struct {
 func (c *Entries) Ticker(
 	failed func(call string, err error, attrs ...any), answered func(), quitting func() bool,
 ) *Ticker {
-	return &Ticker{Entries: c, failed: failed, answered: answered, quitting: quitting}
+	return &Ticker{Entries: c, failed: failed, answered: answered, quitting: quitting,
+		unreadable: make(map[string]uint64)}
 }
 
 // Tick fires the recurring jobs that are due, and says when the next one is; zero: none
@@ -104,9 +105,6 @@ const unreadableWait = time.Minute
 func (t *Ticker) cannotRead(e *storage.Cron, err error) {
 	t.mu.Lock()
 	told := t.unreadable[e.Name] == e.Version
-	if t.unreadable == nil {
-		t.unreadable = make(map[string]uint64)
-	}
 	t.unreadable[e.Name] = e.Version
 	t.mu.Unlock()
 	if !told {

@@ -82,8 +82,8 @@ func (e *Engine[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs
 // another Run works; an error that is ErrStuck if handlers went on after their contexts
 // had ended; and one that is ErrUnanswered if calls of the storage were still under way a
 // second after that, or if the storage has failed to take outcomes until then. It may be
-// both. If the storage has been closed, Run does not wait
-// for ctx, and its error is ojs.ErrClosed.
+// both. Run does not wait for ctx if the storage has been closed, with the error
+// ojs.ErrClosed, and if a call of the storage at the start panics, with that error.
 //
 // With a storage that is not durable, unfinished jobs are lost when the program ends. Run
 // logs at WARN how many running jobs a stop has given back to such a storage, and the ids

@@ -46,7 +46,8 @@ type engineEnv = env.Env // which is not for users
 // NewWorkers makes the workers of an engine. Package engine calls it.
 func NewWorkers(e *env.Env, a *admission.Admission, q *enqueue.Enqueuer, s *settle.Settler,
 	listen func() (release func()), watch func(t time.Time)) *Workers {
-	return &Workers{engineEnv: e, admission: a, enqueue: q, settle: s, listen: listen, watch: watch}
+	return &Workers{engineEnv: e, admission: a, enqueue: q, settle: s, listen: listen, watch: watch,
+		workers: book{byID: make(map[string]*worker), held: make(map[storage.Held]*worker)}}
 }
 
 // State is what a worker may do (OJS worker protocol). It goes one way only.

@@ -63,9 +63,6 @@ func (ws *book) touch(
 	defer ws.mu.Unlock()
 	w := ws.find(id, now)
 	if w == nil {
-		if ws.byID == nil {
-			ws.byID, ws.held = make(map[string]*worker), make(map[storage.Held]*worker)
-		}
 		if len(ws.byID) >= max(ws.sweep, firstSweep) {
 			ws.forget(now)
 			ws.sweep = 2 * len(ws.byID)

@@ -25,14 +25,11 @@ func (c *Admission) LoadHolds(ctx context.Context) error {
 		return err
 	}
 	c.hold(func(h *holds) {
-		h.all, h.types = false, nil
+		h.all, h.types = false, make(map[string]bool)
 		for _, p := range list {
 			if p.Type == "" {
 				h.all = true
 				continue
-			}
-			if h.types == nil {
-				h.types = make(map[string]bool)
 			}
 			h.types[p.Type] = true
 		}

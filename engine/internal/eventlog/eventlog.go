@@ -208,15 +208,8 @@ func (l *Log) Listening() bool { return len(l.observers) > 0 || len(l.subscripti
 // about the job of the queue. An empty job or queue stands for all of them, and an empty
 // type for all that are about a job.
 func (l *Log) Wants(t event.Type, job, queue string) bool {
-	if l.observes(t) {
-		return true
-	}
-	for _, s := range l.subscriptions() {
-		if s.wants(t, job, queue) {
-			return true
-		}
-	}
-	return false
+	return l.observes(t) || slices.ContainsFunc(l.subscriptions(),
+		func(s *Subscription) bool { return s.wants(t, job, queue) })
 }
 
 func (l *Log) subscriptions() []*Subscription {
@@ -326,15 +319,9 @@ func (l *Log) Emit(ev event.Event) {
 
 // outlive reports whether a listener may keep an event of an entry.
 func (l *Log) outlive(e *Entry) bool {
-	if !l.allBrief {
-		return true
-	}
-	for _, s := range l.subscriptions() {
-		if slices.ContainsFunc(e.Events, func(ev event.Event) bool { return s.filter.matches(&ev) }) {
-			return true
-		}
-	}
-	return false
+	return !l.allBrief || slices.ContainsFunc(l.subscriptions(), func(s *Subscription) bool {
+		return slices.ContainsFunc(e.Events, func(ev event.Event) bool { return s.filter.matches(&ev) })
+	})
 }
 
 // keep makes the events of an entry complete, and the job that they share the log's own.
