@@ -136,10 +136,7 @@ func (k *KnownFailures) read(
 }
 
 func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
+	return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare)
 }
 
 // readSums reads the sums of a prefix that start at a time or later, by their starts.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -32,9 +33,9 @@ const roomEvery = time.Second
 // wakes the one behind it, which may.
 type Room struct {
 	n       atomic.Int32        // enqueues that wait; raised before they look for room for the last time
+	nearly  sync.Map            // whether a queue is nearly full, by its name
 	mu      locks.Mutex         // guards the fields below
 	waiting map[string][]*place // by queue, in the order in which they came
-	nearly  map[string]bool
 }
 
 // place is where an enqueue waits.
@@ -173,14 +174,7 @@ func (c *Enqueuer) pressed(batch []storage.Insert, stored []storage.Inserted) {
 		}
 		queue, depth := batch[i].Record.Queue, stored[i].Depth
 		near := float64(depth) >= warnAt*float64(most)
-		c.Room.mu.Lock()
-		was := c.Room.nearly[queue]
-		if c.Room.nearly == nil {
-			c.Room.nearly = make(map[string]bool)
-		}
-		c.Room.nearly[queue] = near
-		c.Room.mu.Unlock()
-		if near == was {
+		if was, _ := c.Room.nearly.Swap(queue, near); near == (was == true) {
 			continue
 		}
 		what := event.Room

@@ -3,6 +3,7 @@ package env
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -121,8 +122,5 @@ func StorageBackoff(n int) time.Duration {
 
 // Later returns the later of two times.
 func Later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
+	return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare)
 }

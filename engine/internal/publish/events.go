@@ -170,17 +170,11 @@ func (c *Publisher) BeganChange(rec *storage.Record, typ event.Type) *eventlog.O
 // DependentEvents hands in the events of jobs that the ends of others have moved, those
 // of the records of workflows last: the storage may have moved them before others.
 func (c *Publisher) DependentEvents(op *eventlog.Op, moved []storage.Record) {
-	records := false
-	for i := range moved {
-		if moved[i].Type == workflow.Type {
-			records = true
-			continue
-		}
-		c.dependentEvent(op, &moved[i])
-	}
-	for i := range moved {
-		if records && moved[i].Type == workflow.Type {
-			c.dependentEvent(op, &moved[i])
+	for _, records := range []bool{false, true} {
+		for i := range moved {
+			if records == (moved[i].Type == workflow.Type) {
+				c.dependentEvent(op, &moved[i])
+			}
 		}
 	}
 }
