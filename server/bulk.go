@@ -98,7 +98,7 @@ func (s *Server) enqueueItems(c *call, list [][]byte, atomic bool, k *idempotent
 	drafts := make([]ojs.Draft, 0, len(list))
 	places := make([]int, 0, len(list)) // of the drafts
 	own := make([]string, 0, len(list)) // their ids, if the key gives them
-	in := memberInput(c)
+	in := &input{path: anyJob + ".", call: c}
 	for i, v := range list {
 		one, err := s.member(in, v)
 		if err != nil {

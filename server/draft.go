@@ -42,10 +42,13 @@ var topOnly = map[string]bool{"specversion": true, "id": true, "type": true, "ar
 
 // jobRequest is a job as a request describes it.
 type jobRequest struct {
+	s     *Server
 	in    *input
 	found object // the attributes that are there
 	tops  int    // how many of found are at the top; the others are in options
 
+	jobType string
+	args    ojs.Args
 	queue   string
 	options []ojs.Option
 	extra   map[string]json.RawMessage
@@ -60,54 +63,26 @@ var jobRequests = sync.Pool{New: func() any { return new(jobRequest) }}
 func (w *jobRequest) putBack() {
 	clear(w.found)
 	clear(w.options)
-	if *w = (jobRequest{found: w.found[:0], options: w.options[:0]}); cap(w.options) <= 64 {
-		jobRequests.Put(w)
-	}
+	*w = jobRequest{found: w.found[:0], options: w.options[:0]}
+	jobRequests.Put(w)
 }
+
+// jobSteps read a job, one after another.
+var jobSteps = []func(*jobRequest) error{(*jobRequest).collect, (*jobRequest).specVersion,
+	(*jobRequest).readType, (*jobRequest).readArgs, (*jobRequest).places, (*jobRequest).times,
+	(*jobRequest).periods, (*jobRequest).retry, (*jobRequest).unique, (*jobRequest).shares,
+	(*jobRequest).batchOptions, (*jobRequest).meta, (*jobRequest).cell, (*jobRequest).strict}
 
 // draftOf makes a draft of a job as requests have it: of an enqueue, a member of a batch,
 // the template of a recurring job, a step of a workflow. Its queue is returned too.
 func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
 	w := jobRequests.Get().(*jobRequest)
 	defer w.putBack()
-	w.in = in
-	if err := w.collect(); err != nil {
-		return d, "", err
-	}
-	if err := w.specVersion(); err != nil {
-		return d, "", err
-	}
-	jobType, err := w.jobType()
-	if err != nil {
-		return d, "", err
-	}
-	args, err := s.args(w.value("args"), in.path)
-	if err != nil {
-		return d, "", err
-	}
-	if err := w.places(); err != nil {
-		return d, "", err
-	}
-	if err := w.times(); err != nil {
-		return d, "", err
-	}
-	if err := w.periods(); err != nil {
-		return d, "", err
-	}
-	if err := w.policies(); err != nil {
-		return d, "", err
-	}
-	if err := w.batchOptions(); err != nil {
-		return d, "", err
-	}
-	if err := s.meta(w); err != nil {
-		return d, "", err
-	}
-	if err := s.place(w); err != nil {
-		return d, "", err
-	}
-	if err := s.conf.strict.check(w, jobType); err != nil {
-		return d, "", err
+	w.s, w.in = s, in
+	for _, read := range jobSteps {
+		if err := read(w); err != nil {
+			return d, "", err
+		}
 	}
 	if in.err != nil {
 		return d, "", in.err
@@ -122,7 +97,7 @@ func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
 		if v := w.extra["schema"]; v != nil {
 			decodeText(v, &uri)
 		}
-		if err := s.checkSchema(in.ctx(), jobType, o.TypeVersion, uri, args, o.Meta); err != nil {
+		if err := s.checkSchema(in.ctx(), w.jobType, o.TypeVersion, uri, w.args, o.Meta); err != nil {
 			return d, "", err
 		}
 	}
@@ -134,19 +109,20 @@ func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
 		extra := w.extra
 		w.option(func(o *ojs.Options) { o.Extra = extra })
 	}
-	d = ojs.NewDraft(jobType, args, w.options...)
+	d = ojs.NewDraft(w.jobType, w.args, w.options...)
 	if conf.defaults != nil {
 		d = d.Under(conf.defaults...)
 	}
 	return d, w.queue, nil
 }
 
-// check refuses a job that the server is too strict for.
-func (z *Strictness) check(w *jobRequest, jobType string) error {
+// strict refuses a job that the server is too strict for.
+func (w *jobRequest) strict() error {
+	z := &w.s.conf.strict
 	refused := func(field, reason string) error {
 		return unsupported("%s %s", field, reason).with("field", field)
 	}
-	if len(z.Types) > 0 && !patterns(z.Types).match(jobType) {
+	if len(z.Types) > 0 && !patterns(z.Types).match(w.jobType) {
 		return refused(w.place("type"), "is none that this server takes")
 	}
 	if z.UnknownAttributes {
@@ -202,11 +178,8 @@ func (w *jobRequest) collect() error {
 	}
 	w.tops = len(w.found)
 	v := top.get("options")
-	switch {
-	case v == nil:
-		return nil
-	case v[0] != '{':
-		top.fail("options", "is not an object", "object")
+	if kindOf(v) != "object" { // or it is absent
+		top.within("options")
 		return top.err
 	}
 	var room [8]member
@@ -288,18 +261,18 @@ func (w *jobRequest) specVersion() error {
 		with("field", w.place("specversion"))
 }
 
-// jobType reads the type, with a version behind an "@" (V002).
-func (w *jobRequest) jobType() (string, error) {
+// readType reads the type, with a version behind an "@" (V002).
+func (w *jobRequest) readType() error {
 	if !w.has("type") {
-		return "", invalid(w.in.path+"type", "is missing").expected("string")
+		return invalid(w.in.path+"type", "is missing").expected("string")
 	}
 	one := w.one("type")
 	jobType, version, versioned := strings.Cut(one.text("type"), "@")
 	if one.err != nil {
-		return "", one.err
+		return one.err
 	}
 	if err := ojs.ValidateType(jobType); err != nil {
-		return "", invalid(w.place("type"), "is no job type").
+		return invalid(w.place("type"), "is no job type").
 			expected("lower-case words of letters, digits, _ and -, joined by dots, such as email.send").
 			received(clip(jobType))
 	}
@@ -308,17 +281,24 @@ func (w *jobRequest) jobType() (string, error) {
 		if !decodeText(v, &text) {
 			one := w.one("version")
 			if text = strconv.Itoa(one.integer("version", 0, 0, 1<<31)); one.err != nil {
-				return "", one.err
+				return one.err
 			}
 		} else if !strings.Contains(text, ".") {
-			return "", invalid(w.place("version"), "is neither major.minor, such as \"2.1\", nor an integer")
+			return invalid(w.place("version"), "is neither major.minor, such as \"2.1\", nor an integer")
 		}
 		version, versioned = text, true
 	}
 	if w.versioned = versioned; versioned {
 		w.option(ojs.WithVersion(version))
 	}
-	return jobType, nil
+	w.jobType = jobType
+	return nil
+}
+
+// readArgs reads the args.
+func (w *jobRequest) readArgs() (err error) {
+	w.args, err = w.s.args(w.value("args"), w.in.path)
+	return err
 }
 
 // args reads the args of a job.
@@ -515,7 +495,7 @@ func (w *jobRequest) seconds(name string) (time.Duration, error) {
 }
 
 // meta reads meta, what lies under it, and tags.
-func (s *Server) meta(w *jobRequest) error {
+func (w *jobRequest) meta() error {
 	for _, name := range []string{"metadata", "meta"} { // the later wins
 		if !w.has(name) {
 			continue
@@ -524,8 +504,8 @@ func (s *Server) meta(w *jobRequest) error {
 		if v[0] != '{' {
 			return invalid(w.place(name), "is not an object").expected("object").received(kindOf(v))
 		}
-		if len(v) > s.conf.maxMeta {
-			return tooLarge(codeMetaTooBig, w.place(name), int64(len(v)), int64(s.conf.maxMeta))
+		if len(v) > w.s.conf.maxMeta {
+			return tooLarge(codeMetaTooBig, w.place(name), int64(len(v)), int64(w.s.conf.maxMeta))
 		}
 		decoded, err := jsonvalue.Decode(v)
 		meta, ok := decoded.(map[string]any)

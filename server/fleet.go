@@ -219,9 +219,10 @@ func (s *Server) serve(c *call) error {
 	return c.rt.serve(s, c)
 }
 
-// place gives a job the key of its cell. If a cell has been chosen for the request, a key
+// cell gives a job the key of its cell. If a cell has been chosen for the request, a key
 // of another cell is refused.
-func (s *Server) place(w *jobRequest) error {
+func (w *jobRequest) cell() error {
+	s := w.s
 	if s.fleet == nil {
 		return nil
 	}

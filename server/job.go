@@ -24,13 +24,10 @@ type sent struct {
 	Tags        bool   `json:"tags,omitempty"` // they were no member of meta
 }
 
-func sentOf(rec *storage.Record) sent {
-	v, ok := rec.Extra[keySent]
-	if !ok {
-		return sent{}
+func sentOf(rec *storage.Record) (as sent) {
+	if v, ok := rec.Extra[keySent]; ok {
+		_ = json.Unmarshal(v, &as) // or another program has written it
 	}
-	var as sent
-	_ = json.Unmarshal(v, &as) // or another program has written it
 	return as
 }
 

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/benbjohnson/clock"
 	"github.com/google/uuid"
 
 	"github.com/ojsengine/ojs"
@@ -120,7 +119,7 @@ func (s *Server) enqueueBatch(c *call) error {
 
 // drafts reads the members of a batch. The error of one says which it is.
 func (s *Server) drafts(c *call, list [][]byte) ([]ojs.Draft, error) {
-	drafts, in := make([]ojs.Draft, len(list)), memberInput(c)
+	drafts, in := make([]ojs.Draft, len(list)), &input{path: anyJob + ".", call: c}
 	for i, v := range list {
 		var err error
 		if drafts[i], err = s.member(in, v); err != nil {
@@ -133,10 +132,7 @@ func (s *Server) drafts(c *call, list [][]byte) ([]ojs.Draft, error) {
 // anyJob stands for the path of a member of a batch until ofMember says which it is.
 const anyJob = "jobs[#]"
 
-// memberInput is an input for one member of a batch after another.
-func memberInput(c *call) *input { return &input{path: anyJob + ".", call: c} }
-
-// member reads a member of a batch.
+// member reads a member of a batch. The input is used again for the next one.
 func (s *Server) member(in *input, v []byte) (d ojs.Draft, err error) {
 	if v[0] != '{' {
 		return d, invalid(anyJob, "is not an object").expected("object").received(kindOf(v))
@@ -184,8 +180,8 @@ func (s *Server) enqueueAll(
 	if err != nil {
 		return nil, err
 	}
-	caller := &enqueuer{s: s, c: c, see: see}
-	defer caller.end()
+	caller := &enqueuer{s: s, c: c, see: see, end: func() {}}
+	defer func() { caller.end() }()
 	tickets, err := eng.EnqueueMany(draft.WithCaller(c.ctx, caller), s.near(drafts, nil, false)...)
 	if err != nil {
 		return nil, s.refusedOf(c, drafts, err)
@@ -210,14 +206,12 @@ func (s *Server) enqueueAll(
 // after the seconds of OJS-Block-Timeout, or longestWait, and with the server (F030). The
 // context itself does not end then: the storage may be storing the jobs.
 type enqueuer struct {
-	s    *Server
-	c    *call
-	see  func(i int, rec *storage.Record)
-	seen int // jobs
-
-	wait   context.Context // nil: there was none
-	cancel func()          // ends it
-	timer  *clock.Timer
+	s     *Server
+	c     *call
+	see   func(i int, rec *storage.Record)
+	seen  int             // jobs
+	until <-chan struct{} // nil: it has not waited
+	end   func()          // of a wait
 }
 
 // See implements draft.Caller.
@@ -234,25 +228,19 @@ func (e *enqueuer) Bound(queue string) draft.Bound {
 
 // Until implements draft.Caller.
 func (e *enqueuer) Until() <-chan struct{} {
-	if e.wait == nil {
+	if e.until == nil {
 		patience := longestWait
 		if n, err := strconv.Atoi(e.c.r.Header.Get("OJS-Block-Timeout")); err == nil && n >= 0 {
 			patience = min(time.Duration(min(n, 1000))*time.Second, longestWait)
 		}
-		e.wait, e.cancel = e.s.untilStopped(e.c.ctx, true)
-		if e.timer = e.s.clock.AfterFunc(patience, e.cancel); patience == 0 {
-			e.cancel()
+		wait, cancel := e.s.untilStopped(e.c.ctx, true)
+		timer := e.s.clock.AfterFunc(patience, cancel)
+		e.until, e.end = wait.Done(), func() { timer.Stop(); cancel() }
+		if patience == 0 {
+			cancel()
 		}
 	}
-	return e.wait.Done()
-}
-
-// end ends a wait for room.
-func (e *enqueuer) end() {
-	if e.wait != nil {
-		e.timer.Stop()
-		e.cancel()
-	}
+	return e.until
 }
 
 // refusedOf is the error of an enqueue. Of a batch it says which member is refused
@@ -302,8 +290,7 @@ func (s *Server) record(ctx context.Context, id string) (rec storage.Record, err
 // job looks up the job that the path names, and checks the permission for its queue. An
 // id that is no UUID names none (F010).
 func (s *Server) job(c *call) (rec storage.Record, err error) {
-	id := c.value("id")
-	return s.jobOf(c, "job", id)
+	return s.jobOf(c, "job", c.value("id"))
 }
 
 func (s *Server) jobOf(c *call, kind, id string) (rec storage.Record, err error) {

@@ -10,15 +10,11 @@ import (
 	"github.com/ojsengine/ojs/internal/iso8601"
 )
 
-// policies reads retry, unique, rate_limit, fairness and the key of a unique job. Other
-// forms of them are made the standard's here (F164, F165).
-func (w *jobRequest) policies() error {
-	if err := w.retry(); err != nil {
-		return err
-	}
-	if err := w.unique(); err != nil {
-		return err
-	}
+// The server takes other forms of policies, too, and makes them the standard's (F164,
+// F165).
+
+// shares reads rate_limit and fairness.
+func (w *jobRequest) shares() error {
 	if w.has("rate_limit") {
 		var l ojs.RateLimit
 		if err := l.UnmarshalJSON(w.value("rate_limit")); err != nil {

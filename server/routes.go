@@ -55,9 +55,6 @@ func (s *Server) routing() *http.ServeMux {
 			res = &resource{path: p, methods: make(map[string]*route)}
 			byPath[p] = res
 			mux.Handle(p, res)
-			if !strings.Contains(p, "{") {
-				s.exact[p] = res
-			}
 		}
 		res.methods[rt.method] = rt
 		names := []string{"OPTIONS"}
@@ -93,9 +90,6 @@ func (f *finder) WriteHeader(int)             {}
 // find returns the resource of a request; nil: there is none. It sets the values of the
 // path.
 func (s *Server) find(r *http.Request) *resource {
-	if res := s.exact[r.URL.Path]; res != nil && r.URL.RawPath == "" {
-		return res // as the ServeMux would find
-	}
 	if p := r.URL.EscapedPath(); p == "" || path.Clean(p) != p {
 		return nil
 	}

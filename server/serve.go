@@ -101,14 +101,10 @@ func (s *Server) answer(c *call) error {
 
 // requestID is the caller's id of the request if it is one, else a new one (F011).
 func requestID(r *http.Request) string {
-	if id := r.Header.Get("X-Request-Id"); id != "" && len(id) <= 128 {
-		visible := true
-		for i := range len(id) {
-			visible = visible && id[i] > ' ' && id[i] <= '~'
-		}
-		if visible {
-			return id
-		}
+	id := r.Header.Get("X-Request-Id")
+	hidden := func(c rune) bool { return c <= ' ' || c > '~' }
+	if id != "" && len(id) <= 128 && !strings.ContainsFunc(id, hidden) {
+		return id
 	}
 	return newID("req_", wall.Now().UnixMilli(), rand.Uint64(), rand.Uint64()) // it is no secret
 }

@@ -43,7 +43,6 @@ type Server struct {
 	clock clock.Clock
 	begun time.Time
 	mux   *http.ServeMux
-	exact map[string]*resource // of mux, by paths without parameters
 
 	openapi func() []byte // the document of all routes
 	calls   sync.Pool
@@ -124,8 +123,7 @@ func withDefaults(opts []Option) (conf config, err error) {
 
 func newServer(eng Engine, op operator, can storage.Capabilities, conf config) *Server {
 	s := &Server{eng: eng, op: op, of: op.Jobs(), can: can, conf: conf, clock: conf.clock,
-		exact: make(map[string]*resource),
-		stop:  make(chan struct{}), underway: underway{idle: make(chan struct{})}}
+		stop: make(chan struct{}), underway: underway{idle: make(chan struct{})}}
 	s.begun = s.now()
 	s.counted.age = countAge
 	s.calls.New = func() any { return new(call) }

@@ -306,11 +306,9 @@ func (s *Server) ack(c *call) error {
 		return err
 	}
 	var result any
-	if in.has("result") {
-		for i := range in.object {
-			if in.object[i].name == "result" {
-				result = jsonRaw(in.object[i].value)
-			}
+	for i := range in.object {
+		if in.object[i].name == "result" {
+			result = jsonRaw(in.object[i].value)
 		}
 	}
 	then, err := s.thenOf(c, in)
