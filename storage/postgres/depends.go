@@ -394,7 +394,8 @@ func (c *counter) read(sql string, args ...any) (int, error) {
 			c.damaged[list[i].seq] = true
 			continue
 		}
-		c.jobs[row.Seq] = &waiter{Row: row, awaited: list[i].ord != 0, depends: list[i].Depends != nil}
+		awaited := list[i].ord != 0 || len(c.edges[row.Seq]) > 0 // which are not stored, perhaps
+		c.jobs[row.Seq] = &waiter{Row: row, awaited: awaited, depends: list[i].Depends != nil}
 	}
 	return len(list), err
 }

@@ -329,6 +329,18 @@ var groupCases = []Case{
 			c.wantMoved("Insert", c.insertOne(waits).Moved,
 				is(waits.Record.ID, isCancelled), is(last, isCancelled))
 
+			// So is what follows from that, also for a job of the batch before it.
+			h := c.active()
+			last = c.wait(ojs.AllSucceeded, []string{h.ID})
+			next = c.wait(ojs.AllSucceeded, []string{last})
+			before := c.waiting(ojs.AllSucceeded, []string{next})
+			waits = c.waiting(ojs.AllSucceeded, []string{failed.ID})
+			waits.AwaitedBy = []string{last}
+			out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{before, waits}, nil)
+			c.noErr("Insert", err)
+			c.wantMoved("Insert", out[1].Moved, is(waits.Record.ID, isCancelled), is(last, isCancelled),
+				is(next, isCancelled), is(before.Record.ID, isCancelled))
+
 			// A new job that another of its batch replaces is counted at once. No job
 			// waits for a new job that is not stored.
 			e := c.active()
@@ -337,7 +349,7 @@ var groupCases = []Case{
 				r := c.job(unique("f", ojs.UniquePolicy{OnConflict: o}))
 				return storage.Insert{Record: r, AwaitedBy: by}
 			}
-			out, err := c.S.Insert(c.ctx, c.now,
+			out, err = c.S.Insert(c.ctx, c.now,
 				[]storage.Insert{equal("", one, two), equal(ojs.ConflictReplace)}, nil)
 			c.noErr("Insert", err)
 			c.wantMoved("Insert", out[1].Moved, is(one, isCancelled))
