@@ -92,9 +92,10 @@ type undone struct{ error }
 func (e undone) Unwrap() error { return e.error }
 
 // mayHaveDone reports whether an error may hide that the database has done what it was
-// asked for.
+// asked for. pgconn.SafeToRetry does not tell: it is true of a commit whose connection
+// has closed before the answer.
 func mayHaveDone(err error) bool {
-	if err == nil || errors.As(err, new(undone)) || pgconn.SafeToRetry(err) {
+	if err == nil || errors.As(err, new(undone)) {
 		return false
 	}
 	return code(err) == "" || kindOf(err) == ErrUnavailable

@@ -132,11 +132,23 @@ func TestClaimThatCannotGoOn(t *testing.T) {
 }
 
 // A step that has stored an outcome fails if it has no answer about the jobs with limits
-// that it claims: the server may have committed them.
+// that it claims: the server may have committed them. pgx says of a commit whose
+// connection has closed that it is safe to retry, which it is not.
 func TestLostClaimOfLimits(t *testing.T) {
 	t.Parallel()
+	t.Run("the patience ends", func(t *testing.T) { lostClaimOfLimits(t, 2*time.Second, "SELECT") })
+	t.Run("the connection closes", func(t *testing.T) {
+		lostClaimOfLimits(t, time.Minute,
+			"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+	})
+}
+
+// lostClaimOfLimits has the commit of a claim wait for a standby that does not exist. It
+// makes a statement again and again until the call has failed.
+func lostClaimOfLimits(t *testing.T, patience time.Duration, meanwhile string) {
+	t.Parallel()
 	server := privateServer(t)
-	s := openAs(t, poolAt(t, server.DSN(), nil), "ojs", postgres.WithPatience(2*time.Second),
+	s := openAs(t, poolAt(t, server.DSN(), nil), "ojs", postgres.WithPatience(patience),
 		postgres.WithPoll(time.Hour), postgres.WithLogger(quietLog))
 	admin := poolAt(t, server.DSN()+" options='-c synchronous_commit=local'", nil)
 	limited := record(2)
@@ -176,7 +188,16 @@ func TestLostClaimOfLimits(t *testing.T) {
 		return err != nil
 	})
 	must(t, tx.Commit(t.Context()))
-	if err := <-ended; !errors.Is(err, postgres.ErrUnavailable) {
+	await(t, "the step returns", func() bool {
+		execAll(t, admin, meanwhile)
+		select {
+		case err = <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if !errors.Is(err, postgres.ErrUnavailable) {
 		t.Errorf("the step returned %v", err)
 	}
 	execAll(t, admin, "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
