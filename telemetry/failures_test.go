@@ -10,6 +10,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/telemetry"
@@ -42,7 +43,7 @@ func (f *failing) fail(id, jobType, message string, at time.Time) {
 func (f *failing) values(now time.Time) []document.Value {
 	f.Helper()
 	var values []document.Value
-	err := f.rec.Record(f.Context(), &f.meters, f.store, now, f.worker, f.version, document.Into(&values))
+	err := f.rec.Record(f.Context(), &f.meters, f.store, now, f.worker, f.version, stored.Into(&values))
 	if err != nil {
 		f.Fatal(err)
 	}

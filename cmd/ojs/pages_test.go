@@ -20,6 +20,7 @@ import (
 	"github.com/ojsengine/ojs/dashboard"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/internal/test/needles"
 	"github.com/ojsengine/ojs/internal/test/pgtest"
 	"github.com/ojsengine/ojs/storage"
@@ -138,7 +139,7 @@ func failures(b *testing.B, st storage.Storage, now time.Time) (values []documen
 			r.Type = fmt.Sprint("type.", i%20)
 			meters.Ended(1, func(int) (telemetry.Attempt, bool) { return telemetry.Attempt{Job: r}, true })
 		}
-		err := rec.Record(b.Context(), &meters, st, at, "web-1", "v1", document.Into(&values))
+		err := rec.Record(b.Context(), &meters, st, at, "web-1", "v1", stored.Into(&values))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -123,7 +123,7 @@ func (s *shop) report(worker, version string) {
 	ctx, now := context.Background(), s.clock.Now()
 	var values []document.Value
 	s.must(new(telemetry.FailureRecorder).Record(ctx, &s.meters, s.st, now, worker, version,
-		document.Into(&values)))
+		stored.Into(&values)))
 	s.must(document.Of(s.st).PutValues(ctx, now, values))
 }
 
@@ -218,7 +218,7 @@ func (s *shop) history(worker string) {
 		video := telemetry.Meter{Queue: "media", Type: "video.transcode", Started: n, Cancelled: n}
 		s.at(before)
 		var values []document.Value
-		r.Record([]telemetry.Meter{mail, video}, s.clock.Now(), worker, document.Into(&values))
+		r.Record([]telemetry.Meter{mail, video}, s.clock.Now(), worker, stored.Into(&values))
 		s.must(document.Of(s.st).PutValues(context.Background(), s.clock.Now(), values))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/telemetry"
 )
 
@@ -18,7 +19,7 @@ func TestTopRates(t *testing.T) {
 	counted := []telemetry.Meter{{Queue: "mail", Type: "email.send", Enqueued: 120, Completed: 60}}
 	var r telemetry.Recorder
 	var values []document.Value
-	r.Record(counted, noon.Add(-30*time.Second), "w", document.Into(&values))
+	r.Record(counted, noon.Add(-30*time.Second), "w", stored.Into(&values))
 	sh.shop.must(document.Of(sh.shop.st).PutValues(context.Background(), noon, values))
 	if out := sh.run("ojs top --once"); !strings.Contains(out, "in 2.0/s  out 1.0/s") {
 		t.Error(out)

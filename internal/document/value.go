@@ -38,13 +38,6 @@ func checkValues(values []Value) error {
 	return nil
 }
 
-// Into returns a function that adds a value to a list.
-func Into(list *[]Value) func(key string, data []byte, expires time.Time) {
-	return func(key string, data []byte, expires time.Time) {
-		*list = append(*list, Value{Key: key, Data: data, Expires: expires})
-	}
-}
-
 // Expired reports whether the value has ceased to exist.
 func (v *Value) Expired(now time.Time) bool { return !v.Expires.IsZero() && !now.Before(v.Expires) }
 

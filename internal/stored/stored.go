@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/ojsengine/ojs/internal/document"
 )
 
 // The beginnings of keys. An engine that reports on itself (engine.WithReports) is a
@@ -80,4 +82,11 @@ type Log struct {
 	N       uint64          `json:"n,omitzero"` // lines, those that were cut included
 	Cut     int             `json:"cut,omitzero"`
 	Lines   json.RawMessage `json:"lines"`
+}
+
+// Into returns a telemetry.Put that adds values to a list.
+func Into(list *[]document.Value) func(key string, data []byte, expires time.Time) {
+	return func(key string, data []byte, expires time.Time) {
+		*list = append(*list, document.Value{Key: key, Data: data, Expires: expires})
+	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/idle"
 	"github.com/ojsengine/ojs/engine/internal/settle"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/telemetry"
 )
@@ -110,7 +111,7 @@ func (p *Reporter) report(last bool) (err error) {
 	c, ctx := p.c, p.base
 	p.beat++
 	var values []document.Value
-	c.history.Record(c.Meter.Snapshot(), c.Now(), c.Worker, document.Into(&values))
+	c.history.Record(c.Meter.Snapshot(), c.Now(), c.Worker, stored.Into(&values))
 	for _, v := range c.unstored { // of buckets that have been closed since
 		if !slices.ContainsFunc(values, func(c document.Value) bool { return c.Key == v.Key }) {
 			values = append(values, v)
@@ -118,7 +119,7 @@ func (p *Reporter) report(last bool) (err error) {
 	}
 	c.unstored = slices.Clip(values)
 	failed := c.failures.Record(ctx, &c.Meter, c.Store, c.Now(), c.Worker, c.Peers.Version,
-		document.Into(&values))
+		stored.Into(&values))
 	values = append(values, p.node(last), c.aliveValue(p.beat, last))
 	err = document.Of(c.Store).PutValues(ctx, c.Now(), values)
 	if err == nil {
