@@ -100,8 +100,8 @@ func (c *parts) runUntil(ctx context.Context) error {
 	defer c.listener.Listen()() // before the first look, or what comes in between would go unnoticed
 	c.admission.SetQuiet(false)
 	var unread error
-	if !c.answered(ctx, func() { unread = c.admission.LoadHolds(ctx) }) {
-		return errStart
+	if err := c.answered(ctx, nil, func() { unread = c.admission.LoadHolds(ctx) }); err != nil {
+		return err
 	}
 	if foreign.Is(unread, ojs.ErrClosed) {
 		return unread
@@ -109,10 +109,11 @@ func (c *parts) runUntil(ctx context.Context) error {
 	k := c.newSession(ctx)
 	r := k.r
 	var limited *jobtypes.Handlers
-	if !c.answered(ctx, func() { limited = c.setLimits(r.Base) }) { // before the first claim
+	err := c.answered(ctx, nil, func() { limited = c.setLimits(r.Base) }) // before the first claim
+	if err != nil {
 		<-k.Stop()
 		r.Over()
-		return errStart
+		return err
 	}
 	if c.reports != nil { // before it, too: other processes see the end of this one
 		k.reports = c.reporting.Start(r.Base, k.terminate)
@@ -137,14 +138,14 @@ func (c *parts) runUntil(ctx context.Context) error {
 	r.Busy.Add(-1)
 	c.warnUnreached()
 	quit := context.AfterFunc(ctx, r.Quit) // a call may hang: nothing is claimed meanwhile
-	var err error
-	if !c.answered(ctx, func() {
+	err = c.answered(ctx, k.terminated, func() {
 		if set := c.types.Registry.Handlers.Load(); set != limited { // registered since
 			c.setTypeLimits(r.Base, set.All())
 		}
 		c.warnQuarantined(r.Base)
-	}) {
-		err = errStart
+	})
+	if err != nil {
+		k.terminate()
 	}
 	quit()
 	c.Log.Debug("engine started", "component", "worker", "category", "lifecycle", "worker_id", c.Worker,
@@ -178,26 +179,29 @@ func (c *parts) runUntil(ctx context.Context) error {
 // errStart is the error of a Run whose first calls of the storage have not ended.
 var errStart = fmt.Errorf("%w: a call at the start", ErrUnanswered)
 
-// answered makes calls of the storage with which a run starts. It reports false if they
-// go on LastCall after the end of ctx.
-func (c *parts) answered(ctx context.Context, calls func()) bool {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		calls()
-	}()
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-	}
-	last := c.Clock.Timer(attempts.LastCall)
-	defer last.Stop()
-	select {
-	case <-done:
-		return true
-	case <-last.C:
-		return false
+// answered makes calls of the storage with which a run starts. It fails if they panic, or
+// go on LastCall after the end of ctx or of the run.
+func (c *parts) answered(ctx context.Context, terminated <-chan struct{}, calls func()) error {
+	done := make(chan *foreign.Stop, 1)
+	go func() { done <- foreign.Call(calls) }()
+	var last <-chan time.Time
+	for {
+		select {
+		case stop := <-done:
+			if stop != nil {
+				return fmt.Errorf("ojs: a call of the storage at the start %w", stop)
+			}
+			return nil
+		case <-ctx.Done():
+		case <-terminated:
+		case <-last:
+			return errStart
+		}
+		if last == nil {
+			t := c.Clock.Timer(attempts.LastCall)
+			defer t.Stop()
+			ctx, terminated, last = context.Background(), nil, t.C
+		}
 	}
 }
 

@@ -132,6 +132,55 @@ type uncounted struct {
 
 func (s *uncounted) CountQuarantined(context.Context) (int, error) { s.count(); return 0, nil }
 
+// A storage that is closed ends a Run whose last call of the start hangs.
+func TestClosedDuringTheStart(t *testing.T) {
+	faulty := &storagetest.Faulty{Storage: memory.New()}
+	faulty.OnCall(func(c *storagetest.Call) {
+		if c.Method == "Claim" {
+			c.Err = ojs.ErrClosed
+		}
+	})
+	store := &uncounted{Storage: faulty}
+	inBubbleOn(t, store, func(b *rig) {
+		release := make(chan struct{})
+		store.count = func() { <-release }
+		b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+		b.run()
+		b.advance(2 * time.Second)
+		select {
+		case err := <-b.ended:
+			if !errors.Is(err, ojs.ErrClosed) || !errors.Is(err, engine.ErrUnanswered) {
+				t.Errorf("Run: %v", err)
+			}
+		default:
+			t.Error("Run has not returned")
+		}
+		close(release)
+		b.stop()
+		b.stop = nil
+	})
+}
+
+// A call of the start that panics ends Run with an error, and not the program.
+func TestPanicDuringTheStart(t *testing.T) {
+	store := &uncounted{Storage: memory.New(), count: func() { panic("no quarantine") }}
+	inBubbleOn(t, store, func(b *rig) {
+		b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+		b.run()
+		b.advance(0)
+		select {
+		case err := <-b.ended:
+			if err == nil || !strings.Contains(err.Error(), "panicked: no quarantine") {
+				t.Errorf("Run: %v", err)
+			}
+		default:
+			t.Error("Run has not returned")
+		}
+		b.stop()
+		b.stop = nil
+	})
+}
+
 // An outcome of a job that another process has deleted is none that a stop gives up.
 func TestStopWithoutAJob(t *testing.T) {
 	store := &storagetest.Faulty{Storage: memory.New()}

@@ -46,7 +46,8 @@ type Upkeep struct {
 	busy *idle.Counter
 
 	Due    chores.Chore // the deadlines
-	Prune  chores.Chore // the age and the number of the finished jobs
+	number chores.Chore // the number of the finished jobs
+	Prune  chores.Chore // their age, too
 	Replay chores.Chore // the dead letters
 
 	warnedYoung bool             // of jobs that are pruned by number too soon
@@ -59,8 +60,13 @@ type Upkeep struct {
 func (c *Engine) NewUpkeep(base context.Context, set *chores.Set, busy *idle.Counter) *Upkeep {
 	k := &Upkeep{c: c, base: base, set: set, busy: busy}
 	k.Due = chores.Chore{Name: "due", Run: k.promoteDue}
+	k.number.Name = "prune"
+	k.number.Run = func(context.Context, time.Time) (never time.Time, err error) {
+		k.Prune.By(k.pruneFinished(&k.number, false))
+		return never, nil
+	}
 	k.Prune = chores.Chore{Name: "prune", Run: func(context.Context, time.Time) (time.Time, error) {
-		return k.pruneFinished(), nil
+		return k.pruneFinished(&k.Prune, true), nil
 	}}
 	k.Replay = chores.Chore{Name: "replay", Run: func(context.Context, time.Time) (time.Time, error) {
 		return k.replayDead(), nil
@@ -71,7 +77,7 @@ func (c *Engine) NewUpkeep(base context.Context, set *chores.Set, busy *idle.Cou
 // Chores returns the chores behind Due, in their order.
 func (k *Upkeep) Chores() (list []*chores.Chore) {
 	if k.c.Keep.bounded() {
-		list = append(list, &k.Prune)
+		list = append(list, &k.number, &k.Prune)
 	}
 	if len(k.c.Rules) > 0 {
 		list = append(list, &k.Replay)
@@ -88,7 +94,7 @@ func (k *Upkeep) Ended(n int) {
 	}
 	if total >= int64(k.c.Keep.slack()) {
 		k.finished.Store(0)
-		k.Prune.Poke()
+		k.number.Poke()
 	}
 }
 

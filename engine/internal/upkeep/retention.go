@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/internal/chores"
 	"github.com/ojsengine/ojs/engine/internal/env"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/storage"
@@ -103,8 +104,8 @@ func (r *Retention) prunings() []pruning {
 }
 
 // pruneFinished deletes what need not be kept, and says when time will next make it look;
-// zero: only when more has finished.
-func (k *Upkeep) pruneFinished() (next time.Time) {
+// zero: only when more has finished. If byAge is not set, it leaves what only grows old.
+func (k *Upkeep) pruneFinished(chore *chores.Chore, byAge bool) (next time.Time) {
 	c := k.c
 	k.finished.Store(0)
 	ctx, end := c.Trace(k.base, telemetry.OpReaper, nil)
@@ -112,7 +113,7 @@ func (k *Upkeep) pruneFinished() (next time.Time) {
 	defer func() { end(failed) }()
 	left := 0 // of the way before
 	for _, p := range c.Keep.prunings() {
-		if p.young && left <= p.Beyond {
+		if p.young && left <= p.Beyond || p.Beyond == 0 && !byAge {
 			continue
 		}
 		for {
@@ -120,7 +121,7 @@ func (k *Upkeep) pruneFinished() (next time.Time) {
 			done, err := c.Store.Prune(ctx, p.at(now))
 			if err != nil {
 				failed = err
-				k.Prune.Fail("prune", err)
+				chore.Fail("prune", err)
 				return now.Add(pruneEvery)
 			}
 			c.Answered()
