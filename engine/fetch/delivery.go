@@ -52,8 +52,7 @@ type Delivery struct {
 	ended    *ojs.JobInfo       // as the delivery has left it
 }
 
-// delivery makes a delivery of a record. What the record points to belongs to its Job from
-// then on.
+// delivery makes a delivery of a record, whose memory is then its Job's.
 func (c *Workers) delivery(rec *storage.Record, from *Worker) *Delivery {
 	job := rec.JobInfo // without the memory of the other records of a claim
 	d := &Delivery{Job: &job, LeaseUntil: rec.LeaseUntil, Checkpoint: rec.Checkpoint, core: c, from: from,

@@ -418,7 +418,7 @@ func (w *Worker) beaten(b *Beat) {
 
 // DeliveryOfRecord is Delivery for callers that have looked the job up and kept no token.
 // If the worker has lost the job and fetched it again since, it is the later delivery.
-// What the record points to belongs to the delivery from then on.
+// The record's slices and pointers belong to the delivery from then on.
 func (w *Worker) DeliveryOfRecord(rec storage.Record) (*Delivery, error) {
 	if rec.State != ojs.StateActive || rec.Worker != w.id {
 		return nil, notHeld(rec.ID, w.id)

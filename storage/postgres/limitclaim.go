@@ -385,10 +385,11 @@ var judgeAgainSQL = define("judgeAgain",
 	`INSERT INTO {schema}.job_judge SELECT name FROM {schema}.job_limit WHERE kind = 'key' AND until > $1`)
 
 // judgeAgain has claims judge the keys whose settings count again, if the clock has gone
-// back to before the end of a setting that a claim of this Storage has found ended.
+// back to before the end of a setting that a claim of this Storage has found ended. A
+// claim in a transaction of the caller, which may be rolled back, leaves it to others.
 func (s *Storage) judgeAgain(ctx context.Context, now int64) error {
 	over := s.over.Load()
-	if now >= over || !s.over.CompareAndSwap(over, rows.None) {
+	if now >= over || txOf(ctx) != nil || !s.over.CompareAndSwap(over, rows.None) {
 		return nil
 	}
 	err := s.in(ctx).query(ctx, s.sql[judgeAgainSQL], []any{now}, each(nil, func() {}))
@@ -400,8 +401,8 @@ func (s *Storage) judgeAgain(ctx context.Context, now int64) error {
 
 // foundOver keeps the end of a setting that a claim has found ended.
 func (s *Storage) foundOver(end int64) {
-	for was := s.over.Load(); end > was; was = s.over.Load() {
-		s.over.CompareAndSwap(was, end)
+	if end > s.over.Load() {
+		s.over.Store(end)
 	}
 }
 
