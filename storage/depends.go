@@ -29,7 +29,8 @@ import (
 
 // CheckDependsOn refuses a batch with a job whose dependencies are not as Insert wants
 // them: its state or its record does not fit, one is named twice, or jobs of the batch
-// wait for each other in a circle [depend-4]. It does not look for jobs that are not in
+// wait for each other in a circle [depend-4]. It refuses an AwaitedBy that names a job
+// twice or a job of the batch, too [group-7]. It does not look for jobs that are not in
 // the batch.
 func CheckDependsOn(batch []Insert) error {
 	return checkDependsOn(batch, true)
@@ -63,6 +64,13 @@ func checkDependsOn(batch []Insert, inOrder bool) error {
 				next[k] = append(next[k], i)
 			}
 			last[key] = i
+		}
+		awaited := make(map[string]bool, len(in.AwaitedBy))
+		for _, id := range in.AwaitedBy {
+			if _, ok := at[id]; ok || awaited[id] {
+				return refuse(fmt.Sprintf("is awaited by job %q, which is named twice or is new itself", id))
+			}
+			awaited[id] = true
 		}
 		if !in.Waits() {
 			continue
@@ -140,15 +148,14 @@ func (r *Record) InLine() bool {
 	return r.State == ojs.StatePending && r.Dependencies != nil && r.Dependencies.InLine
 }
 
-// Turn gives a job that is in line its turn [order-1]. It makes the transition that
-// follows, as Resolve does, and reports false if the job goes on waiting for others
-// [order-3].
-func (r *Record) Turn(now time.Time) bool {
+// Turn gives a job that is in line its turn [order-1]. The job moves by Resolve, unless
+// it waits for others still [order-3]. Turn does not raise the version, and replaces
+// Dependencies by a changed copy.
+func (r *Record) Turn() {
 	d := *r.Dependencies
 	d.InLine = false
 	d.Unfinished--
 	r.Dependencies = &d
-	return r.Resolve(now, "", "")
 }
 
 // Count counts a job that has ended, in the state given, for a job that waits for it

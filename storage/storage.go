@@ -357,26 +357,28 @@ type Insert struct {
 	// waits for its turn gives the turn to none behind it [order-2]. The record is as
 	// with DependsOn; OrderingKey and InLine of its Dependencies are the storage's to
 	// set, and Unfinished counts one more until the job has its turn [order-1]. A job
-	// whose turn has come moves if its DependsOn does not hold it (Record.Turn)
-	// [order-1, order-3]. A job that ends is counted for jobs with DependsOn first
-	// [order-5]. New jobs enter their lines before the call counts any end, which may
-	// give one the turn [order-6]. The others get their turns after that, each after its
-	// DependsOn is counted [order-6]. A new job that another one of its batch replaces
-	// gives the turn of its key at its own place in the batch [order-4]. A job that is
-	// not stored, since an equal one is, is in no line [order-4]. Jobs that wait for
-	// each other in a circle, also by the order of the batch, fail the call with an
-	// error that is ojs.ErrInvalid, and so does a key in a batch with AwaitedBy
-	// [order-7]. A job that Settle brings back after its end is in no line and has no
-	// turn [order-8].
+	// whose turn has come moves if its DependsOn does not hold it (Record.Turn,
+	// Record.Resolve) [order-1, order-3]. A job that ends is counted for jobs with
+	// DependsOn first [order-5]. New jobs enter their lines before the call counts any
+	// end, which may give one the turn [order-6]. The others get their turns after that,
+	// each after its DependsOn is counted [order-6]. A new job that another one of its
+	// batch replaces gives the turn of its key at its own place in the batch [order-4].
+	// A job that is not stored, since an equal one is, is in no line [order-4]. Jobs
+	// that wait for each other in a circle, also by the order of the batch, fail the
+	// call with an error that is ojs.ErrInvalid, and so does a key in a batch with
+	// AwaitedBy [order-7]. A job that Settle brings back after its end is in no line and
+	// has no turn [order-8].
 	OrderingKey string
 
-	// AwaitedBy are the ids of stored jobs that wait for others, by DependsOn: each waits
-	// for this job, too, as if its own DependsOn had ended with it [group-6]. That is
-	// before the call counts any end [group-6]. A job among them that is not pending is
-	// skipped [group-6]. If none is when the call begins, it fails with an
-	// *ojs.DependencyError that names the first, after the checks of DependsOn [group-7].
-	// A job that is not stored, since an equal one is, is awaited by none, and its
-	// AwaitedBy is not looked at [group-6]. Callers see to it that no circle arises.
+	// AwaitedBy are the ids of stored jobs that wait for others, by DependsOn: each
+	// waits for this job, too, as if its own DependsOn had ended with it [group-6]. That
+	// is before the call counts any end [group-6]. A job among them that is not pending
+	// is skipped [group-6]. If none is when the call begins, it fails with an
+	// *ojs.DependencyError that names the first, after the checks of DependsOn
+	// [group-7]. A job named twice, or one of the batch, fails the call with an error
+	// that is ojs.ErrInvalid [group-7]. A job that is not stored, since an equal one is,
+	// is awaited by none, and its AwaitedBy need not name a job that waits [group-6].
+	// Callers see to it that no circle arises.
 	AwaitedBy []string
 }
 

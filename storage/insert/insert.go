@@ -45,8 +45,10 @@ type Tx interface {
 	// Known returns which of the ids are those of stored jobs.
 	Known(ids []string) (map[string]bool, error)
 
-	// Waiting returns which of the ids are those of stored jobs that are pending and wait
-	// for others (storage.Insert.DependsOn).
+	// Waiting returns which of the ids are those of stored jobs that are pending and
+	// wait for others (storage.Insert.DependsOn). Batch asks for the AwaitedBy of each
+	// job that it is going to add. If Save ends such a job, Await counts that in its
+	// place among the ends (depend.Tx.Ends).
 	Waiting(ids []string) (map[string]bool, error)
 
 	// Add stores new jobs, in order.
@@ -57,12 +59,9 @@ type Tx interface {
 	// called several times.
 	Save(changed []*Job) error
 
-	// Await is called last, for each batch, also for one without DependsOn. First it has
-	// jobs wait for those of the batch (storage.Insert.AwaitedBy), and new jobs with an
-	// OrderingKey enter their lines. It counts the jobs that the change and the batch
-	// have ended, in their order. Then it has each job with a DependsOn that was added,
-	// and is pending still, wait: it makes the edges, and counts what has ended. After
-	// that the line of the job gives its turn. It returns the jobs that have moved.
+	// Await is called last, for each batch, also for one without DependsOn. It has the
+	// jobs that were added wait for others and for their turns (depend.Await). It returns
+	// the jobs that have moved.
 	Await(now time.Time, batch []storage.Insert, added func(i int) bool) ([]storage.Record, error)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/depend"
 	"github.com/ojsengine/ojs/storage/rule"
 )
 
@@ -319,7 +320,7 @@ func (k *claimer) act(r *readyJob, l *lane, v rule.Verdict) {
 		k.t.change(j, true, func(r *storage.Record) { r.Limit(k.now) })
 		k.limits.Dropped = append(k.limits.Dropped, j.Record)
 		n := len(k.limits.Moved)
-		k.limits.Moved = k.t.countEnds(k.now, k.limits.Moved)
+		k.limits.Moved = depend.Count(k.t, k.now, k.limits.Moved)
 		k.again = len(k.limits.Moved) > n // new available jobs may rank before the walk's position
 		return
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/insert"
+	"github.com/ojsengine/ojs/storage/depend"
 )
 
 // Jobs that wait for others and for their turn (storage/depends.go has the rules).
@@ -20,15 +20,7 @@ import (
 //   - A job with an ordering key that has not ended is flagged as lined. It has an entry
 //     in the table line until its turn, and in turn from then on (tx.entries).
 
-var _ insert.Tx = (*tx)(nil)
-
-// end is a job that the call has ended, and that others may wait for.
-type end struct {
-	seq   int64
-	id    string
-	state ojs.State
-	line  string // its ordering key; "": none
-}
+var _ depend.Tx[*job] = (*tx)(nil)
 
 // line is the ordering key of a job that takes part in its line, "" of any other.
 func (j *job) line() string {
@@ -38,61 +30,50 @@ func (j *job) line() string {
 	return j.Dependencies.OrderingKey
 }
 
-// countEnds counts the jobs that the call has ended for those that wait for them, and
-// appends the jobs that this moves to moved.
-func (t *tx) countEnds(now time.Time, moved []storage.Record) []storage.Record {
-	for len(t.ends) > 0 {
-		e := t.ends[0]
-		t.ends = t.ends[1:]
-		edges := newKey(edgeTable).number(e.seq)
-		var waiting []*job
-		for seq, since := range t.scan(edges, nil) {
-			t.delete(append(slices.Clone(edges), seq...))
-			if j := t.load(seq); j != nil && j.since == number(since) {
-				waiting = append(waiting, j)
-			}
-		}
-		for _, j := range waiting {
-			moved = t.count(now, j, e, moved)
-		}
-		if e.line != "" {
-			moved = t.nextTurn(now, e.line, moved)
+// Ends implements depend.Tx.
+func (t *tx) Ends() *[]depend.End { return &t.ends }
+
+// Take implements depend.Tx.
+func (t *tx) Take(ends []depend.End) (waiting []*job, line string) {
+	edges := newKey(edgeTable).number(ends[0].Seq)
+	for seq, since := range t.scan(edges, nil) {
+		t.delete(append(slices.Clone(edges), seq...))
+		if j := t.load(seq); j != nil && j.since == number(since) {
+			waiting = append(waiting, j)
 		}
 	}
-	return moved
+	return waiting, ends[0].Line
 }
 
-// count counts an end for a job that waits for it.
-func (t *tx) count(now time.Time, j *job, e end, moved []storage.Record) []storage.Record {
-	return t.waits(j, moved, func(r *storage.Record) bool {
-		r.Count(e.state)
-		return r.Resolve(now, e.id, e.state)
-	})
-}
-
-// waits changes what a job waits for. If f reports that the job moves, it is appended to
-// moved.
-func (t *tx) waits(j *job, moved []storage.Record, f func(r *storage.Record) bool) []storage.Record {
+// Change implements depend.Tx.
+func (t *tx) Change(j *job, by depend.Step, moved []storage.Record) []storage.Record {
 	r := j.Record
-	moves := f(&r)
-	t.change(j, moves, func(to *storage.Record) { *to = r })
-	if moves {
-		moved = append(moved, j.Record)
+	if !by.Count(&r) {
+		t.change(j, false, func(to *storage.Record) { *to = r })
+		return moved
 	}
-	return moved
+	by.Move(&r)
+	t.change(j, true, func(to *storage.Record) { *to = r })
+	return append(moved, j.Record)
 }
 
-// nextTurn gives the turn of an ordering key to the first in line, unless a job has it.
-func (t *tx) nextTurn(now time.Time, line string, moved []storage.Record) []storage.Record {
-	if rest, _ := t.first(newKey(turnTable).name(line)); rest != nil {
-		return moved
+// First implements depend.Tx.
+func (t *tx) First(key string) (first *job, some bool) {
+	if rest, _ := t.first(newKey(turnTable).name(key)); rest != nil {
+		return nil, false
 	}
-	seq, _ := t.first(newKey(lineTable).name(line))
+	seq, _ := t.first(newKey(lineTable).name(key))
 	if seq == nil {
-		return moved
+		return nil, false
 	}
-	return t.waits(t.load(seq), moved, func(r *storage.Record) bool { return r.Turn(now) })
+	return t.load(seq), true
 }
+
+// Find implements depend.Tx.
+func (t *tx) Find(id string) *job { return t.find(id) }
+
+// State implements depend.Tx.
+func (t *tx) State(j *job) ojs.State { return j.State }
 
 // Known implements insert.Tx.
 func (t *tx) Known(ids []string) (map[string]bool, error) {
@@ -103,14 +84,21 @@ func (t *tx) Known(ids []string) (map[string]bool, error) {
 	return known, nil
 }
 
-// Waiting implements insert.Tx.
+// Waiting implements insert.Tx. A job of the batch is awaited, and may be replaced before
+// it has an edge.
 func (t *tx) Waiting(ids []string) (map[string]bool, error) {
+	t.everyEnd = true
 	waiting := make(map[string]bool, len(ids))
 	for _, id := range ids {
-		j := t.find(id)
-		waiting[id] = j != nil && j.waiting()
+		_, waiting[id] = t.Waiter(id)
 	}
 	return waiting, nil
+}
+
+// Waiter implements depend.Tx.
+func (t *tx) Waiter(id string) (j *job, some bool) {
+	j = t.find(id)
+	return j, j != nil && j.waiting()
 }
 
 // waiting reports whether ends may be counted for a job.
@@ -119,80 +107,32 @@ func (j *job) waiting() bool { return j.State == ojs.StatePending && j.flags&cou
 // Await implements insert.Tx.
 func (t *tx) Await(
 	now time.Time, batch []storage.Insert, added func(i int) bool,
-) (moved []storage.Record, err error) {
-	for i := range batch {
-		if len(batch[i].AwaitedBy) > 0 && added(i) {
-			t.awaitNew(&batch[i])
-		}
-	}
-	for i := range batch {
-		if added(i) {
-			t.enter(&batch[i])
-		}
-	}
-	moved = t.countEnds(now, moved)
-	for i := range batch {
-		if added(i) {
-			moved = t.await(now, &batch[i], moved)
-		}
-	}
-	return moved, nil
+) ([]storage.Record, error) {
+	return depend.Await(t, now, batch, added), nil
 }
 
-// enter flags a job that waits, and has it enter its line.
-func (t *tx) enter(in *storage.Insert) {
-	if !in.Waits() {
-		return
-	}
-	j := t.find(in.Record.ID)
-	t.attempt(j, false, func(*storage.Record) {
-		j.flags |= counted
-		if in.OrderingKey != "" && !j.State.Terminal() {
-			j.flags |= lined
+// Enter implements depend.Tx.
+func (t *tx) Enter(batch []storage.Insert, added func(i int) bool) {
+	for i := range batch {
+		in := &batch[i]
+		if !in.Waits() || !added(i) {
+			continue
 		}
-	})
-}
-
-// await has a job that has entered wait for others and for its turn.
-func (t *tx) await(now time.Time, in *storage.Insert, moved []storage.Record) []storage.Record {
-	for _, id := range in.DependsOn {
 		j := t.find(in.Record.ID)
-		if j.State != ojs.StatePending { // it was replaced, or what has ended decides
-			break
-		}
-		moved = t.awaits(now, j, t.find(id), moved)
-	}
-	moved = t.countEnds(now, moved)
-	if in.OrderingKey != "" {
-		moved = t.countEnds(now, t.nextTurn(now, in.OrderingKey, moved))
-	}
-	return moved
-}
-
-// awaits has a job wait for another one.
-func (t *tx) awaits(now time.Time, j, other *job, moved []storage.Record) []storage.Record {
-	if other.State.Terminal() {
-		return t.count(now, j, end{seq: other.Seq, id: other.ID, state: other.State}, moved)
-	}
-	t.edge(j, other)
-	return moved
-}
-
-// edge has the end of another job be counted for a job.
-func (t *tx) edge(j, other *job) {
-	t.put(newKey(edgeTable).number(other.Seq).number(j.Seq), key{}.number(j.since))
-	if other.flags&awaited == 0 && !other.State.Terminal() {
-		t.attempt(other, false, func(*storage.Record) { other.flags |= awaited })
+		t.attempt(j, false, func(*storage.Record) {
+			j.flags |= counted
+			if in.OrderingKey != "" && !j.State.Terminal() {
+				j.flags |= lined
+			}
+		})
 	}
 }
 
-// awaitNew has stored jobs wait for one that has just been stored.
-func (t *tx) awaitNew(in *storage.Insert) {
-	for _, id := range in.AwaitedBy {
-		if j := t.find(id); j != nil && j.waiting() {
-			t.waits(j, nil, func(r *storage.Record) bool { r.WaitsMore(); return false })
-			t.edge(j, t.find(in.Record.ID))
-		}
+// Edge implements depend.Tx.
+func (t *tx) Edge(from, to *job) {
+	t.put(newKey(edgeTable).number(from.Seq).number(to.Seq), key{}.number(to.since))
+	if from.flags&awaited == 0 && !from.State.Terminal() {
+		t.attempt(from, false, func(*storage.Record) { from.flags |= awaited })
 	}
 }
 
@@ -216,7 +156,7 @@ func (s *Storage) CancelAll(
 				refuse(&ojs.TransitionError{ID: id, From: j.State, To: ojs.StateCancelled})
 			}
 		}
-		moved := t.countEnds(now, nil)
+		moved := depend.Count(t, now, nil)
 		cancelled = list
 		return moved
 	})
@@ -233,7 +173,7 @@ func (s *Storage) Revive(
 	if err := storage.CheckRevive(batch); err != nil {
 		return nil, err
 	}
-	return change(ctx, s, func(t *tx) (moved []storage.Record) {
+	return change(ctx, s, func(t *tx) []storage.Record {
 		t.at(now)
 		check(storage.CheckRevived(batch, func(id string) (version uint64, state ojs.State) {
 			if j := t.find(id); j != nil {
@@ -252,12 +192,6 @@ func (s *Storage) Revive(
 				}
 			})
 		}
-		for i := range batch {
-			t.enter(&batch[i])
-		}
-		for i := range batch {
-			moved = t.await(now, &batch[i], moved)
-		}
-		return moved
+		return depend.Revive(t, now, batch)
 	})
 }

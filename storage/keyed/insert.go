@@ -26,7 +26,6 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 				t.forget(now.UnixNano())
 			}
 		}
-		t.everyEnd = storage.Awaited(batch)
 		return must(insert.Batch(t, now, batch))
 	})
 	return append(dst, results...), err

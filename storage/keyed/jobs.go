@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/depend"
 	"github.com/ojsengine/ojs/storage/insert"
 )
 
@@ -66,7 +67,7 @@ func (t *tx) noted(j *job, was ojs.State) {
 		return
 	}
 	if !was.Terminal() && (t.everyEnd || j.flags&(awaited|lined) != 0) {
-		t.ends = append(t.ends, end{j.Seq, j.ID, j.State, j.line()})
+		t.ends = append(t.ends, depend.End{Seq: j.Seq, ID: j.ID, State: j.State, Line: j.line()})
 	}
 	j.flags &^= awaited | lined
 }

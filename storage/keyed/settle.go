@@ -7,6 +7,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/depend"
 	"github.com/ojsengine/ojs/storage/insert"
 )
 
@@ -119,9 +120,8 @@ func (t *tx) settle(now time.Time, c *storage.Change) storage.Settled {
 	}
 	if len(c.Then) == 0 {
 		check(make())
-		return storage.Settled{Version: j.Version, Moved: t.countEnds(now, nil)}
+		return storage.Settled{Version: j.Version, Moved: depend.Count(t, now, nil)}
 	}
-	t.everyEnd = storage.Awaited(c.Then)
 	ended := *to
 	ended.Version++
 	then, err := insert.Then(t, now, &ended, make, c.Then)
@@ -187,7 +187,7 @@ func (t *tx) dueFrom(now time.Time, max int, n *int, d *storage.Due) (again bool
 			t.attempt(j, true, func(r *storage.Record) { r.Expire(now) })
 			d.Expired = append(d.Expired, j.Record)
 			if len(t.ends) > 0 {
-				d.Moved = t.countEnds(now, d.Moved)
+				d.Moved = depend.Count(t, now, d.Moved)
 				return true
 			}
 		case j.State == ojs.StateActive:

@@ -12,6 +12,7 @@ import (
 	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/depend"
 	"github.com/ojsengine/ojs/storage/keyed/driver"
 )
 
@@ -61,11 +62,12 @@ type tx struct {
 	o      *overlay
 	s      *Storage
 	notice *storage.Notice // what the call does; nil: it only reads
-	ends   []end           // jobs that it has ended, and that others may wait for
+	ends   []depend.End    // jobs that it has ended, and that others may wait for
 	lanes  lanes           // what it knows of limits
 
-	aside    []storage.Quarantined // records that it has moved to the quarantine
-	everyEnd bool                  // jobs that it ends may come to be waited for afterwards
+	everyEnd bool // ends has all jobs that it ends: others may come to wait for them
+
+	aside []storage.Quarantined // records that it has moved to the quarantine
 }
 
 // failure is how the functions of tx fail: refuse panics with it, and the call returns
@@ -321,7 +323,7 @@ func (s *Storage) try(ctx context.Context, group []*call, before int64, unknown 
 func (c *call) run(t *tx, mark *int) outcome {
 	for {
 		var notice storage.Notice
-		t.notice, t.ends, t.lanes = &notice, nil, lanes{}
+		t.notice, t.ends, t.everyEnd, t.lanes = &notice, nil, false, lanes{}
 		err := caught(func() { c.f(t); t.keepLimits() })
 		var u *undecodable
 		if !errors.As(err, &u) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/depend"
 )
 
 // CancelAll implements storage.Storage.
@@ -51,20 +52,10 @@ func (s personal) Revive(
 	if err != nil {
 		return nil, err
 	}
-	jobs := make([]*job, len(batch))
 	for i := range batch {
-		jobs[i] = s.find(batch[i].Record.ID)
-		s.applyRevival(jobs[i], &batch[i])
+		s.applyRevival(s.find(batch[i].Record.ID), &batch[i])
 	}
-	var moved []storage.Record
-	for i, j := range jobs {
-		s.enterLine(j, &batch[i])
-	}
-	for i, j := range jobs {
-		moved = s.awaitOthers(now, j, batch[i].DependsOn, moved)
-		moved = s.count(now, s.nextTurn(now, batch[i].OrderingKey, moved))
-	}
-	return moved, nil
+	return depend.Revive(dependTx{s.store}, now, batch), nil
 }
 
 // applyRevival makes a job that has ended what a batch says, before it waits for others.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/depend"
 	"github.com/ojsengine/ojs/storage/insert"
 )
 
@@ -22,7 +23,7 @@ func (s *store) insertByRules(
 	now time.Time, batch []storage.Insert, after *lead,
 ) ([]storage.Inserted, error) {
 	own := slices.Clone(batch) // or no caller could have its batch on the stack
-	x := &inserter{s: s, batch: own, added: make([]*job, len(own)), ends: after != nil}
+	x := &inserter{s: s, batch: own, ends: after != nil}
 	if after == nil {
 		return insert.Batch(x, now, own)
 	}
@@ -39,9 +40,8 @@ func (s *store) insertByRules(
 type inserter struct {
 	s     *store
 	batch []storage.Insert
-	added []*job // by position in the batch; nil: not stored
-	next  int    // position of the next job that may be added
-	ends  bool   // the batch follows a change, which may end one of its peers
+	next  int  // position of the next job that may be added
+	ends  bool // the batch follows a change, which may end one of its peers
 }
 
 var _ insert.Tx = (*inserter)(nil)
@@ -130,8 +130,10 @@ func (x *inserter) Add(records []*storage.Record) error {
 		if x.batch[x.next].Waits() {
 			j.rest.counted = true
 		}
+		if len(x.batch[x.next].AwaitedBy) > 0 { // so that its end is counted, if the batch replaces it
+			j.marks |= awaited
+		}
 		x.s.enlist(j)
-		x.added[x.next] = j
 	}
 	return nil
 }
@@ -171,14 +173,14 @@ func (x *inserter) Known(ids []string) (map[string]bool, error) {
 func (x *inserter) Waiting(ids []string) (map[string]bool, error) {
 	waiting := make(map[string]bool)
 	for _, id := range ids {
-		waiting[id] = x.s.waiting(id) != nil
+		_, waiting[id] = dependTx{x.s}.Waiter(id)
 	}
 	return waiting, nil
 }
 
 // Await implements insert.Tx.
 func (x *inserter) Await(
-	now time.Time, batch []storage.Insert, _ func(int) bool,
+	now time.Time, batch []storage.Insert, added func(int) bool,
 ) ([]storage.Record, error) {
-	return x.s.await(now, batch, x.added), nil
+	return depend.Await(dependTx{x.s}, now, batch, added), nil
 }

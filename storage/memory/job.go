@@ -66,7 +66,7 @@ type rest struct {
 	whole       *storage.Record // the job, if it has more to remember than its like; else nil
 	counted     bool            // it waited for jobs or its turn: only the storage changes its Dependencies
 	revived     uint32          // how often: edges from before are stale
-	line        *keyLine        // of its ordering key, until its end is counted
+	line        *keyLine        // of its ordering key, until its end
 	turn        bool            // it has the turn of its line
 	round       uint64          // see fair.go; 0: it has no fairness key
 }

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"slices"
-	"time"
 
 	"github.com/ojsengine/ojs/storage"
 )
@@ -15,7 +14,7 @@ import (
 // keyLine is the jobs of one ordering key.
 type keyLine struct {
 	key   string
-	jobs  int    // that are stored with the key and whose end is not counted
+	jobs  int    // that are stored with the key and have not ended
 	turns int    // of them have the turn and have not ended: several if a person has activated some
 	wait  []edge // jobs in line, in the order of insertion, and some that have left it
 }
@@ -23,26 +22,35 @@ type keyLine struct {
 // inLine reports whether the job still waits for its turn.
 func (e edge) inLine() bool { return e.waits() && e.job.rest.line != nil && e.job.whole().InLine() }
 
-// enterLine has a job that is stored with an ordering key wait for its turn.
-func (s *store) enterLine(j *job, in *storage.Insert) {
-	if in.OrderingKey == "" || j.current().Terminal() {
-		return
+// Enter implements depend.Tx.
+func (s dependTx) Enter(batch []storage.Insert, added func(i int) bool) {
+	for i := range batch {
+		if batch[i].OrderingKey == "" || !added(i) {
+			continue
+		}
+		if j := s.find(batch[i].Record.ID); !j.current().Terminal() {
+			s.enterLine(j, batch[i].OrderingKey)
+		}
 	}
-	l := s.lines[in.OrderingKey]
+}
+
+// enterLine has a job wait for the turn of an ordering key.
+func (s *store) enterLine(j *job, key string) {
+	l := s.lines[key]
 	if l == nil {
 		if s.lines == nil {
 			s.lines = make(map[string]*keyLine)
 		}
-		l = &keyLine{key: in.OrderingKey}
-		s.lines[l.key] = l
+		l = &keyLine{key: key}
+		s.lines[key] = l
 	}
 	if len(l.wait) == cap(l.wait) {
 		l.wait = slices.DeleteFunc(l.wait, func(e edge) bool { return !e.inLine() })
 	}
 	l.jobs++
-	j.rest.line, j.rest.turn = l, false
+	j.rest.line = l
 	j.marks |= awaited
-	e := edge{j, j.ord, j.rest.revived}
+	e := newEdge(j)
 	at, _ := slices.BinarySearchFunc(l.wait, e, byInsertion) // the end, but for revived jobs
 	l.wait = slices.Insert(l.wait, at, e)
 }
@@ -55,49 +63,33 @@ func (s *store) takeTurn(j *job) {
 	}
 }
 
-// leaveTurn takes the turn from a job that has ended.
-func (s *store) leaveTurn(j *job) {
-	if j.rest != nil && j.rest.turn {
-		j.rest.turn = false
-		j.rest.line.turns--
-	}
-}
-
-// endInLine takes a job that has ended out of its line, and returns the key, "" if it was
+// leaveLine takes a job that has ended out of its line, and returns the key, "" if it was
 // in none.
-func (s *store) endInLine(j *job) (key string) {
+func (s *store) leaveLine(j *job) (key string) {
 	if j.rest == nil || j.rest.line == nil {
 		return ""
 	}
 	l := j.rest.line
 	j.rest.line = nil
+	if j.rest.turn {
+		j.rest.turn = false
+		l.turns--
+	}
 	if l.jobs--; l.jobs == 0 {
 		delete(s.lines, l.key)
 	}
 	return l.key
 }
 
-// nextTurn gives the turn of a key to the first in line, unless a job has it, and appends
-// the job to dst if this moves it.
-func (s *store) nextTurn(now time.Time, key string, dst []storage.Record) []storage.Record {
+// First implements depend.Tx.
+func (s dependTx) First(key string) (first *job, some bool) {
 	l := s.lines[key]
-	if l == nil {
-		return dst
-	}
-	for l.turns == 0 && len(l.wait) > 0 {
+	for l != nil && l.turns == 0 && len(l.wait) > 0 {
 		e := l.wait[0]
-		if l.wait = l.wait[1:]; !e.inLine() {
-			continue
+		if l.wait = l.wait[1:]; e.inLine() {
+			s.takeTurn(e.job)
+			return e.job, true
 		}
-		s.takeTurn(e.job)
-		whole := e.job.whole()
-		d := *whole.Dependencies
-		if d.Unfinished--; d.Unfinished > 0 {
-			d.InLine = false
-			whole.Dependencies = &d
-			return dst
-		}
-		return s.change(e.job, dst, func(r *storage.Record) { r.Turn(now) })
 	}
-	return dst
+	return nil, false
 }

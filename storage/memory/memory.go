@@ -27,6 +27,7 @@ import (
 	"github.com/ojsengine/ojs/internal/spin"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/depend"
 )
 
 // Storage is a storage.Storage. Its zero value is not usable; see New.
@@ -74,9 +75,10 @@ type state struct {
 
 	documents map[storage.Kind]*documents
 
-	edges   map[*job][]edge // see depends.go
-	lines   map[string]*keyLine
-	toCount []*job // jobs that others wait for and that have ended in the call under way
+	edges     map[int64][]edge // by job.ord: see depends.go
+	lines     map[string]*keyLine
+	uncounted []depend.End // of jobs that others wait for, in the call under way
+	toCount   []*job       // room for the list of dependTx.Take
 
 	logs map[string][]storage.Log // by the ids of their jobs
 
@@ -242,7 +244,7 @@ func (s *store) insertPrepared(
 		s.enlist(j)
 		dst = append(dst, storage.Inserted{Version: j.version})
 	}
-	if len(s.toCount) > 0 {
+	if len(s.uncounted) > 0 {
 		dst[len(dst)-1].Moved = s.count(now, nil)
 	}
 	return dst, nil, nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/depend"
 )
 
 // ending is how far a job has come to its deletion.
@@ -51,8 +52,9 @@ func (s *store) settleEnd(j *job) {
 		return
 	}
 	if j.marks&awaited != 0 {
-		s.toCount = append(s.toCount, j)
-		s.leaveTurn(j)
+		end := depend.End{Seq: int64(j.ord), ID: j.id, State: j.current(), Line: s.leaveLine(j)}
+		s.uncounted = append(s.uncounted, end)
+		j.marks &^= awaited
 	}
 	s.ends++
 	j.class, j.turn = classOf(j), s.ends

@@ -1,15 +1,16 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/depend"
 )
 
 // Jobs that wait for others (storage.Insert.DependsOn).
@@ -49,20 +50,12 @@ import (
 //     transactions may wait for each other in rare graphs. PostgreSQL then undoes one of
 //     them, and the call repeats it (again).
 
-// ended is a job that a transaction has ended and that others may wait for.
-type ended struct {
-	ord   int // of its change, from 0 on
-	seq   int64
-	id    string
-	state ojs.State
-}
-
 // applyCounting is apply for jobs that others may wait for. It returns the number of the
-// job of each change that was applied, or 0, and the jobs that it has ended and that
-// others may wait for, in the order of the changes.
+// job of each change that was applied, or 0, and the ends of jobs that others may wait
+// for, in the order of the changes.
 func (s *Storage) applyCounting(
 	ctx context.Context, tx transaction, o settling,
-) (applied []int64, list []ended, err error) {
+) (applied []int64, ends []depend.End, err error) {
 	queues := o.entering()
 	if err := s.lockQueues(ctx, tx, queues); err != nil {
 		return nil, nil, err
@@ -72,28 +65,24 @@ func (s *Storage) applyCounting(
 	}
 	for i := range o.encoded { // each sees the turns of those before it
 		part := settling{encoded: o.encoded[i : i+1], froms: o.froms[i : i+1], sameJob: o.sameJob}
-		one, ends, err := s.applyTogether(ctx, tx, part)
+		one, end, err := s.applyTogether(ctx, tx, part)
 		if err != nil {
 			return nil, nil, err
 		}
-		applied = append(applied, one...)
-		for _, e := range ends {
-			e.ord = i
-			list = append(list, e)
-		}
+		applied, ends = append(applied, one...), append(ends, end...)
 	}
-	return applied, list, nil
+	return applied, ends, nil
 }
 
 // applyLocked is applyCounting for jobs that the transaction has locked.
 func (s *Storage) applyLocked(
 	ctx context.Context, tx transaction, o settling,
-) (applied []int64, list []ended, err error) {
-	applied, list, err = s.applyCounting(ctx, tx, o)
+) (applied []int64, ends []depend.End, err error) {
+	applied, ends, err = s.applyCounting(ctx, tx, o)
 	if err == nil && slices.Contains(applied, 0) {
 		err = errNotLocked
 	}
-	return applied, list, err
+	return applied, ends, err
 }
 
 var countingSQL = settlesWith("completeCounting endCounting settleCounting settleAllCounting",
@@ -102,19 +91,27 @@ var countingSQL = settlesWith("completeCounting endCounting settleCounting settl
 // applyTogether is applyCounting with one statement. Rounds are locked.
 func (s *Storage) applyTogether(
 	ctx context.Context, tx transaction, o settling,
-) (applied []int64, list []ended, err error) {
+) (applied []int64, ends []depend.End, err error) {
 	sql, args := o.by(countingSQL)
 	applied = make([]int64, len(o.encoded))
+	counts := make([]bool, len(o.encoded))
 	var ord, seq int64
 	var awaited bool
 	err = tx.query(ctx, s.sql[sql], args, each([]any{&ord, &seq, &awaited}, func() {
-		applied[ord-1] = seq
-		if c := &o.encoded[ord-1]; awaited && rows.Terminal(c.State) {
-			list = append(list, ended{int(ord) - 1, seq, c.ID, rows.State(c.State)})
-		}
+		applied[ord-1], counts[ord-1] = seq, awaited && rows.Terminal(o.encoded[ord-1].State)
 	}))
-	slices.SortFunc(list, func(a, b ended) int { return a.ord - b.ord })
-	return applied, list, err
+	for i, seq := range applied {
+		if counts[i] {
+			ends = append(ends, o.end(i, seq))
+		}
+	}
+	return applied, ends, err
+}
+
+// end is the end that a change has brought to a job.
+func (o *settling) end(i int, seq int64) depend.End {
+	c := &o.encoded[i]
+	return depend.End{Seq: seq, ID: c.ID, State: rows.State(c.State)}
 }
 
 // errInTurn undoes changes of which one moves the job of another: they have to be made
@@ -157,11 +154,17 @@ func (s *Storage) settleCountingIn(
 			return nil, false, err
 		}
 	}
-	applies, list, left, err := s.lockChanged(ctx, tx, o)
+	applies, counts, left, err := s.lockChanged(ctx, tx, o)
 	if err != nil {
 		return nil, false, err
 	}
 	c := s.counter(ctx, tx)
+	var list []depend.End
+	for i, seq := range applies {
+		if counts[i] {
+			list = append(list, o.end(i, seq))
+		}
+	}
 	if len(left) > 0 {
 		if len(o.encoded) > 1 {
 			return nil, false, errInTurn
@@ -171,7 +174,7 @@ func (s *Storage) settleCountingIn(
 		}
 	}
 	if len(o.encoded) == 1 && len(list) > 0 {
-		c.jobs[list[0].seq] = nil // it waits no more, though its row says so until it is stored
+		c.jobs[list[0].Seq] = nil // it waits no more, though its row says so until it is stored
 	}
 	if err := c.load(list); err != nil {
 		return nil, false, err
@@ -180,10 +183,14 @@ func (s *Storage) settleCountingIn(
 		return nil, false, errInTurn
 	}
 	moved := make([][]storage.Record, len(o.encoded))
-	for _, e := range list {
-		if moved[e.ord], err = c.count(o.nows[e.ord], e); err != nil {
-			return nil, false, err
+	for i, seq := range applies {
+		if counts[i] {
+			c.ends = []depend.End{o.end(i, seq)}
+			moved[i] = depend.Count(c, o.nows[i], nil)
 		}
+	}
+	if c.err != nil {
+		return nil, false, c.err
 	}
 	// A job that has ended by the count may share a line with one of the changes.
 	if len(o.encoded) > 1 && (c.lines.shared || c.meets(o.encoded, applies)) {
@@ -216,8 +223,8 @@ func (s *Storage) settleCountingIn(
 	if err := s.explainAll(ctx, tx, o, some, results, retries); err != nil {
 		return nil, false, err
 	}
-	for _, e := range list {
-		results[e.ord].Moved = moved[e.ord]
+	for i := range moved {
+		results[i].Moved = moved[i]
 	}
 	return c.met, len(list) > 0, nil
 }
@@ -240,18 +247,18 @@ var lockChangedSQL = define("lockChanged", `SELECT id, seq, version, state, coal
 		WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`)
 
 // lockChanged locks the jobs of changes. It returns the number of the job of each change
-// that applies, or 0, the jobs that the changes end and that others may wait for, and
-// the jobs that leave pending before their turn.
+// that applies, or 0, whether the change ends a job that others may wait for, and the
+// jobs that leave pending before their turn.
 func (s *Storage) lockChanged(
 	ctx context.Context, tx transaction, o settling,
-) (applies []int64, list []ended, left []int64, err error) {
+) (applies []int64, counts []bool, left []int64, err error) {
 	at := make(map[string]int, len(o.encoded))
 	ids := make([]string, len(o.encoded))
 	for i := range o.encoded {
 		ids[i] = o.encoded[i].ID
 		at[ids[i]] = i
 	}
-	applies = make([]int64, len(o.encoded))
+	applies, counts = make([]int64, len(o.encoded)), make([]bool, len(o.encoded))
 	var id string
 	var seq, version int64
 	var state int16
@@ -265,17 +272,16 @@ func (s *Storage) lockChanged(
 		applies[i] = seq
 		switch {
 		case awaited && rows.Terminal(c.State):
-			list = append(list, ended{i, seq, c.ID, rows.State(c.State)})
+			counts[i] = true
 		case awaited && state == rows.Pending && c.State != rows.Pending:
 			left = append(left, seq)
 		}
 	})
 	err = tx.query(ctx, s.sql[lockChangedSQL], []any{ids}, read)
-	slices.SortFunc(list, func(a, b ended) int { return a.ord - b.ord })
-	return applies, list, left, err
+	return applies, counts, left, err
 }
 
-// counter counts jobs that a transaction has ended, for the jobs that wait for them.
+// counter is the depend.Tx of a transaction.
 type counter struct {
 	ctx context.Context
 	s   *Storage
@@ -284,14 +290,20 @@ type counter struct {
 	edges map[int64][]int64 // by an awaited job: the jobs that wait for it, until its end is counted
 	taken map[int64]bool    // jobs whose stored edges are in edges
 	jobs  map[int64]*waiter // that wait, or have waited until now
+	byID  map[string]*waiter
+	ends  []depend.End
 	lines lines
 	moved []*waiter // in the order of their transitions
 
 	met     []bad          // waiting jobs that do not decode
 	damaged map[int64]bool // their numbers
+	err     error          // the first
 }
 
-// waiter is a job that waits for others.
+var _ depend.Tx[*waiter] = (*counter)(nil)
+
+// waiter is a job that waits for others. Of one that others are to wait for it has the
+// number, the id and the state only.
 type waiter struct {
 	*rows.Row
 	awaited bool // by others in turn
@@ -299,11 +311,23 @@ type waiter struct {
 	counted bool // since it was read
 }
 
-func (s *Storage) counter(ctx context.Context, tx transaction) *counter {
-	return &counter{ctx: ctx, s: s, tx: tx, edges: make(map[int64][]int64),
-		taken: make(map[int64]bool), jobs: make(map[int64]*waiter), lines: newLines(),
-		damaged: make(map[int64]bool)}
+func newWaiter(seq int64, id string, state ojs.State) *waiter {
+	w := &waiter{Row: &rows.Row{Seq: seq}}
+	w.ID, w.State = id, state
+	return w
 }
+
+func (s *Storage) counter(ctx context.Context, tx transaction, ends ...depend.End) *counter {
+	return &counter{ctx: ctx, s: s, tx: tx, ends: ends, edges: make(map[int64][]int64),
+		taken: make(map[int64]bool), jobs: make(map[int64]*waiter), byID: make(map[string]*waiter),
+		lines: newLines(), damaged: make(map[int64]bool)}
+}
+
+// Ends implements depend.Tx.
+func (c *counter) Ends() *[]depend.End { return &c.ends }
+
+// fail keeps the first error.
+func (c *counter) fail(err error) { c.err = cmp.Or(c.err, err) }
 
 // takeEdgesSQL deletes the edges from the jobs $1, which have ended, and takes these out
 // of their lines. It returns the jobs that wait for them, and the keys of the lines.
@@ -314,12 +338,12 @@ var takeEdgesSQL = define("takeEdges", `WITH edges AS (DELETE FROM {schema}.edge
 
 // load takes the edges from jobs that have ended, and locks and reads what waits for
 // them.
-func (c *counter) load(list []ended) error {
+func (c *counter) load(ends []depend.End) error {
 	var from []int64
-	for _, e := range list {
-		if !c.taken[e.seq] {
-			from = append(from, e.seq)
-			c.taken[e.seq] = true
+	for _, e := range ends {
+		if !c.taken[e.Seq] {
+			from = append(from, e.Seq)
+			c.taken[e.Seq] = true
 		}
 	}
 	if len(from) == 0 {
@@ -396,62 +420,71 @@ func (c *counter) read(sql string, args ...any) (int, error) {
 		}
 		awaited := list[i].ord != 0 || len(c.edges[row.Seq]) > 0 // which are not stored, perhaps
 		c.jobs[row.Seq] = &waiter{Row: row, awaited: awaited, depends: list[i].Depends != nil}
+		c.byID[row.ID] = c.jobs[row.Seq]
 	}
 	return len(list), err
 }
 
-// count counts ends in their order, and those that follow from them. It returns the jobs
-// that this moves.
-func (c *counter) count(now time.Time, list ...ended) (moved []storage.Record, err error) {
-	for len(list) > 0 {
-		if err := c.load(list); err != nil {
-			return nil, err
-		}
-		e := list[0]
-		list = list[1:]
-		waiting := c.edges[e.seq]
-		delete(c.edges, e.seq)
-		slices.Sort(waiting)
-		for _, seq := range waiting {
-			w := c.jobs[seq]
-			if w == nil || w.State != ojs.StatePending {
-				continue
-			}
-			if c.resolve(now, w, e) {
-				moved = append(moved, w.Record)
-				if w.State.Terminal() && w.awaited {
-					list = append(list, ended{seq: seq, id: w.ID, state: w.State})
-				}
-			}
-		}
-		key := c.lines.left[e.seq]
-		if key == "" {
-			continue
-		}
-		delete(c.lines.left, e.seq)
-		w, err := c.nextTurn(now, key)
-		if err != nil {
-			return nil, err
-		}
-		if w != nil {
-			moved = append(moved, w.Record)
-			if w.State.Terminal() {
-				list = append(list, ended{seq: w.Seq, id: w.ID, state: w.State})
-			}
+// Take implements depend.Tx.
+func (c *counter) Take(ends []depend.End) (waiting []*waiter, line string) {
+	e := ends[0]
+	if !c.taken[e.Seq] && c.err == nil {
+		c.fail(c.load(ends))
+	}
+	if c.err != nil {
+		return nil, ""
+	}
+	seqs := c.edges[e.Seq]
+	slices.Sort(seqs)
+	for _, seq := range seqs {
+		if w := c.jobs[seq]; w != nil {
+			waiting = append(waiting, w)
 		}
 	}
-	return moved, nil
+	line = c.lines.left[e.Seq]
+	delete(c.edges, e.Seq)
+	delete(c.lines.left, e.Seq)
+	return waiting, line
 }
 
-// resolve counts an end for a job, and reports whether this moves it.
-func (c *counter) resolve(now time.Time, w *waiter, e ended) bool {
-	w.Count(e.state)
+// Change implements depend.Tx.
+func (c *counter) Change(
+	w *waiter, by depend.Step, moved []storage.Record,
+) []storage.Record {
 	w.counted = true
-	if !w.Resolve(now, e.id, e.state) {
-		return false
+	if !by.Count(&w.Record) {
+		return moved
 	}
+	by.Move(&w.Record)
 	c.moved = append(c.moved, w)
-	return true
+	if w.State.Terminal() && w.awaited {
+		c.ends = append(c.ends, depend.End{Seq: w.Seq, ID: w.ID, State: w.State})
+	}
+	return append(moved, w.Record)
+}
+
+// Find implements depend.Tx. The job is one of those that learn and know have added.
+func (c *counter) Find(id string) *waiter {
+	w := c.byID[id]
+	if other := c.jobs[w.Seq]; other != nil { // which has been read since
+		return other
+	}
+	return w
+}
+
+// State implements depend.Tx.
+func (c *counter) State(w *waiter) ojs.State { return w.State }
+
+// Waiter implements depend.Tx.
+func (c *counter) Waiter(id string) (w *waiter, some bool) {
+	w = c.byID[id]
+	return w, w != nil && w.State == ojs.StatePending && w.depends
+}
+
+// Edge implements depend.Tx.
+func (c *counter) Edge(from, to *waiter) {
+	c.edges[from.Seq] = append(c.edges[from.Seq], to.Seq)
+	from.awaited = true
 }
 
 // meets reports whether a job of changes waits for one that has ended, or did before the
@@ -578,59 +611,56 @@ func (s *Storage) lockedAll(
 // Await implements insert.Tx.
 func (i *inserter) Await(
 	now time.Time, batch []storage.Insert, added func(int) bool,
-) ([]storage.Record, error) {
-	c := i.s.counter(i.ctx, i.tx)
-	new := make(map[string]found, len(i.added))
-	for id, a := range i.added {
-		new[id] = a.found
-	}
-	moved, more, err := c.awaitNew(now, batch, new, added)
+) (moved []storage.Record, err error) {
+	c := i.s.counter(i.ctx, i.tx, i.ended...)
+	waits := storage.DependsOn(batch)
 	for k := range batch {
-		if in := &batch[k]; err == nil && in.Waits() && added(k) {
-			a := i.added[in.Record.ID]
+		if waits && added(k) {
+			a := i.added[batch[k].Record.ID]
 			a.columns.State = int(a.code) // another job of the batch may have replaced it
-			err = c.enter(in, a.seq, &a.columns)
+			c.know(&batch[k], a.seq, &a.columns)
 		}
 	}
-	if err == nil {
-		err = c.enterLines(batch, new, added)
+	if c.learn(batch, added); c.err == nil {
+		moved = depend.Await(c, now, batch, added)
 	}
-	var counted, awaiting []storage.Record
-	if err == nil {
-		counted, err = c.count(now, append(i.ended, more...)...)
-	}
-	if err == nil && storage.DependsOn(batch) {
-		awaiting, err = c.await(now, batch, new, added)
-	}
-	if err == nil {
-		err = c.store()
-	}
-	if err == nil && len(c.met) > 0 {
+	if err = c.end(); err == nil && len(c.met) > 0 {
 		err = &undecodable{c.met}
 	}
 	if err != nil {
 		return nil, err
 	}
-	moved = slices.Concat(moved, counted, awaiting)
 	noteMoved(i.notice, moved)
 	return moved, nil
 }
 
-// enter has the counter know a job that has just been stored, with these columns.
-func (c *counter) enter(in *storage.Insert, seq int64, columns *rows.Columns) error {
+// end stores what the counter has come to, and returns its error.
+func (c *counter) end() error {
+	if c.err == nil {
+		c.err = c.addEdges()
+	}
+	if c.err == nil {
+		c.err = c.store()
+	}
+	return c.err
+}
+
+// know adds a job that has just been stored, with these columns.
+func (c *counter) know(in *storage.Insert, seq int64, columns *rows.Columns) {
+	w := newWaiter(seq, columns.ID, rows.State(columns.State))
+	c.byID[w.ID] = w
+	c.taken[seq] = in.OrderingKey == "" // the edges from it are not stored yet
 	if !in.Waits() {
-		return nil
+		return
 	}
 	r, err := rows.Read(columns)
 	if err != nil {
-		return err
+		c.fail(err)
+		return
 	}
 	r.Wait(in)
-	c.jobs[seq] = &waiter{Row: &rows.Row{Record: r, Seq: seq, Was: r.Version}, awaited: len(in.AwaitedBy) > 0,
-		depends: true, counted: true}
-	// The edges from it are not stored yet.
-	c.taken[seq] = in.OrderingKey == "" && len(in.AwaitedBy) == 0
-	return nil
+	w.Record, w.Was = r, r.Version
+	c.jobs[seq] = w
 }
 
 // waitingIDsSQL returns the pending ones of the jobs with the ids $1, which the
@@ -638,90 +668,34 @@ func (c *counter) enter(in *storage.Insert, seq int64, columns *rows.Columns) er
 var waitingIDsSQL = define("waitingIDs", `SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
 		WHERE seq = ANY ({seqs}) AND state = 1`)
 
-// await has jobs that have just been stored wait for others, and their lines give turns.
-func (c *counter) await(
-	now time.Time, batch []storage.Insert, new map[string]found, added func(int) bool,
-) (moved []storage.Record, err error) {
-	var ids []string
+// learn adds the jobs that wait for those of a batch, and those that they wait for. All
+// are locked: see Known and Waiting.
+func (c *counter) learn(batch []storage.Insert, added func(int) bool) {
+	var waiting, ids []string
+	for k := range batch {
+		if added(k) {
+			waiting = append(waiting, batch[k].AwaitedBy...)
+			ids = append(ids, batch[k].DependsOn...)
+		}
+	}
+	known := func(id string) bool { return c.byID[id] != nil }
+	if waiting = slices.DeleteFunc(sayables(waiting), known); len(waiting) > 0 {
+		_, err := c.read(c.s.sql[waitingIDsSQL], waiting)
+		c.fail(err)
+	}
+	ids = slices.DeleteFunc(ids, known)
+	there, err := c.s.find(c.ctx, c.tx, ids)
+	c.fail(err)
+	for id, f := range there {
+		c.byID[id] = newWaiter(f.seq, id, f.state())
+	}
 	for k := range batch {
 		for _, id := range batch[k].DependsOn {
-			if _, there := new[id]; !there && added(k) {
-				ids = append(ids, id)
+			if added(k) && !known(id) {
+				c.fail(&ojs.DependencyError{ID: batch[k].Record.ID, Dependency: id})
 			}
 		}
 	}
-	slices.Sort(ids)
-	heads, err := c.s.find(c.ctx, c.tx, slices.Compact(ids))
-	if err != nil {
-		return nil, err
-	}
-	if heads == nil {
-		heads = make(map[string]found)
-	}
-	maps.Copy(heads, new)
-	for k := range batch {
-		if in := &batch[k]; in.Waits() && added(k) {
-			more, err := c.awaitOne(now, in, heads)
-			if err != nil {
-				return nil, err
-			}
-			moved = append(moved, more...)
-		}
-	}
-	return moved, c.addEdges()
-}
-
-// awaitOne has a job that has just been stored wait for others, and its line give the
-// turn. The line of a job that the batch has replaced gives its turn, too. heads are
-// those of these jobs.
-func (c *counter) awaitOne(
-	now time.Time, in *storage.Insert, heads map[string]found,
-) (moved []storage.Record, err error) {
-	h := heads[in.Record.ID]
-	// moves adds a job that has moved, and each job that its end moves.
-	moves := func(w *waiter) error {
-		moved = append(moved, w.Record)
-		if !w.State.Terminal() || !w.awaited {
-			return nil
-		}
-		more, err := c.count(now, ended{seq: w.Seq, id: w.ID, state: w.State})
-		moved = append(moved, more...)
-		return err
-	}
-	w := c.jobs[h.seq]
-	for _, id := range in.DependsOn {
-		// If the batch has replaced it, or what has ended decides, it waits for none.
-		if w.State != ojs.StatePending {
-			break
-		}
-		d, ok := heads[id]
-		if !ok {
-			return nil, &ojs.DependencyError{ID: in.Record.ID, Dependency: id}
-		}
-		state, other := d.state(), c.jobs[d.seq]
-		if other != nil {
-			state = other.State
-		}
-		if !state.Terminal() {
-			c.edges[d.seq] = append(c.edges[d.seq], h.seq)
-			if other != nil {
-				other.awaited = true
-			}
-			continue
-		}
-		if c.resolve(now, w, ended{seq: d.seq, id: id, state: state}) {
-			if err := moves(w); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if in.OrderingKey == "" {
-		return moved, nil
-	}
-	if w, err = c.nextTurn(now, in.OrderingKey); err == nil && w != nil {
-		err = moves(w)
-	}
-	return moved, err
 }
 
 var addEdgesSQL = define("addEdges", `INSERT INTO {schema}.edge SELECT * FROM unnest($1::bigint[], $2::bigint[])

@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/depend"
 )
 
 // CancelAll implements storage.Storage.
@@ -30,10 +31,9 @@ func (s *Storage) CancelAll(
 		if err != nil {
 			return err
 		}
-		c := s.counter(ctx, tx)
-		if moved, err = c.count(now, list...); err == nil {
-			err = c.store()
-		}
+		c := s.counter(ctx, tx, list...)
+		moved = depend.Count(c, now, nil)
+		err = c.end()
 		for i := range o.encoded {
 			rows.Note(n, &o.encoded[i])
 		}
@@ -148,20 +148,13 @@ func (s *Storage) Revive(
 			return err
 		}
 		c := s.counter(ctx, tx)
-		there, all := make(map[string]found), func(int) bool { return true }
 		for i := range batch {
-			e := &o.encoded[i]
-			there[e.ID] = found{seqs[i], e.Version, int16(e.State)}
-			if err := c.enter(&batch[i], seqs[i], e); err != nil {
-				return err
-			}
+			c.know(&batch[i], seqs[i], &o.encoded[i])
 		}
-		if err = c.enterLines(batch, there, all); err == nil {
-			moved, err = c.await(now, batch, there, all)
+		if c.learn(batch, func(int) bool { return true }); c.err == nil {
+			moved = depend.Revive(c, now, batch)
 		}
-		if err == nil {
-			err = c.store()
-		}
+		err = c.end()
 		for i := range o.encoded {
 			rows.Note(n, &o.encoded[i])
 		}
@@ -217,70 +210,10 @@ func (i *inserter) Waiting(ids []string) (map[string]bool, error) {
 	if met := undecoded(list); len(met) > 0 {
 		return nil, &undecodable{met}
 	}
+	i.awaits = true
 	waiting := make(map[string]bool, len(ids))
 	for k := range list {
 		waiting[list[k].ID] = list[k].State == rows.Pending && list[k].Depends != nil
 	}
 	return waiting, nil
-}
-
-// awaitNew has stored jobs wait for jobs that have just been stored. A new job that this
-// call has replaced counts at once, so awaitNew returns the jobs that it moves and ends.
-func (c *counter) awaitNew(
-	now time.Time, batch []storage.Insert, new map[string]found, added func(int) bool,
-) (moved []storage.Record, list []ended, err error) {
-	var waiting []string
-	for k := range batch {
-		if added(k) {
-			waiting = append(waiting, batch[k].AwaitedBy...)
-		}
-	}
-	if len(waiting) == 0 {
-		return nil, nil, nil
-	}
-	// They are locked: see Waiting.
-	if _, err = c.read(c.s.sql[waitingIDsSQL], sayables(waiting)); err != nil {
-		return nil, nil, err
-	}
-	byID := make(map[string]*waiter, len(c.jobs))
-	for _, w := range c.jobs {
-		byID[w.ID] = w
-	}
-	type replaced struct { // by this call, and a job that waits for it
-		w *waiter
-		ended
-	}
-	var atOnce []replaced
-	for k := range batch {
-		in := &batch[k]
-		if !added(k) {
-			continue
-		}
-		for _, id := range in.AwaitedBy {
-			w := byID[id]
-			if w == nil || w.State != ojs.StatePending || !w.depends {
-				continue
-			}
-			h := new[in.Record.ID]
-			w.WaitsMore()
-			w.counted = true
-			if !h.state().Terminal() {
-				c.edges[h.seq] = append(c.edges[h.seq], w.Seq)
-				continue
-			}
-			atOnce = append(atOnce, replaced{w, ended{seq: h.seq, id: in.Record.ID, state: h.state()}})
-		}
-	}
-	for _, e := range atOnce { // each job waits for all of them before one is counted
-		if e.w.State != ojs.StatePending || !c.resolve(now, e.w, e.ended) {
-			continue
-		}
-		moved = append(moved, e.w.Record)
-		if e.w.State.Terminal() && e.w.awaited {
-			list = append(list, ended{seq: e.w.Seq, id: e.w.ID, state: e.w.State})
-		}
-	}
-	err = c.addEdges()
-	clear(c.edges) // they are stored, and read when one of the new jobs ends
-	return moved, list, err
 }

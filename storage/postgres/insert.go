@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/depend"
 	"github.com/ojsengine/ojs/storage/insert"
 )
 
@@ -314,7 +315,8 @@ type inserter struct {
 	tx  transaction
 
 	notice *storage.Notice // what it does
-	ended  []ended         // jobs that it has ended and that others may wait for
+	ended  []depend.End    // jobs that it has ended and that others may wait for
+	awaits bool            // stored jobs are to wait for some of its jobs
 	added  map[string]*added
 }
 
@@ -559,7 +561,14 @@ func (i *inserter) Save(changed []*rows.Row) error {
 		}
 	}
 	_, list, err := i.s.applyCounting(i.ctx, i.tx, o)
-	i.ended = append(i.ended, list...)
+	for k, r := range changed {
+		switch new := i.added[r.ID]; {
+		case len(list) > 0 && list[0].ID == r.ID:
+			i.ended, list = append(i.ended, list[0]), list[1:]
+		case new != nil && i.awaits: // no edge from it is stored yet
+			i.ended = append(i.ended, o.end(k, new.seq))
+		}
+	}
 	return err
 }
 

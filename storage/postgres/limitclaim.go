@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/depend"
 )
 
 // picked is a job that a claim with limits has picked and locked.
@@ -458,12 +459,9 @@ func (r *round) putAway() error {
 		if len(list) == 0 {
 			continue
 		}
-		c := r.s.counter(r.ctx, r.tx)
-		moved, err := c.count(now, list...)
-		if err == nil {
-			err = c.store()
-		}
-		if err != nil {
+		c := r.s.counter(r.ctx, r.tx, list...)
+		moved := depend.Count(c, now, nil)
+		if err := c.end(); err != nil {
 			return err
 		}
 		r.moved = append(r.moved, moved...)

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
@@ -45,27 +44,29 @@ var enterLinesSQL = define("enterLines", `WITH
 		INSERT INTO {schema}.line SELECT u.seq, u.key, true FROM unnest($1::bigint[], $2::text[]) u (seq, key)
 		ON CONFLICT (seq) DO UPDATE SET key = excluded.key, waits = true`)
 
-// enterLines has jobs that have just been stored wait for their turns. Their keys are
-// locked.
-func (c *counter) enterLines(batch []storage.Insert, new map[string]found, added func(int) bool) error {
+// Enter implements depend.Tx. The keys are locked.
+func (c *counter) Enter(batch []storage.Insert, added func(int) bool) {
 	var seqs []int64
 	var keys []string
 	for k := range batch {
 		in := &batch[k]
-		if in.OrderingKey == "" || !added(k) {
+		if !in.Waits() || !added(k) {
+			continue
+		}
+		w := c.Find(in.Record.ID)
+		w.depends, w.counted = true, true
+		if in.OrderingKey == "" {
 			continue
 		}
 		c.lines.locked[in.OrderingKey] = true
-		seq := new[in.Record.ID].seq
-		if w := c.jobs[seq]; w.State == ojs.StatePending { // or it has been replaced
+		if w.State == ojs.StatePending { // or it has been replaced
 			w.awaited = true
-			seqs, keys = append(seqs, seq), append(keys, in.OrderingKey)
+			seqs, keys = append(seqs, w.Seq), append(keys, in.OrderingKey)
 		}
 	}
-	if len(seqs) == 0 {
-		return nil
+	if len(seqs) > 0 {
+		c.fail(c.tx.exec(c.ctx, c.s.sql[enterLinesSQL], seqs, keys))
 	}
-	return c.tx.exec(c.ctx, c.s.sql[enterLinesSQL], seqs, keys)
 }
 
 // lines are the lines of the jobs that a transaction has ended or stored.
@@ -145,51 +146,40 @@ func (c *counter) look(keys []string) error {
 	return c.readWaiting(unread)
 }
 
-// nextTurn gives the turn of a key to the first in line, unless a job has it. It returns
-// that job if this moves it, or nil.
-func (c *counter) nextTurn(now time.Time, key string) (*waiter, error) {
+// First implements depend.Tx. It locks the key.
+func (c *counter) First(key string) (first *waiter, some bool) {
 	if w := c.jobs[c.lines.turns[key]]; w != nil && !w.State.Terminal() {
-		return nil, nil
+		return nil, false
 	}
 	var missed int64
-	for {
+	for c.err == nil {
 		seq, looked := c.lines.first[key]
 		switch {
 		case !looked:
-			if err := c.look([]string{key}); err != nil {
-				return nil, err
-			}
+			c.fail(c.look([]string{key}))
 			continue
-		case seq == 0:
-			delete(c.lines.first, key)
-			return nil, nil
-		case !c.lines.locked[key]: // there may be others by now
-			if err := c.lockLines([]string{key}); err != nil {
-				return nil, err
-			}
+		case seq != 0 && !c.lines.locked[key]: // there may be others by now
+			c.fail(c.lockLines([]string{key}))
 			continue
 		}
 		delete(c.lines.first, key)
 		w := c.jobs[seq]
 		switch {
+		case seq == 0:
+			return nil, false
 		case w == nil: // it has left the line since; or, if it is still there, does not decode
 			if seq == missed {
 				c.lines.aside = append(c.lines.aside, seq)
 			}
 			missed = seq
-			continue
 		case w.State.Terminal():
-			continue
 		case !w.InLine():
-			return nil, nil
+			return nil, false
+		default:
+			c.lines.turns[key] = seq
+			c.lines.given = append(c.lines.given, seq)
+			return w, true
 		}
-		w.counted = true
-		c.lines.turns[key] = seq
-		c.lines.given = append(c.lines.given, seq)
-		if !w.Turn(now) {
-			return nil, nil
-		}
-		c.moved = append(c.moved, w)
-		return w, nil
 	}
+	return nil, false
 }

@@ -370,6 +370,44 @@ var groupCases = []Case{
 			}
 			c.waits(two, 1, 1)
 		}},
+	{"group-6", "Group/AwaitedByOrder", "Insert.AwaitedBy",
+		"A new job that its batch replaces is counted in its place among the ends of the call.",
+		needsNothing, func(c *C) {
+			equal := func(print string, by ...string) storage.Insert {
+				policy := ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}
+				return storage.Insert{Record: c.job(unique(print, policy)), AwaitedBy: by}
+			}
+			because := func(id, of string) {
+				if r := c.get(id); r.Error == nil || r.Error.Details["dependency"] != of {
+					c.failf("a job that ended by the end of job %v has %+v", short([]string{of}), r.Error)
+				}
+			}
+			open, old := c.active(), equal("a")
+			c.insertOne(old)
+			first := c.wait(ojs.AllSucceeded, []string{old.Record.ID})
+			last := c.wait(ojs.AllSucceeded, []string{open.ID})
+			both := c.wait(ojs.AllSucceeded, []string{old.Record.ID})
+			replaced := equal("b", last, both)
+			out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{equal("a"), replaced, equal("b")}, nil)
+			c.noErr("Insert", err)
+			c.wantMoved("Insert", out[2].Moved, is(first, isCancelled), is(both, isCancelled),
+				is(last, isCancelled))
+			because(both, old.Record.ID)
+			because(last, replaced.Record.ID)
+
+			other := c.active()
+			both = c.wait(ojs.AllSucceeded, []string{open.ID})
+			last = c.wait(ojs.AllSucceeded, []string{other.ID})
+			replaced = equal("c", last, both)
+			to := open
+			c.to(ojs.StateDiscarded)(&to)
+			followed := c.change(storage.Change{Record: to, AttemptFieldsOnly: true,
+				Then: []storage.Insert{replaced, equal("c")}})[0]
+			c.noErr("Settle", followed.Err)
+			c.wantMoved("Settle", followed.Moved, is(both, isCancelled), is(last, isCancelled))
+			because(both, open.ID)
+			because(last, replaced.Record.ID)
+		}},
 	{"group-7", "Group/AwaitedByNone", "Insert.AwaitedBy",
 		"A new job whose AwaitedBy names no job that waits is refused.",
 		needsNothing, func(c *C) {
@@ -405,6 +443,18 @@ var groupCases = []Case{
 				if got := c.list(storage.Query{States: []ojs.State{ojs.StateAvailable}}); len(got) > 0 {
 					c.failf("stored: %v", short(got))
 				}
+			}
+			// A list that names a job twice, or one of the batch, is refused.
+			twice := c.wait(ojs.AllSucceeded, []string{a.ID})
+			new := c.waiting(ojs.AllSucceeded, []string{a.ID})
+			for _, list := range [][]string{{twice, twice}, {twice, new.Record.ID}} {
+				in := storage.Insert{Record: c.job(), AwaitedBy: list}
+				_, err := c.S.Insert(c.ctx, c.now, []storage.Insert{in, new}, nil)
+				c.wantErr("Insert of a job that is awaited twice, or by a new one", err, ojs.ErrInvalid)
+				if got := c.list(storage.Query{States: []ojs.State{ojs.StateAvailable}}); len(got) > 0 {
+					c.failf("stored: %v", short(got))
+				}
+				c.waits(twice, 1, 0)
 			}
 			to := a
 			c.to(isCompleted)(&to)

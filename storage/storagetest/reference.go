@@ -204,7 +204,10 @@ func (s *Reference) nextTurn(now time.Time, key string, moved []storage.Record) 
 			first = j
 		}
 	}
-	if first != nil && first.rec.Turn(now) {
+	if first == nil {
+		return moved
+	}
+	if first.rec.Turn(); first.rec.Resolve(now, "", "") {
 		s.moved(first, false)
 		moved = append(moved, first.rec.Copy())
 	}

@@ -18,9 +18,9 @@ import (
 // The packages that each measure of lines adds up. A name that ends in /... has all
 // packages below it, too. Packages that do not exist count as empty.
 var (
-	storages = []string{"storage", "storage/codec", "storage/insert", "storage/rule", "storage/keyed/...",
-		"storage/memory", "storage/sqlite", "storage/postgres", "internal/rows", "internal/document",
-		"examples/bbolt"}
+	storages = []string{"storage", "storage/codec", "storage/insert", "storage/depend", "storage/rule",
+		"storage/keyed/...", "storage/memory", "storage/sqlite", "storage/postgres", "internal/rows",
+		"internal/document", "examples/bbolt"}
 	noStorage = []string{"storage/keyed/drivertest"} // a suite, not a part of a storage
 	engines   = []string{"engine/...", "cron", "inspect", "operate", "telemetry",
 		"internal/draft", "internal/stored"}

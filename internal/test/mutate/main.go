@@ -113,6 +113,14 @@ var targets = []target{
 		guards: []guard{{"enter", "Unlock", "mu"}},
 	},
 	{
+		name: "depend", dir: "storage/depend",
+		judges: []judge{
+			{pkg: "storage/memory", args: light},
+			{pkg: "storage/memory", args: quick},
+			{pkg: "storage/memory", args: suite, random: true, long: true},
+		},
+	},
+	{
 		name: "rule", dir: "storage/rule",
 		judges: []judge{
 			{pkg: "storage/rule", args: []string{"-test.run=."}},
