@@ -565,7 +565,7 @@ func (i *inserter) Save(changed []*rows.Row) error {
 		switch new := i.added[r.ID]; {
 		case len(list) > 0 && list[0].ID == r.ID:
 			i.ended, list = append(i.ended, list[0]), list[1:]
-		case new != nil && i.awaits: // no edge from it is stored yet
+		case new != nil && i.awaits && r.State.Terminal(): // no edge from it is stored yet
 			i.ended = append(i.ended, o.end(k, new.seq))
 		}
 	}
