@@ -235,20 +235,21 @@ func TestListenerLeavesAStandby(t *testing.T) {
 func TestHealthOfTheListener(t *testing.T) {
 	t.Parallel()
 	var refused atomic.Bool
-	pool := poolAt(t, privateServer(t).DSN(), func(cfg *pgxpool.Config) {
-		cfg.MaxConns, cfg.MaxConnLifetime = 1, time.Hour
-		cfg.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
-			if refused.Load() {
+	dsn := privateServer(t).DSN()
+	pool := poolAt(t, dsn, func(cfg *pgxpool.Config) {
+		cfg.BeforeConnect = func(_ context.Context, to *pgx.ConnConfig) error {
+			if to.RuntimeParams["application_name"] == "listener" && refused.Load() {
 				return errors.New("no password for this hour")
 			}
 			return nil
 		}
 	})
-	e := startShop(t, openAs(t, pool, "ojs", often, postgres.WithLogger(quietLog)))
+	e := startShop(t, openAs(t, pool, "ojs", often, postgres.WithLogger(quietLog),
+		postgres.WithListenDSN(dsn+" application_name=listener")))
 	e.well(1)
 	refused.Store(true)
 	execAll(t, pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-		WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'`)
+		WHERE application_name = 'listener'`)
 	e.sick("notices of other processes do not arrive: ojs: postgres: no password for this hour")
 	await(t, "a job that is found without notices", func() bool {
 		_, err := e.Enqueue(t.Context(), "x", 2)
