@@ -150,7 +150,7 @@ func (r *Record) InLine() bool {
 
 // Turn gives a job that is in line its turn [order-1]. The job moves by Resolve, unless
 // it waits for others still [order-3]. Turn does not raise the version, and replaces
-// Dependencies by a changed copy.
+// Dependencies by a changed copy [order-3].
 func (r *Record) Turn() {
 	d := *r.Dependencies
 	d.InLine = false

@@ -370,7 +370,7 @@ var groupCases = []Case{
 			}
 			c.waits(two, 1, 1)
 		}},
-	{"group-6", "Group/AwaitedByOrder", "Insert.AwaitedBy",
+	{"group-9", "Group/AwaitedByOrder", "Insert.AwaitedBy",
 		"A new job that its batch replaces is counted in its place among the ends of the call.",
 		needsNothing, func(c *C) {
 			equal := func(print string, by ...string) storage.Insert {
