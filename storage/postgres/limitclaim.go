@@ -362,9 +362,6 @@ func (r *round) setAside() error {
 			continue
 		}
 		r.shut = append(r.shut, closedLane{*own, t.Closes(own, r.now)})
-		if t.Over(r.now) {
-			r.s.foundOver(t.Until)
-		}
 		if i := slices.Index(locked, own.Key); at != rows.None && (opens[i] == rows.None || at < opens[i]) {
 			opens[i] = at
 		}
@@ -380,31 +377,6 @@ func (r *round) setAside() error {
 			}
 		})})
 	return r.all(last)
-}
-
-var judgeAgainSQL = define("judgeAgain",
-	`INSERT INTO {schema}.job_judge SELECT name FROM {schema}.job_limit WHERE kind = 'key' AND until > $1`)
-
-// judgeAgain has claims judge the keys whose settings count again, if the clock has gone
-// back to before the end of a setting that a claim of this Storage has found ended. A
-// claim in a transaction of the caller, which may be rolled back, leaves it to others.
-func (s *Storage) judgeAgain(ctx context.Context, now int64) error {
-	over := s.over.Load()
-	if now >= over || txOf(ctx) != nil || !s.over.CompareAndSwap(over, rows.None) {
-		return nil
-	}
-	err := s.in(ctx).query(ctx, s.sql[judgeAgainSQL], []any{now}, each(nil, func() {}))
-	if err != nil {
-		s.foundOver(over)
-	}
-	return err
-}
-
-// foundOver keeps the end of a setting that a claim has found ended.
-func (s *Storage) foundOver(end int64) {
-	if end > s.over.Load() {
-		s.over.Store(end)
-	}
 }
 
 var bySeqSQL = define("bySeq", `SELECT {columns} FROM {whole} WHERE seq = ANY ($1::bigint[])`)

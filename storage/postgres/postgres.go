@@ -65,7 +65,6 @@ type Storage struct {
 	limited  atomic.Bool             // jobs with limits are about, as far as the last claim knows: a hint
 	wide     atomic.Pointer[wideSet] // as of the last look: whose ends to tell
 	openTold atomic.Int64            // the latest storage.Notice.Opens
-	over     atomic.Int64            // the latest end of a setting that a claim has found ended: judgeAgain
 	closings closings
 
 	aside chan struct{} // holds a token while a call moves rows to the quarantine

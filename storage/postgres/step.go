@@ -60,9 +60,6 @@ func (s *Storage) SettleAndClaim(
 // only if it has done neither, or if a statement had no answer: the caller then has to
 // look for what it has claimed. It returns results also then, if it has stored outcomes.
 func (s *Storage) claimAll(ctx context.Context, o settling, c *claims) ([]storage.Settled, error) {
-	if err := s.judgeAgain(ctx, c.now); err != nil {
-		return nil, err
-	}
 	results, err := s.step(ctx, o, c)
 	if err != nil {
 		return nil, err
