@@ -373,7 +373,7 @@ type Insert struct {
 	// AwaitedBy are the ids of stored jobs that wait for others, by DependsOn: each
 	// waits for this job, too, as if its own DependsOn had ended with it [group-6]. That
 	// is before the call counts any end [group-6]. A new job that its batch replaces is
-	// counted in its place among the ends of the call [group-9]. A job among them that is
+	// counted in its place among the ends of the call [group-6]. A job among them that is
 	// not pending is skipped [group-6]. If none is when the call begins, it fails with an
 	// *ojs.DependencyError that names the first, after the checks of DependsOn
 	// [group-7]. A job named twice, or one of the batch, fails the call with an error

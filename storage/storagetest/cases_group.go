@@ -369,44 +369,7 @@ var groupCases = []Case{
 				}
 			}
 			c.waits(two, 1, 1)
-		}},
-	{"group-9", "Group/AwaitedByOrder", "Insert.AwaitedBy",
-		"A new job that its batch replaces is counted in its place among the ends of the call.",
-		needsNothing, func(c *C) {
-			equal := func(print string, by ...string) storage.Insert {
-				policy := ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}
-				return storage.Insert{Record: c.job(unique(print, policy)), AwaitedBy: by}
-			}
-			because := func(id, of string) {
-				if r := c.get(id); r.Error == nil || r.Error.Details["dependency"] != of {
-					c.failf("a job that ended by the end of job %v has %+v", short([]string{of}), r.Error)
-				}
-			}
-			open, old := c.active(), equal("a")
-			c.insertOne(old)
-			first := c.wait(ojs.AllSucceeded, []string{old.Record.ID})
-			last := c.wait(ojs.AllSucceeded, []string{open.ID})
-			both := c.wait(ojs.AllSucceeded, []string{old.Record.ID})
-			replaced := equal("b", last, both)
-			out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{equal("a"), replaced, equal("b")}, nil)
-			c.noErr("Insert", err)
-			c.wantMoved("Insert", out[2].Moved, is(first, isCancelled), is(both, isCancelled),
-				is(last, isCancelled))
-			because(both, old.Record.ID)
-			because(last, replaced.Record.ID)
-
-			other := c.active()
-			both = c.wait(ojs.AllSucceeded, []string{open.ID})
-			last = c.wait(ojs.AllSucceeded, []string{other.ID})
-			replaced = equal("c", last, both)
-			to := open
-			c.to(ojs.StateDiscarded)(&to)
-			followed := c.change(storage.Change{Record: to, AttemptFieldsOnly: true,
-				Then: []storage.Insert{replaced, equal("c")}})[0]
-			c.noErr("Settle", followed.Err)
-			c.wantMoved("Settle", followed.Moved, is(both, isCancelled), is(last, isCancelled))
-			because(both, open.ID)
-			because(last, replaced.Record.ID)
+			awaitedByOrder(c)
 		}},
 	{"group-7", "Group/AwaitedByNone", "Insert.AwaitedBy",
 		"A new job whose AwaitedBy names no job that waits is refused.",
@@ -479,4 +442,42 @@ func (c *C) cancelled(id string) {
 	c.to(isCancelled)(&r)
 	out := c.change(storage.Change{Record: r, AttemptFieldsOnly: true})[0]
 	c.noErr("Settle", out.Err)
+}
+
+// A new job that its batch replaces is counted in its place among the ends of the call.
+func awaitedByOrder(c *C) {
+	equal := func(print string, by ...string) storage.Insert {
+		policy := ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}
+		return storage.Insert{Record: c.job(unique(print, policy)), AwaitedBy: by}
+	}
+	because := func(id, of string) {
+		if r := c.get(id); r.Error == nil || r.Error.Details["dependency"] != of {
+			c.failf("a job that ended by the end of job %v has %+v", short([]string{of}), r.Error)
+		}
+	}
+	open, old := c.active(), equal("a")
+	c.insertOne(old)
+	first := c.wait(ojs.AllSucceeded, []string{old.Record.ID})
+	last := c.wait(ojs.AllSucceeded, []string{open.ID})
+	both := c.wait(ojs.AllSucceeded, []string{old.Record.ID})
+	replaced := equal("b", last, both)
+	out, err := c.S.Insert(c.ctx, c.now, []storage.Insert{equal("a"), replaced, equal("b")}, nil)
+	c.noErr("Insert", err)
+	c.wantMoved("Insert", out[2].Moved, is(first, isCancelled), is(both, isCancelled),
+		is(last, isCancelled))
+	because(both, old.Record.ID)
+	because(last, replaced.Record.ID)
+
+	other := c.active()
+	both = c.wait(ojs.AllSucceeded, []string{open.ID})
+	last = c.wait(ojs.AllSucceeded, []string{other.ID})
+	replaced = equal("c", last, both)
+	to := open
+	c.to(ojs.StateDiscarded)(&to)
+	followed := c.change(storage.Change{Record: to, AttemptFieldsOnly: true,
+		Then: []storage.Insert{replaced, equal("c")}})[0]
+	c.noErr("Settle", followed.Err)
+	c.wantMoved("Settle", followed.Moved, is(both, isCancelled), is(last, isCancelled))
+	because(both, open.ID)
+	because(last, replaced.Record.ID)
 }
