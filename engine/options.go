@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	rand "math/rand/v2"
 	"slices"
 	"time"
@@ -312,7 +311,7 @@ func WithMiddleware(ms ...handler.Middleware) Option {
 // handler that panics or calls runtime.Goexit loses its line. The default writes warnings
 // and errors to slog.Default.
 func WithLogger(l *slog.Logger) Option {
-	return option(l != nil, func(c *config) { c.log = slog.New(logs.Guard(l.Handler(), math.MinInt)) },
+	return option(l != nil, func(c *config) { c.log = slog.New(logs.Guard(l.Handler(), logs.All)) },
 		"logger", "is nil")
 }
 

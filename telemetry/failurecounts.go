@@ -136,7 +136,10 @@ func (k *KnownFailures) read(
 }
 
 func later(a, b time.Time) time.Time {
-	return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare)
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // readSums reads the sums of a prefix that start at a time or later, by their starts.

@@ -174,7 +174,8 @@ func (c *Enqueuer) pressed(batch []storage.Insert, stored []storage.Inserted) {
 		}
 		queue, depth := batch[i].Record.Queue, stored[i].Depth
 		near := float64(depth) >= warnAt*float64(most)
-		if was, _ := c.Room.nearly.Swap(queue, near); near == (was == true) {
+		before, _ := c.Room.nearly.Swap(queue, near)
+		if was, _ := before.(bool); near == was {
 			continue
 		}
 		what := event.Room

@@ -3,7 +3,6 @@ package env
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -122,5 +121,8 @@ func StorageBackoff(n int) time.Duration {
 
 // Later returns the later of two times.
 func Later(a, b time.Time) time.Time {
-	return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare)
+	if a.Before(b) {
+		return b
+	}
+	return a
 }

@@ -179,7 +179,7 @@ func (c *Types) hook(
 
 // shareBy gives a job the fairness key of its value of a member (ojs.WithFairnessBy).
 func (c *Types) shareBy(r *storage.Record, o *ojs.Options, fromElsewhere bool) error {
-	if err := readable(r, o.FairnessBy, fromElsewhere, "fairness_by", "ojs.WithFairnessKey"); err != nil {
+	if err := checkPlain(r, o.FairnessBy, fromElsewhere, "fairness_by", "ojs.WithFairnessKey"); err != nil {
 		return err
 	}
 	key, err := policy.FairnessKey(o.FairnessBy, &r.JobInfo)
@@ -353,7 +353,7 @@ func NameDependencies(batch []storage.Insert, names []string) error {
 
 // limitBy gives a job the limit of its value of a member (ojs.WithRateLimitBy).
 func (c *Types) limitBy(r *storage.Record, o *ojs.Options, fromElsewhere bool) error {
-	if err := readable(r, o.RateLimitBy, fromElsewhere, "rate_limit_by", "ojs.WithRateLimit"); err != nil {
+	if err := checkPlain(r, o.RateLimitBy, fromElsewhere, "rate_limit_by", "ojs.WithRateLimit"); err != nil {
 		return err
 	}
 	key, err := policy.RateLimitKey(o.RateLimit.Key, o.RateLimitBy, &r.JobInfo)
@@ -366,8 +366,8 @@ func (c *Types) limitBy(r *storage.Record, o *ojs.Options, fromElsewhere bool) e
 	return nil
 }
 
-// readable refuses an option whose key is a member of args that come encoded.
-func readable(r *storage.Record, member string, fromElsewhere bool, option, remedy string) error {
+// checkPlain refuses an option whose key is a member of args that come encoded.
+func checkPlain(r *storage.Record, member string, fromElsewhere bool, option, remedy string) error {
 	if !fromElsewhere || !strings.HasPrefix(member, "args.") || !codec.IsEncoded(r.Args, r.Meta) {
 		return nil
 	}

@@ -4,6 +4,7 @@ package logs
 import (
 	"context"
 	"log/slog"
+	"math"
 	"reflect"
 	"time"
 
@@ -27,6 +28,9 @@ type guarded struct {
 	least slog.Level // lines below it are dropped
 	known bool       // a handler of package slog, which returns: asking for its level needs no goroutine
 }
+
+// All is below every level.
+const All slog.Level = math.MinInt
 
 // Guard returns a handler of the lines from a level on that a program's handler takes.
 func Guard(h slog.Handler, least slog.Level) slog.Handler {
