@@ -178,12 +178,12 @@ func (c *parts) uncertainHold(err error) {
 	c.wakeAt(c.Now().Add(env.StorageBackoff(1)))
 }
 
-// available says that n more jobs may be claimed.
+// available says that n more jobs may be claimed. Without handlers none is claimed ahead,
+// and Register says it again.
 func (c *parts) available(n int) {
 	if n == 0 {
 		return
 	}
-	// Register makes the call again for the first handler.
 	if r := c.attempts.Run.Load(); r != nil && len(c.types.Registry.Handled()) > 0 {
 		r.Pipe.Available(n)
 	}

@@ -132,6 +132,20 @@ type uncounted struct {
 
 func (s *uncounted) CountQuarantined(context.Context) (int, error) { s.count(); return 0, nil }
 
+// An engine that runs without handlers claims once its first handler is there, with no
+// other look at the storage to help it.
+func TestFirstHandlerWakesTheEngine(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.run()
+		b.advance(time.Second)
+		id := b.enqueue("x").ID
+		b.advance(0)
+		b.handle("x", func(context.Context, *ojs.Job[any]) error { return nil })
+		b.advance(0)
+		b.want(id, ojs.StateCompleted, 1)
+	})
+}
+
 // A storage that is closed ends a Run whose last call of the start hangs.
 func TestClosedDuringTheStart(t *testing.T) {
 	faulty := &storagetest.Faulty{Storage: memory.New()}
