@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"encoding/json"
 	"reflect"
 	"testing"
@@ -35,6 +36,10 @@ func FuzzParseBody(f *testing.F) {
 			}
 			if m.value[0] == '[' {
 				elements(m.value)
+			}
+			var compacted bytes.Buffer
+			if _ = json.Compact(&compacted, m.value); string(compact(m.value)) != compacted.String() {
+				t.Fatalf("%q is compacted to %q, want %q", m.value, compact(m.value), &compacted)
 			}
 		}
 	})
