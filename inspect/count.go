@@ -93,7 +93,7 @@ func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([
 	}
 	out := make([]Facets, len(by))
 	n := make([]map[string]int, len(by))
-	var tallied, ofLook []int // the places in by of those that need no look, and of those that do
+	var tallied, ofLook []int // places in by: the storage counts the first, a look the others
 	for i, b := range by {
 		out[i].Exact, n[i] = true, make(map[string]int)
 		if b == FacetError || !f.Tallied() {

@@ -59,7 +59,7 @@ type jobRequest struct {
 
 var jobRequests = sync.Pool{New: func() any { return new(jobRequest) }}
 
-// putBack leaves the memory to another request.
+// putBack returns the request to the pool.
 func (w *jobRequest) putBack() {
 	clear(w.found)
 	clear(w.options)

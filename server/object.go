@@ -95,7 +95,8 @@ func parseBody(b []byte, depth int) (object, error) {
 // readers differ in which of the two they take.
 func split(b []byte, prefix string) (object, error) { return splitTo(make(object, 0, 4), b, prefix) }
 
-// splitTo is split to the end of a list. The prefix of a name is in parts.
+// splitTo is split into the memory of an empty list. Only an error joins the parts of the
+// prefix.
 func splitTo(list object, b []byte, prefix ...string) (object, error) {
 	var seen map[string]bool // of a large object, which a search for each name would make slow
 	i := skip(b, 1)

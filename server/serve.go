@@ -106,7 +106,7 @@ func requestID(r *http.Request) string {
 	if id != "" && len(id) <= 128 && !strings.ContainsFunc(id, hidden) {
 		return id
 	}
-	return newID("req_", wall.Now().UnixMilli(), rand.Uint64(), rand.Uint64()) // it is no secret
+	return newID("req_", wall.Now().UnixMilli(), rand.Uint64(), rand.Uint64()) // it need not be hard to guess
 }
 
 // versionsTaken matches the versions of the binding that a request may name (F008).

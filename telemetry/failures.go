@@ -308,10 +308,10 @@ type knownGroup struct {
 // failuresKept is how long counts are kept from the start of their day on.
 const failuresKept = (FailureDays + 1) * day
 
-// Record hands the values to store to put, for the failures that were counted since the
-// last call, and for those that no call of Stored was for. Without failures it does
-// nothing. It reads the groups of a job type that may have a new one. If that fails, the
-// next call has the failures.
+// Record hands put the values to store: of failures that were counted since the last
+// call, and of earlier ones until Stored is called. Without failures it does nothing. It
+// reads the groups of a job type that may have a new one. If that fails, the next call
+// has the failures.
 func (r *FailureRecorder) Record(
 	ctx context.Context, m *Meters, s storage.DocumentStore, now time.Time, worker, version string, put Put,
 ) error {
@@ -351,7 +351,7 @@ func (r *FailureRecorder) Record(
 	return err
 }
 
-// Stored says that the values that the last call of Record has handed to put are stored.
+// Stored says that the values of the last call of Record are stored.
 func (r *FailureRecorder) Stored() {
 	for _, n := range r.unstored {
 		r.group(n).until = r.today.Add(failuresKept)

@@ -134,7 +134,7 @@ type Recorder struct {
 }
 
 // Record adds what the engine of a worker has counted since the last call to the open
-// buckets, and hands those that are to be stored to put.
+// buckets, and hands put the buckets to store.
 func (r *Recorder) Record(counted []Meter, now time.Time, worker string, put Put) {
 	var news []Meter
 	if r.last == nil {

@@ -9,7 +9,8 @@ import (
 // Caller follows an enqueue that it makes. The enqueue calls it one call at a time.
 type Caller interface {
 	// See gets each job that the enqueue has stored, or the equal one that was there,
-	// with the place of its draft. The record is the enqueue's: the caller must not keep
+	// with the place of its draft. The places rise, and the calls end before the enqueue
+	// returns. The record is the enqueue's: the caller must not keep
 	// or change it. A record that was stored just now lacks what the storage has set.
 	See(i int, rec *storage.Record)
 

@@ -64,8 +64,8 @@ type Tx[J any] interface {
 	// It is asked for the ids in AwaitedBy, which are not of the batch.
 	Waiter(id string) (j J, some bool)
 
-	// Enter notes that those jobs of a batch wait that were added and have DependsOn or
-	// an OrderingKey. The ones with a key that are pending enter its line. Await calls
+	// Enter notes that jobs of a batch wait: the added ones that have DependsOn or an
+	// OrderingKey. The pending ones with a key enter its line. Await calls
 	// it once, after the edges of AwaitedBy are made and before an end is counted.
 	Enter(batch []storage.Insert, added func(i int) bool)
 
@@ -108,7 +108,7 @@ func (s *Step) Count(r *storage.Record) (moves bool) {
 // Move makes the transition of a job that moves by the step, after Count.
 func (s *Step) Move(r *storage.Record) { r.Resolve(s.now, s.end.ID, s.end.State) }
 
-// Count counts the jobs that the transaction has ended, and those that end by that. It
+// Count counts the ends of the transaction, and the ends that follow from them. It
 // appends the jobs that move to moved.
 func Count[J any](tx Tx[J], now time.Time, moved []storage.Record) []storage.Record {
 	ends := tx.Ends()

@@ -12,7 +12,7 @@ import (
 
 // Jobs that wait for others (storage.Insert.DependsOn).
 //
-// store.edges lists, for each job that others wait for, those that do. Such a job has
+// store.edges lists, for each awaited job, the jobs that wait for it. An awaited job has
 // the mark awaited, so that the end of any other job costs nothing. place enters an
 // awaited job that has ended in store.uncounted. Each call that ends jobs then calls
 // count, which counts them for those that wait.

@@ -463,7 +463,7 @@ func (c *counter) Change(
 	return append(moved, w.Record)
 }
 
-// Find implements depend.Tx. The job is one of those that learn and know have added.
+// Find implements depend.Tx. know or learn has added the job.
 func (c *counter) Find(id string) *waiter {
 	w := c.byID[id]
 	if other := c.jobs[w.Seq]; other != nil { // which has been read since
@@ -668,7 +668,7 @@ func (c *counter) know(in *storage.Insert, seq int64, columns *rows.Columns) {
 var waitingIDsSQL = define("waitingIDs", `SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
 		WHERE seq = ANY ({seqs}) AND state = 1`)
 
-// learn adds the jobs that wait for those of a batch, and those that they wait for. All
+// learn adds stored jobs to which edges of a batch lead, by AwaitedBy and DependsOn. All
 // are locked: see Known and Waiting.
 func (c *counter) learn(batch []storage.Insert, added func(int) bool) {
 	var waiting, ids []string

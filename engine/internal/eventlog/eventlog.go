@@ -124,7 +124,8 @@ type Log struct {
 	spare   []*chain // memory for other jobs
 }
 
-// maxSpare bounds how much memory the log keeps for later.
+// maxSpare is how many chains the log keeps memory for, and how many events and entries
+// an operation does, of 288 and 64 bytes each.
 const maxSpare = 1024
 
 // line is what the log has to say when mu is free: a logger is foreign code.
@@ -325,12 +326,13 @@ func (l *Log) outlive(e *Entry) bool {
 }
 
 // keep makes the events of an entry complete, and the job that they share the log's own.
-// An entry that waits, or that an observer may keep, is a copy of the operation's.
-func (l *Log) keep(e *Entry, copied bool) {
+// With all the list of events becomes the log's own, too: the entry waits, or an observer
+// may keep it.
+func (l *Log) keep(e *Entry, all bool) {
 	if e.kept {
 		return
 	}
-	if e.kept = true; copied {
+	if e.kept = true; all {
 		e.Events = slices.Clone(e.Events)
 	}
 	job := e.Events[0].Job
