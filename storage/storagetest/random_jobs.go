@@ -176,6 +176,15 @@ func (w *world) movedBy(moved []storage.Record) {
 	}
 }
 
+// begin notes the versions that inserted jobs begin at.
+func (w *world) begin(batch []storage.Insert, got, want []storage.Inserted) {
+	for i := range min(len(got), len(want)) {
+		if got[i].Version > 0 {
+			w.ahead[batch[i].Record.ID] = got[i].Version - want[i].Version
+		}
+	}
+}
+
 // sameInserted compares the results of an insert.
 func (w *world) sameInserted(batch []storage.Insert, got, want []storage.Inserted) {
 	w.rt.Helper()
@@ -200,9 +209,9 @@ func (w *world) sameInserted(batch []storage.Insert, got, want []storage.Inserte
 					w.ever[id],
 				)
 			}
-			w.ahead[id] = got[i].Version - want[i].Version
 		}
 	}
+	w.begin(batch, got, want)
 	for i := range got {
 		what := "insert of " + nameOf(batch[i].Record.ID)
 		g, e := got[i], want[i]
@@ -604,6 +613,9 @@ func (w *world) settleMany(t *rapid.T) randomOp {
 func (w *world) sameSettled(what string, got, want []storage.Settled, changes []storage.Change) {
 	w.rt.Helper()
 	w.same("the number of results of "+what, len(got), len(want))
+	for i := range got { // a change may meet a job that an earlier one has inserted
+		w.begin(changes[i].Then, got[i].Then, want[i].Then)
+	}
 	for i := range got {
 		if got[i].Version != 0 {
 			got[i].Version = w.version(changes[i].Record.ID, got[i].Version)
