@@ -19,6 +19,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/benbjohnson/clock"
+
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/engine"
@@ -973,6 +975,17 @@ func (s *failingLookups) Get(ctx context.Context, id string) (storage.Record, er
 	return s.Storage.Get(ctx, id)
 }
 
+// readings is a clock that counts its readings.
+type readings struct {
+	clock.Clock
+	n *atomic.Int64
+}
+
+func (r readings) Now() time.Time {
+	r.n.Add(1)
+	return r.Clock.Now()
+}
+
 // watched is a storage that counts the cancels of workflows, and calls before ahead of
 // the next one.
 type watched struct {
@@ -1052,8 +1065,9 @@ func TestCancel(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := &failingLookups{Storage: memory.New(), waits: true}
 			var log bytes.Buffer
+			counted := readings{clock.New(), new(atomic.Int64)}
 			eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.NewTextHandler(&log, nil))),
-				engine.WithConcurrency(1))
+				engine.WithConcurrency(1), engine.WithClock(counted))
 			must(t, err)
 			b := &rig{Engine: eng, t: t, ctx: t.Context()}
 			b.handle("x", func(context.Context, string) error {
@@ -1067,6 +1081,10 @@ func TestCancel(t *testing.T) {
 			}
 			if strings.Contains(log.String(), "not cancelled") {
 				t.Errorf("the log: %s", log.String())
+			}
+			// The job's next claim waits for the slot, and for no time of its own.
+			if n := counted.n.Load(); n > 100_000 {
+				t.Errorf("the clock was read %d times in an hour", n)
 			}
 		})
 	})

@@ -406,7 +406,6 @@ func (a *attempt) arm() {
 // deadline, give up on its handler a grace period later, and report a handler that goes
 // on after all that.
 func (a *attempt) tick(now time.Time) {
-	c := a.r.c
 	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	// Also while a storage fails to store the outcome.
 	if a.phase != over && !a.inTx && (due(a.renewAt) || due(a.flushAt)) {
@@ -415,7 +414,7 @@ func (a *attempt) tick(now time.Time) {
 	if a.phase == running && a.started.Load() {
 		switch {
 		case a.forceAt.IsZero() && due(a.overdue()):
-			a.forceAt = now.Add(c.Grace)
+			a.forceAt = now.Add(a.r.c.Grace)
 			a.end(ojs.ErrTimeout)
 		case due(a.forceAt) && !a.inTx:
 			a.phase = settling
@@ -433,7 +432,8 @@ func (a *attempt) tick(now time.Time) {
 	case a.started.Load():
 		a.arm()
 	case a.phase != over: // one that has lost its job wants nothing
-		a.r.looking.By(env.Earliest(a.renewAt, now.Add(pipeline.TickTime)))
+		d := max(env.TimesOut(a.rec, now).Sub(now), pipeline.TickTime) // or more, since it starts later
+		a.r.looking.By(env.Earliest(a.renewAt, now.Add(d)))
 	}
 }
 
