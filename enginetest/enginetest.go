@@ -206,7 +206,7 @@ func (e *Engine[T]) stop(eng *engine.Engine[T], cancel context.CancelFunc, ended
 			e.tb.Errorf("enginetest: the engine does not stop\n%s", blocked(eng))
 			return
 		case <-wall.After(2 * time.Millisecond):
-			if len(eng.Running()) > 0 || rounds%50 == 0 {
+			if len(eng.Running()) > 0 || rounds%250 == 0 {
 				e.clock.Add(time.Second)
 			}
 		}

@@ -28,5 +28,6 @@ var freshFile string
 // The tests of the server and of its client pass on this storage.
 func TestBindingSuite(t *testing.T) {
 	connect(t) // or skip it
+	t.Parallel()
 	bindingtest.Suite(t, freshFile, "OJS_TEST_FRESH="+server)
 }
