@@ -141,9 +141,9 @@ var interned = func() map[string]string {
 	return names
 }()
 
-// elements splits valid JSON that is a list.
-func elements(b []byte) (list [][]byte) {
-	i := skip(b, 1)
+// elements splits valid JSON that is a list. The result is never nil.
+func elements(b []byte) [][]byte {
+	list, i := [][]byte{}, skip(b, 1)
 	for b[i] != ']' {
 		end := value(b, i)
 		list = append(list, b[i:end:end])
