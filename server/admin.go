@@ -154,8 +154,8 @@ func (s *Server) purgeQueue(c *call) error {
 	if in.err != nil {
 		return in.err
 	}
-	if names == nil && c.param("states") != "" {
-		names = []string{c.param("states")}
+	if names == nil {
+		names = c.names("states")
 	}
 	if len(names) == 0 {
 		return invalid("states", "is missing").expected("a list of states")

@@ -73,7 +73,7 @@ func (s *Server) setCron(c *call) error {
 		return invalid("expression", "is missing").expected("a cron expression")
 	}
 	template := in
-	if in.has("job_template") {
+	if in.get("job_template") != nil {
 		template = in.within("job_template")
 	} else {
 		template = &input{object: cronJob(in.object)}

@@ -146,13 +146,28 @@ func (s *Server) overrides(c *call) (args *ojs.Args, opts []ojs.Option, err erro
 	return args, opts, nil
 }
 
-// bodyFilter reads the filter of an operation on many: its members are in filter, or at
-// the top (F179).
+// filterNames are the members of a filter that may also be at the top of the body (F179),
+// or parameters of a DELETE (F178).
+var filterNames = []string{"queue", "type", "error_type", "since", "until", "enqueued_after",
+	"enqueued_before", "older_than", "priority"}
+
+// bodyFilter reads the filter of an operation on many.
 func (c *call) bodyFilter() (f inspect.Filter, err error) {
 	in := c.in()
 	from := in.within("filter")
-	if !in.has("filter") {
+	if in.get("filter") == nil {
 		from = in
+	}
+	for _, name := range filterNames {
+		value := in.get(name)
+		if text := c.param(name); value == nil && text != "" && c.r.Method == http.MethodDelete {
+			if value = marshal(text); name == "priority" {
+				value = []byte(text)
+			}
+		}
+		if value != nil && from.get(name) == nil {
+			from.object = from.object.set(name, value)
+		}
 	}
 	queue, jobType, errorType := from.text("queue"), from.text("type"), from.text("error_type")
 	f.CreatedFrom, f.CreatedBefore = from.time("since"), from.time("until")
@@ -266,9 +281,6 @@ func (s *Server) purgeDeadLetters(c *call) error {
 	}
 	f, err := c.bodyFilter()
 	if err != nil {
-		return err
-	}
-	if f.FinishedBefore, err = c.olderThan(f.FinishedBefore); err != nil {
 		return err
 	}
 	f.States, f.DeadLettered = nil, true

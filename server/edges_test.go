@@ -16,3 +16,52 @@ func TestEmptyLists(t *testing.T) {
 	r.want("F078: the latest replaces", r.do("GET /admin/workers/w"), 200, "queues", []any{})
 	r.want("V004: the latest replaces", r.fetch("w"), 200, "jobs.0.id", r.vars["A"])
 }
+
+// A purge of dead letters keeps to each member that narrows it, wherever it stands.
+func TestPurgeOfSome(t *testing.T) {
+	r := newRig(t)
+	r.dead("A", "a")
+	r.dead("B", "b")
+	left := func(rule, request string, purged, total int) {
+		t.Helper()
+		r.want(rule, r.do(request), 200, "purged_count", purged)
+		r.want(rule, r.do("GET /dead-letter"), 200, "pagination.total", total)
+	}
+	left("F178: a parameter", "DELETE /dead-letter?confirm=true&queue=none", 0, 2)
+	left("F178: a parameter", "DELETE /dead-letter?confirm=true&type=c*", 0, 2)
+	left("F178: beside a filter", "DELETE /dead-letter?type=c*\n\n"+`{"filter":{"queue":"dead-a"},"confirm":true}`,
+		0, 2)
+	left("F178: a parameter", "DELETE /dead-letter?confirm=true&until=2000-01-01T00:00:00Z", 0, 2)
+	left("F149: beside a filter", "DELETE /dead-letter\n\n"+
+		`{"filter":{"queue":"dead-a"},"older_than":"PT1H","confirm":true}`, 0, 2)
+	left("reading 17", "DELETE /dead-letter\n\n"+`{"filter":null,"queue":"none","confirm":true}`, 0, 2)
+	r.want("F178", r.do("DELETE /dead-letter?confirm=true&since=now"), 400, "error.details.field", "since")
+	left("F178: a parameter", "DELETE /dead-letter?confirm=true&queue=dead-a", 1, 1)
+	left("F087", "DELETE /dead-letter\n\n"+`{"filter":{"type":"b"},"confirm":true}`, 1, 0)
+	r.enqueue("C", job)
+	r.want("F142", r.do("DELETE /jobs/$C"), 200)
+	r.want("F142, F178: a list", r.do("DELETE /admin/queues/default/jobs?confirm=true&states=completed,cancelled"),
+		200, "purged_count", 1, "states", []any{"completed", "cancelled"})
+}
+
+// null is the same as absent (reading 17).
+func TestNullIsAbsent(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", job)
+	r.want("F145", r.do("POST /admin/jobs/bulk/cancel\n\n"+`{"filter":null,"type":"b","confirm":true}`), 200,
+		"matched", 0)
+	r.want("F157", r.do("POST /workers/fetch\n\n"+`{"queues":["default"],"count":null}`), 200, "job.id",
+		r.vars["A"])
+	r.want("F169", r.do("POST /cron\n\n"+`{"name":"c","cron":"@daily","job_template":null,"type":"a"}`), 201,
+		"cron.type", "a")
+	r.want("F091", r.do("PUT /queues/q/config\n\n"+`{"config":null,"max_depth":3}`), 200, "config.max_depth", 3)
+	r.want("F164", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"retry":{"initial_interval":null,
+		"initial_interval_ms":5,"backoff_strategy":null,"strategy":"linear"}}`), 201,
+		"job.retry.initial_interval", "PT0.005S", "job.retry.backoff_strategy", "linear")
+	r.want("F164", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"retry":{"color":null}}`), 422)
+	r.want("W007", r.do("POST /workflows\n\n"+`{"type":"batch","jobs":[{"type":"a","args":[]}],
+		"callbacks":{"on_success":null,"on_complete":{"type":"b","args":[]}}}`), 201,
+		"workflow.callbacks.on_complete.type", "b", "workflow.callbacks.on_success", "absent")
+	r.want("W007", r.do("POST /workflows\n\n"+`{"type":"batch","jobs":[{"type":"a","args":[]}],
+		"callbacks":{"on_success":null}}`), 400, "error.details.validation_errors.0.path", "$.callbacks")
+}

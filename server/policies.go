@@ -78,11 +78,11 @@ func retryOf(v []byte) (p ojs.RetryPolicy, err error) {
 	var out object
 	for _, m := range given {
 		other, renamed := otherNames[m.name]
-		if renamed {
-			if isNull(m.value) {
-				continue
-			}
-			if given.get(other.name) != nil || out.has(other.name) {
+		switch {
+		case isNull(m.value) && (renamed || out.has(m.name)):
+			continue
+		case renamed:
+			if given.get(other.name) != nil || out.get(other.name) != nil {
 				return p, badRetry("retry."+m.name, "is set twice, as "+other.name+" too")
 			}
 			if other.milliseconds {
@@ -94,7 +94,7 @@ func retryOf(v []byte) (p ojs.RetryPolicy, err error) {
 			}
 			m.name = other.name
 		}
-		out = append(out, m)
+		out = out.set(m.name, m.value)
 	}
 	err = p.UnmarshalJSON(out.appendJSON(nil))
 	return p, err

@@ -145,10 +145,10 @@ func (s *Server) applyConfig(c *call, name string, in *input) (obj, error) {
 
 // configOf reads the configuration in a body: in the member config, or the body itself.
 func configOf(in *input) *input {
-	if in.has("config") {
+	if in.get("config") != nil {
 		return in.within("config")
 	}
-	return &input{object: in.object.without("name"), err: in.err}
+	return &input{object: in.object.without("name").without("config"), err: in.err}
 }
 
 // createQueue answers POST /queues (F091).

@@ -440,7 +440,7 @@ func (k *socket) resume(in *input) error {
 	if in.err != nil {
 		return in.err
 	}
-	if in.has("channel") || in.has("subscription_id") {
+	if in.get("channel") != nil || in.get("subscription_id") != nil {
 		sub, err := k.named(in)
 		if err != nil {
 			return err

@@ -100,7 +100,7 @@ func (s *Server) fetch(c *call) error {
 	}
 	end := len(b)
 	b = append(b, ']')
-	if end > first && len(ds) == 1 && !in.has("count") { // F157
+	if end > first && len(ds) == 1 && in.get("count") == nil { // F157
 		b = append(append(b, `,"job":`...), b[first:end]...)
 	}
 	c.buf = append(b, '}')

@@ -342,6 +342,7 @@ func (f *flow) group(in *input, form string, at []int) (workflow.Part, *outline)
 		f.refused(in.path+"callbacks", in.err)
 		return nil, out
 	}
+	given.object = slices.DeleteFunc(given.object, func(m member) bool { return isNull(m.value) })
 	if len(given.object) == 0 {
 		f.fault(in.path+"callbacks", "are none: give at least one of on_complete, on_success and on_failure")
 	}
