@@ -480,13 +480,17 @@ func (w *jobRequest) seconds(name string) (time.Duration, error) {
 		}
 		return 0, invalid(w.place(name), "is no positive ISO 8601 duration").received(clip(text))
 	}
+	number, err := strconv.ParseFloat(string(v), 64)
 	switch {
-	case name == "result_ttl" && string(v) == "-1":
+	case err == nil && name == "result_ttl" && number == -1:
 		return ojs.KeepForever, nil
-	case name == "result_ttl" && string(v) == "0":
+	case err == nil && name == "result_ttl" && number == 0:
 		return 0, nil
 	}
-	d, err := iso8601.Parse("PT" + string(v) + "S") // a plain number is the seconds of a duration
+	var d time.Duration
+	if err == nil {
+		d, err = iso8601.Parse("PT" + strconv.FormatFloat(number, 'f', -1, 64) + "S")
+	}
 	if err != nil || d <= 0 {
 		return 0, invalid(w.place(name), "is no positive number of seconds").
 			expected("a number above 0").received(kindOf(v))

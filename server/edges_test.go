@@ -1,6 +1,9 @@
 package server_test
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // An empty list is given, and is no absent one.
 func TestEmptyLists(t *testing.T) {
@@ -64,4 +67,36 @@ func TestNullIsAbsent(t *testing.T) {
 		"workflow.callbacks.on_complete.type", "b", "workflow.callbacks.on_success", "absent")
 	r.want("W007", r.do("POST /workflows\n\n"+`{"type":"batch","jobs":[{"type":"a","args":[]}],
 		"callbacks":{"on_success":null}}`), 400, "error.details.validation_errors.0.path", "$.callbacks")
+}
+
+// A number counts by its value, however it is written.
+func TestNumbersOfAnyForm(t *testing.T) {
+	r := newRig(t)
+	ok := func(rule, members string, values ...any) {
+		t.Helper()
+		r.want(rule, r.do("POST /jobs\n\n"+`{"type":"a","args":[],`+members+`}`), 201, values...)
+	}
+	ok("F167", `"timeout":1e3,"visibility_timeout":1.0E2`, "job.timeout_ms", 1_000_000,
+		"job.visibility_timeout_ms", 100_000)
+	ok("F167", `"result_ttl":-1.0`, "job.result_ttl", -1)
+	ok("F164", `"retry":{"initial_interval_ms":1e3,"max_interval_ms":2000.0}`, "job.retry.initial_interval",
+		"PT1S", "job.retry.max_interval", "PT2S")
+	ok("F165", `"unique":{"period_ms":1.5e3}`, "job.unique.period", "PT1.5S")
+	const longest = 9223372036854
+	ok("F040", fmt.Sprintf(`"options":{"timeout_ms":%d,"visibility_timeout_ms":%d}`, longest, longest),
+		"job.timeout_ms", longest, "job.visibility_timeout_ms", longest)
+	for _, bad := range []string{`"timeout":-1e3`, `"timeout":1e30`, `"timeout":true`,
+		`"options":{"timeout_ms":1e30}`, `"options":{"priority":1e400}`, `"options":{"priority":0.5}`,
+		`"unique":{"period_ms":0.5}`} {
+		r.want("F022 "+bad, r.do("POST /jobs\n\n"+`{"type":"a","args":[],`+bad+`}`), 400, "error.code",
+			"invalid_request")
+	}
+	r.want("F023", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"retry":{"initial_interval_ms":1.5}}`), 422)
+	for _, most := range []string{"9007199254740993", "1e18", "99999999999999999999", "1e400"} {
+		w := r.do("POST /workers/fetch\n\n" + `{"queues":["default"],"worker_id":"w","count":` + most + `}`)
+		r.want("F061 "+most, w, 200)
+		r.keep("A", w, "jobs.0.id")
+		r.want("F069 "+most, r.do("POST /workers/nack\n\n"+`{"job_id":"$A","attempt":`+most+`}`), 409)
+		ok("", `"options":{}`)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"regexp"
 	"slices"
@@ -295,27 +296,42 @@ func (in *input) flag(name string) (on bool) {
 	return false
 }
 
-// integer reads an integer from least to most. As in JSON schema, 3.0 is an integer.
+// integer reads an integer from least to most.
 func (in *input) integer(name string, absent, least, most int) int {
 	v := in.get(name)
 	if v == nil {
 		return absent
 	}
-	n, err := strconv.ParseInt(string(v), 10, 64)
-	if err != nil {
-		f, ferr := strconv.ParseFloat(string(v), 64)
-		if v[0] == '"' || ferr != nil || f != math.Trunc(f) || math.Abs(f) > 1<<53 {
-			in.fail(name, "is not an integer", "integer")
-			return absent
-		}
-		n = int64(f)
-	}
-	if n < int64(least) || n > int64(most) {
-		in.fail(name, "is "+strconv.FormatInt(n, 10),
+	n, ok := whole(v)
+	switch {
+	case !ok:
+		in.fail(name, "is not an integer", "integer")
+	case n < int64(least) || n > int64(most):
+		in.fail(name, "is "+clip(string(v)),
 			"an integer from "+strconv.Itoa(least)+" to "+strconv.Itoa(most))
-		return absent
+	default:
+		return int(n)
 	}
-	return int(n)
+	return absent
+}
+
+// whole decodes an integer of valid JSON, and reports whether it is one. As in JSON
+// schema, 3.0 is an integer. One out of the range of int64 becomes the nearest that is in
+// it.
+func whole(v []byte) (n int64, ok bool) {
+	if n, err := strconv.ParseInt(string(v), 10, 64); err == nil {
+		return n, true
+	}
+	f, err := strconv.ParseFloat(string(v), 64)
+	switch {
+	case err != nil && !errors.Is(err, strconv.ErrRange), f != math.Trunc(f):
+		return 0, false
+	case f >= 1<<63:
+		return math.MaxInt64, true
+	case f < -1<<63:
+		return math.MinInt64, true
+	}
+	return int64(f), true
 }
 
 // list reads a list, nil if it is absent.

@@ -86,11 +86,11 @@ func retryOf(v []byte) (p ojs.RetryPolicy, err error) {
 				return p, badRetry("retry."+m.name, "is set twice, as "+other.name+" too")
 			}
 			if other.milliseconds {
-				n, err := strconv.ParseInt(string(m.value), 10, 64)
-				if err != nil || n <= 0 || n > int64(1<<63-1)/int64(time.Millisecond) {
+				d, ok := intervalOf(m.value)
+				if !ok {
 					return p, badRetry("retry."+m.name, "is not an integer above 0")
 				}
-				m.value = strconv.AppendQuote(nil, iso8601.Format(time.Duration(n)*time.Millisecond))
+				m.value = d
 			}
 			m.name = other.name
 		}
@@ -98,6 +98,16 @@ func retryOf(v []byte) (p ojs.RetryPolicy, err error) {
 	}
 	err = p.UnmarshalJSON(out.appendJSON(nil))
 	return p, err
+}
+
+// intervalOf makes a number of milliseconds the JSON of an ISO 8601 duration. It reports
+// false for any other value.
+func intervalOf(v []byte) (duration []byte, ok bool) {
+	n, ok := whole(v)
+	if !ok || n <= 0 || n > int64(1<<63-1)/int64(time.Millisecond) {
+		return nil, false
+	}
+	return strconv.AppendQuote(nil, iso8601.Format(time.Duration(n)*time.Millisecond)), true
 }
 
 func badRetry(field, reason string) error {
@@ -173,12 +183,11 @@ func (w *jobRequest) uniqueOf(v []byte) (*ojs.UniquePolicy, error) {
 				return nil, err
 			}
 		case m.name == "period_ms":
-			n, err := strconv.ParseInt(string(m.value), 10, 64)
-			if err != nil || n <= 0 || n > int64(1<<63-1)/int64(time.Millisecond) {
+			period, ok := intervalOf(m.value)
+			if !ok {
 				return nil, invalid(w.place("unique")+".period_ms", "is not an integer above 0")
 			}
-			text := strconv.AppendQuote(nil, iso8601.Format(time.Duration(n)*time.Millisecond))
-			if err := set("period", text, "period_ms"); err != nil {
+			if err := set("period", period, "period_ms"); err != nil {
 				return nil, err
 			}
 		case m.name == "on_conflict" && string(m.value) == `"use_existing"`:

@@ -142,5 +142,9 @@ func appendString(b []byte, s string) []byte {
 
 // milliseconds is a duration as the binding has it, rounded up.
 func milliseconds(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+	n := d.Milliseconds()
+	if d%time.Millisecond > 0 {
+		n++
+	}
+	return n
 }

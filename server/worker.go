@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -49,10 +50,11 @@ func (s *Server) fetch(c *call) error {
 	in := c.in()
 	in.require("queues")
 	queues := in.texts("queues")
-	count := in.integer("count", 1, 1, 1<<53)
+	count := in.integer("count", 1, 1, math.MaxInt)
 	id := in.workerID()
 	lease, only := in.duration("visibility_timeout_ms"), in.texts("types")
-	wait := time.Duration(in.integer("wait_ms", 0, 0, 1<<53)) * time.Millisecond
+	ms := min(in.integer("wait_ms", 0, 0, math.MaxInt), int(longestWait/time.Millisecond))
+	wait := time.Duration(ms) * time.Millisecond
 	if in.err == nil && len(queues) == 0 {
 		in.fail("queues", "is empty", "at least one queue")
 	}
@@ -81,7 +83,7 @@ func (s *Server) fetch(c *call) error {
 	if s.isFront() {
 		take = s.fleet.fetch
 	}
-	ds, err := take(ctx, c, &wanted{id, queues, only, types, lease}, n, min(wait, longestWait))
+	ds, err := take(ctx, c, &wanted{id, queues, only, types, lease}, n, wait)
 	if err != nil && (ctx.Err() == nil || c.ctx.Err() != nil) { // else the server stops
 		return err
 	}
@@ -261,7 +263,7 @@ func (s *Server) held(c *call, in *input) (*fetch.Delivery, *storage.Record, err
 			id = in.text("id")
 		}
 	}
-	worker, attempt := in.text("worker_id"), in.integer("attempt", 0, 0, 1<<53)
+	worker, attempt := in.text("worker_id"), in.integer("attempt", 0, 0, math.MaxInt)
 	if in.err == nil && id == "" {
 		in.fail("job_id", "is missing", "string")
 	}
