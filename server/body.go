@@ -4,7 +4,6 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"strings"
 )
@@ -91,11 +90,9 @@ func checkType(header string) error {
 	if header == "application/json" || header == contentType[0] {
 		return nil
 	}
-	kind, _, err := mime.ParseMediaType(header)
-	if errors.Is(err, mime.ErrInvalidMediaParameter) {
-		err = nil
-	}
-	if err != nil || kind != "application/json" && kind != contentType[0] {
+	kind, _, _ := strings.Cut(header, ";") // any parameters
+	kind = strings.ToLower(strings.TrimSpace(kind))
+	if kind != "application/json" && kind != contentType[0] {
 		return invalid("Content-Type", "is not taken").
 			expected(contentType[0] + " or application/json").received(clip(header))
 	}

@@ -90,13 +90,13 @@ func (s *Server) draftOf(in *input) (d ojs.Draft, queue string, err error) {
 	if w.sent != (sent{}) {
 		w.keep(keySent, marshal(w.sent))
 	}
+	var uri string
+	if v := w.extra["schema"]; v != nil && !decodeText(v, &uri) {
+		return d, "", invalid(in.path+"schema", "is not a string").expected("string").received(kindOf(v))
+	}
 	if s.offersSchemas() {
 		o := ojs.DefaultOptions()
 		o.Apply(w.options...)
-		var uri string
-		if v := w.extra["schema"]; v != nil {
-			decodeText(v, &uri)
-		}
 		if err := s.checkSchema(in.ctx(), w.jobType, o.TypeVersion, uri, w.args, o.Meta); err != nil {
 			return d, "", err
 		}
@@ -405,9 +405,9 @@ func (w *jobRequest) times() error {
 		text := one.text("expires_at")
 		if period, relative := strings.CutPrefix(text, "+"); relative {
 			d, err := iso8601.Parse(period)
-			if err != nil {
+			if err != nil || d <= 0 {
 				return invalid(w.place("expires_at"),
-					"is no ISO 8601 duration behind the +").received(clip(text))
+					"is no positive ISO 8601 duration behind the +").received(clip(text))
 			}
 			w.option(ojs.WithTTL(d))
 			return nil
@@ -526,11 +526,13 @@ func (w *jobRequest) meta() error {
 		if one.err != nil {
 			return one.err
 		}
-		var meta object
-		if v := w.value("meta"); v != nil {
-			meta, _ = split(v, "")
+		w.sent.Tags = len(tags) > 0
+		for _, name := range []string{"metadata", "meta"} {
+			if v := w.value(name); v != nil {
+				meta, _ := split(v, "")
+				w.sent.Tags = w.sent.Tags && meta.get("tags") == nil
+			}
 		}
-		w.sent.Tags = meta.get("tags") == nil && len(tags) > 0
 		w.option(ojs.WithTags(tags...))
 	}
 	return nil

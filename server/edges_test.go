@@ -100,3 +100,40 @@ func TestNumbersOfAnyForm(t *testing.T) {
 		ok("", `"options":{}`)
 	}
 }
+
+// An unknown attribute with the name of a member of an answer is not in that answer. The
+// rig checks that no answer has a member twice.
+func TestAttributesLikeAnswers(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", `{"type":"a","args":[],"pending":true,"activated_at":1,"previous_state":2,"metadata":{"x":3},
+		"re_enqueued_at":4,"checkpoint":5,"active":6}`)
+	r.want("F053", r.do("POST /jobs/$A/activate"), 200, "job.previous_state", "pending", "job.re_enqueued_at", 4)
+	r.want("F143", r.do("GET /admin/jobs/$A"), 200, "metadata.created_at", "2000-01-01T00:00:00.000Z",
+		"retry_policy.max_attempts", 3)
+	r.fetch("w")
+	r.want("F153", r.do("POST /jobs/$A/checkpoint\n\n"+`{"state":{"n":1}}`), 200)
+	r.want("F071", r.do("POST /workers/nack\n\n"+`{"job_id":"$A","requeue":true}`), 200)
+	r.want("F060", r.fetch("w"), 200, "jobs.0.checkpoint.n", 1, "jobs.0.previous_state", 2)
+	r.want("F051", r.do("DELETE /jobs/$A"), 200, "job.previous_state", "active", "job.active", 6)
+	r.want("F040", r.do("GET /jobs/$A"), 200, "job.metadata.x", 3, "job.checkpoint", 5, "job.previous_state", 2)
+	r.want("F152", r.do("POST /jobs/results\n\n"+`{"ids":["$A","$A"]}`), 200, "results."+r.vars["A"]+".state",
+		"cancelled")
+}
+
+func TestMembersOfAJob(t *testing.T) {
+	r := newRig(t)
+	for _, kind := range []string{"application/json; a=1; a=2", "Application/JSON ;charset", "application/json;"} {
+		r.want("F004 "+kind, r.do("POST /jobs\nContent-Type: "+kind+"\n\n"+job), 201)
+	}
+	r.want("F004", r.do("POST /jobs\nContent-Type: application/jsonp\n\n"+job), 400)
+	bad := func(member, field string) {
+		t.Helper()
+		r.want("F021 F022", r.do("POST /jobs\n\n"+`{"type":"a","args":[],`+member+`}`), 400, "error.code",
+			"invalid_request", "error.details.field", field)
+	}
+	bad(`"schema":5`, "schema")
+	bad(`"expires_at":"+PT0S"`, "expires_at")
+	r.want("F167", r.do("POST /jobs\n\n"+
+		`{"type":"a","args":[],"options":{"tags":["a"],"metadata":{"tags":["b"]}}}`), 201,
+		"job.meta.tags", []any{"b", "a"}, "job.tags", []any{"b", "a"})
+}

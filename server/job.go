@@ -113,7 +113,7 @@ func appendJob(b []byte, rec *storage.Record, further ...any) []byte {
 		b = append(append(b, `,"progress":`...), marshal(rec.Progress)...)
 	}
 	b = appendText(b, `,"workflow_id":`, rec.Keeper())
-	b = appendRest(b, rec)
+	b = appendRest(b, rec, further)
 	for i := 0; i+1 < len(further); i += 2 {
 		b = append(b, ',')
 		b = append(appendString(b, further[i].(string)), ':')
@@ -244,9 +244,9 @@ func appendRetry(b []byte, p ojs.RetryPolicy) []byte {
 	return append(b, marshal(p)...)
 }
 
-// appendRest writes the attributes of the core that the binding does not list, and those
-// that no one knows (F040, F174).
-func appendRest(b []byte, rec *storage.Record) []byte {
+// appendRest writes the attributes of the core that the binding does not list, and unknown
+// ones (F040, F174). An unknown one with the name of a member that follows is left out.
+func appendRest(b []byte, rec *storage.Record, further []any) []byte {
 	seconds := func(name string, d time.Duration) {
 		if d > 0 {
 			b = append(append(b, name...), marshal(d.Seconds())...)
@@ -273,7 +273,11 @@ func appendRest(b []byte, rec *storage.Record) []byte {
 		return b
 	}
 	for _, name := range slices.Sorted(maps.Keys(rec.Extra)) {
-		if _, managed := attributes[name]; managed || name == keySent {
+		_, taken := attributes[name]
+		for i := 0; i < len(further); i += 2 {
+			taken = taken || further[i] == name
+		}
+		if taken {
 			continue
 		}
 		b = append(b, ',')

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -101,9 +102,9 @@ func (s *Server) getResults(c *call) error {
 		return in.err
 	}
 	out := obj{}
-	for _, id := range ids {
+	for i, id := range ids {
 		u, err := uuid.Parse(id)
-		if err != nil {
+		if err != nil || slices.Contains(ids[:i], id) {
 			continue
 		}
 		rec, err := s.record(c.ctx, u.String())

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -124,12 +125,34 @@ func (r *rig) check(method, path string, w *httptest.ResponseRecorder) {
 	if err := json.Unmarshal(body, &object); err != nil {
 		r.t.Errorf("%s %s: F007: no object: %v: %s", method, path, err, body)
 	}
+	if name := repeated(json.NewDecoder(bytes.NewReader(body))); name != "" {
+		r.t.Errorf("%s %s: F007: %s occurs twice: %s", method, path, name, body)
+	}
 	if err := checkAnswer(method, path, w.Code, object); err != nil {
 		r.t.Errorf("%s %s: OpenAPI: %v: %s", method, path, err, body)
 	}
 	if e, ok := object["error"].(map[string]any); ok && w.Code >= 400 {
 		r.checkError(method+" "+path, e, h.Get("X-Request-Id"))
 	}
+}
+
+// repeated returns a name that an object of a JSON value has twice, "" if there is none.
+func repeated(d *json.Decoder) (twice string) {
+	begin, _ := d.Token()
+	for seen := make(map[any]bool); (begin == json.Delim('{') || begin == json.Delim('[')) && d.More(); {
+		if begin == json.Delim('{') {
+			name, _ := d.Token()
+			if seen[name] {
+				twice = fmt.Sprint(name)
+			}
+			seen[name] = true
+		}
+		twice = cmp.Or(repeated(d), twice)
+	}
+	if _, open := begin.(json.Delim); open {
+		_, _ = d.Token() // the end
+	}
+	return twice
 }
 
 // codes are those of the binding. A code of our own begins with x_ (F033).
