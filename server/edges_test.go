@@ -137,3 +137,22 @@ func TestMembersOfAJob(t *testing.T) {
 		`{"type":"a","args":[],"options":{"tags":["a"],"metadata":{"tags":["b"]}}}`), 201,
 		"job.meta.tags", []any{"b", "a"}, "job.tags", []any{"b", "a"})
 }
+
+// A worker may report anything. Answers have the states and the form of the binding.
+func TestReportsOfWorkers(t *testing.T) {
+	r := newRig(t)
+	r.want("F068", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w","state":"flying"}`), 200, "state",
+		"running")
+	r.want("F147", r.do("GET /admin/workers"), 200, "items.0.state", "running", "summary.running", 1)
+	r.want("F022", r.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w","metadata":[1]}`), 400,
+		"error.details.field", "metadata")
+	r.want("F147", r.do("GET /admin/workers/w"), 200, "metadata", map[string]any{})
+	r.want("F181", r.do("POST /workers/beat\n\n"+`{"worker_id":"w","state":"drain"}`), 200, "state", "quiet")
+}
+
+func TestEndedOverride(t *testing.T) {
+	r := newRig(t)
+	r.want("L043", r.do("PUT /rate-limits/k\n\n"+`{"concurrency":1,"expires_at":"1999-01-01T00:00:00Z"}`), 200,
+		"key", "k", "concurrency", nil, "override", "absent")
+	r.want("L042: never used", r.do("GET /rate-limits/k"), 404)
+}

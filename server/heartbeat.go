@@ -309,6 +309,7 @@ func (s *Server) report(c *call, id string, in *input) (w worker, err error) {
 	queues, concurrency, started := in.texts("queues"), in.integer("concurrency", 0, 0, 1<<31),
 		in.time("started_at")
 	lease := in.duration("visibility_timeout_ms")
+	in.within("metadata")
 	if in.err != nil {
 		return w, in.err
 	}
@@ -316,8 +317,12 @@ func (s *Server) report(c *call, id string, in *input) (w worker, err error) {
 	for i := range queues {
 		queues[i] = short(queues[i])
 	}
-	if state == "drain" {
+	switch fetch.State(state) {
+	case fetch.Running, fetch.Quiet, fetch.Terminate:
+	case "drain":
 		state = string(fetch.Quiet)
+	default: // no word of the binding
+		state = ""
 	}
 	return s.updateWorker(c.ctx, id, func(w *worker) error {
 		if err := w.may(c); err != nil {

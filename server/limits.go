@@ -166,7 +166,7 @@ func (s *Server) putLimit(c *call) error {
 	if err := s.setLimit(c, name); err != nil {
 		return err
 	}
-	return s.getLimit(c)
+	return s.replyLimit(c, name)
 }
 
 // setLimit sets the bounds of the body.
@@ -199,13 +199,16 @@ func (s *Server) clearLimit(c *call) error {
 		return err
 	}
 	c.audit("limit.cleared", "key "+name.Name)
-	l, err = s.op.Limits().Get(c.ctx, name)
-	if errors.Is(err, ojs.ErrNotFound) { // nothing else is known of the key
-		return c.reply(http.StatusOK, limitObject(&storage.Limit{LimitName: name}))
-	}
-	if err != nil {
+	return s.replyLimit(c, name)
+}
+
+// replyLimit answers a change of a key, of which nothing else may be known.
+func (s *Server) replyLimit(c *call, name operate.LimitName) error {
+	l, err := s.op.Limits().Get(c.ctx, name)
+	if err != nil && !errors.Is(err, ojs.ErrNotFound) {
 		return err
 	}
+	l.LimitName = name
 	return c.reply(http.StatusOK, limitObject(&l))
 }
 
