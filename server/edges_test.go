@@ -156,3 +156,37 @@ func TestEndedOverride(t *testing.T) {
 		"key", "k", "concurrency", nil, "override", "absent")
 	r.want("L042: never used", r.do("GET /rate-limits/k"), 404)
 }
+
+// A refused workflow has all its faults (W009).
+func TestFaultsOfAWorkflow(t *testing.T) {
+	r := newRig(t)
+	refused := func(rule, body string, paths ...string) {
+		t.Helper()
+		w := r.do("POST /workflows\n\n" + body)
+		var values []any
+		for i, path := range paths {
+			values = append(values, fmt.Sprintf("error.details.validation_errors.%d.path", i), path)
+		}
+		values = append(values, fmt.Sprintf("error.details.validation_errors.%d", len(paths)), "absent")
+		r.want(rule, w, 400, append(values, "error.code", "invalid_workflow")...)
+	}
+	refused("W009: options of a member", `{"type":"chain","steps":[{"type":"a","args":[],
+		"options":{"queue":"B B","priority":101,"timeout_ms":0,"tags":[]}}]}`, "$.steps[0].options.queue",
+		"$.steps[0].options.priority", "$.steps[0].options.timeout_ms")
+	refused("W002 W009: options of the workflow",
+		`{"type":"chain","options":{"queue":5,"priority":"x"},"steps":[{"type":"A","args":[]}]}`,
+		"$.options.queue", "$.options.priority", "$.steps[0].type")
+	refused("W009: a policy in options", `{"type":"chain","steps":[{"type":"a","args":[],
+		"options":{"retry":{"max_attempts":-1}}}]}`, "$.steps[0].options.retry.max_attempts")
+	refused("W080", `{"type":"saga","steps":[{"name":"x","type":"a","args":[]},{"name":"y","type":"a","args":[]},
+		{"name":"x","type":"a","args":[]}]}`, "$.steps[2].name")
+	r.want("W080", r.do("POST /workflows\n\n"+`{"type":"saga","steps":[{"type":"a","args":[]},{"type":"a","args":[]}]}`),
+		201)
+
+	const id = `"id":"0197f000-0000-7000-8000-0000000000aa"`
+	r.want("W006", r.do("POST /workflows\n\n"+`{`+id+`,"type":"chain","steps":[{"type":"a","args":[]}]}`), 201)
+	r.want("F027 W006", r.do("POST /workflows\n\n"+`{`+id+`,"type":"chain","steps":[{"type":"a","args":[]}]}`), 409,
+		"error.code", "duplicate", "error.details.existing_state", "pending")
+	r.want("F021 W006", r.do("POST /workflows\n\n"+`{"id":7,"type":"chain","steps":[{"type":"a","args":[]}]}`), 400,
+		"error.details.field", "id")
+}

@@ -255,13 +255,27 @@ func (f *flow) refusedEach(path string, o object, err error) {
 			names = append(names, m.name)
 		}
 	}
-	for _, name := range names {
+	try := func(at, name string, value []byte) {
 		one := object{{"type", []byte(`"a"`)}, {"args", []byte("[]")}}.without(name)
-		if v := o.get(name); v != nil {
-			one = append(one, member{name, v})
+		if value != nil {
+			one = append(one, member{name, value})
 		}
 		if _, _, err := f.s.draftOf(&input{object: one, path: path, call: f.c}); err != nil {
+			f.refused(at, err)
+		}
+	}
+	for _, name := range names {
+		value := o.get(name)
+		if name != "options" || kindOf(value) != "object" {
+			try(path, name, value)
+			continue
+		}
+		options, err := split(value, path+"options.")
+		if err != nil {
 			f.refused(path, err)
+		}
+		for i := range options {
+			try(path+"options", name, options[i:i+1].appendJSON(nil))
 		}
 	}
 	if len(f.faults) == before {
@@ -272,9 +286,15 @@ func (f *flow) refusedEach(path string, o object, err error) {
 func (f *flow) chain(in *input, form string, at []int) (workflow.Part, *outline) {
 	out := &outline{Form: form}
 	var parts []workflow.Part
+	names := make(map[string]bool) // of the steps of a saga (W080)
 	for i, m := range f.members(in, "steps") {
 		place := append(slices.Clone(at), i)
 		if form == formSaga {
+			name := m.text("name")
+			if name != "" && names[name] {
+				f.fault(m.path+"name", "is that of another step")
+			}
+			names[name] = true
 			part, member := f.undoable(m, place)
 			parts, out.Members = append(parts, part), append(out.Members, member)
 			continue
@@ -519,11 +539,11 @@ func (f *flow) callbackSteps(list []*input, ids []string, after [][]string, plac
 // startWorkflow answers POST /workflows (W070).
 func (s *Server) startWorkflow(c *call) error {
 	in := c.in()
-	in.path = "$."
 	id := in.text("id")
 	if in.err != nil {
 		return in.err
 	}
+	in.path = "$."
 	if id == "" {
 		id = uuid.Must(uuid.NewV7()).String()
 	}
@@ -558,8 +578,9 @@ func (s *Server) startWorkflow(c *call) error {
 	if err := f.note(drafts, out); err != nil {
 		return err
 	}
-	if _, err := s.record(c.ctx, id); err == nil {
-		return workflowExists(id)
+	if rec, err := s.record(c.ctx, id); err == nil {
+		return refuse(http.StatusConflict, codeDuplicate, "a workflow with the id %s is stored", id).
+			with("existing_job_id", id).with("existing_state", string(rec.State))
 	} else if !missing(err) {
 		return err
 	}
@@ -572,11 +593,6 @@ func (s *Server) startWorkflow(c *call) error {
 	}
 	c.w.Header()["Location"] = []string{base + "/workflows/" + id}
 	return c.reply(http.StatusCreated, obj{"workflow", s.view(w)})
-}
-
-func workflowExists(id string) error {
-	return refuse(http.StatusConflict, codeDuplicate, "a workflow with the id %s is stored", id).
-		with("existing_job_id", id).with("existing_state", "")
 }
 
 // invalidWorkflow refuses a workflow with all that is wrong with it (W009).
@@ -596,11 +612,10 @@ func (f *flow) common(in *input) []ojs.Option {
 	if v == nil {
 		return nil
 	}
-	d, _, err := f.s.draftOf(&input{path: "$.", call: f.c, object: object{{"type", []byte(`"a"`)}, {"args",
-		[]byte("[]")},
-		{"options", v}}})
+	o := object{{"type", []byte(`"a"`)}, {"args", []byte("[]")}, {"options", v}}
+	d, _, err := f.s.draftOf(&input{path: "$.", call: f.c, object: o})
 	if err != nil {
-		f.refused("$.options", err)
+		f.refusedEach("$.", o, err)
 		return nil
 	}
 	return d.Options()
