@@ -98,6 +98,7 @@ func (s *Server) enqueueItems(c *call, list [][]byte, atomic bool, k *idempotent
 	drafts := make([]ojs.Draft, 0, len(list))
 	places := make([]int, 0, len(list)) // of the drafts
 	own := make([]string, 0, len(list)) // their ids, if the key gives them
+	queues := make(map[string]string)   // a stored job of each
 	in := &input{path: anyJob + ".", call: c}
 	for i, v := range list {
 		one, err := s.member(in, v)
@@ -116,7 +117,7 @@ func (s *Server) enqueueItems(c *call, list [][]byte, atomic bool, k *idempotent
 	case atomic && refused:
 	case len(drafts) == 0:
 	default:
-		err := s.enqueueSome(c, items, drafts, places, own)
+		err := s.enqueueSome(c, items, drafts, places, own, queues)
 		switch {
 		case err == nil:
 		case len(drafts) == 1 || atomic && !ownDuplicate(err, own):
@@ -130,7 +131,7 @@ func (s *Server) enqueueItems(c *call, list [][]byte, atomic bool, k *idempotent
 			}
 		default: // one of them is refused, or was stored before: each by itself
 			for n := range drafts {
-				err := s.enqueueSome(c, items, drafts[n:n+1], places[n:n+1], own[n:n+1])
+				err := s.enqueueSome(c, items, drafts[n:n+1], places[n:n+1], own[n:n+1], queues)
 				if err == nil {
 					continue
 				}
@@ -150,6 +151,7 @@ func (s *Server) enqueueItems(c *call, list [][]byte, atomic bool, k *idempotent
 			}
 		}
 	}
+	s.pressure(c, queues)
 	return c.replyItems(items)
 }
 
@@ -171,8 +173,11 @@ func ownDuplicate(err error, own []string) bool {
 
 // enqueueSome enqueues drafts in one step, and notes the results. A job that
 // an earlier try of the same request has stored counts as created.
-func (s *Server) enqueueSome(c *call, items []item, drafts []ojs.Draft, places []int, own []string) error {
+func (s *Server) enqueueSome(
+	c *call, items []item, drafts []ojs.Draft, places []int, own []string, queues map[string]string,
+) error {
 	tickets, err := s.enqueueAll(c, drafts, func(n int, rec *storage.Record) {
+		queues[rec.Queue] = rec.ID
 		items[places[n]].job = appendJob(nil, rec)
 	})
 	if len(drafts) == 1 && ownDuplicate(err, own) {

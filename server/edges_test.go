@@ -190,3 +190,32 @@ func TestFaultsOfAWorkflow(t *testing.T) {
 	r.want("F021 W006", r.do("POST /workflows\n\n"+`{"id":7,"type":"chain","steps":[{"type":"a","args":[]}]}`), 400,
 		"error.details.field", "id")
 }
+
+// The refusal of a full queue has its depth, and each 201 tells of a queue that is nearly
+// full (F030).
+func TestDepthOfAQueue(t *testing.T) {
+	r := newRig(t)
+	r.want("F091", r.do("POST /queues\n\n"+`{"name":"small","config":{"max_depth":5}}`), 201)
+	const small = `{"type":"a","args":[],"queue":"small"}`
+	const three = `{"jobs":[` + small + `,` + small + `,` + small + `]}`
+	r.want("F048", r.do("POST /jobs/batch\n\n"+three), 201)
+	w := r.do("POST /jobs/batch\n\n" + three)
+	r.want("F030", w, 429, "error.depth", 3, "error.bound", 5, "error.strategy", "reject")
+	if h := w.Header(); h.Get("X-OJS-Queue-Depth") != "3" || h.Get("X-OJS-Queue-Bound") != "5" {
+		t.Errorf("F030: headers %v", h)
+	}
+	pressed := func(request, pressure string) {
+		t.Helper()
+		w := r.do(request)
+		if r.want("F030", w, 201); w.Header().Get("X-OJS-Queue-Pressure") != pressure {
+			t.Errorf("F030: %s: headers %v", request, w.Header())
+		}
+	}
+	pressed("POST /jobs/batch\n\n"+`{"jobs":[`+small+`,`+job+`]}`, "0.8")
+	pressed("POST /jobs/bulk\n\n"+`{"jobs":[`+small+`]}`, "1")
+	r.want("F030", r.do("POST /jobs\n\n"+small), 429, "error.depth", 5)
+	r.want("F141", r.do("PUT /queues/small/config\n\n"+`{"max_depth":2,"overflow":"drop_oldest"}`), 200)
+	r.do("POST /workers/fetch\n\n" + `{"queues":["small"],"count":9}`)
+	r.want("F030", r.do("POST /jobs\n\n"+small), 429, "error.depth", 5, "error.bound", 2, "error.strategy",
+		"drop_oldest")
+}

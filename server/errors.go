@@ -185,11 +185,7 @@ func (c *call) refusalOf(err error) *refusal {
 		}
 		return conflict(wrong.ID, wrong.From, "", "job %s is %s: %s", wrong.ID, wrong.From, what)
 	case errors.Is(err, ojs.ErrQueueFull) && errors.As(err, &queue):
-		conf, _ := c.s.config(c.ctx, queue.Queue)
-		if conf.bound.Blocks {
-			return queueFull(queue, "block")
-		}
-		return queueFull(queue, "reject")
+		return c.queueFull(queue)
 	case errors.Is(err, ojs.ErrQueueDraining) && errors.As(err, &queue):
 		r := refuse(http.StatusUnprocessableEntity, codeQueuePaused, "queue %s is draining: it takes no jobs",
 			queue.Queue)
@@ -256,14 +252,29 @@ func withoutValues(reason string) string {
 	return reason
 }
 
-// queueFull refuses a job for a full queue (F030).
-func queueFull(e *ojs.QueueError, strategy string) *refusal {
-	r := refuse(http.StatusTooManyRequests, codeQueueFull, "queue %s has its maximum of %d jobs", e.Queue,
-		e.MaxDepth)
+// queueFull refuses jobs for which a queue has no room (F030). Several may be too many for
+// a queue that is not full.
+func (c *call) queueFull(e *ojs.QueueError) *refusal {
+	conf, _ := c.s.config(c.ctx, e.Queue)
+	strategy := "reject"
+	switch {
+	case conf.bound.Blocks:
+		strategy = "block"
+	case conf.bound.DropOldest:
+		strategy = "drop_oldest"
+	}
+	depth := e.MaxDepth
+	if !c.s.isFront() { // which does not know the cell
+		if n, err := c.s.depth(c.ctx, e.Queue); err == nil {
+			depth = n
+		}
+	}
+	r := refuse(http.StatusTooManyRequests, codeQueueFull, "queue %s has %d jobs; allowed are %d", e.Queue,
+		depth, e.MaxDepth)
 	r.retryable = true
-	r.members = obj{"queue", e.Queue, "depth", e.MaxDepth, "bound", e.MaxDepth, "strategy", strategy}
-	most := strconv.Itoa(e.MaxDepth)
-	r.header = [][2]string{{"X-OJS-Queue-Depth", most}, {"X-OJS-Queue-Bound", most}}
+	r.members = obj{"queue", e.Queue, "depth", depth, "bound", e.MaxDepth, "strategy", strategy}
+	r.header = [][2]string{{"X-OJS-Queue-Depth", strconv.Itoa(depth)},
+		{"X-OJS-Queue-Bound", strconv.Itoa(e.MaxDepth)}}
 	return r.with("queue", e.Queue)
 }
 

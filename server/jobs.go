@@ -49,7 +49,7 @@ func (s *Server) enqueue(c *call) error {
 	if t := &tickets[0]; t.Deduplicated {
 		return c.replyJSON(http.StatusOK, append(c.buf, `,"deduplicated":true}`...))
 	}
-	s.pressure(c, queue, tickets[0].ID)
+	s.pressure(c, map[string]string{queue: tickets[0].ID})
 	c.w.Header()["Location"] = []string{base + "/jobs/" + tickets[0].ID}
 	return c.replyJSON(http.StatusCreated, append(c.buf, '}'))
 }
@@ -65,26 +65,42 @@ func (c *call) appendNext(i int, rec *storage.Record) {
 // nearlyFull is how full a bounded queue is when its enqueues say so (F030).
 const nearlyFull = 0.8
 
-// pressure says in the header how full the bounded queue of a new job is, if it is nearly
-// full. The job is stored, so that a failure here is none of the request.
-func (s *Server) pressure(c *call, name, id string) {
-	conf, err := s.config(c.ctx, name)
-	if err != nil || conf.bound.MaxDepth == 0 {
-		return
-	}
-	if s, err = s.home(c.ctx, id); err != nil {
-		return
-	}
-	list, _ := s.op.Queues().List(c.ctx)
-	for i := range list {
-		depth := list[i].Depth()
+// pressure says in the header how full the fullest of the bounded queues of new jobs is,
+// if that is nearly full. queues has a job of each queue. The jobs are stored, so that a
+// failure here is none of the request.
+func (s *Server) pressure(c *call, queues map[string]string) {
+	fullest := nearlyFull
+	for name, id := range queues {
+		conf, err := s.config(c.ctx, name)
+		if err != nil || conf.bound.MaxDepth == 0 {
+			continue
+		}
+		cell, err := s.home(c.ctx, id)
+		if err != nil {
+			continue
+		}
+		depth, err := cell.depth(c.ctx, name)
 		full := float64(depth) / float64(conf.bound.MaxDepth)
-		if h := c.w.Header(); list[i].Name == name && full >= nearlyFull {
-			h.Set("X-OJS-Queue-Depth", strconv.Itoa(depth))
-			h.Set("X-OJS-Queue-Bound", strconv.Itoa(conf.bound.MaxDepth))
-			h.Set("X-OJS-Queue-Pressure", strconv.FormatFloat(min(full, 1), 'f', -1, 64))
+		if err != nil || full < fullest {
+			continue
+		}
+		fullest = full
+		h := c.w.Header()
+		h.Set("X-OJS-Queue-Depth", strconv.Itoa(depth))
+		h.Set("X-OJS-Queue-Bound", strconv.Itoa(conf.bound.MaxDepth))
+		h.Set("X-OJS-Queue-Pressure", strconv.FormatFloat(min(full, 1), 'f', -1, 64))
+	}
+}
+
+// depth is how many jobs of a queue have not ended.
+func (s *Server) depth(ctx context.Context, name string) (int, error) {
+	list, err := s.op.Queues().List(ctx)
+	for i := range list {
+		if list[i].Name == name {
+			return list[i].Depth(), err
 		}
 	}
+	return 0, err
 }
 
 // enqueueBatch answers POST /jobs/batch (F048, F049).
@@ -107,12 +123,18 @@ func (s *Server) enqueueBatch(c *call) error {
 		return err
 	}
 	c.buf = append(slices.Grow(c.buf[:0], 800*len(drafts)), `{"jobs":[`...)
-	if _, err = s.enqueueAll(c, drafts, c.appendNext); err != nil {
+	queues := make(map[string]string)
+	_, err = s.enqueueAll(c, drafts, func(i int, rec *storage.Record) {
+		queues[rec.Queue] = rec.ID
+		c.appendNext(i, rec)
+	})
+	if err != nil {
 		if r := c.refusalOf(err); len(drafts) == 1 && r.status < http.StatusInternalServerError {
 			return ofMember(0, r) // refusedOf says it of more
 		}
 		return err
 	}
+	s.pressure(c, queues)
 	b := appendNumber(append(c.buf, ']'), `,"count":`, int64(len(drafts)))
 	return c.replyJSON(http.StatusCreated, append(b, '}'))
 }

@@ -265,16 +265,13 @@ func (s *Server) deleteQueue(c *call) error {
 	default:
 		return invalid("strategy", "is unknown").expected("reject, discard or move").received(clip(strategy))
 	}
-	list, err := s.op.Queues().List(c.ctx)
+	n, err := s.depth(c.ctx, q.Name)
 	if err != nil {
 		return err
 	}
-	for i := range list {
-		if n := list[i].Depth(); list[i].Name == q.Name && n > 0 {
-			r := refuse(http.StatusConflict, codeConflict, "queue %s has %d jobs that have not ended", q.Name,
-				n)
-			return r.with("queue", q.Name).with("depth", n)
-		}
+	if n > 0 {
+		r := refuse(http.StatusConflict, codeConflict, "queue %s has %d jobs that have not ended", q.Name, n)
+		return r.with("queue", q.Name).with("depth", n)
 	}
 	if _, err := s.apply(c.ctx, operate.DeleteJobs(), inspect.Filter{Queues: []string{q.Name}}); err != nil {
 		return err
