@@ -75,7 +75,7 @@ func (c *call) client() string {
 
 // limit takes a token for a request.
 func (s *Server) limit(c *call) error {
-	if s.conf.limit.Burst == 0 || c.rt.need == permHealth {
+	if s.conf.limit.Burst == 0 || c.rt != nil && c.rt.need == permHealth {
 		return nil
 	}
 	now := s.clock.Now()

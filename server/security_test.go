@@ -214,6 +214,32 @@ func TestLimits(t *testing.T) {
 	r.want("F102", r.do("GET /queues"), 200)
 }
 
+// Refusals count as requests, too, and have the headers (F102).
+func TestRequestRateOfRefusals(t *testing.T) {
+	keys, err := server.NewKeys(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, server.WithRequestRate(server.RequestRate{PerSecond: 0.5, Burst: 5}))
+	closedTo := newRig(t, server.WithAuthenticator(keys),
+		server.WithRequestRate(server.RequestRate{PerSecond: 0.5, Burst: 1}))
+	for _, c := range []struct {
+		request string
+		status  int
+		r       *rig
+	}{{"GET /nothing", 404, r}, {"PUT /jobs", 405, r}, {"GET /queues\nOJS-Version: 2", 422, r},
+		{"POST /jobs\n\n{}", 400, r}, {"GET /jobs/x", 404, r}, {"GET /queues", 429, r},
+		{"GET /queues", 401, closedTo}, {"GET /queues", 429, closedTo}} {
+		w := c.r.do(c.request)
+		r.want("F102 "+c.request, w, c.status)
+		for _, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
+			if w.Header().Get(name) == "" {
+				t.Errorf("F102: %s: no %s", c.request, name)
+			}
+		}
+	}
+}
+
 func TestListen(t *testing.T) {
 	r := newRig(t)
 	for address, ok := range map[string]bool{"127.0.0.1:80": true, "localhost:80": true, "[::1]:80": true,

@@ -54,30 +54,32 @@ func (s *Server) answer(c *call) error {
 	if c.r.Method == http.MethodOptions {
 		return s.options(c, res)
 	}
-	if res == nil {
-		if err := s.identify(c, permAny); err != nil {
-			return err
+	need := permAny
+	if res != nil {
+		if c.rt = res.route(c.r.Method); c.rt != nil {
+			need = c.rt.need
 		}
-		c.kind = "path"
-		return notFound("path", c.r.URL.Path)
 	}
-	if c.rt = res.route(c.r.Method); c.rt == nil {
-		c.w.Header().Set("Allow", res.allow)
-		r := refuse(http.StatusMethodNotAllowed, codeInvalid, "%s is not a method of this path", c.r.Method)
-		return r.with("allowed", res.allow)
-	}
-	if c.rt.need != permHealth {
+	if c.rt != nil && need != permHealth {
 		if c.admitted = s.underway.begin(); !c.admitted {
 			return unavailable(http.StatusServiceUnavailable, "the server is stopping", nil)
 		}
 	}
+	unknown := s.identify(c, need)
+	if err := s.limit(c); err != nil { // of refused callers, too
+		return err
+	}
+	switch {
+	case unknown != nil:
+		return unknown
+	case res == nil:
+		return notFound("path", c.r.URL.Path)
+	case c.rt == nil:
+		c.w.Header().Set("Allow", res.allow)
+		r := refuse(http.StatusMethodNotAllowed, codeInvalid, "%s is not a method of this path", c.r.Method)
+		return r.with("allowed", res.allow)
+	}
 	if err := checkVersion(c.r); err != nil {
-		return err
-	}
-	if err := s.identify(c, c.rt.need); err != nil {
-		return err
-	}
-	if err := s.limit(c); err != nil {
 		return err
 	}
 	leave, err := s.enter(c)
