@@ -66,10 +66,10 @@ func (s *Server) bulkEnqueue(c *call) error {
 	in := c.in()
 	in.require("jobs")
 	list, atomic := in.list("jobs"), in.atomicity()
+	c.w.Header().Set("X-OJS-Batch-Size", strconv.Itoa(len(list)))
 	if in.err != nil {
 		return in.err
 	}
-	c.w.Header().Set("X-OJS-Batch-Size", strconv.Itoa(len(list)))
 	if len(list) == 0 {
 		return invalid("jobs", "is empty").expected("1 to " + strconv.Itoa(s.conf.maxBatch) + " jobs")
 	}
@@ -290,6 +290,7 @@ func (s *Server) bulk(c *call, v *bulkVerb) error {
 	in := c.in()
 	ids, atomic, filtered := in.texts("job_ids"), in.atomicity(), in.get("filter") != nil
 	within := in.within("filter")
+	c.w.Header().Set("X-OJS-Batch-Size", strconv.Itoa(len(ids)))
 	if in.err != nil {
 		return in.err
 	}
@@ -297,7 +298,6 @@ func (s *Server) bulk(c *call, v *bulkVerb) error {
 		return invalid("job_ids",
 			"and filter are both given, or neither is").expected("one of job_ids and filter")
 	}
-	c.w.Header().Set("X-OJS-Batch-Size", strconv.Itoa(len(ids)))
 	if ids != nil && len(ids) == 0 {
 		return invalid("job_ids", "is empty").expected("1 to " + strconv.Itoa(s.conf.maxBatch) + " ids")
 	}
