@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
 	"path"
 	"slices"
@@ -283,16 +284,27 @@ func (s *Server) sorted(
 		}
 		all = append(all, k)
 	}
-	slices.SortStableFunc(all, func(a, b keyed) int {
-		if up {
-			return cmp.Compare(a.key, b.key)
+	compare := func(a, b keyed) int {
+		if !up {
+			a, b = b, a
 		}
-		return cmp.Compare(b.key, a.key)
-	})
-	from := min(p.offset, len(all)) // a cursor has it, too
+		return cmp.Or(cmp.Compare(a.key, b.key), strings.Compare(a.id, b.id))
+	}
+	slices.SortFunc(all, compare)
+	from := min(p.offset, len(all))
+	if p.cursor != "" { // the key and the id of the last job before
+		key, id, _ := strings.Cut(p.cursor, ":")
+		n, err := strconv.ParseInt(key, 10, 64)
+		if err != nil {
+			return nil, 0, "", wrongCursor()
+		}
+		from, _ = slices.BinarySearchFunc(all, keyed{id, n}, func(k, last keyed) int {
+			return cmp.Or(compare(k, last), -1)
+		})
+	}
 	to := min(from+p.limit, len(all))
 	if to < len(all) {
-		next = all[to-1].id
+		next = fmt.Sprintf("%d:%s", all[to-1].key, all[to-1].id)
 	}
 	for _, k := range all[from:to] {
 		rec, err := s.record(c.ctx, k.id)

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -189,6 +190,60 @@ func TestFaultsOfAWorkflow(t *testing.T) {
 		"error.code", "duplicate", "error.details.existing_state", "pending")
 	r.want("F021 W006", r.do("POST /workflows\n\n"+`{"id":7,"type":"chain","steps":[{"type":"a","args":[]}]}`), 400,
 		"error.details.field", "id")
+}
+
+// Pages of a sorted list neither skip nor repeat a job that is inserted or deleted between
+// them (F104).
+func TestSortedPages(t *testing.T) {
+	for _, order := range []string{"asc", "desc"} {
+		r := newRig(t)
+		enqueue := func(name string, priority int) {
+			r.enqueue(name, fmt.Sprintf(`{"type":"a","args":[],"options":{"priority":%d}}`, priority))
+		}
+		for i, name := range []string{"A", "B", "C", "D", "E"} {
+			enqueue(name, i/2)
+		}
+		list := "GET /admin/jobs?sort=priority&order=" + order + "&limit=2"
+		var got []any
+		next := list
+		for i := 0; ; i++ {
+			w := r.do(next)
+			got = append(got, member(t, w, "items.0.id"), member(t, w, "items.1.id"))
+			if member(t, w, "pagination.has_more") != true {
+				break
+			}
+			r.keep("NEXT", w, "pagination.next_cursor")
+			next = list + "&cursor=$NEXT"
+			if i == 0 { // before the page that follows, in either order
+				enqueue("F", -50)
+				enqueue("G", 50)
+				r.do("DELETE /jobs/$A")
+				r.want("", r.do("POST /jobs/bulk/delete\n\n"+`{"job_ids":["$A"]}`), 200)
+			}
+		}
+		want := []any{r.vars["A"], r.vars["B"], r.vars["C"], r.vars["D"], r.vars["E"], r.vars["G"]}
+		if order == "desc" {
+			want = []any{r.vars["E"], r.vars["D"], r.vars["C"], r.vars["B"], r.vars["F"], nil}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("F104: %s: %v\nnot %v", order, got, want)
+		}
+		r.want("F104", r.do(list+"&cursor=MX5h"), 400, "error.details.field", "cursor")
+	}
+}
+
+// Every answer of a bulk has the header (F113).
+func TestSizeOfABulk(t *testing.T) {
+	r := newRig(t)
+	for request, size := range map[string]string{"POST /jobs/bulk\n\n{}": "0",
+		"POST /jobs/bulk\n\n" + `{"jobs":[1],"atomicity":"some"}`:      "1",
+		"POST /jobs/bulk/delete\n\n" + `{"job_ids":["x"],"filter":{}}`: "1",
+		"POST /jobs/bulk/delete\n\n" + `{"filter":5}`:                  "0"} {
+		w := r.do(request)
+		if r.want("F114", w, 400); w.Header().Get("X-OJS-Batch-Size") != size {
+			t.Errorf("F113: %s: headers %v", request, w.Header())
+		}
+	}
 }
 
 // The refusal of a full queue has its depth, and each 201 tells of a queue that is nearly

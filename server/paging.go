@@ -46,7 +46,7 @@ func (c *call) paging() (p paging, err error) {
 			p.offset, err = strconv.Atoi(at)
 		}
 		if err != nil || !ok || p.offset < 0 || cursor == "" {
-			return p, invalid("cursor", "is none of this list").expected("next_cursor of a page")
+			return p, wrongCursor()
 		}
 		p.cursor = cursor
 	}
@@ -144,9 +144,13 @@ func (s *Server) jobPage(
 // badCursor says that a cursor is none of the list.
 func badCursor(err error) error {
 	if _, ok := err.(*ojs.InvalidError); ok {
-		return invalid("cursor", "is none of this list").expected("next_cursor of a page")
+		return wrongCursor()
 	}
 	return err
+}
+
+func wrongCursor() error {
+	return invalid("cursor", "is none of this list").expected("next_cursor of a page")
 }
 
 // jobList encodes a list of jobs.
