@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"fmt"
+	"net/http/httptest"
 	"slices"
 	"testing"
 )
@@ -33,8 +34,8 @@ func TestPurgeOfSome(t *testing.T) {
 	}
 	left("F178: a parameter", "DELETE /dead-letter?confirm=true&queue=none", 0, 2)
 	left("F178: a parameter", "DELETE /dead-letter?confirm=true&type=c*", 0, 2)
-	left("F178: beside a filter", "DELETE /dead-letter?type=c*\n\n"+`{"filter":{"queue":"dead-a"},"confirm":true}`,
-		0, 2)
+	left("F178: beside a filter", "DELETE /dead-letter?type=c*\n\n"+
+		`{"filter":{"queue":"dead-a"},"confirm":true}`, 0, 2)
 	left("F178: a parameter", "DELETE /dead-letter?confirm=true&until=2000-01-01T00:00:00Z", 0, 2)
 	left("F149: beside a filter", "DELETE /dead-letter\n\n"+
 		`{"filter":{"queue":"dead-a"},"older_than":"PT1H","confirm":true}`, 0, 2)
@@ -44,8 +45,9 @@ func TestPurgeOfSome(t *testing.T) {
 	left("F087", "DELETE /dead-letter\n\n"+`{"filter":{"type":"b"},"confirm":true}`, 1, 0)
 	r.enqueue("C", job)
 	r.want("F142", r.do("DELETE /jobs/$C"), 200)
-	r.want("F142, F178: a list", r.do("DELETE /admin/queues/default/jobs?confirm=true&states=completed,cancelled"),
-		200, "purged_count", 1, "states", []any{"completed", "cancelled"})
+	r.want("F142, F178: a list",
+		r.do("DELETE /admin/queues/default/jobs?confirm=true&states=completed,cancelled"), 200,
+		"purged_count", 1, "states", []any{"completed", "cancelled"})
 }
 
 // null is the same as absent (reading 17).
@@ -58,7 +60,8 @@ func TestNullIsAbsent(t *testing.T) {
 		r.vars["A"])
 	r.want("F169", r.do("POST /cron\n\n"+`{"name":"c","cron":"@daily","job_template":null,"type":"a"}`), 201,
 		"cron.type", "a")
-	r.want("F091", r.do("PUT /queues/q/config\n\n"+`{"config":null,"max_depth":3}`), 200, "config.max_depth", 3)
+	r.want("F091", r.do("PUT /queues/q/config\n\n"+`{"config":null,"max_depth":3}`), 200, "config.max_depth",
+		3)
 	r.want("F164", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"retry":{"initial_interval":null,
 		"initial_interval_ms":5,"backoff_strategy":null,"strategy":"linear"}}`), 201,
 		"job.retry.initial_interval", "PT0.005S", "job.retry.backoff_strategy", "linear")
@@ -108,7 +111,8 @@ func TestAttributesLikeAnswers(t *testing.T) {
 	r := newRig(t)
 	r.enqueue("A", `{"type":"a","args":[],"pending":true,"activated_at":1,"previous_state":2,"metadata":{"x":3},
 		"re_enqueued_at":4,"checkpoint":5,"active":6}`)
-	r.want("F053", r.do("POST /jobs/$A/activate"), 200, "job.previous_state", "pending", "job.re_enqueued_at", 4)
+	r.want("F053", r.do("POST /jobs/$A/activate"), 200, "job.previous_state", "pending",
+		"job.re_enqueued_at", 4)
 	r.want("F143", r.do("GET /admin/jobs/$A"), 200, "metadata.created_at", "2000-01-01T00:00:00.000Z",
 		"retry_policy.max_attempts", 3)
 	r.fetch("w")
@@ -116,14 +120,16 @@ func TestAttributesLikeAnswers(t *testing.T) {
 	r.want("F071", r.do("POST /workers/nack\n\n"+`{"job_id":"$A","requeue":true}`), 200)
 	r.want("F060", r.fetch("w"), 200, "jobs.0.checkpoint.n", 1, "jobs.0.previous_state", 2)
 	r.want("F051", r.do("DELETE /jobs/$A"), 200, "job.previous_state", "active", "job.active", 6)
-	r.want("F040", r.do("GET /jobs/$A"), 200, "job.metadata.x", 3, "job.checkpoint", 5, "job.previous_state", 2)
+	r.want("F040", r.do("GET /jobs/$A"), 200, "job.metadata.x", 3, "job.checkpoint", 5, "job.previous_state",
+		2)
 	r.want("F152", r.do("POST /jobs/results\n\n"+`{"ids":["$A","$A"]}`), 200, "results."+r.vars["A"]+".state",
 		"cancelled")
 }
 
 func TestMembersOfAJob(t *testing.T) {
 	r := newRig(t)
-	for _, kind := range []string{"application/json; a=1; a=2", "Application/JSON ;charset", "application/json;"} {
+	for _, kind := range []string{"application/json; a=1; a=2", "Application/JSON ;charset",
+		"application/json;"} {
 		r.want("F004 "+kind, r.do("POST /jobs\nContent-Type: "+kind+"\n\n"+job), 201)
 	}
 	r.want("F004", r.do("POST /jobs\nContent-Type: application/jsonp\n\n"+job), 400)
@@ -153,8 +159,8 @@ func TestReportsOfWorkers(t *testing.T) {
 
 func TestEndedOverride(t *testing.T) {
 	r := newRig(t)
-	r.want("L043", r.do("PUT /rate-limits/k\n\n"+`{"concurrency":1,"expires_at":"1999-01-01T00:00:00Z"}`), 200,
-		"key", "k", "concurrency", nil, "override", "absent")
+	r.want("L043", r.do("PUT /rate-limits/k\n\n"+`{"concurrency":1,"expires_at":"1999-01-01T00:00:00Z"}`),
+		200, "key", "k", "concurrency", nil, "override", "absent")
 	r.want("L042: never used", r.do("GET /rate-limits/k"), 404)
 }
 
@@ -181,19 +187,21 @@ func TestFaultsOfAWorkflow(t *testing.T) {
 		"options":{"retry":{"max_attempts":-1}}}]}`, "$.steps[0].options.retry.max_attempts")
 	refused("W080", `{"type":"saga","steps":[{"name":"x","type":"a","args":[]},{"name":"y","type":"a","args":[]},
 		{"name":"x","type":"a","args":[]}]}`, "$.steps[2].name")
-	r.want("W080", r.do("POST /workflows\n\n"+`{"type":"saga","steps":[{"type":"a","args":[]},{"type":"a","args":[]}]}`),
-		201)
+	r.want("W080", r.do("POST /workflows\n\n"+
+		`{"type":"saga","steps":[{"type":"a","args":[]},{"type":"a","args":[]}]}`), 201)
 
-	const id = `"id":"0197f000-0000-7000-8000-0000000000aa"`
-	r.want("W006", r.do("POST /workflows\n\n"+`{`+id+`,"type":"chain","steps":[{"type":"a","args":[]}]}`), 201)
-	r.want("F027 W006", r.do("POST /workflows\n\n"+`{`+id+`,"type":"chain","steps":[{"type":"a","args":[]}]}`), 409,
-		"error.code", "duplicate", "error.details.existing_state", "pending")
-	r.want("F021 W006", r.do("POST /workflows\n\n"+`{"id":7,"type":"chain","steps":[{"type":"a","args":[]}]}`), 400,
-		"error.details.field", "id")
+	start := func(id string) *httptest.ResponseRecorder {
+		return r.do("POST /workflows\n\n" + `{"id":` + id + `,
+			"type":"chain","steps":[{"type":"a","args":[]}]}`)
+	}
+	const id = `"0197f000-0000-7000-8000-0000000000aa"`
+	r.want("W006", start(id), 201)
+	r.want("F027 W006", start(id), 409, "error.code", "duplicate", "error.details.existing_state", "pending")
+	r.want("F021 W006", start("7"), 400, "error.details.field", "id")
 }
 
-// Pages of a sorted list neither skip nor repeat a job that is inserted or deleted between
-// them (F104).
+// Pages of a sorted list neither skip nor repeat a job when others are inserted or
+// deleted between them (F104).
 func TestSortedPages(t *testing.T) {
 	for _, order := range []string{"asc", "desc"} {
 		r := newRig(t)

@@ -252,8 +252,8 @@ func withoutValues(reason string) string {
 	return reason
 }
 
-// queueFull refuses jobs for which a queue has no room (F030). Several may be too many for
-// a queue that is not full.
+// queueFull refuses jobs for which a queue has no room (F030). Several may be too many
+// for a queue that is not full.
 func (c *call) queueFull(e *ojs.QueueError) *refusal {
 	conf, _ := c.s.config(c.ctx, e.Queue)
 	strategy := "reject"

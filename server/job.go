@@ -244,8 +244,9 @@ func appendRetry(b []byte, p ojs.RetryPolicy) []byte {
 	return append(b, marshal(p)...)
 }
 
-// appendRest writes the attributes of the core that the binding does not list, and unknown
-// ones (F040, F174). An unknown one with the name of a member that follows is left out.
+// appendRest writes the attributes of the core that the binding does not list, and
+// unknown ones (F040, F174). An unknown one with the name of a member that follows is
+// left out.
 func appendRest(b []byte, rec *storage.Record, further []any) []byte {
 	seconds := func(name string, d time.Duration) {
 		if d > 0 {
