@@ -15,6 +15,8 @@ var adminSystemRoutes = []route{
 	{method: http.MethodGet, path: "/admin/stats", need: permAdminRead, serve: (*Server).adminStats},
 	{method: http.MethodGet, path: "/admin/stats/history", need: permAdminRead,
 		serve: (*Server).adminHistory},
+	{method: http.MethodGet, path: statsStream, need: permAdminRead, whole: true, waits: true,
+		serve: (*Server).streamStats},
 	{method: http.MethodGet, path: "/admin/system/maintenance", need: permAdminRead,
 		serve: (*Server).replyMaintenance},
 	{method: http.MethodPost, path: "/admin/system/maintenance", need: permAdminWrite, whole: true,

@@ -240,6 +240,47 @@ func TestRevokedKeyEndsStreams(t *testing.T) {
 	}
 }
 
+// The stream of statistics has them at once and every 3 s, and the events of jobs (F184).
+func TestStreamOfStatistics(t *testing.T) {
+	mock := clock.NewMock()
+	r := newRig(t, server.WithClock(mock))
+	ts := httptest.NewServer(r.srv)
+	t.Cleanup(ts.Close)
+	r.enqueue("A", job)
+	r.fetch("w")
+	s := r.stream(ts.URL, "/admin/stats/stream", "")
+	metrics := func(available, active float64) {
+		t.Helper()
+		e, ok := s.next()
+		queues, _ := e.data["queues"].([]any)
+		if !ok || e.event != "metrics" || len(queues) != 1 {
+			t.Fatalf("F184: %+v", e)
+		}
+		queue := queues[0].(map[string]any)
+		if queue["queue"] != "default" || queue["available"] != available || queue["active"] != active {
+			t.Errorf("F184: %v", queue)
+		}
+		workers := e.data["workers"].(map[string]any)
+		if workers["total"] != 1.0 || workers["active"].([]any)[0].(map[string]any)["id"] != "w" {
+			t.Errorf("F184: %v", workers)
+		}
+	}
+	metrics(0, 1)
+	r.enqueue("B", job)
+	s.want("F184", "job.enqueued")
+	r.want("", r.do("POST /workers/ack\n\n"+`{"job_id":"$A"}`), 200)
+	s.want("F184", "job.completed")
+	ticks := make(chan struct{})
+	go func() {
+		defer close(ticks)
+		for range 3 {
+			mock.Add(time.Second)
+		}
+	}()
+	metrics(1, 0)
+	<-ticks
+}
+
 func TestStreams(t *testing.T) {
 	mock := clock.NewMock()
 	r := newRig(t, server.WithClock(mock))

@@ -265,6 +265,13 @@ func (s *Server) follow(c *call, w *writer, r *reader, sub *subscription) {
 	defer func() { silence.Stop() }()
 	bucket := limiter{conf: RequestRate{PerSecond: streamRate, Burst: streamRate}}
 	ending, proved := false, s.clock.Now()
+	var measures <-chan time.Time
+	if c.rt.path == statsStream {
+		ticker := s.clock.Ticker(metricsEvery)
+		defer ticker.Stop()
+		measures = ticker.C
+		w.err = s.measure(c, w)
+	}
 	for {
 		if now := s.clock.Now(); now.Sub(proved) >= streamSilence {
 			if proved = now; !c.still(sub) {
@@ -300,6 +307,8 @@ func (s *Server) follow(c *call, w *writer, r *reader, sub *subscription) {
 		silence = s.clock.Timer(streamSilence)
 		select {
 		case <-r.wake:
+		case <-measures:
+			w.err = s.measure(c, w)
 		case <-silence.C:
 			w.text(":heartbeat\n\n")
 			w.flushAll()
