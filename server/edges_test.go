@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -281,4 +282,24 @@ func TestDepthOfAQueue(t *testing.T) {
 	r.do("POST /workers/fetch\n\n" + `{"queues":["small"],"count":9}`)
 	r.want("F030", r.do("POST /jobs\n\n"+small), 429, "error.depth", 5, "error.bound", 2, "error.strategy",
 		"drop_oldest")
+}
+
+// The key that a client makes of the plain args takes their place (K013).
+func TestKeyOfPlainArgs(t *testing.T) {
+	r := newRig(t)
+	enqueue := func(data, more string, status int, values ...any) {
+		t.Helper()
+		r.want("K013 "+more, r.do("POST /jobs\n\n"+`{"type":"k","args":[{"ojs_encoded":true,
+			"encoding":"binary/encrypted","data":"`+data+`"}],
+			"unique":{"keys":["type","args"],"args_keys":["user"]}`+more+`}`), status, values...)
+	}
+	enqueue("AAAA", "", 400, "error.code", "invalid_request")
+	enqueue("AAAA", `,"meta":{"unique_key":"no key"}`, 400, "error.code", "invalid_request")
+	enqueue("AAAA", `,"unique_key":"`+key64+`"`, 201, "job.unique_key", key64)
+	enqueue("BBBB", `,"meta":{"unique_key":"`+key64+`"}`, 409, "error.code", "duplicate")
+	other := strings.Repeat("0", 64)
+	enqueue("CCCC", `,"meta":{"unique_key":"`+other+`"}`, 201, "job.unique_key", other, "job.meta.unique_key",
+		other)
+	r.want("K008", r.do("POST /jobs\n\n"+`{"type":"k","args":[],"meta":{"unique_key":"`+other+`"}}`), 201,
+		"job.unique_key", "absent")
 }

@@ -139,11 +139,21 @@ func (w *jobRequest) unique() error {
 			return invalid(w.place(name), "is not a SHA-256 in lower-case hexadecimal")
 		}
 	}
+	made := w.has("unique_key") // of the plain args, which it replaces
+	if meta := w.value("meta"); p != nil && key == "" && kindOf(meta) == "object" {
+		members, _ := split(meta, "")
+		var text string
+		if v := members.get("unique_key"); v != nil && decodeText(v, &text) && fingerprint.MatchString(text) {
+			key, made = text, true
+		}
+	}
 	switch {
 	case key != "" && p == nil:
 		w.option(ojs.WithIdempotencyKey(key))
 	case p != nil:
-		p.Key = key
+		if p.Key = key; made {
+			p.Keys, p.ArgsKeys, p.MetaKeys = p.Dimensions()&^(ojs.ByArgs|ojs.ByMeta), nil, nil
+		}
 		if err := p.Validate(); err != nil {
 			return err
 		}
