@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // An empty list is given, and is no absent one.
@@ -302,4 +303,17 @@ func TestKeyOfPlainArgs(t *testing.T) {
 		other)
 	r.want("K008", r.do("POST /jobs\n\n"+`{"type":"k","args":[],"meta":{"unique_key":"`+other+`"}}`), 201,
 		"job.unique_key", "absent")
+}
+
+// A heartbeat may shorten a reservation (F065).
+func TestShorterReservation(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", job)
+	r.fetch("w")
+	r.want("F065", r.do("POST /workers/heartbeat\n\n"+
+		`{"worker_id":"w","active_jobs":["$A"],"visibility_timeout_ms":1000}`), 200, "jobs_extended.0",
+		r.vars["A"])
+	r.advance(time.Second + time.Nanosecond)
+	r.want("F065", r.do("GET /jobs/$A"), 200, "job.state", "available", "job.error.type",
+		"visibility_timeout")
 }

@@ -253,6 +253,7 @@ func (d *Delivery) extend(ctx context.Context, checkpoint json.RawMessage, typ e
 	until := now.Add(d.rec.LeaseFor(lease))
 	c.admission.Gate.Renewed(d.held(), until)
 	c.watch(c.workers.hold(d.rec.Worker, &d.rec, d.began, until, lease))
+	c.WakeAt(until) // which may be earlier than before
 	return nil
 }
 
