@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
 )
 
 // An empty list is given, and is no absent one.
@@ -316,4 +319,31 @@ func TestShorterReservation(t *testing.T) {
 	r.advance(time.Second + time.Nanosecond)
 	r.want("F065", r.do("GET /jobs/$A"), 200, "job.state", "available", "job.error.type",
 		"visibility_timeout")
+}
+
+// A worker that was removed and comes back is a new one, at each server (F078, F147).
+func TestWorkerComesBack(t *testing.T) {
+	st := bindingtest.Fresh(t)
+	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+	other := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+	beat := func(rule, id, state, directive string) {
+		t.Helper()
+		for _, at := range []*rig{r, other} {
+			w := at.do("POST /workers/heartbeat\n\n" + `{"worker_id":"` + id + `","state":"` + state + `"}`)
+			at.want(rule, w, 200, "directive", directive)
+		}
+	}
+	beat("F068", "w", "terminate", "terminate")
+	r.want("F078", r.do("POST /workers/deregister\n\n"+`{"worker_id":"w"}`), 200)
+	beat("F078: it is back", "w", "running", "")
+	r.enqueue("A", job)
+	r.want("F063", r.fetch("w"), 200, "jobs.0.id", r.vars["A"])
+	beat("F063: it is quiet", "w", "quiet", "quiet")
+	r.enqueue("B", job)
+	r.want("F063", r.fetch("w"), 200, "jobs", []any{})
+
+	beat("F068", "v", "quiet", "quiet")
+	r.advance(31 * time.Second)
+	r.want("F147", r.do("DELETE /admin/workers/v"), 200)
+	beat("F147: it is back", "v", "running", "")
 }

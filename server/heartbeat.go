@@ -95,7 +95,7 @@ func (ws *workers) put(w worker, now time.Time) {
 func workerKey(id string) string { return workerPrefix + digest(id) }
 
 // worker reads what is kept of a worker. If there is nothing, it is new. The engine is
-// told what another server has told the worker to do.
+// told what another server has told the worker to do, and forgets a removed one.
 func (s *Server) worker(ctx context.Context, id string) (w worker, version uint64, err error) {
 	list, err := s.values().Documents(ctx, storage.KindValue,
 		storage.DocumentQuery{Names: []string{workerKey(id)}})
@@ -108,6 +108,11 @@ func (s *Server) worker(ctx context.Context, id string) (w worker, version uint6
 		if now.Before(list[0].Due) {
 			_ = json.Unmarshal(list[0].Data, &w) // or another program has written it
 		}
+	}
+	before, _ := s.serving.get(id, now)
+	removed := !w.Gone.IsZero() || before.Directive != "" && w.Directive == ""
+	if s.eng != nil && removed {
+		workerOf(s.eng, id, fetch.Config{}).Forget()
 	}
 	if w.ID != id || !w.Gone.IsZero() {
 		w = worker{ID: id, StartedAt: now}

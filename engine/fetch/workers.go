@@ -284,6 +284,15 @@ func (c *Workers) Set(id string, to State) bool {
 	return true
 }
 
+// remove forgets a worker that gets no more jobs and is idle.
+func (ws *book) remove(id string) {
+	ws.with(id, func(w *worker) {
+		if w.state != Running && len(w.held) == 0 && w.waiting == 0 {
+			delete(ws.byID, id)
+		}
+	})
+}
+
 // List returns what is known of the workers, by their ids.
 func (c *Workers) List() []Stats {
 	ws, now := &c.workers, c.Now()
