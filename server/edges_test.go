@@ -347,3 +347,35 @@ func TestWorkerComesBack(t *testing.T) {
 	r.want("F147", r.do("DELETE /admin/workers/v"), 200)
 	beat("F147: it is back", "v", "running", "")
 }
+
+// A compensation gets the result of the step that it undoes (W082), and a saga that
+// compensates cannot be cancelled (W084).
+func TestCompensations(t *testing.T) {
+	r := newRig(t)
+	r.keep("W", r.do("POST /workflows\n\n"+`{"type":"chain","steps":[{"type":"first","args":[]},{"type":"saga","steps":[
+		{"name":"x","type":"a","args":[],"compensate_type":"undo.a"},
+		{"name":"y","type":"b","args":[],"compensate_type":"undo.b"},{"name":"z","type":"c","args":[]}]}]}`),
+		"workflow.id")
+	for _, result := range []string{`"before"`, `{"n":1}`, `{"n":2}`} {
+		r.next()
+		r.ack(result)
+	}
+	r.next()
+	r.fails()
+	r.want("W082", r.next(), 200, "jobs.0.type", "undo.b", "jobs.0.parent_results",
+		[]any{map[string]any{"n": 2}}, "jobs.0.parent_results_by_id.1.n", 2)
+	r.want("W082", r.do("GET /jobs/$JOB"), 200, "job.parent_results.0.n", 2)
+	r.ack("null")
+	r.want("W082", r.next(), 200, "jobs.0.type", "undo.a", "jobs.0.parent_results",
+		[]any{map[string]any{"n": 1}})
+
+	r.keep("V", r.do("POST /workflows\n\n"+`{"type":"saga","steps":[
+		{"type":"a","args":[],"compensate_type":"undo.a","options":{"queue":"q"}},
+		{"type":"b","args":[],"options":{"queue":"q"}}]}`), "workflow.id")
+	for _, end := range []string{"ack", "nack"} {
+		r.keep("JOB", r.do("POST /workers/fetch\n\n"+`{"queues":["q"]}`), "jobs.0.id")
+		r.want("", r.do("POST /workers/"+end+"\n\n"+`{"job_id":"$JOB"}`), 200)
+	}
+	r.want("W084, F027", r.do("DELETE /workflows/$V"), 409, "error.code", "conflict",
+		"error.details.current_state", "compensating")
+}

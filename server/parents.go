@@ -77,7 +77,13 @@ func (s *Server) parentResults(ctx context.Context, j *ojs.JobInfo) ([]any, erro
 		return nil, err
 	}
 	p := parents{s: s, ctx: ctx, of: o}
-	list := p.before(note.Path, note.Callback)
+	var list []parent
+	if at := note.Path; note.Undoes { // the result of its step (W082)
+		outer, i := at[:len(at)-1], at[len(at)-1]
+		list = append(list, p.parent(p.part(outer), i, outer))
+	} else {
+		list = p.before(at, note.Callback)
+	}
 	if p.err != nil {
 		return nil, p.err
 	}

@@ -87,6 +87,7 @@ type stepNote struct {
 	Path []int  `json:"path"` // the places in the outline; of a callback that of its batch
 	// of a callback: its kind
 	Callback string `json:"callback,omitempty"`
+	Undoes   bool   `json:"undoes,omitempty"` // it is the compensation of the step at the path
 }
 
 // flow is a request for a workflow that is read.
@@ -337,6 +338,7 @@ func (f *flow) undoable(in *input, at []int) (workflow.Part, outlined) {
 	d, note := f.job(in)
 	note.Path = at
 	name := f.step(note)
+	f.notes["undo-"+name] = stepNote{Path: at, Undoes: true} // as workflow.Undoable names it
 	o := ojs.DefaultOptions()
 	o.Apply(d.Options()...)
 	undo = append(undo, member{"queue", marshal(o.Queue)}) // that of the step (W082)

@@ -483,7 +483,7 @@ func (s *Server) cancelWorkflow(c *call) error {
 	if err != nil {
 		return err
 	}
-	if before.State.Final() {
+	if before.State.Final() || before.State == workflow.StateCompensating {
 		return conflict(before.ID, ojs.State(before.State), "", "workflow %s is %s", before.ID, before.State)
 	}
 	if err := s.op.Workflows().Cancel(c.ctx, before.ID); err != nil {
