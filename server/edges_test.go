@@ -379,3 +379,19 @@ func TestCompensations(t *testing.T) {
 	r.want("W084, F027", r.do("DELETE /workflows/$V"), 409, "error.code", "conflict",
 		"error.details.current_state", "compensating")
 }
+
+// A member that is a workflow has its given id and name, or else the id of its place
+// among the members of its parent (W073).
+func TestIDsOfNestedMembers(t *testing.T) {
+	r := newRig(t)
+	const group = `"type":"group","jobs":[{"type":"a","args":[]}]`
+	r.want("W073", r.do("POST /workflows\n\n"+`{"type":"chain","steps":[{`+group+`},
+		{"id":"load","name":"Load all",`+group+`},{"type":"b","args":[]}]}`), 201, "workflow.steps.0.id", "step-0",
+		"workflow.steps.0.workflow.steps.0.id", "job-0", "workflow.steps.0.name", "absent",
+		"workflow.steps.1.id", "load", "workflow.steps.1.name", "Load all", "workflow.steps.2.id", "step-2")
+	r.want("W073", r.do("POST /workflows\n\n"+
+		`{"type":"group","jobs":[{"type":"chain","steps":[{"type":"a","args":[]}]}]}`), 201,
+		"workflow.jobs.0.id", "job-0", "workflow.jobs.0.workflow.steps.0.id", "step-0")
+	r.want("W009", r.do("POST /workflows\n\n"+`{"type":"chain","steps":[{"name":7,`+group+`}]}`), 400,
+		"error.details.validation_errors.0.path", "$.steps[0].name")
+}

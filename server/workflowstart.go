@@ -50,6 +50,8 @@ const (
 
 // outline is a workflow, or a member that is one.
 type outline struct {
+	ID        string         `json:"id,omitempty"` // of a member, as given
+	Name      string         `json:"name,omitempty"`
 	Form      string         `json:"form"`
 	Members   []outlined     `json:"members"`
 	Callbacks map[string]int `json:"callbacks,omitempty"` // the nodes of on_complete, on_success, on_failure
@@ -216,6 +218,12 @@ func (f *flow) part(in *input, at []int) (workflow.Part, *outline) {
 func (f *flow) member(in *input, at []int) (workflow.Part, outlined) {
 	if isWorkflow(in.object) {
 		part, sub := f.part(in, at)
+		if sub != nil {
+			sub.ID, sub.Name = in.text("id"), in.text("name")
+		}
+		if in.err != nil {
+			f.refused(in.path, in.err)
+		}
 		return part, outlined{sub: sub}
 	}
 	d, note := f.job(in)

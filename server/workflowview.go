@@ -217,7 +217,7 @@ func (w *shown) members(out *outline, path []int) (list []obj, sum tally, states
 	for i := range out.Members {
 		at := append(slices.Clone(path), i)
 		if sub := out.Members[i].sub; sub != nil {
-			m, t, state := w.nested(sub, at, i)
+			m, t, state := w.nested(out, at, i)
 			list, states = append(list, m), append(states, state)
 			sum.add(t)
 			continue
@@ -296,8 +296,9 @@ func memberWord(form string) string {
 	return "step"
 }
 
-// nested is a member that is a workflow.
-func (w *shown) nested(out *outline, path []int, i int) (obj, tally, string) {
+// nested is a member that is a workflow, of a part at a place.
+func (w *shown) nested(of *outline, path []int, i int) (obj, tally, string) {
+	out := of.Members[i].sub
 	list, sum, states := w.members(out, path)
 	state := w.together(out, path, states)
 	ids := []string{}
@@ -315,9 +316,10 @@ func (w *shown) nested(out *outline, path []int, i int) (obj, tally, string) {
 	if len(out.Callbacks) > 0 {
 		inner = append(inner, "callbacks", w.callbacks(out, path))
 	}
-	o := obj{"id", fmt.Sprintf("%s-%d", memberWord(out.Form), i), "index", i, "type", out.Form, "state",
-		state,
-		"job_state", nil, "job_id", nil, "job_ids", ids, "depends_on", []string{}, "workflow", inner}
+	id := cmp.Or(out.ID, fmt.Sprintf("%s-%d", memberWord(of.Form), i))
+	o := obj{"id", id, "index", i}.opt("name", out.Name)
+	o = append(o, "type", out.Form, "state", state, "job_state", nil, "job_id", nil, "job_ids", ids,
+		"depends_on", []string{}, "workflow", inner)
 	return o, sum, state
 }
 
