@@ -395,7 +395,7 @@ func (k *socket) add(sub *subscription) bool {
 // none.
 func (k *socket) find(id, name string) *subscription {
 	for _, sub := range k.r.subs {
-		if sub.id == id && (id != "" || sub.ch.String() == name) {
+		if sub.id == id && (id != "" || strings.EqualFold(sub.ch.String(), name)) {
 			return sub
 		}
 	}

@@ -163,7 +163,8 @@ func TestSockets(t *testing.T) {
 		got[1]["data"].(map[string]any)["job_id"] != r.vars["A"] || got[1]["id"] != got[2]["id"] {
 		t.Errorf("F131: %v", got)
 	}
-	s.tell(`{"action":"unsubscribe","channel":"job:$A"}`)
+	r.vars["UPPER"] = strings.ToUpper(r.vars["A"])
+	s.tell(`{"action":"unsubscribe","channel":"job:$UPPER"}`)
 	s.want("F131", `{"type":"unsubscribed","channel":"job:$A"}`)
 	s.tell(`{"action":"subscribe","channel":"queue:q","event_types":["job.state_changed"]}`)
 	s.want("F131: it replaces the filter", `{"type":"subscribed","channel":"queue:q"}`)
