@@ -395,3 +395,24 @@ func TestIDsOfNestedMembers(t *testing.T) {
 	r.want("W009", r.do("POST /workflows\n\n"+`{"type":"chain","steps":[{"name":7,`+group+`}]}`), 400,
 		"error.details.validation_errors.0.path", "$.steps[0].name")
 }
+
+// The refusal of a large value has its size (F028).
+func TestSizeOfALargeValue(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", job)
+	r.fetch("w")
+	const most = 1 << 20
+	text := `"` + strings.Repeat("x", most-1) + `"`
+	for request, field := range map[string]string{
+		"POST /workers/ack\n\n" + `{"job_id":"$A","result":` + text + `}`:      "result",
+		"POST /jobs/$A/checkpoint\n\n" + `{"checkpoint":` + text + `}`:         "checkpoint",
+		"POST /workers/ack\n\n" + `{"job_id":"$A", "result": [` + text + `] }`: "result",
+	} {
+		w := r.do(request)
+		r.want("F028", w, 413, "error.code", "payload_too_large", "error.details.field", field,
+			"error.details.max_bytes", most)
+		if n, _ := member(t, w, "error.details.actual_bytes").(float64); n <= most {
+			t.Errorf("F028: actual_bytes %v", n)
+		}
+	}
+}

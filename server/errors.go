@@ -167,7 +167,7 @@ func (c *call) refusalOf(err error) *refusal {
 	case errors.As(err, &own):
 		return own
 	case errors.As(err, &bad):
-		return refusalOfInvalid(bad)
+		return c.refusalOfInvalid(bad)
 	case errors.As(err, &duplicate):
 		r := refuse(http.StatusConflict, codeDuplicate, "an equal job exists: %s is %s", duplicate.ID,
 			duplicate.State)
@@ -215,7 +215,7 @@ func (c *call) refusalOf(err error) *refusal {
 
 // refusalOfInvalid answers bad input. The message names the field. Reasons that may
 // repeat a value of args or meta are left out (F021).
-func refusalOfInvalid(bad *ojs.InvalidError) *refusal {
+func (c *call) refusalOfInvalid(bad *ojs.InvalidError) *refusal {
 	field := bad.Field
 	switch bad.Code {
 	case ojs.InvalidCodeRetry:
@@ -232,7 +232,11 @@ func refusalOfInvalid(bad *ojs.InvalidError) *refusal {
 		case len(n) == 2:
 			r.with("actual_bytes", raw(n[0])).with("max_bytes", raw(n[1]))
 		case len(n) == 1 && strings.Contains(bad.Reason, "bytes"): // not counted to the end
-			r.with("max_bytes", raw(n[0]))
+			sent := c.body.get(field)
+			if sent == nil {
+				sent = c.sent
+			}
+			r.with("actual_bytes", len(sent)).with("max_bytes", raw(n[0]))
 		}
 		return r.with("field", field)
 	case ojs.InvalidCodeArgs, ojs.InvalidCodeMeta:
