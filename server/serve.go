@@ -65,13 +65,13 @@ func (s *Server) answer(c *call) error {
 			return unavailable(http.StatusServiceUnavailable, "the server is stopping", nil)
 		}
 	}
-	unknown := s.identify(c, need)
+	denied := s.identify(c, need)
 	if err := s.limit(c); err != nil { // of refused callers, too
 		return err
 	}
 	switch {
-	case unknown != nil:
-		return unknown
+	case denied != nil:
+		return denied
 	case res == nil:
 		return notFound("path", c.r.URL.Path)
 	case c.rt == nil:
