@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
@@ -158,6 +159,12 @@ func (c *call) bodyFilter() (f inspect.Filter, err error) {
 	if in.get("filter") == nil {
 		from = in
 	}
+	for _, m := range in.within("filter").object { // or a misspelt one would take more jobs than it says
+		if m.name != "state" && m.name != "states" && !slices.Contains(filterNames, m.name) {
+			return f, invalid("filter."+clip(m.name), "is no member of a filter").
+				expected("state, " + strings.Join(filterNames, ", "))
+		}
+	}
 	for _, name := range filterNames {
 		value := in.get(name)
 		if text := c.param(name); value == nil && text != "" && c.r.Method == http.MethodDelete {
@@ -195,6 +202,9 @@ func (c *call) bodyFilter() (f inspect.Filter, err error) {
 	}
 	if v := from.get("states"); v != nil {
 		states = append(states, from.texts("states")...)
+	}
+	if len(states) == 0 && (from.get("state") != nil || from.get("states") != nil) {
+		from.fail("state", "is empty", "states of jobs")
 	}
 	if n := from.get("priority"); n != nil {
 		at := from.integer("priority", 0, -100, 100)

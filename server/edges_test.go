@@ -55,6 +55,18 @@ func TestPurgeOfSome(t *testing.T) {
 		"purged_count", 1, "states", []any{"completed", "cancelled"})
 }
 
+// A misspelt member of a filter, or an empty list of states, takes no job.
+func TestFilterThatSaysLess(t *testing.T) {
+	r := newRig(t)
+	r.keep("A", r.do("POST /jobs\n\n"+`{"type":"a","args":[]}`), "job.id")
+	for _, filter := range []string{`{"typ":"b"}`, `{"meta":{"a":"b"}}`, `{"state":[]}`, `{"states":[]}`} {
+		body := `{"filter":` + filter + `,"confirm":true}`
+		r.want("F145 "+filter, r.do("POST /admin/jobs/bulk/cancel\n\n"+body), 400)
+		r.want("F149 "+filter, r.do("DELETE /dead-letter\n\n"+body), 400)
+	}
+	r.want("F145", r.do("GET /jobs/$A"), 200, "job.state", "available")
+}
+
 // null is the same as absent (reading 17).
 func TestNullIsAbsent(t *testing.T) {
 	r := newRig(t)
