@@ -154,8 +154,8 @@ func (b *builder) line(parts []Part, before []int) []int {
 	return before
 }
 
-// inherits begins a chain, of which the steps that come after a call of begun get the
-// priority of the first one. The chain ends when end is called.
+// inherits begins a chain or graph, of which the steps that come after a call of begun
+// get the priority of the first one. It ends when end is called.
 func (b *builder) inherits() (end func()) {
 	outer, begins := b.first, b.begins
 	b.begins = true
@@ -318,7 +318,8 @@ func (g graph) add(b *builder, before []int) (last []int) {
 	}
 	at := b.at
 	defer func() { b.at = at }()
-	nodes := make([]int, len(g)) // by place in g
+	defer b.inherits()()
+	start, nodes := len(b.nodes), make([]int, len(g)) // by place in g
 	for _, i := range order {
 		n := g[i]
 		b.at = fmt.Sprintf("%s.steps[%d]", at, i)
@@ -331,6 +332,7 @@ func (g graph) add(b *builder, before []int) (last []int) {
 		}
 		var after []int
 		for _, name := range n.After {
+			b.begun(start)
 			after = append(after, nodes[places[name]])
 		}
 		switch {

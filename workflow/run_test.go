@@ -467,6 +467,9 @@ func TestRun(t *testing.T) {
 		p := func(name string, n int) workflow.Part { return step(name, ojs.WithPriority(n)) }
 		typed := ojs.Define[any]("typed", ojs.WithPriority(4))
 		none := workflow.Group()
+		node := func(name string, opts []ojs.Option, after ...string) workflow.Node {
+			return workflow.Node{Name: name, Job: ojs.NewDraft("x", nil, opts...), After: after}
+		}
 		for want, w := range map[string]*workflow.Workflow{
 			"a7 b7 c2 d7": workflow.New("", workflow.Chain(p("a", 7), step("b"), p("c", 2), step("d"))),
 			"a0 b5 c0":    workflow.New("", workflow.Chain(step("a"), p("b", 5), step("c"))),
@@ -483,6 +486,9 @@ func TestRun(t *testing.T) {
 			"a7 b7":   workflow.New("", workflow.Saga(workflow.Compensate, p("a", 7), step("b"))),
 			"a-3 b-3": workflow.New("", workflow.Saga(workflow.Skip, p("a", -3), step("b"))),
 			"a7 b0":   workflow.New("", workflow.Group(p("a", 7), step("b"))),
+			"a7 b0 c7 d3 e7": workflow.New("", workflow.Graph(node("a", []ojs.Option{ojs.WithPriority(7)}),
+				node("b", nil), node("c", nil, "a", "b"), node("d", []ojs.Option{ojs.WithPriority(3)}, "c"),
+				node("e", nil, "d"))),
 		} {
 			inBubble(t, func(b *rig) {
 				var got []string

@@ -100,7 +100,8 @@ func (c Callback) Named(name string) Callback {
 	return c
 }
 
-// Graph runs steps in the order of their dependencies.
+// Graph runs steps in the order of their dependencies. Steps that wait for others and
+// have no priority get that of the first step that waits for none.
 func Graph(nodes ...Node) Part { return graph(nodes) }
 
 type graph []Node
