@@ -31,6 +31,7 @@ import (
 	"github.com/ojsengine/ojs/internal/test/pace"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -1041,31 +1042,78 @@ func TestCancel(t *testing.T) {
 			}
 		}, engine.WithConcurrency(1))
 	})
-	t.Run("W051 the process ends between a step's failure and its cancellation", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := &failingLookups{Storage: memory.New()}
-			eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.DiscardHandler)),
-				engine.WithConcurrency(1))
-			must(t, err)
-			b := &rig{Engine: eng, t: t, ctx: t.Context()}
-			var id string
-			b.handle("x", func(ctx context.Context, step string) error {
-				must(t, b.Workflows().Cancel(ctx, id))
-				store.fails.Store(true)
-				return errBoom
-			})
-			id = b.start(workflow.New("", step("a")))
-			b.run(0)
-			if store.fails.Swap(false); store.failed.Load() == 0 {
-				t.Error("no lookup has failed")
+	t.Run("W050 W051 steps that were claimed ahead do not start", func(t *testing.T) {
+		const steps, workers = 200, 2
+		store := &storagetest.Faulty{Storage: memory.New()}
+		eng, err := engine.New[any](store.Stepping(), engine.WithLogger(slog.New(slog.DiscardHandler)),
+			engine.WithConcurrency(workers))
+		must(t, err)
+		b := &rig{Engine: eng, t: t, ctx: t.Context()}
+		release := make(chan struct{})
+		b.handle("x", func(_ context.Context, name string) error {
+			if name >= "100" { // by then some are claimed ahead, which are given back
+				<-release
 			}
-			b.want(id, workflow.StateCancelled, "a:retryable")
-			b.run(time.Hour)
-			b.want(id, workflow.StateCancelled, "a:cancelled")
-			if got := strings.Join(b.ran, " "); got != "a" {
-				t.Errorf("%s", got)
+			return nil
+		})
+		var parts []workflow.Part
+		for i := range steps {
+			parts = append(parts, step(fmt.Sprintf("%03d", i)))
+		}
+		id := b.start(workflow.New("", workflow.Group(parts...)))
+		store.OnCall(func(c *storagetest.Call) {
+			if c.Method == "Unclaim" {
+				store.OnCall(nil)
+				must(t, b.Workflows().Cancel(b.ctx, id))
 			}
 		})
+		ctx, stop := context.WithCancel(b.ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- b.Run(ctx) }()
+		pace.Until(t, "all steps but the running ones have ended", func() bool {
+			s := b.status(id)
+			return s.State == workflow.StateCancelled && s.Count(ojs.StateActive) == workers &&
+				s.Count(ojs.StateAvailable) == 0
+		})
+		close(release)
+		must(t, b.WaitIdle(b.ctx))
+		stop()
+		must(t, <-ended)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		s := b.status(id)
+		if n := s.Count(ojs.StateCompleted); n != len(b.ran) || n+s.Count(ojs.StateCancelled) != steps {
+			t.Errorf("%d steps are completed, and %d cancelled; %d have run", n, s.Count(ojs.StateCancelled),
+				len(b.ran))
+		}
+	})
+	t.Run("W051 the process ends between a step's attempt and its cancellation", func(t *testing.T) {
+		for _, answer := range []error{errBoom, ojs.Snooze(time.Second)} {
+			synctest.Test(t, func(t *testing.T) {
+				store := &failingLookups{Storage: memory.New()}
+				eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.DiscardHandler)),
+					engine.WithConcurrency(1))
+				must(t, err)
+				b := &rig{Engine: eng, t: t, ctx: t.Context()}
+				var id string
+				b.handle("x", func(ctx context.Context, step string) error {
+					must(t, b.Workflows().Cancel(ctx, id))
+					store.fails.Store(true)
+					return answer
+				})
+				id = b.start(workflow.New("", step("a")))
+				b.run(0)
+				if store.fails.Swap(false); store.failed.Load() == 0 {
+					t.Error("no lookup has failed")
+				}
+				b.want(id, workflow.StateCancelled, "a:retryable")
+				b.run(time.Hour)
+				b.want(id, workflow.StateCancelled, "a:cancelled")
+				if got := strings.Join(b.ran, " "); got != "a" {
+					t.Errorf("%v: ran %s", answer, got)
+				}
+			})
+		}
 	})
 	t.Run("W051 an attempt that loses its job while it looks says nothing", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

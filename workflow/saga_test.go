@@ -328,45 +328,50 @@ func TestRetry(t *testing.T) {
 		})
 	})
 	t.Run("W051 no worker gets a step of a cancelled workflow again", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			store := &failingLookups{Storage: memory.New()}
-			eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.DiscardHandler)))
-			must(t, err)
-			b := &rig{Engine: eng, t: t, ctx: t.Context()}
-			w := b.Worker("w", fetch.Config{Types: []string{"x"}})
-			id := b.start(workflow.New("", step("a")))
-			d, err := w.Fetch(b.ctx)
-			must(t, err)
-			must(t, b.Workflows().Cancel(b.ctx, id))
-			store.fails.Store(true) // as if the process ended here
-			must(t, d.Fail(b.ctx, errBoom))
-			store.fails.Store(false)
-			b.want(id, workflow.StateCancelled, "a:retryable")
-			b.Handle("other", func(context.Context, *ojs.Job[any]) error { return nil })
-			ticket, err := b.Enqueue(b.ctx, "x", nil, ojs.WithDelay(time.Hour))
-			must(t, err)
-			fetched := make(chan string, 1)
-			go func() {
-				next, err := w.Fetch(b.ctx)
-				if err == nil {
-					err = next.Ack(b.ctx, nil)
+		for name, end := range map[string]func(context.Context, *fetch.Delivery) error{
+			"failed":   func(ctx context.Context, d *fetch.Delivery) error { return d.Fail(ctx, errBoom) },
+			"released": func(ctx context.Context, d *fetch.Delivery) error { return d.Release(ctx) },
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				store := &failingLookups{Storage: memory.New()}
+				eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.DiscardHandler)))
+				must(t, err)
+				b := &rig{Engine: eng, t: t, ctx: t.Context()}
+				w := b.Worker("w", fetch.Config{Types: []string{"x"}})
+				id := b.start(workflow.New("", step("a")))
+				d, err := w.Fetch(b.ctx)
+				must(t, err)
+				must(t, b.Workflows().Cancel(b.ctx, id))
+				store.fails.Store(true) // as if the process ended here
+				must(t, end(b.ctx, d))
+				store.fails.Store(false)
+				b.want(id, workflow.StateCancelled, "a:retryable")
+				b.Handle("other", func(context.Context, *ojs.Job[any]) error { return nil })
+				ticket, err := b.Enqueue(b.ctx, "x", nil, ojs.WithDelay(time.Hour))
+				must(t, err)
+				fetched := make(chan string, 1)
+				go func() {
+					next, err := w.Fetch(b.ctx)
+					if err == nil {
+						err = next.Ack(b.ctx, nil)
+					}
+					if err != nil {
+						fetched <- err.Error()
+						return
+					}
+					fetched <- next.Job.ID
+				}()
+				b.run(2 * time.Hour)
+				b.want(id, workflow.StateCancelled, "a:cancelled")
+				if got := <-fetched; got != ticket.ID {
+					t.Errorf("%s: the worker got %s", name, got)
 				}
-				if err != nil {
-					fetched <- err.Error()
-					return
+				beat, err := w.Heartbeat(b.ctx)
+				if err != nil || len(beat.Held) != 0 || len(beat.Lost) != 0 {
+					t.Errorf("%s: %+v, %v", name, beat, err)
 				}
-				fetched <- next.Job.ID
-			}()
-			b.run(2 * time.Hour)
-			b.want(id, workflow.StateCancelled, "a:cancelled")
-			if got := <-fetched; got != ticket.ID {
-				t.Errorf("the worker got %s", got)
-			}
-			beat, err := w.Heartbeat(b.ctx)
-			if err != nil || len(beat.Held) != 0 || len(beat.Lost) != 0 {
-				t.Errorf("%+v, %v", beat, err)
-			}
-		})
+			})
+		}
 	})
 	t.Run("W050 W052 a cancel is one call of the storage, and its events come in order", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -339,14 +339,12 @@ func (r *Run) giveBack(list []*attempt) int {
 		held[i] = a.held()
 	}
 	n := c.Settle.Unclaim(r.Base, held, r.pause)
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	for _, a := range list {
+		c.Settle.Returned(r.Base, *a.rec)
+		c.mu.Lock()
 		a.phase = over
-		undone := *a.rec
-		undone.Unclaim()
-		c.WakeAt(undone.WakeAt()) // a look since its claim has not counted it
 		r.retire(a)
+		c.mu.Unlock()
 	}
 	return n
 }
@@ -369,7 +367,7 @@ func (a *attempt) start() bool {
 		a.rec.StartedAt = a.began()
 		a.context.PutOff(a.overdue().Sub(a.deadline))
 	}
-	if a.rec.Attempt > 1 && a.rec.Keeper() != "" {
+	if a.rec.Attempt > 1 || len(a.rec.History) > 0 { // a snooze leaves a note
 		c.Settle.CancelWithWorkflow(a.ctx, a.rec)
 	}
 	a.started.Store(true) // before the look at the context: see end

@@ -143,9 +143,9 @@ func (c *Settler) Revive(ctx context.Context, batch []storage.Insert, now time.T
 
 // CancelWithWorkflow cancels a job if it is a step of a cancelled workflow, and reports
 // whether it has. It is called when an attempt has ended after which the job is to run
-// again. A workflow that is cancelled after the end was stored cancels the job itself. A
-// later attempt calls it before it begins, too: a crash may have come before the first
-// call.
+// again, and when a claimed job was given back. A workflow that is cancelled after that
+// cancels the job itself. A later attempt calls it before it begins, too, since a crash
+// may have come before the first call.
 func (c *Settler) CancelWithWorkflow(ctx context.Context, rec *storage.Record) (cancelled bool) {
 	id := rec.Keeper()
 	if id == "" {
@@ -156,10 +156,9 @@ func (c *Settler) CancelWithWorkflow(ctx context.Context, rec *storage.Record) (
 		err = c.Operator.Jobs().Cancel(ctx, rec.ID)
 		cancelled = err == nil
 	}
-	switch {
-	case err == nil, foreign.Is(err, ojs.ErrNotFound), foreign.Is(err, ojs.ErrTransition):
-	case ctx.Err() != nil: // the attempt was taken away: the next one cancels the job
-	default:
+	// If ctx has ended, the attempt was taken away: the next one cancels the job.
+	if err != nil && !foreign.Is(err, ojs.ErrNotFound) && !foreign.Is(err, ojs.ErrTransition) &&
+		ctx.Err() == nil {
 		c.JobLog(&rec.JobHeader).Error("step of a cancelled workflow not cancelled; it runs again",
 			"error", err)
 	}
@@ -223,8 +222,7 @@ func (c *Settler) GiveBack(ctx context.Context, now time.Time, worker string, le
 	err = c.unclaim(ctx, worker, recs)
 	c.Available(len(recs)) // also if that failed: the storage may have done it
 	for i := range recs {
-		recs[i].Unclaim()
-		c.WakeAt(recs[i].WakeAt())
+		c.Returned(ctx, recs[i])
 	}
 	if err != nil {
 		return next, err
@@ -232,6 +230,14 @@ func (c *Settler) GiveBack(ctx context.Context, now time.Time, worker string, le
 	mu.Lock()
 	defer mu.Unlock()
 	return book.Looked(now, waits), nil
+}
+
+// Returned follows the return of a job that was claimed and has not started. A look since
+// the claim has not counted its deadline, and a cancel of its workflow has left it.
+func (c *Settler) Returned(ctx context.Context, rec storage.Record) {
+	c.CancelWithWorkflow(ctx, &rec)
+	rec.Unclaim()
+	c.WakeAt(rec.WakeAt())
 }
 
 // Unclaim gives back jobs that were claimed ahead, and returns how many are available
@@ -288,10 +294,8 @@ func (c *Settler) unclaim(ctx context.Context, worker string, recs []storage.Rec
 			}
 			return undoes
 		})
-		if len(held) > 0 {
-			if _, err := stepper.Unclaim(ctx, now, held); err != nil {
-				return err
-			}
+		if _, err := stepper.Unclaim(ctx, now, held); err != nil {
+			return err
 		}
 	}
 	for i := range recs {
