@@ -149,17 +149,21 @@ func (j *Jobs) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
 // Cancel ends a job that waits or runs. The context of a running handler ends with
 // ojs.ErrCancelled, and what the handler then returns is dropped. Cancelling a cancelled
 // job does nothing. A job that has completed or been discarded gives an
-// *ojs.TransitionError; an unknown id, ojs.ErrNotFound.
+// *ojs.TransitionError, and so does the record of a workflow, which Workflows.Cancel
+// cancels with its steps. An unknown id gives ojs.ErrNotFound.
 func (j *Jobs) Cancel(ctx context.Context, id string) (err error) {
 	ctx, end := j.op.eng.TraceCancel(ctx, id)
 	defer func() { end(err) }()
 	then := j.op.byHand(ctx, "job cancelled")
 	return j.op.change(ctx, id, then, func(r *storage.Record, now time.Time) (event.Type, error) {
-		if r.State == ojs.StateCancelled {
+		switch id := r.Keeper(); {
+		case r.State == ojs.StateCancelled:
 			return "", nil
-		}
-		if r.State.Terminal() {
+		case r.State.Terminal():
 			return "", cannotBe(ojs.StateCancelled, r, "only a job that has not ended can be cancelled")
+		case id != "" && r.Dependencies != nil && r.Dependencies.Join:
+			return "", cannotBe(ojs.StateCancelled, r,
+				fmt.Sprintf("it is no step of a workflow: cancel that with Workflows().Cancel(ctx, %q)", id))
 		}
 		if ojs.Actor(ctx) != "" {
 			note(ctx, r, now, ojs.NoteCancelled, "")

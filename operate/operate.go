@@ -224,8 +224,7 @@ func (o *Operator) change(ctx context.Context, id string, then func(*storage.Rec
 			return err
 		}
 		change := []storage.Change{{Record: rec, AttemptFieldsOnly: typ == event.Cancelled}}
-		err = o.eng.Settle(ctx, now, from, change, typ, then)
-		if !foreign.Is(err, storage.ErrFenced) {
+		if err = o.eng.Settle(ctx, now, from, change, typ, then); !foreign.Is(err, storage.ErrFenced) {
 			return err
 		}
 	}

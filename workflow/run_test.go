@@ -1172,6 +1172,32 @@ func TestCancel(t *testing.T) {
 			b.want(id, workflow.StateCancelled, "a:completed on_success:cancelled")
 		})
 	})
+	t.Run("W050 no call cancels the record or a join alone", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(context.Context, string) error { return nil })
+			id := b.start(workflow.New("", workflow.Chain(
+				workflow.Group(step("a"), step("b")), workflow.Group(step("c"), step("d")))))
+			ids, err := workflow.JobIDs(b.ctx, b.Jobs().Step, id)
+			must(t, err)
+			refused := 0
+			for _, id := range ids {
+				job, err := b.Get(b.ctx, id)
+				must(t, err)
+				if job.Type == "x" {
+					continue
+				}
+				refused++
+				if err := b.Cancel(b.ctx, id); !errors.Is(err, ojs.ErrTransition) {
+					t.Errorf("a cancel of a job of type %s: %v", job.Type, err)
+				}
+			}
+			if refused != 3 {
+				t.Errorf("%d jobs are no steps, not the record, the outcome and a join", refused)
+			}
+			b.run(time.Minute)
+			b.want(id, workflow.StateCompleted, "a:completed b:completed c:completed d:completed")
+		})
+	})
 	t.Run("W053 an ended or unknown one", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			b.handle("x", func(context.Context, string) error { return nil })
