@@ -10,7 +10,8 @@ import (
 
 // Scheduler calls functions at their times: on one goroutine, one at a time, in the order
 // of their due times and, for the same time, of their Set. By its clock's reading it
-// calls none early. It does not poll: one clock timer waits for the earliest entry.
+// calls none early. It does not poll: one clock timer waits for the earliest entry, a
+// minute at a time.
 //
 // Its methods are safe for concurrent use, also from the functions it calls.
 type Scheduler struct {
@@ -39,6 +40,11 @@ type Timer struct {
 	Func func(now time.Time)
 	item Item[*Timer]
 }
+
+// maxWait bounds one wait of the clock's timer (OJS cron). The timer measures a duration.
+// It notices neither that the wall clock is put forward nor that the machine was
+// suspended.
+const maxWait = time.Minute
 
 // New makes a scheduler on c and starts its goroutine. Stop ends it.
 func New(c clock.Clock) *Scheduler {
@@ -209,6 +215,9 @@ func (s *Scheduler) arm() {
 	}
 	s.disarm()
 	s.armed = next
+	if !s.mocked {
+		d = min(d, maxWait)
+	}
 	if s.alarm != nil && !s.mocked {
 		s.alarm.Reset(d)
 		return

@@ -239,6 +239,25 @@ func TestClockSetBack(t *testing.T) {
 	})
 }
 
+// P1.1: a timer that waits for hours notices within a minute that the wall clock was put
+// forward.
+func TestClockPutForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &shifted{Clock: clock.New()}
+		s := scheduler.New(c)
+		defer s.Stop()
+		var at time.Time
+		s.At(c.Now().Add(8*time.Hour), func(now time.Time) { at = now })
+		pass(90 * time.Second)
+		c.by.Store(int64(8 * time.Hour))
+		put := c.Now()
+		pass(time.Minute)
+		if late := at.Sub(put); at.IsZero() || late > time.Minute {
+			t.Errorf("called at %v, and the clock was put forward at %v", at, put)
+		}
+	})
+}
+
 func BenchmarkSetCancel(b *testing.B) {
 	b.Run("Scheduler", func(b *testing.B) {
 		b.ReportAllocs()
