@@ -514,6 +514,42 @@ func TestRun(t *testing.T) {
 			}
 		})
 	})
+	t.Run("W002 options of the workflow and of the engine are for its steps only", func(t *testing.T) {
+		run := func(what string, of, by ojs.Option) {
+			inBubble(t, func(b *rig) {
+				b.handle("x", func(ctx context.Context, _ string) error {
+					return handler.Sleep(ctx, 4*time.Minute)
+				})
+				part := func(n int, opts ...ojs.Option) workflow.Part {
+					return workflow.Step("", ojs.NewDraft("x", map[string]int{"n": n}, opts...))
+				}
+				longer := ojs.WithTotalTimeout(time.Hour)
+				ticket, err := b.Workflows().Start(b.ctx, workflow.New("", workflow.Chain(
+					workflow.Group(part(1), part(2)), workflow.Group(part(3, longer), part(4, longer))), of))
+				if err != nil {
+					t.Errorf("%s: %v", what, err)
+					return
+				}
+				b.run(time.Hour)
+				s := b.status(ticket.ID)
+				if s.State != workflow.StateCompleted || s.Count(ojs.StateCompleted) != 4 {
+					t.Errorf("%s: %+v", what, s)
+				}
+			}, engine.WithDefaults(by))
+		}
+		none := func(*ojs.Options) {}
+		for name, opt := range map[string]ojs.Option{
+			"expires_at":    ojs.WithExpiresAt(time.Date(2000, 1, 1, 0, 5, 0, 0, time.UTC)),
+			"enqueue_ttl":   ojs.WithEnqueueTTL(5 * time.Minute),
+			"total_timeout": ojs.WithTotalTimeout(5 * time.Minute),
+			"unique": ojs.WithUnique(ojs.UniquePolicy{
+				Keys: ojs.ByType | ojs.ByArgs, ArgsKeys: []string{"n"},
+			}),
+		} {
+			run(name+" of the workflow", opt, none)
+			run(name+" of the engine", none, opt)
+		}
+	})
 	t.Run("W022 W026 W038 steps of a group begin in order, carry its id, and start it", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			id := ""

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -137,16 +136,25 @@ func (w *Workflow) drafts(b *builder, base uuid.UUID, recordType string, meta ..
 			default:
 				opts = append(opts, ojs.WithOrderingKey(jobID(base, i)))
 			}
-			drafts = append(drafts, ojs.NewDraft(JoinType, nil, slices.Concat(common, opts)...).With(
-				ojs.WithJoin()))
+			drafts = append(drafts, ojs.NewDraft(JoinType, nil, common...).With(asJoin).With(opts...))
 		}
 		if !n.join() || i == len(nodes)-1 {
 			all = append(all, jobID(base, i))
 		}
 	}
-	record := ojs.NewDraft(recordType, shape, common...).With(meta...).With(ojs.WithID(base.String()),
-		ojs.WithDependsOn(all...), ojs.WithCondition(ojs.AllEnded), ojs.WithJoin())
+	record := ojs.NewDraft(recordType, shape, common...).With(asJoin).With(meta...).With(
+		ojs.WithID(base.String()), ojs.WithDependsOn(all...), ojs.WithCondition(ojs.AllEnded))
 	return append(drafts, record)
+}
+
+// asJoin makes a job a join or a record. It drops the times, limits and uniqueness that
+// options of the workflow and defaults of the engine set for steps.
+func asJoin(o *ojs.Options) {
+	o.Join = true
+	o.ScheduledAt, o.Delay, o.Pending = time.Time{}, 0, false
+	o.ExpiresAt, o.TTL, o.EnqueueTTL, o.TotalTimeout = time.Time{}, 0, 0, 0
+	o.Unique, o.OrderingKey, o.TypeVersion = nil, "", ""
+	o.RateLimit, o.RateLimitBy, o.Fairness, o.FairnessBy = nil, "", ojs.Fairness{}, ""
 }
 
 // refuseDuplicate makes a step that would be left out as a duplicate (ojs.ConflictIgnore)
