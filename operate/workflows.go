@@ -109,7 +109,7 @@ func (w *Workflows) cancelGroup(ctx context.Context, id string) error {
 	}
 	seen := make(map[string]bool)
 	for {
-		ids, err := workflow.JobIDs(ctx, w.op.eng.Inspect.Step, id)
+		ids, err := workflow.CancelIDs(ctx, w.op.eng.Inspect.Step, id)
 		if err != nil {
 			return err
 		}

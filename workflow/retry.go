@@ -27,6 +27,22 @@ func JobIDs(ctx context.Context, lookup Lookup, id string) ([]string, error) {
 	return append([]string{r.record.ID}, r.ids...), nil
 }
 
+// CancelIDs returns the ids of JobIDs in the order of a cancel, which is refused if the
+// first job has ended. That is the record or, if the outermost part is a Saga, the join
+// that begins its compensations.
+func CancelIDs(ctx context.Context, lookup Lookup, id string) ([]string, error) {
+	r, err := openAll(ctx, lookup, id)
+	if err != nil {
+		return nil, err
+	}
+	ids := append([]string{r.record.ID}, r.ids...)
+	if r.shape.Root {
+		i := r.shape.Sagas[0].Failed + 1
+		ids[0], ids[i] = ids[i], ids[0]
+	}
+	return ids, nil
+}
+
 // Revival is a job of a workflow that begins anew.
 type Revival struct {
 	JobID     string

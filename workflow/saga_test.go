@@ -167,6 +167,32 @@ func TestSaga(t *testing.T) {
 					"undo-car:cancelled undo-hotel:completed undo-flight:completed")
 		})
 	})
+	t.Run("W052 W084 a cancel that meets the failure of a step is refused", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			store := &watched{Storage: memory.New()}
+			eng, err := engine.New[any](store, engine.WithLogger(slog.New(slog.DiscardHandler)))
+			must(t, err)
+			b := &rig{Engine: eng, t: t, ctx: t.Context()}
+			w := b.Worker("w", fetch.Config{Types: []string{"x"}})
+			x := ojs.NewDraft("x", nil)
+			id := b.start(workflow.New("", workflow.Saga(workflow.Compensate,
+				workflow.Undoable("a", x, x), step("b"))))
+			next := func() *fetch.Delivery {
+				d, err := w.Fetch(b.ctx)
+				must(t, err)
+				return d
+			}
+			must(t, next().Ack(b.ctx, nil))
+			d := next()
+			store.before = func() { must(t, d.Fail(b.ctx, errBoom)) } // after the cancel has read it
+			if err := b.Workflows().Cancel(b.ctx, id); !errors.Is(err, ojs.ErrTransition) {
+				t.Fatalf("a cancel that comes after the failure: %v", err)
+			}
+			b.want(id, workflow.StateCompensating, "a:completed b:discarded undo-a:available")
+			must(t, next().Ack(b.ctx, nil))
+			b.want(id, workflow.StateCompensated, "a:completed b:discarded undo-a:completed")
+		})
+	})
 	t.Run("W084 a cancel undoes nothing", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			var id string

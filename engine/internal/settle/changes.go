@@ -100,7 +100,7 @@ func (c *Settler) CancelAll(ctx context.Context, ids []string) error {
 		}
 	}, func() {
 		c.LogJob(slog.LevelInfo, "workflow cancelled", "lifecycle", &cancelled[0], "",
-			slog.Int("jobs", len(cancelled)))
+			slog.Int("jobs", len(cancelled)), slog.String("workflow_id", cancelled[0].Keeper()))
 		for i := range cancelled {
 			c.Meter.EndedOtherwise(&cancelled[i])
 			c.Ended(&cancelled[i])
