@@ -43,8 +43,12 @@ type Timer struct {
 
 // maxWait bounds one wait of the clock's timer (OJS cron). The timer measures a duration.
 // It notices neither that the wall clock is put forward nor that the machine was
-// suspended.
-const maxWait = time.Minute
+// suspended. If the earliest entry is more than a year away, one wait lasts until a year
+// before it.
+const (
+	maxWait = time.Minute
+	year    = 365 * 24 * time.Hour
+)
 
 // New makes a scheduler on c and starts its goroutine. Stop ends it.
 func New(c clock.Clock) *Scheduler {
@@ -216,7 +220,7 @@ func (s *Scheduler) arm() {
 	s.disarm()
 	s.armed = next
 	if !s.mocked {
-		d = min(d, maxWait)
+		d = min(d, max(maxWait, d-year))
 	}
 	if s.alarm != nil && !s.mocked {
 		s.alarm.Reset(d)
