@@ -65,6 +65,9 @@ func jobActions(job *ojs.JobInfo) []Verb {
 		if job.Dependencies == nil { // nothing but its jobs ends the wait of one that depends
 			return []Verb{Run, Cancel}
 		}
+		if job.Dependencies.Join { // its workflow is cancelled as a whole
+			return nil
+		}
 	}
 	return []Verb{Cancel}
 }

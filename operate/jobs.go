@@ -149,8 +149,8 @@ func (j *Jobs) Retry(ctx context.Context, id string, opts ...ojs.Option) error {
 // Cancel ends a job that waits or runs. The context of a running handler ends with
 // ojs.ErrCancelled, and what the handler then returns is dropped. Cancelling a cancelled
 // job does nothing. A job that has completed or been discarded gives an
-// *ojs.TransitionError, and so does the record of a workflow, which Workflows.Cancel
-// cancels with its steps. An unknown id gives ojs.ErrNotFound.
+// *ojs.TransitionError, and so does the record or a join of a workflow, which
+// Workflows.Cancel cancels with the steps. An unknown id gives ojs.ErrNotFound.
 func (j *Jobs) Cancel(ctx context.Context, id string) (err error) {
 	ctx, end := j.op.eng.TraceCancel(ctx, id)
 	defer func() { end(err) }()
@@ -163,7 +163,7 @@ func (j *Jobs) Cancel(ctx context.Context, id string) (err error) {
 			return "", cannotBe(ojs.StateCancelled, r, "only a job that has not ended can be cancelled")
 		case id != "" && r.Dependencies != nil && r.Dependencies.Join:
 			return "", cannotBe(ojs.StateCancelled, r,
-				fmt.Sprintf("it is no step of a workflow: cancel that with Workflows().Cancel(ctx, %q)", id))
+				fmt.Sprintf("workflow %s can only be cancelled as a whole", id))
 		}
 		if ojs.Actor(ctx) != "" {
 			note(ctx, r, now, ojs.NoteCancelled, "")

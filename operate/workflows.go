@@ -98,7 +98,14 @@ func (w *Workflows) Cancel(ctx context.Context, id string) error {
 	if s.State == workflow.StateCancelled {
 		return nil
 	}
-	return w.cancelGroup(ctx, id)
+	err = w.cancelGroup(ctx, id)
+	var wrong *ojs.TransitionError
+	if foreign.As(err, &wrong) && wrong.ID != id { // the join of a saga that has ended meanwhile
+		if rec, err := w.op.eng.Store.Get(ctx, id); err == nil {
+			wrong.ID, wrong.From = id, rec.State
+		}
+	}
+	return err
 }
 
 // cancelGroup cancels the jobs of a workflow in one step, and then, in another, those

@@ -10,8 +10,7 @@ import (
 
 // Scheduler calls functions at their times: on one goroutine, one at a time, in the order
 // of their due times and, for the same time, of their Set. By its clock's reading it
-// calls none early. It does not poll: one clock timer waits for the earliest entry, a
-// minute at a time.
+// calls none early. One clock timer waits for the earliest entry, a minute at a time.
 //
 // Its methods are safe for concurrent use, also from the functions it calls.
 type Scheduler struct {
@@ -24,7 +23,7 @@ type Scheduler struct {
 	mu      locks.Mutex // guards everything below
 	heap    Heap[*Timer]
 	alarm   *clock.Timer
-	armed   time.Time     // the time of alarm; zero: none
+	armed   time.Time     // the time of the entry that alarm is for; zero: none
 	passing bool          // the goroutine is calling functions, and arms alarm after the last
 	passed  chan struct{} // closed at the end of the calls; nil: no waiter
 	stopped bool
@@ -96,7 +95,7 @@ func (s *Scheduler) Cancel(t *Timer) bool {
 }
 
 // Next returns when the earliest entry is due, false if there is none. The clock's timer
-// is armed for it. After Stop there is none.
+// is armed for it, or for a look at the clock before. After Stop there is none.
 func (s *Scheduler) Next() (time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

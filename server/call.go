@@ -28,7 +28,8 @@ type call struct {
 
 	kind, name string // what an error of the library is about; see about
 	query      url.Values
-	status     int // that was answered; 0: none yet
+	status     int            // that was answered; 0: none yet
+	full       map[string]int // how many jobs the full queues have that it has met
 	buf        []byte
 }
 

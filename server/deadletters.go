@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ojsengine/ojs"
@@ -150,7 +151,7 @@ func (s *Server) overrides(c *call) (args *ojs.Args, opts []ojs.Option, err erro
 // filterNames are the members of a filter that may also be at the top of the body (F179),
 // or parameters of a DELETE (F178).
 var filterNames = []string{"queue", "type", "error_type", "since", "until", "enqueued_after",
-	"enqueued_before", "older_than", "priority"}
+	"enqueued_before", "older_than", "priority", "state", "states"}
 
 // bodyFilter reads the filter of an operation on many.
 func (c *call) bodyFilter() (f inspect.Filter, err error) {
@@ -159,17 +160,18 @@ func (c *call) bodyFilter() (f inspect.Filter, err error) {
 	if in.get("filter") == nil {
 		from = in
 	}
-	for _, m := range in.within("filter").object { // or a misspelt one would take more jobs than it says
-		if m.name != "state" && m.name != "states" && !slices.Contains(filterNames, m.name) {
+	for _, m := range in.within("filter").object { // a filter without a misspelt member takes more jobs
+		if !slices.Contains(filterNames, m.name) {
 			return f, invalid("filter."+clip(m.name), "is no member of a filter").
-				expected("state, " + strings.Join(filterNames, ", "))
+				expected(strings.Join(filterNames, ", "))
 		}
 	}
 	for _, name := range filterNames {
 		value := in.get(name)
 		if text := c.param(name); value == nil && text != "" && c.r.Method == http.MethodDelete {
-			if value = marshal(text); name == "priority" {
-				value = []byte(text)
+			value = marshal(text)
+			if n, err := strconv.Atoi(text); err == nil && name == "priority" {
+				value = marshal(n)
 			}
 		}
 		if value != nil && from.get(name) == nil {

@@ -64,6 +64,10 @@ func TestFilterThatSaysLess(t *testing.T) {
 		r.want("F145 "+filter, r.do("POST /admin/jobs/bulk/cancel\n\n"+body), 400)
 		r.want("F149 "+filter, r.do("DELETE /dead-letter\n\n"+body), 400)
 	}
+	r.want("F179: beside a filter", r.do("POST /admin/jobs/bulk/cancel\n\n"+
+		`{"filter":{"type":"a"},"state":"scheduled","confirm":true}`), 200, "matched", 0)
+	r.want("F178", r.do("DELETE /dead-letter?confirm=true&priority=null"), 400,
+		"error.details.field", "priority")
 	r.want("F145", r.do("GET /jobs/$A"), 200, "job.state", "available")
 }
 
@@ -213,7 +217,7 @@ func TestFaultsOfAWorkflow(t *testing.T) {
 	}
 	const id = `"0197f000-0000-7000-8000-0000000000aa"`
 	r.want("W006", start(id), 201)
-	r.want("F027 W006", start(id), 409, "error.code", "duplicate", "error.details.existing_state", "pending")
+	r.want("F027 W006", start(id), 409, "error.code", "duplicate", "error.details.existing_state", "running")
 	r.want("F021 W006", start("7"), 400, "error.details.field", "id")
 }
 

@@ -267,14 +267,19 @@ func (c *call) queueFull(e *ojs.QueueError) *refusal {
 	case conf.bound.DropOldest:
 		strategy = "drop_oldest"
 	}
-	depth := e.MaxDepth
-	if !c.s.isFront() { // which does not know the cell
-		if n, err := c.s.depth(c.ctx, e.Queue); err == nil {
-			depth = n
+	depth, known := c.full[e.Queue]
+	if !known {
+		depth = e.MaxDepth
+		if all, err := c.s.depths(c.ctx); err == nil && !c.s.isFront() { // which does not know the cell
+			depth = all[e.Queue]
 		}
+		if c.full == nil {
+			c.full = make(map[string]int)
+		}
+		c.full[e.Queue] = depth
 	}
-	r := refuse(http.StatusTooManyRequests, codeQueueFull, "queue %s has %d jobs; allowed are %d", e.Queue,
-		depth, e.MaxDepth)
+	r := refuse(http.StatusTooManyRequests, codeQueueFull,
+		"queue %s has no room: its depth is %d and its bound is %d", e.Queue, depth, e.MaxDepth)
 	r.retryable = true
 	r.members = obj{"queue", e.Queue, "depth", depth, "bound", e.MaxDepth, "strategy", strategy}
 	r.header = [][2]string{{"X-OJS-Queue-Depth", strconv.Itoa(depth)},

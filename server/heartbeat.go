@@ -97,6 +97,7 @@ func workerKey(id string) string { return workerPrefix + digest(id) }
 // worker reads what is kept of a worker. If there is nothing, it is new. The engine is
 // told what another server has told the worker to do, and forgets a removed one.
 func (s *Server) worker(ctx context.Context, id string) (w worker, version uint64, err error) {
+	before, _ := s.serving.get(id, s.now()) // ahead of the document, which is then as new or newer
 	list, err := s.values().Documents(ctx, storage.KindValue,
 		storage.DocumentQuery{Names: []string{workerKey(id)}})
 	if err != nil {
@@ -109,7 +110,6 @@ func (s *Server) worker(ctx context.Context, id string) (w worker, version uint6
 			_ = json.Unmarshal(list[0].Data, &w) // or another program has written it
 		}
 	}
-	before, _ := s.serving.get(id, now)
 	removed := !w.Gone.IsZero() || before.Directive != "" && w.Directive == ""
 	if s.eng != nil && removed {
 		workerOf(s.eng, id, fetch.Config{}).Forget()

@@ -66,10 +66,11 @@ func (c *call) appendNext(i int, rec *storage.Record) {
 const nearlyFull = 0.8
 
 // pressure says in the header how full the fullest of the bounded queues of new jobs is,
-// if that is nearly full. queues has a job of each queue. The jobs are stored, so that a
-// failure here is none of the request.
+// if that is nearly full. queues has a job of each queue. The jobs are stored, so the
+// request succeeds even if this fails.
 func (s *Server) pressure(c *call, queues map[string]string) {
 	fullest := nearlyFull
+	depths := make(map[*Server]map[string]int)
 	for name, id := range queues {
 		conf, err := s.config(c.ctx, name)
 		if err != nil || conf.bound.MaxDepth == 0 {
@@ -79,9 +80,12 @@ func (s *Server) pressure(c *call, queues map[string]string) {
 		if err != nil {
 			continue
 		}
-		depth, err := cell.depth(c.ctx, name)
+		if depths[cell] == nil {
+			depths[cell], _ = cell.depths(c.ctx)
+		}
+		depth := depths[cell][name]
 		full := float64(depth) / float64(conf.bound.MaxDepth)
-		if err != nil || full < fullest {
+		if full < fullest {
 			continue
 		}
 		fullest = full
@@ -92,15 +96,14 @@ func (s *Server) pressure(c *call, queues map[string]string) {
 	}
 }
 
-// depth is how many jobs of a queue have not ended.
-func (s *Server) depth(ctx context.Context, name string) (int, error) {
+// depths are how many jobs of each queue have not ended.
+func (s *Server) depths(ctx context.Context) (map[string]int, error) {
 	list, err := s.op.Queues().List(ctx)
+	depths := make(map[string]int, len(list))
 	for i := range list {
-		if list[i].Name == name {
-			return list[i].Depth(), err
-		}
+		depths[list[i].Name] = list[i].Depth()
 	}
-	return 0, err
+	return depths, err
 }
 
 // enqueueBatch answers POST /jobs/batch (F048, F049).

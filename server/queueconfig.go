@@ -265,11 +265,11 @@ func (s *Server) deleteQueue(c *call) error {
 	default:
 		return invalid("strategy", "is unknown").expected("reject, discard or move").received(clip(strategy))
 	}
-	n, err := s.depth(c.ctx, q.Name)
+	depths, err := s.depths(c.ctx)
 	if err != nil {
 		return err
 	}
-	if n > 0 {
+	if n := depths[q.Name]; n > 0 {
 		r := refuse(http.StatusConflict, codeConflict, "queue %s has %d jobs that have not ended", q.Name, n)
 		return r.with("queue", q.Name).with("depth", n)
 	}

@@ -21,19 +21,20 @@ func (s *Server) streamStats(c *call) error {
 		string(event.Cancelled))
 }
 
-// measure writes the queues, the workers and the throughput of the last hour.
-func (s *Server) measure(c *call, w *writer) error {
+// measure writes the queues, the workers and the throughput of the last hour, or nothing
+// if the storage fails.
+func (s *Server) measure(c *call, w *writer) {
 	list, err := s.queues(c)
 	if err != nil {
-		return err
+		return
 	}
 	seen, err := s.workersSeen(c)
 	if err != nil {
-		return err
+		return
 	}
 	n, err := s.lastHour(c.ctx, "")
 	if err != nil {
-		return err
+		return
 	}
 	queues, workers, now := []obj{}, []obj{}, s.now()
 	for i := range list {
@@ -54,5 +55,4 @@ func (s *Server) measure(c *call, w *writer) error {
 			second(n.failed), "enqueued_per_second", second(n.enqueued)},
 		"error_rate", failed, "timestamp", now})
 	w.text("\n\n")
-	return nil
 }

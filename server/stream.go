@@ -270,9 +270,14 @@ func (s *Server) follow(c *call, w *writer, r *reader, sub *subscription) {
 		ticker := s.clock.Ticker(metricsEvery)
 		defer ticker.Stop()
 		measures = ticker.C
-		w.err = s.measure(c, w)
+		s.measure(c, w)
 	}
 	for {
+		select { // also while one event comes after another
+		case <-measures:
+			s.measure(c, w)
+		default:
+		}
 		if now := s.clock.Now(); now.Sub(proved) >= streamSilence {
 			if proved = now; !c.still(sub) {
 				return
@@ -308,7 +313,7 @@ func (s *Server) follow(c *call, w *writer, r *reader, sub *subscription) {
 		select {
 		case <-r.wake:
 		case <-measures:
-			w.err = s.measure(c, w)
+			s.measure(c, w)
 		case <-silence.C:
 			w.text(":heartbeat\n\n")
 			w.flushAll()

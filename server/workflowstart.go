@@ -370,6 +370,7 @@ func (f *flow) group(in *input, form string, at []int) (workflow.Part, *outline)
 	given := in.within("callbacks")
 	if in.err != nil {
 		f.refused(in.path+"callbacks", in.err)
+		in.err = nil
 		return nil, out
 	}
 	given.object = slices.DeleteFunc(given.object, func(m member) bool { return isNull(m.value) })
@@ -589,8 +590,12 @@ func (s *Server) startWorkflow(c *call) error {
 		return err
 	}
 	if rec, err := s.record(c.ctx, id); err == nil {
+		state := string(rec.State)
+		if w, err := s.workflow(c, id); err == nil {
+			state = string(w.State)
+		}
 		return refuse(http.StatusConflict, codeDuplicate, "a workflow with the id %s is stored", id).
-			with("existing_job_id", id).with("existing_state", string(rec.State))
+			with("existing_job_id", id).with("existing_state", state)
 	} else if !missing(err) {
 		return err
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/env"
 	"github.com/ojsengine/ojs/engine/internal/joblog"
 	"github.com/ojsengine/ojs/engine/internal/jobtypes"
-	"github.com/ojsengine/ojs/engine/internal/pipeline"
 	"github.com/ojsengine/ojs/engine/internal/settle"
 	"github.com/ojsengine/ojs/engine/internal/sleeps"
 	"github.com/ojsengine/ojs/event"
@@ -432,8 +431,10 @@ func (a *attempt) tick(now time.Time) {
 	case a.started.Load():
 		a.arm()
 	case a.phase != over: // one that has lost its job wants nothing
-		d := max(env.TimesOut(a.rec, now).Sub(now), pipeline.TickTime) // or more, since it starts later
-		a.r.looking.By(env.Earliest(a.renewAt, now.Add(d)))
+		if end := env.TimesOut(a.rec, now); now.Before(end) { // the earliest, since it starts later
+			a.r.looking.By(end)
+		}
+		a.r.looking.By(a.renewAt)
 	}
 }
 

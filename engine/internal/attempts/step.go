@@ -334,17 +334,16 @@ func (r *Run) enter(s *stepScratch, empty bool, asked *asked) {
 // are available again.
 func (r *Run) giveBack(list []*attempt) int {
 	c := r.c
-	held := make([]storage.Held, len(list))
+	recs := make([]*storage.Record, len(list))
 	for i, a := range list {
-		held[i] = a.held()
+		recs[i] = a.rec
 	}
-	n := c.Settle.Unclaim(r.Base, held, r.pause)
+	n := c.Settle.Unclaim(r.Base, recs, r.pause)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, a := range list {
-		c.Settle.Returned(r.Base, *a.rec)
-		c.mu.Lock()
 		a.phase = over
 		r.retire(a)
-		c.mu.Unlock()
 	}
 	return n
 }

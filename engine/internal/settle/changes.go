@@ -143,20 +143,25 @@ func (c *Settler) Revive(ctx context.Context, batch []storage.Insert, now time.T
 
 // CancelWithWorkflow cancels a job if it is a step of a cancelled workflow, and reports
 // whether it has. It is called when an attempt has ended after which the job is to run
-// again, and when a claimed job was given back. A workflow that is cancelled after that
-// cancels the job itself. A later attempt calls it before it begins, too, since a crash
-// may have come before the first call.
+// again, and before a claimed job is given back. A later attempt calls it before it
+// begins, too, since a crash may have come before the first call.
 func (c *Settler) CancelWithWorkflow(ctx context.Context, rec *storage.Record) (cancelled bool) {
+	return c.cancelWith(ctx, rec, c.Operator.Jobs().Cancel)
+}
+
+func (c *Settler) cancelWith(
+	ctx context.Context, rec *storage.Record, cancel func(ctx context.Context, id string) error,
+) (cancelled bool) {
 	id := rec.Keeper()
 	if id == "" {
 		return false
 	}
 	record, err := c.Store.Get(ctx, id)
 	if err == nil && record.Type == workflow.Type && record.State == ojs.StateCancelled {
-		err = c.Operator.Jobs().Cancel(ctx, rec.ID)
+		err = cancel(ctx, rec.ID)
 		cancelled = err == nil
 	}
-	// If ctx has ended, the attempt was taken away: the next one cancels the job.
+	// If ctx has ended, the attempt was taken away: the next attempt cancels the job.
 	if err != nil && !foreign.Is(err, ojs.ErrNotFound) && !foreign.Is(err, ojs.ErrTransition) &&
 		ctx.Err() == nil {
 		c.JobLog(&rec.JobHeader).Error("step of a cancelled workflow not cancelled; it runs again",
@@ -219,10 +224,12 @@ func (c *Settler) GiveBack(ctx context.Context, now time.Time, worker string, le
 	mu.Lock() // after the look: a claim that has returned meanwhile is in the books
 	recs, waits := book.Unknown(active, c.Store.Capabilities().Precision, has)
 	mu.Unlock()
+	recs = slices.DeleteFunc(recs, func(rec storage.Record) bool { return c.CancelWithWorkflow(ctx, &rec) })
 	err = c.unclaim(ctx, worker, recs)
 	c.Available(len(recs)) // also if that failed: the storage may have done it
 	for i := range recs {
-		c.Returned(ctx, recs[i])
+		recs[i].Unclaim()
+		c.WakeAt(recs[i].WakeAt())
 	}
 	if err != nil {
 		return next, err
@@ -232,18 +239,24 @@ func (c *Settler) GiveBack(ctx context.Context, now time.Time, worker string, le
 	return book.Looked(now, waits), nil
 }
 
-// Returned follows the return of a job that was claimed and has not started. A look since
-// the claim has not counted its deadline, and a cancel of its workflow has left it.
-func (c *Settler) Returned(ctx context.Context, rec storage.Record) {
-	c.CancelWithWorkflow(ctx, &rec)
-	rec.Unclaim()
-	c.WakeAt(rec.WakeAt())
-}
-
 // Unclaim gives back jobs that were claimed ahead, and returns how many are available
-// again. It tries until it succeeds, or pause reports that the engine stops: a call that
-// fails may have undone the claims, and then no handler may start.
-func (c *Settler) Unclaim(ctx context.Context, held []storage.Held, pause func(tries int) bool) int {
+// again. Steps of a cancelled workflow are cancelled instead. It tries until it succeeds,
+// or pause reports that the engine stops: a call that fails may have undone the claims,
+// and then no handler may start.
+func (c *Settler) Unclaim(ctx context.Context, recs []*storage.Record, pause func(tries int) bool) int {
+	var steps []*storage.Record
+	held := make([]storage.Held, 0, len(recs))
+	goesOn := "" // a workflow
+	for _, rec := range recs {
+		id := rec.Keeper()
+		if id != goesOn && c.CancelWithWorkflow(ctx, rec) {
+			continue
+		}
+		if goesOn = id; id != "" {
+			steps = append(steps, rec)
+		}
+		held = append(held, storage.Held{ID: rec.ID, Version: rec.Version})
+	}
 	stepper := c.Store.(storage.SettleClaimer) // or nothing is claimed ahead
 	n, err := stepper.Unclaim(ctx, c.Now(), held)
 	for tries := 1; err != nil && !foreign.Is(err, ojs.ErrClosed); tries++ {
@@ -254,8 +267,24 @@ func (c *Settler) Unclaim(ctx context.Context, held []storage.Held, pause func(t
 		}
 		_, err = stepper.Unclaim(ctx, c.Now(), held)
 	}
-	if err == nil {
-		c.Answered()
+	for _, rec := range recs {
+		undone := *rec
+		undone.Unclaim()
+		c.WakeAt(undone.WakeAt()) // a look since its claim has not counted it
+	}
+	if err != nil {
+		return n
+	}
+	c.Answered()
+	// A cancel of a workflow in between has left its steps, as active ones. Steps that
+	// another claim has taken go on.
+	goesOn = ""
+	for _, rec := range steps {
+		if rec.Keeper() != goesOn && !c.cancelWith(ctx, rec, func(ctx context.Context, id string) error {
+			return c.CancelAll(ctx, []string{id})
+		}) {
+			goesOn = rec.Keeper()
+		}
 	}
 	return n
 }
