@@ -279,6 +279,33 @@ func TestStreamOfStatistics(t *testing.T) {
 	}()
 	metrics(1, 0)
 	<-ticks
+
+	// Also while one event comes after another.
+	const many = 450
+	for range many {
+		r.enqueue("C", job)
+	}
+	found, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-found:
+				return
+			default:
+				mock.Add(100 * time.Millisecond)
+			}
+		}
+	}()
+	n := 0
+	for e, ok := s.next(); ok && e.event != "metrics"; e, ok = s.next() {
+		n++
+	}
+	close(found)
+	<-ended
+	if n >= many {
+		t.Errorf("F184: %d events came before the statistics", n)
+	}
 }
 
 func TestStreams(t *testing.T) {
