@@ -287,7 +287,7 @@ func (c *Workers) Set(id string, to State) bool {
 // remove forgets a worker that gets no more jobs and is idle.
 func (ws *book) remove(id string) {
 	ws.with(id, func(w *worker) {
-		if w.state != Running && len(w.held) == 0 && w.waiting == 0 {
+		if w.state != Running && len(w.held) == 0 && w.waiting == 0 && !w.claims.Failed() {
 			delete(ws.byID, id)
 		}
 	})
