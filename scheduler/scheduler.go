@@ -42,11 +42,11 @@ type Timer struct {
 
 // maxWait bounds one wait of the clock's timer (OJS cron). The timer measures a duration.
 // It notices neither that the wall clock is put forward nor that the machine was
-// suspended. If the earliest entry is more than a year away, one wait lasts until a year
-// before it.
+// suspended. If the earliest entry is more than a month away, one wait lasts until a
+// month before it.
 const (
 	maxWait = time.Minute
-	year    = 365 * 24 * time.Hour
+	month   = 30 * 24 * time.Hour
 )
 
 // New makes a scheduler on c and starts its goroutine. Stop ends it.
@@ -219,7 +219,7 @@ func (s *Scheduler) arm() {
 	s.disarm()
 	s.armed = next
 	if !s.mocked {
-		d = min(d, max(maxWait, d-year))
+		d = min(d, max(maxWait, d-month))
 	}
 	if s.alarm != nil && !s.mocked {
 		s.alarm.Reset(d)

@@ -460,8 +460,8 @@ func (w *Worker) Quiet() { w.become(Quiet) }
 // them or their leases run out.
 func (w *Worker) Close() { w.become(Terminate) }
 
-// Forget ends a worker that is quiet or closed, holds no jobs and waits for none. The next
-// call with its id is that of a new worker. It does nothing to another worker.
+// Forget ends a worker that is quiet or closed, holds no jobs and waits for none. The
+// next call with its id is that of a new worker. It does nothing to another worker.
 func (w *Worker) Forget() { w.core.workers.remove(w.id) }
 
 // become moves the worker on to a state, which its first Fetch will find if there has
