@@ -89,20 +89,22 @@ func TestFetchEndsWhileTheStorageClaims(t *testing.T) {
 		id := b.enqueue("x", noJitter, ojs.WithLease(time.Minute)).ID
 		b.advance(time.Second)
 		ctx, cancel := context.WithCancel(b.ctx)
+		claimed := 0
 		s.OnCall(func(c *storagetest.Call) {
 			if c.Method != "Claim" {
 				return
 			}
 			if c.Do(); len(c.Out.([]storage.Record)) > 0 {
+				claimed++
 				cancel()
 				c.Err = c.Context.Err()
 			}
 		})
-		if _, err := b.Worker("w", fetch.Config{}).Fetch(ctx); !errors.Is(err, context.Canceled) {
-			t.Fatalf("Fetch: %v", err)
+		_, err := b.Worker("w", fetch.Config{}).Fetch(ctx)
+		if !errors.Is(err, context.Canceled) || claimed != 1 {
+			t.Fatalf("Fetch: %v, after %d claims", err, claimed)
 		}
 		s.OnCall(nil)
-		b.want(id, ojs.StateActive, 1)
 		b.advance(59 * time.Second)
 		b.want(id, ojs.StateAvailable, 0)
 	})
