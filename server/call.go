@@ -29,7 +29,7 @@ type call struct {
 	kind, name string // what an error of the library is about; see about
 	query      url.Values
 	status     int            // that was answered; 0: none yet
-	full       map[string]int // how many jobs the full queues have that it has met
+	depths     map[string]int // of queues, once a full one has been met
 	buf        []byte
 }
 

@@ -157,21 +157,25 @@ var filterNames = []string{"queue", "type", "error_type", "since", "until", "enq
 func (c *call) bodyFilter() (f inspect.Filter, err error) {
 	in := c.in()
 	from := in.within("filter")
-	if in.get("filter") == nil {
-		from = in
-	}
-	for _, m := range in.within("filter").object { // a filter without a misspelt member takes more jobs
+	for _, m := range from.object { // a filter that ignored a misspelt member would take more jobs
 		if !slices.Contains(filterNames, m.name) {
 			return f, invalid("filter."+clip(m.name), "is no member of a filter").
 				expected(strings.Join(filterNames, ", "))
 		}
 	}
+	if in.get("filter") == nil {
+		from = in
+	}
 	for _, name := range filterNames {
 		value := in.get(name)
 		if text := c.param(name); value == nil && text != "" && c.r.Method == http.MethodDelete {
-			value = marshal(text)
-			if n, err := strconv.Atoi(text); err == nil && name == "priority" {
+			switch n, err := strconv.Atoi(text); {
+			case name == "states":
+				value = marshal(c.names(name))
+			case name == "priority" && err == nil:
 				value = marshal(n)
+			default:
+				value = marshal(text)
 			}
 		}
 		if value != nil && from.get(name) == nil {

@@ -267,16 +267,12 @@ func (c *call) queueFull(e *ojs.QueueError) *refusal {
 	case conf.bound.DropOldest:
 		strategy = "drop_oldest"
 	}
-	depth, known := c.full[e.Queue]
+	if c.depths == nil && !c.s.isFront() { // which does not know the cell
+		c.depths, _ = c.s.depths(c.ctx)
+	}
+	depth, known := c.depths[e.Queue]
 	if !known {
 		depth = e.MaxDepth
-		if all, err := c.s.depths(c.ctx); err == nil && !c.s.isFront() { // which does not know the cell
-			depth = all[e.Queue]
-		}
-		if c.full == nil {
-			c.full = make(map[string]int)
-		}
-		c.full[e.Queue] = depth
 	}
 	r := refuse(http.StatusTooManyRequests, codeQueueFull,
 		"queue %s has no room: its depth is %d and its bound is %d", e.Queue, depth, e.MaxDepth)

@@ -266,7 +266,7 @@ func (w *Worker) claimOnce(
 	now := c.Now()
 	for i := range recs {
 		rec := &recs[i]
-		cancelled := (rec.Attempt > 1 || len(rec.History) > 0) && c.settle.CancelWithWorkflow(ctx, rec)
+		cancelled := c.settle.CancelBeforeStart(ctx, rec)
 		if !cancelled {
 			c.LogStarted(rec, w.id, now)
 		}

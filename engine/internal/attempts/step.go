@@ -366,9 +366,7 @@ func (a *attempt) start() bool {
 		a.rec.StartedAt = a.began()
 		a.context.PutOff(a.overdue().Sub(a.deadline))
 	}
-	if a.rec.Attempt > 1 || len(a.rec.History) > 0 { // a snooze leaves a note
-		c.Settle.CancelWithWorkflow(a.ctx, a.rec)
-	}
+	c.Settle.CancelBeforeStart(a.ctx, a.rec)
 	a.started.Store(true) // before the look at the context: see end
 	op := c.Began(a.rec, event.Started)
 	ended := a.context.Err() != nil

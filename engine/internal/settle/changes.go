@@ -149,6 +149,12 @@ func (c *Settler) CancelWithWorkflow(ctx context.Context, rec *storage.Record) (
 	return c.cancelWith(ctx, rec, c.Operator.Jobs().Cancel)
 }
 
+// CancelBeforeStart is CancelWithWorkflow for a claimed job, if an attempt of it has
+// ended. It is then a retry, or has a note, which a snooze leaves.
+func (c *Settler) CancelBeforeStart(ctx context.Context, rec *storage.Record) (cancelled bool) {
+	return (rec.Attempt > 1 || len(rec.History) > 0) && c.CancelWithWorkflow(ctx, rec)
+}
+
 func (c *Settler) cancelWith(
 	ctx context.Context, rec *storage.Record, cancel func(ctx context.Context, id string) error,
 ) (cancelled bool) {
@@ -244,18 +250,10 @@ func (c *Settler) GiveBack(ctx context.Context, now time.Time, worker string, le
 // or pause reports that the engine stops: a call that fails may have undone the claims,
 // and then no handler may start.
 func (c *Settler) Unclaim(ctx context.Context, recs []*storage.Record, pause func(tries int) bool) int {
-	var steps []*storage.Record
-	held := make([]storage.Held, 0, len(recs))
-	goesOn := "" // a workflow
-	for _, rec := range recs {
-		id := rec.Keeper()
-		if id != goesOn && c.CancelWithWorkflow(ctx, rec) {
-			continue
-		}
-		if goesOn = id; id != "" {
-			steps = append(steps, rec)
-		}
-		held = append(held, storage.Held{ID: rec.ID, Version: rec.Version})
+	kept := c.goOn(ctx, recs, c.Operator.Jobs().Cancel)
+	held := make([]storage.Held, len(kept))
+	for i, rec := range kept {
+		held[i] = storage.Held{ID: rec.ID, Version: rec.Version}
 	}
 	stepper := c.Store.(storage.SettleClaimer) // or nothing is claimed ahead
 	n, err := stepper.Unclaim(ctx, c.Now(), held)
@@ -278,15 +276,21 @@ func (c *Settler) Unclaim(ctx context.Context, recs []*storage.Record, pause fun
 	c.Answered()
 	// A cancel of a workflow in between has left its steps, as active ones. Steps that
 	// another claim has taken go on.
-	goesOn = ""
-	for _, rec := range steps {
-		if rec.Keeper() != goesOn && !c.cancelWith(ctx, rec, func(ctx context.Context, id string) error {
-			return c.CancelAll(ctx, []string{id})
-		}) {
-			goesOn = rec.Keeper()
+	c.goOn(ctx, kept, func(ctx context.Context, id string) error { return c.CancelAll(ctx, []string{id}) })
+	return n
+}
+
+// goOn cancels the steps of cancelled workflows among jobs, and returns the other jobs.
+// It looks a workflow up once for steps that come one after another.
+func (c *Settler) goOn(ctx context.Context, recs []*storage.Record,
+	cancel func(ctx context.Context, id string) error) (list []*storage.Record) {
+	goesOn := ""
+	for _, rec := range recs {
+		if id := rec.Keeper(); id == goesOn || !c.cancelWith(ctx, rec, cancel) {
+			goesOn, list = id, append(list, rec)
 		}
 	}
-	return n
+	return list
 }
 
 // LookUp reads a job, again and again until the storage answers, or pause reports that
