@@ -66,6 +66,7 @@ func TestFilterThatSaysLess(t *testing.T) {
 	}
 	r.want("F179: beside a filter", r.do("POST /admin/jobs/bulk/cancel\n\n"+
 		`{"filter":{"type":"a"},"state":"scheduled","confirm":true}`), 200, "matched", 0)
+	r.want("F178: a list", r.do("DELETE /dead-letter?confirm=true&states=discarded,cancelled"), 200)
 	r.want("F178", r.do("DELETE /dead-letter?confirm=true&priority=null"), 400,
 		"error.details.field", "priority")
 	r.want("F145", r.do("GET /jobs/$A"), 200, "job.state", "available")

@@ -1078,51 +1078,68 @@ func TestCancel(t *testing.T) {
 			}
 		}, engine.WithConcurrency(1))
 	})
-	t.Run("W050 W051 steps that were claimed ahead do not start", func(t *testing.T) {
-		const steps, workers = 200, 2
-		store := &storagetest.Faulty{Storage: memory.New()}
-		eng, err := engine.New[any](store.Stepping(), engine.WithLogger(slog.New(slog.DiscardHandler)),
-			engine.WithConcurrency(workers))
-		must(t, err)
-		b := &rig{Engine: eng, t: t, ctx: t.Context()}
-		release := make(chan struct{})
-		b.handle("x", func(_ context.Context, name string) error {
-			if name >= "100" { // by then some are claimed ahead, which are given back
-				<-release
+	for _, method := range []string{"Get", "Unclaim"} { // before the engine looks at the workflow, and after
+		t.Run("W050 W051 steps that were claimed ahead do not start: "+method, func(t *testing.T) {
+			const steps, workers = 200, 2
+			store := &storagetest.Faulty{Storage: memory.New()}
+			eng, err := engine.New[any](store.Stepping(), engine.WithLogger(slog.New(slog.DiscardHandler)),
+				engine.WithConcurrency(workers))
+			must(t, err)
+			b := &rig{Engine: eng, t: t, ctx: t.Context()}
+			release := make(chan struct{})
+			b.handle("x", func(_ context.Context, name string) error {
+				if name >= "100" { // by then some are claimed ahead, which are given back
+					<-release
+				}
+				return nil
+			})
+			var parts []workflow.Part
+			for i := range steps {
+				parts = append(parts, step(fmt.Sprintf("%03d", i)))
 			}
-			return nil
-		})
-		var parts []workflow.Part
-		for i := range steps {
-			parts = append(parts, step(fmt.Sprintf("%03d", i)))
-		}
-		id := b.start(workflow.New("", workflow.Group(parts...)))
-		store.OnCall(func(c *storagetest.Call) {
-			if c.Method == "Unclaim" {
-				store.OnCall(nil)
-				must(t, b.Workflows().Cancel(b.ctx, id))
+			id := b.start(workflow.New("", workflow.Group(parts...)))
+			cancelled, given := make(chan struct{}), new(atomic.Int64)
+			store.OnCall(func(c *storagetest.Call) {
+				if c.Method != method || method == "Get" && c.In != id {
+					return
+				}
+				type cancelling struct{}
+				store.OnCall(func(c *storagetest.Call) {
+					switch {
+					case c.Method == "Unclaim":
+						given.Add(int64(len(c.In.([]storage.Held))))
+					case c.Method == "Get" && c.In == id && c.Context.Value(cancelling{}) == nil:
+						<-cancelled // the other worker does not look at the workflow before that
+					}
+				})
+				must(t, b.Workflows().Cancel(context.WithValue(b.ctx, cancelling{}, true), id))
+				close(cancelled)
+			})
+			ctx, stop := context.WithCancel(b.ctx)
+			ended := make(chan error, 1)
+			go func() { ended <- b.Run(ctx) }()
+			<-cancelled
+			pace.Until(t, "all steps but the running ones have ended", func() bool {
+				s := b.status(id)
+				return s.State == workflow.StateCancelled && s.Count(ojs.StateActive) <= workers &&
+					s.Count(ojs.StateAvailable) == 0
+			})
+			close(release)
+			must(t, b.WaitIdle(b.ctx))
+			stop()
+			must(t, <-ended)
+			if n := given.Load(); n > 0 && method == "Get" { // later looks at the workflow may be over, too
+				t.Errorf("%d steps of the cancelled workflow became available", n)
 			}
-		})
-		ctx, stop := context.WithCancel(b.ctx)
-		ended := make(chan error, 1)
-		go func() { ended <- b.Run(ctx) }()
-		pace.Until(t, "all steps but the running ones have ended", func() bool {
+			b.mu.Lock()
+			defer b.mu.Unlock()
 			s := b.status(id)
-			return s.State == workflow.StateCancelled && s.Count(ojs.StateActive) == workers &&
-				s.Count(ojs.StateAvailable) == 0
+			if n := s.Count(ojs.StateCompleted); n != len(b.ran) || n+s.Count(ojs.StateCancelled) != steps {
+				t.Errorf("%d steps are completed, and %d cancelled; %d have run", n,
+					s.Count(ojs.StateCancelled), len(b.ran))
+			}
 		})
-		close(release)
-		must(t, b.WaitIdle(b.ctx))
-		stop()
-		must(t, <-ended)
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		s := b.status(id)
-		if n := s.Count(ojs.StateCompleted); n != len(b.ran) || n+s.Count(ojs.StateCancelled) != steps {
-			t.Errorf("%d steps are completed, and %d cancelled; %d have run", n, s.Count(ojs.StateCancelled),
-				len(b.ran))
-		}
-	})
+	}
 	t.Run("W051 the process ends between a step's attempt and its cancellation", func(t *testing.T) {
 		for _, answer := range []error{errBoom, ojs.Snooze(time.Second)} {
 			synctest.Test(t, func(t *testing.T) {

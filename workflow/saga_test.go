@@ -185,7 +185,9 @@ func TestSaga(t *testing.T) {
 			must(t, next().Ack(b.ctx, nil))
 			d := next()
 			store.before = func() { must(t, d.Fail(b.ctx, errBoom)) } // after the cancel has read it
-			if err := b.Workflows().Cancel(b.ctx, id); !errors.Is(err, ojs.ErrTransition) {
+			wrong := new(ojs.TransitionError)
+			if err := b.Workflows().Cancel(b.ctx, id); !errors.As(err, &wrong) || wrong.ID != id ||
+				wrong.From != ojs.StatePending {
 				t.Fatalf("a cancel that comes after the failure: %v", err)
 			}
 			b.want(id, workflow.StateCompensating, "a:completed b:discarded undo-a:available")
