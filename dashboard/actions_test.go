@@ -258,13 +258,28 @@ func TestActionsOnAWorkflow(t *testing.T) {
 		t.Error(w.Code)
 	}
 	job := ojs.NewDraft("no.handler", nil)
-	record, err := s.eng.Workflows().Start(context.Background(), workflow.New("", workflow.Step("a", job)))
+	record, err := s.eng.Workflows().Start(context.Background(), workflow.New("", workflow.Chain(
+		workflow.Group(workflow.Step("a", job), workflow.Step("b", job)), workflow.Step("c", job))))
 	if err != nil {
 		t.Fatal(err)
 	}
 	at = "/workflows/" + record.ID + "/"
 	if body := s.ok(at); !strings.Contains(body, `value="cancel"`) {
 		t.Error("there is no button")
+	}
+	jobs, err := workflow.JobIDs(context.Background(), s.eng.Jobs().Step, record.ID)
+	if err != nil || len(jobs) != 5 {
+		t.Fatal(jobs, err)
+	}
+	for _, id := range jobs {
+		j, err := s.eng.Get(context.Background(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		button := strings.Contains(s.ok("/jobs/"+id+"/"), `name="do" value="cancel"`)
+		if button != (j.Type == "no.handler") {
+			t.Errorf("a job of type %s can be cancelled by itself: %v", j.Type, button)
+		}
 	}
 	if w := s.do("POST", at, "do=cancel"); w.Code != http.StatusSeeOther {
 		t.Errorf("%d\n%s", w.Code, w.Body)

@@ -207,6 +207,8 @@ func TestFaultsOfAWorkflow(t *testing.T) {
 		"$.options.queue", "$.options.priority", "$.steps[0].type")
 	refused("W009: a policy in options", `{"type":"chain","steps":[{"type":"a","args":[],
 		"options":{"retry":{"max_attempts":-1}}}]}`, "$.steps[0].options.retry.max_attempts")
+	refused("W009: once", `{"type":"chain","steps":[{"type":"batch","jobs":[{"type":"a","args":[]}],
+		"callbacks":5}]}`, "$.steps[0].callbacks")
 	refused("W080", `{"type":"saga","steps":[{"name":"x","type":"a","args":[]},{"name":"y","type":"a","args":[]},
 		{"name":"x","type":"a","args":[]}]}`, "$.steps[2].name")
 	r.want("W080", r.do("POST /workflows\n\n"+
