@@ -181,7 +181,8 @@ func put(db driver.DB, pairs ...string) error {
 	return update(db, func(driver.Tx) map[string][]byte { return writes })
 }
 
-// update makes what f wants written, again while others come first.
+// update makes what f wants written, again while others come first or an unsure store has
+// lost the answer.
 func update(db driver.DB, f func(tx driver.Tx) map[string][]byte) error {
 	for {
 		tx, err := db.Begin(background, true)
@@ -197,7 +198,8 @@ func update(db driver.DB, f func(tx driver.Tx) map[string][]byte) error {
 			}
 			return tx.Commit(list)
 		}()
-		if !errors.Is(err, driver.ErrConflict) {
+		lost := errors.Is(err, driver.ErrUnknown) && db.Limits().Unsure
+		if !lost && !errors.Is(err, driver.ErrConflict) {
 			return err
 		}
 	}
@@ -645,12 +647,11 @@ func limits(s *subject) error {
 	if l.Bytes > 0 {
 		n = min(n, l.Bytes/size)
 	}
-	writes := make([]driver.Pair, n)
-	for i := range writes {
-		writes[i] = driver.Pair{Key: fmt.Appendf(nil, "k%09d", i), Value: make([]byte, size-10)}
+	writes := make(map[string][]byte, n)
+	for i := range n {
+		writes[fmt.Sprintf("k%09d", i)] = make([]byte, size-10)
 	}
-	tx := must(s.db.Begin(background, true))
-	check(tx.Commit(writes))
+	check(update(s.db, func(driver.Tx) map[string][]byte { return writes }))
 	after := view(s.db)
 	defer after.Discard()
 	if got := len(all(after)); got != n {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,6 +85,33 @@ func (t *faultyTx) Scan(from, to []byte, n int, reverse bool, dst pairs) (pairs,
 		return t.f.scan(t.Tx, from, to, n, reverse, dst)
 	}
 	return t.Tx.Scan(from, to, n, reverse, dst)
+}
+
+// loseAnswer makes commits, and loses the answer of the first.
+func loseAnswer() func(tx driver.Tx, writes []driver.Pair) error {
+	var lost atomic.Bool
+	return func(tx driver.Tx, writes []driver.Pair) error {
+		err := tx.Commit(writes)
+		if err == nil && lost.CompareAndSwap(false, true) {
+			err = driver.ErrUnknown
+		}
+		return err
+	}
+}
+
+// TestUnsure holds that an unsure store may lose the answer of a Commit.
+func TestUnsure(t *testing.T) {
+	for _, c := range cases {
+		if c.name != "Commit" && c.name != "Limits" {
+			continue
+		}
+		cfg := Config{Open: func(testing.TB) driver.DB {
+			return &faulty{Memory: NewMemory(true, driver.Limits{Unsure: true}), commit: loseAnswer()}
+		}}
+		if err := c.prove(t, cfg, 10*time.Second); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
 }
 
 // TestBroken holds that each fault of a driver is found by the case of its rule.
@@ -251,6 +279,9 @@ func TestBroken(t *testing.T) {
 		}},
 		{"Get panics", "Get", false, func(f *faulty) {
 			f.get = func(driver.Tx, [][]byte, [][]byte) ([][]byte, error) { panic("no such key") }
+		}},
+		{"it does not say that it is unsure", "Limits", false, func(f *faulty) {
+			f.commit = loseAnswer()
 		}},
 		{"it does not say that it is durable", "Durable", false, func(f *faulty) {
 			f.limits.Durable = false
