@@ -396,6 +396,9 @@ func (a *asking) send(ctx context.Context, ends bool, before []sent, read func(r
 // together makes statements in one transaction and one round trip. If they lock, later
 // ones see what the holders of the locks before have done.
 func (s *Storage) together(ctx context.Context, locks bool, list []sent) error {
+	if s.doubts() {
+		list = append([]sent{{sql: s.sql[markSQL]}}, list...)
+	}
 	if locks && s.isolated {
 		list = slices.Concat(
 			[]sent{{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"}}, list, []sent{{sql: "COMMIT"}})

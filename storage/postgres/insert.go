@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -74,6 +75,9 @@ func (s *Storage) Insert(
 	})
 	if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
 		err = duplicate(err, batch)
+	}
+	if errors.Is(err, ojs.ErrDuplicate) && txOf(ctx) == nil { // perhaps by an earlier try
+		err = cmp.Or(s.confirm(ctx), err)
 	}
 	if err != nil {
 		return dst, wrap(err)

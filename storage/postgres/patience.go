@@ -31,6 +31,10 @@ func (s *Storage) within(ctx context.Context, f func(ctx context.Context) error)
 	if txOf(ctx) != nil {
 		return err
 	}
+	if mayHaveDone(err) {
+		until := s.clock.Now().Add(doubtTime)
+		s.doubted.Store(&until)
+	}
 	s.heal(err)
 	if errors.Is(err, errNoAnswer) && s.awaits.Load() {
 		return fmt.Errorf("%w: %w", ErrStandby, err)
@@ -87,6 +91,31 @@ func (s *Storage) heal(err error) {
 	if deafen := s.deafen.Load(); deafen != nil && isCode(err, readOnlyTransaction) {
 		(*deafen)()
 	}
+}
+
+// doubtTime is how long the storage doubts what it finds after a call without an answer:
+// longer than an agent leaves a primary up that others have given up.
+const doubtTime = 5 * time.Minute
+
+// markSQL has the commit of its transaction wait for the synchronous standby, although
+// nothing is changed.
+var markSQL = define("mark", `SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_logical_emit_message(true, 'ojs', '') END`)
+
+// doubts reports whether a call has had no answer lately. The primary may show what that
+// call has done without the synchronous standby, and a fail-over undo it. The next call
+// would find it done, and its caller count on it. So transactions make markSQL then.
+func (s *Storage) doubts() bool {
+	until := s.doubted.Load()
+	return until != nil && s.clock.Now().Before(*until)
+}
+
+// confirm waits until the synchronous standby has what the primary shows, if the storage
+// doubts.
+func (s *Storage) confirm(ctx context.Context) error {
+	if !s.doubts() {
+		return nil
+	}
+	return s.within(ctx, func(ctx context.Context) error { return s.together(ctx, false, nil) })
 }
 
 // borrow runs f with a connection of the pool.

@@ -157,6 +157,53 @@ func TestAbsentStandby(t *testing.T) {
 	await(t, "the standby is no longer waited for", func() bool { return insertOne(t.Context(), s) == nil })
 }
 
+// A commit that waits for an absent standby stands on the primary when pgx has cancelled
+// it, and a fail-over undoes it. So a call that finds it done waits for the standby, too.
+func TestUnconfirmed(t *testing.T) {
+	t.Parallel()
+	server := privateServer(t)
+	pool := poolAt(t, server.DSN(), nil)
+	s := openAs(t, pool, "ojs", postgres.WithPatience(time.Second), postgres.WithPoll(10*time.Millisecond))
+	var claimed [2]storage.Record
+	for i := range claimed {
+		must(t, insert(t.Context(), s, record(i)))
+		claimed[i] = claimOne(t, s, record(i).ID)
+	}
+	ended := claimed[0]
+	ended.State, ended.FinishedAt = ojs.StateCompleted, time.Now()
+	calls := map[string]func() error{
+		"Insert": func() error { return insert(t.Context(), s, record(2)) },
+		"Settle": func() error {
+			_, err := s.Settle(t.Context(), time.Now(),
+				[]storage.Change{{Record: ended, AttemptFieldsOnly: true}}, nil)
+			return err
+		},
+		"Unclaim": func() error {
+			held := []storage.Held{{ID: claimed[1].ID, Version: claimed[1].Version}}
+			_, err := s.Unclaim(t.Context(), time.Now(), held)
+			return err
+		},
+	}
+	execAll(t, poolAt(t, server.DSN(), nil), "ALTER SYSTEM SET synchronous_standby_names = 'absent'",
+		"SELECT pg_reload_conf()")
+	await(t, "a call waits for the standby", func() bool { return insertOne(t.Context(), s) != nil })
+	for name, call := range calls {
+		for range 3 {
+			if err := call(); !errors.Is(err, postgres.ErrUnavailable) {
+				t.Errorf("%s: an answer without the standby, with the error %v", name, err)
+			}
+		}
+	}
+	execAll(t, poolAt(t, server.DSN()+" options='-c synchronous_commit=local'", nil),
+		"ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+	for name, call := range calls {
+		await(t, name+" is answered", func() bool {
+			err := call()
+			return err == nil || errors.Is(err, ojs.ErrDuplicate)
+		})
+	}
+}
+
 // Behind a transaction pooler, a storage with WithListenDSN receives notifications by a
 // connection of its own.
 func TestListenDSN(t *testing.T) {

@@ -54,6 +54,7 @@ type Storage struct {
 
 	healed  atomic.Pointer[time.Time]          // when heal last reset the pool; nil: never
 	silent  atomic.Bool                        // the last call had no answer in time
+	doubted atomic.Pointer[time.Time]          // until when the storage doubts; nil: it never did
 	closing chan struct{}                      // a token for each connection that closes outside of the pool
 	awaits  atomic.Bool                        // commits wait for a standby, as of the last look
 	unheard atomic.Pointer[error]              // why the listener fails; nil: no failure is known
@@ -428,6 +429,11 @@ func (q *pooledTx) end(ctx context.Context) {
 
 func (q tuned) begin(ctx context.Context) (transaction, error) {
 	tx, err := q.Begin(ctx)
+	if err == nil && q.s.doubts() {
+		if _, err = tx.Exec(ctx, q.s.sql[markSQL]); err != nil {
+			_ = tx.Rollback(ctx)
+		}
+	}
 	return inTx{tx}, err
 }
 
