@@ -96,8 +96,12 @@ func (s *Status) Step(name string) *StepStatus {
 	return nil
 }
 
-// Lookup reads a job. Its args and result are decoded. ErrNotFound: it is not stored.
+// Lookup reads a job. Its args and result are decoded. ErrNotFound or ErrPruned: it is
+// not stored.
 type Lookup func(ctx context.Context, id string) (*ojs.JobInfo, error)
+
+// gone reports whether the error of a lookup says that the job is not stored.
+func gone(err error) bool { return foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) }
 
 // Read looks up a workflow and all of its steps, one after the other: a step may have
 // ended since an earlier one was read. ErrNotFound: no workflow with the id is stored.
@@ -151,7 +155,7 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 			continue
 		}
 		job, err := lookup(ctx, r.ids[i])
-		if err != nil && !foreign.Is(err, ojs.ErrNotFound) {
+		if err != nil && !gone(err) {
 			return nil, err
 		}
 		step := StepStatus{Name: n.Name, JobID: r.ids[i], Type: n.Type,
@@ -173,7 +177,7 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 		s.StartedAt = earlier(s.StartedAt, firstClaim(job))
 	}
 	outcome, err := lookup(ctx, r.ids[r.outcome])
-	if err != nil && !foreign.Is(err, ojs.ErrNotFound) {
+	if err != nil && !gone(err) {
 		return nil, err
 	}
 	if s.State, err = r.state(ctx, lookup, outcome, waits); err != nil {
@@ -212,7 +216,7 @@ func (r *reading) state(
 ) (State, error) {
 	completed := func(node int) (bool, error) {
 		job, err := lookup(ctx, r.ids[node])
-		if foreign.Is(err, ojs.ErrNotFound) {
+		if gone(err) {
 			return false, nil
 		}
 		return err == nil && job.State == ojs.StateCompleted, err
