@@ -126,8 +126,11 @@ func (s *Server) enqueueItems(c *call, list [][]byte, atomic bool, k *idempotent
 				return err
 			}
 			refused = true
-			for _, i := range places {
-				items[i] = item{status: itemFailed, err: r}
+			at, known := r.member()
+			for n, i := range places {
+				if n == at || !known {
+					items[i] = item{status: itemFailed, err: r}
+				}
 			}
 		default: // one of them is refused, or was stored before: each by itself
 			for n := range drafts {
@@ -333,7 +336,8 @@ func (s *Server) bulkByID(c *call, v *bulkVerb, ids []string, atomic bool) error
 			list[i].status, list[i].reason = itemFailed, codeNotFound
 			continue
 		}
-		rec, err := s.record(c.ctx, u.String())
+		list[i].id = u.String()
+		rec, err := s.record(c.ctx, list[i].id)
 		switch {
 		case missing(err):
 			list[i].status, list[i].reason = itemFailed, codeNotFound
@@ -346,7 +350,6 @@ func (s *Server) bulkByID(c *call, v *bulkVerb, ids []string, atomic bool) error
 		case slices.Contains(ready, rec.ID):
 			list[i].status, list[i].reason = itemSkipped, "the job is named before"
 		default:
-			list[i].id = rec.ID
 			ready = append(ready, rec.ID)
 		}
 	}
@@ -400,6 +403,15 @@ func (r *result) settle(v *bulkVerb, came bool, err error) {
 // bulkByFilter does it to the jobs that a filter selects. The step of the storage that
 // changes a job checks its state: one that has moved on is skipped.
 func (s *Server) bulkByFilter(c *call, v *bulkVerb, f inspect.Filter) error {
+	n := 0
+	for _, err := range s.op.Jobs().Records(c.ctx, f) {
+		if err != nil {
+			return err
+		}
+		if n++; n > s.conf.maxBatch {
+			return s.checkBatch(n) // F113
+		}
+	}
 	var list []result
 	for p, err := range s.op.Jobs().Apply(c.ctx, operate.Bulk{Do: v.action(), On: f,
 		Limit: s.conf.maxBatch}) {
@@ -450,11 +462,11 @@ func (s *Server) bulkFilter(c *call, in *input, v *bulkVerb) (f inspect.Filter, 
 				expected("type, queue, state, enqueued_before, enqueued_after, priority, meta")
 		}
 	}
-	if t := in.text("type"); t != "" {
+	if t := in.filled("type"); t != "" {
 		f.Types = []string{t}
 	}
 	var queues []string
-	if q := in.text("queue"); q != "" {
+	if q := in.filled("queue"); q != "" {
 		queues = []string{q}
 	}
 	f.States = v.usual
@@ -488,9 +500,8 @@ func (s *Server) bulkFilter(c *call, in *input, v *bulkVerb) (f inspect.Filter, 
 	}
 	meta := in.within("meta")
 	for _, m := range meta.object {
-		text := string(m.value)
-		_ = decodeText(m.value, &text)
-		f.Members = append(f.Members, inspect.Member{Path: "meta." + m.name, Value: text})
+		// The space makes it JSON, and not a text: 42 is another value than "42".
+		f.Members = append(f.Members, inspect.Member{Path: "meta." + m.name, Value: " " + string(m.value)})
 	}
 	if in.err == nil {
 		in.err = meta.err
