@@ -24,8 +24,8 @@ type sent struct {
 	Tags        bool   `json:"tags,omitempty"` // they were no member of meta
 }
 
-func sentOf(rec *storage.Record) (as sent) {
-	if v, ok := rec.Extra[keySent]; ok {
+func sentOf(j *ojs.JobInfo) (as sent) {
+	if v, ok := j.Extra[keySent]; ok {
 		_ = json.Unmarshal(v, &as) // or another program has written it
 	}
 	return as
@@ -41,7 +41,7 @@ var (
 
 // appendJob writes a job (F040). further are members that follow those of the job.
 func appendJob(b []byte, rec *storage.Record, further ...any) []byte {
-	as := sentOf(rec)
+	as := sentOf(&rec.JobInfo)
 	b = append(b, `{"specversion":"1.0","id":`...)
 	b = appendString(b, rec.ID)
 	b = append(b, `,"type":`...)

@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // queueConfig is the configuration of a queue (F091, F141). Its members are the
@@ -179,10 +180,14 @@ func (s *Server) createQueue(c *call) error {
 	if err != nil {
 		return err
 	}
+	state, err := s.queueState(c.ctx, name)
+	if err != nil {
+		return err
+	}
 	c.audit("queue.created", name)
 	c.w.Header().Set("Location", base+"/queues/"+name+"/stats")
-	return c.reply(http.StatusCreated, append(obj{"queue", append(out, "status", "active", "paused", false)},
-		out...))
+	made := append(out, "status", string(state), "paused", state == ojs.QueuePaused)
+	return c.reply(http.StatusCreated, append(obj{"queue", made}, out...))
 }
 
 // putQueueConfig answers PUT /queues/{name}/config (F091).
@@ -220,6 +225,12 @@ func (s *Server) getQueueConfig(c *call) error {
 	return c.reply(http.StatusOK, obj{"name", q.Name, "config", config})
 }
 
+// liveJobs refuses to delete a queue that has jobs.
+func liveJobs(name string, n int) error {
+	r := refuse(http.StatusConflict, codeConflict, "queue %s has %d jobs that have not ended", name, n)
+	return r.with("queue", name).with("depth", n)
+}
+
 // deleteQueue answers DELETE /queues/{name} (F091). Jobs that have ended go with it.
 func (s *Server) deleteQueue(c *call) error {
 	q, err := s.findQueue(c)
@@ -241,6 +252,7 @@ func (s *Server) deleteQueue(c *call) error {
 		target = c.param("target_queue")
 	}
 	live := inspect.Filter{Queues: []string{q.Name}}
+	records := inspect.Filter{Types: []string{workflow.Type, workflow.JoinType, workflow.AddType}}
 	var moved, cancelled applied
 	switch strategy {
 	case "", "reject":
@@ -252,12 +264,22 @@ func (s *Server) deleteQueue(c *call) error {
 		if cancelled, err = s.apply(c.ctx, operate.CancelJobs(), live); err != nil {
 			return err
 		}
+		// The record of a workflow that has jobs elsewhere is none of the queue's jobs.
+		records.Queues = live.Queues
+		if q.Name != ojs.DefaultQueue {
+			if _, err = s.apply(c.ctx, operate.MoveJobs(ojs.DefaultQueue), records); err != nil {
+				return err
+			}
+		}
 	case "move":
 		if ojs.ValidateQueue(target) != nil || target == q.Name {
 			return badQueue("target_queue", target)
 		}
 		if err := c.may(target); err != nil {
 			return err
+		}
+		if n := q.Counts[ojs.StateActive]; n > 0 { // which cannot be moved
+			return liveJobs(q.Name, n)
 		}
 		if moved, err = s.apply(c.ctx, operate.MoveJobs(target), live); err != nil {
 			return err
@@ -269,9 +291,17 @@ func (s *Server) deleteQueue(c *call) error {
 	if err != nil {
 		return err
 	}
-	if n := depths[q.Name]; n > 0 {
-		r := refuse(http.StatusConflict, codeConflict, "queue %s has %d jobs that have not ended", q.Name, n)
-		return r.with("queue", q.Name).with("depth", n)
+	n := depths[q.Name]
+	if n > 0 && records.Queues != nil {
+		records.States = []ojs.State{ojs.StatePending}
+		kept, err := s.op.Jobs().Count(c.ctx, records, 0)
+		if err != nil {
+			return err
+		}
+		n -= kept.N
+	}
+	if n > 0 {
+		return liveJobs(q.Name, n)
 	}
 	if _, err := s.apply(c.ctx, operate.DeleteJobs(), inspect.Filter{Queues: []string{q.Name}}); err != nil {
 		return err

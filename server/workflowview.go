@@ -581,5 +581,6 @@ func (s *Server) workflowProgress(c *call) error {
 			total = sum / n
 		}
 	}
-	return c.reply(http.StatusOK, obj{"workflow_id", w.ID, "type", w.form, "progress", total, "steps", steps})
+	o := obj{"workflow_id", w.ID}.opt("type", w.form)
+	return c.reply(http.StatusOK, append(o, "progress", total, "steps", steps))
 }
