@@ -104,7 +104,7 @@ func (s *Server) overrides(c *call) (args *ojs.Args, opts []ojs.Option, err erro
 			over.fail(m.name, "is no member of an override", "queue, meta, retry or args")
 		}
 	}
-	queue := over.text("queue")
+	queue := over.filled("queue")
 	if in.err != nil {
 		return nil, nil, in.err
 	}

@@ -611,3 +611,47 @@ func TestHeartbeatOfAWaitingJob(t *testing.T) {
 	r.want("F077 F181", r.do("POST /jobs/$A/heartbeat"), 200, "jobs_lost.0", r.vars["A"], "jobs_extended",
 		[]any{})
 }
+
+// The times of meta that the server has set have milliseconds (F009).
+func TestTimesOfMeta(t *testing.T) {
+	r := newRig(t)
+	r.want("F092", r.do("POST /cron\n\n"+`{"name":"c","cron":"@every 1s","type":"a"}`), 201)
+	r.advance(time.Second)
+	r.want("F009", r.fetch("w"), 200, "jobs.0.meta.cron_triggered_at", "2000-01-01T00:00:01.000Z")
+}
+
+// A list of workflows in some state has all of them, and counts no other (F104, W076).
+func TestWorkflowsInAState(t *testing.T) {
+	r := newRig(t)
+	start := func(name string) {
+		r.keep(name, r.do("POST /workflows\n\n"+`{"type":"chain","steps":[{"type":"a","args":[]}]}`),
+			"workflow.id")
+	}
+	for _, name := range []string{"A", "B", "C", "D", "E"} {
+		start(name)
+		switch r.next(); name {
+		case "B", "D":
+			r.ack("1")
+		default:
+			r.fails()
+		}
+	}
+	start("F")
+	r.do("POST /workflows\n\n" + `{"type":"chain","steps":[{"type":"a","args":[],"scheduled_at":"+PT1H"}]}`)
+	r.want("W076", r.do("GET /workflows?state=completed&page=1&per_page=1"), 200, "items.0.id", r.vars["D"],
+		"pagination.total", 2, "pagination.has_more", true)
+	r.want("W076", r.do("GET /workflows?state=completed&page=2&per_page=1"), 200, "items.0.id", r.vars["B"],
+		"pagination.has_more", false)
+	r.want("W076", r.do("GET /workflows?state=running"), 200, "items.0.id", r.vars["F"], "items.1", "absent",
+		"pagination.total", 1)
+	r.want("W076", r.do("GET /workflows?state=failed,pending&page=2&per_page=3"), 200, "items.0.id",
+		r.vars["A"], "pagination.total", 4)
+	w := r.do("GET /workflows?state=failed&limit=2")
+	r.want("F104", w, 200, "items.0.id", r.vars["E"], "items.1.id", r.vars["C"], "pagination.total", 3)
+	r.keep("NEXT", w, "pagination.next_cursor")
+	r.next() // of F
+	r.fails()
+	r.want("F104", r.do("GET /workflows?state=failed&limit=2&cursor=$NEXT"), 200, "items.0.id", r.vars["A"],
+		"items.1", "absent", "pagination.total", 4, "pagination.has_more", false)
+	r.want("W076", r.do("GET /workflows?state=compensated"), 200, "items", []any{}, "pagination.total", 0)
+}

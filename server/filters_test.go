@@ -27,6 +27,8 @@ func TestMisspeltFilters(t *testing.T) {
 		r.want("F022 F115 "+body, r.do("POST /jobs/bulk/cancel\n\n"+body), 400, "error.code",
 			"invalid_request")
 	}
+	r.want("F022 F086", r.do("POST /dead-letter/$D/retry\n\n"+`{"override":{"queue":""}}`), 400,
+		"error.details.field", "override.queue")
 	r.want("F142", r.do("DELETE /admin/queues/default/jobs\n\n"+
 		`{"states":["available"],"older_then":"P1D","confirm":true}`), 400, "error.details.field",
 		"older_then")

@@ -212,10 +212,11 @@ func appendMeta(b []byte, meta map[string]any, withoutTags bool) []byte {
 		meta = maps.Clone(meta)
 		delete(meta, "tags")
 	}
-	if at, ok := meta[draft.MetaLastReplayedAt].(string); ok { // F009
+	for _, name := range [...]string{draft.MetaLastReplayedAt, "cron_triggered_at"} { // F009
+		at, _ := meta[name].(string)
 		if t, ok := parseTime(at); ok {
 			meta = maps.Clone(meta)
-			meta[draft.MetaLastReplayedAt] = t.Format(timeLayout)
+			meta[name] = t.Format(timeLayout)
 		}
 	}
 	return append(b, marshal(meta)...)

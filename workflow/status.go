@@ -114,6 +114,31 @@ func Read(ctx context.Context, lookup Lookup, id string) (*Status, error) {
 	return r.read(ctx, lookup)
 }
 
+// ReadState looks up the state of a workflow, as Read does. It reads its record and few
+// of its jobs: the first steps as far as they wait, and what tells how it has ended.
+func ReadState(ctx context.Context, lookup Lookup, id string) (State, error) {
+	r, err := open(ctx, lookup, id)
+	if err != nil {
+		return "", err
+	}
+	waits := !r.record.State.Terminal()
+	for i := 0; i < len(r.shape.Nodes) && waits; i++ {
+		if n := r.shape.Nodes[i]; n.Name == "" || len(n.After) > 0 {
+			continue
+		}
+		job, err := lookup(ctx, r.ids[i])
+		if err != nil && !gone(err) {
+			return "", err
+		}
+		waits = err == nil && (job.State == ojs.StateScheduled || job.State == ojs.StatePending)
+	}
+	outcome, err := lookup(ctx, r.ids[r.outcome])
+	if err != nil && !gone(err) {
+		return "", err
+	}
+	return r.state(ctx, lookup, outcome, waits)
+}
+
 // reading is a workflow as it is read.
 type reading struct {
 	base    uuid.UUID
