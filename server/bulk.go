@@ -311,11 +311,11 @@ func (s *Server) bulk(c *call, v *bulkVerb) error {
 		if atomic {
 			return invalid("atomicity", "is atomic, which a filter cannot be").expected("partial, or job_ids")
 		}
-		f, err := s.bulkFilter(c, within, v)
+		f, others, err := s.bulkFilter(c, within, v)
 		if err != nil {
 			return err
 		}
-		return s.idempotently(c, v.name, func(*idempotent) error { return s.bulkByFilter(c, v, f) })
+		return s.idempotently(c, v.name, func(*idempotent) error { return s.bulkByFilter(c, v, f, others) })
 	}
 	return s.idempotently(c, v.name, func(*idempotent) error { return s.bulkByID(c, v, ids, atomic) })
 }
@@ -401,18 +401,26 @@ func (r *result) settle(v *bulkVerb, came bool, err error) {
 }
 
 // bulkByFilter does it to the jobs that a filter selects. The step of the storage that
-// changes a job checks its state: one that has moved on is skipped.
-func (s *Server) bulkByFilter(c *call, v *bulkVerb, f inspect.Filter) error {
-	n := 0
-	for _, err := range s.op.Jobs().Records(c.ctx, f) {
+// changes a job checks its state: one that has moved on is skipped. So are jobs in other
+// states that the filter names, which the operation is not for (F116).
+func (s *Server) bulkByFilter(c *call, v *bulkVerb, f inspect.Filter, others []ojs.State) error {
+	var list []result
+	n, all := 0, f
+	all.States = slices.Concat(f.States, others)
+	for rec, err := range s.op.Jobs().Records(c.ctx, all) {
 		if err != nil {
 			return err
 		}
 		if n++; n > s.conf.maxBatch {
 			return s.checkBatch(n) // F113
 		}
+		if slices.Contains(others, rec.State) {
+			list = append(list, result{rec.ID, itemSkipped, "the job is " + string(rec.State)})
+		}
 	}
-	var list []result
+	if len(f.States) == 0 {
+		return c.replyResults(v, list, false)
+	}
 	for p, err := range s.op.Jobs().Apply(c.ctx, operate.Bulk{Do: v.action(), On: f,
 		Limit: s.conf.maxBatch}) {
 		if err != nil {
@@ -452,13 +460,15 @@ func (c *call) replyResults(v *bulkVerb, list []result, refused bool) error {
 	return c.reply(status, obj{"total_matched", len(list), v.done, done, "skipped", skipped, "items", items})
 }
 
-// bulkFilter reads a filter (F115).
-func (s *Server) bulkFilter(c *call, in *input, v *bulkVerb) (f inspect.Filter, err error) {
+// bulkFilter reads a filter (F115), and the states that the operation is not for.
+func (s *Server) bulkFilter(
+	c *call, in *input, v *bulkVerb,
+) (f inspect.Filter, others []ojs.State, err error) {
 	for _, m := range in.object {
 		switch m.name {
 		case "type", "queue", "state", "enqueued_before", "enqueued_after", "priority", "meta":
 		default:
-			return f, invalid("filter."+clip(m.name), "is no member of a filter").
+			return f, nil, invalid("filter."+clip(m.name), "is no member of a filter").
 				expected("type, queue, state, enqueued_before, enqueued_after, priority, meta")
 		}
 	}
@@ -482,12 +492,16 @@ func (s *Server) bulkFilter(c *call, in *input, v *bulkVerb) (f inspect.Filter, 
 				in.fail("state", "has a name that is no state", "states of jobs")
 				break
 			}
-			if slices.Contains(v.states, state) && !slices.Contains(f.States, state) {
-				f.States = append(f.States, state)
+			to := &others
+			if slices.Contains(v.states, state) {
+				to = &f.States
+			}
+			if !slices.Contains(*to, state) {
+				*to = append(*to, state)
 			}
 		}
-		if in.err == nil && len(f.States) == 0 {
-			in.fail("state", "is none that the operation is for", joinStates(v.states))
+		if in.err == nil && len(names) == 0 {
+			in.fail("state", "is empty", joinStates(v.states))
 		}
 	}
 	f.CreatedFrom, f.CreatedBefore = in.time("enqueued_after"), in.time("enqueued_before")
@@ -507,10 +521,10 @@ func (s *Server) bulkFilter(c *call, in *input, v *bulkVerb) (f inspect.Filter, 
 		in.err = meta.err
 	}
 	if in.err != nil {
-		return f, in.err
+		return f, nil, in.err
 	}
 	f.Queues, err = c.narrow(queues)
-	return f, err
+	return f, others, err
 }
 
 // textOf decodes a string, "" if it is none.

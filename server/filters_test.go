@@ -108,3 +108,20 @@ func TestItemsOfABulk(t *testing.T) {
 	r.want("F111", r.do("POST /jobs/bulk\n\n"+`{"atomicity":"atomic","jobs":[`+once+`]}`), 422,
 		"items.0.error.code", "DUPLICATE_JOB")
 }
+
+// Jobs of a filter in a state that the operation is not for are skipped, with the reason
+// (F116).
+func TestOtherStatesOfAFilter(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", job)
+	r.fetch("w")
+	r.enqueue("B", job)
+	r.want("F116", r.do("POST /jobs/bulk/cancel\n\n"+`{"filter":{"state":"active"}}`), 422,
+		"total_matched", 1, "items.0.job_id", r.vars["A"], "items.0.status", "skipped", "items.0.reason",
+		"the job is active")
+	r.want("F116", r.do("POST /jobs/bulk/cancel\n\n"+`{"filter":{"state":["available","active"]}}`), 207,
+		"total_matched", 2, "cancelled", 1, "skipped", 1)
+	r.want("F116", r.do("GET /jobs/$A"), 200, "job.state", "active")
+	r.want("F116", r.do("POST /jobs/bulk/delete\n\n"+`{"filter":{"state":"scheduled"}}`), 200,
+		"total_matched", 0)
+}
