@@ -124,9 +124,9 @@ func (s *Server) adminQueue(c *call) error {
 	if err != nil {
 		return err
 	}
-	config := raw(q.Config)
-	if config == nil {
-		config = raw("{}")
+	config, err := s.shownConfig(c, &q)
+	if err != nil {
+		return err
 	}
 	var oldest time.Time
 	f := inspect.Filter{Queues: []string{q.Name}, States: []ojs.State{ojs.StateAvailable}}

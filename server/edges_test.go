@@ -655,3 +655,25 @@ func TestWorkflowsInAState(t *testing.T) {
 		"items.1", "absent", "pagination.total", 4, "pagination.has_more", false)
 	r.want("W076", r.do("GET /workflows?state=compensated"), 200, "items", []any{}, "pagination.total", 0)
 }
+
+// The limit of a queue is one setting, in its configuration and by itself (L035).
+func TestLimitOfAQueueIsOneSetting(t *testing.T) {
+	r := newRig(t)
+	shown := func(values ...any) {
+		t.Helper()
+		r.want("L035", r.do("GET /queues/q/config"), 200, values...)
+	}
+	r.want("L035", r.do("PUT /queues/q/config\n\n"+
+		`{"max_depth":9,"concurrency":5,"rate_limit":{"max_per_second":3}}`), 200)
+	shown("config.concurrency", 5, "config.rate_limit.max_per_second", 3)
+	r.want("L035", r.do("GET /admin/queues/q/rate-limit"), 200, "concurrency", 5, "rate.limit", 3)
+	r.want("L035", r.do("PUT /admin/queues/q/rate-limit\n\n"+
+		`{"concurrency":0,"throttle":{"limit":1,"period":"PT2S"}}`), 200)
+	shown("config.max_depth", 9, "config.concurrency", 0, "config.rate_limit", "absent",
+		"config.throttle.period", "PT2S")
+	r.want("L035", r.do("PUT /admin/queues/q/rate-limit\n\n"+`{"rate":{"limit":7,"period":"PT1M"}}`), 200)
+	r.want("F140 L035", r.do("GET /admin/queues/q"), 200, "configuration.rate_limit.limit", 7,
+		"configuration.concurrency", "absent")
+	r.want("L035", r.do("DELETE /admin/queues/q/rate-limit"), 200)
+	shown("config.max_depth", 9, "config.rate_limit", "absent", "config.concurrency", "absent")
+}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -218,11 +219,42 @@ func (s *Server) getQueueConfig(c *call) error {
 	if err != nil {
 		return err
 	}
-	config := raw(q.Config)
-	if config == nil {
-		config = raw("{}")
+	config, err := s.shownConfig(c, &q)
+	if err != nil {
+		return err
 	}
 	return c.reply(http.StatusOK, obj{"name", q.Name, "config", config})
+}
+
+// shownConfig is the configuration of a queue, whose limit may also be set by itself.
+func (s *Server) shownConfig(c *call, q *queue) (raw, error) {
+	limit, err := s.op.Limits().Get(c.ctx, operate.LimitOfQueue(q.Name))
+	if err != nil && !missing(err) {
+		return nil, err
+	}
+	var set ojs.RateLimit
+	if limit.Setting != nil {
+		set = *limit.Setting
+	}
+	set.Key, set.OnLimit = "", ""
+	config := object{}
+	if q.Config != nil {
+		if config, err = split(q.Config, ""); err != nil {
+			return nil, err
+		}
+	}
+	given, err := readConfig(&input{object: config})
+	if given.bounds.OnLimit = ""; err == nil && given.bounds == set { // as it was written
+		return raw(config.appendJSON(nil)), nil
+	}
+	config = config.without("concurrency").without("rate_limit").without("throttle")
+	for i, b := 0, bounds(&set); i < len(b); i += 2 {
+		if b[i+1] != nil {
+			name := map[any]string{"rate": "rate_limit"}[b[i]]
+			config = append(config, member{cmp.Or(name, b[i].(string)), appendValue(nil, b[i+1])})
+		}
+	}
+	return raw(config.appendJSON(nil)), nil
 }
 
 // liveJobs refuses to delete a queue that has jobs.
