@@ -677,3 +677,15 @@ func TestLimitOfAQueueIsOneSetting(t *testing.T) {
 	r.want("L035", r.do("DELETE /admin/queues/q/rate-limit"), 200)
 	shown("config.max_depth", 9, "config.rate_limit", "absent", "config.concurrency", "absent")
 }
+
+// The jobs of a workflow carry its id, that of their step, and that of the root (W026).
+func TestIDsOfSteps(t *testing.T) {
+	r := newRig(t)
+	r.keep("W", r.do("POST /workflows\n\n"+`{"type":"group","jobs":[{"type":"chain","steps":[
+		{"id":"first","type":"a","args":[]}]},{"type":"b","args":[],"root_id":"theirs"}]}`), "workflow.id")
+	r.want("W026", r.next(), 200, "jobs.0.workflow_id", r.vars["W"], "jobs.0.root_id", r.vars["W"],
+		"jobs.0.meta.step_id", "first")
+	r.want("W026 F174", r.next(), 200, "jobs.0.workflow_id", r.vars["W"], "jobs.0.root_id", "theirs")
+	r.enqueue("A", job)
+	r.want("F040", r.do("GET /jobs/$A"), 200, "job.root_id", "absent")
+}

@@ -113,6 +113,9 @@ func appendJob(b []byte, rec *storage.Record, further ...any) []byte {
 		b = append(append(b, `,"progress":`...), marshal(rec.Progress)...)
 	}
 	b = appendText(b, `,"workflow_id":`, rec.Keeper())
+	if rec.Extra["root_id"] == nil { // or it is the client's
+		b = appendText(b, `,"root_id":`, rec.Keeper())
+	}
 	b = appendRest(b, rec, further)
 	for i := 0; i+1 < len(further); i += 2 {
 		b = append(b, ',')
