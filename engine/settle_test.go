@@ -145,6 +145,24 @@ func TestFailedStepOfACancelledWorkflow(t *testing.T) {
 	})
 }
 
+// A workflow is there without a step that was deleted, also while the engine remembers
+// the step.
+func TestWorkflowWithoutADeletedStep(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		ticket := must1(b.Workflows().Start(b.ctx, workflow.New("w", workflow.Group(
+			workflow.Step("gone", ojs.NewDraft("step", nil)), workflow.Step("", ojs.NewDraft("step", nil))))))
+		for _, step := range must1(b.Workflows().Get(b.ctx, ticket.ID)).Steps {
+			if step.Name == "gone" {
+				must(t, b.Jobs().Cancel(b.ctx, step.JobID))
+				must(t, b.Jobs().Delete(b.ctx, step.JobID))
+			}
+		}
+		if s := must1(b.Workflows().Get(b.ctx, ticket.ID)); s.State != workflow.StateRunning {
+			t.Errorf("the workflow is %s", s.State)
+		}
+	})
+}
+
 // A failure by a lease that was not renewed says for how long the attempt had run.
 func TestLostLeaseSaysHowLong(t *testing.T) {
 	onFaulty(t, func(b *rig, s *storagetest.Faulty) {

@@ -124,18 +124,24 @@ func (s *Server) adminQueue(c *call) error {
 	if err != nil {
 		return err
 	}
-	config := raw(q.Config)
-	if config == nil {
-		config = raw("{}")
-	}
-	var oldest time.Time
-	f := inspect.Filter{Queues: []string{q.Name}, States: []ojs.State{ojs.StateAvailable}}
-	page, err := s.op.Jobs().Page(c.ctx, f, "", 1)
+	config, err := s.shownConfig(c, &q)
 	if err != nil {
 		return err
 	}
-	if len(page.Jobs) > 0 {
-		oldest = page.Jobs[0].EnqueuedAt
+	var oldest time.Time
+	f := inspect.Filter{Queues: []string{q.Name}, States: []ojs.State{ojs.StateAvailable}}
+	looked := 0
+	for rec, err := range s.op.Jobs().Records(c.ctx, f) {
+		if err != nil {
+			return err
+		}
+		// No job became available before it was made.
+		if looked++; !oldest.IsZero() && !rec.CreatedAt.Before(oldest) || looked > mostSorted {
+			break
+		}
+		if oldest.IsZero() || rec.EnqueuedAt.Before(oldest) {
+			oldest = rec.EnqueuedAt
+		}
 	}
 	return c.reply(http.StatusOK, append(o, "configuration", config, "oldest_available_at", oldest))
 }
@@ -147,6 +153,9 @@ func (s *Server) purgeQueue(c *call) error {
 	}
 	q, err := s.findQueue(c)
 	if err != nil {
+		return err
+	}
+	if err := c.only("states", "older_than", "confirm"); err != nil {
 		return err
 	}
 	in := c.in()
@@ -218,7 +227,7 @@ func (s *Server) adminJobs(c *call) error {
 		return err
 	}
 	if strings.HasPrefix(c.r.URL.Path, base+"/admin/dead-letter") { // F149
-		f.States, f.DeadLettered = nil, true
+		f.DeadLettered = true
 	}
 	by, order := c.param("sort"), c.param("order")
 	switch order {

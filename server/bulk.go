@@ -126,8 +126,11 @@ func (s *Server) enqueueItems(c *call, list [][]byte, atomic bool, k *idempotent
 				return err
 			}
 			refused = true
-			for _, i := range places {
-				items[i] = item{status: itemFailed, err: r}
+			at, known := r.member()
+			for n, i := range places {
+				if n == at || !known {
+					items[i] = item{status: itemFailed, err: r}
+				}
 			}
 		default: // one of them is refused, or was stored before: each by itself
 			for n := range drafts {
@@ -308,11 +311,11 @@ func (s *Server) bulk(c *call, v *bulkVerb) error {
 		if atomic {
 			return invalid("atomicity", "is atomic, which a filter cannot be").expected("partial, or job_ids")
 		}
-		f, err := s.bulkFilter(c, within, v)
+		f, others, err := s.bulkFilter(c, within, v)
 		if err != nil {
 			return err
 		}
-		return s.idempotently(c, v.name, func(*idempotent) error { return s.bulkByFilter(c, v, f) })
+		return s.idempotently(c, v.name, func(*idempotent) error { return s.bulkByFilter(c, v, f, others) })
 	}
 	return s.idempotently(c, v.name, func(*idempotent) error { return s.bulkByID(c, v, ids, atomic) })
 }
@@ -333,7 +336,8 @@ func (s *Server) bulkByID(c *call, v *bulkVerb, ids []string, atomic bool) error
 			list[i].status, list[i].reason = itemFailed, codeNotFound
 			continue
 		}
-		rec, err := s.record(c.ctx, u.String())
+		list[i].id = u.String()
+		rec, err := s.record(c.ctx, list[i].id)
 		switch {
 		case missing(err):
 			list[i].status, list[i].reason = itemFailed, codeNotFound
@@ -346,7 +350,6 @@ func (s *Server) bulkByID(c *call, v *bulkVerb, ids []string, atomic bool) error
 		case slices.Contains(ready, rec.ID):
 			list[i].status, list[i].reason = itemSkipped, "the job is named before"
 		default:
-			list[i].id = rec.ID
 			ready = append(ready, rec.ID)
 		}
 	}
@@ -398,9 +401,26 @@ func (r *result) settle(v *bulkVerb, came bool, err error) {
 }
 
 // bulkByFilter does it to the jobs that a filter selects. The step of the storage that
-// changes a job checks its state: one that has moved on is skipped.
-func (s *Server) bulkByFilter(c *call, v *bulkVerb, f inspect.Filter) error {
+// changes a job checks its state: one that has moved on is skipped. So are jobs in other
+// states that the filter names, which the operation is not for (F116).
+func (s *Server) bulkByFilter(c *call, v *bulkVerb, f inspect.Filter, others []ojs.State) error {
 	var list []result
+	n, all := 0, f
+	all.States = slices.Concat(f.States, others)
+	for rec, err := range s.op.Jobs().Records(c.ctx, all) {
+		if err != nil {
+			return err
+		}
+		if n++; n > s.conf.maxBatch {
+			return s.checkBatch(n) // F113
+		}
+		if slices.Contains(others, rec.State) {
+			list = append(list, result{rec.ID, itemSkipped, "the job is " + string(rec.State)})
+		}
+	}
+	if len(f.States) == 0 {
+		return c.replyResults(v, list, false)
+	}
 	for p, err := range s.op.Jobs().Apply(c.ctx, operate.Bulk{Do: v.action(), On: f,
 		Limit: s.conf.maxBatch}) {
 		if err != nil {
@@ -440,21 +460,23 @@ func (c *call) replyResults(v *bulkVerb, list []result, refused bool) error {
 	return c.reply(status, obj{"total_matched", len(list), v.done, done, "skipped", skipped, "items", items})
 }
 
-// bulkFilter reads a filter (F115).
-func (s *Server) bulkFilter(c *call, in *input, v *bulkVerb) (f inspect.Filter, err error) {
+// bulkFilter reads a filter (F115), and the states that the operation is not for.
+func (s *Server) bulkFilter(
+	c *call, in *input, v *bulkVerb,
+) (f inspect.Filter, others []ojs.State, err error) {
 	for _, m := range in.object {
 		switch m.name {
 		case "type", "queue", "state", "enqueued_before", "enqueued_after", "priority", "meta":
 		default:
-			return f, invalid("filter."+clip(m.name), "is no member of a filter").
+			return f, nil, invalid("filter."+clip(m.name), "is no member of a filter").
 				expected("type, queue, state, enqueued_before, enqueued_after, priority, meta")
 		}
 	}
-	if t := in.text("type"); t != "" {
+	if t := in.filled("type"); t != "" {
 		f.Types = []string{t}
 	}
 	var queues []string
-	if q := in.text("queue"); q != "" {
+	if q := in.filled("queue"); q != "" {
 		queues = []string{q}
 	}
 	f.States = v.usual
@@ -470,12 +492,16 @@ func (s *Server) bulkFilter(c *call, in *input, v *bulkVerb) (f inspect.Filter, 
 				in.fail("state", "has a name that is no state", "states of jobs")
 				break
 			}
-			if slices.Contains(v.states, state) && !slices.Contains(f.States, state) {
-				f.States = append(f.States, state)
+			to := &others
+			if slices.Contains(v.states, state) {
+				to = &f.States
+			}
+			if !slices.Contains(*to, state) {
+				*to = append(*to, state)
 			}
 		}
-		if in.err == nil && len(f.States) == 0 {
-			in.fail("state", "is none that the operation is for", joinStates(v.states))
+		if in.err == nil && len(names) == 0 {
+			in.fail("state", "is empty", joinStates(v.states))
 		}
 	}
 	f.CreatedFrom, f.CreatedBefore = in.time("enqueued_after"), in.time("enqueued_before")
@@ -488,18 +514,17 @@ func (s *Server) bulkFilter(c *call, in *input, v *bulkVerb) (f inspect.Filter, 
 	}
 	meta := in.within("meta")
 	for _, m := range meta.object {
-		text := string(m.value)
-		_ = decodeText(m.value, &text)
-		f.Members = append(f.Members, inspect.Member{Path: "meta." + m.name, Value: text})
+		// The space makes it JSON, and not a text: 42 is another value than "42".
+		f.Members = append(f.Members, inspect.Member{Path: "meta." + m.name, Value: " " + string(m.value)})
 	}
 	if in.err == nil {
 		in.err = meta.err
 	}
 	if in.err != nil {
-		return f, in.err
+		return f, nil, in.err
 	}
 	f.Queues, err = c.narrow(queues)
-	return f, err
+	return f, others, err
 }
 
 // textOf decodes a string, "" if it is none.

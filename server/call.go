@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,6 +55,18 @@ func (c *call) in() *input { return &input{object: c.body, call: c} }
 // admin reports whether the path is under /admin, whose answers have other forms.
 func (c *call) admin() bool { return strings.HasPrefix(c.r.URL.Path, base+"/admin/") }
 
+// readQuery reads the query. A part that is none is refused: without it a call for few
+// jobs would be one for all.
+func (c *call) readQuery() (err error) {
+	if c.r.URL.RawQuery == "" {
+		return nil
+	}
+	if c.query, err = url.ParseQuery(c.r.URL.RawQuery); err != nil {
+		return invalid("query", "is not valid").expected("name=value, with & between, and %3B for ;")
+	}
+	return nil
+}
+
 // param returns a query parameter, "" if it is absent.
 func (c *call) param(name string) string {
 	if c.query == nil {
@@ -89,6 +102,22 @@ func (c *call) moment(name string) (t time.Time, err error) {
 			expected("such as 2026-03-01T12:00:00Z").received(clip(text))
 	}
 	return t, nil
+}
+
+// only refuses members of a body, and parameters of a DELETE, that are none of those
+// named: a call that ignored a misspelt one would take more jobs.
+func (c *call) only(names ...string) error {
+	for _, m := range c.body {
+		if !slices.Contains(names, m.name) {
+			return invalid(clip(m.name), "is unknown").expected(strings.Join(names, ", "))
+		}
+	}
+	for name := range c.query {
+		if c.r.Method == http.MethodDelete && name != "cell" && !slices.Contains(names, name) {
+			return invalid(clip(name), "is unknown").expected(strings.Join(names, ", "))
+		}
+	}
+	return nil
 }
 
 // confirmed refuses a call that has not "confirm": true (F145). The parameter of the same

@@ -8,7 +8,6 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
-	"github.com/ojsengine/ojs/storage"
 )
 
 var cronRoutes = []route{
@@ -274,7 +273,7 @@ func (s *Server) cronObject(e *cron.Entry) obj {
 	o.Apply(e.Job.Options()...)
 	args, _ := e.Job.Args().(ojs.Args)
 	meta := o.Meta
-	as := sentOf(&storage.Record{JobInfo: ojs.JobInfo{Extra: o.Extra}})
+	as := sentOf(&ojs.JobInfo{Extra: o.Extra})
 	options := obj{"queue", o.Queue, "priority", o.Priority, "tags", raw(appendTags(nil, meta["tags"])),
 		"timeout_ms", milliseconds(o.Timeout), "visibility_timeout_ms", milliseconds(o.Lease),
 		"retry", raw(appendRetry(nil, o.Retry.Inherit(defaultRetry)))}

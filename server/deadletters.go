@@ -40,7 +40,7 @@ func (s *Server) listDeadLetters(c *call) error {
 	if err != nil {
 		return err
 	}
-	f.States, f.DeadLettered = nil, true
+	f.DeadLettered = true
 	recs, total, next, err := s.jobPage(c, &p, f)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (s *Server) overrides(c *call) (args *ojs.Args, opts []ojs.Option, err erro
 			over.fail(m.name, "is no member of an override", "queue, meta, retry or args")
 		}
 	}
-	queue := over.text("queue")
+	queue := over.filled("queue")
 	if in.err != nil {
 		return nil, nil, in.err
 	}
@@ -165,6 +165,9 @@ func (c *call) bodyFilter() (f inspect.Filter, err error) {
 	}
 	if in.get("filter") == nil {
 		from = in
+		if err := c.only(append([]string{"filter", "confirm"}, filterNames...)...); err != nil {
+			return f, err
+		}
 	}
 	for _, name := range filterNames {
 		value := in.get(name)
@@ -182,7 +185,7 @@ func (c *call) bodyFilter() (f inspect.Filter, err error) {
 			from.object = from.object.set(name, value)
 		}
 	}
-	queue, jobType, errorType := from.text("queue"), from.text("type"), from.text("error_type")
+	queue, jobType, errorType := from.filled("queue"), from.filled("type"), from.filled("error_type")
 	f.CreatedFrom, f.CreatedBefore = from.time("since"), from.time("until")
 	if t := from.time("enqueued_after"); !t.IsZero() {
 		f.CreatedFrom = t
@@ -265,7 +268,7 @@ func (s *Server) retryDeadLetters(c *call) error {
 	if err != nil {
 		return err
 	}
-	f.States, f.DeadLettered = nil, true
+	f.DeadLettered = true
 	a, err := s.apply(c.ctx, operate.RetryJobs(), f)
 	if err != nil {
 		return err
@@ -299,7 +302,7 @@ func (s *Server) purgeDeadLetters(c *call) error {
 	if err != nil {
 		return err
 	}
-	f.States, f.DeadLettered = nil, true
+	f.DeadLettered = true
 	a, err := s.apply(c.ctx, operate.DeleteJobs(), f)
 	if err != nil {
 		return err

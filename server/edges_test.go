@@ -1,15 +1,22 @@
 package server_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
+	"io"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/benbjohnson/clock"
 
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
+	"github.com/ojsengine/ojs/server"
 )
 
 // An empty list is given, and is no absent one.
@@ -221,7 +228,12 @@ func TestFaultsOfAWorkflow(t *testing.T) {
 	const id = `"0197f000-0000-7000-8000-0000000000aa"`
 	r.want("W006", start(id), 201)
 	r.want("F027 W006", start(id), 409, "error.code", "duplicate", "error.details.existing_state", "running")
-	r.want("F021 W006", start("7"), 400, "error.details.field", "id")
+	refused("W006 W009", `{"id":7,"type":"chain","steps":[{"type":"A","args":[]}]}`, "$.id",
+		"$.steps[0].type")
+	refused("W006 W009", `{"id":"0197f000-0000-4000-8000-0000000000aa","type":"chain",
+		"steps":[{"type":"a","args":[]}]}`, "$.id")
+	refused("W009 W061: jobs of a graph", `{"steps":[{"id":"a","type":"A","args":[],"depends_on":["z"]},
+		{"id":"b","type":"b"}]}`, "$.steps[0].depends_on", "$.steps[0].type", "$.steps[1].args")
 }
 
 // Pages of a sorted list neither skip nor repeat a job when others are inserted or
@@ -434,4 +446,246 @@ func TestSizeOfALargeValue(t *testing.T) {
 			t.Errorf("F028: actual_bytes %v", n)
 		}
 	}
+	r.want("F028", r.do("POST /jobs/$A/checkpoint\n\n"+`{"state":`+text+`,"worker_id":"w"}`), 413,
+		"error.details.actual_bytes", most+1)
+}
+
+// A time that the client has sent is echoed as sent, in the short form too (F009, F157).
+func TestTimeOfAShortJob(t *testing.T) {
+	r := newRig(t)
+	const sent = "1999-12-31T23:59:59+00:00"
+	r.enqueue("A", `{"type":"a","args":[],"scheduled_at":"`+sent+`"}`)
+	r.fetch("w")
+	r.want("F009 F157", r.do("POST /workers/ack\n\n"+`{"job_id":"$A"}`), 200, "job.scheduled_at", sent)
+}
+
+// Two names of a retry policy are one thing twice (F164).
+func TestRetryTwice(t *testing.T) {
+	r := newRig(t)
+	for _, members := range []string{`"retry":{},"retry_policy":{}`,
+		`"options":{"retry":{},"retry_policy":{}}`, `"retry":{},"options":{"retry_policy":{}}`} {
+		r.want("F164 "+members, r.do("POST /jobs\n\n"+`{"type":"a","args":[],`+members+`}`), 422,
+			"error.code", "validation_error", "error.details.type", "validation.retry_policy_invalid")
+	}
+	r.want("F167", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"retry":{},"options":{"retry":{}}}`), 400)
+}
+
+// The health counts the queues that are listed, and a queue that exists keeps its state.
+func TestQueuesThatExist(t *testing.T) {
+	r := newRig(t)
+	r.want("F091", r.do("POST /queues\n\n"+`{"name":"made"}`), 201, "queue.status", "active")
+	r.want("F101", r.do("GET /health"), 200, "queues.total", len(names(t, r.do("GET /queues"), "queues")))
+	r.do("POST /queues/made/pause")
+	r.want("F091", r.do("POST /queues\n\n"+`{"name":"made"}`), 201, "queue.status", "paused", "queue.paused",
+		true)
+}
+
+// names are the names of a list of an answer.
+func names(t *testing.T, w *httptest.ResponseRecorder, list string) (out []string) {
+	t.Helper()
+	all, _ := member(t, w, list).([]any)
+	for _, one := range all {
+		out = append(out, fmt.Sprint(one.(map[string]any)["name"]))
+	}
+	return out
+}
+
+// A pause that another program has ended begins anew (F090).
+func TestPauseAnew(t *testing.T) {
+	r := newRig(t)
+	r.want("F090", r.do("POST /queues/q/pause"), 200, "paused_at", "2000-01-01T00:00:00.000Z")
+	r.advance(time.Second)
+	r.want("F090: idempotent", r.do("POST /queues/q/pause"), 200, "paused_at", "2000-01-01T00:00:00.000Z")
+	if _, err := r.eng.Queues().Resume(t.Context(), "q"); err != nil {
+		t.Fatal(err)
+	}
+	r.want("F090", r.do("POST /queues/q/pause"), 200, "paused_at", "2000-01-01T00:00:01.000Z")
+}
+
+// oldest_available_at is when the job became available that has been for longest (F140).
+func TestOldestAvailable(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", `{"type":"a","args":[],"scheduled_at":"+PT10S"}`)
+	r.advance(5 * time.Second)
+	r.enqueue("B", job)
+	r.advance(10 * time.Second)
+	r.want("F140", r.do("GET /admin/queues/default"), 200, "oldest_available_at", "2000-01-01T00:00:05.000Z")
+}
+
+// A queue is deleted or not: a refused call changes nothing, and discard is not refused
+// since a workflow of the queue has jobs elsewhere.
+func TestDeleteQueue(t *testing.T) {
+	r := newRig(t)
+	for _, queue := range []string{"q", "default"} {
+		r.keep("W", r.do("POST /workflows\n\n"+`{"type":"group","jobs":[
+			{"type":"a","args":[],"options":{"queue":"`+queue+`"}},
+			{"type":"b","args":[],"options":{"queue":"other"}}]}`), "workflow.id")
+		r.want("F091 "+queue, r.do("DELETE /queues/"+queue+"?strategy=discard"), 200, "jobs_discarded", 1)
+		r.want("W031", r.do("GET /workflows/$W"), 200, "workflow.state", "running")
+		r.keep("JOB", r.do("POST /workers/fetch\n\n"+`{"queues":["other"]}`), "jobs.0.id")
+		r.ack("1")
+		r.want("W031", r.do("GET /workflows/$W"), 200, "workflow.state", "failed")
+	}
+	r.want("F089", r.do("GET /queues/q/stats"), 404)
+
+	r.enqueue("A", `{"type":"a","args":[],"queue":"m"}`)
+	r.want("", r.do("POST /workers/fetch\n\n"+`{"queues":["m"]}`), 200, "jobs.0.id", r.vars["A"])
+	r.enqueue("B", `{"type":"a","args":[],"queue":"m"}`)
+	r.want("F034 F091", r.do("DELETE /queues/m?strategy=move&target_queue=n"), 409, "error.code", "conflict")
+	r.want("F034", r.do("GET /jobs/$B"), 200, "job.queue", "m")
+}
+
+// A parameter without a value asks to wait (F152).
+func TestWaitForAResult(t *testing.T) {
+	if bindingtest.Storage != "memory" { // others have goroutines outside of the bubble
+		t.Skip()
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, server.WithClock(clock.New()))
+		r.enqueue("A", job)
+		begun := time.Now()
+		r.want("F152", r.do("GET /jobs/$A/result?wait&timeout=7"), 408)
+		if d := time.Since(begun); d != 7*time.Second {
+			t.Errorf("F152: a wait of %v", d)
+		}
+		r.do("DELETE /jobs/$A")
+		r.want("F152", r.do("GET /jobs/$A/result?wait&timeout=7"), 200, "state", "cancelled")
+	})
+}
+
+// The body is bounded by its bytes after decompression: gzip makes some longer (F014).
+func TestBodyThatGzipMakesLonger(t *testing.T) {
+	const most = 4 << 10
+	r := newRig(t, server.WithLimits(server.Limits{Body: most}))
+	gzipped := func(body string, times int) *httptest.ResponseRecorder {
+		var packed bytes.Buffer
+		for range times {
+			z, _ := gzip.NewWriterLevel(&packed, gzip.NoCompression)
+			_, _ = z.Write([]byte(body))
+			_ = z.Close()
+			body = ""
+		}
+		req := bindingtest.Request("POST /jobs")
+		req.Body, req.ContentLength = io.NopCloser(&packed), -1
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Encoding", "gzip")
+		w := httptest.NewRecorder()
+		r.srv.ServeHTTP(w, req)
+		return w
+	}
+	body := `{"type":"a","args":[""]}`
+	body = strings.Replace(body, `""`, `"`+strings.Repeat("x", most-len(body))+`"`, 1)
+	r.want("F014", gzipped(body, 1), 201)
+	r.want("F028", gzipped(body+" ", 1), 413, "error.details.max_bytes", most)
+	r.want("F028: endless, and empty", gzipped(body, 1000), 413, "error.details.max_bytes", most)
+}
+
+// A 201 of a workflow tells of a queue that is nearly full, too (F030).
+func TestPressureOfAWorkflow(t *testing.T) {
+	r := newRig(t)
+	r.want("F091", r.do("POST /queues\n\n"+`{"name":"small","config":{"max_depth":6}}`), 201)
+	w := r.do("POST /workflows\n\n" + `{"type":"group","options":{"queue":"small"},"jobs":[
+		{"type":"a","args":[]},{"type":"a","args":[]},{"type":"a","args":[]}]}`)
+	if r.want("W070", w, 201); w.Header().Get("X-OJS-Queue-Bound") != "6" ||
+		w.Header().Get("X-OJS-Queue-Pressure") == "" {
+		t.Errorf("F030: headers %v", w.Header())
+	}
+}
+
+// A graph that has no type in answers has none in its progress (W066, W077).
+func TestProgressWithoutAType(t *testing.T) {
+	r := newRig(t)
+	r.keep("W", r.do("POST /workflows\n\n"+`{"steps":[{"id":"a","type":"a","args":[]},
+		{"id":"b","type":"b","args":[],"depends_on":["a"]},{"id":"c","type":"c","args":[],"depends_on":["a"]}]}`),
+		"workflow.id")
+	r.want("W066 W077", r.do("GET /workflows/$W/progress"), 200, "progress", 0, "type", "absent")
+	if w := r.do("GET /workflows/$W/progress"); strings.Contains(w.Body.String(), `"type":""`) {
+		t.Errorf("W066: %s", w.Body)
+	}
+}
+
+// The heartbeat of a job that no worker has is no error (F077, F181).
+func TestHeartbeatOfAWaitingJob(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", job)
+	r.want("F077 F181", r.do("POST /jobs/$A/heartbeat"), 200, "jobs_lost.0", r.vars["A"], "jobs_extended",
+		[]any{})
+}
+
+// The times of meta that the server has set have milliseconds (F009).
+func TestTimesOfMeta(t *testing.T) {
+	r := newRig(t)
+	r.want("F092", r.do("POST /cron\n\n"+`{"name":"c","cron":"@every 1s","type":"a"}`), 201)
+	r.advance(time.Second)
+	r.want("F009", r.fetch("w"), 200, "jobs.0.meta.cron_triggered_at", "2000-01-01T00:00:01.000Z")
+}
+
+// A list of workflows in some state has all of them, and counts no other (F104, W076).
+func TestWorkflowsInAState(t *testing.T) {
+	r := newRig(t)
+	start := func(name string) {
+		r.keep(name, r.do("POST /workflows\n\n"+`{"type":"chain","steps":[{"type":"a","args":[]}]}`),
+			"workflow.id")
+	}
+	for _, name := range []string{"A", "B", "C", "D", "E"} {
+		start(name)
+		switch r.next(); name {
+		case "B", "D":
+			r.ack("1")
+		default:
+			r.fails()
+		}
+	}
+	start("F")
+	r.do("POST /workflows\n\n" + `{"type":"chain","steps":[{"type":"a","args":[],"scheduled_at":"+PT1H"}]}`)
+	r.want("W076", r.do("GET /workflows?state=completed&page=1&per_page=1"), 200, "items.0.id", r.vars["D"],
+		"pagination.total", 2, "pagination.has_more", true)
+	r.want("W076", r.do("GET /workflows?state=completed&page=2&per_page=1"), 200, "items.0.id", r.vars["B"],
+		"pagination.has_more", false)
+	r.want("W076", r.do("GET /workflows?state=running"), 200, "items.0.id", r.vars["F"], "items.1", "absent",
+		"pagination.total", 1)
+	r.want("W076", r.do("GET /workflows?state=failed,pending&page=2&per_page=3"), 200, "items.0.id",
+		r.vars["A"], "pagination.total", 4)
+	w := r.do("GET /workflows?state=failed&limit=2")
+	r.want("F104", w, 200, "items.0.id", r.vars["E"], "items.1.id", r.vars["C"], "pagination.total", 3)
+	r.keep("NEXT", w, "pagination.next_cursor")
+	r.next() // of F
+	r.fails()
+	r.want("F104", r.do("GET /workflows?state=failed&limit=2&cursor=$NEXT"), 200, "items.0.id", r.vars["A"],
+		"items.1", "absent", "pagination.total", 4, "pagination.has_more", false)
+	r.want("W076", r.do("GET /workflows?state=compensated"), 200, "items", []any{}, "pagination.total", 0)
+}
+
+// The limit of a queue is one setting, in its configuration and by itself (L035).
+func TestLimitOfAQueueIsOneSetting(t *testing.T) {
+	r := newRig(t)
+	shown := func(values ...any) {
+		t.Helper()
+		r.want("L035", r.do("GET /queues/q/config"), 200, values...)
+	}
+	r.want("L035", r.do("PUT /queues/q/config\n\n"+
+		`{"max_depth":9,"concurrency":5,"rate_limit":{"max_per_second":3}}`), 200)
+	shown("config.concurrency", 5, "config.rate_limit.max_per_second", 3)
+	r.want("L035", r.do("GET /admin/queues/q/rate-limit"), 200, "concurrency", 5, "rate.limit", 3)
+	r.want("L035", r.do("PUT /admin/queues/q/rate-limit\n\n"+
+		`{"concurrency":0,"throttle":{"limit":1,"period":"PT2S"}}`), 200)
+	shown("config.max_depth", 9, "config.concurrency", 0, "config.rate_limit", "absent",
+		"config.throttle.period", "PT2S")
+	r.want("L035", r.do("PUT /admin/queues/q/rate-limit\n\n"+`{"rate":{"limit":7,"period":"PT1M"}}`), 200)
+	r.want("F140 L035", r.do("GET /admin/queues/q"), 200, "configuration.rate_limit.limit", 7,
+		"configuration.concurrency", "absent")
+	r.want("L035", r.do("DELETE /admin/queues/q/rate-limit"), 200)
+	shown("config.max_depth", 9, "config.rate_limit", "absent", "config.concurrency", "absent")
+}
+
+// The jobs of a workflow carry its id, that of their step, and that of the root (W026).
+func TestIDsOfSteps(t *testing.T) {
+	r := newRig(t)
+	r.keep("W", r.do("POST /workflows\n\n"+`{"type":"group","jobs":[{"type":"chain","steps":[
+		{"id":"first","type":"a","args":[]}]},{"type":"b","args":[],"root_id":"theirs"}]}`), "workflow.id")
+	r.want("W026", r.next(), 200, "jobs.0.workflow_id", r.vars["W"], "jobs.0.root_id", r.vars["W"],
+		"jobs.0.meta.step_id", "first")
+	r.want("W026 F174", r.next(), 200, "jobs.0.workflow_id", r.vars["W"], "jobs.0.root_id", "theirs")
+	r.enqueue("A", job)
+	r.want("F040", r.do("GET /jobs/$A"), 200, "job.root_id", "absent")
 }

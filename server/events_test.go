@@ -268,6 +268,11 @@ func TestStreamOfStatistics(t *testing.T) {
 	metrics(0, 1)
 	r.enqueue("B", job)
 	s.want("F184", "job.enqueued")
+	other := r.stream(ts.URL, "/admin/stats/stream", "")
+	if e, ok := other.next(); !ok || !strings.Contains(fmt.Sprint(e.data["queues"]), "available:0") {
+		t.Errorf("F184: two streams measure at the same time: %+v", e)
+	}
+	other.stop()
 	r.want("", r.do("POST /workers/ack\n\n"+`{"job_id":"$A"}`), 200)
 	s.want("F184", "job.completed")
 	ticks := make(chan struct{})
@@ -489,4 +494,28 @@ func TestStreamOfAJobThatEndsElsewhere(t *testing.T) {
 		}
 	}
 	t.Error("F124: the stream goes on")
+}
+
+// A stream ends with its job, though its client wants no event of that (F124, F126). A
+// HEAD has no events.
+func TestFilteredStreamEnds(t *testing.T) {
+	r := newRig(t) // whose clock does not move
+	ts := httptest.NewServer(r.srv)
+	t.Cleanup(ts.Close)
+	r.enqueue("A", job)
+	s := r.stream(ts.URL, "/jobs/$A/events?event_types=job.progress", "")
+	r.fetch("w")
+	r.want("", r.do("PUT /jobs/$A/progress\n\n"+`{"progress":0.5}`), 200)
+	s.want("F126", "job.progress")
+	r.want("", r.do("POST /workers/ack\n\n"+`{"job_id":"$A"}`), 200)
+	for e, ok := s.next(); ok; e, ok = s.next() {
+		if e.event != "job.state_changed" || e.data["to"] != "completed" {
+			t.Errorf("F124: %q %v", e.event, e.data)
+		}
+	}
+	w := httptest.NewRecorder()
+	r.srv.ServeHTTP(w, bindingtest.Request("HEAD /events/stream?channel=all"))
+	if w.Code != 200 || w.Body.Len() > 0 {
+		t.Errorf("F123: %d %q", w.Code, w.Body)
+	}
 }

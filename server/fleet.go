@@ -350,12 +350,7 @@ func (f *front) named(c *call) error {
 // workflow starts a workflow in the cell of its id, in which a repeated request finds it.
 // Without an id any cell that answers will do.
 func (f *front) workflow(c *call) error {
-	in := c.in()
-	id := in.text("id")
-	if in.err != nil {
-		return in.err
-	}
-	p, ok := fleet.PartitionOf(id)
+	p, ok := fleet.PartitionOf(c.in().text("id"))
 	if !ok {
 		up, down := f.order(rand.Uint32())
 		return f.by(c, append(up, down...)[0])

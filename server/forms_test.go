@@ -36,7 +36,7 @@ func TestForms(t *testing.T) {
 	bad("F164", 422, with(`{"retry":{"initial_interval":"PT1S","initial_interval_ms":5}}`), "error.code",
 		"validation_error")
 	bad("F164", 422, with(`{"retry":{"color":1}}`), "error.details.field", "retry.color")
-	bad("F164", 400, with(`{"retry":{},"retry_policy":{}}`), "error.details.field", "options.retry_policy")
+	bad("F164", 422, with(`{"retry":{},"retry_policy":{}}`), "error.details.field", "options.retry_policy")
 
 	ok("F165", with(`{"unique":{"key":["user"],"period_ms":60000,"on_conflict":"use_existing"}}`),
 		"job.unique.keys", []any{"type", "args"}, "job.unique.args_keys", []any{"user"}, "job.unique.period",

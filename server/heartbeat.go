@@ -574,9 +574,7 @@ func (s *Server) jobHeartbeat(c *call) error {
 	if in.err != nil {
 		return in.err
 	}
-	if id == "" {
-		id = rec.Worker
-	}
+	id = cmp.Or(id, rec.Worker, anonymous)
 	w, err := s.fetching(c.ctx, c, &wanted{id: id})
 	if err != nil {
 		return err

@@ -24,8 +24,8 @@ type sent struct {
 	Tags        bool   `json:"tags,omitempty"` // they were no member of meta
 }
 
-func sentOf(rec *storage.Record) (as sent) {
-	if v, ok := rec.Extra[keySent]; ok {
+func sentOf(j *ojs.JobInfo) (as sent) {
+	if v, ok := j.Extra[keySent]; ok {
 		_ = json.Unmarshal(v, &as) // or another program has written it
 	}
 	return as
@@ -41,7 +41,7 @@ var (
 
 // appendJob writes a job (F040). further are members that follow those of the job.
 func appendJob(b []byte, rec *storage.Record, further ...any) []byte {
-	as := sentOf(rec)
+	as := sentOf(&rec.JobInfo)
 	b = append(b, `{"specversion":"1.0","id":`...)
 	b = appendString(b, rec.ID)
 	b = append(b, `,"type":`...)
@@ -113,6 +113,9 @@ func appendJob(b []byte, rec *storage.Record, further ...any) []byte {
 		b = append(append(b, `,"progress":`...), marshal(rec.Progress)...)
 	}
 	b = appendText(b, `,"workflow_id":`, rec.Keeper())
+	if rec.Extra["root_id"] == nil { // or it is the client's
+		b = appendText(b, `,"root_id":`, rec.Keeper())
+	}
 	b = appendRest(b, rec, further)
 	for i := 0; i+1 < len(further); i += 2 {
 		b = append(b, ',')
@@ -212,10 +215,11 @@ func appendMeta(b []byte, meta map[string]any, withoutTags bool) []byte {
 		meta = maps.Clone(meta)
 		delete(meta, "tags")
 	}
-	if at, ok := meta[draft.MetaLastReplayedAt].(string); ok { // F009
+	for _, name := range [...]string{draft.MetaLastReplayedAt, "cron_triggered_at"} { // F009
+		at, _ := meta[name].(string)
 		if t, ok := parseTime(at); ok {
 			meta = maps.Clone(meta)
-			meta[draft.MetaLastReplayedAt] = t.Format(timeLayout)
+			meta[name] = t.Format(timeLayout)
 		}
 	}
 	return append(b, marshal(meta)...)

@@ -196,6 +196,14 @@ func ofMember(i int, err error) error {
 	return r.with("validation", r.message)
 }
 
+// member is the index that ofMember has set.
+func (r *refusal) member() (i int, known bool) {
+	if len(r.details) > 1 && r.details[0] == "index" {
+		i, known = r.details[1].(int)
+	}
+	return i, known
+}
+
 // enqueueAll enqueues drafts, all or none. see is called with each job, in the order of
 // the drafts.
 func (s *Server) enqueueAll(

@@ -284,6 +284,14 @@ func (in *input) name(name string) string {
 	return s
 }
 
+// filled reads a string that is not empty, "" if it is absent.
+func (in *input) filled(name string) string {
+	if in.get(name) == nil {
+		return ""
+	}
+	return in.name(name)
+}
+
 // flag reads a boolean.
 func (in *input) flag(name string) (on bool) {
 	switch v := in.get(name); {

@@ -48,8 +48,8 @@ var otherNames = map[string]struct {
 }
 
 func (w *jobRequest) retry() error {
-	if err := w.exclusive("retry", "retry_policy"); err != nil {
-		return err
+	if w.has("retry") && w.has("retry_policy") {
+		return badRetry(w.place("retry_policy"), "is set twice, as "+w.place("retry")+" too")
 	}
 	name := "retry"
 	if !w.has(name) {

@@ -163,6 +163,7 @@ func (s *Server) saveCheckpoint(c *call, v json.RawMessage, answer obj) error {
 	if err != nil {
 		return err
 	}
+	c.sent = v // whose size a refusal tells (F028)
 	if err := d.SaveCheckpoint(c.ctx, v); err != nil {
 		return s.lost(c, rec.ID, err)
 	}

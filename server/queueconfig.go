@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // queueConfig is the configuration of a queue (F091, F141). Its members are the
@@ -179,10 +181,14 @@ func (s *Server) createQueue(c *call) error {
 	if err != nil {
 		return err
 	}
+	state, err := s.queueState(c.ctx, name)
+	if err != nil {
+		return err
+	}
 	c.audit("queue.created", name)
 	c.w.Header().Set("Location", base+"/queues/"+name+"/stats")
-	return c.reply(http.StatusCreated, append(obj{"queue", append(out, "status", "active", "paused", false)},
-		out...))
+	made := append(out, "status", string(state), "paused", state == ojs.QueuePaused)
+	return c.reply(http.StatusCreated, append(obj{"queue", made}, out...))
 }
 
 // putQueueConfig answers PUT /queues/{name}/config (F091).
@@ -213,11 +219,48 @@ func (s *Server) getQueueConfig(c *call) error {
 	if err != nil {
 		return err
 	}
-	config := raw(q.Config)
-	if config == nil {
-		config = raw("{}")
+	config, err := s.shownConfig(c, &q)
+	if err != nil {
+		return err
 	}
 	return c.reply(http.StatusOK, obj{"name", q.Name, "config", config})
+}
+
+// shownConfig is the configuration of a queue, whose limit may also be set by itself.
+func (s *Server) shownConfig(c *call, q *queue) (raw, error) {
+	limit, err := s.op.Limits().Get(c.ctx, operate.LimitOfQueue(q.Name))
+	if err != nil && !missing(err) {
+		return nil, err
+	}
+	var set ojs.RateLimit
+	if limit.Setting != nil {
+		set = *limit.Setting
+	}
+	set.Key, set.OnLimit = "", ""
+	config := object{}
+	if q.Config != nil {
+		if config, err = split(q.Config, ""); err != nil {
+			return nil, err
+		}
+	}
+	given, err := readConfig(&input{object: config})
+	if given.bounds.OnLimit = ""; err == nil && given.bounds == set { // as it was written
+		return raw(config.appendJSON(nil)), nil
+	}
+	config = config.without("concurrency").without("rate_limit").without("throttle")
+	for i, b := 0, bounds(&set); i < len(b); i += 2 {
+		if b[i+1] != nil {
+			name := map[any]string{"rate": "rate_limit"}[b[i]]
+			config = append(config, member{cmp.Or(name, b[i].(string)), appendValue(nil, b[i+1])})
+		}
+	}
+	return raw(config.appendJSON(nil)), nil
+}
+
+// liveJobs refuses to delete a queue that has jobs.
+func liveJobs(name string, n int) error {
+	r := refuse(http.StatusConflict, codeConflict, "queue %s has %d jobs that have not ended", name, n)
+	return r.with("queue", name).with("depth", n)
 }
 
 // deleteQueue answers DELETE /queues/{name} (F091). Jobs that have ended go with it.
@@ -241,6 +284,7 @@ func (s *Server) deleteQueue(c *call) error {
 		target = c.param("target_queue")
 	}
 	live := inspect.Filter{Queues: []string{q.Name}}
+	records := inspect.Filter{Types: []string{workflow.Type, workflow.JoinType, workflow.AddType}}
 	var moved, cancelled applied
 	switch strategy {
 	case "", "reject":
@@ -252,12 +296,22 @@ func (s *Server) deleteQueue(c *call) error {
 		if cancelled, err = s.apply(c.ctx, operate.CancelJobs(), live); err != nil {
 			return err
 		}
+		// The record of a workflow that has jobs elsewhere is none of the queue's jobs.
+		records.Queues = live.Queues
+		if q.Name != ojs.DefaultQueue {
+			if _, err = s.apply(c.ctx, operate.MoveJobs(ojs.DefaultQueue), records); err != nil {
+				return err
+			}
+		}
 	case "move":
 		if ojs.ValidateQueue(target) != nil || target == q.Name {
 			return badQueue("target_queue", target)
 		}
 		if err := c.may(target); err != nil {
 			return err
+		}
+		if n := q.Counts[ojs.StateActive]; n > 0 { // which cannot be moved
+			return liveJobs(q.Name, n)
 		}
 		if moved, err = s.apply(c.ctx, operate.MoveJobs(target), live); err != nil {
 			return err
@@ -269,9 +323,17 @@ func (s *Server) deleteQueue(c *call) error {
 	if err != nil {
 		return err
 	}
-	if n := depths[q.Name]; n > 0 {
-		r := refuse(http.StatusConflict, codeConflict, "queue %s has %d jobs that have not ended", q.Name, n)
-		return r.with("queue", q.Name).with("depth", n)
+	n := depths[q.Name]
+	if n > 0 && records.Queues != nil {
+		records.States = []ojs.State{ojs.StatePending}
+		kept, err := s.op.Jobs().Count(c.ctx, records, 0)
+		if err != nil {
+			return err
+		}
+		n -= kept.N
+	}
+	if n > 0 {
+		return liveJobs(q.Name, n)
 	}
 	if _, err := s.apply(c.ctx, operate.DeleteJobs(), inspect.Filter{Queues: []string{q.Name}}); err != nil {
 		return err

@@ -137,6 +137,17 @@ func (s *Server) queueMadeAt(c *call, q *queue) (time.Time, error) {
 	return page.Jobs[0].CreatedAt, nil
 }
 
+// queueState is whether a queue is paused.
+func (s *Server) queueState(ctx context.Context, name string) (ojs.QueueState, error) {
+	list, err := s.op.Queues().List(ctx)
+	for i := range list {
+		if list[i].Name == name {
+			return list[i].State, err
+		}
+	}
+	return ojs.QueueActive, err
+}
+
 // findQueue returns the queue that the path names.
 func (s *Server) findQueue(c *call) (q queue, err error) {
 	name := c.value("name")
@@ -235,6 +246,10 @@ func (s *Server) setQueue(c *call, to ojs.QueueState) error {
 	if err != nil {
 		return err
 	}
+	was, err := s.queueState(c.ctx, name)
+	if err != nil {
+		return err
+	}
 	set, event := s.op.Queues().Pause, "queue.paused"
 	if to == ojs.QueueActive {
 		set, event = s.op.Queues().Resume, "queue.resumed"
@@ -246,14 +261,10 @@ func (s *Server) setQueue(c *call, to ojs.QueueState) error {
 	if to == ojs.QueueActive {
 		word, at = "resumed_at", &doc.ResumedAt
 	}
-	other := doc.ResumedAt
-	if to == ojs.QueueActive {
-		other = doc.PausedAt
-	}
 	if !there {
 		doc.CreatedAt = now
 	}
-	if at.IsZero() || at.Before(other) { // else it was so before
+	if at.IsZero() || was != to {
 		*at = now
 	}
 	if err := s.putQueueDoc(c.ctx, name, doc); err != nil {

@@ -32,6 +32,9 @@ func (s *Server) getResult(c *call) error {
 		return pruned(c.value("id"), err)
 	}
 	wait := c.param("wait")
+	if wait == "" && c.query.Has("wait") {
+		wait = "true"
+	}
 	if wait != "" && wait != "true" && wait != "1" && wait != "false" && wait != "0" {
 		return invalid("wait", "is neither true nor false").received(clip(wait))
 	}

@@ -82,6 +82,9 @@ func (s *Server) answer(c *call) error {
 	if err := checkVersion(c.r); err != nil {
 		return err
 	}
+	if err := c.readQuery(); err != nil {
+		return err
+	}
 	leave, err := s.enter(c)
 	if err != nil {
 		return err

@@ -47,11 +47,12 @@ type Server struct {
 	openapi func() []byte // the document of all routes
 	calls   sync.Pool
 
-	serving workers                        // as they were read
-	counted cached[*workerCount]           // of all servers
-	configs cached[map[string]queueConfig] // of queues, by name
-	limiter *limiter
-	seen    connections
+	serving  workers                        // as they were read
+	counted  cached[*workerCount]           // of all servers
+	configs  cached[map[string]queueConfig] // of queues, by name
+	measured cached[[]byte]                 // the statistics, as streams have them
+	limiter  *limiter
+	seen     connections
 
 	feed     *feed // nil: there is no engine
 	outlines outlines

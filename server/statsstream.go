@@ -21,20 +21,31 @@ func (s *Server) streamStats(c *call) error {
 		string(event.Cancelled))
 }
 
-// measure writes the queues, the workers and the throughput of the last hour, or nothing
-// if the storage fails.
+// measure writes an event with the statistics, or nothing if the storage fails. All
+// streams share a measurement: their callers may see every queue.
 func (s *Server) measure(c *call, w *writer) {
-	list, err := s.queues(c)
+	data, err := s.measured.get(s.clock.Now(), false, func() ([]byte, error) { return s.measurement(c) })
 	if err != nil {
 		return
+	}
+	w.text("event: " + string(eventMetrics) + "\ndata: ")
+	w.buf = append(w.buf, data...)
+	w.text("\n\n")
+}
+
+// measurement has the queues, the workers and the throughput of the last hour.
+func (s *Server) measurement(c *call) ([]byte, error) {
+	list, err := s.queues(c)
+	if err != nil {
+		return nil, err
 	}
 	seen, err := s.workersSeen(c)
 	if err != nil {
-		return
+		return nil, err
 	}
 	n, err := s.lastHour(c.ctx, "")
 	if err != nil {
-		return
+		return nil, err
 	}
 	queues, workers, now := []obj{}, []obj{}, s.now()
 	for i := range list {
@@ -49,10 +60,8 @@ func (s *Server) measure(c *call, w *writer) {
 		failed = 100 * float64(n.failed) / float64(n.completed+n.failed)
 	}
 	second := func(n uint64) float64 { return float64(n) / time.Hour.Seconds() }
-	w.text("event: " + string(eventMetrics) + "\ndata: ")
-	w.buf = appendValue(w.buf, obj{"queues", queues, "workers", obj{"total", len(seen), "active", workers},
+	return appendValue(nil, obj{"queues", queues, "workers", obj{"total", len(seen), "active", workers},
 		"throughput", obj{"processed_per_second", second(n.completed), "failed_per_second",
 			second(n.failed), "enqueued_per_second", second(n.enqueued)},
-		"error_rate", failed, "timestamp", now})
-	w.text("\n\n")
+		"error_rate", failed, "timestamp", now}), nil
 }

@@ -125,7 +125,13 @@ func (s *subscription) wants(e *entry) bool {
 			(len(s.jobTypes) == 0 || s.jobTypes.match(e.jobType()))
 	}
 	return s.ch.has(e) && (s.types.match(string(e.Type)) ||
-		s.types.match(string(stateChanged)) && len(transition(&e.Event)) > 1)
+		s.types.match(string(stateChanged)) && len(transition(&e.Event)) > 1 || s.ends(e))
+}
+
+// ends reports whether the job that a subscription follows ends with an entry.
+func (s *subscription) ends(e *entry) bool {
+	return s.ch.job != "" && e.Job != nil && e.Job.ID == s.ch.job && e.Workflow == nil &&
+		e.Job.State.Terminal()
 }
 
 // wanted is what a subscription has of an entry that comes after a place.
@@ -226,6 +232,9 @@ func (s *Server) stream(c *call, name string, types ...string) error {
 	h["X-Accel-Buffering"] = []string{"no"} // of proxies
 	c.status = http.StatusOK
 	c.w.WriteHeader(http.StatusOK)
+	if c.r.Method == http.MethodHead {
+		return nil
+	}
 	w := &writer{c: c, f: f, ch: ch}
 	w.text("retry: " + strconv.Itoa(streamRetry) + "\n\n")
 	w.flushAll()
@@ -293,6 +302,9 @@ func (s *Server) follow(c *call, w *writer, r *reader, sub *subscription) {
 				if w.err != nil || !s.pace(c.ctx, w.flushAll, &bucket) {
 					return
 				}
+			}
+			if sub.ends(e) && !w.ended { // the client wants no event of that
+				end, gone = s.endOf(c, sub.ch)
 			}
 			continue
 		}

@@ -62,7 +62,7 @@ func (s *Server) health(c *call) error {
 	defer cancel()
 	defer s.clock.AfterFunc(healthPatience, cancel).Stop()
 	begun := s.clock.Now()
-	queues, err := s.op.Queues().List(ctx)
+	queues, err := s.ownQueues(ctx, c)
 	out := obj{"status", "ok", "version", s.version(), "uptime_seconds",
 		int64(s.now().Sub(s.begun).Seconds())}
 	stopping := false

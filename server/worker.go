@@ -340,7 +340,7 @@ func appendShort(b []byte, j *ojs.JobInfo) []byte {
 	b = appendNumber(b, `,"max_attempts":`, int64(j.Retry.Runs()))
 	b = appendWhen(b, `,"created_at":`, j.CreatedAt, "")
 	b = appendWhen(b, `,"enqueued_at":`, j.EnqueuedAt, "")
-	b = appendWhen(b, `,"scheduled_at":`, j.ScheduledAt, "")
+	b = appendWhen(b, `,"scheduled_at":`, j.ScheduledAt, sentOf(j).ScheduledAt)
 	b = appendWhen(b, `,"started_at":`, j.StartedAt, "")
 	b = appendEnd(b, j)
 	b = appendWhen(b, `,"next_retry_at":`, j.NextRetryAt, "")

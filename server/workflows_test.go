@@ -281,9 +281,9 @@ func TestWorkflowInvalid(t *testing.T) {
 	both := r.do("POST /workflows\n\n" + `{"type":"chain","steps":[{"type":"A","args":[]},{"type":"b"}]}`)
 	r.want("W009 all faults", both, 400, "error.details.validation_errors.1.path", "$.steps[1].args")
 	r.want("W020 nothing is stored", r.do("GET /workflows"), 200, "workflows", []any{})
-	r.want("W006",
+	r.want("W006 W009",
 		r.do("POST /workflows\n\n"+`{"id":"wf_1","type":"chain","steps":[{"type":"a","args":[]}]}`), 400,
-		"error.code", "invalid_request", "error.details.field", "id")
+		"error.code", "invalid_workflow", "error.details.validation_errors.0.path", "$.id")
 	r.want("W013", r.do("POST /workflows\n\n"+
 		`{"type":"chain","steps":[{"type":"u","args":[],"unique":{"keys":["type"]}}]}`), 201)
 	r.want("W013", r.do("POST /workflows\n\n"+

@@ -459,6 +459,9 @@ func (f *flow) graph(in *input, at []int) (workflow.Part, *outline) {
 		}
 	}
 	if len(f.faults) > 0 {
+		for _, m := range list { // the jobs may have more
+			f.job(m)
+		}
 		return nil, nil
 	}
 	kinds := f.callbackSteps(list, ids, after, places)
@@ -547,24 +550,29 @@ func (f *flow) callbackSteps(list []*input, ids []string, after [][]string, plac
 	return kinds
 }
 
+// id reads the id of a workflow, or makes one (W006).
+func (f *flow) id(in *input) string {
+	id := in.text("id")
+	if in.err != nil {
+		f.refused("$", in.err)
+		in.err = nil
+	} else if id != "" {
+		u, err := uuid.Parse(id)
+		if err == nil && len(id) == 36 && u.Version() == 7 {
+			return u.String()
+		}
+		f.fault("$.id", "is no UUIDv7")
+	}
+	return uuid.Must(uuid.NewV7()).String()
+}
+
 // startWorkflow answers POST /workflows (W070).
 func (s *Server) startWorkflow(c *call) error {
 	in := c.in()
-	id := in.text("id")
-	if in.err != nil {
-		return in.err
-	}
 	in.path = "$."
-	if id == "" {
-		id = uuid.Must(uuid.NewV7()).String()
-	}
-	u, err := uuid.Parse(id)
-	if err != nil || len(id) != 36 || u.Version() != 7 {
-		return invalid("id", "is no UUIDv7").received(clip(id))
-	}
-	id = u.String()
 	f := &flow{s: s, c: c, names: make(map[string]bool), notes: make(map[string]stepNote),
 		calls: make(map[string]*outline)}
+	id := f.id(in)
 	name := in.text("name")
 	if in.err != nil {
 		f.refused("$", in.err)
@@ -599,13 +607,16 @@ func (s *Server) startWorkflow(c *call) error {
 	} else if !missing(err) {
 		return err
 	}
-	if _, err := s.enqueueAll(c, drafts, func(int, *storage.Record) {}); err != nil {
+	queues := make(map[string]string)
+	_, err = s.enqueueAll(c, drafts, func(_ int, rec *storage.Record) { queues[rec.Queue] = rec.ID })
+	if err != nil {
 		return err
 	}
 	w, err := s.workflow(c, id)
 	if err != nil {
 		return err
 	}
+	s.pressure(c, queues)
 	c.w.Header()["Location"] = []string{base + "/workflows/" + id}
 	return c.reply(http.StatusCreated, obj{"workflow", s.view(w)})
 }

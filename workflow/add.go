@@ -137,7 +137,7 @@ func openAll(ctx context.Context, lookup Lookup, id string) (*reading, error) {
 		}
 		x, err := open(ctx, lookup, additionID(r.ids[i]).String())
 		switch {
-		case foreign.Is(err, ojs.ErrNotFound):
+		case gone(err):
 		case err != nil:
 			return nil, err
 		default:

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // EndedError is the error of a wait for a workflow that has ended and has not completed:
@@ -58,7 +57,7 @@ func EndError(ctx context.Context, lookup Lookup, record *ojs.JobInfo) error {
 	}
 	end, err := Ended(ctx, lookup, record.ID)
 	switch {
-	case foreign.Is(err, ojs.ErrNotFound):
+	case gone(err):
 		return &ojs.PrunedError{ID: record.ID}
 	case err != nil:
 		return err

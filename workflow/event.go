@@ -5,7 +5,6 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/event"
-	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -113,7 +112,7 @@ func Ended(ctx context.Context, lookup Lookup, id string) (*Ending, error) {
 		return nil, err
 	}
 	outcome, err := lookup(ctx, r.ids[r.outcome])
-	if err != nil && !foreign.Is(err, ojs.ErrNotFound) {
+	if err != nil && !gone(err) {
 		return nil, err
 	}
 	e := &Ending{Steps: r.shape.steps()}
@@ -137,7 +136,7 @@ func (r *reading) cause(
 	n := &r.shape.Nodes[i]
 	job, err := lookup(ctx, r.ids[i])
 	switch {
-	case foreign.Is(err, ojs.ErrNotFound):
+	case gone(err):
 		return nil, nil
 	case err != nil:
 		return nil, err

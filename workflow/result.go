@@ -8,7 +8,6 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/draft"
-	"github.com/ojsengine/ojs/internal/foreign"
 )
 
 // Result decodes the result of another step of the workflow whose step runs in ctx. It is
@@ -104,7 +103,7 @@ func stepJob(ctx context.Context, name string) (*ojs.JobInfo, error) {
 			continue
 		}
 		job, err := lookup(ctx, r.ids[i])
-		if foreign.Is(err, ojs.ErrNotFound) {
+		if gone(err) {
 			return nil, &StepError{name, nil}
 		}
 		return job, err

@@ -96,8 +96,12 @@ func (s *Status) Step(name string) *StepStatus {
 	return nil
 }
 
-// Lookup reads a job. Its args and result are decoded. ErrNotFound: it is not stored.
+// Lookup reads a job. Its args and result are decoded. ErrNotFound or ErrPruned: it is
+// not stored.
 type Lookup func(ctx context.Context, id string) (*ojs.JobInfo, error)
+
+// gone reports whether the error of a lookup says that the job is not stored.
+func gone(err error) bool { return foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) }
 
 // Read looks up a workflow and all of its steps, one after the other: a step may have
 // ended since an earlier one was read. ErrNotFound: no workflow with the id is stored.
@@ -108,6 +112,31 @@ func Read(ctx context.Context, lookup Lookup, id string) (*Status, error) {
 		return nil, err
 	}
 	return r.read(ctx, lookup)
+}
+
+// ReadState looks up the state of a workflow, as Read does. It reads its record and few
+// of its jobs: the first steps as far as they wait, and what tells how it has ended.
+func ReadState(ctx context.Context, lookup Lookup, id string) (State, error) {
+	r, err := open(ctx, lookup, id)
+	if err != nil {
+		return "", err
+	}
+	waits := !r.record.State.Terminal()
+	for i := 0; i < len(r.shape.Nodes) && waits; i++ {
+		if n := r.shape.Nodes[i]; n.Name == "" || len(n.After) > 0 {
+			continue
+		}
+		job, err := lookup(ctx, r.ids[i])
+		if err != nil && !gone(err) {
+			return "", err
+		}
+		waits = err == nil && (job.State == ojs.StateScheduled || job.State == ojs.StatePending)
+	}
+	outcome, err := lookup(ctx, r.ids[r.outcome])
+	if err != nil && !gone(err) {
+		return "", err
+	}
+	return r.state(ctx, lookup, outcome, waits)
 }
 
 // reading is a workflow as it is read.
@@ -151,7 +180,7 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 			continue
 		}
 		job, err := lookup(ctx, r.ids[i])
-		if err != nil && !foreign.Is(err, ojs.ErrNotFound) {
+		if err != nil && !gone(err) {
 			return nil, err
 		}
 		step := StepStatus{Name: n.Name, JobID: r.ids[i], Type: n.Type,
@@ -173,7 +202,7 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 		s.StartedAt = earlier(s.StartedAt, firstClaim(job))
 	}
 	outcome, err := lookup(ctx, r.ids[r.outcome])
-	if err != nil && !foreign.Is(err, ojs.ErrNotFound) {
+	if err != nil && !gone(err) {
 		return nil, err
 	}
 	if s.State, err = r.state(ctx, lookup, outcome, waits); err != nil {
@@ -212,7 +241,7 @@ func (r *reading) state(
 ) (State, error) {
 	completed := func(node int) (bool, error) {
 		job, err := lookup(ctx, r.ids[node])
-		if foreign.Is(err, ojs.ErrNotFound) {
+		if gone(err) {
 			return false, nil
 		}
 		return err == nil && job.State == ojs.StateCompleted, err

@@ -31,6 +31,8 @@ func withBinding(ctx context.Context, end func(), st storage.Storage, who access
 		binding.WithWebSockets(websocket.New())}
 	if !who.open() {
 		conf = append(conf, binding.WithAuthenticator(who))
+	} else {
+		log.Warn("the binding asks for no log-in: every program on this machine may do everything; set OJS_TOKEN")
 	}
 	srv, err := binding.New(eng, conf...)
 	if err != nil {

@@ -112,3 +112,14 @@ func TestBindingEndsWithItsEngine(t *testing.T) {
 		t.Error("the command ends without an error")
 	}
 }
+
+// Without a log-in the command warns that every program may do everything (F192).
+func TestBindingWarns(t *testing.T) {
+	for _, env := range []func(string) string{environment(), environment("OJS_TOKEN", "secret")} {
+		s := start(t, env, "--storage", "memory", "--binding")
+		s.end()
+		if open := env("OJS_TOKEN") == ""; strings.Contains(s.errs.String(), "asks for no log-in") != open {
+			t.Errorf("F192: open %t: %s", open, s.errs)
+		}
+	}
+}

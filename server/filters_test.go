@@ -1,0 +1,127 @@
+package server_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ojsengine/ojs/server"
+)
+
+// A request that changes many jobs takes none that it does not name.
+
+// A member that is misspelt, empty or of another call is refused, in the body and in the
+// query of a DELETE.
+func TestMisspeltFilters(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", job)
+	r.dead("D", "d")
+	for _, body := range []string{`{"queu":"none"}`, `{"job_ids":["x"]}`, `{"filter":null,"typ":"a"}`,
+		`{"filter":{"queue":""}}`, `{"queue":""}`, `{"type":""}`, `{"filter":{"error_type":""}}`} {
+		body = body[:len(body)-1] + `,"confirm":true}`
+		for _, request := range []string{"POST /admin/jobs/bulk/cancel", "POST /admin/jobs/bulk/delete",
+			"POST /admin/jobs/bulk/retry", "DELETE /dead-letter", "POST /dead-letter/retry"} {
+			r.want("F145 F149 F179 "+body, r.do(request+"\n\n"+body), 400, "error.code", "invalid_request")
+		}
+	}
+	for _, body := range []string{`{"filter":{"queue":""}}`, `{"filter":{"type":""}}`} {
+		r.want("F022 F115 "+body, r.do("POST /jobs/bulk/cancel\n\n"+body), 400, "error.code",
+			"invalid_request")
+	}
+	r.want("F022 F086", r.do("POST /dead-letter/$D/retry\n\n"+`{"override":{"queue":""}}`), 400,
+		"error.details.field", "override.queue")
+	r.want("F142", r.do("DELETE /admin/queues/default/jobs\n\n"+
+		`{"states":["available"],"older_then":"P1D","confirm":true}`), 400, "error.details.field",
+		"older_then")
+	for _, query := range []string{"queu=none", "queue=a;b", "queue=%zz"} {
+		r.want("F022 F178 "+query, r.do("DELETE /dead-letter?confirm=true&"+query), 400, "error.code",
+			"invalid_request")
+	}
+	r.want("F022", r.do("DELETE /admin/queues/default/jobs?confirm=true&states=available&older_then=P1D"),
+		400)
+	r.want("F022", r.do("GET /admin/jobs?limit=%zz"), 400, "error.details.field", "query")
+	r.want("F145", r.do("GET /jobs/$A"), 200, "job.state", "available")
+	r.want("F149", r.do("GET /dead-letter/$D"), 200)
+	r.want("F145: beside a filter", r.do("POST /admin/jobs/bulk/cancel\n\n"+
+		`{"filter":{"type":"none"},"note":"why","confirm":true}`), 200, "matched", 0)
+}
+
+// The state of a filter holds for dead letters, too (F143, F149).
+func TestStatesOfDeadLetters(t *testing.T) {
+	r := newRig(t)
+	r.dead("A", "a")
+	for _, list := range []string{"/dead-letter", "/admin/dead-letter"} {
+		r.want("F149", r.do("GET "+list+"?state=completed"), 200, "pagination.total", 0)
+		r.want("F149", r.do("GET "+list+"?state=discarded"), 200, "pagination.total", 1)
+	}
+	r.want("F149", r.do("DELETE /dead-letter\n\n"+`{"filter":{"state":"completed"},"confirm":true}`), 200,
+		"purged_count", 0)
+	r.want("F149", r.do("DELETE /dead-letter?confirm=true&states=cancelled"), 200, "purged_count", 0)
+	r.want("F086", r.do("POST /dead-letter/retry\n\n"+`{"filter":{"state":"discarded"},"confirm":true}`), 200,
+		"retried", 1)
+}
+
+// A pair of meta is equal if its JSON is: 42 is another value than "42" (F115).
+func TestMetaOfAFilter(t *testing.T) {
+	r := newRig(t)
+	for name, value := range map[string]string{"N": `42`, "T": `"42"`, "B": `true`, "X": `"true"`,
+		"O": `{"a":[1]}`, "Q": `"\"42\""`} {
+		r.enqueue(name, `{"type":"a","args":[],"meta":{"k":`+value+`}}`)
+	}
+	for name, value := range map[string]string{"N": `42.0`, "T": `"42"`, "B": `true`, "X": `"true"`,
+		"O": `{ "a" : [1] }`, "Q": `"\"42\""`} {
+		r.want("F115 "+value, r.do("POST /jobs/bulk/cancel\n\n"+`{"filter":{"meta":{"k":`+value+`}}}`), 200,
+			"total_matched", 1, "items.0.job_id", r.vars[name])
+	}
+}
+
+// A filter that selects more than the maximum is refused, and changes nothing (F113).
+func TestFilterOfTooMany(t *testing.T) {
+	r := newRig(t, server.WithLimits(server.Limits{Jobs: 2}))
+	for range 3 {
+		r.enqueue("A", job)
+	}
+	w := r.do("POST /jobs/bulk/cancel\n\n" + `{"filter":{"type":"*"}}`)
+	r.want("F113", w, 413, "error.code", "BATCH_SIZE_EXCEEDED", "error.max_batch_size", 2)
+	if w.Header().Get("X-OJS-Max-Batch-Size") != "2" {
+		t.Errorf("F113: headers %v", w.Header())
+	}
+	r.want("F034", r.do("GET /queues/default/stats"), 200, "available", 3)
+	r.do("DELETE /jobs/$A")
+	r.want("F114", r.do("POST /jobs/bulk/cancel\n\n"+`{"filter":{"type":"*"}}`), 200, "cancelled", 2)
+}
+
+// The results of a bulk have ids in lower case (F010), and say which member is refused
+// (F112).
+func TestItemsOfABulk(t *testing.T) {
+	r := newRig(t)
+	const id = "0197f000-0000-7000-8000-0000000000ab"
+	r.enqueue("A", `{"type":"a","args":[],"id":"`+strings.ToUpper(id)+`"}`)
+	r.want("F010", r.do("POST /jobs/bulk/retry\n\n"+`{"job_ids":["`+strings.ToUpper(id)+`",
+		"`+strings.ToUpper(id[:35])+`C","x"]}`), 422, "items.0.job_id", id, "items.1.job_id", id[:35]+"c",
+		"items.2.job_id", "x")
+	const once = `{"type":"u","args":[],"unique":{}}`
+	r.enqueue("B", once)
+	r.want("F111 F112", r.do("POST /jobs/bulk\n\n"+
+		`{"atomicity":"atomic","jobs":[`+job+`,`+once+`,`+job+`]}`), 422, "succeeded", 0,
+		"items.0.error.code", "VALIDATION_ERROR", "items.1.error.code", "DUPLICATE_JOB",
+		"items.2.error.code", "VALIDATION_ERROR", "items.2.status", "failed")
+	r.want("F111", r.do("POST /jobs/bulk\n\n"+`{"atomicity":"atomic","jobs":[`+once+`]}`), 422,
+		"items.0.error.code", "DUPLICATE_JOB")
+}
+
+// Jobs of a filter in a state that the operation is not for are skipped, with the reason
+// (F116).
+func TestOtherStatesOfAFilter(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", job)
+	r.fetch("w")
+	r.enqueue("B", job)
+	r.want("F116", r.do("POST /jobs/bulk/cancel\n\n"+`{"filter":{"state":"active"}}`), 422,
+		"total_matched", 1, "items.0.job_id", r.vars["A"], "items.0.status", "skipped", "items.0.reason",
+		"the job is active")
+	r.want("F116", r.do("POST /jobs/bulk/cancel\n\n"+`{"filter":{"state":["available","active"]}}`), 207,
+		"total_matched", 2, "cancelled", 1, "skipped", 1)
+	r.want("F116", r.do("GET /jobs/$A"), 200, "job.state", "active")
+	r.want("F116", r.do("POST /jobs/bulk/delete\n\n"+`{"filter":{"state":"scheduled"}}`), 200,
+		"total_matched", 0)
+}
