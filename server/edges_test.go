@@ -307,6 +307,27 @@ func TestDepthOfAQueue(t *testing.T) {
 		"drop_oldest")
 }
 
+// Meta that takes part in a fingerprint has each name once, and texts that are Unicode
+// (fingerprint, section 2).
+func TestAmbiguousMeta(t *testing.T) {
+	r := newRig(t)
+	for _, meta := range []string{
+		`"meta":{"k":{"a":1,"a":2}}`, `"meta":{"k":1,"k":2}`, `"meta":{"k":"\ud800"}`,
+		`"options":{"metadata":{"k":"\ud800"}}`, `"tags":["\ud800"],"meta":{"k":1}`,
+	} {
+		job := `{"type":"m","args":[],` + meta + `,"unique":{"on_conflict":"ignore","meta_keys":["k"],"keys":`
+		r.want("C026 "+meta, r.do("POST /jobs\n\n"+job+`["meta"]}}`), 400, "error.code", "invalid_request")
+		r.want("C026 "+meta, r.do("POST /jobs\n\n"+job+`["type"],"period":"PT1H","states":["active"]}}`), 201)
+	}
+	r.enqueue("D", `{"type":"d","args":[],"meta":{"k":1},"unique":{"keys":["meta"],"meta_keys":["k"]},
+		"queue":"d","retry":{"max_attempts":1,"on_exhaustion":"dead_letter"}}`)
+	r.do("POST /workers/fetch\n\n" + `{"queues":["d"]}`)
+	r.do("POST /workers/nack\n\n" + `{"job_id":"$D","error":{"message":"m"}}`)
+	replay := "POST /dead-letter/$D/retry\n\n" + `{"override":{"meta":{"k":`
+	r.want("C026", r.do(replay+`"\ud800"}}}`), 400, "error.details.field", "override.meta")
+	r.want("C026", r.do(replay+`2}}}`), 200, "job.meta.k", 2)
+}
+
 // The key that a client makes of the plain args takes their place (K013).
 func TestKeyOfPlainArgs(t *testing.T) {
 	r := newRig(t)

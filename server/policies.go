@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/iso8601"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
 // The server takes other forms of policies, too, and makes them the standard's (F164,
@@ -157,9 +158,23 @@ func (w *jobRequest) unique() error {
 		if err := p.Validate(); err != nil {
 			return err
 		}
+		for _, name := range []string{"metadata", "meta", "tags"} {
+			if err := strictMeta(p, w.value(name), w.place(name)); err != nil {
+				return err
+			}
+		}
 		w.option(ojs.WithUnique(*p))
 	}
 	return nil
+}
+
+// strictMeta refuses meta that takes part in a fingerprint and can be read in several
+// ways.
+func strictMeta(p *ojs.UniquePolicy, meta []byte, place string) error {
+	if p == nil || p.Dimensions()&ojs.ByMeta == 0 || meta == nil || jsonvalue.Strict(meta) == nil {
+		return nil
+	}
+	return invalid(place, "has no fingerprint: an object has a name twice, or a text is not Unicode")
 }
 
 func (w *jobRequest) uniqueOf(v []byte) (*ojs.UniquePolicy, error) {
