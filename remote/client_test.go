@@ -44,6 +44,18 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%+v, %v", ticket, err)
 		}
 	})
+	t.Run("V008 versions are different jobs", func(t *testing.T) {
+		policy := ojs.WithUnique(ojs.UniquePolicy{})
+		for version, twice := range map[string]bool{"1.0": false, "2.0": false, "": true} {
+			opts := []ojs.Option{policy}
+			if version != "" {
+				opts = append(opts, ojs.WithVersion(version))
+			}
+			if _, err := enqueue(opts...); errors.Is(err, ojs.ErrDuplicate) != twice {
+				t.Errorf("version %q: %v", version, err)
+			}
+		}
+	})
 	t.Run("an id that is stored", func(t *testing.T) {
 		_, err := enqueue(ojs.WithID(unique.ID))
 		var dup *ojs.DuplicateError

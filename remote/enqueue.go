@@ -212,7 +212,7 @@ func (c *Client) wire(d ojs.Draft) (body map[string]any, beyond []string, err er
 		opts["rate_limit"] = limit
 	}
 	if o.Unique != nil {
-		opts["unique"] = o.Unique
+		opts["unique"] = draft.Dimensioned(o.Unique, o.TypeVersion)
 	}
 	standard := len(opts)
 	if o.Unique != nil {
