@@ -307,6 +307,22 @@ func TestDepthOfAQueue(t *testing.T) {
 		"drop_oldest")
 }
 
+// A batch of nothing but duplicates has created nothing (OJS unique jobs, section 5.4).
+func TestBatchOfDuplicates(t *testing.T) {
+	r := newRig(t)
+	batch := func(jobs string, status int, all any) {
+		t.Helper()
+		r.want("C054 C055", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+jobs+`]}`), status, "deduplicated", all)
+	}
+	a := `{"type":"a","args":[],"unique":{"on_conflict":"ignore"}}`
+	b := strings.Replace(a, `"a"`, `"b"`, 1)
+	batch(a+`,`+a, 201, "absent")
+	batch(a+`,`+b, 201, "absent")
+	batch(a+`,`+b, 200, true)
+	batch(a, 200, true)
+	batch(`{"type":"a","args":[]},`+a, 201, "absent")
+}
+
 // Meta that takes part in a fingerprint has each name once, and texts that are Unicode
 // (fingerprint, section 2).
 func TestAmbiguousMeta(t *testing.T) {
