@@ -357,6 +357,12 @@ func TestKeyOfPlainArgs(t *testing.T) {
 	enqueue("AAAA", `,"meta":{"unique_key":"no key"}`, 400, "error.code", "invalid_request")
 	enqueue("AAAA", `,"unique_key":"`+key64+`"`, 201, "job.unique_key", key64)
 	enqueue("BBBB", `,"meta":{"unique_key":"`+key64+`"}`, 409, "error.code", "duplicate")
+	plain := `{"type":"k","args":[{"user":1}],"unique":{"keys":["type","args"],"args_keys":["user"]}}`
+	r.want("K013", r.do("POST /jobs\n\n"+plain), 201)
+	r.keep("F", r.do("POST /jobs\n\n"+plain), "error.details.unique_key")
+	enqueue("DDDD", `,"unique_key":"$F"`, 409, "error.details.unique_key", r.vars["F"])
+	r.want("K013", r.do(`POST /jobs/batch`+"\n\n"+`{"jobs":[{"type":"x","args":[]},{"type":"k","args":[],
+		"unique_key":"$F"}]}`), 201, "jobs.1.args.0.user", 1)
 	other := strings.Repeat("0", 64)
 	enqueue("CCCC", `,"meta":{"unique_key":"`+other+`"}`, 201, "job.unique_key", other, "job.meta.unique_key",
 		other)

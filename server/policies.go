@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/iso8601"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
@@ -140,7 +141,7 @@ func (w *jobRequest) unique() error {
 			return invalid(w.place(name), "is not a SHA-256 in lower-case hexadecimal")
 		}
 	}
-	made := w.has("unique_key") // of the plain args, which it replaces
+	made := w.has("unique_key") // of the plain args: it is the fingerprint
 	if meta := w.value("meta"); p != nil && key == "" && kindOf(meta) == "object" {
 		members, _ := split(meta, "")
 		var text string
@@ -148,12 +149,15 @@ func (w *jobRequest) unique() error {
 			key, made = text, true
 		}
 	}
-	switch {
-	case key != "" && p == nil:
-		w.option(ojs.WithIdempotencyKey(key))
-	case p != nil:
+	if key != "" && p == nil {
+		var o ojs.Options
+		o.Apply(ojs.WithIdempotencyKey(key))
+		p = o.Unique
+	}
+	if p != nil {
 		if p.Key = key; made {
-			p.Keys, p.ArgsKeys, p.MetaKeys = p.Dimensions()&^(ojs.ByArgs|ojs.ByMeta), nil, nil
+			p.Keys = p.Dimensions()&^(ojs.ByArgs|ojs.ByMeta) | bridge.GivenFingerprint
+			p.ArgsKeys, p.MetaKeys = nil, nil
 		}
 		if err := p.Validate(); err != nil {
 			return err
