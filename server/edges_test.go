@@ -323,6 +323,14 @@ func TestBatchOfDuplicates(t *testing.T) {
 	batch(`{"type":"a","args":[]},`+a, 201, "absent")
 }
 
+// A member of a batch that a later one replaces is cancelled in the answer, too.
+func TestReplacedInBatch(t *testing.T) {
+	r := newRig(t)
+	job := `{"type":"a","args":[],"unique":{"on_conflict":"replace"}}`
+	r.want("C046 F048", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+job+`,`+job+`]}`), 201, "jobs.0.state",
+		"cancelled", "jobs.0.cancelled_at", "2000-01-01T00:00:00.000Z", "jobs.1.state", "available")
+}
+
 // Meta that takes part in a fingerprint has each name once, and texts that are Unicode
 // (fingerprint, section 2).
 func TestAmbiguousMeta(t *testing.T) {
