@@ -56,6 +56,17 @@ func TestErrors(t *testing.T) {
 			}
 		}
 	})
+	t.Run("C026 a text that is not Unicode has no fingerprint", func(t *testing.T) {
+		_, byArgs := c.EnqueueMany(ctx, ojs.NewDraft("text", "\xff", ojs.WithUnique(ojs.UniquePolicy{
+			Keys: ojs.ByArgs})))
+		_, byMeta := c.EnqueueMany(ctx, ojs.NewDraft("text", "", ojs.WithMeta("k", "\xff"),
+			ojs.WithUnique(ojs.UniquePolicy{MetaKeys: []string{"k"}})))
+		for _, err := range []error{byArgs, byMeta} {
+			if !errors.Is(err, ojs.ErrInvalid) {
+				t.Errorf("%v", err)
+			}
+		}
+	})
 	t.Run("an id that is stored", func(t *testing.T) {
 		_, err := enqueue(ojs.WithID(unique.ID))
 		var dup *ojs.DuplicateError

@@ -213,6 +213,11 @@ func (c *Client) wire(d ojs.Draft) (body map[string]any, beyond []string, err er
 	}
 	if o.Unique != nil {
 		opts["unique"] = draft.Dimensioned(o.Unique, o.TypeVersion)
+		given := *job // in JSON a text that is not UTF-8 looks like another one
+		given.Meta = o.Meta
+		if _, err := policy.Fingerprint(o.Unique, &given); err != nil {
+			return nil, nil, err
+		}
 	}
 	standard := len(opts)
 	if o.Unique != nil {
