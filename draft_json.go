@@ -3,6 +3,7 @@ package ojs
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
@@ -43,6 +44,12 @@ func ParseDraft(envelope []byte) (Draft, error) {
 	}
 	if err := job.Retry.known(); err != nil {
 		return Draft{}, err
+	}
+	if u := job.Unique; u != nil && u.Dimensions()&ByMeta != 0 && d.meta != nil {
+		if err := jsonvalue.Strict(d.meta); err != nil { // as policy.Fingerprint does with args
+			return Draft{}, &InvalidError{Code: InvalidCodeUnique, Field: "meta",
+				Reason: "has no fingerprint: " + strings.TrimPrefix(err.Error(), "jsontext: ")}
+		}
 	}
 	var opts []Option
 	set := func(name string, opt Option) {

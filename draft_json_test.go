@@ -104,6 +104,29 @@ func TestParseDraft(t *testing.T) {
 	})
 }
 
+// Meta that takes part in a fingerprint has each name once, and texts that are Unicode
+// (fingerprint, section 2). Other meta is taken as encoding/json reads it.
+func TestParseDraftOfAmbiguousMeta(t *testing.T) {
+	for _, meta := range []string{
+		`{"k":{"a":1,"a":2}}`, `{"k":1,"k":2}`, `{"k":"\ud800"}`, `{"k":{"\udc00":1}}`,
+	} {
+		for unique, refused := range map[string]bool{
+			`{"keys":["meta"],"meta_keys":["k"]}`: true,
+			`{"keys":["args"],"meta_keys":["k"]}`: false,
+			`{}`:                                  false,
+		} {
+			for _, at := range []string{`"meta":` + meta, `"options":{"meta":` + meta + `}`} {
+				_, err := ojs.ParseDraft([]byte(`{"type":"x","args":[],"unique":` + unique + `,` + at + `}`))
+				var invalid *ojs.InvalidError
+				if errors.As(err, &invalid) != refused || refused && (invalid.Field != "meta" ||
+					invalid.Code != ojs.InvalidCodeUnique) {
+					t.Errorf("C026 unique by %s of %s: %v", unique, at, err)
+				}
+			}
+		}
+	}
+}
+
 // A draft with an unknown strategy is refused; a stored job with one is read.
 func TestUnknownStrategy(t *testing.T) {
 	const (

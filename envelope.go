@@ -132,6 +132,7 @@ type decoder struct {
 
 	noKeys    bool   // the policy has no "keys": the version counts, too
 	uniqueKey string // "idempotency_key", which goes into the policy that may come after it
+	meta      json.RawMessage
 }
 
 func (d *decoder) member(m member, where string) error {
@@ -316,7 +317,7 @@ func init() { // a function, since the decoders refer to the table
 		"args": top(func(d *decoder, v json.RawMessage) error { return d.job.Args.UnmarshalJSON(v) }),
 		"meta": client(func(d *decoder, v json.RawMessage) error {
 			m, err := decodeMeta(v)
-			d.job.Meta = m
+			d.job.Meta, d.meta = m, v
 			return err
 		}),
 		"priority": client(func(d *decoder, v json.RawMessage) (err error) {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/ojsengine/ojs/internal/bridge"
 )
 
 // UniquePolicy defines which jobs are equal to a new one, and what happens to the
@@ -104,7 +106,7 @@ func (p *UniquePolicy) Dimensions() UniqueKeys {
 			keys |= ByMeta
 		}
 	}
-	return keys | ByType
+	return keys&^bridge.GivenFingerprint | ByType
 }
 
 // Strategy returns OnConflict, or the default.
@@ -143,8 +145,12 @@ func (p *UniquePolicy) PeriodEnd(from time.Time) time.Time {
 // InvalidCodeUnique, the standard's invalid_request.
 func (p *UniquePolicy) Validate() error {
 	dims := p.Dimensions()
+	known := ByType | ByQueue | ByArgs | ByMeta | ByVersion
+	if p.Key != "" {
+		known |= bridge.GivenFingerprint
+	}
 	switch {
-	case p.Keys&^(ByType|ByQueue|ByArgs|ByMeta|ByVersion) != 0:
+	case p.Keys&^known != 0:
 		return uniqueError("keys", fmt.Sprintf("%#b has an unknown dimension", uint8(p.Keys)))
 	case dims&ByMeta != 0 && len(p.MetaKeys) == 0:
 		return uniqueError("meta_keys", "must name what of the meta counts")

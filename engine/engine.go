@@ -76,7 +76,8 @@ func (e *Engine[T]) EnqueueMany(ctx context.Context, drafts ...ojs.Draft) ([]ojs
 // Run works until ctx ends. Then it takes no more jobs, lets running handlers finish
 // within the grace period, ends the contexts of the rest with ojs.ErrShutdown, and gives
 // their jobs back without spending the attempt. An attempt whose timeout passes meanwhile
-// has failed.
+// has failed. A handler still ends its job by a response code, and by an error that
+// forbids a retry and does not wrap that of its context.
 //
 // It returns nil after a clean stop and may then be called again; ErrRunning while
 // another Run works; an error that is ErrStuck if handlers went on after their contexts

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -253,6 +254,14 @@ func TestVersions(t *testing.T) {
 				if err := enqueue(c.version, c.policy); errors.Is(err, ojs.ErrDuplicate) != c.twice {
 					t.Errorf("%d: %q: %v", i, c.version, err)
 				}
+			}
+			// The JSON of a job keeps its identity.
+			stored := b.enqueue("v", ojs.WithVersion("1.0"), ojs.WithUnique(byDefault))
+			var job ojs.JobInfo
+			must(t, json.Unmarshal(must1(json.Marshal(b.job(stored.ID))), &job))
+			again := ojs.NewDraft("v", nil, ojs.WithVersion("1.0"), ojs.WithUnique(*job.Unique))
+			if _, err := b.EnqueueMany(b.ctx, again); !errors.Is(err, ojs.ErrDuplicate) {
+				t.Errorf("an equal job: %v", err)
 			}
 		})
 	})

@@ -64,7 +64,9 @@ func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64, hook Hook) De
 			Rule: RuleSnoozed}
 	}
 	ends := s.code == ojs.CodeDiscard || s.code == ojs.CodeFail || s.code == ojs.CodeDeadLetter
-	if o.Kind == Interrupted && !ends {
+	// At a stop the error of the ended context is no answer of the handler.
+	forbids := !s.ended && (s.marked || NonRetryable(job.Retry.NonRetryableErrors, s.errorType))
+	if o.Kind == Interrupted && !ends && !forbids {
 		return Decision{State: ojs.StateRetryable, Refunded: true, RunAt: now, Rule: RuleInterrupted}
 	}
 
@@ -83,7 +85,7 @@ func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64, hook Hook) De
 	case o.Kind == Undecodable:
 		return end(RuleArgs, true)
 	case o.Kind != LeaseExpired && o.Kind != WorkerDied && NonRetryable(job.Retry.NonRetryableErrors, f.Type):
-		if o.Kind == Returned {
+		if o.Kind == Returned || o.Kind == Interrupted {
 			f.Reason = ojs.ReasonNonRetryable
 		}
 		return end(RuleNonRetryable, onExhaustion)

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -212,7 +213,8 @@ var ladder = []struct {
 	{policy.RuleCode, func(f facts) bool { return f.answer() == "DISCARD" }, "gone"},
 	{policy.RuleCode, func(f facts) bool { return f.answer() == "FAIL" }, "gone"},
 	{policy.RuleCode, func(f facts) bool { return f.answer() == "DEAD_LETTER" }, "dead"},
-	{policy.RuleInterrupted, func(f facts) bool { return f.kind == policy.Interrupted }, "back"},
+	{policy.RuleInterrupted,
+		func(f facts) bool { return f.kind == policy.Interrupted && !f.marker && !f.listed }, "back"},
 	{policy.RuleMarker, func(f facts) bool { return f.marker }, "dead"},
 	{policy.RuleArgs, func(f facts) bool { return f.kind == policy.Undecodable }, "dead"},
 	{policy.RuleNonRetryable,
@@ -321,6 +323,9 @@ func TestDecisionWithoutError(t *testing.T) {
 		}
 		j, o := row.set()
 		o.Err = nil
+		if row.kind == policy.Interrupted {
+			row.listed = false // there is no type that could be
+		}
 		got := row.decide(t, j, o)
 		if row.kind == policy.Returned {
 			if got != (policy.Decision{State: ojs.StateCompleted, Rule: policy.RuleCompleted}) {
@@ -446,10 +451,17 @@ func TestUnspent(t *testing.T) {
 		{"reading 6 Snooze, at once", policy.Outcome{Err: ojs.Snooze(-time.Second)}, 0},
 		{"interrupted", policy.Outcome{Kind: policy.Interrupted, Err: errBoom}, 0},
 		{"interrupted, the handler left running", policy.Outcome{Kind: policy.Interrupted}, 0},
+		{"interrupted, with the context's error under a listed type", policy.Outcome{Kind: policy.Interrupted,
+			Err: ojs.Errorf("error", "query: %w", context.Canceled)}, 0},
+		{"interrupted, with its cause under a listed type", policy.Outcome{Kind: policy.Interrupted,
+			Err: ojs.Errorf("error", "query: %w", ojs.ErrShutdown)}, 0},
+		{"interrupted, with the context's error and a marker", policy.Outcome{Kind: policy.Interrupted,
+			Err: fmt.Errorf("%w: %w", marked{true}, context.Canceled)}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for attempt := 1; attempt <= 3; attempt++ { // the last one too
-				j := job(attempt, ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter})
+				j := job(attempt, ojs.RetryPolicy{OnExhaustion: ojs.ExhaustionDeadLetter,
+					NonRetryableErrors: []string{"error"}})
 				policy.Decide(j, tt.o, now, 0.9, nil).Apply(j, now)
 				if j.State != ojs.StateRetryable || j.Attempt != attempt-1 ||
 					!j.NextRetryAt.Equal(now.Add(tt.wait)) || len(j.Errors) != 0 || j.Error != nil {
@@ -464,6 +476,16 @@ func TestUnspent(t *testing.T) {
 			nil).Apply(j, now)
 		if j.State != ojs.StateDiscarded || j.Attempt != 1 || len(j.Errors) != 1 {
 			t.Errorf("%+v", j)
+		}
+	})
+	t.Run("A011 E047 an interrupted handler's error that forbids a retry is respected", func(t *testing.T) {
+		for _, err := range []error{marked{true}, ojs.Errorf("auth.forbidden", "no: %w", errBoom)} {
+			j := job(1, ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}})
+			policy.Decide(j, policy.Outcome{Kind: policy.Interrupted, Err: err}, now, 0, nil).Apply(j, now)
+			if j.State != ojs.StateDiscarded || j.Attempt != 1 || len(j.Errors) != 1 ||
+				j.Error.Reason != ojs.ReasonNonRetryable {
+				t.Errorf("%v: %+v", err, j)
+			}
 		}
 	})
 }

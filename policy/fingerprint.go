@@ -42,6 +42,9 @@ func Fingerprint(p *ojs.UniquePolicy, job *ojs.JobInfo) (string, error) {
 	if err := p.Validate(); err != nil {
 		return "", err
 	}
+	if p.Keys&bridge.GivenFingerprint != 0 {
+		return p.Key, nil
+	}
 	w := writers.Get().(*simpleWriter)
 	defer w.release()
 	text, ok := w.simple(p, job)

@@ -120,7 +120,8 @@ func (s *signals) read(err error) bool {
 			s.snooze = e
 		}
 	}
-	if err == context.Canceled || err == context.DeadlineExceeded || err == ojs.ErrTimeout {
+	if err == context.Canceled || err == context.DeadlineExceeded || err == ojs.ErrTimeout ||
+		err == ojs.ErrShutdown {
 		s.ended = true
 	}
 	if e, ok := err.(interface{ ErrorType() string }); ok && s.errorType == "" {

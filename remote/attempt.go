@@ -226,8 +226,10 @@ func (a *attempt) settle(o policy.Outcome) {
 		after := (*ojs.RetryAfterError)(nil)
 		switch {
 		case d.State != ojs.StateRetryable:
-		case foreign.As(o.Err, &after):
-			body["retry_after_ms"] = max(after.After, 0).Milliseconds()
+		case foreign.As(o.Err, &after) && after.After <= 0:
+			body["retry_after_ms"] = 0
+		case after != nil:
+			body["retry_after_ms"] = milliseconds(after.After)
 		case recorded.delay > 0:
 			body["retry_after_ms"] = milliseconds(recorded.delay)
 		}

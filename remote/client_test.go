@@ -44,6 +44,29 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%+v, %v", ticket, err)
 		}
 	})
+	t.Run("V008 versions are different jobs", func(t *testing.T) {
+		policy := ojs.WithUnique(ojs.UniquePolicy{})
+		for version, twice := range map[string]bool{"1.0": false, "2.0": false, "": true} {
+			opts := []ojs.Option{policy}
+			if version != "" {
+				opts = append(opts, ojs.WithVersion(version))
+			}
+			if _, err := enqueue(opts...); errors.Is(err, ojs.ErrDuplicate) != twice {
+				t.Errorf("version %q: %v", version, err)
+			}
+		}
+	})
+	t.Run("C026 a text that is not Unicode has no fingerprint", func(t *testing.T) {
+		_, byArgs := c.EnqueueMany(ctx, ojs.NewDraft("text", "\xff", ojs.WithUnique(ojs.UniquePolicy{
+			Keys: ojs.ByArgs})))
+		_, byMeta := c.EnqueueMany(ctx, ojs.NewDraft("text", "", ojs.WithMeta("k", "\xff"),
+			ojs.WithUnique(ojs.UniquePolicy{MetaKeys: []string{"k"}})))
+		for _, err := range []error{byArgs, byMeta} {
+			if !errors.Is(err, ojs.ErrInvalid) {
+				t.Errorf("%v", err)
+			}
+		}
+	})
 	t.Run("an id that is stored", func(t *testing.T) {
 		_, err := enqueue(ojs.WithID(unique.ID))
 		var dup *ojs.DuplicateError

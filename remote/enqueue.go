@@ -212,7 +212,12 @@ func (c *Client) wire(d ojs.Draft) (body map[string]any, beyond []string, err er
 		opts["rate_limit"] = limit
 	}
 	if o.Unique != nil {
-		opts["unique"] = o.Unique
+		opts["unique"] = draft.Dimensioned(o.Unique, o.TypeVersion)
+		given := *job // in JSON a text that is not UTF-8 looks like another one
+		given.Meta = o.Meta
+		if _, err := policy.Fingerprint(o.Unique, &given); err != nil {
+			return nil, nil, err
+		}
 	}
 	standard := len(opts)
 	if o.Unique != nil {
@@ -256,8 +261,14 @@ type batchOptions struct {
 	OrderingKey string        `json:"ordering_key,omitempty"`
 }
 
-// milliseconds is a period as the binding has it: whole, and above zero.
-func milliseconds(d time.Duration) int64 { return max(d.Milliseconds(), 1) }
+// milliseconds is a period as the binding has it: whole, above zero, and not cut short.
+func milliseconds(d time.Duration) int64 {
+	n := d.Milliseconds()
+	if d%time.Millisecond > 0 {
+		n++
+	}
+	return max(n, 1)
+}
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 

@@ -1,6 +1,7 @@
 package remote_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -412,6 +413,43 @@ func TestRetryHookDelay(t *testing.T) {
 	}
 	if job, err := ticket.Wait(ctx); err != nil || job.Attempt != 2 {
 		t.Errorf("%+v, %v", job, err)
+	}
+}
+
+// A delay that the wire has no words for is not cut short (A104).
+func TestDelaysOfMicroseconds(t *testing.T) {
+	r := newRig(t)
+	w, c := worker[any](r), r.dial()
+	w.Register(handler.For(charge, func(_ context.Context, job *ojs.Job[order]) error {
+		if job.Attempt == 1 {
+			return ojs.RetryAfter(1500*time.Microsecond, errors.New("again"))
+		}
+		return nil
+	}))
+	delays := make(chan float64, 1)
+	r.intercepts(func(_ http.ResponseWriter, req *http.Request) bool {
+		if strings.HasSuffix(req.URL.Path, "/workers/nack") {
+			raw, _ := io.ReadAll(req.Body)
+			req.Body = io.NopCloser(bytes.NewReader(raw))
+			var body struct {
+				After float64 `json:"retry_after_ms"`
+			}
+			_ = json.Unmarshal(raw, &body)
+			delays <- body.After
+		}
+		return false
+	})
+	runs(r, w)
+	ctx := within(t)
+	ticket, err := charge.Enqueue(ctx, c, order{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ticket.Wait(ctx); err != nil {
+		t.Error(err)
+	}
+	if after := <-delays; after != 2 {
+		t.Errorf("asked for %v ms", after)
 	}
 }
 

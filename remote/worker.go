@@ -218,7 +218,7 @@ func (h *handlers) unlimited() error {
 // Run takes jobs from the server and runs them until ctx ends, or an operator terminates
 // the worker. Then it takes no more jobs, lets running handlers finish within the grace
 // period, ends the contexts of the rest with ojs.ErrShutdown, and gives their jobs back
-// without spending the attempt.
+// without spending the attempt, as engine.Engine.Run does.
 //
 // It returns nil after a clean stop and may then be called again; ErrRunning while
 // another Run works; and an error that is ErrStuck if handlers went on after their

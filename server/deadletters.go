@@ -75,7 +75,7 @@ func (s *Server) retryDeadLetter(c *call) error {
 	if err != nil {
 		return err
 	}
-	args, opts, err := s.overrides(c)
+	args, opts, err := s.overrides(c, before.Unique)
 	if err != nil {
 		return err
 	}
@@ -95,8 +95,9 @@ func (s *Server) retryDeadLetter(c *call) error {
 	return c.replyJob(http.StatusOK, &rec, "re_enqueued_at", rec.EnqueuedAt)
 }
 
-// overrides reads the override of a replay; nil args: there are none.
-func (s *Server) overrides(c *call) (args *ojs.Args, opts []ojs.Option, err error) {
+// overrides reads the override of a replay of a job with a unique policy, nil if it has
+// none. nil args: there are none.
+func (s *Server) overrides(c *call, p *ojs.UniquePolicy) (args *ojs.Args, opts []ojs.Option, err error) {
 	in := c.in()
 	over := in.within("override")
 	for _, m := range over.object {
@@ -126,6 +127,9 @@ func (s *Server) overrides(c *call) (args *ojs.Args, opts []ojs.Option, err erro
 		if err != nil || !ok {
 			return nil, nil, invalid("override.meta",
 				"is not an object").expected("object").received(kindOf(v))
+		}
+		if err := strictMeta(p, v, "override.meta"); err != nil {
+			return nil, nil, err
 		}
 		for key, value := range meta {
 			opts = append(opts, ojs.WithMeta(key, value))

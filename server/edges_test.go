@@ -319,6 +319,51 @@ func TestDepthOfAQueue(t *testing.T) {
 		"drop_oldest")
 }
 
+// A batch of nothing but duplicates has created nothing (OJS unique jobs, section 5.4).
+func TestBatchOfDuplicates(t *testing.T) {
+	r := newRig(t)
+	batch := func(jobs string, status int, all any) {
+		t.Helper()
+		r.want("C054 C055", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+jobs+`]}`), status, "deduplicated", all)
+	}
+	a := `{"type":"a","args":[],"unique":{"on_conflict":"ignore"}}`
+	b := strings.Replace(a, `"a"`, `"b"`, 1)
+	batch(a+`,`+a, 201, "absent")
+	batch(a+`,`+b, 201, "absent")
+	batch(a+`,`+b, 200, true)
+	batch(a, 200, true)
+	batch(`{"type":"a","args":[]},`+a, 201, "absent")
+}
+
+// A member of a batch that a later one replaces is cancelled in the answer, too.
+func TestReplacedInBatch(t *testing.T) {
+	r := newRig(t)
+	job := `{"type":"a","args":[],"unique":{"on_conflict":"replace"}}`
+	r.want("C046 F048", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+job+`,`+job+`]}`), 201, "jobs.0.state",
+		"cancelled", "jobs.0.cancelled_at", "2000-01-01T00:00:00.000Z", "jobs.1.state", "available")
+}
+
+// Meta that takes part in a fingerprint has each name once, and texts that are Unicode
+// (fingerprint, section 2).
+func TestAmbiguousMeta(t *testing.T) {
+	r := newRig(t)
+	for _, meta := range []string{
+		`"meta":{"k":{"a":1,"a":2}}`, `"meta":{"k":1,"k":2}`, `"meta":{"k":"\ud800"}`,
+		`"options":{"metadata":{"k":"\ud800"}}`, `"tags":["\ud800"],"meta":{"k":1}`,
+	} {
+		job := `{"type":"m","args":[],` + meta + `,"unique":{"on_conflict":"ignore","meta_keys":["k"],"keys":`
+		r.want("C026 "+meta, r.do("POST /jobs\n\n"+job+`["meta"]}}`), 400, "error.code", "invalid_request")
+		r.want("C026 "+meta, r.do("POST /jobs\n\n"+job+`["type"],"period":"PT1H","states":["active"]}}`), 201)
+	}
+	r.enqueue("D", `{"type":"d","args":[],"meta":{"k":1},"unique":{"keys":["meta"],"meta_keys":["k"]},
+		"queue":"d","retry":{"max_attempts":1,"on_exhaustion":"dead_letter"}}`)
+	r.do("POST /workers/fetch\n\n" + `{"queues":["d"]}`)
+	r.do("POST /workers/nack\n\n" + `{"job_id":"$D","error":{"message":"m"}}`)
+	replay := "POST /dead-letter/$D/retry\n\n" + `{"override":{"meta":{"k":`
+	r.want("C026", r.do(replay+`"\ud800"}}}`), 400, "error.details.field", "override.meta")
+	r.want("C026", r.do(replay+`2}}}`), 200, "job.meta.k", 2)
+}
+
 // The key that a client makes of the plain args takes their place (K013).
 func TestKeyOfPlainArgs(t *testing.T) {
 	r := newRig(t)
@@ -332,6 +377,12 @@ func TestKeyOfPlainArgs(t *testing.T) {
 	enqueue("AAAA", `,"meta":{"unique_key":"no key"}`, 400, "error.code", "invalid_request")
 	enqueue("AAAA", `,"unique_key":"`+key64+`"`, 201, "job.unique_key", key64)
 	enqueue("BBBB", `,"meta":{"unique_key":"`+key64+`"}`, 409, "error.code", "duplicate")
+	plain := `{"type":"k","args":[{"user":1}],"unique":{"keys":["type","args"],"args_keys":["user"]}}`
+	r.want("K013", r.do("POST /jobs\n\n"+plain), 201)
+	r.keep("F", r.do("POST /jobs\n\n"+plain), "error.details.unique_key")
+	enqueue("DDDD", `,"unique_key":"$F"`, 409, "error.details.unique_key", r.vars["F"])
+	r.want("K013", r.do(`POST /jobs/batch`+"\n\n"+`{"jobs":[{"type":"x","args":[]},{"type":"k","args":[],
+		"unique_key":"$F"}]}`), 201, "jobs.1.args.0.user", 1)
 	other := strings.Repeat("0", 64)
 	enqueue("CCCC", `,"meta":{"unique_key":"`+other+`"}`, 201, "job.unique_key", other, "job.meta.unique_key",
 		other)

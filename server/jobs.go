@@ -127,7 +127,7 @@ func (s *Server) enqueueBatch(c *call) error {
 	}
 	c.buf = append(slices.Grow(c.buf[:0], 800*len(drafts)), `{"jobs":[`...)
 	queues := make(map[string]string)
-	_, err = s.enqueueAll(c, drafts, func(i int, rec *storage.Record) {
+	tickets, err := s.enqueueAll(c, drafts, func(i int, rec *storage.Record) {
 		queues[rec.Queue] = rec.ID
 		c.appendNext(i, rec)
 	})
@@ -139,6 +139,9 @@ func (s *Server) enqueueBatch(c *call) error {
 	}
 	s.pressure(c, queues)
 	b := appendNumber(append(c.buf, ']'), `,"count":`, int64(len(drafts)))
+	if !slices.ContainsFunc(tickets, func(t ojs.Ticket) bool { return !t.Deduplicated }) {
+		return c.replyJSON(http.StatusOK, append(b, `,"deduplicated":true}`...)) // as for one job (F046)
+	}
 	return c.replyJSON(http.StatusCreated, append(b, '}'))
 }
 

@@ -23,7 +23,7 @@ var answers = map[string]string{
 	"GET /manifest": "200 Manifest", "GET /health": "200 Health, 503 Health",
 	"GET /openapi.json": "200 Object",
 
-	"POST /jobs": "201 JobAnswer, 200 JobAnswer", "POST /jobs/batch": "201 JobList",
+	"POST /jobs": "201 JobAnswer, 200 JobAnswer", "POST /jobs/batch": "201 JobList, 200 JobList",
 	"GET /jobs/{id}": "200 JobAnswer", "DELETE /jobs/{id}": "200 JobAnswer",
 	"POST /jobs/{id}/activate": "200 JobAnswer", "PATCH /jobs/{id}": "200 Priority",
 	"GET /jobs/{id}/result": "200 Result", "POST /jobs/results": "200 Results",

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/iso8601"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 )
 
 // The server takes other forms of policies, too, and makes them the standard's (F164,
@@ -139,7 +141,7 @@ func (w *jobRequest) unique() error {
 			return invalid(w.place(name), "is not a SHA-256 in lower-case hexadecimal")
 		}
 	}
-	made := w.has("unique_key") // of the plain args, which it replaces
+	made := w.has("unique_key") // of the plain args: it is the fingerprint
 	if meta := w.value("meta"); p != nil && key == "" && kindOf(meta) == "object" {
 		members, _ := split(meta, "")
 		var text string
@@ -147,19 +149,36 @@ func (w *jobRequest) unique() error {
 			key, made = text, true
 		}
 	}
-	switch {
-	case key != "" && p == nil:
-		w.option(ojs.WithIdempotencyKey(key))
-	case p != nil:
+	if key != "" && p == nil {
+		var o ojs.Options
+		o.Apply(ojs.WithIdempotencyKey(key))
+		p = o.Unique
+	}
+	if p != nil {
 		if p.Key = key; made {
-			p.Keys, p.ArgsKeys, p.MetaKeys = p.Dimensions()&^(ojs.ByArgs|ojs.ByMeta), nil, nil
+			p.Keys = p.Dimensions()&^(ojs.ByArgs|ojs.ByMeta) | bridge.GivenFingerprint
+			p.ArgsKeys, p.MetaKeys = nil, nil
 		}
 		if err := p.Validate(); err != nil {
 			return err
 		}
+		for _, name := range []string{"metadata", "meta", "tags"} {
+			if err := strictMeta(p, w.value(name), w.place(name)); err != nil {
+				return err
+			}
+		}
 		w.option(ojs.WithUnique(*p))
 	}
 	return nil
+}
+
+// strictMeta refuses meta that takes part in a fingerprint and can be read in several
+// ways.
+func strictMeta(p *ojs.UniquePolicy, meta []byte, place string) error {
+	if p == nil || p.Dimensions()&ojs.ByMeta == 0 || meta == nil || jsonvalue.Strict(meta) == nil {
+		return nil
+	}
+	return invalid(place, "has no fingerprint: an object has a name twice, or a text is not Unicode")
 }
 
 func (w *jobRequest) uniqueOf(v []byte) (*ojs.UniquePolicy, error) {

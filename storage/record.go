@@ -3,6 +3,7 @@ package storage
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -106,6 +107,10 @@ func (r *Record) Keeps(now time.Time) bool {
 }
 
 const metaWorkflow = "workflow_id"
+
+// stepMeta are the entries of meta that package workflow gives its steps.
+var stepMeta = []string{metaWorkflow, "step_id", "workflow_name", "workflow_type", "workflow_part",
+	"workflow_callback", "workflow_member", "step_index", "workflow_steps", "steps_remaining"}
 
 // KeptOn is until when Prune keeps a job on that has ended, each time that KeptUntil is
 // over and the Keeper keeps the job: for as long again as since its end, but for a second
@@ -288,10 +293,21 @@ func (r *Record) TakenOver() bool {
 }
 
 // Update gives a scheduled job the args and meta of an equal one, which it takes over
-// [unique-5]. With ojs:debounce it also gets its ScheduledAt and ExpiresAt, but no
-// ScheduledAt later than the policy's MaxWait after its own CreatedAt [unique-18].
+// [unique-5]. A step of a workflow keeps the entries that make it one [unique-5]. With
+// ojs:debounce it also gets its ScheduledAt and ExpiresAt, but no ScheduledAt later than
+// the policy's MaxWait after its own CreatedAt [unique-18].
 func (r *Record) Update(from *Record) {
-	r.Args, r.Meta = from.Args, from.Meta
+	meta := from.Meta
+	if r.Keeper() != "" {
+		meta = make(map[string]any)
+		maps.Copy(meta, from.Meta)
+		for _, key := range stepMeta {
+			if value, ok := r.Meta[key]; ok {
+				meta[key] = value
+			}
+		}
+	}
+	r.Args, r.Meta = from.Args, meta
 	r.Version++
 	if from.Unique == nil || from.Unique.Strategy() != ojs.ConflictDebounce {
 		return

@@ -7,6 +7,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 var (
@@ -164,5 +165,38 @@ func TestKeptUntil(t *testing.T) {
 				t.Errorf("%v, want %v", got, tt.want)
 			}
 		})
+	}
+}
+
+// A step of a workflow that takes over the meta of an equal job stays a step: it is
+// cancelled, kept and listed with its workflow.
+func TestUpdatedStepStays(t *testing.T) {
+	job := ojs.NewDraft("x", nil, ojs.WithMeta("own", 1))
+	w := workflow.New("name", workflow.Chain(workflow.Step("first", job), workflow.Batch(
+		workflow.Group(workflow.Step("a", job), workflow.Step("b", job)), workflow.OnComplete(job))))
+	drafts, err := w.Drafts("0197f000-0000-7000-8000-000000000001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := 0
+	for _, d := range drafts {
+		var o ojs.Options
+		o.Apply(d.Options()...)
+		for _, given := range []map[string]any{{"new": 2.0, workflow.MetaStep: "another"}, nil} {
+			var step, from storage.Record
+			step.State, step.Meta, from.Meta = ojs.StateScheduled, o.Meta, given
+			step.Update(&from)
+			if d.Type() == "x" && step.Meta["own"] != nil || given != nil && step.Meta["new"] != 2.0 {
+				t.Errorf("C050 unique §5.3 %s: meta %v", d.Type(), step.Meta)
+			}
+			for key, value := range o.Meta {
+				if kept++; key != "own" && step.Meta[key] != value {
+					t.Errorf("W051 %s of %v is %v after an update", key, o.Meta, step.Meta[key])
+				}
+			}
+		}
+	}
+	if kept < 20 {
+		t.Errorf("only %d entries", kept)
 	}
 }

@@ -57,6 +57,10 @@ type Place struct {
 	Apart     bool   // Near places the job beside jobs with a key, too
 }
 
+// GivenFingerprint among the Keys of an ojs.UniquePolicy says that its Key is the
+// fingerprint, which a client has made of the plain args. Its JSON does not have it.
+const GivenFingerprint = 1 << 7
+
 // Options is what package ojs hides of its Options.
 type Options[O any] struct {
 	// Place returns the place of a job.

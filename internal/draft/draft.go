@@ -117,6 +117,17 @@ func CheckIdentity(u *ojs.UniquePolicy, args ojs.Args, meta map[string]any) erro
 		"counts args, which come encoded and would never match; give it a Key made of the plain args")
 }
 
+// Dimensioned returns the policy of a job with a version of its type, or "". A policy
+// without Keys names its dimensions then, since its JSON would leave out the version.
+func Dimensioned(u *ojs.UniquePolicy, version string) *ojs.UniquePolicy {
+	if u == nil || u.Keys != 0 || version == "" {
+		return u
+	}
+	named := *u
+	named.Keys = u.Dimensions() | ojs.ByVersion
+	return &named
+}
+
 // Time is a caller's time as storages keep it.
 func Time(t time.Time) time.Time {
 	if t.IsZero() {

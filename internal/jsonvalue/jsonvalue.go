@@ -14,6 +14,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/ojsengine/ojs/internal/foreign"
 )
 
@@ -49,6 +51,13 @@ func Decode(raw []byte) (any, error) {
 		return nil, errors.New("something follows the value")
 	}
 	return numbers(v)
+}
+
+// Strict refuses JSON that readers take in several ways: with a name that an object has
+// twice, or a text that is not Unicode (RFC 7493).
+func Strict(raw []byte) error {
+	_, err := jsontext.NewDecoder(bytes.NewReader(raw)).ReadValue()
+	return err
 }
 
 // numbers replaces every json.Number in v that a float64 can hold.

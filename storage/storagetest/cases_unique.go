@@ -3,6 +3,7 @@ package storagetest
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -177,6 +178,19 @@ var uniqueCases = []Case{
 		got := c.get(first.ID)
 		c.same("the scheduled job", got, want)
 		c.same("Existing", *out[0].Existing, got)
+
+		step := c.job(unique("g", p), scheduled(time.Hour), func(r *storage.Record) {
+			r.Meta = map[string]any{"workflow_id": "w", "step_id": "s", "old": true}
+		})
+		c.admit(step)
+		_, err = c.insertBatch(c.job(unique("g", p), func(r *storage.Record) {
+			r.Meta = map[string]any{"new": true}
+		}))
+		c.noErr("Insert", err)
+		kept := map[string]any{"workflow_id": "w", "step_id": "s", "new": true}
+		if got := c.get(step.ID).Meta; !reflect.DeepEqual(got, kept) {
+			c.failf("the meta of a step is %v, not %v", got, kept)
+		}
 	}},
 	{"unique-6", "Unique/ReplaceExceptScheduleOtherwise", "OJS unique jobs, section 5.3", "In any other state than scheduled, replace_except_schedule is replace.", needsNothing, func(c *C) {
 		p := ojs.UniquePolicy{OnConflict: ojs.ConflictReplaceExceptSchedule}

@@ -179,11 +179,14 @@ func (c *Enqueuer) insertShelf(
 	if storage.Tx(ctx) != nil {
 		waiter = c.Waits // the jobs exist if the transaction commits
 	}
-	caller := draft.CallerOf(ctx)
+	caller, changed := draft.CallerOf(ctx), s.changed()
 	for n, i := range s.places {
 		r, equal := &s.batch[n].Record, s.stored[n].Existing
 		if equal != nil {
 			r = equal
+		}
+		if j := changed[r.ID]; j != nil {
+			r = j
 		}
 		if caller != nil {
 			caller.See(i, r)
@@ -191,41 +194,26 @@ func (c *Enqueuer) insertShelf(
 		ticket := ojs.Ticket{ID: r.ID, State: r.State, Deduplicated: equal != nil}
 		tickets[i] = insideTickets.WithWaiter(ticket, waiter)
 	}
-	if len(s.places) > 1 {
-		s.noteReplaced(tickets)
-	}
-	s.noteMoved(tickets)
 	s.putBack()
 	return nil
 }
 
-// noteReplaced says in the tickets of jobs that later jobs of the same batch have
-// replaced that they are cancelled.
-func (s *shelf) noteReplaced(tickets []ojs.Ticket) {
-	replaced := make(map[string]bool)
-	for n := range s.places {
-		for k := range s.stored[n].Replaced {
-			replaced[s.stored[n].Replaced[k].ID] = true
+// changed returns the jobs that have changed in the step that stored the batch, by id:
+// those that a job of the batch has replaced, and those whose dependencies had ended.
+func (s *shelf) changed() (records map[string]*storage.Record) {
+	note := func(list []storage.Record) {
+		if records == nil && len(list) > 0 {
+			records = make(map[string]*storage.Record)
+		}
+		for k := range list {
+			records[list[k].ID] = &list[k]
 		}
 	}
-	for _, i := range s.places {
-		if replaced[tickets[i].ID] {
-			tickets[i].State = ojs.StateCancelled
-		}
+	for n := range s.stored {
+		note(s.stored[n].Replaced)
 	}
-}
-
-// noteMoved says in the tickets of jobs whose dependencies had ended what they have
-// become.
-func (s *shelf) noteMoved(tickets []ojs.Ticket) {
-	moved := s.stored[len(s.stored)-1].Moved
-	for k := range moved {
-		for _, i := range s.places {
-			if tickets[i].ID == moved[k].ID {
-				tickets[i].State = moved[k].State
-			}
-		}
-	}
+	note(s.stored[len(s.stored)-1].Moved)
+	return records
 }
 
 // named adds to the error of a duplicate which draft of the same batch it is equal to.

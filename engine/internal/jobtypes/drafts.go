@@ -142,7 +142,7 @@ func (c *Types) identify(in *storage.Insert, o *ojs.Options) (err error) {
 	}
 	in.KeepActive = s.Unique != storage.Strong
 	r := &in.Record
-	r.Unique = o.Unique
+	r.Unique = draft.Dimensioned(o.Unique, r.TypeVersion)
 	job := &r.JobInfo
 	if len(o.Unique.MetaKeys) > 0 { // meta counts as it was given
 		job = &ojs.JobInfo{JobHeader: ojs.JobHeader{
