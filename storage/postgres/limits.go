@@ -135,18 +135,11 @@ type wideSet = map[storage.LimitName]bool
 
 var wideSQL = define("wide", `SELECT kind, name FROM {schema}.job_limit WHERE kind IN ('queue', 'type')`)
 
-func (s *Storage) lookForWide(ctx context.Context, q asker) error {
+func (t *tx) lookForWide() {
 	set := make(wideSet)
 	var name storage.LimitName
-	read := each([]any{&name.Kind, &name.Name}, func() { set[name] = true })
-	result, err := q.Query(ctx, s.sql[wideSQL])
-	if err == nil {
-		err = readAll(result, read)
-	}
-	if err == nil {
-		s.keepWide(set)
-	}
-	return err
+	t.query(wideSQL, each([]any{&name.Kind, &name.Name}, func() { set[name] = true }))
+	t.s.keepWide(set)
 }
 
 // keepWide keeps what a look has found, unless another has found more meanwhile: the
@@ -205,12 +198,10 @@ var lockLimitsSQL = define("lockLimits", `INSERT INTO {schema}.job_limit AS l (k
 		ON CONFLICT (kind, name) DO UPDATE SET opens = l.opens`)
 
 // lockLimits locks limits until the transaction ends.
-func (s *Storage) lockLimits(ctx context.Context, tx transaction, now int64, of []storage.LimitName) error {
-	if err := s.checkIsolation(ctx, tx); err != nil {
-		return err
-	}
+func (t *tx) lockLimits(now int64, of []storage.LimitName) {
+	t.checkIsolation()
 	kinds, names := pair(of)
-	return tx.exec(ctx, s.sql[lockLimitsSQL], kinds, names, later(now, idlePeriod))
+	t.exec(lockLimitsSQL, kinds, names, later(now, idlePeriod))
 }
 
 // lockedLimits are what a claim has locked.

@@ -9,6 +9,8 @@ import (
 	"github.com/benbjohnson/clock"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ojsengine/ojs/internal/fail"
 )
 
 // wall is the wall clock, for waits on the network.
@@ -125,16 +127,15 @@ var awaitsSQL = define("awaits", `SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_
 		AND state_change < clock_timestamp() - interval '1 second')`)
 
 // lookForStandby finds out whether commits wait for a synchronous standby.
-func (s *Storage) lookForStandby(ctx context.Context, q asker) error {
+func (t *tx) lookForStandby() {
 	var awaits bool
-	err := q.QueryRow(ctx, s.sql[awaitsSQL]).Scan(&awaits)
+	err := fail.Caught(func() { t.query(awaitsSQL, one(&awaits)) })
 	if mayNot(err) {
-		return nil
+		return
 	}
-	if err == nil && s.awaits.Swap(awaits) != awaits && awaits {
-		s.config.log.Warn("ojs: postgres: commits wait for a synchronous standby")
+	if fail.If(err); t.s.awaits.Swap(awaits) != awaits && awaits {
+		t.s.config.log.Warn("ojs: postgres: commits wait for a synchronous standby")
 	}
-	return err
 }
 
 // connect opens a connection beside the pool, as the pool opens its own.
