@@ -84,17 +84,14 @@ func (g *group) held() bool {
 
 // counter finds the counter of a limit, or makes it.
 func (x *limits) counter(name storage.LimitName) *counter {
-	c := x.byName[name]
-	if c == nil {
+	return orMake(x.byName, name, func() *counter {
 		if len(x.byName) >= x.sweep {
 			ns := x.now.UnixNano()
 			maps.DeleteFunc(x.byName, func(_ storage.LimitName, c *counter) bool { return c.idle(ns) })
 			x.sweep = max(firstSweep, 2*len(x.byName))
 		}
-		c = newCounter(name)
-		x.byName[name] = c
-	}
-	return c
+		return newCounter(name)
+	})
 }
 
 func newCounter(name storage.LimitName) *counter {

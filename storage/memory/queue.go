@@ -17,11 +17,7 @@ func (s *store) SetQueueState(ctx context.Context, name string, to ojs.QueueStat
 		return "", err
 	}
 	defer s.leave()
-	q := s.queues[name]
-	if q == nil {
-		q = &queue{name: name}
-		s.queues[name] = q
-	}
+	q := s.queue(name)
 	was := q.state
 	if was == "" {
 		was = ojs.QueueActive
@@ -56,6 +52,13 @@ func (s *store) QueueStates(ctx context.Context) (map[string]ojs.QueueState, err
 		}
 	}
 	return states, nil
+}
+
+// queue finds a queue, or makes it.
+func (s *store) queue(name string) *queue {
+	return orMake(s.queues, name, func() *queue {
+		return &queue{name: name, sections: make(map[string]*section)}
+	})
 }
 
 // draining reports whether a queue takes no new jobs.
