@@ -439,12 +439,9 @@ func (c *counter) store() {
 		w.counted = false
 		seqs, depends = append(seqs, seq), append(depends, fail.Must(rows.EncodeDepends(w.Dependencies)))
 	}
-	switch turns := c.lines.given; {
-	case len(turns) > 0: // these jobs are among the others
+	if len(seqs) > 0 {
+		c.exec(setDependsSQL, seqs, depends, c.lines.given)
 		c.lines.given = nil
-		c.exec(giveTurnsSQL, seqs, depends, turns)
-	case len(seqs) > 0:
-		c.exec(setDependsSQL, seqs, depends)
 	}
 	if len(retimed) > 0 {
 		c.exec(setDocumentsSQL, retimed, documents)
@@ -458,41 +455,46 @@ func (c *counter) store() {
 	}
 }
 
-// setDependsSQL stores the counts $2 of the jobs $1. The transaction has locked or
-// stored these jobs, so that a join finds each of them.
-var setDependsSQL = define("setDepends", `UPDATE {schema}.job b SET depends = u.depends
-		FROM unnest($1::bigint[], $2::bytea[]) u (seq, depends) WHERE b.seq = u.seq`)
-
-// giveTurnsSQL is setDependsSQL of jobs of which $3 have the turn.
-var giveTurnsSQL = define("giveTurns", `WITH lines AS (UPDATE {schema}.line SET waits = false WHERE seq = ANY ($3::bigint[]))
+// setDependsSQL stores the counts $2 of the jobs $1, of which $3 have the turn. The
+// transaction has locked or stored these jobs, so that a join finds each of them.
+var setDependsSQL = define("setDepends", `WITH lines AS (UPDATE {schema}.line SET waits = false WHERE seq = ANY ($3::bigint[]))
 		UPDATE {schema}.job b SET depends = u.depends
 		FROM unnest($1::bigint[], $2::bytea[]) u (seq, depends) WHERE b.seq = u.seq`)
 
-var lockKnownSQL = define("lockKnown", `SELECT id FROM (SELECT s.seq, b.id FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq) j
-		WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`)
+// Known implements insert.Tx. It locks the jobs, so that none ends before the insert
+// has.
+func (i *inserter) Known(ids []string) (map[string]bool, error) {
+	known := make(map[string]bool, len(ids))
+	for id := range i.lockKnown(ids) {
+		known[id] = true
+	}
+	return known, nil
+}
 
-// Known implements insert.Tx.
-func (i *inserter) Known(ids []string) (map[string]bool, error) { return i.lockKnown(ids), nil }
-
-// lockKnown returns which of the ids are those of stored jobs. It locks the jobs, so that
-// none ends before the transaction does.
-func (t *tx) lockKnown(ids []string) map[string]bool {
-	return t.lockAll(ids, func(ids []string, known map[string]bool) {
+// lockKnown locks the jobs with some ids, and returns those that are stored.
+func (t *tx) lockKnown(ids []string) map[string]found {
+	return t.lockAll(ids, func(ids []string, locked map[string]found) {
 		var id string
-		t.query(lockKnownSQL, each([]any{&id}, func() { known[id] = true }), ids)
+		var f found
+		var awaited bool
+		t.query(lockChangedSQL, each([]any{&id, &f.seq, &f.version, &f.code, &awaited}, func() {
+			locked[id] = f
+		}), ids)
 	})
 }
 
 // lockAll has lock add the jobs that it locks to locked, until these are all of the jobs
 // that are stored. A statement misses a job that another transaction takes to another
 // partition meanwhile.
-func (t *tx) lockAll(ids []string, lock func(ids []string, locked map[string]bool)) map[string]bool {
+func (t *tx) lockAll(
+	ids []string, lock func(ids []string, locked map[string]found),
+) (locked map[string]found) {
 	ids = sayables(ids)
 	for {
-		locked := make(map[string]bool, len(ids))
+		locked = make(map[string]found, len(ids))
 		lock(ids, locked)
 		there := t.find(ids)
-		maps.DeleteFunc(there, func(id string, _ found) bool { return locked[id] })
+		maps.DeleteFunc(there, func(id string, _ found) bool { return locked[id].seq > 0 })
 		if len(there) == 0 {
 			return locked
 		}

@@ -14,7 +14,7 @@ import (
 // come one after the other, so that it sees what the call before has done.
 var putDocumentsSQL = define("putDocuments", `WITH given AS MATERIALIZED (
 			SELECT u.i, u.name, nullif(u.due, {none}) AS due, nullif(u.data, '') AS data
-			FROM unnest($2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::bytea[]) AS u(i, name, version, due, data)
+			FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::bytea[]) WITH ORDINALITY AS u(name, version, due, data, i)
 				LEFT JOIN {schema}.document d ON d.kind = $1 AND d.name = u.name
 			WHERE u.version IN (-1, coalesce(d.version, 0))),
 		put AS (INSERT INTO {schema}.document AS d
@@ -33,25 +33,21 @@ func (s *Storage) PutDocuments(
 	var n storage.Notice
 	err := s.pooled(ctx).run(func(t *tx) {
 		t.apart()
-		var places []int32
-		var names []string
-		var from, dues []int64
-		var data [][]byte
-		for i, d := range list {
-			places, names, data = append(places, int32(i)), append(names, d.Name), append(data, d.Data)
-			from, dues = append(from, int64(d.Version)), append(dues, rows.Nanos(d.Due))
-		}
+		names := listOf(list, func(d *storage.Document) string { return d.Name })
+		from := listOf(list, func(d *storage.Document) int64 { return int64(d.Version) })
+		dues := listOf(list, func(d *storage.Document) int64 { return rows.Nanos(d.Due) })
+		data := listOf(list, func(d *storage.Document) []byte { return d.Data })
 		t.again(func() {
 			clear(versions)
 			n = storage.Notice{}
 			var i int
 			var version int64
 			read := each([]any{&i, &version}, func() {
-				versions[i] = uint64(version)
+				versions[i-1] = uint64(version)
 				n.AddDocuments(kind)
 			})
 			fail.If(s.atOnceTuned(ctx, true, s.nameLock("document "+string(kind)),
-				s.sent(putDocumentsSQL, read, string(kind), places, names, from, dues, data)))
+				s.sent(putDocumentsSQL, read, string(kind), names, from, dues, data)))
 		})
 	})
 	if err != nil {

@@ -27,9 +27,7 @@ func (s *Storage) CancelAll(
 		_, list := t.applyLocked(o)
 		c := t.counter(list...)
 		moved = depend.Count(c, now, nil)
-		for i := range o.encoded {
-			rows.Note(&t.notice, &o.encoded[i])
-		}
+		o.note(&t.notice)
 		c.end(moved)
 		met = append(met, c.met...)
 	})
@@ -77,10 +75,11 @@ var lockedIDsSQL = define("lockedIDs",
 // lockRows locks and reads jobs. A job that another transaction takes to another state
 // meanwhile is among them.
 func (t *tx) lockRows(ids []string) (list []stored) {
-	t.lockAll(ids, func(ids []string, locked map[string]bool) {
+	t.lockAll(ids, func(ids []string, locked map[string]found) {
 		list = t.rows(false, lockedIDsSQL, ids)
 		for i := range list {
-			locked[list[i].ID] = true
+			r := &list[i]
+			locked[r.ID] = found{r.seq, r.Version, int16(r.State)}
 		}
 	})
 	return list
@@ -110,8 +109,8 @@ func (s *Storage) Revive(
 		c := t.counter()
 		for i := range batch {
 			c.know(&batch[i], seqs[i], &o.encoded[i])
-			rows.Note(&t.notice, &o.encoded[i])
 		}
+		o.note(&t.notice)
 		c.learn(batch, func(int) bool { return true })
 		moved = depend.Revive(c, now, batch)
 		c.end(moved)
@@ -132,14 +131,9 @@ func (t *tx) lockRevived(batch []storage.Insert) {
 		ids = append(append(ids, batch[i].Record.ID), batch[i].DependsOn...)
 	}
 	slices.Sort(ids)
-	ids = slices.Compact(ids)
-	known := t.lockKnown(ids)
-	there := t.find(sayables(ids))
+	locked := t.lockKnown(slices.Compact(ids))
 	fail.If(storage.CheckRevived(batch, func(id string) (uint64, ojs.State) {
-		f := there[id]
-		if !known[id] { // it has been stored since, and is not locked
-			f = found{}
-		}
+		f := locked[id]
 		return uint64(f.version), f.state()
 	}))
 }

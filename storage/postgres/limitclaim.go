@@ -179,9 +179,7 @@ func (r *round) judge(j *picked) verdict {
 		case name.Kind != storage.LimitKey:
 			r.leave = append(slices.Clip(r.leave), string(name.Kind)+" "+name.Name)
 			r.more = true
-			if at != rows.None && (r.opens == rows.None || at < r.opens) {
-				r.opens = at
-			}
+			r.opens = rule.Earlier(r.opens, at)
 			return isHeld
 		case !rule.Waits(own):
 			if ends {
@@ -245,10 +243,7 @@ func (r *round) claim() {
 	if len(r.start) == 0 {
 		return
 	}
-	seqs := make([]int64, len(r.start))
-	for i, j := range r.start {
-		seqs[i] = j.seq
-	}
+	seqs := listOf(r.start, func(j **picked) int64 { return (*j).seq })
 	r.query(claimTheseSQL, r.read, r.now, r.c.Worker, givenLease(r.c.Lease), seqs)
 	if len(r.met) == 0 {
 		return
@@ -315,9 +310,8 @@ func (r *round) setAside() {
 			continue
 		}
 		r.shut = append(r.shut, closedLane{*own, l.Closes(own, r.now)})
-		if i := slices.Index(locked, own.Key); at != rows.None && (opens[i] == rows.None || at < opens[i]) {
-			opens[i] = at
-		}
+		i := slices.Index(locked, own.Key)
+		opens[i] = rule.Earlier(opens[i], at)
 	}
 	last := []sent{r.s.sent(setOpensSQL, nil, locked, opens)}
 	if len(again) > 0 {
@@ -336,10 +330,7 @@ func (r *round) putAway() {
 	if len(r.gone) == 0 {
 		return
 	}
-	seqs := make([]int64, len(r.gone))
-	for i, g := range r.gone {
-		seqs[i] = g.seq
-	}
+	seqs := listOf(r.gone, func(g *gone) int64 { return g.seq })
 	locked := make(map[int64]*rows.Row, len(r.gone))
 	for _, found := range r.rows(false, bySeqSQL, seqs) {
 		row, err := found.decode()
@@ -366,7 +357,7 @@ func (r *round) putAway() {
 		}
 		o.add(&row.Record, 1<<rows.Available)
 		_, ends := r.applyLocked(o)
-		if rows.Note(&r.notice, &o.encoded[0]); len(ends) == 0 {
+		if o.note(&r.notice); len(ends) == 0 {
 			continue
 		}
 		c := r.counter(ends...)

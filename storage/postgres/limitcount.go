@@ -180,10 +180,9 @@ func (s *Storage) forgetIdle(ctx context.Context, now int64) error {
 	if err != nil || len(names) == 0 {
 		return err
 	}
-	of := make([]storage.LimitName, len(names))
-	for i, name := range names {
-		of[i] = storage.LimitName{Kind: storage.LimitKey, Name: name}
-	}
+	of := listOf(names, func(name *string) storage.LimitName {
+		return storage.LimitName{Kind: storage.LimitKey, Name: *name}
+	})
 	return s.transact(ctx, tuned{s: s}, func(t *tx) {
 		t.lockLimits(now, of)
 		t.exec(forgetLimitsSQL, names, now)

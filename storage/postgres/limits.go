@@ -8,6 +8,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // Limits (storage.Limited), counted by what the tables say.
@@ -183,11 +184,8 @@ func limitsOf(wide wideSet, queue, jobType, bounds, key string) (names []storage
 
 // pair returns the kinds and the names of limits.
 func pair(of []storage.LimitName) (kinds, names []string) {
-	kinds, names = make([]string, len(of)), make([]string, len(of))
-	for i, name := range of {
-		kinds[i], names[i] = string(name.Kind), name.Name
-	}
-	return kinds, names
+	return listOf(of, func(l *storage.LimitName) string { return string(l.Kind) }),
+		listOf(of, func(l *storage.LimitName) string { return l.Name })
 }
 
 // lockLimitsSQL locks the limits of the kinds $1 and names $2. Keys among them are
@@ -290,10 +288,7 @@ func (a *asking) tell(ctx context.Context) {
 	if a.added {
 		_ = s.forgetIdle(ctx, a.now) // another claim will
 	}
-	opens := a.first
-	if a.opens != rows.None && (opens == rows.None || a.opens < opens) {
-		opens = a.opens
-	}
+	opens := rule.Earlier(a.first, a.opens)
 	to.Held = a.held || len(a.leave) > 0
 	if a.left() > 0 && !a.over {
 		to.Opens = rows.Time(opens)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -60,19 +61,16 @@ var undoClaimsSQL = define("undoClaims", `UPDATE {schema}.quarantined_job SET st
 // transaction has locked them. Another call may have moved or mended the rest, so
 // setAside does not return how many it moved.
 func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []bad) error {
-	seqs, versions, reasons := make([]int64, len(list)), make([]int64, len(list)), make([]string, len(list))
-	bySeq := make(map[int64]*bad, len(list))
-	for i := range list {
-		seqs[i], versions[i], reasons[i] = list[i].seq, list[i].Version, rows.Reason(list[i].why)
-		bySeq[list[i].seq] = &list[i]
-	}
+	seqs := listOf(list, func(b *bad) int64 { return b.seq })
+	versions := listOf(list, func(b *bad) int64 { return b.Version })
+	reasons := listOf(list, func(b *bad) string { return rows.Reason(b.why) })
 	var n storage.Notice
 	err := s.begun(ctx, q, func(t *tx) {
 		n = storage.Notice{}
 		var key, seq int64
 		var at time.Time
 		t.query(setAsideSQL, each([]any{&key, &seq, &at}, func() {
-			b := bySeq[seq]
+			b := &list[slices.Index(seqs, seq)]
 			if claimed {
 				b.State = rows.Available
 			}

@@ -131,13 +131,16 @@ var fields = []field{
 }
 
 func column[T any](get func(*written) T) func([]written) any {
-	return func(of []written) any {
-		list := make([]T, len(of))
-		for i := range of {
-			list[i] = get(&of[i])
-		}
-		return list
+	return func(of []written) any { return listOf(of, get) }
+}
+
+// listOf makes a list of what get returns for each element of another.
+func listOf[E, T any](of []E, get func(*E) T) []T {
+	list := make([]T, len(of))
+	for i := range of {
+		list[i] = get(&of[i])
 	}
+	return list
 }
 
 // fieldsOf are the fields with some names.

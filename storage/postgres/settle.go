@@ -95,6 +95,13 @@ func (s *Storage) noteEnd(n *storage.Notice, e *written) {
 	s.note(n, e)
 }
 
+// note adds to a notice what the jobs of changes tell that no limit counts.
+func (o *settling) note(n *storage.Notice) {
+	for i := range o.encoded {
+		rows.Note(n, &o.encoded[i])
+	}
+}
+
 // noteMoved adds to a notice what jobs that have moved tell.
 func noteMoved(n *storage.Notice, moved []storage.Record) {
 	for i := range moved {
@@ -525,15 +532,12 @@ var extendSQL = define("extend", strings.NewReplacer("{at}", foundAt, "{until_of
 		RETURNING (ARRAY(SELECT id FROM found))[{at}]`))
 
 func (t *tx) extend(now int64, extensions []storage.Extension) (lost []string) {
-	n := len(extensions)
-	ids, versions, progress, checkpoints, leases := make([]string, n), make([]int64, n), make([]float64, n),
-		make([][]byte, n), make([]int64, n)
-	for i := range extensions {
-		x := &extensions[i]
-		ids[i], versions[i], progress[i], checkpoints[i] = x.ID, int64(x.Version), x.Progress, x.Checkpoint
-		leases[i] = givenLease(x.Lease)
-	}
-	extended := make(map[string]bool, n)
+	ids := listOf(extensions, func(x *storage.Extension) string { return x.ID })
+	versions := listOf(extensions, func(x *storage.Extension) int64 { return int64(x.Version) })
+	progress := listOf(extensions, func(x *storage.Extension) float64 { return x.Progress })
+	checkpoints := listOf(extensions, func(x *storage.Extension) []byte { return x.Checkpoint })
+	leases := listOf(extensions, func(x *storage.Extension) int64 { return givenLease(x.Lease) })
+	extended := make(map[string]bool, len(ids))
 	t.again(func() {
 		var id string
 		t.query(extendSQL, each([]any{&id}, func() { extended[id] = true }),

@@ -273,9 +273,7 @@ func (s *Storage) unclaim(ctx context.Context, now time.Time, held []storage.Hel
 		return 0, wrap(err)
 	}
 	var notice storage.Notice
-	for i := range back.encoded {
-		rows.Note(&notice, &back.encoded[i])
-	}
+	back.note(&notice)
 	s.tell(ctx, &notice)
 	return len(back.encoded), nil
 }
