@@ -17,16 +17,14 @@ import (
 func (s *Storage) Due(
 	ctx context.Context, now time.Time, limit int, buf []storage.Record,
 ) (d storage.Due, err error) {
-	if err := s.enter(ctx); err != nil {
-		return d, err
-	}
-	defer s.mu.RUnlock()
-	err = again(func() error {
-		d = storage.Due{Promoted: buf[:0]}
-		return fail.Caught(func() { s.pooled(ctx).dueAll(now, min(limit, maxRows), &d) })
+	err = s.pooled(ctx).run(func(t *tx) {
+		t.again(func() {
+			d = storage.Due{Promoted: buf[:0]}
+			t.dueAll(now, min(limit, maxRows), &d)
+		})
 	})
 	if err != nil {
-		return storage.Due{}, wrap(err)
+		return storage.Due{}, err
 	}
 	var n storage.Notice
 	for i := range d.Stalled {

@@ -26,22 +26,16 @@ type round struct {
 	*tx
 	counters map[storage.LimitName]*tallied
 	wide     wideSet
-	most     int // how many jobs it claims
 
 	start []*picked
 	gone  []gone
-	leave []string
-	opens int64
-	over  bool
 	more  bool                      // another round may find jobs
 	aside map[string]*ojs.RateLimit // bounds that let no job start
 
-	shut      []closedLane
 	dropped   []storage.Record
 	postponed []storage.Record
 	moved     []storage.Record
 	undecoded []bad
-	said      said
 }
 
 // gone is a job that a limit drops or reschedules.
@@ -68,19 +62,19 @@ func (s *Storage) claimLimited(ctx context.Context, a *claims) error {
 	s.limited.Store(true)
 	const tries = 20
 	for try := 0; try < tries && a.left() > 0 && !a.over; try++ {
+		before := *a.asking
 		var r *round
 		err := s.transact(ctx, tuned{s: s}, func(t *tx) {
-			r = &round{claims: a, tx: t, most: a.left(), opens: a.opens,
-				leave: a.leave, aside: make(map[string]*ojs.RateLimit)}
+			*a.asking = before // or what a round has changed that is undone
+			a.said = said{added: before.added}
+			r = &round{claims: a, tx: t, aside: make(map[string]*ojs.RateLimit)}
 			r.make()
 		})
 		if err != nil {
+			*a.asking = before
 			return err
 		}
 		started, spoiled := len(a.ords), a.took(ctx)
-		r.said.added = r.said.added || a.added
-		a.leave, a.opens, a.said, a.shut = r.leave, r.opens, r.said, append(a.shut, r.shut...)
-		a.over = r.over
 		to := a.c.Limits
 		to.Dropped = append(to.Dropped, r.dropped...)
 		to.Postponed = append(to.Postponed, r.postponed...)
@@ -102,12 +96,12 @@ var pickHeadsSQL = picking("pickHeads", endsStep, limitPick, "$8",
 
 func (r *round) make() {
 	var locked lockedLimits
-	r.all(r.s.sent(tuneSQL, nil), r.looking(lockHeadsSQL, r.most, locked.read()))
+	r.all(r.s.sent(tuneSQL, nil), r.looking(lockHeadsSQL, r.left(), locked.read()))
 	var list []picked
 	var j picked
 	read := each([]any{&j.seq, &j.queue, &j.jobType, &j.key, &j.limit, &j.ends, &j.wide},
 		func() { list = append(list, j) })
-	r.all(r.s.sent(promoteSQL, nil, r.most), r.looking(pickHeadsSQL, r.most, read))
+	r.all(r.s.sent(promoteSQL, nil, r.left()), r.looking(pickHeadsSQL, r.left(), read))
 	names := locked.list()
 	r.wide = make(wideSet)
 	for _, name := range names {
@@ -115,11 +109,11 @@ func (r *round) make() {
 	}
 	r.counters = r.tx.counters(names)
 	r.decide(list)
-	r.more = r.more || len(list) == r.most && len(r.start) < r.most
+	r.more = r.more || len(list) == r.left() && len(r.start) < r.left()
 	r.claim()
 	r.storeStarts(r.now, r.counters)
 	r.putAway()
-	r.said.added = locked.added
+	r.added = r.added || locked.added
 	r.setAside()
 }
 
@@ -127,7 +121,7 @@ func (r *round) make() {
 func (r *round) decide(list []picked) {
 	for i := range list {
 		j := &list[i]
-		if len(r.start) == r.most {
+		if len(r.start) == r.left() {
 			return
 		}
 		if slices.Contains(r.leave, "queue "+j.queue) ||

@@ -278,35 +278,20 @@ func (s *Storage) CheckNotify() error {
 	return nil
 }
 
-var listenSQL = define("listen", `LISTEN "ojs:{name}"`)
-
 // hear listens on its own connection until that fails. It calls hears after each look.
 func (s *Storage) hear(ctx context.Context, hears func()) error {
 	if err := s.toEnd(ctx, s.checkPlaces); err != nil { // of a server that is another one, perhaps
 		return err
 	}
-	to := s.config.listen
-	if to == nil {
-		to = s.pool.Config().ConnConfig
-	}
 	var conn *pgx.Conn
 	err := s.toEnd(ctx, func(ctx context.Context) (err error) {
-		conn, err = s.connect(ctx, to)
+		conn, err = s.listen(ctx)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	defer hangUp(conn)
-	if !s.config.deaf {
-		err := s.toEnd(ctx, func(ctx context.Context) error {
-			_, err := conn.Exec(ctx, s.sql[listenSQL])
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
 	p := pulse{id: s.id, poll: s.config.poll, next: wall.Now(), proven: s.proven}
 	defer func() { s.proven = p.proven }()
 	for {

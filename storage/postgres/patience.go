@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,9 +139,12 @@ func (t *tx) lookForStandby() {
 	}
 }
 
-// connect opens a connection beside the pool, as the pool opens its own.
-func (s *Storage) connect(ctx context.Context, to *pgx.ConnConfig) (*pgx.Conn, error) {
-	cfg, how := s.pool.Config(), to.Copy()
+var listenSQL = define("listen", `LISTEN "ojs:{name}"`)
+
+// listen opens a connection beside the pool, as the pool opens its own, and listens.
+func (s *Storage) listen(ctx context.Context) (*pgx.Conn, error) {
+	cfg := s.pool.Config()
+	how := cmp.Or(s.config.listen, cfg.ConnConfig).Copy()
 	how.OnNotification = nil      // with which pgx could not wait for one
 	if cfg.BeforeConnect != nil { // which may have the password of the hour
 		if err := cfg.BeforeConnect(ctx, how); err != nil {
@@ -148,10 +152,17 @@ func (s *Storage) connect(ctx context.Context, to *pgx.ConnConfig) (*pgx.Conn, e
 		}
 	}
 	conn, err := pgx.ConnectConfig(ctx, how)
-	if err == nil && cfg.AfterConnect != nil { // which may take on a role
-		if err = cfg.AfterConnect(ctx, conn); err != nil {
-			hangUp(conn)
-		}
+	if err != nil {
+		return nil, err
+	}
+	if cfg.AfterConnect != nil { // which may take on a role
+		err = cfg.AfterConnect(ctx, conn)
+	}
+	if err == nil && !s.config.deaf {
+		_, err = conn.Exec(ctx, s.sql[listenSQL])
+	}
+	if err != nil {
+		hangUp(conn)
 	}
 	return conn, err
 }

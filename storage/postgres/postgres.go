@@ -218,15 +218,14 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 	if err != nil {
 		return nil, err
 	}
-	if err := s.ready(ctx); err != nil {
-		return nil, wrap(err)
+	if err = s.ready(ctx); err == nil {
+		err = s.checkPlaces(ctx)
 	}
-	if err := s.checkPlaces(ctx); err != nil {
-		return nil, wrap(err)
+	if err == nil {
+		err = s.within(ctx, func(ctx context.Context) error {
+			return again(func() error { return fail.Caught(s.with(ctx, bare{pool}).lookAround) })
+		})
 	}
-	err = s.within(ctx, func(ctx context.Context) error {
-		return again(func() error { return fail.Caught(s.with(ctx, bare{pool}).lookAround) })
-	})
 	if err != nil {
 		return nil, wrap(err)
 	}
