@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -18,10 +19,7 @@ func (s *store) SetQueueState(ctx context.Context, name string, to ojs.QueueStat
 	}
 	defer s.leave()
 	q := s.queue(name)
-	was := q.state
-	if was == "" {
-		was = ojs.QueueActive
-	}
+	was := cmp.Or(q.state, ojs.QueueActive)
 	if was != to {
 		if to == ojs.QueueActive {
 			s.states--
