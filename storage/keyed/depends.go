@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
 )
@@ -151,9 +152,9 @@ func (s *Storage) CancelAll(
 				list = append(list, j.Record)
 			case i > 0:
 			case j == nil:
-				refuse(fmt.Errorf("%w: job %q", ojs.ErrNotFound, id))
+				fail.With(fmt.Errorf("%w: job %q", ojs.ErrNotFound, id))
 			default:
-				refuse(&ojs.TransitionError{ID: id, From: j.State, To: ojs.StateCancelled})
+				fail.With(&ojs.TransitionError{ID: id, From: j.State, To: ojs.StateCancelled})
 			}
 		}
 		moved := depend.Count(t, now, nil)
@@ -175,7 +176,7 @@ func (s *Storage) Revive(
 	}
 	return change(ctx, s, func(t *tx) []storage.Record {
 		t.at(now)
-		check(storage.CheckRevived(batch, func(id string) (version uint64, state ojs.State) {
+		fail.If(storage.CheckRevived(batch, func(id string) (version uint64, state ojs.State) {
 			if j := t.find(id); j != nil {
 				version, state = j.Version, j.State
 			}

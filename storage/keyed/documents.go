@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -22,7 +23,7 @@ func (t *tx) queueState(queue string) ojs.QueueState {
 
 func readState(k key, queue string, value []byte) ojs.QueueState {
 	if !ojs.QueueState(value).Valid() {
-		refuse(&undecodable{storage.KindQueue, k, queue, rows.NoQueueState(string(value))})
+		fail.With(&undecodable{storage.KindQueue, k, queue, rows.NoQueueState(string(value))})
 	}
 	return ojs.QueueState(value)
 }
@@ -32,7 +33,7 @@ func (s *Storage) SetQueueState(ctx context.Context, queue string,
 	to ojs.QueueState) (ojs.QueueState, error) {
 	return change(ctx, s, func(t *tx) ojs.QueueState {
 		if !to.Valid() {
-			refuse(&ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state",
+			fail.With(&ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state",
 				Reason: fmt.Sprintf("%q is not active, paused or draining", to)})
 		}
 		was := t.queueState(queue)
@@ -75,7 +76,7 @@ func readDocument(kind storage.Kind, name string, value []byte) (d storage.Docum
 	d.Name, d.Due, d.Version = name, timeOf(r.Take(timeLen)), r.Uint()
 	d.Data = bytes.Clone(r.B)
 	if err := rows.CheckDocument(kind, &d); err != nil {
-		refuse(&undecodable{kind, documentKey(kind, name), name, err})
+		fail.With(&undecodable{kind, documentKey(kind, name), name, err})
 	}
 	return d
 }

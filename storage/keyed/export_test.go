@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -25,7 +26,7 @@ const (
 
 // StoredCron is the value of a recurring entry.
 func StoredCron(c *storage.Cron) []byte {
-	return append(key{}.time(c.NextRun).uint(c.Version), must(rows.EncodeCron(c))...)
+	return append(key{}.time(c.NextRun).uint(c.Version), fail.Must(rows.EncodeCron(c))...)
 }
 
 // KeepFronts has a storage keep fronts for more than n backlogs.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/insert"
@@ -26,7 +27,7 @@ func (s *Storage) Insert(ctx context.Context, now time.Time, batch []storage.Ins
 				t.forget(now.UnixNano())
 			}
 		}
-		return must(insert.Batch(t, now, batch))
+		return fail.Must(insert.Batch(t, now, batch))
 	})
 	return append(dst, results...), err
 }

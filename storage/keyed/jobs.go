@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
@@ -424,7 +425,7 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 		j := t.find(id)
 		if j == nil {
 			t.quarantined(id)
-			refuse(fmt.Errorf("%w: job %q", ojs.ErrNotFound, id))
+			fail.With(fmt.Errorf("%w: job %q", ojs.ErrNotFound, id))
 		}
 		return j.Record
 	})

@@ -38,6 +38,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/notify"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/keyed/driver"
@@ -156,14 +157,14 @@ func Open(db driver.DB, name string) (*Storage, error) {
 		switch version := t.number(meta(layoutName)); {
 		case version == layout:
 		case version != 0 && version < layout:
-			refuse(fmt.Errorf("the layout has version %d, and this program reads version %d only: "+
+			fail.With(fmt.Errorf("the layout has version %d, and this program reads version %d only: "+
 				"copy the jobs with the program that wrote them", version, layout))
 		case version != 0:
-			refuse(fmt.Errorf("the layout has version %d, and this program knows %d: update this program",
+			fail.With(fmt.Errorf("the layout has version %d, and this program knows %d: update this program",
 				version, layout))
 		default:
-			if pairs := must(t.o.tx.Scan([]byte{0}, []byte{255}, 1, false, nil)); len(pairs) > 0 {
-				refuse(fmt.Errorf("the store holds something else than jobs, such as the key %q",
+			if pairs := fail.Must(t.o.tx.Scan([]byte{0}, []byte{255}, 1, false, nil)); len(pairs) > 0 {
+				fail.With(fmt.Errorf("the store holds something else than jobs, such as the key %q",
 					pairs[0].Key))
 			}
 			t.putNumber(meta(layoutName), layout)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/rule"
 )
@@ -288,7 +289,7 @@ func (t *tx) leaveLane(c *limit, l *lane, rank string) {
 // judged asks the limit of a lane's key about it.
 func (t *tx) judged(c *limit, l *lane) rule.Verdict {
 	now := t.lanes.now.UnixNano()
-	v := must(c.Judge(&l.own, now, t.startOf(c)))
+	v := fail.Must(c.Judge(&l.own, now, t.startOf(c)))
 	if v.Closed(&l.own) && c.Over(now) && c.Until > t.settingsOver() {
 		t.setSettingsOver(c.Until)
 	}
@@ -352,8 +353,8 @@ func (t *tx) judgeAll(c *limit) {
 			t.show(c, l, v)
 		}
 		t.closes(c, group, v)
-		if v.Closed(&group[0].own) && v.At != rule.None && (opens == rule.None || v.At < opens) {
-			opens = v.At
+		if v.Closed(&group[0].own) {
+			opens = rule.Earlier(opens, v.At)
 		}
 	}
 	t.setOpens(c, opens)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/rule"
@@ -175,7 +176,7 @@ func (t *tx) opensIn(names []storage.LimitName) (at int64, open bool) {
 	for _, name := range names {
 		c := t.limit(name)
 		opens, may, err := c.Open(new(ojs.RateLimit), t.lanes.now.UnixNano(), t.startOf(c))
-		check(err)
+		fail.If(err)
 		if may {
 			continue
 		}
@@ -349,7 +350,7 @@ func (s *Storage) GetLimit(ctx context.Context, now time.Time,
 	return view(ctx, s, func(t *tx) storage.Limit {
 		state := t.limitState(now, name)
 		if !rule.Known(&state) {
-			refuse(fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, name.Kind, name.Name))
+			fail.With(fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, name.Kind, name.Name))
 		}
 		return state
 	})
@@ -391,7 +392,7 @@ func (t *tx) limitState(now time.Time, name storage.LimitName) storage.Limit {
 	if bounds != "" {
 		own = readBounds(bounds)
 	}
-	state := must(c.State(own, waiting, now.UnixNano(), t.startOf(c)))
+	state := fail.Must(c.State(own, waiting, now.UnixNano(), t.startOf(c)))
 	if per := int64(state.Bounds.Rate.Per); state.Bounds.Rate.Limit > 0 {
 		for n := c.Started; n > 0; n-- {
 			if at := t.get(startKey(c, n)); at == nil || number(at) <= now.UnixNano()-per {

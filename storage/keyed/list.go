@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/cursor"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/rule"
@@ -171,7 +172,7 @@ func (l *listing) at(p cursor.Position) (rest key) {
 // List implements storage.Storage.
 func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, error) {
 	return view(ctx, s, func(t *tx) (page storage.Page) {
-		walk := must(rule.Begin(s.name, &q))
+		walk := fail.Must(rule.Begin(s.name, &q))
 		l := t.listing(&q)
 		for rest, value := range t.from(&l, &walk) {
 			if l.over(rest, walk.From.Back) {

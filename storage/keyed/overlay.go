@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/storage/keyed/driver"
 )
 
@@ -121,7 +122,7 @@ func (o *overlay) fetch() {
 	if len(o.keys) == 0 {
 		return
 	}
-	o.found = must(o.tx.Get(o.keys, o.found[:0]))
+	o.found = fail.Must(o.tx.Get(o.keys, o.found[:0]))
 	for i, c := range o.asked {
 		c.stored, c.read = o.found[i], true
 	}
@@ -256,9 +257,9 @@ func (o *overlay) scan(from, to []byte, first int, w way, yield func(k, v []byte
 // stored reads a page of the store.
 func (o *overlay) stored(from, to []byte, n int, w way) []driver.Pair {
 	if w == peeking {
-		return must(o.tx.Peek(from, to, n, nil))
+		return fail.Must(o.tx.Peek(from, to, n, nil))
 	}
-	return must(o.tx.Scan(from, to, n, w == backward, nil))
+	return fail.Must(o.tx.Scan(from, to, n, w == backward, nil))
 }
 
 // before reports whether a scan meets one key before another.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -19,7 +20,7 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
 				continue
 			}
 			if !j.State.Terminal() {
-				refuse(&ojs.TransitionError{ID: id, From: j.State, To: "deleted"})
+				fail.With(&ojs.TransitionError{ID: id, From: j.State, To: "deleted"})
 			}
 			t.remove(j)
 			n++

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -168,7 +169,7 @@ func (t *tx) quarantined(id string) {
 	if n := t.get(asideID(id)); n != nil {
 		if v := t.get(asideKey(number(n))); v != nil {
 			a := readAside(number(n), v)
-			refuse(&ojs.QuarantinedError{Key: a.Key, ID: id, Reason: a.Reason})
+			fail.With(&ojs.QuarantinedError{Key: a.Key, ID: id, Reason: a.Reason})
 		}
 	}
 }
@@ -209,7 +210,7 @@ func (t *tx) takeAside(name string) aside {
 			return a
 		}
 	}
-	refuse(fmt.Errorf("%w: %q in the quarantine", ojs.ErrNotFound, name))
+	fail.With(fmt.Errorf("%w: %q in the quarantine", ojs.ErrNotFound, name))
 	panic("unreachable")
 }
 
@@ -239,7 +240,7 @@ func (s *Storage) ReleaseQuarantined(ctx context.Context, name string) error {
 		if errors.As(err, &u) {
 			err = &ojs.QuarantinedError{Key: a.Key, ID: a.Name, Reason: rows.Reason(u.why)}
 		}
-		check(err)
+		fail.If(err)
 		return struct{}{}
 	})
 	return err
@@ -248,7 +249,7 @@ func (s *Storage) ReleaseQuarantined(ctx context.Context, name string) error {
 func (t *tx) releaseJob(a *aside) {
 	j := readJob(a.key[1:], a.value, nil)
 	if other := t.find(j.ID); other != nil {
-		refuse(&ojs.DuplicateError{ID: j.ID, State: other.State})
+		fail.With(&ojs.DuplicateError{ID: j.ID, State: other.State})
 	}
 	t.link(j)
 	if j.round != 0 {
@@ -259,7 +260,7 @@ func (t *tx) releaseJob(a *aside) {
 // releaseNamed releases a document or the state of a queue.
 func (t *tx) releaseNamed(a *aside) {
 	if t.get(a.key) != nil {
-		refuse(&ojs.DuplicateError{ID: a.Name})
+		fail.With(&ojs.DuplicateError{ID: a.Name})
 	}
 	t.put(a.key, a.value)
 	if a.Kind == storage.KindQueue {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/insert"
@@ -89,7 +90,7 @@ func (s *Storage) Restore(ctx context.Context, saved *Saved) error {
 		for i := range saved.Crons {
 			c := &saved.Crons[i]
 			t.storeDocument(storage.KindCron, &storage.Document{
-				Name: c.Name, Version: c.Version, Due: c.NextRun, Data: must(rows.EncodeCron(c))})
+				Name: c.Name, Version: c.Version, Due: c.NextRun, Data: fail.Must(rows.EncodeCron(c))})
 		}
 		for i := range saved.Quarantine {
 			t.restoreAside(&saved.Quarantine[i])

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
 	"github.com/ojsengine/ojs/storage/insert"
@@ -119,7 +120,7 @@ func (t *tx) settle(now time.Time, c *storage.Change) storage.Settled {
 		return nil
 	}
 	if len(c.Then) == 0 {
-		check(make())
+		fail.If(make())
 		return storage.Settled{Version: j.Version, Moved: depend.Count(t, now, nil)}
 	}
 	ended := *to
@@ -128,7 +129,7 @@ func (t *tx) settle(now time.Time, c *storage.Change) storage.Settled {
 	if insert.Refused(err) { // before anything was written
 		return storage.Settled{Version: j.Version, Err: err}
 	}
-	check(err)
+	fail.If(err)
 	last := &then[len(then)-1]
 	settled := storage.Settled{Version: j.Version, Then: then, Moved: last.Moved}
 	last.Moved = nil

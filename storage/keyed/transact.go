@@ -11,6 +11,7 @@ import (
 
 	"github.com/benbjohnson/clock"
 
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
 	"github.com/ojsengine/ojs/storage/keyed/driver"
@@ -57,7 +58,8 @@ type outcome struct {
 	err    error
 }
 
-// tx is the transaction of one call.
+// tx is the transaction of one call. Its functions fail (package fail). The call returns
+// the error, after what it has written is rolled back.
 type tx struct {
 	o      *overlay
 	s      *Storage
@@ -68,24 +70,6 @@ type tx struct {
 	everyEnd bool // ends has all jobs that it ends: others may come to wait for them
 
 	aside []storage.Quarantined // records that it has moved to the quarantine
-}
-
-// failure is how the functions of tx fail: refuse panics with it, and the call returns
-// it, after what it has written is rolled back.
-type failure struct{ error }
-
-func refuse(err error) { panic(failure{err}) }
-
-// must returns r, the result of a function, unless the function has failed.
-func must[R any](r R, err error) R {
-	check(err)
-	return r
-}
-
-func check(err error) {
-	if err != nil {
-		refuse(err)
-	}
 }
 
 // panicked is a call that has panicked.
@@ -104,19 +88,14 @@ func raise(err error) {
 	}
 }
 
-// caught runs f and returns the error with which it has failed.
+// caught is fail.Caught, and returns other panics, too, for the goroutine of the call.
 func caught(f func()) (err error) {
 	defer func() {
-		switch p := recover().(type) {
-		case nil:
-		case failure:
-			err = p.error
-		default: // for the goroutine of the call
+		if p := recover(); p != nil {
 			err = &panicked{p, debug.Stack()}
 		}
 	}()
-	f()
-	return nil
+	return fail.Caught(f)
 }
 
 // change makes a call that may write.

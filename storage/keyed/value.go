@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -40,7 +41,7 @@ func (j *job) encode(v key) key {
 	for _, t := range j.times() {
 		v = v.nanos(*t)
 	}
-	v = v.string(j.Worker).bytes(j.Checkpoint).bytes(must(rows.EncodeOutcome(&j.Record)))
+	v = v.string(j.Worker).bytes(j.Checkpoint).bytes(fail.Must(rows.EncodeOutcome(&j.Record)))
 
 	if j.body != nil {
 		return append(v, j.body...)
@@ -51,7 +52,7 @@ func (j *job) encode(v key) key {
 	if string(args) == "null" {
 		args = nil
 	}
-	return v.bytes(args).bytes(must(rows.EncodeJob(&j.Record)))
+	return v.bytes(args).bytes(fail.Must(rows.EncodeJob(&j.Record)))
 }
 
 // times are the times that attempts change.
@@ -69,7 +70,7 @@ func readJob(seq, v []byte, known *storage.Record) *job {
 		err = j.decode(r, known)
 	}
 	if err != nil {
-		refuse(&undecodable{kind: storage.KindJob, key: jobKey(seq), why: err})
+		fail.With(&undecodable{kind: storage.KindJob, key: jobKey(seq), why: err})
 	}
 	j.Seq = number(seq)
 	return j

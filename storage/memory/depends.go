@@ -105,9 +105,6 @@ func (s dependTx) Edge(from, to *job) {
 	if len(list) == cap(list) {
 		list = slices.DeleteFunc(list, func(e edge) bool { return !e.waits() })
 	}
-	if s.edges == nil {
-		s.edges = make(map[int64][]edge)
-	}
 	s.edges[seq] = append(list, newEdge(to))
 	if !from.current().Terminal() { // else its end is counted in this call
 		from.marks |= awaited

@@ -31,10 +31,7 @@ func timeKey(t time.Time) string {
 
 // documentsOf are those of a kind.
 func (s *store) documentsOf(kind storage.Kind) *documents {
-	if s.documents[kind] == nil {
-		s.documents[kind] = &documents{}
-	}
-	return s.documents[kind]
+	return orMake(s.documents, kind, func() *documents { return new(documents) })
 }
 
 // put stores or deletes a document, and returns the version that it has or had.

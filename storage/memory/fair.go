@@ -75,20 +75,8 @@ func (r *ready) takeRound(j *job) {
 // enterRound puts an available job into a round.
 func (r *ready) enterRound(j *job, at uint64) {
 	id, key := j.levelID(), j.fairness().Key
-	l := r.fair[id]
-	if l == nil {
-		if r.fair == nil {
-			r.fair = make(map[levelID]*fairLevel)
-		}
-		l = &fairLevel{keys: make(map[string]*turns)}
-		r.fair[id] = l
-	}
-	own := l.keys[key]
-	if own == nil {
-		own = new(turns)
-		l.keys[key] = own
-	}
-	own.add(at)
+	l := orMake(r.fair, id, func() *fairLevel { return &fairLevel{keys: make(map[string]*turns)} })
+	orMake(l.keys, key, func() *turns { return new(turns) }).add(at)
 	l.rounds.add(at)
 	j.rest.round = at
 }

@@ -9,11 +9,6 @@ type heapItem[E any] interface {
 	moved(to int)
 }
 
-var (
-	_ heapItem[*level]  = (*level)(nil)
-	_ heapItem[*bucket] = (*bucket)(nil)
-)
-
 func (h *heap[E]) len() int { return len(h.items) }
 
 func (h *heap[E]) push(e E) {

@@ -145,12 +145,8 @@ func (s *store) kindOf(r *storage.Record) *kind {
 	if k := s.lastKind.Load(); k != nil && k.fits(r) {
 		return k
 	}
-	q := s.queues[r.Queue]
-	if q == nil {
-		q = &queue{name: r.Queue}
-		s.queues[r.Queue] = q
-	}
-	x := q.sectionOf(r.Type)
+	q := s.queue(r.Queue)
+	x := orMake(q.sections, r.Type, func() *section { return &section{jobType: r.Type} })
 	for _, k := range x.kinds {
 		if k.fits(r) {
 			s.lastKind.Store(k)

@@ -74,27 +74,22 @@ func (j *job) counts() bool { return j.limit != nil || j.kind.group.lanes != nil
 
 // held reports whether the limit of its queue or type holds the group back.
 func (g *group) held() bool {
-	for _, l := range g.lanes {
-		if l.closed {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.lanes, func(l *lane) bool { return l.closed })
 }
+
+// used reports whether the lane has buckets or groups.
+func (l *lane) used() bool { return len(l.buckets)+len(l.groups) > 0 }
 
 // counter finds the counter of a limit, or makes it.
 func (x *limits) counter(name storage.LimitName) *counter {
-	c := x.byName[name]
-	if c == nil {
+	return orMake(x.byName, name, func() *counter {
 		if len(x.byName) >= x.sweep {
 			ns := x.now.UnixNano()
 			maps.DeleteFunc(x.byName, func(_ storage.LimitName, c *counter) bool { return c.idle(ns) })
 			x.sweep = max(firstSweep, 2*len(x.byName))
 		}
-		c = newCounter(name)
-		x.byName[name] = c
-	}
-	return c
+		return newCounter(name)
+	})
 }
 
 func newCounter(name storage.LimitName) *counter {
@@ -253,7 +248,7 @@ func (r *ready) openDue(now time.Time) {
 // closed.
 func (r *ready) judgeAll(c *counter) (closed bool) {
 	for _, l := range c.lanes {
-		if closed = closed || l.closed; len(l.buckets) > 0 || len(l.groups) > 0 {
+		if closed = closed || l.closed; l.used() {
 			r.judge(l)
 		}
 	}
@@ -314,13 +309,7 @@ func (r *ready) shut(l *lane, closed bool) {
 
 // idle reports whether the counter has nothing that a new one would not have.
 func (c *counter) idle(now int64) bool {
-	if c.Active > 0 || c.InForce(now) != nil || c.Blocked > now {
-		return false
-	}
-	for _, l := range c.lanes {
-		if len(l.buckets) > 0 || len(l.groups) > 0 {
-			return false
-		}
-	}
-	return c.Started == 0 || c.LastStart <= now-c.Window
+	set := c.InForce(now) != nil || c.Blocked > now
+	return !set && c.Active == 0 && !slices.ContainsFunc(c.lanes, (*lane).used) &&
+		(c.Started == 0 || c.LastStart <= now-c.Window)
 }

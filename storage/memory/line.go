@@ -36,14 +36,7 @@ func (s dependTx) Enter(batch []storage.Insert, added func(i int) bool) {
 
 // enterLine has a job wait for the turn of an ordering key.
 func (s *store) enterLine(j *job, key string) {
-	l := s.lines[key]
-	if l == nil {
-		if s.lines == nil {
-			s.lines = make(map[string]*keyLine)
-		}
-		l = &keyLine{key: key}
-		s.lines[key] = l
-	}
+	l := orMake(s.lines, key, func() *keyLine { return &keyLine{key: key} })
 	if len(l.wait) == cap(l.wait) {
 		l.wait = slices.DeleteFunc(l.wait, func(e edge) bool { return !e.inLine() })
 	}

@@ -95,8 +95,7 @@ func (s *store) lists(q *storage.Query) (of []*index, timed bool) {
 		return of, true
 	case q.Order == storage.OrderFinished:
 		for c := range classes {
-			ofState := len(q.States) == 0 || slices.Contains(q.States, stateOf(c))
-			if ofState && (!q.DeadLetters || c == deadLetter) {
+			if c.among(q.States) && (!q.DeadLetters || c == deadLetter) {
 				of = append(of, &s.ended[c], &s.held[c])
 			}
 		}

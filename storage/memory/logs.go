@@ -9,9 +9,6 @@ import (
 
 // addLog keeps the log of a change that has given the job a version.
 func (s *store) addLog(j *job, version uint64, data []byte) {
-	if s.logs == nil {
-		s.logs = make(map[string][]storage.Log)
-	}
 	list := append(s.logs[j.id], storage.Log{Version: version, Data: bytes.Clone(data)})
 	if n := len(list) - storage.MaxLogs; n > 0 {
 		list = append([]storage.Log(nil), list[n:]...) // or the oldest would stay in memory

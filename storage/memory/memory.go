@@ -117,8 +117,22 @@ func newState(h hashes) state {
 		queues: make(map[string]*queue),
 		unique: make(map[string]*peers),
 
+		failed: make(map[string]*index), workflows: make(map[string]*index),
 		documents: make(map[storage.Kind]*documents),
+		edges:     make(map[int64][]edge), lines: make(map[string]*keyLine),
+		logs: make(map[string][]storage.Log),
 	}
+}
+
+// orMake returns what a map has for a key. If it has nothing, it is given what made
+// returns.
+func orMake[K comparable, V any](m map[K]V, key K, made func() V) V {
+	v, there := m[key]
+	if !there {
+		v = made()
+		m[key] = v
+	}
+	return v
 }
 
 // Capabilities implements storage.Storage.

@@ -31,18 +31,18 @@ const (
 )
 
 var classStates = [...]ojs.State{completed: ojs.StateCompleted, cancelled: ojs.StateCancelled,
-	discarded: ojs.StateDiscarded}
+	discarded: ojs.StateDiscarded, deadLetter: ojs.StateDiscarded}
 
 func classOf(j *job) class {
-	switch {
-	case j.deadLettered():
+	if j.deadLettered() {
 		return deadLetter
-	case j.current() == ojs.StateCompleted:
-		return completed
-	case j.current() == ojs.StateCancelled:
-		return cancelled
 	}
-	return discarded
+	return class(slices.Index(classStates[:], j.current()))
+}
+
+// among reports whether the jobs of the class are in one of some states; none is all.
+func (c class) among(states []ojs.State) bool {
+	return len(states) == 0 || slices.Contains(states, classStates[c])
 }
 
 // settleEnd enters a job that has just ended among its like, or keeps it from being
@@ -116,16 +116,9 @@ func (s *store) release(now time.Time) {
 
 // keptBy reports whether the workflow of a job that has ended keeps it.
 func (s *store) keptBy(j *job, now time.Time) bool {
-	whole := j.whole()
-	if whole == nil {
-		return false // it has no meta
-	}
-	id := whole.Keeper()
-	if id == "" {
-		return false
-	}
+	id := j.keeper()
 	keeper := s.find(id)
-	if keeper == nil {
+	if id == "" || keeper == nil {
 		return false
 	}
 	r := keeper.record()
@@ -162,7 +155,7 @@ func (s *store) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned,
 	s.release(p.Now)
 	var of []*index
 	for c := range classes {
-		if c == deadLetter == p.DeadLetters && (len(p.States) == 0 || slices.Contains(p.States, stateOf(c))) {
+		if c == deadLetter == p.DeadLetters && c.among(p.States) {
 			of = append(of, &s.ended[c])
 			out.Left += s.ended[c].n
 		}
@@ -179,13 +172,6 @@ func (s *store) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned,
 		out.Oldest = first.finishedAt()
 	}
 	return out, nil
-}
-
-func stateOf(c class) ojs.State {
-	if c == deadLetter {
-		return ojs.StateDiscarded
-	}
-	return classStates[c]
 }
 
 // firstOf returns the job of some lists that is pruned first, nil if they are empty.

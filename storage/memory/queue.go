@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -17,15 +18,8 @@ func (s *store) SetQueueState(ctx context.Context, name string, to ojs.QueueStat
 		return "", err
 	}
 	defer s.leave()
-	q := s.queues[name]
-	if q == nil {
-		q = &queue{name: name}
-		s.queues[name] = q
-	}
-	was := q.state
-	if was == "" {
-		was = ojs.QueueActive
-	}
+	q := s.queue(name)
+	was := cmp.Or(q.state, ojs.QueueActive)
 	if was != to {
 		if to == ojs.QueueActive {
 			s.states--
@@ -56,6 +50,13 @@ func (s *store) QueueStates(ctx context.Context) (map[string]ojs.QueueState, err
 		}
 	}
 	return states, nil
+}
+
+// queue finds a queue, or makes it.
+func (s *store) queue(name string) *queue {
+	return orMake(s.queues, name, func() *queue {
+		return &queue{name: name, sections: make(map[string]*section)}
+	})
 }
 
 // draining reports whether a queue takes no new jobs.

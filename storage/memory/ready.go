@@ -179,6 +179,8 @@ func newReady() ready {
 		types:  make(map[string]*typeIndex),
 		queues: make(map[string]map[string]*group),
 		paused: make(map[string]bool),
+		vary:   make(map[string][]string),
+		fair:   make(map[levelID]*fairLevel),
 		limits: limits{byName: make(map[storage.LimitName]*counter), sweep: firstSweep, ended: rule.None},
 	}
 }
@@ -392,9 +394,6 @@ func (r *ready) bucket(j *job) *bucket {
 		}
 		delete(g.keyed, b.lane)
 		b.lane = l
-		if g.keyed == nil {
-			g.keyed = make(map[*lane]*bucket)
-		}
 		g.keyed[l] = b
 	}
 	g.spare = nil
@@ -408,27 +407,18 @@ func newBucket(g *group, l *lane) *bucket {
 
 // join returns the group of a queue and type, for a new kind of jobs.
 func (r *ready) join(queue, jobType string) *group {
-	types := r.queues[queue]
-	if types == nil {
-		types = make(map[string]*group)
-		r.queues[queue] = types
-	}
+	types := orMake(r.queues, queue, func() map[string]*group { return make(map[string]*group) })
 	g := types[jobType]
 	if g == nil {
-		g = &group{queue: queue, jobType: jobType}
+		g = &group{queue: queue, jobType: jobType, keyed: make(map[*lane]*bucket)}
 		g.plain = newBucket(g, nil)
 		types[jobType] = g
-		t := r.types[jobType]
-		if t == nil {
-			t = &typeIndex{name: jobType}
-			r.types[jobType] = t
+		t := orMake(r.types, jobType, func() *typeIndex {
 			if name, _, versioned := strings.Cut(jobType, "@"); versioned {
-				if r.vary == nil {
-					r.vary = make(map[string][]string)
-				}
 				r.vary[name] = append(r.vary[name], jobType)
 			}
-		}
+			return &typeIndex{name: jobType}
+		})
 		t.queues++
 		r.bind(g)
 	}

@@ -76,22 +76,15 @@ func (s *store) eachList(j *job, f func(*index, int64, *job)) {
 		f(&o.dead, int64(j.turn), j)
 	}
 	if whole := j.whole(); j.current() == ojs.StateDiscarded && whole != nil && whole.Error != nil {
-		s.in(&s.failed, whole.Error.Type, func(x *index) { f(x, int64(at), j) })
+		within(s.failed, whole.Error.Type, func(x *index) { f(x, int64(at), j) })
 	}
 }
 
-// in calls f with the index of a name, and forgets it if it is empty then.
-func (s *store) in(byName *map[string]*index, name string, f func(*index)) {
-	if *byName == nil {
-		*byName = make(map[string]*index)
-	}
-	x := (*byName)[name]
-	if x == nil {
-		x = new(index)
-		(*byName)[name] = x
-	}
+// within calls f with the index of a name, and forgets it if it is empty then.
+func within(byName map[string]*index, name string, f func(*index)) {
+	x := orMake(byName, name, func() *index { return new(index) })
 	if f(x); x.n == 0 {
-		delete(*byName, name)
+		delete(byName, name)
 	}
 }
 
@@ -108,7 +101,7 @@ func (s *store) inWorkflow(j *job, keeper string, f func(*index, int64, *job)) {
 	if keeper == "" {
 		return
 	}
-	s.in(&s.workflows, keeper, func(x *index) { f(x, int64(j.ord), j) })
+	within(s.workflows, keeper, func(x *index) { f(x, int64(j.ord), j) })
 	if keeper == j.id {
 		f(&s.keepers, int64(j.ord), j)
 	}
@@ -125,19 +118,6 @@ func (s *store) sections(q *storage.Query, f func(*section, int)) {
 			}
 		}
 	}
-}
-
-// sectionOf returns the section of a type in a queue, which it makes if there is none.
-func (q *queue) sectionOf(jobType string) *section {
-	x := q.sections[jobType]
-	if x == nil {
-		if q.sections == nil {
-			q.sections = make(map[string]*section)
-		}
-		x = &section{jobType: jobType}
-		q.sections[jobType] = x
-	}
-	return x
 }
 
 // leave takes a kind out of its section, which goes with its last one.

@@ -22,12 +22,11 @@ func (s *store) addPeer(j *job) {
 	if fp == "" {
 		return
 	}
-	p := s.unique[fp]
-	if p == nil {
-		p = new(peers)
+	p := orMake(s.unique, fp, func() *peers {
+		p := new(peers)
 		p.byState[j.state].items = p.first[:0]
-		s.unique[fp] = p
-	}
+		return p
+	})
 	p.byState[j.state].push(j)
 	p.n++
 }

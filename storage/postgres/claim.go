@@ -5,12 +5,8 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
@@ -283,29 +279,18 @@ func picking(name, ends, limit, queues, then string) picks {
 	return picks{pick("In", pickIn), pick("All", pickAll), pick("Around", pickAround)}
 }
 
-// variant is the statement for the queues of the claim.
-func (a *asking) variant(of picks) string {
+// looking is a statement that looks at up to most jobs, for the queues of the claim, with
+// further arguments.
+func (a *asking) looking(of picks, most int, read func(rowSet) error, more ...any) sent {
+	t := &a.types
+	args := append([]any{a.now, most, t.names, t.ranged, t.from, t.until, a.leave}, more...)
 	switch {
 	case len(a.c.Queues) > 0:
-		return a.s.sql[of.in]
+		return a.s.sent(of.in, read, append(args, a.c.Queues)...)
 	case len(a.leave) > 0 || a.s.paused.Load():
-		return a.s.sql[of.around]
+		return a.s.sent(of.around, read, args...)
 	}
-	return a.s.sql[of.all]
-}
-
-// looks are the arguments of a statement that looks at up to most jobs.
-func (a *asking) looks(most int) []any {
-	t := &a.types
-	return []any{a.now, most, t.names, t.ranged, t.from, t.until, a.leave}
-}
-
-// inQueues adds the queues to arguments, if the statement has them.
-func (a *asking) inQueues(args []any) []any {
-	if len(a.c.Queues) > 0 {
-		args = append(args, a.c.Queues)
-	}
-	return args
+	return a.s.sent(of.all, read, args...)
 }
 
 var claimSQL = picking("claim", endsNothing, limitClaim, "$10", plain)
@@ -318,8 +303,8 @@ var aheadJudgedSQL = picking("aheadJudged", endsStep, limitStep, "$11", judged+r
 
 // claiming is the statement that claims what the claim lacks. The transaction may have
 // locked keys.
-func (a *asking) claiming(locked bool) (sql string, args []any) {
-	args = append(a.looks(a.left()), a.c.Worker, givenLease(a.c.Lease))
+func (a *asking) claiming(locked bool, read func(rowSet) error) sent {
+	args := []any{a.c.Worker, givenLease(a.c.Lease)}
 	of := claimSQL
 	switch {
 	case locked && a.step:
@@ -332,7 +317,7 @@ func (a *asking) claiming(locked bool) (sql string, args []any) {
 	if locked {
 		args = append(args, a.startsLeft())
 	}
-	return a.variant(of), a.inQueues(args)
+	return a.looking(of, a.left(), read, args...)
 }
 
 // startsLeft is how many more jobs start at once (storage.Limited.Now).
@@ -341,13 +326,6 @@ func (a *asking) startsLeft() int {
 		return math.MaxInt32
 	}
 	return a.c.Limits.Now - a.had
-}
-
-// sent is a statement with what reads its result.
-type sent struct {
-	sql  string
-	args []any
-	read func(rowSet) error
 }
 
 var tuneSQL = define("tune", `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
@@ -369,20 +347,19 @@ func (a *asking) send(ctx context.Context, ends bool, before []sent, read func(r
 	a.said = said{first: rows.None}
 	heads := s.limited.Load()
 	limits := heads || ends
-	list := append([]sent{{sql: s.sql[tuneSQL]}}, before...)
+	list := append([]sent{s.sent(tuneSQL, nil)}, before...)
 	var locked lockedLimits
 	if limits {
-		lock := sent{s.sql[judgeLimitsSQL], []any{a.now}, locked.read()}
+		lock := s.sent(judgeLimitsSQL, locked.read(), a.now)
 		if heads {
-			lock.sql, lock.args = a.variant(lockHeadsSQL), a.inQueues(a.looks(a.left()))
+			lock = a.looking(lockHeadsSQL, a.left(), locked.read())
 		}
-		list = append(list, lock, sent{sql: s.sql[promoteSQL], args: []any{1}})
+		list = append(list, lock, s.sent(promoteSQL, nil, 1))
 	}
-	sql, args := a.claiming(limits)
-	list = append(list, sent{sql, args, read})
+	list = append(list, a.claiming(limits, read))
 	var shut []closedLane
 	if limits {
-		list = append(list, sent{s.sql[closedSQL], nil, readLanes(&shut)})
+		list = append(list, s.sent(closedSQL, readLanes(&shut)))
 	}
 	if err := s.together(ctx, limits, list); err != nil {
 		return err
@@ -390,54 +367,6 @@ func (a *asking) send(ctx context.Context, ends bool, before []sent, read func(r
 	a.added = locked.added
 	s.limited.Store(a.more || len(locked.names) > 0)
 	a.shut = append(a.shut, shut...)
-	return nil
-}
-
-// together makes statements in one transaction and one round trip. If they lock, later
-// ones see what the holders of the locks before have done.
-func (s *Storage) together(ctx context.Context, locks bool, list []sent) error {
-	if s.doubts() {
-		list = append([]sent{{sql: s.sql[markSQL]}}, list...)
-	}
-	if locks && s.isolated {
-		list = slices.Concat(
-			[]sent{{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"}}, list, []sent{{sql: "COMMIT"}})
-	}
-	return s.borrow(ctx, func(conn *pgxpool.Conn) error {
-		return readBatch(conn.SendBatch(ctx, batchOf(list)), list)
-	})
-}
-
-func batchOf(list []sent) *pgx.Batch {
-	var b pgx.Batch
-	for i := range list {
-		b.Queue(list[i].sql, list[i].args...)
-	}
-	return &b
-}
-
-// readBatch reads the results of a batch.
-func readBatch(results pgx.BatchResults, list []sent) (err error) {
-	defer func() {
-		if closing := results.Close(); err == nil {
-			err = closing
-		}
-	}()
-	for i := range list {
-		if list[i].read == nil {
-			if _, err := results.Exec(); err != nil {
-				return err
-			}
-			continue
-		}
-		result, err := results.Query()
-		if err != nil {
-			return err
-		}
-		if err := readAll(result, list[i].read); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 

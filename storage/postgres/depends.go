@@ -1,13 +1,13 @@
 package postgres
 
 import (
-	"cmp"
-	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
@@ -53,59 +53,52 @@ import (
 // applyCounting is apply for jobs that others may wait for. It returns the number of the
 // job of each change that was applied, or 0, and the ends of jobs that others may wait
 // for, in the order of the changes.
-func (s *Storage) applyCounting(
-	ctx context.Context, tx transaction, o settling,
-) (applied []int64, ends []depend.End, err error) {
+func (t *tx) applyCounting(o settling) (applied []int64, ends []depend.End) {
 	queues := o.entering()
-	if err := s.lockQueues(ctx, tx, queues); err != nil {
-		return nil, nil, err
-	}
+	t.lockQueues(queues)
 	if len(queues) == 0 || len(o.encoded) == 1 {
-		return s.applyTogether(ctx, tx, o)
+		return t.applyTogether(o)
 	}
 	for i := range o.encoded { // each sees the turns of those before it
 		part := settling{encoded: o.encoded[i : i+1], froms: o.froms[i : i+1], sameJob: o.sameJob}
-		one, end, err := s.applyTogether(ctx, tx, part)
-		if err != nil {
-			return nil, nil, err
-		}
+		one, end := t.applyTogether(part)
 		applied, ends = append(applied, one...), append(ends, end...)
 	}
-	return applied, ends, nil
+	return applied, ends
 }
 
 // applyLocked is applyCounting for jobs that the transaction has locked.
-func (s *Storage) applyLocked(
-	ctx context.Context, tx transaction, o settling,
-) (applied []int64, ends []depend.End, err error) {
-	applied, ends, err = s.applyCounting(ctx, tx, o)
-	if err == nil && slices.Contains(applied, 0) {
-		err = errNotLocked
+func (t *tx) applyLocked(o settling) (applied []int64, ends []depend.End) {
+	if applied, ends = t.applyCounting(o); slices.Contains(applied, 0) {
+		fail.With(errNotLocked)
 	}
-	return applied, ends, err
+	return applied, ends
 }
 
 var countingSQL = settlesWith("completeCounting endCounting settleCounting settleAllCounting",
 	counting, "", "")
 
 // applyTogether is applyCounting with one statement. Rounds are locked.
-func (s *Storage) applyTogether(
-	ctx context.Context, tx transaction, o settling,
-) (applied []int64, ends []depend.End, err error) {
-	sql, args := o.by(countingSQL)
+func (t *tx) applyTogether(o settling) (applied []int64, ends []depend.End) {
+	of, args := o.by(countingSQL)
 	applied = make([]int64, len(o.encoded))
 	counts := make([]bool, len(o.encoded))
 	var ord, seq int64
 	var awaited bool
-	err = tx.query(ctx, s.sql[sql], args, each([]any{&ord, &seq, &awaited}, func() {
+	t.query(of, each([]any{&ord, &seq, &awaited}, func() {
 		applied[ord-1], counts[ord-1] = seq, awaited && rows.Terminal(o.encoded[ord-1].State)
-	}))
-	for i, seq := range applied {
+	}), args...)
+	return applied, o.counted(applied, counts)
+}
+
+// counted are the ends that count of changes that apply to the jobs seqs.
+func (o *settling) counted(seqs []int64, counts []bool) (ends []depend.End) {
+	for i, seq := range seqs {
 		if counts[i] {
 			ends = append(ends, o.end(i, seq))
 		}
 	}
-	return applied, ends, err
+	return ends
 }
 
 // end is the end that a change has brought to a job.
@@ -119,68 +112,41 @@ func (o *settling) end(i int, seq int64) depend.End {
 var errInTurn = errors.New("ojs: postgres: changes of jobs that wait for each other")
 
 // settleCounting is settleDistinct for jobs that others may wait for.
-func (s *Storage) settleCounting(
-	ctx context.Context, q querier, o settling, results []storage.Settled,
-) error {
+func (t *tx) settleCounting(o settling, results []storage.Settled) {
 	var met []bad
 	var some bool
-	err := s.transact(ctx, q, func(ctx context.Context, tx transaction) (err error) {
-		met, some, err = s.settleCountingIn(ctx, tx, o, results)
-		return err
-	})
+	err := t.s.transact(t.ctx, t.on, func(t *tx) { met, some = t.settleCountingIn(o, results) })
 	if errors.Is(err, errInTurn) {
 		for i := range o.encoded {
-			if err := s.settleCounting(ctx, q, o.part(i, i+1), results[i:i+1]); err != nil {
-				return err
-			}
+			t.settleCounting(o.part(i, i+1), results[i:i+1])
 		}
-		return nil
+		return
 	}
-	s.counting.Store(some)
-	if err == nil {
-		_ = s.setAsideRead(ctx, false, met)
-	}
-	return err
+	t.s.counting.Store(some)
+	fail.If(err)
+	_ = t.s.setAsideRead(t.ctx, false, met)
 }
 
 var leaveLineSQL = define("leaveLine",
 	`UPDATE {schema}.line SET waits = false WHERE seq = ANY ($1::bigint[])`)
 
-func (s *Storage) settleCountingIn(
-	ctx context.Context, tx transaction, o settling, results []storage.Settled,
-) (met []bad, ends bool, err error) {
-	if txOf(ctx) == nil {
-		if err := tx.exec(ctx, s.sql[tuneSQL]); err != nil {
-			return nil, false, err
-		}
-	}
-	applies, counts, left, err := s.lockChanged(ctx, tx, o)
-	if err != nil {
-		return nil, false, err
-	}
-	c := s.counter(ctx, tx)
-	var list []depend.End
-	for i, seq := range applies {
-		if counts[i] {
-			list = append(list, o.end(i, seq))
-		}
-	}
+func (t *tx) settleCountingIn(o settling, results []storage.Settled) (met []bad, some bool) {
+	t.tune()
+	several := len(o.encoded) > 1
+	applies, counts, left := t.lockChanged(o)
+	c := t.counter()
+	list := o.counted(applies, counts)
 	if len(left) > 0 {
-		if len(o.encoded) > 1 {
-			return nil, false, errInTurn
+		if several {
+			fail.With(errInTurn)
 		}
-		if err := tx.exec(ctx, s.sql[leaveLineSQL], left); err != nil {
-			return nil, false, err
-		}
+		t.exec(leaveLineSQL, left)
 	}
-	if len(o.encoded) == 1 && len(list) > 0 {
+	if !several && len(list) > 0 {
 		c.jobs[list[0].Seq] = nil // it waits no more, though its row says so until it is stored
 	}
-	if err := c.load(list); err != nil {
-		return nil, false, err
-	}
-	if len(o.encoded) > 1 && c.lines.shared {
-		return nil, false, errInTurn
+	if c.load(list); several && c.lines.shared {
+		fail.With(errInTurn)
 	}
 	moved := make([][]storage.Record, len(o.encoded))
 	for i, seq := range applies {
@@ -189,58 +155,37 @@ func (s *Storage) settleCountingIn(
 			moved[i] = depend.Count(c, o.nows[i], nil)
 		}
 	}
-	if c.err != nil {
-		return nil, false, c.err
-	}
 	// A job that has ended by the count may share a line with one of the changes.
-	if len(o.encoded) > 1 && (c.lines.shared || c.meets(o.encoded, applies)) {
-		return nil, false, errInTurn
+	if several && (c.lines.shared || c.meets(o.encoded, applies)) {
+		fail.With(errInTurn)
 	}
 	// Each change, and behind it the jobs that it moves, so that all have their order.
-	all := settling{sameJob: o.sameJob}
+	all, applied := settling{sameJob: o.sameJob}, make([]bool, len(applies))
 	for i := range o.encoded {
-		if applies[i] == 0 {
-			continue
-		}
-		all.encoded, all.froms = append(all.encoded, o.encoded[i]), append(all.froms, o.froms[i])
-		if err := all.move(moved[i]); err != nil {
-			return nil, false, err
+		if applied[i] = applies[i] > 0; applied[i] {
+			all.encoded, all.froms = append(all.encoded, o.encoded[i]), append(all.froms, o.froms[i])
+			all.move(moved[i])
 		}
 	}
 	if len(all.encoded) > 0 {
-		if _, _, err := s.applyLocked(ctx, tx, all); err != nil {
-			return nil, false, err
-		}
+		t.applyLocked(all)
 	}
 	c.moved = nil
-	if err := c.store(); err != nil {
-		return nil, false, err
-	}
-	some := make([]bool, len(applies))
-	for i := range applies {
-		some[i] = applies[i] > 0
-	}
-	if err := s.explainAll(ctx, tx, o, some, results, retries); err != nil {
-		return nil, false, err
-	}
+	c.store()
+	t.explainAll(o, applied, results, retries)
 	for i := range moved {
 		results[i].Moved = moved[i]
 	}
-	return c.met, len(list) > 0, nil
+	return c.met, len(list) > 0
 }
 
 var errNotLocked = errors.New("ojs: postgres: a job does not change though it is locked")
 
 // move appends the changes that move waiting jobs.
-func (o *settling) move(moved []storage.Record) error {
+func (o *settling) move(moved []storage.Record) {
 	for i := range moved {
-		w, err := rows.Encode(&moved[i])
-		if err != nil {
-			return err
-		}
-		o.encoded, o.froms = append(o.encoded, w), append(o.froms, 1<<rows.Pending)
+		o.add(&moved[i], 1<<rows.Pending)
 	}
-	return nil
 }
 
 var lockChangedSQL = define("lockChanged", `SELECT id, seq, version, state, coalesce(awaited, false) FROM {whole}
@@ -249,9 +194,7 @@ var lockChangedSQL = define("lockChanged", `SELECT id, seq, version, state, coal
 // lockChanged locks the jobs of changes. It returns the number of the job of each change
 // that applies, or 0, whether the change ends a job that others may wait for, and the
 // jobs that leave pending before their turn.
-func (s *Storage) lockChanged(
-	ctx context.Context, tx transaction, o settling,
-) (applies []int64, counts []bool, left []int64, err error) {
+func (t *tx) lockChanged(o settling) (applies []int64, counts []bool, left []int64) {
 	at := make(map[string]int, len(o.encoded))
 	ids := make([]string, len(o.encoded))
 	for i := range o.encoded {
@@ -263,7 +206,7 @@ func (s *Storage) lockChanged(
 	var seq, version int64
 	var state int16
 	var awaited bool
-	read := each([]any{&id, &seq, &version, &state, &awaited}, func() {
+	t.query(lockChangedSQL, each([]any{&id, &seq, &version, &state, &awaited}, func() {
 		i := at[id]
 		c := &o.encoded[i]
 		if version != c.Version-1-o.froms[i]>>16 || state < 1 || o.froms[i]>>state&1 == 0 {
@@ -276,16 +219,13 @@ func (s *Storage) lockChanged(
 		case awaited && state == rows.Pending && c.State != rows.Pending:
 			left = append(left, seq)
 		}
-	})
-	err = tx.query(ctx, s.sql[lockChangedSQL], []any{ids}, read)
-	return applies, counts, left, err
+	}), ids)
+	return applies, counts, left
 }
 
 // counter is the depend.Tx of a transaction.
 type counter struct {
-	ctx context.Context
-	s   *Storage
-	tx  transaction
+	*tx
 
 	edges map[int64][]int64 // by an awaited job: the jobs that wait for it, until its end is counted
 	taken map[int64]bool    // jobs whose stored edges are in edges
@@ -297,7 +237,6 @@ type counter struct {
 
 	met     []bad          // waiting jobs that do not decode
 	damaged map[int64]bool // their numbers
-	err     error          // the first
 }
 
 var _ depend.Tx[*waiter] = (*counter)(nil)
@@ -317,17 +256,14 @@ func newWaiter(seq int64, id string, state ojs.State) *waiter {
 	return w
 }
 
-func (s *Storage) counter(ctx context.Context, tx transaction, ends ...depend.End) *counter {
-	return &counter{ctx: ctx, s: s, tx: tx, ends: ends, edges: make(map[int64][]int64),
+func (t *tx) counter(ends ...depend.End) *counter {
+	return &counter{tx: t, ends: ends, edges: make(map[int64][]int64),
 		taken: make(map[int64]bool), jobs: make(map[int64]*waiter), byID: make(map[string]*waiter),
 		lines: newLines(), damaged: make(map[int64]bool)}
 }
 
 // Ends implements depend.Tx.
 func (c *counter) Ends() *[]depend.End { return &c.ends }
-
-// fail keeps the first error.
-func (c *counter) fail(err error) { c.err = cmp.Or(c.err, err) }
 
 // takeEdgesSQL deletes the edges from the jobs $1, which have ended, and takes these out
 // of their lines. It returns the jobs that wait for them, and the keys of the lines.
@@ -338,7 +274,7 @@ var takeEdgesSQL = define("takeEdges", `WITH edges AS (DELETE FROM {schema}.edge
 
 // load takes the edges from jobs that have ended, and locks and reads what waits for
 // them.
-func (c *counter) load(ends []depend.End) error {
+func (c *counter) load(ends []depend.End) {
 	var from []int64
 	for _, e := range ends {
 		if !c.taken[e.Seq] {
@@ -347,14 +283,14 @@ func (c *counter) load(ends []depend.End) error {
 		}
 	}
 	if len(from) == 0 {
-		return nil
+		return
 	}
 	var dependency, waiting int64
 	var key string
 	var waits bool
 	var unread []int64
 	var turns []string
-	read := each([]any{&dependency, &waiting, &key, &waits}, func() {
+	c.query(takeEdgesSQL, each([]any{&dependency, &waiting, &key, &waits}, func() {
 		if key != "" {
 			if c.leave(dependency, key, waits) {
 				turns = append(turns, key)
@@ -366,15 +302,9 @@ func (c *counter) load(ends []depend.End) error {
 			c.jobs[waiting] = nil
 			unread = append(unread, waiting)
 		}
-	})
-	err := c.tx.query(c.ctx, c.s.sql[takeEdgesSQL], []any{from}, read)
-	if err == nil {
-		err = c.readWaiting(unread)
-	}
-	if err == nil {
-		err = c.lockLines(turns)
-	}
-	return err
+	}), from)
+	c.readWaiting(unread)
+	c.lockLines(turns)
 }
 
 // waitingJobsSQL locks the pending ones of the jobs $1. Its first column is 1 if other
@@ -386,31 +316,20 @@ var stillWaitingSQL = define("stillWaiting", `SELECT s.seq FROM {schema}.stage s
 		WHERE s.seq = ANY ($1::bigint[]) AND s.state = 1`)
 
 // readWaiting locks and reads those of the jobs that wait.
-func (c *counter) readWaiting(seqs []int64) error {
-	for len(seqs) > 0 {
-		found, err := c.read(c.s.sql[waitingJobsSQL], seqs)
-		if err != nil || found == len(seqs) {
-			return err
-		}
+func (c *counter) readWaiting(seqs []int64) {
+	for len(seqs) > 0 && c.read(waitingJobsSQL, seqs) < len(seqs) {
 		// A change moves the row of a job: a statement that waits for the change misses
 		// the job, and a later one finds it.
 		missed := slices.DeleteFunc(slices.Clone(seqs), func(seq int64) bool { return c.jobs[seq] != nil })
-		var seq int64
 		seqs = nil
-		if err = c.tx.query(c.ctx, c.s.sql[stillWaitingSQL], []any{missed}, each([]any{&seq}, func() {
-			if !c.damaged[seq] {
-				seqs = append(seqs, seq)
-			}
-		})); err != nil {
-			return err
-		}
+		c.query(stillWaitingSQL, values(&seqs), missed)
+		seqs = slices.DeleteFunc(seqs, func(seq int64) bool { return c.damaged[seq] })
 	}
-	return nil
 }
 
 // read locks and reads waiting jobs, and returns how many there are.
-func (c *counter) read(sql string, args ...any) (int, error) {
-	list, err := selectRows(c.ctx, c.tx, true, sql, args...)
+func (c *counter) read(of statement, args ...any) int {
+	list := c.rows(true, of, args...)
 	for i := range list {
 		row, err := list[i].decode()
 		if err != nil {
@@ -422,17 +341,14 @@ func (c *counter) read(sql string, args ...any) (int, error) {
 		c.jobs[row.Seq] = &waiter{Row: row, awaited: awaited, depends: list[i].Depends != nil}
 		c.byID[row.ID] = c.jobs[row.Seq]
 	}
-	return len(list), err
+	return len(list)
 }
 
 // Take implements depend.Tx.
 func (c *counter) Take(ends []depend.End) (waiting []*waiter, line string) {
 	e := ends[0]
-	if !c.taken[e.Seq] && c.err == nil {
-		c.fail(c.load(ends))
-	}
-	if c.err != nil {
-		return nil, ""
+	if !c.taken[e.Seq] {
+		c.load(ends)
 	}
 	seqs := c.edges[e.Seq]
 	slices.Sort(seqs)
@@ -509,7 +425,7 @@ var setDocumentsSQL = define("setDocuments", `UPDATE {schema}.job b SET job = u.
 		FROM unnest($1::bigint[], $2::bytea[]) u (seq, job) WHERE b.seq = u.seq`)
 
 // store stores the counts of jobs, and those that have moved.
-func (c *counter) store() error {
+func (c *counter) store() {
 	var seqs, retimed []int64
 	var depends, documents [][]byte
 	for seq, w := range c.jobs {
@@ -517,102 +433,79 @@ func (c *counter) store() error {
 			continue
 		}
 		if w.State != ojs.StatePending && w.Retimed() {
-			columns, err := rows.Encode(&w.Record)
-			if err != nil {
-				return err
-			}
-			retimed, documents = append(retimed, seq), append(documents, columns.Job)
+			retimed = append(retimed, seq)
+			documents = append(documents, fail.Must(rows.Encode(&w.Record)).Job)
 		}
-		b, err := rows.EncodeDepends(w.Dependencies)
-		if err != nil {
-			return err
-		}
-		seqs, depends, w.counted = append(seqs, seq), append(depends, b), false
+		w.counted = false
+		seqs, depends = append(seqs, seq), append(depends, fail.Must(rows.EncodeDepends(w.Dependencies)))
 	}
-	if err := c.storeCounts(seqs, depends); err != nil {
-		return err
+	if len(seqs) > 0 {
+		c.exec(setDependsSQL, seqs, depends, c.lines.given)
+		c.lines.given = nil
 	}
 	if len(retimed) > 0 {
-		if err := c.tx.exec(c.ctx, c.s.sql[setDocumentsSQL], retimed, documents); err != nil {
-			return err
-		}
-	}
-	if len(c.moved) == 0 {
-		return nil
+		c.exec(setDocumentsSQL, retimed, documents)
 	}
 	moves := settling{sameJob: true}
 	for _, w := range c.moved {
-		if err := moves.move([]storage.Record{w.Record}); err != nil {
-			return err
-		}
+		moves.add(&w.Record, 1<<rows.Pending)
 	}
-	c.moved = nil
-	_, _, err := c.s.applyLocked(c.ctx, c.tx, moves)
-	return err
+	if c.moved = nil; len(moves.encoded) > 0 {
+		c.applyLocked(moves)
+	}
 }
 
-// setDependsSQL stores the counts $2 of the jobs $1. The transaction has locked or
-// stored these jobs, so that a join finds each of them.
-var setDependsSQL = define("setDepends", `UPDATE {schema}.job b SET depends = u.depends
-		FROM unnest($1::bigint[], $2::bytea[]) u (seq, depends) WHERE b.seq = u.seq`)
-
-// giveTurnsSQL is setDependsSQL of jobs of which $3 have the turn.
-var giveTurnsSQL = define("giveTurns", `WITH lines AS (UPDATE {schema}.line SET waits = false WHERE seq = ANY ($3::bigint[]))
+// setDependsSQL stores the counts $2 of the jobs $1, of which $3 have the turn. The
+// transaction has locked or stored these jobs, so that a join finds each of them.
+var setDependsSQL = define("setDepends", `WITH lines AS (UPDATE {schema}.line SET waits = false WHERE seq = ANY ($3::bigint[]))
 		UPDATE {schema}.job b SET depends = u.depends
 		FROM unnest($1::bigint[], $2::bytea[]) u (seq, depends) WHERE b.seq = u.seq`)
-
-// storeCounts stores the counts of jobs, and the turns given.
-func (c *counter) storeCounts(seqs []int64, depends [][]byte) error {
-	switch turns := c.lines.given; {
-	case len(turns) > 0: // these jobs are among the others
-		c.lines.given = nil
-		return c.tx.exec(c.ctx, c.s.sql[giveTurnsSQL], seqs, depends, turns)
-	case len(seqs) > 0:
-		return c.tx.exec(c.ctx, c.s.sql[setDependsSQL], seqs, depends)
-	}
-	return nil
-}
-
-var lockKnownSQL = define("lockKnown", `SELECT id FROM (SELECT s.seq, b.id FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq) j
-		WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`)
 
 // Known implements insert.Tx. It locks the jobs, so that none ends before the insert
 // has.
 func (i *inserter) Known(ids []string) (map[string]bool, error) {
 	known := make(map[string]bool, len(ids))
-	ids = sayables(ids)
-	for {
-		var id string
-		read := each([]any{&id}, func() { known[id] = true })
-		if err := i.tx.query(i.ctx, i.s.sql[lockKnownSQL], []any{ids}, read); err != nil {
-			return nil, err
-		}
-		all, err := i.s.lockedAll(i.ctx, i.tx, ids, known)
-		if err != nil || all {
-			return known, err
-		}
+	for id := range i.lockKnown(ids) {
+		known[id] = true
 	}
+	return known, nil
 }
 
-// lockedAll reports whether a statement has locked all of some jobs. It misses a job that
-// another transaction takes to another partition meanwhile.
-func (s *Storage) lockedAll(
-	ctx context.Context, tx transaction, ids []string, locked map[string]bool,
-) (bool, error) {
-	there, err := s.find(ctx, tx, ids)
-	for id := range there {
-		if !locked[id] {
-			return false, err
+// lockKnown locks the jobs with some ids, and returns those that are stored.
+func (t *tx) lockKnown(ids []string) map[string]found {
+	return t.lockAll(ids, func(ids []string, locked map[string]found) {
+		var id string
+		var f found
+		var awaited bool
+		t.query(lockChangedSQL, each([]any{&id, &f.seq, &f.version, &f.code, &awaited}, func() {
+			locked[id] = f
+		}), ids)
+	})
+}
+
+// lockAll has lock add the jobs that it locks to locked, until these are all of the jobs
+// that are stored. A statement misses a job that another transaction takes to another
+// partition meanwhile.
+func (t *tx) lockAll(
+	ids []string, lock func(ids []string, locked map[string]found),
+) (locked map[string]found) {
+	ids = sayables(ids)
+	for {
+		locked = make(map[string]found, len(ids))
+		lock(ids, locked)
+		there := t.find(ids)
+		maps.DeleteFunc(there, func(id string, _ found) bool { return locked[id].seq > 0 })
+		if len(there) == 0 {
+			return locked
 		}
 	}
-	return true, err
 }
 
 // Await implements insert.Tx.
 func (i *inserter) Await(
 	now time.Time, batch []storage.Insert, added func(int) bool,
-) (moved []storage.Record, err error) {
-	c := i.s.counter(i.ctx, i.tx, i.ended...)
+) ([]storage.Record, error) {
+	c := i.counter(i.ended...)
 	waits := storage.DependsOn(batch)
 	for k := range batch {
 		if waits && added(k) {
@@ -621,28 +514,20 @@ func (i *inserter) Await(
 			c.know(&batch[k], a.seq, &a.columns)
 		}
 	}
-	if c.learn(batch, added); c.err == nil {
-		moved = depend.Await(c, now, batch, added)
+	c.learn(batch, added)
+	moved := depend.Await(c, now, batch, added)
+	if c.end(moved); len(c.met) > 0 {
+		fail.With(&undecodable{c.met})
 	}
-	if err = c.end(); err == nil && len(c.met) > 0 {
-		err = &undecodable{c.met}
-	}
-	if err != nil {
-		return nil, err
-	}
-	noteMoved(i.notice, moved)
 	return moved, nil
 }
 
-// end stores what the counter has come to, and returns its error.
-func (c *counter) end() error {
-	if c.err == nil {
-		c.err = c.addEdges()
-	}
-	if c.err == nil {
-		c.err = c.store()
-	}
-	return c.err
+// end stores what the counter has come to, and adds to the notice what the jobs tell that
+// have moved.
+func (c *counter) end(moved []storage.Record) {
+	c.addEdges()
+	c.store()
+	noteMoved(&c.notice, moved)
 }
 
 // know adds a job that has just been stored, with these columns.
@@ -653,11 +538,7 @@ func (c *counter) know(in *storage.Insert, seq int64, columns *rows.Columns) {
 	if !in.Waits() {
 		return
 	}
-	r, err := rows.Read(columns)
-	if err != nil {
-		c.fail(err)
-		return
-	}
+	r := fail.Must(rows.Read(columns))
 	r.Wait(in)
 	w.Record, w.Was = r, r.Version
 	c.jobs[seq] = w
@@ -680,19 +561,15 @@ func (c *counter) learn(batch []storage.Insert, added func(int) bool) {
 	}
 	known := func(id string) bool { return c.byID[id] != nil }
 	if waiting = slices.DeleteFunc(sayables(waiting), known); len(waiting) > 0 {
-		_, err := c.read(c.s.sql[waitingIDsSQL], waiting)
-		c.fail(err)
+		c.read(waitingIDsSQL, waiting)
 	}
-	ids = slices.DeleteFunc(ids, known)
-	there, err := c.s.find(c.ctx, c.tx, ids)
-	c.fail(err)
-	for id, f := range there {
+	for id, f := range c.find(slices.DeleteFunc(ids, known)) {
 		c.byID[id] = newWaiter(f.seq, id, f.state())
 	}
 	for k := range batch {
 		for _, id := range batch[k].DependsOn {
 			if added(k) && !known(id) {
-				c.fail(&ojs.DependencyError{ID: batch[k].Record.ID, Dependency: id})
+				fail.With(&ojs.DependencyError{ID: batch[k].Record.ID, Dependency: id})
 			}
 		}
 	}
@@ -705,7 +582,7 @@ var setAwaitedSQL = define("setAwaited", `UPDATE {schema}.stage SET awaited = tr
 		WHERE seq = ANY ($1::bigint[]) AND awaited IS NULL`)
 
 // addEdges stores the edges that are not counted.
-func (c *counter) addEdges() error {
+func (c *counter) addEdges() {
 	var from, to, awaited []int64
 	for dependency, waiting := range c.edges {
 		for _, seq := range waiting {
@@ -715,11 +592,8 @@ func (c *counter) addEdges() error {
 			awaited = append(awaited, dependency)
 		}
 	}
-	if len(from) == 0 {
-		return nil
+	if len(from) > 0 {
+		c.exec(setAwaitedSQL, awaited)
+		c.exec(addEdgesSQL, from, to)
 	}
-	if err := c.tx.exec(c.ctx, c.s.sql[setAwaitedSQL], awaited); err != nil {
-		return err
-	}
-	return c.tx.exec(c.ctx, c.s.sql[addEdgesSQL], from, to)
 }

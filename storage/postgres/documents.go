@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -13,7 +14,7 @@ import (
 // come one after the other, so that it sees what the call before has done.
 var putDocumentsSQL = define("putDocuments", `WITH given AS MATERIALIZED (
 			SELECT u.i, u.name, nullif(u.due, {none}) AS due, nullif(u.data, '') AS data
-			FROM unnest($2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::bytea[]) AS u(i, name, version, due, data)
+			FROM unnest($2::text[], $3::bigint[], $4::bigint[], $5::bytea[]) WITH ORDINALITY AS u(name, version, due, data, i)
 				LEFT JOIN {schema}.document d ON d.kind = $1 AND d.name = u.name
 			WHERE u.version IN (-1, coalesce(d.version, 0))),
 		put AS (INSERT INTO {schema}.document AS d
@@ -28,35 +29,29 @@ var putDocumentsSQL = define("putDocuments", `WITH given AS MATERIALIZED (
 func (s *Storage) PutDocuments(
 	ctx context.Context, kind storage.Kind, list []storage.Document,
 ) ([]uint64, error) {
-	if err := s.enterApart(ctx); err != nil {
-		return nil, err
-	}
-	defer s.mu.RUnlock()
-	var places []int32
-	var names []string
-	var from, dues []int64
-	var data [][]byte
-	for i, d := range list {
-		places, names, from = append(places, int32(i)), append(names, d.Name), append(from, int64(d.Version))
-		dues, data = append(dues, rows.Nanos(d.Due)), append(data, d.Data)
-	}
 	versions := make([]uint64, len(list))
 	var n storage.Notice
-	err := again(func() error {
-		clear(versions)
-		n = storage.Notice{}
-		var i int
-		var version int64
-		args := []any{string(kind), places, names, from, dues, data}
-		read := each([]any{&i, &version}, func() {
-			versions[i] = uint64(version)
-			n.AddDocuments(kind)
+	err := s.pooled(ctx).run(func(t *tx) {
+		t.apart()
+		names := listOf(list, func(d *storage.Document) string { return d.Name })
+		from := listOf(list, func(d *storage.Document) int64 { return int64(d.Version) })
+		dues := listOf(list, func(d *storage.Document) int64 { return rows.Nanos(d.Due) })
+		data := listOf(list, func(d *storage.Document) []byte { return d.Data })
+		t.again(func() {
+			clear(versions)
+			n = storage.Notice{}
+			var i int
+			var version int64
+			read := each([]any{&i, &version}, func() {
+				versions[i-1] = uint64(version)
+				n.AddDocuments(kind)
+			})
+			fail.If(s.atOnceTuned(ctx, true, s.nameLock("document "+string(kind)),
+				s.sent(putDocumentsSQL, read, string(kind), names, from, dues, data)))
 		})
-		return s.atOnceTuned(ctx, true, s.nameLock("document "+string(kind)),
-			sent{s.sql[putDocumentsSQL], args, read})
 	})
 	if err != nil {
-		return nil, wrap(err)
+		return nil, err
 	}
 	s.tell(ctx, &n)
 	return versions, nil
@@ -78,10 +73,10 @@ func (s *Storage) Documents(
 		return nil, nil
 	}
 	if q.Names != nil {
-		return s.readDocuments(ctx, kind, s.sql[namedDocumentsSQL], q.After, q.Prefix, q.Names, q.Most())
+		return s.readDocuments(ctx, kind, namedDocumentsSQL, q.After, q.Prefix, q.Names, q.Most())
 	}
 	const last = "\U0010ffff" // of all characters
-	return s.readDocuments(ctx, kind, s.sql[documentsSQL], q.After, q.Prefix, q.Prefix+last, q.Most())
+	return s.readDocuments(ctx, kind, documentsSQL, q.After, q.Prefix, q.Prefix+last, q.Most())
 }
 
 // dueDocumentsSQL returns the documents that are due, and the first that is not.
@@ -99,7 +94,7 @@ func (s *Storage) DueDocuments(
 		from = after
 	}
 	most := max(0, min(limit, maxRows))
-	due, err = s.readDocuments(ctx, kind, s.sql[dueDocumentsSQL], rows.Nanos(from.Due), from.Name,
+	due, err = s.readDocuments(ctx, kind, dueDocumentsSQL, rows.Nanos(from.Due), from.Name,
 		rows.Nanos(now), most+1) // one more than asked for: next is of the same moment
 	if err != nil {
 		return nil, time.Time{}, err
@@ -116,30 +111,26 @@ func (s *Storage) DueDocuments(
 // readDocuments reads documents. If some do not decode it sets them aside, and reads
 // again: others come in their places.
 func (s *Storage) readDocuments(
-	ctx context.Context, kind storage.Kind, sql string, args ...any,
+	ctx context.Context, kind storage.Kind, of statement, args ...any,
 ) (list []storage.Document, err error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.mu.RUnlock()
 	args = slices.Insert(args, 0, any(string(kind)))
-	for aside := true; aside && err == nil; {
-		var d storage.Document
-		var version, due int64
-		var met []named
-		list = nil
-		err = s.in(ctx).query(ctx, sql, args, each([]any{&d.Name, &version, &due, &d.Data}, func() {
-			d.Version, d.Due = uint64(version), rows.Time(due)
-			if err := rows.CheckDocument(kind, &d); err != nil {
-				met = append(met, named{kind, d.Name, version, err})
-			} else {
-				list = append(list, d)
-			}
-			d.Data = nil // not to be written over
-		}))
-		if aside = false; err == nil && txOf(ctx) == nil {
-			aside, err = s.setAsideNamed(ctx, met)
+	err = s.in(ctx).run(func(t *tx) {
+		for aside := true; aside; {
+			var d storage.Document
+			var version, due int64
+			var met []named
+			list = nil
+			t.query(of, each([]any{&d.Name, &version, &due, &d.Data}, func() {
+				d.Version, d.Due = uint64(version), rows.Time(due)
+				if err := rows.CheckDocument(kind, &d); err != nil {
+					met = append(met, named{kind, d.Name, version, err})
+				} else {
+					list = append(list, d)
+				}
+				d.Data = nil // not to be written over
+			}), args...)
+			aside = !t.joined() && fail.Must(s.setAsideNamed(ctx, met))
 		}
-	}
-	return list, wrap(err)
+	})
+	return list, err
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -16,16 +17,14 @@ import (
 func (s *Storage) Due(
 	ctx context.Context, now time.Time, limit int, buf []storage.Record,
 ) (d storage.Due, err error) {
-	if err := s.enter(ctx); err != nil {
-		return d, err
-	}
-	defer s.mu.RUnlock()
-	err = again(func() error {
-		d = storage.Due{Promoted: buf[:0]}
-		return s.dueAll(ctx, now, min(limit, maxRows), &d)
+	err = s.pooled(ctx).run(func(t *tx) {
+		t.again(func() {
+			d = storage.Due{Promoted: buf[:0]}
+			t.dueAll(now, min(limit, maxRows), &d)
+		})
 	})
 	if err != nil {
-		return storage.Due{}, wrap(err)
+		return storage.Due{}, err
 	}
 	var n storage.Notice
 	for i := range d.Stalled {
@@ -42,14 +41,17 @@ func (s *Storage) Due(
 }
 
 // dueAll does what is due in as many rounds as it takes. As a rule that is one.
-func (s *Storage) dueAll(ctx context.Context, now time.Time, limit int, d *storage.Due) error {
+func (t *tx) dueAll(now time.Time, limit int, d *storage.Due) {
 	for {
-		n, err := s.due(ctx, now, limit, d)
-		if err != nil {
-			return halfway(d, now, err)
+		n := 0
+		err := fail.Caught(func() { n = t.due(now, limit, d) })
+		if err != nil && len(d.Promoted)+len(d.Expired)+len(d.Stalled) > 0 {
+			d.Next = now // the caller has to know of the changed jobs, and asks again for the rest
+			return
 		}
+		fail.If(err)
 		if limit -= n; n == 0 || limit <= 0 || d.Next.IsZero() || d.Next.After(now) {
-			return nil
+			return
 		}
 	}
 }
@@ -104,14 +106,15 @@ var nextWakeSQL = define("nextWake", `SELECT (SELECT wake FROM {schema}.stage WH
 		EXISTS (SELECT FROM {schema}.stage WHERE {impossible})`)
 
 // due is a round of dueAll. It returns how many jobs it has found due.
-func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.Due) (n int, err error) {
-	list, err := selectRows(ctx, joining{tuned{s}}, true, s.sql[dueSQL], rows.Nanos(now), limit, false)
+func (t *tx) due(now time.Time, limit int, d *storage.Due) int {
+	var list []stored
+	locks := t.s.with(t.ctx, tuned{t.s, true})
+	err := fail.Caught(func() { list = locks.rows(true, dueSQL, rows.Nanos(now), limit, false) })
 	held := isCode(err, lockNotAvailable) // the rounds of a queue
 	if held {
-		list, err = selectRows(ctx, tuned{s}, true, s.sql[dueSQL], rows.Nanos(now), limit, true)
-	}
-	if err != nil {
-		return 0, err
+		list = t.rows(true, dueSQL, rows.Nanos(now), limit, true)
+	} else {
+		fail.If(err)
 	}
 	abs := func(n int64) int64 { return max(n, -n) }
 	slices.SortFunc(list, func(a, b stored) int { return cmp.Compare(abs(a.ord), abs(b.ord)) })
@@ -137,14 +140,8 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 	if len(expired) > 0 {
 		// The first statement has released its locks. If a job has changed since, that
 		// change wins.
-		o, err := saving(now, expired)
-		if err != nil {
-			return 0, err
-		}
 		results := make([]storage.Settled, len(expired))
-		if err := s.settleDistinct(ctx, tuned{s}, o, results, retries); err != nil {
-			return 0, err
-		}
+		t.settleDistinct(saving(now, expired), results, retries)
 		for i, row := range expired {
 			if results[i].Err == nil {
 				d.Expired = append(d.Expired, row.Record)
@@ -152,14 +149,11 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 			}
 		}
 	}
-	if err := s.setAsideRead(ctx, false, met); err != nil {
-		return 0, err
-	}
+	fail.If(t.s.setAsideRead(t.ctx, false, met))
 	var next *int64
-	var some, impossible bool
-	err = (tuned{s}).query(ctx, s.sql[nextWakeSQL], nil, one(&some, &next, &impossible))
-	if err == nil && impossible {
-		err = s.sweep(ctx)
+	var impossible bool
+	if t.query(nextWakeSQL, one(&next, &impossible)); impossible {
+		t.sweep()
 	}
 	d.Next = time.Time{}
 	if next != nil {
@@ -168,16 +162,5 @@ func (s *Storage) due(ctx context.Context, now time.Time, limit int, d *storage.
 	if held && len(list) < limit && !d.Next.After(now) {
 		d.Next = now.Add(heldPause) // what is left waits for rounds
 	}
-	return len(list), err
-}
-
-// halfway handles a failure after the first statement. If that has returned jobs, halfway
-// drops the error: the caller has to know of the changed jobs, and asks again at once for
-// the rest.
-func halfway(d *storage.Due, now time.Time, err error) error {
-	if len(d.Promoted)+len(d.Expired)+len(d.Stalled) == 0 {
-		return err
-	}
-	d.Next = now
-	return nil
+	return len(list)
 }

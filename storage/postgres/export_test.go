@@ -60,7 +60,7 @@ func MakeVersion(ctx context.Context, pool *pgxpool.Pool, schema string, version
 	if err != nil {
 		return err
 	}
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, all[:version]) })
+	return s.begun(ctx, tuned{s: s}, func(t *tx) { t.migrate(all[:version]) })
 }
 
 // StatementNames returns the names of the statements in a schema, by their text.
@@ -180,14 +180,12 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"still waiting":    {s.sql[stillWaitingSQL], []any{[]int64{1, 2}}},
 		"waiting jobs":     {s.sql[waitingJobsSQL], []any{[]int64{1, 2}}},
 		"set documents":    {s.sql[setDocumentsSQL], []any{[]int64{1, 2}, [][]byte{nil, nil}}},
-		"set depends":      {s.sql[setDependsSQL], []any{[]int64{1, 2}, [][]byte{nil, nil}}},
+		"set depends":      {s.sql[setDependsSQL], []any{[]int64{1, 2}, [][]byte{nil, nil}, []int64{1, 2}}},
 		"enter lines":      {s.sql[enterLinesSQL], []any{[]int64{1, 2}, ids}},
 		"first in line":    {s.sql[firstInLineSQL], []any{ids, []int64{1, 2}}},
 		"leave line":       {s.sql[leaveLineSQL], []any{[]int64{1, 2}}},
-		"give turns":       {s.sql[giveTurnsSQL], []any{[]int64{1, 2}, [][]byte{nil, nil}, []int64{1, 2}}},
 		"set awaited":      {s.sql[setAwaitedSQL], []any{[]int64{1, 2}}},
 		"lock changed":     {s.sql[lockChangedSQL], []any{ids}},
-		"lock known":       {s.sql[lockKnownSQL], []any{ids}},
 		"find":             {s.sql[findSQL], []any{ids}},
 		"extend": {
 			s.sql[extendSQL], []any{ids, []int64{1, 1}, []float64{0, 0}, noDocuments, now, []int64{1, 1}},
@@ -218,9 +216,8 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	for name, st := range statements {
 		var line string
 		var b strings.Builder
-		err := tuned{s}.query(ctx, "EXPLAIN "+st.sql, st.args, func(result rowSet) error {
-			return each([]any{&line}, func() { fmt.Fprintln(&b, line) })(result)
-		})
+		read := each([]any{&line}, func() { fmt.Fprintln(&b, line) })
+		err := tuned{s: s}.query(ctx, sent{"EXPLAIN " + st.sql, st.args, read})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -239,14 +236,14 @@ func Wrap(err error) error { return wrap(err) }
 // to most jobs. It takes none.
 func (s *Storage) ClaimReads(ctx context.Context, most int) (n int, err error) {
 	a := s.asking(time.Now(), &storage.Claim{}, most, false)
-	sql, args := a.claiming(false)
+	claim := a.claiming(false, nil)
 	errUndo := errors.New("undo")
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, s.sql[tuneSQL]); err != nil {
 			return err
 		}
 		var plans []struct{ Plan scanned }
-		err := tx.QueryRow(ctx, "EXPLAIN (ANALYZE, FORMAT JSON) "+sql, args...).Scan(&plans)
+		err := tx.QueryRow(ctx, "EXPLAIN (ANALYZE, FORMAT JSON) "+claim.sql, claim.args...).Scan(&plans)
 		if err != nil {
 			return err
 		}

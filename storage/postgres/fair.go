@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"maps"
 	"slices"
 
@@ -68,31 +67,17 @@ func takesTurn(of []written) bool {
 var lockRoundsSQL = define("lockRounds", `SELECT {lock_rounds} FROM unnest($1::text[]) l (queue)`)
 
 // lockQueues locks the rounds of queues until the transaction ends.
-func (s *Storage) lockQueues(ctx context.Context, tx transaction, queues []string) error {
-	if len(queues) == 0 {
-		return nil
+func (t *tx) lockQueues(queues []string) {
+	if len(queues) > 0 {
+		t.entersIn()
+		t.exec(lockRoundsSQL, queues)
 	}
-	if err := s.entersIn(ctx, tx); err != nil {
-		return err
-	}
-	return tx.exec(ctx, s.sql[lockRoundsSQL], queues)
 }
 
 // entersIn prepares a transaction in which jobs may join rounds.
-func (s *Storage) entersIn(ctx context.Context, tx transaction) error {
-	if txOf(ctx) == nil {
-		return tx.exec(ctx, s.sql[tuneSQL])
-	}
-	return s.checkIsolation(ctx, tx)
-}
-
-// joining makes statements that lock rounds by themselves. If the default isolation is
-// not read committed, they need a transaction, to see the jobs that joined while they
-// waited.
-type joining struct{ tuned }
-
-func (q joining) query(ctx context.Context, sql string, args []any, read func(rowSet) error) error {
-	return q.s.atOnceTuned(ctx, true, sent{sql, args, read})
+func (t *tx) entersIn() {
+	t.tune()
+	t.checkIsolation()
 }
 
 var tryRoundsSQL = define("tryRounds", `SELECT l.queue FROM unnest($1::text[]) l (queue)
@@ -107,7 +92,7 @@ var restRoundsSQL = define("restRounds", `DELETE FROM {schema}.served s USING un
 // rest forgets which rounds were served where jobs that are given back find no other job
 // with a key. It leaves out the queues that another transaction holds: there the next job
 // may stand a round later than it could, and nothing waits.
-func (s *Storage) rest(ctx context.Context, tx transaction, back []written) error {
+func (t *tx) rest(back []written) {
 	priorities := make(map[string][]int32) // by queue
 	for i := range back {
 		if c := &back[i]; c.FairKey != "" {
@@ -115,24 +100,20 @@ func (s *Storage) rest(ctx context.Context, tx transaction, back []written) erro
 		}
 	}
 	if len(priorities) == 0 {
-		return nil
+		return
 	}
-	if err := s.entersIn(ctx, tx); err != nil {
-		return err
-	}
+	t.entersIn()
 	var queue string
 	var queues []string
 	var levels []int32
 	// The locks are taken before the statement that looks for jobs, which then sees those
 	// of the transactions that held them.
-	err := tx.query(ctx, s.sql[tryRoundsSQL], []any{slices.Collect(maps.Keys(priorities))},
-		each([]any{&queue}, func() {
-			for _, p := range priorities[queue] {
-				queues, levels = append(queues, queue), append(levels, p)
-			}
-		}))
-	if err != nil || len(queues) == 0 {
-		return err
+	t.query(tryRoundsSQL, each([]any{&queue}, func() {
+		for _, p := range priorities[queue] {
+			queues, levels = append(queues, queue), append(levels, p)
+		}
+	}), slices.Collect(maps.Keys(priorities)))
+	if len(queues) > 0 {
+		t.exec(restRoundsSQL, queues, levels)
 	}
-	return tx.exec(ctx, s.sql[restRoundsSQL], queues, levels)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
@@ -20,26 +21,15 @@ func (s *Storage) CancelAll(
 		return nil, nil, nil
 	}
 	var met []bad
-	err = s.atomically(ctx, func(ctx context.Context, tx transaction, n *storage.Notice) error {
+	err = s.atomically(ctx, func(t *tx) {
 		var o settling
-		var err error
-		cancelled, o, met, err = s.cancels(ctx, tx, now, ids)
-		if err != nil || len(cancelled) == 0 {
-			return err
-		}
-		_, list, err := s.applyLocked(ctx, tx, o)
-		if err != nil {
-			return err
-		}
-		c := s.counter(ctx, tx, list...)
+		cancelled, o = t.cancels(now, ids, &met)
+		_, list := t.applyLocked(o)
+		c := t.counter(list...)
 		moved = depend.Count(c, now, nil)
-		err = c.end()
-		for i := range o.encoded {
-			rows.Note(n, &o.encoded[i])
-		}
-		noteMoved(n, moved)
+		o.note(&t.notice)
+		c.end(moved)
 		met = append(met, c.met...)
-		return err
 	})
 	_ = s.setAsideRead(ctx, false, met)
 	if err != nil {
@@ -51,44 +41,32 @@ func (s *Storage) CancelAll(
 // cancels locks jobs. It returns the waiting ones as they are when cancelled, the changes
 // that cancel them, and the jobs that do not decode. If the first job does not wait, it
 // fails.
-func (s *Storage) cancels(
-	ctx context.Context, tx transaction, now time.Time, ids []string,
-) (cancelled []storage.Record, o settling, met []bad, err error) {
-	list, err := s.lockRows(ctx, tx, ids)
-	if err != nil {
-		return nil, o, nil, err
-	}
-	jobs := make(map[string]*rows.Row, len(list))
-	for i := range list {
-		row, err := list[i].decode()
+func (t *tx) cancels(now time.Time, ids []string, met *[]bad) (cancelled []storage.Record, o settling) {
+	*met = nil
+	jobs := make(map[string]*rows.Row, len(ids))
+	for _, r := range t.lockRows(ids) {
+		row, err := r.decode()
 		if err != nil {
-			met = append(met, bad{list[i], err})
+			*met = append(*met, bad{r, err})
 			continue
 		}
 		jobs[row.ID] = row
 	}
 	o.sameJob = true
 	for i, id := range ids {
-		row := jobs[id]
-		if row == nil || !row.State.Waiting() {
-			switch {
-			case i > 0:
-				continue
-			case row == nil:
-				return nil, o, met, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
-			}
-			return nil, o, met, &ojs.TransitionError{ID: id, From: row.State, To: ojs.StateCancelled}
+		switch row := jobs[id]; {
+		case row != nil && row.State.Waiting():
+			row.Cancel(now)
+			o.add(&row.Record, int64(rows.From(rows.Cancelled)))
+			cancelled = append(cancelled, row.Record)
+		case i > 0:
+		case row == nil:
+			fail.With(fmt.Errorf("%w: job %q", ojs.ErrNotFound, id))
+		default:
+			fail.With(&ojs.TransitionError{ID: id, From: row.State, To: ojs.StateCancelled})
 		}
-		row.Cancel(now)
-		w, err := rows.Encode(&row.Record)
-		if err != nil {
-			return nil, o, met, err
-		}
-		o.encoded = append(o.encoded, w)
-		o.froms = append(o.froms, int64(rows.From(rows.Cancelled)))
-		cancelled = append(cancelled, row.Record)
 	}
-	return cancelled, o, met, nil
+	return cancelled, o
 }
 
 var lockedIDsSQL = define("lockedIDs",
@@ -96,22 +74,15 @@ var lockedIDsSQL = define("lockedIDs",
 
 // lockRows locks and reads jobs. A job that another transaction takes to another state
 // meanwhile is among them.
-func (s *Storage) lockRows(ctx context.Context, tx transaction, ids []string) ([]stored, error) {
-	ids = sayables(ids)
-	for {
-		list, err := selectRows(ctx, tx, false, s.sql[lockedIDsSQL], ids)
-		if err != nil {
-			return nil, err
-		}
-		locked := make(map[string]bool, len(list))
+func (t *tx) lockRows(ids []string) (list []stored) {
+	t.lockAll(ids, func(ids []string, locked map[string]found) {
+		list = t.rows(false, lockedIDsSQL, ids)
 		for i := range list {
-			locked[list[i].ID] = true
+			r := &list[i]
+			locked[r.ID] = found{r.seq, r.Version, int16(r.State)}
 		}
-		all, err := s.lockedAll(ctx, tx, ids, locked)
-		if err != nil || all {
-			return list, err
-		}
-	}
+	})
+	return list
 }
 
 // Revive implements storage.Storage.
@@ -121,46 +92,29 @@ func (s *Storage) Revive(
 	if err := storage.CheckRevive(batch); err != nil || len(batch) == 0 {
 		return nil, err
 	}
-	o := settling{encoded: make([]written, len(batch)), froms: make([]int64, len(batch))}
-	keys := make([]string, len(batch))
-	for i := range batch {
-		keys[i] = batch[i].OrderingKey
-		r := batch[i].Record
-		r.Version++
-		if o.encoded[i], err = rows.Encode(&r); err != nil {
-			return nil, err
-		}
-		o.froms[i] = 1<<rows.Completed | 1<<rows.Cancelled | 1<<rows.Discarded
-	}
 	var met []bad
-	err = s.atomically(ctx, func(ctx context.Context, tx transaction, n *storage.Notice) error {
-		if err := s.lockRevived(ctx, tx, n, batch); err != nil {
-			return err
+	err = s.atomically(ctx, func(t *tx) {
+		t.lockRevived(batch)
+		var o settling
+		var keys []string
+		for i := range batch {
+			keys = append(keys, batch[i].OrderingKey)
+			r := batch[i].Record
+			r.Version++
+			o.add(&r, 1<<rows.Completed|1<<rows.Cancelled|1<<rows.Discarded)
 		}
-		seqs, _, err := s.applyLocked(ctx, tx, o)
-		if err == nil {
-			err = tx.exec(ctx, s.sql[forgetEdgesSQL], seqs)
-		}
-		if err == nil {
-			err = s.lockKeys(ctx, tx, slices.Clone(keys))
-		}
-		if err != nil {
-			return err
-		}
-		c := s.counter(ctx, tx)
+		seqs, _ := t.applyLocked(o)
+		t.exec(forgetEdgesSQL, seqs)
+		t.lockKeys(keys)
+		c := t.counter()
 		for i := range batch {
 			c.know(&batch[i], seqs[i], &o.encoded[i])
 		}
-		if c.learn(batch, func(int) bool { return true }); c.err == nil {
-			moved = depend.Revive(c, now, batch)
-		}
-		err = c.end()
-		for i := range o.encoded {
-			rows.Note(n, &o.encoded[i])
-		}
-		noteMoved(n, moved)
+		o.note(&t.notice)
+		c.learn(batch, func(int) bool { return true })
+		moved = depend.Revive(c, now, batch)
+		c.end(moved)
 		met = c.met
-		return err
 	})
 	if err != nil {
 		return nil, err
@@ -171,30 +125,17 @@ func (s *Storage) Revive(
 
 // lockRevived locks and checks the jobs of a batch for Revive, and the jobs that they are
 // to wait for.
-func (s *Storage) lockRevived(
-	ctx context.Context, tx transaction, n *storage.Notice, batch []storage.Insert,
-) error {
+func (t *tx) lockRevived(batch []storage.Insert) {
 	var ids []string
 	for i := range batch {
 		ids = append(append(ids, batch[i].Record.ID), batch[i].DependsOn...)
 	}
 	slices.Sort(ids)
-	ids = slices.Compact(ids)
-	known, err := s.inserter(ctx, tx, n).Known(ids)
-	if err != nil {
-		return err
-	}
-	there, err := s.find(ctx, tx, sayables(ids))
-	if err != nil {
-		return err
-	}
-	return storage.CheckRevived(batch, func(id string) (uint64, ojs.State) {
-		f := there[id]
-		if !known[id] { // it has been stored since, and is not locked
-			f = found{}
-		}
+	locked := t.lockKnown(slices.Compact(ids))
+	fail.If(storage.CheckRevived(batch, func(id string) (uint64, ojs.State) {
+		f := locked[id]
 		return uint64(f.version), f.state()
-	})
+	}))
 }
 
 // forgetEdgesSQL deletes the edges to jobs. It reads all edges: few calls revive jobs.
@@ -203,12 +144,9 @@ var forgetEdgesSQL = define("forgetEdges", `DELETE FROM {schema}.edge WHERE wait
 // Waiting implements insert.Tx. It locks the jobs, so that none ends before the
 // insert has.
 func (i *inserter) Waiting(ids []string) (map[string]bool, error) {
-	list, err := i.s.lockRows(i.ctx, i.tx, ids)
-	if err != nil {
-		return nil, err
-	}
+	list := i.lockRows(ids)
 	if met := undecoded(list); len(met) > 0 {
-		return nil, &undecodable{met}
+		fail.With(&undecodable{met})
 	}
 	i.awaits = true
 	waiting := make(map[string]bool, len(ids))

@@ -11,9 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
@@ -68,11 +67,7 @@ func (s *Storage) Insert(
 		// Something is in its way, which the other path finds out.
 	}
 	var results []storage.Inserted
-	var n storage.Notice
-	err := s.atOnce(ctx, &n, func(ctx context.Context, tx transaction) (err error) {
-		results, err = insert.Batch(s.inserter(ctx, tx, &n), now, batch)
-		return err
-	})
+	err := s.atOnce(ctx, func(t *tx) { results = fail.Must(insert.Batch(t.inserter(), now, batch)) })
 	if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
 		err = duplicate(err, batch)
 	}
@@ -193,8 +188,8 @@ const manyNew = 100
 
 // judge judges lanes, or leaves them to the next claim.
 func (s *Storage) judge(now int64) {
-	_ = s.atOnceTuned(context.Background(), true, sent{sql: s.sql[judgeLimitsSQL], args: []any{now}},
-		sent{sql: s.sql[promoteSQL], args: []any{1}})
+	_ = s.atOnceTuned(context.Background(), true,
+		s.sent(judgeLimitsSQL, nil, now), s.sent(promoteSQL, nil, 1))
 }
 
 // inserting stores jobs, or none if one of the queues is draining.
@@ -279,27 +274,27 @@ var insertClaimAllSQL = define("insertClaimAll", strings.ReplaceAll(insertClaim,
 func (s *Storage) insertAll(c *insertCall, starts []int64) {
 	var v int64
 	into := []any{&v}
-	sql, args, query := s.sql[insertSQL], []any(nil), s.query
+	of, args, query := insertSQL, []any(nil), s.query
 	switch {
 	case c.claim != nil && unbegun(c.encoded):
-		sql, query, into = s.sql[insertClaimAllSQL], tuned{s}.query, append(into, &c.claimed)
+		of, query, into = insertClaimAllSQL, tuned{s: s}.query, append(into, &c.claimed)
 		if len(c.claim.Queues) > 0 {
-			sql = s.sql[insertClaimInSQL]
+			of = insertClaimInSQL
 		}
 		queues := append([]string{}, c.claim.Queues...)
 		args = append(freshArguments(c.encoded), starts, c.claim.Worker, queues,
 			argumentsOf(c.encoded, fieldsOf("job"))[0], givenLease(c.claim.Lease))
 	case fresh(c.encoded):
-		sql, args = s.sql[insertFreshSQL], freshArguments(c.encoded)
+		of, args = insertFreshSQL, freshArguments(c.encoded)
 	default:
 		if args = arguments(c.encoded); takesTurn(c.encoded) {
-			query = joining{tuned{s}}.query
+			query = tuned{s, true}.query
 		}
 	}
 	c.err = again(func() error {
 		c.versions, c.claimed = c.versions[:0], false
 		read := each(into, func() { c.versions = append(c.versions, v) })
-		err := query(context.Background(), sql, args, read) // in the time of none of the calls
+		err := query(context.Background(), s.sent(of, read, args...)) // in the time of none of the calls
 		if isCode(err, uniqueViolation) {
 			return nil
 		}
@@ -314,13 +309,10 @@ func (s *Storage) insertAll(c *insertCall, starts []int64) {
 
 // inserter is a transaction as insert.Batch wants it.
 type inserter struct {
-	ctx context.Context
-	s   *Storage
-	tx  transaction
+	*tx
 
-	notice *storage.Notice // what it does
-	ended  []depend.End    // jobs that it has ended and that others may wait for
-	awaits bool            // stored jobs are to wait for some of its jobs
+	ended  []depend.End // jobs that it has ended and that others may wait for
+	awaits bool         // stored jobs are to wait for some of its jobs
 	added  map[string]*added
 }
 
@@ -332,9 +324,7 @@ type added struct {
 
 var _ insert.Tx = (*inserter)(nil)
 
-func (s *Storage) inserter(ctx context.Context, tx transaction, n *storage.Notice) *inserter {
-	return &inserter{ctx: ctx, s: s, tx: tx, notice: n, added: make(map[string]*added)}
-}
+func (t *tx) inserter() *inserter { return &inserter{tx: t, added: make(map[string]*added)} }
 
 var takeNamesSQL = define("takeNames",
 	`INSERT INTO {schema}.name_lock SELECT unnest($1::bigint[]) ON CONFLICT (name) DO UPDATE SET name = excluded.name`)
@@ -345,10 +335,8 @@ var leaveNamesSQL = define("leaveNames", `DELETE FROM {schema}.name_lock WHERE n
 // transaction that has waited has to see what the others have committed. The names are
 // rows that exist for this transaction only (migration 4), because the server has room
 // for some thousand advisory locks in all.
-func (s *Storage) lock(ctx context.Context, tx transaction, kind string, names []string) error {
-	if err := s.checkIsolation(ctx, tx); err != nil {
-		return err
-	}
+func (t *tx) lock(kind string, names []string) {
+	t.checkIsolation()
 	hashes := make([]int64, len(names))
 	for k, name := range names {
 		sum := sha256.Sum256([]byte(kind + name))
@@ -356,16 +344,7 @@ func (s *Storage) lock(ctx context.Context, tx transaction, kind string, names [
 	}
 	slices.Sort(hashes) // all in the same order
 	hashes = slices.Compact(hashes)
-	if tx, ok := tx.(inTx); ok {
-		var b pgx.Batch // one round trip
-		b.Queue(s.sql[takeNamesSQL], hashes)
-		b.Queue(s.sql[leaveNamesSQL], hashes)
-		return tx.SendBatch(ctx, &b).Close()
-	}
-	if err := tx.exec(ctx, s.sql[takeNamesSQL], hashes); err != nil {
-		return err
-	}
-	return tx.exec(ctx, s.sql[leaveNamesSQL], hashes)
+	t.all(t.s.sent(takeNamesSQL, nil, hashes), t.s.sent(leaveNamesSQL, nil, hashes))
 }
 
 // seesCommits reports whether, under a level of isolation, each statement sees what was
@@ -377,20 +356,16 @@ func seesCommits(level string) bool {
 var isolationSQL = define("isolation", `SELECT current_setting('transaction_isolation')`)
 
 // checkIsolation refuses a caller's transaction that does not see what others commit.
-func (s *Storage) checkIsolation(ctx context.Context, tx transaction) error {
-	if txOf(ctx) == nil {
-		return nil
+func (t *tx) checkIsolation() {
+	if !t.joined() {
+		return
 	}
-	var some bool
 	var level string
-	if err := tx.query(ctx, s.sql[isolationSQL], nil, one(&some, &level)); err != nil {
-		return err
+	if t.query(isolationSQL, one(&level)); !seesCommits(level) {
+		fail.With(invalid("tx", "is %s and does not see what others have enqueued since it began, "+
+			"as a unique job, a bounded queue, an ordering key or a fairness key needs: make it read committed",
+			level))
 	}
-	if seesCommits(level) {
-		return nil
-	}
-	return invalid("tx", "is %s and does not see what others have enqueued since it began, "+
-		"as a unique job, a bounded queue, an ordering key or a fairness key needs: make it read committed", level)
 }
 
 // storedSQL returns the states of the stored ones of the jobs $1, and a first version
@@ -401,6 +376,7 @@ var storedSQL = define("stored", `SELECT b.id, s.state, 0::bigint FROM {schema}.
 
 var getAllSQL = define("getAll", `SELECT {columns} FROM {whole} WHERE id = ANY ($1::text[])`)
 
+// States implements insert.Tx.
 func (i *inserter) States(ids []string) (map[string]ojs.State, []uint64, error) {
 	found := make(map[string]ojs.State)
 	var first []uint64
@@ -408,17 +384,17 @@ func (i *inserter) States(ids []string) (map[string]ojs.State, []uint64, error) 
 	var id string
 	var state int16
 	var version int64
-	err := i.tx.query(i.ctx, i.s.sql[storedSQL], []any{ids}, each([]any{&id, &state, &version}, func() {
+	i.query(storedSQL, each([]any{&id, &state, &version}, func() {
 		if version > 0 {
 			first = append(first, uint64(version))
 		} else {
 			found[id], taken = rows.State(int(state)), append(taken, id)
 		}
-	}))
-	if err == nil && len(taken) > 0 { // by jobs that do not decode, perhaps
-		_, err = i.rows(i.s.sql[getAllSQL], taken)
+	}), ids)
+	if len(taken) > 0 { // by jobs that do not decode, perhaps
+		i.jobs(getAllSQL, taken)
 	}
-	return found, first, err
+	return found, first, nil
 }
 
 var peersSQL = define("peers", `SELECT seq FROM {schema}.stage WHERE fingerprint = ANY ($1::text[]) AND state IN (1, 2, 3, 4, 5)
@@ -431,63 +407,51 @@ var peersSQL = define("peers", `SELECT seq FROM {schema}.stage WHERE fingerprint
 var lockedSQL = define("locked",
 	`SELECT {columns} FROM {whole} WHERE seq = ANY ($1::bigint[]) ORDER BY seq FOR UPDATE`)
 
+// Peers implements insert.Tx.
 func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
-	if err := i.s.lock(i.ctx, i.tx, "unique ", fingerprints); err != nil {
-		return nil, err
-	}
+	i.lock("unique ", fingerprints)
 	for {
 		var seqs []int64
-		var seq int64
-		err := i.tx.query(i.ctx, i.s.sql[peersSQL], []any{fingerprints},
-			each([]any{&seq}, func() { seqs = append(seqs, seq) }))
-		if err != nil || len(seqs) == 0 {
-			return nil, err
+		if i.query(peersSQL, values(&seqs), fingerprints); len(seqs) == 0 {
+			return nil, nil
 		}
-		found, err := i.rows(i.s.sql[lockedSQL], seqs)
-		if err != nil || len(found) == len(seqs) {
-			return found, err
+		if found := i.jobs(lockedSQL, seqs); len(found) == len(seqs) {
+			return found, nil
 		}
 		// One has changed its state meanwhile, or has been deleted, and then an older one
 		// of its state is the newest now.
 	}
 }
 
-func (i *inserter) rows(sql string, args ...any) ([]*rows.Row, error) {
-	list, err := selectRows(i.ctx, i.tx, false, sql, args...)
-	if err != nil {
-		return nil, err
-	}
+// jobs reads jobs. It fails with those that do not decode.
+func (i *inserter) jobs(of statement, args ...any) (found []*rows.Row) {
+	list := i.rows(false, of, args...)
 	if met := undecoded(list); len(met) > 0 {
-		return nil, &undecodable{met}
+		fail.With(&undecodable{met})
 	}
-	found := make([]*rows.Row, len(list))
 	for k := range list {
-		if found[k], err = list[k].decode(); err != nil {
-			return nil, err
-		}
+		found = append(found, fail.Must(list[k].decode()))
 	}
-	return found, nil
+	return found
 }
 
 var drainingSQL = define("draining", `SELECT u.queue FROM unnest($1::text[]) WITH ORDINALITY u (queue, ord) JOIN {schema}.queue_state s USING (queue)
 		WHERE s.state = 'draining' ORDER BY u.ord LIMIT 1`)
 
+// Draining implements insert.Tx.
 func (i *inserter) Draining(queues []string) (queue string, err error) {
-	var some bool
-	err = i.tx.query(i.ctx, i.s.sql[drainingSQL], []any{queues}, one(&some, &queue))
-	return queue, err
+	i.query(drainingSQL, one(&queue), queues)
+	return queue, nil
 }
 
 var depthSQL = define("depth",
 	`SELECT coalesce(sum(n), 0)::bigint FROM {schema}.tally WHERE queue = $1 AND state < 6`)
 
+// Depth implements insert.Tx.
 func (i *inserter) Depth(queue string) (n int, err error) {
-	if err := i.s.lock(i.ctx, i.tx, "depth ", []string{queue}); err != nil {
-		return 0, err
-	}
-	var some bool
-	err = i.tx.query(i.ctx, i.s.sql[depthSQL], []any{queue}, one(&some, &n))
-	return n, err
+	i.lock("depth ", []string{queue})
+	i.query(depthSQL, one(&n), queue)
+	return n, nil
 }
 
 var oldestSQL = define("oldest", `SELECT {columns} FROM {whole_ready} WHERE seq = ANY (ARRAY(SELECT seq FROM {schema}.ready
@@ -496,13 +460,12 @@ var oldestSQL = define("oldest", `SELECT {columns} FROM {whole_ready} WHERE seq 
 			ORDER BY coalesce(own_place, place) LIMIT $3 FOR UPDATE SKIP LOCKED))
 		ORDER BY coalesce(own_place, place)`)
 
+// Oldest implements insert.Tx.
 func (i *inserter) Oldest(queue string, now time.Time, n int, without []string) ([]*rows.Row, error) {
-	if without == nil {
-		without = []string{}
-	}
-	return i.rows(i.s.sql[oldestSQL], queue, rows.Nanos(now), n, without)
+	return i.jobs(oldestSQL, queue, rows.Nanos(now), n, append([]string{}, without...)), nil
 }
 
+// Add implements insert.Tx.
 func (i *inserter) Add(recs []*storage.Record) error {
 	// Now, so that the order of insertion of one key is the order of its inserts.
 	var keys []string
@@ -511,31 +474,18 @@ func (i *inserter) Add(recs []*storage.Record) error {
 			keys = append(keys, r.Dependencies.OrderingKey)
 		}
 	}
-	if err := i.s.lockKeys(i.ctx, i.tx, keys); err != nil {
-		return err
-	}
+	i.lockKeys(keys)
 	encoded := make([]written, len(recs))
 	for k, r := range recs {
-		var err error
-		if encoded[k], err = rows.Encode(r); err != nil {
-			return err
-		}
-		rows.Note(i.notice, &encoded[k])
+		encoded[k] = fail.Must(rows.Encode(r))
+		rows.Note(&i.notice, &encoded[k])
 	}
 	if takesTurn(encoded) {
-		if err := i.s.entersIn(i.ctx, i.tx); err != nil {
-			return err
-		}
+		i.entersIn()
 	}
 	var seqs []int64
-	var seq int64
-	read := each([]any{&seq}, func() { seqs = append(seqs, seq) })
-	err := i.tx.query(i.ctx, i.s.sql[addSQL], arguments(encoded), read)
-	if err == nil && len(seqs) < len(encoded) {
-		err = errDraining
-	}
-	if err != nil {
-		return err
+	if i.query(addSQL, values(&seqs), arguments(encoded)...); len(seqs) < len(encoded) {
+		fail.With(errDraining)
 	}
 	slices.Sort(seqs) // drawn in the order of the jobs
 	for k := range encoded {
@@ -550,21 +500,19 @@ func (i *inserter) Add(recs []*storage.Record) error {
 var errDraining = errors.New(
 	"ojs: postgres: a queue of the insert begins to drain each time the insert has found it active: enqueue again")
 
+// Save implements insert.Tx.
 func (i *inserter) Save(changed []*rows.Row) error {
-	o, err := saving(time.Time{}, changed)
-	if err != nil {
-		return err
-	}
+	o := saving(time.Time{}, changed)
 	for k, r := range changed {
 		if r.State == ojs.StateCancelled && r.Seq != 0 { // no claim has a job of the batch
 			i.notice.AddTaken(r.ID, r.Was, ojs.ErrReplaced)
 		}
-		i.s.note(i.notice, &o.encoded[k])
+		i.s.note(&i.notice, &o.encoded[k])
 		if new := i.added[r.ID]; new != nil {
 			new.code = int16(o.encoded[k].State)
 		}
 	}
-	_, list, err := i.s.applyCounting(i.ctx, i.tx, o)
+	_, list := i.applyCounting(o)
 	for k, r := range changed {
 		switch new := i.added[r.ID]; {
 		case len(list) > 0 && list[0].ID == r.ID:
@@ -573,7 +521,7 @@ func (i *inserter) Save(changed []*rows.Row) error {
 			i.ended = append(i.ended, o.end(k, new.seq))
 		}
 	}
-	return err
+	return nil
 }
 
 // Bits of a change: the states that the job may be in, and what its place is.
@@ -585,17 +533,14 @@ const (
 
 // saving are the changes that write rows that were read and then changed, if the stored
 // rows are as they were read.
-func saving(now time.Time, changed []*rows.Row) (settling, error) {
-	encoded, froms := make([]written, len(changed)), make([]int64, len(changed))
-	for i, r := range changed {
-		var err error
-		if encoded[i], err = rows.Encode(&r.Record); err != nil {
-			return settling{}, err
-		}
-		froms[i] = anyState | int64(r.Version-r.Was-1)<<16
+func saving(now time.Time, changed []*rows.Row) (o settling) {
+	for _, r := range changed {
+		froms := anyState | int64(r.Version-r.Was-1)<<16
 		if r.State == ojs.StateScheduled { // it was given other args and meta, and nothing else
-			froms[i] |= keepsPlace
+			froms |= keepsPlace
 		}
+		o.add(&r.Record, froms)
 	}
-	return settling{encoded, froms, slices.Repeat([]time.Time{now}, len(changed)), false}, nil
+	o.nows = slices.Repeat([]time.Time{now}, len(changed))
+	return o
 }

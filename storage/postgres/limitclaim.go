@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // picked is a job that a claim with limits has picked and locked.
@@ -22,27 +23,19 @@ type picked struct {
 // round is a transaction of a claim that meets jobs that limits count.
 type round struct {
 	*claims
-	ctx      context.Context
-	tx       inTx
+	*tx
 	counters map[storage.LimitName]*tallied
 	wide     wideSet
-	most     int // how many jobs it claims
 
 	start []*picked
 	gone  []gone
-	leave []string
-	opens int64
-	over  bool
 	more  bool                      // another round may find jobs
 	aside map[string]*ojs.RateLimit // bounds that let no job start
 
-	shut      []closedLane
 	dropped   []storage.Record
 	postponed []storage.Record
 	moved     []storage.Record
 	undecoded []bad
-	said      said
-	notice    storage.Notice
 }
 
 // gone is a job that a limit drops or reschedules.
@@ -69,19 +62,19 @@ func (s *Storage) claimLimited(ctx context.Context, a *claims) error {
 	s.limited.Store(true)
 	const tries = 20
 	for try := 0; try < tries && a.left() > 0 && !a.over; try++ {
+		before := *a.asking
 		var r *round
-		err := s.transact(ctx, tuned{s}, func(ctx context.Context, tx transaction) error {
-			r = &round{claims: a, ctx: ctx, tx: tx.(inTx), most: a.left(), opens: a.opens,
-				leave: a.leave, aside: make(map[string]*ojs.RateLimit)}
-			return r.make()
+		err := s.transact(ctx, tuned{s: s}, func(t *tx) {
+			*a.asking = before // or what a round has changed that is undone
+			a.said = said{added: before.added}
+			r = &round{claims: a, tx: t, aside: make(map[string]*ojs.RateLimit)}
+			r.make()
 		})
 		if err != nil {
+			*a.asking = before
 			return err
 		}
 		started, spoiled := len(a.ords), a.took(ctx)
-		r.said.added = r.said.added || a.added
-		a.leave, a.opens, a.said, a.shut = r.leave, r.opens, r.said, append(a.shut, r.shut...)
-		a.over = r.over
 		to := a.c.Limits
 		to.Dropped = append(to.Dropped, r.dropped...)
 		to.Postponed = append(to.Postponed, r.postponed...)
@@ -101,86 +94,57 @@ func (s *Storage) claimLimited(ctx context.Context, a *claims) error {
 var pickHeadsSQL = picking("pickHeads", endsStep, limitPick, "$8",
 	" SELECT seq, queue, type, coalesce(key, ''), coalesce(bounds, ''), ends, wide FROM picked")
 
-func (r *round) make() (err error) {
-	s := r.s
+func (r *round) make() {
 	var locked lockedLimits
-	err = r.all([]sent{{sql: s.sql[tuneSQL]},
-		{r.variant(lockHeadsSQL), r.inQueues(r.looks(r.most)), locked.read()}})
-	if err != nil {
-		return err
-	}
+	r.all(r.s.sent(tuneSQL, nil), r.looking(lockHeadsSQL, r.left(), locked.read()))
 	var list []picked
 	var j picked
 	read := each([]any{&j.seq, &j.queue, &j.jobType, &j.key, &j.limit, &j.ends, &j.wide},
 		func() { list = append(list, j) })
-	err = r.all([]sent{{sql: s.sql[promoteSQL], args: []any{r.most}},
-		{r.variant(pickHeadsSQL), r.inQueues(r.looks(r.most)), read}})
-	if err != nil {
-		return err
-	}
+	r.all(r.s.sent(promoteSQL, nil, r.left()), r.looking(pickHeadsSQL, r.left(), read))
 	names := locked.list()
 	r.wide = make(wideSet)
 	for _, name := range names {
 		r.wide[name] = name.Kind != storage.LimitKey
 	}
-	if r.counters, err = s.counters(r.ctx, r.tx, names); err != nil {
-		return err
-	}
-	if err := r.decide(list); err != nil {
-		return err
-	}
-	r.more = r.more || len(list) == r.most && len(r.start) < r.most
-	if err := r.claim(); err != nil {
-		return err
-	}
-	if err := s.storeStarts(r.ctx, r.tx, r.now, r.counters); err != nil {
-		return err
-	}
-	if err := r.putAway(); err != nil {
-		return err
-	}
-	r.said.added = locked.added
-	return r.setAside()
-}
-
-// all makes statements in one round trip.
-func (r *round) all(list []sent) error {
-	return readBatch(r.tx.SendBatch(r.ctx, batchOf(list)), list)
+	r.counters = r.tx.counters(names)
+	r.decide(list)
+	r.more = r.more || len(list) == r.left() && len(r.start) < r.left()
+	r.claim()
+	r.storeStarts(r.now, r.counters)
+	r.putAway()
+	r.added = r.added || locked.added
+	r.setAside()
 }
 
 // decide decides which of the jobs start, and what happens to the others.
-func (r *round) decide(list []picked) error {
+func (r *round) decide(list []picked) {
 	for i := range list {
 		j := &list[i]
-		if len(r.start) == r.most {
-			return nil
+		if len(r.start) == r.left() {
+			return
 		}
 		if slices.Contains(r.leave, "queue "+j.queue) ||
 			slices.Contains(r.leave, "type "+rows.TypeName(j.jobType)) {
 			r.more = true
 			continue
 		}
-		v, err := r.judge(j)
-		if err != nil {
-			return err
-		}
-		switch v {
+		switch r.judge(j) {
 		case mayStart:
 			if r.behindOwn(j) {
 				r.more = true
-				return nil
+				return
 			}
 			r.count(j)
 			r.start = append(r.start, j)
 		case endsIt:
 			r.over = true
-			return nil
+			return
 		case unknown:
 			r.more = true
-			return nil
+			return
 		}
 	}
-	return nil
 }
 
 // limits are the limits that count a job.
@@ -189,48 +153,44 @@ func (r *round) limits(j *picked) []storage.LimitName {
 }
 
 // judge asks the limits of a job that is next.
-func (r *round) judge(j *picked) (verdict, error) {
+func (r *round) judge(j *picked) verdict {
 	ends := r.step && j.ends
 	names := r.limits(j)
 	if j.wide && names[0].Kind == storage.LimitKey {
-		return unknown, nil
+		return unknown
 	}
 	for _, name := range names {
-		t, own := r.counters[name], new(ojs.RateLimit)
-		if t == nil {
-			return unknown, nil
+		l, own := r.counters[name], new(ojs.RateLimit)
+		if l == nil {
+			return unknown
 		}
 		if name.Kind == storage.LimitKey {
 			own = r.ownBounds(j)
 		}
-		at, open, err := r.s.opens(r.ctx, r.tx, t, own, r.now)
+		at, open := l.opens(own, r.now)
 		switch {
-		case err != nil:
-			return 0, err
 		case open:
 		case name.Kind != storage.LimitKey:
 			r.leave = append(slices.Clip(r.leave), string(name.Kind)+" "+name.Name)
 			r.more = true
-			if at != rows.None && (r.opens == rows.None || at < r.opens) {
-				r.opens = at
-			}
-			return isHeld, nil
-		case own.OnLimit == ojs.OnLimitDrop || own.OnLimit == ojs.OnLimitReschedule:
+			r.opens = rule.Earlier(r.opens, at)
+			return isHeld
+		case !rule.Waits(own):
 			if ends {
-				return endsIt, nil
+				return endsIt
 			}
 			r.gone = append(r.gone, gone{j, own.OnLimit, at})
 			r.more = true
-			return isGone, nil
+			return isGone
 		default:
 			r.aside[j.limit] = own
-			return isHeld, nil
+			return isHeld
 		}
 	}
 	if ends || len(names) > 0 && len(r.start) >= r.startsLeft() {
-		return endsIt, nil
+		return endsIt
 	}
-	return mayStart, nil
+	return mayStart
 }
 
 // ownBounds are the bounds of a job. Nothing bounds a job whose text has been spoiled, so
@@ -249,12 +209,9 @@ func (r *round) ownBounds(j *picked) *ojs.RateLimit {
 // behindOwn reports whether a limit of the job has a start of this round that is not the
 // latest, since clocks differ: then the next round decides.
 func (r *round) behindOwn(j *picked) bool {
-	for _, name := range r.limits(j) {
-		if t := r.counters[name]; t.starts > 0 && t.was.Started > 0 && t.was.LastStart > r.now {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.limits(j), func(name storage.LimitName) bool {
+		return r.counters[name].starts > 0 && r.counters[name].late(r.now)
+	})
 }
 
 // count counts the start of a job for the jobs behind it.
@@ -275,29 +232,24 @@ var claimTheseSQL = define("claimThese",
 		untilGiven("b.lease", "$3")).Replace(take+takenJobs))
 
 // claim makes the jobs of start active.
-func (r *round) claim() error {
+func (r *round) claim() {
 	r.ords, r.met = nil, nil
 	if len(r.start) == 0 {
-		return nil
+		return
 	}
-	seqs := make([]int64, len(r.start))
-	for i, j := range r.start {
-		seqs[i] = j.seq
+	seqs := listOf(r.start, func(j **picked) int64 { return (*j).seq })
+	r.query(claimTheseSQL, r.read, r.now, r.c.Worker, givenLease(r.c.Lease), seqs)
+	if len(r.met) == 0 {
+		return
 	}
-	args := []any{r.now, r.c.Worker, givenLease(r.c.Lease), seqs}
-	err := r.tx.query(r.ctx, r.s.sql[claimTheseSQL], args, r.read)
-	if err != nil || len(r.met) == 0 {
-		return err
-	}
-	for _, t := range r.counters { // jobs that do not decode are no starts [quarantine-1]
-		t.Counter, t.starts = t.was, 0
+	for _, l := range r.counters { // jobs that do not decode are no starts [quarantine-1]
+		l.Counter, l.starts = l.was, 0
 	}
 	for _, j := range r.start {
 		if !slices.ContainsFunc(r.met, func(b bad) bool { return b.seq == j.seq }) {
 			r.count(j)
 		}
 	}
-	return nil
 }
 
 var judgeSQL = define("judge", `INSERT INTO {schema}.job_judge SELECT unnest($1::text[])`)
@@ -319,86 +271,65 @@ var heldSQL = define("held", `SELECT EXISTS (SELECT FROM {schema}.ready WHERE NO
 
 // setAside sets the heads aside that may not start, and stores when time opens the lanes
 // of their keys.
-func (r *round) setAside() error {
+func (r *round) setAside() {
 	var keys, bounds []string
 	for text, own := range r.aside {
 		keys, bounds = append(keys, own.Key), append(bounds, text)
 	}
-	var list []string
+	var shut []string
 	var text string
 	var active int
-	var pending bool
-	closed := sent{r.s.sql[closedSQL], nil, each([]any{&text, &active}, func() { list = append(list, text) })}
-	err := r.all([]sent{{sql: r.s.sql[shutLanesSQL], args: []any{keys, bounds}}, closed})
-	if err != nil {
-		return err
-	}
+	r.all(r.s.sent(shutLanesSQL, nil, keys, bounds),
+		r.s.sent(closedSQL, each([]any{&text, &active}, func() { shut = append(shut, text) })))
 	var locked []string
-	for name, t := range r.counters {
+	for name, l := range r.counters {
 		if name.Kind == storage.LimitKey {
 			locked = append(locked, name.Name)
 		}
-		if t.starts > 0 && t.was.LastStart > r.now && t.was.Started > 0 { // clocks differ
-			r.counters, err = r.s.counters(r.ctx, r.tx, slices.Collect(maps.Keys(r.counters)))
-			if err != nil {
-				return err
-			}
+		if l.starts > 0 && l.late(r.now) {
+			r.counters = r.tx.counters(slices.Collect(maps.Keys(r.counters)))
 		}
 	}
 	opens := slices.Repeat([]int64{rows.None}, len(locked))
 	var again []string
-	for _, text := range list {
+	for _, text := range shut {
 		own := r.ownBounds(&picked{limit: text})
-		t := r.counters[storage.LimitName{Kind: storage.LimitKey, Name: own.Key}]
-		if t == nil {
+		l := r.counters[storage.LimitName{Kind: storage.LimitKey, Name: own.Key}]
+		if l == nil {
 			continue
 		}
-		at, open, err := r.s.opens(r.ctx, r.tx, t, own, r.now)
-		switch {
-		case err != nil:
-			return err
-		case open || own.OnLimit == ojs.OnLimitDrop || own.OnLimit == ojs.OnLimitReschedule:
+		at, open := l.opens(own, r.now)
+		if open || !rule.Waits(own) {
 			again = append(again, own.Key)
 			continue
 		}
-		r.shut = append(r.shut, closedLane{*own, t.Closes(own, r.now)})
-		if i := slices.Index(locked, own.Key); at != rows.None && (opens[i] == rows.None || at < opens[i]) {
-			opens[i] = at
-		}
+		r.shut = append(r.shut, closedLane{*own, l.Closes(own, r.now)})
+		i := slices.Index(locked, own.Key)
+		opens[i] = rule.Earlier(opens[i], at)
 	}
-	last := []sent{{sql: r.s.sql[setOpensSQL], args: []any{locked, opens}}}
+	last := []sent{r.s.sent(setOpensSQL, nil, locked, opens)}
 	if len(again) > 0 {
-		last = append(last, sent{sql: r.s.sql[judgeSQL], args: []any{again}})
+		last = append(last, r.s.sent(judgeSQL, nil, again))
 	}
-	last = append(last, sent{r.s.sql[heldSQL], []any{r.now},
-		each([]any{&r.said.held, &pending, &r.said.first}, func() {
-			if r.said.more = pending; !r.said.held {
-				r.said.first = rows.None
-			}
-		})})
-	return r.all(last)
+	held := one(&r.said.held, &r.said.more, &r.said.first)
+	if r.all(append(last, r.s.sent(heldSQL, held, r.now))...); !r.said.held {
+		r.said.first = rows.None
+	}
 }
 
 var bySeqSQL = define("bySeq", `SELECT {columns} FROM {whole} WHERE seq = ANY ($1::bigint[])`)
 
 // putAway drops and reschedules jobs, in the order of the claim.
-func (r *round) putAway() error {
+func (r *round) putAway() {
 	if len(r.gone) == 0 {
-		return nil
+		return
 	}
-	seqs := make([]int64, len(r.gone))
-	for i, g := range r.gone {
-		seqs[i] = g.seq
-	}
-	list, err := selectRows(r.ctx, r.tx, false, r.s.sql[bySeqSQL], seqs)
-	if err != nil {
-		return err
-	}
-	locked := make(map[int64]*rows.Row, len(list))
-	for i := range list {
-		row, err := list[i].decode()
+	seqs := listOf(r.gone, func(g *gone) int64 { return g.seq })
+	locked := make(map[int64]*rows.Row, len(r.gone))
+	for _, found := range r.rows(false, bySeqSQL, seqs) {
+		row, err := found.decode()
 		if err != nil {
-			r.undecoded = append(r.undecoded, bad{list[i], err})
+			r.undecoded = append(r.undecoded, bad{found, err})
 			continue
 		}
 		locked[row.Seq] = row
@@ -418,27 +349,15 @@ func (r *round) putAway() error {
 			row.Postpone(now, rows.Time(g.at))
 			r.postponed = append(r.postponed, row.Record)
 		}
-		w, err := rows.Encode(&row.Record)
-		if err != nil {
-			return err
-		}
-		o.encoded, o.froms = []written{w}, []int64{1 << rows.Available}
-		_, list, err := r.s.applyLocked(r.ctx, r.tx, o)
-		if err != nil {
-			return err
-		}
-		rows.Note(&r.notice, &w)
-		if len(list) == 0 {
+		o.add(&row.Record, 1<<rows.Available)
+		_, ends := r.applyLocked(o)
+		if o.note(&r.notice); len(ends) == 0 {
 			continue
 		}
-		c := r.s.counter(r.ctx, r.tx, list...)
+		c := r.counter(ends...)
 		moved := depend.Count(c, now, nil)
-		if err := c.end(); err != nil {
-			return err
-		}
+		c.end(moved)
 		r.moved = append(r.moved, moved...)
 		r.undecoded = append(r.undecoded, c.met...)
-		noteMoved(&r.notice, moved)
 	}
-	return nil
 }

@@ -1,21 +1,21 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"math"
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // tallied is a counter with what a transaction adds to it.
 type tallied struct {
+	*tx
 	rows.Counter
 	was    rows.Counter // as it is stored
 	starts int64        // that are not stored
@@ -38,84 +38,77 @@ var activeOfSQL = define("activeOf", `SELECT u.ord, count(*) FROM unnest($1::tex
 			WHEN 'type' THEN split_part(j.type, '@', 1) = u.name ELSE false END GROUP BY 1`)
 
 // counters reads what the tables have of limits.
-func (s *Storage) counters(
-	ctx context.Context, q querier, of []storage.LimitName,
-) (map[storage.LimitName]*tallied, error) {
+func (t *tx) counters(of []storage.LimitName) map[storage.LimitName]*tallied {
 	found := make(map[storage.LimitName]*tallied, len(of))
 	if len(of) == 0 {
-		return found, nil
+		return found
 	}
 	kinds, names := pair(of)
 	var c rows.Counter
 	var setting string
 	var ord int64
-	var failure error
 	columns := []any{&ord, &c.Stored, &setting, &c.Until, &c.Blocked, &c.Last, &c.Window, &c.Most,
 		&c.Active, &c.Started, &c.LastStart}
-	err := q.query(ctx, s.sql[countersSQL], []any{kinds, names}, each(columns, func() {
-		t := &tallied{Counter: c}
-		t.LimitName = of[ord-1]
+	t.query(countersSQL, each(columns, func() {
+		l := &tallied{Counter: c, tx: t}
+		l.LimitName = of[ord-1]
 		if setting != "" {
-			bounds, err := rows.ReadBounds(setting)
-			if err != nil {
-				failure = err
-			}
-			t.Setting = &bounds
+			bounds := fail.Must(rows.ReadBounds(setting))
+			l.Setting = &bounds
 		}
-		t.was = t.Counter
-		found[t.LimitName] = t
-	}))
-	if err == nil &&
-		slices.ContainsFunc(kinds, func(k string) bool { return k != string(storage.LimitKey) }) {
+		l.was = l.Counter
+		found[l.LimitName] = l
+	}), kinds, names)
+	if slices.ContainsFunc(kinds, func(k string) bool { return k != string(storage.LimitKey) }) {
 		var n int
-		err = q.query(ctx, s.sql[activeOfSQL], []any{kinds, names}, each([]any{&ord, &n}, func() {
-			t := found[of[ord-1]]
-			t.Active, t.was.Active = n, n
-		}))
+		t.query(activeOfSQL, each([]any{&ord, &n}, func() {
+			l := found[of[ord-1]]
+			l.Active, l.was.Active = n, n
+		}), kinds, names)
 	}
-	return found, cmp.Or(err, failure)
+	return found
 }
 
 // opens reports whether bounds let a job start, and otherwise when time does: see
 // rows.Counter.
-func (s *Storage) opens(
-	ctx context.Context, q querier, t *tallied, own *ojs.RateLimit, now int64,
-) (at int64, open bool, err error) {
-	return t.Open(own, now, s.startOf(ctx, q, t, now))
+func (l *tallied) opens(own *ojs.RateLimit, now int64) (at int64, open bool) {
+	at, open, err := l.Open(own, now, l.startOf(now))
+	fail.If(err)
+	return at, open
 }
 
 var startSQL = define("start", `SELECT at FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND n = $3`)
 
 // startOf returns the function that looks up a start of a counter by its number.
-func (s *Storage) startOf(
-	ctx context.Context, q querier, t *tallied, now int64,
-) func(n int64) (int64, bool, error) {
+func (l *tallied) startOf(now int64) rule.Starts {
 	return func(n int64) (at int64, there bool, err error) {
 		switch {
-		case n > t.was.Started: // of this transaction
+		case n > l.was.Started: // of this transaction
 			return now, true, nil
-		case n == t.was.Started:
-			return t.was.LastStart, true, nil
+		case n == l.was.Started:
+			return l.was.LastStart, true, nil
 		}
-		err = q.query(ctx, s.sql[startSQL], []any{string(t.Kind), t.Name, n}, one(&there, &at))
-		return at, there, err
+		l.query(startSQL, each([]any{&at}, func() { there = true }), string(l.Kind), l.Name, n)
+		return at, there, nil
 	}
 }
 
 // start counts the start of a job.
-func (t *tallied) start(own *ojs.RateLimit, bounds string, now int64) {
-	t.Active++
+func (l *tallied) start(own *ojs.RateLimit, bounds string, now int64) {
+	l.Active++
 	if own != nil {
-		t.Remember(own)
-		t.Last = bounds
+		l.Remember(own)
+		l.Last = bounds
 	}
-	if t.Window == 0 {
-		return
+	if l.Window > 0 {
+		l.starts++
+		l.Started++
+		l.LastStart = max(l.LastStart, now)
 	}
-	t.starts++
-	t.Started++
-	t.LastStart = max(t.LastStart, now)
 }
+
+// late reports whether the counter has a start that is later than now: clocks differ.
+func (l *tallied) late(now int64) bool { return l.was.Started > 0 && l.was.LastStart > now }
 
 // spareStarts is how many starts are kept besides the ones that count. An undone claim
 // takes its start back, and an older start may then count again.
@@ -138,30 +131,26 @@ var trimStartsSQL = define("trimStarts",
 	`DELETE FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND n <= $3`)
 
 // storeStarts stores what a transaction has added to counters.
-func (s *Storage) storeStarts(
-	ctx context.Context, tx inTx, now int64, counters map[storage.LimitName]*tallied,
-) error {
-	var b pgx.Batch
-	for name, t := range counters {
-		kind := string(name.Kind)
-		if t.Last != t.was.Last || t.Window != t.was.Window || t.Most != t.was.Most {
-			b.Queue(s.sql[setStartedSQL], kind, name.Name, t.Last, t.Window, t.Most, later(now, idlePeriod))
+func (t *tx) storeStarts(now int64, counters map[storage.LimitName]*tallied) {
+	var list []sent
+	for name, l := range counters {
+		add := func(of statement, more ...any) {
+			list = append(list, t.s.sent(of, nil, append([]any{string(name.Kind), name.Name}, more...)...))
 		}
-		if t.starts == 0 {
+		if l.Last != l.was.Last || l.Window != l.was.Window || l.Most != l.was.Most {
+			add(setStartedSQL, l.Last, l.Window, l.Most, later(now, idlePeriod))
+		}
+		if l.starts == 0 {
 			continue
 		}
-		b.Queue(s.sql[addStartsSQL], kind, name.Name, t.was.Started, t.starts, now)
-		if t.was.LastStart > now && t.was.Started > 0 { // clocks differ
-			b.Queue(s.sql[sortStartsSQL], kind, name.Name)
+		if add(addStartsSQL, l.was.Started, l.starts, now); l.late(now) {
+			add(sortStartsSQL)
 		}
-		if t.Started/spareStarts > t.was.Started/spareStarts {
-			b.Queue(s.sql[trimStartsSQL], kind, name.Name, t.Started-min(t.Most, math.MaxInt32)-spareStarts)
+		if l.Started/spareStarts > l.was.Started/spareStarts {
+			add(trimStartsSQL, l.Started-min(l.Most, math.MaxInt32)-spareStarts)
 		}
 	}
-	if b.Len() == 0 {
-		return nil
-	}
-	return tx.SendBatch(ctx, &b).Close()
+	t.all(list...)
 }
 
 // idlePeriod is after what time a key of which a job has started is looked at, and again,
@@ -187,24 +176,17 @@ var lookLaterSQL = define("lookLater",
 // keys that come and go do not add up.
 func (s *Storage) forgetIdle(ctx context.Context, now int64) error {
 	var names []string
-	var name string
-	add := func() { names = append(names, name) }
-	err := tuned{s}.query(ctx, s.sql[idleLimitsSQL], []any{now}, each([]any{&name}, add))
+	err := tuned{s: s}.query(ctx, s.sent(idleLimitsSQL, values(&names), now))
 	if err != nil || len(names) == 0 {
 		return err
 	}
-	of := make([]storage.LimitName, len(names))
-	for i, name := range names {
-		of[i] = storage.LimitName{Kind: storage.LimitKey, Name: name}
-	}
-	return s.transact(ctx, tuned{s}, func(ctx context.Context, tx transaction) error {
-		if err := s.lockLimits(ctx, tx, now, of); err != nil {
-			return err
-		}
-		if err := tx.exec(ctx, s.sql[forgetLimitsSQL], names, now); err != nil {
-			return err
-		}
-		return tx.exec(ctx, s.sql[lookLaterSQL], names, later(now, idlePeriod))
+	of := listOf(names, func(name *string) storage.LimitName {
+		return storage.LimitName{Kind: storage.LimitKey, Name: *name}
+	})
+	return s.transact(ctx, tuned{s: s}, func(t *tx) {
+		t.lockLimits(now, of)
+		t.exec(forgetLimitsSQL, names, now)
+		t.exec(lookLaterSQL, names, later(now, idlePeriod))
 	})
 }
 
@@ -230,7 +212,7 @@ var keepStartsSQL = define("keepStarts", `SELECT l.kind, l.name FROM unnest($1::
 
 // takeBack forgets the starts of jobs whose claims a transaction undoes. They are as they
 // were before.
-func (s *Storage) takeBack(ctx context.Context, tx transaction, now int64, undone []storage.Record) error {
+func (t *tx) takeBack(now int64, undone []storage.Record) {
 	var names []storage.LimitName
 	of := make([][]storage.LimitName, len(undone))
 	for i := range undone {
@@ -246,28 +228,16 @@ func (s *Storage) takeBack(ctx context.Context, tx transaction, now int64, undon
 	kinds, list := pair(names)
 	keeps := make(map[storage.LimitName]bool)
 	var name storage.LimitName
-	columns := []any{&name.Kind, &name.Name}
-	err := tx.query(ctx, s.sql[keepStartsSQL], []any{kinds, list}, each(columns, func() {
-		keeps[name] = true
-	}))
-	if err != nil || len(keeps) == 0 {
-		return err
+	t.query(keepStartsSQL, each([]any{&name.Kind, &name.Name}, func() { keeps[name] = true }), kinds, list)
+	if len(keeps) == 0 {
+		return
 	}
-	names = slices.DeleteFunc(names, func(name storage.LimitName) bool { return !keeps[name] })
-	if err := s.lockLimits(ctx, tx, now, names); err != nil {
-		return err
-	}
+	t.lockLimits(now, slices.DeleteFunc(names, func(name storage.LimitName) bool { return !keeps[name] }))
 	for i := range undone {
 		for _, name := range of[i] {
-			if !keeps[name] {
-				continue
-			}
-			at := rows.Nanos(undone[i].StartedAt)
-			err := tx.exec(ctx, s.sql[takeStartSQL], string(name.Kind), name.Name, at)
-			if err != nil {
-				return err
+			if keeps[name] {
+				t.exec(takeStartSQL, string(name.Kind), name.Name, rows.Nanos(undone[i].StartedAt))
 			}
 		}
 	}
-	return nil
 }

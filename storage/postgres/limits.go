@@ -8,6 +8,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // Limits (storage.Limited), counted by what the tables say.
@@ -135,18 +136,11 @@ type wideSet = map[storage.LimitName]bool
 
 var wideSQL = define("wide", `SELECT kind, name FROM {schema}.job_limit WHERE kind IN ('queue', 'type')`)
 
-func (s *Storage) lookForWide(ctx context.Context, q asker) error {
+func (t *tx) lookForWide() {
 	set := make(wideSet)
 	var name storage.LimitName
-	read := each([]any{&name.Kind, &name.Name}, func() { set[name] = true })
-	result, err := q.Query(ctx, s.sql[wideSQL])
-	if err == nil {
-		err = readAll(result, read)
-	}
-	if err == nil {
-		s.keepWide(set)
-	}
-	return err
+	t.query(wideSQL, each([]any{&name.Kind, &name.Name}, func() { set[name] = true }))
+	t.s.keepWide(set)
 }
 
 // keepWide keeps what a look has found, unless another has found more meanwhile: the
@@ -190,11 +184,8 @@ func limitsOf(wide wideSet, queue, jobType, bounds, key string) (names []storage
 
 // pair returns the kinds and the names of limits.
 func pair(of []storage.LimitName) (kinds, names []string) {
-	kinds, names = make([]string, len(of)), make([]string, len(of))
-	for i, name := range of {
-		kinds[i], names[i] = string(name.Kind), name.Name
-	}
-	return kinds, names
+	return listOf(of, func(l *storage.LimitName) string { return string(l.Kind) }),
+		listOf(of, func(l *storage.LimitName) string { return l.Name })
 }
 
 // lockLimitsSQL locks the limits of the kinds $1 and names $2. Keys among them are
@@ -205,12 +196,10 @@ var lockLimitsSQL = define("lockLimits", `INSERT INTO {schema}.job_limit AS l (k
 		ON CONFLICT (kind, name) DO UPDATE SET opens = l.opens`)
 
 // lockLimits locks limits until the transaction ends.
-func (s *Storage) lockLimits(ctx context.Context, tx transaction, now int64, of []storage.LimitName) error {
-	if err := s.checkIsolation(ctx, tx); err != nil {
-		return err
-	}
+func (t *tx) lockLimits(now int64, of []storage.LimitName) {
+	t.checkIsolation()
 	kinds, names := pair(of)
-	return tx.exec(ctx, s.sql[lockLimitsSQL], kinds, names, later(now, idlePeriod))
+	t.exec(lockLimitsSQL, kinds, names, later(now, idlePeriod))
 }
 
 // lockedLimits are what a claim has locked.
@@ -299,10 +288,7 @@ func (a *asking) tell(ctx context.Context) {
 	if a.added {
 		_ = s.forgetIdle(ctx, a.now) // another claim will
 	}
-	opens := a.first
-	if a.opens != rows.None && (opens == rows.None || a.opens < opens) {
-		opens = a.opens
-	}
+	opens := rule.Earlier(a.first, a.opens)
 	to.Held = a.held || len(a.leave) > 0
 	if a.left() > 0 && !a.over {
 		to.Opens = rows.Time(opens)

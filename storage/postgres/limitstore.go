@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/rule"
@@ -45,65 +46,49 @@ func (s *Storage) changeLimit(
 	if !sayable(limit.Name) {
 		return invalid("limit.name", "holds a zero byte or is no UTF-8")
 	}
-	return s.atomically(ctx, func(ctx context.Context, tx transaction, n *storage.Notice) error {
+	return s.atomically(ctx, func(t *tx) {
 		of := []storage.LimitName{limit}
-		if err := s.lockLimits(ctx, tx, rows.Nanos(now), of); err != nil {
-			return err
-		}
-		counters, err := s.counters(ctx, tx, of)
-		if err != nil {
-			return err
-		}
-		c := &counters[limit].Counter
+		t.lockLimits(rows.Nanos(now), of)
+		c := &t.counters(of)[limit].Counter
 		change(c)
 		setting := ""
 		if c.Setting != nil {
-			if setting, err = rows.Bounds(c.Setting); err != nil {
-				return err
-			}
+			setting = fail.Must(rows.Bounds(c.Setting))
 		}
-		n.Available = true
+		t.notice.Available = true
 		var look any // queues and types are few, and stay
 		if limit.Kind == storage.LimitKey {
 			look = later(rows.Nanos(now), idlePeriod)
 		}
-		err = tx.exec(ctx, s.sql[setLimitSQL], string(limit.Kind), limit.Name, setting, c.Until, c.Blocked,
+		t.exec(setLimitSQL, string(limit.Kind), limit.Name, setting, c.Until, c.Blocked,
 			c.Window, c.Most, look)
-		switch {
-		case err != nil:
-			return err
-		case limit.Kind == storage.LimitKey:
-			return tx.exec(ctx, s.sql[judgeSQL], []string{limit.Name})
+		if limit.Kind == storage.LimitKey {
+			t.exec(judgeSQL, []string{limit.Name})
+			return
 		}
 		// The commit has every process, this one too, tell of the ends of jobs that the
 		// limit counts.
-		return tx.exec(ctx, s.sql[notifySQL], s.channel(), []string{"tx w"})
+		t.exec(notifySQL, s.channel(), []string{"tx w"})
 	})
 }
 
 // GetLimit implements storage.Storage.
 func (s *Storage) GetLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName,
-) (storage.Limit, error) {
+) (state storage.Limit, err error) {
 	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
-		return storage.Limit{}, err
+		return state, err
 	}
-	if err := s.enter(ctx); err != nil {
-		return storage.Limit{}, err
-	}
-	defer s.mu.RUnlock()
-	var state storage.Limit
-	var err error
-	if sayable(limit.Name) {
-		state, err = s.limitState(ctx, rows.Nanos(now), limit)
-	}
-	if err == nil && !rule.Known(&state) {
-		err = fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, limit.Kind, limit.Name)
-	}
-	if err != nil {
-		return storage.Limit{}, wrap(err)
-	}
-	return state, nil
+	err = s.in(ctx).run(func(t *tx) {
+		if sayable(limit.Name) {
+			state = t.limitState(rows.Nanos(now), limit)
+		}
+		if !rule.Known(&state) {
+			state = storage.Limit{}
+			fail.With(fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, limit.Kind, limit.Name))
+		}
+	})
+	return state, err
 }
 
 // nextLimitSQL returns the first limit after a name that may have jobs, a setting or a
@@ -122,25 +107,20 @@ func (s *Storage) ListLimits(
 	if err := storage.CheckLimit(storage.LimitName{Kind: kind, Name: "any"}, ojs.RateLimit{}); err != nil {
 		return nil, err
 	}
-	if err := s.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.mu.RUnlock()
-	for len(list) < most {
-		some := false
-		err := s.in(ctx).query(ctx, s.sql[nextLimitSQL], []any{string(kind), after}, one(&some, &after))
-		if err != nil || !some {
-			return list, wrap(err)
+	err = s.in(ctx).run(func(t *tx) {
+		for len(list) < most {
+			var next []string
+			if t.query(nextLimitSQL, values(&next), string(kind), after); len(next) == 0 {
+				return
+			}
+			after = next[0]
+			state := t.limitState(rows.Nanos(now), storage.LimitName{Kind: kind, Name: after})
+			if rule.Listed(&state) {
+				list = append(list, state)
+			}
 		}
-		state, err := s.limitState(ctx, rows.Nanos(now), storage.LimitName{Kind: kind, Name: after})
-		if err != nil {
-			return nil, wrap(err)
-		}
-		if rule.Listed(&state) {
-			list = append(list, state)
-		}
-	}
-	return list, nil
+	})
+	return list, err
 }
 
 // waitingOfKeySQL counts the jobs of a key that wait at $2, and returns the bounds of
@@ -158,40 +138,27 @@ var countStartsSQL = define("countStarts",
 	`SELECT count(*) FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND at > $3`)
 
 // limitState is the state of a limit.
-func (s *Storage) limitState(
-	ctx context.Context, now int64, limit storage.LimitName,
-) (state storage.Limit, err error) {
-	q := s.in(ctx)
-	counters, err := s.counters(ctx, q, []storage.LimitName{limit})
-	if err != nil {
-		return state, err
-	}
-	t := counters[limit]
-	sql := s.sql[waitingOfKeySQL]
+func (t *tx) limitState(now int64, limit storage.LimitName) storage.Limit {
+	l := t.counters([]storage.LimitName{limit})[limit]
+	of := waitingOfKeySQL
 	switch limit.Kind {
 	case storage.LimitQueue:
-		sql = s.sql[waitingOfQueueSQL]
+		of = waitingOfQueueSQL
 	case storage.LimitType:
-		sql = s.sql[waitingOfTypeSQL]
+		of = waitingOfTypeSQL
 	}
-	waiting, some := 0, false
+	var waiting int
 	var bounds string
-	if err := q.query(ctx, sql, []any{limit.Name, now}, one(&some, &waiting, &bounds)); err != nil {
-		return state, err
-	}
-	if t.Last != "" {
-		bounds = t.Last
+	if t.query(of, one(&waiting, &bounds), limit.Name, now); l.Last != "" {
+		bounds = l.Last
 	}
 	var own ojs.RateLimit
 	if bounds != "" {
-		if own, err = rows.ReadBounds(bounds); err != nil {
-			return state, err
-		}
+		own = fail.Must(rows.ReadBounds(bounds))
 	}
-	state, err = t.State(own, waiting, now, s.startOf(ctx, q, t, now))
-	if rate := state.Bounds.Rate; err == nil && rate.Limit > 0 {
-		args := []any{string(limit.Kind), limit.Name, now - int64(rate.Per)}
-		err = q.query(ctx, s.sql[countStartsSQL], args, one(&some, &state.Starts))
+	state := fail.Must(l.State(own, waiting, now, l.startOf(now)))
+	if rate := state.Bounds.Rate; rate.Limit > 0 {
+		t.query(countStartsSQL, one(&state.Starts), string(limit.Kind), limit.Name, now-int64(rate.Per))
 	}
-	return state, err
+	return state
 }

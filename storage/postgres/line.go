@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"slices"
 
 	"github.com/ojsengine/ojs"
@@ -29,12 +28,11 @@ import (
 //  4. The end of a job that waits for its turn locks no key, unless none has the turn.
 
 // lockKeys locks the ordering keys of jobs that are to enter lines; "" is none.
-func (s *Storage) lockKeys(ctx context.Context, tx transaction, keys []string) error {
+func (t *tx) lockKeys(keys []string) {
 	keys = slices.DeleteFunc(keys, func(key string) bool { return key == "" })
-	if len(keys) == 0 {
-		return nil
+	if len(keys) > 0 {
+		t.lock("line ", keys)
 	}
-	return s.lock(ctx, tx, "line ", keys)
 }
 
 // enterLinesSQL puts the pending jobs $1 into the lines of the keys $2.
@@ -65,7 +63,7 @@ func (c *counter) Enter(batch []storage.Insert, added func(int) bool) {
 		}
 	}
 	if len(seqs) > 0 {
-		c.fail(c.tx.exec(c.ctx, c.s.sql[enterLinesSQL], seqs, keys))
+		c.exec(enterLinesSQL, seqs, keys)
 	}
 }
 
@@ -97,17 +95,15 @@ func (c *counter) leave(seq int64, key string, waits bool) (turn bool) {
 }
 
 // lockLines locks keys, and looks who is first in their lines.
-func (c *counter) lockLines(keys []string) error {
+func (c *counter) lockLines(keys []string) {
 	if len(keys) == 0 {
-		return nil
+		return
 	}
-	if err := c.s.lock(c.ctx, c.tx, "line ", keys); err != nil {
-		return err
-	}
+	c.lock("line ", keys)
 	for _, k := range keys {
 		c.lines.locked[k] = true
 	}
-	return c.look(keys)
+	c.look(keys)
 }
 
 // firstInLineSQL returns the first job in line of each of the keys $1 of which no job
@@ -121,7 +117,7 @@ var firstInLineSQL = define("firstInLine", `SELECT u.key, l.seq FROM unnest($1::
 
 // look finds, locks and reads the first in line of each of the keys of which no job has
 // the turn.
-func (c *counter) look(keys []string) error {
+func (c *counter) look(keys []string) {
 	without := append([]int64{}, c.lines.aside...)
 	for seq, w := range c.jobs {
 		if w != nil && w.State.Terminal() {
@@ -134,16 +130,13 @@ func (c *counter) look(keys []string) error {
 	var key string
 	var seq int64
 	var unread []int64
-	err := c.tx.query(c.ctx, c.s.sql[firstInLineSQL], []any{keys, without}, each([]any{&key, &seq}, func() {
+	c.query(firstInLineSQL, each([]any{&key, &seq}, func() {
 		c.lines.first[key] = seq
 		if c.jobs[seq] == nil {
 			unread = append(unread, seq)
 		}
-	}))
-	if err != nil {
-		return err
-	}
-	return c.readWaiting(unread)
+	}), keys, without)
+	c.readWaiting(unread)
 }
 
 // First implements depend.Tx. It locks the key.
@@ -152,14 +145,14 @@ func (c *counter) First(key string) (first *waiter, some bool) {
 		return nil, false
 	}
 	var missed int64
-	for c.err == nil {
+	for {
 		seq, looked := c.lines.first[key]
 		switch {
 		case !looked:
-			c.fail(c.look([]string{key}))
+			c.look([]string{key})
 			continue
 		case seq != 0 && !c.lines.locked[key]: // there may be others by now
-			c.fail(c.lockLines([]string{key}))
+			c.lockLines([]string{key})
 			continue
 		}
 		delete(c.lines.first, key)
@@ -181,5 +174,4 @@ func (c *counter) First(key string) (first *waiter, some bool) {
 			return w, true
 		}
 	}
-	return nil, false
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/cursor"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/rule"
@@ -39,34 +40,28 @@ const (
 var getSQL = define("get", `SELECT {columns} FROM {whole} WHERE id = $1`)
 
 // Get implements storage.Storage.
-func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
-	if err := s.enter(ctx); err != nil {
-		return storage.Record{}, err
-	}
-	defer s.mu.RUnlock()
-	if !sayable(id) {
-		return storage.Record{}, fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
-	}
-	list, err := selectRows(ctx, s.in(ctx), false, s.sql[getSQL], id)
-	if err != nil {
-		return storage.Record{}, wrap(err)
-	}
-	if len(list) == 0 {
-		return storage.Record{}, wrap(s.missing(ctx, id))
-	}
-	rec, err := rows.Decode(&list[0].Columns)
-	if err == nil {
-		return rec, nil
-	}
-	met := []bad{{list[0], err}}
-	if err := s.setAsideRead(ctx, false, met); err != nil {
-		return storage.Record{}, wrap(err)
-	}
-	err = s.missing(ctx, id)
-	if !errors.Is(err, ojs.ErrQuarantined) && errors.Is(err, ojs.ErrNotFound) { // it could not be moved
-		err = &ojs.QuarantinedError{ID: id, Reason: rows.Reason(met[0].why)}
-	}
-	return storage.Record{}, wrap(err)
+func (s *Storage) Get(ctx context.Context, id string) (rec storage.Record, err error) {
+	err = s.in(ctx).run(func(t *tx) {
+		if !sayable(id) {
+			fail.With(fmt.Errorf("%w: job %q", ojs.ErrNotFound, id))
+		}
+		list := t.rows(false, getSQL, id)
+		if len(list) == 0 {
+			fail.With(t.missing(id))
+		}
+		read, why := rows.Decode(&list[0].Columns)
+		if why == nil {
+			rec = read
+			return
+		}
+		fail.If(s.setAsideRead(ctx, false, []bad{{list[0], why}}))
+		err := t.missing(id)
+		if !errors.Is(err, ojs.ErrQuarantined) { // it could not be moved
+			err = &ojs.QuarantinedError{ID: id, Reason: rows.Reason(why)}
+		}
+		fail.With(err)
+	})
+	return rec, err
 }
 
 // List implements storage.Storage. One statement walks along the index of the order and
@@ -76,25 +71,24 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	if err != nil {
 		return page, err
 	}
-	if err := s.enter(ctx); err != nil {
-		return page, err
-	}
-	defer s.mu.RUnlock()
-	along := s.courseOf(&q, &walk)
+	err = s.in(ctx).run(func(t *tx) { t.page(&page, &q, &walk) })
+	page.Prev, page.Next = walk.Ends()
+	return page, err
+}
+
+// page fills a page.
+func (t *tx) page(page *storage.Page, q *storage.Query, walk *cursor.Walk) {
+	along := courseOf(q, walk)
 	scan, read := along.reach(q.Limit)
-	hits, scanned, end, err := s.walk(ctx, &q, along, scan, read)
-	if err != nil || scanned == 0 {
-		page.Prev, page.Next = walk.Ends()
-		return page, wrap(err)
+	hits, scanned, end := t.walk(q, along, scan, read)
+	if scanned == 0 {
+		return
 	}
 	seqs := make([]int64, min(len(hits), read))
 	for i := range seqs {
 		seqs[i] = hits[i].seq
 	}
-	list, err := selectRows(ctx, s.in(ctx), false, s.sql[bySeqSQL], seqs)
-	if err != nil {
-		return page, wrap(err)
-	}
+	list := t.rows(false, bySeqSQL, seqs)
 	bySeq := make(map[int64]*stored, len(list))
 	for i := range list {
 		bySeq[list[i].seq] = &list[i]
@@ -132,8 +126,7 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 	if walk.From.Back {
 		slices.Reverse(page.Records)
 	}
-	page.Prev, page.Next = walk.Ends()
-	return page, wrap(s.setAsideRead(ctx, false, met))
+	fail.If(t.s.setAsideRead(t.ctx, false, met))
 }
 
 // hit is a job that a page may have.
@@ -146,9 +139,9 @@ type hit struct {
 // walk looks at so many jobs behind a cursor, and one more. It returns those that the
 // query may select, as many as are read and one more, how many it has looked at, and the
 // positions of the last one that the page may pass and of the one behind that.
-func (s *Storage) walk(
-	ctx context.Context, q *storage.Query, along course, scan, read int,
-) (hits []hit, scanned int, end [2]cursor.Position, err error) {
+func (t *tx) walk(
+	q *storage.Query, along course, scan, read int,
+) (hits []hit, scanned int, end [2]cursor.Position) {
 	from := along.from
 	states := []int16{} // those of finished jobs, for the order that has only these
 	var asked []int16   // nil: all
@@ -175,14 +168,9 @@ func (s *Storage) walk(
 			until = at - 1
 		}
 	}
-	args := []any{
-		from[0], from[1], scan + 1, states, q.DeadLetters, asked, queues, types, prefixes, scan, read + 1,
-		from[2], indexed(q.Workflow), errorTypes, errorPrefixes, since, until,
-	}
 	var h hit
 	var ord int64
-	into := []any{&h.seq, &ord, &h.at[0], &h.at[1], &h.at[2]}
-	err = s.in(ctx).query(ctx, along.sql, args, each(into, func() {
+	t.query(along.way, each([]any{&h.seq, &ord, &h.at[0], &h.at[1], &h.at[2]}, func() {
 		switch h.ord = int(ord); {
 		case h.seq > 0:
 			hits = append(hits, h)
@@ -191,8 +179,9 @@ func (s *Storage) walk(
 		default:
 			scanned, end[1] = h.ord, h.at
 		}
-	}))
-	return hits, scanned, end, err
+	}), from[0], from[1], scan+1, states, q.DeadLetters, asked, queues, types, prefixes, scan, read+1,
+		from[2], indexed(q.Workflow), errorTypes, errorPrefixes, since, until)
+	return hits, scanned, end
 }
 
 // patterns are those of names, nil for all of them, and of prefixes.
@@ -238,7 +227,7 @@ func before(q *storage.Query) int64 {
 
 // course is a statement that walks along an order, and where it begins.
 type course struct {
-	sql  string
+	way  statement
 	from cursor.Position
 
 	some  bool // it passes jobs whose state, queue or type the query does not select
@@ -447,7 +436,7 @@ var walkFinishedSQL = defineWalk("walkFinished", walkFinished, strings.NewReplac
 ).Replace(walkFinished))
 
 // courseOf returns how a page walks along an order.
-func (s *Storage) courseOf(q *storage.Query, w *cursor.Walk) (c course) {
+func courseOf(q *storage.Query, w *cursor.Walk) (c course) {
 	least := cursor.Position{math.MinInt64, math.MinInt64}
 	greatest := cursor.Position{math.MaxInt64, math.MaxInt64}
 	begin := least
@@ -508,9 +497,9 @@ func (s *Storage) courseOf(q *storage.Query, w *cursor.Walk) (c course) {
 	if c.from = w.From.After; w.First && !w.From.Back {
 		c.from = begin
 	}
-	c.sql = s.sql[way[0]]
+	c.way = way[0]
 	if w.From.Back {
-		c.sql = s.sql[way[1]]
+		c.way = way[1]
 	}
 	return c
 }
@@ -520,20 +509,18 @@ var claimedBySQL = define("claimedBy", "SELECT {columns} FROM "+strings.ReplaceA
 
 // ClaimedBy implements storage.Storage. It leaves out rows that do not decode.
 func (s *Storage) ClaimedBy(ctx context.Context, worker string) (recs []storage.Record, err error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.mu.RUnlock()
-	if !sayable(worker) {
-		return nil, nil
-	}
-	list, err := selectRows(ctx, s.in(ctx), false, s.sql[claimedBySQL], worker)
-	for i := range list {
-		if rec, err := rows.Decode(&list[i].Columns); err == nil {
-			recs = append(recs, rec)
+	err = s.in(ctx).run(func(t *tx) {
+		if !sayable(worker) {
+			return
 		}
-	}
-	return recs, wrap(err)
+		list := t.rows(false, claimedBySQL, worker)
+		for i := range list {
+			if rec, err := rows.Decode(&list[i].Columns); err == nil {
+				recs = append(recs, rec)
+			}
+		}
+	})
+	return recs, err
 }
 
 var countsSQL = define("counts",
@@ -542,17 +529,14 @@ var countsSQL = define("counts",
 
 // Counts implements storage.Storage.
 func (s *Storage) Counts(ctx context.Context) (counts []storage.Count, err error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.mu.RUnlock()
-	var c storage.Count
-	var state int16
-	var n int64
-	err = s.in(ctx).query(ctx, s.sql[countsSQL], nil, each([]any{&c.Queue, &c.Type, &state, &n}, func() {
-		if c.State, c.N = rows.State(int(state)), int(n); c.State != "" { // or it is for the quarantine
-			counts = append(counts, c)
-		}
-	}))
-	return counts, wrap(err)
+	err = s.in(ctx).run(func(t *tx) {
+		var c storage.Count
+		var state int16
+		t.query(countsSQL, each([]any{&c.Queue, &c.Type, &state, &c.N}, func() {
+			if c.State = rows.State(int(state)); c.State != "" { // or it is for the quarantine
+				counts = append(counts, c)
+			}
+		}))
+	})
+	return counts, err
 }

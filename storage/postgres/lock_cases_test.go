@@ -487,7 +487,7 @@ func lockCases() []lockCase {
 			}
 			return rowOf(d[0]), free(d[1]), o.completes(o.b, d[1], d[0])
 		}),
-		ordered("jobs that a new job waits for", inOrder("lockKnown"), func(
+		ordered("jobs that a new job waits for", inOrder("lockChanged"), func(
 			o *overlap,
 		) (string, string, func() error) {
 			a, b := o.add("q"), o.add("q")
@@ -592,7 +592,7 @@ func lockCases() []lockCase {
 				o.want(n == 1, "%d equal jobs live", n)
 			}},
 		{"two new jobs of an ordering key: one has the turn", []removal{noNames}, func(o *overlap) {
-			a, b := o.around("giveTurns", "commit", o.inserts(o.a, line(o)), o.inserts(o.b, line(o)))
+			a, b := o.around("setDepends", "commit", o.inserts(o.a, line(o)), o.inserts(o.b, line(o)))
 			o.check(errors.Join(a, b))
 			turns(o)
 		}},
@@ -610,7 +610,7 @@ func lockCases() []lockCase {
 				in := storage.Insert{Record: o.all()[0], OrderingKey: "line"}
 				in.Record.FinishedAt = time.Time{}
 				pending(&in.Record)
-				a, b := o.around("giveTurns", "commit", func() error {
+				a, b := o.around("setDepends", "commit", func() error {
 					_, err := o.a.Revive(o.t.Context(), o.now, []storage.Insert{in})
 					return err
 				}, o.inserts(o.b, line(o)))
@@ -734,7 +734,7 @@ func lockCases() []lockCase {
 				o.want(!o.waited, "the call waits")
 			}},
 		{"a job does not end unseen by a new job that waits for it",
-			[]removal{{"lockKnown", waitsLock, ""}}, func(o *overlap) {
+			[]removal{{"lockChanged", waitsLock, ""}}, func(o *overlap) {
 				o.add("q")
 				d := o.take("q", 1)
 				w := o.waiting(d[0].ID)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -24,14 +25,12 @@ func (s *Storage) settleLogged(
 		bare[i].Log = nil
 	}
 	var results []storage.Settled
-	settle := func(ctx context.Context, tx transaction) (err error) {
-		if results, err = s.Settle(ctx, now, bare, nil); err != nil {
-			return err
-		}
-		return s.addLogs(ctx, tx, changes, results)
+	settle := func(t *tx) {
+		results = fail.Must(s.Settle(t.ctx, now, bare, nil))
+		t.addLogs(changes, results)
 	}
-	if tx := txOf(ctx); tx != nil {
-		if err := settle(ctx, tx); err != nil {
+	if t := s.in(ctx); t.joined() {
+		if err := fail.Caught(func() { settle(t) }); err != nil {
 			return dst, wrap(err)
 		}
 		return append(dst, results...), nil
@@ -42,12 +41,10 @@ func (s *Storage) settleLogged(
 	s.mu.RUnlock() // which each of the calls below takes by itself
 	var notices []storage.Notice
 	ctx = context.WithValue(ctx, toTell{}, &notices)
-	err := s.transact(ctx, tuned{s}, func(ctx context.Context, tx transaction) error {
+	err := s.transact(ctx, tuned{s: s}, func(t *tx) {
 		notices = nil
-		if err := tx.exec(ctx, s.sql[tuneSQL]); err != nil {
-			return err
-		}
-		return settle(WithTx(ctx, tx.(inTx).Tx), tx)
+		t.exec(tuneSQL)
+		settle(s.in(WithTx(t.ctx, t.on.(inTx).Tx)))
 	})
 	if err != nil {
 		return dst, wrap(err)
@@ -67,9 +64,7 @@ var trimLogsSQL = define("trimLogs", `DELETE FROM {schema}.log l WHERE l.seq = A
 
 // addLogs keeps the logs of changes that were applied, and deletes the logs that are too
 // old.
-func (s *Storage) addLogs(
-	ctx context.Context, tx transaction, changes []storage.Change, results []storage.Settled,
-) error {
+func (t *tx) addLogs(changes []storage.Change, results []storage.Settled) {
 	var ids []string
 	var versions []int64
 	var data [][]byte
@@ -79,13 +74,10 @@ func (s *Storage) addLogs(
 			versions = append(versions, int64(results[i].Version))
 		}
 	}
-	if len(ids) == 0 {
-		return nil
+	if len(ids) > 0 {
+		t.exec(addLogsSQL, ids, versions, data)
+		t.exec(trimLogsSQL, ids, storage.MaxLogs)
 	}
-	if err := tx.exec(ctx, s.sql[addLogsSQL], ids, versions, data); err != nil {
-		return err
-	}
-	return tx.exec(ctx, s.sql[trimLogsSQL], ids, storage.MaxLogs)
 }
 
 var logsSQL = define("logs", `SELECT l.version, l.data FROM {schema}.job b JOIN {schema}.log l ON l.seq = b.seq
@@ -93,19 +85,17 @@ var logsSQL = define("logs", `SELECT l.version, l.data FROM {schema}.job b JOIN 
 
 // Logs implements storage.Storage.
 func (s *Storage) Logs(ctx context.Context, id string) (list []storage.Log, err error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.mu.RUnlock()
-	if !sayable(id) {
-		return nil, nil
-	}
-	var l storage.Log
-	var version int64
-	err = s.in(ctx).query(ctx, s.sql[logsSQL], []any{id}, each([]any{&version, &l.Data}, func() {
-		l.Version = uint64(version)
-		list = append(list, l)
-		l.Data = nil // not to be written over
-	}))
-	return list, wrap(err)
+	err = s.in(ctx).run(func(t *tx) {
+		if !sayable(id) {
+			return
+		}
+		var l storage.Log
+		var version int64
+		t.query(logsSQL, each([]any{&version, &l.Data}, func() {
+			l.Version = uint64(version)
+			list = append(list, l)
+			l.Data = nil // not to be written over
+		}), id)
+	})
+	return list, err
 }

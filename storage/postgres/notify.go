@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -47,12 +48,12 @@ var sendSQL = define("send", `SELECT pg_notify($1, payload)
 		FROM unnest($2::text[]) payload, (SELECT set_config('synchronous_commit', 'off', true)) unflushed`)
 
 // tellAtCommit says what a call has done in the transaction of its context.
-func (s *Storage) tellAtCommit(ctx context.Context, tx transaction, n *storage.Notice) error {
-	if list, ok := ctx.Value(toTell{}).(*[]storage.Notice); ok {
+func (t *tx) tellAtCommit(n *storage.Notice) {
+	if list, ok := t.ctx.Value(toTell{}).(*[]storage.Notice); ok {
 		*list = append(*list, *n)
-		return nil
+		return
 	}
-	return tx.exec(ctx, s.sql[notifySQL], s.channel(), payloads("tx", n))
+	t.exec(notifySQL, t.s.channel(), payloads("tx", n))
 }
 
 // outbox collects what other processes are to be told, so that NOTIFY, for which
@@ -114,7 +115,7 @@ func (s *Storage) send(ctx context.Context) {
 		}
 		list := payloads(s.id, &n)
 		err := s.toEnd(ctx, func(ctx context.Context) error {
-			return s.exec(ctx, s.sql[sendSQL], s.channel(), list)
+			return s.query(ctx, s.sent(sendSQL, nil, s.channel(), list))
 		})
 		if err != nil && ctx.Err() == nil {
 			s.config.log.Warn("ojs: postgres: notification not sent: others find it when they look",
@@ -277,35 +278,20 @@ func (s *Storage) CheckNotify() error {
 	return nil
 }
 
-var listenSQL = define("listen", `LISTEN "ojs:{name}"`)
-
 // hear listens on its own connection until that fails. It calls hears after each look.
 func (s *Storage) hear(ctx context.Context, hears func()) error {
 	if err := s.toEnd(ctx, s.checkPlaces); err != nil { // of a server that is another one, perhaps
 		return err
 	}
-	to := s.config.listen
-	if to == nil {
-		to = s.pool.Config().ConnConfig
-	}
 	var conn *pgx.Conn
 	err := s.toEnd(ctx, func(ctx context.Context) (err error) {
-		conn, err = s.connect(ctx, to)
+		conn, err = s.listen(ctx)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	defer hangUp(conn)
-	if !s.config.deaf {
-		err := s.toEnd(ctx, func(ctx context.Context) error {
-			_, err := conn.Exec(ctx, s.sql[listenSQL])
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
 	p := pulse{id: s.id, poll: s.config.poll, next: wall.Now(), proven: s.proven}
 	defer func() { s.proven = p.proven }()
 	for {
@@ -313,8 +299,8 @@ func (s *Storage) hear(ctx context.Context, hears func()) error {
 			if p.look(); p.lost == mostLost {
 				return errOtherServer
 			}
-			if err := s.toEnd(ctx,
-				func(ctx context.Context) error { return s.look(ctx, conn, p.probe) }); err != nil {
+			err := s.toEnd(ctx, func(ctx context.Context) error { return s.look(ctx, conn, p.probe) })
+			if err != nil {
 				return err
 			}
 			hears()
@@ -399,6 +385,8 @@ var compactServedSQL = define("compactServed", `DELETE FROM {schema}.served WHER
 			AND j.own_place IS NOT NULL ORDER BY -j.place LIMIT 1) IS NULL
 		FOR UPDATE SKIP LOCKED))`)
 
+var unflushedSQL = define("unflushed", `SELECT set_config('synchronous_commit', 'off', true)`)
+
 var compactSQL = define("compact", `WITH gone AS (DELETE FROM {schema}.tally RETURNING *)
 		INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n), type FROM gone GROUP BY 1, 2, 3, 5 HAVING sum(n) <> 0`)
 
@@ -409,23 +397,25 @@ var compactSQL = define("compact", `WITH gone AS (DELETE FROM {schema}.tally RET
 // nothing.
 func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error {
 	before := s.ClockOffset()
-	if err := s.measureClock(ctx, conn); err != nil {
+	t := s.with(ctx, bare{conn})
+	err := fail.Caught(func() {
+		t.measureClock()
+		if by := s.ClockOffset() - before; by.Abs() >= time.Second {
+			s.config.log.Warn("ojs: postgres: the clocks of the database and of this machine have moved apart: "+
+				"leases and schedules follow the database's", "by", by)
+		}
+		t.checkVersion()
+		t.lookForPaused()
+		t.lookForWide()
+		t.lookForStandby()
+	})
+	if err != nil {
 		return err
 	}
-	if by := s.ClockOffset() - before; by.Abs() >= time.Second {
-		s.config.log.Warn("ojs: postgres: the clocks of the database and of this machine have moved apart: "+
-			"leases and schedules follow the database's", "by", by)
-	}
-	if err := all(ctx, conn, s.checkVersion, s.lookForPaused, s.lookForWide, s.lookForStandby); err != nil {
-		return err
-	}
-	for _, sql := range []string{s.sql[compactSQL], s.sql[compactServedSQL]} {
-		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "SET LOCAL synchronous_commit = off"); err != nil {
-				return err
-			}
-			_, err := tx.Exec(ctx, sql)
-			return err
+	for _, of := range []statement{compactSQL, compactServedSQL} {
+		err := s.begun(ctx, t.on, func(t *tx) {
+			t.exec(unflushedSQL)
+			t.exec(of)
 		})
 		if err != nil && !isCode(err, lockNotAvailable) && !isCode(err, serializationFailure) &&
 			!mayNot(err) {
@@ -433,45 +423,28 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 		}
 	}
 	s.hub.Tell(ctx, storage.Notice{Everything: true})
-	return s.exec(ctx, s.sql[sendSQL], s.channel(), []string{probe})
+	return s.query(ctx, s.sent(sendSQL, nil, s.channel(), []string{probe}))
 }
 
 // heardWide follows a change of the limit of a queue or type. The end of a job may have
 // been told to none since.
 func (s *Storage) heardWide(ctx context.Context, conn *pgx.Conn) error {
-	err := s.toEnd(ctx, func(ctx context.Context) error { return s.lookForWide(ctx, conn) })
+	err := s.toEnd(ctx, func(ctx context.Context) error {
+		return fail.Caught(s.with(ctx, bare{conn}).lookForWide)
+	})
 	if err == nil {
 		s.tell(ctx, &storage.Notice{Available: true})
 	}
 	return err
 }
 
-// asker is a connection or a pool.
-type asker interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-// all looks with one after another.
-func all(ctx context.Context, q asker, looks ...func(context.Context, asker) error) error {
-	for _, look := range looks {
-		if err := look(ctx, q); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 var somePausedSQL = define("somePaused",
 	`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`)
 
-func (s *Storage) lookForPaused(ctx context.Context, q asker) error {
+func (t *tx) lookForPaused() {
 	var some bool
-	err := q.QueryRow(ctx, s.sql[somePausedSQL]).Scan(&some)
-	if err == nil {
-		s.paused.Store(some)
-	}
-	return err
+	t.query(somePausedSQL, one(&some))
+	t.s.paused.Store(some)
 }
 
 // ClockOffset implements storage.Clocked: the clock is the database's.
@@ -482,14 +455,13 @@ var clockSQL = define("clock", `SELECT clock_timestamp()`)
 // measureClock finds out how far the database's clock is ahead, from the quickest of some
 // answers. Smaller differences than the time of an answer are not known, and change
 // nothing.
-func (s *Storage) measureClock(ctx context.Context, q asker) error {
+func (t *tx) measureClock() {
+	s := t.s
 	var offset, quickest time.Duration
 	for i := range 3 {
 		var there time.Time
 		before := s.clock.Now()
-		if err := q.QueryRow(ctx, s.sql[clockSQL]).Scan(&there); err != nil {
-			return err
-		}
+		t.query(clockSQL, one(&there))
 		after := s.clock.Now()
 		if took := after.Sub(before); i == 0 || took < quickest {
 			quickest, offset = took, there.Sub(before.Add(took/2))
@@ -498,5 +470,4 @@ func (s *Storage) measureClock(ctx context.Context, q asker) error {
 	if d := offset - s.ClockOffset(); d > quickest || d < -quickest {
 		s.offset.Store(int64(offset))
 	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"github.com/benbjohnson/clock"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ojsengine/ojs/internal/fail"
 )
 
 // wall is the wall clock, for waits on the network.
@@ -154,21 +157,23 @@ var awaitsSQL = define("awaits", `SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_
 		AND state_change < clock_timestamp() - interval '1 second')`)
 
 // lookForStandby finds out whether commits wait for a synchronous standby.
-func (s *Storage) lookForStandby(ctx context.Context, q asker) error {
+func (t *tx) lookForStandby() {
 	var awaits bool
-	err := q.QueryRow(ctx, s.sql[awaitsSQL]).Scan(&awaits)
+	err := fail.Caught(func() { t.query(awaitsSQL, one(&awaits)) })
 	if mayNot(err) {
-		return nil
+		return
 	}
-	if err == nil && s.awaits.Swap(awaits) != awaits && awaits {
-		s.config.log.Warn("ojs: postgres: commits wait for a synchronous standby")
+	if fail.If(err); t.s.awaits.Swap(awaits) != awaits && awaits {
+		t.s.config.log.Warn("ojs: postgres: commits wait for a synchronous standby")
 	}
-	return err
 }
 
-// connect opens a connection beside the pool, as the pool opens its own.
-func (s *Storage) connect(ctx context.Context, to *pgx.ConnConfig) (*pgx.Conn, error) {
-	cfg, how := s.pool.Config(), to.Copy()
+var listenSQL = define("listen", `LISTEN "ojs:{name}"`)
+
+// listen opens a connection beside the pool, as the pool opens its own, and listens.
+func (s *Storage) listen(ctx context.Context) (*pgx.Conn, error) {
+	cfg := s.pool.Config()
+	how := cmp.Or(s.config.listen, cfg.ConnConfig).Copy()
 	how.OnNotification = nil      // with which pgx could not wait for one
 	if cfg.BeforeConnect != nil { // which may have the password of the hour
 		if err := cfg.BeforeConnect(ctx, how); err != nil {
@@ -176,10 +181,17 @@ func (s *Storage) connect(ctx context.Context, to *pgx.ConnConfig) (*pgx.Conn, e
 		}
 	}
 	conn, err := pgx.ConnectConfig(ctx, how)
-	if err == nil && cfg.AfterConnect != nil { // which may take on a role
-		if err = cfg.AfterConnect(ctx, conn); err != nil {
-			hangUp(conn)
-		}
+	if err != nil {
+		return nil, err
+	}
+	if cfg.AfterConnect != nil { // which may take on a role
+		err = cfg.AfterConnect(ctx, conn)
+	}
+	if err == nil && !s.config.deaf {
+		_, err = conn.Exec(ctx, s.sql[listenSQL])
+	}
+	if err != nil {
+		hangUp(conn)
 	}
 	return conn, err
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -27,8 +26,7 @@ var placesSQL = define("places", `SELECT coalesce(pg_sequence_last_value('{schem
 // all calls fail so. A role that may not read what it asks for is not told.
 func (s *Storage) checkPlaces(ctx context.Context) error {
 	var last, stored int64
-	var found bool
-	err := tuned{s}.query(ctx, s.sql[placesSQL], nil, one(&found, &last, &stored))
+	err := tuned{s: s}.query(ctx, s.sent(placesSQL, one(&last, &stored)))
 	if isCode(err, insufficientPrivilege) {
 		return nil
 	}
@@ -52,13 +50,10 @@ func Advance(ctx context.Context, pool *pgxpool.Pool, opts ...Option) error {
 	if err != nil {
 		return err
 	}
-	return wrap(pgx.BeginFunc(ctx, tuned{s}, func(tx pgx.Tx) error {
-		for _, sql := range advanceSQL {
-			if _, err := tx.Exec(ctx, s.sql[sql]); err != nil {
-				return err
-			}
+	return wrap(s.begun(ctx, tuned{s: s}, func(t *tx) {
+		for _, of := range advanceSQL {
+			t.exec(of)
 		}
-		return nil
 	}))
 }
 

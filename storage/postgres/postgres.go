@@ -20,7 +20,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -35,6 +34,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/notify"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -219,15 +219,14 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 	if err != nil {
 		return nil, err
 	}
-	if err := s.ready(ctx); err != nil {
-		return nil, wrap(err)
+	if err = s.ready(ctx); err == nil {
+		err = s.checkPlaces(ctx)
 	}
-	if err := s.checkPlaces(ctx); err != nil {
-		return nil, wrap(err)
+	if err == nil {
+		err = s.within(ctx, func(ctx context.Context) error {
+			return again(func() error { return fail.Caught(s.with(ctx, bare{pool}).lookAround) })
+		})
 	}
-	err = s.within(ctx, func(ctx context.Context) error {
-		return again(func() error { return s.lookAround(ctx, pool) })
-	})
 	if err != nil {
 		return nil, wrap(err)
 	}
@@ -243,13 +242,13 @@ func Open(ctx context.Context, pool *pgxpool.Pool, opts ...Option) (*Storage, er
 }
 
 // lookAround asks for what calls have to know of the database.
-func (s *Storage) lookAround(ctx context.Context, pool *pgxpool.Pool) error {
+func (t *tx) lookAround() {
 	var level string
-	if err := pool.QueryRow(ctx, s.sql[isolationSQL]).Scan(&level); err != nil {
-		return err
-	}
-	s.isolated = !seesCommits(level)
-	return all(ctx, pool, s.measureClock, s.lookForPaused, s.lookForWide)
+	t.query(isolationSQL, one(&level))
+	t.s.isolated = !seesCommits(level)
+	t.measureClock()
+	t.lookForPaused()
+	t.lookForWide()
 }
 
 // Capabilities implements storage.Storage.
@@ -290,26 +289,27 @@ func (s *Storage) enter(ctx context.Context) error {
 	return nil
 }
 
-// enterApart is enter of a call that does not join a transaction of the caller's.
-func (s *Storage) enterApart(ctx context.Context) error {
-	if txOf(ctx) != nil {
-		return fmt.Errorf("%w: postgres: this call cannot be part of a transaction: use a context without it",
-			ojs.ErrUnsupported)
-	}
-	return s.enter(ctx)
+// sent is a statement with what reads its result; nil: its rows are dropped.
+type sent struct {
+	sql  string
+	args []any
+	read func(rowSet) error
+}
+
+func (s *Storage) sent(of statement, read func(rowSet) error, args ...any) sent {
+	return sent{s.sql[of], args, read}
 }
 
 // querier is what statements are made with.
 type querier interface {
 	begin(ctx context.Context) (transaction, error)
-	query(ctx context.Context, sql string, args []any, read func(rowSet) error) error
+	query(ctx context.Context, m sent) error
 }
 
 // transaction is one of the storage's, or one of the caller's of pgx or of database/sql,
 // or a savepoint in one.
 type transaction interface {
 	querier
-	exec(ctx context.Context, sql string, args ...any) error
 	commit(ctx context.Context) error
 	rollback(ctx context.Context) error
 }
@@ -321,63 +321,44 @@ type rowSet interface {
 	Err() error
 }
 
-// begun runs f in a transaction of its own, which f's error undoes.
-func begun(ctx context.Context, q querier, f func(transaction) error) error {
-	tx, err := q.begin(ctx)
-	if err != nil {
-		return undone{err}
+// bare makes statements as they are, with a pool, a connection or a transaction.
+type bare struct {
+	on interface {
+		Begin(ctx context.Context) (pgx.Tx, error)
+		Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	}
-	ended := false
-	defer func() {
-		if !ended { // f has panicked
-			_ = tx.rollback(ctx)
-		}
-	}()
-	err = f(tx)
-	ended = true
-	if err == nil {
-		return tx.commit(ctx)
-	}
-	if failed := tx.rollback(ctx); failed != nil && !errors.Is(failed, pgx.ErrTxClosed) {
-		err = errors.Join(err, failed)
-	}
-	return undone{err}
 }
 
-// transact runs f in a transaction of its own, in its time, and again if the database
-// undoes it (again).
-func (s *Storage) transact(
-	ctx context.Context, q querier, f func(ctx context.Context, tx transaction) error,
-) error {
-	return again(func() error {
-		return s.within(ctx, func(ctx context.Context) error {
-			return begun(ctx, q, func(tx transaction) error { return f(ctx, tx) })
-		})
-	})
+func (q bare) begin(ctx context.Context) (transaction, error) {
+	tx, err := q.on.Begin(ctx)
+	return inTx{tx, func() {}}, err
 }
 
-// inTx makes statements in a transaction. The planner works as its owner wants it to.
-type inTx struct{ pgx.Tx }
-
-func (q inTx) begin(ctx context.Context) (transaction, error) {
-	tx, err := q.Begin(ctx)
-	return inTx{tx}, err
-}
-
-func (q inTx) commit(ctx context.Context) error   { return q.Commit(ctx) }
-func (q inTx) rollback(ctx context.Context) error { return q.Rollback(ctx) }
-
-func (q inTx) exec(ctx context.Context, sql string, args ...any) error {
-	_, err := q.Exec(ctx, sql, args...)
-	return err
-}
-
-func (q inTx) query(ctx context.Context, sql string, args []any, read func(rowSet) error) error {
-	result, err := q.Query(ctx, sql, args...)
+func (q bare) query(ctx context.Context, m sent) error {
+	result, err := q.on.Query(ctx, m.sql, m.args...)
 	if err != nil {
 		return err
 	}
-	return readAll(result, read)
+	return m.readAll(result)
+}
+
+// inTx makes statements in a transaction. The planner works as its owner wants it to.
+type inTx struct {
+	pgx.Tx
+	end func() // gives the connection back
+}
+
+func (q inTx) begin(ctx context.Context) (transaction, error) { return bare{q.Tx}.begin(ctx) }
+func (q inTx) query(ctx context.Context, m sent) error        { return bare{q.Tx}.query(ctx, m) }
+
+func (q inTx) commit(ctx context.Context) error {
+	defer q.end()
+	return q.Commit(ctx)
+}
+
+func (q inTx) rollback(ctx context.Context) error {
+	defer q.end()
+	return q.Rollback(ctx)
 }
 
 // tuned makes each statement in a transaction of its own, with settings that have the
@@ -385,12 +366,15 @@ func (q inTx) query(ctx context.Context, sql string, args []any, read func(rowSe
 // follows statistics. If they are missing, or of a time when the queue was empty, it
 // sorts a million jobs to find the first. The settings also have it plan once, because
 // one plan serves all arguments.
-type tuned struct{ s *Storage }
+type tuned struct {
+	s     *Storage
+	locks bool // statements lock by themselves: see together
+}
 
-// Begin begins a transaction in which each statement sees what was committed before it,
+// begin begins a transaction in which each statement sees what was committed before it,
 // even if the default of the database is another isolation. After a wait for a lock, a
 // statement has to see what the holder of the lock has done.
-func (q tuned) Begin(ctx context.Context) (pgx.Tx, error) {
+func (q tuned) begin(ctx context.Context) (transaction, error) {
 	conn, err := q.s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
@@ -400,82 +384,83 @@ func (q tuned) Begin(ctx context.Context) (pgx.Tx, error) {
 		q.s.endLoan(ctx, conn)
 		return nil, err
 	}
-	return &pooledTx{tx, q.s, conn}, nil
-}
-
-// pooledTx gives its connection back to the pool when it ends.
-type pooledTx struct {
-	pgx.Tx
-	s    *Storage
-	conn *pgxpool.Conn // nil: it has been given back
-}
-
-func (q *pooledTx) Commit(ctx context.Context) error {
-	defer q.end(ctx)
-	return q.Tx.Commit(ctx)
-}
-
-func (q *pooledTx) Rollback(ctx context.Context) error {
-	defer q.end(ctx)
-	return q.Tx.Rollback(ctx)
-}
-
-func (q *pooledTx) end(ctx context.Context) {
-	if q.conn != nil {
-		q.s.endLoan(ctx, q.conn)
-		q.conn = nil
-	}
-}
-
-func (q tuned) begin(ctx context.Context) (transaction, error) {
-	tx, err := q.Begin(ctx)
-	if err == nil && q.s.doubts() {
-		if _, err = tx.Exec(ctx, q.s.sql[markSQL]); err != nil {
+	if q.s.doubts() {
+		if _, err := tx.Exec(ctx, q.s.sql[markSQL]); err != nil {
 			_ = tx.Rollback(ctx)
+			q.s.endLoan(ctx, conn)
+			return nil, err
 		}
 	}
-	return inTx{tx}, err
+	return inTx{tx, func() { q.s.endLoan(ctx, conn) }}, nil
 }
 
 // query makes a statement in one round trip with its transaction.
-func (q tuned) query(ctx context.Context, sql string, args []any, read func(rowSet) error) error {
-	return q.s.atOnceTuned(ctx, false, sent{sql, args, read})
-}
+func (q tuned) query(ctx context.Context, m sent) error { return q.s.atOnceTuned(ctx, q.locks, m) }
 
 // atOnceTuned makes statements for tuned, in its time.
 func (s *Storage) atOnceTuned(ctx context.Context, locks bool, list ...sent) error {
-	list = slices.Insert(list, 0, sent{sql: s.sql[tuneSQL]})
+	list = slices.Insert(list, 0, s.sent(tuneSQL, nil))
 	return s.within(ctx, func(ctx context.Context) error { return s.together(ctx, locks, list) })
 }
 
-func readAll(result pgx.Rows, read func(rowSet) error) error {
+// together makes statements in one transaction and one round trip. If they lock, later
+// ones see what the holders of the locks before have done. If the default isolation is
+// not read committed, that takes a transaction that is.
+func (s *Storage) together(ctx context.Context, locks bool, list []sent) error {
+	if s.doubts() {
+		list = append([]sent{s.sent(markSQL, nil)}, list...)
+	}
+	if locks && s.isolated {
+		list = slices.Concat(
+			[]sent{{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"}}, list, []sent{{sql: "COMMIT"}})
+	}
+	return s.borrow(ctx, func(conn *pgxpool.Conn) error { return sendAll(ctx, conn, list) })
+}
+
+// sendAll makes statements in one round trip.
+func sendAll(ctx context.Context, on batchSender, list []sent) (err error) {
+	var b pgx.Batch
+	for _, m := range list {
+		b.Queue(m.sql, m.args...)
+	}
+	results := on.SendBatch(ctx, &b)
+	defer func() {
+		if closing := results.Close(); err == nil {
+			err = closing
+		}
+	}()
+	for _, m := range list {
+		result, err := results.Query()
+		if err != nil {
+			return err
+		}
+		if err := m.readAll(result); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// batchSender is a connection or a transaction.
+type batchSender interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+func (m *sent) readAll(result pgx.Rows) error {
 	defer result.Close()
-	if err := read(result); err != nil {
-		return err
+	if m.read != nil {
+		if err := m.read(result); err != nil {
+			return err
+		}
 	}
 	result.Close()
 	return result.Err()
 }
 
-// exec makes a statement and drops what it returns.
-func (s *Storage) exec(ctx context.Context, sql string, args ...any) error {
-	return s.query(ctx, sql, args, func(result rowSet) error {
-		for result.Next() {
-		}
-		return result.Err()
-	})
-}
-
-// query makes a statement and has its rows read.
-func (s *Storage) query(ctx context.Context, sql string, args []any, read func(rowSet) error) error {
+// query makes a statement by itself, without the settings of tuned.
+func (s *Storage) query(ctx context.Context, m sent) error {
 	return s.within(ctx, func(ctx context.Context) error {
-		return s.borrow(ctx, func(conn *pgxpool.Conn) error {
-			result, err := conn.Query(ctx, sql, args...)
-			if err != nil {
-				return err
-			}
-			return readAll(result, read)
-		})
+		return s.borrow(ctx, func(conn *pgxpool.Conn) error { return bare{conn}.query(ctx, m) })
 	})
 }
 
@@ -492,7 +477,11 @@ func each(dst []any, f func()) func(rowSet) error {
 	}
 }
 
-// one scans the only row, and reports whether there is one.
-func one(found *bool, dst ...any) func(rowSet) error {
-	return each(dst, func() { *found = true })
+// values appends the only column of each row to a list.
+func values[T any](to *[]T) func(rowSet) error {
+	var v T
+	return each([]any{&v}, func() { *to = append(*to, v) })
 }
+
+// one scans the only row, if there is one.
+func one(dst ...any) func(rowSet) error { return each(dst, func() {}) }

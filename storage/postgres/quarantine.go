@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -59,20 +61,16 @@ var undoClaimsSQL = define("undoClaims", `UPDATE {schema}.quarantined_job SET st
 // transaction has locked them. Another call may have moved or mended the rest, so
 // setAside does not return how many it moved.
 func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []bad) error {
-	seqs, versions, reasons := make([]int64, len(list)), make([]int64, len(list)), make([]string, len(list))
-	bySeq := make(map[int64]*bad, len(list))
-	for i := range list {
-		seqs[i], versions[i], reasons[i] = list[i].seq, list[i].Version, rows.Reason(list[i].why)
-		bySeq[list[i].seq] = &list[i]
-	}
+	seqs := listOf(list, func(b *bad) int64 { return b.seq })
+	versions := listOf(list, func(b *bad) int64 { return b.Version })
+	reasons := listOf(list, func(b *bad) string { return rows.Reason(b.why) })
 	var n storage.Notice
-	err := begun(ctx, q, func(tx transaction) error {
+	err := s.begun(ctx, q, func(t *tx) {
 		n = storage.Notice{}
 		var key, seq int64
 		var at time.Time
-		args := []any{seqs, versions, reasons}
-		err := tx.query(ctx, s.sql[setAsideSQL], args, each([]any{&key, &seq, &at}, func() {
-			b := bySeq[seq]
+		t.query(setAsideSQL, each([]any{&key, &seq, &at}, func() {
+			b := &list[slices.Index(seqs, seq)]
 			if claimed {
 				b.State = rows.Available
 			}
@@ -81,14 +79,13 @@ func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []
 				Reason: rows.Reason(b.why), At: at.UTC(),
 				Queue: b.Queue, Type: rows.TypeName(b.Type), State: rows.State(b.State),
 			})
-		}))
-		if err == nil && claimed {
-			err = tx.exec(ctx, s.sql[undoClaimsSQL], seqs)
+		}), seqs, versions, reasons)
+		if claimed {
+			t.exec(undoClaimsSQL, seqs)
 		}
-		if err == nil && txOf(ctx) != nil { // the commit notifies every process
-			err = tx.exec(ctx, s.sql[notifySQL], s.channel(), payloads("tx", &n))
+		if t.joined() { // the commit notifies every process
+			t.exec(notifySQL, s.channel(), payloads("tx", &n))
 		}
-		return err
 	})
 	if err == nil && txOf(ctx) == nil {
 		s.hub.Tell(context.Background(), n)
@@ -111,7 +108,7 @@ func (s *Storage) setAsideRead(ctx context.Context, claimed bool, list []bad) er
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		return again(func() error { return s.setAside(ctx, tuned{s}, claimed, list) })
+		return again(func() error { return s.setAside(ctx, tuned{s: s}, claimed, list) })
 	})
 	if mayNot(err) {
 		return nil
@@ -153,7 +150,7 @@ func (s *Storage) around(ctx context.Context, insert func() error) error {
 		if tries == asideTries {
 			return err
 		}
-		if err := s.setAside(ctx, s.in(ctx), false, met.met); err != nil {
+		if err := s.setAside(ctx, s.in(ctx).on, false, met.met); err != nil {
 			return err
 		}
 	}
@@ -163,12 +160,9 @@ var impossibleSQL = define("impossible", `SELECT {columns} FROM {whole} WHERE {i
 
 // sweep moves jobs that no other statement may meet. It needs a connection, and as a rule
 // nothing more.
-func (s *Storage) sweep(ctx context.Context) error {
-	list, err := selectRows(ctx, tuned{s}, false, s.sql[impossibleSQL], maxAside)
-	if err != nil {
-		return err
-	}
-	return s.setAsideRead(ctx, false, undecoded(list))
+func (t *tx) sweep() {
+	list := t.s.pooled(t.ctx).rows(false, impossibleSQL, maxAside)
+	fail.If(t.s.setAsideRead(t.ctx, false, undecoded(list)))
 }
 
 // undecoded are those of jobs that do not decode.
@@ -202,21 +196,21 @@ var setQueueAsideSQL = define("setQueueAside", `WITH gone AS (DELETE FROM {schem
 func (s *Storage) setAsideNamed(ctx context.Context, list []named) (aside bool, err error) {
 	for _, n := range list {
 		q := storage.Quarantined{Kind: n.kind, Name: n.name, Reason: rows.Reason(n.why)}
-		sql, args := s.sql[setDocumentAsideSQL], []any{n.name, n.was, q.Reason, string(n.kind)}
+		of, args := setDocumentAsideSQL, []any{n.name, n.was, q.Reason, string(n.kind)}
 		if n.kind == storage.KindQueue {
-			sql, args = s.sql[setQueueAsideSQL], args[:3]
+			of, args = setQueueAsideSQL, args[:3]
 		}
 		var key int64
-		var some bool
-		err := tuned{s}.query(ctx, sql, args, one(&some, &key, &q.At))
+		err := tuned{s: s}.query(ctx, s.sent(of, each([]any{&key, &q.At}, func() {
+			q.Key, q.At = strconv.FormatInt(key, 10), q.At.UTC()
+		}), args...))
 		if mayNot(err) {
 			return false, nil
 		}
 		if err != nil {
 			return false, err
 		}
-		if some {
-			q.Key, q.At = strconv.FormatInt(key, 10), q.At.UTC()
+		if q.Key != "" {
 			s.hub.Tell(context.Background(), storage.Notice{Quarantined: []storage.Quarantined{q}})
 		}
 	}
@@ -227,19 +221,14 @@ var quarantinedIDSQL = define("quarantinedID",
 	`SELECT n, reason FROM {schema}.quarantine WHERE name = $1 AND kind = 'job' ORDER BY n DESC LIMIT 1`)
 
 // missing is the error for a job that is not stored: it may be in the quarantine.
-func (s *Storage) missing(ctx context.Context, id string) error {
-	e := &ojs.QuarantinedError{ID: id}
+func (t *tx) missing(id string) error {
+	err := fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
 	var key int64
-	var some bool
-	err := s.in(ctx).query(ctx, s.sql[quarantinedIDSQL], []any{id}, one(&some, &key, &e.Reason))
-	if err != nil {
-		return err
-	}
-	if !some {
-		return fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
-	}
-	e.Key = strconv.FormatInt(key, 10)
-	return e
+	var reason string
+	t.query(quarantinedIDSQL, each([]any{&key, &reason}, func() {
+		err = &ojs.QuarantinedError{ID: id, Key: strconv.FormatInt(key, 10), Reason: reason}
+	}), id)
+	return err
 }
 
 var quarantinedSQL = define("quarantined", `SELECT q.n, q.kind, q.name, q.reason, q.at, coalesce(j.queue, ''), coalesce(j.type, ''), coalesce(j.state, 0::smallint)
@@ -253,73 +242,63 @@ func (s *Storage) Quarantined(
 	if err != nil {
 		return nil, err
 	}
-	if err := s.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.mu.RUnlock()
-	if err := s.sweep(ctx); err != nil {
-		return nil, wrap(err)
-	}
-	var q storage.Quarantined
-	var key int64
-	var kind string
-	var state int16
-	into := []any{&key, &kind, &q.Name, &q.Reason, &q.At, &q.Queue, &q.Type, &state}
-	err = tuned{s}.query(ctx, s.sql[quarantinedSQL], []any{from, limit}, each(into, func() {
-		q.Key, q.Kind, q.At, q.State = strconv.FormatInt(key, 10), storage.Kind(kind), q.At.UTC(),
-			rows.State(int(state))
-		q.Type = rows.TypeName(q.Type)
-		list = append(list, q)
-	}))
-	return list, wrap(err)
+	err = s.pooled(ctx).run(func(t *tx) {
+		t.sweep()
+		var q storage.Quarantined
+		var key int64
+		var kind string
+		var state int16
+		columns := []any{&key, &kind, &q.Name, &q.Reason, &q.At, &q.Queue, &q.Type, &state}
+		t.query(quarantinedSQL, each(columns, func() {
+			q.Key, q.Kind, q.At, q.State = strconv.FormatInt(key, 10), storage.Kind(kind), q.At.UTC(),
+				rows.State(int(state))
+			q.Type = rows.TypeName(q.Type)
+			list = append(list, q)
+		}), from, limit)
+	})
+	return list, err
 }
 
 var countQuarantinedSQL = define("countQuarantined", `SELECT count(*) FROM {schema}.quarantine`)
 
 // CountQuarantined implements storage.Quarantiner.
 func (s *Storage) CountQuarantined(ctx context.Context) (n int, err error) {
-	if err := s.enter(ctx); err != nil {
-		return 0, err
-	}
-	defer s.mu.RUnlock()
-	if err := s.sweep(ctx); err != nil {
-		return 0, wrap(err)
-	}
-	var some bool
-	err = tuned{s}.query(ctx, s.sql[countQuarantinedSQL], nil, one(&some, &n))
-	return n, wrap(err)
+	err = s.pooled(ctx).run(func(t *tx) {
+		t.sweep()
+		t.query(countQuarantinedSQL, one(&n))
+	})
+	return n, err
 }
 
 var releaseDocumentSQL = define("releaseDocument", `INSERT INTO {schema}.document
-		VALUES ($1, $2, $3, nullif($4::bigint, {none}), $5) ON CONFLICT DO NOTHING`)
+		VALUES ($1, $2, $3, nullif($4::bigint, {none}), $5) ON CONFLICT DO NOTHING RETURNING name`)
 
 var releaseQueueSQL = define("releaseQueue",
-	`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT DO NOTHING`)
+	`INSERT INTO {schema}.queue_state VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING queue`)
 
 // ReleaseQuarantined implements storage.Quarantiner.
 func (s *Storage) ReleaseQuarantined(ctx context.Context, key string) error {
 	var n storage.Notice
-	err := s.withEntry(ctx, key, func(ctx context.Context, tx inTx, e *entry) error {
+	err := s.withEntry(ctx, key, func(t *tx, e *entry) {
 		n = storage.Notice{}
 		switch e.kind {
 		case storage.KindJob:
-			return s.releaseJob(ctx, tx, e, &n)
+			t.releaseJob(e, &n)
+			return
 		case storage.KindQueue:
 			if state := ojs.QueueState(e.body); !state.Valid() || state == ojs.QueueActive {
-				return e.still(rows.NoQueueState(string(e.body)))
+				e.still(rows.NoQueueState(string(e.body)))
 			}
 			if string(e.body) == string(ojs.QueuePaused) {
 				s.paused.Store(true)
 			}
-			return e.put(ctx, tx, s.sql[releaseQueueSQL], e.name, string(e.body))
+			t.putBack(e, releaseQueueSQL, e.name, string(e.body))
+			return
 		}
 		d := storage.Document{Name: e.name, Version: uint64(e.version), Data: e.body}
-		if err := rows.CheckDocument(e.kind, &d); err != nil {
-			return e.still(err)
-		}
+		e.still(rows.CheckDocument(e.kind, &d))
 		n.AddDocuments(e.kind)
-		return e.put(ctx, tx, s.sql[releaseDocumentSQL], string(e.kind), d.Name, e.version,
-			rows.Nanos(d.Due), d.Data)
+		t.putBack(e, releaseDocumentSQL, string(e.kind), d.Name, e.version, rows.Nanos(d.Due), d.Data)
 	})
 	if err == nil {
 		s.tell(ctx, &n)
@@ -329,7 +308,7 @@ func (s *Storage) ReleaseQuarantined(ctx context.Context, key string) error {
 
 // DeleteQuarantined implements storage.Quarantiner.
 func (s *Storage) DeleteQuarantined(ctx context.Context, key string) error {
-	return s.withEntry(ctx, key, func(context.Context, inTx, *entry) error { return nil })
+	return s.withEntry(ctx, key, func(*tx, *entry) {})
 }
 
 // entry is what the quarantine says of a record.
@@ -354,48 +333,40 @@ var deleteQuarantinedSQL = define("deleteQuarantined", `WITH gone AS (DELETE FRO
 		DELETE FROM {schema}.quarantined_job WHERE seq IN (SELECT seq FROM gone)`)
 
 // withEntry locks an entry, calls do with it, and deletes it, in one transaction.
-func (s *Storage) withEntry(
-	ctx context.Context, key string, do func(context.Context, inTx, *entry) error,
-) error {
-	if err := s.enterApart(ctx); err != nil {
-		return err
-	}
-	defer s.mu.RUnlock()
-	unknown := fmt.Errorf("%w: %q in the quarantine", ojs.ErrNotFound, key)
-	n, err := strconv.ParseInt(key, 10, 64)
-	if err != nil {
-		return unknown
-	}
-	err = s.transact(ctx, tuned{s}, func(ctx context.Context, tx transaction) error {
-		e, some := entry{n: n}, false
-		err := tx.query(ctx, s.sql[quarantineEntrySQL], []any{n},
-			one(&some, &e.kind, &e.name, &e.seq, &e.version, &e.body))
-		if err == nil && !some {
-			err = unknown
+func (s *Storage) withEntry(ctx context.Context, key string, do func(*tx, *entry)) error {
+	return s.pooled(ctx).run(func(t *tx) {
+		t.apart()
+		unknown := fmt.Errorf("%w: %q in the quarantine", ojs.ErrNotFound, key)
+		n, err := strconv.ParseInt(key, 10, 64)
+		if err != nil {
+			fail.With(unknown)
 		}
-		if err == nil {
-			err = do(ctx, tx.(inTx), &e)
-		}
-		if err == nil {
-			err = tx.exec(ctx, s.sql[deleteQuarantinedSQL], e.n)
-		}
-		return err
+		fail.If(s.transact(ctx, t.on, func(t *tx) {
+			e := entry{n: n}
+			t.query(quarantineEntrySQL, one(&e.kind, &e.name, &e.seq, &e.version, &e.body), n)
+			if e.kind == "" {
+				fail.With(unknown)
+			}
+			do(t, &e)
+			t.exec(deleteQuarantinedSQL, n)
+		}))
 	})
-	return wrap(err)
 }
 
-// still refuses a release because of what a record is still.
-func (e *entry) still(why error) error {
-	return &ojs.QuarantinedError{Key: strconv.FormatInt(e.n, 10), ID: e.name, Reason: rows.Reason(why)}
-}
-
-// put puts back what has a name, unless something else has it now.
-func (e *entry) put(ctx context.Context, tx inTx, sql string, args ...any) error {
-	tag, err := tx.Exec(ctx, sql, args...)
-	if err == nil && tag.RowsAffected() == 0 {
-		err = &ojs.DuplicateError{ID: e.name}
+// still refuses a release because of what a record is still; nil: it is not.
+func (e *entry) still(why error) {
+	if why != nil {
+		fail.With(&ojs.QuarantinedError{
+			Key: strconv.FormatInt(e.n, 10), ID: e.name, Reason: rows.Reason(why)})
 	}
-	return err
+}
+
+// putBack puts back what has a name, unless something else has it now.
+func (t *tx) putBack(e *entry, of statement, args ...any) {
+	var name []string
+	if t.query(of, values(&name), args...); len(name) == 0 {
+		fail.With(&ojs.DuplicateError{ID: e.name})
+	}
 }
 
 var quarantinedJobSQL = define("quarantinedJob",
@@ -406,43 +377,26 @@ var releaseJobSQL = define("releaseJob", `WITH n AS MATERIALIZED (SELECT * FROM 
 		INSERT INTO {schema}.stage {standing} SELECT `+standingBut("created", peerCreated,
 	"progress", "nullif(progress, 0)", "limited", "{limited}", "worker", "nullif(worker, '')")+` FROM n`)
 
-func (s *Storage) releaseJob(ctx context.Context, tx inTx, e *entry, n *storage.Notice) error {
-	list, err := selectRows(ctx, tx, false, s.sql[quarantinedJobSQL], e.seq)
-	if err != nil {
-		return err
-	}
+func (t *tx) releaseJob(e *entry, n *storage.Notice) {
+	list := t.rows(false, quarantinedJobSQL, e.seq)
 	if len(list) == 0 {
-		return e.still(errors.New("its row of quarantined_job is gone"))
+		e.still(errors.New("its row of quarantined_job is gone"))
 	}
 	rec, err := rows.Restore(&list[0].Columns)
-	if err != nil {
-		return e.still(err)
-	}
+	e.still(err)
 	w, err := rows.Encode(&rec)
-	if err != nil {
-		return e.still(err)
-	}
-	there, err := s.find(ctx, tx, []string{rec.ID})
-	if err != nil {
-		return err
-	}
-	if f, ok := there[rec.ID]; ok {
-		return &ojs.DuplicateError{ID: rec.ID, State: f.state()}
+	e.still(err)
+	if f, ok := t.find([]string{rec.ID})[rec.ID]; ok {
+		fail.With(&ojs.DuplicateError{ID: rec.ID, State: f.state()})
 	}
 	n.Add(rec.ID, rec.State, rec.WakeAt())
 	if rec.State == ojs.StateActive { // claims that limits count have counted without it
-		names := limitsOf(*s.wide.Load(), w.Queue, w.Type, w.Bounds, w.RateKey)
+		names := limitsOf(*t.s.wide.Load(), w.Queue, w.Type, w.Bounds, w.RateKey)
 		if len(names) > 0 {
-			if err := s.lockLimits(ctx, tx, wall.Now().UnixNano(), names); err != nil {
-				return err
-			}
+			t.lockLimits(wall.Now().UnixNano(), names)
 		}
 	}
-	if _, err := tx.Exec(ctx, s.sql[releaseJobSQL], e.seq); err != nil {
-		return err
-	}
+	t.exec(releaseJobSQL, e.seq)
 	// As it is now and in its place, with the columns that follow from others.
-	_, err = tx.Exec(ctx, s.sql[countingSQL.all],
-		append(arguments([]written{w}), []int64{anyState | keepsPlace | -1<<16})...)
-	return err
+	t.exec(countingSQL.all, append(arguments([]written{w}), []int64{anyState | keepsPlace | -1<<16})...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -15,20 +16,18 @@ func (s *Storage) SetQueueState(
 	if !to.Valid() {
 		return "", invalid("queue_state", "%q is not active, paused or draining", to)
 	}
-	if err := s.enterApart(ctx); err != nil {
-		return "", err
-	}
-	defer s.mu.RUnlock()
-	var some bool
 	var stored string
-	change := sent{s.sql[setQueueStateSQL], []any{queue, string(to)}, nil}
-	if to == ojs.QueueActive {
-		change = sent{s.sql[activateQueueSQL], []any{queue}, nil}
-	}
-	err = s.atOnceTuned(ctx, true, s.nameLock("state "+queue),
-		sent{s.sql[queueStateSQL], []any{queue}, one(&some, &stored)}, change)
+	err = s.pooled(ctx).run(func(t *tx) {
+		t.apart()
+		change := s.sent(setQueueStateSQL, nil, queue, string(to))
+		if to == ojs.QueueActive {
+			change = s.sent(activateQueueSQL, nil, queue)
+		}
+		fail.If(s.atOnceTuned(ctx, true, s.nameLock("state "+queue),
+			s.sent(queueStateSQL, one(&stored), queue), change))
+	})
 	if err != nil {
-		return "", wrap(err)
+		return "", err
 	}
 	if was = ojs.QueueState(stored); !was.Valid() {
 		was = ojs.QueueActive
@@ -46,7 +45,7 @@ var lockNameSQL = define("lockName",
 
 // nameLock waits for a lock of this schema that ends with the transaction.
 func (s *Storage) nameLock(name string) sent {
-	return sent{s.sql[lockNameSQL], []any{[]string{s.config.schema + " " + name}}, nil}
+	return s.sent(lockNameSQL, nil, []string{s.config.schema + " " + name})
 }
 
 var queueStateSQL = define("queueState", `SELECT state FROM {schema}.queue_state WHERE queue = $1`)
@@ -60,22 +59,18 @@ var queueStatesSQL = define("queueStates", `SELECT queue, state FROM {schema}.qu
 
 // QueueStates implements storage.Storage.
 func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.mu.RUnlock()
 	states := make(map[string]ojs.QueueState)
-	var queue, state string
-	var met []named
-	err := s.query(ctx, s.sql[queueStatesSQL], nil, each([]any{&queue, &state}, func() {
-		if ojs.QueueState(state).Valid() {
-			states[queue] = ojs.QueueState(state)
-		} else {
-			met = append(met, named{storage.KindQueue, queue, state, rows.NoQueueState(state)})
-		}
-	}))
-	if err == nil {
-		_, err = s.setAsideNamed(ctx, met)
-	}
-	return states, wrap(err)
+	err := s.pooled(ctx).run(func(t *tx) {
+		var queue, state string
+		var met []named
+		t.query(queueStatesSQL, each([]any{&queue, &state}, func() {
+			if ojs.QueueState(state).Valid() {
+				states[queue] = ojs.QueueState(state)
+			} else {
+				met = append(met, named{storage.KindQueue, queue, state, rows.NoQueueState(state)})
+			}
+		}))
+		fail.Must(s.setAsideNamed(ctx, met))
+	})
+	return states, err
 }

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"slices"
 	"strings"
 
@@ -60,27 +59,19 @@ func (s *scanner) scan(from rowSet) error {
 	return nil
 }
 
-// collect reads every row of a result.
-func collect(from rowSet, withOrd bool) ([]stored, error) {
-	var list []stored
+// rows makes a statement that returns columns of jobs, behind a number if withOrd is set.
+func (t *tx) rows(withOrd bool, of statement, args ...any) (list []stored) {
 	s := newScanner(withOrd)
-	for from.Next() {
-		if err := s.scan(from); err != nil {
-			return nil, err
+	t.query(of, func(result rowSet) error {
+		for result.Next() {
+			if err := s.scan(result); err != nil {
+				return err
+			}
+			list = append(list, s.row)
 		}
-		list = append(list, s.row)
-	}
-	return list, from.Err()
-}
-
-func selectRows(
-	ctx context.Context, q querier, withOrd bool, sql string, args ...any,
-) (list []stored, err error) {
-	err = q.query(ctx, sql, args, func(result rowSet) (err error) {
-		list, err = collect(result, withOrd)
-		return err
-	})
-	return list, err
+		return result.Err()
+	}, args...)
+	return list
 }
 
 func (r *stored) decode() (*rows.Row, error) {
@@ -140,13 +131,16 @@ var fields = []field{
 }
 
 func column[T any](get func(*written) T) func([]written) any {
-	return func(of []written) any {
-		list := make([]T, len(of))
-		for i := range of {
-			list[i] = get(&of[i])
-		}
-		return list
+	return func(of []written) any { return listOf(of, get) }
+}
+
+// listOf makes a list of what get returns for each element of another.
+func listOf[E, T any](of []E, get func(*E) T) []T {
+	list := make([]T, len(of))
+	for i := range of {
+		list[i] = get(&of[i])
 	}
+	return list
 }
 
 // fieldsOf are the fields with some names.

@@ -10,8 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/ojsengine/ojs/internal/fail"
 )
 
 // The schema has a version: the number of migrations that it went through. Each migration
@@ -153,28 +154,22 @@ func (s *Storage) migrate(ctx context.Context) error {
 	// Processes that run already may lock the tables in another order, and the database
 	// then picks one of the two to fail.
 	return again(func() error {
-		return pgx.BeginFunc(ctx, tuned{s}, func(tx pgx.Tx) error { return s.migrateIn(ctx, tx, all) })
+		return s.begun(ctx, tuned{s: s}, func(t *tx) { t.migrate(all) })
 	})
 }
 
-// migrateIn takes the steps that a schema lacks.
-func (s *Storage) migrateIn(ctx context.Context, tx pgx.Tx, all []Migration) error {
-	if _, err := tx.Exec(ctx, s.sql[lockNameSQL], []string{s.config.schema + " migrate"}); err != nil {
-		return err
-	}
-	version, err := s.version(ctx, tx)
-	if err != nil {
-		return err
-	}
+// migrate takes the steps that a schema lacks.
+func (t *tx) migrate(all []Migration) {
+	t.send(t.s.nameLock("migrate"))
+	version := t.version()
 	if version > len(all) {
-		return s.newer(version, len(all))
+		fail.With(t.s.newer(version, len(all)))
 	}
 	for _, m := range all[version:] {
-		if _, err := tx.Exec(ctx, m.SQL); err != nil {
-			return fmt.Errorf("migration %s: %w", m.Name, err)
+		if _, err := t.on.(inTx).Exec(t.ctx, m.SQL); err != nil {
+			fail.With(fmt.Errorf("migration %s: %w", m.Name, err))
 		}
 	}
-	return nil
 }
 
 // schemaThereSQL looks into the catalog: to_regclass may answer with what its session
@@ -185,13 +180,12 @@ var schemaThereSQL = define("schemaThere", `SELECT EXISTS (SELECT FROM pg_catalo
 var migratedSQL = define("migrated", `SELECT coalesce(max(version), 0) FROM {schema}.migration`)
 
 // version is that of the schema, 0 if there is none.
-func (s *Storage) version(ctx context.Context, q asker) (version int, err error) {
+func (t *tx) version() (version int) {
 	var some bool
-	if err := q.QueryRow(ctx, s.sql[schemaThereSQL], s.config.schema).Scan(&some); err != nil || !some {
-		return 0, err
+	if t.query(schemaThereSQL, one(&some), t.s.config.schema); some {
+		t.query(migratedSQL, one(&version))
 	}
-	err = q.QueryRow(ctx, s.sql[migratedSQL]).Scan(&version)
-	return version, err
+	return version
 }
 
 // ready makes sure that the schema is of the version that this program knows.
@@ -203,9 +197,8 @@ func (s *Storage) ready(ctx context.Context) error {
 	s.known = len(all)
 	var version int
 	err = s.within(ctx, func(ctx context.Context) error {
-		return again(func() (err error) {
-			version, err = s.version(ctx, s.pool)
-			return err
+		return again(func() error {
+			return fail.Caught(func() { version = s.with(ctx, bare{s.pool}).version() })
 		})
 	})
 	switch {
@@ -245,19 +238,15 @@ var besideSQL = define("beside",
 // checkVersion refuses all calls from now on if the schema has been migrated to a version
 // that this program cannot run beside, and allows them otherwise. It fails on a server
 // that has become a standby, whose connections hear nothing.
-func (s *Storage) checkVersion(ctx context.Context, q asker) error {
+func (t *tx) checkVersion() {
 	var oldest, version int
 	var standby bool
-	if err := q.QueryRow(ctx, s.sql[besideSQL]).Scan(&version, &oldest, &standby); err != nil {
-		return err
-	}
-	if standby {
-		return fmt.Errorf("%w: it has become a standby", ErrReadOnly)
+	if t.query(besideSQL, one(&version, &oldest, &standby)); standby {
+		fail.With(fmt.Errorf("%w: it has become a standby", ErrReadOnly))
 	}
 	var refusal error
-	if oldest > s.known {
-		refusal = s.newer(version, s.known)
+	if oldest > t.s.known {
+		refusal = t.s.newer(version, t.s.known)
 	}
-	s.refusal.Store(&refusal)
-	return nil
+	t.s.refusal.Store(&refusal)
 }

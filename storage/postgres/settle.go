@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -55,8 +56,9 @@ func (s *Storage) Settle(
 	if len(c.entering()) > 0 {
 		settles = &s.settlesInTurn
 	}
-	if tx := txOf(ctx); tx != nil {
-		s.settleIn(ctx, tx, []*settleCall{c})
+	t := s.in(ctx)
+	if t.joined() {
+		t.settleIn([]*settleCall{c})
 	} else if err := settles.do(ctx, c); err != nil {
 		return dst, err
 	}
@@ -64,13 +66,13 @@ func (s *Storage) Settle(
 		return dst, wrap(c.err)
 	}
 	var n storage.Notice
-	s.noteSettled(&n, c.encoded, c.results)
-	if tx := txOf(ctx); tx == nil {
+	if s.noteSettled(&n, c.encoded, c.results); !t.joined() {
 		s.tell(ctx, &n)
 	} else if !n.Empty() { // the commit notifies every process, this one too
-		if err := s.tellAtCommit(ctx, tx, &n); err != nil {
-			return dst, wrap(err)
-		}
+		err = fail.Caught(func() { t.tellAtCommit(&n) })
+	}
+	if err != nil {
+		return dst, wrap(err)
 	}
 	return append(dst, c.results...), nil
 }
@@ -93,6 +95,13 @@ func (s *Storage) noteEnd(n *storage.Notice, e *written) {
 	s.note(n, e)
 }
 
+// note adds to a notice what the jobs of changes tell that no limit counts.
+func (o *settling) note(n *storage.Notice) {
+	for i := range o.encoded {
+		rows.Note(n, &o.encoded[i])
+	}
+}
+
 // noteMoved adds to a notice what jobs that have moved tell.
 func noteMoved(n *storage.Notice, moved []storage.Record) {
 	for i := range moved {
@@ -101,7 +110,7 @@ func noteMoved(n *storage.Notice, moved []storage.Record) {
 }
 
 func (s *Storage) flushSettles(calls []*settleCall) {
-	ctx := context.Background() // that of none of the calls; each statement has its own time
+	t := s.pooled(context.Background()) // of none of the calls; each statement has its own time
 	// A statement writes everything or what attempts change. Most calls are of attempts.
 	var attempts, others []*settleCall
 	for _, c := range calls {
@@ -111,12 +120,12 @@ func (s *Storage) flushSettles(calls []*settleCall) {
 			others = append(others, c)
 		}
 	}
-	s.settleIn(ctx, tuned{s}, attempts)
-	s.settleIn(ctx, tuned{s}, others)
+	t.settleIn(attempts)
+	t.settleIn(others)
 }
 
 // settleIn makes calls of one kind, and ends them.
-func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) {
+func (t *tx) settleIn(calls []*settleCall) {
 	if len(calls) == 0 {
 		return
 	}
@@ -128,11 +137,12 @@ func (s *Storage) settleIn(ctx context.Context, q querier, calls []*settleCall) 
 			all.nows = append(all.nows, c.nows...)
 		}
 	}
-	results, err := s.settleRounds(ctx, q, all)
+	var results []storage.Settled
+	err := fail.Caught(func() { results = t.settleRounds(all) })
 	if refused(err) && len(calls) > 1 && all.distinct() == len(all.encoded) {
 		// In one round, of which nothing is done. So each is made by itself.
 		for _, c := range calls {
-			s.settleIn(ctx, q, []*settleCall{c})
+			t.settleIn([]*settleCall{c})
 		}
 		return
 	}
@@ -164,6 +174,11 @@ func settlingOf(now time.Time, n int, to func(i int) *storage.Record) (o settlin
 		o.froms[i] = int64(rows.From(o.encoded[i].State))
 	}
 	return o, nil
+}
+
+// add appends a change of a job from some states.
+func (o *settling) add(to *storage.Record, froms int64) {
+	o.encoded, o.froms = append(o.encoded, fail.Must(rows.Encode(to))), append(o.froms, froms)
 }
 
 // ends reports whether each of the changes ends an active job, and is AttemptFieldsOnly.
@@ -213,17 +228,15 @@ func (o *settling) distinct() int {
 
 // settleRounds applies changes in order: one statement for as many as are of different
 // jobs.
-func (s *Storage) settleRounds(ctx context.Context, q querier, o settling) ([]storage.Settled, error) {
+func (t *tx) settleRounds(o settling) []storage.Settled {
 	results := make([]storage.Settled, len(o.encoded))
 	for from := 0; from < len(o.encoded); {
 		rest := o.part(from, len(o.encoded))
 		n := rest.distinct()
-		if err := s.settleDistinct(ctx, q, rest.part(0, n), results[from:from+n], retries); err != nil {
-			return nil, err
-		}
+		t.settleDistinct(rest.part(0, n), results[from:from+n], retries)
 		from += n
 	}
-	return results, nil
+	return results
 }
 
 // retries is how often a change is made again that missed its row.
@@ -231,37 +244,28 @@ const retries = 10
 
 // settleDistinct applies changes of different jobs, with up to tries retries, and finds
 // why others were not applied.
-func (s *Storage) settleDistinct(
-	ctx context.Context, q querier, o settling, results []storage.Settled, tries int,
-) error {
-	if s.counting.Load() || len(o.entering()) > 0 {
-		return s.settleCounting(ctx, q, o, results)
+func (t *tx) settleDistinct(o settling, results []storage.Settled, tries int) {
+	var applied []bool
+	held := t.s.counting.Load() || len(o.entering()) > 0
+	if !held {
+		applied, held = t.apply(o)
 	}
-	applied, held, err := s.apply(ctx, q, o)
 	if held {
-		return s.settleCounting(ctx, q, o, results)
+		t.settleCounting(o, results)
+		return
 	}
-	if err != nil {
-		return err
-	}
-	return s.explainAll(ctx, q, o, applied, results, tries)
+	t.explainAll(o, applied, results, tries)
 }
 
 // explainAll makes the results of changes of different jobs, of which some were applied.
-func (s *Storage) explainAll(
-	ctx context.Context, q querier, o settling, applied []bool, results []storage.Settled, tries int,
-) error {
+func (t *tx) explainAll(o settling, applied []bool, results []storage.Settled, tries int) {
 	var refused []string
 	for i := range o.encoded {
 		if !applied[i] {
 			refused = append(refused, o.encoded[i].ID)
 		}
 	}
-	there, err := s.find(ctx, q, refused)
-	if err != nil {
-		return err
-	}
-	return s.explain(ctx, q, o, applied, there, results, tries)
+	t.explain(o, applied, t.find(refused), results, tries)
 }
 
 // found is what is stored of a job.
@@ -276,15 +280,14 @@ var findSQL = define("find", `SELECT b.id, b.seq, s.version, s.state
 		FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`)
 
 // find finds jobs by their ids.
-func (s *Storage) find(ctx context.Context, q querier, ids []string) (map[string]found, error) {
-	if len(ids) == 0 {
-		return nil, nil
-	}
+func (t *tx) find(ids []string) map[string]found {
 	there := make(map[string]found, len(ids))
-	var id string
-	var f found
-	read := each([]any{&id, &f.seq, &f.version, &f.code}, func() { there[id] = f })
-	return there, q.query(ctx, s.sql[findSQL], []any{ids}, read)
+	if len(ids) > 0 {
+		var id string
+		var f found
+		t.query(findSQL, each([]any{&id, &f.seq, &f.version, &f.code}, func() { there[id] = f }), ids)
+	}
+	return there
 }
 
 // refuses is why a job that is stored, or is not, is not changed, or nil.
@@ -301,10 +304,9 @@ func (f found) refuses(there bool, c *written) error {
 }
 
 // explain is explainAll, given what is stored of the other jobs.
-func (s *Storage) explain(
-	ctx context.Context, q querier, o settling, applied []bool, there map[string]found,
-	results []storage.Settled, tries int,
-) error {
+func (t *tx) explain(
+	o settling, applied []bool, there map[string]found, results []storage.Settled, tries int,
+) {
 	for i := range o.encoded {
 		results[i] = storage.Settled{Version: uint64(o.encoded[i].Version)}
 	}
@@ -318,31 +320,28 @@ func (s *Storage) explain(
 		switch {
 		case results[i].Err != nil:
 		case tries == 0:
-			return fmt.Errorf("ojs: postgres: job %s does not change though nothing is in its way", c.ID)
+			fail.With(fmt.Errorf("ojs: postgres: job %s does not change though nothing is in its way", c.ID))
 		default: // it missed the row while another statement changed it without raising its version
-			if err := s.settleDistinct(ctx, q, o.part(i, i+1), results[i:i+1], tries-1); err != nil {
-				return err
-			}
+			t.settleDistinct(o.part(i, i+1), results[i:i+1], tries-1)
 		}
 	}
-	return nil
 }
 
 // apply changes the jobs that have the version before and a state of froms. It reports
 // which those are. If other jobs may wait for one of the jobs, it changes nothing and
 // reports held.
-func (s *Storage) apply(ctx context.Context, q querier, o settling) (applied []bool, held bool, err error) {
-	sql, args := o.by(applySQL)
-	err = again(func() error {
+func (t *tx) apply(o settling) (applied []bool, held bool) {
+	of, args := o.by(applySQL)
+	t.again(func() {
 		applied, held = make([]bool, len(o.encoded)), false
 		var ord int64
-		return q.query(ctx, s.sql[sql], args, each([]any{&ord}, func() {
+		t.query(of, each([]any{&ord}, func() {
 			if held = ord == 0; !held {
 				applied[ord-1] = true
 			}
-		}))
+		}), args...)
 	})
-	return applied, held, err
+	return applied, held
 }
 
 // settleAttempt applies changes that are AttemptFieldsOnly, as attemptArguments has them.
@@ -487,21 +486,15 @@ func (o *settling) by(of settles) (sql statement, args []any) {
 func (s *Storage) Extend(
 	ctx context.Context, now time.Time, extensions []storage.Extension,
 ) (lost []string, err error) {
-	if err := s.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.mu.RUnlock()
-	if len(extensions) == 0 {
-		return nil, nil
-	}
-	for len(extensions) > 0 {
-		n := distinct(len(extensions), func(i int) string { return extensions[i].ID })
-		missed, err := s.extend(ctx, rows.Nanos(now), extensions[:n])
-		if err != nil {
-			return nil, wrap(err)
+	err = s.pooled(ctx).run(func(t *tx) {
+		for len(extensions) > 0 {
+			n := distinct(len(extensions), func(i int) string { return extensions[i].ID })
+			lost = append(lost, t.extend(rows.Nanos(now), extensions[:n])...)
+			extensions = extensions[n:]
 		}
-		lost = append(lost, missed...)
-		extensions = extensions[n:]
+	})
+	if err != nil {
+		return nil, err
 	}
 	return lost, nil
 }
@@ -538,27 +531,17 @@ var extendSQL = define("extend", strings.NewReplacer("{at}", foundAt, "{until_of
 		WHERE j.seq = ANY (ARRAY(SELECT seq FROM found)) AND j.version = (ARRAY(SELECT version FROM found))[{at}]
 		RETURNING (ARRAY(SELECT id FROM found))[{at}]`))
 
-func (s *Storage) extend(
-	ctx context.Context, now int64, extensions []storage.Extension,
-) (lost []string, err error) {
-	n := len(extensions)
-	ids, versions, progress, checkpoints, leases := make([]string, n), make([]int64, n), make([]float64, n),
-		make([][]byte, n), make([]int64, n)
-	for i := range extensions {
-		x := &extensions[i]
-		ids[i], versions[i], progress[i], checkpoints[i] = x.ID, int64(x.Version), x.Progress, x.Checkpoint
-		leases[i] = givenLease(x.Lease)
-	}
-	extended := make(map[string]bool, n)
-	err = again(func() error {
+func (t *tx) extend(now int64, extensions []storage.Extension) (lost []string) {
+	ids := listOf(extensions, func(x *storage.Extension) string { return x.ID })
+	versions := listOf(extensions, func(x *storage.Extension) int64 { return int64(x.Version) })
+	progress := listOf(extensions, func(x *storage.Extension) float64 { return x.Progress })
+	checkpoints := listOf(extensions, func(x *storage.Extension) []byte { return x.Checkpoint })
+	leases := listOf(extensions, func(x *storage.Extension) int64 { return givenLease(x.Lease) })
+	extended := make(map[string]bool, len(ids))
+	t.again(func() {
 		var id string
-		args := []any{ids, versions, progress, checkpoints, now, leases}
-		return tuned{s}.query(ctx, s.sql[extendSQL], args, each([]any{&id}, func() { extended[id] = true }))
+		t.query(extendSQL, each([]any{&id}, func() { extended[id] = true }),
+			ids, versions, progress, checkpoints, now, leases)
 	})
-	for _, id := range ids {
-		if err == nil && !extended[id] {
-			lost = append(lost, id)
-		}
-	}
-	return lost, err
+	return slices.DeleteFunc(ids, func(id string) bool { return extended[id] })
 }

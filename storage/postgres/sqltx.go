@@ -59,26 +59,21 @@ func (q inSQLTx) rollback(ctx context.Context) error {
 	return nil
 }
 
-func (q inSQLTx) exec(ctx context.Context, statement string, args ...any) error {
-	texts, err := sqlArgs(args)
+func (q inSQLTx) query(ctx context.Context, m sent) error {
+	texts, err := sqlArgs(m.args)
 	if err != nil {
 		return err
 	}
-	_, err = q.tx.ExecContext(ctx, statement, texts...)
-	return err
-}
-
-func (q inSQLTx) query(ctx context.Context, statement string, args []any, read func(rowSet) error) error {
-	texts, err := sqlArgs(args)
-	if err != nil {
+	if m.read == nil {
+		_, err = q.tx.ExecContext(ctx, m.sql, texts...)
 		return err
 	}
-	result, err := q.tx.QueryContext(ctx, statement, texts...)
+	result, err := q.tx.QueryContext(ctx, m.sql, texts...)
 	if err != nil {
 		return err
 	}
 	defer result.Close()
-	if err := read(result); err != nil {
+	if err := m.read(result); err != nil {
 		return err
 	}
 	return result.Err()

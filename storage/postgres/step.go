@@ -6,6 +6,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -177,7 +178,7 @@ func (s *Storage) step(
 		return nil, err
 	}
 	results = make([]storage.Settled, len(o.encoded))
-	err = s.explain(ctx, tuned{s}, o, applied, taken.refused, results, retries)
+	err = fail.Caught(func() { s.pooled(ctx).explain(o, applied, taken.refused, results, retries) })
 	return results, err
 }
 
@@ -197,12 +198,11 @@ func (s *Storage) stepAtOnce(
 	ctx context.Context, o settling, taken *claims,
 ) (applied []bool, held bool, err error) {
 	var before []sent
-	var some bool
 	var ords []int64
 	var ids string
 	if len(o.encoded) > 0 {
-		sql, args := o.by(stepSQL)
-		before = append(before, sent{s.sql[sql], args, one(&some, &ords, &ids, &held)})
+		of, args := o.by(stepSQL)
+		before = append(before, s.sent(of, one(&ords, &ids, &held), args...))
 		applied = slices.Repeat([]bool{true}, len(o.encoded))
 	}
 	if err := taken.send(ctx, o.bounded(), before, taken.read); err != nil {
@@ -220,13 +220,11 @@ func (s *Storage) stepAtOnce(
 func (s *Storage) stepSlowly(
 	ctx context.Context, o settling, taken *claims,
 ) (results []storage.Settled, err error) {
-	err = s.transact(ctx, s.in(ctx), func(ctx context.Context, tx transaction) (err error) {
-		if results, err = s.settleRounds(ctx, tx, o); err != nil || taken.left() == 0 {
-			return err
+	err = s.transact(ctx, s.in(ctx).on, func(t *tx) {
+		if results = t.settleRounds(o); taken.left() > 0 {
+			taken.said = said{first: rows.None}
+			t.send(taken.claiming(false, taken.read))
 		}
-		taken.said = said{first: rows.None}
-		sql, args := taken.claiming(false)
-		return tx.query(ctx, sql, args, taken.read)
 	})
 	return results, err
 }
@@ -253,49 +251,29 @@ func (s *Storage) unclaim(ctx context.Context, now time.Time, held []storage.Hel
 		return 0, nil
 	}
 	var back settling
-	err = s.transact(ctx, s.in(ctx), func(ctx context.Context, tx transaction) error {
-		list, err := selectRows(ctx, tx, false, s.sql[lockedIDsSQL], ids)
-		if err != nil {
-			return err
-		}
+	err = s.transact(ctx, s.in(ctx).on, func(t *tx) {
 		back = settling{sameJob: true}
 		var undone []storage.Record
-		for i := range list {
-			r, err := list[i].decode()
-			if err != nil || list[i].State != rows.Active ||
-				!named[storage.Held{ID: r.ID, Version: r.Version}] {
+		for _, row := range t.rows(false, lockedIDsSQL, ids) {
+			r, err := row.decode()
+			if err != nil || row.State != rows.Active || !named[storage.Held{ID: r.ID, Version: r.Version}] {
 				continue
 			}
 			undone = append(undone, r.Record)
 			r.Unclaim()
-			w, err := rows.Encode(&r.Record)
-			if err != nil {
-				return err
-			}
-			back.encoded = append(back.encoded, w)
-			back.froms = append(back.froms, 1<<rows.Active|returns)
+			back.add(&r.Record, 1<<rows.Active|returns)
 		}
-		if len(back.encoded) == 0 {
-			return nil
+		if len(undone) > 0 {
+			t.takeBack(rows.Nanos(now), undone)
+			t.rest(back.encoded)
+			t.exec(countingSQL.attempt, attemptArguments(back.encoded, back.froms)...)
 		}
-		if err := s.takeBack(ctx, tx, rows.Nanos(now), undone); err != nil {
-			return err
-		}
-		if err := s.rest(ctx, tx, back.encoded); err != nil {
-			return err
-		}
-		return tx.exec(ctx, s.sql[countingSQL.attempt], attemptArguments(back.encoded, back.froms)...)
 	})
-	if err != nil {
+	if err != nil || len(back.encoded) == 0 {
 		return 0, wrap(err)
 	}
-	if len(back.encoded) == 0 {
-		return 0, nil
-	}
 	var notice storage.Notice
-	for i := range back.encoded {
-		rows.Note(&notice, &back.encoded[i])
-	}
+	back.note(&notice)
 	s.tell(ctx, &notice)
 	return len(back.encoded), nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/insert"
 )
@@ -80,25 +81,21 @@ func (s *Storage) tryThen(
 	}
 	e := o.encoded[0]
 	ended.Version++
-	var n storage.Notice
-	err = s.atOnce(ctx, &n, func(ctx context.Context, tx transaction) (err error) {
-		i := s.inserter(ctx, tx, &n)
+	err = s.atOnce(ctx, func(t *tx) {
+		i := t.inserter()
 		change := func() error {
-			applied, list, err := s.applyCounting(ctx, tx, o)
-			if err == nil && applied[0] == 0 {
-				err = errUnsettled
+			applied, list := t.applyCounting(o)
+			if applied[0] == 0 {
+				return errUnsettled
 			}
 			i.ended = append(i.ended, list...)
-			return err
+			return nil
 		}
 		settled = storage.Settled{Version: uint64(e.Version)}
-		settled.Then, err = insert.Then(i, now, &ended, change, c.Then)
-		if err == nil {
-			last := &settled.Then[len(settled.Then)-1]
-			settled.Moved, last.Moved = last.Moved, nil
-			s.noteEnd(&n, &e)
-		}
-		return err
+		settled.Then = fail.Must(insert.Then(i, now, &ended, change, c.Then))
+		last := &settled.Then[len(settled.Then)-1]
+		settled.Moved, last.Moved = last.Moved, nil
+		s.noteEnd(&t.notice, &e)
 	})
 	if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
 		err = duplicate(err, c.Then)
@@ -115,8 +112,8 @@ func (s *Storage) tryThen(
 // unsettled says why a change was refused: for what is stored of its job, or else for
 // what was to follow it.
 func (s *Storage) unsettled(ctx context.Context, e *written, refused error) (storage.Settled, error) {
-	there, err := s.find(ctx, s.in(ctx), []string{e.ID})
-	if err != nil {
+	var there map[string]found
+	if err := fail.Caught(func() { there = s.in(ctx).find([]string{e.ID}) }); err != nil {
 		return storage.Settled{}, wrap(err)
 	}
 	f, ok := there[e.ID]

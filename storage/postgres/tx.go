@@ -2,9 +2,13 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -59,7 +63,7 @@ func (s *Storage) Joins(tx any) bool {
 func ofCaller(tx any) transaction {
 	switch tx := tx.(type) {
 	case pgx.Tx:
-		return inTx{tx}
+		return inTx{tx, func() {}}
 	case SQLTx:
 		return inSQLTx{tx}
 	}
@@ -68,47 +72,135 @@ func ofCaller(tx any) transaction {
 
 func txOf(ctx context.Context) transaction { return ofCaller(storage.Tx(ctx)) }
 
-// in is what a call of the context speaks to: its transaction, or the pool.
-func (s *Storage) in(ctx context.Context) querier {
-	if tx := txOf(ctx); tx != nil {
-		return tx
-	}
-	return tuned{s}
+// tx makes the statements of a call: in a transaction, or each in one of its own. Its
+// functions do not return errors: they fail (package fail). The functions of Storage that
+// make a tx return the error.
+type tx struct {
+	s      *Storage
+	ctx    context.Context
+	on     querier
+	notice storage.Notice // what the call has done
 }
 
-// atomically makes a call: f, in one transaction, and the notice that f fills.
-func (s *Storage) atomically(
-	ctx context.Context, f func(context.Context, transaction, *storage.Notice) error,
-) error {
+func (s *Storage) with(ctx context.Context, on querier) *tx { return &tx{s: s, ctx: ctx, on: on} }
+
+// pooled makes statements with the pool, each in a transaction of its own.
+func (s *Storage) pooled(ctx context.Context) *tx { return s.with(ctx, tuned{s: s}) }
+
+// in is the transaction of the context, or pooled.
+func (s *Storage) in(ctx context.Context) *tx {
+	if of := txOf(ctx); of != nil {
+		return s.with(ctx, of)
+	}
+	return s.pooled(ctx)
+}
+
+// joined reports whether the transaction is the caller's.
+func (t *tx) joined() bool { return txOf(t.ctx) != nil }
+
+// send makes a statement.
+func (t *tx) send(m sent) { fail.If(t.on.query(t.ctx, m)) }
+
+// query makes a statement. read reads its rows; nil drops them.
+func (t *tx) query(of statement, read func(rowSet) error, args ...any) {
+	t.send(t.s.sent(of, read, args...))
+}
+
+func (t *tx) exec(of statement, args ...any) { t.query(of, nil, args...) }
+
+// all makes statements, in one round trip if the driver can.
+func (t *tx) all(list ...sent) {
+	if pgxs, ok := t.on.(inTx); ok && len(list) > 0 {
+		fail.If(sendAll(t.ctx, pgxs, list))
+		return
+	}
+	for _, m := range list {
+		t.send(m)
+	}
+}
+
+// tune has the planner work as the statements were written for, until the transaction of
+// the storage's own ends. In one of the caller's it works as its owner wants it to.
+func (t *tx) tune() {
+	if !t.joined() {
+		t.exec(tuneSQL)
+	}
+}
+
+// run makes a call, of which f makes the statements.
+func (t *tx) run(f func(*tx)) error {
+	if err := t.s.enter(t.ctx); err != nil {
+		return err
+	}
+	defer t.s.mu.RUnlock()
+	return wrap(fail.Caught(func() { f(t) }))
+}
+
+// apart refuses a call that does not join a transaction of the caller's.
+func (t *tx) apart() {
+	if t.joined() {
+		fail.With(fmt.Errorf("%w: postgres: this call cannot be part of a transaction: use a context without it",
+			ojs.ErrUnsupported))
+	}
+}
+
+// again has f make statements, and make them anew while the database undoes them (again).
+func (t *tx) again(f func()) { fail.If(again(func() error { return fail.Caught(f) })) }
+
+// begun runs f in a transaction of its own, which f's failure undoes.
+func (s *Storage) begun(ctx context.Context, q querier, f func(*tx)) error {
+	own, err := q.begin(ctx)
+	if err != nil {
+		return undone{err}
+	}
+	ended := false
+	defer func() {
+		if !ended { // f has panicked
+			_ = own.rollback(ctx)
+		}
+	}()
+	err = fail.Caught(func() { f(s.with(ctx, own)) })
+	ended = true
+	if err == nil {
+		return own.commit(ctx)
+	}
+	if failed := own.rollback(ctx); failed != nil && !errors.Is(failed, pgx.ErrTxClosed) {
+		err = errors.Join(err, failed)
+	}
+	return undone{err}
+}
+
+// transact runs f in a transaction of its own, in its time, and again if the database
+// undoes it (again).
+func (s *Storage) transact(ctx context.Context, q querier, f func(*tx)) error {
+	return again(func() error {
+		return s.within(ctx, func(ctx context.Context) error { return s.begun(ctx, q, f) })
+	})
+}
+
+// atomically makes a call: f, in one tuned transaction, and the notice that f fills.
+func (s *Storage) atomically(ctx context.Context, f func(*tx)) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.mu.RUnlock()
-	var n storage.Notice
-	return wrap(s.atOnce(ctx, &n, func(ctx context.Context, tx transaction) error {
-		if txOf(ctx) == nil {
-			if err := tx.exec(ctx, s.sql[tuneSQL]); err != nil {
-				return err
-			}
-		}
-		return f(ctx, tx, &n)
+	return wrap(s.atOnce(ctx, func(t *tx) {
+		t.tune()
+		f(t)
 	}))
 }
 
 // atOnce makes f in one transaction, that of the context or one of its own, and tells the
 // notice that f fills.
-func (s *Storage) atOnce(
-	ctx context.Context, n *storage.Notice, f func(context.Context, transaction) error,
-) error {
+func (s *Storage) atOnce(ctx context.Context, f func(*tx)) error {
+	var n storage.Notice
 	store := func(ctx context.Context) error {
 		return s.around(ctx, func() error {
-			*n = storage.Notice{}
-			return begun(ctx, s.in(ctx), func(tx transaction) error {
-				err := f(ctx, tx)
-				if err == nil && txOf(ctx) != nil { // the commit notifies every process, this one too
-					err = s.tellAtCommit(ctx, tx, n)
+			return s.begun(ctx, s.in(ctx).on, func(t *tx) {
+				f(t)
+				if n = t.notice; t.joined() { // the commit notifies every process, this one too
+					t.tellAtCommit(&n)
 				}
-				return err
 			})
 		})
 	}
@@ -117,7 +209,7 @@ func (s *Storage) atOnce(
 	}
 	err := again(func() error { return s.within(ctx, store) })
 	if err == nil {
-		s.tell(ctx, n)
+		s.tell(ctx, &n)
 	}
 	return err
 }

@@ -41,6 +41,14 @@ type Limit struct {
 // forgotten that.
 type Starts func(n int64) (at int64, known bool, err error)
 
+// Earlier is the earlier of two times, either of which may be None.
+func Earlier(a, b int64) int64 {
+	if a == None || b != None && b < a {
+		return b
+	}
+	return a
+}
+
 // InForce returns the setting that has an effect.
 func (l *Limit) InForce(now int64) *ojs.RateLimit {
 	if l.Until != None && now >= l.Until {

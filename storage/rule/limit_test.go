@@ -85,3 +85,14 @@ func TestRemember(t *testing.T) {
 		}
 	}
 }
+
+// Earlier takes None for no time, and not for the first of all.
+func TestEarlier(t *testing.T) {
+	for _, test := range [][3]int64{
+		{1, 2, 1}, {2, 1, 1}, {rule.None, 1, 1}, {1, rule.None, 1}, {rule.None, rule.None, rule.None},
+	} {
+		if got := rule.Earlier(test[0], test[1]); got != test[2] {
+			t.Errorf("%d of %d and %d", got, test[0], test[1])
+		}
+	}
+}
