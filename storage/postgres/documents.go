@@ -30,7 +30,6 @@ func (s *Storage) PutDocuments(
 	ctx context.Context, kind storage.Kind, list []storage.Document,
 ) ([]uint64, error) {
 	versions := make([]uint64, len(list))
-	var n storage.Notice
 	err := s.pooled(ctx).run(func(t *tx) {
 		t.apart()
 		names := listOf(list, func(d *storage.Document) string { return d.Name })
@@ -39,21 +38,21 @@ func (s *Storage) PutDocuments(
 		data := listOf(list, func(d *storage.Document) []byte { return d.Data })
 		t.again(func() {
 			clear(versions)
-			n = storage.Notice{}
+			t.notice = storage.Notice{}
 			var i int
 			var version int64
 			read := each([]any{&i, &version}, func() {
 				versions[i-1] = uint64(version)
-				n.AddDocuments(kind)
+				t.notice.AddDocuments(kind)
 			})
 			fail.If(s.atOnceTuned(ctx, true, s.nameLock("document "+string(kind)),
 				s.sent(putDocumentsSQL, read, string(kind), names, from, dues, data)))
 		})
+		s.tell(ctx, &t.notice)
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.tell(ctx, &n)
 	return versions, nil
 }
 

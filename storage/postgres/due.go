@@ -22,21 +22,20 @@ func (s *Storage) Due(
 			d = storage.Due{Promoted: buf[:0]}
 			t.dueAll(now, min(limit, maxRows), &d)
 		})
+		for i := range d.Stalled {
+			t.notice.AddTaken(d.Stalled[i].ID, d.Stalled[i].Version-1, ojs.ErrLeaseLost)
+		}
+		for _, list := range [][]storage.Record{d.Promoted, d.Expired, d.Stalled} {
+			for i := range list {
+				t.notice.Add(list[i].ID, list[i].State, list[i].WakeAt())
+			}
+		}
+		noteMoved(&t.notice, d.Moved)
+		s.tell(ctx, &t.notice)
 	})
 	if err != nil {
 		return storage.Due{}, err
 	}
-	var n storage.Notice
-	for i := range d.Stalled {
-		n.AddTaken(d.Stalled[i].ID, d.Stalled[i].Version-1, ojs.ErrLeaseLost)
-	}
-	for _, list := range [][]storage.Record{d.Promoted, d.Expired, d.Stalled} {
-		for i := range list {
-			n.Add(list[i].ID, list[i].State, list[i].WakeAt())
-		}
-	}
-	noteMoved(&n, d.Moved)
-	s.tell(ctx, &n)
 	return d, nil
 }
 

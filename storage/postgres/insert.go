@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -70,9 +69,6 @@ func (s *Storage) Insert(
 	err := s.atOnce(ctx, func(t *tx) { results = fail.Must(insert.Batch(t.inserter(), now, batch)) })
 	if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
 		err = duplicate(err, batch)
-	}
-	if errors.Is(err, ojs.ErrDuplicate) && txOf(ctx) == nil { // perhaps by an earlier try
-		err = cmp.Or(s.confirm(ctx), err)
 	}
 	if err != nil {
 		return dst, wrap(err)

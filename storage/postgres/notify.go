@@ -414,6 +414,7 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 	}
 	for _, of := range []statement{compactSQL, compactServedSQL} {
 		err := s.begun(ctx, t.on, func(t *tx) {
+			t.exec(tuneSQL)
 			t.exec(unflushedSQL)
 			t.exec(of)
 		})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/benbjohnson/clock"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/ojsengine/ojs/internal/fail"
@@ -27,16 +28,23 @@ const (
 // errNoAnswer is in the chain of errors of calls whose patience has ended.
 var errNoAnswer = errors.New("no answer")
 
-// within runs f, which speaks to the database through the pool, with a time limit. It
-// resets the pool if the pool leads to a server that takes no changes or does not answer.
+// within runs f, which speaks to the database through the pool, with a time limit. The
+// storage doubts if the answer is lost.
 func (s *Storage) within(ctx context.Context, f func(ctx context.Context) error) error {
+	err := s.healing(ctx, f)
+	if txOf(ctx) == nil && mayHaveDone(err) {
+		until := s.clock.Now().Add(doubtTime)
+		s.doubted.Store(&until)
+	}
+	return err
+}
+
+// healing is within for what only reads. It resets the pool if the pool leads to a server
+// that takes no changes or does not answer.
+func (s *Storage) healing(ctx context.Context, f func(ctx context.Context) error) error {
 	err := s.patiently(ctx, f)
 	if txOf(ctx) != nil {
 		return err
-	}
-	if mayHaveDone(err) {
-		until := s.clock.Now().Add(doubtTime)
-		s.doubted.Store(&until)
 	}
 	s.heal(err)
 	if errors.Is(err, errNoAnswer) && s.awaits.Load() {
@@ -102,23 +110,26 @@ const doubtTime = 5 * time.Minute
 
 // markSQL has the commit of its transaction wait for the synchronous standby, although
 // nothing is changed.
-var markSQL = define("mark", `SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_logical_emit_message(true, 'ojs', '') END`)
+var markSQL = define("mark", `SELECT CASE WHEN current_setting('transaction_read_only') = 'off' AND current_setting('synchronous_standby_names') <> ''
+		THEN pg_logical_emit_message(true, 'ojs', '') END`)
 
 // doubts reports whether a call has had no answer lately. The primary may show what that
 // call has done without the synchronous standby, and a fail-over undo it. The next call
-// would find it done, and its caller count on it. So transactions make markSQL then.
+// would find it done, and its caller count on it.
 func (s *Storage) doubts() bool {
 	until := s.doubted.Load()
 	return until != nil && s.clock.Now().Before(*until)
 }
 
-// confirm waits until the synchronous standby has what the primary shows, if the storage
-// doubts.
-func (s *Storage) confirm(ctx context.Context) error {
-	if !s.doubts() {
-		return nil
+// mark waits until the synchronous standby has what a call has found with a connection,
+// if the storage doubts. In a transaction the commit waits.
+func (s *Storage) mark(ctx context.Context, on interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}) (err error) {
+	if s.doubts() {
+		_, err = on.Exec(ctx, s.sql[markSQL])
 	}
-	return s.within(ctx, func(ctx context.Context) error { return s.together(ctx, false, nil) })
+	return err
 }
 
 // borrow runs f with a connection of the pool.

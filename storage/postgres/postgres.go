@@ -20,6 +20,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -331,7 +332,7 @@ type bare struct {
 
 func (q bare) begin(ctx context.Context) (transaction, error) {
 	tx, err := q.on.Begin(ctx)
-	return inTx{tx, func() {}}, err
+	return inTx{Tx: tx}, err
 }
 
 func (q bare) query(ctx context.Context, m sent) error {
@@ -345,20 +346,41 @@ func (q bare) query(ctx context.Context, m sent) error {
 // inTx makes statements in a transaction. The planner works as its owner wants it to.
 type inTx struct {
 	pgx.Tx
-	end func() // gives the connection back
+	s    *Storage      // nil: it is a savepoint, or the caller's
+	conn *pgxpool.Conn // of s, which the end of the transaction gives back
 }
 
 func (q inTx) begin(ctx context.Context) (transaction, error) { return bare{q.Tx}.begin(ctx) }
 func (q inTx) query(ctx context.Context, m sent) error        { return bare{q.Tx}.query(ctx, m) }
 
 func (q inTx) commit(ctx context.Context) error {
-	defer q.end()
+	if q.s == nil {
+		return q.Commit(ctx)
+	}
+	defer q.s.endLoan(ctx, q.conn)
+	if err := q.s.mark(ctx, q.Tx); err != nil {
+		return undone{errors.Join(err, q.Rollback(ctx))}
+	}
 	return q.Commit(ctx)
 }
 
+// unconfirmed says that what a transaction has found may be undone: see doubts.
+type unconfirmed struct{ error }
+
+func (e unconfirmed) Unwrap() error { return e.error }
+
 func (q inTx) rollback(ctx context.Context) error {
-	defer q.end()
-	return q.Rollback(ctx)
+	if q.s == nil {
+		return q.Rollback(ctx)
+	}
+	defer q.s.endLoan(ctx, q.conn)
+	err := q.Rollback(ctx)
+	if err == nil {
+		if err = q.s.mark(ctx, q.conn); err != nil {
+			err = unconfirmed{err}
+		}
+	}
+	return err
 }
 
 // tuned makes each statement in a transaction of its own, with settings that have the
@@ -384,14 +406,7 @@ func (q tuned) begin(ctx context.Context) (transaction, error) {
 		q.s.endLoan(ctx, conn)
 		return nil, err
 	}
-	if q.s.doubts() {
-		if _, err := tx.Exec(ctx, q.s.sql[markSQL]); err != nil {
-			_ = tx.Rollback(ctx)
-			q.s.endLoan(ctx, conn)
-			return nil, err
-		}
-	}
-	return inTx{tx, func() { q.s.endLoan(ctx, conn) }}, nil
+	return inTx{tx, q.s, conn}, nil
 }
 
 // query makes a statement in one round trip with its transaction.
@@ -407,14 +422,17 @@ func (s *Storage) atOnceTuned(ctx context.Context, locks bool, list ...sent) err
 // ones see what the holders of the locks before have done. If the default isolation is
 // not read committed, that takes a transaction that is.
 func (s *Storage) together(ctx context.Context, locks bool, list []sent) error {
-	if s.doubts() {
-		list = append([]sent{s.sent(markSQL, nil)}, list...)
-	}
 	if locks && s.isolated {
 		list = slices.Concat(
 			[]sent{{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"}}, list, []sent{{sql: "COMMIT"}})
 	}
-	return s.borrow(ctx, func(conn *pgxpool.Conn) error { return sendAll(ctx, conn, list) })
+	return s.borrow(ctx, func(conn *pgxpool.Conn) error {
+		err := sendAll(ctx, conn, list)
+		if err == nil {
+			err = s.mark(ctx, conn)
+		}
+		return err
+	})
 }
 
 // sendAll makes statements in one round trip.
@@ -459,7 +477,7 @@ func (m *sent) readAll(result pgx.Rows) error {
 
 // query makes a statement by itself, without the settings of tuned.
 func (s *Storage) query(ctx context.Context, m sent) error {
-	return s.within(ctx, func(ctx context.Context) error {
+	return s.healing(ctx, func(ctx context.Context) error {
 		return s.borrow(ctx, func(conn *pgxpool.Conn) error { return bare{conn}.query(ctx, m) })
 	})
 }

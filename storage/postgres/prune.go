@@ -42,7 +42,10 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
 			fail.With(&ojs.TransitionError{ID: held, From: rows.State(int(state)), To: "deleted"})
 		}
 	})
-	return n, err
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
 }
 
 // releases is how many kept jobs one Prune releases when their time has come. It bounds

@@ -106,7 +106,7 @@ func (s *Storage) setAsideRead(ctx context.Context, claimed bool, list []bad) er
 		case s.aside <- struct{}{}:
 			defer func() { <-s.aside }()
 		case <-ctx.Done():
-			return ctx.Err()
+			return undone{ctx.Err()}
 		}
 		return again(func() error { return s.setAside(ctx, tuned{s: s}, claimed, list) })
 	})

@@ -25,17 +25,17 @@ func (s *Storage) SetQueueState(
 		}
 		fail.If(s.atOnceTuned(ctx, true, s.nameLock("state "+queue),
 			s.sent(queueStateSQL, one(&stored), queue), change))
+		if to == ojs.QueuePaused {
+			s.paused.Store(true)
+		} else {
+			s.tell(ctx, &storage.Notice{Available: true})
+		}
 	})
 	if err != nil {
 		return "", err
 	}
 	if was = ojs.QueueState(stored); !was.Valid() {
 		was = ojs.QueueActive
-	}
-	if to == ojs.QueuePaused {
-		s.paused.Store(true)
-	} else {
-		s.tell(ctx, &storage.Notice{Available: true})
 	}
 	return was, nil
 }

@@ -32,7 +32,7 @@ DO $do$ DECLARE f record; t pg_catalog.text; BEGIN
 		FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
 		WHERE n.nspname = 'pg_catalog' AND p.proname IN ('nextval', 'set_config', 'current_setting', 'pg_notify',
 			'hashtextextended', 'clock_timestamp', 'cardinality', 'generate_series', 'pg_advisory_xact_lock',
-			'pg_current_snapshot', 'pg_snapshot_xmin', 'pg_snapshot_xmax', 'convert_to', 'convert_from', 'encode', 'now', 'min', 'max', 'sum',
+			'pg_logical_emit_message', 'pg_current_snapshot', 'pg_snapshot_xmin', 'pg_snapshot_xmax', 'convert_to', 'convert_from', 'encode', 'now', 'min', 'max', 'sum',
 			'bool_or', 'row_number', 'split_part', 'starts_with', 'strpos', 'substr')
 			AND p.prokind IN ('f', 'a', 'w')
 	LOOP

@@ -131,7 +131,7 @@ const impossible = `(state < 1 OR state > 8 OR attempt < 0 OR attempt > {most} O
 
 var (
 	functions = regexp.MustCompile(`\b(array_agg|array_position|bool_or|cardinality|clock_timestamp|convert_to|count|` +
-		`current_setting|generate_series|hashtextextended|max|min|nextval|num_nonnulls|pg_advisory_xact_lock|pg_current_snapshot|pg_is_in_recovery|pg_notify|pg_sequence_last_value|pg_try_advisory_xact_lock|` +
+		`current_setting|generate_series|hashtextextended|max|min|nextval|num_nonnulls|pg_advisory_xact_lock|pg_current_snapshot|pg_is_in_recovery|pg_logical_emit_message|pg_notify|pg_sequence_last_value|pg_try_advisory_xact_lock|` +
 		`pg_snapshot_xmax|pg_snapshot_xmin|row_number|set_config|setval|split_part|starts_with|strpos|substr|sum|width_bucket)\(`)
 	unnestOne = regexp.MustCompile(`\bunnest\((\$\d+::[a-z]+\[\]|ARRAY\[[^\]]*\])\)`)
 	types     = regexp.MustCompile(`::(text|bytea|float8|numeric)\b`)

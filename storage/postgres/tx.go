@@ -63,7 +63,7 @@ func (s *Storage) Joins(tx any) bool {
 func ofCaller(tx any) transaction {
 	switch tx := tx.(type) {
 	case pgx.Tx:
-		return inTx{tx, func() {}}
+		return inTx{Tx: tx}
 	case SQLTx:
 		return inSQLTx{tx}
 	}
@@ -164,7 +164,11 @@ func (s *Storage) begun(ctx context.Context, q querier, f func(*tx)) error {
 	if err == nil {
 		return own.commit(ctx)
 	}
-	if failed := own.rollback(ctx); failed != nil && !errors.Is(failed, pgx.ErrTxClosed) {
+	failed := own.rollback(ctx)
+	switch {
+	case errors.As(failed, new(unconfirmed)):
+		return failed
+	case failed != nil && !errors.Is(failed, pgx.ErrTxClosed):
 		err = errors.Join(err, failed)
 	}
 	return undone{err}
