@@ -477,7 +477,7 @@ func (m *sent) readAll(result pgx.Rows) error {
 
 // query makes a statement by itself, without the settings of tuned.
 func (s *Storage) query(ctx context.Context, m sent) error {
-	return s.healing(ctx, func(ctx context.Context) error {
+	return s.within(ctx, func(ctx context.Context) error {
 		return s.borrow(ctx, func(conn *pgxpool.Conn) error { return bare{conn}.query(ctx, m) })
 	})
 }
