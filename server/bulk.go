@@ -311,6 +311,9 @@ func (s *Server) bulk(c *call, v *bulkVerb) error {
 		if atomic {
 			return invalid("atomicity", "is atomic, which a filter cannot be").expected("partial, or job_ids")
 		}
+		if err := c.only("filter", "job_ids", "atomicity", "idempotency_key"); err != nil {
+			return err
+		}
 		f, others, err := s.bulkFilter(c, within, v)
 		if err != nil {
 			return err

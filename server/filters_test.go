@@ -23,7 +23,8 @@ func TestMisspeltFilters(t *testing.T) {
 			r.want("F145 F149 F179 "+body, r.do(request+"\n\n"+body), 400, "error.code", "invalid_request")
 		}
 	}
-	for _, body := range []string{`{"filter":{"queue":""}}`, `{"filter":{"type":""}}`} {
+	for _, body := range []string{`{"filter":{"queue":""}}`, `{"filter":{"type":""}}`,
+		`{"filter":{},"queue":"none"}`} {
 		r.want("F022 F115 "+body, r.do("POST /jobs/bulk/cancel\n\n"+body), 400, "error.code",
 			"invalid_request")
 	}
@@ -32,17 +33,33 @@ func TestMisspeltFilters(t *testing.T) {
 	r.want("F142", r.do("DELETE /admin/queues/default/jobs\n\n"+
 		`{"states":["available"],"older_then":"P1D","confirm":true}`), 400, "error.details.field",
 		"older_then")
-	for _, query := range []string{"queu=none", "queue=a;b", "queue=%zz"} {
+	for _, query := range []string{"queu=none", "queue=a;b", "queue=%zz", "queue=", "queue", "states=",
+		"states=,", "older_than=", "queue=none&queue="} {
 		r.want("F022 F178 "+query, r.do("DELETE /dead-letter?confirm=true&"+query), 400, "error.code",
 			"invalid_request")
 	}
-	r.want("F022", r.do("DELETE /admin/queues/default/jobs?confirm=true&states=available&older_then=P1D"),
-		400)
+	for _, query := range []string{"older_then=P1D", "older_than="} {
+		r.want("F022 F142 "+query, r.do("DELETE /admin/queues/default/jobs?confirm=true"+
+			"&states=available&"+query), 400, "error.code", "invalid_request")
+	}
+	for _, request := range []string{"POST /dead-letter/retry?confirm=true&queue=mail",
+		"POST /admin/jobs/bulk/cancel?confirm=true&queue=none\n\n{}",
+		"POST /admin/jobs/bulk/cancel?queue=none\n\n" + `{"filter":{},"confirm":true}`} {
+		r.want("F145 F178 "+request, r.do(request), 400, "error.details.field", "queue")
+	}
 	r.want("F022", r.do("GET /admin/jobs?limit=%zz"), 400, "error.details.field", "query")
 	r.want("F145", r.do("GET /jobs/$A"), 200, "job.state", "available")
 	r.want("F149", r.do("GET /dead-letter/$D"), 200)
-	r.want("F145: beside a filter", r.do("POST /admin/jobs/bulk/cancel\n\n"+
-		`{"filter":{"type":"none"},"note":"why","confirm":true}`), 200, "matched", 0)
+	for body, field := range map[string]string{`"note":"why"`: "note", `"queu":"none"`: "queu"} {
+		r.want("F145 F179: beside a filter", r.do("POST /admin/jobs/bulk/cancel\n\n"+
+			`{"filter":{"type":"a"},`+body+`,"confirm":true}`), 400, "error.details.field", field)
+	}
+	r.want("F178: beside a filter", r.do("DELETE /dead-letter?queu=none\n\n"+
+		`{"filter":{"type":"d"},"confirm":true}`), 400, "error.details.field", "queu")
+	r.want("F145", r.do("GET /jobs/$A"), 200, "job.state", "available")
+	r.want("F149", r.do("GET /dead-letter/$D"), 200)
+	r.want("F178", r.do("POST /admin/jobs/bulk/cancel?confirm=true\n\n"+`{"filter":{"type":"none"}}`), 200,
+		"matched", 0)
 }
 
 // The state of a filter holds for dead letters, too (F143, F149).
