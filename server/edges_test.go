@@ -17,6 +17,7 @@ import (
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // An empty list is given, and is no absent one.
@@ -584,6 +585,81 @@ func TestDeleteQueue(t *testing.T) {
 	r.enqueue("B", `{"type":"a","args":[],"queue":"m"}`)
 	r.want("F034 F091", r.do("DELETE /queues/m?strategy=move&target_queue=n"), 409, "error.code", "conflict")
 	r.want("F034", r.do("GET /jobs/$B"), 200, "job.queue", "m")
+}
+
+// A queue from which workers claim, and to which clients enqueue, while it is deleted is
+// deleted whole, or stays as it was.
+func TestDeleteQueueInUse(t *testing.T) {
+	for _, c := range []struct {
+		strategy, before string // the state before
+		at               string // the method whose call lets the others in
+		nth              int    // of its calls, from the first Counts on
+		do               string
+		status           int
+		moved, discarded int
+	}{
+		{"move&target_queue=n", "resume", "Counts", 1, "fetch", 409, 0, 0},
+		{"move&target_queue=n", "resume", "Settle", 1, "fetch", 200, 2, 0},
+		{"move&target_queue=n", "resume", "Settle", 1, "enqueue", 200, 3, 0},
+		{"move&target_queue=n", "pause", "SetQueueState", 1, "enqueue", 200, 3, 0},
+		{"discard", "resume", "Counts", 1, "fetch", 200, 0, 2},
+		{"discard", "resume", "Settle", 1, "fetch", 200, 0, 2},
+		{"discard", "resume", "Settle", 1, "enqueue", 200, 0, 3},
+		{"discard", "pause", "Counts", 2, "enqueue", 200, 0, 3},
+		{"discard", "resume", "SetQueueState", 2, "enqueue", 200, 0, 2}, // the queue refuses the job
+		{"reject", "resume", "Counts", 1, "enqueue", 409, 0, 0},
+		{"reject", "pause", "Counts", 1, "enqueue", 409, 0, 0},
+		{"reject", "pause", "Counts", 2, "enqueue", 409, 0, 0},
+		{"reject", "resume", "SetQueueState", 2, "enqueue", 200, 0, 0}, // the queue refuses the job
+	} {
+		name := fmt.Sprintf("F034 F091 %+v", c)
+		st := &storagetest.Faulty{Storage: bindingtest.Fresh(t)}
+		r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+		jobs := 0
+		enqueue := func() {
+			if r.do("POST /jobs\n\n"+`{"type":"a","args":[],"queue":"m"}`).Code == 201 {
+				jobs++
+			}
+		}
+		r.want(name, r.do("POST /queues\n\n"+`{"name":"m","config":{"max_depth":9}}`), 201)
+		if c.strategy != "reject" {
+			enqueue()
+			enqueue()
+		}
+		r.want(name, r.do("POST /queues/m/"+c.before), 200)
+		calls := 0
+		st.OnCall(func(call *storagetest.Call) {
+			if call.Method != c.at {
+				return
+			}
+			if calls++; calls != c.nth {
+				return
+			}
+			call.Do()
+			if c.do == "enqueue" {
+				enqueue()
+			} else {
+				r.do("POST /workers/fetch\n\n" + `{"queues":["m"]}`)
+			}
+		})
+		w := r.do("DELETE /queues/m?strategy=" + c.strategy)
+		st.OnCall(nil)
+		if calls < c.nth {
+			t.Errorf("%s: nothing came in between", name)
+		}
+		if c.status == 200 {
+			r.want(name, w, 200, "jobs_moved", c.moved, "jobs_discarded", c.discarded)
+			r.want(name, r.do("GET /queues/m/stats"), 404)
+			if jobs != c.moved+c.discarded {
+				t.Errorf("%s: %d jobs were taken", name, jobs)
+			}
+			continue
+		}
+		r.want(name, w, c.status, "error.code", "conflict")
+		state := map[string]string{"resume": "active", "pause": "paused"}[c.before]
+		r.want(name, r.do("GET /queues/m/stats"), 200, "status", state, "depth", jobs)
+		r.want(name, r.do("GET /queues/m/config"), 200, "config.max_depth", 9)
+	}
 }
 
 // A parameter without a value asks to wait (F152).
