@@ -3,6 +3,8 @@ package server_test
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http/httptest"
@@ -14,10 +16,13 @@ import (
 
 	"github.com/benbjohnson/clock"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
+	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/storagetest"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // An empty list is given, and is no absent one.
@@ -781,6 +786,69 @@ func TestWorkflowsInAState(t *testing.T) {
 	r.want("F104", r.do("GET /workflows?state=failed&limit=2&cursor=$NEXT"), 200, "items.0.id", r.vars["A"],
 		"items.1", "absent", "pagination.total", 4, "pagination.has_more", false)
 	r.want("W076", r.do("GET /workflows?state=compensated"), 200, "items", []any{}, "pagination.total", 0)
+}
+
+// A cursor among the workflows in a state neither skips nor repeats one, though the last
+// of a page leaves the state and others are started (F104).
+func TestCursorOfWorkflowsInAState(t *testing.T) {
+	r := newRig(t)
+	start := func(name string) {
+		r.keep(name, r.do("POST /workflows\n\n"+`{"type":"chain","steps":[{"type":"a","args":[]}]}`),
+			"workflow.id")
+	}
+	for _, name := range []string{"A", "B", "C", "D", "E"} {
+		start(name)
+	}
+	w := r.do("GET /workflows?state=running&limit=2")
+	r.want("F104", w, 200, "workflows.0.id", r.vars["E"], "workflows.1.id", r.vars["D"],
+		"pagination.total", 5)
+	r.keep("NEXT", w, "pagination.next_cursor")
+	for _, name := range []string{"E", "D", "C"} {
+		r.want("W075", r.do("DELETE /workflows/$"+name), 200)
+	}
+	start("F")
+	w = r.do("GET /workflows?state=running&limit=1&cursor=$NEXT")
+	r.want("F104", w, 200, "workflows.0.id", r.vars["B"], "workflows.1", "absent", "pagination.total", 3,
+		"pagination.has_more", true)
+	r.keep("NEXT", w, "pagination.next_cursor")
+	r.want("W075", r.do("DELETE /workflows/$B"), 200)
+	r.want("F104", r.do("GET /workflows?state=running&limit=1&cursor=$NEXT"), 200, "workflows.0.id",
+		r.vars["A"], "pagination.has_more", false, "pagination.next_cursor", "absent")
+	for _, cursor := range []string{"x", "0~", "0~x", "0~" + r.vars["A"], "-1~1"} {
+		token := base64.RawURLEncoding.EncodeToString([]byte(cursor))
+		r.want("F104 "+cursor, r.do("GET /workflows?state=running&cursor="+token), 400,
+			"error.details.field", "cursor")
+	}
+}
+
+// A list of workflows leaves out one whose record is damaged. It looks up few jobs to
+// find those in a state.
+func TestListsWithADamagedWorkflow(t *testing.T) {
+	st := &storagetest.Faulty{Storage: bindingtest.Fresh(t)}
+	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+	for i, args := range []string{`[1]`, `[{}]`, `[{"nodes":[{"n":"a","a":[7]}],"saga":true}]`} {
+		var rec storage.Record
+		rec.ID = fmt.Sprintf("0197f000-0000-7000-8000-00000000000%d", i)
+		rec.Type, rec.Queue, rec.State = workflow.Type, "default", ojs.StatePending
+		rec.CreatedAt = time.Unix(0, 0).UTC()
+		rec.Args, rec.Meta = must(ojs.NewArgs(json.RawMessage(args))), map[string]any{"workflow_id": rec.ID}
+		must(st.Insert(t.Context(), rec.CreatedAt, []storage.Insert{{Record: rec}}, nil))
+	}
+	for _, name := range []string{"A", "B"} {
+		r.keep(name, r.do("POST /workflows\n\n"+`{"type":"group","jobs":[{"type":"a","args":[]},
+			{"type":"b","args":[]}]}`), "workflow.id")
+	}
+	for _, query := range []string{"", "?state=running", "?state=running,pending"} {
+		r.want("W076 "+query, r.do("GET /workflows"+query), 200, "workflows.0.id", r.vars["B"],
+			"workflows.1.id", r.vars["A"], "workflows.2", "absent")
+	}
+	for state, most := range map[string]int{"compensating": 0, "pending": 2} {
+		before := st.Calls("Get")
+		r.want("W076 "+state, r.do("GET /workflows?state="+state), 200, "pagination.total", 0)
+		if n := st.Calls("Get") - before; n > most {
+			t.Errorf("%d jobs were looked up for those that are %s, not %d", n, state, most)
+		}
+	}
 }
 
 // The limit of a queue is one setting, in its configuration and by itself (L035).
