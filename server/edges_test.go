@@ -873,6 +873,27 @@ func TestLimitOfAQueueIsOneSetting(t *testing.T) {
 	shown("config.max_depth", 9, "config.rate_limit", "absent", "config.concurrency", "absent")
 }
 
+// A queue that is made again without a configuration keeps the limit that was set by
+// itself (L035).
+func TestLimitOfAQueueMadeAgain(t *testing.T) {
+	r := newRig(t)
+	for _, config := range []string{`{"max_depth":9,"concurrency":5}`, ``} {
+		name := fmt.Sprintf("q%d", len(config))
+		if config != "" {
+			r.want("F091", r.do("POST /queues\n\n"+`{"name":"`+name+`","config":`+config+`}`), 201)
+		}
+		r.want("L035", r.do("PUT /admin/queues/"+name+"/rate-limit\n\n"+`{"concurrency":2}`), 200)
+		for _, body := range []string{`{"name":"` + name + `"}`, `{"name":"` + name + `","config":{}}`} {
+			r.want("F091 L035", r.do("POST /queues\n\n"+body), 201, "config.concurrency", 2)
+			r.want("L035", r.do("GET /admin/queues/"+name+"/rate-limit"), 200, "concurrency", 2)
+		}
+		r.want("F091 L035", r.do("POST /queues\n\n"+`{"name":"`+name+`","config":{"max_depth":8}}`), 201,
+			"config.concurrency", "absent")
+		r.want("L035", r.do("GET /queues/"+name+"/config"), 200, "config.max_depth", 8,
+			"config.concurrency", "absent")
+	}
+}
+
 // The jobs of a workflow carry its id, that of their step, and that of the root (W026).
 func TestIDsOfSteps(t *testing.T) {
 	r := newRig(t)

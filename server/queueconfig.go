@@ -116,16 +116,15 @@ func boundsOf(in *input, concurrency []byte) (l ojs.RateLimit, err error) {
 	return l, nil
 }
 
-// applyConfig stores the configuration of a queue, with effect at once.
-func (s *Server) applyConfig(c *call, name string, in *input) (obj, error) {
+// applyConfig stores the configuration of a queue, with effect at once. A call that gives
+// none leaves the limit, which may also be set by itself.
+func (s *Server) applyConfig(c *call, name string, in *input, given bool) (obj, error) {
 	q, err := readConfig(in)
-	if err != nil {
-		return nil, err
-	}
-	limit := operate.LimitOfQueue(name)
-	if q.bounds.Bounds() {
+	switch limit := operate.LimitOfQueue(name); {
+	case err != nil || !given:
+	case q.bounds.Bounds():
 		err = s.op.Limits().Set(c.ctx, limit, q.bounds, time.Time{})
-	} else {
+	default:
 		err = s.op.Limits().Clear(c.ctx, limit)
 	}
 	if err != nil && !missing(err) {
@@ -143,7 +142,8 @@ func (s *Server) applyConfig(c *call, name string, in *input) (obj, error) {
 		return nil, err
 	}
 	s.configs.forget()
-	return obj{"name", name, "config", raw(doc.Config), "created_at", doc.CreatedAt}, nil
+	config, err := s.shownConfig(c, &queue{operate.QueueStats{Name: name}, doc, s})
+	return obj{"name", name, "config", config, "created_at", doc.CreatedAt}, err
 }
 
 // configOf reads the configuration in a body: in the member config, or the body itself.
@@ -171,14 +171,15 @@ func (s *Server) createQueue(c *call) error {
 	if in.err != nil {
 		return in.err
 	}
+	given := len(config.object) > 0
 	if doc, there, err := s.queueDoc(c.ctx, name); err != nil {
 		return err
-	} else if there && doc.Config != nil && len(config.object) == 0 { // what it has stays
+	} else if there && doc.Config != nil && !given { // what it has stays
 		if config.object, err = split(doc.Config, ""); err != nil {
 			return err
 		}
 	}
-	out, err := s.applyConfig(c, name, config)
+	out, err := s.applyConfig(c, name, config, given)
 	if err != nil {
 		return err
 	}
@@ -206,7 +207,7 @@ func (s *Server) putQueueConfig(c *call) error {
 	if in.err != nil {
 		return in.err
 	}
-	out, err := s.applyConfig(c, name, config)
+	out, err := s.applyConfig(c, name, config, true)
 	if err != nil {
 		return err
 	}
