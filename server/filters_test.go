@@ -4,7 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // A request that changes many jobs takes none that it does not name.
@@ -89,6 +92,46 @@ func TestMetaOfAFilter(t *testing.T) {
 		r.want("F115 "+value, r.do("POST /jobs/bulk/cancel\n\n"+`{"filter":{"meta":{"k":`+value+`}}}`), 200,
 			"total_matched", 1, "items.0.job_id", r.vars[name])
 	}
+}
+
+// A name of a pair is no path, and a value is no text of JSON (F115).
+func TestMetaOfAFilterIsNoPath(t *testing.T) {
+	r := newRig(t)
+	for name, meta := range map[string]string{"D": `{"a.b":1}`, "N": `{"a":{"b":1}}`, "L": `{"a":[1]}`,
+		"I": `{"a.0":1}`, "T": `{"k":" 42"}`, "F": `{"k":42}`, "Z": `{"k":null}`} {
+		r.enqueue(name, `{"type":"a","args":[],"meta":`+meta+`}`)
+	}
+	for _, c := range []struct{ meta, name string }{{`{"a.b":1}`, "D"}, {`{"a":{"b":1}}`, "N"},
+		{`{"a.0":1}`, "I"}, {`{"k":42}`, "F"}, {`{"k":" 42"}`, "T"}, {`{"k":null}`, "Z"}} {
+		r.want("F115 "+c.meta, r.do("POST /jobs/bulk/cancel\n\n"+`{"filter":{"meta":`+c.meta+`}}`), 200,
+			"total_matched", 1, "items.0.job_id", r.vars[c.name])
+	}
+	r.want("F115", r.do("GET /jobs/$L"), 200, "job.state", "available")
+}
+
+// A job that is skipped since it is in another state, and then is in one that the
+// operation is for, is listed once (F114, F116).
+func TestJobOfAFilterListedOnce(t *testing.T) {
+	st := &storagetest.Faulty{Storage: bindingtest.Fresh(t)}
+	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+	r.enqueue("A", job)
+	r.fetch("w")
+	r.enqueue("B", job)
+	lists := 0
+	st.OnCall(func(call *storagetest.Call) {
+		if call.Method != "List" {
+			return
+		}
+		if lists++; lists == 1 {
+			call.Do()
+			r.want("F071", r.do("POST /workers/nack\n\n"+`{"job_id":"$A","requeue":true}`), 200)
+		}
+	})
+	r.want("F114 F116", r.do("POST /jobs/bulk/cancel\n\n"+`{"filter":{"state":["active","available"]}}`), 207,
+		"total_matched", 2, "cancelled", 1, "skipped", 1, "items.0.job_id", r.vars["A"], "items.0.status",
+		"skipped", "items.1.job_id", r.vars["B"], "items.1.status", "cancelled")
+	st.OnCall(nil)
+	r.want("F116", r.do("GET /jobs/$A"), 200, "job.state", "available")
 }
 
 // A filter that selects more than the maximum is refused, and changes nothing (F113).
