@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -311,11 +313,14 @@ func (s *Server) bulk(c *call, v *bulkVerb) error {
 		if atomic {
 			return invalid("atomicity", "is atomic, which a filter cannot be").expected("partial, or job_ids")
 		}
-		f, others, err := s.bulkFilter(c, within, v)
+		if err := c.only("filter", "job_ids", "atomicity", "idempotency_key"); err != nil {
+			return err
+		}
+		f, err := s.bulkFilter(c, within, v)
 		if err != nil {
 			return err
 		}
-		return s.idempotently(c, v.name, func(*idempotent) error { return s.bulkByFilter(c, v, f, others) })
+		return s.idempotently(c, v.name, func(*idempotent) error { return s.bulkByFilter(c, v, f) })
 	}
 	return s.idempotently(c, v.name, func(*idempotent) error { return s.bulkByID(c, v, ids, atomic) })
 }
@@ -361,10 +366,16 @@ func (s *Server) bulkByID(c *call, v *bulkVerb, ids []string, atomic bool) error
 		}
 		return c.replyResults(v, list, true)
 	}
+	return s.settleAll(c, v, list, ready, inspect.Filter{States: v.states})
+}
+
+// settleAll does it to the jobs with some ids, as far as a filter still selects them, and
+// answers. The results of others are in the list.
+func (s *Server) settleAll(c *call, v *bulkVerb, list []result, ready []string, f inspect.Filter) error {
 	done := make(map[string]error, len(ready))
-	if len(ready) > 0 {
-		b := operate.Bulk{Do: v.action(), On: inspect.Filter{IDs: ready, States: v.states}}
-		for p, err := range s.op.Jobs().Apply(c.ctx, b) {
+	for ids := range slices.Chunk(ready, 1000) { // each is compared with all of a filter
+		f.IDs = ids
+		for p, err := range s.op.Jobs().Apply(c.ctx, operate.Bulk{Do: v.action(), On: f}) {
 			if err != nil {
 				return err
 			}
@@ -403,38 +414,25 @@ func (r *result) settle(v *bulkVerb, came bool, err error) {
 // bulkByFilter does it to the jobs that a filter selects. The step of the storage that
 // changes a job checks its state: one that has moved on is skipped. So are jobs in other
 // states that the filter names, which the operation is not for (F116).
-func (s *Server) bulkByFilter(c *call, v *bulkVerb, f inspect.Filter, others []ojs.State) error {
+func (s *Server) bulkByFilter(c *call, v *bulkVerb, f bulkSelection) error {
 	var list []result
-	n, all := 0, f
-	all.States = slices.Concat(f.States, others)
+	var ready []string
+	all := f.Filter
+	all.States = slices.Concat(f.States, f.others)
 	for rec, err := range s.op.Jobs().Records(c.ctx, all) {
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if n++; n > s.conf.maxBatch {
-			return s.checkBatch(n) // F113
-		}
-		if slices.Contains(others, rec.State) {
+		case !f.hasPairs(rec.Meta):
+		case len(list) == s.conf.maxBatch:
+			return s.checkBatch(len(list) + 1) // F113
+		case slices.Contains(f.others, rec.State):
 			list = append(list, result{rec.ID, itemSkipped, "the job is " + string(rec.State)})
+		default:
+			list, ready = append(list, result{id: rec.ID}), append(ready, rec.ID)
 		}
 	}
-	if len(f.States) == 0 {
-		return c.replyResults(v, list, false)
-	}
-	for p, err := range s.op.Jobs().Apply(c.ctx, operate.Bulk{Do: v.action(), On: f,
-		Limit: s.conf.maxBatch}) {
-		if err != nil {
-			return err
-		}
-		if p.ID == "" {
-			continue
-		}
-		r := result{id: p.ID}
-		r.settle(v, true, p.Err)
-		list = append(list, r)
-	}
-	c.audit("jobs."+v.name, strconv.Itoa(len(list)))
-	return c.replyResults(v, list, false)
+	return s.settleAll(c, v, list, ready, f.Filter)
 }
 
 // replyResults answers an operation on many jobs (F114).
@@ -460,15 +458,30 @@ func (c *call) replyResults(v *bulkVerb, list []result, refused bool) error {
 	return c.reply(status, obj{"total_matched", len(list), v.done, done, "skipped", skipped, "items", items})
 }
 
-// bulkFilter reads a filter (F115), and the states that the operation is not for.
-func (s *Server) bulkFilter(
-	c *call, in *input, v *bulkVerb,
-) (f inspect.Filter, others []ojs.State, err error) {
+// bulkSelection is the filter of an operation on many jobs.
+type bulkSelection struct {
+	inspect.Filter
+	others []ojs.State    // that the filter names, and the operation is not for
+	meta   map[string]any // the pairs that a job has
+}
+
+// hasPairs reports whether the meta of a job has all pairs.
+func (f *bulkSelection) hasPairs(meta map[string]any) bool {
+	for name, want := range f.meta {
+		if v, has := meta[name]; !has || !reflect.DeepEqual(v, want) {
+			return false
+		}
+	}
+	return true
+}
+
+// bulkFilter reads a filter (F115).
+func (s *Server) bulkFilter(c *call, in *input, v *bulkVerb) (f bulkSelection, err error) {
 	for _, m := range in.object {
 		switch m.name {
 		case "type", "queue", "state", "enqueued_before", "enqueued_after", "priority", "meta":
 		default:
-			return f, nil, invalid("filter."+clip(m.name), "is no member of a filter").
+			return f, invalid("filter."+clip(m.name), "is no member of a filter").
 				expected("type, queue, state, enqueued_before, enqueued_after, priority, meta")
 		}
 	}
@@ -492,7 +505,7 @@ func (s *Server) bulkFilter(
 				in.fail("state", "has a name that is no state", "states of jobs")
 				break
 			}
-			to := &others
+			to := &f.others
 			if slices.Contains(v.states, state) {
 				to = &f.States
 			}
@@ -512,19 +525,19 @@ func (s *Server) bulkFilter(
 		n := in.integer("priority", 0, -100, 100)
 		f.Priority = &inspect.Range{Min: n, Max: n}
 	}
-	meta := in.within("meta")
-	for _, m := range meta.object {
-		// The space makes it JSON, and not a text: 42 is another value than "42".
-		f.Members = append(f.Members, inspect.Member{Path: "meta." + m.name, Value: " " + string(m.value)})
-	}
-	if in.err == nil {
-		in.err = meta.err
+	in.within("meta") // which has to be an object
+	if v := in.get("meta"); v != nil && in.err == nil {
+		decoded, err := jsonvalue.Decode(v)
+		if err != nil {
+			return f, invalid("filter.meta", "is not valid")
+		}
+		f.meta, _ = decoded.(map[string]any)
 	}
 	if in.err != nil {
-		return f, nil, in.err
+		return f, in.err
 	}
 	f.Queues, err = c.narrow(queues)
-	return f, others, err
+	return f, err
 }
 
 // textOf decodes a string, "" if it is none.

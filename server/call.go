@@ -104,17 +104,25 @@ func (c *call) moment(name string) (t time.Time, err error) {
 	return t, nil
 }
 
-// only refuses members of a body, and parameters of a DELETE, that are none of those
-// named: a call that ignored a misspelt one would take more jobs.
+// only refuses members of a body, and parameters, that are none of those named, and
+// parameters without a value: a call that ignored one would take more jobs. A call that
+// is no DELETE has no parameter but confirm (F178).
 func (c *call) only(names ...string) error {
 	for _, m := range c.body {
 		if !slices.Contains(names, m.name) {
 			return invalid(clip(m.name), "is unknown").expected(strings.Join(names, ", "))
 		}
 	}
-	for name := range c.query {
-		if c.r.Method == http.MethodDelete && name != "cell" && !slices.Contains(names, name) {
+	if c.r.Method != http.MethodDelete {
+		names = []string{"confirm"}
+	}
+	for name, values := range c.query {
+		switch {
+		case name == "cell":
+		case !slices.Contains(names, name):
 			return invalid(clip(name), "is unknown").expected(strings.Join(names, ", "))
+		case slices.Contains(values, ""):
+			return invalid(name, "is empty").expected("a value, or no parameter")
 		}
 	}
 	return nil

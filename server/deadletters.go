@@ -169,16 +169,16 @@ func (c *call) bodyFilter() (f inspect.Filter, err error) {
 	}
 	if in.get("filter") == nil {
 		from = in
-		if err := c.only(append([]string{"filter", "confirm"}, filterNames...)...); err != nil {
-			return f, err
-		}
+	}
+	if err := c.only(append([]string{"filter", "confirm"}, filterNames...)...); err != nil {
+		return f, err
 	}
 	for _, name := range filterNames {
 		value := in.get(name)
 		if text := c.param(name); value == nil && text != "" && c.r.Method == http.MethodDelete {
 			switch n, err := strconv.Atoi(text); {
 			case name == "states":
-				value = marshal(c.names(name))
+				value = marshal(append([]string{}, c.names(name)...)) // a comma alone names none
 			case name == "priority" && err == nil:
 				value = marshal(n)
 			default:

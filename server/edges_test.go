@@ -3,6 +3,8 @@ package server_test
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http/httptest"
@@ -14,9 +16,13 @@ import (
 
 	"github.com/benbjohnson/clock"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/storagetest"
+	"github.com/ojsengine/ojs/workflow"
 )
 
 // An empty list is given, and is no absent one.
@@ -579,11 +585,97 @@ func TestDeleteQueue(t *testing.T) {
 	}
 	r.want("F089", r.do("GET /queues/q/stats"), 404)
 
+	r.keep("W", r.do("POST /workflows\n\n"+`{"type":"group","options":{"queue":"w"},"jobs":[
+		{"type":"a","args":[]},{"type":"b","args":[]}]}`), "workflow.id")
+	r.want("F091: a whole workflow", r.do("DELETE /queues/w?strategy=discard"), 200, "jobs_discarded", 2)
+	r.want("F091: a whole workflow", r.do("GET /workflows/$W"), 404)
+
+	r.enqueue("A", `{"type":"a","args":[],"queue":"d"}`)
+	must(r.eng.Queues().Drain(t.Context(), "full"))
+	r.want("F034 F091", r.do("DELETE /queues/d?strategy=move&target_queue=full"), 409, "error.code",
+		"conflict")
+	r.want("F034", r.do("GET /queues/d/stats"), 200, "status", "active", "available", 1)
+
 	r.enqueue("A", `{"type":"a","args":[],"queue":"m"}`)
 	r.want("", r.do("POST /workers/fetch\n\n"+`{"queues":["m"]}`), 200, "jobs.0.id", r.vars["A"])
 	r.enqueue("B", `{"type":"a","args":[],"queue":"m"}`)
 	r.want("F034 F091", r.do("DELETE /queues/m?strategy=move&target_queue=n"), 409, "error.code", "conflict")
 	r.want("F034", r.do("GET /jobs/$B"), 200, "job.queue", "m")
+}
+
+// A queue from which workers claim, and to which clients enqueue, while it is deleted is
+// deleted whole, or stays as it was.
+func TestDeleteQueueInUse(t *testing.T) {
+	for _, c := range []struct {
+		strategy, before string // the state before
+		at               string // the method whose call lets the others in
+		nth              int    // of its calls, from the first Counts on
+		do               string
+		status           int
+		moved, discarded int
+	}{
+		{"move&target_queue=n", "resume", "Counts", 1, "fetch", 409, 0, 0},
+		{"move&target_queue=n", "resume", "Settle", 1, "fetch", 200, 2, 0},
+		{"move&target_queue=n", "resume", "Settle", 1, "enqueue", 200, 3, 0},
+		{"move&target_queue=n", "pause", "SetQueueState", 1, "enqueue", 200, 3, 0},
+		{"discard", "resume", "Counts", 1, "fetch", 200, 0, 2},
+		{"discard", "resume", "Settle", 1, "fetch", 200, 0, 2},
+		{"discard", "resume", "Settle", 1, "enqueue", 200, 0, 3},
+		{"discard", "pause", "Counts", 2, "enqueue", 200, 0, 3},
+		{"discard", "resume", "SetQueueState", 2, "enqueue", 200, 0, 2}, // the queue refuses the job
+		{"reject", "resume", "Counts", 1, "enqueue", 409, 0, 0},
+		{"reject", "pause", "Counts", 1, "enqueue", 409, 0, 0},
+		{"reject", "pause", "Counts", 2, "enqueue", 409, 0, 0},
+		{"reject", "resume", "SetQueueState", 2, "enqueue", 200, 0, 0}, // the queue refuses the job
+	} {
+		name := fmt.Sprintf("F034 F091 %+v", c)
+		st := &storagetest.Faulty{Storage: bindingtest.Fresh(t)}
+		r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+		jobs := 0
+		enqueue := func() {
+			if r.do("POST /jobs\n\n"+`{"type":"a","args":[],"queue":"m"}`).Code == 201 {
+				jobs++
+			}
+		}
+		r.want(name, r.do("POST /queues\n\n"+`{"name":"m","config":{"max_depth":9}}`), 201)
+		if c.strategy != "reject" {
+			enqueue()
+			enqueue()
+		}
+		r.want(name, r.do("POST /queues/m/"+c.before), 200)
+		calls := 0
+		st.OnCall(func(call *storagetest.Call) {
+			if call.Method != c.at {
+				return
+			}
+			if calls++; calls != c.nth {
+				return
+			}
+			call.Do()
+			if c.do == "enqueue" {
+				enqueue()
+			} else {
+				r.do("POST /workers/fetch\n\n" + `{"queues":["m"]}`)
+			}
+		})
+		w := r.do("DELETE /queues/m?strategy=" + c.strategy)
+		st.OnCall(nil)
+		if calls < c.nth {
+			t.Errorf("%s: nothing came in between", name)
+		}
+		if c.status == 200 {
+			r.want(name, w, 200, "jobs_moved", c.moved, "jobs_discarded", c.discarded)
+			r.want(name, r.do("GET /queues/m/stats"), 404)
+			if jobs != c.moved+c.discarded {
+				t.Errorf("%s: %d jobs were taken", name, jobs)
+			}
+			continue
+		}
+		r.want(name, w, c.status, "error.code", "conflict")
+		state := map[string]string{"resume": "active", "pause": "paused"}[c.before]
+		r.want(name, r.do("GET /queues/m/stats"), 200, "status", state, "depth", jobs)
+		r.want(name, r.do("GET /queues/m/config"), 200, "config.max_depth", 9)
+	}
 }
 
 // A parameter without a value asks to wait (F152).
@@ -707,6 +799,69 @@ func TestWorkflowsInAState(t *testing.T) {
 	r.want("W076", r.do("GET /workflows?state=compensated"), 200, "items", []any{}, "pagination.total", 0)
 }
 
+// A cursor among the workflows in a state neither skips nor repeats one, though the last
+// of a page leaves the state and others are started (F104).
+func TestCursorOfWorkflowsInAState(t *testing.T) {
+	r := newRig(t)
+	start := func(name string) {
+		r.keep(name, r.do("POST /workflows\n\n"+`{"type":"chain","steps":[{"type":"a","args":[]}]}`),
+			"workflow.id")
+	}
+	for _, name := range []string{"A", "B", "C", "D", "E"} {
+		start(name)
+	}
+	w := r.do("GET /workflows?state=running&limit=2")
+	r.want("F104", w, 200, "workflows.0.id", r.vars["E"], "workflows.1.id", r.vars["D"],
+		"pagination.total", 5)
+	r.keep("NEXT", w, "pagination.next_cursor")
+	for _, name := range []string{"E", "D", "C"} {
+		r.want("W075", r.do("DELETE /workflows/$"+name), 200)
+	}
+	start("F")
+	w = r.do("GET /workflows?state=running&limit=1&cursor=$NEXT")
+	r.want("F104", w, 200, "workflows.0.id", r.vars["B"], "workflows.1", "absent", "pagination.total", 3,
+		"pagination.has_more", true)
+	r.keep("NEXT", w, "pagination.next_cursor")
+	r.want("W075", r.do("DELETE /workflows/$B"), 200)
+	r.want("F104", r.do("GET /workflows?state=running&limit=1&cursor=$NEXT"), 200, "workflows.0.id",
+		r.vars["A"], "pagination.has_more", false, "pagination.next_cursor", "absent")
+	for _, cursor := range []string{"x", "0~", "0~x", "0~" + r.vars["A"], "-1~1"} {
+		token := base64.RawURLEncoding.EncodeToString([]byte(cursor))
+		r.want("F104 "+cursor, r.do("GET /workflows?state=running&cursor="+token), 400,
+			"error.details.field", "cursor")
+	}
+}
+
+// A list of workflows leaves out one whose record is damaged. It looks up few jobs to
+// find those in a state.
+func TestListsWithADamagedWorkflow(t *testing.T) {
+	st := &storagetest.Faulty{Storage: bindingtest.Fresh(t)}
+	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+	for i, args := range []string{`[1]`, `[{}]`, `[{"nodes":[{"n":"a","a":[7]}],"saga":true}]`} {
+		var rec storage.Record
+		rec.ID = fmt.Sprintf("0197f000-0000-7000-8000-00000000000%d", i)
+		rec.Type, rec.Queue, rec.State = workflow.Type, "default", ojs.StatePending
+		rec.CreatedAt = time.Unix(0, 0).UTC()
+		rec.Args, rec.Meta = must(ojs.NewArgs(json.RawMessage(args))), map[string]any{"workflow_id": rec.ID}
+		must(st.Insert(t.Context(), rec.CreatedAt, []storage.Insert{{Record: rec}}, nil))
+	}
+	for _, name := range []string{"A", "B"} {
+		r.keep(name, r.do("POST /workflows\n\n"+`{"type":"group","jobs":[{"type":"a","args":[]},
+			{"type":"b","args":[]}]}`), "workflow.id")
+	}
+	for _, query := range []string{"", "?state=running", "?state=running,pending"} {
+		r.want("W076 "+query, r.do("GET /workflows"+query), 200, "workflows.0.id", r.vars["B"],
+			"workflows.1.id", r.vars["A"], "workflows.2", "absent")
+	}
+	for state, most := range map[string]int{"compensating": 0, "pending": 2} {
+		before := st.Calls("Get")
+		r.want("W076 "+state, r.do("GET /workflows?state="+state), 200, "pagination.total", 0)
+		if n := st.Calls("Get") - before; n > most {
+			t.Errorf("%d jobs were looked up for those that are %s, not %d", n, state, most)
+		}
+	}
+}
+
 // The limit of a queue is one setting, in its configuration and by itself (L035).
 func TestLimitOfAQueueIsOneSetting(t *testing.T) {
 	r := newRig(t)
@@ -727,6 +882,27 @@ func TestLimitOfAQueueIsOneSetting(t *testing.T) {
 		"configuration.concurrency", "absent")
 	r.want("L035", r.do("DELETE /admin/queues/q/rate-limit"), 200)
 	shown("config.max_depth", 9, "config.rate_limit", "absent", "config.concurrency", "absent")
+}
+
+// A queue that is made again without a configuration keeps the limit that was set by
+// itself (L035).
+func TestLimitOfAQueueMadeAgain(t *testing.T) {
+	r := newRig(t)
+	for _, config := range []string{`{"max_depth":9,"concurrency":5}`, ``} {
+		name := fmt.Sprintf("q%d", len(config))
+		if config != "" {
+			r.want("F091", r.do("POST /queues\n\n"+`{"name":"`+name+`","config":`+config+`}`), 201)
+		}
+		r.want("L035", r.do("PUT /admin/queues/"+name+"/rate-limit\n\n"+`{"concurrency":2}`), 200)
+		for _, body := range []string{`{"name":"` + name + `"}`, `{"name":"` + name + `","config":{}}`} {
+			r.want("F091 L035", r.do("POST /queues\n\n"+body), 201, "config.concurrency", 2)
+			r.want("L035", r.do("GET /admin/queues/"+name+"/rate-limit"), 200, "concurrency", 2)
+		}
+		r.want("F091 L035", r.do("POST /queues\n\n"+`{"name":"`+name+`","config":{"max_depth":8}}`), 201,
+			"config.concurrency", "absent")
+		r.want("L035", r.do("GET /queues/"+name+"/config"), 200, "config.max_depth", 8,
+			"config.concurrency", "absent")
+	}
 }
 
 // The jobs of a workflow carry its id, that of their step, and that of the root (W026).

@@ -4,7 +4,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // A request that changes many jobs takes none that it does not name.
@@ -23,7 +26,8 @@ func TestMisspeltFilters(t *testing.T) {
 			r.want("F145 F149 F179 "+body, r.do(request+"\n\n"+body), 400, "error.code", "invalid_request")
 		}
 	}
-	for _, body := range []string{`{"filter":{"queue":""}}`, `{"filter":{"type":""}}`} {
+	for _, body := range []string{`{"filter":{"queue":""}}`, `{"filter":{"type":""}}`,
+		`{"filter":{},"queue":"none"}`} {
 		r.want("F022 F115 "+body, r.do("POST /jobs/bulk/cancel\n\n"+body), 400, "error.code",
 			"invalid_request")
 	}
@@ -32,17 +36,33 @@ func TestMisspeltFilters(t *testing.T) {
 	r.want("F142", r.do("DELETE /admin/queues/default/jobs\n\n"+
 		`{"states":["available"],"older_then":"P1D","confirm":true}`), 400, "error.details.field",
 		"older_then")
-	for _, query := range []string{"queu=none", "queue=a;b", "queue=%zz"} {
+	for _, query := range []string{"queu=none", "queue=a;b", "queue=%zz", "queue=", "queue", "states=",
+		"states=,", "older_than=", "queue=none&queue="} {
 		r.want("F022 F178 "+query, r.do("DELETE /dead-letter?confirm=true&"+query), 400, "error.code",
 			"invalid_request")
 	}
-	r.want("F022", r.do("DELETE /admin/queues/default/jobs?confirm=true&states=available&older_then=P1D"),
-		400)
+	for _, query := range []string{"older_then=P1D", "older_than="} {
+		r.want("F022 F142 "+query, r.do("DELETE /admin/queues/default/jobs?confirm=true"+
+			"&states=available&"+query), 400, "error.code", "invalid_request")
+	}
+	for _, request := range []string{"POST /dead-letter/retry?confirm=true&queue=mail",
+		"POST /admin/jobs/bulk/cancel?confirm=true&queue=none\n\n{}",
+		"POST /admin/jobs/bulk/cancel?queue=none\n\n" + `{"filter":{},"confirm":true}`} {
+		r.want("F145 F178 "+request, r.do(request), 400, "error.details.field", "queue")
+	}
 	r.want("F022", r.do("GET /admin/jobs?limit=%zz"), 400, "error.details.field", "query")
 	r.want("F145", r.do("GET /jobs/$A"), 200, "job.state", "available")
 	r.want("F149", r.do("GET /dead-letter/$D"), 200)
-	r.want("F145: beside a filter", r.do("POST /admin/jobs/bulk/cancel\n\n"+
-		`{"filter":{"type":"none"},"note":"why","confirm":true}`), 200, "matched", 0)
+	for body, field := range map[string]string{`"note":"why"`: "note", `"queu":"none"`: "queu"} {
+		r.want("F145 F179: beside a filter", r.do("POST /admin/jobs/bulk/cancel\n\n"+
+			`{"filter":{"type":"a"},`+body+`,"confirm":true}`), 400, "error.details.field", field)
+	}
+	r.want("F178: beside a filter", r.do("DELETE /dead-letter?queu=none\n\n"+
+		`{"filter":{"type":"d"},"confirm":true}`), 400, "error.details.field", "queu")
+	r.want("F145", r.do("GET /jobs/$A"), 200, "job.state", "available")
+	r.want("F149", r.do("GET /dead-letter/$D"), 200)
+	r.want("F178", r.do("POST /admin/jobs/bulk/cancel?confirm=true\n\n"+`{"filter":{"type":"none"}}`), 200,
+		"matched", 0)
 }
 
 // The state of a filter holds for dead letters, too (F143, F149).
@@ -72,6 +92,46 @@ func TestMetaOfAFilter(t *testing.T) {
 		r.want("F115 "+value, r.do("POST /jobs/bulk/cancel\n\n"+`{"filter":{"meta":{"k":`+value+`}}}`), 200,
 			"total_matched", 1, "items.0.job_id", r.vars[name])
 	}
+}
+
+// A name of a pair is no path, and a value is no text of JSON (F115).
+func TestMetaOfAFilterIsNoPath(t *testing.T) {
+	r := newRig(t)
+	for name, meta := range map[string]string{"D": `{"a.b":1}`, "N": `{"a":{"b":1}}`, "L": `{"a":[1]}`,
+		"I": `{"a.0":1}`, "T": `{"k":" 42"}`, "F": `{"k":42}`, "Z": `{"k":null}`} {
+		r.enqueue(name, `{"type":"a","args":[],"meta":`+meta+`}`)
+	}
+	for _, c := range []struct{ meta, name string }{{`{"a.b":1}`, "D"}, {`{"a":{"b":1}}`, "N"},
+		{`{"a.0":1}`, "I"}, {`{"k":42}`, "F"}, {`{"k":" 42"}`, "T"}, {`{"k":null}`, "Z"}} {
+		r.want("F115 "+c.meta, r.do("POST /jobs/bulk/cancel\n\n"+`{"filter":{"meta":`+c.meta+`}}`), 200,
+			"total_matched", 1, "items.0.job_id", r.vars[c.name])
+	}
+	r.want("F115", r.do("GET /jobs/$L"), 200, "job.state", "available")
+}
+
+// A job that is skipped since it is in another state, and then is in one that the
+// operation is for, is listed once (F114, F116).
+func TestJobOfAFilterListedOnce(t *testing.T) {
+	st := &storagetest.Faulty{Storage: bindingtest.Fresh(t)}
+	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+	r.enqueue("A", job)
+	r.fetch("w")
+	r.enqueue("B", job)
+	lists := 0
+	st.OnCall(func(call *storagetest.Call) {
+		if call.Method != "List" {
+			return
+		}
+		if lists++; lists == 1 {
+			call.Do()
+			r.want("F071", r.do("POST /workers/nack\n\n"+`{"job_id":"$A","requeue":true}`), 200)
+		}
+	})
+	r.want("F114 F116", r.do("POST /jobs/bulk/cancel\n\n"+`{"filter":{"state":["active","available"]}}`), 207,
+		"total_matched", 2, "cancelled", 1, "skipped", 1, "items.0.job_id", r.vars["A"], "items.0.status",
+		"skipped", "items.1.job_id", r.vars["B"], "items.1.status", "cancelled")
+	st.OnCall(nil)
+	r.want("F116", r.do("GET /jobs/$A"), 200, "job.state", "available")
 }
 
 // A filter that selects more than the maximum is refused, and changes nothing (F113).

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -115,16 +116,15 @@ func boundsOf(in *input, concurrency []byte) (l ojs.RateLimit, err error) {
 	return l, nil
 }
 
-// applyConfig stores the configuration of a queue, with effect at once.
-func (s *Server) applyConfig(c *call, name string, in *input) (obj, error) {
+// applyConfig stores the configuration of a queue, with effect at once. A call that gives
+// none leaves the limit, which may also be set by itself.
+func (s *Server) applyConfig(c *call, name string, in *input, given bool) (obj, error) {
 	q, err := readConfig(in)
-	if err != nil {
-		return nil, err
-	}
-	limit := operate.LimitOfQueue(name)
-	if q.bounds.Bounds() {
+	switch limit := operate.LimitOfQueue(name); {
+	case err != nil || !given:
+	case q.bounds.Bounds():
 		err = s.op.Limits().Set(c.ctx, limit, q.bounds, time.Time{})
-	} else {
+	default:
 		err = s.op.Limits().Clear(c.ctx, limit)
 	}
 	if err != nil && !missing(err) {
@@ -142,7 +142,8 @@ func (s *Server) applyConfig(c *call, name string, in *input) (obj, error) {
 		return nil, err
 	}
 	s.configs.forget()
-	return obj{"name", name, "config", raw(doc.Config), "created_at", doc.CreatedAt}, nil
+	config, err := s.shownConfig(c, &queue{operate.QueueStats{Name: name}, doc, s})
+	return obj{"name", name, "config", config, "created_at", doc.CreatedAt}, err
 }
 
 // configOf reads the configuration in a body: in the member config, or the body itself.
@@ -170,24 +171,25 @@ func (s *Server) createQueue(c *call) error {
 	if in.err != nil {
 		return in.err
 	}
+	given := len(config.object) > 0
 	if doc, there, err := s.queueDoc(c.ctx, name); err != nil {
 		return err
-	} else if there && doc.Config != nil && len(config.object) == 0 { // what it has stays
+	} else if there && doc.Config != nil && !given { // what it has stays
 		if config.object, err = split(doc.Config, ""); err != nil {
 			return err
 		}
 	}
-	out, err := s.applyConfig(c, name, config)
+	out, err := s.applyConfig(c, name, config, given)
 	if err != nil {
 		return err
 	}
-	state, err := s.queueState(c.ctx, name)
+	q, err := s.ownQueue(c.ctx, name)
 	if err != nil {
 		return err
 	}
 	c.audit("queue.created", name)
 	c.w.Header().Set("Location", base+"/queues/"+name+"/stats")
-	made := append(out, "status", string(state), "paused", state == ojs.QueuePaused)
+	made := append(out, "status", string(q.State), "paused", q.State == ojs.QueuePaused)
 	return c.reply(http.StatusCreated, append(obj{"queue", made}, out...))
 }
 
@@ -205,7 +207,7 @@ func (s *Server) putQueueConfig(c *call) error {
 	if in.err != nil {
 		return in.err
 	}
-	out, err := s.applyConfig(c, name, config)
+	out, err := s.applyConfig(c, name, config, true)
 	if err != nil {
 		return err
 	}
@@ -283,26 +285,12 @@ func (s *Server) deleteQueue(c *call) error {
 	if target == "" {
 		target = c.param("target_queue")
 	}
-	live := inspect.Filter{Queues: []string{q.Name}}
-	records := inspect.Filter{Types: []string{workflow.Type, workflow.JoinType, workflow.AddType}}
-	var moved, cancelled applied
+	refused := q.Depth()
 	switch strategy {
 	case "", "reject":
 		strategy = "reject"
 	case "discard":
-		live.States = []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending,
-			ojs.StateRetryable,
-			ojs.StateActive}
-		if cancelled, err = s.apply(c.ctx, operate.CancelJobs(), live); err != nil {
-			return err
-		}
-		// The record of a workflow that has jobs elsewhere is none of the queue's jobs.
-		records.Queues = live.Queues
-		if q.Name != ojs.DefaultQueue {
-			if _, err = s.apply(c.ctx, operate.MoveJobs(ojs.DefaultQueue), records); err != nil {
-				return err
-			}
-		}
+		refused = 0
 	case "move":
 		if ojs.ValidateQueue(target) != nil || target == q.Name {
 			return badQueue("target_queue", target)
@@ -310,49 +298,130 @@ func (s *Server) deleteQueue(c *call) error {
 		if err := c.may(target); err != nil {
 			return err
 		}
-		if n := q.Counts[ojs.StateActive]; n > 0 { // which cannot be moved
-			return liveJobs(q.Name, n)
-		}
-		if moved, err = s.apply(c.ctx, operate.MoveJobs(target), live); err != nil {
-			return err
-		}
+		refused = q.Counts[ojs.StateActive] // which cannot be moved
 	default:
 		return invalid("strategy", "is unknown").expected("reject, discard or move").received(clip(strategy))
 	}
-	depths, err := s.depths(c.ctx)
-	if err != nil {
-		return err
+	if refused > 0 {
+		return liveJobs(q.Name, refused)
 	}
-	n := depths[q.Name]
-	if n > 0 && records.Queues != nil {
-		records.States = []ojs.State{ojs.StatePending}
-		kept, err := s.op.Jobs().Count(c.ctx, records, 0)
-		if err != nil {
-			return err
-		}
-		n -= kept.N
+	done, err := s.emptyQueue(c.ctx, q.Name, strategy, target)
+	if err == nil {
+		err = s.forgetQueue(c.ctx, q.Name)
 	}
-	if n > 0 {
-		return liveJobs(q.Name, n)
+	if err != nil { // the queue stays, in the state that it had
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), 5*time.Second)
+		defer cancel()
+		return errors.Join(err, s.setState(ctx, q.Name, q.State))
 	}
-	if _, err := s.apply(c.ctx, operate.DeleteJobs(), inspect.Filter{Queues: []string{q.Name}}); err != nil {
-		return err
+	moved, discarded := done, 0
+	if strategy == "discard" {
+		moved, discarded = 0, done
 	}
-	if _, err := s.op.Queues().Resume(c.ctx, q.Name); err != nil {
-		return err
-	}
-	if err := s.op.Limits().Clear(c.ctx, operate.LimitOfQueue(q.Name)); err != nil && !missing(err) {
-		return err
-	}
-	err = s.documents().PutValues(c.ctx, s.now(), []document.Value{{Key: queuePrefix + q.Name}})
-	if err != nil {
-		return err
-	}
-	s.configs.forget()
 	c.audit("queue.deleted", q.Name+" "+strategy)
 	return c.reply(http.StatusOK, obj{"deleted", true, "name", q.Name, "strategy", strategy, "jobs_moved",
-		moved.done,
-		"jobs_discarded", cancelled.done})
+		moved, "jobs_discarded", discarded})
+}
+
+// setState sets the state of a queue.
+func (s *Server) setState(ctx context.Context, name string, to ojs.QueueState) error {
+	set := s.op.Queues().Resume
+	switch to {
+	case ojs.QueuePaused:
+		set = s.op.Queues().Pause
+	case ojs.QueueDraining:
+		set = s.op.Queues().Drain
+	}
+	_, err := set(ctx, name)
+	return err
+}
+
+// mostPasses is how often emptyQueue goes through the jobs of a queue.
+const mostPasses = 10
+
+// emptyQueue moves or cancels the live jobs of a queue, as a strategy says, and returns
+// how many. A queue that keeps live jobs is an error. The queue is left stopped:
+//
+//  1. The queue is paused, so that no more jobs are claimed. The jobs that are active
+//     then refuse a move.
+//  2. The jobs are moved or cancelled.
+//  3. Unless they are moved, the queue begins to refuse new jobs. A worker may claim one
+//     that was enqueued between 2 and 3: a move keeps the pause.
+//  4. Jobs that were enqueued meanwhile are moved or cancelled, too.
+//
+// A move of jobs that are enqueued faster than it moves them leaves some. They count as
+// enqueued after the queue was deleted.
+func (s *Server) emptyQueue(ctx context.Context, name, strategy, target string) (done int, err error) {
+	live, do := inspect.Filter{Queues: []string{name}}, operate.MoveJobs(target)
+	if strategy == "discard" {
+		do = operate.CancelJobs()
+		live.States = []ojs.State{ojs.StateAvailable, ojs.StateScheduled, ojs.StatePending,
+			ojs.StateRetryable, ojs.StateActive}
+	}
+	to, moves, last := ojs.QueuePaused, strategy == "move", applied{}
+	for pass := 0; ; pass++ {
+		if err := s.setState(ctx, name, to); err != nil {
+			return done, err
+		}
+		now, err := s.ownQueue(ctx, name)
+		if err != nil {
+			return done, err
+		}
+		left := now.Depth()
+		if strategy == "discard" && pass > 0 && left > 0 {
+			kept, err := s.keptRecords(ctx, name)
+			if err != nil {
+				return done, err
+			}
+			left -= kept
+		}
+		switch {
+		case left == 0 && (moves || to == ojs.QueueDraining), pass == mostPasses && moves && last.done > 0:
+			return done, nil
+		case pass == mostPasses, left > 0 && strategy == "reject",
+			moves && (now.Counts[ojs.StateActive] > 0 || last.matched > 0 && last.done == 0):
+			return done, liveJobs(name, left)
+		case strategy != "reject":
+			if last, err = s.apply(ctx, do, live); err != nil {
+				return done, err
+			}
+			done += last.done
+		}
+		if !moves {
+			to = ojs.QueueDraining
+		}
+	}
+}
+
+// keptRecords moves the records of workflows out of a queue whose jobs were discarded. The
+// record of a workflow that has jobs elsewhere is none of the queue's jobs. It returns how
+// many stay.
+func (s *Server) keptRecords(ctx context.Context, name string) (int, error) {
+	records := inspect.Filter{Queues: []string{name},
+		Types: []string{workflow.Type, workflow.JoinType, workflow.AddType}}
+	if name != ojs.DefaultQueue {
+		if _, err := s.apply(ctx, operate.MoveJobs(ojs.DefaultQueue), records); err != nil {
+			return 0, err
+		}
+	}
+	records.States = []ojs.State{ojs.StatePending}
+	n, err := s.op.Jobs().Count(ctx, records, 0)
+	return n.N, err
+}
+
+// forgetQueue deletes what there is of a queue beside its live jobs.
+func (s *Server) forgetQueue(ctx context.Context, name string) error {
+	if _, err := s.apply(ctx, operate.DeleteJobs(), inspect.Filter{Queues: []string{name}}); err != nil {
+		return err
+	}
+	if err := s.setState(ctx, name, ojs.QueueActive); err != nil {
+		return err
+	}
+	if err := s.op.Limits().Clear(ctx, operate.LimitOfQueue(name)); err != nil && !missing(err) {
+		return err
+	}
+	defer s.configs.forget()
+	return s.documents().PutValues(ctx, s.now(), []document.Value{{Key: queuePrefix + name}})
 }
 
 // config returns the configuration of a queue.

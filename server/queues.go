@@ -137,15 +137,15 @@ func (s *Server) queueMadeAt(c *call, q *queue) (time.Time, error) {
 	return page.Jobs[0].CreatedAt, nil
 }
 
-// queueState is whether a queue is paused.
-func (s *Server) queueState(ctx context.Context, name string) (ojs.QueueState, error) {
+// ownQueue is a queue of the server's storage, as it is now.
+func (s *Server) ownQueue(ctx context.Context, name string) (operate.QueueStats, error) {
 	list, err := s.op.Queues().List(ctx)
 	for i := range list {
 		if list[i].Name == name {
-			return list[i].State, err
+			return list[i], err
 		}
 	}
-	return ojs.QueueActive, err
+	return operate.QueueStats{Name: name, State: ojs.QueueActive}, err
 }
 
 // findQueue returns the queue that the path names.
@@ -246,7 +246,7 @@ func (s *Server) setQueue(c *call, to ojs.QueueState) error {
 	if err != nil {
 		return err
 	}
-	was, err := s.queueState(c.ctx, name)
+	was, err := s.ownQueue(c.ctx, name)
 	if err != nil {
 		return err
 	}
@@ -264,7 +264,7 @@ func (s *Server) setQueue(c *call, to ojs.QueueState) error {
 	if !there {
 		doc.CreatedAt = now
 	}
-	if at.IsZero() || was != to {
+	if at.IsZero() || was.State != to {
 		*at = now
 	}
 	if err := s.putQueueDoc(c.ctx, name, doc); err != nil {

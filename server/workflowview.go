@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -72,7 +73,7 @@ func (s *Server) workflow(c *call, id string) (*shown, error) {
 		notes: make(map[string]stepNote)}
 	if v, ok := rec.Extra[keyOutline]; ok {
 		if err := json.Unmarshal(v, &w.out); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: workflow %s: %w", workflow.ErrDamaged, id, err)
 		}
 	}
 	for i := range w.Steps {
@@ -533,7 +534,7 @@ func (s *Server) listWorkflows(c *call) error {
 	list := []obj{}
 	for _, id := range ids {
 		w, err := s.workflow(c, id)
-		if missing(err) {
+		if s.unlisted(id, err) {
 			continue
 		}
 		if err != nil {
@@ -549,12 +550,23 @@ func (s *Server) listWorkflows(c *call) error {
 	return c.reply(http.StatusOK, p.answer("workflows", list, len(ids), total, next))
 }
 
+// unlisted reports whether the error of a workflow leaves it out of a list: it was
+// deleted meanwhile, or its record is damaged.
+func (s *Server) unlisted(id string, err error) bool {
+	damaged := errors.Is(err, workflow.ErrDamaged)
+	if damaged {
+		s.conf.log.Warn("a list leaves out a workflow", "workflow_id", id, "error", err)
+	}
+	return damaged || missing(err)
+}
+
 // mostRead is how many workflows a list reads to find those in some states. If there are
 // more, its pages have gaps, and its total counts workflows in other states, too.
 const mostRead = 1000
 
 // workflowPage returns a page of the ids of the workflows of a filter that are in some
-// states. The jobs of several states are in one state of the storage.
+// states. The jobs of several states are in one state of the storage. The cursor is the
+// storage's, a place in its order: workflows may change their states between two pages.
 func (s *Server) workflowPage(
 	c *call, p *paging, f inspect.Filter, states []string,
 ) (ids []string, total int, next string, err error) {
@@ -569,28 +581,66 @@ func (s *Server) workflowPage(
 		}
 		return ids, total, next, err
 	}
-	for rec, err := range s.op.Jobs().Records(c.ctx, f) {
+	chosen, last, err := s.workflowsIn(c.ctx, f, states)
+	if err != nil {
+		return nil, 0, "", err
+	}
+	q, err := f.Query()
+	if err != nil {
+		return nil, 0, "", err
+	}
+	q.Cursor = p.cursor
+	skip := 0
+	if p.cursor == "" {
+		skip = p.offset
+	}
+	for {
+		q.Limit = p.limit - len(ids) + skip
+		page, err := s.op.Jobs().RecordPage(c.ctx, &f, q)
 		if err != nil {
-			return nil, 0, "", err
+			return nil, 0, "", badCursor(err)
 		}
-		state, err := workflow.ReadState(c.ctx, s.stepJob, rec.ID)
-		if err != nil && !missing(err) {
-			return nil, 0, "", err
+		for i := range page.Records {
+			switch id := page.Records[i].ID; {
+			case !chosen[id]:
+			case skip > 0:
+				skip--
+			default:
+				ids = append(ids, id)
+			}
 		}
-		if slices.Contains(states, string(state)) {
-			ids = append(ids, rec.ID)
+		if q.Cursor = page.Next; q.Cursor == "" || len(ids) == p.limit {
+			break
 		}
 	}
-	total = len(ids)
-	from := min(p.offset, total)
-	if at := slices.Index(ids, p.cursor); at >= 0 {
-		from = at + 1
+	if len(ids) > 0 && ids[len(ids)-1] != last {
+		next = q.Cursor
 	}
-	to := min(from+p.limit, total)
-	if to < total && to > from {
-		next = ids[to-1]
+	return ids, len(chosen), next, nil
+}
+
+// workflowsIn returns the ids of the workflows of a filter that are in some states, and
+// the last one.
+func (s *Server) workflowsIn(
+	ctx context.Context, f inspect.Filter, states []string,
+) (chosen map[string]bool, last string, err error) {
+	pending := slices.Contains(states, string(workflow.StatePending)) !=
+		slices.Contains(states, string(workflow.StateRunning)) // else it does not matter which
+	chosen = make(map[string]bool)
+	for rec, err := range s.op.Jobs().Records(ctx, f) {
+		if err != nil {
+			return nil, "", err
+		}
+		state, err := workflow.ReadState(ctx, s.stepJob, s.op.Jobs().Readable(ctx, &rec.JobInfo), pending)
+		switch {
+		case s.unlisted(rec.ID, err):
+		case err != nil:
+			return nil, "", err
+		case slices.Contains(states, string(state)):
+			chosen[rec.ID], last = true, rec.ID
+		}
 	}
-	return ids[from:to], total, next, nil
+	return chosen, last, nil
 }
 
 // workflowProgress answers GET /workflows/{id}/progress (W077).

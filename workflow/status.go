@@ -2,7 +2,9 @@ package workflow
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -114,14 +116,20 @@ func Read(ctx context.Context, lookup Lookup, id string) (*Status, error) {
 	return r.read(ctx, lookup)
 }
 
-// ReadState looks up the state of a workflow, as Read does. It reads its record and few
-// of its jobs: the first steps as far as they wait, and what tells how it has ended.
-func ReadState(ctx context.Context, lookup Lookup, id string) (State, error) {
-	r, err := open(ctx, lookup, id)
+// ErrDamaged is the error of a workflow whose record cannot be read.
+var ErrDamaged = errors.New("ojs: the record of a workflow is damaged")
+
+// ReadState returns the state of the workflow of a record, whose args are decoded. It
+// looks up few of its jobs: what tells how it has ended, and, to tell StatePending from
+// StateRunning, the first steps as far as they wait. If pending is false, a workflow that
+// is pending counts as running. ErrNotFound: the record is of no workflow. ErrDamaged: it
+// cannot be read.
+func ReadState(ctx context.Context, lookup Lookup, record *ojs.JobInfo, pending bool) (State, error) {
+	r, err := opened(record)
 	if err != nil {
 		return "", err
 	}
-	waits := !r.record.State.Terminal()
+	waits := pending && !record.State.Terminal()
 	for i := 0; i < len(r.shape.Nodes) && waits; i++ {
 		if n := r.shape.Nodes[i]; n.Name == "" || len(n.After) > 0 {
 			continue
@@ -132,9 +140,11 @@ func ReadState(ctx context.Context, lookup Lookup, id string) (State, error) {
 		}
 		waits = err == nil && (job.State == ojs.StateScheduled || job.State == ojs.StatePending)
 	}
-	outcome, err := lookup(ctx, r.ids[r.outcome])
-	if err != nil && !gone(err) {
-		return "", err
+	var outcome *ojs.JobInfo
+	if record.State == ojs.StateCompleted {
+		if outcome, err = lookup(ctx, r.ids[r.outcome]); err != nil && !gone(err) {
+			return "", err
+		}
 	}
 	return r.state(ctx, lookup, outcome, waits)
 }
@@ -148,27 +158,53 @@ type reading struct {
 	outcome int      // node
 }
 
-// open reads the record of a workflow.
+// open looks up the record of a workflow.
 func open(ctx context.Context, lookup Lookup, id string) (*reading, error) {
 	record, err := lookup(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	r := &reading{record: record}
+	return opened(record)
+}
+
+// opened reads the record of a workflow.
+func opened(record *ojs.JobInfo) (r *reading, err error) {
 	if record.Type != Type && record.Type != AddType {
-		return nil, fmt.Errorf("%w: job %s is of type %s, not a workflow", ojs.ErrNotFound, id, record.Type)
+		return nil, fmt.Errorf("%w: job %s is of type %s, not a workflow", ojs.ErrNotFound, record.ID,
+			record.Type)
 	}
+	r = &reading{record: record}
 	if r.base, err = uuid.Parse(record.ID); err == nil {
 		err = record.Args.Decode(&r.shape)
 	}
-	if err != nil || len(r.shape.Nodes) == 0 {
-		return nil, fmt.Errorf("ojs: the record of workflow %s is damaged: %w", id, err)
+	if err == nil {
+		err = r.shape.check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: job %s: %w", ErrDamaged, record.ID, err)
 	}
 	r.outcome = len(r.shape.Nodes) - 1
 	for i := range r.shape.Nodes {
 		r.ids = append(r.ids, jobID(r.base, i))
 	}
 	return r, nil
+}
+
+// check refuses a shape that names nodes that it does not have.
+func (s *shape) check() error {
+	var nodes []int
+	for _, n := range s.Nodes {
+		nodes = append(append(nodes, n.After...), max(n.Undoes-1, 0))
+	}
+	for _, saga := range s.Sagas {
+		nodes = append(nodes, saga.Failed, saga.Undone)
+	}
+	if len(s.Nodes) == 0 || s.Root && len(s.Sagas) == 0 || slices.ContainsFunc(nodes, func(n int) bool {
+		return n < 0 || n >= len(s.Nodes)
+	}) {
+		return errors.New("it lacks nodes")
+	}
+	return nil
 }
 
 // read reads the steps.
