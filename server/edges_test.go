@@ -341,6 +341,19 @@ func TestReplacedInBatch(t *testing.T) {
 	job := `{"type":"a","args":[],"unique":{"on_conflict":"replace"}}`
 	r.want("C046 F048", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+job+`,`+job+`]}`), 201, "jobs.0.state",
 		"cancelled", "jobs.0.cancelled_at", "2000-01-01T00:00:00.000Z", "jobs.1.state", "available")
+	for _, conflict := range []string{"replace_except_schedule", "ojs:debounce"} {
+		job := func(args string) string {
+			return `{"type":"` + strings.TrimPrefix(conflict, "ojs:") + `","args":[` + args + `],"scheduled_at":"2000-01-01T01:00:00Z",
+				"unique":{"keys":["type"],"on_conflict":"` + conflict + `"}}`
+		}
+		r.want("C050 F048 "+conflict, r.do("POST /jobs/batch\n\n"+`{"jobs":[`+job("1")+`,`+job("2")+`,`+
+			job("3")+`]}`), 201, "jobs.0.args.0", 3, "jobs.1.args.0", 3, "jobs.2.args.0", 3)
+	}
+	r.do("PUT /queues/small/config\n\n" + `{"max_depth":1,"overflow":"drop_oldest"}`)
+	known := `{"type":"k","args":[],"queue":"small","unique":{"on_conflict":"ignore"}}`
+	r.enqueue("K", known)
+	r.want("F048", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+known+`,{"type":"l","args":[],"queue":"small"}]}`),
+		201, "jobs.0.id", r.vars["K"], "jobs.0.state", "discarded", "jobs.1.state", "available")
 }
 
 // Meta that takes part in a fingerprint has each name once, and texts that are Unicode
