@@ -3,6 +3,7 @@ package server_test
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http/httptest"
@@ -682,6 +683,17 @@ func TestTimesOfMeta(t *testing.T) {
 	r.want("F092", r.do("POST /cron\n\n"+`{"name":"c","cron":"@every 1s","type":"a"}`), 201)
 	r.advance(time.Second)
 	r.want("F009", r.fetch("w"), 200, "jobs.0.meta.cron_triggered_at", "2000-01-01T00:00:01.000Z")
+}
+
+// Meta that a client sends is given back as it is (F009, P0.1), times of the names that
+// the server sets among it.
+func TestTimesOfMetaAsSent(t *testing.T) {
+	r := newRig(t)
+	meta := json.RawMessage(`{"cron_triggered_at":"2026-01-02T03:04:05Z",` +
+		`"ojs.last_replayed_at":"2026-01-02T05:04:05.5+02:00"}`)
+	r.enqueue("A", `{"type":"a","args":[],"meta":`+string(meta)+`}`)
+	r.want("F009 P0.1", r.do("GET /jobs/$A"), 200, "job.meta", meta)
+	r.want("F009 P0.1", r.fetch("w"), 200, "jobs.0.meta", meta)
 }
 
 // A list of workflows in some state has all of them, and counts no other (F104, W076).
