@@ -235,6 +235,23 @@ func TestFaultsOfAWorkflow(t *testing.T) {
 		"steps":[{"type":"a","args":[]}]}`, "$.id")
 	refused("W009 W061: jobs of a graph", `{"steps":[{"id":"a","type":"A","args":[],"depends_on":["z"]},
 		{"id":"b","type":"b"}]}`, "$.steps[0].depends_on", "$.steps[0].type", "$.steps[1].args")
+	refused("W009 W061: a bad id comes once, and hides no fault", `{"steps":[{"id":7,"type":"A","args":[]},
+		{"id":"b","type":"b","args":[],"depends_on":["a"]}]}`, "$.steps[0].id", "$.steps[0].type")
+	refused("W009: the id of a member", `{"type":"group","jobs":[{"id":7,"name":8,"type":"A","args":[]}]}`,
+		"$.jobs[0].id", "$.jobs[0].name", "$.jobs[0].type")
+	refused("W009 W080: the name of a member", `{"type":"saga","steps":[{"name":8,"type":"A","args":[]}]}`,
+		"$.steps[0].name", "$.steps[0].type")
+	refused("W009 W061: what is no step has no attributes", `{"steps":[5,{"id":"b","type":"b","args":[],
+		"depends_on":["c",6]}]}`, "$.steps[0]", "$.steps[1].depends_on")
+	refused("W009: what is no member has no attributes", `{"type":"chain","steps":[5,
+		{"type":"saga","steps":[[]]}]}`, "$.steps[0]", "$.steps[1].steps[0]")
+	refused("W006 W009: a bad id hides no fault", `{"id":7,"steps":[{"id":"a","steps":[]},
+		{"id":"b","type":"b","args":[],"depends_on":["a"],"options":{"callback_type":"never"}}]}`, "$.id",
+		"$.steps[1].options.callback_type", "$.steps[0]")
+	refused("W061 W009: a bad step hides no workflow", `{"steps":[{"type":"a","args":[]},
+		{"id":"b","jobs":[]}]}`, "$.steps[0].id", "$.steps[1]")
+	refused("W009 W065: options that are none come once", `{"steps":[{"id":"a","type":"a","args":[],
+		"options":5}]}`, "$.steps[0].options")
 }
 
 // Pages of a sorted list neither skip nor repeat a job when others are inserted or
