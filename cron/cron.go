@@ -2,9 +2,9 @@
 // are in the storage: every running engine on it fires them, each run once.
 //
 // The job of a run is enqueued when its time comes, with the entry's name and that time
-// in its meta, as cron_name and cron_triggered_at. If it cannot be enqueued, because its
-// queue is full, say, or an equal unique job exists, the run is skipped, as a log line
-// and event.CronSkipped say.
+// in its meta: cron_name, and cron_triggered_at in UTC as RFC 3339 with milliseconds. If
+// it cannot be enqueued, because its queue is full, say, or an equal unique job exists,
+// the run is skipped, as a log line and event.CronSkipped say.
 //
 // When clocks go forward, runs at the times they skip do not happen, unless the entry has
 // GapRun. When they go back, a time that comes twice fires the first time only, so that
@@ -500,8 +500,8 @@ func (c *Entries) chains(e *storage.Cron) bool {
 
 // runOptions are the options of the job of a run, but for its id and what it waits for.
 func (c *Entries) runOptions(e *storage.Cron, due time.Time) []ojs.Option {
-	opts := append(slices.Clone(draftOf(e).Options()),
-		ojs.WithMeta("cron_name", e.Name), ojs.WithMeta("cron_triggered_at", due.Format(time.RFC3339Nano)))
+	opts := append(slices.Clone(draftOf(e).Options()), ojs.WithMeta("cron_name", e.Name),
+		ojs.WithMeta("cron_triggered_at", due.UTC().Format(draft.MetaTimes)))
 	switch {
 	case Overlap(e.Overlap) != OverlapEnqueue:
 	case c.chains(e):

@@ -219,7 +219,7 @@ func (h *Handler) searchWorkflows(p *page, data *searchData, has func(string) bo
 	var found []noticeLink
 	for _, record := range list.Jobs {
 		f, err := h.flow(p.r.Context(), record)
-		if foreign.Is(err, ojs.ErrNotFound) {
+		if foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) {
 			continue
 		}
 		if err != nil {

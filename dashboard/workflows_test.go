@@ -6,10 +6,15 @@ import (
 	"fmt"
 	"html"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/memory"
+	"github.com/ojsengine/ojs/storage/storagetest"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -36,6 +41,49 @@ func TestPagesOfManyWorkflows(t *testing.T) {
 	body = s.has("/search/?q=nothing-has-it", "The names of the 50 newest workflows were scanned.")
 	if strings.Contains(body, "No name contains it") {
 		t.Errorf("the search says that there is none:\n%s", body)
+	}
+}
+
+// The search finds what is left if a workflow is deleted while it reads.
+func TestSearchDuringADeletion(t *testing.T) {
+	store := &storagetest.Faulty{Storage: memory.New()}
+	eng, err := engine.New[any](store, engine.WithLogger(quiet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := New(eng, WithLogger(quiet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pages.Close()
+	s := &site{t: t, eng: eng, pages: pages}
+	s.eng.Handle("t", func(context.Context, *ojs.Job[any]) error { return nil })
+	var deleted string
+	for range 2 {
+		flow := workflow.New("nightly", workflow.Step("a", ojs.NewDraft("t", 1)))
+		ticket, err := s.eng.Workflows().Start(t.Context(), flow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		deleted = ticket.ID
+	}
+	s.run()
+	store.OnCall(func(c *storagetest.Call) {
+		if q, ok := c.In.(storage.Query); !ok || !slices.Contains(q.Types, workflow.Type) {
+			return
+		}
+		c.Do()
+		err := s.eng.Jobs().Delete(t.Context(), deleted)
+		if err != nil && !errors.Is(err, ojs.ErrPruned) {
+			t.Error(err)
+		}
+	})
+	body := s.has("/search/?q=nightly", "nightly")
+	if _, err := s.eng.Get(t.Context(), deleted); !errors.Is(err, ojs.ErrPruned) {
+		t.Errorf("the workflow that was deleted: %v", err)
+	}
+	if strings.Contains(body, deleted) {
+		t.Errorf("the search shows a deleted workflow:\n%s", body)
 	}
 }
 

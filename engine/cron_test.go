@@ -54,7 +54,7 @@ func TestCron(t *testing.T) {
 				t.Errorf("ran at %v, want %v", got, want)
 			}
 			if want := []string{
-				"hourly 2000-01-01T01:00:00Z q 5", "hourly 2000-01-01T02:00:00Z q 5",
+				"hourly 2000-01-01T01:00:00.000Z q 5", "hourly 2000-01-01T02:00:00.000Z q 5",
 			}; !slices.Equal(meta, want) {
 				t.Errorf("E018: %q", meta)
 			}
@@ -402,7 +402,7 @@ func TestCron(t *testing.T) {
 				}, engine.WithQueueConfig("default", engine.QueueConfig{}), engine.WithQueueConfig("small",
 					engine.QueueConfig{MaxDepth: 1}),
 					engine.WithEnqueueHook(func(_ context.Context, job *ojs.Job[any]) error {
-						if job.Meta["cron_triggered_at"] == "2000-01-01T02:00:00Z" {
+						if job.Meta["cron_triggered_at"] == "2000-01-01T02:00:00.000Z" {
 							return tt.deny
 						}
 						return nil

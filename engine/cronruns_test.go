@@ -71,7 +71,7 @@ func TestCronTrigger(t *testing.T) {
 				t.Errorf("ran at %v, want %v", b.times(), want)
 			}
 			m := b.job(ticket.ID).Meta
-			if m["cron_name"] != "e" || m["cron_triggered_at"] != "2000-01-01T00:20:00Z" {
+			if m["cron_name"] != "e" || m["cron_triggered_at"] != "2000-01-01T00:20:00.000Z" {
 				t.Errorf("%v", m)
 			}
 			if told := strings.Join(cronEvents(sub),

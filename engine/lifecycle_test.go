@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -118,6 +119,24 @@ func TestGracefulStop(t *testing.T) {
 			b.halt()
 			b.want(done.ID, ojs.StateCompleted, 1)
 			b.want(discard.ID, ojs.StateDiscarded, 1)
+		}, engine.WithGracePeriod(0))
+	})
+	t.Run("A011 P1.8 a listed error at a stop ends the job", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			failing := func(err error) func(context.Context, *ojs.Job[any]) error {
+				return func(ctx context.Context, _ *ojs.Job[any]) error { <-ctx.Done(); return err }
+			}
+			b.handle("plain", failing(errBoom))
+			b.handle("cut", failing(fmt.Errorf("query: %w", context.Canceled)))
+			b.run()
+			listed := ojs.WithRetry(ojs.RetryPolicy{NonRetryableErrors: []string{"error"}})
+			plain, cut := b.enqueue("plain", listed), b.enqueue("cut", listed)
+			b.advance(time.Second)
+			b.halt()
+			b.want(plain.ID, ojs.StateDiscarded, 1)
+			if job := b.job(cut.ID); !job.State.Waiting() || job.Attempt != 0 {
+				t.Errorf("with its context's error the job is %s at attempt %d", job.State, job.Attempt)
+			}
 		}, engine.WithGracePeriod(0))
 	})
 	t.Run("P1.8 a handler that goes on is left behind and named", func(t *testing.T) {

@@ -40,7 +40,7 @@ func TestReplayCount(t *testing.T) {
 			want := map[string]any{
 				"kept": "k", draft.MetaReplayCount: float64(n),
 				draft.MetaLastReplayedAt: b.start.Add(time.Duration(n) * time.Hour).UTC().Format(
-					time.RFC3339Nano),
+					draft.MetaTimes),
 			}
 			if meta := b.job(id).Meta; !reflect.DeepEqual(meta, want) {
 				t.Errorf("P0.7 replayed %d times: %v, want %v", n, meta, want)

@@ -188,9 +188,9 @@ func ExampleEngine_SetTime() {
 		fmt.Println(job.Meta["cron_triggered_at"])
 	}
 	// Output:
-	// 2026-03-29T01:00:00Z
-	// 2026-03-30T01:00:00Z
-	// 2026-03-31T01:00:00Z
+	// 2026-03-29T01:00:00.000Z
+	// 2026-03-30T01:00:00.000Z
+	// 2026-03-31T01:00:00.000Z
 }
 
 // exampleT stands for a *testing.T where there is none.

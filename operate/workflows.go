@@ -24,8 +24,9 @@ func (w *Workflows) Start(ctx context.Context, wf *workflow.Workflow) (ojs.Ticke
 }
 
 // Get returns a workflow and its steps, with args and results decoded as far as the
-// engine's codecs can. ErrNotFound: no workflow with the id is stored. The steps of
-// its definition are read by one listing, up to 1000, and others one by one.
+// engine's codecs can. ErrNotFound, or ErrPruned if it was deleted lately: no workflow
+// with the id is stored. The steps of its definition are read by one listing, up to 1000,
+// and others one by one.
 func (w *Workflows) Get(ctx context.Context, id string) (*workflow.Status, error) {
 	jobs := w.op.eng.Inspect
 	f := inspect.Filter{Workflow: id}
@@ -72,7 +73,7 @@ func (w *Workflows) List(ctx context.Context, states ...ojs.State) iter.Seq2[*wo
 			if err == nil {
 				s, err = w.Get(ctx, job.ID)
 			}
-			if foreign.Is(err, ojs.ErrNotFound) { // it has been deleted meanwhile
+			if foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) { // deleted meanwhile
 				continue
 			}
 			if !yield(s, err) || err != nil {

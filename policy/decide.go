@@ -64,13 +64,12 @@ func Decide(job *ojs.JobInfo, o Outcome, now time.Time, r float64, hook Hook) De
 			Rule: RuleSnoozed}
 	}
 	ends := s.code == ojs.CodeDiscard || s.code == ojs.CodeFail || s.code == ojs.CodeDeadLetter
-	// At a stop the error of the ended context is no answer of the handler.
-	forbids := !s.ended && (s.marked || NonRetryable(job.Retry.NonRetryableErrors, s.errorType))
+	f := failure(job, o, s, now)
+	// At a stop the error of the ended context is no answer of the handler, as none is.
+	forbids := o.Err != nil && !s.ended && (s.marked || NonRetryable(job.Retry.NonRetryableErrors, f.Type))
 	if o.Kind == Interrupted && !ends && !forbids {
 		return Decision{State: ojs.StateRetryable, Refunded: true, RunAt: now, Rule: RuleInterrupted}
 	}
-
-	f := failure(job, o, s, now)
 	end := func(why Rule, deadLetter bool) Decision {
 		return Decision{State: ojs.StateDiscarded, DeadLetter: deadLetter, Failure: f, Rule: why}
 	}

@@ -449,7 +449,7 @@ func TestUnspent(t *testing.T) {
 		{"reading 6 Snooze, wrapped", policy.Outcome{Err: fmt.Errorf("later: %w", ojs.Snooze(time.Second))},
 			time.Second},
 		{"reading 6 Snooze, at once", policy.Outcome{Err: ojs.Snooze(-time.Second)}, 0},
-		{"interrupted", policy.Outcome{Kind: policy.Interrupted, Err: errBoom}, 0},
+		{"interrupted", policy.Outcome{Kind: policy.Interrupted, Err: ojs.Errorf("net.reset", "no")}, 0},
 		{"interrupted, the handler left running", policy.Outcome{Kind: policy.Interrupted}, 0},
 		{"interrupted, with the context's error under a listed type", policy.Outcome{Kind: policy.Interrupted,
 			Err: ojs.Errorf("error", "query: %w", context.Canceled)}, 0},
@@ -479,8 +479,9 @@ func TestUnspent(t *testing.T) {
 		}
 	})
 	t.Run("A011 E047 an interrupted handler's error that forbids a retry is respected", func(t *testing.T) {
-		for _, err := range []error{marked{true}, ojs.Errorf("auth.forbidden", "no: %w", errBoom)} {
-			j := job(1, ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*"}})
+		for _, err := range []error{marked{true}, ojs.Errorf("auth.forbidden", "no: %w", errBoom),
+			errBoom, (*wraps)(nil)} { // an error without a type has the type error
+			j := job(1, ojs.RetryPolicy{NonRetryableErrors: []string{"auth.*", policy.ErrorTypeError}})
 			policy.Decide(j, policy.Outcome{Kind: policy.Interrupted, Err: err}, now, 0, nil).Apply(j, now)
 			if j.State != ojs.StateDiscarded || j.Attempt != 1 || len(j.Errors) != 1 ||
 				j.Error.Reason != ojs.ReasonNonRetryable {

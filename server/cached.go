@@ -8,7 +8,7 @@ import (
 )
 
 // cached is a value of the storage that is read again when it is old. While one caller
-// reads it, the others go by the old value.
+// reads it, the others go by the old value, or wait if that is of twice the age.
 type cached[T any] struct {
 	known   atomic.Pointer[known[T]] // nil: it has not been read
 	reading sync.Mutex               // held while it is read
@@ -25,14 +25,14 @@ const maxAge = time.Second
 
 // get returns the value. fresh reads it in any case.
 func (v *cached[T]) get(now time.Time, fresh bool, read func() (T, error)) (T, error) {
-	isYoung := func(k *known[T]) bool {
-		return !fresh && k != nil && now.Sub(k.at).Abs() < cmp.Or(v.age, maxAge)
-	}
+	age := cmp.Or(v.age, maxAge)
+	since := func(k *known[T]) time.Duration { return now.Sub(k.at).Abs() }
+	isYoung := func(k *known[T]) bool { return !fresh && k != nil && since(k) < age }
 	k := v.known.Load()
 	switch {
 	case isYoung(k):
 		return k.value, nil
-	case fresh || k == nil:
+	case fresh || k == nil || since(k) >= 2*age:
 		v.reading.Lock()
 	case !v.reading.TryLock():
 		return k.value, nil

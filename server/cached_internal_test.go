@@ -1,8 +1,12 @@
 package server
 
 import (
+	"runtime"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/ojsengine/ojs/internal/test/pace"
 )
 
 // While one caller reads an old value again, the others go by the old one.
@@ -29,5 +33,31 @@ func TestCachedWhileItIsRead(t *testing.T) {
 	})
 	if n != 2 || get(never) != 2 {
 		t.Error(n)
+	}
+}
+
+// A value is never older than twice its age: a caller waits for the one who reads it.
+func TestCachedIsNeverMuchTooOld(t *testing.T) {
+	v := cached[int]{age: 3 * time.Second} // F184
+	at := time.Unix(1, 0)
+	if n, err := v.get(at, false, func() (int, error) { return 1, nil }); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	at = at.Add(2 * v.age)
+	got := make(chan int, 1)
+	n, err := v.get(at, false, func() (int, error) {
+		go func() {
+			n, _ := v.get(at, false, func() (int, error) { return 3, nil })
+			got <- n
+		}()
+		pace.Until(t, "another caller has a value, or waits for it", func() bool {
+			stacks := make([]byte, 1<<20)
+			stacks = stacks[:runtime.Stack(stacks, true)]
+			return len(got) > 0 || strings.Contains(string(stacks), "[sync.Mutex.Lock")
+		})
+		return 2, nil
+	})
+	if other := <-got; n != 2 || err != nil || other != 2 {
+		t.Errorf("read %d, %v; another caller has got %d", n, err, other)
 	}
 }

@@ -240,6 +240,23 @@ func TestFaultsOfAWorkflow(t *testing.T) {
 		"steps":[{"type":"a","args":[]}]}`, "$.id")
 	refused("W009 W061: jobs of a graph", `{"steps":[{"id":"a","type":"A","args":[],"depends_on":["z"]},
 		{"id":"b","type":"b"}]}`, "$.steps[0].depends_on", "$.steps[0].type", "$.steps[1].args")
+	refused("W009 W061: a bad id comes once, and hides no fault", `{"steps":[{"id":7,"type":"A","args":[]},
+		{"id":"b","type":"b","args":[],"depends_on":["a"]}]}`, "$.steps[0].id", "$.steps[0].type")
+	refused("W009: the id of a member", `{"type":"group","jobs":[{"id":7,"name":8,"type":"A","args":[]}]}`,
+		"$.jobs[0].id", "$.jobs[0].name", "$.jobs[0].type")
+	refused("W009 W080: the name of a member", `{"type":"saga","steps":[{"name":8,"type":"A","args":[]}]}`,
+		"$.steps[0].name", "$.steps[0].type")
+	refused("W009 W061: what is no step has no attributes", `{"steps":[5,{"id":"b","type":"b","args":[],
+		"depends_on":["c",6]}]}`, "$.steps[0]", "$.steps[1].depends_on")
+	refused("W009: what is no member has no attributes", `{"type":"chain","steps":[5,
+		{"type":"saga","steps":[[]]}]}`, "$.steps[0]", "$.steps[1].steps[0]")
+	refused("W006 W009: a bad id hides no fault", `{"id":7,"steps":[{"id":"a","steps":[]},
+		{"id":"b","type":"b","args":[],"depends_on":["a"],"options":{"callback_type":"never"}}]}`, "$.id",
+		"$.steps[1].options.callback_type", "$.steps[0]")
+	refused("W061 W009: a bad step hides no workflow", `{"steps":[{"type":"a","args":[]},
+		{"id":"b","jobs":[]}]}`, "$.steps[0].id", "$.steps[1]")
+	refused("W009 W065: options that are none come once", `{"steps":[{"id":"a","type":"a","args":[],
+		"options":5}]}`, "$.steps[0].options")
 }
 
 // Pages of a sorted list neither skip nor repeat a job when others are inserted or
@@ -347,6 +364,19 @@ func TestReplacedInBatch(t *testing.T) {
 	job := `{"type":"a","args":[],"unique":{"on_conflict":"replace"}}`
 	r.want("C046 F048", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+job+`,`+job+`]}`), 201, "jobs.0.state",
 		"cancelled", "jobs.0.cancelled_at", "2000-01-01T00:00:00.000Z", "jobs.1.state", "available")
+	for _, conflict := range []string{"replace_except_schedule", "ojs:debounce"} {
+		job := func(args string) string {
+			return `{"type":"` + strings.TrimPrefix(conflict, "ojs:") + `","args":[` + args + `],"scheduled_at":"2000-01-01T01:00:00Z",
+				"unique":{"keys":["type"],"on_conflict":"` + conflict + `"}}`
+		}
+		r.want("C050 F048 "+conflict, r.do("POST /jobs/batch\n\n"+`{"jobs":[`+job("1")+`,`+job("2")+`,`+
+			job("3")+`]}`), 201, "jobs.0.args.0", 3, "jobs.1.args.0", 3, "jobs.2.args.0", 3)
+	}
+	r.do("PUT /queues/small/config\n\n" + `{"max_depth":1,"overflow":"drop_oldest"}`)
+	known := `{"type":"k","args":[],"queue":"small","unique":{"on_conflict":"ignore"}}`
+	r.enqueue("K", known)
+	r.want("F048", r.do("POST /jobs/batch\n\n"+`{"jobs":[`+known+`,{"type":"l","args":[],"queue":"small"}]}`),
+		201, "jobs.0.id", r.vars["K"], "jobs.0.state", "discarded", "jobs.1.state", "available")
 }
 
 // Meta that takes part in a fingerprint has each name once, and texts that are Unicode
@@ -761,6 +791,17 @@ func TestTimesOfMeta(t *testing.T) {
 	r.want("F092", r.do("POST /cron\n\n"+`{"name":"c","cron":"@every 1s","type":"a"}`), 201)
 	r.advance(time.Second)
 	r.want("F009", r.fetch("w"), 200, "jobs.0.meta.cron_triggered_at", "2000-01-01T00:00:01.000Z")
+}
+
+// Meta that a client sends is given back as it is (F009, P0.1), times of the names that
+// the server sets among it.
+func TestTimesOfMetaAsSent(t *testing.T) {
+	r := newRig(t)
+	meta := json.RawMessage(`{"cron_triggered_at":"2026-01-02T03:04:05Z",` +
+		`"ojs.last_replayed_at":"2026-01-02T05:04:05.5+02:00"}`)
+	r.enqueue("A", `{"type":"a","args":[],"meta":`+string(meta)+`}`)
+	r.want("F009 P0.1", r.do("GET /jobs/$A"), 200, "job.meta", meta)
+	r.want("F009 P0.1", r.fetch("w"), 200, "jobs.0.meta", meta)
 }
 
 // A list of workflows in some state has all of them, and counts no other (F104, W076).

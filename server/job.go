@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -214,13 +213,6 @@ func appendMeta(b []byte, meta map[string]any, withoutTags bool) []byte {
 	if withoutTags {
 		meta = maps.Clone(meta)
 		delete(meta, "tags")
-	}
-	for _, name := range [...]string{draft.MetaLastReplayedAt, "cron_triggered_at"} { // F009
-		at, _ := meta[name].(string)
-		if t, ok := parseTime(at); ok {
-			meta = maps.Clone(meta)
-			meta[name] = t.Format(timeLayout)
-		}
 	}
 	return append(b, marshal(meta)...)
 }

@@ -96,7 +96,8 @@ type stepNote struct {
 type flow struct {
 	s      *Server
 	c      *call
-	faults []workflow.Fault
+	faults []workflow.Fault    // the first 100
+	found  int                 // the number of all faults
 	names  map[string]bool     // of steps
 	notes  map[string]stepNote // by the names of steps
 	calls  map[string]*outline // the batch of each callback, by the name of the step
@@ -105,7 +106,7 @@ type flow struct {
 }
 
 func (f *flow) fault(path, message string) {
-	if len(f.faults) < 100 {
+	if f.found++; len(f.faults) < 100 {
 		f.faults = append(f.faults, workflow.Fault{Path: path, Message: message})
 	}
 }
@@ -141,7 +142,7 @@ func isWorkflow(o object) bool {
 	return slices.ContainsFunc(primitives, func(name string) bool { return o.get(name) != nil })
 }
 
-// members splits a list of objects. Anything else is a fault.
+// members splits a list of objects. Anything else is a fault, and nil in the list.
 func (f *flow) members(in *input, name string) (list []*input) {
 	values := in.list(name)
 	if in.err != nil {
@@ -167,10 +168,21 @@ func (f *flow) members(in *input, name string) (list []*input) {
 		}
 		if err != nil {
 			f.refused(path, err)
+			list = append(list, nil)
+			continue
 		}
 		list = append(list, &input{object: o, path: path + "."})
 	}
 	return list
+}
+
+// failed notes why an attribute of in is refused, if one is, and clears the error.
+func (f *flow) failed(in *input) bool {
+	err := in.err
+	if in.err = nil; err != nil {
+		f.refused(in.path, err)
+	}
+	return err != nil
 }
 
 // refused notes why a member is refused.
@@ -221,9 +233,7 @@ func (f *flow) member(in *input, at []int) (workflow.Part, outlined) {
 		if sub != nil {
 			sub.ID, sub.Name = in.text("id"), in.text("name")
 		}
-		if in.err != nil {
-			f.refused(in.path, in.err)
-		}
+		f.failed(in)
 		return part, outlined{sub: sub}
 	}
 	d, note := f.job(in)
@@ -234,7 +244,10 @@ func (f *flow) member(in *input, at []int) (workflow.Part, outlined) {
 
 // job reads the job of a member. Members of the step are left out.
 func (f *flow) job(in *input) (ojs.Draft, stepNote) {
-	note := stepNote{ID: in.text("id"), Name: in.text("name")}
+	note := stepNote{ID: in.text("id")}
+	f.failed(in)
+	note.Name = in.text("name")
+	f.failed(in)
 	o := slices.Clone(in.object)
 	for _, name := range []string{"id", "name", "depends_on", "step_id"} {
 		o = o.without(name)
@@ -243,10 +256,6 @@ func (f *flow) job(in *input) (ojs.Draft, stepNote) {
 		if options, err := split(v, in.path+"options."); err == nil && options.has("callback_type") {
 			o = o.set("options", options.without("callback_type").appendJSON(nil))
 		}
-	}
-	if in.err != nil {
-		f.refused(in.path, in.err)
-		return ojs.Draft{}, note
 	}
 	d, _, err := f.s.draftOf(&input{object: o, path: in.path, call: f.c})
 	if err != nil {
@@ -257,7 +266,7 @@ func (f *flow) job(in *input) (ojs.Draft, stepNote) {
 
 // refusedEach notes each attribute for which a job is refused, or else why it is.
 func (f *flow) refusedEach(path string, o object, err error) {
-	before := len(f.faults)
+	before := f.found
 	names := []string{"type", "args"}
 	for _, m := range o {
 		if !slices.Contains(names, m.name) {
@@ -287,7 +296,7 @@ func (f *flow) refusedEach(path string, o object, err error) {
 			try(path+"options", name, options[i:i+1].appendJSON(nil))
 		}
 	}
-	if len(f.faults) == before {
+	if f.found == before {
 		f.refused(path, err)
 	}
 }
@@ -297,9 +306,13 @@ func (f *flow) chain(in *input, form string, at []int) (workflow.Part, *outline)
 	var parts []workflow.Part
 	names := make(map[string]bool) // of the steps of a saga (W080)
 	for i, m := range f.members(in, "steps") {
+		if m == nil {
+			continue
+		}
 		place := append(slices.Clone(at), i)
 		if form == formSaga {
 			name := m.text("name")
+			m.err = nil // job notes it
 			if name != "" && names[name] {
 				f.fault(m.path+"name", "is that of another step")
 			}
@@ -361,6 +374,9 @@ func (f *flow) group(in *input, form string, at []int) (workflow.Part, *outline)
 	out := &outline{Form: form}
 	var parts []workflow.Part
 	for i, m := range f.members(in, "jobs") {
+		if m == nil {
+			continue
+		}
 		part, member := f.member(m, append(slices.Clone(at), i))
 		parts, out.Members = append(parts, part), append(out.Members, member)
 	}
@@ -424,17 +440,21 @@ func (f *flow) callback(in *input, kind string, of *outline, at []int) workflow.
 // graph reads steps with depends_on (W060, W061, W065).
 func (f *flow) graph(in *input, at []int) (workflow.Part, *outline) {
 	out := &outline{Form: formGraph}
+	before := f.found
 	list := f.members(in, "steps")
 	places := make(map[string]int, len(list)) // by ids
 	ids, after := make([]string, len(list)), make([][]string, len(list))
+	nameless := false // a step whose id is not known, which others may name
 	for i, m := range list {
-		ids[i], after[i] = m.text("id"), m.texts("depends_on")
-		if m.err != nil {
-			f.refused(m.path, m.err)
-			m.err = nil
+		if m == nil {
+			nameless = true
 			continue
 		}
+		ids[i] = m.text("id")
 		switch _, twice := places[ids[i]]; {
+		case f.failed(m):
+			nameless = true
+			m.object = m.object.without("id") // job would note it again
 		case ids[i] == "":
 			f.fault(m.path+"id", "is missing")
 		case twice:
@@ -442,25 +462,38 @@ func (f *flow) graph(in *input, at []int) (workflow.Part, *outline) {
 		default:
 			places[ids[i]] = i
 		}
+		if after[i] = m.texts("depends_on"); f.failed(m) {
+			after[i] = nil
+		}
 	}
 	for i, m := range list {
-		before := make(map[string]bool, len(after[i]))
+		named := make(map[string]bool, len(after[i]))
 		for _, id := range after[i] {
 			place, known := places[id]
 			switch {
+			case !known && nameless:
 			case !known:
 				f.fault(m.path+"depends_on", "names "+strconv.Quote(clip(id))+", which is no step")
 			case place == i:
 				f.fault(m.path+"depends_on", "names the step itself")
-			case before[id]:
+			case named[id]:
 				f.fault(m.path+"depends_on", "names "+strconv.Quote(clip(id))+" twice")
 			}
-			before[id] = true
+			named[id] = true
 		}
 	}
-	if len(f.faults) > 0 {
+	nested := func(m *input) bool {
+		if !isWorkflow(m.object) {
+			return false
+		}
+		f.fault(strings.TrimSuffix(m.path, "."), "is a workflow: a step with depends_on is a job")
+		return true
+	}
+	if f.found > before {
 		for _, m := range list { // the jobs may have more
-			f.job(m)
+			if m != nil && !nested(m) {
+				f.job(m)
+			}
 		}
 		return nil, nil
 	}
@@ -470,12 +503,11 @@ func (f *flow) graph(in *input, at []int) (workflow.Part, *outline) {
 	outer := make([]string, len(list)) // the names of the steps
 	placed := make(map[int]int)        // places among the members
 	for i, m := range list {
-		if kinds[i] != "" {
-			callbacks = append(callbacks, f.callback(m, kinds[i], out, at))
+		if nested(m) {
 			continue
 		}
-		if isWorkflow(m.object) {
-			f.fault(m.path, "is a workflow: a step with depends_on is a job")
+		if kinds[i] != "" {
+			callbacks = append(callbacks, f.callback(m, kinds[i], out, at))
 			continue
 		}
 		d, note := f.job(m)
@@ -485,7 +517,7 @@ func (f *flow) graph(in *input, at []int) (workflow.Part, *outline) {
 		nodes = append(nodes, workflow.Node{Name: outer[i], Job: d})
 		out.Members = append(out.Members, outlined{name: outer[i]})
 	}
-	if len(f.faults) > 0 {
+	if f.found > before {
 		return nil, nil
 	}
 	out.After = make([][]int, len(out.Members))
@@ -514,11 +546,15 @@ func (f *flow) callbackSteps(list []*input, ids []string, after [][]string, plac
 	kinds := make([]string, len(list))
 	for i, m := range list {
 		kinds[i] = named[ids[i]]
-		if kind := m.within("options").text("callback_type"); kind != "" {
-			if kinds[i] = kind; callbackOf[kind] == nil {
-				f.fault(m.path+"options.callback_type",
-					"is no callback: use on_complete, on_success or on_failure")
-			}
+		kind := m.within("options").text("callback_type")
+		m.err = nil // of the options: job notes it
+		switch {
+		case kind == "":
+		case callbackOf[kind] == nil:
+			f.fault(m.path+"options.callback_type",
+				"is no callback: use on_complete, on_success or on_failure")
+		default:
+			kinds[i] = kind
 		}
 	}
 	steps := 0
@@ -552,11 +588,7 @@ func (f *flow) callbackSteps(list []*input, ids []string, after [][]string, plac
 
 // id reads the id of a workflow, or makes one (W006).
 func (f *flow) id(in *input) string {
-	id := in.text("id")
-	if in.err != nil {
-		f.refused("$", in.err)
-		in.err = nil
-	} else if id != "" {
+	if id := in.text("id"); !f.failed(in) && id != "" {
 		u, err := uuid.Parse(id)
 		if err == nil && len(id) == 36 && u.Version() == 7 {
 			return u.String()
@@ -574,10 +606,7 @@ func (s *Server) startWorkflow(c *call) error {
 		calls: make(map[string]*outline)}
 	id := f.id(in)
 	name := in.text("name")
-	if in.err != nil {
-		f.refused("$", in.err)
-		in.err = nil
-	}
+	f.failed(in)
 	common := f.common(in)
 	part, out := f.part(in, nil)
 	if f.err != nil {

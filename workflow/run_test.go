@@ -758,6 +758,30 @@ func TestRun(t *testing.T) {
 			}
 		})
 	})
+	t.Run("a listing skips a workflow that is deleted meanwhile", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			b.handle("x", func(context.Context, string) error { return nil })
+			var ids []string
+			for range 3 {
+				ids = append(ids, b.start(workflow.New("", step("a"))))
+			}
+			b.run(0)
+			var listed []string
+			for s, err := range b.Workflows().List(b.ctx) {
+				must(t, err)
+				if len(listed) == 0 {
+					must(t, b.Jobs().Delete(b.ctx, ids[1]))
+					if _, err := b.Workflows().Get(b.ctx, ids[1]); !errors.Is(err, ojs.ErrPruned) {
+						t.Errorf("Get of it: %v", err)
+					}
+				}
+				listed = append(listed, s.ID)
+			}
+			if want := []string{ids[0], ids[2]}; !slices.Equal(listed, want) {
+				t.Errorf("listed %v, want %v", listed, want)
+			}
+		})
+	})
 	t.Run("W008 W013 W020 nothing is stored of a workflow that is refused", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			unique := func(c ojs.Conflict) ojs.Option {

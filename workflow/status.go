@@ -106,8 +106,9 @@ type Lookup func(ctx context.Context, id string) (*ojs.JobInfo, error)
 func gone(err error) bool { return foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) }
 
 // Read looks up a workflow and all of its steps, one after the other: a step may have
-// ended since an earlier one was read. ErrNotFound: no workflow with the id is stored.
-// Its cost grows with the number of steps. operate.Workflows.Get calls it.
+// ended since an earlier one was read. ErrNotFound, or ErrPruned if it was deleted
+// lately: no workflow with the id is stored. Its cost grows with the number of steps.
+// operate.Workflows.Get calls it.
 func Read(ctx context.Context, lookup Lookup, id string) (*Status, error) {
 	r, err := openAll(ctx, lookup, id)
 	if err != nil {

@@ -258,9 +258,12 @@ func tooLong(code ojs.InvalidCode, field string, size, most int) error {
 const (
 	// a number: the replays of the job, by a call or a rule
 	MetaReplayCount    = "ojs.replay_count"
-	MetaLastReplayedAt = "ojs.last_replayed_at" // RFC 3339
+	MetaLastReplayedAt = "ojs.last_replayed_at" // by MetaTimes
 	MetaReplayRule     = "ojs.replay_rule"      // the rule of the last replay; absent if that was a call
 )
+
+// MetaTimes is the layout of the times in UTC that engines write into meta.
+const MetaTimes = "2006-01-02T15:04:05.000Z"
 
 // MetaCopyOf is the meta entry of a copy: the id of the job that it was made like.
 const MetaCopyOf = "ojs.copy_of"

@@ -210,7 +210,7 @@ func CountReplay(r *storage.Record, now time.Time, rule string) {
 		meta = make(map[string]any)
 	}
 	meta[MetaReplayCount] = float64(ReplayCount(meta) + 1) // as JSON gives it back
-	meta[MetaLastReplayedAt] = now.UTC().Format(time.RFC3339Nano)
+	meta[MetaLastReplayedAt] = now.UTC().Format(MetaTimes)
 	if delete(meta, MetaReplayRule); rule != "" {
 		meta[MetaReplayRule] = rule
 	}

@@ -199,20 +199,28 @@ func (c *Enqueuer) insertShelf(
 }
 
 // changed returns the jobs that have changed in the step that stored the batch, by id:
-// those that a job of the batch has replaced, and those whose dependencies had ended.
+// those that a job of the batch has replaced, dropped or updated, and those whose
+// dependencies had ended.
 func (s *shelf) changed() (records map[string]*storage.Record) {
-	note := func(list []storage.Record) {
-		if records == nil && len(list) > 0 {
+	note := func(r *storage.Record) {
+		if records == nil {
 			records = make(map[string]*storage.Record)
 		}
+		records[r.ID] = r
+	}
+	each := func(list []storage.Record) {
 		for k := range list {
-			records[list[k].ID] = &list[k]
+			note(&list[k])
 		}
 	}
 	for n := range s.stored {
-		note(s.stored[n].Replaced)
+		each(s.stored[n].Replaced)
+		each(s.stored[n].Dropped)
+		if s.stored[n].Updated {
+			note(s.stored[n].Existing)
+		}
 	}
-	note(s.stored[len(s.stored)-1].Moved)
+	each(s.stored[len(s.stored)-1].Moved)
 	return records
 }
 
