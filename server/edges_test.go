@@ -585,6 +585,17 @@ func TestDeleteQueue(t *testing.T) {
 	}
 	r.want("F089", r.do("GET /queues/q/stats"), 404)
 
+	r.keep("W", r.do("POST /workflows\n\n"+`{"type":"group","options":{"queue":"w"},"jobs":[
+		{"type":"a","args":[]},{"type":"b","args":[]}]}`), "workflow.id")
+	r.want("F091: a whole workflow", r.do("DELETE /queues/w?strategy=discard"), 200, "jobs_discarded", 2)
+	r.want("F091: a whole workflow", r.do("GET /workflows/$W"), 404)
+
+	r.enqueue("A", `{"type":"a","args":[],"queue":"d"}`)
+	must(r.eng.Queues().Drain(t.Context(), "full"))
+	r.want("F034 F091", r.do("DELETE /queues/d?strategy=move&target_queue=full"), 409, "error.code",
+		"conflict")
+	r.want("F034", r.do("GET /queues/d/stats"), 200, "status", "active", "available", 1)
+
 	r.enqueue("A", `{"type":"a","args":[],"queue":"m"}`)
 	r.want("", r.do("POST /workers/fetch\n\n"+`{"queues":["m"]}`), 200, "jobs.0.id", r.vars["A"])
 	r.enqueue("B", `{"type":"a","args":[],"queue":"m"}`)

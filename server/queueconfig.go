@@ -368,7 +368,7 @@ func (s *Server) emptyQueue(ctx context.Context, name, strategy, target string) 
 			return done, err
 		}
 		left := now.Depth()
-		if strategy == "discard" && left > 0 {
+		if strategy == "discard" && pass > 0 && left > 0 {
 			kept, err := s.keptRecords(ctx, name)
 			if err != nil {
 				return done, err
@@ -378,7 +378,8 @@ func (s *Server) emptyQueue(ctx context.Context, name, strategy, target string) 
 		switch {
 		case left == 0 && (moves || to == ojs.QueueDraining), pass == mostPasses && moves && last.done > 0:
 			return done, nil
-		case pass == mostPasses, left > 0 && strategy == "reject", moves && now.Counts[ojs.StateActive] > 0:
+		case pass == mostPasses, left > 0 && strategy == "reject",
+			moves && (now.Counts[ojs.StateActive] > 0 || last.matched > 0 && last.done == 0):
 			return done, liveJobs(name, left)
 		case strategy != "reject":
 			if last, err = s.apply(ctx, do, live); err != nil {
@@ -392,8 +393,9 @@ func (s *Server) emptyQueue(ctx context.Context, name, strategy, target string) 
 	}
 }
 
-// keptRecords moves the records of workflows out of a queue whose jobs are discarded: one
-// that has jobs elsewhere is none of the queue's jobs. It returns how many stay.
+// keptRecords moves the records of workflows out of a queue whose jobs were discarded.
+// It returns how many stay. The record of a workflow that has jobs elsewhere is none of
+// the queue's jobs.
 func (s *Server) keptRecords(ctx context.Context, name string) (int, error) {
 	records := inspect.Filter{Queues: []string{name},
 		Types: []string{workflow.Type, workflow.JoinType, workflow.AddType}}
