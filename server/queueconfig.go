@@ -310,7 +310,7 @@ func (s *Server) deleteQueue(c *call) error {
 		err = s.forgetQueue(c.ctx, q.Name)
 	}
 	if err != nil { // the queue stays, in the state that it had
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), 5*time.Second)
+		ctx, cancel := wall.WithTimeout(context.WithoutCancel(c.ctx), 5*time.Second)
 		defer cancel()
 		return errors.Join(err, s.setState(ctx, q.Name, q.State))
 	}
@@ -393,9 +393,9 @@ func (s *Server) emptyQueue(ctx context.Context, name, strategy, target string) 
 	}
 }
 
-// keptRecords moves the records of workflows out of a queue whose jobs were discarded. The
-// record of a workflow that has jobs elsewhere is none of the queue's jobs. It returns how
-// many stay.
+// keptRecords moves the records of workflows out of a queue whose jobs were discarded.
+// It returns how many stay. The record of a workflow that has jobs elsewhere is none of
+// the queue's jobs.
 func (s *Server) keptRecords(ctx context.Context, name string) (int, error) {
 	records := inspect.Filter{Queues: []string{name},
 		Types: []string{workflow.Type, workflow.JoinType, workflow.AddType}}
