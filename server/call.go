@@ -105,8 +105,8 @@ func (c *call) moment(name string) (t time.Time, err error) {
 }
 
 // only refuses members of a body, and parameters, that are none of those named, and
-// parameters without a value: a call that ignored one would take more jobs. A call that
-// is no DELETE has no parameter but confirm (F178).
+// parameters that have no value or several, or are members, too: a call that ignored one
+// would take other jobs. A call that is no DELETE has no parameter but confirm (F178).
 func (c *call) only(names ...string) error {
 	for _, m := range c.body {
 		if !slices.Contains(names, m.name) {
@@ -123,10 +123,14 @@ func (c *call) only(names ...string) error {
 			return invalid(clip(name), "is unknown").expected(strings.Join(names, ", "))
 		case slices.Contains(values, ""):
 			return invalid(name, "is empty").expected("a value, or no parameter")
+		case name != "confirm" && (len(values) > 1 || c.body.get(name) != nil):
+			return givenTwice(name)
 		}
 	}
 	return nil
 }
+
+func givenTwice(name string) error { return invalid(name, "is given twice").expected("one value") }
 
 // confirmed refuses a call that has not "confirm": true (F145). The parameter of the same
 // name works too (F178).

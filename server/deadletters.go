@@ -185,7 +185,10 @@ func (c *call) bodyFilter() (f inspect.Filter, err error) {
 				value = marshal(text)
 			}
 		}
-		if value != nil && from.get(name) == nil {
+		if value != nil && from != in && from.get(name) != nil {
+			return f, givenTwice(name)
+		}
+		if value != nil {
 			from.object = from.object.set(name, value)
 		}
 	}

@@ -65,6 +65,28 @@ func TestMisspeltFilters(t *testing.T) {
 		"matched", 0)
 }
 
+// A member or parameter that narrows a request is given once: a second value would be
+// ignored.
+func TestFilterGivenTwice(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", job)
+	r.dead("D", "d")
+	for _, c := range []struct{ request, members, field string }{
+		{"DELETE /dead-letter?queue=none", `"queue":"dead-d"`, "queue"},
+		{"DELETE /dead-letter?type=d&type=none", `"queue":"dead-d"`, "type"},
+		{"DELETE /dead-letter?type=none", `"filter":{"type":"d"}`, "type"},
+		{"DELETE /dead-letter", `"filter":{"type":"d"},"type":"none"`, "type"},
+		{"POST /admin/jobs/bulk/cancel", `"filter":{"type":"a"},"type":"none"`, "type"},
+		{"DELETE /admin/queues/default/jobs?states=completed", `"states":["available"]`, "states"},
+	} {
+		r.want("F145 F178 F179", r.do(c.request+"\n\n{"+c.members+`,"confirm":true}`), 400,
+			"error.details.field", c.field)
+	}
+	r.want("F145", r.do("GET /jobs/$A"), 200, "job.state", "available")
+	r.want("F178", r.do("DELETE /dead-letter?confirm=true\n\n"+`{"type":"d","confirm":true}`), 200,
+		"purged_count", 1)
+}
+
 // The state of a filter holds for dead letters, too (F143, F149).
 func TestStatesOfDeadLetters(t *testing.T) {
 	r := newRig(t)
