@@ -3,6 +3,7 @@ package ojs
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs/internal/bridge"
@@ -146,7 +147,7 @@ func (p *UniquePolicy) PeriodEnd(from time.Time) time.Time {
 func (p *UniquePolicy) Validate() error {
 	dims := p.Dimensions()
 	known := ByType | ByQueue | ByArgs | ByMeta | ByVersion
-	if p.Key != "" {
+	if len(p.Key) == 64 && strings.Trim(p.Key, "0123456789abcdef") == "" {
 		known |= bridge.GivenFingerprint
 	}
 	switch {

@@ -154,6 +154,18 @@ func TestUniquePolicy(t *testing.T) {
 			t.Errorf("C089 %s as an option: %v", field, err)
 		}
 	}
+	// A key that is the fingerprint is one.
+	digits := strings.Repeat("0123456789abcdef", 4)
+	for key, ok := range map[string]bool{digits: true, "": false, "k": false, digits[1:]: false,
+		digits + "0": false, strings.ToUpper(digits): false, digits[1:] + "g": false,
+		digits[1:] + "\n": false} {
+		p := ojs.UniquePolicy{Key: key, Keys: 1<<7 | ojs.ByType}
+		var inv *ojs.InvalidError
+		err := p.Validate()
+		if ok && err != nil || !ok && (!errors.As(err, &inv) || inv.Field != "unique.keys") {
+			t.Errorf("C012 K013 %q as the fingerprint: %v", key, err)
+		}
+	}
 	for _, months := range []int{-1, 12*9999 + 1} {
 		if err := (&ojs.UniquePolicy{PeriodMonths: months}).Validate(); !errors.Is(err, ojs.ErrInvalid) {
 			t.Errorf("%d months: %v", months, err)

@@ -55,7 +55,8 @@ func (a access) guard(next http.Handler) http.Handler {
 				host = r.Host
 			}
 			if !local(host) {
-				http.Error(w, "ojs: open the dashboard as localhost or 127.0.0.1, or set OJS_TOKEN",
+				http.Error(w, "ojs: open the dashboard as localhost or 127.0.0.1, or set OJS_TOKEN, "+
+					"or OJS_USER and OJS_PASSWORD",
 					http.StatusForbidden)
 				return
 			}

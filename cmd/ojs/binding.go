@@ -32,7 +32,8 @@ func withBinding(ctx context.Context, end func(), st storage.Storage, who access
 	if !who.open() {
 		conf = append(conf, binding.WithAuthenticator(who))
 	} else {
-		log.Warn("the binding asks for no log-in: every program on this machine may do everything; set OJS_TOKEN")
+		log.Warn("the binding asks for no log-in: every program on this machine may do everything; " +
+			"set OJS_TOKEN, or OJS_USER and OJS_PASSWORD")
 	}
 	srv, err := binding.New(eng, conf...)
 	if err != nil {

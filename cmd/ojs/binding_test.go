@@ -118,7 +118,8 @@ func TestBindingWarns(t *testing.T) {
 	for _, env := range []func(string) string{environment(), environment("OJS_TOKEN", "secret")} {
 		s := start(t, env, "--storage", "memory", "--binding")
 		s.end()
-		if open := env("OJS_TOKEN") == ""; strings.Contains(s.errs.String(), "asks for no log-in") != open {
+		if open := env("OJS_TOKEN") == ""; strings.Contains(s.errs.String(), "asks for no log-in") != open ||
+			strings.Contains(s.errs.String(), "OJS_TOKEN, or OJS_USER and OJS_PASSWORD") != open {
 			t.Errorf("F192: open %t: %s", open, s.errs)
 		}
 	}

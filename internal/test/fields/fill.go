@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/bridge"
 )
 
 // A Filler fills values with random ones that an engine may store: valid policies and
@@ -148,7 +149,7 @@ func (f Filler) fill(t *rapid.T, path string, v reflect.Value) {
 		*x = oneOf(t, path, ojs.AllSucceeded, ojs.AnyFailed, ojs.AllEnded)
 		return
 	case *ojs.UniqueKeys:
-		*x = ojs.UniqueKeys(rapid.Uint8Range(0, 15).Draw(t, path))
+		*x = ojs.UniqueKeys(rapid.Uint8Range(0, 31).Draw(t, path))
 		return
 	case *ojs.Rate:
 		x.Limit = int(rapid.Int32Range(1, math.MaxInt32).Draw(t, path+".Limit"))
@@ -203,6 +204,10 @@ func (f Filler) fill(t *rapid.T, path string, v reflect.Value) {
 		}
 		for _, i := range list {
 			f.fill(t, join(path, v.Type().Field(i)), v.Field(i))
+		}
+		if p, ok := v.Addr().Interface().(*ojs.UniquePolicy); ok && rapid.Bool().Draw(t, path+" is given") {
+			p.Keys |= bridge.GivenFingerprint
+			p.Key = fmt.Sprintf("%064x", rapid.Uint64().Draw(t, path+" fingerprint"))
 		}
 	default:
 		t.Fatalf("%s: no values for a %v", path, v.Type())
