@@ -53,6 +53,7 @@ func (q *Queues) set(ctx context.Context, name string, to ojs.QueueState) (known
 	if err != nil {
 		return false, err
 	}
+	draft.TellQueueState(ctx, was)
 	known = was != ojs.QueueActive || o.known(ctx, storage.LimitName{Kind: storage.LimitQueue, Name: name})
 	o.eng.QueueSet(name, was, to)
 	return known, nil

@@ -18,6 +18,7 @@ import (
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 	"github.com/ojsengine/ojs/server"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // An empty list is given, and is no absent one.
@@ -582,6 +583,28 @@ func TestPauseAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.want("F090", r.do("POST /queues/q/pause"), 200, "paused_at", "2000-01-01T00:00:01.000Z")
+}
+
+// Of two pauses at the same time the first one counts, which the storage tells (F090).
+func TestPausesAtTheSameTime(t *testing.T) {
+	st := &storagetest.Faulty{Storage: bindingtest.Fresh(t)}
+	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...), server.WithClock(clock.NewMock()))
+	for _, one := range []struct{ do, at, first string }{
+		{"pause", "paused_at", "2000-01-01T00:00:00.000Z"},
+		{"resume", "resumed_at", "2000-01-01T00:00:01.000Z"},
+		{"pause", "paused_at", "2000-01-01T00:00:02.000Z"},
+	} {
+		within := false
+		st.OnCall(func(c *storagetest.Call) {
+			if c.Method == "SetQueueState" && !within {
+				within = true
+				r.want("F090", r.do("POST /queues/q/"+one.do), 200, one.at, one.first)
+				r.advance(time.Second)
+			}
+		})
+		r.want("F090: late", r.do("POST /queues/q/"+one.do), 200, one.at, one.first)
+		r.want("F090: again", r.do("POST /queues/q/"+one.do), 200, one.at, one.first)
+	}
 }
 
 // oldest_available_at is when the job became available that has been for longest (F140).

@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -242,19 +243,17 @@ func (s *Server) setQueue(c *call, to ojs.QueueState) error {
 	if err := c.may(name); err != nil {
 		return err
 	}
-	doc, there, err := s.queueDoc(c.ctx, name)
-	if err != nil {
-		return err
-	}
-	was, err := s.queueState(c.ctx, name)
-	if err != nil {
-		return err
-	}
 	set, event := s.op.Queues().Pause, "queue.paused"
 	if to == ojs.QueueActive {
 		set, event = s.op.Queues().Resume, "queue.resumed"
 	}
-	if _, err := set(c.ctx, name); err != nil {
+	var was ojs.QueueState
+	if _, err := set(draft.WithQueueState(c.ctx, &was), name); err != nil {
+		return err
+	}
+	// Of two calls at the same time the one that has changed the state sets the time.
+	doc, there, err := s.queueDoc(c.ctx, name)
+	if err != nil {
 		return err
 	}
 	now, word, at := s.now(), "paused_at", &doc.PausedAt
@@ -266,9 +265,9 @@ func (s *Server) setQueue(c *call, to ojs.QueueState) error {
 	}
 	if at.IsZero() || was != to {
 		*at = now
-	}
-	if err := s.putQueueDoc(c.ctx, name, doc); err != nil {
-		return err
+		if err := s.putQueueDoc(c.ctx, name, doc); err != nil {
+			return err
+		}
 	}
 	c.audit(event, name)
 	if c.admin() {
