@@ -202,25 +202,22 @@ func (c *Enqueuer) insertShelf(
 // those that a job of the batch has replaced, dropped or updated, and those whose
 // dependencies had ended.
 func (s *shelf) changed() (records map[string]*storage.Record) {
-	note := func(r *storage.Record) {
-		if records == nil {
+	note := func(list ...storage.Record) {
+		if records == nil && len(list) > 0 {
 			records = make(map[string]*storage.Record)
 		}
-		records[r.ID] = r
-	}
-	each := func(list []storage.Record) {
 		for k := range list {
-			note(&list[k])
+			records[list[k].ID] = &list[k]
 		}
 	}
 	for n := range s.stored {
-		each(s.stored[n].Replaced)
-		each(s.stored[n].Dropped)
+		note(s.stored[n].Replaced...)
+		note(s.stored[n].Dropped...)
 		if s.stored[n].Updated {
-			note(s.stored[n].Existing)
+			note(*s.stored[n].Existing)
 		}
 	}
-	each(s.stored[len(s.stored)-1].Moved)
+	note(s.stored[len(s.stored)-1].Moved...)
 	return records
 }
 
