@@ -28,23 +28,17 @@ const (
 // errNoAnswer is in the chain of errors of calls whose patience has ended.
 var errNoAnswer = errors.New("no answer")
 
-// within runs f, which speaks to the database through the pool, with a time limit. The
-// storage doubts if the answer is lost.
+// within runs f, which speaks to the database through the pool, with a time limit. If the
+// answer is lost, the storage doubts. The pool is reset if it leads to a server that takes
+// no changes or does not answer.
 func (s *Storage) within(ctx context.Context, f func(ctx context.Context) error) error {
-	err := s.healing(ctx, f)
-	if txOf(ctx) == nil && mayHaveDone(err) {
-		until := s.clock.Now().Add(doubtTime)
-		s.doubted.Store(&until)
-	}
-	return err
-}
-
-// healing is within for what only reads. It resets the pool if the pool leads to a server
-// that takes no changes or does not answer.
-func (s *Storage) healing(ctx context.Context, f func(ctx context.Context) error) error {
 	err := s.patiently(ctx, f)
 	if txOf(ctx) != nil {
 		return err
+	}
+	if mayHaveDone(err) {
+		until := s.clock.Now().Add(doubtTime)
+		s.doubted.Store(&until)
 	}
 	s.heal(err)
 	if errors.Is(err, errNoAnswer) && s.awaits.Load() {

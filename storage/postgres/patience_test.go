@@ -164,15 +164,21 @@ func TestUnconfirmed(t *testing.T) {
 	server := privateServer(t)
 	pool := poolAt(t, server.DSN(), nil)
 	s := openAs(t, pool, "ojs", postgres.WithPatience(time.Second), postgres.WithPoll(10*time.Millisecond))
-	var claimed [2]storage.Record
+	var claimed [3]storage.Record
 	for i := range claimed {
 		must(t, insert(t.Context(), s, record(i)))
 		claimed[i] = claimOne(t, s, record(i).ID)
 	}
-	ended := claimed[0]
+	ended, gone := claimed[0], claimed[2]
 	ended.State, ended.FinishedAt = ojs.StateCompleted, time.Now()
+	gone.State, gone.FinishedAt = ended.State, ended.FinishedAt
+	settle(t, t.Context(), s, gone)
 	calls := map[string]func() error{
-		"Insert": func() error { return insert(t.Context(), s, record(2)) },
+		"Insert": func() error { return insert(t.Context(), s, record(9)) },
+		"Delete": func() error {
+			_, err := s.Delete(t.Context(), []string{gone.ID})
+			return err
+		},
 		"Settle": func() error {
 			_, err := s.Settle(t.Context(), time.Now(),
 				[]storage.Change{{Record: ended, AttemptFieldsOnly: true}}, nil)
@@ -183,19 +189,27 @@ func TestUnconfirmed(t *testing.T) {
 			_, err := s.Unclaim(t.Context(), time.Now(), held)
 			return err
 		},
+		"Unclaim of a job that is not there": func() error { // a transaction that locks nothing
+			_, err := s.Unclaim(t.Context(), time.Now(), []storage.Held{{ID: record(8).ID, Version: 1}})
+			return err
+		},
 	}
 	execAll(t, poolAt(t, server.DSN(), nil), "ALTER SYSTEM SET synchronous_standby_names = 'absent'",
 		"SELECT pg_reload_conf()")
 	await(t, "a call waits for the standby", func() bool { return insertOne(t.Context(), s) != nil })
 	for name, call := range calls {
 		for range 3 {
-			if err := call(); !errors.Is(err, postgres.ErrUnavailable) {
+			if err := call(); !errors.Is(err, postgres.ErrUnavailable) || errors.Is(err, ojs.ErrDuplicate) {
 				t.Errorf("%s: an answer without the standby, with the error %v", name, err)
 			}
 		}
 	}
-	execAll(t, poolAt(t, server.DSN()+" options='-c synchronous_commit=local'", nil),
-		"ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+	local := poolAt(t, server.DSN()+" options='-c synchronous_commit=local'", nil)
+	execAll(t, local, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+		WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`)
+	await(t, "the listener has lost its connection", func() bool { return s.CheckNotify() != nil })
+	await(t, "the listener is back without the standby", func() bool { return s.CheckNotify() == nil })
+	execAll(t, local, "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
 	for name, call := range calls {
 		await(t, name+" is answered", func() bool {
 			err := call()

@@ -27,7 +27,7 @@ var placesSQL = define("places", `SELECT coalesce(pg_sequence_last_value('{schem
 func (s *Storage) checkPlaces(ctx context.Context) error {
 	var last, stored int64
 	list := []sent{s.sent(tuneSQL, nil), s.sent(placesSQL, one(&last, &stored))}
-	err := s.healing(ctx, func(ctx context.Context) error { // without a mark: the listener may wait for none
+	err := s.within(ctx, func(ctx context.Context) error { // without a mark: the listener may wait for none
 		return s.borrow(ctx, func(conn *pgxpool.Conn) error { return sendAll(ctx, conn, list) })
 	})
 	if isCode(err, insufficientPrivilege) {
