@@ -2,13 +2,18 @@ package workflow
 
 import (
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"github.com/google/uuid"
+
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // drawn is a part with what it means, told without nodes.
@@ -462,5 +467,31 @@ func TestInvalid(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A scheduled step that an equal job takes over keeps all that makes it a step [unique-5].
+func TestUpdatedStepsStaySteps(t *testing.T) {
+	job := ojs.NewDraft("x", 1)
+	for shape, part := range map[string]Part{
+		"chain": Chain(Step("a", job), Step("b", job)),
+		"group": Group(Step("a", job), Step("b", job)),
+		"batch": Batch(Group(Step("a", job)), OnComplete(job)),
+		"saga":  Saga(Compensate, Undoable("a", job, job)),
+	} {
+		w := New("n", part)
+		b, err := w.builder()
+		if err != nil {
+			t.Fatal(err)
+		}
+		meta := append(common("id", w.name, kind(w.root)), ojs.WithMeta(metaAddition, "id of an addition"))
+		for _, d := range w.drafts(b, uuid.Must(uuid.NewV7()), Type, meta...) {
+			var o ojs.Options
+			o.Apply(d.Options()...)
+			r := storage.Record{JobInfo: ojs.JobInfo{JobHeader: ojs.JobHeader{Meta: maps.Clone(o.Meta)}}}
+			if r.Update(new(storage.Record)); o.Meta[MetaStep] != nil && !reflect.DeepEqual(r.Meta, o.Meta) {
+				t.Errorf("%s: a step has the meta %v then, not %v", shape, r.Meta, o.Meta)
+			}
+		}
 	}
 }
