@@ -22,6 +22,7 @@ import (
 type counting struct {
 	storage.Storage
 	looked, crons, gets atomic.Int64
+	listed              func(q storage.Query) // called after each List; nil: nothing is
 }
 
 func (c *counting) Get(ctx context.Context, id string) (storage.Record, error) {
@@ -32,6 +33,9 @@ func (c *counting) Get(ctx context.Context, id string) (storage.Record, error) {
 func (c *counting) List(ctx context.Context, q storage.Query) (storage.Page, error) {
 	page, err := c.Storage.List(ctx, q)
 	c.looked.Add(int64(page.Looked))
+	if c.listed != nil {
+		c.listed(q)
+	}
 	return page, err
 }
 
@@ -47,19 +51,9 @@ func (c *counting) Documents(ctx context.Context, kind storage.Kind, q storage.D
 // A page that loads itself again and again looks at a bounded number of jobs and entries.
 // The active jobs on it cost a look at these alone.
 func TestPagesLookAtFewJobs(t *testing.T) {
-	cl := clock.NewMock()
-	cl.Set(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	store := &counting{Storage: memory.New()}
-	eng, err := engine.New[any](store, engine.WithClock(cl), engine.WithLogger(quiet))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := New(eng, WithClock(cl), WithLogger(quiet))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pages.Close()
-	s := &site{t, cl, eng, pages}
+	s := newSiteOver(t, store, nil)
+	cl, eng := s.clock, s.eng
 	const jobs, active = 20_000, 3
 	drafts := make([]ojs.Draft, jobs)
 	for i := range drafts {
@@ -193,16 +187,8 @@ func testOpenList(t *testing.T, line string, counted bool) {
 // Pages read the steps of a workflow by one listing.
 func TestStepsAreReadTogether(t *testing.T) {
 	store := &counting{Storage: memory.New()}
-	eng, err := engine.New[any](store, engine.WithLogger(quiet))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := New(eng, WithLogger(quiet))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pages.Close()
-	s := &site{t: t, eng: eng, pages: pages}
+	s := newSiteOver(t, store, nil)
+	eng := s.eng
 	const flows, steps = 10, 40
 	id := ""
 	for range flows {

@@ -22,6 +22,7 @@ import (
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
+	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/memory"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -45,10 +46,16 @@ func newSite(t testing.TB, opts ...Option) *site {
 // newSiteOn is newSite of an engine with options of its own.
 func newSiteOn(t testing.TB, own []engine.Option, opts ...Option) *site {
 	t.Helper()
+	return newSiteOver(t, memory.New(), own, opts...)
+}
+
+// newSiteOver is newSiteOn over a storage.
+func newSiteOver(t testing.TB, store storage.Storage, own []engine.Option, opts ...Option) *site {
+	t.Helper()
 	cl := clock.NewMock()
 	cl.Set(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	own = append([]engine.Option{engine.WithClock(cl), engine.WithLogger(quiet)}, own...)
-	eng, err := engine.New[any](memory.New(), own...)
+	eng, err := engine.New[any](store, own...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,9 +11,7 @@ require (
 
 require (
 	github.com/adhocore/gronx v1.20.4 // indirect
-	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3 // indirect
 	github.com/sosodev/duration v1.4.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
-	pgregory.net/rapid v1.3.0 // indirect
 )
