@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/locks"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -190,8 +191,7 @@ func (c *Entries) cancelPrevious(ctx context.Context, e *storage.Cron) {
 		return
 	}
 	err := c.eng.Cancel(ctx, e.LastJobID)
-	gone := foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned)
-	if err != nil && !gone && !foreign.Is(err, ojs.ErrTransition) {
+	if err != nil && !stored.Missing(err) && !foreign.Is(err, ojs.ErrTransition) {
 		c.eng.Log.Error("previous run not cancelled", "cron_name", e.Name, "error", err)
 	}
 }

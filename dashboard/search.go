@@ -8,6 +8,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
@@ -219,7 +220,7 @@ func (h *Handler) searchWorkflows(p *page, data *searchData, has func(string) bo
 	var found []noticeLink
 	for _, record := range list.Jobs {
 		f, err := h.flow(p.r.Context(), record)
-		if foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) {
+		if stored.Missing(err) {
 			continue
 		}
 		if err != nil {

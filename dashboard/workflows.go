@@ -9,7 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
-	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -148,7 +148,7 @@ func (h *Handler) workflows(p *page) error {
 				continue
 			}
 			f, err := h.flow(ctx, record)
-			if foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) {
+			if stored.Missing(err) {
 				continue
 			}
 			if err != nil {

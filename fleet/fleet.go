@@ -19,6 +19,7 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/draft"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -273,7 +274,7 @@ func (c *cell[T]) call(ctx context.Context, storage func() error) error {
 	defer c.calls.Add(-1)
 	err := storage()
 	switch {
-	case err == nil || refuses(err) || missed(err):
+	case err == nil || refuses(err) || stored.Missing(err):
 		c.progress.Store(c.now())
 	case ctx.Err() == nil || ctx.Err() == context.DeadlineExceeded:
 		c.down.Store(c.now() + int64(downTime))
@@ -313,9 +314,6 @@ func refuses(err error) bool { return insideEngines.Refused(err) }
 func full(err error) bool {
 	return errors.Is(err, ojs.ErrQueueFull) || errors.Is(err, ojs.ErrQueueDraining)
 }
-
-// missed reports whether a cell does not have a job.
-func missed(err error) bool { return errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) }
 
 // healthy returns the cells that have partitions, those first that answer. Of two random
 // ones, the one with fewer calls under way is the first.
@@ -430,7 +428,7 @@ func (f *Fleet[T]) find(ctx context.Context, id string) (*cell[T], *ojs.JobInfo,
 		switch {
 		case err == nil:
 			return c, job, nil
-		case !missed(err):
+		case !stored.Missing(err):
 			errs = append(errs, fmt.Errorf("ojs: cell %s: %w", c.name, err))
 		case missing == nil:
 			missing = err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/draft"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -62,7 +63,7 @@ func (f *Fleet[T]) place(
 		}
 		for _, id := range jobs {
 			at, _, err := f.find(ctx, id)
-			if missed(err) {
+			if stored.Missing(err) {
 				return &ojs.DependencyError{Dependency: id}
 			}
 			if err == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -73,7 +74,7 @@ func (w *Workflows) List(ctx context.Context, states ...ojs.State) iter.Seq2[*wo
 			if err == nil {
 				s, err = w.Get(ctx, job.ID)
 			}
-			if foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) { // deleted meanwhile
+			if stored.Missing(err) { // deleted meanwhile
 				continue
 			}
 			if !yield(s, err) || err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	internal "github.com/ojsengine/ojs/internal/attempt"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/outcome"
 	"github.com/ojsengine/ojs/policy"
@@ -226,10 +227,8 @@ func (a *attempt) settle(o policy.Outcome) {
 		after := (*ojs.RetryAfterError)(nil)
 		switch {
 		case d.State != ojs.StateRetryable:
-		case foreign.As(o.Err, &after) && after.After <= 0:
-			body["retry_after_ms"] = 0
-		case after != nil:
-			body["retry_after_ms"] = milliseconds(after.After)
+		case foreign.As(o.Err, &after):
+			body["retry_after_ms"] = draft.Milliseconds(max(after.After, 0))
 		case recorded.delay > 0:
 			body["retry_after_ms"] = milliseconds(recorded.delay)
 		}

@@ -261,14 +261,8 @@ type batchOptions struct {
 	OrderingKey string        `json:"ordering_key,omitempty"`
 }
 
-// milliseconds is a period as the binding has it: whole, above zero, and not cut short.
-func milliseconds(d time.Duration) int64 {
-	n := d.Milliseconds()
-	if d%time.Millisecond > 0 {
-		n++
-	}
-	return max(n, 1)
-}
+// milliseconds is a period as the binding has it, above zero.
+func milliseconds(d time.Duration) int64 { return max(draft.Milliseconds(d), 1) }
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 

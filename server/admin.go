@@ -13,6 +13,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -197,7 +198,7 @@ func (s *Server) purgeQueue(c *call) error {
 				continue
 			}
 			switch err := s.op.Jobs().Delete(c.ctx, at.ID); {
-			case err == nil, missing(err):
+			case err == nil, stored.Missing(err):
 				purged++
 			case !errors.Is(err, ojs.ErrTransition): // else it was retried meanwhile
 				return err
@@ -318,7 +319,7 @@ func (s *Server) sorted(
 	for _, k := range all[from:to] {
 		rec, err := s.record(c.ctx, k.id)
 		switch {
-		case missing(err): // it has been deleted since
+		case stored.Missing(err): // it has been deleted since
 		case err != nil:
 			return nil, 0, "", err
 		default:

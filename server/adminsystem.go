@@ -8,6 +8,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/iso8601"
 )
 
@@ -214,6 +215,6 @@ func (s *Server) systemConfig(c *call) error {
 			"meta_bytes", conf.maxMeta, "json_depth", conf.maxDepth, "batch_jobs", conf.maxBatch,
 			"fetch_jobs", conf.maxFetch},
 		"defaults", obj{"queue", ojs.DefaultQueue, "priority", 0, "timeout_ms",
-			milliseconds(ojs.DefaultTimeout),
-			"visibility_timeout_ms", milliseconds(ojs.DefaultLease), "retry", raw(defaultRetryJSON)}})
+			draft.Milliseconds(ojs.DefaultTimeout),
+			"visibility_timeout_ms", draft.Milliseconds(ojs.DefaultLease), "retry", raw(defaultRetryJSON)}})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -205,7 +206,7 @@ func (s *Server) quietWorker(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.op.Workers().Quiet(c.ctx, w.ID); err != nil && (w.engine || !missing(err)) {
+	if err := s.op.Workers().Quiet(c.ctx, w.ID); err != nil && (w.engine || !stored.Missing(err)) {
 		return err
 	}
 	if !w.engine {

@@ -16,7 +16,7 @@ func (s *Server) readBody(c *call) error {
 	}
 	encoding, packed := strings.ToLower(c.r.Header.Get("Content-Encoding")), most
 	if encoding == "gzip" {
-		packed += most/64 + 1<<10 // which makes some bodies longer
+		packed += most/64 + 1<<10 // gzip makes some bodies longer
 	}
 	if c.r.ContentLength > packed {
 		return tooLarge(codeTooLarge, "body", c.r.ContentLength, most)

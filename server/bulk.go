@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -344,7 +345,7 @@ func (s *Server) bulkByID(c *call, v *bulkVerb, ids []string, atomic bool) error
 		list[i].id = u.String()
 		rec, err := s.record(c.ctx, list[i].id)
 		switch {
-		case missing(err):
+		case stored.Missing(err):
 			list[i].status, list[i].reason = itemFailed, codeNotFound
 		case err != nil:
 			return err
@@ -402,7 +403,7 @@ func (r *result) settle(v *bulkVerb, came bool, err error) {
 		r.status = v.done
 	case errors.As(err, &wrong):
 		r.status, r.reason = itemSkipped, "the job is "+string(wrong.From)
-	case missing(err):
+	case stored.Missing(err):
 		r.status, r.reason = itemFailed, codeNotFound
 	case !came:
 		r.status, r.reason = itemSkipped, "the job has changed meanwhile"
@@ -412,8 +413,8 @@ func (r *result) settle(v *bulkVerb, came bool, err error) {
 }
 
 // bulkByFilter does it to the jobs that a filter selects. The step of the storage that
-// changes a job checks its state: one that has moved on is skipped. So are jobs in other
-// states that the filter names, which the operation is not for (F116).
+// changes a job checks its state: one that has moved on is skipped. So is one whose state
+// the filter names and the operation does not take (F116).
 func (s *Server) bulkByFilter(c *call, v *bulkVerb, f bulkSelection) error {
 	var list []result
 	var ready []string
@@ -461,7 +462,7 @@ func (c *call) replyResults(v *bulkVerb, list []result, refused bool) error {
 // bulkSelection is the filter of an operation on many jobs.
 type bulkSelection struct {
 	inspect.Filter
-	others []ojs.State    // that the filter names, and the operation is not for
+	others []ojs.State    // that the filter names and the operation does not take
 	meta   map[string]any // the pairs that a job has
 }
 

@@ -55,8 +55,8 @@ func (c *call) in() *input { return &input{object: c.body, call: c} }
 // admin reports whether the path is under /admin, whose answers have other forms.
 func (c *call) admin() bool { return strings.HasPrefix(c.r.URL.Path, base+"/admin/") }
 
-// readQuery reads the query. A part that is none is refused: without it a call for few
-// jobs would be one for all.
+// readQuery reads the query. A malformed one is refused: without its bad parts a call
+// would change more jobs.
 func (c *call) readQuery() (err error) {
 	if c.r.URL.RawQuery == "" {
 		return nil
@@ -104,9 +104,9 @@ func (c *call) moment(name string) (t time.Time, err error) {
 	return t, nil
 }
 
-// only refuses members of a body, and parameters, that are none of those named, and
-// parameters that have no value or several, or are members, too: a call that ignored one
-// would take other jobs. A call that is no DELETE has no parameter but confirm (F178).
+// only refuses members of a body and parameters with other names. It refuses a parameter
+// without a value, with several, or beside a member of its name. A call that ignored one
+// would change other jobs. Only a DELETE has parameters beside confirm (F178).
 func (c *call) only(names ...string) error {
 	for _, m := range c.body {
 		if !slices.Contains(names, m.name) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
+	"github.com/ojsengine/ojs/internal/draft"
 )
 
 var cronRoutes = []route{
@@ -275,7 +276,7 @@ func (s *Server) cronObject(e *cron.Entry) obj {
 	meta := o.Meta
 	as := sentOf(&ojs.JobInfo{Extra: o.Extra})
 	options := obj{"queue", o.Queue, "priority", o.Priority, "tags", raw(appendTags(nil, meta["tags"])),
-		"timeout_ms", milliseconds(o.Timeout), "visibility_timeout_ms", milliseconds(o.Lease),
+		"timeout_ms", draft.Milliseconds(o.Timeout), "visibility_timeout_ms", draft.Milliseconds(o.Lease),
 		"retry", raw(appendRetry(nil, o.Retry.Inherit(defaultRetry)))}
 	if o.Unique != nil {
 		options = append(options, "unique", raw(marshal(o.Unique)))

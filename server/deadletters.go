@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -331,7 +331,7 @@ func (s *Server) deadLetterStats(c *call) error {
 
 // reasonOf is why something was not done to a job, for an answer about many.
 func (c *call) reasonOf(id string, err error) string {
-	if errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) {
+	if stored.Missing(err) {
 		return "job " + id + " is not found"
 	}
 	return c.refusalOf(err).message

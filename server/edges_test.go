@@ -710,8 +710,8 @@ func TestDeleteQueueInUse(t *testing.T) {
 
 // A parameter without a value asks to wait (F152).
 func TestWaitForAResult(t *testing.T) {
-	if bindingtest.Storage != "memory" { // others have goroutines outside of the bubble
-		t.Skip()
+	if bindingtest.Storage != "memory" {
+		t.Skip("storages but memory have goroutines outside of the bubble")
 	}
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, server.WithClock(clock.New()))
@@ -804,15 +804,16 @@ func TestTimesOfMetaAsSent(t *testing.T) {
 	r.want("F009 P0.1", r.fetch("w"), 200, "jobs.0.meta", meta)
 }
 
+// startChain starts a workflow of one step, and keeps its id by a name.
+func startChain(r *rig, name string) {
+	r.keep(name, r.do("POST /workflows\n\n"+`{"type":"chain","steps":[{"type":"a","args":[]}]}`), "workflow.id")
+}
+
 // A list of workflows in some state has all of them, and counts no other (F104, W076).
 func TestWorkflowsInAState(t *testing.T) {
 	r := newRig(t)
-	start := func(name string) {
-		r.keep(name, r.do("POST /workflows\n\n"+`{"type":"chain","steps":[{"type":"a","args":[]}]}`),
-			"workflow.id")
-	}
 	for _, name := range []string{"A", "B", "C", "D", "E"} {
-		start(name)
+		startChain(r, name)
 		switch r.next(); name {
 		case "B", "D":
 			r.ack("1")
@@ -820,7 +821,7 @@ func TestWorkflowsInAState(t *testing.T) {
 			r.fails()
 		}
 	}
-	start("F")
+	startChain(r, "F")
 	r.do("POST /workflows\n\n" + `{"type":"chain","steps":[{"type":"a","args":[],"scheduled_at":"+PT1H"}]}`)
 	r.want("W076", r.do("GET /workflows?state=completed&page=1&per_page=1"), 200, "items.0.id", r.vars["D"],
 		"pagination.total", 2, "pagination.has_more", true)
@@ -844,12 +845,8 @@ func TestWorkflowsInAState(t *testing.T) {
 // of a page leaves the state and others are started (F104).
 func TestCursorOfWorkflowsInAState(t *testing.T) {
 	r := newRig(t)
-	start := func(name string) {
-		r.keep(name, r.do("POST /workflows\n\n"+`{"type":"chain","steps":[{"type":"a","args":[]}]}`),
-			"workflow.id")
-	}
 	for _, name := range []string{"A", "B", "C", "D", "E"} {
-		start(name)
+		startChain(r, name)
 	}
 	w := r.do("GET /workflows?state=running&limit=2")
 	r.want("F104", w, 200, "workflows.0.id", r.vars["E"], "workflows.1.id", r.vars["D"],
@@ -858,7 +855,7 @@ func TestCursorOfWorkflowsInAState(t *testing.T) {
 	for _, name := range []string{"E", "D", "C"} {
 		r.want("W075", r.do("DELETE /workflows/$"+name), 200)
 	}
-	start("F")
+	startChain(r, "F")
 	w = r.do("GET /workflows?state=running&limit=1&cursor=$NEXT")
 	r.want("F104", w, 200, "workflows.0.id", r.vars["B"], "workflows.1", "absent", "pagination.total", 3,
 		"pagination.has_more", true)

@@ -15,6 +15,7 @@ import (
 	"github.com/ojsengine/ojs/fleet"
 	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/draft"
+	"github.com/ojsengine/ojs/internal/stored"
 )
 
 // A server of a fleet is one front and a server for each cell. The front does what all
@@ -313,7 +314,7 @@ func (f *front) byID(c *call, id string) error {
 	}
 	cell, err := f.whole.home(c.ctx, id)
 	switch {
-	case missing(err):
+	case stored.Missing(err):
 		cell = f.ordered()[0]
 	case err != nil:
 		return err

@@ -19,6 +19,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -437,7 +438,7 @@ func (s *Server) renew(c *call, in *input, id string, asked time.Duration, ids [
 	for _, job := range ids {
 		rec, err := s.record(c.ctx, job)
 		switch {
-		case missing(err):
+		case stored.Missing(err):
 		case err != nil:
 			return err
 		case rec.State == ojs.StateActive && (all || slices.Contains(some, rec.Queue)):
@@ -477,9 +478,6 @@ func (s *Server) renew(c *call, in *input, id string, asked time.Duration, ids [
 	return c.reply(http.StatusOK, append(first, "state", string(state), "directive", directive,
 		"jobs_extended", extended, "jobs_lost", lost, "server_time", s.now()))
 }
-
-// missing reports whether a lookup has found no job.
-func missing(err error) bool { return errors.Is(err, ojs.ErrNotFound) || errors.Is(err, ojs.ErrPruned) }
 
 // registered reads the worker_id of a worker that names itself.
 func (in *input) registered() string {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -62,8 +63,8 @@ func appendJob(b []byte, rec *storage.Record, further ...any) []byte {
 	b = appendNumber(b, `,"max_attempts":`, int64(rec.Retry.Runs()))
 	b = append(b, `,"tags":`...)
 	b = appendTags(b, rec.Meta["tags"])
-	b = appendNumber(b, `,"timeout_ms":`, milliseconds(rec.Timeout))
-	b = appendNumber(b, `,"visibility_timeout_ms":`, milliseconds(rec.Lease))
+	b = appendNumber(b, `,"timeout_ms":`, draft.Milliseconds(rec.Timeout))
+	b = appendNumber(b, `,"visibility_timeout_ms":`, draft.Milliseconds(rec.Lease))
 	if v := rec.TypeVersion; v != "" {
 		b = append(b, `,"version":`...)
 		if _, err := strconv.ParseUint(v, 10, 64); err == nil { // as it was sent
@@ -89,7 +90,7 @@ func appendJob(b []byte, rec *storage.Record, further ...any) []byte {
 	b = appendEnd(b, &rec.JobInfo)
 	b = appendWhen(b, `,"next_retry_at":`, rec.NextRetryAt, "")
 	if d, ok := retryDelay(&rec.JobInfo); ok {
-		b = appendNumber(b, `,"retry_delay_ms":`, milliseconds(d))
+		b = appendNumber(b, `,"retry_delay_ms":`, draft.Milliseconds(d))
 	}
 	if rec.Result != nil && rec.State == ojs.StateCompleted {
 		b = append(append(b, `,"result":`...), rec.Result...)

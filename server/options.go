@@ -167,8 +167,8 @@ type Limits struct {
 	Batch int64 // bytes of the body of a batch; 32 MiB
 	Args  int   // bytes of the args of a job; 1 MiB
 	Meta  int   // bytes of the meta of a job; 64 KiB
-	// jobs of a batch, beyond which the answer is 400, and of a bulk by a list or a
-	// filter outside /admin, beyond which it is 413; 10,000
+	// Jobs of a batch, which gets 400 if it has more, and of a bulk outside /admin by a
+	// list or a filter, which gets 413; 10,000.
 	Jobs  int
 	Fetch int // jobs of one fetch, to which a larger count is lowered; 100
 }

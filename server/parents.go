@@ -9,6 +9,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -70,7 +71,7 @@ func (s *Server) parentResults(ctx context.Context, j *ojs.JobInfo) ([]any, erro
 		return nil, nil
 	}
 	o, err := s.outlineOf(ctx, id)
-	if missing(err) || err == nil && o.out == nil {
+	if stored.Missing(err) || err == nil && o.out == nil {
 		return nil, nil
 	}
 	if err != nil {
@@ -223,7 +224,7 @@ func (p *parents) result(out *outline, i int, outer []int) (value raw, id string
 	}
 	rec, err := p.s.record(p.ctx, p.of.ids[m.node+1])
 	if err != nil {
-		if !missing(err) {
+		if !stored.Missing(err) {
 			p.err = err
 		}
 		return null, ""

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/internal/draft"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
@@ -127,7 +127,7 @@ func (s *Server) applyConfig(c *call, name string, in *input, given bool) (obj, 
 	default:
 		err = s.op.Limits().Clear(c.ctx, limit)
 	}
-	if err != nil && !missing(err) {
+	if err != nil && !stored.Missing(err) {
 		return nil, err
 	}
 	doc, there, err := s.queueDoc(c.ctx, name)
@@ -231,7 +231,7 @@ func (s *Server) getQueueConfig(c *call) error {
 // shownConfig is the configuration of a queue, whose limit may also be set by itself.
 func (s *Server) shownConfig(c *call, q *queue) (raw, error) {
 	limit, err := s.op.Limits().Get(c.ctx, operate.LimitOfQueue(q.Name))
-	if err != nil && !missing(err) {
+	if err != nil && !stored.Missing(err) {
 		return nil, err
 	}
 	var set ojs.RateLimit
@@ -252,8 +252,11 @@ func (s *Server) shownConfig(c *call, q *queue) (raw, error) {
 	config = config.without("concurrency").without("rate_limit").without("throttle")
 	for i, b := 0, bounds(&set); i < len(b); i += 2 {
 		if b[i+1] != nil {
-			name := map[any]string{"rate": "rate_limit"}[b[i]]
-			config = append(config, member{cmp.Or(name, b[i].(string)), appendValue(nil, b[i+1])})
+			name := b[i].(string)
+			if name == "rate" {
+				name = "rate_limit"
+			}
+			config = append(config, member{name, appendValue(nil, b[i+1])})
 		}
 	}
 	return raw(config.appendJSON(nil)), nil
@@ -417,7 +420,7 @@ func (s *Server) forgetQueue(ctx context.Context, name string) error {
 	if err := s.setState(ctx, name, ojs.QueueActive); err != nil {
 		return err
 	}
-	if err := s.op.Limits().Clear(ctx, operate.LimitOfQueue(name)); err != nil && !missing(err) {
+	if err := s.op.Limits().Clear(ctx, operate.LimitOfQueue(name)); err != nil && !stored.Missing(err) {
 		return err
 	}
 	defer s.configs.forget()

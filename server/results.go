@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -112,7 +113,7 @@ func (s *Server) getResults(c *call) error {
 		}
 		rec, err := s.record(c.ctx, u.String())
 		switch {
-		case missing(err):
+		case stored.Missing(err):
 			continue
 		case err != nil:
 			return err

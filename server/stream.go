@@ -12,6 +12,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/stored"
 )
 
 // The limits of streams.
@@ -250,7 +251,7 @@ func (s *Server) endOf(c *call, ch channel) (end *ojs.JobInfo, gone bool) {
 	}
 	rec, err := s.record(c.ctx, ch.job)
 	if err != nil || !rec.State.Terminal() {
-		return nil, missing(err)
+		return nil, stored.Missing(err)
 	}
 	return &rec.JobInfo, false
 }

@@ -139,12 +139,3 @@ func appendString(b []byte, s string) []byte {
 	b = append(b, s...)
 	return append(b, '"')
 }
-
-// milliseconds is a duration as the binding has it, rounded up.
-func milliseconds(d time.Duration) int64 {
-	n := d.Milliseconds()
-	if d%time.Millisecond > 0 {
-		n++
-	}
-	return n
-}

@@ -13,6 +13,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -404,7 +405,7 @@ func (s *Server) nack(c *call) error {
 		b = appendWhen(b, `,"next_attempt_at":`, done.NextRetryAt, "")
 		b = appendWhen(b, `,"next_retry_at":`, done.NextRetryAt, "")
 		if delay, ok := retryDelay(done); ok {
-			b = appendNumber(b, `,"retry_delay_ms":`, milliseconds(delay))
+			b = appendNumber(b, `,"retry_delay_ms":`, draft.Milliseconds(delay))
 		}
 	}
 	b = appendEnd(b, done)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
 )
@@ -633,7 +634,7 @@ func (s *Server) startWorkflow(c *call) error {
 		}
 		return refuse(http.StatusConflict, codeDuplicate, "a workflow with the id %s is stored", id).
 			with("existing_job_id", id).with("existing_state", state)
-	} else if !missing(err) {
+	} else if !stored.Missing(err) {
 		return err
 	}
 	queues := make(map[string]string)

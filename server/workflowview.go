@@ -14,6 +14,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/workflow"
@@ -557,7 +558,7 @@ func (s *Server) unlisted(id string, err error) bool {
 	if damaged {
 		s.conf.log.Warn("a list leaves out a workflow", "workflow_id", id, "error", err)
 	}
-	return damaged || missing(err)
+	return damaged || stored.Missing(err)
 }
 
 // mostRead is how many workflows a list reads to find those in some states. If there are

@@ -12,6 +12,7 @@ import (
 	"github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/stored"
 )
 
 // An addition is stored like a workflow: steps, joins, an outcome and a record, under an
@@ -137,7 +138,7 @@ func openAll(ctx context.Context, lookup Lookup, id string) (*reading, error) {
 		}
 		x, err := open(ctx, lookup, additionID(r.ids[i]).String())
 		switch {
-		case gone(err):
+		case stored.Missing(err):
 		case err != nil:
 			return nil, err
 		default:

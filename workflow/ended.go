@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/stored"
 )
 
 // EndedError is the error of a wait for a workflow that has ended and has not completed:
@@ -57,7 +58,7 @@ func EndError(ctx context.Context, lookup Lookup, record *ojs.JobInfo) error {
 	}
 	end, err := Ended(ctx, lookup, record.ID)
 	switch {
-	case gone(err):
+	case stored.Missing(err):
 		return &ojs.PrunedError{ID: record.ID}
 	case err != nil:
 		return err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -112,7 +113,7 @@ func Ended(ctx context.Context, lookup Lookup, id string) (*Ending, error) {
 		return nil, err
 	}
 	outcome, err := lookup(ctx, r.ids[r.outcome])
-	if err != nil && !gone(err) {
+	if err != nil && !stored.Missing(err) {
 		return nil, err
 	}
 	e := &Ending{Steps: r.shape.steps()}
@@ -136,7 +137,7 @@ func (r *reading) cause(
 	n := &r.shape.Nodes[i]
 	job, err := lookup(ctx, r.ids[i])
 	switch {
-	case gone(err):
+	case stored.Missing(err):
 		return nil, nil
 	case err != nil:
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/draft"
+	"github.com/ojsengine/ojs/internal/stored"
 )
 
 // Result decodes the result of another step of the workflow whose step runs in ctx. It is
@@ -103,7 +104,7 @@ func stepJob(ctx context.Context, name string) (*ojs.JobInfo, error) {
 			continue
 		}
 		job, err := lookup(ctx, r.ids[i])
-		if gone(err) {
+		if stored.Missing(err) {
 			return nil, &StepError{name, nil}
 		}
 		return job, err

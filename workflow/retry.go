@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/stored"
 )
 
 // A retry of a workflow runs the steps again whose failures have made it fail, as if they
@@ -70,7 +71,7 @@ func Revivals(ctx context.Context, lookup Lookup, id string) ([]Revival, error) 
 	}
 	for i := range p.jobs {
 		p.jobs[i], err = lookup(ctx, r.ids[i])
-		if gone(err) {
+		if stored.Missing(err) {
 			return nil, fmt.Errorf("ojs: workflow %s cannot be retried: its job %s has been deleted: %w", id,
 				r.ids[i], err)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/stored"
 )
 
 // State is the state of a workflow.
@@ -102,9 +102,6 @@ func (s *Status) Step(name string) *StepStatus {
 // not stored.
 type Lookup func(ctx context.Context, id string) (*ojs.JobInfo, error)
 
-// gone reports whether the error of a lookup says that the job is not stored.
-func gone(err error) bool { return foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) }
-
 // Read looks up a workflow and all of its steps, one after the other: a step may have
 // ended since an earlier one was read. ErrNotFound, or ErrPruned if it was deleted
 // lately: no workflow with the id is stored. Its cost grows with the number of steps.
@@ -136,14 +133,14 @@ func ReadState(ctx context.Context, lookup Lookup, record *ojs.JobInfo, pending 
 			continue
 		}
 		job, err := lookup(ctx, r.ids[i])
-		if err != nil && !gone(err) {
+		if err != nil && !stored.Missing(err) {
 			return "", err
 		}
 		waits = err == nil && (job.State == ojs.StateScheduled || job.State == ojs.StatePending)
 	}
 	var outcome *ojs.JobInfo
 	if record.State == ojs.StateCompleted {
-		if outcome, err = lookup(ctx, r.ids[r.outcome]); err != nil && !gone(err) {
+		if outcome, err = lookup(ctx, r.ids[r.outcome]); err != nil && !stored.Missing(err) {
 			return "", err
 		}
 	}
@@ -217,7 +214,7 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 			continue
 		}
 		job, err := lookup(ctx, r.ids[i])
-		if err != nil && !gone(err) {
+		if err != nil && !stored.Missing(err) {
 			return nil, err
 		}
 		step := StepStatus{Name: n.Name, JobID: r.ids[i], Type: n.Type,
@@ -239,7 +236,7 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 		s.StartedAt = earlier(s.StartedAt, firstClaim(job))
 	}
 	outcome, err := lookup(ctx, r.ids[r.outcome])
-	if err != nil && !gone(err) {
+	if err != nil && !stored.Missing(err) {
 		return nil, err
 	}
 	if s.State, err = r.state(ctx, lookup, outcome, waits); err != nil {
@@ -278,7 +275,7 @@ func (r *reading) state(
 ) (State, error) {
 	completed := func(node int) (bool, error) {
 		job, err := lookup(ctx, r.ids[node])
-		if gone(err) {
+		if stored.Missing(err) {
 			return false, nil
 		}
 		return err == nil && job.State == ojs.StateCompleted, err

@@ -128,6 +128,15 @@ func Dimensioned(u *ojs.UniquePolicy, version string) *ojs.UniquePolicy {
 	return &named
 }
 
+// Milliseconds is a duration as the binding has it, rounded up.
+func Milliseconds(d time.Duration) int64 {
+	n := d.Milliseconds()
+	if d%time.Millisecond > 0 {
+		n++
+	}
+	return n
+}
+
 // Time is a caller's time as storages keep it.
 func Time(t time.Time) time.Time {
 	if t.IsZero() {

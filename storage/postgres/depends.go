@@ -471,7 +471,7 @@ func (i *inserter) Known(ids []string) (map[string]bool, error) {
 	return known, nil
 }
 
-// lockKnown locks the jobs with some ids, and returns those that are stored.
+// lockKnown locks the stored jobs among ids, and returns them by their ids.
 func (t *tx) lockKnown(ids []string) map[string]found {
 	return t.lockAll(ids, func(ids []string, locked map[string]found) {
 		var id string

@@ -419,7 +419,7 @@ func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
 	}
 }
 
-// jobs reads jobs. It fails with those that do not decode.
+// jobs reads jobs. If some do not decode, it fails and names them.
 func (i *inserter) jobs(of statement, args ...any) (found []*rows.Row) {
 	list := i.rows(false, of, args...)
 	if met := undecoded(list); len(met) > 0 {

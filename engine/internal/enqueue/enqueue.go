@@ -198,9 +198,8 @@ func (c *Enqueuer) insertShelf(
 	return nil
 }
 
-// changed returns the jobs that have changed in the step that stored the batch, by id:
-// those that a job of the batch has replaced, dropped or updated, and those whose
-// dependencies had ended.
+// changed returns the jobs that have changed in the step that stored the batch, by id. A
+// job of the batch has replaced, dropped or updated them, or their dependencies had ended.
 func (s *shelf) changed() (records map[string]*storage.Record) {
 	note := func(list ...storage.Record) {
 		if records == nil && len(list) > 0 {

@@ -21,6 +21,7 @@ import (
 	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/locks"
+	"github.com/ojsengine/ojs/internal/stored"
 	"github.com/ojsengine/ojs/workflow"
 )
 
@@ -127,25 +128,25 @@ func (c *Waits) Wait(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	return c.wait(ctx, id, false)
 }
 
-// wait waits for the end of a job, which is known to have been stored or not.
-func (c *Waits) wait(ctx context.Context, id string, stored bool) (*ojs.JobInfo, error) {
+// wait waits for the end of a job. was says that the job is known to have been stored.
+func (c *Waits) wait(ctx context.Context, id string, was bool) (*ojs.JobInfo, error) {
 	w := c.Waiters.add(id) // before the look, or an end in between would go unnoticed
 	defer c.Waiters.remove(id, w)
 	defer c.Listen()()
 	for {
 		job, err := c.Get(ctx, id)
-		if foreign.Is(err, ojs.ErrNotFound) || foreign.Is(err, ojs.ErrPruned) {
+		if stored.Missing(err) {
 			// Retention may be faster than this waiter.
 			if job = c.Waiters.outcome(w); job != nil {
 				err = nil
-			} else if stored && !foreign.Is(err, ojs.ErrQuarantined) {
+			} else if was && !foreign.Is(err, ojs.ErrQuarantined) {
 				err = &ojs.PrunedError{ID: id}
 			}
 		}
 		if err != nil {
 			return nil, err
 		}
-		stored = true
+		was = true
 		switch {
 		case job.State.Terminal() && job.Type == workflow.Type:
 			job = c.Jobs.Readable(ctx, job)
