@@ -806,7 +806,8 @@ func TestTimesOfMetaAsSent(t *testing.T) {
 
 // startChain starts a workflow of one step, and keeps its id by a name.
 func startChain(r *rig, name string) {
-	r.keep(name, r.do("POST /workflows\n\n"+`{"type":"chain","steps":[{"type":"a","args":[]}]}`), "workflow.id")
+	w := r.do("POST /workflows\n\n" + `{"type":"chain","steps":[{"type":"a","args":[]}]}`)
+	r.keep(name, w, "workflow.id")
 }
 
 // A list of workflows in some state has all of them, and counts no other (F104, W076).

@@ -470,7 +470,8 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// A scheduled step that an equal job takes over keeps all that makes it a step [unique-5].
+// A scheduled step that an equal job takes over keeps all that makes it a step
+// [unique-5].
 func TestUpdatedStepsStaySteps(t *testing.T) {
 	job := ojs.NewDraft("x", 1)
 	for shape, part := range map[string]Part{

@@ -29,8 +29,8 @@ const (
 var errNoAnswer = errors.New("no answer")
 
 // within runs f, which speaks to the database through the pool, with a time limit. If the
-// answer is lost, the storage doubts. The pool is reset if it leads to a server that takes
-// no changes or does not answer.
+// answer is lost, the storage doubts. The pool is reset if it leads to a server that
+// takes no changes or does not answer.
 func (s *Storage) within(ctx context.Context, f func(ctx context.Context) error) error {
 	err := s.patiently(ctx, f)
 	if txOf(ctx) != nil {

@@ -199,7 +199,8 @@ func (c *Enqueuer) insertShelf(
 }
 
 // changed returns the jobs that have changed in the step that stored the batch, by id. A
-// job of the batch has replaced, dropped or updated them, or their dependencies had ended.
+// job of the batch has replaced, dropped or updated them, or their dependencies had
+// ended.
 func (s *shelf) changed() (records map[string]*storage.Record) {
 	note := func(list ...storage.Record) {
 		if records == nil && len(list) > 0 {
