@@ -125,7 +125,8 @@ func (w *seenWorker) object(now time.Time) obj {
 	}
 	o := obj{"id", w.ID, "hostname", w.Hostname, "state", w.word(now), "queues", queues,
 		"concurrency", w.Concurrency, "active_jobs", w.active, "started_at", w.StartedAt,
-		"last_heartbeat_at", w.Seen, "version", w.Version, "metadata", metadata}
+		"last_heartbeat_at", w.Seen, "last_heartbeat", w.Seen, "directive", string(w.Directive),
+		"version", w.Version, "metadata", metadata}
 	return o.opt("labels", w.Labels).opt("pid", w.PID)
 }
 

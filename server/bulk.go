@@ -440,13 +440,16 @@ func (s *Server) bulkByFilter(c *call, v *bulkVerb, f bulkSelection) error {
 func (c *call) replyResults(v *bulkVerb, list []result, refused bool) error {
 	c.w.Header().Set("X-OJS-Batch-Size", strconv.Itoa(len(list)))
 	items := make([]obj, len(list))
-	done, skipped := 0, 0
+	done, skipped, failed := 0, 0, 0
 	for i, r := range list {
 		items[i] = obj{"index", i, "job_id", r.id, "status", r.status}.opt("reason", r.reason)
 		if r.status == v.done {
 			done++
 		} else {
 			skipped++
+		}
+		if r.status == itemFailed {
+			failed++
 		}
 	}
 	status := http.StatusOK
@@ -456,7 +459,8 @@ func (c *call) replyResults(v *bulkVerb, list []result, refused bool) error {
 	case skipped > 0:
 		status = http.StatusMultiStatus
 	}
-	return c.reply(status, obj{"total_matched", len(list), v.done, done, "skipped", skipped, "items", items})
+	return c.reply(status, obj{"total_matched", len(list), v.done, done, "skipped", skipped,
+		"failed", failed, "items", items})
 }
 
 // bulkSelection is the filter of an operation on many jobs.

@@ -11,8 +11,8 @@ import (
 	"github.com/ojsengine/ojs/server"
 )
 
-// The public clients send these requests, and decode the answers so. None of the three
-// can be installed here: their requests are written out. internal/test/snippets runs
+// The public clients send these requests, and decode the answers so. They cannot be
+// installed here: their requests are written out. internal/test/snippets runs
 // programs in their languages.
 
 // JavaScript sends its own version, names its queue stats by it, and settles without a
@@ -179,5 +179,138 @@ func TestClientInGo(t *testing.T) {
 		`{"queues":["go"],"count":1,"worker_id":"w"}`), &fetched)
 	if len(fetched.Jobs) != 1 || fetched.Jobs[0].Attempt != 1 {
 		t.Errorf("F060: %+v", fetched)
+	}
+}
+
+// The public command reads jobs, workflows and recurring jobs without their wrapper, and
+// the number of a list beside the list.
+func TestClientOfTheCommandLine(t *testing.T) {
+	r := newRig(t)
+	const head = "\nContent-Type: application/openjobspec+json\nAccept: application/openjobspec+json\n\n"
+	w := r.do("POST /jobs" + head + `{"type":"a","args":[1],"options":{"queue":"q","max_attempts":1}}`)
+	r.want("F185: enqueue", w, 201, "id", member(t, w, "job.id"), "type", "a", "queue", "q",
+		"state", "available", "job.max_attempts", 1)
+	r.keep("ID", w, "id")
+	r.want("F185: status", r.do("GET /jobs/$ID"+head), 200, "id", r.vars["ID"], "attempt", 0)
+	w = r.do("POST /jobs/bulk/cancel" + head + `{"job_ids":["$ID","0190a8d4-1111-7000-8000-000000000002"]}`)
+	r.want("F114: bulk", w, 207, "cancelled", 1, "failed", 1)
+	r.want("F185: dead letters", r.do("GET /dead-letter?limit=25"+head), 200, "jobs", []any{}, "total", 0)
+	w = r.do("POST /workflows" + head + `{"name":"w","steps":[{"id":"x","type":"a","args":[]},
+		{"id":"y","type":"b","args":[],"depends_on":["x"]}]}`)
+	r.want("W076: create", w, 201, "id", member(t, w, "workflow.id"), "state", "running")
+	r.keep("W", w, "id")
+	r.want("W076: list", r.do("GET /workflows"+head), 200, "workflows.0.step_count", 2, "total", 1)
+	r.want("W075: cancel", r.do("DELETE /workflows/$W"+head), 200, "cancelled_steps", 2)
+	r.want("F169: register", r.do("POST /cron"+head+`{"name":"c","expression":"@daily",
+		"job_template":{"type":"a","options":{"queue":"q"}}}`), 201, "name", "c", "cron.name", "c")
+	r.want("F185: detail", r.do("GET /cron/c"+head), 200, "expression", "@daily", "enabled", true)
+	r.want("L043: override", r.do("PUT /rate-limits/k/override"+head+`{"concurrency":2}`), 200, "key", "k")
+	r.want("F040, F185: an attribute named job", r.do("POST /jobs"+head+`{"type":"a","args":[],"job":1}`),
+		201, "job.job", 1, "id", nil)
+}
+
+// Java sends its version, names itself in a fetch, and replaces a checkpoint by PUT.
+func TestClientInJava(t *testing.T) {
+	r := newRig(t)
+	const head = "\nContent-Type: application/openjobspec+json\nAccept: application/openjobspec+json\n" +
+		"OJS-Version: 1.0.0-rc.1\n\n"
+	w := r.do("POST /jobs" + head + `{"type":"a","args":["x"],"options":{"queue":"jv","timeout_ms":60000,"retry":{
+		"max_attempts":4,"initial_interval_ms":1000,"backoff_coefficient":2.0,"max_interval_ms":60000}}}`)
+	r.want("F041, F164", w, 201, "job.queue", "jv", "job.max_attempts", 4)
+	r.keep("ID", w, "job.id")
+	r.want("F060", r.do("POST /workers/fetch"+head+`{"worker_id":"java-1","queues":["jv"],"count":5}`), 200,
+		"jobs.0.id", r.vars["ID"])
+	r.want("F068", r.do("POST /workers/heartbeat"+head+`{"worker_id":"java-1","state":"running",
+		"active_jobs":1,"active_job_ids":["$ID"],"queues":["jv"],"concurrency":5,"labels":{"zone":"a"}}`), 200,
+		"state", "running", "jobs_extended.0", r.vars["ID"])
+	r.want("F153", r.do("PUT /jobs/$ID/checkpoint"+head+`{"state":{"page":7}}`), 200)
+	r.want("F153", r.do("GET /jobs/$ID/checkpoint"+head), 200, "state.page", 7)
+	r.want("F067", r.do("POST /workers/nack"+head+`{"job_id":"$ID","error":{"type":"IOException",
+		"message":"m"}}`), 200, "state", "retryable")
+	w = r.do("POST /workflows" + head + `{"name":null,"steps":[{"id":"step_0","type":"a","args":[]},
+		{"id":"step_1","type":"b","args":[],"depends_on":["step_0"]}]}`)
+	r.want("W070", w, 201, "workflow.state", "running", "workflow.steps.1.depends_on.0", "step_0")
+	r.want("F169", r.do("GET /cron"+head), 200, "cron_jobs", []any{})
+}
+
+// Ruby enqueues the whole envelope with an id, and would invent another id if the answer
+// had none beside the job. It asks for a batch of jobs under another name.
+func TestClientInRuby(t *testing.T) {
+	r := newRig(t)
+	const head = "\nContent-Type: application/openjobspec+json\nOJS-Version: 1.0.0-rc.1\n\n"
+	for _, id := range []string{"1", "2"} {
+		id = "0190a8d4-1111-7000-8000-00000000000" + id
+		r.want("F167, F185", r.do("POST /jobs"+head+`{"specversion":"1.0.0-rc.1","id":"`+id+`","type":"a",
+			"queue":"rb","args":[{"x":1}],"timeout":30,"retry":{"max_attempts":3,"initial_interval":"PT1S"},
+			"unique":{"keys":["type","args"],"period":"PT1S","on_conflict":"ignore","states":["active"]}}`), 201,
+			"id", id, "args.0.x", 1, "timeout_ms", 30000)
+	}
+	w := r.do("POST /workers/fetch" + head + `{"queues":["rb"],"batch_size":5}`)
+	r.want("F060, F185", w, 200, "jobs.0.queue", "rb", "jobs.1.queue", "rb")
+	r.keep("ID", w, "jobs.0.id")
+	r.want("F068, F077: of no worker", r.do("POST /workers/heartbeat"+head+`{"worker_id":"rb-1",
+		"active_jobs":["$ID"]}`), 200, "jobs_extended.0", r.vars["ID"])
+	r.want("F066", r.do("POST /workers/ack"+head+`{"job_id":"$ID","result":null}`), 200, "state", "completed")
+	r.want("F169", r.do("POST /cron"+head+`{"name":"c","cron":"0 9 * * *","type":"a","args":[]}`), 201)
+	r.want("F185", r.do("GET /cron"+head), 200, "entries.0.name", "c", "entries.0.id", "c", "entries.0.cron",
+		"0 9 * * *")
+	w = r.do("POST /workflows" + head + `{"type":"chain","steps":[{"type":"a","args":[]}]}`)
+	r.want("W076", w, 201, "id", member(t, w, "workflow.id"))
+}
+
+// Rust decodes the job of an enqueue in its wrapper and that of all other answers without
+// one. The state of a checkpoint is within the checkpoint, as in Go.
+func TestClientInRust(t *testing.T) {
+	r := newRig(t)
+	const head = "\nContent-Type: application/openjobspec+json\nOJS-Version: 1.0.0-rc.1\n\n"
+	for _, name := range []string{"A", "B"} {
+		w := r.do("POST /jobs" + head + `{"type":"a","args":[{"x":1}],"options":{"queue":"rs","retry":{
+			"max_attempts":3,"on_exhaustion":"dead_letter"}}}`)
+		r.want("F041", w, 201, "job.type", "a")
+		r.keep(name, w, "job.id")
+	}
+	r.want("F185", r.do("GET /jobs/$A"+head), 200, "id", r.vars["A"], "type", "a", "state", "available")
+	r.want("F185", r.do("DELETE /jobs/$B"+head), 200, "id", r.vars["B"], "state", "cancelled")
+	r.want("F060", r.do("POST /workers/fetch"+head+`{"queues":["rs"],"count":1,"worker_id":"rs-1"}`), 200,
+		"jobs.0.id", r.vars["A"])
+	r.want("F153", r.do("GET /jobs/$A/checkpoint"+head), 404)
+	r.want("F153", r.do("POST /jobs/$A/checkpoint"+head+`{"state":{"step":2}}`), 200,
+		"checkpoint.state.step", 2)
+	r.want("F153", r.do("GET /jobs/$A/checkpoint"+head), 200, "checkpoint.state.step", 2)
+	r.want("F067", r.do("POST /workers/nack"+head+`{"job_id":"$A","error":{"code":"handler_error","message":"m",
+		"retryable":false}}`), 200, "state", "discarded")
+	r.want("F086, F185", r.do("POST /dead-letter/$A/retry"+head), 200, "id", r.vars["A"], "attempt", 0)
+	w := r.do("POST /workflows" + head + `{"type":"group","jobs":[{"type":"a","args":[]}]}`)
+	r.want("W076", w, 201, "id", member(t, w, "workflow.id"), "state", "running")
+	r.want("F155", r.do("GET /queues/rs/stats"+head), 200, "queue", "rs", "stats.active", 0)
+}
+
+// The command line and PHP follow events at addresses and by parameters of their own.
+func TestClientsFollowEvents(t *testing.T) {
+	r := newRig(t)
+	ts := httptest.NewServer(r.srv)
+	t.Cleanup(ts.Close)
+	w := r.do("POST /jobs\nOJS-Version: 1.0\n\n" + `{"type":"a","args":[],"queue":"php","timeout":30}`)
+	r.want("F167, F185: PHP", w, 201, "id", member(t, w, "job.id"), "queue", "php", "state", "available")
+	r.keep("ID", w, "id")
+	r.do("POST /jobs\n\n" + `{"type":"b","args":[],"options":{"queue":"other"}}`)
+	one, all := r.stream(ts.URL, "/events/jobs/$ID", ""), r.stream(ts.URL, "/events/queues/php", "")
+	some := r.stream(ts.URL, "/events/stream?types=job.started,job.completed&queue=php", "")
+	for _, s := range []*stream{one, all, some} {
+		if s.resp.StatusCode != 200 {
+			t.Fatalf("F180: %d", s.resp.StatusCode)
+		}
+	}
+	for _, queue := range []string{"other", "php"} {
+		w = r.do("POST /workers/fetch\nOJS-Version: 1.0\n\n" + `{"queues":["` + queue + `"],"count":1}`)
+		r.want("F060", w, 200, "jobs.0.queue", queue)
+		r.do("POST /workers/ack\n\n" + `{"job_id":"` + member(t, w, "jobs.0.id").(string) + `"}`)
+	}
+	one.want("F180", "available>active", "job.started", "active>completed", "job.completed")
+	all.want("F180", "available>active", "job.started", "active>completed", "job.completed")
+	for _, e := range some.want("F126", "job.started", "job.completed") {
+		if e.data["job_id"] != r.vars["ID"] {
+			t.Errorf("F126: %v", e.data)
+		}
 	}
 }

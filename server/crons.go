@@ -252,8 +252,8 @@ func (s *Server) listCrons(c *call) error {
 	for i := range page {
 		out = append(out, s.cronObject(&page[i]))
 	}
-	answer := append(obj{"crons", out, "cron_jobs", out, "count", len(out)}, p.answer("crons", out, len(out),
-		len(list), next)[2:]...)
+	answer := append(obj{"crons", out, "cron_jobs", out, "entries", out, "count", len(out)},
+		p.answer("crons", out, len(out), len(list), next)[2:]...)
 	return c.reply(http.StatusOK, answer)
 }
 
@@ -264,7 +264,13 @@ func (s *Server) replyCron(c *call, status int, e *cron.Entry) error {
 	if strings.HasPrefix(c.r.URL.Path, base+"/crons") {
 		return c.reply(status, o)
 	}
-	return c.reply(status, obj{"cron", o, "cron_job", o})
+	answer := obj{"cron", o, "cron_job", o}
+	for i := 0; i < len(o); i += 2 { // for clients that read them there (F185)
+		if o[i] != "cron" {
+			answer = append(answer, o[i:i+2]...)
+		}
+	}
+	return c.reply(status, answer)
 }
 
 // cronObject is a recurring job (F169).
@@ -290,7 +296,8 @@ func (s *Server) cronObject(e *cron.Entry) obj {
 	if e.Paused {
 		status = "paused"
 	}
-	out := obj{"name", e.Name, "expression", e.Schedule, "cron", e.Schedule, "schedule", e.Schedule}
+	out := obj{"id", e.Name, "name", e.Name, "expression", e.Schedule, "cron", e.Schedule,
+		"schedule", e.Schedule}
 	out = append(append(out, job...), "queue", o.Queue, "job_template", job)
 	out = append(out, "timezone", cmp.Or(e.TimeZone, "UTC"),
 		"overlap_policy", cmp.Or(string(e.Overlap), string(cron.OverlapSkip)), "enabled", !e.Paused,

@@ -192,7 +192,7 @@ func (w *jobRequest) collect() error {
 		m := &options[i]
 		switch {
 		case isNull(m.value):
-		case m.name != "metadata" && (!attributes[m.name] || topOnly[m.name]):
+		case m.name != "metadata" && m.name != "max_attempts" && (!attributes[m.name] || topOnly[m.name]):
 			unknown = append(unknown, *m)
 		case w.has(m.name):
 			return invalid(top.path+"options."+m.name, "is set twice, as "+w.place(m.name)+" too")

@@ -41,6 +41,10 @@ var eventRoutes = []route{
 		serve: (*Server).streamJob},
 	{method: http.MethodGet, path: "/queues/{name}/events", need: permInspect, waits: true,
 		serve: (*Server).streamQueue},
+	{method: http.MethodGet, path: "/events/jobs/{id}", need: permInspect, waits: true,
+		serve: (*Server).streamJob},
+	{method: http.MethodGet, path: "/events/queues/{name}", need: permInspect, waits: true,
+		serve: (*Server).streamQueue},
 	{method: http.MethodGet, path: "/ws", need: permInspect, waits: true, serve: (*Server).socket},
 }
 

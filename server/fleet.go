@@ -129,7 +129,8 @@ var rules = func() map[string]func(f *front, c *call) error {
 		{(*front).each, `POST /workers/deregister, POST /admin/workers/{id}/quiet, POST /queues, PUT /queues/{name}/config,
 			PUT /admin/queues/{name}/config, POST /admin/queues/{name}/pause, POST /admin/queues/{name}/resume,
 			PUT /admin/queues/{name}/rate-limit, DELETE /admin/queues/{name}/rate-limit,
-			PUT /rate-limits/{key}, DELETE /rate-limits/{key}/override, POST /schemas, DELETE /schemas/{uri},
+			PUT /rate-limits/{key}, PUT /rate-limits/{key}/override, DELETE /rate-limits/{key}/override,
+			POST /schemas, DELETE /schemas/{uri},
 			PUT /admin/schemas/{type}/{version}, PUT /admin/routing/{type}, POST /admin/system/maintenance`},
 	} {
 		for _, name := range strings.Split(r.routes, ",") {

@@ -41,8 +41,9 @@ func (s *Server) enqueue(c *call) error {
 	if err := c.may(queue); err != nil {
 		return err
 	}
-	c.buf = append(c.buf[:0], `{"job":`...)
-	tickets, err := s.enqueueAll(c, []ojs.Draft{d}, c.appendNext)
+	tickets, err := s.enqueueAll(c, []ojs.Draft{d}, func(_ int, rec *storage.Record) {
+		c.buf = appendAnswer(c.buf[:0], rec)
+	})
 	if err != nil {
 		return err
 	}
@@ -343,8 +344,19 @@ func (s *Server) jobOf(c *call, kind, id string) (rec storage.Record, err error)
 
 // replyJob answers with a job, and with members that follow those of the job.
 func (c *call) replyJob(status int, rec *storage.Record, further ...any) error {
-	b := append(c.buf[:0], `{"job":`...)
-	return c.replyJSON(status, append(appendJob(b, rec, further...), '}'))
+	return c.replyJSON(status, append(appendAnswer(c.buf[:0], rec, further...), '}'))
+}
+
+// appendAnswer begins an answer with a job. The job's members follow it a second time,
+// since some clients read them there (F185), unless one has the name of another member.
+func appendAnswer(b []byte, rec *storage.Record, further ...any) []byte {
+	b = append(b, `{"job":`...)
+	first := len(b) + 1
+	b = appendJob(b, rec, further...)
+	if rec.Extra["job"] == nil && rec.Extra["deduplicated"] == nil {
+		b = append(append(b, ','), b[first:len(b)-1]...)
+	}
+	return b
 }
 
 // getJob answers GET /jobs/{id} (F050).

@@ -20,6 +20,8 @@ var limitRoutes = []route{
 		serve: (*Server).getLimit},
 	{method: http.MethodPut, path: "/rate-limits/{key}", need: permOperate, whole: true, body: requiredBody,
 		serve: (*Server).putLimit},
+	{method: http.MethodPut, path: "/rate-limits/{key}/override", need: permOperate, whole: true,
+		body: requiredBody, serve: (*Server).putLimit},
 	{method: http.MethodDelete, path: "/rate-limits/{key}/override", need: permOperate, whole: true,
 		serve: (*Server).clearLimit},
 	{method: http.MethodGet, path: "/admin/queues/{name}/rate-limit", need: permAdminRead,

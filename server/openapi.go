@@ -29,7 +29,8 @@ var answers = map[string]string{
 	"GET /jobs/{id}/result": "200 Result", "POST /jobs/results": "200 Results",
 	"GET /jobs/{id}/progress": "200 Progress", "PUT /jobs/{id}/progress": "200 Progress",
 	"GET /jobs/{id}/checkpoint": "200 Checkpoint", "POST /jobs/{id}/checkpoint": "200 Checkpoint",
-	"DELETE /jobs/{id}/checkpoint": "200 Checkpoint", "GET /unique-jobs": "200 UniqueJobs",
+	"PUT /jobs/{id}/checkpoint": "200 Checkpoint", "DELETE /jobs/{id}/checkpoint": "200 Checkpoint",
+	"GET /unique-jobs": "200 UniqueJobs",
 
 	"POST /workers/fetch": "200 Fetched", "POST /workers/ack": "200 Acknowledged",
 	"POST /workers/nack": "200 Settled", "POST /workers/heartbeat": "200 Heartbeat",
@@ -38,7 +39,7 @@ var answers = map[string]string{
 	"GET /workers/{id}/health": "200 WorkerHealth", "POST /jobs/{id}/ack": "200 Acknowledged",
 	"POST /jobs/{id}/nack": "200 Settled", "POST /jobs/{id}/heartbeat": "200 Heartbeat",
 
-	"GET /dead-letter": "200 DeadLetters", "GET /dead-letter/stats": "200 DeadLetterStats",
+	"GET /dead-letter": "200 JobPage", "GET /dead-letter/stats": "200 DeadLetterStats",
 	"GET /dead-letter/{id}": "200 JobAnswer", "POST /dead-letter/{id}/retry": "200 JobAnswer",
 	"POST /dead-letter/retry": "200 Retried", "DELETE /dead-letter/{id}": "200 Deleted",
 	"DELETE /dead-letter": "200 Purged",
@@ -86,7 +87,8 @@ var answers = map[string]string{
 	"GET /workflows/{id}/progress": "200 WorkflowProgress",
 
 	"GET /rate-limits": "200 RateLimits", "GET /rate-limits/{key}": "200 RateLimit",
-	"PUT /rate-limits/{key}": "200 RateLimit", "DELETE /rate-limits/{key}/override": "200 RateLimit",
+	"PUT /rate-limits/{key}": "200 RateLimit", "PUT /rate-limits/{key}/override": "200 RateLimit",
+	"DELETE /rate-limits/{key}/override":     "200 RateLimit",
 	"GET /admin/queues/{name}/rate-limit":    "200 QueueLimit",
 	"PUT /admin/queues/{name}/rate-limit":    "200 QueueLimit",
 	"DELETE /admin/queues/{name}/rate-limit": "200 QueueLimit",

@@ -207,7 +207,8 @@ func TestSystem(t *testing.T) {
 	r.want("F153", r.do("PUT /jobs/$A/progress\n\n"+`{"progress":0.5,"message":"half"}`), 200, "progress",
 		0.5, "message", "half")
 	r.want("F153", r.do("GET /jobs/$A/checkpoint"), 404)
-	r.want("F153", r.do("POST /jobs/$A/checkpoint\n\n"+`{"state":{"page":3}}`), 200, "checkpoint.page", 3)
+	r.want("F153", r.do("POST /jobs/$A/checkpoint\n\n"+`{"state":{"page":3}}`), 200,
+		"checkpoint.state.page", 3)
 	r.want("F153", r.do("GET /jobs/$A/checkpoint"), 200, "state.page", 3)
 	r.want("F153", r.do("DELETE /jobs/$A/checkpoint"), 200, "deleted", true)
 	r.want("F153", r.do("GET /jobs/$A/checkpoint"), 404)

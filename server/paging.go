@@ -66,7 +66,7 @@ func (p *paging) answer(name string, list any, n, total int, next string) obj {
 		page = append(page, "next_cursor",
 			base64.RawURLEncoding.EncodeToString([]byte(strconv.Itoa(p.offset+n)+"~"+next)))
 	}
-	return append(o, "pagination", page)
+	return append(o, "total", total, "pagination", page)
 }
 
 // pageOf cuts the page out of a whole list that is sorted by key. It returns the key with

@@ -57,10 +57,14 @@ func (w *jobRequest) retry() error {
 	if !w.has(name) {
 		name = "retry_policy"
 	}
-	if !w.has(name) {
+	v := w.value(name)
+	if n := w.value("max_attempts"); v == nil && n != nil { // of options (F185)
+		v = object{{"max_attempts", n}}.appendJSON(nil)
+	}
+	if v == nil {
 		return nil
 	}
-	p, err := retryOf(w.value(name))
+	p, err := retryOf(v)
 	if err != nil {
 		return err
 	}

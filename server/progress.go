@@ -18,6 +18,8 @@ var progressRoutes = []route{
 	{method: http.MethodGet, path: "/jobs/{id}/checkpoint", need: permWork, serve: (*Server).getCheckpoint},
 	{method: http.MethodPost, path: "/jobs/{id}/checkpoint", need: permWork, body: requiredBody,
 		serve: (*Server).putCheckpoint},
+	{method: http.MethodPut, path: "/jobs/{id}/checkpoint", need: permWork, body: requiredBody,
+		serve: (*Server).putCheckpoint},
 	{method: http.MethodDelete, path: "/jobs/{id}/checkpoint", need: permWork,
 		serve: (*Server).deleteCheckpoint},
 	{method: http.MethodGet, path: "/unique-jobs", need: permInspect, serve: (*Server).uniqueJobs},
@@ -137,11 +139,11 @@ func (s *Server) getCheckpoint(c *call) error {
 		return notFound("checkpoint", rec.ID)
 	}
 	return c.reply(http.StatusOK, obj{"job_id", rec.ID, "attempt", rec.Attempt, "state", raw(rec.Checkpoint),
-		"checkpoint", raw(rec.Checkpoint)})
+		"checkpoint", obj{"job_id", rec.ID, "state", raw(rec.Checkpoint)}})
 }
 
-// putCheckpoint answers POST /jobs/{id}/checkpoint. The checkpoint is the member state,
-// checkpoint or data, or else the body.
+// putCheckpoint answers POST and PUT /jobs/{id}/checkpoint. The checkpoint is the member
+// state, checkpoint or data, or else the body.
 func (s *Server) putCheckpoint(c *call) error {
 	in := c.in()
 	v := raw(in.object.appendJSON(nil))
@@ -150,15 +152,15 @@ func (s *Server) putCheckpoint(c *call) error {
 			v = given
 		}
 	}
-	return s.saveCheckpoint(c, jsonRaw(v), obj{"checkpoint", v})
+	return s.saveCheckpoint(c, jsonRaw(v), "state", v, "checkpoint", obj{"job_id", c.value("id"), "state", v})
 }
 
 // deleteCheckpoint answers DELETE /jobs/{id}/checkpoint.
 func (s *Server) deleteCheckpoint(c *call) error {
-	return s.saveCheckpoint(c, jsonRaw(null), obj{"deleted", true})
+	return s.saveCheckpoint(c, jsonRaw(null), "deleted", true)
 }
 
-func (s *Server) saveCheckpoint(c *call, v json.RawMessage, answer obj) error {
+func (s *Server) saveCheckpoint(c *call, v json.RawMessage, answer ...any) error {
 	d, rec, err := s.held(c, c.in())
 	if err != nil {
 		return err
@@ -191,9 +193,8 @@ func (s *Server) uniqueJobs(c *call) error {
 	out := []obj{}
 	for i := range recs {
 		r := &recs[i]
-		o := obj{"unique_key", r.Fingerprint, "job_id", r.ID, "type", r.Type, "queue", r.Queue, "state",
-			string(r.State),
-			"created_at", r.CreatedAt}
+		o := obj{"unique_key", r.Fingerprint, "key", r.Fingerprint, "job_id", r.ID, "type", r.Type,
+			"queue", r.Queue, "state", string(r.State), "created_at", r.CreatedAt}
 		if r.Unique != nil {
 			o = append(o, "unique", raw(marshal(r.Unique)))
 		}

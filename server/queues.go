@@ -304,5 +304,6 @@ func (s *Server) priorityStats(c *call) error {
 	for _, priority := range slices.Backward(slices.Sorted(maps.Keys(counts))) {
 		out = append(out, obj{"priority", priority, "count", counts[priority]})
 	}
-	return c.reply(http.StatusOK, obj{"queue", q.Name, "priorities", out, "total", total})
+	return c.reply(http.StatusOK, obj{"queue", q.Name, "priorities", out, "distribution", out,
+		"total", total})
 }

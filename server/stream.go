@@ -183,7 +183,13 @@ func (s *Server) streamProgress(c *call) error {
 func (s *Server) streamQueue(c *call) error { return s.stream(c, "queue:"+c.value("name")) }
 
 // streamChannel answers GET /events/stream (F180).
-func (s *Server) streamChannel(c *call) error { return s.stream(c, cmp.Or(c.param("channel"), "all")) }
+func (s *Server) streamChannel(c *call) error {
+	name := c.param("channel")
+	if queue := c.param("queue"); name == "" && queue != "" {
+		name = "queue:" + queue
+	}
+	return s.stream(c, cmp.Or(name, "all"))
+}
 
 // channel reads the name of a channel that the caller may follow.
 func (s *Server) channel(c *call, name string) (ch channel, err error) {
@@ -217,7 +223,7 @@ func (s *Server) stream(c *call, name string, types ...string) error {
 		return err
 	}
 	if types == nil {
-		types = c.names("event_types")
+		types = append(c.names("event_types"), c.names("types")...)
 	}
 	sub := &subscription{ch: ch, types: types}
 	r := newReader(sub)

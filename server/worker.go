@@ -51,7 +51,7 @@ func (s *Server) fetch(c *call) error {
 	in := c.in()
 	in.require("queues")
 	queues := in.texts("queues")
-	count := in.integer("count", 1, 1, math.MaxInt)
+	count := in.integer("count", in.integer("batch_size", 1, 1, math.MaxInt), 1, math.MaxInt)
 	id := in.workerID()
 	lease, only := in.duration("visibility_timeout_ms"), in.texts("types")
 	ms := min(in.integer("wait_ms", 0, 0, math.MaxInt), int(longestWait/time.Millisecond))

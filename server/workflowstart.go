@@ -648,7 +648,8 @@ func (s *Server) startWorkflow(c *call) error {
 	}
 	s.pressure(c, queues)
 	c.w.Header()["Location"] = []string{base + "/workflows/" + id}
-	return c.reply(http.StatusCreated, obj{"workflow", s.view(w)})
+	v := s.view(w)
+	return c.reply(http.StatusCreated, append(obj{"workflow", v}, v...))
 }
 
 // invalidWorkflow refuses a workflow with all that is wrong with it (W009).

@@ -500,7 +500,8 @@ func (s *Server) cancelWorkflow(c *call) error {
 	c.audit("workflow.cancelled", w.ID)
 	v := s.view(w)
 	_, sum, _ := w.members(w.out, nil)
-	v = append(v, "steps_cancelled", sum.cancelled, "steps_already_completed", sum.completed)
+	v = append(v, "steps_cancelled", sum.cancelled, "cancelled_steps", sum.cancelled,
+		"steps_already_completed", sum.completed)
 	return c.reply(http.StatusOK, append(obj{"workflow", v}, v...))
 }
 
@@ -545,7 +546,7 @@ func (s *Server) listWorkflows(c *call) error {
 			continue
 		}
 		_, sum, states := w.members(w.out, nil)
-		list = append(list, s.summary(w, sum, states))
+		list = append(list, append(s.summary(w, sum, states), "step_count", len(states)))
 	}
 	p.paged = true // items, too
 	return c.reply(http.StatusOK, p.answer("workflows", list, len(ids), total, next))
