@@ -58,7 +58,7 @@ func kindOfWork(n int) string {
 // Jobs of all kinds, most of which take next to no time, end as they must, run as often
 // as they have attempts, and leave nothing behind.
 func TestPrefetchUnderLoad(t *testing.T) {
-	total := 30_000
+	total := 15_000
 	if !storm() {
 		total = 3000
 	}

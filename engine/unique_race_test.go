@@ -20,7 +20,7 @@ import (
 // checked states, and none is lost.
 func TestUniqueUnderFire(t *testing.T) {
 	const goroutines = 64
-	rounds := 250
+	rounds := 120
 	if !storm() {
 		rounds = 20
 	}

@@ -128,7 +128,7 @@ func TestExact(t *testing.T) {
 	case testing.Short():
 		rounds = 5
 	case os.Getenv("OJS_STORM") != "":
-		rounds = 100
+		rounds = 50
 	}
 	take := func(eng *enginetest.Engine[any]) { // real time; in a bubble none passes
 		for end := time.Now().Add(time.Millisecond); time.Now().Before(end) && eng.Elapsed() == 0; {

@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -31,9 +33,12 @@ func TestMain(m *testing.M) {
 	crashtest.Child(openForCrash, beginForCrash)
 	limittest.Child(openForCrash)
 	bindingtest.Child(openForCrash)
+	// The command line comes after these.
 	if os.Getenv("RAPID_CHECKS") == "" { // 100 runs of storagetest.Random take a minute of the server
-		_ = flag.Set("rapid.checks", "25") // the command line comes after
+		_ = flag.Set("rapid.checks", "25")
 	}
+	// Parallel tests wait for servers and networks that fail, for most of their time.
+	_ = flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0))))
 	code := pgtest.Main(m, &server, "wal_level=logical")
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
