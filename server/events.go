@@ -357,7 +357,8 @@ func (e *entry) event() notice {
 	data := e.Data()
 	for name, v := range data { // F009
 		text, ok := v.(string)
-		if ok && (strings.HasSuffix(name, "_at") || strings.HasSuffix(name, "until")) {
+		if ok && (strings.HasSuffix(name, "_at") || strings.HasSuffix(name, "_time") ||
+			strings.HasSuffix(name, "until")) {
 			if at, ok := parseTime(text); ok {
 				data[name] = at.Format(timeLayout)
 			}
