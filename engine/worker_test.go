@@ -174,7 +174,7 @@ func TestWorker(t *testing.T) {
 			must(t, d.Ack(b.ctx, nil))
 		})
 	})
-	t.Run("P0.6 quiet and terminate end a fetch, and there is no way back", func(t *testing.T) {
+	t.Run("P0.6 quiet and terminate end a fetch, P1.8 a quiet worker may resume", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"worker.*"}})
 			defer sub.Close()
@@ -186,14 +186,20 @@ func TestWorker(t *testing.T) {
 			if err := <-errs; !errors.Is(err, fetch.ErrQuiet) {
 				t.Errorf("%v", err)
 			}
+			b.enqueue("x")
+			w.Resume()
+			must(t, fetched(b, w).Ack(b.ctx, nil))
 			w.Close()
 			w.Quiet()
+			w.Resume()
+			b.Worker("w2", fetch.Config{}).Resume() // there is none
 			b.enqueue("x")
 			if _, err := b.Worker("w1", fetch.Config{}).Fetch(b.ctx); !errors.Is(err,
 				fetch.ErrTerminated) {
 				t.Errorf("%v", err)
 			}
-			if got := names(received(sub)); got != "worker.started worker.quiet worker.stopped" {
+			if got := names(received(sub)); got != "worker.started worker.quiet worker.started "+
+				"worker.stopped" {
 				t.Errorf("events %s", got)
 			}
 			if !b.told(b.Workers().Terminate, "w1") {

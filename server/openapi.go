@@ -35,7 +35,8 @@ var answers = map[string]string{
 	"POST /workers/nack": "200 Settled", "POST /workers/heartbeat": "200 Heartbeat",
 	"POST /workers/beat": "200 Heartbeat", "POST /workers/register": "200 Registered",
 	"POST /workers/deregister": "200 Deregistered", "POST /workers/progress": "200 WorkerProgress",
-	"GET /workers/{id}/health": "200 WorkerHealth", "POST /jobs/{id}/ack": "200 Acknowledged",
+	"GET /workers": "200 Workers", "GET /workers/{id}/health": "200 WorkerHealth",
+	"POST /jobs/{id}/ack":  "200 Acknowledged",
 	"POST /jobs/{id}/nack": "200 Settled", "POST /jobs/{id}/heartbeat": "200 Heartbeat",
 
 	"GET /dead-letter": "200 DeadLetters", "GET /dead-letter/stats": "200 DeadLetterStats",

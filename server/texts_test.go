@@ -3,7 +3,52 @@ package server_test
 import (
 	"testing"
 	"time"
+
+	"github.com/ojsengine/ojs/enginetest"
+	"github.com/ojsengine/ojs/internal/test/bindingtest"
 )
+
+// A worker that was quiet by its own word resumes by its word, at each server; not a
+// worker that an operator has quieted (F068, P1.8).
+func TestWorkerResumes(t *testing.T) {
+	st := bindingtest.Fresh(t)
+	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+	other := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+	beat := func(at *rig, state, directive string) {
+		t.Helper()
+		at.want("F068", at.do("POST /workers/heartbeat\n\n"+`{"worker_id":"w","state":"`+state+`"}`), 200,
+			"directive", directive)
+	}
+	r.enqueue("H", job)
+	r.want("F060", r.fetch("w"), 200, "jobs.0.id", r.vars["H"]) // which it holds all the time
+	beat(r, "running", "")
+	beat(other, "quiet", "quiet")
+	beat(r, "quiet", "quiet")
+	r.enqueue("A", job)
+	r.want("F063", r.fetch("w"), 200, "jobs", []any{})
+	other.want("F063", other.fetch("w"), 200, "jobs", []any{})
+	beat(r, "running", "")
+	beat(other, "running", "")
+	other.want("P1.8", other.fetch("w"), 200, "jobs.0.id", r.vars["A"])
+	r.enqueue("B", job)
+	r.want("P1.8", r.fetch("w"), 200, "jobs.0.id", r.vars["B"])
+
+	r.want("F147", r.do("POST /admin/workers/w/quiet"), 200)
+	beat(r, "running", "quiet")
+	beat(r, "quiet", "quiet")
+	beat(r, "running", "quiet")
+	beat(r, "terminate", "terminate")
+	beat(r, "running", "terminate")
+}
+
+// Workers are listed for those who may not administer, too (F147).
+func TestWorkersOfTheBinding(t *testing.T) {
+	r := newRig(t)
+	r.do("POST /workers/register\n\n" + `{"worker_id":"w","queues":["q"],"concurrency":3}`)
+	r.want("F147", r.do("GET /workers"), 200, "workers.0.id", "w", "workers.0.queues.0", "q",
+		"workers.0.state", "running", "workers.0.started_at", "2000-01-01T00:00:00.000Z",
+		"pagination.total", 1)
+}
 
 // Events of recurring jobs and of progress have the data that their texts require (P0.8).
 func TestDataOfTheEventsText(t *testing.T) {

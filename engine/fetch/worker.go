@@ -456,6 +456,9 @@ func (w *Worker) Renew(ctx context.Context, jobs ...storage.Record) (Beat, error
 // Quiet makes the worker get no more jobs. A Fetch that waits returns ErrQuiet.
 func (w *Worker) Quiet() { w.become(Quiet) }
 
+// Resume undoes Quiet. It does nothing to a worker that is closed or not known.
+func (w *Worker) Resume() { w.core.Set(w.id, Running) }
+
 // Close ends the worker: it gets no more jobs. It keeps those it holds until it settles
 // them or their leases run out.
 func (w *Worker) Close() { w.become(Terminate) }

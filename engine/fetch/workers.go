@@ -260,10 +260,10 @@ func (ws *book) heldBy(id string) (list []storage.Held) {
 	return list
 }
 
-var workerEvents = map[State]event.Type{Quiet: event.WorkerQuiet,
+var workerEvents = map[State]event.Type{Running: event.WorkerStarted, Quiet: event.WorkerQuiet,
 	Terminate: event.WorkerStopped}
 
-// Set moves a worker on to a state, not back to one.
+// Set moves a worker to a state, except from Terminate.
 func (c *Workers) Set(id string, to State) bool {
 	ws := &c.workers
 	ws.mu.Lock()
