@@ -35,7 +35,7 @@ var eventRoutes = []route{
 	{method: http.MethodGet, path: "/events", need: permInspect, serve: (*Server).listEvents},
 	{method: http.MethodGet, path: "/events/stream", need: permInspect, waits: true,
 		serve: (*Server).streamChannel},
-	{method: http.MethodGet, path: "/jobs/{id}/progress/stream", need: permInspect, waits: true,
+	{method: http.MethodGet, path: progressStream, need: permInspect, waits: true,
 		serve: (*Server).streamProgress},
 	{method: http.MethodGet, path: "/jobs/{id}/events", need: permInspect, waits: true,
 		serve: (*Server).streamJob},

@@ -562,11 +562,11 @@ func (s *Server) workerProgress(c *call) error {
 	if err != nil {
 		return err
 	}
+	if err := s.tell(c, rec.ID, progressNote{Attempt: rec.Attempt, At: s.now()}); err != nil {
+		return err
+	}
 	if err := d.Progress(c.ctx, percentage/100); err != nil {
 		return s.lost(c, rec.ID, err)
-	}
-	if err := s.tell(c, rec.ID, progressNote{At: s.now()}); err != nil {
-		return err
 	}
 	return c.reply(http.StatusOK, obj{"job_id", rec.ID, "progress", percentage / 100})
 }

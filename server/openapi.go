@@ -29,7 +29,8 @@ var answers = map[string]string{
 	"GET /jobs/{id}/result": "200 Result", "POST /jobs/results": "200 Results",
 	"GET /jobs/{id}/progress": "200 Progress", "PUT /jobs/{id}/progress": "200 Progress",
 	"GET /jobs/{id}/checkpoint": "200 Checkpoint", "POST /jobs/{id}/checkpoint": "200 Checkpoint",
-	"DELETE /jobs/{id}/checkpoint": "200 Checkpoint", "GET /unique-jobs": "200 UniqueJobs",
+	"PUT /jobs/{id}/checkpoint": "200 Checkpoint", "DELETE /jobs/{id}/checkpoint": "200 Checkpoint",
+	"GET /unique-jobs": "200 UniqueJobs",
 
 	"POST /workers/fetch": "200 Fetched", "POST /workers/ack": "200 Acknowledged",
 	"POST /workers/nack": "200 Settled", "POST /workers/heartbeat": "200 Heartbeat",

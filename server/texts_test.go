@@ -1,12 +1,76 @@
 package server_test
 
 import (
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
 )
+
+// A worker may tell of data alone. A retry begins without what the attempt before has
+// told, and with its checkpoint (F153, P1.3).
+func TestToldProgress(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", `{"type":"a","args":[],"options":{"retry":{"initial_interval":"PT1S","jitter":false}}}`)
+	r.fetch("w")
+	for _, body := range []string{`{}`, `{"message":"m"}`, `{"checkpoint":{}}`,
+		`{"data":{},"progress":"x"}`} {
+		r.want("F153 "+body, r.do("PUT /jobs/$A/progress\n\n"+body), 400, "error.details.field", "progress")
+	}
+	r.want("F153: data alone", r.do("PUT /jobs/$A/progress\n\n"+`{"data":{"rows":14000}}`), 200,
+		"progress", 0, "data.rows", 14000)
+	r.want("F153", r.do("PUT /jobs/$A/progress\n\n"+
+		`{"progress":0.73,"data":{"files":73},"checkpoint":{"last":72}}`), 200, "progress", 0.73)
+	r.want("F153: data alone", r.do("PUT /jobs/$A/progress\n\n"+`{"data":{"files":74}}`), 200,
+		"progress", 0.73, "data.files", 74)
+	r.do("POST /workers/nack\n\n" + `{"job_id":"$A","error":{"message":"m"}}`)
+	r.want("P1.3: kept on failure", r.do("GET /jobs/$A/progress"), 200, "state", "retryable", "progress",
+		0.73, "data.files", 74)
+	r.advance(2 * time.Second)
+	r.want("F153", r.fetch("w"), 200, "jobs.0.attempt", 2, "jobs.0.checkpoint.last", 72,
+		"jobs.0.last_checkpoint.last", 72)
+	r.want("P1.3: cleared on retry", r.do("GET /jobs/$A/progress"), 200, "state", "active", "progress", nil,
+		"data", nil, "updated_at", nil)
+	r.want("F153", r.do("PUT /jobs/$A/checkpoint\n\n"+`{"state":{"last":80}}`), 200)
+	r.want("F153", r.do("GET /jobs/$A/checkpoint"), 200, "state.last", 80)
+	r.want("F153", r.do("GET /jobs/$A/progress"), 200, "progress", nil)
+}
+
+// A stream of progress has events of its own (F153).
+func TestStreamOfProgress(t *testing.T) {
+	r := newRig(t)
+	ts := httptest.NewServer(r.srv)
+	t.Cleanup(ts.Close)
+	r.enqueue("A", job)
+	s := r.stream(ts.URL, "/jobs/$A/progress/stream", "")
+	r.fetch("w")
+	r.do("PUT /jobs/$A/progress\n\n" + `{"progress":0.5,"data":{"rows":1}}`)
+	r.do("POST /workers/ack\n\n" + `{"job_id":"$A"}`)
+	list := s.want("F153", "progress", "completed")
+	if d := list[0].data; d["progress"] != 0.5 || d["updated_at"] == nil || d["job_id"] != r.vars["A"] {
+		t.Errorf("F153: %v", d)
+	} else if rows, _ := d["data"].(map[string]any); rows["rows"] != 1.0 {
+		t.Errorf("F153: %v", d)
+	}
+	if d := list[1].data; d["progress"] != 1.0 || d["state"] != "completed" || d["updated_at"] == nil {
+		t.Errorf("F153: %v", d)
+	}
+	s.end("F124")
+	s = r.stream(ts.URL, "/jobs/$A/progress/stream", "")
+	s.want("F153: it has ended", "completed")
+	s.end("F124")
+	r.enqueue("B", job)
+	s = r.stream(ts.URL, "/jobs/$B/progress/stream", "")
+	r.do("DELETE /jobs/$B")
+	s.want("F153", "cancelled")
+	s.end("F124")
+	r.dead("C", "c")
+	s = r.stream(ts.URL, "/jobs/$C/progress/stream", "")
+	s.want("F153", "failed")
+	s.end("F124")
+}
 
 // A worker that was quiet by its own word resumes by its word, at each server; not a
 // worker that an operator has quieted (F068, P1.8).
