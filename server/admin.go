@@ -115,7 +115,7 @@ func latency(n *counts) obj {
 		"p99", n.runs.Quantile(0.99).Milliseconds()}
 }
 
-// adminQueue answers GET /admin/queues/{name} (F140).
+// adminQueue answers GET /admin/queues/{name} (F140) and GET /queues/{name} (F091).
 func (s *Server) adminQueue(c *call) error {
 	q, err := s.findQueue(c)
 	if err != nil {
@@ -144,7 +144,8 @@ func (s *Server) adminQueue(c *call) error {
 			oldest = rec.EnqueuedAt
 		}
 	}
-	return c.reply(http.StatusOK, append(o, "configuration", config, "oldest_available_at", oldest))
+	return c.reply(http.StatusOK, append(o, "configuration", config, "config", config,
+		"stats", append(obj{"depth", q.Depth()}, countsOf(q.Counts)...), "oldest_available_at", oldest))
 }
 
 // purgeQueue answers DELETE /admin/queues/{name}/jobs (F142).

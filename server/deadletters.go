@@ -113,10 +113,7 @@ func (s *Server) overrides(c *call, p *ojs.UniquePolicy) (args *ojs.Args, opts [
 		return nil, nil, over.err
 	}
 	if queue != "" {
-		if ojs.ValidateQueue(queue) != nil {
-			return nil, nil, badQueue("override.queue", queue)
-		}
-		if err := c.may(queue); err != nil {
+		if err := c.mayQueue("override.queue", queue); err != nil {
 			return nil, nil, err
 		}
 		opts = append(opts, ojs.WithQueue(queue))

@@ -105,6 +105,45 @@ func TestWorkerResumes(t *testing.T) {
 	beat(r, "running", "terminate")
 }
 
+// A queue takes the words of the texts on queues and on backpressure, and is shown with
+// its configuration (F091, F141).
+func TestConfigOfTheTexts(t *testing.T) {
+	r := newRig(t)
+	r.want("F091", r.do("POST /queues\n\n"+`{"name":"payments","config":{"max_size":2,"concurrency":20,
+		"visibility_timeout":300,"default_timeout":60,"overflow_policy":"drop_oldest",
+		"default_retry":{"max_attempts":5,"initial_interval":"PT5S","backoff_coefficient":3.0}}}`), 201,
+		"name", "payments", "state", "active", "config.default_timeout", 60)
+	r.want("F091", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"queue":"payments"}`), 201,
+		"job.timeout_ms", 60000, "job.visibility_timeout_ms", 300000, "job.max_attempts", 5,
+		"job.retry.initial_interval", "PT5S")
+	r.want("F091", r.do("GET /queues/payments"), 200, "name", "payments", "state", "active",
+		"config.concurrency", 20, "stats.depth", 1, "stats.available", 1, "created_at",
+		"2000-01-01T00:00:00.000Z")
+	r.want("F091", r.do("GET /queues/unknown"), 404)
+	r.want("F141", r.do("PUT /admin/queues/q/config\n\n"+
+		`{"backpressure":{"max_depth":1,"strategy":"reject"}}`), 200)
+	r.want("F030", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"queue":"q"}`), 201)
+	r.want("F030", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"queue":"q"}`), 429, "error.strategy",
+		"reject", "error.bound", 1)
+	for body, field := range map[string]string{
+		`{"backpressure":{"max_size_bytes":5}}`:      "max_size_bytes",
+		`{"backpressure":{"max_depth":"x"}}`:         "max_depth",
+		`{"backpressure":{"strategy":"vanish"}}`:     "overflow",
+		`{"backpressure":5}`:                         "backpressure",
+		`{"default_timeout":0}`:                      "default_timeout",
+		`{"visibility_timeout":"PT5S"}`:              "visibility_timeout",
+		`{"default_retry":{"max_attempts":-1}}`:      "retry.max_attempts",
+		`{"retention":{"completed":"P7D"}}`:          "retention",
+		`{"overflow_policy":"block","max_depth":-1}`: "max_depth",
+	} {
+		w := r.do("PUT /queues/q/config\n\n" + body)
+		if member(t, w, "error.details.field") != field {
+			t.Errorf("F141: %s: %s", body, w.Body)
+		}
+	}
+	r.want("F153", r.do("GET /queues/q/priority-stats"), 200, "counts_by_priority.0", 1, "total", 1)
+}
+
 // Workers are listed for those who may not administer, too (F147).
 func TestWorkersOfTheBinding(t *testing.T) {
 	r := newRig(t)
