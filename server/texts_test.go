@@ -153,6 +153,30 @@ func TestWorkersOfTheBinding(t *testing.T) {
 		"pagination.total", 1)
 }
 
+// Dead letters are found by their error, and by when they died (F085, F086, F087).
+func TestDeathsOfATime(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", `{"type":"a","args":[1],"options":{"retry":{"max_attempts":1,
+		"on_exhaustion":"dead_letter"}}}`)
+	r.advance(time.Hour)
+	r.fetch("w")
+	r.do("POST /workers/nack\n\n" + `{"job_id":"$A","error":{"type":"db.down","message":"m"}}`)
+	for query, n := range map[string]int{
+		"since=2000-01-01T00:30:00Z": 1, "until=2000-01-01T00:30:00Z": 0, "since=2000-01-01T01:30:00Z": 0,
+		"until=2000-01-01T01:30:00Z": 1, "error_type=db.down": 1, "error_type=db.up": 0,
+	} {
+		r.want("F085 "+query, r.do("GET /dead-letter?"+query), 200, "pagination.total", n)
+	}
+	r.want("F143 F149", r.do("GET /admin/dead-letter?since=2000-01-01T00:30:00Z"), 200, "pagination.total", 0)
+	r.want("F087", r.do("DELETE /dead-letter\n\n"+
+		`{"filter":{"until":"2000-01-01T00:30:00Z"},"confirm":true}`), 200, "purged_count", 0)
+	r.want("F087", r.do("DELETE /dead-letter\n\n"+
+		`{"until":"2000-01-01T01:30:00Z","older_than":"2000-01-01T00:30:00Z","confirm":true}`), 200,
+		"purged_count", 0)
+	r.want("F086", r.do("POST /dead-letter/retry\n\n"+
+		`{"filter":{"since":"2000-01-01T00:30:00Z","error_type":"db.down"},"confirm":true}`), 200, "retried", 1)
+}
+
 // Events of recurring jobs and of progress have the data that their texts require (P0.8).
 func TestDataOfTheEventsText(t *testing.T) {
 	r := newRig(t)
