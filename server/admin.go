@@ -336,8 +336,14 @@ func (s *Server) adminJob(c *call) error {
 	if err != nil {
 		return err
 	}
+	ended := map[ojs.State]time.Time{rec.State: rec.FinishedAt}
+	if rec.State == ojs.StateDiscarded && failed(&rec.JobInfo) { // F056
+		ended[ojs.StateCompleted] = rec.FinishedAt
+	}
 	times := obj{"created_at", rec.CreatedAt, "enqueued_at", rec.EnqueuedAt, "started_at", rec.StartedAt,
-		"finished_at", rec.FinishedAt}
+		"scheduled_at", rec.ScheduledAt, "finished_at", rec.FinishedAt,
+		"completed_at", ended[ojs.StateCompleted], "cancelled_at", ended[ojs.StateCancelled],
+		"discarded_at", ended[ojs.StateDiscarded]}
 	b := appendJob(c.buf[:0], &rec, "metadata", times, "retry_policy", raw(appendRetry(nil, rec.Retry)))
 	return c.replyJSON(http.StatusOK, b)
 }

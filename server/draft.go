@@ -461,6 +461,9 @@ func (w *jobRequest) periods() error {
 			if d, err = w.seconds(p.name); err != nil {
 				return err
 			}
+			if p.ms != "" {
+				w.sent.Timeouts += `,"` + p.name + `":` + string(w.value(p.name))
+			}
 		case w.has(p.ms):
 			one := w.one(p.ms)
 			name = p.ms

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ojsengine/ojs/enginetest"
 	"github.com/ojsengine/ojs/internal/test/bindingtest"
+	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
 // A worker may tell of data alone. A retry begins without what the attempt before has
@@ -151,6 +152,72 @@ func TestWorkersOfTheBinding(t *testing.T) {
 	r.want("F147", r.do("GET /workers"), 200, "workers.0.id", "w", "workers.0.queues.0", "q",
 		"workers.0.state", "running", "workers.0.started_at", "2000-01-01T00:00:00.000Z",
 		"pagination.total", 1)
+}
+
+// Answers of operators have the members of the texts' examples (F143, F148).
+func TestAnswersOfTheAdminText(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", `{"type":"a","args":[],"options":{"scheduled_at":"+PT1S"}}`)
+	r.want("F143", r.do("GET /admin/jobs/$A"), 200, "metadata.scheduled_at", "2000-01-01T00:00:01.000Z")
+	r.advance(time.Second)
+	r.fetch("w")
+	w := r.do("GET /admin/jobs/$A")
+	r.want("F143", w, 200, "metadata.started_at", "2000-01-01T00:00:01.000Z")
+	for _, name := range []string{"completed_at", "cancelled_at", "discarded_at"} {
+		times := member(t, w, "metadata").(map[string]any)
+		if at, there := times[name]; !there || at != nil {
+			t.Errorf("F143: %s is %v, %v", name, at, there)
+		}
+	}
+	r.do("POST /workers/ack\n\n" + `{"job_id":"$A"}`)
+	at := "2000-01-01T00:00:01.000Z"
+	r.want("F143", r.do("GET /admin/jobs/$A"), 200, "metadata.completed_at", at, "metadata.discarded_at", nil)
+	r.dead("D", "d")
+	r.want("F143", r.do("GET /admin/jobs/$D"), 200, "metadata.completed_at", at, "metadata.discarded_at", at)
+	r.enqueue("C", job)
+	r.do("DELETE /jobs/$C")
+	r.want("F143", r.do("GET /admin/jobs/$C"), 200, "metadata.completed_at", nil, "metadata.cancelled_at", at)
+	r.want("F148", r.do("GET /admin/stats/history"), 200, "period", "5m")
+}
+
+// The text on errors has a word for a storage that is away, and for what is not offered
+// (F159).
+func TestWordsOfTheErrorsText(t *testing.T) {
+	st := &storagetest.Faulty{Storage: bindingtest.Fresh(t)}
+	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+	r.want("F159", r.do("GET /health\nOJS-Version: 9.0"), 422, "error.canonical_code", "UNSUPPORTED_FEATURE")
+	st.OnCall(func(c *storagetest.Call) { c.Err = storagetest.ErrFault })
+	r.want("F159", r.do("GET /jobs/0197f000-0000-7000-8000-000000000001"), 503, "error.canonical_code",
+		"BACKEND_UNAVAILABLE")
+}
+
+// Each result that is asked for is in the answer (F152).
+func TestAllResults(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", job)
+	w := r.do("POST /jobs/results\n\n" + `{"ids":["$A","0197f000-0000-7000-8000-000000000001","x","x"]}`)
+	r.want("F152", w, 200, "results."+r.vars["A"]+".state", "available")
+	results := member(t, w, "results").(map[string]any)
+	for _, name := range []string{"0197f000-0000-7000-8000-000000000001", "x"} {
+		if v, there := results[name]; !there || v != nil {
+			t.Errorf("F152: %s: %v, %v", name, v, there)
+		}
+	}
+	if v, there := results[r.vars["A"]].(map[string]any)["result"]; !there || v != nil {
+		t.Errorf("F152: of a job that has not ended: %v, %v", v, there)
+	}
+}
+
+// A job has the core's timeouts as they were sent (F040, F167).
+func TestTimeoutsAsSent(t *testing.T) {
+	r := newRig(t)
+	r.enqueue("A", `{"specversion":"1.0.0-rc.1","type":"a","queue":"default","args":[],"timeout":300,
+		"visibility_timeout":7200}`)
+	r.want("F040", r.do("GET /jobs/$A"), 200, "job.timeout", 300, "job.timeout_ms", 300000,
+		"job.visibility_timeout", 7200, "job.visibility_timeout_ms", 7200000)
+	r.enqueue("B", `{"type":"a","args":[],"options":{"timeout":"PT5M","visibility_timeout_ms":60000}}`)
+	r.want("F040", r.do("GET /jobs/$B"), 200, "job.timeout", "PT5M", "job.timeout_ms", 300000,
+		"job.visibility_timeout", "absent")
 }
 
 // Dead letters are found by their error, and by when they died (F085, F086, F087).
