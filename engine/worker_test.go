@@ -178,7 +178,7 @@ func TestWorker(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"worker.*"}})
 			defer sub.Close()
-			w := b.Worker("w1", fetch.Config{})
+			w := b.Worker("w1", fetch.Config{Queues: []string{"default", "mail"}})
 			errs := make(chan error)
 			go func() { _, err := w.Fetch(b.ctx); errs <- err }()
 			synctest.Wait()
@@ -188,7 +188,13 @@ func TestWorker(t *testing.T) {
 			}
 			b.enqueue("x")
 			w.Resume()
-			must(t, fetched(b, w).Ack(b.ctx, nil))
+			d := fetched(b, w)
+			w.Quiet()
+			b.Worker("w1", fetch.Config{}).Resume()
+			if _, err := b.Worker("w1", fetch.Config{}).Heartbeat(b.ctx, d.Token); err != nil {
+				t.Error(err)
+			}
+			must(t, d.Ack(b.ctx, nil))
 			w.Close()
 			w.Quiet()
 			w.Resume()
@@ -198,9 +204,15 @@ func TestWorker(t *testing.T) {
 				fetch.ErrTerminated) {
 				t.Errorf("%v", err)
 			}
-			if got := names(received(sub)); got != "worker.started worker.quiet worker.started "+
-				"worker.stopped" {
+			events := received(sub)
+			if got := names(events); got != "worker.started worker.quiet worker.started worker.quiet "+
+				"worker.started worker.heartbeat worker.stopped" {
 				t.Errorf("events %s", got)
+			}
+			for i, ev := range events {
+				if held := i >= 3 && i <= 5; len(ev.Queues) != 2 || (ev.Held == 1) != held {
+					t.Errorf("P0.8: event %d is %+v", i, ev)
+				}
 			}
 			if !b.told(b.Workers().Terminate, "w1") {
 				t.Error("Terminate")

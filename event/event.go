@@ -160,7 +160,9 @@ type Event struct {
 	Until    time.Time
 	Limit    *Limit    // of the events of limits; shared as Job is
 	Cron     *Cron     // of the events of recurring jobs; shared as Job is
-	Held     int       // worker.heartbeat: jobs that the worker holds
+	Held     int       // worker.heartbeat, worker.quiet: jobs that the worker holds
+	Queues   []string  // worker.started, worker.heartbeat: where it takes jobs; empty: everywhere
+	Slots    int       // worker.started: jobs that it runs at once; 0: not known
 	Workflow *Workflow // of the events of workflows; shared as Job is
 	State    string    // worker.heartbeat: the state to go to: running, quiet or terminate
 	// worker.stopped: shutdown, signal or error. cron.skipped: overlap_skip, dst_skip,
@@ -285,12 +287,18 @@ func (e *Event) aboutNoJob(d map[string]any) {
 	switch e.Type {
 	case NearlyFull, Rejected, Room:
 		d["depth"], d["max_depth"], d["bound"] = e.Depth, e.MaxDepth, e.MaxDepth
-	case WorkerStarted, WorkerQuiet:
-		d["worker_id"] = e.WorkerID
+	case WorkerStarted:
+		d["worker_id"], d["queues"] = e.WorkerID, append([]string{}, e.Queues...)
+		if e.Slots > 0 {
+			d["concurrency"] = e.Slots
+		}
+	case WorkerQuiet:
+		d["worker_id"], d["active_jobs"] = e.WorkerID, e.Held
 	case WorkerStopped:
 		d["worker_id"], d["reason"] = e.WorkerID, e.Reason
 	case WorkerHeartbeat:
 		d["worker_id"], d["state"], d["active_jobs"] = e.WorkerID, e.State, e.Held
+		d["queues"] = append([]string{}, e.Queues...)
 	case CronTriggered, CronSkipped:
 		e.aboutCron(d)
 	case DeadLetterPruned:

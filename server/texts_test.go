@@ -89,6 +89,7 @@ func TestWorkerResumes(t *testing.T) {
 	beat(r, "running", "")
 	beat(other, "quiet", "quiet")
 	beat(r, "quiet", "quiet")
+	r.want("P0.8", r.do("GET /events?types=worker.quiet"), 200, "events.0.data.active_jobs", 1)
 	r.enqueue("A", job)
 	r.want("F063", r.fetch("w"), 200, "jobs", []any{})
 	other.want("F063", other.fetch("w"), 200, "jobs", []any{})
