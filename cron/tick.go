@@ -171,7 +171,7 @@ func (c *Entries) fire(
 	switch {
 	case due.IsZero():
 	case skipped == nil:
-		c.eng.Emit(event.Event{Type: event.CronTriggered, Subject: e.Name, Due: due})
+		c.tell(event.CronTriggered, e, due, "")
 	default:
 		if skipped.reason == "enqueue_failed" || skipped.reason == "duplicate" {
 			c.eng.Log.Error("job of a recurring entry not enqueued", "cron_name", e.Name,
@@ -332,7 +332,13 @@ func missedReason(m cronspec.Missed) string {
 func (c *Entries) skipped(e *storage.Cron, due time.Time, reason string) {
 	c.eng.Log.Info("run of a recurring entry skipped", "component", "worker", "category", "lifecycle",
 		slog.Group("attributes", "cron_name", e.Name, "due", due, "reason", reason))
-	c.eng.Emit(event.Event{Type: event.CronSkipped, Subject: e.Name, Due: due, Reason: reason})
+	c.tell(event.CronSkipped, e, due, reason)
+}
+
+// tell publishes an event of an entry.
+func (c *Entries) tell(typ event.Type, e *storage.Cron, due time.Time, reason string) {
+	c.eng.Emit(event.Event{Type: typ, Subject: e.Name, Due: due, Reason: reason, Cron: &event.Cron{
+		Schedule: e.Schedule, TimeZone: e.TimeZone, JobType: e.Type, JobID: e.LastJobID, Runs: e.Runs}})
 }
 
 // maxBacklog is how many jobs of the runs that an entry remembers may wait before a run

@@ -128,7 +128,8 @@ func (c *parts) runUntil(ctx context.Context) error {
 	r.Start()
 	r.Pipe.Resize(c.attempts.Slots) // SetConcurrency may have been called since newSession
 	c.begins.Ring()
-	c.Emit(event.Event{Type: event.WorkerStarted, Subject: c.Worker, WorkerID: c.Worker})
+	c.Emit(event.Event{Type: event.WorkerStarted, Subject: c.Worker, WorkerID: c.Worker,
+		Queues: c.types.Queues.Load().Names, Slots: c.attempts.Slots()})
 	c.available(env.Unknown)
 	c.Unanswers.Store(true) // before: other processes may have had no answers
 	for _, chore := range []*chores.Chore{&r.Claims, &k.Due, &k.workers, &k.cron, &k.Prune, &k.Replay,
@@ -209,7 +210,7 @@ func (c *parts) answered(ctx context.Context, terminated <-chan struct{}, calls 
 // storage that go on nevertheless.
 func (c *parts) stop(k *session) error {
 	k.r.Quit()
-	c.Emit(event.Event{Type: event.WorkerQuiet, Subject: c.Worker, WorkerID: c.Worker})
+	c.Emit(event.Event{Type: event.WorkerQuiet, Subject: c.Worker, WorkerID: c.Worker, Held: k.r.Pipe.Busy()})
 	err := unfinished(k.r.Stop())
 	if !k.r.Wait(k.Stop(), attempts.LastCall) { // the chore that runs ends with its call
 		err = errors.Join(err,

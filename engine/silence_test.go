@@ -531,6 +531,33 @@ func TestWorkerStoppedSaysWhy(t *testing.T) {
 			b.advance(2 * time.Hour)
 		})
 	})
+	t.Run("P0.8 where a Run takes jobs, and how many", func(t *testing.T) {
+		inBubble(t, func(b *rig) {
+			sub := b.Subscribe(engine.EventFilter{Types: []event.Type{"worker.*"}})
+			defer sub.Close()
+			b.handle("x", func(context.Context, *ojs.Job[any]) error {
+				pace.Virtual(time.Second)
+				return nil
+			})
+			b.run()
+			b.enqueue("x")
+			b.enqueue("x")
+			synctest.Wait()
+			b.halt()
+			events := received(sub)
+			if got := names(events); got != "worker.started worker.quiet worker.stopped" {
+				t.Fatalf("events %s", got)
+			}
+			started, quiet := events[0].Data(), events[1].Data()
+			queues, _ := started["queues"].([]string)
+			if started["concurrency"] != 7 || !slices.Equal(queues, []string{"default"}) {
+				t.Errorf("%v", started)
+			}
+			if quiet["active_jobs"] != 2 {
+				t.Errorf("%v", quiet)
+			}
+		}, engine.WithQueueConfig("default", engine.QueueConfig{}), engine.WithConcurrency(7))
+	})
 	t.Run("P0.8 a worker that closes", func(t *testing.T) {
 		inBubble(t, func(b *rig) {
 			if got := reason(t, b, b.Worker("w", fetch.Config{}).Close); got != "shutdown" {

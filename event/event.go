@@ -5,6 +5,7 @@ package event
 
 import (
 	"encoding/json"
+	"math"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -158,7 +159,10 @@ type Event struct {
 	// of the block or of the bounds; zero: none
 	Until    time.Time
 	Limit    *Limit    // of the events of limits; shared as Job is
-	Held     int       // worker.heartbeat: jobs that the worker holds
+	Cron     *Cron     // of the events of recurring jobs; shared as Job is
+	Held     int       // worker.heartbeat, worker.quiet: jobs that the worker holds
+	Queues   []string  // worker.started, worker.heartbeat: where it takes jobs; empty: everywhere
+	Slots    int       // worker.started: jobs that it runs at once; 0: not known
 	Workflow *Workflow // of the events of workflows; shared as Job is
 	State    string    // worker.heartbeat: the state to go to: running, quiet or terminate
 	// worker.stopped: shutdown, signal or error. cron.skipped: overlap_skip, dst_skip,
@@ -188,6 +192,10 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return json.Marshal(w)
 }
 
+// traceparent is the least length of an entry of meta of that name, which has the trace's
+// id (W3C).
+const traceparent = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+
 // Data returns the event's data in the standard's layout: job_type and queue in every
 // event of a job, trace_id if the job's meta has one, and the members of the event's
 // type. Durations are in milliseconds, times RFC 3339.
@@ -209,6 +217,9 @@ func (e Event) Data() map[string]any {
 	d["job_type"], d["queue"] = j.Type, j.Queue
 	if id, ok := j.Meta["trace_id"]; ok {
 		d["trace_id"] = id
+	} else if parent, _ := j.Meta["traceparent"].(string); len(parent) >= traceparent &&
+		parent[2] == '-' && parent[35] == '-' {
+		d["trace_id"] = parent[3:35]
 	}
 	failure := func(key string) {
 		if e.Failure != nil {
@@ -239,15 +250,16 @@ func (e Event) Data() map[string]any {
 		d["attempt"], d["duration_ms"] = j.Attempt, e.Duration.Milliseconds()
 		failure("error")
 	case Progress:
-		d["attempt"], d["progress_percent"] = j.Attempt, j.Progress*100
+		d["attempt"], d["worker_id"] = j.Attempt, e.WorkerID
+		d["progress_percent"], d["progress"] = j.Progress*100, math.Round(j.Progress*100)
 	case Checkpointed:
 		d["attempt"], d["worker_id"] = j.Attempt, e.WorkerID
 	case Heartbeat:
 		d["attempt"], d["worker_id"], d["visible_until"] = j.Attempt, e.WorkerID, formatTime(e.Until)
 	case PriorityChanged:
-		d["priority"] = j.Priority
+		d["priority"], d["new_priority"] = j.Priority, j.Priority
 	case Dropped:
-		d["depth"], d["max_depth"] = e.Depth, e.MaxDepth
+		d["depth"], d["max_depth"], d["bound"] = e.Depth, e.MaxDepth, e.MaxDepth
 	case Retrying:
 		d["attempt"], d["max_attempts"], d["next_retry_at"] = j.Attempt, j.MaxAttempts,
 			formatTime(j.NextRetryAt)
@@ -274,18 +286,21 @@ func (e *Event) aboutNoJob(d map[string]any) {
 	}
 	switch e.Type {
 	case NearlyFull, Rejected, Room:
-		d["depth"], d["max_depth"] = e.Depth, e.MaxDepth
-	case WorkerStarted, WorkerQuiet:
-		d["worker_id"] = e.WorkerID
+		d["depth"], d["max_depth"], d["bound"] = e.Depth, e.MaxDepth, e.MaxDepth
+	case WorkerStarted:
+		d["worker_id"], d["queues"] = e.WorkerID, append([]string{}, e.Queues...)
+		if e.Slots > 0 {
+			d["concurrency"] = e.Slots
+		}
+	case WorkerQuiet:
+		d["worker_id"], d["active_jobs"] = e.WorkerID, e.Held
 	case WorkerStopped:
 		d["worker_id"], d["reason"] = e.WorkerID, e.Reason
 	case WorkerHeartbeat:
 		d["worker_id"], d["state"], d["active_jobs"] = e.WorkerID, e.State, e.Held
+		d["queues"] = append([]string{}, e.Queues...)
 	case CronTriggered, CronSkipped:
-		d["cron_name"], d["scheduled_at"] = e.Subject, formatTime(e.Due)
-		if e.Reason != "" {
-			d["reason"] = e.Reason
-		}
+		e.aboutCron(d)
 	case DeadLetterPruned:
 		d["count"] = e.Pruned
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +24,8 @@ func job(state ojs.State) ojs.JobInfo {
 		ScheduledAt: at.Add(time.Second)},
 		State: state, EnqueueTTL: 30 * time.Minute, ExpiresAt: at.Add(time.Hour)}
 	switch state {
+	case ojs.StateActive:
+		j.Progress = 0.655
 	case ojs.StateRetryable:
 		j.NextRetryAt = at.Add(time.Minute)
 	case ojs.StateCompleted:
@@ -70,6 +73,9 @@ func TestEventJSON(t *testing.T) {
 			"error": problem(true)}},
 		{"job.heartbeat", "active", map[string]any{"attempt": 2.0, "worker_id": "w",
 			"visible_until": finished}},
+		{"job.progress", "active", map[string]any{"attempt": 2.0, "worker_id": "w", "progress_percent": 65.5,
+			"progress": 66.0}},
+		{"priority.changed", "available", map[string]any{"priority": 0.0, "new_priority": 0.0}},
 		{"dead_letter.added", "discarded", map[string]any{"total_attempts": 2.0, "dead_lettered_at": finished,
 			"last_error": problem(false)}},
 		{"dead_letter.retried", "available", nil},
@@ -111,6 +117,59 @@ func TestEventJSON(t *testing.T) {
 		} {
 			if got := (event.Event{Type: typ, Job: &j}).Data(); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: %v, want %v", typ, got, want)
+			}
+		}
+	})
+	t.Run("P0.8 workers", func(t *testing.T) {
+		queues := []string{"a", "b"}
+		e := event.Event{Subject: "w", WorkerID: "w", Held: 3, Queues: queues, Slots: 5, State: "running"}
+		for typ, want := range map[event.Type]map[string]any{
+			event.WorkerStarted: {"worker_id": "w", "queues": queues, "concurrency": 5},
+			event.WorkerQuiet:   {"worker_id": "w", "active_jobs": 3},
+			event.WorkerHeartbeat: {"worker_id": "w", "queues": queues, "active_jobs": 3,
+				"state": "running"},
+		} {
+			if e.Type = typ; !reflect.DeepEqual(e.Data(), want) {
+				t.Errorf("%s: %v, want %v", typ, e.Data(), want)
+			}
+		}
+		want := map[string]any{"worker_id": "w", "queues": []string{}}
+		e = event.Event{Type: event.WorkerStarted, WorkerID: "w"}
+		if got := e.Data(); !reflect.DeepEqual(got, want) {
+			t.Errorf("of all queues: %v, want %v", got, want)
+		}
+	})
+	t.Run("P0.8 a trace", func(t *testing.T) {
+		const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+		for meta, want := range map[string]any{parent: "0af7651916cd43dd8448eb211c80319c", parent[:54]: nil,
+			strings.Repeat("0", 60): nil} {
+			j := job(ojs.StateAvailable)
+			j.Meta = map[string]any{"traceparent": meta}
+			if got := (event.Event{Type: event.Enqueued, Job: &j}).Data()["trace_id"]; got != want {
+				t.Errorf("%s: %v, want %v", meta, got, want)
+			}
+		}
+	})
+	t.Run("P0.8 recurring jobs", func(t *testing.T) {
+		const due, now = "2026-02-12T10:31:05.123456789Z", "2026-02-12T10:32:05.123456789Z"
+		entry := event.Cron{Schedule: "@daily", JobType: "report", JobID: jobID, Runs: 3}
+		common := map[string]any{"cron_name": "daily", "cron_expr": "@daily", "cron_expression": "@daily",
+			"timezone": "UTC", "job_type": "report", "scheduled_at": due, "scheduled_time": due}
+		for _, tt := range []struct {
+			typ    event.Type
+			reason string
+			want   map[string]any // beside those that all have
+		}{
+			{event.CronTriggered, "", map[string]any{"job_id": jobID, "run_count": 3, "actual_time": now}},
+			{event.CronSkipped, "overlap_skip", map[string]any{"reason": "overlap_skip",
+				"existing_job_id": jobID, "active_job_id": jobID}},
+			{event.CronSkipped, "missed", map[string]any{"reason": "missed"}},
+		} {
+			e := event.Event{Type: tt.typ, Subject: "daily", Due: at, Time: at.Add(time.Minute),
+				Reason: tt.reason, Cron: &entry}
+			maps.Copy(tt.want, common)
+			if got := e.Data(); !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("%s %s: %v, want %v", tt.typ, tt.reason, got, tt.want)
 			}
 		}
 	})

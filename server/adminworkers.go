@@ -17,6 +17,7 @@ import (
 var adminWorkerRoutes = []route{
 	{method: http.MethodGet, path: "/admin/workers", need: permAdminRead, whole: true,
 		serve: (*Server).listWorkers},
+	{method: http.MethodGet, path: "/workers", need: permInspect, whole: true, serve: (*Server).listWorkers},
 	{method: http.MethodGet, path: "/admin/workers/{id}", need: permAdminRead, whole: true,
 		serve: (*Server).getWorker},
 	{method: http.MethodPost, path: "/admin/workers/{id}/quiet", need: permAdminWrite, whole: true,
@@ -151,8 +152,8 @@ func (s *Server) listWorkers(c *call) error {
 		out = append(out, page[i].object(now))
 	}
 	answer := p.answer("items", out, len(out), len(list), next)
-	return c.reply(http.StatusOK, append(answer, "summary", obj{"total", len(list), "running", n["running"],
-		"quiet", n["quiet"], "terminate", n["terminate"], "stale", n["stale"]}))
+	return c.reply(http.StatusOK, append(answer, "workers", out, "summary", obj{"total", len(list),
+		"running", n["running"], "quiet", n["quiet"], "terminate", n["terminate"], "stale", n["stale"]}))
 }
 
 // seenWorker returns the worker that the path names.
@@ -212,7 +213,7 @@ func (s *Server) quietWorker(c *call) error {
 	}
 	if !w.engine {
 		_, err := s.updateWorker(c.ctx, w.ID, func(w *worker) error {
-			w.State, w.Directive = fetch.Quiet, cmp.Or(w.Directive, fetch.Quiet)
+			w.State, w.Directive, w.Own = fetch.Quiet, cmp.Or(w.Directive, fetch.Quiet), false
 			return nil
 		})
 		if err != nil {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -113,10 +114,7 @@ func (s *Server) overrides(c *call, p *ojs.UniquePolicy) (args *ojs.Args, opts [
 		return nil, nil, over.err
 	}
 	if queue != "" {
-		if ojs.ValidateQueue(queue) != nil {
-			return nil, nil, badQueue("override.queue", queue)
-		}
-		if err := c.may(queue); err != nil {
+		if err := c.mayQueue("override.queue", queue); err != nil {
 			return nil, nil, err
 		}
 		opts = append(opts, ojs.WithQueue(queue))
@@ -192,23 +190,17 @@ func (c *call) bodyFilter() (f inspect.Filter, err error) {
 			from.object = from.object.set(name, value)
 		}
 	}
-	queue, jobType, errorType := from.filled("queue"), from.filled("type"), from.filled("error_type")
-	f.CreatedFrom, f.CreatedBefore = from.time("since"), from.time("until")
-	if t := from.time("enqueued_after"); !t.IsZero() {
-		f.CreatedFrom = t
+	for i, to := range []*[]string{&f.Queues, &f.Types, &f.ErrorTypes} {
+		if v := from.filled(filterNames[i]); v != "" {
+			*to = []string{v}
+		}
 	}
-	if t := from.time("enqueued_before"); !t.IsZero() {
-		f.CreatedBefore = t
-	}
-	f.FinishedBefore = c.age(from)
-	if queue != "" {
-		f.Queues = []string{queue}
-	}
-	if jobType != "" {
-		f.Types = []string{jobType}
-	}
-	if errorType != "" {
-		f.ErrorTypes = []string{errorType}
+	since, until := c.span(&f)
+	*since, *until = from.time("since"), from.time("until")
+	f.CreatedFrom = cmp.Or(from.time("enqueued_after"), f.CreatedFrom)
+	f.CreatedBefore = cmp.Or(from.time("enqueued_before"), f.CreatedBefore)
+	if t := c.age(from); f.FinishedBefore.IsZero() || !t.IsZero() && t.Before(f.FinishedBefore) {
+		f.FinishedBefore = t
 	}
 	var states []string
 	if v := from.get("state"); v != nil && v[0] == '[' {
@@ -266,21 +258,28 @@ func (s *Server) apply(ctx context.Context, do operate.Action, f inspect.Filter)
 	return a, nil
 }
 
-// retryDeadLetters answers POST /dead-letter/retry (F086).
-func (s *Server) retryDeadLetters(c *call) error {
+// applyDead does something to the dead letters of a filter that is confirmed.
+func (s *Server) applyDead(c *call, do operate.Action, done string) (a applied, err error) {
 	if err := c.confirmed(); err != nil {
-		return err
+		return a, err
 	}
 	f, err := c.bodyFilter()
 	if err != nil {
-		return err
+		return a, err
 	}
 	f.DeadLettered = true
-	a, err := s.apply(c.ctx, operate.RetryJobs(), f)
+	if a, err = s.apply(c.ctx, do, f); err == nil {
+		c.audit(done, f.String())
+	}
+	return a, err
+}
+
+// retryDeadLetters answers POST /dead-letter/retry (F086).
+func (s *Server) retryDeadLetters(c *call) error {
+	a, err := s.applyDead(c, operate.RetryJobs(), "dead_letter.bulk_retried")
 	if err != nil {
 		return err
 	}
-	c.audit("dead_letter.bulk_retried", f.String())
 	return c.reply(http.StatusOK, obj{"matched", a.matched, "retried", a.done, "failed", a.matched - a.done})
 }
 
@@ -302,19 +301,10 @@ func (s *Server) deleteDeadLetter(c *call) error {
 
 // purgeDeadLetters answers DELETE /dead-letter (F087).
 func (s *Server) purgeDeadLetters(c *call) error {
-	if err := c.confirmed(); err != nil {
-		return err
-	}
-	f, err := c.bodyFilter()
+	a, err := s.applyDead(c, operate.DeleteJobs(), "dead_letter.purged")
 	if err != nil {
 		return err
 	}
-	f.DeadLettered = true
-	a, err := s.apply(c.ctx, operate.DeleteJobs(), f)
-	if err != nil {
-		return err
-	}
-	c.audit("dead_letter.purged", f.String())
 	return c.reply(http.StatusOK, obj{"matched", a.matched, "deleted", a.done, "purged_count", a.done,
 		"failed", a.matched - a.done})
 }

@@ -370,6 +370,14 @@ func badQueue(field, name string) *refusal {
 		received(clip(name))
 }
 
+// mayQueue checks the name of a queue, and the permission of the route for it.
+func (c *call) mayQueue(field, name string) error {
+	if ojs.ValidateQueue(name) != nil {
+		return badQueue(field, name)
+	}
+	return c.may(name)
+}
+
 // times reads scheduled_at, which may be relative, and expires_at (F166).
 func (w *jobRequest) times() error {
 	name := "scheduled_at"
@@ -452,6 +460,9 @@ func (w *jobRequest) periods() error {
 			var err error
 			if d, err = w.seconds(p.name); err != nil {
 				return err
+			}
+			if p.ms != "" {
+				w.sent.Timeouts += `,"` + p.name + `":` + string(w.value(p.name))
 			}
 		case w.has(p.ms):
 			one := w.one(p.ms)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,8 @@ var canonical = map[string]string{
 	codeTooLarge: "PAYLOAD_TOO_LARGE", codeMetaTooBig: "METADATA_TOO_LARGE", codeRateLimited: "RATE_LIMITED",
 	codeQueueFull: "QUEUE_FULL", codeQueuePaused: "QUEUE_PAUSED", codeBackend: "BACKEND_ERROR",
 	codeValidation: "INVALID_RETRY_POLICY", codeAnonymous: "UNAUTHENTICATED", codeDenied: "PERMISSION_DENIED",
-	codeUnsupported: "UNSUPPORTED",
+	codeUnsupported: "UNSUPPORTED_FEATURE", codeBackend + " 503": "BACKEND_UNAVAILABLE",
+	codeBackend + " 504": "BACKEND_TIMEOUT",
 }
 
 // canonicalOf has the words of the errors text for a member that is not valid.
@@ -62,7 +64,7 @@ func (r *refusal) canonical() string {
 			}
 		}
 	}
-	return canonical[r.code]
+	return cmp.Or(canonical[r.code+" "+strconv.Itoa(r.status)], canonical[r.code])
 }
 
 // docsURL has the words about errors.

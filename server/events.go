@@ -35,7 +35,7 @@ var eventRoutes = []route{
 	{method: http.MethodGet, path: "/events", need: permInspect, serve: (*Server).listEvents},
 	{method: http.MethodGet, path: "/events/stream", need: permInspect, waits: true,
 		serve: (*Server).streamChannel},
-	{method: http.MethodGet, path: "/jobs/{id}/progress/stream", need: permInspect, waits: true,
+	{method: http.MethodGet, path: progressStream, need: permInspect, waits: true,
 		serve: (*Server).streamProgress},
 	{method: http.MethodGet, path: "/jobs/{id}/events", need: permInspect, waits: true,
 		serve: (*Server).streamJob},
@@ -361,7 +361,8 @@ func (e *entry) event() notice {
 	data := e.Data()
 	for name, v := range data { // F009
 		text, ok := v.(string)
-		if ok && (strings.HasSuffix(name, "_at") || strings.HasSuffix(name, "until")) {
+		if ok && (strings.HasSuffix(name, "_at") || strings.HasSuffix(name, "_time") ||
+			strings.HasSuffix(name, "until")) {
 			if at, ok := parseTime(text); ok {
 				data[name] = at.Format(timeLayout)
 			}

@@ -110,7 +110,8 @@ var rules = func() map[string]func(f *front, c *call) error {
 		routes string
 	}{
 		{(*front).itself, `POST /jobs, POST /jobs/batch, POST /jobs/bulk, POST /workers/fetch, GET /manifest,
-			GET /openapi.json, GET /queues, GET /admin/queues, GET /queues/{name}/stats, GET /admin/stats/history`},
+			GET /openapi.json, GET /queues, GET /admin/queues, GET /queues/{name},
+			GET /queues/{name}/stats, GET /admin/stats/history`},
 		{(*front).byBody, `POST /workers/ack, POST /workers/nack, POST /workers/progress`},
 		{(*front).one, `GET /admin/workers/{id}, DELETE /admin/workers/{id}, GET /workers/{id}/health,
 			DELETE /queues/{name}`},

@@ -21,7 +21,8 @@ const keySent = "ojs:sent"
 type sent struct {
 	ScheduledAt string `json:"scheduled_at,omitempty"` // F009
 	ExpiresAt   string `json:"expires_at,omitempty"`
-	Tags        bool   `json:"tags,omitempty"` // they were no member of meta
+	Tags        bool   `json:"tags,omitempty"`     // they were no member of meta
+	Timeouts    string `json:"timeouts,omitempty"` // by the core's names, as members
 }
 
 func sentOf(j *ojs.JobInfo) (as sent) {
@@ -65,6 +66,7 @@ func appendJob(b []byte, rec *storage.Record, further ...any) []byte {
 	b = appendTags(b, rec.Meta["tags"])
 	b = appendNumber(b, `,"timeout_ms":`, draft.Milliseconds(rec.Timeout))
 	b = appendNumber(b, `,"visibility_timeout_ms":`, draft.Milliseconds(rec.Lease))
+	b = append(b, as.Timeouts...)
 	if v := rec.TypeVersion; v != "" {
 		b = append(b, `,"version":`...)
 		if _, err := strconv.ParseUint(v, 10, 64); err == nil { // as it was sent

@@ -36,7 +36,8 @@ var answers = map[string]string{
 	"POST /workers/nack": "200 Settled", "POST /workers/heartbeat": "200 Heartbeat",
 	"POST /workers/beat": "200 Heartbeat", "POST /workers/register": "200 Registered",
 	"POST /workers/deregister": "200 Deregistered", "POST /workers/progress": "200 WorkerProgress",
-	"GET /workers/{id}/health": "200 WorkerHealth", "POST /jobs/{id}/ack": "200 Acknowledged",
+	"GET /workers": "200 Workers", "GET /workers/{id}/health": "200 WorkerHealth",
+	"POST /jobs/{id}/ack":  "200 Acknowledged",
 	"POST /jobs/{id}/nack": "200 Settled", "POST /jobs/{id}/heartbeat": "200 Heartbeat",
 
 	"GET /dead-letter": "200 JobPage", "GET /dead-letter/stats": "200 DeadLetterStats",
@@ -44,7 +45,7 @@ var answers = map[string]string{
 	"POST /dead-letter/retry": "200 Retried", "DELETE /dead-letter/{id}": "200 Deleted",
 	"DELETE /dead-letter": "200 Purged",
 
-	"GET /queues": "200 Queues", "POST /queues": "201 QueueMade",
+	"GET /queues": "200 Queues", "POST /queues": "201 QueueMade", "GET /queues/{name}": "200 AdminQueue",
 	"GET /queues/{name}/stats":          "200 QueueStats",
 	"GET /queues/{name}/priority-stats": "200 PriorityStats", "POST /queues/{name}/pause": "200 QueueStats",
 	"POST /queues/{name}/resume": "200 QueueStats", "PUT /queues/{name}/config": "200 QueueConfig",

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/inspect"
@@ -162,11 +163,21 @@ func jobList(recs []storage.Record) []raw {
 	return list
 }
 
+// span is where the times since and until of a filter belong: dead letters are chosen by
+// their deaths (F085), other jobs by when they were made.
+func (c *call) span(f *inspect.Filter) (since, until *time.Time) {
+	if strings.HasPrefix(c.rt.path, "/dead-letter") {
+		return &f.FinishedFrom, &f.FinishedBefore
+	}
+	return &f.CreatedFrom, &f.CreatedBefore
+}
+
 // jobFilter reads the filter of a list of jobs from the query: queue, type, state, since,
 // until (F085, F143).
 func (c *call) jobFilter() (f inspect.Filter, err error) {
 	f.Order = inspect.OrderNewest
-	for name, to := range map[string]*[]string{"queue": &f.Queues, "type": &f.Types} {
+	for name, to := range map[string]*[]string{"queue": &f.Queues, "type": &f.Types,
+		"error_type": &f.ErrorTypes} {
 		if v := c.param(name); v != "" {
 			*to = strings.Split(v, ",")
 		}
@@ -180,10 +191,11 @@ func (c *call) jobFilter() (f inspect.Filter, err error) {
 			f.States = append(f.States, state)
 		}
 	}
-	if f.CreatedFrom, err = c.moment("since"); err != nil {
+	since, until := c.span(&f)
+	if *since, err = c.moment("since"); err != nil {
 		return f, err
 	}
-	if f.CreatedBefore, err = c.moment("until"); err != nil {
+	if *until, err = c.moment("until"); err != nil {
 		return f, err
 	}
 	f.Queues, err = c.narrow(f.Queues)

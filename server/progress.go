@@ -28,6 +28,7 @@ var progressRoutes = []route{
 // progressNote is what a worker has said along with its progress. The storage of jobs has
 // no field for it.
 type progressNote struct {
+	Attempt int             `json:"attempt"` // that it is about
 	Message string          `json:"message,omitempty"`
 	Data    json.RawMessage `json:"data,omitempty"`
 	At      time.Time       `json:"at"`
@@ -41,14 +42,13 @@ const (
 
 // replyProgress answers with the progress of a job (F153).
 func (s *Server) replyProgress(c *call, rec *storage.Record) error {
-	v, there, err := s.documents().Value(c.ctx, s.now(), progressPrefix+rec.ID)
+	t, there, err := s.told(c, &rec.JobInfo)
 	if err != nil {
 		return err
 	}
 	o := obj{"job_id", rec.ID, "state", string(rec.State), "progress", nil, "message", nil, "data", nil,
 		"updated_at", nil}
-	var t progressNote
-	if there && json.Unmarshal(v.Data, &t) == nil {
+	if there {
 		o[5] = rec.Progress
 		if t.Message != "" {
 			o[7] = t.Message
@@ -62,6 +62,14 @@ func (s *Server) replyProgress(c *call, rec *storage.Record) error {
 		o[5] = rec.Progress
 	}
 	return c.reply(http.StatusOK, o)
+}
+
+// told reads what the worker of a job's latest attempt has said. A retry begins without
+// the words of the attempt before.
+func (s *Server) told(c *call, j *ojs.JobInfo) (t progressNote, there bool, err error) {
+	v, there, err := s.documents().Value(c.ctx, s.now(), progressPrefix+j.ID)
+	there = there && json.Unmarshal(v.Data, &t) == nil && t.Attempt == j.Attempt
+	return t, there, err
 }
 
 // getProgress answers GET /jobs/{id}/progress.
@@ -82,9 +90,9 @@ func (s *Server) putProgress(c *call) error {
 		v = in.get("percentage")
 	}
 	var fraction float64
-	if v == nil || json.Unmarshal(v, &fraction) != nil {
+	if v == nil && in.get("data") == nil || v != nil && json.Unmarshal(v, &fraction) != nil {
 		return invalid("progress",
-			"is missing, or is not a number").expected("a number from 0 to 1").received(kindOf(v))
+			"is missing, as is data, or is not a number").expected("a number from 0 to 1").received(kindOf(v))
 	}
 	if percent {
 		fraction /= 100
@@ -110,11 +118,18 @@ func (s *Server) putProgress(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := d.Progress(c.ctx, min(max(fraction, 0), 1)); err != nil {
-		return s.lost(c, rec.ID, err)
-	}
-	if err := s.tell(c, rec.ID, t); err != nil {
+	t.Attempt = d.Job.Attempt
+	if err := s.tell(c, rec.ID, t); err != nil { // before the event, whose readers read it
 		return err
+	}
+	if v := in.get("checkpoint"); v != nil {
+		err = d.SaveCheckpoint(c.ctx, jsonRaw(v))
+	}
+	if err == nil {
+		err = d.Progress(c.ctx, min(max(fraction, 0), 1))
+	}
+	if err != nil {
+		return s.lost(c, rec.ID, err)
 	}
 	if rec, err = s.record(c.ctx, rec.ID); err != nil {
 		return err

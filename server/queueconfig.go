@@ -1,10 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,19 +31,30 @@ type queueConfig struct {
 
 // configured are the members of a queue's configuration.
 var configured = map[string]bool{"concurrency": true, "rate_limit": true, "throttle": true, "max_depth": true,
-	"max_size": true, "overflow": true, "priority": true, "timeout_ms": true, "visibility_timeout_ms": true,
-	"retry": true}
+	"overflow": true, "priority": true, "timeout_ms": true, "visibility_timeout_ms": true, "retry": true,
+	"default_timeout": true, "visibility_timeout": true, "backpressure": true}
+
+// alsoNamed are further names, of the texts on queues and on backpressure.
+var alsoNamed = map[string]string{"max_size": "max_depth", "overflow_policy": "overflow",
+	"strategy": "overflow", "default_retry": "retry"}
 
 // readConfig reads a configuration. A member that is none is refused.
 func readConfig(in *input) (q queueConfig, err error) {
-	for _, m := range in.object {
-		if !configured[m.name] {
+	given := append(slices.Clone(in.object), in.within("backpressure").object...)
+	in = &input{path: in.path, err: in.err, call: in.call}
+	for _, m := range given {
+		name := cmp.Or(alsoNamed[m.name], m.name)
+		if !configured[name] {
 			return q, invalid(in.path+clip(m.name), "is no member of a queue's configuration")
 		}
+		if in.get(name) == nil {
+			in.object = in.object.set(name, m.value)
+		}
 	}
-	depth := in.integer("max_depth", in.integer("max_size", 0, 0, 1<<31), 0, 1<<31)
+	depth := in.integer("max_depth", 0, 0, 1<<31)
 	priority := in.integer("priority", 0, -100, 100)
-	timeout, lease := in.duration("timeout_ms"), in.duration("visibility_timeout_ms")
+	timeout := cmp.Or(in.duration("timeout_ms"), in.wholeSeconds("default_timeout"))
+	lease := cmp.Or(in.duration("visibility_timeout_ms"), in.wholeSeconds("visibility_timeout"))
 	overflow := in.text("overflow")
 	concurrency := in.get("concurrency")
 	if in.err == nil && lease > 0 && lease < minLease {
@@ -75,6 +88,11 @@ func readConfig(in *input) (q queueConfig, err error) {
 	}
 	q.bounds, err = boundsOf(in, concurrency)
 	return q, err
+}
+
+// wholeSeconds reads a number of seconds above 0; 0 if it is absent.
+func (in *input) wholeSeconds(name string) time.Duration {
+	return time.Duration(in.integer(name, 0, 1, 1<<31)) * time.Second
 }
 
 // boundsOf reads the limits of a queue: concurrency, rate_limit, which is a rate or an
@@ -161,10 +179,7 @@ func (s *Server) createQueue(c *call) error {
 	if in.err != nil {
 		return in.err
 	}
-	if ojs.ValidateQueue(name) != nil {
-		return badQueue("name", name)
-	}
-	if err := c.may(name); err != nil {
+	if err := c.mayQueue("name", name); err != nil {
 		return err
 	}
 	config := configOf(in)
@@ -189,17 +204,15 @@ func (s *Server) createQueue(c *call) error {
 	}
 	c.audit("queue.created", name)
 	c.w.Header().Set("Location", base+"/queues/"+name+"/stats")
-	made := append(out, "status", string(q.State), "paused", q.State == ojs.QueuePaused)
+	out = append(out, "state", string(q.State))
+	made := append(out[:len(out):len(out)], "status", string(q.State), "paused", q.State == ojs.QueuePaused)
 	return c.reply(http.StatusCreated, append(obj{"queue", made}, out...))
 }
 
 // putQueueConfig answers PUT /queues/{name}/config (F091).
 func (s *Server) putQueueConfig(c *call) error {
 	name := c.value("name")
-	if ojs.ValidateQueue(name) != nil {
-		return badQueue("name", name)
-	}
-	if err := c.may(name); err != nil {
+	if err := c.mayQueue("name", name); err != nil {
 		return err
 	}
 	in := c.in()

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ var queueRoutes = []route{
 	{method: http.MethodGet, path: "/queues", need: permInspect, serve: (*Server).listQueues},
 	{method: http.MethodPost, path: "/queues", need: permOperate, body: requiredBody,
 		serve: (*Server).createQueue},
+	{method: http.MethodGet, path: "/queues/{name}", need: permInspect, serve: (*Server).adminQueue},
 	{method: http.MethodGet, path: "/queues/{name}/stats", need: permInspect, serve: (*Server).queueStats},
 	{method: http.MethodGet, path: "/queues/{name}/priority-stats", need: permInspect,
 		serve: (*Server).priorityStats},
@@ -198,10 +200,7 @@ var counted = []ojs.State{ojs.StateAvailable, ojs.StateActive, ojs.StateSchedule
 // stats answers with a queue in all forms in use (F155).
 func (s *Server) stats(c *call, q *queue, further ...any) error {
 	paused := q.State == ojs.QueuePaused
-	var counts obj
-	for _, state := range counted {
-		counts = append(counts, string(state), q.Counts[state])
-	}
+	counts := countsOf(q.Counts)
 	var one any = q.Name
 	if !c.older() {
 		one = append(append(obj{"name", q.Name}, counts...), "paused", paused)
@@ -236,10 +235,7 @@ func (s *Server) resumeQueue(c *call) error { return s.setQueue(c, ojs.QueueActi
 // setQueue pauses or resumes the queue that the path names. An unknown one is made.
 func (s *Server) setQueue(c *call, to ojs.QueueState) error {
 	name := c.value("name")
-	if ojs.ValidateQueue(name) != nil {
-		return badQueue("name", name)
-	}
-	if err := c.may(name); err != nil {
+	if err := c.mayQueue("name", name); err != nil {
 		return err
 	}
 	doc, there, err := s.queueDoc(c.ctx, name)
@@ -300,10 +296,11 @@ func (s *Server) priorityStats(c *call) error {
 			break
 		}
 	}
-	out := []obj{}
+	out, byName := []obj{}, obj{}
 	for _, priority := range slices.Backward(slices.Sorted(maps.Keys(counts))) {
 		out = append(out, obj{"priority", priority, "count", counts[priority]})
+		byName = append(byName, strconv.Itoa(priority), counts[priority])
 	}
 	return c.reply(http.StatusOK, obj{"queue", q.Name, "priorities", out, "distribution", out,
-		"total", total})
+		"counts_by_priority", byName, "total", total})
 }

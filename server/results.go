@@ -57,7 +57,7 @@ func (s *Server) getResult(c *call) error {
 func resultOf(rec *storage.Record) obj {
 	o := obj{"state", string(rec.State)}
 	switch {
-	case rec.State == ojs.StateCompleted && rec.Result == nil:
+	case !rec.State.Terminal(), rec.State == ojs.StateCompleted && rec.Result == nil:
 		return append(o, "result", nil)
 	case rec.State == ojs.StateCompleted:
 		return append(o, "result", raw(rec.Result))
@@ -107,13 +107,14 @@ func (s *Server) getResults(c *call) error {
 	}
 	out := obj{}
 	for i, id := range ids {
-		u, err := uuid.Parse(id)
-		if err != nil || slices.Contains(ids[:i], id) {
+		if slices.Contains(ids[:i], id) {
 			continue
 		}
+		u, _ := uuid.Parse(id) // or else the zero id, which no job has
 		rec, err := s.record(c.ctx, u.String())
 		switch {
 		case stored.Missing(err):
+			out = append(out, id, nil)
 			continue
 		case err != nil:
 			return err

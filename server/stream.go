@@ -174,9 +174,24 @@ func (r *reader) next() (e *entry, lost dropped, ok bool) {
 // streamJob answers GET /jobs/{id}/events (F123, F124).
 func (s *Server) streamJob(c *call) error { return s.stream(c, "job:"+c.value("id")) }
 
+const progressStream = "/jobs/{id}/progress/stream"
+
 // streamProgress answers GET /jobs/{id}/progress/stream (F153).
 func (s *Server) streamProgress(c *call) error {
 	return s.stream(c, "job:"+c.value("id"), string(event.Progress), string(stateChanged))
+}
+
+// ends are the last events of a stream of progress.
+var ends = map[ojs.State]event.Type{ojs.StateCompleted: "completed", ojs.StateDiscarded: "failed",
+	ojs.StateCancelled: "cancelled"}
+
+// progress writes an event of a stream of progress: how far the job is, or how it ended.
+func (w *writer) progress(id string, j *ojs.JobInfo, at time.Time) {
+	o := obj{"job_id", j.ID, "state", string(j.State), "progress", j.Progress, "updated_at", at}
+	if t, there, err := w.c.s.told(w.c, j); err == nil && there {
+		o = o.opt("message", t.Message).opt("data", raw(t.Data))
+	}
+	w.line(id, cmp.Or(ends[j.State], "progress"), appendValue(nil, o))
 }
 
 // streamQueue answers GET /queues/{name}/events.
@@ -473,7 +488,12 @@ func (w *writer) event(t notice) {
 		w.line(w.f.id(t.place), t.typ, t.data)
 		return
 	}
-	w.line(w.f.id(t.place), t.typ, t.flat())
+	switch j := t.entry.Job; {
+	case w.c.rt.path != progressStream:
+		w.line(w.f.id(t.place), t.typ, t.flat())
+	case t.typ == event.Progress || j.State.Terminal():
+		w.progress(w.f.id(t.place), j, t.entry.Time)
+	}
 	if j := t.entry.Job; j != nil && j.ID == w.ch.job && t.entry.Workflow == nil {
 		w.ended = j.State.Terminal()
 	}
@@ -510,6 +530,10 @@ func (f *feed) end() position {
 
 // state writes the state of a job that has ended.
 func (w *writer) state(j *ojs.JobInfo, from ojs.State) {
+	if w.c.rt.path == progressStream {
+		w.progress(w.end(), j, j.FinishedAt)
+		return
+	}
 	w.line(w.end(), stateChanged, appendValue(nil, obj{"job_id", j.ID, "queue", j.Queue, "type", j.Type,
 		"from", string(from), "to", string(j.State), "timestamp", j.FinishedAt}))
 }

@@ -216,7 +216,7 @@ const minLease = 100 * time.Millisecond
 func (s *Server) fetched(c *call, d *fetch.Delivery) ([]any, error) {
 	further, err := s.parentResults(c.ctx, d.Job)
 	if err == nil && d.Checkpoint != nil {
-		further = append(further, "checkpoint", raw(d.Checkpoint))
+		further = append(further, "checkpoint", raw(d.Checkpoint), "last_checkpoint", raw(d.Checkpoint))
 	}
 	return further, err
 }
