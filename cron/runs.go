@@ -131,7 +131,7 @@ func (c *Entries) Trigger(ctx context.Context, name string) (ojs.Ticket, error) 
 		var skipped *skippedRun
 		switch {
 		case err == nil:
-			c.tell(event.CronTriggered, &e, now, "")
+			c.emit(event.CronTriggered, &e, now, "")
 			return ticket, nil
 		case foreign.As(err, &skipped):
 			return ojs.Ticket{}, skipped.error

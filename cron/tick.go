@@ -171,7 +171,7 @@ func (c *Entries) fire(
 	switch {
 	case due.IsZero():
 	case skipped == nil:
-		c.tell(event.CronTriggered, e, due, "")
+		c.emit(event.CronTriggered, e, due, "")
 	default:
 		if skipped.reason == "enqueue_failed" || skipped.reason == "duplicate" {
 			c.eng.Log.Error("job of a recurring entry not enqueued", "cron_name", e.Name,
@@ -332,11 +332,11 @@ func missedReason(m cronspec.Missed) string {
 func (c *Entries) skipped(e *storage.Cron, due time.Time, reason string) {
 	c.eng.Log.Info("run of a recurring entry skipped", "component", "worker", "category", "lifecycle",
 		slog.Group("attributes", "cron_name", e.Name, "due", due, "reason", reason))
-	c.tell(event.CronSkipped, e, due, reason)
+	c.emit(event.CronSkipped, e, due, reason)
 }
 
-// tell publishes an event of an entry.
-func (c *Entries) tell(typ event.Type, e *storage.Cron, due time.Time, reason string) {
+// emit publishes an event of an entry.
+func (c *Entries) emit(typ event.Type, e *storage.Cron, due time.Time, reason string) {
 	c.eng.Emit(event.Event{Type: typ, Subject: e.Name, Due: due, Reason: reason, Cron: &event.Cron{
 		Schedule: e.Schedule, TimeZone: e.TimeZone, JobType: e.Type, JobID: e.LastJobID, Runs: e.Runs}})
 }

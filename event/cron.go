@@ -4,10 +4,10 @@ import "cmp"
 
 // Cron is what an event says of a recurring job.
 type Cron struct {
-	Schedule, TimeZone string // "": UTC
+	Schedule, TimeZone string // TimeZone "" is UTC
 	JobType            string
-	JobID              string // of the last run, which triggered tells of
-	Runs               int    // so far
+	JobID              string // of the latest run
+	Runs               int    // including the latest
 }
 
 // aboutCron adds the members of an event of a recurring job, with the names of the texts

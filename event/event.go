@@ -6,6 +6,7 @@ package event
 import (
 	"encoding/json"
 	"math"
+	"regexp"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -161,8 +162,8 @@ type Event struct {
 	Limit    *Limit    // of the events of limits; shared as Job is
 	Cron     *Cron     // of the events of recurring jobs; shared as Job is
 	Held     int       // worker.heartbeat, worker.quiet: jobs that the worker holds
-	Queues   []string  // worker.started, worker.heartbeat: where it takes jobs; empty: everywhere
-	Slots    int       // worker.started: jobs that it runs at once; 0: not known
+	Queues   []string  // worker.started of an engine: the queues of its jobs; empty: all
+	Slots    int       // worker.started: jobs at once; 0: a worker that fetches
 	Workflow *Workflow // of the events of workflows; shared as Job is
 	State    string    // worker.heartbeat: the state to go to: running, quiet or terminate
 	// worker.stopped: shutdown, signal or error. cron.skipped: overlap_skip, dst_skip,
@@ -192,9 +193,8 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return json.Marshal(w)
 }
 
-// traceparent is the least length of an entry of meta of that name, which has the trace's
-// id (W3C).
-const traceparent = len("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+// traceparent is the form of W3C Trace Context. Its second part is the id of the trace.
+var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}`)
 
 // Data returns the event's data in the standard's layout: job_type and queue in every
 // event of a job, trace_id if the job's meta has one, and the members of the event's
@@ -217,9 +217,10 @@ func (e Event) Data() map[string]any {
 	d["job_type"], d["queue"] = j.Type, j.Queue
 	if id, ok := j.Meta["trace_id"]; ok {
 		d["trace_id"] = id
-	} else if parent, _ := j.Meta["traceparent"].(string); len(parent) >= traceparent &&
-		parent[2] == '-' && parent[35] == '-' {
-		d["trace_id"] = parent[3:35]
+	} else if parent, _ := j.Meta["traceparent"].(string); parent != "" {
+		if parts := traceparent.FindStringSubmatch(parent); parts != nil {
+			d["trace_id"] = parts[1]
+		}
 	}
 	failure := func(key string) {
 		if e.Failure != nil {
@@ -288,9 +289,9 @@ func (e *Event) aboutNoJob(d map[string]any) {
 	case NearlyFull, Rejected, Room:
 		d["depth"], d["max_depth"], d["bound"] = e.Depth, e.MaxDepth, e.MaxDepth
 	case WorkerStarted:
-		d["worker_id"], d["queues"] = e.WorkerID, append([]string{}, e.Queues...)
+		d["worker_id"] = e.WorkerID
 		if e.Slots > 0 {
-			d["concurrency"] = e.Slots
+			d["queues"], d["concurrency"] = append([]string{}, e.Queues...), e.Slots
 		}
 	case WorkerQuiet:
 		d["worker_id"], d["active_jobs"] = e.WorkerID, e.Held
@@ -298,7 +299,6 @@ func (e *Event) aboutNoJob(d map[string]any) {
 		d["worker_id"], d["reason"] = e.WorkerID, e.Reason
 	case WorkerHeartbeat:
 		d["worker_id"], d["state"], d["active_jobs"] = e.WorkerID, e.State, e.Held
-		d["queues"] = append([]string{}, e.Queues...)
 	case CronTriggered, CronSkipped:
 		e.aboutCron(d)
 	case DeadLetterPruned:

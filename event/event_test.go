@@ -124,25 +124,27 @@ func TestEventJSON(t *testing.T) {
 		queues := []string{"a", "b"}
 		e := event.Event{Subject: "w", WorkerID: "w", Held: 3, Queues: queues, Slots: 5, State: "running"}
 		for typ, want := range map[event.Type]map[string]any{
-			event.WorkerStarted: {"worker_id": "w", "queues": queues, "concurrency": 5},
-			event.WorkerQuiet:   {"worker_id": "w", "active_jobs": 3},
-			event.WorkerHeartbeat: {"worker_id": "w", "queues": queues, "active_jobs": 3,
-				"state": "running"},
+			event.WorkerStarted:   {"worker_id": "w", "queues": queues, "concurrency": 5},
+			event.WorkerQuiet:     {"worker_id": "w", "active_jobs": 3},
+			event.WorkerHeartbeat: {"worker_id": "w", "active_jobs": 3, "state": "running"},
 		} {
 			if e.Type = typ; !reflect.DeepEqual(e.Data(), want) {
 				t.Errorf("%s: %v, want %v", typ, e.Data(), want)
 			}
 		}
-		want := map[string]any{"worker_id": "w", "queues": []string{}}
-		e = event.Event{Type: event.WorkerStarted, WorkerID: "w"}
-		if got := e.Data(); !reflect.DeepEqual(got, want) {
-			t.Errorf("of all queues: %v, want %v", got, want)
+		for slots, want := range map[int]map[string]any{
+			0: {"worker_id": "w"}, 5: {"worker_id": "w", "queues": []string{}, "concurrency": 5},
+		} {
+			e = event.Event{Type: event.WorkerStarted, WorkerID: "w", Slots: slots}
+			if got := e.Data(); !reflect.DeepEqual(got, want) {
+				t.Errorf("of %d slots: %v, want %v", slots, got, want)
+			}
 		}
 	})
 	t.Run("P0.8 a trace", func(t *testing.T) {
 		const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 		for meta, want := range map[string]any{parent: "0af7651916cd43dd8448eb211c80319c", parent[:54]: nil,
-			strings.Repeat("0", 60): nil} {
+			strings.Repeat("0", 60): nil, strings.ToUpper(parent): nil} {
 			j := job(ojs.StateAvailable)
 			j.Meta = map[string]any{"traceparent": meta}
 			if got := (event.Event{Type: event.Enqueued, Job: &j}).Data()["trace_id"]; got != want {

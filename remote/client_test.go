@@ -2,9 +2,11 @@ package remote_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -295,5 +297,30 @@ func TestForeignServer(t *testing.T) {
 	if _, err := c.Enqueue(ctx, "a", nil, ojs.WithDelay(time.Minute), ojs.WithTTL(time.Hour),
 		ojs.WithRateLimitBy("args.x", ojs.RateLimit{Key: "k", Concurrency: 1})); err != nil {
 		t.Error(err)
+	}
+}
+
+// Other clients name the timeouts of a job as the core does.
+func TestTimeoutsOfOtherClients(t *testing.T) {
+	r := newRig(t)
+	c := r.dial()
+	for sent, want := range map[string]time.Duration{
+		"300": 5 * time.Minute, "2.5": 2500 * time.Millisecond, `"PT5M"`: 5 * time.Minute,
+	} {
+		body := `{"type":"a","args":[],"timeout":` + sent + `,"visibility_timeout":` + sent + `}`
+		resp, err := r.http.Post(r.url+"/ojs/v1/jobs", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var made struct{ ID string }
+		err = json.NewDecoder(resp.Body).Decode(&made)
+		resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		job, err := c.Get(within(t), made.ID)
+		if err != nil || job.Timeout != want || job.Lease != want || job.Extra != nil {
+			t.Errorf("%s: %+v, %v", sent, job, err)
+		}
 	}
 }

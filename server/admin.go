@@ -115,7 +115,7 @@ func latency(n *counts) obj {
 		"p99", n.runs.Quantile(0.99).Milliseconds()}
 }
 
-// adminQueue answers GET /admin/queues/{name} (F140) and GET /queues/{name} (F091).
+// adminQueue answers GET /admin/queues/{name} (F140).
 func (s *Server) adminQueue(c *call) error {
 	q, err := s.findQueue(c)
 	if err != nil {
@@ -144,8 +144,7 @@ func (s *Server) adminQueue(c *call) error {
 			oldest = rec.EnqueuedAt
 		}
 	}
-	return c.reply(http.StatusOK, append(o, "configuration", config, "config", config,
-		"stats", append(obj{"depth", q.Depth()}, countsOf(q.Counts)...), "oldest_available_at", oldest))
+	return c.reply(http.StatusOK, append(o, "configuration", config, "oldest_available_at", oldest))
 }
 
 // purgeQueue answers DELETE /admin/queues/{name}/jobs (F142).
@@ -336,14 +335,10 @@ func (s *Server) adminJob(c *call) error {
 	if err != nil {
 		return err
 	}
-	ended := map[ojs.State]time.Time{rec.State: rec.FinishedAt}
-	if rec.State == ojs.StateDiscarded && failed(&rec.JobInfo) { // F056
-		ended[ojs.StateCompleted] = rec.FinishedAt
-	}
+	completed, cancelled, discarded := ends(&rec.JobInfo)
 	times := obj{"created_at", rec.CreatedAt, "enqueued_at", rec.EnqueuedAt, "started_at", rec.StartedAt,
-		"scheduled_at", rec.ScheduledAt, "finished_at", rec.FinishedAt,
-		"completed_at", ended[ojs.StateCompleted], "cancelled_at", ended[ojs.StateCancelled],
-		"discarded_at", ended[ojs.StateDiscarded]}
+		"scheduled_at", rec.ScheduledAt, "finished_at", rec.FinishedAt, "completed_at", completed,
+		"cancelled_at", cancelled, "discarded_at", discarded}
 	b := appendJob(c.buf[:0], &rec, "metadata", times, "retry_policy", raw(appendRetry(nil, rec.Retry)))
 	return c.replyJSON(http.StatusOK, b)
 }

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"encoding/json"
 	"net/http"
 	"time"
@@ -70,12 +69,15 @@ func (s *Server) adminHistory(c *call) error {
 	if err := c.mayAllOr(c.param("queue")); err != nil {
 		return err
 	}
-	period := cmp.Or(c.param("period"), "5m")
-	widths := map[string][2]time.Duration{"1m": {time.Minute, time.Minute},
+	period := c.param("period")
+	widths := map[string][2]time.Duration{"": {time.Minute, time.Minute}, "1m": {time.Minute, time.Minute},
 		"5m": {time.Minute, 5 * time.Minute}, "1h": {time.Hour, time.Hour}, "1d": {time.Hour, 24 * time.Hour}}
 	width, ok := widths[period]
 	if !ok {
 		return invalid("period", "is unknown").expected("1m, 5m, 1h or 1d").received(clip(period))
+	}
+	if period == "" {
+		period = "1m"
 	}
 	since, err := c.moment("since")
 	if err != nil {
@@ -89,7 +91,7 @@ func (s *Server) adminHistory(c *call) error {
 		until = s.now()
 	}
 	if since.IsZero() {
-		since = until.Add(-60 * width[0])
+		since = until.Add(-60 * width[1])
 	}
 	buckets, err := s.history(c.ctx, since, until, width[0])
 	if err != nil {

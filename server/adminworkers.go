@@ -17,7 +17,7 @@ import (
 var adminWorkerRoutes = []route{
 	{method: http.MethodGet, path: "/admin/workers", need: permAdminRead, whole: true,
 		serve: (*Server).listWorkers},
-	{method: http.MethodGet, path: "/workers", need: permInspect, whole: true, serve: (*Server).listWorkers},
+	{method: http.MethodGet, path: "/workers", need: permAdminRead, whole: true, serve: (*Server).listWorkers},
 	{method: http.MethodGet, path: "/admin/workers/{id}", need: permAdminRead, whole: true,
 		serve: (*Server).getWorker},
 	{method: http.MethodPost, path: "/admin/workers/{id}/quiet", need: permAdminWrite, whole: true,
@@ -213,7 +213,7 @@ func (s *Server) quietWorker(c *call) error {
 	}
 	if !w.engine {
 		_, err := s.updateWorker(c.ctx, w.ID, func(w *worker) error {
-			w.State, w.Directive, w.Own = fetch.Quiet, cmp.Or(w.Directive, fetch.Quiet), false
+			w.State, w.Directive = fetch.Quiet, cmp.Or(w.Directive, fetch.Quiet)
 			return nil
 		})
 		if err != nil {

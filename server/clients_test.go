@@ -188,7 +188,7 @@ func TestClientOfTheCommandLine(t *testing.T) {
 	r := newRig(t)
 	const head = "\nContent-Type: application/openjobspec+json\nAccept: application/openjobspec+json\n\n"
 	w := r.do("POST /jobs" + head + `{"type":"a","args":[1],"options":{"queue":"q","max_attempts":1}}`)
-	r.want("F185: enqueue", w, 201, "id", member(t, w, "job.id"), "type", "a", "queue", "q",
+	r.want("F185, F186: enqueue", w, 201, "id", member(t, w, "job.id"), "type", "a", "queue", "q",
 		"state", "available", "job.max_attempts", 1)
 	r.keep("ID", w, "id")
 	r.want("F185: status", r.do("GET /jobs/$ID"+head), 200, "id", r.vars["ID"], "attempt", 0)
@@ -204,7 +204,11 @@ func TestClientOfTheCommandLine(t *testing.T) {
 	r.want("F169: register", r.do("POST /cron"+head+`{"name":"c","expression":"@daily",
 		"job_template":{"type":"a","options":{"queue":"q"}}}`), 201, "name", "c", "cron.name", "c")
 	r.want("F185: detail", r.do("GET /cron/c"+head), 200, "expression", "@daily", "enabled", true)
-	r.want("L043: override", r.do("PUT /rate-limits/k/override"+head+`{"concurrency":2}`), 200, "key", "k")
+	r.want("F186", r.do("POST /jobs"+head+`{"type":"a","args":[],"options":{"max_attempts":2,
+		"retry":{"max_attempts":3}}}`), 422, "error.details.field", "options.retry")
+	r.want("F186", r.do("POST /jobs"+head+`{"type":"a","args":[],"options":{"max_attempts":"x"}}`), 400,
+		"error.details.field", "options.max_attempts")
+	r.want("L043, F186: override", r.do("PUT /rate-limits/k/override"+head+`{"concurrency":2}`), 200, "key", "k")
 	r.want("F040, F185: an attribute named job", r.do("POST /jobs"+head+`{"type":"a","args":[],"job":1}`),
 		201, "job.job", 1, "id", nil)
 }
@@ -246,8 +250,10 @@ func TestClientInRuby(t *testing.T) {
 			"id", id, "args.0.x", 1, "timeout_ms", 30000)
 	}
 	w := r.do("POST /workers/fetch" + head + `{"queues":["rb"],"batch_size":5}`)
-	r.want("F060, F185", w, 200, "jobs.0.queue", "rb", "jobs.1.queue", "rb")
+	r.want("F060, F186", w, 200, "jobs.0.queue", "rb", "jobs.1.queue", "rb")
 	r.keep("ID", w, "jobs.0.id")
+	r.want("F186", r.do("POST /workers/fetch"+head+`{"queues":["rb"],"batch_size":5,"count":5}`), 400,
+		"error.details.field", "batch_size")
 	r.want("F068, F077: of no worker", r.do("POST /workers/heartbeat"+head+`{"worker_id":"rb-1",
 		"active_jobs":["$ID"]}`), 200, "jobs_extended.0", r.vars["ID"])
 	r.want("F066", r.do("POST /workers/ack"+head+`{"job_id":"$ID","result":null}`), 200, "state", "completed")
@@ -296,6 +302,9 @@ func TestClientsFollowEvents(t *testing.T) {
 	r.do("POST /jobs\n\n" + `{"type":"b","args":[],"options":{"queue":"other"}}`)
 	one, all := r.stream(ts.URL, "/events/jobs/$ID", ""), r.stream(ts.URL, "/events/queues/php", "")
 	some := r.stream(ts.URL, "/events/stream?types=job.started,job.completed&queue=php", "")
+	for query, field := range map[string]string{"types=a&event_types=b": "types", "channel=all&queue=php": "queue"} {
+		r.want("F180", r.do("GET /events/stream?"+query), 400, "error.details.field", field)
+	}
 	for _, s := range []*stream{one, all, some} {
 		if s.resp.StatusCode != 200 {
 			t.Fatalf("F180: %d", s.resp.StatusCode)

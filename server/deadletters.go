@@ -190,12 +190,15 @@ func (c *call) bodyFilter() (f inspect.Filter, err error) {
 			from.object = from.object.set(name, value)
 		}
 	}
-	for i, to := range []*[]string{&f.Queues, &f.Types, &f.ErrorTypes} {
-		if v := from.filled(filterNames[i]); v != "" {
+	one := func(name string, to *[]string) {
+		if v := from.filled(name); v != "" {
 			*to = []string{v}
 		}
 	}
-	since, until := c.span(&f)
+	one("queue", &f.Queues)
+	one("type", &f.Types)
+	one("error_type", &f.ErrorTypes)
+	since, until := c.timeRange(&f)
 	*since, *until = from.time("since"), from.time("until")
 	f.CreatedFrom = cmp.Or(from.time("enqueued_after"), f.CreatedFrom)
 	f.CreatedBefore = cmp.Or(from.time("enqueued_before"), f.CreatedBefore)

@@ -444,12 +444,13 @@ func (w *jobRequest) periods() error {
 	for _, p := range []struct {
 		name, ms string
 		option   func(time.Duration) ojs.Option
+		seconds  *bool // to be set if it is sent in seconds
 	}{
-		{"timeout", "timeout_ms", ojs.WithTimeout},
-		{"visibility_timeout", "visibility_timeout_ms", ojs.WithLease},
-		{"total_timeout", "", ojs.WithTotalTimeout},
-		{"enqueue_ttl", "", ojs.WithEnqueueTTL},
-		{"result_ttl", "", ojs.WithResultTTL},
+		{"timeout", "timeout_ms", ojs.WithTimeout, &w.sent.Timeout},
+		{"visibility_timeout", "visibility_timeout_ms", ojs.WithLease, &w.sent.Lease},
+		{"total_timeout", "", ojs.WithTotalTimeout, nil},
+		{"enqueue_ttl", "", ojs.WithEnqueueTTL, nil},
+		{"result_ttl", "", ojs.WithResultTTL, nil},
 	} {
 		if err := w.exclusive(p.name, p.ms); err != nil {
 			return err
@@ -461,8 +462,8 @@ func (w *jobRequest) periods() error {
 			if d, err = w.seconds(p.name); err != nil {
 				return err
 			}
-			if p.ms != "" {
-				w.sent.Timeouts += `,"` + p.name + `":` + string(w.value(p.name))
+			if p.seconds != nil {
+				*p.seconds = w.value(p.name)[0] != '"'
 			}
 		case w.has(p.ms):
 			one := w.one(p.ms)

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,8 +41,7 @@ var canonical = map[string]string{
 	codeTooLarge: "PAYLOAD_TOO_LARGE", codeMetaTooBig: "METADATA_TOO_LARGE", codeRateLimited: "RATE_LIMITED",
 	codeQueueFull: "QUEUE_FULL", codeQueuePaused: "QUEUE_PAUSED", codeBackend: "BACKEND_ERROR",
 	codeValidation: "INVALID_RETRY_POLICY", codeAnonymous: "UNAUTHENTICATED", codeDenied: "PERMISSION_DENIED",
-	codeUnsupported: "UNSUPPORTED_FEATURE", codeBackend + " 503": "BACKEND_UNAVAILABLE",
-	codeBackend + " 504": "BACKEND_TIMEOUT",
+	codeUnsupported: "UNSUPPORTED_FEATURE",
 }
 
 // canonicalOf has the words of the errors text for a member that is not valid.
@@ -64,7 +62,13 @@ func (r *refusal) canonical() string {
 			}
 		}
 	}
-	return cmp.Or(canonical[r.code+" "+strconv.Itoa(r.status)], canonical[r.code])
+	switch {
+	case r.code == codeBackend && r.status == http.StatusServiceUnavailable:
+		return "BACKEND_UNAVAILABLE"
+	case r.code == codeBackend && r.status == http.StatusGatewayTimeout:
+		return "BACKEND_TIMEOUT"
+	}
+	return canonical[r.code]
 }
 
 // docsURL has the words about errors.

@@ -33,7 +33,8 @@ func TestOneQueueOnly(t *testing.T) {
 	for _, request := range []string{
 		"POST /cron\n\n" + strings.Replace(cron, "%s", "mail", 1), "DELETE /cron/nightly", "GET /jobs/$A",
 		"DELETE /jobs/$A", "PATCH /jobs/$A\n\n" + `{"priority":1}`, "GET /admin/jobs/$A",
-		"GET /admin/workers",
+		"GET /admin/workers", "GET /workers", "GET /queues/default",
+		"PUT /rate-limits/k/override\n\n" + `{"limit":1,"period":"PT1S"}`,
 		"POST /admin/system/maintenance\n\n" + `{"enabled":true}`, "GET /admin/system/config",
 		"GET /admin/stats/history", "GET /dead-letter/stats", "DELETE /queues/default",
 		"GET /admin/queues/default",

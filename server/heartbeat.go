@@ -43,7 +43,6 @@ type worker struct {
 	Owner       string        `json:"owner,omitempty"`     // the principal that registered it
 	State       fetch.State   `json:"state,omitempty"`     // that it reports; "": none
 	Directive   fetch.State   `json:"directive,omitempty"` // quiet or terminate: it gets no more jobs
-	Own         bool          `json:"own,omitempty"`       // Directive is what the worker has said itself
 	Queues      []string      `json:"queues,omitempty"`
 	Concurrency int           `json:"concurrency,omitempty"`
 	StartedAt   time.Time     `json:"started_at"`
@@ -115,9 +114,6 @@ func (s *Server) worker(ctx context.Context, id string) (w worker, version uint6
 	removed := !w.Gone.IsZero() || before.Directive != "" && w.Directive == ""
 	if s.eng != nil && removed {
 		workerOf(s.eng, id, fetch.Config{}).Forget()
-		if before.Own { // it has resumed through another server
-			workerOf(s.eng, id, fetch.Config{}).Resume()
-		}
 	}
 	if w.ID != id || !w.Gone.IsZero() {
 		w = worker{ID: id, StartedAt: now}
@@ -344,14 +340,8 @@ func (s *Server) report(c *call, id string, in *input) (w worker, err error) {
 		w.Seen = s.now()
 		w.Hostname, w.Version = cmp.Or(host, w.Hostname), cmp.Or(version, w.Version)
 		w.State, w.Lease = cmp.Or(fetch.State(state), w.State), cmp.Or(lease, w.Lease)
-		switch {
-		case w.Directive == fetch.Terminate:
-		case w.State == fetch.Quiet || w.State == fetch.Terminate:
-			w.Own, w.Directive = w.Own || w.Directive == "", w.State
-		case w.State == fetch.Running && w.Own: // it resumes (P1.8)
-			if w.Own, w.Directive = false, ""; s.eng != nil {
-				workerOf(s.eng, id, fetch.Config{}).Resume()
-			}
+		if w.Directive != fetch.Terminate && (w.State == fetch.Quiet || w.State == fetch.Terminate) {
+			w.Directive = w.State
 		}
 		if types != nil {
 			w.Types = types
@@ -562,11 +552,8 @@ func (s *Server) workerProgress(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.tell(c, rec.ID, progressNote{Attempt: rec.Attempt, At: s.now()}); err != nil {
+	if err := s.progress(c, d, progressNote{Fraction: percentage / 100, At: s.now()}); err != nil {
 		return err
-	}
-	if err := d.Progress(c.ctx, percentage/100); err != nil {
-		return s.lost(c, rec.ID, err)
 	}
 	return c.reply(http.StatusOK, obj{"job_id", rec.ID, "progress", percentage / 100})
 }

@@ -21,8 +21,9 @@ const keySent = "ojs:sent"
 type sent struct {
 	ScheduledAt string `json:"scheduled_at,omitempty"` // F009
 	ExpiresAt   string `json:"expires_at,omitempty"`
-	Tags        bool   `json:"tags,omitempty"`     // they were no member of meta
-	Timeouts    string `json:"timeouts,omitempty"` // by the core's names, as members
+	Tags        bool   `json:"tags,omitempty"`    // they were no member of meta
+	Timeout     bool   `json:"timeout,omitempty"` // in seconds, as is Lease
+	Lease       bool   `json:"lease,omitempty"`
 }
 
 func sentOf(j *ojs.JobInfo) (as sent) {
@@ -66,7 +67,12 @@ func appendJob(b []byte, rec *storage.Record, further ...any) []byte {
 	b = appendTags(b, rec.Meta["tags"])
 	b = appendNumber(b, `,"timeout_ms":`, draft.Milliseconds(rec.Timeout))
 	b = appendNumber(b, `,"visibility_timeout_ms":`, draft.Milliseconds(rec.Lease))
-	b = append(b, as.Timeouts...)
+	if as.Timeout {
+		b = strconv.AppendFloat(append(b, `,"timeout":`...), rec.Timeout.Seconds(), 'f', -1, 64)
+	}
+	if as.Lease {
+		b = strconv.AppendFloat(append(b, `,"visibility_timeout":`...), rec.Lease.Seconds(), 'f', -1, 64)
+	}
 	if v := rec.TypeVersion; v != "" {
 		b = append(b, `,"version":`...)
 		if _, err := strconv.ParseUint(v, 10, 64); err == nil { // as it was sent
@@ -157,20 +163,29 @@ func appendWhen(b []byte, name string, t time.Time, given string) []byte {
 	return appendTime(b, t)
 }
 
-// appendEnd writes when and how the job ended (F076).
+// appendEnd writes when the job ended.
 func appendEnd(b []byte, j *ojs.JobInfo) []byte {
+	completed, cancelled, discarded := ends(j)
+	b = appendWhen(b, `,"completed_at":`, completed, "")
+	b = appendWhen(b, `,"cancelled_at":`, cancelled, "")
+	return appendWhen(b, `,"discarded_at":`, discarded, "")
+}
+
+// ends are the times of the ends of a job (F076). A discarded job whose last attempt
+// failed has two.
+func ends(j *ojs.JobInfo) (completed, cancelled, discarded time.Time) {
 	switch j.State {
 	case ojs.StateCompleted:
-		return appendWhen(b, `,"completed_at":`, j.FinishedAt, "")
+		completed = j.FinishedAt
 	case ojs.StateCancelled:
-		return appendWhen(b, `,"cancelled_at":`, j.FinishedAt, "")
+		cancelled = j.FinishedAt
 	case ojs.StateDiscarded:
+		discarded = j.FinishedAt
 		if failed(j) {
-			b = appendWhen(b, `,"completed_at":`, j.FinishedAt, "")
+			completed = j.FinishedAt
 		}
-		return appendWhen(b, `,"discarded_at":`, j.FinishedAt, "")
 	}
-	return b
+	return completed, cancelled, discarded
 }
 
 // failed reports whether a discarded job ended with a failed attempt, and not since it

@@ -45,7 +45,7 @@ var answers = map[string]string{
 	"POST /dead-letter/retry": "200 Retried", "DELETE /dead-letter/{id}": "200 Deleted",
 	"DELETE /dead-letter": "200 Purged",
 
-	"GET /queues": "200 Queues", "POST /queues": "201 QueueMade", "GET /queues/{name}": "200 AdminQueue",
+	"GET /queues": "200 Queues", "POST /queues": "201 QueueMade", "GET /queues/{name}": "200 QueueStats",
 	"GET /queues/{name}/stats":          "200 QueueStats",
 	"GET /queues/{name}/priority-stats": "200 PriorityStats", "POST /queues/{name}/pause": "200 QueueStats",
 	"POST /queues/{name}/resume": "200 QueueStats", "PUT /queues/{name}/config": "200 QueueConfig",

@@ -107,6 +107,12 @@ func validate(at string, schema map[string]any, v any) error {
 		}
 		return last
 	}
+	all, _ := schema["allOf"].([]any)
+	for _, one := range all {
+		if err := validate(at, one.(map[string]any), v); err != nil {
+			return err
+		}
+	}
 	if list, ok := schema["enum"].([]any); ok && !slices.Contains(list, v) {
 		return fmt.Errorf("%s: %v is none of %v", at, v, list)
 	}

@@ -163,9 +163,9 @@ func jobList(recs []storage.Record) []raw {
 	return list
 }
 
-// span is where the times since and until of a filter belong: dead letters are chosen by
-// their deaths (F085), other jobs by when they were made.
-func (c *call) span(f *inspect.Filter) (since, until *time.Time) {
+// timeRange is where the times since and until of a filter belong. They choose dead
+// letters by their deaths (F085), and other jobs by when they were made.
+func (c *call) timeRange(f *inspect.Filter) (since, until *time.Time) {
 	if strings.HasPrefix(c.rt.path, "/dead-letter") {
 		return &f.FinishedFrom, &f.FinishedBefore
 	}
@@ -191,7 +191,7 @@ func (c *call) jobFilter() (f inspect.Filter, err error) {
 			f.States = append(f.States, state)
 		}
 	}
-	since, until := c.span(&f)
+	since, until := c.timeRange(&f)
 	if *since, err = c.moment("since"); err != nil {
 		return f, err
 	}

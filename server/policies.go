@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"math"
 	"regexp"
 	"strconv"
 	"time"
@@ -57,14 +58,20 @@ func (w *jobRequest) retry() error {
 	if !w.has(name) {
 		name = "retry_policy"
 	}
-	v := w.value(name)
-	if n := w.value("max_attempts"); v == nil && n != nil { // of options (F185)
-		v = object{{"max_attempts", n}}.appendJSON(nil)
+	if attempts := w.one("max_attempts"); w.has("max_attempts") { // of options (F186)
+		n := attempts.integer("max_attempts", 0, 0, math.MaxInt32)
+		switch {
+		case attempts.err != nil:
+			return attempts.err
+		case w.has(name):
+			return badRetry(w.place(name), "is set twice, as "+w.place("max_attempts")+" too")
+		}
+		w.option(ojs.WithMaxAttempts(n))
 	}
-	if v == nil {
+	if !w.has(name) {
 		return nil
 	}
-	p, err := retryOf(v)
+	p, err := retryOf(w.value(name))
 	if err != nil {
 		return err
 	}

@@ -3,10 +3,12 @@ package server
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/engine/fetch"
 	"github.com/ojsengine/ojs/internal/document"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -28,21 +30,21 @@ var progressRoutes = []route{
 // progressNote is what a worker has said along with its progress. The storage of jobs has
 // no field for it.
 type progressNote struct {
-	Attempt int             `json:"attempt"` // that it is about
-	Message string          `json:"message,omitempty"`
-	Data    json.RawMessage `json:"data,omitempty"`
-	At      time.Time       `json:"at"`
+	Fraction float64         `json:"fraction"`
+	Message  string          `json:"message,omitempty"`
+	Data     json.RawMessage `json:"data,omitempty"`
+	At       time.Time       `json:"at"`
 }
 
 const (
-	progressPrefix = "server/progress/"
-	keepTold       = 24 * time.Hour
-	mostTold       = 4 << 10
+	progressPrefix = "server/progress/" // of the key of a note
+	keepNotes      = 24 * time.Hour
+	maxNote        = 4 << 10 // bytes of the data, and of the message
 )
 
 // replyProgress answers with the progress of a job (F153).
 func (s *Server) replyProgress(c *call, rec *storage.Record) error {
-	t, there, err := s.told(c, &rec.JobInfo)
+	t, there, err := s.note(c, &rec.JobInfo)
 	if err != nil {
 		return err
 	}
@@ -64,12 +66,14 @@ func (s *Server) replyProgress(c *call, rec *storage.Record) error {
 	return c.reply(http.StatusOK, o)
 }
 
-// told reads what the worker of a job's latest attempt has said. A retry begins without
-// the words of the attempt before.
-func (s *Server) told(c *call, j *ojs.JobInfo) (t progressNote, there bool, err error) {
-	v, there, err := s.documents().Value(c.ctx, s.now(), progressPrefix+j.ID)
-	there = there && json.Unmarshal(v.Data, &t) == nil && t.Attempt == j.Attempt
-	return t, there, err
+// noteKey is where the note of a job's attempt is kept. A retry begins without the words
+// of the attempt before, and an attempt that has lost its job changes no later one's.
+func noteKey(id string, attempt int) string { return progressPrefix + id + "/" + strconv.Itoa(attempt) }
+
+// note reads the note of a job's latest attempt.
+func (s *Server) note(c *call, j *ojs.JobInfo) (t progressNote, there bool, err error) {
+	v, there, err := s.documents().Value(c.ctx, s.now(), noteKey(j.ID, j.Attempt))
+	return t, there && json.Unmarshal(v.Data, &t) == nil, err
 }
 
 // getProgress answers GET /jobs/{id}/progress.
@@ -101,11 +105,11 @@ func (s *Server) putProgress(c *call) error {
 	if in.err != nil {
 		return in.err
 	}
-	if len(t.Data) > mostTold {
-		return tooLarge(codeTooLarge, "data", int64(len(t.Data)), mostTold)
+	if len(t.Data) > maxNote {
+		return tooLarge(codeTooLarge, "data", int64(len(t.Data)), maxNote)
 	}
-	if len(t.Message) > mostTold {
-		return tooLarge(codeTooLarge, "message", int64(len(t.Message)), mostTold)
+	if len(t.Message) > maxNote {
+		return tooLarge(codeTooLarge, "message", int64(len(t.Message)), maxNote)
 	}
 	rec, err := s.job(c)
 	if err != nil {
@@ -118,18 +122,14 @@ func (s *Server) putProgress(c *call) error {
 	if err != nil {
 		return err
 	}
-	t.Attempt = d.Job.Attempt
-	if err := s.tell(c, rec.ID, t); err != nil { // before the event, whose readers read it
-		return err
-	}
 	if v := in.get("checkpoint"); v != nil {
-		err = d.SaveCheckpoint(c.ctx, jsonRaw(v))
+		if err := d.SaveCheckpoint(c.ctx, jsonRaw(v)); err != nil {
+			return s.lost(c, rec.ID, err)
+		}
 	}
-	if err == nil {
-		err = d.Progress(c.ctx, min(max(fraction, 0), 1))
-	}
-	if err != nil {
-		return s.lost(c, rec.ID, err)
+	t.Fraction = min(max(fraction, rec.Progress), 1) // it never falls
+	if err := s.progress(c, d, t); err != nil {
+		return err
 	}
 	if rec, err = s.record(c.ctx, rec.ID); err != nil {
 		return err
@@ -137,11 +137,18 @@ func (s *Server) putProgress(c *call) error {
 	return s.replyProgress(c, &rec)
 }
 
-// tell keeps what a worker has said along with its progress.
-func (s *Server) tell(c *call, id string, t progressNote) error {
-	return s.documents().PutValues(c.ctx, t.At, []document.Value{{Key: progressPrefix + id,
-		Data:    marshal(t),
-		Expires: t.At.Add(keepTold)}})
+// progress stores progress of a delivery, and before that its note, which those read who
+// are told of the progress.
+func (s *Server) progress(c *call, d *fetch.Delivery, t progressNote) error {
+	err := s.documents().PutValues(c.ctx, t.At, []document.Value{{
+		Key: noteKey(d.Job.ID, d.Job.Attempt), Data: marshal(t), Expires: t.At.Add(keepNotes)}})
+	if err != nil {
+		return err
+	}
+	if err := d.Progress(c.ctx, t.Fraction); err != nil {
+		return s.lost(c, d.Job.ID, err)
+	}
+	return nil
 }
 
 // getCheckpoint answers GET /jobs/{id}/checkpoint (F153).

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -29,34 +28,55 @@ type queueConfig struct {
 	bound    draft.Bound
 }
 
-// configured are the members of a queue's configuration.
-var configured = map[string]bool{"concurrency": true, "rate_limit": true, "throttle": true, "max_depth": true,
-	"overflow": true, "priority": true, "timeout_ms": true, "visibility_timeout_ms": true, "retry": true,
-	"default_timeout": true, "visibility_timeout": true, "backpressure": true}
+// configured are the names of a queue's configuration. The texts on queues and on
+// backpressure have other names of some members: behind each is the name of the member.
+var configured = map[string]string{"concurrency": "", "rate_limit": "", "throttle": "", "priority": "",
+	"max_depth": "", "max_size": "max_depth", "overflow": "", "overflow_policy": "overflow",
+	"timeout_ms": "", "default_timeout": "timeout_ms", "visibility_timeout_ms": "",
+	"visibility_timeout": "visibility_timeout_ms", "retry": "", "default_retry": "retry",
+	"backpressure": "", "backpressure.max_depth": "max_depth", "backpressure.strategy": "overflow"}
 
-// alsoNamed are further names, of the texts on queues and on backpressure.
-var alsoNamed = map[string]string{"max_size": "max_depth", "overflow_policy": "overflow",
-	"strategy": "overflow", "default_retry": "retry"}
-
-// readConfig reads a configuration. A member that is none is refused.
-func readConfig(in *input) (q queueConfig, err error) {
-	given := append(slices.Clone(in.object), in.within("backpressure").object...)
-	in = &input{path: in.path, err: in.err, call: in.call}
-	for _, m := range given {
-		name := cmp.Or(alsoNamed[m.name], m.name)
-		if !configured[name] {
-			return q, invalid(in.path+clip(m.name), "is no member of a queue's configuration")
-		}
-		if in.get(name) == nil {
-			in.object = in.object.set(name, m.value)
+// checkConfig refuses what is no member of a configuration, and what has two names. It
+// returns the name that was sent of each member.
+func checkConfig(in, pressure *input) (map[string]string, error) {
+	sent := make(map[string]string)
+	for _, of := range []*input{in, pressure} {
+		for _, m := range of.object {
+			name := of.path[len(in.path):] + m.name
+			to, known := configured[name]
+			to = cmp.Or(to, name)
+			switch {
+			case !known || of == in && strings.Contains(m.name, "."):
+				return nil, invalid(of.path+clip(m.name), "is no member of a queue's configuration")
+			case sent[to] != "":
+				return nil, givenTwice(of.path + m.name)
+			}
+			sent[to] = name
 		}
 	}
-	depth := in.integer("max_depth", 0, 0, 1<<31)
+	return sent, nil
+}
+
+// readConfig reads a configuration.
+func readConfig(in *input) (q queueConfig, err error) {
+	pressure := in.within("backpressure")
+	if in.err != nil {
+		return q, in.err
+	}
+	sent, err := checkConfig(in, pressure)
+	if err != nil {
+		return q, err
+	}
+	depth := cmp.Or(in.integer("max_depth", 0, 0, 1<<31), in.integer("max_size", 0, 0, 1<<31),
+		pressure.integer("max_depth", 0, 0, 1<<31))
 	priority := in.integer("priority", 0, -100, 100)
 	timeout := cmp.Or(in.duration("timeout_ms"), in.wholeSeconds("default_timeout"))
 	lease := cmp.Or(in.duration("visibility_timeout_ms"), in.wholeSeconds("visibility_timeout"))
-	overflow := in.text("overflow")
+	overflow := cmp.Or(in.text("overflow"), in.text("overflow_policy"), pressure.text("strategy"))
 	concurrency := in.get("concurrency")
+	if in.err == nil {
+		in.err = pressure.err
+	}
 	if in.err == nil && lease > 0 && lease < minLease {
 		in.fail("visibility_timeout_ms", "is too short", "at least 100")
 	}
@@ -66,7 +86,7 @@ func readConfig(in *input) (q queueConfig, err error) {
 	switch overflow {
 	case "", "reject", "block", "drop_oldest":
 	default:
-		return q, invalid(in.path+"overflow", "is unknown").expected("reject, block or drop_oldest").
+		return q, invalid(in.path+sent["overflow"], "is unknown").expected("reject, block or drop_oldest").
 			received(clip(overflow))
 	}
 	q.bound = draft.Bound{MaxDepth: depth, Blocks: overflow == "block", DropOldest: overflow == "drop_oldest"}
@@ -79,8 +99,12 @@ func readConfig(in *input) (q queueConfig, err error) {
 	if lease > 0 {
 		q.defaults = append(q.defaults, ojs.WithLease(lease))
 	}
-	if v := in.get("retry"); v != nil {
-		p, err := retryOf(v)
+	if name := sent["retry"]; in.get(name) != nil {
+		p, err := retryOf(in.get(name))
+		var bad *ojs.InvalidError
+		if errors.As(err, &bad) {
+			bad.Field = name + strings.TrimPrefix(bad.Field, "retry")
+		}
 		if err != nil {
 			return q, err
 		}

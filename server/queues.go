@@ -21,7 +21,7 @@ var queueRoutes = []route{
 	{method: http.MethodGet, path: "/queues", need: permInspect, serve: (*Server).listQueues},
 	{method: http.MethodPost, path: "/queues", need: permOperate, body: requiredBody,
 		serve: (*Server).createQueue},
-	{method: http.MethodGet, path: "/queues/{name}", need: permInspect, serve: (*Server).adminQueue},
+	{method: http.MethodGet, path: "/queues/{name}", need: permInspect, serve: (*Server).getQueue},
 	{method: http.MethodGet, path: "/queues/{name}/stats", need: permInspect, serve: (*Server).queueStats},
 	{method: http.MethodGet, path: "/queues/{name}/priority-stats", need: permInspect,
 		serve: (*Server).priorityStats},
@@ -224,6 +224,23 @@ func (s *Server) queueStats(c *call) error {
 		return err
 	}
 	return s.stats(c, &q)
+}
+
+// getQueue answers GET /queues/{name} (F091).
+func (s *Server) getQueue(c *call) error {
+	q, err := s.findQueue(c)
+	if err != nil {
+		return err
+	}
+	config, err := s.shownConfig(c, &q)
+	if err != nil {
+		return err
+	}
+	at, err := s.queueMadeAt(c, &q)
+	if err != nil {
+		return err
+	}
+	return s.stats(c, &q, "state", string(q.State), "config", config, "created_at", at)
 }
 
 // pauseQueue answers POST /queues/{name}/pause (F090).

@@ -181,17 +181,20 @@ func (s *Server) streamProgress(c *call) error {
 	return s.stream(c, "job:"+c.value("id"), string(event.Progress), string(stateChanged))
 }
 
-// ends are the last events of a stream of progress.
-var ends = map[ojs.State]event.Type{ojs.StateCompleted: "completed", ojs.StateDiscarded: "failed",
+// lastEvents are those of a stream of progress.
+var lastEvents = map[ojs.State]event.Type{ojs.StateCompleted: "completed", ojs.StateDiscarded: "failed",
 	ojs.StateCancelled: "cancelled"}
 
 // progress writes an event of a stream of progress: how far the job is, or how it ended.
 func (w *writer) progress(id string, j *ojs.JobInfo, at time.Time) {
 	o := obj{"job_id", j.ID, "state", string(j.State), "progress", j.Progress, "updated_at", at}
-	if t, there, err := w.c.s.told(w.c, j); err == nil && there {
-		o = o.opt("message", t.Message).opt("data", raw(t.Data))
+	if j.State == ojs.StateActive {
+		t, there, err := w.c.s.note(w.c, j)
+		if err == nil && there && t.Fraction == j.Progress { // or it is of later progress
+			o = o.opt("message", t.Message).opt("data", raw(t.Data))
+		}
 	}
-	w.line(id, cmp.Or(ends[j.State], "progress"), appendValue(nil, o))
+	w.line(id, cmp.Or(lastEvents[j.State], "progress"), appendValue(nil, o))
 }
 
 // streamQueue answers GET /queues/{name}/events.
@@ -200,7 +203,10 @@ func (s *Server) streamQueue(c *call) error { return s.stream(c, "queue:"+c.valu
 // streamChannel answers GET /events/stream (F180).
 func (s *Server) streamChannel(c *call) error {
 	name := c.param("channel")
-	if queue := c.param("queue"); name == "" && queue != "" {
+	if queue := c.param("queue"); queue != "" {
+		if name != "" {
+			return givenTwice("queue")
+		}
 		name = "queue:" + queue
 	}
 	return s.stream(c, cmp.Or(name, "all"))
@@ -238,7 +244,11 @@ func (s *Server) stream(c *call, name string, types ...string) error {
 		return err
 	}
 	if types == nil {
-		types = append(c.names("event_types"), c.names("types")...)
+		if types = c.names("event_types"); len(types) == 0 {
+			types = c.names("types")
+		} else if c.param("types") != "" {
+			return givenTwice("types")
+		}
 	}
 	sub := &subscription{ch: ch, types: types}
 	r := newReader(sub)

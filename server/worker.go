@@ -51,7 +51,13 @@ func (s *Server) fetch(c *call) error {
 	in := c.in()
 	in.require("queues")
 	queues := in.texts("queues")
-	count := in.integer("count", in.integer("batch_size", 1, 1, math.MaxInt), 1, math.MaxInt)
+	many := "count"
+	if in.has("batch_size") { // F186
+		if many = "batch_size"; in.has("count") {
+			return givenTwice(many)
+		}
+	}
+	count := in.integer(many, 1, 1, math.MaxInt)
 	id := in.workerID()
 	lease, only := in.duration("visibility_timeout_ms"), in.texts("types")
 	ms := min(in.integer("wait_ms", 0, 0, math.MaxInt), int(longestWait/time.Millisecond))
@@ -103,7 +109,7 @@ func (s *Server) fetch(c *call) error {
 	}
 	end := len(b)
 	b = append(b, ']')
-	if end > first && len(ds) == 1 && in.get("count") == nil { // F157
+	if end > first && len(ds) == 1 && in.get(many) == nil { // F157
 		b = append(append(b, `,"job":`...), b[first:end]...)
 	}
 	c.buf = append(b, '}')

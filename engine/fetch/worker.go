@@ -305,9 +305,9 @@ func (w *Worker) deliverable(ctx context.Context, ds []*Delivery) []*Delivery {
 // closed when that changes.
 func (w *Worker) touch() (State, <-chan struct{}) {
 	c := w.core
-	state, changed, isNew := c.workers.touch(w.id, c.Now(), w.deadAfter(), w.cfg.Queues)
+	state, changed, isNew := c.workers.touch(w.id, c.Now(), w.deadAfter())
 	if isNew {
-		c.Emit(event.Event{Type: event.WorkerStarted, Subject: w.id, WorkerID: w.id, Queues: w.cfg.Queues})
+		c.Emit(event.Event{Type: event.WorkerStarted, Subject: w.id, WorkerID: w.id})
 	}
 	return state, changed
 }
@@ -412,10 +412,8 @@ func (w *Worker) Heartbeat(ctx context.Context, tokens ...string) (Beat, error) 
 // beaten follows a heartbeat.
 func (w *Worker) beaten(b *Beat) {
 	w.core.watch(w.core.workers.beat(w.id))
-	var queues []string
-	w.core.workers.with(w.id, func(known *worker) { queues = known.queues })
 	w.core.Emit(event.Event{Type: event.WorkerHeartbeat, Subject: w.id, WorkerID: w.id,
-		State: string(b.State), Held: len(b.Held), Queues: queues})
+		State: string(b.State), Held: len(b.Held)})
 }
 
 // DeliveryOfRecord is Delivery for callers that have looked the job up and kept no token.
@@ -457,9 +455,6 @@ func (w *Worker) Renew(ctx context.Context, jobs ...storage.Record) (Beat, error
 
 // Quiet makes the worker get no more jobs. A Fetch that waits returns ErrQuiet.
 func (w *Worker) Quiet() { w.become(Quiet) }
-
-// Resume undoes Quiet. It does nothing to a worker that is closed or not known.
-func (w *Worker) Resume() { w.core.Set(w.id, Running) }
 
 // Close ends the worker: it gets no more jobs. It keeps those it holds until it settles
 // them or their leases run out.

@@ -30,8 +30,7 @@ type worker struct {
 	state   State
 	changed chan struct{} // closed and replaced when state changes
 	seen    time.Time
-	waiting int      // fetches
-	queues  []string // which it has named; empty: none
+	waiting int // fetches
 	held    map[storage.Held]holding
 	lost    []LostJob // to be named by the next heartbeat
 
@@ -58,7 +57,7 @@ const forgetAfter = time.Hour
 
 // touch says that a worker is there. isNew: it was not known, or counted as dead.
 func (ws *book) touch(
-	id string, now time.Time, deadAfter time.Duration, queues []string,
+	id string, now time.Time, deadAfter time.Duration,
 ) (state State, changed <-chan struct{}, isNew bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -75,9 +74,6 @@ func (ws *book) touch(
 	}
 	isNew = isNew || w.dead
 	w.seen, w.deadAfter, w.dead = now, deadAfter, false
-	if len(queues) > 0 { // a heartbeat may name none
-		w.queues = queues
-	}
 	return w.state, w.changed, isNew
 }
 
@@ -264,10 +260,10 @@ func (ws *book) heldBy(id string) (list []storage.Held) {
 	return list
 }
 
-var workerEvents = map[State]event.Type{Running: event.WorkerStarted, Quiet: event.WorkerQuiet,
+var workerEvents = map[State]event.Type{Quiet: event.WorkerQuiet,
 	Terminate: event.WorkerStopped}
 
-// Set moves a worker to a state, except from Terminate.
+// Set moves a worker on to a state, not back to one.
 func (c *Workers) Set(id string, to State) bool {
 	ws := &c.workers
 	ws.mu.Lock()
@@ -279,8 +275,7 @@ func (c *Workers) Set(id string, to State) bool {
 	w.state = to
 	close(w.changed)
 	w.changed = make(chan struct{})
-	ev := event.Event{Type: workerEvents[to], Subject: id, WorkerID: id, Held: len(w.held),
-		Queues: w.queues}
+	ev := event.Event{Type: workerEvents[to], Subject: id, WorkerID: id, Held: len(w.held)}
 	ws.mu.Unlock()
 	if to == Terminate {
 		ev.Reason = publish.StoppedShutdown

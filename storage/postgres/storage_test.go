@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	crashtest.Child(openForCrash, beginForCrash)
 	limittest.Child(openForCrash)
 	bindingtest.Child(openForCrash)
-	// The command line comes after these.
+	// Flags of the command line override these.
 	if os.Getenv("RAPID_CHECKS") == "" { // 100 runs of storagetest.Random take a minute of the server
 		_ = flag.Set("rapid.checks", "25")
 	}
