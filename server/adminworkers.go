@@ -17,7 +17,8 @@ import (
 var adminWorkerRoutes = []route{
 	{method: http.MethodGet, path: "/admin/workers", need: permAdminRead, whole: true,
 		serve: (*Server).listWorkers},
-	{method: http.MethodGet, path: "/workers", need: permAdminRead, whole: true, serve: (*Server).listWorkers},
+	{method: http.MethodGet, path: "/workers", need: permAdminRead, whole: true,
+		serve: (*Server).listWorkers},
 	{method: http.MethodGet, path: "/admin/workers/{id}", need: permAdminRead, whole: true,
 		serve: (*Server).getWorker},
 	{method: http.MethodPost, path: "/admin/workers/{id}/quiet", need: permAdminWrite, whole: true,

@@ -208,7 +208,8 @@ func TestClientOfTheCommandLine(t *testing.T) {
 		"retry":{"max_attempts":3}}}`), 422, "error.details.field", "options.retry")
 	r.want("F186", r.do("POST /jobs"+head+`{"type":"a","args":[],"options":{"max_attempts":"x"}}`), 400,
 		"error.details.field", "options.max_attempts")
-	r.want("L043, F186: override", r.do("PUT /rate-limits/k/override"+head+`{"concurrency":2}`), 200, "key", "k")
+	r.want("L043, F186: override", r.do("PUT /rate-limits/k/override"+head+`{"concurrency":2}`), 200,
+		"key", "k")
 	r.want("F040, F185: an attribute named job", r.do("POST /jobs"+head+`{"type":"a","args":[],"job":1}`),
 		201, "job.job", 1, "id", nil)
 }
@@ -302,7 +303,9 @@ func TestClientsFollowEvents(t *testing.T) {
 	r.do("POST /jobs\n\n" + `{"type":"b","args":[],"options":{"queue":"other"}}`)
 	one, all := r.stream(ts.URL, "/events/jobs/$ID", ""), r.stream(ts.URL, "/events/queues/php", "")
 	some := r.stream(ts.URL, "/events/stream?types=job.started,job.completed&queue=php", "")
-	for query, field := range map[string]string{"types=a&event_types=b": "types", "channel=all&queue=php": "queue"} {
+	for query, field := range map[string]string{
+		"types=a&event_types=b": "types", "channel=all&queue=php": "queue",
+	} {
 		r.want("F180", r.do("GET /events/stream?"+query), 400, "error.details.field", field)
 	}
 	for _, s := range []*stream{one, all, some} {
