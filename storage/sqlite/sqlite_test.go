@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math"
@@ -31,6 +32,9 @@ func TestMain(m *testing.M) {
 	lookAsChild()
 	holdAsChild()
 	_ = os.Setenv("TMPDIR", memdir.Dir()) // for testing.T.TempDir
+	if os.Getenv("RAPID_CHECKS") == "" {  // 100 runs of storagetest.Random take 40 seconds
+		_ = flag.Set("rapid.checks", "25") // a flag of the command line overrides it
+	}
 	goleak.VerifyTestMain(m)
 }
 
