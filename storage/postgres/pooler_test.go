@@ -40,8 +40,8 @@ func pooled(t *testing.T, server *pgtest.Server, size int) func(mode pgx.QueryEx
 }
 
 // Behind a pooler that lends connections for a transaction at a time a storage does all
-// that storages do, in the modes of pgx that need no prepared statement to stay. It passes
-// the cases of the suite with OJS_STORM.
+// that storages do, in the modes of pgx that need no prepared statement to stay. With
+// OJS_STORM it passes the cases of the suite.
 func TestPooler(t *testing.T) {
 	t.Parallel()
 	connectTo := pooled(t, privateServer(t), 20)
