@@ -129,7 +129,7 @@ func (c *parts) runUntil(ctx context.Context) error {
 	r.Pipe.Resize(c.attempts.Slots) // SetConcurrency may have been called since newSession
 	c.begins.Ring()
 	c.Emit(event.Event{Type: event.WorkerStarted, Subject: c.Worker, WorkerID: c.Worker,
-		Queues: c.types.Queues.Load().Names, Slots: c.attempts.Slots()})
+		Queues: slices.Clone(c.types.Queues.Load().Names), Slots: c.attempts.Slots()})
 	c.available(env.Unknown)
 	c.Unanswers.Store(true) // before: other processes may have had no answers
 	for _, chore := range []*chores.Chore{&r.Claims, &k.Due, &k.workers, &k.cron, &k.Prune, &k.Replay,

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"math"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -194,7 +195,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 }
 
 // traceparent is the form of W3C Trace Context. Its second part is the id of the trace.
-var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}`)
+var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?$`)
 
 // Data returns the event's data in the standard's layout: job_type and queue in every
 // event of a job, trace_id if the job's meta has one, and the members of the event's
@@ -218,7 +219,8 @@ func (e Event) Data() map[string]any {
 	if id, ok := j.Meta["trace_id"]; ok {
 		d["trace_id"] = id
 	} else if parent, _ := j.Meta["traceparent"].(string); parent != "" {
-		if parts := traceparent.FindStringSubmatch(parent); parts != nil {
+		parts := traceparent.FindStringSubmatch(parent)
+		if parts != nil && strings.Trim(parts[1], "0") != "" {
 			d["trace_id"] = parts[1]
 		}
 	}

@@ -144,7 +144,9 @@ func TestEventJSON(t *testing.T) {
 	t.Run("P0.8 a trace", func(t *testing.T) {
 		const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 		for meta, want := range map[string]any{parent: "0af7651916cd43dd8448eb211c80319c", parent[:54]: nil,
-			strings.Repeat("0", 60): nil, strings.ToUpper(parent): nil} {
+			parent + "x": nil,
+			parent[:3] + strings.Repeat("0", 32) + parent[35:]: nil, strings.ToUpper(parent): nil,
+			parent + "-more": "0af7651916cd43dd8448eb211c80319c"} {
 			j := job(ojs.StateAvailable)
 			j.Meta = map[string]any{"traceparent": meta}
 			if got := (event.Event{Type: event.Enqueued, Job: &j}).Data()["trace_id"]; got != want {

@@ -20,7 +20,7 @@ const (
 	permInspect                      // read jobs, queues, events
 	permCancel                       // cancel a job or a workflow
 	permOperate                      // change queues, dead letters, recurring jobs, schemas
-	permAdminRead                    // under /admin
+	permAdminRead                    // under /admin, and the workers
 	permAdminWrite                   // under /admin
 	permPurge                        // delete many jobs
 	permCount

@@ -113,7 +113,7 @@ func (w *seenWorker) word(now time.Time) string {
 	if w.dead || w.stale(now) {
 		return "stale"
 	}
-	return cmp.Or(string(w.State), string(fetch.Running))
+	return string(cmp.Or(w.Directive, w.State, fetch.Running))
 }
 
 func (w *seenWorker) object(now time.Time) obj {

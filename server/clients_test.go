@@ -205,7 +205,7 @@ func TestClientOfTheCommandLine(t *testing.T) {
 		"job_template":{"type":"a","options":{"queue":"q"}}}`), 201, "name", "c", "cron.name", "c")
 	r.want("F185: detail", r.do("GET /cron/c"+head), 200, "expression", "@daily", "enabled", true)
 	r.want("F186", r.do("POST /jobs"+head+`{"type":"a","args":[],"options":{"max_attempts":2,
-		"retry":{"max_attempts":3}}}`), 422, "error.details.field", "options.retry")
+		"retry":{"max_attempts":3}}}`), 400, "error.details.field", "options.retry")
 	r.want("F186", r.do("POST /jobs"+head+`{"type":"a","args":[],"options":{"max_attempts":"x"}}`), 400,
 		"error.details.field", "options.max_attempts")
 	r.want("L043, F186: override", r.do("PUT /rate-limits/k/override"+head+`{"concurrency":2}`), 200,

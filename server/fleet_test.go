@@ -465,6 +465,11 @@ func TestFleetOperations(t *testing.T) {
 	for cell := range r.cells {
 		r.want("F091", r.do("GET /queues/made/config?cell="+cell), 200, "config.max_depth", 5)
 	}
+	r.want("F091", r.do("GET /queues/made"), 200, "config.max_depth", 5, "stats.available", 0)
+	r.want("F186", r.do("PUT /rate-limits/k/override\n\n"+`{"concurrency":2}`), 200)
+	for cell := range r.cells {
+		r.want("F186", r.do("GET /rate-limits/k?cell="+cell), 200, "key", "k")
+	}
 	r.want("one cell", r.do("GET /events"), 422, "error.details.cells", []string{"a", "b", "c"})
 	r.want("one cell", r.do("GET /events?cell=a"), 200)
 	r.want("one cell", r.do("POST /jobs/bulk/cancel\n\n"+`{"job_ids":["`+made[0]+`"]}`), 422)

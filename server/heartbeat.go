@@ -552,7 +552,8 @@ func (s *Server) workerProgress(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := s.progress(c, d, progressNote{Fraction: percentage / 100, At: s.now()}); err != nil {
+	t := progressNote{Fraction: max(percentage/100, rec.Progress), At: s.now()}
+	if err := s.progress(c, d, t); err != nil {
 		return err
 	}
 	return c.reply(http.StatusOK, obj{"job_id", rec.ID, "progress", percentage / 100})

@@ -59,12 +59,12 @@ func (w *jobRequest) retry() error {
 		name = "retry_policy"
 	}
 	if attempts := w.one("max_attempts"); w.has("max_attempts") { // of options (F186)
+		if err := w.exclusive("max_attempts", name); err != nil {
+			return err
+		}
 		n := attempts.integer("max_attempts", 0, 0, math.MaxInt32)
-		switch {
-		case attempts.err != nil:
+		if attempts.err != nil {
 			return attempts.err
-		case w.has(name):
-			return badRetry(w.place(name), "is set twice, as "+w.place("max_attempts")+" too")
 		}
 		w.option(ojs.WithMaxAttempts(n))
 	}

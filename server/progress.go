@@ -68,11 +68,15 @@ func (s *Server) replyProgress(c *call, rec *storage.Record) error {
 
 // noteKey is where the note of a job's attempt is kept. A retry begins without the words
 // of the attempt before, and an attempt that has lost its job changes no later one's.
-func noteKey(id string, attempt int) string { return progressPrefix + id + "/" + strconv.Itoa(attempt) }
+// Numbers of attempts come again when a job begins anew.
+func noteKey(j *ojs.JobInfo) string {
+	return progressPrefix + j.ID + "/" + strconv.Itoa(j.Attempt) + "/" +
+		strconv.FormatInt(j.StartedAt.UnixMilli(), 10)
+}
 
 // note reads the note of a job's latest attempt.
 func (s *Server) note(c *call, j *ojs.JobInfo) (t progressNote, there bool, err error) {
-	v, there, err := s.documents().Value(c.ctx, s.now(), noteKey(j.ID, j.Attempt))
+	v, there, err := s.documents().Value(c.ctx, s.now(), noteKey(j))
 	return t, there && json.Unmarshal(v.Data, &t) == nil, err
 }
 
@@ -141,7 +145,7 @@ func (s *Server) putProgress(c *call) error {
 // are told of the progress.
 func (s *Server) progress(c *call, d *fetch.Delivery, t progressNote) error {
 	err := s.documents().PutValues(c.ctx, t.At, []document.Value{{
-		Key: noteKey(d.Job.ID, d.Job.Attempt), Data: marshal(t), Expires: t.At.Add(keepNotes)}})
+		Key: noteKey(d.Job), Data: marshal(t), Expires: t.At.Add(keepNotes)}})
 	if err != nil {
 		return err
 	}

@@ -48,6 +48,8 @@ func checkConfig(in, pressure *input) (map[string]string, error) {
 			switch {
 			case !known || of == in && strings.Contains(m.name, "."):
 				return nil, invalid(of.path+clip(m.name), "is no member of a queue's configuration")
+			case isNull(m.value):
+				continue
 			case sent[to] != "":
 				return nil, givenTwice(of.path + m.name)
 			}
@@ -103,7 +105,7 @@ func readConfig(in *input) (q queueConfig, err error) {
 		p, err := retryOf(in.get(name))
 		var bad *ojs.InvalidError
 		if errors.As(err, &bad) {
-			bad.Field = name + strings.TrimPrefix(bad.Field, "retry")
+			bad.Field = in.path + name + strings.TrimPrefix(bad.Field, "retry")
 		}
 		if err != nil {
 			return q, err
@@ -139,13 +141,19 @@ func boundsOf(in *input, concurrency []byte) (l ojs.RateLimit, err error) {
 				case m.name != "concurrency" && m.name != "rate" && m.name != "throttle":
 					return l, invalid(nested.path+clip(m.name), "is no member of a limit").
 						expected("concurrency, rate, throttle; or limit and period")
-				case !isNull(m.value):
+				case isNull(m.value):
+				case out.has(m.name):
+					return l, givenTwice(nested.path + m.name)
+				default:
 					out = out.set(m.name, m.value)
 				}
 			}
 		}
 	}
 	if v := in.get("throttle"); v != nil {
+		if out.has("throttle") {
+			return l, givenTwice(in.path + "throttle")
+		}
 		out = out.set("throttle", v)
 	}
 	if len(out) == 1 {

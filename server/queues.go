@@ -232,7 +232,7 @@ func (s *Server) getQueue(c *call) error {
 	if err != nil {
 		return err
 	}
-	config, err := s.shownConfig(c, &q)
+	config, err := q.of.shownConfig(c, &q)
 	if err != nil {
 		return err
 	}

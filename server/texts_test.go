@@ -34,6 +34,12 @@ func TestProgressNotes(t *testing.T) {
 		"jobs.0.last_checkpoint.last", 72)
 	r.want("P1.3: cleared on retry", r.do("GET /jobs/$A/progress"), 200, "state", "active", "progress", nil,
 		"data", nil, "updated_at", nil)
+	r.do("PUT /jobs/$A/progress\n\n" + `{"data":{"files":90}}`)
+	r.advance(time.Second)
+	r.do("POST /workers/nack\n\n" + `{"job_id":"$A","requeue":true,"error":{"message":"m"}}`)
+	r.advance(2 * time.Second)
+	r.want("F153: the attempt is given back", r.fetch("w"), 200, "jobs.0.attempt", 2)
+	r.want("F153: its number comes again", r.do("GET /jobs/$A/progress"), 200, "progress", nil, "data", nil)
 	r.want("F153", r.do("PUT /jobs/$A/checkpoint\n\n"+`{"state":{"last":80}}`), 200)
 	r.want("F153", r.do("GET /jobs/$A/checkpoint"), 200, "state.last", 80)
 	r.want("F153", r.do("GET /jobs/$A/progress"), 200, "progress", nil)
@@ -59,6 +65,21 @@ func TestStreamOfProgress(t *testing.T) {
 		t.Errorf("F153: %v", d)
 	}
 	s.end("F124")
+	r.enqueue("L", job)
+	s = r.stream(ts.URL, "/jobs/$L/progress/stream", "")
+	r.fetch("w")
+	r.do("PUT /jobs/$L/progress\n\n" + `{"progress":0.1}`)
+	first := s.want("F153", "progress")[0]
+	s.stop()
+	for _, body := range []string{`{"progress":0.2,"data":{"n":2}}`, `{"progress":0.3,"data":{"n":3}}`} {
+		r.do("PUT /jobs/$L/progress\n\n" + body)
+	}
+	s = r.stream(ts.URL, "/jobs/$L/progress/stream", first.id)
+	late := s.want("F153", "progress", "progress")
+	if _, there := late[0].data["data"]; there || late[1].data["data"] == nil {
+		t.Errorf("F153: data of other progress: %v", late)
+	}
+	s.stop()
 	s = r.stream(ts.URL, "/jobs/$A/progress/stream", "")
 	s.want("F153: it has ended", "completed")
 	s.end("F124")
@@ -93,7 +114,12 @@ func TestConfigOfTheTexts(t *testing.T) {
 	r.want("F030", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"queue":"q"}`), 201)
 	r.want("F030", r.do("POST /jobs\n\n"+`{"type":"a","args":[],"queue":"q"}`), 429, "error.strategy",
 		"reject", "error.bound", 1)
+	r.want("F141: null is absent", r.do("PUT /queues/n/config\n\n"+`{"max_depth":null,"max_size":5}`), 200)
+	r.want("F141", r.do("POST /queues\n\n"+
+		`{"name":"n","config":{"default_retry":{"max_attempts":-1}}}`), 422, "error.details.field",
+		"config.default_retry.max_attempts")
 	for body, field := range map[string]string{
+		`{"concurrency":5,"rate_limit":{"concurrency":3}}`:         "rate_limit.concurrency",
 		`{"backpressure":{"max_size_bytes":5}}`:                    "backpressure.max_size_bytes",
 		`{"backpressure":{"max_depth":"x"}}`:                       "backpressure.max_depth",
 		`{"backpressure":{"strategy":"vanish"}}`:                   "backpressure.strategy",

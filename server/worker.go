@@ -52,8 +52,8 @@ func (s *Server) fetch(c *call) error {
 	in.require("queues")
 	queues := in.texts("queues")
 	many := "count"
-	if in.has("batch_size") { // F186
-		if many = "batch_size"; in.has("count") {
+	if in.get("batch_size") != nil { // F186
+		if many = "batch_size"; in.get("count") != nil {
 			return givenTwice(many)
 		}
 	}
