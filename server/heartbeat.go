@@ -556,7 +556,7 @@ func (s *Server) workerProgress(c *call) error {
 	if err := s.progress(c, d, t); err != nil {
 		return err
 	}
-	return c.reply(http.StatusOK, obj{"job_id", rec.ID, "progress", percentage / 100})
+	return c.reply(http.StatusOK, obj{"job_id", rec.ID, "progress", t.Fraction})
 }
 
 // jobHeartbeat answers POST /jobs/{id}/heartbeat (F181).

@@ -340,10 +340,10 @@ func (s *Server) deleteQueue(c *call) error {
 	case "discard":
 		refused = 0
 	case "move":
-		if ojs.ValidateQueue(target) != nil || target == q.Name {
+		if target == q.Name {
 			return badQueue("target_queue", target)
 		}
-		if err := c.may(target); err != nil {
+		if err := c.mayQueue("target_queue", target); err != nil {
 			return err
 		}
 		refused = q.Counts[ojs.StateActive] // which cannot be moved
