@@ -162,7 +162,7 @@ func TestEventJSON(t *testing.T) {
 		for _, tt := range []struct {
 			typ    event.Type
 			reason string
-			want   map[string]any // beside those that all have
+			want   map[string]any // in addition to common
 		}{
 			{event.CronTriggered, "", map[string]any{"job_id": jobID, "run_count": 3, "actual_time": now}},
 			{event.CronSkipped, "overlap_skip", map[string]any{"reason": "overlap_skip",

@@ -255,6 +255,7 @@ func TestClientInRuby(t *testing.T) {
 	r.keep("ID", w, "jobs.0.id")
 	r.want("F186", r.do("POST /workers/fetch"+head+`{"queues":["rb"],"batch_size":5,"count":5}`), 400,
 		"error.details.field", "batch_size")
+	r.want("F186", r.do("POST /workers/fetch"+head+`{"queues":["rb"],"batch_size":5,"count":null}`), 200)
 	r.want("F068, F077: of no worker", r.do("POST /workers/heartbeat"+head+`{"worker_id":"rb-1",
 		"active_jobs":["$ID"]}`), 200, "jobs_extended.0", r.vars["ID"])
 	r.want("F066", r.do("POST /workers/ack"+head+`{"job_id":"$ID","result":null}`), 200, "state", "completed")

@@ -896,7 +896,7 @@ func TestListsWithADamagedWorkflow(t *testing.T) {
 		before := st.Calls("Get")
 		r.want("W076 "+state, r.do("GET /workflows?state="+state), 200, "pagination.total", 0)
 		if n := st.Calls("Get") - before; n > most {
-			t.Errorf("%d jobs were looked up for those that are %s, not %d", n, state, most)
+			t.Errorf("%d jobs were looked up for state %s, not %d", n, state, most)
 		}
 	}
 }

@@ -465,6 +465,8 @@ func TestFleetOperations(t *testing.T) {
 	for cell := range r.cells {
 		r.want("F091", r.do("GET /queues/made/config?cell="+cell), 200, "config.max_depth", 5)
 	}
+	r.want("F091", r.do("PUT /queues/own/config?cell=b\n\n"+`{"concurrency":3}`), 200)
+	r.want("F091: of its cell", r.do("GET /queues/own"), 200, "config.concurrency", 3)
 	r.want("F091", r.do("GET /queues/made"), 200, "config.max_depth", 5, "stats.available", 0)
 	r.want("F186", r.do("PUT /rate-limits/k/override\n\n"+`{"concurrency":2}`), 200)
 	for cell := range r.cells {

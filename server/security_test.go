@@ -63,6 +63,7 @@ func TestAccess(t *testing.T) {
 	as("F193", "producer", "POST /workers/fetch\n\n"+`{"queues":["default"]}`, 403)
 	as("F193", "operator", "GET /queues", 200)
 	as("F193", "operator", "GET /admin/queues", 403)
+	as("F193", "operator", "GET /workers", 403)
 	as("F193", "reader", "GET /admin/queues", 200)
 	as("F193", "reader", "POST /admin/queues/q/pause", 403)
 	as("F193", "mail", "POST /jobs\n\n"+job, 403)

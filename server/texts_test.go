@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -71,9 +72,13 @@ func TestStreamOfProgress(t *testing.T) {
 	r.do("PUT /jobs/$L/progress\n\n" + `{"progress":0.1}`)
 	first := s.want("F153", "progress")[0]
 	s.stop()
-	for _, body := range []string{`{"progress":0.2,"data":{"n":2}}`, `{"progress":0.3,"data":{"n":3}}`} {
+	for _, body := range []string{`{"progress":0.2,"data":{"n":2}}`, `{"progress":0.3}`,
+		`{"progress":0.1,"data":{"n":3}}`} {
 		r.do("PUT /jobs/$L/progress\n\n" + body)
 	}
+	r.want("F181: progress never falls", r.do("POST /workers/progress\n\n"+
+		`{"job_id":"$L","percentage":20}`), 200, "progress", 0.3)
+	r.do("PUT /jobs/$L/progress\n\n" + `{"data":{"n":3}}`)
 	s = r.stream(ts.URL, "/jobs/$L/progress/stream", first.id)
 	late := s.want("F153", "progress", "progress")
 	if _, there := late[0].data["data"]; there || late[1].data["data"] == nil {
@@ -118,6 +123,8 @@ func TestConfigOfTheTexts(t *testing.T) {
 	r.want("F141", r.do("POST /queues\n\n"+
 		`{"name":"n","config":{"default_retry":{"max_attempts":-1}}}`), 422, "error.details.field",
 		"config.default_retry.max_attempts")
+	r.want("F141", r.do("PUT /queues/n/config\n\n"+`{"throttle":{"limit":1,"period":"PT1S"},
+		"rate_limit":{"throttle":{"limit":2,"period":"PT1S"}}}`), 400, "error.details.field", "throttle")
 	for body, field := range map[string]string{
 		`{"concurrency":5,"rate_limit":{"concurrency":3}}`:         "rate_limit.concurrency",
 		`{"backpressure":{"max_size_bytes":5}}`:                    "backpressure.max_size_bytes",
@@ -146,11 +153,18 @@ func TestConfigOfTheTexts(t *testing.T) {
 
 // Workers are listed outside of /admin, too (F147).
 func TestWorkersOfTheBinding(t *testing.T) {
-	r := newRig(t)
+	st := bindingtest.Fresh(t)
+	r := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
+	other := rigOf(t, enginetest.NewOn[any](t, st, engineOptions()...))
 	r.do("POST /workers/register\n\n" + `{"worker_id":"w","queues":["q"],"concurrency":3}`)
+	r.do("POST /workers/register\n\n" + `{"worker_id":"x"}`)
+	r.want("F147", r.do("POST /admin/workers/x/quiet"), 200)
+	r.do("POST /workers/heartbeat\n\n" + `{"worker_id":"x","state":"running"}`)
+	other.want("F147: an operator's quiet stays", other.do("GET /workers"), 200, "workers.1.state", "quiet",
+		"workers.1.directive", "quiet", "summary.running", 1)
 	r.want("F147", r.do("GET /workers"), 200, "workers.0.id", "w", "workers.0.queues.0", "q",
 		"workers.0.state", "running", "workers.0.started_at", "2000-01-01T00:00:00.000Z",
-		"pagination.total", 1)
+		"pagination.total", 2)
 }
 
 // Answers of operators have the members of the texts' examples (F143).
@@ -187,6 +201,9 @@ func TestWordsOfTheErrorsText(t *testing.T) {
 	st.OnCall(func(c *storagetest.Call) { c.Err = storagetest.ErrFault })
 	r.want("F159", r.do("GET /jobs/0197f000-0000-7000-8000-000000000001"), 503, "error.canonical_code",
 		"BACKEND_UNAVAILABLE")
+	st.OnCall(func(c *storagetest.Call) { c.Err = context.DeadlineExceeded })
+	r.want("F159", r.do("GET /jobs/0197f000-0000-7000-8000-000000000001"), 504, "error.canonical_code",
+		"BACKEND_TIMEOUT")
 }
 
 // Each result that is asked for is in the answer (F152).
@@ -237,6 +254,9 @@ func TestDeathsOfATime(t *testing.T) {
 		`{"filter":{"until":"2000-01-01T00:30:00Z"},"confirm":true}`), 200, "purged_count", 0)
 	r.want("F087", r.do("DELETE /dead-letter\n\n"+
 		`{"until":"2000-01-01T01:30:00Z","older_than":"2000-01-01T00:30:00Z","confirm":true}`), 200,
+		"purged_count", 0)
+	r.want("F087: the earlier of the two", r.do("DELETE /dead-letter\n\n"+
+		`{"until":"2000-01-01T00:30:00Z","older_than":"2000-01-01T01:30:00Z","confirm":true}`), 200,
 		"purged_count", 0)
 	r.want("F086", r.do("POST /dead-letter/retry\n\n"+
 		`{"filter":{"since":"2000-01-01T00:30:00Z","error_type":"db.down"},"confirm":true}`), 200, "retried", 1)
