@@ -10,7 +10,6 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/postgres"
 )
 
 // Of claimers that race for jobs that are inserted meanwhile in batches of all sizes,
@@ -102,62 +101,6 @@ func stepRace(t *testing.T, jobs int) {
 		t.Errorf("%d of %d jobs were completed", len(seen), jobs)
 	}
 	checkCounts(t, connect(t), name)
-}
-
-// A claim that has skipped jobs begins behind them. It finds a job before them that
-// another process gives back, without waiting for a poll.
-func TestUnclaimBehindAClaim(t *testing.T) {
-	mine, name := open(t, "", postgres.WithPoll(time.Hour))
-	theirs, _ := open(t, name, postgres.WithPoll(time.Hour))
-	told := make(chan struct{}, 100)
-	defer mine.Notify(nil, func(n storage.Notice) {
-		if n.Available {
-			told <- struct{}{}
-		}
-	})()
-	now := time.Now()
-	var batch []storage.Insert
-	for i := range 4 {
-		in := freshJob(i, now)
-		if i > 0 {
-			in.Record.RateLimit = &ojs.RateLimit{Key: "k"}
-		}
-		batch = append(batch, in)
-	}
-	_, err := theirs.Insert(t.Context(), now, batch, nil)
-	must(t, err)
-	first := new(storage.Record)
-	_, n, err := theirs.SettleAndClaim(t.Context(), now, nil, nil, storage.Claim{}, []*storage.Record{first})
-	if err != nil || n != 1 {
-		t.Fatal(n, err)
-	}
-	closeKey(t, theirs, "k")
-	claim := storage.Claim{Max: 1}
-	for range 3 {
-		if got, err := mine.Claim(t.Context(), now, claim, nil); err != nil || len(got) != 0 {
-			t.Fatal(got, err)
-		}
-	}
-	for len(told) > 0 {
-		<-told
-	}
-	n, err = theirs.Unclaim(t.Context(), now, []storage.Held{{ID: first.ID, Version: first.Version}})
-	if err != nil || n != 1 {
-		t.Fatal(n, err)
-	}
-	late := time.After(time.Minute)
-	for {
-		select {
-		case <-told:
-		case <-late:
-			t.Fatal("the job that was given back is not found")
-		}
-		got, err := mine.Claim(t.Context(), now, claim, nil)
-		must(t, err)
-		if len(got) == 1 && got[0].ID == first.ID {
-			return
-		}
-	}
 }
 
 // The outcomes and the claims of a step are written by one transaction.
