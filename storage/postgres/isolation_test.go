@@ -106,7 +106,7 @@ func TestSerializable(t *testing.T) {
 	}
 }
 
-// Open repeats what it asks of a database that undoes it.
+// Open repeats what it asks of a database that undoes it. So do the looks that follow.
 func TestOpenIsUndone(t *testing.T) {
 	_, name := open(t, "")
 	pool := connect(t)
@@ -118,9 +118,20 @@ func TestOpenIsUndone(t *testing.T) {
 		"ALTER TABLE "+name+".queue_state RENAME TO kept_state",
 		"CREATE VIEW "+name+".queue_state AS SELECT * FROM "+name+".kept_state WHERE "+name+".undo()",
 		"INSERT INTO "+name+".kept_state (queue, state) VALUES ('q', 'paused')")
-	s, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name))
+	logged := make(lines, 100)
+	s, err := postgres.Open(t.Context(), pool, postgres.WithSchema(name),
+		postgres.WithPoll(20*time.Millisecond), postgres.WithLogger(slog.New(logged)))
 	must(t, err)
+	execAll(t, pool, "SELECT setval('"+name+".undone', 1, false)")
+	await(t, "a look is undone twice and made again", func() bool {
+		var n int
+		must(t, pool.QueryRow(t.Context(), "SELECT last_value FROM "+name+".undone").Scan(&n))
+		return n >= 3
+	})
 	must(t, s.Close())
+	if len(logged) > 0 {
+		t.Error(<-logged)
+	}
 }
 
 // A transaction that cannot see the jobs of others is refused for unique jobs, bounded

@@ -212,11 +212,12 @@ const farewell = time.Second
 
 // toEnd is patiently for statements that the end of ctx, which is Close, shall not break
 // off: pgx asks the database to cancel what is broken off, which costs a connection more,
-// and PgBouncer 1.18 exits at times when that meets a client that leaves.
+// and PgBouncer 1.18 exits at times when that meets a client that leaves. A statement
+// that the database undoes is made anew (again).
 func (s *Storage) toEnd(ctx context.Context, f func(ctx context.Context) error) error {
 	lingering, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { wall.AfterFunc(farewell, cancel) })
 	defer stop()
-	return s.patiently(lingering, f)
+	return again(func() error { return s.patiently(lingering, f) })
 }
