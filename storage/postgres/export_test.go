@@ -227,7 +227,9 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 }
 
 // Look is what the listener does now and then, with a connection.
-func (s *Storage) Look(ctx context.Context, conn *pgx.Conn) error { return s.look(ctx, conn, "") }
+func (s *Storage) Look(ctx context.Context, conn *pgx.Conn) error {
+	return s.look(ctx, conn, new(pulse))
+}
 
 // Wrap is what each call does to its error.
 func Wrap(err error) error { return wrap(err) }

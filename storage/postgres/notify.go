@@ -299,7 +299,7 @@ func (s *Storage) hear(ctx context.Context, hears func()) error {
 			if p.look(); p.lost == mostLost {
 				return errOtherServer
 			}
-			err := s.toEnd(ctx, func(ctx context.Context) error { return s.look(ctx, conn, p.probe) })
+			err := s.toEnd(ctx, func(ctx context.Context) error { return s.look(ctx, conn, &p) })
 			if err != nil {
 				return err
 			}
@@ -391,11 +391,12 @@ var compactSQL = define("compact", `WITH gone AS (DELETE FROM {schema}.tally RET
 		INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n), type FROM gone GROUP BY 1, 2, 3, 5 HAVING sum(n) <> 0`)
 
 // look is what is done now and then: engines look at everything, the clocks are compared,
-// and the counts summed up. Its commits wait for no standby. Last of all it sends a
-// probe, which comes back if notifications do: behind a pooler the connection is lent to
-// others while it says nothing, and what it hears by chance while it is speaking proves
-// nothing.
-func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error {
+// and the counts summed up. Its commits wait for no standby. The first look of a
+// connection sums up nothing: a program may open the storage for a moment only. Last of
+// all a look sends a probe, which comes back if notifications do: behind a pooler the
+// connection is lent to others while it says nothing, and what it hears by chance while
+// it is speaking proves nothing.
+func (s *Storage) look(ctx context.Context, conn *pgx.Conn, p *pulse) error {
 	before := s.ClockOffset()
 	t := s.with(ctx, bare{conn})
 	err := fail.Caught(func() {
@@ -412,7 +413,11 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 	if err != nil {
 		return err
 	}
-	for _, of := range []statement{compactSQL, compactServedSQL} {
+	var sums []statement
+	if p.looks > 1 {
+		sums = []statement{compactSQL, compactServedSQL}
+	}
+	for _, of := range sums {
 		err := s.begun(ctx, t.on, func(t *tx) {
 			t.exec(tuneSQL)
 			t.exec(unflushedSQL)
@@ -424,7 +429,7 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 		}
 	}
 	s.hub.Tell(ctx, storage.Notice{Everything: true})
-	return s.query(ctx, s.sent(sendSQL, nil, s.channel(), []string{probe}))
+	return s.query(ctx, s.sent(sendSQL, nil, s.channel(), []string{p.probe}))
 }
 
 // heardWide follows a change of the limit of a queue or type. The end of a job may have
