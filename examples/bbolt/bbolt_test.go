@@ -18,7 +18,7 @@ import (
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-// The tests of package keyed make 100 runs of the random operations of storagetest. Here
+// The tests of package keyed make more runs of the random operations of storagetest. Here
 // the driver alone is new.
 func TestMain(m *testing.M) {
 	if os.Getenv("RAPID_CHECKS") == "" {

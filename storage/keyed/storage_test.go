@@ -1,6 +1,8 @@
 package keyed_test
 
 import (
+	"flag"
+	"os"
 	"testing"
 
 	"github.com/ojsengine/ojs/internal/listtest"
@@ -11,6 +13,15 @@ import (
 	"github.com/ojsengine/ojs/storage/keyed/keyedtest"
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
+
+// A hundred runs of the random operations of storagetest, on a steady store and on an
+// unsteady one, take a minute. OJS_STORM=1 makes them.
+func TestMain(m *testing.M) {
+	if os.Getenv("RAPID_CHECKS") == "" && os.Getenv("OJS_STORM") == "" {
+		_ = flag.Set("rapid.checks", "25") // the command line comes after
+	}
+	os.Exit(m.Run())
+}
 
 func open(tb testing.TB, db driver.DB) storage.Storage {
 	s, err := keyed.Open(db, "keyed")

@@ -1,6 +1,8 @@
 package storagetest_test
 
 import (
+	"flag"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -9,7 +11,14 @@ import (
 	"github.com/ojsengine/ojs/storage/storagetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestRandomReachesEverything, which OJS_STORM=1 has search, needs the 100 runs that are
+// the default of rapid.
+func TestMain(m *testing.M) {
+	if os.Getenv("RAPID_CHECKS") == "" && os.Getenv("OJS_STORM") == "" {
+		_ = flag.Set("rapid.checks", "25") // the command line comes after
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestReference(t *testing.T) {
 	cfg := storagetest.Config{
