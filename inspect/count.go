@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/telemetry"
 )
 
 // DefaultLook is how many jobs Jobs.Count and Jobs.Facets look at unless the caller says
@@ -139,6 +140,48 @@ func (j *Jobs) FacetsBy(ctx context.Context, f Filter, look int, by ...Facet) ([
 		}
 	}
 	return out, nil
+}
+
+// Failures groups the jobs that f selects by their latest failures, with a look at the
+// given number of jobs; 0 is DefaultLook. Without States these are discarded and
+// retryable jobs. Each type has a share of the jobs that are looked at, so that types
+// with few failures are looked through. Beyond 1000 groups, failures of new groups are
+// left out, and Exact is false.
+//
+// To retry a group with a pause between two jobs, Apply RetryJobs to a filter with its
+// Key.
+func (j *Jobs) Failures(ctx context.Context, f Filter, look int) (FailureGroups, error) {
+	if len(f.States) == 0 {
+		f.States = []ojs.State{ojs.StateDiscarded, ojs.StateRetryable}
+	}
+	if _, err := j.counted(&f, look); err != nil {
+		return FailureGroups{}, err
+	}
+	groups := make(failures)
+	room, now := true, j.Now()
+	seen, err := j.look(ctx, &f, look, func(job *ojs.JobInfo) { room = groups.add(job, now) && room })
+	if err != nil {
+		return FailureGroups{}, err
+	}
+	return groups.of(&seen, room), nil
+}
+
+// CountedFailures returns the failed attempts of the last 30 days that the engines that
+// report have counted, by kind, those of jobs that were deleted, too. Engines without
+// reports count none, and one that is killed loses those since its last report. known
+// keeps what the next call need not read. See KnownFailures.Read, which has the bounds
+// and the cost. The key of a kind selects the stored jobs whose latest failure is of it:
+// Filter.Failure.
+func (j *Jobs) CountedFailures(
+	ctx context.Context, known *telemetry.KnownFailures,
+) ([]telemetry.FailureCount, error) {
+	return known.Read(ctx, j.source, j.Now())
+}
+
+// FailureCounted reports whether CountedFailures has the kind of a job type with a key.
+// It costs a read of one value.
+func (j *Jobs) FailureCounted(ctx context.Context, jobType, key string) (bool, error) {
+	return telemetry.FailureCounted(ctx, j.source, j.Now(), jobType, key)
 }
 
 // counted narrows a filter whose jobs are counted, and returns its query.

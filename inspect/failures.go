@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"strings"
 	"time"
@@ -41,43 +40,11 @@ type FailureGroups struct {
 // maxGroups bounds how many groups are told apart.
 const maxGroups = 1000
 
-// Failures groups the jobs that f selects by their latest failures, with a look at the
-// given number of jobs; 0 is DefaultLook. Without States these are discarded and
-// retryable jobs. Each type has a share of the jobs that are looked at, so that types
-// with few failures are looked through. Beyond 1000 groups, failures of new groups are
-// left out, and Exact is false.
-//
-// To retry a group with a pause between two jobs, Apply RetryJobs to a filter with its
-// Key.
-func (j *Jobs) Failures(ctx context.Context, f Filter, look int) (FailureGroups, error) {
-	if len(f.States) == 0 {
-		f.States = []ojs.State{ojs.StateDiscarded, ojs.StateRetryable}
-	}
-	if _, err := j.counted(&f, look); err != nil {
-		return FailureGroups{}, err
-	}
-	groups := make(map[string]*FailureGroup)
-	room, now := true, j.Now()
-	seen, err := j.look(ctx, &f, look, func(job *ojs.JobInfo) {
-		room = addFailure(groups, job, now) && room
-	})
-	if err != nil {
-		return FailureGroups{}, err
-	}
-	out := FailureGroups{Looked: seen.n, Exact: len(seen.missed) == 0 && room}
-	for _, g := range groups {
-		g.Least = !seen.through(g.Type)
-		out.Groups = append(out.Groups, *g)
-	}
-	slices.SortFunc(out.Groups, func(a, b FailureGroup) int {
-		return cmp.Or(cmp.Compare(b.N, a.N), strings.Compare(a.Type, b.Type), strings.Compare(a.Key, b.Key))
-	})
-	return out, nil
-}
+// failures are groups by their keys.
+type failures map[string]*FailureGroup
 
-// addFailure counts a job in its group. It reports false if there is no room for another
-// group.
-func addFailure(groups map[string]*FailureGroup, job *ojs.JobInfo, now time.Time) bool {
+// add counts a job in its group. It reports false if there is no room for another group.
+func (groups failures) add(job *ojs.JobInfo, now time.Time) bool {
 	if job.Error == nil {
 		return true
 	}
@@ -104,6 +71,19 @@ func addFailure(groups map[string]*FailureGroup, job *ojs.JobInfo, now time.Time
 	return true
 }
 
+// of is the result of a look at jobs. room says that there was room for all groups.
+func (groups failures) of(seen *looked, room bool) FailureGroups {
+	out := FailureGroups{Looked: seen.n, Exact: len(seen.missed) == 0 && room}
+	for _, g := range groups {
+		g.Least = !seen.through(g.Type)
+		out.Groups = append(out.Groups, *g)
+	}
+	slices.SortFunc(out.Groups, func(a, b FailureGroup) int {
+		return cmp.Or(cmp.Compare(b.N, a.N), strings.Compare(a.Type, b.Type), strings.Compare(a.Key, b.Key))
+	})
+	return out
+}
+
 // FailureKey is the key of the group of failures that a job's latest failure belongs to,
 // "" if the job has none.
 func FailureKey(job *ojs.JobInfo) string {
@@ -111,22 +91,4 @@ func FailureKey(job *ojs.JobInfo) string {
 		return ""
 	}
 	return telemetry.KindOf(job.Type, job.Error).Key
-}
-
-// CountedFailures returns the failed attempts of the last 30 days that the engines that
-// report have counted, by kind, those of jobs that were deleted, too. Engines without
-// reports count none, and one that is killed loses those since its last report. known
-// keeps what the next call need not read. See KnownFailures.Read, which has the bounds
-// and the cost. The key of a kind selects the stored jobs whose latest failure is of it:
-// Filter.Failure.
-func (j *Jobs) CountedFailures(
-	ctx context.Context, known *telemetry.KnownFailures,
-) ([]telemetry.FailureCount, error) {
-	return known.Read(ctx, j.source, j.Now())
-}
-
-// FailureCounted reports whether CountedFailures has the kind of a job type with a key.
-// It costs a read of one value.
-func (j *Jobs) FailureCounted(ctx context.Context, jobType, key string) (bool, error) {
-	return telemetry.FailureCounted(ctx, j.source, j.Now(), jobType, key)
 }

@@ -102,6 +102,37 @@ func (j *Jobs) Step(ctx context.Context, id string) (*ojs.JobInfo, error) {
 	return j.Readable(ctx, &rec.JobInfo), nil
 }
 
+// Timeline returns the life of a job. An unknown id gives ojs.ErrNotFound. It costs a
+// lookup of the job: its record has it all.
+func (j *Jobs) Timeline(ctx context.Context, id string) (*Timeline, error) {
+	rec, err := j.source.Get(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return TimelineOf(&rec, j.Now()), nil
+}
+
+// Logs returns what the last attempts of a job have logged, the oldest first, of engines
+// with WithJobLogs. It costs one lookup, of at most 10 logs of 64 KiB. An unknown id
+// gives ojs.ErrNotFound. If a log cannot be read, Logs returns the others with an error.
+func (j *Jobs) Logs(ctx context.Context, id string) ([]AttemptLog, error) {
+	stored, err := j.source.Logs(ctx, id)
+	if err == nil && len(stored) == 0 {
+		_, err = j.Record(ctx, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return readLogs(id, stored)
+}
+
+// DecodeLog returns a log of a job with its lines decoded by the codecs. A log
+// that is not encoded stays as it is. The error is a *codec.Error.
+func (j *Jobs) DecodeLog(ctx context.Context, job *ojs.JobInfo, log AttemptLog) (AttemptLog, error) {
+	key, _ := job.Meta[codec.MetaKeyID].(string)
+	return log.decoded(ctx, j.eng.Codec, key)
+}
+
 // List lists the jobs that f selects, in its order. Jobs come, go and change meanwhile:
 // one that is stored and selected throughout, and keeps its place in the order, is listed
 // exactly once. After an error, which ends the listing, the job is nil. It costs a look

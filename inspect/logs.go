@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/codec"
 	"github.com/ojsengine/ojs/internal/stored"
+	"github.com/ojsengine/ojs/storage"
 )
 
 // AttemptLog is what an attempt has logged by handler.Logger.
@@ -28,19 +28,9 @@ type AttemptLog struct {
 	Cut int // how many older lines were cut, or could not be encoded
 }
 
-// Logs returns what the last attempts of a job have logged, the oldest first, of engines
-// with WithJobLogs. It costs one lookup, of at most 10 logs of 64 KiB. An unknown id
-// gives ojs.ErrNotFound. If a log cannot be read, Logs returns the others with an error.
-func (j *Jobs) Logs(ctx context.Context, id string) ([]AttemptLog, error) {
-	stored, err := j.source.Logs(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if len(stored) == 0 {
-		_, err = j.Record(ctx, id)
-		return nil, err
-	}
-	var logs []AttemptLog
+// readLogs reads the logs of a job. It leaves out those that cannot be read, which the
+// error names.
+func readLogs(id string, stored []storage.Log) (logs []AttemptLog, err error) {
 	for _, l := range stored {
 		log, bad := ReadLog(l.Data)
 		if bad != nil {
@@ -53,14 +43,12 @@ func (j *Jobs) Logs(ctx context.Context, id string) ([]AttemptLog, error) {
 	return logs, err
 }
 
-// DecodeLog returns a log of a job with its lines decoded by the codecs. A log
-// that is not encoded stays as it is. The error is a *codec.Error.
-func (j *Jobs) DecodeLog(ctx context.Context, job *ojs.JobInfo, log AttemptLog) (AttemptLog, error) {
+// decoded is the log with its lines decoded. key is that of the codec's key.
+func (log AttemptLog) decoded(ctx context.Context, by *codec.Chain, key string) (AttemptLog, error) {
 	if log.Encoded == nil {
 		return log, nil
 	}
-	key, _ := job.Meta[codec.MetaKeyID].(string)
-	raw, err := j.eng.Codec.DecodeValue(ctx, log.Encoded, key)
+	raw, err := by.DecodeValue(ctx, log.Encoded, key)
 	if err != nil {
 		return log, err
 	}

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"slices"
 	"time"
@@ -83,16 +82,6 @@ type NextAttempt struct {
 
 // maxNext bounds Timeline.Next.
 const maxNext = 50
-
-// Timeline returns the life of a job. An unknown id gives ojs.ErrNotFound. It costs a
-// lookup of the job: its record has it all.
-func (j *Jobs) Timeline(ctx context.Context, id string) (*Timeline, error) {
-	rec, err := j.source.Get(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return TimelineOf(&rec, j.Now()), nil
-}
 
 // TimelineOf returns the life of a job that has been read, as far as the record has it.
 func TimelineOf(rec *storage.Record, now time.Time) *Timeline {

@@ -52,6 +52,15 @@ type NodeJob struct {
 	Stack           string // of operate.Workers.Stacks; else ""
 }
 
+// Running is an attempt that a handler of an engine works on.
+type Running struct {
+	Job    ojs.JobHeader // with a meta of its own
+	Since  time.Time
+	Asleep bool   // in handler.Sleep
+	Ended  error  // why its context has ended; nil: it has not
+	Stack  string // of the goroutine that runs the handler
+}
+
 // Workers returns what takes the jobs of the storage: the engines that report on
 // themselves (engine.WithReports), by host, process and id, and then all others that hold
 // active jobs, in the order in which their leases end. Jobs of a worker whose leases are

@@ -413,11 +413,10 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, p *pulse) error {
 	if err != nil {
 		return err
 	}
-	var sums []statement
-	if p.looks > 1 {
-		sums = []statement{compactSQL, compactServedSQL}
-	}
-	for _, of := range sums {
+	for _, of := range []statement{compactSQL, compactServedSQL} {
+		if p.looks == 1 {
+			break
+		}
 		err := s.begun(ctx, t.on, func(t *tx) {
 			t.exec(tuneSQL)
 			t.exec(unflushedSQL)
