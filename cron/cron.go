@@ -172,7 +172,8 @@ const (
 	GapRun Gap = "run"
 )
 
-// Missed is what happens to runs that came due while no engine ran.
+// Missed is what happens to runs that came due while no engine ran, or while everything
+// was paused (operate.Queues.PauseAll).
 type Missed string
 
 // The ways to treat missed runs.
@@ -594,12 +595,4 @@ func scheduleOf(e *storage.Cron) (cronspec.Schedule, error) {
 func draftOf(e *storage.Cron) ojs.Draft {
 	o := e.Options.Clone()
 	return ojs.NewDraft(e.Type, e.Args, func(to *ojs.Options) { *to = o.Clone() })
-}
-
-// earliest is the earlier of two times, of which zero is none.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/ojsengine/ojs/internal/foreign"
 	"github.com/ojsengine/ojs/internal/locks"
 	"github.com/ojsengine/ojs/internal/stored"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -69,13 +70,13 @@ func (t *Ticker) Tick(ctx context.Context) (next time.Time) {
 		for i := range due {
 			last := due[i]
 			after = &last
-			next = earliest(next, t.fireDue(ctx, &due[i], now))
+			next = times.Earliest(next, t.fireDue(ctx, &due[i], now))
 		}
 		if rest.IsZero() || rest.After(now) {
-			return earliest(next, rest)
+			return times.Earliest(next, rest)
 		}
 		if len(due) == 0 || t.quitting() { // the storage has what is due, yet brought nothing: do not spin
-			return earliest(next, now.Add(retryWait))
+			return times.Earliest(next, now.Add(retryWait))
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
 	"github.com/ojsengine/ojs/handler"
 	"github.com/ojsengine/ojs/inspect"
@@ -67,6 +68,44 @@ func TestPauseAll(t *testing.T) {
 		b.advance(0)
 		b.want(held, ojs.StateCompleted, 1)
 		b.want(queued, ojs.StateAvailable, 0)
+	})
+}
+
+// Recurring jobs wait while everything is paused, as if no engine ran: one that another
+// engine has paused and resumes as well as one that was paused when Run began. [F150]
+func TestPauseAllHoldsRecurringJobs(t *testing.T) {
+	inBubble(t, func(b *rig) {
+		b.handle("a", nothing)
+		other, err := engine.New[any](b.store, quiet)
+		must(t, err)
+		b.run()
+		b.cron(cron.Entry{Name: "n", Schedule: "@every 1m", Overlap: cron.OverlapEnqueue, RunOnStart: true,
+			Job: ojs.NewDraft("a", nil)})
+		want := func(what string, n int) {
+			t.Helper()
+			if got := len(b.times()); got != n {
+				t.Errorf("%s: %d runs, not %d", what, got, n)
+			}
+		}
+		b.advance(time.Minute)
+		before := len(b.times())
+		must(t, other.Queues().PauseAll(b.ctx, "upgrade"))
+		b.advance(10 * time.Minute)
+		want("paused", before)
+		b.halt()
+		b.run()
+		b.advance(10 * time.Minute)
+		if jobs := b.listed(inspect.Filter{Types: []string{"a"}}); len(jobs) != before {
+			t.Errorf("jobs were made: %d, not %d", len(jobs), before)
+		}
+		must(t, other.Queues().ResumeAll(b.ctx))
+		b.advance(0)
+		resumed := len(b.times())
+		if resumed <= before || resumed > before+2 { // what was missed, and what runs on start
+			t.Errorf("%d runs, not those that were missed", resumed-before)
+		}
+		b.advance(2 * time.Minute)
+		want("resumed", resumed+2)
 	})
 }
 

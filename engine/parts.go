@@ -250,7 +250,7 @@ func (c *parts) newOperator() *operate.Operator {
 		Names: c.names, Queues: func() []string { return c.types.Queues.Load().Names },
 		Settle: c.settler.SettleChange, Delete: c.settler.Delete, CancelAll: c.settler.CancelAll,
 		Revive:   c.settler.Revive,
-		QueueSet: c.settler.QueueSet, Paused: c.admission.LoadHolds, LimitSet: c.settler.LimitSet,
+		QueueSet: c.settler.QueueSet, Paused: c.loadHolds, LimitSet: c.settler.LimitSet,
 		Moved: func(from string) { c.enqueuer.Room.Made(from) },
 		WorkerSet: func(id string, terminate bool) bool {
 			to := fetch.Quiet

@@ -64,22 +64,38 @@ func (c *parts) newSession(ctx context.Context) *session {
 		}
 	})
 	k.crons = c.crons.Ticker(k.cron.Fail, c.Answered, k.Quitting)
-	k.holds.Name = "pauses"
-	k.holds.Run = func(ctx context.Context, _ time.Time) (never time.Time, err error) {
-		if err = c.admission.LoadHolds(ctx); err == nil {
-			c.Answered()
-		}
-		return never, err
-	}
+	k.holds = chores.Chore{Name: "pauses",
+		Run: func(ctx context.Context, _ time.Time) (time.Time, error) { return never, c.loadHolds(ctx) }}
 	k.workers = chores.Chore{Name: "look at workers", Run: c.workers.LookAt}
 	k.cron = chores.Chore{Name: "recurring jobs", Exact: true,
-		Run: func(ctx context.Context, _ time.Time) (time.Time, error) { return k.crons.Tick(ctx), nil }}
+		Run: func(ctx context.Context, _ time.Time) (next time.Time, err error) {
+			if !c.admission.AllPaused() {
+				next = k.crons.Tick(ctx)
+			}
+			return next, nil
+		}}
 	list := []*chores.Chore{&k.r.Leases, // before those of what is due
 		&k.holds, &k.r.Claims, &k.workers, &k.Due, &k.cron}
 	list = append(list, k.Chores()...)
 	k.Start(k.r.Base, chores.Config{Sched: k.r.Sched, Busy: &k.r.Busy, Now: c.Now, Failed: c.Failed,
 		Wait: func(n int) time.Duration { return min(env.StorageBackoff(n), env.ProbeEvery) }}, list...)
 	return k
+}
+
+// never is the next time of a chore that only Poke runs.
+var never time.Time
+
+// loadHolds reads the pauses. Recurring jobs wait for the end of that of everything.
+func (c *parts) loadHolds(ctx context.Context) error {
+	paused := c.admission.AllPaused()
+	err := c.admission.LoadHolds(ctx)
+	if err == nil {
+		c.Answered()
+	}
+	if paused && !c.admission.AllPaused() {
+		c.current().cron.Poke()
+	}
+	return err
 }
 
 // noSession stands for the session of an engine that does not run. Only its alarms and

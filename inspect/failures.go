@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/telemetry"
 )
 
@@ -59,9 +60,7 @@ func (groups failures) add(job *ojs.JobInfo, now time.Time) bool {
 	}
 	g.N++
 	at := job.Error.At
-	if g.First.IsZero() || at.Before(g.First) {
-		g.First = at
-	}
+	g.First = times.Earliest(g.First, at)
 	if periods := int(max(0, now.Sub(at)) / FailurePeriod); periods < len(g.Trend) {
 		g.Trend[len(g.Trend)-1-periods]++
 	}

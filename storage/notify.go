@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/times"
 )
 
 // Notifier is the ability to tell engines that share a storage what the others do, so
@@ -59,9 +60,7 @@ func (n *Notice) Add(id string, state ojs.State, wakeAt time.Time) {
 	case state.Terminal():
 		n.Ended = append(n.Ended, id)
 	}
-	if !wakeAt.IsZero() && (n.Due.IsZero() || wakeAt.Before(n.Due)) {
-		n.Due = wakeAt
-	}
+	n.Due = times.Earliest(n.Due, wakeAt)
 }
 
 // AddTaken adds the news that a claim was taken from its holder.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs/internal/document"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -98,7 +99,7 @@ func (k *KnownFailures) read(
 	first := k.today.Add(-(FailureDays - 1) * day)
 	// The hours come first: if they are merged after that, the sums of the day count.
 	closed := now.Truncate(time.Hour).Add(-closedAfter)
-	hours, err := readSums(ctx, s, now, failureHourPrefix, later(first, k.until))
+	hours, err := readSums(ctx, s, now, failureHourPrefix, times.Latest(first, k.until))
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func (k *KnownFailures) read(
 		if from := time.Unix(start, 0).Add(day); time.Unix(start, 0).Before(first) {
 			delete(k.days, start)
 		} else {
-			latest = later(latest, from)
+			latest = times.Latest(latest, from)
 		}
 	}
 	days, err := readSums(ctx, s, now, failureSumPrefix, latest)
@@ -125,7 +126,7 @@ func (k *KnownFailures) read(
 			open[start] = sums
 		}
 	}
-	k.until = later(k.until, closed)
+	k.until = times.Latest(k.until, closed)
 	for start := range k.hours {
 		at := time.Unix(start, 0).UTC().Truncate(day)
 		if k.days[at.Unix()] != nil || at.Before(first) {
@@ -133,13 +134,6 @@ func (k *KnownFailures) read(
 		}
 	}
 	return open, nil
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // readSums reads the sums of a prefix that start at a time or later, by their starts.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/stored"
+	"github.com/ojsengine/ojs/internal/times"
 )
 
 // State is the state of a workflow.
@@ -233,7 +234,7 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 		if len(n.After) == 0 && job.State != ojs.StateScheduled && job.State != ojs.StatePending {
 			waits = false
 		}
-		s.StartedAt = earlier(s.StartedAt, firstClaim(job))
+		s.StartedAt = times.Earliest(s.StartedAt, firstClaim(job))
 	}
 	outcome, err := lookup(ctx, r.ids[r.outcome])
 	if err != nil && !stored.Missing(err) {
@@ -253,20 +254,12 @@ func (r *reading) read(ctx context.Context, lookup Lookup) (*Status, error) {
 func firstClaim(job *ojs.JobInfo) time.Time {
 	at := job.StartedAt // of the last attempt
 	for i := range job.Errors {
-		at = earlier(at, job.Errors[i].StartedAt)
+		at = times.Earliest(at, job.Errors[i].StartedAt)
 	}
 	for i := range job.History {
-		at = earlier(at, job.History[i].StartedAt)
+		at = times.Earliest(at, job.History[i].StartedAt)
 	}
 	return at
-}
-
-// earlier returns the earlier one of two times. A zero time is none.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // state is the state of the workflow, given the job of its outcome.

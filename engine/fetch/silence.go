@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/publish"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -67,14 +68,14 @@ func (c *Workers) LookAt(ctx context.Context, now time.Time) (next time.Time, er
 	}
 	for _, s := range dead {
 		at, failed := c.mourn(ctx, s, now)
-		next, err = env.Earliest(next, at), errors.Join(err, failed)
+		next, err = times.Earliest(next, at), errors.Join(err, failed)
 	}
 	for _, w := range c.workers.unanswered() {
 		at, failed := c.findClaims(ctx, w, now)
-		next, err = env.Earliest(next, at), errors.Join(err, failed)
+		next, err = times.Earliest(next, at), errors.Join(err, failed)
 	}
 	if err != nil {
-		next = env.Earliest(next, now.Add(env.StorageBackoff(1)))
+		next = times.Earliest(next, now.Add(env.StorageBackoff(1)))
 	}
 	return next, err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/publish"
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/internal/locks"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -131,7 +132,7 @@ func (ws *book) hold(
 		h := holding{began: began, until: until, timeout: env.TimesOut(rec, began), lease: lease}
 		w.held[held] = h
 		ws.held[held] = w
-		look = env.Earliest(h.timeout, w.silence())
+		look = times.Earliest(h.timeout, w.silence())
 	})
 	return look
 }
@@ -214,7 +215,7 @@ func (ws *book) due(now time.Time) (late []claimOf, dead []silent, next time.Tim
 			switch {
 			case !h.timeout.Before(h.until):
 			case now.Before(h.timeout):
-				next = env.Earliest(next, h.timeout)
+				next = times.Earliest(next, h.timeout)
 			default:
 				late = append(late, claimOf{id, held})
 			}
@@ -222,7 +223,7 @@ func (ws *book) due(now time.Time) (late []claimOf, dead []silent, next time.Tim
 		switch at := w.silence(); {
 		case at.IsZero():
 		case now.Before(at):
-			next = env.Earliest(next, at)
+			next = times.Earliest(next, at)
 		default:
 			dead = append(dead, silent{id, w.seen, w.deadAfter})
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -80,12 +81,7 @@ func (o *outbox) add(n *storage.Notice) {
 	t.Available = t.Available || n.Available
 	t.Crons = t.Crons || n.Crons
 	t.Values = t.Values || n.Values
-	if !n.Due.IsZero() && (t.Due.IsZero() || n.Due.Before(t.Due)) {
-		t.Due = n.Due
-	}
-	if !n.Opens.IsZero() && (t.Opens.IsZero() || n.Opens.Before(t.Opens)) {
-		t.Opens = n.Opens
-	}
+	t.Due, t.Opens = times.Earliest(t.Due, n.Due), times.Earliest(t.Opens, n.Opens)
 	t.Taken = append(t.Taken, n.Taken[:min(len(n.Taken), max(maxTold-len(t.Taken), 0))]...)
 	t.Ended = append(t.Ended, n.Ended[:min(len(n.Ended), max(maxTold-len(t.Ended), 0))]...)
 	select {

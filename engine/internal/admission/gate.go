@@ -28,6 +28,7 @@ import (
 	"github.com/ojsengine/ojs/event"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/locks"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -208,7 +209,7 @@ func (c *Admission) Claim(
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	return recs, env.Earliest(reopens, c.Limited(ask.Limits, held, now)), nil
+	return recs, times.Earliest(reopens, c.Limited(ask.Limits, held, now)), nil
 }
 
 // ask makes the claim for what w may have now. It reports false if that is nothing at
@@ -220,7 +221,7 @@ func (g *Gate) ask(
 	defer g.mu.Unlock()
 	g.lapse(now)
 	reopens = g.lapses
-	opensAt := func(at time.Time) { reopens = env.Earliest(reopens, at) }
+	opensAt := func(at time.Time) { reopens = times.Earliest(reopens, at) }
 	ask = storage.Claim{Queues: w.Queues, Types: w.Types, Max: max(w.Max, 1), Worker: w.Worker,
 		Remote: w.Lapses, Lease: w.Lease}
 	if g.looksAfterEach {
@@ -338,7 +339,7 @@ func (g *Gate) started(w Wanted, order []*queueGate, recs []storage.Record, now 
 		}
 		if w.Lapses {
 			h.until = r.LeaseUntil
-			g.lapses = env.Earliest(g.lapses, h.until)
+			g.lapses = times.Earliest(g.lapses, h.until)
 		}
 		g.held[storage.Held{ID: r.ID, Version: r.Version}] = h
 	}
@@ -351,7 +352,7 @@ func (g *Gate) Renewed(held storage.Held, until time.Time) {
 	if h, ok := g.held[held]; ok {
 		h.until = until
 		g.held[held] = h
-		g.lapses = env.Earliest(g.lapses, until)
+		g.lapses = times.Earliest(g.lapses, until)
 	}
 }
 
@@ -422,7 +423,7 @@ func (g *Gate) Explain(e *inspect.Explanation, rec *storage.Record, now time.Tim
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.lapse(now)
-	if h := &g.holds; h.quiet && !h.all && !h.types[rec.Type] {
+	if h := &g.holds; h.quiet && !h.types[""] && !h.types[rec.Type] {
 		e.Add(inspect.ObstacleNotRunning,
 			"this engine takes no more jobs, since it was told to (Workers.Quiet)")
 	}
@@ -486,7 +487,7 @@ func (g *Gate) lapse(now time.Time) {
 		switch {
 		case h.until.IsZero():
 		case now.Before(h.until):
-			g.lapses = env.Earliest(g.lapses, h.until)
+			g.lapses = times.Earliest(g.lapses, h.until)
 		default:
 			g.end(held)
 		}

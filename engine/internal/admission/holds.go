@@ -25,31 +25,33 @@ func (c *Admission) LoadHolds(ctx context.Context) error {
 		return err
 	}
 	c.hold(func(h *holds) {
-		h.all, h.types = false, make(map[string]bool)
+		h.types = make(map[string]bool)
 		for _, p := range list {
-			if p.Type == "" {
-				h.all = true
-				continue
-			}
 			h.types[p.Type] = true
 		}
 	})
 	return nil
 }
 
-// holds is what operators keep from being claimed.
-type holds struct {
-	all   bool            // everything
-	quiet bool            // all that this engine would run
-	types map[string]bool // jobs of types
+// AllPaused reports whether everything is paused.
+func (c *Admission) AllPaused() bool {
+	c.Gate.mu.Lock()
+	defer c.Gate.mu.Unlock()
+	return c.Gate.holds.types[""]
 }
 
-func (h *holds) any() bool { return h.all || h.quiet || len(h.types) > 0 }
+// holds is what operators keep from being claimed.
+type holds struct {
+	quiet bool            // all that this engine would run
+	types map[string]bool // jobs of types; "": everything
+}
+
+func (h *holds) any() bool { return h.quiet || len(h.types) > 0 }
 
 // open reports whether a claimer may claim at all, and takes the types that are held out
 // of its list. A claimer of all types names none.
 func (h *holds) open(w *Wanted, ask *storage.Claim) bool {
-	if h.all || h.quiet && !w.Lapses {
+	if h.types[""] || h.quiet && !w.Lapses {
 		return false
 	}
 	if len(h.types) == 0 || w.All {

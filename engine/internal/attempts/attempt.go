@@ -21,6 +21,7 @@ import (
 	internal "github.com/ojsengine/ojs/internal/attempt"
 	"github.com/ojsengine/ojs/internal/jsonvalue"
 	"github.com/ojsengine/ojs/internal/outcome"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/policy"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
@@ -123,14 +124,14 @@ func (a *attempt) next() time.Time {
 	}
 	if !a.inTx {
 		if a.phase != over {
-			at = env.Earliest(at, a.renewAt)
+			at = times.Earliest(at, a.renewAt)
 		}
 		if a.phase == running {
-			at = env.Earliest(at, a.forceAt)
-			at = env.Earliest(at, a.flushAt)
+			at = times.Earliest(at, a.forceAt)
+			at = times.Earliest(at, a.flushAt)
 		}
 	}
-	return env.Earliest(at, a.stuckAt)
+	return times.Earliest(at, a.stuckAt)
 }
 
 // look does what the clock asks of the attempts.
@@ -149,7 +150,7 @@ func (r *Run) Punctual() {
 	defer r.c.mu.Unlock()
 	var next time.Time
 	for _, a := range r.attempts {
-		next = env.Earliest(next, a.next())
+		next = times.Earliest(next, a.next())
 	}
 	r.looking.Exactly(next)
 }
@@ -390,7 +391,7 @@ func (r *Run) begin(a *attempt) {
 		a.end(ojs.ErrShutdown)
 	}
 	r.c.WakeAt(a.rec.WakeAt())
-	r.looking.By(env.Earliest(a.renewAt, a.deadline))
+	r.looking.By(times.Earliest(a.renewAt, a.deadline))
 }
 
 // arm sees to it that the attempt is looked at when it has something to do. One timer

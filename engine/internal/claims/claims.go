@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -171,9 +172,7 @@ func (b *Book) Looked(now time.Time, waits bool) (next time.Time) {
 				u.next = now.Add(time.Second)
 			}
 		}
-		if next.IsZero() || u.next.Before(next) {
-			next = u.next
-		}
+		next = times.Earliest(next, u.next)
 	}
 	return next
 }

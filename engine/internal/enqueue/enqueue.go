@@ -28,6 +28,7 @@ import (
 	"github.com/ojsengine/ojs/internal/bridge"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -281,7 +282,7 @@ func (c *Enqueuer) Inserted(batch []storage.Insert, stored []storage.Inserted, t
 		if s.Existing != nil {
 			c.LogDuplicate(r, s.Existing)
 			if s.Updated {
-				wake = env.Earliest(wake, s.Existing.WakeAt())
+				wake = times.Earliest(wake, s.Existing.WakeAt())
 			}
 			continue
 		}
@@ -289,7 +290,7 @@ func (c *Enqueuer) Inserted(batch []storage.Insert, stored []storage.Inserted, t
 		if r.State == ojs.StateAvailable && !s.Claimed {
 			available++
 		}
-		wake = env.Earliest(wake, r.WakeAt())
+		wake = times.Earliest(wake, r.WakeAt())
 	}
 	c.WakeAt(wake)
 	c.Available(available)

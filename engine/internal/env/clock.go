@@ -11,7 +11,7 @@ import (
 // Now reads the clock, for storages: without the zone and the monotonic reading that none
 // of them keeps.
 func (c *Env) Now() time.Time {
-	if t, ok := c.times.now(c.Clock); ok {
+	if t, ok := c.wall.now(c.Clock); ok {
 		return t
 	}
 	return c.Clock.Now().UTC().Round(0)
@@ -24,17 +24,17 @@ var birth = clock.New().Now()
 // from inside, but its time begins in the year 2000.
 func (c *Env) Virtual() bool { return c.Mocked || c.Clock.Now().Before(birth) }
 
-// times reads the wall clock in half the time that time.Now takes, which reads both the
-// time of day and the monotonic clock: it counts on from a time of day that is a
+// wallClock reads the wall clock in half the time that time.Now takes, which reads both
+// the time of day and the monotonic clock: it counts on from a time of day that is a
 // millisecond old at most. So when the clock is set it follows within a millisecond.
-type times struct {
+type wallClock struct {
 	origin time.Time    // with a monotonic reading; zero: the clock is not the wall clock
 	read   atomic.Int64 // when the time of day was read, in ns since the origin
 	offset atomic.Int64 // what it was then less that, in ns since 1970
 }
 
 // start begins to read a clock.
-func (t *times) start(c clock.Clock) {
+func (t *wallClock) start(c clock.Clock) {
 	if reflect.TypeOf(c) == reflect.TypeOf(clock.New()) {
 		t.origin = c.Now()
 		t.read.Store(-int64(time.Hour))
@@ -42,7 +42,7 @@ func (t *times) start(c clock.Clock) {
 }
 
 // now returns the time of day. It reports false for a clock that is not the wall clock.
-func (t *times) now(c clock.Clock) (time.Time, bool) {
+func (t *wallClock) now(c clock.Clock) (time.Time, bool) {
 	if t.origin.IsZero() {
 		return time.Time{}, false
 	}

@@ -62,7 +62,7 @@ func TestTimes(t *testing.T) {
 		exact(t, func() error {
 			eng := of(clock.New())
 			eng.Now()
-			eng.times.offset.Add(int64(time.Hour)) // as if it had been an hour later until now
+			eng.wall.offset.Add(int64(time.Hour)) // as if it had been an hour later until now
 			for start := time.Now(); time.Since(start) < time.Millisecond; {
 			}
 			return onTime(eng)

@@ -31,6 +31,7 @@ import (
 	"github.com/ojsengine/ojs/engine/internal/tracing"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/telemetry"
@@ -64,7 +65,7 @@ type Env struct {
 	// renewed last.
 	Unanswers atomic.Bool
 
-	times  times
+	wall   wallClock
 	outage outage
 }
 
@@ -83,7 +84,7 @@ type Signals struct {
 }
 
 // Begin readies the clock.
-func (c *Env) Begin() { c.times.start(c.Clock) }
+func (c *Env) Begin() { c.wall.start(c.Clock) }
 
 // Unsupported is the error that says what the storage does not do.
 func (c *Env) Unsupported(lacks string) error {
@@ -126,14 +127,6 @@ func (c *Env) EndedOtherwise(recs []storage.Record) {
 		}
 		c.Ended(r)
 	}
-}
-
-// Earliest returns the earlier of two times, of which a zero one is none.
-func Earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // Encoded payloads.
@@ -202,7 +195,7 @@ func (c *Env) DependentsMoved(moved []storage.Record) {
 		case r.State == ojs.StateAvailable:
 			available++
 		}
-		wake = Earliest(wake, moved[i].WakeAt())
+		wake = times.Earliest(wake, moved[i].WakeAt())
 	}
 	c.WakeAt(wake)
 	c.Available(available)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs/engine/internal/idle"
 	"github.com/ojsengine/ojs/internal/locks"
+	"github.com/ojsengine/ojs/internal/times"
 )
 
 // An outage begins with a call of the storage that fails and that the engine repeats. It
@@ -86,7 +87,7 @@ func (c *Env) Answered() {
 	}
 	now := c.Now()
 	told, lasted := o.told, max(now.Sub(o.began), 0)
-	c.RecoverAt(Later(now, Later(o.began.Add(StorageBackoff(1)), o.retried.Add(ProbeEvery))))
+	c.RecoverAt(times.Latest(now, times.Latest(o.began.Add(StorageBackoff(1)), o.retried.Add(ProbeEvery))))
 	o.mu.Unlock()
 	if told {
 		c.Log.Warn("the storage answers again", "outage_seconds", lasted.Seconds())
@@ -117,12 +118,4 @@ func (c *Env) Failing(busy *idle.Counter, was, fails bool) {
 // doubling to 30 s. It ends early when the storage answers again.
 func StorageBackoff(n int) time.Duration {
 	return min(100*time.Millisecond<<min(n-1, 16), 30*time.Second)
-}
-
-// Later returns the later of two times.
-func Later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
 }

@@ -4,10 +4,10 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/engine/internal/env"
 	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/internal/draft"
 	"github.com/ojsengine/ojs/internal/foreign"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -52,7 +52,7 @@ const (
 // Died follows the death of a job.
 func (k *Upkeep) Died(job *storage.Record) {
 	if _, due, ok := k.c.replayRuleFor(job); ok {
-		k.Replay.By(env.Later(due, time.Unix(0, k.listed.Load()).Add(replayPause)))
+		k.Replay.By(times.Latest(due, time.Unix(0, k.listed.Load()).Add(replayPause)))
 	}
 }
 
@@ -61,7 +61,7 @@ func (k *Upkeep) replayDead() (next time.Time) {
 	c := k.c
 	now := c.Now()
 	k.listed.Store(now.UnixNano())
-	defer func() { next = env.Later(next, now.Add(replayPause)) }()
+	defer func() { next = times.Latest(next, now.Add(replayPause)) }()
 	next = now.Add(replayEvery)
 	seen := make(map[string]struct{}) // a job that dies again meanwhile is listed again
 	for rec, err := range c.Jobs.Records(k.base, inspect.Filter{DeadLettered: true}) {
@@ -74,7 +74,7 @@ func (k *Upkeep) replayDead() (next time.Time) {
 			continue
 		}
 		if due.After(now) {
-			next = env.Earliest(next, due)
+			next = times.Earliest(next, due)
 			continue
 		}
 		seen[rec.ID] = struct{}{}

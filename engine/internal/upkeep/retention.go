@@ -6,8 +6,8 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/engine/internal/chores"
-	"github.com/ojsengine/ojs/engine/internal/env"
 	"github.com/ojsengine/ojs/event"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/telemetry"
 )
@@ -129,7 +129,7 @@ func (k *Upkeep) pruneFinished(chore *chores.Chore, byAge bool) (next time.Time)
 			if len(done.IDs) < pruneBatch {
 				left = done.Left
 				if !p.young { // or the way before it has said when
-					next = env.Earliest(next, p.next(&done))
+					next = times.Earliest(next, p.next(&done))
 				}
 				break
 			}
