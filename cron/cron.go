@@ -118,6 +118,7 @@ type Entry struct {
 
 	// RunOnStart adds a run when the entry is new, and one each time that the Run of an
 	// engine on the storage begins. Engines that begin within a minute make one such run.
+	// While everything is paused it waits for ResumeAll.
 	RunOnStart bool
 
 	// Template has each {run} in the strings of the args stand for the time for which the

@@ -9,6 +9,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/cron"
 	"github.com/ojsengine/ojs/engine"
+	"github.com/ojsengine/ojs/inspect"
 	"github.com/ojsengine/ojs/operate"
 	"github.com/ojsengine/ojs/telemetry"
 	"github.com/ojsengine/ojs/workflow"
@@ -57,7 +58,7 @@ func (h *Handler) notices(p *page, s *summary, types *typeRows) (out []notice, e
 	for _, pause := range s.pauses[:min(len(s.pauses), maxNotices)] {
 		n := noticeOf("types/"+p.Seg(pause.Type)+"/", pause.Type, p.T("the type is paused"))
 		n.Act, n.Post = pauseAction(Resume, pause.Type), n.Of[0].Path
-		if pause.Type == "" {
+		if pause.OfAll() {
 			n.Of, n.Post, n.Text = nil, "queues/", p.T("Everything is paused: no engine gets jobs.")
 		}
 		n.At, n.By, n.Reason = pause.At, pause.By, pause.Reason
@@ -97,6 +98,9 @@ func (h *Handler) notices(p *page, s *summary, types *typeRows) (out []notice, e
 	late, err := h.overdue(p.r.Context(), p.Now)
 	if err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(s.pauses, inspect.Pause.OfAll) { // a notice says so
+		late = nil
 	}
 	for _, e := range late[:min(len(late), maxNotices)] {
 		n := noticeOf("cron/"+p.Seg(e.Name)+"/", e.Name,

@@ -53,7 +53,7 @@ func TestGrowingQueues(t *testing.T) {
 }
 
 // The overview names the recurring entries whose runs nothing has made. Paused entries
-// are none of them.
+// are none of them, and there are none while everything is paused.
 func TestMissedRunsAreNamed(t *testing.T) {
 	s := newSite(t)
 	ctx := context.Background()
@@ -94,6 +94,13 @@ func TestMissedRunsAreNamed(t *testing.T) {
 	if !strings.Contains(s.ok("/cron/first/"), ">overdue</span>") || strings.Contains(s.ok("/cron/paused/"),
 		">overdue</span>") {
 		t.Error("the page of an entry does not say whether it is overdue")
+	}
+	if err := s.eng.Queues().PauseAll(ctx, ""); err != nil {
+		t.Fatal(err)
+	}
+	if body := s.ok("/"); strings.Contains(body, "has not been made") ||
+		!strings.Contains(body, "Everything is paused") {
+		t.Errorf("while everything is paused:\n%s", body)
 	}
 }
 

@@ -44,7 +44,7 @@ func (h *Handler) queues(p *page) error {
 		return err
 	}
 	data.All = h.holdOf(p, pauses, "")
-	data.Types = slices.DeleteFunc(pauses, func(of inspect.Pause) bool { return of.Type == "" })
+	data.Types = slices.DeleteFunc(pauses, inspect.Pause.OfAll)
 	rates, err := h.rates(p)
 	if err != nil {
 		return err

@@ -71,42 +71,53 @@ func TestPauseAll(t *testing.T) {
 	})
 }
 
-// Recurring jobs wait while everything is paused, as if no engine ran: one that another
-// engine has paused and resumes as well as one that was paused when Run began. [F150]
+// Recurring jobs wait while everything is paused, as if no engine ran: by this engine and
+// by another one, also if a run begins meanwhile. [F150]
 func TestPauseAllHoldsRecurringJobs(t *testing.T) {
-	inBubble(t, func(b *rig) {
-		b.handle("a", nothing)
-		other, err := engine.New[any](b.store, quiet)
-		must(t, err)
-		b.run()
-		b.cron(cron.Entry{Name: "n", Schedule: "@every 1m", Overlap: cron.OverlapEnqueue, RunOnStart: true,
-			Job: ojs.NewDraft("a", nil)})
-		want := func(what string, n int) {
-			t.Helper()
-			if got := len(b.times()); got != n {
-				t.Errorf("%s: %d runs, not %d", what, got, n)
+	for _, here := range []bool{true, false} {
+		inBubble(t, func(b *rig) {
+			b.handle("a", nothing)
+			by := b.Queues()
+			if !here {
+				other, err := engine.New[any](b.store, quiet)
+				must(t, err)
+				by = other.Queues()
 			}
-		}
-		b.advance(time.Minute)
-		before := len(b.times())
-		must(t, other.Queues().PauseAll(b.ctx, "upgrade"))
-		b.advance(10 * time.Minute)
-		want("paused", before)
-		b.halt()
-		b.run()
-		b.advance(10 * time.Minute)
-		if jobs := b.listed(inspect.Filter{Types: []string{"a"}}); len(jobs) != before {
-			t.Errorf("jobs were made: %d, not %d", len(jobs), before)
-		}
-		must(t, other.Queues().ResumeAll(b.ctx))
-		b.advance(0)
-		resumed := len(b.times())
-		if resumed <= before || resumed > before+2 { // what was missed, and what runs on start
-			t.Errorf("%d runs, not those that were missed", resumed-before)
-		}
-		b.advance(2 * time.Minute)
-		want("resumed", resumed+2)
-	})
+			b.run()
+			b.cron(cron.Entry{Name: "n", Schedule: "@every 1m", Overlap: cron.OverlapEnqueue,
+				Job: ojs.NewDraft("a", nil)},
+				cron.Entry{Name: "start", Schedule: "@every 1000h", Overlap: cron.OverlapEnqueue,
+					RunOnStart: true, Job: ojs.NewDraft("a", nil)})
+			want := func(what string, n int) {
+				t.Helper()
+				jobs := len(b.listed(inspect.Filter{Types: []string{"a"}}))
+				if ran := len(b.times()); ran != n || jobs != n {
+					t.Errorf("%s, paused here: %v: %d jobs, %d runs, not %d", what, here, jobs, ran, n)
+				}
+			}
+			b.advance(time.Minute)
+			want("before", 2)
+			for range 2 {
+				n := len(b.times())
+				must(t, by.PauseAll(b.ctx, "upgrade"))
+				b.advance(10 * time.Minute)
+				want("paused", n)
+				must(t, by.ResumeAll(b.ctx))
+				b.advance(0)
+				want("what was missed", n+1)
+				b.advance(2 * time.Minute)
+				want("resumed", n+3)
+			}
+			must(t, by.PauseAll(b.ctx, "upgrade"))
+			b.halt()
+			b.run()
+			b.advance(10 * time.Minute)
+			want("paused when Run began", 8)
+			must(t, by.ResumeAll(b.ctx))
+			b.advance(0)
+			want("what was missed, and what runs on start", 10)
+		})
+	}
 }
 
 // A type with versions and a limit is held as a whole, and other types are not.
@@ -177,6 +188,47 @@ func TestPauseDuringALook(t *testing.T) {
 		id := b.enqueue("a").ID
 		b.advance(0)
 		b.want(id, ojs.StateAvailable, 0)
+	})
+}
+
+// Recurring jobs wake up if everything is paused and resumed at once, and a run comes due
+// between the looks of the two. [F150]
+func TestResumeDuringALook(t *testing.T) {
+	var armed atomic.Int32
+	looks := make([]chan struct{}, 3)
+	store := hooked(func(c *storagetest.Call) {
+		if c.Method == "Documents value" {
+			c.Do()
+			if n := armed.Add(-1); n >= 0 {
+				<-looks[n]
+			}
+		}
+	})
+	inBubbleOn(t, store, func(b *rig) {
+		pausing, resuming := make(chan struct{}), make(chan struct{})
+		b.handle("a", nothing)
+		b.run()
+		b.cron(cron.Entry{Name: "n", Schedule: "@every 1m", Job: ojs.NewDraft("a", nil)})
+		b.advance(0)
+		looks[1], looks[0] = pausing, resuming
+		armed.Store(2)
+		ends := make(chan error, 2)
+		go func() { ends <- b.Queues().PauseAll(b.ctx, "") }()
+		synctest.Wait()
+		go func() { ends <- b.Queues().ResumeAll(b.ctx) }()
+		synctest.Wait()
+		close(pausing)
+		must(t, <-ends)
+		b.advance(time.Minute)
+		if n := len(b.times()); n != 0 {
+			t.Errorf("%d runs while everything is paused", n)
+		}
+		close(resuming)
+		must(t, <-ends)
+		b.advance(0)
+		if n := len(b.times()); n != 1 {
+			t.Errorf("%d runs, not the one that came due", n)
+		}
 	})
 }
 

@@ -63,7 +63,8 @@ func (c *parts) newSession(ctx context.Context) *session {
 			k.reports.Set.Retry()
 		}
 	})
-	k.crons = c.crons.Ticker(k.cron.Fail, c.Answered, k.Quitting)
+	k.crons = c.crons.Ticker(k.cron.Fail, c.Answered,
+		func() bool { return k.Quitting() || c.admission.AllPaused() })
 	k.holds = chores.Chore{Name: "pauses",
 		Run: func(ctx context.Context, _ time.Time) (time.Time, error) { return never, c.loadHolds(ctx) }}
 	k.workers = chores.Chore{Name: "look at workers", Run: c.workers.LookAt}
@@ -85,14 +86,13 @@ func (c *parts) newSession(ctx context.Context) *session {
 // never is the next time of a chore that only Poke runs.
 var never time.Time
 
-// loadHolds reads the pauses. Recurring jobs wait for the end of that of everything.
+// loadHolds reads the pauses. When that of everything ends, the recurring jobs wake up.
 func (c *parts) loadHolds(ctx context.Context) error {
-	paused := c.admission.AllPaused()
-	err := c.admission.LoadHolds(ctx)
+	resumed, err := c.admission.LoadHolds(ctx)
 	if err == nil {
 		c.Answered()
 	}
-	if paused && !c.admission.AllPaused() {
+	if resumed {
 		c.current().cron.Poke()
 	}
 	return err
@@ -116,7 +116,7 @@ func (c *parts) runUntil(ctx context.Context) error {
 	defer c.listener.Listen()() // before the first look, or what comes in between would go unnoticed
 	c.admission.SetQuiet(false)
 	var unread error
-	if err := c.answered(ctx, nil, func() { unread = c.admission.LoadHolds(ctx) }); err != nil {
+	if err := c.answered(ctx, nil, func() { unread = c.loadHolds(ctx) }); err != nil {
 		return err
 	}
 	if foreign.Is(unread, ojs.ErrClosed) {
@@ -148,8 +148,8 @@ func (c *parts) runUntil(ctx context.Context) error {
 		Queues: slices.Clone(c.types.Queues.Load().Names), Slots: c.attempts.Slots()})
 	c.available(env.Unknown)
 	c.Unanswers.Store(true) // before: other processes may have had no answers
-	for _, chore := range []*chores.Chore{&r.Claims, &k.Due, &k.workers, &k.cron, &k.Prune, &k.Replay,
-		&k.holds} { // a pause may be new
+	k.holds.Poke()          // before the recurring jobs: a pause may be new
+	for _, chore := range []*chores.Chore{&r.Claims, &k.Due, &k.workers, &k.cron, &k.Prune, &k.Replay} {
 		chore.Poke()
 	}
 	r.Busy.Add(-1)

@@ -129,6 +129,9 @@ func (j *Jobs) Logs(ctx context.Context, id string) ([]AttemptLog, error) {
 // DecodeLog returns a log of a job with its lines decoded by the codecs. A log
 // that is not encoded stays as it is. The error is a *codec.Error.
 func (j *Jobs) DecodeLog(ctx context.Context, job *ojs.JobInfo, log AttemptLog) (AttemptLog, error) {
+	if log.Encoded == nil {
+		return log, nil
+	}
 	key, _ := job.Meta[codec.MetaKeyID].(string)
 	return log.decoded(ctx, j.eng.Codec, key)
 }

@@ -43,11 +43,8 @@ func readLogs(id string, stored []storage.Log) (logs []AttemptLog, err error) {
 	return logs, err
 }
 
-// decoded is the log with its lines decoded. key is that of the codec's key.
+// decoded is an encoded log with its lines decoded. key is the id of the codec's key.
 func (log AttemptLog) decoded(ctx context.Context, by *codec.Chain, key string) (AttemptLog, error) {
-	if log.Encoded == nil {
-		return log, nil
-	}
 	raw, err := by.DecodeValue(ctx, log.Encoded, key)
 	if err != nil {
 		return log, err

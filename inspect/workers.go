@@ -160,16 +160,16 @@ type Pause struct {
 	At     time.Time
 }
 
+// OfAll reports whether it is a pause of everything.
+func (p Pause) OfAll() bool { return p.Type == "" }
+
 // Pauses returns the pauses of everything and of types, that of everything first. A
 // paused queue is a state of the queue.
 func (j *Jobs) Pauses(ctx context.Context) (list []Pause, err error) {
 	err = j.eachValue(ctx, stored.PrefixPause, func(v document.Value) {
 		var p Pause
 		_ = json.Unmarshal(v.Data, &p) // what does not decode is a pause of which no more is known
-		p.Type, _ = strings.CutPrefix(v.Key, stored.PrefixPauseType)
-		if v.Key == stored.KeyPauseAll {
-			p.Type = ""
-		}
+		p.Type = strings.TrimPrefix(strings.TrimPrefix(v.Key, stored.KeyPauseAll), stored.PrefixPauseType)
 		list = append(list, p)
 	})
 	slices.SortFunc(list, func(a, b Pause) int { return cmp.Compare(a.Type, b.Type) })

@@ -239,7 +239,7 @@ func (d *doctor) pauses() (found []finding, err error) {
 	}
 	waiting := d.waiting(func(c storage.Count) string { return c.Type })
 	for _, p := range pauses {
-		if p.Type == "" {
+		if p.OfAll() {
 			found = append(found, finding{Fault: "everything is paused since " + moment(p.At),
 				Fix: "ojs queues resume --all"})
 		} else if n := waiting[p.Type]; n > 0 {
@@ -427,6 +427,10 @@ func (d *doctor) dueJobs() ([]finding, error) {
 func (d *doctor) recurring() (found []finding, err error) {
 	entries, err := d.cron()
 	if err != nil {
+		return nil, err
+	}
+	pauses, err := d.jobs.Pauses(d.ctx)
+	if err != nil || slices.ContainsFunc(pauses, inspect.Pause.OfAll) {
 		return nil, err
 	}
 	overdue, err := entries.Due(d.ctx, d.now.Add(-late))

@@ -83,6 +83,13 @@ func TestDoctor(t *testing.T) {
 					Job: ojs.NewDraft("cart.expire", nil)}))
 			sh.shop.at(0)
 		}},
+		{"pauses", "everything", "resume --all", onMemory, func(sh *shell) { // and the entry waits for that
+			sh.shop.at(time.Hour).must(sh.shop.eng.Cron().Set(ctx,
+				cron.Entry{Name: "late", Schedule: "@every 10m",
+					Job: ojs.NewDraft("cart.expire", nil)}))
+			sh.shop.at(0)
+			sh.run("ojs queues pause --all")
+		}},
 		{"limits", "queue/default lets none start", "ojs limits clear queue/default", onMemory,
 			func(sh *shell) {
 				sh.run("ojs limits set queue/default --concurrency 0")

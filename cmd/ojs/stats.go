@@ -79,7 +79,7 @@ func (c *call) stats(op *operate.Operator) (stats, error) {
 	if err != nil {
 		return s, err
 	}
-	s.Paused = slices.ContainsFunc(pauses, func(p inspect.Pause) bool { return p.Type == "" })
+	s.Paused = slices.ContainsFunc(pauses, inspect.Pause.OfAll)
 	return s, nil
 }
 

@@ -387,11 +387,11 @@ var compactSQL = define("compact", `WITH gone AS (DELETE FROM {schema}.tally RET
 		INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n), type FROM gone GROUP BY 1, 2, 3, 5 HAVING sum(n) <> 0`)
 
 // look is what is done now and then: engines look at everything, the clocks are compared,
-// and the counts summed up. Its commits wait for no standby. The first look of a
-// connection sums up nothing: a program may open the storage for a moment only. Last of
-// all a look sends a probe, which comes back if notifications do: behind a pooler the
-// connection is lent to others while it says nothing, and what it hears by chance while
-// it is speaking proves nothing.
+// and the counts summed up. Its commits wait for no standby. The first look of a storage
+// sums up nothing: a program may open it for a moment only. Last of all a look sends a
+// probe, which comes back if notifications do: behind a pooler the connection is lent to
+// others while it says nothing, and what it hears by chance while it is speaking proves
+// nothing.
 func (s *Storage) look(ctx context.Context, conn *pgx.Conn, p *pulse) error {
 	before := s.ClockOffset()
 	t := s.with(ctx, bare{conn})
@@ -410,7 +410,7 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, p *pulse) error {
 		return err
 	}
 	for _, of := range []statement{compactSQL, compactServedSQL} {
-		if p.looks == 1 {
+		if p.looks == 1 && !p.proven {
 			break
 		}
 		err := s.begun(ctx, t.on, func(t *tx) {

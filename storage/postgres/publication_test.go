@@ -53,9 +53,15 @@ func published(t *testing.T) *pgxpool.Pool {
 // tables, and jobs with a fairness key run.
 func TestPublicationOfAllTables(t *testing.T) {
 	t.Parallel()
-	e := startShop(t, openAs(t, published(t), schema(t, published(t)), often))
-	e.well(1) // the listener compacts tables
-	_, err := e.Enqueue(t.Context(), "x", 2, ojs.WithFairnessKey("tenant", 1))
+	pool := published(t)
+	s := openAs(t, pool, schema(t, pool), often)
+	e := startShop(t, s)
+	e.well(1)
+	conn, err := pool.Acquire(t.Context())
+	must(t, err)
+	must(t, s.Look(t.Context(), conn.Conn())) // compacts tables
+	conn.Release()
+	_, err = e.Enqueue(t.Context(), "x", 2, ojs.WithFairnessKey("tenant", 1))
 	must(t, err)
 	e.well(3)
 	await(t, "the job with a fairness key", func() bool { return e.has(2) })

@@ -9,28 +9,31 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// LoadHolds reads the pauses of types and of everything, and has the gate obey. It is
+// LoadHolds reads the pauses of types and of everything, and has the gate obey. It
+// reports whether that of everything has ended. It is
 // called when Run begins and when the storage tells that values have changed. Calls take
 // turns, so that none puts what it has read before a change in the place of what another
 // has read after it.
-func (c *Admission) LoadHolds(ctx context.Context) error {
+func (c *Admission) LoadHolds(ctx context.Context) (resumed bool, err error) {
 	select {
 	case c.Gate.holding <- struct{}{}:
 		defer func() { <-c.Gate.holding }()
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	}
 	list, err := c.Jobs.Pauses(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	c.hold(func(h *holds) {
+		was := h.types[""]
 		h.types = make(map[string]bool)
 		for _, p := range list {
 			h.types[p.Type] = true
 		}
+		resumed = was && !h.types[""]
 	})
-	return nil
+	return resumed, nil
 }
 
 // AllPaused reports whether everything is paused.
