@@ -157,7 +157,7 @@ func (s *store) kindOf(r *storage.Record) *kind {
 		jobType: r.Type, version: r.TypeVersion, queue: r.Queue, maxAttempts: r.MaxAttempts, retry: r.Retry,
 		timeout: r.Timeout, totalTimeout: r.TotalTimeout, lease: r.Lease, resultTTL: r.ResultTTL,
 		home: q, section: x,
-		group: s.ready.join(r.Queue, versions.Full(r.Type, r.TypeVersion)),
+		group: s.ready.join(q, versions.Full(r.Type, r.TypeVersion)),
 	}
 	k.retry.NonRetryableErrors = slices.Clone(r.Retry.NonRetryableErrors)
 	k.unique = cloneUnique(ofMany(r.Unique))

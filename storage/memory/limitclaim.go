@@ -45,15 +45,16 @@ const maxTold = 100
 // limited completes what a claim says of limits.
 func (s *store) limited(now time.Time, to *storage.Limited, t *taker) {
 	x := &s.ready.limits
-	if x.closed == 0 {
-		return
+	for len(x.untold) > 0 && len(to.Closed) < maxTold {
+		last := len(x.untold) - 1
+		l := x.untold[last]
+		x.untold = x.untold[:last]
+		if l.untold = false; l.closed {
+			to.Closed = append(to.Closed, l.of.Closes(l.of.Name, &l.own, now.UnixNano()))
+		}
 	}
-	to.Held = true
-	for range min(x.untold.len(), maxTold) {
-		l := x.untold.items[0]
-		x.untold.remove(0)
-		l.at = -1
-		to.Closed = append(to.Closed, l.of.Closes(l.of.Name, &l.own, now.UnixNano()))
+	if to.Held = x.closed > 0; !to.Held {
+		return
 	}
 	opens, some := x.opening.Next()
 	if !some {

@@ -129,7 +129,7 @@ func (s *store) lists(q *storage.Query) (of []*index, timed bool) {
 // are few.
 func (s *store) activeOf(q *storage.Query) *index {
 	var jobs []*job
-	for j := s.running.first; j != nil; j = j.next {
+	for j := s.running.head; j != nil; j = j.next {
 		if q.MayMatch(j.current(), j.kind.queue, j.kind.jobType) {
 			jobs = append(jobs, j)
 		}

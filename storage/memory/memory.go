@@ -361,21 +361,12 @@ func (s personal) Unclaim(ctx context.Context, _ time.Time, held []storage.Held)
 		if j == nil || j.current() != ojs.StateActive || j.version != h.Version {
 			continue
 		}
-		turn, round := j.turn, uint64(0) // that it had, since active jobs have none
-		if j.rest != nil {
-			round = j.rest.round
-		}
 		r := j.record()
 		s.ready.limits.takeBack(j, r.StartedAt)
 		s.displace(j)
 		r.Unclaim()
 		s.set(j, &r)
-		s.place(j)
-		if round != 0 {
-			s.ready.leaveRound(j)
-			s.ready.enterRound(j, round)
-		}
-		s.ready.moveUp(j, turn)
+		s.placeIn(j, j.turn) // the turn that it had, since active jobs have none
 		n++
 	}
 	return n, nil
@@ -433,10 +424,10 @@ func (s *store) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	}
 	if len(c.Queues) == 0 {
 		for t.left > 0 {
-			j := s.ready.next(c.Types, now)
+			j := s.ready.next("", c.Types, now)
 			if j == nil || j.priority < 0 { // what is in the inbox comes before it
 				s.takeIn()
-				j = s.ready.next(c.Types, now)
+				j = s.ready.next("", c.Types, now)
 			}
 			if j == nil || !take(j) {
 				break
@@ -447,7 +438,7 @@ func (s *store) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	s.takeIn()
 	for _, q := range c.Queues {
 		for t.left > 0 {
-			j := s.ready.nextIn(q, c.Types, now)
+			j := s.ready.next(q, c.Types, now)
 			if j == nil {
 				break
 			}
@@ -589,7 +580,7 @@ func (s *store) edit(j *job, to *storage.Record) {
 	s.enterSection(j)
 	j.setVersion(to.Version + 1)
 	if moves {
-		s.ready.replace(j)
+		s.ready.add(j, j.turn)
 	}
 	s.addPeer(j)
 	s.wakeAnew(j)
@@ -692,7 +683,7 @@ func (s *store) ClaimedBy(ctx context.Context, worker string) (list []storage.Re
 		return nil, err
 	}
 	defer s.leave()
-	for j := s.running.first; j != nil; j = j.next {
+	for j := s.running.head; j != nil; j = j.next {
 		if r := j.record(); r.Worker == worker {
 			list = append(list, r)
 		}

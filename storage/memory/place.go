@@ -7,7 +7,10 @@ import (
 // place enters a job into the indexes that its record says it belongs to; displace,
 // called before the record changes, takes it out again. The index of all jobs keeps
 // its order across changes. A job that has ended changes only to begin anew.
-func (s *store) place(j *job) {
+func (s *store) place(j *job) { s.placeIn(j, 0) }
+
+// placeIn is place of a job that had a turn among the available ones; 0: it had none.
+func (s *store) placeIn(j *job, turn uint64) {
 	wakeAt := j.wakeAt()
 	if !wakeAt.IsZero() {
 		s.due.Push(&j.wake, wakeAt)
@@ -19,12 +22,10 @@ func (s *store) place(j *job) {
 	}
 	s.enterSection(j)
 	if j.current() == ojs.StateAvailable {
-		s.ready.takeRound(j)
-		s.ready.add(j)
+		s.ready.enter(j, turn)
 	}
 	if j.state == active {
-		j.kind.group.active++
-		s.running.append(j)
+		s.running.insert(j, s.running.last)
 		if j.counts() {
 			s.ready.active(j, 1)
 		}
@@ -50,7 +51,6 @@ func (s *store) displace(j *job) {
 	}
 	s.ready.remove(j)
 	if j.state == active {
-		j.kind.group.active--
 		if j.counts() {
 			if awaited := s.ready.active(j, -1); awaited && s.heard {
 				s.notice.Available = true

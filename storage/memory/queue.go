@@ -20,6 +20,9 @@ func (s *store) SetQueueState(ctx context.Context, name string, to ojs.QueueStat
 	defer s.leave()
 	q := s.queue(name)
 	was := cmp.Or(q.state, ojs.QueueActive)
+	if q.state = to; to == ojs.QueueActive {
+		q.state = ""
+	}
 	if was != to {
 		if to == ojs.QueueActive {
 			s.states--
@@ -28,10 +31,14 @@ func (s *store) SetQueueState(ctx context.Context, name string, to ojs.QueueStat
 		}
 	}
 	s.shutInbox(s.states > 0)
-	if q.state = to; to == ojs.QueueActive {
-		q.state = ""
+	for _, g := range s.ready.queues[name] {
+		if was == ojs.QueuePaused {
+			g.close(-1)
+		}
+		if to == ojs.QueuePaused {
+			g.close(1)
+		}
 	}
-	s.ready.pause(name, to == ojs.QueuePaused)
 	s.notice.Available = s.heard && to != ojs.QueuePaused
 	s.forgetIfEmpty(q)
 	return was, nil
