@@ -98,18 +98,6 @@ func (r *ready) leaveRound(j *job) {
 	}
 }
 
-// moveRound gives a job that is not available, and has another key, a round of its own
-// for Unclaim.
-func (j *job) moveRound() {
-	switch {
-	case j.rest == nil:
-	case j.fairness().Key == "":
-		j.rest.round = 0
-	default:
-		j.rest.round = j.turn
-	}
-}
-
 // serve notes that an available job is claimed.
 func (r *ready) serve(j *job) {
 	if j.rest != nil && j.rest.round != 0 {

@@ -102,10 +102,15 @@ func (x *inserter) Draining(queues []string) (string, error) {
 
 // Depth implements insert.Tx.
 func (x *inserter) Depth(queue string) (int, error) {
+	n := 0
 	if q := x.s.queues[queue]; q != nil {
-		return q.live, nil
+		for _, of := range q.sections {
+			for _, jobs := range of.counts[:completedState] {
+				n += jobs
+			}
+		}
 	}
-	return 0, nil
+	return n, nil
 }
 
 // Oldest implements insert.Tx.

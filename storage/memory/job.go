@@ -48,6 +48,7 @@ type job struct {
 	// until is the one time that a job of its state has: next_retry_at of a retryable
 	// one, the end of an active one's lease, when a terminal one finished.
 	until instant
+	timed instant // when it ended, or until then its storage.Record.WakeAt
 }
 
 // marks are bits of a job.
@@ -179,7 +180,12 @@ func (s *store) leaves(k *kind) {
 	if k.jobs--; k.jobs > 0 {
 		return
 	}
-	k.section.leave(k)
+	x := k.section
+	x.kinds = slices.DeleteFunc(x.kinds, func(other *kind) bool { return other == k })
+	if x.n--; x.n == 0 {
+		delete(k.home.sections, x.jobType)
+		s.forgetIfEmpty(k.home)
+	}
 	s.ready.part(k.group)
 	if s.lastKind.Load() == k {
 		s.lastKind.Store(nil)
@@ -210,9 +216,9 @@ func (s *store) set(j *job, r *storage.Record) {
 // fill makes the job what a record says, but for its kind. It needs no lock for a job
 // that is not stored yet.
 func (s *store) fill(j *job, r *storage.Record) {
-	j.id, j.args, j.version = r.ID, r.Args, r.Version
-	j.state, j.priority = uint8(stateIndex(r.State)),
-		int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
+	j.id, j.args = r.ID, r.Args
+	j.priority = int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
+	j.follow(r)
 	j.limit = s.sharedLimit(r.RateLimit)
 	compact := j.common(r) && s.attempted(j, r)
 	if compact && r.Fingerprint == "" && r.Fairness == (ojs.Fairness{}) {
@@ -236,14 +242,12 @@ func (s *store) fill(j *job, r *storage.Record) {
 // common takes in what of a record attempts do not change. It reports false if that is
 // more than most jobs have.
 func (j *job) common(r *storage.Record) bool {
-	if r.Meta != nil || r.Unique != ofMany(r.Unique) || r.Dependencies != nil || r.Extra != nil ||
-		!r.ExpiresAt.IsZero() || r.EnqueueTTL != 0 || int(j.priority) != r.Priority {
-		return false
-	}
 	var created, scheduled bool
 	j.created, created = at(r.CreatedAt)
 	j.scheduled, scheduled = at(r.ScheduledAt)
-	return created && scheduled
+	return created && scheduled &&
+		r.Meta == nil && r.Unique == ofMany(r.Unique) && r.Dependencies == nil && r.Extra == nil &&
+		r.ExpiresAt.IsZero() && r.EnqueueTTL == 0 && int(j.priority) == r.Priority
 }
 
 // attempted takes in what attempts change of a job. It reports false if that is more than
@@ -317,29 +321,16 @@ func (s *store) advance(j *job, r *storage.Record) {
 		s.set(j, r)
 		return
 	}
-	j.state, j.version = uint8(stateIndex(r.State)), r.Version
+	j.follow(r)
 }
 
-// claimed makes an available job active, as storage.Record.Claim does, and r a copy of
-// it.
-func (s *store) claimed(
-	j *job, now time.Time, worker string, lease time.Duration, r *storage.Record,
-) {
-	if whole := j.whole(); whole != nil {
-		whole.Claim(now, worker, lease)
-		j.follow(whole)
-		*r = whole.Copy()
-		return
+// follow takes in what indexes go by and transitions change.
+func (j *job) follow(r *storage.Record) {
+	at := r.FinishedAt
+	if !r.State.Terminal() {
+		at = r.WakeAt()
 	}
-	j.copyTo(r)
-	r.Claim(now.Round(0).UTC(), worker, lease) // the time as every later copy has it
-	s.advance(j, r)
-}
-
-// follow notes the state and the version of a job whose record has made a transition in
-// place.
-func (j *job) follow(whole *storage.Record) {
-	j.state, j.version = uint8(stateIndex(whole.State)), whole.Version
+	j.state, j.version, j.timed = uint8(stateIndex(r.State)), r.Version, instant(rule.Nanos(at))
 }
 
 // copyTo makes r a copy of the job.
@@ -391,14 +382,6 @@ func (j *job) record() (r storage.Record) {
 // current is storage.Record.State.
 func (j *job) current() ojs.State { return states[j.state] }
 
-// createdAt is storage.Record.CreatedAt.
-func (j *job) createdAt() time.Time {
-	if whole := j.whole(); whole != nil {
-		return whole.CreatedAt
-	}
-	return j.created.time()
-}
-
 // deadLettered is storage.Record.DeadLettered.
 func (j *job) deadLettered() bool {
 	whole := j.whole()
@@ -424,43 +407,14 @@ func (j *job) expired(now time.Time) bool {
 
 // wakeAt is storage.Record.WakeAt.
 func (j *job) wakeAt() time.Time {
-	if whole := j.whole(); whole != nil {
-		return whole.WakeAt()
-	}
-	var t time.Time
-	switch j.current() {
-	case ojs.StateActive:
-		return j.until.time()
-	case ojs.StateScheduled:
-		t = j.scheduled.time()
-	case ojs.StateRetryable:
-		t = j.until.time()
-	case ojs.StateAvailable, ojs.StatePending:
-		return j.deadline()
-	default:
+	if j.current().Terminal() {
 		return time.Time{}
 	}
-	if d := j.deadline(); !d.IsZero() && t.After(d) {
-		return d
-	}
-	return t
+	return j.timed.time()
 }
 
 // finishedAt is storage.Record.FinishedAt of a job that has ended.
-func (j *job) finishedAt() time.Time {
-	if whole := j.whole(); whole != nil {
-		return whole.FinishedAt
-	}
-	return j.until.time()
-}
-
-// finished is finishedAt as an index has it.
-func (j *job) finished() int64 {
-	if j.whole() == nil {
-		return int64(j.until)
-	}
-	return rule.Nanos(j.finishedAt())
-}
+func (j *job) finishedAt() time.Time { return j.timed.time() }
 
 // hasEnqueueTTL reports whether the job has an enqueue TTL.
 func (j *job) hasEnqueueTTL() bool {

@@ -28,11 +28,11 @@ func (s *store) holdsBack(j *job, now time.Time, to *storage.Limited, ends bool)
 		return false
 	}
 	if l.own.OnLimit == ojs.OnLimitDrop {
-		to.Dropped = s.change(j, to.Dropped, func(r *storage.Record) { r.Limit(now) })
+		to.Dropped = s.changed(j, to.Dropped, func(r *storage.Record) { r.Limit(now) })
 		to.Moved = s.count(now, to.Moved)
 		return true
 	}
-	to.Postponed = s.change(j, to.Postponed, func(r *storage.Record) {
+	to.Postponed = s.changed(j, to.Postponed, func(r *storage.Record) {
 		r.Postpone(now, rule.Time(opensAt))
 		j.scheduled, _ = at(r.ScheduledAt) // which no attempt changes
 	})

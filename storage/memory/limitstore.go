@@ -160,7 +160,7 @@ func (s *store) limitOf(c *counter, now time.Time, expired map[any]int) storage.
 func (s *store) expiredReady(now time.Time) map[any]int {
 	s.ready.bringBack(now)
 	n := make(map[any]int)
-	for due := range s.due.Due(now) {
+	for due := range s.wakes[open].Due(now) {
 		if j := due.Value; j.state == available {
 			n[j.kind.section]++
 			if b := j.level.bucket; b != nil { // lanes do not count those in ready.passed

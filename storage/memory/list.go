@@ -96,7 +96,7 @@ func (s *store) lists(q *storage.Query) (of []*index, timed bool) {
 	case q.Order == storage.OrderFinished:
 		for c := range classes {
 			if c.among(q.States) && (!q.DeadLetters || c == deadLetter) {
-				of = append(of, &s.ended[c], &s.held[c])
+				of = append(of, &s.finished[ended][c], &s.finished[held][c])
 			}
 		}
 		return of, true
@@ -236,11 +236,11 @@ func (r *reader) moved(int) {}
 // byDue is walk in the order storage.OrderDue, of all jobs.
 func (s *store) byDue(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 	return func(yield func(cursor.Position, *job) bool) {
-		at, list := scheduler.Place{Due: w.From.After[0], Turn: w.From.After[1]}, s.due.List
+		at, list := scheduler.Place{Due: w.From.After[0], Turn: w.From.After[1]}, s.wakes[open].List
 		if w.First {
 			at.Due = math.MinInt64
 		} else if w.From.Back {
-			list = s.due.ListBack
+			list = s.wakes[open].ListBack
 		}
 		for _, l := range list(at, maxLookLong+1) {
 			if !yield(cursor.Position{l.Due, l.Turn}, l.Item.Value) {

@@ -55,16 +55,14 @@ type state struct {
 	ready  ready // available jobs
 	// active jobs by when they became so, in a list of the same kind as available ones
 	running level
-	due     scheduler.Heap[*job] // jobs that time will do something to, by storage.Record.WakeAt
-	all     index                // every job, by insertion: job.ord
-	ords    uint64               // the latest that was given
-	ended   [classes]index       // finished jobs that may be pruned, by when they finished
-	// finished jobs that are not pruned before a time, by storage.Record.KeptUntil
-	kept   scheduler.Heap[*job]
-	held   [classes]index       // those in kept, by when they finished
-	freed  scheduler.Heap[*job] // jobs in ended that were in kept, the latest KeptUntil first
-	ends   uint64               // jobs that have ended, or begun to wait in a rare state
-	floor  uint64               // no job that was deleted had a later version
+	wakes   [endStates]scheduler.Heap[*job]
+	all     index  // every job, by insertion: job.ord
+	ords    uint64 // the latest that was given
+
+	finished [endStates][classes]index // jobs that have ended, by when they did
+
+	ends   uint64 // jobs that have ended, or begun to wait in a rare state
+	floor  uint64 // no job that was deleted had a later version
 	queues map[string]*queue
 	states int               // queues that have one
 	unique map[string]*peers // by fingerprint
@@ -95,13 +93,11 @@ var (
 	_ storage.SettleClaimer = personal{}
 )
 
-// queue is what is known of a queue: how many jobs it has, and its state.
+// queue is what is known of a queue: its jobs and its state.
 type queue struct {
 	name     string
-	total    int
-	live     int                 // jobs that have not ended
 	state    ojs.QueueState      // "": active
-	sections map[string]*section // by the type of their jobs
+	sections map[string]*section // by the type of their jobs; none is empty
 }
 
 // New makes an empty storage.
@@ -398,6 +394,8 @@ func (s *store) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	c.ResetLimits()
 	s.ready.openDue(now)
 	defer s.limited(now, c.Limits, t)
+	at := now.Round(0).UTC() // as copies have it
+	claim := func(r *storage.Record) { r.Claim(at, c.Worker, c.Lease) }
 	take := func(j *job) bool {
 		ends := t.undoable && j.hasEnqueueTTL()
 		counts := j.counts()
@@ -414,12 +412,10 @@ func (s *store) claimJobs(now time.Time, c storage.Claim, t *taker) {
 			return false
 		}
 		s.ready.serve(j)
-		s.displace(j)
-		s.claimed(j, now, c.Worker, c.Lease, t.room())
 		if counts {
 			s.ready.limits.started(j, now)
 		}
-		s.place(j)
+		s.change(j, t.room(), claim)
 		return true
 	}
 	if len(c.Queues) == 0 {
@@ -513,20 +509,17 @@ func (s *store) applyChange(j *job, to *storage.Record, sameJob bool) storage.Se
 	if from == ojs.StateActive && to.State == ojs.StateCancelled {
 		s.taken(to.ID, j.version, ojs.ErrCancelled)
 	}
-	queue, key := j.kind.home, j.fairness().Key
+	key := j.fairness().Key
 	if sameJob {
 		s.advance(j, to)
 	} else {
 		s.set(j, to)
 	}
-	if to.Fairness.Key != key {
-		j.moveRound()
+	if j.rest != nil && to.Fairness.Key != key {
+		j.rest.round = 0
 	}
 	j.setVersion(to.Version + 1)
 	s.place(j)
-	if queue != j.kind.home {
-		s.forgetIfEmpty(queue)
-	}
 	return storage.Settled{Version: j.version}
 }
 
@@ -590,31 +583,34 @@ func (s *store) edit(j *job, to *storage.Record) {
 func (s *store) wakeAnew(j *job) {
 	at := j.wakeAt()
 	if at.IsZero() {
-		s.due.Remove(&j.wake)
+		s.wakes[open].Remove(&j.wake)
 	} else {
-		s.due.Move(&j.wake, at)
+		s.wakes[open].Move(&j.wake, at)
 	}
 	if s.heard {
 		s.notice.Add(j.id, j.current(), at)
 	}
 }
 
-// change makes a transition of a job, and appends the job as it is then to dst.
-func (s *store) change(j *job, dst []storage.Record, f func(*storage.Record)) []storage.Record {
-	dst, r := another(dst)
+// change makes a transition of a job, and r a copy of the job as it is then.
+func (s *store) change(j *job, r *storage.Record, f func(*storage.Record)) {
+	s.displace(j)
 	if whole := j.whole(); whole != nil { // one copy, since such a record is large
-		s.displace(j)
 		f(whole)
 		j.follow(whole)
-		s.place(j)
 		*r = whole.Copy()
-		return dst
+	} else {
+		j.copyTo(r)
+		f(r)
+		s.advance(j, r)
 	}
-	j.copyTo(r)
-	s.displace(j)
-	f(r)
-	s.advance(j, r)
 	s.place(j)
+}
+
+// changed is change that appends the copy to dst.
+func (s *store) changed(j *job, dst []storage.Record, f func(*storage.Record)) []storage.Record {
+	dst, r := another(dst)
+	s.change(j, r, f)
 	return dst
 }
 
@@ -642,7 +638,7 @@ func (s personal) Extend(
 		r := j.record()
 		r.Extend(now, x)
 		s.set(j, &r)
-		s.due.Push(&j.wake, r.LeaseUntil)
+		s.wakes[open].Push(&j.wake, r.LeaseUntil)
 	}
 	return lost, nil
 }
@@ -657,23 +653,23 @@ func (s personal) Due(
 	}
 	defer s.leave()
 	for range limit {
-		it, ok := s.due.PopDue(now)
+		it, ok := s.wakes[open].PopDue(now)
 		if !ok {
 			break
 		}
 		j := it.Value
 		switch {
 		case j.expired(now):
-			d.Expired = s.change(j, d.Expired, func(r *storage.Record) { r.Expire(now) })
+			d.Expired = s.changed(j, d.Expired, func(r *storage.Record) { r.Expire(now) })
 			d.Moved = s.count(now, d.Moved)
 		case j.current() == ojs.StateActive:
 			s.taken(j.id, j.version, ojs.ErrLeaseLost)
-			d.Stalled = s.change(j, d.Stalled, func(r *storage.Record) { r.TakeOver(now) })
+			d.Stalled = s.changed(j, d.Stalled, func(r *storage.Record) { r.TakeOver(now) })
 		default:
-			d.Promoted = s.change(j, d.Promoted, func(r *storage.Record) { r.Promote(now) })
+			d.Promoted = s.changed(j, d.Promoted, func(r *storage.Record) { r.Promote(now) })
 		}
 	}
-	d.Next, _ = s.due.Next()
+	d.Next, _ = s.wakes[open].Next()
 	return d, nil
 }
 
@@ -759,7 +755,6 @@ func (s *store) delete(j *job) {
 	s.inWorkflow(j, j.keeper(), (*index).remove)
 	j.ord = 0 // edges that lead to the job are stale, also if its memory is used again
 	s.jobs.remove(j)
-	s.forgetIfEmpty(j.kind.home)
 	s.leaves(j.kind)
 	delete(s.logs, j.id)
 }

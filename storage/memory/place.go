@@ -12,19 +12,20 @@ func (s *store) place(j *job) { s.placeIn(j, 0) }
 // placeIn is place of a job that had a turn among the available ones; 0: it had none.
 func (s *store) placeIn(j *job, turn uint64) {
 	wakeAt := j.wakeAt()
-	if !wakeAt.IsZero() {
-		s.due.Push(&j.wake, wakeAt)
+	if j.current().Terminal() {
+		s.end(j)
+	} else {
+		s.enterEnd(j, open, wakeAt)
 	}
-	s.settleEnd(j)
 	if j.listed() && j.state < completedState {
 		s.ends++
 		j.turn = s.ends
 	}
 	s.enterSection(j)
-	if j.current() == ojs.StateAvailable {
+	switch j.state {
+	case available:
 		s.ready.enter(j, turn)
-	}
-	if j.state == active {
+	case active:
 		s.running.insert(j, s.running.last)
 		if j.counts() {
 			s.ready.active(j, 1)
@@ -38,32 +39,23 @@ func (s *store) placeIn(j *job, turn uint64) {
 
 func (s *store) displace(j *job) {
 	s.leaveSection(j)
-	if j.end == open {
-		s.due.Remove(&j.wake)
-	} else {
-		s.leaveEnd(j)
-	}
-	if j.current() == ojs.StateAvailable {
+	s.leaveEnd(j)
+	switch j.state {
+	case available:
 		s.ready.leaveRound(j)
-	}
-	if j.state == active {
+		s.ready.remove(j)
+	case active:
 		s.running.unlink(j)
-	}
-	s.ready.remove(j)
-	if j.state == active {
-		if j.counts() {
-			if awaited := s.ready.active(j, -1); awaited && s.heard {
-				s.notice.Available = true
-			}
+		if j.counts() && s.ready.active(j, -1) && s.heard {
+			s.notice.Available = true
 		}
 	}
 	s.removePeer(j)
 }
 
-// forgetIfEmpty drops what is kept of a queue that a job has left for good, if it was the
-// last one and the queue has no state to remember.
+// forgetIfEmpty drops what is kept of a queue that has no jobs and no state to remember.
 func (s *store) forgetIfEmpty(q *queue) {
-	if q.total == 0 && q.state == "" {
+	if len(q.sections) == 0 && q.state == "" {
 		delete(s.queues, q.name)
 	}
 }

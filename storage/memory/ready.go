@@ -215,8 +215,8 @@ func (r *ready) enter(j *job, turn uint64) {
 		r.seq++
 		turn = r.seq
 		r.takeRound(j, turn)
-	} else if j.rest != nil && j.rest.round != 0 {
-		r.enterRound(j, j.rest.round)
+	} else if j.fairness().Key != "" {
+		r.enterRound(j, cmp.Or(j.rest.round, turn))
 	}
 	r.add(j, turn)
 }
