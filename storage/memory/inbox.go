@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -108,14 +107,6 @@ func (s *store) takeIn() {
 	x.jobs = x.spare[:0]
 	x.some.Store(false)
 	x.mu.Unlock()
-	var some [inboxSize]uint32
-	for part := range slices.Chunk(jobs, inboxSize) {
-		near := some[:0]
-		for _, j := range part {
-			near = append(near, j.hash)
-		}
-		s.jobs.warm(near)
-	}
 	for _, j := range jobs {
 		if j.kind.jobs == 0 { // the kind was forgotten with its last job
 			r := j.record()

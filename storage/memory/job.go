@@ -45,9 +45,7 @@ type job struct {
 
 	version                               uint64
 	created, scheduled, enqueued, started instant
-	// until is the one time that a job of its state has: next_retry_at of a retryable
-	// one, the end of an active one's lease, when a terminal one finished.
-	until instant
+
 	timed instant // when it ended, or until then its storage.Record.WakeAt
 }
 
@@ -218,9 +216,9 @@ func (s *store) set(j *job, r *storage.Record) {
 func (s *store) fill(j *job, r *storage.Record) {
 	j.id, j.args = r.ID, r.Args
 	j.priority = int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
-	j.follow(r)
 	j.limit = s.sharedLimit(r.RateLimit)
-	compact := j.common(r) && s.attempted(j, r)
+	attempted := s.attempted(j, r)
+	compact := j.common(r) && attempted
 	if compact && r.Fingerprint == "" && r.Fairness == (ojs.Fairness{}) {
 		j.rest = nil
 		return
@@ -253,30 +251,10 @@ func (j *job) common(r *storage.Record) bool {
 // attempted takes in what attempts change of a job. It reports false if that is more than
 // most jobs have.
 func (s *store) attempted(j *job, r *storage.Record) bool {
-	if r.Errors != nil || r.History != nil || r.Error != nil || r.Result != nil || r.Checkpoint != nil ||
-		!r.DeadLetteredAt.IsZero() || r.Progress != 0 && r.Progress != 1 ||
-		int(int32(r.Attempt)) != r.Attempt {
-		return false
-	}
-	var until time.Time
-	switch {
-	case r.State == ojs.StateActive:
-		until = r.LeaseUntil
-	case !r.LeaseUntil.IsZero():
-		return false
-	case r.State == ojs.StateRetryable:
-		until = r.NextRetryAt
-	default:
-		until = r.FinishedAt
-	}
-	if r.State != ojs.StateRetryable && !r.NextRetryAt.IsZero() ||
-		!r.State.Terminal() && !r.FinishedAt.IsZero() {
-		return false
-	}
-	var enqueued, started, ends bool
+	j.follow(r)
+	var enqueued, started bool
 	j.enqueued, enqueued = at(r.EnqueuedAt)
 	j.started, started = at(r.StartedAt)
-	j.until, ends = at(until)
 	if j.attempt = int32(r.Attempt); r.Progress == 1 {
 		j.marks |= done
 	} else {
@@ -287,7 +265,12 @@ func (s *store) attempted(j *job, r *storage.Record) bool {
 	} else if j.worker == nil || *j.worker != r.Worker {
 		j.worker = s.workerName(r.Worker)
 	}
-	return enqueued && started && ends
+	leased := j.state == active || r.LeaseUntil.IsZero()
+	retried := r.NextRetryAt.IsZero() || j.state == retryable && j.timed.time().Equal(r.NextRetryAt)
+	finished := j.ended() || r.FinishedAt.IsZero()
+	return enqueued && started && leased && retried && finished && rule.Exact(int64(j.timed)) &&
+		r.Errors == nil && r.History == nil && r.Error == nil && r.Result == nil && r.Checkpoint == nil &&
+		r.DeadLetteredAt.IsZero() && (r.Progress == 0 || r.Progress == 1) && int(j.attempt) == r.Attempt
 }
 
 // workerName returns a name that jobs may share.
@@ -319,18 +302,17 @@ func (s *store) sharedLimit(l *ojs.RateLimit) *ojs.RateLimit {
 func (s *store) advance(j *job, r *storage.Record) {
 	if j.whole() != nil || !s.attempted(j, r) {
 		s.set(j, r)
-		return
 	}
-	j.follow(r)
 }
 
 // follow takes in what indexes go by and transitions change.
 func (j *job) follow(r *storage.Record) {
+	j.state, j.version = uint8(stateIndex(r.State)), r.Version
 	at := r.FinishedAt
-	if !r.State.Terminal() {
+	if !j.ended() {
 		at = r.WakeAt()
 	}
-	j.state, j.version, j.timed = uint8(stateIndex(r.State)), r.Version, instant(rule.Nanos(at))
+	j.timed = instant(rule.Nanos(at))
 }
 
 // copyTo makes r a copy of the job.
@@ -355,13 +337,13 @@ func (j *job) copyTo(r *storage.Record) {
 	r.ExpiresAt, r.DeadLetteredAt, r.EnqueueTTL = time.Time{}, time.Time{}, 0
 	r.EnqueuedAt, r.StartedAt = j.enqueued.time(), j.started.time()
 	r.LeaseUntil, r.NextRetryAt, r.FinishedAt = time.Time{}, time.Time{}, time.Time{}
-	switch r.State {
-	case ojs.StateActive:
-		r.LeaseUntil = j.until.time()
-	case ojs.StateRetryable:
-		r.NextRetryAt = j.until.time()
-	default:
-		r.FinishedAt = j.until.time()
+	switch {
+	case j.state == active:
+		r.LeaseUntil = j.timed.time()
+	case j.state == retryable:
+		r.NextRetryAt = j.timed.time()
+	case j.ended():
+		r.FinishedAt = j.timed.time()
 	}
 	r.Progress, r.Error, r.Result, r.Checkpoint, r.Extra = 0, nil, nil, nil, nil
 	if j.marks&done != 0 {
@@ -378,6 +360,9 @@ func (j *job) record() (r storage.Record) {
 	j.copyTo(&r)
 	return r
 }
+
+// ended reports whether the job has ended.
+func (j *job) ended() bool { return j.state >= completedState }
 
 // current is storage.Record.State.
 func (j *job) current() ojs.State { return states[j.state] }
@@ -407,7 +392,7 @@ func (j *job) expired(now time.Time) bool {
 
 // wakeAt is storage.Record.WakeAt.
 func (j *job) wakeAt() time.Time {
-	if j.current().Terminal() {
+	if j.ended() {
 		return time.Time{}
 	}
 	return j.timed.time()
@@ -460,7 +445,7 @@ func (s *store) prepare(r *storage.Record) *job {
 	}
 	s.fill(j, r)
 	j.setVersion(firstVersion)
-	j.hash = s.hashes.near(j.id)
+	j.hash = near(s.seed, j.id)
 	return j
 }
 

@@ -18,6 +18,7 @@ package memory
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -35,9 +36,9 @@ type Storage struct{ personal }
 
 // store is what a storage has.
 type store struct {
-	inbox  inbox      // jobs that are in none of what follows yet
-	hub    notify.Hub // of engines that share the storage
-	hashes hashes
+	inbox  inbox        // jobs that are in none of what follows yet
+	hub    notify.Hub   // of engines that share the storage
+	seed   maphash.Seed // of hashes of ids
 	spares spares
 
 	lastKind   atomic.Pointer[kind]          // that a job was enqueued of; changed under mu
@@ -102,13 +103,13 @@ type queue struct {
 
 // New makes an empty storage.
 func New() *Storage {
-	h := newHashes()
-	return &Storage{personal{store: &store{hashes: h, state: newState(h)}}}
+	seed := maphash.MakeSeed()
+	return &Storage{personal{store: &store{seed: seed, state: newState(seed)}}}
 }
 
-func newState(h hashes) state {
+func newState(seed maphash.Seed) state {
 	return state{
-		jobs:   newTable(h),
+		jobs:   newTable(seed),
 		ready:  newReady(),
 		queues: make(map[string]*queue),
 		unique: make(map[string]*peers),
@@ -137,7 +138,7 @@ func (s *store) Capabilities() storage.Capabilities {
 }
 
 // find returns the job with the id, nil if there is none.
-func (s *store) find(id string) *job { return s.jobs.find(s.hashes.near(id), id) }
+func (s *store) find(id string) *job { return s.jobs.find(near(s.seed, id), id) }
 
 // enter locks the storage for a call, unless the call must fail, and takes in what waits
 // in the inbox.
@@ -320,24 +321,18 @@ func (s personal) Claim(
 // SettleAndClaim implements storage.SettleClaimer.
 func (s personal) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record,
 	dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
-	var few [32]uint32
-	near := few[:0] // before the lock
-	for _, r := range to {
-		near = append(near, s.hashes.near(r.ID))
-	}
 	if err := s.enterAhead(ctx, s.caller(ctx)); err != nil {
 		return dst, 0, err
 	}
 	defer s.leave()
-	s.jobs.warm(near)
-	for i, r := range to {
+	for _, r := range to {
 		if !r.State.Terminal() {
 			s.takeIn() // or it would become available before those
 		}
-		settled := s.settleOne(near[i], now, r, true)
+		settled := s.settleOne(now, r, true)
 		if settled.Err == ojs.ErrNotFound && s.inbox.some.Load() { // it may be there still
 			s.takeIn()
-			settled = s.settleOne(near[i], now, r, true)
+			settled = s.settleOne(now, r, true)
 		}
 		dst = append(dst, settled)
 	}
@@ -458,22 +453,21 @@ func (s personal) Settle(
 	}
 	for i := range changes {
 		c := &changes[i]
-		near := s.hashes.near(c.Record.ID)
 		if len(c.Then) > 0 {
-			dst = append(dst, s.settleThen(near, now, c))
+			dst = append(dst, s.settleThen(now, c))
 		} else {
-			dst = append(dst, s.settleOne(near, now, &c.Record, c.AttemptFieldsOnly))
+			dst = append(dst, s.settleOne(now, &c.Record, c.AttemptFieldsOnly))
 		}
 		if last := &dst[len(dst)-1]; c.Log != nil && last.Err == nil {
-			s.addLog(s.jobs.find(near, c.Record.ID), last.Version, c.Log)
+			s.addLog(s.find(c.Record.ID), last.Version, c.Log)
 		}
 	}
 	return dst, nil
 }
 
-// settleOne is Settle of one change, to the job whose id has the near hash.
-func (s *store) settleOne(near uint32, now time.Time, to *storage.Record, sameJob bool) storage.Settled {
-	j, refused := s.settles(near, to)
+// settleOne is Settle of one change.
+func (s *store) settleOne(now time.Time, to *storage.Record, sameJob bool) storage.Settled {
+	j, refused := s.settles(to)
 	if refused != nil {
 		return *refused
 	}
@@ -483,8 +477,8 @@ func (s *store) settleOne(near uint32, now time.Time, to *storage.Record, sameJo
 }
 
 // settles finds the job of a change, or says why the change is refused.
-func (s *store) settles(near uint32, to *storage.Record) (j *job, refused *storage.Settled) {
-	if j = s.jobs.find(near, to.ID); j == nil {
+func (s *store) settles(to *storage.Record) (j *job, refused *storage.Settled) {
+	if j = s.find(to.ID); j == nil {
 		return nil, &storage.Settled{Err: ojs.ErrNotFound}
 	}
 	if err := storage.CanSettle(j.version, j.current(), to); err != nil {
@@ -538,8 +532,8 @@ func (e *lead) state(j *job) ojs.State {
 }
 
 // settleThen is settleOne of a change with a Then.
-func (s *store) settleThen(near uint32, now time.Time, c *storage.Change) storage.Settled {
-	j, refused := s.settles(near, &c.Record)
+func (s *store) settleThen(now time.Time, c *storage.Change) storage.Settled {
+	j, refused := s.settles(&c.Record)
 	if refused != nil {
 		return *refused
 	}
@@ -732,7 +726,7 @@ func (s *store) Delete(ctx context.Context, ids []string) (int, error) {
 		s.spares.give(gone)
 	}()
 	for _, id := range ids {
-		if j := s.find(id); j != nil && !j.current().Terminal() {
+		if j := s.find(id); j != nil && !j.ended() {
 			return 0, &ojs.TransitionError{ID: id, From: j.current(), To: "deleted"}
 		}
 	}
@@ -764,7 +758,7 @@ func (s *store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.shutInbox(true)
-	s.state = newState(s.hashes)
+	s.state = newState(s.seed)
 	s.closed = true
 	s.lastKind.Store(nil)
 	return nil

@@ -12,7 +12,7 @@ func (s *store) place(j *job) { s.placeIn(j, 0) }
 // placeIn is place of a job that had a turn among the available ones; 0: it had none.
 func (s *store) placeIn(j *job, turn uint64) {
 	wakeAt := j.wakeAt()
-	if j.current().Terminal() {
+	if j.ended() {
 		s.end(j)
 	} else {
 		s.enterEnd(j, open, wakeAt)
@@ -64,12 +64,13 @@ func (s *store) forgetIfEmpty(q *queue) {
 const (
 	available      = 1
 	active         = 3
+	retryable      = 4
 	completedState = 5
 )
 
 var states = [...]ojs.State{
 	ojs.StateScheduled, available: ojs.StateAvailable, ojs.StatePending, active: ojs.StateActive,
-	ojs.StateRetryable, completedState: ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded,
+	retryable: ojs.StateRetryable, completedState: ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded,
 }
 
 func stateIndex(s ojs.State) int {

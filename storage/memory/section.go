@@ -48,7 +48,7 @@ func (s *store) eachList(j *job, f func(*index, int64, *job)) {
 	o := &j.kind.section.rare[j.state]
 	f(&o.inserted, int64(j.ord), j)
 	at := int64(j.timed)
-	if j.timed != never || j.current().Terminal() {
+	if j.timed != never || j.ended() {
 		f(&o.timed, at, j)
 	}
 	if j.deadLettered() {
