@@ -51,13 +51,12 @@ func TestIndex(t *testing.T) {
 				}
 				var got []*job
 				for _, c := range x.chunks {
-					for i, e := range c.entries {
-						if in := c.first <= i && i < c.used; in != (e.job != nil) {
-							t.Fatalf("entry %d of the chunk from %d to %d has job %v", i, c.first,
-								c.used, e.job)
-						} else if in {
-							got = append(got, e.job)
-						}
+					kept := slices.DeleteFunc(slices.Clone(c.room[:]), func(e entry) bool { return e.job == nil })
+					if !slices.Equal(kept, c.list) {
+						t.Fatalf("a chunk keeps %d jobs, and has %d", len(kept), len(c.list))
+					}
+					for _, e := range c.list {
+						got = append(got, e.job)
 					}
 				}
 				if !slices.Equal(got, want) {

@@ -29,6 +29,7 @@ import (
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
+	"github.com/ojsengine/ojs/storage/insert"
 )
 
 // Storage is a storage.Storage. Its zero value is not usable; see New.
@@ -274,32 +275,20 @@ func (s *store) enlist(j *job) {
 
 // insertable looks whether the ids of a batch are free and its queues take jobs.
 func (s *store) insertable(batch []storage.Insert, jobs *job, after *lead) error {
-	// The ids of an engine come in order, and then none occurs twice.
-	var ids map[string]struct{}
-	for i := 1; i < len(batch); i++ {
-		if batch[i].Record.ID <= batch[i-1].Record.ID {
-			ids = make(map[string]struct{}, len(batch))
-			break
-		}
-	}
-	for i, j := 0, jobs; j != nil; i, j = i+1, j.next {
+	var stored map[string]ojs.State
+	for i, j := 0, jobs; j != nil && stored == nil; i, j = i+1, j.next {
 		if !batch[i].IDIsNew {
 			if there := s.jobs.find(j.hash, j.id); there != nil {
-				return &ojs.DuplicateError{ID: j.id, State: after.state(there)}
+				stored = map[string]ojs.State{j.id: after.state(there)}
 			}
-		}
-		if ids != nil {
-			if _, twice := ids[j.id]; twice {
-				return &ojs.DuplicateError{ID: j.id, State: j.current()}
-			}
-			ids[j.id] = struct{}{}
 		}
 	}
-	if s.states > 0 {
-		for i := range batch {
-			if name := batch[i].Record.Queue; s.draining(name) {
-				return &ojs.QueueError{Queue: name, Err: ojs.ErrQueueDraining}
-			}
+	if err := insert.Check(batch, stored); err != nil {
+		return err
+	}
+	for i := 0; i < len(batch) && s.states > 0; i++ {
+		if name := batch[i].Record.Queue; s.draining(name) {
+			return &ojs.QueueError{Queue: name, Err: ojs.ErrQueueDraining}
 		}
 	}
 	return nil
@@ -757,7 +746,9 @@ func (s *store) delete(j *job) {
 func (s *store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shutInbox(true)
+	s.states++
+	s.openInbox() // it closes
+	s.takeIn()
 	s.state = newState(s.seed)
 	s.closed = true
 	s.lastKind.Store(nil)

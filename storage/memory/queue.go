@@ -30,7 +30,6 @@ func (s *store) SetQueueState(ctx context.Context, name string, to ojs.QueueStat
 			s.states++
 		}
 	}
-	s.shutInbox(s.states > 0)
 	for _, g := range s.ready.queues[name] {
 		if was == ojs.QueuePaused {
 			g.close(-1)
