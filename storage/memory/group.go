@@ -69,7 +69,7 @@ func (s *store) applyRevival(j *job, in *storage.Insert) {
 		}
 	}
 	s.set(j, &to)
-	j.setVersion(to.Version + 1)
+	j.version = to.Version + 1
 	if in.Waits() {
 		j.rest.counted = true
 	}

@@ -51,7 +51,8 @@ func TestIndex(t *testing.T) {
 				}
 				var got []*job
 				for _, c := range x.chunks {
-					kept := slices.DeleteFunc(slices.Clone(c.room[:]), func(e entry) bool { return e.job == nil })
+					free := func(e entry) bool { return e.job == nil }
+					kept := slices.DeleteFunc(slices.Clone(c.room[:]), free)
 					if !slices.Equal(kept, c.list) {
 						t.Fatalf("a chunk keeps %d jobs, and has %d", len(kept), len(c.list))
 					}

@@ -131,7 +131,7 @@ func (x *inserter) Add(records []*storage.Record) error {
 		}
 		j := x.s.prepare(r)
 		x.s.adopt(j, r)
-		j.setVersion(r.Version)
+		j.version = r.Version
 		if x.batch[x.next].Waits() {
 			j.rest.counted = true
 		}

@@ -3,6 +3,7 @@ package memory
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -216,7 +217,9 @@ func (s *store) set(j *job, r *storage.Record) {
 func (s *store) fill(j *job, r *storage.Record) {
 	j.id, j.args = r.ID, r.Args
 	j.priority = int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
-	j.limit = s.sharedLimit(r.RateLimit)
+	if j.limit = nil; r.RateLimit != nil {
+		j.limit = shared(&s.lastLimit, *r.RateLimit)
+	}
 	attempted := s.attempted(j, r)
 	compact := j.common(r) && attempted
 	if compact && r.Fingerprint == "" && r.Fairness == (ojs.Fairness{}) {
@@ -263,7 +266,7 @@ func (s *store) attempted(j *job, r *storage.Record) bool {
 	if r.Worker == "" {
 		j.worker = nil
 	} else if j.worker == nil || *j.worker != r.Worker {
-		j.worker = s.workerName(r.Worker)
+		j.worker = shared(&s.lastWorker, r.Worker)
 	}
 	leased := j.state == active || r.LeaseUntil.IsZero()
 	retried := r.NextRetryAt.IsZero() || j.state == retryable && j.timed.time().Equal(r.NextRetryAt)
@@ -273,28 +276,14 @@ func (s *store) attempted(j *job, r *storage.Record) bool {
 		r.DeadLetteredAt.IsZero() && (r.Progress == 0 || r.Progress == 1) && int(j.attempt) == r.Attempt
 }
 
-// workerName returns a name that jobs may share.
-func (s *store) workerName(name string) *string {
-	if last := s.lastWorker.Load(); last != nil && *last == name {
-		return last
+// shared returns a value that jobs may share, which nothing changes.
+func shared[T comparable](last *atomic.Pointer[T], v T) *T {
+	if p := last.Load(); p != nil && *p == v {
+		return p
 	}
-	last := new(string) // not a pointer to name, which would be allocated in every call
-	*last = name
-	s.lastWorker.Store(last)
-	return last
-}
-
-// sharedLimit returns a rate limit that jobs may share.
-func (s *store) sharedLimit(l *ojs.RateLimit) *ojs.RateLimit {
-	if l == nil {
-		return nil
-	}
-	if last := s.lastLimit.Load(); last != nil && *last == *l {
-		return last
-	}
-	last := cloneLimit(l)
-	s.lastLimit.Store(last)
-	return last
+	p := clone(&v)
+	last.Store(p)
+	return p
 }
 
 // advance is set for a record that differs from the job in nothing but what attempts
@@ -319,6 +308,7 @@ func (j *job) follow(r *storage.Record) {
 func (j *job) copyTo(r *storage.Record) {
 	if whole := j.whole(); whole != nil {
 		*r = whole.Copy()
+		r.Version = j.version
 		return
 	}
 	// Each field once, even those that most jobs do not have: clearing the record first
@@ -332,7 +322,7 @@ func (j *job) copyTo(r *storage.Record) {
 	r.Retry = k.retry
 	r.Retry.NonRetryableErrors = slices.Clone(k.retry.NonRetryableErrors)
 	r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = k.timeout, k.totalTimeout, k.lease, k.resultTTL
-	r.RateLimit, r.Unique, r.Fingerprint = cloneLimit(j.limit), cloneUnique(k.unique), j.fingerprint()
+	r.RateLimit, r.Unique, r.Fingerprint = clone(j.limit), cloneUnique(k.unique), j.fingerprint()
 	r.Dependencies, r.Fairness = nil, j.fairness()
 	r.ExpiresAt, r.DeadLetteredAt, r.EnqueueTTL = time.Time{}, time.Time{}, 0
 	r.EnqueuedAt, r.StartedAt = j.enqueued.time(), j.started.time()
@@ -415,11 +405,11 @@ func (j *job) fingerprint() string {
 	return j.rest.fingerprint
 }
 
-func cloneLimit(l *ojs.RateLimit) *ojs.RateLimit {
-	if l == nil {
+func clone[T any](p *T) *T {
+	if p == nil {
 		return nil
 	}
-	c := *l
+	c := *p
 	return &c
 }
 
@@ -427,10 +417,10 @@ func cloneUnique(p *ojs.UniquePolicy) *ojs.UniquePolicy {
 	if p == nil {
 		return nil
 	}
-	c := *p
+	c := clone(p)
 	c.ArgsKeys, c.MetaKeys, c.States = slices.Clone(p.ArgsKeys), slices.Clone(p.MetaKeys),
 		slices.Clone(p.States)
-	return &c
+	return c
 }
 
 // firstVersion is that of a job whose id no other has had.
@@ -444,7 +434,7 @@ func (s *store) prepare(r *storage.Record) *job {
 		j.kind = k // if it still is one when the job is stored
 	}
 	s.fill(j, r)
-	j.setVersion(firstVersion)
+	j.version = firstVersion
 	j.hash = near(s.seed, j.id)
 	return j
 }
@@ -453,12 +443,5 @@ func (s *store) prepare(r *storage.Record) *job {
 func (s *store) adopt(j *job, r *storage.Record) {
 	if j.kind == nil || j.kind != s.lastKind.Load() {
 		j.kind = s.kindOf(r)
-	}
-}
-
-func (j *job) setVersion(v uint64) {
-	j.version = v
-	if whole := j.whole(); whole != nil {
-		whole.Version = v
 	}
 }

@@ -82,6 +82,8 @@ type state struct {
 
 	logs map[string][]storage.Log // by the ids of their jobs
 
+	gone *job // for the spares: a list, by next, of jobs that are in no index
+
 	self   any            // the caller of the call under way, if heard
 	heard  bool           // a listener has to be told of the call under way
 	notice storage.Notice // for that listener
@@ -171,14 +173,17 @@ func (s *store) enterAhead(ctx context.Context, self any) error {
 // leave unlocks the storage after a call, and tells others of it.
 func (s *store) leave() {
 	s.openInbox()
+	gone := s.gone
+	s.gone = nil
 	if !s.heard {
 		s.mu.Unlock()
-		return
+	} else {
+		self, n := s.self, s.notice
+		s.heard, s.notice = false, storage.Notice{}
+		s.mu.Unlock()
+		s.hub.TellFrom(self, n)
 	}
-	self, n := s.self, s.notice
-	s.heard, s.notice = false, storage.Notice{}
-	s.mu.Unlock()
-	s.hub.TellFrom(self, n)
+	s.spares.give(gone)
 }
 
 // taken notes that a claim has been taken from its holder.
@@ -213,9 +218,8 @@ func (s personal) Insert(
 		s.leave()
 		return dst, refused
 	}
-	dst, unused, err := s.insertPrepared(now, batch, first, dst, nil)
+	dst, err := s.insertPrepared(now, batch, first, dst)
 	s.leave()
-	s.spares.give(unused)
 	return dst, err
 }
 
@@ -231,35 +235,30 @@ func (s *store) prepareAll(batch []storage.Insert) (first *job, err error) {
 	return first, nil
 }
 
-// insertPrepared stores the jobs of a batch, after a change if it follows one. It returns
-// a list of the jobs that are not stored.
+// insertPrepared stores the jobs of a batch.
 func (s *store) insertPrepared(
-	now time.Time, batch []storage.Insert, jobs *job, dst []storage.Inserted, after *lead,
-) (results []storage.Inserted, unused *job, err error) {
+	now time.Time, batch []storage.Insert, jobs *job, dst []storage.Inserted,
+) ([]storage.Inserted, error) {
 	if !s.plain(batch) {
-		results, err := s.insertByRules(now, batch, after)
-		return append(dst, results...), jobs, err
+		s.gone = jobs
+		results, err := s.insertByRules(now, batch, nil)
+		return append(dst, results...), err
 	}
-	if err := s.insertable(batch, jobs, after); err != nil {
-		return dst, jobs, err
-	}
-	if after != nil {
-		s.applyChange(after.job, after.to, true)
+	if err := s.insertable(batch, jobs); err != nil {
+		s.gone = jobs
+		return dst, err
 	}
 	for i := range batch {
 		j := jobs
 		jobs, j.next = j.next, nil
 		s.adopt(j, &batch[i].Record)
 		if !batch[i].IDIsNew {
-			j.setVersion(s.floor + 1)
+			j.version = s.floor + 1
 		}
 		s.enlist(j)
 		dst = append(dst, storage.Inserted{Version: j.version})
 	}
-	if len(s.uncounted) > 0 {
-		dst[len(dst)-1].Moved = s.count(now, nil)
-	}
-	return dst, nil, nil
+	return dst, nil
 }
 
 // enlist enters a job that has its kind into the indexes.
@@ -274,12 +273,12 @@ func (s *store) enlist(j *job) {
 }
 
 // insertable looks whether the ids of a batch are free and its queues take jobs.
-func (s *store) insertable(batch []storage.Insert, jobs *job, after *lead) error {
+func (s *store) insertable(batch []storage.Insert, jobs *job) error {
 	var stored map[string]ojs.State
 	for i, j := 0, jobs; j != nil && stored == nil; i, j = i+1, j.next {
 		if !batch[i].IDIsNew {
 			if there := s.jobs.find(j.hash, j.id); there != nil {
-				stored = map[string]ojs.State{j.id: after.state(there)}
+				stored = map[string]ojs.State{j.id: there.current()}
 			}
 		}
 	}
@@ -402,23 +401,19 @@ func (s *store) claimJobs(now time.Time, c storage.Claim, t *taker) {
 		s.change(j, t.room(), claim)
 		return true
 	}
-	if len(c.Queues) == 0 {
-		for t.left > 0 {
-			j := s.ready.next("", c.Types, now)
-			if j == nil || j.priority < 0 { // what is in the inbox comes before it
-				s.takeIn()
-				j = s.ready.next("", c.Types, now)
-			}
-			if j == nil || !take(j) {
-				break
-			}
-		}
-		return
+	queues, all := c.Queues, len(c.Queues) == 0
+	if all {
+		queues = []string{""}
+	} else {
+		s.takeIn()
 	}
-	s.takeIn()
-	for _, q := range c.Queues {
+	for _, q := range queues {
 		for t.left > 0 {
 			j := s.ready.next(q, c.Types, now)
+			if all && (j == nil || j.priority < 0) { // what is in the inbox comes before it
+				s.takeIn()
+				j = s.ready.next(q, c.Types, now)
+			}
 			if j == nil {
 				break
 			}
@@ -501,23 +496,15 @@ func (s *store) applyChange(j *job, to *storage.Record, sameJob bool) storage.Se
 	if j.rest != nil && to.Fairness.Key != key {
 		j.rest.round = 0
 	}
-	j.setVersion(to.Version + 1)
+	j.version = to.Version + 1
 	s.place(j)
 	return storage.Settled{Version: j.version}
 }
 
-// lead is a change that a batch follows: a job and what ends it. A nil one is none.
+// lead is a change that a batch follows: a job and what ends it.
 type lead struct {
 	job *job
 	to  *storage.Record
-}
-
-// state returns the state of a job after the change.
-func (e *lead) state(j *job) ojs.State {
-	if e != nil && e.job == j {
-		return e.to.State
-	}
-	return j.current()
 }
 
 // settleThen is settleOne of a change with a Then.
@@ -526,12 +513,7 @@ func (s *store) settleThen(now time.Time, c *storage.Change) storage.Settled {
 	if refused != nil {
 		return *refused
 	}
-	first, err := s.prepareAll(c.Then)
-	if err != nil {
-		return storage.Settled{Version: j.version, Err: err}
-	}
-	results, unused, err := s.insertPrepared(now, c.Then, first, nil, &lead{j, &c.Record})
-	s.spares.give(unused)
+	results, err := s.insertByRules(now, c.Then, &lead{j, &c.Record})
 	if err != nil {
 		return storage.Settled{Version: j.version, Err: err}
 	}
@@ -554,7 +536,7 @@ func (s *store) edit(j *job, to *storage.Record) {
 	s.leaveSection(j)
 	s.set(j, to)
 	s.enterSection(j)
-	j.setVersion(to.Version + 1)
+	j.version = to.Version + 1
 	if moves {
 		s.ready.add(j, j.turn)
 	}
@@ -579,6 +561,7 @@ func (s *store) wakeAnew(j *job) {
 func (s *store) change(j *job, r *storage.Record, f func(*storage.Record)) {
 	s.displace(j)
 	if whole := j.whole(); whole != nil { // one copy, since such a record is large
+		whole.Version = j.version
 		f(whole)
 		j.follow(whole)
 		*r = whole.Copy()
@@ -709,11 +692,7 @@ func (s *store) Delete(ctx context.Context, ids []string) (int, error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
-	var gone *job
-	defer func() {
-		s.leave()
-		s.spares.give(gone)
-	}()
+	defer s.leave()
 	for _, id := range ids {
 		if j := s.find(id); j != nil && !j.ended() {
 			return 0, &ojs.TransitionError{ID: id, From: j.current(), To: "deleted"}
@@ -723,7 +702,6 @@ func (s *store) Delete(ctx context.Context, ids []string) (int, error) {
 	for _, id := range ids {
 		if j := s.find(id); j != nil {
 			s.delete(j)
-			j.next, gone = gone, j
 			n++
 		}
 	}
@@ -740,6 +718,7 @@ func (s *store) delete(j *job) {
 	s.jobs.remove(j)
 	s.leaves(j.kind)
 	delete(s.logs, j.id)
+	j.next, s.gone = s.gone, j
 }
 
 // Close implements storage.Storage. It forgets every job.

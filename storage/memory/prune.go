@@ -135,11 +135,7 @@ func (s *store) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned,
 	if err := s.enter(ctx); err != nil {
 		return out, err
 	}
-	var gone *job
-	defer func() {
-		s.leave()
-		s.spares.give(gone)
-	}()
+	defer s.leave()
 	s.release(p.Now)
 	var of []*index
 	for c := range classes {
@@ -153,7 +149,6 @@ func (s *store) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned,
 		out.IDs = append(out.IDs, first.id)
 		out.Left--
 		s.delete(first)
-		first.next, gone = gone, first
 		first = firstOf(of)
 	}
 	if first != nil {

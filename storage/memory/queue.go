@@ -23,10 +23,9 @@ func (s *store) SetQueueState(ctx context.Context, name string, to ojs.QueueStat
 	if q.state = to; to == ojs.QueueActive {
 		q.state = ""
 	}
-	if was != to {
-		if to == ojs.QueueActive {
-			s.states--
-		} else if was == ojs.QueueActive {
+	s.states = 0
+	for _, q := range s.queues {
+		if q.state != "" {
 			s.states++
 		}
 	}
