@@ -161,36 +161,30 @@ func inInsertion(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor
 // first, or storage.OrderDue.
 func byTime(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 	latest := q.Order == storage.OrderFinished
+	first, last := int64(math.MinInt64), int64(math.MaxInt64) // times that are listed
+	if latest {
+		first = rule.Nanos(q.FinishedFrom)
+	}
+	if before := q.FinishedBefore; latest && !before.IsZero() {
+		if last = rule.Nanos(before); rule.Time(last).Equal(before) { // else jobs of before may be there
+			last--
+		}
+	}
 	at, turn := w.From.After[0], uint64(w.From.After[1])
-	before := rule.Nanos(q.FinishedBefore)
-	within := rule.Time(before).Equal(q.FinishedBefore) // or jobs that ended before may be at before
 	switch {
-	case w.First && !latest:
-		at, turn = math.MinInt64, 0
-	case w.First && q.FinishedBefore.IsZero():
-		at, turn = math.MaxInt64, math.MaxUint64
-	case w.First && within:
-		at, turn = before, 0
-	case w.First:
-		at, turn = before, math.MaxUint64
-	case latest:
+	case !w.First && latest:
 		turn = max(turn, 1) - 1
+	case w.First && latest:
+		at, turn = last, math.MaxUint64
+	case w.First:
+		at, turn = first, 0
 	}
 	jobs := merged(of, at, turn, latest != w.From.Back, func(e *entry) cursor.Position {
 		return cursor.Position{e.at, int64(e.job.turn)}
 	})
-	if !latest || q.FinishedFrom.IsZero() && q.FinishedBefore.IsZero() {
-		return jobs
-	}
-	from := rule.Nanos(q.FinishedFrom)
 	return func(yield func(cursor.Position, *job) bool) {
 		for at, j := range jobs {
-			over := at[0] < from
-			if w.From.Back {
-				after := at[0] > before || within && at[0] == before
-				over = after && !q.FinishedBefore.IsZero()
-			}
-			if over || !yield(at, j) {
+			if at[0] < first || at[0] > last || !yield(at, j) {
 				return
 			}
 		}
