@@ -25,8 +25,10 @@ func Check(batch []storage.Insert, stored map[string]ojs.State) error {
 		return err
 	}
 	var ids map[string]struct{}
-	if len(batch) > 1 {
-		ids = make(map[string]struct{}, len(batch))
+	for i := 1; i < len(batch) && ids == nil; i++ {
+		if batch[i].Record.ID <= batch[i-1].Record.ID { // those of an engine come in order, and none twice
+			ids = make(map[string]struct{}, len(batch))
+		}
 	}
 	for i := range batch {
 		r := &batch[i].Record

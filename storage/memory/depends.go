@@ -83,7 +83,7 @@ func (s dependTx) Change(
 	if !by.Count(j.whole()) {
 		return moved
 	}
-	return s.change(j, moved, by.Move)
+	return s.changed(j, moved, by.Move)
 }
 
 // Find implements depend.Tx.

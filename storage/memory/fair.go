@@ -48,8 +48,8 @@ func (j *job) stands() uint64 {
 
 func (j *job) levelID() levelID { return levelID{j.kind.queue, j.priority} }
 
-// takeRound has a job that becomes available join a round, or begin one.
-func (r *ready) takeRound(j *job) {
+// takeRound has a job that becomes available in a turn join a round, or begin one.
+func (r *ready) takeRound(j *job, turn uint64) {
 	if j.rest == nil {
 		return
 	}
@@ -57,7 +57,7 @@ func (r *ready) takeRound(j *job) {
 	if j.rest.round = 0; f.Key == "" {
 		return
 	}
-	at := r.seq + 1 // that of a round of its own
+	at := turn // that of a round of its own
 	if l := r.fair[j.levelID()]; l != nil {
 		last, n := uint64(0), 0
 		if own := l.keys[f.Key]; own != nil {
@@ -95,18 +95,6 @@ func (r *ready) leaveRound(j *job) {
 	}
 	if l.rounds.remove(j.rest.round); l.rounds.Len() == 0 {
 		delete(r.fair, id)
-	}
-}
-
-// moveRound gives a job that is not available, and has another key, a round of its own
-// for Unclaim.
-func (j *job) moveRound() {
-	switch {
-	case j.rest == nil:
-	case j.fairness().Key == "":
-		j.rest.round = 0
-	default:
-		j.rest.round = j.turn
 	}
 }
 

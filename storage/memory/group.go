@@ -26,7 +26,7 @@ func (s personal) CancelAll(
 		case i == 0 && !j.current().Waiting():
 			return nil, nil, &ojs.TransitionError{ID: id, From: j.current(), To: ojs.StateCancelled}
 		case j != nil && j.current().Waiting():
-			cancelled = s.change(j, cancelled, func(r *storage.Record) { r.Cancel(now) })
+			cancelled = s.changed(j, cancelled, func(r *storage.Record) { r.Cancel(now) })
 		}
 	}
 	return cancelled, s.count(now, nil), nil
@@ -61,7 +61,6 @@ func (s personal) Revive(
 // applyRevival makes a job that has ended what a batch says, before it waits for others.
 func (s *store) applyRevival(j *job, in *storage.Insert) {
 	s.displace(j)
-	queue := j.kind.home
 	to := in.Record
 	if in.Waits() {
 		to.Wait(in)
@@ -70,7 +69,7 @@ func (s *store) applyRevival(j *job, in *storage.Insert) {
 		}
 	}
 	s.set(j, &to)
-	j.setVersion(to.Version + 1)
+	j.version = to.Version + 1
 	if in.Waits() {
 		j.rest.counted = true
 	}
@@ -78,7 +77,4 @@ func (s *store) applyRevival(j *job, in *storage.Insert) {
 		j.rest.revived++
 	}
 	s.place(j)
-	if queue != j.kind.home {
-		s.forgetIfEmpty(queue)
-	}
 }

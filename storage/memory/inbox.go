@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -21,11 +20,11 @@ import (
 type inbox struct {
 	some atomic.Bool // jobs are in it; changed under mu
 	// open says that jobs are available, so that workers are likely to have enough to do
-	// without what is left here. It is changed under store.mu.
+	// without what is left here, and that no queue has a state. It is changed under both
+	// locks.
 	open atomic.Bool
 
 	mu    sync.Mutex // guards the fields below; store.mu is locked before it
-	shut  bool       // every insert takes the lock: the storage is closed, or a queue has a state
 	jobs  []*job
 	spare []*job // memory for the next; changed under store.mu
 	_     [64]byte
@@ -57,7 +56,7 @@ func (s *store) leaveIn(ctx context.Context, self any, batch []storage.Insert, f
 	}
 	x := &s.inbox
 	x.mu.Lock()
-	if x.shut {
+	if !x.open.Load() {
 		x.mu.Unlock()
 		return false
 	}
@@ -108,14 +107,6 @@ func (s *store) takeIn() {
 	x.jobs = x.spare[:0]
 	x.some.Store(false)
 	x.mu.Unlock()
-	var some [inboxSize]uint32
-	for part := range slices.Chunk(jobs, inboxSize) {
-		near := some[:0]
-		for _, j := range part {
-			near = append(near, j.hash)
-		}
-		s.jobs.warm(near)
-	}
 	for _, j := range jobs {
 		if j.kind.jobs == 0 { // the kind was forgotten with its last job
 			r := j.record()
@@ -129,19 +120,13 @@ func (s *store) takeIn() {
 	x.spare = jobs
 }
 
-// openInbox opens the inbox if there are available jobs, and closes it otherwise. mu is
-// held.
+// openInbox opens the inbox if there are available jobs and no queue has a state, and
+// closes it otherwise. mu is held.
 func (s *store) openInbox() {
-	if some := s.ready.n > 0; s.inbox.open.Load() != some {
-		s.inbox.open.Store(some)
+	x, open := &s.inbox, s.ready.n > 0 && s.states == 0
+	if x.open.Load() != open {
+		x.mu.Lock()
+		x.open.Store(open)
+		x.mu.Unlock()
 	}
-}
-
-// shutInbox closes or reopens the inbox. While it is shut, every enqueue locks the
-// storage. mu is held.
-func (s *store) shutInbox(shut bool) {
-	s.inbox.mu.Lock()
-	s.inbox.shut = shut
-	s.inbox.mu.Unlock()
-	s.takeIn()
 }

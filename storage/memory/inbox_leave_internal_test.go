@@ -392,11 +392,11 @@ func TestSparesAreBlank(t *testing.T) {
 		}
 		jobs = append(jobs, s.find(recs[i].ID))
 	}
+	s.mu.Lock()
 	for _, j := range jobs[:2] {
 		s.delete(j)
 	}
-	jobs[0].next = jobs[1]
-	s.spares.give(jobs[0])
+	s.leave()
 	for i, j := range jobs[:2] {
 		if j.id != "" || !reflect.ValueOf(j.args).IsZero() || j.kind != nil || j.rest != nil ||
 			j.worker != nil || j.end != open || j.level != nil {

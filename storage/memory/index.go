@@ -22,10 +22,16 @@ const chunkSize = 64
 // spareChunks are empty chunks.
 var spareChunks = sync.Pool{New: func() any { return new(chunk) }}
 
-// chunk holds some jobs in a row: entries[first:used].
+// chunk holds some jobs in a row.
 type chunk struct {
-	entries     [chunkSize]entry
-	first, used int
+	list []entry // in room
+	room [chunkSize]entry
+}
+
+func newChunk() *chunk {
+	c := spareChunks.Get().(*chunk)
+	c.list = c.room[:0]
+	return c
 }
 
 // entry is a job with its number beside it, so that a search touches jobs only where
@@ -35,93 +41,64 @@ type entry struct {
 	job *job
 }
 
-func (e *entry) before(f *entry) bool {
-	return e.at < f.at || e.at == f.at && e.job.turn < f.job.turn
-}
+func (e *entry) before(f *entry) bool { return f.after(e.at, e.job.turn) }
 
-func (c *chunk) len() int { return c.used - c.first }
-
-// search returns where in the chunk the first entry is that does not come before e.
-func (c *chunk) search(e *entry) int {
-	return c.first + sort.Search(c.len(), func(i int) bool { return !c.entries[c.first+i].before(e) })
-}
-
-// chunkOf returns which chunk has e, or would have it: the last that begins before it.
-func (x *index) chunkOf(e *entry) int {
-	begins := func(i int) *entry { return &x.chunks[i].entries[x.chunks[i].first] }
-	if last := len(x.chunks) - 1; !e.before(begins(last)) {
-		return last
-	} else if last == 0 || e.before(begins(1)) {
-		return 0
-	}
-	return sort.Search(len(x.chunks), func(i int) bool { return e.before(begins(i)) }) - 1
+// after reports whether the entry comes after a number and a turn.
+func (e *entry) after(at int64, turn uint64) bool {
+	return e.at > at || e.at == at && e.job.turn > turn
 }
 
 func (x *index) add(at int64, j *job) {
-	e := entry{at, j}
 	x.n++
-	if len(x.chunks) == 0 {
-		x.chunks = append(x.chunks, spareChunks.Get().(*chunk))
-	}
-	i := len(x.chunks) - 1
-	if c := x.chunks[i]; c.len() > 0 && e.before(&c.entries[c.used-1]) {
-		i = x.chunkOf(&e)
+	i, k := len(x.chunks)-1, 0
+	if i < 0 {
+		x.chunks, i = append(x.chunks, newChunk()), 0
+	} else if last := x.chunks[i].list; !last[len(last)-1].after(at, j.turn) {
+		k = len(last)
+	} else {
+		i, k = x.place(at, j.turn)
 	}
 	c := x.chunks[i]
-	if c.used == chunkSize {
-		switch {
-		case !e.before(&c.entries[chunkSize-1]):
-			c = spareChunks.Get().(*chunk)
-			x.chunks = slices.Insert(x.chunks, i+1, c)
-		case c.first > 0:
-			c.used = copy(c.entries[:], c.entries[c.first:])
-			clear(c.entries[c.used:])
-			c.first = 0
-		default:
-			rest := spareChunks.Get().(*chunk)
-			rest.used = copy(rest.entries[:], c.entries[chunkSize/2:])
-			clear(c.entries[chunkSize/2:])
-			c.used = chunkSize / 2
-			x.chunks = slices.Insert(x.chunks, i+1, rest)
-			if !e.before(&rest.entries[0]) {
-				c = rest
-			}
+	switch full := len(c.list) == cap(c.list); {
+	case full && k == len(c.list): // all others come before the job
+		c, k = newChunk(), 0
+		x.chunks = append(x.chunks, c)
+	case full && len(c.list) < chunkSize:
+		c.set(c.list, nil)
+	case full:
+		rest := newChunk()
+		rest.set(c.list[chunkSize/2:], nil)
+		c.set(c.list[:chunkSize/2], nil)
+		if x.chunks = slices.Insert(x.chunks, i+1, rest); k > chunkSize/2 {
+			c, k = rest, k-chunkSize/2
 		}
 	}
-	i = c.used
-	if c.len() > 0 && e.before(&c.entries[i-1]) {
-		i = c.search(&e)
-		copy(c.entries[i+1:], c.entries[i:c.used])
-	}
-	c.entries[i] = e
-	c.used++
+	c.list = slices.Insert(c.list, k, entry{at, j})
+}
+
+// set moves entries to the front of the chunk, which has no others then.
+func (c *chunk) set(list, more []entry) {
+	n := copy(c.room[:], list)
+	n += copy(c.room[n:], more)
+	clear(c.room[n:])
+	c.list = c.room[:n]
 }
 
 // remove takes out a job that is in, by the number and the turn that it was added with.
 func (x *index) remove(at int64, j *job) {
-	e := entry{at, j}
-	i := x.chunkOf(&e)
-	c := x.chunks[i]
-	k := c.search(&e)
 	x.n--
-	if k == c.first {
-		c.entries[k] = entry{}
-		c.first++
+	i, k := x.place(at, j.turn-1)
+	c := x.chunks[i]
+	if k == 0 {
+		c.list[0] = entry{}
+		c.list = c.list[1:]
 	} else {
-		copy(c.entries[k:], c.entries[k+1:c.used])
-		c.used--
-		c.entries[c.used] = entry{}
+		c.list = slices.Delete(c.list, k, k+1)
 	}
-	if c.len() == 0 {
+	if len(c.list) == 0 {
 		x.drop(i)
-	} else if i+1 < len(x.chunks) && c.len()+x.chunks[i+1].len() <= chunkSize/2 {
-		// Few jobs that stay do not hold a chunk each.
-		next := x.chunks[i+1]
-		copy(c.entries[:], c.entries[c.first:c.used])
-		n := c.len()
-		n += copy(c.entries[n:], next.entries[next.first:next.used])
-		clear(c.entries[n:])
-		c.first, c.used = 0, n
+	} else if i+1 < len(x.chunks) && len(c.list)+len(x.chunks[i+1].list) <= chunkSize/2 {
+		c.set(c.list, x.chunks[i+1].list) // few jobs that stay do not hold a chunk each
 		x.drop(i + 1)
 	}
 }
@@ -131,20 +108,21 @@ func (x *index) first() (e entry, ok bool) {
 	if len(x.chunks) == 0 {
 		return e, false
 	}
-	c := x.chunks[0]
-	return c.entries[c.first], true
+	return x.chunks[0].list[0], true
 }
 
 // place returns where the first entry is that comes after a number and a turn.
 func (x *index) place(at int64, turn uint64) (chunk, i int) {
-	after := func(e *entry) bool { return e.at > at || e.at == at && e.job.turn > turn }
-	chunk = sort.Search(len(x.chunks), func(i int) bool {
-		c := x.chunks[i]
-		return after(&c.entries[c.used-1])
-	})
+	ends := func(i int) bool {
+		list := x.chunks[i].list
+		return list[len(list)-1].after(at, turn)
+	}
+	if len(x.chunks) == 0 || !ends(0) { // most jobs leave at the front
+		chunk = sort.Search(len(x.chunks), ends)
+	}
 	if chunk < len(x.chunks) {
-		c := x.chunks[chunk]
-		i = c.first + sort.Search(c.len(), func(i int) bool { return after(&c.entries[c.first+i]) })
+		list := x.chunks[chunk].list
+		i = sort.Search(len(list), func(i int) bool { return list[i].after(at, turn) })
 	}
 	return chunk, i
 }
@@ -168,20 +146,19 @@ func (x *index) from(at int64, turn uint64, back bool) reader {
 func (r *reader) next() bool {
 	chunks := r.x.chunks
 	for ; !r.back && r.chunk < len(chunks); r.chunk, r.i = r.chunk+1, 0 {
-		c := chunks[r.chunk]
-		if i := max(r.i, c.first); i < c.used {
-			r.entry, r.i = c.entries[i], i+1
+		if list := chunks[r.chunk].list; r.i < len(list) {
+			r.entry, r.i = list[r.i], r.i+1
 			return true
 		}
 	}
 	for r.back && r.chunk >= 0 {
-		if r.chunk < len(chunks) && r.i > chunks[r.chunk].first {
+		if r.chunk < len(chunks) && r.i > 0 {
 			r.i--
-			r.entry = chunks[r.chunk].entries[r.i]
+			r.entry = chunks[r.chunk].list[r.i]
 			return true
 		}
 		if r.chunk--; r.chunk >= 0 {
-			r.i = chunks[r.chunk].used
+			r.i = len(chunks[r.chunk].list)
 		}
 	}
 	return false
@@ -196,6 +173,6 @@ func (x *index) drop(i int) {
 	} else {
 		x.chunks = slices.Delete(x.chunks, i, i+1)
 	}
-	*c = chunk{}
+	c.set(nil, nil)
 	spareChunks.Put(c)
 }

@@ -15,11 +15,11 @@ func TestIndex(t *testing.T) {
 		var x index
 		var want []*job // in order
 		order := func(a, b *job) int {
-			return cmp.Or(cmp.Compare(a.until, b.until), cmp.Compare(a.turn, b.turn))
+			return cmp.Or(cmp.Compare(a.timed, b.timed), cmp.Compare(a.turn, b.turn))
 		}
 		clock, turn := instant(0), uint64(0)
 		remove := func(i int) {
-			x.remove(int64(want[i].until), want[i])
+			x.remove(int64(want[i].timed), want[i])
 			want = slices.Delete(want, i, i+1)
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -28,9 +28,9 @@ func TestIndex(t *testing.T) {
 				spread := rapid.SampledFrom([]int{0, 3, 100, 1000}).Draw(t, "spread")
 				for range rapid.IntRange(1, 200).Draw(t, "n") {
 					turn++
-					j := &job{turn: turn, until: clock - instant(rapid.IntRange(0, spread).Draw(t, "late"))}
+					j := &job{turn: turn, timed: clock - instant(rapid.IntRange(0, spread).Draw(t, "late"))}
 					clock += instant(rapid.IntRange(0, 2).Draw(t, "step"))
-					x.add(int64(j.until), j)
+					x.add(int64(j.timed), j)
 					at, _ := slices.BinarySearchFunc(want, j, order)
 					want = slices.Insert(want, at, j)
 				}
@@ -51,30 +51,30 @@ func TestIndex(t *testing.T) {
 				}
 				var got []*job
 				for _, c := range x.chunks {
-					for i, e := range c.entries {
-						if in := c.first <= i && i < c.used; in != (e.job != nil) {
-							t.Fatalf("entry %d of the chunk from %d to %d has job %v", i, c.first,
-								c.used, e.job)
-						} else if in {
-							got = append(got, e.job)
-						}
+					free := func(e entry) bool { return e.job == nil }
+					kept := slices.DeleteFunc(slices.Clone(c.room[:]), free)
+					if !slices.Equal(kept, c.list) {
+						t.Fatalf("a chunk keeps %d jobs, and has %d", len(kept), len(c.list))
+					}
+					for _, e := range c.list {
+						got = append(got, e.job)
 					}
 				}
 				if !slices.Equal(got, want) {
 					t.Fatalf("%d jobs in another order than wanted", len(got))
 				}
-				at := job{until: clock - instant(rapid.IntRange(0, 100).Draw(t, "at")),
+				at := job{timed: clock - instant(rapid.IntRange(0, 100).Draw(t, "at")),
 					turn: rapid.Uint64Range(0, turn).Draw(t, "turn")}
 				k, there := slices.BinarySearchFunc(want, &at, order)
 				if there {
 					k++
 				}
 				var back []*job
-				for r := x.from(int64(at.until), at.turn, true); r.next(); {
+				for r := x.from(int64(at.timed), at.turn, true); r.next(); {
 					back = append(back, r.job)
 				}
 				slices.Reverse(back)
-				for r := x.from(int64(at.until), at.turn, false); r.next(); {
+				for r := x.from(int64(at.timed), at.turn, false); r.next(); {
 					back = append(back, r.job)
 					if len(back) == k+1 && r.job != want[k] {
 						t.Fatal("from begins with another job than wanted")

@@ -102,10 +102,15 @@ func (x *inserter) Draining(queues []string) (string, error) {
 
 // Depth implements insert.Tx.
 func (x *inserter) Depth(queue string) (int, error) {
+	n := 0
 	if q := x.s.queues[queue]; q != nil {
-		return q.live, nil
+		for _, of := range q.sections {
+			for _, jobs := range of.counts[:completedState] {
+				n += jobs
+			}
+		}
 	}
-	return 0, nil
+	return n, nil
 }
 
 // Oldest implements insert.Tx.
@@ -126,7 +131,7 @@ func (x *inserter) Add(records []*storage.Record) error {
 		}
 		j := x.s.prepare(r)
 		x.s.adopt(j, r)
-		j.setVersion(r.Version)
+		j.version = r.Version
 		if x.batch[x.next].Waits() {
 			j.rest.counted = true
 		}

@@ -3,6 +3,7 @@ package memory
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -45,9 +46,8 @@ type job struct {
 
 	version                               uint64
 	created, scheduled, enqueued, started instant
-	// until is the one time that a job of its state has: next_retry_at of a retryable
-	// one, the end of an active one's lease, when a terminal one finished.
-	until instant
+
+	timed instant // when it ended, or until then its storage.Record.WakeAt
 }
 
 // marks are bits of a job.
@@ -157,7 +157,7 @@ func (s *store) kindOf(r *storage.Record) *kind {
 		jobType: r.Type, version: r.TypeVersion, queue: r.Queue, maxAttempts: r.MaxAttempts, retry: r.Retry,
 		timeout: r.Timeout, totalTimeout: r.TotalTimeout, lease: r.Lease, resultTTL: r.ResultTTL,
 		home: q, section: x,
-		group: s.ready.join(r.Queue, versions.Full(r.Type, r.TypeVersion)),
+		group: s.ready.join(q, versions.Full(r.Type, r.TypeVersion)),
 	}
 	k.retry.NonRetryableErrors = slices.Clone(r.Retry.NonRetryableErrors)
 	k.unique = cloneUnique(ofMany(r.Unique))
@@ -179,7 +179,12 @@ func (s *store) leaves(k *kind) {
 	if k.jobs--; k.jobs > 0 {
 		return
 	}
-	k.section.leave(k)
+	x := k.section
+	x.kinds = slices.DeleteFunc(x.kinds, func(other *kind) bool { return other == k })
+	if x.n--; x.n == 0 {
+		delete(k.home.sections, x.jobType)
+		s.forgetIfEmpty(k.home)
+	}
 	s.ready.part(k.group)
 	if s.lastKind.Load() == k {
 		s.lastKind.Store(nil)
@@ -210,11 +215,13 @@ func (s *store) set(j *job, r *storage.Record) {
 // fill makes the job what a record says, but for its kind. It needs no lock for a job
 // that is not stored yet.
 func (s *store) fill(j *job, r *storage.Record) {
-	j.id, j.args, j.version = r.ID, r.Args, r.Version
-	j.state, j.priority = uint8(stateIndex(r.State)),
-		int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
-	j.limit = s.sharedLimit(r.RateLimit)
-	compact := j.common(r) && s.attempted(j, r)
+	j.id, j.args = r.ID, r.Args
+	j.priority = int32(min(max(r.Priority, math.MinInt32), math.MaxInt32))
+	if j.limit = nil; r.RateLimit != nil {
+		j.limit = shared(&s.lastLimit, *r.RateLimit)
+	}
+	attempted := s.attempted(j, r)
+	compact := j.common(r) && attempted
 	if compact && r.Fingerprint == "" && r.Fairness == (ojs.Fairness{}) {
 		j.rest = nil
 		return
@@ -236,43 +243,21 @@ func (s *store) fill(j *job, r *storage.Record) {
 // common takes in what of a record attempts do not change. It reports false if that is
 // more than most jobs have.
 func (j *job) common(r *storage.Record) bool {
-	if r.Meta != nil || r.Unique != ofMany(r.Unique) || r.Dependencies != nil || r.Extra != nil ||
-		!r.ExpiresAt.IsZero() || r.EnqueueTTL != 0 || int(j.priority) != r.Priority {
-		return false
-	}
 	var created, scheduled bool
 	j.created, created = at(r.CreatedAt)
 	j.scheduled, scheduled = at(r.ScheduledAt)
-	return created && scheduled
+	return created && scheduled &&
+		r.Meta == nil && r.Unique == ofMany(r.Unique) && r.Dependencies == nil && r.Extra == nil &&
+		r.ExpiresAt.IsZero() && r.EnqueueTTL == 0 && int(j.priority) == r.Priority
 }
 
 // attempted takes in what attempts change of a job. It reports false if that is more than
 // most jobs have.
 func (s *store) attempted(j *job, r *storage.Record) bool {
-	if r.Errors != nil || r.History != nil || r.Error != nil || r.Result != nil || r.Checkpoint != nil ||
-		!r.DeadLetteredAt.IsZero() || r.Progress != 0 && r.Progress != 1 ||
-		int(int32(r.Attempt)) != r.Attempt {
-		return false
-	}
-	var until time.Time
-	switch {
-	case r.State == ojs.StateActive:
-		until = r.LeaseUntil
-	case !r.LeaseUntil.IsZero():
-		return false
-	case r.State == ojs.StateRetryable:
-		until = r.NextRetryAt
-	default:
-		until = r.FinishedAt
-	}
-	if r.State != ojs.StateRetryable && !r.NextRetryAt.IsZero() ||
-		!r.State.Terminal() && !r.FinishedAt.IsZero() {
-		return false
-	}
-	var enqueued, started, ends bool
+	j.follow(r)
+	var enqueued, started bool
 	j.enqueued, enqueued = at(r.EnqueuedAt)
 	j.started, started = at(r.StartedAt)
-	j.until, ends = at(until)
 	if j.attempt = int32(r.Attempt); r.Progress == 1 {
 		j.marks |= done
 	} else {
@@ -281,33 +266,24 @@ func (s *store) attempted(j *job, r *storage.Record) bool {
 	if r.Worker == "" {
 		j.worker = nil
 	} else if j.worker == nil || *j.worker != r.Worker {
-		j.worker = s.workerName(r.Worker)
+		j.worker = shared(&s.lastWorker, r.Worker)
 	}
-	return enqueued && started && ends
+	leased := j.state == active || r.LeaseUntil.IsZero()
+	retried := r.NextRetryAt.IsZero() || j.state == retryable && j.timed.time().Equal(r.NextRetryAt)
+	finished := j.ended() || r.FinishedAt.IsZero()
+	return enqueued && started && leased && retried && finished && rule.Exact(int64(j.timed)) &&
+		r.Errors == nil && r.History == nil && r.Error == nil && r.Result == nil && r.Checkpoint == nil &&
+		r.DeadLetteredAt.IsZero() && (r.Progress == 0 || r.Progress == 1) && int(j.attempt) == r.Attempt
 }
 
-// workerName returns a name that jobs may share.
-func (s *store) workerName(name string) *string {
-	if last := s.lastWorker.Load(); last != nil && *last == name {
-		return last
+// shared returns a value that jobs may share, which nothing changes.
+func shared[T comparable](last *atomic.Pointer[T], v T) *T {
+	if p := last.Load(); p != nil && *p == v {
+		return p
 	}
-	last := new(string) // not a pointer to name, which would be allocated in every call
-	*last = name
-	s.lastWorker.Store(last)
-	return last
-}
-
-// sharedLimit returns a rate limit that jobs may share.
-func (s *store) sharedLimit(l *ojs.RateLimit) *ojs.RateLimit {
-	if l == nil {
-		return nil
-	}
-	if last := s.lastLimit.Load(); last != nil && *last == *l {
-		return last
-	}
-	last := cloneLimit(l)
-	s.lastLimit.Store(last)
-	return last
+	p := clone(&v)
+	last.Store(p)
+	return p
 }
 
 // advance is set for a record that differs from the job in nothing but what attempts
@@ -315,37 +291,24 @@ func (s *store) sharedLimit(l *ojs.RateLimit) *ojs.RateLimit {
 func (s *store) advance(j *job, r *storage.Record) {
 	if j.whole() != nil || !s.attempted(j, r) {
 		s.set(j, r)
-		return
 	}
+}
+
+// follow takes in what indexes go by and transitions change.
+func (j *job) follow(r *storage.Record) {
 	j.state, j.version = uint8(stateIndex(r.State)), r.Version
-}
-
-// claimed makes an available job active, as storage.Record.Claim does, and r a copy of
-// it.
-func (s *store) claimed(
-	j *job, now time.Time, worker string, lease time.Duration, r *storage.Record,
-) {
-	if whole := j.whole(); whole != nil {
-		whole.Claim(now, worker, lease)
-		j.follow(whole)
-		*r = whole.Copy()
-		return
+	at := r.FinishedAt
+	if !j.ended() {
+		at = r.WakeAt()
 	}
-	j.copyTo(r)
-	r.Claim(now.Round(0).UTC(), worker, lease) // the time as every later copy has it
-	s.advance(j, r)
-}
-
-// follow notes the state and the version of a job whose record has made a transition in
-// place.
-func (j *job) follow(whole *storage.Record) {
-	j.state, j.version = uint8(stateIndex(whole.State)), whole.Version
+	j.timed = instant(rule.Nanos(at))
 }
 
 // copyTo makes r a copy of the job.
 func (j *job) copyTo(r *storage.Record) {
 	if whole := j.whole(); whole != nil {
 		*r = whole.Copy()
+		r.Version = j.version
 		return
 	}
 	// Each field once, even those that most jobs do not have: clearing the record first
@@ -359,18 +322,18 @@ func (j *job) copyTo(r *storage.Record) {
 	r.Retry = k.retry
 	r.Retry.NonRetryableErrors = slices.Clone(k.retry.NonRetryableErrors)
 	r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = k.timeout, k.totalTimeout, k.lease, k.resultTTL
-	r.RateLimit, r.Unique, r.Fingerprint = cloneLimit(j.limit), cloneUnique(k.unique), j.fingerprint()
+	r.RateLimit, r.Unique, r.Fingerprint = clone(j.limit), cloneUnique(k.unique), j.fingerprint()
 	r.Dependencies, r.Fairness = nil, j.fairness()
 	r.ExpiresAt, r.DeadLetteredAt, r.EnqueueTTL = time.Time{}, time.Time{}, 0
 	r.EnqueuedAt, r.StartedAt = j.enqueued.time(), j.started.time()
 	r.LeaseUntil, r.NextRetryAt, r.FinishedAt = time.Time{}, time.Time{}, time.Time{}
-	switch r.State {
-	case ojs.StateActive:
-		r.LeaseUntil = j.until.time()
-	case ojs.StateRetryable:
-		r.NextRetryAt = j.until.time()
-	default:
-		r.FinishedAt = j.until.time()
+	switch {
+	case j.state == active:
+		r.LeaseUntil = j.timed.time()
+	case j.state == retryable:
+		r.NextRetryAt = j.timed.time()
+	case j.ended():
+		r.FinishedAt = j.timed.time()
 	}
 	r.Progress, r.Error, r.Result, r.Checkpoint, r.Extra = 0, nil, nil, nil, nil
 	if j.marks&done != 0 {
@@ -388,16 +351,11 @@ func (j *job) record() (r storage.Record) {
 	return r
 }
 
+// ended reports whether the job has ended.
+func (j *job) ended() bool { return j.state >= completedState }
+
 // current is storage.Record.State.
 func (j *job) current() ojs.State { return states[j.state] }
-
-// createdAt is storage.Record.CreatedAt.
-func (j *job) createdAt() time.Time {
-	if whole := j.whole(); whole != nil {
-		return whole.CreatedAt
-	}
-	return j.created.time()
-}
 
 // deadLettered is storage.Record.DeadLettered.
 func (j *job) deadLettered() bool {
@@ -424,43 +382,14 @@ func (j *job) expired(now time.Time) bool {
 
 // wakeAt is storage.Record.WakeAt.
 func (j *job) wakeAt() time.Time {
-	if whole := j.whole(); whole != nil {
-		return whole.WakeAt()
-	}
-	var t time.Time
-	switch j.current() {
-	case ojs.StateActive:
-		return j.until.time()
-	case ojs.StateScheduled:
-		t = j.scheduled.time()
-	case ojs.StateRetryable:
-		t = j.until.time()
-	case ojs.StateAvailable, ojs.StatePending:
-		return j.deadline()
-	default:
+	if j.ended() {
 		return time.Time{}
 	}
-	if d := j.deadline(); !d.IsZero() && t.After(d) {
-		return d
-	}
-	return t
+	return j.timed.time()
 }
 
 // finishedAt is storage.Record.FinishedAt of a job that has ended.
-func (j *job) finishedAt() time.Time {
-	if whole := j.whole(); whole != nil {
-		return whole.FinishedAt
-	}
-	return j.until.time()
-}
-
-// finished is finishedAt as an index has it.
-func (j *job) finished() int64 {
-	if j.whole() == nil {
-		return int64(j.until)
-	}
-	return rule.Nanos(j.finishedAt())
-}
+func (j *job) finishedAt() time.Time { return j.timed.time() }
 
 // hasEnqueueTTL reports whether the job has an enqueue TTL.
 func (j *job) hasEnqueueTTL() bool {
@@ -476,11 +405,11 @@ func (j *job) fingerprint() string {
 	return j.rest.fingerprint
 }
 
-func cloneLimit(l *ojs.RateLimit) *ojs.RateLimit {
-	if l == nil {
+func clone[T any](p *T) *T {
+	if p == nil {
 		return nil
 	}
-	c := *l
+	c := *p
 	return &c
 }
 
@@ -488,10 +417,10 @@ func cloneUnique(p *ojs.UniquePolicy) *ojs.UniquePolicy {
 	if p == nil {
 		return nil
 	}
-	c := *p
+	c := clone(p)
 	c.ArgsKeys, c.MetaKeys, c.States = slices.Clone(p.ArgsKeys), slices.Clone(p.MetaKeys),
 		slices.Clone(p.States)
-	return &c
+	return c
 }
 
 // firstVersion is that of a job whose id no other has had.
@@ -505,8 +434,8 @@ func (s *store) prepare(r *storage.Record) *job {
 		j.kind = k // if it still is one when the job is stored
 	}
 	s.fill(j, r)
-	j.setVersion(firstVersion)
-	j.hash = s.hashes.near(j.id)
+	j.version = firstVersion
+	j.hash = near(s.seed, j.id)
 	return j
 }
 
@@ -514,12 +443,5 @@ func (s *store) prepare(r *storage.Record) *job {
 func (s *store) adopt(j *job, r *storage.Record) {
 	if j.kind == nil || j.kind != s.lastKind.Load() {
 		j.kind = s.kindOf(r)
-	}
-}
-
-func (j *job) setVersion(v uint64) {
-	j.version = v
-	if whole := j.whole(); whole != nil {
-		whole.Version = v
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 func sample() *storage.Record {
@@ -90,7 +91,8 @@ func TestJobInPlace(t *testing.T) {
 			"worker"), at("now")
 		want.Claim(now, worker, 0)
 		var got storage.Record
-		s.claimed(j, now, worker, 0, &got)
+		s.enlist(j)
+		s.change(j, &got, func(r *storage.Record) { r.Claim(now.Round(0).UTC(), worker, 0) })
 		if there := j.record(); !reflect.DeepEqual(got, want) || !reflect.DeepEqual(there, want) {
 			t.Fatalf("claimed %+v, stored %+v\nwant %+v", got, there, want)
 		}
@@ -253,10 +255,11 @@ func TestJobHoldsRecord(t *testing.T) {
 			if got := j.record(); !reflect.DeepEqual(got, want) {
 				t.Fatalf("got %+v\nwant %+v", got, want)
 			}
-			if !j.createdAt().Equal(r.CreatedAt) || !j.wakeAt().Equal(r.WakeAt()) ||
+			if int64(j.created) != rule.Nanos(r.CreatedAt) ||
+				rule.Nanos(j.wakeAt()) != rule.Nanos(r.WakeAt()) ||
 				!j.deadline().Equal(r.Deadline()) || j.fingerprint() != r.Fingerprint ||
 				j.deadLettered() != r.DeadLettered() ||
-				r.State.Terminal() && !j.finishedAt().Equal(r.FinishedAt) {
+				r.State.Terminal() && rule.Nanos(j.finishedAt()) != rule.Nanos(r.FinishedAt) {
 				t.Fatalf("parts of %+v differ", want)
 			}
 			for _, now := range instants {

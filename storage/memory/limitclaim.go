@@ -28,11 +28,11 @@ func (s *store) holdsBack(j *job, now time.Time, to *storage.Limited, ends bool)
 		return false
 	}
 	if l.own.OnLimit == ojs.OnLimitDrop {
-		to.Dropped = s.change(j, to.Dropped, func(r *storage.Record) { r.Limit(now) })
+		to.Dropped = s.changed(j, to.Dropped, func(r *storage.Record) { r.Limit(now) })
 		to.Moved = s.count(now, to.Moved)
 		return true
 	}
-	to.Postponed = s.change(j, to.Postponed, func(r *storage.Record) {
+	to.Postponed = s.changed(j, to.Postponed, func(r *storage.Record) {
 		r.Postpone(now, rule.Time(opensAt))
 		j.scheduled, _ = at(r.ScheduledAt) // which no attempt changes
 	})
@@ -45,15 +45,16 @@ const maxTold = 100
 // limited completes what a claim says of limits.
 func (s *store) limited(now time.Time, to *storage.Limited, t *taker) {
 	x := &s.ready.limits
-	if x.closed == 0 {
-		return
+	for len(x.untold) > 0 && len(to.Closed) < maxTold {
+		last := len(x.untold) - 1
+		l := x.untold[last]
+		x.untold = x.untold[:last]
+		if l.untold = false; l.closed {
+			to.Closed = append(to.Closed, l.of.Closes(l.of.Name, &l.own, now.UnixNano()))
+		}
 	}
-	to.Held = true
-	for range min(x.untold.len(), maxTold) {
-		l := x.untold.items[0]
-		x.untold.remove(0)
-		l.at = -1
-		to.Closed = append(to.Closed, l.of.Closes(l.of.Name, &l.own, now.UnixNano()))
+	if to.Held = x.closed > 0; !to.Held {
+		return
 	}
 	opens, some := x.opening.Next()
 	if !some {

@@ -20,11 +20,11 @@ import (
 //     started not long ago, and for each limit with a setting or a block.
 //   - A lane is a counter with bounds. A key has one for each RateLimit of its available
 //     jobs; a queue or type has one. A bucket has jobs of one lane, and a group knows the
-//     lanes of its queue and type.
-//   - counter.active is the number of active jobs: place adds a job and displace takes it
+//     lanes of its queue and type: these are the nodes of the lanes.
+//   - counter.Active is the number of active jobs: place adds a job and displace takes it
 //     away.
-//   - A closed lane keeps its buckets, or its groups, out of the order of claims. A lane
-//     without jobs is open, and so is one whose jobs do not wait (ojs.OnLimitDrop).
+//   - A closed lane shuts its nodes. A lane without nodes is open, and so is one whose
+//     jobs do not wait (ojs.OnLimitDrop).
 //   - judge closes and opens a lane. It runs when a job of the limit starts or ends, when
 //     the lane gets its first job, after a setting or a block, and when the time in
 //     opening has come. So a claim costs the same however many lanes are closed.
@@ -36,7 +36,7 @@ import (
 type limits struct {
 	byName  map[storage.LimitName]*counter
 	opening scheduler.Heap[*lane] // closed lanes that open with time
-	untold  heap[*lane]           // closed lanes of keys, until a claim tells of them
+	untold  []*lane               // of keys, that have closed, until a claim tells of them
 	closed  int                   // lanes
 	now     time.Time             // of the latest claim or setting
 	ended   int64                 // no setting of a closed lane had ended later than that
@@ -57,28 +57,20 @@ type counter struct {
 
 // lane is a limit with the bounds of some jobs.
 type lane struct {
-	of      *counter
-	own     ojs.RateLimit // the limit of its jobs; that of a queue or type: none
-	buckets []*bucket     // of a key
-	groups  []*group      // of a queue or type
-	closed  bool
-	opens   scheduler.Item[*lane]
-	at      int // in limits.untold; -1: nowhere
+	of     *counter
+	own    ojs.RateLimit // the limit of its jobs; that of a queue or type: none
+	nodes  []*node       // not empty buckets of a key; groups of a queue or type
+	n      int           // available jobs in the buckets
+	closed bool
+	untold bool // it is in limits.untold
+	opens  scheduler.Item[*lane]
 }
-
-func (l *lane) before(*lane) bool { return false } // any order will do
-func (l *lane) moved(to int)      { l.at = to }
 
 // counts reports whether some limit counts the job.
 func (j *job) counts() bool { return j.limit != nil || j.kind.group.lanes != nil }
 
-// held reports whether the limit of its queue or type holds the group back.
-func (g *group) held() bool {
-	return slices.ContainsFunc(g.lanes, func(l *lane) bool { return l.closed })
-}
-
 // used reports whether the lane has buckets or groups.
-func (l *lane) used() bool { return len(l.buckets)+len(l.groups) > 0 }
+func (l *lane) used() bool { return len(l.nodes) > 0 }
 
 // counter finds the counter of a limit, or makes it.
 func (x *limits) counter(name storage.LimitName) *counter {
@@ -110,60 +102,46 @@ func (x *limits) lane(own *ojs.RateLimit) *lane {
 
 // add gives a counter a lane.
 func (c *counter) add(own ojs.RateLimit) *lane {
-	l := &lane{of: c, own: own, at: -1}
+	l := &lane{of: c, own: own}
 	l.opens.Value = l
 	c.lanes = append(c.lanes, l)
 	return l
 }
 
-// enter gives a lane a new bucket, which is still empty.
-func (r *ready) enter(b *bucket) {
-	l := b.lane
-	if len(l.buckets) == 0 {
+// attach gives a lane a node.
+func (r *ready) attach(l *lane, n *node) {
+	if l.closed {
+		n.close(1)
+	}
+	if l.nodes = append(l.nodes, n); len(l.nodes) == 1 {
 		r.judge(l)
 	}
-	b.laneAt = len(l.buckets)
-	l.buckets = append(l.buckets, b)
 }
 
-// leave takes out a bucket that has become empty.
-func (r *ready) leave(b *bucket) {
-	l := b.lane
-	last := len(l.buckets) - 1
-	l.buckets[b.laneAt] = l.buckets[last]
-	l.buckets[b.laneAt].laneAt = b.laneAt
-	l.buckets[last] = nil
-	if l.buckets = l.buckets[:last]; last > 0 {
+// detach takes a node out of a lane: a bucket that has become empty, or a group that is
+// forgotten.
+func (r *ready) detach(l *lane, n *node) {
+	if l.closed {
+		n.close(-1)
+	}
+	i, c := slices.Index(l.nodes, n), l.of
+	if l.nodes = slices.Delete(l.nodes, i, i+1); l.used() {
 		return
 	}
-	r.shut(l, false)
-	if c := l.of; len(c.lanes) > 1 {
+	if r.shut(l, false); c.Kind == storage.LimitKey && len(c.lanes) > 1 {
 		c.lanes = slices.DeleteFunc(c.lanes, func(other *lane) bool { return other == l })
 	}
 }
 
 // bind gives a new group the lanes of its queue and type.
 func (r *ready) bind(g *group) {
-	ids := [...]storage.LimitName{
+	for _, name := range [...]storage.LimitName{
 		{Kind: storage.LimitQueue, Name: g.queue},
 		{Kind: storage.LimitType, Name: versions.Name(g.jobType)},
-	}
-	for _, id := range ids {
-		if c := r.limits.byName[id]; c != nil {
-			l := c.lanes[0]
-			g.lanes = append(g.lanes, l)
-			l.groups = append(l.groups, g)
-			r.judge(l)
-		}
-	}
-}
-
-// unbind takes out a group that is forgotten.
-func (r *ready) unbind(g *group) {
-	for _, l := range g.lanes {
-		l.groups = slices.DeleteFunc(l.groups, func(other *group) bool { return other == g })
-		if len(l.groups) == 0 {
-			r.shut(l, false)
+	} {
+		if c := r.limits.byName[name]; c != nil {
+			g.lanes = append(g.lanes, c.lanes[0])
+			r.attach(c.lanes[0], &g.node)
 		}
 	}
 }
@@ -273,37 +251,22 @@ func (r *ready) judge(l *lane) (at int64, open bool) {
 	return at, open
 }
 
-// shut sets whether a lane is closed, and moves its jobs.
+// shut sets whether a lane is closed.
 func (r *ready) shut(l *lane, closed bool) {
 	if closed == l.closed {
 		return
 	}
-	x := &r.limits
-	l.closed = closed
-	switch {
-	case !closed:
-		x.closed--
+	x, by := &r.limits, int32(1)
+	if l.closed = closed; !closed {
+		by = -1
 		x.opening.Remove(&l.opens)
-		if l.at >= 0 {
-			x.untold.remove(l.at)
-			l.at = -1
-		}
-	default:
-		x.closed++
-		if l.of.Kind == storage.LimitKey {
-			x.untold.push(l)
-		}
+	} else if l.of.Kind == storage.LimitKey && !l.untold {
+		l.untold = true
+		x.untold = append(x.untold, l)
 	}
-	for _, b := range l.buckets {
-		if closed {
-			b.group.buckets.remove(b.at)
-		} else {
-			b.group.buckets.push(b)
-		}
-		r.reindex(b.group)
-	}
-	for _, g := range l.groups {
-		r.reindex(g)
+	x.closed += int(by)
+	for _, n := range l.nodes {
+		n.close(by)
 	}
 }
 

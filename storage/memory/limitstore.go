@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -55,26 +54,30 @@ func (s *store) setLimit(
 // bindAll gives the counter of a queue or type its lane, its groups and its active jobs.
 func (s *store) bindAll(c *counter) {
 	l := c.add(ojs.RateLimit{})
-	for g := range s.groupsOf(c) {
-		g.lanes = append(g.lanes, l)
-		l.groups = append(l.groups, g)
-		c.Active += g.active
-	}
-}
-
-// groupsOf yields the groups of the limit of a queue or type.
-func (s *store) groupsOf(c *counter) iter.Seq[*group] {
-	return func(yield func(*group) bool) {
-		for _, types := range s.ready.queues {
-			for _, g := range types {
-				of := c.Kind == storage.LimitQueue && g.queue == c.Name ||
-					c.Kind == storage.LimitType && versions.Name(g.jobType) == c.Name
-				if of && !yield(g) {
-					return
-				}
+	c.Active = s.countOf(c, active, nil)
+	for _, types := range s.ready.queues {
+		for _, g := range types {
+			if c.Kind == storage.LimitQueue && g.queue == c.Name ||
+				c.Kind == storage.LimitType && versions.Name(g.jobType) == c.Name {
+				g.lanes = append(g.lanes, l)
+				l.nodes = append(l.nodes, &g.node)
 			}
 		}
 	}
+}
+
+// countOf counts the jobs in a state that the limit of a queue or type is about, but for
+// some of each section.
+func (s *store) countOf(c *counter, state int, without map[any]int) (n int) {
+	for name, q := range s.queues {
+		for _, x := range q.sections {
+			if c.Kind == storage.LimitQueue && name == c.Name ||
+				c.Kind == storage.LimitType && x.jobType == c.Name {
+				n += x.counts[state] - without[x]
+			}
+		}
+	}
+	return n
 }
 
 // GetLimit implements storage.Storage.
@@ -91,9 +94,7 @@ func (s *store) GetLimit(
 	c := s.ready.limits.byName[limit]
 	if c == nil && limit.Kind != storage.LimitKey { // it has no bounds, and may have jobs
 		c = newCounter(limit)
-		for g := range s.groupsOf(c) {
-			c.Active += g.active
-		}
+		c.Active = s.countOf(c, active, nil)
 	}
 	if c != nil {
 		if state := s.limitOf(c, now, s.expiredReady(now)); rule.Known(&state) {
@@ -134,23 +135,14 @@ func (s *store) ListLimits(
 	return list, nil
 }
 
-// limitOf is the state of a limit, where expired has the available jobs of each bucket
-// whose deadline has come.
-func (s *store) limitOf(c *counter, now time.Time, expired map[*bucket]int) storage.Limit {
-	own, waiting := c.last, 0
+// limitOf is the state of a limit, where expired has the available jobs of each section
+// and lane whose deadline has come.
+func (s *store) limitOf(c *counter, now time.Time, expired map[any]int) storage.Limit {
+	own, waiting := c.last, s.countOf(c, available, expired)
 	for _, l := range c.lanes {
-		for _, b := range l.buckets {
-			n := b.count() - expired[b]
-			waiting += n
-			if own.Key == "" && n > 0 {
-				own = l.own
-			}
-		}
-	}
-	for g := range s.groupsOf(c) {
-		waiting += g.plain.count() - expired[g.plain]
-		for _, b := range g.keyed {
-			waiting += b.count() - expired[b]
+		n := l.n - expired[l]
+		if waiting += n; own.Key == "" && n > 0 {
+			own = l.own
 		}
 	}
 	ns := now.UnixNano()
@@ -162,22 +154,18 @@ func (s *store) limitOf(c *counter, now time.Time, expired map[*bucket]int) stor
 	return state
 }
 
-// count returns how many jobs the bucket has, expired ones included.
-func (b *bucket) count() (n int) {
-	for _, l := range b.top.items {
-		n += l.n
-	}
-	return n
-}
-
-// expiredReady puts the jobs that are not expired at now back into their buckets, and
-// counts the expired ones of each bucket. It costs a look at each job that is due.
-func (s *store) expiredReady(now time.Time) map[*bucket]int {
+// expiredReady puts the jobs that are not expired at now back into their lanes, and
+// counts the expired ones of each section and lane. It costs a look at each job that is
+// due.
+func (s *store) expiredReady(now time.Time) map[any]int {
 	s.ready.bringBack(now)
-	n := make(map[*bucket]int)
-	for due := range s.due.Due(now) {
-		if level := due.Value.level; level != nil && level.bucket != nil {
-			n[level.bucket]++
+	n := make(map[any]int)
+	for due := range s.wakes[open].Due(now) {
+		if j := due.Value; j.state == available {
+			n[j.kind.section]++
+			if b := j.level.bucket; b != nil { // lanes do not count those in ready.passed
+				n[b.lane]++
+			}
 		}
 	}
 	return n

@@ -28,7 +28,7 @@ func (s dependTx) Enter(batch []storage.Insert, added func(i int) bool) {
 		if batch[i].OrderingKey == "" || !added(i) {
 			continue
 		}
-		if j := s.find(batch[i].Record.ID); !j.current().Terminal() {
+		if j := s.find(batch[i].Record.ID); !j.ended() {
 			s.enterLine(j, batch[i].OrderingKey)
 		}
 	}

@@ -96,7 +96,7 @@ func (s *store) lists(q *storage.Query) (of []*index, timed bool) {
 	case q.Order == storage.OrderFinished:
 		for c := range classes {
 			if c.among(q.States) && (!q.DeadLetters || c == deadLetter) {
-				of = append(of, &s.ended[c], &s.held[c])
+				of = append(of, &s.finished[ended][c], &s.finished[held][c])
 			}
 		}
 		return of, true
@@ -129,7 +129,7 @@ func (s *store) lists(q *storage.Query) (of []*index, timed bool) {
 // are few.
 func (s *store) activeOf(q *storage.Query) *index {
 	var jobs []*job
-	for j := s.running.first; j != nil; j = j.next {
+	for j := s.running.head; j != nil; j = j.next {
 		if q.MayMatch(j.current(), j.kind.queue, j.kind.jobType) {
 			jobs = append(jobs, j)
 		}
@@ -161,36 +161,30 @@ func inInsertion(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor
 // first, or storage.OrderDue.
 func byTime(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 	latest := q.Order == storage.OrderFinished
+	first, last := int64(math.MinInt64), int64(math.MaxInt64) // times that are listed
+	if latest {
+		first = rule.Nanos(q.FinishedFrom)
+	}
+	if before := q.FinishedBefore; latest && !before.IsZero() {
+		if last = rule.Nanos(before); rule.Time(last).Equal(before) { // else jobs of before may be there
+			last--
+		}
+	}
 	at, turn := w.From.After[0], uint64(w.From.After[1])
-	before := rule.Nanos(q.FinishedBefore)
-	within := rule.Time(before).Equal(q.FinishedBefore) // or jobs that ended before may be at before
 	switch {
-	case w.First && !latest:
-		at, turn = math.MinInt64, 0
-	case w.First && q.FinishedBefore.IsZero():
-		at, turn = math.MaxInt64, math.MaxUint64
-	case w.First && within:
-		at, turn = before, 0
-	case w.First:
-		at, turn = before, math.MaxUint64
-	case latest:
+	case !w.First && latest:
 		turn = max(turn, 1) - 1
+	case w.First && latest:
+		at, turn = last, math.MaxUint64
+	case w.First:
+		at, turn = first, 0
 	}
 	jobs := merged(of, at, turn, latest != w.From.Back, func(e *entry) cursor.Position {
 		return cursor.Position{e.at, int64(e.job.turn)}
 	})
-	if !latest || q.FinishedFrom.IsZero() && q.FinishedBefore.IsZero() {
-		return jobs
-	}
-	from := rule.Nanos(q.FinishedFrom)
 	return func(yield func(cursor.Position, *job) bool) {
 		for at, j := range jobs {
-			over := at[0] < from
-			if w.From.Back {
-				after := at[0] > before || within && at[0] == before
-				over = after && !q.FinishedBefore.IsZero()
-			}
-			if over || !yield(at, j) {
+			if at[0] < first || at[0] > last || !yield(at, j) {
 				return
 			}
 		}
@@ -236,11 +230,11 @@ func (r *reader) moved(int) {}
 // byDue is walk in the order storage.OrderDue, of all jobs.
 func (s *store) byDue(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 	return func(yield func(cursor.Position, *job) bool) {
-		at, list := scheduler.Place{Due: w.From.After[0], Turn: w.From.After[1]}, s.due.List
+		at, list := scheduler.Place{Due: w.From.After[0], Turn: w.From.After[1]}, s.wakes[open].List
 		if w.First {
 			at.Due = math.MinInt64
 		} else if w.From.Back {
-			list = s.due.ListBack
+			list = s.wakes[open].ListBack
 		}
 		for _, l := range list(at, maxLookLong+1) {
 			if !yield(cursor.Position{l.Due, l.Turn}, l.Item.Value) {

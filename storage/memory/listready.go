@@ -17,16 +17,9 @@ func (r *ready) byClaim(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 	return func(yield func(cursor.Position, *job) bool) {
 		r.bringBack(time.Time{})
 		var levels heap[*levelHead]
-		for _, types := range r.queues {
-			for _, g := range types {
-				for _, l := range g.plain.top.items {
-					levels.push(&levelHead{job: l.first})
-				}
-				for _, b := range g.keyed {
-					for _, l := range b.top.items {
-						levels.push(&levelHead{job: l.first})
-					}
-				}
+		for queue := range r.queues {
+			for l := range r.lists(queue) {
+				levels.push(&levelHead{job: l.head})
 			}
 		}
 		place := func(j *job) cursor.Position {

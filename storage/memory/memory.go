@@ -18,6 +18,7 @@ package memory
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -28,6 +29,7 @@ import (
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
+	"github.com/ojsengine/ojs/storage/insert"
 )
 
 // Storage is a storage.Storage. Its zero value is not usable; see New.
@@ -35,9 +37,9 @@ type Storage struct{ personal }
 
 // store is what a storage has.
 type store struct {
-	inbox  inbox      // jobs that are in none of what follows yet
-	hub    notify.Hub // of engines that share the storage
-	hashes hashes
+	inbox  inbox        // jobs that are in none of what follows yet
+	hub    notify.Hub   // of engines that share the storage
+	seed   maphash.Seed // of hashes of ids
 	spares spares
 
 	lastKind   atomic.Pointer[kind]          // that a job was enqueued of; changed under mu
@@ -55,16 +57,14 @@ type state struct {
 	ready  ready // available jobs
 	// active jobs by when they became so, in a list of the same kind as available ones
 	running level
-	due     scheduler.Heap[*job] // jobs that time will do something to, by storage.Record.WakeAt
-	all     index                // every job, by insertion: job.ord
-	ords    uint64               // the latest that was given
-	ended   [classes]index       // finished jobs that may be pruned, by when they finished
-	// finished jobs that are not pruned before a time, by storage.Record.KeptUntil
-	kept   scheduler.Heap[*job]
-	held   [classes]index       // those in kept, by when they finished
-	freed  scheduler.Heap[*job] // jobs in ended that were in kept, the latest KeptUntil first
-	ends   uint64               // jobs that have ended, or begun to wait in a rare state
-	floor  uint64               // no job that was deleted had a later version
+	wakes   [endStates]scheduler.Heap[*job]
+	all     index  // every job, by insertion: job.ord
+	ords    uint64 // the latest that was given
+
+	finished [endStates][classes]index // jobs that have ended, by when they did
+
+	ends   uint64 // jobs that have ended, or begun to wait in a rare state
+	floor  uint64 // no job that was deleted had a later version
 	queues map[string]*queue
 	states int               // queues that have one
 	unique map[string]*peers // by fingerprint
@@ -82,6 +82,8 @@ type state struct {
 
 	logs map[string][]storage.Log // by the ids of their jobs
 
+	gone *job // for the spares: a list, by next, of jobs that are in no index
+
 	self   any            // the caller of the call under way, if heard
 	heard  bool           // a listener has to be told of the call under way
 	notice storage.Notice // for that listener
@@ -95,24 +97,22 @@ var (
 	_ storage.SettleClaimer = personal{}
 )
 
-// queue is what is known of a queue: how many jobs it has, and its state.
+// queue is what is known of a queue: its jobs and its state.
 type queue struct {
 	name     string
-	total    int
-	live     int                 // jobs that have not ended
 	state    ojs.QueueState      // "": active
-	sections map[string]*section // by the type of their jobs
+	sections map[string]*section // by the type of their jobs; none is empty
 }
 
 // New makes an empty storage.
 func New() *Storage {
-	h := newHashes()
-	return &Storage{personal{store: &store{hashes: h, state: newState(h)}}}
+	seed := maphash.MakeSeed()
+	return &Storage{personal{store: &store{seed: seed, state: newState(seed)}}}
 }
 
-func newState(h hashes) state {
+func newState(seed maphash.Seed) state {
 	return state{
-		jobs:   newTable(h),
+		jobs:   newTable(seed),
 		ready:  newReady(),
 		queues: make(map[string]*queue),
 		unique: make(map[string]*peers),
@@ -141,7 +141,7 @@ func (s *store) Capabilities() storage.Capabilities {
 }
 
 // find returns the job with the id, nil if there is none.
-func (s *store) find(id string) *job { return s.jobs.find(s.hashes.near(id), id) }
+func (s *store) find(id string) *job { return s.jobs.find(near(s.seed, id), id) }
 
 // enter locks the storage for a call, unless the call must fail, and takes in what waits
 // in the inbox.
@@ -173,14 +173,17 @@ func (s *store) enterAhead(ctx context.Context, self any) error {
 // leave unlocks the storage after a call, and tells others of it.
 func (s *store) leave() {
 	s.openInbox()
+	gone := s.gone
+	s.gone = nil
 	if !s.heard {
 		s.mu.Unlock()
-		return
+	} else {
+		self, n := s.self, s.notice
+		s.heard, s.notice = false, storage.Notice{}
+		s.mu.Unlock()
+		s.hub.TellFrom(self, n)
 	}
-	self, n := s.self, s.notice
-	s.heard, s.notice = false, storage.Notice{}
-	s.mu.Unlock()
-	s.hub.TellFrom(self, n)
+	s.spares.give(gone)
 }
 
 // taken notes that a claim has been taken from its holder.
@@ -215,9 +218,8 @@ func (s personal) Insert(
 		s.leave()
 		return dst, refused
 	}
-	dst, unused, err := s.insertPrepared(now, batch, first, dst, nil)
+	dst, err := s.insertPrepared(now, batch, first, dst)
 	s.leave()
-	s.spares.give(unused)
 	return dst, err
 }
 
@@ -233,35 +235,30 @@ func (s *store) prepareAll(batch []storage.Insert) (first *job, err error) {
 	return first, nil
 }
 
-// insertPrepared stores the jobs of a batch, after a change if it follows one. It returns
-// a list of the jobs that are not stored.
+// insertPrepared stores the jobs of a batch.
 func (s *store) insertPrepared(
-	now time.Time, batch []storage.Insert, jobs *job, dst []storage.Inserted, after *lead,
-) (results []storage.Inserted, unused *job, err error) {
+	now time.Time, batch []storage.Insert, jobs *job, dst []storage.Inserted,
+) ([]storage.Inserted, error) {
 	if !s.plain(batch) {
-		results, err := s.insertByRules(now, batch, after)
-		return append(dst, results...), jobs, err
+		s.gone = jobs
+		results, err := s.insertByRules(now, batch, nil)
+		return append(dst, results...), err
 	}
-	if err := s.insertable(batch, jobs, after); err != nil {
-		return dst, jobs, err
-	}
-	if after != nil {
-		s.applyChange(after.job, after.to, true)
+	if err := s.insertable(batch, jobs); err != nil {
+		s.gone = jobs
+		return dst, err
 	}
 	for i := range batch {
 		j := jobs
 		jobs, j.next = j.next, nil
 		s.adopt(j, &batch[i].Record)
 		if !batch[i].IDIsNew {
-			j.setVersion(s.floor + 1)
+			j.version = s.floor + 1
 		}
 		s.enlist(j)
 		dst = append(dst, storage.Inserted{Version: j.version})
 	}
-	if len(s.uncounted) > 0 {
-		dst[len(dst)-1].Moved = s.count(now, nil)
-	}
-	return dst, nil, nil
+	return dst, nil
 }
 
 // enlist enters a job that has its kind into the indexes.
@@ -276,33 +273,21 @@ func (s *store) enlist(j *job) {
 }
 
 // insertable looks whether the ids of a batch are free and its queues take jobs.
-func (s *store) insertable(batch []storage.Insert, jobs *job, after *lead) error {
-	// The ids of an engine come in order, and then none occurs twice.
-	var ids map[string]struct{}
-	for i := 1; i < len(batch); i++ {
-		if batch[i].Record.ID <= batch[i-1].Record.ID {
-			ids = make(map[string]struct{}, len(batch))
-			break
-		}
-	}
-	for i, j := 0, jobs; j != nil; i, j = i+1, j.next {
+func (s *store) insertable(batch []storage.Insert, jobs *job) error {
+	var stored map[string]ojs.State
+	for i, j := 0, jobs; j != nil && stored == nil; i, j = i+1, j.next {
 		if !batch[i].IDIsNew {
 			if there := s.jobs.find(j.hash, j.id); there != nil {
-				return &ojs.DuplicateError{ID: j.id, State: after.state(there)}
+				stored = map[string]ojs.State{j.id: there.current()}
 			}
-		}
-		if ids != nil {
-			if _, twice := ids[j.id]; twice {
-				return &ojs.DuplicateError{ID: j.id, State: j.current()}
-			}
-			ids[j.id] = struct{}{}
 		}
 	}
-	if s.states > 0 {
-		for i := range batch {
-			if name := batch[i].Record.Queue; s.draining(name) {
-				return &ojs.QueueError{Queue: name, Err: ojs.ErrQueueDraining}
-			}
+	if err := insert.Check(batch, stored); err != nil {
+		return err
+	}
+	for i := 0; i < len(batch) && s.states > 0; i++ {
+		if name := batch[i].Record.Queue; s.draining(name) {
+			return &ojs.QueueError{Queue: name, Err: ojs.ErrQueueDraining}
 		}
 	}
 	return nil
@@ -324,24 +309,18 @@ func (s personal) Claim(
 // SettleAndClaim implements storage.SettleClaimer.
 func (s personal) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record,
 	dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
-	var few [32]uint32
-	near := few[:0] // before the lock
-	for _, r := range to {
-		near = append(near, s.hashes.near(r.ID))
-	}
 	if err := s.enterAhead(ctx, s.caller(ctx)); err != nil {
 		return dst, 0, err
 	}
 	defer s.leave()
-	s.jobs.warm(near)
-	for i, r := range to {
+	for _, r := range to {
 		if !r.State.Terminal() {
 			s.takeIn() // or it would become available before those
 		}
-		settled := s.settleOne(near[i], now, r, true)
+		settled := s.settleOne(now, r, true)
 		if settled.Err == ojs.ErrNotFound && s.inbox.some.Load() { // it may be there still
 			s.takeIn()
-			settled = s.settleOne(near[i], now, r, true)
+			settled = s.settleOne(now, r, true)
 		}
 		dst = append(dst, settled)
 	}
@@ -361,21 +340,12 @@ func (s personal) Unclaim(ctx context.Context, _ time.Time, held []storage.Held)
 		if j == nil || j.current() != ojs.StateActive || j.version != h.Version {
 			continue
 		}
-		turn, round := j.turn, uint64(0) // that it had, since active jobs have none
-		if j.rest != nil {
-			round = j.rest.round
-		}
 		r := j.record()
 		s.ready.limits.takeBack(j, r.StartedAt)
 		s.displace(j)
 		r.Unclaim()
 		s.set(j, &r)
-		s.place(j)
-		if round != 0 {
-			s.ready.leaveRound(j)
-			s.ready.enterRound(j, round)
-		}
-		s.ready.moveUp(j, turn)
+		s.placeIn(j, j.turn) // the turn that it had, since active jobs have none
 		n++
 	}
 	return n, nil
@@ -407,6 +377,8 @@ func (s *store) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	c.ResetLimits()
 	s.ready.openDue(now)
 	defer s.limited(now, c.Limits, t)
+	at := now.Round(0).UTC() // as copies have it
+	claim := func(r *storage.Record) { r.Claim(at, c.Worker, c.Lease) }
 	take := func(j *job) bool {
 		ends := t.undoable && j.hasEnqueueTTL()
 		counts := j.counts()
@@ -423,31 +395,25 @@ func (s *store) claimJobs(now time.Time, c storage.Claim, t *taker) {
 			return false
 		}
 		s.ready.serve(j)
-		s.displace(j)
-		s.claimed(j, now, c.Worker, c.Lease, t.room())
 		if counts {
 			s.ready.limits.started(j, now)
 		}
-		s.place(j)
+		s.change(j, t.room(), claim)
 		return true
 	}
-	if len(c.Queues) == 0 {
-		for t.left > 0 {
-			j := s.ready.next(c.Types, now)
-			if j == nil || j.priority < 0 { // what is in the inbox comes before it
-				s.takeIn()
-				j = s.ready.next(c.Types, now)
-			}
-			if j == nil || !take(j) {
-				break
-			}
-		}
-		return
+	queues, all := c.Queues, len(c.Queues) == 0
+	if all {
+		queues = []string{""}
+	} else {
+		s.takeIn()
 	}
-	s.takeIn()
-	for _, q := range c.Queues {
+	for _, q := range queues {
 		for t.left > 0 {
-			j := s.ready.nextIn(q, c.Types, now)
+			j := s.ready.next(q, c.Types, now)
+			if all && (j == nil || j.priority < 0) { // what is in the inbox comes before it
+				s.takeIn()
+				j = s.ready.next(q, c.Types, now)
+			}
 			if j == nil {
 				break
 			}
@@ -471,22 +437,21 @@ func (s personal) Settle(
 	}
 	for i := range changes {
 		c := &changes[i]
-		near := s.hashes.near(c.Record.ID)
 		if len(c.Then) > 0 {
-			dst = append(dst, s.settleThen(near, now, c))
+			dst = append(dst, s.settleThen(now, c))
 		} else {
-			dst = append(dst, s.settleOne(near, now, &c.Record, c.AttemptFieldsOnly))
+			dst = append(dst, s.settleOne(now, &c.Record, c.AttemptFieldsOnly))
 		}
 		if last := &dst[len(dst)-1]; c.Log != nil && last.Err == nil {
-			s.addLog(s.jobs.find(near, c.Record.ID), last.Version, c.Log)
+			s.addLog(s.find(c.Record.ID), last.Version, c.Log)
 		}
 	}
 	return dst, nil
 }
 
-// settleOne is Settle of one change, to the job whose id has the near hash.
-func (s *store) settleOne(near uint32, now time.Time, to *storage.Record, sameJob bool) storage.Settled {
-	j, refused := s.settles(near, to)
+// settleOne is Settle of one change.
+func (s *store) settleOne(now time.Time, to *storage.Record, sameJob bool) storage.Settled {
+	j, refused := s.settles(to)
 	if refused != nil {
 		return *refused
 	}
@@ -496,8 +461,8 @@ func (s *store) settleOne(near uint32, now time.Time, to *storage.Record, sameJo
 }
 
 // settles finds the job of a change, or says why the change is refused.
-func (s *store) settles(near uint32, to *storage.Record) (j *job, refused *storage.Settled) {
-	if j = s.jobs.find(near, to.ID); j == nil {
+func (s *store) settles(to *storage.Record) (j *job, refused *storage.Settled) {
+	if j = s.find(to.ID); j == nil {
 		return nil, &storage.Settled{Err: ojs.ErrNotFound}
 	}
 	if err := storage.CanSettle(j.version, j.current(), to); err != nil {
@@ -522,49 +487,33 @@ func (s *store) applyChange(j *job, to *storage.Record, sameJob bool) storage.Se
 	if from == ojs.StateActive && to.State == ojs.StateCancelled {
 		s.taken(to.ID, j.version, ojs.ErrCancelled)
 	}
-	queue, key := j.kind.home, j.fairness().Key
+	key := j.fairness().Key
 	if sameJob {
 		s.advance(j, to)
 	} else {
 		s.set(j, to)
 	}
-	if to.Fairness.Key != key {
-		j.moveRound()
+	if j.rest != nil && to.Fairness.Key != key {
+		j.rest.round = 0
 	}
-	j.setVersion(to.Version + 1)
+	j.version = to.Version + 1
 	s.place(j)
-	if queue != j.kind.home {
-		s.forgetIfEmpty(queue)
-	}
 	return storage.Settled{Version: j.version}
 }
 
-// lead is a change that a batch follows: a job and what ends it. A nil one is none.
+// lead is a change that a batch follows: a job and what ends it.
 type lead struct {
 	job *job
 	to  *storage.Record
 }
 
-// state returns the state of a job after the change.
-func (e *lead) state(j *job) ojs.State {
-	if e != nil && e.job == j {
-		return e.to.State
-	}
-	return j.current()
-}
-
 // settleThen is settleOne of a change with a Then.
-func (s *store) settleThen(near uint32, now time.Time, c *storage.Change) storage.Settled {
-	j, refused := s.settles(near, &c.Record)
+func (s *store) settleThen(now time.Time, c *storage.Change) storage.Settled {
+	j, refused := s.settles(&c.Record)
 	if refused != nil {
 		return *refused
 	}
-	first, err := s.prepareAll(c.Then)
-	if err != nil {
-		return storage.Settled{Version: j.version, Err: err}
-	}
-	results, unused, err := s.insertPrepared(now, c.Then, first, nil, &lead{j, &c.Record})
-	s.spares.give(unused)
+	results, err := s.insertByRules(now, c.Then, &lead{j, &c.Record})
 	if err != nil {
 		return storage.Settled{Version: j.version, Err: err}
 	}
@@ -587,9 +536,9 @@ func (s *store) edit(j *job, to *storage.Record) {
 	s.leaveSection(j)
 	s.set(j, to)
 	s.enterSection(j)
-	j.setVersion(to.Version + 1)
+	j.version = to.Version + 1
 	if moves {
-		s.ready.replace(j)
+		s.ready.add(j, j.turn)
 	}
 	s.addPeer(j)
 	s.wakeAnew(j)
@@ -599,31 +548,35 @@ func (s *store) edit(j *job, to *storage.Record) {
 func (s *store) wakeAnew(j *job) {
 	at := j.wakeAt()
 	if at.IsZero() {
-		s.due.Remove(&j.wake)
+		s.wakes[open].Remove(&j.wake)
 	} else {
-		s.due.Move(&j.wake, at)
+		s.wakes[open].Move(&j.wake, at)
 	}
 	if s.heard {
 		s.notice.Add(j.id, j.current(), at)
 	}
 }
 
-// change makes a transition of a job, and appends the job as it is then to dst.
-func (s *store) change(j *job, dst []storage.Record, f func(*storage.Record)) []storage.Record {
-	dst, r := another(dst)
+// change makes a transition of a job, and r a copy of the job as it is then.
+func (s *store) change(j *job, r *storage.Record, f func(*storage.Record)) {
+	s.displace(j)
 	if whole := j.whole(); whole != nil { // one copy, since such a record is large
-		s.displace(j)
+		whole.Version = j.version
 		f(whole)
 		j.follow(whole)
-		s.place(j)
 		*r = whole.Copy()
-		return dst
+	} else {
+		j.copyTo(r)
+		f(r)
+		s.advance(j, r)
 	}
-	j.copyTo(r)
-	s.displace(j)
-	f(r)
-	s.advance(j, r)
 	s.place(j)
+}
+
+// changed is change that appends the copy to dst.
+func (s *store) changed(j *job, dst []storage.Record, f func(*storage.Record)) []storage.Record {
+	dst, r := another(dst)
+	s.change(j, r, f)
 	return dst
 }
 
@@ -651,7 +604,7 @@ func (s personal) Extend(
 		r := j.record()
 		r.Extend(now, x)
 		s.set(j, &r)
-		s.due.Push(&j.wake, r.LeaseUntil)
+		s.wakes[open].Push(&j.wake, r.LeaseUntil)
 	}
 	return lost, nil
 }
@@ -666,23 +619,23 @@ func (s personal) Due(
 	}
 	defer s.leave()
 	for range limit {
-		it, ok := s.due.PopDue(now)
+		it, ok := s.wakes[open].PopDue(now)
 		if !ok {
 			break
 		}
 		j := it.Value
 		switch {
 		case j.expired(now):
-			d.Expired = s.change(j, d.Expired, func(r *storage.Record) { r.Expire(now) })
+			d.Expired = s.changed(j, d.Expired, func(r *storage.Record) { r.Expire(now) })
 			d.Moved = s.count(now, d.Moved)
 		case j.current() == ojs.StateActive:
 			s.taken(j.id, j.version, ojs.ErrLeaseLost)
-			d.Stalled = s.change(j, d.Stalled, func(r *storage.Record) { r.TakeOver(now) })
+			d.Stalled = s.changed(j, d.Stalled, func(r *storage.Record) { r.TakeOver(now) })
 		default:
-			d.Promoted = s.change(j, d.Promoted, func(r *storage.Record) { r.Promote(now) })
+			d.Promoted = s.changed(j, d.Promoted, func(r *storage.Record) { r.Promote(now) })
 		}
 	}
-	d.Next, _ = s.due.Next()
+	d.Next, _ = s.wakes[open].Next()
 	return d, nil
 }
 
@@ -692,7 +645,7 @@ func (s *store) ClaimedBy(ctx context.Context, worker string) (list []storage.Re
 		return nil, err
 	}
 	defer s.leave()
-	for j := s.running.first; j != nil; j = j.next {
+	for j := s.running.head; j != nil; j = j.next {
 		if r := j.record(); r.Worker == worker {
 			list = append(list, r)
 		}
@@ -739,13 +692,9 @@ func (s *store) Delete(ctx context.Context, ids []string) (int, error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
-	var gone *job
-	defer func() {
-		s.leave()
-		s.spares.give(gone)
-	}()
+	defer s.leave()
 	for _, id := range ids {
-		if j := s.find(id); j != nil && !j.current().Terminal() {
+		if j := s.find(id); j != nil && !j.ended() {
 			return 0, &ojs.TransitionError{ID: id, From: j.current(), To: "deleted"}
 		}
 	}
@@ -753,7 +702,6 @@ func (s *store) Delete(ctx context.Context, ids []string) (int, error) {
 	for _, id := range ids {
 		if j := s.find(id); j != nil {
 			s.delete(j)
-			j.next, gone = gone, j
 			n++
 		}
 	}
@@ -768,17 +716,19 @@ func (s *store) delete(j *job) {
 	s.inWorkflow(j, j.keeper(), (*index).remove)
 	j.ord = 0 // edges that lead to the job are stale, also if its memory is used again
 	s.jobs.remove(j)
-	s.forgetIfEmpty(j.kind.home)
 	s.leaves(j.kind)
 	delete(s.logs, j.id)
+	j.next, s.gone = s.gone, j
 }
 
 // Close implements storage.Storage. It forgets every job.
 func (s *store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shutInbox(true)
-	s.state = newState(s.hashes)
+	s.states++
+	s.openInbox() // it closes
+	s.takeIn()
+	s.state = newState(s.seed)
 	s.closed = true
 	s.lastKind.Store(nil)
 	return nil

@@ -7,24 +7,26 @@ import (
 // place enters a job into the indexes that its record says it belongs to; displace,
 // called before the record changes, takes it out again. The index of all jobs keeps
 // its order across changes. A job that has ended changes only to begin anew.
-func (s *store) place(j *job) {
+func (s *store) place(j *job) { s.placeIn(j, 0) }
+
+// placeIn is place of a job that had a turn among the available ones; 0: it had none.
+func (s *store) placeIn(j *job, turn uint64) {
 	wakeAt := j.wakeAt()
-	if !wakeAt.IsZero() {
-		s.due.Push(&j.wake, wakeAt)
+	if j.ended() {
+		s.end(j)
+	} else {
+		s.enterEnd(j, open, wakeAt)
 	}
-	s.settleEnd(j)
 	if j.listed() && j.state < completedState {
 		s.ends++
 		j.turn = s.ends
 	}
 	s.enterSection(j)
-	if j.current() == ojs.StateAvailable {
-		s.ready.takeRound(j)
-		s.ready.add(j)
-	}
-	if j.state == active {
-		j.kind.group.active++
-		s.running.append(j)
+	switch j.state {
+	case available:
+		s.ready.enter(j, turn)
+	case active:
+		s.running.insert(j, s.running.last)
 		if j.counts() {
 			s.ready.active(j, 1)
 		}
@@ -37,33 +39,23 @@ func (s *store) place(j *job) {
 
 func (s *store) displace(j *job) {
 	s.leaveSection(j)
-	if j.end == open {
-		s.due.Remove(&j.wake)
-	} else {
-		s.leaveEnd(j)
-	}
-	if j.current() == ojs.StateAvailable {
+	s.leaveEnd(j)
+	switch j.state {
+	case available:
 		s.ready.leaveRound(j)
-	}
-	if j.state == active {
+		s.ready.remove(j)
+	case active:
 		s.running.unlink(j)
-	}
-	s.ready.remove(j)
-	if j.state == active {
-		j.kind.group.active--
-		if j.counts() {
-			if awaited := s.ready.active(j, -1); awaited && s.heard {
-				s.notice.Available = true
-			}
+		if j.counts() && s.ready.active(j, -1) && s.heard {
+			s.notice.Available = true
 		}
 	}
 	s.removePeer(j)
 }
 
-// forgetIfEmpty drops what is kept of a queue that a job has left for good, if it was the
-// last one and the queue has no state to remember.
+// forgetIfEmpty drops what is kept of a queue that has no jobs and no state to remember.
 func (s *store) forgetIfEmpty(q *queue) {
-	if q.total == 0 && q.state == "" {
+	if len(q.sections) == 0 && q.state == "" {
 		delete(s.queues, q.name)
 	}
 }
@@ -72,12 +64,13 @@ func (s *store) forgetIfEmpty(q *queue) {
 const (
 	available      = 1
 	active         = 3
+	retryable      = 4
 	completedState = 5
 )
 
 var states = [...]ojs.State{
 	ojs.StateScheduled, available: ojs.StateAvailable, ojs.StatePending, active: ojs.StateActive,
-	ojs.StateRetryable, completedState: ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded,
+	retryable: ojs.StateRetryable, completedState: ojs.StateCompleted, ojs.StateCancelled, ojs.StateDiscarded,
 }
 
 func stateIndex(s ojs.State) int {

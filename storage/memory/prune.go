@@ -10,13 +10,15 @@ import (
 	"github.com/ojsengine/ojs/storage/depend"
 )
 
-// ending is how far a job has come to its deletion.
+// endState is how far a job has come to its deletion. The jobs of each are in
+// Storage.finished, and those with a time in Storage.wakes.
 type endState uint8
 
 const (
-	open  endState = iota
-	ended          // in Storage.ended
-	held           // in Storage.kept: not to be pruned yet
+	open  endState = iota // it has not ended; the time is its storage.Record.WakeAt
+	ended                 // it may be pruned; the time is that of held, mirrored, if it was held
+	held                  // it is not pruned before a time, its storage.Record.KeptUntil
+	endStates
 )
 
 // class is what finished jobs are pruned by: dead letters, and the others by their state.
@@ -45,12 +47,9 @@ func (c class) among(states []ojs.State) bool {
 	return len(states) == 0 || slices.Contains(states, classStates[c])
 }
 
-// settleEnd enters a job that has just ended among its like, or keeps it from being
-// pruned for now.
-func (s *store) settleEnd(j *job) {
-	if !j.current().Terminal() {
-		return
-	}
+// end enters a job that has just ended among its like, or keeps it from being pruned for
+// now.
+func (s *store) end(j *job) {
 	if j.marks&awaited != 0 {
 		end := depend.End{Seq: int64(j.ord), ID: j.id, State: j.current(), Line: s.leaveLine(j)}
 		s.uncounted = append(s.uncounted, end)
@@ -58,29 +57,28 @@ func (s *store) settleEnd(j *job) {
 	}
 	s.ends++
 	j.class, j.turn = classOf(j), s.ends
-	if until := j.keptUntil(); !until.IsZero() {
-		s.hold(j, until)
-		return
+	if until := j.keptUntil(); until.IsZero() {
+		s.enterEnd(j, ended, until)
+	} else {
+		s.enterEnd(j, held, until)
 	}
-	j.end = ended
-	s.ended[j.class].add(j.finished(), j)
 }
 
-func (s *store) hold(j *job, until time.Time) {
-	j.end = held
-	s.kept.Push(&j.wake, until)
-	s.held[j.class].add(j.finished(), j)
+// enterEnd gives a job an endState, with a time; zero: none.
+func (s *store) enterEnd(j *job, end endState, at time.Time) {
+	if j.end = end; !at.IsZero() {
+		s.wakes[end].Push(&j.wake, at)
+	}
+	if end != open {
+		s.finished[end][j.class].add(int64(j.timed), j)
+	}
 }
 
-// leaveEnd undoes settleEnd, before a job that has ended changes.
+// leaveEnd undoes enterEnd, before the job changes.
 func (s *store) leaveEnd(j *job) {
-	switch j.end {
-	case held:
-		s.kept.Remove(&j.wake)
-		s.held[j.class].remove(j.finished(), j)
-	case ended:
-		s.ended[j.class].remove(j.finished(), j)
-		s.freed.Remove(&j.wake)
+	s.wakes[j.end].Remove(&j.wake)
+	if j.end != open {
+		s.finished[j.end][j.class].remove(int64(j.timed), j)
 	}
 	j.end = open
 }
@@ -88,29 +86,19 @@ func (s *store) leaveEnd(j *job) {
 // release lets go the jobs that are kept until now at the latest, and only those: if the
 // clock goes back, some are held again.
 func (s *store) release(now time.Time) {
-	for {
-		it, ok := s.freed.PopDue(mirrored(now).Add(-1)) // kept for longer than now
-		if !ok {
-			break
-		}
-		j := it.Value
-		s.ended[j.class].remove(j.finished(), j)
-		s.hold(j, j.keptUntil())
+	later := mirrored(now).Add(-1) // kept for longer than now
+	for it, some := s.wakes[ended].PopDue(later); some; it, some = s.wakes[ended].PopDue(later) {
+		s.leaveEnd(it.Value)
+		s.enterEnd(it.Value, held, it.Value.keptUntil())
 	}
-	for {
-		it, ok := s.kept.PopDue(now)
-		if !ok {
-			return
-		}
+	for it, some := s.wakes[held].PopDue(now); some; it, some = s.wakes[held].PopDue(now) {
 		j := it.Value
 		if s.keptBy(j, now) {
-			s.kept.Push(&j.wake, storage.KeptOn(now, j.finishedAt()))
+			s.wakes[held].Push(&j.wake, storage.KeptOn(now, j.finishedAt()))
 			continue
 		}
-		s.held[j.class].remove(j.finished(), j)
-		j.end = ended
-		s.freed.Push(&j.wake, mirrored(j.keptUntil()))
-		s.ended[j.class].add(j.finished(), j)
+		s.leaveEnd(j)
+		s.enterEnd(j, ended, mirrored(j.keptUntil()))
 	}
 }
 
@@ -147,17 +135,13 @@ func (s *store) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned,
 	if err := s.enter(ctx); err != nil {
 		return out, err
 	}
-	var gone *job
-	defer func() {
-		s.leave()
-		s.spares.give(gone)
-	}()
+	defer s.leave()
 	s.release(p.Now)
 	var of []*index
 	for c := range classes {
 		if c == deadLetter == p.DeadLetters && c.among(p.States) {
-			of = append(of, &s.ended[c])
-			out.Left += s.ended[c].n
+			of = append(of, &s.finished[ended][c])
+			out.Left += s.finished[ended][c].n
 		}
 	}
 	first := firstOf(of)
@@ -165,7 +149,6 @@ func (s *store) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned,
 		out.IDs = append(out.IDs, first.id)
 		out.Left--
 		s.delete(first)
-		first.next, gone = gone, first
 		first = firstOf(of)
 	}
 	if first != nil {

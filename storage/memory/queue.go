@@ -20,18 +20,23 @@ func (s *store) SetQueueState(ctx context.Context, name string, to ojs.QueueStat
 	defer s.leave()
 	q := s.queue(name)
 	was := cmp.Or(q.state, ojs.QueueActive)
-	if was != to {
-		if to == ojs.QueueActive {
-			s.states--
-		} else if was == ojs.QueueActive {
-			s.states++
-		}
-	}
-	s.shutInbox(s.states > 0)
 	if q.state = to; to == ojs.QueueActive {
 		q.state = ""
 	}
-	s.ready.pause(name, to == ojs.QueuePaused)
+	s.states = 0
+	for _, q := range s.queues {
+		if q.state != "" {
+			s.states++
+		}
+	}
+	for _, g := range s.ready.queues[name] {
+		if was == ojs.QueuePaused {
+			g.close(-1)
+		}
+		if to == ojs.QueuePaused {
+			g.close(1)
+		}
+	}
 	s.notice.Available = s.heard && to != ojs.QueuePaused
 	s.forgetIfEmpty(q)
 	return was, nil

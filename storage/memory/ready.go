@@ -2,11 +2,13 @@ package memory
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/rule"
@@ -18,38 +20,79 @@ import (
 // type. A claim from every queue does not look at each queue. A bucket whose limit lets
 // no job start is set aside: claims look at none of its jobs.
 type ready struct {
-	types  map[string]*typeIndex        // the versions of a type apart, by versions.Full
+	types  map[string]*typeBranch       // the versions of a type apart, by versions.Full
 	queues map[string]map[string]*group // queue, type
-	paused map[string]bool
-	vary   map[string][]string // the names in types of each type that has versions
-	asked  []string            // memory for asks
-	order  heap[*typeIndex]    // those of types with groups
-	wanted claimedTypes        // of the latest claims
-	seq    uint64              // of the latest entry
-	n      int                 // jobs, without those in passed
+	vary   map[string][]string          // the names in types of each type that has versions
+	asked  []string                     // memory for asks
+	order  branch                       // of types
+	wanted claimedTypes                 // of the latest claims
+	seq    uint64                       // of the latest entry
+	n      int                          // jobs, without those in passed
 	fair   map[levelID]*fairLevel
 
 	limits limits
 	looked int // types and queues that claims have looked for, and lanes judged, for tests
 
-	// passed lists jobs that a claim has found expired, in no order, so that claims do
-	// not walk past them until Due ends them. They come back when they may be claimed
-	// after all: if the clock goes back, or when their deadline changes.
+	// passed lists jobs that a claim has found expired, so that claims do not walk past
+	// them until Due ends them. They come back when they may be claimed after all: if the
+	// clock goes back, or when their deadline changes.
 	passed      level
 	passedUntil time.Time // no deadline in passed is later
 }
 
-type typeIndex struct {
-	name    string
-	groups  heap[*group] // those that are not empty and whose queue is not paused
-	queues  int          // groups of the type, empty and paused ones too
-	ordered bool         // in ready.order
-	at      int
+// node is a place of some available jobs in the order of claims: that of the job among
+// them that comes first.
+type node struct {
+	head *job    // nil: there is none
+	up   *branch // nil: none
+	at   int32   // in up.below, plus 1; 0: not there
+	shut int32   // how many reasons keep the jobs from claims
 }
 
-func (t *typeIndex) head() *job               { return t.groups.items[0].head() }
-func (t *typeIndex) before(u *typeIndex) bool { return comesBefore(t.head(), u.head()) }
-func (t *typeIndex) moved(to int)             { t.at = to }
+// branch has the nodes below it that have jobs and are not shut.
+type branch struct {
+	node
+	below heap[*node]
+}
+
+func (n *node) before(m *node) bool { return comesBefore(n.head, m.head) }
+func (n *node) moved(to int)        { n.at = int32(to) + 1 }
+
+// lead gives a node its first job, and moves it and those above it to their places.
+func (n *node) lead(head *job) {
+	n.head = head
+	for up := n.up; up != nil; n, up = &up.node, up.up {
+		switch open := n.head != nil && n.shut == 0; {
+		case open && n.at > 0:
+			up.below.fix(int(n.at) - 1)
+		case open:
+			up.below.push(n)
+		case n.at > 0:
+			up.below.remove(int(n.at) - 1)
+			n.at = 0
+		}
+		var first *job
+		if up.below.len() > 0 {
+			first = up.below.items[0].head
+		}
+		if first == up.head {
+			return
+		}
+		up.head = first
+	}
+}
+
+// close keeps the jobs of a node from claims for one more reason, or for one less.
+func (n *node) close(by int32) {
+	n.shut += by
+	n.lead(n.head)
+}
+
+// typeBranch has the groups of a type.
+type typeBranch struct {
+	branch
+	groups int // of the type, empty and shut ones too
+}
 
 // claimedTypes are the types of the latest claim that named many, as a set. Claims of an
 // engine name the same types, in one slice (storage.Claim.Types).
@@ -80,28 +123,22 @@ func (c *claimedTypes) of(types []string) map[string]struct{} {
 }
 
 type group struct {
+	branch
 	queue, jobType string
 	plain          *bucket           // of the jobs without a rate limit
 	keyed          map[*lane]*bucket // not empty ones, and the spare one
 	spare          *bucket           // an empty one: a lone job that comes and goes allocates none
 	lanes          []*lane           // of the limits of its queue and type; nil: none
-	buckets        heap[*bucket]     // not empty ones whose lanes are open
 	kinds          int               // how many kinds its jobs have, available or not
-	active         int               // how many of its jobs are
-	indexed        bool              // in its typeIndex
-	at             int
 }
 
 // bucket has a list of jobs for each priority, first in first out, and one for each
 // priority and fairness key.
 type bucket struct {
-	group  *group
+	branch
 	lane   *lane             // of its jobs; nil: no limit of a key
-	laneAt int               // in lane.buckets
 	levels map[listID]*level // not empty ones, and the spare one
-	top    heap[*level]      // not empty ones
 	spare  *level            // an empty one: a lone job that comes and goes costs no search
-	at     int               // in group.buckets, if its lane is open
 }
 
 // listID tells the lists of a bucket apart.
@@ -111,56 +148,43 @@ type listID struct {
 }
 
 type level struct {
+	node // its head is the first job of the list
 	listID
-	bucket      *bucket
-	first, last *job
-	n           int // of jobs
-	at          int
+	bucket *bucket
+	last   *job
 }
 
-func (l *level) before(m *level) bool {
-	if l.priority != m.priority {
-		return l.priority > m.priority
+// insert enters a job behind another one of the list, or at its front.
+func (l *level) insert(j, behind *job) {
+	j.level, j.prev, j.next = l, behind, l.head
+	if behind != nil {
+		j.next, behind.next = behind.next, j
 	}
-	return comesBefore(l.first, m.first)
-}
-func (l *level) moved(to int) { l.at = to }
-
-// append enters a job at the end of the list.
-func (l *level) append(j *job) {
-	l.n++
-	j.level, j.prev = l, l.last
-	if l.last != nil {
-		l.last.next = j
+	if j.next != nil {
+		j.next.prev = j
 	} else {
-		l.first = j
+		l.last = j
 	}
-	l.last = j
+	if behind == nil {
+		l.lead(j)
+	}
 }
 
 // unlink takes a job out of the list.
 func (l *level) unlink(j *job) {
-	l.n--
-	if j.prev != nil {
-		j.prev.next = j.next
-	} else {
-		l.first = j.next
-	}
-	if j.next != nil {
-		j.next.prev = j.prev
-	} else {
-		l.last = j.prev
-	}
+	prev, next := j.prev, j.next
 	j.level, j.prev, j.next = nil, nil, nil
+	if next != nil {
+		next.prev = prev
+	} else {
+		l.last = prev
+	}
+	if prev != nil {
+		prev.next = next
+	} else {
+		l.lead(next)
+	}
 }
-
-func (b *bucket) head() *job            { return b.top.items[0].first }
-func (b *bucket) before(c *bucket) bool { return comesBefore(b.head(), c.head()) }
-func (b *bucket) moved(to int)          { b.at = to }
-
-func (g *group) head() *job           { return g.buckets.items[0].head() }
-func (g *group) before(h *group) bool { return comesBefore(g.head(), h.head()) }
-func (g *group) moved(to int)         { g.at = to }
 
 // comesBefore is the order of claims: higher priority first, then by rounds, where a job
 // without a fairness key is alone in one, then first in first out.
@@ -176,111 +200,73 @@ func comesBefore(j, k *job) bool {
 
 func newReady() ready {
 	return ready{
-		types:  make(map[string]*typeIndex),
+		types:  make(map[string]*typeBranch),
 		queues: make(map[string]map[string]*group),
-		paused: make(map[string]bool),
 		vary:   make(map[string][]string),
 		fair:   make(map[levelID]*fairLevel),
 		limits: limits{byName: make(map[storage.LimitName]*counter), sweep: firstSweep, ended: rule.None},
 	}
 }
 
-// add enters a job at the end of its priority, or of the jobs of its fairness key there.
-func (r *ready) add(j *job) {
-	b := r.bucket(j)
-	l := b.level(j)
+// enter enters an available job: in the turn and the round that it had before, or with
+// the turn 0 at the end of its priority, or of the jobs of its fairness key there.
+func (r *ready) enter(j *job, turn uint64) {
+	if turn == 0 {
+		r.seq++
+		turn = r.seq
+		r.takeRound(j, turn)
+	} else if j.fairness().Key != "" {
+		r.enterRound(j, cmp.Or(j.rest.round, turn))
+	}
+	r.add(j, turn)
+}
+
+// add enters a job where its priority, type, key, round and turn say. Unless it is the
+// last one there, it costs a look at each job in front of it.
+func (r *ready) add(j *job, turn uint64) {
+	l := r.bucket(j).level(j)
+	j.turn = turn
 	r.n++
-	r.seq++
-	j.turn = r.seq
-	if l.append(j); j.prev != nil {
-		return // the bucket still has the same head
+	if l.bucket.lane != nil {
+		l.bucket.lane.n++
 	}
-	wasEmpty := b.top.len() == 0
-	b.top.push(l)
-	switch {
-	case b.closed():
-		return
-	case wasEmpty:
-		b.group.buckets.push(b)
-	case b.head() == j:
-		b.group.buckets.fix(b.at)
-	default:
-		return
+	behind := l.last
+	if behind != nil && comesBefore(j, behind) {
+		behind = nil
+		for k := l.head; comesBefore(k, j); k = k.next {
+			behind = k
+		}
 	}
-	if b.group.head() == j {
-		r.reindex(b.group)
-	}
+	l.insert(j, behind)
 }
 
 // passOver takes an expired job out of the order of claims. Its turn stays.
 func (r *ready) passOver(j *job) {
 	r.remove(j)
-	r.passed.append(j)
+	r.passed.insert(j, r.passed.last)
 	if d := j.deadline(); d.After(r.passedUntil) {
 		r.passedUntil = d
 	}
 }
 
 // bringBack puts the jobs that passOver took out back in their places, if some of them
-// are not expired at now.
+// are not expired at now: the last one first, as it comes before those that are back.
 func (r *ready) bringBack(now time.Time) {
 	if !now.Before(r.passedUntil) {
 		return
 	}
-	var jobs []*job
-	for j := r.passed.first; j != nil; j = j.next {
-		jobs = append(jobs, j)
-	}
-	// The last one first: it comes before all that have come back, so that none of these
-	// is walked past.
-	slices.SortFunc(jobs, func(j, k *job) int {
-		return cmp.Or(cmp.Compare(k.stands(), j.stands()), cmp.Compare(k.turn, j.turn))
-	})
-	for _, j := range jobs {
-		r.replace(j)
+	for j := r.passed.last; j != nil; j = r.passed.last {
+		r.remove(j)
+		r.add(j, j.turn)
 	}
 	r.passedUntil = time.Time{}
-}
-
-// replace enters a job where its priority, type and key say, in the turn that it has.
-func (r *ready) replace(j *job) {
-	turn := j.turn
-	r.remove(j)
-	r.add(j)
-	r.moveUp(j, turn)
-}
-
-// moveUp gives the last job of its level the turn that it had before. It costs a look at
-// each job in front of it.
-func (r *ready) moveUp(j *job, turn uint64) {
-	l, before := j.level, (*job)(nil)
-	j.turn = turn
-	for k := l.first; k != j && comesBefore(k, j); k = k.next {
-		before = k
-	}
-	if j.prev != before {
-		j.prev.next, l.last = nil, j.prev
-		if j.prev = before; before != nil {
-			j.next, before.next = before.next, j
-		} else {
-			j.next, l.first = l.first, j
-		}
-		j.next.prev = j
-	}
-	if b := l.bucket; before == nil {
-		b.top.fix(l.at)
-		if !b.closed() {
-			b.group.buckets.fix(b.at)
-			r.reindex(b.group)
-		}
-	}
 }
 
 // level finds the list for a job, or makes it.
 func (b *bucket) level(j *job) *level {
 	id := listID{j.priority, j.fairness().Key}
-	if b.top.len() > 0 && b.top.items[0].listID == id {
-		return b.top.items[0]
+	if b.head != nil && b.head.level.listID == id {
+		return b.head.level
 	}
 	l := b.spare
 	if l == nil || l.listID != id {
@@ -288,7 +274,7 @@ func (b *bucket) level(j *job) *level {
 	}
 	switch {
 	case l == nil:
-		l = &level{listID: id, bucket: b}
+		l = &level{node: node{up: &b.branch}, listID: id, bucket: b}
 		b.levels[id] = l
 	case l == b.spare:
 		b.spare = nil
@@ -296,85 +282,37 @@ func (b *bucket) level(j *job) *level {
 	return l
 }
 
-// retire takes a list that has become empty out of the order.
-func (b *bucket) retire(l *level) {
-	b.top.remove(l.at)
-	if b.spare != nil {
-		delete(b.levels, b.spare.listID)
-	}
-	b.spare = l
-}
-
-// closed reports whether the limit of the bucket's jobs lets none start.
-func (b *bucket) closed() bool { return b.lane != nil && b.lane.closed }
-
 // remove takes a job out, if it is in.
 func (r *ready) remove(j *job) {
 	l := j.level
 	if l == nil {
 		return
 	}
-	if l == &r.passed {
-		l.unlink(j)
+	l.unlink(j)
+	b := l.bucket
+	if b == nil { // it was in passed
 		return
 	}
 	r.n--
-	b := l.bucket
-	g := b.group
-	if j.prev != nil { // no head of anything
-		l.unlink(j)
+	if b.lane != nil {
+		b.lane.n--
+	}
+	if l.head != nil {
 		return
 	}
-	leads, wasHead := !b.closed() && g.head() == j, b.head() == j
-	if l.unlink(j); l.first == nil {
-		b.retire(l)
-	} else if b.top.len() > 1 {
-		b.top.fix(l.at)
+	if b.spare != nil {
+		delete(b.levels, b.spare.listID)
 	}
-	switch {
-	case b.top.len() == 0:
-		if !b.closed() {
-			g.buckets.remove(b.at)
-		}
-		if b.lane != nil {
-			r.leave(b)
-			if g.spare != nil {
-				delete(g.keyed, g.spare.lane)
-			}
-			g.spare = b
-		}
-	case b.closed():
-	case wasHead:
-		g.buckets.fix(b.at)
+	b.spare = l
+	if b.lane == nil || b.head != nil {
+		return
 	}
-	if leads {
-		r.reindex(g)
+	r.detach(b.lane, &b.node)
+	g := j.kind.group
+	if g.spare != nil {
+		delete(g.keyed, g.spare.lane)
 	}
-}
-
-// reindex puts a group whose head has changed into its place among those of its type.
-func (r *ready) reindex(g *group) {
-	t := r.types[g.jobType]
-	groups := &t.groups
-	wanted := g.buckets.len() > 0 && !r.paused[g.queue] && !g.held()
-	switch {
-	case wanted && g.indexed:
-		groups.fix(g.at)
-	case wanted:
-		groups.push(g)
-	case g.indexed:
-		groups.remove(g.at)
-	}
-	g.indexed = wanted
-	switch wanted := groups.len() > 0; {
-	case wanted && t.ordered:
-		r.order.fix(t.at)
-	case wanted:
-		r.order.push(t)
-	case t.ordered:
-		r.order.remove(t.at)
-	}
-	t.ordered = groups.len() > 0
+	g.spare = b
 }
 
 // bucket finds the bucket of a job, or makes it.
@@ -390,36 +328,39 @@ func (r *ready) bucket(j *job) *bucket {
 	}
 	if b == nil {
 		if b = g.spare; b == nil {
-			b = newBucket(g, l)
+			b = newBucket(g)
 		}
 		delete(g.keyed, b.lane)
 		b.lane = l
 		g.keyed[l] = b
 	}
 	g.spare = nil
-	r.enter(b)
+	r.attach(l, &b.node)
 	return b
 }
 
-func newBucket(g *group, l *lane) *bucket {
-	return &bucket{group: g, lane: l, levels: make(map[listID]*level)}
+func newBucket(g *group) *bucket {
+	return &bucket{branch: branch{node: node{up: &g.branch}}, levels: make(map[listID]*level)}
 }
 
 // join returns the group of a queue and type, for a new kind of jobs.
-func (r *ready) join(queue, jobType string) *group {
-	types := orMake(r.queues, queue, func() map[string]*group { return make(map[string]*group) })
+func (r *ready) join(q *queue, jobType string) *group {
+	types := orMake(r.queues, q.name, func() map[string]*group { return make(map[string]*group) })
 	g := types[jobType]
 	if g == nil {
-		g = &group{queue: queue, jobType: jobType, keyed: make(map[*lane]*bucket)}
-		g.plain = newBucket(g, nil)
-		types[jobType] = g
-		t := orMake(r.types, jobType, func() *typeIndex {
+		t := orMake(r.types, jobType, func() *typeBranch {
 			if name, _, versioned := strings.Cut(jobType, "@"); versioned {
 				r.vary[name] = append(r.vary[name], jobType)
 			}
-			return &typeIndex{name: jobType}
+			return &typeBranch{branch: branch{node: node{up: &r.order}}}
 		})
-		t.queues++
+		t.groups++
+		g = &group{queue: q.name, jobType: jobType, keyed: make(map[*lane]*bucket)}
+		g.up, g.plain = &t.branch, newBucket(g)
+		if q.state == ojs.QueuePaused {
+			g.shut = 1
+		}
+		types[jobType] = g
 		r.bind(g)
 	}
 	g.kinds++
@@ -431,13 +372,15 @@ func (r *ready) part(g *group) {
 	if g.kinds--; g.kinds > 0 {
 		return
 	}
-	r.unbind(g)
+	for _, l := range g.lanes {
+		r.detach(l, &g.node)
+	}
 	types := r.queues[g.queue]
 	if delete(types, g.jobType); len(types) == 0 {
 		delete(r.queues, g.queue)
 	}
 	t := r.types[g.jobType]
-	if t.queues--; t.queues == 0 {
+	if t.groups--; t.groups == 0 {
 		delete(r.types, g.jobType)
 		if name, _, versioned := strings.Cut(g.jobType, "@"); versioned {
 			same := func(other string) bool { return other == g.jobType }
@@ -445,18 +388,6 @@ func (r *ready) part(g *group) {
 				delete(r.vary, name)
 			}
 		}
-	}
-}
-
-// pause keeps the jobs of a queue from claims, or gives them back.
-func (r *ready) pause(queue string, paused bool) {
-	if paused {
-		r.paused[queue] = true
-	} else {
-		delete(r.paused, queue)
-	}
-	for _, g := range r.queues[queue] {
-		r.reindex(g)
 	}
 }
 
@@ -493,75 +424,71 @@ func (r *ready) fewer(types []string, n int) map[string]struct{} {
 	return r.wanted.of(types)
 }
 
-// next finds the job to claim among all queues, nil if there is none. It costs one look
-// per type that the claim names or that has jobs, whichever are fewer.
-func (r *ready) next(types []string, now time.Time) *job {
+// next finds the job to claim in a queue, or among all queues, nil if there is none.
+func (r *ready) next(queue string, types []string, now time.Time) *job {
 	r.bringBack(now)
 	for {
-		var best *job
-		set := r.fewer(types, r.order.len()/2) // the first has a claimed job, as a rule
-		if len(types) == 0 || set != nil {
-			r.order.search(0, func(t *typeIndex) bool {
-				r.looked++
-				if _, ok := set[t.name]; set != nil && !ok {
-					return false
-				}
-				best = earlier(best, t.head())
-				return true
-			})
-		} else {
-			for _, name := range r.asks(types) {
-				r.looked++
-				if t := r.types[name]; t != nil && t.ordered {
-					best = earlier(best, t.head())
-				}
-			}
+		j := r.first(queue, types)
+		if j == nil || !j.expired(now) {
+			return j
 		}
-		if best == nil || !best.expired(now) {
-			return best
-		}
-		r.passOver(best)
+		r.passOver(j)
 	}
 }
 
-// nextIn finds the job to claim in one queue.
-func (r *ready) nextIn(queue string, types []string, now time.Time) *job {
-	if r.paused[queue] {
-		return nil
+// first is the first job for a claim, expired or not. It costs one look per type that the
+// claim names or that has jobs, whichever are fewer.
+func (r *ready) first(queue string, types []string) (best *job) {
+	look := func(n *node) bool {
+		if n.at > 0 && (best == nil || comesBefore(n.head, best)) {
+			best = n.head
+		}
+		return true
 	}
-	r.bringBack(now)
-	in := r.queues[queue]
-	for {
-		var best *job
-		look := func(g *group) {
-			if r.looked++; g != nil && g.indexed {
-				best = earlier(best, g.head())
-			}
-		}
-		if set := r.fewer(types, len(in)); len(types) == 0 || set != nil {
-			for _, g := range in {
-				if _, ok := set[g.jobType]; set == nil || ok {
-					look(g)
-				}
-			}
-		} else {
-			for _, name := range r.asks(types) {
-				look(in[name])
-			}
-		}
-		if best == nil || !best.expired(now) {
-			return best
-		}
-		r.passOver(best)
+	n, in := r.order.below.len()/2, map[string]*group(nil) // the first has a claimed job, as a rule
+	if queue != "" {
+		in = r.queues[queue]
+		n = len(in)
 	}
+	set := r.fewer(types, n)
+	asked := func(jobType string) bool {
+		_, ok := set[jobType]
+		r.looked++
+		return ok || set == nil
+	}
+	switch {
+	case len(types) > 0 && set == nil:
+		for _, name := range r.asks(types) {
+			r.looked++
+			if g := in[name]; g != nil {
+				look(&g.node)
+			} else if t := r.types[name]; queue == "" && t != nil {
+				look(&t.node)
+			}
+		}
+	case queue == "":
+		r.order.below.search(0, func(n *node) bool { return asked(n.head.kind.group.jobType) && look(n) })
+	default:
+		for jobType, g := range in {
+			_ = asked(jobType) && look(&g.node)
+		}
+	}
+	return best
 }
 
-// earlier returns the one of two jobs that comes first, of which nil is none.
-func earlier(a, b *job) *job {
-	if a == nil || b != nil && comesBefore(b, a) {
-		return b
+// lists yields the lists of the available jobs of a queue, in no order.
+func (r *ready) lists(queue string) iter.Seq[*level] {
+	return func(yield func(*level) bool) {
+		for _, g := range r.queues[queue] {
+			for _, b := range append(slices.Collect(maps.Values(g.keyed)), g.plain) {
+				for _, n := range b.below.items {
+					if !yield(n.head.level) {
+						return
+					}
+				}
+			}
+		}
 	}
-	return a
 }
 
 // longest returns the n jobs of a queue that have been available longest, or fewer if it
@@ -569,17 +496,13 @@ func earlier(a, b *job) *job {
 func (r *ready) longest(queue string, n int, without []string, now time.Time) []*job {
 	r.bringBack(now)
 	var all []*job
-	for _, g := range r.queues[queue] {
-		for _, b := range append(slices.Collect(maps.Values(g.keyed)), g.plain) {
-			for _, l := range b.top.items {
-				for i, j := 0, l.first; i < n && j != nil; j = j.next {
-					if j.expired(now) || slices.Contains(without, j.id) {
-						continue
-					}
-					if all = append(all, j); l.key == "" { // those of a key are in the order of rounds
-						i++
-					}
-				}
+	for l := range r.lists(queue) {
+		for i, j := 0, l.head; i < n && j != nil; j = j.next {
+			if j.expired(now) || slices.Contains(without, j.id) {
+				continue
+			}
+			if all = append(all, j); l.key == "" { // those of a key are in the order of rounds
+				i++
 			}
 		}
 	}

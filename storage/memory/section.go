@@ -1,11 +1,8 @@
 package memory
 
 import (
-	"slices"
-
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
-	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // section is the jobs of a type in a queue: how many are in each state, and lists of the
@@ -30,22 +27,9 @@ func (j *job) listed() bool {
 	return j.state != available && j.state != active && j.state != completedState
 }
 
-// timed is when a job ended, or the time for which it waits; never: it does neither.
-func (j *job) timed() instant {
-	if j.current().Terminal() {
-		return instant(j.finished())
-	}
-	return instant(rule.Nanos(j.wakeAt()))
-}
-
-// enterSection counts a job in its queue and its section, and lists it there.
+// enterSection counts a job in its section, and lists it there.
 func (s *store) enterSection(j *job) {
-	x, q := j.kind.section, j.kind.home
-	x.counts[j.state]++
-	q.total++
-	if j.state < completedState {
-		q.live++
-	}
+	j.kind.section.counts[j.state]++
 	if j.listed() {
 		s.eachList(j, (*index).add)
 	}
@@ -53,12 +37,7 @@ func (s *store) enterSection(j *job) {
 
 // leaveSection undoes enterSection, before the record of the job changes.
 func (s *store) leaveSection(j *job) {
-	x, q := j.kind.section, j.kind.home
-	x.counts[j.state]--
-	q.total--
-	if j.state < completedState {
-		q.live--
-	}
+	j.kind.section.counts[j.state]--
 	if j.listed() {
 		s.eachList(j, (*index).remove)
 	}
@@ -68,15 +47,15 @@ func (s *store) leaveSection(j *job) {
 func (s *store) eachList(j *job, f func(*index, int64, *job)) {
 	o := &j.kind.section.rare[j.state]
 	f(&o.inserted, int64(j.ord), j)
-	at := j.timed()
-	if at != never || j.current().Terminal() {
-		f(&o.timed, int64(at), j)
+	at := int64(j.timed)
+	if j.timed != never || j.ended() {
+		f(&o.timed, at, j)
 	}
 	if j.deadLettered() {
 		f(&o.dead, int64(j.turn), j)
 	}
 	if whole := j.whole(); j.current() == ojs.StateDiscarded && whole != nil && whole.Error != nil {
-		within(s.failed, whole.Error.Type, func(x *index) { f(x, int64(at), j) })
+		within(s.failed, whole.Error.Type, func(x *index) { f(x, at, j) })
 	}
 }
 
@@ -117,13 +96,5 @@ func (s *store) sections(q *storage.Query, f func(*section, int)) {
 				}
 			}
 		}
-	}
-}
-
-// leave takes a kind out of its section, which goes with its last one.
-func (x *section) leave(k *kind) {
-	x.kinds = slices.DeleteFunc(x.kinds, func(other *kind) bool { return other == k })
-	if x.n--; x.n == 0 {
-		delete(k.home.sections, x.jobType)
 	}
 }

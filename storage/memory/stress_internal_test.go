@@ -124,7 +124,7 @@ func TestInsertsBesideDeletions(t *testing.T) {
 		if s.find(e.job.id) != e.job {
 			t.Errorf("%s is not found", e.job.id)
 		}
-		if e.job.hash != s.hashes.near(e.job.id) {
+		if e.job.hash != near(s.seed, e.job.id) {
 			strays++
 		}
 	}

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"strconv"
@@ -34,13 +35,13 @@ func v7(stamp, tail int) string {
 func TestTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		naming := namings[rapid.SampledFrom(slices.Sorted(maps.Keys(namings))).Draw(t, "ids")]
-		h := newHashes()
-		x := newTable(h)
+		seed := maphash.MakeSeed()
+		x := newTable(seed)
 		want := make(map[string]*job)
 		var ids []string
 		add := func() {
 			j := &job{id: naming(len(ids))}
-			j.hash = h.near(j.id)
+			j.hash = near(seed, j.id)
 			ids = append(ids, j.id)
 			want[j.id] = j
 			x.add(j)
@@ -68,13 +69,13 @@ func TestTable(t *testing.T) {
 					t.Fatalf("has %d jobs, want %d", x.n, len(want))
 				}
 				for _, id := range ids {
-					if j := x.find(h.near(id), id); j != want[id] {
+					if j := x.find(near(seed, id), id); j != want[id] {
 						t.Fatalf("found %v under %s, want %v", j, id, want[id])
 					}
 				}
 				strays := 0
 				for _, j := range want {
-					if j.hash != h.near(j.id) {
+					if j.hash != near(seed, j.id) {
 						strays++
 					}
 				}
@@ -101,12 +102,12 @@ func TestTable(t *testing.T) {
 // A job that no other hash would bring elsewhere is no stray, however crowded its bucket
 // is.
 func TestTableOfOneBucket(t *testing.T) {
-	h := newHashes()
-	x := newTable(h)
+	seed := maphash.MakeSeed()
+	x := newTable(seed)
 	var jobs []*job
 	for i := 0; len(jobs) < 2*crowd*lineSize; i++ {
-		if id := strconv.Itoa(i); h.near(id)%256 == 0 {
-			j := &job{id: id, hash: h.near(id)}
+		if id := strconv.Itoa(i); near(seed, id)%256 == 0 {
+			j := &job{id: id, hash: near(seed, id)}
 			jobs = append(jobs, j)
 			x.add(j)
 		}
@@ -139,23 +140,23 @@ func longest(x *table) (most int) {
 // The jobs of an engine stand in a table's memory in the order in which they were made,
 // four to a line, and next to none is a stray.
 func TestTableKeepsOrder(t *testing.T) {
-	h := newHashes()
-	x := newTable(h)
+	seed := maphash.MakeSeed()
+	x := newTable(seed)
 	const n = 100_000
 	for i := range n {
 		j := &job{id: v7(i, i)}
-		j.hash = h.near(j.id)
+		j.hash = near(seed, j.id)
 		x.add(j)
 	}
-	near := 0
+	side := 0
 	for i := 1; i < n; i++ {
-		from, to := h.near(v7(i-1, i-1))&(x.span-1), h.near(v7(i, i))&(x.span-1)
+		from, to := near(seed, v7(i-1, i-1))&(x.span-1), near(seed, v7(i, i))&(x.span-1)
 		if to == from || to == from+1 {
-			near++
+			side++
 		}
 	}
-	if want := n / 16 * 15; near < want-want/100 { // but for the last of 16, and where numbers begin anew
-		t.Errorf("%d of %d jobs stand in the bucket of the one before or in the next, want %d", near, n, want)
+	if want := n / 16 * 15; side < want-want/100 { // but for the last of 16, and where numbers begin anew
+		t.Errorf("%d of %d jobs stand in the bucket of the one before or in the next, want %d", side, n, want)
 	}
 	if x.strays > n/10_000 {
 		t.Errorf("%d strays", x.strays)
@@ -164,7 +165,7 @@ func TestTableKeepsOrder(t *testing.T) {
 
 func TestTableFindsNoneInAnEmptyPlace(t *testing.T) {
 	for hash := range uint32(3) { // 0 is that of an empty place
-		jobs := newTable(newHashes())
+		jobs := newTable(maphash.MakeSeed())
 		if j := jobs.find(hash, "none"); j != nil {
 			t.Errorf("with the hash %d it finds %v", hash, j)
 		}

@@ -10,8 +10,8 @@ type peers struct {
 }
 
 func (j *job) before(k *job) bool {
-	if !j.createdAt().Equal(k.createdAt()) {
-		return j.createdAt().After(k.createdAt())
+	if j.created != k.created {
+		return j.created > k.created
 	}
 	return j.ord > k.ord
 }
