@@ -329,7 +329,7 @@ func (c *counter) readWaiting(seqs []int64) {
 
 // read locks and reads waiting jobs, and returns how many there are.
 func (c *counter) read(of statement, args ...any) int {
-	list := c.rows(true, of, args...)
+	list := c.rows(1, of, args...)
 	for i := range list {
 		row, err := list[i].decode()
 		if err != nil {

@@ -108,10 +108,10 @@ var nextWakeSQL = define("nextWake", `SELECT (SELECT wake FROM {schema}.stage WH
 func (t *tx) due(now time.Time, limit int, d *storage.Due) int {
 	var list []stored
 	locks := t.s.with(t.ctx, tuned{t.s, true})
-	err := fail.Caught(func() { list = locks.rows(true, dueSQL, rows.Nanos(now), limit, false) })
+	err := fail.Caught(func() { list = locks.rows(1, dueSQL, rows.Nanos(now), limit, false) })
 	held := isCode(err, lockNotAvailable) // the rounds of a queue
 	if held {
-		list = t.rows(true, dueSQL, rows.Nanos(now), limit, true)
+		list = t.rows(1, dueSQL, rows.Nanos(now), limit, true)
 	} else {
 		fail.If(err)
 	}

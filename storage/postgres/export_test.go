@@ -112,8 +112,8 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	ids := []string{"a", "b"}
 	given := arguments(make([]written, 2))
 	none := []string{}
-	walk := []any{1, 1, 10, []int16{6, 7, 8}, false, []int16(nil), none, none, none, 9, 10, 1,
-		"w", none, none, math.MinInt64, math.MaxInt64}
+	walk := []any{1, 1, 10, 1, false, []int16(nil), none, none, none, 9, 10, "w", none, none,
+		math.MinInt64, math.MaxInt64}
 	looks := []any{now, 10, []string{"x"}, none, none, none, none}
 	looks = looks[:len(looks):len(looks)]
 	claim := append(looks, "w", givenLease(0))
@@ -201,17 +201,14 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"remove":  {s.sql[removeSQL], []any{ids}},
 		"by seq":  {s.sql[bySeqSQL], []any{[]int64{1, 2}}},
 	}
-	for name, way := range map[string][2]statement{
-		"oldest": walkStageSQL.oldest, "newest": walkStageSQL.newest, "rare": walkRareSQL.oldest,
-		"newest rare": walkRareSQL.newest, "dead": walkDeadSQL.oldest, "last dead": walkDeadSQL.newest,
-		"dead of": walkDeadOfSQL.oldest, "last dead of": walkDeadOfSQL.newest,
-		"members": walkMembersSQL.oldest, "last members": walkMembersSQL.newest,
-		"keepers": walkKeepersSQL.oldest, "last keepers": walkKeepersSQL.newest,
-		"wait": walkDueSQL, "rare due": walkRareDueSQL, "ready": walkReadySQL,
-		"finished": walkFinishedSQL, "rare finished": walkRareFinishedSQL, "failed": walkFailedSQL,
+	for name, w := range map[string]way{
+		"inserted": walkStageSQL, "rare": walkRareSQL, "dead": walkDeadSQL, "dead of": walkDeadOfSQL,
+		"members": walkMembersSQL, "keepers": walkKeepersSQL, "wait": walkDueSQL,
+		"rare due": walkRareDueSQL, "ready": walkReadySQL, "finished": walkFinishedSQL,
+		"rare finished": walkRareFinishedSQL, "failed": walkFailedSQL,
 	} {
-		statements[name] = explained{s.sql[way[0]], walk}
-		statements[name+" back"] = explained{s.sql[way[1]], walk}
+		statements[name+" up"] = explained{s.sql[w[0]], walk}
+		statements[name+" down"] = explained{s.sql[w[1]], walk}
 	}
 	for name, st := range statements {
 		var line string

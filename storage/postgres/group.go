@@ -76,7 +76,7 @@ var lockedIDsSQL = define("lockedIDs",
 // meanwhile is among them.
 func (t *tx) lockRows(ids []string) (list []stored) {
 	t.lockAll(ids, func(ids []string, locked map[string]found) {
-		list = t.rows(false, lockedIDsSQL, ids)
+		list = t.rows(0, lockedIDsSQL, ids)
 		for i := range list {
 			r := &list[i]
 			locked[r.ID] = found{r.seq, r.Version, int16(r.State)}

@@ -544,9 +544,7 @@ var mayRead = map[string]map[string]string{
 	"walkRareDue":      summed,
 	"walkRareFinished": summed,
 	"walkDeadOf":       summed,
-	"walkDeadOfNewest": summed,
 	"walkRare":         summed,
-	"walkRareNewest":   summed,
 	"waitingOfType":    {"ready_all": "counts jobs for people, and no index has them by type"},
 }
 

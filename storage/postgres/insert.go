@@ -421,7 +421,7 @@ func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
 
 // jobs reads jobs. If some do not decode, it fails and names them.
 func (i *inserter) jobs(of statement, args ...any) (found []*rows.Row) {
-	list := i.rows(false, of, args...)
+	list := i.rows(0, of, args...)
 	if met := undecoded(list); len(met) > 0 {
 		fail.With(&undecodable{met})
 	}

@@ -326,7 +326,7 @@ func (r *round) putAway() {
 	}
 	seqs := listOf(r.gone, func(g *gone) int64 { return g.seq })
 	locked := make(map[int64]*rows.Row, len(r.gone))
-	for _, found := range r.rows(false, bySeqSQL, seqs) {
+	for _, found := range r.rows(0, bySeqSQL, seqs) {
 		row, err := found.decode()
 		if err != nil {
 			r.undecoded = append(r.undecoded, bad{found, err})

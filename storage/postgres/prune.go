@@ -59,12 +59,12 @@ const releases = 2000
 var pruneSQL = define("prune", `WITH total AS (SELECT coalesce(sum(n), 0) AS n FROM {schema}.tally WHERE state = ANY ($1::smallint[]) AND dead = $2),
 		ended AS (
 			SELECT e.* FROM unnest($1::smallint[]) s CROSS JOIN LATERAL (
-				SELECT seq, place, finished FROM {schema}.done
+				SELECT seq, place, coalesce(finished, {none}) AS finished FROM {schema}.done
 				WHERE state = s AND kept IS NULL AND num_nonnulls(dead) = $2::boolean::integer
-				ORDER BY finished NULLS FIRST, place LIMIT $5 + 1) e),
-		first AS MATERIALIZED (SELECT *, row_number() OVER (ORDER BY finished NULLS FIRST, place) AS nth FROM ended),
+				ORDER BY coalesce(finished, {none}), place LIMIT $5 + 1) e),
+		first AS MATERIALIZED (SELECT *, row_number() OVER (ORDER BY finished, place) AS nth FROM ended),
 		going AS MATERIALIZED (SELECT count(*) AS n FROM first WHERE nth <= $5 AND nth < coalesce((SELECT min(nth) FROM first, total
-			WHERE NOT (coalesce(finished, {none}) < $3 OR $4 > 0 AND total.n - (nth - 1) > $4 AND coalesce(finished, {none}) < $6)), $5 + 1)),
+			WHERE NOT (finished < $3 OR $4 > 0 AND total.n - (nth - 1) > $4 AND finished < $6)), $5 + 1)),
 		gone AS MATERIALIZED (DELETE FROM {schema}.done WHERE seq = ANY (ARRAY(SELECT seq FROM first, going WHERE nth <= going.n))
 			RETURNING seq, queue, state, type),
 		counted AS (INSERT INTO {schema}.tally SELECT queue, state, $2, -count(*), type FROM gone GROUP BY 1, 2, 5),

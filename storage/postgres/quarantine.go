@@ -161,7 +161,7 @@ var impossibleSQL = define("impossible", `SELECT {columns} FROM {whole} WHERE {i
 // sweep moves jobs that no other statement may meet. It needs a connection, and as a rule
 // nothing more.
 func (t *tx) sweep() {
-	list := t.s.pooled(t.ctx).rows(false, impossibleSQL, maxAside)
+	list := t.s.pooled(t.ctx).rows(0, impossibleSQL, maxAside)
 	fail.If(t.s.setAsideRead(t.ctx, false, undecoded(list)))
 }
 
@@ -378,7 +378,7 @@ var releaseJobSQL = define("releaseJob", `WITH n AS MATERIALIZED (SELECT * FROM 
 	"progress", "nullif(progress, 0)", "limited", "{limited}", "worker", "nullif(worker, '')")+` FROM n`)
 
 func (t *tx) releaseJob(e *entry, n *storage.Notice) {
-	list := t.rows(false, quarantinedJobSQL, e.seq)
+	list := t.rows(0, quarantinedJobSQL, e.seq)
 	if len(list) == 0 {
 		e.still(errors.New("its row of quarantined_job is gone"))
 	}

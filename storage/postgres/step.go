@@ -117,7 +117,7 @@ func (c *claims) took(ctx context.Context) bool {
 
 // read reads the result of the statement that claims.
 func (c *claims) read(result rowSet) error {
-	s := newScanner(true)
+	s := newScanner(1)
 	c.ords, c.met, c.refused = nil, nil, nil
 	for result.Next() {
 		if err := s.scan(result); err != nil {
@@ -254,7 +254,7 @@ func (s *Storage) unclaim(ctx context.Context, now time.Time, held []storage.Hel
 	err = s.transact(ctx, s.in(ctx).on, func(t *tx) {
 		back = settling{sameJob: true}
 		var undone []storage.Record
-		for _, row := range t.rows(false, lockedIDsSQL, ids) {
+		for _, row := range t.rows(0, lockedIDsSQL, ids) {
 			r, err := row.decode()
 			if err != nil || row.State != rows.Active || !named[storage.Held{ID: r.ID, Version: r.Version}] {
 				continue

@@ -1,0 +1,9 @@
+-- Jobs that have ended are walked by the time of their end in one expression, as failed ones are. Programs of older versions would
+-- find no index.
+UPDATE {schema}.migration SET oldest = {version} WHERE version = {before};
+
+DROP INDEX {schema}.done_ended;
+CREATE INDEX done_ended ON {schema}.done (state, num_nonnulls(dead), (coalesce(finished, -9223372036854775808)), place) WHERE kept IS NULL;
+DROP INDEX {schema}.done_kept_finished;
+CREATE INDEX done_kept_finished ON {schema}.done (state, num_nonnulls(dead), (coalesce(finished, -9223372036854775808)), place)
+	WHERE kept IS NOT NULL;
