@@ -67,10 +67,11 @@ func (t *tx) applyCounting(o settling) (applied []int64, ends []depend.End) {
 	return applied, ends
 }
 
-// applyLocked is applyCounting for jobs that the transaction has locked.
+// applyLocked is applyCounting that fails unless each change applies: the transaction has
+// locked the jobs, or is undone.
 func (t *tx) applyLocked(o settling) (applied []int64, ends []depend.End) {
 	if applied, ends = t.applyCounting(o); slices.Contains(applied, 0) {
-		fail.With(errNotLocked)
+		fail.With(errUnchanged)
 	}
 	return applied, ends
 }
@@ -179,7 +180,8 @@ func (t *tx) settleCountingIn(o settling, results []storage.Settled) (met []bad,
 	return c.met, len(list) > 0
 }
 
-var errNotLocked = errors.New("ojs: postgres: a job does not change though it is locked")
+// errUnchanged undoes changes of which one missed its job.
+var errUnchanged = errors.New("ojs: postgres: a job does not change though nothing is in its way")
 
 // move appends the changes that move waiting jobs.
 func (o *settling) move(moved []storage.Record) {

@@ -36,10 +36,6 @@ func (s *Storage) tell(ctx context.Context, n *storage.Notice) {
 	s.out.add(n)
 }
 
-// toTell is the key of a list of notices in a context. Calls in a transaction of the
-// storage's own add to the list what the storage tells after the commit.
-type toTell struct{}
-
 var notifySQL = define("notify", `SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload`)
 
 // sendSQL is notifySQL in a transaction that nothing is lost with: its commit waits
@@ -49,11 +45,9 @@ var sendSQL = define("send", `SELECT pg_notify($1, payload)
 
 // tellAtCommit says what a call has done in the transaction of its context.
 func (t *tx) tellAtCommit(n *storage.Notice) {
-	if list, ok := t.ctx.Value(toTell{}).(*[]storage.Notice); ok {
-		*list = append(*list, *n)
-		return
+	if !n.Empty() {
+		t.exec(notifySQL, t.s.channel(), payloads("tx", n))
 	}
-	t.exec(notifySQL, t.s.channel(), payloads("tx", n))
 }
 
 // outbox collects what other processes are to be told, so that NOTIFY, for which

@@ -24,57 +24,78 @@ type settleCall struct {
 func (c *settleCall) size() (int, int)      { return len(c.encoded), documentBytes(c.encoded) }
 func (c *settleCall) done() <-chan struct{} { return c.ended }
 
-// Settle implements storage.Storage.
+// Settle implements storage.Storage. A change with a Then is a step of its own, and so
+// are the changes between two of them.
 func (s *Storage) Settle(
 	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
 ) ([]storage.Settled, error) {
-	if slices.ContainsFunc(changes, logged) {
-		return s.settleLogged(ctx, now, changes, dst)
-	}
-	if firstThen(changes) < len(changes) {
-		if err := storage.CheckThen(changes); err != nil {
-			return dst, err
-		}
-		return s.settleParts(ctx, now, changes, dst)
+	if err := storage.CheckThen(changes); err != nil {
+		return dst, err
 	}
 	if err := s.enter(ctx); err != nil {
 		return dst, err
 	}
 	defer s.mu.RUnlock()
-	if len(changes) == 0 {
-		return dst, nil
+	for len(changes) > 0 {
+		n := slices.IndexFunc(changes, follows)
+		settle := s.settleAll
+		switch n {
+		case -1:
+			n = len(changes)
+		case 0:
+			n, settle = 1, s.settleThen
+		}
+		settled, err := settle(ctx, now, changes[:n])
+		if err != nil {
+			return dst, wrap(err)
+		}
+		dst, changes = append(dst, settled...), changes[n:]
 	}
+	return dst, nil
+}
+
+// settleAll settles changes without a Then.
+func (s *Storage) settleAll(
+	ctx context.Context, now time.Time, changes []storage.Change,
+) ([]storage.Settled, error) {
 	o, err := settlingOf(now, len(changes), func(i int) *storage.Record { return &changes[i].Record })
 	if err != nil {
-		return dst, err
+		return nil, err
 	}
 	c := &settleCall{settling: o, ended: make(chan struct{})}
 	for i := range changes {
 		c.sameJob = c.sameJob && changes[i].AttemptFieldsOnly
 	}
-	settles := &s.settles
-	if len(c.entering()) > 0 {
-		settles = &s.settlesInTurn
+	apart := func(t *tx) {
+		c.results = t.settleRounds(c.settling)
+		t.addLogs(changes, c.results)
+		s.noteSettled(&t.notice, c.encoded, c.results)
 	}
-	t := s.in(ctx)
-	if t.joined() {
-		t.settleIn([]*settleCall{c})
-	} else if err := settles.do(ctx, c); err != nil {
-		return dst, err
+	switch t := s.in(ctx); {
+	case t.joined():
+		err = fail.Caught(func() {
+			apart(t)
+			t.tellAtCommit(&t.notice)
+		})
+	case slices.ContainsFunc(changes, logged):
+		err = s.atOnce(ctx, func(t *tx) {
+			t.tune()
+			apart(t)
+		})
+	default:
+		settles := &s.settles
+		if len(c.entering()) > 0 {
+			settles = &s.settlesInTurn
+		}
+		if err := settles.do(ctx, c); err != nil { // c may be under way still
+			return nil, err
+		}
+		if err = c.err; err == nil {
+			s.noteSettled(&t.notice, c.encoded, c.results)
+			s.tell(ctx, &t.notice)
+		}
 	}
-	if c.err != nil {
-		return dst, wrap(c.err)
-	}
-	var n storage.Notice
-	if s.noteSettled(&n, c.encoded, c.results); !t.joined() {
-		s.tell(ctx, &n)
-	} else if !n.Empty() { // the commit notifies every process, this one too
-		err = fail.Caught(func() { t.tellAtCommit(&n) })
-	}
-	if err != nil {
-		return dst, wrap(err)
-	}
-	return append(dst, c.results...), nil
+	return c.results, err
 }
 
 // noteSettled adds to a notice what changes tell that were applied.
@@ -320,7 +341,7 @@ func (t *tx) explain(
 		switch {
 		case results[i].Err != nil:
 		case tries == 0:
-			fail.With(fmt.Errorf("ojs: postgres: job %s does not change though nothing is in its way", c.ID))
+			fail.With(fmt.Errorf("%w: %s", errUnchanged, c.ID))
 		default: // it missed the row while another statement changed it without raising its version
 			t.settleDistinct(o.part(i, i+1), results[i:i+1], tries-1)
 		}
