@@ -156,7 +156,7 @@ func (r *round) limits(j *picked) []storage.LimitName {
 func (r *round) judge(j *picked) verdict {
 	ends := r.step && j.ends
 	names := r.limits(j)
-	if j.wide && names[0].Kind == storage.LimitKey {
+	if j.wide && (len(names) == 0 || names[0].Kind == storage.LimitKey) {
 		return unknown
 	}
 	for _, name := range names {

@@ -636,6 +636,18 @@ func lockCases() []lockCase {
 			o.check(errors.Join(a, b))
 			o.want(o.waited, "the limit is set while a claim counts it")
 		}},
+		{"no job starts once a limit of its queue is set that is not locked", nil, func(o *overlap) {
+			o.add("limited", once) // the claim judges its key
+			o.add("q")
+			a, b := o.around("", "pickHeadsIn", o.claims(o.a, inQ), func() error {
+				name := storage.LimitName{Kind: storage.LimitQueue, Name: "q"}
+				none := ojs.RateLimit{Concurrency: ojs.NoneAtOnce}
+				return o.b.SetLimit(o.t.Context(), o.now, name, none, time.Time{})
+			})
+			o.check(errors.Join(a, b))
+			n := len(o.all(ojs.StateActive))
+			o.want(n == 0, "%d are active", n)
+		}},
 		{"a key is not forgotten while a claim counts it", nil, func(o *overlap) {
 			o.add("q", limited("key"))
 			o.completes(o.a, o.take("q", 1)...)()
