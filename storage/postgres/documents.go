@@ -45,7 +45,7 @@ func (s *Storage) PutDocuments(
 				versions[i-1] = uint64(version)
 				t.notice.AddDocuments(kind)
 			})
-			fail.If(s.atOnceTuned(ctx, true, s.nameLock("document "+string(kind)),
+			fail.If(tuned{s, true}.query(ctx, s.nameLock("document "+string(kind)),
 				s.sent(putDocumentsSQL, read, string(kind), names, from, dues, data)))
 		})
 		s.tell(ctx, &t.notice)

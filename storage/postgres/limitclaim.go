@@ -25,7 +25,6 @@ type round struct {
 	*claims
 	*tx
 	counters map[storage.LimitName]*tallied
-	wide     wideSet
 
 	start []*picked
 	gone  []gone
@@ -96,18 +95,13 @@ var pickHeadsSQL = picking("pickHeads", endsStep, limitPick, "$8",
 
 func (r *round) make() {
 	var locked lockedLimits
-	r.all(r.s.sent(tuneSQL, nil), r.looking(lockHeadsSQL, r.left(), locked.read()))
+	r.send(r.s.sent(tuneSQL, nil), r.looking(lockHeadsSQL, r.left(), locked.read()))
 	var list []picked
 	var j picked
 	read := each([]any{&j.seq, &j.queue, &j.jobType, &j.key, &j.limit, &j.ends, &j.wide},
 		func() { list = append(list, j) })
-	r.all(r.s.sent(promoteSQL, nil, r.left()), r.looking(pickHeadsSQL, r.left(), read))
-	names := locked.list()
-	r.wide = make(wideSet)
-	for _, name := range names {
-		r.wide[name] = name.Kind != storage.LimitKey
-	}
-	r.counters = r.tx.counters(names)
+	r.send(r.s.sent(promoteSQL, nil, r.left()), r.looking(pickHeadsSQL, r.left(), read))
+	r.counters = r.tx.counters(locked.list())
 	r.decide(list)
 	r.more = r.more || len(list) == r.left() && len(r.start) < r.left()
 	r.claim()
@@ -147,9 +141,11 @@ func (r *round) decide(list []picked) {
 	}
 }
 
-// limits are the limits that count a job.
+// limits are the limits that count a job. Of its queue and type they may not be locked.
 func (r *round) limits(j *picked) []storage.LimitName {
-	return limitsOf(r.wide, j.queue, j.jobType, j.limit, j.key)
+	return slices.DeleteFunc(limitsOf(j.queue, j.jobType, j.limit, j.key), func(l storage.LimitName) bool {
+		return l.Kind != storage.LimitKey && r.counters[l] == nil
+	})
 }
 
 // judge asks the limits of a job that is next.
@@ -279,7 +275,7 @@ func (r *round) setAside() {
 	var shut []string
 	var text string
 	var active int
-	r.all(r.s.sent(shutLanesSQL, nil, keys, bounds),
+	r.send(r.s.sent(shutLanesSQL, nil, keys, bounds),
 		r.s.sent(closedSQL, each([]any{&text, &active}, func() { shut = append(shut, text) })))
 	var locked []string
 	for name, l := range r.counters {
@@ -312,7 +308,7 @@ func (r *round) setAside() {
 		last = append(last, r.s.sent(judgeSQL, nil, again))
 	}
 	held := one(&r.said.held, &r.said.more, &r.said.first)
-	if r.all(append(last, r.s.sent(heldSQL, held, r.now))...); !r.said.held {
+	if r.send(append(last, r.s.sent(heldSQL, held, r.now))...); !r.said.held {
 		r.said.first = rows.None
 	}
 }
@@ -326,14 +322,11 @@ func (r *round) putAway() {
 	}
 	seqs := listOf(r.gone, func(g *gone) int64 { return g.seq })
 	locked := make(map[int64]*rows.Row, len(r.gone))
-	for _, found := range r.rows(0, bySeqSQL, seqs) {
-		row, err := found.decode()
-		if err != nil {
-			r.undecoded = append(r.undecoded, bad{found, err})
-			continue
-		}
+	list, met := decoded(r.rows(0, bySeqSQL, seqs))
+	for _, row := range list {
 		locked[row.Seq] = row
 	}
+	r.undecoded = append(r.undecoded, met...)
 	now := rows.Time(r.now)
 	for _, g := range r.gone {
 		row := locked[g.seq]

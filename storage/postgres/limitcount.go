@@ -21,21 +21,19 @@ type tallied struct {
 	starts int64        // that are not stored
 }
 
-// countersSQL returns what is stored of the limits of the kinds $1 and names $2.
+// countersSQL returns what is stored of the limits of the kinds $1 and names $2. For one
+// of a queue or type it reads all active jobs, which are as many as run: an index would
+// cost each claim and each end.
 var countersSQL = define("counters", `SELECT u.ord, l.kind IS NOT NULL, coalesce(l.setting, ''), coalesce(l.until, {none}), coalesce(l.blocked, {none}),
 			coalesce(l.last, ''), coalesce(l.period, 0), coalesce(l.most, 0),
-			CASE u.kind WHEN 'key' THEN (SELECT count(*) FROM {schema}.active j WHERE j.rate_key = u.name AND j.bounds IS NOT NULL) ELSE 0 END,
+			CASE u.kind WHEN 'key' THEN (SELECT count(*) FROM {schema}.active j WHERE j.rate_key = u.name AND j.bounds IS NOT NULL)
+				WHEN 'queue' THEN (SELECT count(*) FROM {schema}.active j WHERE j.queue = u.name)
+				ELSE (SELECT count(*) FROM {schema}.active j WHERE split_part(j.type, '@', 1) = u.name) END,
 			coalesce(s.n, 0), coalesce(s.at, 0)
 		FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u (kind, name, ord)
 		LEFT JOIN {schema}.job_limit l ON l.kind = u.kind AND l.name = u.name
 		LEFT JOIN LATERAL (SELECT n, at FROM {schema}.job_start j WHERE j.kind = u.kind AND j.name = u.name
 			ORDER BY n DESC LIMIT 1) s ON true`)
-
-// activeOfSQL counts the active jobs of queues and types. It reads all active jobs,
-// which are as many as run: an index would cost each claim and each end.
-var activeOfSQL = define("activeOf", `SELECT u.ord, count(*) FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u (kind, name, ord)
-		JOIN {schema}.active j ON CASE u.kind WHEN 'queue' THEN j.queue = u.name
-			WHEN 'type' THEN split_part(j.type, '@', 1) = u.name ELSE false END GROUP BY 1`)
 
 // counters reads what the tables have of limits.
 func (t *tx) counters(of []storage.LimitName) map[storage.LimitName]*tallied {
@@ -59,13 +57,6 @@ func (t *tx) counters(of []storage.LimitName) map[storage.LimitName]*tallied {
 		l.was = l.Counter
 		found[l.LimitName] = l
 	}), kinds, names)
-	if slices.ContainsFunc(kinds, func(k string) bool { return k != string(storage.LimitKey) }) {
-		var n int
-		t.query(activeOfSQL, each([]any{&ord, &n}, func() {
-			l := found[of[ord-1]]
-			l.Active, l.was.Active = n, n
-		}), kinds, names)
-	}
 	return found
 }
 
@@ -150,7 +141,7 @@ func (t *tx) storeStarts(now int64, counters map[storage.LimitName]*tallied) {
 			add(trimStartsSQL, l.Started-min(l.Most, math.MaxInt32)-spareStarts)
 		}
 	}
-	t.all(list...)
+	t.send(list...)
 }
 
 // idlePeriod is after what time a key of which a job has started is looked at, and again,

@@ -131,29 +131,6 @@ func locks(picked string) string {
 	return strings.NewReplacer("{picked}", picked, "{later}", untilOf("3600000000000")).Replace(locking)
 }
 
-// wideSet are the queues and types that have been set or blocked, as far as known.
-type wideSet = map[storage.LimitName]bool
-
-var wideSQL = define("wide", `SELECT kind, name FROM {schema}.job_limit WHERE kind IN ('queue', 'type')`)
-
-func (t *tx) lookForWide() {
-	set := make(wideSet)
-	var name storage.LimitName
-	t.query(wideSQL, each([]any{&name.Kind, &name.Name}, func() { set[name] = true }))
-	t.s.keepWide(set)
-}
-
-// keepWide keeps what a look has found, unless another has found more meanwhile: the
-// limits of queues and types stay.
-func (s *Storage) keepWide(set wideSet) {
-	for {
-		known := s.wide.Load()
-		if known != nil && len(*known) > len(set) || s.wide.CompareAndSwap(known, &set) {
-			return
-		}
-	}
-}
-
 // note adds to a notice what a row tells as it is now: also that it leaves a slot of a
 // limit, if it has been active.
 func (s *Storage) note(n *storage.Notice, c *written) {
@@ -161,21 +138,14 @@ func (s *Storage) note(n *storage.Notice, c *written) {
 	if c.State == rows.Active || n.Available {
 		return
 	}
-	n.Available = len(limitsOf(*s.wide.Load(), c.Queue, c.Type, c.Bounds, c.RateKey)) > 0
+	n.Available = c.Bounds != "" || s.wide.Load()
 }
 
-// limitsOf returns the limits that count a job: those of its queue and type, if any, and
-// last that of its key.
-func limitsOf(wide wideSet, queue, jobType, bounds, key string) (names []storage.LimitName) {
-	if len(wide) > 0 {
-		for _, name := range [...]storage.LimitName{
-			{Kind: storage.LimitQueue, Name: queue}, {Kind: storage.LimitType, Name: rows.TypeName(jobType)},
-		} {
-			if wide[name] {
-				names = append(names, name)
-			}
-		}
-	}
+// limitsOf returns the limits that may count a job: those of its queue and type, and last
+// that of its key.
+func limitsOf(queue, jobType, bounds, key string) []storage.LimitName {
+	names := []storage.LimitName{{Kind: storage.LimitQueue, Name: queue},
+		{Kind: storage.LimitType, Name: rows.TypeName(jobType)}}
 	if bounds != "" {
 		names = append(names, storage.LimitName{Kind: storage.LimitKey, Name: key})
 	}

@@ -443,11 +443,9 @@ func (s *Storage) ClaimedBy(ctx context.Context, worker string) (recs []storage.
 		if !sayable(worker) {
 			return
 		}
-		list := t.rows(0, claimedBySQL, worker)
-		for i := range list {
-			if rec, err := rows.Decode(&list[i].Columns); err == nil {
-				recs = append(recs, rec)
-			}
+		list, _ := decoded(t.rows(0, claimedBySQL, worker))
+		for _, row := range list {
+			recs = append(recs, row.Record)
 		}
 	})
 	return recs, err

@@ -470,7 +470,7 @@ func lockCases() []lockCase {
 		return strings.Replace(rowOf(r), "SELECT", "SELECT true", 1) + " NOWAIT"
 	}
 	list := []lockCase{
-		ordered("jobs that are cancelled", inOrder("lockedIDs"), func(
+		ordered("jobs that are cancelled", inOrder("lockChanged"), func(
 			o *overlap,
 		) (string, string, func() error) {
 			a, b := o.add("q"), o.add("q")
@@ -775,7 +775,7 @@ func lockCases() []lockCase {
 			o.state(w.Record, ojs.StateAvailable)
 		}},
 		{"a job that is cancelled is not claimed meanwhile",
-			[]removal{{"lockedIDs", waitsLock, ""}}, func(o *overlap) {
+			[]removal{{"lockChanged", waitsLock, ""}}, func(o *overlap) {
 				r := o.add("q")
 				a, b := o.around("", "settleCounting", o.cancels(o.a, r), o.claims(o.b, inQ))
 				o.check(errors.Join(a, b))
@@ -790,7 +790,7 @@ func lockCases() []lockCase {
 				o.want(errors.Is(b, storage.ErrFenced), "it has ended: %v", b)
 			}},
 		{"a job to which a dependency is added does not move meanwhile",
-			[]removal{{"lockedIDs", waitsLock, ""}}, func(o *overlap) {
+			[]removal{{"lockChanged", waitsLock, ""}}, func(o *overlap) {
 				o.add("q")
 				d := o.take("q", 1)
 				w := o.waiting(d[0].ID)

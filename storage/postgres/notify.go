@@ -70,15 +70,13 @@ func (o *outbox) add(n *storage.Notice) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t := &o.notice
-	t.Everything = t.Everything || n.Everything
-	t.Available = t.Available || n.Available
-	t.Crons = t.Crons || n.Crons
-	t.Values = t.Values || n.Values
-	if !n.Due.IsZero() && (t.Due.IsZero() || n.Due.Before(t.Due)) {
-		t.Due = n.Due
+	for i, flag := range flags(n) {
+		*flags(t)[i] = *flags(t)[i] || *flag
 	}
-	if !n.Opens.IsZero() && (t.Opens.IsZero() || n.Opens.Before(t.Opens)) {
-		t.Opens = n.Opens
+	for i, at := range times(n) {
+		if to := times(t)[i]; !at.IsZero() && (to.IsZero() || at.Before(*to)) {
+			*to = *at
+		}
 	}
 	t.Taken = append(t.Taken, n.Taken[:min(len(n.Taken), max(maxTold-len(t.Taken), 0))]...)
 	t.Ended = append(t.Ended, n.Ended[:min(len(n.Ended), max(maxTold-len(t.Ended), 0))]...)
@@ -134,22 +132,29 @@ const maxPayload = 7500 // of the 7999 bytes that PostgreSQL takes
 
 var causes = map[byte]error{'x': ojs.ErrCancelled, 'r': ojs.ErrReplaced, 'l': ojs.ErrLeaseLost}
 
+// flagWords are the words of the flags of a notice, and timeWords those of its times.
+const (
+	flagWords = "acvq"
+	timeWords = "do"
+)
+
+func flags(n *storage.Notice) [4]*bool {
+	return [...]*bool{&n.Available, &n.Crons, &n.Values, &n.Everything}
+}
+
+func times(n *storage.Notice) [2]*time.Time { return [...]*time.Time{&n.Due, &n.Opens} }
+
 func payloads(from string, n *storage.Notice) []string {
 	var words []string
-	if n.Available {
-		words = append(words, "a")
+	for i, flag := range flags(n) {
+		if *flag {
+			words = append(words, flagWords[i:i+1])
+		}
 	}
-	if !n.Due.IsZero() {
-		words = append(words, "d"+strconv.FormatInt(rows.Nanos(n.Due), 10))
-	}
-	if !n.Opens.IsZero() {
-		words = append(words, "o"+strconv.FormatInt(rows.Nanos(n.Opens), 10))
-	}
-	if n.Crons {
-		words = append(words, "c")
-	}
-	if n.Values {
-		words = append(words, "v")
+	for i, at := range times(n) {
+		if !at.IsZero() {
+			words = append(words, fmt.Sprintf("%c%d", timeWords[i], rows.Nanos(*at)))
+		}
 	}
 	if len(n.Quarantined) > 0 {
 		words = append(words, "q")
@@ -181,23 +186,16 @@ func payloads(from string, n *storage.Notice) []string {
 func parse(payload string) (from string, n storage.Notice) {
 	from, rest, _ := strings.Cut(payload, " ")
 	for w := range strings.FieldsSeq(rest) {
-		switch arg := w[1:]; w[0] {
-		case 'a':
-			n.Available = true
-		case 'c':
-			n.Crons = true
-		case 'v':
-			n.Values = true
-		case 'q':
-			n.Everything = true
-		case 'd':
+		arg := w[1:]
+		if i := strings.IndexByte(flagWords, w[0]); i >= 0 {
+			*flags(&n)[i] = true
+		}
+		if i := strings.IndexByte(timeWords, w[0]); i >= 0 {
 			if ns, err := strconv.ParseInt(arg, 10, 64); err == nil {
-				n.Due = rows.Time(ns)
+				*times(&n)[i] = rows.Time(ns)
 			}
-		case 'o':
-			if ns, err := strconv.ParseInt(arg, 10, 64); err == nil {
-				n.Opens = rows.Time(ns)
-			}
+		}
+		switch w[0] {
 		case 'e':
 			n.Ended = append(n.Ended, arg)
 		case 'x', 'r', 'l':
@@ -315,10 +313,9 @@ func (s *Storage) hear(ctx context.Context, hears func()) error {
 		case err == nil:
 			_, n := parse(got.Payload)
 			s.hub.Tell(ctx, n)
-			if strings.HasSuffix(got.Payload, " w") {
-				if err := s.heardWide(ctx, conn); err != nil {
-					return err
-				}
+			if strings.HasSuffix(got.Payload, " w") { // an end may have been told to none since
+				s.wide.Store(true)
+				s.tell(ctx, &storage.Notice{Available: true})
 			}
 		case !timedOut:
 			return err
@@ -399,8 +396,7 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 				"leases and schedules follow the database's", "by", by)
 		}
 		t.checkVersion()
-		t.lookForPaused()
-		t.lookForWide()
+		t.lookAtStates()
 		t.lookForStandby()
 	})
 	if err != nil {
@@ -421,25 +417,17 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, probe string) error 
 	return s.query(ctx, s.sent(sendSQL, nil, s.channel(), []string{probe}))
 }
 
-// heardWide follows a change of the limit of a queue or type. The end of a job may have
-// been told to none since.
-func (s *Storage) heardWide(ctx context.Context, conn *pgx.Conn) error {
-	err := s.toEnd(ctx, func(ctx context.Context) error {
-		return fail.Caught(s.with(ctx, bare{conn}).lookForWide)
-	})
-	if err == nil {
-		s.tell(ctx, &storage.Notice{Available: true})
+// statesSQL returns whether a queue is paused, and whether a queue or type has a limit.
+var statesSQL = define("states", `SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused'),
+		EXISTS (SELECT FROM {schema}.job_limit WHERE kind IN ('queue', 'type'))`)
+
+func (t *tx) lookAtStates() {
+	var paused, wide bool
+	t.query(statesSQL, one(&paused, &wide))
+	t.s.paused.Store(paused)
+	if wide {
+		t.s.wide.Store(true)
 	}
-	return err
-}
-
-var somePausedSQL = define("somePaused",
-	`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`)
-
-func (t *tx) lookForPaused() {
-	var some bool
-	t.query(somePausedSQL, one(&some))
-	t.s.paused.Store(some)
 }
 
 // ClockOffset implements storage.Clocked: the clock is the database's.

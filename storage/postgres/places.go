@@ -28,7 +28,7 @@ func (s *Storage) checkPlaces(ctx context.Context) error {
 	var last, stored int64
 	list := []sent{s.sent(tuneSQL, nil), s.sent(placesSQL, one(&last, &stored))}
 	err := s.within(ctx, func(ctx context.Context) error { // without a mark: the listener may wait for none
-		return s.borrow(ctx, func(conn *pgxpool.Conn) error { return sendAll(ctx, conn, list) })
+		return s.borrow(ctx, func(conn *pgxpool.Conn) error { return bare{conn}.query(ctx, list...) })
 	})
 	if isCode(err, insufficientPrivilege) {
 		return nil

@@ -473,7 +473,8 @@ func checkPlans(t *testing.T, s *postgres.Storage, when string) {
 	must(t, err)
 	for statement, plan := range plans {
 		for line := range strings.Lines(plan) {
-			if seqScan.MatchString(line) || strings.Contains(line, "Bitmap") {
+			ofActive := statement == "counters" && strings.Contains(line, " on active ") // as many as run
+			if !ofActive && seqScan.MatchString(line) || strings.Contains(line, "Bitmap") {
 				t.Errorf("%s, %s:\n%s", when, statement, plan)
 				break
 			}

@@ -23,7 +23,7 @@ func (s *Storage) SetQueueState(
 		if to == ojs.QueueActive {
 			change = s.sent(activateQueueSQL, nil, queue)
 		}
-		fail.If(s.atOnceTuned(ctx, true, s.nameLock("state "+queue),
+		fail.If(tuned{s, true}.query(ctx, s.nameLock("state "+queue),
 			s.sent(queueStateSQL, one(&stored), queue), change))
 		if to == ojs.QueuePaused {
 			s.paused.Store(true)

@@ -151,19 +151,16 @@ func (t *tx) settleIn(calls []*settleCall) {
 		return
 	}
 	all := calls[0].settling
-	if len(calls) > 1 {
-		all = settling{sameJob: all.sameJob}
-		for _, c := range calls {
-			all.encoded, all.froms = append(all.encoded, c.encoded...), append(all.froms, c.froms...)
-			all.nows = append(all.nows, c.nows...)
-		}
+	for _, c := range calls[1:] {
+		all.encoded, all.froms = append(all.encoded, c.encoded...), append(all.froms, c.froms...)
+		all.nows = append(all.nows, c.nows...)
 	}
 	var results []storage.Settled
 	err := fail.Caught(func() { results = t.settleRounds(all) })
 	if refused(err) && len(calls) > 1 && all.distinct() == len(all.encoded) {
 		// In one round, of which nothing is done. So each is made by itself.
-		for _, c := range calls {
-			t.settleIn([]*settleCall{c})
+		for i := range calls {
+			t.settleIn(calls[i : i+1])
 		}
 		return
 	}
@@ -293,6 +290,7 @@ func (t *tx) explainAll(o settling, applied []bool, results []storage.Settled, t
 type found struct {
 	seq, version int64
 	code         int16
+	depends      bool // it was stored with DependsOn; lockKnown sets it
 }
 
 func (f found) state() ojs.State { return rows.State(int(f.code)) }

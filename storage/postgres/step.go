@@ -6,6 +6,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
@@ -130,7 +131,7 @@ func (c *claims) read(result rowSet) error {
 			if c.refused == nil {
 				c.refused = make(map[string]found)
 			}
-			c.refused[s.row.ID] = found{s.row.seq, s.row.Version, int16(s.row.State)}
+			c.refused[s.row.ID] = found{seq: s.row.seq, version: s.row.Version, code: int16(s.row.State)}
 			continue
 		}
 		rec, err := rows.Decode(&s.row.Columns)
@@ -229,6 +230,9 @@ func (s *Storage) stepSlowly(
 	return results, err
 }
 
+var lockedIDsSQL = define("lockedIDs",
+	`SELECT {columns} FROM {whole} WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`)
+
 // Unclaim implements storage.SettleClaimer.
 func (s *Storage) Unclaim(ctx context.Context, now time.Time, held []storage.Held) (n int, err error) {
 	if err := s.enter(ctx); err != nil {
@@ -254,9 +258,9 @@ func (s *Storage) unclaim(ctx context.Context, now time.Time, held []storage.Hel
 	err = s.transact(ctx, s.in(ctx).on, func(t *tx) {
 		back = settling{sameJob: true}
 		var undone []storage.Record
-		for _, row := range t.rows(0, lockedIDsSQL, ids) {
-			r, err := row.decode()
-			if err != nil || row.State != rows.Active || !named[storage.Held{ID: r.ID, Version: r.Version}] {
+		list, _ := decoded(t.rows(0, lockedIDsSQL, ids))
+		for _, r := range list {
+			if r.State != ojs.StateActive || !named[storage.Held{ID: r.ID, Version: r.Version}] {
 				continue
 			}
 			undone = append(undone, r.Record)

@@ -32,7 +32,7 @@ func (s *Storage) settleThen(
 	ended.Version++
 	settled := make([]storage.Settled, 1)
 	err = s.atOnce(ctx, func(t *tx) {
-		i := t.inserter()
+		i := &inserter{tx: t}
 		change := func() error {
 			_, list := t.applyLocked(o)
 			i.ended = append(i.ended, list...)

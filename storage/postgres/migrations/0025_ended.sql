@@ -7,3 +7,6 @@ CREATE INDEX done_ended ON {schema}.done (state, num_nonnulls(dead), (coalesce(f
 DROP INDEX {schema}.done_kept_finished;
 CREATE INDEX done_kept_finished ON {schema}.done (state, num_nonnulls(dead), (coalesce(finished, -9223372036854775808)), place)
 	WHERE kept IS NOT NULL;
+
+-- The quarantine has each column of stage.
+ALTER TABLE {schema}.quarantined_job ADD COLUMN limited boolean;
