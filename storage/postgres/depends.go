@@ -237,8 +237,7 @@ type counter struct {
 	lines lines
 	moved []*waiter // in the order of their transitions
 
-	met     []bad          // waiting jobs that do not decode
-	damaged map[int64]bool // their numbers
+	met []bad // waiting jobs that do not decode
 }
 
 var _ depend.Tx[*waiter] = (*counter)(nil)
@@ -254,7 +253,7 @@ type waiter struct {
 func (t *tx) counter(ends ...depend.End) *counter {
 	return &counter{tx: t, ends: ends, edges: make(map[int64][]int64),
 		taken: make(map[int64]bool), jobs: make(map[int64]*waiter), byID: make(map[string]*waiter),
-		lines: newLines(), damaged: make(map[int64]bool)}
+		lines: newLines()}
 }
 
 // Ends implements depend.Tx.
@@ -318,7 +317,9 @@ func (c *counter) readWaiting(seqs []int64) {
 		missed := slices.DeleteFunc(slices.Clone(seqs), func(seq int64) bool { return c.jobs[seq] != nil })
 		seqs = nil
 		c.query(stillWaitingSQL, values(&seqs), missed)
-		seqs = slices.DeleteFunc(seqs, func(seq int64) bool { return c.damaged[seq] })
+		seqs = slices.DeleteFunc(seqs, func(seq int64) bool {
+			return slices.ContainsFunc(c.met, func(b bad) bool { return b.seq == seq })
+		})
 	}
 }
 
@@ -329,7 +330,6 @@ func (c *counter) read(of statement, args ...any) int {
 		row, err := list[i].decode()
 		if err != nil {
 			c.met = append(c.met, bad{list[i], err})
-			c.damaged[list[i].seq] = true
 			continue
 		}
 		awaited := list[i].ord != 0 || len(c.edges[row.Seq]) > 0 // which are not stored, perhaps

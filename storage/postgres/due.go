@@ -16,8 +16,8 @@ import (
 // Due implements storage.Storage.
 func (s *Storage) Due(
 	ctx context.Context, now time.Time, limit int, buf []storage.Record,
-) (d storage.Due, err error) {
-	err = s.pooled(ctx).run(func(t *tx) {
+) (storage.Due, error) {
+	return ask(s.pooled(ctx), func(t *tx) (d storage.Due) {
 		t.again(func() {
 			d = storage.Due{Promoted: buf[:0]}
 			t.dueAll(now, min(limit, maxRows), &d)
@@ -32,11 +32,8 @@ func (s *Storage) Due(
 		}
 		noteMoved(&t.notice, d.Moved)
 		s.tell(ctx, &t.notice)
+		return d
 	})
-	if err != nil {
-		return storage.Due{}, err
-	}
-	return d, nil
 }
 
 // dueAll does what is due in as many rounds as it takes. As a rule that is one.

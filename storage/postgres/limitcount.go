@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -205,16 +206,15 @@ var keepStartsSQL = define("keepStarts", `SELECT l.kind, l.name FROM unnest($1::
 // were before.
 func (t *tx) takeBack(now int64, undone []storage.Record) {
 	var names []storage.LimitName
-	of := make([][]storage.LimitName, len(undone))
+	var starts []int64
 	for i := range undone {
-		r := &undone[i]
-		of[i] = []storage.LimitName{
-			{Kind: storage.LimitQueue, Name: r.Queue}, {Kind: storage.LimitType, Name: r.Type},
-		}
+		r, key := &undone[i], ""
 		if r.RateLimit != nil {
-			of[i] = append(of[i], storage.LimitName{Kind: storage.LimitKey, Name: r.RateLimit.Key})
+			key = r.RateLimit.Key
 		}
-		names = append(names, of[i]...)
+		of := limitsOf(r.Queue, r.Type, key, key)
+		names = append(names, of...)
+		starts = append(starts, slices.Repeat([]int64{rows.Nanos(r.StartedAt)}, len(of))...)
 	}
 	kinds, list := pair(names)
 	keeps := make(map[storage.LimitName]bool)
@@ -223,12 +223,10 @@ func (t *tx) takeBack(now int64, undone []storage.Record) {
 	if len(keeps) == 0 {
 		return
 	}
-	t.lockLimits(now, slices.DeleteFunc(names, func(name storage.LimitName) bool { return !keeps[name] }))
-	for i := range undone {
-		for _, name := range of[i] {
-			if keeps[name] {
-				t.exec(takeStartSQL, string(name.Kind), name.Name, rows.Nanos(undone[i].StartedAt))
-			}
+	t.lockLimits(now, slices.Collect(maps.Keys(keeps)))
+	for i, name := range names {
+		if keeps[name] {
+			t.exec(takeStartSQL, string(name.Kind), name.Name, starts[i])
 		}
 	}
 }

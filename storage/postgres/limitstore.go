@@ -75,20 +75,19 @@ func (s *Storage) changeLimit(
 // GetLimit implements storage.Storage.
 func (s *Storage) GetLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName,
-) (state storage.Limit, err error) {
+) (storage.Limit, error) {
 	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
-		return state, err
+		return storage.Limit{}, err
 	}
-	err = s.in(ctx).run(func(t *tx) {
+	return ask(s.in(ctx), func(t *tx) (state storage.Limit) {
 		if sayable(limit.Name) {
 			state = t.limitState(rows.Nanos(now), limit)
 		}
 		if !rule.Known(&state) {
-			state = storage.Limit{}
 			fail.With(fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, limit.Kind, limit.Name))
 		}
+		return state
 	})
-	return state, err
 }
 
 // nextLimitSQL returns the first limit after a name that may have jobs, a setting or a

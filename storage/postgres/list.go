@@ -137,7 +137,7 @@ func (t *tx) walk(q *storage.Query, along course, scan, read int) []stored {
 		queues = sayables(q.Queues)
 	}
 	types, prefixes := patterns(q.Types)
-	errorTypes, errorPrefixes := patterns(cutErrors(q))
+	errorTypes, errorPrefixes := patterns(listOf(q.ErrorTypes, func(p *string) string { return indexed(*p) }))
 	since, until := int64(math.MinInt64), int64(math.MaxInt64)
 	if q.Order == storage.OrderFinished {
 		if !q.FinishedFrom.IsZero() {
@@ -164,7 +164,7 @@ func patterns(of []string) (names, prefixes []string) {
 		if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 			prefixes = append(prefixes, prefix)
 		} else {
-			names = append(names, pattern)
+			names = append(names, prefix)
 		}
 	}
 	return names, prefixes
@@ -176,14 +176,6 @@ func indexed(text string) string {
 		return string(list[:255])
 	}
 	return text
-}
-
-// cutErrors returns as much of q.ErrorTypes as an index has.
-func cutErrors(q *storage.Query) (cut []string) {
-	for _, pattern := range q.ErrorTypes {
-		cut = append(cut, indexed(pattern))
-	}
-	return cut
 }
 
 // before is q.FinishedBefore as a column has it, or the greatest time.

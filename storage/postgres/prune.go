@@ -27,11 +27,11 @@ var removeSQL = define("remove", `WITH there AS MATERIALIZED (SELECT s.seq, b.id
 		SELECT (SELECT count(*) FROM gone), coalesce((SELECT id FROM held), ''), coalesce((SELECT state FROM held), 0), (SELECT n FROM moved)`)
 
 // Delete implements storage.Storage.
-func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
-	err = s.pooled(ctx).run(func(t *tx) {
+func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
+	return ask(s.pooled(ctx), func(t *tx) (n int) {
 		t.apart()
 		if ids = sayables(ids); len(ids) == 0 {
-			return
+			return 0
 		}
 		var held string
 		var state int16
@@ -41,11 +41,8 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
 		if held != "" {
 			fail.With(&ojs.TransitionError{ID: held, From: rows.State(int(state)), To: "deleted"})
 		}
+		return n
 	})
-	if err != nil {
-		return 0, err
-	}
-	return n, nil
 }
 
 // releases is how many kept jobs one Prune releases when their time has come. It bounds
@@ -72,11 +69,11 @@ var pruneSQL = define("prune", `WITH total AS (SELECT coalesce(sum(n), 0) AS n F
 		logs AS (DELETE FROM {schema}.log WHERE seq = ANY (ARRAY(SELECT seq FROM gone)))
 		SELECT coalesce((SELECT array_agg(b.id ORDER BY f.nth) FROM first f JOIN bodies b USING (seq)), '{}'),
 			(SELECT n FROM total)::bigint - (SELECT count(*) FROM gone),
-			(SELECT finished FROM first, going WHERE nth = going.n + 1)`)
+			coalesce((SELECT finished FROM first, going WHERE nth = going.n + 1), {none})`)
 
 // Prune implements storage.Storage. Jobs that are kept are neither in the index that it
 // goes by nor among those it counts: a job becomes one of the others when it is released.
-func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned, err error) {
+func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, error) {
 	states := []int16{rows.Completed, rows.Cancelled, rows.Discarded}
 	if p.DeadLetters {
 		states = []int16{rows.Discarded}
@@ -89,24 +86,19 @@ func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 	if !p.Spare.IsZero() {
 		spare = rows.Nanos(p.Spare)
 	}
-	var oldest *int64
-	err = s.pooled(ctx).run(func(t *tx) {
+	return ask(s.pooled(ctx), func(t *tx) (out storage.Pruned) {
 		if len(states) == 0 {
-			return
+			return out
 		}
 		t.release(p.Now)
+		var oldest int64
 		t.again(func() {
 			t.query(pruneSQL, one(&out.IDs, &out.Left, &oldest),
 				states, p.DeadLetters, rows.Nanos(p.Before), p.Beyond, min(p.Max, maxRows), spare)
 		})
+		out.Oldest = rows.Time(oldest)
+		return out
 	})
-	if err != nil {
-		return storage.Pruned{}, err
-	}
-	if oldest != nil {
-		out.Oldest = rows.Time(*oldest)
-	}
-	return out, nil
 }
 
 // keptUntilSQL returns the jobs that are kept until $1 at the latest. It keeps all jobs

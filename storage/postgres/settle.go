@@ -504,18 +504,15 @@ func (o *settling) by(of settles) (sql statement, args []any) {
 // Extend implements storage.Storage.
 func (s *Storage) Extend(
 	ctx context.Context, now time.Time, extensions []storage.Extension,
-) (lost []string, err error) {
-	err = s.pooled(ctx).run(func(t *tx) {
+) ([]string, error) {
+	return ask(s.pooled(ctx), func(t *tx) (lost []string) {
 		for len(extensions) > 0 {
 			n := distinct(len(extensions), func(i int) string { return extensions[i].ID })
 			lost = append(lost, t.extend(rows.Nanos(now), extensions[:n])...)
 			extensions = extensions[n:]
 		}
+		return lost
 	})
-	if err != nil {
-		return nil, err
-	}
-	return lost, nil
 }
 
 // distinct returns how many ids, from the first on, are different ones.

@@ -234,12 +234,8 @@ var lockedIDsSQL = define("lockedIDs",
 	`SELECT {columns} FROM {whole} WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`)
 
 // Unclaim implements storage.SettleClaimer.
-func (s *Storage) Unclaim(ctx context.Context, now time.Time, held []storage.Held) (n int, err error) {
-	if err := s.enter(ctx); err != nil {
-		return 0, err
-	}
-	defer s.mu.RUnlock()
-	return s.unclaim(ctx, now, held)
+func (s *Storage) Unclaim(ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+	return ask(s.in(ctx), func(*tx) int { return fail.Must(s.unclaim(ctx, now, held)) })
 }
 
 func (s *Storage) unclaim(ctx context.Context, now time.Time, held []storage.Held) (n int, err error) {

@@ -129,6 +129,15 @@ func (t *tx) run(f func(*tx)) error {
 	return wrap(fail.Caught(func() { f(t) }))
 }
 
+// ask makes a call whose result f returns.
+func ask[R any](t *tx, f func(*tx) R) (result R, err error) {
+	if err = t.run(func(t *tx) { result = f(t) }); err != nil {
+		var none R
+		return none, err
+	}
+	return result, nil
+}
+
 // apart refuses a call that does not join a transaction of the caller's.
 func (t *tx) apart() {
 	if t.joined() {
@@ -177,14 +186,12 @@ func (s *Storage) transact(ctx context.Context, q querier, f func(*tx)) error {
 
 // atomically makes a call: f, in one tuned transaction, and the notice that f fills.
 func (s *Storage) atomically(ctx context.Context, f func(*tx)) error {
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.mu.RUnlock()
-	return wrap(s.atOnce(ctx, func(t *tx) {
-		t.tune()
-		f(t)
-	}))
+	return s.in(ctx).run(func(*tx) {
+		fail.If(s.atOnce(ctx, func(t *tx) {
+			t.tune()
+			f(t)
+		}))
+	})
 }
 
 // atOnce makes f in one transaction, that of the context or one of its own, and tells the
