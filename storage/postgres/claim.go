@@ -126,6 +126,7 @@ var (
 	dueKeys    = `(SELECT nullif(current_setting('ojs.due', true), '')::text[])`
 	// judging says that lanes are to be judged before a claim.
 	judging = `(EXISTS (SELECT FROM {schema}.job_judge) OR EXISTS (SELECT FROM {schema}.job_limit WHERE opens <= $1)
+		OR EXISTS (SELECT FROM {schema}.job_limit WHERE ended > $1)
 		OR EXISTS (SELECT FROM {schema}.ready WHERE bounds IS NOT NULL AND late IS NULL AND wake <= $1)
 		OR EXISTS (SELECT FROM {schema}.ready WHERE bounds IS NOT NULL AND late AND wake > $1))`
 

@@ -144,7 +144,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"promote":          {s.sql[promoteSQL], []any{1}},
 		"closed":           {s.sql[closedSQL], nil},
 		"shut lanes":       {s.sql[shutLanesSQL], []any{ids, ids}},
-		"set opens":        {s.sql[setOpensSQL], []any{ids, []int64{now, now}}},
+		"set opens":        {s.sql[setOpensSQL], []any{ids, []int64{now, now}, []int64{now, now}}},
 		"held":             {s.sql[heldSQL], []any{now}},
 		"lock limits":      {s.sql[lockLimitsSQL], []any{[]string{"key", "queue"}, ids, now}},
 		"insert claim":     {s.sql[insertClaimInSQL], append(claimNew, ids, noDocuments, givenLease(0))},

@@ -256,9 +256,9 @@ var shutLanesSQL = define("shutLanes", `UPDATE {schema}.ready SET head = false W
 			SELECT r.seq FROM {schema}.ready r
 			WHERE r.rate_key = u.name AND r.bounds = u.bounds AND r.head FOR UPDATE SKIP LOCKED) c))`)
 
-var setOpensSQL = define("setOpens", `UPDATE {schema}.job_limit l SET opens = nullif(u.opens, {none})
-		FROM unnest($1::text[], $2::bigint[]) u (name, opens)
-		WHERE l.kind = 'key' AND l.name = u.name AND l.opens IS DISTINCT FROM nullif(u.opens, {none})`)
+var setOpensSQL = define("setOpens", `UPDATE {schema}.job_limit l SET opens = nullif(u.opens, {none}), ended = nullif(u.ended, {none})
+		FROM unnest($1::text[], $2::bigint[], $3::bigint[]) u (name, opens, ended) WHERE l.kind = 'key' AND l.name = u.name
+		AND (l.opens IS DISTINCT FROM nullif(u.opens, {none}) OR l.ended IS DISTINCT FROM nullif(u.ended, {none}))`)
 
 // heldSQL returns whether jobs are set aside, whether lanes are to be judged, and when
 // time opens a limit.
@@ -266,7 +266,7 @@ var heldSQL = define("held", `SELECT EXISTS (SELECT FROM {schema}.ready WHERE NO
 		coalesce((SELECT opens FROM {schema}.job_limit WHERE opens IS NOT NULL ORDER BY opens LIMIT 1), {none})`)
 
 // setAside sets the heads aside that may not start, and stores when time opens the lanes
-// of their keys.
+// of their keys, also if it goes back.
 func (r *round) setAside() {
 	var keys, bounds []string
 	for text, own := range r.aside {
@@ -287,6 +287,7 @@ func (r *round) setAside() {
 		}
 	}
 	opens := slices.Repeat([]int64{rows.None}, len(locked))
+	ended := slices.Clone(opens)
 	var again []string
 	for _, text := range shut {
 		own := r.ownBounds(&picked{limit: text})
@@ -301,9 +302,11 @@ func (r *round) setAside() {
 		}
 		r.shut = append(r.shut, closedLane{*own, l.Closes(own, r.now)})
 		i := slices.Index(locked, own.Key)
-		opens[i] = rule.Earlier(opens[i], at)
+		if opens[i] = rule.Earlier(opens[i], at); l.Over(r.now) {
+			ended[i] = l.Until
+		}
 	}
-	last := []sent{r.s.sent(setOpensSQL, nil, locked, opens)}
+	last := []sent{r.s.sent(setOpensSQL, nil, locked, opens, ended)}
 	if len(again) > 0 {
 		last = append(last, r.s.sent(judgeSQL, nil, again))
 	}

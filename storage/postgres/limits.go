@@ -36,7 +36,8 @@ import (
 //     has locked the key. The active jobs are counted by a later statement than the one
 //     that locks, which sees what the holder before has done.
 //  2. In each lane the first jobs that may start are heads, or the key is in job_judge,
-//     or the time in job_limit.opens has come. There may be more heads.
+//     or the time in job_limit.opens has come, or the clock is before job_limit.ended,
+//     the end of a setting that a claim has found ended. There may be more heads.
 //  3. Only a transaction that has locked a key makes jobs of its lanes heads, or sets
 //     heads aside. The statements that do come after the one that locks.
 //  4. The end of a job locks no key. Its key is in job_judge when it commits.
@@ -68,11 +69,13 @@ const locking = `noted AS MATERIALIZED (DELETE FROM {schema}.job_judge WHERE cti
 			SELECT seq FROM {schema}.ready WHERE bounds IS NOT NULL AND late AND wake > $1
 			ORDER BY wake LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING rate_key),
 		due AS MATERIALIZED (SELECT name FROM noted UNION SELECT rate_key FROM late UNION SELECT rate_key FROM again
-			UNION SELECT name FROM (SELECT name FROM {schema}.job_limit WHERE opens <= $1 ORDER BY opens LIMIT 1000) o),
+			UNION SELECT name FROM (SELECT name FROM {schema}.job_limit WHERE opens <= $1 ORDER BY opens LIMIT 1000) o
+			UNION SELECT name FROM (SELECT name FROM {schema}.job_limit WHERE ended > $1 ORDER BY ended LIMIT 1000) e),
 		locked AS (INSERT INTO {schema}.job_limit AS l (kind, name, look)
 			SELECT kind, name, {later} FROM (SELECT 'key' AS kind, name FROM due
 				{picked}) u ORDER BY kind, name
-			ON CONFLICT (kind, name) DO UPDATE SET opens = CASE WHEN l.opens > $1 THEN l.opens END RETURNING kind, name, xmax = 0 AS added)
+			ON CONFLICT (kind, name) DO UPDATE SET opens = CASE WHEN l.opens > $1 THEN l.opens END,
+				ended = CASE WHEN l.ended <= $1 THEN l.ended END RETURNING kind, name, xmax = 0 AS added)
 		SELECT coalesce(array_agg(kind), '{}'), coalesce(array_agg(name), '{}'),
 			set_config('ojs.keys', coalesce(array_agg(name) FILTER (WHERE kind = 'key'), '{}')::text, true),
 			coalesce(bool_or(added), false), set_config('ojs.due', ARRAY(SELECT name FROM due)::text, true),

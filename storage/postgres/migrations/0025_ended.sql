@@ -10,3 +10,8 @@ CREATE INDEX done_kept_finished ON {schema}.done (state, num_nonnulls(dead), (co
 
 -- The quarantine has each column of stage.
 ALTER TABLE {schema}.quarantined_job ADD COLUMN limited boolean;
+
+-- The end of the setting of a key that a claim has found ended while jobs of the key wait: a claim with an earlier clock judges the
+-- key again.
+ALTER TABLE {schema}.job_limit ADD COLUMN ended bigint;
+CREATE INDEX job_limit_ended ON {schema}.job_limit (ended) WHERE ended IS NOT NULL;
