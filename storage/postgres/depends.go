@@ -113,25 +113,27 @@ func (o *settling) end(i int, seq int64) depend.End {
 var errInTurn = errors.New("ojs: postgres: changes of jobs that wait for each other")
 
 // settleCounting is settleDistinct for jobs that others may wait for.
-func (t *tx) settleCounting(o settling, results []storage.Settled) {
+func (t *tx) settleCounting(o settling) (results []storage.Settled) {
 	var met []bad
 	var some bool
-	err := t.s.transact(t.ctx, t.on, func(t *tx) { met, some = t.settleCountingIn(o, results) })
+	err := t.s.transact(t.ctx, t.on, func(t *tx) { results, met, some = t.settleCountingIn(o) })
 	if errors.Is(err, errInTurn) {
+		results = nil
 		for i := range o.encoded {
-			t.settleCounting(o.part(i, i+1), results[i:i+1])
+			results = append(results, t.settleCounting(o.part(i, i+1))...)
 		}
-		return
+		return results
 	}
 	t.s.counting.Store(some)
 	fail.If(err)
 	_ = t.s.setAsideRead(t.ctx, false, met)
+	return results
 }
 
 var leaveLineSQL = define("leaveLine",
 	`UPDATE {schema}.line SET waits = false WHERE seq = ANY ($1::bigint[])`)
 
-func (t *tx) settleCountingIn(o settling, results []storage.Settled) (met []bad, some bool) {
+func (t *tx) settleCountingIn(o settling) (results []storage.Settled, met []bad, some bool) {
 	t.tune()
 	several := len(o.encoded) > 1
 	applies, counts, left := t.lockChanged(o)
@@ -173,11 +175,11 @@ func (t *tx) settleCountingIn(o settling, results []storage.Settled) (met []bad,
 	}
 	c.moved = nil
 	c.store()
-	t.explainAll(o, applied, results, retries)
+	results = t.explainAll(o, applied, retries)
 	for i := range moved {
 		results[i].Moved = moved[i]
 	}
-	return c.met, len(list) > 0
+	return results, c.met, len(list) > 0
 }
 
 // errUnchanged undoes changes of which one missed its job.

@@ -136,8 +136,7 @@ func (t *tx) due(now time.Time, limit int, d *storage.Due) int {
 	if len(expired) > 0 {
 		// The first statement has released its locks. If a job has changed since, that
 		// change wins.
-		results := make([]storage.Settled, len(expired))
-		t.settleDistinct(saving(now, expired), results, retries)
+		results := t.settleDistinct(saving(now, expired), retries)
 		for i, row := range expired {
 			if results[i].Err == nil {
 				d.Expired = append(d.Expired, row.Record)

@@ -42,16 +42,12 @@ import (
 // available, or keep it so.
 func (o *settling) entering() (queues []string) {
 	for i := range o.encoded {
-		if o.enters(i) {
+		if takesTurn(o.encoded[i:i+1]) && o.froms[i]&returns == 0 {
 			queues = append(queues, o.encoded[i].Queue)
 		}
 	}
 	slices.Sort(queues)
 	return slices.Compact(queues)
-}
-
-func (o *settling) enters(i int) bool {
-	return takesTurn(o.encoded[i:i+1]) && o.froms[i]&returns == 0
 }
 
 // takesTurn reports whether one of some jobs is available and has a fairness key.

@@ -74,14 +74,11 @@ var pruneSQL = define("prune", `WITH total AS (SELECT coalesce(sum(n), 0) AS n F
 // Prune implements storage.Storage. Jobs that are kept are neither in the index that it
 // goes by nor among those it counts: a job becomes one of the others when it is released.
 func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, error) {
-	states := []int16{rows.Completed, rows.Cancelled, rows.Discarded}
-	if p.DeadLetters {
-		states = []int16{rows.Discarded}
-	}
-	if len(p.States) > 0 {
-		asked := rows.Codes(p.States)
-		states = slices.DeleteFunc(states, func(s int16) bool { return !slices.Contains(asked, int(s)) })
-	}
+	states := []int{rows.Completed, rows.Cancelled, rows.Discarded}
+	asked := rows.Codes(p.States)
+	states = slices.DeleteFunc(states, func(state int) bool {
+		return p.DeadLetters && state != rows.Discarded || len(asked) > 0 && !slices.Contains(asked, state)
+	})
 	spare := int64(math.MaxInt64)
 	if !p.Spare.IsZero() {
 		spare = rows.Nanos(p.Spare)

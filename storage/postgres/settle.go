@@ -246,13 +246,10 @@ func (o *settling) distinct() int {
 
 // settleRounds applies changes in order: one statement for as many as are of different
 // jobs.
-func (t *tx) settleRounds(o settling) []storage.Settled {
-	results := make([]storage.Settled, len(o.encoded))
-	for from := 0; from < len(o.encoded); {
-		rest := o.part(from, len(o.encoded))
-		n := rest.distinct()
-		t.settleDistinct(rest.part(0, n), results[from:from+n], retries)
-		from += n
+func (t *tx) settleRounds(o settling) (results []storage.Settled) {
+	for n := 0; len(o.encoded) > 0; o = o.part(n, len(o.encoded)) {
+		n = o.distinct()
+		results = append(results, t.settleDistinct(o.part(0, n), retries)...)
 	}
 	return results
 }
@@ -262,28 +259,27 @@ const retries = 10
 
 // settleDistinct applies changes of different jobs, with up to tries retries, and finds
 // why others were not applied.
-func (t *tx) settleDistinct(o settling, results []storage.Settled, tries int) {
+func (t *tx) settleDistinct(o settling, tries int) []storage.Settled {
 	var applied []bool
 	held := t.s.counting.Load() || len(o.entering()) > 0
 	if !held {
 		applied, held = t.apply(o)
 	}
 	if held {
-		t.settleCounting(o, results)
-		return
+		return t.settleCounting(o)
 	}
-	t.explainAll(o, applied, results, tries)
+	return t.explainAll(o, applied, tries)
 }
 
 // explainAll makes the results of changes of different jobs, of which some were applied.
-func (t *tx) explainAll(o settling, applied []bool, results []storage.Settled, tries int) {
+func (t *tx) explainAll(o settling, applied []bool, tries int) []storage.Settled {
 	var refused []string
 	for i := range o.encoded {
 		if !applied[i] {
 			refused = append(refused, o.encoded[i].ID)
 		}
 	}
-	t.explain(o, applied, t.find(refused), results, tries)
+	return t.explain(o, applied, t.find(refused), tries)
 }
 
 // found is what is stored of a job.
@@ -323,9 +319,8 @@ func (f found) refuses(there bool, c *written) error {
 }
 
 // explain is explainAll, given what is stored of the other jobs.
-func (t *tx) explain(
-	o settling, applied []bool, there map[string]found, results []storage.Settled, tries int,
-) {
+func (t *tx) explain(o settling, applied []bool, there map[string]found, tries int) []storage.Settled {
+	results := make([]storage.Settled, len(o.encoded))
 	for i := range o.encoded {
 		results[i] = storage.Settled{Version: uint64(o.encoded[i].Version)}
 	}
@@ -341,9 +336,10 @@ func (t *tx) explain(
 		case tries == 0:
 			fail.With(fmt.Errorf("%w: %s", errUnchanged, c.ID))
 		default: // it missed the row while another statement changed it without raising its version
-			t.settleDistinct(o.part(i, i+1), results[i:i+1], tries-1)
+			results[i] = t.settleDistinct(o.part(i, i+1), tries-1)[0]
 		}
 	}
+	return results
 }
 
 // apply changes the jobs that have the version before and a state of froms. It reports

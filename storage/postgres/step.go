@@ -178,8 +178,7 @@ func (s *Storage) step(
 	if err != nil {
 		return nil, err
 	}
-	results = make([]storage.Settled, len(o.encoded))
-	err = fail.Caught(func() { s.pooled(ctx).explain(o, applied, taken.refused, results, retries) })
+	err = fail.Caught(func() { results = s.pooled(ctx).explain(o, applied, taken.refused, retries) })
 	return results, err
 }
 
@@ -240,13 +239,10 @@ func (s *Storage) Unclaim(ctx context.Context, now time.Time, held []storage.Hel
 
 func (s *Storage) unclaim(ctx context.Context, now time.Time, held []storage.Held) (n int, err error) {
 	named := make(map[storage.Held]bool, len(held))
-	ids := make([]string, 0, len(held))
 	for _, h := range held {
-		if sayable(h.ID) {
-			named[h] = true
-			ids = append(ids, h.ID)
-		}
+		named[h] = true
 	}
+	ids := sayables(listOf(held, func(h *storage.Held) string { return h.ID }))
 	if len(ids) == 0 {
 		return 0, nil
 	}
