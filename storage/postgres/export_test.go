@@ -161,7 +161,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"take start":       {s.sql[takeStartSQL], []any{"key", "a", now}},
 		"keep starts":      {s.sql[keepStartsSQL], []any{[]string{"key", "queue"}, ids}},
 		"idle limits":      {s.sql[idleLimitsSQL], []any{now}},
-		"forget limits":    {s.sql[forgetLimitsSQL], []any{ids, now}},
+		"forget limits":    {s.sql[forgetLimitsSQL], []any{ids, now, now}},
 		"waiting of key":   {s.sql[waitingSQL[storage.LimitKey]], []any{"a", now}},
 		"waiting of queue": {s.sql[waitingSQL[storage.LimitQueue]], []any{"a", now}},
 		"next limit":       {s.sql[nextLimitSQL], []any{"key", "a"}},

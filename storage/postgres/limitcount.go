@@ -152,16 +152,17 @@ const idlePeriod = int64(time.Hour)
 var idleLimitsSQL = define("idleLimits",
 	`SELECT name FROM {schema}.job_limit WHERE look <= $1 ORDER BY look LIMIT 8`)
 
+// forgetLimitsSQL forgets those of the keys $1 that nothing counts for at $2. It looks at
+// the others again at $3.
 var forgetLimitsSQL = define("forgetLimits", `WITH gone AS (DELETE FROM {schema}.job_limit l WHERE l.kind = 'key' AND l.name = ANY ($1::text[])
 			AND (l.setting IS NULL OR l.until <= $2) AND (l.blocked IS NULL OR l.blocked <= $2)
 			AND NOT EXISTS (SELECT FROM {schema}.ready j WHERE j.rate_key = l.name AND j.bounds IS NOT NULL)
 			AND NOT EXISTS (SELECT FROM {schema}.active j WHERE j.rate_key = l.name AND j.bounds IS NOT NULL)
 			AND NOT EXISTS (SELECT FROM {schema}.job_start s WHERE s.kind = l.kind AND s.name = l.name AND s.at > $2 - l.period)
-			RETURNING l.name)
+			RETURNING l.name),
+		others AS (UPDATE {schema}.job_limit SET look = $3 WHERE kind = 'key' AND name = ANY ($1::text[])
+			AND name <> ALL (ARRAY(SELECT name FROM gone)))
 		DELETE FROM {schema}.job_start WHERE kind = 'key' AND name = ANY (ARRAY(SELECT name FROM gone))`)
-
-var lookLaterSQL = define("lookLater",
-	`UPDATE {schema}.job_limit SET look = $2 WHERE kind = 'key' AND name = ANY ($1::text[])`)
 
 // forgetIdle forgets some keys that have neither jobs that wait or are active, nor
 // settings, nor starts that count. Each claim that adds a key looks at several, so that
@@ -177,8 +178,7 @@ func (s *Storage) forgetIdle(ctx context.Context, now int64) error {
 	})
 	return s.transact(ctx, tuned{s: s}, func(t *tx) {
 		t.lockLimits(now, of)
-		t.exec(forgetLimitsSQL, names, now)
-		t.exec(lookLaterSQL, names, later(now, idlePeriod))
+		t.exec(forgetLimitsSQL, names, now, later(now, idlePeriod))
 	})
 }
 

@@ -224,11 +224,9 @@ type closings struct {
 // mostTold is how many closed lanes a handle remembers.
 const mostTold = 100_000
 
-// follow adds what a claim has started, and then the lanes that it has found closed.
-func (c *closings) follow(started []ojs.RateLimit, shut []closedLane) {
-	if len(started)+len(shut) == 0 {
-		return
-	}
+// follow adds what a claim has started, and then the lanes that it has found closed. It
+// returns what is to be told, if the claim tells it.
+func (c *closings) follow(started []ojs.RateLimit, shut []closedLane, tells bool) (list []storage.ClosedKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.told == nil || len(c.told) > mostTold {
@@ -243,31 +241,24 @@ func (c *closings) follow(started []ojs.RateLimit, shut []closedLane) {
 			c.list = append(c.list, l.key)
 		}
 	}
-}
-
-// take returns what is to be told.
-func (c *closings) take() []storage.ClosedKey {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	list := c.list
-	c.list = nil
+	if tells {
+		list, c.list = c.list, nil
+	}
 	return list
 }
 
 // tell completes what a claim says of limits.
 func (a *asking) tell(ctx context.Context) {
 	s, to := a.s, a.c.Limits
-	s.closings.follow(a.start, a.shut)
+	asks := a.left() > 0 && !a.over
+	to.Closed = s.closings.follow(a.start, a.shut, asks && a.asked) // or the next claim tells
 	if a.added {
 		_ = s.forgetIdle(ctx, a.now) // another claim will
 	}
 	opens := rule.Earlier(a.first, a.opens)
 	to.Held = a.held || len(a.leave) > 0
-	if a.left() > 0 && !a.over {
+	if asks {
 		to.Opens = rows.Time(opens)
-		if a.asked { // or the next claim tells
-			to.Closed = s.closings.take()
-		}
 	}
 	if opens != rows.None && s.openTold.Swap(opens) != opens {
 		s.tell(ctx, &storage.Notice{Opens: rows.Time(opens)})
