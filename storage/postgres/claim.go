@@ -126,6 +126,7 @@ var (
 	dueKeys    = `(SELECT nullif(current_setting('ojs.due', true), '')::text[])`
 	// judging says that lanes are to be judged before a claim.
 	judging = `(EXISTS (SELECT FROM {schema}.job_judge) OR EXISTS (SELECT FROM {schema}.job_limit WHERE opens <= $1)
+		OR EXISTS (SELECT FROM {schema}.job_limit WHERE ended > $1)
 		OR EXISTS (SELECT FROM {schema}.ready WHERE bounds IS NOT NULL AND late IS NULL AND wake <= $1)
 		OR EXISTS (SELECT FROM {schema}.ready WHERE bounds IS NOT NULL AND late AND wake > $1))`
 
@@ -382,27 +383,22 @@ func givenLease(lease time.Duration) int64 { return int64(cmp.Or(lease, ojs.Defa
 // typesOf reads the Types of a claim (storage.Claim.Takes).
 func typesOf(patterns []string) (t claimTypes) {
 	t.ranged, t.from, t.until = []string{}, []string{}, []string{}
-	add := func(name, from, until string) {
-		t.ranged, t.from, t.until = append(t.ranged, name), append(t.from, from), append(t.until, until)
-	}
 	for _, pattern := range patterns {
 		name, wanted, ranged := strings.Cut(pattern, "@")
-		if !ranged || wanted == "" {
+		if wanted == "" {
 			t.names = append(t.names, name)
 		}
-		if !ranged {
-			add(name, "-1", "Infinity")
-			continue
+		from, until := "-1", "Infinity"
+		if ranged {
+			r, err := versions.ParseRange(wanted)
+			if err != nil { // it has no version
+				continue
+			}
+			if from = numeric(r.From); !r.Open {
+				until = numeric(r.Until)
+			}
 		}
-		r, err := versions.ParseRange(wanted)
-		if err != nil { // it has no version
-			continue
-		}
-		until := "Infinity"
-		if !r.Open {
-			until = numeric(r.Until)
-		}
-		add(name, numeric(r.From), until)
+		t.ranged, t.from, t.until = append(t.ranged, name), append(t.from, from), append(t.until, until)
 	}
 	if len(patterns) > 0 && t.names == nil {
 		t.names = []string{}

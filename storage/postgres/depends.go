@@ -67,10 +67,11 @@ func (t *tx) applyCounting(o settling) (applied []int64, ends []depend.End) {
 	return applied, ends
 }
 
-// applyLocked is applyCounting for jobs that the transaction has locked.
+// applyLocked is applyCounting that fails unless each change applies: the transaction has
+// locked the jobs, or is undone.
 func (t *tx) applyLocked(o settling) (applied []int64, ends []depend.End) {
 	if applied, ends = t.applyCounting(o); slices.Contains(applied, 0) {
-		fail.With(errNotLocked)
+		fail.With(errUnchanged)
 	}
 	return applied, ends
 }
@@ -112,25 +113,27 @@ func (o *settling) end(i int, seq int64) depend.End {
 var errInTurn = errors.New("ojs: postgres: changes of jobs that wait for each other")
 
 // settleCounting is settleDistinct for jobs that others may wait for.
-func (t *tx) settleCounting(o settling, results []storage.Settled) {
+func (t *tx) settleCounting(o settling) (results []storage.Settled) {
 	var met []bad
 	var some bool
-	err := t.s.transact(t.ctx, t.on, func(t *tx) { met, some = t.settleCountingIn(o, results) })
+	err := t.s.transact(t.ctx, t.on, func(t *tx) { results, met, some = t.settleCountingIn(o) })
 	if errors.Is(err, errInTurn) {
+		results = nil
 		for i := range o.encoded {
-			t.settleCounting(o.part(i, i+1), results[i:i+1])
+			results = append(results, t.settleCounting(o.part(i, i+1))...)
 		}
-		return
+		return results
 	}
 	t.s.counting.Store(some)
 	fail.If(err)
 	_ = t.s.setAsideRead(t.ctx, false, met)
+	return results
 }
 
 var leaveLineSQL = define("leaveLine",
 	`UPDATE {schema}.line SET waits = false WHERE seq = ANY ($1::bigint[])`)
 
-func (t *tx) settleCountingIn(o settling, results []storage.Settled) (met []bad, some bool) {
+func (t *tx) settleCountingIn(o settling) (results []storage.Settled, met []bad, some bool) {
 	t.tune()
 	several := len(o.encoded) > 1
 	applies, counts, left := t.lockChanged(o)
@@ -172,14 +175,15 @@ func (t *tx) settleCountingIn(o settling, results []storage.Settled) (met []bad,
 	}
 	c.moved = nil
 	c.store()
-	t.explainAll(o, applied, results, retries)
+	results = t.explainAll(o, applied, retries)
 	for i := range moved {
 		results[i].Moved = moved[i]
 	}
-	return c.met, len(list) > 0
+	return results, c.met, len(list) > 0
 }
 
-var errNotLocked = errors.New("ojs: postgres: a job does not change though it is locked")
+// errUnchanged undoes changes of which one missed its job.
+var errUnchanged = errors.New("ojs: postgres: a job does not change though nothing is in its way")
 
 // move appends the changes that move waiting jobs.
 func (o *settling) move(moved []storage.Record) {
@@ -188,7 +192,7 @@ func (o *settling) move(moved []storage.Record) {
 	}
 }
 
-var lockChangedSQL = define("lockChanged", `SELECT id, seq, version, state, coalesce(awaited, false) FROM {whole}
+var lockChangedSQL = define("lockChanged", `SELECT id, seq, version, state, depends IS NOT NULL, coalesce(awaited, false) FROM {whole}
 		WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`)
 
 // lockChanged locks the jobs of changes. It returns the number of the job of each change
@@ -205,8 +209,8 @@ func (t *tx) lockChanged(o settling) (applies []int64, counts []bool, left []int
 	var id string
 	var seq, version int64
 	var state int16
-	var awaited bool
-	t.query(lockChangedSQL, each([]any{&id, &seq, &version, &state, &awaited}, func() {
+	var depends, awaited bool
+	t.query(lockChangedSQL, each([]any{&id, &seq, &version, &state, &depends, &awaited}, func() {
 		i := at[id]
 		c := &o.encoded[i]
 		if version != c.Version-1-o.froms[i]>>16 || state < 1 || o.froms[i]>>state&1 == 0 {
@@ -235,14 +239,12 @@ type counter struct {
 	lines lines
 	moved []*waiter // in the order of their transitions
 
-	met     []bad          // waiting jobs that do not decode
-	damaged map[int64]bool // their numbers
+	met []bad // waiting jobs that do not decode
 }
 
 var _ depend.Tx[*waiter] = (*counter)(nil)
 
-// waiter is a job that waits for others. Of one that others are to wait for it has the
-// number, the id and the state only.
+// waiter is a job that waits for others, or that others are to wait for.
 type waiter struct {
 	*rows.Row
 	awaited bool // by others in turn
@@ -250,16 +252,10 @@ type waiter struct {
 	counted bool // since it was read
 }
 
-func newWaiter(seq int64, id string, state ojs.State) *waiter {
-	w := &waiter{Row: &rows.Row{Seq: seq}}
-	w.ID, w.State = id, state
-	return w
-}
-
 func (t *tx) counter(ends ...depend.End) *counter {
 	return &counter{tx: t, ends: ends, edges: make(map[int64][]int64),
 		taken: make(map[int64]bool), jobs: make(map[int64]*waiter), byID: make(map[string]*waiter),
-		lines: newLines(), damaged: make(map[int64]bool)}
+		lines: newLines()}
 }
 
 // Ends implements depend.Tx.
@@ -323,23 +319,26 @@ func (c *counter) readWaiting(seqs []int64) {
 		missed := slices.DeleteFunc(slices.Clone(seqs), func(seq int64) bool { return c.jobs[seq] != nil })
 		seqs = nil
 		c.query(stillWaitingSQL, values(&seqs), missed)
-		seqs = slices.DeleteFunc(seqs, func(seq int64) bool { return c.damaged[seq] })
+		seqs = slices.DeleteFunc(seqs, func(seq int64) bool {
+			return slices.ContainsFunc(c.met, func(b bad) bool { return b.seq == seq })
+		})
 	}
 }
 
 // read locks and reads waiting jobs, and returns how many there are.
 func (c *counter) read(of statement, args ...any) int {
-	list := c.rows(true, of, args...)
+	list := c.rows(1, of, args...)
 	for i := range list {
 		row, err := list[i].decode()
 		if err != nil {
 			c.met = append(c.met, bad{list[i], err})
-			c.damaged[list[i].seq] = true
 			continue
 		}
 		awaited := list[i].ord != 0 || len(c.edges[row.Seq]) > 0 // which are not stored, perhaps
-		c.jobs[row.Seq] = &waiter{Row: row, awaited: awaited, depends: list[i].Depends != nil}
-		c.byID[row.ID] = c.jobs[row.Seq]
+		w := &waiter{Row: row, awaited: awaited, depends: list[i].Depends != nil}
+		if c.byID[row.ID] = w; row.Dependencies != nil {
+			c.jobs[row.Seq] = w
+		}
 	}
 	return len(list)
 }
@@ -379,7 +378,7 @@ func (c *counter) Change(
 	return append(moved, w.Record)
 }
 
-// Find implements depend.Tx. know or learn has added the job.
+// Find implements depend.Tx. learn has added the job.
 func (c *counter) Find(id string) *waiter {
 	w := c.byID[id]
 	if other := c.jobs[w.Seq]; other != nil { // which has been read since
@@ -421,30 +420,25 @@ func (c *counter) meets(changes []written, applied []int64) bool {
 	return false
 }
 
-var setDocumentsSQL = define("setDocuments", `UPDATE {schema}.job b SET job = u.job
-		FROM unnest($1::bigint[], $2::bytea[]) u (seq, job) WHERE b.seq = u.seq`)
-
 // store stores the counts of jobs, and those that have moved.
 func (c *counter) store() {
-	var seqs, retimed []int64
+	var seqs []int64
 	var depends, documents [][]byte
 	for seq, w := range c.jobs {
 		if w == nil || !w.counted {
 			continue
 		}
-		if w.State != ojs.StatePending && w.Retimed() {
-			retimed = append(retimed, seq)
-			documents = append(documents, fail.Must(rows.Encode(&w.Record)).Job)
-		}
 		w.counted = false
-		seqs, depends = append(seqs, seq), append(depends, fail.Must(rows.EncodeDepends(w.Dependencies)))
+		var document []byte
+		if w.State != ojs.StatePending && w.Retimed() {
+			document = fail.Must(rows.Encode(&w.Record)).Job
+		}
+		seqs, documents = append(seqs, seq), append(documents, document)
+		depends = append(depends, fail.Must(rows.EncodeDepends(w.Dependencies)))
 	}
 	if len(seqs) > 0 {
-		c.exec(setDependsSQL, seqs, depends, c.lines.given)
+		c.exec(setDependsSQL, seqs, depends, c.lines.given, documents)
 		c.lines.given = nil
-	}
-	if len(retimed) > 0 {
-		c.exec(setDocumentsSQL, retimed, documents)
 	}
 	moves := settling{sameJob: true}
 	for _, w := range c.moved {
@@ -455,11 +449,12 @@ func (c *counter) store() {
 	}
 }
 
-// setDependsSQL stores the counts $2 of the jobs $1, of which $3 have the turn. The
-// transaction has locked or stored these jobs, so that a join finds each of them.
+// setDependsSQL stores the counts $2 of the jobs $1, of which $3 have the turn, and the
+// documents $4 of some. The transaction has locked or stored these jobs, so that a join
+// finds each of them.
 var setDependsSQL = define("setDepends", `WITH lines AS (UPDATE {schema}.line SET waits = false WHERE seq = ANY ($3::bigint[]))
-		UPDATE {schema}.job b SET depends = u.depends
-		FROM unnest($1::bigint[], $2::bytea[]) u (seq, depends) WHERE b.seq = u.seq`)
+		UPDATE {schema}.job b SET depends = u.depends, job = coalesce(u.job, b.job)
+		FROM unnest($1::bigint[], $2::bytea[], $4::bytea[]) u (seq, depends, job) WHERE b.seq = u.seq`)
 
 // Known implements insert.Tx. It locks the jobs, so that none ends before the insert
 // has.
@@ -471,28 +466,27 @@ func (i *inserter) Known(ids []string) (map[string]bool, error) {
 	return known, nil
 }
 
-// lockKnown locks the stored jobs among ids, and returns them by their ids.
+// Waiting implements insert.Tx. It locks the jobs, as Known does.
+func (i *inserter) Waiting(ids []string) (map[string]bool, error) {
+	i.awaits = true
+	waiting := make(map[string]bool, len(ids))
+	for id, f := range i.lockKnown(ids) {
+		waiting[id] = f.code == rows.Pending && f.depends
+	}
+	return waiting, nil
+}
+
+// lockKnown locks the stored jobs among ids, and returns them by their ids. A statement
+// misses a job that another transaction takes to another partition meanwhile.
 func (t *tx) lockKnown(ids []string) map[string]found {
-	return t.lockAll(ids, func(ids []string, locked map[string]found) {
+	ids = sayables(ids)
+	for {
+		locked := make(map[string]found, len(ids))
 		var id string
 		var f found
 		var awaited bool
-		t.query(lockChangedSQL, each([]any{&id, &f.seq, &f.version, &f.code, &awaited}, func() {
-			locked[id] = f
-		}), ids)
-	})
-}
-
-// lockAll has lock add the jobs that it locks to locked, until these are all of the jobs
-// that are stored. A statement misses a job that another transaction takes to another
-// partition meanwhile.
-func (t *tx) lockAll(
-	ids []string, lock func(ids []string, locked map[string]found),
-) (locked map[string]found) {
-	ids = sayables(ids)
-	for {
-		locked = make(map[string]found, len(ids))
-		lock(ids, locked)
+		columns := []any{&id, &f.seq, &f.version, &f.code, &f.depends, &awaited}
+		t.query(lockChangedSQL, each(columns, func() { locked[id] = f }), ids)
 		there := t.find(ids)
 		maps.DeleteFunc(there, func(id string, _ found) bool { return locked[id].seq > 0 })
 		if len(there) == 0 {
@@ -506,14 +500,6 @@ func (i *inserter) Await(
 	now time.Time, batch []storage.Insert, added func(int) bool,
 ) ([]storage.Record, error) {
 	c := i.counter(i.ended...)
-	waits := storage.DependsOn(batch)
-	for k := range batch {
-		if waits && added(k) {
-			a := i.added[batch[k].Record.ID]
-			a.columns.State = int(a.code) // another job of the batch may have replaced it
-			c.know(&batch[k], a.seq, &a.columns)
-		}
-	}
 	c.learn(batch, added)
 	moved := depend.Await(c, now, batch, added)
 	if c.end(moved); len(c.met) > 0 {
@@ -530,46 +516,37 @@ func (c *counter) end(moved []storage.Record) {
 	noteMoved(&c.notice, moved)
 }
 
-// know adds a job that has just been stored, with these columns.
-func (c *counter) know(in *storage.Insert, seq int64, columns *rows.Columns) {
-	w := newWaiter(seq, columns.ID, rows.State(columns.State))
-	c.byID[w.ID] = w
-	c.taken[seq] = in.OrderingKey == "" // the edges from it are not stored yet
-	if !in.Waits() {
+var learnSQL = define("learn",
+	`SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole} WHERE seq = ANY ({seqs})`)
+
+// learn reads the jobs of a batch, which are stored, and those to which its edges lead.
+// These are locked: see Known and Waiting.
+func (c *counter) learn(batch []storage.Insert, added func(int) bool) {
+	if !storage.DependsOn(batch) {
 		return
 	}
-	r := fail.Must(rows.Read(columns))
-	r.Wait(in)
-	w.Record, w.Was = r, r.Version
-	c.jobs[seq] = w
-}
-
-// waitingIDsSQL returns the pending ones of the jobs with the ids $1, which the
-// transaction has stored or locked.
-var waitingIDsSQL = define("waitingIDs", `SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
-		WHERE seq = ANY ({seqs}) AND state = 1`)
-
-// learn adds stored jobs to which edges of a batch lead, by AwaitedBy and DependsOn. All
-// are locked: see Known and Waiting.
-func (c *counter) learn(batch []storage.Insert, added func(int) bool) {
-	var waiting, ids []string
+	var ids []string
 	for k := range batch {
-		if added(k) {
-			waiting = append(waiting, batch[k].AwaitedBy...)
-			ids = append(ids, batch[k].DependsOn...)
+		if in := &batch[k]; added(k) {
+			ids = append(slices.Concat(ids, in.DependsOn, in.AwaitedBy), in.Record.ID)
 		}
 	}
-	known := func(id string) bool { return c.byID[id] != nil }
-	if waiting = slices.DeleteFunc(sayables(waiting), known); len(waiting) > 0 {
-		c.read(waitingIDsSQL, waiting)
-	}
-	for id, f := range c.find(slices.DeleteFunc(ids, known)) {
-		c.byID[id] = newWaiter(f.seq, id, f.state())
+	if c.read(learnSQL, sayables(ids)); len(c.met) > 0 {
+		fail.With(&undecodable{c.met})
 	}
 	for k := range batch {
-		for _, id := range batch[k].DependsOn {
-			if added(k) && !known(id) {
-				fail.With(&ojs.DependencyError{ID: batch[k].Record.ID, Dependency: id})
+		in := &batch[k]
+		if !added(k) {
+			continue
+		}
+		w := c.byID[in.Record.ID]
+		if c.taken[w.Seq] = in.OrderingKey == ""; in.Waits() { // the edges from it are not stored yet
+			w.Dependencies = in.Record.Dependencies
+			w.Wait(in)
+		}
+		for _, id := range in.DependsOn {
+			if c.byID[id] == nil {
+				fail.With(&ojs.DependencyError{ID: in.Record.ID, Dependency: id})
 			}
 		}
 	}

@@ -29,9 +29,9 @@ var putDocumentsSQL = define("putDocuments", `WITH given AS MATERIALIZED (
 func (s *Storage) PutDocuments(
 	ctx context.Context, kind storage.Kind, list []storage.Document,
 ) ([]uint64, error) {
-	versions := make([]uint64, len(list))
-	err := s.pooled(ctx).run(func(t *tx) {
+	return ask(s.pooled(ctx), func(t *tx) []uint64 {
 		t.apart()
+		versions := make([]uint64, len(list))
 		names := listOf(list, func(d *storage.Document) string { return d.Name })
 		from := listOf(list, func(d *storage.Document) int64 { return int64(d.Version) })
 		dues := listOf(list, func(d *storage.Document) int64 { return rows.Nanos(d.Due) })
@@ -45,15 +45,12 @@ func (s *Storage) PutDocuments(
 				versions[i-1] = uint64(version)
 				t.notice.AddDocuments(kind)
 			})
-			fail.If(s.atOnceTuned(ctx, true, s.nameLock("document "+string(kind)),
+			fail.If(tuned{s, true}.query(ctx, s.nameLock("document "+string(kind)),
 				s.sent(putDocumentsSQL, read, string(kind), names, from, dues, data)))
 		})
 		s.tell(ctx, &t.notice)
+		return versions
 	})
-	if err != nil {
-		return nil, err
-	}
-	return versions, nil
 }
 
 const documentColumns = `name, version, coalesce(due, {none}), data FROM {schema}.document WHERE kind = $1`

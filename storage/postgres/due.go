@@ -16,8 +16,8 @@ import (
 // Due implements storage.Storage.
 func (s *Storage) Due(
 	ctx context.Context, now time.Time, limit int, buf []storage.Record,
-) (d storage.Due, err error) {
-	err = s.pooled(ctx).run(func(t *tx) {
+) (storage.Due, error) {
+	return ask(s.pooled(ctx), func(t *tx) (d storage.Due) {
 		t.again(func() {
 			d = storage.Due{Promoted: buf[:0]}
 			t.dueAll(now, min(limit, maxRows), &d)
@@ -32,11 +32,8 @@ func (s *Storage) Due(
 		}
 		noteMoved(&t.notice, d.Moved)
 		s.tell(ctx, &t.notice)
+		return d
 	})
-	if err != nil {
-		return storage.Due{}, err
-	}
-	return d, nil
 }
 
 // dueAll does what is due in as many rounds as it takes. As a rule that is one.
@@ -108,10 +105,10 @@ var nextWakeSQL = define("nextWake", `SELECT (SELECT wake FROM {schema}.stage WH
 func (t *tx) due(now time.Time, limit int, d *storage.Due) int {
 	var list []stored
 	locks := t.s.with(t.ctx, tuned{t.s, true})
-	err := fail.Caught(func() { list = locks.rows(true, dueSQL, rows.Nanos(now), limit, false) })
+	err := fail.Caught(func() { list = locks.rows(1, dueSQL, rows.Nanos(now), limit, false) })
 	held := isCode(err, lockNotAvailable) // the rounds of a queue
 	if held {
-		list = t.rows(true, dueSQL, rows.Nanos(now), limit, true)
+		list = t.rows(1, dueSQL, rows.Nanos(now), limit, true)
 	} else {
 		fail.If(err)
 	}
@@ -139,8 +136,7 @@ func (t *tx) due(now time.Time, limit int, d *storage.Due) int {
 	if len(expired) > 0 {
 		// The first statement has released its locks. If a job has changed since, that
 		// change wins.
-		results := make([]storage.Settled, len(expired))
-		t.settleDistinct(saving(now, expired), results, retries)
+		results := t.settleDistinct(saving(now, expired), retries)
 		for i, row := range expired {
 			if results[i].Err == nil {
 				d.Expired = append(d.Expired, row.Record)

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -104,26 +105,8 @@ func mayHaveDone(err error) bool {
 // kindOf is the error of this package for an error of the database or of the way to it,
 // or nil.
 func kindOf(err error) error {
-	switch c := code(err); {
-	case c == deadlockDetected:
-		return ErrDeadlock
-	case c == insufficientPrivilege:
-		return ErrPrivilege
-	case c == readOnlyTransaction:
-		return ErrReadOnly
-	case c == tooManyConnections:
-		return ErrTooManyConnections
-	case c == queryCanceled, c == lockNotAvailable, c == transactionTimeout:
-		return ErrStatementTimeout
-	case c == diskFull:
-		return ErrDiskFull
-	case c == duplicateStatement, c == unknownStatement:
-		return ErrPooler
-	case strings.HasPrefix(c, connectionException), strings.HasPrefix(c, operatorIntervention),
-		c == idleInTransactionTimeout:
-		return ErrUnavailable
-	case c != "":
-		return nil
+	if c := code(err); c != "" {
+		return cmp.Or(kindsByCode[c], kindsByCode[c[:min(len(c), 2)]])
 	}
 	var connecting *pgconn.ConnectError
 	var network *net.OpError
@@ -156,25 +139,33 @@ func again(f func() error) (err error) {
 
 // Codes of PostgreSQL's errors.
 const (
-	uniqueViolation          = "23505"
-	serializationFailure     = "40001"
-	deadlockDetected         = "40P01"
-	failedTransaction        = "25P02"
-	insufficientPrivilege    = "42501"
-	readOnlyTransaction      = "25006"
-	lockNotAvailable         = "55P03"
-	queryCanceled            = "57014"
-	transactionTimeout       = "25P04"
-	idleInTransactionTimeout = "25P03"
-	tooManyConnections       = "53300"
-	diskFull                 = "53100"
-	duplicateStatement       = "42P05"
-	unknownStatement         = "26000"
-	connectionException      = "08" // and what else begins so
-	operatorIntervention     = "57" // likewise
-	dataException            = "22" // likewise
-	limitExceeded            = "54" // likewise
+	uniqueViolation       = "23505"
+	serializationFailure  = "40001"
+	deadlockDetected      = "40P01"
+	failedTransaction     = "25P02"
+	insufficientPrivilege = "42501"
+	readOnlyTransaction   = "25006"
+	lockNotAvailable      = "55P03"
+	dataException         = "22" // and what else begins so
+	limitExceeded         = "54" // likewise
 )
+
+// kindsByCode are the errors of this package for codes, or for how they begin.
+var kindsByCode = map[string]error{
+	deadlockDetected:      ErrDeadlock,
+	insufficientPrivilege: ErrPrivilege,
+	readOnlyTransaction:   ErrReadOnly,
+	lockNotAvailable:      ErrStatementTimeout,
+	"57014":               ErrStatementTimeout, // query canceled
+	"25P04":               ErrStatementTimeout, // transaction timeout
+	"53300":               ErrTooManyConnections,
+	"53100":               ErrDiskFull,
+	"42P05":               ErrPooler,      // duplicate prepared statement
+	"26000":               ErrPooler,      // unknown prepared statement
+	"25P03":               ErrUnavailable, // idle in transaction timeout
+	"08":                  ErrUnavailable, // connection exceptions
+	"57":                  ErrUnavailable, // operator interventions
+}
 
 // code is the code of an error of the database, whichever driver it comes from, or "".
 func code(err error) string {

@@ -112,8 +112,8 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 	ids := []string{"a", "b"}
 	given := arguments(make([]written, 2))
 	none := []string{}
-	walk := []any{1, 1, 10, []int16{6, 7, 8}, false, []int16(nil), none, none, none, 9, 10, 1,
-		"w", none, none, math.MinInt64, math.MaxInt64}
+	walk := []any{1, 1, 10, 1, false, []int16(nil), none, none, none, 9, 10, "w", none, none,
+		math.MinInt64, math.MaxInt64}
 	looks := []any{now, 10, []string{"x"}, none, none, none, none}
 	looks = looks[:len(looks):len(looks)]
 	claim := append(looks, "w", givenLease(0))
@@ -144,7 +144,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"promote":          {s.sql[promoteSQL], []any{1}},
 		"closed":           {s.sql[closedSQL], nil},
 		"shut lanes":       {s.sql[shutLanesSQL], []any{ids, ids}},
-		"set opens":        {s.sql[setOpensSQL], []any{ids, []int64{now, now}}},
+		"set opens":        {s.sql[setOpensSQL], []any{ids, []int64{now, now}, []int64{now, now}}},
 		"held":             {s.sql[heldSQL], []any{now}},
 		"lock limits":      {s.sql[lockLimitsSQL], []any{[]string{"key", "queue"}, ids, now}},
 		"insert claim":     {s.sql[insertClaimInSQL], append(claimNew, ids, noDocuments, givenLease(0))},
@@ -161,9 +161,9 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"take start":       {s.sql[takeStartSQL], []any{"key", "a", now}},
 		"keep starts":      {s.sql[keepStartsSQL], []any{[]string{"key", "queue"}, ids}},
 		"idle limits":      {s.sql[idleLimitsSQL], []any{now}},
-		"forget limits":    {s.sql[forgetLimitsSQL], []any{ids, now}},
-		"waiting of key":   {s.sql[waitingOfKeySQL], []any{"a", now}},
-		"waiting of queue": {s.sql[waitingOfQueueSQL], []any{"a", now}},
+		"forget limits":    {s.sql[forgetLimitsSQL], []any{ids, now, now}},
+		"waiting of key":   {s.sql[waitingSQL[storage.LimitKey]], []any{"a", now}},
+		"waiting of queue": {s.sql[waitingSQL[storage.LimitQueue]], []any{"a", now}},
 		"next limit":       {s.sql[nextLimitSQL], []any{"key", "a"}},
 		"settle attempt":   {s.sql[applySQL.attempt], attemptArguments(make([]written, 2), []int64{1, 1})},
 		"end attempt":      {s.sql[applySQL.end], attemptArguments(make([]written, 2), []int64{1, 1})},
@@ -179,14 +179,15 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"take edges":       {s.sql[takeEdgesSQL], []any{[]int64{1, 2}}},
 		"still waiting":    {s.sql[stillWaitingSQL], []any{[]int64{1, 2}}},
 		"waiting jobs":     {s.sql[waitingJobsSQL], []any{[]int64{1, 2}}},
-		"set documents":    {s.sql[setDocumentsSQL], []any{[]int64{1, 2}, [][]byte{nil, nil}}},
-		"set depends":      {s.sql[setDependsSQL], []any{[]int64{1, 2}, [][]byte{nil, nil}, []int64{1, 2}}},
-		"enter lines":      {s.sql[enterLinesSQL], []any{[]int64{1, 2}, ids}},
-		"first in line":    {s.sql[firstInLineSQL], []any{ids, []int64{1, 2}}},
-		"leave line":       {s.sql[leaveLineSQL], []any{[]int64{1, 2}}},
-		"set awaited":      {s.sql[setAwaitedSQL], []any{[]int64{1, 2}}},
-		"lock changed":     {s.sql[lockChangedSQL], []any{ids}},
-		"find":             {s.sql[findSQL], []any{ids}},
+		"set depends": {
+			s.sql[setDependsSQL], []any{[]int64{1, 2}, noDocuments, []int64{1, 2}, noDocuments},
+		},
+		"enter lines":   {s.sql[enterLinesSQL], []any{[]int64{1, 2}, ids}},
+		"first in line": {s.sql[firstInLineSQL], []any{ids, []int64{1, 2}}},
+		"leave line":    {s.sql[leaveLineSQL], []any{[]int64{1, 2}}},
+		"set awaited":   {s.sql[setAwaitedSQL], []any{[]int64{1, 2}}},
+		"lock changed":  {s.sql[lockChangedSQL], []any{ids}},
+		"find":          {s.sql[findSQL], []any{ids}},
 		"extend": {
 			s.sql[extendSQL], []any{ids, []int64{1, 1}, []float64{0, 0}, noDocuments, now, []int64{1, 1}},
 		},
@@ -201,17 +202,14 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"remove":  {s.sql[removeSQL], []any{ids}},
 		"by seq":  {s.sql[bySeqSQL], []any{[]int64{1, 2}}},
 	}
-	for name, way := range map[string][2]statement{
-		"oldest": walkStageSQL.oldest, "newest": walkStageSQL.newest, "rare": walkRareSQL.oldest,
-		"newest rare": walkRareSQL.newest, "dead": walkDeadSQL.oldest, "last dead": walkDeadSQL.newest,
-		"dead of": walkDeadOfSQL.oldest, "last dead of": walkDeadOfSQL.newest,
-		"members": walkMembersSQL.oldest, "last members": walkMembersSQL.newest,
-		"keepers": walkKeepersSQL.oldest, "last keepers": walkKeepersSQL.newest,
-		"wait": walkDueSQL, "rare due": walkRareDueSQL, "ready": walkReadySQL,
-		"finished": walkFinishedSQL, "rare finished": walkRareFinishedSQL, "failed": walkFailedSQL,
+	for name, w := range map[string]way{
+		"inserted": walkStageSQL, "rare": walkRareSQL, "dead": walkDeadSQL, "dead of": walkDeadOfSQL,
+		"members": walkMembersSQL, "keepers": walkKeepersSQL, "wait": walkDueSQL,
+		"rare due": walkRareDueSQL, "ready": walkReadySQL, "finished": walkFinishedSQL,
+		"rare finished": walkRareFinishedSQL, "failed": walkFailedSQL,
 	} {
-		statements[name] = explained{s.sql[way[0]], walk}
-		statements[name+" back"] = explained{s.sql[way[1]], walk}
+		statements[name+" up"] = explained{s.sql[w[0]], walk}
+		statements[name+" down"] = explained{s.sql[w[1]], walk}
 	}
 	for name, st := range statements {
 		var line string

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/ojsengine/ojs/internal/rows"
@@ -43,16 +42,12 @@ import (
 // available, or keep it so.
 func (o *settling) entering() (queues []string) {
 	for i := range o.encoded {
-		if o.enters(i) {
+		if takesTurn(o.encoded[i:i+1]) && o.froms[i]&returns == 0 {
 			queues = append(queues, o.encoded[i].Queue)
 		}
 	}
 	slices.Sort(queues)
 	return slices.Compact(queues)
-}
-
-func (o *settling) enters(i int) bool {
-	return takesTurn(o.encoded[i:i+1]) && o.froms[i]&returns == 0
 }
 
 // takesTurn reports whether one of some jobs is available and has a fairness key.
@@ -80,40 +75,27 @@ func (t *tx) entersIn() {
 	t.checkIsolation()
 }
 
-var tryRoundsSQL = define("tryRounds", `SELECT l.queue FROM unnest($1::text[]) l (queue)
-		WHERE pg_try_advisory_xact_lock({rounds_key})`)
+// tryRoundsSQL locks the rounds of the queues $1 that no other transaction holds.
+var tryRoundsSQL = define("tryRounds", `SELECT set_config('ojs.rounds', coalesce(array_agg(l.queue), '{}')::text, true)
+		FROM unnest($1::text[]) l (queue) WHERE pg_try_advisory_xact_lock({rounds_key})`)
 
 // restRoundsSQL forgets the rounds of the queues $1 and the priorities $2 that have no
-// job with a key.
+// job with a key. It comes after the statement that locks, and sees the jobs of the
+// transactions that held the locks.
 var restRoundsSQL = define("restRounds", `DELETE FROM {schema}.served s USING unnest($1::text[], $2::integer[]) l (queue, priority)
-		WHERE s.queue = l.queue AND s.priority = l.priority AND (SELECT j.seq FROM {schema}.ready j
+		WHERE l.queue = ANY (current_setting('ojs.rounds', true)::text[]) AND s.queue = l.queue AND s.priority = l.priority AND (SELECT j.seq FROM {schema}.ready j
 			WHERE j.queue = l.queue AND j.priority = l.priority AND j.own_place IS NOT NULL ORDER BY -j.place LIMIT 1) IS NULL`)
 
 // rest forgets which rounds were served where jobs that are given back find no other job
 // with a key. It leaves out the queues that another transaction holds: there the next job
 // may stand a round later than it could, and nothing waits.
 func (t *tx) rest(back []written) {
-	priorities := make(map[string][]int32) // by queue
-	for i := range back {
-		if c := &back[i]; c.FairKey != "" {
-			priorities[c.Queue] = append(priorities[c.Queue], int32(c.Priority))
-		}
-	}
-	if len(priorities) == 0 {
+	back = slices.DeleteFunc(slices.Clone(back), func(c written) bool { return c.FairKey == "" })
+	if len(back) == 0 {
 		return
 	}
 	t.entersIn()
-	var queue string
-	var queues []string
-	var levels []int32
-	// The locks are taken before the statement that looks for jobs, which then sees those
-	// of the transactions that held them.
-	t.query(tryRoundsSQL, each([]any{&queue}, func() {
-		for _, p := range priorities[queue] {
-			queues, levels = append(queues, queue), append(levels, p)
-		}
-	}), slices.Collect(maps.Keys(priorities)))
-	if len(queues) > 0 {
-		t.exec(restRoundsSQL, queues, levels)
-	}
+	queues := listOf(back, func(c *written) string { return c.Queue })
+	priorities := listOf(back, func(c *written) int32 { return int32(c.Priority) })
+	t.send(t.s.sent(tryRoundsSQL, nil, queues), t.s.sent(restRoundsSQL, nil, queues, priorities))
 }

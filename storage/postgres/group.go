@@ -42,14 +42,11 @@ func (s *Storage) CancelAll(
 // that cancel them, and the jobs that do not decode. If the first job does not wait, it
 // fails.
 func (t *tx) cancels(now time.Time, ids []string, met *[]bad) (cancelled []storage.Record, o settling) {
-	*met = nil
+	t.lockKnown(ids)
+	list, undecoded := decoded(t.rows(0, getAllSQL, sayables(ids)))
+	*met = undecoded
 	jobs := make(map[string]*rows.Row, len(ids))
-	for _, r := range t.lockRows(ids) {
-		row, err := r.decode()
-		if err != nil {
-			*met = append(*met, bad{r, err})
-			continue
-		}
+	for _, row := range list {
 		jobs[row.ID] = row
 	}
 	o.sameJob = true
@@ -67,22 +64,6 @@ func (t *tx) cancels(now time.Time, ids []string, met *[]bad) (cancelled []stora
 		}
 	}
 	return cancelled, o
-}
-
-var lockedIDsSQL = define("lockedIDs",
-	`SELECT {columns} FROM {whole} WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`)
-
-// lockRows locks and reads jobs. A job that another transaction takes to another state
-// meanwhile is among them.
-func (t *tx) lockRows(ids []string) (list []stored) {
-	t.lockAll(ids, func(ids []string, locked map[string]found) {
-		list = t.rows(false, lockedIDsSQL, ids)
-		for i := range list {
-			r := &list[i]
-			locked[r.ID] = found{r.seq, r.Version, int16(r.State)}
-		}
-	})
-	return list
 }
 
 // Revive implements storage.Storage.
@@ -107,9 +88,6 @@ func (s *Storage) Revive(
 		t.exec(forgetEdgesSQL, seqs)
 		t.lockKeys(keys)
 		c := t.counter()
-		for i := range batch {
-			c.know(&batch[i], seqs[i], &o.encoded[i])
-		}
 		o.note(&t.notice)
 		c.learn(batch, func(int) bool { return true })
 		moved = depend.Revive(c, now, batch)
@@ -140,18 +118,3 @@ func (t *tx) lockRevived(batch []storage.Insert) {
 
 // forgetEdgesSQL deletes the edges to jobs. It reads all edges: few calls revive jobs.
 var forgetEdgesSQL = define("forgetEdges", `DELETE FROM {schema}.edge WHERE waiting = ANY ($1::bigint[])`)
-
-// Waiting implements insert.Tx. It locks the jobs, so that none ends before the
-// insert has.
-func (i *inserter) Waiting(ids []string) (map[string]bool, error) {
-	list := i.lockRows(ids)
-	if met := undecoded(list); len(met) > 0 {
-		fail.With(&undecodable{met})
-	}
-	i.awaits = true
-	waiting := make(map[string]bool, len(ids))
-	for k := range list {
-		waiting[list[k].ID] = list[k].State == rows.Pending && list[k].Depends != nil
-	}
-	return waiting, nil
-}

@@ -534,7 +534,7 @@ var summed = map[string]string{"tally": "the look sums it up", "active": "as man
 
 // mayRead are the relations that statements may read whole, and why.
 var mayRead = map[string]map[string]string{
-	"activeOf":         {"active": "as many jobs as run"},
+	"counters":         {"active": "as many jobs as run"},
 	"claimedBy":        {"active_pkey": "as many jobs as run"},
 	"counts":           {"tally": "the look sums it up"},
 	"compact":          {"tally": "the look sums it up"},
@@ -544,9 +544,7 @@ var mayRead = map[string]map[string]string{
 	"walkRareDue":      summed,
 	"walkRareFinished": summed,
 	"walkDeadOf":       summed,
-	"walkDeadOfNewest": summed,
 	"walkRare":         summed,
-	"walkRareNewest":   summed,
 	"waitingOfType":    {"ready_all": "counts jobs for people, and no index has them by type"},
 }
 

@@ -35,8 +35,8 @@ func (s *Storage) Insert(
 		if err != nil {
 			return dst, err
 		}
-		c := &insertCall{encoded: encoded, claim: claimOf(batch), now: rows.Nanos(now)}
-		c.ended = make(chan struct{})
+		c := &insertCall{encoded: encoded, claim: claimOf(batch), ended: make(chan struct{}),
+			starts: slices.Repeat([]int64{rows.Nanos(now)}, len(batch))}
 		inserts := &s.inserts
 		if takesTurn(encoded) {
 			inserts = &s.insertsInTurn
@@ -66,7 +66,7 @@ func (s *Storage) Insert(
 		// Something is in its way, which the other path finds out.
 	}
 	var results []storage.Inserted
-	err := s.atOnce(ctx, func(t *tx) { results = fail.Must(insert.Batch(t.inserter(), now, batch)) })
+	err := s.atOnce(ctx, func(t *tx) { results = fail.Must(insert.Batch(&inserter{tx: t}, now, batch)) })
 	if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
 		err = duplicate(err, batch)
 	}
@@ -106,7 +106,7 @@ func encodeNew(batch []storage.Insert) ([]written, error) {
 type insertCall struct {
 	encoded  []written
 	claim    *storage.Claim // which may follow in the same statement; nil: none
-	now      int64
+	starts   []int64        // when each job would be claimed
 	stored   bool
 	claimed  bool
 	versions []int64
@@ -121,29 +121,16 @@ func (c *insertCall) done() <-chan struct{} { return c.ended }
 // and each is tried by itself.
 func (s *Storage) flushInserts(calls []*insertCall) {
 	all := *calls[0]
-	if len(calls) > 1 {
-		jobs := 0
-		for _, c := range calls {
-			jobs += len(c.encoded)
-		}
-		all.encoded = make([]written, 0, jobs)
-		for _, c := range calls {
-			all.encoded = append(all.encoded, c.encoded...)
-			if !sameClaim(all.claim, c.claim) {
-				all.claim = nil
-			}
+	for _, c := range calls[1:] {
+		all.encoded, all.starts = append(all.encoded, c.encoded...), append(all.starts, c.starts...)
+		if !sameClaim(all.claim, c.claim) {
+			all.claim = nil
 		}
 	}
-	starts := make([]int64, 0, len(all.encoded))
-	for _, c := range calls {
-		starts = append(starts, slices.Repeat([]int64{c.now}, len(c.encoded))...)
-	}
-	s.insertAll(&all, starts)
+	s.insertAll(&all)
 	if (all.err == nil && !all.stored || refused(all.err)) && len(calls) > 1 {
-		for _, c := range calls {
-			s.insertAll(c, starts[:len(c.encoded)])
-			starts = starts[len(c.encoded):]
-			close(c.ended)
+		for i := range calls {
+			s.flushInserts(calls[i : i+1])
 		}
 		return
 	}
@@ -184,27 +171,22 @@ const manyNew = 100
 
 // judge judges lanes, or leaves them to the next claim.
 func (s *Storage) judge(now int64) {
-	_ = s.atOnceTuned(context.Background(), true,
+	_ = tuned{s, true}.query(context.Background(),
 		s.sent(judgeLimitsSQL, nil, now), s.sent(promoteSQL, nil, 1))
 }
 
-// inserting stores jobs, or none if one of the queues is draining.
-var (
-	insertSQL = define("insert", inserting+"version")
-	addSQL    = define("insert", inserting+"seq")
-)
-
-var inserting = `WITH locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT u.queue COLLATE "C" AS queue
+// insertSQL stores jobs, or none if one of the queues is draining.
+var insertSQL = define("insert", `WITH locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT u.queue COLLATE "C" AS queue
 			FROM unnest($2::text[], $4::smallint[], $28::text[]) u (queue, state, fair_key)
 			WHERE u.state = 3 AND u.fair_key <> '' ORDER BY 1) l),
 		n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM {given} u WHERE (SELECT n FROM locked) >= 0
 			AND NOT EXISTS (SELECT FROM {schema}.queue_state s WHERE s.state = 'draining' AND s.queue = ANY ($2::text[]))),
 		body AS (INSERT INTO {schema}.job (seq, created, lease, id, args, job) SELECT place, created, lease, id, args, job FROM n)
 		INSERT INTO {schema}.stage {standing}
-		SELECT ` + standingBut("seq", "place", "version", "CASE version WHEN 0 THEN {first} ELSE version END",
+		SELECT `+standingBut("seq", "place", "version", "CASE version WHEN 0 THEN {first} ELSE version END",
 	"other_place", "NULL", "released", "NULL", "created", peerCreated, "progress", "nullif(progress, 0)",
-	"limited", "{limited}", "worker", "nullif(worker, '')", "awaited", "NULL", "own_place", "NULL") + `
-		FROM n RETURNING `
+	"limited", "{limited}", "worker", "nullif(worker, '')", "awaited", "NULL", "own_place", "NULL")+`
+		FROM n RETURNING version`)
 
 // insertFreshSQL is insertSQL of fresh jobs, as freshArguments has them.
 var insertFreshSQL = define("insertFresh", `WITH n AS MATERIALIZED (SELECT nextval('{schema}.place') AS place, u.* FROM (
@@ -265,9 +247,8 @@ var insertClaimAllSQL = define("insertClaimAll", strings.ReplaceAll(insertClaim,
 	"j.attempt >= 0 AND cardinality($11::text[]) = 0"))
 
 // insertAll stores the jobs of a call, and their versions in it. It stores none, and no
-// error, if an id is stored already or a queue draining. starts is when each job would be
-// claimed.
-func (s *Storage) insertAll(c *insertCall, starts []int64) {
+// error, if an id is stored already or a queue draining.
+func (s *Storage) insertAll(c *insertCall) {
 	var v int64
 	into := []any{&v}
 	of, args, query := insertSQL, []any(nil), s.query
@@ -278,7 +259,7 @@ func (s *Storage) insertAll(c *insertCall, starts []int64) {
 			of = insertClaimInSQL
 		}
 		queues := append([]string{}, c.claim.Queues...)
-		args = append(freshArguments(c.encoded), starts, c.claim.Worker, queues,
+		args = append(freshArguments(c.encoded), c.starts, c.claim.Worker, queues,
 			argumentsOf(c.encoded, fieldsOf("job"))[0], givenLease(c.claim.Lease))
 	case fresh(c.encoded):
 		of, args = insertFreshSQL, freshArguments(c.encoded)
@@ -299,7 +280,7 @@ func (s *Storage) insertAll(c *insertCall, starts []int64) {
 	})
 	slices.Sort(c.versions) // drawn in the order of the jobs
 	if c.stored && len(c.encoded) >= manyNew && slices.ContainsFunc(c.encoded, bounded) {
-		s.judge(c.now)
+		s.judge(c.starts[0])
 	}
 }
 
@@ -309,18 +290,9 @@ type inserter struct {
 
 	ended  []depend.End // jobs that it has ended and that others may wait for
 	awaits bool         // stored jobs are to wait for some of its jobs
-	added  map[string]*added
-}
-
-// added is a job that the transaction has stored.
-type added struct {
-	found
-	columns rows.Columns
 }
 
 var _ insert.Tx = (*inserter)(nil)
-
-func (t *tx) inserter() *inserter { return &inserter{tx: t, added: make(map[string]*added)} }
 
 var takeNamesSQL = define("takeNames",
 	`INSERT INTO {schema}.name_lock SELECT unnest($1::bigint[]) ON CONFLICT (name) DO UPDATE SET name = excluded.name`)
@@ -340,7 +312,7 @@ func (t *tx) lock(kind string, names []string) {
 	}
 	slices.Sort(hashes) // all in the same order
 	hashes = slices.Compact(hashes)
-	t.all(t.s.sent(takeNamesSQL, nil, hashes), t.s.sent(leaveNamesSQL, nil, hashes))
+	t.send(t.s.sent(takeNamesSQL, nil, hashes), t.s.sent(leaveNamesSQL, nil, hashes))
 }
 
 // seesCommits reports whether, under a level of isolation, each statement sees what was
@@ -420,13 +392,10 @@ func (i *inserter) Peers(fingerprints []string) ([]*rows.Row, error) {
 }
 
 // jobs reads jobs. If some do not decode, it fails and names them.
-func (i *inserter) jobs(of statement, args ...any) (found []*rows.Row) {
-	list := i.rows(false, of, args...)
-	if met := undecoded(list); len(met) > 0 {
+func (i *inserter) jobs(of statement, args ...any) []*rows.Row {
+	found, met := decoded(i.rows(0, of, args...))
+	if len(met) > 0 {
 		fail.With(&undecodable{met})
-	}
-	for k := range list {
-		found = append(found, fail.Must(list[k].decode()))
 	}
 	return found
 }
@@ -479,14 +448,9 @@ func (i *inserter) Add(recs []*storage.Record) error {
 	if takesTurn(encoded) {
 		i.entersIn()
 	}
-	var seqs []int64
-	if i.query(addSQL, values(&seqs), arguments(encoded)...); len(seqs) < len(encoded) {
+	var stored []int64
+	if i.query(insertSQL, values(&stored), arguments(encoded)...); len(stored) < len(encoded) {
 		fail.With(errDraining)
-	}
-	slices.Sort(seqs) // drawn in the order of the jobs
-	for k := range encoded {
-		c := &encoded[k]
-		i.added[c.ID] = &added{found{seqs[k], c.Version, int16(c.State)}, *c}
 	}
 	return nil
 }
@@ -504,17 +468,14 @@ func (i *inserter) Save(changed []*rows.Row) error {
 			i.notice.AddTaken(r.ID, r.Was, ojs.ErrReplaced)
 		}
 		i.s.note(&i.notice, &o.encoded[k])
-		if new := i.added[r.ID]; new != nil {
-			new.code = int16(o.encoded[k].State)
-		}
 	}
-	_, list := i.applyCounting(o)
+	applied, list := i.applyCounting(o)
 	for k, r := range changed {
-		switch new := i.added[r.ID]; {
+		switch {
 		case len(list) > 0 && list[0].ID == r.ID:
 			i.ended, list = append(i.ended, list[0]), list[1:]
-		case new != nil && i.awaits && r.State.Terminal(): // no edge from it is stored yet
-			i.ended = append(i.ended, o.end(k, new.seq))
+		case r.Seq == 0 && i.awaits && r.State.Terminal(): // it is new: no edge from it is stored yet
+			i.ended = append(i.ended, o.end(k, applied[k]))
 		}
 	}
 	return nil

@@ -43,7 +43,7 @@ func (s *Storage) giveBack(c *insertCall) {
 	for i, v := range c.versions {
 		held[i] = storage.Held{ID: c.encoded[i].ID, Version: uint64(v) + 1}
 	}
-	if _, err := s.unclaim(context.Background(), rows.Time(c.now), held); err != nil {
+	if _, err := s.unclaim(context.Background(), rows.Time(c.starts[0]), held); err != nil {
 		s.config.log.Error("giving jobs back failed", "error", err, "jobs", len(held))
 	}
 }

@@ -25,7 +25,6 @@ type round struct {
 	*claims
 	*tx
 	counters map[storage.LimitName]*tallied
-	wide     wideSet
 
 	start []*picked
 	gone  []gone
@@ -96,18 +95,13 @@ var pickHeadsSQL = picking("pickHeads", endsStep, limitPick, "$8",
 
 func (r *round) make() {
 	var locked lockedLimits
-	r.all(r.s.sent(tuneSQL, nil), r.looking(lockHeadsSQL, r.left(), locked.read()))
+	r.send(r.s.sent(tuneSQL, nil), r.looking(lockHeadsSQL, r.left(), locked.read()))
 	var list []picked
 	var j picked
 	read := each([]any{&j.seq, &j.queue, &j.jobType, &j.key, &j.limit, &j.ends, &j.wide},
 		func() { list = append(list, j) })
-	r.all(r.s.sent(promoteSQL, nil, r.left()), r.looking(pickHeadsSQL, r.left(), read))
-	names := locked.list()
-	r.wide = make(wideSet)
-	for _, name := range names {
-		r.wide[name] = name.Kind != storage.LimitKey
-	}
-	r.counters = r.tx.counters(names)
+	r.send(r.s.sent(promoteSQL, nil, r.left()), r.looking(pickHeadsSQL, r.left(), read))
+	r.counters = r.tx.counters(locked.list())
 	r.decide(list)
 	r.more = r.more || len(list) == r.left() && len(r.start) < r.left()
 	r.claim()
@@ -147,16 +141,18 @@ func (r *round) decide(list []picked) {
 	}
 }
 
-// limits are the limits that count a job.
+// limits are the limits that count a job. Of its queue and type they may not be locked.
 func (r *round) limits(j *picked) []storage.LimitName {
-	return limitsOf(r.wide, j.queue, j.jobType, j.limit, j.key)
+	return slices.DeleteFunc(limitsOf(j.queue, j.jobType, j.limit, j.key), func(l storage.LimitName) bool {
+		return l.Kind != storage.LimitKey && r.counters[l] == nil
+	})
 }
 
 // judge asks the limits of a job that is next.
 func (r *round) judge(j *picked) verdict {
 	ends := r.step && j.ends
 	names := r.limits(j)
-	if j.wide && names[0].Kind == storage.LimitKey {
+	if j.wide && (len(names) == 0 || names[0].Kind == storage.LimitKey) {
 		return unknown
 	}
 	for _, name := range names {
@@ -260,9 +256,9 @@ var shutLanesSQL = define("shutLanes", `UPDATE {schema}.ready SET head = false W
 			SELECT r.seq FROM {schema}.ready r
 			WHERE r.rate_key = u.name AND r.bounds = u.bounds AND r.head FOR UPDATE SKIP LOCKED) c))`)
 
-var setOpensSQL = define("setOpens", `UPDATE {schema}.job_limit l SET opens = nullif(u.opens, {none})
-		FROM unnest($1::text[], $2::bigint[]) u (name, opens)
-		WHERE l.kind = 'key' AND l.name = u.name AND l.opens IS DISTINCT FROM nullif(u.opens, {none})`)
+var setOpensSQL = define("setOpens", `UPDATE {schema}.job_limit l SET opens = nullif(u.opens, {none}), ended = nullif(u.ended, {none})
+		FROM unnest($1::text[], $2::bigint[], $3::bigint[]) u (name, opens, ended) WHERE l.kind = 'key' AND l.name = u.name
+		AND (l.opens IS DISTINCT FROM nullif(u.opens, {none}) OR l.ended IS DISTINCT FROM nullif(u.ended, {none}))`)
 
 // heldSQL returns whether jobs are set aside, whether lanes are to be judged, and when
 // time opens a limit.
@@ -270,7 +266,7 @@ var heldSQL = define("held", `SELECT EXISTS (SELECT FROM {schema}.ready WHERE NO
 		coalesce((SELECT opens FROM {schema}.job_limit WHERE opens IS NOT NULL ORDER BY opens LIMIT 1), {none})`)
 
 // setAside sets the heads aside that may not start, and stores when time opens the lanes
-// of their keys.
+// of their keys, also if it goes back.
 func (r *round) setAside() {
 	var keys, bounds []string
 	for text, own := range r.aside {
@@ -279,7 +275,7 @@ func (r *round) setAside() {
 	var shut []string
 	var text string
 	var active int
-	r.all(r.s.sent(shutLanesSQL, nil, keys, bounds),
+	r.send(r.s.sent(shutLanesSQL, nil, keys, bounds),
 		r.s.sent(closedSQL, each([]any{&text, &active}, func() { shut = append(shut, text) })))
 	var locked []string
 	for name, l := range r.counters {
@@ -291,6 +287,7 @@ func (r *round) setAside() {
 		}
 	}
 	opens := slices.Repeat([]int64{rows.None}, len(locked))
+	ended := slices.Clone(opens)
 	var again []string
 	for _, text := range shut {
 		own := r.ownBounds(&picked{limit: text})
@@ -305,14 +302,16 @@ func (r *round) setAside() {
 		}
 		r.shut = append(r.shut, closedLane{*own, l.Closes(own, r.now)})
 		i := slices.Index(locked, own.Key)
-		opens[i] = rule.Earlier(opens[i], at)
+		if opens[i] = rule.Earlier(opens[i], at); l.Over(r.now) {
+			ended[i] = l.Until
+		}
 	}
-	last := []sent{r.s.sent(setOpensSQL, nil, locked, opens)}
+	last := []sent{r.s.sent(setOpensSQL, nil, locked, opens, ended)}
 	if len(again) > 0 {
 		last = append(last, r.s.sent(judgeSQL, nil, again))
 	}
 	held := one(&r.said.held, &r.said.more, &r.said.first)
-	if r.all(append(last, r.s.sent(heldSQL, held, r.now))...); !r.said.held {
+	if r.send(append(last, r.s.sent(heldSQL, held, r.now))...); !r.said.held {
 		r.said.first = rows.None
 	}
 }
@@ -326,14 +325,11 @@ func (r *round) putAway() {
 	}
 	seqs := listOf(r.gone, func(g *gone) int64 { return g.seq })
 	locked := make(map[int64]*rows.Row, len(r.gone))
-	for _, found := range r.rows(false, bySeqSQL, seqs) {
-		row, err := found.decode()
-		if err != nil {
-			r.undecoded = append(r.undecoded, bad{found, err})
-			continue
-		}
+	list, met := decoded(r.rows(0, bySeqSQL, seqs))
+	for _, row := range list {
 		locked[row.Seq] = row
 	}
+	r.undecoded = append(r.undecoded, met...)
 	now := rows.Time(r.now)
 	for _, g := range r.gone {
 		row := locked[g.seq]

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -21,21 +22,19 @@ type tallied struct {
 	starts int64        // that are not stored
 }
 
-// countersSQL returns what is stored of the limits of the kinds $1 and names $2.
+// countersSQL returns what is stored of the limits of the kinds $1 and names $2. For one
+// of a queue or type it reads all active jobs, which are as many as run: an index would
+// cost each claim and each end.
 var countersSQL = define("counters", `SELECT u.ord, l.kind IS NOT NULL, coalesce(l.setting, ''), coalesce(l.until, {none}), coalesce(l.blocked, {none}),
 			coalesce(l.last, ''), coalesce(l.period, 0), coalesce(l.most, 0),
-			CASE u.kind WHEN 'key' THEN (SELECT count(*) FROM {schema}.active j WHERE j.rate_key = u.name AND j.bounds IS NOT NULL) ELSE 0 END,
+			CASE u.kind WHEN 'key' THEN (SELECT count(*) FROM {schema}.active j WHERE j.rate_key = u.name AND j.bounds IS NOT NULL)
+				WHEN 'queue' THEN (SELECT count(*) FROM {schema}.active j WHERE j.queue = u.name)
+				ELSE (SELECT count(*) FROM {schema}.active j WHERE split_part(j.type, '@', 1) = u.name) END,
 			coalesce(s.n, 0), coalesce(s.at, 0)
 		FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u (kind, name, ord)
 		LEFT JOIN {schema}.job_limit l ON l.kind = u.kind AND l.name = u.name
 		LEFT JOIN LATERAL (SELECT n, at FROM {schema}.job_start j WHERE j.kind = u.kind AND j.name = u.name
 			ORDER BY n DESC LIMIT 1) s ON true`)
-
-// activeOfSQL counts the active jobs of queues and types. It reads all active jobs,
-// which are as many as run: an index would cost each claim and each end.
-var activeOfSQL = define("activeOf", `SELECT u.ord, count(*) FROM unnest($1::text[], $2::text[]) WITH ORDINALITY u (kind, name, ord)
-		JOIN {schema}.active j ON CASE u.kind WHEN 'queue' THEN j.queue = u.name
-			WHEN 'type' THEN split_part(j.type, '@', 1) = u.name ELSE false END GROUP BY 1`)
 
 // counters reads what the tables have of limits.
 func (t *tx) counters(of []storage.LimitName) map[storage.LimitName]*tallied {
@@ -59,13 +58,6 @@ func (t *tx) counters(of []storage.LimitName) map[storage.LimitName]*tallied {
 		l.was = l.Counter
 		found[l.LimitName] = l
 	}), kinds, names)
-	if slices.ContainsFunc(kinds, func(k string) bool { return k != string(storage.LimitKey) }) {
-		var n int
-		t.query(activeOfSQL, each([]any{&ord, &n}, func() {
-			l := found[of[ord-1]]
-			l.Active, l.was.Active = n, n
-		}), kinds, names)
-	}
 	return found
 }
 
@@ -150,7 +142,7 @@ func (t *tx) storeStarts(now int64, counters map[storage.LimitName]*tallied) {
 			add(trimStartsSQL, l.Started-min(l.Most, math.MaxInt32)-spareStarts)
 		}
 	}
-	t.all(list...)
+	t.send(list...)
 }
 
 // idlePeriod is after what time a key of which a job has started is looked at, and again,
@@ -160,16 +152,17 @@ const idlePeriod = int64(time.Hour)
 var idleLimitsSQL = define("idleLimits",
 	`SELECT name FROM {schema}.job_limit WHERE look <= $1 ORDER BY look LIMIT 8`)
 
+// forgetLimitsSQL forgets those of the keys $1 that nothing counts for at $2. It looks at
+// the others again at $3.
 var forgetLimitsSQL = define("forgetLimits", `WITH gone AS (DELETE FROM {schema}.job_limit l WHERE l.kind = 'key' AND l.name = ANY ($1::text[])
 			AND (l.setting IS NULL OR l.until <= $2) AND (l.blocked IS NULL OR l.blocked <= $2)
 			AND NOT EXISTS (SELECT FROM {schema}.ready j WHERE j.rate_key = l.name AND j.bounds IS NOT NULL)
 			AND NOT EXISTS (SELECT FROM {schema}.active j WHERE j.rate_key = l.name AND j.bounds IS NOT NULL)
 			AND NOT EXISTS (SELECT FROM {schema}.job_start s WHERE s.kind = l.kind AND s.name = l.name AND s.at > $2 - l.period)
-			RETURNING l.name)
+			RETURNING l.name),
+		others AS (UPDATE {schema}.job_limit SET look = $3 WHERE kind = 'key' AND name = ANY ($1::text[])
+			AND name <> ALL (ARRAY(SELECT name FROM gone)))
 		DELETE FROM {schema}.job_start WHERE kind = 'key' AND name = ANY (ARRAY(SELECT name FROM gone))`)
-
-var lookLaterSQL = define("lookLater",
-	`UPDATE {schema}.job_limit SET look = $2 WHERE kind = 'key' AND name = ANY ($1::text[])`)
 
 // forgetIdle forgets some keys that have neither jobs that wait or are active, nor
 // settings, nor starts that count. Each claim that adds a key looks at several, so that
@@ -185,8 +178,7 @@ func (s *Storage) forgetIdle(ctx context.Context, now int64) error {
 	})
 	return s.transact(ctx, tuned{s: s}, func(t *tx) {
 		t.lockLimits(now, of)
-		t.exec(forgetLimitsSQL, names, now)
-		t.exec(lookLaterSQL, names, later(now, idlePeriod))
+		t.exec(forgetLimitsSQL, names, now, later(now, idlePeriod))
 	})
 }
 
@@ -214,16 +206,15 @@ var keepStartsSQL = define("keepStarts", `SELECT l.kind, l.name FROM unnest($1::
 // were before.
 func (t *tx) takeBack(now int64, undone []storage.Record) {
 	var names []storage.LimitName
-	of := make([][]storage.LimitName, len(undone))
+	var starts []int64
 	for i := range undone {
-		r := &undone[i]
-		of[i] = []storage.LimitName{
-			{Kind: storage.LimitQueue, Name: r.Queue}, {Kind: storage.LimitType, Name: r.Type},
-		}
+		r, key := &undone[i], ""
 		if r.RateLimit != nil {
-			of[i] = append(of[i], storage.LimitName{Kind: storage.LimitKey, Name: r.RateLimit.Key})
+			key = r.RateLimit.Key
 		}
-		names = append(names, of[i]...)
+		of := limitsOf(r.Queue, r.Type, key, key)
+		names = append(names, of...)
+		starts = append(starts, slices.Repeat([]int64{rows.Nanos(r.StartedAt)}, len(of))...)
 	}
 	kinds, list := pair(names)
 	keeps := make(map[storage.LimitName]bool)
@@ -232,12 +223,10 @@ func (t *tx) takeBack(now int64, undone []storage.Record) {
 	if len(keeps) == 0 {
 		return
 	}
-	t.lockLimits(now, slices.DeleteFunc(names, func(name storage.LimitName) bool { return !keeps[name] }))
-	for i := range undone {
-		for _, name := range of[i] {
-			if keeps[name] {
-				t.exec(takeStartSQL, string(name.Kind), name.Name, rows.Nanos(undone[i].StartedAt))
-			}
+	t.lockLimits(now, slices.Collect(maps.Keys(keeps)))
+	for i, name := range names {
+		if keeps[name] {
+			t.exec(takeStartSQL, string(name.Kind), name.Name, starts[i])
 		}
 	}
 }

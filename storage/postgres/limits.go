@@ -36,7 +36,8 @@ import (
 //     has locked the key. The active jobs are counted by a later statement than the one
 //     that locks, which sees what the holder before has done.
 //  2. In each lane the first jobs that may start are heads, or the key is in job_judge,
-//     or the time in job_limit.opens has come. There may be more heads.
+//     or the time in job_limit.opens has come, or the clock is before job_limit.ended,
+//     the end of a setting that a claim has found ended. There may be more heads.
 //  3. Only a transaction that has locked a key makes jobs of its lanes heads, or sets
 //     heads aside. The statements that do come after the one that locks.
 //  4. The end of a job locks no key. Its key is in job_judge when it commits.
@@ -68,11 +69,13 @@ const locking = `noted AS MATERIALIZED (DELETE FROM {schema}.job_judge WHERE cti
 			SELECT seq FROM {schema}.ready WHERE bounds IS NOT NULL AND late AND wake > $1
 			ORDER BY wake LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING rate_key),
 		due AS MATERIALIZED (SELECT name FROM noted UNION SELECT rate_key FROM late UNION SELECT rate_key FROM again
-			UNION SELECT name FROM (SELECT name FROM {schema}.job_limit WHERE opens <= $1 ORDER BY opens LIMIT 1000) o),
+			UNION SELECT name FROM (SELECT name FROM {schema}.job_limit WHERE opens <= $1 ORDER BY opens LIMIT 1000) o
+			UNION SELECT name FROM (SELECT name FROM {schema}.job_limit WHERE ended > $1 ORDER BY ended LIMIT 1000) e),
 		locked AS (INSERT INTO {schema}.job_limit AS l (kind, name, look)
 			SELECT kind, name, {later} FROM (SELECT 'key' AS kind, name FROM due
 				{picked}) u ORDER BY kind, name
-			ON CONFLICT (kind, name) DO UPDATE SET opens = CASE WHEN l.opens > $1 THEN l.opens END RETURNING kind, name, xmax = 0 AS added)
+			ON CONFLICT (kind, name) DO UPDATE SET opens = CASE WHEN l.opens > $1 THEN l.opens END,
+				ended = CASE WHEN l.ended <= $1 THEN l.ended END RETURNING kind, name, xmax = 0 AS added)
 		SELECT coalesce(array_agg(kind), '{}'), coalesce(array_agg(name), '{}'),
 			set_config('ojs.keys', coalesce(array_agg(name) FILTER (WHERE kind = 'key'), '{}')::text, true),
 			coalesce(bool_or(added), false), set_config('ojs.due', ARRAY(SELECT name FROM due)::text, true),
@@ -131,29 +134,6 @@ func locks(picked string) string {
 	return strings.NewReplacer("{picked}", picked, "{later}", untilOf("3600000000000")).Replace(locking)
 }
 
-// wideSet are the queues and types that have been set or blocked, as far as known.
-type wideSet = map[storage.LimitName]bool
-
-var wideSQL = define("wide", `SELECT kind, name FROM {schema}.job_limit WHERE kind IN ('queue', 'type')`)
-
-func (t *tx) lookForWide() {
-	set := make(wideSet)
-	var name storage.LimitName
-	t.query(wideSQL, each([]any{&name.Kind, &name.Name}, func() { set[name] = true }))
-	t.s.keepWide(set)
-}
-
-// keepWide keeps what a look has found, unless another has found more meanwhile: the
-// limits of queues and types stay.
-func (s *Storage) keepWide(set wideSet) {
-	for {
-		known := s.wide.Load()
-		if known != nil && len(*known) > len(set) || s.wide.CompareAndSwap(known, &set) {
-			return
-		}
-	}
-}
-
 // note adds to a notice what a row tells as it is now: also that it leaves a slot of a
 // limit, if it has been active.
 func (s *Storage) note(n *storage.Notice, c *written) {
@@ -161,21 +141,14 @@ func (s *Storage) note(n *storage.Notice, c *written) {
 	if c.State == rows.Active || n.Available {
 		return
 	}
-	n.Available = len(limitsOf(*s.wide.Load(), c.Queue, c.Type, c.Bounds, c.RateKey)) > 0
+	n.Available = c.Bounds != "" || s.wide.Load()
 }
 
-// limitsOf returns the limits that count a job: those of its queue and type, if any, and
-// last that of its key.
-func limitsOf(wide wideSet, queue, jobType, bounds, key string) (names []storage.LimitName) {
-	if len(wide) > 0 {
-		for _, name := range [...]storage.LimitName{
-			{Kind: storage.LimitQueue, Name: queue}, {Kind: storage.LimitType, Name: rows.TypeName(jobType)},
-		} {
-			if wide[name] {
-				names = append(names, name)
-			}
-		}
-	}
+// limitsOf returns the limits that may count a job: those of its queue and type, and last
+// that of its key.
+func limitsOf(queue, jobType, bounds, key string) []storage.LimitName {
+	names := []storage.LimitName{{Kind: storage.LimitQueue, Name: queue},
+		{Kind: storage.LimitType, Name: rows.TypeName(jobType)}}
 	if bounds != "" {
 		names = append(names, storage.LimitName{Kind: storage.LimitKey, Name: key})
 	}
@@ -251,11 +224,9 @@ type closings struct {
 // mostTold is how many closed lanes a handle remembers.
 const mostTold = 100_000
 
-// follow adds what a claim has started, and then the lanes that it has found closed.
-func (c *closings) follow(started []ojs.RateLimit, shut []closedLane) {
-	if len(started)+len(shut) == 0 {
-		return
-	}
+// follow adds what a claim has started, and then the lanes that it has found closed. It
+// returns what is to be told, if the claim tells it.
+func (c *closings) follow(started []ojs.RateLimit, shut []closedLane, tells bool) (list []storage.ClosedKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.told == nil || len(c.told) > mostTold {
@@ -270,31 +241,24 @@ func (c *closings) follow(started []ojs.RateLimit, shut []closedLane) {
 			c.list = append(c.list, l.key)
 		}
 	}
-}
-
-// take returns what is to be told.
-func (c *closings) take() []storage.ClosedKey {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	list := c.list
-	c.list = nil
+	if tells {
+		list, c.list = c.list, nil
+	}
 	return list
 }
 
 // tell completes what a claim says of limits.
 func (a *asking) tell(ctx context.Context) {
 	s, to := a.s, a.c.Limits
-	s.closings.follow(a.start, a.shut)
+	asks := a.left() > 0 && !a.over
+	to.Closed = s.closings.follow(a.start, a.shut, asks && a.asked) // or the next claim tells
 	if a.added {
 		_ = s.forgetIdle(ctx, a.now) // another claim will
 	}
 	opens := rule.Earlier(a.first, a.opens)
 	to.Held = a.held || len(a.leave) > 0
-	if a.left() > 0 && !a.over {
+	if asks {
 		to.Opens = rows.Time(opens)
-		if a.asked { // or the next claim tells
-			to.Closed = s.closings.take()
-		}
 	}
 	if opens != rows.None && s.openTold.Swap(opens) != opens {
 		s.tell(ctx, &storage.Notice{Opens: rows.Time(opens)})

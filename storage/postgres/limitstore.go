@@ -75,20 +75,19 @@ func (s *Storage) changeLimit(
 // GetLimit implements storage.Storage.
 func (s *Storage) GetLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName,
-) (state storage.Limit, err error) {
+) (storage.Limit, error) {
 	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
-		return state, err
+		return storage.Limit{}, err
 	}
-	err = s.in(ctx).run(func(t *tx) {
+	return ask(s.in(ctx), func(t *tx) (state storage.Limit) {
 		if sayable(limit.Name) {
 			state = t.limitState(rows.Nanos(now), limit)
 		}
 		if !rule.Known(&state) {
-			state = storage.Limit{}
 			fail.With(fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, limit.Kind, limit.Name))
 		}
+		return state
 	})
-	return state, err
 }
 
 // nextLimitSQL returns the first limit after a name that may have jobs, a setting or a
@@ -123,16 +122,18 @@ func (s *Storage) ListLimits(
 	return list, err
 }
 
-// waitingOfKeySQL counts the jobs of a key that wait at $2, and returns the bounds of
-// one.
-var waitingOfKeySQL = define("waitingOfKey", `SELECT count(*), coalesce(min(j.bounds), '') FROM {schema}.ready j
-		WHERE j.rate_key = $1 AND j.bounds IS NOT NULL AND (j.wake IS NULL OR j.wake > $2)`)
+// waitingSQL are statements that count the jobs of a limit that wait at $2. They return
+// the bounds of one of them, too.
+var waitingSQL = map[storage.LimitKind]statement{
+	storage.LimitKey:   defineWaiting("waitingOfKey", "j.rate_key = $1 AND j.bounds IS NOT NULL"),
+	storage.LimitQueue: defineWaiting("waitingOfQueue", "j.queue = $1"),
+	storage.LimitType:  defineWaiting("waitingOfType", "split_part(j.type, '@', 1) = $1 AND j.attempt >= 0"),
+}
 
-var waitingOfQueueSQL = define("waitingOfQueue", `SELECT count(*), '' FROM {schema}.ready j
-		WHERE j.queue = $1 AND (j.wake IS NULL OR j.wake > $2)`)
-
-var waitingOfTypeSQL = define("waitingOfType", `SELECT count(*), '' FROM {schema}.ready j
-		WHERE split_part(j.type, '@', 1) = $1 AND (j.wake IS NULL OR j.wake > $2) AND j.attempt >= 0`)
+func defineWaiting(name, of string) statement {
+	return define(name, `SELECT count(*), coalesce(min(j.bounds), '') FROM {schema}.ready j
+		WHERE (j.wake IS NULL OR j.wake > $2) AND `+of)
+}
 
 var countStartsSQL = define("countStarts",
 	`SELECT count(*) FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND at > $3`)
@@ -140,20 +141,13 @@ var countStartsSQL = define("countStarts",
 // limitState is the state of a limit.
 func (t *tx) limitState(now int64, limit storage.LimitName) storage.Limit {
 	l := t.counters([]storage.LimitName{limit})[limit]
-	of := waitingOfKeySQL
-	switch limit.Kind {
-	case storage.LimitQueue:
-		of = waitingOfQueueSQL
-	case storage.LimitType:
-		of = waitingOfTypeSQL
-	}
 	var waiting int
 	var bounds string
-	if t.query(of, one(&waiting, &bounds), limit.Name, now); l.Last != "" {
+	if t.query(waitingSQL[limit.Kind], one(&waiting, &bounds), limit.Name, now); l.Last != "" {
 		bounds = l.Last
 	}
 	var own ojs.RateLimit
-	if bounds != "" {
+	if bounds != "" && limit.Kind == storage.LimitKey {
 		own = fail.Must(rows.ReadBounds(bounds))
 	}
 	state := fail.Must(l.State(own, waiting, now, l.startOf(now)))

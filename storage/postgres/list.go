@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func (s *Storage) Get(ctx context.Context, id string) (rec storage.Record, err e
 		if !sayable(id) {
 			fail.With(fmt.Errorf("%w: job %q", ojs.ErrNotFound, id))
 		}
-		list := t.rows(false, getSQL, id)
+		list := t.rows(0, getSQL, id)
 		if len(list) == 0 {
 			fail.With(t.missing(id))
 		}
@@ -80,47 +81,41 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page,
 func (t *tx) page(page *storage.Page, q *storage.Query, walk *cursor.Walk) {
 	along := courseOf(q, walk)
 	scan, read := along.reach(q.Limit)
-	hits, scanned, end := t.walk(q, along, scan, read)
-	if scanned == 0 {
-		return
-	}
-	seqs := make([]int64, min(len(hits), read))
-	for i := range seqs {
-		seqs[i] = hits[i].seq
-	}
-	list := t.rows(false, bySeqSQL, seqs)
-	bySeq := make(map[int64]*stored, len(list))
-	for i := range list {
-		bySeq[list[i].seq] = &list[i]
-	}
+	var last, next *stored // the last job that the page may pass, and the one behind it
 	var met []bad
-	stopped := false
-	for i := range hits {
-		h := &hits[i]
-		if stopped = len(page.Records) == q.Limit || i == len(seqs); stopped {
+	found, stopped := 0, false
+	list := t.walk(q, along, scan, read)
+	for i := range list {
+		h := &list[i]
+		switch {
+		case h.seq == 0 && int(h.ord) > scan:
+			next = h
+			continue
+		case h.seq == 0:
+			last = h
+			continue
+		}
+		if stopped = len(page.Records) == q.Limit || found == read; stopped {
 			walk.Stop(h.at)
 			break
 		}
-		page.Looked = h.ord
+		found++
+		page.Looked = int(h.ord)
 		walk.Pass(h.at)
-		r := bySeq[h.seq]
-		if r == nil { // deleted meanwhile
-			continue
-		}
-		rec, err := rows.Decode(&r.Columns)
+		rec, err := rows.Decode(&h.Columns)
 		if err != nil {
-			met = append(met, bad{*r, err})
+			met = append(met, bad{*h, err})
 		} else if q.Matches(&rec) {
 			page.Records = append(page.Records, rec)
 		}
 	}
-	if !stopped {
-		page.Looked = min(scanned, scan)
-		if scanned > scan {
+	if !stopped && last != nil {
+		page.Looked = int(last.ord)
+		if next != nil {
 			if !walk.From.Back {
-				walk.Pass(end[0])
+				walk.Pass(last.at)
 			}
-			walk.Stop(end[1])
+			walk.Stop(next.at)
 		}
 	}
 	if walk.From.Back {
@@ -129,36 +124,20 @@ func (t *tx) page(page *storage.Page, q *storage.Query, walk *cursor.Walk) {
 	fail.If(t.s.setAsideRead(t.ctx, false, met))
 }
 
-// hit is a job that a page may have.
-type hit struct {
-	seq int64
-	ord int // among those that the page looks at
-	at  cursor.Position
-}
-
 // walk looks at so many jobs behind a cursor, and one more. It returns those that the
-// query may select, as many as are read and one more, how many it has looked at, and the
-// positions of the last one that the page may pass and of the one behind that.
-func (t *tx) walk(
-	q *storage.Query, along course, scan, read int,
-) (hits []hit, scanned int, end [2]cursor.Position) {
-	from := along.from
-	states := []int16{} // those of finished jobs, for the order that has only these
-	var asked []int16   // nil: all
-	for _, code := range rows.Codes(q.States) {
-		asked = append(asked, int16(code))
-	}
-	for _, state := range []int16{rows.Completed, rows.Cancelled, rows.Discarded} {
-		if asked == nil || slices.Contains(asked, state) {
-			states = append(states, state)
-		}
+// query may select, as many as are read and one more, in their order. Rows without a job
+// are the last one that the page may pass and the one behind that.
+func (t *tx) walk(q *storage.Query, along course, scan, read int) []stored {
+	var asked []int // nil: all
+	if len(q.States) > 0 {
+		asked = rows.Codes(q.States)
 	}
 	var queues []string // nil: all
 	if len(q.Queues) > 0 {
 		queues = sayables(q.Queues)
 	}
 	types, prefixes := patterns(q.Types)
-	errorTypes, errorPrefixes := patterns(cutErrors(q))
+	errorTypes, errorPrefixes := patterns(listOf(q.ErrorTypes, func(p *string) string { return indexed(*p) }))
 	since, until := int64(math.MinInt64), int64(math.MaxInt64)
 	if q.Order == storage.OrderFinished {
 		if !q.FinishedFrom.IsZero() {
@@ -168,20 +147,11 @@ func (t *tx) walk(
 			until = at - 1
 		}
 	}
-	var h hit
-	var ord int64
-	t.query(along.way, each([]any{&h.seq, &ord, &h.at[0], &h.at[1], &h.at[2]}, func() {
-		switch h.ord = int(ord); {
-		case h.seq > 0:
-			hits = append(hits, h)
-		case h.ord <= scan:
-			scanned, end[0] = max(scanned, h.ord), h.at
-		default:
-			scanned, end[1] = h.ord, h.at
-		}
-	}), from[0], from[1], scan+1, states, q.DeadLetters, asked, queues, types, prefixes, scan, read+1,
-		from[2], indexed(q.Workflow), errorTypes, errorPrefixes, since, until)
-	return hits, scanned, end
+	from := along.from
+	list := t.rows(len(from)+1, along.way, from[0], from[1], scan+1, from[2], q.DeadLetters, asked, queues,
+		types, prefixes, scan, read+1, indexed(q.Workflow), errorTypes, errorPrefixes, since, until)
+	slices.SortFunc(list, func(a, b stored) int { return cmp.Compare(a.ord, b.ord) })
+	return list
 }
 
 // patterns are those of names, nil for all of them, and of prefixes.
@@ -194,7 +164,7 @@ func patterns(of []string) (names, prefixes []string) {
 		if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 			prefixes = append(prefixes, prefix)
 		} else {
-			names = append(names, pattern)
+			names = append(names, prefix)
 		}
 	}
 	return names, prefixes
@@ -208,14 +178,6 @@ func indexed(text string) string {
 	return text
 }
 
-// cutErrors returns as much of q.ErrorTypes as an index has.
-func cutErrors(q *storage.Query) (cut []string) {
-	for _, pattern := range q.ErrorTypes {
-		cut = append(cut, indexed(pattern))
-	}
-	return cut
-}
-
 // before is q.FinishedBefore as a column has it, or the greatest time.
 func before(q *storage.Query) int64 {
 	at := rows.Nanos(q.FinishedBefore)
@@ -225,7 +187,10 @@ func before(q *storage.Query) int64 {
 	return at
 }
 
-// course is a statement that walks along an order, and where it begins.
+// way is a statement that walks along an order, up and down.
+type way [2]statement
+
+// course is how a page walks, and where it begins.
 type course struct {
 	way  statement
 	from cursor.Position
@@ -246,34 +211,26 @@ func (c *course) reach(limit int) (scan, read int) {
 	return scan, read
 }
 
-// walking looks at jobs behind the position $1, $2 of an order, up to $3 of them, and
+// walking looks at jobs behind the position $1, $2, $4 of an order, up to $3 of them, and
 // returns those of the states $6, the queues $7, and the types $8 or types that begin as
-// $9, at most $11 among the first $10. With number 0 it returns those two between which
-// the page ends at the latest. $4 and $5 are about finished jobs only: their states, and
-// whether they are dead letters. {c} is the third number of a position, and $12 the one
-// to begin behind, in the order that has one. $13 is a workflow, $14 and $15 types of
-// errors and how they begin, $16 and $17 the first and the last time of an end.
+// $9, at most $11 among the first $10. Besides, it returns the positions of the two jobs
+// between which the page ends at the latest. $5 asks for dead letters only. {c} is the
+// third number of a position. $12 is a workflow, $13 and $14 types of errors and how they
+// begin, $15 and $16 the first and the last time of an end.
 const walking = `WITH way AS MATERIALIZED (SELECT row_number() OVER () AS ord, w.* FROM ({way}) w
-		WHERE w.a BETWEEN $16::bigint AND $17::bigint),
-	about AS (SELECT $1::bigint, $2::bigint, $3::bigint, $4::smallint[], $5::boolean,
-		$12::bigint, $13::text, $14::text[], $15::text[])
-	SELECT 0::bigint, ord, a, b, {c} FROM way WHERE ord IN ((SELECT least(count(*), $10) FROM way), $10 + 1)
+		WHERE w.a BETWEEN $15::bigint AND $16::bigint),
+	about AS (SELECT $1::bigint, $2::bigint, $3::bigint, $4::bigint, $5::boolean, $12::text, $13::text[], $14::text[])
+	SELECT ord, a, b, {c}, {marker} FROM way WHERE ord IN ((SELECT least(count(*), $10) FROM way), $10 + 1)
 	UNION ALL
-	SELECT * FROM (SELECT w.seq, w.ord, w.a, w.b, {c} FROM way w WHERE w.ord <= $10
+	SELECT w.ord, w.a, w.b, {c}, {columns} FROM (SELECT w.* FROM way w WHERE w.ord <= $10
 		AND ($6::smallint[] IS NULL OR w.state = ANY ($6::smallint[]))
 		AND ` + asked + `
-		ORDER BY w.ord LIMIT $11) hits`
+		ORDER BY w.ord LIMIT $11) w CROSS JOIN LATERAL (SELECT * FROM {whole} WHERE j.seq = w.seq OFFSET 0) j`
 
 // asked says whether a job, a way or a sum w is of a queue and a type of the query.
 const asked = `($7::text[] IS NULL OR w.queue = ANY ($7::text[]))
 		AND ($8::text[] IS NULL OR split_part(w.type, '@', 1) = ANY ($8::text[]) OR EXISTS (
 			SELECT FROM unnest($9::text[]) prefix WHERE starts_with(split_part(w.type, '@', 1), prefix)))`
-
-// sections are the queues and types that have jobs of the query in a rare state but for
-// active ones.
-const sections = `(SELECT w.state, w.queue, w.type FROM {schema}.tally w
-		WHERE w.state <> ALL ('{3,4,6}'::smallint[]) AND ($6::smallint[] IS NULL OR w.state = ANY ($6::smallint[]))
-		AND ` + asked + ` GROUP BY 1, 2, 3 HAVING sum(w.n) > 0) c`
 
 // These are in the words of the indexes.
 const (
@@ -282,224 +239,189 @@ const (
 	finishedAt = `coalesce(finished, {none})`
 )
 
-// These are the ways along the indexes. A column that has no place in an order is 0.
-const (
-	walkStage = `SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.stage
-		WHERE {behind} LIMIT $3`
-	walkDead = `SELECT seq, place AS a, 0::bigint AS b, state, queue, type FROM {schema}.done
-		WHERE dead IS NOT NULL AND {behind} LIMIT $3`
-	walkDue = `SELECT seq, wake AS a, {waits} AS b, state, queue, type FROM {schema}.stage
-		WHERE wake IS NOT NULL AND {behind} LIMIT $3`
+// sections are the queues and types that have jobs of the query in a rare state but for
+// active ones.
+const sections = `(SELECT w.state, w.queue, w.type FROM {schema}.tally w
+		WHERE w.state <> ALL ('{3,4,6}'::smallint[]) AND ($6::smallint[] IS NULL OR w.state = ANY ($6::smallint[]))
+		AND ` + asked + ` GROUP BY 1, 2, 3 HAVING sum(w.n) > 0) c`
 
-	// The jobs of rare states: of each section as many as a page may need.
-	walkRare = `SELECT r.* FROM (
-		SELECT l.* FROM ` + sections + ` CROSS JOIN LATERAL (
-			(SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.waiting
-				WHERE state = c.state AND queue = c.queue AND type = c.type AND {behind} LIMIT $3)
-			UNION ALL
-			(SELECT seq, seq, 0::bigint, state, queue, type FROM {schema}.done
-				WHERE state > 6 AND state = c.state AND queue = c.queue AND type = c.type AND {behind} LIMIT $3)) l
+// inSection says that a job is of a section c.
+const inSection = `state = c.state AND queue = c.queue AND type = c.type`
+
+// kinds are the types of errors of discarded jobs. Of an error without a type that can be
+// read (”) the page finds out.
+const kinds = `(WITH RECURSIVE kinds AS (
+		(SELECT ` + errorOf + ` AS t FROM {schema}.done
+			WHERE state = 8 AND ` + errorOf + ` IS NOT NULL ORDER BY ` + errorOf + ` LIMIT 1)
 		UNION ALL
-		(SELECT seq, seq, 0::bigint, state, queue, type FROM {schema}.active w
-			WHERE 4 = ANY ($6::smallint[]) AND ` + asked + ` AND {behind} LIMIT $3)) r ORDER BY {by} LIMIT $3`
-	walkRareDue = `SELECT l.* FROM ` + sections + ` CROSS JOIN LATERAL (
-		SELECT seq, wake AS a, place AS b, state, queue, type FROM {schema}.waiting
-		WHERE state = c.state AND queue = c.queue AND type = c.type AND wake IS NOT NULL
-			AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
-	walkRareFinished = `SELECT l.* FROM ` + sections + ` CROSS JOIN LATERAL (
-		SELECT seq, ` + finishedAt + ` AS a, place AS b, state, queue, type FROM {schema}.done
-		WHERE state > 6 AND state = c.state AND queue = c.queue AND type = c.type
-			AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
-	walkDeadOf = `SELECT l.* FROM ` + sections + ` CROSS JOIN LATERAL (
-		SELECT seq, place AS a, 0::bigint AS b, state, queue, type FROM {schema}.done
-		WHERE c.state = 8 AND queue = c.queue AND type = c.type AND dead IS NOT NULL
-			AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
+		SELECT (SELECT ` + errorOf + ` FROM {schema}.done
+			WHERE state = 8 AND ` + errorOf + ` > k.t ORDER BY ` + errorOf + ` LIMIT 1)
+		FROM kinds k WHERE k.t IS NOT NULL)
+	SELECT t FROM kinds WHERE t = '' OR t = ANY ($13::text[])
+		OR EXISTS (SELECT FROM unnest($14::text[]) prefix WHERE starts_with(t, prefix))) k`
 
-	// The discarded jobs, by the types of their errors. Of an error without a type that
-	// can be read ('') the page finds out.
-	walkFailed = `SELECT l.* FROM (
-		WITH RECURSIVE kinds AS (
-			(SELECT ` + errorOf + ` AS t FROM {schema}.done
-				WHERE state = 8 AND ` + errorOf + ` IS NOT NULL ORDER BY ` + errorOf + ` LIMIT 1)
-			UNION ALL
-			SELECT (SELECT ` + errorOf + ` FROM {schema}.done
-				WHERE state = 8 AND ` + errorOf + ` > k.t ORDER BY ` + errorOf + ` LIMIT 1)
-			FROM kinds k WHERE k.t IS NOT NULL)
-		SELECT t FROM kinds WHERE t = '' OR t = ANY ($14::text[])
-			OR EXISTS (SELECT FROM unnest($15::text[]) prefix WHERE starts_with(t, prefix))
-		) k CROSS JOIN LATERAL (
-		SELECT seq, ` + finishedAt + ` AS a, place AS b, state, queue, type FROM {schema}.done
-		WHERE state = 8 AND ` + errorOf + ` = k.t AND {behind} LIMIT $3) l ORDER BY {by} LIMIT $3`
+// ends are the states of finished jobs that a query selects, each with (1) and without
+// dead letters.
+const ends = `unnest(ARRAY[6, 7, 8]) s JOIN unnest(ARRAY[0, 1]) d
+	ON ($6::smallint[] IS NULL OR s = ANY ($6::smallint[])) AND (d = 1 OR NOT $5)`
 
-	// LIMIT 1 keeps the planner from reading all jobs.
-	walkKeepers = `SELECT s.* FROM (SELECT seq FROM {schema}.job
-			WHERE position('"workflow_id"'::bytea IN job) > 0 AND {behind} LIMIT $3) m
-		CROSS JOIN LATERAL (SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.stage
-			WHERE seq = m.seq LIMIT 1) s ORDER BY {by} LIMIT $3`
+// ordered is a list of columns of the jobs of a table, in the order of one or two columns
+// that have an index. A way up goes on with greater ones ({>}), and one down with lesser.
+func ordered(list, of string, by ...string) string {
+	from := strings.Join([]string{"$1", "$2"}[:len(by)], ", ")
+	return "(SELECT " + list + " FROM {schema}." + of + " AND (" + strings.Join(by, ", ") + ") {>} (" + from +
+		") ORDER BY " + strings.Join(by, "{desc}, ") + "{desc} LIMIT $3)"
+}
 
-	// The rest of a priority, and all lower or higher ones.
-	walkReady = `SELECT r.* FROM unnest(ARRAY[true, false]) h (yes) CROSS JOIN LATERAL (
+// leg is a part of a way, by columns that are the numbers of a position.
+func leg(of string, by ...string) string {
+	a, b := by[0], "0::bigint"
+	if len(by) > 1 {
+		b = by[1]
+	}
+	return ordered("seq, "+a+" AS a, "+b+" AS b, state, queue, type", of, by...)
+}
+
+// along is a way along legs together, for each row of a table.
+func along(each string, legs ...string) string {
+	return "(SELECT l.* FROM " + each + " CROSS JOIN LATERAL (" + strings.Join(legs, " UNION ALL ") +
+		") l" + together
+}
+
+// together ends a way that consists of several.
+const together = " ORDER BY a{desc}, b{desc} LIMIT $3)"
+
+// ofWorkflows is a way along jobs that workflows have. LIMIT 1 keeps the planner from
+// reading all jobs.
+func ofWorkflows(where, by string) string {
+	return along(ordered("seq", "job WHERE position('\"workflow_id\"'::bytea IN job) > 0"+where, by)+" m",
+		"(SELECT seq, seq AS a, 0::bigint AS b, state, queue, type FROM {schema}.stage WHERE seq = m.seq LIMIT 1)")
+}
+
+// defineWay defines a way by its two texts.
+func defineWay(name string, texts ...string) (w way) {
+	for i, text := range texts {
+		c := "0::bigint"
+		if strings.Contains(text, " AS c,") {
+			c = "c"
+		}
+		w[i] = define(name, strings.NewReplacer("{way}", text, "{c}", c).Replace(walking))
+	}
+	return w
+}
+
+func wayOf(name, text string) way {
+	return defineWay(name, strings.NewReplacer("{>}", ">", "{desc}", "").Replace(text),
+		strings.NewReplacer("{>}", "<", "{desc}", " DESC").Replace(text))
+}
+
+// An index has seq + 0 or place + 0 where the planner is not to take it for another one.
+var (
+	walkStageSQL = wayOf("walkStage", leg("stage WHERE true", "seq"))
+	walkDeadSQL  = wayOf("walkDead", leg("done WHERE dead IS NOT NULL", "place"))
+	walkDueSQL   = wayOf("walkDue", leg("stage WHERE wake IS NOT NULL", "wake", "{waits}"))
+
+	walkRareSQL = wayOf("walkRare", "(SELECT * FROM ("+
+		along(sections, leg("waiting WHERE "+inSection, "seq + 0"),
+			leg("done WHERE state > 6 AND "+inSection, "seq + 0"))+
+		" UNION ALL "+leg("active w WHERE 4 = ANY ($6::smallint[]) AND "+asked, "seq + 0")+") r"+together)
+	walkRareDueSQL = wayOf("walkRareDue",
+		along(sections, leg("waiting WHERE wake IS NOT NULL AND "+inSection, "wake", "place")))
+	walkRareFinishedSQL = wayOf("walkRareFinished",
+		along(sections, leg("done WHERE state > 6 AND "+inSection, finishedAt, "place")))
+	walkDeadOfSQL = wayOf("walkDeadOf", along(sections,
+		leg("done WHERE c.state = 8 AND dead IS NOT NULL AND queue = c.queue AND type = c.type", "place + 0")))
+	walkFailedSQL = wayOf("walkFailed",
+		along(kinds, leg("done WHERE state = 8 AND "+errorOf+" = k.t", finishedAt, "place")))
+	walkFinishedSQL = wayOf("walkFinished",
+		along(ends, leg("done WHERE kept IS NULL"+ended, finishedAt, "place"),
+			leg("done WHERE kept IS NOT NULL"+ended, finishedAt, "place")))
+
+	walkMembersSQL = wayOf("walkMembers", ofWorkflows(" AND "+workflowOf+" = $12", "seq + 0"))
+	walkKeepersSQL = wayOf("walkKeepers", ofWorkflows("", "CASE WHEN "+workflowOf+" = id THEN seq END"))
+	walkReadySQL   = defineWay("walkReady", walkReady, strings.NewReplacer(
+		"(place, own_place) > ($2, $4)", "place <= $2 AND (place < $2 OR coalesce(own_place, 0) < $4)",
+		"priority DESC, place, own_place NULLS FIRST", "priority, place DESC, own_place DESC NULLS LAST",
+		"priority <", "priority >", "a DESC, b, c", "a, b DESC, c DESC",
+	).Replace(walkReady))
+)
+
+// ended says that a job is of one of the ends.
+const ended = " AND state = s AND num_nonnulls(dead) = d"
+
+// walkReady walks up in the order of claims: the rest of a priority, and all lower ones.
+const walkReady = `SELECT r.* FROM unnest(ARRAY[true, false]) h (yes) CROSS JOIN LATERAL (
 		(SELECT seq, priority::bigint AS a, place AS b, coalesce(own_place, 0) AS c, state, queue, type FROM {schema}.ready
-			WHERE head = h.yes AND attempt >= 0 AND priority = $1::bigint AND (place, own_place) > ($2, $12)
+			WHERE head = h.yes AND attempt >= 0 AND priority = $1::bigint AND (place, own_place) > ($2, $4)
 			ORDER BY priority DESC, place, own_place NULLS FIRST LIMIT $3)
 		UNION ALL
 		(SELECT seq, priority, place, coalesce(own_place, 0), state, queue, type FROM {schema}.ready
 			WHERE head = h.yes AND attempt >= 0 AND priority < $1::bigint
 			ORDER BY priority DESC, place, own_place NULLS FIRST LIMIT $3)) r ORDER BY a DESC, b, c LIMIT $3`
-)
-
-// Jobs that are kept and that are not have an index each, with a part for each state and
-// for dead letters. Jobs without a time of their end come last.
-var walkFinished = `SELECT c.* FROM unnest($4::smallint[]) s CROSS JOIN unnest(ARRAY[0, 1]) d CROSS JOIN LATERAL (
-		` + unkept + `
-		UNION ALL
-		` + kept + `) c WHERE d = 1 OR NOT $5 ORDER BY a DESC, b DESC LIMIT $3`
-
-// unkept are the jobs of a state and of dead letters or others that are not kept, and
-// kept those that are.
-const unkept = `(SELECT seq, coalesce(finished, {none}) AS a, place AS b, state, queue, type FROM {schema}.done
-			WHERE state = s AND num_nonnulls(dead) = d AND kept IS NULL AND (finished, place) < ($1, $2)
-			ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)
-		UNION ALL
-		(SELECT seq, {none}, place, state, queue, type FROM {schema}.done
-			WHERE state = s AND num_nonnulls(dead) = d AND kept IS NULL AND finished IS NULL
-			AND ($1 > {none} OR place < $2)
-			ORDER BY finished DESC NULLS LAST, place DESC LIMIT $3)`
-
-var kept = strings.ReplaceAll(unkept, "kept IS NULL", "kept IS NOT NULL")
-
-// defineWalk defines a way, forward and back.
-func defineWalk(name, forward, back string) (both [2]statement) {
-	for i, way := range []string{forward, back} {
-		c := "0::bigint"
-		if strings.Contains(way, " AS c,") {
-			c = "c"
-		}
-		both[i] = define(name, strings.NewReplacer("{way}", way, "{c}", c).Replace(walking))
-	}
-	return both
-}
-
-// walkBy is defineWalk of a way along the columns that are a and b: {behind} is behind a
-// position, and {by} the order of several parts of the way.
-func walkBy(name, way string, newest bool, columns ...string) [2]statement {
-	along := func(sign string, descends bool) string {
-		end := ""
-		if descends {
-			end = " DESC"
-		}
-		n := len(columns)
-		order := func(names []string) string { return strings.Join(names, end+", ") + end }
-		behind := "(" + strings.Join(columns, ", ") + ") " + sign + " (" +
-			strings.Join([]string{"$1", "$2"}[:n], ", ") + ") ORDER BY " + order(columns)
-		return strings.NewReplacer("{behind}", behind, "{by}", order([]string{"a", "b"}[:n])).Replace(way)
-	}
-	if newest {
-		return defineWalk(name, along("<", true), along(">=", false))
-	}
-	return defineWalk(name, along(">", false), along("<=", true))
-}
-
-// orders are a way in the order of a column, and in the reverse.
-type orders struct{ oldest, newest [2]statement }
-
-func ordersOf(name, way, column string) orders {
-	return orders{walkBy(name, way, false, column), walkBy(name+"Newest", way, true, column)}
-}
-
-// An index has seq + 0 where the planner is not to take it for an index of seq.
-var (
-	walkStageSQL   = ordersOf("walkStage", walkStage, "seq")
-	walkRareSQL    = ordersOf("walkRare", walkRare, "seq + 0")
-	walkMembersSQL = ordersOf("walkMembers",
-		strings.ReplaceAll(walkKeepers, "{behind}", workflowOf+" = $13 AND {behind}"), "seq + 0")
-	walkKeepersSQL = ordersOf("walkKeepers", walkKeepers, "CASE WHEN "+workflowOf+" = id THEN seq END")
-	walkDeadSQL    = ordersOf("walkDead", walkDead, "place")
-	walkDeadOfSQL  = ordersOf("walkDeadOf", walkDeadOf, "place + 0")
-
-	walkRareFinishedSQL = walkBy("walkRareFinished", walkRareFinished, true, finishedAt, "place")
-	walkFailedSQL       = walkBy("walkFailed", walkFailed, true, finishedAt, "place")
-	walkRareDueSQL      = walkBy("walkRareDue", walkRareDue, false, "wake", "place")
-	walkDueSQL          = walkBy("walkDue", walkDue, false, "wake", "{waits}")
-)
-
-var walkReadySQL = defineWalk("walkReady", walkReady, strings.NewReplacer(
-	"(place, own_place) > ($2, $12)", "place <= $2 AND (place < $2 OR coalesce(own_place, 0) <= $12)",
-	"priority DESC, place, own_place NULLS FIRST", "priority, place DESC, own_place DESC NULLS LAST",
-	"priority <", "priority >", "a DESC, b, c", "a, b DESC, c DESC",
-).Replace(walkReady))
-
-var walkFinishedSQL = defineWalk("walkFinished", walkFinished, strings.NewReplacer(
-	"(finished, place) <", "(finished, place) >=",
-	"($1 > {none} OR place < $2)", "$1 = {none} AND place >= $2",
-	"finished DESC NULLS LAST, place DESC", "finished NULLS FIRST, place", "a DESC, b DESC", "a, b",
-).Replace(walkFinished))
 
 // courseOf returns how a page walks along an order.
 func courseOf(q *storage.Query, w *cursor.Walk) (c course) {
-	least := cursor.Position{math.MinInt64, math.MinInt64}
-	greatest := cursor.Position{math.MaxInt64, math.MaxInt64}
-	begin := least
-	var way [2]statement // forward, back
-	var either orders
+	finished := q.Order == storage.OrderFinished
+	down := finished || q.Order == storage.OrderNewest
 	c.some = q.Narrowed() || len(q.States) > 0
+	var of way
+	last := 0 // which number of a position tells two jobs apart
 	switch {
-	case q.Order == storage.OrderFinished:
-		begin = greatest
-		if at := before(q); at < math.MaxInt64 {
-			begin = cursor.Position{at, math.MinInt64}
+	case q.ByError():
+		of, last, c.some = walkFailedSQL, 1, q.Narrowed()
+		c.vague = q.DeadLetters || slices.ContainsFunc(q.ErrorTypes, func(p string) bool {
+			return indexed(p) != p
+		})
+	case q.TimedRare():
+		of, last, c.some = walkRareDueSQL, 1, false
+		if finished {
+			of = walkRareFinishedSQL
 		}
-		c.some = q.Narrowed()
-		switch {
-		case q.ByError():
-			way = walkFailedSQL
-			c.vague = q.DeadLetters || slices.ContainsFunc(q.ErrorTypes, func(p string) bool {
-				return indexed(p) != p
-			})
-		case q.TimedRare():
-			way, c.some = walkRareFinishedSQL, false
-		default:
-			way = walkFinishedSQL
-		}
-	case q.Order == storage.OrderDue && q.TimedRare():
-		way, c.some = walkRareDueSQL, false
+	case finished:
+		of, last, c.some = walkFinishedSQL, 1, q.Narrowed()
 	case q.Order == storage.OrderDue:
-		way = walkDueSQL
+		of, last = walkDueSQL, 1
 	case q.Order == storage.OrderClaim:
-		way, begin = walkReadySQL, cursor.Position{math.MaxInt64, math.MinInt64}
+		of, last = walkReadySQL, 2
 	case q.DeadLetters:
-		if either = walkDeadSQL; q.Narrowed() {
-			either = walkDeadOfSQL
+		if of = walkDeadSQL; q.Narrowed() {
+			of = walkDeadOfSQL
 		}
 		c.some = len(q.States) > 0 && !slices.Contains(q.States, ojs.StateDiscarded)
 	case q.Workflow != "":
-		either = walkMembersSQL
+		of = walkMembersSQL
 	case q.OfRare():
-		either, c.some = walkRareSQL, false
+		of, c.some = walkRareSQL, false
 	case q.Keepers:
-		either = walkKeepersSQL
+		of = walkKeepersSQL
 	default:
-		either = walkStageSQL
+		of = walkStageSQL
 	}
-	finished := !q.FinishedFrom.IsZero() || !q.FinishedBefore.IsZero()
+	timed := !q.FinishedFrom.IsZero() || !q.FinishedBefore.IsZero()
 	c.vague = c.vague || q.Where != nil || !q.CreatedFrom.IsZero() || !q.CreatedBefore.IsZero() ||
-		finished && q.Order != storage.OrderFinished || len(q.ErrorTypes) > 0 && !q.ByError() ||
+		timed && !finished || len(q.ErrorTypes) > 0 && !q.ByError() ||
 		q.DeadLetters && (q.Order == storage.OrderDue || q.Order == storage.OrderClaim) ||
-		q.Keepers && either != walkKeepersSQL ||
-		q.Workflow != "" && (either != walkMembersSQL || indexed(q.Workflow) != q.Workflow)
-	switch {
-	case either == orders{}:
-	case q.Order == storage.OrderNewest:
-		way, begin = either.newest, greatest
+		q.Keepers && of != walkKeepersSQL ||
+		q.Workflow != "" && (of != walkMembersSQL || indexed(q.Workflow) != q.Workflow)
+	const least, greatest = math.MinInt64, math.MaxInt64
+	at := &c.from[last]
+	switch c.from = w.From.After; {
+	case w.From.Back && down: // the job at the cursor is on the page, too
+		*at = max(*at, least+1) - 1
+	case w.From.Back:
+		*at = min(*at, greatest-1) + 1
+	case !w.First:
+	case finished && before(q) < greatest:
+		c.from = cursor.Position{before(q), least}
+	case down:
+		c.from = cursor.Position{greatest, greatest}
+	case q.Order == storage.OrderClaim:
+		c.from = cursor.Position{greatest, least}
 	default:
-		way = either.oldest
+		c.from = cursor.Position{least, least}
 	}
-	if c.from = w.From.After; w.First && !w.From.Back {
-		c.from = begin
-	}
-	c.way = way[0]
-	if w.From.Back {
-		c.way = way[1]
+	if c.way = of[0]; down != w.From.Back {
+		c.way = of[1]
 	}
 	return c
 }
@@ -513,11 +435,9 @@ func (s *Storage) ClaimedBy(ctx context.Context, worker string) (recs []storage.
 		if !sayable(worker) {
 			return
 		}
-		list := t.rows(false, claimedBySQL, worker)
-		for i := range list {
-			if rec, err := rows.Decode(&list[i].Columns); err == nil {
-				recs = append(recs, rec)
-			}
+		list, _ := decoded(t.rows(0, claimedBySQL, worker))
+		for _, row := range list {
+			recs = append(recs, row.Record)
 		}
 	})
 	return recs, err

@@ -470,7 +470,7 @@ func lockCases() []lockCase {
 		return strings.Replace(rowOf(r), "SELECT", "SELECT true", 1) + " NOWAIT"
 	}
 	list := []lockCase{
-		ordered("jobs that are cancelled", inOrder("lockedIDs"), func(
+		ordered("jobs that are cancelled", inOrder("lockChanged"), func(
 			o *overlap,
 		) (string, string, func() error) {
 			a, b := o.add("q"), o.add("q")
@@ -636,6 +636,18 @@ func lockCases() []lockCase {
 			o.check(errors.Join(a, b))
 			o.want(o.waited, "the limit is set while a claim counts it")
 		}},
+		{"no job starts once a limit of its queue is set that is not locked", nil, func(o *overlap) {
+			o.add("limited", once) // the claim judges its key
+			o.add("q")
+			a, b := o.around("", "pickHeadsIn", o.claims(o.a, inQ), func() error {
+				name := storage.LimitName{Kind: storage.LimitQueue, Name: "q"}
+				none := ojs.RateLimit{Concurrency: ojs.NoneAtOnce}
+				return o.b.SetLimit(o.t.Context(), o.now, name, none, time.Time{})
+			})
+			o.check(errors.Join(a, b))
+			n := len(o.all(ojs.StateActive))
+			o.want(n == 0, "%d are active", n)
+		}},
 		{"a key is not forgotten while a claim counts it", nil, func(o *overlap) {
 			o.add("q", limited("key"))
 			o.completes(o.a, o.take("q", 1)...)()
@@ -763,7 +775,7 @@ func lockCases() []lockCase {
 			o.state(w.Record, ojs.StateAvailable)
 		}},
 		{"a job that is cancelled is not claimed meanwhile",
-			[]removal{{"lockedIDs", waitsLock, ""}}, func(o *overlap) {
+			[]removal{{"lockChanged", waitsLock, ""}}, func(o *overlap) {
 				r := o.add("q")
 				a, b := o.around("", "settleCounting", o.cancels(o.a, r), o.claims(o.b, inQ))
 				o.check(errors.Join(a, b))
@@ -778,7 +790,7 @@ func lockCases() []lockCase {
 				o.want(errors.Is(b, storage.ErrFenced), "it has ended: %v", b)
 			}},
 		{"a job to which a dependency is added does not move meanwhile",
-			[]removal{{"lockedIDs", waitsLock, ""}}, func(o *overlap) {
+			[]removal{{"lockChanged", waitsLock, ""}}, func(o *overlap) {
 				o.add("q")
 				d := o.take("q", 1)
 				w := o.waiting(d[0].ID)

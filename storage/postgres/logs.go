@@ -2,58 +2,16 @@ package postgres
 
 import (
 	"context"
-	"slices"
-	"time"
 
-	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/storage"
 )
 
-// Changes with logs are a transaction of their own. It makes the changes as in a
-// transaction of a caller, and then stores the logs of the applied ones. Nothing else
-// reads or writes logs, so changes without logs cost nothing more.
+// Changes with logs have a transaction of their own. It makes the changes, and then
+// stores the logs of the applied ones. Nothing else reads or writes logs, so changes
+// without logs cost nothing more.
 
 // logged reports whether a change has a log.
 func logged(c storage.Change) bool { return c.Log != nil }
-
-// settleLogged is Settle of changes of which some have logs.
-func (s *Storage) settleLogged(
-	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
-) ([]storage.Settled, error) {
-	bare := slices.Clone(changes)
-	for i := range bare {
-		bare[i].Log = nil
-	}
-	var results []storage.Settled
-	settle := func(t *tx) {
-		results = fail.Must(s.Settle(t.ctx, now, bare, nil))
-		t.addLogs(changes, results)
-	}
-	if t := s.in(ctx); t.joined() {
-		if err := fail.Caught(func() { settle(t) }); err != nil {
-			return dst, wrap(err)
-		}
-		return append(dst, results...), nil
-	}
-	if err := s.enter(ctx); err != nil {
-		return dst, err
-	}
-	s.mu.RUnlock() // which each of the calls below takes by itself
-	var notices []storage.Notice
-	ctx = context.WithValue(ctx, toTell{}, &notices)
-	err := s.transact(ctx, tuned{s: s}, func(t *tx) {
-		notices = nil
-		t.exec(tuneSQL)
-		settle(s.in(WithTx(t.ctx, t.on.(inTx).Tx)))
-	})
-	if err != nil {
-		return dst, wrap(err)
-	}
-	for i := range notices {
-		s.tell(ctx, &notices[i])
-	}
-	return append(dst, results...), nil
-}
 
 var addLogsSQL = define("addLogs", `INSERT INTO {schema}.log SELECT b.seq, u.version, u.data
 		FROM unnest($1::text[], $2::bigint[], $3::bytea[]) u (id, version, data) JOIN {schema}.job b ON b.id = u.id`)

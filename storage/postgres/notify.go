@@ -37,10 +37,6 @@ func (s *Storage) tell(ctx context.Context, n *storage.Notice) {
 	s.out.add(n)
 }
 
-// toTell is the key of a list of notices in a context. Calls in a transaction of the
-// storage's own add to the list what the storage tells after the commit.
-type toTell struct{}
-
 var notifySQL = define("notify", `SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload`)
 
 // sendSQL is notifySQL in a transaction that nothing is lost with: its commit waits
@@ -50,11 +46,9 @@ var sendSQL = define("send", `SELECT pg_notify($1, payload)
 
 // tellAtCommit says what a call has done in the transaction of its context.
 func (t *tx) tellAtCommit(n *storage.Notice) {
-	if list, ok := t.ctx.Value(toTell{}).(*[]storage.Notice); ok {
-		*list = append(*list, *n)
-		return
+	if !n.Empty() {
+		t.exec(notifySQL, t.s.channel(), payloads("tx", n))
 	}
-	t.exec(notifySQL, t.s.channel(), payloads("tx", n))
 }
 
 // outbox collects what other processes are to be told, so that NOTIFY, for which
@@ -77,10 +71,9 @@ func (o *outbox) add(n *storage.Notice) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t := &o.notice
-	t.Everything = t.Everything || n.Everything
-	t.Available = t.Available || n.Available
-	t.Crons = t.Crons || n.Crons
-	t.Values = t.Values || n.Values
+	for i, flag := range flags(n) {
+		*flags(t)[i] = *flags(t)[i] || *flag
+	}
 	t.Due, t.Opens = times.Earliest(t.Due, n.Due), times.Earliest(t.Opens, n.Opens)
 	t.Taken = append(t.Taken, n.Taken[:min(len(n.Taken), max(maxTold-len(t.Taken), 0))]...)
 	t.Ended = append(t.Ended, n.Ended[:min(len(n.Ended), max(maxTold-len(t.Ended), 0))]...)
@@ -136,22 +129,29 @@ const maxPayload = 7500 // of the 7999 bytes that PostgreSQL takes
 
 var causes = map[byte]error{'x': ojs.ErrCancelled, 'r': ojs.ErrReplaced, 'l': ojs.ErrLeaseLost}
 
+// flagWords are the words of the flags of a notice, and timeWords those of its times.
+const (
+	flagWords = "acvq"
+	timeWords = "do"
+)
+
+func flags(n *storage.Notice) [4]*bool {
+	return [...]*bool{&n.Available, &n.Crons, &n.Values, &n.Everything}
+}
+
+func moments(n *storage.Notice) [2]*time.Time { return [...]*time.Time{&n.Due, &n.Opens} }
+
 func payloads(from string, n *storage.Notice) []string {
 	var words []string
-	if n.Available {
-		words = append(words, "a")
+	for i, flag := range flags(n) {
+		if *flag {
+			words = append(words, flagWords[i:i+1])
+		}
 	}
-	if !n.Due.IsZero() {
-		words = append(words, "d"+strconv.FormatInt(rows.Nanos(n.Due), 10))
-	}
-	if !n.Opens.IsZero() {
-		words = append(words, "o"+strconv.FormatInt(rows.Nanos(n.Opens), 10))
-	}
-	if n.Crons {
-		words = append(words, "c")
-	}
-	if n.Values {
-		words = append(words, "v")
+	for i, at := range moments(n) {
+		if !at.IsZero() {
+			words = append(words, fmt.Sprintf("%c%d", timeWords[i], rows.Nanos(*at)))
+		}
 	}
 	if len(n.Quarantined) > 0 {
 		words = append(words, "q")
@@ -183,23 +183,16 @@ func payloads(from string, n *storage.Notice) []string {
 func parse(payload string) (from string, n storage.Notice) {
 	from, rest, _ := strings.Cut(payload, " ")
 	for w := range strings.FieldsSeq(rest) {
-		switch arg := w[1:]; w[0] {
-		case 'a':
-			n.Available = true
-		case 'c':
-			n.Crons = true
-		case 'v':
-			n.Values = true
-		case 'q':
-			n.Everything = true
-		case 'd':
+		arg := w[1:]
+		if i := strings.IndexByte(flagWords, w[0]); i >= 0 {
+			*flags(&n)[i] = true
+		}
+		if i := strings.IndexByte(timeWords, w[0]); i >= 0 {
 			if ns, err := strconv.ParseInt(arg, 10, 64); err == nil {
-				n.Due = rows.Time(ns)
+				*moments(&n)[i] = rows.Time(ns)
 			}
-		case 'o':
-			if ns, err := strconv.ParseInt(arg, 10, 64); err == nil {
-				n.Opens = rows.Time(ns)
-			}
+		}
+		switch w[0] {
 		case 'e':
 			n.Ended = append(n.Ended, arg)
 		case 'x', 'r', 'l':
@@ -317,10 +310,9 @@ func (s *Storage) hear(ctx context.Context, hears func()) error {
 		case err == nil:
 			_, n := parse(got.Payload)
 			s.hub.Tell(ctx, n)
-			if strings.HasSuffix(got.Payload, " w") {
-				if err := s.heardWide(ctx, conn); err != nil {
-					return err
-				}
+			if strings.HasSuffix(got.Payload, " w") { // an end may have been told to none since
+				s.wide.Store(true)
+				s.tell(ctx, &storage.Notice{Available: true})
 			}
 		case !timedOut:
 			return err
@@ -402,8 +394,7 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, p *pulse) error {
 				"leases and schedules follow the database's", "by", by)
 		}
 		t.checkVersion()
-		t.lookForPaused()
-		t.lookForWide()
+		t.lookAtStates()
 		t.lookForStandby()
 	})
 	if err != nil {
@@ -427,25 +418,17 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, p *pulse) error {
 	return s.query(ctx, s.sent(sendSQL, nil, s.channel(), []string{p.probe}))
 }
 
-// heardWide follows a change of the limit of a queue or type. The end of a job may have
-// been told to none since.
-func (s *Storage) heardWide(ctx context.Context, conn *pgx.Conn) error {
-	err := s.toEnd(ctx, func(ctx context.Context) error {
-		return fail.Caught(s.with(ctx, bare{conn}).lookForWide)
-	})
-	if err == nil {
-		s.tell(ctx, &storage.Notice{Available: true})
+// statesSQL returns whether a queue is paused, and whether a queue or type has a limit.
+var statesSQL = define("states", `SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused'),
+		EXISTS (SELECT FROM {schema}.job_limit WHERE kind IN ('queue', 'type'))`)
+
+func (t *tx) lookAtStates() {
+	var paused, wide bool
+	t.query(statesSQL, one(&paused, &wide))
+	t.s.paused.Store(paused)
+	if wide {
+		t.s.wide.Store(true)
 	}
-	return err
-}
-
-var somePausedSQL = define("somePaused",
-	`SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused')`)
-
-func (t *tx) lookForPaused() {
-	var some bool
-	t.query(somePausedSQL, one(&some))
-	t.s.paused.Store(some)
 }
 
 // ClockOffset implements storage.Clocked: the clock is the database's.

@@ -20,7 +20,7 @@ var placesSQL = define("places", `SELECT coalesce(pg_sequence_last_value('{schem
 		SELECT max(seq) AS place FROM {schema}.job
 		UNION ALL SELECT d.place FROM unnest(ARRAY[6, 7, 8]) s CROSS JOIN generate_series(0, 1) n CROSS JOIN LATERAL (
 			SELECT place FROM {schema}.done WHERE state = s AND num_nonnulls(dead) = n AND kept IS NULL
-			ORDER BY finished DESC NULLS LAST, place DESC LIMIT 1) d) p`)
+			ORDER BY coalesce(finished, {none}) DESC, place DESC LIMIT 1) d) p`)
 
 // checkPlaces fails with ErrBehind if the sequence would give out numbers again, and has
 // all calls fail so. A role that may not read what it asks for is not told.
@@ -28,7 +28,7 @@ func (s *Storage) checkPlaces(ctx context.Context) error {
 	var last, stored int64
 	list := []sent{s.sent(tuneSQL, nil), s.sent(placesSQL, one(&last, &stored))}
 	err := s.within(ctx, func(ctx context.Context) error { // without a mark: the listener may wait for none
-		return s.borrow(ctx, func(conn *pgxpool.Conn) error { return sendAll(ctx, conn, list) })
+		return s.borrow(ctx, func(conn *pgxpool.Conn) error { return bare{conn}.query(ctx, list...) })
 	})
 	if isCode(err, insufficientPrivilege) {
 		return nil

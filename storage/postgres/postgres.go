@@ -64,9 +64,9 @@ type Storage struct {
 
 	counting atomic.Bool // the last Settle or step has ended jobs that others wait for: a hint
 
-	limited  atomic.Bool             // jobs with limits are about, as far as the last claim knows: a hint
-	wide     atomic.Pointer[wideSet] // as of the last look: whose ends to tell
-	openTold atomic.Int64            // the latest storage.Notice.Opens
+	limited  atomic.Bool  // jobs with limits are about, as far as the last claim knows: a hint
+	wide     atomic.Bool  // a queue or type has had a limit: a hint, whose ends to tell
+	openTold atomic.Int64 // the latest storage.Notice.Opens
 	closings closings
 
 	aside chan struct{} // holds a token while a call moves rows to the quarantine
@@ -248,8 +248,7 @@ func (t *tx) lookAround() {
 	t.query(isolationSQL, one(&level))
 	t.s.isolated = !seesCommits(level)
 	t.measureClock()
-	t.lookForPaused()
-	t.lookForWide()
+	t.lookAtStates()
 }
 
 // Capabilities implements storage.Storage.
@@ -304,7 +303,7 @@ func (s *Storage) sent(of statement, read func(rowSet) error, args ...any) sent 
 // querier is what statements are made with.
 type querier interface {
 	begin(ctx context.Context) (transaction, error)
-	query(ctx context.Context, m sent) error
+	query(ctx context.Context, list ...sent) error // in one round trip if the driver can
 }
 
 // transaction is one of the storage's, or one of the caller's of pgx or of database/sql,
@@ -326,7 +325,7 @@ type rowSet interface {
 type bare struct {
 	on interface {
 		Begin(ctx context.Context) (pgx.Tx, error)
-		Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+		SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 	}
 }
 
@@ -335,12 +334,27 @@ func (q bare) begin(ctx context.Context) (transaction, error) {
 	return inTx{Tx: tx}, err
 }
 
-func (q bare) query(ctx context.Context, m sent) error {
-	result, err := q.on.Query(ctx, m.sql, m.args...)
-	if err != nil {
-		return err
+func (q bare) query(ctx context.Context, list ...sent) (err error) {
+	var b pgx.Batch
+	for _, m := range list {
+		b.Queue(m.sql, m.args...)
 	}
-	return m.readAll(result)
+	results := q.on.SendBatch(ctx, &b)
+	defer func() {
+		if closing := results.Close(); err == nil {
+			err = closing
+		}
+	}()
+	for _, m := range list {
+		result, err := results.Query()
+		if err != nil {
+			return err
+		}
+		if err := m.readAll(result); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // inTx makes statements in a transaction. The planner works as its owner wants it to.
@@ -351,7 +365,9 @@ type inTx struct {
 }
 
 func (q inTx) begin(ctx context.Context) (transaction, error) { return bare{q.Tx}.begin(ctx) }
-func (q inTx) query(ctx context.Context, m sent) error        { return bare{q.Tx}.query(ctx, m) }
+func (q inTx) query(ctx context.Context, list ...sent) error {
+	return bare{q.Tx}.query(ctx, list...)
+}
 
 func (q inTx) commit(ctx context.Context) error {
 	if q.s == nil {
@@ -409,13 +425,10 @@ func (q tuned) begin(ctx context.Context) (transaction, error) {
 	return inTx{tx, q.s, conn}, nil
 }
 
-// query makes a statement in one round trip with its transaction.
-func (q tuned) query(ctx context.Context, m sent) error { return q.s.atOnceTuned(ctx, q.locks, m) }
-
-// atOnceTuned makes statements for tuned, in its time.
-func (s *Storage) atOnceTuned(ctx context.Context, locks bool, list ...sent) error {
-	list = slices.Insert(list, 0, s.sent(tuneSQL, nil))
-	return s.within(ctx, func(ctx context.Context) error { return s.together(ctx, locks, list) })
+// query makes statements in one round trip with their transaction.
+func (q tuned) query(ctx context.Context, list ...sent) error {
+	list = slices.Concat([]sent{q.s.sent(tuneSQL, nil)}, list)
+	return q.s.within(ctx, func(ctx context.Context) error { return q.s.together(ctx, q.locks, list) })
 }
 
 // together makes statements in one transaction and one round trip. If they lock, later
@@ -427,41 +440,12 @@ func (s *Storage) together(ctx context.Context, locks bool, list []sent) error {
 			[]sent{{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"}}, list, []sent{{sql: "COMMIT"}})
 	}
 	return s.borrow(ctx, func(conn *pgxpool.Conn) error {
-		err := sendAll(ctx, conn, list)
+		err := bare{conn}.query(ctx, list...)
 		if err == nil {
 			err = s.mark(ctx, conn)
 		}
 		return err
 	})
-}
-
-// sendAll makes statements in one round trip.
-func sendAll(ctx context.Context, on batchSender, list []sent) (err error) {
-	var b pgx.Batch
-	for _, m := range list {
-		b.Queue(m.sql, m.args...)
-	}
-	results := on.SendBatch(ctx, &b)
-	defer func() {
-		if closing := results.Close(); err == nil {
-			err = closing
-		}
-	}()
-	for _, m := range list {
-		result, err := results.Query()
-		if err != nil {
-			return err
-		}
-		if err := m.readAll(result); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// batchSender is a connection or a transaction.
-type batchSender interface {
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
 func (m *sent) readAll(result pgx.Rows) error {
@@ -476,9 +460,9 @@ func (m *sent) readAll(result pgx.Rows) error {
 }
 
 // query makes a statement by itself, without the settings of tuned.
-func (s *Storage) query(ctx context.Context, m sent) error {
+func (s *Storage) query(ctx context.Context, list ...sent) error {
 	return s.within(ctx, func(ctx context.Context) error {
-		return s.borrow(ctx, func(conn *pgxpool.Conn) error { return bare{conn}.query(ctx, m) })
+		return s.borrow(ctx, func(conn *pgxpool.Conn) error { return bare{conn}.query(ctx, list...) })
 	})
 }
 

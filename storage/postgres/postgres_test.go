@@ -473,7 +473,8 @@ func checkPlans(t *testing.T, s *postgres.Storage, when string) {
 	must(t, err)
 	for statement, plan := range plans {
 		for line := range strings.Lines(plan) {
-			if seqScan.MatchString(line) || strings.Contains(line, "Bitmap") {
+			ofActive := statement == "counters" && strings.Contains(line, " on active ") // as many as run
+			if !ofActive && seqScan.MatchString(line) || strings.Contains(line, "Bitmap") {
 				t.Errorf("%s, %s:\n%s", when, statement, plan)
 				break
 			}
@@ -496,35 +497,28 @@ func checkPlans(t *testing.T, s *postgres.Storage, when string) {
 		"take edges": "edge_pkey line_pkey", "first in line": "line_key waiting_pkey",
 		"locked": "job_pkey active_pkey", "kept": "done_kept done_released", "keep on": "job_id",
 		"release": "done_pkey", "prune": "done_ended done_pkey job_pkey",
-		"oldest": "ready_pkey done_pkey", "oldest back": "ready_pkey done_pkey",
-		"newest": "ready_pkey done_pkey", "newest back": "ready_pkey done_pkey",
-		"dead": "done_dead", "dead back": "done_dead",
-		"last dead": "done_dead", "last dead back": "done_dead",
-		"rare": "waiting_inserted done_inserted", "rare back": "waiting_inserted done_inserted",
-		"newest rare": "waiting_inserted done_inserted", "newest rare back": "waiting_inserted done_inserted",
-		"dead of": "done_dead_of", "dead of back": "done_dead_of",
-		"last dead of": "done_dead_of", "last dead of back": "done_dead_of",
-		"members": "job_workflow", "members back": "job_workflow",
-		"last members": "job_workflow", "last members back": "job_workflow",
-		"keepers": "job_keeper", "keepers back": "job_keeper",
-		"last keepers": "job_keeper", "last keepers back": "job_keeper",
-		"rare due": "waiting_due", "rare due back": "waiting_due",
-		"rare finished": "done_finished", "rare finished back": "done_finished",
-		"failed": "done_failed", "failed back": "done_failed",
-		"wait":      "ready_wake_place_idx active_wake_place_idx",
-		"wait back": "ready_wake_place_idx active_wake_place_idx",
-		"ready":     "ready_all", "ready back": "ready_all", "finished": "done_ended done_kept_finished",
-		"finished back": "done_ended done_kept_finished", "by seq": "job_pkey",
-		"remove": "job_id done_pkey",
+		"by seq":   "job_pkey",
+		"remove":   "job_id done_pkey",
+		"inserted": "ready_pkey done_pkey", "rare": "waiting_inserted done_inserted", "dead": "done_dead",
+		"dead of": "done_dead_of", "members": "job_workflow", "keepers": "job_keeper",
+		"rare due": "waiting_due", "rare finished": "done_finished", "failed": "done_failed",
+		"wait": "ready_wake_place_idx active_wake_place_idx", "ready": "ready_all",
+		"finished": "done_ended done_kept_finished",
 	} {
-		for _, index := range strings.Fields(indexes) {
-			if !strings.Contains(plans[statement], "using "+index+" ") {
-				t.Errorf("%s, %s does not use %s:\n%s", when, statement, index, plans[statement])
+		names := []string{statement}
+		if plans[statement] == "" {
+			names = []string{statement + " up", statement + " down"}
+		}
+		for _, name := range names {
+			for _, index := range strings.Fields(indexes) {
+				if !strings.Contains(plans[name], "using "+index+" ") {
+					t.Errorf("%s, %s does not use %s:\n%s", when, name, index, plans[name])
+				}
 			}
 		}
 	}
 	// It begins in each index at a state, and reads no job in another.
-	if plan := plans["finished"]; strings.Count(plan, "Index Cond: ((state = ") != 4 {
+	if plan := plans["finished down"]; strings.Count(plan, "Index Cond: ((state = ") != 2 {
 		t.Errorf("%s, finished reads other states:\n%s", when, plan)
 	}
 }

@@ -27,11 +27,11 @@ var removeSQL = define("remove", `WITH there AS MATERIALIZED (SELECT s.seq, b.id
 		SELECT (SELECT count(*) FROM gone), coalesce((SELECT id FROM held), ''), coalesce((SELECT state FROM held), 0), (SELECT n FROM moved)`)
 
 // Delete implements storage.Storage.
-func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
-	err = s.pooled(ctx).run(func(t *tx) {
+func (s *Storage) Delete(ctx context.Context, ids []string) (int, error) {
+	return ask(s.pooled(ctx), func(t *tx) (n int) {
 		t.apart()
 		if ids = sayables(ids); len(ids) == 0 {
-			return
+			return 0
 		}
 		var held string
 		var state int16
@@ -41,11 +41,8 @@ func (s *Storage) Delete(ctx context.Context, ids []string) (n int, err error) {
 		if held != "" {
 			fail.With(&ojs.TransitionError{ID: held, From: rows.State(int(state)), To: "deleted"})
 		}
+		return n
 	})
-	if err != nil {
-		return 0, err
-	}
-	return n, nil
 }
 
 // releases is how many kept jobs one Prune releases when their time has come. It bounds
@@ -59,12 +56,12 @@ const releases = 2000
 var pruneSQL = define("prune", `WITH total AS (SELECT coalesce(sum(n), 0) AS n FROM {schema}.tally WHERE state = ANY ($1::smallint[]) AND dead = $2),
 		ended AS (
 			SELECT e.* FROM unnest($1::smallint[]) s CROSS JOIN LATERAL (
-				SELECT seq, place, finished FROM {schema}.done
+				SELECT seq, place, coalesce(finished, {none}) AS finished FROM {schema}.done
 				WHERE state = s AND kept IS NULL AND num_nonnulls(dead) = $2::boolean::integer
-				ORDER BY finished NULLS FIRST, place LIMIT $5 + 1) e),
-		first AS MATERIALIZED (SELECT *, row_number() OVER (ORDER BY finished NULLS FIRST, place) AS nth FROM ended),
+				ORDER BY coalesce(finished, {none}), place LIMIT $5 + 1) e),
+		first AS MATERIALIZED (SELECT *, row_number() OVER (ORDER BY finished, place) AS nth FROM ended),
 		going AS MATERIALIZED (SELECT count(*) AS n FROM first WHERE nth <= $5 AND nth < coalesce((SELECT min(nth) FROM first, total
-			WHERE NOT (coalesce(finished, {none}) < $3 OR $4 > 0 AND total.n - (nth - 1) > $4 AND coalesce(finished, {none}) < $6)), $5 + 1)),
+			WHERE NOT (finished < $3 OR $4 > 0 AND total.n - (nth - 1) > $4 AND finished < $6)), $5 + 1)),
 		gone AS MATERIALIZED (DELETE FROM {schema}.done WHERE seq = ANY (ARRAY(SELECT seq FROM first, going WHERE nth <= going.n))
 			RETURNING seq, queue, state, type),
 		counted AS (INSERT INTO {schema}.tally SELECT queue, state, $2, -count(*), type FROM gone GROUP BY 1, 2, 5),
@@ -72,41 +69,33 @@ var pruneSQL = define("prune", `WITH total AS (SELECT coalesce(sum(n), 0) AS n F
 		logs AS (DELETE FROM {schema}.log WHERE seq = ANY (ARRAY(SELECT seq FROM gone)))
 		SELECT coalesce((SELECT array_agg(b.id ORDER BY f.nth) FROM first f JOIN bodies b USING (seq)), '{}'),
 			(SELECT n FROM total)::bigint - (SELECT count(*) FROM gone),
-			(SELECT finished FROM first, going WHERE nth = going.n + 1)`)
+			coalesce((SELECT finished FROM first, going WHERE nth = going.n + 1), {none})`)
 
 // Prune implements storage.Storage. Jobs that are kept are neither in the index that it
 // goes by nor among those it counts: a job becomes one of the others when it is released.
-func (s *Storage) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned, err error) {
-	states := []int16{rows.Completed, rows.Cancelled, rows.Discarded}
-	if p.DeadLetters {
-		states = []int16{rows.Discarded}
-	}
-	if len(p.States) > 0 {
-		asked := rows.Codes(p.States)
-		states = slices.DeleteFunc(states, func(s int16) bool { return !slices.Contains(asked, int(s)) })
-	}
+func (s *Storage) Prune(ctx context.Context, p storage.Prune) (storage.Pruned, error) {
+	states := []int{rows.Completed, rows.Cancelled, rows.Discarded}
+	asked := rows.Codes(p.States)
+	states = slices.DeleteFunc(states, func(state int) bool {
+		return p.DeadLetters && state != rows.Discarded || len(asked) > 0 && !slices.Contains(asked, state)
+	})
 	spare := int64(math.MaxInt64)
 	if !p.Spare.IsZero() {
 		spare = rows.Nanos(p.Spare)
 	}
-	var oldest *int64
-	err = s.pooled(ctx).run(func(t *tx) {
+	return ask(s.pooled(ctx), func(t *tx) (out storage.Pruned) {
 		if len(states) == 0 {
-			return
+			return out
 		}
 		t.release(p.Now)
+		var oldest int64
 		t.again(func() {
 			t.query(pruneSQL, one(&out.IDs, &out.Left, &oldest),
 				states, p.DeadLetters, rows.Nanos(p.Before), p.Beyond, min(p.Max, maxRows), spare)
 		})
+		out.Oldest = rows.Time(oldest)
+		return out
 	})
-	if err != nil {
-		return storage.Pruned{}, err
-	}
-	if oldest != nil {
-		out.Oldest = rows.Time(*oldest)
-	}
-	return out, nil
 }
 
 // keptUntilSQL returns the jobs that are kept until $1 at the latest. It keeps all jobs

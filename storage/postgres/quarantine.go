@@ -39,13 +39,9 @@ var setAsideSQL = define("setAside", `WITH met AS MATERIALIZED (
 			ORDER BY seq FOR UPDATE SKIP LOCKED),
 		gone AS MATERIALIZED (DELETE FROM {schema}.stage j WHERE seq = ANY (ARRAY(SELECT seq FROM met)) RETURNING j.*),
 		bodies AS MATERIALIZED (DELETE FROM {schema}.job j WHERE seq = ANY (ARRAY(SELECT seq FROM met)) RETURNING j.*),
-		kept AS (INSERT INTO {schema}.quarantined_job (seq, place, id, queue, type, state, priority, attempt, version, wake, deadline,
-				created, enqueued, started, next_retry, finished, dead, lease_until, lease, progress, worker, fingerprint, rate_key,
-				args, job, outcome, checkpoint, kept, released, other_place, depends, awaited, bounds, fair_key, share, own_place)
-			SELECT seq, s.place, b.id, s.queue, s.type, s.state, s.priority, s.attempt, s.version, s.wake, s.deadline,
-				b.created, s.enqueued, s.started, s.next_retry, s.finished, s.dead, s.lease_until, b.lease, coalesce(s.progress, 0),
-				coalesce(s.worker, ''), s.fingerprint, s.rate_key, b.args, b.job, s.outcome, s.checkpoint, s.kept, s.released, s.other_place, b.depends, s.awaited, s.bounds,
-				s.fair_key, s.share, s.own_place
+		kept AS (INSERT INTO {schema}.quarantined_job (`+standingBut()+`, id, lease, args, job, depends)
+			SELECT `+standingBut("created", "b.created", "progress", "coalesce(progress, 0)",
+	"worker", "coalesce(worker, '')")+`, id, lease, args, job, depends
 			FROM gone s JOIN bodies b USING (seq) RETURNING id, seq),
 		left_lane AS (INSERT INTO {schema}.job_judge SELECT DISTINCT rate_key FROM gone WHERE state = 3 AND bounds IS NOT NULL)
 		INSERT INTO {schema}.quarantine (kind, name, seq, reason)
@@ -161,18 +157,21 @@ var impossibleSQL = define("impossible", `SELECT {columns} FROM {whole} WHERE {i
 // sweep moves jobs that no other statement may meet. It needs a connection, and as a rule
 // nothing more.
 func (t *tx) sweep() {
-	list := t.s.pooled(t.ctx).rows(false, impossibleSQL, maxAside)
-	fail.If(t.s.setAsideRead(t.ctx, false, undecoded(list)))
+	_, met := decoded(t.s.pooled(t.ctx).rows(0, impossibleSQL, maxAside))
+	fail.If(t.s.setAsideRead(t.ctx, false, met))
 }
 
-// undecoded are those of jobs that do not decode.
-func undecoded(list []stored) (met []bad) {
+// decoded are those of jobs that decode, and the others.
+func decoded(list []stored) (jobs []*rows.Row, met []bad) {
 	for i := range list {
-		if _, err := rows.Decode(&list[i].Columns); err != nil {
+		row, err := list[i].decode()
+		if err != nil {
 			met = append(met, bad{list[i], err})
+			continue
 		}
+		jobs = append(jobs, row)
 	}
-	return met
+	return jobs, met
 }
 
 // named is a row other than a job's that does not decode.
@@ -378,7 +377,7 @@ var releaseJobSQL = define("releaseJob", `WITH n AS MATERIALIZED (SELECT * FROM 
 	"progress", "nullif(progress, 0)", "limited", "{limited}", "worker", "nullif(worker, '')")+` FROM n`)
 
 func (t *tx) releaseJob(e *entry, n *storage.Notice) {
-	list := t.rows(false, quarantinedJobSQL, e.seq)
+	list := t.rows(0, quarantinedJobSQL, e.seq)
 	if len(list) == 0 {
 		e.still(errors.New("its row of quarantined_job is gone"))
 	}
@@ -391,10 +390,7 @@ func (t *tx) releaseJob(e *entry, n *storage.Notice) {
 	}
 	n.Add(rec.ID, rec.State, rec.WakeAt())
 	if rec.State == ojs.StateActive { // claims that limits count have counted without it
-		names := limitsOf(*t.s.wide.Load(), w.Queue, w.Type, w.Bounds, w.RateKey)
-		if len(names) > 0 {
-			t.lockLimits(wall.Now().UnixNano(), names)
-		}
+		t.lockLimits(wall.Now().UnixNano(), limitsOf(w.Queue, w.Type, w.Bounds, w.RateKey))
 	}
 	t.exec(releaseJobSQL, e.seq)
 	// As it is now and in its place, with the columns that follow from others.

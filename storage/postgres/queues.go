@@ -12,32 +12,28 @@ import (
 // SetQueueState implements storage.Storage.
 func (s *Storage) SetQueueState(
 	ctx context.Context, queue string, to ojs.QueueState,
-) (was ojs.QueueState, err error) {
+) (ojs.QueueState, error) {
 	if !to.Valid() {
 		return "", invalid("queue_state", "%q is not active, paused or draining", to)
 	}
-	var stored string
-	err = s.pooled(ctx).run(func(t *tx) {
+	return ask(s.pooled(ctx), func(t *tx) (was ojs.QueueState) {
 		t.apart()
 		change := s.sent(setQueueStateSQL, nil, queue, string(to))
 		if to == ojs.QueueActive {
 			change = s.sent(activateQueueSQL, nil, queue)
 		}
-		fail.If(s.atOnceTuned(ctx, true, s.nameLock("state "+queue),
-			s.sent(queueStateSQL, one(&stored), queue), change))
+		fail.If(tuned{s, true}.query(ctx, s.nameLock("state "+queue),
+			s.sent(queueStateSQL, one(&was), queue), change))
 		if to == ojs.QueuePaused {
 			s.paused.Store(true)
 		} else {
 			s.tell(ctx, &storage.Notice{Available: true})
 		}
+		if !was.Valid() {
+			was = ojs.QueueActive
+		}
+		return was
 	})
-	if err != nil {
-		return "", err
-	}
-	if was = ojs.QueueState(stored); !was.Valid() {
-		was = ojs.QueueActive
-	}
-	return was, nil
 }
 
 var lockNameSQL = define("lockName",

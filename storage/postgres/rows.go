@@ -7,12 +7,14 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
+	"github.com/ojsengine/ojs/internal/cursor"
 	"github.com/ojsengine/ojs/internal/rows"
 )
 
 // stored is a row as it was read.
 type stored struct {
 	ord        int64 // what else the statement says of it
+	at         cursor.Position
 	seq, place int64
 	rows.Columns
 }
@@ -24,14 +26,12 @@ type scanner struct {
 	target []any
 }
 
-func newScanner(withOrd bool) *scanner {
+// newScanner reads the columns behind n others: a number, and a position.
+func newScanner(n int) *scanner {
 	s := &scanner{}
 	r := &s.row
-	if withOrd {
-		s.target = append(s.target, &r.ord)
-	}
-	s.target = append(s.target, &r.seq, &r.place, &r.ID, &r.Queue, &r.Type, &r.State, &r.Priority,
-		&r.Attempt, &r.Version)
+	s.target = append([]any{&r.ord, &r.at[0], &r.at[1], &r.at[2]}[:n], &r.seq, &r.place, &r.ID,
+		&r.Queue, &r.Type, &r.State, &r.Priority, &r.Attempt, &r.Version)
 	for i := range s.times {
 		s.target = append(s.target, &s.times[i])
 	}
@@ -59,9 +59,9 @@ func (s *scanner) scan(from rowSet) error {
 	return nil
 }
 
-// rows makes a statement that returns columns of jobs, behind a number if withOrd is set.
-func (t *tx) rows(withOrd bool, of statement, args ...any) (list []stored) {
-	s := newScanner(withOrd)
+// rows makes a statement that returns columns of jobs behind n others.
+func (t *tx) rows(n int, of statement, args ...any) (list []stored) {
+	s := newScanner(n)
 	t.query(of, func(result rowSet) error {
 		for result.Next() {
 			if err := s.scan(result); err != nil {

@@ -24,57 +24,78 @@ type settleCall struct {
 func (c *settleCall) size() (int, int)      { return len(c.encoded), documentBytes(c.encoded) }
 func (c *settleCall) done() <-chan struct{} { return c.ended }
 
-// Settle implements storage.Storage.
+// Settle implements storage.Storage. A change with a Then is a step of its own, and so
+// are the changes between two of them.
 func (s *Storage) Settle(
 	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
 ) ([]storage.Settled, error) {
-	if slices.ContainsFunc(changes, logged) {
-		return s.settleLogged(ctx, now, changes, dst)
-	}
-	if firstThen(changes) < len(changes) {
-		if err := storage.CheckThen(changes); err != nil {
-			return dst, err
-		}
-		return s.settleParts(ctx, now, changes, dst)
+	if err := storage.CheckThen(changes); err != nil {
+		return dst, err
 	}
 	if err := s.enter(ctx); err != nil {
 		return dst, err
 	}
 	defer s.mu.RUnlock()
-	if len(changes) == 0 {
-		return dst, nil
+	for len(changes) > 0 {
+		n := slices.IndexFunc(changes, follows)
+		settle := s.settleAll
+		switch n {
+		case -1:
+			n = len(changes)
+		case 0:
+			n, settle = 1, s.settleThen
+		}
+		settled, err := settle(ctx, now, changes[:n])
+		if err != nil {
+			return dst, wrap(err)
+		}
+		dst, changes = append(dst, settled...), changes[n:]
 	}
+	return dst, nil
+}
+
+// settleAll settles changes without a Then.
+func (s *Storage) settleAll(
+	ctx context.Context, now time.Time, changes []storage.Change,
+) ([]storage.Settled, error) {
 	o, err := settlingOf(now, len(changes), func(i int) *storage.Record { return &changes[i].Record })
 	if err != nil {
-		return dst, err
+		return nil, err
 	}
 	c := &settleCall{settling: o, ended: make(chan struct{})}
 	for i := range changes {
 		c.sameJob = c.sameJob && changes[i].AttemptFieldsOnly
 	}
-	settles := &s.settles
-	if len(c.entering()) > 0 {
-		settles = &s.settlesInTurn
+	apart := func(t *tx) {
+		c.results = t.settleRounds(c.settling)
+		t.addLogs(changes, c.results)
+		s.noteSettled(&t.notice, c.encoded, c.results)
 	}
-	t := s.in(ctx)
-	if t.joined() {
-		t.settleIn([]*settleCall{c})
-	} else if err := settles.do(ctx, c); err != nil {
-		return dst, err
+	switch t := s.in(ctx); {
+	case t.joined():
+		err = fail.Caught(func() {
+			apart(t)
+			t.tellAtCommit(&t.notice)
+		})
+	case slices.ContainsFunc(changes, logged):
+		err = s.atOnce(ctx, func(t *tx) {
+			t.tune()
+			apart(t)
+		})
+	default:
+		settles := &s.settles
+		if len(c.entering()) > 0 {
+			settles = &s.settlesInTurn
+		}
+		if err := settles.do(ctx, c); err != nil { // c may be under way still
+			return nil, err
+		}
+		if err = c.err; err == nil {
+			s.noteSettled(&t.notice, c.encoded, c.results)
+			s.tell(ctx, &t.notice)
+		}
 	}
-	if c.err != nil {
-		return dst, wrap(c.err)
-	}
-	var n storage.Notice
-	if s.noteSettled(&n, c.encoded, c.results); !t.joined() {
-		s.tell(ctx, &n)
-	} else if !n.Empty() { // the commit notifies every process, this one too
-		err = fail.Caught(func() { t.tellAtCommit(&n) })
-	}
-	if err != nil {
-		return dst, wrap(err)
-	}
-	return append(dst, c.results...), nil
+	return c.results, err
 }
 
 // noteSettled adds to a notice what changes tell that were applied.
@@ -130,19 +151,16 @@ func (t *tx) settleIn(calls []*settleCall) {
 		return
 	}
 	all := calls[0].settling
-	if len(calls) > 1 {
-		all = settling{sameJob: all.sameJob}
-		for _, c := range calls {
-			all.encoded, all.froms = append(all.encoded, c.encoded...), append(all.froms, c.froms...)
-			all.nows = append(all.nows, c.nows...)
-		}
+	for _, c := range calls[1:] {
+		all.encoded, all.froms = append(all.encoded, c.encoded...), append(all.froms, c.froms...)
+		all.nows = append(all.nows, c.nows...)
 	}
 	var results []storage.Settled
 	err := fail.Caught(func() { results = t.settleRounds(all) })
 	if refused(err) && len(calls) > 1 && all.distinct() == len(all.encoded) {
 		// In one round, of which nothing is done. So each is made by itself.
-		for _, c := range calls {
-			t.settleIn([]*settleCall{c})
+		for i := range calls {
+			t.settleIn(calls[i : i+1])
 		}
 		return
 	}
@@ -228,13 +246,10 @@ func (o *settling) distinct() int {
 
 // settleRounds applies changes in order: one statement for as many as are of different
 // jobs.
-func (t *tx) settleRounds(o settling) []storage.Settled {
-	results := make([]storage.Settled, len(o.encoded))
-	for from := 0; from < len(o.encoded); {
-		rest := o.part(from, len(o.encoded))
-		n := rest.distinct()
-		t.settleDistinct(rest.part(0, n), results[from:from+n], retries)
-		from += n
+func (t *tx) settleRounds(o settling) (results []storage.Settled) {
+	for n := 0; len(o.encoded) > 0; o = o.part(n, len(o.encoded)) {
+		n = o.distinct()
+		results = append(results, t.settleDistinct(o.part(0, n), retries)...)
 	}
 	return results
 }
@@ -244,34 +259,34 @@ const retries = 10
 
 // settleDistinct applies changes of different jobs, with up to tries retries, and finds
 // why others were not applied.
-func (t *tx) settleDistinct(o settling, results []storage.Settled, tries int) {
+func (t *tx) settleDistinct(o settling, tries int) []storage.Settled {
 	var applied []bool
 	held := t.s.counting.Load() || len(o.entering()) > 0
 	if !held {
 		applied, held = t.apply(o)
 	}
 	if held {
-		t.settleCounting(o, results)
-		return
+		return t.settleCounting(o)
 	}
-	t.explainAll(o, applied, results, tries)
+	return t.explainAll(o, applied, tries)
 }
 
 // explainAll makes the results of changes of different jobs, of which some were applied.
-func (t *tx) explainAll(o settling, applied []bool, results []storage.Settled, tries int) {
+func (t *tx) explainAll(o settling, applied []bool, tries int) []storage.Settled {
 	var refused []string
 	for i := range o.encoded {
 		if !applied[i] {
 			refused = append(refused, o.encoded[i].ID)
 		}
 	}
-	t.explain(o, applied, t.find(refused), results, tries)
+	return t.explain(o, applied, t.find(refused), tries)
 }
 
 // found is what is stored of a job.
 type found struct {
 	seq, version int64
 	code         int16
+	depends      bool // it was stored with DependsOn; lockKnown sets it
 }
 
 func (f found) state() ojs.State { return rows.State(int(f.code)) }
@@ -304,9 +319,8 @@ func (f found) refuses(there bool, c *written) error {
 }
 
 // explain is explainAll, given what is stored of the other jobs.
-func (t *tx) explain(
-	o settling, applied []bool, there map[string]found, results []storage.Settled, tries int,
-) {
+func (t *tx) explain(o settling, applied []bool, there map[string]found, tries int) []storage.Settled {
+	results := make([]storage.Settled, len(o.encoded))
 	for i := range o.encoded {
 		results[i] = storage.Settled{Version: uint64(o.encoded[i].Version)}
 	}
@@ -320,11 +334,12 @@ func (t *tx) explain(
 		switch {
 		case results[i].Err != nil:
 		case tries == 0:
-			fail.With(fmt.Errorf("ojs: postgres: job %s does not change though nothing is in its way", c.ID))
+			fail.With(fmt.Errorf("%w: %s", errUnchanged, c.ID))
 		default: // it missed the row while another statement changed it without raising its version
-			t.settleDistinct(o.part(i, i+1), results[i:i+1], tries-1)
+			results[i] = t.settleDistinct(o.part(i, i+1), tries-1)[0]
 		}
 	}
+	return results
 }
 
 // apply changes the jobs that have the version before and a state of froms. It reports
@@ -485,18 +500,15 @@ func (o *settling) by(of settles) (sql statement, args []any) {
 // Extend implements storage.Storage.
 func (s *Storage) Extend(
 	ctx context.Context, now time.Time, extensions []storage.Extension,
-) (lost []string, err error) {
-	err = s.pooled(ctx).run(func(t *tx) {
+) ([]string, error) {
+	return ask(s.pooled(ctx), func(t *tx) (lost []string) {
 		for len(extensions) > 0 {
 			n := distinct(len(extensions), func(i int) string { return extensions[i].ID })
 			lost = append(lost, t.extend(rows.Nanos(now), extensions[:n])...)
 			extensions = extensions[n:]
 		}
+		return lost
 	})
-	if err != nil {
-		return nil, err
-	}
-	return lost, nil
 }
 
 // distinct returns how many ids, from the first on, are different ones.

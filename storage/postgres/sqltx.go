@@ -59,7 +59,16 @@ func (q inSQLTx) rollback(ctx context.Context) error {
 	return nil
 }
 
-func (q inSQLTx) query(ctx context.Context, m sent) error {
+func (q inSQLTx) query(ctx context.Context, list ...sent) error {
+	for _, m := range list {
+		if err := q.send(ctx, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (q inSQLTx) send(ctx context.Context, m sent) error {
 	texts, err := sqlArgs(m.args)
 	if err != nil {
 		return err

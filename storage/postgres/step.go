@@ -6,6 +6,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
@@ -117,7 +118,7 @@ func (c *claims) took(ctx context.Context) bool {
 
 // read reads the result of the statement that claims.
 func (c *claims) read(result rowSet) error {
-	s := newScanner(true)
+	s := newScanner(1)
 	c.ords, c.met, c.refused = nil, nil, nil
 	for result.Next() {
 		if err := s.scan(result); err != nil {
@@ -130,7 +131,7 @@ func (c *claims) read(result rowSet) error {
 			if c.refused == nil {
 				c.refused = make(map[string]found)
 			}
-			c.refused[s.row.ID] = found{s.row.seq, s.row.Version, int16(s.row.State)}
+			c.refused[s.row.ID] = found{seq: s.row.seq, version: s.row.Version, code: int16(s.row.State)}
 			continue
 		}
 		rec, err := rows.Decode(&s.row.Columns)
@@ -177,8 +178,7 @@ func (s *Storage) step(
 	if err != nil {
 		return nil, err
 	}
-	results = make([]storage.Settled, len(o.encoded))
-	err = fail.Caught(func() { s.pooled(ctx).explain(o, applied, taken.refused, results, retries) })
+	err = fail.Caught(func() { results = s.pooled(ctx).explain(o, applied, taken.refused, retries) })
 	return results, err
 }
 
@@ -229,24 +229,20 @@ func (s *Storage) stepSlowly(
 	return results, err
 }
 
+var lockedIDsSQL = define("lockedIDs",
+	`SELECT {columns} FROM {whole} WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`)
+
 // Unclaim implements storage.SettleClaimer.
-func (s *Storage) Unclaim(ctx context.Context, now time.Time, held []storage.Held) (n int, err error) {
-	if err := s.enter(ctx); err != nil {
-		return 0, err
-	}
-	defer s.mu.RUnlock()
-	return s.unclaim(ctx, now, held)
+func (s *Storage) Unclaim(ctx context.Context, now time.Time, held []storage.Held) (int, error) {
+	return ask(s.in(ctx), func(*tx) int { return fail.Must(s.unclaim(ctx, now, held)) })
 }
 
 func (s *Storage) unclaim(ctx context.Context, now time.Time, held []storage.Held) (n int, err error) {
 	named := make(map[storage.Held]bool, len(held))
-	ids := make([]string, 0, len(held))
 	for _, h := range held {
-		if sayable(h.ID) {
-			named[h] = true
-			ids = append(ids, h.ID)
-		}
+		named[h] = true
 	}
+	ids := sayables(listOf(held, func(h *storage.Held) string { return h.ID }))
 	if len(ids) == 0 {
 		return 0, nil
 	}
@@ -254,9 +250,9 @@ func (s *Storage) unclaim(ctx context.Context, now time.Time, held []storage.Hel
 	err = s.transact(ctx, s.in(ctx).on, func(t *tx) {
 		back = settling{sameJob: true}
 		var undone []storage.Record
-		for _, row := range t.rows(false, lockedIDsSQL, ids) {
-			r, err := row.decode()
-			if err != nil || row.State != rows.Active || !named[storage.Held{ID: r.ID, Version: r.Version}] {
+		list, _ := decoded(t.rows(0, lockedIDsSQL, ids))
+		for _, r := range list {
+			if r.State != ojs.StateActive || !named[storage.Held{ID: r.ID, Version: r.Version}] {
 				continue
 			}
 			undone = append(undone, r.Record)

@@ -98,8 +98,12 @@ func (s *Storage) in(ctx context.Context) *tx {
 // joined reports whether the transaction is the caller's.
 func (t *tx) joined() bool { return txOf(t.ctx) != nil }
 
-// send makes a statement.
-func (t *tx) send(m sent) { fail.If(t.on.query(t.ctx, m)) }
+// send makes statements.
+func (t *tx) send(list ...sent) {
+	if len(list) > 0 {
+		fail.If(t.on.query(t.ctx, list...))
+	}
+}
 
 // query makes a statement. read reads its rows; nil drops them.
 func (t *tx) query(of statement, read func(rowSet) error, args ...any) {
@@ -107,17 +111,6 @@ func (t *tx) query(of statement, read func(rowSet) error, args ...any) {
 }
 
 func (t *tx) exec(of statement, args ...any) { t.query(of, nil, args...) }
-
-// all makes statements, in one round trip if the driver can.
-func (t *tx) all(list ...sent) {
-	if pgxs, ok := t.on.(inTx); ok && len(list) > 0 {
-		fail.If(sendAll(t.ctx, pgxs, list))
-		return
-	}
-	for _, m := range list {
-		t.send(m)
-	}
-}
 
 // tune has the planner work as the statements were written for, until the transaction of
 // the storage's own ends. In one of the caller's it works as its owner wants it to.
@@ -134,6 +127,15 @@ func (t *tx) run(f func(*tx)) error {
 	}
 	defer t.s.mu.RUnlock()
 	return wrap(fail.Caught(func() { f(t) }))
+}
+
+// ask makes a call whose result f returns.
+func ask[R any](t *tx, f func(*tx) R) (result R, err error) {
+	if err = t.run(func(t *tx) { result = f(t) }); err != nil {
+		var none R
+		return none, err
+	}
+	return result, nil
 }
 
 // apart refuses a call that does not join a transaction of the caller's.
@@ -184,14 +186,12 @@ func (s *Storage) transact(ctx context.Context, q querier, f func(*tx)) error {
 
 // atomically makes a call: f, in one tuned transaction, and the notice that f fills.
 func (s *Storage) atomically(ctx context.Context, f func(*tx)) error {
-	if err := s.enter(ctx); err != nil {
-		return err
-	}
-	defer s.mu.RUnlock()
-	return wrap(s.atOnce(ctx, func(t *tx) {
-		t.tune()
-		f(t)
-	}))
+	return s.in(ctx).run(func(*tx) {
+		fail.If(s.atOnce(ctx, func(t *tx) {
+			t.tune()
+			f(t)
+		}))
+	})
 }
 
 // atOnce makes f in one transaction, that of the context or one of its own, and tells the

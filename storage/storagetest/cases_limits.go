@@ -697,6 +697,39 @@ var limitCases = []Case{
 		"What a setting of a key names replaces the bounds of its jobs, up or down, until it ends or is removed.",
 		needsNothing,
 		func(c *C) {
+			// A setting that a claim has found ended counts again for a claim whose clock
+			// is before that end.
+			ends := c.now.Add(time.Minute)
+			set := func(key string, n int) {
+				bounds := ojs.RateLimit{Concurrency: n}
+				c.noErr("SetLimit", c.S.SetLimit(c.ctx, c.now, ofKey(key), bounds, ends))
+			}
+			set("raised", 3)
+			set("shut", ojs.NoneAtOnce)
+			back := storage.Claim{Queues: []string{"back"}, Max: 9}
+			once := func(key string) storage.Record { return c.job(queue("back"), atOnce(key, 1)) }
+			raised := c.insert(once("raised"), once("raised"), once("raised"))
+			shut := c.insert(once("shut"), once("shut"))
+			for _, claim := range []struct {
+				at    time.Time
+				want  []string
+				opens time.Time
+			}{
+				{ends, []string{raised[0], shut[0]}, time.Time{}},
+				{ends, nil, time.Time{}},
+				{ends.Add(-time.Second), raised[1:], ends},
+				{ends.Add(-time.Minute), nil, ends},
+				{ends, nil, time.Time{}},
+				{ends.AddDate(0, -1, 0), nil, ends},
+			} {
+				c.now, back.Limits = claim.at, new(storage.Limited)
+				c.claims(back, claim.want...)
+				if !back.Limits.Opens.Equal(claim.opens) {
+					c.failf("at %v limits open at %v, not %v", claim.at, back.Limits.Opens, claim.opens)
+				}
+			}
+			c.now = ends
+
 			key := limit(
 				ojs.RateLimit{Key: "k", Concurrency: 1, Throttle: ojs.Rate{Limit: 1, Per: time.Second}},
 			)
