@@ -19,7 +19,7 @@ func Plain(batch []storage.Insert) bool {
 }
 
 // Check refuses a batch with a job whose state is not one to begin in, whose id is stored
-// (stored has the states), or whose id an earlier job of the batch has. Batch calls it.
+// (stored has the states), or whose id an earlier job of the batch has.
 func Check(batch []storage.Insert, stored map[string]ojs.State) error {
 	if err := storage.CheckBegin(batch); err != nil {
 		return err

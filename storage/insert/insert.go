@@ -3,7 +3,8 @@
 // draining queues and makes room in bounded ones. A storage implements the few
 // lookups of [Tx] and calls [Batch] inside a transaction.
 //
-// storage/sqlite, storage/postgres and storage/keyed insert this way.
+// All storages of this module insert this way; storage/memory inserts plain jobs by
+// itself, and checks them by Check.
 package insert
 
 import (

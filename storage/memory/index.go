@@ -10,8 +10,8 @@ import (
 // by their turn. Jobs come almost in order. Adding such a job, and removing the first,
 // costs the same however many there are; any other job costs a search.
 //
-// Invariants: no chunk is empty, and the entries of all chunks, one after another, are in
-// order.
+// Invariants: no chunk is empty, the entries of all chunks, one after another, are in
+// order, and no turn is 0.
 type index struct {
 	chunks []*chunk
 	n      int

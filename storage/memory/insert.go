@@ -102,15 +102,10 @@ func (x *inserter) Draining(queues []string) (string, error) {
 
 // Depth implements insert.Tx.
 func (x *inserter) Depth(queue string) (int, error) {
-	n := 0
 	if q := x.s.queues[queue]; q != nil {
-		for _, of := range q.sections {
-			for _, jobs := range of.counts[:completedState] {
-				n += jobs
-			}
-		}
+		return q.live, nil
 	}
-	return n, nil
+	return 0, nil
 }
 
 // Oldest implements insert.Tx.

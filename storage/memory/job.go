@@ -33,7 +33,7 @@ type job struct {
 	level  *level         // of an available job: its queue, type, key and priority; nil: not there
 
 	prev, next *job                 // in level
-	wake       scheduler.Item[*job] // in due, or in kept or freed once the job has ended
+	wake       scheduler.Item[*job] // in store.wakes, by job.end
 	ord        uint64               // in all
 	turn       uint64               // among the available jobs, or of its end or the beginning of its wait
 	hash       uint32               // in the table, by which it is found there
@@ -380,7 +380,7 @@ func (j *job) expired(now time.Time) bool {
 	return !d.IsZero() && !now.Before(d) && j.current().Waiting()
 }
 
-// wakeAt is storage.Record.WakeAt.
+// wakeAt is storage.Record.WakeAt, or the earliest or latest time of 64 bits.
 func (j *job) wakeAt() time.Time {
 	if j.ended() {
 		return time.Time{}
@@ -388,7 +388,8 @@ func (j *job) wakeAt() time.Time {
 	return j.timed.time()
 }
 
-// finishedAt is storage.Record.FinishedAt of a job that has ended.
+// finishedAt is storage.Record.FinishedAt of a job that has ended, or the earliest or
+// latest time of 64 bits.
 func (j *job) finishedAt() time.Time { return j.timed.time() }
 
 // hasEnqueueTTL reports whether the job has an enqueue TTL.

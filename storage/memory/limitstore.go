@@ -69,6 +69,9 @@ func (s *store) bindAll(c *counter) {
 // countOf counts the jobs in a state that the limit of a queue or type is about, but for
 // some of each section.
 func (s *store) countOf(c *counter, state int, without map[any]int) (n int) {
+	if c.Kind == storage.LimitKey {
+		return 0
+	}
 	for name, q := range s.queues {
 		for _, x := range q.sections {
 			if c.Kind == storage.LimitQueue && name == c.Name ||

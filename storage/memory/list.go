@@ -183,8 +183,12 @@ func byTime(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Posi
 		return cursor.Position{e.at, int64(e.job.turn)}
 	})
 	return func(yield func(cursor.Position, *job) bool) {
-		for at, j := range jobs {
-			if at[0] < first || at[0] > last || !yield(at, j) {
+		for at, j := range jobs { // a cursor may be of times that are listed no more
+			far := at[0] < first
+			if latest == w.From.Back {
+				far = at[0] > last
+			}
+			if far || at[0] >= first && at[0] <= last && !yield(at, j) {
 				return
 			}
 		}

@@ -102,6 +102,7 @@ type queue struct {
 	name     string
 	state    ojs.QueueState      // "": active
 	sections map[string]*section // by the type of their jobs; none is empty
+	live     int                 // jobs that have not ended
 }
 
 // New makes an empty storage.
@@ -408,7 +409,7 @@ func (s *store) claimJobs(now time.Time, c storage.Claim, t *taker) {
 		s.takeIn()
 	}
 	for _, q := range queues {
-		for t.left > 0 {
+		for t.left > 0 && (all || q != "") {
 			j := s.ready.next(q, c.Types, now)
 			if all && (j == nil || j.priority < 0) { // what is in the inbox comes before it
 				s.takeIn()

@@ -467,3 +467,55 @@ func TestListingOfManyQueues(t *testing.T) {
 		t.Errorf("%v allocations for a page of %d jobs in %d queues", n, q.Limit, queues)
 	}
 }
+
+// A walk back through ended jobs may begin at a cursor whose times are listed no more, as
+// a page does whose filter is an hour long and moves on. It goes on to those that are.
+func TestBackInAMovedWindow(t *testing.T) {
+	s := memory.New()
+	for n := range 10 {
+		r := record(fmt.Sprint(n), ojs.StateAvailable)
+		insert(t, s, r)
+		got, err := s.Claim(t.Context(), epoch, storage.Claim{Max: 1, Worker: "w"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = got[0]
+		r.State, r.LeaseUntil = ojs.StateCompleted, time.Time{}
+		r.FinishedAt = epoch.Add(time.Duration(n) * time.Second)
+		if _, err := s.Settle(t.Context(), epoch, []storage.Change{{Record: r}}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := func(q storage.Query, cursor string) storage.Page {
+		t.Helper()
+		q.Order, q.Limit, q.Cursor = storage.OrderFinished, 4, cursor
+		q.States = []ojs.State{ojs.StateCompleted}
+		page, err := s.List(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return page
+	}
+	var all storage.Query
+	first := list(all, "")
+	second := list(all, first.Next)
+	third := list(all, second.Next)
+	later := storage.Query{FinishedFrom: epoch.Add(4 * time.Second)}
+	if back := list(later, third.Prev); len(back.Records) != 4 || back.Records[0].ID != "7" {
+		t.Errorf("back from jobs that ended too early: %d jobs", len(back.Records))
+	}
+	earlier := storage.Query{FinishedBefore: epoch.Add(4 * time.Second)}
+	if on := list(earlier, first.Next); len(on.Records) != 4 || on.Records[0].ID != "3" {
+		t.Errorf("on from jobs that ended too late: %d jobs", len(on.Records))
+	}
+}
+
+// A claim of a queue without a name gets none: no queue has that name.
+func TestClaimOfNoQueue(t *testing.T) {
+	s := memory.New()
+	insert(t, s, record("a", ojs.StateAvailable))
+	got, err := s.Claim(t.Context(), epoch, storage.Claim{Max: 1, Worker: "w", Queues: []string{""}}, nil)
+	if err != nil || len(got) != 0 {
+		t.Errorf("%d jobs, %v", len(got), err)
+	}
+}

@@ -23,11 +23,12 @@ func (s *store) SetQueueState(ctx context.Context, name string, to ojs.QueueStat
 	if q.state = to; to == ojs.QueueActive {
 		q.state = ""
 	}
-	s.states = 0
-	for _, q := range s.queues {
-		if q.state != "" {
-			s.states++
-		}
+	switch {
+	case was == to:
+	case to == ojs.QueueActive:
+		s.states--
+	case was == ojs.QueueActive:
+		s.states++
 	}
 	for _, g := range s.ready.queues[name] {
 		if was == ojs.QueuePaused {

@@ -27,9 +27,12 @@ func (j *job) listed() bool {
 	return j.state != available && j.state != active && j.state != completedState
 }
 
-// enterSection counts a job in its section, and lists it there.
+// enterSection counts a job in its queue and its section, and lists it there.
 func (s *store) enterSection(j *job) {
 	j.kind.section.counts[j.state]++
+	if !j.ended() {
+		j.kind.home.live++
+	}
 	if j.listed() {
 		s.eachList(j, (*index).add)
 	}
@@ -38,6 +41,9 @@ func (s *store) enterSection(j *job) {
 // leaveSection undoes enterSection, before the record of the job changes.
 func (s *store) leaveSection(j *job) {
 	j.kind.section.counts[j.state]--
+	if !j.ended() {
+		j.kind.home.live--
+	}
 	if j.listed() {
 		s.eachList(j, (*index).remove)
 	}

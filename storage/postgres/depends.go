@@ -126,7 +126,9 @@ func (t *tx) settleCounting(o settling) (results []storage.Settled) {
 	}
 	t.s.counting.Store(some)
 	fail.If(err)
-	_ = t.s.setAsideRead(t.ctx, false, met)
+	if _, joined := t.on.(transaction); !joined { // else it is left to calls that are in none
+		_ = t.s.setAsideRead(t.ctx, false, met)
+	}
 	return results
 }
 
@@ -244,7 +246,8 @@ type counter struct {
 
 var _ depend.Tx[*waiter] = (*counter)(nil)
 
-// waiter is a job that waits for others, or that others are to wait for.
+// waiter is a job that waits for others. Of one that others are to wait for it has the
+// number, the id and the state only.
 type waiter struct {
 	*rows.Row
 	awaited bool // by others in turn
@@ -335,10 +338,8 @@ func (c *counter) read(of statement, args ...any) int {
 			continue
 		}
 		awaited := list[i].ord != 0 || len(c.edges[row.Seq]) > 0 // which are not stored, perhaps
-		w := &waiter{Row: row, awaited: awaited, depends: list[i].Depends != nil}
-		if c.byID[row.ID] = w; row.Dependencies != nil {
-			c.jobs[row.Seq] = w
-		}
+		c.jobs[row.Seq] = &waiter{Row: row, awaited: awaited, depends: list[i].Depends != nil}
+		c.byID[row.ID] = c.jobs[row.Seq]
 	}
 	return len(list)
 }
@@ -516,23 +517,38 @@ func (c *counter) end(moved []storage.Record) {
 	noteMoved(&c.notice, moved)
 }
 
-var learnSQL = define("learn",
-	`SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole} WHERE seq = ANY ({seqs})`)
+// waitingIDsSQL returns the pending ones of the jobs with the ids $1, which the
+// transaction has locked.
+var waitingIDsSQL = define("waitingIDs", `SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
+		WHERE seq = ANY ({seqs}) AND state = 1`)
 
-// learn reads the jobs of a batch, which are stored, and those to which its edges lead.
-// These are locked: see Known and Waiting.
+// learn adds the jobs of a batch, which are stored, and those to which its edges lead.
+// These are locked: see Known and Waiting. It reads those that are to wait for others: of
+// a dependency, the number and the state will do.
 func (c *counter) learn(batch []storage.Insert, added func(int) bool) {
 	if !storage.DependsOn(batch) {
 		return
 	}
-	var ids []string
+	own := make(map[string]bool)
+	var waiting, ids []string
 	for k := range batch {
 		if in := &batch[k]; added(k) {
-			ids = append(slices.Concat(ids, in.DependsOn, in.AwaitedBy), in.Record.ID)
+			own[in.Record.ID] = true
+			ids = append(append(ids, in.Record.ID), in.DependsOn...)
+			waiting = append(waiting, in.AwaitedBy...)
 		}
 	}
-	if c.read(learnSQL, sayables(ids)); len(c.met) > 0 {
-		fail.With(&undecodable{c.met})
+	waiting = slices.DeleteFunc(sayables(waiting), func(id string) bool { return own[id] })
+	if len(waiting) > 0 {
+		c.read(waitingIDsSQL, waiting)
+	}
+	there := c.find(sayables(ids))
+	for id, f := range there {
+		if c.byID[id] == nil {
+			w := &waiter{Row: &rows.Row{Seq: f.seq}}
+			w.ID, w.State = id, f.state()
+			c.byID[id] = w
+		}
 	}
 	for k := range batch {
 		in := &batch[k]
@@ -541,8 +557,13 @@ func (c *counter) learn(batch []storage.Insert, added func(int) bool) {
 		}
 		w := c.byID[in.Record.ID]
 		if c.taken[w.Seq] = in.OrderingKey == ""; in.Waits() { // the edges from it are not stored yet
-			w.Dependencies = in.Record.Dependencies
+			columns := fail.Must(rows.Encode(&in.Record))
+			columns.Version = there[w.ID].version
+			columns.State = int(there[w.ID].code) // another job of the batch may have replaced it
+			w.Record = fail.Must(rows.Read(&columns))
+			w.Was = w.Version
 			w.Wait(in)
+			c.jobs[w.Seq] = w
 		}
 		for _, id := range in.DependsOn {
 			if c.byID[id] == nil {

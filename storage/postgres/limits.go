@@ -141,7 +141,11 @@ func (s *Storage) note(n *storage.Notice, c *written) {
 	if c.State == rows.Active || n.Available {
 		return
 	}
-	n.Available = c.Bounds != "" || s.wide.Load()
+	n.Available = c.Bounds != ""
+	if wide := *s.wide.Load(); len(wide) > 0 {
+		of := limitsOf(c.Queue, c.Type, "", "")
+		n.Available = n.Available || wide[of[0]] || wide[of[1]]
+	}
 }
 
 // limitsOf returns the limits that may count a job: those of its queue and type, and last

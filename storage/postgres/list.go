@@ -66,7 +66,7 @@ func (s *Storage) Get(ctx context.Context, id string) (rec storage.Record, err e
 }
 
 // List implements storage.Storage. One statement walks along the index of the order and
-// finds the jobs that the query may select; another reads them.
+// finds and reads the jobs that the query may select.
 func (s *Storage) List(ctx context.Context, q storage.Query) (page storage.Page, err error) {
 	walk, err := rule.Begin("postgres", &q)
 	if err != nil {
@@ -249,7 +249,7 @@ const sections = `(SELECT w.state, w.queue, w.type FROM {schema}.tally w
 const inSection = `state = c.state AND queue = c.queue AND type = c.type`
 
 // kinds are the types of errors of discarded jobs. Of an error without a type that can be
-// read (”) the page finds out.
+// read (the empty text) the page finds out.
 const kinds = `(WITH RECURSIVE kinds AS (
 		(SELECT ` + errorOf + ` AS t FROM {schema}.done
 			WHERE state = 8 AND ` + errorOf + ` IS NOT NULL ORDER BY ` + errorOf + ` LIMIT 1)

@@ -122,9 +122,9 @@ func (s *Storage) channel() string { return "ojs:" + s.config.schema }
 // A payload is who sends it and words: that jobs are available (a), that the limit of a
 // queue or type has been set (w, which is a payload of its own), when jobs are due (d),
 // when a limit opens (o), that recurring jobs have changed (c), that values have been put
-// (v), that it is a probe of the sender's (p), that records were set aside (q), and of
-// single jobs that they have ended (e) or that a claim has been taken (x cancelled, r
-// replaced, l lost).
+// (v), that it is a probe of the sender's (p), that records were set aside, or anything
+// has changed (q), and of single jobs that they have ended (e) or that a claim has been
+// taken (x cancelled, r replaced, l lost).
 const maxPayload = 7500 // of the 7999 bytes that PostgreSQL takes
 
 var causes = map[byte]error{'x': ojs.ErrCancelled, 'r': ojs.ErrReplaced, 'l': ojs.ErrLeaseLost}
@@ -311,7 +311,12 @@ func (s *Storage) hear(ctx context.Context, hears func()) error {
 			_, n := parse(got.Payload)
 			s.hub.Tell(ctx, n)
 			if strings.HasSuffix(got.Payload, " w") { // an end may have been told to none since
-				s.wide.Store(true)
+				err := s.toEnd(ctx, func(ctx context.Context) error {
+					return fail.Caught(s.with(ctx, bare{conn}).lookAtStates)
+				})
+				if err != nil {
+					return err
+				}
 				s.tell(ctx, &storage.Notice{Available: true})
 			}
 		case !timedOut:
@@ -418,17 +423,23 @@ func (s *Storage) look(ctx context.Context, conn *pgx.Conn, p *pulse) error {
 	return s.query(ctx, s.sent(sendSQL, nil, s.channel(), []string{p.probe}))
 }
 
-// statesSQL returns whether a queue is paused, and whether a queue or type has a limit.
+// statesSQL returns whether a queue is paused, and the kinds and names of the limits of
+// queues and types.
 var statesSQL = define("states", `SELECT EXISTS (SELECT FROM {schema}.queue_state WHERE state = 'paused'),
-		EXISTS (SELECT FROM {schema}.job_limit WHERE kind IN ('queue', 'type'))`)
+		ARRAY(SELECT kind FROM {schema}.job_limit WHERE kind IN ('queue', 'type') ORDER BY kind, name),
+		ARRAY(SELECT name FROM {schema}.job_limit WHERE kind IN ('queue', 'type') ORDER BY kind, name)`)
 
+// lookAtStates is called by Open, and then by the listener alone.
 func (t *tx) lookAtStates() {
-	var paused, wide bool
-	t.query(statesSQL, one(&paused, &wide))
+	var paused bool
+	var of lockedLimits
+	t.query(statesSQL, one(&paused, &of.kinds, &of.names))
 	t.s.paused.Store(paused)
-	if wide {
-		t.s.wide.Store(true)
+	wide := make(map[storage.LimitName]bool)
+	for _, name := range of.list() {
+		wide[name] = true
 	}
+	t.s.wide.Store(&wide)
 }
 
 // ClockOffset implements storage.Clocked: the clock is the database's.

@@ -65,9 +65,12 @@ type Storage struct {
 	counting atomic.Bool // the last Settle or step has ended jobs that others wait for: a hint
 
 	limited  atomic.Bool  // jobs with limits are about, as far as the last claim knows: a hint
-	wide     atomic.Bool  // a queue or type has had a limit: a hint, whose ends to tell
 	openTold atomic.Int64 // the latest storage.Notice.Opens
 	closings closings
+
+	// wide are the queues and types that have been set or blocked, as of the last look:
+	// whose ends to tell.
+	wide atomic.Pointer[map[storage.LimitName]bool]
 
 	aside chan struct{} // holds a token while a call moves rows to the quarantine
 

@@ -390,7 +390,11 @@ func (t *tx) releaseJob(e *entry, n *storage.Notice) {
 	}
 	n.Add(rec.ID, rec.State, rec.WakeAt())
 	if rec.State == ojs.StateActive { // claims that limits count have counted without it
-		t.lockLimits(wall.Now().UnixNano(), limitsOf(w.Queue, w.Type, w.Bounds, w.RateKey))
+		names := limitsOf(w.Queue, w.Type, w.Bounds, w.RateKey)
+		there := t.stored(names, true)
+		t.lockLimits(wall.Now().UnixNano(), slices.DeleteFunc(names, func(n storage.LimitName) bool {
+			return n.Kind != storage.LimitKey && !there[n]
+		}))
 	}
 	t.exec(releaseJobSQL, e.seq)
 	// As it is now and in its place, with the columns that follow from others.

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -31,29 +30,46 @@ func (s *Storage) settleThen(
 	e := &o.encoded[0]
 	ended.Version++
 	settled := make([]storage.Settled, 1)
-	err = s.atOnce(ctx, func(t *tx) {
-		i := &inserter{tx: t}
-		change := func() error {
-			_, list := t.applyLocked(o)
-			i.ended = append(i.ended, list...)
-			return nil
+	for tries := 1; ; tries++ {
+		err := s.atOnce(ctx, func(t *tx) {
+			i := &inserter{tx: t}
+			change := func() error {
+				_, list := t.applyLocked(o)
+				i.ended = append(i.ended, list...)
+				return nil
+			}
+			then := fail.Must(insert.Then(i, now, &ended, change, c.Then))
+			last := &then[len(then)-1]
+			settled[0] = storage.Settled{Version: uint64(e.Version), Then: then, Moved: last.Moved}
+			last.Moved = nil
+			if logged(*c) {
+				t.tune()
+			}
+			t.addLogs(changes, settled)
+			s.noteEnd(&t.notice, e)
+		})
+		if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
+			err = duplicate(err, c.Then)
 		}
-		then := fail.Must(insert.Then(i, now, &ended, change, c.Then))
-		last := &then[len(then)-1]
-		settled[0] = storage.Settled{Version: uint64(e.Version), Then: then, Moved: last.Moved}
-		last.Moved = nil
-		t.addLogs(changes, settled)
-		s.noteEnd(&t.notice, e)
-	})
-	if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
-		err = duplicate(err, c.Then)
+		missed := errors.Is(err, errUnchanged) // while another statement changed its row
+		if !missed && !insert.Refused(err) {
+			return settled, err
+		}
+		// It is refused for what is stored of its job, or else for what was to follow it.
+		looked := fail.Caught(func() {
+			f, ok := s.in(ctx).find([]string{e.ID})[e.ID]
+			settled[0] = storage.Settled{Version: uint64(f.version), Err: f.refuses(ok, e)}
+		})
+		switch {
+		case looked != nil:
+			return nil, looked
+		case settled[0].Err != nil:
+			return settled, nil
+		case !missed:
+			settled[0].Err = err
+			return settled, nil
+		case tries == retries:
+			return nil, err
+		}
 	}
-	if !errors.Is(err, errUnchanged) && !insert.Refused(err) {
-		return settled, err
-	}
-	// It is refused for what is stored of its job, or else for what was to follow it.
-	return settled, fail.Caught(func() {
-		f, ok := s.in(ctx).find([]string{e.ID})[e.ID]
-		settled[0] = storage.Settled{Version: uint64(f.version), Err: cmp.Or(f.refuses(ok, e), err)}
-	})
 }
