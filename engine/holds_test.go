@@ -191,47 +191,6 @@ func TestPauseDuringALook(t *testing.T) {
 	})
 }
 
-// Recurring jobs wake up if everything is paused and resumed at once, and a run comes due
-// between the looks of the two. [F150]
-func TestResumeDuringALook(t *testing.T) {
-	var armed atomic.Int32
-	looks := make([]chan struct{}, 3)
-	store := hooked(func(c *storagetest.Call) {
-		if c.Method == "Documents value" {
-			c.Do()
-			if n := armed.Add(-1); n >= 0 {
-				<-looks[n]
-			}
-		}
-	})
-	inBubbleOn(t, store, func(b *rig) {
-		pausing, resuming := make(chan struct{}), make(chan struct{})
-		b.handle("a", nothing)
-		b.run()
-		b.cron(cron.Entry{Name: "n", Schedule: "@every 1m", Job: ojs.NewDraft("a", nil)})
-		b.advance(0)
-		looks[1], looks[0] = pausing, resuming
-		armed.Store(2)
-		ends := make(chan error, 2)
-		go func() { ends <- b.Queues().PauseAll(b.ctx, "") }()
-		synctest.Wait()
-		go func() { ends <- b.Queues().ResumeAll(b.ctx) }()
-		synctest.Wait()
-		close(pausing)
-		must(t, <-ends)
-		b.advance(time.Minute)
-		if n := len(b.times()); n != 0 {
-			t.Errorf("%d runs while everything is paused", n)
-		}
-		close(resuming)
-		must(t, <-ends)
-		b.advance(0)
-		if n := len(b.times()); n != 1 {
-			t.Errorf("%d runs, not the one that came due", n)
-		}
-	})
-}
-
 // A pause that begins while a run begins holds, also if its notice comes too early or not
 // at all: the pauses are read again when the run has begun.
 func TestPauseWhileARunBegins(t *testing.T) {
