@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -209,5 +210,63 @@ func TestPauseWhileARunBegins(t *testing.T) {
 		b.run()
 		b.advance(time.Second)
 		b.want(b.enqueue("a").ID, ojs.StateAvailable, 0)
+	})
+}
+
+// A run that begins while everything is being paused makes no run of a recurring job. [F150]
+func TestPauseAllWhileARunBegins(t *testing.T) {
+	store := hooked(nil)
+	inBubbleOn(t, bare{store}, func(b *rig) {
+		b.handle("a", nothing)
+		b.cron(cron.Entry{Name: "n", Schedule: "@every 1m", Job: ojs.NewDraft("a", nil)})
+		b.advance(10 * time.Minute)
+		other, err := engine.New[any](store.Storage, quiet)
+		must(t, err)
+		var once sync.Once
+		store.OnCall(func(call *storagetest.Call) {
+			if call.Method == "Documents value" {
+				call.Do()
+				once.Do(func() { must(t, other.Queues().PauseAll(b.ctx, "")) })
+			}
+		})
+		b.run()
+		b.advance(time.Second)
+		if jobs := b.listed(inspect.Filter{Types: []string{"a"}}); len(jobs) != 0 {
+			t.Errorf("%d runs were made", len(jobs))
+		}
+	})
+}
+
+// A pause of everything leaves the runs that are due, but for those of a batch, to its
+// end. [F150]
+func TestPauseAllWhileRunsAreMade(t *testing.T) {
+	var armed atomic.Bool
+	var pause func()
+	store := hooked(func(c *storagetest.Call) {
+		if c.Method == "DueDocuments cron" && armed.CompareAndSwap(true, false) {
+			c.Do()
+			pause()
+		}
+	})
+	inBubbleOn(t, store, func(b *rig) {
+		const entries = 300
+		b.handle("a", nothing)
+		pause = func() { must(t, b.Queues().PauseAll(b.ctx, "")) }
+		for n := range entries {
+			b.cron(cron.Entry{Name: fmt.Sprint("e", n), Schedule: "@every 1m", Job: ojs.NewDraft("a", nil)})
+		}
+		b.run()
+		b.advance(59 * time.Second)
+		armed.Store(true)
+		b.advance(time.Second)
+		made := func() int { return len(b.listed(inspect.Filter{Types: []string{"a"}})) }
+		if n := made(); n == 0 || n >= entries {
+			t.Errorf("%d of %d runs were made", n, entries)
+		}
+		must(t, b.Queues().ResumeAll(b.ctx))
+		b.advance(0)
+		if n := made(); n != entries {
+			t.Errorf("%d of %d runs were made after the pause", n, entries)
+		}
 	})
 }

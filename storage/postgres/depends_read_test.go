@@ -94,3 +94,23 @@ func TestReleaseMakesNoLimit(t *testing.T) {
 		t.Errorf("%d limits are stored", n)
 	}
 }
+
+// A job that waits for one that has ended, and that a later job of its batch replaces,
+// stays cancelled.
+func TestReplacedInItsBatch(t *testing.T) {
+	s, _ := open(t, "")
+	must(t, insert(t.Context(), s, record(1)))
+	settle(t, t.Context(), s, completed(claimOne(t, s, record(1).ID)).Record)
+	batch := []storage.Insert{waitsFor(2, record(1).ID), waitsFor(3, record(1).ID)}
+	for i := range batch {
+		r := &batch[i].Record
+		r.Fingerprint, r.Unique = "f", &ojs.UniquePolicy{OnConflict: ojs.ConflictReplace}
+	}
+	_, err := s.Insert(t.Context(), time.Now(), batch, nil)
+	must(t, err)
+	for n, want := range map[int]ojs.State{2: ojs.StateCancelled, 3: ojs.StateAvailable} {
+		if got, err := s.Get(t.Context(), record(n).ID); err != nil || got.State != want {
+			t.Errorf("job %d is %s, not %s: %v", n, got.State, want, err)
+		}
+	}
+}

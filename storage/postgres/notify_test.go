@@ -150,6 +150,33 @@ func TestSettleInTxIsTold(t *testing.T) {
 	}
 }
 
+// A process tells of the ends of jobs that count for the limit of a queue as soon as it
+// hears that another process has set one: they may let a job start.
+func TestHearsOfALimitOfAQueue(t *testing.T) {
+	s, name := open(t, "", postgres.WithPoll(time.Hour))
+	other, _ := open(t, name)
+	heard := told(t, s)
+	awaitListener(t, other, heard)
+	must(t, other.SetLimit(t.Context(), time.Now(), storage.LimitName{Kind: storage.LimitQueue, Name: record(0).Queue},
+		ojs.RateLimit{Concurrency: 1}, time.Time{}))
+	n := 0
+	await(t, "the end of a job is told", func() bool {
+		n++
+		must(t, insert(t.Context(), s, record(n)))
+		claimed := claimOne(t, s, record(n).ID)
+		for len(heard) > 0 {
+			<-heard
+		}
+		settle(t, t.Context(), s, completed(claimed).Record)
+		for len(heard) > 0 {
+			if notice := <-heard; slices.Contains(notice.Ended, claimed.ID) {
+				return notice.Available
+			}
+		}
+		return false
+	})
+}
+
 // Other processes are notified of a change that was made right before Close.
 func TestToldBeforeClose(t *testing.T) {
 	s, name := open(t, "", postgres.WithPoll(time.Hour))
