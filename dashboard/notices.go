@@ -95,12 +95,11 @@ func (h *Handler) notices(p *page, s *summary, types *typeRows) (out []notice, e
 		return nil, err
 	}
 	out = append(out, p.growing(buckets, s.Stats.Queues)...)
-	late, err := h.overdue(p.r.Context(), p.Now)
-	if err != nil {
-		return nil, err
-	}
-	if slices.ContainsFunc(s.pauses, inspect.Pause.OfAll) { // a notice says so
-		late = nil
+	var late []cron.Entry
+	if !slices.ContainsFunc(s.pauses, inspect.Pause.OfAll) { // else no run is made, as a notice says
+		if late, err = h.overdue(p.r.Context(), p.Now); err != nil {
+			return nil, err
+		}
 	}
 	for _, e := range late[:min(len(late), maxNotices)] {
 		n := noticeOf("cron/"+p.Seg(e.Name)+"/", e.Name,

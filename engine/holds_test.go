@@ -213,7 +213,8 @@ func TestPauseWhileARunBegins(t *testing.T) {
 	})
 }
 
-// A run that begins while everything is being paused makes no run of a recurring job. [F150]
+// A run that begins while everything is being paused makes no run of a recurring job.
+// [F150]
 func TestPauseAllWhileARunBegins(t *testing.T) {
 	store := hooked(nil)
 	inBubbleOn(t, bare{store}, func(b *rig) {

@@ -28,8 +28,8 @@ type AttemptLog struct {
 	Cut int // how many older lines were cut, or could not be encoded
 }
 
-// readLogs reads the logs of a job. It leaves out those that cannot be read, which the
-// error names.
+// readLogs reads the logs of a job. The error names those that cannot be read; the
+// others are in logs.
 func readLogs(id string, stored []storage.Log) (logs []AttemptLog, err error) {
 	for _, l := range stored {
 		log, bad := ReadLog(l.Data)

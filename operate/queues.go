@@ -134,10 +134,9 @@ func (q *Queues) ResumeType(ctx context.Context, jobType string) (known bool, er
 
 // PauseAll stops all deliveries of a storage, for maintenance: no engine and no worker
 // gets jobs until ResumeAll, and recurring jobs make none but by Trigger: what they miss
-// is as if no engine had run (cron.Entry.Missed). Running jobs go on, jobs may be
-// enqueued, and those that come due become available. The states of queues stay as they
-// are, so that queues that are paused now still are after ResumeAll. For the rest it is
-// as PauseType.
+// is as if no engine had run (cron.Entry.Missed). Running jobs go on. Jobs may be
+// enqueued, and become available when they come due. A queue that is paused stays paused
+// after ResumeAll. For the rest it is as PauseType.
 func (q *Queues) PauseAll(ctx context.Context, reason string) error {
 	return q.op.setPause(ctx, stored.KeyPauseAll, &inspect.Pause{Reason: reason})
 }

@@ -409,7 +409,7 @@ func (s *store) claimJobs(now time.Time, c storage.Claim, t *taker) {
 		s.takeIn()
 	}
 	for _, q := range queues {
-		for t.left > 0 && (all || q != "") {
+		for t.left > 0 && (all || q != "") { // "" stands for all
 			j := s.ready.next(q, c.Types, now)
 			if all && (j == nil || j.priority < 0) { // what is in the inbox comes before it
 				s.takeIn()

@@ -468,8 +468,8 @@ func TestListingOfManyQueues(t *testing.T) {
 	}
 }
 
-// A walk back through ended jobs may begin at a cursor whose times are listed no more, as
-// a page does whose filter is an hour long and moves on. It goes on to those that are.
+// The window of a listing of ended jobs may have moved past its cursor, as that of a page
+// of the last hour does. The page then begins with the first job in the window.
 func TestBackInAMovedWindow(t *testing.T) {
 	s := memory.New()
 	for n := range 10 {

@@ -250,7 +250,8 @@ func (r *ready) passOver(j *job) {
 }
 
 // bringBack puts the jobs that passOver took out back in their places, if some of them
-// are not expired at now: the last one first, as it comes before those that are back.
+// are not expired at now. It begins with the last one: each job then comes before those
+// that are back, and add finds its place at once.
 func (r *ready) bringBack(now time.Time) {
 	if !now.Before(r.passedUntil) {
 		return
@@ -282,7 +283,8 @@ func (b *bucket) level(j *job) *level {
 	return l
 }
 
-// remove takes a job out, if it is in.
+// remove takes a job out, if it is in. The kind of a job, and so its group, does not
+// change while it is in.
 func (r *ready) remove(j *job) {
 	l := j.level
 	if l == nil {

@@ -522,9 +522,9 @@ func (c *counter) end(moved []storage.Record) {
 var waitingIDsSQL = define("waitingIDs", `SELECT coalesce(awaited, false)::integer::bigint, {columns} FROM {whole}
 		WHERE seq = ANY ({seqs}) AND state = 1`)
 
-// learn adds the jobs of a batch, which are stored, and those to which its edges lead.
-// These are locked: see Known and Waiting. It reads those that are to wait for others: of
-// a dependency, the number and the state will do.
+// learn adds the jobs of a batch, which are stored, and the jobs to which its edges lead,
+// which Known and Waiting have locked. It reads only the jobs that are to wait: the
+// counter needs no more of a dependency than its number and state.
 func (c *counter) learn(batch []storage.Insert, added func(int) bool) {
 	if !storage.DependsOn(batch) {
 		return

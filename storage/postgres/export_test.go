@@ -159,7 +159,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"set started":      {s.sql[setStartedSQL], []any{"key", "a", "", 1, 1, now}},
 		"trim starts":      {s.sql[trimStartsSQL], []any{"key", "a", 1}},
 		"take start":       {s.sql[takeStartSQL], []any{"key", "a", now}},
-		"keep starts":      {s.sql[keepStartsSQL], []any{[]string{"key", "queue"}, ids, false}},
+		"stored limits":    {s.sql[storedLimitsSQL], []any{[]string{"key", "queue"}, ids, false}},
 		"idle limits":      {s.sql[idleLimitsSQL], []any{now}},
 		"forget limits":    {s.sql[forgetLimitsSQL], []any{ids, now, now}},
 		"waiting of key":   {s.sql[waitingSQL[storage.LimitKey]], []any{"a", now}},

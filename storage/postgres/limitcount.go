@@ -198,17 +198,19 @@ var takeStartSQL = define("takeStart", `WITH f AS MATERIALIZED (SELECT n FROM {s
 			WHERE s.kind = $1 AND s.name = $2 AND s.n >= (SELECT n FROM f) AND b.kind = $1 AND b.name = $2 AND b.n = s.n + 1)
 		DELETE FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND n = (SELECT l.n FROM l, f)`)
 
-// keepStartsSQL returns which of some limits are stored, and keep starts, or $3 is true.
-var keepStartsSQL = define("keepStarts", `SELECT l.kind, l.name FROM unnest($1::text[], $2::text[]) u (kind, name)
+// storedLimitsSQL returns those of some limits that are stored: with $3 all, else those
+// that keep starts.
+var storedLimitsSQL = define("storedLimits", `SELECT l.kind, l.name FROM unnest($1::text[], $2::text[]) u (kind, name)
 		JOIN {schema}.job_limit l ON l.kind = u.kind AND l.name = u.name WHERE l.period > 0 OR $3`)
 
-// stored returns which of some limits are stored: those that keep starts, or any.
-func (t *tx) stored(of []storage.LimitName, anyOne bool) map[storage.LimitName]bool {
+// storedLimits returns those of some limits that are stored: all, or those that keep
+// starts.
+func (t *tx) storedLimits(of []storage.LimitName, all bool) map[storage.LimitName]bool {
 	kinds, names := pair(of)
 	there := make(map[storage.LimitName]bool)
 	var name storage.LimitName
 	read := each([]any{&name.Kind, &name.Name}, func() { there[name] = true })
-	t.query(keepStartsSQL, read, kinds, names, anyOne)
+	t.query(storedLimitsSQL, read, kinds, names, all)
 	return there
 }
 
@@ -226,7 +228,7 @@ func (t *tx) takeBack(now int64, undone []storage.Record) {
 		names = append(names, of...)
 		starts = append(starts, slices.Repeat([]int64{rows.Nanos(r.StartedAt)}, len(of))...)
 	}
-	keeps := t.stored(names, false)
+	keeps := t.storedLimits(names, false)
 	if len(keeps) == 0 {
 		return
 	}

@@ -157,8 +157,8 @@ func TestHearsOfALimitOfAQueue(t *testing.T) {
 	other, _ := open(t, name)
 	heard := told(t, s)
 	awaitListener(t, other, heard)
-	must(t, other.SetLimit(t.Context(), time.Now(), storage.LimitName{Kind: storage.LimitQueue, Name: record(0).Queue},
-		ojs.RateLimit{Concurrency: 1}, time.Time{}))
+	queue := storage.LimitName{Kind: storage.LimitQueue, Name: record(0).Queue}
+	must(t, other.SetLimit(t.Context(), time.Now(), queue, ojs.RateLimit{Concurrency: 1}, time.Time{}))
 	n := 0
 	await(t, "the end of a job is told", func() bool {
 		n++

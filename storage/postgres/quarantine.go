@@ -391,7 +391,7 @@ func (t *tx) releaseJob(e *entry, n *storage.Notice) {
 	n.Add(rec.ID, rec.State, rec.WakeAt())
 	if rec.State == ojs.StateActive { // claims that limits count have counted without it
 		names := limitsOf(w.Queue, w.Type, w.Bounds, w.RateKey)
-		there := t.stored(names, true)
+		there := t.storedLimits(names, true)
 		t.lockLimits(wall.Now().UnixNano(), slices.DeleteFunc(names, func(n storage.LimitName) bool {
 			return n.Kind != storage.LimitKey && !there[n]
 		}))

@@ -10,10 +10,9 @@ import (
 )
 
 // LoadHolds reads the pauses of types and of everything, and has the gate obey. It
-// reports whether that of everything has ended. It is
-// called when Run begins and when the storage tells that values have changed. Calls take
-// turns, so that none puts what it has read before a change in the place of what another
-// has read after it.
+// reports whether the pause of everything has ended. It is called when Run begins and
+// when the storage tells that values have changed. Calls take turns, so that none puts
+// what it has read before a change in the place of what another has read after it.
 func (c *Admission) LoadHolds(ctx context.Context) (resumed bool, err error) {
 	select {
 	case c.Gate.holding <- struct{}{}:
