@@ -10,6 +10,7 @@ import (
 
 // The server of the HTTP binding answers over this storage as it does over memory.
 func TestBinding(t *testing.T) {
+	t.Parallel()
 	bindingtest.Replay(t, func(tb testing.TB) storage.Storage {
 		s, _ := open(tb, "")
 		return s

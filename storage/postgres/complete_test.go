@@ -78,6 +78,7 @@ var soon = ojs.WithRetry(ojs.RetryPolicy{
 // The connections of the transactions are broken before the completion, after it, and
 // while the commit is on its way, so that its answer is lost now and then.
 func TestCompleteOnBrokenConnections(t *testing.T) {
+	t.Parallel()
 	p := pays(t, engine.WithConcurrency(8))
 	p.Handle("pay", func(ctx context.Context, job *ojs.Job[any]) error {
 		must(t, handler.SetResult(ctx, job.Attempt))
@@ -166,6 +167,7 @@ func TestCompleteInSQLTx(t *testing.T) {
 // A transaction that stays open after Complete keeps the job's row. No other job waits
 // for it: its lease is renewed, it ends, and the job itself is not taken over.
 func TestCompleteHoldsUpNothing(t *testing.T) {
+	t.Parallel()
 	p := pays(t, engine.WithConcurrency(2))
 	open, commit := make(chan struct{}), make(chan struct{})
 	p.Handle("pay", func(ctx context.Context, job *ojs.Job[any]) error {

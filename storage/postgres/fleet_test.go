@@ -9,6 +9,7 @@ import (
 
 // A fleet over four schemas of one server.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	var cells []storage.Storage
 	for range 4 {
 		s, _ := open(t, "")

@@ -125,5 +125,6 @@ func TestReleaseOfACountedJob(t *testing.T) {
 }
 
 func TestLimitsAreExact(t *testing.T) {
+	t.Parallel()
 	limittest.Exact(t, openForCrash, schema(t, connect(t))+" "+server)
 }

@@ -21,7 +21,8 @@ var wall = clock.New()
 const (
 	// defaultPatience is how long a statement or a short transaction may take.
 	defaultPatience = 30 * time.Second
-	// shortPatience is the most after one that had no answer, until another has.
+	// shortPatience is the most after one that had no answer, until another has, and
+	// during Close.
 	shortPatience = 5 * time.Second
 )
 
@@ -207,17 +208,14 @@ func hangUp(conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
-// farewell is how long Close lets a statement of the storage's own go on.
-const farewell = time.Second
-
 // toEnd is patiently for statements that the end of ctx, which is Close, shall not break
-// off: pgx asks the database to cancel what is broken off, which costs a connection more,
-// and PgBouncer 1.18 exits at times when that meets a client that leaves. A statement
-// that the database undoes is made anew (again).
+// off for as long as shortPatience: pgx asks the database to cancel what is broken off,
+// which costs a connection more, and PgBouncer 1.18 exits at times when that meets a
+// client that leaves. A statement that the database undoes is made anew (again).
 func (s *Storage) toEnd(ctx context.Context, f func(ctx context.Context) error) error {
 	lingering, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { wall.AfterFunc(farewell, cancel) })
+	stop := context.AfterFunc(ctx, func() { wall.AfterFunc(shortPatience, cancel) })
 	defer stop()
 	return again(func() error { return s.patiently(lingering, f) })
 }

@@ -76,7 +76,9 @@ func TestPoolerHearsNoCancel(t *testing.T) {
 	must(t, err)
 	for i := range 60 {
 		s, err := postgres.Open(t.Context(), pool)
-		must(t, err)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, p.Log())
+		}
 		// so that some are closed in the middle of their first look
 		pace.Work(time.Duration(i) * 200 * time.Microsecond)
 		must(t, s.Close())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,18 +61,22 @@ func TestSwallowedCalls(t *testing.T) {
 		_, err := postgres.Open(ctx, pool, postgres.WithSchema(name))
 		return err
 	}
+	var all sync.WaitGroup
 	for call, f := range calls {
-		began := time.Now()
-		err := f()
-		// some make several statements, or wait for those of the engine
-		if took := time.Since(began); took > 20*patience {
-			t.Errorf("%s took %v", call, took)
-		}
-		if !errors.Is(err, context.DeadlineExceeded) && (err == nil ||
-			!strings.HasPrefix(err.Error(), "ojs: ")) {
-			t.Errorf("%s: %v", call, err)
-		}
+		all.Go(func() {
+			began := time.Now()
+			err := f()
+			// some make several statements, or wait for those of the engine
+			if took := time.Since(began); took > 20*patience {
+				t.Errorf("%s took %v", call, took)
+			}
+			if !errors.Is(err, context.DeadlineExceeded) && (err == nil ||
+				!strings.HasPrefix(err.Error(), "ojs: ")) {
+				t.Errorf("%s: %v", call, err)
+			}
+		})
 	}
+	all.Wait()
 	_, err = there.Enqueue(t.Context(), "x", 2, soon)
 	must(t, err)
 	p.spit()

@@ -71,9 +71,12 @@ func behindBadNetwork(
 	pool, err = pgxpool.NewWithConfig(t.Context(), cfg)
 	must(t, err)
 	t.Cleanup(pool.Close)
-	s, err = postgres.Open(t.Context(), pool, append([]postgres.Option{postgres.WithSchema(name),
-		postgres.WithPatience(patience), postgres.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
-	must(t, err)
+	opts = append([]postgres.Option{postgres.WithSchema(name), postgres.WithPatience(patience),
+		postgres.WithLogger(slog.New(slog.DiscardHandler))}, opts...)
+	await(t, "Open within the patience, on a busy machine", func() bool {
+		s, err = postgres.Open(t.Context(), pool, opts...)
+		return err == nil
+	})
 	t.Cleanup(func() { must(t, s.Close()) })
 	return s, pool, p, direct, name
 }

@@ -31,6 +31,7 @@ func withinForCrash(s storage.Storage) crashtest.InTx {
 // Processes that share a file are killed at any moment. With one worker there are
 // moments at which no process has the file open.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{1, 2, 4} {
 		t.Run(fmt.Sprint("workers ", workers), func(t *testing.T) {
 			crashtest.Run(t, crashtest.Config{Open: openForCrash, At: filepath.Join(t.TempDir(), "jobs.db"),

@@ -9,6 +9,7 @@ import (
 
 // A fleet over three files.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	var cells []storage.Storage
 	for range 3 {
 		s := open(t)

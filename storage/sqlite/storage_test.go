@@ -75,7 +75,10 @@ func TestDriver(t *testing.T) {
 	})
 }
 
-func TestStorage(t *testing.T) { storagetest.Run(t, config) }
+func TestStorage(t *testing.T) {
+	t.Parallel()
+	storagetest.Run(t, config)
+}
 
 func TestEngine(t *testing.T) { storagetest.RunEngine(t, config) }
 
