@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sort"
 	"strings"
 	"time"
 
@@ -26,33 +27,38 @@ func (s *Storage) Claim(
 		return dst, nil
 	}
 	had := len(dst)
-	taken := claims{asking: s.asking(now, &c, min(c.Max, maxRows), false), at: func(i int) *storage.Record {
-		if had+i == len(dst) {
-			dst = append(dst, storage.Record{})
-		}
-		return &dst[had+i]
-	}}
-	if _, err := s.claimAll(ctx, settling{}, &taken); err != nil {
+	put := func(r *storage.Record) { dst = append(dst, *r) }
+	if _, err := s.claimAll(ctx, settling{}, s.asking(now, &c, min(c.Max, maxRows), false, put)); err != nil {
 		return dst[:had], wrap(err)
 	}
-	return dst[:had+taken.had], nil
+	return dst, nil
 }
 
 // asking is a claim on its way.
 type asking struct {
-	s     *Storage
+	store *Storage
 	c     *storage.Claim
 	now   int64
 	types claimTypes
 	asked bool // the caller asks what limits do
 	step  bool // the first job ends it that has an enqueue TTL
 	most  int
-	had   int             // jobs that it has claimed
-	leave []string        // queues and types whose limits let no job start
-	opens int64           // when time opens one of these; rows.None: never
-	start []ojs.RateLimit // of the jobs that it has claimed
+	put   func(*storage.Record) // takes a job that is claimed
+	had   int                   // jobs that it has claimed
+	leave []string              // queues and types whose limits let no job start
+	opens int64                 // when time opens one of these; rows.None: never
+	start []ojs.RateLimit       // of the jobs that it has claimed
 	shut  []closedLane
 	said
+
+	got []claimed // by the last statement, in their order
+	met []bad     // likewise
+}
+
+// claimed is a job that a statement has claimed, with its place in the order of claims.
+type claimed struct {
+	ord int64
+	storage.Record
 }
 
 // said is what the last statement of a claim has said of limits.
@@ -64,28 +70,61 @@ type said struct {
 	first int64 // when time opens the first limit of a key; rows.None: never
 }
 
-func (s *Storage) asking(now time.Time, c *storage.Claim, most int, step bool) *asking {
+func (s *Storage) asking(
+	now time.Time, c *storage.Claim, most int, step bool, put func(*storage.Record),
+) *asking {
 	asked := c.Limits != nil
 	c.ResetLimits()
 	return &asking{
-		s: s, c: c, asked: asked, now: rows.Nanos(now), types: typesOf(c.Types), step: step, most: most,
-		leave: []string{}, opens: rows.None, said: said{first: rows.None},
+		store: s, c: c, asked: asked, now: rows.Nanos(now), types: typesOf(c.Types), step: step,
+		most: most, put: put, leave: []string{}, opens: rows.None, said: said{first: rows.None},
 	}
 }
 
 func (a *asking) left() int { return a.most - a.had }
 
-// reads reads a row that is no job, and reports whether it is one.
-func (a *asking) reads(row *stored) bool {
-	switch row.ord {
-	case -1:
-		a.more = true
-	case -2:
-		a.held, a.first = true, row.seq
-	case -3:
-		a.over = true
+// read reads the result of the statement that claims.
+func (a *asking) read(result rowSet) error {
+	s := newScanner(1)
+	a.got, a.met = nil, nil
+	for result.Next() {
+		if err := s.scan(result); err != nil {
+			return err
+		}
+		switch s.row.ord {
+		case -1:
+			a.more = true
+		case -2:
+			a.held, a.first = true, s.row.seq
+		case -3:
+			a.over = true
+		default:
+			rec, err := rows.Decode(&s.row.Columns)
+			if err != nil {
+				a.met = append(a.met, bad{s.row, err})
+				continue
+			}
+			a.got = append(a.got, claimed{s.row.ord, rec})
+		}
 	}
-	return row.ord < 0
+	sort.Slice(a.got, func(i, j int) bool { return a.got[i].ord < a.got[j].ord })
+	return result.Err()
+}
+
+// took adds the jobs of the last statement to those of the claim. It moves the jobs that
+// do not decode to the quarantine, and reports whether there are any. If that fails, they
+// stay active until their leases expire.
+func (a *asking) took(ctx context.Context) bool {
+	for i := range a.got {
+		r := &a.got[i].Record
+		if r.RateLimit != nil {
+			a.start = append(a.start, *r.RateLimit)
+		}
+		a.put(r)
+	}
+	a.had += len(a.got)
+	_ = a.store.setAsideRead(ctx, true, a.met)
+	return len(a.met) > 0
 }
 
 // typeVersion is the version of the type of a job j: as one number, in which those of OJS
@@ -177,12 +216,6 @@ var (
 			OR (SELECT yes FROM judging) OR (SELECT count(*) >= $2 AND bool_or(NOT may) FROM ended)
 		UNION ALL
 		SELECT -3, {marker} WHERE (SELECT may FROM ended WHERE over ORDER BY rn LIMIT 1)` + setAside
-	// refusedBefore returns, as number 0, the jobs whose outcomes the step has refused:
-	// as they are before the claim.
-	refusedBefore = `
-		UNION ALL
-		SELECT 0, {columns} FROM {whole}
-		WHERE id = ANY (nullif(current_setting('ojs.refused', true), '')::text[])`
 	// marker is a row without a job, in the columns of one.
 	markerSeq = `0::bigint, '', '', '', 3::smallint, 0, 0::bigint, 0::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
 		NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, 0::bigint, 0::float8, '', NULL, NULL,
@@ -283,28 +316,28 @@ func picking(name, ends, limit, queues, then string) picks {
 // looking is a statement that looks at up to most jobs, for the queues of the claim, with
 // further arguments.
 func (a *asking) looking(of picks, most int, read func(rowSet) error, more ...any) sent {
-	t := &a.types
+	s, t := a.store, &a.types
 	args := append([]any{a.now, most, t.names, t.ranged, t.from, t.until, a.leave}, more...)
 	switch {
 	case len(a.c.Queues) > 0:
-		return a.s.sent(of.in, read, append(args, a.c.Queues)...)
-	case len(a.leave) > 0 || a.s.paused.Load():
-		return a.s.sent(of.around, read, args...)
+		return s.sent(of.in, read, append(args, a.c.Queues)...)
+	case len(a.leave) > 0 || s.paused.Load():
+		return s.sent(of.around, read, args...)
 	}
-	return a.s.sent(of.all, read, args...)
+	return s.sent(of.all, read, args...)
 }
 
 var claimSQL = picking("claim", endsNothing, limitClaim, "$10", plain)
 
-var aheadSQL = picking("ahead", endsStep, limitAhead, "$10", plain+refusedBefore)
+var aheadSQL = picking("ahead", endsStep, limitAhead, "$10", plain)
 
 var claimJudgedSQL = picking("claimJudged", endsNothing, limitPick, "$11", judged)
 
-var aheadJudgedSQL = picking("aheadJudged", endsStep, limitStep, "$11", judged+refusedBefore)
+var aheadJudgedSQL = picking("aheadJudged", endsStep, limitStep, "$11", judged)
 
 // claiming is the statement that claims what the claim lacks. The transaction may have
 // locked keys.
-func (a *asking) claiming(locked bool, read func(rowSet) error) sent {
+func (a *asking) claiming(locked bool) sent {
 	args := []any{a.c.Worker, givenLease(a.c.Lease)}
 	of := claimSQL
 	switch {
@@ -318,7 +351,7 @@ func (a *asking) claiming(locked bool, read func(rowSet) error) sent {
 	if locked {
 		args = append(args, a.startsLeft())
 	}
-	return a.looking(of, a.left(), read, args...)
+	return a.looking(of, a.left(), a.read, args...)
 }
 
 // startsLeft is how many more jobs start at once (storage.Limited.Now).
@@ -340,11 +373,11 @@ var promoteSQL = define("promote", strings.ReplaceAll(promote, "{keys}", dueKeys
 
 var closedSQL = define("closed", strings.ReplaceAll(closed, "{keys}", "{locked_keys}"))
 
-// send makes statements and then that of the claim, in one transaction and one round
+// atOnce makes statements and then that of the claim, in one transaction and one round
 // trip. If jobs with limits are known to be about, or end by the statements, it locks
 // their keys in between.
-func (a *asking) send(ctx context.Context, ends bool, before []sent, read func(rowSet) error) error {
-	s := a.s
+func (a *asking) atOnce(ctx context.Context, ends bool, before []sent) error {
+	s := a.store
 	a.said = said{first: rows.None}
 	heads := s.limited.Load()
 	limits := heads || ends
@@ -357,7 +390,7 @@ func (a *asking) send(ctx context.Context, ends bool, before []sent, read func(r
 		}
 		list = append(list, lock, s.sent(promoteSQL, nil, 1))
 	}
-	list = append(list, a.claiming(limits, read))
+	list = append(list, a.claiming(limits))
 	var shut []closedLane
 	if limits {
 		list = append(list, s.sent(closedSQL, readLanes(&shut)))

@@ -235,8 +235,8 @@ func Wrap(err error) error { return wrap(err) }
 // ClaimReads returns how many rows of ready the statement of a claim reads that takes up
 // to most jobs. It takes none.
 func (s *Storage) ClaimReads(ctx context.Context, most int) (n int, err error) {
-	a := s.asking(time.Now(), &storage.Claim{}, most, false)
-	claim := a.claiming(false, nil)
+	a := s.asking(time.Now(), &storage.Claim{}, most, false, nil)
+	claim := a.claiming(false)
 	errUndo := errors.New("undo")
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, s.sql[tuneSQL]); err != nil {

@@ -253,7 +253,7 @@ func (c *closings) follow(started []ojs.RateLimit, shut []closedLane, tells bool
 
 // tell completes what a claim says of limits.
 func (a *asking) tell(ctx context.Context) {
-	s, to := a.s, a.c.Limits
+	s, to := a.store, a.c.Limits
 	asks := a.left() > 0 && !a.over
 	to.Closed = s.closings.follow(a.start, a.shut, asks && a.asked) // or the next claim tells
 	if a.added {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -100,7 +101,7 @@ func (s *Storage) settleAll(
 
 // noteSettled adds to a notice what changes tell that were applied.
 func (s *Storage) noteSettled(n *storage.Notice, encoded []written, results []storage.Settled) {
-	for i := range encoded {
+	for i := range results {
 		if results[i].Err == nil {
 			s.noteEnd(n, &encoded[i])
 			noteMoved(n, results[i].Moved)
@@ -273,13 +274,14 @@ func (t *tx) settleDistinct(o settling, tries int) []storage.Settled {
 
 // explainAll makes the results of changes of different jobs, of which some were applied.
 func (t *tx) explainAll(o settling, applied []bool, tries int) []storage.Settled {
-	var refused []string
+	refused := make(map[string]found)
 	for i := range o.encoded {
 		if !applied[i] {
-			refused = append(refused, o.encoded[i].ID)
+			refused[o.encoded[i].ID] = found{}
 		}
 	}
-	return t.explain(o, applied, t.find(refused), tries)
+	maps.Copy(refused, t.find(slices.Collect(maps.Keys(refused))))
+	return t.explain(o, refused, tries)
 }
 
 // found is what is stored of a job.
@@ -305,10 +307,10 @@ func (t *tx) find(ids []string) map[string]found {
 	return there
 }
 
-// refuses is why a job that is stored, or is not, is not changed, or nil.
-func (f found) refuses(there bool, c *written) error {
+// refuses is why a job is not changed, or nil. The zero found is no job.
+func (f found) refuses(c *written) error {
 	switch {
-	case !there || f.state() == "": // which will be set aside
+	case f.state() == "": // or it will be set aside
 		return ojs.ErrNotFound
 	case f.version != c.Version-1:
 		return storage.ErrFenced
@@ -318,19 +320,17 @@ func (f found) refuses(there bool, c *written) error {
 	return nil
 }
 
-// explain is explainAll, given what is stored of the other jobs.
-func (t *tx) explain(o settling, applied []bool, there map[string]found, tries int) []storage.Settled {
+// explain is explainAll, given what is stored of the jobs whose changes were not applied.
+func (t *tx) explain(o settling, refused map[string]found, tries int) []storage.Settled {
 	results := make([]storage.Settled, len(o.encoded))
 	for i := range o.encoded {
-		results[i] = storage.Settled{Version: uint64(o.encoded[i].Version)}
-	}
-	for i := range o.encoded {
-		if applied[i] {
+		c := &o.encoded[i]
+		f, is := refused[c.ID]
+		if !is {
+			results[i].Version = uint64(c.Version)
 			continue
 		}
-		c := &o.encoded[i]
-		f, ok := there[c.ID]
-		results[i] = storage.Settled{Version: uint64(f.version), Err: f.refuses(ok, c)}
+		results[i] = storage.Settled{Version: uint64(f.version), Err: f.refuses(c)}
 		switch {
 		case results[i].Err != nil:
 		case tries == 0:
