@@ -87,10 +87,7 @@ func (a *asking) left() int { return a.most - a.had }
 func (a *asking) read(result rowSet) error {
 	s := newScanner(1)
 	a.got, a.met = nil, nil
-	for result.Next() {
-		if err := s.scan(result); err != nil {
-			return err
-		}
+	err := s.each(func() {
 		switch s.row.ord {
 		case -1:
 			a.more = true
@@ -99,16 +96,15 @@ func (a *asking) read(result rowSet) error {
 		case -3:
 			a.over = true
 		default:
-			rec, err := rows.Decode(&s.row.Columns)
-			if err != nil {
+			if rec, err := rows.Decode(&s.row.Columns); err != nil {
 				a.met = append(a.met, bad{s.row, err})
-				continue
+			} else {
+				a.got = append(a.got, claimed{s.row.ord, rec})
 			}
-			a.got = append(a.got, claimed{s.row.ord, rec})
 		}
-	}
+	})(result)
 	sort.Slice(a.got, func(i, j int) bool { return a.got[i].ord < a.got[j].ord })
-	return result.Err()
+	return err
 }
 
 // took adds the jobs of the last statement to those of the claim. It moves the jobs that
@@ -339,17 +335,12 @@ var aheadJudgedSQL = picking("aheadJudged", endsStep, limitStep, "$11", judged)
 // locked keys.
 func (a *asking) claiming(locked bool) sent {
 	args := []any{a.c.Worker, givenLease(a.c.Lease)}
-	of := claimSQL
-	switch {
-	case locked && a.step:
-		of = aheadJudgedSQL
-	case locked:
-		of = claimJudgedSQL
-	case a.step:
-		of = aheadSQL
+	of, judging := claimSQL, claimJudgedSQL
+	if a.step {
+		of, judging = aheadSQL, aheadJudgedSQL
 	}
 	if locked {
-		args = append(args, a.startsLeft())
+		of, args = judging, append(args, a.startsLeft())
 	}
 	return a.looking(of, a.left(), a.read, args...)
 }
@@ -378,7 +369,6 @@ var closedSQL = define("closed", strings.ReplaceAll(closed, "{keys}", "{locked_k
 // their keys in between.
 func (a *asking) atOnce(ctx context.Context, ends bool, before []sent) error {
 	s := a.store
-	a.said = said{first: rows.None}
 	heads := s.limited.Load()
 	limits := heads || ends
 	list := append([]sent{s.sent(tuneSQL, nil)}, before...)
@@ -395,7 +385,11 @@ func (a *asking) atOnce(ctx context.Context, ends bool, before []sent) error {
 	if limits {
 		list = append(list, s.sent(closedSQL, readLanes(&shut)))
 	}
-	if err := s.together(ctx, limits, list); err != nil {
+	err := again(func() error {
+		a.said, shut = said{first: rows.None}, nil
+		return s.within(ctx, func(ctx context.Context) error { return s.together(ctx, limits, list) })
+	})
+	if err != nil {
 		return err
 	}
 	a.added = locked.added

@@ -545,7 +545,7 @@ var mayRead = map[string]map[string]string{
 	"walkRareFinished": summed,
 	"walkDeadOf":       summed,
 	"walkRare":         summed,
-	"waitingOfType":    {"ready_all": "counts jobs for people, and no index has them by type"},
+	"waiting":          {"ready_all": "counts jobs for people, and no index has them by type"},
 }
 
 // No statement reads a whole table or index that grows with the jobs. The jobs use each

@@ -124,12 +124,9 @@ func (r *round) judge(j *picked) bool {
 	names := r.limits(j)
 	known := !j.wide || len(names) > 0 && names[0].Kind != storage.LimitKey
 	for _, name := range names {
-		l, own := r.counters[name], new(ojs.RateLimit)
+		l, own := r.counters[name], j.own(name)
 		if known = known && l != nil; !known {
 			break
-		}
-		if name.Kind == storage.LimitKey {
-			own = r.ownBounds(j)
 		}
 		at, open := l.opens(own, r.now)
 		switch {
@@ -165,16 +162,17 @@ func (r *round) judge(j *picked) bool {
 	return true
 }
 
-// ownBounds are the bounds of a job. Nothing bounds a job whose text has been spoiled, so
-// that it is found.
-func (r *round) ownBounds(j *picked) *ojs.RateLimit {
+// own are the bounds that a job has for a limit. Nothing bounds a job whose text has been
+// spoiled, so that it is found.
+func (j *picked) own(of storage.LimitName) *ojs.RateLimit {
+	if of.Kind != storage.LimitKey {
+		return new(ojs.RateLimit)
+	}
 	l, err := rows.ReadBounds(j.limit)
 	if err != nil {
 		l = ojs.RateLimit{}
 	}
-	if j.key != "" {
-		l.Key = j.key
-	}
+	l.Key = of.Name
 	return &l
 }
 
@@ -187,11 +185,7 @@ func (r *round) behindOwn(of storage.LimitName) bool {
 // count counts the start of a job for the jobs behind it.
 func (r *round) count(j *picked) {
 	for _, name := range r.limits(j) {
-		if name.Kind == storage.LimitKey {
-			r.counters[name].start(r.ownBounds(j), j.limit, r.now)
-		} else {
-			r.counters[name].start(nil, "", r.now)
-		}
+		r.counters[name].start(j, r.now)
 	}
 }
 
@@ -246,11 +240,8 @@ func (r *round) setAside() {
 	for text, own := range r.aside {
 		keys, bounds = append(keys, own.Key), append(bounds, text)
 	}
-	var shut []string
-	var text string
-	var active int
-	r.send(r.s.sent(shutLanesSQL, nil, keys, bounds),
-		r.s.sent(closedSQL, each([]any{&text, &active}, func() { shut = append(shut, text) })))
+	var lanes []closedLane
+	r.send(r.s.sent(shutLanesSQL, nil, keys, bounds), r.s.sent(closedSQL, readLanes(&lanes)))
 	var locked []string
 	for name, l := range r.counters {
 		if name.Kind == storage.LimitKey {
@@ -263,8 +254,8 @@ func (r *round) setAside() {
 	opens := slices.Repeat([]int64{rows.None}, len(locked))
 	ended := slices.Clone(opens)
 	var again []string
-	for _, text := range shut {
-		own := r.ownBounds(&picked{limit: text})
+	for _, lane := range lanes {
+		own := &lane.own
 		l := r.counters[storage.LimitName{Kind: storage.LimitKey, Name: own.Key}]
 		if l == nil {
 			continue

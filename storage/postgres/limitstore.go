@@ -1,8 +1,10 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -17,10 +19,7 @@ import (
 func (s *Storage) SetLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, bounds ojs.RateLimit, until time.Time,
 ) error {
-	if err := storage.CheckLimit(limit, bounds); err != nil {
-		return err
-	}
-	return s.changeLimit(ctx, now, limit, func(c *rows.Counter) { c.Set(bounds, until) })
+	return s.changeLimit(ctx, now, limit, bounds, func(c *rows.Counter) { c.Set(bounds, until) })
 }
 
 // BlockLimit implements storage.Storage. In a context of WithTx it is part of that
@@ -28,21 +27,28 @@ func (s *Storage) SetLimit(
 func (s *Storage) BlockLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, until time.Time,
 ) error {
-	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
-		return err
-	}
-	return s.changeLimit(ctx, now, limit, func(c *rows.Counter) { c.Block(until) })
+	return s.changeLimit(ctx, now, limit, ojs.RateLimit{}, func(c *rows.Counter) { c.Block(until) })
 }
 
-var setLimitSQL = define("setLimit", `INSERT INTO {schema}.job_limit (kind, name, setting, until, blocked, period, most, look)
-		VALUES ($1, $2, nullif($3, ''), nullif($4::bigint, {none}), nullif($5::bigint, {none}), $6, $7, $8)
-		ON CONFLICT (kind, name) DO UPDATE SET setting = excluded.setting, until = excluded.until,
-			blocked = excluded.blocked, period = excluded.period, most = excluded.most`)
+// setLimitSQL stores what is set of the limit of the kind $1 and the name $2 and what
+// starts change of it, as setOf has it. The transaction has locked the limit, which so
+// has a row.
+var setLimitSQL = define("setLimit", `UPDATE {schema}.job_limit SET setting = nullif($3, ''), until = nullif($4::bigint, {none}),
+		blocked = nullif($5::bigint, {none}), last = nullif($6, ''), period = $7, most = $8 WHERE kind = $1 AND name = $2`)
 
-// changeLimit changes what has been set of a limit.
+// setOf are the arguments of setLimitSQL behind the name of a limit.
+func setOf(c *rows.Counter) []any {
+	return []any{fail.Must(rows.Bounds(c.Setting)), c.Until, c.Blocked, c.Last, c.Window, c.Most}
+}
+
+// changeLimit changes what has been set of a limit, to bounds if it sets any.
 func (s *Storage) changeLimit(
-	ctx context.Context, now time.Time, limit storage.LimitName, change func(*rows.Counter),
+	ctx context.Context, now time.Time, limit storage.LimitName, bounds ojs.RateLimit,
+	change func(*rows.Counter),
 ) error {
+	if err := storage.CheckLimit(limit, bounds); err != nil {
+		return err
+	}
 	if !sayable(limit.Name) {
 		return invalid("limit.name", "holds a zero byte or is no UTF-8")
 	}
@@ -51,17 +57,8 @@ func (s *Storage) changeLimit(
 		t.lockLimits(rows.Nanos(now), of)
 		c := &t.counters(of)[limit].Counter
 		change(c)
-		setting := ""
-		if c.Setting != nil {
-			setting = fail.Must(rows.Bounds(c.Setting))
-		}
+		t.exec(setLimitSQL, slices.Insert(setOf(c), 0, any(string(limit.Kind)), any(limit.Name))...)
 		t.notice.Available = true
-		var look any // queues and types are few, and stay
-		if limit.Kind == storage.LimitKey {
-			look = later(rows.Nanos(now), idlePeriod)
-		}
-		t.exec(setLimitSQL, string(limit.Kind), limit.Name, setting, c.Until, c.Blocked,
-			c.Window, c.Most, look)
 		if limit.Kind == storage.LimitKey {
 			t.exec(judgeSQL, []string{limit.Name})
 			return
@@ -122,18 +119,14 @@ func (s *Storage) ListLimits(
 	return list, err
 }
 
-// waitingSQL are statements that count the jobs of a limit that wait at $2. They return
-// the bounds of one of them, too.
-var waitingSQL = map[storage.LimitKind]statement{
-	storage.LimitKey:   defineWaiting("waitingOfKey", "j.rate_key = $1 AND j.bounds IS NOT NULL"),
-	storage.LimitQueue: defineWaiting("waitingOfQueue", "j.queue = $1"),
-	storage.LimitType:  defineWaiting("waitingOfType", "split_part(j.type, '@', 1) = $1 AND j.attempt >= 0"),
-}
-
-func defineWaiting(name, of string) statement {
-	return define(name, `SELECT count(*), coalesce(min(j.bounds), '') FROM {schema}.ready j
-		WHERE (j.wake IS NULL OR j.wake > $2) AND `+of)
-}
+// waitingSQL counts the jobs that wait at $3 for the limit of the kind $1 and the name
+// $2. It returns the bounds of one of them, too.
+var waitingSQL = define("waiting", `SELECT count(*), coalesce(min(j.bounds), '') FROM (
+		SELECT bounds, wake FROM {schema}.ready WHERE $1 = 'key' AND rate_key = $2 AND bounds IS NOT NULL
+		UNION ALL SELECT bounds, wake FROM {schema}.ready WHERE $1 = 'queue' AND queue = $2
+		UNION ALL SELECT bounds, wake FROM {schema}.ready
+			WHERE $1 = 'type' AND split_part(type, '@', 1) = $2 AND attempt >= 0) j
+		WHERE j.wake IS NULL OR j.wake > $3`)
 
 var countStartsSQL = define("countStarts",
 	`SELECT count(*) FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND at > $3`)
@@ -143,9 +136,8 @@ func (t *tx) limitState(now int64, limit storage.LimitName) storage.Limit {
 	l := t.counters([]storage.LimitName{limit})[limit]
 	var waiting int
 	var bounds string
-	if t.query(waitingSQL[limit.Kind], one(&waiting, &bounds), limit.Name, now); l.Last != "" {
-		bounds = l.Last
-	}
+	t.query(waitingSQL, one(&waiting, &bounds), string(limit.Kind), limit.Name, now)
+	bounds = cmp.Or(l.Last, bounds)
 	var own ojs.RateLimit
 	if bounds != "" && limit.Kind == storage.LimitKey {
 		own = fail.Must(rows.ReadBounds(bounds))

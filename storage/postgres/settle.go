@@ -76,7 +76,7 @@ func (s *Storage) settleAll(
 	case t.joined():
 		err = fail.Caught(func() {
 			apart(t)
-			t.tellAtCommit(&t.notice)
+			t.tellAtCommit()
 		})
 	case slices.ContainsFunc(changes, logged):
 		err = s.atOnce(ctx, func(t *tx) {
@@ -133,17 +133,11 @@ func noteMoved(n *storage.Notice, moved []storage.Record) {
 
 func (s *Storage) flushSettles(calls []*settleCall) {
 	t := s.pooled(context.Background()) // of none of the calls; each statement has its own time
-	// A statement writes everything or what attempts change. Most calls are of attempts.
-	var attempts, others []*settleCall
-	for _, c := range calls {
-		if c.sameJob {
-			attempts = append(attempts, c)
-		} else {
-			others = append(others, c)
-		}
+	// A statement writes what attempts change, as of most calls, or everything.
+	for _, sameJob := range []bool{true, false} {
+		other := func(c *settleCall) bool { return c.sameJob != sameJob }
+		t.settleIn(slices.DeleteFunc(slices.Clone(calls), other))
 	}
-	t.settleIn(attempts)
-	t.settleIn(others)
 }
 
 // settleIn makes calls of one kind, and ends them.
@@ -183,16 +177,14 @@ type settling struct {
 }
 
 // settlingOf are changes to n records, each of what attempts change.
-func settlingOf(now time.Time, n int, to func(i int) *storage.Record) (o settling, err error) {
-	o = settling{make([]written, n), make([]int64, n), slices.Repeat([]time.Time{now}, n), true}
-	for i := range o.encoded {
-		if o.encoded[i], err = rows.Encode(to(i)); err != nil {
-			return o, err
-		}
-		o.encoded[i].Version++
-		o.froms[i] = int64(rows.From(o.encoded[i].State))
+func settlingOf(now time.Time, n int, to func(i int) *storage.Record) (settling, error) {
+	encoded, err := encode(n, to)
+	o := settling{encoded, make([]int64, n), slices.Repeat([]time.Time{now}, n), true}
+	for i := range encoded {
+		encoded[i].Version++
+		o.froms[i] = int64(rows.From(encoded[i].State))
 	}
-	return o, nil
+	return o, err
 }
 
 // add appends a change of a job from some states.
@@ -229,11 +221,7 @@ func (o *settling) completes() bool {
 	return true
 }
 
-// bounded reports whether a limit of its key counts one of the jobs.
-func (o *settling) bounded() bool {
-	return slices.ContainsFunc(o.encoded, bounded)
-}
-
+// bounded reports whether a limit of its key counts a job.
 func bounded(w written) bool { return w.Bounds != "" }
 
 func (o *settling) part(from, to int) settling {
@@ -280,7 +268,7 @@ func (t *tx) explainAll(o settling, applied []bool, tries int) []storage.Settled
 			refused[o.encoded[i].ID] = found{}
 		}
 	}
-	maps.Copy(refused, t.find(slices.Collect(maps.Keys(refused))))
+	maps.Copy(refused, t.find(findSQL, slices.Collect(maps.Keys(refused))))
 	return t.explain(o, refused, tries)
 }
 
@@ -288,21 +276,23 @@ func (t *tx) explainAll(o settling, applied []bool, tries int) []storage.Settled
 type found struct {
 	seq, version int64
 	code         int16
-	depends      bool // it was stored with DependsOn; lockKnown sets it
+	depends      bool // it was stored with DependsOn
+	awaited      bool // other jobs may wait for it
 }
 
 func (f found) state() ojs.State { return rows.State(int(f.code)) }
 
-var findSQL = define("find", `SELECT b.id, b.seq, s.version, s.state
+var findSQL = define("find", `SELECT b.id, b.seq, s.version, s.state, b.depends IS NOT NULL, coalesce(s.awaited, false)
 		FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`)
 
-// find finds jobs by their ids.
-func (t *tx) find(ids []string) map[string]found {
+// find finds jobs by their ids, with findSQL or lockChangedSQL.
+func (t *tx) find(with statement, ids []string) map[string]found {
 	there := make(map[string]found, len(ids))
 	if len(ids) > 0 {
 		var id string
 		var f found
-		t.query(findSQL, each([]any{&id, &f.seq, &f.version, &f.code}, func() { there[id] = f }), ids)
+		columns := []any{&id, &f.seq, &f.version, &f.code, &f.depends, &f.awaited}
+		t.query(with, each(columns, func() { there[id] = f }), ids)
 	}
 	return there
 }

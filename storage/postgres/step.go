@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -84,8 +85,7 @@ func (s *Storage) claimMore(ctx context.Context, c *asking, settled int) error {
 	if err == nil || mayHaveDone(err) || c.had+settled == 0 {
 		return err
 	}
-	s.config.log.Warn("ojs: postgres: jobs with limits not claimed: the next claim looks again",
-		"error", err)
+	s.config.log.Warn("ojs: postgres: jobs with limits not claimed: the next claim looks again", "error", err)
 	return nil
 }
 
@@ -95,22 +95,12 @@ func (s *Storage) step(
 ) (results []storage.Settled, err error) {
 	slowly := txOf(ctx) != nil || taken.left() == 0 || o.distinct() < len(o.encoded) ||
 		s.counting.Load() && len(o.encoded) > 0 || len(o.entering()) > 0
-	var refused map[string]found
 	if !slowly {
-		err = again(func() error {
-			return s.within(ctx, func(ctx context.Context) (err error) {
-				refused, slowly, err = s.stepAtOnce(ctx, o, taken)
-				return err
-			})
-		})
+		results, slowly, err = s.stepAtOnce(ctx, o, taken)
 	}
 	if slowly && err == nil {
 		return s.stepSlowly(ctx, o, taken)
 	}
-	if err != nil {
-		return nil, err
-	}
-	err = fail.Caught(func() { results = s.pooled(ctx).explain(o, refused, retries) })
 	return results, err
 }
 
@@ -131,7 +121,7 @@ var stepSQL = settlesWith("completeStep endStep settleStep settleAllStep", refus
 // If other jobs may wait for one of the jobs, it does nothing and reports held.
 func (s *Storage) stepAtOnce(
 	ctx context.Context, o settling, taken *asking,
-) (refused map[string]found, held bool, err error) {
+) (results []storage.Settled, held bool, err error) {
 	var before []sent
 	var ords, versions []int64
 	var states []int16
@@ -140,12 +130,16 @@ func (s *Storage) stepAtOnce(
 		of, args := o.by(stepSQL)
 		before = append(before, s.sent(of, one(&ords, &versions, &states, &held, &set), args...))
 	}
-	err = taken.atOnce(ctx, o.bounded(), before)
-	refused = make(map[string]found, len(ords))
+	err = taken.atOnce(ctx, slices.ContainsFunc(o.encoded, bounded), before)
+	if err != nil || held {
+		return nil, held, err
+	}
+	refused := make(map[string]found, len(ords))
 	for i, ord := range ords {
 		refused[o.encoded[ord-1].ID] = found{version: versions[i], code: states[i]}
 	}
-	return refused, held, err
+	err = fail.Caught(func() { results = s.pooled(ctx).explain(o, refused, retries) })
+	return results, false, err
 }
 
 // stepSlowly is a step that claims nothing, or settles a job several times, or one that
