@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -26,12 +27,11 @@ func (s *Storage) Claim(
 	if c.Max <= 0 {
 		return dst, nil
 	}
-	had := len(dst)
-	put := func(r *storage.Record) { dst = append(dst, *r) }
-	if _, err := s.claimAll(ctx, settling{}, s.asking(now, &c, min(c.Max, maxRows), false, put)); err != nil {
-		return dst[:had], wrap(err)
+	taken := s.asking(now, &c, min(c.Max, maxRows), false, dst)
+	if _, err := s.claimAll(ctx, settling{}, taken); err != nil {
+		return dst, wrap(err)
 	}
-	return dst, nil
+	return taken.claimed(), nil
 }
 
 // asking is a claim on its way.
@@ -43,22 +43,19 @@ type asking struct {
 	asked bool // the caller asks what limits do
 	step  bool // the first job ends it that has an enqueue TTL
 	most  int
-	put   func(*storage.Record) // takes a job that is claimed
-	had   int                   // jobs that it has claimed
-	leave []string              // queues and types whose limits let no job start
-	opens int64                 // when time opens one of these; rows.None: never
-	start []ojs.RateLimit       // of the jobs that it has claimed
+	had   int             // jobs that it has claimed
+	leave []string        // queues and types whose limits let no job start
+	opens int64           // when time opens one of these; rows.None: never
+	start []ojs.RateLimit // of the jobs that it has claimed
 	shut  []closedLane
 	said
 
-	got []claimed // by the last statement, in their order
-	met []bad     // likewise
-}
-
-// claimed is a job that a statement has claimed, with its place in the order of claims.
-type claimed struct {
-	ord int64
-	storage.Record
+	// The jobs that the claim is given, as many as before, those that it has claimed, and
+	// those of the last statement, which are in the order of ords.
+	dst    []storage.Record
+	before int
+	ords   []int64
+	met    []bad // by the last statement
 }
 
 // said is what the last statement of a claim has said of limits.
@@ -71,22 +68,24 @@ type said struct {
 }
 
 func (s *Storage) asking(
-	now time.Time, c *storage.Claim, most int, step bool, put func(*storage.Record),
+	now time.Time, c *storage.Claim, most int, step bool, dst []storage.Record,
 ) *asking {
 	asked := c.Limits != nil
 	c.ResetLimits()
-	return &asking{
-		store: s, c: c, asked: asked, now: rows.Nanos(now), types: typesOf(c.Types), step: step,
-		most: most, put: put, leave: []string{}, opens: rows.None, said: said{first: rows.None},
-	}
+	return &asking{store: s, c: c, asked: asked, now: rows.Nanos(now), types: typesOf(c.Types), step: step,
+		most: most, dst: dst, before: len(dst), leave: []string{}, opens: rows.None,
+		said: said{first: rows.None}}
 }
 
 func (a *asking) left() int { return a.most - a.had }
 
+// claimed are the jobs before the claim and those that it has claimed.
+func (a *asking) claimed() []storage.Record { return a.dst[:a.before+a.had] }
+
 // read reads the result of the statement that claims.
 func (a *asking) read(result rowSet) error {
 	s := newScanner(1)
-	a.got, a.met = nil, nil
+	a.dst, a.ords, a.met = a.claimed(), nil, nil
 	err := s.each(func() {
 		switch s.row.ord {
 		case -1:
@@ -99,26 +98,34 @@ func (a *asking) read(result rowSet) error {
 			if rec, err := rows.Decode(&s.row.Columns); err != nil {
 				a.met = append(a.met, bad{s.row, err})
 			} else {
-				a.got = append(a.got, claimed{s.row.ord, rec})
+				a.dst, a.ords = append(a.dst, rec), append(a.ords, s.row.ord)
 			}
 		}
 	})(result)
-	sort.Slice(a.got, func(i, j int) bool { return a.got[i].ord < a.got[j].ord })
+	if !slices.IsSorted(a.ords) {
+		sort.Sort(a)
+	}
 	return err
+}
+
+// Len, Less and Swap implement sort.Interface.
+func (a *asking) Len() int           { return len(a.ords) }
+func (a *asking) Less(i, j int) bool { return a.ords[i] < a.ords[j] }
+func (a *asking) Swap(i, j int) {
+	recs := a.dst[a.before+a.had:]
+	a.ords[i], a.ords[j], recs[i], recs[j] = a.ords[j], a.ords[i], recs[j], recs[i]
 }
 
 // took adds the jobs of the last statement to those of the claim. It moves the jobs that
 // do not decode to the quarantine, and reports whether there are any. If that fails, they
 // stay active until their leases expire.
 func (a *asking) took(ctx context.Context) bool {
-	for i := range a.got {
-		r := &a.got[i].Record
-		if r.RateLimit != nil {
-			a.start = append(a.start, *r.RateLimit)
+	for i := range a.ords {
+		if l := a.dst[a.before+a.had+i].RateLimit; l != nil {
+			a.start = append(a.start, *l)
 		}
-		a.put(r)
 	}
-	a.had += len(a.got)
+	a.had += len(a.ords)
 	_ = a.store.setAsideRead(ctx, true, a.met)
 	return len(a.met) > 0
 }
@@ -335,12 +342,12 @@ var aheadJudgedSQL = picking("aheadJudged", endsStep, limitStep, "$11", judged)
 // locked keys.
 func (a *asking) claiming(locked bool) sent {
 	args := []any{a.c.Worker, givenLease(a.c.Lease)}
-	of, judging := claimSQL, claimJudgedSQL
+	of, judges := claimSQL, claimJudgedSQL
 	if a.step {
-		of, judging = aheadSQL, aheadJudgedSQL
+		of, judges = aheadSQL, aheadJudgedSQL
 	}
 	if locked {
-		of, args = judging, append(args, a.startsLeft())
+		of, args = judges, append(args, a.startsLeft())
 	}
 	return a.looking(of, a.left(), a.read, args...)
 }

@@ -58,7 +58,7 @@ func (s *Storage) claimLimited(ctx context.Context, a *asking) error {
 			*a = before
 			return err
 		}
-		started, spoiled := len(a.got), a.took(ctx)
+		started, spoiled := len(a.ords), a.took(ctx)
 		to := a.c.Limits
 		to.Dropped = append(to.Dropped, r.dropped...)
 		to.Postponed = append(to.Postponed, r.postponed...)
@@ -197,7 +197,7 @@ var claimTheseSQL = define("claimThese",
 
 // claim makes the jobs of start active.
 func (r *round) claim() {
-	r.got, r.met = nil, nil
+	r.ords, r.met = nil, nil
 	if len(r.start) == 0 {
 		return
 	}

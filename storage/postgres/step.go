@@ -39,20 +39,19 @@ func (s *Storage) SettleAndClaim(
 	if err != nil {
 		return dst, 0, err
 	}
-	n := 0
+	taken := s.asking(now, &c, len(into), true, nil)
+	results, err := s.claimAll(ctx, outcomes, taken)
 	var notice storage.Notice
-	put := func(r *storage.Record) {
-		*into[n] = *r
-		n++
-		notice.Add(r.ID, r.State, r.WakeAt())
-	}
-	results, err := s.claimAll(ctx, outcomes, s.asking(now, &c, len(into), true, put))
 	s.noteSettled(&notice, outcomes.encoded, results)
+	noteMoved(&notice, taken.claimed())
 	s.tell(ctx, &notice)
 	if err != nil {
 		return dst, 0, wrap(err)
 	}
-	return append(dst, results...), n, nil
+	for i, r := range taken.claimed() {
+		*into[i] = r
+	}
+	return append(dst, results...), taken.had, nil
 }
 
 // claimAll stores outcomes and claims jobs, in as many statements as it takes. It fails
