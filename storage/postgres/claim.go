@@ -27,11 +27,17 @@ func (s *Storage) Claim(
 	if c.Max <= 0 {
 		return dst, nil
 	}
-	taken := s.asking(now, &c, min(c.Max, maxRows), false, dst)
+	had := len(dst)
+	taken := s.asking(now, &c, min(c.Max, maxRows), false, func(i int) *storage.Record {
+		if had+i == len(dst) {
+			dst = append(dst, storage.Record{})
+		}
+		return &dst[had+i]
+	})
 	if _, err := s.claimAll(ctx, settling{}, taken); err != nil {
-		return dst, wrap(err)
+		return dst[:had], wrap(err)
 	}
-	return taken.claimed(), nil
+	return dst[:had+taken.had], nil
 }
 
 // asking is a claim on its way.
@@ -50,12 +56,14 @@ type asking struct {
 	shut  []closedLane
 	said
 
-	// The jobs that the claim is given, as many as before, those that it has claimed, and
-	// those of the last statement, which are in the order of ords.
-	dst    []storage.Record
-	before int
-	ords   []int64
-	met    []bad // by the last statement
+	// at returns where the record of a job of the claim is. A new job has the next index.
+	// The jobs of the last statement are behind the had ones, in the order of ords.
+	at   func(i int) *storage.Record
+	ords []int64
+	// met are the jobs of the last statement that do not decode.
+	met []bad
+	// refused are the stored jobs whose outcomes the last statement's step has refused.
+	refused map[string]found
 }
 
 // said is what the last statement of a claim has said of limits.
@@ -68,24 +76,20 @@ type said struct {
 }
 
 func (s *Storage) asking(
-	now time.Time, c *storage.Claim, most int, step bool, dst []storage.Record,
+	now time.Time, c *storage.Claim, most int, step bool, at func(i int) *storage.Record,
 ) *asking {
 	asked := c.Limits != nil
 	c.ResetLimits()
 	return &asking{store: s, c: c, asked: asked, now: rows.Nanos(now), types: typesOf(c.Types), step: step,
-		most: most, dst: dst, before: len(dst), leave: []string{}, opens: rows.None,
-		said: said{first: rows.None}}
+		most: most, at: at, leave: []string{}, opens: rows.None, said: said{first: rows.None}}
 }
 
 func (a *asking) left() int { return a.most - a.had }
 
-// claimed are the jobs before the claim and those that it has claimed.
-func (a *asking) claimed() []storage.Record { return a.dst[:a.before+a.had] }
-
 // read reads the result of the statement that claims.
 func (a *asking) read(result rowSet) error {
 	s := newScanner(1)
-	a.dst, a.ords, a.met = a.claimed(), nil, nil
+	a.ords, a.met, a.refused = nil, nil, make(map[string]found)
 	err := s.each(func() {
 		switch s.row.ord {
 		case -1:
@@ -94,11 +98,14 @@ func (a *asking) read(result rowSet) error {
 			a.held, a.first = true, s.row.seq
 		case -3:
 			a.over = true
+		case 0:
+			a.refused[s.row.ID] = found{version: s.row.Version, code: int16(s.row.State)}
 		default:
 			if rec, err := rows.Decode(&s.row.Columns); err != nil {
 				a.met = append(a.met, bad{s.row, err})
 			} else {
-				a.dst, a.ords = append(a.dst, rec), append(a.ords, s.row.ord)
+				*a.at(a.had + len(a.ords)) = rec
+				a.ords = append(a.ords, s.row.ord)
 			}
 		}
 	})(result)
@@ -112,8 +119,8 @@ func (a *asking) read(result rowSet) error {
 func (a *asking) Len() int           { return len(a.ords) }
 func (a *asking) Less(i, j int) bool { return a.ords[i] < a.ords[j] }
 func (a *asking) Swap(i, j int) {
-	recs := a.dst[a.before+a.had:]
-	a.ords[i], a.ords[j], recs[i], recs[j] = a.ords[j], a.ords[i], recs[j], recs[i]
+	x, y := a.at(a.had+i), a.at(a.had+j)
+	a.ords[i], a.ords[j], *x, *y = a.ords[j], a.ords[i], *y, *x
 }
 
 // took adds the jobs of the last statement to those of the claim. It moves the jobs that
@@ -121,7 +128,7 @@ func (a *asking) Swap(i, j int) {
 // stay active until their leases expire.
 func (a *asking) took(ctx context.Context) bool {
 	for i := range a.ords {
-		if l := a.dst[a.before+a.had+i].RateLimit; l != nil {
+		if l := a.at(a.had + i).RateLimit; l != nil {
 			a.start = append(a.start, *l)
 		}
 	}
@@ -219,6 +226,13 @@ var (
 			OR (SELECT yes FROM judging) OR (SELECT count(*) >= $2 AND bool_or(NOT may) FROM ended)
 		UNION ALL
 		SELECT -3, {marker} WHERE (SELECT may FROM ended WHERE over ORDER BY rn LIMIT 1)` + setAside
+	// refusedBefore returns, as number 0, the jobs whose outcomes the step has refused.
+	// They are as before the claim. The settle statement's snapshot may be older: it was
+	// taken before the statement waited for locks.
+	refusedBefore = `
+		UNION ALL
+		SELECT 0, {columns} FROM {whole}
+		WHERE id = ANY (nullif(current_setting('ojs.refused', true), '')::text[])`
 	// marker is a row without a job, in the columns of one.
 	markerSeq = `0::bigint, '', '', '', 3::smallint, 0, 0::bigint, 0::bigint, NULL::bigint, NULL::bigint, NULL::bigint,
 		NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, 0::bigint, 0::float8, '', NULL, NULL,
@@ -332,11 +346,11 @@ func (a *asking) looking(of picks, most int, read func(rowSet) error, more ...an
 
 var claimSQL = picking("claim", endsNothing, limitClaim, "$10", plain)
 
-var aheadSQL = picking("ahead", endsStep, limitAhead, "$10", plain)
+var aheadSQL = picking("ahead", endsStep, limitAhead, "$10", plain+refusedBefore)
 
 var claimJudgedSQL = picking("claimJudged", endsNothing, limitPick, "$11", judged)
 
-var aheadJudgedSQL = picking("aheadJudged", endsStep, limitStep, "$11", judged)
+var aheadJudgedSQL = picking("aheadJudged", endsStep, limitStep, "$11", judged+refusedBefore)
 
 // claiming is the statement that claims what the claim lacks. The transaction may have
 // locked keys.
@@ -371,10 +385,11 @@ var promoteSQL = define("promote", strings.ReplaceAll(promote, "{keys}", dueKeys
 
 var closedSQL = define("closed", strings.ReplaceAll(closed, "{keys}", "{locked_keys}"))
 
-// atOnce makes statements and then that of the claim, in one transaction and one round
-// trip. If jobs with limits are known to be about, or end by the statements, it locks
-// their keys in between.
-func (a *asking) atOnce(ctx context.Context, ends bool, before []sent) error {
+// claimBehind makes statements and then that of the claim, in one transaction and one
+// round trip. If jobs with limits are known to be about, or end by the statements, it
+// locks their keys in between. The round trip has a time limit of its own (within), and
+// is repeated if the database undoes it (again).
+func (a *asking) claimBehind(ctx context.Context, ends bool, before []sent) error {
 	s := a.store
 	heads := s.limited.Load()
 	limits := heads || ends

@@ -133,11 +133,17 @@ func noteMoved(n *storage.Notice, moved []storage.Record) {
 
 func (s *Storage) flushSettles(calls []*settleCall) {
 	t := s.pooled(context.Background()) // of none of the calls; each statement has its own time
-	// A statement writes what attempts change, as of most calls, or everything.
-	for _, sameJob := range []bool{true, false} {
-		other := func(c *settleCall) bool { return c.sameJob != sameJob }
-		t.settleIn(slices.DeleteFunc(slices.Clone(calls), other))
+	// A statement writes everything or what attempts change. Most calls are of attempts.
+	var attempts, others []*settleCall
+	for _, c := range calls {
+		if c.sameJob {
+			attempts = append(attempts, c)
+		} else {
+			others = append(others, c)
+		}
 	}
+	t.settleIn(attempts)
+	t.settleIn(others)
 }
 
 // settleIn makes calls of one kind, and ends them.
@@ -300,7 +306,7 @@ func (t *tx) find(with statement, ids []string) map[string]found {
 // refuses is why a job is not changed, or nil. The zero found is no job.
 func (f found) refuses(c *written) error {
 	switch {
-	case f.state() == "": // or it will be set aside
+	case f.state() == "": // not stored, or in no known state and about to be set aside
 		return ojs.ErrNotFound
 	case f.version != c.Version-1:
 		return storage.ErrFenced
@@ -315,8 +321,8 @@ func (t *tx) explain(o settling, refused map[string]found, tries int) []storage.
 	results := make([]storage.Settled, len(o.encoded))
 	for i := range o.encoded {
 		c := &o.encoded[i]
-		f, is := refused[c.ID]
-		if !is {
+		f, ok := refused[c.ID]
+		if !ok {
 			results[i].Version = uint64(c.Version)
 			continue
 		}

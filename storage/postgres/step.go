@@ -39,17 +39,16 @@ func (s *Storage) SettleAndClaim(
 	if err != nil {
 		return dst, 0, err
 	}
-	taken := s.asking(now, &c, len(into), true, nil)
+	taken := s.asking(now, &c, len(into), true, func(i int) *storage.Record { return into[i] })
 	results, err := s.claimAll(ctx, outcomes, taken)
 	var notice storage.Notice
 	s.noteSettled(&notice, outcomes.encoded, results)
-	noteMoved(&notice, taken.claimed())
+	for _, r := range into[:taken.had] {
+		notice.Add(r.ID, r.State, r.WakeAt())
+	}
 	s.tell(ctx, &notice)
 	if err != nil {
 		return dst, 0, wrap(err)
-	}
-	for i, r := range taken.claimed() {
-		*into[i] = r
 	}
 	return append(dst, results...), taken.had, nil
 }
@@ -103,16 +102,14 @@ func (s *Storage) step(
 	return results, err
 }
 
-// refusedStep is which changes a step has not applied, with the versions and the states
-// of their jobs before the claim that follows in the transaction; 0: there is no such
-// job. If other jobs may wait for one of its jobs, the step has applied nothing, and the
-// claim takes nothing.
+// refusedStep returns the numbers of the changes that a step has not applied. The claim
+// that follows in the transaction reads their jobs by the ids in ojs.refused
+// (refusedBefore). If other jobs may wait for one of its jobs, the step has applied
+// nothing, and the claim takes nothing.
 const refusedStep = `
-	SELECT r.*, yes, set_config('ojs.held', CASE WHEN yes THEN 'yes' ELSE '' END, true) FROM held, (
-		SELECT coalesce(array_agg(c.ord), '{}'),
-			coalesce(array_agg(coalesce((SELECT s.version FROM {schema}.stage s WHERE s.seq = c.seq), 0)), '{}'),
-			coalesce(array_agg(coalesce((SELECT s.state FROM {schema}.stage s WHERE s.seq = c.seq), 0::smallint)), '{}')
-		FROM c WHERE c.ord NOT IN (SELECT ord FROM gone)) r`
+	SELECT r.ords, yes, CASE WHEN yes THEN set_config('ojs.held', 'yes', true) ELSE set_config('ojs.refused', r.ids, true) END FROM held, (
+		SELECT coalesce(array_agg(c.ord), '{}') AS ords, coalesce(array_agg(c.id)::text, '') AS ids FROM c
+		WHERE c.ord NOT IN (SELECT ord FROM gone)) r`
 
 var stepSQL = settlesWith("completeStep endStep settleStep settleAllStep", refusedStep, held, guard)
 
@@ -122,20 +119,20 @@ func (s *Storage) stepAtOnce(
 	ctx context.Context, o settling, taken *asking,
 ) (results []storage.Settled, held bool, err error) {
 	var before []sent
-	var ords, versions []int64
-	var states []int16
+	var ords []int64
 	var set string // of the transaction
 	if len(o.encoded) > 0 {
 		of, args := o.by(stepSQL)
-		before = append(before, s.sent(of, one(&ords, &versions, &states, &held, &set), args...))
+		before = append(before, s.sent(of, one(&ords, &held, &set), args...))
 	}
-	err = taken.atOnce(ctx, slices.ContainsFunc(o.encoded, bounded), before)
+	err = taken.claimBehind(ctx, slices.ContainsFunc(o.encoded, bounded), before)
 	if err != nil || held {
 		return nil, held, err
 	}
 	refused := make(map[string]found, len(ords))
-	for i, ord := range ords {
-		refused[o.encoded[ord-1].ID] = found{version: versions[i], code: states[i]}
+	for _, ord := range ords {
+		id := o.encoded[ord-1].ID
+		refused[id] = taken.refused[id]
 	}
 	err = fail.Caught(func() { results = s.pooled(ctx).explain(o, refused, retries) })
 	return results, false, err
