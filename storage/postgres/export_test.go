@@ -157,13 +157,15 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"compact served":   {s.sql[compactServedSQL], nil},
 		"counters":         {s.sql[countersSQL], []any{[]string{"key", "queue"}, ids}},
 		"start":            {s.sql[startSQL], []any{"key", "a", 1}},
-		"set limit":        {s.sql[setLimitSQL], []any{"key", "a", "", 1, 1, "", 1, 1}},
+		"set limit":        {s.sql[setLimitSQL], []any{"key", "a", "", 1, 1, 1, 1}},
+		"set started":      {s.sql[setStartedSQL], []any{"key", "a", "", 1, 1}},
 		"trim starts":      {s.sql[trimStartsSQL], []any{"key", "a", 1}},
 		"take start":       {s.sql[takeStartSQL], []any{"key", "a", now}},
 		"stored limits":    {s.sql[storedLimitsSQL], []any{[]string{"key", "queue"}, ids, false}},
 		"idle limits":      {s.sql[idleLimitsSQL], []any{now}},
 		"forget limits":    {s.sql[forgetLimitsSQL], []any{ids, now, now}},
-		"waiting":          {s.sql[waitingSQL], []any{"key", "a", now}},
+		"waiting of key":   {s.sql[waitingSQL], []any{"key", "a", now}},
+		"waiting of queue": {s.sql[waitingSQL], []any{"queue", "a", now}},
 		"next limit":       {s.sql[nextLimitSQL], []any{"key", "a"}},
 		"settle attempt":   {s.sql[applySQL.attempt], attemptArguments(make([]written, 2), []int64{1, 1})},
 		"end attempt":      {s.sql[applySQL.end], attemptArguments(make([]written, 2), []int64{1, 1})},
@@ -226,7 +228,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 
 // Look is what the listener does now and then, with a connection.
 func (s *Storage) Look(ctx context.Context, conn *pgx.Conn) error {
-	return fail.Caught(func() { s.with(ctx, bare{conn}).look(new(pulse)) })
+	return fail.Caught(func() { s.with(ctx, bare{conn}).poll(new(pulse)) })
 }
 
 // Wrap is what each call does to its error.

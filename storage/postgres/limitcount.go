@@ -106,6 +106,11 @@ func (l *tallied) late(now int64) bool { return l.was.Started > 0 && l.was.LastS
 // takes its start back, and an older start may then count again.
 const spareStarts = 64
 
+// setStartedSQL stores what starts change of a locked limit. It leaves the setting as it
+// is: another release may have stored members of it that this one does not know.
+var setStartedSQL = define("setStarted",
+	`UPDATE {schema}.job_limit SET last = nullif($3, ''), period = $4, most = $5 WHERE kind = $1 AND name = $2`)
+
 // addStartsSQL adds $4 starts at $5, numbered from $3 + 1 on.
 var addStartsSQL = define("addStarts",
 	`INSERT INTO {schema}.job_start SELECT $1, $2, $3::bigint + i, $5 FROM generate_series(1, $4::bigint) i`)
@@ -127,7 +132,7 @@ func (t *tx) storeStarts(now int64, counters map[storage.LimitName]*tallied) {
 			list = append(list, t.s.sent(of, nil, append([]any{string(name.Kind), name.Name}, more...)...))
 		}
 		if l.Last != l.was.Last || l.Window != l.was.Window || l.Most != l.was.Most {
-			add(setLimitSQL, setOf(&l.Counter)...)
+			add(setStartedSQL, l.Last, l.Window, l.Most)
 		}
 		if l.starts == 0 {
 			continue

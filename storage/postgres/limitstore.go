@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -19,7 +18,10 @@ import (
 func (s *Storage) SetLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, bounds ojs.RateLimit, until time.Time,
 ) error {
-	return s.changeLimit(ctx, now, limit, bounds, func(c *rows.Counter) { c.Set(bounds, until) })
+	if err := storage.CheckLimit(limit, bounds); err != nil {
+		return err
+	}
+	return s.changeLimit(ctx, now, limit, func(c *rows.Counter) { c.Set(bounds, until) })
 }
 
 // BlockLimit implements storage.Storage. In a context of WithTx it is part of that
@@ -27,28 +29,21 @@ func (s *Storage) SetLimit(
 func (s *Storage) BlockLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, until time.Time,
 ) error {
-	return s.changeLimit(ctx, now, limit, ojs.RateLimit{}, func(c *rows.Counter) { c.Block(until) })
-}
-
-// setLimitSQL stores what is set of the limit of the kind $1 and the name $2 and what
-// starts change of it, as setOf has it. The transaction has locked the limit, which so
-// has a row.
-var setLimitSQL = define("setLimit", `UPDATE {schema}.job_limit SET setting = nullif($3, ''), until = nullif($4::bigint, {none}),
-		blocked = nullif($5::bigint, {none}), last = nullif($6, ''), period = $7, most = $8 WHERE kind = $1 AND name = $2`)
-
-// setOf are the arguments of setLimitSQL behind the name of a limit.
-func setOf(c *rows.Counter) []any {
-	return []any{fail.Must(rows.Bounds(c.Setting)), c.Until, c.Blocked, c.Last, c.Window, c.Most}
-}
-
-// changeLimit changes what has been set of a limit, to bounds if it sets any.
-func (s *Storage) changeLimit(
-	ctx context.Context, now time.Time, limit storage.LimitName, bounds ojs.RateLimit,
-	change func(*rows.Counter),
-) error {
-	if err := storage.CheckLimit(limit, bounds); err != nil {
+	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
 		return err
 	}
+	return s.changeLimit(ctx, now, limit, func(c *rows.Counter) { c.Block(until) })
+}
+
+// setLimitSQL stores what is set of the limit of the kind $1 and the name $2. The
+// transaction has locked the limit, which so has a row.
+var setLimitSQL = define("setLimit", `UPDATE {schema}.job_limit SET setting = nullif($3, ''), until = nullif($4::bigint, {none}),
+		blocked = nullif($5::bigint, {none}), period = $6, most = $7 WHERE kind = $1 AND name = $2`)
+
+// changeLimit changes what has been set of a limit.
+func (s *Storage) changeLimit(
+	ctx context.Context, now time.Time, limit storage.LimitName, change func(*rows.Counter),
+) error {
 	if !sayable(limit.Name) {
 		return invalid("limit.name", "holds a zero byte or is no UTF-8")
 	}
@@ -57,7 +52,8 @@ func (s *Storage) changeLimit(
 		t.lockLimits(rows.Nanos(now), of)
 		c := &t.counters(of)[limit].Counter
 		change(c)
-		t.exec(setLimitSQL, slices.Insert(setOf(c), 0, any(string(limit.Kind)), any(limit.Name))...)
+		t.exec(setLimitSQL, string(limit.Kind), limit.Name, fail.Must(rows.Bounds(c.Setting)), c.Until,
+			c.Blocked, c.Window, c.Most)
 		t.notice.Available = true
 		if limit.Kind == storage.LimitKey {
 			t.exec(judgeSQL, []string{limit.Name})

@@ -288,7 +288,7 @@ func (s *Storage) hear(ctx context.Context, hears func()) {
 			if p.look(); p.lost == mostLost {
 				fail.With(errOtherServer)
 			}
-			on(func(t *tx) { t.look(&p) })
+			on(func(t *tx) { t.poll(&p) })
 			hears()
 			p.next = wall.Now().Add(p.poll)
 		}
@@ -373,13 +373,13 @@ var unflushedSQL = define("unflushed", `SELECT set_config('synchronous_commit', 
 var compactSQL = define("compact", `WITH gone AS (DELETE FROM {schema}.tally RETURNING *)
 		INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n), type FROM gone GROUP BY 1, 2, 3, 5 HAVING sum(n) <> 0`)
 
-// look is what is done now and then: engines look at everything, the clocks are compared,
-// and the counts summed up. Its commits wait for no standby. The first look of a storage
-// sums up nothing: a program may open it for a moment only. Last of all a look sends a
+// poll is what is done now and then: engines look at everything, the clocks are compared,
+// and the counts summed up. Its commits wait for no standby. The first poll of a storage
+// sums up nothing: a program may open it for a moment only. Last of all a poll sends a
 // probe, which comes back if notifications do: behind a pooler the connection is lent to
 // others while it says nothing, and what it hears by chance while it is speaking proves
 // nothing.
-func (t *tx) look(p *pulse) {
+func (t *tx) poll(p *pulse) {
 	s, before := t.s, t.s.ClockOffset()
 	t.measureClock()
 	if by := s.ClockOffset() - before; by.Abs() >= time.Second {
