@@ -230,7 +230,7 @@ type counter struct {
 	byID  map[string]*waiter
 	ends  []depend.End
 	lines lines
-	moved []storage.Record // in the order of their transitions
+	moved []*waiter // in the order of their transitions
 
 	met []bad // waiting jobs that do not decode
 }
@@ -362,7 +362,7 @@ func (c *counter) Change(w *waiter, by depend.Step, moved []storage.Record) []st
 		return moved
 	}
 	by.Move(&w.Record)
-	c.moved = append(c.moved, w.Record)
+	c.moved = append(c.moved, w)
 	if w.State.Terminal() && w.awaited {
 		c.ends = append(c.ends, depend.End{Seq: w.Seq, ID: w.ID, State: w.State})
 	}
@@ -425,7 +425,9 @@ func (c *counter) store() {
 		c.lines.given = nil
 	}
 	moves := settling{sameJob: true}
-	moves.move(c.moved)
+	for _, w := range c.moved {
+		moves.add(&w.Record, 1<<rows.Pending)
+	}
 	if c.moved = nil; len(moves.encoded) > 0 {
 		c.applyLocked(moves)
 	}

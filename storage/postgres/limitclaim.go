@@ -99,7 +99,7 @@ func (r *round) make() {
 // decide decides which of the jobs start, and what happens to the others.
 func (r *round) decide(list []picked) {
 	for i := range list {
-		if len(r.start) == r.left() || !r.judge(&list[i]) {
+		if len(r.start) == r.left() || !r.decideNext(&list[i]) {
 			return
 		}
 	}
@@ -112,9 +112,11 @@ func (r *round) limits(j *picked) []storage.LimitName {
 	})
 }
 
-// judge asks the limits of a job that is next. It reports false if the round ends before
-// the job: its limits are not locked, or it ends the claim.
-func (r *round) judge(j *picked) bool {
+// decideNext asks the limits of a job that is next. It counts and starts the job, adds it
+// to gone, or notes what keeps it: its queue or type in leave, or its bounds in aside. It
+// reports false if the round ends before the job: its limits are not locked, one of
+// them has a later start (behindOwn), or the claim ends before the job.
+func (r *round) decideNext(j *picked) bool {
 	if slices.Contains(r.leave, "queue "+j.queue) ||
 		slices.Contains(r.leave, "type "+rows.TypeName(j.jobType)) {
 		r.more = true
@@ -122,11 +124,15 @@ func (r *round) judge(j *picked) bool {
 	}
 	ends := r.step && j.ends
 	names := r.limits(j)
-	known := !j.wide || len(names) > 0 && names[0].Kind != storage.LimitKey
+	if j.wide && (len(names) == 0 || names[0].Kind == storage.LimitKey) { // they are not locked
+		r.more = true
+		return false
+	}
 	for _, name := range names {
 		l, own := r.counters[name], j.own(name)
-		if known = known && l != nil; !known {
-			break
+		if l == nil { // it is not locked
+			r.more = true
+			return false
 		}
 		at, open := l.opens(own, r.now)
 		switch {
@@ -149,11 +155,11 @@ func (r *round) judge(j *picked) bool {
 			return true
 		}
 	}
-	switch over := ends || len(names) > 0 && len(r.start) >= r.startsLeft(); {
-	case known && over:
+	if ends || len(names) > 0 && len(r.start) >= r.startsLeft() {
 		r.over = true
 		return false
-	case !known || slices.ContainsFunc(names, r.behindOwn):
+	}
+	if slices.ContainsFunc(names, r.behindOwn) {
 		r.more = true
 		return false
 	}

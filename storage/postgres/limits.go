@@ -204,8 +204,8 @@ type closedLane struct {
 	key storage.ClosedKey
 }
 
-// readLanes reads the result of the statement closed. The lanes have a bound of
-// concurrency alone.
+// readLanes reads the result of the statement closed. Its keys are right only for lanes
+// with a bound of concurrency alone, as those of judged claims are.
 func readLanes(to *[]closedLane) func(rowSet) error {
 	var bounds string
 	var active int

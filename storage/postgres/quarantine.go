@@ -202,7 +202,8 @@ func (t *tx) setAsideNamed(list []named) (aside bool) {
 			return false
 		}
 		fail.If(err)
-		if q.At = q.At.UTC(); q.Key != "" {
+		q.At = q.At.UTC()
+		if q.Key != "" {
 			t.s.hub.Tell(context.Background(), storage.Notice{Quarantined: []storage.Quarantined{q}})
 		}
 	}
