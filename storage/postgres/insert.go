@@ -31,9 +31,12 @@ func (s *Storage) Insert(
 		return dst, nil
 	}
 	if insert.Plain(batch) && insert.Check(batch, nil) == nil && txOf(ctx) == nil {
-		encoded, err := encodeNew(batch)
+		encoded, err := encode(len(batch), func(i int) *storage.Record { return &batch[i].Record })
 		if err != nil {
 			return dst, err
+		}
+		for i := range encoded {
+			encoded[i].Version = 0 // which comes from the database
 		}
 		c := &insertCall{encoded: encoded, claim: claimOf(batch), ended: make(chan struct{}),
 			starts: slices.Repeat([]int64{rows.Nanos(now)}, len(batch))}
@@ -88,18 +91,6 @@ func duplicate(err error, batch []storage.Insert) error {
 	})
 	r := &batch[max(at, 0)].Record
 	return &ojs.DuplicateError{ID: r.ID, State: r.State}
-}
-
-func encodeNew(batch []storage.Insert) ([]written, error) {
-	encoded := make([]written, len(batch))
-	for i := range batch {
-		var err error
-		if encoded[i], err = rows.Encode(&batch[i].Record); err != nil {
-			return nil, err
-		}
-		encoded[i].Version = 0 // which comes from the database
-	}
-	return encoded, nil
 }
 
 // insertCall is an insert that asks for no lookups but of ids and draining queues.
@@ -168,12 +159,6 @@ func unbegun(of []written) bool {
 // manyNew is how many new jobs with limits an insert judges itself, as far as it can: the
 // next claim would have to.
 const manyNew = 100
-
-// judge judges lanes, or leaves them to the next claim.
-func (s *Storage) judge(now int64) {
-	_ = tuned{s, true}.query(context.Background(),
-		s.sent(judgeLimitsSQL, nil, now), s.sent(promoteSQL, nil, 1))
-}
 
 // insertSQL stores jobs, or none if one of the queues is draining.
 var insertSQL = define("insert", `WITH locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT u.queue COLLATE "C" AS queue
@@ -280,7 +265,8 @@ func (s *Storage) insertAll(c *insertCall) {
 	})
 	slices.Sort(c.versions) // drawn in the order of the jobs
 	if c.stored && len(c.encoded) >= manyNew && slices.ContainsFunc(c.encoded, bounded) {
-		s.judge(c.starts[0])
+		_ = tuned{s, true}.query(context.Background(), // or the next claim judges their lanes
+			s.sent(judgeLimitsSQL, nil, c.starts[0]), s.sent(promoteSQL, nil, 1))
 	}
 }
 
@@ -432,19 +418,15 @@ func (i *inserter) Oldest(queue string, now time.Time, n int, without []string) 
 
 // Add implements insert.Tx.
 func (i *inserter) Add(recs []*storage.Record) error {
-	// Now, so that the order of insertion of one key is the order of its inserts.
+	encoded := fail.Must(encode(len(recs), func(k int) *storage.Record { return recs[k] }))
 	var keys []string
-	for _, r := range recs {
+	for k, r := range recs {
+		rows.Note(&i.notice, &encoded[k])
 		if r.Dependencies != nil {
 			keys = append(keys, r.Dependencies.OrderingKey)
 		}
 	}
-	i.lockKeys(keys)
-	encoded := make([]written, len(recs))
-	for k, r := range recs {
-		encoded[k] = fail.Must(rows.Encode(r))
-		rows.Note(&i.notice, &encoded[k])
-	}
+	i.lockKeys(keys) // now, so that the order of insertion of one key is the order of its inserts
 	if takesTurn(encoded) {
 		i.entersIn()
 	}

@@ -108,20 +108,14 @@ const doubtTime = 5 * time.Minute
 var markSQL = define("mark", `SELECT CASE WHEN current_setting('transaction_read_only') = 'off' AND current_setting('synchronous_standby_names') <> ''
 		THEN pg_logical_emit_message(true, 'ojs', '') END`)
 
-// doubts reports whether a call has had no answer lately. The primary may show what that
-// call has done without the synchronous standby, and a fail-over undo it. The next call
-// would find it done, and its caller count on it.
-func (s *Storage) doubts() bool {
-	until := s.doubted.Load()
-	return until != nil && s.clock.Now().Before(*until)
-}
-
 // mark waits until the synchronous standby has what a call has found with a connection,
-// if the storage doubts. In a transaction the commit waits.
+// if the storage doubts: a call has had no answer lately. The primary may show what that
+// call has done without the standby, and a fail-over undo it. The next call would find it
+// done, and its caller count on it. In a transaction the commit waits.
 func (s *Storage) mark(ctx context.Context, on interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }) (err error) {
-	if s.doubts() {
+	if until := s.doubted.Load(); until != nil && s.clock.Now().Before(*until) {
 		_, err = on.Exec(ctx, s.sql[markSQL])
 	}
 	return err

@@ -57,8 +57,8 @@ func (s *Storage) settleThen(
 		}
 		// It is refused for what is stored of its job, or else for what was to follow it.
 		looked := fail.Caught(func() {
-			f, ok := s.in(ctx).find([]string{e.ID})[e.ID]
-			settled[0] = storage.Settled{Version: uint64(f.version), Err: f.refuses(ok, e)}
+			f := s.in(ctx).find(findSQL, []string{e.ID})[e.ID]
+			settled[0] = storage.Settled{Version: uint64(f.version), Err: f.refuses(e)}
 		})
 		switch {
 		case looked != nil:
