@@ -40,11 +40,8 @@ type readyJob struct {
 
 // ready appends the value of a job in the tables ready and held.
 func (j *job) ready(v key) key {
-	hasTTL := byte(0)
-	if j.EnqueueTTL > 0 {
-		hasTTL = 1
-	}
-	v = v.number(j.Seq).time(j.Deadline()).byte(hasTTL).string(j.Queue).string(j.Type).string(j.TypeVersion)
+	v = v.number(j.Seq).time(j.Deadline()).bool(j.EnqueueTTL > 0)
+	v = v.string(j.Queue).string(j.Type).string(j.TypeVersion)
 	if name := limitOf(&j.Record); name != "" {
 		v = v.string(name).appendBounds(j.RateLimit)
 	}

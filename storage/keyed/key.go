@@ -20,6 +20,13 @@ func meta(name string) key { return newKey(metaTable).text(name) }
 
 func (k key) byte(b byte) key { return append(k, b) }
 
+func (k key) bool(b bool) key {
+	if b {
+		return k.byte(1)
+	}
+	return k.byte(0)
+}
+
 func (k key) number(n int64) key { return binary.BigEndian.AppendUint64(k, uint64(n)^1<<63) }
 
 // maxName is how long a name may be in a key. A longer one, which no engine makes, is

@@ -93,6 +93,7 @@ const (
 	workflowTable                   // id of the workflow, seq: seq, of its jobs
 	keeperTable                     // seq: seq, of the records of workflows
 	deadOfTable                     // queue, type, place: seq, of the dead letters
+	tables                          // how many there are, with the one that is not used
 )
 
 // Kinds of jobs in the table wake.

@@ -2,7 +2,6 @@ package keyed
 
 import (
 	"bytes"
-	"encoding/binary"
 	"maps"
 	"slices"
 	"time"
@@ -75,11 +74,7 @@ func (l *lane) readyKey(rank string) key {
 }
 
 func (l *lane) encode(v key) key {
-	flags := byte(0)
-	if l.closed {
-		flags = 1
-	}
-	v = key(binary.AppendUvarint(v, uint64(l.n))).byte(flags).string(l.head)
+	v = v.uint(uint64(l.n)).bool(l.closed).string(l.head)
 	return v.string(l.queue).string(l.jobType).string(l.version).string(l.bounds)
 }
 
@@ -97,7 +92,7 @@ func (k key) appendBounds(l *ojs.RateLimit) key {
 	}
 	for _, n := range [5]int64{int64(l.Concurrency), int64(l.Rate.Limit), int64(l.Rate.Per),
 		int64(l.Throttle.Limit), int64(l.Throttle.Per)} {
-		k = binary.AppendVarint(k, n)
+		k = k.int(n)
 	}
 	return k.text(string(l.OnLimit))
 }

@@ -2,7 +2,6 @@ package keyed
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"iter"
 	"math"
@@ -136,7 +135,7 @@ func (t *tx) keep(c *limit) {
 	v := make(key, 0, 128)
 	for _, n := range [9]int64{int64(c.Active), c.Started, c.LastStart, c.Window, c.Most, c.Until, c.Blocked,
 		c.opens, int64(c.inTable)} {
-		v = binary.AppendVarint(v, n)
+		v = v.int(n)
 	}
 	v = v.string(c.Last).string(string(key{}.appendBounds(c.Setting)))
 	if c.only != nil {
