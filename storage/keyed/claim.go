@@ -106,7 +106,7 @@ type claimer struct {
 	plain bool // see tx.claim
 
 	claimed []storage.Record
-	picked  []pick // jobs that come next
+	picked  [][]byte // the seqs of the jobs that come next
 
 	// guests are the keys of jobs that are in the table ready during the claim only: they
 	// come after heads whose deadline has come.
@@ -121,12 +121,6 @@ type claimer struct {
 	limits storage.Limited
 }
 
-// pick is a job that a claim takes. If it has a lane, it has left that.
-type pick struct {
-	seq    []byte
-	inLane bool
-}
-
 // left is how many jobs the claim still wants.
 func (k *claimer) left() int { return k.c.Max - len(k.claimed) - len(k.picked) }
 
@@ -136,11 +130,12 @@ func (k *claimer) claim() {
 		k.t.lanes.closed = &k.limits.Closed
 	}
 	k.t.open()
-	if len(k.c.Queues) == 0 {
-		k.walk("")
+	queues := k.c.Queues
+	if len(queues) == 0 {
+		queues = []string{""}
 	}
-	for i, q := range k.c.Queues {
-		if !slices.Contains(k.c.Queues[:i], q) {
+	for i, q := range queues {
+		if !slices.Contains(queues[:i], q) {
 			k.walk(q)
 		}
 	}
@@ -149,7 +144,7 @@ func (k *claimer) claim() {
 	}
 	k.t.keepLimits()
 	if k.left() > 0 && !k.over {
-		k.tell()
+		k.tell(queues)
 	}
 }
 
@@ -206,13 +201,13 @@ func (k *claimer) ends(r *readyJob) bool {
 	return k.over
 }
 
-// take picks a job.
+// take picks a job. If it has a lane, it leaves that.
 func (k *claimer) take(r *readyJob, c *limit, l *lane, rank string) {
 	if k.ends(r) {
 		return
 	}
-	names := k.t.set(string(r.queue), string(r.jobType))
-	counts := len(names) > 0 || c != nil
+	limits := k.t.set(string(r.queue), string(r.jobType))
+	counts := len(limits) > 0 || c != nil
 	if lim := k.c.Limits; counts && lim != nil && lim.Now > 0 && len(k.claimed)+len(k.picked) >= lim.Now {
 		k.over = true
 		return
@@ -221,11 +216,13 @@ func (k *claimer) take(r *readyJob, c *limit, l *lane, rank string) {
 		k.t.started(c, l)
 		k.t.leaveLane(c, l, rank)
 	}
-	k.picked = append(k.picked, pick{r.seq, c != nil})
-	if len(names) > 0 {
+	k.picked = append(k.picked, r.seq)
+	if len(limits) > 0 {
 		k.flush()
-		k.t.startedIn(names)
-		_, open := k.t.opensIn(names)
+		for _, of := range limits {
+			k.t.start(of, k.now.UnixNano())
+		}
+		_, open := k.t.opensIn(limits)
 		k.again = !open
 	}
 }
@@ -327,14 +324,14 @@ func (k *claimer) act(r *readyJob, l *lane, v rule.Verdict) {
 
 // flush claims the jobs that are picked.
 func (k *claimer) flush() {
-	for i := range k.picked {
-		k.t.o.ask(jobKey(k.picked[i].seq))
+	for _, seq := range k.picked {
+		k.t.o.ask(jobKey(seq))
 	}
 	k.t.o.fetch()
 	k.claimed = slices.Grow(k.claimed, len(k.picked))
-	for _, p := range k.picked {
-		j := k.t.load(p.seq)
-		j.begun = p.inLane
+	for _, seq := range k.picked {
+		j := k.t.load(seq)
+		j.begun = j.inLane()
 		k.t.serve(j)
 		if !k.c.Remote {
 			j.handle = k.t.s.handle.Load()
@@ -348,12 +345,8 @@ func (k *claimer) flush() {
 // maxTold is how many keys a claim tells of that have closed outside of a claim.
 const maxTold = 64
 
-// tell says whether limits hold jobs back, and until when.
-func (k *claimer) tell() {
-	queues := k.c.Queues
-	if len(queues) == 0 {
-		queues = []string{""}
-	}
+// tell says whether limits hold jobs of queues back, and until when.
+func (k *claimer) tell(queues []string) {
 	if slices.ContainsFunc(queues, k.held) {
 		k.limits.Held = true
 		if at, _ := k.t.first(newKey(openTable)); at != nil {
@@ -400,21 +393,11 @@ func (k *claimer) tellClosed() {
 		untold := closedKey(string(name), string(bounds))
 		k.t.delete(untold)
 		c := k.t.key(string(name))
-		for _, l := range k.t.group(c, &lane{bounds: string(bounds)}) {
+		for _, l := range k.t.group(c, string(bounds)) {
 			if l.closed && k.t.judged(c, l).Closed(&l.own) {
 				k.t.tell(c, l, untold)
 				break
 			}
 		}
 	}
-}
-
-// queues returns the queues with available jobs.
-func (t *tx) queues() (names []string) {
-	for rest := range t.scan(newKey(countTable).byte(rows.Available), nil) {
-		if name, _ := cut(rest); len(names) == 0 || names[len(names)-1] != name {
-			names = append(names, name)
-		}
-	}
-	return names
 }

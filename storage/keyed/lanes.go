@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -42,9 +43,9 @@ type lane struct {
 	stored []byte        // as the table has it
 }
 
-// lanes are the limits of keys that a call knows.
+// lanes are the limits that a call knows.
 type lanes struct {
-	known  map[string]*limit
+	known  map[storage.LimitName]*limit
 	order  []*limit             // known, in the order in which they came
 	now    time.Time            // of the call
 	timed  bool                 // now is set
@@ -78,8 +79,9 @@ func (l *lane) encode(v key) key {
 	return v.string(l.queue).string(l.jobType).string(l.version).string(l.bounds)
 }
 
-func readLane(r *reader) *lane {
-	l := &lane{n: int(r.Uint()), closed: r.byte() != 0, head: r.Text()}
+func readLane(v []byte) *lane {
+	r := readerOf(v)
+	l := &lane{n: int(r.Uint()), closed: r.byte() != 0, head: r.Text(), stored: v}
 	l.queue, l.jobType, l.version, l.bounds = r.Text(), r.Text(), r.Text(), r.Text()
 	l.own = readBounds(l.bounds)
 	return l
@@ -112,56 +114,35 @@ func (t *tx) lane(c *limit, queue, jobType, version, bounds string) *lane {
 	l := c.lanes[id]
 	if l == nil && c.many && !c.complete {
 		if v := t.get(laneKey(c, id)); v != nil {
-			l = readLane(new(readerOf(v)))
-			l.stored = v
+			l = readLane(v)
 		}
 	}
 	if l == nil {
 		l = &lane{queue: queue, jobType: jobType, version: version, bounds: bounds, own: readBounds(bounds)}
 	}
-	c.know(id, l)
+	c.lanes[id] = l
 	return l
 }
 
-func (c *limit) know(id string, l *lane) {
-	if c.lanes == nil {
-		c.lanes = make(map[string]*lane, 1)
-	}
-	c.lanes[id] = l
-}
-
 // all returns the lanes of a key that have jobs, in the order of their bounds.
-func (t *tx) all(c *limit) (list []*lane) {
+func (t *tx) all(c *limit) []*lane { return t.lanesOf(c, "") }
+
+// group returns the lanes of a key that have jobs and some bounds.
+func (t *tx) group(c *limit, bounds string) []*lane { return t.lanesOf(c, string(key{}.name(bounds))) }
+
+// lanesOf returns the lanes of a key that have jobs, in the order of their ids, of those
+// that begin with a prefix.
+func (t *tx) lanesOf(c *limit, prefix string) (list []*lane) {
 	if c.many && !c.complete {
-		t.learn(c, "")
-		c.complete = true
+		for rest, v := range t.scan(laneKey(c, prefix), nil) {
+			if id := prefix + string(rest); c.lanes[id] == nil {
+				c.lanes[id] = readLane(v)
+			}
+		}
+		c.complete = prefix == ""
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.lanes)) {
-		if l := c.lanes[id]; l.n > 0 {
-			list = append(list, l)
-		}
-	}
-	return list
-}
-
-// learn reads the lanes of a key whose ids begin with a prefix.
-func (t *tx) learn(c *limit, prefix string) {
-	for rest, v := range t.scan(laneKey(c, prefix), nil) {
-		if id := prefix + string(rest); c.lanes[id] == nil {
-			l := readLane(new(readerOf(v)))
-			l.stored = v
-			c.know(id, l)
-		}
-	}
-}
-
-// group returns the lanes of a key that have jobs and the bounds of a lane.
-func (t *tx) group(c *limit, of *lane) (list []*lane) {
-	if c.many && !c.complete {
-		t.learn(c, string(key{}.name(of.bounds)))
-	}
-	for _, l := range c.lanes {
-		if l.n > 0 && l.bounds == of.bounds {
+		if l := c.lanes[id]; l.n > 0 && strings.HasPrefix(id, prefix) {
 			list = append(list, l)
 		}
 	}
@@ -241,9 +222,7 @@ func (l *lane) entry(c *limit, rank string) key {
 // joinLane adds a job to its lane.
 func (t *tx) joinLane(j *job) {
 	c, l := t.laneOf(j)
-	if c.Remember(j.RateLimit) || !c.Stored {
-		c.dirty = true
-	}
+	c.Remember(j.RateLimit)
 	rank, value := string(j.rank(nil)), j.ready(nil)
 	l.n, c.dirty = l.n+1, true
 	switch {
@@ -253,7 +232,7 @@ func (t *tx) joinLane(j *job) {
 		t.delete(head)
 		l.head = rank
 	case l.n == 1 && t.lanes.timed:
-		group := t.group(c, l)
+		group := t.group(c, l.bounds)
 		v := t.judged(c, l)
 		if v.Ready {
 			l.head = rank
@@ -431,7 +410,6 @@ func (t *tx) keepLimits() {
 		if c.dirty {
 			t.keepLanes(c)
 			t.keep(c)
-			c.dirty = false
 		}
 	}
 }

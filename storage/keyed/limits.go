@@ -1,6 +1,7 @@
 package keyed
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -31,7 +32,7 @@ type limit struct {
 	inTable int   // how many
 	only    *lane // if they are not: the one that has jobs, or nil
 
-	lanes    map[string]*lane // that the call knows
+	lanes    map[string]*lane // that the call knows, by id
 	complete bool             // these are all
 	judge    bool             // its lanes may be other than they were
 	dirty    bool             // it differs from what is stored
@@ -56,16 +57,21 @@ func limitOf(r *storage.Record) string {
 	return r.RateLimit.Key
 }
 
-// key returns the limit of a key. A call changes it in memory (keepLimits).
+// key returns the limit of a key.
 func (t *tx) key(name string) *limit {
+	return t.limit(storage.LimitName{Kind: storage.LimitKey, Name: name})
+}
+
+// limit returns a limit. A call changes it in memory (keepLimits).
+func (t *tx) limit(name storage.LimitName) *limit {
 	x := &t.lanes
 	if c := x.known[name]; c != nil {
 		return c
 	}
 	if x.known == nil {
-		x.known = make(map[string]*limit)
+		x.known = make(map[storage.LimitName]*limit)
 	}
-	c := t.limit(storage.LimitName{Kind: storage.LimitKey, Name: name})
+	c := t.storedLimit(name)
 	x.known[name] = c
 	x.order = append(x.order, c)
 	return c
@@ -87,9 +93,9 @@ func (t *tx) fetchLimits(n int, key func(i int) string) {
 	t.o.fetch()
 }
 
-// limit returns what is stored of a limit.
-func (t *tx) limit(name storage.LimitName) *limit {
-	c := &limit{Counter: *rows.NewCounter(name), opens: rule.None}
+// storedLimit returns what is stored of a limit.
+func (t *tx) storedLimit(name storage.LimitName) *limit {
+	c := &limit{Counter: *rows.NewCounter(name), opens: rule.None, lanes: make(map[string]*lane, 1)}
 	v := t.get(limitKey(name))
 	if v == nil {
 		return c
@@ -104,26 +110,24 @@ func (t *tx) limit(name storage.LimitName) *limit {
 		c.Setting = &b
 	}
 	if c.many = c.inTable > 0; len(r.B) > 0 {
-		c.only = readLane(&r)
-		c.know(c.only.id(), c.only)
-	}
-	if c.Kind != storage.LimitKey {
-		c.Active = t.active(name)
+		c.only = readLane(r.B)
+		c.only.stored = nil
+		c.lanes[c.only.id()] = c.only
 	}
 	return c
 }
 
-// active counts the active jobs of a queue or a type.
-func (t *tx) active(name storage.LimitName) (n int) {
-	prefix := newKey(countTable).byte(rows.Active)
-	if name.Kind == storage.LimitQueue {
-		prefix = prefix.name(name.Name)
+// count counts the jobs in a state of a queue or a type.
+func (t *tx) count(state byte, of storage.LimitName) (n int) {
+	prefix := newKey(countTable).byte(state)
+	if of.Kind == storage.LimitQueue {
+		prefix = prefix.name(of.Name)
 	}
 	for rest, count := range t.scan(prefix, nil) {
-		if name.Kind == storage.LimitType {
+		if of.Kind == storage.LimitType {
 			_, rest = cut(rest)
 		}
-		if jobType, _ := cut(rest); name.Kind == storage.LimitQueue || jobType == name.Name {
+		if jobType, _ := cut(rest); of.Kind == storage.LimitQueue || jobType == of.Name {
 			n += int(number(count))
 		}
 	}
@@ -142,7 +146,7 @@ func (t *tx) keep(c *limit) {
 		v = c.only.encode(v)
 	}
 	t.o.set(limitKey(c.LimitName), v)
-	c.Stored = true
+	c.Stored, c.dirty = true, false
 }
 
 // startOf looks up a start of a counter.
@@ -154,26 +158,26 @@ func (t *tx) startOf(c *limit) rule.Starts {
 }
 
 // set returns the limits of a queue and a type that something was set for.
-func (t *tx) set(queue, jobType string) (names []storage.LimitName) {
+func (t *tx) set(queue, jobType string) (limits []*limit) {
 	if t.number(meta(setName)) == 0 {
 		return nil
 	}
 	for _, name := range [2]storage.LimitName{
 		{Kind: storage.LimitQueue, Name: queue}, {Kind: storage.LimitType, Name: jobType},
 	} {
-		if t.get(limitKey(name)) != nil {
-			names = append(names, name)
+		if c := t.limit(name); c.Stored {
+			limits = append(limits, c)
 		}
 	}
-	return names
+	return limits
 }
 
 // opensIn reports whether the limits of a queue and type let a job start. If not, at is
 // when time alone opens all of them; math.MaxInt64: never.
-func (t *tx) opensIn(names []storage.LimitName) (at int64, open bool) {
+func (t *tx) opensIn(limits []*limit) (at int64, open bool) {
 	at, open = math.MinInt64, true
-	for _, name := range names {
-		c := t.limit(name)
+	for _, c := range limits {
+		c.Active = t.count(rows.Active, c.LimitName)
 		opens, may, err := c.Open(new(ojs.RateLimit), t.lanes.now.UnixNano(), t.startOf(c))
 		fail.If(err)
 		if may {
@@ -187,26 +191,18 @@ func (t *tx) opensIn(names []storage.LimitName) (at int64, open bool) {
 	return at, open
 }
 
-// startedIn counts the start of a job for the limits of its queue and type.
-func (t *tx) startedIn(names []storage.LimitName) {
-	for _, name := range names {
-		c := t.limit(name)
-		t.start(c, t.lanes.now.UnixNano())
-		t.keep(c)
-	}
-}
-
 // started counts the start of a job of a lane.
 func (t *tx) started(c *limit, l *lane) {
 	c.Remember(&l.own)
 	c.Last = l.bounds
 	t.start(c, t.lanes.now.UnixNano())
 	c.Active++
-	c.judge, c.dirty = true, true
+	c.judge = true
 }
 
 // start counts a start. Starts are in the order of their times, though clocks differ.
 func (t *tx) start(c *limit, at int64) {
+	c.dirty = true
 	if c.LastStart = max(c.LastStart, at); c.Window == 0 {
 		return
 	}
@@ -228,24 +224,21 @@ func (t *tx) start(c *limit, at int64) {
 
 // takeBack takes back the start of a job whose claim is undone.
 func (t *tx) takeBack(j *job) {
-	at := rows.Nanos(j.StartedAt)
-	for _, name := range t.set(j.Queue, j.Type) {
-		if c := t.limit(name); t.unstart(c, at) {
-			t.keep(c)
-		}
-	}
+	limits := t.set(j.Queue, j.Type)
 	if name := limitOf(&j.Record); name != "" {
-		c := t.key(name)
-		c.dirty = t.unstart(c, at) || c.dirty
+		limits = append(limits, t.key(name))
+	}
+	for _, c := range limits {
+		t.unstart(c, rows.Nanos(j.StartedAt))
 	}
 }
 
-// unstart takes back a start at a time. It reports false if there is none.
-func (t *tx) unstart(c *limit, at int64) bool {
+// unstart takes back a start at a time, if there is one.
+func (t *tx) unstart(c *limit, at int64) {
 	n := c.Started
 	for start := t.get(startKey(c, n)); start == nil || number(start) != at; start = t.get(startKey(c, n)) {
 		if start == nil || number(start) < at {
-			return false
+			return
 		}
 		n--
 	}
@@ -254,10 +247,10 @@ func (t *tx) unstart(c *limit, at int64) bool {
 	}
 	t.delete(startKey(c, n))
 	c.Started--
+	c.dirty = true
 	if last := t.get(startKey(c, c.Started)); last != nil {
 		c.LastStart = number(last)
 	}
-	return true
 }
 
 // spareStarts is how many starts are kept besides those that the bounds so far count: a
@@ -281,7 +274,7 @@ func (t *tx) forget(now int64) {
 		}
 		n++
 		last = append(key{}, name...)
-		c := t.limit(storage.LimitName{Kind: storage.LimitKey, Name: string(name)})
+		c := t.storedLimit(storage.LimitName{Kind: storage.LimitKey, Name: string(name)})
 		blocked := c.Blocked != rows.None && c.Blocked > now
 		if c.Active == 0 && c.only == nil && !c.many && c.InForce(now) == nil && !blocked &&
 			c.LastStart < now-maxIdle-c.Window {
@@ -291,7 +284,7 @@ func (t *tx) forget(now int64) {
 	t.put(at, last) // at the end it begins anew
 	for _, c := range idle {
 		t.delete(limitKey(c.LimitName))
-		delete(t.lanes.known, c.Name)
+		delete(t.lanes.known, c.LimitName)
 		starts := newKey(startTable).byte(kinds[c.Kind]).name(c.Name)
 		closed := closedKey(c.Name, "")
 		for _, prefix := range []key{starts, closed} {
@@ -311,21 +304,22 @@ func (s *Storage) changeLimit(ctx context.Context, now time.Time, name storage.L
 	_, err := change(ctx, s, func(t *tx) struct{} {
 		t.at(now)
 		t.notice.Available = true
-		if name.Kind == storage.LimitKey {
-			c := t.key(name.Name)
-			f(c)
-			c.judge, c.dirty = true, true
-			return struct{}{}
-		}
-		c := t.limit(name)
-		if !c.Stored {
-			t.add(meta(setName), 1)
-		}
-		f(c)
-		t.keep(c)
+		t.setLimit(name, f)
 		return struct{}{}
 	})
 	return err
+}
+
+// setLimit changes what was set of a limit, and counts the queues and types with such.
+func (t *tx) setLimit(name storage.LimitName, f func(c *limit)) {
+	c := t.limit(name)
+	if name.Kind == storage.LimitKey {
+		c.judge = true
+	} else if !c.Stored {
+		t.add(meta(setName), 1)
+	}
+	f(c)
+	c.Stored, c.dirty = true, true
 }
 
 // SetLimit implements storage.Storage.
@@ -377,20 +371,12 @@ func (s *Storage) ListLimits(ctx context.Context, now time.Time, kind storage.Li
 
 // limitState is the state of a limit.
 func (t *tx) limitState(now time.Time, name storage.LimitName) storage.Limit {
-	var c *limit
-	if name.Kind == storage.LimitKey {
-		c = t.key(name.Name)
-	} else if c = t.limit(name); !c.Stored {
-		c.Active = t.active(name)
+	c := t.limit(name)
+	if name.Kind != storage.LimitKey {
+		c.Active = t.count(rows.Active, name)
 	}
 	waiting, bounds := t.waitingIn(now, c)
-	if c.Last != "" {
-		bounds = c.Last
-	}
-	var own ojs.RateLimit
-	if bounds != "" {
-		own = readBounds(bounds)
-	}
+	own := readBounds(cmp.Or(c.Last, bounds))
 	state := fail.Must(c.State(own, waiting, now.UnixNano(), t.startOf(c)))
 	if per := int64(state.Bounds.Rate.Per); state.Bounds.Rate.Limit > 0 {
 		for n := c.Started; n > 0; n-- {
@@ -409,17 +395,10 @@ func (t *tx) waitingIn(now time.Time, c *limit) (n int, bounds string) {
 	if c.Kind == storage.LimitKey {
 		return t.waiting(now, c)
 	}
-	queue, jobType := c.Name, ""
-	if c.Kind == storage.LimitType {
-		queue, jobType = "", c.Name
-	}
-	for _, k := range t.backlogs(queue) {
-		if jobType == "" || k.jobType == jobType {
-			n += k.n
-		}
-	}
+	n = t.count(rows.Available, c.LimitName)
 	for j := range t.expired(now) {
-		if queue != "" && j.Queue == queue || jobType != "" && j.Type == jobType {
+		if c.Kind == storage.LimitQueue && j.Queue == c.Name ||
+			c.Kind == storage.LimitType && j.Type == c.Name {
 			n--
 		}
 	}

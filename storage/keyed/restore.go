@@ -129,29 +129,21 @@ func (t *tx) restoreJob(r *SavedJob) {
 }
 
 func (t *tx) restoreLimit(r *SavedLimit) {
-	c := t.limit(r.LimitName)
-	if r.Kind == storage.LimitKey {
-		c = t.key(r.Name)
-		c.judge, c.dirty = true, true
-	} else if !c.Stored {
-		t.add(meta(setName), 1)
-	}
-	if r.Setting != nil {
-		c.Set(*r.Setting, r.Until)
-	}
-	if !r.Blocked.IsZero() {
-		c.Block(r.Blocked)
-	}
-	if r.Last != nil {
-		c.Last = string(key{}.appendBounds(r.Last))
-	}
-	c.Window, c.Most = max(c.Window, int64(r.Window)), max(c.Most, int64(r.Most))
-	for _, at := range r.Starts {
-		t.start(c, at.UnixNano())
-	}
-	if r.Kind != storage.LimitKey {
-		t.keep(c)
-	}
+	t.setLimit(r.LimitName, func(c *limit) {
+		if r.Setting != nil {
+			c.Set(*r.Setting, r.Until)
+		}
+		if !r.Blocked.IsZero() {
+			c.Block(r.Blocked)
+		}
+		if r.Last != nil {
+			c.Last = string(key{}.appendBounds(r.Last))
+		}
+		c.Window, c.Most = max(c.Window, int64(r.Window)), max(c.Most, int64(r.Most))
+		for _, at := range r.Starts {
+			t.start(c, at.UnixNano())
+		}
+	})
 }
 
 func (t *tx) restoreAside(r *SavedAside) {
