@@ -48,16 +48,15 @@ func (j *job) ready(v key) key {
 	return v
 }
 
-func readReady(v []byte) readyJob {
-	r := readyJob{seq: v[:numberLen], deadline: timeOf(v[numberLen:])}
-	v = v[numberLen+timeLen:]
-	r.hasTTL, v = v[0] != 0, v[1:]
-	r.queue, v = cutString(v)
-	r.jobType, v = cutString(v)
-	if r.version, v = cutString(v); len(v) > 0 {
-		r.key, r.bounds = cutString(v)
+func readReady(v []byte) (j readyJob) {
+	r := readerOf(v)
+	j.seq, j.deadline, j.hasTTL = r.Take(numberLen), timeOf(r.Take(timeLen)), r.byte() != 0
+	j.queue, j.jobType, j.version = r.text(), r.text(), r.text()
+	if len(r.B) > 0 {
+		j.key = r.text()
+		j.bounds = r.B
 	}
-	return r
+	return j
 }
 
 func (r *readyJob) expired(now time.Time) bool {
@@ -166,9 +165,7 @@ func (k *claimer) walk(queue string) {
 
 // mayTake asks the limits of the queue and the type of a backlog.
 func (k *claimer) mayTake(of []byte) bool {
-	queue, types := cut(of)
-	jobType, _ := cut(types)
-	at, open := k.t.opensIn(k.t.set(queue, jobType))
+	at, open := k.t.opensIn(k.t.set(section(of)))
 	if !open {
 		k.holds(at)
 	}
@@ -362,24 +359,16 @@ func (k *claimer) tell(queues []string) {
 // held reports whether limits hold jobs of a queue back, or of any, that the claim asks
 // for.
 func (k *claimer) held(queue string) bool {
-	all := newKey(heldTable)
-	prefix := all
+	var in key
 	if queue != "" {
-		prefix = append(key{}, all...).name(queue)
+		in = in.name(queue)
 	}
-	for from := []byte(prefix); ; {
-		var of []byte
-		for rest := range k.t.pages(all, from, behind(prefix), 1, forward) {
-			_, types := cutBytes(rest)
-			_, lane := cutBytes(types)
-			of = rest[:len(rest)-len(lane)]
-			break
+	for of := range k.t.groups(heldTable, in, 2) {
+		if k.asks(of) {
+			return true
 		}
-		if of == nil || k.asks(of) {
-			return of != nil
-		}
-		from = behind(append(append(key{}, all...), of...))
 	}
+	return false
 }
 
 // tellClosed tells of keys that have closed outside of a claim.
@@ -389,11 +378,13 @@ func (k *claimer) tellClosed() {
 		if n++; n > maxTold {
 			break
 		}
-		name, bounds := cutString(rest)
-		untold := closedKey(string(name), string(bounds))
+		r := readerOf(rest)
+		name := r.Text()
+		bounds := string(r.B)
+		untold := closedKey(name, bounds)
 		k.t.delete(untold)
-		c := k.t.key(string(name))
-		for _, l := range k.t.group(c, string(bounds)) {
+		c := k.t.key(name)
+		for _, l := range k.t.group(c, bounds) {
 			if l.closed && k.t.judged(c, l).Closed(&l.own) {
 				k.t.tell(c, l, untold)
 				break

@@ -378,7 +378,7 @@ func (t *tx) remove(j *job) {
 	t.tally(j, -1)
 	seq := newSeq(j.Seq)
 	t.delete(jobKey(seq))
-	t.deleteLogs(seq)
+	t.deleteAll(logsKey(seq), 0)
 	t.raiseFloor(j.Version)
 }
 
@@ -404,8 +404,7 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 func (s *Storage) Counts(ctx context.Context) ([]storage.Count, error) {
 	return view(ctx, s, func(t *tx) (counts []storage.Count) {
 		for k, n := range t.scan(newKey(countTable), nil) {
-			queue, rest := cut(k[1:])
-			jobType, _ := cut(rest)
+			queue, jobType := section(k[1:])
 			counts = append(counts, storage.Count{Queue: queue, Type: jobType,
 				State: rows.State(int(k[0])), N: int(number(n))})
 		}

@@ -154,7 +154,7 @@ func Open(db driver.DB, name string) (*Storage, error) {
 	handle := fmt.Sprintf("%016x", rand.Uint64())
 	s := &Storage{db: db, limits: db.Limits(), name: name, ended: make(chan struct{}),
 		manyBacklogs: manyBacklogs, token: newKey(metaTable).text(tokenName + handle)}
-	_, err := change(context.Background(), s, func(t *tx) struct{} {
+	err := s.do(context.Background(), func(t *tx) {
 		switch version := t.number(meta(layoutName)); {
 		case version == layout:
 		case version != 0 && version < layout:
@@ -170,7 +170,6 @@ func Open(db driver.DB, name string) (*Storage, error) {
 			}
 			t.putNumber(meta(layoutName), layout)
 		}
-		return struct{}{}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ojs: storage %s: %w", name, err)

@@ -273,15 +273,14 @@ func (t *tx) judged(c *limit, l *lane) rule.Verdict {
 // settingsOver is a time after which no setting has ended of a closed lane: what set has
 // behind its number.
 func (t *tx) settingsOver() int64 {
-	if v := t.get(meta(setName)); len(v) > numberLen {
-		return number(v[numberLen:])
+	if _, at := t.counter(meta(setName)); at != nil {
+		return number(at)
 	}
 	return rule.None
 }
 
 func (t *tx) setSettingsOver(at int64) {
-	k := meta(setName)
-	t.put(k, key{}.number(t.number(k)).number(at))
+	t.putNumber(meta(setName), t.number(meta(setName)), key{}.number(at)...)
 }
 
 // show gives a lane a head if it is ready, and takes it away if it is not.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -285,13 +284,8 @@ func (t *tx) forget(now int64) {
 	for _, c := range idle {
 		t.delete(limitKey(c.LimitName))
 		delete(t.lanes.known, c.LimitName)
-		starts := newKey(startTable).byte(kinds[c.Kind]).name(c.Name)
-		closed := closedKey(c.Name, "")
-		for _, prefix := range []key{starts, closed} {
-			for rest := range t.scan(prefix, nil) {
-				t.delete(append(slices.Clone(prefix), rest...))
-			}
-		}
+		t.deleteAll(newKey(startTable).byte(kinds[c.Kind]).name(c.Name), 0)
+		t.deleteAll(closedKey(c.Name, ""), 0)
 	}
 }
 
@@ -301,13 +295,11 @@ func (s *Storage) changeLimit(ctx context.Context, now time.Time, name storage.L
 	if err := storage.CheckLimit(name, bounds); err != nil {
 		return err
 	}
-	_, err := change(ctx, s, func(t *tx) struct{} {
+	return s.do(ctx, func(t *tx) {
 		t.at(now)
 		t.notice.Available = true
 		t.setLimit(name, f)
-		return struct{}{}
 	})
-	return err
 }
 
 // setLimit changes what was set of a limit, and counts the queues and types with such.

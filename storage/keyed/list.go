@@ -102,24 +102,16 @@ func (t *tx) listing(q *storage.Query) listing {
 // failed returns the prefixes of the discarded jobs that a query may select by the types
 // of their errors.
 func (t *tx) failed(q *storage.Query) (prefixes []key) {
-	all, asked := newKey(failTable), storage.Query{Types: slices.Clone(q.ErrorTypes)}
+	asked := storage.Query{Types: slices.Clone(q.ErrorTypes)}
 	for i, pattern := range asked.Types { // as much of it as a key has
 		asked.Types[i] = pattern[:min(len(pattern), maxName)]
 	}
-	for from := []byte(all); ; {
-		var prefix key
-		for rest := range t.pages(all, from, behind(all), 1, forward) {
-			name, _ := cut(rest)
-			if prefix = newKey(failTable).name(name); asked.MayMatch("", "", name) {
-				prefixes = append(prefixes, prefix)
-			}
-			break
+	for of := range t.groups(failTable, nil, 1) {
+		if name, _ := cut(of); asked.MayMatch("", "", name) {
+			prefixes = append(prefixes, append(newKey(failTable), of...))
 		}
-		if prefix == nil {
-			return prefixes
-		}
-		from = behind(prefix)
 	}
+	return prefixes
 }
 
 // inStates returns the prefixes, in a table of states, queues and types, of the jobs in
@@ -140,8 +132,7 @@ func (t *tx) sections(q *storage.Query, state ojs.State) (list [][]byte) {
 		return nil
 	}
 	for of := range t.scan(newKey(countTable).byte(byte(rows.Code(state))), nil) {
-		queue, types := cut(of)
-		if jobType, _ := cut(types); q.MayMatch(state, queue, jobType) {
+		if queue, jobType := section(of); q.MayMatch(state, queue, jobType) {
 			list = append(list, slices.Clone(of))
 		}
 	}

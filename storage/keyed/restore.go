@@ -70,7 +70,7 @@ type SavedAside struct {
 // that is not in use yet. Several calls restore parts: see Saved. States of queues and
 // values are set as ever.
 func (s *Storage) Restore(ctx context.Context, saved *Saved) error {
-	_, err := change(ctx, s, func(t *tx) struct{} {
+	return s.do(ctx, func(t *tx) {
 		crons := versionName + string(storage.KindCron)
 		for name, last := range map[string]int64{placeName: saved.Last, crons: saved.LastCron} {
 			if k := meta(name); t.number(k) < last {
@@ -95,9 +95,7 @@ func (s *Storage) Restore(ctx context.Context, saved *Saved) error {
 		for i := range saved.Quarantine {
 			t.restoreAside(&saved.Quarantine[i])
 		}
-		return struct{}{}
 	})
-	return err
 }
 
 func (t *tx) restoreJob(r *SavedJob) {
