@@ -1,15 +1,14 @@
 package keyed
 
 import (
-	"bytes"
 	"context"
-	"iter"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
 	"github.com/ojsengine/ojs/storage/rule"
@@ -85,6 +84,11 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
 func (t *tx) claim(now time.Time, c *storage.Claim, plain bool) *claimer {
 	t.at(now)
 	k := &claimer{t: t, now: now, c: c, plain: plain}
+	for _, pattern := range c.Types {
+		if name := versions.Name(pattern); !slices.Contains(k.types, name) {
+			k.types = append(k.types, name)
+		}
+	}
 	k.claim()
 	return k
 }
@@ -111,9 +115,8 @@ type claimer struct {
 	// come after heads whose deadline has come.
 	guests map[string]bool
 
-	// behind returns what comes next in a lane that a job was taken from.
-	behind map[*lane]func() (rank, job []byte, ok bool)
-	stops  []func()
+	behind map[*lane]*stream // what comes next in a lane that a job was taken from
+	types  []string          // that the claim names, each once
 
 	again  bool // the walk starts over: jobs ahead of its position have changed
 	over   bool // the claim ends before a job that counts (Limited.Now) or has an enqueue TTL
@@ -267,25 +270,24 @@ func (k *claimer) next(c *limit, l *lane, rank string) {
 	if waits == 0 || !k.t.judged(c, l).Ready {
 		return
 	}
-	held, next := l.heldKey(c), k.behind[l]
+	next := k.behind[l]
 	if next == nil {
-		pairs := k.t.pages(held, append(key(bytes.Clone(held)), rank+"\x00"...), behind(held), 4, forward)
-		var stop func()
-		next, stop = iter.Pull2(pairs)
-		k.stops = append(k.stops, stop)
+		held := l.heldKey(c)
+		from := append(slices.Clone(held), rank+"\x00"...)
+		next = newStream(k.t.pages(held, from, behind(held), 4, forward))
 		if k.behind == nil {
-			k.behind = make(map[*lane]func() ([]byte, []byte, bool))
+			k.behind = make(map[*lane]*stream)
 		}
 		k.behind[l] = next
 	}
-	for rest, value, ok := next(); ok; rest, value, ok = next() {
+	for next.read() {
 		if l.head == "" {
-			k.t.promote(c, l, string(rest), value)
+			k.t.promote(c, l, string(next.rest), next.value)
 			return
 		}
-		if r := readReady(value); !r.expired(k.now) {
-			guest := l.readyKey(string(rest))
-			k.t.o.add(guest, value)
+		if r := readReady(next.value); !r.expired(k.now) {
+			guest := l.readyKey(string(next.rest))
+			k.t.o.add(guest, next.value)
 			if k.guests == nil {
 				k.guests = make(map[string]bool)
 			}
@@ -297,10 +299,10 @@ func (k *claimer) next(c *limit, l *lane, rank string) {
 
 // end forgets what comes next in lanes: jobs may have come before it.
 func (k *claimer) end() {
-	for _, stop := range k.stops {
-		stop()
+	for _, next := range k.behind {
+		next.stop()
 	}
-	k.stops, k.behind = nil, nil
+	k.behind = nil
 }
 
 // act does what the OnLimit of a job says.

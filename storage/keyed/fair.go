@@ -57,11 +57,13 @@ func (t *tx) enterLevel(j *job) {
 	}
 }
 
-// join enters a job in its round.
+// join enters a job in its round, if it has one.
 func (t *tx) join(j *job) {
-	t.enterLevel(j)
-	t.put(j.fairKey().number(j.round).number(j.Seq), nil)
-	t.add(j.level(roundTable).number(j.round), 1)
+	if j.round != 0 {
+		t.enterLevel(j)
+		t.put(j.fairKey().number(j.round).number(j.Seq), nil)
+		t.add(j.level(roundTable).number(j.round), 1)
+	}
 }
 
 // leaveRound takes a job out of its round.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
-	"github.com/ojsengine/ojs/internal/versions"
 )
 
 // A backlog is the available jobs of a queue and a type. A claim merges the entries of
@@ -160,9 +159,7 @@ func (t *tx) backlogs(queue string) (list []backlog) {
 // asks reports whether the claim asks for the jobs of a backlog.
 func (k *claimer) asks(of []byte) bool {
 	queue, jobType := section(of)
-	asked := len(k.c.Types) == 0 || slices.ContainsFunc(k.c.Types, func(pattern string) bool {
-		return versions.Name(pattern) == jobType
-	})
+	asked := len(k.types) == 0 || slices.Contains(k.types, jobType)
 	return asked && k.t.queueState(queue) != ojs.QueuePaused
 }
 
@@ -175,10 +172,10 @@ func (k *claimer) inOrder(queue string) iter.Seq2[[]byte, []byte] {
 		for _, of := range k.t.backlogs(queue) {
 			list = append(list, of.key)
 		}
-	case queue == "" || len(k.c.Types) == 0:
+	case queue == "" || len(k.types) == 0:
 		return k.fromFronts(queue)
 	default:
-		for _, jobType := range k.types() {
+		for _, jobType := range k.types {
 			of := key{}.name(queue).name(jobType)
 			k.t.o.ask(availableKey(of))
 			list = append(list, of)
@@ -195,16 +192,6 @@ func (k *claimer) inOrder(queue string) iter.Seq2[[]byte, []byte] {
 	return k.t.merged(prefixes, peeking)
 }
 
-// types returns the types that the claim names, each once.
-func (k *claimer) types() (list []string) {
-	for _, pattern := range k.c.Types {
-		if name := versions.Name(pattern); !slices.Contains(list, name) {
-			list = append(list, name)
-		}
-	}
-	return list
-}
-
 // fronts yields fronts, in order, each with its backlog behind it: those of the queue, or
 // those of the types that the claim names, or all.
 func (k *claimer) fronts(queue string) iter.Seq2[[]byte, []byte] {
@@ -212,9 +199,9 @@ func (k *claimer) fronts(queue string) iter.Seq2[[]byte, []byte] {
 	switch {
 	case queue != "":
 		scopes = []key{scopeKey(inQueue, queue)}
-	case len(k.c.Types) > 0:
+	case len(k.types) > 0:
 		scopes = scopes[:0]
-		for _, jobType := range k.types() {
+		for _, jobType := range k.types {
 			scopes = append(scopes, scopeKey(ofType, jobType))
 		}
 	}

@@ -415,21 +415,18 @@ func (t *tx) keepLimits() {
 
 // keepLanes stores the lanes of a key.
 func (t *tx) keepLanes(c *limit) {
+	c.only = nil
 	live := 0
 	for _, l := range c.lanes {
 		if l.n > 0 {
+			c.only = l
 			live++
 		}
 	}
-	if c.only = nil; !c.many && live <= 1 {
-		for _, l := range c.lanes {
-			if l.n > 0 {
-				c.only = l
-			}
-		}
+	if !c.many && live <= 1 {
 		return
 	}
-	c.many = true
+	c.only = nil
 	for _, id := range slices.Sorted(maps.Keys(c.lanes)) {
 		l := c.lanes[id]
 		var v key

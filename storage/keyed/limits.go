@@ -264,7 +264,6 @@ const maxIdle = int64(time.Hour)
 func (t *tx) forget(now int64) {
 	all := newKey(limitTable).byte(kinds[storage.LimitKey])
 	at := meta(sweptName)
-	var idle []*limit
 	n := 0
 	last := key{}
 	for name := range t.scan(all, append(append(key{}, t.get(at)...), 0)) {
@@ -275,18 +274,16 @@ func (t *tx) forget(now int64) {
 		last = append(key{}, name...)
 		c := t.storedLimit(storage.LimitName{Kind: storage.LimitKey, Name: string(name)})
 		blocked := c.Blocked != rows.None && c.Blocked > now
-		if c.Active == 0 && c.only == nil && !c.many && c.InForce(now) == nil && !blocked &&
-			c.LastStart < now-maxIdle-c.Window {
-			idle = append(idle, c)
+		if c.Active > 0 || c.only != nil || c.many || c.InForce(now) != nil || blocked ||
+			c.LastStart >= now-maxIdle-c.Window {
+			continue
 		}
-	}
-	t.put(at, last) // at the end it begins anew
-	for _, c := range idle {
 		t.delete(limitKey(c.LimitName))
 		delete(t.lanes.known, c.LimitName)
 		t.deleteAll(newKey(startTable).byte(kinds[c.Kind]).name(c.Name), 0)
 		t.deleteAll(closedKey(c.Name, ""), 0)
 	}
+	t.put(at, last) // at the end it begins anew
 }
 
 // changeLimit changes what was set of a limit.

@@ -283,21 +283,23 @@ func (t *tx) mergedFrom(prefixes []key, low, high key, w way, more ...iter.Seq2[
 type merge struct {
 	w       way
 	streams []*stream // a heap: the first has the first entry
-	stops   []func()
 }
 
 // stream is entries, from the first that was not yielded.
 type stream struct {
 	next        func() (rest, value []byte, ok bool)
+	stop        func()
 	rest, value []byte
+}
+
+func newStream(pairs iter.Seq2[[]byte, []byte]) *stream {
+	next, stop := iter.Pull2(pairs)
+	return &stream{next: next, stop: stop}
 }
 
 // add adds entries that are in order.
 func (m *merge) add(pairs iter.Seq2[[]byte, []byte]) {
-	next, stop := iter.Pull2(pairs)
-	m.stops = append(m.stops, stop)
-	s := &stream{next: next}
-	if s.read() {
+	if s := newStream(pairs); s.read() {
 		heap.Push(m, s)
 	}
 }
@@ -330,7 +332,7 @@ func (m *merge) Pop() any {
 }
 
 func (m *merge) stop() {
-	for _, stop := range m.stops {
-		stop()
+	for _, s := range m.streams {
+		s.stop()
 	}
 }

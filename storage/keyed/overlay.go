@@ -222,26 +222,24 @@ func (o *overlay) scan(from, to []byte, first int, w way, yield func(k, v []byte
 		if len(page) == n {
 			last = page[n-1].Key
 		}
-		var mine []driver.Pair
-		for seen, more := -1, true; ; {
-			if seen != len(o.undo) || len(mine) == 0 && more {
+		var mine *cell
+		for seen := -1; ; {
+			if seen != len(o.undo) {
 				pass()
 				seen, mine = len(o.undo), o.ahead(from, to, w)
-				more = len(mine) == maxAhead
 			}
-			var p driver.Pair
-			switch {
-			case len(page) == 0 && (len(mine) == 0 || last != nil && w.before(last, mine[0].Key)):
-			case len(page) == 0 || len(mine) > 0 && !w.before(page[0].Key, mine[0].Key):
-				if p = mine[0]; len(page) > 0 && bytes.Equal(page[0].Key, p.Key) {
-					page = page[1:]
-				}
-				mine = mine[1:]
-			default:
-				p, page = page[0], page[1:]
+			next := driver.Pair{Key: last}
+			if len(page) > 0 {
+				next = page[0]
 			}
-			if p.Key == nil {
+			p := next
+			if mine != nil && (next.Key == nil || !w.before(next.Key, mine.key)) {
+				p, seen = driver.Pair{Key: mine.key, Value: mine.value}, -1
+			} else if len(page) == 0 {
 				break
+			}
+			if len(page) > 0 && bytes.Equal(next.Key, p.Key) {
+				page = page[1:]
 			}
 			at = p.Key
 			if p.Value != nil && !yield(p.Key, p.Value) {
@@ -270,11 +268,9 @@ func (w way) before(a, b []byte) bool {
 	return bytes.Compare(a, b) < 0
 }
 
-// maxAhead is how many pairs ahead returns at most.
-const maxAhead = 8
-
-// ahead returns the first few pairs of a range that the transaction has written.
-func (o *overlay) ahead(from, to []byte, w way) (mine []driver.Pair) {
+// ahead returns the first cell of a range that the transaction has written, nil if there
+// is none.
+func (o *overlay) ahead(from, to []byte, w way) *cell {
 	cells := o.sort()
 	place := func(k []byte) int {
 		return sort.Search(len(cells), func(i int) bool { return bytes.Compare(cells[i].key, k) >= 0 })
@@ -285,12 +281,9 @@ func (o *overlay) ahead(from, to []byte, w way) (mine []driver.Pair) {
 		if w == backward {
 			c = cells[last-1-n]
 		}
-		if len(mine) == maxAhead {
-			break
-		}
 		if c.writes {
-			mine = append(mine, driver.Pair{Key: c.key, Value: c.value})
+			return c
 		}
 	}
-	return mine
+	return nil
 }

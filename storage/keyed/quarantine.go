@@ -194,19 +194,18 @@ func (s *Storage) CountQuarantined(ctx context.Context) (int, error) {
 
 // takeAside removes an entry of the quarantine and returns it.
 func (t *tx) takeAside(name string) aside {
-	if n, err := strconv.ParseInt(name, 10, 64); err == nil {
-		if v := t.get(asideKey(n)); v != nil {
-			a := readAside(n, v)
-			t.delete(asideKey(n))
-			if id := asideID(a.Name); t.number(id) == n {
-				t.delete(id)
-			}
-			t.add(meta(asideName), -1)
-			return a
-		}
+	n, _ := strconv.ParseInt(name, 10, 64) // or it is a number that no record has
+	v := t.get(asideKey(n))
+	if v == nil {
+		fail.With(fmt.Errorf("%w: %q in the quarantine", ojs.ErrNotFound, name))
 	}
-	fail.With(fmt.Errorf("%w: %q in the quarantine", ojs.ErrNotFound, name))
-	panic("unreachable")
+	a := readAside(n, v)
+	t.delete(asideKey(n))
+	if id := asideID(a.Name); t.number(id) == n {
+		t.delete(id)
+	}
+	t.add(meta(asideName), -1)
+	return a
 }
 
 // DeleteQuarantined implements storage.Quarantiner.
@@ -243,9 +242,7 @@ func (t *tx) releaseJob(a *aside) {
 		fail.With(&ojs.DuplicateError{ID: j.ID, State: other.State})
 	}
 	t.link(j)
-	if j.round != 0 {
-		t.join(j)
-	}
+	t.join(j)
 }
 
 // releaseNamed releases a document or the state of a queue.

@@ -115,9 +115,7 @@ func (t *tx) restoreJob(r *SavedJob) {
 		j.handle = t.enterHandle(r.Handle)
 	}
 	t.link(j)
-	if j.round != 0 {
-		t.join(j)
-	}
+	t.join(j)
 	for _, seq := range r.WaitsFor {
 		t.put(newKey(edgeTable).number(seq).number(j.Seq), key{}.number(j.since))
 	}

@@ -92,34 +92,32 @@ func caught(f func()) (err error) {
 	return fail.Caught(f)
 }
 
-// do is change without a result.
-func (s *Storage) do(ctx context.Context, f func(t *tx)) error {
-	_, err := change(ctx, s, func(t *tx) struct{} { f(t); return struct{}{} })
-	return err
+// change makes a call that may write and has a result.
+func change[R any](ctx context.Context, s *Storage, f func(t *tx) R) (r R, err error) {
+	if err := s.do(ctx, func(t *tx) { r = f(t) }); err != nil {
+		return *new(R), err
+	}
+	return r, nil
 }
 
-// change makes a call that may write.
-func change[R any](ctx context.Context, s *Storage, f func(t *tx) R) (r R, err error) {
+// do makes a call that may write.
+func (s *Storage) do(ctx context.Context, f func(t *tx)) error {
 	if err := ctx.Err(); err != nil {
-		return r, err
+		return err
 	}
-	c := &call{ctx: ctx, f: func(t *tx) { r = f(t) }}
-	if j, err := s.joins(ctx); j != nil {
-		if err := j.change(c); err != nil {
-			return *new(R), err
-		}
-		return r, nil
-	} else if err != nil {
-		return r, err
+	c := &call{ctx: ctx, f: f, done: make(chan struct{})}
+	if j, err := s.joins(ctx); err != nil {
+		return err
+	} else if j != nil {
+		return j.change(c)
 	}
 	if err := s.refuseWithin(); err != nil {
-		return r, err
+		return err
 	}
-	c.done = make(chan struct{})
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return r, s.errClosed()
+		return s.errClosed()
 	}
 	s.waiting = append(s.waiting, c)
 	if !s.leading {
@@ -131,17 +129,16 @@ func change[R any](ctx context.Context, s *Storage, f func(t *tx) R) (r R, err e
 	case <-c.done:
 	case <-ctx.Done():
 		if c.taken.CompareAndSwap(false, true) {
-			return *new(R), ctx.Err()
+			return ctx.Err()
 		}
 		<-c.done
 	}
 	raise(c.err)
 	s.listeners.TellFrom(nil, storage.Notice{Quarantined: c.aside}) // whether the call fails or not
-	if c.err != nil {
-		return *new(R), c.err
+	if c.err == nil {
+		s.listeners.Tell(ctx, c.notice)
 	}
-	s.listeners.Tell(ctx, c.notice)
-	return r, nil
+	return c.err
 }
 
 // view makes a call that only reads.

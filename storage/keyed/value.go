@@ -65,15 +65,19 @@ func (j *job) times() [6]*time.Time {
 // that of the record, unless the storage changes that too.
 func readJob(seq, v []byte, known *storage.Record) *job {
 	j := &job{}
-	r, err := j.decodeHead(v)
-	if err == nil {
-		err = j.decode(r, known)
-	}
-	if err != nil {
+	if err := j.read(v, known); err != nil {
 		fail.With(&undecodable{kind: storage.KindJob, key: jobKey(seq), why: err})
 	}
 	j.Seq = number(seq)
 	return j
+}
+
+func (j *job) read(v []byte, known *storage.Record) error {
+	r, err := j.decodeHead(v)
+	if err != nil {
+		return err
+	}
+	return j.decode(r, known)
 }
 
 // decodeHead reads the head, and returns what follows it. Its error says that the value
