@@ -78,8 +78,7 @@ type Job struct {
 // the caller must roll the transaction back. Errors about the batch are those of
 // [storage.Storage]: *ojs.InvalidError, *ojs.DuplicateError and *ojs.QueueError.
 func Batch(tx Tx, now time.Time, batch []storage.Insert) ([]storage.Inserted, error) {
-	b := &inserting{tx: tx, now: now, batch: batch, results: make([]storage.Inserted, len(batch))}
-	return b.insert(func() error { return nil })
+	return Then(tx, now, nil, func() error { return nil }, batch)
 }
 
 // Then inserts the batch of a storage.Change.Then. First it makes its lookups and checks,
@@ -89,12 +88,8 @@ func Batch(tx Tx, now time.Time, batch []storage.Insert) ([]storage.Inserted, er
 func Then(
 	tx Tx, now time.Time, ended *storage.Record, change func() error, batch []storage.Insert,
 ) ([]storage.Inserted, error) {
-	b := &inserting{tx: tx, now: now, batch: batch, results: make([]storage.Inserted, len(batch))}
-	b.ended = ended
-	return b.insert(change)
-}
-
-func (b *inserting) insert(change func() error) ([]storage.Inserted, error) {
+	b := &inserting{tx: tx, now: now, batch: batch, ended: ended,
+		results: make([]storage.Inserted, len(batch))}
 	for _, step := range []func() error{
 		b.load, b.resolve, b.refuseDraining, b.makeRoom, b.know, change, b.write, b.await,
 	} {

@@ -230,8 +230,7 @@ func (k *claimer) fromFronts(queue string) iter.Seq2[[]byte, []byte] {
 			if len(m.streams) == 0 {
 				return
 			}
-			best := m.streams[0]
-			if !yield(best.rest, best.value) {
+			if best := m.streams[0]; !yield(best.rest, best.value) {
 				return
 			}
 			if k.again = !k.t.backlogState().fronts; k.again { // what was taken has ended them

@@ -108,7 +108,7 @@ type indexes [tables]entry
 
 // entries collects the entries of a job.
 type entries struct {
-	list indexes
+	list *indexes
 	buf  key // with the keys and values
 }
 
@@ -129,9 +129,9 @@ func (e *entries) add(k, value key) { e.list[k[0]] = entry{e.taken(k), value} }
 // of collects the entries of a job, given the state that it is in.
 func (e *entries) of(j *job) *indexes {
 	if e.buf == nil {
-		e.buf = make(key, 0, 1024)
+		e.list, e.buf = new(indexes), make(key, 0, 1024)
 	}
-	e.list, e.buf = indexes{}, e.buf[:0]
+	*e.list, e.buf = indexes{}, e.buf[:0]
 	seq := e.taken(e.room().number(j.Seq))
 	if j.Fingerprint != "" {
 		e.add(e.in(equalTable).name(j.Fingerprint).number(j.Seq), nil)
@@ -185,7 +185,7 @@ func (e *entries) of(j *job) *indexes {
 			e.add(e.in(keeperTable).number(j.Seq), seq)
 		}
 	}
-	return &e.list
+	return e.list
 }
 
 // rare reports whether the table state has the jobs in a state. The table time has those

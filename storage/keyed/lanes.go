@@ -451,11 +451,9 @@ func (t *tx) keepLanes(c *limit) {
 // the bounds of one.
 func (t *tx) waiting(now time.Time, c *limit) (n int, bounds string) {
 	expired := make(map[*lane]int)
-	for j := range t.expired(now) {
-		if limitOf(&j.Record) == c.Name {
-			_, l := t.laneOf(j)
-			expired[l]++
-		}
+	for _, j := range t.expired(now, c) {
+		_, l := t.laneOf(j)
+		expired[l]++
 	}
 	for _, l := range t.all(c) {
 		if waits := l.n - expired[l]; waits > 0 {

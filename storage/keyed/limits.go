@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"iter"
 	"math"
 	"time"
 
@@ -384,27 +383,21 @@ func (t *tx) waitingIn(now time.Time, c *limit) (n int, bounds string) {
 	if c.Kind == storage.LimitKey {
 		return t.waiting(now, c)
 	}
-	n = t.count(rows.Available, c.LimitName)
-	for j := range t.expired(now) {
-		if c.Kind == storage.LimitQueue && j.Queue == c.Name ||
-			c.Kind == storage.LimitType && j.Type == c.Name {
-			n--
-		}
-	}
-	return n, ""
+	return t.count(rows.Available, c.LimitName) - len(t.expired(now, c)), ""
 }
 
-// expired yields the available jobs whose deadline has come.
-func (t *tx) expired(now time.Time) iter.Seq[*job] {
-	return func(yield func(*job) bool) {
-		for k, seq := range t.scan(wakeKey(waits), nil) {
-			if timeOf(k).After(now) {
-				return
-			}
-			j := t.load(seq)
-			if j.State == ojs.StateAvailable && j.Expired(now) && !yield(j) {
-				return
-			}
+// expired returns the available jobs of a limit whose deadline has come.
+func (t *tx) expired(now time.Time, c *limit) (list []*job) {
+	for k, seq := range t.scan(wakeKey(waits), nil) {
+		if timeOf(k).After(now) {
+			break
+		}
+		j := t.load(seq)
+		names := map[storage.LimitKind]string{storage.LimitKey: limitOf(&j.Record),
+			storage.LimitQueue: j.Queue, storage.LimitType: j.Type}
+		if j.State == ojs.StateAvailable && j.Expired(now) && names[c.Kind] == c.Name {
+			list = append(list, j)
 		}
 	}
+	return list
 }

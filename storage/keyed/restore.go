@@ -129,9 +129,7 @@ func (t *tx) restoreLimit(r *SavedLimit) {
 		if r.Setting != nil {
 			c.Set(*r.Setting, r.Until)
 		}
-		if !r.Blocked.IsZero() {
-			c.Block(r.Blocked)
-		}
+		c.Block(r.Blocked)
 		if r.Last != nil {
 			c.Last = string(key{}.appendBounds(r.Last))
 		}
