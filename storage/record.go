@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -83,9 +84,7 @@ func (r *Record) Expired(now time.Time) bool {
 func (r *Record) KeptUntil() time.Time {
 	until := r.countedUntil()
 	if r.State.Terminal() {
-		if kept := r.ResultKeptUntil(); kept.After(until) {
-			until = kept
-		}
+		until = times.Latest(until, r.ResultKeptUntil())
 		if r.Keeper() != "" && until.IsZero() {
 			until = r.FinishedAt
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
@@ -178,9 +179,8 @@ func (k *claimer) mayTake(of []byte) bool {
 // holds notes that a limit holds jobs back that the claim asks for, until a time.
 func (k *claimer) holds(until int64) {
 	k.limits.Held = true
-	if at := rows.Time(until); until != math.MaxInt64 && until != rule.None &&
-		(k.limits.Opens.IsZero() || at.Before(k.limits.Opens)) {
-		k.limits.Opens = at
+	if until != math.MaxInt64 {
+		k.limits.Opens = times.Earliest(k.limits.Opens, rows.Time(until))
 	}
 }
 
@@ -213,7 +213,11 @@ func (k *claimer) take(r *readyJob, c *limit, l *lane, rank string) {
 		return
 	}
 	if c != nil {
-		k.t.started(c, l)
+		c.Remember(&l.own)
+		c.Last = l.bounds
+		c.Active++
+		c.judge = true
+		k.t.start(c, k.now.UnixNano())
 		k.t.leaveLane(c, l, rank)
 	}
 	k.picked = append(k.picked, r.seq)

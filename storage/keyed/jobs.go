@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
 	"github.com/ojsengine/ojs/storage/insert"
@@ -93,10 +94,7 @@ func (j *job) wakeAt() time.Time {
 
 // keptUntil is until when a finished job is kept.
 func (j *job) keptUntil() time.Time {
-	if until := j.KeptUntil(); until.After(j.keptOn) {
-		return until
-	}
-	return j.keptOn
+	return times.Latest(j.keptOn, j.KeptUntil())
 }
 
 // entry is what a job has in an index.

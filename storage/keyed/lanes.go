@@ -232,14 +232,13 @@ func (t *tx) joinLane(j *job) {
 		t.delete(head)
 		l.head = rank
 	case l.n == 1 && t.lanes.timed:
-		group := t.group(c, l.bounds)
 		v := t.judged(c, l)
 		if v.Ready {
 			l.head = rank
 		}
-		t.closes(c, group, v)
-		if at := v.At; v.Closed(&l.own) && at != rule.None && (c.opens == rule.None || at < c.opens) {
-			t.setOpens(c, at)
+		t.closes(c, t.group(c, l.bounds), v)
+		if v.Closed(&l.own) {
+			t.setOpens(c, rule.Earlier(c.opens, v.At))
 		}
 	case l.n == 1:
 		c.judge = true

@@ -189,15 +189,6 @@ func (t *tx) opensIn(limits []*limit) (at int64, open bool) {
 	return at, open
 }
 
-// started counts the start of a job of a lane.
-func (t *tx) started(c *limit, l *lane) {
-	c.Remember(&l.own)
-	c.Last = l.bounds
-	t.start(c, t.lanes.now.UnixNano())
-	c.Active++
-	c.judge = true
-}
-
 // start counts a start. Starts are in the order of their times, though clocks differ.
 func (t *tx) start(c *limit, at int64) {
 	c.dirty = true
@@ -360,10 +351,13 @@ func (s *Storage) ListLimits(ctx context.Context, now time.Time, kind storage.Li
 // limitState is the state of a limit.
 func (t *tx) limitState(now time.Time, name storage.LimitName) storage.Limit {
 	c := t.limit(name)
-	if name.Kind != storage.LimitKey {
+	waiting, bounds := 0, ""
+	if name.Kind == storage.LimitKey {
+		waiting, bounds = t.waiting(now, c)
+	} else {
 		c.Active = t.count(rows.Active, name)
+		waiting = t.count(rows.Available, name) - len(t.expired(now, c))
 	}
-	waiting, bounds := t.waitingIn(now, c)
 	own := readBounds(cmp.Or(c.Last, bounds))
 	state := fail.Must(c.State(own, waiting, now.UnixNano(), t.startOf(c)))
 	if per := int64(state.Bounds.Rate.Per); state.Bounds.Rate.Limit > 0 {
@@ -375,15 +369,6 @@ func (t *tx) limitState(now time.Time, name storage.LimitName) storage.Limit {
 		}
 	}
 	return state
-}
-
-// waitingIn counts the available jobs of a limit whose deadline has not come, and returns
-// the bounds of one of a key.
-func (t *tx) waitingIn(now time.Time, c *limit) (n int, bounds string) {
-	if c.Kind == storage.LimitKey {
-		return t.waiting(now, c)
-	}
-	return t.count(rows.Available, c.LimitName) - len(t.expired(now, c)), ""
 }
 
 // expired returns the available jobs of a limit whose deadline has come.

@@ -80,9 +80,7 @@ func (t *tx) listing(q *storage.Query) listing {
 	l := listing{format: "n", descends: q.Order == storage.OrderNewest}
 	switch {
 	case q.DeadLetters && q.Narrowed():
-		for _, of := range t.sections(q, ojs.StateDiscarded) {
-			l.prefixes = append(l.prefixes, append(newKey(deadOfTable), of...))
-		}
+		l.prefixes = t.inState(newKey(deadOfTable), q, ojs.StateDiscarded)
 	case q.DeadLetters:
 		l.prefixes = []key{newKey(deadTable)}
 	case q.Workflow != "":
@@ -118,25 +116,24 @@ func (t *tx) failed(q *storage.Query) (prefixes []key) {
 // some rare states that a query may select.
 func (t *tx) inStates(in table, q *storage.Query, states ...ojs.State) (prefixes []key) {
 	for _, state := range states {
-		for _, of := range t.sections(q, state) {
-			prefixes = append(prefixes, append(newKey(in).byte(byte(rows.Code(state))), of...))
-		}
+		of := newKey(in).byte(byte(rows.Code(state)))
+		prefixes = append(prefixes, t.inState(of, q, state)...)
 	}
 	return prefixes
 }
 
-// sections returns the queues and types, as keys have them, of the jobs in a state that a
-// query may select.
-func (t *tx) sections(q *storage.Query, state ojs.State) (list [][]byte) {
+// inState returns the prefixes of the jobs in a state that a query may select. In each, a
+// queue and a type follow what is given.
+func (t *tx) inState(in key, q *storage.Query, state ojs.State) (prefixes []key) {
 	if len(q.States) > 0 && !slices.Contains(q.States, state) {
 		return nil
 	}
 	for of := range t.scan(newKey(countTable).byte(byte(rows.Code(state))), nil) {
 		if queue, jobType := section(of); q.MayMatch(state, queue, jobType) {
-			list = append(list, slices.Clone(of))
+			prefixes = append(prefixes, append(slices.Clone(in), of...))
 		}
 	}
-	return list
+	return prefixes
 }
 
 // position reads what follows a prefix as the position of a cursor.
