@@ -19,7 +19,7 @@ import (
 //   - job.since numbers the time for which a job waits. An edge has this number too, and
 //     is void if the job waits no more or waits anew.
 //   - A job with an ordering key that has not ended is flagged as lined. It has an entry
-//     in the table line until its turn, and in turn from then on (tx.entries).
+//     in the table line until its turn, and in turn from then on (entries.of).
 
 var _ depend.Tx[*job] = (*tx)(nil)
 

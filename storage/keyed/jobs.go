@@ -100,13 +100,23 @@ func (j *job) keptUntil() time.Time {
 // entry is what a job has in an index.
 type entry struct{ key, value key }
 
-// indexes are the entries of a job, one in each table at most. Without a key there is
-// none. The table id has one besides, which never changes.
-type indexes [tables]entry
+// indexes are the entries of a job, one in each table at most. The table id has one
+// besides, which never changes.
+type indexes []entry
+
+// in returns the entry in a table, or one without a key.
+func (list indexes) in(t byte) entry {
+	for _, e := range list {
+		if e.key[0] == t {
+			return e
+		}
+	}
+	return entry{}
+}
 
 // entries collects the entries of a job.
 type entries struct {
-	list *indexes
+	list indexes
 	buf  key // with the keys and values
 }
 
@@ -122,14 +132,14 @@ func (e *entries) taken(k key) key {
 
 func (e *entries) in(t table) key { return e.room().byte(byte(t)) }
 
-func (e *entries) add(k, value key) { e.list[k[0]] = entry{e.taken(k), value} }
+func (e *entries) add(k, value key) { e.list = append(e.list, entry{e.taken(k), value}) }
 
 // of collects the entries of a job, given the state that it is in.
-func (e *entries) of(j *job) *indexes {
+func (e *entries) of(j *job) indexes {
 	if e.buf == nil {
-		e.list, e.buf = new(indexes), make(key, 0, 1024)
+		e.buf = make(key, 0, 1024)
 	}
-	*e.list, e.buf = indexes{}, e.buf[:0]
+	e.list, e.buf = e.list[:0], e.buf[:0]
 	seq := e.taken(e.room().number(j.Seq))
 	if j.Fingerprint != "" {
 		e.add(e.in(equalTable).name(j.Fingerprint).number(j.Seq), nil)
@@ -303,7 +313,7 @@ func (t *tx) store(j *job) {
 func (t *tx) link(j *job) {
 	t.save(j)
 	t.put(idKey(j.ID), newSeq(j.Seq))
-	t.replace(&indexes{}, t.o.now.of(j))
+	t.replace(nil, t.o.now.of(j))
 	t.tally(j, 1)
 	t.enterLimit(j)
 	t.notice.Add(j.ID, j.State, j.WakeAt())
@@ -352,18 +362,19 @@ func (t *tx) taken(j *job, cause error) {
 }
 
 // replace writes the entries of a job in the place of those that it had.
-func (t *tx) replace(was, now *indexes) {
-	for in := range now {
-		had, has := &was[in], &now[in]
-		same := bytes.Equal(had.key, has.key)
-		if had.key != nil && !same {
-			t.delete(had.key)
+func (t *tx) replace(was, now indexes) {
+	for _, e := range was {
+		if has := now.in(e.key[0]); !bytes.Equal(has.key, e.key) {
+			t.delete(e.key)
 		}
-		if has.key == nil || same && bytes.Equal(had.value, has.value) {
+	}
+	for _, e := range now {
+		had := was.in(e.key[0])
+		if bytes.Equal(had.key, e.key) && bytes.Equal(had.value, e.value) {
 			continue
 		}
-		if t.put(has.key, has.value); table(in) == readyTable {
-			t.entersReady(has.key)
+		if t.put(e.key, e.value); table(e.key[0]) == readyTable {
+			t.entersReady(e.key)
 		}
 	}
 }
@@ -371,7 +382,7 @@ func (t *tx) replace(was, now *indexes) {
 // remove deletes a job. The floor of the versions rises to its version, so that no claim
 // token of it fits a later job.
 func (t *tx) remove(j *job) {
-	t.replace(t.o.was.of(j), &indexes{})
+	t.replace(t.o.was.of(j), nil)
 	t.delete(idKey(j.ID))
 	t.tally(j, -1)
 	seq := newSeq(j.Seq)

@@ -24,7 +24,7 @@
 // # Layout
 //
 // table has the tables with the fields of their keys and values, and layout the version
-// of all of them. job has the value of a job. tx.entries (jobs.go) says which entries a
+// of all of them. job has the value of a job. entries.of (jobs.go) says which entries a
 // job has in which table. A job changes only through tx.change, which writes the entries
 // that differ, so that an index cannot disagree with a record.
 package keyed
@@ -93,7 +93,6 @@ const (
 	workflowTable                   // id of the workflow, seq: seq, of its jobs
 	keeperTable                     // seq: seq, of the records of workflows
 	deadOfTable                     // queue, type, place: seq, of the dead letters
-	tables                          // how many there are, with the one that is not used
 )
 
 // Kinds of jobs in the table wake.

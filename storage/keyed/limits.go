@@ -163,8 +163,8 @@ func (t *tx) set(queue, jobType string) (limits []*limit) {
 	for _, name := range [2]storage.LimitName{
 		{Kind: storage.LimitQueue, Name: queue}, {Kind: storage.LimitType, Name: jobType},
 	} {
-		if c := t.limit(name); c.Stored {
-			limits = append(limits, c)
+		if t.get(limitKey(name)) != nil {
+			limits = append(limits, t.limit(name))
 		}
 	}
 	return limits
@@ -264,7 +264,7 @@ func (t *tx) forget(now int64) {
 		last = append(key{}, name...)
 		c := t.storedLimit(storage.LimitName{Kind: storage.LimitKey, Name: string(name)})
 		blocked := c.Blocked != rows.None && c.Blocked > now
-		if c.Active > 0 || c.only != nil || c.many || c.InForce(now) != nil || blocked ||
+		if c.Active != 0 || c.only != nil || c.many || c.InForce(now) != nil || blocked ||
 			c.LastStart >= now-maxIdle-c.Window {
 			continue
 		}

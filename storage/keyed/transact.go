@@ -196,14 +196,12 @@ func (s *Storage) lead() {
 	for {
 		s.mu.Lock()
 		n := min(len(s.waiting), maxGroup)
+		group := s.waiting[:n:n]
+		s.waiting, s.leading = s.waiting[n:], n > 0
+		s.mu.Unlock()
 		if n == 0 {
-			s.leading = false
-			s.mu.Unlock()
 			return
 		}
-		group := s.waiting[:n:n]
-		s.waiting = s.waiting[n:]
-		s.mu.Unlock()
 		for len(group) > 0 {
 			made := s.run(group)
 			for _, c := range group[:made] {
