@@ -273,7 +273,10 @@ func (t *tx) forget(now int64) {
 		t.deleteAll(newKey(startTable).byte(kinds[c.Kind]).name(c.Name), 0)
 		t.deleteAll(closedKey(c.Name, ""), 0)
 	}
-	t.put(at, last) // at the end it begins anew
+	if n < 2 { // it has come to the end, and begins anew
+		last = key{}
+	}
+	t.put(at, last)
 }
 
 // changeLimit changes what was set of a limit.
