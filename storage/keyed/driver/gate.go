@@ -36,7 +36,13 @@ func (g *Gate) Enter(ctx context.Context, write bool) error {
 			return ctx.Err()
 		}
 	}
-	if !g.open.TryRLock() { // Close has it, or waits for it
+	admitted := false
+	select {
+	case <-g.closed: // perhaps Close has not locked open yet
+	default:
+		admitted = g.open.TryRLock()
+	}
+	if !admitted {
 		if write {
 			<-g.writing
 		}
