@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"hash/maphash"
 	"slices"
-	"sort"
 
 	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/storage/keyed/driver"
@@ -222,11 +221,13 @@ func (o *overlay) scan(from, to []byte, first int, w way, yield func(k, v []byte
 		if len(page) == n {
 			last = page[n-1].Key
 		}
-		var mine *cell
+		var mine *cell   // the next that the transaction has written
+		var rest []*cell // what comes behind it
 		for seen := -1; ; {
 			if seen != len(o.undo) {
 				pass()
-				seen, mine = len(o.undo), o.ahead(from, to, w)
+				seen = len(o.undo)
+				mine, rest = w.next(o.own(from, to))
 			}
 			next := driver.Pair{Key: last}
 			if len(page) > 0 {
@@ -234,7 +235,8 @@ func (o *overlay) scan(from, to []byte, first int, w way, yield func(k, v []byte
 			}
 			p := next
 			if mine != nil && (next.Key == nil || !w.before(next.Key, mine.key)) {
-				p, seen = driver.Pair{Key: mine.key, Value: mine.value}, -1
+				p = driver.Pair{Key: mine.key, Value: mine.value}
+				mine, rest = w.next(rest)
 			} else if len(page) == 0 {
 				break
 			}
@@ -268,22 +270,25 @@ func (w way) before(a, b []byte) bool {
 	return bytes.Compare(a, b) < 0
 }
 
-// ahead returns the first cell of a range that the transaction has written, nil if there
-// is none.
-func (o *overlay) ahead(from, to []byte, w way) *cell {
+// own returns the cells of a range that are in written, in the order of their keys.
+func (o *overlay) own(from, to []byte) []*cell {
+	byKey := func(c *cell, k []byte) int { return bytes.Compare(c.key, k) }
 	cells := o.sort()
-	place := func(k []byte) int {
-		return sort.Search(len(cells), func(i int) bool { return bytes.Compare(cells[i].key, k) >= 0 })
-	}
-	first, last := place(from), place(to)
-	for n := range last - first {
-		c := cells[first+n]
-		if w == backward {
-			c = cells[last-1-n]
+	last, _ := slices.BinarySearchFunc(cells, to, byKey)
+	first, _ := slices.BinarySearchFunc(cells[:last], from, byKey)
+	return cells[first:last]
+}
+
+// next returns the cell that a scan meets first, nil if there is none, and those behind
+// it. Writes that were undone are not met.
+func (w way) next(cells []*cell) (first *cell, rest []*cell) {
+	for len(cells) > 0 {
+		if first, rest = cells[0], cells[1:]; w == backward {
+			first, rest = cells[len(cells)-1], cells[:len(cells)-1]
 		}
-		if c.writes {
-			return c
+		if cells = rest; first.writes {
+			return first, rest
 		}
 	}
-	return nil
+	return nil, nil
 }
