@@ -129,7 +129,9 @@ func (t *tx) restoreLimit(r *SavedLimit) {
 		if r.Setting != nil {
 			c.Set(*r.Setting, r.Until)
 		}
-		c.Block(r.Blocked)
+		if !r.Blocked.IsZero() { // or else it would end a block
+			c.Block(r.Blocked)
+		}
 		if r.Last != nil {
 			c.Last = string(key{}.appendBounds(r.Last))
 		}
