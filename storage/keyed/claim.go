@@ -2,6 +2,7 @@ package keyed
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -9,7 +10,6 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/internal/times"
-	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
 	"github.com/ojsengine/ojs/storage/rule"
@@ -48,6 +48,8 @@ func (j *job) ready(v key) key {
 	return v
 }
 
+// readReady reads a value of the tables ready and held. It panics if the value is cut
+// short, so that no lane counts a job that is not its own.
 func readReady(v []byte) (j readyJob) {
 	r := readerOf(v)
 	j.seq, j.deadline, j.hasTTL = r.Take(numberLen), timeOf(r.Take(timeLen)), r.byte() != 0
@@ -55,6 +57,9 @@ func readReady(v []byte) (j readyJob) {
 	if len(r.B) > 0 {
 		j.key = r.text()
 		j.bounds = r.B
+	}
+	if r.Short {
+		panic(fmt.Sprintf("ojs: the entry of an available job is cut short: %x", v))
 	}
 	return j
 }
@@ -85,11 +90,6 @@ func (s *Storage) Claim(ctx context.Context, now time.Time, c storage.Claim,
 func (t *tx) claim(now time.Time, c *storage.Claim, plain bool) *claimer {
 	t.at(now)
 	k := &claimer{t: t, now: now, c: c, plain: plain}
-	for _, pattern := range c.Types {
-		if name := versions.Name(pattern); !slices.Contains(k.types, name) {
-			k.types = append(k.types, name)
-		}
-	}
 	k.claim()
 	return k
 }
@@ -117,7 +117,6 @@ type claimer struct {
 	guests map[string]bool
 
 	behind map[*lane]*stream // what comes next in a lane that a job was taken from
-	types  []string          // that the claim names, each once
 
 	again  bool // the walk starts over: jobs ahead of its position have changed
 	over   bool // the claim ends before a job that counts (Limited.Now) or has an enqueue TTL
@@ -206,8 +205,8 @@ func (k *claimer) take(r *readyJob, c *limit, l *lane, rank string) {
 	if k.ends(r) {
 		return
 	}
-	limits := k.t.set(string(r.queue), string(r.jobType))
-	counts := len(limits) > 0 || c != nil
+	counters := k.t.set(string(r.queue), string(r.jobType))
+	counts := len(counters) > 0 || c != nil
 	if lim := k.c.Limits; counts && lim != nil && lim.Now > 0 && len(k.claimed)+len(k.picked) >= lim.Now {
 		k.over = true
 		return
@@ -221,12 +220,12 @@ func (k *claimer) take(r *readyJob, c *limit, l *lane, rank string) {
 		k.t.leaveLane(c, l, rank)
 	}
 	k.picked = append(k.picked, r.seq)
-	if len(limits) > 0 {
+	if len(counters) > 0 {
 		k.flush()
-		for _, of := range limits {
-			k.t.start(of, k.now.UnixNano())
+		for _, counter := range counters {
+			k.t.start(counter, k.now.UnixNano())
 		}
-		_, open := k.t.opensIn(limits)
+		_, open := k.t.opensIn(counters)
 		k.again = !open
 	}
 }

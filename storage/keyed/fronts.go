@@ -8,6 +8,7 @@ import (
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/internal/versions"
 )
 
 // A backlog is the available jobs of a queue and a type. A claim merges the entries of
@@ -88,22 +89,23 @@ func (t *tx) countJob(j *job, by int) {
 	t.putBacklogState(b)
 	switch {
 	case !b.fronts && b.n > t.s.manyBacklogs:
-		t.keepFronts(true)
+		t.switchFronts(true)
 	case b.fronts && b.n < t.s.manyBacklogs/2:
-		t.keepFronts(false)
+		t.switchFronts(false)
 	}
 }
 
-// keepFronts enters the fronts of all backlogs, or removes them.
-func (t *tx) keepFronts(on bool) {
+// switchFronts enters the fronts of all backlogs, or removes them: from the table front,
+// and from behind the numbers of the counters.
+func (t *tx) switchFronts(on bool) {
 	t.putBacklogState(backlogState{n: t.backlogState().n, fronts: on})
-	t.deleteAll(newKey(frontTable), 0)
+	if !on {
+		t.deleteAll(newKey(frontTable), 0)
+	}
 	for _, of := range t.backlogs("") {
-		t.putNumber(availableKey(of.key), int64(of.n))
 		if !on {
-			continue
-		}
-		if rank, _ := t.first(readyKey(of.key)); rank != nil {
+			t.putNumber(availableKey(of.key), int64(of.n))
+		} else if rank, _ := t.first(readyKey(of.key)); rank != nil {
 			t.moveFront(of.key, nil, rank)
 		}
 	}
@@ -159,7 +161,9 @@ func (t *tx) backlogs(queue string) (list []backlog) {
 // asks reports whether the claim asks for the jobs of a backlog.
 func (k *claimer) asks(of []byte) bool {
 	queue, jobType := section(of)
-	asked := len(k.types) == 0 || slices.Contains(k.types, jobType)
+	asked := len(k.c.Types) == 0 || slices.ContainsFunc(k.c.Types, func(pattern string) bool {
+		return versions.Name(pattern) == jobType
+	})
 	return asked && k.t.queueState(queue) != ojs.QueuePaused
 }
 
@@ -172,10 +176,10 @@ func (k *claimer) inOrder(queue string) iter.Seq2[[]byte, []byte] {
 		for _, of := range k.t.backlogs(queue) {
 			list = append(list, of.key)
 		}
-	case queue == "" || len(k.types) == 0:
+	case queue == "" || len(k.c.Types) == 0:
 		return k.fromFronts(queue)
 	default:
-		for _, jobType := range k.types {
+		for _, jobType := range k.types() {
 			of := key{}.name(queue).name(jobType)
 			k.t.o.ask(availableKey(of))
 			list = append(list, of)
@@ -192,6 +196,15 @@ func (k *claimer) inOrder(queue string) iter.Seq2[[]byte, []byte] {
 	return k.t.merged(prefixes, peeking)
 }
 
+// types returns the types that the claim names, each once.
+func (k *claimer) types() (names []string) {
+	for _, pattern := range k.c.Types {
+		names = append(names, versions.Name(pattern))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // fronts yields fronts, in order, each with its backlog behind it: those of the queue, or
 // those of the types that the claim names, or all.
 func (k *claimer) fronts(queue string) iter.Seq2[[]byte, []byte] {
@@ -199,9 +212,9 @@ func (k *claimer) fronts(queue string) iter.Seq2[[]byte, []byte] {
 	switch {
 	case queue != "":
 		scopes = []key{scopeKey(inQueue, queue)}
-	case len(k.types) > 0:
+	case len(k.c.Types) > 0:
 		scopes = scopes[:0]
-		for _, jobType := range k.types {
+		for _, jobType := range k.types() {
 			scopes = append(scopes, scopeKey(ofType, jobType))
 		}
 	}

@@ -148,7 +148,7 @@ func (t *tx) unlink(seq []byte, j *job) (id string) {
 
 // recount counts all jobs anew, without one whose state and queue are unknown.
 func (t *tx) recount() {
-	t.keepFronts(false)
+	t.switchFronts(false)
 	t.deleteAll(newKey(countTable), 0)
 	for _, value := range t.scan(newKey(jobTable), nil) {
 		var j job
