@@ -120,7 +120,7 @@ func (t *tx) Save(changed []*insert.Job) error {
 	for _, to := range changed {
 		j := t.find(to.ID)
 		if to.State.Terminal() {
-			t.taken(j, ojs.ErrReplaced)
+			t.noticeTaken(j, ojs.ErrReplaced)
 		}
 		t.change(j, j.State != to.State, func(r *storage.Record) { *r = to.Record })
 	}

@@ -104,8 +104,8 @@ type entry struct{ key, value key }
 // besides, which never changes.
 type indexes []entry
 
-// in returns the entry in a table, or one without a key.
-func (list indexes) in(t byte) entry {
+// find returns the entry in a table, given the table's byte, or one without a key.
+func (list indexes) find(t byte) entry {
 	for _, e := range list {
 		if e.key[0] == t {
 			return e
@@ -120,19 +120,21 @@ type entries struct {
 	buf  key // with the keys and values
 }
 
-// room begins a key or a value, which taken ends.
+// room begins a key or a value, which reserve ends.
 func (e *entries) room() key { return e.buf[len(e.buf):] }
 
-func (e *entries) taken(k key) key {
+// reserve keeps the room of a key or a value from others.
+func (e *entries) reserve(k key) key {
 	if len(k) <= cap(e.buf)-len(e.buf) { // or else it has memory of its own
 		e.buf = e.buf[:len(e.buf)+len(k)]
 	}
 	return k
 }
 
+// in begins a key in a table.
 func (e *entries) in(t table) key { return e.room().byte(byte(t)) }
 
-func (e *entries) add(k, value key) { e.list = append(e.list, entry{e.taken(k), value}) }
+func (e *entries) add(k, value key) { e.list = append(e.list, entry{e.reserve(k), value}) }
 
 // of collects the entries of a job, given the state that it is in.
 func (e *entries) of(j *job) indexes {
@@ -140,13 +142,13 @@ func (e *entries) of(j *job) indexes {
 		e.buf = make(key, 0, 1024)
 	}
 	e.list, e.buf = e.list[:0], e.buf[:0]
-	seq := e.taken(e.room().number(j.Seq))
+	seq := e.reserve(e.room().number(j.Seq))
 	if j.Fingerprint != "" {
 		e.add(e.in(equalTable).name(j.Fingerprint).number(j.Seq), nil)
 	}
 	if j.State == ojs.StateAvailable {
 		if !j.inLane() {
-			value := e.taken(j.ready(e.room()))
+			value := e.reserve(j.ready(e.room()))
 			e.add(j.rank(e.in(readyTable).name(j.Queue).name(j.Type)), value)
 		}
 		e.add(j.rank(e.in(availableTable).name(j.Queue)), seq)
@@ -156,7 +158,7 @@ func (e *entries) of(j *job) indexes {
 		if kind = leased; at.IsZero() {
 			kind = unleased
 		}
-		value = e.taken(append(e.room(), seq...).text(j.Worker))
+		value = e.reserve(append(e.room(), seq...).text(j.Worker))
 	}
 	if kind != waits || !at.IsZero() {
 		e.add(e.in(wakeTable).byte(kind).time(at).number(j.Place), value)
@@ -354,8 +356,8 @@ func (t *tx) attempt(j *job, moves bool, transition func(r *storage.Record)) {
 	}
 }
 
-// taken tells that a claim is taken from its holder.
-func (t *tx) taken(j *job, cause error) {
+// noticeTaken tells that a claim is taken from its holder.
+func (t *tx) noticeTaken(j *job, cause error) {
 	if j.State == ojs.StateActive {
 		t.notice.AddTaken(j.ID, j.Version, cause)
 	}
@@ -364,12 +366,12 @@ func (t *tx) taken(j *job, cause error) {
 // replace writes the entries of a job in the place of those that it had.
 func (t *tx) replace(was, now indexes) {
 	for _, e := range was {
-		if has := now.in(e.key[0]); !bytes.Equal(has.key, e.key) {
+		if has := now.find(e.key[0]); !bytes.Equal(has.key, e.key) {
 			t.delete(e.key)
 		}
 	}
 	for _, e := range now {
-		had := was.in(e.key[0])
+		had := was.find(e.key[0])
 		if bytes.Equal(had.key, e.key) && bytes.Equal(had.value, e.value) {
 			continue
 		}

@@ -130,8 +130,8 @@ func (t *tx) all(c *limit) []*lane { return t.lanesOf(c, "") }
 // group returns the lanes of a key that have jobs and some bounds.
 func (t *tx) group(c *limit, bounds string) []*lane { return t.lanesOf(c, string(key{}.name(bounds))) }
 
-// lanesOf returns the lanes of a key that have jobs, in the order of their ids, of those
-// that begin with a prefix.
+// lanesOf returns the lanes of a key that have jobs and whose ids begin with a prefix, in
+// the order of the ids. An id begins with the bounds of the lane (laneID).
 func (t *tx) lanesOf(c *limit, prefix string) (list []*lane) {
 	if c.many && !c.complete {
 		for rest, v := range t.scan(laneKey(c, prefix), nil) {

@@ -19,7 +19,8 @@ import (
 //   - The table limit has the counter of a key that jobs have, and that of a queue or a
 //     type that something was set for. start has the starts of a counter, by number.
 //   - The active jobs of a key are counted by its counter, those of a queue or a type by
-//     the table count.
+//     the table count. So Active of a queue or a type is valid only right after opensIn
+//     or limitState, which read it.
 //   - A claim looks at no job of a queue or type whose limit is closed.
 
 // limit is a counter and how it is stored.
@@ -60,7 +61,8 @@ func (t *tx) key(name string) *limit {
 	return t.limit(storage.LimitName{Kind: storage.LimitKey, Name: name})
 }
 
-// limit returns a limit. A call changes it in memory (keepLimits).
+// limit returns a limit, the same one throughout a call. The call changes it in memory
+// (keepLimits). Active of a queue or a type is valid only after opensIn or limitState.
 func (t *tx) limit(name storage.LimitName) *limit {
 	x := &t.lanes
 	if c := x.known[name]; c != nil {
@@ -254,8 +256,7 @@ const maxIdle = int64(time.Hour)
 func (t *tx) forget(now int64) {
 	all := newKey(limitTable).byte(kinds[storage.LimitKey])
 	at := meta(sweptName)
-	n := 0
-	last := key{}
+	n, last := 0, key{}
 	for name := range t.scan(all, append(append(key{}, t.get(at)...), 0)) {
 		if n == 2 {
 			break
@@ -374,6 +375,18 @@ func (t *tx) limitState(now time.Time, name storage.LimitName) storage.Limit {
 	return state
 }
 
+// covers reports whether a limit is that of a job's key, queue or type.
+func (c *limit) covers(r *storage.Record) bool {
+	switch c.Kind {
+	case storage.LimitQueue:
+		return r.Queue == c.Name
+	case storage.LimitType:
+		return r.Type == c.Name
+	default:
+		return limitOf(r) == c.Name
+	}
+}
+
 // expired returns the available jobs of a limit whose deadline has come.
 func (t *tx) expired(now time.Time, c *limit) (list []*job) {
 	for k, seq := range t.scan(wakeKey(waits), nil) {
@@ -381,9 +394,7 @@ func (t *tx) expired(now time.Time, c *limit) (list []*job) {
 			break
 		}
 		j := t.load(seq)
-		names := map[storage.LimitKind]string{storage.LimitKey: limitOf(&j.Record),
-			storage.LimitQueue: j.Queue, storage.LimitType: j.Type}
-		if j.State == ojs.StateAvailable && j.Expired(now) && names[c.Kind] == c.Name {
+		if j.State == ojs.StateAvailable && j.Expired(now) && c.covers(&j.Record) {
 			list = append(list, j)
 		}
 	}

@@ -28,7 +28,9 @@ type listing struct {
 	format   string // of what follows the prefix: n is a number, s the nanoseconds behind it
 	seq      bool   // the last number is the seq; or else the value begins with it
 
-	low, high key // only entries from low on and before high are wanted; nil: any
+	// Only entries with low <= r < high are wanted, where r follows the prefix. nil is no
+	// bound. The cursor of a page replaces the bound at which the page begins.
+	low, high key
 }
 
 func (t *tx) listing(q *storage.Query) listing {
@@ -241,8 +243,9 @@ func (t *tx) merged(prefixes []key, w way) iter.Seq2[[]byte, []byte] {
 	return t.mergedFrom(prefixes, nil, nil, w)
 }
 
-// mergedFrom is merged of those that are followed by low, or what comes behind it, and by
-// what comes before high, unless that is nil. More entries are merged with them.
+// mergedFrom yields the entries whose rest r, which follows one of the prefixes, has
+// low <= r < high, in the order of r. nil is no bound. It merges the entries of more with
+// them, which have to be within the bounds.
 func (t *tx) mergedFrom(prefixes []key, low, high key, w way, more ...iter.Seq2[[]byte, []byte],
 ) iter.Seq2[[]byte, []byte] {
 	return func(yield func(rest, value []byte) bool) {

@@ -434,25 +434,23 @@ func (t *tx) first(prefix key) (rest, value []byte) {
 	return nil, nil
 }
 
-// groups yields how the keys of a table go on behind its byte, as far as the first names
-// in them, once for all keys with the same names. The keys begin with those in begin.
-func (t *tx) groups(in table, begin key, names int) iter.Seq[[]byte] {
-	return func(yield func(of []byte) bool) {
+// groups yields the first n names of the keys of a table, as they are in a key. Keys with
+// the same n names are a group, whose names are yielded once. Only keys that begin with
+// the names in begin are read.
+func (t *tx) groups(in table, begin key, n int) iter.Seq[[]byte] {
+	return func(yield func(names []byte) bool) {
 		all, part := newKey(in), append(newKey(in), begin...)
-		for from := []byte(part); ; {
-			var of []byte
+		for from, more := []byte(part), true; more; {
+			more = false
 			for rest := range t.pages(all, from, behind(part), 1, forward) {
 				r := readerOf(rest)
-				for range names {
+				for range n {
 					r.name()
 				}
-				of = rest[:len(rest)-len(r.B)]
+				names := rest[:len(rest)-len(r.B)]
+				from, more = behind(append(newKey(in), names...)), yield(names)
 				break
 			}
-			if of == nil || !yield(of) {
-				return
-			}
-			from = behind(append(newKey(in), of...))
 		}
 	}
 }

@@ -36,19 +36,17 @@ func (g *Gate) Enter(ctx context.Context, write bool) error {
 			return ctx.Err()
 		}
 	}
-	admitted := false
 	select {
 	case <-g.closed: // perhaps Close has not locked open yet
 	default:
-		admitted = g.open.TryRLock()
-	}
-	if !admitted {
-		if write {
-			<-g.writing
+		if g.open.TryRLock() {
+			return nil
 		}
-		return ErrClosed
 	}
-	return nil
+	if write {
+		<-g.writing
+	}
+	return ErrClosed
 }
 
 // Leave ends a transaction. write is that of its Enter.
