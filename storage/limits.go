@@ -233,15 +233,10 @@ func later(ns, d int64) int64 {
 // Limit ends an available job that a limit with ojs.OnLimitDrop keeps from starting
 // [limit-11]. It never becomes a dead letter [limit-11].
 func (r *Record) Limit(now time.Time) {
-	r.State = ojs.StateDiscarded
-	r.FinishedAt = now
-	r.Error = &ojs.Failure{
-		Attempt: r.Attempt, At: now, Code: ojs.CodeDiscard,
-		Type: policy.ErrorTypeRateLimited, Reason: ojs.ReasonRateLimited,
+	r.discard(now, &ojs.Failure{
+		Code: ojs.CodeDiscard, Type: policy.ErrorTypeRateLimited, Reason: ojs.ReasonRateLimited,
 		Message: "the limit of key " + r.RateLimit.Key + " let no job start",
-	}
-	r.Checkpoint = nil
-	r.Version++
+	})
 }
 
 // LimitDelay is how long a job with ojs.OnLimitReschedule waits at the least if a limit

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/policy"
 )
 
@@ -83,9 +84,7 @@ func (r *Record) Expired(now time.Time) bool {
 func (r *Record) KeptUntil() time.Time {
 	until := r.countedUntil()
 	if r.State.Terminal() {
-		if kept := r.ResultKeptUntil(); kept.After(until) {
-			until = kept
-		}
+		until = times.Latest(until, r.ResultKeptUntil())
 		if r.Keeper() != "" && until.IsZero() {
 			until = r.FinishedAt
 		}
@@ -222,7 +221,7 @@ func (r *Record) TakeOver(now time.Time) {
 // never does [due-10].
 func (r *Record) Expire(now time.Time) {
 	total := r.TotalTimeout > 0 && r.Deadline().Equal(r.CreatedAt.Add(r.TotalTimeout))
-	f := &ojs.Failure{Attempt: r.Attempt, At: now, Code: ojs.CodeRetry}
+	f := &ojs.Failure{Code: ojs.CodeRetry}
 	if total {
 		f.Type, f.Reason = policy.ErrorTypeTotalTimeout, ojs.ReasonHandlerTimeout
 		f.Message = "the job exceeded its total timeout of " + r.TotalTimeout.String() + " while it waited"
@@ -243,14 +242,20 @@ func (r *Record) Expire(now time.Time) {
 		f.Type, f.Reason = policy.ErrorTypeExpired, ojs.ReasonExpired
 		f.Message = "the job was still waiting at its expires_at"
 	}
-	r.State = ojs.StateDiscarded
+	r.discard(now, f)
 	r.NextRetryAt = time.Time{}
-	r.FinishedAt = now
-	r.Error = f
-	r.Checkpoint = nil
 	if total && r.Retry.OnExhaustion == ojs.ExhaustionDeadLetter {
 		r.DeadLetteredAt = now
 	}
+}
+
+// discard ends the job with a failure of its latest attempt.
+func (r *Record) discard(now time.Time, f *ojs.Failure) {
+	f.Attempt, f.At = r.Attempt, now
+	r.State = ojs.StateDiscarded
+	r.FinishedAt = now
+	r.Error = f
+	r.Checkpoint = nil
 	r.Version++
 }
 
@@ -320,15 +325,10 @@ func (r *Record) Update(from *Record) {
 
 // Drop ends an available job to make room in its queue [insert-8].
 func (r *Record) Drop(now time.Time) {
-	r.State = ojs.StateDiscarded
-	r.FinishedAt = now
-	r.Error = &ojs.Failure{
-		Attempt: r.Attempt, At: now, Code: ojs.CodeDiscard,
-		Type: policy.ErrorTypeDropped, Reason: ojs.ReasonDropped,
+	r.discard(now, &ojs.Failure{
+		Code: ojs.CodeDiscard, Type: policy.ErrorTypeDropped, Reason: ojs.ReasonDropped,
 		Message: "the queue was full and the job had been available longest",
-	}
-	r.Checkpoint = nil
-	r.Version++
+	})
 }
 
 // Copy returns a record that shares nothing with r.

@@ -1,15 +1,15 @@
 package keyed
 
 import (
-	"bytes"
 	"context"
-	"iter"
+	"fmt"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
 	"github.com/ojsengine/ojs/storage/rule"
@@ -40,27 +40,28 @@ type readyJob struct {
 
 // ready appends the value of a job in the tables ready and held.
 func (j *job) ready(v key) key {
-	hasTTL := byte(0)
-	if j.EnqueueTTL > 0 {
-		hasTTL = 1
-	}
-	v = v.number(j.Seq).time(j.Deadline()).byte(hasTTL).string(j.Queue).string(j.Type).string(j.TypeVersion)
+	v = v.number(j.Seq).time(j.Deadline()).bool(j.EnqueueTTL > 0)
+	v = v.string(j.Queue).string(j.Type).string(j.TypeVersion)
 	if name := limitOf(&j.Record); name != "" {
 		v = v.string(name).appendBounds(j.RateLimit)
 	}
 	return v
 }
 
-func readReady(v []byte) readyJob {
-	r := readyJob{seq: v[:numberLen], deadline: timeOf(v[numberLen:])}
-	v = v[numberLen+timeLen:]
-	r.hasTTL, v = v[0] != 0, v[1:]
-	r.queue, v = cutString(v)
-	r.jobType, v = cutString(v)
-	if r.version, v = cutString(v); len(v) > 0 {
-		r.key, r.bounds = cutString(v)
+// readReady reads a value of the tables ready and held. It panics if the value is cut
+// short, so that no lane counts a job that is not its own.
+func readReady(v []byte) (j readyJob) {
+	r := readerOf(v)
+	j.seq, j.deadline, j.hasTTL = r.Take(numberLen), timeOf(r.Take(timeLen)), r.byte() != 0
+	j.queue, j.jobType, j.version = r.text(), r.text(), r.text()
+	if len(r.B) > 0 {
+		j.key = r.text()
+		j.bounds = r.B
 	}
-	return r
+	if r.Short {
+		panic(fmt.Sprintf("ojs: the entry of an available job is cut short: %x", v))
+	}
+	return j
 }
 
 func (r *readyJob) expired(now time.Time) bool {
@@ -109,25 +110,17 @@ type claimer struct {
 	plain bool // see tx.claim
 
 	claimed []storage.Record
-	picked  []pick // jobs that come next
+	picked  [][]byte // the seqs of the jobs that come next
 
 	// guests are the keys of jobs that are in the table ready during the claim only: they
 	// come after heads whose deadline has come.
 	guests map[string]bool
 
-	// behind returns what comes next in a lane that a job was taken from.
-	behind map[*lane]func() (rank, job []byte, ok bool)
-	stops  []func()
+	behind map[*lane]*stream // what comes next in a lane that a job was taken from
 
 	again  bool // the walk starts over: jobs ahead of its position have changed
 	over   bool // the claim ends before a job that counts (Limited.Now) or has an enqueue TTL
 	limits storage.Limited
-}
-
-// pick is a job that a claim takes. If it has a lane, it has left that.
-type pick struct {
-	seq    []byte
-	inLane bool
 }
 
 // left is how many jobs the claim still wants.
@@ -139,11 +132,12 @@ func (k *claimer) claim() {
 		k.t.lanes.closed = &k.limits.Closed
 	}
 	k.t.open()
-	if len(k.c.Queues) == 0 {
-		k.walk("")
+	queues := k.c.Queues
+	if len(queues) == 0 {
+		queues = []string{""}
 	}
-	for i, q := range k.c.Queues {
-		if !slices.Contains(k.c.Queues[:i], q) {
+	for i, q := range queues {
+		if !slices.Contains(queues[:i], q) {
 			k.walk(q)
 		}
 	}
@@ -152,7 +146,7 @@ func (k *claimer) claim() {
 	}
 	k.t.keepLimits()
 	if k.left() > 0 && !k.over {
-		k.tell()
+		k.tell(queues)
 	}
 }
 
@@ -174,9 +168,7 @@ func (k *claimer) walk(queue string) {
 
 // mayTake asks the limits of the queue and the type of a backlog.
 func (k *claimer) mayTake(of []byte) bool {
-	queue, types := cut(of)
-	jobType, _ := cut(types)
-	at, open := k.t.opensIn(k.t.set(queue, jobType))
+	at, open := k.t.opensIn(k.t.set(section(of)))
 	if !open {
 		k.holds(at)
 	}
@@ -186,9 +178,8 @@ func (k *claimer) mayTake(of []byte) bool {
 // holds notes that a limit holds jobs back that the claim asks for, until a time.
 func (k *claimer) holds(until int64) {
 	k.limits.Held = true
-	if at := rows.Time(until); until != math.MaxInt64 && until != rule.None &&
-		(k.limits.Opens.IsZero() || at.Before(k.limits.Opens)) {
-		k.limits.Opens = at
+	if until != math.MaxInt64 {
+		k.limits.Opens = times.Earliest(k.limits.Opens, rows.Time(until))
 	}
 }
 
@@ -209,26 +200,32 @@ func (k *claimer) ends(r *readyJob) bool {
 	return k.over
 }
 
-// take picks a job.
+// take picks a job. If it has a lane, it leaves that.
 func (k *claimer) take(r *readyJob, c *limit, l *lane, rank string) {
 	if k.ends(r) {
 		return
 	}
-	names := k.t.set(string(r.queue), string(r.jobType))
-	counts := len(names) > 0 || c != nil
+	counters := k.t.set(string(r.queue), string(r.jobType))
+	counts := len(counters) > 0 || c != nil
 	if lim := k.c.Limits; counts && lim != nil && lim.Now > 0 && len(k.claimed)+len(k.picked) >= lim.Now {
 		k.over = true
 		return
 	}
 	if c != nil {
-		k.t.started(c, l)
+		c.Remember(&l.own)
+		c.Last = l.bounds
+		c.Active++
+		c.judge = true
+		k.t.start(c, k.now.UnixNano())
 		k.t.leaveLane(c, l, rank)
 	}
-	k.picked = append(k.picked, pick{r.seq, c != nil})
-	if len(names) > 0 {
+	k.picked = append(k.picked, r.seq)
+	if len(counters) > 0 {
 		k.flush()
-		k.t.startedIn(names)
-		_, open := k.t.opensIn(names)
+		for _, counter := range counters {
+			k.t.start(counter, k.now.UnixNano())
+		}
+		_, open := k.t.opensIn(counters)
 		k.again = !open
 	}
 }
@@ -276,25 +273,24 @@ func (k *claimer) next(c *limit, l *lane, rank string) {
 	if waits == 0 || !k.t.judged(c, l).Ready {
 		return
 	}
-	held, next := l.heldKey(c), k.behind[l]
+	next := k.behind[l]
 	if next == nil {
-		pairs := k.t.pages(held, append(key(bytes.Clone(held)), rank+"\x00"...), behind(held), 4, forward)
-		var stop func()
-		next, stop = iter.Pull2(pairs)
-		k.stops = append(k.stops, stop)
+		held := l.heldKey(c)
+		from := append(slices.Clone(held), rank+"\x00"...)
+		next = newStream(k.t.pages(held, from, behind(held), 4, forward))
 		if k.behind == nil {
-			k.behind = make(map[*lane]func() ([]byte, []byte, bool))
+			k.behind = make(map[*lane]*stream)
 		}
 		k.behind[l] = next
 	}
-	for rest, value, ok := next(); ok; rest, value, ok = next() {
+	for next.read() {
 		if l.head == "" {
-			k.t.promote(c, l, string(rest), value)
+			k.t.promote(c, l, string(next.rest), next.value)
 			return
 		}
-		if r := readReady(value); !r.expired(k.now) {
-			guest := l.readyKey(string(rest))
-			k.t.o.add(guest, value)
+		if r := readReady(next.value); !r.expired(k.now) {
+			guest := l.readyKey(string(next.rest))
+			k.t.o.add(guest, next.value)
 			if k.guests == nil {
 				k.guests = make(map[string]bool)
 			}
@@ -306,10 +302,10 @@ func (k *claimer) next(c *limit, l *lane, rank string) {
 
 // end forgets what comes next in lanes: jobs may have come before it.
 func (k *claimer) end() {
-	for _, stop := range k.stops {
-		stop()
+	for _, next := range k.behind {
+		next.stop()
 	}
-	k.stops, k.behind = nil, nil
+	k.behind = nil
 }
 
 // act does what the OnLimit of a job says.
@@ -330,14 +326,14 @@ func (k *claimer) act(r *readyJob, l *lane, v rule.Verdict) {
 
 // flush claims the jobs that are picked.
 func (k *claimer) flush() {
-	for i := range k.picked {
-		k.t.o.ask(jobKey(k.picked[i].seq))
+	for _, seq := range k.picked {
+		k.t.o.ask(jobKey(seq))
 	}
 	k.t.o.fetch()
 	k.claimed = slices.Grow(k.claimed, len(k.picked))
-	for _, p := range k.picked {
-		j := k.t.load(p.seq)
-		j.begun = p.inLane
+	for _, seq := range k.picked {
+		j := k.t.load(seq)
+		j.begun = j.inLane()
 		k.t.serve(j)
 		if !k.c.Remote {
 			j.handle = k.t.s.handle.Load()
@@ -351,12 +347,8 @@ func (k *claimer) flush() {
 // maxTold is how many keys a claim tells of that have closed outside of a claim.
 const maxTold = 64
 
-// tell says whether limits hold jobs back, and until when.
-func (k *claimer) tell() {
-	queues := k.c.Queues
-	if len(queues) == 0 {
-		queues = []string{""}
-	}
+// tell says whether limits hold jobs of queues back, and until when.
+func (k *claimer) tell(queues []string) {
 	if slices.ContainsFunc(queues, k.held) {
 		k.limits.Held = true
 		if at, _ := k.t.first(newKey(openTable)); at != nil {
@@ -372,24 +364,16 @@ func (k *claimer) tell() {
 // held reports whether limits hold jobs of a queue back, or of any, that the claim asks
 // for.
 func (k *claimer) held(queue string) bool {
-	all := newKey(heldTable)
-	prefix := all
+	var in key
 	if queue != "" {
-		prefix = append(key{}, all...).name(queue)
+		in = in.name(queue)
 	}
-	for from := []byte(prefix); ; {
-		var of []byte
-		for rest := range k.t.pages(all, from, behind(prefix), 1, forward) {
-			_, types := cutBytes(rest)
-			_, lane := cutBytes(types)
-			of = rest[:len(rest)-len(lane)]
-			break
+	for of := range k.t.groups(heldTable, in, 2) {
+		if k.asks(of) {
+			return true
 		}
-		if of == nil || k.asks(of) {
-			return of != nil
-		}
-		from = behind(append(append(key{}, all...), of...))
 	}
+	return false
 }
 
 // tellClosed tells of keys that have closed outside of a claim.
@@ -399,25 +383,17 @@ func (k *claimer) tellClosed() {
 		if n++; n > maxTold {
 			break
 		}
-		name, bounds := cutString(rest)
-		untold := closedKey(string(name), string(bounds))
+		r := readerOf(rest)
+		name := r.Text()
+		bounds := string(r.B)
+		untold := closedKey(name, bounds)
 		k.t.delete(untold)
-		c := k.t.key(string(name))
-		for _, l := range k.t.group(c, &lane{bounds: string(bounds)}) {
+		c := k.t.key(name)
+		for _, l := range k.t.group(c, bounds) {
 			if l.closed && k.t.judged(c, l).Closed(&l.own) {
 				k.t.tell(c, l, untold)
 				break
 			}
 		}
 	}
-}
-
-// queues returns the queues with available jobs.
-func (t *tx) queues() (names []string) {
-	for rest := range t.scan(newKey(countTable).byte(rows.Available), nil) {
-		if name, _ := cut(rest); len(names) == 0 || names[len(names)-1] != name {
-			names = append(names, name)
-		}
-	}
-	return names
 }

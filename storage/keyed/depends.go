@@ -19,7 +19,7 @@ import (
 //   - job.since numbers the time for which a job waits. An edge has this number too, and
 //     is void if the job waits no more or waits anew.
 //   - A job with an ordering key that has not ended is flagged as lined. It has an entry
-//     in the table line until its turn, and in turn from then on (tx.entries).
+//     in the table line until its turn, and in turn from then on (entries.of).
 
 var _ depend.Tx[*job] = (*tx)(nil)
 
@@ -141,15 +141,14 @@ func (t *tx) Edge(from, to *job) {
 func (s *Storage) CancelAll(
 	ctx context.Context, now time.Time, ids []string,
 ) (cancelled, moved []storage.Record, err error) {
-	moved, err = change(ctx, s, func(t *tx) []storage.Record {
+	done, err := change(ctx, s, func(t *tx) (done struct{ cancelled, moved []storage.Record }) {
 		t.at(now)
-		var list []storage.Record // a run that is cut short must not set cancelled
 		for i, id := range ids {
 			j := t.find(id)
 			switch {
 			case j != nil && j.State.Waiting():
 				t.attempt(j, true, func(r *storage.Record) { r.Cancel(now) })
-				list = append(list, j.Record)
+				done.cancelled = append(done.cancelled, j.Record)
 			case i > 0:
 			case j == nil:
 				fail.With(fmt.Errorf("%w: job %q", ojs.ErrNotFound, id))
@@ -157,14 +156,10 @@ func (s *Storage) CancelAll(
 				fail.With(&ojs.TransitionError{ID: id, From: j.State, To: ojs.StateCancelled})
 			}
 		}
-		moved := depend.Count(t, now, nil)
-		cancelled = list
-		return moved
+		done.moved = depend.Count(t, now, nil)
+		return done
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return cancelled, moved, nil
+	return done.cancelled, done.moved, err
 }
 
 // Revive implements storage.Storage.

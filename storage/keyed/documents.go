@@ -184,23 +184,13 @@ func (s *Storage) DueDocuments(
 
 // addLog keeps the log of a change that has given a job a version.
 func (t *tx) addLog(id string, version uint64, log []byte) {
-	prefix := append(newKey(logTable), t.get(idKey(id))...)
-	t.put(append(slices.Clone(prefix), key{}.number(int64(version))...), log)
-	var versions [][]byte
-	for v := range t.scan(prefix, nil) {
-		versions = append(versions, v)
-	}
-	for _, v := range versions[:max(len(versions)-storage.MaxLogs, 0)] {
-		t.delete(append(slices.Clone(prefix), v...))
-	}
+	seq := t.get(idKey(id))
+	t.put(logsKey(seq).number(int64(version)), log)
+	t.deleteAll(logsKey(seq), storage.MaxLogs)
 }
 
-func (t *tx) deleteLogs(seq []byte) {
-	prefix := append(newKey(logTable), seq...)
-	for version := range t.scan(prefix, nil) {
-		t.delete(append(slices.Clone(prefix), version...))
-	}
-}
+// logsKey is the beginning of the keys of the logs of a job.
+func logsKey(seq []byte) key { return append(newKey(logTable), seq...) }
 
 // Logs implements storage.Storage.
 func (s *Storage) Logs(ctx context.Context, id string) ([]storage.Log, error) {
@@ -209,7 +199,7 @@ func (s *Storage) Logs(ctx context.Context, id string) ([]storage.Log, error) {
 		if seq == nil {
 			return nil
 		}
-		for version, log := range t.scan(append(newKey(logTable), seq...), nil) {
+		for version, log := range t.scan(logsKey(seq), nil) {
 			list = append(list, storage.Log{Version: uint64(number(version)), Data: bytes.Clone(log)})
 		}
 		return list

@@ -22,6 +22,8 @@ const (
 	QueueTable    = byte(queueTable)
 	DocumentTable = byte(documentTable)
 	AsideTable    = byte(asideTable)
+	ReadyTable    = byte(readyTable)
+	HeldTable     = byte(heldTable)
 )
 
 // StoredCron is the value of a recurring entry.

@@ -26,22 +26,20 @@ func (t *tx) enterRound(j *job) {
 		return
 	}
 	t.enterLevel(j)
-	rounds := j.level(roundTable)
 	served := t.number(j.level(servedTable))
 	last, n := int64(0), 0 // the latest round of the key, and its jobs there
 	mine := j.fairKey()
 	for rest := range t.pages(mine, mine, behind(mine), 2, backward) {
-		if round := number(rest); n > 0 && round != last {
+		if n > 0 && number(rest) != last {
 			break
-		} else {
-			last = round
 		}
+		last = number(rest)
 		n++
 	}
 	if j.round = j.Place; last > served && n < storage.Share(j.Fairness) {
 		j.round = last
 	} else {
-		for next := range t.scan(rounds, key{}.number(max(last, served)+1)) {
+		for next := range t.scan(j.level(roundTable), key{}.number(max(last, served)+1)) {
 			j.round = number(next)
 			break
 		}
@@ -57,11 +55,13 @@ func (t *tx) enterLevel(j *job) {
 	}
 }
 
-// join enters a job in its round.
+// join enters a job in its round, if it has one.
 func (t *tx) join(j *job) {
-	t.enterLevel(j)
-	t.put(j.fairKey().number(j.round).number(j.Seq), nil)
-	t.add(j.level(roundTable).number(j.round), 1)
+	if j.round != 0 {
+		t.enterLevel(j)
+		t.put(j.fairKey().number(j.round).number(j.Seq), nil)
+		t.add(j.level(roundTable).number(j.round), 1)
+	}
 }
 
 // leaveRound takes a job out of its round.

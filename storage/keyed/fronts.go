@@ -56,12 +56,10 @@ type backlogState struct {
 	fronts bool // they are kept
 }
 
-func (t *tx) backlogState() (b backlogState) {
-	if v := t.get(meta(placeName)); len(v) > numberLen {
-		n, _ := binary.Uvarint(v[numberLen:])
-		b.n, b.fronts = int64(n>>1), n&1 != 0
-	}
-	return b
+func (t *tx) backlogState() backlogState {
+	_, rest := t.counter(meta(placeName))
+	n, _ := binary.Uvarint(rest)
+	return backlogState{n: int64(n >> 1), fronts: n&1 != 0}
 }
 
 func (t *tx) putBacklogState(b backlogState) {
@@ -69,17 +67,14 @@ func (t *tx) putBacklogState(b backlogState) {
 	if b.fronts {
 		n |= 1
 	}
-	t.put(meta(placeName), key{}.number(t.number(meta(placeName))).uint(n))
+	t.putNumber(meta(placeName), t.number(meta(placeName)), key{}.uint(n)...)
 }
 
 // countJob changes the counter of the jobs that are in the state, the queue and the type
 // of a job.
 func (t *tx) countJob(j *job, by int) {
 	k := countKey(j)
-	var front []byte
-	if v := t.get(k); len(v) > numberLen {
-		front = bytes.Clone(v[numberLen:])
-	}
+	_, front := t.counter(k)
 	n := t.add(k, by)
 	if j.State != ojs.StateAvailable || n > 0 && n != int64(by) {
 		return
@@ -94,34 +89,25 @@ func (t *tx) countJob(j *job, by int) {
 	t.putBacklogState(b)
 	switch {
 	case !b.fronts && b.n > t.s.manyBacklogs:
-		t.beginFronts()
+		t.switchFronts(true)
 	case b.fronts && b.n < t.s.manyBacklogs/2:
-		t.endFronts()
+		t.switchFronts(false)
 	}
 }
 
-// beginFronts enters the fronts of all backlogs.
-func (t *tx) beginFronts() {
-	b := t.backlogState()
-	b.fronts = true
-	t.putBacklogState(b)
+// switchFronts enters the fronts of all backlogs, or removes them: from the table front,
+// and from behind the numbers of the counters.
+func (t *tx) switchFronts(on bool) {
+	t.putBacklogState(backlogState{n: t.backlogState().n, fronts: on})
+	if !on {
+		t.deleteAll(newKey(frontTable), 0)
+	}
 	for _, of := range t.backlogs("") {
-		if rank, _ := t.first(readyKey(of.key)); rank != nil {
+		if !on {
+			t.putNumber(availableKey(of.key), int64(of.n))
+		} else if rank, _ := t.first(readyKey(of.key)); rank != nil {
 			t.moveFront(of.key, nil, rank)
 		}
-	}
-}
-
-// endFronts removes all fronts.
-func (t *tx) endFronts() {
-	b := t.backlogState()
-	b.fronts = false
-	t.putBacklogState(b)
-	for rest := range t.scan(newKey(frontTable), nil) {
-		t.delete(append(newKey(frontTable), rest...))
-	}
-	for _, of := range t.backlogs("") {
-		t.putNumber(availableKey(of.key), int64(of.n))
 	}
 }
 
@@ -131,10 +117,7 @@ func (t *tx) entersReady(k key) {
 		return
 	}
 	of, rank := k[1:len(k)-rankLen], k[len(k)-rankLen:]
-	var front []byte
-	if v := t.get(availableKey(of)); len(v) > numberLen {
-		front = v[numberLen:]
-	}
+	_, front := t.counter(availableKey(of))
 	if front == nil || bytes.Compare(rank, front) < 0 {
 		t.moveFront(of, front, rank)
 	}
@@ -144,12 +127,11 @@ func (t *tx) entersReady(k key) {
 func (t *tx) moveFront(of, from, to []byte) {
 	k := availableKey(of)
 	t.setFronts(of, from, to)
-	t.put(k, append(key{}.number(t.number(k)), to...))
+	t.putNumber(k, t.number(k), to...)
 }
 
 func (t *tx) setFronts(of, from, to []byte) {
-	queue, types := cut(of)
-	jobType, _ := cut(types)
+	queue, jobType := section(of)
 	for _, scope := range []key{
 		scopeKey(everywhere, ""), scopeKey(inQueue, queue), scopeKey(ofType, jobType),
 	} {
@@ -167,12 +149,10 @@ func (t *tx) backlogs(queue string) (list []backlog) {
 	all := availableKey(nil)
 	prefix := all
 	if queue != "" {
-		prefix = append(key{}, all...).name(queue)
+		prefix = availableKey(nil).name(queue)
 	}
-	for rest, n := range t.scan(prefix, nil) {
-		of := append(append([]byte{}, prefix[len(all):]...), rest...)
-		name, types := cut(of)
-		jobType, _ := cut(types)
+	for of, n := range t.pages(all, prefix, behind(prefix), 8, forward) {
+		name, jobType := section(of)
 		list = append(list, backlog{name, jobType, int(number(n)), of})
 	}
 	return list
@@ -180,8 +160,7 @@ func (t *tx) backlogs(queue string) (list []backlog) {
 
 // asks reports whether the claim asks for the jobs of a backlog.
 func (k *claimer) asks(of []byte) bool {
-	queue, types := cut(of)
-	jobType, _ := cut(types)
+	queue, jobType := section(of)
 	asked := len(k.c.Types) == 0 || slices.ContainsFunc(k.c.Types, func(pattern string) bool {
 		return versions.Name(pattern) == jobType
 	})
@@ -218,13 +197,12 @@ func (k *claimer) inOrder(queue string) iter.Seq2[[]byte, []byte] {
 }
 
 // types returns the types that the claim names, each once.
-func (k *claimer) types() (list []string) {
+func (k *claimer) types() (names []string) {
 	for _, pattern := range k.c.Types {
-		if name := versions.Name(pattern); !slices.Contains(list, name) {
-			list = append(list, name)
-		}
+		names = append(names, versions.Name(pattern))
 	}
-	return list
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // fronts yields fronts, in order, each with its backlog behind it: those of the queue, or
@@ -265,8 +243,7 @@ func (k *claimer) fromFronts(queue string) iter.Seq2[[]byte, []byte] {
 			if len(m.streams) == 0 {
 				return
 			}
-			best := m.streams[0]
-			if !yield(best.rest, best.value) {
+			if best := m.streams[0]; !yield(best.rest, best.value) {
 				return
 			}
 			if k.again = !k.t.backlogState().fronts; k.again { // what was taken has ended them

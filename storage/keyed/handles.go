@@ -48,8 +48,7 @@ func (s *Storage) Handles(ctx context.Context) ([]string, error) {
 
 // Leave takes the name of a handle out of the store.
 func (s *Storage) Leave(ctx context.Context, name string) error {
-	_, err := change(ctx, s, func(t *tx) struct{} { t.delete(handleKey(name)); return struct{}{} })
-	return err
+	return s.do(ctx, func(t *tx) { t.delete(handleKey(name)) })
 }
 
 // Bury has the active jobs of a handle come due as if their leases had run out. Its

@@ -68,9 +68,7 @@ func (t *tx) Draining(queues []string) (string, error) {
 func (t *tx) Depth(queue string) (n int, err error) {
 	for _, state := range ojs.AllStates() {
 		if !state.Terminal() {
-			for _, count := range t.scan(newKey(countTable).byte(byte(rows.Code(state))).name(queue), nil) {
-				n += int(number(count))
-			}
+			n += t.count(byte(rows.Code(state)), storage.LimitName{Kind: storage.LimitQueue, Name: queue})
 		}
 	}
 	return n, nil
@@ -122,7 +120,7 @@ func (t *tx) Save(changed []*insert.Job) error {
 	for _, to := range changed {
 		j := t.find(to.ID)
 		if to.State.Terminal() {
-			t.taken(j, ojs.ErrReplaced)
+			t.noticeTaken(j, ojs.ErrReplaced)
 		}
 		t.change(j, j.State != to.State, func(r *storage.Record) { *r = to.Record })
 	}

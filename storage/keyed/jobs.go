@@ -10,6 +10,7 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
+	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
 	"github.com/ojsengine/ojs/storage/insert"
@@ -93,73 +94,84 @@ func (j *job) wakeAt() time.Time {
 
 // keptUntil is until when a finished job is kept.
 func (j *job) keptUntil() time.Time {
-	if until := j.KeptUntil(); until.After(j.keptOn) {
-		return until
-	}
-	return j.keptOn
+	return times.Latest(j.keptOn, j.KeptUntil())
 }
 
 // entry is what a job has in an index.
 type entry struct{ key, value key }
 
-// entries are those of a job in the indexes, at most one in each table, in the order of
-// the tables (replace). The table id has one besides, which never changes.
+// indexes are the entries of a job, one in each table at most. The table id has one
+// besides, which never changes.
+type indexes []entry
+
+// find returns the entry in a table, given the table's byte, or one without a key.
+func (list indexes) find(t byte) entry {
+	for _, e := range list {
+		if e.key[0] == t {
+			return e
+		}
+	}
+	return entry{}
+}
+
+// entries collects the entries of a job.
 type entries struct {
-	list []entry
+	list indexes
 	buf  key // with the keys and values
 }
 
-// room begins a key or a value, which taken ends.
+// room begins a key or a value, which reserve ends.
 func (e *entries) room() key { return e.buf[len(e.buf):] }
 
-func (e *entries) taken(k key) key {
+// reserve keeps the room of a key or a value from others.
+func (e *entries) reserve(k key) key {
 	if len(k) <= cap(e.buf)-len(e.buf) { // or else it has memory of its own
 		e.buf = e.buf[:len(e.buf)+len(k)]
 	}
 	return k
 }
 
+// in begins a key in a table.
 func (e *entries) in(t table) key { return e.room().byte(byte(t)) }
 
-func (e *entries) add(k, value key) {
-	e.list = append(e.list, entry{e.taken(k), value})
-}
+func (e *entries) add(k, value key) { e.list = append(e.list, entry{e.reserve(k), value}) }
 
 // of collects the entries of a job, given the state that it is in.
-func (e *entries) of(j *job) []entry {
+func (e *entries) of(j *job) indexes {
 	if e.buf == nil {
 		e.buf = make(key, 0, 1024)
 	}
 	e.list, e.buf = e.list[:0], e.buf[:0]
-	seq := e.taken(e.room().number(j.Seq))
+	seq := e.reserve(e.room().number(j.Seq))
 	if j.Fingerprint != "" {
 		e.add(e.in(equalTable).name(j.Fingerprint).number(j.Seq), nil)
 	}
 	if j.State == ojs.StateAvailable {
 		if !j.inLane() {
-			e.add(j.rank(e.in(readyTable).name(j.Queue).name(j.Type)), nil)
-			e.list[len(e.list)-1].value = e.taken(j.ready(e.room()))
+			value := e.reserve(j.ready(e.room()))
+			e.add(j.rank(e.in(readyTable).name(j.Queue).name(j.Type)), value)
 		}
 		e.add(j.rank(e.in(availableTable).name(j.Queue)), seq)
 	}
-	at := j.wakeAt()
+	at, kind, value := j.wakeAt(), waits, seq
 	if j.State == ojs.StateActive {
-		kind := leased
-		if at.IsZero() {
+		if kind = leased; at.IsZero() {
 			kind = unleased
 		}
-		e.add(e.in(wakeTable).byte(kind).time(at).number(j.Place), nil)
-		e.list[len(e.list)-1].value = e.taken(append(e.room(), seq...).text(j.Worker))
-	} else if !at.IsZero() {
-		e.add(e.in(wakeTable).byte(waits).time(at).number(j.Place), seq)
+		value = e.reserve(append(e.room(), seq...).text(j.Worker))
+	}
+	if kind != waits || !at.IsZero() {
+		e.add(e.in(wakeTable).byte(kind).time(at).number(j.Place), value)
 	}
 	if j.DeadLettered() {
 		e.add(e.in(deadTable).number(j.Place), seq)
+		e.add(e.in(deadOfTable).name(j.Queue).name(j.Type).number(j.Place), seq)
 	}
 	if j.State.Terminal() {
-		e.add(j.group(e.in(endedTable)).time(j.FinishedAt).number(j.Place), seq)
+		at = j.FinishedAt
+		e.add(j.group(e.in(endedTable)).time(at).number(j.Place), seq)
 		if until := j.keptUntil(); !until.IsZero() {
-			e.add(e.in(keptTable).byte(byte(j.flags&released/released)).time(until).number(j.Seq), nil)
+			e.add(e.in(keptTable).bool(j.flags&released != 0).time(until).number(j.Seq), nil)
 		}
 	}
 	if line := j.line(); line != "" && j.InLine() {
@@ -168,27 +180,20 @@ func (e *entries) of(j *job) []entry {
 		e.add(e.in(turnTable).name(line).number(j.Seq), nil)
 	}
 	if rare(j.State) {
-		e.add(e.in(stateTable).byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type).number(j.Seq), seq)
+		e.add(j.section(e.in(stateTable)).number(j.Seq), seq)
+		if j.State.Terminal() || !at.IsZero() {
+			e.add(j.section(e.in(timeTable)).time(at).number(j.Place), seq)
+		}
 	}
 	if j.State == ojs.StateDiscarded && j.Error != nil {
 		failed := e.in(failTable).name(j.Error.Type[:min(len(j.Error.Type), maxName)])
-		e.add(failed.time(j.FinishedAt).number(j.Place), seq)
-	}
-	if rare(j.State) && (j.State.Terminal() || !at.IsZero()) {
-		if j.State.Terminal() {
-			at = j.FinishedAt
-		}
-		of := e.in(timeTable).byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type)
-		e.add(of.time(at).number(j.Place), seq)
+		e.add(failed.time(at).number(j.Place), seq)
 	}
 	if keeper := j.Keeper(); keeper != "" {
 		e.add(e.in(workflowTable).name(keeper).number(j.Seq), seq)
 		if keeper == j.ID {
 			e.add(e.in(keeperTable).number(j.Seq), seq)
 		}
-	}
-	if j.DeadLettered() {
-		e.add(e.in(deadOfTable).name(j.Queue).name(j.Type).number(j.Place), seq)
 	}
 	return e.list
 }
@@ -200,14 +205,7 @@ func rare(state ojs.State) bool { return storage.Rare(state) && state != ojs.Sta
 // group appends the beginning of the keys of the jobs that have ended in a state, dead
 // letters or not. Prune looks at those that are not kept.
 func (k key) group(state ojs.State, dead, kept bool) key {
-	g := [...]byte{byte(rows.Code(state)), 0, 0}
-	if dead {
-		g[1] = 1
-	}
-	if kept {
-		g[2] = 1
-	}
-	return append(k, g[:]...)
+	return k.byte(byte(rows.Code(state))).bool(dead).bool(kept)
 }
 
 // wakeKey is the beginning of the keys in the table wake of jobs of a kind.
@@ -236,9 +234,12 @@ func (j *job) group(k key) key {
 	return k.group(j.State, j.DeadLettered(), kept)
 }
 
-func countKey(j *job) key {
-	return newKey(countTable).byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type)
+// section appends the state, the queue and the type of a job.
+func (j *job) section(k key) key {
+	return k.byte(byte(rows.Code(j.State))).name(j.Queue).name(j.Type)
 }
+
+func countKey(j *job) key { return j.section(newKey(countTable)) }
 
 // tally changes the counters of a job.
 func (t *tx) tally(j *job, by int) {
@@ -314,9 +315,7 @@ func (t *tx) store(j *job) {
 func (t *tx) link(j *job) {
 	t.save(j)
 	t.put(idKey(j.ID), newSeq(j.Seq))
-	for _, e := range t.o.now.of(j) {
-		t.index(e)
-	}
+	t.replace(nil, t.o.now.of(j))
 	t.tally(j, 1)
 	t.enterLimit(j)
 	t.notice.Add(j.ID, j.State, j.WakeAt())
@@ -357,59 +356,40 @@ func (t *tx) attempt(j *job, moves bool, transition func(r *storage.Record)) {
 	}
 }
 
-// taken tells that a claim is taken from its holder.
-func (t *tx) taken(j *job, cause error) {
+// noticeTaken tells that a claim is taken from its holder.
+func (t *tx) noticeTaken(j *job, cause error) {
 	if j.State == ojs.StateActive {
 		t.notice.AddTaken(j.ID, j.Version, cause)
 	}
 }
 
 // replace writes the entries of a job in the place of those that it had.
-func (t *tx) replace(was, now []entry) {
-	for _, e := range now {
-		if len(was) > 0 && was[0].key[0] < e.key[0] { // tables are in order
-			for len(was) > 0 && was[0].key[0] < e.key[0] {
-				t.delete(was[0].key)
-				was = was[1:]
-			}
+func (t *tx) replace(was, now indexes) {
+	for _, e := range was {
+		if has := now.find(e.key[0]); !bytes.Equal(has.key, e.key) {
+			t.delete(e.key)
 		}
-		if len(was) > 0 && was[0].key[0] == e.key[0] {
-			same := bytes.Equal(was[0].key, e.key)
-			if !same {
-				t.delete(was[0].key)
-			}
-			if same = same && bytes.Equal(was[0].value, e.value); !same {
-				t.index(e)
-			}
-			was = was[1:]
+	}
+	for _, e := range now {
+		had := was.find(e.key[0])
+		if bytes.Equal(had.key, e.key) && bytes.Equal(had.value, e.value) {
 			continue
 		}
-		t.index(e)
-	}
-	for _, e := range was {
-		t.delete(e.key)
-	}
-}
-
-// index writes an entry.
-func (t *tx) index(e entry) {
-	t.put(e.key, e.value)
-	if e.key[0] == byte(readyTable) {
-		t.entersReady(e.key)
+		if t.put(e.key, e.value); table(e.key[0]) == readyTable {
+			t.entersReady(e.key)
+		}
 	}
 }
 
 // remove deletes a job. The floor of the versions rises to its version, so that no claim
 // token of it fits a later job.
 func (t *tx) remove(j *job) {
-	for _, e := range t.o.now.of(j) {
-		t.delete(e.key)
-	}
+	t.replace(t.o.was.of(j), nil)
 	t.delete(idKey(j.ID))
 	t.tally(j, -1)
 	seq := newSeq(j.Seq)
 	t.delete(jobKey(seq))
-	t.deleteLogs(seq)
+	t.deleteAll(logsKey(seq), 0)
 	t.raiseFloor(j.Version)
 }
 
@@ -435,8 +415,7 @@ func (s *Storage) Get(ctx context.Context, id string) (storage.Record, error) {
 func (s *Storage) Counts(ctx context.Context) ([]storage.Count, error) {
 	return view(ctx, s, func(t *tx) (counts []storage.Count) {
 		for k, n := range t.scan(newKey(countTable), nil) {
-			queue, rest := cut(k[1:])
-			jobType, _ := cut(rest)
+			queue, jobType := section(k[1:])
 			counts = append(counts, storage.Count{Queue: queue, Type: jobType,
 				State: rows.State(int(k[0])), N: int(number(n))})
 		}

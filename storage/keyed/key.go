@@ -20,6 +20,13 @@ func meta(name string) key { return newKey(metaTable).text(name) }
 
 func (k key) byte(b byte) key { return append(k, b) }
 
+func (k key) bool(b bool) key {
+	if b {
+		return k.byte(1)
+	}
+	return k.byte(0)
+}
+
 func (k key) number(n int64) key { return binary.BigEndian.AppendUint64(k, uint64(n)^1<<63) }
 
 // maxName is how long a name may be in a key. A longer one, which no engine makes, is
@@ -83,22 +90,15 @@ func timeOf(b []byte) time.Time {
 
 // cut returns the name at the beginning of b, and what follows it.
 func cut(b []byte) (name string, rest []byte) {
-	bytes, rest := cutBytes(b)
-	return string(bytes), rest
+	r := readerOf(b)
+	name = r.name()
+	return name, r.B
 }
 
-func cutBytes(b []byte) (name, rest []byte) {
-	n, size := binary.Uvarint(b)
-	if n > maxName {
-		n = sha256.Size
-	}
-	return b[size : size+int(n)], b[size+int(n):]
-}
-
-// cutString returns the text at the beginning of b, and what follows it.
-func cutString(b []byte) (text, rest []byte) {
-	n, size := binary.Uvarint(b)
-	return b[size : size+int(n)], b[size+int(n):]
+// section returns the queue and the type at the beginning of b.
+func section(b []byte) (queue, jobType string) {
+	r := readerOf(b)
+	return r.name(), r.name()
 }
 
 // reader reads fields. If they are cut short, it reads zeros and Short is set.
@@ -107,6 +107,9 @@ type reader struct{ rows.Reader }
 func readerOf(b []byte) reader { return reader{rows.Reader{B: b}} }
 
 func (r *reader) byte() byte { return r.Take(1)[0] }
+
+// text reads a text of any length, and shares the memory of it.
+func (r *reader) text() []byte { return r.Take(int(r.Uint())) }
 
 func (r *reader) nanos() time.Time { return rows.Time(int64(r.Uint() + 1<<63)) }
 

@@ -24,7 +24,7 @@
 // # Layout
 //
 // table has the tables with the fields of their keys and values, and layout the version
-// of all of them. job has the value of a job. tx.entries (jobs.go) says which entries a
+// of all of them. job has the value of a job. entries.of (jobs.go) says which entries a
 // job has in which table. A job changes only through tx.change, which writes the entries
 // that differ, so that an index cannot disagree with a record.
 package keyed
@@ -153,7 +153,7 @@ func Open(db driver.DB, name string) (*Storage, error) {
 	handle := fmt.Sprintf("%016x", rand.Uint64())
 	s := &Storage{db: db, limits: db.Limits(), name: name, ended: make(chan struct{}),
 		manyBacklogs: manyBacklogs, token: newKey(metaTable).text(tokenName + handle)}
-	_, err := change(context.Background(), s, func(t *tx) struct{} {
+	err := s.do(context.Background(), func(t *tx) {
 		switch version := t.number(meta(layoutName)); {
 		case version == layout:
 		case version != 0 && version < layout:
@@ -169,7 +169,6 @@ func Open(db driver.DB, name string) (*Storage, error) {
 			}
 			t.putNumber(meta(layoutName), layout)
 		}
-		return struct{}{}
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ojs: storage %s: %w", name, err)

@@ -2,9 +2,9 @@ package keyed
 
 import (
 	"bytes"
-	"encoding/binary"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -43,9 +43,9 @@ type lane struct {
 	stored []byte        // as the table has it
 }
 
-// lanes are the limits of keys that a call knows.
+// lanes are the limits that a call knows.
 type lanes struct {
-	known  map[string]*limit
+	known  map[storage.LimitName]*limit
 	order  []*limit             // known, in the order in which they came
 	now    time.Time            // of the call
 	timed  bool                 // now is set
@@ -75,16 +75,13 @@ func (l *lane) readyKey(rank string) key {
 }
 
 func (l *lane) encode(v key) key {
-	flags := byte(0)
-	if l.closed {
-		flags = 1
-	}
-	v = key(binary.AppendUvarint(v, uint64(l.n))).byte(flags).string(l.head)
+	v = v.uint(uint64(l.n)).bool(l.closed).string(l.head)
 	return v.string(l.queue).string(l.jobType).string(l.version).string(l.bounds)
 }
 
-func readLane(r *reader) *lane {
-	l := &lane{n: int(r.Uint()), closed: r.byte() != 0, head: r.Text()}
+func readLane(v []byte) *lane {
+	r := readerOf(v)
+	l := &lane{n: int(r.Uint()), closed: r.byte() != 0, head: r.Text(), stored: v}
 	l.queue, l.jobType, l.version, l.bounds = r.Text(), r.Text(), r.Text(), r.Text()
 	l.own = readBounds(l.bounds)
 	return l
@@ -97,7 +94,7 @@ func (k key) appendBounds(l *ojs.RateLimit) key {
 	}
 	for _, n := range [5]int64{int64(l.Concurrency), int64(l.Rate.Limit), int64(l.Rate.Per),
 		int64(l.Throttle.Limit), int64(l.Throttle.Per)} {
-		k = binary.AppendVarint(k, n)
+		k = k.int(n)
 	}
 	return k.text(string(l.OnLimit))
 }
@@ -117,56 +114,35 @@ func (t *tx) lane(c *limit, queue, jobType, version, bounds string) *lane {
 	l := c.lanes[id]
 	if l == nil && c.many && !c.complete {
 		if v := t.get(laneKey(c, id)); v != nil {
-			l = readLane(new(readerOf(v)))
-			l.stored = v
+			l = readLane(v)
 		}
 	}
 	if l == nil {
 		l = &lane{queue: queue, jobType: jobType, version: version, bounds: bounds, own: readBounds(bounds)}
 	}
-	c.know(id, l)
+	c.lanes[id] = l
 	return l
 }
 
-func (c *limit) know(id string, l *lane) {
-	if c.lanes == nil {
-		c.lanes = make(map[string]*lane, 1)
-	}
-	c.lanes[id] = l
-}
-
 // all returns the lanes of a key that have jobs, in the order of their bounds.
-func (t *tx) all(c *limit) (list []*lane) {
+func (t *tx) all(c *limit) []*lane { return t.lanesOf(c, "") }
+
+// group returns the lanes of a key that have jobs and some bounds.
+func (t *tx) group(c *limit, bounds string) []*lane { return t.lanesOf(c, string(key{}.name(bounds))) }
+
+// lanesOf returns the lanes of a key that have jobs and whose ids begin with a prefix, in
+// the order of the ids. An id begins with the bounds of the lane (laneID).
+func (t *tx) lanesOf(c *limit, prefix string) (list []*lane) {
 	if c.many && !c.complete {
-		t.learn(c, "")
-		c.complete = true
+		for rest, v := range t.scan(laneKey(c, prefix), nil) {
+			if id := prefix + string(rest); c.lanes[id] == nil {
+				c.lanes[id] = readLane(v)
+			}
+		}
+		c.complete = prefix == ""
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.lanes)) {
-		if l := c.lanes[id]; l.n > 0 {
-			list = append(list, l)
-		}
-	}
-	return list
-}
-
-// learn reads the lanes of a key whose ids begin with a prefix.
-func (t *tx) learn(c *limit, prefix string) {
-	for rest, v := range t.scan(laneKey(c, prefix), nil) {
-		if id := prefix + string(rest); c.lanes[id] == nil {
-			l := readLane(new(readerOf(v)))
-			l.stored = v
-			c.know(id, l)
-		}
-	}
-}
-
-// group returns the lanes of a key that have jobs and the bounds of a lane.
-func (t *tx) group(c *limit, of *lane) (list []*lane) {
-	if c.many && !c.complete {
-		t.learn(c, string(key{}.name(of.bounds)))
-	}
-	for _, l := range c.lanes {
-		if l.n > 0 && l.bounds == of.bounds {
+		if l := c.lanes[id]; l.n > 0 && strings.HasPrefix(id, prefix) {
 			list = append(list, l)
 		}
 	}
@@ -246,9 +222,7 @@ func (l *lane) entry(c *limit, rank string) key {
 // joinLane adds a job to its lane.
 func (t *tx) joinLane(j *job) {
 	c, l := t.laneOf(j)
-	if c.Remember(j.RateLimit) || !c.Stored {
-		c.dirty = true
-	}
+	c.Remember(j.RateLimit)
 	rank, value := string(j.rank(nil)), j.ready(nil)
 	l.n, c.dirty = l.n+1, true
 	switch {
@@ -258,14 +232,13 @@ func (t *tx) joinLane(j *job) {
 		t.delete(head)
 		l.head = rank
 	case l.n == 1 && t.lanes.timed:
-		group := t.group(c, l)
 		v := t.judged(c, l)
 		if v.Ready {
 			l.head = rank
 		}
-		t.closes(c, group, v)
-		if at := v.At; v.Closed(&l.own) && at != rule.None && (c.opens == rule.None || at < c.opens) {
-			t.setOpens(c, at)
+		t.closes(c, t.group(c, l.bounds), v)
+		if v.Closed(&l.own) {
+			t.setOpens(c, rule.Earlier(c.opens, v.At))
 		}
 	case l.n == 1:
 		c.judge = true
@@ -299,15 +272,14 @@ func (t *tx) judged(c *limit, l *lane) rule.Verdict {
 // settingsOver is a time after which no setting has ended of a closed lane: what set has
 // behind its number.
 func (t *tx) settingsOver() int64 {
-	if v := t.get(meta(setName)); len(v) > numberLen {
-		return number(v[numberLen:])
+	if _, at := t.counter(meta(setName)); at != nil {
+		return number(at)
 	}
 	return rule.None
 }
 
 func (t *tx) setSettingsOver(at int64) {
-	k := meta(setName)
-	t.put(k, key{}.number(t.number(k)).number(at))
+	t.putNumber(meta(setName), t.number(meta(setName)), key{}.number(at)...)
 }
 
 // show gives a lane a head if it is ready, and takes it away if it is not.
@@ -436,28 +408,24 @@ func (t *tx) keepLimits() {
 		if c.dirty {
 			t.keepLanes(c)
 			t.keep(c)
-			c.dirty = false
 		}
 	}
 }
 
 // keepLanes stores the lanes of a key.
 func (t *tx) keepLanes(c *limit) {
+	c.only = nil
 	live := 0
 	for _, l := range c.lanes {
 		if l.n > 0 {
+			c.only = l
 			live++
 		}
 	}
-	if c.only = nil; !c.many && live <= 1 {
-		for _, l := range c.lanes {
-			if l.n > 0 {
-				c.only = l
-			}
-		}
+	if !c.many && live <= 1 {
 		return
 	}
-	c.many = true
+	c.only = nil
 	for _, id := range slices.Sorted(maps.Keys(c.lanes)) {
 		l := c.lanes[id]
 		var v key
@@ -482,11 +450,9 @@ func (t *tx) keepLanes(c *limit) {
 // the bounds of one.
 func (t *tx) waiting(now time.Time, c *limit) (n int, bounds string) {
 	expired := make(map[*lane]int)
-	for j := range t.expired(now) {
-		if limitOf(&j.Record) == c.Name {
-			_, l := t.laneOf(j)
-			expired[l]++
-		}
+	for _, j := range t.expired(now, c) {
+		_, l := t.laneOf(j)
+		expired[l]++
 	}
 	for _, l := range t.all(c) {
 		if waits := l.n - expired[l]; waits > 0 {

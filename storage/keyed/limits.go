@@ -1,12 +1,10 @@
 package keyed
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"fmt"
-	"iter"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
@@ -21,7 +19,8 @@ import (
 //   - The table limit has the counter of a key that jobs have, and that of a queue or a
 //     type that something was set for. start has the starts of a counter, by number.
 //   - The active jobs of a key are counted by its counter, those of a queue or a type by
-//     the table count.
+//     the table count. So Active of a queue or a type is valid only right after opensIn
+//     or limitState, which read it.
 //   - A claim looks at no job of a queue or type whose limit is closed.
 
 // limit is a counter and how it is stored.
@@ -32,7 +31,7 @@ type limit struct {
 	inTable int   // how many
 	only    *lane // if they are not: the one that has jobs, or nil
 
-	lanes    map[string]*lane // that the call knows
+	lanes    map[string]*lane // that the call knows, by id
 	complete bool             // these are all
 	judge    bool             // its lanes may be other than they were
 	dirty    bool             // it differs from what is stored
@@ -57,16 +56,22 @@ func limitOf(r *storage.Record) string {
 	return r.RateLimit.Key
 }
 
-// key returns the limit of a key. A call changes it in memory (keepLimits).
+// key returns the limit of a key.
 func (t *tx) key(name string) *limit {
+	return t.limit(storage.LimitName{Kind: storage.LimitKey, Name: name})
+}
+
+// limit returns a limit, the same one throughout a call. The call changes it in memory
+// (keepLimits). Active of a queue or a type is valid only after opensIn or limitState.
+func (t *tx) limit(name storage.LimitName) *limit {
 	x := &t.lanes
 	if c := x.known[name]; c != nil {
 		return c
 	}
 	if x.known == nil {
-		x.known = make(map[string]*limit)
+		x.known = make(map[storage.LimitName]*limit)
 	}
-	c := t.limit(storage.LimitName{Kind: storage.LimitKey, Name: name})
+	c := t.storedLimit(name)
 	x.known[name] = c
 	x.order = append(x.order, c)
 	return c
@@ -88,9 +93,9 @@ func (t *tx) fetchLimits(n int, key func(i int) string) {
 	t.o.fetch()
 }
 
-// limit returns what is stored of a limit.
-func (t *tx) limit(name storage.LimitName) *limit {
-	c := &limit{Counter: *rows.NewCounter(name), opens: rule.None}
+// storedLimit returns what is stored of a limit.
+func (t *tx) storedLimit(name storage.LimitName) *limit {
+	c := &limit{Counter: *rows.NewCounter(name), opens: rule.None, lanes: make(map[string]*lane, 1)}
 	v := t.get(limitKey(name))
 	if v == nil {
 		return c
@@ -105,26 +110,24 @@ func (t *tx) limit(name storage.LimitName) *limit {
 		c.Setting = &b
 	}
 	if c.many = c.inTable > 0; len(r.B) > 0 {
-		c.only = readLane(&r)
-		c.know(c.only.id(), c.only)
-	}
-	if c.Kind != storage.LimitKey {
-		c.Active = t.active(name)
+		c.only = readLane(r.B)
+		c.only.stored = nil
+		c.lanes[c.only.id()] = c.only
 	}
 	return c
 }
 
-// active counts the active jobs of a queue or a type.
-func (t *tx) active(name storage.LimitName) (n int) {
-	prefix := newKey(countTable).byte(rows.Active)
-	if name.Kind == storage.LimitQueue {
-		prefix = prefix.name(name.Name)
+// count counts the jobs in a state of a queue or a type.
+func (t *tx) count(state byte, of storage.LimitName) (n int) {
+	prefix := newKey(countTable).byte(state)
+	if of.Kind == storage.LimitQueue {
+		prefix = prefix.name(of.Name)
 	}
 	for rest, count := range t.scan(prefix, nil) {
-		if name.Kind == storage.LimitType {
+		if of.Kind == storage.LimitType {
 			_, rest = cut(rest)
 		}
-		if jobType, _ := cut(rest); name.Kind == storage.LimitQueue || jobType == name.Name {
+		if jobType, _ := cut(rest); of.Kind == storage.LimitQueue || jobType == of.Name {
 			n += int(number(count))
 		}
 	}
@@ -136,14 +139,14 @@ func (t *tx) keep(c *limit) {
 	v := make(key, 0, 128)
 	for _, n := range [9]int64{int64(c.Active), c.Started, c.LastStart, c.Window, c.Most, c.Until, c.Blocked,
 		c.opens, int64(c.inTable)} {
-		v = binary.AppendVarint(v, n)
+		v = v.int(n)
 	}
 	v = v.string(c.Last).string(string(key{}.appendBounds(c.Setting)))
 	if c.only != nil {
 		v = c.only.encode(v)
 	}
 	t.o.set(limitKey(c.LimitName), v)
-	c.Stored = true
+	c.Stored, c.dirty = true, false
 }
 
 // startOf looks up a start of a counter.
@@ -155,7 +158,7 @@ func (t *tx) startOf(c *limit) rule.Starts {
 }
 
 // set returns the limits of a queue and a type that something was set for.
-func (t *tx) set(queue, jobType string) (names []storage.LimitName) {
+func (t *tx) set(queue, jobType string) (limits []*limit) {
 	if t.number(meta(setName)) == 0 {
 		return nil
 	}
@@ -163,18 +166,18 @@ func (t *tx) set(queue, jobType string) (names []storage.LimitName) {
 		{Kind: storage.LimitQueue, Name: queue}, {Kind: storage.LimitType, Name: jobType},
 	} {
 		if t.get(limitKey(name)) != nil {
-			names = append(names, name)
+			limits = append(limits, t.limit(name))
 		}
 	}
-	return names
+	return limits
 }
 
 // opensIn reports whether the limits of a queue and type let a job start. If not, at is
 // when time alone opens all of them; math.MaxInt64: never.
-func (t *tx) opensIn(names []storage.LimitName) (at int64, open bool) {
+func (t *tx) opensIn(limits []*limit) (at int64, open bool) {
 	at, open = math.MinInt64, true
-	for _, name := range names {
-		c := t.limit(name)
+	for _, c := range limits {
+		c.Active = t.count(rows.Active, c.LimitName)
 		opens, may, err := c.Open(new(ojs.RateLimit), t.lanes.now.UnixNano(), t.startOf(c))
 		fail.If(err)
 		if may {
@@ -188,26 +191,9 @@ func (t *tx) opensIn(names []storage.LimitName) (at int64, open bool) {
 	return at, open
 }
 
-// startedIn counts the start of a job for the limits of its queue and type.
-func (t *tx) startedIn(names []storage.LimitName) {
-	for _, name := range names {
-		c := t.limit(name)
-		t.start(c, t.lanes.now.UnixNano())
-		t.keep(c)
-	}
-}
-
-// started counts the start of a job of a lane.
-func (t *tx) started(c *limit, l *lane) {
-	c.Remember(&l.own)
-	c.Last = l.bounds
-	t.start(c, t.lanes.now.UnixNano())
-	c.Active++
-	c.judge, c.dirty = true, true
-}
-
 // start counts a start. Starts are in the order of their times, though clocks differ.
 func (t *tx) start(c *limit, at int64) {
+	c.dirty = true
 	if c.LastStart = max(c.LastStart, at); c.Window == 0 {
 		return
 	}
@@ -229,24 +215,21 @@ func (t *tx) start(c *limit, at int64) {
 
 // takeBack takes back the start of a job whose claim is undone.
 func (t *tx) takeBack(j *job) {
-	at := rows.Nanos(j.StartedAt)
-	for _, name := range t.set(j.Queue, j.Type) {
-		if c := t.limit(name); t.unstart(c, at) {
-			t.keep(c)
-		}
-	}
+	limits := t.set(j.Queue, j.Type)
 	if name := limitOf(&j.Record); name != "" {
-		c := t.key(name)
-		c.dirty = t.unstart(c, at) || c.dirty
+		limits = append(limits, t.key(name))
+	}
+	for _, c := range limits {
+		t.unstart(c, rows.Nanos(j.StartedAt))
 	}
 }
 
-// unstart takes back a start at a time. It reports false if there is none.
-func (t *tx) unstart(c *limit, at int64) bool {
+// unstart takes back a start at a time, if there is one.
+func (t *tx) unstart(c *limit, at int64) {
 	n := c.Started
 	for start := t.get(startKey(c, n)); start == nil || number(start) != at; start = t.get(startKey(c, n)) {
 		if start == nil || number(start) < at {
-			return false
+			return
 		}
 		n--
 	}
@@ -255,10 +238,10 @@ func (t *tx) unstart(c *limit, at int64) bool {
 	}
 	t.delete(startKey(c, n))
 	c.Started--
+	c.dirty = true
 	if last := t.get(startKey(c, c.Started)); last != nil {
 		c.LastStart = number(last)
 	}
-	return true
 }
 
 // spareStarts is how many starts are kept besides those that the bounds so far count: a
@@ -273,37 +256,28 @@ const maxIdle = int64(time.Hour)
 func (t *tx) forget(now int64) {
 	all := newKey(limitTable).byte(kinds[storage.LimitKey])
 	at := meta(sweptName)
-	var idle []*limit
-	n := 0
-	last := key{}
+	n, last := 0, key{}
 	for name := range t.scan(all, append(append(key{}, t.get(at)...), 0)) {
 		if n == 2 {
 			break
 		}
 		n++
 		last = append(key{}, name...)
-		c := t.limit(storage.LimitName{Kind: storage.LimitKey, Name: string(name)})
+		c := t.storedLimit(storage.LimitName{Kind: storage.LimitKey, Name: string(name)})
 		blocked := c.Blocked != rows.None && c.Blocked > now
-		if c.Active == 0 && c.only == nil && !c.many && c.InForce(now) == nil && !blocked &&
-			c.LastStart < now-maxIdle-c.Window {
-			idle = append(idle, c)
+		if c.Active != 0 || c.only != nil || c.many || c.InForce(now) != nil || blocked ||
+			c.LastStart >= now-maxIdle-c.Window {
+			continue
 		}
+		t.delete(limitKey(c.LimitName))
+		delete(t.lanes.known, c.LimitName)
+		t.deleteAll(newKey(startTable).byte(kinds[c.Kind]).name(c.Name), 0)
+		t.deleteAll(closedKey(c.Name, ""), 0)
 	}
 	if n < 2 { // it has come to the end, and begins anew
 		last = key{}
 	}
 	t.put(at, last)
-	for _, c := range idle {
-		t.delete(limitKey(c.LimitName))
-		delete(t.lanes.known, c.Name)
-		starts := newKey(startTable).byte(kinds[c.Kind]).name(c.Name)
-		closed := closedKey(c.Name, "")
-		for _, prefix := range []key{starts, closed} {
-			for rest := range t.scan(prefix, nil) {
-				t.delete(append(slices.Clone(prefix), rest...))
-			}
-		}
-	}
 }
 
 // changeLimit changes what was set of a limit.
@@ -312,24 +286,23 @@ func (s *Storage) changeLimit(ctx context.Context, now time.Time, name storage.L
 	if err := storage.CheckLimit(name, bounds); err != nil {
 		return err
 	}
-	_, err := change(ctx, s, func(t *tx) struct{} {
+	return s.do(ctx, func(t *tx) {
 		t.at(now)
 		t.notice.Available = true
-		if name.Kind == storage.LimitKey {
-			c := t.key(name.Name)
-			f(c)
-			c.judge, c.dirty = true, true
-			return struct{}{}
-		}
-		c := t.limit(name)
-		if !c.Stored {
-			t.add(meta(setName), 1)
-		}
-		f(c)
-		t.keep(c)
-		return struct{}{}
+		t.setLimit(name, f)
 	})
-	return err
+}
+
+// setLimit changes what was set of a limit, and counts the queues and types with such.
+func (t *tx) setLimit(name storage.LimitName, f func(c *limit)) {
+	c := t.limit(name)
+	if name.Kind == storage.LimitKey {
+		c.judge = true
+	} else if !c.Stored {
+		t.add(meta(setName), 1)
+	}
+	f(c)
+	c.Stored, c.dirty = true, true
 }
 
 // SetLimit implements storage.Storage.
@@ -381,20 +354,15 @@ func (s *Storage) ListLimits(ctx context.Context, now time.Time, kind storage.Li
 
 // limitState is the state of a limit.
 func (t *tx) limitState(now time.Time, name storage.LimitName) storage.Limit {
-	var c *limit
+	c := t.limit(name)
+	waiting, bounds := 0, ""
 	if name.Kind == storage.LimitKey {
-		c = t.key(name.Name)
-	} else if c = t.limit(name); !c.Stored {
-		c.Active = t.active(name)
+		waiting, bounds = t.waiting(now, c)
+	} else {
+		c.Active = t.count(rows.Active, name)
+		waiting = t.count(rows.Available, name) - len(t.expired(now, c))
 	}
-	waiting, bounds := t.waitingIn(now, c)
-	if c.Last != "" {
-		bounds = c.Last
-	}
-	var own ojs.RateLimit
-	if bounds != "" {
-		own = readBounds(bounds)
-	}
+	own := readBounds(cmp.Or(c.Last, bounds))
 	state := fail.Must(c.State(own, waiting, now.UnixNano(), t.startOf(c)))
 	if per := int64(state.Bounds.Rate.Per); state.Bounds.Rate.Limit > 0 {
 		for n := c.Started; n > 0; n-- {
@@ -407,40 +375,28 @@ func (t *tx) limitState(now time.Time, name storage.LimitName) storage.Limit {
 	return state
 }
 
-// waitingIn counts the available jobs of a limit whose deadline has not come, and returns
-// the bounds of one of a key.
-func (t *tx) waitingIn(now time.Time, c *limit) (n int, bounds string) {
-	if c.Kind == storage.LimitKey {
-		return t.waiting(now, c)
+// covers reports whether a limit is that of a job's key, queue or type.
+func (c *limit) covers(r *storage.Record) bool {
+	switch c.Kind {
+	case storage.LimitQueue:
+		return r.Queue == c.Name
+	case storage.LimitType:
+		return r.Type == c.Name
+	default:
+		return limitOf(r) == c.Name
 	}
-	queue, jobType := c.Name, ""
-	if c.Kind == storage.LimitType {
-		queue, jobType = "", c.Name
-	}
-	for _, k := range t.backlogs(queue) {
-		if jobType == "" || k.jobType == jobType {
-			n += k.n
-		}
-	}
-	for j := range t.expired(now) {
-		if queue != "" && j.Queue == queue || jobType != "" && j.Type == jobType {
-			n--
-		}
-	}
-	return n, ""
 }
 
-// expired yields the available jobs whose deadline has come.
-func (t *tx) expired(now time.Time) iter.Seq[*job] {
-	return func(yield func(*job) bool) {
-		for k, seq := range t.scan(wakeKey(waits), nil) {
-			if timeOf(k).After(now) {
-				return
-			}
-			j := t.load(seq)
-			if j.State == ojs.StateAvailable && j.Expired(now) && !yield(j) {
-				return
-			}
+// expired returns the available jobs of a limit whose deadline has come.
+func (t *tx) expired(now time.Time, c *limit) (list []*job) {
+	for k, seq := range t.scan(wakeKey(waits), nil) {
+		if timeOf(k).After(now) {
+			break
+		}
+		j := t.load(seq)
+		if j.State == ojs.StateAvailable && j.Expired(now) && c.covers(&j.Record) {
+			list = append(list, j)
 		}
 	}
+	return list
 }

@@ -7,8 +7,6 @@ import (
 	"encoding/binary"
 	"iter"
 	"slices"
-	"sort"
-	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/cursor"
@@ -27,16 +25,24 @@ type listing struct {
 	prefixes []key
 	claims   bool // it has the active jobs besides
 	descends bool
-	format   string // of what follows the prefix: t for a time, n for a number
+	format   string // of what follows the prefix: n is a number, s the nanoseconds behind it
 	seq      bool   // the last number is the seq; or else the value begins with it
 
-	from, before time.Time // only entries with such a time are wanted, unless they are zero
+	// Only entries with low <= r < high are wanted, where r follows the prefix. nil is no
+	// bound. The cursor of a page replaces the bound at which the page begins.
+	low, high key
 }
 
 func (t *tx) listing(q *storage.Query) listing {
 	switch q.Order {
 	case storage.OrderFinished:
-		l := listing{descends: true, format: "tn", from: q.FinishedFrom, before: q.FinishedBefore}
+		l := listing{descends: true, format: "nsn"}
+		if !q.FinishedFrom.IsZero() {
+			l.low = key{}.time(q.FinishedFrom)
+		}
+		if !q.FinishedBefore.IsZero() {
+			l.high = key{}.time(q.FinishedBefore)
+		}
 		switch {
 		case q.ByError():
 			l.prefixes = t.failed(q)
@@ -59,25 +65,24 @@ func (t *tx) listing(q *storage.Query) listing {
 		return l
 	case storage.OrderDue:
 		if q.TimedRare() {
-			return listing{format: "tn", prefixes: t.inStates(timeTable, q,
+			return listing{format: "nsn", prefixes: t.inStates(timeTable, q,
 				ojs.StatePending, ojs.StateScheduled, ojs.StateRetryable)}
 		}
-		return listing{prefixes: []key{wakeKey(waits), wakeKey(leased)}, format: "tn"}
+		return listing{prefixes: []key{wakeKey(waits), wakeKey(leased)}, format: "nsn"}
 	case storage.OrderClaim:
 		l := listing{format: "nnn"}
-		for _, queue := range t.queues() {
-			if len(q.Queues) == 0 || slices.Contains(q.Queues, queue) {
-				l.prefixes = append(l.prefixes, newKey(availableTable).name(queue))
+		for _, of := range t.backlogs("") {
+			if len(q.Queues) == 0 || slices.Contains(q.Queues, of.queue) {
+				l.prefixes = append(l.prefixes, newKey(availableTable).name(of.queue))
 			}
 		}
+		l.prefixes = slices.CompactFunc(l.prefixes, slices.Equal[key])
 		return l
 	}
 	l := listing{format: "n", descends: q.Order == storage.OrderNewest}
 	switch {
 	case q.DeadLetters && q.Narrowed():
-		for _, of := range t.sections(q, ojs.StateDiscarded) {
-			l.prefixes = append(l.prefixes, append(newKey(deadOfTable), of...))
-		}
+		l.prefixes = t.inState(newKey(deadOfTable), q, ojs.StateDiscarded)
 	case q.DeadLetters:
 		l.prefixes = []key{newKey(deadTable)}
 	case q.Workflow != "":
@@ -97,60 +102,49 @@ func (t *tx) listing(q *storage.Query) listing {
 // failed returns the prefixes of the discarded jobs that a query may select by the types
 // of their errors.
 func (t *tx) failed(q *storage.Query) (prefixes []key) {
-	all, asked := newKey(failTable), storage.Query{Types: slices.Clone(q.ErrorTypes)}
+	asked := storage.Query{Types: slices.Clone(q.ErrorTypes)}
 	for i, pattern := range asked.Types { // as much of it as a key has
 		asked.Types[i] = pattern[:min(len(pattern), maxName)]
 	}
-	for from := []byte(all); ; {
-		var prefix key
-		for rest := range t.pages(all, from, behind(all), 1, forward) {
-			name, _ := cut(rest)
-			if prefix = newKey(failTable).name(name); asked.MayMatch("", "", name) {
-				prefixes = append(prefixes, prefix)
-			}
-			break
+	for of := range t.groups(failTable, nil, 1) {
+		if name, _ := cut(of); asked.MayMatch("", "", name) {
+			prefixes = append(prefixes, append(newKey(failTable), of...))
 		}
-		if prefix == nil {
-			return prefixes
-		}
-		from = behind(prefix)
 	}
+	return prefixes
 }
 
 // inStates returns the prefixes, in a table of states, queues and types, of the jobs in
 // some rare states that a query may select.
 func (t *tx) inStates(in table, q *storage.Query, states ...ojs.State) (prefixes []key) {
 	for _, state := range states {
-		for _, of := range t.sections(q, state) {
-			prefixes = append(prefixes, append(newKey(in).byte(byte(rows.Code(state))), of...))
+		of := newKey(in).byte(byte(rows.Code(state)))
+		prefixes = append(prefixes, t.inState(of, q, state)...)
+	}
+	return prefixes
+}
+
+// inState returns the prefixes of the jobs in a state that a query may select. In each, a
+// queue and a type follow what is given.
+func (t *tx) inState(in key, q *storage.Query, state ojs.State) (prefixes []key) {
+	if len(q.States) > 0 && !slices.Contains(q.States, state) {
+		return nil
+	}
+	for of := range t.scan(newKey(countTable).byte(byte(rows.Code(state))), nil) {
+		if queue, jobType := section(of); q.MayMatch(state, queue, jobType) {
+			prefixes = append(prefixes, append(slices.Clone(in), of...))
 		}
 	}
 	return prefixes
 }
 
-// sections returns the queues and types, as keys have them, of the jobs in a state that a
-// query may select.
-func (t *tx) sections(q *storage.Query, state ojs.State) (list [][]byte) {
-	if len(q.States) > 0 && !slices.Contains(q.States, state) {
-		return nil
-	}
-	for of := range t.scan(newKey(countTable).byte(byte(rows.Code(state))), nil) {
-		queue, types := cut(of)
-		if jobType, _ := cut(types); q.MayMatch(state, queue, jobType) {
-			list = append(list, slices.Clone(of))
-		}
-	}
-	return list
-}
-
 // position reads what follows a prefix as the position of a cursor.
 func (l *listing) position(rest []byte) (p cursor.Position) {
-	i := 0
-	for _, field := range l.format {
-		p[i], rest = number(rest), rest[numberLen:]
-		if i++; field == 't' {
+	for i, field := range l.format {
+		if field == 's' {
 			p[i], rest = int64(binary.BigEndian.Uint32(rest)), rest[timeLen-numberLen:]
-			i++
+		} else {
+			p[i], rest = number(rest), rest[numberLen:]
 		}
 	}
 	return p
@@ -158,12 +152,11 @@ func (l *listing) position(rest []byte) (p cursor.Position) {
 
 // at is what position reads.
 func (l *listing) at(p cursor.Position) (rest key) {
-	i := 0
-	for _, field := range l.format {
-		rest = rest.number(p[i])
-		if i++; field == 't' {
+	for i, field := range l.format {
+		if field == 's' {
 			rest = binary.BigEndian.AppendUint32(rest, uint32(p[i]))
-			i++
+		} else {
+			rest = rest.number(p[i])
 		}
 	}
 	return rest
@@ -175,9 +168,6 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 		walk := fail.Must(rule.Begin(s.name, &q))
 		l := t.listing(&q)
 		for rest, value := range t.from(&l, &walk) {
-			if l.over(rest, walk.From.Back) {
-				break
-			}
 			at := l.position(rest)
 			if len(page.Records) == q.Limit || page.Looked == maxLooked {
 				walk.Stop(at)
@@ -185,10 +175,9 @@ func (s *Storage) List(ctx context.Context, q storage.Query) (storage.Page, erro
 			}
 			page.Looked++
 			walk.Pass(at)
-			seq := value[:min(numberLen, len(value))]
-			if l.seq {
-				seq = rest
-			} else {
+			seq := rest
+			if !l.seq {
+				seq = value[:numberLen]
 				value = t.get(jobKey(seq))
 			}
 			var head job
@@ -214,54 +203,35 @@ func (t *tx) from(l *listing, walk *cursor.Walk) iter.Seq2[[]byte, []byte] {
 	if l.descends != walk.From.Back {
 		w = backward
 	}
-	var cut key
+	low, high := l.low, l.high
 	if !walk.First {
-		cut = l.at(walk.From.After)
+		cut := l.at(walk.From.After)
 		if !l.descends { // the cut is right behind the entry
 			cut = append(cut, 0)
 		}
-	} else if at := l.begins(w); !at.IsZero() {
-		cut = key{}.time(at)
+		if w == backward {
+			high = cut
+		} else {
+			low = cut
+		}
 	}
 	if l.claims {
-		return t.mergedFrom(l.prefixes, cut, w, t.claimsFrom(cut, w))
+		return t.mergedFrom(l.prefixes, low, high, w, t.claimsFrom(low, high, w))
 	}
-	return t.mergedFrom(l.prefixes, cut, w)
-}
-
-// begins returns where the times of a listing begin in a way; the zero time: anywhere.
-func (l *listing) begins(w way) time.Time {
-	if w == backward {
-		return l.before
-	}
-	return l.from
-}
-
-// over reports whether the times of a listing have come to their end.
-func (l *listing) over(rest []byte, back bool) bool {
-	switch {
-	case l.from.IsZero() && l.before.IsZero():
-		return false
-	case l.descends != back:
-		return timeOf(rest).Before(l.from)
-	}
-	return !l.before.IsZero() && !timeOf(rest).Before(l.before)
+	return t.mergedFrom(l.prefixes, low, high, w)
 }
 
 // claimsFrom is mergedFrom of the active jobs, by seq.
-func (t *tx) claimsFrom(cut key, w way) iter.Seq2[[]byte, []byte] {
+func (t *tx) claimsFrom(low, high key, w way) iter.Seq2[[]byte, []byte] {
 	return func(yield func(rest, value []byte) bool) {
 		list := t.claims()
-		at := sort.Search(len(list), func(i int) bool { return bytes.Compare(list[i][:numberLen], cut) >= 0 })
 		if w == backward {
-			if cut != nil {
-				list = list[:at]
-			}
 			slices.Reverse(list)
-			at = 0
 		}
-		for _, v := range list[at:] {
-			if !yield(v[:numberLen], v) {
+		for _, v := range list {
+			seq := v[:numberLen]
+			wanted := bytes.Compare(seq, low) >= 0 && (high == nil || bytes.Compare(seq, high) < 0)
+			if wanted && !yield(seq, v) {
 				return
 			}
 		}
@@ -270,13 +240,13 @@ func (t *tx) claimsFrom(cut key, w way) iter.Seq2[[]byte, []byte] {
 
 // merged yields the entries of several prefixes in the order of what follows these.
 func (t *tx) merged(prefixes []key, w way) iter.Seq2[[]byte, []byte] {
-	return t.mergedFrom(prefixes, nil, w)
+	return t.mergedFrom(prefixes, nil, nil, w)
 }
 
-// mergedFrom is merged from a cut on, unless it is nil: in the order of keys that follow,
-// the first is the cut itself, and backwards the one before it. More entries are merged
-// with them.
-func (t *tx) mergedFrom(prefixes []key, cut key, w way, more ...iter.Seq2[[]byte, []byte],
+// mergedFrom yields the entries whose rest r, which follows one of the prefixes, has
+// low <= r < high, in the order of r. nil is no bound. It merges the entries of more with
+// them, which have to be within the bounds.
+func (t *tx) mergedFrom(prefixes []key, low, high key, w way, more ...iter.Seq2[[]byte, []byte],
 ) iter.Seq2[[]byte, []byte] {
 	return func(yield func(rest, value []byte) bool) {
 		m := merge{w: w}
@@ -289,11 +259,9 @@ func (t *tx) mergedFrom(prefixes []key, cut key, w way, more ...iter.Seq2[[]byte
 			n = 1
 		}
 		for _, prefix := range prefixes {
-			from, to := []byte(prefix), behind(prefix)
-			if at := append(slices.Clone(prefix), cut...); cut != nil && w == backward {
-				to = at
-			} else {
-				from = at
+			from, to := append(slices.Clone(prefix), low...), behind(prefix)
+			if high != nil {
+				to = append(slices.Clone(prefix), high...)
 			}
 			pairs := t.pages(prefix, from, to, n, w)
 			if len(prefixes)+len(more) == 1 {
@@ -315,21 +283,23 @@ func (t *tx) mergedFrom(prefixes []key, cut key, w way, more ...iter.Seq2[[]byte
 type merge struct {
 	w       way
 	streams []*stream // a heap: the first has the first entry
-	stops   []func()
 }
 
 // stream is entries, from the first that was not yielded.
 type stream struct {
 	next        func() (rest, value []byte, ok bool)
+	stop        func()
 	rest, value []byte
+}
+
+func newStream(pairs iter.Seq2[[]byte, []byte]) *stream {
+	next, stop := iter.Pull2(pairs)
+	return &stream{next: next, stop: stop}
 }
 
 // add adds entries that are in order.
 func (m *merge) add(pairs iter.Seq2[[]byte, []byte]) {
-	next, stop := iter.Pull2(pairs)
-	m.stops = append(m.stops, stop)
-	s := &stream{next: next}
-	if s.read() {
+	if s := newStream(pairs); s.read() {
 		heap.Push(m, s)
 	}
 }
@@ -362,7 +332,7 @@ func (m *merge) Pop() any {
 }
 
 func (m *merge) stop() {
-	for _, stop := range m.stops {
-		stop()
+	for _, s := range m.streams {
+		s.stop()
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"hash/maphash"
 	"slices"
-	"sort"
 
 	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/storage/keyed/driver"
@@ -222,26 +221,27 @@ func (o *overlay) scan(from, to []byte, first int, w way, yield func(k, v []byte
 		if len(page) == n {
 			last = page[n-1].Key
 		}
-		var mine []driver.Pair
-		for seen, more := -1, true; ; {
-			if seen != len(o.undo) || len(mine) == 0 && more {
+		var mine *cell   // the next that the transaction has written
+		var rest []*cell // what comes behind it
+		for seen := -1; ; {
+			if seen != len(o.undo) {
 				pass()
-				seen, mine = len(o.undo), o.ahead(from, to, w)
-				more = len(mine) == maxAhead
+				seen = len(o.undo)
+				mine, rest = w.next(o.own(from, to))
 			}
-			var p driver.Pair
-			switch {
-			case len(page) == 0 && (len(mine) == 0 || last != nil && w.before(last, mine[0].Key)):
-			case len(page) == 0 || len(mine) > 0 && !w.before(page[0].Key, mine[0].Key):
-				if p = mine[0]; len(page) > 0 && bytes.Equal(page[0].Key, p.Key) {
-					page = page[1:]
-				}
-				mine = mine[1:]
-			default:
-				p, page = page[0], page[1:]
+			next := driver.Pair{Key: last}
+			if len(page) > 0 {
+				next = page[0]
 			}
-			if p.Key == nil {
+			p := next
+			if mine != nil && (next.Key == nil || !w.before(next.Key, mine.key)) {
+				p = driver.Pair{Key: mine.key, Value: mine.value}
+				mine, rest = w.next(rest)
+			} else if len(page) == 0 {
 				break
+			}
+			if len(page) > 0 && bytes.Equal(next.Key, p.Key) {
+				page = page[1:]
 			}
 			at = p.Key
 			if p.Value != nil && !yield(p.Key, p.Value) {
@@ -270,27 +270,25 @@ func (w way) before(a, b []byte) bool {
 	return bytes.Compare(a, b) < 0
 }
 
-// maxAhead is how many pairs ahead returns at most.
-const maxAhead = 8
-
-// ahead returns the first few pairs of a range that the transaction has written.
-func (o *overlay) ahead(from, to []byte, w way) (mine []driver.Pair) {
+// own returns the cells of a range that are in written, in the order of their keys.
+func (o *overlay) own(from, to []byte) []*cell {
+	byKey := func(c *cell, k []byte) int { return bytes.Compare(c.key, k) }
 	cells := o.sort()
-	place := func(k []byte) int {
-		return sort.Search(len(cells), func(i int) bool { return bytes.Compare(cells[i].key, k) >= 0 })
+	last, _ := slices.BinarySearchFunc(cells, to, byKey)
+	first, _ := slices.BinarySearchFunc(cells[:last], from, byKey)
+	return cells[first:last]
+}
+
+// next returns the cell that a scan meets first, nil if there is none, and those behind
+// it. Writes that were undone are not met.
+func (w way) next(cells []*cell) (first *cell, rest []*cell) {
+	for len(cells) > 0 {
+		if first, rest = cells[0], cells[1:]; w == backward {
+			first, rest = cells[len(cells)-1], cells[:len(cells)-1]
+		}
+		if cells = rest; first.writes {
+			return first, rest
+		}
 	}
-	first, last := place(from), place(to)
-	for n := range last - first {
-		c := cells[first+n]
-		if w == backward {
-			c = cells[last-1-n]
-		}
-		if len(mine) == maxAhead {
-			break
-		}
-		if c.writes {
-			mine = append(mine, driver.Pair{Key: c.key, Value: c.value})
-		}
-	}
-	return mine
+	return nil, nil
 }

@@ -51,15 +51,12 @@ func (a *aside) encode() []byte {
 }
 
 func readAside(n int64, v []byte) (a aside) {
-	a.Key, a.At = strconv.FormatInt(n, 10), timeOf(v)
-	v = v[timeLen:]
-	var fields [7]string
-	for i := range fields {
-		fields[i], v = cut(v)
-	}
-	a.Kind, a.Name, a.Reason = storage.Kind(fields[0]), fields[1], fields[2]
-	a.Queue, a.Type, a.State = fields[3], fields[4], ojs.State(fields[5])
-	a.key, a.value = key(fields[6]), v
+	r := readerOf(v)
+	a.Key, a.At = strconv.FormatInt(n, 10), timeOf(r.Take(timeLen))
+	a.Kind, a.Name, a.Reason = storage.Kind(r.name()), r.name(), r.name()
+	a.Queue, a.Type, a.State = r.name(), r.name(), ojs.State(r.name())
+	a.key = key(r.name())
+	a.value = r.B
 	return a
 }
 
@@ -151,10 +148,8 @@ func (t *tx) unlink(seq []byte, j *job) (id string) {
 
 // recount counts all jobs anew, without one whose state and queue are unknown.
 func (t *tx) recount() {
-	t.endFronts()
-	for rest := range t.scan(newKey(countTable), nil) {
-		t.delete(append(newKey(countTable), rest...))
-	}
+	t.switchFronts(false)
+	t.deleteAll(newKey(countTable), 0)
 	for _, value := range t.scan(newKey(jobTable), nil) {
 		var j job
 		if _, err := j.decodeHead(value); err == nil {
@@ -199,35 +194,32 @@ func (s *Storage) CountQuarantined(ctx context.Context) (int, error) {
 
 // takeAside removes an entry of the quarantine and returns it.
 func (t *tx) takeAside(name string) aside {
-	if n, err := strconv.ParseInt(name, 10, 64); err == nil {
-		if v := t.get(asideKey(n)); v != nil {
-			a := readAside(n, v)
-			t.delete(asideKey(n))
-			if id := asideID(a.Name); t.number(id) == n {
-				t.delete(id)
-			}
-			t.add(meta(asideName), -1)
-			return a
-		}
+	n, _ := strconv.ParseInt(name, 10, 64) // or it is a number that no record has
+	v := t.get(asideKey(n))
+	if v == nil {
+		fail.With(fmt.Errorf("%w: %q in the quarantine", ojs.ErrNotFound, name))
 	}
-	fail.With(fmt.Errorf("%w: %q in the quarantine", ojs.ErrNotFound, name))
-	panic("unreachable")
+	a := readAside(n, v)
+	t.delete(asideKey(n))
+	if id := asideID(a.Name); t.number(id) == n {
+		t.delete(id)
+	}
+	t.add(meta(asideName), -1)
+	return a
 }
 
 // DeleteQuarantined implements storage.Quarantiner.
 func (s *Storage) DeleteQuarantined(ctx context.Context, name string) error {
-	_, err := change(ctx, s, func(t *tx) struct{} {
+	return s.do(ctx, func(t *tx) {
 		if a := t.takeAside(name); a.Kind == storage.KindJob {
-			t.deleteLogs(a.key[1:])
+			t.deleteAll(logsKey(a.key[1:]), 0)
 		}
-		return struct{}{}
 	})
-	return err
 }
 
 // ReleaseQuarantined implements storage.Quarantiner.
 func (s *Storage) ReleaseQuarantined(ctx context.Context, name string) error {
-	_, err := change(ctx, s, func(t *tx) struct{} {
+	return s.do(ctx, func(t *tx) {
 		a := t.takeAside(name)
 		err := caught(func() {
 			if a.Kind == storage.KindJob {
@@ -241,9 +233,7 @@ func (s *Storage) ReleaseQuarantined(ctx context.Context, name string) error {
 			err = &ojs.QuarantinedError{Key: a.Key, ID: a.Name, Reason: rows.Reason(u.why)}
 		}
 		fail.If(err)
-		return struct{}{}
 	})
-	return err
 }
 
 func (t *tx) releaseJob(a *aside) {
@@ -252,9 +242,7 @@ func (t *tx) releaseJob(a *aside) {
 		fail.With(&ojs.DuplicateError{ID: j.ID, State: other.State})
 	}
 	t.link(j)
-	if j.round != 0 {
-		t.join(j)
-	}
+	t.join(j)
 }
 
 // releaseNamed releases a document or the state of a queue.

@@ -1,8 +1,10 @@
 package keyed_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/ojsengine/ojs"
@@ -113,6 +115,69 @@ func TestDamagedHeads(t *testing.T) {
 		}
 		keyed.CheckFronts(t, s)
 	}
+}
+
+// pairsOf returns what a store has.
+func pairsOf(t *testing.T, db driver.DB) (pairs []driver.Pair) {
+	t.Helper()
+	tx, err := db.Begin(background, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Discard()
+	found, err := tx.Scan([]byte{0}, []byte{255}, 1000, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range found {
+		pairs = append(pairs, driver.Pair{Key: bytes.Clone(p.Key), Value: bytes.Clone(p.Value)})
+	}
+	return pairs
+}
+
+// TestDamagedReady cuts what a claim asks of a job with a rate limit at each byte. The
+// claim fails, and stores nothing: a lane that is not that of the job counts no start.
+func TestDamagedReady(t *testing.T) {
+	limited := func(id string) storage.Insert {
+		in := job(id)
+		in.Record.RateLimit = &ojs.RateLimit{Key: "customer", Concurrency: 5}
+		return in
+	}
+	for _, table := range []byte{keyed.ReadyTable, keyed.HeldTable} {
+		for n, more := 0, true; more; n++ {
+			db := drivertest.NewMemory(false, driver.Limits{})
+			s, err := keyed.Open(db, "keyed")
+			if err == nil {
+				_, err = s.Insert(background, now, []storage.Insert{limited("head"), limited("next")}, nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			unlimited := false // what is left is the whole value of a job without a limit
+			overwrite(t, db, table, func(v []byte) []byte {
+				key := bytes.Index(v, []byte("customer"))
+				unlimited, more = n == key-1, n+1 < key+len("customer")
+				return v[:n]
+			})
+			before := pairsOf(t, db)
+			if failed := claimFails(s); !failed && !unlimited {
+				t.Errorf("table %d, a value of %d bytes: the claim has not failed", table, n)
+			} else if failed && !slices.EqualFunc(pairsOf(t, db), before, samePair) {
+				t.Errorf("table %d, a value of %d bytes: the failed claim has stored something", table, n)
+			}
+		}
+	}
+}
+
+func samePair(a, b driver.Pair) bool {
+	return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
+}
+
+// claimFails reports whether a claim panics or returns an error.
+func claimFails(s *keyed.Storage) (failed bool) {
+	defer func() { failed = recover() != nil || failed }()
+	_, err := s.Claim(background, now, storage.Claim{Max: 5}, nil)
+	return err != nil
 }
 
 func TestDamagedEntries(t *testing.T) {

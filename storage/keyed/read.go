@@ -14,10 +14,7 @@ func Jobs() (from, to []byte) { return newKey(jobTable), newKey(jobTable + 1) }
 // holds.
 func ReadJob(value []byte) (storage.Record, error) {
 	var j job
-	r, err := j.decodeHead(value)
-	if err == nil {
-		err = j.decode(r, nil)
-	}
+	err := j.decode(value, nil)
 	if err == nil && j.ID == "" {
 		err = errors.New("the record is damaged")
 	}

@@ -70,7 +70,7 @@ type SavedAside struct {
 // that is not in use yet. Several calls restore parts: see Saved. States of queues and
 // values are set as ever.
 func (s *Storage) Restore(ctx context.Context, saved *Saved) error {
-	_, err := change(ctx, s, func(t *tx) struct{} {
+	return s.do(ctx, func(t *tx) {
 		crons := versionName + string(storage.KindCron)
 		for name, last := range map[string]int64{placeName: saved.Last, crons: saved.LastCron} {
 			if k := meta(name); t.number(k) < last {
@@ -95,9 +95,7 @@ func (s *Storage) Restore(ctx context.Context, saved *Saved) error {
 		for i := range saved.Quarantine {
 			t.restoreAside(&saved.Quarantine[i])
 		}
-		return struct{}{}
 	})
-	return err
 }
 
 func (t *tx) restoreJob(r *SavedJob) {
@@ -117,9 +115,7 @@ func (t *tx) restoreJob(r *SavedJob) {
 		j.handle = t.enterHandle(r.Handle)
 	}
 	t.link(j)
-	if j.round != 0 {
-		t.join(j)
-	}
+	t.join(j)
 	for _, seq := range r.WaitsFor {
 		t.put(newKey(edgeTable).number(seq).number(j.Seq), key{}.number(j.since))
 	}
@@ -129,29 +125,21 @@ func (t *tx) restoreJob(r *SavedJob) {
 }
 
 func (t *tx) restoreLimit(r *SavedLimit) {
-	c := t.limit(r.LimitName)
-	if r.Kind == storage.LimitKey {
-		c = t.key(r.Name)
-		c.judge, c.dirty = true, true
-	} else if !c.Stored {
-		t.add(meta(setName), 1)
-	}
-	if r.Setting != nil {
-		c.Set(*r.Setting, r.Until)
-	}
-	if !r.Blocked.IsZero() {
-		c.Block(r.Blocked)
-	}
-	if r.Last != nil {
-		c.Last = string(key{}.appendBounds(r.Last))
-	}
-	c.Window, c.Most = max(c.Window, int64(r.Window)), max(c.Most, int64(r.Most))
-	for _, at := range r.Starts {
-		t.start(c, at.UnixNano())
-	}
-	if r.Kind != storage.LimitKey {
-		t.keep(c)
-	}
+	t.setLimit(r.LimitName, func(c *limit) {
+		if r.Setting != nil {
+			c.Set(*r.Setting, r.Until)
+		}
+		if !r.Blocked.IsZero() { // or else it would end a block
+			c.Block(r.Blocked)
+		}
+		if r.Last != nil {
+			c.Last = string(key{}.appendBounds(r.Last))
+		}
+		c.Window, c.Most = max(c.Window, int64(r.Window)), max(c.Most, int64(r.Most))
+		for _, at := range r.Starts {
+			t.start(c, at.UnixNano())
+		}
+	})
 }
 
 func (t *tx) restoreAside(r *SavedAside) {

@@ -120,3 +120,25 @@ func TestRestore(t *testing.T) {
 		t.Error("a damaged job is read")
 	}
 }
+
+// A limit that is restored in parts stays blocked: a part without a block ends none.
+func TestRestoreABlockedLimit(t *testing.T) {
+	s, err := keyed.Open(drivertest.NewMemory(false, driver.Limits{}), "keyed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []storage.LimitKind{storage.LimitKey, storage.LimitQueue, storage.LimitType} {
+		name, until := storage.LimitName{Kind: kind, Name: "name"}, now.Add(time.Hour)
+		for _, blocked := range []time.Time{until, {}} {
+			err := s.Restore(background, &keyed.Saved{
+				Limits: []keyed.SavedLimit{{LimitName: name, Blocked: blocked}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		limit, err := s.GetLimit(background, now, name)
+		if err != nil || !limit.BlockedUntil.Equal(until) {
+			t.Errorf("the limit of a %s is blocked until %v, %v", kind, limit.BlockedUntil, err)
+		}
+	}
+}

@@ -110,7 +110,7 @@ func (t *tx) settle(now time.Time, c *storage.Change) storage.Settled {
 		j.Fairness.Key == to.Fairness.Key
 	make := func() error {
 		if to.State == ojs.StateCancelled {
-			t.taken(j, ojs.ErrCancelled)
+			t.noticeTaken(j, ojs.ErrCancelled)
 		}
 		t.attempt(j, !keepsPlace, func(*storage.Record) {
 			if j.become(to); !c.AttemptFieldsOnly {
@@ -192,7 +192,7 @@ func (t *tx) dueFrom(now time.Time, max int, n *int, d *storage.Due) (again bool
 				return true
 			}
 		case j.State == ojs.StateActive:
-			t.taken(j, ojs.ErrLeaseLost)
+			t.noticeTaken(j, ojs.ErrLeaseLost)
 			if j.LeaseUntil.After(now) { // it is buried
 				d.Ended = append(d.Ended, j.ID)
 			}

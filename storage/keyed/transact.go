@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -40,16 +41,9 @@ type call struct {
 	f    func(t *tx)
 	done chan struct{}
 
-	state atomic.Int32 // waiting, then begun or left
+	taken atomic.Bool // it has begun to run, or its context has ended before that
 	outcome
 }
-
-// States of a call.
-const (
-	waiting int32 = iota
-	begun         // it runs, or has run
-	left          // its context has ended before that
-)
 
 // outcome is that of the run of a call that is made.
 type outcome struct {
@@ -98,28 +92,32 @@ func caught(f func()) (err error) {
 	return fail.Caught(f)
 }
 
-// change makes a call that may write.
+// change makes a call that may write and has a result.
 func change[R any](ctx context.Context, s *Storage, f func(t *tx) R) (r R, err error) {
-	if err := ctx.Err(); err != nil {
-		return r, err
+	if err := s.do(ctx, func(t *tx) { r = f(t) }); err != nil {
+		return *new(R), err
 	}
-	c := &call{ctx: ctx, f: func(t *tx) { r = f(t) }}
-	if j, err := s.joins(ctx); j != nil {
-		if err := j.change(c); err != nil {
-			return *new(R), err
-		}
-		return r, nil
-	} else if err != nil {
-		return r, err
+	return r, nil
+}
+
+// do makes a call that may write.
+func (s *Storage) do(ctx context.Context, f func(t *tx)) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c := &call{ctx: ctx, f: f, done: make(chan struct{})}
+	if j, err := s.joins(ctx); err != nil {
+		return err
+	} else if j != nil {
+		return j.change(c)
 	}
 	if err := s.refuseWithin(); err != nil {
-		return r, err
+		return err
 	}
-	c.done = make(chan struct{})
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return r, s.errClosed()
+		return s.errClosed()
 	}
 	s.waiting = append(s.waiting, c)
 	if !s.leading {
@@ -130,18 +128,17 @@ func change[R any](ctx context.Context, s *Storage, f func(t *tx) R) (r R, err e
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		if c.state.CompareAndSwap(waiting, left) {
-			return *new(R), ctx.Err()
+		if c.taken.CompareAndSwap(false, true) {
+			return ctx.Err()
 		}
 		<-c.done
 	}
 	raise(c.err)
 	s.listeners.TellFrom(nil, storage.Notice{Quarantined: c.aside}) // whether the call fails or not
-	if c.err != nil {
-		return *new(R), c.err
+	if c.err == nil {
+		s.listeners.Tell(ctx, c.notice)
 	}
-	s.listeners.Tell(ctx, c.notice)
-	return r, nil
+	return c.err
 }
 
 // view makes a call that only reads.
@@ -156,8 +153,7 @@ func view[R any](ctx context.Context, s *Storage, f func(t *tx) R) (r R, err err
 		case err == nil:
 			return r, nil
 		case errors.As(err, &u):
-			_, err = change(ctx, s, func(t *tx) struct{} { t.setAside(u); return struct{}{} })
-			if err != nil {
+			if err = s.do(ctx, func(t *tx) { t.setAside(u) }); err != nil {
 				return *new(R), err
 			}
 		case errors.Is(err, driver.ErrRetry):
@@ -200,14 +196,12 @@ func (s *Storage) lead() {
 	for {
 		s.mu.Lock()
 		n := min(len(s.waiting), maxGroup)
+		group := s.waiting[:n:n]
+		s.waiting, s.leading = s.waiting[n:], n > 0
+		s.mu.Unlock()
 		if n == 0 {
-			s.leading = false
-			s.mu.Unlock()
 			return
 		}
-		group := s.waiting[:n:n]
-		s.waiting = s.waiting[n:]
-		s.mu.Unlock()
 		for len(group) > 0 {
 			made := s.run(group)
 			for _, c := range group[:made] {
@@ -264,7 +258,7 @@ func (s *Storage) try(ctx context.Context, group []*call, before int64, unknown 
 	var outcomes []outcome
 	for _, c := range group {
 		mark := len(o.undo)
-		c.state.CompareAndSwap(waiting, begun)
+		c.taken.Store(true)
 		r := outcome{err: c.ctx.Err()}
 		if r.err == nil {
 			r = c.run(&tx{o: o, s: s}, &mark)
@@ -372,8 +366,21 @@ func (t *tx) put(k key, value []byte) {
 	t.o.set(k, value)
 }
 
-func (t *tx) number(k key) int64       { return number(t.get(k)) }
-func (t *tx) putNumber(k key, n int64) { t.put(k, make(key, 0, numberLen).number(n)) }
+func (t *tx) number(k key) int64 { return number(t.get(k)) }
+
+// counter returns the number at the beginning of a value, and what is behind it.
+func (t *tx) counter(k key) (n int64, rest []byte) {
+	v := t.get(k)
+	if len(v) > numberLen {
+		rest = v[numberLen:]
+	}
+	return number(v), rest
+}
+
+// putNumber writes a number, and what is to be behind it.
+func (t *tx) putNumber(k key, n int64, rest ...byte) {
+	t.put(k, append(make(key, 0, 2*numberLen).number(n), rest...))
+}
 
 // next returns a number above all that it has returned for the name.
 func (t *tx) next(name string) int64 { return t.increase(meta(name), 1) }
@@ -389,14 +396,21 @@ func (t *tx) add(k key, by int) int64 {
 
 // increase adds to the number at the beginning of a value. The rest stays as it is.
 func (t *tx) increase(k key, by int) int64 {
-	v := t.get(k)
-	n := number(v) + int64(by)
-	to := make(key, 0, 2*numberLen).number(n)
-	if len(v) > numberLen {
-		to = append(to, v[numberLen:]...)
-	}
-	t.put(k, to)
+	n, rest := t.counter(k)
+	n += int64(by)
+	t.putNumber(k, n, rest...)
 	return n
+}
+
+// deleteAll deletes the entries whose keys begin with a prefix, but for the last few.
+func (t *tx) deleteAll(prefix key, keep int) {
+	var all []key
+	for rest := range t.scan(prefix, nil) {
+		all = append(all, append(slices.Clone(prefix), rest...))
+	}
+	for _, k := range all[:max(len(all)-keep, 0)] {
+		t.delete(k)
+	}
 }
 
 // scan yields the entries whose keys begin with prefix, in the order of their keys, from
@@ -418,4 +432,25 @@ func (t *tx) first(prefix key) (rest, value []byte) {
 		return rest, value
 	}
 	return nil, nil
+}
+
+// groups yields the first n names of the keys of a table, as they are in a key. Keys with
+// the same n names are a group, whose names are yielded once. Only keys that begin with
+// the names in begin are read.
+func (t *tx) groups(in table, begin key, n int) iter.Seq[[]byte] {
+	return func(yield func(names []byte) bool) {
+		all, part := newKey(in), append(newKey(in), begin...)
+		for from, more := []byte(part), true; more; {
+			more = false
+			for rest := range t.pages(all, from, behind(part), 1, forward) {
+				r := readerOf(rest)
+				for range n {
+					r.name()
+				}
+				names := rest[:len(rest)-len(r.B)]
+				from, more = behind(append(newKey(in), names...)), yield(names)
+				break
+			}
+		}
+	}
 }

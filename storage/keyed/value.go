@@ -65,11 +65,7 @@ func (j *job) times() [6]*time.Time {
 // that of the record, unless the storage changes that too.
 func readJob(seq, v []byte, known *storage.Record) *job {
 	j := &job{}
-	r, err := j.decodeHead(v)
-	if err == nil {
-		err = j.decode(r, known)
-	}
-	if err != nil {
+	if err := j.decode(v, known); err != nil {
 		fail.With(&undecodable{kind: storage.KindJob, key: jobKey(seq), why: err})
 	}
 	j.Seq = number(seq)
@@ -94,8 +90,12 @@ func (j *job) decodeHead(v []byte) (r reader, err error) {
 	return r, nil
 }
 
-// decode reads what follows the head.
-func (j *job) decode(r reader, known *storage.Record) error {
+// decode reads a value. known is that of readJob.
+func (j *job) decode(v []byte, known *storage.Record) error {
+	r, err := j.decodeHead(v)
+	if err != nil {
+		return err
+	}
 	borrows := known != nil && j.flags&counted == 0
 	if borrows {
 		state, version := j.State, j.Version
@@ -113,7 +113,7 @@ func (j *job) decode(r reader, known *storage.Record) error {
 		return fmt.Errorf("the record has format %d, and this program knows %d", version, format)
 	}
 	j.Error, j.Errors, j.History, j.Result = nil, nil, nil, nil
-	if err := rows.DecodeOutcome(&j.Record, outcome); err != nil || borrows {
+	if err = rows.DecodeOutcome(&j.Record, outcome); err != nil || borrows {
 		return err
 	}
 	j.ID, j.Fingerprint = r.Text(), r.Text()
@@ -123,7 +123,6 @@ func (j *job) decode(r reader, known *storage.Record) error {
 		return errors.New("the record is damaged")
 	}
 	if args != nil {
-		var err error
 		if j.Args, err = ojs.NewArgs(json.RawMessage(args)); err != nil {
 			return fmt.Errorf("args: %w", err)
 		}

@@ -123,17 +123,16 @@ func (s *Storage) Joins(tx any) bool {
 
 // joins returns the transaction of the storage that a context carries, nil if none.
 func (s *Storage) joins(ctx context.Context) (*joined, error) {
-	tx := storage.Tx(ctx)
-	if tx == nil {
+	switch tx := storage.Tx(ctx); {
+	case tx == nil:
 		return nil, nil
+	case !s.Joins(tx):
+		return nil, storage.CheckTx(ctx)
+	case tx.(*joined).over.Load():
+		return nil, errOver
+	default:
+		return tx.(*joined), nil
 	}
-	if j, ok := tx.(*joined); ok && j.s == s {
-		if j.over.Load() {
-			return nil, errOver
-		}
-		return j, nil
-	}
-	return nil, storage.CheckTx(ctx)
 }
 
 // change makes a call that may write.

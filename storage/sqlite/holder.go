@@ -33,9 +33,10 @@ import (
 // before it has locked it makes another one. Where there are no such locks, or no file
 // can be made, there are no holders, and jobs wait for their leases.
 type holder struct {
-	base string   // of the files' names
-	file *os.File // locked; nil: it is none
-	name string
+	base  string   // of the files' names
+	file  *os.File // locked; nil: it is none
+	name  string
+	known []string // the others that look has to look at; nil: not known
 }
 
 const liveInfix = "-live-"
@@ -153,19 +154,18 @@ func (h *holder) bury(ctx context.Context, k *keyed.Storage, name string) fate {
 	return dead
 }
 
-// look buries the holders whose processes have ended. known are those that it has to look
-// at, nil if that is not known. It returns those of the next time.
-func (h *holder) look(k *keyed.Storage, known []string, changed bool) []string {
+// look buries the holders whose processes have ended. One goroutine calls it.
+func (h *holder) look(k *keyed.Storage, changed bool) {
 	if h.file == nil {
-		return nil
+		return
 	}
 	ctx := context.Background()
-	if changed || known == nil {
+	if changed || h.known == nil {
 		if others, err := k.Handles(ctx); err == nil {
-			known = others
+			h.known = others
 		}
 	}
-	return slices.DeleteFunc(known, func(name string) bool {
+	h.known = slices.DeleteFunc(h.known, func(name string) bool {
 		return name == h.name || h.bury(ctx, k, name) != alive
 	})
 }

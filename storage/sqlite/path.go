@@ -69,19 +69,17 @@ func (s *store) explain(err error) error {
 	if _, why := os.Stat(dir); errors.Is(why, fs.ErrNotExist) {
 		return &cause{"the directory " + dir + " does not exist: make it first", errors.Join(why, err)}
 	}
-	_, why := os.Stat(s.path)
-	if errors.Is(why, fs.ErrNotExist) && s.config.asIs {
-		return &cause{"there is no such file, and WithoutMigration makes none", errors.Join(why, err)}
+	_, missing := os.Stat(s.path)
+	if errors.Is(missing, fs.ErrNotExist) && s.config.asIs {
+		return &cause{"there is no such file, and WithoutMigration makes none", errors.Join(missing, err)}
 	}
 	if why := writable(dir); why != nil {
 		text := fmt.Sprintf("the directory %s cannot be written to (%v), and SQLite writes files beside the "+
 			"database: use a directory that this process may write to", dir, why)
 		return &cause{text, errors.Join(why, err)}
 	}
-	if why == nil {
-		if why := writable(s.path); why != nil {
-			return &cause{fmt.Sprintf("the file cannot be written to (%v)", why), errors.Join(why, err)}
-		}
+	if why := writable(s.path); missing == nil && why != nil {
+		return &cause{fmt.Sprintf("the file cannot be written to (%v)", why), errors.Join(why, err)}
 	}
 	return err
 }

@@ -99,33 +99,26 @@ func migrate(conn *zombiezen.Conn, asIs bool) (old bool, err error) {
 		}
 		return true, run(conn, table)
 	}
-	for _, sql := range []string{table, fmt.Sprintf("PRAGMA application_id = %d", applicationID),
-		fmt.Sprintf("PRAGMA user_version = %d", schema)} {
-		if err := run(conn, sql); err != nil {
-			return false, err
-		}
-	}
-	return false, nil
+	return false, run(conn, table, fmt.Sprintf("PRAGMA application_id = %d", applicationID),
+		fmt.Sprintf("PRAGMA user_version = %d", schema))
 }
 
 // configure sets what holds for a connection that writes.
 func configure(conn *zombiezen.Conn, cfg config) error {
-	for _, pragma := range []string{
+	return run(conn,
 		"PRAGMA journal_mode = wal",
-		"PRAGMA synchronous = " + string(cfg.synchronous),
-		"PRAGMA journal_size_limit = 67108864", // a log that a long listing has made large shrinks again
-	} {
-		if err := run(conn, pragma); err != nil {
+		"PRAGMA synchronous = "+string(cfg.synchronous),
+		"PRAGMA journal_size_limit = 67108864") // a log that a long listing has made large shrinks again
+}
+
+// run runs statements that return nothing of interest.
+func run(conn *zombiezen.Conn, queries ...string) error {
+	for _, query := range queries {
+		if _, err := number(conn, query); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// run runs a statement that returns nothing of interest.
-func run(conn *zombiezen.Conn, query string) error {
-	_, err := number(conn, query)
-	return err
 }
 
 func number(conn *zombiezen.Conn, query string) (int, error) {

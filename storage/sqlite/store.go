@@ -79,9 +79,8 @@ func (s *store) open(ctx context.Context) (*Storage, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	var others []string
 	s.watching.Go(func() {
-		s.watch(func(changed bool) { others = s.holder.look(k, others, changed) })
+		s.watch(func(changed bool) { s.holder.look(k, changed) })
 	})
 	return &Storage{contract: k, keyed: k, store: s}, nil
 }
@@ -319,27 +318,22 @@ func (s *store) begin(ctx context.Context, c *conn) error {
 // take waits for a connection. If a function of Within has it for longer than the busy
 // timeout, take fails, since the function may wait for this transaction.
 func (t *tx) take() error {
-	var late <-chan time.Time
-	for t.conn == nil {
-		select {
-		case t.conn = <-t.idle:
-			continue
-		default:
-		}
-		if late == nil {
-			ticker := wall.Ticker(max(t.store.config.busy, time.Millisecond))
-			defer ticker.Stop()
-			late = ticker.C
-		}
-		select {
-		case t.conn = <-t.idle:
-		case <-t.store.ended:
-			return driver.ErrClosed
-		case <-t.ctx.Done():
-			return t.ctx.Err()
-		case <-late:
-			if t.idle == t.store.writer && t.store.lent.Load() {
-				return ErrWithin
+	select {
+	case t.conn = <-t.idle:
+	default:
+		late := wall.Ticker(max(t.store.config.busy, time.Millisecond))
+		defer late.Stop()
+		for t.conn == nil {
+			select {
+			case t.conn = <-t.idle:
+			case <-t.store.ended:
+				return driver.ErrClosed
+			case <-t.ctx.Done():
+				return t.ctx.Err()
+			case <-late.C:
+				if t.idle == t.store.writer && t.store.lent.Load() {
+					return ErrWithin
+				}
 			}
 		}
 	}

@@ -45,6 +45,16 @@ func createBeside(path string, mode os.FileMode, flag int) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|os.O_CREATE, mode)
 }
 
+// lock takes the lock, and reports false if another one has it. A system that has no such
+// locks is no reason to wait. The end of a process gives it back.
+func (t *turn) lock() bool {
+	if t.f == nil {
+		return true
+	}
+	got, able := lockFile(t.f, true)
+	return got || !able
+}
+
 func (t *turn) close() error {
 	if t.f == nil {
 		return nil

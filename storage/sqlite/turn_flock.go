@@ -14,16 +14,6 @@ func writable(path string) error {
 	return syscall.Access(path, write)
 }
 
-// lock takes the lock, and reports false if another one has it. A system that has no such
-// locks is no reason to wait. The end of a process gives it back.
-func (t *turn) lock() bool {
-	if t.f == nil {
-		return true
-	}
-	err := syscall.Flock(int(t.f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	return !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR)
-}
-
 // lockFile takes a file's lock without waiting: for itself alone, or shared. It reports
 // whether it has got it, and whether the system has such locks. The end of the process
 // gives it back.

@@ -6,8 +6,6 @@ import "os"
 
 // Without locks of this kind those who wait ask often, and are not in order.
 
-func (t *turn) lock() bool { return true }
-
 func (t *turn) unlock() {}
 
 // writable does not know.

@@ -12,10 +12,8 @@ type Gate struct {
 	writing chan struct{} // has an element while a transaction writes
 	closed  chan struct{}
 	once    sync.Once
-	err     error // of closing the store
-
-	mu   sync.Mutex     // held for an addition to open, and to close closed
-	open sync.WaitGroup // transactions; none is added once closed is closed
+	err     error        // of closing the store
+	open    sync.RWMutex // for reading, each transaction holds it; Close locks it for ever
 }
 
 // NewGate returns a gate that admits transactions.
@@ -38,18 +36,17 @@ func (g *Gate) Enter(ctx context.Context, write bool) error {
 			return ctx.Err()
 		}
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	select {
-	case <-g.closed:
-		if write {
-			<-g.writing
-		}
-		return ErrClosed
+	case <-g.closed: // perhaps Close has not locked open yet
 	default:
-		g.open.Add(1)
-		return nil
+		if g.open.TryRLock() {
+			return nil
+		}
 	}
+	if write {
+		<-g.writing
+	}
+	return ErrClosed
 }
 
 // Leave ends a transaction. write is that of its Enter.
@@ -57,17 +54,15 @@ func (g *Gate) Leave(write bool) {
 	if write {
 		<-g.writing
 	}
-	g.open.Done()
+	g.open.RUnlock()
 }
 
 // Close closes the store when the transactions under way have ended. From its call on,
 // Enter fails, also where it waits. Calling Close again returns the same error.
 func (g *Gate) Close(store func() error) error {
 	g.once.Do(func() {
-		g.mu.Lock()
 		close(g.closed)
-		g.mu.Unlock()
-		g.open.Wait()
+		g.open.Lock()
 		g.err = store()
 	})
 	return g.err
