@@ -55,10 +55,11 @@ import (
 // for, in the order of the changes.
 func (t *tx) applyCounting(o settling) (applied []int64, ends []depend.End) {
 	queues := o.entering()
-	t.lockQueues(queues)
-	if len(queues) == 0 || len(o.encoded) == 1 {
+	if len(queues) == 0 {
 		return t.applyTogether(o)
 	}
+	t.entersIn()
+	t.exec(lockRoundsSQL, queues)
 	for i := range o.encoded { // each sees the turns of those before it
 		part := settling{encoded: o.encoded[i : i+1], froms: o.froms[i : i+1], sameJob: o.sameJob}
 		one, end := t.applyTogether(part)
@@ -169,7 +170,9 @@ func (t *tx) settleCountingIn(o settling) (results []storage.Settled, met []bad,
 	for i := range o.encoded {
 		if applied[i] = applies[i] > 0; applied[i] {
 			all.encoded, all.froms = append(all.encoded, o.encoded[i]), append(all.froms, o.froms[i])
-			all.move(moved[i])
+			for k := range moved[i] {
+				all.add(&moved[i][k], 1<<rows.Pending)
+			}
 		}
 	}
 	if len(all.encoded) > 0 {
@@ -186,13 +189,6 @@ func (t *tx) settleCountingIn(o settling) (results []storage.Settled, met []bad,
 
 // errUnchanged undoes changes of which one missed its job.
 var errUnchanged = errors.New("ojs: postgres: a job does not change though nothing is in its way")
-
-// move appends the changes that move waiting jobs.
-func (o *settling) move(moved []storage.Record) {
-	for i := range moved {
-		o.add(&moved[i], 1<<rows.Pending)
-	}
-}
 
 var lockChangedSQL = define("lockChanged", `SELECT id, seq, version, state, depends IS NOT NULL, coalesce(awaited, false) FROM {whole}
 		WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`)

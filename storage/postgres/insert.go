@@ -70,18 +70,19 @@ func (s *Storage) Insert(
 	}
 	var results []storage.Inserted
 	err := s.atOnce(ctx, func(t *tx) { results = fail.Must(insert.Batch(&inserter{tx: t}, now, batch)) })
-	if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
-		err = duplicate(err, batch)
-	}
-	if err != nil {
+	if err = duplicate(err, batch); err != nil {
 		return dst, wrap(err)
 	}
 	return append(dst, results...), nil
 }
 
 // duplicate says which job of a batch the database has refused, as far as its error
-// tells.
+// tells: in a transaction that does not see whose id it is. Other errors stay as they
+// are.
 func duplicate(err error, batch []storage.Insert) error {
+	if !isCode(err, uniqueViolation) {
+		return err
+	}
 	said := detail(err)
 	if strings.Contains(said, "(seq)=(") { // a number that the sequence has given out again
 		return fmt.Errorf("%w: run postgres.Advance, as the owner of the schema: %w", ErrBehind, err)
@@ -135,18 +136,13 @@ func (s *Storage) flushInserts(calls []*insertCall) {
 }
 
 // fresh reports whether jobs are available and have nothing that few jobs have. Most jobs
-// are fresh.
-func fresh(of []written) bool {
-	return unbegun(of) && !slices.ContainsFunc(of, func(w written) bool { return w.Job != nil })
-}
-
-// unbegun is fresh of jobs that may have documents.
-func unbegun(of []written) bool {
+// are fresh. They may have documents if documents is set.
+func fresh(of []written, documents bool) bool {
 	for i := range of {
 		c := &of[i]
 		if c.State != rows.Available || c.Version != 0 || c.Attempt != 0 || c.Progress != 0 ||
 			c.Worker != "" || c.Fingerprint != "" || c.RateKey != "" || c.FairKey != "" ||
-			c.Outcome != nil || c.Checkpoint != nil ||
+			c.Job != nil && !documents || c.Outcome != nil || c.Checkpoint != nil ||
 			c.Wake != rows.None || c.Deadline != rows.None || c.Started != rows.None ||
 			c.NextRetry != rows.None || c.Finished != rows.None || c.Dead != rows.None ||
 			c.LeaseUntil != rows.None || c.Kept != rows.None {
@@ -238,7 +234,7 @@ func (s *Storage) insertAll(c *insertCall) {
 	into := []any{&v}
 	of, args, query := insertSQL, []any(nil), s.query
 	switch {
-	case c.claim != nil && unbegun(c.encoded):
+	case c.claim != nil && fresh(c.encoded, true):
 		of, query, into = insertClaimAllSQL, tuned{s: s}.query, append(into, &c.claimed)
 		if len(c.claim.Queues) > 0 {
 			of = insertClaimInSQL
@@ -246,7 +242,7 @@ func (s *Storage) insertAll(c *insertCall) {
 		queues := append([]string{}, c.claim.Queues...)
 		args = append(freshArguments(c.encoded), c.starts, c.claim.Worker, queues,
 			argumentsOf(c.encoded, fieldsOf("job"))[0], givenLease(c.claim.Lease))
-	case fresh(c.encoded):
+	case fresh(c.encoded, false):
 		of, args = insertFreshSQL, freshArguments(c.encoded)
 	default:
 		if args = arguments(c.encoded); takesTurn(c.encoded) {

@@ -87,22 +87,17 @@ func (r *round) make() {
 		func() { list = append(list, j) })
 	r.send(r.s.sent(promoteSQL, nil, r.left()), r.looking(pickHeadsSQL, r.left(), read))
 	r.counters = r.tx.counters(locked.list())
-	r.decide(list)
+	for i := range list {
+		if len(r.start) == r.left() || !r.decide(&list[i]) {
+			break
+		}
+	}
 	r.more = r.more || len(list) == r.left() && len(r.start) < r.left()
 	r.claim()
 	r.storeStarts(r.now, r.counters)
 	r.putAway()
 	r.added = r.added || locked.added
 	r.setAside()
-}
-
-// decide decides which of the jobs start, and what happens to the others.
-func (r *round) decide(list []picked) {
-	for i := range list {
-		if len(r.start) == r.left() || !r.decideNext(&list[i]) {
-			return
-		}
-	}
 }
 
 // limits are the limits that count a job. Of its queue and type they may not be locked.
@@ -112,11 +107,11 @@ func (r *round) limits(j *picked) []storage.LimitName {
 	})
 }
 
-// decideNext asks the limits of a job that is next. It counts and starts the job, adds it
+// decide asks the limits of a job that is next. It counts and starts the job, adds it
 // to gone, or notes what keeps it: its queue or type in leave, or its bounds in aside. It
 // reports false if the round ends before the job: its limits are not locked, one of
 // them has a later start (behindOwn), or the claim ends before the job.
-func (r *round) decideNext(j *picked) bool {
+func (r *round) decide(j *picked) bool {
 	if slices.Contains(r.leave, "queue "+j.queue) ||
 		slices.Contains(r.leave, "type "+rows.TypeName(j.jobType)) {
 		r.more = true

@@ -451,9 +451,7 @@ func (s *Storage) together(ctx context.Context, locks bool, list []sent) error {
 func (m *sent) readAll(result pgx.Rows) error {
 	defer result.Close()
 	if m.read != nil {
-		if err := m.read(result); err != nil {
-			return err
-		}
+		return m.read(result)
 	}
 	result.Close()
 	return result.Err()

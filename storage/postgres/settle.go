@@ -38,7 +38,7 @@ func (s *Storage) Settle(
 	}
 	defer s.mu.RUnlock()
 	for len(changes) > 0 {
-		n := slices.IndexFunc(changes, follows)
+		n := slices.IndexFunc(changes, func(c storage.Change) bool { return len(c.Then) > 0 })
 		settle := s.settleAll
 		switch n {
 		case -1:

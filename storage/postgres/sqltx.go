@@ -82,10 +82,7 @@ func (q inSQLTx) send(ctx context.Context, m sent) error {
 		return err
 	}
 	defer result.Close()
-	if err := m.read(result); err != nil {
-		return err
-	}
-	return result.Err()
+	return m.read(result)
 }
 
 // sqlArgs makes arrays of the database's of slices. A nil slice is NULL.

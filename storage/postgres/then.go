@@ -14,9 +14,6 @@ import (
 // insert: first names and equal jobs, and the job of the change last. So it meets inserts
 // of equal jobs without a deadlock.
 
-// follows reports whether a change has a Then.
-func follows(c storage.Change) bool { return len(c.Then) > 0 }
-
 // settleThen makes a change and stores what follows it, or does neither.
 func (s *Storage) settleThen(
 	ctx context.Context, now time.Time, changes []storage.Change,
@@ -48,9 +45,7 @@ func (s *Storage) settleThen(
 			t.addLogs(changes, settled)
 			s.noteEnd(&t.notice, e)
 		})
-		if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
-			err = duplicate(err, c.Then)
-		}
+		err = duplicate(err, c.Then)
 		missed := errors.Is(err, errUnchanged) // while another statement changed its row
 		if !missed && !insert.Refused(err) {
 			return settled, err
