@@ -14,20 +14,20 @@ import (
 )
 
 // SetLimit implements storage.Storage.
-func (s *store) SetLimit(
+func (s personal) SetLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, bounds ojs.RateLimit, until time.Time,
 ) error {
 	return s.setLimit(ctx, now, limit, bounds, until, func(c *counter, end int64) { c.Set(bounds, end) })
 }
 
 // BlockLimit implements storage.Storage.
-func (s *store) BlockLimit(
+func (s personal) BlockLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, until time.Time,
 ) error {
 	return s.setLimit(ctx, now, limit, ojs.RateLimit{}, until, func(c *counter, end int64) { c.Block(end) })
 }
 
-func (s *store) setLimit(
+func (s personal) setLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, bounds ojs.RateLimit, until time.Time,
 	set func(c *counter, until int64),
 ) error {
@@ -84,7 +84,7 @@ func (s *store) countOf(c *counter, state int, without map[any]int) (n int) {
 }
 
 // GetLimit implements storage.Storage.
-func (s *store) GetLimit(
+func (s personal) GetLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName,
 ) (storage.Limit, error) {
 	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
@@ -108,7 +108,7 @@ func (s *store) GetLimit(
 }
 
 // ListLimits implements storage.Storage.
-func (s *store) ListLimits(
+func (s personal) ListLimits(
 	ctx context.Context, now time.Time, kind storage.LimitKind, after string, most int,
 ) ([]storage.Limit, error) {
 	if err := storage.CheckLimit(storage.LimitName{Kind: kind, Name: "any"}, ojs.RateLimit{}); err != nil {

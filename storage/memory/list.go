@@ -24,7 +24,7 @@ const (
 )
 
 // List implements storage.Storage.
-func (s *store) List(ctx context.Context, q storage.Query) (storage.Page, error) {
+func (s personal) List(ctx context.Context, q storage.Query) (storage.Page, error) {
 	w, err := rule.Begin("memory", &q)
 	if err != nil {
 		return storage.Page{}, err

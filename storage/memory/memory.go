@@ -144,33 +144,6 @@ func (s *store) Capabilities() storage.Capabilities {
 // find returns the job with the id, nil if there is none.
 func (s *store) find(id string) *job { return s.jobs.find(near(s.seed, id), id) }
 
-// enter locks the storage for a call, unless the call must fail, and takes in what waits
-// in the inbox.
-func (s *store) enter(ctx context.Context) error { return s.enterAs(ctx, s.callerIn(ctx)) }
-
-// enterAs is enter for a call that self makes.
-func (s *store) enterAs(ctx context.Context, self any) error {
-	err := s.enterAhead(ctx, self)
-	if err == nil {
-		s.takeIn()
-	}
-	return err
-}
-
-// enterAhead is enterAs that leaves the inbox as it is.
-func (s *store) enterAhead(ctx context.Context, self any) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return fmt.Errorf("%w: memory storage", ojs.ErrClosed)
-	}
-	s.heard, s.self = s.hub.HeardFrom(self), self
-	return nil
-}
-
 // leave unlocks the storage after a call, and tells others of it.
 func (s *store) leave() {
 	s.openInbox()
@@ -211,17 +184,15 @@ func (s personal) Insert(
 		}
 		return dst, nil
 	}
-	if err := s.enterAs(ctx, s.caller(ctx)); err != nil {
+	if err := s.enter(ctx); err != nil {
 		s.spares.give(first)
 		return dst, err
 	}
+	defer s.leave()
 	if refused != nil {
-		s.leave()
 		return dst, refused
 	}
-	dst, err := s.insertPrepared(now, batch, first, dst)
-	s.leave()
-	return dst, err
+	return s.insertPrepared(now, batch, first, dst)
 }
 
 // prepareAll makes the jobs of a batch, a list by next.
@@ -242,7 +213,8 @@ func (s *store) insertPrepared(
 ) ([]storage.Inserted, error) {
 	if !s.plain(batch) {
 		s.gone = jobs
-		results, err := s.insertByRules(now, batch, nil)
+		x := s.inserter(batch)
+		results, err := insert.Batch(x, now, x.batch)
 		return append(dst, results...), err
 	}
 	if err := s.insertable(batch, jobs); err != nil {
@@ -298,7 +270,7 @@ func (s *store) insertable(batch []storage.Insert, jobs *job) error {
 func (s personal) Claim(
 	ctx context.Context, now time.Time, c storage.Claim, dst []storage.Record,
 ) ([]storage.Record, error) {
-	if err := s.enterAhead(ctx, s.caller(ctx)); err != nil {
+	if err := s.enterAhead(ctx); err != nil {
 		return dst, err
 	}
 	defer s.leave()
@@ -310,7 +282,7 @@ func (s personal) Claim(
 // SettleAndClaim implements storage.SettleClaimer.
 func (s personal) SettleAndClaim(ctx context.Context, now time.Time, to []*storage.Record,
 	dst []storage.Settled, c storage.Claim, into []*storage.Record) ([]storage.Settled, int, error) {
-	if err := s.enterAhead(ctx, s.caller(ctx)); err != nil {
+	if err := s.enterAhead(ctx); err != nil {
 		return dst, 0, err
 	}
 	defer s.leave()
@@ -332,7 +304,7 @@ func (s personal) SettleAndClaim(ctx context.Context, now time.Time, to []*stora
 
 // Unclaim implements storage.SettleClaimer.
 func (s personal) Unclaim(ctx context.Context, _ time.Time, held []storage.Held) (n int, err error) {
-	if err := s.enterAs(ctx, s.caller(ctx)); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
 	defer s.leave()
@@ -429,7 +401,7 @@ func (s *store) claimJobs(now time.Time, c storage.Claim, t *taker) {
 func (s personal) Settle(
 	ctx context.Context, now time.Time, changes []storage.Change, dst []storage.Settled,
 ) ([]storage.Settled, error) {
-	if err := s.enterAs(ctx, s.caller(ctx)); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return dst, err
 	}
 	defer s.leave()
@@ -502,19 +474,20 @@ func (s *store) applyChange(j *job, to *storage.Record, sameJob bool) storage.Se
 	return storage.Settled{Version: j.version}
 }
 
-// lead is a change that a batch follows: a job and what ends it.
-type lead struct {
-	job *job
-	to  *storage.Record
-}
-
 // settleThen is settleOne of a change with a Then.
 func (s *store) settleThen(now time.Time, c *storage.Change) storage.Settled {
 	j, refused := s.settles(&c.Record)
 	if refused != nil {
 		return *refused
 	}
-	results, err := s.insertByRules(now, c.Then, &lead{j, &c.Record})
+	x, ended := s.inserter(c.Then), c.Record
+	x.ends = true
+	ended.Version++
+	change := func() error {
+		s.applyChange(j, &c.Record, true)
+		return nil
+	}
+	results, err := insert.Then(x, now, &ended, change, x.batch)
 	if err != nil {
 		return storage.Settled{Version: j.version, Err: err}
 	}
@@ -592,7 +565,7 @@ func another(list []storage.Record) ([]storage.Record, *storage.Record) {
 func (s personal) Extend(
 	ctx context.Context, now time.Time, extensions []storage.Extension,
 ) (lost []string, err error) {
-	if err := s.enterAs(ctx, s.caller(ctx)); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.leave()
@@ -615,7 +588,7 @@ func (s personal) Due(
 	ctx context.Context, now time.Time, limit int, buf []storage.Record,
 ) (storage.Due, error) {
 	d := storage.Due{Promoted: buf[:0]}
-	if err := s.enterAs(ctx, s.caller(ctx)); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return storage.Due{}, err
 	}
 	defer s.leave()
@@ -641,7 +614,7 @@ func (s personal) Due(
 }
 
 // ClaimedBy implements storage.Storage.
-func (s *store) ClaimedBy(ctx context.Context, worker string) (list []storage.Record, err error) {
+func (s personal) ClaimedBy(ctx context.Context, worker string) (list []storage.Record, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -655,7 +628,7 @@ func (s *store) ClaimedBy(ctx context.Context, worker string) (list []storage.Re
 }
 
 // Get implements storage.Storage.
-func (s *store) Get(ctx context.Context, id string) (r storage.Record, err error) {
+func (s personal) Get(ctx context.Context, id string) (r storage.Record, err error) {
 	if err := s.enter(ctx); err != nil {
 		return r, err
 	}
@@ -669,7 +642,7 @@ func (s *store) Get(ctx context.Context, id string) (r storage.Record, err error
 }
 
 // Counts implements storage.Storage.
-func (s *store) Counts(ctx context.Context) ([]storage.Count, error) {
+func (s personal) Counts(ctx context.Context) ([]storage.Count, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -689,7 +662,7 @@ func (s *store) Counts(ctx context.Context) ([]storage.Count, error) {
 }
 
 // Delete implements storage.Storage.
-func (s *store) Delete(ctx context.Context, ids []string) (int, error) {
+func (s personal) Delete(ctx context.Context, ids []string) (int, error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}

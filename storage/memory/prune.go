@@ -131,7 +131,7 @@ func (j *job) keptUntil() time.Time {
 }
 
 // Prune implements storage.Storage.
-func (s *store) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned, err error) {
+func (s personal) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned, err error) {
 	if err := s.enter(ctx); err != nil {
 		return out, err
 	}

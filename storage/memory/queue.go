@@ -9,7 +9,7 @@ import (
 )
 
 // SetQueueState implements storage.Storage.
-func (s *store) SetQueueState(ctx context.Context, name string, to ojs.QueueState) (ojs.QueueState, error) {
+func (s personal) SetQueueState(ctx context.Context, name string, to ojs.QueueState) (ojs.QueueState, error) {
 	if !to.Valid() {
 		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state",
 			Reason: fmt.Sprintf("%q is not active, paused or draining", to)}
@@ -44,7 +44,7 @@ func (s *store) SetQueueState(ctx context.Context, name string, to ojs.QueueStat
 }
 
 // QueueStates implements storage.Storage.
-func (s *store) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
+func (s personal) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}

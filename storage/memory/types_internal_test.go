@@ -30,6 +30,7 @@ func TestClaimLooksAtFewTypes(t *testing.T) {
 		{"one type of a thousand has jobs, in a queue", 1, names, []string{"q"}, 4},
 		{"all types have jobs", n, names, nil, 4},
 		{"the claim names a quarter of the types", n, names[:n/4], nil, n/4 + 4},
+		{"the claim names all types but four", n, names[4:], nil, 10},
 		{"a claim of one type among a thousand", n, names[:1], nil, 4},
 		{"a claim of all types", n, nil, nil, 4},
 	} {
