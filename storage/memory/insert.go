@@ -90,7 +90,7 @@ func (x *inserter) Draining(queues []string) (string, error) {
 
 // Depth implements insert.Tx.
 func (x *inserter) Depth(queue string) (int, error) {
-	if q := x.s.queues[queue]; q != nil {
+	if q := x.s.ready.queues[queue]; q != nil {
 		return q.live, nil
 	}
 	return 0, nil

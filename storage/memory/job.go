@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/rule"
@@ -103,10 +102,8 @@ type kind struct {
 	// nil: none, or one with a key, which may be another in each job
 	unique *ojs.UniquePolicy
 
-	home    *queue
 	section *section
-	group   *group // where those of them that are available are
-	jobs    int    // how many there are
+	jobs    int // how many there are
 }
 
 // fits reports whether a job is of the kind.
@@ -145,8 +142,7 @@ func (s *store) kindOf(r *storage.Record) *kind {
 	if k := s.lastKind.Load(); k != nil && k.fits(r) {
 		return k
 	}
-	q := s.queue(r.Queue)
-	x := orMake(q.sections, r.Type, func() *section { return &section{jobType: r.Type} })
+	x := s.ready.section(s.queue(r.Queue), r.Type, r.TypeVersion)
 	for _, k := range x.kinds {
 		if k.fits(r) {
 			s.lastKind.Store(k)
@@ -156,8 +152,7 @@ func (s *store) kindOf(r *storage.Record) *kind {
 	k := &kind{
 		jobType: r.Type, version: r.TypeVersion, queue: r.Queue, maxAttempts: r.MaxAttempts, retry: r.Retry,
 		timeout: r.Timeout, totalTimeout: r.TotalTimeout, lease: r.Lease, resultTTL: r.ResultTTL,
-		home: q, section: x,
-		group: s.ready.join(q, versions.Full(r.Type, r.TypeVersion)),
+		section: x,
 	}
 	k.retry.NonRetryableErrors = slices.Clone(r.Retry.NonRetryableErrors)
 	k.unique = cloneUnique(ofMany(r.Unique))
@@ -171,7 +166,7 @@ func (s *store) kindOf(r *storage.Record) *kind {
 	return k
 }
 
-// maxKinds is how many kinds of jobs of one type and queue are told apart.
+// maxKinds is how many kinds of jobs of a section are told apart.
 const maxKinds = 16
 
 // leaves takes a job out of its kind.
@@ -182,10 +177,9 @@ func (s *store) leaves(k *kind) {
 	x := k.section
 	x.kinds = slices.DeleteFunc(x.kinds, func(other *kind) bool { return other == k })
 	if x.n--; x.n == 0 {
-		delete(k.home.sections, x.jobType)
-		s.forgetIfEmpty(k.home)
+		s.ready.part(x)
+		s.forgetIfEmpty(x.home)
 	}
-	s.ready.part(k.group)
 	if s.lastKind.Load() == k {
 		s.lastKind.Store(nil)
 	}

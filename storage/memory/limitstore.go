@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/rule"
 )
@@ -51,16 +51,25 @@ func (s personal) setLimit(
 	return nil
 }
 
-// bindAll gives the counter of a queue or type its lane, its groups and its active jobs.
+// bindAll gives the counter of a queue or type its lane, sections and active jobs.
 func (s *store) bindAll(c *counter) {
 	l := c.add(ojs.RateLimit{})
 	c.Active = s.countOf(c, active, nil)
-	for _, types := range s.ready.queues {
-		for _, g := range types {
-			if c.Kind == storage.LimitQueue && g.queue == c.Name ||
-				c.Kind == storage.LimitType && versions.Name(g.jobType) == c.Name {
-				g.lanes = append(g.lanes, l)
-				l.nodes = append(l.nodes, &g.node)
+	for x := range s.ready.counted(c) {
+		s.ready.bind(x, l)
+	}
+}
+
+// counted yields the sections whose jobs a counter of a queue or type counts.
+func (r *ready) counted(c *counter) iter.Seq[*section] {
+	return func(yield func(*section) bool) {
+		for name, q := range r.queues {
+			for t, x := range q.sections {
+				counts := c.Kind == storage.LimitQueue && name == c.Name ||
+					c.Kind == storage.LimitType && t.name == c.Name
+				if counts && !yield(x) {
+					return
+				}
 			}
 		}
 	}
@@ -72,13 +81,8 @@ func (s *store) countOf(c *counter, state int, without map[any]int) (n int) {
 	if c.Kind == storage.LimitKey {
 		return 0
 	}
-	for name, q := range s.queues {
-		for _, x := range q.sections {
-			if c.Kind == storage.LimitQueue && name == c.Name ||
-				c.Kind == storage.LimitType && x.jobType == c.Name {
-				n += x.counts[state] - without[x]
-			}
-		}
+	for x := range s.ready.counted(c) {
+		n += x.counts[state] - without[x]
 	}
 	return n
 }

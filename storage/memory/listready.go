@@ -17,8 +17,8 @@ func (r *ready) byClaim(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 	return func(yield func(cursor.Position, *job) bool) {
 		r.bringBack(time.Time{})
 		var levels heap[*levelHead]
-		for queue := range r.queues {
-			for l := range r.lists(queue) {
+		for _, q := range r.queues {
+			for l := range q.lists() {
 				levels.push(&levelHead{job: l.head})
 			}
 		}

@@ -63,9 +63,8 @@ type state struct {
 
 	finished [endStates][classes]index // jobs that have ended, by when they did
 
-	ends   uint64 // jobs that have ended, or begun to wait in a rare state
-	floor  uint64 // no job that was deleted had a later version
-	queues map[string]*queue
+	ends   uint64            // jobs that have ended, or begun to wait in a rare state
+	floor  uint64            // no job that was deleted had a later version
 	states int               // queues that have one
 	unique map[string]*peers // by fingerprint
 
@@ -100,9 +99,9 @@ var (
 // queue is what is known of a queue: its jobs and its state.
 type queue struct {
 	name     string
-	state    ojs.QueueState      // "": active
-	sections map[string]*section // by the type of their jobs; none is empty
-	live     int                 // jobs that have not ended
+	state    ojs.QueueState           // "": active
+	sections map[*typeBranch]*section // none is without jobs
+	live     int                      // jobs that have not ended
 }
 
 // New makes an empty storage.
@@ -115,7 +114,6 @@ func newState(seed maphash.Seed) state {
 	return state{
 		jobs:   newTable(seed),
 		ready:  newReady(),
-		queues: make(map[string]*queue),
 		unique: make(map[string]*peers),
 
 		failed: make(map[string]*index), workflows: make(map[string]*index),
@@ -647,16 +645,20 @@ func (s personal) Counts(ctx context.Context) ([]storage.Count, error) {
 		return nil, err
 	}
 	defer s.leave()
-	var counts []storage.Count
-	for name, q := range s.queues {
-		for jobType, x := range q.sections {
+	sums := make(map[storage.Count]int) // of the versions of a type
+	for name, q := range s.ready.queues {
+		for t, x := range q.sections {
 			for i, n := range x.counts {
 				if n > 0 {
-					counts = append(counts,
-						storage.Count{Queue: name, Type: jobType, State: states[i], N: n})
+					sums[storage.Count{Queue: name, Type: t.name, State: states[i]}] += n
 				}
 			}
 		}
+	}
+	var counts []storage.Count
+	for c, n := range sums {
+		c.N = n
+		counts = append(counts, c)
 	}
 	return counts, nil
 }

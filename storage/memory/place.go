@@ -56,7 +56,7 @@ func (s *store) displace(j *job) {
 // forgetIfEmpty drops what is kept of a queue that has no jobs and no state to remember.
 func (s *store) forgetIfEmpty(q *queue) {
 	if len(q.sections) == 0 && q.state == "" {
-		delete(s.queues, q.name)
+		delete(s.ready.queues, q.name)
 	}
 }
 

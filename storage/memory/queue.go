@@ -30,12 +30,12 @@ func (s personal) SetQueueState(ctx context.Context, name string, to ojs.QueueSt
 	case was == ojs.QueueActive:
 		s.states++
 	}
-	for _, g := range s.ready.queues[name] {
+	for _, x := range q.sections {
 		if was == ojs.QueuePaused {
-			g.close(-1)
+			x.close(-1)
 		}
 		if to == ojs.QueuePaused {
-			g.close(1)
+			x.close(1)
 		}
 	}
 	s.notice.Available = s.heard && to != ojs.QueuePaused
@@ -50,7 +50,7 @@ func (s personal) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 	}
 	defer s.leave()
 	states := make(map[string]ojs.QueueState)
-	for name, q := range s.queues {
+	for name, q := range s.ready.queues {
 		if q.state != "" {
 			states[name] = q.state
 		}
@@ -60,13 +60,13 @@ func (s personal) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 
 // queue finds a queue, or makes it.
 func (s *store) queue(name string) *queue {
-	return orMake(s.queues, name, func() *queue {
-		return &queue{name: name, sections: make(map[string]*section)}
+	return orMake(s.ready.queues, name, func() *queue {
+		return &queue{name: name, sections: make(map[*typeBranch]*section)}
 	})
 }
 
 // draining reports whether a queue takes no new jobs.
 func (s *store) draining(name string) bool {
-	q := s.queues[name]
+	q := s.ready.queues[name]
 	return q != nil && q.state == ojs.QueueDraining
 }

@@ -15,20 +15,18 @@ import (
 )
 
 // ready holds the available jobs. A bucket has those of one queue, type and rate limit; a
-// group has the buckets of one queue and type; and the groups of a type are ordered by
-// the job each would give next. So a claim for some types looks at no job of another
+// section has the buckets of one queue and type; and the sections of a type are ordered
+// by the job each would give next. So a claim for some types looks at no job of another
 // type. A claim from every queue does not look at each queue. A bucket whose limit lets
 // no job start is set aside: claims look at none of its jobs.
 type ready struct {
-	types  map[string]*typeBranch       // the versions of a type apart, by versions.Full
-	queues map[string]map[string]*group // queue, type
-	vary   map[string][]string          // the names in types of each type that has versions
-	asked  []string                     // memory for asks
-	order  branch                       // of types
-	wanted claimedTypes                 // of the latest claims
-	seq    uint64                       // of the latest entry
-	n      int                          // jobs, without those in passed
-	fair   map[levelID]*fairLevel
+	types   map[string][]*typeBranch // a type's versions, none without sections
+	queues  map[string]*queue
+	order   branch  // of types
+	claimed *string // the first type of the latest claim that named many
+	seq     uint64  // of the latest entry
+	n       int     // jobs, without those in passed
+	fair    map[levelID]*fairLevel
 
 	limits limits
 	looked int // types and queues that claims have looked for, and lanes judged, for tests
@@ -88,54 +86,37 @@ func (n *node) close(by int32) {
 	n.lead(n.head)
 }
 
-// typeBranch has the groups of a type.
+// typeBranch has the sections of a type in one version.
 type typeBranch struct {
 	branch
-	groups int // of the type, empty and shut ones too
+	name, version string
+	sections      int // of the type, empty and shut ones too
+
+	// the latest claim that asked takenBy: the first of its types and their number; and
+	// the answer
+	claimed *string
+	named   int
+	taken   bool
 }
 
-// claimedTypes are the types of the latest claim that named many, as a set. Claims of an
-// engine name the same types, in one slice (storage.Claim.Types).
-type claimedTypes struct {
-	list   []string
-	set    map[string]struct{}
-	ranged bool // one names versions
-}
-
-// of returns the set of a claim's types, nil if one of them names versions, or if the
-// claim before named others: making the set costs more than a claim.
-func (c *claimedTypes) of(types []string) map[string]struct{} {
-	switch {
-	case len(types) != len(c.list) || &types[0] != &c.list[0]:
-		c.list, c.set, c.ranged = types, nil, false
-		return nil
-	case c.set == nil:
-		c.set = make(map[string]struct{}, len(types))
-		for _, t := range types {
-			c.set[t] = struct{}{}
-			c.ranged = c.ranged || strings.IndexByte(t, '@') >= 0
-		}
+// takenBy reports whether a claim of some types takes the jobs. Claims of an engine name
+// the same types, in one slice (storage.Claim.Types), so that the answer is remembered.
+func (t *typeBranch) takenBy(types []string) bool {
+	if len(types) == 0 {
+		return true
 	}
-	if c.ranged {
-		return nil
+	if t.claimed != &types[0] || t.named != len(types) {
+		t.claimed, t.named = &types[0], len(types)
+		takes := func(pattern string) bool { return versions.Takes(pattern, t.name, t.version) }
+		t.taken = slices.ContainsFunc(types, takes)
 	}
-	return c.set
-}
-
-type group struct {
-	branch
-	queue, jobType string
-	plain          *bucket           // of the jobs without a rate limit
-	keyed          map[*lane]*bucket // not empty ones, and the spare one
-	spare          *bucket           // an empty one: a lone job that comes and goes allocates none
-	lanes          []*lane           // of the limits of its queue and type; nil: none
-	kinds          int               // how many kinds its jobs have, available or not
+	return t.taken
 }
 
 // bucket has a list of jobs for each priority, first in first out, and one for each
 // priority and fairness key.
 type bucket struct {
-	branch
+	branch                   // of the lists, and in a section of the buckets of its limits
 	lane   *lane             // of its jobs; nil: no limit of a key
 	levels map[listID]*level // not empty ones, and the spare one
 	spare  *level            // an empty one: a lone job that comes and goes costs no search
@@ -200,9 +181,8 @@ func comesBefore(j, k *job) bool {
 
 func newReady() ready {
 	return ready{
-		types:  make(map[string]*typeBranch),
-		queues: make(map[string]map[string]*group),
-		vary:   make(map[string][]string),
+		types:  make(map[string][]*typeBranch),
+		queues: make(map[string]*queue),
 		fair:   make(map[levelID]*fairLevel),
 		limits: limits{byName: make(map[storage.LimitName]*counter), sweep: firstSweep, ended: rule.None},
 	}
@@ -266,7 +246,7 @@ func (r *ready) bringBack(now time.Time) {
 // level finds the list for a job, or makes it.
 func (b *bucket) level(j *job) *level {
 	id := listID{j.priority, j.fairness().Key}
-	if b.head != nil && b.head.level.listID == id {
+	if b.head != nil && b.head.level.listID == id && b.head.level.bucket == b {
 		return b.head.level
 	}
 	l := b.spare
@@ -283,7 +263,7 @@ func (b *bucket) level(j *job) *level {
 	return l
 }
 
-// remove takes a job out, if it is in. The kind of a job, and so its group, does not
+// remove takes a job out, if it is in. The kind of a job, and so its section, does not
 // change while it is in.
 func (r *ready) remove(j *job) {
 	l := j.level
@@ -310,120 +290,93 @@ func (r *ready) remove(j *job) {
 		return
 	}
 	r.detach(b.lane, &b.node)
-	g := j.kind.group
-	if g.spare != nil {
-		delete(g.keyed, g.spare.lane)
+	x := j.kind.section
+	if x.spareKeyed != nil {
+		delete(x.keyed, x.spareKeyed.lane)
 	}
-	g.spare = b
+	x.spareKeyed = b
 }
 
 // bucket finds the bucket of a job, or makes it.
 func (r *ready) bucket(j *job) *bucket {
-	g := j.kind.group
+	x := j.kind.section
 	if j.limit == nil {
-		return g.plain
+		return &x.bucket
 	}
 	l := r.limits.lane(j.limit)
-	b := g.keyed[l]
-	if b != nil && b != g.spare {
+	b := x.keyed[l]
+	if b != nil && b != x.spareKeyed {
 		return b
 	}
 	if b == nil {
-		if b = g.spare; b == nil {
-			b = newBucket(g)
+		if b = x.spareKeyed; b == nil {
+			b = &bucket{branch: branch{node: node{up: &x.branch}}, levels: make(map[listID]*level)}
 		}
-		delete(g.keyed, b.lane)
+		delete(x.keyed, b.lane)
 		b.lane = l
-		g.keyed[l] = b
+		x.keyed[l] = b
 	}
-	g.spare = nil
+	x.spareKeyed = nil
 	r.attach(l, &b.node)
 	return b
 }
 
-func newBucket(g *group) *bucket {
-	return &bucket{branch: branch{node: node{up: &g.branch}}, levels: make(map[listID]*level)}
-}
-
-// join returns the group of a queue and type, for a new kind of jobs.
-func (r *ready) join(q *queue, jobType string) *group {
-	types := orMake(r.queues, q.name, func() map[string]*group { return make(map[string]*group) })
-	g := types[jobType]
-	if g == nil {
-		t := orMake(r.types, jobType, func() *typeBranch {
-			if name, _, versioned := strings.Cut(jobType, "@"); versioned {
-				r.vary[name] = append(r.vary[name], jobType)
-			}
-			return &typeBranch{branch: branch{node: node{up: &r.order}}}
-		})
-		t.groups++
-		g = &group{queue: q.name, jobType: jobType, keyed: make(map[*lane]*bucket)}
-		g.up, g.plain = &t.branch, newBucket(g)
-		if q.state == ojs.QueuePaused {
-			g.shut = 1
-		}
-		types[jobType] = g
-		r.bind(g)
+// section finds the section of a queue, type and version, or makes it.
+func (r *ready) section(q *queue, jobType, version string) *section {
+	all := r.types[jobType]
+	i := slices.IndexFunc(all, func(t *typeBranch) bool { return t.version == version })
+	if i < 0 {
+		i = len(all)
+		branch := branch{node: node{up: &r.order}}
+		all = append(all, &typeBranch{branch: branch, name: jobType, version: version})
+		r.types[jobType] = all
 	}
-	g.kinds++
-	return g
+	t := all[i]
+	return orMake(q.sections, t, func() *section {
+		t.sections++
+		x := &section{home: q, of: t, keyed: make(map[*lane]*bucket)}
+		x.up, x.levels = &t.branch, make(map[listID]*level)
+		if q.state == ojs.QueuePaused {
+			x.shut = 1
+		}
+		for _, name := range [...]storage.LimitName{
+			{Kind: storage.LimitQueue, Name: q.name}, {Kind: storage.LimitType, Name: jobType},
+		} {
+			if c := r.limits.byName[name]; c != nil {
+				r.bind(x, c.lanes[0])
+			}
+		}
+		return x
+	})
 }
 
-// part forgets a group with its last kind of jobs.
-func (r *ready) part(g *group) {
-	if g.kinds--; g.kinds > 0 {
+// part forgets a section that has no kinds of jobs.
+func (r *ready) part(x *section) {
+	for _, l := range x.lanes {
+		r.detach(l, &x.node)
+	}
+	t := x.of
+	delete(x.home.sections, t)
+	if t.sections--; t.sections > 0 {
 		return
 	}
-	for _, l := range g.lanes {
-		r.detach(l, &g.node)
-	}
-	types := r.queues[g.queue]
-	if delete(types, g.jobType); len(types) == 0 {
-		delete(r.queues, g.queue)
-	}
-	t := r.types[g.jobType]
-	if t.groups--; t.groups == 0 {
-		delete(r.types, g.jobType)
-		if name, _, versioned := strings.Cut(g.jobType, "@"); versioned {
-			same := func(other string) bool { return other == g.jobType }
-			if r.vary[name] = slices.DeleteFunc(r.vary[name], same); len(r.vary[name]) == 0 {
-				delete(r.vary, name)
-			}
-		}
+	others := slices.DeleteFunc(r.types[t.name], func(other *typeBranch) bool { return other == t })
+	if r.types[t.name] = others; len(others) == 0 {
+		delete(r.types, t.name)
 	}
 }
 
-// asks returns the names in types that a claim of some types takes: the types themselves
-// as long as no type has versions and no claim asks for any. The list is valid until the
-// next call.
-func (r *ready) asks(claimed []string) []string {
-	ranged := func(pattern string) bool { return strings.IndexByte(pattern, '@') >= 0 }
-	if len(r.vary) == 0 && !slices.ContainsFunc(claimed, ranged) {
-		return claimed
-	}
-	r.asked = r.asked[:0]
-	for _, pattern := range claimed {
-		name := versions.Name(pattern)
-		if versions.Takes(pattern, name, "") {
-			r.asked = append(r.asked, name)
-		}
-		for _, full := range r.vary[name] {
-			if versions.Takes(pattern, name, full[len(name)+1:]) {
-				r.asked = append(r.asked, full)
-			}
-		}
-	}
-	return r.asked
-}
-
-// fewer returns the types that a claim names, if a look at n types costs less than one at
-// each name; else nil.
-func (r *ready) fewer(types []string, n int) map[string]struct{} {
+// fewer reports whether a look at n types costs less than one at each that a claim names,
+// once they know whether it takes them. Telling them costs more than a claim, so that it
+// is false for types that the claim before did not name.
+func (r *ready) fewer(types []string, n int) bool {
 	const many = 8
-	if len(types) <= many || n > len(types) || len(r.vary) > 0 {
-		return nil
+	if len(types) <= many || n > len(types) {
+		return false
 	}
-	return r.wanted.of(types)
+	again := r.claimed == &types[0]
+	r.claimed = &types[0]
+	return again
 }
 
 // next finds the job to claim in a queue, or among all queues, nil if there is none.
@@ -447,44 +400,47 @@ func (r *ready) first(queue string, types []string) (best *job) {
 		}
 		return true
 	}
-	n, in := r.order.below.len()/2, map[string]*group(nil) // the first has a claimed job, as a rule
-	if queue != "" {
-		in = r.queues[queue]
-		n = len(in)
+	n, in := r.order.below.len()/2, map[*typeBranch]*section(nil) // the first has a claimed job, as a rule
+	if q := r.queues[queue]; q != nil {
+		n, in = len(q.sections), q.sections
 	}
-	set := r.fewer(types, n)
-	asked := func(jobType string) bool {
-		_, ok := set[jobType]
+	asked := func(t *typeBranch) bool {
 		r.looked++
-		return ok || set == nil
+		return t.takenBy(types)
 	}
 	switch {
-	case len(types) > 0 && set == nil:
-		for _, name := range r.asks(types) {
+	case len(types) > 0 && !r.fewer(types, n):
+		for _, pattern := range types {
 			r.looked++
-			if g := in[name]; g != nil {
-				look(&g.node)
-			} else if t := r.types[name]; queue == "" && t != nil {
-				look(&t.node)
+			name, _, ranged := strings.Cut(pattern, "@")
+			for _, t := range r.types[name] {
+				if ranged && !versions.Takes(pattern, name, t.version) {
+					continue
+				}
+				if queue == "" {
+					look(&t.node)
+				} else if x := in[t]; x != nil {
+					look(&x.node)
+				}
 			}
 		}
 	case queue == "":
-		r.order.below.search(0, func(n *node) bool { return asked(n.head.kind.group.jobType) && look(n) })
+		r.order.below.search(0, func(n *node) bool { return asked(n.head.kind.section.of) && look(n) })
 	default:
-		for jobType, g := range in {
-			_ = asked(jobType) && look(&g.node)
+		for t, x := range in {
+			_ = asked(t) && look(&x.node)
 		}
 	}
 	return best
 }
 
 // lists yields the lists of the available jobs of a queue, in no order.
-func (r *ready) lists(queue string) iter.Seq[*level] {
+func (q *queue) lists() iter.Seq[*level] {
 	return func(yield func(*level) bool) {
-		for _, g := range r.queues[queue] {
-			for _, b := range append(slices.Collect(maps.Values(g.keyed)), g.plain) {
-				for _, n := range b.below.items {
-					if !yield(n.head.level) {
+		for _, x := range q.sections {
+			for _, b := range append(slices.Collect(maps.Values(x.keyed)), &x.bucket) {
+				for _, l := range b.levels {
+					if l.head != nil && !yield(l) {
 						return
 					}
 				}
@@ -497,8 +453,12 @@ func (r *ready) lists(queue string) iter.Seq[*level] {
 // has fewer, in this order. Expired ones and some ids do not count.
 func (r *ready) longest(queue string, n int, without []string, now time.Time) []*job {
 	r.bringBack(now)
+	q := r.queues[queue]
+	if q == nil {
+		return nil
+	}
 	var all []*job
-	for l := range r.lists(queue) {
+	for l := range q.lists() {
 		for i, j := 0, l.head; i < n && j != nil; j = j.next {
 			if j.expired(now) || slices.Contains(without, j.id) {
 				continue
