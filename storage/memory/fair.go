@@ -12,10 +12,10 @@ import (
 //
 //   - ready.fair has a fairLevel for each queue and priority in which a job with a key is
 //     available. Jobs without a key meet none of this.
-//   - rest.round of such a job is its round: the turn of the job that began it. It stays
+//   - rest.round of such a job is its round: the place of the job that began it. It stays
 //     while the job is active, for Unclaim.
 //   - A bucket has a list of jobs (level) for each key, beside that of the jobs without.
-//     Each list is in the order of rounds and turns, and its heap has the next job.
+//     Each list is in the order of rounds and places, and its heap has the next job.
 //   - place takes a round for a job that becomes available, and displace leaves it.
 
 // levelID names the available jobs of one queue and priority.
@@ -38,18 +38,18 @@ func (j *job) fairness() ojs.Fairness {
 	return j.rest.fairness
 }
 
-// stands is the turn of an available job, or that of its round.
+// stands is the place of an available job, or that of its round.
 func (j *job) stands() uint64 {
 	if j.rest != nil && j.rest.round != 0 {
 		return j.rest.round
 	}
-	return j.turn
+	return j.place
 }
 
 func (j *job) levelID() levelID { return levelID{j.kind.queue, j.priority} }
 
-// takeRound has a job that becomes available in a turn join a round, or begin one.
-func (r *ready) takeRound(j *job, turn uint64) {
+// takeRound has a job that becomes available join a round, or begin one.
+func (r *ready) takeRound(j *job) {
 	if j.rest == nil {
 		return
 	}
@@ -57,7 +57,7 @@ func (r *ready) takeRound(j *job, turn uint64) {
 	if j.rest.round = 0; f.Key == "" {
 		return
 	}
-	at := turn // that of a round of its own
+	at := j.place // that of a round of its own
 	if l := r.fair[j.levelID()]; l != nil {
 		last, n := uint64(0), 0
 		if own := l.keys[f.Key]; own != nil {

@@ -103,12 +103,12 @@ func (x *index) remove(at int64, j *job) {
 	}
 }
 
-// first returns the first entry.
-func (x *index) first() (e entry, ok bool) {
-	if len(x.chunks) == 0 {
-		return e, false
+// first returns the first entry; without a job: there is none.
+func (x *index) first() (e entry) {
+	if len(x.chunks) > 0 {
+		e = x.chunks[0].list[0]
 	}
-	return x.chunks[0].list[0], true
+	return e
 }
 
 // place returns where the first entry is that comes after a number and a turn.

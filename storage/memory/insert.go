@@ -132,10 +132,7 @@ func (x *inserter) Save(changed []*insert.Job) error {
 	for _, to := range changed {
 		j := s.find(to.ID)
 		if !to.State.Terminal() {
-			s.leaveSection(j)
-			s.set(j, &to.Record)
-			s.enterSection(j)
-			s.wakeAnew(j)
+			s.reset(j, &to.Record)
 			continue
 		}
 		if j.current() == ojs.StateActive {

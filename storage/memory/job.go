@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/rule"
 )
@@ -31,13 +30,14 @@ type job struct {
 	worker *string        // who claimed it last
 	level  *level         // of an available job: its queue, type, key and priority; nil: not there
 
-	prev, next *job                 // in level
-	wake       scheduler.Item[*job] // in store.wakes, by job.end
-	ord        uint64               // in all
-	turn       uint64               // among the available jobs, or of its end or the beginning of its wait
-	hash       uint32               // in the table, by which it is found there
-	state      uint8                // index of states
-	class      class                // once it has ended
+	prev, next *job    // in level
+	ord        uint64  // in all
+	turn       uint64  // of its end, or of the beginning of its state or lease
+	place      uint64  // among the available jobs: the turn in which it came; an active one keeps it
+	wakes      instant // the time by which it is in store.wakes; never: it is not there
+	hash       uint32  // in the table, by which it is found there
+	state      uint8   // index of states
+	class      class   // once it has ended
 	end        endState
 	marks      marks
 	attempt    int32

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -167,8 +168,9 @@ func (s *store) limitOf(c *counter, now time.Time, expired map[any]int) storage.
 func (s *store) expiredReady(now time.Time) map[any]int {
 	s.ready.bringBack(now)
 	n := make(map[any]int)
-	for due := range s.wakes[open].Due(now) {
-		if j := due.Value; j.state == available {
+	at := rule.Nanos(now)
+	for due := s.wakes[open].from(math.MinInt64, 0, false); due.next() && due.at <= at; {
+		if j := due.job; j.state == available {
 			n[j.kind.section]++
 			if b := j.level.bucket; b != nil { // lanes do not count those in ready.passed
 				n[b.lane]++

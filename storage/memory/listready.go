@@ -23,7 +23,7 @@ func (r *ready) byClaim(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 			}
 		}
 		place := func(j *job) cursor.Position {
-			return cursor.Position{-int64(j.priority), int64(j.stands()), int64(j.turn)}
+			return cursor.Position{-int64(j.priority), int64(j.stands()), int64(j.place)}
 		}
 		passed := func(at cursor.Position) bool { return slices.Compare(at[:], w.From.After[:]) <= 0 }
 		var before []*job // the cursor of a walk back

@@ -26,10 +26,10 @@ import (
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/notify"
 	"github.com/ojsengine/ojs/internal/spin"
-	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
 	"github.com/ojsengine/ojs/storage/insert"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
 // Storage is a storage.Storage. Its zero value is not usable; see New.
@@ -57,13 +57,13 @@ type state struct {
 	ready  ready // available jobs
 	// active jobs by when they became so, in a list of the same kind as available ones
 	running level
-	wakes   [endStates]scheduler.Heap[*job]
-	all     index  // every job, by insertion: job.ord
-	ords    uint64 // the latest that was given
+	wakes   [endStates]index // jobs that wait for a time, by it: see endState
+	all     index            // every job, by insertion: job.ord
+	ords    uint64           // the latest that was given
 
 	finished [endStates][classes]index // jobs that have ended, by when they did
 
-	ends   uint64            // jobs that have ended, or begun to wait in a rare state
+	turns  uint64            // the latest that was given to a job
 	floor  uint64            // no job that was deleted had a later version
 	states int               // queues that have one
 	unique map[string]*peers // by fingerprint
@@ -316,7 +316,7 @@ func (s personal) Unclaim(ctx context.Context, _ time.Time, held []storage.Held)
 		s.displace(j)
 		r.Unclaim()
 		s.set(j, &r)
-		s.placeIn(j, j.turn) // the turn that it had, since active jobs have none
+		s.placeAgain(j)
 		n++
 	}
 	return n, nil
@@ -501,31 +501,28 @@ func (s *store) edit(j *job, to *storage.Record) {
 	limit := j.limit
 	moves := j.level == &s.ready.passed || to.Type != j.kind.jobType || to.TypeVersion != j.kind.version ||
 		(limit != nil) != (to.RateLimit != nil) || limit != nil && *limit != *to.RateLimit
-	s.removePeer(j)
 	if moves {
 		s.ready.remove(j)
 	}
-	s.leaveSection(j)
-	s.set(j, to)
-	s.enterSection(j)
+	s.reset(j, to)
 	j.version = to.Version + 1
 	if moves {
-		s.ready.add(j, j.turn)
+		s.ready.add(j)
 	}
-	s.addPeer(j)
-	s.wakeAnew(j)
 }
 
-// wakeAnew notes when to look next at an open job whose state stays.
-func (s *store) wakeAnew(j *job) {
-	at := j.wakeAt()
-	if at.IsZero() {
-		s.wakes[open].Remove(&j.wake)
-	} else {
-		s.wakes[open].Move(&j.wake, at)
-	}
+// reset makes an open job, whose state stays, what a record says. It keeps its turn, and
+// its place if it is available.
+func (s *store) reset(j *job, to *storage.Record) {
+	s.removePeer(j)
+	s.leaveSection(j)
+	s.leaveEnd(j)
+	s.set(j, to)
+	s.enterEnd(j, open, j.timed)
+	s.enterSection(j)
+	s.addPeer(j)
 	if s.heard {
-		s.notice.Add(j.id, j.current(), at)
+		s.notice.Add(j.id, j.current(), j.wakeAt())
 	}
 }
 
@@ -575,8 +572,11 @@ func (s personal) Extend(
 		}
 		r := j.record()
 		r.Extend(now, x)
+		s.leaveEnd(j)
 		s.set(j, &r)
-		s.wakes[open].Push(&j.wake, r.LeaseUntil)
+		s.turns++
+		j.turn = s.turns
+		s.enterEnd(j, open, j.timed)
 	}
 	return lost, nil
 }
@@ -590,12 +590,9 @@ func (s personal) Due(
 		return storage.Due{}, err
 	}
 	defer s.leave()
-	for range limit {
-		it, ok := s.wakes[open].PopDue(now)
-		if !ok {
-			break
-		}
-		j := it.Value
+	first := s.wakes[open].first()
+	for n := 0; n < limit && first.job != nil && first.at <= rule.Nanos(now); n++ {
+		j := first.job
 		switch {
 		case j.expired(now):
 			d.Expired = s.changed(j, d.Expired, func(r *storage.Record) { r.Expire(now) })
@@ -606,8 +603,11 @@ func (s personal) Due(
 		default:
 			d.Promoted = s.changed(j, d.Promoted, func(r *storage.Record) { r.Promote(now) })
 		}
+		first = s.wakes[open].first()
 	}
-	d.Next, _ = s.wakes[open].Next()
+	if first.job != nil {
+		d.Next = rule.Time(first.at)
+	}
 	return d, nil
 }
 

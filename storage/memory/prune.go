@@ -2,21 +2,23 @@ package memory
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
-// endState is how far a job has come to its deletion. The jobs of each are in
-// Storage.finished, and those with a time in Storage.wakes.
+// endState is how far a job has come to its deletion. store.wakes has the jobs of each
+// that wait for a time, and store.finished those that have ended.
 type endState uint8
 
 const (
 	open  endState = iota // it has not ended; the time is its storage.Record.WakeAt
-	ended                 // it may be pruned; the time is that of held, mirrored, if it was held
+	ended                 // it may be pruned; the time is that of held, if it was held
 	held                  // it is not pruned before a time, its storage.Record.KeptUntil
 	endStates
 )
@@ -55,19 +57,19 @@ func (s *store) end(j *job) {
 		s.uncounted = append(s.uncounted, end)
 		j.marks &^= awaited
 	}
-	s.ends++
-	j.class, j.turn = classOf(j), s.ends
-	if until := j.keptUntil(); until.IsZero() {
-		s.enterEnd(j, ended, until)
-	} else {
-		s.enterEnd(j, held, until)
+	j.class = classOf(j)
+	until, end := instant(rule.Nanos(j.keptUntil())), held
+	if until == never {
+		end = ended
 	}
+	s.enterEnd(j, end, until)
 }
 
-// enterEnd gives a job an endState, with a time; zero: none.
-func (s *store) enterEnd(j *job, end endState, at time.Time) {
-	if j.end = end; !at.IsZero() {
-		s.wakes[end].Push(&j.wake, at)
+// enterEnd gives a job an endState, with a time; never: none.
+func (s *store) enterEnd(j *job, end endState, at instant) {
+	j.end, j.wakes = end, at
+	if at != never {
+		s.wakes[end].add(int64(at), j)
 	}
 	if end != open {
 		s.finished[end][j.class].add(int64(j.timed), j)
@@ -76,7 +78,9 @@ func (s *store) enterEnd(j *job, end endState, at time.Time) {
 
 // leaveEnd undoes enterEnd, before the job changes.
 func (s *store) leaveEnd(j *job) {
-	s.wakes[j.end].Remove(&j.wake)
+	if j.wakes != never {
+		s.wakes[j.end].remove(int64(j.wakes), j)
+	}
 	if j.end != open {
 		s.finished[j.end][j.class].remove(int64(j.timed), j)
 	}
@@ -86,19 +90,19 @@ func (s *store) leaveEnd(j *job) {
 // release lets go the jobs that are kept until now at the latest, and only those: if the
 // clock goes back, some are held again.
 func (s *store) release(now time.Time) {
-	later := mirrored(now).Add(-1) // kept for longer than now
-	for it, some := s.wakes[ended].PopDue(later); some; it, some = s.wakes[ended].PopDue(later) {
-		s.leaveEnd(it.Value)
-		s.enterEnd(it.Value, held, it.Value.keptUntil())
+	at := rule.Nanos(now)
+	last := func() reader { return s.wakes[ended].from(math.MaxInt64, math.MaxUint64, true) }
+	for e := last(); e.next() && e.at > at; e = last() {
+		s.leaveEnd(e.job)
+		s.enterEnd(e.job, held, e.job.wakes)
 	}
-	for it, some := s.wakes[held].PopDue(now); some; it, some = s.wakes[held].PopDue(now) {
-		j := it.Value
-		if s.keptBy(j, now) {
-			s.wakes[held].Push(&j.wake, storage.KeptOn(now, j.finishedAt()))
-			continue
+	for e := s.wakes[held].first(); e.job != nil && e.at <= at; e = s.wakes[held].first() {
+		s.leaveEnd(e.job)
+		if s.keptBy(e.job, now) {
+			s.enterEnd(e.job, held, instant(rule.Nanos(storage.KeptOn(now, e.job.finishedAt()))))
+		} else {
+			s.enterEnd(e.job, ended, e.job.wakes)
 		}
-		s.leaveEnd(j)
-		s.enterEnd(j, ended, mirrored(j.keptUntil()))
 	}
 }
 
@@ -112,9 +116,6 @@ func (s *store) keptBy(j *job, now time.Time) bool {
 	r := keeper.record()
 	return r.Keeps(now)
 }
-
-// mirrored is as far from 1970 on the other side: the later a time, the earlier.
-func mirrored(t time.Time) time.Time { return time.Unix(-t.Unix(), -int64(t.Nanosecond())) }
 
 // keptUntil is storage.Record.KeptUntil of a job that has ended.
 func (j *job) keptUntil() time.Time {
@@ -161,7 +162,7 @@ func (s personal) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 func firstOf(of []*index) *job {
 	var first entry
 	for _, x := range of {
-		if e, ok := x.first(); ok && (first.job == nil || e.before(&first)) {
+		if e := x.first(); e.job != nil && (first.job == nil || e.before(&first)) {
 			first = e
 		}
 	}

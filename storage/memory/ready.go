@@ -24,7 +24,6 @@ type ready struct {
 	queues  map[string]*queue
 	order   branch  // of types
 	claimed *string // the first type of the latest claim that named many
-	seq     uint64  // of the latest entry
 	n       int     // jobs, without those in passed
 	fair    map[levelID]*fairLevel
 
@@ -176,7 +175,7 @@ func comesBefore(j, k *job) bool {
 	if a, b := j.stands(), k.stands(); a != b {
 		return a < b
 	}
-	return j.turn < k.turn
+	return j.place < k.place
 }
 
 func newReady() ready {
@@ -188,24 +187,22 @@ func newReady() ready {
 	}
 }
 
-// enter enters an available job: in the turn and the round that it had before, or with
-// the turn 0 at the end of its priority, or of the jobs of its fairness key there.
-func (r *ready) enter(j *job, turn uint64) {
-	if turn == 0 {
-		r.seq++
-		turn = r.seq
-		r.takeRound(j, turn)
+// enter enters an available job: at the place and in the round that it had before, or
+// with the place 0 at the end of its priority, or of the jobs of its fairness key there.
+func (r *ready) enter(j *job) {
+	if j.place == 0 {
+		j.place = j.turn
+		r.takeRound(j)
 	} else if j.fairness().Key != "" {
-		r.enterRound(j, cmp.Or(j.rest.round, turn))
+		r.enterRound(j, cmp.Or(j.rest.round, j.place))
 	}
-	r.add(j, turn)
+	r.add(j)
 }
 
-// add enters a job where its priority, type, key, round and turn say. Unless it is the
+// add enters a job where its priority, type, key, round and place say. Unless it is the
 // last one there, it costs a look at each job in front of it.
-func (r *ready) add(j *job, turn uint64) {
+func (r *ready) add(j *job) {
 	l := r.bucket(j).level(j)
-	j.turn = turn
 	r.n++
 	if l.bucket.lane != nil {
 		l.bucket.lane.n++
@@ -220,7 +217,7 @@ func (r *ready) add(j *job, turn uint64) {
 	l.insert(j, behind)
 }
 
-// passOver takes an expired job out of the order of claims. Its turn stays.
+// passOver takes an expired job out of the order of claims. It keeps its place.
 func (r *ready) passOver(j *job) {
 	r.remove(j)
 	r.passed.insert(j, r.passed.last)
@@ -238,7 +235,7 @@ func (r *ready) bringBack(now time.Time) {
 	}
 	for j := r.passed.last; j != nil; j = r.passed.last {
 		r.remove(j)
-		r.add(j, j.turn)
+		r.add(j)
 	}
 	r.passedUntil = time.Time{}
 }
@@ -468,6 +465,6 @@ func (r *ready) longest(queue string, n int, without []string, now time.Time) []
 			}
 		}
 	}
-	slices.SortFunc(all, func(j, k *job) int { return cmp.Compare(j.turn, k.turn) })
+	slices.SortFunc(all, func(j, k *job) int { return cmp.Compare(j.place, k.place) })
 	return all[:min(n, len(all))]
 }
