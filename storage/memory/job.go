@@ -112,7 +112,7 @@ func (k *kind) fits(r *storage.Record) bool {
 		k.maxAttempts == r.MaxAttempts &&
 		k.timeout == r.Timeout && k.totalTimeout == r.TotalTimeout && k.lease == r.Lease &&
 		k.resultTTL == r.ResultTTL && k.retry.Equal(r.Retry) &&
-		equalUnique(k.unique, ofMany(r.Unique))
+		k.unique.Equal(ofMany(r.Unique))
 }
 
 // ofMany is a policy that may be that of many jobs, nil if it is none.
@@ -122,20 +122,6 @@ func ofMany(p *ojs.UniquePolicy) *ojs.UniquePolicy {
 	}
 	return p
 }
-
-// equalUnique compares policies without a key.
-func equalUnique(a, b *ojs.UniquePolicy) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Keys == b.Keys && a.Period == b.Period && a.PeriodMonths == b.PeriodMonths &&
-		a.OnConflict == b.OnConflict && a.MaxWait == b.MaxWait &&
-		equalLists(a.ArgsKeys, b.ArgsKeys) && equalLists(a.MetaKeys, b.MetaKeys) &&
-		equalLists(a.States, b.States)
-}
-
-// equalLists minds that an empty list is another than none.
-func equalLists[E comparable](a, b []E) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
 
 // kindOf finds the kind of a job, or makes it.
 func (s *store) kindOf(r *storage.Record) *kind {
@@ -155,7 +141,7 @@ func (s *store) kindOf(r *storage.Record) *kind {
 		section: x,
 	}
 	k.retry.NonRetryableErrors = slices.Clone(r.Retry.NonRetryableErrors)
-	k.unique = cloneUnique(ofMany(r.Unique))
+	k.unique = ofMany(r.Unique).Clone()
 	// Jobs that are all different would make a list of them all. Kinds beyond that many
 	// are not looked for again.
 	x.n++
@@ -316,7 +302,7 @@ func (j *job) copyTo(r *storage.Record) {
 	r.Retry = k.retry
 	r.Retry.NonRetryableErrors = slices.Clone(k.retry.NonRetryableErrors)
 	r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = k.timeout, k.totalTimeout, k.lease, k.resultTTL
-	r.RateLimit, r.Unique, r.Fingerprint = clone(j.limit), cloneUnique(k.unique), j.fingerprint()
+	r.RateLimit, r.Unique, r.Fingerprint = clone(j.limit), k.unique.Clone(), j.fingerprint()
 	r.Dependencies, r.Fairness = nil, j.fairness()
 	r.ExpiresAt, r.DeadLetteredAt, r.EnqueueTTL = time.Time{}, time.Time{}, 0
 	r.EnqueuedAt, r.StartedAt = j.enqueued.time(), j.started.time()
@@ -406,16 +392,6 @@ func clone[T any](p *T) *T {
 	}
 	c := *p
 	return &c
-}
-
-func cloneUnique(p *ojs.UniquePolicy) *ojs.UniquePolicy {
-	if p == nil {
-		return nil
-	}
-	c := clone(p)
-	c.ArgsKeys, c.MetaKeys, c.States = slices.Clone(p.ArgsKeys), slices.Clone(p.MetaKeys),
-		slices.Clone(p.States)
-	return c
 }
 
 // firstVersion is that of a job whose id no other has had.
