@@ -100,16 +100,15 @@ func (s personal) GetLimit(
 	}
 	defer s.leave()
 	c := s.ready.limits.byName[limit]
-	if c == nil && limit.Kind != storage.LimitKey { // it has no bounds, and may have jobs
+	if c == nil { // it has no bounds, and that of a queue or type may have jobs
 		c = newCounter(limit)
 		c.Active = s.countOf(c, active, nil)
 	}
-	if c != nil {
-		if state := s.limitOf(c, now, s.expiredReady(now)); rule.Known(&state) {
-			return state, nil
-		}
+	state := s.limitOf(c, now, s.expiredReady(now))
+	if !rule.Known(&state) {
+		return storage.Limit{}, fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, limit.Kind, limit.Name)
 	}
-	return storage.Limit{}, fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, limit.Kind, limit.Name)
+	return state, nil
 }
 
 // ListLimits implements storage.Storage.

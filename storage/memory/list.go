@@ -5,6 +5,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/cursor"
@@ -18,6 +19,9 @@ const (
 	maxLook = 4096
 	// It is fewer for a query with a function, which may take longer.
 	maxLookLong = 1024
+	// A listing in the order of claims has this many jobs at most: each page walks to its
+	// place from the first of them.
+	maxReady = 10_000
 )
 
 // List implements storage.Storage.
@@ -145,8 +149,13 @@ func inLists(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Pos
 	} else if !back && (w.First || at < first) {
 		at, turn = first, 0
 	}
+	readers, all := make([]*reader, len(of)), make([]reader, len(of))
+	for i, x := range of {
+		all[i] = x.from(at, turn, back)
+		readers[i] = &all[i]
+	}
 	return func(yield func(cursor.Position, *job) bool) {
-		for e := range merged(of, at, turn, back) {
+		for e := range merged(readers) {
 			at := cursor.Position{e.at}
 			if timed {
 				at[1] = int64(e.job.turn)
@@ -158,23 +167,80 @@ func inLists(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Pos
 	}
 }
 
-// merged goes through the entries of several lists as one: those after a number and a
-// turn, or back from those.
-func merged(of []*index, at int64, turn uint64, back bool) iter.Seq[*entry] {
-	return func(yield func(*entry) bool) {
-		var heads heap[*reader]
-		all := make([]reader, len(of))
-		for i, x := range of {
-			if all[i] = x.from(at, turn, back); all[i].next() {
-				heads.push(&all[i])
+// byClaim goes through the available jobs in the order storage.OrderClaim.
+func (r *ready) byClaim(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
+	place := func(j *job) cursor.Position {
+		return cursor.Position{-int64(j.priority), int64(j.stands()), int64(j.place)}
+	}
+	passed := func(at cursor.Position) bool { return slices.Compare(at[:], w.From.After[:]) <= 0 }
+	r.bringBack(time.Time{})
+	var lists []*levelReader
+	for _, q := range r.queues {
+		for l := range q.lists() {
+			lists = append(lists, &levelReader{following: l.head})
+		}
+	}
+	return func(yield func(cursor.Position, *job) bool) {
+		var before []*job // the cursor of a walk back
+		n := 0
+		for l := range merged(lists) {
+			at := place(l.job)
+			if n++; n > maxReady || w.From.Back && !passed(at) {
+				break
+			}
+			if w.From.Back {
+				before = append(before, l.job)
+			} else if (w.First || !passed(at)) && !yield(at, l.job) {
+				return
+			}
+		}
+		for _, j := range slices.Backward(before) {
+			if !yield(place(j), j) {
+				return
+			}
+		}
+	}
+}
+
+// levelReader goes through a level, which does not change meanwhile.
+type levelReader struct {
+	job       *job // that next has come to
+	following *job
+}
+
+func (r *levelReader) next() bool {
+	if r.job = r.following; r.job == nil {
+		return false
+	}
+	r.following = r.job.next
+	return true
+}
+
+func (r *levelReader) before(other *levelReader) bool { return comesBefore(r.job, other.job) }
+func (r *levelReader) moved(int)                      {} // only the first of the heap is changed
+
+// lister goes through a list in the order of before: next comes to the next of its jobs,
+// and reports whether there is one.
+type lister[L any] interface {
+	heapItem[L]
+	next() bool
+}
+
+// merged goes through several lists as one.
+func merged[L lister[L]](lists []L) iter.Seq[L] {
+	return func(yield func(L) bool) {
+		var heads heap[L]
+		for _, l := range lists {
+			if l.next() {
+				heads.push(l)
 			}
 		}
 		for heads.len() > 0 {
-			h := heads.items[0]
-			if !yield(&h.entry) {
+			l := heads.items[0]
+			if !yield(l) {
 				return
 			}
-			if h.next() {
+			if l.next() {
 				heads.fix(0)
 			} else {
 				heads.remove(0)

@@ -125,9 +125,7 @@ func (j *job) keptUntil() time.Time {
 	if j.kind.unique == nil && j.kind.resultTTL == 0 {
 		return time.Time{}
 	}
-	var r storage.Record
-	r.State, r.FinishedAt, r.ResultTTL = j.current(), j.finishedAt(), j.kind.resultTTL
-	r.Unique, r.CreatedAt = j.kind.unique, j.created.time()
+	r := j.record()
 	return r.KeptUntil()
 }
 
@@ -138,33 +136,26 @@ func (s personal) Prune(ctx context.Context, p storage.Prune) (out storage.Prune
 	}
 	defer s.leave()
 	s.release(p.Now)
-	var of []*index
+	var of []*reader
 	for c := range classes {
-		if c == deadLetter == p.DeadLetters && c.among(p.States) {
-			of = append(of, &s.finished[ended][c])
-			out.Left += s.finished[ended][c].n
+		if x := &s.finished[ended][c]; c == deadLetter == p.DeadLetters && c.among(p.States) {
+			r := x.from(math.MinInt64, 0, false)
+			of = append(of, &r)
+			out.Left += x.n
 		}
 	}
-	first := firstOf(of)
-	for first != nil && len(out.IDs) < p.Max && p.Selects(first.finishedAt(), out.Left) {
-		out.IDs = append(out.IDs, first.id)
+	var pruned []*job
+	for e := range merged(of) {
+		if len(pruned) >= p.Max || !p.Selects(e.job.finishedAt(), out.Left) {
+			out.Oldest = e.job.finishedAt()
+			break
+		}
+		pruned = append(pruned, e.job)
 		out.Left--
-		s.delete(first)
-		first = firstOf(of)
 	}
-	if first != nil {
-		out.Oldest = first.finishedAt()
+	for _, j := range pruned {
+		out.IDs = append(out.IDs, j.id)
+		s.delete(j)
 	}
 	return out, nil
-}
-
-// firstOf returns the job of some lists that is pruned first, nil if they are empty.
-func firstOf(of []*index) *job {
-	var first entry
-	for _, x := range of {
-		if e := x.first(); e.job != nil && (first.job == nil || e.before(&first)) {
-			first = e
-		}
-	}
-	return first.job
 }

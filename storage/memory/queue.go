@@ -23,12 +23,11 @@ func (s personal) SetQueueState(ctx context.Context, name string, to ojs.QueueSt
 	if q.state = to; to == ojs.QueueActive {
 		q.state = ""
 	}
-	switch {
-	case was == to:
-	case to == ojs.QueueActive:
-		s.states--
-	case was == ojs.QueueActive:
+	if was == ojs.QueueActive {
 		s.states++
+	}
+	if to == ojs.QueueActive {
+		s.states--
 	}
 	for _, x := range q.sections {
 		if was == ojs.QueuePaused {
