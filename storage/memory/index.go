@@ -117,7 +117,10 @@ func (x *index) place(at int64, turn uint64) (chunk, i int) {
 		list := x.chunks[i].list
 		return list[len(list)-1].after(at, turn)
 	}
-	if len(x.chunks) == 0 || !ends(0) { // most jobs leave at the front
+	if len(x.chunks) == 0 || x.chunks[0].list[0].after(at, turn) { // most jobs leave at the front
+		return 0, 0
+	}
+	if !ends(0) {
 		chunk = sort.Search(len(x.chunks), ends)
 	}
 	if chunk < len(x.chunks) {
@@ -167,12 +170,12 @@ func (r *reader) next() bool {
 // drop takes out a chunk that is not needed.
 func (x *index) drop(i int) {
 	c := x.chunks[i]
-	if i == 0 {
+	if i == 0 && len(x.chunks) > 1 {
 		x.chunks[0] = nil
 		x.chunks = x.chunks[1:]
 	} else {
 		x.chunks = slices.Delete(x.chunks, i, i+1)
 	}
-	c.set(nil, nil)
+	clear(c.list)
 	spareChunks.Put(c)
 }

@@ -324,8 +324,9 @@ func (r *ready) section(q *queue, jobType, version string) *section {
 	i := slices.IndexFunc(all, func(t *typeBranch) bool { return t.version == version })
 	if i < 0 {
 		i = len(all)
-		branch := branch{node: node{up: &r.order}}
-		all = append(all, &typeBranch{branch: branch, name: jobType, version: version})
+		t := &typeBranch{name: jobType, version: version}
+		t.up = &r.order
+		all = append(all, t)
 		r.types[jobType] = all
 	}
 	t := all[i]
