@@ -617,20 +617,25 @@ func (h *laneHistory) set() {
 	})
 }
 
-// TestOpenRefusesAnOlderLayout: the tables of version 1 had no lanes.
-func TestOpenRefusesAnOlderLayout(t *testing.T) {
-	db := drivertest.NewMemory(false, driver.Limits{})
-	tx, err := db.Begin(t.Context(), true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	one := []byte{128, 0, 0, 0, 0, 0, 0, 1}
-	if err := tx.Commit([]driver.Pair{{Key: []byte("\x01layout"), Value: one}}); err != nil {
-		t.Fatal(err)
-	}
-	_, err = keyed.Open(db, "keyed")
-	if err == nil || !strings.Contains(err.Error(), "version 1") ||
-		!strings.Contains(err.Error(), "copy the jobs with the program that wrote them") {
-		t.Errorf("Open returned %v", err)
+// TestOpenRefusesOtherLayouts: the tables of version 1 had no lanes, and those of a newer
+// version have something that this one does not know.
+func TestOpenRefusesOtherLayouts(t *testing.T) {
+	for version, says := range map[byte]string{
+		1: "copy the jobs with the program that wrote them", 99: "update this program",
+	} {
+		db := drivertest.NewMemory(false, driver.Limits{})
+		tx, err := db.Begin(t.Context(), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		value := []byte{128, 0, 0, 0, 0, 0, 0, version}
+		if err := tx.Commit([]driver.Pair{{Key: []byte("\x01layout"), Value: value}}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = keyed.Open(db, "keyed")
+		if err == nil || !strings.Contains(err.Error(), fmt.Sprint("version ", version)) ||
+			!strings.Contains(err.Error(), says) {
+			t.Errorf("Open returned %v", err)
+		}
 	}
 }

@@ -289,7 +289,10 @@ func (t *tx) forget(now int64) {
 			idle = append(idle, c)
 		}
 	}
-	t.put(at, last) // at the end it begins anew
+	if n < 2 { // it has come to the end, and begins anew
+		last = key{}
+	}
+	t.put(at, last)
 	for _, c := range idle {
 		t.delete(limitKey(c.LimitName))
 		delete(t.lanes.known, c.Name)

@@ -2,6 +2,7 @@ package keyed_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,6 +30,8 @@ func TestRestore(t *testing.T) {
 		record("limited", ojs.StateAvailable, 3)
 	active.LeaseUntil = now.Add(time.Hour)
 	waits.Dependencies = &ojs.Dependencies{Condition: ojs.AllEnded, Unfinished: 1}
+	ended := record("ended", ojs.StateCompleted, 4)
+	ended.FinishedAt, ended.ResultTTL = now.Add(-time.Minute), time.Hour
 	mended := keyed.StoredCron(&storage.Cron{Name: "mended", Version: 5, NextRun: now})
 	bounds := ojs.RateLimit{Key: "k", Rate: ojs.Rate{Limit: 1, Per: time.Hour}}
 	limited.RateLimit = &bounds
@@ -39,6 +42,7 @@ func TestRestore(t *testing.T) {
 				Logs: []storage.Log{{Version: 6, Data: []byte("log")}}},
 			{Record: waits, Seq: 5, Place: 5, Counted: true, WaitsFor: []int64{3}},
 			{Record: limited, Seq: 8, Place: 8},
+			{Record: ended, Seq: 9, Place: 9, KeptUntil: now.Add(2 * time.Hour)},
 		},
 		Crons: []storage.Cron{{Name: "hourly", Version: 4, NextRun: now}},
 		Limits: []keyed.SavedLimit{{LimitName: storage.LimitName{Kind: storage.LimitKey, Name: "k"},
@@ -64,6 +68,14 @@ func TestRestore(t *testing.T) {
 	}
 	if logs, err := s.Logs(background, "active"); err != nil || len(logs) != 1 || logs[0].Version != 6 {
 		t.Errorf("logs %+v, %v", logs, err)
+	}
+	for after, n := range []int{0, 0, 1} { // hours: its workflow keeps it for longer than its result
+		at := now.Add(time.Duration(after)*time.Hour + time.Minute)
+		gone, err := s.Prune(background, storage.Prune{Now: at, Before: now,
+			States: []ojs.State{ojs.StateCompleted}, Max: 9})
+		if want := []string{"ended"}[:n]; err != nil || !slices.Equal(gone.IDs, want) {
+			t.Errorf("pruned %v after %d hours, not %v, %v", gone.IDs, after, want, err)
+		}
 	}
 	added, err := s.Insert(background, now, []storage.Insert{job("new")}, nil)
 	if err != nil || added[0].Version <= 50 {
