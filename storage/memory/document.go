@@ -60,7 +60,7 @@ func (ds *documents) put(d *storage.Document) (version uint64) {
 }
 
 // PutDocuments implements storage.Storage.
-func (s personal) PutDocuments(
+func (s *store) PutDocuments(
 	ctx context.Context, kind storage.Kind, list []storage.Document,
 ) ([]uint64, error) {
 	if err := s.enter(ctx); err != nil {

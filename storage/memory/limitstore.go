@@ -15,20 +15,20 @@ import (
 )
 
 // SetLimit implements storage.Storage.
-func (s personal) SetLimit(
+func (s *store) SetLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, bounds ojs.RateLimit, until time.Time,
 ) error {
 	return s.setLimit(ctx, now, limit, bounds, until, func(c *counter, end int64) { c.Set(bounds, end) })
 }
 
 // BlockLimit implements storage.Storage.
-func (s personal) BlockLimit(
+func (s *store) BlockLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, until time.Time,
 ) error {
 	return s.setLimit(ctx, now, limit, ojs.RateLimit{}, until, func(c *counter, end int64) { c.Block(end) })
 }
 
-func (s personal) setLimit(
+func (s *store) setLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName, bounds ojs.RateLimit, until time.Time,
 	set func(c *counter, until int64),
 ) error {
@@ -100,15 +100,16 @@ func (s personal) GetLimit(
 	}
 	defer s.leave()
 	c := s.ready.limits.byName[limit]
-	if c == nil { // it has no bounds, and that of a queue or type may have jobs
+	if c == nil && limit.Kind != storage.LimitKey { // it has no bounds, and may have jobs
 		c = newCounter(limit)
 		c.Active = s.countOf(c, active, nil)
 	}
-	state := s.limitOf(c, now, s.expiredReady(now))
-	if !rule.Known(&state) {
-		return storage.Limit{}, fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, limit.Kind, limit.Name)
+	if c != nil {
+		if state := s.limitOf(c, now, s.expiredReady(now)); rule.Known(&state) {
+			return state, nil
+		}
 	}
-	return state, nil
+	return storage.Limit{}, fmt.Errorf("%w: limit of %s %q", ojs.ErrNotFound, limit.Kind, limit.Name)
 }
 
 // ListLimits implements storage.Storage.

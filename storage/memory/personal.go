@@ -8,8 +8,9 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// personal is the storage for one caller, such as an engine, which is not told of what it
-// does itself.
+// personal is the storage for one caller, such as an engine. The caller is not told of
+// what it does by the methods of personal. The caller of a method of store is the
+// context's.
 type personal struct {
 	*store
 	by    any  // the caller, if bound is set; nil: unknown
@@ -42,6 +43,9 @@ func (s personal) enter(ctx context.Context) error {
 	}
 	return err
 }
+
+// enter is personal.enter for a call that is its caller's only if the context says so.
+func (s *store) enter(ctx context.Context) error { return personal{store: s}.enter(ctx) }
 
 // enterAhead is enter that leaves the inbox as it is.
 func (s personal) enterAhead(ctx context.Context) error {

@@ -9,7 +9,7 @@ import (
 )
 
 // SetQueueState implements storage.Storage.
-func (s personal) SetQueueState(ctx context.Context, name string, to ojs.QueueState) (ojs.QueueState, error) {
+func (s *store) SetQueueState(ctx context.Context, name string, to ojs.QueueState) (ojs.QueueState, error) {
 	if !to.Valid() {
 		return "", &ojs.InvalidError{Code: ojs.InvalidCodeOption, Field: "queue_state",
 			Reason: fmt.Sprintf("%q is not active, paused or draining", to)}
