@@ -94,7 +94,11 @@ func (s *store) lists(q *storage.Query) (of []*index) {
 	case q.Order == storage.OrderDue:
 		of = append(of, &s.wakes[open])
 	case q.DeadLetters:
-		s.sections(q, func(x *section, state int) { of = append(of, &x.rare[state].dead) })
+		s.sections(q, func(x *section, state int) {
+			if dead := &x.rare[state].dead; dead.n > 0 {
+				of = append(of, dead)
+			}
+		})
 	case q.Workflow != "":
 		if x := s.workflows[q.Workflow]; x != nil {
 			of = append(of, x)

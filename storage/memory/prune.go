@@ -125,7 +125,9 @@ func (j *job) keptUntil() time.Time {
 	if j.kind.unique == nil && j.kind.resultTTL == 0 {
 		return time.Time{}
 	}
-	r := j.record()
+	var r storage.Record
+	r.State, r.FinishedAt, r.ResultTTL = j.current(), j.finishedAt(), j.kind.resultTTL
+	r.Unique, r.CreatedAt = j.kind.unique, j.created.time()
 	return r.KeptUntil()
 }
 
