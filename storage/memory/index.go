@@ -7,8 +7,9 @@ import (
 )
 
 // index lists jobs in the order of a number, such as a time, and those of the same number
-// by their turn. Jobs come almost in order. Adding such a job, and removing the first,
-// costs the same however many there are; any other job costs a search.
+// by their turn. Adding a job behind all others, and removing the first, costs the same
+// however many there are. Any other job costs a search. If the numbers come in no order,
+// a chunk is inserted about once in 32 jobs, which moves the chunks behind it.
 //
 // Invariants: no chunk is empty, the entries of all chunks, one after another, are in
 // order, and no turn is 0.

@@ -46,9 +46,7 @@ func (s *store) setLimit(
 		s.bindAll(c)
 	}
 	s.ready.judgeAll(c)
-	if s.heard {
-		s.notice.Available = true
-	}
+	s.notice.Available = s.heard
 	return nil
 }
 

@@ -148,6 +148,7 @@ func inLists(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Pos
 	} else if !timed {
 		turn = math.MaxUint64
 	}
+	// A cursor may be of a time that the query does not list.
 	if back && (w.First || at > last) {
 		at, turn = last, math.MaxUint64
 	} else if !back && (w.First || at < first) {

@@ -3,8 +3,9 @@
 //
 // Insert, Claim, Settle and a job coming due cost the same however many jobs are stored,
 // but for the logarithm of how many wait for a time and of how many priorities are in
-// use. Listing goes through the jobs in pieces and never holds the mutex for more than
-// some thousands of them.
+// use. If n jobs wait for times that come in no order, about one job in 32 also moves a
+// list of n/64 to n/32 pointers. Listing goes through the jobs in pieces and never holds
+// the mutex for more than some thousands of them.
 //
 // While other jobs are available, ordinary jobs are inserted without that mutex, and a
 // later call that holds it adds them to the indexes. A job is ordinary if it has no
@@ -353,16 +354,13 @@ func (s *store) claimJobs(now time.Time, c storage.Claim, t *taker) {
 	take := func(j *job) bool {
 		ends := t.undoable && j.hasEnqueueTTL()
 		counts := j.counts()
-		if counts {
-			switch {
-			case s.holdsBack(j, now, c.Limits, ends):
-				return true
-			case c.Limits.Now > 0 && t.n >= c.Limits.Now:
-				t.left = 0
-				return false
-			}
-		}
-		if ends {
+		switch {
+		case counts && s.holdsBack(j, now, c.Limits, ends):
+			return true
+		case counts && c.Limits.Now > 0 && t.n >= c.Limits.Now:
+			t.left = 0
+			return false
+		case ends:
 			return false
 		}
 		s.ready.serve(j)

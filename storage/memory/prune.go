@@ -91,10 +91,13 @@ func (s *store) leaveEnd(j *job) {
 // clock goes back, some are held again.
 func (s *store) release(now time.Time) {
 	at := rule.Nanos(now)
-	last := func() reader { return s.wakes[ended].from(math.MaxInt64, math.MaxUint64, true) }
-	for e := last(); e.next() && e.at > at; e = last() {
-		s.leaveEnd(e.job)
-		s.enterEnd(e.job, held, e.job.wakes)
+	for {
+		last := s.wakes[ended].from(math.MaxInt64, math.MaxUint64, true)
+		if !last.next() || last.at <= at {
+			break
+		}
+		s.leaveEnd(last.job)
+		s.enterEnd(last.job, held, last.job.wakes)
 	}
 	for e := s.wakes[held].first(); e.job != nil && e.at <= at; e = s.wakes[held].first() {
 		s.leaveEnd(e.job)

@@ -20,13 +20,11 @@ func (s *store) SetQueueState(ctx context.Context, name string, to ojs.QueueStat
 	defer s.leave()
 	q := s.queue(name)
 	was := cmp.Or(q.state, ojs.QueueActive)
-	if q.state = to; to == ojs.QueueActive {
-		q.state = ""
-	}
 	if was == ojs.QueueActive {
 		s.states++
 	}
-	if to == ojs.QueueActive {
+	if q.state = to; to == ojs.QueueActive {
+		q.state = ""
 		s.states--
 	}
 	for _, x := range q.sections {

@@ -14,17 +14,18 @@ import (
 	"github.com/ojsengine/ojs/storage/rule"
 )
 
-// ready holds the available jobs. A bucket has those of one queue, type and rate limit; a
-// section has the buckets of one queue and type; and the sections of a type are ordered
-// by the job each would give next. So a claim for some types looks at no job of another
-// type. A claim from every queue does not look at each queue. A bucket whose limit lets
-// no job start is set aside: claims look at none of its jobs.
+// ready holds the available jobs. A bucket has those of one queue, type, version and rate
+// limit; a section has the buckets of one queue, type and version; and the sections of a
+// type and version are ordered by the job each would give next. So a claim for some types
+// looks at no job of another type. A claim from every queue does not look at each queue.
+// A bucket whose limit lets no job start is set aside: claims look at none of its jobs.
 type ready struct {
 	types   map[string][]*typeBranch // a type's versions, none without sections
 	queues  map[string]*queue
-	order   branch  // of types
-	claimed *string // the first type of the latest claim that named many
-	n       int     // jobs, without those in passed
+	order   branch              // of types
+	claimed []string            // the types of the latest claim that named many
+	wanted  map[string][]string // patterns in claimed by their type; nil: not made yet
+	n       int                 // jobs, without those in passed
 	fair    map[levelID]*fairLevel
 
 	limits limits
@@ -90,26 +91,6 @@ type typeBranch struct {
 	branch
 	name, version string
 	sections      int // of the type, empty and shut ones too
-
-	// the latest claim that asked takenBy: the first of its types and their number; and
-	// the answer
-	claimed *string
-	named   int
-	taken   bool
-}
-
-// takenBy reports whether a claim of some types takes the jobs. Claims of an engine name
-// the same types, in one slice (storage.Claim.Types), so that the answer is remembered.
-func (t *typeBranch) takenBy(types []string) bool {
-	if len(types) == 0 {
-		return true
-	}
-	if t.claimed != &types[0] || t.named != len(types) {
-		t.claimed, t.named = &types[0], len(types)
-		takes := func(pattern string) bool { return versions.Takes(pattern, t.name, t.version) }
-		t.taken = slices.ContainsFunc(types, takes)
-	}
-	return t.taken
 }
 
 // bucket has a list of jobs for each priority, first in first out, and one for each
@@ -324,9 +305,7 @@ func (r *ready) section(q *queue, jobType, version string) *section {
 	i := slices.IndexFunc(all, func(t *typeBranch) bool { return t.version == version })
 	if i < 0 {
 		i = len(all)
-		t := &typeBranch{name: jobType, version: version}
-		t.up = &r.order
-		all = append(all, t)
+		all = append(all, &typeBranch{branch{node: node{up: &r.order}}, jobType, version, 0})
 		r.types[jobType] = all
 	}
 	t := all[i]
@@ -364,17 +343,26 @@ func (r *ready) part(x *section) {
 	}
 }
 
-// fewer reports whether a look at n types costs less than one at each that a claim names,
-// once they know whether it takes them. Telling them costs more than a claim, so that it
-// is false for types that the claim before did not name.
+// fewer reports whether a look at n types costs less than one at each that a claim names.
+// It makes ready.wanted for that. Making wanted costs more than a claim, so that fewer is
+// false for types that the claim before did not name. Claims of an engine name the same
+// types, in one slice (storage.Claim.Types).
 func (r *ready) fewer(types []string, n int) bool {
 	const many = 8
-	if len(types) <= many || n > len(types) {
+	switch {
+	case len(types) <= many || n > len(types):
 		return false
+	case len(types) != len(r.claimed) || &types[0] != &r.claimed[0]:
+		r.claimed, r.wanted = types, nil
+		return false
+	case r.wanted == nil:
+		r.wanted = make(map[string][]string, len(types))
+		for _, pattern := range types {
+			name := versions.Name(pattern)
+			r.wanted[name] = append(r.wanted[name], pattern)
+		}
 	}
-	again := r.claimed == &types[0]
-	r.claimed = &types[0]
-	return again
+	return true
 }
 
 // next finds the job to claim in a queue, or among all queues, nil if there is none.
@@ -399,12 +387,15 @@ func (r *ready) first(queue string, types []string) (best *job) {
 		return true
 	}
 	n, in := r.order.below.len()/2, map[*typeBranch]*section(nil) // the first has a claimed job, as a rule
-	if q := r.queues[queue]; q != nil {
-		n, in = len(q.sections), q.sections
+	if queue != "" {
+		if q := r.queues[queue]; q != nil {
+			n, in = len(q.sections), q.sections
+		}
 	}
 	asked := func(t *typeBranch) bool {
 		r.looked++
-		return t.takenBy(types)
+		takes := func(pattern string) bool { return versions.Takes(pattern, t.name, t.version) }
+		return len(types) == 0 || slices.ContainsFunc(r.wanted[t.name], takes)
 	}
 	switch {
 	case len(types) > 0 && !r.fewer(types, n):
@@ -412,12 +403,11 @@ func (r *ready) first(queue string, types []string) (best *job) {
 			r.looked++
 			name, _, ranged := strings.Cut(pattern, "@")
 			for _, t := range r.types[name] {
-				if ranged && !versions.Takes(pattern, name, t.version) {
-					continue
-				}
-				if queue == "" {
+				switch x := in[t]; {
+				case ranged && !versions.Takes(pattern, name, t.version):
+				case queue == "":
 					look(&t.node)
-				} else if x := in[t]; x != nil {
+				case x != nil:
 					look(&x.node)
 				}
 			}
