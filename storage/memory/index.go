@@ -57,7 +57,7 @@ func (x *index) add(at int64, j *job) {
 	} else if last := x.chunks[i].list; !last[len(last)-1].after(at, j.turn) {
 		k = len(last)
 	} else {
-		i, k = x.place(at, j.turn)
+		i, k = x.seek(at, j.turn)
 	}
 	c := x.chunks[i]
 	switch full := len(c.list) == cap(c.list); {
@@ -88,7 +88,7 @@ func (c *chunk) set(list, more []entry) {
 // remove takes out a job that is in, by the number and the turn that it was added with.
 func (x *index) remove(at int64, j *job) {
 	x.n--
-	i, k := x.place(at, j.turn-1)
+	i, k := x.seek(at, j.turn-1)
 	c := x.chunks[i]
 	if k == 0 {
 		c.list[0] = entry{}
@@ -112,8 +112,8 @@ func (x *index) first() (e entry) {
 	return e
 }
 
-// place returns where the first entry is that comes after a number and a turn.
-func (x *index) place(at int64, turn uint64) (chunk, i int) {
+// seek returns where the first entry is that comes after a number and a turn.
+func (x *index) seek(at int64, turn uint64) (chunk, i int) {
 	ends := func(i int) bool {
 		list := x.chunks[i].list
 		return list[len(list)-1].after(at, turn)
@@ -142,7 +142,7 @@ type reader struct {
 // from returns a reader of the entries after a number and a turn, or backwards of those
 // up to it, the last first.
 func (x *index) from(at int64, turn uint64, back bool) reader {
-	chunk, i := x.place(at, turn)
+	chunk, i := x.seek(at, turn)
 	return reader{x: x, chunk: chunk, i: i, back: back}
 }
 

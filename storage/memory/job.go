@@ -33,8 +33,8 @@ type job struct {
 	prev, next *job    // in level
 	ord        uint64  // in all
 	turn       uint64  // of its end, or of the beginning of its state or lease
-	place      uint64  // among the available jobs: the turn in which it came; an active one keeps it
-	wakes      instant // the time by which it is in store.wakes; never: it is not there
+	readySeq   uint64  // the order among available jobs: its turn when it became one; an active job keeps it
+	wakesAt    instant // the time by which it is in store.wakes; never: it is not there
 	hash       uint32  // in the table, by which it is found there
 	state      uint8   // index of states
 	class      class   // once it has ended
@@ -66,7 +66,7 @@ type rest struct {
 	counted     bool            // it waited for jobs or its turn: only the storage changes its Dependencies
 	revived     uint32          // how often: edges from before are stale
 	line        *keyLine        // of its ordering key, until its end
-	turn        bool            // it has the turn of its line
+	hasTurn     bool            // it has the turn of its line
 	round       uint64          // see fair.go; 0: it has no fairness key
 }
 

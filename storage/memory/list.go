@@ -174,8 +174,8 @@ func inLists(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Pos
 
 // byClaim goes through the available jobs in the order storage.OrderClaim.
 func (r *ready) byClaim(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
-	place := func(j *job) cursor.Position {
-		return cursor.Position{-int64(j.priority), int64(j.stands()), int64(j.place)}
+	position := func(j *job) cursor.Position {
+		return cursor.Position{-int64(j.priority), int64(j.stands()), int64(j.readySeq)}
 	}
 	passed := func(at cursor.Position) bool { return slices.Compare(at[:], w.From.After[:]) <= 0 }
 	r.bringBack(time.Time{})
@@ -189,7 +189,7 @@ func (r *ready) byClaim(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 		var before []*job // the cursor of a walk back
 		n := 0
 		for l := range merged(lists) {
-			at := place(l.job)
+			at := position(l.job)
 			if n++; n > maxReady || w.From.Back && !passed(at) {
 				break
 			}
@@ -200,7 +200,7 @@ func (r *ready) byClaim(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
 			}
 		}
 		for _, j := range slices.Backward(before) {
-			if !yield(place(j), j) {
+			if !yield(position(j), j) {
 				return
 			}
 		}

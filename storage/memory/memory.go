@@ -64,10 +64,10 @@ type state struct {
 
 	finished [endStates][classes]index // jobs that have ended, by when they did
 
-	turns  uint64            // the latest that was given to a job
-	floor  uint64            // no job that was deleted had a later version
-	states int               // queues that have one
-	unique map[string]*peers // by fingerprint
+	lastTurn uint64            // the latest that was given to a job
+	floor    uint64            // no job that was deleted had a later version
+	states   int               // queues that have one
+	unique   map[string]*peers // by fingerprint
 
 	failed    map[string]*index // discarded jobs by the type of their error, and by their ends
 	workflows map[string]*index // jobs by their Keeper, and by job.ord
@@ -572,8 +572,8 @@ func (s personal) Extend(
 		r.Extend(now, x)
 		s.leaveEnd(j)
 		s.set(j, &r)
-		s.turns++
-		j.turn = s.turns
+		s.lastTurn++
+		j.turn = s.lastTurn
 		s.enterEnd(j, open, j.timed)
 	}
 	return lost, nil

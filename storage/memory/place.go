@@ -9,15 +9,15 @@ import (
 // its order across changes. A job that has ended changes only to begin anew.
 func (s *store) place(j *job) {
 	if j.state != active {
-		j.place = 0
+		j.readySeq = 0
 	}
 	s.placeAgain(j)
 }
 
 // placeAgain is place that gives an available job the place that it had before.
 func (s *store) placeAgain(j *job) {
-	s.turns++
-	j.turn = s.turns
+	s.lastTurn++
+	j.turn = s.lastTurn
 	if j.ended() {
 		s.end(j)
 	} else {

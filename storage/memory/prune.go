@@ -67,7 +67,7 @@ func (s *store) end(j *job) {
 
 // enterEnd gives a job an endState, with a time; never: none.
 func (s *store) enterEnd(j *job, end endState, at instant) {
-	j.end, j.wakes = end, at
+	j.end, j.wakesAt = end, at
 	if at != never {
 		s.wakes[end].add(int64(at), j)
 	}
@@ -78,8 +78,8 @@ func (s *store) enterEnd(j *job, end endState, at instant) {
 
 // leaveEnd undoes enterEnd, before the job changes.
 func (s *store) leaveEnd(j *job) {
-	if j.wakes != never {
-		s.wakes[j.end].remove(int64(j.wakes), j)
+	if j.wakesAt != never {
+		s.wakes[j.end].remove(int64(j.wakesAt), j)
 	}
 	if j.end != open {
 		s.finished[j.end][j.class].remove(int64(j.timed), j)
@@ -97,14 +97,14 @@ func (s *store) release(now time.Time) {
 			break
 		}
 		s.leaveEnd(last.job)
-		s.enterEnd(last.job, held, last.job.wakes)
+		s.enterEnd(last.job, held, last.job.wakesAt)
 	}
 	for e := s.wakes[held].first(); e.job != nil && e.at <= at; e = s.wakes[held].first() {
 		s.leaveEnd(e.job)
 		if s.keptBy(e.job, now) {
 			s.enterEnd(e.job, held, instant(rule.Nanos(storage.KeptOn(now, e.job.finishedAt()))))
 		} else {
-			s.enterEnd(e.job, ended, e.job.wakes)
+			s.enterEnd(e.job, ended, e.job.wakesAt)
 		}
 	}
 }

@@ -156,7 +156,7 @@ func comesBefore(j, k *job) bool {
 	if a, b := j.stands(), k.stands(); a != b {
 		return a < b
 	}
-	return j.place < k.place
+	return j.readySeq < k.readySeq
 }
 
 func newReady() ready {
@@ -168,20 +168,20 @@ func newReady() ready {
 	}
 }
 
-// enter enters an available job: at the place and in the round that it had before, or
-// with the place 0 at the end of its priority, or of the jobs of its fairness key there.
+// enter enters an available job: by the readySeq and in the round that it had before, or
+// if readySeq is 0 at the end of its priority, or of the jobs of its fairness key there.
 func (r *ready) enter(j *job) {
-	if j.place == 0 {
-		j.place = j.turn
+	if j.readySeq == 0 {
+		j.readySeq = j.turn
 		r.takeRound(j)
 	} else if j.fairness().Key != "" {
-		r.enterRound(j, cmp.Or(j.rest.round, j.place))
+		r.enterRound(j, cmp.Or(j.rest.round, j.readySeq))
 	}
 	r.add(j)
 }
 
-// add enters a job where its priority, type, key, round and place say. Unless it is the
-// last one there, it costs a look at each job in front of it.
+// add enters a job where its priority, type, key, round and readySeq say. Unless it is
+// the last one there, it costs a look at each job in front of it.
 func (r *ready) add(j *job) {
 	l := r.bucket(j).level(j)
 	r.n++
@@ -198,7 +198,7 @@ func (r *ready) add(j *job) {
 	l.insert(j, behind)
 }
 
-// passOver takes an expired job out of the order of claims. It keeps its place.
+// passOver takes an expired job out of the order of claims. It keeps its readySeq.
 func (r *ready) passOver(j *job) {
 	r.remove(j)
 	r.passed.insert(j, r.passed.last)
@@ -456,6 +456,6 @@ func (r *ready) longest(queue string, n int, without []string, now time.Time) []
 			}
 		}
 	}
-	slices.SortFunc(all, func(j, k *job) int { return cmp.Compare(j.place, k.place) })
+	slices.SortFunc(all, func(j, k *job) int { return cmp.Compare(j.readySeq, k.readySeq) })
 	return all[:min(n, len(all))]
 }
