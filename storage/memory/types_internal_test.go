@@ -92,7 +92,9 @@ func TestClaimsOfManyVersionedTypes(t *testing.T) {
 	}
 	patterns = append(patterns, "a", "b@>=2.0", "b@1.0", "c@2.0", "d@", "e@1.0", "f", "g@<2.0", "h@3.0",
 		"i", "i@1.0", "a@2.0", "e", "d")
-	lists := [][]string{patterns, patterns[:46], patterns[:51], patterns[1:], slices.Clone(patterns[:50])}
+	last := len(patterns) - 1
+	lists := [][]string{patterns, patterns[:46], patterns[:51], patterns[1:], patterns[:last],
+		slices.Clone(patterns[:50])}
 	for _, queues := range [][]string{nil, {"q"}} {
 		t.Run(fmt.Sprint(queues), func(t *testing.T) {
 			s, now, rnd := New(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.New(rand.NewPCG(1, 2))
