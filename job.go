@@ -117,9 +117,7 @@ func (j *JobInfo) detach() {
 	j.History = slices.Clone(j.History)
 	j.Retry.NonRetryableErrors = slices.Clone(j.Retry.NonRetryableErrors)
 	j.Result = bytes.Clone(j.Result)
-	if j.Unique != nil {
-		j.Unique = j.Unique.clone()
-	}
+	j.Unique = j.Unique.Clone()
 	if j.RateLimit != nil {
 		l := *j.RateLimit
 		j.RateLimit = &l

@@ -124,7 +124,7 @@ func (o *Options) Clone() Options {
 		c.RateLimit = &l
 	}
 	if o.Unique != nil {
-		c.Unique = o.Unique.clone()
+		c.Unique = o.Unique.Clone()
 	}
 	return c
 }

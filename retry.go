@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs/internal/backoff"
@@ -103,8 +102,7 @@ func (p RetryPolicy) Equal(q RetryPolicy) bool {
 		p.BackoffCoefficient == q.BackoffCoefficient &&
 		p.MaxInterval == q.MaxInterval && p.Jitter == q.Jitter && p.BackoffStrategy == q.BackoffStrategy &&
 		p.OnExhaustion == q.OnExhaustion &&
-		(p.NonRetryableErrors == nil) == (q.NonRetryableErrors == nil) && slices.Equal(p.NonRetryableErrors,
-		q.NonRetryableErrors)
+		sameList(p.NonRetryableErrors, q.NonRetryableErrors)
 }
 
 // Validate checks the fields that are set, and MaxInterval against InitialInterval if

@@ -220,23 +220,41 @@ func uniqueError(field, reason string) error {
 	return &InvalidError{Code: InvalidCodeUnique, Field: "unique." + field, Reason: reason}
 }
 
-func (p *UniquePolicy) clone() *UniquePolicy {
+// Clone returns a copy that shares no memory with p. That of nil is nil.
+func (p *UniquePolicy) Clone() *UniquePolicy {
+	if p == nil {
+		return nil
+	}
 	c := *p
 	c.ArgsKeys, c.MetaKeys, c.States = slices.Clone(p.ArgsKeys), slices.Clone(p.MetaKeys),
 		slices.Clone(p.States)
 	return &c
 }
 
+// Equal reports whether two policies are equal, or both nil. An empty list differs from
+// nil.
+func (p *UniquePolicy) Equal(q *UniquePolicy) bool {
+	if p == nil || q == nil {
+		return p == q
+	}
+	return p.Keys == q.Keys && p.Key == q.Key && p.Period == q.Period && p.PeriodMonths == q.PeriodMonths &&
+		p.OnConflict == q.OnConflict && p.MaxWait == q.MaxWait && sameList(p.ArgsKeys, q.ArgsKeys) &&
+		sameList(p.MetaKeys, q.MetaKeys) && sameList(p.States, q.States)
+}
+
+// sameList reports whether two lists are equal. An empty one differs from nil.
+func sameList[E comparable](a, b []E) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
+
 // WithUnique makes the job unique. It replaces an inherited policy as a whole. Two
 // policies in one call are refused, also those of WithThrottle and the like.
 func WithUnique(p UniquePolicy) Option {
-	c := p.clone()
+	c := p.Clone()
 	return func(o *Options) {
 		if err := c.Validate(); err != nil {
 			o.fail(err)
 		}
 		o.give(givenUnique, givenUnique, "unique", "two unique policies are given: a job has one")
-		o.Unique = c.clone()
+		o.Unique = c.Clone()
 	}
 }
 

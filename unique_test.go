@@ -182,6 +182,43 @@ func TestUniquePolicy(t *testing.T) {
 	}
 }
 
+// A copy of a policy is equal to it and shares no memory with it. Policies that differ in
+// any field are not equal.
+func TestUniquePolicyEqual(t *testing.T) {
+	whole := ojs.UniquePolicy{
+		Keys: ojs.ByArgs, Key: "k", ArgsKeys: []string{"a"}, MetaKeys: []string{"m"}, Period: time.Second,
+		PeriodMonths: 1, States: []ojs.State{ojs.StateActive}, OnConflict: ojs.ConflictIgnore,
+		MaxWait: time.Minute,
+	}
+	for i := range reflect.TypeFor[ojs.UniquePolicy]().NumField() {
+		name := reflect.TypeFor[ojs.UniquePolicy]().Field(i).Name
+		other := whole.Clone()
+		if !other.Equal(&whole) {
+			t.Fatalf("a copy of %+v is not equal to it", whole)
+		}
+		field := reflect.ValueOf(other).Elem().Field(i)
+		if field.Kind() == reflect.Slice {
+			if field.Index(0).SetString("x"); other.Equal(&whole) {
+				t.Errorf("a copy shares %s", name)
+			}
+			field.Set(field.Slice(0, 0))
+		} else {
+			field.SetZero()
+		}
+		if other.Equal(&whole) || whole.Equal(other) {
+			t.Errorf("policies of another %s are equal", name)
+		}
+		empty := other.Clone()
+		if field.SetZero(); field.Kind() == reflect.Slice && other.Equal(empty) {
+			t.Errorf("an empty %s equals none", name)
+		}
+	}
+	var none *ojs.UniquePolicy
+	if !none.Equal(none.Clone()) || none.Equal(&whole) || whole.Equal(nil) {
+		t.Error("no policy equals one, or does not equal none")
+	}
+}
+
 func TestUniquePeriod(t *testing.T) {
 	at := func(s string) time.Time {
 		tm, err := time.Parse("2006-01-02", s)

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"iter"
 	"math"
 	"time"
 )
@@ -28,17 +27,12 @@ type Heap[T any] struct {
 
 // slot holds what is compared beside the item, so that no comparison touches the item.
 type slot[T any] struct {
-	Place
+	due  int64 // in ns since 1970
+	turn int64 // numbers the pushes
 	item *Item[T]
 }
 
-// Place is where an item is in the order of a heap.
-type Place struct {
-	Due  int64 // in ns since 1970
-	Turn int64 // numbers the pushes
-}
-
-func (p Place) before(q *Place) bool { return p.Due < q.Due || p.Due == q.Due && p.Turn < q.Turn }
+func (s *slot[T]) before(o *slot[T]) bool { return s.due < o.due || s.due == o.due && s.turn < o.turn }
 
 // arity 4: half the levels of a binary heap, and the children of a slot lie together.
 const arity = 4
@@ -50,24 +44,13 @@ func (h *Heap[T]) Len() int { return len(h.slots) }
 // items of the same due time.
 func (h *Heap[T]) Push(it *Item[T], due time.Time) {
 	h.turn++
-	s := slot[T]{Place{nanos(due), h.turn}, it}
+	s := slot[T]{nanos(due), h.turn, it}
 	if it.index == 0 {
 		h.slots = append(h.slots, s)
 		h.up(len(h.slots)-1, s)
 		return
 	}
 	h.fix(int(it.index-1), s)
-}
-
-// Move changes the due time of an item. Among items of the same time, the order of their
-// pushes counts. An item that is in no heap is pushed.
-func (h *Heap[T]) Move(it *Item[T], due time.Time) {
-	if it.index == 0 {
-		h.Push(it, due)
-		return
-	}
-	i := int(it.index - 1)
-	h.fix(i, slot[T]{Place{nanos(due), h.slots[i].Turn}, it})
 }
 
 // Remove takes an item out. It reports whether the item was in.
@@ -84,39 +67,17 @@ func (h *Heap[T]) Next() (due time.Time, ok bool) {
 	if len(h.slots) == 0 {
 		return time.Time{}, false
 	}
-	return timeOf(h.slots[0].Due), true
+	return timeOf(h.slots[0].due), true
 }
 
 // PopDue removes the first item if it is due at now.
 func (h *Heap[T]) PopDue(now time.Time) (*Item[T], bool) {
-	if len(h.slots) == 0 || h.slots[0].Due > nanos(now) {
+	if len(h.slots) == 0 || h.slots[0].due > nanos(now) {
 		return nil, false
 	}
 	it := h.slots[0].item
 	h.removeAt(0)
 	return it, true
-}
-
-// Due yields the items that are due at now, in no order. It costs a look at each of them
-// and at few others. The heap does not change meanwhile.
-func (h *Heap[T]) Due(now time.Time) iter.Seq[*Item[T]] {
-	return func(yield func(*Item[T]) bool) { h.yieldDue(0, nanos(now), yield) }
-}
-
-// yieldDue yields the slot i and those below it, which are due later.
-func (h *Heap[T]) yieldDue(i int, now int64, yield func(*Item[T]) bool) bool {
-	if i >= len(h.slots) || h.slots[i].Due > now {
-		return true
-	}
-	if !yield(h.slots[i].item) {
-		return false
-	}
-	for c := arity*i + 1; c <= arity*i+arity; c++ {
-		if !h.yieldDue(c, now, yield) {
-			return false
-		}
-	}
-	return true
 }
 
 func (h *Heap[T]) removeAt(i int) {
@@ -135,7 +96,7 @@ func (h *Heap[T]) removeAt(i int) {
 
 // fix puts s in the place of slot i.
 func (h *Heap[T]) fix(i int, s slot[T]) {
-	if i > 0 && s.before(&h.slots[(i-1)/arity].Place) {
+	if i > 0 && s.before(&h.slots[(i-1)/arity]) {
 		h.up(i, s)
 	} else {
 		h.down(i, s)
@@ -145,7 +106,7 @@ func (h *Heap[T]) fix(i int, s slot[T]) {
 func (h *Heap[T]) up(i int, s slot[T]) {
 	for i > 0 {
 		parent := (i - 1) / arity
-		if !s.before(&h.slots[parent].Place) {
+		if !s.before(&h.slots[parent]) {
 			break
 		}
 		h.set(i, h.slots[parent])
@@ -162,11 +123,11 @@ func (h *Heap[T]) down(i int, s slot[T]) {
 		}
 		least := first
 		for c := first + 1; c < min(first+arity, len(h.slots)); c++ {
-			if h.slots[c].before(&h.slots[least].Place) {
+			if h.slots[c].before(&h.slots[least]) {
 				least = c
 			}
 		}
-		if !h.slots[least].before(&s.Place) {
+		if !h.slots[least].before(&s) {
 			break
 		}
 		h.set(i, h.slots[least])

@@ -2,7 +2,6 @@ package scheduler_test
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -47,19 +46,6 @@ func TestHeapModel(t *testing.T) {
 				list = append(list, entry{it, due})
 				h.Push(it, due)
 			},
-			"move": func(t *rapid.T) {
-				if len(items) == 0 {
-					return
-				}
-				it := rapid.SampledFrom(items).Draw(t, "item")
-				due := epoch.Add(time.Duration(rapid.IntRange(0, 20).Draw(t, "due")))
-				h.Move(it, due)
-				if at := slices.IndexFunc(list, func(e entry) bool { return e.item == it }); at >= 0 {
-					list[at].due = due
-				} else {
-					list = append(list, entry{it, due})
-				}
-			},
 			"remove": func(t *rapid.T) {
 				if len(items) == 0 {
 					return
@@ -85,50 +71,6 @@ func TestHeapModel(t *testing.T) {
 					t.Fatalf("popped %v, want %d", it, want.item.Value)
 				}
 				list = slices.Delete(list, first(), first()+1)
-			},
-			"due": func(t *rapid.T) {
-				now := epoch.Add(time.Duration(rapid.IntRange(-1, 21).Draw(t, "now")))
-				due := make(map[*scheduler.Item[int]]bool)
-				for it := range h.Due(now) {
-					if due[it] {
-						t.Fatalf("%d twice", it.Value)
-					}
-					due[it] = true
-				}
-				for range h.Due(now) {
-					break
-				}
-				for _, e := range list {
-					if due[e.item] == e.due.After(now) {
-						t.Fatalf("%d at %v is due at %v: %v", e.item.Value, e.due, now, due[e.item])
-					}
-					delete(due, e.item)
-				}
-				if len(due) > 0 {
-					t.Fatalf("items that are not there: %v", due)
-				}
-			},
-			"list": func(t *rapid.T) {
-				all := h.List(scheduler.Place{Due: math.MinInt64}, len(list)+1)
-				sorted := slices.Clone(list)
-				slices.SortStableFunc(sorted, func(a, b entry) int { return a.due.Compare(b.due) })
-				if !slices.EqualFunc(all, sorted,
-					func(l scheduler.Listed[int], e entry) bool { return l.Item == e.item }) {
-					t.Fatalf("listed %v, want %v", all, sorted)
-				}
-				if len(all) == 0 {
-					return
-				}
-				cut := rapid.IntRange(0, len(all)-1).Draw(t, "cut")
-				n := rapid.IntRange(0, len(all)).Draw(t, "n")
-				after, before := all[cut+1:], slices.Clone(all[:cut+1])
-				slices.Reverse(before)
-				if got := h.List(all[cut].Place, n); !slices.Equal(got, after[:min(n, len(after))]) {
-					t.Fatalf("%d after %d: %v of %v", n, cut, got, all)
-				}
-				if got := h.ListBack(all[cut].Place, n); !slices.Equal(got, before[:min(n, len(before))]) {
-					t.Fatalf("%d until %d: %v of %v", n, cut, got, all)
-				}
 			},
 			"": func(t *rapid.T) {
 				next, ok := h.Next()

@@ -77,9 +77,7 @@ func (s dependTx) Take(ends []depend.End) (waiting []*job, line string) {
 }
 
 // Change implements depend.Tx.
-func (s dependTx) Change(
-	j *job, by depend.Step, moved []storage.Record,
-) []storage.Record {
+func (s dependTx) Change(j *job, by depend.Step, moved []storage.Record) []storage.Record {
 	if !by.Count(j.whole()) {
 		return moved
 	}

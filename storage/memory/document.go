@@ -78,7 +78,7 @@ func (s *store) PutDocuments(
 }
 
 // Documents implements storage.Storage.
-func (s *store) Documents(
+func (s personal) Documents(
 	ctx context.Context, kind storage.Kind, q storage.DocumentQuery,
 ) (list []storage.Document, err error) {
 	if err := s.enter(ctx); err != nil {
@@ -104,7 +104,7 @@ func (s *store) Documents(
 }
 
 // DueDocuments implements storage.Storage.
-func (s *store) DueDocuments(
+func (s personal) DueDocuments(
 	ctx context.Context, kind storage.Kind, now time.Time, after *storage.Document, max int,
 ) (due []storage.Document, next time.Time, err error) {
 	if err := s.enter(ctx); err != nil {

@@ -12,10 +12,10 @@ import (
 //
 //   - ready.fair has a fairLevel for each queue and priority in which a job with a key is
 //     available. Jobs without a key meet none of this.
-//   - rest.round of such a job is its round: the turn of the job that began it. It stays
-//     while the job is active, for Unclaim.
+//   - rest.round of such a job is its round: the readySeq of the job that began it. It
+//     stays while the job is active, for Unclaim.
 //   - A bucket has a list of jobs (level) for each key, beside that of the jobs without.
-//     Each list is in the order of rounds and turns, and its heap has the next job.
+//     Each list is in the order of rounds and readySeq, and its heap has the next job.
 //   - place takes a round for a job that becomes available, and displace leaves it.
 
 // levelID names the available jobs of one queue and priority.
@@ -25,9 +25,9 @@ type levelID struct {
 }
 
 type fairLevel struct {
-	rounds turns             // with the number of their jobs
-	keys   map[string]*turns // the rounds of each key that has jobs here
-	served uint64            // the latest of which a job was claimed
+	rounds roundCounts             // with the number of their jobs
+	keys   map[string]*roundCounts // the rounds of each key that has jobs here
+	served uint64                  // the latest of which a job was claimed
 }
 
 // fairness is the job's fairness key and weight.
@@ -38,18 +38,18 @@ func (j *job) fairness() ojs.Fairness {
 	return j.rest.fairness
 }
 
-// stands is the turn of an available job, or that of its round.
+// stands is the readySeq of an available job, or that of the job that began its round.
 func (j *job) stands() uint64 {
 	if j.rest != nil && j.rest.round != 0 {
 		return j.rest.round
 	}
-	return j.turn
+	return j.readySeq
 }
 
 func (j *job) levelID() levelID { return levelID{j.kind.queue, j.priority} }
 
-// takeRound has a job that becomes available in a turn join a round, or begin one.
-func (r *ready) takeRound(j *job, turn uint64) {
+// takeRound has a job that becomes available join a round, or begin one.
+func (r *ready) takeRound(j *job) {
 	if j.rest == nil {
 		return
 	}
@@ -57,7 +57,7 @@ func (r *ready) takeRound(j *job, turn uint64) {
 	if j.rest.round = 0; f.Key == "" {
 		return
 	}
-	at := turn // that of a round of its own
+	at := j.readySeq // that of a round of its own
 	if l := r.fair[j.levelID()]; l != nil {
 		last, n := uint64(0), 0
 		if own := l.keys[f.Key]; own != nil {
@@ -75,8 +75,8 @@ func (r *ready) takeRound(j *job, turn uint64) {
 // enterRound puts an available job into a round.
 func (r *ready) enterRound(j *job, at uint64) {
 	id, key := j.levelID(), j.fairness().Key
-	l := orMake(r.fair, id, func() *fairLevel { return &fairLevel{keys: make(map[string]*turns)} })
-	orMake(l.keys, key, func() *turns { return new(turns) }).add(at)
+	l := orMake(r.fair, id, func() *fairLevel { return &fairLevel{keys: make(map[string]*roundCounts)} })
+	orMake(l.keys, key, func() *roundCounts { return new(roundCounts) }).add(at)
 	l.rounds.add(at)
 	j.rest.round = at
 }
@@ -106,31 +106,31 @@ func (r *ready) serve(j *job) {
 	}
 }
 
-// turns are rounds, in order, with how many jobs each has.
-type turns struct{ sorted.Map[uint64, int] }
+// roundCounts are rounds, in order, with how many jobs each has.
+type roundCounts struct{ sorted.Map[uint64, int] }
 
 // last is the latest round and the number of its jobs, 0 if there is none.
-func (t *turns) last() (at uint64, n int) {
+func (t *roundCounts) last() (at uint64, n int) {
 	for at, n := range t.Before(math.MaxUint64) {
 		return at, n
 	}
 	return 0, 0
 }
 
-// after is the first round after a place.
-func (t *turns) after(place uint64) (at uint64, some bool) {
-	for at := range t.From(place + 1) {
+// after is the first round after another one.
+func (t *roundCounts) after(round uint64) (at uint64, some bool) {
+	for at := range t.From(round + 1) {
 		return at, true
 	}
 	return 0, false
 }
 
-func (t *turns) add(at uint64) {
+func (t *roundCounts) add(at uint64) {
 	n, _ := t.Get(at)
 	t.Set(at, n+1)
 }
 
-func (t *turns) remove(at uint64) {
+func (t *roundCounts) remove(at uint64) {
 	n, _ := t.Get(at)
 	if t.Set(at, n-1); n == 1 {
 		t.Delete(at)

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// turns is a sorted map of counters, whichever way rounds come and go.
+// roundCounts is a sorted map of counters, whichever way rounds come and go.
 func TestTurns(t *testing.T) {
 	rnd := rand.New(rand.NewSource(1))
-	var got turns
+	var got roundCounts
 	want := make(map[uint64]int)
 	for n := range 24_000 {
 		at := uint64(1 + rnd.Intn(100))
@@ -41,7 +41,7 @@ func TestTurns(t *testing.T) {
 
 // Rounds that come at the end and leave at the begin leave nothing behind.
 func TestTurnsKeepNothing(t *testing.T) {
-	var list turns
+	var list roundCounts
 	for at := range uint64(100_000) {
 		list.add(at + 1)
 		if at >= 10 {

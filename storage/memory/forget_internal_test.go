@@ -33,8 +33,9 @@ func TestTypesAreForgotten(t *testing.T) {
 	}
 	known := func(when string, want int) {
 		t.Helper()
-		if types, groups := len(s.ready.types), len(s.ready.queues["q"]); types != want || groups != want {
-			t.Errorf("%s the index has %d types, and %d of the queue, want %d", when, types, groups, want)
+		types, sections := len(s.ready.types), len(s.ready.queues["q"].sections)
+		if types != want || sections != want {
+			t.Errorf("%s the index has %d types, and %d of the queue, want %d", when, types, sections, want)
 		}
 	}
 	const jobs = 100

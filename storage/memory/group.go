@@ -14,7 +14,7 @@ import (
 func (s personal) CancelAll(
 	ctx context.Context, now time.Time, ids []string,
 ) (cancelled, moved []storage.Record, err error) {
-	if err := s.enterAs(ctx, s.caller(ctx)); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return nil, nil, err
 	}
 	defer s.leave()
@@ -36,7 +36,7 @@ func (s personal) CancelAll(
 func (s personal) Revive(
 	ctx context.Context, now time.Time, batch []storage.Insert,
 ) ([]storage.Record, error) {
-	if err := s.enterAs(ctx, s.caller(ctx)); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.leave()

@@ -13,17 +13,27 @@ func (h *heap[E]) len() int { return len(h.items) }
 
 func (h *heap[E]) push(e E) {
 	h.items = append(h.items, e)
-	h.up(len(h.items)-1, e)
+	h.fix(len(h.items) - 1)
 }
 
 // fix restores the order after the item at i has changed.
 func (h *heap[E]) fix(i int) {
 	e := h.items[i]
-	if i > 0 && e.before(h.items[(i-1)/2]) {
-		h.up(i, e)
-		return
+	for i > 0 && e.before(h.items[(i-1)/2]) {
+		h.set(i, h.items[(i-1)/2])
+		i = (i - 1) / 2
 	}
-	h.down(i, e)
+	for child := 2*i + 1; child < len(h.items); child = 2*i + 1 {
+		if right := child + 1; right < len(h.items) && h.items[right].before(h.items[child]) {
+			child = right
+		}
+		if !h.items[child].before(e) {
+			break
+		}
+		h.set(i, h.items[child])
+		i = child
+	}
+	h.set(i, e)
 }
 
 func (h *heap[E]) remove(i int) {
@@ -36,36 +46,6 @@ func (h *heap[E]) remove(i int) {
 		h.items[i] = e
 		h.fix(i)
 	}
-}
-
-func (h *heap[E]) up(i int, e E) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !e.before(h.items[parent]) {
-			break
-		}
-		h.set(i, h.items[parent])
-		i = parent
-	}
-	h.set(i, e)
-}
-
-func (h *heap[E]) down(i int, e E) {
-	for {
-		child := 2*i + 1
-		if child >= len(h.items) {
-			break
-		}
-		if right := child + 1; right < len(h.items) && h.items[right].before(h.items[child]) {
-			child = right
-		}
-		if !h.items[child].before(e) {
-			break
-		}
-		h.set(i, h.items[child])
-		i = child
-	}
-	h.set(i, e)
 }
 
 func (h *heap[E]) set(i int, e E) {

@@ -153,7 +153,7 @@ func TestTakenInByWhoBegins(t *testing.T) {
 	waitLeaving()
 	heard := false
 	defer s.Notify("theirs", func(n storage.Notice) { heard = n.Available })()
-	if err := s.enterAhead(t.Context(), "theirs"); err != nil {
+	if err := s.Bind("theirs", s).(personal).enterAhead(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s.inbox.mu.Unlock()

@@ -7,8 +7,9 @@ import (
 )
 
 // index lists jobs in the order of a number, such as a time, and those of the same number
-// by their turn. Jobs come almost in order. Adding such a job, and removing the first,
-// costs the same however many there are; any other job costs a search.
+// by their turn. Adding a job behind all others, and removing the first, costs the same
+// however many there are. Any other job costs a search. If the numbers come in no order,
+// a chunk is inserted about once in 32 jobs, which moves the chunks behind it.
 //
 // Invariants: no chunk is empty, the entries of all chunks, one after another, are in
 // order, and no turn is 0.
@@ -56,7 +57,7 @@ func (x *index) add(at int64, j *job) {
 	} else if last := x.chunks[i].list; !last[len(last)-1].after(at, j.turn) {
 		k = len(last)
 	} else {
-		i, k = x.place(at, j.turn)
+		i, k = x.seek(at, j.turn)
 	}
 	c := x.chunks[i]
 	switch full := len(c.list) == cap(c.list); {
@@ -87,7 +88,7 @@ func (c *chunk) set(list, more []entry) {
 // remove takes out a job that is in, by the number and the turn that it was added with.
 func (x *index) remove(at int64, j *job) {
 	x.n--
-	i, k := x.place(at, j.turn-1)
+	i, k := x.seek(at, j.turn-1)
 	c := x.chunks[i]
 	if k == 0 {
 		c.list[0] = entry{}
@@ -103,21 +104,24 @@ func (x *index) remove(at int64, j *job) {
 	}
 }
 
-// first returns the first entry.
-func (x *index) first() (e entry, ok bool) {
-	if len(x.chunks) == 0 {
-		return e, false
+// first returns the first entry; without a job: there is none.
+func (x *index) first() (e entry) {
+	if len(x.chunks) > 0 {
+		e = x.chunks[0].list[0]
 	}
-	return x.chunks[0].list[0], true
+	return e
 }
 
-// place returns where the first entry is that comes after a number and a turn.
-func (x *index) place(at int64, turn uint64) (chunk, i int) {
+// seek returns where the first entry is that comes after a number and a turn.
+func (x *index) seek(at int64, turn uint64) (chunk, i int) {
 	ends := func(i int) bool {
 		list := x.chunks[i].list
 		return list[len(list)-1].after(at, turn)
 	}
-	if len(x.chunks) == 0 || !ends(0) { // most jobs leave at the front
+	if len(x.chunks) == 0 || x.chunks[0].list[0].after(at, turn) { // most jobs leave at the front
+		return 0, 0
+	}
+	if !ends(0) {
 		chunk = sort.Search(len(x.chunks), ends)
 	}
 	if chunk < len(x.chunks) {
@@ -138,7 +142,7 @@ type reader struct {
 // from returns a reader of the entries after a number and a turn, or backwards of those
 // up to it, the last first.
 func (x *index) from(at int64, turn uint64, back bool) reader {
-	chunk, i := x.place(at, turn)
+	chunk, i := x.seek(at, turn)
 	return reader{x: x, chunk: chunk, i: i, back: back}
 }
 
@@ -167,12 +171,12 @@ func (r *reader) next() bool {
 // drop takes out a chunk that is not needed.
 func (x *index) drop(i int) {
 	c := x.chunks[i]
-	if i == 0 {
+	if i == 0 && len(x.chunks) > 1 {
 		x.chunks[0] = nil
 		x.chunks = x.chunks[1:]
 	} else {
 		x.chunks = slices.Delete(x.chunks, i, i+1)
 	}
-	c.set(nil, nil)
+	clear(c.list)
 	spareChunks.Put(c)
 }

@@ -18,24 +18,6 @@ func (s *store) plain(batch []storage.Insert) bool {
 		len(batch[0].AwaitedBy) == 0 && s.unique[batch[0].Record.Fingerprint] == nil
 }
 
-// insertByRules stores the jobs of a batch as package insert has it.
-func (s *store) insertByRules(
-	now time.Time, batch []storage.Insert, after *lead,
-) ([]storage.Inserted, error) {
-	own := slices.Clone(batch) // or no caller could have its batch on the stack
-	x := &inserter{s: s, batch: own, ends: after != nil}
-	if after == nil {
-		return insert.Batch(x, now, own)
-	}
-	ended := *after.to
-	ended.Version++
-	change := func() error {
-		s.applyChange(after.job, after.to, true)
-		return nil
-	}
-	return insert.Then(x, now, &ended, change, own)
-}
-
 // inserter is the insert.Tx of a batch. store.mu is its transaction.
 type inserter struct {
 	s     *store
@@ -45,6 +27,12 @@ type inserter struct {
 }
 
 var _ insert.Tx = (*inserter)(nil)
+
+// inserter returns what package insert stores a batch through. It has a copy of the
+// batch, or no caller could have its batch on the stack.
+func (s *store) inserter(batch []storage.Insert) *inserter {
+	return &inserter{s: s, batch: slices.Clone(batch)}
+}
 
 // Peers implements insert.Tx. Of a state it returns the newest job, which is in the way
 // if any is, and all that have not ended if the batch may end some.
@@ -102,7 +90,7 @@ func (x *inserter) Draining(queues []string) (string, error) {
 
 // Depth implements insert.Tx.
 func (x *inserter) Depth(queue string) (int, error) {
-	if q := x.s.queues[queue]; q != nil {
+	if q := x.s.ready.queues[queue]; q != nil {
 		return q.live, nil
 	}
 	return 0, nil
@@ -144,10 +132,7 @@ func (x *inserter) Save(changed []*insert.Job) error {
 	for _, to := range changed {
 		j := s.find(to.ID)
 		if !to.State.Terminal() {
-			s.leaveSection(j)
-			s.set(j, &to.Record)
-			s.enterSection(j)
-			s.wakeAnew(j)
+			s.reset(j, &to.Record)
 			continue
 		}
 		if j.current() == ojs.StateActive {

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/versions"
-	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/rule"
 )
@@ -32,13 +30,14 @@ type job struct {
 	worker *string        // who claimed it last
 	level  *level         // of an available job: its queue, type, key and priority; nil: not there
 
-	prev, next *job                 // in level
-	wake       scheduler.Item[*job] // in store.wakes, by job.end
-	ord        uint64               // in all
-	turn       uint64               // among the available jobs, or of its end or the beginning of its wait
-	hash       uint32               // in the table, by which it is found there
-	state      uint8                // index of states
-	class      class                // once it has ended
+	prev, next *job    // in level
+	ord        uint64  // in all
+	turn       uint64  // of its end, or of the beginning of its state or lease
+	readySeq   uint64  // the order among available jobs: its turn when it became one; an active job keeps it
+	wakesAt    instant // the time by which it is in store.wakes; never: it is not there
+	hash       uint32  // in the table, by which it is found there
+	state      uint8   // index of states
+	class      class   // once it has ended
 	end        endState
 	marks      marks
 	attempt    int32
@@ -67,7 +66,7 @@ type rest struct {
 	counted     bool            // it waited for jobs or its turn: only the storage changes its Dependencies
 	revived     uint32          // how often: edges from before are stale
 	line        *keyLine        // of its ordering key, until its end
-	turn        bool            // it has the turn of its line
+	hasTurn     bool            // it has the turn of its line
 	round       uint64          // see fair.go; 0: it has no fairness key
 }
 
@@ -103,10 +102,8 @@ type kind struct {
 	// nil: none, or one with a key, which may be another in each job
 	unique *ojs.UniquePolicy
 
-	home    *queue
 	section *section
-	group   *group // where those of them that are available are
-	jobs    int    // how many there are
+	jobs    int // how many there are
 }
 
 // fits reports whether a job is of the kind.
@@ -115,7 +112,7 @@ func (k *kind) fits(r *storage.Record) bool {
 		k.maxAttempts == r.MaxAttempts &&
 		k.timeout == r.Timeout && k.totalTimeout == r.TotalTimeout && k.lease == r.Lease &&
 		k.resultTTL == r.ResultTTL && k.retry.Equal(r.Retry) &&
-		equalUnique(k.unique, ofMany(r.Unique))
+		k.unique.Equal(ofMany(r.Unique))
 }
 
 // ofMany is a policy that may be that of many jobs, nil if it is none.
@@ -126,27 +123,12 @@ func ofMany(p *ojs.UniquePolicy) *ojs.UniquePolicy {
 	return p
 }
 
-// equalUnique compares policies without a key.
-func equalUnique(a, b *ojs.UniquePolicy) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.Keys == b.Keys && a.Period == b.Period && a.PeriodMonths == b.PeriodMonths &&
-		a.OnConflict == b.OnConflict && a.MaxWait == b.MaxWait &&
-		equalLists(a.ArgsKeys, b.ArgsKeys) && equalLists(a.MetaKeys, b.MetaKeys) &&
-		equalLists(a.States, b.States)
-}
-
-// equalLists minds that an empty list is another than none.
-func equalLists[E comparable](a, b []E) bool { return (a == nil) == (b == nil) && slices.Equal(a, b) }
-
 // kindOf finds the kind of a job, or makes it.
 func (s *store) kindOf(r *storage.Record) *kind {
 	if k := s.lastKind.Load(); k != nil && k.fits(r) {
 		return k
 	}
-	q := s.queue(r.Queue)
-	x := orMake(q.sections, r.Type, func() *section { return &section{jobType: r.Type} })
+	x := s.ready.section(s.queue(r.Queue), r.Type, r.TypeVersion)
 	for _, k := range x.kinds {
 		if k.fits(r) {
 			s.lastKind.Store(k)
@@ -156,11 +138,10 @@ func (s *store) kindOf(r *storage.Record) *kind {
 	k := &kind{
 		jobType: r.Type, version: r.TypeVersion, queue: r.Queue, maxAttempts: r.MaxAttempts, retry: r.Retry,
 		timeout: r.Timeout, totalTimeout: r.TotalTimeout, lease: r.Lease, resultTTL: r.ResultTTL,
-		home: q, section: x,
-		group: s.ready.join(q, versions.Full(r.Type, r.TypeVersion)),
+		section: x,
 	}
 	k.retry.NonRetryableErrors = slices.Clone(r.Retry.NonRetryableErrors)
-	k.unique = cloneUnique(ofMany(r.Unique))
+	k.unique = ofMany(r.Unique).Clone()
 	// Jobs that are all different would make a list of them all. Kinds beyond that many
 	// are not looked for again.
 	x.n++
@@ -171,7 +152,7 @@ func (s *store) kindOf(r *storage.Record) *kind {
 	return k
 }
 
-// maxKinds is how many kinds of jobs of one type and queue are told apart.
+// maxKinds is how many kinds of jobs of a section are told apart.
 const maxKinds = 16
 
 // leaves takes a job out of its kind.
@@ -182,10 +163,9 @@ func (s *store) leaves(k *kind) {
 	x := k.section
 	x.kinds = slices.DeleteFunc(x.kinds, func(other *kind) bool { return other == k })
 	if x.n--; x.n == 0 {
-		delete(k.home.sections, x.jobType)
-		s.forgetIfEmpty(k.home)
+		s.ready.part(x)
+		s.forgetIfEmpty(x.home)
 	}
-	s.ready.part(k.group)
 	if s.lastKind.Load() == k {
 		s.lastKind.Store(nil)
 	}
@@ -322,7 +302,7 @@ func (j *job) copyTo(r *storage.Record) {
 	r.Retry = k.retry
 	r.Retry.NonRetryableErrors = slices.Clone(k.retry.NonRetryableErrors)
 	r.Timeout, r.TotalTimeout, r.Lease, r.ResultTTL = k.timeout, k.totalTimeout, k.lease, k.resultTTL
-	r.RateLimit, r.Unique, r.Fingerprint = clone(j.limit), cloneUnique(k.unique), j.fingerprint()
+	r.RateLimit, r.Unique, r.Fingerprint = clone(j.limit), k.unique.Clone(), j.fingerprint()
 	r.Dependencies, r.Fairness = nil, j.fairness()
 	r.ExpiresAt, r.DeadLetteredAt, r.EnqueueTTL = time.Time{}, time.Time{}, 0
 	r.EnqueuedAt, r.StartedAt = j.enqueued.time(), j.started.time()
@@ -412,16 +392,6 @@ func clone[T any](p *T) *T {
 	}
 	c := *p
 	return &c
-}
-
-func cloneUnique(p *ojs.UniquePolicy) *ojs.UniquePolicy {
-	if p == nil {
-		return nil
-	}
-	c := clone(p)
-	c.ArgsKeys, c.MetaKeys, c.States = slices.Clone(p.ArgsKeys), slices.Clone(p.MetaKeys),
-		slices.Clone(p.States)
-	return c
 }
 
 // firstVersion is that of a job whose id no other has had.

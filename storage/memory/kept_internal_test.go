@@ -153,3 +153,51 @@ func TestKeptAgainWhenTheClockGoesBack(t *testing.T) {
 	prune(4, 9, 0)
 	prune(5, 9, 1)
 }
+
+// prune-10: a job that its workflow keeps on until a time is kept again if the clock goes
+// back before that time, though a Prune after it has found the workflow ended.
+func TestKeptOnAgainWhenTheClockGoesBack(t *testing.T) {
+	storages := map[string]storage.Storage{"memory": New(), "reference": storagetest.NewReference()}
+	for name, s := range storages {
+		t.Run(name, func(t *testing.T) {
+			defer s.Close()
+			now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+			const workflow = "01890a5d-ac96-774b-bcce-000000000001"
+			const step = "01890a5d-ac96-774b-bcce-000000000002"
+			end := func(id string) {
+				t.Helper()
+				r, err := s.Get(t.Context(), id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.State, r.FinishedAt = ojs.StateCancelled, now
+				if _, err := s.Settle(t.Context(), now, []storage.Change{{Record: r}}, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			prune := func(minute, most int, want ...string) {
+				t.Helper()
+				at := now.Add(time.Duration(minute) * time.Minute)
+				out, err := s.Prune(t.Context(), storage.Prune{Now: at, Before: at.Add(1), Max: most})
+				if err != nil || !slices.Equal(out.IDs, want) {
+					t.Errorf("after %d minutes pruned %v, want %v; %v", minute, out.IDs, want, err)
+				}
+			}
+			for _, id := range []string{workflow, step} {
+				var r storage.Record
+				r.ID, r.Type, r.Queue, r.State, r.CreatedAt = id, "x", "q", ojs.StateAvailable, now
+				r.Meta, r.ResultTTL = map[string]any{"workflow_id": workflow}, ojs.NoResult
+				if _, err := s.Insert(t.Context(), now, []storage.Insert{{Record: r}}, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			end(step)
+			prune(10, 9) // as long again as since the end: until minute 20
+			end(workflow)
+			prune(21, 0)
+			prune(16, 9, workflow)
+			prune(19, 9)
+			prune(20, 9, step)
+		})
+	}
+}

@@ -11,7 +11,7 @@ import (
 // holdsBack reports whether limits keep the job, which is next, from starting. It does
 // what the job's OnLimit says, unless the claim ends before a job that need not wait.
 func (s *store) holdsBack(j *job, now time.Time, to *storage.Limited, ends bool) bool {
-	for _, l := range j.kind.group.lanes {
+	for _, l := range j.kind.section.lanes {
 		if s.ready.judge(l); l.closed {
 			return true
 		}

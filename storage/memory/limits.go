@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/rule"
@@ -19,8 +18,8 @@ import (
 //   - A counter exists for each key of a stored job that is available, active or has
 //     started not long ago, and for each limit with a setting or a block.
 //   - A lane is a counter with bounds. A key has one for each RateLimit of its available
-//     jobs; a queue or type has one. A bucket has jobs of one lane, and a group knows the
-//     lanes of its queue and type: these are the nodes of the lanes.
+//     jobs; a queue or type has one. A bucket has jobs of one lane, and a section knows
+//     the lanes of its queue and type: these are the nodes of the lanes.
 //   - counter.Active is the number of active jobs: place adds a job and displace takes it
 //     away.
 //   - A closed lane shuts its nodes. A lane without nodes is open, and so is one whose
@@ -59,7 +58,7 @@ type counter struct {
 type lane struct {
 	of     *counter
 	own    ojs.RateLimit // the limit of its jobs; that of a queue or type: none
-	nodes  []*node       // not empty buckets of a key; groups of a queue or type
+	nodes  []*node       // not empty buckets of a key; sections of a queue or type
 	n      int           // available jobs in the buckets
 	closed bool
 	untold bool // it is in limits.untold
@@ -67,9 +66,9 @@ type lane struct {
 }
 
 // counts reports whether some limit counts the job.
-func (j *job) counts() bool { return j.limit != nil || j.kind.group.lanes != nil }
+func (j *job) counts() bool { return j.limit != nil || j.kind.section.lanes != nil }
 
-// used reports whether the lane has buckets or groups.
+// used reports whether the lane has buckets or sections.
 func (l *lane) used() bool { return len(l.nodes) > 0 }
 
 // counter finds the counter of a limit, or makes it.
@@ -118,7 +117,7 @@ func (r *ready) attach(l *lane, n *node) {
 	}
 }
 
-// detach takes a node out of a lane: a bucket that has become empty, or a group that is
+// detach takes a node out of a lane: a bucket that has become empty, or a section that is
 // forgotten.
 func (r *ready) detach(l *lane, n *node) {
 	if l.closed {
@@ -133,22 +132,15 @@ func (r *ready) detach(l *lane, n *node) {
 	}
 }
 
-// bind gives a new group the lanes of its queue and type.
-func (r *ready) bind(g *group) {
-	for _, name := range [...]storage.LimitName{
-		{Kind: storage.LimitQueue, Name: g.queue},
-		{Kind: storage.LimitType, Name: versions.Name(g.jobType)},
-	} {
-		if c := r.limits.byName[name]; c != nil {
-			g.lanes = append(g.lanes, c.lanes[0])
-			r.attach(c.lanes[0], &g.node)
-		}
-	}
+// bind gives a section the lane of a limit of its queue or type.
+func (r *ready) bind(x *section, l *lane) {
+	x.lanes = append(x.lanes, l)
+	r.attach(l, &x.node)
 }
 
 // each calls f with the counters of a job.
 func (x *limits) each(j *job, f func(*counter)) {
-	for _, l := range j.kind.group.lanes {
+	for _, l := range j.kind.section.lanes {
 		f(l.of)
 	}
 	if l := j.limit; l != nil {

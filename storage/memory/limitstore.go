@@ -4,11 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
-	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/rule"
 )
@@ -45,22 +46,29 @@ func (s *store) setLimit(
 		s.bindAll(c)
 	}
 	s.ready.judgeAll(c)
-	if s.heard {
-		s.notice.Available = true
-	}
+	s.notice.Available = s.heard
 	return nil
 }
 
-// bindAll gives the counter of a queue or type its lane, its groups and its active jobs.
+// bindAll gives the counter of a queue or type its lane, sections and active jobs.
 func (s *store) bindAll(c *counter) {
 	l := c.add(ojs.RateLimit{})
 	c.Active = s.countOf(c, active, nil)
-	for _, types := range s.ready.queues {
-		for _, g := range types {
-			if c.Kind == storage.LimitQueue && g.queue == c.Name ||
-				c.Kind == storage.LimitType && versions.Name(g.jobType) == c.Name {
-				g.lanes = append(g.lanes, l)
-				l.nodes = append(l.nodes, &g.node)
+	for x := range s.ready.counted(c) {
+		s.ready.bind(x, l)
+	}
+}
+
+// counted yields the sections whose jobs a counter of a queue or type counts.
+func (r *ready) counted(c *counter) iter.Seq[*section] {
+	return func(yield func(*section) bool) {
+		for name, q := range r.queues {
+			for t, x := range q.sections {
+				counts := c.Kind == storage.LimitQueue && name == c.Name ||
+					c.Kind == storage.LimitType && t.name == c.Name
+				if counts && !yield(x) {
+					return
+				}
 			}
 		}
 	}
@@ -72,19 +80,14 @@ func (s *store) countOf(c *counter, state int, without map[any]int) (n int) {
 	if c.Kind == storage.LimitKey {
 		return 0
 	}
-	for name, q := range s.queues {
-		for _, x := range q.sections {
-			if c.Kind == storage.LimitQueue && name == c.Name ||
-				c.Kind == storage.LimitType && x.jobType == c.Name {
-				n += x.counts[state] - without[x]
-			}
-		}
+	for x := range s.ready.counted(c) {
+		n += x.counts[state] - without[x]
 	}
 	return n
 }
 
 // GetLimit implements storage.Storage.
-func (s *store) GetLimit(
+func (s personal) GetLimit(
 	ctx context.Context, now time.Time, limit storage.LimitName,
 ) (storage.Limit, error) {
 	if err := storage.CheckLimit(limit, ojs.RateLimit{}); err != nil {
@@ -108,7 +111,7 @@ func (s *store) GetLimit(
 }
 
 // ListLimits implements storage.Storage.
-func (s *store) ListLimits(
+func (s personal) ListLimits(
 	ctx context.Context, now time.Time, kind storage.LimitKind, after string, most int,
 ) ([]storage.Limit, error) {
 	if err := storage.CheckLimit(storage.LimitName{Kind: kind, Name: "any"}, ojs.RateLimit{}); err != nil {
@@ -163,8 +166,9 @@ func (s *store) limitOf(c *counter, now time.Time, expired map[any]int) storage.
 func (s *store) expiredReady(now time.Time) map[any]int {
 	s.ready.bringBack(now)
 	n := make(map[any]int)
-	for due := range s.wakes[open].Due(now) {
-		if j := due.Value; j.state == available {
+	at := rule.Nanos(now)
+	for due := s.wakes[open].from(math.MinInt64, 0, false); due.next() && due.at <= at; {
+		if j := due.job; j.state == available {
 			n[j.kind.section]++
 			if b := j.level.bucket; b != nil { // lanes do not count those in ready.passed
 				n[b.lane]++

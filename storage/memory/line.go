@@ -13,10 +13,10 @@ import (
 
 // keyLine is the jobs of one ordering key.
 type keyLine struct {
-	key   string
-	jobs  int    // that are stored with the key and have not ended
-	turns int    // of them have the turn and have not ended: several if a person has activated some
-	wait  []edge // jobs in line, in the order of insertion, and some that have left it
+	key      string
+	jobs     int    // that are stored with the key and have not ended
+	withTurn int    // of them have the turn and have not ended: several if a person has activated some
+	wait     []edge // jobs in line, in the order of insertion, and some that have left it
 }
 
 // inLine reports whether the job still waits for its turn.
@@ -50,9 +50,9 @@ func (s *store) enterLine(j *job, key string) {
 
 // takeTurn gives a job the turn of its line, if it is in one and does not have it.
 func (s *store) takeTurn(j *job) {
-	if j.rest != nil && j.rest.line != nil && !j.rest.turn {
-		j.rest.turn = true
-		j.rest.line.turns++
+	if j.rest != nil && j.rest.line != nil && !j.rest.hasTurn {
+		j.rest.hasTurn = true
+		j.rest.line.withTurn++
 	}
 }
 
@@ -64,9 +64,9 @@ func (s *store) leaveLine(j *job) (key string) {
 	}
 	l := j.rest.line
 	j.rest.line = nil
-	if j.rest.turn {
-		j.rest.turn = false
-		l.turns--
+	if j.rest.hasTurn {
+		j.rest.hasTurn = false
+		l.withTurn--
 	}
 	if l.jobs--; l.jobs == 0 {
 		delete(s.lines, l.key)
@@ -77,7 +77,7 @@ func (s *store) leaveLine(j *job) (key string) {
 // First implements depend.Tx.
 func (s dependTx) First(key string) (first *job, some bool) {
 	l := s.lines[key]
-	for l != nil && l.turns == 0 && len(l.wait) > 0 {
+	for l != nil && l.withTurn == 0 && len(l.wait) > 0 {
 		e := l.wait[0]
 		if l.wait = l.wait[1:]; e.inLine() {
 			s.takeTurn(e.job)

@@ -1,15 +1,14 @@
 package memory
 
 import (
-	"cmp"
 	"context"
 	"iter"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/internal/cursor"
-	"github.com/ojsengine/ojs/scheduler"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/rule"
 )
@@ -18,13 +17,15 @@ const (
 	// A page ends after looking at this many jobs even if it is not full, so that a
 	// listing which matches few of very many does not hold up the others.
 	maxLook = 4096
-	// It is fewer in the order of due times, for which the page searches a heap, and for
-	// a query with a function, which may take longer.
+	// It is fewer for a query with a function, which may take longer.
 	maxLookLong = 1024
+	// A listing in the order of claims has this many jobs at most: each page walks to its
+	// place from the first of them.
+	maxReady = 10_000
 )
 
 // List implements storage.Storage.
-func (s *store) List(ctx context.Context, q storage.Query) (storage.Page, error) {
+func (s personal) List(ctx context.Context, q storage.Query) (storage.Page, error) {
 	w, err := rule.Begin("memory", &q)
 	if err != nil {
 		return storage.Page{}, err
@@ -34,7 +35,7 @@ func (s *store) List(ctx context.Context, q storage.Query) (storage.Page, error)
 	}
 	defer s.leave()
 	look := maxLook
-	if q.Order == storage.OrderDue || q.Where != nil {
+	if q.Where != nil {
 		look = maxLookLong
 	}
 	var page storage.Page
@@ -62,22 +63,15 @@ func (s *store) List(ctx context.Context, q storage.Query) (storage.Page, error)
 // walk goes through the jobs in the order of a query, from where a page begins: at least
 // one more than a page looks at, if there are so many.
 func (s *store) walk(q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
-	of, timed := s.lists(q)
-	switch {
-	case of != nil && timed:
-		return byTime(of, q, w)
-	case of != nil:
-		return inInsertion(of, q, w)
-	case q.Order == storage.OrderDue:
-		return s.byDue(w)
+	if q.Order == storage.OrderClaim {
+		return s.ready.byClaim(w)
 	}
-	return s.ready.byClaim(w)
+	return inLists(s.lists(q), q, w)
 }
 
-// lists returns the lists that have the jobs of a query, and whether they are by time.
-// Without a list in the order, it returns nil.
-func (s *store) lists(q *storage.Query) (of []*index, timed bool) {
-	of = []*index{} // not nil
+// lists returns the lists that have the jobs of a query in its order, but for that of
+// claims.
+func (s *store) lists(q *storage.Query) (of []*index) {
 	switch {
 	case q.ByError():
 		for name, x := range s.failed {
@@ -85,23 +79,20 @@ func (s *store) lists(q *storage.Query) (of []*index, timed bool) {
 				of = append(of, x)
 			}
 		}
-		return of, true
 	case q.TimedRare():
 		s.sections(q, func(x *section, state int) {
 			if states[state].Terminal() == (q.Order == storage.OrderFinished) {
 				of = append(of, &x.rare[state].timed)
 			}
 		})
-		return of, true
 	case q.Order == storage.OrderFinished:
 		for c := range classes {
 			if c.among(q.States) && (!q.DeadLetters || c == deadLetter) {
 				of = append(of, &s.finished[ended][c], &s.finished[held][c])
 			}
 		}
-		return of, true
-	case q.Order == storage.OrderDue || q.Order == storage.OrderClaim:
-		return nil, false
+	case q.Order == storage.OrderDue:
+		of = append(of, &s.wakes[open])
 	case q.DeadLetters:
 		s.sections(q, func(x *section, state int) {
 			if dead := &x.rare[state].dead; dead.n > 0 {
@@ -122,98 +113,139 @@ func (s *store) lists(q *storage.Query) (of []*index, timed bool) {
 	default:
 		of = append(of, &s.all)
 	}
-	return of, false
+	return of
 }
 
-// activeOf makes a list of the active jobs that a query may select. It sorts them: they
-// are few.
+// activeOf makes a list of the active jobs that a query may select, which are few.
 func (s *store) activeOf(q *storage.Query) *index {
-	var jobs []*job
+	x := new(index)
 	for j := s.running.head; j != nil; j = j.next {
 		if q.MayMatch(j.current(), j.kind.queue, j.kind.jobType) {
-			jobs = append(jobs, j)
+			x.add(int64(j.ord), j)
 		}
-	}
-	slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(a.ord, b.ord) })
-	x := new(index)
-	for _, j := range jobs {
-		x.add(int64(j.ord), j)
 	}
 	return x
 }
 
-// inInsertion goes through lists by job.ord, or by job.turn, in an order of insertion.
-func inInsertion(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
-	newest := q.Order == storage.OrderNewest
-	at := w.From.After[0]
-	switch {
-	case w.First && newest:
-		at = math.MaxInt64
-	case newest:
-		at = max(at, 1) - 1
-	}
-	return merged(of, at, math.MaxUint64, newest != w.From.Back, func(e *entry) cursor.Position {
-		return cursor.Position{e.at}
-	})
-}
-
-// byTime goes through lists by job.timed in the order storage.OrderFinished, the latest
-// first, or storage.OrderDue.
-func byTime(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
-	latest := q.Order == storage.OrderFinished
-	first, last := int64(math.MinInt64), int64(math.MaxInt64) // times that are listed
-	if latest {
+// inLists goes through lists as one: by job.timed and job.turn in the orders
+// storage.OrderFinished, the latest first, and storage.OrderDue, else by the number of
+// the lists, which is job.ord, or job.turn of dead letters.
+func inLists(of []*index, q *storage.Query, w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
+	latest := q.Order == storage.OrderFinished || q.Order == storage.OrderNewest
+	timed := q.Order == storage.OrderFinished || q.Order == storage.OrderDue
+	first, last := int64(math.MinInt64), int64(math.MaxInt64) // numbers that are listed
+	if q.Order == storage.OrderFinished {
 		first = rule.Nanos(q.FinishedFrom)
 	}
-	if before := q.FinishedBefore; latest && !before.IsZero() {
+	if before := q.FinishedBefore; q.Order == storage.OrderFinished && !before.IsZero() {
 		if last = rule.Nanos(before); rule.Time(last).Equal(before) { // else jobs of before may be there
 			last--
 		}
 	}
-	at, turn := w.From.After[0], uint64(w.From.After[1])
-	switch {
-	case !w.First && latest:
+	at, turn, back := w.From.After[0], uint64(w.From.After[1]), latest != w.From.Back
+	if latest { // the cursor is behind its job
 		turn = max(turn, 1) - 1
-	case w.First && latest:
+	} else if !timed {
+		turn = math.MaxUint64
+	}
+	// A cursor may be of a time that the query does not list.
+	if back && (w.First || at > last) {
 		at, turn = last, math.MaxUint64
-	case w.First:
+	} else if !back && (w.First || at < first) {
 		at, turn = first, 0
 	}
-	jobs := merged(of, at, turn, latest != w.From.Back, func(e *entry) cursor.Position {
-		return cursor.Position{e.at, int64(e.job.turn)}
-	})
+	readers, all := make([]*reader, len(of)), make([]reader, len(of))
+	for i, x := range of {
+		all[i] = x.from(at, turn, back)
+		readers[i] = &all[i]
+	}
 	return func(yield func(cursor.Position, *job) bool) {
-		for at, j := range jobs { // a cursor may be of times that are listed no more
-			far := at[0] < first
-			if latest == w.From.Back {
-				far = at[0] > last
+		for e := range merged(readers) {
+			at := cursor.Position{e.at}
+			if timed {
+				at[1] = int64(e.job.turn)
 			}
-			if far || at[0] >= first && at[0] <= last && !yield(at, j) {
+			if e.at < first || e.at > last || !yield(at, e.job) {
 				return
 			}
 		}
 	}
 }
 
-// merged goes through the entries of several lists as one: those after a number and a
-// turn, or back from those.
-func merged(
-	of []*index, at int64, turn uint64, back bool, position func(*entry) cursor.Position,
-) iter.Seq2[cursor.Position, *job] {
+// byClaim goes through the available jobs in the order storage.OrderClaim.
+func (r *ready) byClaim(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
+	position := func(j *job) cursor.Position {
+		return cursor.Position{-int64(j.priority), int64(j.stands()), int64(j.readySeq)}
+	}
+	passed := func(at cursor.Position) bool { return slices.Compare(at[:], w.From.After[:]) <= 0 }
+	r.bringBack(time.Time{})
+	var lists []*levelReader
+	for _, q := range r.queues {
+		for l := range q.lists() {
+			lists = append(lists, &levelReader{following: l.head})
+		}
+	}
 	return func(yield func(cursor.Position, *job) bool) {
-		var heads heap[*reader]
-		all := make([]reader, len(of))
-		for i, x := range of {
-			if all[i] = x.from(at, turn, back); all[i].next() {
-				heads.push(&all[i])
+		var before []*job // the cursor of a walk back
+		n := 0
+		for l := range merged(lists) {
+			at := position(l.job)
+			if n++; n > maxReady || w.From.Back && !passed(at) {
+				break
+			}
+			if w.From.Back {
+				before = append(before, l.job)
+			} else if (w.First || !passed(at)) && !yield(at, l.job) {
+				return
+			}
+		}
+		for _, j := range slices.Backward(before) {
+			if !yield(position(j), j) {
+				return
+			}
+		}
+	}
+}
+
+// levelReader goes through a level, which does not change meanwhile.
+type levelReader struct {
+	job       *job // that next has come to
+	following *job
+}
+
+func (r *levelReader) next() bool {
+	if r.job = r.following; r.job == nil {
+		return false
+	}
+	r.following = r.job.next
+	return true
+}
+
+func (r *levelReader) before(other *levelReader) bool { return comesBefore(r.job, other.job) }
+func (r *levelReader) moved(int)                      {} // only the first of the heap is changed
+
+// lister goes through a list in the order of before: next comes to the next of its jobs,
+// and reports whether there is one.
+type lister[L any] interface {
+	heapItem[L]
+	next() bool
+}
+
+// merged goes through several lists as one.
+func merged[L lister[L]](lists []L) iter.Seq[L] {
+	return func(yield func(L) bool) {
+		var heads heap[L]
+		for _, l := range lists {
+			if l.next() {
+				heads.push(l)
 			}
 		}
 		for heads.len() > 0 {
-			h := heads.items[0]
-			if !yield(position(&h.entry), h.job) {
+			l := heads.items[0]
+			if !yield(l) {
 				return
 			}
-			if h.next() {
+			if l.next() {
 				heads.fix(0)
 			} else {
 				heads.remove(0)
@@ -230,20 +262,3 @@ func (r *reader) before(other *reader) bool {
 }
 
 func (r *reader) moved(int) {}
-
-// byDue is walk in the order storage.OrderDue, of all jobs.
-func (s *store) byDue(w *cursor.Walk) iter.Seq2[cursor.Position, *job] {
-	return func(yield func(cursor.Position, *job) bool) {
-		at, list := scheduler.Place{Due: w.From.After[0], Turn: w.From.After[1]}, s.wakes[open].List
-		if w.First {
-			at.Due = math.MinInt64
-		} else if w.From.Back {
-			list = s.wakes[open].ListBack
-		}
-		for _, l := range list(at, maxLookLong+1) {
-			if !yield(cursor.Position{l.Due, l.Turn}, l.Item.Value) {
-				return
-			}
-		}
-	}
-}

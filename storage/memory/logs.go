@@ -17,7 +17,7 @@ func (s *store) addLog(j *job, version uint64, data []byte) {
 }
 
 // Logs implements storage.Storage.
-func (s *store) Logs(ctx context.Context, id string) ([]storage.Log, error) {
+func (s personal) Logs(ctx context.Context, id string) ([]storage.Log, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}

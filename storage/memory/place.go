@@ -7,24 +7,26 @@ import (
 // place enters a job into the indexes that its record says it belongs to; displace,
 // called before the record changes, takes it out again. The index of all jobs keeps
 // its order across changes. A job that has ended changes only to begin anew.
-func (s *store) place(j *job) { s.placeIn(j, 0) }
+func (s *store) place(j *job) {
+	if j.state != active {
+		j.readySeq = 0
+	}
+	s.placeAgain(j)
+}
 
-// placeIn is place of a job that had a turn among the available ones; 0: it had none.
-func (s *store) placeIn(j *job, turn uint64) {
-	wakeAt := j.wakeAt()
+// placeAgain is place that gives an available job the place that it had before.
+func (s *store) placeAgain(j *job) {
+	s.lastTurn++
+	j.turn = s.lastTurn
 	if j.ended() {
 		s.end(j)
 	} else {
-		s.enterEnd(j, open, wakeAt)
-	}
-	if j.listed() && j.state < completedState {
-		s.ends++
-		j.turn = s.ends
+		s.enterEnd(j, open, j.timed)
 	}
 	s.enterSection(j)
 	switch j.state {
 	case available:
-		s.ready.enter(j, turn)
+		s.ready.enter(j)
 	case active:
 		s.running.insert(j, s.running.last)
 		if j.counts() {
@@ -33,7 +35,7 @@ func (s *store) placeIn(j *job, turn uint64) {
 	}
 	s.addPeer(j)
 	if s.heard {
-		s.notice.Add(j.id, j.current(), wakeAt)
+		s.notice.Add(j.id, j.current(), j.wakeAt())
 	}
 }
 
@@ -56,7 +58,7 @@ func (s *store) displace(j *job) {
 // forgetIfEmpty drops what is kept of a queue that has no jobs and no state to remember.
 func (s *store) forgetIfEmpty(q *queue) {
 	if len(q.sections) == 0 && q.state == "" {
-		delete(s.queues, q.name)
+		delete(s.ready.queues, q.name)
 	}
 }
 

@@ -2,21 +2,23 @@ package memory
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/ojsengine/ojs"
 	"github.com/ojsengine/ojs/storage"
 	"github.com/ojsengine/ojs/storage/depend"
+	"github.com/ojsengine/ojs/storage/rule"
 )
 
-// endState is how far a job has come to its deletion. The jobs of each are in
-// Storage.finished, and those with a time in Storage.wakes.
+// endState is how far a job has come to its deletion. store.wakes has the jobs of each
+// that wait for a time, and store.finished those that have ended.
 type endState uint8
 
 const (
 	open  endState = iota // it has not ended; the time is its storage.Record.WakeAt
-	ended                 // it may be pruned; the time is that of held, mirrored, if it was held
+	ended                 // it may be pruned; the time is that of held, if it was held
 	held                  // it is not pruned before a time, its storage.Record.KeptUntil
 	endStates
 )
@@ -55,19 +57,19 @@ func (s *store) end(j *job) {
 		s.uncounted = append(s.uncounted, end)
 		j.marks &^= awaited
 	}
-	s.ends++
-	j.class, j.turn = classOf(j), s.ends
-	if until := j.keptUntil(); until.IsZero() {
-		s.enterEnd(j, ended, until)
-	} else {
-		s.enterEnd(j, held, until)
+	j.class = classOf(j)
+	until, end := instant(rule.Nanos(j.keptUntil())), held
+	if until == never {
+		end = ended
 	}
+	s.enterEnd(j, end, until)
 }
 
-// enterEnd gives a job an endState, with a time; zero: none.
-func (s *store) enterEnd(j *job, end endState, at time.Time) {
-	if j.end = end; !at.IsZero() {
-		s.wakes[end].Push(&j.wake, at)
+// enterEnd gives a job an endState, with a time; never: none.
+func (s *store) enterEnd(j *job, end endState, at instant) {
+	j.end, j.wakesAt = end, at
+	if at != never {
+		s.wakes[end].add(int64(at), j)
 	}
 	if end != open {
 		s.finished[end][j.class].add(int64(j.timed), j)
@@ -76,7 +78,9 @@ func (s *store) enterEnd(j *job, end endState, at time.Time) {
 
 // leaveEnd undoes enterEnd, before the job changes.
 func (s *store) leaveEnd(j *job) {
-	s.wakes[j.end].Remove(&j.wake)
+	if j.wakesAt != never {
+		s.wakes[j.end].remove(int64(j.wakesAt), j)
+	}
 	if j.end != open {
 		s.finished[j.end][j.class].remove(int64(j.timed), j)
 	}
@@ -86,19 +90,22 @@ func (s *store) leaveEnd(j *job) {
 // release lets go the jobs that are kept until now at the latest, and only those: if the
 // clock goes back, some are held again.
 func (s *store) release(now time.Time) {
-	later := mirrored(now).Add(-1) // kept for longer than now
-	for it, some := s.wakes[ended].PopDue(later); some; it, some = s.wakes[ended].PopDue(later) {
-		s.leaveEnd(it.Value)
-		s.enterEnd(it.Value, held, it.Value.keptUntil())
-	}
-	for it, some := s.wakes[held].PopDue(now); some; it, some = s.wakes[held].PopDue(now) {
-		j := it.Value
-		if s.keptBy(j, now) {
-			s.wakes[held].Push(&j.wake, storage.KeptOn(now, j.finishedAt()))
-			continue
+	at := rule.Nanos(now)
+	for {
+		last := s.wakes[ended].from(math.MaxInt64, math.MaxUint64, true)
+		if !last.next() || last.at <= at {
+			break
 		}
-		s.leaveEnd(j)
-		s.enterEnd(j, ended, mirrored(j.keptUntil()))
+		s.leaveEnd(last.job)
+		s.enterEnd(last.job, held, last.job.wakesAt)
+	}
+	for e := s.wakes[held].first(); e.job != nil && e.at <= at; e = s.wakes[held].first() {
+		s.leaveEnd(e.job)
+		if s.keptBy(e.job, now) {
+			s.enterEnd(e.job, held, instant(rule.Nanos(storage.KeptOn(now, e.job.finishedAt()))))
+		} else {
+			s.enterEnd(e.job, ended, e.job.wakesAt)
+		}
 	}
 }
 
@@ -112,9 +119,6 @@ func (s *store) keptBy(j *job, now time.Time) bool {
 	r := keeper.record()
 	return r.Keeps(now)
 }
-
-// mirrored is as far from 1970 on the other side: the later a time, the earlier.
-func mirrored(t time.Time) time.Time { return time.Unix(-t.Unix(), -int64(t.Nanosecond())) }
 
 // keptUntil is storage.Record.KeptUntil of a job that has ended.
 func (j *job) keptUntil() time.Time {
@@ -131,39 +135,32 @@ func (j *job) keptUntil() time.Time {
 }
 
 // Prune implements storage.Storage.
-func (s *store) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned, err error) {
+func (s personal) Prune(ctx context.Context, p storage.Prune) (out storage.Pruned, err error) {
 	if err := s.enter(ctx); err != nil {
 		return out, err
 	}
 	defer s.leave()
 	s.release(p.Now)
-	var of []*index
+	var of []*reader
 	for c := range classes {
-		if c == deadLetter == p.DeadLetters && c.among(p.States) {
-			of = append(of, &s.finished[ended][c])
-			out.Left += s.finished[ended][c].n
+		if x := &s.finished[ended][c]; c == deadLetter == p.DeadLetters && c.among(p.States) {
+			r := x.from(math.MinInt64, 0, false)
+			of = append(of, &r)
+			out.Left += x.n
 		}
 	}
-	first := firstOf(of)
-	for first != nil && len(out.IDs) < p.Max && p.Selects(first.finishedAt(), out.Left) {
-		out.IDs = append(out.IDs, first.id)
+	var pruned []*job
+	for e := range merged(of) {
+		if len(pruned) >= p.Max || !p.Selects(e.job.finishedAt(), out.Left) {
+			out.Oldest = e.job.finishedAt()
+			break
+		}
+		pruned = append(pruned, e.job)
 		out.Left--
-		s.delete(first)
-		first = firstOf(of)
 	}
-	if first != nil {
-		out.Oldest = first.finishedAt()
+	for _, j := range pruned {
+		out.IDs = append(out.IDs, j.id)
+		s.delete(j)
 	}
 	return out, nil
-}
-
-// firstOf returns the job of some lists that is pruned first, nil if they are empty.
-func firstOf(of []*index) *job {
-	var first entry
-	for _, x := range of {
-		if e, ok := x.first(); ok && (first.job == nil || e.before(&first)) {
-			first = e
-		}
-	}
-	return first.job
 }

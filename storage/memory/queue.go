@@ -20,22 +20,19 @@ func (s *store) SetQueueState(ctx context.Context, name string, to ojs.QueueStat
 	defer s.leave()
 	q := s.queue(name)
 	was := cmp.Or(q.state, ojs.QueueActive)
-	if q.state = to; to == ojs.QueueActive {
-		q.state = ""
-	}
-	switch {
-	case was == to:
-	case to == ojs.QueueActive:
-		s.states--
-	case was == ojs.QueueActive:
+	if was == ojs.QueueActive {
 		s.states++
 	}
-	for _, g := range s.ready.queues[name] {
+	if q.state = to; to == ojs.QueueActive {
+		q.state = ""
+		s.states--
+	}
+	for _, x := range q.sections {
 		if was == ojs.QueuePaused {
-			g.close(-1)
+			x.close(-1)
 		}
 		if to == ojs.QueuePaused {
-			g.close(1)
+			x.close(1)
 		}
 	}
 	s.notice.Available = s.heard && to != ojs.QueuePaused
@@ -44,13 +41,13 @@ func (s *store) SetQueueState(ctx context.Context, name string, to ojs.QueueStat
 }
 
 // QueueStates implements storage.Storage.
-func (s *store) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
+func (s personal) QueueStates(ctx context.Context) (map[string]ojs.QueueState, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.leave()
 	states := make(map[string]ojs.QueueState)
-	for name, q := range s.queues {
+	for name, q := range s.ready.queues {
 		if q.state != "" {
 			states[name] = q.state
 		}
@@ -60,13 +57,13 @@ func (s *store) QueueStates(ctx context.Context) (map[string]ojs.QueueState, err
 
 // queue finds a queue, or makes it.
 func (s *store) queue(name string) *queue {
-	return orMake(s.queues, name, func() *queue {
-		return &queue{name: name, sections: make(map[string]*section)}
+	return orMake(s.ready.queues, name, func() *queue {
+		return &queue{name: name, sections: make(map[*typeBranch]*section)}
 	})
 }
 
 // draining reports whether a queue takes no new jobs.
 func (s *store) draining(name string) bool {
-	q := s.queues[name]
+	q := s.ready.queues[name]
 	return q != nil && q.state == ojs.QueueDraining
 }

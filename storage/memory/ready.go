@@ -14,21 +14,19 @@ import (
 	"github.com/ojsengine/ojs/storage/rule"
 )
 
-// ready holds the available jobs. A bucket has those of one queue, type and rate limit; a
-// group has the buckets of one queue and type; and the groups of a type are ordered by
-// the job each would give next. So a claim for some types looks at no job of another
-// type. A claim from every queue does not look at each queue. A bucket whose limit lets
-// no job start is set aside: claims look at none of its jobs.
+// ready holds the available jobs. A bucket has those of one queue, type, version and rate
+// limit; a section has the buckets of one queue, type and version; and the sections of a
+// type and version are ordered by the job each would give next. So a claim for some types
+// looks at no job of another type. A claim from every queue does not look at each queue.
+// A bucket whose limit lets no job start is set aside: claims look at none of its jobs.
 type ready struct {
-	types  map[string]*typeBranch       // the versions of a type apart, by versions.Full
-	queues map[string]map[string]*group // queue, type
-	vary   map[string][]string          // the names in types of each type that has versions
-	asked  []string                     // memory for asks
-	order  branch                       // of types
-	wanted claimedTypes                 // of the latest claims
-	seq    uint64                       // of the latest entry
-	n      int                          // jobs, without those in passed
-	fair   map[levelID]*fairLevel
+	types   map[string][]*typeBranch // a type's versions, none without sections
+	queues  map[string]*queue
+	order   branch              // of types
+	claimed []string            // the types of the latest claim that named many
+	wanted  map[string][]string // patterns in claimed by their type; nil: not made yet
+	n       int                 // jobs, without those in passed
+	fair    map[levelID]*fairLevel
 
 	limits limits
 	looked int // types and queues that claims have looked for, and lanes judged, for tests
@@ -88,54 +86,17 @@ func (n *node) close(by int32) {
 	n.lead(n.head)
 }
 
-// typeBranch has the groups of a type.
+// typeBranch has the sections of a type in one version.
 type typeBranch struct {
 	branch
-	groups int // of the type, empty and shut ones too
-}
-
-// claimedTypes are the types of the latest claim that named many, as a set. Claims of an
-// engine name the same types, in one slice (storage.Claim.Types).
-type claimedTypes struct {
-	list   []string
-	set    map[string]struct{}
-	ranged bool // one names versions
-}
-
-// of returns the set of a claim's types, nil if one of them names versions, or if the
-// claim before named others: making the set costs more than a claim.
-func (c *claimedTypes) of(types []string) map[string]struct{} {
-	switch {
-	case len(types) != len(c.list) || &types[0] != &c.list[0]:
-		c.list, c.set, c.ranged = types, nil, false
-		return nil
-	case c.set == nil:
-		c.set = make(map[string]struct{}, len(types))
-		for _, t := range types {
-			c.set[t] = struct{}{}
-			c.ranged = c.ranged || strings.IndexByte(t, '@') >= 0
-		}
-	}
-	if c.ranged {
-		return nil
-	}
-	return c.set
-}
-
-type group struct {
-	branch
-	queue, jobType string
-	plain          *bucket           // of the jobs without a rate limit
-	keyed          map[*lane]*bucket // not empty ones, and the spare one
-	spare          *bucket           // an empty one: a lone job that comes and goes allocates none
-	lanes          []*lane           // of the limits of its queue and type; nil: none
-	kinds          int               // how many kinds its jobs have, available or not
+	name, version string
+	sections      int // of the type, empty and shut ones too
 }
 
 // bucket has a list of jobs for each priority, first in first out, and one for each
 // priority and fairness key.
 type bucket struct {
-	branch
+	branch                   // of the lists, and in a section of the buckets of its limits
 	lane   *lane             // of its jobs; nil: no limit of a key
 	levels map[listID]*level // not empty ones, and the spare one
 	spare  *level            // an empty one: a lone job that comes and goes costs no search
@@ -195,37 +156,34 @@ func comesBefore(j, k *job) bool {
 	if a, b := j.stands(), k.stands(); a != b {
 		return a < b
 	}
-	return j.turn < k.turn
+	return j.readySeq < k.readySeq
 }
 
 func newReady() ready {
 	return ready{
-		types:  make(map[string]*typeBranch),
-		queues: make(map[string]map[string]*group),
-		vary:   make(map[string][]string),
+		types:  make(map[string][]*typeBranch),
+		queues: make(map[string]*queue),
 		fair:   make(map[levelID]*fairLevel),
 		limits: limits{byName: make(map[storage.LimitName]*counter), sweep: firstSweep, ended: rule.None},
 	}
 }
 
-// enter enters an available job: in the turn and the round that it had before, or with
-// the turn 0 at the end of its priority, or of the jobs of its fairness key there.
-func (r *ready) enter(j *job, turn uint64) {
-	if turn == 0 {
-		r.seq++
-		turn = r.seq
-		r.takeRound(j, turn)
+// enter enters an available job: by the readySeq and in the round that it had before, or
+// if readySeq is 0 at the end of its priority, or of the jobs of its fairness key there.
+func (r *ready) enter(j *job) {
+	if j.readySeq == 0 {
+		j.readySeq = j.turn
+		r.takeRound(j)
 	} else if j.fairness().Key != "" {
-		r.enterRound(j, cmp.Or(j.rest.round, turn))
+		r.enterRound(j, cmp.Or(j.rest.round, j.readySeq))
 	}
-	r.add(j, turn)
+	r.add(j)
 }
 
-// add enters a job where its priority, type, key, round and turn say. Unless it is the
-// last one there, it costs a look at each job in front of it.
-func (r *ready) add(j *job, turn uint64) {
+// add enters a job where its priority, type, key, round and readySeq say. Unless it is
+// the last one there, it costs a look at each job in front of it.
+func (r *ready) add(j *job) {
 	l := r.bucket(j).level(j)
-	j.turn = turn
 	r.n++
 	if l.bucket.lane != nil {
 		l.bucket.lane.n++
@@ -240,7 +198,7 @@ func (r *ready) add(j *job, turn uint64) {
 	l.insert(j, behind)
 }
 
-// passOver takes an expired job out of the order of claims. Its turn stays.
+// passOver takes an expired job out of the order of claims. It keeps its readySeq.
 func (r *ready) passOver(j *job) {
 	r.remove(j)
 	r.passed.insert(j, r.passed.last)
@@ -258,7 +216,7 @@ func (r *ready) bringBack(now time.Time) {
 	}
 	for j := r.passed.last; j != nil; j = r.passed.last {
 		r.remove(j)
-		r.add(j, j.turn)
+		r.add(j)
 	}
 	r.passedUntil = time.Time{}
 }
@@ -266,7 +224,7 @@ func (r *ready) bringBack(now time.Time) {
 // level finds the list for a job, or makes it.
 func (b *bucket) level(j *job) *level {
 	id := listID{j.priority, j.fairness().Key}
-	if b.head != nil && b.head.level.listID == id {
+	if b.head != nil && b.head.level.listID == id && b.head.level.bucket == b {
 		return b.head.level
 	}
 	l := b.spare
@@ -283,7 +241,7 @@ func (b *bucket) level(j *job) *level {
 	return l
 }
 
-// remove takes a job out, if it is in. The kind of a job, and so its group, does not
+// remove takes a job out, if it is in. The kind of a job, and so its section, does not
 // change while it is in.
 func (r *ready) remove(j *job) {
 	l := j.level
@@ -310,120 +268,101 @@ func (r *ready) remove(j *job) {
 		return
 	}
 	r.detach(b.lane, &b.node)
-	g := j.kind.group
-	if g.spare != nil {
-		delete(g.keyed, g.spare.lane)
+	x := j.kind.section
+	if x.spareKeyed != nil {
+		delete(x.keyed, x.spareKeyed.lane)
 	}
-	g.spare = b
+	x.spareKeyed = b
 }
 
 // bucket finds the bucket of a job, or makes it.
 func (r *ready) bucket(j *job) *bucket {
-	g := j.kind.group
+	x := j.kind.section
 	if j.limit == nil {
-		return g.plain
+		return &x.bucket
 	}
 	l := r.limits.lane(j.limit)
-	b := g.keyed[l]
-	if b != nil && b != g.spare {
+	b := x.keyed[l]
+	if b != nil && b != x.spareKeyed {
 		return b
 	}
 	if b == nil {
-		if b = g.spare; b == nil {
-			b = newBucket(g)
+		if b = x.spareKeyed; b == nil {
+			b = &bucket{branch: branch{node: node{up: &x.branch}}, levels: make(map[listID]*level)}
 		}
-		delete(g.keyed, b.lane)
+		delete(x.keyed, b.lane)
 		b.lane = l
-		g.keyed[l] = b
+		x.keyed[l] = b
 	}
-	g.spare = nil
+	x.spareKeyed = nil
 	r.attach(l, &b.node)
 	return b
 }
 
-func newBucket(g *group) *bucket {
-	return &bucket{branch: branch{node: node{up: &g.branch}}, levels: make(map[listID]*level)}
-}
-
-// join returns the group of a queue and type, for a new kind of jobs.
-func (r *ready) join(q *queue, jobType string) *group {
-	types := orMake(r.queues, q.name, func() map[string]*group { return make(map[string]*group) })
-	g := types[jobType]
-	if g == nil {
-		t := orMake(r.types, jobType, func() *typeBranch {
-			if name, _, versioned := strings.Cut(jobType, "@"); versioned {
-				r.vary[name] = append(r.vary[name], jobType)
-			}
-			return &typeBranch{branch: branch{node: node{up: &r.order}}}
-		})
-		t.groups++
-		g = &group{queue: q.name, jobType: jobType, keyed: make(map[*lane]*bucket)}
-		g.up, g.plain = &t.branch, newBucket(g)
-		if q.state == ojs.QueuePaused {
-			g.shut = 1
-		}
-		types[jobType] = g
-		r.bind(g)
+// section finds the section of a queue, type and version, or makes it.
+func (r *ready) section(q *queue, jobType, version string) *section {
+	all := r.types[jobType]
+	i := slices.IndexFunc(all, func(t *typeBranch) bool { return t.version == version })
+	if i < 0 {
+		i = len(all)
+		all = append(all, &typeBranch{branch{node: node{up: &r.order}}, jobType, version, 0})
+		r.types[jobType] = all
 	}
-	g.kinds++
-	return g
+	t := all[i]
+	return orMake(q.sections, t, func() *section {
+		t.sections++
+		x := &section{home: q, of: t, keyed: make(map[*lane]*bucket)}
+		x.up, x.levels = &t.branch, make(map[listID]*level)
+		if q.state == ojs.QueuePaused {
+			x.shut = 1
+		}
+		for _, name := range [...]storage.LimitName{
+			{Kind: storage.LimitQueue, Name: q.name}, {Kind: storage.LimitType, Name: jobType},
+		} {
+			if c := r.limits.byName[name]; c != nil {
+				r.bind(x, c.lanes[0])
+			}
+		}
+		return x
+	})
 }
 
-// part forgets a group with its last kind of jobs.
-func (r *ready) part(g *group) {
-	if g.kinds--; g.kinds > 0 {
+// part forgets a section that has no kinds of jobs.
+func (r *ready) part(x *section) {
+	for _, l := range x.lanes {
+		r.detach(l, &x.node)
+	}
+	t := x.of
+	delete(x.home.sections, t)
+	if t.sections--; t.sections > 0 {
 		return
 	}
-	for _, l := range g.lanes {
-		r.detach(l, &g.node)
-	}
-	types := r.queues[g.queue]
-	if delete(types, g.jobType); len(types) == 0 {
-		delete(r.queues, g.queue)
-	}
-	t := r.types[g.jobType]
-	if t.groups--; t.groups == 0 {
-		delete(r.types, g.jobType)
-		if name, _, versioned := strings.Cut(g.jobType, "@"); versioned {
-			same := func(other string) bool { return other == g.jobType }
-			if r.vary[name] = slices.DeleteFunc(r.vary[name], same); len(r.vary[name]) == 0 {
-				delete(r.vary, name)
-			}
-		}
+	others := slices.DeleteFunc(r.types[t.name], func(other *typeBranch) bool { return other == t })
+	if r.types[t.name] = others; len(others) == 0 {
+		delete(r.types, t.name)
 	}
 }
 
-// asks returns the names in types that a claim of some types takes: the types themselves
-// as long as no type has versions and no claim asks for any. The list is valid until the
-// next call.
-func (r *ready) asks(claimed []string) []string {
-	ranged := func(pattern string) bool { return strings.IndexByte(pattern, '@') >= 0 }
-	if len(r.vary) == 0 && !slices.ContainsFunc(claimed, ranged) {
-		return claimed
-	}
-	r.asked = r.asked[:0]
-	for _, pattern := range claimed {
-		name := versions.Name(pattern)
-		if versions.Takes(pattern, name, "") {
-			r.asked = append(r.asked, name)
-		}
-		for _, full := range r.vary[name] {
-			if versions.Takes(pattern, name, full[len(name)+1:]) {
-				r.asked = append(r.asked, full)
-			}
-		}
-	}
-	return r.asked
-}
-
-// fewer returns the types that a claim names, if a look at n types costs less than one at
-// each name; else nil.
-func (r *ready) fewer(types []string, n int) map[string]struct{} {
+// fewer reports whether a look at n types costs less than one at each that a claim names.
+// It makes ready.wanted for that. Making wanted costs more than a claim, so that fewer is
+// false for types that the claim before did not name. Claims of an engine name the same
+// types, in one slice (storage.Claim.Types).
+func (r *ready) fewer(types []string, n int) bool {
 	const many = 8
-	if len(types) <= many || n > len(types) || len(r.vary) > 0 {
-		return nil
+	switch {
+	case len(types) <= many || n > len(types):
+		return false
+	case len(types) != len(r.claimed) || &types[0] != &r.claimed[0]:
+		r.claimed, r.wanted = types, nil
+		return false
+	case r.wanted == nil:
+		r.wanted = make(map[string][]string, len(types))
+		for _, pattern := range types {
+			name := versions.Name(pattern)
+			r.wanted[name] = append(r.wanted[name], pattern)
+		}
 	}
-	return r.wanted.of(types)
+	return true
 }
 
 // next finds the job to claim in a queue, or among all queues, nil if there is none.
@@ -447,44 +386,49 @@ func (r *ready) first(queue string, types []string) (best *job) {
 		}
 		return true
 	}
-	n, in := r.order.below.len()/2, map[string]*group(nil) // the first has a claimed job, as a rule
+	n, in := r.order.below.len()/2, map[*typeBranch]*section(nil) // the first has a claimed job, as a rule
 	if queue != "" {
-		in = r.queues[queue]
-		n = len(in)
+		if q := r.queues[queue]; q != nil {
+			n, in = len(q.sections), q.sections
+		}
 	}
-	set := r.fewer(types, n)
-	asked := func(jobType string) bool {
-		_, ok := set[jobType]
+	asked := func(t *typeBranch) bool {
 		r.looked++
-		return ok || set == nil
+		takes := func(pattern string) bool { return versions.Takes(pattern, t.name, t.version) }
+		return len(types) == 0 || slices.ContainsFunc(r.wanted[t.name], takes)
 	}
 	switch {
-	case len(types) > 0 && set == nil:
-		for _, name := range r.asks(types) {
+	case len(types) > 0 && !r.fewer(types, n):
+		for _, pattern := range types {
 			r.looked++
-			if g := in[name]; g != nil {
-				look(&g.node)
-			} else if t := r.types[name]; queue == "" && t != nil {
-				look(&t.node)
+			name, _, ranged := strings.Cut(pattern, "@")
+			for _, t := range r.types[name] {
+				switch x := in[t]; {
+				case ranged && !versions.Takes(pattern, name, t.version):
+				case queue == "":
+					look(&t.node)
+				case x != nil:
+					look(&x.node)
+				}
 			}
 		}
 	case queue == "":
-		r.order.below.search(0, func(n *node) bool { return asked(n.head.kind.group.jobType) && look(n) })
+		r.order.below.search(0, func(n *node) bool { return asked(n.head.kind.section.of) && look(n) })
 	default:
-		for jobType, g := range in {
-			_ = asked(jobType) && look(&g.node)
+		for t, x := range in {
+			_ = asked(t) && look(&x.node)
 		}
 	}
 	return best
 }
 
 // lists yields the lists of the available jobs of a queue, in no order.
-func (r *ready) lists(queue string) iter.Seq[*level] {
+func (q *queue) lists() iter.Seq[*level] {
 	return func(yield func(*level) bool) {
-		for _, g := range r.queues[queue] {
-			for _, b := range append(slices.Collect(maps.Values(g.keyed)), g.plain) {
-				for _, n := range b.below.items {
-					if !yield(n.head.level) {
+		for _, x := range q.sections {
+			for _, b := range append(slices.Collect(maps.Values(x.keyed)), &x.bucket) {
+				for _, l := range b.levels {
+					if l.head != nil && !yield(l) {
 						return
 					}
 				}
@@ -497,8 +441,12 @@ func (r *ready) lists(queue string) iter.Seq[*level] {
 // has fewer, in this order. Expired ones and some ids do not count.
 func (r *ready) longest(queue string, n int, without []string, now time.Time) []*job {
 	r.bringBack(now)
+	q := r.queues[queue]
+	if q == nil {
+		return nil
+	}
 	var all []*job
-	for l := range r.lists(queue) {
+	for l := range q.lists() {
 		for i, j := 0, l.head; i < n && j != nil; j = j.next {
 			if j.expired(now) || slices.Contains(without, j.id) {
 				continue
@@ -508,6 +456,6 @@ func (r *ready) longest(queue string, n int, without []string, now time.Time) []
 			}
 		}
 	}
-	slices.SortFunc(all, func(j, k *job) int { return cmp.Compare(j.turn, k.turn) })
+	slices.SortFunc(all, func(j, k *job) int { return cmp.Compare(j.readySeq, k.readySeq) })
 	return all[:min(n, len(all))]
 }

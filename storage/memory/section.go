@@ -5,14 +5,21 @@ import (
 	"github.com/ojsengine/ojs/storage"
 )
 
-// section is the jobs of a type in a queue: how many are in each state, and lists of the
-// jobs in a rare state. The active jobs have a list of their own.
+// section is the jobs of a type and version in a queue. Its bucket has the available ones
+// without a rate limit.
 type section struct {
-	jobType string
-	kinds   []*kind   // those that are looked for
-	n       int       // kinds, the others included
-	counts  [8]int    // by stateIndex
-	rare    [8]orders // by stateIndex
+	bucket
+	home *queue
+	of   *typeBranch
+
+	kinds  []*kind   // those that are looked for
+	n      int       // kinds, the others included
+	counts [8]int    // by stateIndex
+	rare   [8]orders // by stateIndex: lists of the jobs in a rare state
+
+	keyed      map[*lane]*bucket // of available jobs with a limit: not empty ones, and the spare one
+	spareKeyed *bucket           // an empty one: a lone job that comes and goes allocates none
+	lanes      []*lane           // of the limits of its queue and type; nil: none
 }
 
 // orders are lists of the same jobs.
@@ -31,7 +38,7 @@ func (j *job) listed() bool {
 func (s *store) enterSection(j *job) {
 	j.kind.section.counts[j.state]++
 	if !j.ended() {
-		j.kind.home.live++
+		j.kind.section.home.live++
 	}
 	if j.listed() {
 		s.eachList(j, (*index).add)
@@ -42,7 +49,7 @@ func (s *store) enterSection(j *job) {
 func (s *store) leaveSection(j *job) {
 	j.kind.section.counts[j.state]--
 	if !j.ended() {
-		j.kind.home.live--
+		j.kind.section.home.live--
 	}
 	if j.listed() {
 		s.eachList(j, (*index).remove)
@@ -94,10 +101,10 @@ func (s *store) inWorkflow(j *job, keeper string, f func(*index, int64, *job)) {
 
 // sections calls f for each section of which a query may select jobs in a state.
 func (s *store) sections(q *storage.Query, f func(*section, int)) {
-	for name, queue := range s.queues {
-		for _, x := range queue.sections {
+	for name, queue := range s.ready.queues {
+		for t, x := range queue.sections {
 			for i, n := range x.counts {
-				if n > 0 && q.MayMatch(states[i], name, x.jobType) {
+				if n > 0 && q.MayMatch(states[i], name, t.name) {
 					f(x, i)
 				}
 			}

@@ -16,9 +16,7 @@ type spares struct{ lists sync.Pool }
 func (s *spares) take() *job {
 	j, _ := s.lists.Get().(*job)
 	if j == nil {
-		j = new(job)
-		j.wake.Value = j
-		return j
+		return new(job)
 	}
 	if rest := j.next; rest != nil {
 		j.next = nil

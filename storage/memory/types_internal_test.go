@@ -2,12 +2,14 @@ package memory
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/versions"
 	"github.com/ojsengine/ojs/storage"
 )
 
@@ -30,6 +32,7 @@ func TestClaimLooksAtFewTypes(t *testing.T) {
 		{"one type of a thousand has jobs, in a queue", 1, names, []string{"q"}, 4},
 		{"all types have jobs", n, names, nil, 4},
 		{"the claim names a quarter of the types", n, names[:n/4], nil, n/4 + 4},
+		{"the claim names all types but four", n, names[4:], nil, 10},
 		{"a claim of one type among a thousand", n, names[:1], nil, 4},
 		{"a claim of all types", n, nil, nil, 4},
 	} {
@@ -75,6 +78,62 @@ func TestClaimLooksAtFewTypes(t *testing.T) {
 			}
 			if got := s.ready.looked / jobs; got > tt.most {
 				t.Errorf("%d looks for each job, more than %d", got, tt.most)
+			}
+		})
+	}
+}
+
+// Claims that name many types, some by ranges of versions, get the job that came first of
+// those that they take, also if the lists of two claims are one array.
+func TestClaimsOfManyVersionedTypes(t *testing.T) {
+	var patterns []string
+	for i := range 40 { // more than there are versions of all types
+		patterns = append(patterns, fmt.Sprint("without.jobs.", i))
+	}
+	patterns = append(patterns, "a", "b@>=2.0", "b@1.0", "c@2.0", "d@", "e@1.0", "f", "g@<2.0", "h@3.0",
+		"i", "i@1.0", "a@2.0", "e", "d")
+	last := len(patterns) - 1
+	lists := [][]string{patterns, patterns[:46], patterns[:51], patterns[1:], patterns[:last],
+		slices.Clone(patterns[:50])}
+	for _, queues := range [][]string{nil, {"q"}} {
+		t.Run(fmt.Sprint(queues), func(t *testing.T) {
+			s, now, rnd := New(), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), rand.New(rand.NewPCG(1, 2))
+			defer s.Close()
+			var batch []storage.Insert
+			for i := range 2000 {
+				var r storage.Record
+				r.ID, r.Type, r.Queue, r.CreatedAt = fmt.Sprint(i), string(rune('a'+rnd.IntN(10))), "q", now
+				r.State = ojs.StateAvailable
+				r.TypeVersion = []string{"", "1.0", "2.0", "3.0"}[rnd.IntN(4)]
+				batch = append(batch, storage.Insert{Record: r})
+			}
+			if _, err := s.Insert(t.Context(), now, batch, nil); err != nil {
+				t.Fatal(err)
+			}
+			for claims := 0; len(batch) > 0 && claims < 5000; claims++ {
+				types := lists[claims/4%len(lists)]
+				takes := func(in storage.Insert) bool {
+					return slices.ContainsFunc(types, func(pattern string) bool {
+						return versions.Takes(pattern, in.Record.Type, in.Record.TypeVersion)
+					})
+				}
+				want := "none"
+				if i := slices.IndexFunc(batch, takes); i >= 0 {
+					want = batch[i].Record.ID
+					batch = slices.Delete(batch, i, i+1)
+				}
+				claim := storage.Claim{Types: types, Queues: queues, Max: 1}
+				list, err := s.Claim(t.Context(), now, claim, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := "none"
+				if len(list) > 0 {
+					got = list[0].ID
+				}
+				if got != want {
+					t.Fatalf("claim %d of %v: job %s, want %s", claims, types, got, want)
+				}
 			}
 		})
 	}

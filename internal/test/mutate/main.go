@@ -99,7 +99,7 @@ var targets = []target{
 			{pkg: "storage/memory", args: suite, random: true, long: true},
 			{pkg: "storage/memory", args: private, own: true},
 		},
-		guards: []guard{{"enter", "leave", "mu"}, {"enterAs", "leave", "mu"}, {"enterAhead", "leave", "mu"}},
+		guards: []guard{{"enter", "leave", "mu"}, {"enterAhead", "leave", "mu"}},
 	},
 	{
 		name: "reference", dir: "storage/storagetest",
