@@ -29,8 +29,9 @@ type SettleClaimer interface {
 	// then, even if these were refused, Claim of at most len(into) jobs, for any c.Max
 	// [settleclaim-3, settleclaim-4, settleclaim-5, settleclaim-7, settleclaim-10,
 	// settleclaim-13]. It writes them where into points and returns how many there are
-	// [settleclaim-7]. It claims no job that has an enqueue TTL, which an undone claim
-	// would not give back as it was, and none that Claim would have taken after one
+	// [settleclaim-7]. The rest of these records is undefined, and all of them if the
+	// call fails. It claims no job that has an enqueue TTL, which an undone claim would
+	// not give back as it was, and none that Claim would have taken after one
 	// [settleclaim-15].
 	SettleAndClaim(ctx context.Context, now time.Time, to []*Record, dst []Settled,
 		c Claim, into []*Record) ([]Settled, int, error)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ojsengine/ojs"
+	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/internal/times"
 	"github.com/ojsengine/ojs/storage"
@@ -48,9 +49,9 @@ func (j *job) ready(v key) key {
 	return v
 }
 
-// readReady reads a value of the tables ready and held. It panics if the value is cut
-// short, so that no lane counts a job that is not its own.
-func readReady(v []byte) (j readyJob) {
+// readReady reads a value of the tables ready and held. It reports false if the value is
+// cut short.
+func readReady(v []byte) (j readyJob, whole bool) {
 	r := readerOf(v)
 	j.seq, j.deadline, j.hasTTL = r.Take(numberLen), timeOf(r.Take(timeLen)), r.byte() != 0
 	j.queue, j.jobType, j.version = r.text(), r.text(), r.text()
@@ -58,8 +59,15 @@ func readReady(v []byte) (j readyJob) {
 		j.key = r.text()
 		j.bounds = r.B
 	}
-	if r.Short {
-		panic(fmt.Sprintf("ojs: the entry of an available job is cut short: %x", v))
+	return j, !r.Short
+}
+
+// mustReady is readReady for a claim, which fails if the value is cut short: a lane
+// counts no job that is not its own.
+func mustReady(v []byte) readyJob {
+	j, whole := readReady(v)
+	if !whole {
+		fail.With(fmt.Errorf("the entry of an available job is cut short: %x", v))
 	}
 	return j
 }
@@ -157,7 +165,7 @@ func (k *claimer) walk(queue string) {
 		k.again = false
 		k.end()
 		for rest, v := range k.inOrder(queue) {
-			r := readReady(v)
+			r := mustReady(v)
 			if k.meet(&r, rest); k.left() <= 0 || k.again || k.over {
 				break
 			}
@@ -288,7 +296,7 @@ func (k *claimer) next(c *limit, l *lane, rank string) {
 			k.t.promote(c, l, string(next.rest), next.value)
 			return
 		}
-		if r := readReady(next.value); !r.expired(k.now) {
+		if r := mustReady(next.value); !r.expired(k.now) {
 			guest := l.readyKey(string(next.rest))
 			k.t.o.add(guest, next.value)
 			if k.guests == nil {

@@ -61,8 +61,9 @@ func (t *tx) key(name string) *limit {
 	return t.limit(storage.LimitName{Kind: storage.LimitKey, Name: name})
 }
 
-// limit returns a limit, the same one throughout a call. The call changes it in memory
-// (keepLimits). Active of a queue or a type is valid only after opensIn or limitState.
+// limit returns a limit, the same one throughout a call unless forget drops it. The call
+// changes it in memory (keepLimits). Active of a queue or a type is valid only after
+// opensIn or limitState.
 func (t *tx) limit(name storage.LimitName) *limit {
 	x := &t.lanes
 	if c := x.known[name]; c != nil {

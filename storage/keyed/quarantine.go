@@ -130,7 +130,7 @@ func (t *tx) unlink(seq []byte, j *job) (id string) {
 			case endedTable:
 				t.add(append(newKey(sizeTable), rest[:3]...), -1)
 			case readyTable, heldTable:
-				if r := readReady(value); r.key != nil {
+				if r, whole := readReady(value); whole && r.key != nil {
 					c, l := t.laneOfReady(&r)
 					t.leaveLane(c, l, string(rest[len(rest)-rankLen:]))
 				}

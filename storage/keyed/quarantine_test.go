@@ -160,9 +160,10 @@ func TestDamagedReady(t *testing.T) {
 				return v[:n]
 			})
 			before := pairsOf(t, db)
-			if failed := claimFails(s); !failed && !unlimited {
+			_, err = s.Claim(background, now, storage.Claim{Max: 5}, nil)
+			if err == nil && !unlimited {
 				t.Errorf("table %d, a value of %d bytes: the claim has not failed", table, n)
-			} else if failed && !slices.EqualFunc(pairsOf(t, db), before, samePair) {
+			} else if err != nil && !slices.EqualFunc(pairsOf(t, db), before, samePair) {
 				t.Errorf("table %d, a value of %d bytes: the failed claim has stored something", table, n)
 			}
 		}
@@ -173,11 +174,28 @@ func samePair(a, b driver.Pair) bool {
 	return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
 }
 
-// claimFails reports whether a claim panics or returns an error.
-func claimFails(s *keyed.Storage) (failed bool) {
-	defer func() { failed = recover() != nil || failed }()
-	_, err := s.Claim(background, now, storage.Claim{Max: 5}, nil)
-	return err != nil
+// TestDamagedReadyAndJob: a job that does not decode is set aside although what a claim
+// asks of it is cut short, too.
+func TestDamagedReadyAndJob(t *testing.T) {
+	db := drivertest.NewMemory(false, driver.Limits{})
+	s, err := keyed.Open(db, "keyed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := job("a")
+	in.Record.RateLimit = &ojs.RateLimit{Key: "customer", Concurrency: 5}
+	if _, err := s.Insert(background, now, []storage.Insert{in}, nil); err != nil {
+		t.Fatal(err)
+	}
+	overwrite(t, db, keyed.ReadyTable, func(v []byte) []byte { return v[:12] })
+	overwrite(t, db, keyed.JobTable, func(v []byte) []byte { return v[:9] })
+	var q *ojs.QuarantinedError
+	if _, err := s.Get(background, "a"); !errors.As(err, &q) {
+		t.Errorf("Get returned %v", err)
+	}
+	if recs, err := s.Claim(background, now, storage.Claim{Max: 5}, nil); err != nil || len(recs) > 0 {
+		t.Errorf("a claim returned %v, %v", recs, err)
+	}
 }
 
 func TestDamagedEntries(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 )
 
 // roundCounts is a sorted map of counters, whichever way rounds come and go.
-func TestTurns(t *testing.T) {
+func TestRoundCounts(t *testing.T) {
 	rnd := rand.New(rand.NewSource(1))
 	var got roundCounts
 	want := make(map[uint64]int)
@@ -40,7 +40,7 @@ func TestTurns(t *testing.T) {
 }
 
 // Rounds that come at the end and leave at the begin leave nothing behind.
-func TestTurnsKeepNothing(t *testing.T) {
+func TestRoundCountsKeepNothing(t *testing.T) {
 	var list roundCounts
 	for at := range uint64(100_000) {
 		list.add(at + 1)

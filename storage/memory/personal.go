@@ -44,7 +44,7 @@ func (s personal) enter(ctx context.Context) error {
 	return err
 }
 
-// enter is personal.enter for a call that is its caller's only if the context says so.
+// enter locks the storage for a call whose caller is that of the context.
 func (s *store) enter(ctx context.Context) error { return personal{store: s}.enter(ctx) }
 
 // enterAhead is enter that leaves the inbox as it is.

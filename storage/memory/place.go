@@ -14,7 +14,8 @@ func (s *store) place(j *job) {
 	s.placeAgain(j)
 }
 
-// placeAgain is place that gives an available job the place that it had before.
+// placeAgain is place that puts an available job back where it was among the available
+// ones.
 func (s *store) placeAgain(j *job) {
 	s.lastTurn++
 	j.turn = s.lastTurn

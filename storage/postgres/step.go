@@ -102,10 +102,10 @@ func (s *Storage) step(
 	return results, err
 }
 
-// refusedStep returns the numbers of the changes that a step has not applied. The claim
-// that follows in the transaction reads their jobs by the ids in ojs.refused
-// (refusedBefore). If other jobs may wait for one of its jobs, the step has applied
-// nothing, and the claim takes nothing.
+// refusedStep returns the numbers of the changes that a step has not applied, and sets
+// ojs.refused to the ids of their jobs, which the claim that follows in the transaction
+// reads (refusedBefore). If other jobs may wait for one of its jobs, the step has applied
+// nothing, and sets ojs.held, so that the claim takes nothing.
 const refusedStep = `
 	SELECT r.ords, yes, CASE WHEN yes THEN set_config('ojs.held', 'yes', true) ELSE set_config('ojs.refused', r.ids, true) END FROM held, (
 		SELECT coalesce(array_agg(c.ord), '{}') AS ords, coalesce(array_agg(c.id)::text, '') AS ids FROM c
