@@ -228,6 +228,7 @@ var begins = map[string]bool{
 // they define a word, tell a reason, name a duty of callers, allow something, or bound a
 // cost.
 var explanations = []string{
+	"The rest of these records is undefined, and all of them if the call fails",
 	"A storage may end the listing after its first 10,000 jobs",
 	"It is quick and keeps nothing of the job",
 	"Engines store no Priority outside of -2^31 to 2^31-1, and no Queue or Type of more than 255 bytes",
