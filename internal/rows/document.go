@@ -163,19 +163,31 @@ func EncodeJob(r *storage.Record) ([]byte, error) {
 	d := jobDocument{TypeVersion: r.TypeVersion, Meta: r.Meta,
 		ScheduledAt: r.ScheduledAt, ExpiresAt: r.ExpiresAt,
 		TotalTimeout: r.TotalTimeout, EnqueueTTL: r.EnqueueTTL, ResultTTL: r.ResultTTL,
-		RateLimit: (*rateLimit)(r.RateLimit), Fairness: fairness(r.Fairness),
-		Unique: (*unique)(r.Unique), Dependencies: (*dependencies)(r.Dependencies)}
+		Fairness: fairness(r.Fairness)}
 	if r.MaxAttempts != r.Retry.Runs() {
 		d.MaxAttempts = &r.MaxAttempts
 	}
 	if !standard {
-		d.Retry = (*retry)(&r.Retry)
+		p := retry(r.Retry)
+		d.Retry = &p
 	}
 	if r.Timeout != standardTimeout {
 		d.Timeout = &r.Timeout
 	}
 	if !exact(r.CreatedAt) {
 		d.CreatedAt = r.CreatedAt
+	}
+	if r.RateLimit != nil {
+		l := rateLimit(*r.RateLimit)
+		d.RateLimit = &l
+	}
+	if r.Unique != nil {
+		u := unique(*r.Unique)
+		d.Unique = &u
+	}
+	if r.Dependencies != nil {
+		w := dependencies(*r.Dependencies)
+		d.Dependencies = &w
 	}
 	b, err := json.Marshal(&d)
 	if err != nil || len(r.Extra) == 0 {
@@ -203,8 +215,6 @@ func DecodeJob(r *storage.Record, b []byte) error {
 		}
 	}
 	r.TypeVersion, r.Meta, r.Extra = d.TypeVersion, d.Meta, d.Extra
-	r.RateLimit, r.Unique = (*ojs.RateLimit)(d.RateLimit), (*ojs.UniquePolicy)(d.Unique)
-	r.Dependencies = (*ojs.Dependencies)(d.Dependencies)
 	r.EnqueueTTL, r.Fairness = d.EnqueueTTL, ojs.Fairness(d.Fairness)
 	r.ScheduledAt, r.ExpiresAt, r.TotalTimeout, r.ResultTTL = d.ScheduledAt, d.ExpiresAt,
 		d.TotalTimeout, d.ResultTTL
@@ -222,6 +232,18 @@ func DecodeJob(r *storage.Record, b []byte) error {
 	r.Timeout = standardTimeout
 	if d.Timeout != nil {
 		r.Timeout = *d.Timeout
+	}
+	if d.RateLimit != nil {
+		l := ojs.RateLimit(*d.RateLimit)
+		r.RateLimit = &l
+	}
+	if d.Unique != nil {
+		u := ojs.UniquePolicy(*d.Unique)
+		r.Unique = &u
+	}
+	if d.Dependencies != nil {
+		w := ojs.Dependencies(*d.Dependencies)
+		r.Dependencies = &w
 	}
 	return nil
 }

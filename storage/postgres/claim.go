@@ -5,8 +5,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
-	"sort"
 	"strings"
 	"time"
 
@@ -28,13 +26,13 @@ func (s *Storage) Claim(
 		return dst, nil
 	}
 	had := len(dst)
-	taken := s.asking(now, &c, min(c.Max, maxRows), false, func(i int) *storage.Record {
+	taken := claims{asking: s.asking(now, &c, min(c.Max, maxRows), false), at: func(i int) *storage.Record {
 		if had+i == len(dst) {
 			dst = append(dst, storage.Record{})
 		}
 		return &dst[had+i]
-	})
-	if _, err := s.claimAll(ctx, settling{}, taken); err != nil {
+	}}
+	if _, err := s.claimAll(ctx, settling{}, &taken); err != nil {
 		return dst[:had], wrap(err)
 	}
 	return dst[:had+taken.had], nil
@@ -42,7 +40,7 @@ func (s *Storage) Claim(
 
 // asking is a claim on its way.
 type asking struct {
-	store *Storage
+	s     *Storage
 	c     *storage.Claim
 	now   int64
 	types claimTypes
@@ -55,15 +53,6 @@ type asking struct {
 	start []ojs.RateLimit // of the jobs that it has claimed
 	shut  []closedLane
 	said
-
-	// at returns where the record of a job of the claim is. A new job has the next index.
-	// The jobs of the last statement are behind the had ones, in the order of ords.
-	at   func(i int) *storage.Record
-	ords []int64
-	// met are the jobs of the last statement that do not decode.
-	met []bad
-	// refused are the stored jobs whose outcomes the last statement's step has refused.
-	refused map[string]found
 }
 
 // said is what the last statement of a claim has said of limits.
@@ -75,66 +64,28 @@ type said struct {
 	first int64 // when time opens the first limit of a key; rows.None: never
 }
 
-func (s *Storage) asking(
-	now time.Time, c *storage.Claim, most int, step bool, at func(i int) *storage.Record,
-) *asking {
+func (s *Storage) asking(now time.Time, c *storage.Claim, most int, step bool) *asking {
 	asked := c.Limits != nil
 	c.ResetLimits()
-	return &asking{store: s, c: c, asked: asked, now: rows.Nanos(now), types: typesOf(c.Types), step: step,
-		most: most, at: at, leave: []string{}, opens: rows.None, said: said{first: rows.None}}
+	return &asking{
+		s: s, c: c, asked: asked, now: rows.Nanos(now), types: typesOf(c.Types), step: step, most: most,
+		leave: []string{}, opens: rows.None, said: said{first: rows.None},
+	}
 }
 
 func (a *asking) left() int { return a.most - a.had }
 
-// read reads the result of the statement that claims.
-func (a *asking) read(result rowSet) error {
-	s := newScanner(1)
-	a.ords, a.met, a.refused = nil, nil, make(map[string]found)
-	err := s.each(func() {
-		switch s.row.ord {
-		case -1:
-			a.more = true
-		case -2:
-			a.held, a.first = true, s.row.seq
-		case -3:
-			a.over = true
-		case 0:
-			a.refused[s.row.ID] = found{version: s.row.Version, code: int16(s.row.State)}
-		default:
-			if rec, err := rows.Decode(&s.row.Columns); err != nil {
-				a.met = append(a.met, bad{s.row, err})
-			} else {
-				*a.at(a.had + len(a.ords)) = rec
-				a.ords = append(a.ords, s.row.ord)
-			}
-		}
-	})(result)
-	if !slices.IsSorted(a.ords) {
-		sort.Sort(a)
+// reads reads a row that is no job, and reports whether it is one.
+func (a *asking) reads(row *stored) bool {
+	switch row.ord {
+	case -1:
+		a.more = true
+	case -2:
+		a.held, a.first = true, row.seq
+	case -3:
+		a.over = true
 	}
-	return err
-}
-
-// Len, Less and Swap implement sort.Interface.
-func (a *asking) Len() int           { return len(a.ords) }
-func (a *asking) Less(i, j int) bool { return a.ords[i] < a.ords[j] }
-func (a *asking) Swap(i, j int) {
-	x, y := a.at(a.had+i), a.at(a.had+j)
-	a.ords[i], a.ords[j], *x, *y = a.ords[j], a.ords[i], *y, *x
-}
-
-// took adds the jobs of the last statement to those of the claim. It moves the jobs that
-// do not decode to the quarantine, and reports whether there are any. If that fails, they
-// stay active until their leases expire.
-func (a *asking) took(ctx context.Context) bool {
-	for i := range a.ords {
-		if l := a.at(a.had + i).RateLimit; l != nil {
-			a.start = append(a.start, *l)
-		}
-	}
-	a.had += len(a.ords)
-	_ = a.store.setAsideRead(ctx, true, a.met)
-	return len(a.met) > 0
+	return row.ord < 0
 }
 
 // typeVersion is the version of the type of a job j: as one number, in which those of OJS
@@ -226,9 +177,8 @@ var (
 			OR (SELECT yes FROM judging) OR (SELECT count(*) >= $2 AND bool_or(NOT may) FROM ended)
 		UNION ALL
 		SELECT -3, {marker} WHERE (SELECT may FROM ended WHERE over ORDER BY rn LIMIT 1)` + setAside
-	// refusedBefore returns, as number 0, the jobs whose outcomes the step has refused.
-	// They are as before the claim. The settle statement's snapshot may be older: it was
-	// taken before the statement waited for locks.
+	// refusedBefore returns, as number 0, the jobs whose outcomes the step has refused:
+	// as they are before the claim.
 	refusedBefore = `
 		UNION ALL
 		SELECT 0, {columns} FROM {whole}
@@ -333,15 +283,15 @@ func picking(name, ends, limit, queues, then string) picks {
 // looking is a statement that looks at up to most jobs, for the queues of the claim, with
 // further arguments.
 func (a *asking) looking(of picks, most int, read func(rowSet) error, more ...any) sent {
-	s, t := a.store, &a.types
+	t := &a.types
 	args := append([]any{a.now, most, t.names, t.ranged, t.from, t.until, a.leave}, more...)
 	switch {
 	case len(a.c.Queues) > 0:
-		return s.sent(of.in, read, append(args, a.c.Queues)...)
-	case len(a.leave) > 0 || s.paused.Load():
-		return s.sent(of.around, read, args...)
+		return a.s.sent(of.in, read, append(args, a.c.Queues)...)
+	case len(a.leave) > 0 || a.s.paused.Load():
+		return a.s.sent(of.around, read, args...)
 	}
-	return s.sent(of.all, read, args...)
+	return a.s.sent(of.all, read, args...)
 }
 
 var claimSQL = picking("claim", endsNothing, limitClaim, "$10", plain)
@@ -354,16 +304,21 @@ var aheadJudgedSQL = picking("aheadJudged", endsStep, limitStep, "$11", judged+r
 
 // claiming is the statement that claims what the claim lacks. The transaction may have
 // locked keys.
-func (a *asking) claiming(locked bool) sent {
+func (a *asking) claiming(locked bool, read func(rowSet) error) sent {
 	args := []any{a.c.Worker, givenLease(a.c.Lease)}
-	of, judges := claimSQL, claimJudgedSQL
-	if a.step {
-		of, judges = aheadSQL, aheadJudgedSQL
+	of := claimSQL
+	switch {
+	case locked && a.step:
+		of = aheadJudgedSQL
+	case locked:
+		of = claimJudgedSQL
+	case a.step:
+		of = aheadSQL
 	}
 	if locked {
-		of, args = judges, append(args, a.startsLeft())
+		args = append(args, a.startsLeft())
 	}
-	return a.looking(of, a.left(), a.read, args...)
+	return a.looking(of, a.left(), read, args...)
 }
 
 // startsLeft is how many more jobs start at once (storage.Limited.Now).
@@ -385,12 +340,12 @@ var promoteSQL = define("promote", strings.ReplaceAll(promote, "{keys}", dueKeys
 
 var closedSQL = define("closed", strings.ReplaceAll(closed, "{keys}", "{locked_keys}"))
 
-// claimBehind makes statements and then that of the claim, in one transaction and one
-// round trip. If jobs with limits are known to be about, or end by the statements, it
-// locks their keys in between. The round trip has a time limit of its own (within), and
-// is repeated if the database undoes it (again).
-func (a *asking) claimBehind(ctx context.Context, ends bool, before []sent) error {
-	s := a.store
+// send makes statements and then that of the claim, in one transaction and one round
+// trip. If jobs with limits are known to be about, or end by the statements, it locks
+// their keys in between.
+func (a *asking) send(ctx context.Context, ends bool, before []sent, read func(rowSet) error) error {
+	s := a.s
+	a.said = said{first: rows.None}
 	heads := s.limited.Load()
 	limits := heads || ends
 	list := append([]sent{s.sent(tuneSQL, nil)}, before...)
@@ -402,16 +357,12 @@ func (a *asking) claimBehind(ctx context.Context, ends bool, before []sent) erro
 		}
 		list = append(list, lock, s.sent(promoteSQL, nil, 1))
 	}
-	list = append(list, a.claiming(limits))
+	list = append(list, a.claiming(limits, read))
 	var shut []closedLane
 	if limits {
 		list = append(list, s.sent(closedSQL, readLanes(&shut)))
 	}
-	err := again(func() error {
-		a.said, shut = said{first: rows.None}, nil
-		return s.within(ctx, func(ctx context.Context) error { return s.together(ctx, limits, list) })
-	})
-	if err != nil {
+	if err := s.together(ctx, limits, list); err != nil {
 		return err
 	}
 	a.added = locked.added

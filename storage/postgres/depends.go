@@ -55,11 +55,10 @@ import (
 // for, in the order of the changes.
 func (t *tx) applyCounting(o settling) (applied []int64, ends []depend.End) {
 	queues := o.entering()
-	if len(queues) == 0 {
+	t.lockQueues(queues)
+	if len(queues) == 0 || len(o.encoded) == 1 {
 		return t.applyTogether(o)
 	}
-	t.entersIn()
-	t.exec(lockRoundsSQL, queues)
 	for i := range o.encoded { // each sees the turns of those before it
 		part := settling{encoded: o.encoded[i : i+1], froms: o.froms[i : i+1], sameJob: o.sameJob}
 		one, end := t.applyTogether(part)
@@ -162,7 +161,7 @@ func (t *tx) settleCountingIn(o settling) (results []storage.Settled, met []bad,
 		}
 	}
 	// A job that has ended by the count may share a line with one of the changes.
-	if several && (c.lines.shared || c.meets(o, applies)) {
+	if several && (c.lines.shared || c.meets(o.encoded, applies)) {
 		fail.With(errInTurn)
 	}
 	// Each change, and behind it the jobs that it moves, so that all have their order.
@@ -170,9 +169,7 @@ func (t *tx) settleCountingIn(o settling) (results []storage.Settled, met []bad,
 	for i := range o.encoded {
 		if applied[i] = applies[i] > 0; applied[i] {
 			all.encoded, all.froms = append(all.encoded, o.encoded[i]), append(all.froms, o.froms[i])
-			for k := range moved[i] {
-				all.add(&moved[i][k], 1<<rows.Pending)
-			}
+			all.move(moved[i])
 		}
 	}
 	if len(all.encoded) > 0 {
@@ -190,6 +187,13 @@ func (t *tx) settleCountingIn(o settling) (results []storage.Settled, met []bad,
 // errUnchanged undoes changes of which one missed its job.
 var errUnchanged = errors.New("ojs: postgres: a job does not change though nothing is in its way")
 
+// move appends the changes that move waiting jobs.
+func (o *settling) move(moved []storage.Record) {
+	for i := range moved {
+		o.add(&moved[i], 1<<rows.Pending)
+	}
+}
+
 var lockChangedSQL = define("lockChanged", `SELECT id, seq, version, state, depends IS NOT NULL, coalesce(awaited, false) FROM {whole}
 		WHERE seq = ANY ({seqs}) ORDER BY seq FOR UPDATE`)
 
@@ -197,22 +201,31 @@ var lockChangedSQL = define("lockChanged", `SELECT id, seq, version, state, depe
 // that applies, or 0, whether the change ends a job that others may wait for, and the
 // jobs that leave pending before their turn.
 func (t *tx) lockChanged(o settling) (applies []int64, counts []bool, left []int64) {
-	locked := t.find(lockChangedSQL, listOf(o.encoded, func(c *written) string { return c.ID }))
-	applies, counts = make([]int64, len(o.encoded)), make([]bool, len(o.encoded))
+	at := make(map[string]int, len(o.encoded))
+	ids := make([]string, len(o.encoded))
 	for i := range o.encoded {
-		c := &o.encoded[i]
-		f := locked[c.ID]
-		if f.version != c.Version-1-o.froms[i]>>16 || f.code < 1 || o.froms[i]>>f.code&1 == 0 {
-			continue
-		}
-		applies[i] = f.seq
-		switch {
-		case f.awaited && rows.Terminal(c.State):
-			counts[i] = true
-		case f.awaited && f.code == rows.Pending && c.State != rows.Pending:
-			left = append(left, f.seq)
-		}
+		ids[i] = o.encoded[i].ID
+		at[ids[i]] = i
 	}
+	applies, counts = make([]int64, len(o.encoded)), make([]bool, len(o.encoded))
+	var id string
+	var seq, version int64
+	var state int16
+	var depends, awaited bool
+	t.query(lockChangedSQL, each([]any{&id, &seq, &version, &state, &depends, &awaited}, func() {
+		i := at[id]
+		c := &o.encoded[i]
+		if version != c.Version-1-o.froms[i]>>16 || state < 1 || o.froms[i]>>state&1 == 0 {
+			return
+		}
+		applies[i] = seq
+		switch {
+		case awaited && rows.Terminal(c.State):
+			counts[i] = true
+		case awaited && state == rows.Pending && c.State != rows.Pending:
+			left = append(left, seq)
+		}
+	}), ids)
 	return applies, counts, left
 }
 
@@ -245,8 +258,7 @@ type waiter struct {
 func (t *tx) counter(ends ...depend.End) *counter {
 	return &counter{tx: t, ends: ends, edges: make(map[int64][]int64),
 		taken: make(map[int64]bool), jobs: make(map[int64]*waiter), byID: make(map[string]*waiter),
-		lines: lines{left: make(map[int64]string), locked: make(map[string]bool),
-			first: make(map[string]int64), turns: make(map[string]int64)}}
+		lines: newLines()}
 }
 
 // Ends implements depend.Tx.
@@ -352,7 +364,9 @@ func (c *counter) Take(ends []depend.End) (waiting []*waiter, line string) {
 }
 
 // Change implements depend.Tx.
-func (c *counter) Change(w *waiter, by depend.Step, moved []storage.Record) []storage.Record {
+func (c *counter) Change(
+	w *waiter, by depend.Step, moved []storage.Record,
+) []storage.Record {
 	w.counted = true
 	if !by.Count(&w.Record) {
 		return moved
@@ -391,9 +405,16 @@ func (c *counter) Edge(from, to *waiter) {
 
 // meets reports whether a job of changes waits for one that has ended, or did before the
 // changes.
-func (c *counter) meets(o settling, applied []int64) bool {
-	for i := range o.encoded {
-		if _, ok := c.jobs[applied[i]]; ok || c.byID[o.encoded[i].ID] != nil {
+func (c *counter) meets(changes []written, applied []int64) bool {
+	ids := make(map[string]bool, len(changes))
+	for i := range changes {
+		ids[changes[i].ID] = true
+		if _, ok := c.jobs[applied[i]]; ok {
+			return true
+		}
+	}
+	for _, w := range c.jobs {
+		if w != nil && ids[w.ID] {
 			return true
 		}
 	}
@@ -461,7 +482,13 @@ func (i *inserter) Waiting(ids []string) (map[string]bool, error) {
 func (t *tx) lockKnown(ids []string) map[string]found {
 	ids = sayables(ids)
 	for {
-		locked, there := t.find(lockChangedSQL, ids), t.find(findSQL, ids)
+		locked := make(map[string]found, len(ids))
+		var id string
+		var f found
+		var awaited bool
+		columns := []any{&id, &f.seq, &f.version, &f.code, &f.depends, &awaited}
+		t.query(lockChangedSQL, each(columns, func() { locked[id] = f }), ids)
+		there := t.find(ids)
 		maps.DeleteFunc(there, func(id string, _ found) bool { return locked[id].seq > 0 })
 		if len(there) == 0 {
 			return locked
@@ -515,7 +542,7 @@ func (c *counter) learn(batch []storage.Insert, added func(int) bool) {
 	if len(waiting) > 0 {
 		c.read(waitingIDsSQL, waiting)
 	}
-	there := c.find(findSQL, sayables(ids))
+	there := c.find(sayables(ids))
 	for id, f := range there {
 		if c.byID[id] == nil {
 			w := &waiter{Row: &rows.Row{Seq: f.seq}}

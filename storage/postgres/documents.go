@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -86,7 +85,10 @@ var dueDocumentsSQL = define("dueDocuments", `(SELECT `+documentColumns+`
 func (s *Storage) DueDocuments(
 	ctx context.Context, kind storage.Kind, now time.Time, after *storage.Document, limit int,
 ) (due []storage.Document, next time.Time, err error) {
-	from := cmp.Or(after, &storage.Document{})
+	from := &storage.Document{}
+	if after != nil {
+		from = after
+	}
 	most := max(0, min(limit, maxRows))
 	due, err = s.readDocuments(ctx, kind, dueDocumentsSQL, rows.Nanos(from.Due), from.Name,
 		rows.Nanos(now), most+1) // one more than asked for: next is of the same moment
@@ -123,7 +125,7 @@ func (s *Storage) readDocuments(
 				}
 				d.Data = nil // not to be written over
 			}), args...)
-			aside = !t.joined() && t.setAsideNamed(met)
+			aside = !t.joined() && fail.Must(s.setAsideNamed(ctx, met))
 		}
 	})
 	return list, err

@@ -25,9 +25,12 @@ func (s *Storage) Due(
 		for i := range d.Stalled {
 			t.notice.AddTaken(d.Stalled[i].ID, d.Stalled[i].Version-1, ojs.ErrLeaseLost)
 		}
-		for _, list := range [][]storage.Record{d.Promoted, d.Expired, d.Stalled, d.Moved} {
-			noteMoved(&t.notice, list)
+		for _, list := range [][]storage.Record{d.Promoted, d.Expired, d.Stalled} {
+			for i := range list {
+				t.notice.Add(list[i].ID, list[i].State, list[i].WakeAt())
+			}
 		}
+		noteMoved(&t.notice, d.Moved)
 		s.tell(ctx, &t.notice)
 		return d
 	})
@@ -95,7 +98,7 @@ var dueSQL = define("due", `WITH found AS MATERIALIZED (
 
 // nextWakeSQL returns the next due time, and whether there are impossible jobs, in the
 // words of their index.
-var nextWakeSQL = define("nextWake", `SELECT coalesce((SELECT wake FROM {schema}.stage WHERE wake IS NOT NULL ORDER BY wake LIMIT 1), {none}),
+var nextWakeSQL = define("nextWake", `SELECT (SELECT wake FROM {schema}.stage WHERE wake IS NOT NULL ORDER BY wake LIMIT 1),
 		EXISTS (SELECT FROM {schema}.stage WHERE {impossible})`)
 
 // due is a round of dueAll. It returns how many jobs it has found due.
@@ -142,12 +145,15 @@ func (t *tx) due(now time.Time, limit int, d *storage.Due) int {
 		}
 	}
 	fail.If(t.s.setAsideRead(t.ctx, false, met))
-	var next int64
+	var next *int64
 	var impossible bool
 	if t.query(nextWakeSQL, one(&next, &impossible)); impossible {
 		t.sweep()
 	}
-	d.Next = rows.Time(next)
+	d.Next = time.Time{}
+	if next != nil {
+		d.Next = rows.Time(*next)
+	}
 	if held && len(list) < limit && !d.Next.After(now) {
 		d.Next = now.Add(heldPause) // what is left waits for rounds
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/ojsengine/ojs/internal/fail"
 	"github.com/ojsengine/ojs/internal/rows"
 	"github.com/ojsengine/ojs/storage"
 )
@@ -157,15 +156,14 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 		"compact served":   {s.sql[compactServedSQL], nil},
 		"counters":         {s.sql[countersSQL], []any{[]string{"key", "queue"}, ids}},
 		"start":            {s.sql[startSQL], []any{"key", "a", 1}},
-		"set limit":        {s.sql[setLimitSQL], []any{"key", "a", "", 1, 1, 1, 1}},
-		"set started":      {s.sql[setStartedSQL], []any{"key", "a", "", 1, 1}},
+		"set started":      {s.sql[setStartedSQL], []any{"key", "a", "", 1, 1, now}},
 		"trim starts":      {s.sql[trimStartsSQL], []any{"key", "a", 1}},
 		"take start":       {s.sql[takeStartSQL], []any{"key", "a", now}},
 		"stored limits":    {s.sql[storedLimitsSQL], []any{[]string{"key", "queue"}, ids, false}},
 		"idle limits":      {s.sql[idleLimitsSQL], []any{now}},
 		"forget limits":    {s.sql[forgetLimitsSQL], []any{ids, now, now}},
-		"waiting of key":   {s.sql[waitingSQL], []any{"key", "a", now}},
-		"waiting of queue": {s.sql[waitingSQL], []any{"queue", "a", now}},
+		"waiting of key":   {s.sql[waitingSQL[storage.LimitKey]], []any{"a", now}},
+		"waiting of queue": {s.sql[waitingSQL[storage.LimitQueue]], []any{"a", now}},
 		"next limit":       {s.sql[nextLimitSQL], []any{"key", "a"}},
 		"settle attempt":   {s.sql[applySQL.attempt], attemptArguments(make([]written, 2), []int64{1, 1})},
 		"end attempt":      {s.sql[applySQL.end], attemptArguments(make([]written, 2), []int64{1, 1})},
@@ -228,7 +226,7 @@ func (s *Storage) Plans(ctx context.Context) (map[string]string, error) {
 
 // Look is what the listener does now and then, with a connection.
 func (s *Storage) Look(ctx context.Context, conn *pgx.Conn) error {
-	return fail.Caught(func() { s.with(ctx, bare{conn}).poll(new(pulse)) })
+	return s.look(ctx, conn, new(pulse))
 }
 
 // Wrap is what each call does to its error.
@@ -237,8 +235,8 @@ func Wrap(err error) error { return wrap(err) }
 // ClaimReads returns how many rows of ready the statement of a claim reads that takes up
 // to most jobs. It takes none.
 func (s *Storage) ClaimReads(ctx context.Context, most int) (n int, err error) {
-	a := s.asking(time.Now(), &storage.Claim{}, most, false, nil)
-	claim := a.claiming(false)
+	a := s.asking(time.Now(), &storage.Claim{}, most, false)
+	claim := a.claiming(false, nil)
 	errUndo := errors.New("undo")
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, s.sql[tuneSQL]); err != nil {

@@ -61,6 +61,14 @@ func takesTurn(of []written) bool {
 // them as it goes would find rows gone that it has waited for.
 var lockRoundsSQL = define("lockRounds", `SELECT {lock_rounds} FROM unnest($1::text[]) l (queue)`)
 
+// lockQueues locks the rounds of queues until the transaction ends.
+func (t *tx) lockQueues(queues []string) {
+	if len(queues) > 0 {
+		t.entersIn()
+		t.exec(lockRoundsSQL, queues)
+	}
+}
+
 // entersIn prepares a transaction in which jobs may join rounds.
 func (t *tx) entersIn() {
 	t.tune()

@@ -31,12 +31,9 @@ func (s *Storage) Insert(
 		return dst, nil
 	}
 	if insert.Plain(batch) && insert.Check(batch, nil) == nil && txOf(ctx) == nil {
-		encoded, err := encode(len(batch), func(i int) *storage.Record { return &batch[i].Record })
+		encoded, err := encodeNew(batch)
 		if err != nil {
 			return dst, err
-		}
-		for i := range encoded {
-			encoded[i].Version = 0 // which comes from the database
 		}
 		c := &insertCall{encoded: encoded, claim: claimOf(batch), ended: make(chan struct{}),
 			starts: slices.Repeat([]int64{rows.Nanos(now)}, len(batch))}
@@ -70,19 +67,18 @@ func (s *Storage) Insert(
 	}
 	var results []storage.Inserted
 	err := s.atOnce(ctx, func(t *tx) { results = fail.Must(insert.Batch(&inserter{tx: t}, now, batch)) })
-	if err = duplicate(err, batch); err != nil {
+	if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
+		err = duplicate(err, batch)
+	}
+	if err != nil {
 		return dst, wrap(err)
 	}
 	return append(dst, results...), nil
 }
 
 // duplicate says which job of a batch the database has refused, as far as its error
-// tells: in a transaction that does not see whose id it is. Other errors stay as they
-// are.
+// tells.
 func duplicate(err error, batch []storage.Insert) error {
-	if !isCode(err, uniqueViolation) {
-		return err
-	}
 	said := detail(err)
 	if strings.Contains(said, "(seq)=(") { // a number that the sequence has given out again
 		return fmt.Errorf("%w: run postgres.Advance, as the owner of the schema: %w", ErrBehind, err)
@@ -92,6 +88,18 @@ func duplicate(err error, batch []storage.Insert) error {
 	})
 	r := &batch[max(at, 0)].Record
 	return &ojs.DuplicateError{ID: r.ID, State: r.State}
+}
+
+func encodeNew(batch []storage.Insert) ([]written, error) {
+	encoded := make([]written, len(batch))
+	for i := range batch {
+		var err error
+		if encoded[i], err = rows.Encode(&batch[i].Record); err != nil {
+			return nil, err
+		}
+		encoded[i].Version = 0 // which comes from the database
+	}
+	return encoded, nil
 }
 
 // insertCall is an insert that asks for no lookups but of ids and draining queues.
@@ -136,13 +144,18 @@ func (s *Storage) flushInserts(calls []*insertCall) {
 }
 
 // fresh reports whether jobs are available and have nothing that few jobs have. Most jobs
-// are fresh. They may have documents if documents is set.
-func fresh(of []written, documents bool) bool {
+// are fresh.
+func fresh(of []written) bool {
+	return unbegun(of) && !slices.ContainsFunc(of, func(w written) bool { return w.Job != nil })
+}
+
+// unbegun is fresh of jobs that may have documents.
+func unbegun(of []written) bool {
 	for i := range of {
 		c := &of[i]
 		if c.State != rows.Available || c.Version != 0 || c.Attempt != 0 || c.Progress != 0 ||
 			c.Worker != "" || c.Fingerprint != "" || c.RateKey != "" || c.FairKey != "" ||
-			c.Job != nil && !documents || c.Outcome != nil || c.Checkpoint != nil ||
+			c.Outcome != nil || c.Checkpoint != nil ||
 			c.Wake != rows.None || c.Deadline != rows.None || c.Started != rows.None ||
 			c.NextRetry != rows.None || c.Finished != rows.None || c.Dead != rows.None ||
 			c.LeaseUntil != rows.None || c.Kept != rows.None {
@@ -155,6 +168,12 @@ func fresh(of []written, documents bool) bool {
 // manyNew is how many new jobs with limits an insert judges itself, as far as it can: the
 // next claim would have to.
 const manyNew = 100
+
+// judge judges lanes, or leaves them to the next claim.
+func (s *Storage) judge(now int64) {
+	_ = tuned{s, true}.query(context.Background(),
+		s.sent(judgeLimitsSQL, nil, now), s.sent(promoteSQL, nil, 1))
+}
 
 // insertSQL stores jobs, or none if one of the queues is draining.
 var insertSQL = define("insert", `WITH locked AS MATERIALIZED (SELECT count({lock_rounds}) AS n FROM (SELECT DISTINCT u.queue COLLATE "C" AS queue
@@ -234,7 +253,7 @@ func (s *Storage) insertAll(c *insertCall) {
 	into := []any{&v}
 	of, args, query := insertSQL, []any(nil), s.query
 	switch {
-	case c.claim != nil && fresh(c.encoded, true):
+	case c.claim != nil && unbegun(c.encoded):
 		of, query, into = insertClaimAllSQL, tuned{s: s}.query, append(into, &c.claimed)
 		if len(c.claim.Queues) > 0 {
 			of = insertClaimInSQL
@@ -242,7 +261,7 @@ func (s *Storage) insertAll(c *insertCall) {
 		queues := append([]string{}, c.claim.Queues...)
 		args = append(freshArguments(c.encoded), c.starts, c.claim.Worker, queues,
 			argumentsOf(c.encoded, fieldsOf("job"))[0], givenLease(c.claim.Lease))
-	case fresh(c.encoded, false):
+	case fresh(c.encoded):
 		of, args = insertFreshSQL, freshArguments(c.encoded)
 	default:
 		if args = arguments(c.encoded); takesTurn(c.encoded) {
@@ -261,8 +280,7 @@ func (s *Storage) insertAll(c *insertCall) {
 	})
 	slices.Sort(c.versions) // drawn in the order of the jobs
 	if c.stored && len(c.encoded) >= manyNew && slices.ContainsFunc(c.encoded, bounded) {
-		_ = tuned{s, true}.query(context.Background(), // or the next claim judges their lanes
-			s.sent(judgeLimitsSQL, nil, c.starts[0]), s.sent(promoteSQL, nil, 1))
+		s.judge(c.starts[0])
 	}
 }
 
@@ -414,15 +432,19 @@ func (i *inserter) Oldest(queue string, now time.Time, n int, without []string) 
 
 // Add implements insert.Tx.
 func (i *inserter) Add(recs []*storage.Record) error {
-	encoded := fail.Must(encode(len(recs), func(k int) *storage.Record { return recs[k] }))
+	// Now, so that the order of insertion of one key is the order of its inserts.
 	var keys []string
-	for k, r := range recs {
-		rows.Note(&i.notice, &encoded[k])
+	for _, r := range recs {
 		if r.Dependencies != nil {
 			keys = append(keys, r.Dependencies.OrderingKey)
 		}
 	}
-	i.lockKeys(keys) // now, so that the order of insertion of one key is the order of its inserts
+	i.lockKeys(keys)
+	encoded := make([]written, len(recs))
+	for k, r := range recs {
+		encoded[k] = fail.Must(rows.Encode(r))
+		rows.Note(&i.notice, &encoded[k])
+	}
 	if takesTurn(encoded) {
 		i.entersIn()
 	}

@@ -18,19 +18,16 @@ type picked struct {
 	seq                        int64
 	queue, jobType, key, limit string // limit is its bounds, "" if it has none
 	ends, wide                 bool   // it ends a step; the limit of its queue or type counts it
-
-	on ojs.OnLimit // what happens to it if it may not start, and does not wait
-	at int64       // when it may start then
 }
 
 // round is a transaction of a claim that meets jobs that limits count.
 type round struct {
-	*asking
+	*claims
 	*tx
 	counters map[storage.LimitName]*tallied
 
 	start []*picked
-	gone  []*picked                 // jobs that a limit drops or reschedules
+	gone  []gone
 	more  bool                      // another round may find jobs
 	aside map[string]*ojs.RateLimit // bounds that let no job start
 
@@ -40,22 +37,40 @@ type round struct {
 	undecoded []bad
 }
 
+// gone is a job that a limit drops or reschedules.
+type gone struct {
+	*picked
+	on ojs.OnLimit
+	at int64
+}
+
+// verdict is what limits say of a job that is next.
+type verdict int
+
+const (
+	mayStart verdict = iota
+	isHeld           // it waits
+	isGone           // it is dropped or rescheduled
+	endsIt           // the claim ends before it
+	unknown          // its limits are not locked
+)
+
 // claimLimited claims what a claim lacks, as far as limits allow. Jobs that it has
 // claimed before an error are claimed.
-func (s *Storage) claimLimited(ctx context.Context, a *asking) error {
+func (s *Storage) claimLimited(ctx context.Context, a *claims) error {
 	s.limited.Store(true)
 	const tries = 20
 	for try := 0; try < tries && a.left() > 0 && !a.over; try++ {
-		before := *a
+		before := *a.asking
 		var r *round
 		err := s.transact(ctx, tuned{s: s}, func(t *tx) {
-			*a = before // or what a round has changed that is undone
+			*a.asking = before // or what a round has changed that is undone
 			a.said = said{added: before.added}
-			r = &round{asking: a, tx: t, aside: make(map[string]*ojs.RateLimit)}
+			r = &round{claims: a, tx: t, aside: make(map[string]*ojs.RateLimit)}
 			r.make()
 		})
 		if err != nil {
-			*a = before
+			*a.asking = before
 			return err
 		}
 		started, spoiled := len(a.ords), a.took(ctx)
@@ -87,17 +102,43 @@ func (r *round) make() {
 		func() { list = append(list, j) })
 	r.send(r.s.sent(promoteSQL, nil, r.left()), r.looking(pickHeadsSQL, r.left(), read))
 	r.counters = r.tx.counters(locked.list())
-	for i := range list {
-		if len(r.start) == r.left() || !r.decide(&list[i]) {
-			break
-		}
-	}
+	r.decide(list)
 	r.more = r.more || len(list) == r.left() && len(r.start) < r.left()
 	r.claim()
 	r.storeStarts(r.now, r.counters)
 	r.putAway()
 	r.added = r.added || locked.added
 	r.setAside()
+}
+
+// decide decides which of the jobs start, and what happens to the others.
+func (r *round) decide(list []picked) {
+	for i := range list {
+		j := &list[i]
+		if len(r.start) == r.left() {
+			return
+		}
+		if slices.Contains(r.leave, "queue "+j.queue) ||
+			slices.Contains(r.leave, "type "+rows.TypeName(j.jobType)) {
+			r.more = true
+			continue
+		}
+		switch r.judge(j) {
+		case mayStart:
+			if r.behindOwn(j) {
+				r.more = true
+				return
+			}
+			r.count(j)
+			r.start = append(r.start, j)
+		case endsIt:
+			r.over = true
+			return
+		case unknown:
+			r.more = true
+			return
+		}
+	}
 }
 
 // limits are the limits that count a job. Of its queue and type they may not be locked.
@@ -107,27 +148,20 @@ func (r *round) limits(j *picked) []storage.LimitName {
 	})
 }
 
-// decide asks the limits of a job that is next. It counts and starts the job, adds it
-// to gone, or notes what keeps it: its queue or type in leave, or its bounds in aside. It
-// reports false if the round ends before the job: its limits are not locked, one of
-// them has a later start (behindOwn), or the claim ends before the job.
-func (r *round) decide(j *picked) bool {
-	if slices.Contains(r.leave, "queue "+j.queue) ||
-		slices.Contains(r.leave, "type "+rows.TypeName(j.jobType)) {
-		r.more = true
-		return true
-	}
+// judge asks the limits of a job that is next.
+func (r *round) judge(j *picked) verdict {
 	ends := r.step && j.ends
 	names := r.limits(j)
-	if j.wide && (len(names) == 0 || names[0].Kind == storage.LimitKey) { // they are not locked
-		r.more = true
-		return false
+	if j.wide && (len(names) == 0 || names[0].Kind == storage.LimitKey) {
+		return unknown
 	}
 	for _, name := range names {
-		l, own := r.counters[name], j.own(name)
-		if l == nil { // it is not locked
-			r.more = true
-			return false
+		l, own := r.counters[name], new(ojs.RateLimit)
+		if l == nil {
+			return unknown
+		}
+		if name.Kind == storage.LimitKey {
+			own = r.ownBounds(j)
 		}
 		at, open := l.opens(own, r.now)
 		switch {
@@ -136,57 +170,54 @@ func (r *round) decide(j *picked) bool {
 			r.leave = append(slices.Clip(r.leave), string(name.Kind)+" "+name.Name)
 			r.more = true
 			r.opens = rule.Earlier(r.opens, at)
-			return true
-		case rule.Waits(own):
-			r.aside[j.limit] = own
-			return true
-		case ends:
-			r.over = true
-			return false
-		default:
-			j.on, j.at = own.OnLimit, at
-			r.gone = append(r.gone, j)
+			return isHeld
+		case !rule.Waits(own):
+			if ends {
+				return endsIt
+			}
+			r.gone = append(r.gone, gone{j, own.OnLimit, at})
 			r.more = true
-			return true
+			return isGone
+		default:
+			r.aside[j.limit] = own
+			return isHeld
 		}
 	}
 	if ends || len(names) > 0 && len(r.start) >= r.startsLeft() {
-		r.over = true
-		return false
+		return endsIt
 	}
-	if slices.ContainsFunc(names, r.behindOwn) {
-		r.more = true
-		return false
-	}
-	r.count(j)
-	r.start = append(r.start, j)
-	return true
+	return mayStart
 }
 
-// own are the bounds that a job has for a limit. Nothing bounds a job whose text has been
-// spoiled, so that it is found.
-func (j *picked) own(of storage.LimitName) *ojs.RateLimit {
-	if of.Kind != storage.LimitKey {
-		return new(ojs.RateLimit)
-	}
+// ownBounds are the bounds of a job. Nothing bounds a job whose text has been spoiled, so
+// that it is found.
+func (r *round) ownBounds(j *picked) *ojs.RateLimit {
 	l, err := rows.ReadBounds(j.limit)
 	if err != nil {
 		l = ojs.RateLimit{}
 	}
-	l.Key = of.Name
+	if j.key != "" {
+		l.Key = j.key
+	}
 	return &l
 }
 
-// behindOwn reports whether a limit has a start of this round that is not the latest,
-// since clocks differ: then the next round decides.
-func (r *round) behindOwn(of storage.LimitName) bool {
-	return r.counters[of].starts > 0 && r.counters[of].late(r.now)
+// behindOwn reports whether a limit of the job has a start of this round that is not the
+// latest, since clocks differ: then the next round decides.
+func (r *round) behindOwn(j *picked) bool {
+	return slices.ContainsFunc(r.limits(j), func(name storage.LimitName) bool {
+		return r.counters[name].starts > 0 && r.counters[name].late(r.now)
+	})
 }
 
 // count counts the start of a job for the jobs behind it.
 func (r *round) count(j *picked) {
 	for _, name := range r.limits(j) {
-		r.counters[name].start(j, r.now)
+		if name.Kind == storage.LimitKey {
+			r.counters[name].start(r.ownBounds(j), j.limit, r.now)
+		} else {
+			r.counters[name].start(nil, "", r.now)
+		}
 	}
 }
 
@@ -241,8 +272,11 @@ func (r *round) setAside() {
 	for text, own := range r.aside {
 		keys, bounds = append(keys, own.Key), append(bounds, text)
 	}
-	var lanes []closedLane
-	r.send(r.s.sent(shutLanesSQL, nil, keys, bounds), r.s.sent(closedSQL, readLanes(&lanes)))
+	var shut []string
+	var text string
+	var active int
+	r.send(r.s.sent(shutLanesSQL, nil, keys, bounds),
+		r.s.sent(closedSQL, each([]any{&text, &active}, func() { shut = append(shut, text) })))
 	var locked []string
 	for name, l := range r.counters {
 		if name.Kind == storage.LimitKey {
@@ -255,8 +289,8 @@ func (r *round) setAside() {
 	opens := slices.Repeat([]int64{rows.None}, len(locked))
 	ended := slices.Clone(opens)
 	var again []string
-	for _, lane := range lanes {
-		own := &lane.own
+	for _, text := range shut {
+		own := r.ownBounds(&picked{limit: text})
 		l := r.counters[storage.LimitName{Kind: storage.LimitKey, Name: own.Key}]
 		if l == nil {
 			continue
@@ -289,7 +323,7 @@ func (r *round) putAway() {
 	if len(r.gone) == 0 {
 		return
 	}
-	seqs := listOf(r.gone, func(j **picked) int64 { return (*j).seq })
+	seqs := listOf(r.gone, func(g *gone) int64 { return g.seq })
 	locked := make(map[int64]*rows.Row, len(r.gone))
 	list, met := decoded(r.rows(0, bySeqSQL, seqs))
 	for _, row := range list {
@@ -297,18 +331,18 @@ func (r *round) putAway() {
 	}
 	r.undecoded = append(r.undecoded, met...)
 	now := rows.Time(r.now)
-	for _, j := range r.gone {
-		row := locked[j.seq]
+	for _, g := range r.gone {
+		row := locked[g.seq]
 		if row == nil { // it does not decode
 			continue
 		}
 		var o settling
-		if j.on == ojs.OnLimitDrop {
+		if g.on == ojs.OnLimitDrop {
 			row.Limit(now)
 			o.sameJob = true
 			r.dropped = append(r.dropped, row.Record)
 		} else {
-			row.Postpone(now, rows.Time(j.at))
+			row.Postpone(now, rows.Time(g.at))
 			r.postponed = append(r.postponed, row.Record)
 		}
 		o.add(&row.Record, 1<<rows.Available)

@@ -86,11 +86,11 @@ func (l *tallied) startOf(now int64) rule.Starts {
 }
 
 // start counts the start of a job.
-func (l *tallied) start(j *picked, now int64) {
+func (l *tallied) start(own *ojs.RateLimit, bounds string, now int64) {
 	l.Active++
-	if l.Kind == storage.LimitKey {
-		l.Remember(j.own(l.LimitName))
-		l.Last = j.limit
+	if own != nil {
+		l.Remember(own)
+		l.Last = bounds
 	}
 	if l.Window > 0 {
 		l.starts++
@@ -106,10 +106,8 @@ func (l *tallied) late(now int64) bool { return l.was.Started > 0 && l.was.LastS
 // takes its start back, and an older start may then count again.
 const spareStarts = 64
 
-// setStartedSQL stores what starts change of a locked limit. It leaves the setting as it
-// is: another release may have stored members of it that this one does not know.
-var setStartedSQL = define("setStarted",
-	`UPDATE {schema}.job_limit SET last = nullif($3, ''), period = $4, most = $5 WHERE kind = $1 AND name = $2`)
+var setStartedSQL = define("setStarted", `INSERT INTO {schema}.job_limit (kind, name, last, period, most, look) VALUES ($1, $2, nullif($3, ''), $4, $5, $6)
+		ON CONFLICT (kind, name) DO UPDATE SET last = excluded.last, period = excluded.period, most = excluded.most`)
 
 // addStartsSQL adds $4 starts at $5, numbered from $3 + 1 on.
 var addStartsSQL = define("addStarts",
@@ -132,7 +130,7 @@ func (t *tx) storeStarts(now int64, counters map[storage.LimitName]*tallied) {
 			list = append(list, t.s.sent(of, nil, append([]any{string(name.Kind), name.Name}, more...)...))
 		}
 		if l.Last != l.was.Last || l.Window != l.was.Window || l.Most != l.was.Most {
-			add(setStartedSQL, l.Last, l.Window, l.Most)
+			add(setStartedSQL, l.Last, l.Window, l.Most, later(now, idlePeriod))
 		}
 		if l.starts == 0 {
 			continue

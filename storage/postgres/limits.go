@@ -204,8 +204,8 @@ type closedLane struct {
 	key storage.ClosedKey
 }
 
-// readLanes reads the result of the statement closed. Its keys are right only for lanes
-// with a bound of concurrency alone, as those of judged claims are.
+// readLanes reads the result of the statement closed. The lanes have a bound of
+// concurrency alone.
 func readLanes(to *[]closedLane) func(rowSet) error {
 	var bounds string
 	var active int
@@ -253,7 +253,7 @@ func (c *closings) follow(started []ojs.RateLimit, shut []closedLane, tells bool
 
 // tell completes what a claim says of limits.
 func (a *asking) tell(ctx context.Context) {
-	s, to := a.store, a.c.Limits
+	s, to := a.s, a.c.Limits
 	asks := a.left() > 0 && !a.over
 	to.Closed = s.closings.follow(a.start, a.shut, asks && a.asked) // or the next claim tells
 	if a.added {

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -122,34 +121,6 @@ func TestReleaseOfACountedJob(t *testing.T) {
 	must(t, <-released)
 	if r, err := s.Get(t.Context(), rec.ID); err != nil || r.State != ojs.StateActive {
 		t.Errorf("the job is %s, %v", r.State, err)
-	}
-}
-
-// A start leaves a setting as it is stored: a later release may have stored members that
-// this one does not know.
-func TestStartLeavesSetting(t *testing.T) {
-	s, name := open(t, "")
-	pool := connect(t)
-	key := storage.LimitName{Kind: storage.LimitKey, Name: "k"}
-	bounds := ojs.RateLimit{Rate: ojs.Rate{Limit: 5, Per: time.Minute}}
-	must(t, s.SetLimit(t.Context(), time.Now(), key, bounds, time.Time{}))
-	var stored string
-	must(t, pool.QueryRow(t.Context(), "UPDATE "+name+".job_limit SET "+
-		"setting = regexp_replace(setting, '}$', $1) RETURNING setting", `,"unknown":1}`).Scan(&stored))
-	if !strings.Contains(stored, "unknown") {
-		t.Fatalf("the setting is %s", stored)
-	}
-	rec := record(1)
-	rec.RateLimit = &ojs.RateLimit{Key: "k", Concurrency: 1}
-	must(t, insert(t.Context(), s, rec))
-	got, err := s.Claim(t.Context(), time.Now(), storage.Claim{Max: 1, Limits: new(storage.Limited)}, nil)
-	if err != nil || len(got) != 1 {
-		t.Fatalf("%d jobs are claimed, %v", len(got), err)
-	}
-	var last, setting string
-	must(t, pool.QueryRow(t.Context(), "SELECT last, setting FROM "+name+".job_limit").Scan(&last, &setting))
-	if last == "" || setting != stored {
-		t.Errorf("the start has stored the bounds %q and the setting %s, which was %s", last, setting, stored)
 	}
 }
 

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -35,10 +34,10 @@ func (s *Storage) BlockLimit(
 	return s.changeLimit(ctx, now, limit, func(c *rows.Counter) { c.Block(until) })
 }
 
-// setLimitSQL stores what is set of the limit of the kind $1 and the name $2. The
-// transaction has locked the limit, which so has a row.
-var setLimitSQL = define("setLimit", `UPDATE {schema}.job_limit SET setting = nullif($3, ''), until = nullif($4::bigint, {none}),
-		blocked = nullif($5::bigint, {none}), period = $6, most = $7 WHERE kind = $1 AND name = $2`)
+var setLimitSQL = define("setLimit", `INSERT INTO {schema}.job_limit (kind, name, setting, until, blocked, period, most, look)
+		VALUES ($1, $2, nullif($3, ''), nullif($4::bigint, {none}), nullif($5::bigint, {none}), $6, $7, $8)
+		ON CONFLICT (kind, name) DO UPDATE SET setting = excluded.setting, until = excluded.until,
+			blocked = excluded.blocked, period = excluded.period, most = excluded.most`)
 
 // changeLimit changes what has been set of a limit.
 func (s *Storage) changeLimit(
@@ -52,9 +51,17 @@ func (s *Storage) changeLimit(
 		t.lockLimits(rows.Nanos(now), of)
 		c := &t.counters(of)[limit].Counter
 		change(c)
-		t.exec(setLimitSQL, string(limit.Kind), limit.Name, fail.Must(rows.Bounds(c.Setting)), c.Until,
-			c.Blocked, c.Window, c.Most)
+		setting := ""
+		if c.Setting != nil {
+			setting = fail.Must(rows.Bounds(c.Setting))
+		}
 		t.notice.Available = true
+		var look any // queues and types are few, and stay
+		if limit.Kind == storage.LimitKey {
+			look = later(rows.Nanos(now), idlePeriod)
+		}
+		t.exec(setLimitSQL, string(limit.Kind), limit.Name, setting, c.Until, c.Blocked,
+			c.Window, c.Most, look)
 		if limit.Kind == storage.LimitKey {
 			t.exec(judgeSQL, []string{limit.Name})
 			return
@@ -115,14 +122,18 @@ func (s *Storage) ListLimits(
 	return list, err
 }
 
-// waitingSQL counts the jobs that wait at $3 for the limit of the kind $1 and the name
-// $2. It returns the bounds of one of them, too.
-var waitingSQL = define("waiting", `SELECT count(*), coalesce(min(j.bounds), '') FROM (
-		SELECT bounds, wake FROM {schema}.ready WHERE $1 = 'key' AND rate_key = $2 AND bounds IS NOT NULL
-		UNION ALL SELECT bounds, wake FROM {schema}.ready WHERE $1 = 'queue' AND queue = $2
-		UNION ALL SELECT bounds, wake FROM {schema}.ready
-			WHERE $1 = 'type' AND split_part(type, '@', 1) = $2 AND attempt >= 0) j
-		WHERE j.wake IS NULL OR j.wake > $3`)
+// waitingSQL are statements that count the jobs of a limit that wait at $2. They return
+// the bounds of one of them, too.
+var waitingSQL = map[storage.LimitKind]statement{
+	storage.LimitKey:   defineWaiting("waitingOfKey", "j.rate_key = $1 AND j.bounds IS NOT NULL"),
+	storage.LimitQueue: defineWaiting("waitingOfQueue", "j.queue = $1"),
+	storage.LimitType:  defineWaiting("waitingOfType", "split_part(j.type, '@', 1) = $1 AND j.attempt >= 0"),
+}
+
+func defineWaiting(name, of string) statement {
+	return define(name, `SELECT count(*), coalesce(min(j.bounds), '') FROM {schema}.ready j
+		WHERE (j.wake IS NULL OR j.wake > $2) AND `+of)
+}
 
 var countStartsSQL = define("countStarts",
 	`SELECT count(*) FROM {schema}.job_start WHERE kind = $1 AND name = $2 AND at > $3`)
@@ -132,8 +143,9 @@ func (t *tx) limitState(now int64, limit storage.LimitName) storage.Limit {
 	l := t.counters([]storage.LimitName{limit})[limit]
 	var waiting int
 	var bounds string
-	t.query(waitingSQL, one(&waiting, &bounds), string(limit.Kind), limit.Name, now)
-	bounds = cmp.Or(l.Last, bounds)
+	if t.query(waitingSQL[limit.Kind], one(&waiting, &bounds), limit.Name, now); l.Last != "" {
+		bounds = l.Last
+	}
 	var own ojs.RateLimit
 	if bounds != "" && limit.Kind == storage.LimitKey {
 		own = fail.Must(rows.ReadBounds(bounds))

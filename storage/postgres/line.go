@@ -78,6 +78,11 @@ type lines struct {
 	aside  []int64          // jobs in line that do not decode
 }
 
+func newLines() lines {
+	return lines{left: make(map[int64]string), locked: make(map[string]bool),
+		first: make(map[string]int64), turns: make(map[string]int64)}
+}
+
 // leave notes that a job that has ended has left its line. It reports whether the job had
 // the turn.
 func (c *counter) leave(seq int64, key string, waits bool) (turn bool) {
@@ -94,7 +99,7 @@ func (c *counter) lockLines(keys []string) {
 	if len(keys) == 0 {
 		return
 	}
-	c.lockKeys(keys)
+	c.lock("line ", keys)
 	for _, k := range keys {
 		c.lines.locked[k] = true
 	}

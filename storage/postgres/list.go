@@ -46,15 +46,19 @@ func (s *Storage) Get(ctx context.Context, id string) (rec storage.Record, err e
 		if !sayable(id) {
 			fail.With(fmt.Errorf("%w: job %q", ojs.ErrNotFound, id))
 		}
-		list, met := decoded(t.rows(0, getSQL, id))
-		if len(list) > 0 {
-			rec = list[0].Record
+		list := t.rows(0, getSQL, id)
+		if len(list) == 0 {
+			fail.With(t.missing(id))
+		}
+		read, why := rows.Decode(&list[0].Columns)
+		if why == nil {
+			rec = read
 			return
 		}
-		fail.If(s.setAsideRead(ctx, false, met))
+		fail.If(s.setAsideRead(ctx, false, []bad{{list[0], why}}))
 		err := t.missing(id)
-		if len(met) > 0 && !errors.Is(err, ojs.ErrQuarantined) { // it could not be moved
-			err = &ojs.QuarantinedError{ID: id, Reason: rows.Reason(met[0].why)}
+		if !errors.Is(err, ojs.ErrQuarantined) { // it could not be moved
+			err = &ojs.QuarantinedError{ID: id, Reason: rows.Reason(why)}
 		}
 		fail.With(err)
 	})
@@ -136,7 +140,9 @@ func (t *tx) walk(q *storage.Query, along course, scan, read int) []stored {
 	errorTypes, errorPrefixes := patterns(listOf(q.ErrorTypes, func(p *string) string { return indexed(*p) }))
 	since, until := int64(math.MinInt64), int64(math.MaxInt64)
 	if q.Order == storage.OrderFinished {
-		since = rows.Nanos(q.FinishedFrom) // the least of all for the zero time
+		if !q.FinishedFrom.IsZero() {
+			since = rows.Nanos(q.FinishedFrom)
+		}
 		if at := before(q); at < until {
 			until = at - 1
 		}

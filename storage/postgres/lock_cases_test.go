@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -673,34 +672,6 @@ func lockCases() []lockCase {
 				o.one("SELECT array_agg(n ORDER BY n) FROM %s.job_start", &numbers)
 				o.want(slices.Equal(numbers, []int64{1, 2}), "the starts are %v", numbers)
 			}},
-		{"a step whose job is cancelled while it waits", nil, func(o *overlap) {
-			o.add("q")
-			done := o.take("q", 1)[0]
-			next := o.add("q")
-			ended := o.changes([]storage.Record{done}, ojs.StateCompleted)[0].Record
-			o.holdingTx(func(ctx context.Context) error {
-				_, err := o.a.Settle(ctx, o.now, o.changes([]storage.Record{done}, ojs.StateCancelled), nil)
-				return err
-			}, func() (err error) {
-				var settled []storage.Settled
-				claim := storage.Claim{Worker: "w", Queues: []string{"q"}, Limits: new(storage.Limited)}
-				into := new(storage.Record)
-				sent := o.sb.count(func() {
-					settled, _, err = o.b.SettleAndClaim(o.t.Context(), o.now, []*storage.Record{&ended}, nil,
-						claim, []*storage.Record{into})
-				})
-				if err != nil {
-					return err
-				}
-				fenced := errors.Is(settled[0].Err, storage.ErrFenced)
-				o.want(fenced && settled[0].Version == done.Version+1, "the answer is %+v", settled[0])
-				o.want(into.ID == next.ID, "the step has claimed %q", into.ID)
-				step := map[string]int{"tune": 1, "completeStep": 1, "aheadIn": 1}
-				o.want(maps.Equal(sent, step), "the step has sent %v", sent)
-				return nil
-			})
-			o.want(o.waited, "the step does not wait")
-		}},
 		{"of a setting and a block at once both last", []removal{noLimit}, func(o *overlap) {
 			name := storage.LimitName{Kind: storage.LimitQueue, Name: "q"}
 			a, b := o.around("", "setLimit", func() error {

@@ -44,11 +44,10 @@ var notifySQL = define("notify", `SELECT pg_notify($1, payload) FROM unnest($2::
 var sendSQL = define("send", `SELECT pg_notify($1, payload)
 		FROM unnest($2::text[]) payload, (SELECT set_config('synchronous_commit', 'off', true)) unflushed`)
 
-// tellAtCommit has the commit of the caller's transaction tell every process, this one
-// too, what a call has done there.
-func (t *tx) tellAtCommit() {
-	if t.joined() && !t.notice.Empty() {
-		t.exec(notifySQL, t.s.channel(), payloads("tx", &t.notice))
+// tellAtCommit says what a call has done in the transaction of its context.
+func (t *tx) tellAtCommit(n *storage.Notice) {
+	if !n.Empty() {
+		t.exec(notifySQL, t.s.channel(), payloads("tx", n))
 	}
 }
 
@@ -231,7 +230,7 @@ func (s *Storage) watch(ctx context.Context) {
 		tried := wall.Now()
 		listens, deafen := context.WithCancel(ctx)
 		s.deafen.Store(&deafen)
-		err := fail.Caught(func() { s.hear(listens, hears) })
+		err := s.hear(listens, hears)
 		s.awaits.Store(false)
 		moved := listens.Err() != nil
 		deafen()
@@ -241,7 +240,8 @@ func (s *Storage) watch(ctx context.Context) {
 		now := wall.Now()
 		if err = wrap(err); s.unheard.Swap(&err) == nil {
 			began, told = now, now
-			s.config.log.Warn("ojs: postgres: not listening", "error", err)
+			s.config.log.Warn("ojs: postgres: not listening",
+				"error", err)
 		} else if now.Sub(told) >= time.Minute {
 			told = now
 			s.config.log.Warn("ojs: postgres: still not listening", "error", err,
@@ -267,28 +267,31 @@ func (s *Storage) CheckNotify() error {
 	return nil
 }
 
-// hear listens on its own connection until that fails, and then fails with the error. It
-// calls hears after each look.
-func (s *Storage) hear(ctx context.Context, hears func()) {
-	do := func(f func(ctx context.Context) error) { fail.If(s.toEnd(ctx, f)) }
-	do(s.checkPlaces) // of a server that is another one, perhaps
+// hear listens on its own connection until that fails. It calls hears after each look.
+func (s *Storage) hear(ctx context.Context, hears func()) error {
+	if err := s.toEnd(ctx, s.checkPlaces); err != nil { // of a server that is another one, perhaps
+		return err
+	}
 	var conn *pgx.Conn
-	do(func(ctx context.Context) (err error) {
+	err := s.toEnd(ctx, func(ctx context.Context) (err error) {
 		conn, err = s.listen(ctx)
 		return err
 	})
-	defer hangUp(conn)
-	on := func(f func(t *tx)) {
-		do(func(ctx context.Context) error { return fail.Caught(func() { f(s.with(ctx, bare{conn})) }) })
+	if err != nil {
+		return err
 	}
+	defer hangUp(conn)
 	p := pulse{id: s.id, poll: s.config.poll, next: wall.Now(), proven: s.proven}
 	defer func() { s.proven = p.proven }()
 	for {
 		if !wall.Now().Before(p.next) {
 			if p.look(); p.lost == mostLost {
-				fail.With(errOtherServer)
+				return errOtherServer
 			}
-			on(func(t *tx) { t.poll(&p) })
+			err := s.toEnd(ctx, func(ctx context.Context) error { return s.look(ctx, conn, &p) })
+			if err != nil {
+				return err
+			}
 			hears()
 			p.next = wall.Now().Add(p.poll)
 		}
@@ -308,13 +311,20 @@ func (s *Storage) hear(ctx context.Context, hears func()) {
 			_, n := parse(got.Payload)
 			s.hub.Tell(ctx, n)
 			if strings.HasSuffix(got.Payload, " w") { // an end may have been told to none since
-				on((*tx).lookAtStates)
+				err := s.toEnd(ctx, func(ctx context.Context) error {
+					return fail.Caught(s.with(ctx, bare{conn}).lookAtStates)
+				})
+				if err != nil {
+					return err
+				}
 				s.tell(ctx, &storage.Notice{Available: true})
 			}
 		case !timedOut:
-			fail.With(err)
+			return err
 		case until.Before(p.next): // after a long silence the connection may be dead
-			do(conn.Ping)
+			if err := s.toEnd(ctx, conn.Ping); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -373,37 +383,44 @@ var unflushedSQL = define("unflushed", `SELECT set_config('synchronous_commit', 
 var compactSQL = define("compact", `WITH gone AS (DELETE FROM {schema}.tally RETURNING *)
 		INSERT INTO {schema}.tally SELECT queue, state, dead, sum(n), type FROM gone GROUP BY 1, 2, 3, 5 HAVING sum(n) <> 0`)
 
-// poll is what is done now and then: engines look at everything, the clocks are compared,
-// and the counts summed up. Its commits wait for no standby. The first poll of a storage
-// sums up nothing: a program may open it for a moment only. Last of all a poll sends a
+// look is what is done now and then: engines look at everything, the clocks are compared,
+// and the counts summed up. Its commits wait for no standby. The first look of a storage
+// sums up nothing: a program may open it for a moment only. Last of all a look sends a
 // probe, which comes back if notifications do: behind a pooler the connection is lent to
 // others while it says nothing, and what it hears by chance while it is speaking proves
 // nothing.
-func (t *tx) poll(p *pulse) {
-	s, before := t.s, t.s.ClockOffset()
-	t.measureClock()
-	if by := s.ClockOffset() - before; by.Abs() >= time.Second {
-		s.config.log.Warn("ojs: postgres: the clocks of the database and of this machine have moved apart: "+
-			"leases and schedules follow the database's", "by", by)
+func (s *Storage) look(ctx context.Context, conn *pgx.Conn, p *pulse) error {
+	before := s.ClockOffset()
+	t := s.with(ctx, bare{conn})
+	err := fail.Caught(func() {
+		t.measureClock()
+		if by := s.ClockOffset() - before; by.Abs() >= time.Second {
+			s.config.log.Warn("ojs: postgres: the clocks of the database and of this machine have moved apart: "+
+				"leases and schedules follow the database's", "by", by)
+		}
+		t.checkVersion()
+		t.lookAtStates()
+		t.lookForStandby()
+	})
+	if err != nil {
+		return err
 	}
-	t.checkVersion()
-	t.lookAtStates()
-	t.lookForStandby()
 	for _, of := range []statement{compactSQL, compactServedSQL} {
 		if p.looks == 1 && !p.proven {
 			break
 		}
-		err := s.begun(t.ctx, t.on, func(t *tx) {
+		err := s.begun(ctx, t.on, func(t *tx) {
 			t.exec(tuneSQL)
 			t.exec(unflushedSQL)
 			t.exec(of)
 		})
-		if !isCode(err, lockNotAvailable) && !isCode(err, serializationFailure) && !mayNot(err) {
-			fail.If(err)
+		if err != nil && !isCode(err, lockNotAvailable) && !isCode(err, serializationFailure) &&
+			!mayNot(err) {
+			return err
 		}
 	}
-	s.hub.Tell(t.ctx, storage.Notice{Everything: true})
-	fail.If(s.query(t.ctx, s.sent(sendSQL, nil, s.channel(), []string{p.probe})))
+	s.hub.Tell(ctx, storage.Notice{Everything: true})
+	return s.query(ctx, s.sent(sendSQL, nil, s.channel(), []string{p.probe}))
 }
 
 // statesSQL returns whether a queue is paused, and the kinds and names of the limits of

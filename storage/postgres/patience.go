@@ -21,8 +21,7 @@ var wall = clock.New()
 const (
 	// defaultPatience is how long a statement or a short transaction may take.
 	defaultPatience = 30 * time.Second
-	// shortPatience is the most after one that had no answer, until another has, and
-	// during Close.
+	// shortPatience is the most after one that had no answer, until another has.
 	shortPatience = 5 * time.Second
 )
 
@@ -108,14 +107,20 @@ const doubtTime = 5 * time.Minute
 var markSQL = define("mark", `SELECT CASE WHEN current_setting('transaction_read_only') = 'off' AND current_setting('synchronous_standby_names') <> ''
 		THEN pg_logical_emit_message(true, 'ojs', '') END`)
 
+// doubts reports whether a call has had no answer lately. The primary may show what that
+// call has done without the synchronous standby, and a fail-over undo it. The next call
+// would find it done, and its caller count on it.
+func (s *Storage) doubts() bool {
+	until := s.doubted.Load()
+	return until != nil && s.clock.Now().Before(*until)
+}
+
 // mark waits until the synchronous standby has what a call has found with a connection,
-// if the storage doubts: a call has had no answer lately. The primary may show what that
-// call has done without the standby, and a fail-over undo it. The next call would find it
-// done, and its caller count on it. In a transaction the commit waits.
+// if the storage doubts. In a transaction the commit waits.
 func (s *Storage) mark(ctx context.Context, on interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }) (err error) {
-	if until := s.doubted.Load(); until != nil && s.clock.Now().Before(*until) {
+	if s.doubts() {
 		_, err = on.Exec(ctx, s.sql[markSQL])
 	}
 	return err
@@ -202,14 +207,17 @@ func hangUp(conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
+// farewell is how long Close lets a statement of the storage's own go on.
+const farewell = time.Second
+
 // toEnd is patiently for statements that the end of ctx, which is Close, shall not break
-// off for as long as shortPatience: pgx asks the database to cancel what is broken off,
-// which costs a connection more, and PgBouncer 1.18 exits at times when that meets a
-// client that leaves. A statement that the database undoes is made anew (again).
+// off: pgx asks the database to cancel what is broken off, which costs a connection more,
+// and PgBouncer 1.18 exits at times when that meets a client that leaves. A statement
+// that the database undoes is made anew (again).
 func (s *Storage) toEnd(ctx context.Context, f func(ctx context.Context) error) error {
 	lingering, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { wall.AfterFunc(shortPatience, cancel) })
+	stop := context.AfterFunc(ctx, func() { wall.AfterFunc(farewell, cancel) })
 	defer stop()
 	return again(func() error { return s.patiently(lingering, f) })
 }

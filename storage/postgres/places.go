@@ -26,8 +26,10 @@ var placesSQL = define("places", `SELECT coalesce(pg_sequence_last_value('{schem
 // all calls fail so. A role that may not read what it asks for is not told.
 func (s *Storage) checkPlaces(ctx context.Context) error {
 	var last, stored int64
-	// Without a mark: the listener may wait for none.
-	err := s.query(ctx, s.sent(tuneSQL, nil), s.sent(placesSQL, one(&last, &stored)))
+	list := []sent{s.sent(tuneSQL, nil), s.sent(placesSQL, one(&last, &stored))}
+	err := s.within(ctx, func(ctx context.Context) error { // without a mark: the listener may wait for none
+		return s.borrow(ctx, func(conn *pgxpool.Conn) error { return bare{conn}.query(ctx, list...) })
+	})
 	if isCode(err, insufficientPrivilege) {
 		return nil
 	}

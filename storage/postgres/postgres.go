@@ -257,7 +257,8 @@ func (t *tx) lookAround() {
 // Capabilities implements storage.Storage.
 func (s *Storage) Capabilities() storage.Capabilities {
 	return storage.Capabilities{Name: "postgres", Durable: true, Unique: storage.Strong,
-		Mechanism: "row locks", InsertClaims: true, Shared: true}
+		Mechanism:    "row locks",
+		InsertClaims: true, Shared: true}
 }
 
 // Close implements storage.Storage. It waits for the calls that are under way, and leaves
@@ -349,10 +350,10 @@ func (q bare) query(ctx context.Context, list ...sent) (err error) {
 	}()
 	for _, m := range list {
 		result, err := results.Query()
-		if err == nil {
-			err = m.readAll(result)
-		}
 		if err != nil {
+			return err
+		}
+		if err := m.readAll(result); err != nil {
 			return err
 		}
 	}
@@ -367,7 +368,9 @@ type inTx struct {
 }
 
 func (q inTx) begin(ctx context.Context) (transaction, error) { return bare{q.Tx}.begin(ctx) }
-func (q inTx) query(ctx context.Context, list ...sent) error  { return bare{q.Tx}.query(ctx, list...) }
+func (q inTx) query(ctx context.Context, list ...sent) error {
+	return bare{q.Tx}.query(ctx, list...)
+}
 
 func (q inTx) commit(ctx context.Context) error {
 	if q.s == nil {
@@ -380,7 +383,7 @@ func (q inTx) commit(ctx context.Context) error {
 	return q.Commit(ctx)
 }
 
-// unconfirmed says that what a transaction has found may be undone: see mark.
+// unconfirmed says that what a transaction has found may be undone: see doubts.
 type unconfirmed struct{ error }
 
 func (e unconfirmed) Unwrap() error { return e.error }
@@ -451,7 +454,9 @@ func (s *Storage) together(ctx context.Context, locks bool, list []sent) error {
 func (m *sent) readAll(result pgx.Rows) error {
 	defer result.Close()
 	if m.read != nil {
-		return m.read(result)
+		if err := m.read(result); err != nil {
+			return err
+		}
 	}
 	result.Close()
 	return result.Err()

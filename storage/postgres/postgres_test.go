@@ -505,8 +505,7 @@ func checkPlans(t *testing.T, s *postgres.Storage, when string) {
 		"dead of": "done_dead_of", "members": "job_workflow", "keepers": "job_keeper",
 		"rare due": "waiting_due", "rare finished": "done_finished", "failed": "done_failed",
 		"wait": "ready_wake_place_idx active_wake_place_idx", "ready": "ready_all",
-		"finished":       "done_ended done_kept_finished",
-		"waiting of key": "ready_lane", "waiting of queue": "ready_order",
+		"finished": "done_ended done_kept_finished",
 	} {
 		names := []string{statement}
 		if plans[statement] == "" {

@@ -45,7 +45,7 @@ var setAsideSQL = define("setAside", `WITH met AS MATERIALIZED (
 			FROM gone s JOIN bodies b USING (seq) RETURNING id, seq),
 		left_lane AS (INSERT INTO {schema}.job_judge SELECT DISTINCT rate_key FROM gone WHERE state = 3 AND bounds IS NOT NULL)
 		INSERT INTO {schema}.quarantine (kind, name, seq, reason)
-			SELECT 'job', id, seq, ($3::text[])[array_position($1::bigint[], seq)] FROM kept ORDER BY seq RETURNING n::text, seq, at`)
+			SELECT 'job', id, seq, ($3::text[])[array_position($1::bigint[], seq)] FROM kept ORDER BY seq RETURNING n, seq, at`)
 
 // undoClaimsSQL undoes the claims of jobs in the quarantine. The places before the
 // claims of older versions are unknown: such jobs go by age.
@@ -62,24 +62,26 @@ func (s *Storage) setAside(ctx context.Context, q querier, claimed bool, list []
 	reasons := listOf(list, func(b *bad) string { return rows.Reason(b.why) })
 	var n storage.Notice
 	err := s.begun(ctx, q, func(t *tx) {
-		var key string
-		var seq int64
+		n = storage.Notice{}
+		var key, seq int64
 		var at time.Time
 		t.query(setAsideSQL, each([]any{&key, &seq, &at}, func() {
 			b := &list[slices.Index(seqs, seq)]
 			if claimed {
 				b.State = rows.Available
 			}
-			t.notice.Quarantined = append(t.notice.Quarantined, storage.Quarantined{
-				Key: key, Kind: storage.KindJob, Name: b.ID, Reason: rows.Reason(b.why), At: at.UTC(),
+			n.Quarantined = append(n.Quarantined, storage.Quarantined{
+				Key: strconv.FormatInt(key, 10), Kind: storage.KindJob, Name: b.ID,
+				Reason: rows.Reason(b.why), At: at.UTC(),
 				Queue: b.Queue, Type: rows.TypeName(b.Type), State: rows.State(b.State),
 			})
 		}), seqs, versions, reasons)
 		if claimed {
 			t.exec(undoClaimsSQL, seqs)
 		}
-		t.tellAtCommit()
-		n = t.notice
+		if t.joined() { // the commit notifies every process
+			t.exec(notifySQL, s.channel(), payloads("tx", &n))
+		}
 	})
 	if err == nil && txOf(ctx) == nil {
 		s.hub.Tell(context.Background(), n)
@@ -182,47 +184,53 @@ type named struct {
 
 var setDocumentAsideSQL = define("setDocumentAside", `WITH gone AS (DELETE FROM {schema}.document WHERE name = $1 AND version = $2 AND kind = $4
 			RETURNING kind, name, version, data)
-		INSERT INTO {schema}.quarantine (kind, name, reason, version, body) SELECT kind, name, $3, version, data FROM gone RETURNING n::text, at`)
+		INSERT INTO {schema}.quarantine (kind, name, reason, version, body) SELECT kind, name, $3, version, data FROM gone RETURNING n, at`)
 
 var setQueueAsideSQL = define("setQueueAside", `WITH gone AS (DELETE FROM {schema}.queue_state WHERE queue = $1 AND state = $2 RETURNING queue, state)
 		INSERT INTO {schema}.quarantine (kind, name, reason, body)
-			SELECT 'queue', queue, $3, convert_to(state, 'UTF8') FROM gone RETURNING n::text, at`)
+			SELECT 'queue', queue, $3, convert_to(state, 'UTF8') FROM gone RETURNING n, at`)
 
 // setAsideNamed moves documents or states of queues, unless they have changed
 // since. It reports false if there are none or if the role may not move them.
-func (t *tx) setAsideNamed(list []named) (aside bool) {
+func (s *Storage) setAsideNamed(ctx context.Context, list []named) (aside bool, err error) {
 	for _, n := range list {
 		q := storage.Quarantined{Kind: n.kind, Name: n.name, Reason: rows.Reason(n.why)}
 		of, args := setDocumentAsideSQL, []any{n.name, n.was, q.Reason, string(n.kind)}
 		if n.kind == storage.KindQueue {
 			of, args = setQueueAsideSQL, args[:3]
 		}
-		err := fail.Caught(func() { t.query(of, one(&q.Key, &q.At), args...) })
+		var key int64
+		err := tuned{s: s}.query(ctx, s.sent(of, each([]any{&key, &q.At}, func() {
+			q.Key, q.At = strconv.FormatInt(key, 10), q.At.UTC()
+		}), args...))
 		if mayNot(err) {
-			return false
+			return false, nil
 		}
-		fail.If(err)
-		q.At = q.At.UTC()
+		if err != nil {
+			return false, err
+		}
 		if q.Key != "" {
-			t.s.hub.Tell(context.Background(), storage.Notice{Quarantined: []storage.Quarantined{q}})
+			s.hub.Tell(context.Background(), storage.Notice{Quarantined: []storage.Quarantined{q}})
 		}
 	}
-	return len(list) > 0
+	return len(list) > 0, nil
 }
 
 var quarantinedIDSQL = define("quarantinedID",
-	`SELECT n::text, reason FROM {schema}.quarantine WHERE name = $1 AND kind = 'job' ORDER BY n DESC LIMIT 1`)
+	`SELECT n, reason FROM {schema}.quarantine WHERE name = $1 AND kind = 'job' ORDER BY n DESC LIMIT 1`)
 
 // missing is the error for a job that is not stored: it may be in the quarantine.
 func (t *tx) missing(id string) error {
-	in := &ojs.QuarantinedError{ID: id}
-	if t.query(quarantinedIDSQL, one(&in.Key, &in.Reason), id); in.Key != "" {
-		return in
-	}
-	return fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
+	err := fmt.Errorf("%w: job %q", ojs.ErrNotFound, id)
+	var key int64
+	var reason string
+	t.query(quarantinedIDSQL, each([]any{&key, &reason}, func() {
+		err = &ojs.QuarantinedError{ID: id, Key: strconv.FormatInt(key, 10), Reason: reason}
+	}), id)
+	return err
 }
 
-var quarantinedSQL = define("quarantined", `SELECT q.n::text, q.kind, q.name, q.reason, q.at, coalesce(j.queue, ''), coalesce(j.type, ''), coalesce(j.state, 0::smallint)
+var quarantinedSQL = define("quarantined", `SELECT q.n, q.kind, q.name, q.reason, q.at, coalesce(j.queue, ''), coalesce(j.type, ''), coalesce(j.state, 0::smallint)
 		FROM {schema}.quarantine q LEFT JOIN {schema}.quarantined_job j USING (seq) WHERE q.n > $1 ORDER BY q.n LIMIT $2`)
 
 // Quarantined implements storage.Quarantiner.
@@ -236,10 +244,14 @@ func (s *Storage) Quarantined(
 	err = s.pooled(ctx).run(func(t *tx) {
 		t.sweep()
 		var q storage.Quarantined
+		var key int64
+		var kind string
 		var state int16
-		columns := []any{&q.Key, &q.Kind, &q.Name, &q.Reason, &q.At, &q.Queue, &q.Type, &state}
+		columns := []any{&key, &kind, &q.Name, &q.Reason, &q.At, &q.Queue, &q.Type, &state}
 		t.query(quarantinedSQL, each(columns, func() {
-			q.At, q.Type, q.State = q.At.UTC(), rows.TypeName(q.Type), rows.State(int(state))
+			q.Key, q.Kind, q.At, q.State = strconv.FormatInt(key, 10), storage.Kind(kind), q.At.UTC(),
+				rows.State(int(state))
+			q.Type = rows.TypeName(q.Type)
 			list = append(list, q)
 		}), from, limit)
 	})
@@ -265,10 +277,12 @@ var releaseQueueSQL = define("releaseQueue",
 
 // ReleaseQuarantined implements storage.Quarantiner.
 func (s *Storage) ReleaseQuarantined(ctx context.Context, key string) error {
-	return s.withEntry(ctx, key, func(t *tx, e *entry) {
+	var n storage.Notice
+	err := s.withEntry(ctx, key, func(t *tx, e *entry) {
+		n = storage.Notice{}
 		switch e.kind {
 		case storage.KindJob:
-			t.releaseJob(e)
+			t.releaseJob(e, &n)
 			return
 		case storage.KindQueue:
 			if state := ojs.QueueState(e.body); !state.Valid() || state == ojs.QueueActive {
@@ -282,9 +296,13 @@ func (s *Storage) ReleaseQuarantined(ctx context.Context, key string) error {
 		}
 		d := storage.Document{Name: e.name, Version: uint64(e.version), Data: e.body}
 		e.still(rows.CheckDocument(e.kind, &d))
-		t.notice.AddDocuments(e.kind)
+		n.AddDocuments(e.kind)
 		t.putBack(e, releaseDocumentSQL, string(e.kind), d.Name, e.version, rows.Nanos(d.Due), d.Data)
 	})
+	if err == nil {
+		s.tell(ctx, &n)
+	}
+	return err
 }
 
 // DeleteQuarantined implements storage.Quarantiner.
@@ -313,8 +331,7 @@ var deleteQuarantinedSQL = define("deleteQuarantined", `WITH gone AS (DELETE FRO
 			AND NOT EXISTS (SELECT FROM {schema}.job b WHERE b.seq = l.seq))
 		DELETE FROM {schema}.quarantined_job WHERE seq IN (SELECT seq FROM gone)`)
 
-// withEntry locks an entry, calls do with it, and deletes it, in one transaction. It
-// tells the notice that do fills.
+// withEntry locks an entry, calls do with it, and deletes it, in one transaction.
 func (s *Storage) withEntry(ctx context.Context, key string, do func(*tx, *entry)) error {
 	return s.pooled(ctx).run(func(t *tx) {
 		t.apart()
@@ -323,7 +340,6 @@ func (s *Storage) withEntry(ctx context.Context, key string, do func(*tx, *entry
 		if err != nil {
 			fail.With(unknown)
 		}
-		var notice storage.Notice
 		fail.If(s.transact(ctx, t.on, func(t *tx) {
 			e := entry{n: n}
 			t.query(quarantineEntrySQL, one(&e.kind, &e.name, &e.seq, &e.version, &e.body), n)
@@ -332,9 +348,7 @@ func (s *Storage) withEntry(ctx context.Context, key string, do func(*tx, *entry
 			}
 			do(t, &e)
 			t.exec(deleteQuarantinedSQL, n)
-			notice = t.notice
 		}))
-		s.tell(ctx, &notice)
 	})
 }
 
@@ -362,7 +376,7 @@ var releaseJobSQL = define("releaseJob", `WITH n AS MATERIALIZED (SELECT * FROM 
 		INSERT INTO {schema}.stage {standing} SELECT `+standingBut("created", peerCreated,
 	"progress", "nullif(progress, 0)", "limited", "{limited}", "worker", "nullif(worker, '')")+` FROM n`)
 
-func (t *tx) releaseJob(e *entry) {
+func (t *tx) releaseJob(e *entry, n *storage.Notice) {
 	list := t.rows(0, quarantinedJobSQL, e.seq)
 	if len(list) == 0 {
 		e.still(errors.New("its row of quarantined_job is gone"))
@@ -371,10 +385,10 @@ func (t *tx) releaseJob(e *entry) {
 	e.still(err)
 	w, err := rows.Encode(&rec)
 	e.still(err)
-	if f, ok := t.find(findSQL, []string{rec.ID})[rec.ID]; ok {
+	if f, ok := t.find([]string{rec.ID})[rec.ID]; ok {
 		fail.With(&ojs.DuplicateError{ID: rec.ID, State: f.state()})
 	}
-	t.notice.Add(rec.ID, rec.State, rec.WakeAt())
+	n.Add(rec.ID, rec.State, rec.WakeAt())
 	if rec.State == ojs.StateActive { // claims that limits count have counted without it
 		names := limitsOf(w.Queue, w.Type, w.Bounds, w.RateKey)
 		there := t.storedLimits(names, true)

@@ -66,7 +66,7 @@ func (s *Storage) QueueStates(ctx context.Context) (map[string]ojs.QueueState, e
 				met = append(met, named{storage.KindQueue, queue, state, rows.NoQueueState(state)})
 			}
 		}))
-		t.setAsideNamed(met)
+		fail.Must(s.setAsideNamed(ctx, met))
 	})
 	return states, err
 }

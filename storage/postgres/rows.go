@@ -9,7 +9,6 @@ import (
 
 	"github.com/ojsengine/ojs/internal/cursor"
 	"github.com/ojsengine/ojs/internal/rows"
-	"github.com/ojsengine/ojs/storage"
 )
 
 // stored is a row as it was read.
@@ -41,27 +40,37 @@ func newScanner(n int) *scanner {
 	return s
 }
 
-// each calls f after scanning each row, which the next one overwrites but for its slices.
-func (s *scanner) each(f func()) func(rowSet) error {
+// scan reads a row, which the next scan overwrites but for its slices.
+func (s *scanner) scan(from rowSet) error {
 	r := &s.row
-	times := [...]*int64{&r.Wake, &r.Deadline, &r.Created, &r.Enqueued, &r.Started, &r.NextRetry,
-		&r.Finished, &r.Dead, &r.LeaseUntil}
-	return each(s.target, func() {
-		for i, to := range times {
-			*to = rows.None
-			if s.times[i].Valid {
-				*to = s.times[i].Int64
-			}
+	r.Args, r.Job, r.Outcome, r.Checkpoint, r.Depends = nil, nil, nil, nil, nil // not to be written over
+	if err := from.Scan(s.target...); err != nil {
+		return err
+	}
+	for i, to := range []*int64{
+		&r.Wake, &r.Deadline, &r.Created, &r.Enqueued, &r.Started, &r.NextRetry, &r.Finished, &r.Dead,
+		&r.LeaseUntil,
+	} {
+		*to = rows.None
+		if s.times[i].Valid {
+			*to = s.times[i].Int64
 		}
-		f()
-		r.Args, r.Job, r.Outcome, r.Checkpoint, r.Depends = nil, nil, nil, nil, nil // not to be written over
-	})
+	}
+	return nil
 }
 
 // rows makes a statement that returns columns of jobs behind n others.
 func (t *tx) rows(n int, of statement, args ...any) (list []stored) {
 	s := newScanner(n)
-	t.query(of, s.each(func() { list = append(list, s.row) }), args...)
+	t.query(of, func(result rowSet) error {
+		for result.Next() {
+			if err := s.scan(result); err != nil {
+				return err
+			}
+			list = append(list, s.row)
+		}
+		return result.Err()
+	}, args...)
 	return list
 }
 
@@ -72,17 +81,6 @@ func (r *stored) decode() (*rows.Row, error) {
 
 // written is a row as statements write it.
 type written = rows.Columns
-
-// encode encodes n records.
-func encode(n int, of func(i int) *storage.Record) (list []written, err error) {
-	list = make([]written, n)
-	for i := range list {
-		if list[i], err = rows.Encode(of(i)); err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
-}
 
 // documentBytes is how large the documents of jobs are together.
 func documentBytes(of []written) (n int) {

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -38,7 +37,7 @@ func (s *Storage) Settle(
 	}
 	defer s.mu.RUnlock()
 	for len(changes) > 0 {
-		n := slices.IndexFunc(changes, func(c storage.Change) bool { return len(c.Then) > 0 })
+		n := slices.IndexFunc(changes, follows)
 		settle := s.settleAll
 		switch n {
 		case -1:
@@ -76,7 +75,7 @@ func (s *Storage) settleAll(
 	case t.joined():
 		err = fail.Caught(func() {
 			apart(t)
-			t.tellAtCommit()
+			t.tellAtCommit(&t.notice)
 		})
 	case slices.ContainsFunc(changes, logged):
 		err = s.atOnce(ctx, func(t *tx) {
@@ -101,7 +100,7 @@ func (s *Storage) settleAll(
 
 // noteSettled adds to a notice what changes tell that were applied.
 func (s *Storage) noteSettled(n *storage.Notice, encoded []written, results []storage.Settled) {
-	for i := range results {
+	for i := range encoded {
 		if results[i].Err == nil {
 			s.noteEnd(n, &encoded[i])
 			noteMoved(n, results[i].Moved)
@@ -183,14 +182,16 @@ type settling struct {
 }
 
 // settlingOf are changes to n records, each of what attempts change.
-func settlingOf(now time.Time, n int, to func(i int) *storage.Record) (settling, error) {
-	encoded, err := encode(n, to)
-	o := settling{encoded, make([]int64, n), slices.Repeat([]time.Time{now}, n), true}
-	for i := range encoded {
-		encoded[i].Version++
-		o.froms[i] = int64(rows.From(encoded[i].State))
+func settlingOf(now time.Time, n int, to func(i int) *storage.Record) (o settling, err error) {
+	o = settling{make([]written, n), make([]int64, n), slices.Repeat([]time.Time{now}, n), true}
+	for i := range o.encoded {
+		if o.encoded[i], err = rows.Encode(to(i)); err != nil {
+			return o, err
+		}
+		o.encoded[i].Version++
+		o.froms[i] = int64(rows.From(o.encoded[i].State))
 	}
-	return o, err
+	return o, nil
 }
 
 // add appends a change of a job from some states.
@@ -227,7 +228,11 @@ func (o *settling) completes() bool {
 	return true
 }
 
-// bounded reports whether a limit of its key counts a job.
+// bounded reports whether a limit of its key counts one of the jobs.
+func (o *settling) bounded() bool {
+	return slices.ContainsFunc(o.encoded, bounded)
+}
+
 func bounded(w written) bool { return w.Bounds != "" }
 
 func (o *settling) part(from, to int) settling {
@@ -268,45 +273,42 @@ func (t *tx) settleDistinct(o settling, tries int) []storage.Settled {
 
 // explainAll makes the results of changes of different jobs, of which some were applied.
 func (t *tx) explainAll(o settling, applied []bool, tries int) []storage.Settled {
-	refused := make(map[string]found)
+	var refused []string
 	for i := range o.encoded {
 		if !applied[i] {
-			refused[o.encoded[i].ID] = found{}
+			refused = append(refused, o.encoded[i].ID)
 		}
 	}
-	maps.Copy(refused, t.find(findSQL, slices.Collect(maps.Keys(refused))))
-	return t.explain(o, refused, tries)
+	return t.explain(o, applied, t.find(refused), tries)
 }
 
 // found is what is stored of a job.
 type found struct {
 	seq, version int64
 	code         int16
-	depends      bool // it was stored with DependsOn
-	awaited      bool // other jobs may wait for it
+	depends      bool // it was stored with DependsOn; lockKnown sets it
 }
 
 func (f found) state() ojs.State { return rows.State(int(f.code)) }
 
-var findSQL = define("find", `SELECT b.id, b.seq, s.version, s.state, b.depends IS NOT NULL, coalesce(s.awaited, false)
+var findSQL = define("find", `SELECT b.id, b.seq, s.version, s.state
 		FROM {schema}.job b JOIN {schema}.stage s ON s.seq = b.seq WHERE b.id = ANY ($1::text[])`)
 
-// find finds jobs by their ids, with findSQL or lockChangedSQL.
-func (t *tx) find(with statement, ids []string) map[string]found {
+// find finds jobs by their ids.
+func (t *tx) find(ids []string) map[string]found {
 	there := make(map[string]found, len(ids))
 	if len(ids) > 0 {
 		var id string
 		var f found
-		columns := []any{&id, &f.seq, &f.version, &f.code, &f.depends, &f.awaited}
-		t.query(with, each(columns, func() { there[id] = f }), ids)
+		t.query(findSQL, each([]any{&id, &f.seq, &f.version, &f.code}, func() { there[id] = f }), ids)
 	}
 	return there
 }
 
-// refuses is why a job is not changed, or nil. The zero found is no job.
-func (f found) refuses(c *written) error {
+// refuses is why a job that is stored, or is not, is not changed, or nil.
+func (f found) refuses(there bool, c *written) error {
 	switch {
-	case f.state() == "": // not stored, or in no known state and about to be set aside
+	case !there || f.state() == "": // which will be set aside
 		return ojs.ErrNotFound
 	case f.version != c.Version-1:
 		return storage.ErrFenced
@@ -316,17 +318,19 @@ func (f found) refuses(c *written) error {
 	return nil
 }
 
-// explain is explainAll, given what is stored of the jobs whose changes were not applied.
-func (t *tx) explain(o settling, refused map[string]found, tries int) []storage.Settled {
+// explain is explainAll, given what is stored of the other jobs.
+func (t *tx) explain(o settling, applied []bool, there map[string]found, tries int) []storage.Settled {
 	results := make([]storage.Settled, len(o.encoded))
 	for i := range o.encoded {
-		c := &o.encoded[i]
-		f, ok := refused[c.ID]
-		if !ok {
-			results[i].Version = uint64(c.Version)
+		results[i] = storage.Settled{Version: uint64(o.encoded[i].Version)}
+	}
+	for i := range o.encoded {
+		if applied[i] {
 			continue
 		}
-		results[i] = storage.Settled{Version: uint64(f.version), Err: f.refuses(c)}
+		c := &o.encoded[i]
+		f, ok := there[c.ID]
+		results[i] = storage.Settled{Version: uint64(f.version), Err: f.refuses(ok, c)}
 		switch {
 		case results[i].Err != nil:
 		case tries == 0:

@@ -20,9 +20,11 @@ const columns = `j.seq, j.place, j.id, j.queue, j.type, j.state, j.priority, j.a
 
 // whole is a job j as it is stored: its row of job, and the row of stage or of one of its
 // partitions.
-var whole = `(SELECT b.id, b.lease, b.args, b.job, b.depends, ` + standingBut("created", "b.created",
-	"progress", "coalesce(progress, 0) AS progress", "worker", "coalesce(worker, '') AS worker") + `
-	FROM {schema}.{of} s JOIN {schema}.job b USING (seq)) j`
+const whole = `(SELECT s.seq, s.place, b.id, s.queue, s.type, s.state, s.priority, s.attempt, s.version, s.wake, s.deadline,
+	b.created, s.enqueued, s.started, s.next_retry, s.finished, s.dead, s.lease_until, b.lease,
+	coalesce(s.progress, 0) AS progress, coalesce(s.worker, '') AS worker, s.fingerprint, s.rate_key,
+	b.args, b.job, s.outcome, s.checkpoint, b.depends, s.kept, s.released, s.other_place, s.awaited, s.own_place
+	FROM {schema}.{of} s JOIN {schema}.job b ON b.seq = s.seq) j`
 
 // seqsOfIDs are the numbers of the jobs with the ids $1. A statement that has them sorts
 // by number along an index of numbers. With the ids, and without sorts, that index would

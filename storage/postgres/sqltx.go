@@ -82,7 +82,10 @@ func (q inSQLTx) send(ctx context.Context, m sent) error {
 		return err
 	}
 	defer result.Close()
-	return m.read(result)
+	if err := m.read(result); err != nil {
+		return err
+	}
+	return result.Err()
 }
 
 // sqlArgs makes arrays of the database's of slices. A nil slice is NULL.

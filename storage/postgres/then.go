@@ -14,6 +14,9 @@ import (
 // insert: first names and equal jobs, and the job of the change last. So it meets inserts
 // of equal jobs without a deadlock.
 
+// follows reports whether a change has a Then.
+func follows(c storage.Change) bool { return len(c.Then) > 0 }
+
 // settleThen makes a change and stores what follows it, or does neither.
 func (s *Storage) settleThen(
 	ctx context.Context, now time.Time, changes []storage.Change,
@@ -45,15 +48,17 @@ func (s *Storage) settleThen(
 			t.addLogs(changes, settled)
 			s.noteEnd(&t.notice, e)
 		})
-		err = duplicate(err, c.Then)
+		if isCode(err, uniqueViolation) { // in a transaction that does not see whose id it is
+			err = duplicate(err, c.Then)
+		}
 		missed := errors.Is(err, errUnchanged) // while another statement changed its row
 		if !missed && !insert.Refused(err) {
 			return settled, err
 		}
 		// It is refused for what is stored of its job, or else for what was to follow it.
 		looked := fail.Caught(func() {
-			f := s.in(ctx).find(findSQL, []string{e.ID})[e.ID]
-			settled[0] = storage.Settled{Version: uint64(f.version), Err: f.refuses(e)}
+			f, ok := s.in(ctx).find([]string{e.ID})[e.ID]
+			settled[0] = storage.Settled{Version: uint64(f.version), Err: f.refuses(ok, e)}
 		})
 		switch {
 		case looked != nil:

@@ -131,8 +131,11 @@ func (t *tx) run(f func(*tx)) error {
 
 // ask makes a call whose result f returns.
 func ask[R any](t *tx, f func(*tx) R) (result R, err error) {
-	err = t.run(func(t *tx) { result = f(t) })
-	return result, err
+	if err = t.run(func(t *tx) { result = f(t) }); err != nil {
+		var none R
+		return none, err
+	}
+	return result, nil
 }
 
 // apart refuses a call that does not join a transaction of the caller's.
@@ -199,8 +202,9 @@ func (s *Storage) atOnce(ctx context.Context, f func(*tx)) error {
 		return s.around(ctx, func() error {
 			return s.begun(ctx, s.in(ctx).on, func(t *tx) {
 				f(t)
-				t.tellAtCommit()
-				n = t.notice
+				if n = t.notice; t.joined() { // the commit notifies every process, this one too
+					t.tellAtCommit(&n)
+				}
 			})
 		})
 	}
